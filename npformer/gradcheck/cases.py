@@ -1,0 +1,186 @@
+"""One gradient check for each operation and each of its options: every dimension a different prime."""
+
+from typing import Callable, NamedTuple
+
+import numpy as np
+
+from npformer import reference as ops
+
+B, H, T, S, K, KV, D, F, V = 2, 3, 5, 7, 11, 13, 17, 19, 23
+RATE, KEY = 0.3, 2024
+
+
+class Case(NamedTuple):
+    """What ``gradcheck`` needs: ``f(*args)`` and ``f_backward(dy, *args)``."""
+
+    operation: str
+    option: str
+    f: Callable
+    f_backward: Callable
+    args: dict
+
+
+def all_cases(seed: int = 0) -> list[Case]:
+    """Every operation that has a backward pass."""
+    normal = np.random.default_rng(seed).standard_normal
+    return [
+        *_elementwise(normal),
+        *_normalising(normal),
+        *_linear(normal),
+        *_attention(normal, "attention", (B, H), T, S),
+        *_attention(normal, "flash_attention", (B, H), T, S),
+        *_attention(normal, "flash_attention", (), 67, 71, K=3, KV=2, size=", several tiles"),
+        *_tokens(normal),
+    ]
+
+
+def _elementwise(normal):
+    x = away_from_zero(normal((B, T, D)))
+    for name in ("relu", "gelu", "silu"):
+        f, backward = getattr(ops, name), getattr(ops, f"{name}_backward")
+        yield Case(name, "", f, backward, {"x": x})
+    for name in ("tanh", "sigmoid"):
+        f, backward = getattr(ops, name), getattr(ops, f"{name}_backward")
+        yield Case(name, "", f, lambda dy, x, f=f, backward=backward: backward(dy, f(x)), {"x": x})
+    yield Case(
+        "dropout", "", lambda x: ops.dropout(x, RATE, KEY), lambda dy, x: ops.dropout_backward(dy, RATE, KEY), {"x": x}
+    )
+    heads = normal((B, H, T, K))
+    yield Case("merge_heads", "", ops.merge_heads, lambda dy, x: ops.split_heads(dy, H), {"x": heads})
+    packed = normal((B, T, H * K))
+    yield Case("split_heads", "", lambda x: ops.split_heads(x, H), lambda dy, x: ops.merge_heads(dy), {"x": packed})
+
+
+def _normalising(normal):
+    for name in ("softmax", "log_softmax"):
+        f, backward = getattr(ops, name), getattr(ops, f"{name}_backward")
+        for axis in (-1, 0):
+            yield Case(
+                name,
+                f"axis={axis}",
+                lambda x, f=f, axis=axis: f(x, axis),
+                lambda dy, x, f=f, backward=backward, axis=axis: backward(dy, f(x, axis), axis),
+                {"x": normal((T, S, K))},
+            )
+    yield Case(
+        "layer_norm",
+        "",
+        lambda x, gain, bias: ops.layer_norm(x, gain, bias)[0],
+        lambda dy, x, gain, bias: ops.layer_norm_backward(dy, x, gain, *ops.layer_norm(x, gain, bias)[1:]),
+        {"x": 3 + normal((B, T, D)), "gain": normal(D), "bias": normal(D)},
+    )
+
+
+def _linear(normal):
+    x, weight, bias = normal((B, T, D)), normal((D, F)), normal(F)
+    yield Case("linear", "", ops.linear, ops.linear_backward, {"x": x, "weight": weight, "bias": bias})
+    yield Case(
+        "linear",
+        "no bias",
+        ops.linear,
+        lambda dy, x, weight: ops.linear_backward(dy, x, weight)[:2],
+        {"x": x, "weight": weight},
+    )
+    for n_parts in (1, 3):
+        yield Case(
+            "project_heads",
+            f"{n_parts} parts",
+            lambda x, weight, bias, n=n_parts: ops.project_heads(x, weight, bias, H, n),
+            lambda dy, x, weight, bias, n=n_parts: ops.project_heads_backward(dy, x, weight, bias, H, n),
+            {"x": x, "weight": normal((D, n_parts * H * K)), "bias": normal(n_parts * H * K)},
+        )
+    for activation in ("relu", "gelu", "silu"):
+
+        def forward(x, weight, bias, activation=activation):
+            return ops.linear_activation_dropout(x, weight, bias, activation, RATE, KEY)
+
+        def backward(dy, x, weight, bias, activation=activation, forward=forward):
+            _, h = forward(x, weight, bias)
+            return ops.linear_activation_dropout_backward(dy, x, weight, bias, h, activation, RATE, KEY)
+
+        yield Case(
+            "linear_activation_dropout",
+            activation,
+            lambda *args, forward=forward: forward(*args)[0],
+            backward,
+            {"x": x, "weight": weight, "bias": bias},
+        )
+    yield Case(
+        "linear_dropout_residual",
+        "",
+        lambda x, weight, bias, residual: ops.linear_dropout_residual(x, weight, bias, residual, RATE, KEY),
+        lambda dy, x, weight, bias, _: ops.linear_dropout_residual_backward(dy, x, weight, bias, RATE, KEY),
+        {"x": x, "weight": weight, "bias": bias, "residual": normal((B, T, F))},
+    )
+
+
+def _attention(normal, name, batch, T, S, K=K, KV=KV, size=""):
+    keep_mask = normal((*batch, T, S)) > 0
+    keep_mask[..., 1, :] = False  # a query that may attend to nothing
+    options = {
+        "": {},
+        "keep_mask": {"keep_mask": keep_mask},
+        "keys masked": {"keep_mask": keep_mask[..., :1, :]},
+        "queries masked": {"keep_mask": keep_mask[..., :, :1]},
+        "causal": {"causal": True},
+        "scale": {"scale": 0.7},
+        "dropout": {"dropout_rate": RATE, "key": KEY},
+        "all": {"keep_mask": keep_mask, "causal": True, "scale": 0.7, "dropout_rate": RATE, "key": KEY},
+    }
+    args = {"q": normal((*batch, T, K)), "k": normal((*batch, S, K)), "v": normal((*batch, S, KV))}
+    for option, keywords in options.items():
+        if size and option not in ("", "all"):
+            continue
+        yield _attention_case(name, option + size, keywords, args)
+    if not size:  # more queries than keys: under a causal mask the first see nothing
+        longer = {**args, "q": normal((*batch, S + 2, K))}
+        yield _attention_case(name, "causal, T > S", {"causal": True}, longer)
+
+
+def _attention_case(name, option, keywords, args):
+    forward, backward = getattr(ops, name), getattr(ops, f"{name}_backward")
+    saved = dict(keywords)
+    if name == "attention":  # its weights already know the masks
+        saved.pop("keep_mask", None)
+        saved.pop("causal", None)
+
+    def f_backward(dout, q, k, v):
+        out, kept = forward(q, k, v, **keywords)
+        if name == "attention":
+            return backward(dout, q, k, v, kept, **saved)
+        return backward(dout, q, k, v, out, kept, **saved)
+
+    return Case(name, option.strip(", "), lambda q, k, v: forward(q, k, v, **keywords)[0], f_backward, args)
+
+
+def _tokens(normal):
+    ids = np.array([[3, 1, 4, 1, 5], [2, 6, 5, 0, 0]])  # (B, T): some repeated, some padding
+    positions = normal((T, D))
+    table = {"table": normal((V, D))}
+    yield Case(
+        "embedding",
+        "",
+        lambda table: ops.embedding(ids, table),
+        lambda dy, table: ops.embedding_backward(dy, ids, table.shape),
+        table,
+    )
+    yield Case(
+        "embed_tokens",
+        "",
+        lambda table: ops.embed_tokens(ids, table, positions, 0, RATE, KEY),
+        lambda dy, table: ops.embed_tokens_backward(dy, ids, table.shape, 0, RATE, KEY),
+        table,
+    )
+    for keywords in ({}, {"ignore_id": 0}, {"label_smoothing": 0.1}, {"ignore_id": 0, "label_smoothing": 0.1}):
+        yield Case(
+            "cross_entropy",
+            ", ".join(keywords),
+            lambda logits, keywords=keywords: ops.cross_entropy(logits, ids, **keywords)[0],
+            lambda dloss, logits, keywords=keywords: dloss * ops.cross_entropy(logits, ids, **keywords)[1],
+            {"logits": normal((B, T, V))},
+        )
+
+
+def away_from_zero(x, gap=0.01):
+    """Moved so that no entry is near the kink of relu, where there is no derivative to check."""
+    return x + gap * np.where(x < 0, -1, 1)

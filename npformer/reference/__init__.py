@@ -1,0 +1,94 @@
+"""The math, in plain array code: one idea a file, each backward directly under its forward.
+
+The functions run on NumPy and CuPy arrays, on any float dtype and on complex numbers (which is how
+``npformer.gradcheck`` differentiates them to machine precision). Some files carry the name of the
+function inside; the imports below bind the function.
+"""
+
+from npformer.reference.activations import (
+    gelu,
+    gelu_backward,
+    relu,
+    relu_backward,
+    sigmoid,
+    sigmoid_backward,
+    silu,
+    silu_backward,
+    tanh,
+    tanh_backward,
+)
+from npformer.reference.attention import attention, attention_backward
+from npformer.reference.cross_entropy import cross_entropy
+from npformer.reference.dropout import dropout, dropout_backward
+from npformer.reference.embedding import embedding, embedding_backward
+from npformer.reference.flash_attention import flash_attention, flash_attention_backward
+from npformer.reference.fused import (
+    embed_tokens,
+    embed_tokens_backward,
+    linear_activation_dropout,
+    linear_activation_dropout_backward,
+    linear_dropout_residual,
+    linear_dropout_residual_backward,
+    project_heads,
+    project_heads_backward,
+)
+from npformer.reference.heads import merge_heads, split_heads
+from npformer.reference.layer_norm import layer_norm, layer_norm_backward
+from npformer.reference.linear import linear, linear_backward
+from npformer.reference.masks import causal_mask, from_additive, padding_mask, to_additive
+from npformer.reference.positions import sinusoidal_encoding
+from npformer.reference.product import product
+from npformer.reference.random import random_bits, split_key
+from npformer.reference.softmax import log_softmax, log_softmax_backward, softmax, softmax_backward
+from npformer.reference.update import adam_update, global_norm, sgd_update
+
+__all__ = [
+    "adam_update",
+    "attention",
+    "attention_backward",
+    "causal_mask",
+    "cross_entropy",
+    "dropout",
+    "dropout_backward",
+    "embed_tokens",
+    "embed_tokens_backward",
+    "embedding",
+    "embedding_backward",
+    "flash_attention",
+    "flash_attention_backward",
+    "from_additive",
+    "gelu",
+    "gelu_backward",
+    "global_norm",
+    "layer_norm",
+    "layer_norm_backward",
+    "linear",
+    "linear_activation_dropout",
+    "linear_activation_dropout_backward",
+    "linear_backward",
+    "linear_dropout_residual",
+    "linear_dropout_residual_backward",
+    "log_softmax",
+    "log_softmax_backward",
+    "merge_heads",
+    "padding_mask",
+    "product",
+    "project_heads",
+    "project_heads_backward",
+    "random_bits",
+    "relu",
+    "relu_backward",
+    "sgd_update",
+    "sigmoid",
+    "sigmoid_backward",
+    "silu",
+    "silu_backward",
+    "sinusoidal_encoding",
+    "softmax",
+    "softmax_backward",
+    "split_heads",
+    "split_key",
+    "tanh",
+    "tanh_backward",
+    "to_additive",
+]

@@ -1,0 +1,96 @@
+"""Scaled dot-product attention (Vaswani et al. 2017, section 3.2.1)."""
+
+from npformer.reference.arrays import Array, namespace, quiet, transpose, widen
+from npformer.reference.checks import check_attention
+from npformer.reference.dropout import dropout, dropout_backward
+from npformer.reference.masks import combine_masks
+from npformer.reference.product import product
+from npformer.reference.softmax import softmax, softmax_backward
+
+
+@quiet
+def attention(
+    q: Array,
+    k: Array,
+    v: Array,
+    keep_mask: Array | None = None,
+    *,
+    causal: bool = False,
+    scale: float | None = None,
+    dropout_rate: float = 0.0,
+    key: int | None = None,
+) -> tuple[Array, Array]:
+    """softmax(q kᵀ / √K) v: each query gets the mean of the values, weighted by how well their keys match.
+
+    Parameters
+    ----------
+    q : (..., T, K)
+    k : (..., S, K)
+    v : (..., S, Kv)
+    keep_mask : bool, broadcasts to (..., T, S)
+        True = may attend. A query that may attend to nothing gets exact zeros.
+    causal : bool
+        Query t sees the keys s <= t + (S - T) only.
+    scale : float
+        1/√K if not given: the dot product of K independent components of variance 1 has variance K.
+    dropout_rate, key
+        Dropout on the weights.
+
+    Returns
+    -------
+    out : (..., T, Kv)
+    weights : (..., T, S)
+        The probabilities, before dropout.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> q, k, v = np.array([[9.0, 0]]), np.array([[9.0, 0], [0, 9.0]]), np.array([[1.0], [2.0]])
+    >>> attention(q, k, v)[0]
+    array([[1.]])
+    """
+    xp = namespace(q=q, k=k, v=v)
+    check_attention(q, k, v, keep_mask)
+    keep = combine_masks(keep_mask, causal, q.shape[-2], k.shape[-2], xp)
+
+    scores = (widen(q) * default_scale(q, scale)) @ transpose(widen(k))
+    if keep is not None:
+        scores = xp.where(keep, scores, -xp.inf)
+    weights = softmax(scores).astype(q.dtype, copy=False)
+    out = product(dropout(weights, dropout_rate, key), v)
+    return out, weights
+
+
+@quiet
+def attention_backward(
+    dout: Array,
+    q: Array,
+    k: Array,
+    v: Array,
+    weights: Array,
+    *,
+    scale: float | None = None,
+    dropout_rate: float = 0.0,
+    key: int | None = None,
+) -> tuple[Array, Array, Array]:
+    """The gradients (dq, dk, dv). The masks need not be told: what is masked has weight 0."""
+    xp = namespace(dout=dout, q=q, k=k, v=v, weights=weights)
+
+    # out = dropped v
+    dropped = dropout(weights, dropout_rate, key)
+    dv = product(transpose(dropped), dout)
+    dweights = dropout_backward(dout @ transpose(v), dropout_rate, key)
+
+    # weights = softmax(scores); a weight of 0 passes no gradient, even where v holds NaN
+    dweights = xp.where(weights == 0, 0, dweights)
+    dscores = softmax_backward(dweights, weights) * default_scale(q, scale)
+
+    # scores = scale q kᵀ
+    dq = product(dscores, k)
+    dk = product(transpose(dscores), q)
+    return dq, dk, dv
+
+
+def default_scale(q: Array, scale: float | None) -> float:
+    """``scale``, or 1/√K."""
+    return q.shape[-1] ** -0.5 if scale is None else scale

@@ -1,0 +1,49 @@
+"""Dropout, with the mask recomputed instead of stored (Srivastava et al. 2014)."""
+
+import numpy as np
+
+from npformer.reference.arrays import Array, namespace
+from npformer.reference.checks import check_rate
+from npformer.reference.random import random_bits
+
+
+def dropout(x: Array, rate: float, key: int | None) -> Array:
+    """Set each entry to zero with probability ``rate`` and divide the others by 1 - rate.
+
+    Which entries survive is a pure function of (key, position in C order): calling twice with one key
+    drops the same entries, on every backend.
+
+    Parameters
+    ----------
+    x : array of any shape
+    rate : float
+        0 <= rate < 1.
+    key : int or None
+        May be None only if ``rate`` is 0.
+
+    Returns
+    -------
+    array like x
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> dropout(np.ones(8), rate=0.5, key=1)
+    array([0., 2., 2., 2., 0., 0., 2., 0.])
+    """
+    check_rate(rate, key)
+    xp = namespace(x=x)
+    if rate == 0:
+        return x
+    index = xp.arange(x.size).reshape(x.shape)
+    return xp.where(dropout_keep(index, rate, key), x * (1 / (1 - rate)), 0)
+
+
+def dropout_backward(dy: Array, rate: float, key: int | None) -> Array:
+    """A dropped entry passes no gradient, a kept one passes dy / (1 - rate): dropout itself, of dy."""
+    return dropout(dy, rate, key)
+
+
+def dropout_keep(index: Array, rate: float, key: int) -> Array:
+    """Which elements survive, True = kept, for an array of element indices."""
+    return random_bits(index, key) >= np.uint32(round(rate * 2**32))

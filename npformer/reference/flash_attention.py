@@ -1,0 +1,163 @@
+"""Attention in tiles: the same numbers without ever holding a (T, S) array (Dao et al. 2022, Dao 2023).
+
+Softmax needs the sum over all keys before it can divide. The trick is to divide last: go through the
+keys block by block with a running maximum and a running sum, and rescale what was gathered so far
+whenever the maximum grows. The backward pass recomputes each tile of the weights from the row's
+log-sum-exp, which is all that is kept.
+"""
+
+import math
+
+from npformer.reference.arrays import Array, namespace, quiet, transpose, widen
+from npformer.reference.attention import default_scale
+from npformer.reference.checks import check_attention, check_rate
+from npformer.reference.dropout import dropout_keep
+from npformer.reference.product import product
+
+BLOCK = 64  # queries and keys in a tile
+
+
+@quiet
+def flash_attention(
+    q: Array,
+    k: Array,
+    v: Array,
+    keep_mask: Array | None = None,
+    *,
+    causal: bool = False,
+    scale: float | None = None,
+    dropout_rate: float = 0.0,
+    key: int | None = None,
+) -> tuple[Array, Array]:
+    """What ``attention`` computes, in memory that grows with T + S instead of T · S.
+
+    Parameters
+    ----------
+    q, k, v, keep_mask, causal, scale, dropout_rate, key
+        As for ``attention``.
+
+    Returns
+    -------
+    out : (..., T, Kv)
+    logsumexp : (..., T)
+        log Σ_s exp(score), -inf for a query that may attend to nothing; float32 for half precision.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from npformer.reference import attention
+    >>> q, k, v = np.random.default_rng(0).normal(size=(3, 2, 100, 8))
+    >>> bool(np.allclose(flash_attention(q, k, v)[0], attention(q, k, v)[0], rtol=0, atol=1e-14))
+    True
+    """
+    xp = namespace(q=q, k=k, v=v)
+    check_attention(q, k, v, keep_mask)
+    check_rate(dropout_rate, key, "dropout_rate")
+    scaled_q, k, wide_v = widen(q) * default_scale(q, scale), widen(k), widen(v)
+    T, S = q.shape[-2], k.shape[-2]
+    dtype = xp.result_type(scaled_q, k, wide_v)
+    out = xp.zeros((*q.shape[:-1], v.shape[-1]), dtype)
+    logsumexp = xp.full(q.shape[:-1], -xp.inf, dtype)
+
+    for rows in blocks(T):
+        peak = xp.full((*scaled_q[..., rows, :].shape[:-1], 1), -xp.inf, dtype).real
+        total = xp.zeros(peak.shape, dtype)
+        gathered = xp.zeros((*peak.shape[:-1], v.shape[-1]), dtype)
+        for columns in blocks(S, stop=rows.stop + S - T if causal else S):
+            scores = scores_tile(scaled_q, k, keep_mask, causal, rows, columns)
+            old_peak, peak = peak, xp.maximum(peak, scores.real.max(axis=-1, keepdims=True))
+            shift = xp.where(xp.isneginf(peak), 0, peak)
+            e = xp.exp(scores - shift)
+            shrink = xp.exp(old_peak - shift)
+            total = total * shrink + e.sum(axis=-1, keepdims=True)
+            dropped = dropout_tile(e, T, S, rows, columns, dropout_rate, key)
+            gathered = gathered * shrink + product(dropped, wide_v[..., columns, :])
+        seen = total != 0
+        divisor = xp.where(seen, total, 1)
+        out[..., rows, :] = gathered / divisor
+        logsumexp[..., rows] = xp.where(seen, peak + xp.log(divisor), -xp.inf)[..., 0]
+    return out.astype(xp.result_type(q, v), copy=False), logsumexp
+
+
+@quiet
+def flash_attention_backward(
+    dout: Array,
+    q: Array,
+    k: Array,
+    v: Array,
+    out: Array,
+    logsumexp: Array,
+    keep_mask: Array | None = None,
+    *,
+    causal: bool = False,
+    scale: float | None = None,
+    dropout_rate: float = 0.0,
+    key: int | None = None,
+) -> tuple[Array, Array, Array]:
+    """The gradients (dq, dk, dv), tile by tile.
+
+    The row sum Σ_s dweights · weights of the softmax backward would need all keys at once, but it
+    equals Σ dout · out, which is known before the first tile.
+    """
+    xp = namespace(dout=dout, q=q, k=k, v=v, out=out, logsumexp=logsumexp)
+    check_attention(q, k, v, keep_mask)
+    scale = default_scale(q, scale)
+    T, S = q.shape[-2], k.shape[-2]
+    scaled_q, wide_k, wide_v, wide_dout = widen(q) * scale, widen(k), widen(v), widen(dout)
+    row_sum = (wide_dout * widen(out)).sum(axis=-1, keepdims=True)
+    shift = xp.where(xp.isneginf(logsumexp), 0, logsumexp)[..., None]
+    dtype = xp.result_type(scaled_q, wide_k, wide_v, wide_dout)
+    dq, dk, dv = (xp.zeros(x.shape, dtype) for x in (q, k, v))
+
+    for rows in blocks(T):
+        for columns in blocks(S, stop=rows.stop + S - T if causal else S):
+            scores = scores_tile(scaled_q, wide_k, keep_mask, causal, rows, columns)
+            weights = xp.exp(scores - shift[..., rows, :])
+            dropped = dropout_tile(weights, T, S, rows, columns, dropout_rate, key)
+            dv[..., columns, :] += product(transpose(dropped), wide_dout[..., rows, :])
+
+            dweights = wide_dout[..., rows, :] @ transpose(wide_v[..., columns, :])
+            dweights = dropout_tile(dweights, T, S, rows, columns, dropout_rate, key)
+            dscores = xp.where(weights == 0, 0, weights * (dweights - row_sum[..., rows, :])) * scale
+            dq[..., rows, :] += product(dscores, wide_k[..., columns, :])
+            dk[..., columns, :] += product(transpose(dscores), widen(q)[..., rows, :])
+    return tuple(dx.astype(x.dtype, copy=False) for dx, x in ((dq, q), (dk, k), (dv, v)))
+
+
+def blocks(length, stop=None):
+    """Slices of ``BLOCK`` that cover 0 ... ``stop``, the last one cut off at ``length``."""
+    stop = length if stop is None else min(stop, length)
+    return [slice(start, min(start + BLOCK, length)) for start in range(0, stop, BLOCK)]
+
+
+def scores_tile(scaled_q, k, keep_mask, causal, rows, columns):
+    """The scores of some queries with some keys, -inf where a mask forbids them."""
+    xp = namespace(scaled_q=scaled_q)
+    scores = scaled_q[..., rows, :] @ transpose(k[..., columns, :])
+    if keep_mask is not None:
+        scores = xp.where(mask_tile(keep_mask, rows, columns), scores, -xp.inf)
+    if causal:
+        last_seen = xp.arange(rows.start, rows.stop)[:, None] + k.shape[-2] - scaled_q.shape[-2]
+        scores = xp.where(xp.arange(columns.start, columns.stop) <= last_seen, scores, -xp.inf)
+    return scores
+
+
+def mask_tile(keep_mask, rows, columns):
+    """The part of a mask that covers the tile, where its last two axes may be 1 or missing."""
+    everything = slice(None)
+    if keep_mask.ndim and keep_mask.shape[-1] > 1:
+        keep_mask = keep_mask[..., columns]
+    if keep_mask.ndim > 1 and keep_mask.shape[-2] > 1:
+        keep_mask = keep_mask[..., rows, everything]
+    return keep_mask
+
+
+def dropout_tile(x, T, S, rows, columns, rate, key):
+    """What ``dropout`` would do to this tile of a (..., T, S) array, from the elements' places in the whole."""
+    if rate == 0:
+        return x
+    xp = namespace(x=x)
+    matrix = xp.arange(math.prod(x.shape[:-2])).reshape(*x.shape[:-2], 1, 1)
+    query, key_position = xp.arange(rows.start, rows.stop)[:, None], xp.arange(columns.start, columns.stop)
+    index = (matrix * T + query) * S + key_position
+    return xp.where(dropout_keep(index, rate, key), x * (1 / (1 - rate)), 0)

@@ -1,0 +1,52 @@
+"""The linear map."""
+
+import math
+
+from npformer.reference.arrays import Array, namespace, transpose
+from npformer.reference.checks import check_last_axis
+from npformer.reference.product import product
+
+
+def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
+    """y = x W + b.
+
+    Parameters
+    ----------
+    x : (..., D_in)
+    weight : (D_in, D_out)
+    bias : (D_out,), optional
+
+    Returns
+    -------
+    (..., D_out)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> linear(np.array([1.0, 2.0]), np.array([[1.0, 0.0], [0.0, 10.0]]), np.array([0.5, 0.5]))
+    array([ 1.5, 20.5])
+    """
+    namespace(x=x, weight=weight, bias=bias)
+    if weight.ndim != 2 or x.shape[-1:] != weight.shape[:1]:
+        raise ValueError(f"x {x.shape}, weight {weight.shape}: expected x (..., D_in), weight (D_in, D_out)")
+    y = rows(x) @ weight  # one large product, where a stack of small ones would be slower
+    if bias is not None:
+        check_last_axis(bias=(bias, weight.shape[1]))
+        y = y + bias
+    return y.reshape(*x.shape[:-1], weight.shape[1])
+
+
+def linear_backward(dy: Array, x: Array, weight: Array, bias: Array | None = None) -> tuple:
+    """dx = dy Wᵀ, dW = xᵀ dy, db = Σ dy, sums over every axis but the last; db is None without a bias."""
+    namespace(dy=dy, x=x, weight=weight)
+    if dy.shape != (*x.shape[:-1], weight.shape[1]):
+        raise ValueError(f"dy has shape {dy.shape}, expected {(*x.shape[:-1], weight.shape[1])}")
+    dx = (rows(dy) @ transpose(weight)).reshape(x.shape)
+    dweight = product(transpose(rows(x)), rows(dy))
+    dbias = None if bias is None else rows(dy).sum(axis=0)
+    return dx, dweight, dbias
+
+
+def rows(x: Array) -> Array:
+    """(..., D) as (all the rest, D)."""
+    return x.reshape(math.prod(x.shape[:-1]), x.shape[-1])

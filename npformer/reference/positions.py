@@ -1,0 +1,44 @@
+"""Where a word stands, as a vector (Vaswani et al. 2017, section 3.5)."""
+
+import numpy as np
+
+from npformer.reference.arrays import Array
+
+
+def sinusoidal_encoding(length: int, d_model: int, layout: str = "interleaved") -> Array:
+    """Sines and cosines of wavelengths from 2π to 10000 · 2π.
+
+    PE(pos, 2i) = sin(pos / 10000^(2i/D)), PE(pos, 2i+1) = cos(pos / 10000^(2i/D)). With an odd D the
+    last cosine is left out.
+
+    Parameters
+    ----------
+    length : int
+        Number of positions, from 0.
+    d_model : int
+        The width D.
+    layout : "interleaved" or "concatenated"
+        Sines and cosines in turn, as in the paper, or all sines first, as in Marian and tensor2tensor.
+
+    Returns
+    -------
+    (length, D) float64
+
+    Examples
+    --------
+    >>> sinusoidal_encoding(2, 4).round(4)
+    array([[0.    , 1.    , 0.    , 1.    ],
+           [0.8415, 0.5403, 0.01  , 1.    ]])
+    """
+    if length < 0 or d_model < 1:
+        raise ValueError(f"length={length}, d_model={d_model}: expected length >= 0 and d_model >= 1")
+    if layout not in ("interleaved", "concatenated"):
+        raise ValueError(f"layout={layout!r}, expected 'interleaved' or 'concatenated'")
+    n_sines, n_cosines = (d_model + 1) // 2, d_model // 2
+    angles = np.arange(length)[:, None] / 10000.0 ** (2 * np.arange(n_sines) / d_model)
+    sines, cosines = np.sin(angles), np.cos(angles[:, :n_cosines])
+    if layout == "concatenated":
+        return np.concatenate([sines, cosines], axis=1)
+    encoding = np.empty((length, d_model))
+    encoding[:, 0::2], encoding[:, 1::2] = sines, cosines
+    return encoding

@@ -1,0 +1,54 @@
+"""Random bits as a pure function of (key, element index), the same on every backend.
+
+No state, no mask to store: the backward pass draws the same bits again, a finite difference can be
+taken with the mask frozen, and a resumed run repeats the run that was interrupted.
+"""
+
+import numpy as np
+
+from npformer.reference.arrays import Array
+
+_64_BITS = 0xFFFFFFFFFFFFFFFF
+_32_BITS = 0xFFFFFFFF
+
+
+def split_key(key: int | None, n: int) -> list:
+    """``n`` different keys derived from one, so that no key is used twice (``None`` gives ``None``).
+
+    Examples
+    --------
+    >>> len(set(split_key(7, 3) + split_key(8, 3)))
+    6
+    """
+    if key is None:
+        return [None] * n
+    start = _splitmix64(int(key))
+    return [_splitmix64(start + i) for i in range(1, n + 1)]
+
+
+@np.errstate(over="ignore")  # hashing multiplies modulo 2^32
+def random_bits(index: Array, key: int) -> Array:
+    """32 random bits for each element index (non-negative int64), under a 64-bit key.
+
+    The index is hashed together with one half of the key and once more with the other half: one round
+    would make the bits of two keys a reordering of each other.
+    """
+    word = _splitmix64(int(key))
+    low, high = index.astype(np.uint32), (index >> 32).astype(np.uint32)
+    first = _mix32(low ^ np.uint32(word & _32_BITS))
+    return _mix32(first + (high ^ np.uint32(word >> 32)))
+
+
+def _mix32(h):
+    """A bijection of 32-bit words, each bit of which depends on all: C. Wellons' lowbias32 (2018)."""
+    h = (h ^ (h >> np.uint32(16))) * np.uint32(0x7FEB352D)
+    h = (h ^ (h >> np.uint32(15))) * np.uint32(0x846CA68B)
+    return h ^ (h >> np.uint32(16))
+
+
+def _splitmix64(x):
+    """The same for 64-bit words: Steele, Lea and Flood's SplitMix (2014)."""
+    x = (x + 0x9E3779B97F4A7C15) & _64_BITS
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _64_BITS
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _64_BITS
+    return x ^ (x >> 31)

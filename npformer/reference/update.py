@@ -1,0 +1,105 @@
+"""How an optimizer changes parameters, given their gradient.
+
+The one place where inputs are written: parameters and moments are large and updated in place.
+"""
+
+import math
+
+from npformer.reference.arrays import Array, namespace
+
+
+def global_norm(grad: Array) -> float:
+    """√Σ g² over one flat gradient; NaN or inf if any entry is.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> global_norm(np.array([3.0, 4.0]))
+    5.0
+    """
+    xp = namespace(grad=grad)
+    return math.sqrt(float(xp.vdot(grad, grad)))
+
+
+def sgd_update(
+    param: Array,
+    grad: Array,
+    velocity: Array | None,
+    *,
+    lr: float,
+    momentum: float = 0.0,
+    nesterov: bool = False,
+    grad_scale: float = 1.0,
+) -> None:
+    """velocity = momentum · velocity + g; param -= lr · velocity; with Nesterov, lr · (g + momentum · velocity).
+
+    Parameters
+    ----------
+    param, grad, velocity : (n,)
+        ``param`` and ``velocity`` are written; ``velocity`` may be None without momentum.
+    lr, momentum, nesterov
+        As in Sutskever et al. 2013.
+    grad_scale : float
+        Multiplies the gradient first (clipping).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> param = np.array([1.0])
+    >>> sgd_update(param, np.array([2.0]), None, lr=0.25)
+    >>> param
+    array([0.5])
+    """
+    step = grad * grad_scale
+    if velocity is not None:
+        velocity *= momentum
+        velocity += step
+        step = step + momentum * velocity if nesterov else velocity
+    param -= lr * step
+
+
+def adam_update(
+    param: Array,
+    grad: Array,
+    m: Array,
+    v: Array,
+    *,
+    lr: float,
+    step: int,
+    beta1: float = 0.9,
+    beta2: float = 0.999,
+    eps: float = 1e-8,
+    weight_decay: float = 0.0,
+    grad_scale: float = 1.0,
+) -> None:
+    """One step of Adam (Kingma and Ba 2015), with decoupled weight decay (Loshchilov and Hutter 2019).
+
+    m and v are running means of g and g², started at 0 and corrected for it:
+    param -= lr · (m̂ / (√v̂ + eps) + weight_decay · param).
+
+    Parameters
+    ----------
+    param, grad, m, v : (n,)
+        ``param``, ``m`` and ``v`` are written.
+    lr : float
+    step : int
+        1 for the first step.
+    beta1, beta2, eps, weight_decay : float
+    grad_scale : float
+        Multiplies the gradient first (clipping).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> param, m, v = np.array([1.0]), np.zeros(1), np.zeros(1)
+    >>> adam_update(param, np.array([123.0]), m, v, lr=0.25, step=1)  # the first step has size lr
+    >>> param
+    array([0.75])
+    """
+    xp = namespace(param=param, grad=grad)
+    g = grad * grad_scale
+    m += (1 - beta1) * (g - m)
+    v += (1 - beta2) * (g * g - v)
+    m_hat = m / (1 - beta1**step)
+    v_hat = v / (1 - beta2**step)
+    param -= lr * (m_hat / (xp.sqrt(v_hat) + eps) + weight_decay * param)
