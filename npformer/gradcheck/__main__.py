@@ -8,6 +8,7 @@ from npformer.gradcheck.cases import all_cases
 
 
 def main(argv=None):
+    """Run the checks the command line asks for; the exit status is 1 if one fails."""
     parser = argparse.ArgumentParser(
         prog="python -m npformer.gradcheck",
         description="Check every backward pass against the complex step and central differences.",
@@ -35,9 +36,8 @@ def main(argv=None):
             print(f"{label:<50} WRONG: {error}")
             continue
         for argument, by_method in errors.items():
-            print(
-                f"{label:<50} {argument:<9} {by_method['complex step']:>13.1e} {by_method['central differences']:>20.1e}"
-            )
+            complex_step, central = by_method["complex step"], by_method["central differences"]
+            print(f"{label:<50} {argument:<9} {complex_step:>13.1e} {central:>20.1e}")
             label = ""
     print("\nevery backward is the derivative of its forward" if not wrong else f"\n{wrong} checks failed")
     return 1 if wrong else 0

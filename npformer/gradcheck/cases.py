@@ -1,6 +1,7 @@
 """One gradient check for each operation and each of its options: every dimension a different prime."""
 
-from typing import Callable, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
