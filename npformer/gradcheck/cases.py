@@ -87,7 +87,7 @@ def _linear(normal):
             "project_heads",
             f"{n_parts} parts",
             lambda x, weight, bias, n=n_parts: ops.project_heads(x, weight, bias, H, n),
-            lambda dy, x, weight, bias, n=n_parts: ops.project_heads_backward(dy, x, weight, bias, H, n),
+            ops.project_heads_backward,
             {"x": x, "weight": normal((D, n_parts * H * K)), "bias": normal(n_parts * H * K)},
         )
     for activation in ("relu", "gelu", "silu"):

@@ -38,7 +38,7 @@ from npformer.reference.linear import linear, linear_backward
 from npformer.reference.masks import causal_mask, from_additive, padding_mask, to_additive
 from npformer.reference.positions import sinusoidal_encoding
 from npformer.reference.product import product
-from npformer.reference.random import random_bits, split_key
+from npformer.reference.random import derive_key, random_bits, split_key
 from npformer.reference.softmax import log_softmax, log_softmax_backward, softmax, softmax_backward
 from npformer.reference.update import adam_update, global_norm, sgd_update
 
@@ -48,6 +48,7 @@ __all__ = [
     "attention_backward",
     "causal_mask",
     "cross_entropy",
+    "derive_key",
     "dropout",
     "dropout_backward",
     "embed_tokens",

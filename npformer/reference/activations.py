@@ -2,7 +2,8 @@
 
 import math
 
-from npformer.reference.arrays import Array, namespace
+from npformer.reference.arrays import Array, namespace, widen
+from npformer.reference.checks import check_shape
 
 _GELU_SLOPE = math.sqrt(2 / math.pi)
 
@@ -23,6 +24,7 @@ def relu(x: Array) -> Array:
 def relu_backward(dy: Array, x: Array) -> Array:
     """dy where x > 0; at the kink itself the derivative is taken as 0."""
     xp = namespace(dy=dy, x=x)
+    check_shape(dy=(dy, x.shape))
     return xp.where(x.real <= 0, 0, dy)
 
 
@@ -36,15 +38,20 @@ def gelu(x: Array) -> Array:
     array([-0.1588,  0.    ,  0.8412])
     """
     xp = namespace(x=x)
-    return 0.5 * x * (1 + xp.tanh(_GELU_SLOPE * (x + 0.044715 * x**3)))
+    wide = widen(x)  # 41³ is too large for half precision
+    y = 0.5 * wide * (1 + xp.tanh(_GELU_SLOPE * (wide + 0.044715 * wide * wide * wide)))
+    return y.astype(x.dtype, copy=False)
 
 
 def gelu_backward(dy: Array, x: Array) -> Array:
     """dy (½ (1 + t) + ½ x (1 - t²) u'), with t = tanh(u), u' = √(2/π) (1 + 3 · 0.044715 x²)."""
     xp = namespace(dy=dy, x=x)
-    t = xp.tanh(_GELU_SLOPE * (x + 0.044715 * x**3))
-    du = _GELU_SLOPE * (1 + 3 * 0.044715 * x**2)
-    return dy * 0.5 * (1 + t + x * (1 - t * t) * du)
+    check_shape(dy=(dy, x.shape))
+    wide = widen(x)
+    t = xp.tanh(_GELU_SLOPE * (wide + 0.044715 * wide * wide * wide))
+    du = _GELU_SLOPE * (1 + 3 * 0.044715 * wide * wide)
+    dx = dy * 0.5 * (1 + t + wide * (1 - t * t) * du)
+    return dx.astype(x.dtype, copy=False)
 
 
 def silu(x: Array) -> Array:
@@ -61,6 +68,8 @@ def silu(x: Array) -> Array:
 
 def silu_backward(dy: Array, x: Array) -> Array:
     """dy s (1 + x (1 - s)), with s = sigmoid(x)."""
+    namespace(dy=dy, x=x)
+    check_shape(dy=(dy, x.shape))
     s = sigmoid(x)
     return dy * s * (1 + x * (1 - s))
 
@@ -80,6 +89,7 @@ def tanh(x: Array) -> Array:
 def tanh_backward(dy: Array, y: Array) -> Array:
     """dy (1 - y²): the output is all that has to be kept."""
     namespace(dy=dy, y=y)
+    check_shape(dy=(dy, y.shape))
     return dy * (1 - y * y)
 
 
@@ -100,4 +110,5 @@ def sigmoid(x: Array) -> Array:
 def sigmoid_backward(dy: Array, y: Array) -> Array:
     """dy y (1 - y): the output is all that has to be kept."""
     namespace(dy=dy, y=y)
+    check_shape(dy=(dy, y.shape))
     return dy * y * (1 - y)

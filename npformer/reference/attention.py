@@ -1,7 +1,7 @@
 """Scaled dot-product attention (Vaswani et al. 2017, section 3.2.1)."""
 
 from npformer.reference.arrays import Array, namespace, quiet, transpose, widen
-from npformer.reference.checks import check_attention
+from npformer.reference.checks import check_attention, check_shape
 from npformer.reference.dropout import dropout, dropout_backward
 from npformer.reference.masks import combine_masks
 from npformer.reference.product import product
@@ -50,7 +50,7 @@ def attention(
     array([[1.]])
     """
     xp = namespace(q=q, k=k, v=v)
-    check_attention(q, k, v, keep_mask)
+    check_attention(q, k, v, keep_mask, dropout_rate, key)
     keep = combine_masks(keep_mask, causal, q.shape[-2], k.shape[-2], xp)
 
     scores = (widen(q) * default_scale(q, scale)) @ transpose(widen(k))
@@ -75,11 +75,13 @@ def attention_backward(
 ) -> tuple[Array, Array, Array]:
     """The gradients (dq, dk, dv). The masks need not be told: what is masked has weight 0."""
     xp = namespace(dout=dout, q=q, k=k, v=v, weights=weights)
+    check_attention(q, k, v, None, dropout_rate, key)
+    check_shape(dout=(dout, (*q.shape[:-1], v.shape[-1])), weights=(weights, (*q.shape[:-1], k.shape[-2])))
 
     # out = dropped v
     dropped = dropout(weights, dropout_rate, key)
     dv = product(transpose(dropped), dout)
-    dweights = dropout_backward(dout @ transpose(v), dropout_rate, key)
+    dweights = dropout_backward(widen(dout) @ transpose(widen(v)), dropout_rate, key)
 
     # weights = softmax(scores); a weight of 0 passes no gradient, even where v holds NaN
     dweights = xp.where(weights == 0, 0, dweights)
@@ -88,9 +90,9 @@ def attention_backward(
     # scores = scale q kᵀ
     dq = product(dscores, k)
     dk = product(transpose(dscores), q)
-    return dq, dk, dv
+    return tuple(dx.astype(x.dtype, copy=False) for dx, x in ((dq, q), (dk, k), (dv, v)))
 
 
 def default_scale(q: Array, scale: float | None) -> float:
     """``scale``, or 1/√K."""
-    return q.shape[-1] ** -0.5 if scale is None else scale
+    return q.shape[-1] ** -0.5 if scale is None else float(scale)

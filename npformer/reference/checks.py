@@ -16,7 +16,7 @@ def check_ids(ids, size, name, ignore_id=None):
     if ignore_id is not None:
         wrong &= ids != ignore_id
     if wrong.any():
-        where = tuple(int(axis[0]) for axis in xp.nonzero(wrong))
+        where = tuple(int(i) for i in xp.argwhere(wrong)[0])
         raise ValueError(f"{name}{list(where)} is {int(ids[where])}, expected 0 <= id < {size}")
 
 
@@ -40,8 +40,9 @@ def check_keep_mask(keep_mask, name="keep_mask"):
         )
 
 
-def check_attention(q, k, v, keep_mask):
+def check_attention(q, k, v, keep_mask, dropout_rate, key):
     """q (..., T, K), k (..., S, K), v (..., S, Kv); keep_mask broadcasts to (..., T, S)."""
+    check_rate(dropout_rate, key, "dropout_rate")
     shapes = f"q {q.shape}, k {k.shape}, v {v.shape}"
     if min(q.ndim, k.ndim, v.ndim) < 2:
         raise ValueError(f"{shapes}: expected q (..., T, K), k (..., S, K), v (..., S, Kv)")
@@ -68,18 +69,11 @@ def broadcasts_to(shape, target):
         return False
 
 
-def check_same_shape(**shapes):
-    """Named shapes that have to be equal, e.g. ``check_same_shape(dy=dy.shape, y=y.shape)``."""
-    if len(set(map(tuple, shapes.values()))) > 1:
-        given = ", ".join(f"{name} {tuple(shape)}" for name, shape in shapes.items())
-        raise ValueError(f"{given}: expected equal shapes")
-
-
-def check_last_axis(**sizes):
-    """A last axis against the width it has to have: ``check_last_axis(gain=(gain, 512))``."""
-    for name, (array, width) in sizes.items():
-        if array.shape != (width,):
-            raise ValueError(f"{name} has shape {array.shape}, expected ({width},)")
+def check_shape(**arrays):
+    """Arrays against the shapes they have to have, e.g. ``check_shape(dy=(dy, x.shape), bias=(bias, (512,)))``."""
+    for name, (array, shape) in arrays.items():
+        if array.shape != tuple(shape):
+            raise ValueError(f"{name} has shape {array.shape}, expected {tuple(shape)}")
 
 
 def check_positive(**values):

@@ -2,7 +2,7 @@
 
 import warnings
 
-from npformer.reference.arrays import Array, namespace, quiet, widen
+from npformer.reference.arrays import Array, namespace, namespace_of_ids, quiet, widen
 from npformer.reference.checks import check_ids
 from npformer.reference.softmax import log_softmax
 
@@ -39,8 +39,11 @@ def cross_entropy(
     0.2877 [[ 0.25 -0.25]]
     """
     xp = namespace(logits=logits)
+    namespace_of_ids(targets, "targets")
     if targets.shape != logits.shape[:-1]:
         raise ValueError(f"targets {targets.shape}, logits {logits.shape}: expected (...) and (..., V)")
+    if logits.ndim == 0 or logits.shape[-1] == 0:
+        raise ValueError(f"logits have shape {logits.shape}, expected (..., V) with V >= 1")
     if not 0 <= label_smoothing <= 1:
         raise ValueError(f"label_smoothing={label_smoothing}, expected 0 <= label_smoothing <= 1")
     V = logits.shape[-1]
@@ -49,7 +52,7 @@ def cross_entropy(
     counted = xp.ones(targets.shape, bool) if ignore_id is None else targets != ignore_id
     n = int(counted.sum())
     if n == 0:
-        warnings.warn("cross_entropy: no target is counted, the loss is 0", stacklevel=2)
+        warnings.warn("cross_entropy: no target is counted, the loss is 0", stacklevel=3)  # past the wrapper of @quiet
     share = 1 / max(n, 1)  # of each counted token in the mean
 
     log_p = log_softmax(widen(logits))

@@ -36,14 +36,20 @@ def dropout(x: Array, rate: float, key: int | None) -> Array:
     if rate == 0:
         return x
     index = xp.arange(x.size).reshape(x.shape)
-    return xp.where(dropout_keep(index, rate, key), x * (1 / (1 - rate)), 0)
+    return xp.where(dropout_keep(index, rate, key), x * kept_scale(rate), 0)
 
 
 def dropout_backward(dy: Array, rate: float, key: int | None) -> Array:
     """A dropped entry passes no gradient, a kept one passes dy / (1 - rate): dropout itself, of dy."""
+    namespace(dy=dy)
     return dropout(dy, rate, key)
 
 
 def dropout_keep(index: Array, rate: float, key: int) -> Array:
     """Which elements survive, True = kept, for an array of element indices."""
-    return random_bits(index, key) >= np.uint32(round(rate * 2**32))
+    return random_bits(index, key) >= np.uint32(min(round(rate * 2**32), 2**32 - 1))
+
+
+def kept_scale(rate: float) -> float:
+    """What a kept element is multiplied by, so that the mean stays: 1 / (1 - rate)."""
+    return 1 / (1 - float(rate))

@@ -1,7 +1,7 @@
 """From token ids to vectors."""
 
 from npformer.reference.arrays import Array, namespace, widen
-from npformer.reference.checks import check_ids
+from npformer.reference.checks import check_ids, check_shape
 
 
 def embedding(ids: Array, table: Array) -> Array:
@@ -31,6 +31,8 @@ def embedding(ids: Array, table: Array) -> Array:
            [0., 1.]])
     """
     namespace(table=table)
+    if table.ndim != 2:
+        raise ValueError(f"table has shape {table.shape}, expected (V, D)")
     check_ids(ids, table.shape[0], "ids")
     return table[ids]
 
@@ -39,8 +41,7 @@ def embedding_backward(dy: Array, ids: Array, table_shape: tuple[int, int]) -> A
     """dtable: each row the sum of dy over the places that looked it up, in order, so the same bits every time."""
     xp = namespace(dy=dy)
     check_ids(ids, table_shape[0], "ids")
-    if dy.shape != (*ids.shape, table_shape[1]):
-        raise ValueError(f"dy has shape {dy.shape}, expected {(*ids.shape, table_shape[1])}")
+    check_shape(dy=(dy, (*ids.shape, table_shape[1])))
     wide = widen(dy)
     dtable = xp.zeros(table_shape, wide.dtype)
     xp.add.at(dtable, ids, wide)

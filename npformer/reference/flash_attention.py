@@ -10,8 +10,8 @@ import math
 
 from npformer.reference.arrays import Array, namespace, quiet, transpose, widen
 from npformer.reference.attention import default_scale
-from npformer.reference.checks import check_attention, check_rate
-from npformer.reference.dropout import dropout_keep
+from npformer.reference.checks import check_attention, check_shape
+from npformer.reference.dropout import dropout_keep, kept_scale
 from npformer.reference.product import product
 
 BLOCK = 64  # queries and keys in a tile
@@ -51,8 +51,7 @@ def flash_attention(
     True
     """
     xp = namespace(q=q, k=k, v=v)
-    check_attention(q, k, v, keep_mask)
-    check_rate(dropout_rate, key, "dropout_rate")
+    check_attention(q, k, v, keep_mask, dropout_rate, key)
     scaled_q, k, wide_v = widen(q) * default_scale(q, scale), widen(k), widen(v)
     T, S = q.shape[-2], k.shape[-2]
     dtype = xp.result_type(scaled_q, k, wide_v)
@@ -100,12 +99,13 @@ def flash_attention_backward(
     equals Σ dout · out, which is known before the first tile.
     """
     xp = namespace(dout=dout, q=q, k=k, v=v, out=out, logsumexp=logsumexp)
-    check_attention(q, k, v, keep_mask)
+    check_attention(q, k, v, keep_mask, dropout_rate, key)
+    check_shape(dout=(dout, (*q.shape[:-1], v.shape[-1])), out=(out, dout.shape), logsumexp=(logsumexp, q.shape[:-1]))
     scale = default_scale(q, scale)
     T, S = q.shape[-2], k.shape[-2]
     scaled_q, wide_k, wide_v, wide_dout = widen(q) * scale, widen(k), widen(v), widen(dout)
     row_sum = (wide_dout * widen(out)).sum(axis=-1, keepdims=True)
-    shift = xp.where(xp.isneginf(logsumexp), 0, logsumexp)[..., None]
+    shift = xp.where(xp.isneginf(logsumexp.real), 0, logsumexp)[..., None]
     dtype = xp.result_type(scaled_q, wide_k, wide_v, wide_dout)
     dq, dk, dv = (xp.zeros(x.shape, dtype) for x in (q, k, v))
 
@@ -160,4 +160,4 @@ def dropout_tile(x, T, S, rows, columns, rate, key):
     matrix = xp.arange(math.prod(x.shape[:-2])).reshape(*x.shape[:-2], 1, 1)
     query, key_position = xp.arange(rows.start, rows.stop)[:, None], xp.arange(columns.start, columns.stop)
     index = (matrix * T + query) * S + key_position
-    return xp.where(dropout_keep(index, rate, key), x * (1 / (1 - rate)), 0)
+    return xp.where(dropout_keep(index, rate, key), x * kept_scale(rate), 0)

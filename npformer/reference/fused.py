@@ -1,5 +1,7 @@
 """Operations that are one pass over memory in a kernel, spelled out through the small ones."""
 
+from collections.abc import Sequence
+
 from npformer.reference.activations import (
     gelu,
     gelu_backward,
@@ -9,7 +11,7 @@ from npformer.reference.activations import (
     silu_backward,
 )
 from npformer.reference.arrays import Array, namespace
-from npformer.reference.checks import check_same_shape
+from npformer.reference.checks import check_ids, check_shape
 from npformer.reference.dropout import dropout, dropout_backward
 from npformer.reference.embedding import embedding, embedding_backward
 from npformer.reference.heads import merge_heads, split_heads
@@ -50,8 +52,10 @@ def embed_tokens(
     array([[3.1, 2.2, 0. ]])
     """
     xp = namespace(table=table, positions=positions)
-    y = embedding(ids, table) * table.shape[1] ** 0.5 + positions
-    return dropout(xp.where((ids == pad_id)[..., None], 0, y), rate, key)
+    x = embedding(ids, table) * table.shape[1] ** 0.5
+    check_shape(positions=(positions, x.shape[-2:]))
+    y = xp.where((ids == pad_id)[..., None], 0, x + positions)
+    return dropout(y, rate, key)
 
 
 def embed_tokens_backward(
@@ -59,6 +63,8 @@ def embed_tokens_backward(
 ) -> Array:
     """dtable; the row of the padding is 0."""
     xp = namespace(dy=dy)
+    check_ids(ids, table_shape[0], "ids")
+    check_shape(dy=(dy, (*ids.shape, table_shape[1])))
     dx = xp.where((ids == pad_id)[..., None], 0, dropout_backward(dy, rate, key))
     return embedding_backward(dx * table_shape[1] ** 0.5, ids, table_shape)
 
@@ -85,18 +91,21 @@ def project_heads(x: Array, weight: Array, bias: Array, n_heads: int, n_parts: i
     >>> q.shape
     (1, 8, 10, 64)
     """
+    y = linear(x, weight, bias)
+    if x.ndim != 3:
+        raise ValueError(f"x has shape {x.shape}, expected (B, T, D_in)")
+    if min(n_parts, n_heads) < 1 or y.shape[-1] % (n_parts * n_heads):
+        raise ValueError(f"weight {weight.shape}: the columns do not split into {n_parts=} times {n_heads=} heads")
     B, T, _ = x.shape
-    y = split_heads(linear(x, weight, bias), n_parts * n_heads)
-    return y.reshape(B, n_parts, n_heads, T, y.shape[-1]).swapaxes(0, 1)
+    heads = split_heads(y, n_parts * n_heads)
+    return heads.reshape(B, n_parts, n_heads, T, heads.shape[-1]).swapaxes(0, 1)
 
 
-def project_heads_backward(
-    dy: Array, x: Array, weight: Array, bias: Array, n_heads: int, n_parts: int
-) -> tuple[Array, Array, Array]:
-    """The gradients (dx, dweight, dbias)."""
-    _, B, H, T, K = dy.shape
-    dparts = merge_heads(dy.swapaxes(0, 1).reshape(B, n_parts * n_heads, T, K))
-    return linear_backward(dparts, x, weight, bias)
+def project_heads_backward(dparts: Sequence[Array], x: Array, weight: Array, bias: Array) -> tuple[Array, Array, Array]:
+    """The gradients (dx, dweight, dbias), from that of each part (B, H, T, K)."""
+    xp = namespace(x=x)
+    dy = xp.concatenate([merge_heads(dpart) for dpart in dparts], axis=-1)
+    return linear_backward(dy, x, weight, bias)
 
 
 def linear_activation_dropout(
@@ -142,12 +151,14 @@ def linear_activation_dropout_backward(
 ) -> tuple[Array, Array, Array]:
     """The gradients (dx, dweight, dbias)."""
     _, activate_backward = check_activation(activation)
+    namespace(dy=dy, h=h)
+    check_shape(dy=(dy, h.shape))
     dh = activate_backward(dropout_backward(dy, rate, key), h)
     return linear_backward(dh, x, weight, bias)
 
 
 def linear_dropout_residual(
-    x: Array, weight: Array, bias: Array, residual: Array, rate: float = 0.0, key: int | None = None
+    x: Array, weight: Array, bias: Array, residual: Array | None, rate: float = 0.0, key: int | None = None
 ) -> Array:
     """residual + dropout(x W + b): the end of every sublayer.
 
@@ -156,7 +167,7 @@ def linear_dropout_residual(
     x : (..., D_in)
     weight : (D_in, D)
     bias : (D,)
-    residual : (..., D)
+    residual : (..., D), or None for no residual connection
     rate, key
         Dropout.
 
@@ -170,9 +181,12 @@ def linear_dropout_residual(
     >>> linear_dropout_residual(np.array([1.0]), np.array([[2.0]]), np.array([0.5]), np.array([10.0]))
     array([12.5])
     """
-    y = linear(x, weight, bias)
-    check_same_shape(residual=residual.shape, output=y.shape)
-    return residual + dropout(y, rate, key)
+    y = dropout(linear(x, weight, bias), rate, key)
+    if residual is None:
+        return y
+    namespace(x=x, residual=residual)
+    check_shape(residual=(residual, y.shape))
+    return residual + y
 
 
 def linear_dropout_residual_backward(

@@ -1,7 +1,7 @@
 """Layer normalisation (Ba, Kiros and Hinton 2016)."""
 
 from npformer.reference.arrays import Array, namespace, widen
-from npformer.reference.checks import check_last_axis, check_positive, check_same_shape
+from npformer.reference.checks import check_positive, check_shape
 from npformer.reference.linear import rows
 
 
@@ -31,8 +31,10 @@ def layer_norm(x: Array, gain: Array, bias: Array, eps: float = 1e-5) -> tuple[A
     array([-1.,  1.])
     """
     xp = namespace(x=x, gain=gain, bias=bias)
-    _check(x, gain, eps)
-    check_last_axis(bias=(bias, x.shape[-1]))
+    if x.ndim == 0 or x.shape[-1] == 0:
+        raise ValueError(f"x has shape {x.shape}, expected a last axis of at least 1: there is no mean of nothing")
+    check_shape(gain=(gain, x.shape[-1:]), bias=(bias, x.shape[-1:]))
+    check_positive(eps=eps)
     wide = widen(x)
     mean = wide.mean(axis=-1, keepdims=True)
     variance = ((wide - mean) ** 2).mean(axis=-1, keepdims=True)
@@ -48,7 +50,8 @@ def layer_norm_backward(dy: Array, x: Array, gain: Array, mean: Array, rstd: Arr
     normalisation undoes it: dx = rstd (dx̂ - mean(dx̂) - x̂ mean(dx̂ x̂)), dx̂ = dy · gain.
     """
     namespace(dy=dy, x=x, gain=gain, mean=mean, rstd=rstd)
-    check_same_shape(dy=dy.shape, x=x.shape)
+    check_shape(dy=(dy, x.shape), gain=(gain, x.shape[-1:]))
+    check_shape(mean=(mean, (*x.shape[:-1], 1)), rstd=(rstd, mean.shape))
     wide_dy = widen(dy)
     x_hat = (widen(x) - mean) * rstd
     dx_hat = wide_dy * gain
@@ -56,10 +59,3 @@ def layer_norm_backward(dy: Array, x: Array, gain: Array, mean: Array, rstd: Arr
     dgain = rows(wide_dy * x_hat).sum(axis=0)
     dbias = rows(wide_dy).sum(axis=0)
     return dx.astype(x.dtype, copy=False), dgain.astype(gain.dtype), dbias.astype(gain.dtype)
-
-
-def _check(x, gain, eps):
-    if x.shape[-1] == 0:
-        raise ValueError(f"x has shape {x.shape}, expected a last axis of at least 1: there is no mean of nothing")
-    check_last_axis(gain=(gain, x.shape[-1]))
-    check_positive(eps=eps)

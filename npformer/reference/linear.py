@@ -2,11 +2,12 @@
 
 import math
 
-from npformer.reference.arrays import Array, namespace, transpose
-from npformer.reference.checks import check_last_axis
+from npformer.reference.arrays import Array, namespace, quiet, transpose, widen
+from npformer.reference.checks import check_shape
 from npformer.reference.product import product
 
 
+@quiet
 def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
     """y = x W + b.
 
@@ -27,26 +28,32 @@ def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
     array([ 1.5, 20.5])
     """
     namespace(x=x, weight=weight, bias=bias)
-    if weight.ndim != 2 or x.shape[-1:] != weight.shape[:1]:
-        raise ValueError(f"x {x.shape}, weight {weight.shape}: expected x (..., D_in), weight (D_in, D_out)")
+    _check(x, weight, bias)
     y = rows(x) @ weight  # one large product, where a stack of small ones would be slower
     if bias is not None:
-        check_last_axis(bias=(bias, weight.shape[1]))
         y = y + bias
     return y.reshape(*x.shape[:-1], weight.shape[1])
 
 
+@quiet
 def linear_backward(dy: Array, x: Array, weight: Array, bias: Array | None = None) -> tuple:
     """dx = dy Wᵀ, dW = xᵀ dy, db = Σ dy, sums over every axis but the last; db is None without a bias."""
-    namespace(dy=dy, x=x, weight=weight)
-    if dy.shape != (*x.shape[:-1], weight.shape[1]):
-        raise ValueError(f"dy has shape {dy.shape}, expected {(*x.shape[:-1], weight.shape[1])}")
+    namespace(dy=dy, x=x, weight=weight, bias=bias)
+    _check(x, weight, bias)
+    check_shape(dy=(dy, (*x.shape[:-1], weight.shape[1])))
     dx = (rows(dy) @ transpose(weight)).reshape(x.shape)
     dweight = product(transpose(rows(x)), rows(dy))
-    dbias = None if bias is None else rows(dy).sum(axis=0)
+    dbias = None if bias is None else widen(rows(dy)).sum(axis=0).astype(dy.dtype, copy=False)
     return dx, dweight, dbias
 
 
 def rows(x: Array) -> Array:
     """(..., D) as (all the rest, D)."""
     return x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
+
+
+def _check(x, weight, bias):
+    if weight.ndim != 2 or x.shape[-1:] != weight.shape[:1]:
+        raise ValueError(f"x {x.shape}, weight {weight.shape}: expected x (..., D_in), weight (D_in, D_out)")
+    if bias is not None:
+        check_shape(bias=(bias, weight.shape[1:]))

@@ -27,6 +27,8 @@ def product(a: Array, b: Array) -> Array:
     array([[6.]])
     """
     xp = namespace(a=a, b=b)
+    if min(a.ndim, b.ndim) < 2 or a.shape[-1] != b.shape[-2]:
+        raise ValueError(f"a {a.shape}, b {b.shape}: expected a (..., n, m), b (..., m, p)")
     out = a @ b
     if xp.isfinite(out).all():  # then nothing but finite numbers has met
         return out

@@ -12,18 +12,30 @@ _64_BITS = 0xFFFFFFFFFFFFFFFF
 _32_BITS = 0xFFFFFFFF
 
 
+def derive_key(key: int | None, *path: int) -> int | None:
+    """A new key for each path of numbers: ``derive_key(seed, step, layer)``. ``None`` gives ``None``.
+
+    Examples
+    --------
+    >>> derive_key(7, 1, 2) == derive_key(derive_key(7, 1), 2) != derive_key(7, 2, 1)
+    True
+    """
+    if key is None:
+        return None
+    for number in path:
+        key = _splitmix64(_splitmix64(int(key)) + 1 + int(number))
+    return key
+
+
 def split_key(key: int | None, n: int) -> list:
-    """``n`` different keys derived from one, so that no key is used twice (``None`` gives ``None``).
+    """``n`` different keys derived from one, so that no key is used twice. ``None`` gives ``None``.
 
     Examples
     --------
     >>> len(set(split_key(7, 3) + split_key(8, 3)))
     6
     """
-    if key is None:
-        return [None] * n
-    start = _splitmix64(int(key))
-    return [_splitmix64(start + i) for i in range(1, n + 1)]
+    return [derive_key(key, i) for i in range(n)]
 
 
 @np.errstate(over="ignore")  # hashing multiplies modulo 2^32

@@ -1,7 +1,7 @@
 """Softmax: from scores to weights that are positive and sum to one."""
 
 from npformer.reference.arrays import Array, namespace, quiet, widen
-from npformer.reference.checks import check_same_shape
+from npformer.reference.checks import check_shape
 
 
 @quiet
@@ -42,8 +42,8 @@ def softmax_backward(dy: Array, y: Array, axis: int = -1) -> Array:
 
     ``y`` is all that has to be kept: the exponential is its own derivative.
     """
-    check_same_shape(dy=dy.shape, y=y.shape)
     namespace(dy=dy, y=y)
+    check_shape(dy=(dy, y.shape))
     wide_dy, wide_y = widen(dy), widen(y)
     dx = wide_y * (wide_dy - (wide_dy * wide_y).sum(axis=axis, keepdims=True))
     return dx.astype(dy.dtype, copy=False)
@@ -82,8 +82,8 @@ def log_softmax(x: Array, axis: int = -1) -> Array:
 
 def log_softmax_backward(dy: Array, y: Array, axis: int = -1) -> Array:
     """dx_i = dy_i - softmax(x)_i sum_j dy_j, with softmax(x) = exp(y)."""
-    check_same_shape(dy=dy.shape, y=y.shape)
     xp = namespace(dy=dy, y=y)
+    check_shape(dy=(dy, y.shape))
     wide_dy = widen(dy)
     dx = wide_dy - xp.exp(widen(y)) * wide_dy.sum(axis=axis, keepdims=True)
     return dx.astype(dy.dtype, copy=False)

@@ -5,7 +5,8 @@ The one place where inputs are written: parameters and moments are large and upd
 
 import math
 
-from npformer.reference.arrays import Array, namespace
+from npformer.reference.arrays import Array, namespace, widen
+from npformer.reference.checks import check_positive, check_shape
 
 
 def global_norm(grad: Array) -> float:
@@ -18,7 +19,8 @@ def global_norm(grad: Array) -> float:
     5.0
     """
     xp = namespace(grad=grad)
-    return math.sqrt(float(xp.vdot(grad, grad)))
+    wide = widen(grad)
+    return math.sqrt(float(xp.vdot(wide, wide)))
 
 
 def sgd_update(
@@ -50,7 +52,13 @@ def sgd_update(
     >>> param
     array([0.5])
     """
-    step = grad * grad_scale
+    namespace(param=param, grad=grad, velocity=velocity)
+    check_shape(grad=(grad, param.shape))
+    if velocity is not None:
+        check_shape(velocity=(velocity, param.shape))
+    elif momentum or nesterov:
+        raise ValueError(f"momentum={momentum}, nesterov={nesterov} need a velocity array, got velocity=None")
+    step = widen(grad) * grad_scale
     if velocity is not None:
         velocity *= momentum
         velocity += step
@@ -96,8 +104,10 @@ def adam_update(
     >>> param
     array([0.75])
     """
-    xp = namespace(param=param, grad=grad)
-    g = grad * grad_scale
+    xp = namespace(param=param, grad=grad, m=m, v=v)
+    check_shape(grad=(grad, param.shape), m=(m, param.shape), v=(v, param.shape))
+    check_positive(step=step)
+    g = widen(grad) * grad_scale
     m += (1 - beta1) * (g - m)
     v += (1 - beta2) * (g * g - v)
     m_hat = m / (1 - beta1**step)

@@ -1,0 +1,94 @@
+"""Every operation of the reference with one set of valid arguments, for tests that ask the same of all."""
+
+import numpy as np
+
+import npformer as npf
+
+B, H, T, S, K, KV, D, F, V = 2, 3, 5, 7, 11, 13, 17, 19, 23
+DROPOUT = {"rate": 0.3, "key": 7}
+NOT_IN_THE_TABLE = {  # these take no arrays of floats, or have a file of their own
+    "adam_update",
+    "causal_mask",
+    "derive_key",
+    "from_additive",
+    "global_norm",
+    "padding_mask",
+    "random_bits",
+    "sgd_update",
+    "sinusoidal_encoding",
+    "split_key",
+    "to_additive",
+}
+
+
+def valid_calls(dtype="float64"):
+    """``{name of the operation: {name of the argument: value}}``, the saved arrays being what the forward returns."""
+    rng = np.random.default_rng(0)
+
+    def normal(*shape):
+        return rng.standard_normal(shape).astype(dtype)
+
+    x, dy, gain, bias = normal(B, T, D), normal(B, T, D), normal(D), normal(D)
+    _, mean, rstd = npf.layer_norm(x, gain, bias)
+
+    weight, wide_bias, wide_dy = normal(D, F), normal(F), normal(B, T, F)
+    linear = {"x": x, "weight": weight, "bias": wide_bias}
+    _, h = npf.linear_activation_dropout(**linear, activation="gelu", **DROPOUT)
+
+    heads, dparts = normal(B, H, T, K), normal(3, B, H, T, K)
+    parts = {"x": x, "weight": normal(D, 3 * H * K), "bias": normal(3 * H * K)}
+
+    qkv = {"q": normal(B, H, T, K), "k": normal(B, H, S, K), "v": normal(B, H, S, KV)}
+    dout = normal(B, H, T, KV)
+    options = {"scale": 0.7, "dropout_rate": 0.3, "key": 7}
+    masks = {"keep_mask": rng.standard_normal((B, H, T, S)) > 0, "causal": True}
+    _, weights = npf.attention(**qkv, **masks, **options)
+    out, logsumexp = npf.flash_attention(**qkv, **masks, **options)
+
+    ids = np.array([[3, 1, 4, 1, 5], [2, 6, 5, 0, 0]])
+    table = normal(V, D)
+    return {
+        "relu": {"x": x},
+        "relu_backward": {"dy": dy, "x": x},
+        "gelu": {"x": x},
+        "gelu_backward": {"dy": dy, "x": x},
+        "silu": {"x": x},
+        "silu_backward": {"dy": dy, "x": x},
+        "tanh": {"x": x},
+        "tanh_backward": {"dy": dy, "y": npf.tanh(x)},
+        "sigmoid": {"x": x},
+        "sigmoid_backward": {"dy": dy, "y": npf.sigmoid(x)},
+        "softmax": {"x": x},
+        "softmax_backward": {"dy": dy, "y": npf.softmax(x)},
+        "log_softmax": {"x": x},
+        "log_softmax_backward": {"dy": dy, "y": npf.log_softmax(x)},
+        "dropout": {"x": x, **DROPOUT},
+        "dropout_backward": {"dy": dy, **DROPOUT},
+        "layer_norm": {"x": x, "gain": gain, "bias": bias},
+        "layer_norm_backward": {"dy": dy, "x": x, "gain": gain, "mean": mean, "rstd": rstd},
+        "linear": linear,
+        "linear_backward": {"dy": wide_dy, **linear},
+        "linear_activation_dropout": {**linear, "activation": "gelu", **DROPOUT},
+        "linear_activation_dropout_backward": {"dy": wide_dy, **linear, "h": h, "activation": "gelu", **DROPOUT},
+        "linear_dropout_residual": {**linear, "residual": wide_dy, **DROPOUT},
+        "linear_dropout_residual_backward": {"dy": wide_dy, **linear, **DROPOUT},
+        "split_heads": {"x": parts["bias"].reshape(1, 3, H * K), "n_heads": H},
+        "merge_heads": {"x": heads},
+        "project_heads": {**parts, "n_heads": H, "n_parts": 3},
+        "project_heads_backward": {"dparts": dparts, **parts},
+        "attention": {**qkv, **masks, **options},
+        "attention_backward": {"dout": dout, **qkv, "weights": weights, **options},
+        "flash_attention": {**qkv, **masks, **options},
+        "flash_attention_backward": {"dout": dout, **qkv, "out": out, "logsumexp": logsumexp, **masks, **options},
+        "product": {"a": heads, "b": qkv["v"][..., :K, :].swapaxes(-1, -2)[..., :K, :]},
+        "embedding": {"ids": ids, "table": table},
+        "embedding_backward": {"dy": dy, "ids": ids, "table_shape": (V, D)},
+        "embed_tokens": {"ids": ids, "table": table, "positions": normal(T, D), "pad_id": 0, **DROPOUT},
+        "embed_tokens_backward": {"dy": dy, "ids": ids, "table_shape": (V, D), "pad_id": 0, **DROPOUT},
+        "cross_entropy": {"logits": wide_dy, "targets": ids, "ignore_id": 0, "label_smoothing": 0.1},
+    }
+
+
+def arrays_of(result):
+    """What an operation returned, as a list of arrays."""
+    return list(result) if isinstance(result, tuple) else [result]

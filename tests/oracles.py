@@ -1,0 +1,207 @@
+"""The operations once more, as slowly and plainly as possible: loops over scalars, nothing of npformer.
+
+NumPy arrays only hold the numbers here; all arithmetic is on Python floats.
+"""
+
+import math
+
+import numpy as np
+
+
+def assert_close(actual, expected, tolerance=1e-13):
+    """Equal shapes, and no entry off by more than ``tolerance`` times the largest one (or 1). NaN is never close."""
+    actual, expected = np.asarray(actual), np.asarray(expected)
+    assert actual.shape == expected.shape, f"shape {actual.shape}, expected {expected.shape}"
+    scale = max(1.0, np.abs(expected).max(initial=0))
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=tolerance * scale, equal_nan=False)
+
+
+def along_last_axis(f, x, *more):
+    """``f`` of each row; ``more`` are arrays with the same leading axes, or scalars there."""
+    rows = [np.asarray(f(x[index], *(other[index] for other in more))) for index in np.ndindex(x.shape[:-1])]
+    return np.array(rows).reshape(*x.shape[:-1], *rows[0].shape)
+
+
+def softmax(x):
+    return along_last_axis(softmax_row, x)
+
+
+def softmax_row(row):
+    peak = max(row)
+    if peak == -math.inf:
+        return [0.0 for _ in row]
+    exponentials = [math.exp(entry - peak) for entry in row]
+    total = math.fsum(exponentials)
+    return [e / total for e in exponentials]
+
+
+def log_sum_exp(row):
+    peak = max(row)
+    if peak == -math.inf:
+        return -math.inf
+    return peak + math.log(math.fsum(math.exp(entry - peak) for entry in row))
+
+
+def log_softmax(x):
+    return along_last_axis(lambda row: [entry - log_sum_exp(row) for entry in row], x)
+
+
+def layer_norm(x, gain, bias, eps=1e-5):
+    def normalise(row):
+        mean = math.fsum(row) / len(row)
+        variance = math.fsum((entry - mean) ** 2 for entry in row) / len(row)
+        return [(entry - mean) / math.sqrt(variance + eps) * g + b for entry, g, b in zip(row, gain, bias, strict=True)]
+
+    return along_last_axis(normalise, x)
+
+
+def linear(x, weight, bias=None):
+    D_in, D_out = weight.shape
+
+    def one_row(row):
+        sums = [math.fsum(row[i] * weight[i, j] for i in range(D_in)) for j in range(D_out)]
+        return sums if bias is None else [total + b for total, b in zip(sums, bias, strict=True)]
+
+    return along_last_axis(one_row, x)
+
+
+def attention(q, k, v, keep_mask=None, causal=False, scale=None, dropout_keep=None, rate=0.0):
+    """``(out, weights, logsumexp)``; ``dropout_keep`` (..., T, S) says which weights survive."""
+    *batch, T, K = q.shape
+    S, Kv = v.shape[-2:]
+    scale = 1 / math.sqrt(K) if scale is None else scale
+    keep_mask = np.broadcast_to(True if keep_mask is None else keep_mask, (*batch, T, S))
+    out, weights, logsumexp = np.zeros((*batch, T, Kv)), np.zeros((*batch, T, S)), np.zeros((*batch, T))
+    for index in np.ndindex(*batch, T):
+        head, t = index[:-1], index[-1]
+        scores = [-math.inf] * S
+        for s in range(S):
+            if keep_mask[(*index, s)] and not (causal and s > t + S - T):
+                scores[s] = scale * math.fsum(q[index][i] * k[(*head, s, i)] for i in range(K))
+        weights[index] = softmax_row(scores)
+        logsumexp[index] = log_sum_exp(scores)
+        used = list(weights[index])
+        if dropout_keep is not None:
+            used = [w / (1 - rate) if kept else 0.0 for w, kept in zip(used, dropout_keep[index], strict=True)]
+        out[index] = [math.fsum(used[s] * v[(*head, s, j)] for s in range(S)) for j in range(Kv)]
+    return out, weights, logsumexp
+
+
+def cross_entropy(logits, targets, ignore_id=None, label_smoothing=0.0):
+    """``(loss, dlogits)``, the mean over the targets that are not ``ignore_id``."""
+    V = logits.shape[-1]
+    counted = [index for index in np.ndindex(targets.shape) if targets[index] != ignore_id]
+    loss, dlogits = 0.0, np.zeros(logits.shape)
+    for index in counted:
+        wanted = [label_smoothing / V] * V
+        wanted[targets[index]] += 1 - label_smoothing
+        row = list(logits[index])
+        normaliser = log_sum_exp(row)
+        for i in range(V):
+            loss -= wanted[i] * (row[i] - normaliser) / len(counted)
+            dlogits[(*index, i)] = (math.exp(row[i] - normaliser) - wanted[i]) / len(counted)
+    return loss, dlogits
+
+
+def embedding(ids, table):
+    out = np.zeros((*ids.shape, table.shape[1]))
+    for index in np.ndindex(out.shape):
+        out[index] = table[int(ids[index[:-1]]), index[-1]]
+    return out
+
+
+def sinusoidal_encoding(length, d_model, layout):
+    """Each wavelength has a sine and a cosine; with an odd width the last cosine is missing."""
+    n_sines = math.ceil(d_model / 2)
+    out = np.zeros((length, d_model))
+    for position in range(length):
+        for column in range(d_model):
+            if layout == "interleaved":
+                i, is_sine = column // 2, column % 2 == 0
+            else:
+                i, is_sine = column % n_sines, column < n_sines
+            angle = position / 10000 ** (2 * i / d_model)
+            out[position, column] = math.sin(angle) if is_sine else math.cos(angle)
+    return out
+
+
+def split_heads(x, n_heads):
+    B, T, D = x.shape
+    K = D // n_heads
+    out = np.zeros((B, n_heads, T, K))
+    for b, h, t, i in np.ndindex(out.shape):
+        out[b, h, t, i] = x[b, t, h * K + i]
+    return out
+
+
+def merge_heads(x):
+    B, H, T, K = x.shape
+    out = np.zeros((B, T, H * K))
+    for b, h, t, i in np.ndindex(x.shape):
+        out[b, t, h * K + i] = x[b, h, t, i]
+    return out
+
+
+def product(a, b):
+    """The matrix product of two matrices in which 0 times anything is 0, and NaN or inf times the rest NaN."""
+    out = np.zeros((a.shape[0], b.shape[1]))
+    for n, p in np.ndindex(out.shape):
+        for m in range(a.shape[1]):
+            x, y = float(a[n, m]), float(b[m, p])
+            if x != 0 and y != 0:
+                out[n, p] += x * y if math.isfinite(x) and math.isfinite(y) else math.nan
+    return out
+
+
+def elementwise(f, x):
+    return np.array([f(float(entry)) for entry in x.flat]).reshape(x.shape)
+
+
+def relu(x):
+    return max(x, 0.0)
+
+
+def sigmoid(x):
+    return 1 / (1 + math.exp(-x))
+
+
+def silu(x):
+    return x * sigmoid(x)
+
+
+def gelu(x):
+    return 0.5 * x * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+
+
+def random_bits(index, key):
+    """32 bits from an index and a key, in Python integers of unlimited size, cut by hand."""
+    word = splitmix64(key)
+    low, high = index & 0xFFFFFFFF, index >> 32
+    return lowbias32(lowbias32(low ^ (word & 0xFFFFFFFF)) + (high ^ (word >> 32)) & 0xFFFFFFFF)
+
+
+def splitmix64(x):
+    x = (x + 0x9E3779B97F4A7C15) % 2**64
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EB % 2**64
+    return x ^ (x >> 31)
+
+
+def lowbias32(x):
+    x = (x ^ (x >> 16)) * 0x7FEB352D % 2**32
+    x = (x ^ (x >> 15)) * 0x846CA68B % 2**32
+    return x ^ (x >> 16)
+
+
+def dropout_keep(shape, rate, key):
+    """True where an element survives; elements are counted in C order."""
+    kept = [random_bits(i, key) >= rate * 2**32 for i in range(math.prod(shape))]
+    return np.array(kept).reshape(shape)
+
+
+def dropout(x, rate, key):
+    keep = dropout_keep(x.shape, rate, key)
+    out = np.zeros(x.shape)
+    for index in np.ndindex(x.shape):
+        out[index] = float(x[index]) / (1 - rate) if keep[index] else 0.0
+    return out

@@ -1,0 +1,142 @@
+"""Dtype in = dtype out, half precision sums in float32, and nobody writes to an input."""
+
+import numpy as np
+import pytest
+from operations import NOT_IN_THE_TABLE, arrays_of, valid_calls
+from oracles import assert_close
+
+import npformer as npf
+from npformer import reference
+
+OPERATIONS = list(valid_calls())
+DTYPES = ["float16", "float32", "float64", "complex128"]
+
+# Results that stay float32 where the inputs have half precision, by their place among the results.
+STATISTICS = {"layer_norm": [1, 2], "flash_attention": [1], "cross_entropy": [0]}
+
+
+def test_every_operation_is_in_the_table():
+    assert set(OPERATIONS) | NOT_IN_THE_TABLE == set(reference.__all__)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_dtype_in_is_dtype_out(name, dtype):
+    for place, array in enumerate(arrays_of(getattr(npf, name)(**valid_calls(dtype)[name]))):
+        is_statistic = dtype == "float16" and place in STATISTICS.get(name, [])
+        assert array.dtype == ("float32" if is_statistic else dtype), f"result {place}"
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float16", 4e-3), ("float32", 1e-6), ("complex128", 1e-14)])
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_same_numbers_as_in_float64(name, dtype, tolerance):
+    arguments = valid_calls(dtype)[name]
+    wide_arguments = {name: in_float64(value) for name, value in arguments.items()}
+    results = arrays_of(getattr(npf, name)(**arguments))
+    expected = arrays_of(getattr(npf, name)(**wide_arguments))
+    for array, wanted in zip(results, expected, strict=True):
+        finite = np.isfinite(wanted)  # a query that may attend to nothing has logsumexp -inf
+        np.testing.assert_array_equal(np.isfinite(array), finite)
+        assert_close(array[finite], wanted[finite], tolerance)
+
+
+def in_float64(value):
+    return value.real.astype("float64") if isinstance(value, np.ndarray) and value.dtype.kind in "fc" else value
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_inputs_are_never_written(name):
+    arguments = valid_calls()[name]
+    for value in arguments.values():
+        if isinstance(value, np.ndarray):
+            value.setflags(write=False)
+    results = arrays_of(getattr(npf, name)(**arguments))
+    again = arrays_of(getattr(npf, name)(**arguments))
+    for array, same in zip(results, again, strict=True):
+        np.testing.assert_array_equal(array, same)
+
+
+@pytest.mark.parametrize("scalar", [0.7, np.float64(0.7), np.float32(0.7)])
+@pytest.mark.parametrize("name", ["attention", "flash_attention"])
+def test_numpy_scalars_do_not_promote(name, scalar):
+    q, k, v = np.ones((3, 2, 5, 7), "float32")
+    out, _ = getattr(npf, name)(q, k, v, scale=scalar, dropout_rate=scalar, key=1)
+    assert out.dtype == "float32"
+
+
+# Half precision: 65504 is the largest number, 2048 + 1 = 2048.
+
+
+def half(value, *shape):
+    return np.full(shape, value, "float16")
+
+
+def test_layer_norm_of_4096_thousands():
+    y, mean, _ = npf.layer_norm(half(1000, 2**12), half(1, 2**12), half(0, 2**12))
+    assert not y.any()
+    assert mean.item() == 1000
+
+
+def test_layer_norm_with_a_variance_of_a_million():
+    x = half(1000, 2**12) * np.tile(np.array([1, -1], "float16"), 2**11)
+    y, _, rstd = npf.layer_norm(x, half(1, 2**12), half(0, 2**12))
+    assert_close(rstd, [1e-3], 1e-6)
+    assert_close(y, np.sign(x))
+
+
+def test_softmax_over_70_000_entries():
+    assert_close(npf.softmax(half(1, 70_000)).sum(dtype="float64"), 1, 2e-3)
+    assert_close(npf.log_softmax(half(1, 70_000)), np.full(70_000, -np.log(70_000)), 1e-3)
+
+
+def test_loss_over_70_000_words():
+    loss, dlogits = npf.cross_entropy(half(0, 3, 70_000), np.array([0, 7, 69_999]))
+    assert_close(loss, np.log(70_000), 1e-6)
+    assert_close(dlogits[[0, 1, 2], [0, 7, 69_999]], [-1 / 3] * 3, 1e-3)
+
+
+@pytest.mark.parametrize("name", ["attention", "flash_attention"])
+def test_scores_that_overflow_half_precision(name):
+    q, k, v = half(200, 5, 64), half(200, 7, 64), half(200, 7, 64)
+    assert q.astype("float64")[0] @ k[0] > 65504
+    out, saved = getattr(npf, name)(q, k, v)
+    assert_close(out, half(200, 5, 64), 1e-3)
+    saved = [saved] if name == "attention" else [out, saved]
+    dq, dk, dv = getattr(npf, f"{name}_backward")(half(10, 5, 64), q, k, v, *saved)
+    assert np.isfinite(dq).all()
+    assert np.isfinite(dk).all()
+    assert_close(dv, np.full((7, 64), 50 / 7), 2e-2)  # at a logsumexp of 320 000, float32 has a spacing of 1/32
+
+
+@pytest.mark.parametrize("name", ["attention", "flash_attention"])
+def test_scale_that_overflows_half_precision(name):
+    q, k, v = half(200, 5, 64), half(0.01, 7, 64), half(3, 7, 64)
+    assert_close(getattr(npf, name)(q, k, v, scale=1000.0)[0], half(3, 5, 64), 1e-2)
+
+
+@pytest.mark.parametrize("value", [300, -300, 60_000, -60_000])
+def test_gelu_where_the_cube_overflows(value):
+    x = half(value, 1)
+    assert npf.gelu(x) == max(value, 0)
+    assert npf.gelu_backward(half(1, 1), x) == (value > 0)
+
+
+def test_sums_over_5000_rows():
+    x, dy = half(1, 5000, 3), half(1, 5000, 2)
+    dx, dweight, dbias = npf.linear_backward(dy, x, half(1, 3, 2), half(0, 2))
+    assert_close(dweight, half(5000, 3, 2))
+    assert_close(dbias, half(5000, 2))
+
+    mean, rstd = np.zeros((5000, 1), "float32"), np.ones((5000, 1), "float32")
+    _, dgain, dbias = npf.layer_norm_backward(x, x, half(1, 3), mean, rstd)
+    assert_close(dgain, half(5000, 3))
+    assert_close(dbias, half(5000, 3))
+
+
+def test_embedding_of_one_word_5000_times():
+    dtable = npf.embedding_backward(half(1, 5000, 3), np.zeros(5000, int), (2, 3))
+    assert_close(dtable, [[5000] * 3, [0] * 3])
+
+
+def test_norm_of_a_gradient_whose_square_overflows():
+    assert npf.global_norm(half(300, 16)) == 1200

@@ -1,0 +1,109 @@
+"""Attention in tiles gives the same numbers as attention, and never holds a (T, S) array."""
+
+import tracemalloc
+
+import numpy as np
+import pytest
+from oracles import assert_close
+
+import npformer as npf
+from npformer.reference.flash_attention import BLOCK
+
+B, H, K, KV = 2, 3, 11, 13
+
+
+def normal(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape)
+
+
+def inputs(n_queries, n_keys, batch=(B, H)):
+    shapes = [(n_queries, K), (n_keys, K), (n_keys, KV), (n_queries, KV)]
+    return [normal(*batch, *shape, seed=seed) for seed, shape in enumerate(shapes)]
+
+
+def assert_same_as_attention(q, k, v, dout, keep_mask=None, causal=False, **options):
+    expected, weights = npf.attention(q, k, v, keep_mask, causal=causal, **options)
+    out, logsumexp = npf.flash_attention(q, k, v, keep_mask, causal=causal, **options)
+    assert_close(out, expected)
+    gradients = npf.flash_attention_backward(dout, q, k, v, out, logsumexp, keep_mask, causal=causal, **options)
+    for gradient, wanted in zip(gradients, npf.attention_backward(dout, q, k, v, weights, **options), strict=True):
+        assert_close(gradient, wanted)
+
+
+@pytest.mark.parametrize("length", [1, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK, 131])
+@pytest.mark.parametrize("causal", [False, True])
+def test_lengths_around_the_tile(length, causal):
+    assert_same_as_attention(*inputs(length, length), causal=causal)
+
+
+@pytest.mark.parametrize(("n_queries", "n_keys"), [(1, 131), (131, 1), (63, 129), (129, 63), (65, 66), (200, 67)])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("options", [{}, {"dropout_rate": 0.3, "key": 7}, {"scale": 0.7}], ids=["", "dropout", "scale"])
+def test_more_queries_or_more_keys(n_queries, n_keys, causal, options):
+    assert_same_as_attention(*inputs(n_queries, n_keys), causal=causal, **options)
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [(71,), (1,), (1, 1), (67, 71), (1, 71), (67, 1), (B, 1, 1, 71), (B, 1, 67, 1), (H, 1, 71), (B, H, 67, 71), ()],
+)
+@pytest.mark.parametrize("causal", [False, True])
+def test_masks_of_every_shape(shape, causal):
+    keep_mask = normal(*shape) > -0.3 if shape else np.array(True)
+    assert_same_as_attention(*inputs(67, 71), keep_mask, causal)
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1), (67, 1)])
+def test_masks_that_hide_everything(shape):
+    keep_mask = np.zeros(shape, bool)
+    assert_same_as_attention(*inputs(67, 71), keep_mask)
+
+
+@pytest.mark.parametrize("batch", [(), (3,), (2, 1, 3)])
+def test_any_number_of_leading_axes(batch):
+    assert_same_as_attention(*inputs(67, 71, batch), causal=True, dropout_rate=0.3, key=7)
+
+
+def test_everything_at_once():
+    keep_mask = normal(B, H, 67, 131) > 0
+    keep_mask[:, :, 5] = False
+    assert_same_as_attention(*inputs(67, 131), keep_mask, causal=True, scale=0.7, dropout_rate=0.3, key=7)
+
+
+def test_logsumexp():
+    q, k, v, _ = inputs(67, 131)
+    keep_mask = normal(B, H, 67, 131) > 0
+    _, logsumexp = npf.flash_attention(q, k, v, keep_mask)
+    scores = q @ k.swapaxes(-1, -2) / np.sqrt(K)
+    assert_close(logsumexp, np.log(np.where(keep_mask, np.exp(scores), 0).sum(axis=-1)))
+
+
+def test_scores_of_a_thousand_do_not_overflow():
+    q, k, v, dout = inputs(67, 131)
+    assert_same_as_attention(300 * q, 300 * k, v, dout / 300)
+
+
+def test_peak_that_grows_from_tile_to_tile():
+    q, k, v, dout = inputs(3, 5 * BLOCK)
+    k += np.arange(5 * BLOCK)[:, None] * q.mean()
+    assert_same_as_attention(q, k, v, dout)
+
+
+def peak_bytes(f):
+    tracemalloc.start()
+    f()
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return peak
+
+
+def test_no_array_of_all_scores_is_ever_held():
+    T, S = 2048, 2039
+    q, k, v = normal(T, 2), normal(S, 2, seed=1), normal(S, 2, seed=2)
+
+    def forward_backward():
+        out, logsumexp = npf.flash_attention(q, k, v, causal=True, dropout_rate=0.3, key=7)
+        npf.flash_attention_backward(out, q, k, v, out, logsumexp, causal=True, dropout_rate=0.3, key=7)
+
+    assert peak_bytes(forward_backward) < T * S / 4  # a boolean (T, S) array alone would take T * S bytes
+    assert peak_bytes(lambda: npf.attention(q, k, v)) > 8 * T * S  # the measurement sees what attention holds

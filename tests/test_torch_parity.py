@@ -1,0 +1,160 @@
+"""The operations against PyTorch in float64, outputs and gradients."""
+
+import numpy as np
+import pytest
+from oracles import assert_close
+
+import npformer as npf
+
+torch = pytest.importorskip("torch")
+functional = torch.nn.functional
+
+B, H, T, S, K, KV, D, F, V = 2, 3, 5, 7, 11, 13, 17, 19, 23
+TOLERANCE = 1e-10
+
+
+def normal(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape)
+
+
+def torch_forward_backward(f, arrays, dy):
+    """The output of ``f`` and its gradients with respect to each array, by autograd."""
+    tensors = [torch.tensor(array, requires_grad=True) for array in arrays]
+    y = f(*tensors)
+    y.backward(torch.tensor(dy))
+    return y.detach().numpy(), [tensor.grad.numpy() for tensor in tensors]
+
+
+def assert_parity(f, arrays, y, dy, gradients):
+    torch_y, torch_gradients = torch_forward_backward(f, arrays, dy)
+    assert_close(y, torch_y, TOLERANCE)
+    for gradient, torch_gradient in zip(gradients, torch_gradients, strict=True):
+        assert_close(gradient, torch_gradient, TOLERANCE)
+
+
+def keep_mask_with_no_empty_row():
+    keep_mask = normal(B, H, T, S, seed=9) > 0
+    keep_mask[..., 2] = True
+    return keep_mask
+
+
+ATTENTION = {
+    "plain": {},
+    "full mask": {"keep_mask": keep_mask_with_no_empty_row()},
+    "padding mask": {"keep_mask": np.array([[1, 1, 1, 0, 1, 0, 0], [1, 1, 1, 1, 1, 1, 0]], bool)[:, None, None]},
+    "causal": {"causal": True},
+    "scale": {"scale": 0.7},
+    "all": {"keep_mask": keep_mask_with_no_empty_row(), "causal": True, "scale": 0.7},
+}
+
+
+@pytest.mark.parametrize("option", ATTENTION)
+@pytest.mark.parametrize("name", ["attention", "flash_attention"])
+def test_attention(name, option):
+    options = dict(ATTENTION[option])
+    q, k, v = normal(B, H, T, K), normal(B, H, S, K, seed=1), normal(B, H, S, KV, seed=2)
+    dout = normal(B, H, T, KV, seed=3)
+    keep = options.get("keep_mask", True) & (npf.causal_mask(T, S) if options.get("causal") else np.ones((T, S), bool))
+    keep = torch.tensor(np.broadcast_to(keep, (B, H, T, S)).copy())
+
+    def torch_attention(q, k, v):
+        return functional.scaled_dot_product_attention(q, k, v, attn_mask=keep, scale=options.get("scale"))
+
+    if name == "attention":
+        out, weights = npf.attention(q, k, v, **options)
+        gradients = npf.attention_backward(dout, q, k, v, weights, scale=options.get("scale"))
+    else:
+        out, logsumexp = npf.flash_attention(q, k, v, **options)
+        gradients = npf.flash_attention_backward(dout, q, k, v, out, logsumexp, **options)
+    assert_parity(torch_attention, [q, k, v], out, dout, gradients)
+
+
+def test_causal_means_what_torch_means_where_lengths_agree():
+    q, k, v = normal(3, B, H, T, K)
+    out, _ = npf.attention(q, k, v, causal=True)
+    torch_out = functional.scaled_dot_product_attention(*map(torch.tensor, (q, k, v)), is_causal=True)
+    assert_close(out, torch_out.numpy(), TOLERANCE)
+
+
+@pytest.mark.parametrize("axis", [-1, 1])
+@pytest.mark.parametrize("name", ["softmax", "log_softmax"])
+def test_softmax(name, axis):
+    x, dy = 3 * normal(T, S, K), normal(T, S, K, seed=1)
+    y = getattr(npf, name)(x, axis)
+    dx = getattr(npf, f"{name}_backward")(dy, y, axis)
+    assert_parity(lambda x: getattr(functional, name)(x, dim=axis), [x], y, dy, [dx])
+
+
+def test_layer_norm():
+    x, gain, bias, dy = 3 + normal(B, T, D), normal(D, seed=1), normal(D, seed=2), normal(B, T, D, seed=3)
+    y, mean, rstd = npf.layer_norm(x, gain, bias, 1e-3)
+    gradients = npf.layer_norm_backward(dy, x, gain, mean, rstd)
+    assert_parity(
+        lambda x, gain, bias: functional.layer_norm(x, (D,), gain, bias, 1e-3), [x, gain, bias], y, dy, gradients
+    )
+
+
+@pytest.mark.parametrize("name", ["relu", "gelu", "silu"])
+def test_activations_that_keep_their_input(name):
+    x, dy = 3 * normal(B, T, D), normal(B, T, D, seed=1)
+    options = {"approximate": "tanh"} if name == "gelu" else {}
+    y, dx = getattr(npf, name)(x), getattr(npf, f"{name}_backward")(dy, x)
+    assert_parity(lambda x: getattr(functional, name)(x, **options), [x], y, dy, [dx])
+
+
+@pytest.mark.parametrize("name", ["tanh", "sigmoid"])
+def test_activations_that_keep_their_output(name):
+    x, dy = 3 * normal(B, T, D), normal(B, T, D, seed=1)
+    y = getattr(npf, name)(x)
+    assert_parity(getattr(torch, name), [x], y, dy, [getattr(npf, f"{name}_backward")(dy, y)])
+
+
+@pytest.mark.parametrize("ignore_id", [-100, 1])
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.1, 1.0])
+def test_cross_entropy(ignore_id, label_smoothing):
+    logits, targets = 3 * normal(B * T, V), np.array([3, 1, 4, 1, 5, 22, ignore_id, 5, 3, 1])
+    loss, dlogits = npf.cross_entropy(logits, targets, ignore_id=ignore_id, label_smoothing=label_smoothing)
+
+    def torch_loss(logits):
+        return functional.cross_entropy(
+            logits, torch.tensor(targets), ignore_index=ignore_id, label_smoothing=label_smoothing
+        )
+
+    assert_parity(torch_loss, [logits], loss, 1.0, [dlogits])
+
+
+def test_embedding():
+    ids, table, dy = np.array([[3, 1, 4, 1, 5], [22, 0, 5, 3, 1]]), normal(V, D), normal(B, T, D, seed=1)
+    dtable = npf.embedding_backward(dy, ids, table.shape)
+    assert_parity(
+        lambda table: functional.embedding(torch.tensor(ids), table), [table], npf.embedding(ids, table), dy, [dtable]
+    )
+
+
+def test_linear():
+    x, weight, bias, dy = normal(B, T, D), normal(D, F, seed=1), normal(F, seed=2), normal(B, T, F, seed=3)
+    assert_parity(
+        lambda x, weight, bias: functional.linear(x, weight.T, bias),
+        [x, weight, bias],
+        npf.linear(x, weight, bias),
+        dy,
+        npf.linear_backward(dy, x, weight, bias),
+    )
+
+
+def test_multi_head_attention():
+    torch.manual_seed(0)
+    theirs = torch.nn.MultiheadAttention(H * K, H, batch_first=True, dtype=torch.float64)
+    torch.nn.init.normal_(theirs.in_proj_bias)
+    torch.nn.init.normal_(theirs.out_proj.bias)
+    x, is_word = normal(B, T, H * K), np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]], bool)
+    in_weight, in_bias, out_weight, out_bias = (parameter.detach().numpy() for parameter in theirs.parameters())
+
+    q, k, v = npf.project_heads(x, in_weight.T, in_bias, H, 3)
+    out, weights = npf.attention(q, k, v, is_word[:, None, None, :])
+    y = npf.linear(npf.merge_heads(out), out_weight.T, out_bias)
+
+    x = torch.tensor(x)
+    torch_y, torch_weights = theirs(x, x, x, key_padding_mask=torch.tensor(~is_word), average_attn_weights=False)
+    assert_close(y, torch_y.detach().numpy(), TOLERANCE)
+    assert_close(weights, torch_weights.detach().numpy(), TOLERANCE)
