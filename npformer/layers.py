@@ -1,0 +1,350 @@
+"""Layers as closures: ``y, backward = layer(ops, params, x, ...)``, then ``dx, grads = backward(dy)``.
+
+``ops`` is the module whose operations to use (``npformer.reference`` or a faster one). The forward
+pass reads from top to bottom as in the paper's figure, the backward pass the same lines from bottom to top.
+``grads`` has the keys of ``params``. Each name is assigned once: a closure sees the last value of a name.
+"""
+
+from functools import partial
+
+from npformer.reference.random import split_key
+
+
+def layer_norm(ops, params, x):
+    """Layer normalisation with a learned gain and bias.
+
+    Parameters
+    ----------
+    ops : module
+    params : {"gain": (D,), "bias": (D,)}
+    x : (..., D)
+
+    Returns
+    -------
+    y : (..., D)
+    backward : dy -> (dx, grads)
+    """
+    y, mean, rstd = ops.layer_norm(x, params["gain"], params["bias"])
+
+    def backward(dy):
+        dx, dgain, dbias = ops.layer_norm_backward(dy, x, params["gain"], mean, rstd)
+        return dx, {"gain": dgain, "bias": dbias}
+
+    return y, backward
+
+
+def multi_head_attention(
+    ops,
+    params,
+    x,
+    memory=None,
+    keep_mask=None,
+    *,
+    n_heads,
+    causal=False,
+    residual=None,
+    dropout_rate=0.0,
+    key=None,
+    collect=None,
+):
+    """residual + dropout(concat(head_1 ... head_H) W_out + b_out), head_i = attention of the i-th projections (3.2.2).
+
+    Parameters
+    ----------
+    ops : module
+    params : nested dict
+        {"qkv", "out"} for self-attention, {"q", "kv", "out"} for attention to a memory; each a
+        {"weight": (D_in, D_out), "bias": (D_out,)}. Projections that read the same input stand side by side.
+    x : (B, T, D)
+        Where the queries come from, and without a memory the keys and values too.
+    memory : (B, S, D), optional
+        Where keys and values come from: the encoder's output.
+    keep_mask : bool, broadcasts to (B, H, T, S), optional
+        True = may attend.
+    n_heads : int
+    causal : bool
+    residual : (B, T, D), optional
+        Added to the output; its gradient is dy itself.
+    dropout_rate, key
+        Dropout on the weights and on the output.
+    collect : list, optional
+        The attention weights (B, H, T, S) are appended to it.
+
+    Returns
+    -------
+    y : (B, T, D)
+    backward
+        dy -> (dx, grads), or dy -> (dx, dmemory, grads) with a memory.
+    """
+    weights_key, out_key = split_key(key, 2)
+    options = {"dropout_rate": dropout_rate, "key": weights_key}
+
+    if memory is None:
+        q, k, v = ops.project_heads(x, params["qkv"]["weight"], params["qkv"]["bias"], n_heads, 3)
+    else:
+        (q,) = ops.project_heads(x, params["q"]["weight"], params["q"]["bias"], n_heads, 1)
+        k, v = ops.project_heads(memory, params["kv"]["weight"], params["kv"]["bias"], n_heads, 2)
+    heads, weights = ops.attention(q, k, v, keep_mask, causal=causal, **options)
+    merged = ops.merge_heads(heads)
+    w_out, b_out = params["out"]["weight"], params["out"]["bias"]
+    y = ops.linear_dropout_residual(merged, w_out, b_out, residual, dropout_rate, out_key)
+    if collect is not None:
+        collect.append(weights)
+
+    def backward(dy):
+        dmerged, dw_out, db_out, _ = ops.linear_dropout_residual_backward(
+            dy, merged, w_out, b_out, dropout_rate, out_key
+        )
+        dheads = ops.split_heads(dmerged, n_heads)
+        dq, dk, dv = ops.attention_backward(dheads, q, k, v, weights, **options)
+        out_grads = {"weight": dw_out, "bias": db_out}
+        if memory is None:
+            dx, qkv_grads = _project_backward(ops, params["qkv"], (dq, dk, dv), x)
+            return dx, {"qkv": qkv_grads, "out": out_grads}
+        dx, q_grads = _project_backward(ops, params["q"], (dq,), x)
+        dmemory, kv_grads = _project_backward(ops, params["kv"], (dk, dv), memory)
+        return dx, dmemory, {"q": q_grads, "kv": kv_grads, "out": out_grads}
+
+    return y, backward
+
+
+def _project_backward(ops, params, dparts, x):
+    dx, dweight, dbias = ops.project_heads_backward(dparts, x, params["weight"], params["bias"])
+    return dx, {"weight": dweight, "bias": dbias}
+
+
+def feed_forward(ops, params, x, *, activation="relu", residual=None, dropout_rate=0.0, key=None):
+    """residual + dropout(dropout(activation(x W_1 + b_1)) W_2 + b_2), at each position alone (section 3.3).
+
+    Parameters
+    ----------
+    ops : module
+    params : {"hidden": {"weight": (D, F), "bias": (F,)}, "out": {"weight": (F, D), "bias": (D,)}}
+    x : (..., D)
+    activation : "relu", "gelu" or "silu"
+    residual : (..., D), optional
+        Added to the output; its gradient is dy itself.
+    dropout_rate, key
+        Dropout on the hidden layer and on the output.
+
+    Returns
+    -------
+    y : (..., D)
+    backward : dy -> (dx, grads)
+    """
+    hidden_key, out_key = split_key(key, 2)
+    w1, b1 = params["hidden"]["weight"], params["hidden"]["bias"]
+    w2, b2 = params["out"]["weight"], params["out"]["bias"]
+
+    hidden, before = ops.linear_activation_dropout(x, w1, b1, activation, dropout_rate, hidden_key)
+    y = ops.linear_dropout_residual(hidden, w2, b2, residual, dropout_rate, out_key)
+
+    def backward(dy):
+        dhidden, dw2, db2, _ = ops.linear_dropout_residual_backward(dy, hidden, w2, b2, dropout_rate, out_key)
+        dx, dw1, db1 = ops.linear_activation_dropout_backward(
+            dhidden, x, w1, b1, before, activation, dropout_rate, hidden_key
+        )
+        return dx, {"hidden": {"weight": dw1, "bias": db1}, "out": {"weight": dw2, "bias": db2}}
+
+    return y, backward
+
+
+def residual_block(ops, norm_params, x, sublayer, norm):
+    """A sublayer with its normalisation before it or after the sum.
+
+    Pre-norm: x + sublayer(LN(x)): the sum itself is never normalised, gradients pass unhindered, and training
+    needs little warm-up (Xiong et al. 2020). Post-norm: LN(x + sublayer(x)), as in the paper.
+
+    Parameters
+    ----------
+    ops : module
+    norm_params : {"gain": (D,), "bias": (D,)}
+    x : (B, T, D)
+    sublayer : callable
+        ``sublayer(h, residual=x)`` returns the sum with the residual, and its backward.
+    norm : "pre" or "post"
+
+    Returns
+    -------
+    y : (B, T, D)
+    backward
+        dy -> (dx, everything else that the sublayer's backward returns, gradients of the norm).
+    """
+    if norm == "pre":
+        h, norm_backward = layer_norm(ops, norm_params, x)
+        y, sublayer_backward = sublayer(h, residual=x)
+
+        def backward(dy):
+            dh, *rest = sublayer_backward(dy)
+            dx, norm_grads = norm_backward(dh)
+            return dy + dx, *rest, norm_grads
+
+    else:
+        total, sublayer_backward = sublayer(x, residual=x)
+        y, norm_backward = layer_norm(ops, norm_params, total)
+
+        def backward(dy):
+            dtotal, norm_grads = norm_backward(dy)
+            dx, *rest = sublayer_backward(dtotal)
+            return dtotal + dx, *rest, norm_grads
+
+    return y, backward
+
+
+def encoder_layer(
+    ops,
+    params,
+    x0,
+    keep_mask=None,
+    *,
+    n_heads,
+    norm="pre",
+    activation="relu",
+    dropout_rate=0.0,
+    key=None,
+    collect=None,
+):
+    """Self-attention, then feed-forward (the paper's figure 1, left).
+
+    Parameters
+    ----------
+    ops : module
+    params : {"attention", "attention_norm", "feed_forward", "feed_forward_norm"}
+    x0 : (B, S, D)
+    keep_mask : bool, broadcasts to (B, H, S, S), optional
+    n_heads, norm, activation, dropout_rate, key, collect
+        As above.
+
+    Returns
+    -------
+    x2 : (B, S, D)
+    backward : dx2 -> (dx0, grads)
+    """
+    attention_key, feed_forward_key = split_key(key, 2)
+
+    attend = partial(
+        multi_head_attention,
+        ops,
+        params["attention"],
+        keep_mask=keep_mask,
+        n_heads=n_heads,
+        dropout_rate=dropout_rate,
+        key=attention_key,
+        collect=collect,
+    )
+    think = partial(
+        feed_forward,
+        ops,
+        params["feed_forward"],
+        activation=activation,
+        dropout_rate=dropout_rate,
+        key=feed_forward_key,
+    )
+    x1, attend_backward = residual_block(ops, params["attention_norm"], x0, attend, norm)
+    x2, think_backward = residual_block(ops, params["feed_forward_norm"], x1, think, norm)
+
+    def backward(dx2):
+        dx1, feed_forward_grads, feed_forward_norm_grads = think_backward(dx2)
+        dx0, attention_grads, attention_norm_grads = attend_backward(dx1)
+        return dx0, {
+            "attention": attention_grads,
+            "attention_norm": attention_norm_grads,
+            "feed_forward": feed_forward_grads,
+            "feed_forward_norm": feed_forward_norm_grads,
+        }
+
+    return x2, backward
+
+
+def decoder_layer(
+    ops,
+    params,
+    x0,
+    memory,
+    keep_mask=None,
+    memory_keep_mask=None,
+    *,
+    n_heads,
+    norm="pre",
+    activation="relu",
+    dropout_rate=0.0,
+    key=None,
+    collect=None,
+    collect_memory=None,
+):
+    """Causal self-attention, attention to the encoder's output, then feed-forward (figure 1, right).
+
+    Parameters
+    ----------
+    ops : module
+    params : the encoder layer's, and {"memory_attention", "memory_attention_norm"}
+    x0 : (B, T, D)
+    memory : (B, S, D)
+        The encoder's output.
+    keep_mask : bool, broadcasts to (B, H, T, T), optional
+        Besides the causal mask, which is always there.
+    memory_keep_mask : bool, broadcasts to (B, H, T, S), optional
+    n_heads, norm, activation, dropout_rate, key
+        As above.
+    collect, collect_memory : list, optional
+        The weights of self-attention and of attention to the memory are appended.
+
+    Returns
+    -------
+    x3 : (B, T, D)
+    backward : dx3 -> (dx0, dmemory, grads)
+    """
+    attention_key, memory_key, feed_forward_key = split_key(key, 3)
+
+    attend = partial(
+        multi_head_attention,
+        ops,
+        params["attention"],
+        keep_mask=keep_mask,
+        n_heads=n_heads,
+        causal=True,
+        dropout_rate=dropout_rate,
+        key=attention_key,
+        collect=collect,
+    )
+    attend_memory = partial(
+        multi_head_attention,
+        ops,
+        params["memory_attention"],
+        memory=memory,
+        keep_mask=memory_keep_mask,
+        n_heads=n_heads,
+        dropout_rate=dropout_rate,
+        key=memory_key,
+        collect=collect_memory,
+    )
+    think = partial(
+        feed_forward,
+        ops,
+        params["feed_forward"],
+        activation=activation,
+        dropout_rate=dropout_rate,
+        key=feed_forward_key,
+    )
+    x1, attend_backward = residual_block(ops, params["attention_norm"], x0, attend, norm)
+    x2, attend_memory_backward = residual_block(ops, params["memory_attention_norm"], x1, attend_memory, norm)
+    x3, think_backward = residual_block(ops, params["feed_forward_norm"], x2, think, norm)
+
+    def backward(dx3):
+        dx2, feed_forward_grads, feed_forward_norm_grads = think_backward(dx3)
+        dx1, dmemory, memory_attention_grads, memory_attention_norm_grads = attend_memory_backward(dx2)
+        dx0, attention_grads, attention_norm_grads = attend_backward(dx1)
+        return (
+            dx0,
+            dmemory,
+            {
+                "attention": attention_grads,
+                "attention_norm": attention_norm_grads,
+                "memory_attention": memory_attention_grads,
+                "memory_attention_norm": memory_attention_norm_grads,
+                "feed_forward": feed_forward_grads,
+                "feed_forward_norm": feed_forward_norm_grads,
+            },
+        )
+
+    return x3, backward

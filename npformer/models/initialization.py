@@ -1,0 +1,48 @@
+"""Where the numbers of a new model come from."""
+
+import math
+
+import numpy as np
+
+
+class Initializer:
+    """Draws parameters from one seed, in the order in which they are asked for."""
+
+    def __init__(self, seed, dtype):
+        self.rng = np.random.default_rng(seed)
+        self.dtype = np.dtype(dtype)
+
+    def linear(self, d_in, *d_outs):
+        """Projections that read the same input, side by side: each Xavier uniform (Glorot and Bengio 2010), bias 0."""
+        return {
+            "weight": np.concatenate([self._xavier(d_in, d_out) for d_out in d_outs], axis=1),
+            "bias": np.zeros(sum(d_outs), self.dtype),
+        }
+
+    def _xavier(self, d_in, d_out):
+        bound = math.sqrt(6 / (d_in + d_out))
+        return self.rng.uniform(-bound, bound, (d_in, d_out)).astype(self.dtype)
+
+    def embedding(self, vocab, d_model):
+        """Variance 1/D, so that entries have variance 1 once they are scaled by √D."""
+        return (self.rng.standard_normal((vocab, d_model)) / math.sqrt(d_model)).astype(self.dtype)
+
+    def layer_norm(self, d_model):
+        """Gain 1, bias 0."""
+        return {"gain": np.ones(d_model, self.dtype), "bias": np.zeros(d_model, self.dtype)}
+
+    def self_attention(self, d_model):
+        """Projections to queries, keys and values, and the output projection."""
+        return {"qkv": self.linear(d_model, d_model, d_model, d_model), "out": self.linear(d_model, d_model)}
+
+    def memory_attention(self, d_model):
+        """The same, with the keys and values read from another input."""
+        return {
+            "q": self.linear(d_model, d_model),
+            "kv": self.linear(d_model, d_model, d_model),
+            "out": self.linear(d_model, d_model),
+        }
+
+    def feed_forward(self, d_model, d_ff):
+        """The hidden layer and the output."""
+        return {"hidden": self.linear(d_model, d_ff), "out": self.linear(d_ff, d_model)}

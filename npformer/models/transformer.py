@@ -1,0 +1,384 @@
+"""The encoder-decoder Transformer (Vaswani et al. 2017, "Attention is all you need")."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from npformer import layers, tree
+from npformer.backends import get_backend
+from npformer.models.initialization import Initializer
+from npformer.reference import padding_mask, sinusoidal_encoding, split_key
+from npformer.reference.checks import check_ids, check_rate
+from npformer.reference.fused import check_activation
+
+
+@dataclass(frozen=True)
+class Transformer:
+    """An encoder-decoder Transformer: the architecture only; parameters are a separate nested dict.
+
+    Parameters
+    ----------
+    src_vocab, tgt_vocab : int
+        Vocabulary sizes V.
+    d_model, n_heads, d_ff : int
+        Width D, heads H (D must be divisible by H), feed-forward width F.
+    n_layers : int or (int, int)
+        Layers N of both stacks, or of (encoder, decoder).
+    dropout : float
+        On embeddings, attention weights, hidden layers and every sublayer's output; active when a key is given.
+    norm : "pre" or "post"
+        Layer normalisation before each sublayer, with one more after each stack, or after each sum as in the paper.
+    activation : "relu", "gelu" or "silu"
+    tie_embeddings : bool
+        One table for source, target and output projection (section 3.4); both vocabularies must be the same size.
+    pad_id : int
+        The id that fills up short sequences: never attended to, never counted in the loss, embedded as zeros.
+    max_len : int
+        Longest sequence accepted.
+    dtype : "float32" or "float64"
+        Of the parameters.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> model = Transformer(src_vocab=11, tgt_vocab=11, d_model=16, n_heads=2, n_layers=1, d_ff=32)
+    >>> params = model.init(seed=0)
+    >>> src, tgt = np.array([[3, 4, 5]]), np.array([[1, 3, 4, 5, 2]])
+    >>> model.logits(params, src, tgt[:, :-1]).shape
+    (1, 4, 11)
+    >>> loss, grads, n_tokens = model.loss_and_grad(params, src, tgt[:, :-1], tgt[:, 1:], key=1)
+    >>> grads["encoder"]["0"]["attention"]["qkv"]["weight"].shape, n_tokens
+    ((16, 48), 4)
+    """
+
+    src_vocab: int
+    tgt_vocab: int
+    d_model: int = 512
+    n_heads: int = 8
+    n_layers: int | tuple[int, int] = 6
+    d_ff: int = 2048
+    dropout: float = 0.1
+    norm: str = "pre"
+    activation: str = "relu"
+    tie_embeddings: bool = False
+    pad_id: int = 0
+    max_len: int = 5000
+    dtype: str = "float32"
+
+    def __post_init__(self):
+        for name in ("src_vocab", "tgt_vocab", "d_model", "n_heads", "d_ff", "max_len"):
+            _check_int(name, getattr(self, name), at_least=1)
+        for n in self.depths:
+            _check_int("n_layers", n, at_least=0)
+        if self.d_model % self.n_heads:
+            raise ValueError(f"d_model={self.d_model} is not divisible by n_heads={self.n_heads}")
+        if self.norm not in ("pre", "post"):
+            raise ValueError(f"norm={self.norm!r}, expected 'pre' or 'post'")
+        check_rate(self.dropout, key=0, name="dropout")
+        check_activation(self.activation)
+        if self.tie_embeddings and self.src_vocab != self.tgt_vocab:
+            raise ValueError(
+                f"tie_embeddings=True with src_vocab={self.src_vocab}, tgt_vocab={self.tgt_vocab}: "
+                "expected equal sizes, from one joint vocabulary"
+            )
+        _check_int("pad_id", self.pad_id, at_least=0)
+        if self.pad_id >= min(self.src_vocab, self.tgt_vocab):
+            raise ValueError(f"pad_id={self.pad_id}, expected an id of both vocabularies")
+        if str(self.dtype) not in ("float32", "float64"):
+            raise ValueError(f"dtype={self.dtype!r}, expected 'float32' or 'float64'")
+
+    @property
+    def depths(self):
+        """Layers of (encoder, decoder)."""
+        if isinstance(self.n_layers, (tuple, list)):
+            if len(self.n_layers) != 2:
+                raise ValueError(f"n_layers={self.n_layers}, expected an int or (encoder, decoder)")
+            return tuple(self.n_layers)
+        return self.n_layers, self.n_layers
+
+    def init(self, seed: int = 0) -> dict:
+        """New parameters, the same for the same seed.
+
+        Returns
+        -------
+        nested dict of arrays
+            {"source_embedding", "target_embedding", "encoder", "decoder", "output"}, or one "embedding" if tied.
+        """
+        new = Initializer(seed, self.dtype)
+        D, F = self.d_model, self.d_ff
+        n_encoder, n_decoder = self.depths
+        params: dict = {}
+        if self.tie_embeddings:
+            params["embedding"] = new.embedding(self.src_vocab, D)
+        else:
+            params["source_embedding"] = new.embedding(self.src_vocab, D)
+            params["target_embedding"] = new.embedding(self.tgt_vocab, D)
+        params["encoder"] = {
+            str(i): {
+                "attention": new.self_attention(D),
+                "attention_norm": new.layer_norm(D),
+                "feed_forward": new.feed_forward(D, F),
+                "feed_forward_norm": new.layer_norm(D),
+            }
+            for i in range(n_encoder)
+        }
+        params["decoder"] = {
+            str(i): {
+                "attention": new.self_attention(D),
+                "attention_norm": new.layer_norm(D),
+                "memory_attention": new.memory_attention(D),
+                "memory_attention_norm": new.layer_norm(D),
+                "feed_forward": new.feed_forward(D, F),
+                "feed_forward_norm": new.layer_norm(D),
+            }
+            for i in range(n_decoder)
+        }
+        if self.norm == "pre":
+            params["encoder"]["norm"] = new.layer_norm(D)
+            params["decoder"]["norm"] = new.layer_norm(D)
+        if self.tie_embeddings:
+            params["output"] = {"bias": np.zeros(self.tgt_vocab, self.dtype)}
+        else:
+            params["output"] = new.linear(D, self.tgt_vocab)
+        return params
+
+    def encode(self, params, src, *, backend="auto"):
+        """The encoder's output, without dropout.
+
+        Parameters
+        ----------
+        params : nested dict
+        src : (B, S) int
+
+        Returns
+        -------
+        memory : (B, S, D)
+        """
+        memory, _ = self._encode(get_backend(backend), params, src)
+        return memory
+
+    def decode(self, params, memory, src, tgt_in, *, backend="auto"):
+        """Logits of each next token, given the encoder's output, without dropout.
+
+        Parameters
+        ----------
+        params : nested dict
+        memory : (B, S, D)
+            ``encode(params, src)``.
+        src : (B, S) int
+            Read only to know what is padding.
+        tgt_in : (B, T) int
+            The target up to each position, beginning with the begin token.
+
+        Returns
+        -------
+        logits : (B, T, V)
+        """
+        ops = get_backend(backend)
+        y, _ = self._decode(ops, params, memory, src, tgt_in)
+        logits, _ = self._generate(ops, params, y)
+        return logits
+
+    def logits(self, params, src, tgt_in, *, backend="auto"):
+        """``decode`` after ``encode``: (B, S) and (B, T) ids -> (B, T, V) logits."""
+        return self.decode(params, self.encode(params, src, backend=backend), src, tgt_in, backend=backend)
+
+    def attention_weights(self, params, src, tgt_in, *, backend="auto"):
+        """Who attends to what, layer by layer.
+
+        Returns
+        -------
+        dict of lists, an entry a layer
+            "encoder" (B, H, S, S), "decoder" (B, H, T, T), "memory" (B, H, T, S).
+        """
+        ops = get_backend(backend)
+        weights: dict = {"encoder": [], "decoder": [], "memory": []}
+        memory, _ = self._encode(ops, params, src, collect=weights["encoder"])
+        self._decode(ops, params, memory, src, tgt_in, collect=weights["decoder"], collect_memory=weights["memory"])
+        return weights
+
+    def loss(self, params, src, tgt_in, tgt_out, *, key=None, label_smoothing=0.0, backend="auto"):
+        """What ``loss_and_grad`` returns, without the gradient: (loss, n_tokens)."""
+        loss, n_tokens, _ = self._loss(get_backend(backend), params, src, tgt_in, tgt_out, key, label_smoothing)
+        return loss, n_tokens
+
+    def loss_and_grad(self, params, src, tgt_in, tgt_out, *, key=None, label_smoothing=0.0, backend="auto"):
+        """The mean cross-entropy per token, its gradient, and the number of tokens.
+
+        Parameters
+        ----------
+        params : nested dict
+        src : (B, S) int
+        tgt_in, tgt_out : (B, T) int
+            The target without its last, and without its first token.
+        key : int, optional
+            Where dropout draws from; None means no dropout.
+        label_smoothing : float
+
+        Returns
+        -------
+        loss : scalar
+        grads : nested dict
+            With the keys and shapes of ``params``.
+        n_tokens : int
+            Targets that are not padding.
+        """
+        loss, n_tokens, backward = self._loss(get_backend(backend), params, src, tgt_in, tgt_out, key, label_smoothing)
+        return loss, backward(), n_tokens
+
+    def _loss(self, ops, params, src, tgt_in, tgt_out, key, label_smoothing):
+        encoder_key, decoder_key = split_key(key, 2)
+        memory, encode_backward = self._encode(ops, params, src, encoder_key)
+        y, decode_backward = self._decode(ops, params, memory, src, tgt_in, decoder_key)
+        logits, generate_backward = self._generate(ops, params, y)
+        loss, dlogits = ops.cross_entropy(logits, tgt_out, ignore_id=self.pad_id, label_smoothing=label_smoothing)
+
+        def backward():
+            dy, output_grads, output_table_grad = generate_backward(dlogits)
+            dmemory, decoder_grads, target_table_grad = decode_backward(dy)
+            encoder_grads, source_table_grad = encode_backward(dmemory)
+            grads = {"encoder": encoder_grads, "decoder": decoder_grads, "output": output_grads}
+            if self.tie_embeddings:  # one table, used three times
+                grads["embedding"] = source_table_grad + target_table_grad + output_table_grad
+            else:
+                grads["source_embedding"], grads["target_embedding"] = source_table_grad, target_table_grad
+            return _in_order(grads, params)
+
+        return loss, int((tgt_out != self.pad_id).sum()), backward
+
+    def _encode(self, ops, params, src, key=None, collect=None):
+        self._check_tokens("src", src, self.src_vocab)
+        embedding_key, *layer_keys = split_key(key, 1 + self.depths[0])
+        table = params["embedding" if self.tie_embeddings else "source_embedding"]
+        options = self._layer_options(key)
+        keep_mask = padding_mask(src, self.pad_id)
+
+        x, embed_backward = self._embed(ops, table, src, embedding_key)
+        backwards = []
+        for i, layer_key in enumerate(layer_keys):
+            x, layer_backward = layers.encoder_layer(
+                ops, params["encoder"][str(i)], x, keep_mask, key=layer_key, collect=collect, **options
+            )
+            backwards.append(layer_backward)
+        x, norm_backward = self._final_norm(ops, params["encoder"], x)
+
+        def backward(dx):
+            dx, grads = norm_backward(dx)
+            for i in reversed(range(len(backwards))):
+                dx, grads[str(i)] = backwards.pop()(dx)  # popped, so that its memory is free
+            return _in_order(grads, params["encoder"]), embed_backward(dx)
+
+        return x, backward
+
+    def _decode(self, ops, params, memory, src, tgt_in, key=None, collect=None, collect_memory=None):
+        self._check_tokens("tgt_in", tgt_in, self.tgt_vocab)
+        if tgt_in.shape[0] != src.shape[0] or memory.shape != (*src.shape, self.d_model):
+            raise ValueError(
+                f"memory {memory.shape}, src {src.shape}, tgt_in {tgt_in.shape}: "
+                f"expected (B, S, {self.d_model}), (B, S) and (B, T)"
+            )
+        embedding_key, *layer_keys = split_key(key, 1 + self.depths[1])
+        table = params["embedding" if self.tie_embeddings else "target_embedding"]
+        options = self._layer_options(key)
+        masks = padding_mask(tgt_in, self.pad_id), padding_mask(src, self.pad_id)
+
+        x, embed_backward = self._embed(ops, table, tgt_in, embedding_key)
+        backwards = []
+        for i, layer_key in enumerate(layer_keys):
+            x, layer_backward = layers.decoder_layer(
+                ops,
+                params["decoder"][str(i)],
+                x,
+                memory,
+                *masks,
+                key=layer_key,
+                collect=collect,
+                collect_memory=collect_memory,
+                **options,
+            )
+            backwards.append(layer_backward)
+        x, norm_backward = self._final_norm(ops, params["decoder"], x)
+
+        def backward(dx):
+            dmemory = 0 * memory
+            dx, grads = norm_backward(dx)
+            for i in reversed(range(len(backwards))):
+                dx, dmemory_i, grads[str(i)] = backwards.pop()(dx)
+                dmemory = dmemory + dmemory_i
+            return dmemory, _in_order(grads, params["decoder"]), embed_backward(dx)
+
+        return x, backward
+
+    def _generate(self, ops, params, y):
+        """From the decoder's output to logits: "generator" in many explanations of the paper."""
+        weight = params["embedding"].T if self.tie_embeddings else params["output"]["weight"]
+        bias = params["output"]["bias"]
+        logits = ops.linear(y, weight, bias)
+
+        def backward(dlogits):
+            dy, dweight, dbias = ops.linear_backward(dlogits, y, weight, bias)
+            if self.tie_embeddings:
+                return dy, {"bias": dbias}, dweight.T
+            return dy, {"weight": dweight, "bias": dbias}, None
+
+        return logits, backward
+
+    def _embed(self, ops, table, ids, key):
+        positions = self._positions[: ids.shape[1]]
+        rate = self._rate(key)
+        x = ops.embed_tokens(ids, table, positions, self.pad_id, rate, key)
+
+        def backward(dx):
+            return ops.embed_tokens_backward(dx, ids, table.shape, self.pad_id, rate, key)
+
+        return x, backward
+
+    def _final_norm(self, ops, params, x):
+        """After a pre-norm stack, whose sums are never normalised otherwise."""
+        if self.norm == "post":
+            return x, lambda dx: (dx, {})
+        y, norm_backward = layers.layer_norm(ops, params["norm"], x)
+
+        def backward(dy):
+            dx, grads = norm_backward(dy)
+            return dx, {"norm": grads}
+
+        return y, backward
+
+    def _layer_options(self, key):
+        return {
+            "n_heads": self.n_heads,
+            "norm": self.norm,
+            "activation": self.activation,
+            "dropout_rate": self._rate(key),
+        }
+
+    def _rate(self, key):
+        return 0.0 if key is None else self.dropout
+
+    @cached_property
+    def _positions(self):
+        return sinusoidal_encoding(self.max_len, self.d_model).astype(self.dtype)
+
+    def _check_tokens(self, name, ids, vocab):
+        check_ids(ids, vocab, name)
+        if ids.ndim != 2:
+            raise ValueError(f"{name} has shape {ids.shape}, expected (B, length)")
+        if ids.shape[1] > self.max_len:
+            raise ValueError(f"{name} has length {ids.shape[1]}, expected at most max_len={self.max_len}")
+
+    def n_parameters(self) -> int:
+        """How many numbers ``init`` returns."""
+        return tree.count(self.init())
+
+
+def _in_order(grads, params):
+    return {name: grads[name] for name in params}
+
+
+def _check_int(name, value, at_least):
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        raise TypeError(f"{name}={value!r} is a {type(value).__name__}, expected an int")
+    if value < at_least:
+        raise ValueError(f"{name}={value}, expected at least {at_least}")

@@ -1,0 +1,92 @@
+"""Parameters as nested dicts of arrays, and the same arrays as one flat buffer."""
+
+import math
+
+import numpy as np
+
+
+def leaves(tree, path=""):
+    """Every (path, array) of a nested dict, in order; paths look like ``encoder.0.attention.qkv.weight``.
+
+    Examples
+    --------
+    >>> [path for path, _ in leaves({"a": {"weight": 1, "bias": 2}, "b": 3})]
+    ['a.weight', 'a.bias', 'b']
+    """
+    if not isinstance(tree, dict):
+        return [(path, tree)]
+    return [leaf for name, child in tree.items() for leaf in leaves(child, f"{path}.{name}" if path else str(name))]
+
+
+def map_leaves(f, tree, *others):
+    """``f`` of the arrays that stand at the same place in each tree.
+
+    Examples
+    --------
+    >>> map_leaves(lambda x, y: x + y, {"a": {"b": 1}}, {"a": {"b": 10}})
+    {'a': {'b': 11}}
+    """
+    if not isinstance(tree, dict):
+        return f(tree, *others)
+    for other in others:
+        if not isinstance(other, dict) or other.keys() != tree.keys():
+            raise ValueError(f"trees differ: {list(tree)} against {list(other) if isinstance(other, dict) else other}")
+    return {name: map_leaves(f, child, *(other[name] for other in others)) for name, child in tree.items()}
+
+
+def add(tree, other):
+    """The sum of two gradients: what a weight used twice needs.
+
+    Examples
+    --------
+    >>> add({"w": 1.0}, {"w": 2.0})
+    {'w': 3.0}
+    """
+    return map_leaves(lambda x, y: x + y, tree, other)
+
+
+def flatten(tree):
+    """Copy all arrays into one contiguous buffer.
+
+    Returns
+    -------
+    flat : (n,)
+    views : nested dict
+        The same tree, its arrays being views into ``flat``: writing to one writes to the other.
+
+    Examples
+    --------
+    >>> flat, views = flatten({"a": np.zeros((1, 2)), "b": np.ones(1)})
+    >>> flat[0] = 7
+    >>> views["a"]
+    array([[7., 0.]])
+    """
+    flat = np.concatenate([x.ravel() for _, x in leaves(tree)])
+    return flat, view_as(flat, tree)
+
+
+def view_as(flat, tree):
+    """A flat buffer seen as the arrays of ``tree``."""
+    start = 0
+
+    def take(like):
+        nonlocal start
+        part = flat[start : start + like.size].reshape(like.shape)
+        start += like.size
+        return part
+
+    views = map_leaves(take, tree)
+    if start != flat.size:
+        raise ValueError(f"the buffer has {flat.size} numbers, the tree {start}")
+    return views
+
+
+def count(tree):
+    """How many numbers a tree holds.
+
+    Examples
+    --------
+    >>> count({"a": np.zeros((2, 3)), "b": np.zeros(4)})
+    10
+    """
+    return sum(math.prod(x.shape) for _, x in leaves(tree))

@@ -1,0 +1,163 @@
+"""What the model promises besides its gradient: no leaks, padding without effect, parameters as documented."""
+
+import numpy as np
+import pytest
+
+from npformer import Transformer, greedy_decode, sinusoidal_encoding, tree
+
+MODEL = Transformer(13, 11, d_model=14, n_heads=2, n_layers=(2, 3), d_ff=17, dtype="float64")
+PARAMS = MODEL.init(0)
+SRC = np.array([[3, 4, 5, 6, 7], [3, 9, 8, 0, 0]])
+TGT = np.array([[1, 5, 6, 8, 9, 2], [1, 4, 2, 0, 0, 0]])
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_leak_probe_the_past_does_not_see_the_future(norm, dtype):
+    model = Transformer(13, 11, d_model=14, n_heads=2, n_layers=2, d_ff=17, norm=norm, dtype=dtype)
+    params = model.init(0)
+    tgt = np.array([[1, 5, 6, 8, 9, 3], [1, 4, 7, 7, 3, 10]])
+    before = model.logits(params, SRC, tgt)
+    for t in range(1, tgt.shape[1]):
+        for other in (3, 4, 10):
+            changed = tgt.copy()
+            changed[:, t] = other
+            after = model.logits(params, SRC, changed)
+            np.testing.assert_array_equal(after[:, :t], before[:, :t])  # bit for bit
+            assert (after[:, t:] != before[:, t:]).any() or (changed == tgt).all()
+
+
+def test_the_decoder_sees_the_whole_source():
+    before = MODEL.logits(PARAMS, SRC, TGT[:, :-1])
+    changed = SRC.copy()
+    changed[0, -1] = 10
+    after = MODEL.logits(PARAMS, changed, TGT[:, :-1])
+    assert (after[0] != before[0]).any(axis=-1).all()  # from the first position on
+    np.testing.assert_array_equal(after[1], before[1])  # and not in the other row
+
+
+def test_padding_columns_change_no_logit():
+    before = MODEL.logits(PARAMS, SRC, TGT[:, :-1])
+    wider = MODEL.logits(PARAMS, np.pad(SRC, ((0, 0), (0, 3))), np.pad(TGT[:, :-1], ((0, 0), (0, 2))))
+    np.testing.assert_allclose(wider[:, :5], before, rtol=0, atol=1e-12)
+
+
+def test_padding_columns_change_no_gradient():
+    _, before, n = MODEL.loss_and_grad(PARAMS, SRC, TGT[:, :-1], TGT[:, 1:])
+    src, tgt = np.pad(SRC, ((0, 0), (0, 3))), np.pad(TGT, ((0, 0), (0, 2)))
+    _, after, n_wider = MODEL.loss_and_grad(PARAMS, src, tgt[:, :-1], tgt[:, 1:])
+    assert n == n_wider
+    for (path, x), (_, y) in zip(tree.leaves(before), tree.leaves(after), strict=True):
+        np.testing.assert_allclose(y, x, rtol=0, atol=1e-12, err_msg=path)
+
+
+@pytest.mark.parametrize("poison", [np.nan, np.inf])
+def test_nan_in_the_embedding_of_the_padding_changes_nothing(poison):
+    def run(params):
+        loss, grads, _ = MODEL.loss_and_grad(params, SRC, TGT[:, :-1], TGT[:, 1:], key=1)
+        return [loss, *(grad for _, grad in tree.leaves(grads))]
+
+    _, poisoned = tree.flatten(PARAMS)
+    poisoned["source_embedding"][0] = poison
+    poisoned["target_embedding"][0] = poison
+    for x, y in zip(run(PARAMS), run(poisoned), strict=True):
+        np.testing.assert_array_equal(x, y)
+    decode = {"bos_id": 1, "eos_id": 2, "max_len": 4}
+    np.testing.assert_array_equal(
+        greedy_decode(MODEL, PARAMS, SRC, **decode), greedy_decode(MODEL, poisoned, SRC, **decode)
+    )
+
+
+def test_nan_in_the_padding_of_a_memory_changes_no_logit():
+    memory = MODEL.encode(PARAMS, SRC)
+    before = MODEL.decode(PARAMS, memory, SRC, TGT[:, :-1])
+    memory[1, 3:] = np.nan
+    np.testing.assert_array_equal(MODEL.decode(PARAMS, memory, SRC, TGT[:, :-1]), before)
+
+
+def test_rows_of_a_batch_do_not_see_each_other():
+    together = MODEL.logits(PARAMS, SRC, TGT[:, :-1])
+    alone = MODEL.logits(PARAMS, SRC[1:, :3], TGT[1:, :2])
+    np.testing.assert_allclose(together[1, :2], alone[0], rtol=0, atol=1e-12)
+
+
+def test_encode_then_decode_is_logits():
+    memory = MODEL.encode(PARAMS, SRC)
+    assert memory.shape == (2, 5, 14)
+    np.testing.assert_array_equal(
+        MODEL.decode(PARAMS, memory, SRC, TGT[:, :-1]), MODEL.logits(PARAMS, SRC, TGT[:, :-1])
+    )
+
+
+def test_attention_weights_of_every_layer_and_head():
+    weights = MODEL.attention_weights(PARAMS, SRC, TGT[:, :-1])
+    assert [x.shape for x in weights["encoder"]] == [(2, 2, 5, 5)] * 2
+    assert [x.shape for x in weights["decoder"]] == [(2, 2, 5, 5)] * 3
+    assert [x.shape for x in weights["memory"]] == [(2, 2, 5, 5)] * 3
+    for layers in weights.values():
+        for x in layers:
+            np.testing.assert_allclose(x.sum(axis=-1), 1, atol=1e-14)
+    assert not weights["memory"][0][1, :, :, 3:].any()  # padding
+    assert not np.triu(weights["decoder"][0][0, 0], 1).any()  # the future
+
+
+def test_parameters_are_reproducible_and_scaled_as_documented():
+    model = Transformer(101, 103, d_model=128, n_heads=8, n_layers=1, d_ff=512)
+    params = model.init(3)
+    for (path, x), (_, y) in zip(tree.leaves(params), tree.leaves(model.init(3)), strict=True):
+        np.testing.assert_array_equal(x, y, err_msg=path)
+        assert x.dtype == np.float32
+    assert (model.init(4)["source_embedding"] != params["source_embedding"]).all()
+    assert model.n_parameters() == tree.count(params)
+
+    embedded = params["source_embedding"] * 128**0.5
+    assert abs(embedded.std() - 1) < 0.02
+    qkv, hidden = params["encoder"]["0"]["attention"]["qkv"], params["encoder"]["0"]["feed_forward"]["hidden"]
+    for weight, bound in ((qkv["weight"], (6 / 256) ** 0.5), (hidden["weight"], (6 / 640) ** 0.5)):
+        assert 0.98 * bound < np.abs(weight).max() <= bound  # Xavier, for each projection alone
+    assert not qkv["bias"].any()
+
+
+def test_tied_embeddings_are_one_table():
+    model = Transformer(11, 11, d_model=14, n_heads=2, n_layers=1, d_ff=17, tie_embeddings=True)
+    params = model.init(0)
+    assert [name for name in params if "embedding" in name] == ["embedding"]
+    assert list(params["output"]) == ["bias"]
+    untied = Transformer(11, 11, d_model=14, n_heads=2, n_layers=1, d_ff=17)
+    copy = {
+        "source_embedding": params["embedding"],
+        "target_embedding": params["embedding"],
+        "encoder": params["encoder"],
+        "decoder": params["decoder"],
+        "output": {"weight": params["embedding"].T, **params["output"]},
+    }
+    np.testing.assert_array_equal(model.logits(params, SRC, TGT[:, :-1]), untied.logits(copy, SRC, TGT[:, :-1]))
+
+
+def test_without_layers_the_logits_are_embedding_position_norm_and_output():
+    """The model's two ends, spelled out."""
+    model = Transformer(13, 11, d_model=14, n_heads=2, n_layers=0, d_ff=17, norm="post", dtype="float64")
+    params = model.init(0)
+    x = params["target_embedding"][TGT] * 14**0.5 + sinusoidal_encoding(6, 14)
+    x[TGT == 0] = 0
+    expected = x @ params["output"]["weight"] + params["output"]["bias"]
+    np.testing.assert_allclose(model.logits(params, SRC, TGT), expected, rtol=0, atol=1e-13)
+
+
+def test_dropout_is_off_without_a_key_and_repeats_with_one():
+    args = PARAMS, SRC, TGT[:, :-1], TGT[:, 1:]
+    plain, first, again, other = (MODEL.loss(*args, key=key)[0] for key in (None, 1, 1, 2))
+    assert plain == MODEL.loss(*args)[0]
+    assert first == again
+    assert len({plain, first, other}) == 3
+
+
+def test_label_smoothing_and_padding_reach_the_loss():
+    logits = MODEL.logits(PARAMS, SRC, TGT[:, :-1])
+    p = np.exp(logits) / np.exp(logits).sum(axis=-1, keepdims=True)
+    counted = TGT[:, 1:] != 0
+    picked = np.take_along_axis(p, TGT[:, 1:, None], axis=-1)[..., 0]
+    surprise = -0.9 * np.log(picked) - 0.1 * np.log(p).mean(axis=-1)
+    loss, n_tokens = MODEL.loss(PARAMS, SRC, TGT[:, :-1], TGT[:, 1:], label_smoothing=0.1)
+    assert n_tokens == counted.sum() == 7
+    np.testing.assert_allclose(loss, surprise[counted].mean(), rtol=1e-14)

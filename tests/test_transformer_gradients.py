@@ -1,0 +1,92 @@
+"""The gradient of the whole model: loss, padding, dropout and label smoothing on, at every single parameter."""
+
+import numpy as np
+import pytest
+
+from npformer import Transformer, gradcheck, tree
+
+# D = H * K with two primes; every other dimension a prime of its own
+V_SRC, V_TGT, H, K, F, N = 13, 11, 2, 3, 5, (1, 2)
+SRC = np.array([[3, 4, 5, 6, 7, 8, 12], [3, 9, 8, 3, 0, 0, 0], [4, 4, 12, 7, 1, 0, 0]])  # (3, 7)
+TGT = np.array([[1, 5, 6, 8, 9, 2], [1, 4, 2, 0, 0, 0], [1, 7, 7, 10, 2, 0]])  # (3, 1 + 5)
+
+
+def make(norm, tied, activation="gelu"):
+    return Transformer(
+        V_TGT if tied else V_SRC,
+        V_TGT,
+        d_model=H * K,
+        n_heads=H,
+        n_layers=N,
+        d_ff=F,
+        dropout=0.3,
+        norm=norm,
+        activation=activation,
+        tie_embeddings=tied,
+        dtype="float64",
+    )
+
+
+def shaken(params):
+    rng = np.random.default_rng(1)
+    return tree.map_leaves(lambda x: x + 0.1 * rng.standard_normal(x.shape), params)
+
+
+def loss_of_leaves(model, like, key):
+    """The loss and its gradient as functions of the list of parameter arrays."""
+    src = SRC % model.src_vocab
+    arguments = {"key": key, "label_smoothing": 0.1}
+
+    def rebuild(arrays):
+        values = iter(arrays)
+        return tree.map_leaves(lambda _: next(values), like)
+
+    def f(*arrays):
+        return model.loss(rebuild(arrays), src, TGT[:, :-1], TGT[:, 1:], **arguments)[0]
+
+    def f_backward(dloss, *arrays):
+        _, grads, _ = model.loss_and_grad(rebuild(arrays), src, TGT[:, :-1], TGT[:, 1:], **arguments)
+        assert [path for path, _ in tree.leaves(grads)] == [path for path, _ in tree.leaves(like)]
+        return [dloss * grad for _, grad in tree.leaves(grads)]
+
+    return f, f_backward
+
+
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_every_parameter_by_complex_step(norm, tied):
+    model = make(norm, tied)
+    params = shaken(model.init(0))
+    names, arrays = zip(*tree.leaves(params), strict=True)
+    f, f_backward = loss_of_leaves(model, params, key=5)
+    gradcheck(f, f_backward, arrays, names=names, complex_tolerance=1e-12, central_tolerance=None)
+
+
+@pytest.mark.parametrize("activation", ["relu", "gelu", "silu"])
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("norm", ["pre", "post"])
+@pytest.mark.parametrize("key", [None, 5])
+def test_random_directions_by_central_differences(norm, tied, activation, key):
+    """A second opinion that knows no complex numbers: the slope of the loss along random directions."""
+    model = make(norm, tied, activation)
+    flat, params = tree.flatten(shaken(model.init(0)))
+    f, f_backward = loss_of_leaves(model, params, key)
+
+    def loss_at(point):
+        return f(*(x for _, x in tree.leaves(tree.view_as(point, params))))
+
+    gradient = np.concatenate([grad.ravel() for grad in f_backward(1.0, *(x for _, x in tree.leaves(params)))])
+    h = 1e-5
+    for direction in np.random.default_rng(2).standard_normal((5, flat.size)) / flat.size**0.5:
+        slope = (loss_at(flat + h * direction) - loss_at(flat - h * direction)) / (2 * h)
+        assert abs(slope - gradient @ direction) <= 1e-8 * max(abs(slope), 1e-2)
+
+
+def test_loss_and_loss_and_grad_agree():
+    model = make("pre", tied=False)
+    params = model.init(0)
+    for key in (None, 3):
+        loss, n = model.loss(params, SRC, TGT[:, :-1], TGT[:, 1:], key=key, label_smoothing=0.1)
+        loss2, _, n2 = model.loss_and_grad(params, SRC, TGT[:, :-1], TGT[:, 1:], key=key, label_smoothing=0.1)
+        assert (loss, n) == (loss2, n2)
+        assert n == np.count_nonzero(TGT[:, 1:])
