@@ -1,3 +1,38 @@
-"""npformer: the Transformer from scratch in NumPy, every backward pass written by hand."""
+"""npformer: the Transformer from scratch in NumPy, every backward pass written by hand.
 
+One letter for each axis, everywhere: ``B`` batch, ``T`` query or target length, ``S`` key or source length, ``D`` model
+width, ``H`` heads, ``K`` head width (= D/H), ``F`` feed-forward width, ``V`` vocabulary, ``N`` layers.
+
+The names below are the operations of ``npformer.reference``, the model, what trains it and what decodes from it.
+Importing them needs NumPy alone.
+"""
+
+from npformer import reference
+from npformer.backends import get_backend
+from npformer.data import CopyTask
+from npformer.decoding import greedy_decode
+from npformer.gradcheck import GradientError, gradcheck
+from npformer.models import Transformer
 from npformer.reference import *  # noqa: F403
+from npformer.training import SGD, Adam, AdamW, NonFiniteError, StepInfo, Trainer, constant, noam, warmup_cosine
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "SGD",
+    "Adam",
+    "AdamW",
+    "CopyTask",
+    "GradientError",
+    "NonFiniteError",
+    "StepInfo",
+    "Trainer",
+    "Transformer",
+    "constant",
+    "get_backend",
+    "gradcheck",
+    "greedy_decode",
+    "noam",
+    "warmup_cosine",
+    *reference.__all__,
+]

@@ -1,0 +1,128 @@
+"""The copy task: say the source again, forwards or backwards."""
+
+import zlib
+from dataclasses import dataclass
+
+import numpy as np
+
+from npformer.decoding import greedy_decode
+
+PAD, BOS, EOS = 0, 1, 2
+FIRST_SYMBOL = 3
+
+
+@dataclass(frozen=True)
+class CopyTask:
+    """Random sequences of symbols, and their copies between a begin and an end token.
+
+    Of the ``vocab`` ids, 0 is padding, 1 begins and 2 ends a target; the others are symbols. One sequence in ten,
+    chosen by its checksum, is held out: it is never in a training batch.
+
+    Parameters
+    ----------
+    vocab : int
+        Ids in all, at least 4.
+    min_len, max_len : int
+        Symbols in a sequence: any number from min_len to max_len.
+    reverse : bool
+        The target is the source backwards.
+    seed : int
+
+    Examples
+    --------
+    >>> src, tgt = CopyTask(vocab=11, min_len=2, max_len=4, reverse=True).batch(step=1, size=2)
+    >>> src
+    array([[ 6,  3,  6,  9],
+           [ 7,  5, 10,  0]])
+    >>> tgt
+    array([[ 1,  9,  6,  3,  6,  2],
+           [ 1, 10,  5,  7,  2,  0]])
+    """
+
+    vocab: int = 11
+    min_len: int = 1
+    max_len: int = 10
+    reverse: bool = False
+    seed: int = 0
+
+    def __post_init__(self):
+        if self.vocab <= FIRST_SYMBOL:
+            raise ValueError(f"vocab={self.vocab}, expected at least {FIRST_SYMBOL + 1}: three ids are reserved")
+        if not 1 <= self.min_len <= self.max_len:
+            raise ValueError(f"min_len={self.min_len}, max_len={self.max_len}: expected 1 <= min_len <= max_len")
+
+    def batch(self, step, size):
+        """Training batch number ``step``: a pure function of (seed, step).
+
+        Returns
+        -------
+        src : (B, S) int
+        tgt : (B, T+1) int
+        """
+        rng = np.random.default_rng([self.seed, 0, step])
+        return self._pack(self._draw(rng, size, self.min_len, self.max_len, held_out=False))
+
+    def held_out(self, size):
+        """``size`` different sequences that no training batch holds, as (src, tgt)."""
+        rng = np.random.default_rng([self.seed, 1])
+        return self._pack(self._draw(rng, size, self.min_len, self.max_len, held_out=True, distinct=True))
+
+    def longer(self, size, extra=5):
+        """``size`` sequences of max_len + 1 ... max_len + extra symbols, longer than any in training."""
+        rng = np.random.default_rng([self.seed, 2])
+        return self._pack(self._draw(rng, size, self.max_len + 1, self.max_len + extra, held_out=True))
+
+    def _draw(self, rng, size, min_len, max_len, held_out, distinct=False):
+        sequences, seen = [], set()
+        for _ in range(200 * size):
+            if len(sequences) == size:
+                return sequences
+            length = rng.integers(min_len, max_len + 1)
+            sequence = rng.integers(FIRST_SYMBOL, self.vocab, length)
+            if is_held_out(sequence) == held_out and not (distinct and sequence.tobytes() in seen):
+                seen.add(sequence.tobytes())
+                sequences.append(sequence)
+        raise ValueError(
+            f"vocab={self.vocab}, min_len={min_len}, max_len={max_len}: there are not {size} "
+            f"{'held-out' if held_out else 'training'} sequences; expected more symbols or longer sequences"
+        )
+
+    def _pack(self, sequences):
+        width = max(map(len, sequences), default=0)
+        src = np.full((len(sequences), width), PAD)
+        tgt = np.full((len(sequences), width + 2), PAD)
+        for i, sequence in enumerate(sequences):
+            n = len(sequence)
+            src[i, :n] = sequence
+            tgt[i, 0], tgt[i, 1 : n + 1], tgt[i, n + 1] = BOS, sequence[::-1] if self.reverse else sequence, EOS
+        return src, tgt
+
+
+def is_held_out(sequence):
+    """Whether a sequence of symbols is one of the tenth that is kept out of training."""
+    return zlib.crc32(np.asarray(sequence, dtype="<i8").tobytes()) % 10 == 0
+
+
+def exact_match(model, params, src, tgt, *, backend="auto"):
+    """The share of sources whose greedily decoded target is right in every token, the end token included.
+
+    Parameters
+    ----------
+    model : Transformer
+    params : nested dict
+    src : (B, S) int
+    tgt : (B, T+1) int
+
+    Returns
+    -------
+    share : float
+    decoded : (B, T') int
+    """
+    decoded = greedy_decode(model, params, src, bos_id=BOS, eos_id=EOS, max_len=tgt.shape[1] + 4, backend=backend)
+    width = max(decoded.shape[1], tgt.shape[1] - 1)
+    right = (_widen(decoded, width) == _widen(tgt[:, 1:], width)).all(axis=1)
+    return float(right.mean()), decoded
+
+
+def _widen(ids, width):
+    return np.pad(ids, ((0, 0), (0, width - ids.shape[1])), constant_values=PAD)

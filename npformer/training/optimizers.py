@@ -1,0 +1,158 @@
+"""Optimizers: which state they keep, and which update they call with it.
+
+All parameters are one flat array, so an update is one call. The state is a dict of flat arrays that
+belongs to the trainer; an optimizer object holds settings only.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from npformer.reference.checks import check_positive
+from npformer.training.schedules import check_rate_of_learning
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    """What all optimizers have: a learning rate, fixed or scheduled.
+
+    Parameters
+    ----------
+    lr : float or callable
+        The learning rate, or a schedule: ``lr(step)``, step 1 being the first.
+    """
+
+    lr: float | Callable[[int], float]
+
+    def __post_init__(self):
+        if not callable(self.lr):
+            check_rate_of_learning(self.lr)
+
+    def learning_rate(self, step: int) -> float:
+        """The rate at a step."""
+        if not callable(self.lr):
+            return self.lr
+        lr = self.lr(step)
+        check_rate_of_learning(lr, f"lr({step})")
+        return lr
+
+
+@dataclass(frozen=True)
+class SGD(Optimizer):
+    """Stochastic gradient descent, with momentum and in Nesterov's form if asked.
+
+    Parameters
+    ----------
+    lr : float or callable
+    momentum : float
+        0 <= momentum < 1.
+    nesterov : bool
+
+    Examples
+    --------
+    >>> SGD(lr=0.1, momentum=0.9, nesterov=True)
+    SGD(lr=0.1, momentum=0.9, nesterov=True)
+    """
+
+    momentum: float = 0.0
+    nesterov: bool = False
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_fraction(momentum=self.momentum)
+        if self.nesterov and not self.momentum:
+            raise ValueError("nesterov=True with momentum=0, expected momentum > 0")
+
+    def init(self, param) -> dict:
+        """The state before the first step."""
+        return {"velocity": 0 * param} if self.momentum else {}
+
+    def update(self, ops, param, grad, state, step, grad_scale=1.0):
+        """Write one step into ``param`` and ``state``."""
+        ops.sgd_update(
+            param,
+            grad,
+            state.get("velocity"),
+            lr=self.learning_rate(step),
+            momentum=self.momentum,
+            nesterov=self.nesterov,
+            grad_scale=grad_scale,
+        )
+
+
+@dataclass(frozen=True)
+class Adam(Optimizer):
+    """Adam (Kingma and Ba 2015).
+
+    Parameters
+    ----------
+    lr : float or callable
+    betas : (float, float)
+        Decay of the means of g and g²; the paper of the Transformer uses (0.9, 0.98).
+    eps : float
+
+    Examples
+    --------
+    >>> Adam(lr=0.001).learning_rate(step=1)
+    0.001
+    """
+
+    lr: float | Callable[[int], float] = 1e-3
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_fraction(**{"betas[0]": self.betas[0], "betas[1]": self.betas[1]})
+        check_positive(eps=self.eps)
+
+    def init(self, param) -> dict:
+        """The state before the first step."""
+        return {"m": 0 * param, "v": 0 * param}
+
+    def update(self, ops, param, grad, state, step, grad_scale=1.0):
+        """Write one step into ``param`` and ``state``."""
+        ops.adam_update(
+            param,
+            grad,
+            state["m"],
+            state["v"],
+            lr=self.learning_rate(step),
+            step=step,
+            beta1=self.betas[0],
+            beta2=self.betas[1],
+            eps=self.eps,
+            weight_decay=self._decay(),
+            grad_scale=grad_scale,
+        )
+
+    def _decay(self):
+        return 0.0
+
+
+@dataclass(frozen=True)
+class AdamW(Adam):
+    """Adam with decoupled weight decay (Loshchilov and Hutter 2019): param -= lr · weight_decay · param besides.
+
+    Parameters
+    ----------
+    lr, betas, eps
+        As for ``Adam``.
+    weight_decay : float
+        On all parameters, biases and gains included.
+    """
+
+    weight_decay: float = 0.01
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_rate_of_learning(self.weight_decay, "weight_decay")
+
+    def _decay(self):
+        return self.weight_decay
+
+
+def check_fraction(**values):
+    """Momenta and betas are in [0, 1)."""
+    for name, value in values.items():
+        if not 0 <= value < 1:
+            raise ValueError(f"{name}={value}, expected 0 <= {name} < 1")

@@ -1,0 +1,39 @@
+"""A progress bar, where tqdm is installed."""
+
+import sys
+import time
+from contextlib import contextmanager
+
+
+@contextmanager
+def progress_bar(n_steps, wanted):
+    """Yield something with ``advance(info)``, which shows a ``StepInfo``."""
+    if not wanted:
+        yield _Silent()
+        return
+    try:
+        from tqdm import tqdm
+    except ImportError:
+        print("no progress bar: pip install 'npformer[progress]' brings one", file=sys.stderr)
+        yield _Silent()
+        return
+    with tqdm(total=n_steps, unit="step") as bar:
+        yield _Bar(bar)
+
+
+class _Silent:
+    def advance(self, info):
+        pass
+
+
+class _Bar:
+    def __init__(self, bar):
+        self.bar = bar
+        self.start = time.perf_counter()
+        self.n_tokens = 0
+
+    def advance(self, info):
+        self.n_tokens += info.n_tokens
+        rate = self.n_tokens / (time.perf_counter() - self.start)
+        self.bar.set_postfix_str(f"loss {info.loss:.4f}, lr {info.lr:.2g}, {rate:,.0f} tokens/s", refresh=False)
+        self.bar.update()

@@ -1,0 +1,61 @@
+"""Schedules: the learning rate as a function of the step, which is 1 for the first update."""
+
+import math
+
+from npformer.reference.checks import check_positive
+
+
+def constant(lr):
+    """The same learning rate at every step.
+
+    Examples
+    --------
+    >>> constant(0.1)(1000)
+    0.1
+    """
+    check_rate_of_learning(lr)
+    return lambda step: lr
+
+
+def noam(d_model, warmup=4000, factor=1.0):
+    """The paper's schedule (section 5.3): factor · D^-½ · min(step^-½, step · warmup^-3/2).
+
+    It rises linearly for ``warmup`` steps and falls with the root of the step from there.
+
+    Examples
+    --------
+    >>> rate = noam(d_model=512, warmup=4000)
+    >>> [round(rate(step), 6) for step in (1, 4000, 16000)]
+    [0.0, 0.000699, 0.000349]
+    """
+    check_positive(d_model=d_model, warmup=warmup, factor=factor)
+    return lambda step: factor * d_model**-0.5 * min(step**-0.5, step * warmup**-1.5)
+
+
+def warmup_cosine(peak, warmup, total, floor=0.0):
+    """Linearly up to ``peak`` in ``warmup`` steps, then down to ``floor`` at step ``total`` along half a cosine.
+
+    Examples
+    --------
+    >>> rate = warmup_cosine(peak=1.0, warmup=10, total=110)
+    >>> [round(rate(step), 3) for step in (1, 10, 60, 110, 200)]
+    [0.1, 1.0, 0.5, 0.0, 0.0]
+    """
+    check_positive(peak=peak, total=total)
+    check_rate_of_learning(floor, "floor")
+    if not 0 <= warmup < total:
+        raise ValueError(f"warmup={warmup}, total={total}: expected 0 <= warmup < total")
+
+    def rate(step):
+        if step < warmup:
+            return peak * step / warmup
+        progress = min((step - warmup) / (total - warmup), 1.0)
+        return floor + (peak - floor) * 0.5 * (1 + math.cos(math.pi * progress))
+
+    return rate
+
+
+def check_rate_of_learning(lr, name="lr"):
+    """A learning rate is a finite number of 0 or more."""
+    if not (lr >= 0 and math.isfinite(lr)):
+        raise ValueError(f"{name}={lr}, expected a finite number of 0 or more")

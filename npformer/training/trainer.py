@@ -1,0 +1,197 @@
+"""The training loop."""
+
+import math
+import time
+from itertools import islice
+from typing import NamedTuple
+
+import numpy as np
+
+from npformer import tree
+from npformer.backends import get_backend
+from npformer.reference import derive_key
+from npformer.reference.checks import check_positive
+from npformer.training.progress import progress_bar
+
+
+class NonFiniteError(FloatingPointError):
+    """The loss or the gradient became NaN or infinite; the parameters are those before the step."""
+
+
+class StepInfo(NamedTuple):
+    """What happened in one step."""
+
+    step: int
+    loss: float  # mean per token, as trained on: with dropout and label smoothing
+    lr: float
+    grad_norm: float  # before clipping
+    n_tokens: int  # targets that are not padding
+    seconds: float
+
+
+class Trainer:
+    """Parameters, optimizer state and a step counter, and what moves them.
+
+    Parameters
+    ----------
+    model
+        Anything with ``init(seed)``, ``pad_id`` and ``loss_and_grad`` like ``Transformer``.
+    optimizer : SGD, Adam or AdamW
+    seed : int
+        Of the initial parameters and of dropout.
+    label_smoothing : float
+    clip_norm : float, optional
+        Gradients with a larger global norm are scaled down to it.
+    backend : "auto", "reference", "cpu", "gpu" or a module
+    params : nested dict, optional
+        Where to start from, copied; ``model.init(seed)`` if not given.
+
+    Attributes
+    ----------
+    params : nested dict
+        Views into ``flat_params``, updated in place.
+    n_steps : int
+        Steps done.
+    last : StepInfo
+        What happened in the last of them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from npformer import Adam, Transformer
+    >>> model = Transformer(11, 11, d_model=16, n_heads=2, n_layers=1, d_ff=32)
+    >>> trainer = Trainer(model, Adam(lr=0.01))
+    >>> src, tgt = np.array([[3, 4, 5]]), np.array([[1, 3, 4, 5, 2]])
+    >>> losses = [trainer.step(src, tgt) for _ in range(20)]
+    >>> losses[-1] < 0.1 * losses[0]
+    True
+    """
+
+    def __init__(self, model, optimizer, *, seed=0, label_smoothing=0.0, clip_norm=None, backend="auto", params=None):
+        if not 0 <= label_smoothing < 1:
+            raise ValueError(f"label_smoothing={label_smoothing}, expected 0 <= label_smoothing < 1")
+        if clip_norm is not None:
+            check_positive(clip_norm=clip_norm)
+        self.model = model
+        self.optimizer = optimizer
+        self.seed = seed
+        self.label_smoothing = label_smoothing
+        self.clip_norm = clip_norm
+        self.ops = get_backend(backend)
+        self.flat_params, self.params = tree.flatten(model.init(seed) if params is None else params)
+        self.flat_grads = np.zeros_like(self.flat_params)
+        self.grads = tree.view_as(self.flat_grads, self.params)
+        self.state = optimizer.init(self.flat_params)
+        self.n_steps = 0
+        self.last: StepInfo | None = None
+
+    def step(self, src, tgt) -> float:
+        """One update from one batch.
+
+        Parameters
+        ----------
+        src : (B, S) int
+        tgt : (B, T+1) int
+            With begin and end tokens: its first T are the decoder's input, its last T what it has to say.
+
+        Returns
+        -------
+        float
+            The mean loss per token.
+        """
+        return self.step_accumulated([(src, tgt)])
+
+    def step_accumulated(self, batches) -> float:
+        """One update from several (src, tgt) batches, the same as from one batch of all their rows.
+
+        Each batch counts by its number of tokens: the mean of the batches' means would weigh a token of a
+        short batch more. (Dropout draws other bits than in the one large batch.)
+        """
+        start = time.perf_counter()
+        counts = [self._count(tgt) for _, tgt in batches]
+        total = max(sum(counts), 1)
+        dropout_key = derive_key(self.seed, self.n_steps)
+        loss = 0.0
+        self.flat_grads[:] = 0
+        for i, ((src, tgt), count) in enumerate(zip(batches, counts, strict=True)):
+            batch_loss, grads, _ = self.model.loss_and_grad(
+                self.params,
+                src,
+                tgt[:, :-1],
+                tgt[:, 1:],
+                key=derive_key(dropout_key, i),
+                label_smoothing=self.label_smoothing,
+                backend=self.ops,
+            )
+            loss += float(batch_loss) * (count / total)
+            self._add_to_gradient(grads, count / total)
+
+        norm = self.ops.global_norm(self.flat_grads)
+        if not (math.isfinite(loss) and math.isfinite(norm)):
+            raise NonFiniteError(self._diagnosis(loss))
+        step = self.n_steps + 1
+        self.optimizer.update(
+            self.ops, self.flat_params, self.flat_grads, self.state, step, grad_scale=self._clip(norm)
+        )
+        self.n_steps = step
+        seconds = time.perf_counter() - start
+        self.last = StepInfo(step, loss, self.optimizer.learning_rate(step), norm, sum(counts), seconds)
+        return loss
+
+    def fit(self, batches, n_steps=None, *, callbacks=(), progress=True) -> list[StepInfo]:
+        """One step for each batch.
+
+        Parameters
+        ----------
+        batches : iterable of (src, tgt)
+        n_steps : int, optional
+            Stop after so many; needed if ``batches`` never ends.
+        callbacks : sequence of callables
+            ``callback(trainer, info)`` after each step, ``info`` a ``StepInfo``; a true value stops the training.
+        progress : bool
+            Show a progress bar with loss, learning rate and tokens per second (needs tqdm).
+
+        Returns
+        -------
+        list of StepInfo
+        """
+        history = []
+        with progress_bar(n_steps, progress) as bar:
+            for src, tgt in islice(batches, n_steps):
+                self.step(src, tgt)
+                history.append(self.last)
+                bar.advance(self.last)
+                wishes = [callback(self, self.last) for callback in callbacks]  # each is called, whatever another says
+                if any(wishes):
+                    break
+        return history
+
+    def _count(self, tgt):
+        if getattr(tgt, "ndim", None) != 2 or tgt.shape[1] < 2:
+            given = getattr(tgt, "shape", type(tgt).__name__)
+            raise ValueError(f"tgt is {given}, expected (B, T+1) ids: a begin token, then at least one more")
+        return int((tgt[:, 1:] != self.model.pad_id).sum())
+
+    def _add_to_gradient(self, grads, share):
+        def add(total, grad):
+            total += grad * share
+
+        tree.map_leaves(add, self.grads, grads)
+
+    def _clip(self, norm):
+        return 1.0 if self.clip_norm is None or norm <= self.clip_norm else self.clip_norm / norm
+
+    def _diagnosis(self, loss):
+        bad_params = [path for path, x in tree.leaves(self.params) if not np.isfinite(x).all()]
+        bad_grads = [path for path, x in tree.leaves(self.grads) if not np.isfinite(x).all()]
+        lr = self.optimizer.learning_rate(self.n_steps + 1)
+        where = "no parameter or gradient is NaN or inf"
+        if bad_params:
+            where = f"parameter {bad_params[0]} holds NaN or inf (one of {len(bad_params)})"
+        elif bad_grads:
+            where = f"the gradient of {bad_grads[0]} holds NaN or inf (one of {len(bad_grads)})"
+        return (
+            f"step {self.n_steps + 1}: the loss is {loss:g}; {where}. The step was not taken: parameters are those "
+            f"of step {self.n_steps}. Try a lower learning rate (now {lr:g}), "
+            f"clip_norm=1.0 (now {self.clip_norm}), or a longer warm-up."
+        )

@@ -1,0 +1,136 @@
+"""Bad input to model, trainer and optimizers: a defined result, or an error that says what to change."""
+
+import numpy as np
+import pytest
+
+from npformer import SGD, Adam, AdamW, Trainer, Transformer, noam, tree, warmup_cosine
+
+SMALL = {"d_model": 14, "n_heads": 2, "n_layers": 1, "d_ff": 17}
+MODEL = Transformer(13, 11, **SMALL)
+PARAMS = MODEL.init(0)
+SRC = np.array([[3, 4, 5, 6, 12], [3, 9, 8, 0, 0]])
+TGT = np.array([[1, 5, 6, 8, 9, 2], [1, 4, 2, 0, 0, 0]])
+
+
+def replaced(ids, value):
+    ids = ids.copy()
+    ids[0, 2] = value
+    return ids
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"d_model": 510, "n_heads": 8}, ValueError, "d_model=510 is not divisible by n_heads=8"),
+        ({"d_model": 0}, ValueError, "d_model=0, expected at least 1"),
+        ({"d_model": 14.0}, TypeError, "d_model=14.0 is a float, expected an int"),
+        ({"n_layers": -1}, ValueError, "n_layers=-1, expected at least 0"),
+        ({"n_layers": (1, 2, 3)}, ValueError, r"n_layers=\(1, 2, 3\), expected an int or \(encoder, decoder\)"),
+        ({"dropout": 1.0}, ValueError, "dropout=1.0, expected 0 <= dropout < 1"),
+        ({"dropout": -0.1}, ValueError, "dropout=-0.1, expected 0 <= dropout < 1"),
+        ({"norm": "both"}, ValueError, "norm='both', expected 'pre' or 'post'"),
+        ({"activation": "swish"}, ValueError, "activation='swish', expected one of"),
+        ({"tie_embeddings": True}, ValueError, "tie_embeddings=True with src_vocab=13, tgt_vocab=11"),
+        ({"pad_id": 11}, ValueError, "pad_id=11, expected an id of both vocabularies"),
+        ({"dtype": "int32"}, ValueError, "dtype='int32', expected 'float32' or 'float64'"),
+    ],
+)
+def test_settings(arguments, error, message):
+    with pytest.raises(error, match=message):
+        Transformer(13, 11, **{**SMALL, **arguments})
+
+
+@pytest.mark.parametrize(
+    ("src", "tgt", "error", "message"),
+    [
+        (replaced(SRC, -1), TGT, ValueError, r"src\[0, 2\] is -1, expected 0 <= id < 13"),
+        (replaced(SRC, 13), TGT, ValueError, r"src\[0, 2\] is 13, expected 0 <= id < 13"),
+        (SRC, replaced(TGT, 11), ValueError, r"tgt_in\[0, 2\] is 11, expected 0 <= id < 11"),
+        (SRC.astype(float), TGT, TypeError, "src has dtype float64, expected integers"),
+        (SRC, TGT.astype(float), TypeError, "tgt_in has dtype float64, expected integers"),
+        (SRC.tolist(), TGT, TypeError, "src is a list, expected an array"),
+        (SRC[0], TGT, ValueError, r"src has shape \(5,\), expected \(B, length\)"),
+        (SRC[:1], TGT, ValueError, r"expected \(B, S, 14\), \(B, S\) and \(B, T\)"),
+    ],
+)
+def test_ids(src, tgt, error, message):
+    with pytest.raises(error, match=message):
+        MODEL.loss_and_grad(PARAMS, src, tgt[:, :-1], tgt[:, 1:])
+
+
+def test_a_target_out_of_range_is_named():
+    tgt_out = TGT[:, 1:].copy()
+    tgt_out[1, 1] = 11
+    with pytest.raises(ValueError, match=r"targets\[1, 1\] is 11, expected 0 <= id < 11"):
+        MODEL.loss_and_grad(PARAMS, SRC, TGT[:, :-1], tgt_out)
+
+
+def test_sequences_longer_than_max_len():
+    model = Transformer(13, 11, **SMALL, max_len=4)
+    with pytest.raises(ValueError, match="src has length 5, expected at most max_len=4"):
+        model.logits(model.init(0), SRC, TGT[:, :-1])
+
+
+def all_zero(grads):
+    return not any(x.any() for _, x in tree.leaves(grads))
+
+
+@pytest.mark.parametrize(
+    ("src", "tgt"),
+    [
+        pytest.param(SRC[:0], TGT[:0], id="empty batch"),
+        pytest.param(SRC, np.zeros_like(TGT), id="targets of padding only"),
+        pytest.param(SRC * 0, TGT * 0, id="padding only"),
+        pytest.param(SRC, TGT[:, :1], id="targets of length zero"),
+    ],
+)
+def test_nothing_to_count_is_loss_zero_gradient_zero(src, tgt):
+    with pytest.warns(UserWarning, match="no target is counted"):
+        loss, grads, n_tokens = MODEL.loss_and_grad(PARAMS, src, tgt[:, :-1], tgt[:, 1:])
+    assert (loss, n_tokens) == (0, 0)
+    assert all_zero(grads)
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+@pytest.mark.parametrize("src", [SRC * 0, SRC[:, :0]], ids=["padding only", "length zero"])
+def test_a_source_without_words_is_finite_and_leaves_the_encoder_alone(src, norm):
+    model = Transformer(13, 11, **SMALL, norm=norm)
+    loss, grads, _ = model.loss_and_grad(model.init(0), src, TGT[:, :-1], TGT[:, 1:], key=1)
+    assert np.isfinite(loss)
+    assert all(np.isfinite(x).all() for _, x in tree.leaves(grads))
+    assert all_zero(grads["encoder"])
+    assert not all_zero(grads["decoder"])
+
+
+def test_an_odd_width_works():
+    model = Transformer(13, 11, d_model=15, n_heads=3, n_layers=1, d_ff=7)
+    assert np.isfinite(model.logits(model.init(0), SRC, TGT[:, :-1])).all()
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Adam(lr=-1e-3), "lr=-0.001, expected a finite number of 0 or more"),
+        (lambda: SGD(lr=float("nan")), "lr=nan, expected"),
+        (lambda: Adam(lr=lambda step: -1.0).learning_rate(3), r"lr\(3\)=-1.0, expected"),
+        (lambda: SGD(0.1, momentum=1.0), "momentum=1.0, expected 0 <= momentum < 1"),
+        (lambda: SGD(0.1, nesterov=True), "nesterov=True with momentum=0"),
+        (lambda: Adam(betas=(0.9, 1.0)), r"betas\[1\]=1.0, expected"),
+        (lambda: Adam(eps=0.0), "eps=0.0, expected a number above 0"),
+        (lambda: AdamW(weight_decay=-1), "weight_decay=-1, expected"),
+        (lambda: noam(512, warmup=0), "warmup=0, expected a number above 0"),
+        (lambda: warmup_cosine(1e-3, warmup=10, total=10), "warmup=10, total=10: expected 0 <= warmup < total"),
+        (lambda: Trainer(MODEL, Adam(), clip_norm=0), "clip_norm=0, expected a number above 0"),
+        (lambda: Trainer(MODEL, Adam(), label_smoothing=1.5), "label_smoothing=1.5, expected 0 <= label_smoothing"),
+        (lambda: Trainer(MODEL, Adam(), backend="fast"), "backend='fast', expected one of"),
+    ],
+)
+def test_training_settings(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+@pytest.mark.parametrize("tgt", [TGT[0], TGT[:, :1], TGT.tolist()])
+def test_targets_need_two_tokens(tgt):
+    with pytest.raises(ValueError, match=r"tgt is .*, expected \(B, T\+1\) ids"):
+        Trainer(MODEL, Adam()).step(SRC, tgt)

@@ -1,0 +1,83 @@
+import numpy as np
+import pytest
+
+from npformer import CopyTask, Transformer
+from npformer.data.copy_task import BOS, EOS, PAD, exact_match
+
+
+def sequences(src):
+    return {tuple(row[row != PAD]) for row in src}
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_targets_are_the_source_between_begin_and_end(reverse):
+    src, tgt = CopyTask(reverse=reverse).batch(0, 50)
+    for s, t in zip(src, tgt, strict=True):
+        s, t = s[s != PAD], t[t != PAD]
+        assert t[0] == BOS
+        assert t[-1] == EOS
+        assert t[1:-1].tolist() == s.tolist()[:: -1 if reverse else 1]
+        assert 1 <= len(s) <= 10
+        assert s.min() >= 3
+        assert s.max() <= 10
+
+
+def test_held_out_sequences_are_distinct_and_never_trained_on():
+    task = CopyTask()
+    held_out = sequences(task.held_out(1000)[0])
+    assert len(held_out) == 1000
+    trained = set().union(*(sequences(task.batch(step, 64)[0]) for step in range(200)))
+    assert len(trained) > 8_000
+    assert not trained & held_out
+
+
+def test_longer_sequences_are_longer_than_any_in_training():
+    task = CopyTask(max_len=7)
+    lengths = {len(s) for s in sequences(task.longer(100, extra=3)[0])}
+    assert lengths == {8, 9, 10}
+
+
+def test_batches_are_a_pure_function_of_seed_and_step():
+    a, b = CopyTask(seed=1), CopyTask(seed=1)
+    b.batch(0, 5)
+    np.testing.assert_array_equal(a.batch(3, 5)[0], b.batch(3, 5)[0])
+    assert sequences(a.batch(3, 5)[0]) != sequences(CopyTask(seed=2).batch(3, 5)[0])
+    assert sequences(a.batch(3, 5)[0]) != sequences(a.batch(4, 5)[0])
+
+
+def test_settings_out_of_range():
+    with pytest.raises(ValueError, match="vocab=3, expected at least 4"):
+        CopyTask(vocab=3)
+    with pytest.raises(ValueError, match="min_len=5, max_len=4: expected"):
+        CopyTask(min_len=5, max_len=4)
+    with pytest.raises(ValueError, match="there are not 1000 held-out sequences"):
+        CopyTask(vocab=4, max_len=3).held_out(1000)
+
+
+class Oracle(Transformer):
+    """A "model" that says what it is told to."""
+
+    def encode(self, params, src, **options):
+        return np.zeros((*src.shape, self.d_model))
+
+    def decode(self, params, memory, src, tgt_in, **options):
+        return np.eye(self.tgt_vocab)[params[:, : tgt_in.shape[1]]]
+
+
+def test_exact_match_counts_whole_sequences_with_their_end():
+    src, tgt = CopyTask().held_out(8)
+    model = Oracle(11, 11)
+    said = np.pad(tgt[:, 1:], ((0, 0), (0, 9)), constant_values=PAD)
+    share, decoded = exact_match(model, said, src, tgt)
+    assert share == 1.0
+    assert decoded.shape[1] == tgt.shape[1] - 1
+
+    wrong_token = said.copy()
+    wrong_token[0, 0] = 3 + (wrong_token[0, 0] - 2) % 8
+    assert exact_match(model, wrong_token, src, tgt)[0] == 7 / 8
+    no_end = said.copy()
+    no_end[1][no_end[1] == EOS] = 5
+    assert exact_match(model, no_end, src, tgt)[0] == 7 / 8
+    too_short = said.copy()
+    too_short[2, 0] = EOS
+    assert exact_match(model, too_short, src, tgt)[0] == 7 / 8

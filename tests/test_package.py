@@ -1,0 +1,69 @@
+"""What every public name promises, and what importing the package costs."""
+
+import inspect
+import subprocess
+import sys
+
+import pytest
+
+import npformer
+from npformer import reference
+
+
+@pytest.mark.parametrize("name", npformer.__all__)
+def test_every_public_name_is_there_and_not_hidden_by_its_module(name):
+    value = getattr(npformer, name)
+    assert callable(value), f"npformer.{name} is {value!r}: a module has taken the place of the function"
+    assert value.__doc__, f"npformer.{name} has no docstring"
+
+
+@pytest.mark.parametrize("name", reference.__all__)
+def test_top_level_operations_are_those_of_the_reference(name):
+    assert getattr(npformer, name) is getattr(reference, name)
+
+
+@pytest.mark.parametrize("name", [name for name in reference.__all__ if name.endswith("_backward")])
+def test_every_backward_takes_the_upstream_gradient_first(name):
+    first = next(iter(inspect.signature(getattr(reference, name)).parameters))
+    assert first in ("dy", "dout", "dparts")
+
+
+def test_import_needs_numpy_alone():
+    code = (
+        "import sys, npformer; print([m for m in ('numba', 'cupy', 'matplotlib', 'tqdm', 'torch') if m in sys.modules])"
+    )
+    assert run_python(code) == "[]"
+
+
+def test_everything_works_where_numba_and_the_extras_are_not_installed():
+    code = """
+import sys
+for missing in ("numba", "cupy", "matplotlib", "tqdm"):
+    sys.modules[missing] = None  # importing it raises ImportError
+import numpy as np, npformer
+model = npformer.Transformer(11, 11, d_model=8, n_heads=2, n_layers=1, d_ff=8)
+trainer = npformer.Trainer(model, npformer.Adam(0.01))
+task = npformer.CopyTask()
+trainer.fit((task.batch(i, 3) for i in range(2)), 2)
+print(trainer.n_steps, trainer.ops.__name__)
+"""
+    assert run_python(code) == "2 npformer.reference"
+
+
+def test_import_is_quick():
+    code = "import time, numpy; start = time.perf_counter(); import npformer; print(time.perf_counter() - start)"
+    assert min(float(run_python(code)) for _ in range(3)) <= 0.15
+
+
+def run_python(code):
+    return subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.strip()
+
+
+@pytest.mark.parametrize("backend", ["cpu", "gpu", "tpu", None])
+def test_a_backend_that_is_not_there_is_named(backend):
+    with pytest.raises(ValueError, match=f"backend={backend!r}.*expected"):
+        npformer.get_backend(backend)
+
+
+def test_a_module_is_a_backend():
+    assert npformer.get_backend(reference) is reference

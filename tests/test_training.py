@@ -1,0 +1,245 @@
+"""The trainer: what a step does, and that nothing but the seed and the data decides it."""
+
+import numpy as np
+import pytest
+
+import npformer
+from npformer import (
+    SGD,
+    Adam,
+    AdamW,
+    CopyTask,
+    NonFiniteError,
+    Trainer,
+    Transformer,
+    constant,
+    noam,
+    tree,
+    warmup_cosine,
+)
+
+SRC = np.array([[3, 4, 5, 6], [7, 3, 0, 0], [8, 0, 0, 0], [5, 5, 6, 0], [9, 10, 3, 3]])
+TGT = np.array([[1, 3, 4, 5, 6, 2], [1, 7, 3, 2, 0, 0], [1, 8, 2, 0, 0, 0], [1, 5, 5, 6, 2, 0], [1, 9, 10, 3, 3, 2]])
+
+
+def make(dropout=0.0, dtype="float64", optimizer=None, **options):
+    model = Transformer(11, 11, d_model=14, n_heads=2, n_layers=1, d_ff=17, dropout=dropout, dtype=dtype)
+    return Trainer(model, optimizer or Adam(0.01), **options)
+
+
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("cuts", [[2], [1, 2, 3, 4], [3]])
+def test_accumulation_equals_the_large_batch(cuts, label_smoothing):
+    """Micro-batches of uneven sizes and lengths, padded only as far as each needs."""
+    options = {"optimizer": SGD(0.1, momentum=0.9), "label_smoothing": label_smoothing, "clip_norm": 0.5}
+    whole, parts = make(**options), make(**options)
+
+    def trimmed(ids):
+        return ids[:, : (ids != 0).sum(axis=1).max()]
+
+    batches = [(trimmed(src), trimmed(tgt)) for src, tgt in zip(np.split(SRC, cuts), np.split(TGT, cuts), strict=True)]
+    assert len({tgt.shape for _, tgt in batches}) > 1
+    for _ in range(3):
+        loss = whole.step(SRC, TGT)
+        assert abs(parts.step_accumulated(batches) - loss) <= 1e-12
+        np.testing.assert_allclose(parts.flat_grads, whole.flat_grads, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(parts.flat_params, whole.flat_params, rtol=0, atol=1e-12)
+    assert parts.last.n_tokens == whole.last.n_tokens == np.count_nonzero(TGT[:, 1:])
+
+
+def test_the_mean_of_means_is_something_else():
+    """Were batches weighed equally, the test above would have to notice."""
+    short, long = (SRC[2:3, :1], TGT[2:3, :3]), (SRC[:1], TGT[:1])
+    losses = [make().step(*batch) for batch in (short, long)]
+    assert abs(make().step_accumulated([short, long]) - np.mean(losses)) > 1e-3
+
+
+def test_steps_repeat_bit_for_bit_with_dropout_on():
+    first, again, other = make(dropout=0.2), make(dropout=0.2), make(dropout=0.2, seed=1)
+    losses = [[trainer.step(SRC, TGT) for _ in range(4)] for trainer in (first, again, other)]
+    assert losses[0] == losses[1] != losses[2]
+    np.testing.assert_array_equal(first.flat_params, again.flat_params)
+
+
+def test_each_step_and_each_micro_batch_draws_its_own_dropout():
+    keys = []
+
+    class Spy:
+        pad_id = 0
+
+        def init(self, seed):
+            return {"w": np.zeros(1)}
+
+        def loss_and_grad(self, params, *args, key, **options):
+            keys.append(key)
+            return 0.0, {"w": np.zeros(1)}, 1
+
+    trainer = Trainer(Spy(), SGD(0.1))
+    for _ in range(3):
+        trainer.step_accumulated([(SRC, TGT), (SRC, TGT)])
+    assert len(set(keys)) == 6
+
+
+def test_params_are_views_of_one_buffer():
+    trainer = make()
+    before = trainer.flat_params.copy()
+    trainer.step(SRC, TGT)
+    assert (trainer.flat_params != before).any()
+    np.testing.assert_array_equal(
+        trainer.flat_params, np.concatenate([x.ravel() for _, x in tree.leaves(trainer.params)])
+    )
+
+
+def test_given_parameters_are_copied_not_changed():
+    params = make().model.init(5)
+    kept = tree.map_leaves(np.copy, params)
+    trainer = make(params=params)
+    trainer.step(SRC, TGT)
+    for (path, x), (_, y) in zip(tree.leaves(params), tree.leaves(kept), strict=True):
+        np.testing.assert_array_equal(x, y, err_msg=path)
+
+
+def test_clipping_scales_the_gradient_to_the_norm():
+    free, clipped = (make(optimizer=SGD(0.1), clip_norm=clip) for clip in (None, 0.01))
+    start = free.flat_params.copy()
+    free.step(SRC, TGT)
+    clipped.step(SRC, TGT)
+    norm = free.last.grad_norm
+    assert norm == clipped.last.grad_norm > 0.01
+    np.testing.assert_allclose(
+        clipped.flat_params - start, (free.flat_params - start) * 0.01 / norm, rtol=1e-9, atol=1e-16
+    )
+    large = make(optimizer=SGD(0.1), clip_norm=2 * norm)
+    large.step(SRC, TGT)
+    np.testing.assert_array_equal(large.flat_params, free.flat_params)
+
+
+@pytest.mark.parametrize(
+    "optimizer", [SGD(0.5), SGD(0.1, momentum=0.9), SGD(0.1, momentum=0.9, nesterov=True), Adam(0.01), AdamW(0.01)]
+)
+def test_every_optimizer_learns_one_batch(optimizer):
+    trainer = make(optimizer=optimizer, clip_norm=5.0)
+    first = trainer.step(SRC, TGT)
+    for _ in range(60):
+        last = trainer.step(SRC, TGT)
+    assert last < 0.3 * first
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "arguments"),
+    [
+        (SGD(0.1), "SGD", {"lr": 0.1}),
+        (SGD(0.1, momentum=0.9), "SGD", {"lr": 0.1, "momentum": 0.9}),
+        (SGD(0.1, momentum=0.9, nesterov=True), "SGD", {"lr": 0.1, "momentum": 0.9, "nesterov": True}),
+        (Adam(0.01, betas=(0.8, 0.95), eps=1e-7), "Adam", {"lr": 0.01, "betas": (0.8, 0.95), "eps": 1e-7}),
+        (AdamW(0.01, weight_decay=0.1), "AdamW", {"lr": 0.01, "weight_decay": 0.1}),
+    ],
+)
+def test_optimizers_agree_with_torch(ours, theirs, arguments):
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(0)
+    param = rng.standard_normal(7)
+    tensor = torch.tensor(param, requires_grad=True)
+    optimizer = getattr(torch.optim, theirs)([tensor], **arguments)
+    state = ours.init(param)
+    for step in range(1, 11):
+        grad = rng.standard_normal(7)
+        ours.update(npformer.reference, param, grad, state, step)
+        tensor.grad = torch.tensor(grad)
+        optimizer.step()
+        np.testing.assert_allclose(param, tensor.detach().numpy(), rtol=1e-12)
+
+
+def test_a_schedule_is_followed_from_step_one():
+    trainer = make(optimizer=SGD(lambda step: 0.1 / step))
+    rates = []
+    for _ in range(3):
+        trainer.step(SRC, TGT)
+        rates.append(trainer.last.lr)
+    assert rates == [0.1, 0.05, 0.1 / 3]
+
+
+def test_schedules():
+    rate = noam(d_model=64, warmup=10)
+    values = [rate(step) for step in range(1, 41)]
+    assert max(values) == values[9] == pytest.approx(64**-0.5 * 10**-0.5)
+    assert values[0] == pytest.approx(values[9] / 10)
+    assert values[39] == pytest.approx(values[9] / 2)
+    rate = warmup_cosine(peak=2.0, warmup=4, total=20, floor=0.5)
+    assert [rate(step) for step in (1, 2, 4, 12, 20, 99)] == pytest.approx([0.5, 1.0, 2.0, 1.25, 0.5, 0.5])
+    assert warmup_cosine(peak=2.0, warmup=0, total=2)(1) == pytest.approx(1.0)
+    assert constant(0.3)(1) == constant(0.3)(10**6) == 0.3
+
+
+def test_the_model_is_told_the_truth_about_a_loss_that_is_not_finite():
+    trainer = make()
+    trainer.step(SRC, TGT)
+    trainer.params["decoder"]["0"]["memory_attention"]["kv"]["weight"][3, 4] = np.nan
+    before = trainer.flat_params.copy()
+    with pytest.raises(NonFiniteError) as error:
+        trainer.step(SRC, TGT)
+    message = str(error.value)
+    assert "step 2: the loss is nan" in message
+    assert "decoder.0.memory_attention.kv.weight" in message
+    assert "lower learning rate" in message
+    np.testing.assert_array_equal(trainer.flat_params, before)
+    assert trainer.n_steps == 1
+
+
+@pytest.mark.filterwarnings("ignore:overflow")
+def test_training_that_diverges_stops():
+    trainer = make(dtype="float32", optimizer=SGD(1e30))
+    with pytest.raises(NonFiniteError, match="step [2-5]: .* learning rate .now 1e.30."):
+        for _ in range(5):
+            trainer.step(SRC, TGT)
+
+
+def test_fit_reports_each_step_and_callbacks_can_stop_it(capsys):
+    trainer, task, seen = make(), CopyTask(), []
+
+    def stop_after_three(trainer, info):
+        seen.append((trainer.n_steps, info.step, info.loss))
+        return info.step == 3
+
+    history = trainer.fit((task.batch(i, 2) for i in range(9)), callbacks=[stop_after_three], progress=False)
+    assert [info.step for info in history] == [1, 2, 3]
+    assert seen == [(info.step, info.step, info.loss) for info in history]
+    assert all(info.n_tokens > 0 and info.seconds > 0 for info in history)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_fit_stops_after_n_steps_and_draws_no_batch_more():
+    trainer, drawn = make(), []
+
+    def batches():
+        for i in range(100):
+            drawn.append(i)
+            yield SRC, TGT
+
+    assert len(trainer.fit(batches(), 2, progress=False)) == 2
+    assert drawn == [0, 1]
+
+
+def test_the_progress_bar_shows_loss_rate_and_tokens_per_second(capsys):
+    pytest.importorskip("tqdm")
+    make().fit([(SRC, TGT)] * 3, 3)
+    shown = capsys.readouterr().err
+    assert "loss " in shown
+    assert "lr 0.01" in shown
+    assert "tokens/s" in shown
+    assert "3/3" in shown
+
+
+def test_half_a_training_continued_is_the_whole():
+    """What a checkpoint will have to hold: the flat buffers and the step counter."""
+    whole, first = make(dropout=0.2), make(dropout=0.2)
+    for _ in range(6):
+        whole.step(SRC, TGT)
+    for _ in range(3):
+        first.step(SRC, TGT)
+    second = make(dropout=0.2, params=first.params)
+    second.state = {name: x.copy() for name, x in first.state.items()}
+    second.n_steps = first.n_steps
+    for _ in range(3):
+        second.step(SRC, TGT)
+    np.testing.assert_array_equal(second.flat_params, whole.flat_params)
