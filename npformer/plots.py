@@ -1,0 +1,96 @@
+"""Pictures, with matplotlib (``pip install npformer[plot]``), which is imported only when one is drawn."""
+
+import math
+
+import numpy as np
+
+from npformer.reference import sinusoidal_encoding
+
+
+def plot_loss(history, path, title="Training loss"):
+    """The loss per token against the step, on a logarithmic scale, and the learning rate below it.
+
+    Parameters
+    ----------
+    history : list of StepInfo
+        What ``Trainer.fit`` returns.
+    path : str or Path
+        Where to write the picture; the ending says the format.
+    """
+    figure = _figure(7, 5)
+    steps = [info.step for info in history]
+    losses = np.array([info.loss for info in history])
+    above, below = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
+    above.plot(steps, losses, color="0.75", linewidth=0.8, label="each step")
+    window = max(1, min(25, len(losses) // 4))
+    if window > 1:
+        smooth = np.convolve(losses, np.ones(window) / window, mode="valid")
+        above.plot(steps[window - 1 :], smooth, color="C0", label=f"mean of {window} steps")
+    above.set(yscale="log", ylabel="cross-entropy per token (nats)", title=title)
+    above.legend()
+    above.grid(alpha=0.3)
+    below.plot(steps, [info.lr for info in history], color="C1")
+    below.set(xlabel="step", ylabel="learning rate")
+    below.grid(alpha=0.3)
+    figure.savefig(path)
+
+
+def plot_attention(weights, path, keys, queries, title="Attention", xlabel="source (keys)", ylabel="target (queries)"):
+    """One heat map a head, a row of them a layer: keys across, queries down.
+
+    Parameters
+    ----------
+    weights : sequence of (H, T, S)
+        A layer each, of one sequence: ``model.attention_weights(...)["memory"]`` without its axis B.
+    path : str or Path
+    keys, queries : sequences of str
+        The words at the S keys and at the T queries. A query is the word read; the model answers with the next one.
+    title, xlabel, ylabel : str
+    """
+    weights = [np.asarray(layer) for layer in weights]
+    n_heads, T, S = weights[0].shape
+    if (len(queries), len(keys)) != (T, S):
+        raise ValueError(f"weights {weights[0].shape}: expected (H, {len(queries)}, {len(keys)}), a word for each")
+    rotation = 90 if max(map(len, keys), default=0) > 2 else 0
+    figure = _figure(1 + n_heads * max(2.0, 0.22 * S), 1 + len(weights) * max(2.2, 0.24 * T))
+    axes = figure.subplots(len(weights), n_heads, squeeze=False, sharex=True, sharey=True)
+    for i, layer in enumerate(weights):
+        for h in range(n_heads):
+            ax = axes[i, h]
+            image = ax.imshow(layer[h], vmin=0, vmax=1, cmap="viridis", aspect="auto")
+            ax.set_title(f"layer {i + 1}, head {h + 1}", fontsize=9)
+            ax.set_xticks(range(S), keys, fontsize=7, rotation=rotation)
+            ax.set_yticks(range(T), queries, fontsize=7)
+            if i == len(weights) - 1:
+                ax.set_xlabel(xlabel)
+            if h == 0:
+                ax.set_ylabel(ylabel)
+    figure.suptitle(title)
+    figure.colorbar(image, ax=axes, label="attention weight", shrink=0.8)
+    figure.savefig(path)
+
+
+def plot_positional_encoding(path, length=100, d_model=64):
+    """The sinusoidal encoding as an image, and four of its dimensions as curves."""
+    encoding = sinusoidal_encoding(length, d_model)
+    figure = _figure(8, 7)
+    above, below = figure.subplots(2, 1, height_ratios=[3, 2])
+    image = above.imshow(encoding.T, cmap="RdBu", vmin=-1, vmax=1, aspect="auto", origin="lower")
+    above.set(xlabel="position", ylabel="dimension", title=f"Sinusoidal positional encoding, D = {d_model}")
+    figure.colorbar(image, ax=above, label="value")
+    for dimension in sorted({min(d, d_model - 1) for d in (0, 8, 9, 24)}):
+        wave = "sine" if dimension % 2 == 0 else "cosine"
+        wavelength = 2 * math.pi * 10000 ** (2 * (dimension // 2) / d_model)
+        below.plot(encoding[:, dimension], label=f"dimension {dimension}: {wave} of wavelength {wavelength:.0f}")
+    below.set(xlabel="position", ylabel="value", xlim=(0, length - 1))
+    below.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.25), ncols=2)
+    below.grid(alpha=0.3)
+    figure.savefig(path)
+
+
+def _figure(width, height):
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ImportError("pictures need matplotlib: pip install 'npformer[plot]'") from error
+    return Figure(figsize=(width, height), dpi=120, layout="constrained")

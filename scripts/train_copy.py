@@ -1,0 +1,191 @@
+"""Train a Transformer to copy sequences, then see whether it copies sequences it never saw.
+
+python scripts/train_copy.py                            # a small model, seconds
+python scripts/train_copy.py --task reverse --seed 1
+python scripts/train_copy.py --preset annotated         # the Annotated Transformer's size, minutes
+"""
+
+import argparse
+import importlib.util
+import itertools
+import json
+import time
+from pathlib import Path
+
+from npformer import Adam, CopyTask, Trainer, Transformer, get_backend, noam, warmup_cosine
+from npformer.data.copy_task import BOS, EOS, PAD, exact_match
+
+N_EVALUATED = 1000
+
+# quick: lengths 1 ... 10, so that padding is exercised; no dropout, since every training sequence is new.
+# annotated: the well-known setting, 20 epochs of 20 batches of 80 sequences of 10 symbols.
+PRESETS = {
+    "quick": {
+        "task": {"vocab": 11, "min_len": 1, "max_len": 10},
+        "model": {"d_model": 64, "n_heads": 4, "n_layers": 2, "d_ff": 128, "dropout": 0.0},
+        "batch_size": 32,
+        "steps": 1200,
+    },
+    "annotated": {
+        "task": {"vocab": 11, "min_len": 10, "max_len": 10},
+        "model": {"d_model": 512, "n_heads": 8, "n_layers": 2, "d_ff": 2048, "dropout": 0.1},
+        "batch_size": 80,
+        "steps": 400,
+    },
+}
+
+
+def make_optimizer(preset, steps):
+    if preset == "annotated":
+        return Adam(noam(d_model=512, warmup=400), betas=(0.9, 0.98), eps=1e-9)
+    return Adam(warmup_cosine(peak=3e-3, warmup=min(100, steps // 2), total=steps), betas=(0.9, 0.98))
+
+
+def main(argv=None):
+    options = parse_arguments(argv)
+    preset = PRESETS[options.preset]
+    steps = options.steps or preset["steps"]
+    task = CopyTask(reverse=options.task == "reverse", seed=options.seed, **preset["task"])
+    model = Transformer(src_vocab=task.vocab, tgt_vocab=task.vocab, pad_id=PAD, **preset["model"])
+    trainer = Trainer(
+        model,
+        make_optimizer(options.preset, steps),
+        seed=options.seed,
+        clip_norm=1.0,
+        backend=options.backend,
+    )
+    print(
+        f"{options.task} task, preset {options.preset}: {model.n_parameters():,} parameters, {steps} steps of "
+        f"{preset['batch_size']} sequences, seed {options.seed}, backend {trainer.ops.__name__}"
+    )
+
+    start = time.perf_counter()
+    seen = set()
+    history = trainer.fit(training_batches(task, preset["batch_size"], seen), steps, progress=not options.quiet)
+    train_seconds = time.perf_counter() - start
+
+    held_out = task.held_out(N_EVALUATED)
+    assert seen.isdisjoint(map(sequence_of, held_out[0])), "a held-out sequence was trained on"
+    share, decoded = exact_match(model, trainer.params, *held_out, backend=trainer.ops)
+    longer = task.longer(N_EVALUATED)
+    share_longer, _ = exact_match(model, trainer.params, *longer, backend=trainer.ops)
+    loss, _ = model.loss(trainer.params, held_out[0], held_out[1][:, :-1], held_out[1][:, 1:], backend=trainer.ops)
+    result = {
+        "task": options.task,
+        "preset": options.preset,
+        "seed": options.seed,
+        "backend": trainer.ops.__name__,
+        "exact_match": share,
+        "exact_match_longer": share_longer,
+        "loss": float(loss),
+        "seconds": time.perf_counter() - start,
+        "train_seconds": train_seconds,
+        "steps": len(history),
+        "tokens_per_second": sum(info.n_tokens for info in history) / train_seconds,
+        "n_parameters": model.n_parameters(),
+    }
+
+    report(result, task, held_out, decoded)
+    if not options.no_plots:
+        draw(options.out, task, model, trainer, history, held_out)
+    if options.json:
+        options.json.parent.mkdir(parents=True, exist_ok=True)
+        options.json.write_text(json.dumps(result, indent=2) + "\n")
+
+
+def training_batches(task, size, seen):
+    """Batches without end; what they hold is noted in ``seen``."""
+    for step in itertools.count():
+        src, tgt = task.batch(step, size)
+        seen.update(map(sequence_of, src))
+        yield src, tgt
+
+
+def sequence_of(row):
+    return tuple(int(token) for token in row if token != PAD)
+
+
+def report(result, task, held_out, decoded):
+    src, tgt = held_out
+    print(f"\n{N_EVALUATED} sequences held out from training, decoded greedily; a few of them:")
+    for i in range(5):
+        said, wanted = sequence_of(decoded[i]), sequence_of(tgt[i])[1:]
+        mark = "right" if said == wanted else "WRONG"
+        print(f"  {words(sequence_of(src[i])):<24} -> {words(said):<28} {mark}")
+    lengths = f"{task.max_len + 1} to {task.max_len + 5}"
+    print(
+        f"\nexact match, held out: {100 * result['exact_match']:.1f} %   (loss {result['loss']:.2g} per token)"
+        f"\nexact match, longer than any in training ({lengths} symbols): {100 * result['exact_match_longer']:.1f} %"
+        f"\n{result['seconds']:.1f} seconds in all, {result['tokens_per_second']:,.0f} target tokens/s in training"
+    )
+
+
+def words(sequence):
+    names = {BOS: "<begin>", EOS: "<end>"}
+    return " ".join(names.get(token, str(token)) for token in sequence)
+
+
+def draw(folder, task, model, trainer, history, held_out):
+    if importlib.util.find_spec("matplotlib") is None:
+        print("\nno pictures: pip install 'npformer[plot]' brings matplotlib")
+        return
+    from npformer.plots import plot_attention, plot_loss, plot_positional_encoding
+
+    folder.mkdir(parents=True, exist_ok=True)
+    example = (held_out[0] != PAD).sum(axis=1).argmax()  # the first of the longest
+    src, tgt = held_out[0][example : example + 1], held_out[1][example : example + 1, :-1]
+    weights = model.attention_weights(trainer.params, src, tgt, backend=trainer.ops)
+    source = [words([token]) for token in src[0]]
+    target = [words([token]) for token in tgt[0]]
+
+    name = "reverse" if task.reverse else "copy"
+    plot_loss(history, folder / "loss.png", f"Learning to {name}")
+    attention_plots = (
+        ("encoder", source, source, "source (keys)", "source (queries)", "Encoder self-attention"),
+        ("decoder", target, target, "target (keys)", "target (queries)", "Decoder self-attention"),
+        ("memory", source, target, "source (keys)", "target (queries)", "Attention of the decoder to the encoder"),
+    )
+    for kind, keys, queries, xlabel, ylabel, title in attention_plots:
+        first = [layer[0] for layer in weights[kind]]
+        path = folder / f"attention_{kind}.png"
+        plot_attention(first, path, keys, queries, f"{title}, {name} task", xlabel, ylabel)
+    plot_positional_encoding(folder / "positional_encoding.png", length=100, d_model=model.d_model)
+    print(f"\npictures of the loss, of what each head attends to, and of the positions: {folder}/*.png")
+
+
+def parse_arguments(argv):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--preset", choices=PRESETS, default="quick", help="size of model and training (default: quick)"
+    )
+    parser.add_argument("--task", choices=["copy", "reverse"], default="copy", help="(default: copy)")
+    parser.add_argument("--seed", type=int, default=0, help="of parameters, data and dropout (default: 0)")
+    parser.add_argument("--steps", type=positive, help="training steps (default: the preset's)")
+    parser.add_argument(
+        "--backend", type=backend, default="auto", help="auto, reference, cpu or gpu, where installed (default: auto)"
+    )
+    parser.add_argument(
+        "--out", type=Path, default=Path("runs/copy"), help="folder of the pictures (default: runs/copy)"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE")
+    parser.add_argument("--no-plots", action="store_true", help="draw nothing")
+    parser.add_argument("--quiet", action="store_true", help="no progress bar")
+    return parser.parse_args(argv)
+
+
+def positive(text):
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text}, expected 1 or more")
+    return value
+
+
+def backend(name):
+    try:
+        return get_backend(name)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+if __name__ == "__main__":
+    main()
