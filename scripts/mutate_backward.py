@@ -1,0 +1,189 @@
+"""Do the tests notice a wrong gradient? Break every backward pass in every small way and see.
+
+For each function named ``backward`` or ``*_backward`` (and for ``cross_entropy``, which returns its own gradient),
+each sign is flipped, each term and factor dropped, each transposition undone, each pair of neighbouring arguments
+swapped, each selection skipped, one at a time; then the tests run on that copy of the package. A mutant that no
+test notices is a survivor, and is printed with its line.
+
+    python scripts/mutate_backward.py                          # everything, about ten minutes on 2 cores
+    python scripts/mutate_backward.py --only layer_norm        # the files whose name begins so
+"""
+
+import argparse
+import ast
+import concurrent.futures
+import copy
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+FILES = [
+    *sorted(path for path in (ROOT / "npformer" / "reference").glob("*.py") if path.name != "__init__.py"),
+    ROOT / "npformer" / "layers.py",
+    ROOT / "npformer" / "models" / "transformer.py",
+]
+FIRST = ["tests/test_gradients.py", "tests/test_masking.py", "tests/test_layers.py"]  # what notices most, soonest
+LEFT_OUT = ["--deselect", "tests/test_train_copy_script.py", "--deselect", "tests/test_package.py"]  # slow
+CHECKS = {"check_same_shape", "check_shape", "check_ids", "check_attention", "check_rate", "namespace"}
+
+
+def main(argv=None):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", help="only files whose name begins with this")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="mutants at a time (default: the cores)")
+    options = parser.parse_args(argv)
+    files = [path for path in FILES if path.name.startswith(options.only)]
+    mutants = [mutant for path in files for mutant in mutants_of(path)]
+    print(f"{len(mutants)} mutants of {len({(path, name) for path, name, *_ in mutants})} backward passes", flush=True)
+
+    survivors = []
+    with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        workplaces = Workplaces(Path(folder))
+        if not workplaces.survives(FILES[0], FILES[0].read_text()):
+            sys.exit("the tests fail without any mutation; there is nothing to learn")
+        runs = {
+            pool.submit(workplaces.survives, path, source): (path, name, line, change)
+            for path, name, line, change, source in mutants
+        }
+        for done, run in enumerate(concurrent.futures.as_completed(runs), 1):
+            if run.result():
+                path, name, line, change = runs[run]
+                survivors.append(run)
+                print(f"SURVIVED {path.relative_to(ROOT)}:{line} {name}: {change}", flush=True)
+            if done % 50 == 0:
+                print(f"{done} of {len(mutants)} tried, {len(survivors)} survived", flush=True)
+    print(f"{len(mutants)} mutants, {len(survivors)} survivors")
+    return 1 if survivors else 0
+
+
+class Workplaces:
+    """A copy of package and tests for each thread."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.local = threading.local()
+
+    def survives(self, path, source):
+        """Whether every test passes with the text of one file replaced."""
+        place = self._place()
+        target = place / path.relative_to(ROOT)
+        original = target.read_text()
+        target.write_text(source)
+        try:
+            return self._passes(place, FIRST) and self._passes(place, ["tests", *LEFT_OUT])
+        finally:
+            target.write_text(original)
+
+    def _passes(self, place, arguments):
+        threads = {"OPENBLAS_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(place)}
+        command = [sys.executable, "-m", "pytest", "-x", "-q", "--no-header", "-p", "no:cacheprovider", *arguments]
+        try:
+            done = subprocess.run(command, cwd=place, env=os.environ | threads, capture_output=True, timeout=600)
+        except subprocess.TimeoutExpired:
+            return False
+        return done.returncode == 0
+
+    def _place(self):
+        if not hasattr(self.local, "place"):
+            self.local.place = Path(tempfile.mkdtemp(dir=self.folder))
+            for name in ("npformer", "tests", "scripts", "docs"):
+                shutil.copytree(ROOT / name, self.local.place / name)
+            for name in ("setup.cfg", "README.md"):
+                shutil.copy(ROOT / name, self.local.place)
+        return self.local.place
+
+
+def mutants_of(path):
+    """Every (path, function, line, change, new source) of a file."""
+    tree = ast.parse(path.read_text())
+    for function in ast.walk(tree):
+        if not isinstance(function, ast.FunctionDef):
+            continue
+        if function.name.endswith("backward") or function.name == "cross_entropy":
+            inner = {
+                id(node) for child in ast.walk(function) if is_function(child, function) for node in ast.walk(child)
+            }
+            for node in ast.walk(function):
+                if id(node) not in inner:
+                    for change, new in mutations(node):
+                        yield path, function.name, node.lineno, change, with_replaced(tree, node, new)
+
+
+def is_function(node, outer):
+    return isinstance(node, ast.FunctionDef) and node is not outer
+
+
+def mutations(node):
+    """(description, replacement) for each way to break one node of the syntax tree."""
+    text = ast.unparse(node)
+    match node:
+        case ast.BinOp(left, ast.Add(), right):
+            yield f"{text}: + to -", ast.BinOp(left, ast.Sub(), right)
+        case ast.BinOp(left, ast.Sub(), right):
+            yield f"{text}: - to +", ast.BinOp(left, ast.Add(), right)
+        case ast.BinOp(left, ast.MatMult(), right):
+            yield f"{text}: operands swapped", ast.BinOp(right, ast.MatMult(), left)
+        case ast.UnaryOp(ast.USub(), operand):
+            yield f"{text}: sign dropped", operand
+        case ast.AugAssign(target, ast.Add(), value):
+            yield f"{text}: += to -=", ast.AugAssign(target, ast.Sub(), value)
+            yield f"{text}: += to =", ast.Assign([target], value)
+        case ast.Attribute(value, "T"):
+            yield f"{text}: not transposed", value
+        case ast.Return(ast.Tuple(elements)):
+            for i, element in enumerate(elements):
+                if is_gradient(element):
+                    flipped = [*elements[:i], ast.UnaryOp(ast.USub(), element), *elements[i + 1 :]]
+                    yield f"{text}: result {i} negated", ast.Return(ast.Tuple(flipped, ast.Load()))
+        case ast.Return(value) if value is not None and is_gradient(value):
+            yield f"{text}: negated", ast.Return(ast.UnaryOp(ast.USub(), value))
+        case ast.Dict(keys, values) if len(values) > 1:
+            for i in range(len(values) - 1):
+                swapped = [*values[:i], values[i + 1], values[i], *values[i + 2 :]]
+                yield f"{text}: entries {i} and {i + 1} swapped", ast.Dict(keys, swapped)
+        case ast.Call(ast.Name("transpose"), [argument]) | ast.Call(ast.Attribute(argument, "swapaxes")):
+            yield f"{text}: not transposed", argument
+        case ast.Call(ast.Attribute(_, "where"), [_, kept, ast.Constant()] | [_, ast.Constant(), kept]):
+            yield f"{text}: nothing selected", kept
+        case ast.Call(ast.Attribute(operand, "sum" | "mean")):
+            yield f"{text}: no sum", operand
+    match node:
+        case ast.BinOp(left, ast.Add() | ast.Sub() | ast.Mult(), right):
+            yield f"{text}: {ast.unparse(right)} dropped", left
+            if not isinstance(node.op, ast.Sub) or not isinstance(left, ast.Constant):
+                yield f"{text}: {ast.unparse(left)} dropped", right
+        case ast.Call(function, arguments) if len(arguments) > 1 and swaps_matter(function):
+            for i in range(len(arguments) - 1):
+                swapped = [*arguments[:i], arguments[i + 1], arguments[i], *arguments[i + 2 :]]
+                yield f"{text}: arguments {i} and {i + 1} swapped", ast.Call(function, swapped, node.keywords)
+
+
+def is_gradient(node):
+    """Gradients can be negated; dicts of them, None and other tuples are returned as they are."""
+    return not isinstance(node, (ast.Dict, ast.Constant, ast.Tuple, ast.Starred, ast.GeneratorExp, ast.ListComp))
+
+
+def swaps_matter(function):
+    name = function.id if isinstance(function, ast.Name) else getattr(function, "attr", "")
+    return name not in CHECKS and name not in ("range", "result_type", "isinstance", "zip", "max")
+
+
+def with_replaced(tree, node, new):
+    """The source of the tree with one node replaced."""
+    changed = copy.deepcopy(tree, memo := {})
+    twin = memo[id(node)]
+
+    class Replace(ast.NodeTransformer):
+        def visit(self, child):
+            return copy.deepcopy(new) if child is twin else self.generic_visit(child)
+
+    return ast.unparse(ast.fix_missing_locations(Replace().visit(changed)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
