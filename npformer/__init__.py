@@ -14,7 +14,18 @@ from npformer.decoding import greedy_decode
 from npformer.gradcheck import GradientError, gradcheck
 from npformer.models import Transformer
 from npformer.reference import *  # noqa: F403
-from npformer.training import SGD, Adam, AdamW, NonFiniteError, StepInfo, Trainer, constant, noam, warmup_cosine
+from npformer.training import (
+    SGD,
+    Adam,
+    AdamW,
+    NonFiniteError,
+    ParameterAverage,
+    StepInfo,
+    Trainer,
+    constant,
+    noam,
+    warmup_cosine,
+)
 
 __version__ = "0.1.0"
 
@@ -25,6 +36,7 @@ __all__ = [
     "CopyTask",
     "GradientError",
     "NonFiniteError",
+    "ParameterAverage",
     "StepInfo",
     "Trainer",
     "Transformer",

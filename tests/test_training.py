@@ -10,6 +10,7 @@ from npformer import (
     AdamW,
     CopyTask,
     NonFiniteError,
+    ParameterAverage,
     Trainer,
     Transformer,
     constant,
@@ -243,3 +244,15 @@ def test_half_a_training_continued_is_the_whole():
     for _ in range(3):
         second.step(SRC, TGT)
     np.testing.assert_array_equal(second.flat_params, whole.flat_params)
+
+
+def test_the_average_is_the_mean_of_the_parameters_from_a_step_on():
+    trainer, average, kept = make(dropout=0.1), ParameterAverage(first_step=3), []
+    trainer.fit(
+        [(SRC, TGT)] * 6,
+        callbacks=[lambda trainer, _: kept.append(trainer.flat_params.copy()), average],
+        progress=False,
+    )
+    mean = np.concatenate([x.ravel() for _, x in tree.leaves(average.params)])
+    np.testing.assert_allclose(mean, np.mean(kept[2:], axis=0), rtol=0, atol=1e-14)
+    assert average.n == 4

@@ -55,12 +55,12 @@ def _elementwise(normal):
 def _normalising(normal):
     for name in ("softmax", "log_softmax"):
         f, backward = getattr(ops, name), getattr(ops, f"{name}_backward")
-        for axis in (-1, 0):
+        for option, axis in (("", ()), ("axis=0", (0,))):
             yield Case(
                 name,
-                f"axis={axis}",
-                lambda x, f=f, axis=axis: f(x, axis),
-                lambda dy, x, f=f, backward=backward, axis=axis: backward(dy, f(x, axis), axis),
+                option,
+                lambda x, f=f, axis=axis: f(x, *axis),
+                lambda dy, x, f=f, backward=backward, axis=axis: backward(dy, f(x, *axis), *axis),
                 {"x": normal((T, S, K))},
             )
     yield Case(

@@ -85,11 +85,12 @@ def attention_backward(
 
     # weights = softmax(scores); a weight of 0 passes no gradient, even where v holds NaN
     dweights = xp.where(weights == 0, 0, dweights)
-    dscores = softmax_backward(dweights, weights) * default_scale(q, scale)
+    dscores = softmax_backward(dweights, weights)
 
     # scores = scale q kᵀ
-    dq = product(dscores, k)
-    dk = product(transpose(dscores), q)
+    scale = default_scale(q, scale)
+    dq = product(dscores, k) * scale
+    dk = product(transpose(dscores), q) * scale
     return tuple(dx.astype(x.dtype, copy=False) for dx, x in ((dq, q), (dk, k), (dv, v)))
 
 

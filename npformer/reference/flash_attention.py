@@ -118,9 +118,9 @@ def flash_attention_backward(
 
             dweights = wide_dout[..., rows, :] @ transpose(wide_v[..., columns, :])
             dweights = dropout_tile(dweights, T, S, rows, columns, dropout_rate, key)
-            dscores = xp.where(weights == 0, 0, weights * (dweights - row_sum[..., rows, :])) * scale
-            dq[..., rows, :] += product(dscores, wide_k[..., columns, :])
-            dk[..., columns, :] += product(transpose(dscores), widen(q)[..., rows, :])
+            dscores = xp.where(weights == 0, 0, weights * (dweights - row_sum[..., rows, :]))
+            dq[..., rows, :] += product(dscores, wide_k[..., columns, :]) * scale
+            dk[..., columns, :] += product(transpose(dscores), scaled_q[..., rows, :])
     return tuple(dx.astype(x.dtype, copy=False) for dx, x in ((dq, q), (dk, k), (dv, v)))
 
 
