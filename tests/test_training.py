@@ -172,7 +172,7 @@ def test_schedules():
     assert constant(0.3)(1) == constant(0.3)(10**6) == 0.3
 
 
-def test_the_model_is_told_the_truth_about_a_loss_that_is_not_finite():
+def test_a_loss_that_is_not_finite_stops_the_training_and_says_why():
     trainer = make()
     trainer.step(SRC, TGT)
     trainer.params["decoder"]["0"]["memory_attention"]["kv"]["weight"][3, 4] = np.nan
