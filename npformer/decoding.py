@@ -32,8 +32,8 @@ def greedy_decode(model, params, src, *, bos_id, eos_id, max_len, backend="auto"
     for name, token in (("bos_id", bos_id), ("eos_id", eos_id)):
         if not 0 <= token < model.tgt_vocab:
             raise ValueError(f"{name}={token}, expected 0 <= {name} < {model.tgt_vocab}")
-    if max_len < 1:
-        raise ValueError(f"max_len={max_len}, expected at least 1")
+    if not 1 <= max_len <= model.max_len:
+        raise ValueError(f"max_len={max_len}, expected 1 <= max_len <= {model.max_len}, the model's")
     memory = model.encode(params, src, backend=backend)
     tgt = np.full((src.shape[0], 1), bos_id)
     unfinished = np.ones(src.shape[0], bool)

@@ -45,7 +45,6 @@ def multi_head_attention(
     residual=None,
     dropout_rate=0.0,
     key=None,
-    collect=None,
 ):
     """residual + dropout(concat(head_1 ... head_H) W_out + b_out), head_i = attention of the i-th projections (3.2.2).
 
@@ -67,8 +66,6 @@ def multi_head_attention(
         Added to the output; its gradient is dy itself.
     dropout_rate, key
         Dropout on the weights and on the output.
-    collect : list, optional
-        The attention weights (B, H, T, S) are appended to it.
 
     Returns
     -------
@@ -88,8 +85,6 @@ def multi_head_attention(
     merged = ops.merge_heads(heads)
     w_out, b_out = params["out"]["weight"], params["out"]["bias"]
     y = ops.linear_dropout_residual(merged, w_out, b_out, residual, dropout_rate, out_key)
-    if collect is not None:
-        collect.append(weights)
 
     def backward(dy):
         dmerged, dw_out, db_out, _ = ops.linear_dropout_residual_backward(
@@ -170,6 +165,8 @@ def residual_block(ops, norm_params, x, sublayer, norm):
     backward
         dy -> (dx, everything else that the sublayer's backward returns, gradients of the norm).
     """
+    if norm not in ("pre", "post"):
+        raise ValueError(f"norm={norm!r}, expected 'pre' or 'post'")
     if norm == "pre":
         h, norm_backward = layer_norm(ops, norm_params, x)
         y, sublayer_backward = sublayer(h, residual=x)
@@ -202,7 +199,6 @@ def encoder_layer(
     activation="relu",
     dropout_rate=0.0,
     key=None,
-    collect=None,
 ):
     """Self-attention, then feed-forward (the paper's figure 1, left).
 
@@ -212,7 +208,7 @@ def encoder_layer(
     params : {"attention", "attention_norm", "feed_forward", "feed_forward_norm"}
     x0 : (B, S, D)
     keep_mask : bool, broadcasts to (B, H, S, S), optional
-    n_heads, norm, activation, dropout_rate, key, collect
+    n_heads, norm, activation, dropout_rate, key
         As above.
 
     Returns
@@ -230,9 +226,8 @@ def encoder_layer(
         n_heads=n_heads,
         dropout_rate=dropout_rate,
         key=attention_key,
-        collect=collect,
     )
-    think = partial(
+    feed = partial(
         feed_forward,
         ops,
         params["feed_forward"],
@@ -241,10 +236,10 @@ def encoder_layer(
         key=feed_forward_key,
     )
     x1, attend_backward = residual_block(ops, params["attention_norm"], x0, attend, norm)
-    x2, think_backward = residual_block(ops, params["feed_forward_norm"], x1, think, norm)
+    x2, feed_backward = residual_block(ops, params["feed_forward_norm"], x1, feed, norm)
 
     def backward(dx2):
-        dx1, feed_forward_grads, feed_forward_norm_grads = think_backward(dx2)
+        dx1, feed_forward_grads, feed_forward_norm_grads = feed_backward(dx2)
         dx0, attention_grads, attention_norm_grads = attend_backward(dx1)
         return dx0, {
             "attention": attention_grads,
@@ -269,8 +264,6 @@ def decoder_layer(
     activation="relu",
     dropout_rate=0.0,
     key=None,
-    collect=None,
-    collect_memory=None,
 ):
     """Causal self-attention, attention to the encoder's output, then feed-forward (figure 1, right).
 
@@ -286,8 +279,6 @@ def decoder_layer(
     memory_keep_mask : bool, broadcasts to (B, H, T, S), optional
     n_heads, norm, activation, dropout_rate, key
         As above.
-    collect, collect_memory : list, optional
-        The weights of self-attention and of attention to the memory are appended.
 
     Returns
     -------
@@ -305,7 +296,6 @@ def decoder_layer(
         causal=True,
         dropout_rate=dropout_rate,
         key=attention_key,
-        collect=collect,
     )
     attend_memory = partial(
         multi_head_attention,
@@ -316,9 +306,8 @@ def decoder_layer(
         n_heads=n_heads,
         dropout_rate=dropout_rate,
         key=memory_key,
-        collect=collect_memory,
     )
-    think = partial(
+    feed = partial(
         feed_forward,
         ops,
         params["feed_forward"],
@@ -328,10 +317,10 @@ def decoder_layer(
     )
     x1, attend_backward = residual_block(ops, params["attention_norm"], x0, attend, norm)
     x2, attend_memory_backward = residual_block(ops, params["memory_attention_norm"], x1, attend_memory, norm)
-    x3, think_backward = residual_block(ops, params["feed_forward_norm"], x2, think, norm)
+    x3, feed_backward = residual_block(ops, params["feed_forward_norm"], x2, feed, norm)
 
     def backward(dx3):
-        dx2, feed_forward_grads, feed_forward_norm_grads = think_backward(dx3)
+        dx2, feed_forward_grads, feed_forward_norm_grads = feed_backward(dx3)
         dx1, dmemory, memory_attention_grads, memory_attention_norm_grads = attend_memory_backward(dx2)
         dx0, attention_grads, attention_norm_grads = attend_backward(dx1)
         return (

@@ -90,3 +90,17 @@ def count(tree):
     10
     """
     return sum(math.prod(x.shape) for _, x in leaves(tree))
+
+
+def check_like(tree, expected):
+    """Two trees with the same paths, shapes and dtypes, or an error that names the first difference."""
+    given, wanted = ({path: (x.shape, x.dtype) for path, x in leaves(t)} for t in (tree, expected))
+    for path in [*wanted, *given]:
+        if given.get(path) != wanted.get(path):
+            raise ValueError(
+                f"parameter {path}: given {_describe(given.get(path))}, expected {_describe(wanted.get(path))}"
+            )
+
+
+def _describe(leaf):
+    return "nothing" if leaf is None else f"{leaf[1]} of shape {leaf[0]}"

@@ -12,7 +12,7 @@ import json
 import time
 from pathlib import Path
 
-from npformer import Adam, CopyTask, ParameterAverage, Trainer, Transformer, get_backend, noam, warmup_cosine
+from npformer import Adam, CopyTask, ParameterAverage, Trainer, Transformer, get_backend, noam, tree, warmup_cosine
 from npformer.data.copy_task import BOS, EOS, PAD, exact_match
 
 N_EVALUATED = 1000
@@ -55,8 +55,9 @@ def main(argv=None):
         clip_norm=preset["clip_norm"],
         backend=options.backend,
     )
+    n_parameters = tree.count(trainer.params)
     print(
-        f"{options.task} task, preset {options.preset}: {model.n_parameters():,} parameters, {steps} steps of "
+        f"{options.task} task, preset {options.preset}: {n_parameters:,} parameters, {steps} steps of "
         f"{preset['batch_size']} sequences, seed {options.seed}, backend {trainer.ops.__name__}"
     )
 
@@ -86,7 +87,7 @@ def main(argv=None):
         "train_seconds": train_seconds,
         "steps": len(history),
         "tokens_per_second": sum(info.n_tokens for info in history) / train_seconds,
-        "n_parameters": model.n_parameters(),
+        "n_parameters": n_parameters,
         "averaged_steps": average.n,
     }
 

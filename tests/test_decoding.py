@@ -52,7 +52,7 @@ def test_bad_arguments_are_named():
     for bad, message in (
         ({"bos_id": 11}, "bos_id=11, expected 0 <= bos_id < 11"),
         ({"eos_id": -1}, "eos_id=-1"),
-        ({"max_len": 0}, "max_len=0, expected at least 1"),
+        ({"max_len": 0}, "max_len=0, expected 1 <= max_len <= 5000"),
     ):
         with pytest.raises(ValueError, match=message):
             greedy_decode(MODEL, params_for(), SRC, **{**IDS, "max_len": 3, **bad})

@@ -6,7 +6,7 @@ import pytest
 from npformer import gradcheck, layers, reference, tree
 from npformer.models.initialization import Initializer
 
-B, T, S, H, K, F = 2, 3, 5, 2, 7, 11
+B, T, S, H, K, F = 3, 5, 7, 2, 11, 13
 D = H * K
 KEY = 99
 
@@ -93,24 +93,11 @@ def test_feed_forward(activation, dropout):
 
 
 def encoder_params():
-    return {
-        "attention": new(0).self_attention(D),
-        "attention_norm": new(1).layer_norm(D),
-        "feed_forward": new(2).feed_forward(D, F),
-        "feed_forward_norm": new(3).layer_norm(D),
-    }
+    return new().encoder_layer(D, F)
 
 
 def decoder_params():
-    params = encoder_params()
-    return {
-        "attention": params["attention"],
-        "attention_norm": params["attention_norm"],
-        "memory_attention": new(4).memory_attention(D),
-        "memory_attention_norm": new(5).layer_norm(D),
-        "feed_forward": params["feed_forward"],
-        "feed_forward_norm": params["feed_forward_norm"],
-    }
+    return new().decoder_layer(D, F)
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
@@ -209,9 +196,6 @@ def test_poison_in_the_padding_of_a_memory_changes_nothing():
     assert not run(memory)[2][:, 3:].any()
 
 
-def test_weights_are_collected_on_request():
-    collected = []
-    params = shaken(new().memory_attention(D))
-    layers.multi_head_attention(reference, params, normal(B, T, D), normal(B, S, D), n_heads=H, collect=collected)
-    assert collected[0].shape == (B, H, T, S)
-    np.testing.assert_allclose(collected[0].sum(axis=-1), 1, atol=1e-14)
+def test_an_unknown_norm_is_named():
+    with pytest.raises(ValueError, match="norm='Pre', expected 'pre' or 'post'"):
+        layers.encoder_layer(reference, encoder_params(), normal(B, S, D), n_heads=H, norm="Pre")

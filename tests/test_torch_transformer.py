@@ -1,137 +1,189 @@
-"""The whole model against ``torch.nn.Transformer`` in float64: output and every parameter's gradient."""
+"""The whole model against ``torch.nn.Transformer`` in float64: loss, and every parameter's gradient."""
 
 import numpy as np
 import pytest
 
-from npformer import Transformer, reference, tree
+from npformer import Transformer, layers, reference, tree
 
 torch = pytest.importorskip("torch")
+functional = torch.nn.functional
 
-B, S, T, H, K, F, N = 3, 7, 5, 2, 11, 13, 2
+B, S, T, H, K, F, N = 3, 7, 5, 2, 11, 13, (2, 1)
 D = H * K
+ACTIVATIONS = {"relu": "relu", "gelu": lambda x: functional.gelu(x, approximate="tanh"), "silu": functional.silu}
 
 
-def tensor(x):
-    return torch.tensor(x, dtype=torch.float64)
+def linear(weight, bias):
+    return {"weight": weight.numpy().T.copy(), "bias": bias.numpy().copy()}
 
 
-def load(module, norm):
-    """Our parameters of one encoder or decoder stack, taken from torch's."""
+def layer_norm(get, m):
+    return {"gain": get(m.weight).numpy().copy(), "bias": get(m.bias).numpy().copy()}
 
-    def linear(weight, bias):
-        return {"weight": weight.detach().numpy().T.copy(), "bias": bias.detach().numpy().copy()}
 
-    def layer_norm(m):
-        return {"gain": m.weight.detach().numpy().copy(), "bias": m.bias.detach().numpy().copy()}
+def attention(get, m, memory=False):
+    weight, bias = get(m.in_proj_weight), get(m.in_proj_bias)
+    out = linear(get(m.out_proj.weight), get(m.out_proj.bias))
+    if memory:
+        return {"q": linear(weight[:D], bias[:D]), "kv": linear(weight[D:], bias[D:]), "out": out}
+    return {"qkv": linear(weight, bias), "out": out}
 
-    def attention(m, memory=False):
-        out = linear(m.out_proj.weight, m.out_proj.bias)
-        if not memory:
-            return {"qkv": linear(m.in_proj_weight, m.in_proj_bias), "out": out}
-        return {
-            "q": linear(m.in_proj_weight[:D], m.in_proj_bias[:D]),
-            "kv": linear(m.in_proj_weight[D:], m.in_proj_bias[D:]),
-            "out": out,
-        }
 
+def stack(get, module, norm):
+    """One stack in our layout: ``get`` takes a torch parameter's values or its gradient."""
     params = {}
     for i, layer in enumerate(module.layers):
-        block = {"attention": attention(layer.self_attn), "attention_norm": layer_norm(layer.norm1)}
+        block = {"attention": attention(get, layer.self_attn), "attention_norm": layer_norm(get, layer.norm1)}
         last_norm = layer.norm2
         if hasattr(layer, "multihead_attn"):
-            block["memory_attention"] = attention(layer.multihead_attn, memory=True)
-            block["memory_attention_norm"] = layer_norm(layer.norm2)
+            block["memory_attention"] = attention(get, layer.multihead_attn, memory=True)
+            block["memory_attention_norm"] = layer_norm(get, layer.norm2)
             last_norm = layer.norm3
         block["feed_forward"] = {
-            "hidden": linear(layer.linear1.weight, layer.linear1.bias),
-            "out": linear(layer.linear2.weight, layer.linear2.bias),
+            "hidden": linear(get(layer.linear1.weight), get(layer.linear1.bias)),
+            "out": linear(get(layer.linear2.weight), get(layer.linear2.bias)),
         }
-        block["feed_forward_norm"] = layer_norm(last_norm)
+        block["feed_forward_norm"] = layer_norm(get, last_norm)
         params[str(i)] = block
     if norm == "pre":
-        params["norm"] = layer_norm(module.norm)
+        params["norm"] = layer_norm(get, module.norm)
     return params
 
 
-def gradients_of(module, norm):
-    """Torch's gradients in our layout: load() applied to a module whose weights are its gradients."""
-    with torch.no_grad():
-        for parameter in module.parameters():
-            parameter.copy_(parameter.grad)
-    return load(module, norm)
+def value(parameter):
+    return parameter.detach()
 
 
-@pytest.mark.parametrize("norm", ["pre", "post"])
-def test_forward_and_all_parameter_gradients(norm):
-    torch.manual_seed(0)
-    options = dict(  # noqa: C408
-        d_model=D,
-        nhead=H,
-        dim_feedforward=F,
-        dropout=0.0,
-        activation="relu",
-        batch_first=True,
-        norm_first=norm == "pre",
+def gradient(parameter):
+    return parameter.grad
+
+
+def their_transformer(norm, activation):
+    options = {
+        "d_model": D,
+        "nhead": H,
+        "dim_feedforward": F,
+        "dropout": 0.0,
+        "activation": ACTIVATIONS[activation],
+        "batch_first": True,
+        "norm_first": norm == "pre",
+    }
+
+    def final():
+        return torch.nn.LayerNorm(D) if norm == "pre" else None
+
+    encoder = torch.nn.TransformerEncoder(
+        torch.nn.TransformerEncoderLayer(**options), N[0], norm=final(), enable_nested_tensor=False
     )
-    final = {"norm": torch.nn.LayerNorm(D)} if norm == "pre" else {}
-    their_encoder = torch.nn.TransformerEncoder(
-        torch.nn.TransformerEncoderLayer(**options), N, enable_nested_tensor=False, **final
-    )
-    final = {"norm": torch.nn.LayerNorm(D)} if norm == "pre" else {}
-    their_decoder = torch.nn.TransformerDecoder(torch.nn.TransformerDecoderLayer(**options), N, **final)
-    theirs = torch.nn.Transformer(
-        D, H, custom_encoder=their_encoder, custom_decoder=their_decoder, batch_first=True
-    ).double()
+    decoder = torch.nn.TransformerDecoder(torch.nn.TransformerDecoderLayer(**options), N[1], norm=final())
+    model = torch.nn.Transformer(D, H, custom_encoder=encoder, custom_decoder=decoder, batch_first=True).double()
     with torch.no_grad():
-        for parameter in theirs.parameters():
+        for parameter in model.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))  # no bias at 0, no gain at 1
+    return model
 
-    src = np.random.default_rng(0).integers(1, 17, (B, S))
-    src[1, 5:] = 0
-    src[2, 3:] = 0
-    tgt = np.random.default_rng(1).integers(1, 19, (B, T))
-    tgt[1, 3:] = 0
 
-    model = Transformer(17, 19, d_model=D, n_heads=H, n_layers=N, d_ff=F, norm=norm, dropout=0.0, dtype="float64")
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("activation", ["relu", "gelu", "silu"])
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_loss_and_all_parameter_gradients(norm, activation, tied):
+    torch.manual_seed(0)
+    theirs = their_transformer(norm, activation)
+    v_src, v_tgt = (19, 19) if tied else (17, 19)
+    rng = np.random.default_rng(0)
+    src, tgt = rng.integers(1, v_src, (B, S)), rng.integers(1, v_tgt, (B, T + 1))
+    src[1, 5:] = src[2, 3:] = tgt[1, 4:] = 0
+    tgt_in, tgt_out = tgt[:, :-1], tgt[:, 1:]
+
+    model = Transformer(
+        v_src,
+        v_tgt,
+        d_model=D,
+        n_heads=H,
+        n_layers=N,
+        d_ff=F,
+        dropout=0.0,
+        norm=norm,
+        activation=activation,
+        tie_embeddings=tied,
+        dtype="float64",
+    )
     params = model.init(0)
-    params["encoder"], params["decoder"] = load(theirs.encoder, norm), load(theirs.decoder, norm)
+    params["encoder"], params["decoder"] = (stack(value, m, norm) for m in (theirs.encoder, theirs.decoder))
+    params["output"]["bias"] += 0.1 * rng.standard_normal(v_tgt)
 
-    memory, encode_backward = model._encode(reference, params, src)
-    y, decode_backward = model._decode(reference, params, memory, src, tgt)
-    dy = np.random.default_rng(2).standard_normal(y.shape)
-    dy[tgt == 0] = 0  # the loss counts no padding
-    dmemory, decoder_grads, tgt_table_grad = decode_backward(dy)
-    encoder_grads, src_table_grad = encode_backward(dmemory)
-
-    # theirs begins after the embedding
-    tables = {name: tensor(params[f"{name}_embedding"]).requires_grad_() for name in ("source", "target")}
+    ends = {name: params[name] for name in params if name not in ("encoder", "decoder")}
+    ends = tree.map_leaves(lambda x: torch.tensor(x, requires_grad=True), ends)
+    source = ends["embedding" if tied else "source_embedding"]
+    target = ends["embedding" if tied else "target_embedding"]
+    output = ends["embedding"].T if tied else ends["output"]["weight"]
 
     def embed(table, ids):
-        x = table[torch.tensor(ids)] * D**0.5 + tensor(model._positions[: ids.shape[1]])
-        return x * tensor(ids != 0)[..., None]
+        positions = torch.tensor(reference.sinusoidal_encoding(ids.shape[1], D))
+        return (table[torch.tensor(ids)] * D**0.5 + positions) * torch.tensor(ids != 0)[..., None]
 
-    causal = torch.ones(T, T, dtype=torch.bool).triu(1)
-    their_y = theirs(
-        embed(tables["source"], src),
-        embed(tables["target"], tgt),
-        tgt_mask=causal,
+    y = theirs(
+        embed(source, src),
+        embed(target, tgt_in),
+        tgt_mask=torch.ones(T, T, dtype=torch.bool).triu(1),
         src_key_padding_mask=torch.tensor(src == 0),
         memory_key_padding_mask=torch.tensor(src == 0),
-        tgt_key_padding_mask=torch.tensor(tgt == 0),
+        tgt_key_padding_mask=torch.tensor(tgt_in == 0),
     )
-    np.testing.assert_allclose(y[tgt != 0], their_y.detach().numpy()[tgt != 0], rtol=0, atol=1e-10)
-    their_y.backward(tensor(dy))
+    logits = y @ output + ends["output"]["bias"]
+    their_loss = functional.cross_entropy(
+        logits.reshape(-1, v_tgt), torch.tensor(tgt_out).reshape(-1), ignore_index=0, label_smoothing=0.1
+    )
+    their_loss.backward()
+    wanted = tree.map_leaves(lambda x: x.grad.numpy(), ends)
+    wanted["encoder"], wanted["decoder"] = (stack(gradient, m, norm) for m in (theirs.encoder, theirs.decoder))
 
-    pairs = {
-        "encoder": (encoder_grads, gradients_of(theirs.encoder, norm)),
-        "decoder": (decoder_grads, gradients_of(theirs.decoder, norm)),
-        "source": (src_table_grad, tables["source"].grad.numpy()),
-        "target": (tgt_table_grad, tables["target"].grad.numpy()),
-    }
-    compared = 0
-    for ours, wanted in pairs.values():
-        for (path, x), (_, z) in zip(tree.leaves(ours), tree.leaves(wanted), strict=True):
-            assert np.abs(z).max() > 0 or path.endswith("bias"), path
-            np.testing.assert_allclose(x, z, rtol=0, atol=1e-10, err_msg=path)
-            compared += x.size
-    assert compared == tree.count({"encoder": params["encoder"], "decoder": params["decoder"]}) + (17 + 19) * D
+    counted = tgt_out != 0
+    ours = model.logits(params, src, tgt_in)
+    np.testing.assert_allclose(ours[counted], logits.detach().numpy()[counted], rtol=0, atol=1e-10)
+    loss, grads, _ = model.loss_and_grad(params, src, tgt_in, tgt_out, label_smoothing=0.1)
+    assert abs(loss - their_loss.item()) <= 1e-10
+    for path, grad in tree.leaves(grads):
+        expected = dict(tree.leaves(wanted))[path]
+        assert np.abs(expected).max() > 1e-6 or path.endswith("bias"), path
+        np.testing.assert_allclose(grad, expected, rtol=0, atol=1e-10, err_msg=path)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("with_memory", [False, True])
+def test_multi_head_attention_layer(with_memory, causal):
+    torch.manual_seed(1)
+    theirs = torch.nn.MultiheadAttention(D, H, batch_first=True).double()
+    rng = np.random.default_rng(1)
+    x = rng.standard_normal((B, T, D))
+    memory = rng.standard_normal((B, S if not causal else T, D)) if with_memory else x
+    keep = rng.random((B, memory.shape[1])) < 0.7
+    keep[:, 0] = True
+    dy = rng.standard_normal(x.shape)
+
+    query, keys = torch.tensor(x, requires_grad=True), torch.tensor(memory, requires_grad=True)
+    mask = torch.ones(T, T, dtype=torch.bool).triu(1) if causal else None
+    y, weights = theirs(
+        query, keys, keys, key_padding_mask=torch.tensor(~keep), attn_mask=mask, average_attn_weights=False
+    )
+    y.backward(torch.tensor(dy))
+
+    ours, backward = layers.multi_head_attention(
+        reference,
+        attention(value, theirs, memory=with_memory),
+        x,
+        memory if with_memory else None,
+        keep[:, None, None, :],
+        n_heads=H,
+        causal=causal,
+    )
+    dx, *dmemory, grads = backward(dy)
+    np.testing.assert_allclose(ours, y.detach().numpy(), rtol=0, atol=1e-10)
+    if with_memory:
+        np.testing.assert_allclose(dx, query.grad.numpy(), rtol=0, atol=1e-10)
+        np.testing.assert_allclose(dmemory[0], keys.grad.numpy(), rtol=0, atol=1e-10)
+    else:
+        np.testing.assert_allclose(dx, (query.grad + keys.grad).numpy(), rtol=0, atol=1e-10)
+    wanted = dict(tree.leaves(attention(gradient, theirs, memory=with_memory)))
+    for path, grad in tree.leaves(grads):
+        np.testing.assert_allclose(grad, wanted[path], rtol=0, atol=1e-10, err_msg=path)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from npformer.decoding import greedy_decode
+from npformer.reference.checks import check_int
 
 PAD, BOS, EOS = 0, 1, 2
 FIRST_SYMBOL = 3
@@ -59,6 +60,7 @@ class CopyTask:
         src : (B, S) int
         tgt : (B, T+1) int
         """
+        check_int("step", step, at_least=0)
         rng = np.random.default_rng([self.seed, 0, step])
         return self._pack(self._draw(rng, size, self.min_len, self.max_len, held_out=False))
 
@@ -69,19 +71,21 @@ class CopyTask:
 
     def longer(self, size, extra=5):
         """``size`` sequences of max_len + 1 ... max_len + extra symbols, longer than any in training."""
+        check_int("extra", extra, at_least=1)
         rng = np.random.default_rng([self.seed, 2])
         return self._pack(self._draw(rng, size, self.max_len + 1, self.max_len + extra, held_out=True))
 
     def _draw(self, rng, size, min_len, max_len, held_out, distinct=False):
+        check_int("size", size, at_least=1)
         sequences, seen = [], set()
         for _ in range(200 * size):
-            if len(sequences) == size:
-                return sequences
             length = rng.integers(min_len, max_len + 1)
             sequence = rng.integers(FIRST_SYMBOL, self.vocab, length)
             if is_held_out(sequence) == held_out and not (distinct and sequence.tobytes() in seen):
                 seen.add(sequence.tobytes())
                 sequences.append(sequence)
+                if len(sequences) == size:
+                    return sequences
         raise ValueError(
             f"vocab={self.vocab}, min_len={min_len}, max_len={max_len}: there are not {size} "
             f"{'held-out' if held_out else 'training'} sequences; expected more symbols or longer sequences"

@@ -71,7 +71,10 @@ backward gives -0.12573022 and the complex step 0.12573022
     """
     args = [_checked(x, i) for i, x in enumerate(args)]
     names = [f"x{i}" for i in range(len(args))] if names is None else list(names)
-    y = np.asarray(f(*args))
+    y = f(*args)
+    if isinstance(y, (tuple, list)):
+        raise TypeError(f"f returns a {type(y).__name__} of {len(y)}, expected one array: try lambda *x: f(*x)[0]")
+    y = np.asarray(y)
     dy = np.random.default_rng(seed).standard_normal(y.shape)
     gradients = f_backward(dy if y.ndim else float(dy), *args)
     gradients = gradients if isinstance(gradients, (tuple, list)) else (gradients,)

@@ -46,3 +46,23 @@ class Initializer:
     def feed_forward(self, d_model, d_ff):
         """The hidden layer and the output."""
         return {"hidden": self.linear(d_model, d_ff), "out": self.linear(d_ff, d_model)}
+
+    def encoder_layer(self, d_model, d_ff):
+        """Self-attention and feed-forward, each with its normalisation."""
+        return {
+            "attention": self.self_attention(d_model),
+            "attention_norm": self.layer_norm(d_model),
+            "feed_forward": self.feed_forward(d_model, d_ff),
+            "feed_forward_norm": self.layer_norm(d_model),
+        }
+
+    def decoder_layer(self, d_model, d_ff):
+        """The same, with attention to the encoder's output in between."""
+        return {
+            "attention": self.self_attention(d_model),
+            "attention_norm": self.layer_norm(d_model),
+            "memory_attention": self.memory_attention(d_model),
+            "memory_attention_norm": self.layer_norm(d_model),
+            "feed_forward": self.feed_forward(d_model, d_ff),
+            "feed_forward_norm": self.layer_norm(d_model),
+        }

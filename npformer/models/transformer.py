@@ -5,11 +5,11 @@ from functools import cached_property
 
 import numpy as np
 
-from npformer import layers, tree
+from npformer import layers
 from npformer.backends import get_backend
 from npformer.models.initialization import Initializer
 from npformer.reference import padding_mask, sinusoidal_encoding, split_key
-from npformer.reference.checks import check_ids, check_rate
+from npformer.reference.checks import check_fraction, check_ids, check_int
 from npformer.reference.fused import check_activation
 
 
@@ -68,25 +68,27 @@ class Transformer:
 
     def __post_init__(self):
         for name in ("src_vocab", "tgt_vocab", "d_model", "n_heads", "d_ff", "max_len"):
-            _check_int(name, getattr(self, name), at_least=1)
+            check_int(name, getattr(self, name), at_least=1)
         for n in self.depths:
-            _check_int("n_layers", n, at_least=0)
+            check_int("n_layers", n, at_least=0)
         if self.d_model % self.n_heads:
             raise ValueError(f"d_model={self.d_model} is not divisible by n_heads={self.n_heads}")
         if self.norm not in ("pre", "post"):
             raise ValueError(f"norm={self.norm!r}, expected 'pre' or 'post'")
-        check_rate(self.dropout, key=0, name="dropout")
+        check_fraction(dropout=self.dropout)
         check_activation(self.activation)
         if self.tie_embeddings and self.src_vocab != self.tgt_vocab:
             raise ValueError(
                 f"tie_embeddings=True with src_vocab={self.src_vocab}, tgt_vocab={self.tgt_vocab}: "
                 "expected equal sizes, from one joint vocabulary"
             )
-        _check_int("pad_id", self.pad_id, at_least=0)
+        check_int("pad_id", self.pad_id, at_least=0)
         if self.pad_id >= min(self.src_vocab, self.tgt_vocab):
             raise ValueError(f"pad_id={self.pad_id}, expected an id of both vocabularies")
-        if str(self.dtype) not in ("float32", "float64"):
+        dtype = np.dtype(self.dtype).name
+        if dtype not in ("float32", "float64"):
             raise ValueError(f"dtype={self.dtype!r}, expected 'float32' or 'float64'")
+        object.__setattr__(self, "dtype", dtype)
 
     @property
     def depths(self):
@@ -114,26 +116,8 @@ class Transformer:
         else:
             params["source_embedding"] = new.embedding(self.src_vocab, D)
             params["target_embedding"] = new.embedding(self.tgt_vocab, D)
-        params["encoder"] = {
-            str(i): {
-                "attention": new.self_attention(D),
-                "attention_norm": new.layer_norm(D),
-                "feed_forward": new.feed_forward(D, F),
-                "feed_forward_norm": new.layer_norm(D),
-            }
-            for i in range(n_encoder)
-        }
-        params["decoder"] = {
-            str(i): {
-                "attention": new.self_attention(D),
-                "attention_norm": new.layer_norm(D),
-                "memory_attention": new.memory_attention(D),
-                "memory_attention_norm": new.layer_norm(D),
-                "feed_forward": new.feed_forward(D, F),
-                "feed_forward_norm": new.layer_norm(D),
-            }
-            for i in range(n_decoder)
-        }
+        params["encoder"] = {str(i): new.encoder_layer(D, F) for i in range(n_encoder)}
+        params["decoder"] = {str(i): new.decoder_layer(D, F) for i in range(n_decoder)}
         if self.norm == "pre":
             params["encoder"]["norm"] = new.layer_norm(D)
             params["decoder"]["norm"] = new.layer_norm(D)
@@ -192,11 +176,12 @@ class Transformer:
         dict of lists, an entry a layer
             "encoder" (B, H, S, S), "decoder" (B, H, T, T), "memory" (B, H, T, S).
         """
-        ops = get_backend(backend)
-        weights: dict = {"encoder": [], "decoder": [], "memory": []}
-        memory, _ = self._encode(ops, params, src, collect=weights["encoder"])
-        self._decode(ops, params, memory, src, tgt_in, collect=weights["decoder"], collect_memory=weights["memory"])
-        return weights
+        ops = _Watched(get_backend(backend))
+        memory, _ = self._encode(ops, params, src)
+        self._decode(ops, params, memory, src, tgt_in)
+        n_encoder, n_decoder = self.depths
+        decoder = ops.weights[n_encoder:]  # self-attention and attention to the memory in turn
+        return {"encoder": ops.weights[:n_encoder], "decoder": decoder[0::2], "memory": decoder[1::2]}
 
     def loss(self, params, src, tgt_in, tgt_out, *, key=None, label_smoothing=0.0, backend="auto"):
         """What ``loss_and_grad`` returns, without the gradient: (loss, n_tokens)."""
@@ -224,22 +209,25 @@ class Transformer:
         n_tokens : int
             Targets that are not padding.
         """
-        loss, n_tokens, backward = self._loss(get_backend(backend), params, src, tgt_in, tgt_out, key, label_smoothing)
+        ops = get_backend(backend)
+        loss, n_tokens, backward = self._loss(ops, params, src, tgt_in, tgt_out, key, label_smoothing, train=True)
         return loss, backward(), n_tokens
 
-    def _loss(self, ops, params, src, tgt_in, tgt_out, key, label_smoothing):
+    def _loss(self, ops, params, src, tgt_in, tgt_out, key, label_smoothing, train=False):
         encoder_key, decoder_key = split_key(key, 2)
-        memory, encode_backward = self._encode(ops, params, src, encoder_key)
-        y, decode_backward = self._decode(ops, params, memory, src, tgt_in, decoder_key)
+        memory, encode_backward = self._encode(ops, params, src, encoder_key, train)
+        y, decode_backward = self._decode(ops, params, memory, src, tgt_in, decoder_key, train)
         logits, generate_backward = self._generate(ops, params, y)
+        self._check_tokens("tgt_out", tgt_out, self.tgt_vocab)
         loss, dlogits = ops.cross_entropy(logits, tgt_out, ignore_id=self.pad_id, label_smoothing=label_smoothing)
 
         def backward():
-            dy, output_grads, output_table_grad = generate_backward(dlogits)
+            dy, output_grads = generate_backward(dlogits)
             dmemory, decoder_grads, target_table_grad = decode_backward(dy)
             encoder_grads, source_table_grad = encode_backward(dmemory)
             grads = {"encoder": encoder_grads, "decoder": decoder_grads, "output": output_grads}
             if self.tie_embeddings:  # one table, used three times
+                output_table_grad = output_grads.pop("weight").T
                 grads["embedding"] = source_table_grad + target_table_grad + output_table_grad
             else:
                 grads["source_embedding"], grads["target_embedding"] = source_table_grad, target_table_grad
@@ -247,10 +235,10 @@ class Transformer:
 
         return loss, int((tgt_out != self.pad_id).sum()), backward
 
-    def _encode(self, ops, params, src, key=None, collect=None):
+    def _encode(self, ops, params, src, key=None, train=False):
         self._check_tokens("src", src, self.src_vocab)
         embedding_key, *layer_keys = split_key(key, 1 + self.depths[0])
-        table = params["embedding" if self.tie_embeddings else "source_embedding"]
+        table = self._tables(params)[0]
         options = self._layer_options(key)
         keep_mask = padding_mask(src, self.pad_id)
 
@@ -258,20 +246,21 @@ class Transformer:
         backwards = []
         for i, layer_key in enumerate(layer_keys):
             x, layer_backward = layers.encoder_layer(
-                ops, params["encoder"][str(i)], x, keep_mask, key=layer_key, collect=collect, **options
+                ops, params["encoder"][str(i)], x, keep_mask, key=layer_key, **options
             )
-            backwards.append(layer_backward)
+            if train:  # a backward holds its layer's activations
+                backwards.append(layer_backward)
         x, norm_backward = self._final_norm(ops, params["encoder"], x)
 
         def backward(dx):
             dx, grads = norm_backward(dx)
-            for i in reversed(range(len(backwards))):
+            for i in reversed(range(len(layer_keys))):
                 dx, grads[str(i)] = backwards.pop()(dx)  # popped, so that its memory is free
             return _in_order(grads, params["encoder"]), embed_backward(dx)
 
         return x, backward
 
-    def _decode(self, ops, params, memory, src, tgt_in, key=None, collect=None, collect_memory=None):
+    def _decode(self, ops, params, memory, src, tgt_in, key=None, train=False):
         self._check_tokens("tgt_in", tgt_in, self.tgt_vocab)
         if tgt_in.shape[0] != src.shape[0] or memory.shape != (*src.shape, self.d_model):
             raise ValueError(
@@ -279,7 +268,7 @@ class Transformer:
                 f"expected (B, S, {self.d_model}), (B, S) and (B, T)"
             )
         embedding_key, *layer_keys = split_key(key, 1 + self.depths[1])
-        table = params["embedding" if self.tie_embeddings else "target_embedding"]
+        table = self._tables(params)[1]
         options = self._layer_options(key)
         masks = padding_mask(tgt_in, self.pad_id), padding_mask(src, self.pad_id)
 
@@ -287,42 +276,41 @@ class Transformer:
         backwards = []
         for i, layer_key in enumerate(layer_keys):
             x, layer_backward = layers.decoder_layer(
-                ops,
-                params["decoder"][str(i)],
-                x,
-                memory,
-                *masks,
-                key=layer_key,
-                collect=collect,
-                collect_memory=collect_memory,
-                **options,
+                ops, params["decoder"][str(i)], x, memory, *masks, key=layer_key, **options
             )
-            backwards.append(layer_backward)
+            if train:
+                backwards.append(layer_backward)
         x, norm_backward = self._final_norm(ops, params["decoder"], x)
 
         def backward(dx):
-            dmemory = 0 * memory
+            dmemory = np.zeros_like(memory)
             dx, grads = norm_backward(dx)
-            for i in reversed(range(len(backwards))):
-                dx, dmemory_i, grads[str(i)] = backwards.pop()(dx)
-                dmemory = dmemory + dmemory_i
+            for i in reversed(range(len(layer_keys))):
+                dx, dmemory_of_layer, grads[str(i)] = backwards.pop()(dx)
+                dmemory = dmemory + dmemory_of_layer
             return dmemory, _in_order(grads, params["decoder"]), embed_backward(dx)
 
         return x, backward
 
     def _generate(self, ops, params, y):
         """From the decoder's output to logits: "generator" in many explanations of the paper."""
-        weight = params["embedding"].T if self.tie_embeddings else params["output"]["weight"]
-        bias = params["output"]["bias"]
+        weight, bias = self._tables(params)[2], params["output"]["bias"]
         logits = ops.linear(y, weight, bias)
 
         def backward(dlogits):
             dy, dweight, dbias = ops.linear_backward(dlogits, y, weight, bias)
-            if self.tie_embeddings:
-                return dy, {"bias": dbias}, dweight.T
-            return dy, {"weight": dweight, "bias": dbias}, None
+            return dy, {"weight": dweight, "bias": dbias}
 
         return logits, backward
+
+    def _tables(self, params):
+        """The (V, D) tables of source and target, and the (D, V) weight of the output; one array if they are tied."""
+        if ("embedding" in params) != self.tie_embeddings:
+            raise ValueError(f"parameters {list(params)} do not belong to a model with {self.tie_embeddings=}")
+        if self.tie_embeddings:
+            table = params["embedding"]
+            return table, table, table.T
+        return params["source_embedding"], params["target_embedding"], params["output"]["weight"]
 
     def _embed(self, ops, table, ids, key):
         positions = self._positions[: ids.shape[1]]
@@ -368,17 +356,22 @@ class Transformer:
         if ids.shape[1] > self.max_len:
             raise ValueError(f"{name} has length {ids.shape[1]}, expected at most max_len={self.max_len}")
 
-    def n_parameters(self) -> int:
-        """How many numbers ``init`` returns."""
-        return tree.count(self.init())
+
+class _Watched:
+    """A backend that notes the weights of every attention it computes."""
+
+    def __init__(self, ops):
+        self.ops = ops
+        self.weights = []
+
+    def __getattr__(self, name):
+        return getattr(self.ops, name)
+
+    def attention(self, *arguments, **options):
+        out, weights = self.ops.attention(*arguments, **options)
+        self.weights.append(weights)
+        return out, weights
 
 
 def _in_order(grads, params):
     return {name: grads[name] for name in params}
-
-
-def _check_int(name, value, at_least):
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-        raise TypeError(f"{name}={value!r} is a {type(value).__name__}, expected an int")
-    if value < at_least:
-        raise ValueError(f"{name}={value}, expected at least {at_least}")

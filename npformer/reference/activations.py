@@ -1,8 +1,11 @@
-"""Activations, each with its derivative underneath."""
+"""Activations, each with its derivative underneath.
+
+Where dy is exactly 0, so is the gradient, even if x holds NaN: padding that nothing depends on stays without effect.
+"""
 
 import math
 
-from npformer.reference.arrays import Array, namespace, widen
+from npformer.reference.arrays import Array, namespace, narrow, quiet, widen
 from npformer.reference.checks import check_shape
 
 _GELU_SLOPE = math.sqrt(2 / math.pi)
@@ -40,9 +43,10 @@ def gelu(x: Array) -> Array:
     xp = namespace(x=x)
     wide = widen(x)  # 41³ is too large for half precision
     y = 0.5 * wide * (1 + xp.tanh(_GELU_SLOPE * (wide + 0.044715 * wide * wide * wide)))
-    return y.astype(x.dtype, copy=False)
+    return narrow(y, x)
 
 
+@quiet
 def gelu_backward(dy: Array, x: Array) -> Array:
     """dy (½ (1 + t) + ½ x (1 - t²) u'), with t = tanh(u), u' = √(2/π) (1 + 3 · 0.044715 x²)."""
     xp = namespace(dy=dy, x=x)
@@ -51,7 +55,7 @@ def gelu_backward(dy: Array, x: Array) -> Array:
     t = xp.tanh(_GELU_SLOPE * (wide + 0.044715 * wide * wide * wide))
     du = _GELU_SLOPE * (1 + 3 * 0.044715 * wide * wide)
     dx = dy * 0.5 * (1 + t + wide * (1 - t * t) * du)
-    return dx.astype(x.dtype, copy=False)
+    return narrow(xp.where(dy == 0, 0, dx), x)
 
 
 def silu(x: Array) -> Array:
@@ -66,12 +70,13 @@ def silu(x: Array) -> Array:
     return x * sigmoid(x)
 
 
+@quiet
 def silu_backward(dy: Array, x: Array) -> Array:
     """dy s (1 + x (1 - s)), with s = sigmoid(x)."""
-    namespace(dy=dy, x=x)
+    xp = namespace(dy=dy, x=x)
     check_shape(dy=(dy, x.shape))
     s = sigmoid(x)
-    return dy * s * (1 + x * (1 - s))
+    return xp.where(dy == 0, 0, dy * s * (1 + x * (1 - s)))
 
 
 def tanh(x: Array) -> Array:
@@ -88,9 +93,9 @@ def tanh(x: Array) -> Array:
 
 def tanh_backward(dy: Array, y: Array) -> Array:
     """dy (1 - y²): the output is all that has to be kept."""
-    namespace(dy=dy, y=y)
+    xp = namespace(dy=dy, y=y)
     check_shape(dy=(dy, y.shape))
-    return dy * (1 - y * y)
+    return xp.where(dy == 0, 0, dy * (1 - y * y))
 
 
 def sigmoid(x: Array) -> Array:
@@ -109,6 +114,6 @@ def sigmoid(x: Array) -> Array:
 
 def sigmoid_backward(dy: Array, y: Array) -> Array:
     """dy y (1 - y): the output is all that has to be kept."""
-    namespace(dy=dy, y=y)
+    xp = namespace(dy=dy, y=y)
     check_shape(dy=(dy, y.shape))
-    return dy * y * (1 - y)
+    return xp.where(dy == 0, 0, dy * y * (1 - y))

@@ -10,49 +10,42 @@ quiet = np.errstate(invalid="ignore")
 
 
 def namespace(**arrays):
-    """NumPy or CuPy, whichever the named arrays belong to.
+    """NumPy or CuPy, whichever the named arrays belong to; they hold floats or complex numbers.
 
-    Raises ``TypeError`` naming the argument if one is not an array of floats (or complex numbers), or
-    if NumPy and CuPy arrays are mixed. Arguments that are ``None`` are passed over.
+    Raises ``TypeError`` naming the argument if one is not an array or holds something else, or if NumPy and CuPy
+    arrays are mixed. Arguments that are ``None`` are passed over.
     """
-    libraries = {}
-    for name, array in arrays.items():
-        if array is None:
-            continue
-        libraries[name] = array_library(array, name)
-        if array.dtype.kind not in "fc" and array.dtype.name != "bfloat16":
-            raise TypeError(f"{name} has dtype {array.dtype}, expected a float dtype: try {name}.astype('float32')")
+    libraries = {name: library_of(array, name) for name, array in arrays.items() if array is not None}
+    for name in libraries:
+        if arrays[name].dtype.kind not in "fc":
+            raise TypeError(
+                f"{name} has dtype {arrays[name].dtype}, expected a float dtype: try {name}.astype('float32')"
+            )
     if len(set(libraries.values())) > 1:
-        raise TypeError(f"arrays live in different libraries: {libraries}; move them to one first")
-    return _import(next(iter(libraries.values())))
+        given = ", ".join(f"{name} {library.__name__}" for name, library in libraries.items())
+        raise TypeError(f"arrays of different libraries: {given}; move them to one first")
+    return next(iter(libraries.values()))
 
 
-def namespace_of_ids(ids, name):
-    """NumPy or CuPy, whichever an integer or boolean array belongs to."""
-    return _import(array_library(ids, name))
-
-
-def array_library(array, name):
-    """``"numpy"`` or ``"cupy"``; anything else is a ``TypeError`` that names the argument."""
-    library = type(array).__module__.partition(".")[0]
+def library_of(array, name):
+    """The module an array belongs to, NumPy or CuPy; anything else is a ``TypeError`` that names the argument."""
     if isinstance(array, (np.ndarray, np.generic)):
-        return "numpy"
-    if library == "cupy":
-        return "cupy"
-    raise TypeError(f"{name} is a {type(array).__name__}, expected an array: try numpy.asarray({name})")
-
-
-def _import(library):
-    if library == "numpy":
         return np
-    import cupy
+    if type(array).__module__.partition(".")[0] == "cupy":
+        import cupy
 
-    return cupy
+        return cupy
+    raise TypeError(f"{name} is a {type(array).__name__}, expected an array: try numpy.asarray({name})")
 
 
 def widen(x):
     """``x``, or its float32 copy if it has half precision: sums need more than 11 bits."""
     return x.astype(np.float32) if x.dtype.itemsize == 2 else x
+
+
+def narrow(y, x):
+    """``y``, rounded to half precision again if that is what ``x`` has."""
+    return y.astype(x.dtype) if x.dtype.itemsize == 2 else y
 
 
 def transpose(x):

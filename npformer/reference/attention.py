@@ -1,9 +1,9 @@
 """Scaled dot-product attention (Vaswani et al. 2017, section 3.2.1)."""
 
-from npformer.reference.arrays import Array, namespace, quiet, transpose, widen
+from npformer.reference.arrays import Array, namespace, narrow, quiet, transpose, widen
 from npformer.reference.checks import check_attention, check_shape
 from npformer.reference.dropout import dropout, dropout_backward
-from npformer.reference.masks import combine_masks
+from npformer.reference.masks import causal_mask
 from npformer.reference.product import product
 from npformer.reference.softmax import softmax, softmax_backward
 
@@ -51,13 +51,16 @@ def attention(
     """
     xp = namespace(q=q, k=k, v=v)
     check_attention(q, k, v, keep_mask, dropout_rate, key)
-    keep = combine_masks(keep_mask, causal, q.shape[-2], k.shape[-2], xp)
+    T, S = q.shape[-2], k.shape[-2]
 
     scores = (widen(q) * default_scale(q, scale)) @ transpose(widen(k))
-    if keep is not None:
-        scores = xp.where(keep, scores, -xp.inf)
-    weights = softmax(scores).astype(q.dtype, copy=False)
-    out = product(dropout(weights, dropout_rate, key), v)
+    if keep_mask is not None:
+        scores = xp.where(keep_mask, scores, -xp.inf)
+    if causal:
+        scores = xp.where(xp.asarray(causal_mask(T, S)), scores, -xp.inf)
+    weights = narrow(softmax(scores), q)
+    dropped = dropout(weights, dropout_rate, key)
+    out = product(dropped, v)  # dropped @ v, in which a weight of 0 hides even a NaN
     return out, weights
 
 
@@ -83,15 +86,16 @@ def attention_backward(
     dv = product(transpose(dropped), dout)
     dweights = dropout_backward(widen(dout) @ transpose(widen(v)), dropout_rate, key)
 
-    # weights = softmax(scores); a weight of 0 passes no gradient, even where v holds NaN
+    # weights = softmax(scores); a weight of 0 passes no gradient, nor does a query without one: there may be NaN
     dweights = xp.where(weights == 0, 0, dweights)
     dscores = softmax_backward(dweights, weights)
+    dscores = xp.where((dout != 0).any(axis=-1, keepdims=True), dscores, 0)
 
     # scores = scale q kᵀ
     scale = default_scale(q, scale)
     dq = product(dscores, k) * scale
     dk = product(transpose(dscores), q) * scale
-    return tuple(dx.astype(x.dtype, copy=False) for dx, x in ((dq, q), (dk, k), (dv, v)))
+    return narrow(dq, q), narrow(dk, k), narrow(dv, v)
 
 
 def default_scale(q: Array, scale: float | None) -> float:

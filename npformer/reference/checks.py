@@ -1,15 +1,16 @@
 """Bad input is turned away at the door, with the argument, what was given and what was expected."""
 
 import math
+import numbers
 
 import numpy as np
 
-from npformer.reference.arrays import array_library, namespace_of_ids
+from npformer.reference.arrays import library_of
 
 
 def check_ids(ids, size, name, ignore_id=None):
     """Token ids are integers with 0 <= id < ``size``; entries equal to ``ignore_id`` may be anything."""
-    xp = namespace_of_ids(ids, name)
+    xp = library_of(ids, name)
     if ids.dtype.kind not in "iu":
         raise TypeError(f"{name} has dtype {ids.dtype}, expected integers")
     wrong = (ids < 0) | (ids >= size)
@@ -22,17 +23,22 @@ def check_ids(ids, size, name, ignore_id=None):
 
 def check_rate(rate, key, name="rate"):
     """A dropout rate is in [0, 1), and dropping anything takes a key."""
-    if not 0 <= rate < 1:
-        raise ValueError(f"{name}={rate}, expected 0 <= {name} < 1")
+    check_fraction(**{name: rate})
     if rate > 0 and key is None:
         raise ValueError(f"{name}={rate} needs a key (an integer) to draw from, got key=None")
-    if key is not None and (isinstance(key, bool) or not isinstance(key, (int, np.integer))):
-        raise TypeError(f"key is a {type(key).__name__}, expected an integer")
+    if key is not None:
+        check_key(key)
+
+
+def check_key(key, name="key"):
+    """Keys and seeds are integers."""
+    if isinstance(key, bool) or not isinstance(key, (int, np.integer)):
+        raise TypeError(f"{name} is a {type(key).__name__}, expected an integer")
 
 
 def check_keep_mask(keep_mask, name="keep_mask"):
     """Masks are boolean, True = may attend: 0/1 integers and 0/-inf floats read either way, so they are refused."""
-    array_library(keep_mask, name)
+    library_of(keep_mask, name)
     if keep_mask.dtype.kind != "b":
         raise TypeError(
             f"{name} has dtype {keep_mask.dtype}, expected bool with True = may attend: "
@@ -77,7 +83,38 @@ def check_shape(**arrays):
 
 
 def check_positive(**values):
-    """Sizes and rates that must be finite and above zero."""
+    """Finite numbers above zero."""
     for name, value in values.items():
+        check_number(name, value)
         if not (value > 0 and math.isfinite(value)):
-            raise ValueError(f"{name}={value}, expected a number above 0")
+            raise ValueError(f"{name}={value}, expected a finite number above 0")
+
+
+def check_not_negative(**values):
+    """Finite numbers of zero or more."""
+    for name, value in values.items():
+        check_number(name, value)
+        if not (value >= 0 and math.isfinite(value)):
+            raise ValueError(f"{name}={value}, expected a finite number of 0 or more")
+
+
+def check_fraction(**values):
+    """Numbers in [0, 1)."""
+    for name, value in values.items():
+        check_number(name, value)
+        if not 0 <= value < 1:
+            raise ValueError(f"{name}={value}, expected 0 <= {name} < 1")
+
+
+def check_number(name, value):
+    """A real number, not its text."""
+    if not isinstance(value, numbers.Real):
+        raise TypeError(f"{name}={value!r} is a {type(value).__name__}, expected a number")
+
+
+def check_int(name, value, at_least):
+    """An integer, not below a bound."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        raise TypeError(f"{name}={value!r} is a {type(value).__name__}, expected an int")
+    if value < at_least:
+        raise ValueError(f"{name}={value}, expected at least {at_least}")

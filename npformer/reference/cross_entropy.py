@@ -2,7 +2,7 @@
 
 import warnings
 
-from npformer.reference.arrays import Array, namespace, namespace_of_ids, quiet, widen
+from npformer.reference.arrays import Array, library_of, namespace, narrow, quiet, widen
 from npformer.reference.checks import check_ids
 from npformer.reference.softmax import log_softmax
 
@@ -39,20 +39,21 @@ def cross_entropy(
     0.2877 [[ 0.25 -0.25]]
     """
     xp = namespace(logits=logits)
-    namespace_of_ids(targets, "targets")
+    library_of(targets, "targets")
     if targets.shape != logits.shape[:-1]:
         raise ValueError(f"targets {targets.shape}, logits {logits.shape}: expected (...) and (..., V)")
     if logits.ndim == 0 or logits.shape[-1] == 0:
         raise ValueError(f"logits have shape {logits.shape}, expected (..., V) with V >= 1")
     if not 0 <= label_smoothing <= 1:
         raise ValueError(f"label_smoothing={label_smoothing}, expected 0 <= label_smoothing <= 1")
+    label_smoothing = float(label_smoothing)
     V = logits.shape[-1]
     check_ids(targets, V, "targets", ignore_id)
 
     counted = xp.ones(targets.shape, bool) if ignore_id is None else targets != ignore_id
     n = int(counted.sum())
     if n == 0:
-        warnings.warn("cross_entropy: no target is counted, the loss is 0", stacklevel=3)  # past the wrapper of @quiet
+        warnings.warn("cross_entropy: no target is counted, the loss is 0", stacklevel=3)
     share = 1 / max(n, 1)  # of each counted token in the mean
 
     log_p = log_softmax(widen(logits))
@@ -65,4 +66,4 @@ def cross_entropy(
     p = xp.exp(log_p)
     p_minus_q = xp.where(target == xp.arange(V), p - (1 - label_smoothing), p) - label_smoothing / V
     dlogits = xp.where(counted[..., None], p_minus_q * share, 0)
-    return loss, dlogits.astype(logits.dtype, copy=False)
+    return loss, narrow(dlogits, logits)

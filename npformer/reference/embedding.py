@@ -1,6 +1,6 @@
 """From token ids to vectors."""
 
-from npformer.reference.arrays import Array, namespace, widen
+from npformer.reference.arrays import Array, namespace, narrow, widen
 from npformer.reference.checks import check_ids, check_shape
 
 
@@ -45,4 +45,4 @@ def embedding_backward(dy: Array, ids: Array, table_shape: tuple[int, int]) -> A
     wide = widen(dy)
     dtable = xp.zeros(table_shape, wide.dtype)
     xp.add.at(dtable, ids, wide)
-    return dtable.astype(dy.dtype, copy=False)
+    return narrow(dtable, dy)

@@ -8,7 +8,7 @@ log-sum-exp, which is all that is kept.
 
 import math
 
-from npformer.reference.arrays import Array, namespace, quiet, transpose, widen
+from npformer.reference.arrays import Array, namespace, narrow, quiet, transpose, widen
 from npformer.reference.attention import default_scale
 from npformer.reference.checks import check_attention, check_shape
 from npformer.reference.dropout import dropout_keep, kept_scale
@@ -52,30 +52,30 @@ def flash_attention(
     """
     xp = namespace(q=q, k=k, v=v)
     check_attention(q, k, v, keep_mask, dropout_rate, key)
-    scaled_q, k, wide_v = widen(q) * default_scale(q, scale), widen(k), widen(v)
+    scaled_q, wide_k, wide_v = widen(q) * default_scale(q, scale), widen(k), widen(v)
     T, S = q.shape[-2], k.shape[-2]
-    dtype = xp.result_type(scaled_q, k, wide_v)
+    dtype = xp.result_type(scaled_q, wide_k, wide_v)
     out = xp.zeros((*q.shape[:-1], v.shape[-1]), dtype)
     logsumexp = xp.full(q.shape[:-1], -xp.inf, dtype)
 
-    for rows in blocks(T):
-        peak = xp.full((*scaled_q[..., rows, :].shape[:-1], 1), -xp.inf, dtype).real
+    for queries in blocks(T):
+        peak = xp.full((*q.shape[:-2], queries.stop - queries.start, 1), -xp.inf, dtype).real
         total = xp.zeros(peak.shape, dtype)
         gathered = xp.zeros((*peak.shape[:-1], v.shape[-1]), dtype)
-        for columns in blocks(S, stop=rows.stop + S - T if causal else S):
-            scores = scores_tile(scaled_q, k, keep_mask, causal, rows, columns)
+        for keys in blocks(S, stop=queries.stop + S - T if causal else S):
+            scores = scores_tile(scaled_q, wide_k, keep_mask, causal, queries, keys)
             old_peak, peak = peak, xp.maximum(peak, scores.real.max(axis=-1, keepdims=True))
             shift = xp.where(xp.isneginf(peak), 0, peak)
             e = xp.exp(scores - shift)
             shrink = xp.exp(old_peak - shift)
             total = total * shrink + e.sum(axis=-1, keepdims=True)
-            dropped = dropout_tile(e, T, S, rows, columns, dropout_rate, key)
-            gathered = gathered * shrink + product(dropped, wide_v[..., columns, :])
+            dropped = dropout_tile(e, T, S, queries, keys, dropout_rate, key)
+            gathered = gathered * shrink + product(dropped, wide_v[..., keys, :])
         seen = total != 0
         divisor = xp.where(seen, total, 1)
-        out[..., rows, :] = gathered / divisor
-        logsumexp[..., rows] = xp.where(seen, peak + xp.log(divisor), -xp.inf)[..., 0]
-    return out.astype(xp.result_type(q, v), copy=False), logsumexp
+        out[..., queries, :] = gathered / divisor
+        logsumexp[..., queries] = xp.where(seen, peak + xp.log(divisor), -xp.inf)[..., 0]
+    return narrow(out, q), logsumexp
 
 
 @quiet
@@ -105,23 +105,25 @@ def flash_attention_backward(
     T, S = q.shape[-2], k.shape[-2]
     scaled_q, wide_k, wide_v, wide_dout = widen(q) * scale, widen(k), widen(v), widen(dout)
     row_sum = (wide_dout * widen(out)).sum(axis=-1, keepdims=True)
+    used = (dout != 0).any(axis=-1, keepdims=True)  # a query without gradient passes none, even if it holds NaN
     shift = xp.where(xp.isneginf(logsumexp.real), 0, logsumexp)[..., None]
     dtype = xp.result_type(scaled_q, wide_k, wide_v, wide_dout)
     dq, dk, dv = (xp.zeros(x.shape, dtype) for x in (q, k, v))
 
-    for rows in blocks(T):
-        for columns in blocks(S, stop=rows.stop + S - T if causal else S):
-            scores = scores_tile(scaled_q, wide_k, keep_mask, causal, rows, columns)
-            weights = xp.exp(scores - shift[..., rows, :])
-            dropped = dropout_tile(weights, T, S, rows, columns, dropout_rate, key)
-            dv[..., columns, :] += product(transpose(dropped), wide_dout[..., rows, :])
+    for queries in blocks(T):
+        for keys in blocks(S, stop=queries.stop + S - T if causal else S):
+            scores = scores_tile(scaled_q, wide_k, keep_mask, causal, queries, keys)
+            weights = xp.exp(scores - shift[..., queries, :])
+            dropped = dropout_tile(weights, T, S, queries, keys, dropout_rate, key)
+            dv[..., keys, :] += product(transpose(dropped), wide_dout[..., queries, :])
 
-            dweights = wide_dout[..., rows, :] @ transpose(wide_v[..., columns, :])
-            dweights = dropout_tile(dweights, T, S, rows, columns, dropout_rate, key)
-            dscores = xp.where(weights == 0, 0, weights * (dweights - row_sum[..., rows, :]))
-            dq[..., rows, :] += product(dscores, wide_k[..., columns, :]) * scale
-            dk[..., columns, :] += product(transpose(dscores), scaled_q[..., rows, :])
-    return tuple(dx.astype(x.dtype, copy=False) for dx, x in ((dq, q), (dk, k), (dv, v)))
+            dweights = wide_dout[..., queries, :] @ transpose(wide_v[..., keys, :])
+            dweights = dropout_tile(dweights, T, S, queries, keys, dropout_rate, key)
+            dscores = weights * (dweights - row_sum[..., queries, :])
+            dscores = xp.where((weights != 0) & used[..., queries, :], dscores, 0)
+            dq[..., queries, :] += product(dscores, wide_k[..., keys, :]) * scale
+            dk[..., keys, :] += product(transpose(dscores), scaled_q[..., queries, :])
+    return narrow(dq, q), narrow(dk, k), narrow(dv, v)
 
 
 def blocks(length, stop=None):
@@ -130,34 +132,33 @@ def blocks(length, stop=None):
     return [slice(start, min(start + BLOCK, length)) for start in range(0, stop, BLOCK)]
 
 
-def scores_tile(scaled_q, k, keep_mask, causal, rows, columns):
+def scores_tile(scaled_q, k, keep_mask, causal, queries, keys):
     """The scores of some queries with some keys, -inf where a mask forbids them."""
     xp = namespace(scaled_q=scaled_q)
-    scores = scaled_q[..., rows, :] @ transpose(k[..., columns, :])
+    scores = scaled_q[..., queries, :] @ transpose(k[..., keys, :])
     if keep_mask is not None:
-        scores = xp.where(mask_tile(keep_mask, rows, columns), scores, -xp.inf)
+        scores = xp.where(mask_tile(keep_mask, queries, keys), scores, -xp.inf)
     if causal:
-        last_seen = xp.arange(rows.start, rows.stop)[:, None] + k.shape[-2] - scaled_q.shape[-2]
-        scores = xp.where(xp.arange(columns.start, columns.stop) <= last_seen, scores, -xp.inf)
+        last_seen = xp.arange(queries.start, queries.stop)[:, None] + k.shape[-2] - scaled_q.shape[-2]
+        scores = xp.where(xp.arange(keys.start, keys.stop) <= last_seen, scores, -xp.inf)
     return scores
 
 
-def mask_tile(keep_mask, rows, columns):
+def mask_tile(keep_mask, queries, keys):
     """The part of a mask that covers the tile, where its last two axes may be 1 or missing."""
-    everything = slice(None)
-    if keep_mask.ndim and keep_mask.shape[-1] > 1:
-        keep_mask = keep_mask[..., columns]
+    if keep_mask.ndim > 0 and keep_mask.shape[-1] > 1:
+        keep_mask = keep_mask[..., keys]
     if keep_mask.ndim > 1 and keep_mask.shape[-2] > 1:
-        keep_mask = keep_mask[..., rows, everything]
+        keep_mask = keep_mask[..., queries, :]
     return keep_mask
 
 
-def dropout_tile(x, T, S, rows, columns, rate, key):
+def dropout_tile(x, T, S, queries, keys, rate, key):
     """What ``dropout`` would do to this tile of a (..., T, S) array, from the elements' places in the whole."""
     if rate == 0:
         return x
     xp = namespace(x=x)
     matrix = xp.arange(math.prod(x.shape[:-2])).reshape(*x.shape[:-2], 1, 1)
-    query, key_position = xp.arange(rows.start, rows.stop)[:, None], xp.arange(columns.start, columns.stop)
-    index = (matrix * T + query) * S + key_position
+    query, key_place = xp.arange(queries.start, queries.stop)[:, None], xp.arange(keys.start, keys.stop)
+    index = (matrix * T + query) * S + key_place
     return xp.where(dropout_keep(index, rate, key), x * kept_scale(rate), 0)

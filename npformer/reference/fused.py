@@ -54,7 +54,7 @@ def embed_tokens(
     xp = namespace(table=table, positions=positions)
     x = embedding(ids, table) * table.shape[1] ** 0.5
     check_shape(positions=(positions, x.shape[-2:]))
-    y = xp.where((ids == pad_id)[..., None], 0, x + positions)
+    y = xp.where((ids == pad_id)[..., None], 0, x + positions.astype(x.dtype, copy=False))
     return dropout(y, rate, key)
 
 
@@ -91,13 +91,13 @@ def project_heads(x: Array, weight: Array, bias: Array, n_heads: int, n_parts: i
     >>> q.shape
     (1, 8, 10, 64)
     """
-    y = linear(x, weight, bias)
+    namespace(x=x, weight=weight, bias=bias)
     if x.ndim != 3:
         raise ValueError(f"x has shape {x.shape}, expected (B, T, D_in)")
-    if min(n_parts, n_heads) < 1 or y.shape[-1] % (n_parts * n_heads):
+    if min(n_parts, n_heads) < 1 or weight.shape[-1] % (n_parts * n_heads):
         raise ValueError(f"weight {weight.shape}: the columns do not split into {n_parts=} times {n_heads=} heads")
     B, T, _ = x.shape
-    heads = split_heads(y, n_parts * n_heads)
+    heads = split_heads(linear(x, weight, bias), n_parts * n_heads)
     return heads.reshape(B, n_parts, n_heads, T, heads.shape[-1]).swapaxes(0, 1)
 
 

@@ -2,7 +2,7 @@
 
 import math
 
-from npformer.reference.arrays import Array, namespace, quiet, transpose, widen
+from npformer.reference.arrays import Array, namespace, narrow, quiet, transpose, widen
 from npformer.reference.checks import check_shape
 from npformer.reference.product import product
 
@@ -43,7 +43,7 @@ def linear_backward(dy: Array, x: Array, weight: Array, bias: Array | None = Non
     check_shape(dy=(dy, (*x.shape[:-1], weight.shape[1])))
     dx = (rows(dy) @ transpose(weight)).reshape(x.shape)
     dweight = product(transpose(rows(x)), rows(dy))
-    dbias = None if bias is None else widen(rows(dy)).sum(axis=0).astype(dy.dtype, copy=False)
+    dbias = None if bias is None else narrow(widen(rows(dy)).sum(axis=0), dy)
     return dx, dweight, dbias
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from npformer.reference.arrays import Array, array_library, namespace_of_ids
+from npformer.reference.arrays import Array, library_of
 from npformer.reference.checks import check_keep_mask
 
 
@@ -53,20 +53,12 @@ def padding_mask(ids: Array, pad_id: int = 0) -> Array:
     >>> padding_mask(np.array([[5, 3, 0]]))
     array([[[[ True,  True, False]]]])
     """
-    namespace_of_ids(ids, "ids")
+    library_of(ids, "ids")
     if ids.dtype.kind not in "iu":
         raise TypeError(f"ids has dtype {ids.dtype}, expected integers")
     if ids.ndim != 2:
         raise ValueError(f"ids has shape {ids.shape}, expected (B, S)")
     return (ids != pad_id)[:, None, None, :]
-
-
-def combine_masks(keep_mask: Array | None, causal: bool, T: int, S: int, xp=np) -> Array | None:
-    """What both masks allow, or None if there is nothing to hide."""
-    if not causal:
-        return keep_mask
-    causal_keep = xp.asarray(causal_mask(T, S))
-    return causal_keep if keep_mask is None else keep_mask & causal_keep
 
 
 def to_additive(keep_mask: Array, dtype="float32") -> Array:
@@ -79,7 +71,7 @@ def to_additive(keep_mask: Array, dtype="float32") -> Array:
     array([  0., -inf])
     """
     check_keep_mask(keep_mask)
-    xp = namespace_of_ids(keep_mask, "keep_mask")
+    xp = library_of(keep_mask, "keep_mask")
     return xp.where(keep_mask, 0.0, -xp.inf).astype(dtype)
 
 
@@ -92,7 +84,8 @@ def from_additive(mask: Array) -> Array:
     >>> from_additive(np.array([0.0, -np.inf]))
     array([ True, False])
     """
-    if array_library(mask, "mask") and mask.dtype.kind != "f":
+    library_of(mask, "mask")
+    if mask.dtype.kind != "f":
         raise TypeError(f"mask has dtype {mask.dtype}, expected floats that are 0 or -inf")
     keep_mask = mask == 0
     other = mask[~keep_mask & (mask != -np.inf)]

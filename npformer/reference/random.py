@@ -7,6 +7,7 @@ taken with the mask frozen, and a resumed run repeats the run that was interrupt
 import numpy as np
 
 from npformer.reference.arrays import Array
+from npformer.reference.checks import check_key
 
 _64_BITS = 0xFFFFFFFFFFFFFFFF
 _32_BITS = 0xFFFFFFFF
@@ -22,6 +23,7 @@ def derive_key(key: int | None, *path: int) -> int | None:
     """
     if key is None:
         return None
+    check_key(key)
     for number in path:
         key = _splitmix64(_splitmix64(int(key)) + 1 + int(number))
     return key

@@ -1,6 +1,6 @@
 """Softmax: from scores to weights that are positive and sum to one."""
 
-from npformer.reference.arrays import Array, namespace, quiet, widen
+from npformer.reference.arrays import Array, namespace, narrow, quiet, widen
 from npformer.reference.checks import check_shape
 
 
@@ -34,7 +34,7 @@ def softmax(x: Array, axis: int = -1) -> Array:
     peak = wide.real.max(axis=axis, keepdims=True)
     e = xp.exp(wide - xp.where(xp.isneginf(peak), 0, peak))
     total = e.sum(axis=axis, keepdims=True)
-    return (e / xp.where(total == 0, 1, total)).astype(x.dtype, copy=False)
+    return narrow(e / xp.where(total == 0, 1, total), x)
 
 
 def softmax_backward(dy: Array, y: Array, axis: int = -1) -> Array:
@@ -46,7 +46,7 @@ def softmax_backward(dy: Array, y: Array, axis: int = -1) -> Array:
     check_shape(dy=(dy, y.shape))
     wide_dy, wide_y = widen(dy), widen(y)
     dx = wide_y * (wide_dy - (wide_dy * wide_y).sum(axis=axis, keepdims=True))
-    return dx.astype(dy.dtype, copy=False)
+    return narrow(dx, dy)
 
 
 @quiet
@@ -77,7 +77,7 @@ def log_softmax(x: Array, axis: int = -1) -> Array:
     peak = wide.real.max(axis=axis, keepdims=True)
     shifted = wide - xp.where(xp.isneginf(peak), 0, peak)
     total = xp.exp(shifted).sum(axis=axis, keepdims=True)
-    return (shifted - xp.log(xp.where(total == 0, 1, total))).astype(x.dtype, copy=False)
+    return narrow(shifted - xp.log(xp.where(total == 0, 1, total)), x)
 
 
 def log_softmax_backward(dy: Array, y: Array, axis: int = -1) -> Array:
@@ -86,4 +86,4 @@ def log_softmax_backward(dy: Array, y: Array, axis: int = -1) -> Array:
     check_shape(dy=(dy, y.shape))
     wide_dy = widen(dy)
     dx = wide_dy - xp.exp(widen(y)) * wide_dy.sum(axis=axis, keepdims=True)
-    return dx.astype(dy.dtype, copy=False)
+    return narrow(dx, dy)

@@ -19,8 +19,11 @@ def global_norm(grad: Array) -> float:
     5.0
     """
     xp = namespace(grad=grad)
-    wide = widen(grad)
-    return math.sqrt(float(xp.vdot(wide, wide)))
+    largest = float(xp.abs(grad).max()) if grad.size else 0.0
+    if largest == 0 or not math.isfinite(largest):
+        return largest
+    scaled = widen(grad) / largest  # so that no square over- or underflows
+    return largest * math.sqrt(float(xp.vdot(scaled, scaled)))
 
 
 def sgd_update(

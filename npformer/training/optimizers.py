@@ -7,8 +7,9 @@ belongs to the trainer; an optimizer object holds settings only.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from npformer.reference.checks import check_positive
-from npformer.training.schedules import check_rate_of_learning
+import numpy as np
+
+from npformer.reference.checks import check_fraction, check_not_negative, check_positive
 
 
 @dataclass(frozen=True)
@@ -25,14 +26,14 @@ class Optimizer:
 
     def __post_init__(self):
         if not callable(self.lr):
-            check_rate_of_learning(self.lr)
+            check_not_negative(lr=self.lr)
 
     def learning_rate(self, step: int) -> float:
         """The rate at a step."""
         if not callable(self.lr):
             return self.lr
         lr = self.lr(step)
-        check_rate_of_learning(lr, f"lr({step})")
+        check_not_negative(**{f"lr({step})": lr})
         return lr
 
 
@@ -64,7 +65,7 @@ class SGD(Optimizer):
 
     def init(self, param) -> dict:
         """The state before the first step."""
-        return {"velocity": 0 * param} if self.momentum else {}
+        return {"velocity": np.zeros_like(param)} if self.momentum else {}
 
     def update(self, ops, param, grad, state, step, grad_scale=1.0):
         """Write one step into ``param`` and ``state``."""
@@ -107,7 +108,7 @@ class Adam(Optimizer):
 
     def init(self, param) -> dict:
         """The state before the first step."""
-        return {"m": 0 * param, "v": 0 * param}
+        return {"m": np.zeros_like(param), "v": np.zeros_like(param)}
 
     def update(self, ops, param, grad, state, step, grad_scale=1.0):
         """Write one step into ``param`` and ``state``."""
@@ -121,12 +122,9 @@ class Adam(Optimizer):
             beta1=self.betas[0],
             beta2=self.betas[1],
             eps=self.eps,
-            weight_decay=self._decay(),
+            weight_decay=getattr(self, "weight_decay", 0.0),  # AdamW has one
             grad_scale=grad_scale,
         )
-
-    def _decay(self):
-        return 0.0
 
 
 @dataclass(frozen=True)
@@ -145,14 +143,4 @@ class AdamW(Adam):
 
     def __post_init__(self):
         super().__post_init__()
-        check_rate_of_learning(self.weight_decay, "weight_decay")
-
-    def _decay(self):
-        return self.weight_decay
-
-
-def check_fraction(**values):
-    """Momenta and betas are in [0, 1)."""
-    for name, value in values.items():
-        if not 0 <= value < 1:
-            raise ValueError(f"{name}={value}, expected 0 <= {name} < 1")
+        check_not_negative(weight_decay=self.weight_decay)

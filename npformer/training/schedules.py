@@ -2,7 +2,7 @@
 
 import math
 
-from npformer.reference.checks import check_positive
+from npformer.reference.checks import check_not_negative, check_positive
 
 
 def constant(lr):
@@ -13,7 +13,7 @@ def constant(lr):
     >>> constant(0.1)(1000)
     0.1
     """
-    check_rate_of_learning(lr)
+    check_not_negative(lr=lr)
     return lambda step: lr
 
 
@@ -42,7 +42,7 @@ def warmup_cosine(peak, warmup, total, floor=0.0):
     [0.1, 1.0, 0.5, 0.0, 0.0]
     """
     check_positive(peak=peak, total=total)
-    check_rate_of_learning(floor, "floor")
+    check_not_negative(floor=floor)
     if not 0 <= warmup < total:
         raise ValueError(f"warmup={warmup}, total={total}: expected 0 <= warmup < total")
 
@@ -53,9 +53,3 @@ def warmup_cosine(peak, warmup, total, floor=0.0):
         return floor + (peak - floor) * 0.5 * (1 + math.cos(math.pi * progress))
 
     return rate
-
-
-def check_rate_of_learning(lr, name="lr"):
-    """A learning rate is a finite number of 0 or more."""
-    if not (lr >= 0 and math.isfinite(lr)):
-        raise ValueError(f"{name}={lr}, expected a finite number of 0 or more")

@@ -10,7 +10,8 @@ import numpy as np
 from npformer import tree
 from npformer.backends import get_backend
 from npformer.reference import derive_key
-from npformer.reference.checks import check_positive
+from npformer.reference.checks import check_fraction, check_key, check_positive
+from npformer.training.optimizers import Optimizer
 from npformer.training.progress import progress_bar
 
 
@@ -68,8 +69,10 @@ class Trainer:
     """
 
     def __init__(self, model, optimizer, *, seed=0, label_smoothing=0.0, clip_norm=None, backend="auto", params=None):
-        if not 0 <= label_smoothing < 1:
-            raise ValueError(f"label_smoothing={label_smoothing}, expected 0 <= label_smoothing < 1")
+        check_fraction(label_smoothing=label_smoothing)
+        check_key(seed, "seed")
+        if not isinstance(optimizer, Optimizer):
+            raise TypeError(f"optimizer={optimizer!r}, expected an optimizer such as Adam(lr=0.001)")
         if clip_norm is not None:
             check_positive(clip_norm=clip_norm)
         self.model = model
@@ -78,7 +81,11 @@ class Trainer:
         self.label_smoothing = label_smoothing
         self.clip_norm = clip_norm
         self.ops = get_backend(backend)
-        self.flat_params, self.params = tree.flatten(model.init(seed) if params is None else params)
+        start = model.init(seed)
+        if params is not None:
+            tree.check_like(params, start)
+            start = params
+        self.flat_params, self.params = tree.flatten(start)
         self.flat_grads = np.zeros_like(self.flat_params)
         self.grads = tree.view_as(self.flat_grads, self.params)
         self.state = optimizer.init(self.flat_params)
@@ -108,6 +115,9 @@ class Trainer:
         short batch more. (Dropout draws other bits than in the one large batch.)
         """
         start = time.perf_counter()
+        batches = list(batches)
+        if not batches:
+            raise ValueError("batches is empty, expected at least one (src, tgt)")
         counts = [self._count(tgt) for _, tgt in batches]
         total = max(sum(counts), 1)
         dropout_key = derive_key(self.seed, self.n_steps)
@@ -185,7 +195,7 @@ class Trainer:
         bad_params = [path for path, x in tree.leaves(self.params) if not np.isfinite(x).all()]
         bad_grads = [path for path, x in tree.leaves(self.grads) if not np.isfinite(x).all()]
         lr = self.optimizer.learning_rate(self.n_steps + 1)
-        where = "no parameter or gradient is NaN or inf"
+        where = "no parameter or gradient is NaN or inf, but the gradient's norm is too large for its dtype"
         if bad_params:
             where = f"parameter {bad_params[0]} holds NaN or inf (one of {len(bad_params)})"
         elif bad_grads:
