@@ -3,7 +3,18 @@
 import numpy as np
 import pytest
 
-from npformer import SGD, Adam, AdamW, Trainer, Transformer, noam, tree, warmup_cosine
+from npformer import (
+    SGD,
+    Adam,
+    AdamW,
+    Trainer,
+    Transformer,
+    derive_key,
+    noam,
+    split_key,
+    tree,
+    warmup_cosine,
+)
 
 SMALL = {"d_model": 14, "n_heads": 2, "n_layers": 1, "d_ff": 17}
 MODEL = Transformer(13, 11, **SMALL)
@@ -128,6 +139,33 @@ def test_an_odd_width_works():
 def test_training_settings(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Trainer(MODEL, Adam(), seed=None), "seed is a NoneType, expected an integer"),
+        (lambda: Trainer(MODEL, Adam), "optimizer=.*Adam.*, expected an optimizer such as Adam"),
+        (lambda: Adam("0.1"), "lr='0.1' is a str, expected a number"),
+        (lambda: derive_key("7", 1), "key is a str, expected an integer"),
+        (lambda: split_key(7.9, 2), "key is a float, expected an integer"),
+    ],
+)
+def test_settings_of_the_wrong_type(make, message):
+    with pytest.raises(TypeError, match=message):
+        make()
+
+
+def test_parameters_of_a_tied_model_in_one_that_is_not():
+    tied = Transformer(11, 11, **SMALL, tie_embeddings=True)
+    untied = Transformer(11, 11, **SMALL)
+    for model, params in ((tied, untied.init(0)), (untied, tied.init(0))):
+        with pytest.raises(ValueError, match="do not belong to a model with tie_embeddings="):
+            model.encode(params, SRC % 11)
+
+
+def test_a_dtype_by_its_numpy_type():
+    assert Transformer(13, 11, **SMALL, dtype=np.float64).dtype == "float64"
 
 
 @pytest.mark.parametrize("tgt", [TGT[0], TGT[:, :1], TGT.tolist()])

@@ -60,8 +60,22 @@ def test_inputs_are_never_written(name):
 @pytest.mark.parametrize("name", ["attention", "flash_attention"])
 def test_numpy_scalars_do_not_promote(name, scalar):
     q, k, v = np.ones((3, 2, 5, 7), "float32")
-    out, _ = getattr(npf, name)(q, k, v, scale=scalar, dropout_rate=scalar, key=1)
-    assert out.dtype == "float32"
+    options = {"scale": scalar, "dropout_rate": scalar, "key": 1}
+    out, saved = getattr(npf, name)(q, k, v, **options)
+    backward = getattr(npf, f"{name}_backward")
+    saved = (saved,) if name == "attention" else (out, saved)
+    gradients = backward(out, q, k, v, *saved, **options)
+    assert {x.dtype for x in (out, *gradients)} == {np.dtype("float32")}
+
+
+@pytest.mark.parametrize("scalar", [np.float64(0.1), np.float32(0.1)])
+def test_numpy_scalars_do_not_promote_losses_and_norms(scalar):
+    x, one = np.ones((2, 3), "float32"), np.ones(3, "float32")
+    loss, dlogits = npf.cross_entropy(x, np.array([0, 1]), label_smoothing=scalar)
+    y, mean, rstd = npf.layer_norm(x, one, one, eps=scalar)
+    positions = npf.sinusoidal_encoding(2, 3)  # float64
+    embedded = npf.embed_tokens(np.array([[1, 2]]), np.ones((4, 3), "float32"), positions, 0, scalar, 1)
+    assert {a.dtype for a in (loss, dlogits, y, mean, rstd, embedded)} == {np.dtype("float32")}
 
 
 # Half precision: 65504 is the largest number, 2048 + 1 = 2048.

@@ -1,5 +1,6 @@
 """Attention in tiles gives the same numbers as attention, and never holds a (T, S) array."""
 
+import sys
 import tracemalloc
 
 import numpy as np
@@ -107,3 +108,25 @@ def test_no_array_of_all_scores_is_ever_held():
 
     assert peak_bytes(forward_backward) < T * S / 4  # a boolean (T, S) array alone would take T * S bytes
     assert peak_bytes(lambda: npf.attention(q, k, v)) > 8 * T * S  # the measurement sees what attention holds
+
+
+@pytest.mark.parametrize("longer", [0, 64, -64])
+def test_tiles_that_the_causal_mask_hides_are_skipped(longer, monkeypatch):
+    """Forward and backward: every tile that holds a visible score is computed, and no other."""
+    T, S = 192, 192 + longer
+    expected = [(t, s) for t in range(0, T, 64) for s in range(0, S, 64) if s <= t + 63 + S - T]
+    computed = []
+
+    def spy(scaled_q, k, keep_mask, causal, queries, keys):
+        computed.append((queries.start, keys.start))
+        return scores_tile(scaled_q, k, keep_mask, causal, queries, keys)
+
+    module = sys.modules["npformer.reference.flash_attention"]
+    scores_tile = module.scores_tile
+    monkeypatch.setattr(module, "scores_tile", spy)
+    q, k, v = (np.random.default_rng(0).standard_normal((n, 3)) for n in (T, S, S))
+    out, logsumexp = npf.flash_attention(q, k, v, causal=True)
+    assert computed == expected
+    computed.clear()
+    npf.flash_attention_backward(out, q, k, v, out, logsumexp, causal=True)
+    assert computed == expected

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import npformer
 from npformer.gradcheck import GradientError, gradcheck
 
 T, D = 5, 7
@@ -164,3 +165,8 @@ def test_command_fails_with_the_gradient(monkeypatch, capsys):
     monkeypatch.setattr(command, "all_cases", lambda seed: [broken])
     assert command.main([]) == 1
     assert "WRONG: gradient of x is off by" in capsys.readouterr().out
+
+
+def test_functions_of_several_results_are_refused():
+    with pytest.raises(TypeError, match=r"f returns a tuple of 3, expected one array: try lambda \*x: f\(\*x\)\[0\]"):
+        gradcheck(npformer.layer_norm, npformer.layer_norm_backward, [np.ones((2, 3)), np.ones(3), np.ones(3)])

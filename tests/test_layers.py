@@ -199,3 +199,24 @@ def test_poison_in_the_padding_of_a_memory_changes_nothing():
 def test_an_unknown_norm_is_named():
     with pytest.raises(ValueError, match="norm='Pre', expected 'pre' or 'post'"):
         layers.encoder_layer(reference, encoder_params(), normal(B, S, D), n_heads=H, norm="Pre")
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+@pytest.mark.parametrize("poison", [np.nan, np.inf])
+@pytest.mark.parametrize("activation", ["relu", "gelu", "silu"])
+def test_poison_in_the_padding_of_an_encoder_layer_changes_no_gradient(norm, poison, activation):
+    params, x, dy = shaken(encoder_params()), normal(B, S, D), normal(B, S, D, seed=8)
+    mask = np.ones((B, 1, 1, S), bool)
+    mask[:, :, :, 4:] = False
+    dy[:, 4:] = 0
+
+    def run():
+        options = {"n_heads": H, "norm": norm, "activation": activation, **DROPOUT[1]}
+        y, backward = layers.encoder_layer(reference, params, x, mask, **options)
+        dx, grads = backward(dy)
+        return [y[:, :4], dx, *(grad for _, grad in tree.leaves(grads))]
+
+    clean = run()
+    x[:, 4:] = poison
+    for got, wanted in zip(run(), clean, strict=True):
+        np.testing.assert_array_equal(got, wanted)

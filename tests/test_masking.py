@@ -124,11 +124,52 @@ def test_poison_in_keys_masked_partly_by_causal_and_partly_by_keep_mask(name, po
 def test_the_future_may_hold_anything(name, poison):
     q, k, v, dout = inputs(n_queries=S)
     dout[..., 4:, :] = 0
-    out, dq, _, _ = run(name, q, k, v, dout, causal=True)
+    clean = run(name, q, k, v, dout, causal=True)
     for array in (q, k, v):
         array[..., 4:, :] = poison
-    poisoned_out, poisoned_dq, _, _ = run(name, q, k, v, dout, causal=True)
-    assert_same_bits([poisoned_out[..., :4, :], poisoned_dq[..., :4, :]], [out[..., :4, :], dq[..., :4, :]])
+    poisoned = run(name, q, k, v, dout, causal=True)
+    assert_same_bits([x[..., :4, :] for x in poisoned], [x[..., :4, :] for x in clean])
+    for gradient in poisoned[1:]:
+        assert not gradient[..., 4:, :].any()
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("poison", POISONS)
+def test_a_padded_query_without_gradient_passes_none(name, poison):
+    """Self-attention over padding: the padded keys are masked, the padded queries only get no gradient."""
+    keep_mask = np.arange(S) < 5
+    q, k, v, dout = inputs(n_queries=S)
+    dout[..., 5:, :] = 0
+    clean = run(name, q, k, v, dout, keep_mask)
+    for array in (q, k, v):
+        array[..., 5:, :] = poison
+    poisoned = run(name, q, k, v, dout, keep_mask)
+    assert_same_bits([x[..., :5, :] for x in poisoned], [x[..., :5, :] for x in clean])
+    for gradient in poisoned[1:]:
+        assert not gradient[..., 5:, :].any()
+
+
+@pytest.mark.parametrize("name", ["relu", "gelu", "silu", "tanh", "sigmoid"])
+@pytest.mark.parametrize("poison", POISONS)
+def test_no_gradient_comes_from_none(name, poison):
+    saved = np.array([poison, 0.5])
+    assert getattr(npf, f"{name}_backward")(np.array([0.0, 1.0]), saved)[0] == 0
+
+
+@pytest.mark.parametrize("poison", POISONS)
+def test_layer_norm_rows_without_gradient_pass_none(poison):
+    x, dy, gain = normal(B, T, K), normal(B, T, K), normal(K)
+    dy[0, 1] = 0
+
+    def gradients():
+        _, mean, rstd = npf.layer_norm(x, gain, gain)
+        return npf.layer_norm_backward(dy, x, gain, mean, rstd)
+
+    clean = gradients()
+    x[0, 1] = poison
+    poisoned = gradients()
+    assert_same_bits(poisoned, clean)
+    assert not poisoned[0][0, 1].any()
 
 
 @pytest.mark.parametrize("name", NAMES)

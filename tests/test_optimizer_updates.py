@@ -151,3 +151,8 @@ def test_global_norm_of_nan_and_infinity(dtype):
     assert npf.global_norm(gradient) == np.inf
     gradient[5] = np.nan
     assert math.isnan(npf.global_norm(gradient))
+
+
+@pytest.mark.parametrize("size", [1e-30, 1e25])
+def test_global_norm_whose_squares_leave_the_range(size):
+    assert npf.global_norm(np.full(4, size, np.float32)) == pytest.approx(2 * size, rel=1e-6)

@@ -256,3 +256,31 @@ def test_the_average_is_the_mean_of_the_parameters_from_a_step_on():
     mean = np.concatenate([x.ravel() for _, x in tree.leaves(average.params)])
     np.testing.assert_allclose(mean, np.mean(kept[2:], axis=0), rtol=0, atol=1e-14)
     assert average.n == 4
+
+
+def test_batches_may_come_from_a_generator_but_not_be_missing():
+    batches = [(SRC[:2], TGT[:2]), (SRC[2:], TGT[2:])]
+    assert make().step_accumulated(iter(batches)) == make().step_accumulated(batches)
+    with pytest.raises(ValueError, match="batches is empty"):
+        make().step_accumulated([])
+
+
+def test_parameters_have_to_fit_the_model():
+    params = make().model.init(0)
+    params["output"]["bias"] = np.zeros(12)
+    with pytest.raises(ValueError, match=r"output.bias: given float64 of shape \(12,\), expected float64 .* \(11,\)"):
+        make(params=params)
+    del params["output"]
+    with pytest.raises(ValueError, match="output.weight: given nothing, expected float64"):
+        make(params=params)
+    with pytest.raises(ValueError, match="given float32 .*, expected float64"):
+        make(params=make(dtype="float32").params)
+
+
+@pytest.mark.filterwarnings("ignore:cross_entropy")
+def test_a_batch_of_padding_has_no_gradient_and_counts_as_a_step():
+    trainer = make(optimizer=SGD(0.1))
+    before = trainer.flat_params.copy()
+    assert trainer.step(SRC, TGT * 0) == 0
+    assert trainer.n_steps == 1
+    np.testing.assert_array_equal(trainer.flat_params, before)

@@ -6,9 +6,19 @@ import pytest
 from npformer import Transformer, gradcheck, tree
 
 # D = H * K with two primes; every other dimension a prime of its own
-V_SRC, V_TGT, H, K, F, N = 13, 11, 2, 3, 5, (1, 2)
-SRC = np.array([[3, 4, 5, 6, 7, 8, 12], [3, 9, 8, 3, 0, 0, 0], [4, 4, 12, 7, 1, 0, 0]])  # (3, 7)
-TGT = np.array([[1, 5, 6, 8, 9, 2], [1, 4, 2, 0, 0, 0], [1, 7, 7, 10, 2, 0]])  # (3, 1 + 5)
+B, S, T, V_SRC, V_TGT, H, K, F, N = 5, 11, 7, 17, 19, 2, 3, 13, (1, 2)
+
+
+def padded(rng, length, vocab, shortest):
+    """Ids of B sequences of different lengths."""
+    ids = rng.integers(1, vocab, (B, length))
+    for row, n in enumerate(np.linspace(shortest, length, B).astype(int)):
+        ids[row, n:] = 0
+    return ids
+
+
+SRC = padded(np.random.default_rng(3), S, V_SRC, shortest=2)
+TGT = padded(np.random.default_rng(4), T + 1, V_TGT, shortest=3)
 
 
 def make(norm, tied, activation="gelu"):

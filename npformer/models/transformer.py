@@ -306,7 +306,9 @@ class Transformer:
     def _tables(self, params):
         """The (V, D) tables of source and target, and the (D, V) weight of the output; one array if they are tied."""
         if ("embedding" in params) != self.tie_embeddings:
-            raise ValueError(f"parameters {list(params)} do not belong to a model with {self.tie_embeddings=}")
+            raise ValueError(
+                f"parameters {list(params)} do not belong to a model with tie_embeddings={self.tie_embeddings}"
+            )
         if self.tie_embeddings:
             table = params["embedding"]
             return table, table, table.T

@@ -91,6 +91,7 @@ def tanh(x: Array) -> Array:
     return namespace(x=x).tanh(x)
 
 
+@quiet
 def tanh_backward(dy: Array, y: Array) -> Array:
     """dy (1 - y²): the output is all that has to be kept."""
     xp = namespace(dy=dy, y=y)
@@ -112,6 +113,7 @@ def sigmoid(x: Array) -> Array:
     return xp.where(x.real >= 0, 1, e) / (1 + e)
 
 
+@quiet
 def sigmoid_backward(dy: Array, y: Array) -> Array:
     """dy y (1 - y): the output is all that has to be kept."""
     xp = namespace(dy=dy, y=y)
