@@ -14,6 +14,7 @@ from pathlib import Path
 
 from npformer import Adam, CopyTask, ParameterAverage, Trainer, Transformer, get_backend, noam, tree, warmup_cosine
 from npformer.data.copy_task import BOS, EOS, PAD, exact_match
+from npformer.threads import blas_threads
 
 N_EVALUATED = 1000
 
@@ -29,6 +30,7 @@ PRESETS = {
         "batch_size": 32,
         "steps": 1200,
         "average_last": 1,
+        "blas_threads": 1,  # its matrices are small
     },
     "annotated": {
         "task": {"vocab": 11, "min_len": 10, "max_len": 10},
@@ -38,6 +40,7 @@ PRESETS = {
         "batch_size": 80,
         "steps": 400,
         "average_last": 100,
+        "blas_threads": None,
     },
 }
 
@@ -45,6 +48,11 @@ PRESETS = {
 def main(argv=None):
     options = parse_arguments(argv)
     preset = PRESETS[options.preset]
+    with blas_threads(preset["blas_threads"]):
+        train_and_report(options, preset)
+
+
+def train_and_report(options, preset):
     steps = options.steps or preset["steps"]
     task = CopyTask(reverse=options.task == "reverse", seed=options.seed, **preset["task"])
     model = Transformer(src_vocab=task.vocab, tgt_vocab=task.vocab, pad_id=PAD, **preset["model"])

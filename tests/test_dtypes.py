@@ -154,3 +154,15 @@ def test_embedding_of_one_word_5000_times():
 
 def test_norm_of_a_gradient_whose_square_overflows():
     assert npf.global_norm(half(300, 16)) == 1200
+
+
+@pytest.mark.parametrize("name", ["attention", "flash_attention"])
+def test_backward_of_attention_whose_products_of_dout_and_v_overflow(name):
+    q, k, v = half(1, 2, 3, 64), half(1, 2, 4, 64), half(200, 2, 4, 64)
+    out, saved = getattr(npf, name)(q, k, v)
+    dq, dk, dv = getattr(npf, f"{name}_backward")(
+        half(200, 2, 3, 64), q, k, v, *((saved,) if name == "attention" else (out, saved))
+    )
+    assert not dq.any()  # equal scores, equal values: nothing to gain from another weight
+    assert not dk.any()
+    assert_close(dv, np.full((2, 4, 64), 3 * 200 / 4), 0.5)

@@ -39,7 +39,10 @@ def library_of(array, name):
 
 
 def widen(x):
-    """``x``, or its float32 copy if it has half precision: sums need more than 11 bits."""
+    """``x``, or its float32 copy if it has half precision: sums need more than 11 bits.
+
+    One wide factor makes a product wide, so it is enough to widen one of them.
+    """
     return x.astype(np.float32) if x.dtype.itemsize == 2 else x
 
 

@@ -53,7 +53,7 @@ def attention(
     check_attention(q, k, v, keep_mask, dropout_rate, key)
     T, S = q.shape[-2], k.shape[-2]
 
-    scores = (widen(q) * default_scale(q, scale)) @ transpose(widen(k))
+    scores = (widen(q) * default_scale(q, scale)) @ transpose(k)
     if keep_mask is not None:
         scores = xp.where(keep_mask, scores, -xp.inf)
     if causal:
@@ -84,7 +84,7 @@ def attention_backward(
     # out = dropped v
     dropped = dropout(weights, dropout_rate, key)
     dv = product(transpose(dropped), dout)
-    dweights = dropout_backward(widen(dout) @ transpose(widen(v)), dropout_rate, key)
+    dweights = dropout_backward(widen(dout) @ transpose(v), dropout_rate, key)
 
     # weights = softmax(scores); a weight of 0 passes no gradient, nor does a query without one: there may be NaN
     dweights = xp.where(weights == 0, 0, dweights)
@@ -95,7 +95,7 @@ def attention_backward(
     scale = default_scale(q, scale)
     dq = product(dscores, k) * scale
     dk = product(transpose(dscores), q) * scale
-    return narrow(dq, q), narrow(dk, k), narrow(dv, v)
+    return narrow(dq, q), narrow(dk, k), dv
 
 
 def default_scale(q: Array, scale: float | None) -> float:

@@ -52,9 +52,9 @@ def flash_attention(
     """
     xp = namespace(q=q, k=k, v=v)
     check_attention(q, k, v, keep_mask, dropout_rate, key)
-    scaled_q, wide_k, wide_v = widen(q) * default_scale(q, scale), widen(k), widen(v)
+    scaled_q = widen(q) * default_scale(q, scale)
     T, S = q.shape[-2], k.shape[-2]
-    dtype = xp.result_type(scaled_q, wide_k, wide_v)
+    dtype = xp.result_type(scaled_q, k, v)
     out = xp.zeros((*q.shape[:-1], v.shape[-1]), dtype)
     logsumexp = xp.full(q.shape[:-1], -xp.inf, dtype)
 
@@ -63,14 +63,14 @@ def flash_attention(
         total = xp.zeros(peak.shape, dtype)
         gathered = xp.zeros((*peak.shape[:-1], v.shape[-1]), dtype)
         for keys in blocks(S, stop=queries.stop + S - T if causal else S):
-            scores = scores_tile(scaled_q, wide_k, keep_mask, causal, queries, keys)
+            scores = scores_tile(scaled_q, k, keep_mask, causal, queries, keys)
             old_peak, peak = peak, xp.maximum(peak, scores.real.max(axis=-1, keepdims=True))
             shift = xp.where(xp.isneginf(peak), 0, peak)
             e = xp.exp(scores - shift)
             shrink = xp.exp(old_peak - shift)
             total = total * shrink + e.sum(axis=-1, keepdims=True)
             dropped = dropout_tile(e, T, S, queries, keys, dropout_rate, key)
-            gathered = gathered * shrink + product(dropped, wide_v[..., keys, :])
+            gathered = gathered * shrink + product(dropped, v[..., keys, :])
         seen = total != 0
         divisor = xp.where(seen, total, 1)
         out[..., queries, :] = gathered / divisor
@@ -103,25 +103,25 @@ def flash_attention_backward(
     check_shape(dout=(dout, (*q.shape[:-1], v.shape[-1])), out=(out, dout.shape), logsumexp=(logsumexp, q.shape[:-1]))
     scale = default_scale(q, scale)
     T, S = q.shape[-2], k.shape[-2]
-    scaled_q, wide_k, wide_v, wide_dout = widen(q) * scale, widen(k), widen(v), widen(dout)
-    row_sum = (wide_dout * widen(out)).sum(axis=-1, keepdims=True)
+    scaled_q, wide_dout = widen(q) * scale, widen(dout)
+    row_sum = (wide_dout * out).sum(axis=-1, keepdims=True)
     used = (dout != 0).any(axis=-1, keepdims=True)  # a query without gradient passes none, even if it holds NaN
     shift = xp.where(xp.isneginf(logsumexp.real), 0, logsumexp)[..., None]
-    dtype = xp.result_type(scaled_q, wide_k, wide_v, wide_dout)
+    dtype = xp.result_type(scaled_q, k, v, wide_dout)
     dq, dk, dv = (xp.zeros(x.shape, dtype) for x in (q, k, v))
 
     for queries in blocks(T):
         for keys in blocks(S, stop=queries.stop + S - T if causal else S):
-            scores = scores_tile(scaled_q, wide_k, keep_mask, causal, queries, keys)
+            scores = scores_tile(scaled_q, k, keep_mask, causal, queries, keys)
             weights = xp.exp(scores - shift[..., queries, :])
             dropped = dropout_tile(weights, T, S, queries, keys, dropout_rate, key)
             dv[..., keys, :] += product(transpose(dropped), wide_dout[..., queries, :])
 
-            dweights = wide_dout[..., queries, :] @ transpose(wide_v[..., keys, :])
+            dweights = wide_dout[..., queries, :] @ transpose(v[..., keys, :])
             dweights = dropout_tile(dweights, T, S, queries, keys, dropout_rate, key)
             dscores = weights * (dweights - row_sum[..., queries, :])
             dscores = xp.where((weights != 0) & used[..., queries, :], dscores, 0)
-            dq[..., queries, :] += product(dscores, wide_k[..., keys, :]) * scale
+            dq[..., queries, :] += product(dscores, k[..., keys, :]) * scale
             dk[..., keys, :] += product(transpose(dscores), scaled_q[..., queries, :])
     return narrow(dq, q), narrow(dk, k), narrow(dv, v)
 

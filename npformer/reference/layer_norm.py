@@ -57,7 +57,7 @@ def layer_norm_backward(dy: Array, x: Array, gain: Array, mean: Array, rstd: Arr
     check_shape(mean=(mean, (*x.shape[:-1], 1)), rstd=(rstd, mean.shape))
     wide_dy = widen(dy)
     used = (dy != 0).any(axis=-1, keepdims=True)
-    x_hat = xp.where(used, (widen(x) - mean) * rstd, 0)
+    x_hat = xp.where(used, (x - mean) * rstd, 0)
     dx_hat = wide_dy * gain
     dx = rstd * (dx_hat - dx_hat.mean(axis=-1, keepdims=True) - x_hat * (dx_hat * x_hat).mean(axis=-1, keepdims=True))
     dgain = rows(wide_dy * x_hat).sum(axis=0)

@@ -44,8 +44,8 @@ def softmax_backward(dy: Array, y: Array, axis: int = -1) -> Array:
     """
     namespace(dy=dy, y=y)
     check_shape(dy=(dy, y.shape))
-    wide_dy, wide_y = widen(dy), widen(y)
-    dx = wide_y * (wide_dy - (wide_dy * wide_y).sum(axis=axis, keepdims=True))
+    wide_dy = widen(dy)
+    dx = y * (wide_dy - (wide_dy * y).sum(axis=axis, keepdims=True))
     return narrow(dx, dy)
 
 
@@ -85,5 +85,5 @@ def log_softmax_backward(dy: Array, y: Array, axis: int = -1) -> Array:
     xp = namespace(dy=dy, y=y)
     check_shape(dy=(dy, y.shape))
     wide_dy = widen(dy)
-    dx = wide_dy - xp.exp(widen(y)) * wide_dy.sum(axis=axis, keepdims=True)
+    dx = wide_dy - xp.exp(y) * wide_dy.sum(axis=axis, keepdims=True)
     return narrow(dx, dy)
