@@ -15,7 +15,7 @@ copy: $(VENV)/ready
 	$(BIN)/python scripts/train_copy.py
 
 test: $(VENV)/ready
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -rs
 
 lint: $(VENV)/ready
 	$(BIN)/ruff check .

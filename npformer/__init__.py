@@ -8,6 +8,7 @@ Importing them needs NumPy alone.
 """
 
 from npformer import reference
+from npformer import tree as tree
 from npformer.backends import get_backend
 from npformer.data import CopyTask
 from npformer.decoding import greedy_decode

@@ -1,6 +1,7 @@
 """Layers as closures: ``y, backward = layer(ops, params, x, ...)``, then ``dx, grads = backward(dy)``.
 
-``ops`` is the module whose operations to use (``npformer.reference`` or a faster one). The forward
+``ops`` is the module whose operations to use (``npformer.reference`` or a faster one); those that do several things
+at once, as ``linear_dropout_residual``, are spelled out in ``npformer/reference/fused.py``. The forward
 pass reads from top to bottom as in the paper's figure, the backward pass the same lines from bottom to top.
 ``grads`` has the keys of ``params``. Each name is assigned once: a closure sees the last value of a name.
 """

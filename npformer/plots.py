@@ -25,7 +25,7 @@ def plot_loss(history, path, title="Training loss"):
     window = max(1, min(25, len(losses) // 4))
     if window > 1:
         smooth = np.convolve(losses, np.ones(window) / window, mode="valid")
-        above.plot(steps[window - 1 :], smooth, color="C0", label=f"mean of {window} steps")
+        above.plot(steps[window // 2 :][: len(smooth)], smooth, color="C0", label=f"mean of {window} steps")
     above.set(yscale="log", ylabel="cross-entropy per token (nats)", title=title)
     above.legend()
     above.grid(alpha=0.3)
@@ -35,7 +35,9 @@ def plot_loss(history, path, title="Training loss"):
     figure.savefig(path)
 
 
-def plot_attention(weights, path, keys, queries, title="Attention", xlabel="source (keys)", ylabel="target (queries)"):
+def plot_attention(
+    weights, path, keys, queries, title="Attention", xlabel="source word (key)", ylabel="target word just read (query)"
+):
     """One heat map a head, a row of them a layer: keys across, queries down.
 
     Parameters
@@ -51,13 +53,16 @@ def plot_attention(weights, path, keys, queries, title="Attention", xlabel="sour
     n_heads, T, S = weights[0].shape
     if (len(queries), len(keys)) != (T, S):
         raise ValueError(f"weights {weights[0].shape}: expected (H, {len(queries)}, {len(keys)}), a word for each")
+    brightest = max(layer.max() for layer in weights)
     rotation = 90 if max(map(len, keys), default=0) > 2 else 0
     figure = _figure(1 + n_heads * max(2.0, 0.22 * S), 1 + len(weights) * max(2.2, 0.24 * T))
+    colours = _colours("viridis", masked="0.85")
     axes = figure.subplots(len(weights), n_heads, squeeze=False, sharex=True, sharey=True)
     for i, layer in enumerate(weights):
         for h in range(n_heads):
             ax = axes[i, h]
-            image = ax.imshow(layer[h], vmin=0, vmax=1, cmap="viridis", aspect="auto")
+            seen = np.ma.masked_equal(layer[h], 0)
+            image = ax.imshow(seen, vmin=0, vmax=brightest, cmap=colours, aspect="auto")
             ax.set_title(f"layer {i + 1}, head {h + 1}", fontsize=9)
             ax.set_xticks(range(S), keys, fontsize=7, rotation=rotation)
             ax.set_yticks(range(T), queries, fontsize=7)
@@ -66,7 +71,7 @@ def plot_attention(weights, path, keys, queries, title="Attention", xlabel="sour
             if h == 0:
                 ax.set_ylabel(ylabel)
     figure.suptitle(title)
-    figure.colorbar(image, ax=axes, label="attention weight", shrink=0.8)
+    figure.colorbar(image, ax=axes, label="attention weight (grey: masked)", shrink=0.8)
     figure.savefig(path)
 
 
@@ -94,3 +99,9 @@ def _figure(width, height):
     except ImportError as error:
         raise ImportError("pictures need matplotlib: pip install 'npformer[plot]'") from error
     return Figure(figsize=(width, height), dpi=120, layout="constrained")
+
+
+def _colours(name, masked):
+    from matplotlib import colormaps
+
+    return colormaps[name].with_extremes(bad=masked)

@@ -101,7 +101,7 @@ def train_and_report(options, preset):
 
     report(result, task, held_out, decoded)
     if not options.no_plots:
-        draw(options.out, task, model, params, ops, history, held_out)
+        draw(options.out or Path("runs") / options.task, task, model, params, ops, history, held_out)
     if options.json:
         options.json.parent.mkdir(parents=True, exist_ok=True)
         options.json.write_text(json.dumps(result, indent=2) + "\n")
@@ -121,15 +121,17 @@ def sequence_of(row):
 
 def report(result, task, held_out, decoded):
     src, tgt = held_out
-    print(f"\n{N_EVALUATED} sequences held out from training, decoded greedily; a few of them:")
+    print(f"\n{N_EVALUATED} sequences that training never saw, each answered word by word; a few of them:")
     for i in range(5):
         said, wanted = sequence_of(decoded[i]), sequence_of(tgt[i])[1:]
         mark = "right" if said == wanted else "WRONG"
         print(f"  {words(sequence_of(src[i])):<24} -> {words(said):<28} {mark}")
     lengths = f"{task.max_len + 1} to {task.max_len + 5}"
+    share, share_longer = 100 * result["exact_match"], 100 * result["exact_match_longer"]
     print(
-        f"\nexact match, held out: {100 * result['exact_match']:.1f} %   (loss {result['loss']:.2g} per token)"
-        f"\nexact match, longer than any in training ({lengths} symbols): {100 * result['exact_match_longer']:.1f} %"
+        f"\nright from the first word to the end, held out: {share:.1f} %   (loss {result['loss']:.2g} per token)"
+        f"\nthe same, longer than any in training ({lengths} symbols): {share_longer:.1f} %"
+        " (low: positions never trained)"
         f"\n{result['seconds']:.1f} seconds in all, {result['tokens_per_second']:,.0f} target tokens/s in training"
     )
 
@@ -155,16 +157,19 @@ def draw(folder, task, model, params, ops, history, held_out):
     name = "reverse" if task.reverse else "copy"
     plot_loss(history, folder / "loss.png", f"Learning to {name}")
     attention_plots = (
-        ("encoder", source, source, "source (keys)", "source (queries)", "Encoder self-attention"),
-        ("decoder", target, target, "target (keys)", "target (queries)", "Decoder self-attention"),
-        ("memory", source, target, "source (keys)", "target (queries)", "Attention of the decoder to the encoder"),
+        ("encoder", source, source, "source word (key)", "source word (query)", "Encoder self-attention"),
+        ("decoder", target, target, "target word (key)", "target word just read (query)", "Decoder self-attention"),
+        ("memory", source, target, "source word (key)", "target word just read (query)", "Cross-attention"),
     )
     for kind, keys, queries, xlabel, ylabel, title in attention_plots:
         first = [layer[0] for layer in weights[kind]]
         path = folder / f"attention_{kind}.png"
         plot_attention(first, path, keys, queries, f"{title}, {name} task", xlabel, ylabel)
     plot_positional_encoding(folder / "positional_encoding.png", length=100, d_model=model.d_model)
-    print(f"\npictures of the loss, of what each head attends to, and of the positions: {folder}/*.png")
+    print(
+        f"\npictures in {folder}/: loss.png; attention_encoder.png, attention_decoder.png and attention_memory.png"
+        "\n(what each head looks at; the last is the decoder reading the source); positional_encoding.png"
+    )
 
 
 def parse_arguments(argv):
@@ -173,25 +178,31 @@ def parse_arguments(argv):
         "--preset", choices=PRESETS, default="quick", help="size of model and training (default: quick)"
     )
     parser.add_argument("--task", choices=["copy", "reverse"], default="copy", help="(default: copy)")
-    parser.add_argument("--seed", type=int, default=0, help="of parameters, data and dropout (default: 0)")
+    parser.add_argument("--seed", type=seed, default=0, help="of parameters, data and dropout (default: 0)")
     parser.add_argument("--steps", type=positive, help="training steps (default: the preset's)")
-    parser.add_argument(
-        "--backend", type=backend, default="auto", help="auto, reference, cpu or gpu, where installed (default: auto)"
-    )
-    parser.add_argument(
-        "--out", type=Path, default=Path("runs/copy"), help="folder of the pictures (default: runs/copy)"
-    )
+    parser.add_argument("--backend", type=backend, default="auto", help="auto or reference (default: auto)")
+    parser.add_argument("--out", type=Path, help="folder of the pictures (default: runs/copy or runs/reverse)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE")
     parser.add_argument("--no-plots", action="store_true", help="draw nothing")
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
-    return parser.parse_args(argv)
+    options = parser.parse_args(argv)
+    if options.json and options.json.is_dir():
+        parser.error(f"argument --json: {options.json} is a folder, expected a file")
+    return options
 
 
 def positive(text):
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text}, expected 1 or more")
-    return value
+    return whole_number(text, at_least=1)
+
+
+def seed(text):
+    return whole_number(text, at_least=0)
+
+
+def whole_number(text, at_least):
+    if not text.isdecimal() or int(text) < at_least:
+        raise argparse.ArgumentTypeError(f"{text}, expected {at_least} or more")
+    return int(text)
 
 
 def backend(name):

@@ -61,12 +61,17 @@ def test_settings(arguments, error, message):
         (SRC, TGT.astype(float), TypeError, "tgt_in has dtype float64, expected integers"),
         (SRC.tolist(), TGT, TypeError, "src is a list, expected an array"),
         (SRC[0], TGT, ValueError, r"src has shape \(5,\), expected \(B, length\)"),
-        (SRC[:1], TGT, ValueError, r"expected \(B, S, 14\), \(B, S\) and \(B, T\)"),
+        (SRC[:1], TGT, ValueError, "src has 1 rows, the target 2: expected as many"),
     ],
 )
 def test_ids(src, tgt, error, message):
     with pytest.raises(error, match=message):
         MODEL.loss_and_grad(PARAMS, src, tgt[:, :-1], tgt[:, 1:])
+
+
+def test_unequal_targets():
+    with pytest.raises(ValueError, match=r"tgt_in \(2, 5\), tgt_out \(2, 4\): expected equal shapes"):
+        MODEL.loss_and_grad(PARAMS, SRC, TGT[:, :-1], TGT[:, 2:])
 
 
 def test_a_target_out_of_range_is_named():
@@ -125,6 +130,8 @@ def test_an_odd_width_works():
         (lambda: SGD(lr=float("nan")), "lr=nan, expected"),
         (lambda: Adam(lr=lambda step: -1.0).learning_rate(3), r"lr\(3\)=-1.0, expected"),
         (lambda: SGD(0.1, momentum=1.0), "momentum=1.0, expected 0 <= momentum < 1"),
+        (lambda: Trainer(MODEL, Adam(), seed=-1), "seed=-1, expected at least 0"),
+        (lambda: Adam(betas=0.9), "betas=0.9, expected two numbers"),
         (lambda: SGD(0.1, nesterov=True), "nesterov=True with momentum=0"),
         (lambda: Adam(betas=(0.9, 1.0)), r"betas\[1\]=1.0, expected"),
         (lambda: Adam(eps=0.0), "eps=0.0, expected a finite number above 0"),
@@ -144,7 +151,7 @@ def test_training_settings(make, message):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Trainer(MODEL, Adam(), seed=None), "seed is a NoneType, expected an integer"),
+        (lambda: Trainer(MODEL, Adam(), seed=None), "seed=None is a NoneType, expected an int"),
         (lambda: Trainer(MODEL, Adam), "optimizer=.*Adam.*, expected an optimizer such as Adam"),
         (lambda: Adam("0.1"), "lr='0.1' is a str, expected a number"),
         (lambda: derive_key("7", 1), "key is a str, expected an integer"),
@@ -156,12 +163,18 @@ def test_settings_of_the_wrong_type(make, message):
         make()
 
 
-def test_parameters_of_a_tied_model_in_one_that_is_not():
-    tied = Transformer(11, 11, **SMALL, tie_embeddings=True)
-    untied = Transformer(11, 11, **SMALL)
-    for model, params in ((tied, untied.init(0)), (untied, tied.init(0))):
-        with pytest.raises(ValueError, match="do not belong to a model with tie_embeddings="):
+def test_parameters_of_another_model():
+    def other(**settings):
+        return Transformer(11, 11, **{**SMALL, **settings})
+
+    model = other()
+    for params in (other(tie_embeddings=True).init(0), other(n_layers=2).init(0), other(d_model=16).init(0)):
+        with pytest.raises(ValueError, match="params .*"):
             model.encode(params, SRC % 11)
+    with pytest.raises(ValueError, match="params has .*, the model has tie_embeddings=True"):
+        other(tie_embeddings=True).encode(model.init(0), SRC % 11)
+    with pytest.raises(TypeError, match="params is a Trainer, expected a nested dict"):
+        model.encode(Trainer(model, Adam()), SRC % 11)
 
 
 def test_a_dtype_by_its_numpy_type():
@@ -170,5 +183,5 @@ def test_a_dtype_by_its_numpy_type():
 
 @pytest.mark.parametrize("tgt", [TGT[0], TGT[:, :1], TGT.tolist()])
 def test_targets_need_two_tokens(tgt):
-    with pytest.raises(ValueError, match=r"tgt is .*, expected \(B, T\+1\) ids"):
+    with pytest.raises(ValueError, match=r"tgt is .*, expected an array of ids \(B, T\+1\)"):
         Trainer(MODEL, Adam()).step(SRC, tgt)

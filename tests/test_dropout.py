@@ -1,5 +1,7 @@
 """The bits of dropout are a pure function of (key, element index), and as good as random."""
 
+import sys
+
 import numpy as np
 import oracles
 import pytest
@@ -166,3 +168,12 @@ def test_rate_next_to_one():
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 def test_dtype_stays(dtype, rate):
     assert npf.dropout(np.ones(7, dtype), rate, 1).dtype == dtype
+
+
+def test_the_threshold_is_rounded(monkeypatch):
+    k = 1000
+    bits = np.array([k - 1, k, k + 1], np.uint32)
+    module = sys.modules["npformer.reference.dropout"]
+    monkeypatch.setattr(module, "random_bits", lambda index, key: bits)
+    for excess, kept in ((0.4, [False, True, True]), (0.6, [False, False, True])):
+        assert module.dropout_keep(np.arange(3), (k + excess) / (2**32 - 1), key=1).tolist() == kept

@@ -170,3 +170,13 @@ def test_command_fails_with_the_gradient(monkeypatch, capsys):
 def test_functions_of_several_results_are_refused():
     with pytest.raises(TypeError, match=r"f returns a tuple of 3, expected one array: try lambda \*x: f\(\*x\)\[0\]"):
         gradcheck(npformer.layer_norm, npformer.layer_norm_backward, [np.ones((2, 3)), np.ones(3), np.ones(3)])
+
+
+def test_an_array_in_place_of_the_list_is_refused():
+    with pytest.raises(TypeError, match=r"args is an array, expected a list of arrays: try \[x\]"):
+        gradcheck(np.sin, lambda dy, x: dy * np.cos(x), np.ones(3))
+
+
+def test_a_backward_that_returns_nothing():
+    with pytest.raises(GradientError, match="gradient of x0 is None"):
+        gradcheck(np.sin, lambda dy, x: None, [np.ones(3)])

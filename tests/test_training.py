@@ -261,7 +261,7 @@ def test_the_average_is_the_mean_of_the_parameters_from_a_step_on():
 def test_batches_may_come_from_a_generator_but_not_be_missing():
     batches = [(SRC[:2], TGT[:2]), (SRC[2:], TGT[2:])]
     assert make().step_accumulated(iter(batches)) == make().step_accumulated(batches)
-    with pytest.raises(ValueError, match="batches is empty"):
+    with pytest.raises(ValueError, match="batches holds 0 items"):
         make().step_accumulated([])
 
 
@@ -284,3 +284,16 @@ def test_a_batch_of_padding_has_no_gradient_and_counts_as_a_step():
     assert trainer.step(SRC, TGT * 0) == 0
     assert trainer.n_steps == 1
     np.testing.assert_array_equal(trainer.flat_params, before)
+
+
+def test_a_missing_begin_token_is_suspected():
+    with pytest.warns(UserWarning, match="is the begin token missing"):
+        make().step(SRC, TGT[:, 1:])
+
+
+@pytest.mark.parametrize("batches", [(SRC, TGT), [SRC], [(SRC, TGT, SRC)]])
+def test_batches_are_pairs(batches):
+    with pytest.raises(ValueError, match=r"expected one or more pairs \(src, tgt\)"):
+        make().step_accumulated(batches)
+    with pytest.raises(ValueError, match=r"expected one or more pairs \(src, tgt\)"):
+        make().fit(batches, progress=False)

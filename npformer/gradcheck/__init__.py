@@ -57,7 +57,9 @@ def gradcheck(
     Raises
     ------
     GradientError
-        With the worst entry, its index and both values. A NaN anywhere is an error.
+        With the worst entry, its index and both values. A NaN anywhere is an error. If central differences agree
+        with the backward and the complex step does not, ``f`` is not analytic: it takes abs, conj or a cast to real
+        numbers, say; ``complex_tolerance=None`` then leaves the complex step out.
 
     Examples
     --------
@@ -69,6 +71,8 @@ def gradcheck(
     npformer.gradcheck.GradientError: gradient of x0 is off by 2 (relative; complex step, tolerance 1e-13): at [0] the \
 backward gives -0.12573022 and the complex step 0.12573022
     """
+    if isinstance(args, np.ndarray):
+        raise TypeError("args is an array, expected a list of arrays: try [x]")
     args = [_checked(x, i) for i, x in enumerate(args)]
     names = [f"x{i}" for i in range(len(args))] if names is None else list(names)
     y = f(*args)
@@ -124,6 +128,8 @@ def central_differences(f, args, i, dy):
 
 def _compare(name, gradient, numeric, floor, method, tolerance):
     """The largest relative error of one gradient, or the GradientError that shows it."""
+    if gradient.dtype == object:
+        raise GradientError(f"gradient of {name} is {gradient}, expected an array: does the backward return it?")
     if gradient.shape != numeric.shape:
         raise GradientError(f"gradient of {name} has shape {gradient.shape}, expected {numeric.shape}")
     if gradient.size == 0:

@@ -9,7 +9,7 @@ from npformer import layers
 from npformer.backends import get_backend
 from npformer.models.initialization import Initializer
 from npformer.reference import padding_mask, sinusoidal_encoding, split_key
-from npformer.reference.checks import check_fraction, check_ids, check_int
+from npformer.reference.checks import check_fraction, check_ids, check_int, check_shape
 from npformer.reference.fused import check_activation
 
 
@@ -85,7 +85,7 @@ class Transformer:
         check_int("pad_id", self.pad_id, at_least=0)
         if self.pad_id >= min(self.src_vocab, self.tgt_vocab):
             raise ValueError(f"pad_id={self.pad_id}, expected an id of both vocabularies")
-        dtype = np.dtype(self.dtype).name
+        dtype = getattr(self.dtype, "__name__", str(self.dtype))
         if dtype not in ("float32", "float64"):
             raise ValueError(f"dtype={self.dtype!r}, expected 'float32' or 'float64'")
         object.__setattr__(self, "dtype", dtype)
@@ -107,6 +107,7 @@ class Transformer:
         nested dict of arrays
             {"source_embedding", "target_embedding", "encoder", "decoder", "output"}, or one "embedding" if tied.
         """
+        check_int("seed", seed, at_least=0)
         new = Initializer(seed, self.dtype)
         D, F = self.d_model, self.d_ff
         n_encoder, n_decoder = self.depths
@@ -174,7 +175,7 @@ class Transformer:
         Returns
         -------
         dict of lists, an entry a layer
-            "encoder" (B, H, S, S), "decoder" (B, H, T, T), "memory" (B, H, T, S).
+            "encoder" (B, H, S, S), "decoder" (B, H, T, T), and "memory" (B, H, T, S), the cross-attention.
         """
         ops = _Watched(get_backend(backend))
         memory, _ = self._encode(ops, params, src)
@@ -214,6 +215,8 @@ class Transformer:
         return loss, backward(), n_tokens
 
     def _loss(self, ops, params, src, tgt_in, tgt_out, key, label_smoothing, train=False):
+        if getattr(tgt_in, "shape", None) != getattr(tgt_out, "shape", None):
+            raise ValueError(f"tgt_in {tgt_in.shape}, tgt_out {tgt_out.shape}: expected equal shapes (B, T)")
         encoder_key, decoder_key = split_key(key, 2)
         memory, encode_backward = self._encode(ops, params, src, encoder_key, train)
         y, decode_backward = self._decode(ops, params, memory, src, tgt_in, decoder_key, train)
@@ -262,11 +265,9 @@ class Transformer:
 
     def _decode(self, ops, params, memory, src, tgt_in, key=None, train=False):
         self._check_tokens("tgt_in", tgt_in, self.tgt_vocab)
-        if tgt_in.shape[0] != src.shape[0] or memory.shape != (*src.shape, self.d_model):
-            raise ValueError(
-                f"memory {memory.shape}, src {src.shape}, tgt_in {tgt_in.shape}: "
-                f"expected (B, S, {self.d_model}), (B, S) and (B, T)"
-            )
+        if tgt_in.shape[0] != src.shape[0]:
+            raise ValueError(f"src has {src.shape[0]} rows, the target {tgt_in.shape[0]}: expected as many")
+        check_shape(memory=(memory, (*src.shape, self.d_model)))
         embedding_key, *layer_keys = split_key(key, 1 + self.depths[1])
         table = self._tables(params)[1]
         options = self._layer_options(key)
@@ -305,14 +306,21 @@ class Transformer:
 
     def _tables(self, params):
         """The (V, D) tables of source and target, and the (D, V) weight of the output; one array if they are tied."""
+        if not isinstance(params, dict):
+            raise TypeError(f"params is a {type(params).__name__}, expected a nested dict such as model.init(seed)")
         if ("embedding" in params) != self.tie_embeddings:
-            raise ValueError(
-                f"parameters {list(params)} do not belong to a model with tie_embeddings={self.tie_embeddings}"
-            )
+            raise ValueError(f"params has {list(params)}, the model has tie_embeddings={self.tie_embeddings}")
         if self.tie_embeddings:
-            table = params["embedding"]
-            return table, table, table.T
-        return params["source_embedding"], params["target_embedding"], params["output"]["weight"]
+            tables = params["embedding"], params["embedding"], params["embedding"].T
+        else:
+            tables = params["source_embedding"], params["target_embedding"], params["output"]["weight"]
+        layers_in = [len(params[stack].keys() - {"norm"}) for stack in ("encoder", "decoder")]
+        given = [*(table.shape for table in tables), *layers_in]
+        D = self.d_model
+        expected = [(self.src_vocab, D), (self.tgt_vocab, D), (D, self.tgt_vocab), *self.depths]
+        if given != expected:
+            raise ValueError(f"params are those of another model: tables and layers {given}, expected {expected}")
+        return tables
 
     def _embed(self, ops, table, ids, key):
         positions = self._positions[: ids.shape[1]]

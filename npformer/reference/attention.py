@@ -33,8 +33,8 @@ def attention(
         Query t sees the keys s <= t + (S - T) only.
     scale : float
         1/√K if not given: the dot product of K independent components of variance 1 has variance K.
-    dropout_rate, key
-        Dropout on the weights.
+    dropout_rate, key : float, int
+        Dropout on the weights. One key always drops the same entries: give it to the backward pass too.
 
     Returns
     -------
@@ -76,7 +76,10 @@ def attention_backward(
     dropout_rate: float = 0.0,
     key: int | None = None,
 ) -> tuple[Array, Array, Array]:
-    """The gradients (dq, dk, dv). The masks need not be told: what is masked has weight 0."""
+    """The gradients (dq, dk, dv), given the scale, dropout_rate and key of the forward pass.
+
+    The masks need not be told: what is masked has weight 0.
+    """
     xp = namespace(dout=dout, q=q, k=k, v=v, weights=weights)
     check_attention(q, k, v, None, dropout_rate, key)
     check_shape(dout=(dout, (*q.shape[:-1], v.shape[-1])), weights=(weights, (*q.shape[:-1], k.shape[-2])))

@@ -41,8 +41,8 @@ def check_keep_mask(keep_mask, name="keep_mask"):
     library_of(keep_mask, name)
     if keep_mask.dtype.kind != "b":
         raise TypeError(
-            f"{name} has dtype {keep_mask.dtype}, expected bool with True = may attend: "
-            "an additive mask (0 / -inf) becomes one with npformer.from_additive(mask)"
+            f"{name} has dtype {keep_mask.dtype}, expected bool with True = may attend: a 1/0 mask becomes one with "
+            "mask.astype(bool), an additive mask (0 / -inf) with npformer.from_additive(mask)"
         )
 
 

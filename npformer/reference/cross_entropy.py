@@ -54,7 +54,7 @@ def cross_entropy(
     n = int(counted.sum())
     if n == 0:
         warnings.warn("cross_entropy: no target is counted, the loss is 0", stacklevel=3)
-    share = 1 / max(n, 1)  # of each counted token in the mean
+    share = 1 / n if n else 0.0  # of each counted token in the mean
 
     log_p = log_softmax(widen(logits))
     target = xp.where(counted, targets, 0)[..., None]

@@ -1,7 +1,5 @@
 """Dropout, with the mask recomputed instead of stored (Srivastava et al. 2014)."""
 
-import numpy as np
-
 from npformer.reference.arrays import Array, namespace
 from npformer.reference.checks import check_rate
 from npformer.reference.random import random_bits
@@ -47,7 +45,7 @@ def dropout_backward(dy: Array, rate: float, key: int | None) -> Array:
 
 def dropout_keep(index: Array, rate: float, key: int) -> Array:
     """Which elements survive, True = kept, for an array of element indices."""
-    return random_bits(index, key) >= np.uint32(min(round(rate * 2**32), 2**32 - 1))
+    return random_bits(index, key) >= round(rate * (2**32 - 1))
 
 
 def kept_scale(rate: float) -> float:

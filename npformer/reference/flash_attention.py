@@ -93,7 +93,7 @@ def flash_attention_backward(
     dropout_rate: float = 0.0,
     key: int | None = None,
 ) -> tuple[Array, Array, Array]:
-    """The gradients (dq, dk, dv), tile by tile.
+    """The gradients (dq, dk, dv), tile by tile; the options have to be those of the forward pass.
 
     The row sum Σ_s dweights · weights of the softmax backward would need all keys at once, but it
     equals Σ dout · out, which is known before the first tile.

@@ -103,6 +103,8 @@ class Adam(Optimizer):
 
     def __post_init__(self):
         super().__post_init__()
+        if not isinstance(self.betas, (tuple, list)) or len(self.betas) != 2:
+            raise ValueError(f"betas={self.betas!r}, expected two numbers such as (0.9, 0.98)")
         check_fraction(**{"betas[0]": self.betas[0], "betas[1]": self.betas[1]})
         check_positive(eps=self.eps)
 

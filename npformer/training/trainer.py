@@ -2,6 +2,7 @@
 
 import math
 import time
+import warnings
 from itertools import islice
 from typing import NamedTuple
 
@@ -10,7 +11,7 @@ import numpy as np
 from npformer import tree
 from npformer.backends import get_backend
 from npformer.reference import derive_key
-from npformer.reference.checks import check_fraction, check_key, check_positive
+from npformer.reference.checks import check_fraction, check_int, check_positive
 from npformer.training.optimizers import Optimizer
 from npformer.training.progress import progress_bar
 
@@ -70,7 +71,7 @@ class Trainer:
 
     def __init__(self, model, optimizer, *, seed=0, label_smoothing=0.0, clip_norm=None, backend="auto", params=None):
         check_fraction(label_smoothing=label_smoothing)
-        check_key(seed, "seed")
+        check_int("seed", seed, at_least=0)
         if not isinstance(optimizer, Optimizer):
             raise TypeError(f"optimizer={optimizer!r}, expected an optimizer such as Adam(lr=0.001)")
         if clip_norm is not None:
@@ -99,7 +100,8 @@ class Trainer:
         ----------
         src : (B, S) int
         tgt : (B, T+1) int
-            With begin and end tokens: its first T are the decoder's input, its last T what it has to say.
+            With begin and end tokens: its first T are the decoder's input, its last T what it has to say. Without a
+            begin token the first word would be given, never learned, and decoding would have nothing to begin with.
 
         Returns
         -------
@@ -116,8 +118,8 @@ class Trainer:
         """
         start = time.perf_counter()
         batches = list(batches)
-        if not batches:
-            raise ValueError("batches is empty, expected at least one (src, tgt)")
+        if not batches or any(not isinstance(batch, (tuple, list)) or len(batch) != 2 for batch in batches):
+            raise ValueError(f"batches holds {len(batches)} items, expected one or more pairs (src, tgt)")
         counts = [self._count(tgt) for _, tgt in batches]
         total = max(sum(counts), 1)
         dropout_key = derive_key(self.seed, self.n_steps)
@@ -165,10 +167,12 @@ class Trainer:
         -------
         list of StepInfo
         """
+        if n_steps is not None:
+            check_int("n_steps", n_steps, at_least=0)
         history = []
         with progress_bar(n_steps, progress) as bar:
-            for src, tgt in islice(batches, n_steps):
-                self.step(src, tgt)
+            for batch in islice(batches, n_steps):
+                self.step_accumulated([batch])
                 history.append(self.last)
                 bar.advance(self.last)
                 wishes = [callback(self, self.last) for callback in callbacks]  # each is called, whatever another says
@@ -179,7 +183,9 @@ class Trainer:
     def _count(self, tgt):
         if getattr(tgt, "ndim", None) != 2 or tgt.shape[1] < 2:
             given = getattr(tgt, "shape", type(tgt).__name__)
-            raise ValueError(f"tgt is {given}, expected (B, T+1) ids: a begin token, then at least one more")
+            raise ValueError(f"tgt is {given}, expected an array of ids (B, T+1): a begin token, then one or more")
+        if (tgt[:, 0] != tgt[:1, 0]).any():
+            warnings.warn("tgt begins with different tokens: is the begin token missing?", stacklevel=4)
         return int((tgt[:, 1:] != self.model.pad_id).sum())
 
     def _add_to_gradient(self, grads, share):
