@@ -27,7 +27,11 @@ FILES = [
     ROOT / "npformer" / "layers.py",
     ROOT / "npformer" / "models" / "transformer.py",
 ]
-FIRST = ["tests/test_gradients.py", "tests/test_masking.py", "tests/test_layers.py"]  # what notices most, soonest
+FIRST = {  # what notices most, soonest
+    "layers.py": ["tests/test_layers.py"],
+    "transformer.py": ["tests/test_transformer.py", "tests/test_transformer_gradients.py"],
+}
+FIRST_OF_REFERENCE = ["tests/test_gradients.py", "tests/test_masking.py", "tests/test_dtypes.py"]
 LEFT_OUT = ["--deselect", "tests/test_train_copy_script.py", "--deselect", "tests/test_package.py"]  # slow
 HELPERS = {
     "cross_entropy",
@@ -85,7 +89,8 @@ class Workplaces:
         original = target.read_text()
         target.write_text(source)
         try:
-            return self._passes(place, FIRST) and self._passes(place, ["tests", *LEFT_OUT])
+            first = FIRST.get(path.name, FIRST_OF_REFERENCE)
+            return self._passes(place, first) and self._passes(place, ["tests", *LEFT_OUT])
         finally:
             target.write_text(original)
 
