@@ -163,10 +163,10 @@ def test_dtype_stays(dtype, rate):
     assert npf.dropout(np.ones(7, dtype), rate, 1).dtype == dtype
 
 
-def test_the_threshold_is_rounded(monkeypatch):
-    k = 1000
+@pytest.mark.parametrize("k", [1000, 2**32 - 5])
+@pytest.mark.parametrize(("excess", "kept"), [(0.4, [False, True, True]), (0.6, [False, False, True])])
+def test_the_threshold_is_rounded(k, excess, kept, monkeypatch):
     bits = np.array([k - 1, k, k + 1], np.uint32)
     module = sys.modules["npformer.reference.dropout"]
     monkeypatch.setattr(module, "random_bits", lambda index, key: bits)
-    for excess, kept in ((0.4, [False, True, True]), (0.6, [False, False, True])):
-        assert module.dropout_keep(np.arange(3), (k + excess) / (2**32 - 1), key=1).tolist() == kept
+    assert module.dropout_keep(np.arange(3), (k + excess) / (2**32 - 1), key=1).tolist() == kept
