@@ -43,6 +43,7 @@ HELPERS = {
     "dropout_keep",
     "kept_scale",
 }
+COMMUTATIVE = {"min", "max", "maximum"}
 KEPT = {"check_shape", "check_ids", "check_attention", "namespace", "library_of", "range", "zip", "warn", "result_type"}
 
 
@@ -174,7 +175,7 @@ def mutations(node):
             yield f"{text}: {ast.unparse(left)} dropped", right
         case ast.Call(function, [first, *_] as arguments) if name_of(function) not in KEPT:
             yield f"{text}: call skipped", first
-            for i in range(len(arguments) - 1):
+            for i in range(len(arguments) - 1) if name_of(function) not in COMMUTATIVE else ():
                 swapped = [*arguments[:i], arguments[i + 1], arguments[i], *arguments[i + 2 :]]
                 yield f"{text}: arguments {i} and {i + 1} swapped", ast.Call(function, swapped, node.keywords)
 

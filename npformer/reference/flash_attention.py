@@ -128,7 +128,7 @@ def flash_attention_backward(
 
 def blocks(length, stop=None):
     """Slices of ``BLOCK`` that cover 0 ... ``stop``, the last one cut off at ``length``."""
-    stop = length if stop is None else min(stop, length)
+    stop = length if stop is None else stop
     return [slice(start, min(start + BLOCK, length)) for start in range(0, stop, BLOCK)]
 
 
