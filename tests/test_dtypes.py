@@ -166,3 +166,12 @@ def test_backward_of_attention_whose_products_of_dout_and_v_overflow(name):
     assert not dq.any()  # equal scores, equal values: nothing to gain from another weight
     assert not dk.any()
     assert_close(dv, np.full((2, 4, 64), 3 * 200 / 4), 0.5)
+
+
+@pytest.mark.parametrize("name", ["softmax", "log_softmax"])
+def test_backward_of_softmax_over_4096_entries(name):
+    rng = np.random.default_rng(0)
+    dy = (100 + rng.standard_normal(4096)).astype("float16")
+    y = getattr(npf, name)(rng.standard_normal(4096).astype("float16"))
+    exact = getattr(npf, f"{name}_backward")(dy.astype(float), y.astype(float))
+    assert_close(getattr(npf, f"{name}_backward")(dy, y), exact, 1e-3 * np.abs(exact).max())

@@ -158,7 +158,7 @@ def dropout_tile(x, T, S, queries, keys, rate, key):
     if rate == 0:
         return x
     xp = namespace(x=x)
-    matrix = xp.arange(math.prod(x.shape[:-2])).reshape(*x.shape[:-2], 1, 1)
+    matrix = xp.arange(math.prod(x.shape[:-2])).reshape(x.shape[:-2])[..., None, None]
     query, key_place = xp.arange(queries.start, queries.stop)[:, None], xp.arange(keys.start, keys.stop)
     index = (matrix * T + query) * S + key_place
     return xp.where(dropout_keep(index, rate, key), x * kept_scale(rate), 0)

@@ -41,9 +41,10 @@ def linear_backward(dy: Array, x: Array, weight: Array, bias: Array | None = Non
     namespace(dy=dy, x=x, weight=weight, bias=bias)
     _check(x, weight, bias)
     check_shape(dy=(dy, (*x.shape[:-1], weight.shape[1])))
-    dx = (rows(dy) @ transpose(weight)).reshape(x.shape)
-    dweight = product(transpose(rows(x)), rows(dy))
-    dbias = None if bias is None else narrow(widen(rows(dy)).sum(axis=0), dy)
+    x_rows, dy_rows = rows(x), rows(dy)
+    dx = (dy_rows @ transpose(weight)).reshape(x.shape)
+    dweight = product(transpose(x_rows), dy_rows)
+    dbias = None if bias is None else narrow(widen(dy_rows).sum(axis=0), dy)
     return dx, dweight, dbias
 
 
