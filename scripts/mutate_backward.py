@@ -5,7 +5,7 @@ the helpers that they share, each sign is flipped, each term, factor and exponen
 each call and each selection skipped, each pair of neighbouring arguments swapped, one at a time; then the tests run on
 that copy of the package. A mutant that no test notices is a survivor, and is printed with its line.
 
-    python scripts/mutate_backward.py                          # everything, about ten minutes on 2 cores
+    python scripts/mutate_backward.py                          # everything, about twenty minutes on 2 cores
     python scripts/mutate_backward.py --only layer_norm        # the files whose name begins so
 """
 
