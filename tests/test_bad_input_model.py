@@ -74,6 +74,14 @@ def test_unequal_targets():
         MODEL.loss_and_grad(PARAMS, SRC, TGT[:, :-1], TGT[:, 2:])
 
 
+@pytest.mark.parametrize("name", ["tgt_in", "tgt_out"])
+def test_a_target_that_is_a_list_is_named(name):
+    targets = {"tgt_in": TGT[:, :-1], "tgt_out": TGT[:, 1:]}
+    targets[name] = targets[name].tolist()
+    with pytest.raises(TypeError, match=f"{name} is a list, expected an array"):
+        MODEL.loss_and_grad(PARAMS, SRC, **targets)
+
+
 def test_a_target_out_of_range_is_named():
     tgt_out = TGT[:, 1:].copy()
     tgt_out[1, 1] = 11

@@ -215,13 +215,13 @@ class Transformer:
         return loss, backward(), n_tokens
 
     def _loss(self, ops, params, src, tgt_in, tgt_out, key, label_smoothing, train=False):
-        if getattr(tgt_in, "shape", None) != getattr(tgt_out, "shape", None):
-            raise ValueError(f"tgt_in {tgt_in.shape}, tgt_out {tgt_out.shape}: expected equal shapes (B, T)")
         encoder_key, decoder_key = split_key(key, 2)
         memory, encode_backward = self._encode(ops, params, src, encoder_key, train)
         y, decode_backward = self._decode(ops, params, memory, src, tgt_in, decoder_key, train)
         logits, generate_backward = self._generate(ops, params, y)
         self._check_tokens("tgt_out", tgt_out, self.tgt_vocab)
+        if tgt_in.shape != tgt_out.shape:
+            raise ValueError(f"tgt_in {tgt_in.shape}, tgt_out {tgt_out.shape}: expected equal shapes (B, T)")
         loss, dlogits = ops.cross_entropy(logits, tgt_out, ignore_id=self.pad_id, label_smoothing=label_smoothing)
 
         def backward():

@@ -30,10 +30,10 @@ def check_rate(rate, key, name="rate"):
         check_key(key)
 
 
-def check_key(key, name="key"):
-    """Keys and seeds are integers."""
+def check_key(key):
+    """Keys are integers."""
     if isinstance(key, bool) or not isinstance(key, (int, np.integer)):
-        raise TypeError(f"{name} is a {type(key).__name__}, expected an integer")
+        raise TypeError(f"key is a {type(key).__name__}, expected an integer")
 
 
 def check_keep_mask(keep_mask, name="keep_mask"):
