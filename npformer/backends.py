@@ -1,29 +1,53 @@
 """From the name of a backend to its module."""
 
+import warnings
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
 from types import ModuleType
 
-from npformer import reference
+from npformer import reference, tree
+from npformer.reference.arrays import is_cupy
 
 NAMES = ("auto", "reference", "cpu", "gpu")
 
 
-def get_backend(backend: str | ModuleType = "auto") -> ModuleType:
+def get_backend(backend: str | ModuleType = "auto", params: dict | None = None) -> ModuleType:
     """The module whose operations a model runs on; a module is returned as it is.
 
     Parameters
     ----------
     backend : "auto", "reference", "cpu", "gpu" or a module
-        This version has the reference only, which is what "auto" chooses.
+        "auto" is "cpu" where numba is installed, and otherwise, as for parameters on a GPU, "reference". This version
+        has no "gpu" yet.
+    params : nested dict, optional
+        What the operations will work on: "auto" looks at where it is.
 
     Examples
     --------
-    >>> get_backend("auto").__name__
-    'npformer.reference'
+    >>> get_backend("cpu").__name__
+    'npformer.cpu'
     """
     if isinstance(backend, ModuleType):
         return backend
-    if backend not in NAMES:
+    if not isinstance(backend, str) or backend not in NAMES:
         raise ValueError(f"backend={backend!r}, expected one of {NAMES} or a module with the same operations")
-    if backend in ("cpu", "gpu"):
-        raise ValueError(f"backend={backend!r} is not part of this version of npformer, expected 'auto' or 'reference'")
+    if backend == "auto":
+        return reference if _on_gpu(params) else _best_on_cpu()
+    if backend == "gpu":
+        raise ValueError("backend='gpu' is not part of this version of npformer, expected 'auto', 'cpu' or 'reference'")
+    if backend == "cpu" and find_spec("numba") is None:
+        raise ValueError("backend='cpu' needs numba, which is not installed: pip install numba")
+    return import_module(f"npformer.{backend}")
+
+
+@cache  # which also says it only once
+def _best_on_cpu():
+    if find_spec("numba") is not None:
+        return import_module("npformer.cpu")
+    warnings.warn("numba is not installed: operations run on the reference backend, which is slower", stacklevel=4)
     return reference
+
+
+def _on_gpu(params):
+    return isinstance(params, dict) and any(is_cupy(x) for _, x in tree.leaves(params)[:1])

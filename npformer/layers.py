@@ -6,8 +6,6 @@ pass reads from top to bottom as in the paper's figure, the backward pass the sa
 ``grads`` has the keys of ``params``. Each name is assigned once: a closure sees the last value of a name.
 """
 
-from functools import partial
-
 from npformer.reference.random import split_key
 
 
@@ -30,6 +28,30 @@ def layer_norm(ops, params, x):
     def backward(dy):
         dx, dgain, dbias = ops.layer_norm_backward(dy, x, params["gain"], mean, rstd)
         return dx, {"gain": dgain, "bias": dbias}
+
+    return y, backward
+
+
+def linear(ops, params, x):
+    """The linear map x W + b.
+
+    Parameters
+    ----------
+    ops : module
+    params : {"weight": (D_in, D_out), "bias": (D_out,)}
+    x : (..., D_in)
+
+    Returns
+    -------
+    y : (..., D_out)
+    backward : dy -> (dx, grads)
+    """
+    weight, bias = params["weight"], params["bias"]
+    y = ops.linear(x, weight, bias)
+
+    def backward(dy):
+        dx, dweight, dbias = ops.linear_backward(dy, x, weight, bias)
+        return dx, {"weight": dweight, "bias": dbias}
 
     return y, backward
 
@@ -75,38 +97,32 @@ def multi_head_attention(
         dy -> (dx, grads), or dy -> (dx, dmemory, grads) with a memory.
     """
     weights_key, out_key = split_key(key, 2)
-    options = {"dropout_rate": dropout_rate, "key": weights_key}
+    options = {"causal": causal, "dropout_rate": dropout_rate, "key": weights_key}
+    w_out, b_out = params["out"]["weight"], params["out"]["bias"]
 
     if memory is None:
-        q, k, v = ops.project_heads(x, params["qkv"]["weight"], params["qkv"]["bias"], n_heads, 3)
+        qkv, project_backward = linear(ops, params["qkv"], x)
+        heads, logsumexp = ops.self_attention(qkv, n_heads, keep_mask, **options)
     else:
-        (q,) = ops.project_heads(x, params["q"]["weight"], params["q"]["bias"], n_heads, 1)
-        k, v = ops.project_heads(memory, params["kv"]["weight"], params["kv"]["bias"], n_heads, 2)
-    heads, weights = ops.attention(q, k, v, keep_mask, causal=causal, **options)
-    merged = ops.merge_heads(heads)
-    w_out, b_out = params["out"]["weight"], params["out"]["bias"]
-    y = ops.linear_dropout_residual(merged, w_out, b_out, residual, dropout_rate, out_key)
+        q, project_backward = linear(ops, params["q"], x)
+        kv, project_memory_backward = linear(ops, params["kv"], memory)
+        heads, logsumexp = ops.cross_attention(q, kv, n_heads, keep_mask, **options)
+    y = ops.linear_dropout_residual(heads, w_out, b_out, residual, dropout_rate, out_key)
 
     def backward(dy):
-        dmerged, dw_out, db_out, _ = ops.linear_dropout_residual_backward(
-            dy, merged, w_out, b_out, dropout_rate, out_key
-        )
-        dheads = ops.split_heads(dmerged, n_heads)
-        dq, dk, dv = ops.attention_backward(dheads, q, k, v, weights, **options)
+        dheads, dw_out, db_out, _ = ops.linear_dropout_residual_backward(dy, heads, w_out, b_out, dropout_rate, out_key)
+        saved = (heads, logsumexp, n_heads, keep_mask)
         out_grads = {"weight": dw_out, "bias": db_out}
         if memory is None:
-            dx, qkv_grads = _project_backward(ops, params["qkv"], (dq, dk, dv), x)
+            dqkv = ops.self_attention_backward(dheads, qkv, *saved, **options)
+            dx, qkv_grads = project_backward(dqkv)
             return dx, {"qkv": qkv_grads, "out": out_grads}
-        dx, q_grads = _project_backward(ops, params["q"], (dq,), x)
-        dmemory, kv_grads = _project_backward(ops, params["kv"], (dk, dv), memory)
+        dq, dkv = ops.cross_attention_backward(dheads, q, kv, *saved, **options)
+        dx, q_grads = project_backward(dq)
+        dmemory, kv_grads = project_memory_backward(dkv)
         return dx, dmemory, {"q": q_grads, "kv": kv_grads, "out": out_grads}
 
     return y, backward
-
-
-def _project_backward(ops, params, dparts, x):
-    dx, dweight, dbias = ops.project_heads_backward(dparts, x, params["weight"], params["bias"])
-    return dx, {"weight": dweight, "bias": dbias}
 
 
 def feed_forward(ops, params, x, *, activation="relu", residual=None, dropout_rate=0.0, key=None):
@@ -175,7 +191,8 @@ def residual_block(ops, norm_params, x, sublayer, norm):
         def backward(dy):
             dh, *rest = sublayer_backward(dy)
             dx, norm_grads = norm_backward(dh)
-            return dy + dx, *rest, norm_grads
+            dx += dy
+            return dx, *rest, norm_grads
 
     else:
         total, sublayer_backward = sublayer(x, residual=x)
@@ -184,7 +201,8 @@ def residual_block(ops, norm_params, x, sublayer, norm):
         def backward(dy):
             dtotal, norm_grads = norm_backward(dy)
             dx, *rest = sublayer_backward(dtotal)
-            return dtotal + dx, *rest, norm_grads
+            dx += dtotal
+            return dx, *rest, norm_grads
 
     return y, backward
 
@@ -219,23 +237,14 @@ def encoder_layer(
     """
     attention_key, feed_forward_key = split_key(key, 2)
 
-    attend = partial(
-        multi_head_attention,
-        ops,
-        params["attention"],
-        keep_mask=keep_mask,
-        n_heads=n_heads,
-        dropout_rate=dropout_rate,
-        key=attention_key,
-    )
-    feed = partial(
-        feed_forward,
-        ops,
-        params["feed_forward"],
-        activation=activation,
-        dropout_rate=dropout_rate,
-        key=feed_forward_key,
-    )
+    def attend(h, residual):
+        options = {"n_heads": n_heads, "residual": residual, "dropout_rate": dropout_rate, "key": attention_key}
+        return multi_head_attention(ops, params["attention"], h, None, keep_mask, **options)
+
+    def feed(h, residual):
+        options = {"residual": residual, "dropout_rate": dropout_rate, "key": feed_forward_key}
+        return feed_forward(ops, params["feed_forward"], h, activation=activation, **options)
+
     x1, attend_backward = residual_block(ops, params["attention_norm"], x0, attend, norm)
     x2, feed_backward = residual_block(ops, params["feed_forward_norm"], x1, feed, norm)
 
@@ -288,34 +297,18 @@ def decoder_layer(
     """
     attention_key, memory_key, feed_forward_key = split_key(key, 3)
 
-    attend = partial(
-        multi_head_attention,
-        ops,
-        params["attention"],
-        keep_mask=keep_mask,
-        n_heads=n_heads,
-        causal=True,
-        dropout_rate=dropout_rate,
-        key=attention_key,
-    )
-    attend_memory = partial(
-        multi_head_attention,
-        ops,
-        params["memory_attention"],
-        memory=memory,
-        keep_mask=memory_keep_mask,
-        n_heads=n_heads,
-        dropout_rate=dropout_rate,
-        key=memory_key,
-    )
-    feed = partial(
-        feed_forward,
-        ops,
-        params["feed_forward"],
-        activation=activation,
-        dropout_rate=dropout_rate,
-        key=feed_forward_key,
-    )
+    def attend(h, residual):
+        options = {"n_heads": n_heads, "residual": residual, "dropout_rate": dropout_rate, "key": attention_key}
+        return multi_head_attention(ops, params["attention"], h, None, keep_mask, causal=True, **options)
+
+    def attend_memory(h, residual):
+        options = {"n_heads": n_heads, "residual": residual, "dropout_rate": dropout_rate, "key": memory_key}
+        return multi_head_attention(ops, params["memory_attention"], h, memory, memory_keep_mask, **options)
+
+    def feed(h, residual):
+        options = {"residual": residual, "dropout_rate": dropout_rate, "key": feed_forward_key}
+        return feed_forward(ops, params["feed_forward"], h, activation=activation, **options)
+
     x1, attend_backward = residual_block(ops, params["attention_norm"], x0, attend, norm)
     x2, attend_memory_backward = residual_block(ops, params["memory_attention_norm"], x1, attend_memory, norm)
     x3, feed_backward = residual_block(ops, params["feed_forward_norm"], x2, feed, norm)

@@ -35,8 +35,12 @@ def valid_calls(dtype="float64"):
     linear = {"x": x, "weight": weight, "bias": wide_bias}
     _, h = npf.linear_activation_dropout(**linear, activation="gelu", **DROPOUT)
 
-    heads, dparts = normal(B, H, T, K), normal(3, B, H, T, K)
-    parts = {"x": x, "weight": normal(D, 3 * H * K), "bias": normal(3 * H * K)}
+    heads = normal(B, H, T, K)
+    head_options = {"n_heads": H, "keep_mask": rng.standard_normal((B, 1, 1, S)) > 0, "dropout_rate": 0.3, "key": 7}
+    own = {"qkv": normal(B, S, 3 * H * K), **head_options, "causal": True}
+    other = {"q": normal(B, T, H * K), "kv": normal(B, S, 2 * H * K), **head_options}
+    own_saved = dict(zip(("out", "logsumexp"), npf.self_attention(**own), strict=True))
+    other_saved = dict(zip(("out", "logsumexp"), npf.cross_attention(**other), strict=True))
 
     qkv = {"q": normal(B, H, T, K), "k": normal(B, H, S, K), "v": normal(B, H, S, KV)}
     dout = normal(B, H, T, KV)
@@ -72,10 +76,12 @@ def valid_calls(dtype="float64"):
         "linear_activation_dropout_backward": {"dy": wide_dy, **linear, "h": h, "activation": "gelu", **DROPOUT},
         "linear_dropout_residual": {**linear, "residual": wide_dy, **DROPOUT},
         "linear_dropout_residual_backward": {"dy": wide_dy, **linear, **DROPOUT},
-        "split_heads": {"x": parts["bias"].reshape(1, 3, H * K), "n_heads": H},
+        "split_heads": {"x": normal(1, 3, H * K), "n_heads": H},
         "merge_heads": {"x": heads},
-        "project_heads": {**parts, "n_heads": H, "n_parts": 3},
-        "project_heads_backward": {"dparts": dparts, **parts},
+        "self_attention": own,
+        "self_attention_backward": {"dout": normal(B, S, H * K), **own, **own_saved},
+        "cross_attention": other,
+        "cross_attention_backward": {"dout": normal(B, T, H * K), **other, **other_saved},
         "attention": {**qkv, **masks, **options},
         "attention_backward": {"dout": dout, **qkv, "weights": weights, **options},
         "flash_attention": {**qkv, **masks, **options},
@@ -86,6 +92,7 @@ def valid_calls(dtype="float64"):
         "embed_tokens": {"ids": ids, "table": table, "positions": normal(T, D), "pad_id": 0, **DROPOUT},
         "embed_tokens_backward": {"dy": dy, "ids": ids, "table_shape": (V, D), "pad_id": 0, **DROPOUT},
         "cross_entropy": {"logits": wide_dy, "targets": ids, "ignore_id": 0, "label_smoothing": 0.1},
+        "linear_cross_entropy": {**linear, "targets": ids, "ignore_id": 0, "label_smoothing": 0.1, "n_tokens": 20},
     }
 
 

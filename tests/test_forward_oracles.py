@@ -175,13 +175,21 @@ def test_dropout():
     assert_close(npf.dropout(x, RATE, KEY), oracles.dropout(x, RATE, KEY))
 
 
-@pytest.mark.parametrize("n_parts", [1, 2, 3])
-def test_project_heads(n_parts):
-    x, weight, bias = normal(B, T, D), normal(D, n_parts * H * K, seed=1), normal(n_parts * H * K, seed=2)
-    parts = npf.project_heads(x, weight, bias, H, n_parts)
-    for part, columns in enumerate(np.split(np.arange(n_parts * H * K), n_parts)):
-        projected = oracles.linear(x, weight[:, columns], bias[columns])
-        assert_close(parts[part], oracles.split_heads(projected, H))
+def test_self_attention():
+    qkv, keep_mask = normal(B, T, 3 * H * K), normal(B, 1, 1, T) > -0.5
+    out, _ = npf.self_attention(qkv, H, keep_mask, causal=True, dropout_rate=RATE, key=KEY)
+    q, k, v = (oracles.split_heads(part, H) for part in np.split(qkv, 3, axis=-1))
+    dropout_keep = oracles.dropout_keep((B, H, T, T), RATE, KEY)
+    expected, _, _ = oracles.attention(q, k, v, keep_mask, True, None, dropout_keep, RATE)
+    assert_close(oracles.split_heads(out, H), expected)
+
+
+def test_cross_attention():
+    q, kv, keep_mask = normal(B, T, H * K), normal(B, S, 2 * H * K, seed=1), normal(B, 1, 1, S) > -0.5
+    out, _ = npf.cross_attention(q, kv, H, keep_mask)
+    k, v = (oracles.split_heads(part, H) for part in np.split(kv, 2, axis=-1))
+    expected, _, _ = oracles.attention(oracles.split_heads(q, H), k, v, keep_mask)
+    assert_close(oracles.split_heads(out, H), expected)
 
 
 @pytest.mark.parametrize("activation", ["relu", "gelu", "silu"])

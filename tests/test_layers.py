@@ -147,7 +147,7 @@ class Recorder:
         operation = getattr(self.ops, name)
 
         def call(*args, **keywords):
-            if name == "attention":
+            if name == "self_attention":
                 self.on_key(keywords["key"])
             elif name in ("linear_activation_dropout", "linear_dropout_residual"):
                 self.on_key(args[-1])

@@ -150,9 +150,10 @@ def test_multi_head_attention():
     x, is_word = normal(B, T, H * K), np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]], bool)
     in_weight, in_bias, out_weight, out_bias = (parameter.detach().numpy() for parameter in theirs.parameters())
 
-    q, k, v = npf.project_heads(x, in_weight.T, in_bias, H, 3)
-    out, weights = npf.attention(q, k, v, is_word[:, None, None, :])
-    y = npf.linear(npf.merge_heads(out), out_weight.T, out_bias)
+    qkv, keep_mask = npf.linear(x, in_weight.T, in_bias), is_word[:, None, None, :]
+    q, k, v = (npf.split_heads(part, H) for part in np.split(qkv, 3, axis=-1))
+    _, weights = npf.attention(q, k, v, keep_mask)
+    y = npf.linear(npf.self_attention(qkv, H, keep_mask)[0], out_weight.T, out_bias)
 
     x = torch.tensor(x)
     torch_y, torch_weights = theirs(x, x, x, key_padding_mask=torch.tensor(~is_word), average_attn_weights=False)

@@ -31,6 +31,7 @@ def all_cases(seed: int = 0) -> list[Case]:
         *_attention(normal, "attention", (B, H), T, S),
         *_attention(normal, "flash_attention", (B, H), T, S),
         *_attention(normal, "flash_attention", (), 67, 71, K=3, KV=2, size=", several tiles"),
+        *_packed_attention(normal),
         *_tokens(normal),
     ]
 
@@ -82,14 +83,6 @@ def _linear(normal):
         lambda dy, x, weight: ops.linear_backward(dy, x, weight)[:2],
         {"x": x, "weight": weight},
     )
-    for n_parts in (1, 3):
-        yield Case(
-            "project_heads",
-            f"{n_parts} parts",
-            lambda x, weight, bias, n=n_parts: ops.project_heads(x, weight, bias, H, n),
-            ops.project_heads_backward,
-            {"x": x, "weight": normal((D, n_parts * H * K)), "bias": normal(n_parts * H * K)},
-        )
     for activation in ("relu", "gelu", "silu"):
 
         def forward(x, weight, bias, activation=activation):
@@ -154,6 +147,38 @@ def _attention_case(name, option, keywords, args):
     return Case(name, option.strip(", "), lambda q, k, v: forward(q, k, v, **keywords)[0], f_backward, args)
 
 
+def _packed_attention(normal):
+    keep_mask = normal((B, 1, 1, S)) > 0
+    keep_mask[1] = False  # a sequence with nothing to attend to
+    qkv, q, kv = normal((B, S, 3 * H * K)), normal((B, T, H * K)), normal((B, S, 2 * H * K))
+    dropout = {"dropout_rate": RATE, "key": KEY}
+    for option, keywords in {"": {}, "all": {"causal": True, **dropout}}.items():
+
+        def backward(dout, qkv, keywords=keywords):
+            saved = ops.self_attention(qkv, H, keep_mask, **keywords)
+            return ops.self_attention_backward(dout, qkv, *saved, H, keep_mask, **keywords)
+
+        yield Case(
+            "self_attention",
+            option,
+            lambda qkv, keywords=keywords: ops.self_attention(qkv, H, keep_mask, **keywords)[0],
+            backward,
+            {"qkv": qkv},
+        )
+
+    def backward(dout, q, kv):
+        saved = ops.cross_attention(q, kv, H, keep_mask, **dropout)
+        return ops.cross_attention_backward(dout, q, kv, *saved, H, keep_mask, **dropout)
+
+    yield Case(
+        "cross_attention",
+        "dropout",
+        lambda q, kv: ops.cross_attention(q, kv, H, keep_mask, **dropout)[0],
+        backward,
+        {"q": q, "kv": kv},
+    )
+
+
 def _tokens(normal):
     ids = np.array([[3, 1, 4, 1, 5], [2, 6, 5, 0, 0]])  # (B, T): some repeated, some padding
     positions = normal((T, D))
@@ -180,6 +205,19 @@ def _tokens(normal):
             lambda dloss, logits, keywords=keywords: dloss * ops.cross_entropy(logits, ids, **keywords)[1],
             {"logits": normal((B, T, V))},
         )
+    options = {"ignore_id": 0, "label_smoothing": 0.1, "n_tokens": 11}
+
+    def backward(dloss, x, weight, bias):
+        _, dlogits = ops.linear_cross_entropy(x, weight, bias, ids, **options)
+        return ops.linear_backward(dloss * dlogits, x, weight, bias)
+
+    yield Case(
+        "linear_cross_entropy",
+        "all",
+        lambda x, weight, bias: ops.linear_cross_entropy(x, weight, bias, ids, **options)[0],
+        backward,
+        {"x": normal((B, T, D)), "weight": normal((D, V)), "bias": normal(V)},
+    )
 
 
 def away_from_zero(x, gap=0.01):

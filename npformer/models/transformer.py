@@ -10,7 +10,7 @@ from npformer.backends import get_backend
 from npformer.models.initialization import Initializer
 from npformer.reference import padding_mask, sinusoidal_encoding, split_key
 from npformer.reference.checks import check_fraction, check_ids, check_int, check_shape
-from npformer.reference.fused import check_activation
+from npformer.reference.fused import check_activation, split_parts
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ class Transformer:
         -------
         memory : (B, S, D)
         """
-        memory, _ = self._encode(get_backend(backend), params, src)
+        memory, _ = self._encode(get_backend(backend, params), params, src)
         return memory
 
     def decode(self, params, memory, src, tgt_in, *, backend="auto"):
@@ -160,10 +160,9 @@ class Transformer:
         -------
         logits : (B, T, V)
         """
-        ops = get_backend(backend)
+        ops = get_backend(backend, params)
         y, _ = self._decode(ops, params, memory, src, tgt_in)
-        logits, _ = self._generate(ops, params, y)
-        return logits
+        return ops.linear(y, self._tables(params)[2], params["output"]["bias"])
 
     def logits(self, params, src, tgt_in, *, backend="auto"):
         """``decode`` after ``encode``: (B, S) and (B, T) ids -> (B, T, V) logits."""
@@ -177,7 +176,7 @@ class Transformer:
         dict of lists, an entry a layer
             "encoder" (B, H, S, S), "decoder" (B, H, T, T), and "memory" (B, H, T, S), the cross-attention.
         """
-        ops = _Watched(get_backend(backend))
+        ops = _Watched(get_backend(backend, params))
         memory, _ = self._encode(ops, params, src)
         self._decode(ops, params, memory, src, tgt_in)
         n_encoder, n_decoder = self.depths
@@ -186,10 +185,12 @@ class Transformer:
 
     def loss(self, params, src, tgt_in, tgt_out, *, key=None, label_smoothing=0.0, backend="auto"):
         """What ``loss_and_grad`` returns, without the gradient: (loss, n_tokens)."""
-        loss, n_tokens, _ = self._loss(get_backend(backend), params, src, tgt_in, tgt_out, key, label_smoothing)
+        loss, n_tokens, _ = self._loss(get_backend(backend, params), params, src, tgt_in, tgt_out, key, label_smoothing)
         return loss, n_tokens
 
-    def loss_and_grad(self, params, src, tgt_in, tgt_out, *, key=None, label_smoothing=0.0, backend="auto"):
+    def loss_and_grad(
+        self, params, src, tgt_in, tgt_out, *, key=None, label_smoothing=0.0, n_tokens=None, backend="auto"
+    ):
         """The mean cross-entropy per token, its gradient, and the number of tokens.
 
         Parameters
@@ -201,6 +202,8 @@ class Transformer:
         key : int, optional
             Where dropout draws from; None means no dropout.
         label_smoothing : float
+        n_tokens : int, optional
+            Divide by this many instead of the batch's own, where the batch is a part of a larger one.
 
         Returns
         -------
@@ -210,30 +213,33 @@ class Transformer:
         n_tokens : int
             Targets that are not padding.
         """
-        ops = get_backend(backend)
-        loss, n_tokens, backward = self._loss(ops, params, src, tgt_in, tgt_out, key, label_smoothing, train=True)
-        return loss, backward(), n_tokens
+        ops = get_backend(backend, params)
+        batch = src, tgt_in, tgt_out
+        loss, counted, backward = self._loss(ops, params, *batch, key, label_smoothing, n_tokens, train=True)
+        return loss, backward(), counted
 
-    def _loss(self, ops, params, src, tgt_in, tgt_out, key, label_smoothing, train=False):
+    def _loss(self, ops, params, src, tgt_in, tgt_out, key, label_smoothing, n_tokens=None, train=False):
         encoder_key, decoder_key = split_key(key, 2)
         memory, encode_backward = self._encode(ops, params, src, encoder_key, train)
         y, decode_backward = self._decode(ops, params, memory, src, tgt_in, decoder_key, train)
-        logits, generate_backward = self._generate(ops, params, y)
         self._check_tokens("tgt_out", tgt_out, self.tgt_vocab)
         if tgt_in.shape != tgt_out.shape:
             raise ValueError(f"tgt_in {tgt_in.shape}, tgt_out {tgt_out.shape}: expected equal shapes (B, T)")
-        loss, dlogits = ops.cross_entropy(logits, tgt_out, ignore_id=self.pad_id, label_smoothing=label_smoothing)
+        weight, bias = self._tables(params)[2], params["output"]["bias"]
+        options = {"ignore_id": self.pad_id, "label_smoothing": label_smoothing, "n_tokens": n_tokens}
+        loss, dlogits = ops.linear_cross_entropy(y, weight, bias, tgt_out, **options)
 
         def backward():
-            dy, output_grads = generate_backward(dlogits)
+            dy, dweight, dbias = ops.linear_backward(dlogits, y, weight, bias)
             dmemory, decoder_grads, target_table_grad = decode_backward(dy)
             encoder_grads, source_table_grad = encode_backward(dmemory)
-            grads = {"encoder": encoder_grads, "decoder": decoder_grads, "output": output_grads}
+            grads = {"encoder": encoder_grads, "decoder": decoder_grads}
             if self.tie_embeddings:  # one table, used three times
-                output_table_grad = output_grads.pop("weight").T
-                grads["embedding"] = source_table_grad + target_table_grad + output_table_grad
+                grads["embedding"] = source_table_grad + target_table_grad + dweight.T
+                grads["output"] = {"bias": dbias}
             else:
                 grads["source_embedding"], grads["target_embedding"] = source_table_grad, target_table_grad
+                grads["output"] = {"weight": dweight, "bias": dbias}
             return _in_order(grads, params)
 
         return loss, int((tgt_out != self.pad_id).sum()), backward
@@ -288,21 +294,10 @@ class Transformer:
             dx, grads = norm_backward(dx)
             for i in reversed(range(len(layer_keys))):
                 dx, dmemory_of_layer, grads[str(i)] = backwards.pop()(dx)
-                dmemory = dmemory + dmemory_of_layer
+                dmemory += dmemory_of_layer
             return dmemory, _in_order(grads, params["decoder"]), embed_backward(dx)
 
         return x, backward
-
-    def _generate(self, ops, params, y):
-        """From the decoder's output to logits: "generator" in many explanations of the paper."""
-        weight, bias = self._tables(params)[2], params["output"]["bias"]
-        logits = ops.linear(y, weight, bias)
-
-        def backward(dlogits):
-            dy, dweight, dbias = ops.linear_backward(dlogits, y, weight, bias)
-            return dy, {"weight": dweight, "bias": dbias}
-
-        return logits, backward
 
     def _tables(self, params):
         """The (V, D) tables of source and target, and the (D, V) weight of the output; one array if they are tied."""
@@ -377,10 +372,15 @@ class _Watched:
     def __getattr__(self, name):
         return getattr(self.ops, name)
 
-    def attention(self, *arguments, **options):
-        out, weights = self.ops.attention(*arguments, **options)
-        self.weights.append(weights)
-        return out, weights
+    def self_attention(self, qkv, n_heads, keep_mask=None, *, causal=False, **options):
+        q, k, v = split_parts(qkv, n_heads, 3, "qkv")
+        self.weights.append(self.ops.attention(q, k, v, keep_mask, causal=causal)[1])
+        return self.ops.self_attention(qkv, n_heads, keep_mask, causal=causal, **options)
+
+    def cross_attention(self, q, kv, n_heads, keep_mask=None, *, causal=False, **options):
+        (queries,), (k, v) = split_parts(q, n_heads, 1, "q"), split_parts(kv, n_heads, 2, "kv")
+        self.weights.append(self.ops.attention(queries, k, v, keep_mask, causal=causal)[1])
+        return self.ops.cross_attention(q, kv, n_heads, keep_mask, causal=causal, **options)
 
 
 def _in_order(grads, params):

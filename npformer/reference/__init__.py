@@ -23,14 +23,17 @@ from npformer.reference.dropout import dropout, dropout_backward
 from npformer.reference.embedding import embedding, embedding_backward
 from npformer.reference.flash_attention import flash_attention, flash_attention_backward
 from npformer.reference.fused import (
+    cross_attention,
+    cross_attention_backward,
     embed_tokens,
     embed_tokens_backward,
     linear_activation_dropout,
     linear_activation_dropout_backward,
+    linear_cross_entropy,
     linear_dropout_residual,
     linear_dropout_residual_backward,
-    project_heads,
-    project_heads_backward,
+    self_attention,
+    self_attention_backward,
 )
 from npformer.reference.heads import merge_heads, split_heads
 from npformer.reference.layer_norm import layer_norm, layer_norm_backward
@@ -47,6 +50,8 @@ __all__ = [
     "attention",
     "attention_backward",
     "causal_mask",
+    "cross_attention",
+    "cross_attention_backward",
     "cross_entropy",
     "derive_key",
     "dropout",
@@ -67,6 +72,7 @@ __all__ = [
     "linear_activation_dropout",
     "linear_activation_dropout_backward",
     "linear_backward",
+    "linear_cross_entropy",
     "linear_dropout_residual",
     "linear_dropout_residual_backward",
     "log_softmax",
@@ -74,11 +80,11 @@ __all__ = [
     "merge_heads",
     "padding_mask",
     "product",
-    "project_heads",
-    "project_heads_backward",
     "random_bits",
     "relu",
     "relu_backward",
+    "self_attention",
+    "self_attention_backward",
     "sgd_update",
     "sigmoid",
     "sigmoid_backward",

@@ -31,11 +31,16 @@ def library_of(array, name):
     """The module an array belongs to, NumPy or CuPy; anything else is a ``TypeError`` that names the argument."""
     if isinstance(array, (np.ndarray, np.generic)):
         return np
-    if type(array).__module__.partition(".")[0] == "cupy":
+    if is_cupy(array):
         import cupy
 
         return cupy
     raise TypeError(f"{name} is a {type(array).__name__}, expected an array: try numpy.asarray({name})")
+
+
+def is_cupy(array):
+    """Whether it is a CuPy array, found out without importing CuPy."""
+    return type(array).__module__.partition(".")[0] == "cupy"
 
 
 def widen(x):

@@ -3,13 +3,18 @@
 import warnings
 
 from npformer.reference.arrays import Array, library_of, namespace, narrow, quiet, widen
-from npformer.reference.checks import check_ids
+from npformer.reference.checks import check_ids, check_int
 from npformer.reference.softmax import log_softmax
 
 
 @quiet
 def cross_entropy(
-    logits: Array, targets: Array, *, ignore_id: int | None = None, label_smoothing: float = 0.0
+    logits: Array,
+    targets: Array,
+    *,
+    ignore_id: int | None = None,
+    label_smoothing: float = 0.0,
+    n_tokens: int | None = None,
 ) -> tuple[Array, Array]:
     """Mean of -Σ_v q_v log softmax(logits)_v over the counted tokens, and its gradient.
 
@@ -24,6 +29,8 @@ def cross_entropy(
         Targets with this id are not counted; their logits may be NaN and get gradient 0.
     label_smoothing : float
         ε, 0 <= ε <= 1.
+    n_tokens : int, optional
+        What the sum is divided by: the counted tokens if not given, more if these are a part of a larger batch.
 
     Returns
     -------
@@ -49,9 +56,11 @@ def cross_entropy(
     label_smoothing = float(label_smoothing)
     V = logits.shape[-1]
     check_ids(targets, V, "targets", ignore_id)
+    if n_tokens is not None:
+        check_int("n_tokens", n_tokens, at_least=1)
 
     counted = xp.ones(targets.shape, bool) if ignore_id is None else targets != ignore_id
-    n = int(counted.sum())
+    n = int(counted.sum()) if n_tokens is None else n_tokens
     if n == 0:
         warnings.warn("cross_entropy: no target is counted, the loss is 0", stacklevel=3)
     share = 1 / n if n else 0.0  # of each counted token in the mean

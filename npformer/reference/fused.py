@@ -1,7 +1,5 @@
 """Operations that are one pass over memory in a kernel, spelled out through the small ones."""
 
-from collections.abc import Sequence
-
 from npformer.reference.activations import (
     gelu,
     gelu_backward,
@@ -11,10 +9,12 @@ from npformer.reference.activations import (
     silu_backward,
 )
 from npformer.reference.arrays import Array, namespace
-from npformer.reference.checks import check_ids, check_shape
+from npformer.reference.checks import check_ids, check_int, check_shape
+from npformer.reference.cross_entropy import cross_entropy
 from npformer.reference.dropout import dropout, dropout_backward
 from npformer.reference.embedding import embedding, embedding_backward
-from npformer.reference.heads import merge_heads, split_heads
+from npformer.reference.flash_attention import flash_attention, flash_attention_backward
+from npformer.reference.heads import merge_heads
 from npformer.reference.linear import linear, linear_backward
 
 ACTIVATIONS = {
@@ -69,43 +69,138 @@ def embed_tokens_backward(
     return embedding_backward(dx * table_shape[1] ** 0.5, ids, table_shape)
 
 
-def project_heads(x: Array, weight: Array, bias: Array, n_heads: int, n_parts: int) -> Array:
-    """Several projections at once, split into heads: ``q, k, v = project_heads(x, weight, bias, n_heads, 3)``.
+def self_attention(
+    qkv: Array,
+    n_heads: int,
+    keep_mask: Array | None = None,
+    *,
+    causal: bool = False,
+    dropout_rate: float = 0.0,
+    key: int | None = None,
+) -> tuple[Array, Array]:
+    """The attention of all heads, from queries, keys and values that stand side by side (section 3.2.2).
 
     Parameters
     ----------
-    x : (B, T, D_in)
-    weight : (D_in, n_parts D)
-        The matrices of the parts side by side.
-    bias : (n_parts D,)
-    n_heads, n_parts : int
+    qkv : (B, T, 3D)
+        Queries, keys and values, one projection of one input.
+    n_heads : int
+    keep_mask : bool, broadcasts to (B, H, T, T), optional
+    causal, dropout_rate, key
+        As for ``attention``.
 
     Returns
     -------
-    (n_parts, B, H, T, K)
+    out : (B, T, D)
+        The heads side by side again.
+    logsumexp : (B, H, T)
+        For the backward pass, as in ``flash_attention``.
 
     Examples
     --------
     >>> import numpy as np
-    >>> q, k, v = project_heads(np.ones((1, 10, 512)), np.ones((512, 3 * 512)), np.ones(3 * 512), 8, 3)
-    >>> q.shape
-    (1, 8, 10, 64)
+    >>> out, logsumexp = self_attention(np.ones((1, 10, 3 * 512)), n_heads=8)
+    >>> out.shape, logsumexp.shape
+    ((1, 10, 512), (1, 8, 10))
     """
-    namespace(x=x, weight=weight, bias=bias)
-    if x.ndim != 3:
-        raise ValueError(f"x has shape {x.shape}, expected (B, T, D_in)")
-    if min(n_parts, n_heads) < 1 or weight.shape[-1] % (n_parts * n_heads):
-        raise ValueError(f"weight {weight.shape}: the columns do not split into {n_parts=} times {n_heads=} heads")
-    B, T, _ = x.shape
-    heads = split_heads(linear(x, weight, bias), n_parts * n_heads)
-    return heads.reshape(B, n_parts, n_heads, T, heads.shape[-1]).swapaxes(0, 1)
+    q, k, v = split_parts(qkv, n_heads, 3, "qkv")
+    heads, logsumexp = flash_attention(q, k, v, keep_mask, causal=causal, dropout_rate=dropout_rate, key=key)
+    return merge_heads(heads), logsumexp
 
 
-def project_heads_backward(dparts: Sequence[Array], x: Array, weight: Array, bias: Array) -> tuple[Array, Array, Array]:
-    """The gradients (dx, dweight, dbias), from that of each part (B, H, T, K)."""
-    xp = namespace(x=x)
-    dy = xp.concatenate([merge_heads(dpart) for dpart in dparts], axis=-1)
-    return linear_backward(dy, x, weight, bias)
+def self_attention_backward(
+    dout: Array,
+    qkv: Array,
+    out: Array,
+    logsumexp: Array,
+    n_heads: int,
+    keep_mask: Array | None = None,
+    *,
+    causal: bool = False,
+    dropout_rate: float = 0.0,
+    key: int | None = None,
+) -> Array:
+    """dqkv; the options have to be those of the forward pass."""
+    q, k, v = split_parts(qkv, n_heads, 3, "qkv")
+    (dheads,), (heads,) = split_parts(dout, n_heads, 1, "dout"), split_parts(out, n_heads, 1, "out")
+    options = {"causal": causal, "dropout_rate": dropout_rate, "key": key}
+    dq, dk, dv = flash_attention_backward(dheads, q, k, v, heads, logsumexp, keep_mask, **options)
+    return join_parts(dq, dk, dv)
+
+
+def cross_attention(
+    q: Array,
+    kv: Array,
+    n_heads: int,
+    keep_mask: Array | None = None,
+    *,
+    causal: bool = False,
+    dropout_rate: float = 0.0,
+    key: int | None = None,
+) -> tuple[Array, Array]:
+    """The same with keys and values, side by side, of another sequence: the decoder's look at the source.
+
+    Parameters
+    ----------
+    q : (B, T, D)
+    kv : (B, S, 2D)
+    n_heads : int
+    keep_mask : bool, broadcasts to (B, H, T, S), optional
+    causal, dropout_rate, key
+        As for ``attention``.
+
+    Returns
+    -------
+    out : (B, T, D)
+    logsumexp : (B, H, T)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> cross_attention(np.ones((1, 10, 512)), np.ones((1, 7, 2 * 512)), n_heads=8)[0].shape
+    (1, 10, 512)
+    """
+    (q,), (k, v) = split_parts(q, n_heads, 1, "q"), split_parts(kv, n_heads, 2, "kv")
+    heads, logsumexp = flash_attention(q, k, v, keep_mask, causal=causal, dropout_rate=dropout_rate, key=key)
+    return merge_heads(heads), logsumexp
+
+
+def cross_attention_backward(
+    dout: Array,
+    q: Array,
+    kv: Array,
+    out: Array,
+    logsumexp: Array,
+    n_heads: int,
+    keep_mask: Array | None = None,
+    *,
+    causal: bool = False,
+    dropout_rate: float = 0.0,
+    key: int | None = None,
+) -> tuple[Array, Array]:
+    """The gradients (dq, dkv); the options have to be those of the forward pass."""
+    (q,), (k, v) = split_parts(q, n_heads, 1, "q"), split_parts(kv, n_heads, 2, "kv")
+    (dheads,), (heads,) = split_parts(dout, n_heads, 1, "dout"), split_parts(out, n_heads, 1, "out")
+    options = {"causal": causal, "dropout_rate": dropout_rate, "key": key}
+    dq, dk, dv = flash_attention_backward(dheads, q, k, v, heads, logsumexp, keep_mask, **options)
+    return join_parts(dq), join_parts(dk, dv)
+
+
+def split_parts(x: Array, n_heads: int, n_parts: int, name: str) -> Array:
+    """Parts side by side, each split into heads, as a view: (B, T, n_parts D) -> (n_parts, B, H, T, K)."""
+    namespace(**{name: x})
+    check_int("n_heads", n_heads, at_least=1)
+    if x.ndim != 3 or x.shape[-1] % (n_parts * n_heads):
+        width = "D" if n_parts == 1 else f"{n_parts}D"
+        raise ValueError(f"{name} has shape {x.shape}, expected (B, T, {width}) with D divisible by {n_heads=}")
+    B, T, width = x.shape
+    return x.reshape(B, T, n_parts, n_heads, width // (n_parts * n_heads)).transpose(2, 0, 3, 1, 4)
+
+
+def join_parts(*parts: Array) -> Array:
+    """What ``split_parts`` has split, side by side again."""
+    xp = namespace(part=parts[0])
+    return xp.concatenate([merge_heads(part) for part in parts], axis=-1)
 
 
 def linear_activation_dropout(
@@ -195,6 +290,45 @@ def linear_dropout_residual_backward(
     """The gradients (dx, dweight, dbias, dresidual); the residual path passes dy as it is."""
     dx, dweight, dbias = linear_backward(dropout_backward(dy, rate, key), x, weight, bias)
     return dx, dweight, dbias, dy
+
+
+def linear_cross_entropy(
+    x: Array,
+    weight: Array,
+    bias: Array,
+    targets: Array,
+    *,
+    ignore_id: int | None = None,
+    label_smoothing: float = 0.0,
+    n_tokens: int | None = None,
+) -> tuple[Array, Array]:
+    """The loss of the logits x W + b: the end of the model, where a kernel turns logits into their gradient in place.
+
+    Parameters
+    ----------
+    x : (..., D)
+    weight : (D, V)
+    bias : (V,)
+    targets : (...) int
+    ignore_id, label_smoothing, n_tokens
+        As for ``cross_entropy``.
+
+    Returns
+    -------
+    loss : scalar
+    dlogits : (..., V)
+        For ``linear_backward(dlogits, x, weight, bias)``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> loss, dlogits = linear_cross_entropy(np.ones((1, 1)), np.zeros((1, 4)), np.zeros(4), np.array([2]))
+    >>> print(loss.round(4), dlogits)
+    1.3863 [[ 0.25  0.25 -0.75  0.25]]
+    """
+    logits = linear(x, weight, bias)
+    options = {"ignore_id": ignore_id, "label_smoothing": label_smoothing, "n_tokens": n_tokens}
+    return cross_entropy(logits, targets, **options)
 
 
 def check_activation(name):

@@ -30,7 +30,8 @@ def product(a: Array, b: Array) -> Array:
     if min(a.ndim, b.ndim) < 2 or a.shape[-1] != b.shape[-2]:
         raise ValueError(f"a {a.shape}, b {b.shape}: expected a (..., n, m), b (..., m, p)")
     out = a @ b
-    if xp.isfinite(out).all():  # then nothing but finite numbers has met
+    # a NaN or inf in a spoils a whole row of the product, in b a whole column: the first ones tell
+    if xp.isfinite(out[..., :1]).all() and xp.isfinite(out[..., :1, :]).all():
         return out
     bad_a, bad_b = ~xp.isfinite(a), ~xp.isfinite(b)
     tainted = (bad_a @ (b != 0)) | ((a != 0) @ bad_b)
