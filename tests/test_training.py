@@ -78,7 +78,7 @@ def test_each_step_and_each_micro_batch_draws_its_own_dropout():
     trainer = Trainer(Spy(), SGD(0.1))
     for _ in range(3):
         trainer.step_accumulated([(SRC, TGT), (SRC, TGT)])
-    assert len(set(keys)) == 6
+    assert len(keys) == len(set(keys)) >= 6
 
 
 def test_params_are_views_of_one_buffer():

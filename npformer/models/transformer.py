@@ -10,7 +10,8 @@ from npformer.backends import get_backend
 from npformer.models.initialization import Initializer
 from npformer.reference import padding_mask, sinusoidal_encoding, split_key
 from npformer.reference.checks import check_fraction, check_ids, check_int, check_shape
-from npformer.reference.fused import check_activation, split_parts
+from npformer.reference.fused import check_activation
+from npformer.reference.packed_attention import split_parts
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,6 @@ from npformer.reference.dropout import dropout, dropout_backward
 from npformer.reference.embedding import embedding, embedding_backward
 from npformer.reference.flash_attention import flash_attention, flash_attention_backward
 from npformer.reference.fused import (
-    cross_attention,
-    cross_attention_backward,
     embed_tokens,
     embed_tokens_backward,
     linear_activation_dropout,
@@ -32,13 +30,17 @@ from npformer.reference.fused import (
     linear_cross_entropy,
     linear_dropout_residual,
     linear_dropout_residual_backward,
-    self_attention,
-    self_attention_backward,
 )
 from npformer.reference.heads import merge_heads, split_heads
 from npformer.reference.layer_norm import layer_norm, layer_norm_backward
 from npformer.reference.linear import linear, linear_backward
 from npformer.reference.masks import causal_mask, from_additive, padding_mask, to_additive
+from npformer.reference.packed_attention import (
+    cross_attention,
+    cross_attention_backward,
+    self_attention,
+    self_attention_backward,
+)
 from npformer.reference.positions import sinusoidal_encoding
 from npformer.reference.product import product
 from npformer.reference.random import derive_key, random_bits, split_key

@@ -45,7 +45,12 @@ def dropout_backward(dy: Array, rate: float, key: int | None) -> Array:
 
 def dropout_keep(index: Array, rate: float, key: int) -> Array:
     """Which elements survive, True = kept, for an array of element indices."""
-    return random_bits(index, key) >= round(rate * (2**32 - 1))
+    return random_bits(index, key) >= threshold(rate)
+
+
+def threshold(rate: float) -> int:
+    """The 32-bit numbers below it are the share ``rate`` of all."""
+    return round(rate * (2**32 - 1))
 
 
 def kept_scale(rate: float) -> float:

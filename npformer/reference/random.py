@@ -47,10 +47,16 @@ def random_bits(index: Array, key: int) -> Array:
     The index is hashed together with one half of the key and once more with the other half: one round
     would make the bits of two keys a reordering of each other.
     """
-    word = _splitmix64(int(key))
+    low_key, high_key = key_words(key)
     low, high = index.astype(np.uint32), (index >> 32).astype(np.uint32)
-    first = _mix32(low ^ np.uint32(word & _32_BITS))
-    return _mix32(first + (high ^ np.uint32(word >> 32)))
+    first = _mix32(low ^ low_key)
+    return _mix32(first + (high ^ high_key))
+
+
+def key_words(key: int) -> tuple[np.uint32, np.uint32]:
+    """The two 32-bit words of a key, well mixed."""
+    word = _splitmix64(int(key))
+    return np.uint32(word & _32_BITS), np.uint32(word >> 32)
 
 
 def _mix32(h):

@@ -3,6 +3,7 @@
 import math
 import time
 import warnings
+from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
@@ -10,8 +11,9 @@ import numpy as np
 
 from npformer import tree
 from npformer.backends import get_backend
-from npformer.reference import derive_key
+from npformer.reference import derive_key, split_key
 from npformer.reference.checks import check_fraction, check_int, check_positive
+from npformer.threads import in_parallel
 from npformer.training.optimizers import Optimizer
 from npformer.training.progress import progress_bar
 
@@ -120,23 +122,14 @@ class Trainer:
         batches = list(batches)
         if not batches or any(not isinstance(batch, (tuple, list)) or len(batch) != 2 for batch in batches):
             raise ValueError(f"batches holds {len(batches)} items, expected one or more pairs (src, tgt)")
-        counts = [self._count(tgt) for _, tgt in batches]
-        total = max(sum(counts), 1)
+        n_tokens = sum(self._count(tgt) for _, tgt in batches)
         dropout_key = derive_key(self.seed, self.n_steps)
         loss = 0.0
-        self.flat_grads[:] = 0
-        for i, ((src, tgt), count) in enumerate(zip(batches, counts, strict=True)):
-            batch_loss, grads, _ = self.model.loss_and_grad(
-                self.params,
-                src,
-                tgt[:, :-1],
-                tgt[:, 1:],
-                key=derive_key(dropout_key, i),
-                label_smoothing=self.label_smoothing,
-                backend=self.ops,
-            )
-            loss += float(batch_loss) * (count / total)
-            self._add_to_gradient(grads, count / total)
+        for i, (src, tgt) in enumerate(batches):
+            compute = partial(self._loss_and_grad, n_tokens=max(n_tokens, 1))
+            results = in_parallel(compute, self._shards(src, tgt, derive_key(dropout_key, i)))
+            loss += sum(float(shard_loss) for shard_loss, _ in results)
+            self._gather([grads for _, grads in results], add=i > 0)
 
         norm = self.ops.global_norm(self.flat_grads)
         if not (math.isfinite(loss) and math.isfinite(norm)):
@@ -147,7 +140,7 @@ class Trainer:
         )
         self.n_steps = step
         seconds = time.perf_counter() - start
-        self.last = StepInfo(step, loss, self.optimizer.learning_rate(step), norm, sum(counts), seconds)
+        self.last = StepInfo(step, loss, self.optimizer.learning_rate(step), norm, n_tokens, seconds)
         return loss
 
     def fit(self, batches, n_steps=None, *, callbacks=(), progress=True) -> list[StepInfo]:
@@ -188,11 +181,48 @@ class Trainer:
             warnings.warn("tgt begins with different tokens: is the begin token missing?", stacklevel=4)
         return int((tgt[:, 1:] != self.model.pad_id).sum())
 
-    def _add_to_gradient(self, grads, share):
-        def add(total, grad):
-            total += grad * share
+    def _shards(self, src, tgt, key):
+        """The batch in parts, (src, tgt, dropout key) each, for as many threads."""
+        n = self._n_shards(src, tgt)
+        if n == 1:
+            return [(src, tgt, key)]
+        rows = [slice(part[0], part[-1] + 1) for part in np.array_split(range(len(tgt)), n)]
+        return [(src[part], tgt[part], shard_key) for part, shard_key in zip(rows, split_key(key, n), strict=True)]
 
-        tree.map_leaves(add, self.grads, grads)
+    def _n_shards(self, src, tgt):
+        import os
+
+        return min(int(os.environ.get("SHARDS", "2")), len(tgt))
+
+    def _loss_and_grad(self, shard, n_tokens):
+        src, tgt, key = shard
+        loss, grads, _ = self.model.loss_and_grad(
+            self.params,
+            src,
+            tgt[:, :-1],
+            tgt[:, 1:],
+            key=key,
+            label_smoothing=self.label_smoothing,
+            n_tokens=n_tokens,
+            backend=self.ops,
+        )
+        return loss, grads
+
+    def _gather(self, shards, add):
+        """The sum of the gradients of shards, into the flat gradient."""
+
+        def gather(total, first, *others):
+            if add:
+                total += first
+            elif others:
+                np.add(first, others[0], out=total)
+                others = others[1:]
+            else:
+                total[...] = first
+            for grad in others:
+                total += grad
+
+        tree.map_leaves(gather, self.grads, *shards)
 
     def _clip(self, norm):
         return 1.0 if self.clip_norm is None or norm <= self.clip_norm else self.clip_norm / norm

@@ -1,0 +1,87 @@
+"""Attention that returns its weights: the products by BLAS, and scale, masks and softmax in one pass over each row."""
+
+import numpy as np
+
+from npformer import reference
+from npformer.cpu.arrays import edges_are_finite, suit
+from npformer.cpu.dropout import drawing, dropout
+from npformer.cpu.flash_attention import as_heads, batched_product, hide, n_visible, options_for, suits
+from npformer.cpu.jit import kernel
+from npformer.cpu.scalar import exp, is_kept, largest, like
+from npformer.reference.arrays import transpose
+from npformer.reference.attention import default_scale
+from npformer.reference.checks import check_attention
+
+
+def attention(q, k, v, keep_mask=None, *, causal=False, scale=None, dropout_rate=0.0, key=None):
+    """As ``reference.attention``."""
+    keywords = {"causal": causal, "scale": scale, "dropout_rate": dropout_rate, "key": key}
+    if suits(q, k, v, scale):
+        check_attention(q, k, v, keep_mask, dropout_rate, key)
+        weights = batched_product(as_heads(q), transpose(as_heads(k)))
+        _weigh(weights, options_for(q, k, keep_mask, **keywords))
+        out = batched_product(dropout(weights, dropout_rate, key), as_heads(v))
+        if edges_are_finite(out):  # else NaN or inf got where the mask should have kept it out
+            return out.reshape(*q.shape[:-1], v.shape[-1]), weights.reshape(*q.shape[:-1], k.shape[-2])
+    return reference.attention(q, k, v, keep_mask, **keywords)
+
+
+def attention_backward(dout, q, k, v, weights, *, scale=None, dropout_rate=0.0, key=None):
+    """As ``reference.attention_backward``."""
+    fits = suits(q, k, v, scale) and suit(q, dout, weights) and dout.shape == (*q.shape[:-1], v.shape[-1])
+    if fits and weights.shape == (*q.shape[:-1], k.shape[-2]):
+        check_attention(q, k, v, None, dropout_rate, key)
+        q4, k4, v4, dout4, weights4 = map(as_heads, (q, k, v, dout, weights))
+        weights4 = np.ascontiguousarray(weights4)
+        dscores = batched_product(dout4, transpose(v4))
+        scale4 = q.dtype.type(default_scale(q, scale))
+        _differentiate(weights4, dscores, scale4, *drawing(dropout_rate, key, q.dtype))
+        dv = batched_product(transpose(dropout(weights4, dropout_rate, key)), dout4)
+        dq, dk = batched_product(dscores, k4), batched_product(transpose(dscores), q4)
+        if all(edges_are_finite(gradient) for gradient in (dq, dk, dv)):
+            return dq.reshape(q.shape), dk.reshape(k.shape), dv.reshape(v.shape)
+    return reference.attention_backward(dout, q, k, v, weights, scale=scale, dropout_rate=dropout_rate, key=key)
+
+
+@kernel
+def _weigh(scores, options):
+    """In place: scores become weights."""
+    B, H, T, S = scores.shape
+    scale, masked = options.scale, options.keep_mask.size > 0
+    for b in range(B):
+        for h in range(H):
+            for t in range(T):
+                n = n_visible(S, 0, t, T, S, options.causal)
+                scores[b, h, t, n:] = like(scale, 0)
+                if n == 0:
+                    continue
+                row = scores[b, h, t, :n]
+                if masked:
+                    hide(row, b, h, t, 0, options.keep_mask)
+                peak, total = largest(row, n), like(scale, 0)
+                if peak == -np.inf:
+                    row[:] = like(scale, 0)
+                    continue
+                for s in range(n):
+                    row[s] = exp((row[s] - peak) * scale)
+                    total += row[s]
+                share = like(scale, 1) / total
+                for s in range(n):
+                    row[s] *= share
+
+
+@kernel
+def _differentiate(weights, dweights, scale, draw, kept_scale):
+    """In place: gradients of the weights after dropout become gradients of the scores, times scale."""
+    B, H, T, S = weights.shape
+    for b in range(B):
+        for h in range(H):
+            for t in range(T):
+                row, drow, total = weights[b, h, t], dweights[b, h, t], like(scale, 0)
+                start = ((b * H + h) * T + t) * S
+                for s in range(S):
+                    kept = row[s] != like(scale, 0) and is_kept(start + s, draw)
+                    drow[s] = drow[s] * kept_scale if kept else like(scale, 0)
+                    total += drow[s] * row[s]
+                for s in range(S):
+                    drow[s] = row[s] * (drow[s] - total) * scale

@@ -1,0 +1,87 @@
+"""The loss, and in the place of the logits their gradient: each row is read from memory once."""
+
+import math
+
+import numpy as np
+
+from npformer import reference
+from npformer.cpu.arrays import as_rows, suit
+from npformer.cpu.jit import kernel
+from npformer.cpu.linear import fits, linear
+from npformer.cpu.memory import empty
+from npformer.cpu.scalar import exp, largest, like
+
+IDS = (np.dtype(np.int64), np.dtype(np.int32))
+
+
+def cross_entropy(logits, targets, *, ignore_id=None, label_smoothing=0.0, n_tokens=None):
+    """As ``reference.cross_entropy``."""
+    share = _share(logits, targets, ignore_id, label_smoothing, n_tokens)
+    if not share:
+        return reference.cross_entropy(
+            logits, targets, ignore_id=ignore_id, label_smoothing=label_smoothing, n_tokens=n_tokens
+        )
+    dlogits = empty(logits.shape, logits.dtype)
+    np.copyto(dlogits, logits)
+    return _in_place(dlogits, targets, ignore_id, label_smoothing, share), dlogits
+
+
+def linear_cross_entropy(x, weight, bias, targets, *, ignore_id=None, label_smoothing=0.0, n_tokens=None):
+    """As ``reference.linear_cross_entropy``."""
+    options = {"ignore_id": ignore_id, "label_smoothing": label_smoothing, "n_tokens": n_tokens}
+    if not fits(x, weight, bias):
+        return reference.linear_cross_entropy(x, weight, bias, targets, **options)
+    logits = linear(x, weight, bias)
+    share = _share(logits, targets, **options)
+    if not share:
+        return reference.cross_entropy(logits, targets, **options)
+    return _in_place(logits, targets, ignore_id, label_smoothing, share), logits
+
+
+def _share(logits, targets, ignore_id, label_smoothing, n_tokens):
+    """Of each counted token in the mean; None if the reference has to say what is wrong or unusual."""
+    if not (suit(logits) and logits.size and type(targets) is np.ndarray and targets.dtype in IDS):
+        return None
+    if targets.shape != logits.shape[:-1] or not 0 <= label_smoothing <= 1:
+        return None
+    counted = targets if ignore_id is None else targets[targets != ignore_id]
+    if not counted.size or counted.min() < 0 or counted.max() >= logits.shape[-1]:
+        return None
+    n = counted.size if n_tokens is None else n_tokens
+    return 1 / n if isinstance(n, (int, np.integer)) and n > 0 else None
+
+
+def _in_place(logits, targets, ignore_id, label_smoothing, share):
+    ignore_id = -1 if ignore_id is None else ignore_id  # no counted target is negative
+    number = logits.dtype.type
+    targets = np.ascontiguousarray(targets).reshape(-1)
+    loss = _differentiate(as_rows(logits), targets, np.int64(ignore_id), number(label_smoothing), number(share))
+    return number(loss * share)
+
+
+@kernel
+def _differentiate(logits, targets, ignore_id, smoothing, share):
+    n, V = logits.shape
+    loss = 0.0
+    for i in range(n):
+        row, target = logits[i], targets[i]
+        if target == ignore_id:
+            row[:] = like(share, 0)
+            continue
+        peak = largest(row, V)
+        total, total_logit, logit = like(share, 0), like(share, 0), row[target] - peak
+        for j in range(V):
+            shifted = row[j] - peak
+            e = exp(shifted)
+            row[j] = e
+            total += e
+            total_logit += shifted
+        log_total = math.log(total)
+        loss += (like(share, 1) - smoothing) * (log_total - logit)
+        if smoothing > 0:
+            loss += smoothing * (log_total - total_logit / like(share, V))
+        scale, everywhere = share / total, share * smoothing / like(share, V)
+        for j in range(V):
+            row[j] = row[j] * scale - everywhere
+        row[target] -= share * (like(share, 1) - smoothing)
+    return loss

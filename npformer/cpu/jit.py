@@ -1,0 +1,26 @@
+"""How kernels are compiled: the only place where numba is given flags."""
+
+from pathlib import Path
+
+import numba
+
+# Sums may be reordered and a·b + c fused. Never nnan or ninf: with them isnan is False, and masks rest on inf.
+FASTMATH = {"contract", "reassoc", "arcp", "nsz", "afn"}
+
+# Kernels call functions of other files, so that a change in one of them makes all of numba's cache files stale.
+SOURCES = [
+    (path.name, path.stat().st_mtime_ns, path.stat().st_size) for path in sorted(Path(__file__).parent.glob("*.py"))
+]
+
+
+def kernel(function):
+    """Compile for the processor at hand, without the GIL, cached on disk where a place can be written."""
+    options = {"nogil": True, "fastmath": FASTMATH, "error_model": "numpy"}
+    if numba.config.DISABLE_JIT:
+        return function
+    try:
+        compiled = numba.njit(cache=True, **options)(function)
+    except RuntimeError:  # "no locator available": neither the package nor the user's cache folder can be written
+        return numba.njit(**options)(function)
+    compiled._cache._cache_file._source_stamp = SOURCES  # numba itself looks at the file of the function only
+    return compiled

@@ -1,0 +1,139 @@
+"""Functions of one number that kernels call in their loops; LLVM turns them into vector instructions.
+
+What stands in the body of ``like``, ``exp`` and the ``bits`` functions is for reading, and for running with the JIT
+switched off; compiled, the ``overload`` or ``intrinsic`` below takes its place.
+"""
+
+import math
+
+import numba
+import numpy as np
+from llvmlite import ir
+from numba.extending import intrinsic, overload
+
+from npformer.cpu.jit import kernel
+
+
+def like(x, number):
+    """A constant of the type of ``x``: float32 · float64 would be computed in float64, at half the speed."""
+    return type(x)(number)
+
+
+@overload(like, inline="always")
+def _like(x, number):
+    if x == numba.float32:
+        return lambda x, number: np.float32(number)
+    return lambda x, number: np.float64(number)
+
+
+def exp(x):
+    """exp(x) to 1.2e-7 for float32, 0 below the smallest normal number."""
+    return np.exp(x)
+
+
+@overload(exp)
+def _exp(x):
+    if x == numba.float32:
+        return lambda x: _exp32(x)
+    return lambda x: math.exp(x)
+
+
+@kernel
+def _exp32(x):
+    """2^n is written into the exponent's bits; exp of the remainder, |r| <= ln(2)/2, is its Taylor polynomial."""
+    n = np.floor(min(max(x, np.float32(-87)), np.float32(88)) * np.float32(1 / math.log(2)) + np.float32(0.5))
+    r = x - n * np.float32(0.693359375)  # ln 2 in two parts, the first exact in few bits
+    r = r - n * np.float32(math.log(2) - 0.693359375)
+    p = np.float32(1 / 5040)
+    p = p * r + np.float32(1 / 720)
+    p = p * r + np.float32(1 / 120)
+    p = p * r + np.float32(1 / 24)
+    p = p * r + np.float32(1 / 6)
+    p = p * r + np.float32(1 / 2)
+    p = p * r * r + r + np.float32(1)
+    y = p * float32_of_bits((np.int32(n) + np.int32(127)) << np.int32(23))
+    y = np.float32(0) if x < np.float32(-87) else y
+    return np.float32(np.inf) if x > np.float32(88.7) else y
+
+
+@intrinsic
+def float32_of_bits(typing_context, bits):
+    """The float32 that has these 32 bits."""
+
+    def generate(context, builder, signature, arguments):
+        return builder.bitcast(arguments[0], ir.FloatType())
+
+    return numba.float32(numba.int32), generate
+
+
+@intrinsic
+def bits_of_float32(typing_context, x):
+    """The 32 bits of a float32."""
+
+    def generate(context, builder, signature, arguments):
+        return builder.bitcast(arguments[0], ir.IntType(32))
+
+    return numba.int32(numba.float32), generate
+
+
+def largest(x, n):
+    """The maximum of the first n >= 1 entries of a row, NaN if one of them is."""
+    return np.max(x[:n])
+
+
+@overload(largest)
+def _largest(x, n):
+    if x.dtype == numba.float32:
+        return lambda x, n: _largest32(x, n)
+    return lambda x, n: _largest64(x, n)
+
+
+@kernel
+def _largest32(x, n):
+    """Bits compare like the floats they stand for once those of negative ones are turned round. LLVM writes vector
+    code for the maximum of integers only, as that of floats has to care for NaN: 0.05 ns an entry against 0.44.
+    """
+    peak = np.int32(-(2**31))
+    for i in range(n):
+        bits = bits_of_float32(x[i])
+        ordered = bits ^ ((bits >> np.int32(31)) & np.int32(0x7FFFFFFF))
+        is_nan = (bits & np.int32(0x7FFFFFFF)) > np.int32(0x7F800000)
+        peak = max(peak, np.int32(0x7FFFFFFF) if is_nan else ordered)
+    return float32_of_bits(peak ^ ((peak >> np.int32(31)) & np.int32(0x7FFFFFFF)))
+
+
+@kernel
+def _largest64(x, n):
+    peak = x[0]
+    for i in range(1, n):
+        peak = x[i] if x[i] > peak or x[i] != x[i] else peak
+    return peak
+
+
+@kernel
+def tanh(x):
+    """From exp(2x), whose exponent is kept where tanh is not yet ±1."""
+    e = exp(like(x, 2) * min(max(x, like(x, -20)), like(x, 20)))
+    return like(x, 1) - like(x, 2) / (e + like(x, 1)) if x == x else x
+
+
+@kernel
+def sigmoid(x):
+    """1 / (1 + exp(-x))."""
+    return like(x, 1) / (like(x, 1) + exp(-x))
+
+
+@kernel
+def mix32(h):
+    """The bijection of ``reference.random``."""
+    h = np.uint32((h ^ (h >> np.uint32(16))) * np.uint32(0x7FEB352D))
+    h = np.uint32((h ^ (h >> np.uint32(15))) * np.uint32(0x846CA68B))
+    return np.uint32(h ^ (h >> np.uint32(16)))
+
+
+@kernel
+def is_kept(index, draw):
+    """Whether dropout keeps the element, as ``reference.dropout_keep``; ``draw`` is (threshold, low key, high key)."""
+    threshold, low_key, high_key = draw
+    low, high = np.uint32(index), np.uint32(index >> 32)
+    return mix32(np.uint32(mix32(low ^ low_key) + (high ^ high_key))) >= threshold

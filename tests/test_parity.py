@@ -1,0 +1,266 @@
+"""The rooms have the same doors: same names, same parameters, same numbers, whatever the layout of the arrays.
+
+An operation is tested by being in ``operations.valid_calls``; how far a kernel may be off stands in ``BOUNDS``.
+"""
+
+import inspect
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from operations import NOT_IN_THE_TABLE, arrays_of, valid_calls
+
+from npformer import cpu, reference
+from npformer.reference.arrays import is_cupy
+
+BACKENDS = [pytest.param(cpu, id="cpu")]
+
+# Largest difference over the largest entry of the result, in units of the dtype's rounding error (float32: 1.2e-7,
+# float64: 2.2e-16). 0: the same bits. Sums of n terms in another order differ by about √n such units.
+BOUNDS = {
+    **dict.fromkeys(["split_heads", "merge_heads", "product", "embedding", "dropout", "dropout_backward"], 0),
+    **dict.fromkeys(["relu", "relu_backward", "tanh", "tanh_backward", "sigmoid", "sigmoid_backward"], 0),
+    **dict.fromkeys(["gelu", "gelu_backward", "silu", "silu_backward"], 4),
+    **dict.fromkeys(["softmax", "softmax_backward", "log_softmax", "log_softmax_backward"], 4),
+    **dict.fromkeys(["layer_norm", "layer_norm_backward", "linear", "linear_backward"], 8),
+    **dict.fromkeys(["linear_activation_dropout", "linear_dropout_residual", "linear_dropout_residual_backward"], 8),
+    "linear_activation_dropout_backward": 32,  # dh is rounded before two products
+    **dict.fromkeys(["attention", "flash_attention", "self_attention", "cross_attention"], 16),
+    **dict.fromkeys(["attention_backward", "flash_attention_backward"], 32),
+    **dict.fromkeys(["self_attention_backward", "cross_attention_backward"], 32),
+    **dict.fromkeys(["embedding_backward", "embed_tokens", "embed_tokens_backward"], 4),
+    **dict.fromkeys(["cross_entropy", "linear_cross_entropy"], 8),
+    **dict.fromkeys(["sgd_update", "adam_update", "global_norm"], 4),
+}
+
+NO_DROPOUT, NO_KEEP_MASK = {"dropout_rate": 0.0, "key": None}, {"keep_mask": None}
+ATTENTION = [{}, NO_DROPOUT, NO_KEEP_MASK, {"causal": False}, {**NO_DROPOUT, **NO_KEEP_MASK, "causal": False}]
+ROWS = [{}, {"rate": 0.0, "key": None}]
+ACTIVATIONS = [{}, *({"activation": name, "rate": 0.0} for name in ("relu", "gelu", "silu"))]
+LOSS = [{}, {"ignore_id": None}, {"label_smoothing": 0.0}, {"n_tokens": 100}]
+VARIANTS = {  # changes to the valid call
+    "softmax": [{}, {"axis": 0}, {"axis": 2}],
+    "layer_norm": [{}, {"eps": 0.1}],
+    "linear": [{}, {"bias": None}],
+    "linear_backward": [{}, {"bias": None}],
+    "linear_activation_dropout": ACTIVATIONS,
+    "linear_activation_dropout_backward": ACTIVATIONS,
+    "linear_dropout_residual": [*ROWS, {"residual": None}],
+    "linear_dropout_residual_backward": ROWS,
+    "embed_tokens": ROWS,
+    "embed_tokens_backward": ROWS,
+    "cross_entropy": LOSS,
+    "linear_cross_entropy": LOSS,
+    **dict.fromkeys(["attention", "flash_attention", "self_attention", "cross_attention"], ATTENTION),
+    "attention_backward": [{}, NO_DROPOUT, {"scale": None}],
+    **dict.fromkeys(["flash_attention_backward", "self_attention_backward", "cross_attention_backward"], ATTENTION),
+}
+
+
+def contiguous(x):
+    return x
+
+
+def every_second(x):
+    """The same numbers in an array twice as wide, with NaN (or an id nobody has) in between."""
+    wide = np.full((*x.shape[:-1], 2 * x.shape[-1]), _filler(x), x.dtype)
+    wide[..., ::2] = x
+    return wide[..., ::2]
+
+
+def rows_apart(x):
+    """The same numbers with a gap of NaN after each row and around the whole."""
+    wide = np.full((*(n + 2 for n in x.shape[:-1]), x.shape[-1] + 3), _filler(x), x.dtype)
+    inside = (*(slice(1, -1) for _ in x.shape[:-1]), slice(1, -2))
+    wide[inside] = x
+    return wide[inside]
+
+
+def fortran(x):
+    return np.asfortranarray(x)
+
+
+def backwards(x):
+    """The same numbers with all strides negative."""
+    return np.flip(np.flip(x).copy())
+
+
+def _filler(x):
+    return {"f": np.nan, "b": True, "i": 10**6}[x.dtype.kind]
+
+
+LAYOUTS = [contiguous, every_second, rows_apart, fortran, backwards]
+
+
+def changed(name, dtype, variant, layout):
+    arguments = {**valid_calls(dtype)[name], **variant}
+    if "logsumexp" in arguments:  # what is saved has to fit the options
+        forward = OPERATION[name.removesuffix("_backward")]
+        of_forward = {key: x for key, x in arguments.items() if key in inspect.signature(forward).parameters}
+        arguments["out"], arguments["logsumexp"] = forward(**of_forward)
+    arguments = {key: value for key, value in arguments.items() if key in inspect.signature(OPERATION[name]).parameters}
+    return {key: layout(x) if isinstance(x, np.ndarray) and x.ndim else x for key, x in arguments.items()}
+
+
+OPERATION = {name: getattr(reference, name) for name in reference.__all__}
+CALLS = [(name, i) for name in valid_calls() for i in range(len(VARIANTS.get(name, [{}])))]
+
+
+def assert_equal_within(name, dtype, actual, expected):
+    for i, (x, wanted) in enumerate(zip(arrays_of(actual), arrays_of(expected), strict=True)):
+        if wanted is None:
+            assert x is None
+            continue
+        x, wanted = np.asarray(x), np.asarray(wanted)
+        assert (x.shape, x.dtype) == (wanted.shape, wanted.dtype), f"result {i}"
+        finite = np.isfinite(wanted)
+        np.testing.assert_array_equal(x[~finite], wanted[~finite], err_msg=f"result {i}")
+        bound = BOUNDS[name] * np.finfo(dtype).eps * max(np.abs(wanted[finite]).max(initial=0), 1e-30)
+        np.testing.assert_allclose(x[finite], wanted[finite], rtol=0, atol=bound, err_msg=f"result {i}")
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.__name__)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("name", "variant"), CALLS)
+@pytest.mark.parametrize("ops", BACKENDS)
+def test_same_numbers(ops, name, variant, dtype, layout):
+    change = VARIANTS.get(name, [{}])[variant]
+    expected = OPERATION[name](**changed(name, dtype, change, contiguous))
+    actual = getattr(ops, name)(**changed(name, dtype, change, layout))
+    assert_equal_within(name, dtype, actual, expected)
+
+
+@pytest.mark.parametrize("ops", BACKENDS)
+def test_same_names_and_parameters(ops):
+    assert ops.__all__ == reference.__all__
+    for name, operation in OPERATION.items():
+        parameters = inspect.signature(operation).parameters.values()
+        others = inspect.signature(getattr(ops, name)).parameters.values()
+        assert [(p.name, p.kind, p.default) for p in others] == [(p.name, p.kind, p.default) for p in parameters], name
+
+
+def test_every_operation_has_a_bound():
+    assert set(BOUNDS) == set(valid_calls()) | {"sgd_update", "adam_update", "global_norm"}
+    assert set(reference.__all__) == set(valid_calls()) | NOT_IN_THE_TABLE
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("ops", BACKENDS)
+def test_updates(ops, dtype):
+    rng = np.random.default_rng(0)
+    start = {name: rng.standard_normal(1009).astype(dtype) for name in ("param", "grad", "m")}
+    start["v"] = np.abs(start["m"]) + 0.1
+    adam = {"lr": 0.1, "step": 3, "weight_decay": 0.01, "grad_scale": 0.7}
+    sgd = {"lr": 0.1, "grad_scale": 0.7}
+    calls = [
+        ("adam_update", ("param", "grad", "m", "v"), adam),
+        ("sgd_update", ("param", "grad", "m"), {**sgd, "momentum": 0.9}),
+        ("sgd_update", ("param", "grad", "m"), {**sgd, "momentum": 0.9, "nesterov": True}),
+        ("sgd_update", ("param", "grad", None), sgd),
+    ]
+    for name, arrays, options in calls:
+        for layout in (contiguous, every_second):
+            results = []
+            for module in (ops, reference):
+                mine = {key: layout(x.copy()) for key, x in start.items()}
+                getattr(module, name)(*(key and mine[key] for key in arrays), **options)
+                results.append(tuple(mine.values()))
+            assert_equal_within(name, dtype, *results)
+    for layout in LAYOUTS:
+        norm = np.dtype(dtype).type(ops.global_norm(layout(start["grad"])))
+        assert_equal_within("global_norm", dtype, norm, np.dtype(dtype).type(reference.global_norm(start["grad"])))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("T", "S"), [(300, 1100), (520, 270), (1, 600), (257, 3)])
+@pytest.mark.parametrize("ops", BACKENDS)
+def test_attention_over_several_tiles(ops, T, S, causal, dtype):
+    rng = np.random.default_rng(0)
+    q, k, v, dout = (rng.standard_normal((2, 3, n, 5)).astype(dtype) for n in (T, S, S, T))
+    options = {"causal": causal, "dropout_rate": 0.1, "key": 5}
+    for mask_shape in ((2, 1, 1, S), (T, S), (3, T, 1)):
+        keep_mask = rng.random(mask_shape) < 0.8
+        expected = reference.flash_attention(q, k, v, keep_mask, **options)
+        assert_equal_within("flash_attention", dtype, ops.flash_attention(q, k, v, keep_mask, **options), expected)
+        gradients = ops.flash_attention_backward(dout, q, k, v, *expected, keep_mask, **options)
+        wanted = reference.flash_attention_backward(dout, q, k, v, *expected, keep_mask, **options)
+        assert_equal_within("flash_attention_backward", dtype, gradients, wanted)
+
+
+NOT_A_NUMBER = [np.nan, np.inf, -np.inf, -np.nan]
+
+
+@pytest.mark.parametrize("value", NOT_A_NUMBER)
+@pytest.mark.parametrize("name", ["attention", "flash_attention", "cross_attention"])
+@pytest.mark.parametrize("ops", BACKENDS)
+def test_what_is_masked_never_matters(ops, name, value):
+    arguments = valid_calls("float32")[name]
+    keep_mask = np.ones((2, 1, 1, 7), bool)
+    keep_mask[..., 5:] = False
+    arguments["keep_mask"] = keep_mask
+    saved = getattr(reference, name)(**arguments)
+    backward = {"dout": saved[0] + 1, **arguments}
+    backward |= {"weights": saved[1]} if name == "attention" else {"out": saved[0], "logsumexp": saved[1]}
+    if name == "attention":
+        backward.pop("keep_mask"), backward.pop("causal")
+    expected = arrays_of(getattr(reference, f"{name}_backward")(**backward))
+    for key in {"k", "v", "kv"} & arguments.keys():
+        arguments[key][..., 5:, :] = value
+    backward |= {key: arguments[key] for key in {"k", "v", "kv"} & arguments.keys()}
+    assert_equal_within(name, "float32", getattr(ops, name)(**arguments), saved)
+    assert_equal_within(f"{name}_backward", "float32", getattr(ops, f"{name}_backward")(**backward), tuple(expected))
+
+
+@pytest.mark.parametrize("value", NOT_A_NUMBER)
+@pytest.mark.parametrize("ops", BACKENDS)
+def test_rows_without_a_gradient_pass_none_even_if_they_hold_nan(ops, value):
+    calls = valid_calls("float32")
+    for name, spoiled in (
+        ("layer_norm_backward", ("x", "mean", "rstd")),
+        ("linear_backward", ("x",)),
+        ("linear_activation_dropout_backward", ("x", "h")),
+        ("linear_dropout_residual_backward", ("x",)),
+        ("gelu_backward", ("x",)),
+        ("silu_backward", ("x",)),
+        ("relu_backward", ("x",)),
+    ):
+        arguments = calls[name]
+        arguments["dy"][1, 3] = 0
+        expected = getattr(reference, name)(**arguments)
+        for key in spoiled:
+            arguments[key][1, 3] = value
+        actual = getattr(ops, name)(**arguments)
+        assert_equal_within(name, "float32", actual, expected)
+
+
+@pytest.mark.parametrize("value", NOT_A_NUMBER)
+@pytest.mark.parametrize("ops", BACKENDS)
+def test_what_is_not_masked_does_matter(ops, value):
+    """NaN and inf come out where the reference has them, and nothing turns them into a number."""
+    for name, arguments in valid_calls("float32").items():
+        if name.endswith("backward"):
+            continue
+        first = next(key for key, x in arguments.items() if isinstance(x, np.ndarray) and x.dtype.kind == "f")
+        arguments[first][(0,) * arguments[first].ndim] = value
+        with np.errstate(all="ignore"):
+            expected = arrays_of(getattr(reference, name)(**arguments))
+            actual = arrays_of(getattr(ops, name)(**arguments))
+        for x, wanted in zip(actual, expected, strict=True):
+            np.testing.assert_array_equal(np.isnan(x), np.isnan(wanted), err_msg=name)
+
+
+@pytest.mark.skipif(os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="this is the inner run")
+def test_the_kernels_without_jit():
+    """As plain Python they have to give the same numbers: what LLVM makes of them is not part of their meaning."""
+    ignore = "ignore::RuntimeWarning"  # hashing wraps round, which NumPy reports
+    command = [sys.executable, "-m", "pytest", "-q", "-x", __file__, "-W", ignore]
+    command += ["-k", "same_numbers or updates or matter or rows_without"]
+    run = subprocess.run(command, env={**os.environ, "NUMBA_DISABLE_JIT": "1"}, capture_output=True, text=True)
+    assert run.returncode == 0, run.stdout[-3000:]
+
+
+def test_cupy_is_not_mistaken_for_numpy():
+    assert not is_cupy(np.zeros(1))
