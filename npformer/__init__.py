@@ -10,6 +10,7 @@ Importing them needs NumPy alone.
 from npformer import reference
 from npformer import tree as tree
 from npformer.backends import get_backend
+from npformer.config import show_config
 from npformer.data import CopyTask
 from npformer.decoding import greedy_decode
 from npformer.gradcheck import GradientError, gradcheck
@@ -46,6 +47,7 @@ __all__ = [
     "gradcheck",
     "greedy_decode",
     "noam",
+    "show_config",
     "warmup_cosine",
     *reference.__all__,
 ]

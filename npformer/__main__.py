@@ -1,0 +1,30 @@
+"""``python -m npformer``: show what npformer runs on, and what would make it faster."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from npformer.config import as_text, read_config
+
+
+def main(argv=None):
+    """Print what `npformer.show_config` prints; the exit status is 0."""
+    parser = argparse.ArgumentParser(
+        prog="python -m npformer",
+        description="Show the versions, processor, BLAS and backends npformer runs on, and what would make it faster.",
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the facts to FILE")
+    options = parser.parse_args(argv)
+    config = read_config()
+    print(as_text(config))
+    if options.json:
+        try:
+            options.json.write_text(json.dumps(config, indent=2) + "\n")
+        except OSError as error:
+            parser.error(f"--json: {error}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,282 @@
+"""What npformer runs on, and what would make it faster."""
+
+import ctypes
+import importlib
+import importlib.util
+import os
+import platform
+import re
+import sys
+import textwrap
+from pathlib import Path
+
+import numpy as np
+
+from npformer.threads import openblas_function
+
+AVAILABLE = "available"
+
+# Vector instructions, widest first: NumPy's names of them, and the cores whose kernels OpenBLAS has written with them.
+NUMPY_NAMES = {"AVX-512": {"X86_V4", "AVX512_SKX"}, "AVX2": {"X86_V3", "AVX2"}, "SVE": {"SVE"}, "NEON": {"ASIMD"}}
+CORES = {
+    "AVX-512": ("SkylakeX", "Cooperlake", "SapphireRapids"),
+    "AVX2": ("Haswell", "Zen"),
+    "AVX": ("Sandybridge", "Bulldozer", "Piledriver", "Steamroller", "Excavator"),
+    "SSE": ("Nehalem", "Core2", "Penryn", "Dunnington", "Prescott", "Katmai", "Atom", "Nano", "Barcelona", "Bobcat"),
+}
+THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS")
+
+
+def show_config():
+    """Print the versions, processor, BLAS and backends npformer runs on, and what would make it faster.
+
+    ``python -m npformer`` prints the same.
+
+    Examples
+    --------
+    >>> show_config()  # doctest: +ELLIPSIS
+    versions      npformer ...
+    processor     ...
+    """
+    print(as_text(read_config()))
+
+
+def read_config():
+    """The facts `show_config` prints, as a dict that JSON can hold; None is what cannot be known.
+
+    Returns
+    -------
+    config : dict
+        "versions", "processor", "blas", "backends", "kernel_cache" and "advice": a list of {"do": what to type in the
+        shell before Python starts, or None, "why": the reason}.
+
+    Examples
+    --------
+    >>> read_config()["backends"]["reference"]
+    'available'
+    """
+    config = {
+        "versions": _versions(),
+        "processor": _processor(),
+        "blas": _blas(),
+        "backends": _backends(),
+        "kernel_cache": _kernel_cache(),
+    }
+    return {**config, "advice": advise(config, os.environ)}
+
+
+def as_text(config):
+    """The lines `show_config` prints, of the facts that `read_config` found.
+
+    Examples
+    --------
+    >>> print(as_text(read_config()).splitlines()[0][:22])
+    versions      npformer
+    """
+    processor, blas, backends = config["processor"], config["blas"], config["backends"]
+    cores = _count(processor["cores"], "core")
+    core = blas["core"] and f"core {blas['core']}" + (f" ({blas['kernels']})" if blas["kernels"] else "")
+    rows = {
+        "versions": _listed(*(f"{name} {version}" for name, version in config["versions"].items())),
+        "processor": _listed(processor["name"], processor["simd"], cores, processor["system"]),
+        "BLAS": _listed(
+            f"{blas['library']} {blas['version'] or ''}".rstrip(),
+            core or "which kernels it uses is not known",
+            blas["threads"] and _count(blas["threads"], "thread"),
+        ),
+        **backends,
+        "auto": f"chooses {backends['auto']}",
+        "kernel cache": config["kernel_cache"] or "none",
+    }
+    lines = [f"{name:<13} {text}" for name, text in rows.items()]
+    return "\n".join([*lines, "", *_advice_lines(config)])
+
+
+def advise(config, environ):
+    """What would make npformer faster with these facts and variables of the environment; empty if nothing is known.
+
+    Examples
+    --------
+    >>> advise(read_config(), {"NUMBA_DISABLE_JIT": "1"})[-1]["do"]
+    'unset NUMBA_DISABLE_JIT'
+    """
+    return [*_advise_core(config, environ), *_advise_threads(config, environ), *_advise_numba(config, environ)]
+
+
+def _versions():
+    from npformer import __version__
+
+    modules = {name: _try_import(name.lower()) for name in ("numba", "CuPy")}
+    ours = {"npformer": __version__, "Python": platform.python_version(), "NumPy": np.__version__}
+    return ours | {name: module.__version__ if module else problem for name, (module, problem) in modules.items()}
+
+
+def _processor():
+    features = np.show_config(mode="dicts").get("SIMD Extensions", {})
+    names = {*features.get("baseline", ()), *features.get("found", ())}
+    return {
+        "name": _processor_name(),
+        "simd": next((level for level, known in NUMPY_NAMES.items() if known & names), None),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "system": f"{platform.system()} {platform.machine()}",
+    }
+
+
+def _processor_name():
+    """What its maker calls it, where the system tells."""
+    if sys.platform == "darwin":
+        import subprocess
+
+        command = ["/usr/sbin/sysctl", "-n", "machdep.cpu.brand_string"]
+        return subprocess.run(command, capture_output=True, text=True).stdout.strip()
+    cpuinfo = Path("/proc/cpuinfo")
+    found = re.search(r"^model name\s*: (.+)", cpuinfo.read_text(), re.MULTILINE) if cpuinfo.exists() else None
+    return found[1] if found else platform.processor()
+
+
+def _blas():
+    """The library of NumPy's matrix products; OpenBLAS also says what it is using now."""
+    settings = _ask_openblas("get_config", ctypes.c_char_p)
+    if settings is None:
+        built_with = np.show_config(mode="dicts").get("Build Dependencies", {}).get("blas", {})
+        library, version = built_with.get("name", "not known"), built_with.get("version")
+        return {"library": library, "version": version, "core": None, "kernels": None, "threads": None}
+    core = _ask_openblas("get_corename", ctypes.c_char_p).decode()
+    version = re.search(r"\d+(\.\d+)+", settings.decode())
+    return {
+        "library": "OpenBLAS",
+        "version": version and version[0],
+        "core": core,
+        "kernels": next((level for level, cores in CORES.items() if core.lower() in map(str.lower, cores)), None),
+        "threads": _ask_openblas("get_num_threads", ctypes.c_int),
+        "chooses_core": b"DYNAMIC_ARCH" in settings,
+    }
+
+
+def _ask_openblas(name, restype):
+    function = openblas_function(name, restype)
+    return function and function()
+
+
+def _backends():
+    cpu, gpu = _cpu_backend(), _gpu_backend()
+    return {"reference": AVAILABLE, "cpu": cpu, "gpu": gpu, "auto": "cpu" if cpu == AVAILABLE else "reference"}
+
+
+def _cpu_backend():
+    """``AVAILABLE``, or why not."""
+    if importlib.util.find_spec("npformer.cpu") is None:
+        return "not part of this version of npformer"
+    for name in ("numba", "npformer.cpu"):
+        module, problem = _try_import(name)
+        if module is None:
+            return f"{name} is {problem}"
+    return AVAILABLE
+
+
+def _gpu_backend():
+    """``AVAILABLE``, or why not."""
+    if importlib.util.find_spec("npformer.gpu") is None:
+        return "not part of this version of npformer"
+    cupy, problem = _try_import("cupy")
+    if cupy is None:
+        return f"CuPy is {problem}: pip install 'npformer[cuda12x]', or cuda13x where nvidia-smi says CUDA 13"
+    try:
+        cupy.cuda.runtime.getDeviceCount()
+    except Exception as error:  # no driver, no device, not allowed: CuPy has a type for each
+        return f"CuPy finds no GPU: {_shortened(error)}"
+    module, problem = _try_import("npformer.gpu")
+    return AVAILABLE if module else f"npformer.gpu is {problem}"
+
+
+def _try_import(name):
+    """(module, None), or (None, why not)."""
+    if importlib.util.find_spec(name) is None:
+        return None, "not installed"
+    try:
+        return importlib.import_module(name), None
+    except Exception as error:  # a library that does not fit the others may raise anything
+        return None, f"installed, but cannot be imported ({_shortened(error)})"
+
+
+def _kernel_cache():
+    """The folder numba keeps npformer's compiled kernels in; None if it keeps none."""
+    numba, _ = _try_import("numba")
+    cpu = importlib.util.find_spec("npformer.cpu")
+    if numba is None or cpu is None:
+        return None
+
+    def kernel():
+        """Stands for one in the folder of the cpu backend: numba chooses by the file of a function, and can write."""
+
+    kernel.__code__ = kernel.__code__.replace(co_filename=cpu.origin)
+    try:
+        return numba.njit(cache=True)(kernel).stats.cache_path
+    except (AttributeError, RuntimeError):  # it is told not to compile; it finds no folder it may write to
+        return None
+
+
+def _advise_core(config, environ):
+    blas, fastest = config["blas"], config["processor"]["simd"]
+    levels = list(CORES)
+    if blas["kernels"] is None or fastest not in levels or levels.index(blas["kernels"]) <= levels.index(fastest):
+        return []
+    best = CORES[fastest][0]
+    asked = environ.get("OPENBLAS_CORETYPE")
+    if not blas["chooses_core"] or (asked and asked.lower() == best.lower()):
+        do = "pip install --force-reinstall numpy"
+        why = f"this OpenBLAS has no {fastest} kernels; the one in NumPy's wheels has"
+    else:
+        do = "unset OPENBLAS_CORETYPE" if asked else f"export OPENBLAS_CORETYPE={best}"
+        why = f"OpenBLAS uses {blas['kernels']}, the processor has {fastest}: matrix products can be twice as fast"
+    return [{"do": do, "why": why}]
+
+
+def _advise_threads(config, environ):
+    threads, cores = config["blas"]["threads"], config["processor"]["cores"]
+    if threads is None or threads >= cores:
+        return []
+    numbers = {name: re.match(r"\s*(\d+)", environ.get(name, "")) for name in THREAD_VARIABLES}
+    limits = [name for name, number in numbers.items() if number and 0 < int(number[1]) < cores]
+    why = f"matrix products use {threads} of {_count(cores, 'core')}"
+    if not limits:
+        return [{"do": None, "why": f"{why}: this program limits them, or OpenBLAS was built for no more"}]
+    return [{"do": f"unset {' '.join(limits)}", "why": why}]
+
+
+def _advise_numba(config, environ):
+    advice = []
+    cpu = config["backends"]["cpu"]
+    disabled = environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0")
+    if cpu.startswith("numba"):
+        advice.append({"do": "pip install --upgrade numba", "why": "the cpu backend needs it"})
+    if disabled:
+        advice.append({"do": "unset NUMBA_DISABLE_JIT", "why": "numba compiles nothing while it is set"})
+    elif cpu == AVAILABLE and config["kernel_cache"] is None:
+        why = "numba finds no folder to keep compiled kernels in: every start of Python compiles them again"
+        advice.append({"do": "export NUMBA_CACHE_DIR=/a/folder/you/may/write", "why": why})
+    return advice
+
+
+def _advice_lines(config):
+    if config["advice"]:
+        steps = [(step["do"] or "", step["why"]) for step in config["advice"]]
+        width = max(len(do) for do, _ in steps)
+        lines = [f"  {do:<{width}}  # {why}" for do, why in steps]
+        return ["To make it faster, in the shell, before Python starts:", *lines]
+    if config["blas"]["kernels"] and config["processor"]["simd"] and config["backends"]["auto"] != "reference":
+        return ["As fast as it can be: all cores, the processor's best kernels."]
+    return ["Nothing to change, as far as can be known."]
+
+
+def _shortened(error):
+    """CuPy's may be a page."""
+    return textwrap.shorten(str(error), 200, placeholder=" ...")
+
+
+def _listed(*parts):
+    return ", ".join(part for part in parts if part)
+
+
+def _count(n, noun):
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"

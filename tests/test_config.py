@@ -1,0 +1,378 @@
+"""What ``show_config`` and ``python -m npformer`` say; their advice comes and goes with its reason."""
+
+import importlib
+import importlib.machinery
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import types
+
+import numpy as np
+import pytest
+
+import npformer
+from npformer import config
+from npformer.threads import blas_threads
+
+VARIABLES = ("OPENBLAS_CORETYPE", "NUMBA_DISABLE_JIT", "NUMBA_CACHE_DIR", *config.THREAD_VARIABLES)
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(monkeypatch):
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    """Sets what the processor and OpenBLAS are; all the rest is real."""
+
+    def set_(core, features, threads=4, cores=4, settings="OpenBLAS 0.3.99 DYNAMIC_ARCH MAX_THREADS=64"):
+        answers = {"get_config": settings.encode(), "get_corename": core.encode(), "get_num_threads": threads}
+        shown = {"SIMD Extensions": {"baseline": ["X86_V2"], "found": features}}
+        monkeypatch.setattr(config, "_ask_openblas", lambda name, restype: answers[name])
+        monkeypatch.setattr(np, "show_config", lambda mode: shown)
+        monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(cores)), raising=False)
+
+    return set_
+
+
+@pytest.fixture
+def hide(monkeypatch):
+    """Makes modules as if they were not installed."""
+
+    def hide_(*names):
+        for name in names:
+            monkeypatch.setitem(sys.modules, name, None)
+
+    return hide_
+
+
+def run(*arguments, status=0, **environment):
+    environment = {name: value for name, value in os.environ.items() if name not in VARIABLES} | environment
+    command = [sys.executable, "-W", "error", "-m", "npformer", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert done.returncode == status, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def things_to_do(facts=None):
+    return [step["do"] for step in (facts or config.read_config())["advice"]]
+
+
+# --- the core OpenBLAS uses ---
+
+AVX512 = ["X86_V3", "X86_V4"]
+OLD_NAMES = ["SSSE3", "AVX", "AVX2", "AVX512F", "AVX512_SKX"]  # before NumPy 2.4
+
+
+@pytest.mark.parametrize(
+    ("core", "features", "expected"),
+    [
+        ("Haswell", AVX512, ["export OPENBLAS_CORETYPE=SkylakeX"]),
+        ("Haswell", OLD_NAMES, ["export OPENBLAS_CORETYPE=SkylakeX"]),
+        ("haswell", AVX512, ["export OPENBLAS_CORETYPE=SkylakeX"]),
+        ("Zen", AVX512, ["export OPENBLAS_CORETYPE=SkylakeX"]),
+        ("Sandybridge", ["X86_V3"], ["export OPENBLAS_CORETYPE=Haswell"]),
+        ("Prescott", ["AVX", "AVX2"], ["export OPENBLAS_CORETYPE=Haswell"]),
+        ("Haswell", ["X86_V3"], []),
+        ("Zen", ["AVX2"], []),
+        ("SkylakeX", AVX512, []),
+        ("Cooperlake", AVX512, []),
+        ("SapphireRapids", AVX512, []),
+        ("SkylakeX", ["X86_V3"], []),
+        ("Haswell", ["AVX2", "AVX512F"], []),  # a part of AVX-512 only: no kernels for that
+        ("Nehalem", [], []),
+        ("A core of the future", AVX512, []),
+    ],
+)
+def test_a_core_below_the_processor_is_told_and_no_other(machine, core, features, expected):
+    machine(core, features)
+    assert things_to_do() == expected
+
+
+def test_a_core_chosen_by_the_environment_is_to_be_unset(machine, monkeypatch):
+    machine("Haswell", AVX512)
+    monkeypatch.setenv("OPENBLAS_CORETYPE", "Haswell")
+    assert things_to_do() == ["unset OPENBLAS_CORETYPE"]
+    machine("SkylakeX", AVX512)
+    assert things_to_do() == []
+
+
+@pytest.mark.parametrize("settings", ["OpenBLAS 0.3.99 Haswell", "OpenBLAS 0.3.99 DYNAMIC_ARCH Haswell"])
+def test_an_openblas_without_the_kernels_is_not_told_to_use_them(machine, monkeypatch, settings):
+    machine("Haswell", AVX512, settings=settings)
+    monkeypatch.setenv("OPENBLAS_CORETYPE", "skylakex")  # was tried already, and did not help
+    assert things_to_do() == ["pip install --force-reinstall numpy"]
+
+
+def test_the_core_and_its_advice_are_printed(machine, capsys):
+    machine("Haswell", AVX512)
+    npformer.show_config()
+    shown = capsys.readouterr().out
+    assert "\nBLAS          OpenBLAS 0.3.99, core Haswell (AVX2), 4 threads\n" in shown
+    assert ", AVX-512, 4 cores, " in shown
+    assert "\n  export OPENBLAS_CORETYPE=SkylakeX  # OpenBLAS uses AVX2, the processor has AVX-512: " in shown
+    assert "As fast as it can be" not in shown
+
+
+def test_where_all_is_well_it_says_so(machine, capsys):
+    machine("SkylakeX", AVX512, threads=1, cores=1)
+    npformer.show_config()
+    shown = capsys.readouterr().out
+    assert "core SkylakeX (AVX-512), 1 thread\n" in shown
+    assert ", 1 core, " in shown
+    assert shown.endswith("\n\nAs fast as it can be: all cores, the processor's best kernels.\n")
+
+
+@pytest.mark.parametrize("core", ["neoversev1", "Unknown"])
+def test_an_unknown_core_is_not_judged(machine, capsys, core):
+    machine(core, [])
+    npformer.show_config()
+    shown = capsys.readouterr().out
+    assert f"core {core}, 4 threads\n" in shown
+    assert shown.endswith("\nNothing to change, as far as can be known.\n")
+
+
+def test_of_another_library_only_the_name_is_told(monkeypatch, capsys):
+    shown = {"Build Dependencies": {"blas": {"name": "mkl", "found": True, "version": "2024.2"}}}
+    monkeypatch.setattr(config, "_ask_openblas", lambda name, restype: None)
+    monkeypatch.setattr(np, "show_config", lambda mode: shown)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setenv("OPENBLAS_CORETYPE", "Haswell")
+    npformer.show_config()
+    shown = capsys.readouterr().out
+    assert "\nBLAS          mkl 2024.2, which kernels it uses is not known\n" in shown
+    assert shown.endswith("\nNothing to change, as far as can be known.\n")
+
+
+# --- threads ---
+
+
+@pytest.mark.parametrize(
+    ("environment", "threads", "expected"),
+    [
+        ({"OMP_NUM_THREADS": "1"}, 1, ["unset OMP_NUM_THREADS"]),
+        ({"OPENBLAS_NUM_THREADS": "2", "OMP_NUM_THREADS": "3"}, 2, ["unset OPENBLAS_NUM_THREADS OMP_NUM_THREADS"]),
+        ({"OPENBLAS_NUM_THREADS": "2", "OMP_NUM_THREADS": "8"}, 2, ["unset OPENBLAS_NUM_THREADS"]),
+        ({"OMP_NUM_THREADS": "2,2"}, 2, ["unset OMP_NUM_THREADS"]),
+        ({"OPENBLAS_NUM_THREADS": "4", "OMP_NUM_THREADS": "1"}, 4, []),
+        ({"OMP_NUM_THREADS": "8"}, 4, []),
+        ({"OMP_NUM_THREADS": "4"}, 2, [None]),
+        ({"OMP_NUM_THREADS": "", "GOTO_NUM_THREADS": "0"}, 2, [None]),
+        ({}, 2, [None]),
+    ],
+)
+def test_threads_below_the_cores_are_told_and_what_limits_them(machine, monkeypatch, environment, threads, expected):
+    machine("SkylakeX", AVX512, threads=threads, cores=4)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert things_to_do() == expected
+
+
+def test_a_limit_set_by_the_program_is_printed(machine, capsys):
+    machine("SkylakeX", AVX512, threads=1, cores=4)
+    npformer.show_config()
+    assert "\n    # matrix products use 1 of 4 cores: this program limits them, or " in capsys.readouterr().out
+
+
+# --- the real library ---
+
+
+def test_the_core_and_threads_are_those_that_threadpoolctl_sees():
+    threadpoolctl = pytest.importorskip("threadpoolctl")
+    seen = [pool for pool in threadpoolctl.threadpool_info() if pool["internal_api"] == "openblas"]
+    if not seen:
+        pytest.skip("NumPy is not linked to OpenBLAS")
+    blas = config.read_config()["blas"]
+    assert (blas["core"], blas["threads"]) in [(pool["architecture"], pool["num_threads"]) for pool in seen]
+    assert blas["version"] in [pool["version"] for pool in seen]
+
+
+def test_the_threads_are_those_of_this_moment():
+    if config.read_config()["blas"]["threads"] in (None, 1):
+        pytest.skip("one thread, or NumPy is not linked to OpenBLAS")
+    with blas_threads(1):
+        assert config.read_config()["blas"]["threads"] == 1
+    assert config.read_config()["blas"]["threads"] > 1
+
+
+@pytest.mark.parametrize("core", ["Sandybridge", "Haswell", "SkylakeX"])
+def test_the_environment_chooses_the_real_core_and_the_advice(tmp_path, core):
+    here = config.read_config()
+    levels = list(config.CORES)
+    kernels = next(level for level in levels if core in config.CORES[level])
+    best = here["processor"]["simd"]
+    if not here["blas"].get("chooses_core") or best not in levels or levels.index(kernels) < levels.index(best):
+        pytest.skip("NumPy is not linked to an OpenBLAS that has this core, or the processor cannot run it")
+    run("--json", tmp_path / "config.json", OPENBLAS_CORETYPE=core)
+    facts = json.loads((tmp_path / "config.json").read_text())
+    assert facts["blas"]["kernels"] == kernels
+    assert ("unset OPENBLAS_CORETYPE" in things_to_do(facts)) == (kernels != best)
+
+
+# --- backends and kernels ---
+
+
+def test_auto_is_what_get_backend_chooses():
+    assert npformer.get_backend("auto").__name__ == f"npformer.{config.read_config()['backends']['auto']}"
+
+
+def test_without_numba(machine, hide, capsys):
+    machine("SkylakeX", AVX512)
+    hide("numba")
+    facts = config.read_config()
+    assert facts["versions"]["numba"] == "not installed"
+    assert facts["kernel_cache"] is None
+    assert facts["backends"]["auto"] == "reference"
+    assert facts["backends"]["cpu"] == "numba is not installed"
+    assert things_to_do(facts) == ["pip install --upgrade numba"]
+    npformer.show_config()
+    assert "\nauto          chooses reference\nkernel cache  none\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("broken", ["numba", "npformer.cpu"])
+def test_what_is_installed_but_broken_is_told_with_the_error(machine, monkeypatch, broken):
+    real = importlib.import_module
+
+    def import_module(name):
+        if name == broken:
+            raise ImportError("needs NumPy\n2.3 or less")
+        return real(name)
+
+    machine("SkylakeX", AVX512)
+    monkeypatch.setattr(importlib, "import_module", import_module)
+    facts = config.read_config()
+    assert facts["backends"]["cpu"] == f"{broken} is installed, but cannot be imported (needs NumPy 2.3 or less)"
+    assert facts["backends"]["auto"] == "reference"
+    assert things_to_do(facts) == (["pip install --upgrade numba"] if broken == "numba" else [])
+    assert "As fast as it can be" not in config.as_text(facts)
+
+
+def test_a_version_without_kernels(machine, hide):
+    machine("SkylakeX", AVX512)
+    hide("npformer.cpu", "npformer.gpu")
+    facts = config.read_config()
+    assert facts["backends"] == {
+        "reference": "available",
+        "cpu": "not part of this version of npformer",
+        "gpu": "not part of this version of npformer",
+        "auto": "reference",
+    }
+    assert facts["kernel_cache"] is None
+    assert things_to_do(facts) == []
+
+
+def test_a_page_of_an_error_becomes_a_line():
+    shown = config._shortened(ImportError("\n=====\nFailed to import.\n\n" + "Perhaps this. " * 100))
+    assert shown.startswith("===== Failed to import. Perhaps this.")
+    assert shown.endswith("...")
+    assert len(shown) <= 200
+    assert "\n" not in shown
+
+
+def fake(monkeypatch, name, **contents):
+    module = types.ModuleType(name)
+    module.__spec__ = importlib.machinery.ModuleSpec(name, None)
+    module.__dict__.update(contents)
+    monkeypatch.setitem(sys.modules, name, module)
+
+
+def fake_cupy(monkeypatch, count_devices):
+    runtime = types.SimpleNamespace(getDeviceCount=count_devices)
+    fake(monkeypatch, "cupy", __version__="14.0.0", cuda=types.SimpleNamespace(runtime=runtime))
+
+
+def test_the_gpu_backend_without_cupy_names_the_extras(monkeypatch, hide):
+    fake(monkeypatch, "npformer.gpu")
+    hide("cupy")
+    facts = config.read_config()
+    assert facts["versions"]["CuPy"] == "not installed"
+    assert "CuPy is not installed: pip install 'npformer[cuda12x]', or cuda13x " in facts["backends"]["gpu"]
+
+
+def test_the_gpu_backend_without_a_gpu(monkeypatch):
+    def count_devices():
+        raise RuntimeError("cudaErrorNoDevice: no CUDA-capable device is detected")
+
+    fake(monkeypatch, "npformer.gpu")
+    fake_cupy(monkeypatch, count_devices)
+    facts = config.read_config()
+    assert facts["versions"]["CuPy"] == "14.0.0"
+    assert facts["backends"]["gpu"] == "CuPy finds no GPU: cudaErrorNoDevice: no CUDA-capable device is detected"
+
+
+def test_the_gpu_backend_with_a_gpu(monkeypatch):
+    fake(monkeypatch, "npformer.gpu")
+    fake_cupy(monkeypatch, lambda: 1)
+    assert config.read_config()["backends"]["gpu"] == "available"
+
+
+@pytest.mark.parametrize(("value", "told"), [("1", True), ("0", False), ("", False)])
+def test_a_numba_that_does_not_compile_is_told(machine, monkeypatch, value, told):
+    machine("SkylakeX", AVX512)
+    monkeypatch.setenv("NUMBA_DISABLE_JIT", value)
+    assert things_to_do() == ["unset NUMBA_DISABLE_JIT"] * told
+
+
+def test_kernels_are_kept_where_the_environment_says(tmp_path):
+    pytest.importorskip("numba")
+    file = tmp_path / "config.json"
+    shown = run("--json", file, NUMBA_CACHE_DIR=str(tmp_path / "kernels"))
+    folder = json.loads(file.read_text())["kernel_cache"]
+    assert folder.startswith(str(tmp_path / "kernels"))
+    assert f"\nkernel cache  {folder}\n" in shown
+
+
+def test_a_numba_that_may_write_nowhere_is_told(machine, monkeypatch):
+    numba = pytest.importorskip("numba")
+
+    def njit(**options):
+        assert options == {"cache": True}
+        raise RuntimeError("cannot cache function 'kernel': no locator available")
+
+    machine("SkylakeX", AVX512)
+    monkeypatch.setattr(numba, "njit", njit)
+    facts = config.read_config()
+    assert facts["kernel_cache"] is None
+    assert things_to_do(facts) == ["export NUMBA_CACHE_DIR=/a/folder/you/may/write"]
+
+
+# --- the processor, on systems that tell less ---
+
+
+def test_a_system_that_tells_neither_the_processor_nor_the_affinity(monkeypatch):
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 7)
+    monkeypatch.setattr(config, "Path", lambda path: types.SimpleNamespace(exists=lambda: False))
+    monkeypatch.setattr(config.platform, "processor", lambda: "")
+    processor = config._processor()
+    assert (processor["name"], processor["cores"]) == ("", 7)
+
+
+# --- the command ---
+
+
+def test_the_command_prints_and_writes_the_same_facts(tmp_path):
+    file = tmp_path / "config.json"
+    shown = run("--json", file)
+    facts = json.loads(file.read_text())
+    assert shown.strip() == config.as_text(facts)
+    assert facts["versions"]["npformer"] == npformer.__version__
+    assert facts["versions"]["NumPy"] == np.__version__
+    assert facts.keys() == config.read_config().keys()
+
+
+def test_every_line_is_aligned(capsys):
+    npformer.show_config()
+    table = capsys.readouterr().out.split("\n\n")[0].splitlines()
+    names = ["versions", "processor", "BLAS", "reference", "cpu", "gpu", "auto", "kernel"]
+    assert [line.split()[0] for line in table] == names
+    assert all(line[13] == " " and line[14] != " " for line in table)
+
+
+def test_help_and_a_file_that_cannot_be_written(tmp_path):
+    assert "--json FILE" in run("--help")
+    assert "error: --json: " in run("--json", tmp_path / "nowhere" / "config.json", status=2)
