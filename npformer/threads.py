@@ -10,7 +10,6 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
-from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -127,16 +126,25 @@ def blas_threads(n):
         set_to(before)
 
 
-@cache
 def openblas_function(name, restype=ctypes.c_int):
     """``openblas_<name>`` of the library that NumPy is linked to, or None if that is not OpenBLAS."""
+    for suffix in ("64_", "_64", ""):
+        function = linked_function(f"openblas_{name}{suffix}")
+        if function is not None:
+            function.restype = restype
+            return function
+    return None
+
+
+@cache
+def linked_function(name):
+    """A C function of the libraries that NumPy is linked to, with the prefix of NumPy's wheels or without, or None."""
     extension = np._core._multiarray_umath.__file__  # a name is looked for in what it is linked to, too
     on_windows = (Path(np.__file__).parents[1] / "numpy.libs").glob("*openblas*.dll")  # where it is not
     for path in (extension, *on_windows):
         library = ctypes.CDLL(str(path))
-        for prefix, suffix in product(("scipy_", ""), ("64_", "_64", "")):
-            function = getattr(library, f"{prefix}openblas_{name}{suffix}", None)
+        for prefix in ("scipy_", ""):
+            function = getattr(library, f"{prefix}{name}", None)
             if function is not None:
-                function.restype = restype
                 return function
     return None

@@ -18,6 +18,7 @@ from npformer import (
     tree,
     warmup_cosine,
 )
+from npformer.threads import blas_threads
 
 SRC = np.array([[3, 4, 5, 6], [7, 3, 0, 0], [8, 0, 0, 0], [5, 5, 6, 0], [9, 10, 3, 3]])
 TGT = np.array([[1, 3, 4, 5, 6, 2], [1, 7, 3, 2, 0, 0], [1, 8, 2, 0, 0, 0], [1, 5, 5, 6, 2, 0], [1, 9, 10, 3, 3, 2]])
@@ -53,6 +54,37 @@ def test_the_mean_of_means_is_something_else():
     short, long = (SRC[2:3, :1], TGT[2:3, :3]), (SRC[:1], TGT[:1])
     losses = [make().step(*batch) for batch in (short, long)]
     assert abs(make().step_accumulated([short, long]) - np.mean(losses)) > 1e-3
+
+
+@pytest.mark.parametrize("n_shards", [2, 3, 99])
+@pytest.mark.parametrize("backend", ["reference", "cpu"])
+def test_shards_compute_what_the_whole_batch_does(backend, n_shards):
+    """Without dropout, whose bits depend on the number of shards; rows of different lengths, a row a shard at least."""
+    whole, sharded = (make(optimizer=SGD(0.1, momentum=0.9), backend=backend, n_shards=n) for n in (1, n_shards))
+    with blas_threads(2):
+        for _ in range(3):
+            assert abs(sharded.step(SRC, TGT) - whole.step(SRC, TGT)) <= 1e-12
+    np.testing.assert_allclose(sharded.flat_params, whole.flat_params, rtol=0, atol=1e-13)
+    assert sharded.last.n_tokens == whole.last.n_tokens
+
+
+def test_shards_repeat_bit_for_bit_with_dropout_on():
+    """Whichever thread is ahead: the sum of their gradients has one order."""
+    first, again = (make(dropout=0.2, n_shards=2, dtype="float32") for _ in range(2))
+    with blas_threads(2):
+        losses = [[trainer.step(SRC, TGT) for _ in range(20)] for trainer in (first, again)]
+    assert losses[0] == losses[1]
+    np.testing.assert_array_equal(first.flat_params, again.flat_params)
+
+
+def test_small_steps_are_not_split_and_large_ones_are_over_the_threads_there_are(monkeypatch):
+    monkeypatch.setattr("npformer.training.trainer.n_threads", lambda: 2)
+    trainer = make()
+    assert len(trainer._shards(SRC, TGT, 0)) == 1
+    monkeypatch.setattr("npformer.training.trainer.WORTH_A_SHARD", 1)
+    shards = trainer._shards(SRC, TGT, 0)
+    assert [len(tgt) for _, tgt, _ in shards] == [len(TGT) - len(TGT) // 2, len(TGT) // 2]
+    np.testing.assert_array_equal(np.concatenate([src for src, _, _ in shards]), SRC)
 
 
 def test_steps_repeat_bit_for_bit_with_dropout_on():

@@ -11,8 +11,10 @@ KERNEL_DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
 
 def suit(*arrays):
     """Whether all are NumPy arrays of one dtype, float32 or float64."""
-    dtype = getattr(arrays[0], "dtype", None)
-    return dtype in KERNEL_DTYPES and all(type(x) is np.ndarray and x.dtype == dtype for x in arrays)
+    for x in arrays:
+        if type(x) is not np.ndarray or x.dtype is not arrays[0].dtype:
+            return False
+    return arrays[0].dtype in KERNEL_DTYPES
 
 
 def as_rows(x):
@@ -20,19 +22,20 @@ def as_rows(x):
     return np.ascontiguousarray(x).reshape(math.prod(x.shape[:-1]), x.shape[-1])
 
 
+def as_matrix(x):
+    """A matrix that BLAS can read: C-contiguous, or the transpose of one."""
+    return x if x.flags.c_contiguous or x.flags.f_contiguous else np.ascontiguousarray(x)
+
+
 @kernel
 def edges_are_finite(x):
-    """Whether the first row and the first column of each matrix hold neither NaN nor inf.
+    """Whether the first row and the first column of a matrix hold neither NaN nor inf.
 
     One such number in a factor of a matrix product spoils a whole row or a whole column of the product.
     """
-    B, H, T, K = x.shape
-    for b in range(B):
-        for h in range(H):
-            for t in range(T):
-                if not np.isfinite(x[b, h, t, 0]):
-                    return False
-            for j in range(K):
-                if not np.isfinite(x[b, h, 0, j]):
-                    return False
-    return True
+    n_wrong = 0
+    for i in range(x.shape[0]):
+        n_wrong += not np.isfinite(x[i, 0])
+    for j in range(x.shape[1]):
+        n_wrong += not np.isfinite(x[0, j])
+    return n_wrong == 0

@@ -3,29 +3,32 @@
 import numpy as np
 
 from npformer import reference
-from npformer.cpu.arrays import edges_are_finite, suit
+from npformer.cpu.arrays import suit
 from npformer.cpu.dropout import drawing, dropout
-from npformer.cpu.flash_attention import as_heads, batched_product, hide, n_visible, options_for, suits
+from npformer.cpu.flash_attention import as_heads, hide, n_visible, options_for, suits
 from npformer.cpu.jit import kernel
+from npformer.cpu.memory import empty
 from npformer.cpu.scalar import exp, is_kept, largest, like
-from npformer.reference.arrays import transpose
+from npformer.reference.arrays import quiet, transpose
 from npformer.reference.attention import default_scale
 from npformer.reference.checks import check_attention
 
 
+@quiet
 def attention(q, k, v, keep_mask=None, *, causal=False, scale=None, dropout_rate=0.0, key=None):
     """As ``reference.attention``."""
     keywords = {"causal": causal, "scale": scale, "dropout_rate": dropout_rate, "key": key}
     if suits(q, k, v, scale):
         check_attention(q, k, v, keep_mask, dropout_rate, key)
-        weights = batched_product(as_heads(q), transpose(as_heads(k)))
+        weights = _product(as_heads(q), transpose(as_heads(k)))
         _weigh(weights, options_for(q, k, keep_mask, **keywords))
-        out = batched_product(dropout(weights, dropout_rate, key), as_heads(v))
-        if edges_are_finite(out):  # else NaN or inf got where the mask should have kept it out
+        out = _product(dropout(weights, dropout_rate, key), as_heads(v))
+        if _all_edges_are_finite(out):  # else NaN or inf got where the mask should have kept it out
             return out.reshape(*q.shape[:-1], v.shape[-1]), weights.reshape(*q.shape[:-1], k.shape[-2])
     return reference.attention(q, k, v, keep_mask, **keywords)
 
 
+@quiet
 def attention_backward(dout, q, k, v, weights, *, scale=None, dropout_rate=0.0, key=None):
     """As ``reference.attention_backward``."""
     fits = suits(q, k, v, scale) and suit(q, dout, weights) and dout.shape == (*q.shape[:-1], v.shape[-1])
@@ -33,41 +36,47 @@ def attention_backward(dout, q, k, v, weights, *, scale=None, dropout_rate=0.0, 
         check_attention(q, k, v, None, dropout_rate, key)
         q4, k4, v4, dout4, weights4 = map(as_heads, (q, k, v, dout, weights))
         weights4 = np.ascontiguousarray(weights4)
-        dscores = batched_product(dout4, transpose(v4))
+        dscores = _product(dout4, transpose(v4))
         scale4 = q.dtype.type(default_scale(q, scale))
         _differentiate(weights4, dscores, scale4, *drawing(dropout_rate, key, q.dtype))
-        dv = batched_product(transpose(dropout(weights4, dropout_rate, key)), dout4)
-        dq, dk = batched_product(dscores, k4), batched_product(transpose(dscores), q4)
-        if all(edges_are_finite(gradient) for gradient in (dq, dk, dv)):
+        dv = _product(transpose(dropout(weights4, dropout_rate, key)), dout4)
+        dq, dk = _product(dscores, k4), _product(transpose(dscores), q4)
+        if all(_all_edges_are_finite(gradient) for gradient in (dq, dk, dv)):
             return dq.reshape(q.shape), dk.reshape(k.shape), dv.reshape(v.shape)
     return reference.attention_backward(dout, q, k, v, weights, scale=scale, dropout_rate=dropout_rate, key=key)
+
+
+def _all_edges_are_finite(x):
+    """Whether the first rows and columns hold neither NaN nor inf, as those of ``arrays.edges_are_finite``."""
+    return np.isfinite(x[..., :1]).all() and np.isfinite(x[..., :1, :]).all()
+
+
+def _product(a, b):
+    return np.matmul(a, b, out=empty((*a.shape[:-1], b.shape[-1]), a.dtype))
 
 
 @kernel
 def _weigh(scores, options):
     """In place: scores become weights."""
     B, H, T, S = scores.shape
-    scale, masked = options.scale, options.keep_mask.size > 0
+    scale, masked, x = options.scale, options.keep_mask.size > 0, scores.reshape(-1, S)
+    row = -1
     for b in range(B):
         for h in range(H):
             for t in range(T):
-                n = n_visible(S, 0, t, T, S, options.causal)
-                scores[b, h, t, n:] = like(scale, 0)
-                if n == 0:
-                    continue
-                row = scores[b, h, t, :n]
+                row += 1
+                n = n_visible(t, T, S, options.causal)
+                for s in range(n, S):
+                    x[row, s] = like(scale, 0)
                 if masked:
-                    hide(row, b, h, t, 0, options.keep_mask)
-                peak, total = largest(row, n), like(scale, 0)
-                if peak == -np.inf:
-                    row[:] = like(scale, 0)
-                    continue
+                    hide(x, row, n, 0, b, h, t, options.keep_mask)
+                peak, total = largest(x, row, n) if n > 0 else like(scale, -np.inf), like(scale, 0)
                 for s in range(n):
-                    row[s] = exp((row[s] - peak) * scale)
-                    total += row[s]
-                share = like(scale, 1) / total
+                    x[row, s] = exp((x[row, s] - peak) * scale) if peak != -np.inf else like(scale, 0)
+                    total += x[row, s]
+                share = like(scale, 1) / total if peak != -np.inf else like(scale, 0)
                 for s in range(n):
-                    row[s] *= share
+                    x[row, s] *= share
 
 
 @kernel

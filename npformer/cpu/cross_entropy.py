@@ -5,9 +5,9 @@ import math
 import numpy as np
 
 from npformer import reference
-from npformer.cpu.arrays import as_rows, suit
+from npformer.cpu.arrays import as_matrix, as_rows, suit
 from npformer.cpu.jit import kernel
-from npformer.cpu.linear import fits, linear
+from npformer.cpu.linear import fits, matmul
 from npformer.cpu.memory import empty
 from npformer.cpu.scalar import exp, largest, like
 
@@ -16,51 +16,51 @@ IDS = (np.dtype(np.int64), np.dtype(np.int32))
 
 def cross_entropy(logits, targets, *, ignore_id=None, label_smoothing=0.0, n_tokens=None):
     """As ``reference.cross_entropy``."""
-    share = _share(logits, targets, ignore_id, label_smoothing, n_tokens)
+    options = {"ignore_id": ignore_id, "label_smoothing": label_smoothing, "n_tokens": n_tokens}
+    share = _share(targets, logits.shape, **options) if suit(logits) else None
     if not share:
-        return reference.cross_entropy(
-            logits, targets, ignore_id=ignore_id, label_smoothing=label_smoothing, n_tokens=n_tokens
-        )
+        return reference.cross_entropy(logits, targets, **options)
     dlogits = empty(logits.shape, logits.dtype)
     np.copyto(dlogits, logits)
-    return _in_place(dlogits, targets, ignore_id, label_smoothing, share), dlogits
+    bias = np.zeros(logits.shape[-1], logits.dtype)
+    return _in_place(dlogits, bias, targets, ignore_id, label_smoothing, share), dlogits
 
 
 def linear_cross_entropy(x, weight, bias, targets, *, ignore_id=None, label_smoothing=0.0, n_tokens=None):
     """As ``reference.linear_cross_entropy``."""
     options = {"ignore_id": ignore_id, "label_smoothing": label_smoothing, "n_tokens": n_tokens}
-    if not fits(x, weight, bias):
-        return reference.linear_cross_entropy(x, weight, bias, targets, **options)
-    logits = linear(x, weight, bias)
-    share = _share(logits, targets, **options)
+    shape = (*x.shape[:-1], weight.shape[-1])
+    share = _share(targets, shape, **options) if fits(x, weight, bias) else None
     if not share:
-        return reference.cross_entropy(logits, targets, **options)
-    return _in_place(logits, targets, ignore_id, label_smoothing, share), logits
+        return reference.linear_cross_entropy(x, weight, bias, targets, **options)
+    logits = empty(shape, x.dtype)
+    matmul(as_rows(x), as_matrix(weight), as_rows(logits))
+    return _in_place(logits, bias, targets, ignore_id, label_smoothing, share), logits
 
 
-def _share(logits, targets, ignore_id, label_smoothing, n_tokens):
+def _share(targets, shape, ignore_id, label_smoothing, n_tokens):
     """Of each counted token in the mean; None if the reference has to say what is wrong or unusual."""
-    if not (suit(logits) and logits.size and type(targets) is np.ndarray and targets.dtype in IDS):
+    if not (type(targets) is np.ndarray and targets.dtype in IDS and targets.size and shape[-1]):
         return None
-    if targets.shape != logits.shape[:-1] or not 0 <= label_smoothing <= 1:
+    if targets.shape != shape[:-1] or not 0 <= label_smoothing <= 1:
         return None
     counted = targets if ignore_id is None else targets[targets != ignore_id]
-    if not counted.size or counted.min() < 0 or counted.max() >= logits.shape[-1]:
+    if not counted.size or counted.min() < 0 or counted.max() >= shape[-1]:
         return None
     n = counted.size if n_tokens is None else n_tokens
     return 1 / n if isinstance(n, (int, np.integer)) and n > 0 else None
 
 
-def _in_place(logits, targets, ignore_id, label_smoothing, share):
+def _in_place(logits, bias, targets, ignore_id, label_smoothing, share):
     ignore_id = -1 if ignore_id is None else ignore_id  # no counted target is negative
     number = logits.dtype.type
-    targets = np.ascontiguousarray(targets).reshape(-1)
-    loss = _differentiate(as_rows(logits), targets, np.int64(ignore_id), number(label_smoothing), number(share))
+    targets, bias = np.ascontiguousarray(targets).reshape(-1), np.ascontiguousarray(bias)
+    loss = _differentiate(as_rows(logits), bias, targets, np.int64(ignore_id), number(label_smoothing), number(share))
     return number(loss * share)
 
 
 @kernel
-def _differentiate(logits, targets, ignore_id, smoothing, share):
+def _differentiate(logits, bias, targets, ignore_id, smoothing, share):
     n, V = logits.shape
     loss = 0.0
     for i in range(n):
@@ -68,7 +68,9 @@ def _differentiate(logits, targets, ignore_id, smoothing, share):
         if target == ignore_id:
             row[:] = like(share, 0)
             continue
-        peak = largest(row, V)
+        for j in range(V):
+            row[j] += bias[j]
+        peak = largest(logits, i, V)
         total, total_logit, logit = like(share, 0), like(share, 0), row[target] - peak
         for j in range(V):
             shifted = row[j] - peak

@@ -1,8 +1,8 @@
-"""Attention in tiles: matrix products by BLAS, and between them one pass over a tile of scores in the cache.
+"""Attention in tiles: some queries and some keys of one head, so few that their scores stay in the cache.
 
-A tile holds some queries and some keys of one head, or of as many heads and sequences as fit. The kernels work
-in place: scores become weights, and in the backward pass gradients of the weights become gradients of the scores.
-Keys a causal mask hides are not even multiplied, but for those of the tile on the diagonal.
+A thread computes whole heads without going back to Python. The kernels work in place: scores become weights, and in
+the backward pass gradients of the weights become gradients of the scores. Keys that a causal mask hides from all
+queries of a tile are not even multiplied.
 """
 
 import math
@@ -12,17 +12,17 @@ import numpy as np
 
 from npformer import reference
 from npformer.cpu.arrays import edges_are_finite, suit
+from npformer.cpu.blas import BLAS, multiply
 from npformer.cpu.dropout import drawing
 from npformer.cpu.jit import kernel
 from npformer.cpu.memory import empty
 from npformer.cpu.scalar import exp, is_kept, largest, like
-from npformer.reference.arrays import quiet, transpose
 from npformer.reference.attention import default_scale
 from npformer.reference.checks import check_attention
-from npformer.threads import in_parallel
+from npformer.threads import in_parallel, n_threads
 
 QUERIES, KEYS = 256, 512  # in a tile: 512 KB of float32 scores, half of a core's second cache
-SCORES = QUERIES * KEYS
+WORTH_A_THREAD = 2**22  # multiplications of queries and keys: a quarter of a millisecond
 NO_MASK = np.ones((1, 1, 1, 0), bool)
 
 
@@ -58,11 +58,13 @@ def flash_attention_backward(
     if fits and dout.shape == (*q.shape[:-1], v.shape[-1]) and logsumexp.shape == q.shape[:-1]:
         check_attention(q, k, v, keep_mask, dropout_rate, key)
         options = options_for(q, k, keep_mask, **keywords)
-        gradients = tuple(empty(as_heads(x).shape, x.dtype) for x in (q, k, v))
+        q4, k4, v4 = as_heads(q), as_heads(k), as_heads(v)
+        gradients = tuple(empty(x.shape, x.dtype) for x in (q4, k4, v4))
         saved = (np.ascontiguousarray(as_heads(x).swapaxes(1, 2)) for x in (dout, out))
-        logsumexp_of_heads = np.ascontiguousarray(as_heads(logsumexp[..., None])[..., 0])
-        if attend_backward(*saved, as_heads(q), as_heads(k), as_heads(v), logsumexp_of_heads, options, gradients):
+        logsumexp = np.ascontiguousarray(logsumexp).reshape(q4.shape[:-1])
+        if attend_backward(*saved, q4, k4, v4, logsumexp, options, gradients):
             return tuple(gradient.reshape(x.shape) for gradient, x in zip(gradients, (q, k, v), strict=True))
+        logsumexp = logsumexp.reshape(q.shape[:-1])
     return reference.flash_attention_backward(dout, q, k, v, out, logsumexp, keep_mask, **keywords)
 
 
@@ -76,7 +78,9 @@ def _positive(scale):
 
 
 def as_heads(x):
-    """(..., T, K) with exactly two axes in front, (B, H, T, K)."""
+    """(..., T, K) with exactly two axes in front, (B, H, T, K), each head a matrix that BLAS can read."""
+    if x.strides[-1] != x.itemsize or x.strides[-2] < x.shape[-1] * x.itemsize:
+        x = np.ascontiguousarray(x)
     if x.ndim == 4:
         return x
     return x[(None,) * (4 - x.ndim)] if x.ndim < 4 else x.reshape(-1, *x.shape[-3:])
@@ -98,209 +102,211 @@ def options_for(q, k, keep_mask, causal, scale, dropout_rate, key):
 def attend(q, k, v, options):
     """(out (B, T, H, Kv), logsumexp (B, H, T)), or None if NaN or inf got where the mask should have kept it out."""
     B, H, T, _ = q.shape
-    S, Kv = v.shape[-2:]
-    out = empty((B, T, H, Kv), q.dtype)
+    out = empty((B, T, H, v.shape[-1]), q.dtype)
     peak, total = np.full((B, H, T), -np.inf, q.dtype), np.zeros((B, H, T), q.dtype)
 
-    def work(part):
-        b, h = part
-        for queries in _blocks(T, QUERIES):
-            for keys in _seen(queries, T, S, options.causal):
-                first = (b.start, h.start, queries.start, keys.start)
-                scores = batched_product(q[b, h, queries], transpose(k[b, h, keys]))
-                shrink = np.empty(scores.shape[:-1], scores.dtype)
-                _weigh(scores, first, (H, T, S), peak, total, shrink, options)
-                if keys.start == 0:
-                    _write_product(scores, v[b, h, keys], out[b, queries, h].swapaxes(1, 2))
-                else:
-                    _gather(out, first, shrink, batched_product(scores, v[b, h, keys]))
+    def work(heads):
+        scores = empty((_tile_size(q, v),), q.dtype)
+        return _attend(BLAS[q.dtype], q, k, v, out, peak, total, scores, options, *heads)
 
-    in_parallel(work, _parts(B, H, T, S))
-    return (out, peak) if _divide(out, peak, total, options.kept_scale) else None
+    return (out, peak) if all(in_parallel(work, _shares(q, v))) else None
 
 
 def attend_backward(dout, out, q, k, v, logsumexp, options, gradients):
     """Write dq, dk and dv; False if NaN or inf got where the mask should have kept it out."""
-    B, H, T, _ = q.shape
-    S = v.shape[-2]
-    row_sums = np.empty((B, H, T), q.dtype)
-    _sum_products(dout, out, row_sums)
-    dq, dk, dv = gradients
-    once = T <= QUERIES  # then no key meets a second tile of queries
-    for gradient in (dq,) if once else gradients:
-        gradient.fill(0)
 
-    def work(part):
-        b, h = part
-        for queries in _blocks(T, QUERIES):
-            q_tile, dout_tile = q[b, h, queries], dout[b, queries, h].swapaxes(1, 2)
-            for keys in _seen(queries, T, S, options.causal):
-                first = (b.start, h.start, queries.start, keys.start)
-                k_tile, v_tile = k[b, h, keys], v[b, h, keys]
-                scores, dweights = (
-                    batched_product(q_tile, transpose(k_tile)),
-                    batched_product(dout_tile, transpose(v_tile)),
-                )
-                _differentiate(scores, dweights, first, (H, T, S), logsumexp, row_sums, options)
-                weights, dscores = scores, dweights  # what they are now
-                _write_product(transpose(weights), dout_tile, dv[b, h, keys], add=not once)
-                _write_product(transpose(dscores), q_tile, dk[b, h, keys], add=not once)
-                _write_product(dscores, k_tile, dq[b, h, queries], add=keys.start > 0)
+    def work(heads):
+        scores, dweights = (empty((_tile_size(q, v),), q.dtype) for _ in range(2))
+        arrays = (dout, out, q, k, v, logsumexp, *gradients, scores, dweights)
+        return _attend_backward(BLAS[q.dtype], *arrays, options, *heads)
 
-    in_parallel(work, _parts(B, H, T, S))
-    return all(edges_are_finite(gradient) for gradient in gradients)
+    return all(in_parallel(work, _shares(q, v)))
 
 
-def _parts(B, H, T, S):
-    """Which (sequences, heads) go into a tile together, as slices."""
-    n = max(1, SCORES // (min(T, QUERIES) * min(S, KEYS)))
-    return [(b, h) for b in _blocks(B, max(1, n // H)) for h in _blocks(H, min(n, H))]
+def _tile_size(q, v):
+    return min(q.shape[2], QUERIES) * min(v.shape[2], KEYS)
 
 
-def _blocks(stop, size):
-    return [slice(start, min(start + size, stop)) for start in range(0, stop, size)]
-
-
-def _seen(queries, T, S, causal):
-    """The blocks of keys that the last of these queries may attend to."""
-    return _blocks(min(S, max(0, queries.stop + S - T)) if causal else S, KEYS)
-
-
-@quiet
-def batched_product(a, b):
-    """a @ b of stacks of matrices; views need no copy."""
-    return np.matmul(a, b, out=empty((*a.shape[:-1], b.shape[-1]), a.dtype))
-
-
-@quiet
-def _write_product(a, b, out, add=False):
-    if add:
-        out += batched_product(a, b)
-    else:
-        np.matmul(a, b, out=out)
+def _shares(q, v):
+    """Heads 0 ... B H, as evenly for each thread as it goes: (first, end) of each."""
+    B, H, T, K = q.shape
+    n = max(1, min(n_threads(), B * H, B * H * T * v.shape[2] * K // WORTH_A_THREAD))
+    return [(B * H * i // n, B * H * (i + 1) // n) for i in range(n)]
 
 
 @kernel
-def hide(row, b, h, t, first_key, mask):
-    """-inf where the mask (1 or B, 1 or H, 1 or T, S) forbids."""
-    allowed = mask[b if len(mask) > 1 else 0, h if mask.shape[1] > 1 else 0, t if mask.shape[2] > 1 else 0]
-    for s in range(row.size):
-        row[s] = row[s] if allowed[first_key + s] else like(row[s], -np.inf)
+def _attend(blas, q, k, v, out, peak, total, scratch, options, first, end):
+    B, H, T, K = q.shape
+    S = k.shape[2]
+    finite = True
+    for head in range(first, end):
+        b, h = head // H, head % H
+        if T <= QUERIES and (h == 0 or head == first):
+            scratch[0] = _fetch(q[b]) + _fetch(k[b]) + _fetch(v[b])
+        for t in range(0, T, QUERIES):
+            t_end = min(t + QUERIES, T)
+            seen = n_visible(t_end - 1, T, S, options.causal)
+            for s in range(0, seen, KEYS):
+                s_end = min(s + KEYS, seen)
+                scores = scratch[: (t_end - t) * (s_end - s)].reshape(t_end - t, s_end - s)
+                multiply(blas, q[b, h, t:t_end], k[b, h, s:s_end].T, scores, False)
+                _weigh(scores, (b, h, t, s), (H, T, S), out, peak, total, options)
+                multiply(blas, scores, v[b, h, s:s_end], out[b, t:t_end, h], s > 0)
+        finite &= _divide(out, peak, total, b, h, options.kept_scale)
+    return finite
 
 
 @kernel
-def n_visible(n_keys, first_key, t, T, S, causal):
-    """How many of the keys from ``first_key`` on query t may see."""
-    return min(n_keys, max(0, t + S - T + 1 - first_key)) if causal else n_keys
+def _attend_backward(blas, dout, out, q, k, v, logsumexp, dq, dk, dv, scratch, dscratch, options, first, end):
+    B, H, T, K = q.shape
+    S = k.shape[2]
+    finite = True
+    row_sums = np.empty(QUERIES, q.dtype)
+    for head in range(first, end):
+        b, h = head // H, head % H
+        if T <= QUERIES and (h == 0 or head == first):
+            scratch[0] = _fetch(q[b]) + _fetch(k[b]) + _fetch(v[b]) + _fetch(dq[b]) + _fetch(dk[b]) + _fetch(dv[b])
+        again = T > QUERIES  # then keys meet more than one tile of queries
+        if again:
+            dk[b, h] = dv[b, h] = like(options.scale, 0)
+        for t in range(0, T, QUERIES):
+            t_end = min(t + QUERIES, T)
+            q_tile, dout_tile, dq_tile = q[b, h, t:t_end], dout[b, t:t_end, h], dq[b, h, t:t_end]
+            _sum_products(dout_tile, out[b, t:t_end, h], row_sums)
+            seen = n_visible(t_end - 1, T, S, options.causal)
+            if seen == 0:
+                dq_tile[:] = like(options.scale, 0)
+            for s in range(0, seen, KEYS):
+                s_end = min(s + KEYS, seen)
+                scores = scratch[: (t_end - t) * (s_end - s)].reshape(t_end - t, s_end - s)
+                dweights = dscratch[: (t_end - t) * (s_end - s)].reshape(t_end - t, s_end - s)
+                k_tile, v_tile = k[b, h, s:s_end], v[b, h, s:s_end]
+                multiply(blas, q_tile, k_tile.T, scores, False)
+                multiply(blas, dout_tile, v_tile.T, dweights, False)
+                _differentiate(scores, dweights, (b, h, t, s), (H, T, S), logsumexp, row_sums, options)
+                weights, dscores = scores, dweights  # what they have become
+                multiply(blas, weights.T, dout_tile, dv[b, h, s:s_end], again)
+                multiply(blas, dscores.T, q_tile, dk[b, h, s:s_end], again)
+                multiply(blas, dscores, k_tile, dq_tile, s > 0)
+        finite &= edges_are_finite(dq[b, h]) & edges_are_finite(dk[b, h]) & edges_are_finite(dv[b, h])
+    return finite
 
 
 @kernel
-def _weigh(scores, first, lengths, peak, total, shrink, options):
+def _fetch(x):
+    """Read a number of each cache line of one sequence (H, T, K), in the order in which they lie in memory.
+
+    Heads are short slices far apart. The processor foresees the next address in this order, but not in theirs.
+    """
+    total = x[0, 0, 0]
+    for t in range(x.shape[1]):
+        for h in range(x.shape[0]):
+            for c in range(0, x.shape[2], 16):
+                total += x[h, t, c]
+    return total
+
+
+@kernel
+def n_visible(t, T, S, causal):
+    """How many keys, from the first on, query t may see."""
+    return min(S, max(0, t + 1 + S - T)) if causal else S
+
+
+@kernel
+def hide(x, row, n, first_key, b, h, t, mask):
+    """-inf where the mask (1 or B, 1 or H, 1 or T, S) forbids, in the first n entries of a row."""
+    b, h, t = b if len(mask) > 1 else 0, h if mask.shape[1] > 1 else 0, t if mask.shape[2] > 1 else 0
+    allowed = mask[b, h, t, first_key : first_key + n]
+    for s in range(n):
+        x[row, s] = x[row, s] if allowed[s] else like(x[row, s], -np.inf)
+
+
+@kernel
+def _weigh(x, place, lengths, out, peak, total, options):
     """In place: scores become exp(score - peak) after dropout, 0 where masked; peak and total as in the reference."""
-    B, H, n_queries, n_keys = scores.shape
-    n_heads, T, S = lengths
+    (b, h, t0, s0), (H, T, S) = place, lengths
     masked, scale, draw = options.keep_mask.size > 0, options.scale, options.draw
-    for i in range(B):
-        for j in range(H):
-            for m in range(n_queries):
-                b, h, t = first[0] + i, first[1] + j, first[2] + m
-                row, shrink[i, j, m] = scores[i, j, m], like(scale, 1)
-                n = n_visible(n_keys, first[3], t, T, S, options.causal)
-                row[n:] = like(scale, 0)
-                if n == 0:
-                    continue
-                row = row[:n]
-                if masked:
-                    hide(row, b, h, t, first[3], options.keep_mask)
-                new_peak = largest(row, n) * scale
-                new_peak = peak[b, h, t] if new_peak <= peak[b, h, t] else new_peak  # NaN, if it is
-                if new_peak == -np.inf:
-                    row[:] = like(scale, 0)
-                    continue
-                row_total = like(scale, 0)
-                start = ((b * n_heads + h) * T + t) * S + first[3]
-                if draw[0] > 0:
-                    for s in range(n):
-                        e = exp(row[s] * scale - new_peak)
-                        row_total += e
-                        row[s] = e if is_kept(start + s, draw) else like(scale, 0)
-                else:
-                    for s in range(n):
-                        row[s] = exp(row[s] * scale - new_peak)
-                        row_total += row[s]
-                shrink[i, j, m] = exp(peak[b, h, t] - new_peak)
-                total[b, h, t] = total[b, h, t] * shrink[i, j, m] + row_total
-                peak[b, h, t] = new_peak
+    n_queries, n_keys = x.shape
+    for i in range(n_queries):
+        t = t0 + i
+        n = min(n_keys, max(0, n_visible(t, T, S, options.causal) - s0))
+        for s in range(n, n_keys):
+            x[i, s] = like(scale, 0)
+        if n == 0:
+            continue
+        if masked:
+            hide(x, i, n, s0, b, h, t, options.keep_mask)
+        new_peak = largest(x, i, n) * scale
+        new_peak = peak[b, h, t] if new_peak <= peak[b, h, t] else new_peak  # NaN, if it is
+        if new_peak == -np.inf:
+            for s in range(n):
+                x[i, s] = like(scale, 0)
+            continue
+        row_total, start = like(scale, 0), ((b * H + h) * T + t) * S + s0
+        if draw[0] > 0:
+            for s in range(n):
+                e = exp(x[i, s] * scale - new_peak)
+                row_total += e
+                x[i, s] = e if is_kept(start + s, draw) else like(scale, 0)
+        else:
+            for s in range(n):
+                x[i, s] = exp(x[i, s] * scale - new_peak)
+                row_total += x[i, s]
+        if s0 > 0:
+            shrink = exp(peak[b, h, t] - new_peak)
+            total[b, h, t] *= shrink
+            for c in range(out.shape[3]):
+                out[b, t, h, c] *= shrink
+        total[b, h, t] += row_total
+        peak[b, h, t] = new_peak
 
 
 @kernel
-def _gather(out, first, shrink, more):
-    """out = out · shrink + more, in the tile."""
-    B, H, n_queries, K = more.shape
-    for i in range(B):
-        for m in range(n_queries):
-            for j in range(H):
-                row = out[first[0] + i, first[2] + m, first[1] + j]
-                for c in range(K):
-                    row[c] = row[c] * shrink[i, j, m] + more[i, j, m, c]
-
-
-@kernel
-def _divide(out, peak, total, kept_scale):
-    """out /= total, and peak becomes log Σ exp(score); whether all is finite."""
-    B, T, H, K = out.shape
+def _divide(out, peak, total, b, h, kept_scale):
+    """out /= total, and peak becomes log Σ exp(score), for one head; whether all is finite."""
+    _, T, _, K = out.shape
     n_wrong = 0
-    for b in range(B):
-        for t in range(T):
-            for h in range(H):
-                row = out[b, t, h]
-                if total[b, h, t] == 0:
-                    row[:] = like(kept_scale, 0)
-                    continue
-                share = kept_scale / total[b, h, t]
-                for c in range(K):
-                    row[c] *= share
-                    n_wrong += not np.isfinite(row[c])
-                peak[b, h, t] += like(kept_scale, math.log(total[b, h, t]))
+    for t in range(T):
+        row = out[b, t, h]
+        if total[b, h, t] == 0:
+            row[:] = like(kept_scale, 0)
+            continue
+        share = kept_scale / total[b, h, t]
+        for c in range(K):
+            row[c] *= share
+            n_wrong += not np.isfinite(row[c])
+        peak[b, h, t] += like(kept_scale, math.log(total[b, h, t]))
     return n_wrong == 0
 
 
 @kernel
 def _sum_products(dout, out, row_sums):
-    """Σ dout · out of each query and head: what the softmax backward subtracts."""
-    B, T, H, K = out.shape
-    for b in range(B):
-        for t in range(T):
-            for h in range(H):
-                total = like(out[b, t, h, 0], 0)
-                for c in range(K):
-                    total += dout[b, t, h, c] * out[b, t, h, c]
-                row_sums[b, h, t] = total
+    """Σ dout · out of each query: what the softmax backward subtracts."""
+    n_queries, K = out.shape
+    for i in range(n_queries):
+        total = like(out[0, 0], 0)
+        for c in range(K):
+            total += dout[i, c] * out[i, c]
+        row_sums[i] = total
 
 
 @kernel
-def _differentiate(scores, dweights, first, lengths, logsumexp, row_sums, options):
-    """In place: scores become the weights after dropout, dweights become dscores · scale."""
-    B, H, n_queries, n_keys = scores.shape
-    n_heads, T, S = lengths
+def _differentiate(x, dx, place, lengths, logsumexp, row_sums, options):
+    """In place: scores x become the weights after dropout, gradients dx of the weights become dscores · scale."""
+    (b, h, t0, s0), (H, T, S) = place, lengths
     masked, scale, draw = options.keep_mask.size > 0, options.scale, options.draw
-    for i in range(B):
-        for j in range(H):
-            for m in range(n_queries):
-                b, h, t = first[0] + i, first[1] + j, first[2] + m
-                row, drow = scores[i, j, m], dweights[i, j, m]
-                n = n_visible(n_keys, first[3], t, T, S, options.causal)
-                n = 0 if logsumexp[b, h, t] == -np.inf else n
-                row[n:] = like(scale, 0)
-                drow[n:] = like(scale, 0)
-                row = row[:n]
-                if masked:
-                    hide(row, b, h, t, first[3], options.keep_mask)
-                shift, row_sum = logsumexp[b, h, t], row_sums[b, h, t]
-                start = ((b * n_heads + h) * T + t) * S + first[3]
-                for s in range(n):
-                    factor = options.kept_scale if is_kept(start + s, draw) else like(scale, 0)
-                    weight = exp(row[s] * scale - shift)
-                    dscore = weight * (drow[s] * factor - row_sum) * scale
-                    row[s] = weight * factor
-                    drow[s] = dscore if weight != like(scale, 0) else like(scale, 0)
+    n_queries, n_keys = x.shape
+    for i in range(n_queries):
+        t = t0 + i
+        shift, row_sum, start = logsumexp[b, h, t], row_sums[i], ((b * H + h) * T + t) * S + s0
+        n = min(n_keys, max(0, n_visible(t, T, S, options.causal) - s0)) if shift != -np.inf else 0
+        for s in range(n, n_keys):
+            x[i, s] = dx[i, s] = like(scale, 0)
+        if masked:
+            hide(x, i, n, s0, b, h, t, options.keep_mask)
+        for s in range(n):
+            factor = options.kept_scale if is_kept(start + s, draw) else like(scale, 0)
+            weight = exp(x[i, s] * scale - shift)
+            dscore = weight * (dx[i, s] * factor - row_sum) * scale
+            x[i, s] = weight * factor
+            dx[i, s] = dscore if weight != like(scale, 0) else like(scale, 0)

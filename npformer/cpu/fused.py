@@ -1,13 +1,14 @@
-"""A matrix product, then everything that follows it in one pass over its result."""
+"""A matrix product and everything that follows it, in one kernel."""
 
 import numpy as np
 
 from npformer import reference
 from npformer.cpu.activations import CODES, activate, multiply_by_slope
-from npformer.cpu.arrays import as_rows
+from npformer.cpu.arrays import as_matrix, as_rows
+from npformer.cpu.blas import BLAS, multiply
 from npformer.cpu.dropout import drawing
 from npformer.cpu.jit import kernel
-from npformer.cpu.linear import fits, fits_result, matmul, product_backward
+from npformer.cpu.linear import fits, fits_result, multiply_backward
 from npformer.cpu.memory import empty
 from npformer.cpu.scalar import is_kept, like
 from npformer.reference.checks import check_rate
@@ -20,11 +21,11 @@ def linear_activation_dropout(x, weight, bias, activation, rate=0.0, key=None):
     check_rate(rate, key)
     if not fits(x, weight, bias):
         return reference.linear_activation_dropout(x, weight, bias, activation, rate, key)
-    h = matmul(as_rows(x), weight)
-    y = empty(h.shape, h.dtype)
-    _activate(h, np.ascontiguousarray(bias), y, CODES[activation], *drawing(rate, key, x.dtype))
     shape = (*x.shape[:-1], weight.shape[1])
-    return y.reshape(shape), h.reshape(shape)
+    y, h = empty(shape, x.dtype), empty(shape, x.dtype)
+    arrays = as_rows(x), as_matrix(weight), np.ascontiguousarray(bias), as_rows(h), as_rows(y)
+    _activate(BLAS[x.dtype], *arrays, CODES[activation], *drawing(rate, key, x.dtype))
+    return y, h
 
 
 def linear_activation_dropout_backward(dy, x, weight, bias, h, activation, rate=0.0, key=None):
@@ -33,10 +34,11 @@ def linear_activation_dropout_backward(dy, x, weight, bias, h, activation, rate=
     check_rate(rate, key)
     if not (fits(x, weight, bias) and fits_result(dy, x, weight) and fits_result(h, x, weight)):
         return reference.linear_activation_dropout_backward(dy, x, weight, bias, h, activation, rate, key)
-    h = as_rows(h)
-    dh, dbias = empty(h.shape, h.dtype), np.zeros(h.shape[1], h.dtype)
-    _activate_backward(as_rows(dy), h, dh, dbias, CODES[activation], *drawing(rate, key, x.dtype))
-    return *product_backward(dh, x, weight), dbias
+    dh, dx, dweight, dbias = _gradients(x, weight)
+    arrays = as_rows(dy), as_rows(x), as_matrix(weight), as_rows(h), dh, as_rows(dx), dweight, dbias
+    if not _activate_backward(BLAS[x.dtype], *arrays, CODES[activation], *drawing(rate, key, x.dtype)):
+        dweight = reference.product(as_rows(x).T, dh)
+    return dx, dweight, dbias
 
 
 def linear_dropout_residual(x, weight, bias, residual, rate=0.0, key=None):
@@ -44,9 +46,10 @@ def linear_dropout_residual(x, weight, bias, residual, rate=0.0, key=None):
     check_rate(rate, key)
     if not fits(x, weight, bias) or residual is None or not fits_result(residual, x, weight):
         return reference.linear_dropout_residual(x, weight, bias, residual, rate, key)
-    y = matmul(as_rows(x), weight)
-    _add_to_residual(y, np.ascontiguousarray(bias), as_rows(residual), *drawing(rate, key, x.dtype))
-    return y.reshape(residual.shape)
+    y = empty(residual.shape, x.dtype)
+    arrays = as_rows(x), as_matrix(weight), np.ascontiguousarray(bias), as_rows(residual), as_rows(y)
+    _add_to_residual(BLAS[x.dtype], *arrays, *drawing(rate, key, x.dtype))
+    return y
 
 
 def linear_dropout_residual_backward(dy, x, weight, bias, rate=0.0, key=None):
@@ -54,14 +57,23 @@ def linear_dropout_residual_backward(dy, x, weight, bias, rate=0.0, key=None):
     check_rate(rate, key)
     if not (fits(x, weight, bias) and fits_result(dy, x, weight)):
         return reference.linear_dropout_residual_backward(dy, x, weight, bias, rate, key)
-    dy_rows = as_rows(dy)
-    dh, dbias = empty(dy_rows.shape, dy.dtype), np.zeros(dy.shape[-1], dy.dtype)
-    _drop_and_sum(dy_rows, dh, dbias, *drawing(rate, key, x.dtype))
-    return *product_backward(dh, x, weight), dbias, dy
+    dh, dx, dweight, dbias = _gradients(x, weight)
+    arrays = as_rows(dy), as_rows(x), as_matrix(weight), dh, as_rows(dx), dweight, dbias
+    if not _drop_backward(BLAS[x.dtype], *arrays, *drawing(rate, key, x.dtype)):
+        dweight = reference.product(as_rows(x).T, dh)
+    return dx, dweight, dbias, dy
+
+
+def _gradients(x, weight):
+    """Where to write dh, dx, dweight and dbias."""
+    n_rows, width = x.size // x.shape[-1], weight.shape[1]
+    dh, dx, dweight = (empty(shape, x.dtype) for shape in ((n_rows, width), x.shape, weight.shape))
+    return dh, dx, dweight, np.zeros(width, x.dtype)
 
 
 @kernel
-def _activate(h, bias, y, code, draw, factor):
+def _activate(blas, x, weight, bias, h, y, code, draw, factor):
+    multiply(blas, x, weight, h, False)
     n, F = h.shape
     for i in range(n):
         for j in range(F):
@@ -73,7 +85,7 @@ def _activate(h, bias, y, code, draw, factor):
 
 
 @kernel
-def _activate_backward(dy, h, dh, dbias, code, draw, factor):
+def _activate_backward(blas, dy, x, weight, h, dh, dx, dweight, dbias, code, draw, factor):
     n, F = h.shape
     for i in range(n):
         for j in range(F):
@@ -81,10 +93,12 @@ def _activate_backward(dy, h, dh, dbias, code, draw, factor):
         multiply_by_slope(dh[i], h[i], code)
         for j in range(F):
             dbias[j] += dh[i, j]
+    return multiply_backward(blas, dh, x, weight, dx, dweight)
 
 
 @kernel
-def _add_to_residual(y, bias, residual, draw, factor):
+def _add_to_residual(blas, x, weight, bias, residual, y, draw, factor):
+    multiply(blas, x, weight, y, False)
     n, D = y.shape
     for i in range(n):
         for j in range(D):
@@ -93,10 +107,11 @@ def _add_to_residual(y, bias, residual, draw, factor):
 
 
 @kernel
-def _drop_and_sum(dy, dh, dbias, draw, factor):
+def _drop_backward(blas, dy, x, weight, dh, dx, dweight, dbias, draw, factor):
     n, D = dy.shape
     for i in range(n):
         for j in range(D):
             d = dy[i, j] * factor if is_kept(i * D + j, draw) else like(factor, 0)
             dh[i, j] = d
             dbias[j] += d
+    return multiply_backward(blas, dh, x, weight, dx, dweight)

@@ -3,51 +3,36 @@
 import numpy as np
 
 from npformer import reference
-from npformer.cpu.arrays import as_rows, edges_are_finite, suit
+from npformer.cpu.arrays import as_matrix, as_rows, edges_are_finite, suit
+from npformer.cpu.blas import BLAS, multiply
 from npformer.cpu.jit import kernel
 from npformer.cpu.memory import empty
-from npformer.reference.arrays import quiet
 
 
 def linear(x, weight, bias=None):
     """As ``reference.linear``."""
     if not fits(x, weight, bias):
         return reference.linear(x, weight, bias)
-    y = matmul(as_rows(x), weight)
-    if bias is not None:
-        _add_bias(y, np.ascontiguousarray(bias))
-    return y.reshape(*x.shape[:-1], weight.shape[1])
+    y = empty((*x.shape[:-1], weight.shape[1]), x.dtype)
+    bias = np.zeros(weight.shape[1], x.dtype) if bias is None else np.ascontiguousarray(bias)
+    _map(BLAS[x.dtype], as_rows(x), as_matrix(weight), bias, as_rows(y))
+    return y
 
 
 def linear_backward(dy, x, weight, bias=None):
     """As ``reference.linear_backward``."""
     if not (fits(x, weight, bias) and fits_result(dy, x, weight)):
         return reference.linear_backward(dy, x, weight, bias)
-    dy_rows = as_rows(dy)
-    dbias = None if bias is None else column_sums(dy_rows)
-    return *product_backward(dy_rows, x, weight), dbias
-
-
-def product_backward(dy_rows, x, weight):
-    """(dx, dweight) of x W."""
-    x_rows = as_rows(x)
-    dx, dweight = matmul(dy_rows, weight.T), matmul(x_rows.T, dy_rows)
-    if not edges_are_finite(dweight[None, None]):  # a row of x that holds NaN, but has no gradient, must not matter
+    dx, dweight, dbias = empty(x.shape, x.dtype), empty(weight.shape, x.dtype), np.zeros(weight.shape[1], x.dtype)
+    x_rows, dy_rows = as_rows(x), as_rows(dy)
+    if not _map_backward(BLAS[x.dtype], dy_rows, x_rows, as_matrix(weight), as_rows(dx), dweight, dbias):
         dweight = reference.product(x_rows.T, dy_rows)
-    return dx.reshape(x.shape), dweight
+    return dx, dweight, None if bias is None else dbias
 
 
-@quiet
-def matmul(a, b):
-    """a @ b of two matrices."""
-    return np.matmul(a, b, out=empty((a.shape[0], b.shape[1]), a.dtype))
-
-
-def column_sums(x):
-    """Σ over the rows."""
-    total = np.zeros(x.shape[1], x.dtype)
-    _add_rows(x, total)
-    return total
+def matmul(a, b, out):
+    """out = a b, of matrices that BLAS can read."""
+    _multiply(BLAS[a.dtype], a, b, out)
 
 
 def fits(x, weight, bias=None):
@@ -69,7 +54,13 @@ def fits_result(dy, x, weight):
 
 
 @kernel
-def _add_bias(y, bias):
+def _multiply(blas, a, b, out):
+    multiply(blas, a, b, out, False)
+
+
+@kernel
+def _map(blas, x, weight, bias, y):
+    multiply(blas, x, weight, y, False)
     n, D = y.shape
     for i in range(n):
         for j in range(D):
@@ -77,8 +68,17 @@ def _add_bias(y, bias):
 
 
 @kernel
-def _add_rows(x, total):
-    n, D = x.shape
+def _map_backward(blas, dy, x, weight, dx, dweight, dbias):
+    n, D = dy.shape
     for i in range(n):
         for j in range(D):
-            total[j] += x[i, j]
+            dbias[j] += dy[i, j]
+    return multiply_backward(blas, dy, x, weight, dx, dweight)
+
+
+@kernel
+def multiply_backward(blas, dy, x, weight, dx, dweight):
+    """The two products of x W's backward; False if a NaN or inf in x spoiled dweight, even where dy is 0."""
+    multiply(blas, dy, weight.T, dx, False)
+    multiply(blas, x.T, dy, dweight, False)
+    return edges_are_finite(dweight)

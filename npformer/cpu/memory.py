@@ -5,7 +5,9 @@ every 4 KB, more than the arithmetic of many kernels. So when an array dies its 
 next array of about that size gets it.
 """
 
+import itertools
 import math
+import mmap
 import threading
 import weakref
 from collections import defaultdict
@@ -14,8 +16,8 @@ from functools import partial
 import numpy as np
 
 SMALLEST = 2**18  # bytes; below this, malloc keeps memory itself
-ALIGNMENT = 64  # bytes: of vector instructions and cache lines
 TRIED = 4  # sizes from which memory is taken, up to twice of what is needed
+COLOURS = itertools.cycle(range(0, PAGE := 4096, 5 * 64))  # were all to begin a page, they would meet in one cache set
 
 
 class _Pool(threading.local):  # one a thread: what a thread has in its cache it gets again
@@ -33,7 +35,7 @@ def empty(shape, dtype):
     if n_bytes < SMALLEST:
         return np.empty(shape, dtype)
     memory, size = _memory(n_bytes)
-    array = np.ndarray(shape, dtype, memory)
+    array = np.ndarray(shape, dtype, memory, next(COLOURS))
     reference = weakref.ref(array, partial(_recycle, _pool.free[size], _pool.alive, memory))
     _pool.alive[id(reference)] = reference
     return array
@@ -46,9 +48,15 @@ def _memory(n_bytes):
     for size in range(smallest, smallest + TRIED * step, step):
         if _pool.free[size]:
             return _pool.free[size].pop(), size
-    block = np.empty(smallest + ALIGNMENT, np.uint8)
-    start = -block.__array_interface__["data"][0] % ALIGNMENT
-    return memoryview(block)[start : start + smallest], smallest  # views of an array on it will refer to that array
+    return _pages(smallest + PAGE), smallest
+
+
+def _pages(n_bytes):
+    """Fresh memory that is not an array: views of the array that is laid on it then keep that array alive."""
+    memory = mmap.mmap(-1, n_bytes)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    return memory
 
 
 def _recycle(free, alive, memory, reference):

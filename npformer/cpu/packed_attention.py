@@ -1,5 +1,7 @@
 """Attention on packed projections: heads are views, results and gradients are written where they belong."""
 
+import numpy as np
+
 from npformer import reference
 from npformer.cpu.arrays import suit
 from npformer.cpu.flash_attention import attend, attend_backward, options_for, suits
@@ -10,7 +12,7 @@ from npformer.reference.packed_attention import split_parts
 
 def self_attention(qkv, n_heads, keep_mask=None, *, causal=False, dropout_rate=0.0, key=None):
     """As ``reference.self_attention``."""
-    q, k, v = split_parts(qkv, n_heads, 3, "qkv")
+    q, k, v = _split(qkv, n_heads, 3, "qkv")
     result = _attend(q, k, v, keep_mask, causal, dropout_rate, key)
     if result is None:
         options = {"causal": causal, "dropout_rate": dropout_rate, "key": key}
@@ -22,7 +24,7 @@ def self_attention_backward(
     dout, qkv, out, logsumexp, n_heads, keep_mask=None, *, causal=False, dropout_rate=0.0, key=None
 ):
     """As ``reference.self_attention_backward``."""
-    q, k, v = split_parts(qkv, n_heads, 3, "qkv")
+    q, k, v = _split(qkv, n_heads, 3, "qkv")
     dqkv = empty(qkv.shape, qkv.dtype)
     gradients = split_parts(dqkv, n_heads, 3, "dqkv")
     if _attend_backward(dout, q, k, v, out, logsumexp, keep_mask, causal, dropout_rate, key, gradients):
@@ -33,7 +35,7 @@ def self_attention_backward(
 
 def cross_attention(q, kv, n_heads, keep_mask=None, *, causal=False, dropout_rate=0.0, key=None):
     """As ``reference.cross_attention``."""
-    (queries,), (k, v) = split_parts(q, n_heads, 1, "q"), split_parts(kv, n_heads, 2, "kv")
+    (queries,), (k, v) = _split(q, n_heads, 1, "q"), _split(kv, n_heads, 2, "kv")
     result = _attend(queries, k, v, keep_mask, causal, dropout_rate, key)
     if result is None:
         options = {"causal": causal, "dropout_rate": dropout_rate, "key": key}
@@ -45,13 +47,18 @@ def cross_attention_backward(
     dout, q, kv, out, logsumexp, n_heads, keep_mask=None, *, causal=False, dropout_rate=0.0, key=None
 ):
     """As ``reference.cross_attention_backward``."""
-    (queries,), (k, v) = split_parts(q, n_heads, 1, "q"), split_parts(kv, n_heads, 2, "kv")
+    (queries,), (k, v) = _split(q, n_heads, 1, "q"), _split(kv, n_heads, 2, "kv")
     dq, dkv = empty(q.shape, q.dtype), empty(kv.shape, kv.dtype)
     gradients = (*split_parts(dq, n_heads, 1, "dq"), *split_parts(dkv, n_heads, 2, "dkv"))
     if _attend_backward(dout, queries, k, v, out, logsumexp, keep_mask, causal, dropout_rate, key, gradients):
         return dq, dkv
     options = {"causal": causal, "dropout_rate": dropout_rate, "key": key}
     return reference.cross_attention_backward(dout, q, kv, out, logsumexp, n_heads, keep_mask, **options)
+
+
+def _split(x, n_heads, n_parts, name):
+    """``split_parts`` of rows that BLAS can read."""
+    return split_parts(np.ascontiguousarray(x) if type(x) is np.ndarray else x, n_heads, n_parts, name)
 
 
 def _attend(q, k, v, keep_mask, causal, dropout_rate, key):
@@ -71,9 +78,9 @@ def _attend_backward(dout, q, k, v, out, logsumexp, keep_mask, causal, dropout_r
     B, H, T, K = q.shape
     if not (suits(q, k, v) and suit(q, dout, out, logsumexp)) or not dout.shape == out.shape == (B, T, H * K):
         return False
-    if logsumexp.shape != (B, H, T) or not (dout.flags.c_contiguous and out.flags.c_contiguous):
+    if logsumexp.shape != (B, H, T):
         return False
     check_attention(q, k, v, keep_mask, dropout_rate, key)
     options = options_for(q, k, keep_mask, causal, None, dropout_rate, key)
-    dout, out = dout.reshape(B, T, H, K), out.reshape(B, T, H, K)
-    return attend_backward(dout, out, q, k, v, logsumexp, options, gradients)
+    dout, out = (np.ascontiguousarray(x).reshape(B, T, H, K) for x in (dout, out))
+    return attend_backward(dout, out, q, k, v, np.ascontiguousarray(logsumexp), options, gradients)

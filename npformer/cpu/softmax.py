@@ -53,7 +53,7 @@ def _suit(x, axis):
 def _softmax(x, y):
     n, D = x.shape
     for i in range(n):
-        peak, total = largest(x[i], D), like(x[i, 0], 0)
+        peak, total = largest(x, i, D), like(x[i, 0], 0)
         if peak == -np.inf:
             y[i, :] = like(peak, 0)
             continue
@@ -81,7 +81,7 @@ def _softmax_backward(dy, y, dx):
 def _log_softmax(x, y):
     n, D = x.shape
     for i in range(n):
-        peak, total = largest(x[i], D), like(x[i, 0], 0)
+        peak, total = largest(x, i, D), like(x[i, 0], 0)
         if peak == -np.inf:
             y[i, :] = peak
             continue

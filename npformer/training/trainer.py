@@ -13,9 +13,11 @@ from npformer import tree
 from npformer.backends import get_backend
 from npformer.reference import derive_key, split_key
 from npformer.reference.checks import check_fraction, check_int, check_positive
-from npformer.threads import in_parallel
+from npformer.threads import in_parallel, n_threads
 from npformer.training.optimizers import Optimizer
 from npformer.training.progress import progress_bar
+
+WORTH_A_SHARD = 5 * 10**7  # parameters · target tokens: with less, threads wait for each other longer than they compute
 
 
 class NonFiniteError(FloatingPointError):
@@ -49,6 +51,10 @@ class Trainer:
     backend : "auto", "reference", "cpu", "gpu" or a module
     params : nested dict, optional
         Where to start from, copied; ``model.init(seed)`` if not given.
+    n_shards : int, optional
+        In how many parts a batch is computed side by side, each by a thread of its own with a gradient of its own. If
+        not given: one for each thread that matrix products may use, or 1 if the step is too small to be worth it.
+        The same number gives the same bits; another number draws other dropout bits and rounds another way.
 
     Attributes
     ----------
@@ -71,18 +77,32 @@ class Trainer:
     True
     """
 
-    def __init__(self, model, optimizer, *, seed=0, label_smoothing=0.0, clip_norm=None, backend="auto", params=None):
+    def __init__(
+        self,
+        model,
+        optimizer,
+        *,
+        seed=0,
+        label_smoothing=0.0,
+        clip_norm=None,
+        backend="auto",
+        params=None,
+        n_shards=None,
+    ):
         check_fraction(label_smoothing=label_smoothing)
         check_int("seed", seed, at_least=0)
         if not isinstance(optimizer, Optimizer):
             raise TypeError(f"optimizer={optimizer!r}, expected an optimizer such as Adam(lr=0.001)")
         if clip_norm is not None:
             check_positive(clip_norm=clip_norm)
+        if n_shards is not None:
+            check_int("n_shards", n_shards, at_least=1)
         self.model = model
         self.optimizer = optimizer
         self.seed = seed
         self.label_smoothing = label_smoothing
         self.clip_norm = clip_norm
+        self.n_shards = n_shards
         self.ops = get_backend(backend)
         start = model.init(seed)
         if params is not None:
@@ -183,7 +203,7 @@ class Trainer:
 
     def _shards(self, src, tgt, key):
         """The batch in parts, (src, tgt, dropout key) each, for as many threads."""
-        n = self._n_shards(src, tgt)
+        n = self._n_shards(tgt)
         if n == 1:
             return [(src, tgt, key)]
         rows = [slice(part[0], part[-1] + 1) for part in np.array_split(range(len(tgt)), n)]
@@ -193,6 +213,12 @@ class Trainer:
         import os
 
         return min(int(os.environ.get("SHARDS", "2")), len(tgt))
+
+    def _n_shards(self, tgt):
+        if self.n_shards is not None:
+            return min(self.n_shards, len(tgt))
+        worth = self.flat_params.size * tgt.size // WORTH_A_SHARD
+        return max(1, min(n_threads(), len(tgt), worth))
 
     def _loss_and_grad(self, shard, n_tokens):
         src, tgt, key = shard
@@ -210,19 +236,15 @@ class Trainer:
 
     def _gather(self, shards, add):
         """The sum of the gradients of shards, into the flat gradient."""
-
-        def gather(total, first, *others):
+        for total, first, *others in zip(tree.arrays(self.grads), *map(tree.arrays, shards), strict=True):
             if add:
                 total += first
             elif others:
-                np.add(first, others[0], out=total)
-                others = others[1:]
+                np.add(first, others.pop(0), out=total)
             else:
                 total[...] = first
             for grad in others:
                 total += grad
-
-        tree.map_leaves(gather, self.grads, *shards)
 
     def _clip(self, norm):
         return 1.0 if self.clip_norm is None or norm <= self.clip_norm else self.clip_norm / norm
