@@ -2,13 +2,15 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+BENCH_VENV := .venv-bench
 
-.PHONY: help copy test lint clean
+.PHONY: help copy test lint bench clean
 
 help:
 	@echo "make copy    train a Transformer to copy, and look at what it does (under a minute)"
 	@echo "make test    run every test"
 	@echo "make lint    check the style"
+	@echo "make bench   short benchmarks against PyTorch and JAX (a few minutes; it installs both)"
 	@echo "make clean   remove what the other targets made"
 
 copy: $(VENV)/ready
@@ -21,11 +23,23 @@ lint: $(VENV)/ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
+bench: $(BENCH_VENV)/ready
+	$(BENCH_VENV)/bin/python scripts/bench_train.py --quick
+	$(BENCH_VENV)/bin/python scripts/bench_attention.py --quick
+	$(BENCH_VENV)/bin/python scripts/bench_ops.py --quick
+
 clean:
-	rm -rf $(VENV) runs build dist *.egg-info .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(BENCH_VENV) runs build dist *.egg-info .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/ready: setup.cfg pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	touch $@
+
+# On Linux, PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu saves the download of PyTorch's GPU libraries.
+$(BENCH_VENV)/ready: setup.cfg pyproject.toml
+	$(PYTHON) -m venv $(BENCH_VENV)
+	echo '*' > $(BENCH_VENV)/.gitignore
+	$(BENCH_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
 	touch $@

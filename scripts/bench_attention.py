@@ -1,0 +1,290 @@
+"""Time and memory of attention alone: npformer's tiled one against PyTorch's, in turns, each in its own process.
+
+python scripts/bench_attention.py                                    # lengths 128 to 16,384: many minutes
+python scripts/bench_attention.py --quick
+python scripts/bench_attention.py --lengths 1024,4096 --rounds 7 --plot attention.png
+
+B=1, H=8, K=64, float32; full and causal, without dropout and with rate 0.1; forward with backward, and forward alone.
+Memory is what the process grows by, at most, while forward and backward run, beyond its inputs. FLOPs are 4·T²·K·H
+forward and 10·T²·K·H backward, half if causal.
+"""
+
+import itertools
+import math
+from contextlib import ExitStack
+from functools import partial
+
+import numpy as np
+from benchmarking import (
+    Contender,
+    Limits,
+    add_backends,
+    alternate,
+    backend_name,
+    best_limits,
+    build_all,
+    counts,
+    fit_power,
+    limits_contender,
+    machine,
+    new_figure,
+    new_parser,
+    physical_cores,
+    picture_file,
+    print_limits,
+    print_machine,
+    print_table,
+    short,
+    some_of,
+    summary,
+    times_as_long,
+    write_json,
+)
+
+import npformer as nf
+
+H, K = 8, 64
+DROPOUT = 0.1
+LENGTHS = [2**i for i in range(7, 15)]
+PYTORCH = "PyTorch"
+PYTORCH_MOST_BYTES = 8e9
+
+
+def main(argv=None):
+    options = parse_arguments(argv)
+    facts = machine()
+    print_machine(facts)
+    results = []
+    with limits_contender() as limits:
+        limits.build(options.sgemm_sizes)
+        for causal, rate in itertools.product(options.masks, options.rates):
+            setting = [measure(T, causal, rate, options, limits) for T in options.lengths]
+            print_setting(causal, rate, setting)
+            results += setting
+    if options.plot:
+        draw(results, options.plot)
+    if options.json:
+        fits = [fit | {"name": name} for name, fit in fits_of(results).items()]
+        write_json(options.json, {"machine": facts, "H": H, "K": K, "results": results, "fits": fits})
+
+
+# -- what is measured ---------------------------------------------------------------------------------------------
+
+
+def forward_flops(T, causal):
+    """Of scores and weighted sum: 4·T²·K·H, half if causal. The backward pass needs 2.5 times as many."""
+    return 4 * T * T * K * H / (2 if causal else 1)
+
+
+def inputs(T):
+    """q, k, v and the upstream gradient, each (1, H, T, K)."""
+    rng = np.random.default_rng(0)
+    return rng.standard_normal((4, 1, H, T, K), dtype=np.float32)
+
+
+def build_npformer(T, causal, rate, forward_only, backend):
+    """``step`` of ``flash_attention`` and its backward, both compiled beforehand on a short sequence."""
+    ops = nf.get_backend(backend)
+    options = {"causal": causal, "dropout_rate": rate, "key": 1 if rate else None}
+
+    def run(q, k, v, dout):
+        out, logsumexp = ops.flash_attention(q, k, v, **options)
+        if not forward_only:
+            ops.flash_attention_backward(dout, q, k, v, out, logsumexp, **options)
+
+    run(*inputs(64))
+    arrays = inputs(T)
+    return lambda: run(*arrays)
+
+
+def build_pytorch(T, causal, rate, forward_only):
+    """``step`` of ``scaled_dot_product_attention`` and autograd, both called beforehand on a short sequence."""
+    import torch
+    import torch.nn.functional as F
+
+    torch.set_num_threads(physical_cores())
+
+    def run(q, k, v, dout):
+        with torch.set_grad_enabled(not forward_only):
+            out = F.scaled_dot_product_attention(q, k, v, dropout_p=rate, is_causal=causal)
+        if not forward_only:
+            torch.autograd.grad(out, (q, k, v), dout)
+
+    def tensors(T):
+        *qkv, dout = torch.from_numpy(inputs(T)).unbind()
+        return *(x.requires_grad_() for x in qkv), dout
+
+    run(*tensors(64))
+    arrays = tensors(T)
+    return lambda: run(*arrays)
+
+
+def pytorch_bytes(T, rate):
+    """Roughly what PyTorch holds: with dropout four (H, T, T) arrays, without it none."""
+    return 4.2 * H * T * T * 4 if rate else 0
+
+
+# -- measuring ----------------------------------------------------------------------------------------------------
+
+
+def measure(T, causal, rate, options, limits):
+    """Forward with backward, then forward alone, in processes that have done nothing else."""
+    wanted = [
+        (backend_name(backend), (f"npformer.{backend}",), partial(build_npformer, backend=backend))
+        for backend in options.backends
+    ]
+    if "pytorch" not in options.without:
+        if pytorch_bytes(T, rate) > PYTORCH_MOST_BYTES:
+            print(f"left out: {PYTORCH}, T={T:,} with dropout: needs about {pytorch_bytes(T, rate) / 1e9:.0f} GB")
+        else:
+            wanted.append((PYTORCH, ("torch",), build_pytorch))
+
+    figures = {}
+    with ExitStack() as stack:
+        contenders = [stack.enter_context(Contender(*each)) for each in wanted]
+        for part, forward_only in (("both", False), ("forward", True)):
+            contenders = build_all(contenders, T, causal, rate, forward_only, warm_up=1)
+            turns, others = alternate([*contenders, limits], options.rounds, options.seconds)
+            best = best_limits(turns.pop(limits.name))
+            contenders = [contender for contender in contenders if contender.name in turns]
+            flops = forward_flops(T, causal) * (1 if forward_only else 3.5)
+            for contender in contenders:
+                found = figures.setdefault(contender.name, {})
+                found[part] = figures_of(turns, contender.name, flops, best)
+                if not forward_only:
+                    memory = contender.memory()
+                    found["bytes"] = memory.running_peak - memory.built
+    return {
+        "T": T,
+        "causal": causal,
+        "dropout": rate,
+        "limits": best._asdict(),
+        "other_programs_cores": others,
+        "contenders": figures,
+    }
+
+
+def figures_of(turns, name, flops, limits):
+    seconds = [second for second, _ in turns[name]]
+    ours = [second for second, _ in next(iter(turns.values()))]
+    rate = flops / summary(seconds)["median"] / 1e9
+    return {
+        "seconds": summary(seconds),
+        "times_as_long": times_as_long(seconds, ours),
+        "gflops": rate,
+        "share_of_sgemm": rate / limits.sgemm,
+        "rounds": seconds,
+    }
+
+
+def fits_of(results):
+    """(contender, setting) -> exponents of time and memory over T."""
+    points = {}
+    for result in results:
+        for name, figures in result["contenders"].items():
+            if "both" in figures:
+                key = f"{name}, {setting_name(result['causal'], result['dropout'])}"
+                points.setdefault(key, []).append((result["T"], figures["both"]["seconds"]["median"], figures["bytes"]))
+    fits = {}
+    for key, rows in points.items():
+        T, seconds, held = zip(*rows, strict=True)
+        fits[key] = {"time_exponent": fit_power(T, seconds)[0], "memory_exponent": fit_power(T, held)[0]}
+    return fits
+
+
+def setting_name(causal, rate):
+    return f"{'causal' if causal else 'full'}, dropout {rate}"
+
+
+# -- what is shown ------------------------------------------------------------------------------------------------
+
+
+def print_setting(causal, rate, results):
+    print(f"{setting_name(causal, rate)}: forward with backward, then forward alone")
+    header = ["T", "", "ms", "spread", "× first", "GFLOP/s", "of sgemm", "extra MB", "fwd ms", "× first", "GFLOP/s"]
+    rows = [
+        [f"{result['T']:,}", name, *cells(figures)]
+        for result in results
+        for name, figures in result["contenders"].items()
+        if {"both", "forward"} <= figures.keys()
+    ]
+    print_table(header, rows)
+    for name, fit in fits_of(results).items():
+        if math.isnan(fit["time_exponent"]):
+            continue  # one length
+        print(f"{name}: time ~ T^{fit['time_exponent']:.2f}, memory ~ T^{fit['memory_exponent']:.2f} (upper half)")
+    best = Limits(*(max(result["limits"][name] for result in results) for name in Limits._fields))
+    print_limits(best, max(result["other_programs_cores"] for result in results))
+    print(flush=True)
+
+
+def cells(figures):
+    both, forward = figures["both"], figures["forward"]
+    return [
+        short(1e3 * both["seconds"]["median"]),
+        f"{100 * both['seconds']['spread']:.0f} %",
+        f"{both['times_as_long']:.2f}",
+        short(both["gflops"]),
+        f"{100 * both['share_of_sgemm']:.0f} %",
+        f"{figures['bytes'] / 1e6:,.1f}",
+        short(1e3 * forward["seconds"]["median"]),
+        f"{forward['times_as_long']:.2f}",
+        short(forward["gflops"]),
+    ]
+
+
+def draw(results, path):
+    """Time and memory of forward with backward against T, a line for each contender and setting."""
+    figure = new_figure(11, 4.5)
+    time_axes, memory_axes = figure.subplots(1, 2)
+    lines = {}
+    for result in results:
+        for name, figures in result["contenders"].items():
+            if "both" in figures:
+                label = name, setting_name(result["causal"], result["dropout"])
+                point = result["T"], 1e3 * figures["both"]["seconds"]["median"], max(figures["bytes"], 1) / 1e6
+                lines.setdefault(label, []).append(point)
+    settings = list(dict.fromkeys(setting for _, setting in lines))
+    names = list(dict.fromkeys(name for name, _ in lines))
+    for (name, setting), points in lines.items():
+        T, milliseconds, megabytes = zip(*points, strict=True)
+        style = {"color": f"C{settings.index(setting)}", "linestyle": ("-", "--", ":")[names.index(name)]}
+        time_axes.loglog(T, milliseconds, marker=".", label=f"{name}: {setting}", **style)
+        memory_axes.loglog(T, megabytes, marker=".", **style)
+    time_axes.set(xlabel="T", ylabel="ms", title="Attention, forward and backward: time")
+    memory_axes.set(xlabel="T", ylabel="MB beyond the inputs", title="Memory")
+    lengths = sorted({result["T"] for result in results})
+    for axes in (time_axes, memory_axes):
+        axes.set_xticks(lengths, [f"{T:,}" for T in lengths], rotation=45)
+        axes.xaxis.minorticks_off()
+        axes.grid(alpha=0.3)
+    time_axes.legend(fontsize=7)
+    figure.savefig(path)
+
+
+# -- arguments ----------------------------------------------------------------------------------------------------
+
+
+def parse_arguments(argv):
+    parser = new_parser(__doc__, rounds=5, seconds="0.7", quick="lengths 128 to 1,024, 3 short rounds: about a minute")
+    parser.add_argument("--lengths", type=counts, metavar="T,T", help="(default: 128,256,...,16384)")
+    parser.add_argument(
+        "--masks", type=some_of(["full", "causal"]), default=["full", "causal"], metavar="A,B", help="(default: both)"
+    )
+    add_backends(parser, default=["cpu"])
+    parser.add_argument(
+        "--without", type=some_of(["pytorch", "dropout"]), default=[], metavar="A,B", help="leave out pytorch, dropout"
+    )
+    parser.add_argument("--plot", type=picture_file, metavar="FILE", help="draw time and memory against T into FILE")
+    options = parser.parse_args(argv)
+    options.lengths = sorted(options.lengths or ([128, 256, 512, 1024] if options.quick else LENGTHS))
+    options.masks = [mask == "causal" for mask in options.masks]
+    options.rates = [0.0] if "dropout" in options.without else [0.0, DROPOUT]
+    options.rounds = options.rounds or (3 if options.quick else 5)
+    options.seconds = options.seconds or (0.1 if options.quick else 0.7)
+    options.sgemm_sizes = (1024, 2048) if options.quick else (1024, 2048, 3072, 4096)
+    return options
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,456 @@
+"""Seconds of one training step: npformer against PyTorch and JAX, each in a process of its own, taking turns.
+
+python scripts/bench_train.py                                  # all five steps, all contenders
+python scripts/bench_train.py --quick                          # tiny and copy, without torch.compile
+python scripts/bench_train.py --steps base --without compile,jax --rounds 9
+python scripts/bench_train.py --scaling --plot scaling.png     # npformer alone: time against B, T and D
+python scripts/bench_train.py --first-step                     # from `import npformer` to the end of the first step
+
+An encoder-decoder Transformer, pre-norm, dropout 0.1, label smoothing 0.1, Adam(0.9, 0.98), float32, on random tokens
+without padding. All contenders begin with the same parameters (scripts/peers/ has the models), use all cores and have
+to begin with the same loss. FLOP/s are the arithmetic that the step needs, not what a library happens to do.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from contextlib import ExitStack
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+from benchmarking import (
+    Contender,
+    LeftOut,
+    add_backends,
+    alternate,
+    backend_name,
+    best_limits,
+    build_all,
+    fit_power,
+    limits_contender,
+    machine,
+    new_figure,
+    new_parser,
+    physical_cores,
+    picture_file,
+    print_limits,
+    print_machine,
+    print_table,
+    short,
+    some_of,
+    summary,
+    times_as_long,
+    upper_half,
+    write_json,
+)
+
+import npformer as nf
+
+
+class Size(NamedTuple):
+    """Of a model and of its batch."""
+
+    V: int
+    N: int  # layers of each stack
+    D: int
+    H: int
+    F: int
+    B: int
+    S: int
+    T: int  # of the decoder's input; the target has one token more
+
+
+SIZES = {
+    "tiny": Size(V=11, N=2, D=64, H=4, F=256, B=32, S=10, T=9),
+    "copy": Size(V=11, N=2, D=512, H=8, F=2048, B=80, S=10, T=9),  # the Annotated Transformer's
+    "small": Size(V=8000, N=3, D=256, H=8, F=1024, B=64, S=20, T=20),
+    "base": Size(V=16000, N=6, D=512, H=8, F=2048, B=32, S=30, T=30),
+    "long": Size(V=11, N=2, D=256, H=4, F=1024, B=4, S=512, T=512),
+}
+LEARNING_RATE = 1e-4
+LABEL_SMOOTHING = 0.1
+SAME_LOSS = 0.05  # losses of the first step may differ by this part: each library draws its own dropout
+
+
+def main(argv=None):
+    options = parse_arguments(argv)
+    if options.first_step:
+        figures = report_first_step(options)
+    elif options.scaling:
+        figures = report_scaling(options)
+    else:
+        figures = report_steps(options)
+    if options.json:
+        write_json(options.json, figures)
+
+
+# -- the step -----------------------------------------------------------------------------------------------------
+
+
+def model_of(size):
+    """The Transformer of this size."""
+    return nf.Transformer(
+        src_vocab=size.V,
+        tgt_vocab=size.V,
+        d_model=size.D,
+        n_heads=size.H,
+        n_layers=size.N,
+        d_ff=size.F,
+        dropout=0.1,
+        max_len=max(size.S, size.T),
+    )
+
+
+def batch_of(size):
+    """Random ids (B, S) and (B, T+1) without padding."""
+    rng = np.random.default_rng(0)
+    src, tgt = rng.integers(1, size.V, (size.B, size.S)), rng.integers(1, size.V, (size.B, size.T + 1))
+    tgt[:, 0] = 1  # the begin token
+    return src, tgt
+
+
+def training_flops(size):
+    """Floating-point operations of forward and backward pass: 6 a token and matrix entry, and attention's own.
+
+    A query's scores and weighted sum take 4 · keys · D forward and twice that backward; causal attention half of it.
+    """
+    V, N, D, _, F, B, S, T = size
+    attention, memory_keys_values, feed_forward = 4 * D * D, 2 * D * D, 2 * D * F
+    source_weights = N * (attention + feed_forward + memory_keys_values)  # the decoder projects the source as well
+    target_weights = N * (attention + (attention - memory_keys_values) + feed_forward) + D * V
+    pairs = S * S + T * S + T * T / 2
+    return 6 * B * (S * source_weights + T * target_weights) + 12 * N * B * pairs * D
+
+
+def build_npformer(size, backend):
+    """``step`` of ``npformer.Trainer``."""
+    adam = nf.Adam(LEARNING_RATE, betas=(0.9, 0.98), eps=1e-9)
+    trainer = nf.Trainer(model_of(size), adam, seed=0, label_smoothing=LABEL_SMOOTHING, backend=backend)
+    src, tgt = batch_of(size)
+    return lambda: trainer.step(src, tgt)
+
+
+def build_pytorch(size, **variant):
+    """``step`` of scripts/peers/pytorch_model.py."""
+    from peers.pytorch_model import training_step
+
+    n_threads = physical_cores()
+    return training_step(model_of(size), *batch_of(size), LEARNING_RATE, LABEL_SMOOTHING, n_threads, **variant)
+
+
+def build_jax(size):
+    """``step`` of scripts/peers/jax_model.py."""
+    from peers.jax_model import training_step
+
+    return training_step(model_of(size), *batch_of(size), LEARNING_RATE, LABEL_SMOOTHING)
+
+
+PEERS = {  # option -> (name, libraries, build)
+    "pytorch": ("PyTorch", ("torch",), build_pytorch),
+    "fused": ("PyTorch, fused Adam", ("torch",), partial(build_pytorch, fused=True)),
+    "compile": ("PyTorch, compiled", ("torch",), partial(build_pytorch, fused=True, compiled=True)),
+    "jax": ("JAX", ("jax",), build_jax),
+}
+
+
+def npformer_contender(backend):
+    return backend_name(backend), (f"npformer.{backend}",), partial(build_npformer, backend=backend)
+
+
+# -- npformer against the others ----------------------------------------------------------------------------------
+
+
+def report_steps(options):
+    facts = machine()
+    print_machine(facts)
+    results = {}
+    with limits_contender() as limits:
+        limits.build(options.sgemm_sizes)
+        for name in options.steps:
+            results[name] = report_step(name, SIZES[name], options, limits)
+    if options.plot:
+        draw_ratios(results, options.plot)
+    return {"machine": facts, "steps": results}
+
+
+def report_step(name, size, options, limits):
+    flops = training_flops(size)
+    print(
+        f"{name}: V={size.V} N={size.N}+{size.N} D={size.D} H={size.H} F={size.F}, B={size.B} S={size.S} T={size.T}, "
+        f"{nf.tree.count(model_of(size).init()):,} parameters, {short(flops / 1e9)} GFLOP a step",
+        flush=True,
+    )
+    wanted = [npformer_contender(backend) for backend in options.backends]
+    wanted += [peer for key, peer in PEERS.items() if key not in options.without]
+    with ExitStack() as stack:
+        contenders = build_all([stack.enter_context(Contender(*each)) for each in wanted], size)
+        contenders = [contender for contender in contenders if begins_alike(contender, contenders)]
+        turns, others = alternate([*contenders, limits], options.rounds, options.seconds)
+        best = best_limits(turns.pop(limits.name))
+        figures = {
+            contender.name: figures_of(contender, turns, flops, best)
+            for contender in contenders
+            if contender.name in turns
+        }
+    if not figures:
+        sys.exit(f"{name}: no contender is left")
+    print_steps(figures)
+    print_limits(best, others)
+    print_best_of_pytorch(figures)
+    return {
+        "size": size._asdict(),
+        "flops": flops,
+        "limits": best._asdict(),
+        "other_programs_cores": others,
+        "contenders": figures,
+    }
+
+
+def begins_alike(contender, contenders):
+    """Whether the loss of the first step is that of the first contender: the same model, and no step for free."""
+    ours, theirs = contenders[0].built.first_value, contender.built.first_value
+    if abs(theirs - ours) <= SAME_LOSS * ours:
+        return True
+    print(f"left out: {contender.name}: begins with loss {theirs:.3f}, {contenders[0].name} with {ours:.3f}")
+    return False
+
+
+def figures_of(contender, turns, flops, limits):
+    """What is known of a contender after its turns, by name."""
+    seconds = [second for second, _ in turns[contender.name]]
+    ours = [second for second, _ in next(iter(turns.values()))]
+    memory = contender.memory()
+    rate = flops / summary(seconds)["median"] / 1e9
+    return {
+        "seconds": summary(seconds),
+        "times_as_long": times_as_long(seconds, ours),
+        "gflops": rate,
+        "share_of_sgemm": rate / limits.sgemm,
+        "first_loss": contender.built.first_value,
+        "build_seconds": contender.built.build_seconds,
+        "libraries_bytes": memory.libraries,
+        "training_bytes": memory.peak - memory.libraries,
+        "rounds": seconds,
+    }
+
+
+def print_steps(figures):
+    times = f"× {next(iter(figures))}"
+    header = ["", "ms", "min", "spread", times, "GFLOP/s", "of sgemm", "first loss", "libraries MB", "training MB"]
+    rows = [
+        [
+            name,
+            short(1e3 * f["seconds"]["median"]),
+            short(1e3 * f["seconds"]["min"]),
+            f"{100 * f['seconds']['spread']:.0f} %",
+            f"{f['times_as_long']:.2f}",
+            short(f["gflops"]),
+            f"{100 * f['share_of_sgemm']:.0f} %",
+            f"{f['first_loss']:.2f}",
+            f"{f['libraries_bytes'] / 1e6:,.0f}",
+            f"{f['training_bytes'] / 1e6:,.0f}",
+        ]
+        for name, f in figures.items()
+    ]
+    print_table(header, rows)
+
+
+def print_best_of_pytorch(figures):
+    names = [name for name in figures if name.startswith("PyTorch")]
+    if names:
+        best = min(names, key=lambda name: figures[name]["seconds"]["median"])
+        ours, ratio = next(iter(figures)), figures[best]["times_as_long"]
+        print(f"PyTorch's best is {best!r}: {ratio:.2f} times as long as {ours}")
+    print(flush=True)
+
+
+def draw_ratios(results, path):
+    """Bars: how many times as long as npformer each takes, step by step."""
+    figure = new_figure(4 + 1.6 * len(results), 4)
+    axes = figure.subplots()
+    names = list(dict.fromkeys(name for result in results.values() for name in result["contenders"]))
+    width = 0.8 / len(names)
+    for i, name in enumerate(names):
+        places = [
+            (at, result["contenders"][name]["times_as_long"])
+            for at, result in enumerate(results.values())
+            if name in result["contenders"]
+        ]
+        at, ratios = np.array(places).T
+        bars = axes.bar(at + (i - (len(names) - 1) / 2) * width, ratios, width, label=name)
+        axes.bar_label(bars, fmt="%.1f", fontsize=7)
+    axes.axhline(1, color="0.4", linewidth=0.8)
+    axes.set_xticks(range(len(results)), results)
+    axes.set(ylabel=f"time / {names[0]}'s", title="Training step on a CPU, lower is faster")
+    figure.legend(loc="outside right upper", fontsize=8)
+    figure.savefig(path)
+
+
+# -- npformer's time against B, T and D ---------------------------------------------------------------------------
+
+
+MIDDLE = Size(V=1000, N=2, D=256, H=4, F=1024, B=16, S=32, T=32)
+SCALED = {
+    "B": [8, 16, 32, 64, 128],
+    "T": [8, 16, 32, 64, 128, 256, 512],
+    "D": [64, 128, 256, 512, 1024],
+}
+
+
+def scaled(axis, value):
+    """The middle size with another B, another T (and S), or another D (and F)."""
+    if axis == "T":
+        return MIDDLE._replace(S=value, T=value)
+    return MIDDLE._replace(D=value, F=4 * value) if axis == "D" else MIDDLE._replace(B=value)
+
+
+def report_scaling(options):
+    facts = machine()
+    print_machine(facts)
+    name, *contender = npformer_contender(options.backends[0])
+    print(f"{name}: around {MIDDLE}; S grows with T, F with D\n")
+    results = {}
+    with limits_contender() as limits:
+        limits.build(options.sgemm_sizes)
+        for axis, values in SCALED.items():
+            values = values[:3] if options.quick else values
+            results[axis] = scaling_along(axis, values, contender, options, limits)
+    if options.plot:
+        draw_scaling(results, options.plot, name)
+    return {"machine": facts, "middle": MIDDLE._asdict(), "scaling": results}
+
+
+def scaling_along(axis, values, contender, options, limits):
+    with ExitStack() as stack:
+        points = [stack.enter_context(Contender(f"{axis}={value}", *contender)) for value in values]
+        for point, value in zip(points, values, strict=True):
+            try:
+                point.build(scaled(axis, value))
+            except LeftOut as reason:
+                sys.exit(f"{point.name}: {reason}")
+        turns, others = alternate([*points, limits], options.rounds, options.seconds)
+    best = best_limits(turns.pop(limits.name))
+    if len(turns) < len(points):
+        sys.exit(f"no fit along {axis}: a point is missing")
+    seconds = [summary([second for second, _ in turn])["median"] for turn in turns.values()]
+    flops = [training_flops(scaled(axis, value)) for value in values]
+    (exponent, factor), (flops_exponent, _) = fit_power(values, seconds), fit_power(values, flops)
+    print_table(
+        [axis, "ms", "GFLOP", "GFLOP/s", "of sgemm"],
+        [
+            [str(value), short(1e3 * second), short(n / 1e9), short(n / second / 1e9), share(n / second / 1e9, best)]
+            for value, second, n in zip(values, seconds, flops, strict=True)
+        ],
+    )
+    print(f"upper half: time ~ {axis}^{exponent:.2f}, FLOPs ~ {axis}^{flops_exponent:.2f}")
+    print_limits(best, others)
+    print(flush=True)
+    return {
+        "values": values,
+        "seconds": seconds,
+        "flops": flops,
+        "exponent": exponent,
+        "factor": factor,
+        "flops_exponent": flops_exponent,
+        "limits": best._asdict(),
+        "other_programs_cores": others,
+    }
+
+
+def share(gflops, limits):
+    return f"{100 * gflops / limits.sgemm:.0f} %"
+
+
+def draw_scaling(results, path, name):
+    """Time against each axis with the fitted line, and the cost model put through the last point."""
+    figure = new_figure(11, 3.6)
+    for axes, (axis, result) in zip(figure.subplots(1, len(results)), results.items(), strict=True):
+        x, seconds, flops = (np.array(result[key]) for key in ("values", "seconds", "flops"))
+        axes.loglog(x, 1e3 * seconds, "o", label="measured")
+        fitted = upper_half(x)
+        line = 1e3 * result["factor"] * fitted ** result["exponent"]
+        axes.loglog(fitted, line, label=f"upper half: {axis}^{result['exponent']:.2f}")
+        model = 1e3 * seconds[-1] * flops / flops[-1]
+        axes.loglog(x, model, "--", color="0.5", label=f"FLOPs, scaled: {axis}^{result['flops_exponent']:.2f}")
+        axes.set(xlabel=axis, ylabel="ms a training step", title=f"{name}: time against {axis}")
+        axes.set_xticks(x, x)
+        axes.xaxis.minorticks_off()
+        axes.legend(fontsize=8)
+        axes.grid(alpha=0.3)
+    figure.savefig(path)
+
+
+# -- the first step -----------------------------------------------------------------------------------------------
+
+FIRST_STEP = """
+import json, sys, time
+size, backend = json.loads(sys.argv[1]), sys.argv[2]
+start = time.perf_counter()
+import numpy as np
+import npformer as nf
+imported = time.perf_counter()
+model = nf.Transformer(size["V"], size["V"], size["D"], size["H"], size["N"], size["F"])
+trainer = nf.Trainer(model, nf.Adam(1e-4), label_smoothing=0.1, backend=backend)
+src, tgt = np.full((size["B"], size["S"]), 3), np.full((size["B"], size["T"] + 1), 3)
+trainer.step(src, tgt)
+print(json.dumps({"import": imported - start, "first_step": time.perf_counter() - start}))
+"""
+
+
+def report_first_step(options):
+    """A new user's wait: twice in a fresh process, with numba's cache empty and then as the first has left it."""
+    facts = machine()
+    print_machine(facts)
+    backend, results = options.backends[0], {}
+    with tempfile.TemporaryDirectory() as folder:
+        for cache in ("cold", "warm"):
+            command = [sys.executable, "-c", FIRST_STEP, json.dumps(SIZES["tiny"]._asdict()), backend]
+            done = subprocess.run(
+                command, env={**os.environ, "NUMBA_CACHE_DIR": folder}, capture_output=True, text=True
+            )
+            if done.returncode:
+                sys.exit(f"the first step failed: {done.stderr.strip().splitlines()[-1]}")
+            results[cache] = json.loads(done.stdout)
+    print(f"backend {backend}, step 'tiny': seconds from before `import npformer`\n")
+    rows = [[f"{cache} cache", short(r["import"]), short(r["first_step"])] for cache, r in results.items()]
+    print_table(["", "to the import's end", "to the first step's end"], rows)
+    return {"machine": facts, "backend": backend, "first_step": results}
+
+
+# -- arguments ----------------------------------------------------------------------------------------------------
+
+
+def parse_arguments(argv):
+    parser = new_parser(
+        __doc__, rounds=7, seconds="0.7", quick="tiny and copy, no compilation, 3 short rounds: under a minute"
+    )
+    parser.add_argument(
+        "--steps", type=some_of(list(SIZES)), metavar="A,B", help=f"some of {','.join(SIZES)} (default: all)"
+    )
+    add_backends(parser, default=["cpu"])
+    parser.add_argument(
+        "--without", type=some_of(list(PEERS)), default=[], metavar="A,B", help=f"leave out some of {','.join(PEERS)}"
+    )
+    parser.add_argument("--plot", type=picture_file, metavar="FILE", help="draw the ratios, or the scaling, into FILE")
+    mode = parser.add_mutually_exclusive_group()
+    mode.add_argument("--scaling", action="store_true", help="instead: npformer's time against B, T, D, and exponents")
+    mode.add_argument(
+        "--first-step", action="store_true", help="instead: the wait for a first step, cold or warm cache"
+    )
+    options = parser.parse_args(argv)
+    options.steps = options.steps or (["tiny", "copy"] if options.quick else list(SIZES))
+    options.rounds = options.rounds or (3 if options.quick else 7)
+    options.seconds = options.seconds or (0.3 if options.quick else 0.7)
+    options.sgemm_sizes = (1024, 2048) if options.quick else (1024, 2048, 3072, 4096)
+    if options.quick:
+        options.without = [*options.without, "compile"]
+    if options.first_step and options.plot:
+        parser.error("argument --plot: there is nothing to draw with --first-step")
+    return options
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,579 @@
+"""What the benchmarks share: contenders that take turns, the machine and its limits, statistics, tables.
+
+Libraries that run in one process, or at the same time in two, fight over the cores; libraries that run one after
+another meet different minutes of a shared machine. So each contender lives in a process of its own and sleeps unless
+it is its turn, and the turns go round: A B C, A B C, ...
+"""
+
+import argparse
+import gc
+import importlib
+import importlib.metadata
+import importlib.util
+import json
+import math
+import multiprocessing
+import os
+import platform
+import resource
+import signal
+import statistics
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+LIBRARIES = ("npformer", "numpy", "numba", "torch", "jax", "jaxlib")
+SETTINGS = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+MOSTLY_IDLE = 0.2  # cores that other programs may use
+WHEN_BUSY = "threads wait for each other, and even ratios mean little"
+CORES_WITH = {  # OpenBLAS's names for the kernels it chooses from, widest instructions first
+    "avx512f": {"SkylakeX", "Cooperlake", "Sapphirerapids"},
+    "avx2": {"Haswell", "Zen", "Excavator"},
+}
+
+
+# -- contenders ---------------------------------------------------------------------------------------------------
+
+
+class LeftOut(Exception):
+    """A contender cannot take part; the message says why."""
+
+
+class Built(NamedTuple):
+    """What is known of a step before it is timed."""
+
+    first_value: object  # what the very first call returned
+    build_seconds: float  # to build it and call it once, compilation included
+    step_seconds: float  # of a call once it is warm, roughly
+
+
+class Memory(NamedTuple):
+    """Resident bytes of a contender's process."""
+
+    libraries: int  # after its imports, before it builds anything
+    built: int  # after building, before the first step
+    peak: int  # the most since the imports
+    running_peak: int  # the most since it was built
+
+
+class Contender:
+    """A library in a process of its own, asleep unless it is asked to do something.
+
+    Parameters
+    ----------
+    name : str
+    libraries : sequence of str
+        Modules imported before anything is measured.
+    build : function at the top of a module
+        ``build(*case)`` runs in the process and returns ``step``, a function without arguments.
+    """
+
+    def __init__(self, name, libraries, build):
+        self.name, self.built = name, None
+        context = multiprocessing.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(theirs, libraries, build), name=name)
+        self._process.start()
+        theirs.close()
+
+    def build(self, *case, warm_up=2):
+        """Build the step for a case in place of the one before, and call it ``warm_up`` times."""
+        self.built = Built(*self._ask("build", case, warm_up))
+        return self.built
+
+    def run(self, n_steps):
+        """(seconds a step, what the last one returned)."""
+        return self._ask("run", n_steps)
+
+    def memory(self):
+        """``Memory`` of the process up to now."""
+        return Memory(*self._ask("memory"))
+
+    def steps_in(self, seconds):
+        """How many steps last about so long."""
+        return max(1, round(seconds / max(self.built.step_seconds, 1e-7)))
+
+    def cpu_seconds(self):
+        """Processor time of the process so far, of all its threads; 0 where the system does not tell."""
+        try:
+            fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            return 0.0
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def close(self):
+        """End the process."""
+        self._pipe.close()
+        self._process.join(timeout=10)
+        if self._process.is_alive():
+            self._process.kill()
+            self._process.join()
+
+    def _ask(self, *command):
+        try:
+            self._pipe.send(command)
+            succeeded, answer = self._pipe.recv()
+        except (EOFError, OSError):
+            self._process.join()
+            raise LeftOut(f"its process ended with exit code {self._process.exitcode}") from None
+        if not succeeded:
+            raise LeftOut(answer)
+        return answer
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.close()
+
+
+def _serve(pipe, libraries, build):
+    """What a contender's process does: answer until the other end of the pipe is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which closes the pipe
+    worker = _Worker(libraries, build)
+    while True:
+        try:
+            command, *arguments = pipe.recv()
+        except EOFError:
+            return
+        try:
+            answer = True, getattr(worker, command)(*arguments)
+        except Exception as error:
+            lines = str(error).strip().splitlines() or [""]
+            answer = False, f"{type(error).__name__}: {lines[0]}"
+        pipe.send(answer)
+
+
+class _Worker:
+    """The commands that a contender's process understands."""
+
+    def __init__(self, libraries, build):
+        self._libraries, self._build, self._step = libraries, build, None
+
+    def build(self, case, warm_up):
+        self._step = None
+        gc.collect()
+        for library in self._libraries:
+            importlib.import_module(library)
+        reset_peak()
+        self._after_imports = resident_bytes()
+        start = time.perf_counter()
+        self._step = self._build(*case)
+        self._after_build, self._peak_of_build = resident_bytes(), peak_bytes()
+        reset_peak()
+        first_value = self._step()
+        seconds = build_seconds = time.perf_counter() - start
+        for _ in range(warm_up - 1):
+            seconds, _ = self.run(1)
+        return first_value, build_seconds, seconds
+
+    def run(self, n_steps):
+        start = time.perf_counter()
+        for _ in range(n_steps):
+            value = self._step()
+        return (time.perf_counter() - start) / n_steps, value
+
+    def memory(self):
+        running = peak_bytes()
+        return self._after_imports, self._after_build, max(running, self._peak_of_build), running
+
+
+def alternate(contenders, rounds, seconds):
+    """Rounds in which each contender works for about so many seconds, one after another.
+
+    Returns
+    -------
+    turns : dict
+        name -> a (seconds a step, value of the last step) for each round; without those that failed on the way.
+    others : float
+        How many cores other programs used meanwhile.
+    """
+    turns = {contender.name: [] for contender in contenders}
+    start, busy, own = time.perf_counter(), busy_seconds(), sum(c.cpu_seconds() for c in contenders)
+    for i in range(rounds):
+        for contender in contenders:
+            if contender.name not in turns:
+                continue
+            note(f"round {i + 1} of {rounds}: {contender.name}")
+            try:
+                turns[contender.name].append(contender.run(contender.steps_in(seconds)))
+            except LeftOut as reason:
+                print(f"left out: {contender.name}: {reason}", flush=True)
+                del turns[contender.name]
+    note("")
+    others = busy_seconds() - busy - (sum(c.cpu_seconds() for c in contenders) - own)
+    return turns, max(0.0, others / (time.perf_counter() - start))
+
+
+def build_all(contenders, *case, warm_up=2):
+    """Build a case in each, one after another; those that cannot are named with the reason, the others returned."""
+    able = []
+    for contender in contenders:
+        note(f"building {contender.name}")
+        try:
+            contender.build(*case, warm_up=warm_up)
+            able.append(contender)
+        except LeftOut as reason:
+            print(f"left out: {contender.name}: {reason}", flush=True)
+    note("")
+    return able
+
+
+# -- memory -------------------------------------------------------------------------------------------------------
+
+
+def resident_bytes():
+    """Memory of this process now; where the system does not tell, the most so far."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+    except OSError:
+        return peak_bytes()
+
+
+def peak_bytes():
+    """The most memory of this process so far, or since ``reset_peak`` where that works."""
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
+    except (OSError, StopIteration):
+        unit = 1 if sys.platform == "darwin" else 1024
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def reset_peak():
+    """Forget the peak so far (Linux)."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        return
+
+
+# -- the machine and its limits -----------------------------------------------------------------------------------
+
+
+def machine():
+    """Processor, cores, versions, and the BLAS core in use: everything that a figure depends on."""
+    return {
+        "processor": processor(),
+        "cores": os.cpu_count(),
+        "physical_cores": physical_cores(),
+        "busy_cores": busy_cores(),
+        "python": platform.python_version(),
+        "versions": {name: version(name) for name in LIBRARIES},
+        "blas": blas_in_use(),
+        "settings": {name: os.environ[name] for name in SETTINGS if name in os.environ},
+    }
+
+
+def print_machine(facts):
+    """``machine()`` for a person, with a warning where matrix products are slower than they need to be."""
+    versions = ", ".join(f"{name} {number}" for name, number in facts["versions"].items() if number)
+    print(f"{facts['processor']}, {facts['physical_cores']} cores; Python {facts['python']}, {versions}")
+    print(f"NumPy's BLAS: {facts['blas']['name']}, core {facts['blas']['core']}, {facts['blas']['threads']} threads")
+    for warning in warnings_about(facts["blas"]["core"], cpu_flags(), facts["settings"], facts["busy_cores"]):
+        print(f"WARNING: {warning}")
+    print(flush=True)
+
+
+def warnings_about(core, flags, settings, busy):
+    """What makes figures other than a user's on this processor, a sentence each."""
+    found = []
+    if busy > MOSTLY_IDLE:
+        found.append(f"other programs use {busy:.1f} cores: {WHEN_BUSY}")
+    if settings:
+        given = ", ".join(f"{name}={value}" for name, value in settings.items())
+        found.append(f"{given} in the environment: a user has none of it, and products may be slower or faster")
+    for flag, names in CORES_WITH.items():
+        if core in names:
+            break
+        if flag in flags and not core.startswith("unknown"):
+            found.append(f"OpenBLAS uses its {core} core, below what the processor can do ({flag})")
+            break
+    return found
+
+
+def busy_cores(seconds=0.5):
+    """How many cores other programs use, while this one sleeps; 0 where the system does not tell."""
+    start, before = time.perf_counter(), busy_seconds()
+    time.sleep(seconds)
+    return (busy_seconds() - before) / (time.perf_counter() - start)
+
+
+def busy_seconds():
+    """Processor time of all programs since the machine was started; 0 where the system does not tell."""
+    try:
+        user, nice, system, _, _, *rest = map(int, Path("/proc/stat").read_text().splitlines()[0].split()[1:9])
+    except OSError:
+        return 0.0
+    return (user + nice + system + sum(rest)) / os.sysconf("SC_CLK_TCK")
+
+
+def processor():
+    """The processor's name."""
+    return _cpuinfo("model name", [platform.processor() or platform.machine()])[0]
+
+
+def cpu_flags():
+    """Instruction sets of the processor, where Linux tells them."""
+    return set(_cpuinfo("flags", [""])[0].split())
+
+
+def physical_cores():
+    """Cores that this process may use, without the second thread of each."""
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    cores = set(zip(_cpuinfo("physical id", []), _cpuinfo("core id", []), strict=True))
+    return min(usable, len(cores)) if cores else usable
+
+
+def _cpuinfo(field, default):
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return default
+    values = [line.partition(":")[2].strip() for line in lines if line.partition(":")[0].strip() == field]
+    return values or default
+
+
+def version(package):
+    """Of an installed package, or None."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def blas_in_use():
+    """Name, core and threads of NumPy's BLAS."""
+    if importlib.util.find_spec("threadpoolctl") is None:
+        return dict.fromkeys(("name", "core", "threads"), "unknown (threadpoolctl is not installed)")
+    from threadpoolctl import threadpool_info
+
+    for library in threadpool_info():
+        if library["user_api"] == "blas":
+            name = f"{library['internal_api']} {library['version']}"
+            return {"name": name, "core": library.get("architecture", "unknown"), "threads": library["num_threads"]}
+    return dict.fromkeys(("name", "core", "threads"), "unknown")
+
+
+class Limits(NamedTuple):
+    """What no step can exceed."""
+
+    sgemm: float  # GFLOP/s of NumPy's float32 matrix product, all threads, at its best size
+    copy: float  # GB/s read and written, one thread
+    copy_threads: float  # the same, a thread for each core
+
+
+def limits_contender():
+    """A contender whose step measures ``Limits`` once."""
+    return Contender("limits", ("numpy",), build_limits)
+
+
+def build_limits(sizes):
+    """``step`` for matrix products of these sizes; it returns a tuple of ``Limits``."""
+    rng = np.random.default_rng(0)
+    factors = [rng.standard_normal((2, n, n), dtype=np.float32) for n in sizes]
+    products = [np.empty((n, n), np.float32) for n in sizes]
+    source = np.ones(2**26, np.float32)  # 256 MB
+    target = np.zeros_like(source)
+    n_threads = physical_cores()
+    parts = list(zip(np.array_split(target, n_threads), np.array_split(source, n_threads), strict=True))
+    pool = ThreadPoolExecutor(n_threads)
+
+    def step():
+        sgemm = max(
+            2 * n**3 / seconds_of(np.matmul, a, b, out=out) / 1e9
+            for n, (a, b), out in zip(sizes, factors, products, strict=True)
+        )
+        moved = 2 * source.nbytes / 1e9
+        copy = moved / seconds_of(np.copyto, target, source)
+        copy_threads = moved / seconds_of(lambda: list(pool.map(lambda part: np.copyto(*part), parts)))
+        return sgemm, copy, copy_threads
+
+    return step
+
+
+def seconds_of(function, *arguments, **options):
+    """How long one call takes."""
+    start = time.perf_counter()
+    function(*arguments, **options)
+    return time.perf_counter() - start
+
+
+def best_limits(turns):
+    """The best of each of the ``Limits`` over the rounds."""
+    return Limits(*(max(column) for column in zip(*(value for _, value in turns), strict=True)))
+
+
+def print_limits(limits, others):
+    """One line, to put beside achieved figures, and a warning where other programs were at work."""
+    print(
+        f"best of this run: sgemm {short(limits.sgemm)} GFLOP/s, copy {short(limits.copy)} GB/s with one thread, "
+        f"{short(limits.copy_threads)} GB/s with {physical_cores()} (bytes read and bytes written)"
+    )
+    if others > MOSTLY_IDLE:
+        print(f"WARNING: other programs used {others:.1f} cores meanwhile: {WHEN_BUSY}")
+
+
+# -- statistics ---------------------------------------------------------------------------------------------------
+
+
+def summary(values):
+    """Median, min, max and spread, which is (max - min) / median."""
+    median = statistics.median(values)
+    return {"median": median, "min": min(values), "max": max(values), "spread": (max(values) - min(values)) / median}
+
+
+def times_as_long(theirs, ours):
+    """Median over the rounds of their time divided by ours: what slows a round down slows both."""
+    return statistics.median(their / our for their, our in zip(theirs, ours, strict=True))
+
+
+def fit_power(x, y):
+    """(p, c) of the straight line c xᵖ through the upper half of the points on logarithmic axes."""
+    points = upper_half(sorted(zip(x, y, strict=True)))
+    if len(points) < 2 or min(y for _, y in points) <= 0:
+        return math.nan, math.nan
+    p, log_c = np.polyfit(*np.log(np.array(points)).T, deg=1)
+    return float(p), float(np.exp(log_c))
+
+
+def upper_half(points):
+    """Of sorted points, where what is small no longer counts; up to three are all needed."""
+    return points[len(points) // 2 :] if len(points) > 3 else points
+
+
+# -- what is shown and written ------------------------------------------------------------------------------------
+
+
+def short(number):
+    """Three digits that count: 0.0123, 12.3, 1,234; "–" for None and NaN."""
+    if number is None or math.isnan(number):
+        return "–"
+    decimals = 2 - math.floor(math.log10(abs(number))) if number else 0
+    return f"{number:,.{min(max(decimals, 0), 6)}f}"
+
+
+def note(text):
+    """What is going on, in a line that the next one overwrites, for whoever sits at the screen."""
+    if sys.stderr.isatty():
+        print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+
+
+def print_table(header, rows):
+    """A Markdown table, aligned: the first column to the left, the others to the right."""
+    cells = [header, *([str(cell) for cell in row] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = ["| " + " | ".join(_aligned(row, widths)) + " |" for row in cells]
+    rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
+    print("\n".join([lines[0], "| " + " | ".join(rule) + " |", *lines[1:]]), flush=True)
+
+
+def _aligned(row, widths):
+    return [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+
+
+def write_json(path, figures):
+    """The same figures for a program; a number that is NaN becomes null."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(_without_nan(figures), indent=2, allow_nan=False) + "\n")
+
+
+def _without_nan(value):
+    if isinstance(value, dict):
+        return {name: _without_nan(child) for name, child in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_without_nan(child) for child in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def new_figure(width, height):
+    """A matplotlib figure that needs no screen."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+# -- arguments ----------------------------------------------------------------------------------------------------
+
+
+def new_parser(description, **defaults):
+    """Options that all three have: --rounds, --seconds, --quick, --json, --plot."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=count, help=f"turns of each contender (default: {defaults['rounds']})")
+    parser.add_argument(
+        "--seconds", type=duration, help=f"of work in a turn, at least one step (default: {defaults['seconds']})"
+    )
+    parser.add_argument("--quick", action="store_true", help=defaults["quick"])
+    parser.add_argument("--json", type=output_file, metavar="FILE", help="write the figures to FILE")
+    return parser
+
+
+def add_backends(parser, default):
+    """--backends, of npformer."""
+    parser.add_argument(
+        "--backends",
+        type=some_of(["cpu", "reference"]),
+        default=default,
+        metavar="A,B",
+        help=f"of npformer: cpu,reference; all are compared with the first (default: {','.join(default)})",
+    )
+
+
+def backend_name(backend):
+    """How a backend of npformer is called in tables."""
+    return "npformer" if backend == "cpu" else f"npformer, {backend}"
+
+
+def some_of(names):
+    """Type of an argument that is a list of names with commas."""
+
+    def parse(text):
+        given = text.split(",")
+        for name in given:
+            if name not in names:
+                raise argparse.ArgumentTypeError(f"{name!r}, expected some of {','.join(names)}")
+        return given
+
+    return parse
+
+
+def count(text):
+    """Type of an argument that is a whole number of at least 1."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}, expected a whole number of 1 or more")
+    return int(text)
+
+
+def counts(text):
+    """Type of an argument that is a list of whole numbers with commas."""
+    return [count(part) for part in text.split(",")]
+
+
+def duration(text):
+    """Type of an argument that is a number of seconds above 0."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r}, expected a number of seconds above 0")
+    return seconds
+
+
+def output_file(text):
+    """Type of an argument that names a file to write."""
+    path = Path(text)
+    if path.is_dir():
+        raise argparse.ArgumentTypeError(f"{text} is a folder, expected a file")
+    return path
+
+
+def picture_file(text):
+    """The same for a picture, which takes matplotlib."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise argparse.ArgumentTypeError("pictures need matplotlib: pip install 'npformer[plot]'")
+    return output_file(text)

@@ -1,0 +1,172 @@
+"""The training step of ``npformer.Transformer`` (pre-norm, ReLU) in PyTorch.
+
+Modules have the names of npformer's parameters, so that ``load`` can begin with the same numbers. Projections that read
+the same input are one product, attention is PyTorch's own. (``nn.TransformerEncoderLayer`` and its siblings compute
+the same and take a little longer.) Nothing is masked for padding: the benchmark has none.
+"""
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import npformer as nf
+
+
+class Attention(nn.Module):
+    """Multi-head attention: to ``x`` itself, or to a memory."""
+
+    def __init__(self, d_model, n_heads, dropout, causal=False, to_memory=False):
+        super().__init__()
+        self.n_heads, self.dropout, self.causal = n_heads, dropout, causal
+        if to_memory:
+            self.q, self.kv = nn.Linear(d_model, d_model), nn.Linear(d_model, 2 * d_model)
+        else:
+            self.qkv = nn.Linear(d_model, 3 * d_model)
+        self.out = nn.Linear(d_model, d_model)
+
+    def forward(self, x, memory=None):
+        """(B, T, D) and (B, S, D) -> (B, T, D)."""
+        if memory is None:
+            q, k, v = self.heads(self.qkv(x), 3)
+        else:
+            (q,) = self.heads(self.q(x), 1)
+            k, v = self.heads(self.kv(memory), 2)
+        rate = self.dropout if self.training else 0.0
+        heads = F.scaled_dot_product_attention(q, k, v, dropout_p=rate, is_causal=self.causal)
+        return self.out(heads.transpose(1, 2).reshape(x.shape))
+
+    def heads(self, x, n_parts):
+        """(B, T, n_parts D) -> n_parts times (B, H, T, K)."""
+        B, T, _ = x.shape
+        return x.view(B, T, n_parts, self.n_heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
+
+
+class FeedForward(nn.Module):
+    """Two layers with ReLU and dropout in between."""
+
+    def __init__(self, d_model, d_ff, dropout):
+        super().__init__()
+        self.hidden, self.out, self.dropout = nn.Linear(d_model, d_ff), nn.Linear(d_ff, d_model), nn.Dropout(dropout)
+
+    def forward(self, x):
+        """(B, T, D) -> (B, T, D)."""
+        return self.out(self.dropout(F.relu(self.hidden(x))))
+
+
+class EncoderLayer(nn.Module):
+    """Self-attention, then feed-forward."""
+
+    def __init__(self, d_model, n_heads, d_ff, dropout):
+        super().__init__()
+        self.attention = Attention(d_model, n_heads, dropout)
+        self.attention_norm = nn.LayerNorm(d_model)
+        self.feed_forward = FeedForward(d_model, d_ff, dropout)
+        self.feed_forward_norm = nn.LayerNorm(d_model)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x):
+        """(B, S, D) -> (B, S, D)."""
+        x = x + self.dropout(self.attention(self.attention_norm(x)))
+        return x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))
+
+
+class DecoderLayer(nn.Module):
+    """Causal self-attention, attention to the memory, then feed-forward."""
+
+    def __init__(self, d_model, n_heads, d_ff, dropout):
+        super().__init__()
+        self.attention = Attention(d_model, n_heads, dropout, causal=True)
+        self.attention_norm = nn.LayerNorm(d_model)
+        self.memory_attention = Attention(d_model, n_heads, dropout, to_memory=True)
+        self.memory_attention_norm = nn.LayerNorm(d_model)
+        self.feed_forward = FeedForward(d_model, d_ff, dropout)
+        self.feed_forward_norm = nn.LayerNorm(d_model)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x, memory):
+        """(B, T, D) and (B, S, D) -> (B, T, D)."""
+        x = x + self.dropout(self.attention(self.attention_norm(x)))
+        x = x + self.dropout(self.memory_attention(self.memory_attention_norm(x), memory))
+        return x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))
+
+
+class Embedding(nn.Embedding):
+    """√D times the rows of the table, plus the sinusoidal encoding, then dropout."""
+
+    def __init__(self, vocab, d_model, dropout, longest):
+        super().__init__(vocab, d_model)
+        self.dropout = nn.Dropout(dropout)
+        positions = torch.from_numpy(nf.sinusoidal_encoding(longest, d_model).astype("float32"))
+        self.register_buffer("positions", positions, persistent=False)
+
+    def forward(self, ids):
+        """(B, T) -> (B, T, D)."""
+        return self.dropout(super().forward(ids) * self.embedding_dim**0.5 + self.positions[: ids.shape[1]])
+
+
+class Transformer(nn.Module):
+    """The twin of an ``npformer.Transformer``, for sequences up to ``longest``."""
+
+    def __init__(self, model, longest):
+        super().__init__()
+        sizes = model.d_model, model.n_heads, model.d_ff, model.dropout
+        n_encoder, n_decoder = model.depths
+        self.source_embedding = Embedding(model.src_vocab, model.d_model, model.dropout, longest)
+        self.target_embedding = Embedding(model.tgt_vocab, model.d_model, model.dropout, longest)
+        self.encoder = nn.ModuleDict({str(i): EncoderLayer(*sizes) for i in range(n_encoder)})
+        self.encoder["norm"] = nn.LayerNorm(model.d_model)
+        self.decoder = nn.ModuleDict({str(i): DecoderLayer(*sizes) for i in range(n_decoder)})
+        self.decoder["norm"] = nn.LayerNorm(model.d_model)
+        self.output = nn.Linear(model.d_model, model.tgt_vocab)
+
+    def forward(self, src, tgt_in):
+        """(B, S) and (B, T) ids -> (B, T, V) logits."""
+        *encoder_layers, encoder_norm = self.encoder.values()
+        *decoder_layers, decoder_norm = self.decoder.values()
+        x = self.source_embedding(src)
+        for layer in encoder_layers:
+            x = layer(x)
+        memory = encoder_norm(x)
+        y = self.target_embedding(tgt_in)
+        for layer in decoder_layers:
+            y = layer(y, memory)
+        return self.output(decoder_norm(y))
+
+
+def load(twin, params):
+    """Give the twin npformer's parameters, every one of them."""
+    state = {}
+    for path, array in nf.tree.leaves(params):
+        if path.endswith("embedding"):
+            path = f"{path}.weight"
+        elif path.endswith(".weight"):
+            array = array.T  # npformer's are (D_in, D_out)
+        state[path.replace(".gain", ".weight")] = torch.from_numpy(array.copy())
+    twin.load_state_dict(state)
+
+
+def training_step(model, src, tgt, lr, label_smoothing, n_threads, fused=False, compiled=False):
+    """``step()`` -> loss, of an ``npformer.Transformer``'s twin, with Adam one array at a time, or fused."""
+    torch.set_num_threads(n_threads)
+    torch.manual_seed(0)
+    twin = Transformer(model, longest=max(src.shape[1], tgt.shape[1]))
+    load(twin, model.init(seed=0))
+    optimizer = torch.optim.Adam(twin.parameters(), lr=lr, betas=(0.9, 0.98), eps=1e-9, fused=fused or None)
+    source, target_in, target_out = (torch.from_numpy(np.ascontiguousarray(x)) for x in (src, tgt[:, :-1], tgt[:, 1:]))
+
+    def loss_of(source, target_in, target_out):
+        logits = twin(source, target_in)
+        return F.cross_entropy(logits.flatten(0, 1), target_out.flatten(), label_smoothing=label_smoothing)
+
+    if compiled:
+        loss_of = torch.compile(loss_of, options={"fallback_random": True})  # the eager generator is the faster one
+
+    def step():
+        optimizer.zero_grad(set_to_none=True)
+        loss = loss_of(source, target_in, target_out)
+        loss.backward()
+        optimizer.step()
+        return loss.item()
+
+    return step
