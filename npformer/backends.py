@@ -3,7 +3,6 @@
 import warnings
 from functools import cache
 from importlib import import_module
-from importlib.util import find_spec
 from types import ModuleType
 
 from npformer import reference, tree
@@ -36,17 +35,21 @@ def get_backend(backend: str | ModuleType = "auto", params: dict | None = None) 
         return reference if _on_gpu(params) else _best_on_cpu()
     if backend == "gpu":
         raise ValueError("backend='gpu' is not part of this version of npformer, expected 'auto', 'cpu' or 'reference'")
-    if backend == "cpu" and find_spec("numba") is None:
-        raise ValueError("backend='cpu' needs numba, which is not installed: pip install numba")
-    return import_module(f"npformer.{backend}")
+    if backend == "reference":
+        return reference
+    try:
+        return import_module("npformer.cpu")
+    except ImportError as error:
+        raise ValueError(f"backend='cpu' needs numba, expected to be installed: {error}") from error
 
 
 @cache  # which also says it only once
 def _best_on_cpu():
-    if find_spec("numba") is not None:
+    try:
         return import_module("npformer.cpu")
-    warnings.warn("numba is not installed: operations run on the reference backend, which is slower", stacklevel=4)
-    return reference
+    except ImportError as error:
+        warnings.warn(f"the slower reference backend is used, as the kernels need numba: {error}", stacklevel=4)
+        return reference
 
 
 def _on_gpu(params):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from npformer.threads import openblas_function
+from npformer.threads import cores, openblas_function
 
 AVAILABLE = "available"
 
@@ -117,7 +117,7 @@ def _processor():
     return {
         "name": _processor_name(),
         "simd": next((level for level, known in NUMPY_NAMES.items() if known & names), None),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "cores": cores(),
         "system": f"{platform.system()} {platform.machine()}",
     }
 

@@ -9,6 +9,7 @@ import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from contextvars import copy_context
 from functools import cache
 from pathlib import Path
 
@@ -20,6 +21,7 @@ class _Here(threading.local):
 
 
 _here = _Here()
+_cores_taken = threading.Lock()
 
 
 def cores():
@@ -38,14 +40,15 @@ def n_threads():
     if _here.in_parallel:
         return 1
     get = openblas_function("get_num_threads")
-    return min(cores(), get()) if get else cores()
+    return min(cores(), get()) if get else 1  # threads of a BLAS that cannot be told to use one would fight with ours
 
 
 def in_parallel(work, parts):
     """``[work(part) for part in parts]`` over ``n_threads()`` Python threads, with one BLAS thread each.
 
     The parts go to the threads in turn, in an order that does not depend on time. Work that releases the GIL (NumPy
-    on large arrays, compiled kernels) gets faster by it. Inside, everything runs on one thread.
+    on large arrays, compiled kernels) gets faster by it. Work that is already one of several parts, and that of a
+    second thread that wants the cores while they are taken, stays on its own thread.
 
     Parameters
     ----------
@@ -63,8 +66,15 @@ def in_parallel(work, parts):
     [1, 4, 9]
     """
     n = min(n_threads(), len(parts))
-    if n <= 1:
+    if n <= 1 or not _cores_taken.acquire(blocking=False):
         return [work(part) for part in parts]
+    try:
+        return _spread(work, parts, n)
+    finally:
+        _cores_taken.release()
+
+
+def _spread(work, parts, n):
     results = [None] * len(parts)
 
     def run(thread):
@@ -76,7 +86,7 @@ def in_parallel(work, parts):
             _here.in_parallel = False
 
     with blas_threads(1):
-        others = [_pool(thread).submit(run, thread) for thread in range(1, n)]
+        others = [_pool(thread).submit(copy_context().run, run, thread) for thread in range(1, n)]
         try:
             run(0)
         finally:
@@ -90,6 +100,17 @@ def in_parallel(work, parts):
 def _pool(thread):
     """One thread, the same for the same number, so that what it keeps (recycled memory) fits its next work."""
     return ThreadPoolExecutor(1, thread_name_prefix=f"npformer-{thread}")
+
+
+def _begin_anew():
+    """In a forked process, which has none of its parent's threads."""
+    global _cores_taken
+    _cores_taken, _here.in_parallel = threading.Lock(), False
+    _pool.cache_clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin_anew)
 
 
 @contextmanager

@@ -18,21 +18,6 @@ def leaves(tree, path=""):
     return [leaf for name, child in tree.items() for leaf in leaves(child, f"{path}.{name}" if path else str(name))]
 
 
-def arrays(tree):
-    """Every array of a nested dict, in order.
-
-    Examples
-    --------
-    >>> list(arrays({"a": {"weight": 1, "bias": 2}, "b": 3}))
-    [1, 2, 3]
-    """
-    if not isinstance(tree, dict):
-        yield tree
-        return
-    for child in tree.values():
-        yield from arrays(child)
-
-
 def map_leaves(f, tree, *others):
     """``f`` of the arrays that stand at the same place in each tree.
 

@@ -263,7 +263,7 @@ def print_best_of_pytorch(figures):
     if names:
         best = min(names, key=lambda name: figures[name]["seconds"]["median"])
         ours, ratio = next(iter(figures)), figures[best]["times_as_long"]
-        print(f"PyTorch's best is {best!r}: {ratio:.2f} times as long as {ours}")
+        print(f"PyTorch's best of these is {best!r}: {ratio:.2f} times as long as {ours}")
     print(flush=True)
 
 

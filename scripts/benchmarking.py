@@ -182,6 +182,9 @@ class _Worker:
         return self._after_imports, self._after_build, max(running, self._peak_of_build), running
 
 
+PAUSE = 0.5  # seconds between turns: threads of OpenMP go on spinning for a fifth of a second after their work
+
+
 def alternate(contenders, rounds, seconds):
     """Rounds in which each contender works for about so many seconds, one after another.
 
@@ -199,6 +202,7 @@ def alternate(contenders, rounds, seconds):
             if contender.name not in turns:
                 continue
             note(f"round {i + 1} of {rounds}: {contender.name}")
+            time.sleep(PAUSE)
             try:
                 turns[contender.name].append(contender.run(contender.steps_in(seconds)))
             except LeftOut as reason:

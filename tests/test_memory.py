@@ -1,5 +1,6 @@
 """Memory is used again when nobody refers to it any more, and never before."""
 
+import os
 import threading
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 import npformer as nf
 from npformer import cpu
 from npformer.cpu import memory
+from npformer.threads import blas_threads
 
 SHAPE = (300, 1000)
 
@@ -110,3 +112,36 @@ def test_training_asks_for_memory_in_its_first_steps_only(fresh):
     for _ in range(5):
         trainer.step(ids, ids)
     assert len(fresh) == asked
+
+
+def test_memory_of_what_was_smaller_is_given_back_when_more_is_asked_for(fresh):
+    for rows in range(1, 40):
+        new(1, (rows, 100_000))
+    assert sum(n * len(blocks) for n, blocks in memory._pool.free.items()) < 3 * 39 * 400_000
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_forked_process_has_memory_of_its_own():
+    x = new(1)
+    pid = os.fork()
+    if pid == 0:
+        x.fill(2)
+        os._exit(0)
+    os.waitpid(pid, 0)
+    assert (x == 1).all()
+
+
+def test_shards_in_threads_do_not_share_memory():
+    """Arrays above the pool's smallest size, from both threads at once: the whole batch's gradient in the end."""
+    model = nf.Transformer(500, 500, d_model=64, n_heads=4, n_layers=1, d_ff=256, dropout=0.0)
+    ids = np.random.default_rng(0).integers(1, 500, (64, 41))
+    ids[:, 0] = 1
+    gradients = []
+    for n_shards in (1, 2):
+        trainer = nf.Trainer(model, nf.SGD(0.1), backend="cpu", n_shards=n_shards)
+        with blas_threads(2):
+            for _ in range(4):
+                trainer.step(ids, ids)
+        gradients.append(trainer.flat_grads)
+    np.testing.assert_allclose(*gradients, rtol=0, atol=1e-5 * np.abs(gradients[0]).max())

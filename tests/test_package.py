@@ -67,3 +67,22 @@ def test_a_backend_that_is_not_there_is_named(backend):
 
 def test_a_module_is_a_backend():
     assert npformer.get_backend(reference) is reference
+
+
+def test_auto_is_cpu_and_without_numba_the_reference_which_is_said_once():
+    assert run_python("import npformer; print(npformer.get_backend('auto').__name__)") == "npformer.cpu"
+    code = """
+import sys, warnings
+sys.modules["numba"] = None
+import npformer
+with warnings.catch_warnings(record=True) as said:
+    warnings.simplefilter("always")
+    print(npformer.get_backend("auto").__name__, npformer.get_backend("auto").__name__, len(said))
+try:
+    npformer.get_backend("cpu")
+except ValueError as error:
+    print(error)
+"""
+    chosen, error = run_python(code).splitlines()
+    assert chosen == "npformer.reference npformer.reference 1"
+    assert error.startswith("backend='cpu' needs numba, expected")

@@ -13,7 +13,6 @@ import pytest
 from operations import NOT_IN_THE_TABLE, arrays_of, valid_calls
 
 from npformer import cpu, reference
-from npformer.reference.arrays import is_cupy
 
 BACKENDS = [pytest.param(cpu, id="cpu")]
 
@@ -252,6 +251,55 @@ def test_what_is_not_masked_does_matter(ops, value):
             np.testing.assert_array_equal(np.isnan(x), np.isnan(wanted), err_msg=name)
 
 
+@pytest.mark.parametrize("ops", BACKENDS)
+def test_one_nan_in_a_masked_key_of_a_later_tile(ops):
+    rng = np.random.default_rng(0)
+    q, k, v, dout = (rng.standard_normal((1, 1, 600, 5)).astype("float32") for _ in range(4))
+    options = {"keep_mask": np.arange(600) < 400, "causal": True}
+    saved = reference.flash_attention(q, k, v, **options)
+    expected = reference.flash_attention_backward(dout, q, k, v, *saved, **options)
+    k[0, 0, 450, 3] = np.nan
+    actual = ops.flash_attention_backward(dout, q, k, v, *saved, **options)
+    assert_equal_within("flash_attention_backward", "float32", actual, expected)
+
+
+@pytest.mark.parametrize("ops", BACKENDS)
+def test_unusual_arguments_give_what_the_reference_gives(ops):
+    calls = valid_calls("float32")
+    for name in ("linear_activation_dropout", "linear_dropout_residual", "linear_cross_entropy"):
+        arguments = {**calls[name], "bias": None}
+        assert_equal_within(name, "float32", getattr(ops, name)(**arguments), OPERATION[name](**arguments))
+    packed = np.zeros((40, 8), [("x", "f4", 8), ("y", "i1", 2)])["x"][..., 0]
+    packed[...] = np.random.default_rng(0).standard_normal(packed.shape)
+    for q in (packed, np.broadcast_to(packed[:1], packed.shape)):
+        assert_equal_within(
+            "flash_attention", "float32", ops.flash_attention(q, q, q), reference.flash_attention(q, q, q)
+        )
+    logits = np.full((2, 5), -np.inf, "float32")
+    with np.errstate(all="ignore"):
+        actual, expected = (m.cross_entropy(logits, np.array([1, 2]), label_smoothing=0.1) for m in (ops, reference))
+    assert_equal_within("cross_entropy", "float32", actual, expected)
+    for wrong in ({"step": 0}, {"lr": np.ones(3)}):
+        raised = []
+        for module in (ops, reference):
+            with pytest.raises(Exception) as error, np.errstate(all="ignore"):
+                module.adam_update(*np.ones((4, 2), "float32"), **{"lr": 0.1, "step": 1, **wrong})
+            raised.append(error.type)
+        assert raised[0] is raised[1]
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64", "uint8"])
+@pytest.mark.parametrize("ops", BACKENDS)
+def test_ids_of_any_width_and_never_beyond_the_table(ops, dtype):
+    calls = valid_calls("float32")
+    for name in ("embedding", "embedding_backward", "embed_tokens", "embed_tokens_backward"):
+        arguments = {**calls[name], "ids": calls[name]["ids"].astype(dtype)}
+        assert_equal_within(name, "float32", getattr(ops, name)(**arguments), OPERATION[name](**arguments))
+        arguments["ids"][1, 2] = 23
+        with pytest.raises(ValueError, match=r"ids\[1, 2\] is 23, expected 0 <= id < 23"):
+            getattr(ops, name)(**arguments)
+
+
 @pytest.mark.skipif(os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="this is the inner run")
 def test_the_kernels_without_jit():
     """As plain Python they have to give the same numbers: what LLVM makes of them is not part of their meaning."""
@@ -260,7 +308,3 @@ def test_the_kernels_without_jit():
     command += ["-k", "same_numbers or updates or matter or rows_without"]
     run = subprocess.run(command, env={**os.environ, "NUMBA_DISABLE_JIT": "1"}, capture_output=True, text=True)
     assert run.returncode == 0, run.stdout[-3000:]
-
-
-def test_cupy_is_not_mistaken_for_numpy():
-    assert not is_cupy(np.zeros(1))

@@ -1,3 +1,5 @@
+import os
+import signal
 import threading
 import time
 
@@ -78,3 +80,42 @@ def two_threads(monkeypatch):
     monkeypatch.setattr(threads, "cores", lambda: 2)
     with threads.blas_threads(2):
         yield
+
+
+def test_a_second_thread_that_wants_the_cores_meanwhile_works_alone(two_threads):
+    started, go_on = threading.Event(), threading.Event()
+
+    def first(part):
+        started.set()
+        go_on.wait(timeout=10)
+
+    def second():
+        started.wait(timeout=10)
+        idents.extend(threads.in_parallel(lambda part: threading.get_ident(), range(4)))
+        go_on.set()
+
+    idents = []
+    other = threading.Thread(target=second)
+    other.start()
+    threads.in_parallel(first, range(2))
+    other.join()
+    assert len(set(idents)) == 1
+    assert threads.n_threads() == 2  # and BLAS has the threads it had
+
+
+def test_the_callers_floating_point_settings_hold_in_all_threads(two_threads):
+    with np.errstate(over="raise", invalid="ignore"):
+        assert (
+            len({str(np.geterr()) for _ in range(1)} | set(threads.in_parallel(lambda p: str(np.geterr()), [0, 1])))
+            == 1
+        )
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_process_has_threads_of_its_own(two_threads):
+    assert threads.in_parallel(lambda part: part, [1, 2]) == [1, 2]
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(20)
+        os._exit(0 if threads.in_parallel(lambda part: part, [3, 4]) == [3, 4] else 1)
+    assert os.waitpid(pid, 0)[1] == 0

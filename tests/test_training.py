@@ -309,11 +309,11 @@ def test_parameters_have_to_fit_the_model():
         make(params=make(dtype="float32").params)
 
 
-@pytest.mark.filterwarnings("ignore:cross_entropy")
 def test_a_batch_of_padding_has_no_gradient_and_counts_as_a_step():
     trainer = make(optimizer=SGD(0.1))
     before = trainer.flat_params.copy()
-    assert trainer.step(SRC, TGT * 0) == 0
+    with pytest.warns(UserWarning, match="no target is counted"):
+        assert trainer.step(SRC, TGT * 0) == 0
     assert trainer.n_steps == 1
     np.testing.assert_array_equal(trainer.flat_params, before)
 
@@ -329,3 +329,24 @@ def test_batches_are_pairs(batches):
         make().step_accumulated(batches)
     with pytest.raises(ValueError, match=r"expected one or more pairs \(src, tgt\)"):
         make().fit(batches, progress=False)
+
+
+@pytest.mark.parametrize("n_shards", [None, 1, 2])
+def test_a_batch_that_does_not_fit_together_is_refused_in_shards_too(n_shards):
+    with pytest.raises(ValueError, match="src has 5 rows, the target 3"):
+        make(n_shards=n_shards).step(SRC, TGT[:3])
+
+
+def test_gradients_are_matched_by_name():
+    class Model:
+        pad_id = 0
+
+        def init(self, seed):
+            return {"b": np.zeros(1), "c": np.zeros(1)}
+
+        def loss_and_grad(self, params, *args, **options):
+            return 1.0, {"c": np.full(1, 30.0), "b": np.full(1, 2.0)}, 1
+
+    trainer = Trainer(Model(), SGD(1.0), n_shards=1)
+    trainer.step(SRC, TGT)
+    assert (trainer.params["b"][0], trainer.params["c"][0]) == (-2, -30)

@@ -3,7 +3,14 @@
 import numpy as np
 import pytest
 
-from npformer import Transformer, greedy_decode, sinusoidal_encoding, tree
+from npformer import Transformer, get_backend, greedy_decode, sinusoidal_encoding, tree
+
+
+@pytest.fixture(autouse=True, params=["reference", "cpu"])
+def chosen_backend(request, monkeypatch):
+    """What "auto" is."""
+    monkeypatch.setattr("npformer.backends._best_on_cpu", lambda: get_backend(request.param))
+
 
 MODEL = Transformer(13, 11, d_model=14, n_heads=2, n_layers=(2, 3), d_ff=17, dtype="float64")
 PARAMS = MODEL.init(0)

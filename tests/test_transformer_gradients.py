@@ -42,10 +42,10 @@ def shaken(params):
     return tree.map_leaves(lambda x: x + 0.1 * rng.standard_normal(x.shape), params)
 
 
-def loss_of_leaves(model, like, key):
+def loss_of_leaves(model, like, key, backend="reference"):
     """The loss and its gradient as functions of the list of parameter arrays."""
     src = SRC % model.src_vocab
-    arguments = {"key": key, "label_smoothing": 0.1}
+    arguments = {"key": key, "label_smoothing": 0.1, "backend": backend}
 
     def rebuild(arrays):
         values = iter(arrays)
@@ -62,13 +62,15 @@ def loss_of_leaves(model, like, key):
     return f, f_backward
 
 
+@pytest.mark.parametrize("backend", ["reference", "cpu"])  # whose complex numbers the reference computes
 @pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize("norm", ["pre", "post"])
-def test_every_parameter_by_complex_step(norm, tied):
+def test_every_parameter_by_complex_step(norm, tied, backend):
     model = make(norm, tied)
     params = shaken(model.init(0))
     names, arrays = zip(*tree.leaves(params), strict=True)
-    f, f_backward = loss_of_leaves(model, params, key=5)
+    f, _ = loss_of_leaves(model, params, key=5)
+    _, f_backward = loss_of_leaves(model, params, 5, backend)
     gradcheck(f, f_backward, arrays, names=names, complex_tolerance=1e-12, central_tolerance=None)
 
 
@@ -76,11 +78,12 @@ def test_every_parameter_by_complex_step(norm, tied):
 @pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize("norm", ["pre", "post"])
 @pytest.mark.parametrize("key", [None, 5])
-def test_random_directions_by_central_differences(norm, tied, activation, key):
+@pytest.mark.parametrize("backend", ["reference", "cpu"])
+def test_random_directions_by_central_differences(norm, tied, activation, key, backend):
     """A second opinion that knows no complex numbers: the slope of the loss along random directions."""
     model = make(norm, tied, activation)
     flat, params = tree.flatten(shaken(model.init(0)))
-    f, f_backward = loss_of_leaves(model, params, key)
+    f, f_backward = loss_of_leaves(model, params, key, backend)
 
     def loss_at(point):
         return f(*(x for _, x in tree.leaves(tree.view_as(point, params))))

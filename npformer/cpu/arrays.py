@@ -6,6 +6,7 @@ import numpy as np
 
 from npformer.cpu.jit import kernel
 
+IDS = (np.dtype(np.int64), np.dtype(np.int32))
 KERNEL_DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
 
 

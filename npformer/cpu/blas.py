@@ -29,6 +29,11 @@ def _find(name):
 BLAS = {np.dtype(np.float32): _find("sgemm"), np.dtype(np.float64): _find("dgemm")}
 
 
+def can_multiply(x):
+    """Whether there is a BLAS for arrays like this one; without, the reference multiplies."""
+    return BLAS[x.dtype][0] != 0
+
+
 def multiply(blas, a, b, out, add):
     """out = a b, or out += a b, in a kernel; matrices with one axis contiguous, ``blas`` being ``BLAS[dtype]``."""
     out[...] = out + a @ b if add else a @ b
@@ -47,13 +52,7 @@ def _multiply(blas, a, b, out, add):
         a_form, a_step = _layout(a)
         b_form, b_step = _layout(b)
         c, c_step = out.ctypes.data, max(out.strides[0] // out.itemsize, n)
-        if address == 0:
-            for i in range(m):
-                for j in range(n):
-                    out[i, j] *= beta
-                    for inner in range(k):
-                        out[i, j] += a[i, inner] * b[inner, j]
-        elif wide:
+        if wide:
             gemm_wide(address, a_form, b_form, m, n, k, a.ctypes.data, a_step, b.ctypes.data, b_step, beta, c, c_step)
         else:
             gemm_narrow(address, a_form, b_form, m, n, k, a.ctypes.data, a_step, b.ctypes.data, b_step, beta, c, c_step)

@@ -5,13 +5,12 @@ import math
 import numpy as np
 
 from npformer import reference
-from npformer.cpu.arrays import as_matrix, as_rows, suit
+from npformer.cpu.arrays import IDS, as_rows, suit
 from npformer.cpu.jit import kernel
-from npformer.cpu.linear import fits, matmul
+from npformer.cpu.linear import fits
 from npformer.cpu.memory import empty
 from npformer.cpu.scalar import exp, largest, like
-
-IDS = (np.dtype(np.int64), np.dtype(np.int32))
+from npformer.reference.arrays import quiet
 
 
 def cross_entropy(logits, targets, *, ignore_id=None, label_smoothing=0.0, n_tokens=None):
@@ -26,29 +25,32 @@ def cross_entropy(logits, targets, *, ignore_id=None, label_smoothing=0.0, n_tok
     return _in_place(dlogits, bias, targets, ignore_id, label_smoothing, share), dlogits
 
 
+@quiet
 def linear_cross_entropy(x, weight, bias, targets, *, ignore_id=None, label_smoothing=0.0, n_tokens=None):
     """As ``reference.linear_cross_entropy``."""
     options = {"ignore_id": ignore_id, "label_smoothing": label_smoothing, "n_tokens": n_tokens}
-    shape = (*x.shape[:-1], weight.shape[-1])
-    share = _share(targets, shape, **options) if fits(x, weight, bias) else None
+    shape = (*x.shape[:-1], weight.shape[1]) if fits(x, weight, bias) else None
+    share = _share(targets, shape, **options) if shape else None
     if not share:
         return reference.linear_cross_entropy(x, weight, bias, targets, **options)
     logits = empty(shape, x.dtype)
-    matmul(as_rows(x), as_matrix(weight), as_rows(logits))
+    np.matmul(as_rows(x), weight, out=as_rows(logits))
     return _in_place(logits, bias, targets, ignore_id, label_smoothing, share), logits
 
 
 def _share(targets, shape, ignore_id, label_smoothing, n_tokens):
     """Of each counted token in the mean; None if the reference has to say what is wrong or unusual."""
-    if not (type(targets) is np.ndarray and targets.dtype in IDS and targets.size and shape[-1]):
+    if not (type(targets) is np.ndarray and targets.dtype in IDS and targets.size and shape and shape[-1]):
         return None
-    if targets.shape != shape[:-1] or not 0 <= label_smoothing <= 1:
+    if targets.shape != shape[:-1] or not isinstance(label_smoothing, float) or not 0 <= label_smoothing <= 1:
+        return None
+    if not (ignore_id is None or (type(ignore_id) is int and abs(ignore_id) < 2**62)):
         return None
     counted = targets if ignore_id is None else targets[targets != ignore_id]
     if not counted.size or counted.min() < 0 or counted.max() >= shape[-1]:
         return None
     n = counted.size if n_tokens is None else n_tokens
-    return 1 / n if isinstance(n, (int, np.integer)) and n > 0 else None
+    return 1 / n if type(n) is int and n > 0 else None
 
 
 def _in_place(logits, bias, targets, ignore_id, label_smoothing, share):
@@ -71,6 +73,7 @@ def _differentiate(logits, bias, targets, ignore_id, smoothing, share):
         for j in range(V):
             row[j] += bias[j]
         peak = largest(logits, i, V)
+        peak = like(share, 0) if peak == -np.inf else peak
         total, total_logit, logit = like(share, 0), like(share, 0), row[target] - peak
         for j in range(V):
             shifted = row[j] - peak
@@ -78,6 +81,7 @@ def _differentiate(logits, bias, targets, ignore_id, smoothing, share):
             row[j] = e
             total += e
             total_logit += shifted
+        total = like(share, 1) if total == 0 else total
         log_total = math.log(total)
         loss += (like(share, 1) - smoothing) * (log_total - logit)
         if smoothing > 0:

@@ -3,14 +3,12 @@
 import numpy as np
 
 from npformer import reference
-from npformer.cpu.arrays import as_rows, suit
+from npformer.cpu.arrays import IDS, as_rows, suit
 from npformer.cpu.dropout import drawing
 from npformer.cpu.jit import kernel
-from npformer.cpu.memory import empty
+from npformer.cpu.memory import empty, zeros
 from npformer.cpu.scalar import is_kept, like
 from npformer.reference.checks import check_rate
-
-IDS = (np.dtype(np.int64), np.dtype(np.int32))
 
 
 def embedding(ids, table):
@@ -33,7 +31,7 @@ def embed_tokens(ids, table, positions, pad_id, rate=0.0, key=None):
     """As ``reference.embed_tokens``."""
     check_rate(rate, key)
     fits = _are_ids(ids) and suit(table, positions) and table.ndim == 2 and ids.ndim > 0 and _in_range(ids, len(table))
-    if not fits or positions.shape != (ids.shape[-1], table.shape[1]):
+    if not fits or type(pad_id) is not int or positions.shape != (ids.shape[-1], table.shape[1]):
         return reference.embed_tokens(ids, table, positions, pad_id, rate, key)
     y = empty((*ids.shape, table.shape[1]), table.dtype)
     scale = table.dtype.type(table.shape[1] ** 0.5)
@@ -45,19 +43,12 @@ def embed_tokens(ids, table, positions, pad_id, rate=0.0, key=None):
 def embed_tokens_backward(dy, ids, table_shape, pad_id, rate=0.0, key=None):
     """As ``reference.embed_tokens_backward``."""
     check_rate(rate, key)
-    if not _fits_backward(dy, ids, table_shape):
+    if not _fits_backward(dy, ids, table_shape) or type(pad_id) is not int:
         return reference.embed_tokens_backward(dy, ids, table_shape, pad_id, rate, key)
     dtable = zeros(table_shape, dy.dtype)
     scale = dy.dtype.type(table_shape[1] ** 0.5)
     _embed_backward(as_rows(dy), _flat(ids), np.int64(pad_id), scale, dtable, *drawing(rate, key, dy.dtype))
     return dtable
-
-
-def zeros(shape, dtype):
-    """An array of zeros, in recycled memory."""
-    x = empty(shape, dtype)
-    x.fill(0)
-    return x
 
 
 def _fits_backward(dy, ids, table_shape):

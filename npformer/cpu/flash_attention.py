@@ -12,7 +12,7 @@ import numpy as np
 
 from npformer import reference
 from npformer.cpu.arrays import edges_are_finite, suit
-from npformer.cpu.blas import BLAS, multiply
+from npformer.cpu.blas import BLAS, can_multiply, multiply
 from npformer.cpu.dropout import drawing
 from npformer.cpu.jit import kernel
 from npformer.cpu.memory import empty
@@ -24,6 +24,7 @@ from npformer.threads import in_parallel, n_threads
 QUERIES, KEYS = 256, 512  # in a tile: 512 KB of float32 scores, half of a core's second cache
 WORTH_A_THREAD = 2**22  # multiplications of queries and keys: a quarter of a millisecond
 NO_MASK = np.ones((1, 1, 1, 0), bool)
+NO_MASK.flags.writeable = False  # as are all masks: numba compiles for one kind of array only
 
 
 class Options(NamedTuple):
@@ -70,7 +71,13 @@ def flash_attention_backward(
 
 def suits(q, k, v, scale=None):
     """Whether the kernels can take these; what is empty or has an unusual scale is left to the reference."""
-    return suit(q, k, v) and min(q.ndim, k.ndim, v.ndim) > 1 and min(q.size, k.size, v.size) > 0 and _positive(scale)
+    return (
+        suit(q, k, v)
+        and can_multiply(q)
+        and min(q.ndim, k.ndim, v.ndim) > 1
+        and min(q.size, k.size, v.size) > 0
+        and _positive(scale)
+    )
 
 
 def _positive(scale):
@@ -79,7 +86,8 @@ def _positive(scale):
 
 def as_heads(x):
     """(..., T, K) with exactly two axes in front, (B, H, T, K), each head a matrix that BLAS can read."""
-    if x.strides[-1] != x.itemsize or x.strides[-2] < x.shape[-1] * x.itemsize:
+    row_step = x.strides[-2]
+    if x.strides[-1] != x.itemsize or row_step < x.shape[-1] * x.itemsize or row_step % x.itemsize:
         x = np.ascontiguousarray(x)
     if x.ndim == 4:
         return x
@@ -95,7 +103,8 @@ def options_for(q, k, keep_mask, causal, scale, dropout_rate, key):
         mask = keep_mask[(None,) * max(4 - keep_mask.ndim, 0)]
         if q.ndim > 4:
             mask = as_heads(np.broadcast_to(keep_mask, (*q.shape[:-1], k.shape[-2])))
-        mask = np.ascontiguousarray(np.broadcast_to(mask, (*mask.shape[:-1], k.shape[-2])))
+        mask = np.ascontiguousarray(np.broadcast_to(mask, (*mask.shape[:-1], k.shape[-2]))).view()
+        mask.flags.writeable = False
     return Options(mask, causal, number(default_scale(q, scale)), *drawing(dropout_rate, key, q.dtype))
 
 
@@ -188,7 +197,8 @@ def _attend_backward(blas, dout, out, q, k, v, logsumexp, dq, dk, dv, scratch, d
                 multiply(blas, weights.T, dout_tile, dv[b, h, s:s_end], again)
                 multiply(blas, dscores.T, q_tile, dk[b, h, s:s_end], again)
                 multiply(blas, dscores, k_tile, dq_tile, s > 0)
-        finite &= edges_are_finite(dq[b, h]) & edges_are_finite(dk[b, h]) & edges_are_finite(dv[b, h])
+            finite &= edges_are_finite(dq_tile)
+        finite &= edges_are_finite(dk[b, h]) & edges_are_finite(dv[b, h])
     return finite
 
 

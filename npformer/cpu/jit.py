@@ -20,7 +20,7 @@ def kernel(function):
         return function
     try:
         compiled = numba.njit(cache=True, **options)(function)
-    except RuntimeError:  # "no locator available": neither the package nor the user's cache folder can be written
+        compiled._cache._cache_file._source_stamp = SOURCES  # numba itself looks at the file of the function only
+    except (RuntimeError, AttributeError):  # nowhere to write ("no locator available"), or numba has changed inside
         return numba.njit(**options)(function)
-    compiled._cache._cache_file._source_stamp = SOURCES  # numba itself looks at the file of the function only
     return compiled

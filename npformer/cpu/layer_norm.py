@@ -12,7 +12,7 @@ from npformer.reference.checks import check_positive
 
 def layer_norm(x, gain, bias, eps=1e-5):
     """As ``reference.layer_norm``."""
-    if not suit(x, gain, bias) or x.size == 0 or not gain.shape == bias.shape == x.shape[-1:]:
+    if not suit(x, gain, bias) or x.size == 0 or x.ndim == 0 or not gain.shape == bias.shape == x.shape[-1:]:
         return reference.layer_norm(x, gain, bias, eps)
     check_positive(eps=eps)
     y = empty(x.shape, x.dtype)

@@ -4,14 +4,14 @@ import numpy as np
 
 from npformer import reference
 from npformer.cpu.arrays import as_matrix, as_rows, edges_are_finite, suit
-from npformer.cpu.blas import BLAS, multiply
+from npformer.cpu.blas import BLAS, can_multiply, multiply
 from npformer.cpu.jit import kernel
 from npformer.cpu.memory import empty
 
 
 def linear(x, weight, bias=None):
     """As ``reference.linear``."""
-    if not fits(x, weight, bias):
+    if not fits(x, weight, *_given(bias)):
         return reference.linear(x, weight, bias)
     y = empty((*x.shape[:-1], weight.shape[1]), x.dtype)
     bias = np.zeros(weight.shape[1], x.dtype) if bias is None else np.ascontiguousarray(bias)
@@ -21,7 +21,7 @@ def linear(x, weight, bias=None):
 
 def linear_backward(dy, x, weight, bias=None):
     """As ``reference.linear_backward``."""
-    if not (fits(x, weight, bias) and fits_result(dy, x, weight)):
+    if not (fits(x, weight, *_given(bias)) and fits_result(dy, x, weight)):
         return reference.linear_backward(dy, x, weight, bias)
     dx, dweight, dbias = empty(x.shape, x.dtype), empty(weight.shape, x.dtype), np.zeros(weight.shape[1], x.dtype)
     x_rows, dy_rows = as_rows(x), as_rows(dy)
@@ -30,32 +30,27 @@ def linear_backward(dy, x, weight, bias=None):
     return dx, dweight, None if bias is None else dbias
 
 
-def matmul(a, b, out):
-    """out = a b, of matrices that BLAS can read."""
-    _multiply(BLAS[a.dtype], a, b, out)
+def _given(bias):
+    return [] if bias is None else [bias]
 
 
-def fits(x, weight, bias=None):
-    """Whether x W + b can be done here: one dtype, shapes that fit, something to do."""
+def fits(x, weight, *bias):
+    """Whether x W + b, or x W, can be done here: one dtype, shapes that fit, something to do."""
     return (
-        suit(x, weight)
+        suit(x, weight, *bias)
+        and can_multiply(x)
         and weight.ndim == 2
         and x.ndim > 0
         and x.shape[-1] == weight.shape[0]
         and x.size > 0
         and weight.size > 0
-        and (bias is None or (suit(x, bias) and bias.shape == weight.shape[1:]))
+        and all(b.shape == weight.shape[1:] for b in bias)
     )
 
 
 def fits_result(dy, x, weight):
     """Whether dy has the dtype and the shape of x W."""
     return suit(x, dy) and dy.shape == (*x.shape[:-1], weight.shape[1])
-
-
-@kernel
-def _multiply(blas, a, b, out):
-    multiply(blas, a, b, out, False)
 
 
 @kernel

@@ -17,6 +17,7 @@ import numpy as np
 
 SMALLEST = 2**18  # bytes; below this, malloc keeps memory itself
 TRIED = 4  # sizes from which memory is taken, up to twice of what is needed
+PRIVATE = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
 COLOURS = itertools.cycle(range(0, PAGE := 4096, 5 * 64))  # were all to begin a page, they would meet in one cache set
 
 
@@ -41,6 +42,13 @@ def empty(shape, dtype):
     return array
 
 
+def zeros(shape, dtype):
+    """An array of zeros, as ``numpy.zeros``."""
+    x = empty(shape, dtype)
+    x.fill(0)
+    return x
+
+
 def _memory(n_bytes):
     """Memory for so many bytes, and the size it is filed under: a power of two in quarters."""
     step = 2 ** (n_bytes.bit_length() - 3)
@@ -48,15 +56,18 @@ def _memory(n_bytes):
     for size in range(smallest, smallest + TRIED * step, step):
         if _pool.free[size]:
             return _pool.free[size].pop(), size
+    for size, free in _pool.free.items():
+        if size < smallest:  # what is asked for has grown: what was used before may never be again
+            free.clear()
     return _pages(smallest + PAGE), smallest
 
 
 def _pages(n_bytes):
     """Fresh memory that is not an array: views of the array that is laid on it then keep that array alive."""
-    memory = mmap.mmap(-1, n_bytes)
-    if hasattr(mmap, "MADV_HUGEPAGE"):
-        memory.madvise(mmap.MADV_HUGEPAGE)
-    return memory
+    try:
+        return mmap.mmap(-1, n_bytes, **PRIVATE)
+    except OSError as error:
+        raise MemoryError(f"no memory for an array of {n_bytes:,} bytes") from error
 
 
 def _recycle(free, alive, memory, reference):

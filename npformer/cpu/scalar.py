@@ -27,7 +27,7 @@ def _like(x, number):
 
 
 def exp(x):
-    """exp(x) to 1.2e-7 for float32, 0 below the smallest normal number."""
+    """exp(x), for float32 to 3e-7 (8e-7 above 88), and 0 below the smallest normal number."""
     return np.exp(x)
 
 
@@ -42,8 +42,7 @@ def _exp(x):
 def _exp32(x):
     """2^n is written into the exponent's bits; exp of the remainder, |r| <= ln(2)/2, is its Taylor polynomial."""
     n = np.floor(min(max(x, np.float32(-87)), np.float32(88)) * np.float32(1 / math.log(2)) + np.float32(0.5))
-    r = x - n * np.float32(0.693359375)  # ln 2 in two parts, the first exact in few bits
-    r = r - n * np.float32(math.log(2) - 0.693359375)
+    r = x - n * np.float32(math.log(2))
     p = np.float32(1 / 5040)
     p = p * r + np.float32(1 / 720)
     p = p * r + np.float32(1 / 120)

@@ -46,7 +46,7 @@ def log_softmax_backward(dy, y, axis=-1):
 
 
 def _suit(x, axis):
-    return suit(x) and x.size > 0 and x.ndim > 0 and axis in (-1, x.ndim - 1)
+    return suit(x) and x.size > 0 and x.ndim > 0 and type(axis) is int and axis in (-1, x.ndim - 1)
 
 
 @kernel

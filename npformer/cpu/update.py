@@ -26,27 +26,27 @@ def sgd_update(param, grad, velocity, *, lr, momentum=0.0, nesterov=False, grad_
     """As ``reference.sgd_update``."""
     options = {"lr": lr, "momentum": momentum, "nesterov": nesterov, "grad_scale": grad_scale}
     arrays = (param, grad) if velocity is None else (param, grad, velocity)
-    if not _flat(*arrays) or (velocity is None and (momentum or nesterov)):
+    if not _flat(*arrays) or not _plain(lr, momentum, grad_scale) or (velocity is None and (momentum or nesterov)):
         reference.sgd_update(param, grad, velocity, **options)
         return
-    numbers = tuple(param.dtype.type(x) for x in (lr, momentum, grad_scale))
+    lr, momentum, grad_scale = (param.dtype.type(x) for x in (lr, momentum, grad_scale))
 
     def work(part):
         if velocity is None:
-            _descend(param[part], grad[part], *numbers)
+            _descend(param[part], grad[part], lr, grad_scale)
         else:
-            _descend_with_momentum(param[part], grad[part], velocity[part], *numbers, nesterov)
+            _descend_with_momentum(param[part], grad[part], velocity[part], lr, momentum, grad_scale, nesterov)
 
     in_parallel(work, _chunks(param.size))
 
 
 def adam_update(param, grad, m, v, *, lr, step, beta1=0.9, beta2=0.999, eps=1e-8, weight_decay=0.0, grad_scale=1.0):
     """As ``reference.adam_update``."""
-    check_positive(step=step)
-    if not _flat(param, grad, m, v):
+    if not _flat(param, grad, m, v) or not _plain(lr, eps, weight_decay, grad_scale) or max(beta1, beta2) >= 1:
         options = {"lr": lr, "step": step, "beta1": beta1, "beta2": beta2, "eps": eps}
         reference.adam_update(param, grad, m, v, **options, weight_decay=weight_decay, grad_scale=grad_scale)
         return
+    check_positive(step=step)
     m_scale, v_scale = 1 / (1 - beta1**step), 1 / (1 - beta2**step)
     numbers = (lr, 1 - beta1, 1 - beta2, eps, weight_decay, grad_scale, m_scale, v_scale)
     numbers = tuple(param.dtype.type(x) for x in numbers)
@@ -54,7 +54,14 @@ def adam_update(param, grad, m, v, *, lr, step, beta1=0.9, beta2=0.999, eps=1e-8
 
 
 def _flat(*arrays):
-    return suit(*arrays) and all(x.ndim == 1 and x.size == arrays[0].size and x.flags.c_contiguous for x in arrays)
+    """Whether these are flat arrays of one length that can be written."""
+    if not suit(*arrays):
+        return False
+    return all(x.shape == (arrays[0].size,) and x.flags.c_contiguous and x.flags.writeable for x in arrays)
+
+
+def _plain(*numbers):
+    return all(isinstance(number, (float, int)) for number in numbers)
 
 
 def _chunks(size):
@@ -70,7 +77,7 @@ def _sum_of_squares(x):
 
 
 @kernel
-def _descend(param, grad, lr, momentum, grad_scale):
+def _descend(param, grad, lr, grad_scale):
     for i in range(param.size):
         param[i] -= lr * (grad[i] * grad_scale)
 

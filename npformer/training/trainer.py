@@ -144,12 +144,15 @@ class Trainer:
             raise ValueError(f"batches holds {len(batches)} items, expected one or more pairs (src, tgt)")
         n_tokens = sum(self._count(tgt) for _, tgt in batches)
         dropout_key = derive_key(self.seed, self.n_steps)
+        if n_tokens == 0:
+            warnings.warn("no target is counted: the loss is 0, and the step has no gradient", stacklevel=3)
+        compute = partial(self._loss_and_grad, n_tokens=max(n_tokens, 1))
         loss = 0.0
         for i, (src, tgt) in enumerate(batches):
-            compute = partial(self._loss_and_grad, n_tokens=max(n_tokens, 1))
             results = in_parallel(compute, self._shards(src, tgt, derive_key(dropout_key, i)))
             loss += sum(float(shard_loss) for shard_loss, _ in results)
             self._gather([grads for _, grads in results], add=i > 0)
+            del results  # their memory serves the next batch
 
         norm = self.ops.global_norm(self.flat_grads)
         if not (math.isfinite(loss) and math.isfinite(norm)):
@@ -204,21 +207,16 @@ class Trainer:
     def _shards(self, src, tgt, key):
         """The batch in parts, (src, tgt, dropout key) each, for as many threads."""
         n = self._n_shards(tgt)
-        if n == 1:
+        if n == 1 or len(src) != len(tgt):  # the model says what is wrong
             return [(src, tgt, key)]
         rows = [slice(part[0], part[-1] + 1) for part in np.array_split(range(len(tgt)), n)]
         return [(src[part], tgt[part], shard_key) for part, shard_key in zip(rows, split_key(key, n), strict=True)]
 
-    def _n_shards(self, src, tgt):
-        import os
-
-        return min(int(os.environ.get("SHARDS", "2")), len(tgt))
-
     def _n_shards(self, tgt):
-        if self.n_shards is not None:
-            return min(self.n_shards, len(tgt))
-        worth = self.flat_params.size * tgt.size // WORTH_A_SHARD
-        return max(1, min(n_threads(), len(tgt), worth))
+        wanted = self.n_shards
+        if wanted is None:
+            wanted = min(n_threads(), self.flat_params.size * tgt.size // WORTH_A_SHARD)
+        return max(1, min(wanted, len(tgt)))
 
     def _loss_and_grad(self, shard, n_tokens):
         src, tgt, key = shard
@@ -236,15 +234,19 @@ class Trainer:
 
     def _gather(self, shards, add):
         """The sum of the gradients of shards, into the flat gradient."""
-        for total, first, *others in zip(tree.arrays(self.grads), *map(tree.arrays, shards), strict=True):
+
+        def gather(total, first, *others):
             if add:
                 total += first
             elif others:
-                np.add(first, others.pop(0), out=total)
+                np.add(first, others[0], out=total)
+                others = others[1:]
             else:
                 total[...] = first
             for grad in others:
                 total += grad
+
+        tree.map_leaves(gather, self.grads, *shards)
 
     def _clip(self, norm):
         return 1.0 if self.clip_norm is None or norm <= self.clip_norm else self.clip_norm / norm

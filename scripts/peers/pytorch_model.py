@@ -147,13 +147,18 @@ def load(twin, params):
 
 
 def training_step(model, src, tgt, lr, label_smoothing, n_threads, fused=False, compiled=False):
-    """``step()`` -> loss, of an ``npformer.Transformer``'s twin, with Adam one array at a time, or fused."""
+    """``step()`` -> loss, of an ``npformer.Transformer``'s twin, with Adam one array at a time, or fused.
+
+    ``step(src, tgt, lr=...)`` takes another batch or learning rate than the first.
+    """
     torch.set_num_threads(n_threads)
     torch.manual_seed(0)
     twin = Transformer(model, longest=max(src.shape[1], tgt.shape[1]))
     load(twin, model.init(seed=0))
     optimizer = torch.optim.Adam(twin.parameters(), lr=lr, betas=(0.9, 0.98), eps=1e-9, fused=fused or None)
-    source, target_in, target_out = (torch.from_numpy(np.ascontiguousarray(x)) for x in (src, tgt[:, :-1], tgt[:, 1:]))
+
+    def tensors(src, tgt):
+        return [torch.from_numpy(np.ascontiguousarray(x)) for x in (src, tgt[:, :-1], tgt[:, 1:])]
 
     def loss_of(source, target_in, target_out):
         logits = twin(source, target_in)
@@ -162,9 +167,12 @@ def training_step(model, src, tgt, lr, label_smoothing, n_threads, fused=False, 
     if compiled:
         loss_of = torch.compile(loss_of, options={"fallback_random": True})  # the eager generator is the faster one
 
-    def step():
+    first = tensors(src, tgt)
+
+    def step(*batch, lr=lr):
+        optimizer.param_groups[0]["lr"] = lr
         optimizer.zero_grad(set_to_none=True)
-        loss = loss_of(source, target_in, target_out)
+        loss = loss_of(*(tensors(*batch) if batch else first))
         loss.backward()
         optimizer.step()
         return loss.item()

@@ -1,0 +1,82 @@
+"""The annotated copy preset from its first step to its last, by npformer and by PyTorch: same batches, same schedule.
+
+Each run is a new process and its time everything in it, imports too; two steps of each are run before.
+
+python scripts/bench_copy.py                   # 400 steps each, one after another: about five minutes
+python scripts/bench_copy.py --steps 40
+"""
+
+import argparse
+import multiprocessing
+import time
+
+from benchmarking import count, machine, output_file, physical_cores, print_machine, print_table, write_json
+from train_copy import PAD, PRESETS, training_batches
+
+import npformer as nf
+
+PRESET = PRESETS["annotated"]
+
+
+def main(argv=None):
+    options = parse_arguments(argv)
+    description = machine()
+    print_machine(description)
+    with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:  # a new process for each
+        for run in RUNS.values():
+            pool.apply(run, (2,))  # kernels compiled, libraries read from disk
+        runs = {name: pool.apply(run, (options.steps,)) for name, run in RUNS.items()}
+    ours = runs["npformer"]["seconds"]
+    print(f"\n{options.steps} steps of {PRESET['batch_size']} sequences\n")
+    rows = [[name, f"{r['seconds']:.1f}", f"{ours / r['seconds']:.0%}", f"{r['loss']:.3f}"] for name, r in runs.items()]
+    print_table(["", "seconds", "npformer's time is", "loss of the last step"], rows)
+    if options.json:
+        write_json(options.json, {"machine": description, "steps": options.steps, "runs": runs})
+
+
+def parse_arguments(argv):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=count, default=PRESET["steps"], help="training steps (default: the preset's)")
+    parser.add_argument("--json", type=output_file, metavar="FILE", help="write the figures to FILE")
+    return parser.parse_args(argv)
+
+
+def batches(steps):
+    """The preset's model, optimizer and batches."""
+    task = nf.CopyTask(seed=0, **PRESET["task"])
+    model = nf.Transformer(src_vocab=task.vocab, tgt_vocab=task.vocab, pad_id=PAD, **PRESET["model"])
+    made = training_batches(task, PRESET["batch_size"], set())
+    return model, PRESET["optimizer"](steps), [next(made) for _ in range(steps)]
+
+
+def run_npformer(steps):
+    """Seconds, and the loss of the last step."""
+    start = time.perf_counter()
+    model, optimizer, made = batches(steps)
+    trainer = nf.Trainer(model, optimizer, seed=0, backend="cpu")
+    history = trainer.fit(made, progress=False)
+    return {"seconds": time.perf_counter() - start, "loss": history[-1].loss}
+
+
+def run_pytorch(steps, fused=False):
+    """The same with PyTorch, its import and the making of its model included."""
+    start = time.perf_counter()
+    from peers.pytorch_model import training_step
+
+    model, optimizer, made = batches(steps)
+    step = training_step(model, *made[0], 0.0, 0.0, physical_cores(), fused=fused)
+    for i, (src, tgt) in enumerate(made, start=1):
+        loss = step(src, tgt, lr=optimizer.learning_rate(i))
+    return {"seconds": time.perf_counter() - start, "loss": loss}
+
+
+def run_pytorch_fused(steps):
+    """With its fused Adam."""
+    return run_pytorch(steps, fused=True)
+
+
+RUNS = {"npformer": run_npformer, "PyTorch": run_pytorch, "PyTorch, fused Adam": run_pytorch_fused}
+
+
+if __name__ == "__main__":
+    main()
