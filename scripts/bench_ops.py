@@ -80,8 +80,7 @@ class Operation(NamedTuple):
     saved: Any = None  # (ops, arrays) -> what npformer's forward pass keeps for this backward pass
 
 
-def scaled_dot_product(torch, a, causal=False):
-    rate = DROPOUT["dropout_rate"]
+def scaled_dot_product(torch, a, causal=False, rate=DROPOUT["dropout_rate"]):
     return torch.nn.functional.scaled_dot_product_attention(a.q, a.k, a.v, dropout_p=rate, is_causal=causal)
 
 
@@ -271,15 +270,15 @@ OPERATIONS = {
         LONG_HEADS,
         4 * LONG_SIZE,
         LONG_FLOPS,
-        lambda ops, a: ops.flash_attention(a.q, a.k, a.v, causal=True, **DROPOUT),
-        partial(scaled_dot_product, causal=True),
+        lambda ops, a: ops.flash_attention(a.q, a.k, a.v, causal=True),
+        partial(scaled_dot_product, causal=True, rate=0.0),  # with dropout PyTorch leaves its tiled kernel
     ),
     "flash_attention_backward": Operation(
         {"dy": LONG, **LONG_HEADS},
         8 * LONG_SIZE,
         5 * LONG_FLOPS // 2,
-        lambda ops, a: ops.flash_attention_backward(a.dy, a.q, a.k, a.v, *a.kept, causal=True, **DROPOUT),
-        saved=lambda ops, a: {"kept": ops.flash_attention(a.q, a.k, a.v, causal=True, **DROPOUT)},
+        lambda ops, a: ops.flash_attention_backward(a.dy, a.q, a.k, a.v, *a.kept, causal=True),
+        saved=lambda ops, a: {"kept": ops.flash_attention(a.q, a.k, a.v, causal=True)},
     ),
     "adam_update": Operation(
         {"param": (N_PARAMETERS,), "grad": (N_PARAMETERS,)},
