@@ -8,7 +8,7 @@ from types import ModuleType
 from npformer import reference, tree
 from npformer.reference.arrays import is_cupy
 
-NAMES = ("auto", "reference", "cpu", "gpu")
+NAMES = ("auto", "reference", "cpu")
 
 
 def get_backend(backend: str | ModuleType = "auto", params: dict | None = None) -> ModuleType:
@@ -16,7 +16,7 @@ def get_backend(backend: str | ModuleType = "auto", params: dict | None = None) 
 
     Parameters
     ----------
-    backend : "auto", "reference", "cpu", "gpu" or a module
+    backend : "auto", "reference", "cpu" or a module
         "auto" is "cpu" where numba is installed, and otherwise, as for parameters on a GPU, "reference". This version
         has no "gpu" yet.
     params : nested dict, optional
@@ -33,8 +33,6 @@ def get_backend(backend: str | ModuleType = "auto", params: dict | None = None) 
         raise ValueError(f"backend={backend!r}, expected one of {NAMES} or a module with the same operations")
     if backend == "auto":
         return reference if _on_gpu(params) else _best_on_cpu()
-    if backend == "gpu":
-        raise ValueError("backend='gpu' is not part of this version of npformer, expected 'auto', 'cpu' or 'reference'")
     if backend == "reference":
         return reference
     try:

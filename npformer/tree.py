@@ -66,7 +66,15 @@ def flatten(tree):
 
 
 def view_as(flat, tree):
-    """A flat buffer seen as the arrays of ``tree``."""
+    """A flat buffer seen as the arrays of ``tree``, without a copy: what ``flatten`` was given, from what it returned.
+
+    Examples
+    --------
+    >>> view_as(np.arange(3.0), {"a": np.zeros((1, 2)), "b": np.zeros(1)})
+    {'a': array([[0., 1.]]), 'b': array([2.])}
+    """
+    if flat.size != count(tree):
+        raise ValueError(f"the buffer has {flat.size} numbers, the tree {count(tree)}")
     start = 0
 
     def take(like):
@@ -75,10 +83,7 @@ def view_as(flat, tree):
         start += like.size
         return part
 
-    views = map_leaves(take, tree)
-    if start != flat.size:
-        raise ValueError(f"the buffer has {flat.size} numbers, the tree {start}")
-    return views
+    return map_leaves(take, tree)
 
 
 def count(tree):

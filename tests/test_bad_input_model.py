@@ -61,7 +61,7 @@ def test_settings(arguments, error, message):
         (SRC, TGT.astype(float), TypeError, "tgt_in has dtype float64, expected integers"),
         (SRC.tolist(), TGT, TypeError, "src is a list, expected an array"),
         (SRC[0], TGT, ValueError, r"src has shape \(5,\), expected \(B, length\)"),
-        (SRC[:1], TGT, ValueError, "src has 1 rows, the target 2: expected as many"),
+        (SRC[:1], TGT, ValueError, "src has 1 rows, the target 2: expected the same number"),
     ],
 )
 def test_ids(src, tgt, error, message):

@@ -12,7 +12,7 @@ def check_ids(ids, size, name, ignore_id=None):
     """Token ids are integers with 0 <= id < ``size``; entries equal to ``ignore_id`` may be anything."""
     xp = library_of(ids, name)
     if ids.dtype.kind not in "iu":
-        raise TypeError(f"{name} has dtype {ids.dtype}, expected integers")
+        raise TypeError(f"{name} has dtype {ids.dtype}, expected integers: try {name}.astype('int64')")
     wrong = (ids < 0) | (ids >= size)
     if ignore_id is not None:
         wrong &= ids != ignore_id

@@ -48,7 +48,7 @@ class Trainer:
     label_smoothing : float
     clip_norm : float, optional
         Gradients with a larger global norm are scaled down to it.
-    backend : "auto", "reference", "cpu", "gpu" or a module
+    backend : "auto", "reference", "cpu" or a module
     params : nested dict, optional
         Where to start from, copied; ``model.init(seed)`` if not given.
     n_shards : int, optional
