@@ -26,6 +26,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from npformer.threads import cores
+
 LIBRARIES = ("npformer", "numpy", "numba", "torch", "jax", "jaxlib")
 SETTINGS = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 MOSTLY_IDLE = 0.2  # cores that other programs may use
@@ -328,9 +330,8 @@ def cpu_flags():
 
 def physical_cores():
     """Cores that this process may use, without the second thread of each."""
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    cores = set(zip(_cpuinfo("physical id", []), _cpuinfo("core id", []), strict=True))
-    return min(usable, len(cores)) if cores else usable
+    physical = set(zip(_cpuinfo("physical id", []), _cpuinfo("core id", []), strict=True))
+    return min(cores(), len(physical)) if physical else cores()
 
 
 def _cpuinfo(field, default):

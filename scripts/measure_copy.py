@@ -6,14 +6,12 @@ python scripts/measure_copy.py --annotated     # and the annotated preset, seed 
 
 import argparse
 import json
-import os
-import platform
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-import numpy as np
+from npformer.config import read_config
 
 SCRIPT = Path(__file__).parent / "train_copy.py"
 
@@ -28,7 +26,9 @@ def main(argv=None):
     rows = [("quick", task, range(options.seeds)) for task in ("copy", "reverse")]
     if options.annotated:
         rows.append(("annotated", "copy", range(1)))
-    print(f"{processor()}, {os.cpu_count()} cores, Python {platform.python_version()}, NumPy {np.__version__}\n")
+    config = read_config()
+    processor, versions = config["processor"], config["versions"]
+    print(f"{processor['name']}, {processor['cores']} cores, Python {versions['Python']}, NumPy {versions['NumPy']}\n")
     print("| preset | task | seeds | exact match, held out | longer than in training | seconds |")
     print("| --- | --- | --- | --- | --- | --- |")
     for preset, task, seeds in rows:
@@ -56,14 +56,6 @@ def run(preset, task, seed, backend):
 def spread(values):
     low, high = f"{min(values):.1f}", f"{max(values):.1f}"
     return low if low == high else f"{low} … {high}"
-
-
-def processor():
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
 
 
 if __name__ == "__main__":

@@ -30,10 +30,7 @@ def as_matrix(x):
 
 @kernel
 def edges_are_finite(x):
-    """Whether the first row and the first column of a matrix hold neither NaN nor inf.
-
-    One such number in a factor of a matrix product spoils a whole row or a whole column of the product.
-    """
+    """``reference.product.edges_are_finite`` of one matrix, for kernels."""
     n_wrong = 0
     for i in range(x.shape[0]):
         n_wrong += not np.isfinite(x[i, 0])

@@ -12,6 +12,7 @@ from npformer.cpu.scalar import exp, is_kept, largest, like
 from npformer.reference.arrays import quiet, transpose
 from npformer.reference.attention import default_scale
 from npformer.reference.checks import check_attention
+from npformer.reference.product import edges_are_finite
 
 
 @quiet
@@ -23,7 +24,7 @@ def attention(q, k, v, keep_mask=None, *, causal=False, scale=None, dropout_rate
         weights = _product(as_heads(q), transpose(as_heads(k)))
         _weigh(weights, options_for(q, k, keep_mask, **keywords))
         out = _product(dropout(weights, dropout_rate, key), as_heads(v))
-        if _all_edges_are_finite(out):  # else NaN or inf got where the mask should have kept it out
+        if edges_are_finite(out):  # else NaN or inf got where the mask should have kept it out
             return out.reshape(*q.shape[:-1], v.shape[-1]), weights.reshape(*q.shape[:-1], k.shape[-2])
     return reference.attention(q, k, v, keep_mask, **keywords)
 
@@ -41,14 +42,9 @@ def attention_backward(dout, q, k, v, weights, *, scale=None, dropout_rate=0.0, 
         _differentiate(weights4, dscores, scale4, *drawing(dropout_rate, key, q.dtype))
         dv = _product(transpose(dropout(weights4, dropout_rate, key)), dout4)
         dq, dk = _product(dscores, k4), _product(transpose(dscores), q4)
-        if all(_all_edges_are_finite(gradient) for gradient in (dq, dk, dv)):
+        if all(edges_are_finite(gradient) for gradient in (dq, dk, dv)):
             return dq.reshape(q.shape), dk.reshape(k.shape), dv.reshape(v.shape)
     return reference.attention_backward(dout, q, k, v, weights, scale=scale, dropout_rate=dropout_rate, key=key)
-
-
-def _all_edges_are_finite(x):
-    """Whether the first rows and columns hold neither NaN nor inf, as those of ``arrays.edges_are_finite``."""
-    return np.isfinite(x[..., :1]).all() and np.isfinite(x[..., :1, :]).all()
 
 
 def _product(a, b):

@@ -30,9 +30,17 @@ def product(a: Array, b: Array) -> Array:
     if min(a.ndim, b.ndim) < 2 or a.shape[-1] != b.shape[-2]:
         raise ValueError(f"a {a.shape}, b {b.shape}: expected a (..., n, m), b (..., m, p)")
     out = a @ b
-    # a NaN or inf in a spoils a whole row of the product, in b a whole column: the first ones tell
-    if xp.isfinite(out[..., :1]).all() and xp.isfinite(out[..., :1, :]).all():
+    if edges_are_finite(out):
         return out
     bad_a, bad_b = ~xp.isfinite(a), ~xp.isfinite(b)
     tainted = (bad_a @ (b != 0)) | ((a != 0) @ bad_b)
     return xp.where(tainted, xp.nan, xp.where(bad_a, 0, a) @ xp.where(bad_b, 0, b))
+
+
+def edges_are_finite(out: Array) -> bool:
+    """Whether no factor of this product holds NaN or inf.
+
+    In the left one it spoils a whole row of the product, in the right one a whole column: the first ones tell.
+    """
+    xp = namespace(out=out)
+    return bool(xp.isfinite(out[..., :1]).all() and xp.isfinite(out[..., :1, :]).all())
