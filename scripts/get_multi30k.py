@@ -1,0 +1,129 @@
+"""Fetch Multi30k (29,000 captions in English, French and German), verify it, and keep it in a folder.
+
+python scripts/get_multi30k.py                          # into data/multi30k, 2 MB
+python scripts/get_multi30k.py --from ~/Downloads       # no network: a local copy, gzip or plain text
+"""
+
+import argparse
+import gzip
+import hashlib
+import http.client
+import os
+import sys
+import time
+import urllib.error
+import urllib.request
+import zlib
+from pathlib import Path
+
+URL = "https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw"
+WAITS = (1, 3)  # seconds before the second and the third try
+GZIP_MAGIC = b"\x1f\x8b"
+
+# Of the text, not of the .gz: the same text compressed again, or not at all, is as good.
+SHA256 = {
+    "train.en": "460a15fbd157e34a7a9957ee388c1ca247fe47af3ef25fb50442af6c274e0fc6",
+    "train.fr": "5925a3c18f1587b6b54b87743106e6e8ab93618edb6f65d19eac0621f853a10d",
+    "train.de": "2c2b73fd2b548fbcde3a875e0a78d6ee94d498bfdee6bd3eae3945779e9ddf72",
+    "val.en": "1f2a23d992769b5b3d209b0a10dd0b77c08cceb1f20dfb97ed0aafa49d107227",
+    "val.fr": "5304e444d842e962b2dda4d816b70b22a1765b15401642b7ca37a67477e708dc",
+    "val.de": "660e09eb7e1da2f856ea13ee5ad3cf6d36b3d5b0b733c857e94c5747a3dfc660",
+    "test_2016_flickr.en": "399a4382932c1aadd3ceb9bef1008d388a64c76d4ae4e9d4728c6f4301cac182",
+    "test_2016_flickr.fr": "cb3160d69b002bb638e66cc7612fcd56cb0af82eadc9c142dedc438afb885ef6",
+    "test_2016_flickr.de": "4be6b5b3236b79c25475c6bb829800a7ce559e9ba7a1f6c2394fe4d40be46d16",
+}
+
+
+def main(argv=None):
+    options = parse_arguments(argv)
+    names = [name for name in SHA256 if name.split(".")[-1] in options.langs]
+    try:
+        wanted = [name for name in names if not is_there(options.out / f"{name}.gz", name)]
+        if options.source:
+            sources, read = local_files(options.source, wanted), Path.read_bytes
+        else:
+            sources, read = {name: f"{options.url.rstrip('/')}/{name}.gz" for name in wanted}, download
+        for name in names:
+            if name in wanted:
+                save(options.out / f"{name}.gz", verified(text_of(read(sources[name])), name, sources[name]))
+            print(f"{name}.gz: {sources.get(name, 'already there')}", flush=True)
+    except (OSError, ValueError) as error:  # a folder that cannot be written, a full disk, a --url that is none
+        sys.exit(f"error: {error}")
+    src, tgt, *_ = options.langs
+    print(
+        "\nThe data is for research and teaching, non-commercial: see the terms of Multi30k and of Flickr30k."
+        f"\nNext: python scripts/train_translation.py --data {options.out} "
+        f"--src {src} --tgt {tgt} --out runs/{src}-{tgt}"
+    )
+
+
+def is_there(path, name):
+    data = path.read_bytes() if path.is_file() else b""
+    return data.startswith(GZIP_MAGIC) and hashlib.sha256(text_of(data)).hexdigest() == SHA256[name]
+
+
+def local_files(folder, names):
+    found = {name: path for name in names for path in (folder / name, folder / f"{name}.gz") if path.is_file()}
+    if missing := [name for name in names if name not in found]:
+        sys.exit(f"error: {folder} lacks (as NAME.gz or as NAME): {', '.join(missing)}; add them, or change --langs")
+    return found
+
+
+def download(url):
+    waits = [*WAITS]
+    while True:
+        try:
+            with urllib.request.urlopen(url, timeout=60) as response:
+                return response.read()
+        except (OSError, http.client.HTTPException) as error:
+            if isinstance(error, urllib.error.HTTPError):
+                error.close()
+            if not waits or getattr(error, "code", 500) < 500:  # a 404 stays a 404
+                sys.exit(f"error: {url}: {error}; --from DIR takes a local copy, --url BASE another server")
+        time.sleep(waits.pop(0))
+
+
+def verified(text, name, source):
+    given = hashlib.sha256(text).hexdigest()
+    if given != SHA256[name]:
+        sys.exit(
+            f"error: {source} is damaged or not the {name} expected, and was not kept: SHA-256 {given}, "
+            f"expected {SHA256[name]}; try again, or another copy with --from DIR or --url BASE"
+        )
+    return text
+
+
+def text_of(data):
+    try:
+        return gzip.decompress(data) if data.startswith(GZIP_MAGIC) else data
+    except (OSError, EOFError, zlib.error):
+        return data  # damaged: as it is, it matches no checksum either
+
+
+def save(path, text):
+    """Write the whole of ``path``, as gzip, or nothing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        part.write_bytes(gzip.compress(text, mtime=0))
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def parse_arguments(argv):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("data/multi30k"), help="(default: data/multi30k)")
+    parser.add_argument("--langs", default="en,fr,de", help="two or three of them (default: en,fr,de)")
+    source = parser.add_mutually_exclusive_group()
+    source.add_argument("--from", type=Path, dest="source", metavar="DIR", help="a local copy, instead of downloading")
+    source.add_argument("--url", default=URL, metavar="BASE", help="a mirror's folder (default: GitHub's)")
+    options = parser.parse_args(argv)
+    options.langs = list(dict.fromkeys(options.langs.split(",")))
+    if len(options.langs) < 2 or not set(options.langs) <= {"en", "fr", "de"}:
+        parser.error(f"argument --langs: {','.join(options.langs)!r}, expected two or three of en,fr,de")
+    return options
+
+
+if __name__ == "__main__":
+    main()
