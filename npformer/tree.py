@@ -18,6 +18,24 @@ def leaves(tree, path=""):
     return [leaf for name, child in tree.items() for leaf in leaves(child, f"{path}.{name}" if path else str(name))]
 
 
+def from_leaves(leaves):
+    """The nested dict that has these (path, array) pairs.
+
+    Examples
+    --------
+    >>> from_leaves([("a.weight", 1), ("a.bias", 2), ("b", 3)])
+    {'a': {'weight': 1, 'bias': 2}, 'b': 3}
+    """
+    tree: dict = {}
+    for path, x in leaves:
+        *parents, name = path.split(".")
+        place = tree
+        for parent in parents:
+            place = place.setdefault(parent, {})
+        place[name] = x
+    return tree
+
+
 def map_leaves(f, tree, *others):
     """``f`` of the arrays that stand at the same place in each tree.
 

@@ -1,5 +1,6 @@
 """Models, put together from ``npformer.layers``."""
 
+from npformer.models.description import describe, from_description
 from npformer.models.transformer import Transformer
 
-__all__ = ["Transformer"]
+__all__ = ["Transformer", "describe", "from_description"]

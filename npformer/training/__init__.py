@@ -1,19 +1,29 @@
-"""Training: optimizers, schedules of the learning rate, and the loop."""
+"""Training: optimizers, schedules of the learning rate, the loop, and what is kept of it."""
 
-from npformer.training.averaging import ParameterAverage
+from npformer.training.averaging import ParameterAverage, average
+from npformer.training.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
+from npformer.training.interruption import StopSignals
+from npformer.training.json_log import JsonLog
 from npformer.training.optimizers import SGD, Adam, AdamW
-from npformer.training.schedules import constant, noam, warmup_cosine
+from npformer.training.schedules import constant, inverse_sqrt, noam, warmup_cosine
 from npformer.training.trainer import NonFiniteError, StepInfo, Trainer
 
 __all__ = [
     "SGD",
     "Adam",
     "AdamW",
+    "CheckpointError",
+    "JsonLog",
     "NonFiniteError",
     "ParameterAverage",
     "StepInfo",
+    "StopSignals",
     "Trainer",
+    "average",
     "constant",
+    "inverse_sqrt",
+    "load_checkpoint",
     "noam",
+    "save_checkpoint",
     "warmup_cosine",
 ]

@@ -1,5 +1,7 @@
 """The mean of the parameters over many steps: steadier than the last of them (Polyak and Juditsky 1992)."""
 
+import numpy as np
+
 from npformer import tree
 
 
@@ -46,3 +48,22 @@ class ParameterAverage:
             self._mean, self.params = tree.flatten(trainer.params)
         else:
             self._mean += (trainer.flat_params - self._mean) * (1 / self.n)
+
+
+def average(trees):
+    """The mean of several parameter trees, one after the other: an iterable that loads them one by one needs little.
+
+    Summed in float64.
+
+    Examples
+    --------
+    >>> average([{"w": np.array([1.0])}, {"w": np.array([3.0])}])
+    {'w': array([2.])}
+    """
+    total, n = None, 0
+    for params in trees:
+        wide = tree.map_leaves(lambda x: x.astype(np.float64), params)
+        total, n = wide if total is None else tree.add(total, wide), n + 1
+    if total is None:
+        raise ValueError("trees is empty, expected one or more")
+    return tree.map_leaves(lambda x, like: (x / n).astype(like.dtype), total, params)

@@ -37,3 +37,11 @@ class _Bar:
         rate = self.n_tokens / (time.perf_counter() - self.start)
         self.bar.set_postfix_str(f"loss {info.loss:.4f}, lr {info.lr:.2g}, {rate:,.0f} tokens/s", refresh=False)
         self.bar.update()
+
+
+def say(text):
+    """Print a line above the progress bar."""
+    if "tqdm" in sys.modules:
+        sys.modules["tqdm"].tqdm.write(text)
+    else:
+        print(text)

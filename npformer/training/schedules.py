@@ -32,6 +32,19 @@ def noam(d_model, warmup=4000, factor=1.0):
     return lambda step: factor * d_model**-0.5 * min(step**-0.5, step * warmup**-1.5)
 
 
+def inverse_sqrt(peak, warmup):
+    """Linearly up to ``peak`` in ``warmup`` steps, then down with the root of the step: ``noam`` by its highest point.
+
+    Examples
+    --------
+    >>> rate = inverse_sqrt(peak=0.005, warmup=2000)
+    >>> [rate(step) for step in (1000, 2000, 8000)]
+    [0.0025, 0.005, 0.0025]
+    """
+    check_positive(peak=peak, warmup=warmup)
+    return lambda step: peak * min(step / warmup, (warmup / step) ** 0.5)
+
+
 def warmup_cosine(peak, warmup, total, floor=0.0):
     """Linearly up to ``peak`` in ``warmup`` steps, then down to ``floor`` at step ``total`` along half a cosine.
 

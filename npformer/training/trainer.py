@@ -1,8 +1,10 @@
 """The training loop."""
 
+import json
 import math
 import time
 import warnings
+from dataclasses import asdict
 from functools import partial
 from itertools import islice
 from typing import NamedTuple
@@ -11,9 +13,11 @@ import numpy as np
 
 from npformer import tree
 from npformer.backends import get_backend
+from npformer.models import describe
 from npformer.reference import derive_key, split_key
 from npformer.reference.checks import check_fraction, check_int, check_positive
 from npformer.threads import in_parallel, n_threads
+from npformer.training.checkpoint import load_checkpoint, save_checkpoint
 from npformer.training.optimizers import Optimizer
 from npformer.training.progress import progress_bar
 
@@ -195,6 +199,56 @@ class Trainer:
                 if any(wishes):
                     break
         return history
+
+    def save(self, path, info=None, arrays=None):
+        """Write everything that is needed to go on from here, bit for bit, to one file.
+
+        Parameters
+        ----------
+        path : str or Path
+            Replaced at once when all is written, so that there is always a whole file.
+        info : dict, optional
+            What else to keep, as the place in the data: anything that JSON can hold.
+        arrays : dict of arrays, optional
+            The same for arrays.
+        """
+        own = {f"params.{name}": x for name, x in tree.leaves(self.params)}
+        own |= {f"optimizer.{name}": x for name, x in self.state.items()}
+        facts = {"model": describe(self.model), "trainer": self._settings(), "n_steps": self.n_steps}
+        save_checkpoint(path, own | (arrays or {}), facts | (info or {}))
+
+    def load(self, path):
+        """Go on from where ``save`` was called, in a trainer made with the same arguments.
+
+        Returns
+        -------
+        info : dict
+        arrays : dict of arrays
+            All that the file holds, what was given to ``save`` included.
+        """
+        arrays, info = load_checkpoint(path)
+        ours = {"model": describe(self.model), "trainer": self._settings()}
+        for part, expected in ours.items():
+            given = info.get(part, {})
+            for name in expected:
+                if given.get(name) != expected[name]:
+                    raise ValueError(f"{path}: {name}={given.get(name)!r}, expected {expected[name]!r}, the {part}'s")
+        params = tree.from_leaves((k.removeprefix("params."), x) for k, x in arrays.items() if k.startswith("params."))
+        tree.check_like(params, self.params)
+        tree.map_leaves(np.copyto, self.params, params)
+        for name, x in self.state.items():
+            x[...] = arrays[f"optimizer.{name}"]
+        self.n_steps = info["n_steps"]
+        return info, arrays
+
+    def _settings(self):
+        optimizer = {k: v for k, v in asdict(self.optimizer).items() if k != "lr"}  # a schedule is a function
+        return {
+            "seed": self.seed,
+            "label_smoothing": self.label_smoothing,
+            "clip_norm": self.clip_norm,
+            "optimizer": {"name": type(self.optimizer).__name__} | json.loads(json.dumps(optimizer)),
+        }
 
     def _count(self, tgt):
         if getattr(tgt, "ndim", None) != 2 or tgt.shape[1] < 2:

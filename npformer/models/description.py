@@ -1,0 +1,28 @@
+"""Models as dicts that a file can hold, and back."""
+
+import json
+from dataclasses import asdict
+
+from npformer.models.transformer import Transformer
+
+MODELS = {"Transformer": Transformer}
+
+
+def describe(model):
+    """The name and the settings of a model.
+
+    Examples
+    --------
+    >>> description = describe(Transformer(11, 11, n_layers=(2, 1)))
+    >>> description["name"], description["n_layers"], from_description(description).depths
+    ('Transformer', [2, 1], (2, 1))
+    """
+    return {"name": type(model).__name__} | json.loads(json.dumps(asdict(model)))
+
+
+def from_description(description):
+    """The model that ``describe`` has described."""
+    name, settings = description.get("name"), {k: v for k, v in description.items() if k != "name"}
+    if name not in MODELS:
+        raise ValueError(f"the model is a {name!r}, expected one of {list(MODELS)}")
+    return MODELS[name](**settings)

@@ -1,0 +1,52 @@
+"""What happened in a training, a line of JSON each time: readable while it runs, and whole up to the last line."""
+
+import json
+from pathlib import Path
+
+
+class JsonLog:
+    """A file of records, each a dict with a "step".
+
+    Parameters
+    ----------
+    path : str or Path
+    keep_steps : int
+        Records of later steps are removed: a training that goes on from a checkpoint does them again.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     with JsonLog(f"{folder}/log.jsonl") as log:
+    ...         for step in (1, 2, 3):
+    ...             log.write({"step": step, "loss": 1 / step})
+    ...     with JsonLog(f"{folder}/log.jsonl", keep_steps=1) as log:
+    ...         log.write({"step": 2, "loss": 0.4})
+    ...     JsonLog.read(f"{folder}/log.jsonl")
+    [{'step': 1, 'loss': 1.0}, {'step': 2, 'loss': 0.4}]
+    """
+
+    def __init__(self, path, keep_steps=0):
+        self.path = Path(path)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        kept = [r for r in self.read(self.path) if r["step"] <= keep_steps] if keep_steps and self.path.exists() else []
+        self._file = open(self.path, "w", encoding="utf-8")  # noqa: SIM115, closed by __exit__
+        for record in kept:
+            self.write(record)
+
+    def write(self, record):
+        """Add one record; it is in the file when this returns."""
+        self._file.write(json.dumps(record) + "\n")
+        self._file.flush()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self._file.close()
+
+    @staticmethod
+    def read(path):
+        """All records; a last line that a crash has cut short is left out."""
+        whole = Path(path).read_text(encoding="utf-8").rpartition("\n")[0]
+        return [json.loads(line) for line in whole.splitlines()]

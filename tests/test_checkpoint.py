@@ -1,0 +1,349 @@
+"""Checkpoint files: exact round trips, and no kind of damage that is not noticed."""
+
+import errno
+import json
+import math
+import os
+import random
+import stat
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from npformer.training import checkpoint
+from npformer.training.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
+
+safetensors_numpy = pytest.importorskip("safetensors.numpy")
+
+INTS = [f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)]
+DTYPES = ["bool", "float16", "float32", "float64", *INTS]
+
+
+def assert_same_arrays(given, expected):
+    assert list(given) == list(expected)
+    for name, array in expected.items():
+        assert given[name].dtype == array.dtype
+        assert given[name].shape == array.shape
+        assert given[name].tobytes() == array.tobytes()
+
+
+def save_numbers(path, number):
+    save_checkpoint(path, {"a": np.full((7, 5), number), "b": np.full(9, number)}, {"number": number})
+
+
+@pytest.fixture
+def path(tmp_path):
+    """A checkpoint all of whose numbers are 1."""
+    path = tmp_path / "last.safetensors"
+    save_numbers(path, 1)
+    return path
+
+
+def assert_untouched(path):
+    """The checkpoint is the old one, and nothing lies beside it."""
+    arrays, info = load_checkpoint(path)
+    assert info == {"number": 1}
+    assert all((array == 1).all() for array in arrays.values())
+    assert list(path.parent.iterdir()) == [path]
+
+
+# ---- what is saved comes back ----
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(), (0,), (3, 0, 2), (1,), (5, 3)])
+def test_arrays_come_back_bit_for_bit(tmp_path, dtype, shape):
+    n_bytes = math.prod(shape) * np.dtype(dtype).itemsize
+    bits = np.random.default_rng(0).integers(0, 2 if dtype == "bool" else 256, n_bytes, dtype=np.uint8)
+    arrays = {"x": bits.view(dtype).reshape(shape)}  # NaNs of all kinds among the floats
+    save_checkpoint(tmp_path / "x", arrays, {})
+    assert_same_arrays(load_checkpoint(tmp_path / "x")[0], arrays)
+
+
+def test_the_order_of_the_names_is_kept(tmp_path):
+    arrays = {name: np.full(2, i, DTYPES[i]) for i, name in enumerate(["z", "a", "é.ü", "", 'qu"ote\n', "m/n", "5"])}
+    save_checkpoint(tmp_path / "x", arrays, {})
+    assert_same_arrays(load_checkpoint(tmp_path / "x")[0], arrays)
+
+
+def test_strided_and_foreign_arrays_come_back_with_their_values(tmp_path):
+    x = np.arange(24.0).reshape(4, 6)
+    arrays = {
+        "fortran": np.asfortranarray(x),
+        "transposed": x.T,
+        "strided": x[::2, ::-3],
+        "broadcast": np.broadcast_to(x[0], (3, 6)),
+        "big-endian": x.astype(">f8"),
+        "read-only": x.view(),
+    }
+    arrays["read-only"].flags.writeable = False
+    save_checkpoint(tmp_path / "x", arrays, {})
+    loaded, _ = load_checkpoint(tmp_path / "x")
+    assert_same_arrays(loaded, {name: np.array(array, dtype="=f8", order="C") for name, array in arrays.items()})
+
+
+def test_loaded_arrays_are_writable_and_do_not_touch_the_file(path):
+    arrays, _ = load_checkpoint(path)
+    for array in arrays.values():
+        assert array.flags.writeable
+        array[...] = 2
+    assert_untouched(path)
+
+
+def test_info_comes_back_exactly(tmp_path):
+    info = {
+        "floats": [0.1, 1e-300, 5e-324, -0.0, 1 / 3, 1.7976931348623157e308, np.float64(0.1), math.inf, -math.inf],
+        "ints": [0, -1, 2**53 + 1, 2**64 - 1, 2**127 + 1, -(10**100)],
+        "nested": {"none": None, "flags": [True, False], "empty": [{}, [], ""]},
+        "unicode ü": "naïve 日本 \U0001f600 \ud800 \0 \n \"'\\",
+    }
+    save_checkpoint(tmp_path / "x", {}, info)
+    arrays, loaded = load_checkpoint(tmp_path / "x")
+    assert arrays == {}
+    assert loaded == info
+    assert repr(loaded) == repr(info).replace("np.float64(0.1)", "0.1")  # 1 is not True, 0.0 is not -0.0
+
+
+def test_a_nan_in_info_comes_back(tmp_path):
+    save_checkpoint(tmp_path / "x", {}, {"loss": math.nan})
+    assert math.isnan(load_checkpoint(tmp_path / "x")[1]["loss"])
+
+
+def test_missing_folders_are_made_and_old_files_replaced(tmp_path):
+    path = tmp_path / "a" / "b" / "last.safetensors"
+    for number in (3, 4):
+        save_numbers(str(path), number)
+        assert load_checkpoint(str(path))[1] == {"number": number}
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_other_programs_can_read_the_arrays(path):
+    assert set(safetensors_numpy.load_file(path)) == {"a", "b"}
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no umask")
+def test_the_umask_says_who_may_read_it(path):
+    plain = path.with_name("plain")
+    plain.touch()
+    assert stat.S_IMODE(path.stat().st_mode) == stat.S_IMODE(plain.stat().st_mode)
+
+
+# ---- what cannot be saved ----
+
+
+@pytest.mark.parametrize(
+    "arrays, message",
+    [
+        ({"w": [1.0]}, r"arrays\['w'\] is a list, expected a NumPy array"),
+        ({"w": np.float32(1)}, r"arrays\['w'\] is a float32, expected"),
+        ({"w": np.array([None])}, r"arrays\['w'\] has dtype object, expected"),
+        ({"w": np.zeros(2, complex)}, r"arrays\['w'\] has dtype complex128, expected"),
+        ({"w": np.array(["a"])}, r"arrays\['w'\] has dtype <U1, expected"),
+        ({"w": np.zeros(2, "M8[s]")}, r"arrays\['w'\] has dtype datetime64\[s\], expected"),
+        ({3: np.zeros(2)}, "arrays has the key 3, expected strings"),
+    ],
+)
+def test_arrays_that_cannot_be_kept_are_named(path, arrays, message):
+    with pytest.raises(TypeError, match=message):
+        save_checkpoint(path, arrays, {})
+    assert_untouched(path)
+
+
+@pytest.mark.parametrize(
+    "info, message",
+    [
+        ([1], "info is a list, expected a dict"),
+        ({"a": {"b": [0, {"c": {1}}]}}, r"info\['a'\]\['b'\]\[1\]\['c'\] is a set, expected"),
+        ({"a": (1, 2)}, r"info\['a'\] is a tuple, expected"),
+        ({"a": np.float32(1)}, r"info\['a'\] is a float32, expected"),
+        ({"a": np.int64(1)}, r"info\['a'\] is a int64, expected"),
+        ({"a": np.ones(2)}, r"info\['a'\] is a ndarray, expected"),
+        ({"a": {1: 2}}, r"info\['a'\] has the key 1, expected strings"),
+    ],
+)
+def test_info_that_json_would_change_is_named(path, info, message):
+    with pytest.raises(TypeError, match=message):
+        save_checkpoint(path, {}, info)
+    assert_untouched(path)
+
+
+def test_a_name_of_safetensors_own_is_refused(path):
+    with pytest.raises(ValueError, match="'__metadata__', which safetensors keeps for itself"):
+        save_checkpoint(path, {"__metadata__": np.zeros(2)}, {})
+    assert_untouched(path)
+
+
+# ---- files that are not whole ----
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"there is no checkpoint .*nothing\.safetensors"):
+        load_checkpoint(tmp_path / "nothing.safetensors")
+
+
+def test_truncated_files_are_refused(path):
+    whole = path.read_bytes()
+    for size in {*range(16), *np.linspace(16, len(whole) - 1, 60).astype(int).tolist()}:
+        path.write_bytes(whole[:size])
+        with pytest.raises(CheckpointError, match=r"last\.safetensors cannot be read as a checkpoint: "):
+            load_checkpoint(path)
+
+
+def test_a_flipped_bit_is_noticed_wherever_it_is(path):
+    whole = path.read_bytes()
+    header_end = 8 + int.from_bytes(whole[:8], "little")
+    for i in [*range(header_end), *np.linspace(header_end, len(whole) - 1, 300).astype(int).tolist()]:
+        damaged = bytearray(whole)
+        damaged[i] ^= 1 << i % 8
+        path.write_bytes(damaged)
+        with pytest.raises(CheckpointError, match=r"last\.safetensors cannot be read as a checkpoint: "):
+            load_checkpoint(path)
+
+
+def test_arrays_that_changed_places_are_noticed(path):
+    whole = path.read_bytes()
+    swapped = whole.replace(b'"a":{', b'"?":{').replace(b'"b":{', b'"a":{').replace(b'"?":{', b'"b":{')
+    assert swapped != whole
+    path.write_bytes(swapped)
+    with pytest.raises(CheckpointError, match="its checksum is wrong"):
+        load_checkpoint(path)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"hello", b"\x80\x04N.", b"\xff" * 100, (2**40).to_bytes(8, "little") + b"{}", (50).to_bytes(8, "little")],
+    ids=["empty", "short", "pickle", "header of 2**64", "header of 2**40", "no header"],
+)
+def test_other_files_are_refused(path, content):
+    path.write_bytes(content)
+    with pytest.raises(
+        CheckpointError, match=r"last\.safetensors cannot be read .* expected a file as save_checkpoint"
+    ):
+        load_checkpoint(path)
+
+
+@pytest.mark.parametrize("metadata", [None, {"format": "pt"}])
+def test_safetensors_files_of_other_programs_are_refused(path, metadata):
+    safetensors_numpy.save_file({"a": np.zeros(2)}, path, metadata)
+    with pytest.raises(CheckpointError, match="npformer did not write it"):
+        load_checkpoint(path)
+
+
+def test_a_later_format_is_refused(path, monkeypatch):
+    monkeypatch.setattr(checkpoint, "VERSION", "2")
+    save_numbers(path, 1)
+    monkeypatch.undo()
+    with pytest.raises(CheckpointError, match="it has format version 2, this npformer reads 1: try a newer one"):
+        load_checkpoint(path)
+
+
+def test_a_folder_is_refused(tmp_path):
+    with pytest.raises(CheckpointError, match="cannot be read as a checkpoint"):
+        load_checkpoint(tmp_path)
+
+
+# ---- saves that fail ----
+
+
+@pytest.mark.parametrize("function", ["os.fsync", "os.replace", "safetensors.numpy.save_file", "pathlib.Path.mkdir"])
+def test_a_full_disk_leaves_the_old_file(path, monkeypatch, function):
+    def fail(*_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(function, fail)
+    with pytest.raises(CheckpointError, match=r"last\.safetensors could not be saved: .*No space left .* unchanged"):
+        save_numbers(path, 2)
+    monkeypatch.undo()
+    assert_untouched(path)
+
+
+@pytest.mark.parametrize("function", ["os.fsync", "os.replace", "safetensors.numpy.save_file"])
+def test_an_interrupted_save_leaves_the_old_file(path, monkeypatch, function):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(function, interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        save_numbers(path, 2)
+    monkeypatch.undo()
+    assert_untouched(path)
+
+
+def test_a_write_that_stops_half_way_leaves_the_old_file(path):
+    resource = pytest.importorskip("resource")
+    code = f"""
+import signal, numpy as np
+from resource import RLIMIT_FSIZE, setrlimit
+from npformer.training.checkpoint import CheckpointError, save_checkpoint
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+setrlimit(RLIMIT_FSIZE, (100_000, {resource.RLIM_INFINITY}))
+try:
+    save_checkpoint({str(path)!r}, {{"a": np.zeros(100_000)}}, {{}})
+except CheckpointError as error:
+    print(error)
+"""
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert "last.safetensors could not be saved" in shown
+    assert "File too large" in shown
+    assert_untouched(path)
+
+
+def test_a_folder_where_the_file_should_go_is_refused(tmp_path):
+    with pytest.raises(CheckpointError, match="could not be saved"):
+        save_numbers(tmp_path, 1)
+
+
+def test_a_killed_process_leaves_a_whole_file_and_the_next_save_clears_up(path):
+    code = f"""
+import itertools, numpy as np
+from npformer.training.checkpoint import save_checkpoint
+for number in itertools.count(2):
+    save_checkpoint({str(path)!r}, {{"a": np.full((1000, 300), number), "b": np.full(9, number)}}, {{"number": number}})
+    print(number, flush=True)
+"""
+    draw = random.Random(0)
+    for _ in range(10):
+        with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as saver:
+            saver.stdout.readline()  # at least one save is done
+            time.sleep(draw.uniform(0, 0.05))
+            saver.kill()
+        arrays, info = load_checkpoint(path)
+        assert info["number"] >= 2
+        assert all((array == info["number"]).all() for array in arrays.values())
+    save_numbers(path, 1)
+    assert_untouched(path)
+
+
+def test_what_a_killed_save_left_is_cleared_up(path):
+    left = path.with_name(f".{path.name}.tmp")
+    left.mkdir()
+    (left / ".tmpAbCdEf").write_bytes(b"half of a check")
+    save_numbers(path, 1)
+    assert_untouched(path)
+
+
+# ---- the format and the dependency ----
+
+
+def test_the_info_is_json_in_the_metadata(path):
+    whole = path.read_bytes()
+    header = json.loads(whole[8 : 8 + int.from_bytes(whole[:8], "little")])
+    assert header["__metadata__"]["format"] == "npformer checkpoint"
+    assert json.loads(header["__metadata__"]["info"]) == {"number": 1}
+
+
+def test_without_safetensors_the_error_says_what_to_install(path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "safetensors", None)
+    monkeypatch.delitem(sys.modules, "safetensors.numpy")
+    for use in (lambda: save_numbers(path, 2), lambda: load_checkpoint(path)):
+        with pytest.raises(ImportError, match=r"pip install 'npformer\[translation\]'"):
+            use()
+
+
+def test_importing_the_module_does_not_import_safetensors():
+    code = "import sys, npformer, npformer.training.checkpoint; print('safetensors' in sys.modules)"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert shown == "False\n"
