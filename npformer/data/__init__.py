@@ -1,5 +1,7 @@
 """What to train on."""
 
 from npformer.data.copy_task import BOS, EOS, PAD, CopyTask
+from npformer.data.parallel_text import ParallelText, Place, TokenBatches
+from npformer.data.subwords import Subwords
 
-__all__ = ["BOS", "EOS", "PAD", "CopyTask"]
+__all__ = ["BOS", "EOS", "PAD", "CopyTask", "ParallelText", "Place", "Subwords", "TokenBatches"]

@@ -1,0 +1,246 @@
+"""Line-aligned text of two languages, and batches of it; read as a stream, so that its size does not matter."""
+
+import gzip
+import zlib
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from npformer.data.subwords import Subwords
+from npformer.reference import derive_key
+from npformer.reference.checks import check_fraction, check_int
+
+SOURCE, TARGET = 0, 1  # sides, which cut words differently
+
+
+def find_text(folder, split, language):
+    """The file of a split, ``train.en`` or ``train.en.gz``, in a folder."""
+    folder = Path(folder)
+    names = [f"{split}.{language}", f"{split}.{language}.gz"]
+    for name in names:
+        if (folder / name).is_file():
+            return folder / name
+    there = sorted(path.name for path in folder.glob("*")) if folder.is_dir() else "no such folder"
+    raise FileNotFoundError(f"{folder}: expected {names[0]} or {names[1]}, found {there}")
+
+
+def read_lines(path):
+    r"""The lines of a UTF-8 text, plain or (if its name ends with .gz) gzip, one after the other.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "train.en"
+    >>> _ = path.write_text("A man.\nA bicycle.\n", encoding="utf-8")
+    >>> list(read_lines(path))
+    ['A man.', 'A bicycle.']
+    """
+    path = Path(path)
+    number = 0
+    try:
+        with gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb") as file:
+            for line in file:  # ends at \n only, unlike str.splitlines
+                number += 1
+                yield line.decode("utf-8").rstrip("\r\n")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}, line {number}: {error}; expected UTF-8") from error
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise ValueError(f"{path}, after line {number}: {error}; expected a whole gzip file") from error
+
+
+@dataclass(frozen=True)
+class ParallelText:
+    r"""Two files whose lines are each other's translations.
+
+    Parameters
+    ----------
+    source, target : path
+    skip_empty : bool
+        Leave out pairs with an empty line instead of raising.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> _ = (folder / "train.en").write_text("A man.\nA bicycle.\n", encoding="utf-8")
+    >>> _ = (folder / "train.fr").write_text("Un homme.\nUn vélo.\n", encoding="utf-8")
+    >>> list(ParallelText.find(folder, "train", "en", "fr"))
+    [('A man.', 'Un homme.'), ('A bicycle.', 'Un vélo.')]
+    """
+
+    source: Path
+    target: Path
+    skip_empty: bool = False
+
+    @classmethod
+    def find(cls, folder, split, source, target, *, skip_empty=False):
+        """The pair of files of a split in a folder, as ``train.en`` and ``train.fr.gz``."""
+        return cls(find_text(folder, split, source), find_text(folder, split, target), skip_empty)
+
+    def __iter__(self):
+        end = object()
+        sources, targets = read_lines(self.source), read_lines(self.target)
+        number = 0
+        while True:
+            source, target = next(sources, end), next(targets, end)
+            if source is end or target is end:
+                break
+            number += 1
+            if source.strip() and target.strip():
+                yield source, target
+            elif not self.skip_empty:
+                path = self.target if source.strip() else self.source
+                raise ValueError(
+                    f"{path}, line {number} is empty: expected a sentence; skip_empty=True (--skip-empty) leaves such "
+                    "pairs out"
+                )
+        if source is not target:
+            n_source = number + (source is not end) + sum(1 for _ in sources)
+            n_target = number + (target is not end) + sum(1 for _ in targets)
+            raise ValueError(
+                f"{self.source} has {n_source} lines, {self.target} {n_target}: expected the same number, "
+                "line by line a translation"
+            )
+        if number == 0:
+            raise ValueError(f"{self.source} and {self.target} are empty, expected a sentence a line")
+
+    def lines(self):
+        """The lines of both languages in turn: what a joint vocabulary is learned from."""
+        for pair in self:
+            yield from pair
+
+
+class Place(NamedTuple):
+    """How far a training has come in its data: the next batch."""
+
+    epoch: int = 0
+    chunk: int = 0
+    batch: int = 0
+
+
+@dataclass(frozen=True)
+class TokenBatches:
+    """Batches of about equally many tokens, of sentences about equally long, in an order that follows from the seed.
+
+    Text is read ``chunk_size`` pairs at a time. Within a chunk pairs are shuffled, sorted by length, cut into batches,
+    and the batches shuffled, so that memory depends on the chunk, not on the text. (Shuffle a text larger than a
+    chunk once beforehand if its lines are ordered by origin.)
+
+    Parameters
+    ----------
+    text : iterable of (str, str)
+        Each time it is iterated over, the same pairs: a ``ParallelText``, or a list.
+    source, target : Subwords
+    max_tokens : int
+        Most tokens of a batch on either side, padding, begin and end included.
+    max_len : int
+        Pairs with more tokens than this on one side are left out.
+    seed : int
+    sampling : float
+        Of ``Subwords.encode``: each epoch cuts words in other ways.
+    chunk_size : int
+        In pairs.
+
+    Examples
+    --------
+    >>> pairs = [("a b c", "c b a"), ("a", "a"), ("b c", "c b")] * 4
+    >>> subwords = Subwords.learn([line for pair in pairs for line in pair], size=9)
+    >>> batches = TokenBatches(pairs, subwords, subwords, max_tokens=16, max_len=8, seed=1)
+    >>> place, src, tgt = next(batches.from_place())
+    >>> place, src.shape[0] * tgt.shape[1] <= 16
+    (Place(epoch=0, chunk=0, batch=1), True)
+    """
+
+    text: object
+    source: Subwords
+    target: Subwords
+    max_tokens: int
+    max_len: int = 256
+    seed: int = 0
+    sampling: float = 0.0
+    chunk_size: int = 100_000
+
+    def __post_init__(self):
+        for name in ("max_tokens", "max_len", "chunk_size"):
+            check_int(name, getattr(self, name), at_least=1)
+        check_int("seed", self.seed, at_least=0)
+        check_fraction(sampling=self.sampling)
+        if self.max_len > self.max_tokens:
+            raise ValueError(f"max_len={self.max_len}, expected at most max_tokens={self.max_tokens}")
+
+    def from_place(self, place=None):
+        """Batches without end, beginning at a place: (place after it, src (B, S), tgt (B, T+1)) each."""
+        place = place or Place()
+        while True:
+            n_batches = 0
+            for after, src, tgt in self.epoch(place):
+                n_batches += 1
+                yield after, src, tgt
+            if not n_batches and place == Place(place.epoch):
+                raise ValueError(f"no pair of {self.text} has at most max_len={self.max_len} tokens on both sides")
+            place = Place(place.epoch + 1)
+
+    def epoch(self, place):
+        """The rest of one epoch, from a place on."""
+        pairs = iter(self.text)
+        chunk = 0
+        while lines := list(islice(pairs, self.chunk_size)):
+            if chunk >= place.chunk:
+                batches = self._batches(lines, derive_key(self.seed, place.epoch, chunk))
+                done = place.batch if chunk == place.chunk else 0
+                for i, rows in enumerate(batches[done:], start=done + 1):
+                    yield Place(place.epoch, chunk, i), *self._pack(rows)
+            chunk += 1
+
+    def _batches(self, lines, key):
+        """A chunk's pairs of ids, cut into batches."""
+        rng = np.random.default_rng(key)
+        shuffled = [lines[i] for i in rng.permutation(len(lines))]
+        sources, targets = zip(*shuffled, strict=True)
+        sources = self.source.encode(list(sources), sampling=self.sampling, seed=_seed32(key, SOURCE))
+        targets = self.target.encode(list(targets), sampling=self.sampling, seed=_seed32(key, TARGET))
+        pairs = [pair for pair in zip(sources, targets, strict=True) if _length(pair) <= self.max_len]
+        pairs.sort(key=lambda pair: (len(pair[1]), len(pair[0])))  # stable: equal lengths stay shuffled
+        batches, batch, longest = [], [], 0
+        for pair in pairs:
+            longest = max(longest, _length(pair))
+            if longest * (len(batch) + 1) > self.max_tokens:
+                batches.append(batch)
+                batch, longest = [], _length(pair)
+            batch.append(pair)
+        if batch:
+            batches.append(batch)
+        return [batches[i] for i in rng.permutation(len(batches))]
+
+    def _pack(self, pairs):
+        begin, end = [self.target.bos_id], [self.target.eos_id]
+        src = pack([source + [self.source.eos_id] for source, _ in pairs], self.source.pad_id)
+        return src, pack([begin + target + end for _, target in pairs], self.target.pad_id)
+
+
+def pack(sequences, pad_id):
+    """Sequences of ids as rows (B, longest), the shorter ones filled up with padding.
+
+    Examples
+    --------
+    >>> pack([[5, 6], [7]], pad_id=0)
+    array([[5, 6],
+           [7, 0]])
+    """
+    ids = np.full((len(sequences), max(map(len, sequences), default=0)), pad_id)
+    for row, sequence in zip(ids, sequences, strict=True):
+        row[: len(sequence)] = sequence
+    return ids
+
+
+def _length(pair):
+    """Tokens of the longer side, with the end of the source and begin and end of the target."""
+    source, target = pair
+    return max(len(source) + 1, len(target) + 2)
+
+
+def _seed32(key, side):
+    return derive_key(key, side) & 0xFFFFFFFF
