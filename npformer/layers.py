@@ -67,6 +67,7 @@ def multi_head_attention(
     causal=False,
     residual=None,
     dropout_rate=0.0,
+    inner_dropout_rate=None,
     key=None,
 ):
     """residual + dropout(concat(head_1 ... head_H) W_out + b_out), head_i = attention of the i-th projections (3.2.2).
@@ -87,8 +88,8 @@ def multi_head_attention(
     causal : bool
     residual : (B, T, D), optional
         Added to the output; its gradient is dy itself.
-    dropout_rate, key
-        Dropout on the weights and on the output.
+    dropout_rate, inner_dropout_rate, key
+        Dropout on the output, and on the weights, where None means the same rate.
 
     Returns
     -------
@@ -97,7 +98,8 @@ def multi_head_attention(
         dy -> (dx, grads), or dy -> (dx, dmemory, grads) with a memory.
     """
     weights_key, out_key = split_key(key, 2)
-    options = {"causal": causal, "dropout_rate": dropout_rate, "key": weights_key}
+    weights_rate = dropout_rate if inner_dropout_rate is None else inner_dropout_rate
+    options = {"causal": causal, "dropout_rate": weights_rate, "key": weights_key}
     w_out, b_out = params["out"]["weight"], params["out"]["bias"]
 
     if memory is None:
@@ -125,7 +127,9 @@ def multi_head_attention(
     return y, backward
 
 
-def feed_forward(ops, params, x, *, activation="relu", residual=None, dropout_rate=0.0, key=None):
+def feed_forward(
+    ops, params, x, *, activation="relu", residual=None, dropout_rate=0.0, inner_dropout_rate=None, key=None
+):
     """residual + dropout(dropout(activation(x W_1 + b_1)) W_2 + b_2), at each position alone (section 3.3).
 
     Parameters
@@ -136,8 +140,8 @@ def feed_forward(ops, params, x, *, activation="relu", residual=None, dropout_ra
     activation : "relu", "gelu" or "silu"
     residual : (..., D), optional
         Added to the output; its gradient is dy itself.
-    dropout_rate, key
-        Dropout on the hidden layer and on the output.
+    dropout_rate, inner_dropout_rate, key
+        Dropout on the output, and on the hidden layer, where None means the same rate.
 
     Returns
     -------
@@ -145,16 +149,17 @@ def feed_forward(ops, params, x, *, activation="relu", residual=None, dropout_ra
     backward : dy -> (dx, grads)
     """
     hidden_key, out_key = split_key(key, 2)
+    hidden_rate = dropout_rate if inner_dropout_rate is None else inner_dropout_rate
     w1, b1 = params["hidden"]["weight"], params["hidden"]["bias"]
     w2, b2 = params["out"]["weight"], params["out"]["bias"]
 
-    hidden, before = ops.linear_activation_dropout(x, w1, b1, activation, dropout_rate, hidden_key)
+    hidden, before = ops.linear_activation_dropout(x, w1, b1, activation, hidden_rate, hidden_key)
     y = ops.linear_dropout_residual(hidden, w2, b2, residual, dropout_rate, out_key)
 
     def backward(dy):
         dhidden, dw2, db2, _ = ops.linear_dropout_residual_backward(dy, hidden, w2, b2, dropout_rate, out_key)
         dx, dw1, db1 = ops.linear_activation_dropout_backward(
-            dhidden, x, w1, b1, before, activation, dropout_rate, hidden_key
+            dhidden, x, w1, b1, before, activation, hidden_rate, hidden_key
         )
         return dx, {"hidden": {"weight": dw1, "bias": db1}, "out": {"weight": dw2, "bias": db2}}
 
@@ -217,6 +222,7 @@ def encoder_layer(
     norm="pre",
     activation="relu",
     dropout_rate=0.0,
+    inner_dropout_rate=None,
     key=None,
 ):
     """Self-attention, then feed-forward (the paper's figure 1, left).
@@ -227,7 +233,7 @@ def encoder_layer(
     params : {"attention", "attention_norm", "feed_forward", "feed_forward_norm"}
     x0 : (B, S, D)
     keep_mask : bool, broadcasts to (B, H, S, S), optional
-    n_heads, norm, activation, dropout_rate, key
+    n_heads, norm, activation, dropout_rate, inner_dropout_rate, key
         As above.
 
     Returns
@@ -236,13 +242,14 @@ def encoder_layer(
     backward : dx2 -> (dx0, grads)
     """
     attention_key, feed_forward_key = split_key(key, 2)
+    rates = {"dropout_rate": dropout_rate, "inner_dropout_rate": inner_dropout_rate}
 
     def attend(h, residual):
-        options = {"n_heads": n_heads, "residual": residual, "dropout_rate": dropout_rate, "key": attention_key}
+        options = {"n_heads": n_heads, "residual": residual, "key": attention_key, **rates}
         return multi_head_attention(ops, params["attention"], h, None, keep_mask, **options)
 
     def feed(h, residual):
-        options = {"residual": residual, "dropout_rate": dropout_rate, "key": feed_forward_key}
+        options = {"residual": residual, "key": feed_forward_key, **rates}
         return feed_forward(ops, params["feed_forward"], h, activation=activation, **options)
 
     x1, attend_backward = residual_block(ops, params["attention_norm"], x0, attend, norm)
@@ -273,6 +280,7 @@ def decoder_layer(
     norm="pre",
     activation="relu",
     dropout_rate=0.0,
+    inner_dropout_rate=None,
     key=None,
 ):
     """Causal self-attention, attention to the encoder's output, then feed-forward (figure 1, right).
@@ -287,7 +295,7 @@ def decoder_layer(
     keep_mask : bool, broadcasts to (B, H, T, T), optional
         Besides the causal mask, which is always there.
     memory_keep_mask : bool, broadcasts to (B, H, T, S), optional
-    n_heads, norm, activation, dropout_rate, key
+    n_heads, norm, activation, dropout_rate, inner_dropout_rate, key
         As above.
 
     Returns
@@ -296,17 +304,18 @@ def decoder_layer(
     backward : dx3 -> (dx0, dmemory, grads)
     """
     attention_key, memory_key, feed_forward_key = split_key(key, 3)
+    rates = {"dropout_rate": dropout_rate, "inner_dropout_rate": inner_dropout_rate}
 
     def attend(h, residual):
-        options = {"n_heads": n_heads, "residual": residual, "dropout_rate": dropout_rate, "key": attention_key}
+        options = {"n_heads": n_heads, "residual": residual, "key": attention_key, **rates}
         return multi_head_attention(ops, params["attention"], h, None, keep_mask, causal=True, **options)
 
     def attend_memory(h, residual):
-        options = {"n_heads": n_heads, "residual": residual, "dropout_rate": dropout_rate, "key": memory_key}
+        options = {"n_heads": n_heads, "residual": residual, "key": memory_key, **rates}
         return multi_head_attention(ops, params["memory_attention"], h, memory, memory_keep_mask, **options)
 
     def feed(h, residual):
-        options = {"residual": residual, "dropout_rate": dropout_rate, "key": feed_forward_key}
+        options = {"residual": residual, "key": feed_forward_key, **rates}
         return feed_forward(ops, params["feed_forward"], h, activation=activation, **options)
 
     x1, attend_backward = residual_block(ops, params["attention_norm"], x0, attend, norm)
