@@ -12,7 +12,7 @@ from npformer import tree as tree
 from npformer.backends import get_backend
 from npformer.config import show_config
 from npformer.data import CopyTask
-from npformer.decoding import greedy_decode
+from npformer.decoding import Hypothesis, beam_search, greedy_decode, log_probability, sample
 from npformer.gradcheck import GradientError, gradcheck
 from npformer.models import Transformer
 from npformer.reference import *  # noqa: F403
@@ -25,6 +25,7 @@ from npformer.training import (
     StepInfo,
     Trainer,
     constant,
+    inverse_sqrt,
     noam,
     warmup_cosine,
 )
@@ -37,16 +38,21 @@ __all__ = [
     "AdamW",
     "CopyTask",
     "GradientError",
+    "Hypothesis",
     "NonFiniteError",
     "ParameterAverage",
     "StepInfo",
     "Trainer",
     "Transformer",
+    "beam_search",
     "constant",
     "get_backend",
     "gradcheck",
     "greedy_decode",
+    "inverse_sqrt",
+    "log_probability",
     "noam",
+    "sample",
     "show_config",
     "warmup_cosine",
     *reference.__all__,

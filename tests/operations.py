@@ -49,6 +49,9 @@ def valid_calls(dtype="float64"):
     _, weights = npf.attention(**qkv, **masks, **options)
     out, logsumexp = npf.flash_attention(**qkv, **masks, **options)
 
+    at = rng.integers(0, V, (B, S))
+    cached = {"q": normal(B, H * K), "kv": normal(V, 2 * H * K), "at": at, "n_heads": H}
+
     ids = np.array([[3, 1, 4, 1, 5], [2, 6, 5, 0, 0]])
     table = normal(V, D)
     return {
@@ -86,6 +89,8 @@ def valid_calls(dtype="float64"):
         "attention_backward": {"dout": dout, **qkv, "weights": weights, **options},
         "flash_attention": {**qkv, **masks, **options},
         "flash_attention_backward": {"dout": dout, **qkv, "out": out, "logsumexp": logsumexp, **masks, **options},
+        "cached_attention": {**cached, "keep_mask": rng.standard_normal((B, S)) > 0},
+        "log_softmax_top_k": {"x": normal(T, V), "k": 4},
         "product": {"a": heads, "b": qkv["v"][..., :K, :].swapaxes(-1, -2)[..., :K, :]},
         "embedding": {"ids": ids, "table": table},
         "embedding_backward": {"dy": dy, "ids": ids, "table_shape": (V, D)},

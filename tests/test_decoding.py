@@ -24,6 +24,7 @@ def test_each_token_is_the_most_probable_after_those_before(seed):
             if token == MODEL.pad_id and before[-1] == 2:
                 break
             logits = MODEL.logits(params, src[None, src != 0], np.array([before]))
+            logits[..., MODEL.pad_id] = -np.inf  # padding is never said
             assert token == logits[0, -1].argmax()
             before.append(int(token))
         assert before[-1] == 2 or len(before) == 1 + 9
@@ -48,11 +49,100 @@ def test_length_is_bounded_and_an_empty_batch_is_empty():
     assert greedy_decode(MODEL, params, SRC[:0], **IDS, max_len=6).shape == (0, 0)
 
 
-def test_bad_arguments_are_named():
-    for bad, message in (
-        ({"bos_id": 11}, "bos_id=11, expected 0 <= bos_id < 11"),
-        ({"eos_id": -1}, "eos_id=-1"),
-        ({"max_len": 0}, "max_len=0, expected 1 <= max_len <= 5000"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            greedy_decode(MODEL, params_for(), SRC, **{**IDS, "max_len": 3, **bad})
+def ends_at(row):
+    """How many tokens a row has, the end token included."""
+    return int((row == 2).argmax()) + 1 if (row == 2).any() else int((row != 0).sum())
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_batch_is_decoded_as_each_sentence_alone(seed):
+    params = params_for(seed)
+    decoded = greedy_decode(MODEL, params, SRC, **IDS, max_len=9)
+    for src, said in zip(SRC, decoded, strict=True):
+        alone = greedy_decode(MODEL, params, src[None, src != 0], **IDS, max_len=9)[0]
+        np.testing.assert_array_equal(said[: len(alone)], alone)
+        assert not said[len(alone) :].any()
+
+
+def test_in_a_batch_some_sentences_end_before_others():
+    """So that the test above has seen rows dropped."""
+    lengths = [[ends_at(row) for row in greedy_decode(MODEL, params_for(i), SRC, **IDS, max_len=9)] for i in range(5)]
+    assert any(len(set(of_batch)) > 1 for of_batch in lengths)
+
+
+def test_the_end_token_waits_for_min_len():
+    params = params_for()
+    params["output"]["bias"][2] = 1e3
+    for min_len in range(7):
+        decoded = greedy_decode(MODEL, params, SRC, **IDS, max_len=6, min_len=min_len)
+        assert [ends_at(row) for row in decoded] == [max(1, min_len)] * 3
+        assert (decoded[:, -1] == 2).all()
+
+
+def test_until_min_len_the_most_probable_other_token_is_said():
+    params = params_for()
+    params["output"]["bias"][2] = 1e3
+    free = greedy_decode(MODEL, params, SRC, **IDS, max_len=9, min_len=9)
+    params["output"]["bias"][2] = -1e9
+    np.testing.assert_array_equal(greedy_decode(MODEL, params, SRC, **IDS, max_len=8), free[:, :8])
+
+
+def test_each_source_has_its_own_max_len():
+    params = params_for(1)
+    params["output"]["bias"][2] = -1e9
+    whole = greedy_decode(MODEL, params, SRC, **IDS, max_len=9)
+    for limits in ([1, 5, 3], np.array([9, 2, 2], "uint8")):
+        decoded = greedy_decode(MODEL, params, SRC, **IDS, max_len=limits)
+        assert decoded.shape == (3, max(limits))
+        for row, limit, all_of_it in zip(decoded, limits, whole, strict=True):
+            np.testing.assert_array_equal(row[:limit], all_of_it[:limit])
+            assert not row[limit:].any()
+
+
+def test_padding_is_never_said():
+    params = params_for()
+    params["output"]["bias"][[0, 2]] = 1e6, -1e9
+    assert (greedy_decode(MODEL, params, SRC, **IDS, max_len=9) != 0).all()
+
+
+def test_parts_of_a_batch_in_threads_are_as_the_whole(monkeypatch):
+    src, params = np.concatenate([SRC, SRC[::-1], SRC]), params_for(1)
+    limits = np.arange(1, 10)
+    whole = greedy_decode(MODEL, params, src, **IDS, max_len=limits)
+    monkeypatch.setattr("npformer.decoding.common.ROWS_WORTH_A_THREAD", 1)
+    for module in ("threads", "decoding.common"):
+        monkeypatch.setattr(f"npformer.{module}.n_threads", lambda: 4)
+    np.testing.assert_array_equal(greedy_decode(MODEL, params, src, **IDS, max_len=limits), whole)
+
+
+@pytest.mark.parametrize(
+    ("bad", "error", "message"),
+    [
+        ({"bos_id": 11}, ValueError, "bos_id=11, expected 0 <= bos_id < 11"),
+        ({"eos_id": -1}, ValueError, "eos_id=-1, expected 0 <= eos_id < 11"),
+        ({"max_len": 0}, ValueError, "max_len=0, expected 1 <= max_len <= 5000"),
+        ({"max_len": 5001}, ValueError, "max_len=5001, expected 1 <= max_len <= 5000"),
+        ({"max_len": 3.0}, TypeError, "max_len=3.0 is a float, expected an int"),
+        ({"max_len": None}, TypeError, "max_len=None is a NoneType, expected an int"),
+        ({"max_len": [3, 0, 3]}, ValueError, "max_len=0, expected 1 <= max_len <= 5000"),
+        ({"max_len": np.array([3, 3])}, ValueError, r"max_len has shape \(2,\), dtype int64: expected an int, or one"),
+        ({"max_len": np.ones((3, 1), int)}, ValueError, r"max_len has shape \(3, 1\)"),
+        ({"max_len": np.ones(3)}, ValueError, r"max_len has shape \(3,\), dtype float64"),
+        ({"min_len": -1}, ValueError, "min_len=-1, expected at least 0"),
+        ({"min_len": 1.0}, TypeError, "min_len=1.0 is a float, expected an int"),
+        ({"min_len": 4}, ValueError, "min_len=4, expected at most max_len=3"),
+        ({"min_len": 2, "max_len": [3, 1, 3]}, ValueError, "min_len=2, expected at most max_len=1"),
+        ({"src": SRC[0]}, ValueError, r"src has shape \(5,\), expected \(B, S\)"),
+        ({"src": SRC + 8}, ValueError, r"src\[0, 0\] is 11, expected 0 <= id < 11"),
+        ({"src": SRC.astype(float)}, TypeError, "src has dtype float64, expected integers"),
+        ({"backend": "gpu"}, ValueError, "backend='gpu', expected one of"),
+    ],
+)
+def test_bad_arguments_are_named(bad, error, message):
+    with pytest.raises(error, match=message):
+        greedy_decode(MODEL, params_for(), **{"src": SRC, **IDS, "max_len": 3, **bad})
+
+
+def test_max_len_is_checked_without_sources_too():
+    with pytest.raises(ValueError, match="max_len=5001"):
+        greedy_decode(MODEL, params_for(), SRC[:0], **IDS, max_len=5001)

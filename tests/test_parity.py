@@ -26,7 +26,8 @@ BOUNDS = {
     **dict.fromkeys(["layer_norm", "layer_norm_backward", "linear", "linear_backward"], 8),
     **dict.fromkeys(["linear_activation_dropout", "linear_dropout_residual", "linear_dropout_residual_backward"], 8),
     "linear_activation_dropout_backward": 32,  # dh is rounded before two products
-    **dict.fromkeys(["attention", "flash_attention", "self_attention", "cross_attention"], 16),
+    **dict.fromkeys(["attention", "flash_attention", "self_attention", "cross_attention", "cached_attention"], 16),
+    "log_softmax_top_k": 4,
     **dict.fromkeys(["attention_backward", "flash_attention_backward"], 32),
     **dict.fromkeys(["self_attention_backward", "cross_attention_backward"], 32),
     **dict.fromkeys(["embedding_backward", "embed_tokens", "embed_tokens_backward"], 4),
@@ -48,6 +49,8 @@ VARIANTS = {  # changes to the valid call
     "linear_activation_dropout_backward": ACTIVATIONS,
     "linear_dropout_residual": [*ROWS, {"residual": None}],
     "linear_dropout_residual_backward": ROWS,
+    "cached_attention": [{}, NO_KEEP_MASK],
+    "log_softmax_top_k": [{}, {"k": 1}, {"k": 100}],
     "embed_tokens": ROWS,
     "embed_tokens_backward": ROWS,
     "cross_entropy": LOSS,

@@ -7,6 +7,7 @@ import numpy as np
 
 from npformer import layers
 from npformer.backends import get_backend
+from npformer.models.incremental import IncrementalDecoder
 from npformer.models.initialization import Initializer
 from npformer.reference import padding_mask, sinusoidal_encoding, split_key
 from npformer.reference.checks import check_fraction, check_ids, check_int, check_shape
@@ -27,7 +28,7 @@ class Transformer:
     n_layers : int or (int, int)
         Layers N of both stacks, or of (encoder, decoder).
     dropout : float
-        On embeddings, attention weights, hidden layers and every sublayer's output; active when a key is given.
+        On embeddings and every sublayer's output (section 5.4), active when a key is given.
     norm : "pre" or "post"
         Layer normalisation before each sublayer, with one more after each stack, or after each sum as in the paper.
     activation : "relu", "gelu" or "silu"
@@ -39,6 +40,8 @@ class Transformer:
         Longest sequence accepted.
     dtype : "float32" or "float64"
         Of the parameters.
+    inner_dropout : float, optional
+        On attention weights and hidden layers; the same as ``dropout`` if not given. The paper has none.
 
     Examples
     --------
@@ -66,6 +69,7 @@ class Transformer:
     pad_id: int = 0
     max_len: int = 5000
     dtype: str = "float32"
+    inner_dropout: float | None = None
 
     def __post_init__(self):
         for name in ("src_vocab", "tgt_vocab", "d_model", "n_heads", "d_ff", "max_len"):
@@ -77,6 +81,8 @@ class Transformer:
         if self.norm not in ("pre", "post"):
             raise ValueError(f"norm={self.norm!r}, expected 'pre' or 'post'")
         check_fraction(dropout=self.dropout)
+        if self.inner_dropout is not None:
+            check_fraction(inner_dropout=self.inner_dropout)
         check_activation(self.activation)
         if self.tie_embeddings and self.src_vocab != self.tgt_vocab:
             raise ValueError(
@@ -163,7 +169,31 @@ class Transformer:
         """
         ops = get_backend(backend, params)
         y, _ = self._decode(ops, params, memory, src, tgt_in)
-        return ops.linear(y, self._tables(params)[2], params["output"]["bias"])
+        return ops.linear(y, self.tables(params)[2], params["output"]["bias"])
+
+    def decoder(self, params, src, *, max_rows, max_len, backend="auto"):
+        """A decoder that takes a token at a time and keeps what it has computed: see ``IncrementalDecoder``.
+
+        Parameters
+        ----------
+        params : nested dict
+        src : (B, S) int
+        max_rows : int
+            Most rows of a step, B times the hypotheses of each source.
+        max_len : int
+            Most steps.
+
+        Examples
+        --------
+        >>> model = Transformer(11, 11, d_model=8, n_heads=2, n_layers=1, d_ff=8)
+        >>> params, src = model.init(0), np.array([[3, 4, 5]])
+        >>> decoder = model.decoder(params, src, max_rows=1, max_len=9)
+        >>> for token in (1, 3, 4):
+        ...     logits = decoder.step(np.array([token]), parents=np.array([0]))
+        >>> bool(np.allclose(logits, model.logits(params, src, np.array([[1, 3, 4]]))[:, -1], atol=1e-5))
+        True
+        """
+        return IncrementalDecoder(self, get_backend(backend, params), params, src, max_rows, max_len)
 
     def logits(self, params, src, tgt_in, *, backend="auto"):
         """``decode`` after ``encode``: (B, S) and (B, T) ids -> (B, T, V) logits."""
@@ -226,7 +256,7 @@ class Transformer:
         self._check_tokens("tgt_out", tgt_out, self.tgt_vocab)
         if tgt_in.shape != tgt_out.shape:
             raise ValueError(f"tgt_in {tgt_in.shape}, tgt_out {tgt_out.shape}: expected equal shapes (B, T)")
-        weight, bias = self._tables(params)[2], params["output"]["bias"]
+        weight, bias = self.tables(params)[2], params["output"]["bias"]
         options = {"ignore_id": self.pad_id, "label_smoothing": label_smoothing, "n_tokens": n_tokens}
         loss, dlogits = ops.linear_cross_entropy(y, weight, bias, tgt_out, **options)
 
@@ -248,7 +278,7 @@ class Transformer:
     def _encode(self, ops, params, src, key=None, train=False):
         self._check_tokens("src", src, self.src_vocab)
         embedding_key, *layer_keys = split_key(key, 1 + self.depths[0])
-        table = self._tables(params)[0]
+        table = self.tables(params)[0]
         options = self._layer_options(key)
         keep_mask = padding_mask(src, self.pad_id)
 
@@ -276,7 +306,7 @@ class Transformer:
             raise ValueError(f"src has {src.shape[0]} rows, the target {tgt_in.shape[0]}: expected the same number")
         check_shape(memory=(memory, (*src.shape, self.d_model)))
         embedding_key, *layer_keys = split_key(key, 1 + self.depths[1])
-        table = self._tables(params)[1]
+        table = self.tables(params)[1]
         options = self._layer_options(key)
         masks = padding_mask(tgt_in, self.pad_id), padding_mask(src, self.pad_id)
 
@@ -300,7 +330,7 @@ class Transformer:
 
         return x, backward
 
-    def _tables(self, params):
+    def tables(self, params):
         """The (V, D) tables of source and target, and the (D, V) weight of the output; one array if they are tied."""
         if not isinstance(params, dict):
             raise TypeError(f"params is a {type(params).__name__}, expected a nested dict such as model.init(seed)")
@@ -319,7 +349,7 @@ class Transformer:
         return tables
 
     def _embed(self, ops, table, ids, key):
-        positions = self._positions[: ids.shape[1]]
+        positions = self.positions[: ids.shape[1]]
         rate = self._rate(key)
         x = ops.embed_tokens(ids, table, positions, self.pad_id, rate, key)
 
@@ -346,13 +376,15 @@ class Transformer:
             "norm": self.norm,
             "activation": self.activation,
             "dropout_rate": self._rate(key),
+            "inner_dropout_rate": None if key is None else self.inner_dropout,
         }
 
     def _rate(self, key):
         return 0.0 if key is None else self.dropout
 
     @cached_property
-    def _positions(self):
+    def positions(self):
+        """The encoding added at each position: (max_len, D)."""
         return sinusoidal_encoding(self.max_len, self.d_model).astype(self.dtype)
 
     def _check_tokens(self, name, ids, vocab):

@@ -19,6 +19,7 @@ from npformer.reference.activations import (
 )
 from npformer.reference.attention import attention, attention_backward
 from npformer.reference.cross_entropy import cross_entropy
+from npformer.reference.decoding import cached_attention, log_softmax_top_k
 from npformer.reference.dropout import dropout, dropout_backward
 from npformer.reference.embedding import embedding, embedding_backward
 from npformer.reference.flash_attention import flash_attention, flash_attention_backward
@@ -51,6 +52,7 @@ __all__ = [
     "adam_update",
     "attention",
     "attention_backward",
+    "cached_attention",
     "causal_mask",
     "cross_attention",
     "cross_attention_backward",
@@ -79,6 +81,7 @@ __all__ = [
     "linear_dropout_residual_backward",
     "log_softmax",
     "log_softmax_backward",
+    "log_softmax_top_k",
     "merge_heads",
     "padding_mask",
     "product",

@@ -1,0 +1,181 @@
+"""Beam search: several beginnings at once, so that a good sentence may begin with a less probable word."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from npformer.decoding.common import check_limits, in_threads
+from npformer.reference.checks import check_int, check_not_negative
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """One translation that was found.
+
+    Attributes
+    ----------
+    tokens : tuple of int
+        After the begin token, up to and with the end token; without one if ``max_len`` cut it off.
+    log_probability : float
+        The sum over all tokens.
+    score : float
+        The same over the length penalty: what hypotheses are ranked by.
+    """
+
+    tokens: tuple[int, ...]
+    log_probability: float
+    score: float
+
+
+def beam_search(
+    model,
+    params,
+    src,
+    *,
+    bos_id,
+    eos_id,
+    max_len,
+    beam_size=5,
+    length_penalty=1.0,
+    penalty_form="power",
+    min_len=0,
+    n_best=1,
+    backend="auto",
+):
+    """The best targets found when the ``beam_size`` best beginnings are followed at each step.
+
+    At each step all beginnings of a source are continued by all tokens, and the 2·beam_size most probable results
+    are looked at. One with the end token is finished if it is among the first beam_size; the first beam_size
+    without it go on. A source is done when beam_size hypotheses are finished, or at ``max_len``, where those that
+    have not ended are taken as they are.
+
+    Parameters
+    ----------
+    model : Transformer
+    params : nested dict
+    src : (B, S) int
+    bos_id, eos_id : int
+    max_len, min_len : int
+        Most and fewest tokens to generate, the end token included; ``max_len`` may be an array (B,).
+    beam_size : int
+        1 is greedy decoding.
+    length_penalty : float
+        α: 0 compares sums of log-probabilities, which favours short sentences, 1 their mean a token ("power").
+    penalty_form : "power" or "gnmt"
+        A score is log p / length^α, or log p / ((5 + length) / 6)^α (Wu et al. 2016, which the paper uses with 0.6).
+        The length counts the end token, not the begin token.
+    n_best : int
+        How many hypotheses of each source to return, at most beam_size.
+    backend : "auto", "reference", "cpu" or a module
+
+    Returns
+    -------
+    list of lists of Hypothesis
+        For each source its best, the best first.
+
+    Examples
+    --------
+    >>> from npformer import Transformer
+    >>> model = Transformer(11, 11, d_model=8, n_heads=2, n_layers=1, d_ff=8)
+    >>> src = np.array([[3, 4, 5], [6, 0, 0]])
+    >>> found = beam_search(model, model.init(0), src, bos_id=1, eos_id=2, max_len=6, beam_size=3, n_best=2)
+    >>> len(found), len(found[0]), found[0][0].score >= found[0][1].score
+    (2, 2, True)
+    """
+    limits = check_limits(model, src, bos_id, eos_id, max_len, min_len)
+    check_int("beam_size", beam_size, at_least=1)
+    check_int("n_best", n_best, at_least=1)
+    if n_best > beam_size:
+        raise ValueError(f"n_best={n_best}, expected at most beam_size={beam_size}")
+    penalty = length_penalty_of(length_penalty, penalty_form)
+
+    def decode(ops, src, limits, first):
+        decoder = model.decoder(params, src, max_rows=len(src) * beam_size, max_len=max(limits), backend=ops)
+        beams = [Beam(beam_size, limit, min_len, bos_id, eos_id, model.pad_id, penalty) for limit in limits]
+        search(ops, decoder, beams, beam_size)
+        return [beam.best(n_best) for beam in beams]
+
+    return in_threads(decode, model, params, src, limits, backend, rows_a_source=beam_size)
+
+
+def length_penalty_of(alpha, form):
+    """What log-probabilities of a length are divided by, as a function of the length.
+
+    Examples
+    --------
+    >>> length_penalty_of(1.0, "power")(7), length_penalty_of(1.0, "gnmt")(7)
+    (7.0, 2.0)
+    """
+    check_not_negative(length_penalty=alpha)
+    if form == "power":
+        return lambda length: length**alpha
+    if form == "gnmt":
+        return lambda length: ((5 + length) / 6) ** alpha
+    raise ValueError(f"penalty_form={form!r}, expected 'power' or 'gnmt'")
+
+
+def search(ops, decoder, beams, beam_size):
+    """Step after step, the beginnings of all beams as rows of one batch."""
+    beams, parents = list(beams), np.arange(len(beams))
+    while beams:
+        rows = [len(beam.sums) for beam in beams]
+        tokens = np.array([token for beam in beams for token in beam.last_tokens()])
+        # two more than needed: padding, and the end token before min_len, are left out
+        log_p, ids = ops.log_softmax_top_k(decoder.step(tokens, parents), 2 * beam_size + 2)
+        going_on, parents, first = [], [], 0
+        for beam, n in zip(beams, rows, strict=True):
+            kept = beam.grow(log_p[first : first + n], ids[first : first + n])
+            if kept:
+                going_on.append(beam)
+                parents += [first + row for row in kept]
+            first += n
+        beams, parents = going_on, np.array(parents)
+
+
+class Beam:
+    """The beginnings of one source's targets that are followed, and what is finished."""
+
+    def __init__(self, size, max_len, min_len, bos_id, eos_id, pad_id, penalty):
+        self.size, self.max_len, self.min_len = size, max_len, min_len
+        self.bos_id, self.eos_id, self.pad_id = bos_id, eos_id, pad_id
+        self.penalty = penalty
+        self.begun = [()]  # tokens of each
+        self.sums = [0.0]  # log-probability of each
+        self.finished = []
+
+    def last_tokens(self):
+        """What each beginning ends with: the input of the next step."""
+        return [tokens[-1] if tokens else self.bos_id for tokens in self.begun]
+
+    def grow(self, log_p, ids):
+        """Continue each beginning by one token, given the most probable ones; which beginnings are gone on from."""
+        length = len(self.begun[0]) + 1
+        totals = log_p + np.array(self.sums, log_p.dtype)[:, None]
+        totals[(ids == self.pad_id) | ((ids == self.eos_id) & (length < self.min_len))] = -np.inf
+        order = np.argsort(-totals, axis=None, kind="stable")[: 2 * self.size]
+        kept, begun, sums = [], [], []
+        for rank, (row, column) in enumerate(zip(*np.unravel_index(order, totals.shape), strict=True)):
+            total, token = float(totals[row, column]), int(ids[row, column])
+            tokens = (*self.begun[row], token)
+            if total == -np.inf or len(kept) == self.size:
+                break
+            if token == self.eos_id:
+                if rank < self.size:
+                    self._finish(tokens, total)
+            else:
+                kept.append(int(row)), begun.append(tokens), sums.append(total)
+        if len(self.finished) >= self.size:
+            return []
+        if length == self.max_len:
+            for tokens, total in zip(begun, sums, strict=True):
+                self._finish(tokens, total)
+            return []
+        self.begun, self.sums = begun, sums
+        return kept
+
+    def _finish(self, tokens, total):
+        self.finished.append(Hypothesis(tokens, total, total / self.penalty(len(tokens))))
+
+    def best(self, n):
+        """The n best of what is finished."""
+        return sorted(self.finished, key=lambda hypothesis: -hypothesis.score)[:n]

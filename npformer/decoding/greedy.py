@@ -1,0 +1,44 @@
+"""The most probable next token, again and again."""
+
+from npformer.decoding.common import as_array, check_limits, forbid, generate, in_threads
+
+
+def greedy_decode(model, params, src, *, bos_id, eos_id, max_len, min_len=0, backend="auto"):
+    """The most probable next token, again and again, until the end token.
+
+    Parameters
+    ----------
+    model : Transformer
+    params : nested dict
+    src : (B, S) int
+    bos_id, eos_id : int
+        The tokens that begin and end every target in training.
+    max_len, min_len : int
+        Most and fewest tokens to generate, the end token included; ``max_len`` may be an array (B,).
+    backend : "auto", "reference", "cpu" or a module
+
+    Returns
+    -------
+    (B, T) int
+        What follows the begin token, up to and with the end token; ``model.pad_id`` after that, which is never
+        generated. T <= max_len.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from npformer import Transformer
+    >>> model = Transformer(11, 11, d_model=8, n_heads=2, n_layers=1, d_ff=8)
+    >>> src = np.array([[3, 4, 5]])
+    >>> greedy_decode(model, model.init(0), src, bos_id=1, eos_id=2, max_len=4).shape[0]
+    1
+    """
+    limits = check_limits(model, src, bos_id, eos_id, max_len, min_len)
+
+    def decode(ops, src, limits, first):
+        def choose(logits, rows, t):
+            return forbid(logits, [model.pad_id] + [eos_id] * (t + 1 < min_len)).argmax(axis=-1)
+
+        decoder = model.decoder(params, src, max_rows=len(src), max_len=max(limits), backend=ops)
+        return generate(decoder, choose, bos_id, eos_id, limits)
+
+    return as_array(in_threads(decode, model, params, src, limits, backend), model.pad_id)

@@ -1,0 +1,33 @@
+"""How probable a given target is."""
+
+import numpy as np
+
+from npformer.reference import log_softmax
+
+
+def log_probability(model, params, src, tgt, *, backend="auto"):
+    """log p(target | source), the sum over its tokens.
+
+    Parameters
+    ----------
+    model : Transformer
+    params : nested dict
+    src : (B, S) int
+    tgt : (B, T+1) int
+        With the begin token, which is given; padding is not counted.
+
+    Returns
+    -------
+    (B,)
+
+    Examples
+    --------
+    >>> from npformer import Transformer
+    >>> model = Transformer(11, 11, d_model=8, n_heads=2, n_layers=1, d_ff=8)
+    >>> src, tgt = np.array([[3, 4, 5]]), np.array([[1, 3, 2]])
+    >>> bool(log_probability(model, model.init(0), src, tgt)[0] < 0)
+    True
+    """
+    log_p = log_softmax(model.logits(params, src, tgt[:, :-1], backend=backend))
+    of_tokens = np.take_along_axis(log_p, tgt[:, 1:, None], axis=-1)[..., 0]
+    return np.where(tgt[:, 1:] == model.pad_id, 0, of_tokens).sum(axis=-1)

@@ -1,0 +1,94 @@
+"""The next token by chance, as probable as the model says."""
+
+import numpy as np
+
+from npformer.decoding.common import as_array, check_limits, forbid, generate, in_threads
+from npformer.reference import derive_key, random_bits
+from npformer.reference.checks import check_int, check_key, check_number, check_positive
+
+
+def sample(
+    model,
+    params,
+    src,
+    *,
+    bos_id,
+    eos_id,
+    max_len,
+    key,
+    temperature=1.0,
+    top_k=None,
+    top_p=1.0,
+    min_len=0,
+    backend="auto",
+):
+    """A target for each source, drawn token by token from the model's distribution.
+
+    Parameters
+    ----------
+    model : Transformer
+    params : nested dict
+    src : (B, S) int
+    bos_id, eos_id, max_len, min_len, backend
+        As for ``greedy_decode``.
+    key : int
+        What is drawn is a function of (key, row, position): the same key draws the same.
+    temperature : float
+        Logits are divided by it: below 1 what is probable gets more probable.
+    top_k : int, optional
+        Draw among the k most probable tokens only (Fan et al. 2018).
+    top_p : float
+        Draw among the most probable tokens that together have this probability (Holtzman et al. 2020); 1 for all.
+
+    Returns
+    -------
+    (B, T) int
+        As of ``greedy_decode``.
+
+    Examples
+    --------
+    >>> from npformer import Transformer
+    >>> model = Transformer(11, 11, d_model=8, n_heads=2, n_layers=1, d_ff=8)
+    >>> params, src = model.init(0), np.array([[3, 4, 5]])
+    >>> a, b, c = (sample(model, params, src, bos_id=1, eos_id=2, max_len=8, key=key) for key in (1, 1, 2))
+    >>> np.array_equal(a, b), np.array_equal(a, c)
+    (True, False)
+    """
+    limits = check_limits(model, src, bos_id, eos_id, max_len, min_len)
+    check_key(key)
+    check_positive(temperature=temperature)
+    check_number("top_p", top_p)
+    if not 0 < top_p <= 1:
+        raise ValueError(f"top_p={top_p}, expected 0 < top_p <= 1")
+    if top_k is not None:
+        check_int("top_k", top_k, at_least=1)
+
+    def decode(ops, src, limits, first):
+        def choose(logits, rows, t):
+            forbid(logits, [model.pad_id] + [eos_id] * (t + 1 < min_len))
+            uniform = (random_bits(first + rows, derive_key(key, t)) + 0.5) / 2**32
+            return draw(logits / temperature, uniform, top_k, top_p)
+
+        decoder = model.decoder(params, src, max_rows=len(src), max_len=max(limits), backend=ops)
+        return generate(decoder, choose, bos_id, eos_id, limits)
+
+    return as_array(in_threads(decode, model, params, src, limits, backend), model.pad_id)
+
+
+def draw(logits, uniform, top_k=None, top_p=1.0):
+    """A token for each row of logits (B, V): where the distribution function passes the row's number in (0, 1).
+
+    Examples
+    --------
+    >>> draw(np.log(np.array([[0.2, 0.5, 0.3]] * 3)), np.array([0.4, 0.6, 0.9]))
+    array([1, 2, 0])
+    """
+    order = np.argsort(-logits, axis=-1, kind="stable")[:, :top_k]
+    ranked = np.take_along_axis(logits, order, axis=-1).astype(np.float64)
+    p = np.exp(ranked - ranked[:, :1])
+    p /= p.sum(axis=-1, keepdims=True)
+    before = np.cumsum(p, axis=-1) - p  # the probability of all that are more probable
+    p[before >= top_p] = 0
+    cumulative = np.cumsum(p, axis=-1)
+    chosen = (cumulative < uniform[:, None] * cumulative[:, -1:]).sum(axis=-1)
+    return np.take_along_axis(order, chosen[:, None], axis=-1)[:, 0]
