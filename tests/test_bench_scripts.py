@@ -23,6 +23,7 @@ NO_PEERS = {
     "bench_train.py": ("--without", "pytorch,fused,compile,jax"),
     "bench_attention.py": ("--without", "pytorch,dropout"),
     "bench_ops.py": ("--without", "pytorch"),
+    "bench_decode.py": ("--without", "ctranslate2,huggingface"),
 }
 
 
@@ -65,6 +66,8 @@ def test_help(script):
         ("bench_train.py", ["--scaling", "--first-step"], "argument --first-step: not allowed with"),
         ("bench_attention.py", ["--lengths", "128,-1"], "argument --lengths: '-1', expected a whole number"),
         ("bench_ops.py", ["--ops", "layer_nrom"], "argument --ops: 'layer_nrom'"),
+        ("bench_decode.py", ["--beams", "1,0"], "argument --beams: '0', expected a whole number"),
+        ("bench_decode.py", ["--without", "npformer,ctranslate2,huggingface"], "argument --without: leaves nobody"),
     ],
 )
 def test_wrong_arguments_are_named(script, arguments, said):
@@ -100,6 +103,16 @@ def test_operations_are_measured(tmp_path):
         (found,) = result["contenders"].values()
         assert found["gb_per_second"] == pytest.approx(result["bytes"] / found["seconds"]["median"] / 1e9)
         assert found["gflops"] == pytest.approx(result["flops"] / found["seconds"]["median"] / 1e9)
+
+
+def test_decoding_is_measured(tmp_path):
+    sizes = ("--size", "tiny", "--batches", "1,3", "--beams", "1,2")
+    figures = run_npformer_alone("bench_decode.py", tmp_path / "figures.json", *sizes)
+    settings = [(result["batch"], result["beam"]) for result in figures["results"]]
+    assert settings == [(1, 1), (1, 2), (3, 1), (3, 2)]
+    for result in figures["results"]:
+        (found,) = result["contenders"].values()
+        assert found["tokens_per_second"] == pytest.approx(32 * result["batch"] / found["seconds"]["median"])
 
 
 @pytest.mark.parametrize("name", bench_ops.OPERATIONS)
@@ -282,3 +295,33 @@ def test_jax_takes_the_same_steps():
 
     model, src, tgt, losses = small_case()
     assert losses_of(jax_model.training_step(model, src, tgt, **OPTIONS)) == pytest.approx(losses, rel=1e-5)
+
+
+def small_decoding_case():
+    model = nf.Transformer(SMALL.V, SMALL.V, SMALL.D, SMALL.H, SMALL.N, SMALL.F)
+    params = model.init(seed=0)
+    params["output"]["bias"][[0, 2]] = -1e9  # neither padding, which npformer masks, nor the end token
+    src = np.random.default_rng(0).integers(3, SMALL.V, (SMALL.B, SMALL.S))
+    return model, params, src
+
+
+def test_ctranslate2_decodes_the_same_tokens():
+    pytest.importorskip("ctranslate2")
+    from peers import ctranslate2_model
+
+    model, params, src = small_decoding_case()
+    decode = ctranslate2_model.decoder(model, params, n_threads=1)
+    ours = nf.greedy_decode(model, params, src, bos_id=1, eos_id=2, max_len=9, backend="reference")
+    np.testing.assert_array_equal(decode(src, 9, 1), ours)
+    assert decode(src, 9, 4).shape == (SMALL.B, 9)
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_huggingface_decodes_as_many_tokens(beam_size):
+    pytest.importorskip("transformers")
+    torch = pytest.importorskip("torch")
+    from peers import huggingface_model
+
+    model, _, src = small_decoding_case()
+    decode = huggingface_model.decoder(model, n_threads=torch.get_num_threads())
+    assert decode(src, 9, beam_size).shape == (SMALL.B, 9)

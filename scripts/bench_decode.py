@@ -1,0 +1,227 @@
+"""New tokens per second of decoding: npformer against CTranslate2 and Hugging Face, in turns, each in its own process.
+
+python scripts/bench_decode.py                                    # batches of 1 and 32, greedy and beam 4: minutes
+python scripts/bench_decode.py --quick
+python scripts/bench_decode.py --batches 1 --beams 1,4 --without huggingface --rounds 9
+
+A base-size encoder-decoder Transformer with random weights, float32, 30 source tokens without padding; exactly 32 new
+tokens a sentence, for the end token is forbidden before. A call encodes as well. CTranslate2 has npformer's parameters,
+Hugging Face's Marian only the same size (scripts/peers/ has both). All use every core.
+"""
+
+import functools
+import itertools
+import sys
+from contextlib import ExitStack
+from functools import partial
+
+import numpy as np
+from bench_train import SIZES, model_of
+from benchmarking import (
+    Contender,
+    Limits,
+    add_backends,
+    alternate,
+    backend_name,
+    best_limits,
+    build_all,
+    counts,
+    limits_contender,
+    machine,
+    new_parser,
+    physical_cores,
+    print_limits,
+    print_machine,
+    print_table,
+    short,
+    some_of,
+    summary,
+    times_as_long,
+    version,
+    write_json,
+)
+
+import npformer as nf
+
+S, T = 30, 32  # source tokens, new tokens
+BOS, EOS = 1, 2
+
+
+def main(argv=None):
+    options = parse_arguments(argv)
+    facts = machine()
+    facts["versions"] |= {name: version(name) for name in ("ctranslate2", "transformers")}
+    print_machine(facts)
+    size = SIZES[options.size]._replace(S=S, T=T)
+    print(
+        f"{options.size}: V={size.V} N={size.N}+{size.N} D={size.D} H={size.H} F={size.F}, "
+        f"{S} source tokens, {T} new tokens",
+        flush=True,
+    )
+    results = measure(size, options)
+    print_results(results)
+    if options.json:
+        write_json(options.json, {"machine": facts, "size": size._asdict(), "results": results})
+
+
+# -- what is measured ---------------------------------------------------------------------------------------------
+
+
+def source(size, batch):
+    """Random ids (B, S) that are neither padding nor a begin or end token."""
+    return np.random.default_rng(0).integers(3, size.V, (batch, size.S))
+
+
+@functools.cache
+def model_and_params(size):
+    """The same in each process; made once, for all of its settings."""
+    model = model_of(size)
+    return model, model.init(seed=0)
+
+
+def build_npformer(size, batch, beam, backend):
+    """``step`` that decodes a batch and returns the ids (B, T)."""
+    model, params = model_and_params(size)
+    src = source(size, batch)
+    options = {"bos_id": BOS, "eos_id": EOS, "min_len": size.T, "max_len": size.T, "backend": backend}
+
+    def step():
+        if beam == 1:
+            found = nf.greedy_decode(model, params, src, **options)
+        else:
+            sentences = nf.beam_search(model, params, src, beam_size=beam, **options)
+            found = np.array([best.tokens for best, *_ in sentences])
+        if found.shape != (batch, size.T):
+            raise ValueError(f"ids of shape {found.shape}, expected {(batch, size.T)}")
+        return found
+
+    return step
+
+
+@functools.cache
+def ctranslate2_decoder(size):
+    from peers.ctranslate2_model import decoder
+
+    return decoder(*model_and_params(size), physical_cores())
+
+
+@functools.cache
+def huggingface_decoder(size):
+    from peers.huggingface_model import decoder
+
+    return decoder(model_of(size), physical_cores())
+
+
+def build_peer(size, batch, beam, decoder):
+    """The same with a library of scripts/peers/."""
+    return partial(decoder(size), source(size, batch), size.T, beam)
+
+
+PEERS = {  # option -> (name, libraries, build)
+    "ctranslate2": ("CTranslate2", ("ctranslate2",), partial(build_peer, decoder=ctranslate2_decoder)),
+    "huggingface": ("Hugging Face", ("torch", "transformers"), partial(build_peer, decoder=huggingface_decoder)),
+}
+
+
+# -- measuring ----------------------------------------------------------------------------------------------------
+
+
+def measure(size, options):
+    """All settings, in processes that stay for all of them."""
+    wanted = [
+        (backend_name(backend), (f"npformer.{backend}",), partial(build_npformer, backend=backend))
+        for backend in options.backends
+        if "npformer" not in options.without
+    ]
+    wanted += [peer for key, peer in PEERS.items() if key not in options.without]
+    with ExitStack() as stack:
+        contenders = [stack.enter_context(Contender(*each)) for each in wanted]
+        limits = stack.enter_context(limits_contender())
+        limits.build(options.sgemm_sizes)
+        settings = itertools.product(options.batches, options.beams)
+        return [measure_setting(size, batch, beam, contenders, limits, options) for batch, beam in settings]
+
+
+def measure_setting(size, batch, beam, contenders, limits, options):
+    able = build_all(contenders, size, batch, beam)
+    turns, others = alternate([*able, limits], options.rounds, options.seconds)
+    best = best_limits(turns.pop(limits.name))
+    if not turns:
+        sys.exit(f"batch {batch}, {search_name(beam)}: no contender is left")
+    return {
+        "batch": batch,
+        "beam": beam,
+        "limits": best._asdict(),
+        "other_programs_cores": others,
+        "contenders": {name: figures_of(turns, name, batch * size.T) for name in turns},
+    }
+
+
+def figures_of(turns, name, n_tokens):
+    seconds = [second for second, _ in turns[name]]
+    firsts = [second for second, _ in next(iter(turns.values()))]
+    return {
+        "seconds": summary(seconds),
+        "tokens_per_second": n_tokens / summary(seconds)["median"],
+        "times_as_long": times_as_long(seconds, firsts),
+        "rounds": seconds,
+    }
+
+
+def search_name(beam):
+    return "greedy" if beam == 1 else f"beam {beam}"
+
+
+# -- what is shown ------------------------------------------------------------------------------------------------
+
+
+def print_results(results):
+    """A line for each setting and contender; the ratio is above 1 where the first contender is the faster one."""
+    first = next(iter(results[0]["contenders"]))
+    header = ["batch", "search", "", "tokens/s", "ms a call", "spread", f"{first} / it"]
+    rows = [
+        [str(result["batch"]), search_name(result["beam"]), name, *cells(figures)]
+        for result in results
+        for name, figures in result["contenders"].items()
+    ]
+    print_table(header, rows)
+    best = Limits(*(max(result["limits"][name] for result in results) for name in Limits._fields))
+    print_limits(best, max(result["other_programs_cores"] for result in results))
+
+
+def cells(figures):
+    return [
+        short(figures["tokens_per_second"]),
+        short(1e3 * figures["seconds"]["median"]),
+        f"{100 * figures['seconds']['spread']:.0f} %",
+        f"{figures['times_as_long']:.2f}",
+    ]
+
+
+# -- arguments ----------------------------------------------------------------------------------------------------
+
+
+def parse_arguments(argv):
+    parser = new_parser(__doc__, rounds=5, seconds="0.7", quick="3 short rounds")
+    parser.add_argument("--batches", type=counts, default=[1, 32], metavar="B,B", help="(default: 1,32)")
+    parser.add_argument("--beams", type=counts, default=[1, 4], metavar="N,N", help="1 is greedy (default: 1,4)")
+    parser.add_argument("--size", choices=SIZES, default="base", help="of the model, as in bench_train (default: base)")
+    add_backends(parser, default=["cpu"])
+    parser.add_argument(
+        "--without",
+        type=some_of(["npformer", *PEERS]),
+        default=[],
+        metavar="A,B",
+        help=f"leave out some of npformer,{','.join(PEERS)}",
+    )
+    options = parser.parse_args(argv)
+    if {"npformer", *PEERS} == set(options.without):
+        parser.error("argument --without: leaves nobody to measure")
+    options.rounds = options.rounds or (3 if options.quick else 5)
+    options.seconds = options.seconds or (0.1 if options.quick else 0.7)
+    options.sgemm_sizes = (1024, 2048) if options.quick else (1024, 2048, 3072, 4096)
+    return options
+
+
+if __name__ == "__main__":
+    main()
