@@ -35,6 +35,89 @@ def plot_loss(history, path, title="Training loss"):
     figure.savefig(path)
 
 
+def plot_training(records, path, title="Training"):
+    """Loss, BLEU on the validation text and learning rate against the step, from the records of a ``JsonLog``.
+
+    Parameters
+    ----------
+    records : list of dict
+        With "loss" and "lr" (one a step), or "val_loss" and "val_bleu" (one a validation).
+    path : str or Path
+    title : str
+    """
+    steps = [record for record in records if "loss" in record]
+    validations = [record for record in records if "val_loss" in record]
+    figure = _figure(7, 7)
+    above, middle, below = figure.subplots(3, 1, sharex=True, height_ratios=[3, 2, 1])
+    at, losses = [record["step"] for record in steps], np.array([record["loss"] for record in steps])
+    window = max(1, min(100, len(losses) // 10))
+    smooth = np.convolve(losses, np.ones(window) / window, mode="valid") if len(losses) else losses
+    above.plot(
+        at[window - 1 :], smooth, color="C0", label=f"training, with dropout and smoothing: mean of {window} steps"
+    )
+    val_at = [record["step"] for record in validations]
+    above.plot(val_at, [record["val_loss"] for record in validations], color="C3", marker=".", label="validation")
+    above.set(ylabel="cross-entropy per token (nats)", title=title)
+    above.legend()
+    middle.plot(val_at, [record["val_bleu"] for record in validations], color="C3", marker=".")
+    middle.set(ylabel="BLEU, validation, greedy")
+    below.plot(at, [record["lr"] for record in steps], color="C1")
+    below.set(xlabel="step", ylabel="learning rate")
+    for ax in (above, middle, below):
+        ax.grid(alpha=0.3)
+    figure.savefig(path)
+
+
+def plot_scores_by_length(rows, path, title="Quality by length of the source"):
+    """BLEU and chrF of the sentences of each range of lengths.
+
+    Parameters
+    ----------
+    rows : list of dict
+        {"words": (shortest, longest), "sentences", "bleu", "bleu_lower", "chrf"}.
+    path : str or Path
+    title : str
+    """
+    figure = _figure(7, 4)
+    ax = figure.subplots()
+    at = range(len(rows))
+    for name, label in (("bleu_lower", "BLEU, lower-cased, tokenised"), ("bleu", "BLEU, cased"), ("chrf", "chrF")):
+        ax.plot(at, [row[name] for row in rows], marker="o", label=label)
+    last = len(rows) - 1
+    words = [f"{a} and more" if i == last else f"{a} to {b}" for i, (a, b) in enumerate(row["words"] for row in rows)]
+    labels = [f"{text}\n({row['sentences']})" for text, row in zip(words, rows, strict=True)]
+    ax.set_xticks(at, labels)
+    ax.set(xlabel="words of the source (number of sentences)", ylabel="score", title=title, ylim=(0, 100))
+    ax.legend()
+    ax.grid(alpha=0.3)
+    figure.savefig(path)
+
+
+def plot_alignment(weights, path, source, target, title="Where the decoder looks"):
+    """One heat map of cross-attention: source pieces across, the pieces of the translation down.
+
+    Parameters
+    ----------
+    weights : (T, S)
+        As of ``Translator.attention``, the mean of some heads.
+    path : str or Path
+    source, target : sequences of str
+        S and T pieces.
+    title : str
+    """
+    weights = np.asarray(weights)
+    if weights.shape != (len(target), len(source)):
+        raise ValueError(f"weights {weights.shape}: expected ({len(target)}, {len(source)}), a piece for each")
+    figure = _figure(2.5 + 0.32 * len(source), 1.8 + 0.28 * len(target))
+    ax = figure.subplots()
+    image = ax.imshow(weights, vmin=0, cmap="viridis", aspect="auto")
+    ax.set_xticks(range(len(source)), source, rotation=90)
+    ax.set_yticks(range(len(target)), target)
+    ax.set(xlabel="source piece", ylabel="piece being said", title=title)
+    figure.colorbar(image, ax=ax, label="attention weight")
+    figure.savefig(path)
+
+
 def plot_attention(
     weights, path, keys, queries, title="Attention", xlabel="source word (key)", ylabel="target word just read (query)"
 ):

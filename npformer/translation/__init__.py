@@ -1,0 +1,10 @@
+"""Translation: from aligned text to a model, from the model to sentences, from sentences to BLEU.
+
+Needs sentencepiece, safetensors, sacrebleu and sacremoses: ``pip install npformer[translation]``.
+"""
+
+from npformer.translation.run import TranslationRun
+from npformer.translation.scores import score
+from npformer.translation.translator import Translator
+
+__all__ = ["TranslationRun", "Translator", "score"]

@@ -1,0 +1,209 @@
+"""One training of a translation model, from its files to its result, which can be stopped and gone on with anywhere."""
+
+from pathlib import Path
+
+from npformer.data import ParallelText, Place, Subwords, TokenBatches
+from npformer.models import Transformer
+from npformer.training.averaging import average
+from npformer.training.checkpoint import CheckpointError, load_checkpoint
+from npformer.training.optimizers import Adam
+from npformer.training.progress import say
+from npformer.training.schedules import inverse_sqrt, noam
+from npformer.training.trainer import Trainer
+from npformer.translation.scores import score
+from npformer.translation.translator import Translator
+
+LAST, RESULT, SNAPSHOTS = "last.safetensors", "model.safetensors", "snapshots"
+MAY_CHANGE = {
+    "data",
+    "steps",
+    "minutes",
+    "patience",
+    "save_every",
+    "n_average",
+    "average",
+}  # when a training is resumed
+LONGEST = 1024  # tokens a model can take
+
+
+class TranslationRun:
+    """One training: its settings, its trainer, and how far it has come.
+
+    All that changes while it runs is in ``trainer``, ``place`` (in the data) and ``validations``; ``save`` writes it.
+
+    Parameters
+    ----------
+    out : Path
+        Folder for the checkpoint ``last.safetensors``, ``snapshots/`` of the parameters at the last validations, and
+        the result ``model.safetensors``.
+    settings : dict
+        As ``scripts/train_translation.py`` puts them together; its ``--help`` explains each.
+    source, target : Subwords
+    backend : "auto", "reference", "cpu" or a module
+    """
+
+    def __init__(self, out, settings, source, target, backend="auto"):
+        self.out, self.settings = Path(out), settings
+        self.source, self.target = source, target
+        self.model = Transformer(
+            len(source),
+            len(target),
+            **settings["model"],
+            dropout=settings["dropout"],
+            inner_dropout=settings["inner_dropout"],
+            norm=settings["norm"],
+            tie_embeddings=settings["vocab"] == "joint",
+            pad_id=source.pad_id,
+            max_len=LONGEST,
+        )
+        self.trainer = Trainer(
+            self.model,
+            Adam(_schedule(settings), betas=(0.9, 0.98), eps=1e-9),
+            seed=settings["seed"],
+            label_smoothing=settings["label_smoothing"],
+            clip_norm=settings["clip_norm"],
+            backend=backend,
+        )
+        self.place = Place()
+        self.validations = []
+
+    @classmethod
+    def start(cls, out, settings, backend="auto"):
+        """A new training; learns the vocabulary first."""
+        if (Path(out) / LAST).exists():
+            raise ValueError(f"{out} holds a training: --resume goes on with it, another --out begins a new one")
+        text = _text(settings, "train")
+        if settings["vocab"] == "joint":
+            source = target = Subwords.learn(text.lines(), settings["vocab_size"])
+        else:
+            source, target = (Subwords.learn((pair[side] for pair in text), settings["vocab_size"]) for side in (0, 1))
+        return cls(out, settings, source, target, backend)
+
+    @classmethod
+    def resume(cls, out, changes=None, backend="auto"):
+        """The training that was saved in a folder; ``changes`` are settings that shall be others from here on."""
+        path, changes = Path(out) / LAST, changes or {}
+        arrays, info = load_checkpoint(path)
+        if "settings" not in info or "place" not in info:
+            raise CheckpointError(f"{path} is not the checkpoint of a translation training")
+        settings = info["settings"]
+        for name in changes.keys() - MAY_CHANGE:
+            if changes[name] != settings.get(name):
+                raise ValueError(f"{name}={changes[name]!r}, but {path} was begun with {settings.get(name)!r}")
+        run = cls(out, settings | changes, *Translator.subwords_in(arrays), backend)
+        run.trainer.load(path)
+        run.place = Place(*info["place"])
+        run.validations = info["validations"]
+        return run
+
+    def save(self):
+        """Write all that ``resume`` needs."""
+        info = {"settings": self.settings, "place": list(self.place), "validations": self.validations}
+        self.trainer.save(self.out / LAST, info, self._translator().subword_arrays())
+
+    def train(self, log, stops=(), progress=True):
+        """Step after step, until there were enough, validations get worse, or one of ``stops`` asks for an end.
+
+        Parameters
+        ----------
+        log : JsonLog
+        stops : callbacks of ``Trainer.fit``
+        progress : bool
+        """
+        settings = self.settings
+
+        def note(trainer, info):
+            facts = info._asdict() | {"epoch": self.place.epoch}
+            log.write(facts)
+
+        def validate(trainer, info):
+            if info.step % settings["validate_every"] and info.step != settings["steps"]:
+                return False
+            record = self.validate()
+            log.write(record)
+            say(f"step {info.step}: validation loss {record['val_loss']:.3f}, BLEU {record['val_bleu']:.1f} (greedy)")
+            return self._gets_worse()
+
+        def save(trainer, info):
+            if info.step % settings["save_every"] == 0:
+                self.save()
+
+        remaining = max(0, settings["steps"] - self.trainer.n_steps)
+        callbacks = [note, validate, save, *stops]
+        self.trainer.fit(self._training_batches(), remaining, callbacks=callbacks, progress=progress)
+        self.save()
+
+    def validate(self):
+        """Loss and greedy BLEU on the validation text; the parameters are kept in a snapshot."""
+        translator = self._translator()
+        record = {"step": self.trainer.n_steps, **self._evaluate(translator)}
+        self.validations.append(record)
+        translator.save(self._snapshot(record), record)
+        kept = {self._snapshot(chosen) for chosen in self._chosen()}
+        for path in (self.out / SNAPSHOTS).glob("*.safetensors"):
+            if path not in kept:
+                path.unlink()
+        return record
+
+    def finish(self):
+        """The mean of the snapshots as the result, and how good it is on the validation text."""
+        if not self.validations or self.validations[-1]["step"] != self.trainer.n_steps:
+            self.validate()
+            self.save()
+        chosen = self._chosen()
+        translator = self._translator(average(Translator.load(self._snapshot(record)).params for record in chosen))
+        result = {"step": self.trainer.n_steps, "averaged": [r["step"] for r in chosen], **self._evaluate(translator)}
+        translator.save(self.out / RESULT, {"settings": self.settings, **result})
+        return result
+
+    def _training_batches(self):
+        """(src, tgt) without end; ``place`` is always behind the last of them."""
+        s = self.settings
+        batches = self._batches(_text(s, "train"), seed=s["seed"], sampling=s["sampling"])
+        for place, src, tgt in batches.from_place(self.place):
+            self.place = place
+            yield src, tgt
+
+    def _batches(self, text, **options):
+        s = self.settings
+        return TokenBatches(text, self.source, self.target, s["max_tokens"], max_len=s["max_len"], **options)
+
+    def _evaluate(self, translator):
+        pairs = list(_text(self.settings, "val"))
+        total, n_tokens = 0.0, 0
+        for _, src, tgt in self._batches(pairs).epoch(Place()):
+            loss, n = self.model.loss(translator.params, src, tgt[:, :-1], tgt[:, 1:], backend=self.trainer.ops)
+            total, n_tokens = total + float(loss) * n, n_tokens + n
+        sources, references = zip(*pairs, strict=True)
+        scores = score(translator.greedy(sources), references, self.settings["tgt"])
+        return {"val_loss": total / n_tokens, "val_bleu": scores["bleu"], "val_bleu_lower": scores["bleu_lower"]}
+
+    def _chosen(self):
+        """The validations whose parameters are averaged."""
+        ranked = self.validations
+        if self.settings["average"] == "best":
+            ranked = sorted(ranked, key=lambda record: record["val_bleu"])
+        return ranked[-self.settings["n_average"] :]
+
+    def _gets_worse(self):
+        """Whether the best validation was ``patience`` validations ago."""
+        bleus = [record["val_bleu"] for record in self.validations]
+        return len(bleus) - 1 - bleus.index(max(bleus)) >= self.settings["patience"]
+
+    def _snapshot(self, record):
+        return self.out / SNAPSHOTS / f"step-{record['step']:07}.safetensors"
+
+    def _translator(self, params=None):
+        params = self.trainer.params if params is None else params
+        return Translator(self.model, params, self.source, self.target, self.trainer.ops)
+
+
+def _text(settings, split):
+    s = settings
+    return ParallelText.find(s["data"], split, s["src"], s["tgt"], skip_empty=s["skip_empty"])
+
+
+def _schedule(settings):
+    if settings["schedule"] == "noam":
+        return noam(settings["model"]["d_model"], settings["warmup"], factor=settings["lr"])
+    return inverse_sqrt(settings["lr"], settings["warmup"])

@@ -1,0 +1,154 @@
+"""From sentence to sentence: a model, its parameters and its subwords in one object and one file."""
+
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+
+from npformer import tree
+from npformer.data.parallel_text import pack
+from npformer.data.subwords import Subwords
+from npformer.decoding import beam_search, greedy_decode
+from npformer.models import Transformer, describe, from_description
+from npformer.training.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
+
+EXTRA_LEN = 50  # a translation has at most this many tokens more than its source (section 6.1)
+BATCH_TOKENS = 2048  # of the sources of a batch, padding included
+READ_AHEAD = 1024  # lines that are sorted by length before they are cut into batches
+
+
+@dataclass(frozen=True)
+class Translator:
+    """What it takes to translate.
+
+    Parameters
+    ----------
+    model : Transformer
+    params : nested dict
+    source, target : Subwords
+        Of the two languages; the same object if they share their vocabulary.
+    backend : "auto", "reference", "cpu" or a module
+
+    Examples
+    --------
+    >>> subwords = Subwords.learn(["a man", "un homme"], size=16)
+    >>> model = Transformer(16, 16, d_model=8, n_heads=2, n_layers=1, d_ff=8, tie_embeddings=True)
+    >>> translator = Translator(model, model.init(0), subwords, subwords)
+    >>> [translation] = translator.translate(["a man"])  # not a good one before training
+    """
+
+    model: Transformer
+    params: dict
+    source: Subwords
+    target: Subwords
+    backend: object = "auto"
+
+    def save(self, path, info=None):
+        """Write everything to one file, which ``load`` reads; ``info`` is a dict of facts to keep with it."""
+        arrays = {f"params.{name}": x for name, x in tree.leaves(self.params)}
+        save_checkpoint(path, arrays | self.subword_arrays(), {"model": describe(self.model)} | (info or {}))
+
+    @classmethod
+    def load(cls, path, backend="auto"):
+        """From a file that ``save`` has written, or ``Trainer.save`` with ``subword_arrays``.
+
+        Parameters
+        ----------
+        path : str or Path
+            The file, or the folder of a training, in which it is ``model.safetensors``.
+        backend : "auto", "reference", "cpu" or a module
+        """
+        path = Path(path)
+        path = path / "model.safetensors" if path.is_dir() else path
+        arrays, info = load_checkpoint(path)
+        if "model" not in info or "subwords.source" not in arrays:
+            raise CheckpointError(f"{path} holds no translation model, expected what Translator.save has written")
+        params = tree.from_leaves((k.removeprefix("params."), x) for k, x in arrays.items() if k.startswith("params."))
+        return cls(from_description(info["model"]), params, *cls.subwords_in(arrays), backend)
+
+    def subword_arrays(self):
+        """Both vocabularies as arrays that a checkpoint can hold."""
+        models = {"source": self.source.model, "target": self.target.model}
+        return {f"subwords.{side}": np.frombuffer(model, np.uint8) for side, model in models.items()}
+
+    @staticmethod
+    def subwords_in(arrays):
+        """(source, target) from what ``subword_arrays`` has given."""
+        return tuple(Subwords(arrays[f"subwords.{side}"].tobytes()) for side in ("source", "target"))
+
+    def translate(self, lines, **options):
+        """The best translation of each line, in order, one after the other.
+
+        Parameters
+        ----------
+        lines : iterable of str
+            Read some ahead, so that sentences about equally long are translated together.
+        **options
+            Of ``beam_search``: beam_size, length_penalty, penalty_form, min_len.
+
+        Yields
+        ------
+        str
+            An empty one for an empty line.
+        """
+        for hypotheses in self.hypotheses(lines, **options):
+            yield self.text(hypotheses[0]) if hypotheses else ""
+
+    def hypotheses(self, lines, **options):
+        """The ``n_best`` hypotheses of each line, best first; none for an empty line."""
+
+        def decode(src):
+            return beam_search(self.model, self.params, src, **self._limits(src), **options)
+
+        lines = iter(lines)
+        while chunk := list(islice(lines, READ_AHEAD)):
+            yield from self._decode(chunk, decode)
+
+    def greedy(self, lines):
+        """The greedy translation of each line, as a list: quicker than beam search, and a little worse."""
+
+        def decode(src):
+            return greedy_decode(self.model, self.params, src, **self._limits(src))
+
+        return self.target.decode(self._decode(list(lines), decode))
+
+    def text(self, hypothesis):
+        """What a hypothesis says."""
+        return self.target.decode([hypothesis.tokens])[0]
+
+    def attention(self, line, hypothesis):
+        """Where in the source the decoder looked when it said each piece.
+
+        Returns
+        -------
+        source, target : lists of str
+            The pieces, S and T, with ``</s>`` at the end.
+        weights : list of (H, T, S)
+            A layer each.
+        """
+        src = np.array([self.source.encode([line])[0] + [self.source.eos_id]])
+        tgt_in = np.array([[self.target.bos_id, *hypothesis.tokens[:-1]]])
+        layers = self.model.attention_weights(self.params, src, tgt_in, backend=self.backend)["memory"]
+        return self.source.pieces(src[0]), self.target.pieces(hypothesis.tokens), [layer[0] for layer in layers]
+
+    def _decode(self, lines, decode):
+        """What ``decode(src)`` gives for batches of lines about equally long, in the order of the lines."""
+        sources = [ids + [self.source.eos_id] if ids else [] for ids in self.source.encode(lines)]
+        results = [[] for _ in sources]
+        order = sorted((i for i, ids in enumerate(sources) if ids), key=lambda i: -len(sources[i]))
+        while order:
+            size = max(1, BATCH_TOKENS // len(sources[order[0]]))
+            batch, order = order[:size], order[size:]
+            src = pack([sources[i] for i in batch], self.source.pad_id)
+            for i, result in zip(batch, decode(src), strict=True):
+                results[i] = result
+        return results
+
+    def _limits(self, src):
+        return {
+            "bos_id": self.target.bos_id,
+            "eos_id": self.target.eos_id,
+            "max_len": np.minimum((src != self.model.pad_id).sum(axis=1) + EXTRA_LEN, self.model.max_len),
+            "backend": self.backend,
+        }

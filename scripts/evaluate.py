@@ -1,0 +1,117 @@
+"""Translate a test text and say how good the translations are: BLEU and chrF, also by length of the source.
+
+python scripts/evaluate.py --model runs/en-fr --data data/multi30k --src en --tgt fr
+python scripts/evaluate.py --model runs/en-fr --data data/multi30k --src en --tgt fr --split val --beam 1
+
+BLEU is given twice, each with its signature: as sacreBLEU computes it by itself (cased, detokenised), and of
+lower-cased text tokenised by Moses' tokeniser, as the literature on Multi30k does.
+"""
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+
+from npformer.data import ParallelText
+from npformer.translation import Translator, score
+
+LENGTHS = [
+    (1, 8),
+    (9, 10),
+    (11, 12),
+    (13, 15),
+    (16, 20),
+    (21, 1000),
+]  # words of the source, about as many sentences each
+
+
+def main(argv=None):
+    options = parse_arguments(argv)
+    try:
+        result = evaluate(options)
+    except (OSError, ValueError, ImportError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    report(result)
+    if options.json:
+        options.json.parent.mkdir(parents=True, exist_ok=True)
+        options.json.write_text(json.dumps(result, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    return 0
+
+
+def evaluate(options):
+    text = ParallelText.find(options.data, options.split, options.src, options.tgt)
+    sources, references = zip(*text, strict=True)
+    translator = Translator.load(options.model, options.backend)
+    start = time.perf_counter()
+    search = {"beam_size": options.beam, "length_penalty": options.length_penalty, "penalty_form": options.penalty_form}
+    translations = list(translator.translate(sources, **search))
+    seconds = time.perf_counter() - start
+    if options.out:
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        options.out.write_text("".join(f"{line}\n" for line in translations), encoding="utf-8")
+    result = {
+        "model": str(options.model),
+        "split": options.split,
+        "pair": [options.src, options.tgt],
+        "search": search,
+        "sentences": len(sources),
+        "seconds": seconds,
+        "scores": score(translations, references, options.tgt),
+        "by_length": by_length(sources, translations, references, options.tgt),
+    }
+    if options.plot:
+        from npformer.plots import plot_scores_by_length
+
+        plot_scores_by_length(result["by_length"], options.plot, f"{options.src} to {options.tgt}, {options.split}")
+    return result
+
+
+def by_length(sources, translations, references, language):
+    """The scores of the sentences of each range of lengths."""
+    rows = []
+    for shortest, longest in LENGTHS:
+        chosen = [i for i, line in enumerate(sources) if shortest <= len(line.split()) <= longest]
+        if chosen:
+            scores = score([translations[i] for i in chosen], [references[i] for i in chosen], language)
+            del scores["signatures"]
+            rows.append({"words": [shortest, longest], "sentences": len(chosen), **scores})
+    return rows
+
+
+def report(result):
+    scores = result["scores"]
+    source, target = result["pair"]
+    print(f"{source} to {target}, {result['split']}: {result['sentences']} sentences in {result['seconds']:.1f} s")
+    names = {"bleu_lower": "BLEU, lower-cased, tokenised", "bleu": "BLEU, cased, detokenised", "chrf": "chrF"}
+    for name, title in names.items():
+        print(f"  {title:<30} {scores[name]:5.1f}   {scores['signatures'][name]}")
+    print("\nwords of the source   sentences   BLEU lower-cased   BLEU cased   chrF")
+    for row in result["by_length"]:
+        shortest, longest = row["words"]
+        words = f"{shortest} to {longest}" if longest < LENGTHS[-1][1] else f"{shortest} and more"
+        scores = f"{row['bleu_lower']:>16.1f}   {row['bleu']:>10.1f}   {row['chrf']:>4.1f}"
+        print(f"{words:<20}  {row['sentences']:>9}   {scores}")
+
+
+def parse_arguments(argv):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("--model", type=Path, required=True, metavar="DIR", help="what train_translation.py wrote, or one of its files")
+    add("--data", type=Path, required=True, metavar="DIR", help="folder with the aligned files, plain or .gz")
+    add("--src", default="en", help="language of the source (default: en)")
+    add("--tgt", default="fr", help="language of the target (default: fr)")
+    add("--split", default="test_2016_flickr", help="beginning of the files' names (default: test_2016_flickr)")
+    add("--beam", type=int, default=5, metavar="N", help="hypotheses followed at once; 1 is greedy (default: 5)")
+    add("--length-penalty", type=float, default=1.0, metavar="A", help="more favours longer translations (default: 1)")
+    add("--penalty-form", choices=["power", "gnmt"], default="power", help="length^A or ((5 + length)/6)^A")
+    add("--out", type=Path, metavar="FILE", help="write the translations")
+    add("--plot", type=Path, metavar="PNG", help="draw the scores by length")
+    add("--json", type=Path, metavar="FILE", help="write the figures")
+    add("--backend", default="auto", help="auto, cpu or reference (default: auto)")
+    return parser.parse_args(argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

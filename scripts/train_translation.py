@@ -1,0 +1,216 @@
+"""Train a Transformer to translate, from two files whose lines are each other's translations.
+
+python scripts/get_multi30k.py
+python scripts/train_translation.py --data data/multi30k --src en --tgt fr --out runs/en-fr
+python scripts/train_translation.py --out runs/en-fr --resume          # go on after an interruption
+python scripts/translate.py --model runs/en-fr "A man is riding a bicycle."
+
+DATA holds train.en, train.fr, val.en and val.fr, plain or .gz. OUT gets
+  last.safetensors    everything --resume needs; it repeats what an undisturbed training would have done, bit for bit
+  snapshots/          the parameters at the validations that will be averaged
+  model.safetensors   their mean, the result
+  log.jsonl           what happened in each step and validation, a line each
+  curves.png          the same as a picture
+
+Ctrl-C and SIGTERM let the step end, save, and exit with 130 and 143; a second one interrupts at once. Other exit codes:
+0 when it is done or --minutes are over, 1 after an error, 2 for wrong arguments.
+"""
+
+import argparse
+import importlib.util
+import json
+import sys
+import time
+from pathlib import Path
+
+from npformer import NonFiniteError, tree
+from npformer.training import JsonLog, StopSignals
+from npformer.translation import TranslationRun
+
+# tiny is the model and the recipe of Wu et al. 2021 for the 29,000 sentences of Multi30k, base those of the paper.
+PRESETS = {
+    "tiny": {
+        "model": {"d_model": 128, "n_heads": 4, "n_layers": 4, "d_ff": 256},
+        "dropout": 0.3,
+        "inner_dropout": 0.0,
+        "norm": "post",
+        "vocab_size": 8000,
+        "max_tokens": 4096,
+        "schedule": "inverse_sqrt",
+        "lr": 0.005,
+        "warmup": 2000,
+        "steps": 8000,
+        "validate_every": 200,
+    },
+    "small": {
+        "model": {"d_model": 256, "n_heads": 4, "n_layers": 4, "d_ff": 1024},
+        "dropout": 0.3,
+        "inner_dropout": 0.0,
+        "norm": "pre",
+        "vocab_size": 8000,
+        "max_tokens": 4096,
+        "schedule": "inverse_sqrt",
+        "lr": 0.002,
+        "warmup": 2000,
+        "steps": 20_000,
+        "validate_every": 500,
+    },
+    "base": {
+        "model": {"d_model": 512, "n_heads": 8, "n_layers": 6, "d_ff": 2048},
+        "dropout": 0.1,
+        "inner_dropout": 0.0,
+        "norm": "post",
+        "vocab_size": 32_000,
+        "max_tokens": 25_000,
+        "schedule": "noam",
+        "lr": 1.0,
+        "warmup": 4000,
+        "steps": 100_000,
+        "validate_every": 1000,
+    },
+}
+DEFAULTS = {
+    "src": "en",
+    "tgt": "fr",
+    "seed": 1,
+    "vocab": "joint",
+    "sampling": 0.0,
+    "max_len": 256,
+    "label_smoothing": 0.1,
+    "clip_norm": None,
+    "average": "last",
+    "n_average": 10,
+    "patience": 20,
+    "save_every": 100,
+    "skip_empty": False,
+}
+
+
+def main(argv=None):
+    start = time.perf_counter()
+    options = parse_arguments(argv)
+    given = {name: value for name, value in vars(options).items() if name in SETTINGS and value is not None}
+    try:
+        if options.resume:
+            run = TranslationRun.resume(options.out, given, options.backend)
+        else:
+            settings = PRESETS[options.preset or "tiny"] | DEFAULTS | {"preset": options.preset or "tiny"} | given
+            run = TranslationRun.start(options.out, settings, options.backend)
+        return train(run, options, start)
+    except (OSError, ValueError, ImportError, NonFiniteError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+
+
+def train(run, options, start):
+    s = run.settings
+    print(
+        f"{title(s)}: {tree.count(run.trainer.params):,} parameters, "
+        f"{len(run.source):,} pieces, backend {run.trainer.ops.__name__}; "
+        f"steps {run.trainer.n_steps + 1} to {s['steps']}"
+    )
+
+    def is_late(trainer, info):
+        return options.minutes is not None and time.perf_counter() - start > 60 * options.minutes
+
+    with StopSignals() as stop, JsonLog(run.out / "log.jsonl", keep_steps=run.trainer.n_steps) as log:
+        run.train(log, [is_late, stop], progress=not options.quiet)
+    if stop.received:
+        print(f"{stop.received.name}: saved after step {run.trainer.n_steps}; --resume goes on from there")
+        return stop.exit_code
+    result = run.finish()
+    result["seconds"] = time.perf_counter() - start
+    report(run, result)
+    if options.json:
+        options.json.parent.mkdir(parents=True, exist_ok=True)
+        options.json.write_text(json.dumps(result | {"settings": s}, indent=2) + "\n")
+    return 0
+
+
+def report(run, result):
+    s = run.settings
+    print(
+        f"\n{result['step']} steps, {result['seconds'] / 60:.1f} minutes. The mean of the parameters after steps "
+        f"{', '.join(map(str, result['averaged']))}:\nvalidation loss {result['val_loss']:.3f} per token, greedy BLEU "
+        f"{result['val_bleu']:.1f} cased and detokenised, {result['val_bleu_lower']:.1f} lower-cased and tokenised"
+    )
+    if importlib.util.find_spec("matplotlib"):
+        from npformer.plots import plot_training
+
+        plot_training(JsonLog.read(run.out / "log.jsonl"), run.out / "curves.png", title(s))
+    print(f'\nnow: python scripts/translate.py --model {run.out} "A man is riding a bicycle."')
+
+
+def title(s):
+    return f"{s['src']} to {s['tgt']}, preset {s['preset']}, seed {s['seed']}"
+
+
+def parse_arguments(argv):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("--data", type=folder, metavar="DIR", help="folder with the aligned files; needed unless --resume")
+    add("--src", help="language of the source, the ending of its files (default: en)")
+    add("--tgt", help="language of the target (default: fr)")
+    add("--out", type=Path, required=True, metavar="DIR", help="folder for what comes out")
+    add("--preset", choices=PRESETS, help="tiny, small or base: sizes and recipe (default: tiny)")
+    add("--seed", type=natural, help="of parameters, dropout and the order of the data (default: 1)")
+    add("--steps", type=positive, help="updates in all (default: the preset's)")
+    add(
+        "--minutes",
+        type=float,
+        metavar="M",
+        help="stop in time for this many minutes; the result is made of what there is",
+    )
+    add("--resume", action="store_true", help="go on with the training in OUT, with its settings")
+    add("--backend", default="auto", help="auto, cpu or reference (default: auto)")
+    add("--json", type=Path, metavar="FILE", help="write the figures to FILE")
+    add("--quiet", action="store_true", help="no progress bar")
+
+    recipe = parser.add_argument_group("recipe (defaults: the preset's)")
+    add = recipe.add_argument
+    add("--vocab", choices=["joint", "separate"], help="one vocabulary and one embedding for both languages, or two")
+    add("--vocab-size", type=positive, metavar="V", help="subword pieces")
+    add("--sampling", type=float, metavar="P", help="BPE-dropout: share of merges left out in training (default: 0)")
+    add("--max-tokens", type=positive, metavar="N", help="of a batch on either side, padding included")
+    add("--max-len", type=positive, metavar="N", help="leave out longer pairs, in pieces (default: 256)")
+    add("--skip-empty", action="store_true", default=None, help="leave out pairs with an empty line")
+    add("--schedule", choices=["noam", "inverse_sqrt"], help="of the learning rate")
+    add("--lr", type=float, help="its peak for inverse_sqrt, the factor for noam")
+    add("--warmup", type=positive, metavar="STEPS", help="until the peak")
+    add("--dropout", type=float, metavar="P", help="on embeddings and the output of each sublayer")
+    add("--inner-dropout", type=float, metavar="P", help="on attention weights and hidden layers")
+    add("--label-smoothing", type=float, metavar="P", help="(default: 0.1)")
+    add("--clip-norm", type=float, metavar="X", help="largest norm of a gradient (default: none)")
+    add("--norm", choices=["pre", "post"], help="layer normalisation before or after each sublayer")
+    add("--validate-every", type=positive, metavar="STEPS")
+    add("--save-every", type=positive, metavar="STEPS", help="(default: 100)")
+    add("--patience", type=positive, metavar="N", help="stop after N validations without a better BLEU (default: 20)")
+    add("--n-average", type=positive, metavar="N", help="parameters of N validations make the result (default: 10)")
+    add("--average", choices=["last", "best"], help="which (default: last)")
+    options = parser.parse_args(argv)
+    if options.resume and options.preset:
+        parser.error("argument --preset: a resumed training has the one it was begun with")
+    if not options.resume and not options.data:
+        parser.error("the following arguments are required: --data (or --resume)")
+    return options
+
+
+SETTINGS = {"data"} | DEFAULTS.keys() | PRESETS["tiny"].keys() - {"model"}
+
+
+def folder(text):
+    return str(Path(text))
+
+
+def positive(text):
+    return natural(text, at_least=1)
+
+
+def natural(text, at_least=0):
+    if not text.isdecimal() or int(text) < at_least:
+        raise argparse.ArgumentTypeError(f"{text}, expected {at_least} or more")
+    return int(text)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,108 @@
+"""Translate sentences with a trained model, line by line, to standard output and in the same order.
+
+python scripts/translate.py --model runs/en-fr "A man is riding a bicycle."
+python scripts/translate.py --model runs/en-fr --file test.en > test.fr
+cat test.en | python scripts/translate.py --model runs/en-fr --n-best 3
+python scripts/translate.py --model runs/en-fr --attention attention.png "A man is riding a bicycle."
+
+With --n-best each line has the number of the sentence, the score (log-probability over length penalty) and the
+translation, separated by tabs.
+"""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from npformer.data.parallel_text import read_lines
+from npformer.translation import Translator
+
+
+def main(argv=None):
+    options = parse_arguments(argv)
+    try:
+        translator = Translator.load(options.model, options.backend)
+        write_translations(translator, lines_of(options), options)
+    except BrokenPipeError:  # whoever reads has enough, as head
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except KeyboardInterrupt:
+        return 130
+    except (OSError, ValueError, ImportError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def lines_of(options):
+    if options.sentences:
+        return options.sentences
+    if options.file:
+        return read_lines(options.file)
+    if sys.stdin.isatty():
+        print("a sentence a line; Ctrl-D ends", file=sys.stderr)
+    return (line.decode("utf-8").rstrip("\r\n") for line in sys.stdin.buffer)
+
+
+def write_translations(translator, lines, options):
+    search = {
+        "beam_size": options.beam,
+        "length_penalty": options.length_penalty,
+        "penalty_form": options.penalty_form,
+        "n_best": options.n_best or 1,
+    }
+    if sys.stdin.isatty() and not (options.sentences or options.file):  # answer each line at once
+        found = (next(translator.hypotheses([line], **search)) for line in lines)
+    else:
+        lines = list(lines) if options.attention else lines
+        found = translator.hypotheses(lines, **search)
+    for number, hypotheses in enumerate(found, start=1):
+        if options.attention and number == 1:
+            draw(translator, lines[0], hypotheses, options.attention)
+        if options.n_best:
+            for hypothesis in hypotheses:
+                print(f"{number}\t{hypothesis.score:.4f}\t{translator.text(hypothesis)}", flush=True)
+        else:
+            print(translator.text(hypotheses[0]) if hypotheses else "", flush=True)
+
+
+def draw(translator, line, hypotheses, path):
+    """The heat map of the first sentence: the mean of all heads of all layers."""
+    if not hypotheses:
+        raise ValueError("--attention: the first line is empty, expected a sentence")
+    from npformer.plots import plot_alignment
+
+    source, target, layers = translator.attention(line, hypotheses[0])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    plot_alignment(np.mean(layers, axis=(0, 1)), path, source, target, "Cross-attention, mean of all layers and heads")
+
+
+def parse_arguments(argv):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("sentences", nargs="*", metavar="SENTENCE", help="(default: the lines of --file or of standard input)")
+    add("--model", type=Path, required=True, metavar="DIR", help="what train_translation.py wrote, or one of its files")
+    add("--file", type=Path, help="a text, a sentence a line, plain or .gz")
+    add("--beam", type=positive, default=5, metavar="N", help="hypotheses followed at once; 1 is greedy (default: 5)")
+    add("--length-penalty", type=float, default=1.0, metavar="A", help="more favours longer translations (default: 1)")
+    add("--penalty-form", choices=["power", "gnmt"], default="power", help="length^A or ((5 + length)/6)^A")
+    add("--n-best", type=positive, metavar="N", help="write the N best of each sentence, with scores")
+    add("--attention", type=Path, metavar="PNG", help="draw where the decoder looked in the first sentence")
+    add("--backend", default="auto", help="auto, cpu or reference (default: auto)")
+    options = parser.parse_args(argv)
+    if options.sentences and options.file:
+        parser.error("sentences and --file: expected one of them")
+    if options.n_best and options.n_best > options.beam:
+        parser.error(f"argument --n-best: {options.n_best}, expected at most --beam {options.beam}")
+    return options
+
+
+def positive(text):
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text}, expected 1 or more")
+    return int(text)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
