@@ -64,6 +64,7 @@ def evaluate(options):
     if options.plot:
         from npformer.plots import plot_scores_by_length
 
+        options.plot.parent.mkdir(parents=True, exist_ok=True)
         plot_scores_by_length(result["by_length"], options.plot, f"{options.src} to {options.tgt}, {options.split}")
     return result
 

@@ -50,6 +50,9 @@ def valid_calls(dtype="float64"):
     out, logsumexp = npf.flash_attention(**qkv, **masks, **options)
 
     at = rng.integers(0, V, (B, S))
+    step_model = npf.Transformer(V, V, d_model=H * K, n_heads=H, n_layers=1, d_ff=F, dtype=dtype)
+    step = {"params": step_model.init(0)["decoder"]["0"], "kv": normal(V, 2 * H * K), "memory_kv": normal(V, 2 * H * K)}
+    newest = np.array([[3, 4, 5], [6, 7, 8]])
     cached = {"q": normal(B, H * K), "kv": normal(V, 2 * H * K), "at": at, "n_heads": H}
 
     ids = np.array([[3, 1, 4, 1, 5], [2, 6, 5, 0, 0]])
@@ -90,6 +93,7 @@ def valid_calls(dtype="float64"):
         "flash_attention": {**qkv, **masks, **options},
         "flash_attention_backward": {"dout": dout, **qkv, "out": out, "logsumexp": logsumexp, **masks, **options},
         "cached_attention": {**cached, "keep_mask": rng.standard_normal((B, S)) > 0},
+        "decoder_layer_step": {"x0": normal(B, H * K), **step, "at": newest, "memory_at": at, "n_heads": H},
         "log_softmax_top_k": {"x": normal(T, V), "k": 4},
         "product": {"a": heads, "b": qkv["v"][..., :K, :].swapaxes(-1, -2)[..., :K, :]},
         "embedding": {"ids": ids, "table": table},

@@ -146,3 +146,11 @@ def test_bad_arguments_are_named(bad, error, message):
 def test_max_len_is_checked_without_sources_too():
     with pytest.raises(ValueError, match="max_len=5001"):
         greedy_decode(MODEL, params_for(), SRC[:0], **IDS, max_len=5001)
+
+
+def test_begin_and_end_are_not_padding():
+    for name in ("bos_id", "eos_id"):
+        with pytest.raises(ValueError, match=f"{name}=0 is the padding's id"):
+            greedy_decode(MODEL, params_for(), SRC, **{**IDS, name: 0}, max_len=3)
+    with pytest.raises(TypeError, match=r"eos_id=2.5 is a float"):
+        greedy_decode(MODEL, params_for(), SRC, bos_id=1, eos_id=2.5, max_len=3)

@@ -28,6 +28,7 @@ BOUNDS = {
     "linear_activation_dropout_backward": 32,  # dh is rounded before two products
     **dict.fromkeys(["attention", "flash_attention", "self_attention", "cross_attention", "cached_attention"], 16),
     "log_softmax_top_k": 4,
+    "decoder_layer_step": 32,
     **dict.fromkeys(["attention_backward", "flash_attention_backward"], 32),
     **dict.fromkeys(["self_attention_backward", "cross_attention_backward"], 32),
     **dict.fromkeys(["embedding_backward", "embed_tokens", "embed_tokens_backward"], 4),
@@ -50,6 +51,11 @@ VARIANTS = {  # changes to the valid call
     "linear_dropout_residual": [*ROWS, {"residual": None}],
     "linear_dropout_residual_backward": ROWS,
     "cached_attention": [{}, NO_KEEP_MASK],
+    "decoder_layer_step": [
+        {},
+        {"norm": "post", "activation": "gelu"},
+        {"memory_mask": np.arange(14).reshape(2, 7) % 3 > 0},
+    ],
     "log_softmax_top_k": [{}, {"k": 1}, {"k": 100}],
     "embed_tokens": ROWS,
     "embed_tokens_backward": ROWS,

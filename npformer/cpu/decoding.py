@@ -3,12 +3,159 @@
 import numpy as np
 
 from npformer import reference
+from npformer.cpu.activations import CODES, activate
 from npformer.cpu.arrays import as_rows, suit
+from npformer.cpu.blas import BLAS, can_multiply, multiply
 from npformer.cpu.jit import kernel
+from npformer.cpu.layer_norm import normalise_rows
 from npformer.cpu.memory import empty
 from npformer.cpu.scalar import exp, largest, like
+from npformer.cpu.team import wake_helpers
 from npformer.reference.checks import check_int
 from npformer.reference.decoding import check_cached
+from npformer.reference.fused import check_activation
+
+EPS = 1e-5  # of layer_norm
+NO_MASK = np.ones((1, 1), bool)
+SUBLAYERS = ("attention", "memory_attention", "feed_forward")
+
+
+def decoder_layer_step(
+    x0,
+    params,
+    kv,
+    at,
+    memory_kv,
+    memory_at,
+    memory_mask=None,
+    *,
+    n_heads,
+    norm="pre",
+    activation="relu",
+):
+    """As ``reference.decoder_layer_step``, in one kernel: a step is so short that Python would take half of it."""
+    check_activation(activation)
+    maps = [
+        params["attention"]["qkv"],
+        params["attention"]["out"],
+        params["memory_attention"]["q"],
+        params["memory_attention"]["out"],
+        params["feed_forward"]["hidden"],
+        params["feed_forward"]["out"],
+    ]
+    norms = [params[f"{name}_norm"] for name in SUBLAYERS]
+    weights = tuple([linear["weight"] for linear in maps])
+    vectors = tuple([linear["bias"] for linear in maps] + [x for n in norms for x in (n["gain"], n["bias"])])
+    mask = NO_MASK if memory_mask is None else memory_mask
+    caches = kv, at, memory_kv, memory_at, mask
+    if _fits_step(x0, weights, vectors, caches, n_heads) and norm in ("pre", "post"):
+        wake_helpers()
+        x3 = np.empty_like(x0)
+        if _step(BLAS[x0.dtype], x0, weights, vectors, caches, n_heads, norm == "pre", CODES[activation], x3):
+            return x3
+    options = {"n_heads": n_heads, "norm": norm, "activation": activation}
+    return reference.decoder_layer_step(x0, params, kv, at, memory_kv, memory_at, memory_mask, **options)
+
+
+def _fits_step(x0, weights, vectors, caches, n_heads):
+    """Whether the kernel can take these: contiguous arrays of one dtype, of shapes that fit."""
+    kv, at, memory_kv, memory_at, mask = caches
+    if not suit(x0, kv, memory_kv, *weights, *vectors) or not can_multiply(x0) or x0.ndim != 2 or x0.size == 0:
+        return False
+    (B, D), F = x0.shape, weights[-1].shape[0]
+    return (
+        all(
+            type(ids) is np.ndarray and ids.dtype == np.int64 and ids.shape == (B, ids.size // B)
+            for ids in (at, memory_at)
+        )
+        and type(mask) is np.ndarray
+        and mask.dtype == bool
+        and mask.shape in ((1, 1), memory_at.shape)
+        and all(x.flags.c_contiguous for x in (x0, *caches, *weights, *vectors))
+        and [w.shape for w in weights] == [(D, 3 * D), (D, D), (D, D), (D, D), (D, F), (F, D)]
+        and [v.size for v in vectors] == [3 * D, D, D, D, F, *[D] * 7]
+        and kv.shape[1:] == memory_kv.shape[1:] == (2 * D,)
+        and at.size > 0
+        and type(n_heads) is int
+        and n_heads > 0
+        and D % n_heads == 0
+    )
+
+
+@kernel
+def _step(blas, x0, weights, vectors, caches, n_heads, pre, activation, x3):
+    """False, with nothing done, if an id points beyond a cache."""
+    kv, at, memory_kv, memory_at, mask = caches
+    if not (_are_inside(at, len(kv)) and _are_inside(memory_at, len(memory_kv))):
+        return False
+    w_qkv, w_out, w_q, w_memory_out, w_hidden, w_feed_out = weights
+    b_qkv, b_out, b_q, b_memory_out, b_hidden, b_feed_out, gain0, bias0, gain1, bias1, gain2, bias2 = vectors
+    (B, D), F = x0.shape, len(b_hidden)
+    scale = like(x0[0, 0], (D // n_heads) ** -0.5)
+    h, heads, q = np.empty((B, D), x0.dtype), np.empty((B, D), x0.dtype), np.empty((B, D), x0.dtype)
+    x1, x2, qkv = np.empty((B, D), x0.dtype), np.empty((B, D), x0.dtype), np.empty((B, 3 * D), x0.dtype)
+    hidden = np.empty((B, F), x0.dtype)
+
+    _map(blas, _before(x0, gain0, bias0, pre, h), w_qkv, b_qkv, qkv)
+    for b in range(B):
+        kv[at[b, -1]] = qkv[b, D:]
+    _attend(qkv, kv, at, NO_MASK, n_heads, scale, heads)
+    _map(blas, heads, w_out, b_out, x1)
+    _after(x0, x1, gain0, bias0, pre)
+
+    _map(blas, _before(x1, gain1, bias1, pre, h), w_q, b_q, q)
+    _attend(q, memory_kv, memory_at, mask, n_heads, scale, heads)
+    _map(blas, heads, w_memory_out, b_memory_out, x2)
+    _after(x1, x2, gain1, bias1, pre)
+
+    _map(blas, _before(x2, gain2, bias2, pre, h), w_hidden, b_hidden, hidden)
+    for b in range(B):
+        activate(hidden[b], hidden[b], activation)
+    _map(blas, hidden, w_feed_out, b_feed_out, x3)
+    _after(x2, x3, gain2, bias2, pre)
+    return True
+
+
+@kernel
+def _are_inside(ids, size):
+    wrong = 0
+    for b in range(len(ids)):
+        for s in range(ids.shape[1]):
+            wrong += ids[b, s] < 0 or ids[b, s] >= size
+    return wrong == 0
+
+
+@kernel
+def _map(blas, x, weight, bias, y):
+    multiply(blas, x, weight, y, False)
+    for b in range(len(y)):
+        for j in range(len(bias)):
+            y[b, j] += bias[j]
+
+
+@kernel
+def _before(x, gain, bias, pre, h):
+    """What a sublayer reads."""
+    if not pre:
+        return x
+    _normalise(x, gain, bias, h)
+    return h
+
+
+@kernel
+def _after(x, y, gain, bias, pre):
+    """What the next sublayer gets: y, the sublayer's result, becomes x + y, normalised in a post-norm model."""
+    for b in range(len(x)):
+        for j in range(x.shape[1]):
+            y[b, j] += x[b, j]
+    if not pre:
+        _normalise(y, gain, bias, y)
+
+
+@kernel
+def _normalise(x, gain, bias, y):
+    statistics = np.empty((2, len(x)), x.dtype)
+    normalise_rows(x, gain, bias, like(x[0, 0], EPS), y, statistics[0], statistics[1])
 
 
 def cached_attention(q, kv, at, n_heads, keep_mask=None):
@@ -20,7 +167,7 @@ def cached_attention(q, kv, at, n_heads, keep_mask=None):
     if keep_mask is not None and keep_mask.dtype != bool:
         return reference.cached_attention(q, kv, at, n_heads, keep_mask)  # which refuses it
     at = np.ascontiguousarray(at, dtype=np.int64)
-    keep_mask = np.ones((1, 1), bool) if keep_mask is None else np.ascontiguousarray(keep_mask)
+    keep_mask = NO_MASK if keep_mask is None else np.ascontiguousarray(keep_mask)
     out = empty(q.shape, q.dtype)
     scale = q.dtype.type((q.shape[1] // n_heads) ** -0.5)
     _attend(as_rows(q), as_rows(kv), at, keep_mask, np.int64(n_heads), scale, out)
@@ -40,7 +187,8 @@ def log_softmax_top_k(x, k):
 
 @kernel
 def _attend(q, kv, at, keep_mask, n_heads, scale, out):
-    (B, D), S = q.shape, at.shape[1]
+    """The queries may be followed by something else in their rows."""
+    (B, D), S = out.shape, at.shape[1]
     K = D // n_heads
     weights = np.empty((1, S), q.dtype)
     for b in range(B):
@@ -98,6 +246,8 @@ def _top(x, values, ids):
             best[place], where[place] = row[j], j
             found = min(found + 1, k)
         peak, total = best[0], like(x[0, 0], 0)
+        if peak == -np.inf:
+            continue
         for j in range(V):
             total += exp(row[j] - peak)
         for j in range(k):

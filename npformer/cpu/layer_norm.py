@@ -18,7 +18,7 @@ def layer_norm(x, gain, bias, eps=1e-5):
     y = empty(x.shape, x.dtype)
     mean, rstd = np.empty((2, *x.shape[:-1], 1), x.dtype)
     gain, bias = np.ascontiguousarray(gain), np.ascontiguousarray(bias)
-    _normalise(as_rows(x), gain, bias, x.dtype.type(eps), as_rows(y), mean.reshape(-1), rstd.reshape(-1))
+    normalise_rows(as_rows(x), gain, bias, x.dtype.type(eps), as_rows(y), mean.reshape(-1), rstd.reshape(-1))
     return y, mean, rstd
 
 
@@ -38,7 +38,8 @@ def _shapes_fit(dy, x, gain, mean, rstd):
 
 
 @kernel
-def _normalise(x, gain, bias, eps, y, mean, rstd):
+def normalise_rows(x, gain, bias, eps, y, mean, rstd):
+    """y may be x itself."""
     n, D = x.shape
     for i in range(n):
         total = like(eps, 0)

@@ -47,7 +47,7 @@ def beam_search(
     At each step all beginnings of a source are continued by all tokens, and the 2·beam_size most probable results
     are looked at. One with the end token is finished if it is among the first beam_size; the first beam_size
     without it go on. A source is done when beam_size hypotheses are finished, or at ``max_len``, where those that
-    have not ended are taken as they are.
+    have not ended are taken as they are. Padding is never generated.
 
     Parameters
     ----------
@@ -107,6 +107,8 @@ def length_penalty_of(alpha, form):
     (7.0, 2.0)
     """
     check_not_negative(length_penalty=alpha)
+    if alpha > 10:
+        raise ValueError(f"length_penalty={alpha}, expected 0 to 10; 1 compares means a token")
     if form == "power":
         return lambda length: length**alpha
     if form == "gnmt":
@@ -120,7 +122,7 @@ def search(ops, decoder, beams, beam_size):
     while beams:
         rows = [len(beam.sums) for beam in beams]
         tokens = np.array([token for beam in beams for token in beam.last_tokens()])
-        # two more than needed: padding, and the end token before min_len, are left out
+        # more than needed, as padding, and the end token before min_len, are left out
         log_p, ids = ops.log_softmax_top_k(decoder.step(tokens, parents), 2 * beam_size + 2)
         going_on, parents, first = [], [], 0
         for beam, n in zip(beams, rows, strict=True):

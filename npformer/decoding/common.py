@@ -4,7 +4,7 @@ import numpy as np
 
 from npformer.backends import get_backend
 from npformer.reference.checks import check_ids, check_int
-from npformer.threads import in_parallel, n_threads
+from npformer.threads import in_parallel, kernel_threads, n_threads
 
 ROWS_WORTH_A_THREAD = 8  # with fewer, the threads of one matrix product are faster than two halves of the batch
 
@@ -12,14 +12,17 @@ ROWS_WORTH_A_THREAD = 8  # with fewer, the threads of one matrix product are fas
 def check_limits(model, src, bos_id, eos_id, max_len, min_len):
     """Ids and lengths, or an error; ``max_len`` as an array (B,)."""
     for name, token in (("bos_id", bos_id), ("eos_id", eos_id)):
+        check_int(name, token)
         if not 0 <= token < model.tgt_vocab:
             raise ValueError(f"{name}={token}, expected 0 <= {name} < {model.tgt_vocab}")
+        if token == model.pad_id:
+            raise ValueError(f"{name}={token} is the padding's id: expected another, as padding is never attended to")
     check_ids(src, model.src_vocab, "src")
     if src.ndim != 2:
         raise ValueError(f"src has shape {src.shape}, expected (B, S)")
     check_int("min_len", min_len, at_least=0)
     if np.ndim(max_len) == 0:
-        check_int("max_len", max_len, at_least=-(10**9))
+        check_int("max_len", max_len)
     limits = np.asarray(max_len)
     if limits.shape not in ((), (len(src),)) or limits.dtype.kind not in "iu":
         raise ValueError(f"max_len has shape {limits.shape}, dtype {limits.dtype}: expected an int, or one a source")
@@ -38,8 +41,14 @@ def in_threads(decode, model, params, src, limits, backend, rows_a_source=1):
     ``first`` is the number of the part's first row in the batch.
     """
     ops = get_backend(backend, params)
-    n = max(1, min(n_threads(), len(src) * rows_a_source // ROWS_WORTH_A_THREAD, len(src)))
-    parts = [part for part in np.array_split(np.arange(len(src)), n) if len(part)]
+    n_rows = len(src) * rows_a_source
+    if not n_rows:
+        return []
+    if n_rows <= ROWS_WORTH_A_THREAD:
+        with kernel_threads():
+            return decode(ops, src, limits, 0)
+    n = min(n_threads(), n_rows // ROWS_WORTH_A_THREAD, len(src))
+    parts = np.array_split(np.arange(len(src)), n)
     results = in_parallel(lambda part: decode(ops, src[part], limits[part], int(part[0])), parts)
     return [result for part in results for result in part]
 

@@ -67,7 +67,7 @@ def sample(
         def choose(logits, rows, t):
             forbid(logits, [model.pad_id] + [eos_id] * (t + 1 < min_len))
             uniform = (random_bits(first + rows, derive_key(key, t)) + 0.5) / 2**32
-            return draw(logits / temperature, uniform, top_k, top_p)
+            return draw(logits, uniform, temperature, top_k, top_p)
 
         decoder = model.decoder(params, src, max_rows=len(src), max_len=max(limits), backend=ops)
         return generate(decoder, choose, bos_id, eos_id, limits)
@@ -75,7 +75,7 @@ def sample(
     return as_array(in_threads(decode, model, params, src, limits, backend), model.pad_id)
 
 
-def draw(logits, uniform, top_k=None, top_p=1.0):
+def draw(logits, uniform, temperature=1.0, top_k=None, top_p=1.0):
     """A token for each row of logits (B, V): where the distribution function passes the row's number in (0, 1).
 
     Examples
@@ -85,7 +85,8 @@ def draw(logits, uniform, top_k=None, top_p=1.0):
     """
     order = np.argsort(-logits, axis=-1, kind="stable")[:, :top_k]
     ranked = np.take_along_axis(logits, order, axis=-1).astype(np.float64)
-    p = np.exp(ranked - ranked[:, :1])
+    with np.errstate(over="ignore"):  # far below the best, at a low temperature: -inf
+        p = np.exp((ranked - ranked[:, :1]) / temperature)
     p /= p.sum(axis=-1, keepdims=True)
     before = np.cumsum(p, axis=-1) - p  # the probability of all that are more probable
     p[before >= top_p] = 0

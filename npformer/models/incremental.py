@@ -29,12 +29,12 @@ class IncrementalDecoder:
         self.layers = [params["decoder"][str(i)] for i in range(model.depths[1])]
         memory = model.encode(params, src, backend=ops)
         self.memory_kv = [  # once for all steps
-            self._linear(layer["memory_attention"]["kv"], memory).reshape(-1, 2 * model.d_model)
-            for layer in self.layers
+            ops.linear(memory, kv["weight"], kv["bias"]).reshape(-1, 2 * model.d_model)
+            for kv in (layer["memory_attention"]["kv"] for layer in self.layers)
         ]
         self.memory_at = np.arange(src.size).reshape(src.shape)  # where in it the words of each row's source are
         self.memory_mask = padding_mask(src, model.pad_id)[:, 0, 0]
-        self.max_rows = max_rows
+        self.max_rows, self.max_len = max_rows, max_len
         self.kv = np.empty((len(self.layers), max_len * max_rows, 2 * model.d_model), model.dtype)
         self.at = np.empty((len(src), 0), np.int64)  # where in it the tokens of each row are
         self.n_steps = 0
@@ -55,6 +55,11 @@ class IncrementalDecoder:
             Of the token after these.
         """
         model, ops, t = self.model, self.ops, self.n_steps
+        if not 0 < len(tokens) == len(parents) <= self.max_rows:
+            given = f"{len(tokens)} tokens, {len(parents)} parents"
+            raise ValueError(f"{given}: expected as many, at most max_rows={self.max_rows}")
+        if t == self.max_len:
+            raise ValueError(f"step {t + 1}, expected at most max_len={self.max_len}")
         new_at = t * self.max_rows + np.arange(len(tokens))
         self.at = np.concatenate([self.at[parents], new_at[:, None]], axis=1)
         self.memory_at, self.memory_mask = self.memory_at[parents], self.memory_mask[parents]
@@ -62,45 +67,11 @@ class IncrementalDecoder:
 
         _, table, output = model.tables(self.params)
         x = ops.embed_tokens(tokens[:, None], table, model.positions[t : t + 1], model.pad_id)[:, 0]
-        for i, layer in enumerate(self.layers):
-            x = self._layer(i, layer, x, slice(new_at[0], new_at[-1] + 1))
+        options = {"n_heads": model.n_heads, "norm": model.norm, "activation": model.activation}
+        memory_at = self.memory_at, self.memory_mask
+        for layer, kv, memory_kv in zip(self.layers, self.kv, self.memory_kv, strict=True):
+            x = ops.decoder_layer_step(x, layer, kv, self.at, memory_kv, *memory_at, **options)
         if model.norm == "pre":
-            x = self._norm(self.params["decoder"]["norm"], x)
+            norm = self.params["decoder"]["norm"]
+            x, _, _ = ops.layer_norm(x, norm["gain"], norm["bias"])
         return ops.linear(x, output, self.params["output"]["bias"])
-
-    def _layer(self, i, params, x0, new):
-        """``layers.decoder_layer`` for the newest token."""
-        model, ops, D = self.model, self.ops, self.model.d_model
-
-        def attend(h, residual):
-            qkv = self._linear(params["attention"]["qkv"], h)
-            self.kv[i, new] = qkv[:, D:]
-            heads = ops.cached_attention(qkv[:, :D], self.kv[i], self.at, model.n_heads)
-            return self._linear(params["attention"]["out"], heads, residual)
-
-        def attend_memory(h, residual):
-            q = self._linear(params["memory_attention"]["q"], h)
-            heads = ops.cached_attention(q, self.memory_kv[i], self.memory_at, model.n_heads, self.memory_mask)
-            return self._linear(params["memory_attention"]["out"], heads, residual)
-
-        def feed(h, residual):
-            hidden, out = params["feed_forward"]["hidden"], params["feed_forward"]["out"]
-            a, _ = ops.linear_activation_dropout(h, hidden["weight"], hidden["bias"], model.activation)
-            return self._linear(out, a, residual)
-
-        x1 = self._residual_block(params["attention_norm"], x0, attend)
-        x2 = self._residual_block(params["memory_attention_norm"], x1, attend_memory)
-        return self._residual_block(params["feed_forward_norm"], x2, feed)
-
-    def _residual_block(self, norm_params, x, sublayer):
-        if self.model.norm == "pre":
-            return sublayer(self._norm(norm_params, x), x)
-        return self._norm(norm_params, sublayer(x, x))
-
-    def _linear(self, params, x, residual=None):
-        if residual is None:
-            return self.ops.linear(x, params["weight"], params["bias"])
-        return self.ops.linear_dropout_residual(x, params["weight"], params["bias"], residual)
-
-    def _norm(self, params, x):
-        return self.ops.layer_norm(x, params["gain"], params["bias"])[0]

@@ -19,7 +19,7 @@ from npformer.reference.activations import (
 )
 from npformer.reference.attention import attention, attention_backward
 from npformer.reference.cross_entropy import cross_entropy
-from npformer.reference.decoding import cached_attention, log_softmax_top_k
+from npformer.reference.decoding import cached_attention, decoder_layer_step, log_softmax_top_k
 from npformer.reference.dropout import dropout, dropout_backward
 from npformer.reference.embedding import embedding, embedding_backward
 from npformer.reference.flash_attention import flash_attention, flash_attention_backward
@@ -57,6 +57,7 @@ __all__ = [
     "cross_attention",
     "cross_attention_backward",
     "cross_entropy",
+    "decoder_layer_step",
     "derive_key",
     "dropout",
     "dropout_backward",

@@ -112,7 +112,7 @@ def check_number(name, value):
         raise TypeError(f"{name}={value!r} is a {type(value).__name__}, expected a number")
 
 
-def check_int(name, value, at_least):
+def check_int(name, value, at_least=-math.inf):
     """An integer, not below a bound."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         raise TypeError(f"{name}={value!r} is a {type(value).__name__}, expected an int")

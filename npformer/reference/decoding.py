@@ -3,8 +3,87 @@
 from npformer.reference.arrays import Array, namespace
 from npformer.reference.attention import attention
 from npformer.reference.checks import check_ids, check_int, check_shape
+from npformer.reference.fused import linear_activation_dropout, linear_dropout_residual
+from npformer.reference.layer_norm import layer_norm
+from npformer.reference.linear import linear
 from npformer.reference.packed_attention import split_parts
 from npformer.reference.softmax import log_softmax
+
+
+def decoder_layer_step(
+    x0: Array,
+    params: dict,
+    kv: Array,
+    at: Array,
+    memory_kv: Array,
+    memory_at: Array,
+    memory_mask: Array | None = None,
+    *,
+    n_heads: int,
+    norm: str = "pre",
+    activation: str = "relu",
+) -> Array:
+    """``layers.decoder_layer`` for the newest token of each row, without dropout.
+
+    Parameters
+    ----------
+    x0 : (B, D)
+    params : nested dict
+        Of ``layers.decoder_layer``.
+    kv : (R, 2D)
+        Cache of the self-attention; the newest keys and values are written into it.
+    at : (B, T) int
+        Where in it the tokens of each row are; ``at[:, -1]`` is where the newest are written.
+    memory_kv : (R', 2D)
+        Keys and values of the encoder's output.
+    memory_at : (B, S) int
+        Where in it those of each row's source are.
+    memory_mask : bool (B, S), optional
+        True = may attend.
+    n_heads, norm, activation
+        As for ``layers.decoder_layer``.
+
+    Returns
+    -------
+    x3 : (B, D)
+    """
+    if norm not in ("pre", "post"):
+        raise ValueError(f"norm={norm!r}, expected 'pre' or 'post'")
+    D = x0.shape[-1]
+
+    def attend(h, residual):
+        qkv = _linear(params["attention"]["qkv"], h)
+        kv[at[:, -1]] = qkv[:, D:]
+        heads = cached_attention(qkv[:, :D], kv, at, n_heads)
+        return _linear(params["attention"]["out"], heads, residual)
+
+    def attend_memory(h, residual):
+        q = _linear(params["memory_attention"]["q"], h)
+        heads = cached_attention(q, memory_kv, memory_at, n_heads, memory_mask)
+        return _linear(params["memory_attention"]["out"], heads, residual)
+
+    def feed(h, residual):
+        hidden = params["feed_forward"]["hidden"]
+        a, _ = linear_activation_dropout(h, hidden["weight"], hidden["bias"], activation)
+        return _linear(params["feed_forward"]["out"], a, residual)
+
+    x1 = _residual_block(params["attention_norm"], x0, attend, norm)
+    x2 = _residual_block(params["memory_attention_norm"], x1, attend_memory, norm)
+    return _residual_block(params["feed_forward_norm"], x2, feed, norm)
+
+
+def _linear(params, x, residual=None):
+    if residual is None:
+        return linear(x, params["weight"], params["bias"])
+    return linear_dropout_residual(x, params["weight"], params["bias"], residual)
+
+
+def _residual_block(norm_params, x, sublayer, norm):
+    """As ``layers.residual_block``, forward only."""
+    gain, bias = norm_params["gain"], norm_params["bias"]
+    if norm == "pre":
+        return sublayer(layer_norm(x, gain, bias)[0], x)
+    return layer_norm(sublayer(x, x), gain, bias)[0]
 
 
 def cached_attention(q: Array, kv: Array, at: Array, n_heads: int, keep_mask: Array | None = None) -> Array:

@@ -1,6 +1,7 @@
 """What happened in a training, a line of JSON each time: readable while it runs, and whole up to the last line."""
 
 import json
+import os
 from pathlib import Path
 
 
@@ -30,9 +31,10 @@ class JsonLog:
         self.path = Path(path)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         kept = [r for r in self.read(self.path) if r["step"] <= keep_steps] if keep_steps and self.path.exists() else []
-        self._file = open(self.path, "w", encoding="utf-8")  # noqa: SIM115, closed by __exit__
-        for record in kept:
-            self.write(record)
+        new = self.path.with_name(f".{self.path.name}.tmp")  # so that a crash here does not lose what was kept
+        new.write_text("".join(json.dumps(record) + "\n" for record in kept), encoding="utf-8")
+        os.replace(new, self.path)
+        self._file = open(self.path, "a", encoding="utf-8")  # noqa: SIM115, closed by __exit__
 
     def write(self, record):
         """Add one record; it is in the file when this returns."""

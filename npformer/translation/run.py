@@ -72,7 +72,7 @@ class TranslationRun:
         """A new training; learns the vocabulary first."""
         if (Path(out) / LAST).exists():
             raise ValueError(f"{out} holds a training: --resume goes on with it, another --out begins a new one")
-        text = _text(settings, "train")
+        text, _ = _text(settings, "train"), _text(settings, "val")  # both have to be there
         if settings["vocab"] == "joint":
             source = target = Subwords.learn(text.lines(), settings["vocab_size"])
         else:
@@ -97,9 +97,13 @@ class TranslationRun:
         return run
 
     def save(self):
-        """Write all that ``resume`` needs."""
+        """Write all that ``resume`` needs, then remove the snapshots that it does not need."""
         info = {"settings": self.settings, "place": list(self.place), "validations": self.validations}
         self.trainer.save(self.out / LAST, info, self._translator().subword_arrays())
+        kept = {self._snapshot(chosen) for chosen in self._chosen()}
+        for path in (self.out / SNAPSHOTS).glob("*.safetensors"):
+            if path not in kept:
+                path.unlink()
 
     def train(self, log, stops=(), progress=True):
         """Step after step, until there were enough, validations get worse, or one of ``stops`` asks for an end.
@@ -139,10 +143,6 @@ class TranslationRun:
         record = {"step": self.trainer.n_steps, **self._evaluate(translator)}
         self.validations.append(record)
         translator.save(self._snapshot(record), record)
-        kept = {self._snapshot(chosen) for chosen in self._chosen()}
-        for path in (self.out / SNAPSHOTS).glob("*.safetensors"):
-            if path not in kept:
-                path.unlink()
         return record
 
     def finish(self):
@@ -179,8 +179,8 @@ class TranslationRun:
         return {"val_loss": total / n_tokens, "val_bleu": scores["bleu"], "val_bleu_lower": scores["bleu_lower"]}
 
     def _chosen(self):
-        """The validations whose parameters are averaged."""
-        ranked = self.validations
+        """The validations whose parameters are averaged, of those whose snapshots are still there."""
+        ranked = [record for record in self.validations if self._snapshot(record).exists()]
         if self.settings["average"] == "best":
             ranked = sorted(ranked, key=lambda record: record["val_bleu"])
         return ranked[-self.settings["n_average"] :]

@@ -1,0 +1,284 @@
+"""Products of a few rows with a large matrix, as decoding makes them: all their time goes into reading the matrix.
+
+One core cannot read memory as fast as two can, and the threads of BLAS copy such a matrix before they multiply by it.
+So a helper thread waits for pieces of products, spinning, as a product takes only some 50 microseconds. Nobody
+depends on it: whoever is free takes the next piece, and if the helper is asleep or has lost its core, the thread that
+wants the product does all pieces itself. A helper falls asleep soon after the last product.
+"""
+
+import os
+import threading
+
+import numba
+import numpy as np
+from llvmlite import ir
+from numba.extending import intrinsic
+
+from npformer.cpu.gemm import multiply_by_blas
+from npformer.cpu.jit import kernel
+from npformer.cpu.scalar import like
+from npformer.threads import n_kernel_threads
+
+MOST_ROWS = 64  # of the left matrix; with more, the threads of BLAS are as good
+THIN = 8  # rows; up to so many are multiplied here, more by BLAS
+WORTH_IT = 2**15  # entries of the right matrix
+PIECES = 2  # of a product; more of them are smaller and read more slowly
+SPINS = 2**20  # of a helper without work, before it falls asleep: about two milliseconds
+
+# The board: where work is announced. Words that different threads write are a cache line (8 words) apart.
+TICKET = 0  # number of the job · 2^32 + pieces taken
+DONE = 8  # pieces done
+BUSY = 16  # whether a thread has the board
+AWAKE = 24  # helpers that are spinning
+JOB = 32  # what to do
+board = np.zeros(64, np.int64)
+
+
+def wake_helpers():
+    """Inside ``kernel_threads``, have helpers ready for the products of the kernel that is called next."""
+    n = min(n_kernel_threads(), PIECES) - 1
+    if n > 0 and board[AWAKE] < n:
+        _helpers.wake(n)
+
+
+class _Helpers:
+    def __init__(self):
+        self.calls = []
+
+    def wake(self, n):
+        while len(self.calls) < n:
+            call = threading.Event()
+            self.calls.append(call)
+            threading.Thread(target=_help, args=(call,), daemon=True, name="npformer-helper").start()
+        for call in self.calls[:n]:
+            call.set()
+
+
+_helpers = _Helpers()
+
+
+def _help(call):
+    while True:
+        call.wait()
+        call.clear()
+        _serve(board.ctypes.data)
+
+
+def _begin_anew():
+    """In a forked process, which has no helpers."""
+    global _helpers
+    _helpers = _Helpers()
+    board[:] = 0
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin_anew)
+
+
+@kernel
+def multiply_few_rows(board, blas, a, b, out, add):
+    """out (+)= a b for a few rows of a, with the helpers that are awake; b or its transpose is contiguous.
+
+    A piece is some columns of b, or for very few rows of a some of its rows, so that each thread reads one stretch of
+    memory. What the pieces are does not depend on who is awake: the result is always the same.
+    """
+    (m, k), n = a.shape, b.shape[1]
+    by_rows, thin = b.strides[1] == b.itemsize, m <= THIN
+    sums = np.empty((PIECES if by_rows and thin else 1, m, n), a.dtype) if thin else np.empty((0, 0, 0), a.dtype)
+    to = sums.ctypes.data if thin else out.ctypes.data
+    job = (
+        m,
+        k,
+        n,
+        np.int64(a.ctypes.data),
+        a.strides[0] // a.itemsize,
+        np.int64(b.ctypes.data),
+        (b.strides[0] if by_rows else b.strides[1]) // b.itemsize,
+        np.int64(to),
+        n if thin else out.strides[0] // out.itemsize,
+        np.int64(by_rows),
+        np.int64(add),
+        np.int64(a.itemsize),
+        np.int64(blas[0]),
+        np.int64(blas[1]),
+    )
+    if load(board + 8 * AWAKE) == 0 or swap(board + 8 * BUSY, 1) == 1:
+        for piece in range(PIECES):
+            _multiply_piece(job, piece)
+    else:
+        _announce(board, job)
+        while _take_a_piece(board):
+            pass
+        while load(board + 8 * DONE) < PIECES:
+            pass
+        store(board + 8 * BUSY, 0)
+    if thin:
+        _add_up(sums, out, add)
+
+
+@kernel
+def _announce(board, job):
+    for i in range(len(job)):
+        store(board + 8 * (JOB + i), job[i])
+    store(board + 8 * DONE, 0)
+    number = ((load(board + 8 * TICKET) >> 32) + 1) & 0x7FFFFFFF
+    store(board + 8 * TICKET, number << 32)
+
+
+@kernel
+def _add_up(sums, out, add):
+    for r in range(len(out)):
+        if not add:
+            out[r] = like(sums[0, 0, 0], 0)
+        for piece in range(len(sums)):
+            _add(like(sums[0, 0, 0], 1), sums[piece, r], out[r])
+
+
+@kernel
+def _serve(board):
+    """Take pieces of whatever is on the board, until there has been nothing for a while."""
+    add_to(board + 8 * AWAKE, 1)
+    idle = 0
+    while idle < SPINS:
+        idle = 0 if _take_a_piece(board) else idle + 1
+    add_to(board + 8 * AWAKE, -1)
+
+
+@kernel
+def _take_a_piece(board):
+    """Do the next piece of the job on the board; False if none is left."""
+    if (load(board + 8 * TICKET) & 0xFFFF) >= PIECES:
+        return False
+    piece = add_to(board + 8 * TICKET, 1) & 0xFFFF
+    if piece >= PIECES:
+        return False
+    at = board + 8 * JOB  # which stays as it is until the piece taken here is done
+    job = (
+        load(at), load(at + 8), load(at + 16), load(at + 24), load(at + 32), load(at + 40), load(at + 48),
+        load(at + 56), load(at + 64), load(at + 72), load(at + 80), load(at + 88), load(at + 96), load(at + 104),
+    )  # fmt: skip
+    _multiply_piece(job, piece)
+    add_to(board + 8 * DONE, 1)
+    return True
+
+
+@kernel
+def _multiply_piece(job, piece):
+    if job[11] == 4:
+        _multiply(job, piece, np.float32(0))
+    else:
+        _multiply(job, piece, np.float64(0))
+
+
+@kernel
+def _multiply(job, piece, zero):
+    m, k, n, a, a_step, b, b_step, out, out_step, by_rows, add, _, address, wide = job
+    a = numba.carray(pointer(a), (m, a_step), type(zero))[:, :k]
+    b = numba.carray(pointer(b), (k if by_rows else n, b_step), type(zero))
+    first, last = n * piece // PIECES // 64 * 64, n * (piece + 1) // PIECES // 64 * 64
+    last = n if piece + 1 == PIECES else last
+    if m > THIN:
+        out = numba.carray(pointer(out), (m, out_step), type(zero))[:, first:last]
+        if by_rows:
+            multiply_by_blas((address, wide), a, b[:, first:last], out, add)
+        else:
+            multiply_by_blas((address, wide), a, b[first:last, :k].T, out, add)
+    elif by_rows:
+        sums = numba.carray(pointer(out), (PIECES, m, n), type(zero))
+        _add_rows(a, b, sums[piece], k * piece // PIECES, k * (piece + 1) // PIECES)
+    else:
+        sums = numba.carray(pointer(out), (m, n), type(zero))
+        _multiply_rows(a, b, sums, k, first, last)
+
+
+@kernel
+def _add_rows(a, b, out, first, last):
+    """Multiples of the rows of b, from first to last, are added up, eight at a time."""
+    out[:, :] = like(a[0, 0], 0)
+    for i in range(first, last - 7, 8):
+        for r in range(len(out)):
+            _add_eight(a[r, i : i + 8], b[i : i + 8], out[r])
+    for i in range(last - (last - first) % 8, last):
+        for r in range(len(out)):
+            _add(a[r, i], b[i], out[r])
+
+
+@kernel
+def _add_eight(x, b, out):
+    x0, x1, x2, x3, x4, x5, x6, x7 = x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7]
+    for j in range(len(out)):
+        total = x0 * b[0, j] + x1 * b[1, j] + x2 * b[2, j] + x3 * b[3, j]
+        out[j] += total + x4 * b[4, j] + x5 * b[5, j] + x6 * b[6, j] + x7 * b[7, j]
+
+
+@kernel
+def _multiply_rows(a, b, out, k, first, last):
+    """The scalar products of the rows of a and the rows of b from first to last."""
+    for j in range(first, last):
+        for r in range(len(a)):
+            total = like(a[0, 0], 0)
+            for i in range(k):
+                total += a[r, i] * b[j, i]
+            out[r, j] = total
+
+
+@kernel
+def _add(x, b, out):
+    for j in range(len(out)):
+        out[j] += x * b[j]
+
+
+@intrinsic
+def pointer(typing_context, address):
+    """A number as an address."""
+
+    def generate(context, builder, signature, arguments):
+        return builder.inttoptr(arguments[0], ir.IntType(8).as_pointer())
+
+    return numba.types.voidptr(numba.int64), generate
+
+
+@intrinsic
+def load(typing_context, address):
+    """The word at an address, as other threads have left it."""
+
+    def generate(context, builder, signature, arguments):
+        return builder.load_atomic(_word(builder, arguments[0]), "seq_cst", 8)
+
+    return numba.int64(numba.int64), generate
+
+
+@intrinsic
+def store(typing_context, address, value):
+    """Write a word so that other threads see it, and all that was written before it."""
+
+    def generate(context, builder, signature, arguments):
+        value = context.cast(builder, arguments[1], signature.args[1], numba.int64)
+        builder.store_atomic(value, _word(builder, arguments[0]), "seq_cst", 8)
+        return context.get_dummy_value()
+
+    return numba.void(numba.int64, value), generate
+
+
+@intrinsic
+def add_to(typing_context, address, value):
+    """Add to a word and return what it was, in one go."""
+
+    def generate(context, builder, signature, arguments):
+        return builder.atomic_rmw("add", _word(builder, arguments[0]), arguments[1], "seq_cst")
+
+    return numba.int64(numba.int64, numba.int64), generate
+
+
+@intrinsic
+def swap(typing_context, address, value):
+    """Write a word and return what it was, in one go."""
+
+    def generate(context, builder, signature, arguments):
+        return builder.atomic_rmw("xchg", _word(builder, arguments[0]), arguments[1], "seq_cst")
+
+    return numba.int64(numba.int64, numba.int64), generate
+
+
+def _word(builder, address):
+    return builder.inttoptr(address, ir.IntType(64).as_pointer())

@@ -1,0 +1,404 @@
+"""Beam search against two searches written from its description, and on models with hand-made probabilities."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from npformer import Transformer, greedy_decode, tree
+from npformer.decoding import Hypothesis, beam_search, log_probability
+from npformer.decoding.beam import length_penalty_of
+
+PAD, BOS, EOS = 0, 1, 2
+IDS = {"bos_id": BOS, "eos_id": EOS}
+SRC = np.array([[3, 4, 5, 6], [7, 8, 0, 0], [9, 0, 0, 0]])
+PENALTIES = {"power": lambda length, a: length**a, "gnmt": lambda length, a: (5 + length) ** a / 6**a}
+
+
+def random_model(seed, tgt_vocab=7, dtype="float64"):
+    """A model whose next token is neither certain nor anyone's guess."""
+    model = Transformer(11, tgt_vocab, d_model=8, n_heads=2, n_layers=1, d_ff=9, max_len=16, dtype=dtype)
+    params, rng = model.init(seed), np.random.default_rng(seed)
+    for _, x in tree.leaves(params):
+        x += 0.4 * rng.standard_normal(x.shape)
+    params["output"]["bias"] += rng.standard_normal(tgt_vocab).astype(dtype)
+    return model, params
+
+
+def log_softmax(x):
+    return x - np.log(np.exp(x).sum(axis=-1, keepdims=True))
+
+
+def rank(log_probabilities, penalty):
+    """{tokens: log p} as hypotheses, the best first."""
+    found = [Hypothesis(tokens, p, p / penalty(len(tokens))) for tokens, p in log_probabilities.items()]
+    return sorted(found, key=lambda hypothesis: hypothesis.score, reverse=True)
+
+
+def assert_same(actual, expected, tolerance):
+    assert [found.tokens for found in actual] == [found.tokens for found in expected]
+    for name in ("log_probability", "score"):
+        x, wanted = ([getattr(found, name) for found in these] for these in (actual, expected))
+        np.testing.assert_allclose(x, wanted, rtol=tolerance, atol=tolerance)
+
+
+# --- every sequence there is ---
+
+
+def every_target(model, params, src, max_len):
+    """{tokens: log p} of all that end with the end token or are cut at max_len."""
+    words = [token for token in range(model.tgt_vocab) if token not in (PAD, EOS)]
+    targets = [(*said, EOS) for n in range(max_len) for said in product(words, repeat=n)]
+    targets += product(words, repeat=max_len)
+    ids = np.array([(BOS, *target, *[PAD] * (max_len - len(target))) for target in targets])
+    log_p = log_softmax(model.logits(params, np.tile(src, (len(ids), 1)), ids[:, :-1], backend="reference"))
+    return {target: sum(log_p[i, t, token] for t, token in enumerate(target)) for i, target in enumerate(targets)}
+
+
+@pytest.mark.parametrize("alpha", [0, 0.6, 1, 2])
+@pytest.mark.parametrize("form", ["power", "gnmt"])
+def test_a_wide_beam_finds_every_sequence_in_order(every_backend, form, alpha):
+    model, params = random_model(3, tgt_vocab=5)
+    everything = every_target(model, params, SRC[0], max_len=4)
+    assert len(everything) == 1 + 3 + 9 + 27 + 81
+    options = {"beam_size": 122, "n_best": 122, "length_penalty": alpha, "penalty_form": form}
+    (found,) = beam_search(model, params, SRC[:1], **IDS, max_len=4, **options, backend=every_backend)
+    assert_same(found, rank(everything, lambda length: PENALTIES[form](length, alpha)), 1e-10)
+
+
+def test_a_wide_beam_finds_every_sequence_of_min_len():
+    model, params = random_model(4, tgt_vocab=5)
+    everything = every_target(model, params, SRC[0], max_len=4)
+    (found,) = beam_search(model, params, SRC[:1], **IDS, max_len=4, min_len=3, beam_size=122, n_best=122)
+    long_enough = {target: p for target, p in everything.items() if len(target) >= 3}
+    assert_same(found, rank(long_enough, lambda length: length), 1e-10)
+
+
+# --- the description, word by word ---
+
+
+def naive_beam_search(log_p_after, words, max_len, min_len, beam_size, penalty):
+    """``log_p_after(begun)`` are the log-probabilities of all next tokens; nothing is kept from step to step."""
+    begun, finished = {(): 0.0}, {}
+    for length in range(1, max_len + 1):
+        continued = {
+            (*tokens, token): log_p + log_p_after(tokens)[token]
+            for tokens, log_p in begun.items()
+            for token in words
+            if token != EOS or length >= min_len
+        }
+        looked_at = sorted(continued, key=continued.get, reverse=True)[: 2 * beam_size]
+        finished |= {tokens: continued[tokens] for tokens in looked_at[:beam_size] if tokens[-1] == EOS}
+        begun = {tokens: continued[tokens] for tokens in [t for t in looked_at if t[-1] != EOS][:beam_size]}
+        if len(finished) >= beam_size:
+            return rank(finished, penalty)
+    return rank(finished | begun, penalty)
+
+
+def naive_search_of(model, params, src, max_len, min_len, beam_size, penalty):
+    def log_p_after(begun):
+        ids = np.array([(BOS, *begun)])
+        return log_softmax(model.logits(params, src[None, src != PAD], ids, backend="reference")[0, -1])
+
+    words = [token for token in range(model.tgt_vocab) if token != PAD]
+    return naive_beam_search(log_p_after, words, max_len, min_len, beam_size, penalty)
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_the_naive_search_finds_the_same(seed):
+    rng = np.random.default_rng(seed)
+    model, params = random_model(seed, tgt_vocab=int(rng.integers(4, 9)))
+    min_len = int(rng.integers(0, 3))
+    limits = rng.integers(max(1, min_len), 8, size=3)
+    form, alpha, beam_size = ("power", "gnmt")[seed % 2], (0, 0.6, 1, 2)[seed % 4], 1 + seed % 5
+    options = {"beam_size": beam_size, "n_best": beam_size, "length_penalty": alpha, "penalty_form": form}
+    backend = ("cpu", "reference")[seed % 3 == 0]
+    found = beam_search(model, params, SRC, **IDS, max_len=limits, min_len=min_len, **options, backend=backend)
+    for actual, src, limit in zip(found, SRC, limits, strict=True):
+        penalty = lambda length: PENALTIES[form](length, alpha)
+        expected = naive_search_of(model, params, src, int(limit), min_len, beam_size, penalty)
+        assert_same(actual, expected[:beam_size], 1e-10)
+
+
+# --- what holds for every result ---
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_beam_of_one_is_greedy(seed):
+    model, params = random_model(seed)
+    for options in ({"max_len": 9}, {"max_len": np.array([2, 9, 5])}, {"max_len": 9, "min_len": 4}):
+        found = beam_search(model, params, SRC, **IDS, beam_size=1, **options)
+        said = greedy_decode(model, params, SRC, **IDS, **options)
+        assert [best.tokens for (best,) in found] == [tuple(row[row != PAD].tolist()) for row in said]
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-5), ("float64", 1e-12)])
+@pytest.mark.parametrize("form", ["power", "gnmt"])
+def test_scores_are_those_of_log_probability(every_backend, form, dtype, tolerance):
+    model, params = random_model(5, dtype=dtype)
+    options = {"beam_size": 4, "n_best": 4, "length_penalty": 0.7, "penalty_form": form}
+    found = beam_search(model, params, SRC, **IDS, max_len=8, **options, backend=every_backend)
+    for src, hypotheses in zip(SRC, found, strict=True):
+        assert len(hypotheses) == 4
+        for hypothesis in hypotheses:
+            wanted = log_probability(model, params, src[None], np.array([(BOS, *hypothesis.tokens)]))[0]
+            score = wanted / PENALTIES[form](len(hypothesis.tokens), 0.7)
+            np.testing.assert_allclose(hypothesis.log_probability, wanted, rtol=tolerance)
+            np.testing.assert_allclose(hypothesis.score, score, rtol=tolerance)
+
+
+def test_n_best_are_distinct_and_sorted():
+    for seed in range(5):
+        model, params = random_model(seed)
+        for hypotheses in beam_search(model, params, SRC, **IDS, max_len=7, beam_size=5, n_best=5):
+            scores = [hypothesis.score for hypothesis in hypotheses]
+            assert scores == sorted(scores, reverse=True)
+            assert len({hypothesis.tokens for hypothesis in hypotheses}) == 5
+
+
+def test_fewer_are_returned_than_were_found():
+    model, params = random_model(0)
+    five = beam_search(model, params, SRC, **IDS, max_len=7, beam_size=5, n_best=5)
+    two = beam_search(model, params, SRC, **IDS, max_len=7, beam_size=5, n_best=2)
+    assert two == [hypotheses[:2] for hypotheses in five]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_batch_is_searched_as_each_source_alone(seed):
+    model, params = random_model(seed)
+    options = {**IDS, "max_len": 8, "beam_size": 3, "n_best": 3}
+    for src, found in zip(SRC, beam_search(model, params, SRC, **options), strict=True):
+        assert_same(found, beam_search(model, params, src[None, src != PAD], **options)[0], 1e-12)
+
+
+def test_parts_of_a_batch_in_threads_are_as_the_whole(monkeypatch):
+    model, params = random_model(2)
+    src, limits = np.concatenate([SRC, SRC[::-1], SRC]), np.arange(1, 10)
+    options = {**IDS, "max_len": limits, "beam_size": 3, "n_best": 2}
+    whole = beam_search(model, params, src, **options)
+    monkeypatch.setattr("npformer.decoding.common.ROWS_WORTH_A_THREAD", 1)
+    for module in ("threads", "decoding.common"):
+        monkeypatch.setattr(f"npformer.{module}.n_threads", lambda: 4)
+    for found, expected in zip(beam_search(model, params, src, **options), whole, strict=True):
+        assert_same(found, expected, 1e-12)
+
+
+def test_the_end_token_waits_for_min_len():
+    model, params = random_model(0)
+    params["output"]["bias"][EOS] += 9
+    for min_len in range(6):
+        found = beam_search(model, params, SRC, **IDS, max_len=6, min_len=min_len, beam_size=4, n_best=4)
+        lengths = [len(hypothesis.tokens) for hypotheses in found for hypothesis in hypotheses]
+        assert min(lengths) == max(1, min_len)
+
+
+def test_max_len_cuts_without_an_end_token():
+    model, params = random_model(0)
+    params["output"]["bias"][EOS] = -1e9
+    limits = np.array([4, 1, 6])
+    found = beam_search(model, params, SRC, **IDS, max_len=limits, beam_size=3, n_best=3)
+    for hypotheses, limit in zip(found, limits, strict=True):
+        assert [len(hypothesis.tokens) for hypothesis in hypotheses] == [limit] * 3
+        assert EOS not in {token for hypothesis in hypotheses for token in hypothesis.tokens}
+
+
+def test_padding_is_never_said():
+    model, params = random_model(0)
+    params["output"]["bias"][PAD] += 5
+    found = beam_search(model, params, SRC, **IDS, max_len=5, beam_size=4, n_best=4)
+    assert PAD not in {token for hypotheses in found for hypothesis in hypotheses for token in hypothesis.tokens}
+
+
+@pytest.mark.parametrize("beam_size", [1, 2])
+def test_padding_and_an_early_end_token_take_no_place_from_others(beam_size):
+    model, params = random_model(0)
+    params["output"]["bias"][[PAD, EOS]] = 20, 19  # the most probable two everywhere
+    options = {"beam_size": beam_size, "n_best": beam_size, "backend": "reference"}
+    (found,) = beam_search(model, params, SRC[:1], **IDS, max_len=5, min_len=4, **options)
+    expected = naive_search_of(model, params, SRC[0], 5, 4, beam_size, lambda length: length)
+    assert_same(found, expected[:beam_size], 1e-10)
+
+
+def test_no_sources_no_results():
+    model, params = random_model(0)
+    assert beam_search(model, params, SRC[:0], **IDS, max_len=5) == []
+
+
+def test_tokens_are_ints_and_scores_floats():
+    model, params = random_model(0, dtype="float32")
+    best = beam_search(model, params, SRC, **IDS, max_len=5)[0][0]
+    assert {type(token) for token in best.tokens} == {int}
+    assert (type(best.log_probability), type(best.score)) == (float, float)
+
+
+# --- hand-made probabilities ---
+
+
+class Scripted:
+    """A model that looks up (p(EOS), p(A), p(B)) by source and what was said, and fails if it was not to be asked."""
+
+    pad_id, src_vocab, tgt_vocab, max_len = PAD, 2, 5, 16
+
+    def __init__(self, *sources):
+        self.sources = sources
+        self.rows = []  # how many of each step
+
+    def decoder(self, params, src, *, max_rows, max_len, backend):
+        self.begun = [(source,) for source in src[:, 0].tolist()]
+        return self
+
+    @np.errstate(divide="ignore")
+    def step(self, tokens, parents):
+        self.rows.append(len(tokens))
+        self.begun = [(*self.begun[parent], token) for parent, token in zip(parents, tokens.tolist(), strict=True)]
+        return np.log([(0, 0, *self.sources[source][tuple(said)]) for source, _, *said in self.begun])
+
+
+A, B = 3, 4
+SCRIPT = {
+    (): (0.1, 0.5, 0.4),  # the end token is third
+    (A,): (0.38, 0.5, 0.12),  # 0.19, 0.25, 0.06: the end token is third of both beginnings
+    (B,): (0.5, 0.45, 0.05),  # 0.20, 0.18, 0.02: second, so it is finished
+    (A, A): (0.6, 0.4, 0.0),  # 0.15, 0.10
+    (B, A): (0.9, 0.1, 0.0),  # 0.162, 0.018
+}
+SHORT = {
+    (): (0.6, 0.3, 0.1),
+    (A,): (0.9, 0.06, 0.04),  # 0.27: the second that is finished
+    (B,): (0.2, 0.5, 0.3),
+}
+
+
+def search_script(*sources, **options):
+    model = Scripted(*sources)
+    src = np.arange(len(sources))[:, None]
+    options = {**IDS, "max_len": 3, "beam_size": 2, "n_best": 2, "length_penalty": 0, **options}
+    return beam_search(model, {}, src, **options), model
+
+
+def said_and_probability(hypotheses):
+    return [(hypothesis.tokens, round(float(np.exp(hypothesis.log_probability)), 12)) for hypothesis in hypotheses]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"length_penalty": 0}, [((B, EOS), 0.2), ((B, A, EOS), 0.162)]),
+        ({"length_penalty": 1}, [((B, A, EOS), 0.162), ((A, A, EOS), 0.15)]),
+        ({"length_penalty": 1, "penalty_form": "gnmt"}, [((B, A, EOS), 0.162), ((B, EOS), 0.2)]),
+    ],
+)
+def test_only_the_first_beam_size_candidates_may_end(options, expected):
+    (found,), _ = search_script(SCRIPT, **options)
+    assert said_and_probability(found) == expected
+
+
+def test_a_source_is_done_with_beam_size_finished_and_its_rows_are_dropped():
+    found, model = search_script(SHORT, SCRIPT)
+    assert said_and_probability(found[0]) == [((EOS,), 0.6), ((A, EOS), 0.27)]
+    assert found[1] == search_script(SCRIPT)[0][0]
+    assert model.rows == [2, 4, 2]
+
+
+def test_no_end_token_before_min_len_and_unended_beginnings_count_at_max_len():
+    (found,), _ = search_script(SHORT, min_len=2, max_len=2)
+    assert said_and_probability(found) == [((A, EOS), 0.27), ((B, A), 0.05)]
+
+
+def test_impossible_tokens_are_never_said():
+    (found,), _ = search_script({(): (0.0, 1.0, 0.0), (A,): (1.0, 0.0, 0.0)}, beam_size=5, n_best=5)
+    assert said_and_probability(found) == [((A, EOS), 1.0)]
+
+
+def test_of_equal_tokens_the_lower_id_comes_first():
+    (found,), _ = search_script({(): (0.25, 0.25, 0.25)}, max_len=1, beam_size=3, n_best=3)
+    assert [hypothesis.tokens for hypothesis in found] == [(EOS,), (A,), (B,)]
+
+
+# --- the parts ---
+
+
+def test_length_penalties():
+    assert [length_penalty_of(1, "power")(n) for n in (1, 2, 9)] == [1, 2, 9]
+    assert [length_penalty_of(1, "gnmt")(n) for n in (1, 7, 13)] == [1, 2, 3]
+    assert [length_penalty_of(2, form)(7) for form in ("power", "gnmt")] == [49, 4]
+    assert [length_penalty_of(0, form)(7) for form in ("power", "gnmt")] == [1, 1]
+    np.testing.assert_allclose(length_penalty_of(0.6, "gnmt")(20), (25 / 6) ** 0.6, rtol=1e-15)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("k", [1, 2, 5, 8, 9])
+def test_top_k_are_the_first_of_all_sorted_with_lower_ids_first(every_backend, k, dtype):
+    x = np.random.default_rng(0).integers(0, 4, (50, 8)).astype(dtype)  # many are equal
+    x[x == 3] = -np.inf
+    x[:, 7] = 1  # not everything is
+    values, ids = every_backend.log_softmax_top_k(x, k)
+    with np.errstate(divide="ignore"):
+        log_p = log_softmax(x)
+    expected = [sorted(range(8), key=lambda i, row=row: (-row[i], i))[:k] for row in x]
+    np.testing.assert_array_equal(ids, expected)
+    np.testing.assert_allclose(
+        values, np.take_along_axis(log_p, ids, axis=1), rtol=1e-6 if dtype == "float32" else 1e-14
+    )
+    assert values.dtype == dtype
+
+
+def test_the_first_of_top_k_is_argmax(every_backend):
+    x = np.random.default_rng(1).integers(0, 3, (99, 6)).astype("float32")
+    np.testing.assert_array_equal(every_backend.log_softmax_top_k(x, 1)[1][:, 0], x.argmax(axis=1))
+
+
+def test_more_than_there_are_gives_all(every_backend):
+    values, ids = every_backend.log_softmax_top_k(np.zeros((2, 3)), 7)
+    np.testing.assert_array_equal(ids, [[0, 1, 2]] * 2)
+    np.testing.assert_allclose(values, -np.log(3))
+
+
+def test_top_k_of_large_logits_does_not_overflow(every_backend):
+    values, ids = every_backend.log_softmax_top_k(np.array([[-1e4, 1e4, 1e4, 0]]), 3)
+    np.testing.assert_array_equal(ids, [[1, 2, 3]])
+    np.testing.assert_allclose(values, [[-np.log(2), -np.log(2), -1e4 - np.log(2)]])
+
+
+def test_log_probability_is_minus_the_loss_of_all_tokens(every_backend):
+    model, params = random_model(0)
+    tgt = np.array([[BOS, 4, 5, 6, EOS], [BOS, 3, EOS, PAD, PAD], [BOS, 6, 6, EOS, PAD]])
+    log_p = log_probability(model, params, SRC, tgt, backend=every_backend)
+    for i, p in enumerate(log_p):
+        loss, n_tokens = model.loss(params, SRC[i : i + 1], tgt[i : i + 1, :-1], tgt[i : i + 1, 1:])
+        np.testing.assert_allclose(p, -loss * n_tokens, rtol=1e-12)
+
+
+def test_log_probabilities_of_all_next_tokens_sum_to_one():
+    model, params = random_model(0)
+    log_p = log_probability(model, params, np.tile(SRC[:1], (6, 1)), np.array([(BOS, token) for token in range(1, 7)]))
+    padding = np.exp(log_softmax(model.logits(params, SRC[:1], np.array([[BOS]])))[0, 0, PAD])
+    np.testing.assert_allclose(np.exp(log_p).sum() + padding, 1, rtol=1e-12)
+
+
+# --- bad arguments ---
+
+
+@pytest.mark.parametrize(
+    ("bad", "error", "message"),
+    [
+        ({"beam_size": 0}, ValueError, "beam_size=0, expected at least 1"),
+        ({"beam_size": 2.0}, TypeError, "beam_size=2.0 is a float, expected an int"),
+        ({"n_best": 0}, ValueError, "n_best=0, expected at least 1"),
+        ({"n_best": 6}, ValueError, "n_best=6, expected at most beam_size=5"),
+        ({"penalty_form": "wu"}, ValueError, "penalty_form='wu', expected 'power' or 'gnmt'"),
+        ({"length_penalty": -0.5}, ValueError, "length_penalty=-0.5, expected a finite number of 0 or more"),
+        ({"length_penalty": np.nan}, ValueError, "length_penalty=nan, expected a finite number of 0 or more"),
+        ({"length_penalty": "1"}, TypeError, "length_penalty='1' is a str, expected a number"),
+        ({"bos_id": 7}, ValueError, "bos_id=7, expected 0 <= bos_id < 7"),
+        ({"eos_id": -1}, ValueError, "eos_id=-1, expected 0 <= eos_id < 7"),
+        ({"max_len": 17}, ValueError, "max_len=17, expected 1 <= max_len <= 16, the model's"),
+        ({"max_len": [3, 3]}, ValueError, r"max_len has shape \(2,\)"),
+        ({"min_len": 4}, ValueError, "min_len=4, expected at most max_len=3"),
+        ({"src": SRC[0]}, ValueError, r"src has shape \(4,\), expected \(B, S\)"),
+    ],
+)
+def test_bad_arguments_are_named(bad, error, message):
+    model, params = random_model(0)
+    with pytest.raises(error, match=message):
+        beam_search(model, params, **{"src": SRC, **IDS, "max_len": 3, **bad})

@@ -1,0 +1,246 @@
+"""What is drawn has the model's distribution, and depends on (key, row, position) only."""
+
+import numpy as np
+import pytest
+
+from npformer import Transformer, greedy_decode, tree
+from npformer.decoding import sample
+from npformer.decoding.sampling import draw
+
+PAD, BOS, EOS = 0, 1, 2
+IDS = {"bos_id": BOS, "eos_id": EOS}
+SRC = np.array([[3, 4, 5, 6], [7, 8, 0, 0], [9, 0, 0, 0]])
+MANY = np.tile(SRC[:1], (4000, 1))
+
+
+def random_model(seed=0, tgt_vocab=7, dtype="float64"):
+    model = Transformer(11, tgt_vocab, d_model=8, n_heads=2, n_layers=1, d_ff=9, max_len=16, dtype=dtype)
+    params, rng = model.init(seed), np.random.default_rng(seed)
+    for _, x in tree.leaves(params):
+        x += 0.3 * rng.standard_normal(x.shape)
+    return model, params
+
+
+def probabilities(model, params, src, begun, temperature=1.0):
+    """Of the token after ``begun``, padding left out."""
+    p = np.exp(model.logits(params, src, np.array([begun]), backend="reference")[0, -1] / temperature)
+    p[PAD] = 0
+    return p / p.sum()
+
+
+def assert_frequencies(counts, p):
+    """Pearson's chi-square is below its mean plus four standard deviations, and what is impossible never happens."""
+    possible = p > 0
+    assert not counts[~possible].any()
+    expected = counts.sum() * p[possible]
+    chi_square, freedom = ((counts[possible] - expected) ** 2 / expected).sum(), possible.sum() - 1
+    assert chi_square < freedom + 4 * (2 * freedom) ** 0.5
+
+
+# --- the distribution ---
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
+def test_first_tokens_are_as_frequent_as_probable(every_backend, temperature):
+    model, params = random_model()
+    options = {"max_len": 1, "key": 1, "temperature": temperature, "backend": every_backend}
+    drawn = sample(model, params, MANY, **IDS, **options)[:, 0]
+    p = probabilities(model, params, SRC[:1], [BOS], temperature)
+    assert_frequencies(np.bincount(drawn, minlength=7), p)
+
+
+def test_the_bound_on_frequencies_sees_another_temperature():
+    model, params = random_model()
+    drawn = sample(model, params, MANY, **IDS, max_len=1, key=1, temperature=0.8)[:, 0]
+    with pytest.raises(AssertionError):
+        assert_frequencies(np.bincount(drawn, minlength=7), probabilities(model, params, SRC[:1], [BOS]))
+
+
+def test_pairs_of_tokens_are_as_frequent_as_probable():
+    """Draws at one position tell nothing of those at the next."""
+    model, params = random_model(1, tgt_vocab=5)
+    first, second = sample(model, params, MANY, **IDS, max_len=2, key=2).T
+    counts = np.zeros((5, 5), int)
+    np.add.at(counts, (first, second), 1)
+    p = np.diag(probabilities(model, params, SRC[:1], [BOS]))
+    p = p @ [probabilities(model, params, SRC[:1], [BOS, token]) for token in range(5)]
+    p[EOS] = [p[EOS].sum(), 0, 0, 0, 0]  # padding follows the end token
+    assert_frequencies(counts.ravel(), p.ravel())
+
+
+def test_one_row_draws_by_key_as_by_row():
+    model, params = random_model(2)
+    drawn = [sample(model, params, SRC[:1], **IDS, max_len=1, key=key)[0, 0] for key in range(500)]
+    assert_frequencies(np.bincount(drawn, minlength=7), probabilities(model, params, SRC[:1], [BOS]))
+
+
+@pytest.mark.parametrize("top_k", [2, 3])
+def test_top_k_draws_among_the_k_most_probable(top_k):
+    model, params = random_model()
+    drawn = sample(model, params, MANY, **IDS, max_len=1, key=3, top_k=top_k)[:, 0]
+    p = probabilities(model, params, SRC[:1], [BOS])
+    p[np.argsort(-p)[top_k:]] = 0
+    assert_frequencies(np.bincount(drawn, minlength=7), p / p.sum())
+
+
+@pytest.mark.parametrize("top_p", [0.5, 0.7, 0.9])
+def test_top_p_draws_among_the_fewest_that_together_have_it(top_p):
+    model, params = random_model()
+    drawn = sample(model, params, MANY, **IDS, max_len=1, key=4, top_p=top_p)[:, 0]
+    p = probabilities(model, params, SRC[:1], [BOS])
+    ranked = np.argsort(-p)
+    n = next(n for n in range(1, 8) if p[ranked[:n]].sum() >= top_p)
+    assert 1 < n < 6
+    p[ranked[n:]] = 0
+    assert_frequencies(np.bincount(drawn, minlength=7), p / p.sum())
+
+
+# --- what is nearly certain is greedy ---
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    "options", [{"top_k": 1}, {"top_p": 1e-9}, {"temperature": 1e-4}, {"temperature": 1e-30}], ids=str
+)
+def test_the_most_probable_only_is_greedy(options, seed):
+    model, params = random_model(seed, dtype="float32")
+    for lengths in ({"max_len": 9}, {"max_len": [4, 9, 1]}, {"max_len": 9, "min_len": 5}):
+        said = greedy_decode(model, params, SRC, **IDS, **lengths)
+        np.testing.assert_array_equal(sample(model, params, SRC, **IDS, **lengths, key=seed, **options), said)
+
+
+# --- the key ---
+
+
+def test_the_same_key_draws_the_same_and_others_differ():
+    model, params = random_model()
+    draws = [sample(model, params, MANY[:20], **IDS, max_len=5, key=key, min_len=5) for key in (1, 1, 2, 1 + 2**40, -1)]
+    np.testing.assert_array_equal(draws[0], draws[1])
+    assert len({x.tobytes() for x in draws}) == 4
+
+
+def test_rows_draw_by_their_number_whatever_follows():
+    model, params = random_model()
+    many = sample(model, params, MANY[:20], **IDS, max_len=9, key=1)
+    few = sample(model, params, MANY[:6], **IDS, max_len=9, key=1)
+    np.testing.assert_array_equal(np.pad(few, ((0, 0), (0, many.shape[1] - few.shape[1]))), many[:6])
+    assert len(np.unique(many, axis=0)) > 10  # and not all the same
+
+
+def test_parts_of_a_batch_in_threads_draw_as_the_whole(every_backend, monkeypatch):
+    model, params = random_model()
+    src, limits = np.concatenate([SRC] * 4), np.array([9, 2, 5] * 4)
+    options = {**IDS, "max_len": limits, "key": 1, "backend": every_backend}
+    whole = sample(model, params, src, **options)
+    monkeypatch.setattr("npformer.decoding.common.ROWS_WORTH_A_THREAD", 1)
+    for n in (2, 3, 12):
+        for module in ("threads", "decoding.common"):
+            monkeypatch.setattr(f"npformer.{module}.n_threads", lambda n=n: n)
+        np.testing.assert_array_equal(sample(model, params, src, **options), whole)
+
+
+# --- lengths ---
+
+
+def test_lengths_are_bounded_and_padding_follows_the_end_only():
+    model, params = random_model()
+    params["output"]["bias"][[PAD, EOS]] += 3
+    limits = np.arange(300) % 6 + 3
+    drawn = sample(model, params, MANY[:300], **IDS, max_len=limits, min_len=3, key=1)
+    ended = 0
+    for row, limit in zip(drawn, limits, strict=True):
+        n = int((row != PAD).sum())
+        assert 3 <= n <= limit
+        assert not row[n:].any() and EOS not in row[: n - 1]
+        assert row[n - 1] == EOS or n == limit
+        ended += n < limit
+    assert ended > 100
+
+
+def test_no_sources_no_draws():
+    model, params = random_model()
+    assert sample(model, params, SRC[:0], **IDS, max_len=5, key=1).shape == (0, 0)
+
+
+# --- draw ---
+
+P = np.array([[0.2, 0.4, 0.0, 0.3, 0.1]])  # ranked 1, 3, 0, 4
+EDGES = [(1e-9, 1), (0.39, 1), (0.41, 3), (0.69, 3), (0.71, 0), (0.89, 0), (0.91, 4), (1 - 1e-9, 4)]
+
+
+def drawn_from(p, uniform, **options):
+    with np.errstate(divide="ignore"):
+        logits = np.log(np.repeat(p, len(uniform), axis=0))
+    return draw(logits, np.array(uniform), **options).tolist()
+
+
+def test_draw_finds_where_the_distribution_function_passes_the_number():
+    uniform, tokens = zip(*EDGES, strict=True)
+    assert drawn_from(P, uniform) == list(tokens)
+
+
+def test_draw_among_the_top_k_only():
+    assert drawn_from(P, [0.57, 0.58, 0.999], top_k=2) == [1, 3, 3]  # 4/7 = 0.571
+    assert drawn_from(P, [0.999], top_k=1) == [1]
+    assert drawn_from(P, [0.999], top_k=99) == [4]
+
+
+def test_draw_among_the_top_p_only():
+    assert drawn_from(P, [0.999], top_p=0.39) == [1]
+    assert drawn_from(P, [0.57, 0.58, 0.999], top_p=0.41) == [1, 3, 3]
+    assert drawn_from(P, [0.999], top_p=0.71) == [0]
+    assert drawn_from(P, [0.999], top_p=1.0) == [4]
+
+
+def test_top_p_is_of_what_top_k_has_left():
+    assert drawn_from(P, [0.999], top_k=2, top_p=0.56) == [1]  # which has 4/7 of the two
+    assert drawn_from(P, [0.999], top_k=2, top_p=0.58) == [3]
+
+
+def test_of_equal_logits_the_lower_id_is_drawn_first():
+    assert drawn_from(np.full((1, 4), 0.25), [0.1, 0.3, 0.6, 0.9]) == [0, 1, 2, 3]
+    assert drawn_from(np.full((1, 4), 0.25), [0.4, 0.6], top_k=2) == [0, 1]
+
+
+def test_impossible_tokens_are_never_drawn():
+    uniform = [2**-33, 0.5, 1 - 2**-33]  # the ends of what is drawn from
+    assert 2 not in drawn_from(P, uniform)
+    assert drawn_from(np.array([[0.0, 0.0, 1.0]]), uniform) == [2, 2, 2]
+
+
+def test_large_float32_logits_do_not_overflow():
+    assert draw(np.array([[3e38, -3e38, 2e38]], "float32"), np.array([0.999])).tolist() == [0]
+
+
+# --- bad arguments ---
+
+
+@pytest.mark.parametrize(
+    ("bad", "error", "message"),
+    [
+        ({"key": None}, TypeError, "key is a NoneType, expected an integer"),
+        ({"key": 1.0}, TypeError, "key is a float, expected an integer"),
+        ({"temperature": 0}, ValueError, "temperature=0, expected a finite number above 0"),
+        ({"temperature": -1.0}, ValueError, "temperature=-1.0, expected a finite number above 0"),
+        ({"temperature": np.inf}, ValueError, "temperature=inf, expected a finite number above 0"),
+        ({"temperature": "1"}, TypeError, "temperature='1' is a str, expected a number"),
+        ({"top_k": 0}, ValueError, "top_k=0, expected at least 1"),
+        ({"top_k": 2.0}, TypeError, "top_k=2.0 is a float, expected an int"),
+        ({"top_p": 0.0}, ValueError, "top_p=0.0, expected 0 < top_p <= 1"),
+        ({"top_p": 1.1}, ValueError, "top_p=1.1, expected 0 < top_p <= 1"),
+        ({"top_p": np.nan}, ValueError, "top_p=nan, expected 0 < top_p <= 1"),
+        ({"top_p": "1"}, TypeError, "top_p='1' is a str, expected a number"),
+        ({"bos_id": 7}, ValueError, "bos_id=7, expected 0 <= bos_id < 7"),
+        ({"max_len": 17}, ValueError, "max_len=17, expected 1 <= max_len <= 16, the model's"),
+        ({"min_len": 4}, ValueError, "min_len=4, expected at most max_len=3"),
+    ],
+)
+def test_bad_arguments_are_named(bad, error, message):
+    model, params = random_model()
+    with pytest.raises(error, match=message):
+        sample(model, params, **{"src": SRC, **IDS, "max_len": 3, "key": 1, **bad})
+
+
+def test_a_temperature_near_zero_is_greedy():
+    logits = np.array([[1.0, 3.0, 2.0]], "float32")
+    assert draw(logits, np.array([0.999]), temperature=1e-300)[0] == 1
