@@ -74,7 +74,6 @@ DEFAULTS = {
     "tgt": "fr",
     "seed": 1,
     "vocab": "joint",
-    "sampling": 0.0,
     "max_len": 256,
     "label_smoothing": 0.1,
     "clip_norm": None,
@@ -129,9 +128,10 @@ def train(run, options, start):
 
 def report(run, result):
     s = run.settings
+    averaged = ", ".join(map(str, result["averaged"])) or result["step"]
     print(
         f"\n{result['step']} steps, {result['seconds'] / 60:.1f} minutes. The mean of the parameters after steps "
-        f"{', '.join(map(str, result['averaged']))}:\nvalidation loss {result['val_loss']:.3f} per token, greedy BLEU "
+        f"{averaged}:\nvalidation loss {result['val_loss']:.3f} per token, greedy BLEU "
         f"{result['val_bleu']:.1f} cased and detokenised, {result['val_bleu_lower']:.1f} lower-cased and tokenised"
     )
     if importlib.util.find_spec("matplotlib"):
@@ -170,7 +170,6 @@ def parse_arguments(argv):
     add = recipe.add_argument
     add("--vocab", choices=["joint", "separate"], help="one vocabulary and one embedding for both languages, or two")
     add("--vocab-size", type=positive, metavar="V", help="subword pieces")
-    add("--sampling", type=float, metavar="P", help="BPE-dropout: share of merges left out in training (default: 0)")
     add("--max-tokens", type=positive, metavar="N", help="of a batch on either side, padding included")
     add("--max-len", type=positive, metavar="N", help="leave out longer pairs, in pieces (default: 256)")
     add("--skip-empty", action="store_true", default=None, help="leave out pairs with an empty line")

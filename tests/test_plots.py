@@ -27,6 +27,79 @@ def test_words_have_to_fit_the_weights(tmp_path):
         plots.plot_attention([np.zeros((2, 3, 5))], tmp_path / "a.png", list("abcd"), list("abc"))
 
 
+RECORDS = [
+    record
+    for step in range(1, 41)
+    for record in (
+        [{"step": step, "loss": float(step % 4), "lr": 0.1 / step}]
+        + [{"step": step, "val_loss": 1 / step, "val_bleu": step / 2}] * (step % 10 == 0)
+    )
+]
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """The figures that are drawn."""
+    pytest.importorskip("matplotlib")
+    figures, new = [], plots._figure
+
+    def figure(*size):
+        figures.append(new(*size))
+        return figures[-1]
+
+    monkeypatch.setattr(plots, "_figure", figure)
+    return figures
+
+
+def test_a_training_is_drawn_as_it_was_logged(drawn, tmp_path):
+    plots.plot_training(RECORDS, tmp_path / "x.png", "A title")
+    assert (tmp_path / "x.png").read_bytes()[:4] == PNG
+    above, middle, below = drawn[0].axes
+    assert above.get_title() == "A title"
+    training, validation = above.get_lines()
+    np.testing.assert_allclose(training.get_xydata(), [(step, 1.5) for step in range(4, 41)])  # the mean of 4 steps
+    np.testing.assert_allclose(validation.get_xydata(), [(step, 1 / step) for step in (10, 20, 30, 40)])
+    np.testing.assert_allclose(middle.get_lines()[0].get_xydata(), [(step, step / 2) for step in (10, 20, 30, 40)])
+    np.testing.assert_allclose(below.get_lines()[0].get_xydata(), [(step, 0.1 / step) for step in range(1, 41)])
+
+
+@pytest.mark.parametrize("records", [[], RECORDS[:1], RECORDS[:5], RECORDS[10:11]], ids=len)
+def test_a_training_that_has_hardly_begun_is_drawn_too(drawn, tmp_path, records):
+    plots.plot_training(records, tmp_path / "x.png")
+    assert (tmp_path / "x.png").read_bytes()[:4] == PNG
+    points = [len(line.get_xdata()) for ax in drawn[0].axes for line in ax.get_lines()]
+    n_steps = sum("loss" in record for record in records)
+    assert points == [n_steps, len(records) - n_steps, len(records) - n_steps, n_steps]
+
+
+def test_scores_are_drawn_over_the_lengths(drawn, tmp_path):
+    rows = [
+        {"words": [1, 8], "sentences": 5, "bleu": 30.0, "bleu_lower": 40.0, "chrf": 50.0},
+        {"words": (9, 1000), "sentences": 3, "bleu": 20.0, "bleu_lower": 25.0, "chrf": 45.0},
+    ]
+    plots.plot_scores_by_length(rows, tmp_path / "x.png", "A title")
+    assert (tmp_path / "x.png").read_bytes()[:4] == PNG
+    [ax] = drawn[0].axes
+    assert [list(line.get_ydata()) for line in ax.get_lines()] == [[40, 25], [30, 20], [50, 45]]
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["1 to 8\n(5)", "9 and more\n(3)"]
+
+
+def test_an_alignment_has_a_cell_for_each_pair_of_pieces(drawn, tmp_path):
+    weights = np.random.default_rng(0).dirichlet(np.ones(4), 3)
+    source, target = ["▁a", "▁man", ".", "</s>"], ["▁un", "▁homme", "</s>"]
+    plots.plot_alignment(weights, tmp_path / "x.png", source, target)
+    assert (tmp_path / "x.png").read_bytes()[:4] == PNG
+    ax = drawn[0].axes[0]
+    np.testing.assert_array_equal(ax.get_images()[0].get_array(), weights)
+    assert [label.get_text() for label in ax.get_xticklabels()] == source
+    assert [label.get_text() for label in ax.get_yticklabels()] == target
+
+
+def test_pieces_have_to_fit_the_alignment(tmp_path):
+    with pytest.raises(ValueError, match=r"weights \(3, 4\): expected \(4, 3\), a piece for each"):
+        plots.plot_alignment(np.zeros((3, 4)), tmp_path / "x.png", list("abc"), list("abcd"))
+
+
 def test_without_matplotlib_the_error_says_what_to_install():
     code = """
 import sys

@@ -11,9 +11,7 @@ import numpy as np
 
 from npformer.data.subwords import Subwords
 from npformer.reference import derive_key
-from npformer.reference.checks import check_fraction, check_int
-
-SOURCE, TARGET = 0, 1  # sides, which cut words differently
+from npformer.reference.checks import check_int
 
 
 def find_text(folder, split, language):
@@ -139,8 +137,6 @@ class TokenBatches:
     max_len : int
         Pairs with more tokens than this on one side are left out.
     seed : int
-    sampling : float
-        Of ``Subwords.encode``: each epoch cuts words in other ways.
     chunk_size : int
         In pairs.
 
@@ -160,14 +156,12 @@ class TokenBatches:
     max_tokens: int
     max_len: int = 256
     seed: int = 0
-    sampling: float = 0.0
     chunk_size: int = 100_000
 
     def __post_init__(self):
         for name in ("max_tokens", "max_len", "chunk_size"):
             check_int(name, getattr(self, name), at_least=1)
         check_int("seed", self.seed, at_least=0)
-        check_fraction(sampling=self.sampling)
         if self.max_len > self.max_tokens:
             raise ValueError(f"max_len={self.max_len}, expected at most max_tokens={self.max_tokens}")
 
@@ -180,7 +174,7 @@ class TokenBatches:
                 n_batches += 1
                 yield after, src, tgt
             if not n_batches and place == Place(place.epoch):
-                raise ValueError(f"no pair of {self.text} has at most max_len={self.max_len} tokens on both sides")
+                raise ValueError(f"no pair of the text has at most max_len={self.max_len} tokens on both sides")
             place = Place(place.epoch + 1)
 
     def epoch(self, place):
@@ -200,8 +194,7 @@ class TokenBatches:
         rng = np.random.default_rng(key)
         shuffled = [lines[i] for i in rng.permutation(len(lines))]
         sources, targets = zip(*shuffled, strict=True)
-        sources = self.source.encode(list(sources), sampling=self.sampling, seed=_seed32(key, SOURCE))
-        targets = self.target.encode(list(targets), sampling=self.sampling, seed=_seed32(key, TARGET))
+        sources, targets = self.source.encode(sources), self.target.encode(targets)
         pairs = [pair for pair in zip(sources, targets, strict=True) if _length(pair) <= self.max_len]
         pairs.sort(key=lambda pair: (len(pair[1]), len(pair[0])))  # stable: equal lengths stay shuffled
         batches, batch, longest = [], [], 0
@@ -216,23 +209,35 @@ class TokenBatches:
         return [batches[i] for i in rng.permutation(len(batches))]
 
     def _pack(self, pairs):
-        begin, end = [self.target.bos_id], [self.target.eos_id]
-        src = pack([source + [self.source.eos_id] for source, _ in pairs], self.source.pad_id)
-        return src, pack([begin + target + end for _, target in pairs], self.target.pad_id)
+        sources, targets = zip(*pairs, strict=True)
+        src = pack(sources, self.source.pad_id, end=self.source.eos_id)
+        return src, pack(targets, self.target.pad_id, begin=self.target.bos_id, end=self.target.eos_id)
 
 
-def pack(sequences, pad_id):
+def pack(sequences, pad_id, *, begin=None, end=None):
     """Sequences of ids as rows (B, longest), the shorter ones filled up with padding.
+
+    Parameters
+    ----------
+    sequences : sequence of sequences of int
+    pad_id : int
+    begin, end : int, optional
+        Put before and behind each.
 
     Examples
     --------
-    >>> pack([[5, 6], [7]], pad_id=0)
-    array([[5, 6],
-           [7, 0]])
+    >>> pack([[5, 6], [7]], pad_id=0, end=2)
+    array([[5, 6, 2],
+           [7, 2, 0]])
     """
-    ids = np.full((len(sequences), max(map(len, sequences), default=0)), pad_id)
+    first, more = int(begin is not None), int(begin is not None) + int(end is not None)
+    ids = np.full((len(sequences), max(map(len, sequences), default=0) + more), pad_id)
+    if begin is not None:
+        ids[:, 0] = begin
     for row, sequence in zip(ids, sequences, strict=True):
-        row[: len(sequence)] = sequence
+        row[first : first + len(sequence)] = sequence
+        if end is not None:
+            row[first + len(sequence)] = end
     return ids
 
 
@@ -240,7 +245,3 @@ def _length(pair):
     """Tokens of the longer side, with the end of the source and begin and end of the target."""
     source, target = pair
     return max(len(source) + 1, len(target) + 2)
-
-
-def _seed32(key, side):
-    return derive_key(key, side) & 0xFFFFFFFF

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import numpy as np
 
-from npformer.reference.checks import check_fraction, check_int
+from npformer.reference.checks import check_int
 
 PAD, BOS, EOS, UNKNOWN = 0, 1, 2, 3
+AT_ONCE = 5000  # lines whose ids exist as Python lists, ten times as large as arrays
 
 
 class Subwords:
@@ -96,27 +97,22 @@ class Subwords:
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
 
-    def encode(self, lines, *, sampling=0.0, seed=0):
+    def encode(self, lines):
         """The ids of each line, without begin and end.
 
         Parameters
         ----------
         lines : list of str
-        sampling : float
-            0 cuts each word always the same way. More makes it one of many ways, drawn anew for each ``seed``, so that
-            rare pieces are seen more often: with byte-pair encoding the share of merges that are left out (BPE-dropout,
-            Provilkov et al. 2020), with a unigram model 1 / temperature of the draw (Kudo 2018).
-        seed : int
 
         Returns
         -------
-        list of lists of int
+        list of arrays of int32
         """
-        check_fraction(sampling=sampling)
-        if not sampling:
-            return self._processor.encode(lines, num_threads=1)
-        _sentencepiece().set_random_generator_seed(seed)
-        return self._processor.encode(lines, num_threads=1, enable_sampling=True, alpha=sampling, nbest_size=-1)
+        lines, ids = list(lines), []
+        for first in range(0, len(lines), AT_ONCE):
+            block = self._processor.encode(lines[first : first + AT_ONCE], num_threads=1)
+            ids += [np.array(row, np.int32) for row in block]
+        return ids
 
     def decode(self, ids):
         """The sentence of each sequence of ids, up to its end token, without padding and begin."""

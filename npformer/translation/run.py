@@ -146,12 +146,13 @@ class TranslationRun:
         return record
 
     def finish(self):
-        """The mean of the snapshots as the result, and how good it is on the validation text."""
-        if not self.validations or self.validations[-1]["step"] != self.trainer.n_steps:
-            self.validate()
-            self.save()
+        """The mean of the snapshots as the result, and how good it is on the validation text.
+
+        Before the first validation there is no snapshot: then the parameters as they are.
+        """
         chosen = self._chosen()
-        translator = self._translator(average(Translator.load(self._snapshot(record)).params for record in chosen))
+        snapshots = (Translator.load(self._snapshot(record)).params for record in chosen)
+        translator = self._translator(average(snapshots) if chosen else self.trainer.params)
         result = {"step": self.trainer.n_steps, "averaged": [r["step"] for r in chosen], **self._evaluate(translator)}
         translator.save(self.out / RESULT, {"settings": self.settings, **result})
         return result
@@ -159,7 +160,7 @@ class TranslationRun:
     def _training_batches(self):
         """(src, tgt) without end; ``place`` is always behind the last of them."""
         s = self.settings
-        batches = self._batches(_text(s, "train"), seed=s["seed"], sampling=s["sampling"])
+        batches = self._batches(_text(s, "train"), seed=s["seed"])
         for place, src, tgt in batches.from_place(self.place):
             self.place = place
             yield src, tgt

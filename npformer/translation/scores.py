@@ -39,7 +39,7 @@ def score(hypotheses, references, language):
         for lines in (hypotheses, references)
     )
     metrics = {
-        "bleu": (BLEU(), hypotheses, references),
+        "bleu": (BLEU(force=True), hypotheses, references),
         "bleu_lower": (BLEU(tokenize="none", force=True), lower_hypotheses, lower_references),
         "chrf": (CHRF(), hypotheses, references),
     }

@@ -127,20 +127,20 @@ class Translator:
         weights : list of (H, T, S)
             A layer each.
         """
-        src = np.array([self.source.encode([line])[0] + [self.source.eos_id]])
+        src = pack(self.source.encode([line]), self.source.pad_id, end=self.source.eos_id)
         tgt_in = np.array([[self.target.bos_id, *hypothesis.tokens[:-1]]])
         layers = self.model.attention_weights(self.params, src, tgt_in, backend=self.backend)["memory"]
         return self.source.pieces(src[0]), self.target.pieces(hypothesis.tokens), [layer[0] for layer in layers]
 
     def _decode(self, lines, decode):
         """What ``decode(src)`` gives for batches of lines about equally long, in the order of the lines."""
-        sources = [ids + [self.source.eos_id] if ids else [] for ids in self.source.encode(lines)]
+        sources = self.source.encode(lines)
         results = [[] for _ in sources]
-        order = sorted((i for i, ids in enumerate(sources) if ids), key=lambda i: -len(sources[i]))
+        order = sorted((i for i, ids in enumerate(sources) if len(ids)), key=lambda i: -len(sources[i]))
         while order:
-            size = max(1, BATCH_TOKENS // len(sources[order[0]]))
+            size = max(1, BATCH_TOKENS // (len(sources[order[0]]) + 1))
             batch, order = order[:size], order[size:]
-            src = pack([sources[i] for i in batch], self.source.pad_id)
+            src = pack([sources[i] for i in batch], self.source.pad_id, end=self.source.eos_id)
             for i, result in zip(batch, decode(src), strict=True):
                 results[i] = result
         return results

@@ -1,0 +1,118 @@
+"""Kill a training (kill -9) again and again at random moments, and see whether it ends as if nothing had happened.
+
+python scripts/measure_resume.py --data data/multi30k
+python scripts/measure_resume.py --data data/multi30k --kills 3 --steps 40
+
+Two trainings with the same settings, dropout on: one undisturbed, one killed and resumed. In the end all arrays of
+their checkpoints (parameters and Adam's state) have to be equal bit for bit, and each step has to be in the log once.
+Exit code 1 if not.
+"""
+
+import argparse
+import json
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from npformer.training import JsonLog, load_checkpoint
+
+TRAIN = Path(__file__).with_name("train_translation.py")
+
+
+def main(argv=None):
+    options = parse_arguments(argv)
+    moments = random.Random(options.seed)
+    with tempfile.TemporaryDirectory() as folder:
+        undisturbed, killed = Path(folder) / "undisturbed", Path(folder) / "killed"
+        run_to_the_end(go_on(undisturbed, options))
+        kills = []
+        while len(kills) < options.kills:
+            process = go_on(killed, options)
+            step = kill(process, killed, seconds=moments.uniform(0, options.longest))
+            if process.returncode != -signal.SIGKILL:
+                raise SystemExit(f"the training ended after {len(kills)} kills: more --steps, or a shorter --longest")
+            kills.append(step)
+            print(f"kill {len(kills)}: after step {step}", flush=True)
+        run_to_the_end(go_on(killed, options))
+        result = {"kills": kills, "steps": options.steps, **compare(undisturbed, killed, options.steps)}
+    print(f"{result['different_arrays']} of {result['arrays']} arrays differ; steps not once in the log: ", end="")
+    print(result["wrong_steps"] or "none")
+    if options.json:
+        options.json.parent.mkdir(parents=True, exist_ok=True)
+        options.json.write_text(json.dumps(result, indent=2) + "\n")
+    return int(bool(result["different_arrays"] or result["wrong_steps"]))
+
+
+def go_on(out, options):
+    """Start the training, or resume it if it has come to its first checkpoint."""
+    arguments = ["--out", out, "--quiet"]
+    if (out / "last.safetensors").exists():
+        arguments.append("--resume")
+    else:
+        arguments += ["--data", options.data, "--src", options.src, "--tgt", options.tgt, "--steps", options.steps]
+        arguments += [
+            "--max-tokens",
+            1024,
+            "--vocab-size",
+            2000,
+            "--warmup",
+            50,
+            "--validate-every",
+            50,
+            "--save-every",
+            7,
+        ]
+    return subprocess.Popen([sys.executable, TRAIN, *map(str, arguments)], stdout=subprocess.DEVNULL)
+
+
+def run_to_the_end(process):
+    if process.wait():
+        raise SystemExit(f"the training failed with exit code {process.returncode}")
+
+
+def kill(process, out, seconds):
+    """Kill a training some time after its first step; the last step in its log then."""
+    log = out / "log.jsonl"
+    before = log.stat().st_mtime_ns if log.exists() else 0
+    while process.poll() is None and not (log.exists() and log.stat().st_mtime_ns > before):
+        time.sleep(0.01)
+    time.sleep(seconds)
+    process.kill()
+    process.wait()
+    return max((record["step"] for record in JsonLog.read(log)), default=0)
+
+
+def compare(undisturbed, killed, n_steps):
+    expected, _ = load_checkpoint(undisturbed / "last.safetensors")
+    arrays, _ = load_checkpoint(killed / "last.safetensors")
+    assert expected.keys() == arrays.keys()
+    steps = [record["step"] for record in JsonLog.read(killed / "log.jsonl") if "loss" in record]
+    return {
+        "arrays": len(arrays),
+        "different_arrays": sum(not np.array_equal(arrays[name], x) for name, x in expected.items()),
+        "wrong_steps": sorted(step for step in range(1, n_steps + 1) if steps.count(step) != 1),
+    }
+
+
+def parse_arguments(argv):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("--data", required=True, metavar="DIR", help="folder with the aligned files")
+    add("--src", default="en", help="(default: en)")
+    add("--tgt", default="fr", help="(default: fr)")
+    add("--kills", type=int, default=20, help="(default: 20)")
+    add("--steps", type=int, default=400, help="of the training (default: 400)")
+    add("--longest", type=float, default=3.0, metavar="S", help="seconds from the first step to a kill (default: 3)")
+    add("--seed", type=int, default=0, help="of the moments (default: 0)")
+    add("--json", type=Path, metavar="FILE", help="write the figures to FILE")
+    return parser.parse_args(argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

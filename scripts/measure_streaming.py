@@ -1,0 +1,79 @@
+"""How much memory it takes to read and batch a text of five million pairs: as much as for a small one.
+
+python scripts/measure_streaming.py
+python scripts/measure_streaming.py --pairs 300000
+
+Writes two files of made-up sentences to a temporary folder, reads one epoch of batches from them, and notes the memory
+of the process (resident set) on the way.
+"""
+
+import argparse
+import json
+import random
+import resource
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from npformer.data import ParallelText, Place, Subwords, TokenBatches
+
+WORDS = 5000
+
+
+def main(argv=None):
+    options = parse_arguments(argv)
+    with tempfile.TemporaryDirectory() as folder:
+        text = write(Path(folder), options.pairs)
+        megabytes = (text.source.stat().st_size + text.target.stat().st_size) / 1e6
+        print(f"{options.pairs:,} pairs, {megabytes:,.0f} MB of text")
+        subwords = Subwords.learn((line for _, line in zip(range(20_000), text.lines(), strict=False)), 4000)
+        rows = measure(TokenBatches(text, subwords, subwords, max_tokens=4096, seed=1))
+    if options.json:
+        options.json.parent.mkdir(parents=True, exist_ok=True)
+        options.json.write_text(
+            json.dumps({"pairs": options.pairs, "megabytes": megabytes, "rows": rows}, indent=2) + "\n"
+        )
+
+
+def write(folder, n_pairs):
+    rng = random.Random(0)
+    words = ["".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=rng.randint(2, 9))) for _ in range(WORDS)]
+    paths = folder / "train.en", folder / "train.fr"
+    with open(paths[0], "w") as source, open(paths[1], "w") as target:
+        for _ in range(n_pairs):
+            sentence = rng.choices(words, k=rng.randint(5, 20))
+            source.write(" ".join(sentence) + "\n")
+            target.write(" ".join(reversed(sentence)) + "\n")
+    return ParallelText(*paths)
+
+
+def measure(batches):
+    start, n_pairs, rows, chunk = time.perf_counter(), 0, [], 0
+    print("   pairs read    memory    at most    seconds")
+    for place, src, _ in batches.epoch(Place()):
+        if place.chunk > chunk and place.chunk % 5 == 0:
+            rows.append(note(n_pairs, start))
+        chunk = place.chunk
+        n_pairs += len(src)
+    rows.append(note(n_pairs, start))
+    return rows
+
+
+def note(n_pairs, start):
+    resident = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 1e6
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
+    seconds = time.perf_counter() - start
+    print(f"{n_pairs:>13,} {resident:>6.0f} MB {most:>7.0f} MB {seconds:>10.1f}", flush=True)
+    return {"pairs": n_pairs, "resident_mb": resident, "peak_mb": most, "seconds": seconds}
+
+
+def parse_arguments(argv):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pairs", type=int, default=5_000_000, help="(default: 5,000,000)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE")
+    return parser.parse_args(argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

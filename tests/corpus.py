@@ -1,0 +1,67 @@
+"""A small artificial language pair, for tests of translation."""
+
+import gzip
+import random
+
+WORDS = {
+    "a": "un",
+    "the": "le",
+    "man": "homme",
+    "sees": "voit",
+    "horse": "cheval",
+    "on": "sur",
+    "eats": "mange",
+    "bread": "pain",
+    "old": "âgé",
+    "it's": "c'est",
+}
+SETTINGS = {
+    "model": {"d_model": 8, "n_heads": 2, "n_layers": 1, "d_ff": 8},
+    "preset": "of the tests",
+    "src": "en",
+    "tgt": "fr",
+    "seed": 1,
+    "dropout": 0.2,
+    "inner_dropout": 0.1,
+    "norm": "post",
+    "vocab": "joint",
+    "vocab_size": 40,
+    "max_tokens": 150,
+    "max_len": 60,
+    "skip_empty": False,
+    "schedule": "inverse_sqrt",
+    "lr": 0.01,
+    "warmup": 4,
+    "label_smoothing": 0.1,
+    "clip_norm": None,
+    "steps": 10,
+    "validate_every": 3,
+    "save_every": 2,
+    "patience": 20,
+    "n_average": 2,
+    "average": "last",
+}  # of a TranslationRun
+
+
+def sentence_pairs(n, seed=0):
+    """English lines and their word-by-word translations, one to nine words long; one after the other."""
+    draw = random.Random(seed)
+    for _ in range(n):
+        words = draw.choices(list(WORDS), k=draw.randint(1, 9))
+        yield " ".join(words), " ".join(WORDS[word] for word in words)
+
+
+def write_split(folder, split, pairs):
+    """``split.en`` and, to have one of each kind, ``split.fr.gz``."""
+    folder.mkdir(exist_ok=True)
+    sources, targets = ("".join(line + "\n" for line in side).encode() for side in zip(*pairs, strict=True))
+    (folder / f"{split}.en").write_bytes(sources)
+    (folder / f"{split}.fr.gz").write_bytes(gzip.compress(targets))
+
+
+def write_corpus(folder, n_train=60, n_val=6):
+    """A folder as ``train_translation.py`` wants it, with a "test" split as well."""
+    write_split(folder, "train", sentence_pairs(n_train, seed=1))
+    write_split(folder, "val", sentence_pairs(n_val, seed=2))
+    write_split(folder, "test", sentence_pairs(n_val, seed=3))
+    return folder

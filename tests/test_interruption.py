@@ -1,0 +1,97 @@
+"""Signals that ask for an end."""
+
+import signal
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+from npformer import SGD, Trainer, Transformer
+from npformer.training import StopSignals
+
+BOTH = pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["SIGINT", "SIGTERM"])
+
+
+def handlers():
+    return [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+
+
+def test_without_a_signal_nothing_stops():
+    with StopSignals() as stop:
+        assert not stop(None, None)
+    assert (stop.received, stop.exit_code) == (None, 0)
+
+
+@BOTH
+def test_a_signal_is_only_noted(number, code):
+    with StopSignals() as stop:
+        signal.raise_signal(number)
+        assert stop(None, None)
+    assert (stop.received, stop.exit_code) == (number, code)
+
+
+@BOTH
+def test_the_handlers_are_what_they_were_after_a_signal_and_after_an_error(number, code):
+    before = handlers()
+    with StopSignals():
+        assert before[0] not in handlers()
+        signal.raise_signal(number)
+        assert handlers() == before
+    assert handlers() == before
+    with pytest.raises(ZeroDivisionError), StopSignals():
+        raise ZeroDivisionError
+    assert handlers() == before
+
+
+@BOTH
+def test_a_second_ctrl_c_interrupts_whatever_the_first_signal_was(number, code):
+    with pytest.raises(KeyboardInterrupt), StopSignals() as stop:
+        signal.raise_signal(number)
+        signal.raise_signal(signal.SIGINT)
+    assert stop.exit_code == code
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no signals between processes")
+def test_a_second_sigterm_ends_the_process():
+    code = """
+import signal
+from npformer.training.interruption import StopSignals
+with StopSignals():
+    signal.raise_signal(signal.SIGTERM)
+    print("once", flush=True)
+    signal.raise_signal(signal.SIGTERM)
+    print("twice", flush=True)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (-signal.SIGTERM, "once\n")
+
+
+def test_as_a_callback_it_stops_the_training_after_the_step():
+    trainer = Trainer(Transformer(11, 11, d_model=8, n_heads=2, n_layers=1, d_ff=8), SGD(0.1))
+    batch = np.array([[3, 4]]), np.array([[1, 3, 2]])
+
+    def batches():
+        for i in range(9):
+            if i == 2:
+                signal.raise_signal(signal.SIGTERM)
+            yield batch
+
+    with StopSignals() as stop:
+        history = trainer.fit(batches(), callbacks=[stop], progress=False)
+    assert len(history) == trainer.n_steps == 3
+
+
+def test_in_another_thread_it_does_nothing():
+    before, seen = handlers(), []
+
+    def work():
+        with StopSignals() as stop:
+            seen.append((handlers(), stop(None, None), stop.exit_code))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert seen == [(before, False, 0)]
+    assert handlers() == before

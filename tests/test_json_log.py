@@ -1,0 +1,82 @@
+"""The log of a training, and what an interruption does to it."""
+
+import json
+import os
+
+import pytest
+
+from npformer.training import JsonLog
+
+
+@pytest.fixture
+def path(tmp_path):
+    """A log of steps 1 to 4, with two records for step 2."""
+    path = tmp_path / "log.jsonl"
+    with JsonLog(path) as log:
+        for step, name in ((1, "loss"), (2, "loss"), (2, "val_loss"), (3, "loss"), (4, "loss")):
+            log.write({"step": step, name: step / 3})
+    return path
+
+
+def steps(path):
+    return [record["step"] for record in JsonLog.read(path)]
+
+
+def test_records_come_back_exactly(path):
+    assert JsonLog.read(str(path))[1:3] == [{"step": 2, "loss": 2 / 3}, {"step": 2, "val_loss": 2 / 3}]
+
+
+def test_each_record_is_a_line_that_can_be_read_at_once(tmp_path):
+    with JsonLog(tmp_path / "new" / "log.jsonl") as log:
+        for step in (1, 2):
+            log.write({"step": step, "note": "é\n\u2028"})
+            lines = (tmp_path / "new" / "log.jsonl").read_text(encoding="utf-8").split("\n")
+            assert [json.loads(line)["step"] for line in lines[:-1]] == list(range(1, step + 1))
+    assert JsonLog.read(tmp_path / "new" / "log.jsonl")[1]["note"] == "é\n\u2028"
+
+
+def test_a_new_log_replaces_an_old_one(path):
+    with JsonLog(path):
+        pass
+    assert JsonLog.read(path) == []
+
+
+@pytest.mark.parametrize("keep, kept", [(1, [1]), (2, [1, 2, 2]), (3, [1, 2, 2, 3]), (9, [1, 2, 2, 3, 4])])
+def test_records_up_to_a_step_are_kept_and_new_ones_follow(path, keep, kept):
+    before = JsonLog.read(path)
+    with JsonLog(path, keep_steps=keep) as log:
+        log.write({"step": keep + 1})
+    assert steps(path) == [*kept, keep + 1]
+    assert JsonLog.read(path)[: len(kept)] == before[: len(kept)]
+
+
+def test_a_log_that_is_not_there_is_begun(tmp_path):
+    with JsonLog(tmp_path / "log.jsonl", keep_steps=5) as log:
+        log.write({"step": 6})
+    assert steps(tmp_path / "log.jsonl") == [6]
+
+
+@pytest.mark.parametrize("n_bytes", [1, 5, 20])
+def test_a_line_that_was_cut_short_is_left_out_and_written_over(path, n_bytes):
+    path.write_bytes(path.read_bytes()[:-n_bytes])
+    assert steps(path) == [1, 2, 2, 3]
+    with JsonLog(path, keep_steps=4) as log:
+        log.write({"step": 4, "loss": 0.5})
+    assert steps(path) == [1, 2, 2, 3, 4]
+
+
+def test_an_empty_log_has_no_records(tmp_path):
+    (tmp_path / "log.jsonl").touch()
+    assert JsonLog.read(tmp_path / "log.jsonl") == []
+
+
+def test_an_interruption_while_old_records_are_kept_loses_none(path, monkeypatch):
+    before = path.read_bytes()
+
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "replace", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        JsonLog(path, keep_steps=3)
+    assert path.read_bytes() == before

@@ -1,0 +1,301 @@
+"""Aligned text: what the files may look like, and the stream of batches that is made of them."""
+
+import gzip
+import tracemalloc
+from collections import Counter
+from itertools import islice
+
+import numpy as np
+import pytest
+from corpus import sentence_pairs
+
+from npformer.data.parallel_text import ParallelText, Place, TokenBatches, find_text, pack, read_lines
+from npformer.data.subwords import Subwords
+
+pytest.importorskip("sentencepiece")
+
+
+def text_of(tmp_path, source=b"a\nb\n", target=b"c\nd\n", **options):
+    (tmp_path / "train.en").write_bytes(source)
+    (tmp_path / "train.fr").write_bytes(target)
+    return ParallelText.find(tmp_path, "train", "en", "fr", **options)
+
+
+# ---- reading ----
+
+
+def test_plain_and_gzip_files_give_the_same_lines(tmp_path):
+    content = "Un vélo.\n\nà  la mer \n".encode()
+    (tmp_path / "plain").write_bytes(content)
+    (tmp_path / "packed.gz").write_bytes(gzip.compress(content))
+    expected = ["Un vélo.", "", "à  la mer "]
+    assert list(read_lines(tmp_path / "plain")) == list(read_lines(str(tmp_path / "packed.gz"))) == expected
+
+
+def test_windows_line_ends_are_left_out(tmp_path):
+    (tmp_path / "x").write_bytes(b"a\r\nb c\r\n")
+    assert list(read_lines(tmp_path / "x")) == ["a", "b c"]
+
+
+def test_the_last_line_needs_no_end(tmp_path):
+    (tmp_path / "x").write_bytes(b"a\nb")
+    assert list(read_lines(tmp_path / "x")) == ["a", "b"]
+
+
+@pytest.mark.parametrize("separator", ["\u2028", "\u2029", "\u0085", "\x0b", "\x0c", "\x1c", "\r"])
+def test_only_a_line_feed_ends_a_line(tmp_path, separator):
+    (tmp_path / "x").write_bytes(f"a{separator}b\nc\n".encode())
+    assert list(read_lines(tmp_path / "x")) == [f"a{separator}b", "c"]
+
+
+def test_a_text_can_be_iterated_over_again_and_gives_its_lines_in_turn(tmp_path):
+    text = text_of(tmp_path)
+    assert list(text) == list(text) == [("a", "c"), ("b", "d")]
+    assert list(text.lines()) == ["a", "c", "b", "d"]
+
+
+def test_the_plain_file_comes_before_the_packed_one(tmp_path):
+    (tmp_path / "val.en.gz").touch()
+    assert find_text(tmp_path, "val", "en").name == "val.en.gz"
+    (tmp_path / "val.en").touch()
+    assert find_text(str(tmp_path), "val", "en").name == "val.en"
+
+
+# ---- files that are not as they should be ----
+
+
+def test_a_missing_file_is_named_with_what_is_there(tmp_path):
+    (tmp_path / "train.de").touch()
+    with pytest.raises(FileNotFoundError, match=r"expected train\.en or train\.en\.gz, found \['train\.de'\]"):
+        find_text(tmp_path, "train", "en")
+
+
+def test_a_missing_folder_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"nowhere: expected train\.en or .* found no such folder"):
+        find_text(tmp_path / "nowhere", "train", "en")
+
+
+def test_bytes_that_are_not_utf_8_are_found_by_line(tmp_path):
+    with pytest.raises(ValueError, match=r"train\.fr, line 2: .* expected UTF-8"):
+        list(text_of(tmp_path, b"a\nb\n", "c\nforêt\n".encode("latin-1")))
+
+
+@pytest.mark.parametrize("size", [5, 12, -1, -9])
+def test_half_a_gzip_file_is_refused(tmp_path, size):
+    content = b"".join(b"line %d\n" % i for i in range(1000))
+    (tmp_path / "x.gz").write_bytes(gzip.compress(content)[:size])
+    with pytest.raises(ValueError, match=r"x\.gz, after line \d+: .* expected a whole gzip file"):
+        list(read_lines(tmp_path / "x.gz"))
+
+
+def test_damage_inside_a_gzip_file_is_noticed(tmp_path):
+    packed = bytearray(gzip.compress(b"".join(b"line %d\n" % i for i in range(1000))))
+    packed[len(packed) // 2] ^= 16
+    (tmp_path / "x.gz").write_bytes(packed)
+    with pytest.raises(ValueError, match=r"x\.gz, after line \d+: .* expected a whole gzip file"):
+        list(read_lines(tmp_path / "x.gz"))
+
+
+def test_a_plain_file_with_the_name_of_a_gzip_file_is_refused(tmp_path):
+    (tmp_path / "x.gz").write_bytes(b"a\nb\n")
+    with pytest.raises(ValueError, match=r"x\.gz, after line 0: Not a gzipped file"):
+        list(read_lines(tmp_path / "x.gz"))
+
+
+@pytest.mark.parametrize(
+    "source, target, message",
+    [
+        (b"a\nb\n", b"c\n", r"train\.en has 2 lines, .*train\.fr 1: expected the same number"),
+        (b"a\n", b"c\nd\ne\n", r"train\.en has 1 lines, .*train\.fr 3: expected the same number"),
+        (b"", b"c\n", r"train\.en has 0 lines, .*train\.fr 1: expected the same number"),
+        (b"", b"", r"train\.en and .*train\.fr are empty, expected a sentence a line"),
+        (b"a\n\n", b"c\nd\n", r"train\.en, line 2 is empty: .*skip_empty=True"),
+        (b"a\nb\n", b" \t\nd\n", r"train\.fr, line 1 is empty: .*skip_empty=True"),
+        (b"a\n\n", b"c\n\n", r"train\.en, line 2 is empty"),
+    ],
+)
+def test_texts_that_do_not_fit_together_are_refused(tmp_path, source, target, message):
+    with pytest.raises(ValueError, match=message):
+        list(text_of(tmp_path, source, target))
+
+
+def test_skip_empty_leaves_both_sides_of_a_pair_out(tmp_path):
+    text = text_of(tmp_path, b"a\n\nb\nc\n\n", b"A\nB\n \nC\n\n", skip_empty=True)
+    assert list(text) == [("a", "A"), ("c", "C")]
+
+
+def test_unequal_texts_are_refused_with_skip_empty_too(tmp_path):
+    with pytest.raises(ValueError, match=r"train\.en has 3 lines, .*train\.fr 4"):
+        list(text_of(tmp_path, b"a\n\nb\n", b"A\nB\nC\n\n", skip_empty=True))
+
+
+# ---- batches ----
+
+
+PAIRS = list(sentence_pairs(60))
+MAX_TOKENS, MAX_LEN = 120, 60
+
+
+class Letters:
+    """Quicker than pieces."""
+
+    pad_id, bos_id, eos_id = 0, 1, 2
+
+    def encode(self, lines, **options):
+        return [[ord(letter) for letter in line] for line in lines]
+
+
+@pytest.fixture(scope="module")
+def subwords():
+    return Subwords.learn([line for pair in PAIRS for line in pair], size=45)
+
+
+@pytest.fixture
+def make(subwords):
+    def make(pairs=PAIRS, **options):
+        options = {"max_tokens": MAX_TOKENS, "max_len": MAX_LEN, "seed": 3, "chunk_size": 25} | options
+        return TokenBatches(pairs, subwords, subwords, **options)
+
+    return make
+
+
+def stream(batches, n, place=None):
+    """The next n batches, comparable."""
+    return [(place, src.tolist(), tgt.tolist()) for place, src, tgt in islice(batches.from_place(place), n)]
+
+
+def epoch_of(batches, number=0):
+    return [(src.tolist(), tgt.tolist()) for _, src, tgt in batches.epoch(Place(number))]
+
+
+@pytest.mark.parametrize("options", [{}, {"chunk_size": 1000}, {"chunk_size": 1}, {"max_tokens": 60}])
+def test_every_pair_occurs_once_an_epoch(make, subwords, options):
+    for number in (0, 1):
+        found = Counter()
+        for _, src, tgt in make(**options).epoch(Place(number)):
+            found.update(zip(subwords.decode(src), subwords.decode(tgt), strict=True))
+        assert found == Counter(PAIRS)
+
+
+def test_the_source_has_an_end_and_the_target_begin_and_end(make, subwords):
+    [(src, tgt)] = epoch_of(make([PAIRS[0]]))
+    source, target = subwords.encode(list(PAIRS[0]))
+    assert (src, tgt) == ([[*source, 2]], [[1, *target, 2]])
+
+
+def test_the_order_follows_from_seed_and_epoch(make):
+    assert epoch_of(make(), 1) == epoch_of(make(), 1)
+    assert epoch_of(make(), 1) != epoch_of(make(), 2)
+    assert epoch_of(make(), 1) != epoch_of(make(seed=4), 1)
+
+
+@pytest.mark.parametrize("max_tokens", [60, 61, 100, 1000])
+def test_no_batch_has_more_than_max_tokens_on_either_side(make, max_tokens):
+    long_sources = [(source, target.split()[0]) for source, target in PAIRS]
+    for pairs in (PAIRS, long_sources):
+        for _, src, tgt in make(pairs, max_tokens=max_tokens).epoch(Place()):
+            assert max(src.size, tgt.size) <= max_tokens
+
+
+def test_batches_hold_sentences_of_similar_length_and_are_nearly_full(make):
+    sizes, words = [], []
+    for _, src, tgt in make(list(sentence_pairs(2000)), max_tokens=1000, chunk_size=1000).epoch(Place()):
+        sizes.append([src.size, tgt.size])
+        words.append([np.count_nonzero(src), np.count_nonzero(tgt)])
+    padding = 1 - np.sum(words, axis=0) / np.sum(sizes, axis=0)
+    assert padding[0] < 0.3
+    assert padding[1] < 0.06
+    assert np.max(sizes, axis=1).mean() > 0.85 * 1000
+
+
+def test_neither_order_nor_length_of_batches_follows_the_text(make):
+    """Were batches not shuffled, the shortest sentences would always come first."""
+    widths = [tgt.shape[1] for _, _, tgt in make(chunk_size=1000).epoch(Place())]
+    assert len(widths) > 5
+    assert widths != sorted(widths)
+
+
+def test_sentences_of_one_length_meet_others_each_epoch_and_chunk():
+    pairs = [(f"{i:02}", "x") for i in range(60)]
+    batches = TokenBatches(pairs * 2, Letters(), Letters(), 20, max_len=20, chunk_size=60)
+
+    def groups(number, chunk):
+        rows = [src.tolist() for place, src, _ in batches.epoch(Place(number)) if place.chunk == chunk]
+        return {tuple(sorted(map(tuple, batch))) for batch in rows}
+
+    assert len(groups(0, 0)) == 10
+    assert not groups(0, 0) & groups(0, 1)
+    assert not groups(0, 0) & groups(1, 0)
+
+
+def test_pairs_that_are_too_long_are_left_out(make, subwords):
+    long = ("the man " * 50, "le homme"), ("the man", "le homme " * 50)
+    found = Counter()
+    for _, src, tgt in make([*long, *PAIRS]).epoch(Place()):
+        found.update(zip(subwords.decode(src), subwords.decode(tgt), strict=True))
+    assert found == Counter(PAIRS)
+
+
+def test_max_len_counts_begin_and_end(make, subwords):
+    pair = ("man", "homme homme")
+    length = len(subwords.encode([pair[1]])[0]) + 2
+    assert len(epoch_of(make([pair], max_len=length))) == 1
+    assert epoch_of(make([pair], max_len=length - 1)) == []
+
+
+def test_a_text_of_which_all_pairs_are_too_long_is_refused(make):
+    with pytest.raises(ValueError, match="no pair of .* has at most max_len=2 tokens on both sides"):
+        next(make(max_len=2).from_place())
+
+
+def test_a_chunk_without_a_short_pair_is_passed_over(make):
+    long = [("the man " * 50, "le homme")] * 3
+    batches = make([*long, PAIRS[0]], chunk_size=3)
+    assert [place for place, _, _ in stream(batches, 2)] == [Place(0, 1, 1), Place(1, 1, 1)]
+
+
+def test_from_any_place_the_stream_goes_on_as_if_undisturbed(make):
+    whole = stream(make(), 40)
+    assert {place.epoch for place, _, _ in whole} >= {0, 1}
+    assert {place.chunk for place, _, _ in whole} == {0, 1, 2}
+    for i, (place, _, _) in enumerate(whole[:30], start=1):
+        assert stream(make(), 10, Place(*place)) == whole[i : i + 10]
+
+
+class ManyPairs:
+    def __init__(self, n):
+        self.n = n
+
+    def __iter__(self):
+        return ((f"line {i:06}", f"la ligne {i:06}") for i in range(self.n))
+
+
+def test_memory_does_not_grow_with_the_text():
+    def peak(n):
+        batches = TokenBatches(ManyPairs(n), Letters(), Letters(), 1000, chunk_size=500)
+        tracemalloc.start()
+        assert sum(len(src) for _, src, _ in batches.epoch(Place())) == n
+        size = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return size
+
+    peak(1000)  # what is imported and cached at first use
+    assert peak(60_000) < 1.5 * peak(6000)
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"max_tokens": 0}, "max_tokens=0"),
+        ({"chunk_size": 0}, "chunk_size=0"),
+        ({"seed": -1}, "seed=-1"),
+        ({"max_len": 121}, "max_len=121, expected at most max_tokens=120"),
+    ],
+)
+def test_options_that_make_no_sense_are_named(make, options, message):
+    with pytest.raises(ValueError, match=message):
+        make(**options)
+
+
+def test_packing_fills_short_rows_up():
+    np.testing.assert_array_equal(pack([[5], [], [6, 7]], pad_id=9), [[5, 9], [9, 9], [6, 7]])

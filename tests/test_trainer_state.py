@@ -1,0 +1,150 @@
+"""``Trainer.save`` and ``load``: a training that was interrupted is the one that was not."""
+
+import numpy as np
+import pytest
+
+from npformer import SGD, Adam, AdamW, Trainer, Transformer, tree
+from npformer.training import CheckpointError, average, inverse_sqrt, noam, save_checkpoint
+
+pytest.importorskip("safetensors")
+
+SRC = np.array([[3, 4, 5, 6], [7, 3, 0, 0], [8, 0, 0, 0], [5, 5, 6, 0]])
+TGT = np.array([[1, 3, 4, 5, 6, 2], [1, 7, 3, 2, 0, 0], [1, 8, 2, 0, 0, 0], [1, 5, 5, 6, 2, 0]])
+
+
+def make(optimizer=None, model=None, **options):
+    sizes = {"d_model": 8, "n_heads": 2, "n_layers": 1, "d_ff": 12, "dropout": 0.2}
+    return Trainer(Transformer(11, 11, **sizes | (model or {})), optimizer or Adam(0.01), **options)
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [Adam(inverse_sqrt(0.01, 3)), AdamW(0.01), SGD(0.1, momentum=0.9), SGD(0.1)],
+    ids=["Adam, schedule", "AdamW", "SGD, momentum", "SGD"],
+)
+def test_saved_and_loaded_half_way_the_training_is_the_same_bit_for_bit(tmp_path, optimizer):
+    options = {"optimizer": optimizer, "seed": 5, "label_smoothing": 0.1, "clip_norm": 0.5}
+    whole, first, second = make(**options), make(**options), make(**options)
+    losses = [whole.step(SRC, TGT) for _ in range(10)]
+    for _ in range(4):
+        first.step(SRC, TGT)
+    first.save(tmp_path / "x")
+    second.load(tmp_path / "x")
+    assert second.n_steps == 4
+    assert [second.step(SRC, TGT) for _ in range(6)] == losses[4:]
+    assert second.flat_params.tobytes() == whole.flat_params.tobytes()
+    assert second.state.keys() == whole.state.keys()
+    for name, x in whole.state.items():
+        assert second.state[name].tobytes() == x.tobytes()
+    assert second.last[:5] == whole.last[:5]  # all but the seconds
+
+
+def test_saving_does_not_change_the_training(tmp_path):
+    saved, whole = make(), make()
+    for i in range(4):
+        saved.step(SRC, TGT)
+        saved.save(tmp_path / f"{i}")
+        whole.step(SRC, TGT)
+    np.testing.assert_array_equal(saved.flat_params, whole.flat_params)
+
+
+def test_loaded_parameters_are_still_views_of_one_buffer(tmp_path):
+    make(params=make(model={"dropout": 0}).model.init(9)).save(tmp_path / "x")
+    trainer = make()
+    trainer.load(tmp_path / "x")
+    flat = np.concatenate([x.ravel() for _, x in tree.leaves(trainer.params)])
+    np.testing.assert_array_equal(trainer.flat_params, flat)
+    np.testing.assert_array_equal(flat, tree.flatten(trainer.model.init(9))[0])
+
+
+def test_what_else_was_saved_comes_back(tmp_path):
+    trainer = make()
+    trainer.step(SRC, TGT)
+    trainer.save(tmp_path / "x", {"place": [1, 2, 3], "note": "é"}, {"vocabulary": np.arange(5, dtype=np.uint8)})
+    info, arrays = make().load(tmp_path / "x")
+    assert (info["place"], info["note"], info["n_steps"]) == ([1, 2, 3], "é", 1)
+    np.testing.assert_array_equal(arrays["vocabulary"], np.arange(5))
+    assert arrays["params.output.bias"].shape == (11,)
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"seed": 1}, "seed=0, expected 1, the trainer's"),
+        ({"label_smoothing": 0.1}, r"label_smoothing=0\.0, expected 0\.1, the trainer's"),
+        ({"clip_norm": 1.0}, r"clip_norm=None, expected 1\.0, the trainer's"),
+        ({"optimizer": AdamW(0.01)}, "optimizer={'name': 'Adam', .* expected {'name': 'AdamW'"),
+        ({"optimizer": Adam(0.01, betas=(0.9, 0.98))}, r"optimizer=.*0\.999.*, expected .*0\.98"),
+        ({"optimizer": SGD(0.01)}, "optimizer={'name': 'Adam', .* expected {'name': 'SGD'"),
+        ({"model": {"d_ff": 16}}, "d_ff=12, expected 16, the model's"),
+        ({"model": {"dropout": 0.1}}, r"dropout=0\.2, expected 0\.1, the model's"),
+        ({"model": {"n_layers": (1, 2)}}, r"n_layers=1, expected \[1, 2\], the model's"),
+        ({"model": {"dtype": "float64"}}, "dtype='float32', expected 'float64', the model's"),
+    ],
+)
+def test_a_trainer_with_other_arguments_is_refused_and_unchanged(tmp_path, options, message):
+    saved = make()
+    saved.step(SRC, TGT)
+    saved.save(tmp_path / "x")
+    trainer = make(**options)
+    before = trainer.flat_params.copy()
+    with pytest.raises(ValueError, match=message):
+        trainer.load(tmp_path / "x")
+    np.testing.assert_array_equal(trainer.flat_params, before)
+    assert trainer.n_steps == 0
+
+
+def test_the_learning_rate_may_be_another(tmp_path):
+    make(Adam(0.01)).save(tmp_path / "x")
+    make(Adam(noam(8))).load(tmp_path / "x")
+
+
+def test_a_checkpoint_of_something_else_is_refused(tmp_path):
+    save_checkpoint(tmp_path / "x", {"a": np.zeros(2)}, {"a": 1})
+    with pytest.raises(ValueError, match="x: name=None, expected 'Transformer', the model's"):
+        make().load(tmp_path / "x")
+
+
+def test_a_damaged_checkpoint_is_refused(tmp_path):
+    make().save(tmp_path / "x")
+    (tmp_path / "x").write_bytes((tmp_path / "x").read_bytes()[:-4])
+    with pytest.raises(CheckpointError, match="x cannot be read as a checkpoint"):
+        make().load(tmp_path / "x")
+
+
+# ---- the mean of several trainings, or of moments of one ----
+
+
+def test_the_average_of_trees_is_taken_leaf_by_leaf_in_their_dtype():
+    rng = np.random.default_rng(0)
+    trees = [{"a": {"b": rng.normal(size=(2, 3)).astype("f")}, "c": rng.normal(size=4)} for _ in range(5)]
+    mean = average(iter(trees))
+    for path, x in tree.leaves(mean):
+        values = [dict(tree.leaves(t))[path] for t in trees]
+        assert x.dtype == values[0].dtype
+        np.testing.assert_allclose(x, np.mean(values, axis=0, dtype="d"), rtol=1e-6 if x.dtype == "f" else 1e-15)
+
+
+def test_the_average_changes_none_of_its_trees():
+    trees = [{"a": np.full(3, float(i))} for i in range(4)]
+    average(trees)
+    assert [t["a"].tolist() for t in trees] == [[float(i)] * 3 for i in range(4)]
+
+
+def test_many_small_numbers_do_not_get_lost_in_the_average():
+    """Summed in float32, 2^24 + 1 is 2^24."""
+    trees = [{"a": np.full(1, 2.0**24, "f")}] + [{"a": np.ones(1, "f")}] * 1023
+    assert average(trees)["a"][0] == np.float32((2**24 + 1023) / 1024)
+
+
+def test_the_average_of_no_tree_is_refused():
+    with pytest.raises(ValueError, match="trees is empty, expected one or more"):
+        average([])
+
+
+def test_inverse_sqrt_is_noam_given_by_its_peak():
+    peak, warmup, d_model = 0.005, 20, 64
+    by_peak, by_factor = inverse_sqrt(peak, warmup), noam(d_model, warmup, factor=peak * (d_model * warmup) ** 0.5)
+    assert by_peak(warmup) == peak
+    for step in range(1, 200):
+        assert by_peak(step) == pytest.approx(by_factor(step), rel=1e-14)

@@ -1,0 +1,387 @@
+"""Translating: a trained model as an object and as a file, its scores, and trainings that are interrupted."""
+
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from corpus import SETTINGS, WORDS, sentence_pairs, write_corpus
+
+from npformer import Adam, Transformer, tree
+from npformer.data import Subwords, TokenBatches
+from npformer.training import CheckpointError, JsonLog, Trainer, load_checkpoint, save_checkpoint
+from npformer.translation import TranslationRun, Translator, score
+
+pytest.importorskip("sentencepiece")
+pytest.importorskip("safetensors")
+sacrebleu = pytest.importorskip("sacrebleu")
+pytest.importorskip("sacremoses")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return str(write_corpus(tmp_path_factory.mktemp("corpus") / "data"))
+
+
+@pytest.fixture(scope="module")
+def translator():
+    """One that has learned enough to say different things of different sentences."""
+    pairs = list(sentence_pairs(400))
+    subwords = Subwords.learn([line for pair in pairs for line in pair], size=60)
+    return trained(pairs, subwords)
+
+
+def trained(pairs, subwords, n_steps=120):
+    model = Transformer(60, 60, d_model=32, n_heads=2, n_layers=1, d_ff=32, dropout=0.0, tie_embeddings=True)
+    trainer = Trainer(model, Adam(0.01), seed=1)
+    batches = TokenBatches(pairs, subwords, subwords, max_tokens=600, seed=1).from_place()
+    trainer.fit(((src, tgt) for _, src, tgt in batches), n_steps, progress=False)
+    return Translator(model, trainer.params, subwords, subwords)
+
+
+LINES = [source for source, _ in sentence_pairs(30, seed=5)]
+
+
+# ---- Translator ----
+
+
+def test_it_translates(translator):
+    """What the tests below compare is not always the same sentence."""
+    translations = list(translator.translate(LINES))
+    assert len(set(translations)) > 20
+    words = [word for line in translations for word in line.split()]
+    assert sum(word in WORDS.values() for word in words) > 0.8 * len(words)
+
+
+def test_a_loaded_translator_translates_the_same(translator, tmp_path):
+    translator.save(tmp_path / "model.safetensors", {"note": 1})
+    for path in (tmp_path, str(tmp_path / "model.safetensors")):
+        again = Translator.load(path)
+        assert again.model == translator.model
+        assert list(again.translate(LINES)) == list(translator.translate(LINES))
+    assert load_checkpoint(tmp_path / "model.safetensors")[1]["note"] == 1
+
+
+def test_with_one_beam_translations_are_the_greedy_ones(translator):
+    assert list(translator.translate(LINES, beam_size=1)) == translator.greedy(LINES)
+
+
+def test_the_order_of_the_lines_does_not_change_the_translations(translator):
+    order = random.Random(0).sample(range(len(LINES)), len(LINES))
+    shuffled = [LINES[i] for i in order]
+    for translate in (lambda lines: list(translator.translate(lines)), translator.greedy):
+        expected = translate(LINES)
+        assert translate(shuffled) == [expected[i] for i in order]
+
+
+def test_lines_read_ahead_and_batches_change_nothing(translator, monkeypatch):
+    expected = list(translator.translate(LINES))
+    monkeypatch.setattr("npformer.translation.translator.READ_AHEAD", 7)
+    monkeypatch.setattr("npformer.translation.translator.BATCH_TOKENS", 1)
+    assert list(translator.translate(LINES)) == expected
+
+
+def test_batches_have_as_many_tokens_as_allowed_at_most(translator, monkeypatch):
+    sizes = []
+
+    def spy(model, params, src, **options):
+        sizes.append(src.size)
+        return [[2]] * len(src)
+
+    monkeypatch.setattr("npformer.translation.translator.greedy_decode", spy)
+    monkeypatch.setattr("npformer.translation.translator.BATCH_TOKENS", 60)
+    translator.greedy(LINES)
+    assert 30 < max(sizes) <= 60
+    assert len(sizes) < len(LINES) / 2
+
+
+def test_translations_come_before_all_lines_are_read(translator, monkeypatch):
+    monkeypatch.setattr("npformer.translation.translator.READ_AHEAD", 2)
+    read = []
+
+    def lines():
+        for line in LINES:
+            read.append(line)
+            yield line
+
+    next(translator.translate(lines()))
+    assert len(read) == 2
+
+
+@pytest.mark.parametrize("lines", [["", LINES[0], " ", LINES[1], ""], ["", " "], []])
+def test_an_empty_line_stays_empty(translator, lines):
+    expected = [next(translator.translate([line])) if line.strip() else "" for line in lines]
+    assert list(translator.translate(lines, beam_size=5)) == expected
+    assert [not line for line in translator.greedy(lines)] == [not line.strip() for line in lines]
+
+
+def test_hypotheses_are_as_many_as_wanted_best_first(translator):
+    for best in translator.hypotheses(LINES, beam_size=4, n_best=3):
+        assert len({hypothesis.tokens for hypothesis in best}) == 3
+        scores = [hypothesis.score for hypothesis in best]
+        assert scores == sorted(scores, reverse=True)
+    assert list(translator.hypotheses([""], n_best=3)) == [[]]
+
+
+def test_attention_has_a_weight_for_each_pair_of_pieces(translator):
+    line = LINES[0]
+    [[hypothesis]] = translator.hypotheses([line])
+    source, target, layers = translator.attention(line, hypothesis)
+    assert "".join(source) == "▁" + line.replace(" ", "▁") + "</s>"
+    assert target == translator.target.pieces(hypothesis.tokens)
+    assert target[-1] == "</s>"
+    assert [layer.shape for layer in layers] == [(2, len(target), len(source))]
+    np.testing.assert_allclose(layers[0].sum(axis=-1), 1, rtol=1e-5)
+
+
+def test_two_vocabularies_are_kept_apart(translator, tmp_path):
+    other = Subwords.learn([target for _, target in sentence_pairs(99)], size=45)
+    model = type(translator.model)(60, 45, d_model=8, n_heads=2, n_layers=1, d_ff=8)
+    Translator(model, model.init(0), translator.source, other).save(tmp_path / "x")
+    loaded = Translator.load(tmp_path / "x")
+    assert (loaded.source.model, loaded.target.model) == (translator.source.model, other.model)
+
+
+def test_a_file_that_holds_no_translator_is_refused(tmp_path, translator):
+    save_checkpoint(tmp_path / "other", {"a": np.zeros(1)}, {})
+    with pytest.raises(CheckpointError, match="other holds no translation model"):
+        Translator.load(tmp_path / "other")
+    (tmp_path / "text").write_text("hello")
+    with pytest.raises(CheckpointError, match="text cannot be read as a checkpoint"):
+        Translator.load(tmp_path / "text")
+
+
+def test_a_folder_without_a_model_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"there is no checkpoint .*model\.safetensors"):
+        Translator.load(tmp_path)
+
+
+# ---- scores ----
+
+REFERENCES = ["L'homme voit le cheval.", "Un âgé homme mange du pain sur le sol.", "C'est un cheval, non ?"]
+HYPOTHESES = ["L'homme voit un cheval.", "un homme mange le pain sur le sol .", "C'est un cheval , oui ?"]
+
+
+def test_identical_text_scores_100():
+    scores = score(REFERENCES, REFERENCES, "fr")
+    assert [scores[name] for name in ("bleu", "bleu_lower", "chrf")] == pytest.approx([100] * 3)
+
+
+def test_bleu_and_chrf_are_sacrebleus():
+    scores = score(HYPOTHESES, REFERENCES, "fr")
+    assert 0 < scores["bleu"] < 100
+    assert scores["bleu"] == sacrebleu.corpus_bleu(HYPOTHESES, [REFERENCES]).score
+    assert scores["chrf"] == sacrebleu.corpus_chrf(HYPOTHESES, [REFERENCES]).score
+
+
+def test_lower_cased_bleu_does_not_see_case_or_spaces_before_punctuation():
+    scores = score([line.upper().replace(".", " .") for line in REFERENCES], REFERENCES, "fr")
+    assert scores["bleu_lower"] == pytest.approx(100)
+    assert scores["bleu"] < 50
+
+
+def test_lower_cased_bleu_is_sacrebleus_of_words_cut_by_hand():
+    cut = ["l' homme voit le cheval .", "un âgé homme mange du pain sur le sol .", "c' est un cheval , non ?"]
+    ours = ["l' homme voit un cheval .", "un homme mange le pain sur le sol .", "c' est un cheval , oui ?"]
+    expected = sacrebleu.corpus_bleu(ours, [cut], tokenize="none", force=True).score
+    assert score(HYPOTHESES, REFERENCES, "fr")["bleu_lower"] == pytest.approx(expected)
+
+
+def test_signatures_say_what_was_computed():
+    signatures = score(HYPOTHESES, REFERENCES, "fr")["signatures"]
+    assert "case:mixed" in signatures["bleu"]
+    assert "tok:13a" in signatures["bleu"]
+    assert "tok:none" in signatures["bleu_lower"]
+    assert "Moses" in signatures["bleu_lower"]
+    assert "nc:6" in signatures["chrf"]
+
+
+def test_texts_of_different_length_are_refused():
+    with pytest.raises(ValueError, match="2 hypotheses, 3 references: expected equally many"):
+        score(HYPOTHESES[:2], REFERENCES, "fr")
+
+
+# ---- trainings ----
+
+
+class Crash(Exception):
+    pass
+
+
+def crash_after(step):
+    """A callback after whose step nothing is done, or saved, any more."""
+
+    def callback(trainer, info):
+        if info.step == step:
+            raise Crash
+
+    return callback
+
+
+def go_on(out, run=None, stops=(), changes=None):
+    """Start or resume, and train, as the script does; the run."""
+    run = run or TranslationRun.resume(out, changes)
+    with JsonLog(run.out / "log.jsonl", keep_steps=run.trainer.n_steps) as log:
+        run.train(log, stops, progress=False)
+    return run
+
+
+def start(out, data, **changes):
+    return TranslationRun.start(out, SETTINGS | {"data": data} | changes)
+
+
+def outcome(out):
+    """All that a training has left, without what it took to do so."""
+    log = [{k: v for k, v in record.items() if k != "seconds"} for record in JsonLog.read(out / "log.jsonl")]
+    files = [f"snapshots/{path.name}" for path in sorted((out / "snapshots").iterdir())]
+    arrays = {
+        (file, name): x.tobytes()
+        for file in ("last.safetensors", "model.safetensors", *files)
+        for name, x in load_checkpoint(out / file)[0].items()
+    }
+    infos = [load_checkpoint(out / file)[1] for file in ("last.safetensors", "model.safetensors")]
+    return {"log": log, "arrays": arrays, "infos": infos}
+
+
+def assert_same(given, expected):
+    assert given["log"] == expected["log"]
+    assert given["infos"] == expected["infos"]
+    assert given["arrays"].keys() == expected["arrays"].keys()
+    assert [name for name, x in given["arrays"].items() if x != expected["arrays"][name]] == []
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"vocab": "separate", "average": "best"}, {"norm": "pre", "schedule": "noam", "lr": 1.0}],
+    ids=["joint", "separate", "noam"],
+)
+def test_crashes_at_any_step_leave_no_trace(tmp_path, data, changes):
+    go_on(None, start(tmp_path / "whole", data, **changes)).finish()
+    expected = outcome(tmp_path / "whole")
+    assert [r["step"] for r in expected["log"] if "loss" in r] == list(range(1, 11))
+    assert [r["step"] for r in expected["log"] if "val_loss" in r] == [3, 6, 9, 10]
+
+    out = tmp_path / "disturbed"
+    with pytest.raises(Crash):
+        go_on(None, start(out, data, **changes), [crash_after(2)])
+    for step in range(3, 11):
+        with pytest.raises(Crash):
+            go_on(out, stops=[crash_after(step)])
+    go_on(out).finish()
+    assert_same(outcome(out), expected)
+
+
+def test_a_training_that_was_asked_to_stop_goes_on_the_same(tmp_path, data):
+    go_on(None, start(tmp_path / "whole", data)).finish()
+    out = tmp_path / "stopped"
+    run = go_on(None, start(out, data), [lambda trainer, info: info.step == 5])
+    assert run.trainer.n_steps == 5
+    go_on(out).finish()
+    assert_same(outcome(out), outcome(tmp_path / "whole"))
+
+
+def test_another_process_goes_on_the_same(tmp_path, data):
+    go_on(None, start(tmp_path / "whole", data)).finish()
+    out = tmp_path / "moved"
+    code = f"from test_translation import *; start(Path({str(out)!r}), {data!r}).save()"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parent)
+    go_on(out, stops=[lambda trainer, info: info.step == 5])
+    code = f"from test_translation import *; go_on({str(out)!r}).finish()"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parent, stdout=subprocess.DEVNULL)
+    assert_same(outcome(out), outcome(tmp_path / "whole"))
+
+
+def test_a_finished_training_is_resumed_to_the_same_result(tmp_path, data):
+    go_on(None, start(tmp_path, data)).finish()
+    expected = outcome(tmp_path)
+    go_on(tmp_path).finish()
+    assert_same(outcome(tmp_path), expected)
+
+
+def test_more_steps_can_be_added(tmp_path, data):
+    go_on(None, start(tmp_path / "whole", data, steps=12)).finish()
+    go_on(None, start(tmp_path / "longer", data, steps=9)).finish()
+    go_on(tmp_path / "longer", changes={"steps": 12}).finish()
+    longer, whole = outcome(tmp_path / "longer"), outcome(tmp_path / "whole")
+    assert_same(longer, whole)
+
+
+def test_a_stop_soon_after_a_crash_finds_all_snapshots(tmp_path, data):
+    """Those of the checkpoint's validations may not be removed before the next checkpoint is written."""
+    every = {"validate_every": 1, "save_every": 5}
+    with pytest.raises(Crash):
+        go_on(None, start(tmp_path, data, **every), [crash_after(9)])
+    result = go_on(tmp_path, stops=[lambda trainer, info: info.step == 6]).finish()
+    assert result["averaged"] == [5, 6]
+
+
+@pytest.mark.parametrize("changes", [{"n_average": 4}, {"average": "best"}])
+def test_the_average_may_be_another_one_when_resumed(tmp_path, data, changes):
+    """Snapshots that are no longer there cannot be part of it."""
+    go_on(None, start(tmp_path, data, validate_every=1, steps=6)).finish()
+    result = go_on(tmp_path, changes=changes).finish()
+    assert result["averaged"][-2:] == [5, 6] or changes == {"average": "best"}
+    assert set(result["averaged"]) <= {5, 6}
+
+
+@pytest.mark.parametrize("average, chosen", [("last", [8, 10]), ("best", [8, 4])])
+def test_the_result_is_the_mean_of_the_chosen_snapshots(tmp_path, data, average, chosen):
+    run = start(tmp_path, data, average=average)
+    parameters = {}
+    for step, bleu in zip((2, 4, 6, 8, 10), (1.0, 5.0, 2.0, 4.0, 3.0), strict=True):
+        run.trainer.n_steps = step
+        run.trainer.flat_params += step**2
+        run.validate()["val_bleu"] = bleu
+        parameters[step] = run.trainer.flat_params.copy()
+    assert run.finish()["averaged"] == chosen
+    result, _ = tree.flatten(Translator.load(tmp_path).params)
+    np.testing.assert_allclose(result, (parameters[chosen[0]] + parameters[chosen[1]]) / 2, rtol=1e-6)
+
+
+def test_only_the_snapshots_that_will_be_averaged_are_kept(tmp_path, data):
+    go_on(None, start(tmp_path, data))
+    assert [path.stem for path in sorted((tmp_path / "snapshots").iterdir())] == ["step-0000009", "step-0000010"]
+
+
+def test_it_stops_when_validations_get_no_better(tmp_path, data, monkeypatch):
+    bleus = iter([1.0, 3.0, 2.0, 3.0, 4.0, 3.0])
+    monkeypatch.setattr(
+        TranslationRun,
+        "_evaluate",
+        lambda *_: {"val_loss": 1.0, "val_bleu": next(bleus), "val_bleu_lower": 0.0},
+    )
+    run = go_on(None, start(tmp_path, data, patience=2, validate_every=1, steps=50))
+    assert run.trainer.n_steps == 4
+
+
+def test_validation_measures_the_loss_of_all_tokens_and_greedy_bleu(tmp_path, data):
+    run = start(tmp_path, data)
+    record = run.validate()
+    pairs = list(sentence_pairs(6, seed=2))
+    total, n_tokens = 0.0, 0
+    for source, target in pairs:
+        [src], [tgt] = run.source.encode([source]), run.target.encode([target])
+        tgt = np.array([[1, *tgt, 2]])
+        loss, n = run.model.loss(run.trainer.params, np.array([[*src, 2]]), tgt[:, :-1], tgt[:, 1:])
+        total, n_tokens = total + loss * n, n_tokens + n
+    assert record["val_loss"] == pytest.approx(total / n_tokens, rel=1e-5)
+    greedy = run._translator().greedy([source for source, _ in pairs])
+    assert record["val_bleu"] == score(greedy, [target for _, target in pairs], "fr")["bleu"]
+
+
+def test_a_joint_vocabulary_has_one_embedding_a_separate_one_two(tmp_path, data):
+    joint, separate = (start(tmp_path / vocab, data, vocab=vocab) for vocab in ("joint", "separate"))
+    assert joint.source is joint.target
+    assert "embedding" in joint.trainer.params
+    assert separate.source.model != separate.target.model
+    assert "target_embedding" in separate.trainer.params
+    assert not any("é" in piece for piece in separate.source.pieces(range(40)))
+
+
+def test_a_missing_validation_text_is_noticed_before_the_training(tmp_path):
+    folder = write_corpus(tmp_path / "data")
+    (folder / "val.en").unlink()
+    with pytest.raises(FileNotFoundError, match=r"expected val\.en or val\.en\.gz, found .*'val\.fr\.gz'"):
+        start(tmp_path / "out", str(folder))
