@@ -154,6 +154,8 @@ def blas_threads(n):
 def kernel_threads():
     """Inside, matrix products use one thread, and kernels that have threads of their own all that products had before.
 
+    Where another Python thread has the cores, nothing changes.
+
     A thread of OpenBLAS stays awake for a tenth of a second after a product, in the way of any other thread: decoding
     a sentence, which takes as long, would be half as fast after a single product on two threads.
 
@@ -164,13 +166,17 @@ def kernel_threads():
     ...     n_threads() == n
     True
     """
+    if not _cores_taken.acquire(blocking=False):  # by another thread, or by this one, further out
+        yield
+        return
     n = n_threads()
-    with blas_threads(1):
-        before, _here.n_kernel_threads = _here.n_kernel_threads, n
-        try:
+    try:
+        with blas_threads(1):
+            _here.n_kernel_threads = n
             yield
-        finally:
-            _here.n_kernel_threads = before
+    finally:
+        _here.n_kernel_threads = 0
+        _cores_taken.release()
 
 
 def n_kernel_threads():

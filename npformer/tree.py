@@ -36,6 +36,29 @@ def from_leaves(leaves):
     return tree
 
 
+def to_arrays(tree, prefix):
+    """The arrays of a tree by their paths behind a prefix: what a checkpoint holds.
+
+    Examples
+    --------
+    >>> to_arrays({"a": {"weight": 1}}, "params")
+    {'params.a.weight': 1}
+    """
+    return {f"{prefix}.{path}": x for path, x in leaves(tree)}
+
+
+def from_arrays(arrays, prefix):
+    """The tree that ``to_arrays`` was given, from a dict that may hold other arrays too.
+
+    Examples
+    --------
+    >>> from_arrays({"params.a.weight": 1, "optimizer.m": 2}, "params")
+    {'a': {'weight': 1}}
+    """
+    start = f"{prefix}."
+    return from_leaves((path.removeprefix(start), x) for path, x in arrays.items() if path.startswith(start))
+
+
 def map_leaves(f, tree, *others):
     """``f`` of the arrays that stand at the same place in each tree.
 

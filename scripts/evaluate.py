@@ -13,37 +13,33 @@ import sys
 import time
 from pathlib import Path
 
+from arguments import positive
+
 from npformer.data import ParallelText
 from npformer.translation import Translator, score
 
-LENGTHS = [
-    (1, 8),
-    (9, 10),
-    (11, 12),
-    (13, 15),
-    (16, 20),
-    (21, 1000),
-]  # words of the source, about as many sentences each
+LENGTHS = [(1, 8), (9, 10), (11, 12), (13, 15), (16, 20), (21, 10**9)]  # words of the source
 
 
 def main(argv=None):
     options = parse_arguments(argv)
     try:
         result = evaluate(options)
+        report(result)
+        if options.json:
+            options.json.parent.mkdir(parents=True, exist_ok=True)
+            options.json.write_text(json.dumps(result, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     except (OSError, ValueError, ImportError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    report(result)
-    if options.json:
-        options.json.parent.mkdir(parents=True, exist_ok=True)
-        options.json.write_text(json.dumps(result, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     return 0
 
 
 def evaluate(options):
-    text = ParallelText.find(options.data, options.split, options.src, options.tgt)
-    sources, references = zip(*text, strict=True)
     translator = Translator.load(options.model, options.backend)
+    source, target = languages(translator, options)
+    text = ParallelText.find(options.data, options.split, source, target, skip_empty=options.skip_empty)
+    sources, references = zip(*text, strict=True)
     start = time.perf_counter()
     search = {"beam_size": options.beam, "length_penalty": options.length_penalty, "penalty_form": options.penalty_form}
     translations = list(translator.translate(sources, **search))
@@ -54,19 +50,32 @@ def evaluate(options):
     result = {
         "model": str(options.model),
         "split": options.split,
-        "pair": [options.src, options.tgt],
+        "pair": [source, target],
         "search": search,
         "sentences": len(sources),
         "seconds": seconds,
-        "scores": score(translations, references, options.tgt),
-        "by_length": by_length(sources, translations, references, options.tgt),
+        "scores": score(translations, references, target),
+        "by_length": by_length(sources, translations, references, target),
     }
     if options.plot:
         from npformer.plots import plot_scores_by_length
 
         options.plot.parent.mkdir(parents=True, exist_ok=True)
-        plot_scores_by_length(result["by_length"], options.plot, f"{options.src} to {options.tgt}, {options.split}")
+        plot_scores_by_length(result["by_length"], options.plot, f"{source} to {target}, {options.split}")
     return result
+
+
+def languages(translator, options):
+    """Those the model was trained on, if its file knows them."""
+    pair = []
+    for name, given in (("src", options.src), ("tgt", options.tgt)):
+        trained = (translator.info or {}).get("settings", {}).get(name)
+        if given and trained and given != trained:
+            raise ValueError(f"--{name} {given}, but the model was trained on {trained}")
+        if not (given or trained):
+            raise ValueError(f"--{name} is missing: the model does not say which language it was trained on")
+        pair.append(given or trained)
+    return pair
 
 
 def by_length(sources, translations, references, language):
@@ -101,10 +110,11 @@ def parse_arguments(argv):
     add = parser.add_argument
     add("--model", type=Path, required=True, metavar="DIR", help="what train_translation.py wrote, or one of its files")
     add("--data", type=Path, required=True, metavar="DIR", help="folder with the aligned files, plain or .gz")
-    add("--src", default="en", help="language of the source (default: en)")
-    add("--tgt", default="fr", help="language of the target (default: fr)")
+    add("--src", help="language of the source (default: the model's)")
+    add("--tgt", help="language of the target (default: the model's)")
+    add("--skip-empty", action="store_true", help="leave out pairs with an empty line")
     add("--split", default="test_2016_flickr", help="beginning of the files' names (default: test_2016_flickr)")
-    add("--beam", type=int, default=5, metavar="N", help="hypotheses followed at once; 1 is greedy (default: 5)")
+    add("--beam", type=positive, default=5, metavar="N", help="hypotheses followed at once; 1 is greedy (default: 5)")
     add("--length-penalty", type=float, default=1.0, metavar="A", help="more favours longer translations (default: 1)")
     add("--penalty-form", choices=["power", "gnmt"], default="power", help="length^A or ((5 + length)/6)^A")
     add("--out", type=Path, metavar="FILE", help="write the translations")

@@ -12,6 +12,8 @@ import json
 import time
 from pathlib import Path
 
+from arguments import natural, positive
+
 from npformer import Adam, CopyTask, ParameterAverage, Trainer, Transformer, get_backend, noam, tree, warmup_cosine
 from npformer.data.copy_task import BOS, EOS, PAD, exact_match
 from npformer.threads import blas_threads
@@ -178,7 +180,7 @@ def parse_arguments(argv):
         "--preset", choices=PRESETS, default="quick", help="size of model and training (default: quick)"
     )
     parser.add_argument("--task", choices=["copy", "reverse"], default="copy", help="(default: copy)")
-    parser.add_argument("--seed", type=seed, default=0, help="of parameters, data and dropout (default: 0)")
+    parser.add_argument("--seed", type=natural, default=0, help="of parameters, data and dropout (default: 0)")
     parser.add_argument("--steps", type=positive, help="training steps (default: the preset's)")
     parser.add_argument("--backend", type=backend, default="auto", help="auto, cpu or reference (default: auto)")
     parser.add_argument("--out", type=Path, help="folder of the pictures (default: runs/copy or runs/reverse)")
@@ -189,20 +191,6 @@ def parse_arguments(argv):
     if options.json and options.json.is_dir():
         parser.error(f"argument --json: {options.json} is a folder, expected a file")
     return options
-
-
-def positive(text):
-    return whole_number(text, at_least=1)
-
-
-def seed(text):
-    return whole_number(text, at_least=0)
-
-
-def whole_number(text, at_least):
-    if not text.isdecimal() or int(text) < at_least:
-        raise argparse.ArgumentTypeError(f"{text}, expected {at_least} or more")
-    return int(text)
 
 
 def backend(name):

@@ -23,6 +23,8 @@ import sys
 import time
 from pathlib import Path
 
+from arguments import natural, positive
+
 from npformer import NonFiniteError, tree
 from npformer.training import JsonLog, StopSignals
 from npformer.translation import TranslationRun
@@ -106,7 +108,7 @@ def train(run, options, start):
     print(
         f"{title(s)}: {tree.count(run.trainer.params):,} parameters, "
         f"{len(run.source):,} pieces, backend {run.trainer.ops.__name__}; "
-        f"steps {run.trainer.n_steps + 1} to {s['steps']}"
+        f"{run.trainer.n_steps} of {s['steps']} steps done"
     )
 
     def is_late(trainer, info):
@@ -173,8 +175,8 @@ def parse_arguments(argv):
     add("--max-tokens", type=positive, metavar="N", help="of a batch on either side, padding included")
     add("--max-len", type=positive, metavar="N", help="leave out longer pairs, in pieces (default: 256)")
     add("--skip-empty", action="store_true", default=None, help="leave out pairs with an empty line")
-    add("--schedule", choices=["noam", "inverse_sqrt"], help="of the learning rate")
-    add("--lr", type=float, help="its peak for inverse_sqrt, the factor for noam")
+    add("--schedule", choices=["cosine", "inverse_sqrt", "noam"], help="of the learning rate")
+    add("--lr", type=float, help="its peak; for noam a factor")
     add("--warmup", type=positive, metavar="STEPS", help="until the peak")
     add("--dropout", type=float, metavar="P", help="on embeddings and the output of each sublayer")
     add("--inner-dropout", type=float, metavar="P", help="on attention weights and hidden layers")
@@ -199,16 +201,6 @@ SETTINGS = {"data"} | DEFAULTS.keys() | PRESETS["tiny"].keys() - {"model"}
 
 def folder(text):
     return str(Path(text))
-
-
-def positive(text):
-    return natural(text, at_least=1)
-
-
-def natural(text, at_least=0):
-    if not text.isdecimal() or int(text) < at_least:
-        raise argparse.ArgumentTypeError(f"{text}, expected {at_least} or more")
-    return int(text)
 
 
 if __name__ == "__main__":

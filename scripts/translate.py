@@ -15,8 +15,9 @@ import sys
 from pathlib import Path
 
 import numpy as np
+from arguments import positive
 
-from npformer.data.parallel_text import read_lines
+from npformer.data.parallel_text import decoded, read_lines
 from npformer.translation import Translator
 
 
@@ -42,7 +43,7 @@ def lines_of(options):
         return read_lines(options.file)
     if sys.stdin.isatty():
         print("a sentence a line; Ctrl-D ends", file=sys.stderr)
-    return (line.decode("utf-8").rstrip("\r\n") for line in sys.stdin.buffer)
+    return decoded(sys.stdin.buffer, "standard input")
 
 
 def write_translations(translator, lines, options):
@@ -52,10 +53,11 @@ def write_translations(translator, lines, options):
         "penalty_form": options.penalty_form,
         "n_best": options.n_best or 1,
     }
+    if options.attention:
+        lines = list(lines)
     if sys.stdin.isatty() and not (options.sentences or options.file):  # answer each line at once
         found = (next(translator.hypotheses([line], **search)) for line in lines)
     else:
-        lines = list(lines) if options.attention else lines
         found = translator.hypotheses(lines, **search)
     for number, hypotheses in enumerate(found, start=1):
         if options.attention and number == 1:
@@ -96,12 +98,6 @@ def parse_arguments(argv):
     if options.n_best and options.n_best > options.beam:
         parser.error(f"argument --n-best: {options.n_best}, expected at most --beam {options.beam}")
     return options
-
-
-def positive(text):
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text}, expected 1 or more")
-    return int(text)
 
 
 if __name__ == "__main__":

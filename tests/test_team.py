@@ -1,17 +1,20 @@
 """Products of a few rows, which threads share piece by piece."""
 
+import subprocess
+import sys
 import threading
 import time
 
 import numpy as np
 import pytest
 
-from npformer import Transformer, greedy_decode
+from npformer import Transformer, cpu, greedy_decode, reference
 from npformer.cpu import linear, team
 from npformer.cpu.blas import BLAS
 from npformer.threads import in_parallel, kernel_threads, n_kernel_threads, n_threads
 
 pytestmark = pytest.mark.skipif(not hasattr(team.multiply_few_rows, "py_func"), reason="the JIT is switched off")
+SHAPES = [(1, 512, 64), (3, 131, 777), (8, 9, 5000), (9, 131, 777), (64, 65, 1030), (16, 1, 40000)]
 RNG = np.random.default_rng(0)
 
 
@@ -22,7 +25,9 @@ def multiply(a, b, out, add=False):
 
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize(("m", "k", "n"), [(1, 512, 64), (3, 131, 777), (8, 9, 5000), (9, 131, 777), (64, 65, 1030)])
+@pytest.mark.parametrize(
+    ("m", "k", "n"), [(1, 512, 64), (3, 131, 777), (8, 9, 5000), (9, 131, 777), (64, 65, 1030), (16, 1, 40000)]
+)
 def test_the_product(m, k, n, dtype, transposed):
     a, b = RNG.standard_normal((m, k)).astype(dtype), RNG.standard_normal((k, n)).astype(dtype)
     b = np.ascontiguousarray(b.T).T if transposed else b
@@ -34,21 +39,55 @@ def test_the_product(m, k, n, dtype, transposed):
     np.testing.assert_allclose(out, 2 * (a @ b), rtol=0, atol=2 * tolerance)
 
 
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_single_rows_whose_stride_means_nothing(norm):
+    """As of ``x[None]`` and ``broadcast_to``: NumPy calls them contiguous whatever their first stride is."""
+    x, weight = RNG.standard_normal(192, "float32"), RNG.standard_normal((192, 256), "float32")
+    for row in (x[None], np.broadcast_to(x, (1, 192))):
+        np.testing.assert_allclose(linear(row, weight), row.copy() @ weight, atol=1e-4)
+    params = Transformer(9, 9, d_model=192, n_heads=4, n_layers=1, d_ff=384).init(0)["decoder"]["0"]
+    kv, memory_kv = RNG.standard_normal((2, 9, 384), "float32")
+    at, memory_at = np.array([[3, 4]]), np.array([[0, 1, 2]])
+    results = [
+        ops.decoder_layer_step(x[None], params, kv.copy(), at, memory_kv, memory_at, n_heads=4, norm=norm)
+        for ops in (cpu, reference)
+    ]
+    np.testing.assert_allclose(*results, atol=1e-5)
+
+
+@pytest.mark.skipif(n_threads() < 2, reason="one thread has no helper")
 @pytest.mark.parametrize("m", [1, 8, 30])
-def test_the_same_bits_with_and_without_helpers(m):
+def test_the_same_bits_with_and_without_the_helper(m):
     a, b = RNG.standard_normal((m, 512), "float32"), RNG.standard_normal((512, 1000), "float32")
     alone, helped = np.empty((2, m, 1000), "float32")
-    time.sleep(0.02)  # helpers of other tests fall asleep
+    time.sleep(0.02)  # the helper falls asleep
+    n_awake, deadline = 0, time.monotonic() + 60  # it has to be compiled first
     with kernel_threads():
         multiply(a, b, alone)
-    for _ in range(200):
-        with kernel_threads():
-            team.wake_helpers()
+        while n_awake < 100 and time.monotonic() < deadline:
+            team.wake_helper()
+            n_awake += int(team.board[team.AWAKE])
             multiply(a, b, helped)
-        np.testing.assert_array_equal(helped, alone)
+            np.testing.assert_array_equal(helped, alone)
+    assert n_awake == 100
+
+
+def test_a_new_board_announces_nothing_nor_does_that_of_a_fork():
+    code = """
+import os
+from npformer.cpu import team
+assert not team._take_a_piece(team.board.ctypes.data)
+team.board[team.TICKET] = 0
+if os.fork():
+    assert os.wait()[1] == 0
+else:
+    os._exit(int(team._take_a_piece(team.board.ctypes.data)))
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_threads_that_multiply_at_once_do_not_disturb_each_other():
+    before = n_threads()
     weights = [RNG.standard_normal((256, 512), "float32") for _ in range(4)]
     x = RNG.standard_normal((4, 2, 256), "float32")
     expected = [linear(x[i], weights[i]) for i in range(4)]
@@ -64,11 +103,12 @@ def test_threads_that_multiply_at_once_do_not_disturb_each_other():
     for thread in threads:
         thread.join()
     assert not wrong
+    assert n_threads() == before
 
 
 def test_helpers_fall_asleep():
     with kernel_threads():
-        team.wake_helpers()
+        team.wake_helper()
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline:
         time.sleep(0.05)
@@ -86,12 +126,13 @@ def test_kernel_threads_says_how_many_and_restores():
             assert n_kernel_threads() == n
     assert (n_kernel_threads(), n_threads()) == (0, n)
     with kernel_threads():
-        several = n > 1  # threads, each of which is one of several, with no helpers of its own
-        assert in_parallel(lambda _: n_kernel_threads(), [0, 1]) == ([0, 0] if several else [n, n])
+        assert in_parallel(lambda _: threading.get_ident(), [0, 1]) == [threading.get_ident()] * 2  # nobody else
 
 
-def test_decoding_one_sentence_gives_the_same_each_time():
+def test_decoding_one_sentence_gives_what_the_reference_gives_each_time():
     model = Transformer(300, 300, d_model=192, n_heads=4, n_layers=2, d_ff=384)
     params, src = model.init(0), RNG.integers(3, 300, (1, 12))
-    said = [greedy_decode(model, params, src, bos_id=1, eos_id=2, max_len=20).tolist() for _ in range(20)]
-    assert all(each == said[0] for each in said)
+    options = {"bos_id": 1, "eos_id": 2, "max_len": 20}
+    expected = greedy_decode(model, params, src, **options, backend="reference")
+    for _ in range(20):
+        np.testing.assert_array_equal(greedy_decode(model, params, src, **options, backend="cpu"), expected)

@@ -13,6 +13,7 @@ from npformer import Adam, Transformer, tree
 from npformer.data import Subwords, TokenBatches
 from npformer.training import CheckpointError, JsonLog, Trainer, load_checkpoint, save_checkpoint
 from npformer.translation import TranslationRun, Translator, score
+from npformer.translation.translator import EXTRA_LEN
 
 pytest.importorskip("sentencepiece")
 pytest.importorskip("safetensors")
@@ -87,13 +88,13 @@ def test_batches_have_as_many_tokens_as_allowed_at_most(translator, monkeypatch)
     sizes = []
 
     def spy(model, params, src, **options):
-        sizes.append(src.size)
+        sizes.append(len(src) * (src.shape[1] + EXTRA_LEN))
         return [[2]] * len(src)
 
     monkeypatch.setattr("npformer.translation.translator.greedy_decode", spy)
-    monkeypatch.setattr("npformer.translation.translator.BATCH_TOKENS", 60)
+    monkeypatch.setattr("npformer.translation.translator.BATCH_TOKENS", 300)
     translator.greedy(LINES)
-    assert 30 < max(sizes) <= 60
+    assert 150 < max(sizes) <= 300
     assert len(sizes) < len(LINES) / 2
 
 
@@ -291,6 +292,35 @@ def test_another_process_goes_on_the_same(tmp_path, data):
     code = f"from test_translation import *; go_on({str(out)!r}).finish()"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parent, stdout=subprocess.DEVNULL)
     assert_same(outcome(out), outcome(tmp_path / "whole"))
+
+
+def test_a_training_that_got_worse_is_not_gone_on_with(tmp_path, data):
+    changes = {"patience": 1, "lr": 1e-9, "validate_every": 2}  # so that no validation is better than the first
+    run = go_on(None, start(tmp_path, data, **changes))
+    assert run.trainer.n_steps == 4
+    run.finish()
+    expected = outcome(tmp_path)
+    again = go_on(tmp_path)
+    assert again.trainer.n_steps == 4
+    again.finish()
+    assert_same(outcome(tmp_path), expected)
+
+
+def test_the_length_of_a_cosine_cannot_change(tmp_path, data):
+    start(tmp_path, data, schedule="cosine").save()
+    with pytest.raises(ValueError, match="steps=11, but .*last.safetensors was begun with 10"):
+        TranslationRun.resume(tmp_path, {"steps": 11})
+
+
+def test_a_validation_text_without_a_short_pair_is_noticed_at_the_start(tmp_path, data):
+    with pytest.raises(ValueError, match="the validation text has no pair of at most max_len=2 pieces"):
+        start(tmp_path, data, max_len=2)
+
+
+def test_a_line_that_is_too_long_is_named(translator):
+    lines = ["the man", "the horse " * 5000]
+    with pytest.raises(ValueError, match=r"line 2 has \d+ pieces, expected fewer than"):
+        list(translator.translate(lines))
 
 
 def test_a_finished_training_is_resumed_to_the_same_result(tmp_path, data):

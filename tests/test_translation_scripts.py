@@ -24,6 +24,7 @@ for name in ("sentencepiece", "safetensors", "sacrebleu", "sacremoses"):
 
 SCRIPTS = Path(__file__).parent.parent / "scripts"
 SMALL = ["--vocab-size", 40, "--max-tokens", 150, "--max-len", 60, "--quiet"]
+PAIR = ["--src", "en", "--tgt", "fr"]
 RECIPE = [*SMALL, "--steps", 16, "--validate-every", 6, "--save-every", 2, "--n-average", 2]
 
 
@@ -130,7 +131,7 @@ def test_sigterm_saves_and_resuming_leaves_no_trace(tmp_path, data, finished):
     assert f"SIGTERM: saved after step {step}; --resume goes on from there" in shown
     assert not (tmp_path / "run" / "model.safetensors").exists()
     assert (
-        f"steps {step + 1} to 16" in run("train_translation", "--out", tmp_path / "run", "--resume", "--quiet").stdout
+        f"{step} of 16 steps done" in run("train_translation", "--out", tmp_path / "run", "--resume", "--quiet").stdout
     )
     assert_same_training(tmp_path / "run", finished[0])
 
@@ -339,7 +340,7 @@ def test_a_file_that_is_no_model_is_named(script, data, capsys, tmp_path):
 def test_input_that_is_not_utf_8_exits_with_1(model):
     done = subprocess.run(command("translate", ["--model", model]), input=b"for\xeat\n", capture_output=True)
     assert done.returncode == 1
-    assert done.stderr.startswith(b"error: 'utf-8' codec can't decode byte 0xea")
+    assert done.stderr.startswith(b"error: standard input, line 1: 'utf-8' codec can't decode byte 0xea")
 
 
 @pytest.mark.parametrize("arguments", [["--n-best", 6], ["--beam", 0], ["--file", "x", "a sentence"]], ids=str)
@@ -353,7 +354,7 @@ def test_arguments_that_make_no_sense_exit_with_2(model, capsys, arguments):
 def test_the_evaluation_is_the_score_of_the_translations(model, data, tmp_path):
     pytest.importorskip("matplotlib")
     files = {name: tmp_path / name / f"x.{name}" for name in ("json", "plot.png", "fr")}
-    arguments = ["--json", files["json"], "--plot", files["plot.png"], "--out", files["fr"], "--split", "test"]
+    arguments = ["--json", files["json"], "--plot", files["plot.png"], "--out", files["fr"], "--split", "test", *PAIR]
     shown = run("evaluate", "--model", model, "--data", data, *arguments).stdout
     sources, references = zip(*sentence_pairs(6, seed=3), strict=True)
     translations = list(Translator.load(model).translate(sources))
@@ -374,10 +375,10 @@ def test_scores_by_length_are_those_of_the_sentences_of_that_length(model, tmp_p
     pairs = [("the man eats", "a"), ("a man " * 5, "b"), ("the horse " * 15, "c")]
     for ending, side in (("en", 0), ("fr", 1)):
         (tmp_path / f"x.{ending}").write_text("".join(pair[side] + "\n" for pair in pairs))
-    arguments = ["--data", tmp_path, "--split", "x", "--beam", 1, "--json", tmp_path / "x.json"]
+    arguments = ["--data", tmp_path, "--split", "x", "--beam", 1, "--json", tmp_path / "x.json", *PAIR]
     assert run_here("evaluate", "--model", model, *arguments) == 0
     rows = json.loads((tmp_path / "x.json").read_text())["by_length"]
-    assert [row["words"] for row in rows] == [[1, 8], [9, 10], [21, 1000]]
+    assert [row["words"] for row in rows] == [[1, 8], [9, 10], [21, 10**9]]
     for row, (source, reference) in zip(rows, pairs, strict=True):
         translations = Translator.load(model).greedy([source])
         expected = score(translations, [reference], "fr")
@@ -385,6 +386,16 @@ def test_scores_by_length_are_those_of_the_sentences_of_that_length(model, tmp_p
     assert "21 and more" in capsys.readouterr().out
 
 
+def test_the_languages_are_those_of_the_training(finished, model, data, capsys):
+    trained = finished[0] / "model.safetensors"
+    assert run_here("evaluate", "--model", trained, "--data", data, "--split", "test", "--beam", 1) == 0
+    assert "en to fr, test" in capsys.readouterr().out
+    assert run_here("evaluate", "--model", trained, "--data", data, "--tgt", "de") == 1
+    assert "--tgt de, but the model was trained on fr" in capsys.readouterr().err
+    assert run_here("evaluate", "--model", model, "--data", data) == 1
+    assert "--src is missing: the model does not say" in capsys.readouterr().err
+
+
 def test_a_missing_split_is_named_with_what_is_there(model, data, capsys):
-    assert run_here("evaluate", "--model", model, "--data", data, "--split", "exam") == 1
+    assert run_here("evaluate", "--model", model, "--data", data, "--split", "exam", *PAIR) == 1
     assert "expected exam.en or exam.en.gz, found ['test.en', 'test.fr.gz'" in capsys.readouterr().err

@@ -10,7 +10,7 @@ from npformer.cpu.jit import kernel
 from npformer.cpu.layer_norm import normalise_rows
 from npformer.cpu.memory import empty
 from npformer.cpu.scalar import exp, largest, like
-from npformer.cpu.team import wake_helpers
+from npformer.cpu.team import wake_helper
 from npformer.reference.checks import check_int
 from npformer.reference.decoding import check_cached
 from npformer.reference.fused import check_activation
@@ -49,7 +49,7 @@ def decoder_layer_step(
     mask = NO_MASK if memory_mask is None else memory_mask
     caches = kv, at, memory_kv, memory_at, mask
     if _fits_step(x0, weights, vectors, caches, n_heads) and norm in ("pre", "post"):
-        wake_helpers()
+        wake_helper()
         x3 = np.empty_like(x0)
         if _step(BLAS[x0.dtype], x0, weights, vectors, caches, n_heads, norm == "pre", CODES[activation], x3):
             return x3

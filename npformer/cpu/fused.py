@@ -11,7 +11,7 @@ from npformer.cpu.jit import kernel
 from npformer.cpu.linear import fits, fits_result, multiply_backward
 from npformer.cpu.memory import empty
 from npformer.cpu.scalar import is_kept, like
-from npformer.cpu.team import wake_helpers
+from npformer.cpu.team import wake_helper
 from npformer.reference.checks import check_rate
 from npformer.reference.fused import check_activation
 
@@ -25,7 +25,7 @@ def linear_activation_dropout(x, weight, bias, activation, rate=0.0, key=None):
     shape = (*x.shape[:-1], weight.shape[1])
     y, h = empty(shape, x.dtype), empty(shape, x.dtype)
     arrays = as_rows(x), as_matrix(weight), np.ascontiguousarray(bias), as_rows(h), as_rows(y)
-    wake_helpers()
+    wake_helper()
     _activate(BLAS[x.dtype], *arrays, CODES[activation], *drawing(rate, key, x.dtype))
     return y, h
 
@@ -50,7 +50,7 @@ def linear_dropout_residual(x, weight, bias, residual, rate=0.0, key=None):
         return reference.linear_dropout_residual(x, weight, bias, residual, rate, key)
     y = empty(residual.shape, x.dtype)
     arrays = as_rows(x), as_matrix(weight), np.ascontiguousarray(bias), as_rows(residual), as_rows(y)
-    wake_helpers()
+    wake_helper()
     _add_to_residual(BLAS[x.dtype], *arrays, *drawing(rate, key, x.dtype))
     return y
 

@@ -7,7 +7,7 @@ from npformer.cpu.arrays import as_matrix, as_rows, edges_are_finite, suit
 from npformer.cpu.blas import BLAS, can_multiply, multiply
 from npformer.cpu.jit import kernel
 from npformer.cpu.memory import empty
-from npformer.cpu.team import wake_helpers
+from npformer.cpu.team import wake_helper
 
 
 def linear(x, weight, bias=None):
@@ -15,7 +15,7 @@ def linear(x, weight, bias=None):
     if not fits(x, weight, *_given(bias)):
         return reference.linear(x, weight, bias)
     y = empty((*x.shape[:-1], weight.shape[1]), x.dtype)
-    wake_helpers()
+    wake_helper()
     bias = np.zeros(weight.shape[1], x.dtype) if bias is None else np.ascontiguousarray(bias)
     _map(BLAS[x.dtype], as_rows(x), as_matrix(weight), bias, as_rows(y))
     return y

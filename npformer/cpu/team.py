@@ -1,11 +1,13 @@
 """Products of a few rows with a large matrix, as decoding makes them: all their time goes into reading the matrix.
 
 One core cannot read memory as fast as two can, and the threads of BLAS copy such a matrix before they multiply by it.
-So a helper thread waits for pieces of products, spinning, as a product takes only some 50 microseconds. Nobody
-depends on it: whoever is free takes the next piece, and if the helper is asleep or has lost its core, the thread that
-wants the product does all pieces itself. A helper falls asleep soon after the last product.
+So a helper thread waits for pieces of products, spinning, as a product takes only some 50 microseconds. A thread that
+wants a product does not wait for the helper to wake up: whoever is free takes the next piece, and if nobody helps it
+does all of them. (It does wait for a piece that the helper has taken, milliseconds if the helper loses its core just
+then.) The helper falls asleep soon after the last product.
 """
 
+import atexit
 import os
 import threading
 
@@ -26,58 +28,67 @@ PIECES = 2  # of a product; more of them are smaller and read more slowly
 SPINS = 2**20  # of a helper without work, before it falls asleep: about two milliseconds
 
 # The board: where work is announced. Words that different threads write are a cache line (8 words) apart.
-TICKET = 0  # number of the job · 2^32 + pieces taken
+TICKET = 0  # the next piece to take
 DONE = 8  # pieces done
 BUSY = 16  # whether a thread has the board
-AWAKE = 24  # helpers that are spinning
-JOB = 32  # what to do
+AWAKE = 24  # whether the helper is spinning
+DISMISSED = 32  # whether it shall end
+JOB = 40  # what to do
 board = np.zeros(64, np.int64)
 
 
-def wake_helpers():
-    """Inside ``kernel_threads``, have helpers ready for the products of the kernel that is called next."""
-    n = min(n_kernel_threads(), PIECES) - 1
-    if n > 0 and board[AWAKE] < n:
-        _helpers.wake(n)
+def wake_helper():
+    """Inside ``kernel_threads``, have the helper ready for the products of the kernel that is called next."""
+    if n_kernel_threads() > 1 and not board[AWAKE] and not numba.config.DISABLE_JIT:
+        _helper.wake()
 
 
-class _Helpers:
+class _Helper:
     def __init__(self):
-        self.calls = []
+        self.call = threading.Event()
+        self.thread = None
+        self.lock = threading.Lock()
+        board[:] = 0
+        board[TICKET] = PIECES  # nothing to do
 
-    def wake(self, n):
-        while len(self.calls) < n:
-            call = threading.Event()
-            self.calls.append(call)
-            threading.Thread(target=_help, args=(call,), daemon=True, name="npformer-helper").start()
-        for call in self.calls[:n]:
-            call.set()
+    def wake(self):
+        with self.lock:
+            if self.thread is None:
+                self.thread = threading.Thread(target=self._help, daemon=True, name="npformer-helper")
+                self.thread.start()
+        self.call.set()
+
+    def dismiss(self):
+        """Before the interpreter takes its memory away."""
+        board[DISMISSED] = 1
+        if self.thread is not None:
+            self.call.set()
+            self.thread.join()
+
+    def _help(self):
+        while not board[DISMISSED]:
+            self.call.wait()
+            self.call.clear()
+            _serve(board.ctypes.data)
 
 
-_helpers = _Helpers()
-
-
-def _help(call):
-    while True:
-        call.wait()
-        call.clear()
-        _serve(board.ctypes.data)
+_helper = _Helper()
 
 
 def _begin_anew():
-    """In a forked process, which has no helpers."""
-    global _helpers
-    _helpers = _Helpers()
-    board[:] = 0
+    """In a forked process, which has no helper."""
+    global _helper
+    _helper = _Helper()
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_begin_anew)
+atexit.register(lambda: _helper.dismiss())
 
 
 @kernel
 def multiply_few_rows(board, blas, a, b, out, add):
-    """out (+)= a b for a few rows of a, with the helpers that are awake; b or its transpose is contiguous.
+    """out (+)= a b for a few rows of a, with the helper if it is awake; b or its transpose is contiguous.
 
     A piece is some columns of b, or for very few rows of a some of its rows, so that each thread reads one stretch of
     memory. What the pieces are does not depend on who is awake: the result is always the same.
@@ -91,11 +102,11 @@ def multiply_few_rows(board, blas, a, b, out, add):
         k,
         n,
         np.int64(a.ctypes.data),
-        a.strides[0] // a.itemsize,
+        max(a.strides[0] // a.itemsize, k),  # a single row may have any stride
         np.int64(b.ctypes.data),
-        (b.strides[0] if by_rows else b.strides[1]) // b.itemsize,
+        max((b.strides[0] if by_rows else b.strides[1]) // b.itemsize, n if by_rows else k),
         np.int64(to),
-        n if thin else out.strides[0] // out.itemsize,
+        n if thin else max(out.strides[0] // out.itemsize, n),
         np.int64(by_rows),
         np.int64(add),
         np.int64(a.itemsize),
@@ -121,8 +132,7 @@ def _announce(board, job):
     for i in range(len(job)):
         store(board + 8 * (JOB + i), job[i])
     store(board + 8 * DONE, 0)
-    number = ((load(board + 8 * TICKET) >> 32) + 1) & 0x7FFFFFFF
-    store(board + 8 * TICKET, number << 32)
+    store(board + 8 * TICKET, 0)  # from here on pieces are taken
 
 
 @kernel
@@ -139,7 +149,7 @@ def _serve(board):
     """Take pieces of whatever is on the board, until there has been nothing for a while."""
     add_to(board + 8 * AWAKE, 1)
     idle = 0
-    while idle < SPINS:
+    while idle < SPINS and load(board + 8 * DISMISSED) == 0:
         idle = 0 if _take_a_piece(board) else idle + 1
     add_to(board + 8 * AWAKE, -1)
 
@@ -147,9 +157,9 @@ def _serve(board):
 @kernel
 def _take_a_piece(board):
     """Do the next piece of the job on the board; False if none is left."""
-    if (load(board + 8 * TICKET) & 0xFFFF) >= PIECES:
+    if load(board + 8 * TICKET) >= PIECES:
         return False
-    piece = add_to(board + 8 * TICKET, 1) & 0xFFFF
+    piece = add_to(board + 8 * TICKET, 1)
     if piece >= PIECES:
         return False
     at = board + 8 * JOB  # which stays as it is until the piece taken here is done

@@ -40,13 +40,19 @@ def read_lines(path):
     number = 0
     try:
         with gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb") as file:
-            for line in file:  # ends at \n only, unlike str.splitlines
-                number += 1
-                yield line.decode("utf-8").rstrip("\r\n")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path}, line {number}: {error}; expected UTF-8") from error
+            for number, line in enumerate(decoded(file, path), start=1):  # noqa: B007, for the message
+                yield line
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise ValueError(f"{path}, after line {number}: {error}; expected a whole gzip file") from error
+
+
+def decoded(file, name):
+    """The lines of a UTF-8 text from a file of bytes, whose name is for errors."""
+    for number, line in enumerate(file, start=1):  # lines end at \n only, unlike those of str.splitlines
+        try:
+            yield line.decode("utf-8").rstrip("\r\n")
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{name}, line {number}: {error}; expected UTF-8") from error
 
 
 @dataclass(frozen=True)
@@ -81,19 +87,19 @@ class ParallelText:
     def __iter__(self):
         end = object()
         sources, targets = read_lines(self.source), read_lines(self.target)
-        number = 0
+        number = n_kept = 0
         while True:
             source, target = next(sources, end), next(targets, end)
             if source is end or target is end:
                 break
             number += 1
             if source.strip() and target.strip():
+                n_kept += 1
                 yield source, target
             elif not self.skip_empty:
                 path = self.target if source.strip() else self.source
                 raise ValueError(
-                    f"{path}, line {number} is empty: expected a sentence; skip_empty=True (--skip-empty) leaves such "
-                    "pairs out"
+                    f"{path}, line {number} is empty: expected a sentence, or skip_empty=True (in scripts --skip-empty)"
                 )
         if source is not target:
             n_source = number + (source is not end) + sum(1 for _ in sources)
@@ -102,8 +108,8 @@ class ParallelText:
                 f"{self.source} has {n_source} lines, {self.target} {n_target}: expected the same number, "
                 "line by line a translation"
             )
-        if number == 0:
-            raise ValueError(f"{self.source} and {self.target} are empty, expected a sentence a line")
+        if n_kept == 0:
+            raise ValueError(f"{self.source} and {self.target} have no pair of sentences, expected one a line")
 
     def lines(self):
         """The lines of both languages in turn: what a joint vocabulary is learned from."""

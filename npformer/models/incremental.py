@@ -3,6 +3,7 @@
 import numpy as np
 
 from npformer.reference import padding_mask
+from npformer.reference.checks import check_ids
 
 
 class IncrementalDecoder:
@@ -58,6 +59,7 @@ class IncrementalDecoder:
         if not 0 < len(tokens) == len(parents) <= self.max_rows:
             given = f"{len(tokens)} tokens, {len(parents)} parents"
             raise ValueError(f"{given}: expected as many, at most max_rows={self.max_rows}")
+        check_ids(parents, len(self.at), "parents")
         if t == self.max_len:
             raise ValueError(f"step {t + 1}, expected at most max_len={self.max_len}")
         new_at = t * self.max_rows + np.arange(len(tokens))

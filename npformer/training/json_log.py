@@ -49,6 +49,11 @@ class JsonLog:
 
     @staticmethod
     def read(path):
-        """All records; a last line that a crash has cut short is left out."""
-        whole = Path(path).read_text(encoding="utf-8").rpartition("\n")[0]
-        return [json.loads(line) for line in whole.splitlines()]
+        """All records, up to the first line that is not whole: a crash may have cut it short."""
+        records = []
+        for line in Path(path).read_text(encoding="utf-8", errors="replace").split("\n")[:-1]:
+            try:
+                records.append(json.loads(line))
+            except json.JSONDecodeError:
+                break
+        return records

@@ -212,8 +212,7 @@ class Trainer:
         arrays : dict of arrays, optional
             The same for arrays.
         """
-        own = {f"params.{name}": x for name, x in tree.leaves(self.params)}
-        own |= {f"optimizer.{name}": x for name, x in self.state.items()}
+        own = tree.to_arrays(self.params, "params") | tree.to_arrays(self.state, "optimizer")
         facts = {"model": describe(self.model), "trainer": self._settings(), "n_steps": self.n_steps}
         save_checkpoint(path, own | (arrays or {}), facts | (info or {}))
 
@@ -233,7 +232,7 @@ class Trainer:
             for name in expected:
                 if given.get(name) != expected[name]:
                     raise ValueError(f"{path}: {name}={given.get(name)!r}, expected {expected[name]!r}, the {part}'s")
-        params = tree.from_leaves((k.removeprefix("params."), x) for k, x in arrays.items() if k.startswith("params."))
+        params = tree.from_arrays(arrays, "params")
         tree.check_like(params, self.params)
         tree.map_leaves(np.copyto, self.params, params)
         for name, x in self.state.items():

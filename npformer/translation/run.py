@@ -8,22 +8,14 @@ from npformer.training.averaging import average
 from npformer.training.checkpoint import CheckpointError, load_checkpoint
 from npformer.training.optimizers import Adam
 from npformer.training.progress import say
-from npformer.training.schedules import inverse_sqrt, noam
+from npformer.training.schedules import inverse_sqrt, noam, warmup_cosine
 from npformer.training.trainer import Trainer
-from npformer.translation.scores import score
+from npformer.translation.scores import check_packages, score
 from npformer.translation.translator import Translator
 
 LAST, RESULT, SNAPSHOTS = "last.safetensors", "model.safetensors", "snapshots"
-MAY_CHANGE = {
-    "data",
-    "steps",
-    "minutes",
-    "patience",
-    "save_every",
-    "n_average",
-    "average",
-}  # when a training is resumed
-LONGEST = 1024  # tokens a model can take
+MAY_CHANGE = {"data", "steps", "patience", "save_every", "n_average", "average"}  # when a training is resumed
+LONGEST = 1024  # tokens a model can take, or more if it is trained with more
 
 
 class TranslationRun:
@@ -54,7 +46,7 @@ class TranslationRun:
             norm=settings["norm"],
             tie_embeddings=settings["vocab"] == "joint",
             pad_id=source.pad_id,
-            max_len=LONGEST,
+            max_len=max(LONGEST, settings["max_len"]),
         )
         self.trainer = Trainer(
             self.model,
@@ -72,12 +64,15 @@ class TranslationRun:
         """A new training; learns the vocabulary first."""
         if (Path(out) / LAST).exists():
             raise ValueError(f"{out} holds a training: --resume goes on with it, another --out begins a new one")
-        text, _ = _text(settings, "train"), _text(settings, "val")  # both have to be there
+        text, validation = _text(settings, "train"), _text(settings, "val")
+        check_packages()
         if settings["vocab"] == "joint":
             source = target = Subwords.learn(text.lines(), settings["vocab_size"])
         else:
             source, target = (Subwords.learn((pair[side] for pair in text), settings["vocab_size"]) for side in (0, 1))
-        return cls(out, settings, source, target, backend)
+        run = cls(out, settings, source, target, backend)
+        run._check_text("validation", validation)  # now, not at the first validation
+        return run
 
     @classmethod
     def resume(cls, out, changes=None, backend="auto"):
@@ -87,7 +82,10 @@ class TranslationRun:
         if "settings" not in info or "place" not in info:
             raise CheckpointError(f"{path} is not the checkpoint of a translation training")
         settings = info["settings"]
-        for name in changes.keys() - MAY_CHANGE:
+        fixed = changes.keys() - MAY_CHANGE | changes.keys() & (
+            {"steps"} if settings["schedule"] == "cosine" else set()
+        )
+        for name in sorted(fixed):
             if changes[name] != settings.get(name):
                 raise ValueError(f"{name}={changes[name]!r}, but {path} was begun with {settings.get(name)!r}")
         run = cls(out, settings | changes, *Translator.subwords_in(arrays), backend)
@@ -132,7 +130,7 @@ class TranslationRun:
             if info.step % settings["save_every"] == 0:
                 self.save()
 
-        remaining = max(0, settings["steps"] - self.trainer.n_steps)
+        remaining = 0 if self._gets_worse() else max(0, settings["steps"] - self.trainer.n_steps)
         callbacks = [note, validate, save, *stops]
         self.trainer.fit(self._training_batches(), remaining, callbacks=callbacks, progress=progress)
         self.save()
@@ -169,6 +167,10 @@ class TranslationRun:
         s = self.settings
         return TokenBatches(text, self.source, self.target, s["max_tokens"], max_len=s["max_len"], **options)
 
+    def _check_text(self, name, text):
+        if next(self._batches(text).epoch(Place()), None) is None:
+            raise ValueError(f"the {name} text has no pair of at most max_len={self.settings['max_len']} pieces")
+
     def _evaluate(self, translator):
         pairs = list(_text(self.settings, "val"))
         total, n_tokens = 0.0, 0
@@ -189,7 +191,7 @@ class TranslationRun:
     def _gets_worse(self):
         """Whether the best validation was ``patience`` validations ago."""
         bleus = [record["val_bleu"] for record in self.validations]
-        return len(bleus) - 1 - bleus.index(max(bleus)) >= self.settings["patience"]
+        return bool(bleus) and len(bleus) - 1 - bleus.index(max(bleus)) >= self.settings["patience"]
 
     def _snapshot(self, record):
         return self.out / SNAPSHOTS / f"step-{record['step']:07}.safetensors"
@@ -207,4 +209,6 @@ def _text(settings, split):
 def _schedule(settings):
     if settings["schedule"] == "noam":
         return noam(settings["model"]["d_model"], settings["warmup"], factor=settings["lr"])
+    if settings["schedule"] == "cosine":
+        return warmup_cosine(settings["lr"], settings["warmup"], settings["steps"])
     return inverse_sqrt(settings["lr"], settings["warmup"])

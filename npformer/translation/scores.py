@@ -28,11 +28,10 @@ def score(hypotheses, references, language):
     """
     if len(hypotheses) != len(references):
         raise ValueError(f"{len(hypotheses)} hypotheses, {len(references)} references: expected equally many")
-    try:
-        from sacrebleu.metrics import BLEU, CHRF
-        from sacremoses import MosesPunctNormalizer, MosesTokenizer
-    except ImportError as error:
-        raise ImportError("scores need sacrebleu and sacremoses: pip install 'npformer[translation]'") from error
+    check_packages()
+    from sacrebleu.metrics import BLEU, CHRF
+    from sacremoses import MosesPunctNormalizer, MosesTokenizer
+
     cut, normal = MosesTokenizer(language), MosesPunctNormalizer(language)
     lower_hypotheses, lower_references = (
         [cut.tokenize(normal.normalize(line.lower()), return_str=True, escape=False) for line in lines]
@@ -47,3 +46,12 @@ def score(hypotheses, references, language):
     signatures = {name: str(metric.get_signature()) for name, (metric, _, _) in metrics.items()}
     signatures["bleu_lower"] += "|lower-cased, then Moses' punctuation normaliser and tokeniser (sacremoses)"
     return scores | {"signatures": signatures}
+
+
+def check_packages():
+    """What ``score`` needs is installed, or an error that says how."""
+    try:
+        import sacrebleu  # noqa: F401
+        import sacremoses  # noqa: F401
+    except ImportError as error:
+        raise ImportError("scores need sacrebleu and sacremoses: pip install 'npformer[translation]'") from error

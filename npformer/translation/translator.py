@@ -14,7 +14,8 @@ from npformer.models import Transformer, describe, from_description
 from npformer.training.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
 
 EXTRA_LEN = 50  # a translation has at most this many tokens more than its source (section 6.1)
-BATCH_TOKENS = 2048  # of the sources of a batch, padding included
+BATCH_TOKENS = 2**14  # that the hypotheses of a batch may have at most: what the cache has to hold
+BEAM_SIZE = 5
 READ_AHEAD = 1024  # lines that are sorted by length before they are cut into batches
 
 
@@ -29,6 +30,8 @@ class Translator:
     source, target : Subwords
         Of the two languages; the same object if they share their vocabulary.
     backend : "auto", "reference", "cpu" or a module
+    info : dict, optional
+        What is known about it besides, as a file has it.
 
     Examples
     --------
@@ -43,11 +46,12 @@ class Translator:
     source: Subwords
     target: Subwords
     backend: object = "auto"
+    info: dict | None = None
 
     def save(self, path, info=None):
         """Write everything to one file, which ``load`` reads; ``info`` is a dict of facts to keep with it."""
-        arrays = {f"params.{name}": x for name, x in tree.leaves(self.params)}
-        save_checkpoint(path, arrays | self.subword_arrays(), {"model": describe(self.model)} | (info or {}))
+        arrays = tree.to_arrays(self.params, "params") | self.subword_arrays()
+        save_checkpoint(path, arrays, {"model": describe(self.model)} | (info or {}))
 
     @classmethod
     def load(cls, path, backend="auto"):
@@ -64,8 +68,8 @@ class Translator:
         arrays, info = load_checkpoint(path)
         if "model" not in info or "subwords.source" not in arrays:
             raise CheckpointError(f"{path} holds no translation model, expected what Translator.save has written")
-        params = tree.from_leaves((k.removeprefix("params."), x) for k, x in arrays.items() if k.startswith("params."))
-        return cls(from_description(info["model"]), params, *cls.subwords_in(arrays), backend)
+        params = tree.from_arrays(arrays, "params")
+        return cls(from_description(info["model"]), params, *cls.subwords_in(arrays), backend, info)
 
     def subword_arrays(self):
         """Both vocabularies as arrays that a checkpoint can hold."""
@@ -99,11 +103,13 @@ class Translator:
         """The ``n_best`` hypotheses of each line, best first; none for an empty line."""
 
         def decode(src):
-            return beam_search(self.model, self.params, src, **self._limits(src), **options)
+            return beam_search(self.model, self.params, src, **self._limits(src), **{"beam_size": BEAM_SIZE, **options})
 
-        lines = iter(lines)
+        beam_size = options.get("beam_size", BEAM_SIZE)
+        lines, first = iter(lines), 1
         while chunk := list(islice(lines, READ_AHEAD)):
-            yield from self._decode(chunk, decode)
+            yield from self._decode(chunk, decode, beam_size, first)
+            first += len(chunk)
 
     def greedy(self, lines):
         """The greedy translation of each line, as a list: quicker than beam search, and a little worse."""
@@ -132,13 +138,17 @@ class Translator:
         layers = self.model.attention_weights(self.params, src, tgt_in, backend=self.backend)["memory"]
         return self.source.pieces(src[0]), self.target.pieces(hypothesis.tokens), [layer[0] for layer in layers]
 
-    def _decode(self, lines, decode):
+    def _decode(self, lines, decode, beam_size=1, first=1):
         """What ``decode(src)`` gives for batches of lines about equally long, in the order of the lines."""
         sources = self.source.encode(lines)
+        for number, ids in enumerate(sources, start=first):
+            if len(ids) >= self.model.max_len:
+                raise ValueError(f"line {number} has {len(ids)} pieces, expected fewer than {self.model.max_len}")
         results = [[] for _ in sources]
         order = sorted((i for i, ids in enumerate(sources) if len(ids)), key=lambda i: -len(sources[i]))
         while order:
-            size = max(1, BATCH_TOKENS // (len(sources[order[0]]) + 1))
+            longest = beam_size * (len(sources[order[0]]) + 1 + EXTRA_LEN)
+            size = max(1, BATCH_TOKENS // longest)
             batch, order = order[:size], order[size:]
             src = pack([sources[i] for i in batch], self.source.pad_id, end=self.source.eos_id)
             for i, result in zip(batch, decode(src), strict=True):

@@ -1,0 +1,15 @@
+"""Examples in docstrings and in the README are run where the packages they need are installed."""
+
+from importlib.util import find_spec
+
+NEEDS = {
+    "sentencepiece": [
+        "npformer/data/subwords.py",
+        "npformer/data/parallel_text.py",
+        "npformer/translation/translator.py",
+    ],
+    "sacrebleu": ["npformer/translation/scores.py"],
+    "sacremoses": ["npformer/translation/scores.py"],
+    "safetensors": ["npformer/training/checkpoint.py", "README.md"],
+}
+collect_ignore = [path for package, paths in NEEDS.items() if find_spec(package) is None for path in paths]
