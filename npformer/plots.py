@@ -6,6 +6,8 @@ import numpy as np
 
 from npformer.reference import sinusoidal_encoding
 
+UNLIMITED = 10**9
+
 
 def plot_loss(history, path, title="Training loss"):
     """The loss per token against the step, on a logarithmic scale, and the learning rate below it.
@@ -74,7 +76,7 @@ def plot_scores_by_length(rows, path, title="Quality by length of the source"):
     Parameters
     ----------
     rows : list of dict
-        {"words": (shortest, longest), "sentences", "bleu", "bleu_lower", "chrf"}.
+        {"words": (shortest, longest), "sentences", "bleu", "bleu_lower", "chrf"}; a longest of 10⁹ is no limit.
     path : str or Path
     title : str
     """
@@ -83,8 +85,7 @@ def plot_scores_by_length(rows, path, title="Quality by length of the source"):
     at = range(len(rows))
     for name, label in (("bleu_lower", "BLEU, lower-cased, tokenised"), ("bleu", "BLEU, cased"), ("chrf", "chrF")):
         ax.plot(at, [row[name] for row in rows], marker="o", label=label)
-    last = len(rows) - 1
-    words = [f"{a} and more" if i == last else f"{a} to {b}" for i, (a, b) in enumerate(row["words"] for row in rows)]
+    words = [f"{a} to {b}" if b < UNLIMITED else f"{a} and more" for a, b in (row["words"] for row in rows)]
     labels = [f"{text}\n({row['sentences']})" for text, row in zip(words, rows, strict=True)]
     ax.set_xticks(at, labels)
     ax.set(xlabel="words of the source (number of sentences)", ylabel="score", title=title, ylim=(0, 100))
