@@ -176,8 +176,8 @@ def test_parts_of_a_batch_in_threads_are_as_the_whole(monkeypatch):
     src, limits = np.concatenate([SRC, SRC[::-1], SRC]), np.arange(1, 10)
     options = {**IDS, "max_len": limits, "beam_size": 3, "n_best": 2}
     whole = beam_search(model, params, src, **options)
-    monkeypatch.setattr("npformer.decoding.common.ROWS_WORTH_A_THREAD", 1)
-    for module in ("threads", "decoding.common"):
+    monkeypatch.setattr("npformer.models.incremental.FEW_ROWS", 0)
+    for module in ("threads", "models.incremental"):
         monkeypatch.setattr(f"npformer.{module}.n_threads", lambda: 4)
     for found, expected in zip(beam_search(model, params, src, **options), whole, strict=True):
         assert_same(found, expected, 1e-12)
@@ -248,10 +248,11 @@ class Scripted:
         return self
 
     @np.errstate(divide="ignore")
-    def step(self, tokens, parents):
+    def step(self, tokens, parents, then):
         self.rows.append(len(tokens))
         self.begun = [(*self.begun[parent], token) for parent, token in zip(parents, tokens.tolist(), strict=True)]
-        return np.log([(0, 0, *self.sources[source][tuple(said)]) for source, _, *said in self.begun])
+        logits = np.log([(0, 0, *self.sources[source][tuple(said)]) for source, _, *said in self.begun])
+        return then(logits, slice(0, len(logits)))
 
 
 A, B = 3, 4

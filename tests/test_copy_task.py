@@ -57,11 +57,18 @@ def test_settings_out_of_range():
 class Oracle(Transformer):
     """A "model" that says what it is told to."""
 
-    def encode(self, params, src, **options):
-        return np.zeros((*src.shape, self.d_model))
+    def decoder(self, params, src, **options):
+        return Script(params)
 
-    def decode(self, params, memory, src, tgt_in, **options):
-        return np.eye(self.tgt_vocab)[params[:, : tgt_in.shape[1]]]
+
+class Script:
+    def __init__(self, said):
+        self.said, self.t = said, 0
+
+    def step(self, tokens, parents, then):
+        self.said = self.said[parents]
+        self.t += 1
+        return then(np.eye(11)[self.said[:, self.t - 1]], slice(0, len(tokens)))
 
 
 def test_exact_match_counts_whole_sequences_with_their_end():

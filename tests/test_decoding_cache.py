@@ -121,9 +121,9 @@ def test_keys_and_values_of_the_source_are_computed_once(every_backend):
 def test_rows_that_have_ended_are_not_computed(monkeypatch):
     rows, step = [], IncrementalDecoder.step
 
-    def watched(self, tokens, parents):
+    def watched(self, tokens, parents, then):
         rows.append(len(tokens))
-        return step(self, tokens, parents)
+        return step(self, tokens, parents, then)
 
     monkeypatch.setattr(IncrementalDecoder, "step", watched)
     limits = np.array([3, 1, 6])

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from npformer.decoding.common import check_limits, in_threads
+from npformer.backends import get_backend
+from npformer.decoding.common import check_limits
 from npformer.reference.checks import check_int, check_not_negative
 
 
@@ -89,13 +90,12 @@ def beam_search(
         raise ValueError(f"n_best={n_best}, expected at most beam_size={beam_size}")
     penalty = length_penalty_of(length_penalty, penalty_form)
 
-    def decode(ops, src, limits, first):
-        decoder = model.decoder(params, src, max_rows=len(src) * beam_size, max_len=max(limits), backend=ops)
-        beams = [Beam(beam_size, limit, min_len, bos_id, eos_id, model.pad_id, penalty) for limit in limits]
+    beams = [Beam(beam_size, limit, min_len, bos_id, eos_id, model.pad_id, penalty) for limit in limits]
+    if beams:
+        ops, max_rows = get_backend(backend, params), len(src) * beam_size
+        decoder = model.decoder(params, src, max_rows=max_rows, max_len=max(limits), backend=ops)
         search(ops, decoder, beams, beam_size)
-        return [beam.best(n_best) for beam in beams]
-
-    return in_threads(decode, model, params, src, limits, backend, rows_a_source=beam_size)
+    return [beam.best(n_best) for beam in beams]
 
 
 def length_penalty_of(alpha, form):
@@ -123,7 +123,7 @@ def search(ops, decoder, beams, beam_size):
         rows = [len(beam.sums) for beam in beams]
         tokens = np.array([token for beam in beams for token in beam.last_tokens()])
         # more than needed, as padding, and the end token before min_len, are left out
-        log_p, ids = ops.log_softmax_top_k(decoder.step(tokens, parents), 2 * beam_size + 2)
+        log_p, ids = decoder.step(tokens, parents, lambda logits, _: ops.log_softmax_top_k(logits, 2 * beam_size + 2))
         going_on, parents, first = [], [], 0
         for beam, n in zip(beams, rows, strict=True):
             kept = beam.grow(log_p[first : first + n], ids[first : first + n])

@@ -1,12 +1,10 @@
-"""What all ways of decoding share: the door, the threads, and rows that end one after the other."""
+"""What all ways of decoding share: the door, and rows that end one after the other."""
+
+from functools import partial
 
 import numpy as np
 
-from npformer.backends import get_backend
 from npformer.reference.checks import check_ids, check_int
-from npformer.threads import in_parallel, kernel_threads, n_threads
-
-ROWS_WORTH_A_THREAD = 8  # with fewer, the threads of one matrix product are faster than two halves of the batch
 
 
 def check_limits(model, src, bos_id, eos_id, max_len, min_len):
@@ -35,62 +33,41 @@ def check_limits(model, src, bos_id, eos_id, max_len, min_len):
     return limits
 
 
-def in_threads(decode, model, params, src, limits, backend, rows_a_source=1):
-    """``decode(ops, src, limits, first)`` for parts of the batch, a thread each if there are enough; results joined.
-
-    ``first`` is the number of the part's first row in the batch.
-    """
-    ops = get_backend(backend, params)
-    n_rows = len(src) * rows_a_source
-    if not n_rows:
-        return []
-    if n_rows <= ROWS_WORTH_A_THREAD:
-        with kernel_threads():
-            return decode(ops, src, limits, 0)
-    n = min(n_threads(), n_rows // ROWS_WORTH_A_THREAD, len(src))
-    parts = np.array_split(np.arange(len(src)), n)
-    results = in_parallel(lambda part: decode(ops, src[part], limits[part], int(part[0])), parts)
-    return [result for part in results for result in part]
-
-
 def forbid(logits, ids):
     """Logits with which some tokens are never chosen."""
     logits[:, ids] = -np.inf
     return logits
 
 
-def generate(decoder, choose, bos_id, eos_id, limits):
+def generate(model, params, src, choose, bos_id, eos_id, limits, backend):
     """Token after token for each row until its end token or its limit; rows that have ended are dropped.
 
     Parameters
     ----------
-    decoder
-        With ``step``.
     choose : callable
-        ``choose(logits, rows, t)`` -> token t of each row that is still going on.
+        ``choose(logits, rows, t)`` -> token t of some rows that are still going on.
     limits : (B,) int
 
     Returns
     -------
-    list of lists of int
+    (B, T) int
+        Padding after the end.
     """
-    said = [[] for _ in limits]
-    rows = parents = np.arange(len(limits))
-    tokens = np.full(len(rows), bos_id)
-    for t in range(max(limits, default=0)):
-        tokens = choose(decoder.step(tokens, parents), rows, t)
-        for row, token in zip(rows, tokens, strict=True):
-            said[row].append(int(token))
+    said = np.full((len(src), max(limits, default=0)), model.pad_id)
+    if not len(src):
+        return said
+    decoder = model.decoder(params, src, max_rows=len(src), max_len=said.shape[1], backend=backend)
+    rows = parents = np.arange(len(src))
+    tokens = np.full(len(src), bos_id)
+    for t in range(said.shape[1]):
+        tokens = decoder.step(tokens, parents, partial(_choose, choose, rows, t))
+        said[rows, t] = tokens
         parents = np.flatnonzero((tokens != eos_id) & (limits[rows] > t + 1))
         rows, tokens = rows[parents], tokens[parents]
         if not len(rows):
-            break
+            return said[:, : t + 1]
     return said
 
 
-def as_array(said, pad_id):
-    """Rows of different length as (B, T), padding after their ends."""
-    ids = np.full((len(said), max(map(len, said), default=0)), pad_id)
-    for row, tokens in zip(ids, said, strict=True):
-        row[: len(tokens)] = tokens
-    return ids
+def _choose(choose, rows, t, logits, part):
+    return choose(logits, rows[part], t)

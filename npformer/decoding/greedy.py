@@ -1,6 +1,6 @@
 """The most probable next token, again and again."""
 
-from npformer.decoding.common import as_array, check_limits, forbid, generate, in_threads
+from npformer.decoding.common import check_limits, forbid, generate
 
 
 def greedy_decode(model, params, src, *, bos_id, eos_id, max_len, min_len=0, backend="auto"):
@@ -34,11 +34,7 @@ def greedy_decode(model, params, src, *, bos_id, eos_id, max_len, min_len=0, bac
     """
     limits = check_limits(model, src, bos_id, eos_id, max_len, min_len)
 
-    def decode(ops, src, limits, first):
-        def choose(logits, rows, t):
-            return forbid(logits, [model.pad_id] + [eos_id] * (t + 1 < min_len)).argmax(axis=-1)
+    def choose(logits, rows, t):
+        return forbid(logits, [model.pad_id] + [eos_id] * (t + 1 < min_len)).argmax(axis=-1)
 
-        decoder = model.decoder(params, src, max_rows=len(src), max_len=max(limits), backend=ops)
-        return generate(decoder, choose, bos_id, eos_id, limits)
-
-    return as_array(in_threads(decode, model, params, src, limits, backend), model.pad_id)
+    return generate(model, params, src, choose, bos_id, eos_id, limits, backend)

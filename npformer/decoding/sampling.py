@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from npformer.decoding.common import as_array, check_limits, forbid, generate, in_threads
+from npformer.decoding.common import check_limits, forbid, generate
 from npformer.reference import derive_key, random_bits
 from npformer.reference.checks import check_int, check_key, check_number, check_positive
 
@@ -63,16 +63,12 @@ def sample(
     if top_k is not None:
         check_int("top_k", top_k, at_least=1)
 
-    def decode(ops, src, limits, first):
-        def choose(logits, rows, t):
-            forbid(logits, [model.pad_id] + [eos_id] * (t + 1 < min_len))
-            uniform = (random_bits(first + rows, derive_key(key, t)) + 0.5) / 2**32
-            return draw(logits, uniform, temperature, top_k, top_p)
+    def choose(logits, rows, t):
+        forbid(logits, [model.pad_id] + [eos_id] * (t + 1 < min_len))
+        uniform = (random_bits(rows, derive_key(key, t)) + 0.5) / 2**32
+        return draw(logits, uniform, temperature, top_k, top_p)
 
-        decoder = model.decoder(params, src, max_rows=len(src), max_len=max(limits), backend=ops)
-        return generate(decoder, choose, bos_id, eos_id, limits)
-
-    return as_array(in_threads(decode, model, params, src, limits, backend), model.pad_id)
+    return generate(model, params, src, choose, bos_id, eos_id, limits, backend)
 
 
 def draw(logits, uniform, temperature=1.0, top_k=None, top_p=1.0):

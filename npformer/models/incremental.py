@@ -1,9 +1,14 @@
 """The Transformer's decoder a token at a time: what earlier tokens have computed is kept, not computed again."""
 
+from itertools import pairwise
+
 import numpy as np
 
 from npformer.reference import padding_mask
 from npformer.reference.checks import check_ids
+from npformer.threads import in_parallel, kernel_threads, n_threads
+
+FEW_ROWS = 64  # in a product that npformer.cpu.team is good at
 
 
 class IncrementalDecoder:
@@ -28,11 +33,8 @@ class IncrementalDecoder:
     def __init__(self, model, ops, params, src, max_rows, max_len):
         self.model, self.ops, self.params = model, ops, params
         self.layers = [params["decoder"][str(i)] for i in range(model.depths[1])]
-        memory = model.encode(params, src, backend=ops)
-        self.memory_kv = [  # once for all steps
-            ops.linear(memory, kv["weight"], kv["bias"]).reshape(-1, 2 * model.d_model)
-            for kv in (layer["memory_attention"]["kv"] for layer in self.layers)
-        ]
+        self.memory_kv = np.empty((len(self.layers), src.size, 2 * model.d_model), model.dtype)  # once for all steps
+        in_threads(lambda part: self._read(src, part), src.shape[0], rows_each=src.shape[1])
         self.memory_at = np.arange(src.size).reshape(src.shape)  # where in it the words of each row's source are
         self.memory_mask = padding_mask(src, model.pad_id)[:, 0, 0]
         self.max_rows, self.max_len = max_rows, max_len
@@ -40,7 +42,7 @@ class IncrementalDecoder:
         self.at = np.empty((len(src), 0), np.int64)  # where in it the tokens of each row are
         self.n_steps = 0
 
-    def step(self, tokens, parents):
+    def step(self, tokens, parents, then=None):
         """Append a token to each row.
 
         Parameters
@@ -49,13 +51,15 @@ class IncrementalDecoder:
             The begin token in the first step.
         parents : (R,) int
             Which row of the step before each row goes on from; in the first step which source.
+        then : callable, optional
+            ``then(logits, part)`` -> array or tuple of arrays: what is wanted of the logits (of the token after these)
+            of a part of the rows, a slice. Threads that compute the parts do this, too.
 
         Returns
         -------
-        logits : (R, V)
-            Of the token after these.
+        (R, V), or what ``then`` gives for all rows
         """
-        model, ops, t = self.model, self.ops, self.n_steps
+        t = self.n_steps
         if not 0 < len(tokens) == len(parents) <= self.max_rows:
             given = f"{len(tokens)} tokens, {len(parents)} parents"
             raise ValueError(f"{given}: expected as many, at most max_rows={self.max_rows}")
@@ -67,13 +71,46 @@ class IncrementalDecoder:
         self.memory_at, self.memory_mask = self.memory_at[parents], self.memory_mask[parents]
         self.n_steps += 1
 
+        def advance(part):
+            logits = self._logits(tokens[part], t, part)
+            return logits if then is None else then(logits, part)
+
+        results = in_threads(advance, len(tokens))
+        if isinstance(results[0], tuple):
+            return tuple(map(np.concatenate, zip(*results, strict=True)))
+        return np.concatenate(results)
+
+    def _read(self, src, part):
+        """Keys and values of some sources, for the cross-attention of each layer."""
+        memory = self.model.encode(self.params, src[part], backend=self.ops)
+        S = src.shape[1]
+        for layer, kv in zip(self.layers, self.memory_kv, strict=True):
+            weights = layer["memory_attention"]["kv"]
+            projected = self.ops.linear(memory, weights["weight"], weights["bias"])
+            kv[part.start * S : part.stop * S] = projected.reshape(-1, kv.shape[1])
+
+    def _logits(self, tokens, t, part):
+        model, ops = self.model, self.ops
         _, table, output = model.tables(self.params)
         x = ops.embed_tokens(tokens[:, None], table, model.positions[t : t + 1], model.pad_id)[:, 0]
+        at, *memory_at = (np.ascontiguousarray(x[part]) for x in (self.at, self.memory_at, self.memory_mask))
         options = {"n_heads": model.n_heads, "norm": model.norm, "activation": model.activation}
-        memory_at = self.memory_at, self.memory_mask
         for layer, kv, memory_kv in zip(self.layers, self.kv, self.memory_kv, strict=True):
-            x = ops.decoder_layer_step(x, layer, kv, self.at, memory_kv, *memory_at, **options)
+            x = ops.decoder_layer_step(x, layer, kv, at, memory_kv, *memory_at, **options)
         if model.norm == "pre":
             norm = self.params["decoder"]["norm"]
             x, _, _ = ops.layer_norm(x, norm["gain"], norm["bias"])
         return ops.linear(x, output, self.params["output"]["bias"])
+
+
+def in_threads(work, n, rows_each=1):
+    """``work(part)`` for slices of n things that are so many rows each; a list of what it gives.
+
+    Few rows are one part, whose matrix products are shared between threads. More are a part for each thread.
+    """
+    if n * rows_each <= FEW_ROWS:
+        with kernel_threads():
+            return [work(slice(0, n))]
+    edges = [n * i // n_threads() for i in range(n_threads() + 1)]
+    parts = [slice(first, last) for first, last in pairwise(edges) if first < last]
+    return in_parallel(work, parts)
