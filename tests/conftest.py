@@ -4,6 +4,14 @@ import pytest
 
 import npformer
 from npformer import cpu, reference
+from npformer.threads import n_threads
+
+
+@pytest.fixture(autouse=True)
+def threads_are_left_as_they_were():
+    before = n_threads()
+    yield
+    assert n_threads() == before
 
 
 @pytest.fixture(params=[reference, cpu], ids=["reference", "cpu"])

@@ -50,8 +50,9 @@ def valid_calls(dtype="float64"):
     out, logsumexp = npf.flash_attention(**qkv, **masks, **options)
 
     at = rng.integers(0, V, (B, S))
-    step_model = npf.Transformer(V, V, d_model=H * K, n_heads=H, n_layers=1, d_ff=F, dtype=dtype)
-    step = {"params": step_model.init(0)["decoder"]["0"], "kv": normal(V, 2 * H * K), "memory_kv": normal(V, 2 * H * K)}
+    layer = npf.Transformer(V, V, d_model=H * K, n_heads=H, n_layers=1, d_ff=F).init(0)["decoder"]["0"]
+    layer = npf.tree.map_leaves(lambda x: x.astype(dtype), layer)
+    step = {"params": layer, "kv": normal(V, 2 * H * K), "memory_kv": normal(V, 2 * H * K)}
     newest = np.array([[3, 4, 5], [6, 7, 8]])
     cached = {"q": normal(B, H * K), "kv": normal(V, 2 * H * K), "at": at, "n_heads": H}
 

@@ -53,6 +53,25 @@ def test_where_nothing_can_be_written_kernels_compile_all_the_same(package):
     assert run(HOME="/nonexistent", XDG_CACHE_HOME="/nonexistent") == run(HOME="/nonexistent")
 
 
+def test_a_process_that_compiles_computes_the_same_bits_as_one_that_finds_kernels_on_disk(tmp_path):
+    """Or a training that is resumed would not repeat the bits of the one that compiled."""
+    code = f"""
+import hashlib, sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from npformer import cpu
+from operations import arrays_of, valid_calls
+calls = valid_calls("float32")
+for name in ("self_attention", "self_attention_backward", "linear_activation_dropout", "layer_norm", "cross_entropy"):
+    print(name, [hashlib.md5(x.tobytes()).hexdigest() for x in arrays_of(getattr(cpu, name)(**calls[name]))])
+"""
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    environment.pop("NUMBA_DISABLE_JIT", None)
+    first, second = (
+        subprocess.check_output([sys.executable, "-c", code], text=True, env=environment) for _ in range(2)
+    )
+    assert first == second
+
+
 def test_without_a_place_to_write_the_decorator_falls_back(monkeypatch):
     import numba
 

@@ -13,6 +13,8 @@ from npformer.threads import blas_threads
 
 SHAPE = (300, 1000)
 
+JAX_WARNS_OF_FORKS = ["ignore::RuntimeWarning", "ignore::pytest.PytestUnraisableExceptionWarning"]  # once imported
+
 
 def address(x):
     return x.__array_interface__["data"][0]
@@ -121,7 +123,7 @@ def test_memory_of_what_was_smaller_is_given_back_when_more_is_asked_for(fresh):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", *JAX_WARNS_OF_FORKS)
 def test_a_forked_process_has_memory_of_its_own():
     x = new(1)
     pid = os.fork()

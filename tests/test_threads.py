@@ -8,6 +8,8 @@ import pytest
 
 from npformer import threads
 
+JAX_WARNS_OF_FORKS = ["ignore::RuntimeWarning", "ignore::pytest.PytestUnraisableExceptionWarning"]  # once imported
+
 
 def test_the_number_of_threads_is_set_and_restored():
     get, set_ = threads.openblas_function("get_num_threads"), threads.openblas_function("set_num_threads", None)
@@ -112,6 +114,7 @@ def test_the_callers_floating_point_settings_hold_in_all_threads(two_threads):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings(*JAX_WARNS_OF_FORKS)
 def test_a_forked_process_has_threads_of_its_own(two_threads):
     assert threads.in_parallel(lambda part: part, [1, 2]) == [1, 2]
     pid = os.fork()

@@ -14,7 +14,7 @@ from npformer import reference
 from npformer.cpu.arrays import edges_are_finite, suit
 from npformer.cpu.blas import BLAS, can_multiply, multiply
 from npformer.cpu.dropout import drawing
-from npformer.cpu.jit import kernel
+from npformer.cpu.jit import inlined, kernel
 from npformer.cpu.memory import empty
 from npformer.cpu.scalar import exp, is_kept, largest, like
 from npformer.reference.attention import default_scale
@@ -202,7 +202,7 @@ def _attend_backward(blas, dout, out, q, k, v, logsumexp, dq, dk, dv, scratch, d
     return finite
 
 
-@kernel
+@inlined
 def _fetch(x):
     """Read a number of each cache line of one sequence (H, T, K), in the order in which they lie in memory.
 
@@ -216,13 +216,13 @@ def _fetch(x):
     return total
 
 
-@kernel
+@inlined
 def n_visible(t, T, S, causal):
     """How many keys, from the first on, query t may see."""
     return min(S, max(0, t + 1 + S - T)) if causal else S
 
 
-@kernel
+@inlined
 def hide(x, row, n, first_key, b, h, t, mask):
     """-inf where the mask (1 or B, 1 or H, 1 or T, S) forbids, in the first n entries of a row."""
     b, h, t = b if len(mask) > 1 else 0, h if mask.shape[1] > 1 else 0, t if mask.shape[2] > 1 else 0
@@ -231,7 +231,7 @@ def hide(x, row, n, first_key, b, h, t, mask):
         x[row, s] = x[row, s] if allowed[s] else like(x[row, s], -np.inf)
 
 
-@kernel
+@inlined
 def _weigh(x, place, lengths, out, peak, total, options):
     """In place: scores become exp(score - peak) after dropout, 0 where masked; peak and total as in the reference."""
     (b, h, t0, s0), (H, T, S) = place, lengths
@@ -271,7 +271,7 @@ def _weigh(x, place, lengths, out, peak, total, options):
         peak[b, h, t] = new_peak
 
 
-@kernel
+@inlined
 def _divide(out, peak, total, b, h, kept_scale):
     """out /= total, and peak becomes log Σ exp(score), for one head; whether all is finite."""
     _, T, _, K = out.shape
@@ -289,7 +289,7 @@ def _divide(out, peak, total, b, h, kept_scale):
     return n_wrong == 0
 
 
-@kernel
+@inlined
 def _sum_products(dout, out, row_sums):
     """Σ dout · out of each query: what the softmax backward subtracts."""
     n_queries, K = out.shape
@@ -300,7 +300,7 @@ def _sum_products(dout, out, row_sums):
         row_sums[i] = total
 
 
-@kernel
+@inlined
 def _differentiate(x, dx, place, lengths, logsumexp, row_sums, options):
     """In place: scores x become the weights after dropout, gradients dx of the weights become dscores · scale."""
     (b, h, t0, s0), (H, T, S) = place, lengths

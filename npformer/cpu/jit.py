@@ -13,9 +13,9 @@ SOURCES = [
 ]
 
 
-def kernel(function):
+def kernel(function, forceinline=False):
     """Compile for the processor at hand, without the GIL, cached on disk where a place can be written."""
-    options = {"nogil": True, "fastmath": FASTMATH, "error_model": "numpy"}
+    options = {"nogil": True, "fastmath": FASTMATH, "error_model": "numpy", "forceinline": forceinline}
     if numba.config.DISABLE_JIT:
         return function
     try:
@@ -24,3 +24,12 @@ def kernel(function):
     except (RuntimeError, AttributeError):  # nowhere to write ("no locator available"), or numba has changed inside
         return numba.njit(**options)(function)
     return compiled
+
+
+def inlined(function):
+    """The same for a function that becomes a part of each kernel that calls it.
+
+    Otherwise a process that compiles may link a kernel to another copy of it than one that finds the kernel on disk, a
+    copy that may fuse a·b + c elsewhere: a training that is resumed would not repeat the first one's bits.
+    """
+    return kernel(function, forceinline=True)

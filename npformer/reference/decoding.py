@@ -49,6 +49,9 @@ def decoder_layer_step(
     """
     if norm not in ("pre", "post"):
         raise ValueError(f"norm={norm!r}, expected 'pre' or 'post'")
+    namespace(x0=x0, kv=kv, memory_kv=memory_kv)
+    check_cached(x0, kv, at, n_heads, None)
+    check_cached(x0, memory_kv, memory_at, n_heads, memory_mask)
     D = x0.shape[-1]
 
     def attend(h, residual):
@@ -127,6 +130,7 @@ def cached_attention(q: Array, kv: Array, at: Array, n_heads: int, keep_mask: Ar
 
 def check_cached(q, kv, at, n_heads, keep_mask):
     """q (B, D), kv (R, 2D), at (B, S) with 0 <= at < R, keep_mask (B, S)."""
+    check_ids(at, len(kv), "at")
     check_int("n_heads", n_heads, at_least=1)
     if q.ndim != 2 or q.shape[1] % n_heads:
         raise ValueError(f"q has shape {q.shape}, expected (B, D) with D divisible by {n_heads=}")
@@ -134,7 +138,6 @@ def check_cached(q, kv, at, n_heads, keep_mask):
         raise ValueError(f"kv has shape {kv.shape}, expected (R, 2D) with D={q.shape[1]}")
     if at.ndim != 2 or len(at) != len(q):
         raise ValueError(f"at has shape {at.shape}, expected (B, S) with B={len(q)}")
-    check_ids(at, len(kv), "at")
     if keep_mask is not None:
         check_shape(keep_mask=(keep_mask, at.shape))
 
