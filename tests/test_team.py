@@ -19,8 +19,7 @@ RNG = np.random.default_rng(0)
 
 
 def multiply(a, b, out, add=False):
-    address, wide, board = BLAS[a.dtype]
-    team.multiply_few_rows(board, (address, wide), a, b, out, add)
+    team.multiply_few_rows(team.board.ctypes.data, BLAS[a.dtype], a, b, out, add)
 
 
 @pytest.mark.parametrize("transposed", [False, True])

@@ -1,14 +1,32 @@
-"""Matrix products inside kernels: by BLAS, and by ``team`` if the left matrix has few rows.
+"""Matrix products inside kernels, by the BLAS that NumPy is linked to.
 
 A kernel that can multiply does a whole sublayer without going back to Python: threads that compute different parts of
 a batch then do not wait for the interpreter's lock between a product and what follows it.
 """
 
-from numba.extending import overload
+import ctypes
 
-from npformer.cpu import gemm, team
+import numba
+import numpy as np
+from llvmlite import ir
+from numba.extending import intrinsic, overload
 
-BLAS = {dtype: (*blas, team.board.ctypes.data) for dtype, blas in gemm.BLAS.items()}
+from npformer.threads import linked_function
+
+ROW_MAJOR, AS_IT_IS, TRANSPOSED = 101, 111, 112  # CBLAS's numbers
+SPELLINGS = (("64_", True), ("$NEWLAPACK$ILP64", True), ("", False))  # suffix, and whether its integers have 64 bits
+
+
+def _find(name):
+    """(address, whether integers have 64 bits) of a CBLAS function; address 0 if NumPy has no BLAS."""
+    for suffix, wide in SPELLINGS:
+        function = linked_function(f"cblas_{name}{suffix}")
+        if function is not None:
+            return ctypes.cast(function, ctypes.c_void_p).value, wide
+    return 0, False
+
+
+BLAS = {np.dtype(np.float32): _find("sgemm"), np.dtype(np.float64): _find("dgemm")}
 
 
 def can_multiply(x):
@@ -17,19 +35,72 @@ def can_multiply(x):
 
 
 def multiply(blas, a, b, out, add):
-    """out = a b, or out += a b, in a kernel; matrices with one axis contiguous, ``blas`` being ``BLAS[dtype]``."""
+    """out = a b, or out += a b; matrices with one axis contiguous, ``blas`` being ``BLAS[dtype]``."""
     out[...] = out + a @ b if add else a @ b
 
 
 @overload(multiply)
 def _multiply(blas, a, b, out, add):
-    by_blas, by_team = gemm.multiply_by_blas, team.multiply_few_rows
+    number = np.float32 if a.dtype == numba.float32 else np.float64
+    gemm_wide, gemm_narrow = GEMM[a.dtype, True], GEMM[a.dtype, False]
+    zero, one = number(0), number(1)
 
     def multiply(blas, a, b, out, add):
-        address, wide, board = blas
-        if len(a) <= team.MOST_ROWS and b.size >= team.WORTH_IT and a.strides[1] == a.itemsize:
-            by_team(board, (address, wide), a, b, out, add)
+        (m, k), n = a.shape, b.shape[1]
+        address, wide = blas
+        beta = one if add else zero
+        a_form, a_step = _layout(a)
+        b_form, b_step = _layout(b)
+        c, c_step = out.ctypes.data, max(out.strides[0] // out.itemsize, n)
+        if wide:
+            gemm_wide(address, a_form, b_form, m, n, k, a.ctypes.data, a_step, b.ctypes.data, b_step, beta, c, c_step)
         else:
-            by_blas((address, wide), a, b, out, add)
+            gemm_narrow(address, a_form, b_form, m, n, k, a.ctypes.data, a_step, b.ctypes.data, b_step, beta, c, c_step)
 
     return multiply
+
+
+@numba.njit
+def _layout(x):
+    """How BLAS has to read a matrix, and the numbers from one row (or column, if it is transposed) to the next."""
+    rows, columns = x.shape
+    if x.strides[1] == x.itemsize and (rows == 1 or x.strides[0] >= columns * x.itemsize):
+        return AS_IT_IS, max(x.strides[0] // x.itemsize, columns)
+    return TRANSPOSED, max(x.strides[1] // x.itemsize, rows)
+
+
+def _gemm(number, wide):
+    """A call of ``cblas_?gemm`` at an address known only when the kernel runs, so that the kernel can be cached."""
+    integer, flag = ir.IntType(64 if wide else 32), ir.IntType(32)
+    real, pointer = (ir.FloatType() if number == numba.float32 else ir.DoubleType()), ir.IntType(8).as_pointer()
+    parameters = [flag] * 3 + [integer] * 3 + [real, pointer, integer, pointer, integer, real, pointer, integer]
+
+    @intrinsic
+    def gemm(typing_context, address, a_form, b_form, m, n, k, a, a_step, b, b_step, beta, c, c_step):
+        def generate(context, builder, signature, arguments):
+            address, a_form, b_form, m, n, k, a, a_step, b, b_step, beta, c, c_step = arguments
+            given = [flag(ROW_MAJOR), a_form, b_form, m, n, k, real(1), a, a_step, b, b_step, beta, c, c_step]
+            fitted = [_fit(builder, value, wanted) for value, wanted in zip(given, parameters, strict=True)]
+            function = builder.inttoptr(address, ir.FunctionType(ir.VoidType(), parameters).as_pointer())
+            builder.call(function, fitted)
+            return context.get_dummy_value()
+
+        integers = [numba.int64] * 6
+        signature = numba.void(
+            *integers, numba.intp, numba.int64, numba.intp, numba.int64, number, numba.intp, numba.int64
+        )
+        return signature, generate
+
+    return gemm
+
+
+def _fit(builder, value, wanted):
+    """The value in the type that the function takes: addresses and lengths are 64-bit integers before."""
+    if value.type == wanted:
+        return value
+    if isinstance(wanted, ir.PointerType):
+        return builder.inttoptr(value, wanted)
+    return builder.trunc(value, wanted)
+
+
+GEMM = {(number, wide): _gemm(number, wide) for number in (numba.float32, numba.float64) for wide in (True, False)}

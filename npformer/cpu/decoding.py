@@ -5,12 +5,13 @@ import numpy as np
 from npformer import reference
 from npformer.cpu.activations import CODES, activate
 from npformer.cpu.arrays import as_rows, suit
-from npformer.cpu.blas import BLAS, can_multiply, multiply
+from npformer.cpu.blas import BLAS, can_multiply
 from npformer.cpu.jit import kernel
 from npformer.cpu.layer_norm import normalise_rows
+from npformer.cpu.linear import map_few_rows
 from npformer.cpu.memory import empty
 from npformer.cpu.scalar import exp, largest, like
-from npformer.cpu.team import wake_helper
+from npformer.cpu.team import board, wake_helper
 from npformer.reference.checks import check_int
 from npformer.reference.decoding import check_cached
 from npformer.reference.fused import check_activation
@@ -51,7 +52,18 @@ def decoder_layer_step(
     if _fits_step(x0, weights, vectors, caches, n_heads) and norm in ("pre", "post"):
         wake_helper()
         x3 = np.empty_like(x0)
-        if _step(BLAS[x0.dtype], x0, weights, vectors, caches, n_heads, norm == "pre", CODES[activation], x3):
+        if _step(
+            board.ctypes.data,
+            BLAS[x0.dtype],
+            x0,
+            weights,
+            vectors,
+            caches,
+            n_heads,
+            norm == "pre",
+            CODES[activation],
+            x3,
+        ):
             return x3
     options = {"n_heads": n_heads, "norm": norm, "activation": activation}
     return reference.decoder_layer_step(x0, params, kv, at, memory_kv, memory_at, memory_mask, **options)
@@ -83,7 +95,7 @@ def _fits_step(x0, weights, vectors, caches, n_heads):
 
 
 @kernel
-def _step(blas, x0, weights, vectors, caches, n_heads, pre, activation, x3):
+def _step(board, blas, x0, weights, vectors, caches, n_heads, pre, activation, x3):
     """False, with nothing done, if an id points beyond a cache."""
     kv, at, memory_kv, memory_at, mask = caches
     if not (_are_inside(at, len(kv)) and _are_inside(memory_at, len(memory_kv))):
@@ -96,22 +108,22 @@ def _step(blas, x0, weights, vectors, caches, n_heads, pre, activation, x3):
     x1, x2, qkv = np.empty((B, D), x0.dtype), np.empty((B, D), x0.dtype), np.empty((B, 3 * D), x0.dtype)
     hidden = np.empty((B, F), x0.dtype)
 
-    _map(blas, _before(x0, gain0, bias0, pre, h), w_qkv, b_qkv, qkv)
+    map_few_rows(board, blas, _before(x0, gain0, bias0, pre, h), w_qkv, b_qkv, qkv)
     for b in range(B):
         kv[at[b, -1]] = qkv[b, D:]
     _attend(qkv, kv, at, NO_MASK, n_heads, scale, heads)
-    _map(blas, heads, w_out, b_out, x1)
+    map_few_rows(board, blas, heads, w_out, b_out, x1)
     _after(x0, x1, gain0, bias0, pre)
 
-    _map(blas, _before(x1, gain1, bias1, pre, h), w_q, b_q, q)
+    map_few_rows(board, blas, _before(x1, gain1, bias1, pre, h), w_q, b_q, q)
     _attend(q, memory_kv, memory_at, mask, n_heads, scale, heads)
-    _map(blas, heads, w_memory_out, b_memory_out, x2)
+    map_few_rows(board, blas, heads, w_memory_out, b_memory_out, x2)
     _after(x1, x2, gain1, bias1, pre)
 
-    _map(blas, _before(x2, gain2, bias2, pre, h), w_hidden, b_hidden, hidden)
+    map_few_rows(board, blas, _before(x2, gain2, bias2, pre, h), w_hidden, b_hidden, hidden)
     for b in range(B):
         activate(hidden[b], hidden[b], activation)
-    _map(blas, hidden, w_feed_out, b_feed_out, x3)
+    map_few_rows(board, blas, hidden, w_feed_out, b_feed_out, x3)
     _after(x2, x3, gain2, bias2, pre)
     return True
 
@@ -123,14 +135,6 @@ def _are_inside(ids, size):
         for s in range(ids.shape[1]):
             wrong += ids[b, s] < 0 or ids[b, s] >= size
     return wrong == 0
-
-
-@kernel
-def _map(blas, x, weight, bias, y):
-    multiply(blas, x, weight, y, False)
-    for b in range(len(y)):
-        for j in range(len(bias)):
-            y[b, j] += bias[j]
 
 
 @kernel

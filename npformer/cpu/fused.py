@@ -3,17 +3,19 @@
 import numpy as np
 
 from npformer import reference
-from npformer.cpu.activations import CODES, activate, multiply_by_slope
+from npformer.cpu.activations import CODES, activate, gelu, multiply_by_slope, relu, silu
 from npformer.cpu.arrays import as_matrix, as_rows
 from npformer.cpu.blas import BLAS, multiply
-from npformer.cpu.dropout import drawing
+from npformer.cpu.dropout import drawing, dropout
 from npformer.cpu.jit import kernel
-from npformer.cpu.linear import fits, fits_result, multiply_backward
+from npformer.cpu.linear import fits, fits_result, linear, multiply_backward
 from npformer.cpu.memory import empty
 from npformer.cpu.scalar import is_kept, like
-from npformer.cpu.team import wake_helper
 from npformer.reference.checks import check_rate
 from npformer.reference.fused import check_activation
+from npformer.threads import n_kernel_threads
+
+ACTIVATIONS = {"relu": relu, "gelu": gelu, "silu": silu}
 
 
 def linear_activation_dropout(x, weight, bias, activation, rate=0.0, key=None):
@@ -22,10 +24,12 @@ def linear_activation_dropout(x, weight, bias, activation, rate=0.0, key=None):
     check_rate(rate, key)
     if not fits(x, weight, bias):
         return reference.linear_activation_dropout(x, weight, bias, activation, rate, key)
+    if n_kernel_threads():  # the product is shared between threads
+        h = linear(x, weight, bias)
+        return dropout(ACTIVATIONS[activation](h), rate, key), h
     shape = (*x.shape[:-1], weight.shape[1])
     y, h = empty(shape, x.dtype), empty(shape, x.dtype)
     arrays = as_rows(x), as_matrix(weight), np.ascontiguousarray(bias), as_rows(h), as_rows(y)
-    wake_helper()
     _activate(BLAS[x.dtype], *arrays, CODES[activation], *drawing(rate, key, x.dtype))
     return y, h
 
@@ -48,9 +52,10 @@ def linear_dropout_residual(x, weight, bias, residual, rate=0.0, key=None):
     check_rate(rate, key)
     if not fits(x, weight, bias) or residual is None or not fits_result(residual, x, weight):
         return reference.linear_dropout_residual(x, weight, bias, residual, rate, key)
+    if n_kernel_threads():
+        return dropout(linear(x, weight, bias), rate, key) + residual
     y = empty(residual.shape, x.dtype)
     arrays = as_rows(x), as_matrix(weight), np.ascontiguousarray(bias), as_rows(residual), as_rows(y)
-    wake_helper()
     _add_to_residual(BLAS[x.dtype], *arrays, *drawing(rate, key, x.dtype))
     return y
 

@@ -7,7 +7,8 @@ from npformer.cpu.arrays import as_matrix, as_rows, edges_are_finite, suit
 from npformer.cpu.blas import BLAS, can_multiply, multiply
 from npformer.cpu.jit import kernel
 from npformer.cpu.memory import empty
-from npformer.cpu.team import wake_helper
+from npformer.cpu.team import board, multiply_few_rows, wake_helper
+from npformer.threads import n_kernel_threads
 
 
 def linear(x, weight, bias=None):
@@ -15,9 +16,13 @@ def linear(x, weight, bias=None):
     if not fits(x, weight, *_given(bias)):
         return reference.linear(x, weight, bias)
     y = empty((*x.shape[:-1], weight.shape[1]), x.dtype)
-    wake_helper()
     bias = np.zeros(weight.shape[1], x.dtype) if bias is None else np.ascontiguousarray(bias)
-    _map(BLAS[x.dtype], as_rows(x), as_matrix(weight), bias, as_rows(y))
+    arrays = BLAS[x.dtype], as_rows(x), as_matrix(weight), bias, as_rows(y)
+    if n_kernel_threads():
+        wake_helper()
+        map_few_rows(board.ctypes.data, *arrays)
+    else:
+        _map(*arrays)
     return y
 
 
@@ -53,6 +58,16 @@ def fits(x, weight, *bias):
 def fits_result(dy, x, weight):
     """Whether dy has the dtype and the shape of x W."""
     return suit(x, dy) and dy.shape == (*x.shape[:-1], weight.shape[1])
+
+
+@kernel
+def map_few_rows(board, blas, x, weight, bias, y):
+    """The same, shared between threads by ``team``."""
+    multiply_few_rows(board, blas, x, weight, y, False)
+    n, D = y.shape
+    for i in range(n):
+        for j in range(D):
+            y[i, j] += bias[j]
 
 
 @kernel

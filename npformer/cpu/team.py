@@ -16,7 +16,7 @@ import numpy as np
 from llvmlite import ir
 from numba.extending import intrinsic
 
-from npformer.cpu.gemm import multiply_by_blas
+from npformer.cpu.blas import multiply
 from npformer.cpu.jit import kernel
 from npformer.cpu.scalar import like
 from npformer.threads import n_kernel_threads
@@ -88,12 +88,15 @@ atexit.register(lambda: _helper.dismiss())
 
 @kernel
 def multiply_few_rows(board, blas, a, b, out, add):
-    """out (+)= a b for a few rows of a, with the helper if it is awake; b or its transpose is contiguous.
+    """out (+)= a b, for a few contiguous rows of a with the helper if it is awake; b or its transpose is contiguous.
 
     A piece is some columns of b, or for very few rows of a some of its rows, so that each thread reads one stretch of
     memory. What the pieces are does not depend on who is awake: the result is always the same.
     """
     (m, k), n = a.shape, b.shape[1]
+    if m > MOST_ROWS or k * n < WORTH_IT:
+        multiply(blas, a, b, out, add)
+        return
     by_rows, thin = b.strides[1] == b.itemsize, m <= THIN
     sums = np.empty((PIECES if by_rows and thin else 1, m, n), a.dtype) if thin else np.empty((0, 0, 0), a.dtype)
     to = sums.ctypes.data if thin else out.ctypes.data
@@ -190,9 +193,9 @@ def _multiply(job, piece, zero):
     if m > THIN:
         out = numba.carray(pointer(out), (m, out_step), type(zero))[:, first:last]
         if by_rows:
-            multiply_by_blas((address, wide), a, b[:, first:last], out, add)
+            multiply((address, wide), a, b[:, first:last], out, add)
         else:
-            multiply_by_blas((address, wide), a, b[first:last, :k].T, out, add)
+            multiply((address, wide), a, b[first:last, :k].T, out, add)
     elif by_rows:
         sums = numba.carray(pointer(out), (PIECES, m, n), type(zero))
         _add_rows(a, b, sums[piece], k * piece // PIECES, k * (piece + 1) // PIECES)
