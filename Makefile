@@ -12,7 +12,7 @@ help:
 	@echo "make test         run every test"
 	@echo "make lint         check the style"
 	@echo "make bench        short benchmarks against PyTorch, JAX, CTranslate2 and transformers (it installs them)"
-	@echo "make clean        remove what the other targets made"
+	@echo "make clean        remove what the other targets made, but for runs/ and data/"
 
 copy: $(VENV)/ready
 	$(BIN)/python scripts/train_copy.py
@@ -40,7 +40,7 @@ bench: $(BENCH_VENV)/ready
 	$(BENCH_VENV)/bin/python scripts/bench_decode.py --quick
 
 clean:
-	rm -rf $(VENV) $(BENCH_VENV) runs build dist *.egg-info .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(BENCH_VENV) build dist *.egg-info .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/ready: setup.cfg pyproject.toml

@@ -106,7 +106,9 @@ def report(result):
 
 
 def parse_arguments(argv):
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
     add = parser.add_argument
     add("--model", type=Path, required=True, metavar="DIR", help="what train_translation.py wrote, or one of its files")
     add("--data", type=Path, required=True, metavar="DIR", help="folder with the aligned files, plain or .gz")

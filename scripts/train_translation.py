@@ -148,7 +148,9 @@ def title(s):
 
 
 def parse_arguments(argv):
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
     add = parser.add_argument
     add("--data", type=folder, metavar="DIR", help="folder with the aligned files; needed unless --resume")
     add("--src", help="language of the source, the ending of its files (default: en)")

@@ -81,7 +81,9 @@ def draw(translator, line, hypotheses, path):
 
 
 def parse_arguments(argv):
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
     add = parser.add_argument
     add("sentences", nargs="*", metavar="SENTENCE", help="(default: the lines of --file or of standard input)")
     add("--model", type=Path, required=True, metavar="DIR", help="what train_translation.py wrote, or one of its files")

@@ -111,3 +111,12 @@ def test_without_sentencepiece_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "sentencepiece", None)
     with pytest.raises(ImportError, match=r"pip install 'npformer\[translation\]'"):
         Subwords.learn(LINES, size=SIZE)
+
+
+def test_what_is_wrong_with_the_text_is_said_as_it_is():
+    def broken():
+        yield "a line"
+        raise ValueError("train.en, line 2 is empty")
+
+    with pytest.raises(ValueError, match=r"^train\.en, line 2 is empty$"):
+        Subwords.learn(broken(), size=20)

@@ -415,3 +415,8 @@ def test_a_missing_validation_text_is_noticed_before_the_training(tmp_path):
     (folder / "val.en").unlink()
     with pytest.raises(FileNotFoundError, match=r"expected val\.en or val\.en\.gz, found .*'val\.fr\.gz'"):
         start(tmp_path / "out", str(folder))
+
+
+def test_one_string_instead_of_a_list_is_refused(translator):
+    with pytest.raises(TypeError, match=r"lines is one string, 'the man', expected a list"):
+        list(translator.translate("the man"))

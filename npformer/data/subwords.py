@@ -65,10 +65,18 @@ class Subwords:
         check_int("size", size, at_least=5)
         if kind not in ("bpe", "unigram"):
             raise ValueError(f"kind={kind!r}, expected 'bpe' or 'unigram'")
-        model = io.BytesIO()
+        model, errors = io.BytesIO(), []
+
+        def watched():
+            try:
+                yield from lines
+            except Exception as error:
+                errors.append(error)  # sentencepiece would say INTERNAL and no more of it
+                raise
+
         try:
             _sentencepiece().SentencePieceTrainer.train(
-                sentence_iterator=iter(lines),
+                sentence_iterator=watched(),
                 model_writer=model,
                 vocab_size=size,
                 model_type=kind,
@@ -83,6 +91,8 @@ class Subwords:
                 minloglevel=2,
             )
         except RuntimeError as error:
+            if errors:
+                raise errors[0] from None
             raise ValueError(f"no vocabulary of size={size} could be learned from this text: {error}") from error
         return cls(model.getvalue())
 

@@ -105,6 +105,8 @@ class Translator:
         def decode(src):
             return beam_search(self.model, self.params, src, **self._limits(src), **{"beam_size": BEAM_SIZE, **options})
 
+        if isinstance(lines, str):
+            raise TypeError(f"lines is one string, {lines[:40]!r}, expected a list of them, or [line]")
         beam_size = options.get("beam_size", BEAM_SIZE)
         lines, first = iter(lines), 1
         while chunk := list(islice(lines, READ_AHEAD)):
