@@ -1,6 +1,8 @@
-"""Types of command-line arguments that several scripts have."""
+"""What the command lines of several scripts share."""
 
 import argparse
+import json
+import math
 
 
 def positive(text):
@@ -13,3 +15,30 @@ def natural(text, at_least=0):
     if not text.isdecimal() or int(text) < at_least:
         raise argparse.ArgumentTypeError(f"{text}, expected {at_least} or more")
     return int(text)
+
+
+def add_search(parser):
+    """The options of beam search, which ``search_of`` reads."""
+    add = parser.add_argument
+    add("--beam", type=positive, default=5, metavar="N", help="hypotheses followed at once; 1 is greedy (default: 5)")
+    add("--length-penalty", type=float, default=1.0, metavar="A", help="more favours longer translations (default: 1)")
+    add("--penalty-form", choices=["power", "gnmt"], default="power", help="length^A or ((5 + length)/6)^A")
+
+
+def search_of(options):
+    """The keywords of ``beam_search``."""
+    return {"beam_size": options.beam, "length_penalty": options.length_penalty, "penalty_form": options.penalty_form}
+
+
+def write_json(path, figures):
+    """The same figures for a program; a number that is NaN becomes null."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(_without_nan(figures), indent=2, allow_nan=False) + "\n")
+
+
+def _without_nan(value):
+    if isinstance(value, dict):
+        return {name: _without_nan(child) for name, child in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_without_nan(child) for child in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

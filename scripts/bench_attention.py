@@ -15,6 +15,7 @@ from contextlib import ExitStack
 from functools import partial
 
 import numpy as np
+from arguments import write_json
 from benchmarking import (
     Contender,
     Limits,
@@ -38,7 +39,6 @@ from benchmarking import (
     some_of,
     summary,
     times_as_long,
-    write_json,
 )
 
 import npformer as nf

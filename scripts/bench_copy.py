@@ -10,7 +10,8 @@ import argparse
 import multiprocessing
 import time
 
-from benchmarking import count, machine, output_file, physical_cores, print_machine, print_table, write_json
+from arguments import write_json
+from benchmarking import count, machine, output_file, physical_cores, print_machine, print_table
 from train_copy import PAD, PRESETS, training_batches
 
 import npformer as nf

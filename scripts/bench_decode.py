@@ -16,6 +16,7 @@ from contextlib import ExitStack
 from functools import partial
 
 import numpy as np
+from arguments import write_json
 from bench_train import SIZES, model_of
 from benchmarking import (
     Contender,
@@ -38,7 +39,6 @@ from benchmarking import (
     summary,
     times_as_long,
     version,
-    write_json,
 )
 
 import npformer as nf

@@ -17,6 +17,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
+from arguments import write_json
 from benchmarking import (
     Contender,
     Limits,
@@ -36,7 +37,6 @@ from benchmarking import (
     some_of,
     summary,
     times_as_long,
-    write_json,
 )
 
 import npformer as nf

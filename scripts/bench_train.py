@@ -21,6 +21,7 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
+from arguments import write_json
 from benchmarking import (
     Contender,
     LeftOut,
@@ -44,7 +45,6 @@ from benchmarking import (
     summary,
     times_as_long,
     upper_half,
-    write_json,
 )
 
 import npformer as nf

@@ -10,7 +10,6 @@ import gc
 import importlib
 import importlib.metadata
 import importlib.util
-import json
 import math
 import multiprocessing
 import os
@@ -479,20 +478,6 @@ def print_table(header, rows):
 
 def _aligned(row, widths):
     return [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
-
-
-def write_json(path, figures):
-    """The same figures for a program; a number that is NaN becomes null."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(_without_nan(figures), indent=2, allow_nan=False) + "\n")
-
-
-def _without_nan(value):
-    if isinstance(value, dict):
-        return {name: _without_nan(child) for name, child in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_without_nan(child) for child in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def new_figure(width, height):

@@ -8,12 +8,11 @@ lower-cased text tokenised by Moses' tokeniser, as the literature on Multi30k do
 """
 
 import argparse
-import json
 import sys
 import time
 from pathlib import Path
 
-from arguments import positive
+from arguments import add_search, search_of, write_json
 
 from npformer.data import ParallelText
 from npformer.translation import Translator, score
@@ -27,8 +26,7 @@ def main(argv=None):
         result = evaluate(options)
         report(result)
         if options.json:
-            options.json.parent.mkdir(parents=True, exist_ok=True)
-            options.json.write_text(json.dumps(result, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+            write_json(options.json, result)
     except (OSError, ValueError, ImportError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -41,7 +39,7 @@ def evaluate(options):
     text = ParallelText.find(options.data, options.split, source, target, skip_empty=options.skip_empty)
     sources, references = zip(*text, strict=True)
     start = time.perf_counter()
-    search = {"beam_size": options.beam, "length_penalty": options.length_penalty, "penalty_form": options.penalty_form}
+    search = search_of(options)
     translations = list(translator.translate(sources, **search))
     seconds = time.perf_counter() - start
     if options.out:
@@ -116,9 +114,7 @@ def parse_arguments(argv):
     add("--tgt", help="language of the target (default: the model's)")
     add("--skip-empty", action="store_true", help="leave out pairs with an empty line")
     add("--split", default="test_2016_flickr", help="beginning of the files' names (default: test_2016_flickr)")
-    add("--beam", type=positive, default=5, metavar="N", help="hypotheses followed at once; 1 is greedy (default: 5)")
-    add("--length-penalty", type=float, default=1.0, metavar="A", help="more favours longer translations (default: 1)")
-    add("--penalty-form", choices=["power", "gnmt"], default="power", help="length^A or ((5 + length)/6)^A")
+    add_search(parser)
     add("--out", type=Path, metavar="FILE", help="write the translations")
     add("--plot", type=Path, metavar="PNG", help="draw the scores by length")
     add("--json", type=Path, metavar="FILE", help="write the figures")

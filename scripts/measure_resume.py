@@ -8,7 +8,6 @@ Two trainings with the same settings, dropout on: one undisturbed, one killed an
 """
 
 import argparse
-import json
 import random
 import signal
 import subprocess
@@ -16,6 +15,8 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+
+from arguments import write_json
 
 from npformer.training import JsonLog, load_checkpoint
 
@@ -40,8 +41,7 @@ def main(argv=None):
         different = compare(undisturbed, killed, options.steps)
     print("different: " + (", ".join(different) or "nothing"))
     if options.json:
-        options.json.parent.mkdir(parents=True, exist_ok=True)
-        options.json.write_text(json.dumps({"kills": kills, "steps": options.steps, "different": different}) + "\n")
+        write_json(options.json, {"kills": kills, "steps": options.steps, "different": different})
     return int(bool(different))
 
 

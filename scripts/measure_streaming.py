@@ -8,13 +8,14 @@ of the process (resident set) on the way.
 """
 
 import argparse
-import json
 import random
 import resource
 import sys
 import tempfile
 import time
 from pathlib import Path
+
+from arguments import write_json
 
 from npformer.data import ParallelText, Place, Subwords, TokenBatches
 
@@ -30,10 +31,7 @@ def main(argv=None):
         subwords = Subwords.learn((line for _, line in zip(range(20_000), text.lines(), strict=False)), 4000)
         rows = measure(TokenBatches(text, subwords, subwords, max_tokens=4096, seed=1))
     if options.json:
-        options.json.parent.mkdir(parents=True, exist_ok=True)
-        options.json.write_text(
-            json.dumps({"pairs": options.pairs, "megabytes": megabytes, "rows": rows}, indent=2) + "\n"
-        )
+        write_json(options.json, {"pairs": options.pairs, "megabytes": megabytes, "rows": rows})
 
 
 def write(folder, n_pairs):

@@ -8,11 +8,10 @@ python scripts/train_copy.py --preset annotated         # the Annotated Transfor
 import argparse
 import importlib.util
 import itertools
-import json
 import time
 from pathlib import Path
 
-from arguments import natural, positive
+from arguments import natural, positive, write_json
 
 from npformer import Adam, CopyTask, ParameterAverage, Trainer, Transformer, get_backend, noam, tree, warmup_cosine
 from npformer.data.copy_task import BOS, EOS, PAD, exact_match
@@ -105,8 +104,7 @@ def train_and_report(options, preset):
     if not options.no_plots:
         draw(options.out or Path("runs") / options.task, task, model, params, ops, history, held_out)
     if options.json:
-        options.json.parent.mkdir(parents=True, exist_ok=True)
-        options.json.write_text(json.dumps(result, indent=2) + "\n")
+        write_json(options.json, result)
 
 
 def training_batches(task, size, seen):

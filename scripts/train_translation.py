@@ -18,12 +18,11 @@ Ctrl-C and SIGTERM let the step end, save, and exit with 130 and 143; a second o
 
 import argparse
 import importlib.util
-import json
 import sys
 import time
 from pathlib import Path
 
-from arguments import natural, positive
+from arguments import natural, positive, write_json
 
 from npformer import NonFiniteError, tree
 from npformer.training import JsonLog, StopSignals
@@ -123,8 +122,7 @@ def train(run, options, start):
     result["seconds"] = time.perf_counter() - start
     report(run, result)
     if options.json:
-        options.json.parent.mkdir(parents=True, exist_ok=True)
-        options.json.write_text(json.dumps(result | {"settings": s}, indent=2) + "\n")
+        write_json(options.json, result | {"settings": s})
     return 0
 
 
@@ -163,7 +161,7 @@ def parse_arguments(argv):
         "--minutes",
         type=float,
         metavar="M",
-        help="stop in time for this many minutes; the result is made of what there is",
+        help="stop after the step in which these have passed, and make the result of what there is",
     )
     add("--resume", action="store_true", help="go on with the training in OUT, with its settings")
     add("--backend", default="auto", help="auto, cpu or reference (default: auto)")

@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from arguments import positive
+from arguments import add_search, positive, search_of
 
 from npformer.data.parallel_text import decoded, read_lines
 from npformer.translation import Translator
@@ -47,12 +47,7 @@ def lines_of(options):
 
 
 def write_translations(translator, lines, options):
-    search = {
-        "beam_size": options.beam,
-        "length_penalty": options.length_penalty,
-        "penalty_form": options.penalty_form,
-        "n_best": options.n_best or 1,
-    }
+    search = search_of(options) | {"n_best": options.n_best or 1}
     if options.attention:
         lines = list(lines)
     if sys.stdin.isatty() and not (options.sentences or options.file):  # answer each line at once
@@ -88,9 +83,7 @@ def parse_arguments(argv):
     add("sentences", nargs="*", metavar="SENTENCE", help="(default: the lines of --file or of standard input)")
     add("--model", type=Path, required=True, metavar="DIR", help="what train_translation.py wrote, or one of its files")
     add("--file", type=Path, help="a text, a sentence a line, plain or .gz")
-    add("--beam", type=positive, default=5, metavar="N", help="hypotheses followed at once; 1 is greedy (default: 5)")
-    add("--length-penalty", type=float, default=1.0, metavar="A", help="more favours longer translations (default: 1)")
-    add("--penalty-form", choices=["power", "gnmt"], default="power", help="length^A or ((5 + length)/6)^A")
+    add_search(parser)
     add("--n-best", type=positive, metavar="N", help="write the N best of each sentence, with scores")
     add("--attention", type=Path, metavar="PNG", help="draw where the decoder looked in the first sentence")
     add("--backend", default="auto", help="auto, cpu or reference (default: auto)")

@@ -13,8 +13,8 @@ import pytest
 import npformer as nf
 
 SCRIPTS = Path(__file__).parent.parent / "scripts"
-sys.path.append(str(SCRIPTS))
 bench_attention = pytest.importorskip("bench_attention", reason="needs the scripts folder, and a Unix system")
+import arguments  # noqa: E402
 import bench_ops  # noqa: E402
 import bench_train  # noqa: E402
 import benchmarking  # noqa: E402
@@ -158,7 +158,7 @@ def test_numbers_keep_three_digits(number, text):
 
 
 def test_nan_becomes_null_in_json(tmp_path):
-    benchmarking.write_json(tmp_path / "a" / "b.json", {"x": [math.nan, 1.0], "y": (2, None)})
+    arguments.write_json(tmp_path / "a" / "b.json", {"x": [math.nan, 1.0], "y": (2, None)})
     assert json.loads((tmp_path / "a" / "b.json").read_text()) == {"x": [None, 1.0], "y": [2, None]}
 
 

@@ -9,11 +9,10 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import get_multi30k
 import pytest
 
 SCRIPTS = Path(__file__).parent.parent / "scripts"
-sys.path.append(str(SCRIPTS))
-import get_multi30k  # noqa: E402
 
 TEXTS = {
     f"{split}.{lang}": f"une phrase, {split}, {lang}: é\n".encode()

@@ -5,7 +5,7 @@ import numpy as np
 from npformer import reference
 from npformer.cpu.arrays import as_matrix, as_rows, edges_are_finite, suit
 from npformer.cpu.blas import BLAS, can_multiply, multiply
-from npformer.cpu.jit import kernel
+from npformer.cpu.jit import inlined, kernel
 from npformer.cpu.memory import empty
 from npformer.cpu.team import board, multiply_few_rows, wake_helper
 from npformer.threads import n_kernel_threads
@@ -61,21 +61,22 @@ def fits_result(dy, x, weight):
 
 
 @kernel
-def map_few_rows(board, blas, x, weight, bias, y):
-    """The same, shared between threads by ``team``."""
-    multiply_few_rows(board, blas, x, weight, y, False)
-    n, D = y.shape
-    for i in range(n):
-        for j in range(D):
-            y[i, j] += bias[j]
+def _map(blas, x, weight, bias, y):
+    multiply(blas, x, weight, y, False)
+    _add_bias(y, bias)
 
 
 @kernel
-def _map(blas, x, weight, bias, y):
-    multiply(blas, x, weight, y, False)
-    n, D = y.shape
-    for i in range(n):
-        for j in range(D):
+def map_few_rows(board, blas, x, weight, bias, y):
+    """The same, shared between threads by ``team``."""
+    multiply_few_rows(board, blas, x, weight, y, False)
+    _add_bias(y, bias)
+
+
+@inlined
+def _add_bias(y, bias):
+    for i in range(len(y)):
+        for j in range(y.shape[1]):
             y[i, j] += bias[j]
 
 

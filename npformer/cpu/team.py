@@ -98,7 +98,7 @@ def multiply_few_rows(board, blas, a, b, out, add):
         multiply(blas, a, b, out, add)
         return
     by_rows, thin = b.strides[1] == b.itemsize, m <= THIN
-    sums = np.empty((PIECES if by_rows and thin else 1, m, n), a.dtype) if thin else np.empty((0, 0, 0), a.dtype)
+    sums = np.empty((PIECES if by_rows else 1, m, n), a.dtype) if thin else np.empty((0, 0, 0), a.dtype)
     to = sums.ctypes.data if thin else out.ctypes.data
     job = (
         m,

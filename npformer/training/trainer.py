@@ -226,6 +226,11 @@ class Trainer:
             All that the file holds, what was given to ``save`` included.
         """
         arrays, info = load_checkpoint(path)
+        self.restore(arrays, info, path)
+        return info, arrays
+
+    def restore(self, arrays, info, path):
+        """``load`` from what ``load_checkpoint`` has read; the path is for errors."""
         ours = {"model": describe(self.model), "trainer": self._settings()}
         for part, expected in ours.items():
             given = info.get(part, {})
@@ -238,7 +243,6 @@ class Trainer:
         for name, x in self.state.items():
             x[...] = arrays[f"optimizer.{name}"]
         self.n_steps = info["n_steps"]
-        return info, arrays
 
     def _settings(self):
         optimizer = {k: v for k, v in asdict(self.optimizer).items() if k != "lr"}  # a schedule is a function

@@ -82,14 +82,12 @@ class TranslationRun:
         if "settings" not in info or "place" not in info:
             raise CheckpointError(f"{path} is not the checkpoint of a translation training")
         settings = info["settings"]
-        fixed = changes.keys() - MAY_CHANGE | changes.keys() & (
-            {"steps"} if settings["schedule"] == "cosine" else set()
-        )
-        for name in sorted(fixed):
+        may_change = MAY_CHANGE - {"steps"} if settings["schedule"] == "cosine" else MAY_CHANGE
+        for name in sorted(changes.keys() - may_change):
             if changes[name] != settings.get(name):
                 raise ValueError(f"{name}={changes[name]!r}, but {path} was begun with {settings.get(name)!r}")
         run = cls(out, settings | changes, *Translator.subwords_in(arrays), backend)
-        run.trainer.load(path)
+        run.trainer.restore(arrays, info, path)
         run.place = Place(*info["place"])
         run.validations = info["validations"]
         return run
