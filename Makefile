@@ -8,7 +8,8 @@ BENCH_VENV := .venv-bench
 
 help:
 	@echo "make copy         train a Transformer to copy, and look at what it does (under a minute)"
-	@echo "make translate    train on Multi30k for ten minutes, then translate English to French (downloads 2 MB)"
+	@echo "make translate    train on Multi30k for ten minutes, then translate English to French (downloads 2 MB);"
+	@echo "                  again: go on for ten more; MINUTES=80 for longer; MULTI30K=DIR for a local copy of the text"
 	@echo "make test         run every test"
 	@echo "make lint         check the style"
 	@echo "make bench        short benchmarks against PyTorch, JAX, CTranslate2 and transformers (it installs them)"
@@ -17,7 +18,6 @@ help:
 copy: $(VENV)/ready
 	$(BIN)/python scripts/train_copy.py
 
-# MULTI30K=DIR takes a local copy of the corpus instead of downloading it, MINUTES=90 trains longer.
 MINUTES := 10
 translate: $(VENV)/ready
 	$(BIN)/python scripts/get_multi30k.py --langs en,fr --out data/multi30k $(if $(MULTI30K),--from $(MULTI30K))

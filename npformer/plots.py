@@ -80,7 +80,7 @@ def plot_scores_by_length(rows, path, title="Quality by length of the source"):
     path : str or Path
     title : str
     """
-    figure = _figure(7, 4)
+    figure = _figure(8, 4)
     ax = figure.subplots()
     at = range(len(rows))
     for name, label in (("bleu_lower", "BLEU, lower-cased, tokenised"), ("bleu", "BLEU, cased"), ("chrf", "chrF")):
@@ -89,7 +89,7 @@ def plot_scores_by_length(rows, path, title="Quality by length of the source"):
     labels = [f"{text}\n({row['sentences']})" for text, row in zip(words, rows, strict=True)]
     ax.set_xticks(at, labels)
     ax.set(xlabel="words of the source (number of sentences)", ylabel="score", title=title, ylim=(0, 100))
-    ax.legend()
+    ax.legend(loc="lower left")
     ax.grid(alpha=0.3)
     figure.savefig(path)
 
@@ -112,8 +112,8 @@ def plot_alignment(weights, path, source, target, title="Where the decoder looks
     figure = _figure(2.5 + 0.32 * len(source), 1.8 + 0.28 * len(target))
     ax = figure.subplots()
     image = ax.imshow(weights, vmin=0, cmap="viridis", aspect="auto")
-    ax.set_xticks(range(len(source)), source, rotation=90)
-    ax.set_yticks(range(len(target)), target)
+    ax.set_xticks(range(len(source)), [_shown(piece) for piece in source], rotation=90)
+    ax.set_yticks(range(len(target)), [_shown(piece) for piece in target])
     ax.set(xlabel="source piece", ylabel="piece being said", title=title)
     figure.colorbar(image, ax=ax, label="attention weight")
     figure.savefig(path)
@@ -175,6 +175,11 @@ def plot_positional_encoding(path, length=100, d_model=64):
     below.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.25), ncols=2)
     below.grid(alpha=0.3)
     figure.savefig(path)
+
+
+def _shown(piece):
+    """A piece as a label: the space before a word goes without saying, a piece within a word gets a dash before it."""
+    return piece[1:] or "(space)" if piece.startswith("▁") else piece if piece.startswith("<") else f"-{piece}"
 
 
 def _figure(width, height):

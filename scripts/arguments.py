@@ -17,6 +17,14 @@ def natural(text, at_least=0):
     return int(text)
 
 
+def probability(text):
+    """A number from 0 to below 1."""
+    value = float(text)
+    if not 0 <= value < 1:
+        raise argparse.ArgumentTypeError(f"{text}, expected from 0 to below 1")
+    return value
+
+
 def add_search(parser):
     """The options of beam search, which ``search_of`` reads."""
     add = parser.add_argument

@@ -46,7 +46,7 @@ def main(argv=None):
         for name in names:
             if name in wanted:
                 save(options.out / f"{name}.gz", verified(text_of(read(sources[name])), name, sources[name]))
-            print(f"{name}.gz: {sources.get(name, 'already there')}", flush=True)
+            print(f"{options.out / name}.gz: {sources.get(name, 'already there')}", flush=True)
     except (OSError, ValueError) as error:  # a folder that cannot be written, a full disk, a --url that is none
         sys.exit(f"error: {error}")
     src, tgt, *_ = options.langs

@@ -12,8 +12,8 @@ DATA holds train.en, train.fr, val.en and val.fr, plain or .gz. OUT gets
   log.jsonl           what happened in each step and validation, a line each
   curves.png          the same as a picture
 
-Ctrl-C and SIGTERM let the step end, save, and exit with 130 and 143; a second one interrupts at once. Other exit codes:
-0 when it is done or --minutes are over, 1 after an error, 2 for wrong arguments.
+Ctrl-C and SIGTERM let the step or validation end, save, and exit with 130 and 143; a second one stops at once. Other
+exit codes: 0 when it is done or --minutes are over, 1 after an error, 2 for wrong arguments.
 """
 
 import argparse
@@ -22,7 +22,7 @@ import sys
 import time
 from pathlib import Path
 
-from arguments import natural, positive, write_json
+from arguments import natural, positive, probability, write_json
 
 from npformer import NonFiniteError, tree
 from npformer.training import JsonLog, StopSignals
@@ -97,6 +97,9 @@ def main(argv=None):
             settings = PRESETS[options.preset or "tiny"] | DEFAULTS | {"preset": options.preset or "tiny"} | given
             run = TranslationRun.start(options.out, settings, options.backend)
         return train(run, options, start)
+    except KeyboardInterrupt:
+        print("stopped at once; if there is a last.safetensors, --resume goes on from there", file=sys.stderr)
+        return 130
     except (OSError, ValueError, ImportError, NonFiniteError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -113,8 +116,8 @@ def train(run, options, start):
     def is_late(trainer, info):
         return options.minutes is not None and time.perf_counter() - start > 60 * options.minutes
 
-    with StopSignals() as stop, JsonLog(run.out / "log.jsonl", keep_steps=run.trainer.n_steps) as log:
-        run.train(log, [is_late, stop], progress=not options.quiet)
+    with StopSignals("stopping and saving after this step or validation; once more stops at once") as stop:
+        run.train([is_late, stop], progress=not options.quiet)
     if stop.received:
         print(f"{stop.received.name}: saved after step {run.trainer.n_steps}; --resume goes on from there")
         return stop.exit_code
@@ -178,9 +181,9 @@ def parse_arguments(argv):
     add("--schedule", choices=["cosine", "inverse_sqrt", "noam"], help="of the learning rate")
     add("--lr", type=float, help="its peak; for noam a factor")
     add("--warmup", type=positive, metavar="STEPS", help="until the peak")
-    add("--dropout", type=float, metavar="P", help="on embeddings and the output of each sublayer")
-    add("--inner-dropout", type=float, metavar="P", help="on attention weights and hidden layers")
-    add("--label-smoothing", type=float, metavar="P", help="(default: 0.1)")
+    add("--dropout", type=probability, metavar="P", help="on embeddings and the output of each sublayer")
+    add("--inner-dropout", type=probability, metavar="P", help="on attention weights and hidden layers")
+    add("--label-smoothing", type=probability, metavar="P", help="(default: 0.1)")
     add("--clip-norm", type=float, metavar="X", help="largest norm of a gradient (default: none)")
     add("--norm", choices=["pre", "post"], help="layer normalisation before or after each sublayer")
     add("--validate-every", type=positive, metavar="STEPS")

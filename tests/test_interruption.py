@@ -32,6 +32,12 @@ def test_a_signal_is_only_noted(number, code):
     assert (stop.received, stop.exit_code) == (number, code)
 
 
+def test_a_signal_is_answered_at_once(capfd):
+    with StopSignals("saving"):
+        signal.raise_signal(signal.SIGTERM)
+        assert capfd.readouterr().err == "\nSIGTERM: saving\n"
+
+
 @BOTH
 def test_the_handlers_are_what_they_were_after_a_signal_and_after_an_error(number, code):
     before = handlers()

@@ -41,17 +41,19 @@ def test_a_new_log_replaces_an_old_one(path):
     assert JsonLog.read(path) == []
 
 
-@pytest.mark.parametrize("keep, kept", [(1, [1]), (2, [1, 2, 2]), (3, [1, 2, 2, 3]), (9, [1, 2, 2, 3, 4])])
-def test_records_up_to_a_step_are_kept_and_new_ones_follow(path, keep, kept):
+@pytest.mark.parametrize("keep, kept", [(1, [1]), (2, [1, 2]), (3, [1, 2, 2]), (9, [1, 2, 2, 3, 4])])
+def test_as_many_records_are_kept_and_new_ones_follow(path, keep, kept):
     before = JsonLog.read(path)
-    with JsonLog(path, keep_steps=keep) as log:
+    with JsonLog(path, keep=keep) as log:
+        assert log.n_records == len(kept)
         log.write({"step": keep + 1})
+        assert log.n_records == len(kept) + 1
     assert steps(path) == [*kept, keep + 1]
     assert JsonLog.read(path)[: len(kept)] == before[: len(kept)]
 
 
 def test_a_log_that_is_not_there_is_begun(tmp_path):
-    with JsonLog(tmp_path / "log.jsonl", keep_steps=5) as log:
+    with JsonLog(tmp_path / "log.jsonl", keep=5) as log:
         log.write({"step": 6})
     assert steps(tmp_path / "log.jsonl") == [6]
 
@@ -60,7 +62,7 @@ def test_a_log_that_is_not_there_is_begun(tmp_path):
 def test_a_line_that_was_cut_short_is_left_out_and_written_over(path, n_bytes):
     path.write_bytes(path.read_bytes()[:-n_bytes])
     assert steps(path) == [1, 2, 2, 3]
-    with JsonLog(path, keep_steps=4) as log:
+    with JsonLog(path, keep=4) as log:
         log.write({"step": 4, "loss": 0.5})
     assert steps(path) == [1, 2, 2, 3, 4]
 
@@ -78,5 +80,5 @@ def test_an_interruption_while_old_records_are_kept_loses_none(path, monkeypatch
 
     monkeypatch.setattr(os, "replace", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        JsonLog(path, keep_steps=3)
+        JsonLog(path, keep=3)
     assert path.read_bytes() == before

@@ -86,13 +86,13 @@ def test_scores_are_drawn_over_the_lengths(drawn, tmp_path):
 
 def test_an_alignment_has_a_cell_for_each_pair_of_pieces(drawn, tmp_path):
     weights = np.random.default_rng(0).dirichlet(np.ones(4), 3)
-    source, target = ["▁a", "▁man", ".", "</s>"], ["▁un", "▁homme", "</s>"]
+    source, target = ["▁a", "▁m", "an", "</s>"], ["▁un", "▁", "</s>"]
     plots.plot_alignment(weights, tmp_path / "x.png", source, target)
     assert (tmp_path / "x.png").read_bytes()[:4] == PNG
     ax = drawn[0].axes[0]
     np.testing.assert_array_equal(ax.get_images()[0].get_array(), weights)
-    assert [label.get_text() for label in ax.get_xticklabels()] == source
-    assert [label.get_text() for label in ax.get_yticklabels()] == target
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["a", "m", "-an", "</s>"]
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["un", "(space)", "</s>"]
 
 
 def test_pieces_have_to_fit_the_alignment(tmp_path):

@@ -224,8 +224,7 @@ def crash_after(step):
 def go_on(out, run=None, stops=(), changes=None):
     """Start or resume, and train, as the script does; the run."""
     run = run or TranslationRun.resume(out, changes)
-    with JsonLog(run.out / "log.jsonl", keep_steps=run.trainer.n_steps) as log:
-        run.train(log, stops, progress=False)
+    run.train(stops, progress=False)
     return run
 
 
@@ -272,6 +271,41 @@ def test_crashes_at_any_step_leave_no_trace(tmp_path, data, changes):
             go_on(out, stops=[crash_after(step)])
     go_on(out).finish()
     assert_same(outcome(out), expected)
+
+
+@pytest.mark.parametrize("method", ["_evaluate", "save"], ids=["in it", "after it"])
+def test_a_crash_in_a_validation_or_right_after_it_leaves_no_trace(tmp_path, data, monkeypatch, method):
+    go_on(None, start(tmp_path / "whole", data)).finish()
+    out = tmp_path / "disturbed"
+    run, whole_method = start(out, data), getattr(TranslationRun, method)
+
+    def crash_at_6(self, *arguments):
+        if self.trainer.n_steps == 6 and (method == "_evaluate" or self.validations[-1]["step"] == 6):
+            raise Crash
+        return whole_method(self, *arguments)
+
+    with monkeypatch.context() as patch, pytest.raises(Crash):
+        patch.setattr(TranslationRun, method, crash_at_6)
+        go_on(None, run)
+    assert load_checkpoint(out / "last.safetensors")[1]["n_steps"] == 6
+    go_on(out).finish()
+    assert_same(outcome(out), outcome(tmp_path / "whole"))
+
+
+def test_a_damaged_checkpoint_leaves_a_snapshot_to_translate_with(tmp_path, data):
+    go_on(None, start(tmp_path, data))
+    last = tmp_path / "last.safetensors"
+    last.write_bytes(last.read_bytes()[:-9])
+    with pytest.raises(CheckpointError, match="step-0000010.safetensors can still translate"):
+        TranslationRun.resume(tmp_path)
+    Translator.load(tmp_path / "snapshots" / "step-0000010.safetensors")
+
+
+def test_an_unfinished_training_is_named_as_such(tmp_path, data):
+    start(tmp_path, data).save()
+    with pytest.raises(FileNotFoundError, match="its training has not ended; --resume it, or take .*last.safetensors"):
+        Translator.load(tmp_path)
+    Translator.load(tmp_path / "last.safetensors")
 
 
 def test_a_training_that_was_asked_to_stop_goes_on_the_same(tmp_path, data):
@@ -343,8 +377,8 @@ def test_a_stop_soon_after_a_crash_finds_all_snapshots(tmp_path, data):
     every = {"validate_every": 1, "save_every": 5}
     with pytest.raises(Crash):
         go_on(None, start(tmp_path, data, **every), [crash_after(9)])
-    result = go_on(tmp_path, stops=[lambda trainer, info: info.step == 6]).finish()
-    assert result["averaged"] == [5, 6]
+    result = go_on(tmp_path, stops=[lambda trainer, info: True]).finish()
+    assert result["averaged"] == [9, 10]
 
 
 @pytest.mark.parametrize("changes", [{"n_average": 4}, {"average": "best"}])

@@ -17,7 +17,7 @@ from corpus import WORDS, sentence_pairs, write_corpus
 from npformer import Adam, Trainer, Transformer
 from npformer.data import Subwords, TokenBatches
 from npformer.training import JsonLog, load_checkpoint
-from npformer.translation import Translator, score
+from npformer.translation import TranslationRun, Translator, score
 
 for name in ("sentencepiece", "safetensors", "sacrebleu", "sacremoses"):
     pytest.importorskip(name)
@@ -204,6 +204,15 @@ def test_resuming_with_another_recipe_is_refused(finished, capsys, arguments, me
     assert re.search(message, capsys.readouterr().err)
 
 
+def test_a_second_ctrl_c_says_how_to_go_on(tmp_path, data, monkeypatch, capsys):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(TranslationRun, "train", interrupt)
+    assert run_here("train_translation", "--data", data, "--out", tmp_path, *RECIPE) == 130
+    assert "--resume goes on from there" in capsys.readouterr().err
+
+
 def test_resuming_needs_a_checkpoint(tmp_path, capsys):
     assert run_here("train_translation", "--out", tmp_path, "--resume") == 1
     assert capsys.readouterr().err.startswith(f"error: there is no checkpoint {tmp_path / 'last.safetensors'}")
@@ -227,6 +236,7 @@ def test_a_damaged_checkpoint_is_named(tmp_path, finished, capsys, keep):
     [
         ([], "required: --data (or --resume)"),
         (["--data", "x", "--steps", "0"], "argument --steps: 0, expected 1 or more"),
+        (["--data", "x", "--dropout", "1.5"], "argument --dropout: 1.5, expected from 0 to below 1"),
         (["--data", "x", "--seed", "-1"], "argument --seed: -1, expected 0 or more"),
         (["--resume", "--preset", "tiny"], "argument --preset: a resumed training has the one"),
     ],
@@ -247,6 +257,7 @@ def test_a_missing_data_argument_exits_with_2(tmp_path):
     [
         (["--data", "nowhere"], "nowhere: expected train.en or train.en.gz, found no such folder"),
         (["--tgt", "de"], "expected train.de or train.de.gz, found ['test.en', "),
+        (["--tgt", "en"], "source and target are both 'en', expected two languages"),
         (["--vocab-size", 4000], "no vocabulary of size=4000 could be learned"),
         (["--max-tokens", 30], "max_len=60, expected at most max_tokens=30"),
     ],

@@ -37,6 +37,8 @@ def read_lines(path):
     ['A man.', 'A bicycle.']
     """
     path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no text {path}")
     number = 0
     try:
         with gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb") as file:
@@ -82,6 +84,8 @@ class ParallelText:
     @classmethod
     def find(cls, folder, split, source, target, *, skip_empty=False):
         """The pair of files of a split in a folder, as ``train.en`` and ``train.fr.gz``."""
+        if source == target:
+            raise ValueError(f"source and target are both {source!r}, expected two languages")
         return cls(find_text(folder, split, source), find_text(folder, split, target), skip_empty)
 
     def __iter__(self):

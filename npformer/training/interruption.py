@@ -1,5 +1,6 @@
 """Being told to stop: finish what is being done, then stop."""
 
+import os
 import signal
 import threading
 
@@ -9,6 +10,11 @@ class StopSignals:
 
     A second signal interrupts at once, as always. Use it as a callback of ``Trainer.fit``: it asks to stop after the
     step in which a signal came. Outside the main thread, where Python has no signals, it does nothing.
+
+    Parameters
+    ----------
+    message : str, optional
+        What to write to standard error when a signal comes: a step may take a while to end.
 
     Attributes
     ----------
@@ -23,7 +29,8 @@ class StopSignals:
     ('SIGTERM', 143)
     """
 
-    def __init__(self):
+    def __init__(self, message=""):
+        self.message = message
         self.received = None
         self._before = {}
 
@@ -47,5 +54,7 @@ class StopSignals:
 
     def _note(self, number, frame):
         self.received = signal.Signals(number)
+        if self.message:
+            os.write(2, f"\n{self.received.name}: {self.message}\n".encode())  # print may be in the middle of a line
         for other, handler in self._before.items():
             signal.signal(other, handler)  # the next one is not only noted

@@ -6,13 +6,19 @@ from pathlib import Path
 
 
 class JsonLog:
-    """A file of records, each a dict with a "step".
+    """A file of records, each a dict.
 
     Parameters
     ----------
     path : str or Path
-    keep_steps : int
-        Records of later steps are removed: a training that goes on from a checkpoint does them again.
+    keep : int
+        How many records of the file that is there to keep. A training that goes on from a checkpoint does those again
+        that it wrote after it.
+
+    Attributes
+    ----------
+    n_records : int
+        In the file now: what a checkpoint has to remember for ``keep``.
 
     Examples
     --------
@@ -21,25 +27,27 @@ class JsonLog:
     ...     with JsonLog(f"{folder}/log.jsonl") as log:
     ...         for step in (1, 2, 3):
     ...             log.write({"step": step, "loss": 1 / step})
-    ...     with JsonLog(f"{folder}/log.jsonl", keep_steps=1) as log:
+    ...     with JsonLog(f"{folder}/log.jsonl", keep=1) as log:
     ...         log.write({"step": 2, "loss": 0.4})
     ...     JsonLog.read(f"{folder}/log.jsonl")
     [{'step': 1, 'loss': 1.0}, {'step': 2, 'loss': 0.4}]
     """
 
-    def __init__(self, path, keep_steps=0):
+    def __init__(self, path, keep=0):
         self.path = Path(path)
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        kept = [r for r in self.read(self.path) if r["step"] <= keep_steps] if keep_steps and self.path.exists() else []
+        kept = self.read(self.path)[:keep] if keep and self.path.exists() else []
         new = self.path.with_name(f".{self.path.name}.tmp")  # so that a crash here does not lose what was kept
         new.write_text("".join(json.dumps(record) + "\n" for record in kept), encoding="utf-8")
         os.replace(new, self.path)
+        self.n_records = len(kept)
         self._file = open(self.path, "a", encoding="utf-8")  # noqa: SIM115, closed by __exit__
 
     def write(self, record):
         """Add one record; it is in the file when this returns."""
         self._file.write(json.dumps(record) + "\n")
         self._file.flush()
+        self.n_records += 1
 
     def __enter__(self):
         return self

@@ -6,6 +6,7 @@ from npformer.data import ParallelText, Place, Subwords, TokenBatches
 from npformer.models import Transformer
 from npformer.training.averaging import average
 from npformer.training.checkpoint import CheckpointError, load_checkpoint
+from npformer.training.json_log import JsonLog
 from npformer.training.optimizers import Adam
 from npformer.training.progress import say
 from npformer.training.schedules import inverse_sqrt, noam, warmup_cosine
@@ -13,7 +14,7 @@ from npformer.training.trainer import Trainer
 from npformer.translation.scores import check_packages, score
 from npformer.translation.translator import Translator
 
-LAST, RESULT, SNAPSHOTS = "last.safetensors", "model.safetensors", "snapshots"
+LAST, RESULT, SNAPSHOTS, LOG = "last.safetensors", "model.safetensors", "snapshots", "log.jsonl"
 MAY_CHANGE = {"data", "steps", "patience", "save_every", "n_average", "average"}  # when a training is resumed
 LONGEST = 1024  # tokens a model can take, or more if it is trained with more
 
@@ -21,13 +22,14 @@ LONGEST = 1024  # tokens a model can take, or more if it is trained with more
 class TranslationRun:
     """One training: its settings, its trainer, and how far it has come.
 
-    All that changes while it runs is in ``trainer``, ``place`` (in the data) and ``validations``; ``save`` writes it.
+    All that changes while it runs is in ``trainer``, ``place`` (in the data), ``validations`` and ``n_logged`` (the
+    records of its log); ``save`` writes it.
 
     Parameters
     ----------
     out : Path
-        Folder for the checkpoint ``last.safetensors``, ``snapshots/`` of the parameters at the last validations, and
-        the result ``model.safetensors``.
+        Folder for the checkpoint ``last.safetensors``, ``snapshots/`` of the parameters at the last validations, the
+        log ``log.jsonl`` and the result ``model.safetensors``.
     settings : dict
         As ``scripts/train_translation.py`` puts them together; its ``--help`` explains each.
     source, target : Subwords
@@ -58,6 +60,7 @@ class TranslationRun:
         )
         self.place = Place()
         self.validations = []
+        self.n_logged = 0
 
     @classmethod
     def start(cls, out, settings, backend="auto"):
@@ -78,7 +81,13 @@ class TranslationRun:
     def resume(cls, out, changes=None, backend="auto"):
         """The training that was saved in a folder; ``changes`` are settings that shall be others from here on."""
         path, changes = Path(out) / LAST, changes or {}
-        arrays, info = load_checkpoint(path)
+        try:
+            arrays, info = load_checkpoint(path)
+        except CheckpointError as error:
+            if snapshots := sorted((path.parent / SNAPSHOTS).glob("*.safetensors")):
+                whole = f"{snapshots[-1]} can still translate, but no training goes on from it"
+                raise CheckpointError(f"{error}; {whole}") from error
+            raise
         if "settings" not in info or "place" not in info:
             raise CheckpointError(f"{path} is not the checkpoint of a translation training")
         settings = info["settings"]
@@ -89,49 +98,56 @@ class TranslationRun:
         run = cls(out, settings | changes, *Translator.subwords_in(arrays), backend)
         run.trainer.restore(arrays, info, path)
         run.place = Place(*info["place"])
-        run.validations = info["validations"]
+        run.validations, run.n_logged = info["validations"], info["n_logged"]
         return run
 
     def save(self):
         """Write all that ``resume`` needs, then remove the snapshots that it does not need."""
-        info = {"settings": self.settings, "place": list(self.place), "validations": self.validations}
+        info = {
+            "settings": self.settings,
+            "place": list(self.place),
+            "validations": self.validations,
+            "n_logged": self.n_logged,
+        }
         self.trainer.save(self.out / LAST, info, self._translator().subword_arrays())
         kept = {self._snapshot(chosen) for chosen in self._chosen()}
         for path in (self.out / SNAPSHOTS).glob("*.safetensors"):
             if path not in kept:
                 path.unlink()
 
-    def train(self, log, stops=(), progress=True):
+    def train(self, stops=(), progress=True):
         """Step after step, until there were enough, validations get worse, or one of ``stops`` asks for an end.
 
         Parameters
         ----------
-        log : JsonLog
         stops : callbacks of ``Trainer.fit``
         progress : bool
         """
-        settings = self.settings
+
+        def write(record):
+            log.write(record)
+            self.n_logged = log.n_records
 
         def note(trainer, info):
-            facts = info._asdict() | {"epoch": self.place.epoch}
-            log.write(facts)
+            write(info._asdict() | {"epoch": self.place.epoch})
 
         def validate(trainer, info):
-            if info.step % settings["validate_every"] and info.step != settings["steps"]:
-                return False
-            record = self.validate()
-            log.write(record)
-            say(f"step {info.step}: validation loss {record['val_loss']:.3f}, BLEU {record['val_bleu']:.1f} (greedy)")
+            if self._validation_is_due():
+                self.save()  # it takes a while, and whatever ends it shall lose no step
+                write(self.validate())
             return self._gets_worse()
 
         def save(trainer, info):
-            if info.step % settings["save_every"] == 0:
+            if info.step % self.settings["save_every"] == 0:
                 self.save()
 
-        remaining = 0 if self._gets_worse() else max(0, settings["steps"] - self.trainer.n_steps)
-        callbacks = [note, validate, save, *stops]
-        self.trainer.fit(self._training_batches(), remaining, callbacks=callbacks, progress=progress)
-        self.save()
+        with JsonLog(self.out / LOG, keep=self.n_logged) as log:
+            if self._validation_is_due():  # it was interrupted
+                write(self.validate())
+            remaining = 0 if self._gets_worse() else max(0, self.settings["steps"] - self.trainer.n_steps)
+            callbacks = [note, validate, save, *stops]
+            self.trainer.fit(self._training_batches(), remaining, callbacks=callbacks, progress=progress)
+            self.save()
 
     def validate(self):
         """Loss and greedy BLEU on the validation text; the parameters are kept in a snapshot."""
@@ -139,6 +155,10 @@ class TranslationRun:
         record = {"step": self.trainer.n_steps, **self._evaluate(translator)}
         self.validations.append(record)
         translator.save(self._snapshot(record), record)
+        say(
+            f"step {record['step']}: validation loss {record['val_loss']:.3f}, BLEU {record['val_bleu']:.1f} cased, "
+            f"{record['val_bleu_lower']:.1f} lower-cased (greedy)"
+        )
         return record
 
     def finish(self):
@@ -185,6 +205,12 @@ class TranslationRun:
         if self.settings["average"] == "best":
             ranked = sorted(ranked, key=lambda record: record["val_bleu"])
         return ranked[-self.settings["n_average"] :]
+
+    def _validation_is_due(self):
+        """Whether the step just done is one to validate after, and has not been."""
+        step = self.trainer.n_steps
+        done = bool(self.validations) and self.validations[-1]["step"] == step
+        return step > 0 and not done and (step % self.settings["validate_every"] == 0 or step == self.settings["steps"])
 
     def _gets_worse(self):
         """Whether the best validation was ``patience`` validations ago."""

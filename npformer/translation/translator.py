@@ -65,6 +65,8 @@ class Translator:
         """
         path = Path(path)
         path = path / "model.safetensors" if path.is_dir() else path
+        if not path.exists() and (last := path.with_name("last.safetensors")).exists():
+            raise FileNotFoundError(f"there is no {path}: its training has not ended; --resume it, or take {last}")
         arrays, info = load_checkpoint(path)
         if "model" not in info or "subwords.source" not in arrays:
             raise CheckpointError(f"{path} holds no translation model, expected what Translator.save has written")
