@@ -7,16 +7,16 @@ import numpy as np
 
 from npformer import layers
 from npformer.backends import get_backend
+from npformer.models.encoder_decoder import EncoderDecoder, in_order
 from npformer.models.incremental import IncrementalDecoder
-from npformer.models.initialization import Initializer
 from npformer.reference import padding_mask, sinusoidal_encoding, split_key
-from npformer.reference.checks import check_fraction, check_ids, check_int, check_shape
+from npformer.reference.checks import check_fraction, check_int, check_shape
 from npformer.reference.fused import check_activation
 from npformer.reference.packed_attention import split_parts
 
 
 @dataclass(frozen=True)
-class Transformer:
+class Transformer(EncoderDecoder):
     """An encoder-decoder Transformer: the architecture only; parameters are a separate nested dict.
 
     Parameters
@@ -72,7 +72,8 @@ class Transformer:
     inner_dropout: float | None = None
 
     def __post_init__(self):
-        for name in ("src_vocab", "tgt_vocab", "d_model", "n_heads", "d_ff", "max_len"):
+        self._check_settings()
+        for name in ("n_heads", "d_ff"):
             check_int(name, getattr(self, name), at_least=1)
         for n in self.depths:
             check_int("n_layers", n, at_least=0)
@@ -80,22 +81,9 @@ class Transformer:
             raise ValueError(f"d_model={self.d_model} is not divisible by n_heads={self.n_heads}")
         if self.norm not in ("pre", "post"):
             raise ValueError(f"norm={self.norm!r}, expected 'pre' or 'post'")
-        check_fraction(dropout=self.dropout)
         if self.inner_dropout is not None:
             check_fraction(inner_dropout=self.inner_dropout)
         check_activation(self.activation)
-        if self.tie_embeddings and self.src_vocab != self.tgt_vocab:
-            raise ValueError(
-                f"tie_embeddings=True with src_vocab={self.src_vocab}, tgt_vocab={self.tgt_vocab}: "
-                "expected equal sizes, from one joint vocabulary"
-            )
-        check_int("pad_id", self.pad_id, at_least=0)
-        if self.pad_id >= min(self.src_vocab, self.tgt_vocab):
-            raise ValueError(f"pad_id={self.pad_id}, expected an id of both vocabularies")
-        dtype = getattr(self.dtype, "__name__", str(self.dtype))
-        if dtype not in ("float32", "float64"):
-            raise ValueError(f"dtype={self.dtype!r}, expected 'float32' or 'float64'")
-        object.__setattr__(self, "dtype", dtype)
 
     @property
     def depths(self):
@@ -105,71 +93,6 @@ class Transformer:
                 raise ValueError(f"n_layers={self.n_layers}, expected an int or (encoder, decoder)")
             return tuple(self.n_layers)
         return self.n_layers, self.n_layers
-
-    def init(self, seed: int = 0) -> dict:
-        """New parameters, the same for the same seed.
-
-        Returns
-        -------
-        nested dict of arrays
-            {"source_embedding", "target_embedding", "encoder", "decoder", "output"}, or one "embedding" if tied.
-        """
-        check_int("seed", seed, at_least=0)
-        new = Initializer(seed, self.dtype)
-        D, F = self.d_model, self.d_ff
-        n_encoder, n_decoder = self.depths
-        params: dict = {}
-        if self.tie_embeddings:
-            params["embedding"] = new.embedding(self.src_vocab, D)
-        else:
-            params["source_embedding"] = new.embedding(self.src_vocab, D)
-            params["target_embedding"] = new.embedding(self.tgt_vocab, D)
-        params["encoder"] = {str(i): new.encoder_layer(D, F) for i in range(n_encoder)}
-        params["decoder"] = {str(i): new.decoder_layer(D, F) for i in range(n_decoder)}
-        if self.norm == "pre":
-            params["encoder"]["norm"] = new.layer_norm(D)
-            params["decoder"]["norm"] = new.layer_norm(D)
-        if self.tie_embeddings:
-            params["output"] = {"bias": np.zeros(self.tgt_vocab, self.dtype)}
-        else:
-            params["output"] = new.linear(D, self.tgt_vocab)
-        return params
-
-    def encode(self, params, src, *, backend="auto"):
-        """The encoder's output, without dropout.
-
-        Parameters
-        ----------
-        params : nested dict
-        src : (B, S) int
-
-        Returns
-        -------
-        memory : (B, S, D)
-        """
-        memory, _ = self._encode(get_backend(backend, params), params, src)
-        return memory
-
-    def decode(self, params, memory, src, tgt_in, *, backend="auto"):
-        """Logits of each next token, given the encoder's output, without dropout.
-
-        Parameters
-        ----------
-        params : nested dict
-        memory : (B, S, D)
-            ``encode(params, src)``.
-        src : (B, S) int
-            Read only to know what is padding.
-        tgt_in : (B, T) int
-            The target up to each position, beginning with the begin token.
-
-        Returns
-        -------
-        logits : (B, T, V)
-        """
-        ops = get_backend(backend, params)
-        y, _ = self._decode(ops, params, memory, src, tgt_in)
-        return ops.linear(y, self.tables(params)[2], params["output"]["bias"])
 
     def decoder(self, params, src, *, max_rows, max_len, backend="auto"):
         """A decoder that takes a token at a time and keeps what it has computed: see ``IncrementalDecoder``.
@@ -195,10 +118,6 @@ class Transformer:
         """
         return IncrementalDecoder(self, get_backend(backend, params), params, src, max_rows, max_len)
 
-    def logits(self, params, src, tgt_in, *, backend="auto"):
-        """``decode`` after ``encode``: (B, S) and (B, T) ids -> (B, T, V) logits."""
-        return self.decode(params, self.encode(params, src, backend=backend), src, tgt_in, backend=backend)
-
     def attention_weights(self, params, src, tgt_in, *, backend="auto"):
         """Who attends to what, layer by layer.
 
@@ -214,66 +133,13 @@ class Transformer:
         decoder = ops.weights[n_encoder:]  # self-attention and attention to the memory in turn
         return {"encoder": ops.weights[:n_encoder], "decoder": decoder[0::2], "memory": decoder[1::2]}
 
-    def loss(self, params, src, tgt_in, tgt_out, *, key=None, label_smoothing=0.0, backend="auto"):
-        """What ``loss_and_grad`` returns, without the gradient: (loss, n_tokens)."""
-        loss, n_tokens, _ = self._loss(get_backend(backend, params), params, src, tgt_in, tgt_out, key, label_smoothing)
-        return loss, n_tokens
-
-    def loss_and_grad(
-        self, params, src, tgt_in, tgt_out, *, key=None, label_smoothing=0.0, n_tokens=None, backend="auto"
-    ):
-        """The mean cross-entropy per token, its gradient, and the number of tokens.
-
-        Parameters
-        ----------
-        params : nested dict
-        src : (B, S) int
-        tgt_in, tgt_out : (B, T) int
-            The target without its last, and without its first token.
-        key : int, optional
-            Where dropout draws from; None means no dropout.
-        label_smoothing : float
-        n_tokens : int, optional
-            Divide by this many instead of the batch's own, where the batch is a part of a larger one.
-
-        Returns
-        -------
-        loss : scalar
-        grads : nested dict
-            With the keys and shapes of ``params``.
-        n_tokens : int
-            Targets that are not padding.
-        """
-        ops = get_backend(backend, params)
-        batch = src, tgt_in, tgt_out
-        loss, counted, backward = self._loss(ops, params, *batch, key, label_smoothing, n_tokens, train=True)
-        return loss, backward(), counted
-
-    def _loss(self, ops, params, src, tgt_in, tgt_out, key, label_smoothing, n_tokens=None, train=False):
-        encoder_key, decoder_key = split_key(key, 2)
-        memory, encode_backward = self._encode(ops, params, src, encoder_key, train)
-        y, decode_backward = self._decode(ops, params, memory, src, tgt_in, decoder_key, train)
-        self._check_tokens("tgt_out", tgt_out, self.tgt_vocab)
-        if tgt_in.shape != tgt_out.shape:
-            raise ValueError(f"tgt_in {tgt_in.shape}, tgt_out {tgt_out.shape}: expected equal shapes (B, T)")
-        weight, bias = self.tables(params)[2], params["output"]["bias"]
-        options = {"ignore_id": self.pad_id, "label_smoothing": label_smoothing, "n_tokens": n_tokens}
-        loss, dlogits = ops.linear_cross_entropy(y, weight, bias, tgt_out, **options)
-
-        def backward():
-            dy, dweight, dbias = ops.linear_backward(dlogits, y, weight, bias)
-            dmemory, decoder_grads, target_table_grad = decode_backward(dy)
-            encoder_grads, source_table_grad = encode_backward(dmemory)
-            grads = {"encoder": encoder_grads, "decoder": decoder_grads}
-            if self.tie_embeddings:  # one table, used three times
-                grads["embedding"] = source_table_grad + target_table_grad + dweight.T
-                grads["output"] = {"bias": dbias}
-            else:
-                grads["source_embedding"], grads["target_embedding"] = source_table_grad, target_table_grad
-                grads["output"] = {"weight": dweight, "bias": dbias}
-            return _in_order(grads, params)
-
-        return loss, int((tgt_out != self.pad_id).sum()), backward
+    def _init_stacks(self, new):
+        n_encoder, n_decoder = self.depths
+        encoder = {str(i): new.encoder_layer(self.d_model, self.d_ff) for i in range(n_encoder)}
+        decoder = {str(i): new.decoder_layer(self.d_model, self.d_ff) for i in range(n_decoder)}
+        if self.norm == "pre":
+            encoder["norm"], decoder["norm"] = new.layer_norm(self.d_model), new.layer_norm(self.d_model)
+        return encoder, decoder
 
     def _encode(self, ops, params, src, key=None, train=False):
         self._check_tokens("src", src, self.src_vocab)
@@ -296,7 +162,7 @@ class Transformer:
             dx, grads = norm_backward(dx)
             for i in reversed(range(len(layer_keys))):
                 dx, grads[str(i)] = backwards.pop()(dx)  # popped, so that its memory is free
-            return _in_order(grads, params["encoder"]), embed_backward(dx)
+            return in_order(grads, params["encoder"]), embed_backward(dx)
 
         return x, backward
 
@@ -326,35 +192,7 @@ class Transformer:
             for i in reversed(range(len(layer_keys))):
                 dx, dmemory_of_layer, grads[str(i)] = backwards.pop()(dx)
                 dmemory += dmemory_of_layer
-            return dmemory, _in_order(grads, params["decoder"]), embed_backward(dx)
-
-        return x, backward
-
-    def tables(self, params):
-        """The (V, D) tables of source and target, and the (D, V) weight of the output; one array if they are tied."""
-        if not isinstance(params, dict):
-            raise TypeError(f"params is a {type(params).__name__}, expected a nested dict such as model.init(seed)")
-        if ("embedding" in params) != self.tie_embeddings:
-            raise ValueError(f"params has {list(params)}, the model has tie_embeddings={self.tie_embeddings}")
-        if self.tie_embeddings:
-            tables = params["embedding"], params["embedding"], params["embedding"].T
-        else:
-            tables = params["source_embedding"], params["target_embedding"], params["output"]["weight"]
-        layers_in = [len(params[stack].keys() - {"norm"}) for stack in ("encoder", "decoder")]
-        given = [*(table.shape for table in tables), *layers_in]
-        D = self.d_model
-        expected = [(self.src_vocab, D), (self.tgt_vocab, D), (D, self.tgt_vocab), *self.depths]
-        if given != expected:
-            raise ValueError(f"params are those of another model: tables and layers {given}, expected {expected}")
-        return tables
-
-    def _embed(self, ops, table, ids, key):
-        positions = self.positions[: ids.shape[1]]
-        rate = self._rate(key)
-        x = ops.embed_tokens(ids, table, positions, self.pad_id, rate, key)
-
-        def backward(dx):
-            return ops.embed_tokens_backward(dx, ids, table.shape, self.pad_id, rate, key)
+            return dmemory, in_order(grads, params["decoder"]), embed_backward(dx)
 
         return x, backward
 
@@ -379,20 +217,10 @@ class Transformer:
             "inner_dropout_rate": None if key is None else self.inner_dropout,
         }
 
-    def _rate(self, key):
-        return 0.0 if key is None else self.dropout
-
     @cached_property
     def positions(self):
         """The encoding added at each position: (max_len, D)."""
         return sinusoidal_encoding(self.max_len, self.d_model).astype(self.dtype)
-
-    def _check_tokens(self, name, ids, vocab):
-        check_ids(ids, vocab, name)
-        if ids.ndim != 2:
-            raise ValueError(f"{name} has shape {ids.shape}, expected (B, length)")
-        if ids.shape[1] > self.max_len:
-            raise ValueError(f"{name} has length {ids.shape[1]}, expected at most max_len={self.max_len}")
 
 
 class _Watched:
@@ -414,7 +242,3 @@ class _Watched:
         (queries,), (k, v) = split_parts(q, n_heads, 1, "q"), split_parts(kv, n_heads, 2, "kv")
         self.weights.append(self.ops.attention(queries, k, v, keep_mask, causal=causal)[1])
         return self.ops.cross_attention(q, kv, n_heads, keep_mask, causal=causal, **options)
-
-
-def _in_order(grads, params):
-    return {name: grads[name] for name in params}

@@ -1,0 +1,216 @@
+"""What every model from a source to a target shares: ids in; logits, loss and gradient out."""
+
+from functools import cached_property
+
+import numpy as np
+
+from npformer.backends import get_backend
+from npformer.models.initialization import Initializer
+from npformer.reference import split_key
+from npformer.reference.checks import check_fraction, check_ids, check_int
+
+
+class EncoderDecoder:
+    """An architecture whose parameters are a separate nested dict, {"encoder", "decoder", "output"} and the embeddings.
+
+    A model is a dataclass with ``src_vocab``, ``tgt_vocab``, ``d_model``, ``dropout``, ``tie_embeddings``, ``pad_id``,
+    ``max_len`` and ``dtype``, and adds to what is here
+
+    - ``depths``, the numbers of layers of encoder and decoder, whose parameters are under "0", "1", …
+    - ``_init_stacks(new)`` -> parameters of (encoder, decoder), drawn from an ``Initializer``
+    - ``_encode(ops, params, src, key, train)`` -> (memory, backward), where backward(dmemory) gives the gradients of
+      the encoder and of the source's table
+    - ``_decode(ops, params, memory, src, tgt_in, key, train)`` -> (y (B, T, D), backward), where backward(dy) gives
+      dmemory, the gradients of the decoder and of the target's table
+    - ``decoder(params, src, max_rows, max_len)``, which takes a token at a time: for ``npformer.decoding``
+    """
+
+    def init(self, seed: int = 0) -> dict:
+        """New parameters, the same for the same seed.
+
+        Returns
+        -------
+        nested dict of arrays
+            {"source_embedding", "target_embedding", "encoder", "decoder", "output"}, or one "embedding" if tied.
+        """
+        check_int("seed", seed, at_least=0)
+        new = Initializer(seed, self.dtype)
+        params: dict = {}
+        if self.tie_embeddings:
+            params["embedding"] = new.embedding(self.src_vocab, self.d_model)
+        else:
+            params["source_embedding"] = new.embedding(self.src_vocab, self.d_model)
+            params["target_embedding"] = new.embedding(self.tgt_vocab, self.d_model)
+        params["encoder"], params["decoder"] = self._init_stacks(new)
+        if self.tie_embeddings:
+            params["output"] = {"bias": np.zeros(self.tgt_vocab, self.dtype)}
+        else:
+            params["output"] = new.linear(self.d_model, self.tgt_vocab)
+        return params
+
+    def encode(self, params, src, *, backend="auto"):
+        """What the encoder makes of the source, without dropout.
+
+        Parameters
+        ----------
+        params : nested dict
+        src : (B, S) int
+
+        Returns
+        -------
+        memory
+            What ``decode`` takes: (B, S, D), or more than that, as the model has it.
+        """
+        memory, _ = self._encode(get_backend(backend, params), params, src)
+        return memory
+
+    def decode(self, params, memory, src, tgt_in, *, backend="auto"):
+        """Logits of each next token, given the encoder's output, without dropout.
+
+        Parameters
+        ----------
+        params : nested dict
+        memory
+            ``encode(params, src)``.
+        src : (B, S) int
+            Read only to know what is padding.
+        tgt_in : (B, T) int
+            The target up to each position, beginning with the begin token.
+
+        Returns
+        -------
+        logits : (B, T, V)
+        """
+        ops = get_backend(backend, params)
+        y, _ = self._decode(ops, params, memory, src, tgt_in)
+        return ops.linear(y, self.tables(params)[2], params["output"]["bias"])
+
+    def logits(self, params, src, tgt_in, *, backend="auto"):
+        """``decode`` after ``encode``: (B, S) and (B, T) ids -> (B, T, V) logits."""
+        return self.decode(params, self.encode(params, src, backend=backend), src, tgt_in, backend=backend)
+
+    def loss(self, params, src, tgt_in, tgt_out, *, key=None, label_smoothing=0.0, backend="auto"):
+        """What ``loss_and_grad`` returns, without the gradient: (loss, n_tokens)."""
+        loss, n_tokens, _ = self._loss(get_backend(backend, params), params, src, tgt_in, tgt_out, key, label_smoothing)
+        return loss, n_tokens
+
+    def loss_and_grad(
+        self, params, src, tgt_in, tgt_out, *, key=None, label_smoothing=0.0, n_tokens=None, backend="auto"
+    ):
+        """The mean cross-entropy per token, its gradient, and the number of tokens.
+
+        Parameters
+        ----------
+        params : nested dict
+        src : (B, S) int
+        tgt_in, tgt_out : (B, T) int
+            The target without its last, and without its first token.
+        key : int, optional
+            Where dropout draws from; None means no dropout.
+        label_smoothing : float
+        n_tokens : int, optional
+            Divide by this many instead of the batch's own, where the batch is a part of a larger one.
+
+        Returns
+        -------
+        loss : scalar
+        grads : nested dict
+            With the keys and shapes of ``params``.
+        n_tokens : int
+            Targets that are not padding.
+        """
+        ops = get_backend(backend, params)
+        batch = src, tgt_in, tgt_out
+        loss, counted, backward = self._loss(ops, params, *batch, key, label_smoothing, n_tokens, train=True)
+        return loss, backward(), counted
+
+    def tables(self, params):
+        """The (V, D) tables of source and target, and the (D, V) weight of the output; one array if they are tied."""
+        if not isinstance(params, dict):
+            raise TypeError(f"params is a {type(params).__name__}, expected a nested dict such as model.init(seed)")
+        if ("embedding" in params) != self.tie_embeddings:
+            raise ValueError(f"params has {list(params)}, the model has tie_embeddings={self.tie_embeddings}")
+        if self.tie_embeddings:
+            tables = params["embedding"], params["embedding"], params["embedding"].T
+        else:
+            tables = params["source_embedding"], params["target_embedding"], params["output"]["weight"]
+        layers_in = [sum(name.isdecimal() for name in params[stack]) for stack in ("encoder", "decoder")]
+        given = [*(table.shape for table in tables), *layers_in]
+        D = self.d_model
+        expected = [(self.src_vocab, D), (self.tgt_vocab, D), (D, self.tgt_vocab), *self.depths]
+        if given != expected:
+            raise ValueError(f"params are those of another model: tables and layers {given}, expected {expected}")
+        return tables
+
+    def _loss(self, ops, params, src, tgt_in, tgt_out, key, label_smoothing, n_tokens=None, train=False):
+        encoder_key, decoder_key = split_key(key, 2)
+        memory, encode_backward = self._encode(ops, params, src, encoder_key, train)
+        y, decode_backward = self._decode(ops, params, memory, src, tgt_in, decoder_key, train)
+        self._check_tokens("tgt_out", tgt_out, self.tgt_vocab)
+        if tgt_in.shape != tgt_out.shape:
+            raise ValueError(f"tgt_in {tgt_in.shape}, tgt_out {tgt_out.shape}: expected equal shapes (B, T)")
+        weight, bias = self.tables(params)[2], params["output"]["bias"]
+        options = {"ignore_id": self.pad_id, "label_smoothing": label_smoothing, "n_tokens": n_tokens}
+        loss, dlogits = ops.linear_cross_entropy(y, weight, bias, tgt_out, **options)
+
+        def backward():
+            dy, dweight, dbias = ops.linear_backward(dlogits, y, weight, bias)
+            dmemory, decoder_grads, target_table_grad = decode_backward(dy)
+            encoder_grads, source_table_grad = encode_backward(dmemory)
+            grads = {"encoder": encoder_grads, "decoder": decoder_grads}
+            if self.tie_embeddings:  # one table, used three times
+                grads["embedding"] = source_table_grad + target_table_grad + dweight.T
+                grads["output"] = {"bias": dbias}
+            else:
+                grads["source_embedding"], grads["target_embedding"] = source_table_grad, target_table_grad
+                grads["output"] = {"weight": dweight, "bias": dbias}
+            return in_order(grads, params)
+
+        return loss, int((tgt_out != self.pad_id).sum()), backward
+
+    def _embed(self, ops, table, ids, key):
+        positions = self.positions[: ids.shape[1]]
+        rate = self._rate(key)
+        x = ops.embed_tokens(ids, table, positions, self.pad_id, rate, key)
+
+        def backward(dx):
+            return ops.embed_tokens_backward(dx, ids, table.shape, self.pad_id, rate, key)
+
+        return x, backward
+
+    def _rate(self, key):
+        return 0.0 if key is None else self.dropout
+
+    @cached_property
+    def positions(self):
+        """What is added to the embedding at each position, (max_len, D): nothing, where the order needs no telling."""
+        return np.zeros((self.max_len, self.d_model), self.dtype)
+
+    def _check_settings(self):
+        for name in ("src_vocab", "tgt_vocab", "d_model", "max_len"):
+            check_int(name, getattr(self, name), at_least=1)
+        check_fraction(dropout=self.dropout)
+        if self.tie_embeddings and self.src_vocab != self.tgt_vocab:
+            raise ValueError(
+                f"tie_embeddings=True with src_vocab={self.src_vocab}, tgt_vocab={self.tgt_vocab}: "
+                "expected equal sizes, from one joint vocabulary"
+            )
+        check_int("pad_id", self.pad_id, at_least=0)
+        if self.pad_id >= min(self.src_vocab, self.tgt_vocab):
+            raise ValueError(f"pad_id={self.pad_id}, expected an id of both vocabularies")
+        dtype = getattr(self.dtype, "__name__", str(self.dtype))
+        if dtype not in ("float32", "float64"):
+            raise ValueError(f"dtype={self.dtype!r}, expected 'float32' or 'float64'")
+        object.__setattr__(self, "dtype", dtype)
+
+    def _check_tokens(self, name, ids, vocab):
+        check_ids(ids, vocab, name)
+        if ids.ndim != 2:
+            raise ValueError(f"{name} has shape {ids.shape}, expected (B, length)")
+        if ids.shape[1] > self.max_len:
+            raise ValueError(f"{name} has length {ids.shape[1]}, expected at most max_len={self.max_len}")
+
+
+def in_order(grads, params):
+    """Gradients under the keys of the parameters, in their order."""
+    return {name: grads[name] for name in params}
