@@ -56,6 +56,16 @@ def valid_calls(dtype="float64"):
     newest = np.array([[3, 4, 5], [6, 7, 8]])
     cached = {"q": normal(B, H * K), "kv": normal(V, 2 * H * K), "at": at, "n_heads": H}
 
+    kept = rng.standard_normal((B, T)) > -0.5
+    recurrence = {"keep_mask": kept, "reverse": True}
+    first = {"h0": normal(B, D), "c0": normal(B, D)}
+    gru = {"x_gates": normal(B, T, 3 * D), "h0": first["h0"], "weight": 0.2 * normal(D, 3 * D), "bias": bias}
+    lstm = {"x_gates": normal(B, T, 4 * D), **first, "weight": 0.2 * normal(D, 4 * D)}
+    gru_saved = dict(zip(("states", "gates"), npf.gru(**gru, **recurrence), strict=True))
+    lstm_saved = dict(zip(("states", "cells", "gates"), npf.lstm(**lstm, **recurrence), strict=True))
+    gru_back = {"dstates": dy, "h0": gru["h0"], "weight": gru["weight"], **gru_saved}
+    lstm_back = {"dstates": dy, "dcells": x, **first, "weight": lstm["weight"], **lstm_saved}
+
     ids = np.array([[3, 1, 4, 1, 5], [2, 6, 5, 0, 0]])
     table = normal(V, D)
     return {
@@ -96,6 +106,10 @@ def valid_calls(dtype="float64"):
         "cached_attention": {**cached, "keep_mask": rng.standard_normal((B, S)) > 0},
         "decoder_layer_step": {"x0": normal(B, H * K), **step, "at": newest, "memory_at": at, "n_heads": H},
         "log_softmax_top_k": {"x": normal(T, V), "k": 4},
+        "gru": {**gru, **recurrence},
+        "gru_backward": {**gru_back, **recurrence},
+        "lstm": {**lstm, **recurrence},
+        "lstm_backward": {**lstm_back, **recurrence},
         "product": {"a": heads, "b": qkv["v"][..., :K, :].swapaxes(-1, -2)[..., :K, :]},
         "embedding": {"ids": ids, "table": table},
         "embedding_backward": {"dy": dy, "ids": ids, "table_shape": (V, D)},

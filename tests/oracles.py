@@ -205,3 +205,37 @@ def dropout(x, rate, key):
     for index in np.ndindex(x.shape):
         out[index] = float(x[index]) / (1 - rate) if keep[index] else 0.0
     return out
+
+
+def gru(x_gates, h0, weight, bias, keep_mask, order):
+    """State after state, each number by itself; ``order`` of the steps."""
+    B, T, D = x_gates.shape[0], x_gates.shape[1], h0.shape[1]
+    states = np.zeros((B, T, D))
+    for row in range(B):
+        h = [float(x) for x in h0[row]]
+        for t in order:
+            x = x_gates[row, t]
+            said = [math.fsum(h[i] * weight[i, j] for i in range(D)) for j in range(3 * D)]
+            new = []
+            for j in range(D):
+                r, z = sigmoid(x[j] + said[j]), sigmoid(x[D + j] + said[D + j])
+                n = math.tanh(x[2 * D + j] + r * (said[2 * D + j] + bias[j]))
+                new.append((1 - z) * n + z * h[j])
+            h = new if keep_mask[row, t] else h
+            states[row, t] = h
+    return states
+
+
+def lstm(x_gates, h0, c0, weight, keep_mask, order):
+    """(states, cells), as ``gru``."""
+    B, T, D = x_gates.shape[0], x_gates.shape[1], h0.shape[1]
+    states, cells = np.zeros((B, T, D)), np.zeros((B, T, D))
+    for row in range(B):
+        h, c = [float(x) for x in h0[row]], [float(x) for x in c0[row]]
+        for t in order:
+            a = [x_gates[row, t, j] + math.fsum(h[i] * weight[i, j] for i in range(D)) for j in range(4 * D)]
+            if keep_mask[row, t]:
+                c = [sigmoid(a[D + j]) * c[j] + sigmoid(a[j]) * math.tanh(a[2 * D + j]) for j in range(D)]
+                h = [sigmoid(a[3 * D + j]) * math.tanh(c[j]) for j in range(D)]
+            states[row, t], cells[row, t] = h, c
+    return states, cells

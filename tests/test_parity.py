@@ -29,6 +29,7 @@ BOUNDS = {
     **dict.fromkeys(["attention", "flash_attention", "self_attention", "cross_attention", "cached_attention"], 16),
     "log_softmax_top_k": 4,
     "decoder_layer_step": 32,
+    **dict.fromkeys(["gru", "gru_backward", "lstm", "lstm_backward"], 16),
     **dict.fromkeys(["attention_backward", "flash_attention_backward"], 32),
     **dict.fromkeys(["self_attention_backward", "cross_attention_backward"], 32),
     **dict.fromkeys(["embedding_backward", "embed_tokens", "embed_tokens_backward"], 4),
@@ -38,6 +39,7 @@ BOUNDS = {
 
 NO_DROPOUT, NO_KEEP_MASK = {"dropout_rate": 0.0, "key": None}, {"keep_mask": None}
 ATTENTION = [{}, NO_DROPOUT, NO_KEEP_MASK, {"causal": False}, {**NO_DROPOUT, **NO_KEEP_MASK, "causal": False}]
+RECURRENT = [{}, {"keep_mask": None}, {"reverse": False}]
 ROWS = [{}, {"rate": 0.0, "key": None}]
 ACTIVATIONS = [{}, *({"activation": name, "rate": 0.0} for name in ("relu", "gelu", "silu"))]
 LOSS = [{}, {"ignore_id": None}, {"label_smoothing": 0.0}, {"n_tokens": 100}]
@@ -57,6 +59,8 @@ VARIANTS = {  # changes to the valid call
         {"memory_mask": np.arange(14).reshape(2, 7) % 3 > 0},
     ],
     "log_softmax_top_k": [{}, {"k": 1}, {"k": 100}],
+    **dict.fromkeys(["gru", "gru_backward", "lstm"], RECURRENT),
+    "lstm_backward": [*RECURRENT, {"dcells": None}],
     "embed_tokens": ROWS,
     "embed_tokens_backward": ROWS,
     "cross_entropy": LOSS,

@@ -20,8 +20,10 @@ from npformer.cpu.fused import (
     linear_dropout_residual,
     linear_dropout_residual_backward,
 )
+from npformer.cpu.gru import gru, gru_backward
 from npformer.cpu.layer_norm import layer_norm, layer_norm_backward
 from npformer.cpu.linear import linear, linear_backward
+from npformer.cpu.lstm import lstm, lstm_backward
 from npformer.cpu.packed_attention import (
     cross_attention,
     cross_attention_backward,

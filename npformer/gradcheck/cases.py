@@ -33,6 +33,7 @@ def all_cases(seed: int = 0) -> list[Case]:
         *_attention(normal, "flash_attention", (), 67, 71, K=3, KV=2, size=", several tiles"),
         *_packed_attention(normal),
         *_tokens(normal),
+        *_recurrent(normal),
     ]
 
 
@@ -223,3 +224,29 @@ def _tokens(normal):
 def away_from_zero(x, gap=0.01):
     """Moved so that no entry is near the kink of relu, where there is no derivative to check."""
     return x + gap * np.where(x < 0, -1, 1)
+
+
+def _recurrent(normal):
+    keep_mask = normal((B, T)) > -0.5
+    first = {"h0": normal((B, D)), "c0": normal((B, D))}
+    for reverse, mask in ((False, None), (True, keep_mask)):
+        option = "reverse, keep_mask" if reverse else ""
+        options = {"keep_mask": mask, "reverse": reverse}
+        yield Case(
+            "gru",
+            option,
+            lambda *args, options=options: ops.gru(*args, **options)[0],
+            lambda dy, x_gates, h0, weight, bias, options=options: ops.gru_backward(
+                dy, h0, weight, *ops.gru(x_gates, h0, weight, bias, **options), **options
+            ),
+            {"x_gates": normal((B, T, 3 * D)), "h0": first["h0"], "weight": normal((D, 3 * D)), "bias": normal(D)},
+        )
+        yield Case(
+            "lstm",
+            option,
+            lambda *args, options=options: np.stack(ops.lstm(*args, **options)[:2]),
+            lambda dy, x_gates, h0, c0, weight, options=options: ops.lstm_backward(
+                *dy, h0, c0, weight, *ops.lstm(x_gates, h0, c0, weight, **options), **options
+            ),
+            {"x_gates": normal((B, T, 4 * D)), **first, "weight": normal((D, 4 * D))},
+        )

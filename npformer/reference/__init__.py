@@ -32,9 +32,11 @@ from npformer.reference.fused import (
     linear_dropout_residual,
     linear_dropout_residual_backward,
 )
+from npformer.reference.gru import gru, gru_backward
 from npformer.reference.heads import merge_heads, split_heads
 from npformer.reference.layer_norm import layer_norm, layer_norm_backward
 from npformer.reference.linear import linear, linear_backward
+from npformer.reference.lstm import lstm, lstm_backward
 from npformer.reference.masks import causal_mask, from_additive, padding_mask, to_additive
 from npformer.reference.packed_attention import (
     cross_attention,
@@ -71,6 +73,8 @@ __all__ = [
     "gelu",
     "gelu_backward",
     "global_norm",
+    "gru",
+    "gru_backward",
     "layer_norm",
     "layer_norm_backward",
     "linear",
@@ -83,6 +87,8 @@ __all__ = [
     "log_softmax",
     "log_softmax_backward",
     "log_softmax_top_k",
+    "lstm",
+    "lstm_backward",
     "merge_heads",
     "padding_mask",
     "product",

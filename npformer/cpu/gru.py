@@ -1,0 +1,96 @@
+"""The gated recurrent unit: a whole sequence in one kernel, a product and a fused cell for each step."""
+
+import numpy as np
+
+from npformer import reference
+from npformer.cpu.arrays import suit
+from npformer.cpu.blas import BLAS, multiply
+from npformer.cpu.jit import inlined, kernel
+from npformer.cpu.memory import empty
+from npformer.cpu.recurrence import fits, fits_backward, kept_steps
+from npformer.cpu.scalar import like, sigmoid, tanh
+
+
+def gru(x_gates, h0, weight, bias, keep_mask=None, *, reverse=False):
+    """As ``reference.gru``."""
+    if not (fits(3, x_gates, keep_mask, weight, h0) and suit(h0, bias) and bias.shape == h0.shape[1:]):
+        return reference.gru(x_gates, h0, weight, bias, keep_mask, reverse=reverse)
+    (B, T, _), D = x_gates.shape, h0.shape[1]
+    states, gates = empty((B, T, D), h0.dtype), empty((B, T, 4 * D), h0.dtype)
+    inputs = map(np.ascontiguousarray, (x_gates, weight, bias))
+    work = h0.copy(order="C"), np.empty((B, 3 * D), h0.dtype)
+    _run(BLAS[h0.dtype], *inputs, kept_steps(keep_mask, B, T), reverse, states, gates, *work)
+    return states, gates
+
+
+def gru_backward(dstates, h0, weight, states, gates, keep_mask=None, *, reverse=False):
+    """As ``reference.gru_backward``."""
+    if not fits_backward(3, 4, weight, gates, keep_mask, [h0], [dstates, states]):
+        return reference.gru_backward(dstates, h0, weight, states, gates, keep_mask, reverse=reverse)
+    B, T, D = states.shape
+    dx_gates, dh_gates, h_before = (empty((B, T, width), h0.dtype) for width in (3 * D, 3 * D, D))
+    dh, dweight, dbias = np.zeros((B, D), h0.dtype), empty((D, 3 * D), h0.dtype), np.zeros(D, h0.dtype)
+    inputs = map(np.ascontiguousarray, (dstates, h0, weight, states, gates))
+    work = dh_gates, h_before, np.empty((B, 3 * D), h0.dtype)
+    _run_back(BLAS[h0.dtype], *inputs, kept_steps(keep_mask, B, T), reverse, dx_gates, dh, dweight, dbias, *work)
+    return dx_gates, dh, dweight, dbias
+
+
+@kernel
+def _run(blas, x_gates, weight, bias, kept, reverse, states, gates, h, h_gates):
+    B, T, _ = states.shape
+    for i in range(T):
+        t = T - 1 - i if reverse else i
+        multiply(blas, h, weight, h_gates, False)
+        for b in range(B):
+            _cell(x_gates[b, t], h_gates[b], bias, h[b], kept[b, t], states[b, t], gates[b, t])
+            h[b] = states[b, t]
+
+
+@inlined
+def _cell(x, from_h, bias, h, kept, new_h, gates):
+    D = len(h)
+    for j in range(D):
+        gates[j] = sigmoid(x[j] + from_h[j])
+        gates[D + j] = sigmoid(x[D + j] + from_h[D + j])
+        gates[3 * D + j] = from_h[2 * D + j] + bias[j]
+    for j in range(D):
+        z = gates[D + j]
+        n = tanh(x[2 * D + j] + gates[j] * gates[3 * D + j])
+        gates[2 * D + j] = n
+        new_h[j] = (like(z, 1) - z) * n + z * h[j] if kept else h[j]
+
+
+@kernel
+def _run_back(
+    blas, dstates, h0, weight, states, gates, kept, reverse, dx_gates, dh, dweight, dbias, dh_gates, h_before, step
+):
+    B, T, D = states.shape
+    for i in range(T):
+        t = i if reverse else T - 1 - i
+        before = t + 1 if reverse else t - 1
+        for b in range(B):
+            h_before[b, t] = states[b, before] if 0 <= before < T else h0[b]
+            _cell_back(dstates[b, t], h_before[b, t], gates[b, t], kept[b, t], dh[b], dx_gates[b, t], step[b], dbias)
+            dh_gates[b, t] = step[b]
+        multiply(blas, step, weight.T, dh, True)
+    multiply(blas, h_before.reshape(B * T, D).T, dh_gates.reshape(B * T, 3 * D), dweight, False)
+
+
+@inlined
+def _cell_back(dstate, h, gates, kept, dh, dx, dh_gates, dbias):
+    D = len(h)
+    zero, one = like(h[0], 0), like(h[0], 1)
+    for j in range(D):
+        r, z, n, h_n = gates[j], gates[D + j], gates[2 * D + j], gates[3 * D + j]
+        dnew = dh[j] + dstate[j]
+        da_n = dnew * (one - z) * (one - n * n) if kept else zero
+        dx[j] = da_n * h_n * r * (one - r) if kept else zero
+        dx[D + j] = dnew * (h[j] - n) * z * (one - z) if kept else zero
+        dx[2 * D + j] = da_n
+        dh_gates[2 * D + j] = da_n * r if kept else zero
+        dh[j] = dnew * z if kept else dnew
+    for j in range(D):
+        dh_gates[j] = dx[j]
+        dh_gates[D + j] = dx[D + j]
+        dbias[j] += dh_gates[2 * D + j]

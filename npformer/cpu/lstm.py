@@ -1,0 +1,116 @@
+"""The long short-term memory: a whole sequence in one kernel, a product and a fused cell for each step."""
+
+import numpy as np
+
+from npformer import reference
+from npformer.cpu.blas import BLAS, multiply
+from npformer.cpu.jit import inlined, kernel
+from npformer.cpu.memory import empty
+from npformer.cpu.recurrence import fits, fits_backward, kept_steps
+from npformer.cpu.scalar import like, sigmoid, tanh
+
+
+def lstm(x_gates, h0, c0, weight, keep_mask=None, *, reverse=False):
+    """As ``reference.lstm``."""
+    if not fits(4, x_gates, keep_mask, weight, h0, c0):
+        return reference.lstm(x_gates, h0, c0, weight, keep_mask, reverse=reverse)
+    (B, T, _), D = x_gates.shape, h0.shape[1]
+    states, cells, gates = (empty((B, T, width), h0.dtype) for width in (D, D, 4 * D))
+    inputs = map(np.ascontiguousarray, (x_gates, weight))
+    work = h0.copy(order="C"), c0.copy(order="C"), np.empty((B, 4 * D), h0.dtype)
+    _run(BLAS[h0.dtype], *inputs, kept_steps(keep_mask, B, T), reverse, states, cells, gates, *work)
+    return states, cells, gates
+
+
+def lstm_backward(dstates, dcells, h0, c0, weight, states, cells, gates, keep_mask=None, *, reverse=False):
+    """As ``reference.lstm_backward``."""
+    along = [dstates, states, cells] if dcells is None else [dstates, states, cells, dcells]
+    if not fits_backward(4, 4, weight, gates, keep_mask, [h0, c0], along):
+        saved = states, cells, gates, keep_mask
+        return reference.lstm_backward(dstates, dcells, h0, c0, weight, *saved, reverse=reverse)
+    B, T, D = states.shape
+    dx_gates, h_before, dweight = (empty(shape, h0.dtype) for shape in (gates.shape, states.shape, (D, 4 * D)))
+    dh, dc = np.zeros((B, D), h0.dtype), np.zeros((B, D), h0.dtype)
+    dcells = np.zeros_like(states) if dcells is None else dcells
+    inputs = map(np.ascontiguousarray, (dstates, dcells, h0, c0, weight, states, cells, gates))
+    work = h_before, np.empty((B, 4 * D), h0.dtype)
+    _run_back(BLAS[h0.dtype], *inputs, kept_steps(keep_mask, B, T), reverse, dx_gates, dh, dc, dweight, *work)
+    return dx_gates, dh, dc, dweight
+
+
+@kernel
+def _run(blas, x_gates, weight, kept, reverse, states, cells, gates, h, c, h_gates):
+    B, T, _ = states.shape
+    for i in range(T):
+        t = T - 1 - i if reverse else i
+        multiply(blas, h, weight, h_gates, False)
+        for b in range(B):
+            _cell(x_gates[b, t], h_gates[b], h[b], c[b], kept[b, t], states[b, t], cells[b, t], gates[b, t])
+            h[b] = states[b, t]
+            c[b] = cells[b, t]
+
+
+@inlined
+def _cell(x, from_h, h, c, kept, new_h, new_c, gates):
+    D = len(h)
+    for j in range(2 * D):
+        gates[j] = sigmoid(x[j] + from_h[j])
+    for j in range(2 * D, 3 * D):
+        gates[j] = tanh(x[j] + from_h[j])
+    for j in range(3 * D, 4 * D):
+        gates[j] = sigmoid(x[j] + from_h[j])
+    for j in range(D):
+        moved = gates[D + j] * c[j] + gates[j] * gates[2 * D + j]
+        new_h[j] = gates[3 * D + j] * tanh(moved) if kept else h[j]
+        new_c[j] = moved if kept else c[j]
+
+
+@kernel
+def _run_back(
+    blas,
+    dstates,
+    dcells,
+    h0,
+    c0,
+    weight,
+    states,
+    cells,
+    gates,
+    kept,
+    reverse,
+    dx_gates,
+    dh,
+    dc,
+    dweight,
+    h_before,
+    step,
+):
+    B, T, D = states.shape
+    for i in range(T):
+        t = i if reverse else T - 1 - i
+        before = t + 1 if reverse else t - 1
+        for b in range(B):
+            h_before[b, t] = states[b, before] if 0 <= before < T else h0[b]
+            c = cells[b, before] if 0 <= before < T else c0[b]
+            dh[b] += dstates[b, t]
+            dc[b] += dcells[b, t]
+            _cell_back(c, cells[b, t], gates[b, t], kept[b, t], dh[b], dc[b], dx_gates[b, t])
+            step[b] = dx_gates[b, t]
+        multiply(blas, step, weight.T, dh, True)
+    multiply(blas, h_before.reshape(B * T, D).T, dx_gates.reshape(B * T, 4 * D), dweight, False)
+
+
+@inlined
+def _cell_back(c, new_c, gates, kept, dh, dc, dx):
+    D = len(c)
+    zero, one = like(c[0], 0), like(c[0], 1)
+    for j in range(D):
+        i, f, g, o = gates[j], gates[D + j], gates[2 * D + j], gates[3 * D + j]
+        tanh_c = tanh(new_c[j])
+        moved = dc[j] + dh[j] * o * (one - tanh_c * tanh_c)
+        dx[j] = moved * g * i * (one - i) if kept else zero
+        dx[D + j] = moved * c[j] * f * (one - f) if kept else zero
+        dx[2 * D + j] = moved * i * (one - g * g) if kept else zero
+        dx[3 * D + j] = dh[j] * tanh_c * o * (one - o) if kept else zero
+        dc[j] = moved * f if kept else dc[j]
+        dh[j] = zero if kept else dh[j]

@@ -1,0 +1,113 @@
+"""The long short-term memory along a sequence (Hochreiter and Schmidhuber 1997)."""
+
+from npformer.reference.activations import sigmoid, tanh
+from npformer.reference.arrays import Array, namespace, narrow, quiet, transpose, widen
+from npformer.reference.recurrence import check_recurrence, check_recurrence_backward, state_before, steps
+
+
+@quiet
+def lstm(
+    x_gates: Array, h0: Array, c0: Array, weight: Array, keep_mask: Array | None = None, *, reverse: bool = False
+) -> tuple[Array, Array, Array]:
+    """States of a long short-term memory: c_t = f c_{t-1} + i g, h_t = o tanh(c_t).
+
+    The input gate i, the forget gate f and the output gate o are σ(x + h U) of their own, the candidate g is
+    tanh(x_g + h U_g), all of step t, with h = h_{t-1} (Gers et al. 2000, who added f). Along the cell c gradients are
+    only multiplied by f.
+
+    Parameters
+    ----------
+    x_gates : (B, T, 4D)
+        What the input says to i, f, g and o, side by side: x W + bias.
+    h0, c0 : (B, D)
+        State and cell before the first step.
+    weight : (D, 4D)
+        U_i, U_f, U_g, U_o side by side.
+    keep_mask : bool (B, T), optional
+        False = leave state and cell as they are at this step: padding.
+    reverse : bool
+        From the last step to the first.
+
+    Returns
+    -------
+    states, cells : (B, T, D)
+        h_t and c_t at each step.
+    gates : (B, T, 4D)
+        i, f, g, o, for the backward pass.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> x_gates = np.array([[[99.0, 0, 99, 99], [-99, 99, 0, -99]]])  # write 1 and say it; then keep it and say nothing
+    >>> states, cells, gates = lstm(x_gates, np.zeros((1, 1)), np.zeros((1, 1)), np.zeros((1, 4)))
+    >>> states.round(3).ravel(), cells.round(3).ravel()
+    (array([0.762, 0.   ]), array([1., 1.]))
+    """
+    xp = namespace(x_gates=x_gates, h0=h0, c0=c0, weight=weight)
+    check_recurrence(4, x_gates, keep_mask, weight, h0=h0, c0=c0)
+    B, T, D = *x_gates.shape[:2], h0.shape[1]
+    dtype = xp.result_type(x_gates, h0, c0, weight)
+    states, cells, gates = (xp.empty((B, T, width), dtype) for width in (D, D, 4 * D))
+    h, c = widen(h0), widen(c0)
+    for t in steps(T, reverse):
+        new_h, new_c, gates[:, t] = _lstm_cell(widen(x_gates[:, t]), h, c, weight)
+        if keep_mask is not None:
+            kept = keep_mask[:, t, None]
+            new_h, new_c = xp.where(kept, new_h, h), xp.where(kept, new_c, c)
+        states[:, t], cells[:, t] = h, c = new_h, new_c
+    return states, cells, gates
+
+
+def _lstm_cell(x_gates, h, c, weight):
+    """One step: (B, 4D), (B, D), (B, D) -> the new state and cell (B, D), and the gates (B, 4D)."""
+    xp = namespace(h=h)
+    a_i, a_f, a_g, a_o = xp.split(x_gates + h @ weight, 4, axis=-1)
+    i, f, g, o = sigmoid(a_i), sigmoid(a_f), tanh(a_g), sigmoid(a_o)
+    new_c = f * c + i * g
+    return o * tanh(new_c), new_c, xp.concatenate([i, f, g, o], axis=-1)
+
+
+def _lstm_cell_backward(dnew_h, dnew_c, c, new_c, weight, gates):
+    """dnew_h, dnew_c (B, D) -> d gates' insides (B, 4D), dh and dc (B, D)."""
+    xp = namespace(c=c)
+    i, f, g, o = xp.split(gates, 4, axis=-1)
+    tanh_c = tanh(new_c)
+    dc = dnew_c + dnew_h * o * (1 - tanh_c * tanh_c)
+    da_i, da_f, da_g = dc * g * i * (1 - i), dc * c * f * (1 - f), dc * i * (1 - g * g)
+    da_o = dnew_h * tanh_c * o * (1 - o)
+    da = xp.concatenate([da_i, da_f, da_g, da_o], axis=-1)
+    return da, da @ transpose(weight), dc * f
+
+
+@quiet
+def lstm_backward(
+    dstates: Array,
+    dcells: Array | None,
+    h0: Array,
+    c0: Array,
+    weight: Array,
+    states: Array,
+    cells: Array,
+    gates: Array,
+    keep_mask: Array | None = None,
+    *,
+    reverse: bool = False,
+) -> tuple[Array, Array, Array, Array]:
+    """The gradients (dx_gates, dh0, dc0, dweight): back through time; dcells is None if nobody has used the cells."""
+    xp = namespace(dstates=dstates, dcells=dcells, h0=h0, c0=c0, weight=weight, states=states, cells=cells, gates=gates)
+    along = {"dstates": dstates, "dcells": dcells, "cells": cells}
+    check_recurrence_backward(4, weight, keep_mask, states, gates, {"h0": h0, "c0": c0}, along)
+    dx_gates = xp.empty(gates.shape, states.dtype)
+    dh, dc, dweight = (xp.zeros_like(widen(x)) for x in (h0, c0, weight))
+    for t in reversed(steps(states.shape[1], reverse)):
+        h, c = widen(state_before(t, states, h0, reverse)), widen(state_before(t, cells, c0, reverse))
+        dh = dh + dstates[:, t]
+        dc = dc if dcells is None else dc + dcells[:, t]
+        dx, dh_through, dc_through = _lstm_cell_backward(dh, dc, c, widen(cells[:, t]), weight, gates[:, t])
+        if keep_mask is not None:
+            kept = keep_mask[:, t, None]
+            dx = xp.where(kept, dx, 0)
+            dh_through, dc_through = xp.where(kept, dh_through, dh), xp.where(kept, dc_through, dc)
+        dx_gates[:, t], dh, dc = dx, dh_through, dc_through
+        dweight = dweight + transpose(h) @ dx
+    return dx_gates, narrow(dh, h0), narrow(dc, c0), narrow(dweight, weight)
