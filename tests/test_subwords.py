@@ -5,6 +5,7 @@ import sys
 import pytest
 from corpus import sentence_pairs
 
+from npformer.data.marks import mark
 from npformer.data.subwords import Subwords
 
 spm = pytest.importorskip("sentencepiece")
@@ -33,9 +34,19 @@ def test_text_comes_back(subwords):
     assert all(3 < id_ < len(subwords) for row in ids for id_ in row)  # nothing unknown, no begin or end
 
 
-def test_pieces_join_to_the_text(subwords):
-    [ids] = subwords.encode(LINES[:1])
-    assert "".join(subwords.pieces(ids)).replace("▁", " ").strip() == LINES[0]
+def test_pieces_join_to_the_text(subwords, kind):
+    unmarked = Subwords.learn(LINES * 4, size=SIZE, kind=kind, marks=False)
+    for vocabulary, text in ((subwords, mark(LINES[0])), (unmarked, LINES[0])):
+        [ids] = vocabulary.encode(LINES[:1])
+        assert "".join(vocabulary.pieces(ids)).replace("▁", " ").strip() == text
+        assert vocabulary.decode([ids]) == LINES[:1]
+    assert (subwords.marked, unmarked.marked) == (True, False)
+
+
+def test_capitals_apostrophes_and_full_stops_leave_words_alone():
+    subwords = Subwords.learn(["L'homme. Un homme, un autre. Homme ?"] * 4, size=40)
+    lines = ["homme", "L'homme.", "Homme ?"]
+    assert [subwords.pieces(ids).count("▁homme") for ids in subwords.encode(lines)] == [1, 1, 1]
 
 
 def test_the_vocabulary_has_the_size_that_was_asked_for(subwords):

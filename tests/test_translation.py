@@ -11,6 +11,7 @@ from corpus import SETTINGS, WORDS, sentence_pairs, write_corpus
 
 from npformer import Adam, Transformer, tree
 from npformer.data import Subwords, TokenBatches
+from npformer.data.marks import mark
 from npformer.training import CheckpointError, JsonLog, Trainer, load_checkpoint, save_checkpoint
 from npformer.translation import TranslationRun, Translator, score
 from npformer.translation.translator import EXTRA_LEN
@@ -130,7 +131,7 @@ def test_attention_has_a_weight_for_each_pair_of_pieces(translator):
     line = LINES[0]
     [[hypothesis]] = translator.hypotheses([line])
     source, target, layers = translator.attention(line, hypothesis)
-    assert "".join(source) == "▁" + line.replace(" ", "▁") + "</s>"
+    assert "".join(source) == "▁" + mark(line).replace(" ", "▁") + "</s>"
     assert target == translator.target.pieces(hypothesis.tokens)
     assert target[-1] == "</s>"
     assert [layer.shape for layer in layers] == [(2, len(target), len(source))]

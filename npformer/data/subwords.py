@@ -5,16 +5,20 @@ from pathlib import Path
 
 import numpy as np
 
+from npformer.data.marks import mark, unmark
 from npformer.reference.checks import check_int
 
 PAD, BOS, EOS, UNKNOWN = 0, 1, 2, 3
+MARKED = "<marked>"  # a piece that no text has: its vocabulary was learned from marked text
 AT_ONCE = 5000  # lines whose ids exist as Python lists, ten times as large as arrays
 
 
 class Subwords:
     """A vocabulary of pieces; a sentence becomes their ids, and ids a sentence again.
 
-    Ids 0, 1, 2, 3 are padding, begin, end and "unknown" in every vocabulary made by ``learn``.
+    Ids 0, 1, 2, 3 are padding, begin, end and "unknown" in every vocabulary made by ``learn``, and its text is marked
+    (``npformer.data.marks``) before it is cut, so that a word is the same at the beginning of a sentence, behind an
+    apostrophe and before a full stop.
 
     Parameters
     ----------
@@ -42,13 +46,14 @@ class Subwords:
         if min(given.values()) < 0:
             missing = [name for name, id_ in given.items() if id_ < 0]
             raise ValueError(f"the sentencepiece model has no {missing} piece, expected one with pad, bos and eos ids")
+        self.marked = self._processor.piece_to_id(MARKED) != self._processor.unk_id()
         self.pad_id, self.bos_id, self.eos_id = given["pad"], given["bos"], given["eos"]
 
     def __len__(self):
         return self._processor.get_piece_size()
 
     @classmethod
-    def learn(cls, lines, size, *, kind="bpe", n_lines=2_000_000):
+    def learn(cls, lines, size, *, kind="bpe", marks=True, n_lines=2_000_000):
         """A vocabulary from text.
 
         Parameters
@@ -59,6 +64,8 @@ class Subwords:
             Pieces V, the four special ones included.
         kind : "bpe" or "unigram"
             Byte-pair encoding (Sennrich et al. 2016) or the unigram model (Kudo 2018).
+        marks : bool
+            Whether to mark capitals and missing spaces; without, pieces are of the text as it is.
         n_lines : int
             More lines than this are sampled from, as learning needs memory for each.
         """
@@ -69,7 +76,7 @@ class Subwords:
 
         def watched():
             try:
-                yield from lines
+                yield from map(mark, lines) if marks else lines
             except Exception as error:
                 errors.append(error)  # sentencepiece would say INTERNAL and no more of it
                 raise
@@ -87,6 +94,8 @@ class Subwords:
                 bos_id=BOS,
                 eos_id=EOS,
                 unk_id=UNKNOWN,
+                split_by_unicode_script=not marks,  # marking has cut words from signs; l'‿ may be one piece
+                control_symbols=[MARKED] if marks else [],
                 num_threads=1,  # the same pieces everywhere
                 minloglevel=2,
             )
@@ -120,13 +129,15 @@ class Subwords:
         """
         lines, ids = list(lines), []
         for first in range(0, len(lines), AT_ONCE):
-            block = self._processor.encode(lines[first : first + AT_ONCE], num_threads=1)
-            ids += [np.array(row, np.int32) for row in block]
+            block = lines[first : first + AT_ONCE]
+            block = list(map(mark, block)) if self.marked else block
+            ids += [np.array(row, np.int32) for row in self._processor.encode(block, num_threads=1)]
         return ids
 
     def decode(self, ids):
         """The sentence of each sequence of ids, up to its end token, without padding and begin."""
-        return self._processor.decode([self._words_of(row) for row in ids], num_threads=1)
+        lines = self._processor.decode([self._words_of(row) for row in ids], num_threads=1)
+        return list(map(unmark, lines)) if self.marked else lines
 
     def pieces(self, ids):
         """The text of each id, ``▁`` being a space."""

@@ -1,0 +1,45 @@
+"""Marks for the capitals of sentences and missing spaces: words alike everywhere, and the text comes back."""
+
+import random
+
+import pytest
+
+from npformer.data.marks import CAPITAL, JOINED, mark, unmark
+
+ALPHABET = [*"aÉßİǅZ7_-'’.«(  日\t\u0301", "l'", "QU'"]
+
+
+@pytest.mark.parametrize(
+    "line, marked",
+    [
+        ("L'homme d'à côté.", "↑ l'‿ homme d'‿ à côté ‿."),
+        ("Qu’il dise « Ça va ? » Oui ! Là", "↑ qu’‿ il dise « Ça va ? » Oui ! ↑ là"),
+        ("The man's T-shirt isn't red, (USA)", "↑ the man ‿'s T-shirt isn ‿'t red ‿, (‿ USA ‿)"),
+        ("Ein Mann um 8:30", "↑ ein Mann um 8 ‿:‿ 30"),
+        ('S.C.U.B.A. "Nein"', '↑ s ‿.‿ C ‿.‿ U ‿.‿ B ‿.‿ A ‿. "‿ Nein ‿"'),
+        ("", ""),
+    ],
+)
+def test_a_word_is_the_same_wherever_it_stands(line, marked):
+    assert mark(line) == marked
+    assert unmark(marked) == line
+
+
+def test_any_text_comes_back_with_single_spaces():
+    draw = random.Random(0)
+    for _ in range(20_000):
+        line = "".join(draw.choices(ALPHABET, k=draw.randint(0, 12)))
+        assert unmark(mark(line)) == " ".join(line.split()), line
+
+
+def test_signs_that_are_marks_are_written_otherwise():
+    assert unmark(mark("a ↑b c‿d")) == "a ^b c_d"
+
+
+def test_what_mark_never_wrote_loses_its_marks_and_nothing_else():
+    draw = random.Random(1)
+    for _ in range(5000):
+        line = "".join(draw.choices(["a", "b", " ", ".", CAPITAL, JOINED], k=draw.randint(0, 12)))
+        given = unmark(line)
+        assert given.lower().replace(" ", "") == "".join(letter for letter in line if letter in "ab.")
+    assert unmark("↑ ‿ ↑") == ""
