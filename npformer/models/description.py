@@ -3,9 +3,10 @@
 import json
 from dataclasses import asdict
 
+from npformer.models.recurrent import Recurrent
 from npformer.models.transformer import Transformer
 
-MODELS = {"Transformer": Transformer}
+MODELS = {"Recurrent": Recurrent, "Transformer": Transformer}
 
 
 def describe(model):

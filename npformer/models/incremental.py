@@ -59,13 +59,8 @@ class IncrementalDecoder:
         -------
         (R, V), or what ``then`` gives for all rows
         """
+        check_step(self, tokens, parents, n_rows=len(self.at))
         t = self.n_steps
-        if not 0 < len(tokens) == len(parents) <= self.max_rows:
-            given = f"{len(tokens)} tokens, {len(parents)} parents"
-            raise ValueError(f"{given}: expected as many, at most max_rows={self.max_rows}")
-        check_ids(parents, len(self.at), "parents")
-        if t == self.max_len:
-            raise ValueError(f"step {t + 1}, expected at most max_len={self.max_len}")
         new_at = t * self.max_rows + np.arange(len(tokens))
         self.at = np.concatenate([self.at[parents], new_at[:, None]], axis=1)
         self.memory_at, self.memory_mask = self.memory_at[parents], self.memory_mask[parents]
@@ -101,6 +96,16 @@ class IncrementalDecoder:
             norm = self.params["decoder"]["norm"]
             x, _, _ = ops.layer_norm(x, norm["gain"], norm["bias"])
         return ops.linear(x, output, self.params["output"]["bias"])
+
+
+def check_step(decoder, tokens, parents, n_rows):
+    """A token for each row, and which of the ``n_rows`` rows before each goes on from."""
+    if not 0 < len(tokens) == len(parents) <= decoder.max_rows:
+        given = f"{len(tokens)} tokens, {len(parents)} parents"
+        raise ValueError(f"{given}: expected as many, at most max_rows={decoder.max_rows}")
+    check_ids(parents, n_rows, "parents")
+    if decoder.n_steps == decoder.max_len:
+        raise ValueError(f"step {decoder.n_steps + 1}, expected at most max_len={decoder.max_len}")
 
 
 def in_threads(work, n, rows_each=1):

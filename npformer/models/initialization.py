@@ -31,6 +31,35 @@ class Initializer:
         """Gain 1, bias 0."""
         return {"gain": np.ones(d_model, self.dtype), "bias": np.zeros(d_model, self.dtype)}
 
+    def recurrence(self, d_in, d_out, n_gates):
+        """A recurrent layer: the map of its input, and that of its state, which is orthogonal for each gate.
+
+        An orthogonal map keeps the length of what passes through it again and again (Saxe et al. 2014). The forget
+        gate of an LSTM begins open, with bias 1 (Jozefowicz et al. 2015).
+        """
+        params = {
+            "input": self.linear(d_in, *[d_out] * n_gates),
+            "hidden": {"weight": np.concatenate([self._orthogonal(d_out) for _ in range(n_gates)], axis=1)},
+        }
+        if n_gates == 3:
+            params["hidden"]["bias"] = np.zeros(d_out, self.dtype)
+        else:
+            params["input"]["bias"][d_out : 2 * d_out] = 1
+        return params
+
+    def _orthogonal(self, d):
+        q, r = np.linalg.qr(self.rng.standard_normal((d, d)))
+        return (q * np.sign(np.diag(r))).astype(self.dtype)
+
+    def score(self, name, d_model):
+        """What a recurrent model's attention learns: nothing, a bridge, or a hidden layer as wide as the states."""
+        if name == "dot":
+            return {}
+        if name == "general":
+            return {"weight": self._xavier(d_model, d_model)}
+        names = ("w_q", "w_k")
+        return {name: self._xavier(d_model, d_model) for name in names} | {"w_score": self._xavier(d_model, 1)[:, 0]}
+
     def self_attention(self, d_model):
         """Projections to queries, keys and values, and the output projection."""
         return {"qkv": self.linear(d_model, d_model, d_model, d_model), "out": self.linear(d_model, d_model)}

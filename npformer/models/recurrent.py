@@ -1,0 +1,337 @@
+"""The recurrent sequence-to-sequence model, and the attention that was invented for it.
+
+An encoder reads the source word by word into a state (Sutskever et al. 2014); a decoder begins with that state and
+says the target word by word. Attention (Bahdanau et al. 2015, in the form of Luong et al. 2015) lets each step of the
+decoder look back at all states of the encoder, so that not everything has to pass through the last one.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from npformer import layers
+from npformer.backends import get_backend
+from npformer.models.encoder_decoder import EncoderDecoder
+from npformer.models.incremental import check_step
+from npformer.reference import split_key
+from npformer.reference.checks import check_int
+
+N_GATES = {"gru": 3, "lstm": 4}
+SCORES = {"dot": "dot", "general": "bilinear", "additive": "additive"}  # as the papers call them: as npformer does
+
+
+@dataclass(frozen=True)
+class Recurrent(EncoderDecoder):
+    """A recurrent encoder-decoder: the architecture only; parameters are a separate nested dict.
+
+    Parameters
+    ----------
+    src_vocab, tgt_vocab : int
+        Vocabulary sizes V.
+    d_model : int
+        Width D of embeddings and states.
+    n_layers : int
+        Layers N of encoder and decoder, each reading the states of the one below.
+    cell : "gru" or "lstm"
+    attention : None, "dot", "general" or "additive"
+        How a state of the decoder is compared with the encoder's; None: the decoder sees the last of these only.
+    bidirectional : bool
+        Half of each encoder layer reads from the end to the beginning, so that a state knows both sides of its word.
+    dropout : float
+        On embeddings, between layers and on the attentional state, active when a key is given.
+    tie_embeddings : bool
+        One table for source, target and output projection; both vocabularies must be the same size.
+    pad_id : int
+        The id that fills up short sequences: it changes no state, and nothing attends to it.
+    max_len : int
+        Longest sequence accepted.
+    dtype : "float32" or "float64"
+        Of the parameters.
+
+    Examples
+    --------
+    >>> model = Recurrent(src_vocab=11, tgt_vocab=11, d_model=16, attention="general")
+    >>> params = model.init(seed=0)
+    >>> src, tgt = np.array([[3, 4, 5]]), np.array([[1, 3, 4, 5, 2]])
+    >>> model.logits(params, src, tgt[:, :-1]).shape
+    (1, 4, 11)
+    >>> loss, grads, n_tokens = model.loss_and_grad(params, src, tgt[:, :-1], tgt[:, 1:], key=1)
+    """
+
+    src_vocab: int
+    tgt_vocab: int
+    d_model: int = 256
+    n_layers: int = 1
+    cell: str = "gru"
+    attention: str | None = "general"
+    bidirectional: bool = True
+    dropout: float = 0.1
+    tie_embeddings: bool = False
+    pad_id: int = 0
+    max_len: int = 5000
+    dtype: str = "float32"
+
+    def __post_init__(self):
+        self._check_settings()
+        check_int("n_layers", self.n_layers, at_least=1)
+        if self.cell not in N_GATES:
+            raise ValueError(f"cell={self.cell!r}, expected 'gru' or 'lstm'")
+        if self.attention is not None and self.attention not in SCORES:
+            raise ValueError(f"attention={self.attention!r}, expected None, 'dot', 'general' or 'additive'")
+        if self.bidirectional and self.d_model % 2:
+            raise ValueError(f"d_model={self.d_model} is odd: with bidirectional=True each direction gets half of it")
+
+    @property
+    def depths(self):
+        """Layers of (encoder, decoder)."""
+        return self.n_layers, self.n_layers
+
+    def decoder(self, params, src, *, max_rows, max_len, backend="auto"):
+        """A decoder that takes a token at a time: see ``RecurrentDecoder``.
+
+        Parameters
+        ----------
+        params : nested dict
+        src : (B, S) int
+        max_rows : int
+            Most rows of a step, B times the hypotheses of each source.
+        max_len : int
+            Most steps.
+        """
+        return RecurrentDecoder(self, get_backend(backend, params), params, src, max_rows, max_len)
+
+    def attention_weights(self, params, src, tgt_in, *, backend="auto"):
+        """Where the decoder looks: {"memory": [(B, 1, T, S)]}, in the form in which ``Transformer`` has it."""
+        if self.attention is None:
+            raise ValueError("a model with attention=None attends to nothing: it has no weights")
+        ops = get_backend(backend, params)
+        memory, _ = self._encode(ops, params, src)
+        states, _ = self._decoder_states(ops, params, memory, tgt_in)
+        _, weights = self._context(ops, params["decoder"], states, memory[0], src != self.pad_id)
+        return {"memory": [weights[:, None]]}
+
+    def _init_stacks(self, new):
+        D, n_gates = self.d_model, N_GATES[self.cell]
+        encoder, decoder = {}, {}
+        for i in range(self.n_layers):
+            if self.bidirectional:
+                encoder[str(i)] = {side: new.recurrence(D, D // 2, n_gates) for side in ("forward", "backward")}
+            else:
+                encoder[str(i)] = new.recurrence(D, D, n_gates)
+            decoder[str(i)] = new.recurrence(D, D, n_gates)
+        if self.attention is not None:
+            decoder["attention"] = new.score(self.attention, D)
+        decoder["combine"] = new.linear(D if self.attention is None else 2 * D, D)
+        return encoder, decoder
+
+    def _encode(self, ops, params, src, key=None, train=False):
+        """Memory: the states of the last layer (B, S, D), and what each layer ended with."""
+        self._check_tokens("src", src, self.src_vocab)
+        embedding_key, *layer_keys = split_key(key, 1 + self.n_layers)
+        read = read_both_ways if self.bidirectional else read_forward
+        keep_mask = src != self.pad_id
+
+        x, embed_backward = self._embed(ops, self.tables(params)[0], src, embedding_key)
+        ends, backwards = [], []
+        for i, layer_key in enumerate(layer_keys):
+            states, end, read_backward = read(ops, params["encoder"][str(i)], x, self.cell, keep_mask=keep_mask)
+            x, drop_backward = self._drop(ops, states, layer_key)
+            ends.append(end)
+            backwards.append((read_backward, drop_backward))
+
+        def backward(dmemory):
+            dx, dends = dmemory
+            grads = {}
+            for i in reversed(range(self.n_layers)):
+                read_backward, drop_backward = backwards.pop()
+                dx, _, grads[str(i)] = read_backward(drop_backward(dx), dends[i])
+            return {name: grads[name] for name in params["encoder"]}, embed_backward(dx)
+
+        return (x, ends), backward
+
+    def _decode(self, ops, params, memory, src, tgt_in, key=None, train=False):
+        states_key, out_key = split_key(key, 2)
+        encoder_states, _ = memory
+        states, states_backward = self._decoder_states(ops, params, memory, tgt_in, states_key)
+        combined, combine_backward = self._combine(ops, params["decoder"], states, encoder_states, src != self.pad_id)
+        y, drop_backward = self._drop(ops, combined, out_key)
+
+        def backward(dy):
+            dstates, dencoder_states, combine_grads = combine_backward(drop_backward(dy))
+            dends, layer_grads, dtable = states_backward(dstates)
+            grads = layer_grads | combine_grads
+            return (dencoder_states, dends), {name: grads[name] for name in params["decoder"]}, dtable
+
+        return y, backward
+
+    def _decoder_states(self, ops, params, memory, tgt_in, key=None):
+        """h_t of the last layer, which begins where the encoder's layer ended: (B, T, D)."""
+        self._check_tokens("tgt_in", tgt_in, self.tgt_vocab)
+        _, ends = memory
+        if len(tgt_in) != len(ends[0][0]):
+            raise ValueError(f"src has {len(ends[0][0])} rows, the target {len(tgt_in)}: expected the same number")
+        embedding_key, *layer_keys = split_key(key, 1 + self.n_layers)
+        x, embed_backward = self._embed(ops, self.tables(params)[1], tgt_in, embedding_key)
+        backwards = []
+        for i, layer_key in enumerate(layer_keys):
+            states, _, read_backward = read_forward(ops, params["decoder"][str(i)], x, self.cell, first=ends[i])
+            x, drop_backward = self._drop(ops, states, layer_key)
+            backwards.append((read_backward, drop_backward))
+
+        def backward(dx):
+            dends, grads = {}, {}
+            for i in reversed(range(self.n_layers)):
+                read_backward, drop_backward = backwards.pop()
+                dx, dends[i], grads[str(i)] = read_backward(drop_backward(dx), None)
+            return dends, grads, embed_backward(dx)
+
+        return x, backward
+
+    def _combine(self, ops, params, states, encoder_states, keep_mask):
+        """The attentional state h̃_t = tanh(W [h_t; c_t] + b), from which the next word is said (Luong, equation 5)."""
+        D = self.d_model
+        if self.attention is None:
+            joined = states
+        else:
+            context, weights = self._context(ops, params, states, encoder_states, keep_mask)
+            joined = np.concatenate([states, context], axis=-1)
+        combined, linear_backward = layers.linear(ops, params["combine"], joined)
+        y = ops.tanh(combined)
+
+        def backward(dy):
+            djoined, combine_grads = linear_backward(ops.tanh_backward(dy, y))
+            if self.attention is None:
+                return djoined, np.zeros_like(encoder_states), {"combine": combine_grads}
+            dcontext = np.ascontiguousarray(djoined[..., D:])
+            saved = states, encoder_states, encoder_states, weights
+            dq, dk, dv, *dparams = ops.score_attention_backward(dcontext, *saved, *self._score(params))
+            attention_grads = dict(zip(params["attention"], dparams, strict=True))
+            return djoined[..., :D] + dq, dk + dv, {"combine": combine_grads, "attention": attention_grads}
+
+        return y, backward
+
+    def _context(self, ops, params, states, encoder_states, keep_mask):
+        """c_t = softmax(score(h_t, H)) H, and the weights (B, T, S)."""
+        score, score_params = self._score(params)
+        return ops.score_attention(states, encoder_states, encoder_states, score, score_params, keep_mask[:, None])
+
+    def _score(self, params):
+        return SCORES[self.attention], tuple(params["attention"].values())
+
+    def _drop(self, ops, x, key):
+        rate = self._rate(key)
+        return ops.dropout(x, rate, key), lambda dy: ops.dropout_backward(dy, rate, key)
+
+
+def read_forward(ops, params, x, cell, *, keep_mask=None, first=None, reverse=False):
+    """One recurrent layer along a sequence.
+
+    Parameters
+    ----------
+    ops : module
+    params : {"input": {"weight" (D_in, nD), "bias" (nD,)}, "hidden": {"weight" (D, nD)} and, of a GRU, {"bias" (D,)}}
+        n gates side by side: 3 of a GRU, 4 of an LSTM.
+    x : (B, T, D_in)
+    cell : "gru" or "lstm"
+    keep_mask : bool (B, T), optional
+        False = padding: the state stays as it is.
+    first : (h0,) or (h0, c0), each (B, D), optional
+        Where it begins: zeros if not given.
+    reverse : bool
+        From the last step to the first.
+
+    Returns
+    -------
+    states : (B, T, D)
+    end : (h,) or (h, c)
+        Where it ended, after all steps that are not padding.
+    backward : (dstates, dend or None) -> (dx, dfirst, grads)
+    """
+    hidden, last = params["hidden"], 0 if reverse else -1
+    D, options = len(hidden["weight"]), {"reverse": reverse}
+    if first is None:
+        first = tuple(np.zeros((len(x), D), x.dtype) for _ in range(1 if cell == "gru" else 2))
+    x_gates, input_backward = layers.linear(ops, params["input"], x)
+    if cell == "gru":
+        states, gates = ops.gru(x_gates, *first, hidden["weight"], hidden["bias"], keep_mask, **options)
+        end = (states[:, last],)
+    else:
+        states, cells, gates = ops.lstm(x_gates, *first, hidden["weight"], keep_mask, **options)
+        end = states[:, last], cells[:, last]
+
+    def backward(dstates, dend):
+        dall = [dstates.copy()] if cell == "gru" else [dstates.copy(), np.zeros_like(dstates)]
+        for d, d_at_end in zip(dall, dend or (), strict=False):
+            d[:, last] += d_at_end
+        if cell == "gru":
+            saved = (states, gates, keep_mask)
+            dgates, dh0, dweight, dbias = ops.gru_backward(*dall, *first, hidden["weight"], *saved, **options)
+            dfirst, hidden_grads = (dh0,), {"weight": dweight, "bias": dbias}
+        else:
+            saved = (states, cells, gates, keep_mask)
+            dgates, *dfirst, dweight = ops.lstm_backward(*dall, *first, hidden["weight"], *saved, **options)
+            hidden_grads = {"weight": dweight}
+        dx, input_grads = input_backward(dgates)
+        return dx, tuple(dfirst), {"input": input_grads, "hidden": hidden_grads}
+
+    return states, end, backward
+
+
+def read_both_ways(ops, params, x, cell, *, keep_mask=None):
+    """Two layers of half the width, one from each end; their states and their ends side by side.
+
+    Parameters and results are those of ``read_forward``; params is {"forward", "backward"}.
+    """
+    forth, forth_end, forth_backward = read_forward(ops, params["forward"], x, cell, keep_mask=keep_mask)
+    back, back_end, back_backward = read_forward(ops, params["backward"], x, cell, keep_mask=keep_mask, reverse=True)
+    half = forth.shape[-1]
+
+    def backward(dstates, dend):
+        (dforth, dback), dends = _halves(dstates, half), [_halves(d, half) for d in dend]
+        dx_forth, _, forth_grads = forth_backward(dforth, [d for d, _ in dends])
+        dx_back, _, back_grads = back_backward(dback, [d for _, d in dends])
+        return dx_forth + dx_back, None, {"forward": forth_grads, "backward": back_grads}
+
+    end = tuple(np.concatenate(pair, axis=-1) for pair in zip(forth_end, back_end, strict=True))
+    return np.concatenate([forth, back], axis=-1), end, backward
+
+
+def _halves(x, half):
+    return np.ascontiguousarray(x[..., :half]), np.ascontiguousarray(x[..., half:])
+
+
+class RecurrentDecoder:
+    """The decoder of a ``Recurrent`` on a growing target: all it keeps of the past is the states of its layers.
+
+    Parameters
+    ----------
+    model : Recurrent
+    ops : module
+    params : nested dict
+    src : (B, S) int
+    max_rows : int
+        Most rows of a step.
+    max_len : int
+        Most steps.
+    """
+
+    def __init__(self, model, ops, params, src, max_rows, max_len):
+        self.model, self.ops, self.params = model, ops, params
+        (self.encoder_states, self.states), _ = model._encode(ops, params, src)
+        self.keep_mask = src != model.pad_id
+        self.max_rows, self.max_len, self.n_steps = max_rows, max_len, 0
+
+    def step(self, tokens, parents, then=None):
+        """Append a token to each row: as ``IncrementalDecoder.step``."""
+        check_step(self, tokens, parents, n_rows=len(self.keep_mask))
+        self.n_steps += 1
+        model, ops, params = self.model, self.ops, self.params["decoder"]
+        self.encoder_states, self.keep_mask = self.encoder_states[parents], self.keep_mask[parents]
+        _, table, output = model.tables(self.params)
+        x, _ = model._embed(ops, table, tokens[:, None], None)
+        for i, state in enumerate(self.states):
+            first = tuple(part[parents] for part in state)
+            x, self.states[i], _ = read_forward(ops, params[str(i)], x, model.cell, first=first)
+        y, _ = model._combine(ops, params, x, self.encoder_states, self.keep_mask)
+        logits = ops.linear(y[:, 0], output, self.params["output"]["bias"])
+        return logits if then is None else then(logits, slice(0, len(tokens)))
