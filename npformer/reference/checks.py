@@ -59,12 +59,14 @@ def check_attention(q, k, v, keep_mask, dropout_rate, key):
     if not q.shape[:-2] == k.shape[:-2] == v.shape[:-2]:
         raise ValueError(f"{shapes}: the axes before the last two must be equal")
     if keep_mask is not None:
-        check_keep_mask(keep_mask)
-        scores_shape = (*q.shape[:-1], k.shape[-2])
-        if not broadcasts_to(keep_mask.shape, scores_shape):
-            raise ValueError(
-                f"keep_mask {keep_mask.shape} does not broadcast to {scores_shape}, the scores (..., T, S)"
-            )
+        check_mask_of_scores(keep_mask, (*q.shape[:-1], k.shape[-2]))
+
+
+def check_mask_of_scores(keep_mask, scores_shape):
+    """A mask that broadcasts to the scores (..., T, S)."""
+    check_keep_mask(keep_mask)
+    if not broadcasts_to(keep_mask.shape, scores_shape):
+        raise ValueError(f"keep_mask {keep_mask.shape} does not broadcast to {scores_shape}, the scores (..., T, S)")
 
 
 def broadcasts_to(shape, target):
