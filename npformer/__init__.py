@@ -14,7 +14,7 @@ from npformer.config import show_config
 from npformer.data import CopyTask
 from npformer.decoding import Hypothesis, beam_search, greedy_decode, log_probability, sample
 from npformer.gradcheck import GradientError, gradcheck
-from npformer.models import Recurrent, Transformer
+from npformer.models import Recurrent, SequenceAutoencoder, Transformer
 from npformer.reference import *  # noqa: F403
 from npformer.training import (
     SGD,
@@ -42,6 +42,7 @@ __all__ = [
     "NonFiniteError",
     "ParameterAverage",
     "Recurrent",
+    "SequenceAutoencoder",
     "StepInfo",
     "Trainer",
     "Transformer",

@@ -94,6 +94,27 @@ def plot_scores_by_length(rows, path, title="Quality by length of the source"):
     figure.savefig(path)
 
 
+def plot_anomaly_scores(errors, path, title="Reconstruction error of sequences that were never seen"):
+    """How reconstruction errors are distributed: what follows the pattern, and each kind of anomaly.
+
+    Parameters
+    ----------
+    errors : dict of str to sequence of float
+        Of each kind, nats a token.
+    path : str or Path
+    title : str
+    """
+    figure = _figure(7, 4)
+    ax = figure.subplots()
+    values = [np.maximum(of_kind, 1e-6) for of_kind in errors.values()]  # on a logarithmic axis
+    edges = np.geomspace(min(map(np.min, values)), max(map(np.max, values)), 60)
+    for name, of_kind in zip(errors, values, strict=True):
+        ax.hist(of_kind, edges, histtype="stepfilled", alpha=0.5, label=name)
+    ax.set(xscale="log", xlabel="mean -log p a token (nats)", ylabel="sequences", title=title)
+    ax.legend(fontsize=8)
+    figure.savefig(path)
+
+
 def plot_alignment(weights, path, source, target, title="Where the decoder looks"):
     """One heat map of cross-attention: source pieces across, the pieces of the translation down.
 

@@ -3,10 +3,11 @@
 import json
 from dataclasses import asdict
 
+from npformer.models.autoencoder import SequenceAutoencoder
 from npformer.models.recurrent import Recurrent
 from npformer.models.transformer import Transformer
 
-MODELS = {"Recurrent": Recurrent, "Transformer": Transformer}
+MODELS = {model.__name__: model for model in (Recurrent, SequenceAutoencoder, Transformer)}
 
 
 def describe(model):

@@ -1,0 +1,161 @@
+"""The sequence auto-encoder (Dai and Le 2015): compress a sequence to a few numbers, and say it again from them.
+
+What it has learned to say, it says well; what does not follow the patterns it was trained on does not fit through the
+code, and is said wrongly. So the reconstruction error tells what is unusual.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from npformer import layers
+from npformer.backends import get_backend
+from npformer.models.encoder_decoder import EncoderDecoder, in_order
+from npformer.models.incremental import check_step
+from npformer.models.recurrent import read_forward
+from npformer.reference import log_softmax
+from npformer.reference.checks import check_int
+
+
+@dataclass(frozen=True)
+class SequenceAutoencoder(EncoderDecoder):
+    """A recurrent encoder, a bottleneck, and a recurrent decoder that knows nothing but the bottleneck.
+
+    Parameters
+    ----------
+    vocab : int
+        Vocabulary size V.
+    d_model : int
+        Width D of embeddings and states.
+    code_size : int
+        Numbers a sequence is compressed to.
+    dropout : float
+        On embeddings, active when a key is given.
+    pad_id : int
+    max_len : int
+        Longest sequence accepted.
+    dtype : "float32" or "float64"
+        Of the parameters.
+
+    Examples
+    --------
+    >>> model = SequenceAutoencoder(vocab=11, d_model=16, code_size=4)
+    >>> params = model.init(seed=0)
+    >>> src, tgt = np.array([[3, 4, 5], [6, 7, 0]]), np.array([[1, 3, 4, 5, 2], [1, 6, 7, 2, 0]])
+    >>> model.encode(params, src).shape
+    (2, 4)
+    >>> model.reconstruction_error(params, src, tgt).shape
+    (2,)
+    """
+
+    vocab: int
+    d_model: int = 128
+    code_size: int = 16
+    dropout: float = 0.0
+    pad_id: int = 0
+    max_len: int = 5000
+    dtype: str = "float32"
+
+    tie_embeddings = False  # of what every EncoderDecoder has
+    depths = (1, 1)
+
+    def __post_init__(self):
+        check_int("vocab", self.vocab, at_least=1)
+        check_int("code_size", self.code_size, at_least=1)
+        self._check_settings()
+
+    @property
+    def src_vocab(self):
+        """V, as of every model from a source to a target; here both are the same."""
+        return self.vocab
+
+    tgt_vocab = src_vocab
+
+    def reconstruction_error(self, params, src, tgt, *, backend="auto"):
+        """How badly each sequence is said again: the mean of -log p a token, in nats.
+
+        Parameters
+        ----------
+        params : nested dict
+        src : (B, S) int
+        tgt : (B, T+1) int
+            The same sequences with begin and end tokens.
+
+        Returns
+        -------
+        (B,)
+        """
+        log_p = log_softmax(self.logits(params, src, tgt[:, :-1], backend=backend))
+        of_tokens = np.take_along_axis(log_p, tgt[:, 1:, None], axis=-1)[..., 0]
+        counted = tgt[:, 1:] != self.pad_id
+        return -np.where(counted, of_tokens, 0).sum(axis=-1) / np.maximum(counted.sum(axis=-1), 1)
+
+    def decoder(self, params, src, *, max_rows, max_len, backend="auto"):
+        """A decoder that takes a token at a time, for ``npformer.decoding``."""
+        return AutoencoderDecoder(self, get_backend(backend, params), params, src, max_rows, max_len)
+
+    def _init_stacks(self, new):
+        D = self.d_model
+        encoder = {"0": new.recurrence(D, D, 3), "code": new.linear(D, self.code_size)}
+        decoder = {"start": new.linear(self.code_size, D), "0": new.recurrence(D, D, 3)}
+        return encoder, decoder
+
+    def _encode(self, ops, params, src, key=None, train=False):
+        """The code (B, code_size): a linear map of the state after the last word."""
+        self._check_tokens("src", src, self.src_vocab)
+        x, embed_backward = self._embed(ops, self.tables(params)[0], src, key)
+        states, (end,), read_backward = read_forward(
+            ops, params["encoder"]["0"], x, "gru", keep_mask=src != self.pad_id
+        )
+        code, code_backward = layers.linear(ops, params["encoder"]["code"], end)
+
+        def backward(dcode):
+            dend, code_grads = code_backward(dcode)
+            dx, _, read_grads = read_backward(np.zeros_like(states), (dend,))
+            return {"0": read_grads, "code": code_grads}, embed_backward(dx)
+
+        return code, backward
+
+    def _decode(self, ops, params, code, src, tgt_in, key=None, train=False):
+        """States (B, T, D) that begin with what the code says."""
+        self._check_tokens("tgt_in", tgt_in, self.tgt_vocab)
+        if len(tgt_in) != len(code):
+            raise ValueError(f"src has {len(code)} rows, the target {len(tgt_in)}: expected the same number")
+        x, embed_backward = self._embed(ops, self.tables(params)[1], tgt_in, key)
+        first, start_backward = self._start(ops, params, code)
+        states, _, read_backward = read_forward(ops, params["decoder"]["0"], x, "gru", first=(first,))
+
+        def backward(dstates):
+            dx, (dfirst,), read_grads = read_backward(dstates, None)
+            dcode, start_grads = start_backward(dfirst)
+            return dcode, in_order({"0": read_grads, "start": start_grads}, params["decoder"]), embed_backward(dx)
+
+        return states, backward
+
+    def _start(self, ops, params, code):
+        """The decoder's first state, tanh of a linear map of the code."""
+        inside, linear_backward = layers.linear(ops, params["decoder"]["start"], code)
+        first = ops.tanh(inside)
+        return first, lambda dfirst: linear_backward(ops.tanh_backward(dfirst, first))
+
+
+class AutoencoderDecoder:
+    """The decoder of a ``SequenceAutoencoder`` on a growing sequence: all it keeps is a state a row."""
+
+    def __init__(self, model, ops, params, src, max_rows, max_len):
+        self.model, self.ops, self.params = model, ops, params
+        code, _ = model._encode(ops, params, src)
+        self.state, _ = model._start(ops, params, code)
+        self.max_rows, self.max_len, self.n_steps = max_rows, max_len, 0
+
+    def step(self, tokens, parents, then=None):
+        """Append a token to each row: as ``IncrementalDecoder.step``."""
+        check_step(self, tokens, parents, n_rows=len(self.state))
+        self.n_steps += 1
+        model, ops = self.model, self.ops
+        _, table, output = model.tables(self.params)
+        x, _ = model._embed(ops, table, tokens[:, None], None)
+        first = (self.state[parents],)
+        _, (self.state,), _ = read_forward(ops, self.params["decoder"]["0"], x, "gru", first=first)
+        logits = ops.linear(self.state, output, self.params["output"]["bias"])
+        return logits if then is None else then(logits, slice(0, len(tokens)))

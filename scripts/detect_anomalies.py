@@ -1,0 +1,157 @@
+"""Find sequences that break a pattern, with an auto-encoder that was trained on sequences that follow it.
+
+python scripts/detect_anomalies.py
+python scripts/detect_anomalies.py --quick --json anomalies.json
+
+A sequence that follows the pattern repeats a motif of 2 to 4 symbols, "abcabcabcab". The auto-encoder compresses it to
+a few numbers and says it again; it never sees an anomaly in training, and is tested on motifs it never saw. How badly
+a sequence is said again (mean -log p a token) is its score; ROC AUC is the probability that an anomaly has a higher
+one than a sequence that follows the pattern.
+"""
+
+import argparse
+import importlib.util
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+from arguments import natural, positive, write_json
+
+from npformer import Adam, SequenceAutoencoder, Trainer, greedy_decode, warmup_cosine
+from npformer.data.copy_task import BOS, EOS, FIRST_SYMBOL, PAD, is_held_out
+from npformer.threads import blas_threads
+
+N_SYMBOLS = 12
+MOTIF_LENGTHS, LENGTHS = (2, 4), (12, 20)
+N_TESTED = 1000
+QUICK = {"steps": 600, "d_model": 64}
+FULL = {"steps": 3000, "d_model": 128}
+
+
+def main(argv=None):
+    options = parse_arguments(argv)
+    start, size = time.perf_counter(), QUICK if options.quick else FULL
+    steps = options.steps or size["steps"]
+    model = SequenceAutoencoder(FIRST_SYMBOL + N_SYMBOLS, d_model=size["d_model"], code_size=16, pad_id=PAD)
+    optimizer = Adam(warmup_cosine(5e-3, warmup=steps // 12, total=steps))
+    trainer = Trainer(model, optimizer, seed=options.seed, clip_norm=1.0)
+    with blas_threads(1):  # its matrices are small
+        trainer.fit(training_batches(options.seed), steps, progress=not options.quiet)
+        result = evaluate(model, trainer.params, options.seed)
+    result |= {"steps": steps, "seed": options.seed, "seconds": time.perf_counter() - start}
+    report(result)
+    if importlib.util.find_spec("matplotlib") and not options.no_plots:
+        from npformer.plots import plot_anomaly_scores
+
+        path = options.out / "anomaly_scores.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        plot_anomaly_scores({name: found["errors"] for name, found in result["tests"].items()}, path)
+        print(f"wrote {path}")
+    if options.json:
+        write_json(options.json, result)
+    return 0
+
+
+def training_batches(seed, size=64):
+    """Sequences that follow the pattern, without end; one set of symbols in ten never comes."""
+    rng = np.random.default_rng([seed, 0])
+    while True:
+        yield packed([repeated(rng, held_out=False) for _ in range(size)])
+
+
+def repeated(rng, held_out):
+    """A motif again and again, cut anywhere."""
+    while True:
+        motif = rng.integers(FIRST_SYMBOL, FIRST_SYMBOL + N_SYMBOLS, rng.integers(*MOTIF_LENGTHS, endpoint=True))
+        symbols = np.unique(motif)  # the same wherever the motif begins
+        if len(symbols) > 1 and is_held_out(symbols) == held_out:
+            return np.resize(motif, rng.integers(*LENGTHS, endpoint=True))
+
+
+def with_wrong_symbols(rng, sequence, n):
+    """``n`` symbols replaced by others."""
+    broken = sequence.copy()
+    for at in rng.choice(len(sequence), n, replace=False):
+        others = np.setdiff1d(np.arange(FIRST_SYMBOL, FIRST_SYMBOL + N_SYMBOLS), sequence[at])
+        broken[at] = rng.choice(others)
+    return broken
+
+
+def packed(sequences):
+    """(src, tgt): the sequences, and the same between a begin and an end token."""
+    width = max(map(len, sequences))
+    src, tgt = np.full((len(sequences), width), PAD), np.full((len(sequences), width + 2), PAD)
+    for i, sequence in enumerate(sequences):
+        src[i, : len(sequence)] = sequence
+        tgt[i, : len(sequence) + 2] = [BOS, *sequence, EOS]
+    return src, tgt
+
+
+def evaluate(model, params, seed):
+    """Scores of unseen sequences, and how well they tell anomalies of three kinds."""
+    rng = np.random.default_rng([seed, 1])
+    follows = [repeated(rng, held_out=True) for _ in range(N_TESTED)]
+    tests = {
+        "follows the pattern": follows,
+        "one wrong symbol": [with_wrong_symbols(rng, repeated(rng, held_out=True), 1) for _ in range(N_TESTED)],
+        "two wrong symbols": [with_wrong_symbols(rng, repeated(rng, held_out=True), 2) for _ in range(N_TESTED)],
+        "the same symbols in any order": [rng.permutation(repeated(rng, held_out=True)) for _ in range(N_TESTED)],
+    }
+    src, tgt = packed(follows)
+    said = greedy_decode(model, params, src, bos_id=BOS, eos_id=EOS, max_len=tgt.shape[1] - 1)
+    right = (np.pad(said, ((0, 0), (0, tgt.shape[1] - 1 - said.shape[1]))) == tgt[:, 1:]).all(axis=1)
+    errors = {name: model.reconstruction_error(params, *packed(sequences)) for name, sequences in tests.items()}
+    normal = errors["follows the pattern"]
+    return {
+        "said_again_exactly": float(right.mean()),
+        "tests": {
+            name: {
+                "errors": [float(x) for x in values],
+                "auc": None if values is normal else roc_auc(normal, values),
+            }
+            for name, values in errors.items()
+        },
+    }
+
+
+def roc_auc(normal, anomalies):
+    """The probability that an anomaly's score is above a normal one's, half of the ties counted (Hanley 1982).
+
+    Examples
+    --------
+    >>> roc_auc([1.0, 2.0], [2.0, 3.0])
+    0.875
+    """
+    normal = np.sort(normal)
+    below = np.searchsorted(normal, anomalies, side="left")
+    not_above = np.searchsorted(normal, anomalies, side="right")
+    return float((below + not_above).mean() / 2 / len(normal))
+
+
+def report(result):
+    print(
+        f"{result['steps']} steps, seed {result['seed']}, {result['seconds']:.0f} s; "
+        f"{100 * result['said_again_exactly']:.1f} % of unseen sequences are said again exactly\n"
+    )
+    print(f"{'':<32}median error (nats a token)   ROC AUC")
+    for name, found in result["tests"].items():
+        auc = "" if found["auc"] is None else f"{found['auc']:.4f}"
+        print(f"{name:<32}{np.median(found['errors']):>27.4f}   {auc:>7}")
+
+
+def parse_arguments(argv):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("--quick", action="store_true", help="a smaller model and fewer steps: some seconds")
+    add("--steps", type=positive, metavar="N", help=f"(default: {FULL['steps']}, with --quick {QUICK['steps']})")
+    add("--seed", type=natural, default=0, help="of parameters and data (default: 0)")
+    add("--out", type=Path, default=Path("runs/anomalies"), metavar="DIR", help="(default: runs/anomalies)")
+    add("--json", type=Path, metavar="FILE", help="write the figures to FILE")
+    add("--no-plots", action="store_true", help="draw nothing")
+    add("--quiet", action="store_true", help="no progress bar")
+    return parser.parse_args(argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
