@@ -3,9 +3,10 @@
 import json
 from dataclasses import asdict
 
+from npformer.models.bytenet import ByteNet
 from npformer.models.transformer import Transformer
 
-MODELS = {"Transformer": Transformer}
+MODELS = {"ByteNet": ByteNet, "Transformer": Transformer}
 
 
 def describe(model):
