@@ -14,7 +14,7 @@ from npformer.config import show_config
 from npformer.data import CopyTask
 from npformer.decoding import Hypothesis, beam_search, greedy_decode, log_probability, sample
 from npformer.gradcheck import GradientError, gradcheck
-from npformer.models import Recurrent, SequenceAutoencoder, Transformer
+from npformer.models import ByteNet, Recurrent, SequenceAutoencoder, Transformer
 from npformer.reference import *  # noqa: F403
 from npformer.training import (
     SGD,
@@ -36,6 +36,7 @@ __all__ = [
     "SGD",
     "Adam",
     "AdamW",
+    "ByteNet",
     "CopyTask",
     "GradientError",
     "Hypothesis",

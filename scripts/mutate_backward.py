@@ -26,10 +26,14 @@ FILES = [
     *sorted(path for path in (ROOT / "npformer" / "reference").glob("*.py") if path.name != "__init__.py"),
     ROOT / "npformer" / "layers.py",
     ROOT / "npformer" / "models" / "transformer.py",
+    ROOT / "npformer" / "models" / "bytenet.py",
+    ROOT / "npformer" / "models" / "bytenet_block.py",
 ]
 FIRST = {  # what notices most, soonest
     "layers.py": ["tests/test_layers.py"],
     "transformer.py": ["tests/test_transformer.py", "tests/test_transformer_gradients.py"],
+    "bytenet.py": ["tests/test_bytenet.py", "tests/test_bytenet_gradients.py"],
+    "bytenet_block.py": ["tests/test_bytenet_gradients.py", "tests/test_bytenet.py"],
 }
 FIRST_OF_REFERENCE = ["tests/test_gradients.py", "tests/test_masking.py", "tests/test_dtypes.py"]
 LEFT_OUT = ["--deselect", "tests/test_train_copy_script.py", "--deselect", "tests/test_package.py"]  # slow

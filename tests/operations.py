@@ -35,6 +35,8 @@ def valid_calls(dtype="float64"):
     linear = {"x": x, "weight": weight, "bias": wide_bias}
     _, h = npf.linear_activation_dropout(**linear, activation="gelu", **DROPOUT)
 
+    conv = {"x": x, "weight": normal(3, D, F), "bias": wide_bias, "dilation": 2}
+
     heads = normal(B, H, T, K)
     head_options = {"n_heads": H, "keep_mask": rng.standard_normal((B, 1, 1, S)) > 0, "dropout_rate": 0.3, "key": 7}
     own = {"qkv": normal(B, S, 3 * H * K), **head_options, "causal": True}
@@ -101,6 +103,8 @@ def valid_calls(dtype="float64"):
         "linear_activation_dropout_backward": {"dy": wide_dy, **linear, "h": h, "activation": "gelu", **DROPOUT},
         "linear_dropout_residual": {**linear, "residual": wide_dy, **DROPOUT},
         "linear_dropout_residual_backward": {"dy": wide_dy, **linear, **DROPOUT},
+        "conv1d": conv,
+        "conv1d_backward": {"dy": wide_dy, **conv},
         "split_heads": {"x": normal(1, 3, H * K), "n_heads": H},
         "merge_heads": {"x": heads},
         "self_attention": own,

@@ -65,6 +65,20 @@ def linear(x, weight, bias=None):
     return along_last_axis(one_row, x)
 
 
+def conv1d(x, weight, bias, dilation, causal):
+    """Each tap w of each output looks up the position it sees, or nothing beyond the ends."""
+    (B, T, D_in), (W, _, D_out) = x.shape, weight.shape
+    out = np.zeros((B, T, D_out))
+    for b, t, j in np.ndindex(out.shape):
+        total = 0.0 if bias is None else float(bias[j])
+        for w in range(W):
+            s = t - dilation * (W - 1 - w) if causal else t + dilation * (w - W // 2)
+            if 0 <= s < T:
+                total += math.fsum(x[b, s, i] * weight[w, i, j] for i in range(D_in))
+        out[b, t, j] = total
+    return out
+
+
 def attention(q, k, v, keep_mask=None, causal=False, scale=None, dropout_keep=None, rate=0.0):
     """``(out, weights, logsumexp)``; ``dropout_keep`` (..., T, S) says which weights survive."""
     *batch, T, K = q.shape

@@ -207,6 +207,28 @@ def test_additive_masks_that_are_not_floats(dtype):
         npf.from_additive(np.zeros(3, dtype))
 
 
+@pytest.mark.parametrize("n_taps", [0, 2, 4])
+def test_convolutions_without_a_tap_in_the_middle(n_taps):
+    weight = np.ones((n_taps, D, 3))
+    for f in (npf.conv1d, lambda *args: npf.conv1d_backward(np.ones((B, T, 3)), *args)):
+        with pytest.raises(ValueError, match=f"weight has W={n_taps} taps, expected an odd number"):
+            f(X, weight)
+    if n_taps:
+        assert npf.conv1d(X, weight, causal=True).shape == (B, T, 3)
+    else:
+        with pytest.raises(ValueError, match="weight has W=0 taps"):
+            npf.conv1d(X, weight, causal=True)
+
+
+@pytest.mark.parametrize("dilation", [0, -1])
+def test_dilations_below_one(dilation):
+    with pytest.raises(ValueError, match=f"dilation={dilation}, expected at least 1"):
+        npf.conv1d(X, np.ones((3, D, 3)), dilation=dilation)
+    for wrong in (2.0, True, "2"):
+        with pytest.raises(TypeError, match=f"dilation={wrong!r} is a {type(wrong).__name__}, expected an int"):
+            npf.conv1d(X, np.ones((3, D, 3)), dilation=wrong)
+
+
 def test_lengths_below_zero():
     with pytest.raises(ValueError, match="T=-1, S=-1: expected lengths of 0 or more"):
         npf.causal_mask(-1)
@@ -338,6 +360,12 @@ def test_layers_of_nothing(B, T):
     assert dx.shape == x.shape
     assert dgain.tolist() == dbias.tolist() == [0] * 6
 
+    assert npf.conv1d(x, np.ones((3, 6, 4)), np.ones(4)).shape == (B, T, 4)
+    dx, dweight, dbias = npf.conv1d_backward(np.ones((B, T, 4)), x, np.ones((3, 6, 4)), np.ones(4))
+    assert dx.shape == x.shape
+    assert not dweight.any()
+    assert not dbias.any()
+
     assert npf.linear(x, np.ones((6, 4)), np.ones(4)).shape == (B, T, 4)
     dx, dweight, dbias = npf.linear_backward(np.ones((B, T, 4)), x, np.ones((6, 4)), np.ones(4))
     assert dx.shape == x.shape
@@ -376,7 +404,7 @@ NOT_IN_THE_RESULT = {("is_same", "q"), ("is_same", "k")}  # NaN is the same as n
 NOT_IN_THE_RESULT |= {("relu_backward", "x")} | {  # which needs the sign of x only, and no gradient depends on a bias
     pair
     for pair in FLOAT_ARGUMENTS
-    if pair[0].startswith(("linear", "project")) and pair[0].endswith("_backward")
+    if pair[0].startswith(("linear", "conv1d")) and pair[0].endswith("_backward")
     if pair[1] == "bias"
 }
 

@@ -192,6 +192,16 @@ def test_cross_attention():
     assert_close(oracles.split_heads(out, H), expected)
 
 
+@pytest.mark.parametrize("bias", [None, normal(KV)])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("dilation", [1, 2, 4])
+@pytest.mark.parametrize("W", [1, 3, 5])
+def test_conv1d(W, dilation, causal, bias):
+    x, weight = normal(B, T, K), normal(W, K, KV, seed=1)
+    expected = oracles.conv1d(x, weight, bias, dilation, causal)
+    assert_close(npf.conv1d(x, weight, bias, dilation=dilation, causal=causal), expected)
+
+
 @pytest.mark.parametrize("activation", ["relu", "gelu", "silu"])
 def test_linear_activation_dropout(activation):
     x, weight, bias = normal(B, T, D), normal(D, F, seed=1), normal(F, seed=2)

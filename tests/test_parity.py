@@ -25,6 +25,7 @@ BOUNDS = {
     **dict.fromkeys(["softmax", "softmax_backward", "log_softmax", "log_softmax_backward"], 4),
     **dict.fromkeys(["layer_norm", "layer_norm_backward", "linear", "linear_backward"], 8),
     **dict.fromkeys(["linear_activation_dropout", "linear_dropout_residual", "linear_dropout_residual_backward"], 8),
+    **dict.fromkeys(["conv1d", "conv1d_backward"], 16),
     "linear_activation_dropout_backward": 32,  # dh is rounded before two products
     **dict.fromkeys(["attention", "flash_attention", "self_attention", "cross_attention", "cached_attention"], 16),
     "log_softmax_top_k": 4,
@@ -47,12 +48,15 @@ ATTENTION = [{}, NO_DROPOUT, NO_KEEP_MASK, {"causal": False}, {**NO_DROPOUT, **N
 RECURRENT = [{}, {"keep_mask": None}, {"reverse": False}]
 ROWS = [{}, {"rate": 0.0, "key": None}]
 ACTIVATIONS = [{}, *({"activation": name, "rate": 0.0} for name in ("relu", "gelu", "silu"))]
+CONVOLUTIONS = [{}, {"bias": None}, {"causal": True}, {"dilation": 1}, {"dilation": 9, "causal": True}]
 LOSS = [{}, {"ignore_id": None}, {"label_smoothing": 0.0}, {"n_tokens": 100}]
 VARIANTS = {  # changes to the valid call
     "softmax": [{}, {"axis": 0}, {"axis": 2}],
     "layer_norm": [{}, {"eps": 0.1}],
     "linear": [{}, {"bias": None}],
     "linear_backward": [{}, {"bias": None}],
+    "conv1d": CONVOLUTIONS,
+    "conv1d_backward": CONVOLUTIONS,
     "linear_activation_dropout": ACTIVATIONS,
     "linear_activation_dropout_backward": ACTIVATIONS,
     "linear_dropout_residual": [*ROWS, {"residual": None}],
@@ -251,6 +255,23 @@ def test_rows_without_a_gradient_pass_none_even_if_they_hold_nan(ops, value):
             arguments[key][1, 3] = value
         actual = getattr(ops, name)(**arguments)
         assert_equal_within(name, "float32", actual, expected)
+
+
+@pytest.mark.parametrize("value", NOT_A_NUMBER)
+@pytest.mark.parametrize("ops", BACKENDS)
+def test_a_convolution_spoils_only_the_outputs_that_see_it_and_no_gradient_without_a_cotangent(ops, value):
+    arguments = valid_calls("float32")["conv1d"]
+    dy = valid_calls("float32")["conv1d_backward"]["dy"]
+    clean = ops.conv1d(**arguments)
+    dy[1, [1, 3]] = 0  # what sees position 1 of the second sequence, with a dilation of 2
+    expected = reference.conv1d_backward(dy, **arguments)
+    arguments["x"][1, 1] = value
+    y = ops.conv1d(**arguments)
+    sees = np.zeros((2, 5), bool)
+    sees[1, [1, 3]] = True
+    assert not np.isfinite(y[sees]).any()
+    assert_equal_within("conv1d", "float32", y[~sees], clean[~sees])
+    assert_equal_within("conv1d_backward", "float32", ops.conv1d_backward(dy, **arguments), expected)
 
 
 @pytest.mark.parametrize("value", NOT_A_NUMBER)

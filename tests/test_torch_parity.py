@@ -169,6 +169,26 @@ def test_linear():
     )
 
 
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("dilation", [1, 2, 4])
+@pytest.mark.parametrize("W", [1, 3, 5])
+def test_conv1d(W, dilation, causal):
+    x, weight, bias, dy = normal(B, T, D), normal(W, D, F, seed=1), normal(F, seed=2), normal(B, T, F, seed=3)
+    reach = dilation * (W - 1)
+
+    def torch_conv1d(x, weight, bias):  # which has (B, D, T) and (D_out, D_in, W)
+        x = functional.pad(x.transpose(1, 2), (reach, 0) if causal else (reach // 2, reach // 2))
+        return functional.conv1d(x, weight.permute(2, 1, 0), bias, dilation=dilation).transpose(1, 2)
+
+    assert_parity(
+        torch_conv1d,
+        [x, weight, bias],
+        npf.conv1d(x, weight, bias, dilation=dilation, causal=causal),
+        dy,
+        npf.conv1d_backward(dy, x, weight, bias, dilation=dilation, causal=causal),
+    )
+
+
 def test_multi_head_attention():
     torch.manual_seed(0)
     theirs = torch.nn.MultiheadAttention(H * K, H, batch_first=True, dtype=torch.float64)

@@ -42,9 +42,9 @@ def shaken(params):
     return tree.map_leaves(lambda x: x + 0.1 * rng.standard_normal(x.shape), params)
 
 
-def loss_of_leaves(model, like, key, backend="reference"):
+def loss_of_leaves(model, like, key, backend="reference", src=SRC, tgt=TGT):
     """The loss and its gradient as functions of the list of parameter arrays."""
-    src = SRC % model.src_vocab
+    batch = src % model.src_vocab, tgt[:, :-1], tgt[:, 1:]
     arguments = {"key": key, "label_smoothing": 0.1, "backend": backend}
 
     def rebuild(arrays):
@@ -52,10 +52,10 @@ def loss_of_leaves(model, like, key, backend="reference"):
         return tree.map_leaves(lambda _: next(values), like)
 
     def f(*arrays):
-        return model.loss(rebuild(arrays), src, TGT[:, :-1], TGT[:, 1:], **arguments)[0]
+        return model.loss(rebuild(arrays), *batch, **arguments)[0]
 
     def f_backward(dloss, *arrays):
-        _, grads, _ = model.loss_and_grad(rebuild(arrays), src, TGT[:, :-1], TGT[:, 1:], **arguments)
+        _, grads, _ = model.loss_and_grad(rebuild(arrays), *batch, **arguments)
         assert [path for path, _ in tree.leaves(grads)] == [path for path, _ in tree.leaves(like)]
         return [dloss * grad for _, grad in tree.leaves(grads)]
 

@@ -28,6 +28,7 @@ def all_cases(seed: int = 0) -> list[Case]:
         *_elementwise(normal),
         *_normalising(normal),
         *_linear(normal),
+        *_convolution(normal),
         *_attention(normal, "attention", (B, H), T, S),
         *_attention(normal, "flash_attention", (B, H), T, S),
         *_attention(normal, "flash_attention", (), 67, 71, K=3, KV=2, size=", several tiles"),
@@ -108,6 +109,24 @@ def _linear(normal):
         lambda dy, x, weight, bias, _: ops.linear_dropout_residual_backward(dy, x, weight, bias, RATE, KEY),
         {"x": x, "weight": weight, "bias": bias, "residual": normal((B, T, F))},
     )
+
+
+def _convolution(normal):
+    for W, dilation in ((1, 1), (3, 1), (3, 2), (3, 4), (5, 2), (5, 4)):  # with a dilation of 4, taps beyond T = 5
+        for causal in (False, True):
+            option = f"W={W}, dilation={dilation}" + ", causal" * causal
+            yield _convolution_case(normal, option, W, {"dilation": dilation, "causal": causal})
+    yield _convolution_case(normal, "W=2, causal", 2, {"causal": True})
+    yield _convolution_case(normal, "no bias", 3, {"dilation": 2}, bias=False)
+
+
+def _convolution_case(normal, option, W, keywords, bias=True):
+    args = {"x": normal((B, T, K)), "weight": normal((W, K, KV))} | ({"bias": normal(KV)} if bias else {})
+
+    def backward(dy, *args):
+        return ops.conv1d_backward(dy, *args, **keywords)[: len(args)]
+
+    return Case("conv1d", option, lambda *args: ops.conv1d(*args, **keywords), backward, args)
 
 
 def _attention(normal, name, batch, T, S, K=K, KV=KV, size=""):

@@ -1,8 +1,9 @@
 """Models, put together from ``npformer.layers``."""
 
 from npformer.models.autoencoder import SequenceAutoencoder
+from npformer.models.bytenet import ByteNet
 from npformer.models.description import describe, from_description
 from npformer.models.recurrent import Recurrent
 from npformer.models.transformer import Transformer
 
-__all__ = ["Recurrent", "SequenceAutoencoder", "Transformer", "describe", "from_description"]
+__all__ = ["ByteNet", "Recurrent", "SequenceAutoencoder", "Transformer", "describe", "from_description"]

@@ -4,10 +4,11 @@ import json
 from dataclasses import asdict
 
 from npformer.models.autoencoder import SequenceAutoencoder
+from npformer.models.bytenet import ByteNet
 from npformer.models.recurrent import Recurrent
 from npformer.models.transformer import Transformer
 
-MODELS = {model.__name__: model for model in (Recurrent, SequenceAutoencoder, Transformer)}
+MODELS = {model.__name__: model for model in (ByteNet, Recurrent, SequenceAutoencoder, Transformer)}
 
 
 def describe(model):

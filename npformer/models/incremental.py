@@ -1,4 +1,4 @@
-"""The Transformer's decoder a token at a time: what earlier tokens have computed is kept, not computed again."""
+"""Decoders a token at a time: what earlier tokens have computed is kept, not computed again."""
 
 from itertools import pairwise
 
@@ -11,35 +11,32 @@ from npformer.threads import in_parallel, kernel_threads, n_threads
 FEW_ROWS = 64  # in a product that npformer.cpu.team is good at
 
 
-class IncrementalDecoder:
-    """The decoder of a ``Transformer`` on a growing target; ``Transformer.decoder`` makes one.
+class StepwiseDecoder:
+    """A decoder on a growing target: what the decoders of all models share.
 
     Each step appends one token to each of its rows. A row goes on from any row of the step before: beams part, and
-    rows that are finished are simply not gone on from. Keys and values of all tokens stay where they were written;
-    each row knows where those of its own past are.
+    rows that are finished are simply not gone on from. What all tokens have computed stays where it was written, in
+    tables of max_len · max_rows entries; each row knows where that of its own past is.
+
+    A model's own decoder adds ``_logits(tokens, t, part)``: those after the newest tokens of a part of the rows.
 
     Parameters
     ----------
-    model : Transformer
+    model : EncoderDecoder
     ops : module
     params : nested dict
-    src : (B, S) int
+    n_sources : int
     max_rows : int
         Most rows of a step.
     max_len : int
         Most steps.
     """
 
-    def __init__(self, model, ops, params, src, max_rows, max_len):
+    def __init__(self, model, ops, params, n_sources, max_rows, max_len):
         self.model, self.ops, self.params = model, ops, params
-        self.layers = [params["decoder"][str(i)] for i in range(model.depths[1])]
-        self.memory_kv = np.empty((len(self.layers), src.size, 2 * model.d_model), model.dtype)  # once for all steps
-        in_threads(lambda part: self._read(src, part), src.shape[0], rows_each=src.shape[1])
-        self.memory_at = np.arange(src.size).reshape(src.shape)  # where in it the words of each row's source are
-        self.memory_mask = padding_mask(src, model.pad_id)[:, 0, 0]
         self.max_rows, self.max_len = max_rows, max_len
-        self.kv = np.empty((len(self.layers), max_len * max_rows, 2 * model.d_model), model.dtype)
-        self.at = np.empty((len(src), 0), np.int64)  # where in it the tokens of each row are
+        self.sources = np.arange(n_sources)  # whose target each row is
+        self.at = np.empty((n_sources, 0), np.int64)  # where in the tables the tokens of each row are
         self.n_steps = 0
 
     def step(self, tokens, parents, then=None):
@@ -63,7 +60,7 @@ class IncrementalDecoder:
         t = self.n_steps
         new_at = t * self.max_rows + np.arange(len(tokens))
         self.at = np.concatenate([self.at[parents], new_at[:, None]], axis=1)
-        self.memory_at, self.memory_mask = self.memory_at[parents], self.memory_mask[parents]
+        self.sources = self.sources[parents]
         self.n_steps += 1
 
         def advance(part):
@@ -74,6 +71,29 @@ class IncrementalDecoder:
         if isinstance(results[0], tuple):
             return tuple(map(np.concatenate, zip(*results, strict=True)))
         return np.concatenate(results)
+
+
+class IncrementalDecoder(StepwiseDecoder):
+    """The decoder of a ``Transformer``, which keeps keys and values; ``Transformer.decoder`` makes one.
+
+    Parameters
+    ----------
+    model : Transformer
+    ops : module
+    params : nested dict
+    src : (B, S) int
+    max_rows, max_len : int
+        Most rows of a step, most steps.
+    """
+
+    def __init__(self, model, ops, params, src, max_rows, max_len):
+        super().__init__(model, ops, params, len(src), max_rows, max_len)
+        self.layers = [params["decoder"][str(i)] for i in range(model.depths[1])]
+        self.memory_kv = np.empty((len(self.layers), src.size, 2 * model.d_model), model.dtype)  # once for all steps
+        in_threads(lambda part: self._read(src, part), src.shape[0], rows_each=src.shape[1])
+        self.memory_at = np.arange(src.size).reshape(src.shape)  # where in it the words of each source are
+        self.memory_mask = padding_mask(src, model.pad_id)[:, 0, 0]
+        self.kv = np.empty((len(self.layers), max_len * max_rows, 2 * model.d_model), model.dtype)
 
     def _read(self, src, part):
         """Keys and values of some sources, for the cross-attention of each layer."""
@@ -88,10 +108,11 @@ class IncrementalDecoder:
         model, ops = self.model, self.ops
         _, table, output = model.tables(self.params)
         x = ops.embed_tokens(tokens[:, None], table, model.positions[t : t + 1], model.pad_id)[:, 0]
-        at, *memory_at = (np.ascontiguousarray(x[part]) for x in (self.at, self.memory_at, self.memory_mask))
+        at, sources = np.ascontiguousarray(self.at[part]), self.sources[part]
+        memory_at, memory_mask = self.memory_at[sources], self.memory_mask[sources]
         options = {"n_heads": model.n_heads, "norm": model.norm, "activation": model.activation}
         for layer, kv, memory_kv in zip(self.layers, self.kv, self.memory_kv, strict=True):
-            x = ops.decoder_layer_step(x, layer, kv, at, memory_kv, *memory_at, **options)
+            x = ops.decoder_layer_step(x, layer, kv, at, memory_kv, memory_at, memory_mask, **options)
         if model.norm == "pre":
             norm = self.params["decoder"]["norm"]
             x, _, _ = ops.layer_norm(x, norm["gain"], norm["bias"])

@@ -76,6 +76,24 @@ class Initializer:
         """The hidden layer and the output."""
         return {"hidden": self.linear(d_model, d_ff), "out": self.linear(d_ff, d_model)}
 
+    def conv1d(self, n_taps, d_in, d_out):
+        """A projection for each tap, all of which add up: Xavier uniform, as if side by side they were one."""
+        bound = math.sqrt(6 / (n_taps * (d_in + d_out)))
+        weight = self.rng.uniform(-bound, bound, (n_taps, d_in, d_out)).astype(self.dtype)
+        return {"weight": weight, "bias": np.zeros(d_out, self.dtype)}
+
+    def residual_conv_block(self, d_model, n_taps):
+        """To half the width, a convolution there, and back, each after its normalisation."""
+        inner = d_model // 2
+        return {
+            "reduce_norm": self.layer_norm(d_model),
+            "reduce": self.linear(d_model, inner),
+            "conv_norm": self.layer_norm(inner),
+            "conv": self.conv1d(n_taps, inner, inner),
+            "expand_norm": self.layer_norm(inner),
+            "expand": self.linear(inner, d_model),
+        }
+
     def encoder_layer(self, d_model, d_ff):
         """Self-attention and feed-forward, each with its normalisation."""
         return {

@@ -18,6 +18,7 @@ from npformer.reference.activations import (
     tanh_backward,
 )
 from npformer.reference.attention import attention, attention_backward
+from npformer.reference.convolution import conv1d, conv1d_backward
 from npformer.reference.cross_entropy import cross_entropy
 from npformer.reference.decoding import cached_attention, decoder_layer_step, log_softmax_top_k
 from npformer.reference.dropout import dropout, dropout_backward
@@ -83,6 +84,8 @@ __all__ = [
     "causal_mask",
     "cosine_score",
     "cosine_score_backward",
+    "conv1d",
+    "conv1d_backward",
     "cross_attention",
     "cross_attention_backward",
     "cross_entropy",

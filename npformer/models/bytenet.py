@@ -1,0 +1,272 @@
+"""ByteNet: translation by convolutions (Kalchbrenner et al. 2016, "Neural machine translation in linear time")."""
+
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from npformer import layers
+from npformer.backends import get_backend
+from npformer.models.bytenet_block import masked_conv1d, residual_conv_block
+from npformer.models.encoder_decoder import EncoderDecoder, in_order
+from npformer.models.incremental_bytenet import IncrementalByteNet
+from npformer.reference import split_key
+from npformer.reference.checks import check_int, check_number, check_shape
+
+
+@dataclass(frozen=True)
+class ByteNet(EncoderDecoder):
+    """An encoder-decoder of dilated convolutions: the architecture only; parameters are a separate nested dict.
+
+    The encoder is a stack of residual blocks whose convolutions see both sides. The decoder is another, of causal
+    convolutions, and stands on the encoder: its input at step t is the embedding of target token t plus, after a
+    linear map, column t of the encoder's output. The cost is linear in the length, and as the dilations double from
+    block to block, each set of five lets a position see (W - 1) · (1 + 2 + 4 + 8 + 16) others.
+
+    Dynamic unfolding makes up for different lengths. The encoder turns a source of |s| words into a |s| + b columns:
+    those after the last word are zeros before the first block, and from then on what convolutions bring there. A
+    step beyond the last column gets zeros, and is left with what the steps before it have seen. Where a target is
+    shorter, the last columns are cut off, in training as in decoding: a causal decoder could not have seen them yet.
+    So step t knows of the columns up to t only, and column t of the words up to (W - 1)/2 · (1 + 2 + 4 + 8 + 16)
+    to its right, with each set of the encoder. A source longer than that, of which the first step has to know the
+    end, takes more sets or larger dilations.
+
+    Parameters
+    ----------
+    src_vocab, tgt_vocab : int
+        Vocabulary sizes V.
+    d_model : int
+        Width D, an even number: inside of the blocks it is D/2. (The paper writes 2d and d.)
+    n_sets : int or (int, int)
+        Sets of blocks in both stacks, or in (encoder, decoder).
+    dilations : tuple of int
+        Those of the blocks of a set, one after the other.
+    kernel_sizes : (int, int)
+        Taps W of the convolutions of the encoder (an odd number) and of the decoder.
+    unfold : (float, int)
+        (a, b), with a at least 1: how many columns a source gets. Not many targets should need more.
+    dropout : float
+        On embeddings and every block's output, active when a key is given.
+    tie_embeddings : bool
+        One table for source, target and output projection; both vocabularies must be the same size.
+    pad_id : int
+        The id that fills up short sequences: embedded as zeros, zero before every convolution, never counted.
+    max_len : int
+        Longest sequence accepted.
+    dtype : "float32" or "float64"
+        Of the parameters.
+
+    Examples
+    --------
+    >>> model = ByteNet(src_vocab=11, tgt_vocab=11, d_model=16, n_sets=1, dilations=(1, 2, 4))
+    >>> params = model.init(seed=0)
+    >>> src, tgt = np.array([[3, 4, 5]]), np.array([[1, 3, 4, 5, 2]])
+    >>> model.logits(params, src, tgt[:, :-1]).shape
+    (1, 4, 11)
+    >>> loss, grads, n_tokens = model.loss_and_grad(params, src, tgt[:, :-1], tgt[:, 1:], key=1)
+    >>> grads["encoder"]["0"]["conv"]["weight"].shape, n_tokens
+    ((5, 8, 8), 4)
+    """
+
+    src_vocab: int
+    tgt_vocab: int
+    d_model: int = 1600
+    n_sets: int | tuple[int, int] = 6
+    dilations: tuple[int, ...] = (1, 2, 4, 8, 16)
+    kernel_sizes: tuple[int, int] = (5, 3)
+    unfold: tuple[float, int] = (1.2, 0)
+    dropout: float = 0.1
+    tie_embeddings: bool = False
+    pad_id: int = 0
+    max_len: int = 5000
+    dtype: str = "float32"
+
+    def __post_init__(self):
+        self._check_settings()
+        if self.d_model % 2:
+            raise ValueError(f"d_model={self.d_model}, expected an even number: blocks are half as wide inside")
+        for name, meaning in (("dilations", "one or more"), ("kernel_sizes", "two"), ("unfold", "two")):
+            value = getattr(self, name)
+            if not isinstance(value, (tuple, list)) or not value or (meaning == "two" and len(value) != 2):
+                raise ValueError(f"{name}={value!r}, expected a tuple of {meaning} numbers")
+            object.__setattr__(self, name, tuple(value))  # a list, if a file has held it
+        for name, values in (("dilations", self.dilations), ("kernel_sizes", self.kernel_sizes)):
+            for value in values:
+                check_int(name, value, at_least=1)
+        if self.kernel_sizes[0] % 2 == 0:
+            raise ValueError(
+                f"kernel_sizes={self.kernel_sizes}, expected an odd first one: the encoder sees both sides"
+            )
+        for n in self._sets:
+            check_int("n_sets", n, at_least=0)
+        a, b = self.unfold
+        check_number("unfold[0]", a)
+        check_int("unfold[1]", b, at_least=0)
+        if not 1 <= a < float("inf"):
+            raise ValueError(f"unfold={self.unfold}, expected (a, b) with a of at least 1, for a |s| + b columns")
+
+    @property
+    def depths(self):
+        """Blocks of (encoder, decoder)."""
+        return tuple(n * len(self.dilations) for n in self._sets)
+
+    @property
+    def _sets(self):
+        n_sets = self.n_sets if isinstance(self.n_sets, (tuple, list)) else (self.n_sets, self.n_sets)
+        if len(n_sets) != 2:
+            raise ValueError(f"n_sets={self.n_sets}, expected an int or (encoder, decoder)")
+        return n_sets
+
+    def dilation(self, block):
+        """Of block number ``block`` of a stack."""
+        return self.dilations[block % len(self.dilations)]
+
+    def decoder(self, params, src, *, max_rows, max_len, backend="auto"):
+        """A decoder that takes a token at a time and keeps what it has computed: see ``IncrementalByteNet``.
+
+        Parameters
+        ----------
+        params : nested dict
+        src : (B, S) int
+        max_rows : int
+            Most rows of a step, B times the hypotheses of each source.
+        max_len : int
+            Most steps.
+
+        Examples
+        --------
+        >>> model = ByteNet(11, 11, d_model=8, n_sets=1, dilations=(1, 2))
+        >>> params, src = model.init(0), np.array([[3, 4, 5]])
+        >>> decoder = model.decoder(params, src, max_rows=1, max_len=9)
+        >>> for token in (1, 3, 4):
+        ...     logits = decoder.step(np.array([token]), parents=np.array([0]))
+        >>> bool(np.allclose(logits, model.logits(params, src, np.array([[1, 3, 4]]))[:, -1], atol=1e-5))
+        True
+        """
+        return IncrementalByteNet(self, get_backend(backend, params), params, src, max_rows, max_len)
+
+    def _init_stacks(self, new):
+        encoder, decoder = (
+            {str(i): new.residual_conv_block(self.d_model, W) for i in range(depth)}
+            for depth, W in zip(self.depths, self.kernel_sizes, strict=True)
+        )
+        encoder["norm"], decoder["norm"] = new.layer_norm(self.d_model), new.layer_norm(self.d_model)
+        decoder["memory"] = new.linear(self.d_model, self.d_model)
+        return encoder, decoder
+
+    def _encode(self, ops, params, src, key=None, train=False):
+        self._check_tokens("src", src, self.src_vocab)
+        embedding_key, *block_keys = split_key(key, 1 + self.depths[0])
+        keep_mask = self.unfolded(src)
+
+        words, embed_backward = self._embed(ops, self.tables(params)[0], src, embedding_key)
+        x = fitted(words, keep_mask.shape[1])
+        y, stack_backward = self._stack(ops, params["encoder"], x, keep_mask, block_keys, train, causal=False)
+
+        def backward(dy):
+            dx, grads = stack_backward(dy)
+            return in_order(grads, params["encoder"]), embed_backward(fitted(dx, src.shape[1]))
+
+        return y, backward
+
+    def _decode(self, ops, params, memory, src, tgt_in, key=None, train=False):
+        self._check_tokens("tgt_in", tgt_in, self.tgt_vocab)
+        if tgt_in.shape[0] != src.shape[0]:
+            raise ValueError(f"src has {src.shape[0]} rows, the target {tgt_in.shape[0]}: expected the same number")
+        embedding_key, *block_keys = split_key(key, 1 + self.depths[1])
+        keep_mask = tgt_in != self.pad_id
+
+        words, embed_backward = self._embed(ops, self.tables(params)[1], tgt_in, embedding_key)
+        columns, columns_backward = self.columns(ops, params, memory, src, tgt_in.shape[1])
+        x = words + columns
+        y, stack_backward = self._stack(ops, params["decoder"], x, keep_mask, block_keys, train, causal=True)
+
+        def backward(dy):
+            dx, grads = stack_backward(dy)
+            dmemory, grads["memory"] = columns_backward(dx)
+            return dmemory, in_order(grads, params["decoder"]), embed_backward(dx)
+
+        return y, backward
+
+    def unfolded(self, src):
+        """Which columns each source is unfolded to: those of its words, and blank ones up to a |s| + b.
+
+        Parameters
+        ----------
+        src : (B, S) int
+
+        Returns
+        -------
+        (B, S') bool
+            S' being the most that one of them gets; False is padding.
+
+        Examples
+        --------
+        >>> ByteNet(11, 11, unfold=(1.2, 1)).unfolded(np.array([[3, 4, 5], [6, 0, 0]])).astype(int)
+        array([[1, 1, 1, 1, 1],
+               [1, 1, 1, 0, 0]])
+        """
+        is_word = src != self.pad_id
+        n_words = np.where(is_word, np.arange(1, 1 + src.shape[1]), 0).max(axis=1, initial=0)[:, None]
+        a, b = self.unfold
+        n_columns = np.ceil(a * n_words).astype(int) + b
+        t = np.arange(n_columns.max(initial=0))
+        return fitted(is_word, len(t)) | ((n_words <= t) & (t < n_columns))
+
+    def columns(self, ops, params, memory, src, T):
+        """What the decoder unfolds over: the encoder's output after a linear map, and zeros where it has none.
+
+        Parameters
+        ----------
+        ops : module
+        params : nested dict
+        memory : (B, S', D)
+            ``encode(params, src)``.
+        src : (B, S) int
+        T : int
+            How many steps.
+
+        Returns
+        -------
+        columns : (B, T, D)
+        backward : dcolumns -> (dmemory, grads)
+        """
+        keep_mask = self.unfolded(src)[..., None]
+        check_shape(memory=(memory, (*keep_mask.shape[:2], self.d_model)))
+        projected, project_backward = layers.linear(ops, params["decoder"]["memory"], memory)
+
+        def backward(dcolumns):
+            return project_backward(np.where(keep_mask, fitted(dcolumns, keep_mask.shape[1]), 0))
+
+        return fitted(np.where(keep_mask, projected, 0), T), backward
+
+    def _stack(self, ops, params, x, keep_mask, keys, train, causal):
+        backwards = []
+        for i, key in enumerate(keys):
+            block, options = params[str(i)], {"dilation": self.dilation(i), "causal": causal}
+            convolve = partial(masked_conv1d, ops, block["conv"], keep_mask=keep_mask, **options)
+            x, block_backward = residual_conv_block(ops, block, x, convolve, dropout_rate=self._rate(key), key=key)
+            if train:  # a backward holds its block's activations
+                backwards.append(block_backward)
+        y, norm_backward = layers.layer_norm(ops, params["norm"], x)
+
+        def backward(dy):
+            dx, norm_grads = norm_backward(dy)
+            grads = {"norm": norm_grads}
+            for i in reversed(range(len(keys))):
+                dx, grads[str(i)] = backwards.pop()(dx)  # popped, so that its memory is free
+            return dx, grads
+
+        return y, backward
+
+
+def fitted(x, length):
+    """x (B, T, …) cut, or filled up with zeros, to another length: its own backward.
+
+    Examples
+    --------
+    >>> fitted(np.array([[1, 2, 3]]), 2), fitted(np.array([[1, 2, 3]]), 5)
+    (array([[1, 2]]), array([[1, 2, 3, 0, 0]]))
+    """
+    missing = max(0, length - x.shape[1])
+    return np.pad(x[:, :length], ((0, 0), (0, missing), *((0, 0) for _ in x.shape[2:])))

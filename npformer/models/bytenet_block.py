@@ -1,0 +1,106 @@
+"""ByteNet's residual block, as a closure: see ``npformer.layers`` for the form."""
+
+import numpy as np
+
+from npformer import layers
+
+
+def residual_conv_block(ops, params, x, convolve, *, dropout_rate=0.0, key=None):
+    """x + dropout(expand(a(convolve(a(reduce(a(x))))))), where a(x) = relu(LN(x)) (the paper's figure 3, left).
+
+    ``reduce`` and ``expand`` are convolutions of one tap, linear maps from width D to D/2 and back, so that what is
+    costly happens at half of the width.
+
+    Parameters
+    ----------
+    ops : module
+    params : {"reduce_norm", "reduce", "conv_norm", "conv", "expand_norm", "expand"}
+    x : (B, T, D)
+    convolve : callable
+        ``convolve(h)`` -> (y, backward), with h and y (B, T, D/2), and backward(dy) -> (dh, gradients of "conv").
+    dropout_rate, key
+        Dropout on what is added to x.
+
+    Returns
+    -------
+    y : (B, T, D)
+    backward : dy -> (dx, grads)
+    """
+    w_out, b_out = params["expand"]["weight"], params["expand"]["bias"]
+
+    h1, activate1_backward = normalised_relu(ops, params["reduce_norm"], x)
+    h2, reduce_backward = layers.linear(ops, params["reduce"], h1)
+    h3, activate2_backward = normalised_relu(ops, params["conv_norm"], h2)
+    h4, convolve_backward = convolve(h3)
+    h5, activate3_backward = normalised_relu(ops, params["expand_norm"], h4)
+    y = ops.linear_dropout_residual(h5, w_out, b_out, x, dropout_rate, key)
+
+    def backward(dy):
+        dh5, dw_out, db_out, _ = ops.linear_dropout_residual_backward(dy, h5, w_out, b_out, dropout_rate, key)
+        dh4, expand_norm_grads = activate3_backward(dh5)
+        dh3, conv_grads = convolve_backward(dh4)
+        dh2, conv_norm_grads = activate2_backward(dh3)
+        dh1, reduce_grads = reduce_backward(dh2)
+        dx, reduce_norm_grads = activate1_backward(dh1)
+        dx += dy
+        return dx, {
+            "reduce_norm": reduce_norm_grads,
+            "reduce": reduce_grads,
+            "conv_norm": conv_norm_grads,
+            "conv": conv_grads,
+            "expand_norm": expand_norm_grads,
+            "expand": {"weight": dw_out, "bias": db_out},
+        }
+
+    return y, backward
+
+
+def normalised_relu(ops, params, x):
+    """relu(LN(x)).
+
+    Parameters
+    ----------
+    ops : module
+    params : {"gain": (D,), "bias": (D,)}
+    x : (..., D)
+
+    Returns
+    -------
+    y : (..., D)
+    backward : dy -> (dx, grads)
+    """
+    h, norm_backward = layers.layer_norm(ops, params, x)
+
+    def backward(dy):
+        return norm_backward(ops.relu_backward(dy, h))
+
+    return ops.relu(h), backward
+
+
+def masked_conv1d(ops, params, x, keep_mask, *, dilation, causal):
+    """The convolution of x with 0 for padding, as there is beyond both ends.
+
+    Parameters
+    ----------
+    ops : module
+    params : {"weight": (W, D_in, D_out), "bias": (D_out,)}
+    x : (B, T, D_in)
+    keep_mask : (B, T) bool
+        False is padding.
+    dilation, causal
+        As for ``conv1d``.
+
+    Returns
+    -------
+    y : (B, T, D_out)
+    backward : dy -> (dx, grads)
+    """
+    weight, bias = params["weight"], params["bias"]
+    kept = np.where(keep_mask[..., None], x, 0)
+    y = ops.conv1d(kept, weight, bias, dilation=dilation, causal=causal)
+
+    def backward(dy):
+        dkept, dweight, dbias = ops.conv1d_backward(dy, kept, weight, bias, dilation=dilation, causal=causal)
+        return np.where(keep_mask[..., None], dkept, 0), {"weight": dweight, "bias": dbias}
+
+    return y, backward

@@ -1,0 +1,56 @@
+"""ByteNet's decoder a token at a time."""
+
+from functools import partial
+
+import numpy as np
+
+from npformer.models.bytenet_block import residual_conv_block
+from npformer.models.incremental import StepwiseDecoder, in_threads
+
+
+class IncrementalByteNet(StepwiseDecoder):
+    """The decoder of a ``ByteNet``, which keeps what its convolutions see; ``ByteNet.decoder`` makes one.
+
+    Parameters
+    ----------
+    model : ByteNet
+    ops : module
+    params : nested dict
+    src : (B, S) int
+    max_rows, max_len : int
+        Most rows of a step, most steps.
+    """
+
+    def __init__(self, model, ops, params, src, max_rows, max_len):
+        super().__init__(model, ops, params, len(src), max_rows, max_len)
+        self.columns = np.empty((len(src), max_len, model.d_model), model.dtype)  # of the encoder, once for all steps
+        in_threads(lambda part: self._read(src, part), src.shape[0], rows_each=src.shape[1])
+        self.blocks = [params["decoder"][str(i)] for i in range(model.depths[1])]
+        self.seen = np.empty((len(self.blocks), max_len * max_rows, model.d_model // 2), model.dtype)
+
+    def _read(self, src, part):
+        """What some sources say to each step."""
+        memory = self.model.encode(self.params, src[part], backend=self.ops)
+        columns, _ = self.model.columns(self.ops, self.params, memory, src[part], self.max_len)
+        self.columns[part] = columns
+
+    def _logits(self, tokens, t, part):
+        model, ops = self.model, self.ops
+        _, table, output = model.tables(self.params)
+        words = ops.embed_tokens(tokens[:, None], table, model.positions[t : t + 1], model.pad_id)[:, 0]
+        x = words + self.columns[self.sources[part], t]
+        at, keep_mask = self.at[part], tokens[:, None] != model.pad_id
+        for i, (block, seen) in enumerate(zip(self.blocks, self.seen, strict=True)):
+            convolve = partial(self._convolve, block["conv"], seen, at, keep_mask, model.dilation(i))
+            x, _ = residual_conv_block(ops, block, x, convolve)
+        norm = self.params["decoder"]["norm"]
+        y, _, _ = ops.layer_norm(x, norm["gain"], norm["bias"])
+        return ops.linear(y, output, self.params["output"]["bias"])
+
+    def _convolve(self, params, seen, at, keep_mask, dilation, h):
+        """The newest output of a causal ``masked_conv1d``, from its newest input and those it has seen before."""
+        seen[at[:, -1]] = np.where(keep_mask, h, 0)
+        taps = at[:, ::-dilation][:, : len(params["weight"])][:, ::-1]  # before the first token there are none
+        window = seen[taps].reshape(len(at), -1)
+        weight = params["weight"][-taps.shape[1] :].reshape(window.shape[1], -1)
+        return self.ops.linear(window, weight, params["bias"]), None
