@@ -150,6 +150,10 @@ def test_sums_over_5000_rows():
     assert_close(dweight, half(5000, 3, 2))
     assert_close(dbias, half(5000, 2))
 
+    _, dweight, dbias = npf.conv1d_backward(dy[None], x[None], half(1, 3, 3, 2), half(0, 2))
+    assert_close(dweight, np.broadcast_to([[[4999]], [[5000]], [[4999]]], (3, 3, 2)), 1e-3)
+    assert_close(dbias, half(5000, 2))
+
     mean, rstd = np.zeros((5000, 1), "float32"), np.ones((5000, 1), "float32")
     _, dgain, dbias = npf.layer_norm_backward(x, x, half(1, 3), mean, rstd)
     assert_close(dgain, half(5000, 3))

@@ -61,12 +61,12 @@ def conv1d_backward(
     xp = namespace(dy=dy, x=x, weight=weight, bias=bias)
     check_conv1d(x, weight, bias, dilation, causal)
     check_shape(dy=(dy, (*x.shape[:-1], weight.shape[2])))
-    wide_x, wide_dy = widen(x), widen(dy)
+    wide_dy = widen(dy)
     dx = xp.zeros(x.shape, xp.result_type(wide_dy, weight))
-    dweight = xp.zeros(weight.shape, xp.result_type(wide_dy, wide_x))
+    dweight = xp.zeros(weight.shape, xp.result_type(wide_dy, x))
     for w, at, seen in taps(x.shape[1], len(weight), dilation, causal):
         dx[:, seen] += wide_dy[:, at] @ transpose(weight[w])
-        dweight[w] = product(transpose(rows(wide_x[:, seen])), rows(wide_dy[:, at]))
+        dweight[w] = product(transpose(rows(x[:, seen])), rows(wide_dy[:, at]))
     dbias = None if bias is None else narrow(rows(wide_dy).sum(axis=0), dy)
     return narrow(dx, x), narrow(dweight, weight), dbias
 
