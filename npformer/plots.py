@@ -94,6 +94,37 @@ def plot_scores_by_length(rows, path, title="Quality by length of the source"):
     figure.savefig(path)
 
 
+def plot_by_length(panels, path):
+    """One panel beside another: curves of several systems against length, each the median of its repetitions.
+
+    Parameters
+    ----------
+    panels : list of dict
+        {"title", "xlabel", "ylabel", "at": lengths, "systems": {name: values (repetitions, lengths)}}, and if wanted
+        "ylim", or "log" for two logarithmic axes.
+    path : str or Path
+    """
+    figure = _figure(1 + 5 * len(panels), 4.5)
+    axes = figure.subplots(1, len(panels), squeeze=False)[0]
+    for ax, panel in zip(axes, panels, strict=True):
+        for i, (system, values) in enumerate(panel["systems"].items()):
+            values = np.asarray(values, float)
+            middle, low, high = np.median(values, axis=0), values.min(axis=0), values.max(axis=0)
+            spread = np.maximum([middle - low, high - middle], 0)
+            style = {"marker": "osD^v"[i % 5], "linestyle": ["-", "--", "-.", ":", "-"][i % 5], "alpha": 0.8}
+            ax.errorbar(panel["at"], middle, spread, label=system, color=f"C{i}", markersize=4, capsize=2, **style)
+        ax.set(title=panel["title"], xlabel=panel["xlabel"], ylabel=panel["ylabel"])
+        if panel.get("log"):
+            ax.set(xscale="log", yscale="log")
+            ax.set_xticks(panel["at"], [str(n) for n in panel["at"]], minor=False)
+            ax.minorticks_off()
+        if "ylim" in panel:
+            ax.set_ylim(panel["ylim"])
+        ax.grid(alpha=0.3)
+        ax.legend(fontsize=8)
+    figure.savefig(path)
+
+
 def plot_anomaly_scores(errors, path, title="Reconstruction error of sequences that were never seen"):
     """How reconstruction errors are distributed: what follows the pattern, and each kind of anomaly.
 

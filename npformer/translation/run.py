@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from npformer.data import ParallelText, Place, Subwords, TokenBatches
-from npformer.models import Transformer
+from npformer.models import from_description
 from npformer.training.averaging import average
 from npformer.training.checkpoint import CheckpointError, load_checkpoint
 from npformer.training.json_log import JsonLog
@@ -39,17 +39,7 @@ class TranslationRun:
     def __init__(self, out, settings, source, target, backend="auto"):
         self.out, self.settings = Path(out), settings
         self.source, self.target = source, target
-        self.model = Transformer(
-            len(source),
-            len(target),
-            **settings["model"],
-            dropout=settings["dropout"],
-            inner_dropout=settings["inner_dropout"],
-            norm=settings["norm"],
-            tie_embeddings=settings["vocab"] == "joint",
-            pad_id=source.pad_id,
-            max_len=max(LONGEST, settings["max_len"]),
-        )
+        self.model = _model(settings, source, target)
         self.trainer = Trainer(
             self.model,
             Adam(_schedule(settings), betas=(0.9, 0.98), eps=1e-9),
@@ -223,6 +213,22 @@ class TranslationRun:
     def _translator(self, params=None):
         params = self.trainer.params if params is None else params
         return Translator(self.model, params, self.source, self.target, self.trainer.ops)
+
+
+def _model(settings, source, target):
+    """A Transformer, or the model that the settings name."""
+    description = {"name": "Transformer", **settings["model"]}
+    if description["name"] == "Transformer":
+        description |= {"norm": settings["norm"], "inner_dropout": settings["inner_dropout"]}
+    description |= {
+        "src_vocab": len(source),
+        "tgt_vocab": len(target),
+        "dropout": settings["dropout"],
+        "tie_embeddings": settings["vocab"] == "joint",
+        "pad_id": source.pad_id,
+        "max_len": max(LONGEST, settings["max_len"]),
+    }
+    return from_description(description)
 
 
 def _text(settings, split):

@@ -1,0 +1,67 @@
+"""The part of study_length.py that translates: five systems on Multi30k, and BLEU by the length of the source."""
+
+import importlib.util
+
+import numpy as np
+from evaluate import LENGTHS, by_length
+from systems import SYSTEMS, count, of_size
+from train_translation import DEFAULTS, PRESETS
+
+from npformer.data import ParallelText
+from npformer.models import describe
+from npformer.translation import TranslationRun, Translator, score
+
+PARAMETERS = 2_400_000  # as many as the preset tiny
+VOCAB = 8000
+LEARNING_RATES = {"ByteNet": 0.002, "Transformer": 0.005}  # the others: 0.003
+
+
+def study_translation(options, sizes):
+    """BLEU of the test sentences of each class of lengths, for each system and seed, and of all of them."""
+    test = list(ParallelText.find(options.data, "test_2016_flickr", "en", "fr"))
+    words = np.array([len(source.split()) for source, _ in test])
+    classes = [(words >= shortest) & (words <= longest) for shortest, longest in LENGTHS]
+    systems = {}
+    for system in SYSTEMS:
+        rows = [translate(system, seed, test, options) for seed in range(1, 1 + sizes["seeds"])]
+        systems[system] = {
+            "parameters": rows[0]["parameters"],
+            "all": [row["all"] for row in rows],
+            "values": [row["by_length"] for row in rows],
+        }
+        print(f"{system}: BLEU {', '.join(f'{row:.1f}' for row in systems[system]['all'])}", flush=True)
+    return {"words": [float(words[of_class].mean()) for of_class in classes if of_class.any()], "systems": systems}
+
+
+def translate(system, seed, test, options):
+    """Train, unless that was done before, and translate the test."""
+    out = options.out / f"{system.replace(' ', '')}-{seed}"
+    if not (out / "model.safetensors").exists():
+        train(system, seed, out, options)
+    translator = Translator.load(out)
+    sources, references = zip(*test, strict=True)
+    translations = translator.greedy(sources)
+    return {
+        "parameters": count(translator.model),
+        "all": score(translations, references, "fr")["bleu_lower"],
+        "by_length": [row["bleu_lower"] for row in by_length(sources, translations, references, "fr")],
+    }
+
+
+def train(system, seed, out, options):
+    """The recipe of the preset tiny, shorter."""
+    model = of_size(system, PARAMETERS, src_vocab=VOCAB, tgt_vocab=VOCAB, tie_embeddings=True)
+    changes = {
+        "model": describe(model),
+        "lr": LEARNING_RATES.get(system, 0.003),
+        "steps": options.translation_steps,
+        "data": options.data,
+        "preset": system,
+        "seed": seed,
+        "clip_norm": 1.0,
+    }
+    settings = PRESETS["tiny"] | DEFAULTS | changes
+    resumes = (out / "last.safetensors").exists()
+    run = TranslationRun.resume(out) if resumes else TranslationRun.start(out, settings)
+    run.train(progress=importlib.util.find_spec("tqdm") is not None)
+    run.finish()

@@ -1,0 +1,37 @@
+"""Five ways from a source to a target, as large as one another: what the studies compare."""
+
+from npformer import ByteNet, Recurrent, Transformer, tree
+
+SYSTEMS = {
+    "recurrent": lambda width, **sizes: Recurrent(d_model=width, attention=None, **sizes),
+    "recurrent + general": lambda width, **sizes: Recurrent(d_model=width, attention="general", **sizes),
+    "recurrent + additive": lambda width, **sizes: Recurrent(d_model=width, attention="additive", **sizes),
+    "ByteNet": lambda width, **sizes: ByteNet(d_model=width, n_sets=1, kernel_sizes=(5, 3), **sizes),
+    "Transformer": lambda width, **sizes: Transformer(d_model=width, n_heads=4, n_layers=2, d_ff=2 * width, **sizes),
+}
+STEP = 4  # widths are multiples of it, for heads and halves
+
+
+def of_size(system, n_parameters, **sizes):
+    """The model of a system whose parameters are nearest to a number of them.
+
+    Examples
+    --------
+    >>> model = of_size("Transformer", 100_000, src_vocab=11, tgt_vocab=11)
+    >>> model.d_model, count(model)
+    (48, 95915)
+    """
+    low, high = 1, 1024 // STEP  # the number grows with the width
+    while high - low > 1:
+        middle = (low + high) // 2
+        if count(SYSTEMS[system](middle * STEP, **sizes)) <= n_parameters:
+            low = middle
+        else:
+            high = middle
+    models = [SYSTEMS[system](width * STEP, **sizes) for width in (low, high)]
+    return min(models, key=lambda model: abs(count(model) - n_parameters))
+
+
+def count(model):
+    """Parameters of a model."""
+    return tree.count(model.init(0))
