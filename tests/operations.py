@@ -56,6 +56,13 @@ def valid_calls(dtype="float64"):
     newest = np.array([[3, 4, 5], [6, 7, 8]])
     cached = {"q": normal(B, H * K), "kv": normal(V, 2 * H * K), "at": at, "n_heads": H}
 
+    same_width = {"q": normal(B, T, K), "k": normal(B, S, K)}
+    other_width = {"q": normal(B, T, K), "k": normal(B, S, KV)}
+    hidden_layer = {"w_q": normal(K, D), "w_k": normal(KV, D), "w_score": normal(D)}
+    dscores, scored_masks = normal(B, T, S), {"keep_mask": rng.standard_normal((B, T, S)) > 0, "causal": True}
+    scored = {**other_width, "v": normal(B, S, F), "score": "additive", "params": tuple(hidden_layer.values())}
+    _, scored_weights = npf.score_attention(**scored, **scored_masks)
+
     ids = np.array([[3, 1, 4, 1, 5], [2, 6, 5, 0, 0]])
     table = normal(V, D)
     return {
@@ -93,6 +100,18 @@ def valid_calls(dtype="float64"):
         "attention_backward": {"dout": dout, **qkv, "weights": weights, **options},
         "flash_attention": {**qkv, **masks, **options},
         "flash_attention_backward": {"dout": dout, **qkv, "out": out, "logsumexp": logsumexp, **masks, **options},
+        "dot_score": same_width,
+        "dot_score_backward": {"dscores": dscores, **same_width},
+        "scaled_dot_score": same_width,
+        "scaled_dot_score_backward": {"dscores": dscores, **same_width},
+        "cosine_score": same_width,
+        "cosine_score_backward": {"dscores": dscores, **same_width},
+        "bilinear_score": {**other_width, "weight": normal(K, KV)},
+        "bilinear_score_backward": {"dscores": dscores, **other_width, "weight": normal(K, KV)},
+        "additive_score": {**other_width, **hidden_layer},
+        "additive_score_backward": {"dscores": dscores, **other_width, **hidden_layer},
+        "score_attention": {**scored, **scored_masks},
+        "score_attention_backward": {"dout": normal(B, T, F), **scored, "weights": scored_weights},
         "cached_attention": {**cached, "keep_mask": rng.standard_normal((B, S)) > 0},
         "decoder_layer_step": {"x0": normal(B, H * K), **step, "at": newest, "memory_at": at, "n_heads": H},
         "log_softmax_top_k": {"x": normal(T, V), "k": 4},

@@ -87,6 +87,62 @@ def attention(q, k, v, keep_mask=None, causal=False, scale=None, dropout_keep=No
     return out, weights, logsumexp
 
 
+def dot_score(q, k):
+    return each_pair(lambda query, key: math.fsum(a * b for a, b in zip(query, key, strict=True)), q, k)
+
+
+def scaled_dot_score(q, k):
+    return dot_score(q, k) / math.sqrt(q.shape[-1])
+
+
+def cosine_score(q, k):
+    def cosine(query, key):
+        lengths = math.hypot(*query) * math.hypot(*key)
+        return math.fsum(a * b for a, b in zip(query, key, strict=True)) / lengths if lengths else 0.0
+
+    return each_pair(cosine, q, k)
+
+
+def bilinear_score(q, k, weight):
+    def form(query, key):
+        return math.fsum(query[i] * weight[i, j] * key[j] for i, j in np.ndindex(weight.shape))
+
+    return each_pair(form, q, k)
+
+
+def additive_score(q, k, w_q, w_k, w_score):
+    def hidden_layer(query, key):
+        total = 0.0
+        for a in range(len(w_score)):
+            from_query = math.fsum(query[i] * w_q[i, a] for i in range(len(query)))
+            from_key = math.fsum(key[i] * w_k[i, a] for i in range(len(key)))
+            total += w_score[a] * math.tanh(from_query + from_key)
+        return total
+
+    return each_pair(hidden_layer, q, k)
+
+
+def each_pair(f, q, k):
+    """``f(query, key)`` for each query and each key of the same leading index, (..., T, S)."""
+    out = np.zeros((*q.shape[:-1], k.shape[-2]))
+    for index in np.ndindex(out.shape):
+        out[index] = f(q[index[:-1]], k[(*index[:-2], index[-1])])
+    return out
+
+
+def attend(scores, v, keep_mask=None, causal=False):
+    """``(out, weights)`` of given scores."""
+    T, S = scores.shape[-2:]
+    keep_mask = np.broadcast_to(True if keep_mask is None else keep_mask, scores.shape)
+    out, weights = np.zeros((*scores.shape[:-1], v.shape[-1])), np.zeros(scores.shape)
+    for index in np.ndindex(scores.shape[:-1]):
+        sees = [keep_mask[(*index, s)] and not (causal and s > index[-1] + S - T) for s in range(S)]
+        weights[index] = softmax_row([scores[(*index, s)] if sees[s] else -math.inf for s in range(S)])
+        for j in range(v.shape[-1]):
+            out[(*index, j)] = math.fsum(weights[(*index, s)] * v[(*index[:-1], s, j)] for s in range(S))
+    return out, weights
+
+
 def cross_entropy(logits, targets, ignore_id=None, label_smoothing=0.0):
     """``(loss, dlogits)``, the mean over the targets that are not ``ignore_id``."""
     V = logits.shape[-1]

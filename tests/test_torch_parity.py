@@ -76,6 +76,33 @@ def test_causal_means_what_torch_means_where_lengths_agree():
     assert_close(out, torch_out.numpy(), TOLERANCE)
 
 
+TORCH_SCORES = {
+    "dot": lambda q, k: q @ k.mT,
+    "scaled_dot": lambda q, k: q @ k.mT / K**0.5,
+    "cosine": lambda q, k: functional.cosine_similarity(q[..., :, None, :], k[..., None, :, :], dim=-1),
+    "bilinear": lambda q, k, weight: q @ weight @ k.mT,
+    "additive": lambda q, k, w_q, w_k, w: torch.tanh((q @ w_q)[..., :, None, :] + (k @ w_k)[..., None, :, :]) @ w,
+}
+
+
+@pytest.mark.parametrize("score", TORCH_SCORES)
+def test_score_attention(score):
+    params = {
+        "bilinear": [normal(K, K, seed=4)],
+        "additive": [normal(K, D, seed=4), normal(K, D, seed=5), normal(D, seed=6)],
+    }.get(score, [])
+    q, k, v = normal(B, H, T, K), normal(B, H, S, K, seed=1), normal(B, H, S, KV, seed=2)
+    dout, keep_mask = normal(B, H, T, KV, seed=3), keep_mask_with_no_empty_row()
+    out, weights = npf.score_attention(q, k, v, score, params, keep_mask)
+    gradients = npf.score_attention_backward(dout, q, k, v, weights, score, params)
+
+    def torch_attention(q, k, v, *params):
+        scores = TORCH_SCORES[score](q, k, *params).masked_fill(torch.tensor(~keep_mask), -torch.inf)
+        return torch.softmax(scores, dim=-1) @ v
+
+    assert_parity(torch_attention, [q, k, v, *params], out, dout, gradients)
+
+
 @pytest.mark.parametrize("axis", [-1, 1])
 @pytest.mark.parametrize("name", ["softmax", "log_softmax"])
 def test_softmax(name, axis):

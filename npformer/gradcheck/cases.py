@@ -32,6 +32,7 @@ def all_cases(seed: int = 0) -> list[Case]:
         *_attention(normal, "flash_attention", (B, H), T, S),
         *_attention(normal, "flash_attention", (), 67, 71, K=3, KV=2, size=", several tiles"),
         *_packed_attention(normal),
+        *_scores(normal),
         *_tokens(normal),
     ]
 
@@ -177,6 +178,35 @@ def _packed_attention(normal):
         backward,
         {"q": q, "kv": kv},
     )
+
+
+def _scores(normal):
+    params_of = {
+        "dot": {},
+        "scaled_dot": {},
+        "cosine": {},
+        "bilinear": {"weight": normal((K, KV))},
+        "additive": {"w_q": 0.3 * normal((K, D)), "w_k": 0.3 * normal((KV, D)), "w_score": normal(D)},
+    }
+    q, k, wide_k, v = normal((B, T, K)), normal((B, S, K)), normal((B, S, KV)), normal((B, S, F))
+    keep_mask = normal((B, T, S)) > 0
+    keep_mask[:, 1] = False  # a query that may attend to nothing
+    for score, params in params_of.items():
+        name, given = f"{score}_score", {"q": q, "k": wide_k if params else k}
+        yield Case(name, "", getattr(ops, name), getattr(ops, f"{name}_backward"), given | params)
+        for option, keywords in {"": {}, ", all": {"keep_mask": keep_mask, "causal": True}}.items():
+            yield _score_attention_case(score, score + option, keywords, {**given, "v": v, **params})
+
+
+def _score_attention_case(score, option, keywords, args):
+    def forward(q, k, v, *params):
+        return ops.score_attention(q, k, v, score, params, **keywords)
+
+    def backward(dout, q, k, v, *params):
+        _, weights = forward(q, k, v, *params)
+        return ops.score_attention_backward(dout, q, k, v, weights, score, params)
+
+    return Case("score_attention", option, lambda *args: forward(*args)[0], backward, args)
 
 
 def _tokens(normal):

@@ -45,20 +45,42 @@ from npformer.reference.packed_attention import (
 from npformer.reference.positions import sinusoidal_encoding
 from npformer.reference.product import product
 from npformer.reference.random import derive_key, random_bits, split_key
+from npformer.reference.scores import (
+    additive_score,
+    additive_score_backward,
+    bilinear_score,
+    bilinear_score_backward,
+    cosine_score,
+    cosine_score_backward,
+    dot_score,
+    dot_score_backward,
+    scaled_dot_score,
+    scaled_dot_score_backward,
+    score_attention,
+    score_attention_backward,
+)
 from npformer.reference.softmax import log_softmax, log_softmax_backward, softmax, softmax_backward
 from npformer.reference.update import adam_update, global_norm, sgd_update
 
 __all__ = [
     "adam_update",
+    "additive_score",
+    "additive_score_backward",
     "attention",
     "attention_backward",
+    "bilinear_score",
+    "bilinear_score_backward",
     "cached_attention",
     "causal_mask",
+    "cosine_score",
+    "cosine_score_backward",
     "cross_attention",
     "cross_attention_backward",
     "cross_entropy",
     "decoder_layer_step",
     "derive_key",
+    "dot_score",
+    "dot_score_backward",
     "dropout",
     "dropout_backward",
     "embed_tokens",
@@ -89,6 +111,10 @@ __all__ = [
     "random_bits",
     "relu",
     "relu_backward",
+    "scaled_dot_score",
+    "scaled_dot_score_backward",
+    "score_attention",
+    "score_attention_backward",
     "self_attention",
     "self_attention_backward",
     "sgd_update",
