@@ -62,6 +62,8 @@ def valid_calls(dtype="float64"):
     dscores, scored_masks = normal(B, T, S), {"keep_mask": rng.standard_normal((B, T, S)) > 0, "causal": True}
     scored = {**other_width, "v": normal(B, S, F), "score": "additive", "params": tuple(hidden_layer.values())}
     _, scored_weights = npf.score_attention(**scored, **scored_masks)
+    lookup = {"query": normal(B, T, K), "keys": normal(B, S, K), "values": normal(B, S, F)}
+    lookup["similarity"] = npf.exp_cosine
 
     ids = np.array([[3, 1, 4, 1, 5], [2, 6, 5, 0, 0]])
     table = normal(V, D)
@@ -112,6 +114,11 @@ def valid_calls(dtype="float64"):
         "additive_score_backward": {"dscores": dscores, **other_width, **hidden_layer},
         "score_attention": {**scored, **scored_masks},
         "score_attention_backward": {"dout": normal(B, T, F), **scored, "weights": scored_weights},
+        "is_same": same_width,
+        "exp_cosine": same_width,
+        "exp_cosine_backward": {"dy": dscores, **same_width},
+        "soft_lookup": lookup,
+        "soft_lookup_backward": {"dout": wide_dy, **lookup, "similarity_backward": npf.exp_cosine_backward},
         "cached_attention": {**cached, "keep_mask": rng.standard_normal((B, S)) > 0},
         "decoder_layer_step": {"x0": normal(B, H * K), **step, "at": newest, "memory_at": at, "n_heads": H},
         "log_softmax_top_k": {"x": normal(T, V), "k": 4},

@@ -143,6 +143,12 @@ def attend(scores, v, keep_mask=None, causal=False):
     return out, weights
 
 
+def soft_lookup(similarities, values):
+    """One query, numbers as values."""
+    total = math.fsum(similarities)
+    return math.fsum(a * value for a, value in zip(similarities, values, strict=True)) / total if total else 0.0
+
+
 def cross_entropy(logits, targets, ignore_id=None, label_smoothing=0.0):
     """``(loss, dlogits)``, the mean over the targets that are not ``ignore_id``."""
     V = logits.shape[-1]

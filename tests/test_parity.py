@@ -28,10 +28,11 @@ BOUNDS = {
     "linear_activation_dropout_backward": 32,  # dh is rounded before two products
     **dict.fromkeys(["attention", "flash_attention", "self_attention", "cross_attention", "cached_attention"], 16),
     "log_softmax_top_k": 4,
-    **dict.fromkeys(["dot_score", "scaled_dot_score", "cosine_score", "bilinear_score"], 8),
+    **dict.fromkeys(["dot_score", "scaled_dot_score", "cosine_score", "bilinear_score", "is_same"], 8),
     **dict.fromkeys(["dot_score_backward", "scaled_dot_score_backward", "cosine_score_backward"], 8),
-    **dict.fromkeys(["bilinear_score_backward", "additive_score"], 8),
+    **dict.fromkeys(["bilinear_score_backward", "additive_score", "exp_cosine", "exp_cosine_backward"], 8),
     **dict.fromkeys(["additive_score_backward", "score_attention", "score_attention_backward"], 32),
+    **dict.fromkeys(["soft_lookup", "soft_lookup_backward"], 16),
     "decoder_layer_step": 32,
     **dict.fromkeys(["attention_backward", "flash_attention_backward"], 32),
     **dict.fromkeys(["self_attention_backward", "cross_attention_backward"], 32),

@@ -196,6 +196,14 @@ def _scores(normal):
         yield Case(name, "", getattr(ops, name), getattr(ops, f"{name}_backward"), given | params)
         for option, keywords in {"": {}, ", all": {"keep_mask": keep_mask, "causal": True}}.items():
             yield _score_attention_case(score, score + option, keywords, {**given, "v": v, **params})
+    yield Case("exp_cosine", "", ops.exp_cosine, ops.exp_cosine_backward, {"q": q, "k": k})
+    yield Case(
+        "soft_lookup",
+        "exp_cosine",
+        lambda *args: ops.soft_lookup(*args, ops.exp_cosine),
+        lambda dout, *args: ops.soft_lookup_backward(dout, *args, ops.exp_cosine, ops.exp_cosine_backward),
+        {"query": q, "keys": k, "values": v},
+    )
 
 
 def _score_attention_case(score, option, keywords, args):

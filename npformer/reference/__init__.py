@@ -59,6 +59,13 @@ from npformer.reference.scores import (
     score_attention,
     score_attention_backward,
 )
+from npformer.reference.soft_dictionary import (
+    exp_cosine,
+    exp_cosine_backward,
+    is_same,
+    soft_lookup,
+    soft_lookup_backward,
+)
 from npformer.reference.softmax import log_softmax, log_softmax_backward, softmax, softmax_backward
 from npformer.reference.update import adam_update, global_norm, sgd_update
 
@@ -87,12 +94,15 @@ __all__ = [
     "embed_tokens_backward",
     "embedding",
     "embedding_backward",
+    "exp_cosine",
+    "exp_cosine_backward",
     "flash_attention",
     "flash_attention_backward",
     "from_additive",
     "gelu",
     "gelu_backward",
     "global_norm",
+    "is_same",
     "layer_norm",
     "layer_norm_backward",
     "linear",
@@ -123,6 +133,8 @@ __all__ = [
     "silu",
     "silu_backward",
     "sinusoidal_encoding",
+    "soft_lookup",
+    "soft_lookup_backward",
     "softmax",
     "softmax_backward",
     "split_heads",
