@@ -215,39 +215,3 @@ def test_embed_tokens():
     expected[1, 3:] = 0
     actual = npf.embed_tokens(ids, table, positions, 0, RATE, KEY)
     assert_close(actual, oracles.dropout(expected, RATE, KEY))
-
-
-# The worked examples of the sources.
-
-
-def test_dictionary_lookup_with_similarities():
-    keys, values = np.log([[0.1], [0.9], [0.7]]), np.array([[9.0], [2.0], [3.0]])
-    out, weights = npf.attention(np.ones((1, 1)), keys, values)
-    assert_close(weights, [[0.1 / 1.7, 0.9 / 1.7, 0.7 / 1.7]])
-    assert out.round(3).item() == 2.824
-
-
-def test_scores_of_the_three_rows():
-    q = k = np.array([[1.0, 2, 3, 4, 5], [4, 5, 6, 7, 8], [7, 8, 9, 10, 11]])
-    scores = np.array([[55.0, 100, 145], [100, 190, 280], [145, 280, 415]])
-    assert_close(npf.product(q, k.T), scores, 0)
-    assert_close(npf.attention(q, k, k)[1], oracles.softmax(scores / math.sqrt(5)))
-    assert_close(npf.attention(q, k, k, scale=0.01)[1], oracles.softmax(scores * 0.01))
-
-
-def test_causal_mask_of_three():
-    assert npf.causal_mask(3).tolist() == [[True, False, False], [True, True, False], [True, True, True]]
-    assert npf.to_additive(npf.causal_mask(3)).tolist() == [[0, -np.inf, -np.inf], [0, 0, -np.inf], [0, 0, 0]]
-
-
-def test_first_angular_frequencies_of_width_128():
-    frequencies = np.arcsin(npf.sinusoidal_encoding(2, 128)[1, 0::2])
-    assert frequencies[:3].round(4).tolist() == [1.0, 0.8660, 0.7499]
-
-
-def test_shapes_of_eight_heads_on_ten_words():
-    q, k, v = npf.split_heads(normal(3, 10, 512), 8)[:, None]
-    assert q.shape == (1, 8, 10, 64)
-    out, weights = npf.attention(q, k, v)
-    assert weights.shape == (1, 8, 10, 10)
-    assert npf.merge_heads(out).shape == (1, 10, 512)

@@ -1,0 +1,93 @@
+"""The worked examples of the texts from which attention is taught, number by number."""
+
+import math
+
+import numpy as np
+import pytest
+from oracles import assert_close
+
+import npformer as npf
+
+pytestmark = pytest.mark.usefixtures("every_backend")
+
+ROWS = np.array([[1.0, 2, 3, 4, 5], [4, 5, 6, 7, 8], [7, 8, 9, 10, 11]])
+SCORES_OF_ROWS = np.array([[55.0, 100, 145], [100, 190, 280], [145, 280, 415]])
+
+
+def normal(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape)
+
+
+# A soft dictionary: similarities 0.1, 0.9, 0.7 to keys whose values are 9, 2, 3.
+
+
+def test_the_soft_dictionary():
+    query, keys, values = np.ones((1, 2)), np.ones((3, 2)), np.array([[9.0], [2.0], [3.0]])
+    out = npf.soft_lookup(query, keys, values, lambda query, keys: np.array([[0.1, 0.9, 0.7]]))
+    assert_close(out, [[4.8 / 1.7]], 1e-15)
+    assert out.round(3).item() == 2.824
+
+
+def test_the_soft_dictionary_as_attention():
+    keys, values = np.log([[0.1], [0.9], [0.7]]), np.array([[9.0], [2.0], [3.0]])
+    out, weights = npf.attention(np.ones((1, 1)), keys, values)
+    assert_close(weights, [[0.1 / 1.7, 0.9 / 1.7, 0.7 / 1.7]])
+    assert out.round(3).item() == 2.824
+
+
+# Scaled dot-product attention.
+
+
+def test_scores_of_the_three_rows():
+    assert npf.product(ROWS, ROWS.T).tolist() == SCORES_OF_ROWS.tolist()
+    assert npf.dot_score(ROWS, ROWS).tolist() == SCORES_OF_ROWS.tolist()
+    assert_close(npf.scaled_dot_score(ROWS, ROWS), SCORES_OF_ROWS / math.sqrt(5))
+
+
+def test_weights_of_the_three_rows():
+    """Scores so far apart that all weight is on the last row, unless they are made much smaller."""
+    for scale in (1 / math.sqrt(5), 0.01):
+        e = np.exp(scale * (SCORES_OF_ROWS - SCORES_OF_ROWS[:, 2:]))
+        assert_close(npf.attention(ROWS, ROWS, ROWS, scale=scale)[1], e / e.sum(axis=-1, keepdims=True))
+    out, weights = npf.attention(ROWS, ROWS, ROWS)
+    assert weights.round(6).tolist() == [[0, 0, 1]] * 3
+    assert out.round(6).tolist() == [[7, 8, 9, 10, 11]] * 3
+
+
+def test_all_ones():
+    """Three words that are all the same: q kᵀ is 2, scaled √2, every weight 1/3, the answer the mean of the values."""
+    ones, values = np.ones((3, 2)), np.array([[1.0, 0.0], [0.0, 1.0], [2.0, 5.0]])
+    assert npf.dot_score(ones, ones).tolist() == [[2, 2, 2]] * 3
+    assert_close(npf.scaled_dot_score(ones, ones), np.full((3, 3), math.sqrt(2)))
+    out, weights = npf.attention(ones, ones, values)
+    assert_close(weights, np.full((3, 3), 1 / 3))
+    assert_close(out, [[1, 2]] * 3)
+    causal, _ = npf.attention(ones, ones, values, causal=True)
+    assert_close(causal, [[1, 0], [0.5, 0.5], [1, 2]])
+    assert_close(npf.attention(ones, ones, ones)[0], ones)
+
+
+# Masks, positions, heads.
+
+
+def test_causal_mask_of_three():
+    assert npf.causal_mask(3).tolist() == [[True, False, False], [True, True, False], [True, True, True]]
+    assert npf.to_additive(npf.causal_mask(3)).tolist() == [[0, -np.inf, -np.inf], [0, 0, -np.inf], [0, 0, 0]]
+
+
+def test_first_angular_frequencies_of_width_128():
+    """At position 1 the sines are sin(1 / 10000^(2i/128)): the first frequencies, "div_term", are 1, 0.8660, 0.7499."""
+    encoding = npf.sinusoidal_encoding(5000, 128)
+    assert encoding.shape == (5000, 128)
+    frequencies = np.arcsin(encoding[1, 0::2])
+    assert frequencies[:3].round(4).tolist() == [1.0, 0.8660, 0.7499]
+    assert_close(frequencies, 10000.0 ** (-np.arange(64) / 64), 1e-15)
+    assert encoding[0].tolist() == [0, 1] * 64
+
+
+def test_shapes_of_eight_heads_on_ten_words():
+    q, k, v = npf.split_heads(normal(3, 10, 512), 8)[:, None]
+    assert q.shape == (1, 8, 10, 64)
+    out, weights = npf.attention(q, k, v)
+    assert weights.shape == (1, 8, 10, 10)
+    assert npf.merge_heads(out).shape == (1, 10, 512)
