@@ -177,6 +177,30 @@ def plot_positional_encoding(path, length=100, d_model=64):
     figure.savefig(path)
 
 
+def plot_positional_curves(path, positions=(0, 1, 10, 1000, 2500, 4999), d_model=128):
+    """The encoding of a few positions, each as two curves over the dimensions: the sines and the cosines."""
+    encoding = sinusoidal_encoding(max(positions) + 1, d_model)
+    n_rows = math.ceil(len(positions) / 2)
+    figure = _figure(9, 1 + 1.8 * n_rows)
+    axes = figure.subplots(n_rows, 2, sharex=True, sharey=True, squeeze=False)
+    dimensions = np.arange(d_model)
+    for ax, position in zip(axes.flat, positions, strict=False):
+        for first, wave in enumerate(("sine", "cosine")):
+            label = f"{wave}s, {('even', 'odd')[first]} dimensions"
+            ax.plot(dimensions[first::2], encoding[position, first::2], marker=".", markersize=3, label=label)
+        ax.set(title=f"position {position}", ylim=(-1.1, 1.1), xlim=(0, d_model - 1))
+        ax.grid(alpha=0.3)
+    for ax in axes.flat[len(positions) :]:
+        ax.set_visible(False)
+    for ax in axes[-1]:
+        ax.set_xlabel("dimension")
+    for ax in axes[:, 0]:
+        ax.set_ylabel("value")
+    figure.suptitle(f"Sinusoidal positional encoding over the dimensions, D = {d_model}")
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    figure.savefig(path)
+
+
 def _figure(width, height):
     try:
         from matplotlib.figure import Figure

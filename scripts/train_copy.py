@@ -145,7 +145,7 @@ def draw(folder, task, model, params, ops, history, held_out):
     if importlib.util.find_spec("matplotlib") is None:
         print("\nno pictures: pip install 'npformer[plot]' brings matplotlib")
         return
-    from npformer.plots import plot_attention, plot_loss, plot_positional_encoding
+    from npformer.plots import plot_attention, plot_loss, plot_positional_curves, plot_positional_encoding
 
     folder.mkdir(parents=True, exist_ok=True)
     example = (held_out[0] != PAD).sum(axis=1).argmax()  # the first of the longest
@@ -166,9 +166,11 @@ def draw(folder, task, model, params, ops, history, held_out):
         path = folder / f"attention_{kind}.png"
         plot_attention(first, path, keys, queries, f"{title}, {name} task", xlabel, ylabel)
     plot_positional_encoding(folder / "positional_encoding.png", length=100, d_model=model.d_model)
+    plot_positional_curves(folder / "positional_curves.png")
     print(
         f"\npictures in {folder}/: loss.png; attention_encoder.png, attention_decoder.png and attention_memory.png"
-        "\n(what each head looks at; the last is the decoder reading the source); positional_encoding.png"
+        "\n(what each head looks at; the last is the decoder reading the source); positional_encoding.png and"
+        "\npositional_curves.png"
     )
 
 

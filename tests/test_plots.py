@@ -4,6 +4,7 @@ import sys
 import numpy as np
 import pytest
 
+import npformer as nf
 from npformer import StepInfo, plots
 
 PNG = b"\x89PNG"
@@ -98,6 +99,19 @@ def test_an_alignment_has_a_cell_for_each_pair_of_pieces(drawn, tmp_path):
 def test_pieces_have_to_fit_the_alignment(tmp_path):
     with pytest.raises(ValueError, match=r"weights \(3, 4\): expected \(4, 3\), a piece for each"):
         plots.plot_alignment(np.zeros((3, 4)), tmp_path / "x.png", list("abc"), list("abcd"))
+
+
+@pytest.mark.parametrize("positions", [(0, 1, 10, 1000, 2500, 4999), (7,), (3, 0, 2)])
+def test_the_encoding_of_a_position_is_drawn_over_the_dimensions(drawn, tmp_path, positions):
+    plots.plot_positional_curves(tmp_path / "x.png", positions, d_model=7)
+    assert (tmp_path / "x.png").read_bytes()[:4] == PNG
+    visible = [ax for ax in drawn[0].axes if ax.get_visible()]
+    for ax, position in zip(visible, positions, strict=True):
+        assert ax.get_title() == f"position {position}"
+        sines, cosines = (line.get_xydata() for line in ax.get_lines())
+        encoding = nf.sinusoidal_encoding(5000, 7)[position]
+        np.testing.assert_allclose(sines, list(enumerate(encoding))[0::2])
+        np.testing.assert_allclose(cosines, list(enumerate(encoding))[1::2])
 
 
 def test_without_matplotlib_the_error_says_what_to_install():
