@@ -201,6 +201,62 @@ def plot_positional_curves(path, positions=(0, 1, 10, 1000, 2500, 4999), d_model
     figure.savefig(path)
 
 
+SCORE_LABELS = {"dot": "dot product", "scaled_dot": "dot product / √K", "additive": "additive"}
+
+
+def plot_scores_by_width(random, learned, path, n_keys, n_shown, steps):
+    """Four pictures against the width K: variance, entropy, gradient through softmax, and what was learned.
+
+    Parameters
+    ----------
+    random : list of dict
+        {"score", "width", "variance", "entropy", "gradient_median"}, the last three with a figure for each seed.
+    learned : list of dict
+        {"score", "width", "found"}, the share of queries that find their key, for each seed.
+    path : str or Path
+    n_keys, n_shown : int
+        Keys of a random query and of one that learns.
+    steps : int
+        Of learning.
+    """
+    figure = _figure(10, 7.5)
+    (variance, entropy), (gradient, found) = figure.subplots(2, 2)
+    _curves_by_width(variance, random, "variance")
+    variance.set(yscale="log", ylabel="variance", title="Scores of random queries and keys")
+    _curves_by_width(entropy, random, "entropy")
+    _dotted(entropy, math.log(n_keys), f"log {n_keys}: equal weights")
+    entropy.set(ylabel="entropy (nats)", title=f"Their weights over {n_keys} keys", ylim=(0, 1.12 * math.log(n_keys)))
+    _curves_by_width(gradient, random, "gradient_median")
+    gradient.set(yscale="log", ylabel="norm of the gradient, median query", title="Gradient back through softmax")
+    _curves_by_width(found, learned, "found")
+    _dotted(found, 1 / n_shown, "chance")
+    found.set(ylabel="share of queries that find their key", ylim=(0, 1.05), title=f"After {steps} steps of learning")
+    figure.legend(*variance.get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    figure.savefig(path)
+
+
+def _curves_by_width(ax, rows, name):
+    """A curve for each score through the means of the seeds, and a band from the lowest to the highest."""
+    for i, (score, label) in enumerate(SCORE_LABELS.items()):
+        mine = [row for row in rows if row["score"] == score]
+        widths, figures = [row["width"] for row in mine], np.array([row[name] for row in mine])
+        marker = {"marker": "os^"[i], "markersize": (6, 9, 5)[i]}  # equal figures are seen behind each other
+        ax.plot(widths, figures.mean(axis=1), **marker, color=f"C{i}", label=label)
+        ax.fill_between(widths, figures.min(axis=1), figures.max(axis=1), color=f"C{i}", alpha=0.2, linewidth=0)
+    ax.set_xscale("log", base=2)
+    ax.set_xticks(widths, labels=widths)
+    ax.minorticks_off()
+    ax.set_xlabel("width K of queries and keys")
+    ax.grid(alpha=0.3)
+
+
+def _dotted(ax, height, text):
+    """A line to compare with, and what it is."""
+    ax.axhline(height, color="0.6", linestyle=":")
+    at = {"xycoords": ("axes fraction", "data"), "xytext": (0, 3), "textcoords": "offset points"}
+    ax.annotate(text, (0.02, height), **at, fontsize=8, color="0.4")
+
+
 def _figure(width, height):
     try:
         from matplotlib.figure import Figure

@@ -114,6 +114,23 @@ def test_the_encoding_of_a_position_is_drawn_over_the_dimensions(drawn, tmp_path
         np.testing.assert_allclose(cosines, list(enumerate(encoding))[1::2])
 
 
+def test_scores_are_drawn_over_the_width_with_their_spread(drawn, tmp_path):
+    def rows(*names):
+        figures = {name: [0.2, 0.1, 0.6] for name in names}
+        return [{"score": s, "width": K, **figures} for s in ("dot", "scaled_dot", "additive") for K in (4, 16)]
+
+    random, learned = rows("variance", "entropy", "gradient_median"), rows("found")
+    plots.plot_scores_by_width(random, learned, tmp_path / "x.png", n_keys=64, n_shown=16, steps=10)
+    assert (tmp_path / "x.png").read_bytes()[:4] == PNG
+    for ax in drawn[0].axes:
+        for line in ax.get_lines()[:3]:
+            np.testing.assert_allclose(line.get_xydata(), [(4, 0.3), (16, 0.3)])
+        for band in ax.collections:
+            heights = band.get_paths()[0].vertices[:, 1]
+            assert (heights.min(), heights.max()) == (0.1, 0.6)
+        assert [label.get_text() for label in ax.get_xticklabels()] == ["4", "16"]
+
+
 def test_without_matplotlib_the_error_says_what_to_install():
     code = """
 import sys

@@ -1,0 +1,279 @@
+"""Why attention divides by √K: what scores, softmax and learning do as queries and keys get wider.
+
+python scripts/study_scaling.py --quick          # seconds
+python scripts/study_scaling.py --out docs       # all of it: some minutes of one core
+
+1. Random queries and keys with components of variance 1: the variance of the scores, the entropy of the weights, and
+   how much gradient comes back through softmax; for the dot product, the scaled one, and the additive score.
+2. The additive score again, times a factor that gives its weights the entropy of another score.
+3. Learning which of 16 words a query asks for, in a fixed number of steps, with the gradients of npformer.
+"""
+
+import argparse
+import importlib.util
+import time
+from pathlib import Path
+
+import numpy as np
+from arguments import natural, positive, write_json
+
+from npformer import Adam, tree
+from npformer import reference as ops
+from npformer.threads import blas_threads
+
+SCORES = ("dot", "scaled_dot", "additive")
+N_QUERIES, N_KEYS = 64, 64
+N_WORDS, N_SHOWN, N_ANSWERS, BATCH, N_EVALUATED = 64, 16, 8, 64, 2000
+FULL = {
+    "widths": [4, 16, 64, 256, 1024],
+    "learning_widths": [4, 16, 64, 256],
+    "learning_rates": [0.003, 0.01, 0.03, 0.1],
+    "steps": 300,
+    "seeds": 5,
+}
+QUICK = {
+    "widths": [4, 64, 1024],
+    "learning_widths": [4, 64],
+    "learning_rates": [0.01, 0.03],
+    "steps": 200,
+    "seeds": 3,
+}
+
+
+def main(argv=None):
+    options = parse_arguments(argv)
+    sizes = dict(QUICK if options.quick else FULL)
+    sizes |= {name: getattr(options, name) for name in ("steps", "seeds") if getattr(options, name)}
+    seeds = range(options.seed, options.seed + sizes["seeds"])
+    start = time.perf_counter()
+    with blas_threads(1):  # its matrices are small
+        figures = {
+            "sizes": sizes,
+            "seeds": list(seeds),
+            "random": study_random(sizes, seeds),
+            "same_entropy": study_same_entropy(sizes, seeds),
+            "learned": study_learning(sizes, seeds),
+        }
+    figures["seconds"] = time.perf_counter() - start
+    print(f"\n{figures['seconds']:.0f} seconds")
+    draw(options.out, figures)
+    if options.json:
+        write_json(options.json, figures)
+
+
+def over(seeds, f, *args):
+    """``{name: [a figure for each seed]}`` of a function that returns ``{name: figure}``."""
+    figures = [f(*args, np.random.default_rng(seed)) for seed in seeds]
+    return {name: [float(each[name]) for each in figures] for name in figures[0]}
+
+
+def random_params(score, width, rng):
+    """What the score takes after q and k, such that what goes into tanh and comes out as scores has variance near 1."""
+    if score != "additive":
+        return {}
+    normal = rng.standard_normal
+    return {
+        "w_q": normal((width, width)) / width**0.5,
+        "w_k": normal((width, width)) / width**0.5,
+        "w_score": normal(width) / width**0.5,
+    }
+
+
+# -- 1. random scores ---------------------------------------------------------------------------------------------
+
+
+def study_random(sizes, seeds):
+    print(
+        f"1. {N_QUERIES} random queries and {N_KEYS} keys, mean of {len(seeds)} seeds; norms of gradients for a query\n"
+    )
+    print("score        width   variance   entropy    gradient of scores      gradient of query")
+    print("                                 (nats)       mean     median                   mean")
+    rows = []
+    for score in SCORES:
+        for width in sizes["widths"]:
+            row = over(seeds, random_scores, score, width)
+            variance, entropy, mean, median, query = map(np.mean, row.values())
+            print(f"{score:<10} {width:7} {variance:10.2f} {entropy:9.2f} {mean:10.4f} {median:10.2g} {query:22.3f}")
+            rows.append({"score": score, "width": width, **row})
+    return rows
+
+
+def random_scores(score, width, rng):
+    """What softmax makes of the scores of random vectors, and of a random gradient of its weights."""
+    q, k = rng.standard_normal((N_QUERIES, width)), rng.standard_normal((N_KEYS, width))
+    dweights = rng.standard_normal((N_QUERIES, N_KEYS))
+    params = random_params(score, width, rng).values()
+    scores = getattr(ops, f"{score}_score")(q, k, *params)
+    entropy, dscores = soften(scores, dweights)
+    dq, *_ = getattr(ops, f"{score}_score_backward")(dscores, q, k, *params)
+    norms = np.linalg.norm(dscores, axis=-1)
+    return {
+        "variance": scores.var(),
+        "entropy": entropy,
+        "gradient_mean": norms.mean(),
+        "gradient_median": np.median(norms),
+        "query_gradient_mean": np.linalg.norm(dq, axis=-1).mean(),
+    }
+
+
+def soften(scores, dweights):
+    """The mean entropy of the weights, and the gradient of the scores."""
+    weights = ops.softmax(scores)
+    entropy = -(weights * ops.log_softmax(scores)).sum(axis=-1).mean()
+    return entropy, ops.softmax_backward(dweights, weights)
+
+
+# -- 2. the same entropy ------------------------------------------------------------------------------------------
+
+
+def study_same_entropy(sizes, seeds):
+    print("\n2. the additive score, times a factor that gives its weights the entropy of another score\n")
+    print("entropy of   width   factor   gradient of scores, mean: additive   the other")
+    rows = []
+    for score in ("dot", "scaled_dot"):
+        for width in sizes["widths"]:
+            row = over(seeds, additive_with_the_entropy_of, score, width)
+            factor, additive, other = map(np.mean, row.values())
+            print(f"{score:<10} {width:7} {factor:8.1f} {additive:34.4f} {other:11.4f}")
+            rows.append({"score": score, "width": width, **row})
+    return rows
+
+
+def additive_with_the_entropy_of(score, width, rng):
+    q, k = rng.standard_normal((N_QUERIES, width)), rng.standard_normal((N_KEYS, width))
+    dweights = rng.standard_normal((N_QUERIES, N_KEYS))
+    entropy, dscores = soften(getattr(ops, f"{score}_score")(q, k), dweights)
+    additive = ops.additive_score(q, k, *random_params("additive", width, rng).values())
+    low, high = 1e-3, 1e6
+    while high > 1.0001 * low:  # entropy falls as the factor rises
+        factor = (low * high) ** 0.5
+        if soften(factor * additive, dweights)[0] > entropy:
+            low = factor
+        else:
+            high = factor
+    _, of_additive = soften(factor * additive, dweights)
+    return {
+        "factor": factor,
+        "additive": np.linalg.norm(of_additive, axis=-1).mean(),
+        "other": np.linalg.norm(dscores, axis=-1).mean(),
+    }
+
+
+# -- 3. learning --------------------------------------------------------------------------------------------------
+
+
+def study_learning(sizes, seeds):
+    print(f"\n3. right word found after {sizes['steps']} steps of Adam; chance: {1 / N_SHOWN:.3f}\n")
+    print("score        width   best learning rate   share found: mean   lowest   highest seed")
+    rows = []
+    for score in SCORES:
+        for width in sizes["learning_widths"]:
+            row = best_learning_rate(score, width, sizes, seeds)
+            found = row["found"]
+            print(f"{score:<10} {width:7} {row['lr']:20} {np.mean(found):19.3f} {min(found):8.3f} {max(found):14.3f}")
+            rows.append(row)
+    return rows
+
+
+def best_learning_rate(score, width, sizes, seeds):
+    """The figures of the learning rate that is best in the mean of the seeds: each score is shown at its best."""
+    rows = []
+    for lr in sizes["learning_rates"]:
+        found = [learn(score, width, lr, sizes["steps"], seed) for seed in seeds]
+        rows.append({"score": score, "width": width, "lr": lr, "found": found})
+    return max(rows, key=lambda row: np.mean(row["found"]))
+
+
+def learn(score, width, lr, steps, seed):
+    """Train on a new random batch each step; the share of new questions whose right key gets the largest weight.
+
+    16 of 64 words are shown, each with one of 8 answers. A query asks, in another language, for one of them: its
+    answer is to be said. The two languages have embeddings of their own, with components of variance 1.
+    """
+    rng = np.random.default_rng(seed)
+    translation = rng.permutation(N_WORDS)
+    flat, params = tree.flatten(new_params(score, width, rng))
+    optimizer = Adam(lr)
+    state = optimizer.init(flat)
+    for step in range(1, steps + 1):
+        grads, _ = gradients(params, score, new_batch(rng, translation, BATCH))
+        optimizer.update(ops, flat, tree.flatten(grads)[0], state, step)
+    batch = new_batch(rng, translation, N_EVALUATED)
+    _, weights = gradients(params, score, batch)
+    return float((weights[:, 0].argmax(axis=-1) == batch["at"]).mean())
+
+
+def new_params(score, width, rng):
+    params = {
+        "queries": rng.standard_normal((N_WORDS, width)),
+        "keys": rng.standard_normal((N_WORDS, width)),
+        "readout": rng.standard_normal((N_ANSWERS, N_ANSWERS)) / N_ANSWERS**0.5,
+        "score": random_params(score, width, rng),
+    }
+    return tree.map_leaves(lambda x: x.astype("float32"), params)
+
+
+def new_batch(rng, translation, size):
+    shown = rng.random((size, N_WORDS)).argsort(axis=1)[:, :N_SHOWN]
+    answers, at = rng.integers(0, N_ANSWERS, (size, N_SHOWN)), rng.integers(0, N_SHOWN, size)
+    row = np.arange(size)
+    return {
+        "asked": translation[shown[row, at]],
+        "shown": shown,
+        "answers": answers,
+        "target": answers[row, at],
+        "at": at,
+    }
+
+
+def gradients(params, score, batch):
+    """Attention from one query to 16 keys, a linear map and a softmax over the answers; and all of it backwards."""
+    score_params = tuple(params["score"].values())
+    q = ops.embedding(batch["asked"], params["queries"])[:, None]
+    k = ops.embedding(batch["shown"], params["keys"])
+    v = np.eye(N_ANSWERS, dtype="float32")[batch["answers"]]
+    out, weights = ops.score_attention(q, k, v, score, score_params)
+    _, dlogits = ops.linear_cross_entropy(out[:, 0], params["readout"], None, batch["target"])
+
+    dout, dreadout, _ = ops.linear_backward(dlogits, out[:, 0], params["readout"])
+    dq, dk, _, *dscore_params = ops.score_attention_backward(dout[:, None], q, k, v, weights, score, score_params)
+    grads = {
+        "queries": ops.embedding_backward(dq[:, 0], batch["asked"], params["queries"].shape),
+        "keys": ops.embedding_backward(dk, batch["shown"], params["keys"].shape),
+        "readout": dreadout,
+        "score": dict(zip(params["score"], dscore_params, strict=True)),
+    }
+    return grads, weights
+
+
+# -- what is shown ------------------------------------------------------------------------------------------------
+
+
+def draw(folder, figures):
+    if importlib.util.find_spec("matplotlib") is None:
+        print("no picture: pip install 'npformer[plot]' brings matplotlib")
+        return
+    from npformer.plots import plot_scores_by_width
+
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "attention_scores.png"
+    plot_scores_by_width(figures["random"], figures["learned"], path, N_KEYS, N_SHOWN, figures["sizes"]["steps"])
+    print(f"picture: {path}")
+
+
+def parse_arguments(argv):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="fewer widths, seeds and steps: seconds")
+    parser.add_argument("--seed", type=natural, default=0, help="the first seed (default: 0)")
+    parser.add_argument("--seeds", type=positive, help="how many seeds (default: 5, with --quick 3)")
+    parser.add_argument("--steps", type=positive, help="steps of learning (default: 300, with --quick 200)")
+    parser.add_argument("--out", type=Path, default=Path("runs/scaling"), help="folder of the picture (runs/scaling)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE")
+    options = parser.parse_args(argv)
+    if options.json and options.json.is_dir():
+        parser.error(f"argument --json: {options.json} is a folder, expected a file")
+    return options
+
+
+if __name__ == "__main__":
+    main()
