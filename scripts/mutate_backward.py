@@ -45,6 +45,7 @@ HELPERS = {
 }
 COMMUTATIVE = {"min", "max", "maximum"}
 KEPT = {"check_shape", "check_ids", "check_attention", "namespace", "library_of", "range", "zip", "warn", "result_type"}
+KEPT |= {"check_same_width", "_check_bilinear", "_check_additive", "_check_dscores", "_check_values"}
 
 
 def main(argv=None):
