@@ -214,6 +214,19 @@ def test_scores_that_overflow_half_precision(score):
     assert all(np.isfinite(gradient).all() for gradient in gradients)
 
 
+@pytest.mark.parametrize("score", SCORES)
+def test_half_precision_is_rounded_once(score):
+    """Within half a unit in the last place of what float64 makes of the same numbers."""
+    q, k, _, params = arrays_for(score, dtype="float16")
+    dscores = normal(B, T, S, seed=9).astype("float16")
+    wide = [x.astype("float64") for x in (dscores, q, k, *params)]
+    scores, gradients = getattr(npf, f"{score}_score"), getattr(npf, f"{score}_score_backward")
+    actual = [scores(q, k, *params), *gradients(dscores, q, k, *params)]
+    for array, exact in zip(actual, [scores(*wide[1:]), *gradients(*wide)], strict=True):
+        assert array.dtype == "float16"
+        assert (np.abs(array - exact) <= 0.51 * np.spacing(np.abs(array)).astype(float) + 2e-6).all()
+
+
 def test_additive_sums_of_half_precision_are_wide():
     """4096 hidden units of 1 each: 2048 + 1 is 2048 in half precision."""
     q, k, one, w_score = np.ones((1, 1)), np.ones((1, 1)), np.full((1, 4096), 9.0), np.ones(4096)

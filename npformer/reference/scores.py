@@ -35,7 +35,7 @@ def dot_score(q: Array, k: Array) -> Array:
     """
     namespace(q=q, k=k)
     check_same_width(q, k)
-    return narrow(widen(q) @ transpose(k), q)
+    return q @ transpose(k)
 
 
 @quiet
@@ -44,9 +44,7 @@ def dot_score_backward(dscores: Array, q: Array, k: Array) -> tuple[Array, Array
     namespace(dscores=dscores, q=q, k=k)
     check_same_width(q, k)
     _check_dscores(dscores, q, k)
-    dq = product(widen(dscores), k)
-    dk = product(transpose(widen(dscores)), q)
-    return narrow(dq, q), narrow(dk, k)
+    return product(dscores, k), product(transpose(dscores), q)
 
 
 def scaled_dot_score(q: Array, k: Array) -> Array:
@@ -77,7 +75,7 @@ def scaled_dot_score_backward(dscores: Array, q: Array, k: Array) -> tuple[Array
     namespace(dscores=dscores, q=q, k=k)
     check_same_width(q, k)
     _check_dscores(dscores, q, k)
-    dq, dk = dot_score_backward(widen(dscores) * q.shape[-1] ** -0.5, widen(q), widen(k))
+    dq, dk = dot_score_backward(widen(dscores) * q.shape[-1] ** -0.5, q, k)
     return narrow(dq, q), narrow(dk, k)
 
 
@@ -173,9 +171,9 @@ def bilinear_score_backward(dscores: Array, q: Array, k: Array, weight: Array) -
     _check_bilinear(q, k, weight)
     _check_dscores(dscores, q, k)
     bridged = linear(widen(q), weight)
-    dbridged, dk = dot_score_backward(dscores, bridged, k)
+    dbridged, dk = dot_score_backward(widen(dscores), bridged, k)
     dq, dweight, _ = linear_backward(dbridged, q, weight)
-    return narrow(dq, q), dk, narrow(dweight, weight)
+    return narrow(dq, q), narrow(dk, k), narrow(dweight, weight)
 
 
 @quiet

@@ -1,0 +1,51 @@
+"""``study_length.py`` as a user runs it, small."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from systems import SYSTEMS, count, of_size
+
+pytest.importorskip("matplotlib")
+
+SCRIPT = Path(__file__).parent.parent / "scripts" / "study_length.py"
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_systems_are_about_equally_large(system):
+    assert abs(count(of_size(system, 150_000, src_vocab=11, tgt_vocab=11)) / 150_000 - 1) < 0.05
+
+
+def test_everything_that_was_announced_comes_out(tmp_path):
+    command = [sys.executable, SCRIPT, "--quick", "--steps", "2", "--seeds", "2", "--out", tmp_path]
+    done = subprocess.run([*command, "--json", tmp_path / "x.json"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "reverse: exact match" in done.stdout
+    figures = json.loads((tmp_path / "x.json").read_text())
+    for part in ("copy", "reverse", "times"):
+        assert list(figures[part]) == list(SYSTEMS)
+    assert all(len(found["values"]) == 2 for found in figures["copy"].values())
+    assert figures["paths"]["recurrent"][-1] == 2 * figures["paths"]["lengths"][-1]
+    for name in ("study_length.png", "study_wishes.png"):
+        assert (tmp_path / name).read_bytes()[:4] == b"\x89PNG"
+
+
+def test_lengths_are_tested_with_sequences_that_training_never_had():
+    spec = importlib.util.spec_from_file_location("study_length", SCRIPT)
+    study = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(study)
+    task = study.CopyTask(vocab=study.VOCAB, min_len=1, max_len=8, reverse=True)
+    trained = {row.tobytes() for step in range(50) for row in task.batch(step, 64)[0] if (row != 0).all()}
+    seen = []
+
+    def match(model, params, src, tgt):
+        assert src.shape == (50, 8)
+        seen.extend(row.tobytes() in trained for row in src)
+        return 1.0, None
+
+    study.exact_match = match
+    assert study.match_of_length(None, None, task, 8, 50) == 1.0
+    assert seen == [False] * 50
