@@ -47,7 +47,7 @@ def run_npformer_alone(script, path, *arguments):
 # -- as a user runs them ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("script", NO_PEERS)
+@pytest.mark.parametrize("script", [*NO_PEERS, "bench_recurrent.py"])
 def test_help(script):
     shown = run(script, "--help").stdout
     for option in ("--quick", "--rounds", "--seconds", "--json", "--backends", "--without"):
@@ -83,6 +83,15 @@ def test_a_training_step_is_measured(tmp_path):
     assert found["share_of_sgemm"] == pytest.approx(found["gflops"] / step["limits"]["sgemm"])
     assert abs(found["first_loss"] - math.log(11)) < 1.5
     assert found["libraries_bytes"] > 1e6 and found["training_bytes"] > 1e6
+
+
+def test_a_recurrent_step_is_measured(tmp_path):
+    short = ("--quick", "--rounds", 1, "--seconds", 0.001, "--without", "pytorch", "--json", tmp_path / "x.json")
+    shown = run("bench_recurrent.py", *short, "--cells", "gru", "--attention", "dot").stdout
+    assert "gru, attention dot: D=256, B=64, S=T=30, V=1000" in shown
+    (found,) = json.loads((tmp_path / "x.json").read_text())["results"]["gru, dot"].values()
+    assert found["times_as_long"] == 1
+    assert abs(found["first_loss"] - math.log(1000)) < 0.5
 
 
 def test_attention_is_measured(tmp_path):

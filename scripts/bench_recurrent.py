@@ -1,0 +1,134 @@
+"""Seconds of a training step of the recurrent models: npformer against PyTorch, each in a process of its own, in turns.
+
+python scripts/bench_recurrent.py
+python scripts/bench_recurrent.py --quick
+python scripts/bench_recurrent.py --cells lstm --attention none,additive
+
+One layer, both ways in the encoder, D 256, batches of 64 pairs of 30 words, V 1,000, dropout 0.1, Adam(0.9, 0.98),
+float32, no padding. Both begin with the same parameters (scripts/peers/ has the twin) and have to begin with the same
+loss; both use all cores.
+"""
+
+import itertools
+from contextlib import ExitStack
+from functools import partial
+
+import numpy as np
+from arguments import write_json
+from bench_train import begins_alike, print_best_of_pytorch
+from benchmarking import (
+    Contender,
+    add_backends,
+    alternate,
+    backend_name,
+    build_all,
+    machine,
+    new_parser,
+    physical_cores,
+    print_machine,
+    print_table,
+    short,
+    some_of,
+    summary,
+    times_as_long,
+)
+
+import npformer as nf
+
+V, D, B, T = 1000, 256, 64, 30
+LEARNING_RATE = 1e-4
+ATTENTION = {"none": None, "dot": "dot", "general": "general", "additive": "additive"}
+
+
+def main(argv=None):
+    options = parse_arguments(argv)
+    facts, results = machine(), {}
+    print_machine(facts)
+    for cell, attention in itertools.product(options.cells, options.attention):
+        results[f"{cell}, {attention}"] = measure(cell, attention, options)
+    if options.json:
+        write_json(options.json, {"machine": facts, "V": V, "D": D, "B": B, "T": T, "results": results})
+
+
+def measure(cell, attention, options):
+    """One model: all contenders, in turns."""
+    wanted = [
+        (backend_name(backend), (f"npformer.{backend}",), partial(build_npformer, backend=backend))
+        for backend in options.backends
+    ]
+    if "pytorch" not in options.without:
+        wanted.append(("PyTorch", ("torch",), build_pytorch))
+        wanted.append(("PyTorch, fused Adam", ("torch",), partial(build_pytorch, fused=True)))
+    with ExitStack() as stack:
+        contenders = build_all([stack.enter_context(Contender(*each)) for each in wanted], cell, attention)
+        contenders = [contender for contender in contenders if begins_alike(contender, contenders)]
+        turns, others = alternate(contenders, options.rounds, options.seconds)
+    ours = [second for second, _ in next(iter(turns.values()))]
+    figures = {}
+    for name, turn in turns.items():
+        seconds = [second for second, _ in turn]
+        figures[name] = {
+            "seconds": summary(seconds),
+            "times_as_long": times_as_long(seconds, ours),
+            "first_loss": next(c.built.first_value for c in contenders if c.name == name),
+            "rounds": seconds,
+        }
+    print(f"{cell}, attention {attention}: D={D}, B={B}, S=T={T}, V={V}; other programs used {others:.1f} cores")
+    rows = [
+        [
+            name,
+            short(1e3 * f["seconds"]["median"]),
+            f"{100 * f['seconds']['spread']:.0f} %",
+            f"{f['times_as_long']:.2f}",
+            f"{f['first_loss']:.2f}",
+        ]
+        for name, f in figures.items()
+    ]
+    print_table(["", "ms", "spread", f"× {next(iter(figures))}", "first loss"], rows)
+    print_best_of_pytorch(figures)
+    return figures
+
+
+def model_of(cell, attention):
+    """The model of one case."""
+    return nf.Recurrent(V, V, d_model=D, cell=cell, attention=ATTENTION[attention], dropout=0.1)
+
+
+def batch():
+    """Random ids (B, S) and (B, T+1) without padding."""
+    rng = np.random.default_rng(0)
+    src, tgt = rng.integers(1, V, (B, T)), rng.integers(1, V, (B, T + 1))
+    tgt[:, 0] = 1  # the begin token
+    return src, tgt
+
+
+def build_npformer(cell, attention, backend):
+    """``step`` of ``npformer.Trainer``."""
+    adam = nf.Adam(LEARNING_RATE, betas=(0.9, 0.98), eps=1e-9)
+    trainer = nf.Trainer(model_of(cell, attention), adam, seed=0, backend=backend)
+    src, tgt = batch()
+    return lambda: trainer.step(src, tgt)
+
+
+def build_pytorch(cell, attention, **variant):
+    """``step`` of scripts/peers/pytorch_recurrent.py."""
+    from peers.pytorch_recurrent import training_step
+
+    return training_step(model_of(cell, attention), *batch(), LEARNING_RATE, physical_cores(), **variant)
+
+
+def parse_arguments(argv):
+    parser = new_parser(__doc__, rounds=7, seconds="0.5", quick="attention general alone, 3 short rounds")
+    parser.add_argument("--cells", type=some_of(["gru", "lstm"]), default=["gru", "lstm"], metavar="A,B")
+    parser.add_argument("--attention", type=some_of(list(ATTENTION)), metavar="A,B", help="(default: all)")
+    add_backends(parser, default=["cpu"])
+    parser.add_argument("--without", type=some_of(["pytorch"]), default=[], metavar="A", help="leave out pytorch")
+    options = parser.parse_args(argv)
+    options.attention = options.attention or (["general"] if options.quick else list(ATTENTION))
+    options.rounds = options.rounds or (3 if options.quick else 7)
+    options.seconds = options.seconds or (0.1 if options.quick else 0.5)
+    return options
+
+
+if __name__ == "__main__":
+    main()
