@@ -1,6 +1,7 @@
 """Marks for the capitals of sentences and missing spaces: words alike everywhere, and the text comes back."""
 
 import random
+import unicodedata
 
 import pytest
 
@@ -16,6 +17,7 @@ ALPHABET = [*"aÉßİǅZ7_-'’.«(  日\t\u0301", "l'", "QU'"]
         ("Qu’il dise « Ça va ? » Oui ! Là", "↑ qu’‿ il dise « Ça va ? » Oui ! ↑ là"),
         ("The man's T-shirt isn't red, (USA)", "↑ the man ‿'s T-shirt isn ‿'t red ‿, (‿ USA ‿)"),
         ("Ein Mann um 8:30", "↑ ein Mann um 8 ‿:‿ 30"),
+        ("Jusqu'à l'eau. TV ! A", "↑ jusqu'‿ à l'‿ eau ‿. TV ! ↑ a"),
         ('S.C.U.B.A. "Nein"', '↑ s ‿.‿ C ‿.‿ U ‿.‿ B ‿.‿ A ‿. "‿ Nein ‿"'),
         ("", ""),
     ],
@@ -29,7 +31,13 @@ def test_any_text_comes_back_with_single_spaces():
     draw = random.Random(0)
     for _ in range(20_000):
         line = "".join(draw.choices(ALPHABET, k=draw.randint(0, 12)))
-        assert unmark(mark(line)) == " ".join(line.split()), line
+        assert unmark(mark(line)) == " ".join(unicodedata.normalize("NFKC", line).split()), line
+
+
+def test_accents_stay_on_their_letters_and_spaces_of_no_width_are_spaces():
+    decomposed = unicodedata.normalize("NFD", "Le café à la crème")
+    assert mark(decomposed) == "↑ le café à la crème"
+    assert mark("un\u200bhomme\ufeff") == "un homme"
 
 
 def test_signs_that_are_marks_are_written_otherwise():
