@@ -109,8 +109,8 @@ def plot_by_length(panels, path):
     for ax, panel in zip(axes, panels, strict=True):
         for i, (system, values) in enumerate(panel["systems"].items()):
             values = np.asarray(values, float)
-            middle, low, high = np.median(values, axis=0), values.min(axis=0), values.max(axis=0)
-            spread = np.maximum([middle - low, high - middle], 0)
+            middle = np.median(values, axis=0)
+            spread = middle - values.min(axis=0), values.max(axis=0) - middle
             style = {"marker": "osD^v"[i % 5], "linestyle": ["-", "--", "-.", ":", "-"][i % 5], "alpha": 0.8}
             ax.errorbar(panel["at"], middle, spread, label=system, color=f"C{i}", markersize=4, capsize=2, **style)
         ax.set(title=panel["title"], xlabel=panel["xlabel"], ylabel=panel["ylabel"])
@@ -311,7 +311,9 @@ def _dotted(ax, height, text):
 
 def _shown(piece):
     """A piece as a label: the space before a word goes without saying, a piece within a word gets a dash before it."""
-    return piece[1:] or "(space)" if piece.startswith("▁") else piece if piece.startswith("<") else f"-{piece}"
+    if piece.startswith("▁"):
+        return piece[1:] or "(space)"
+    return piece if piece.startswith("<") else f"-{piece}"
 
 
 def _figure(width, height):

@@ -292,9 +292,15 @@ def test_dropout_is_off_without_a_key_and_repeats_with_one():
 def test_a_description_brings_the_model_back():
     model = ByteNet(13, 11, n_sets=(1, 2), dilations=(1, 3), unfold=(1.5, 2))
     again = from_description(describe(model))
-    assert describe(again) == describe(model)
+    assert again == model
     assert again.depths == model.depths == (2, 4)
     assert again.dilations == (1, 3)
+
+
+@pytest.mark.parametrize("n_words", [10, 50, 100])
+def test_the_number_of_columns_is_exact(n_words):
+    """1.1 · 50 is 55.00000000000001 in floats."""
+    assert ByteNet(11, 11, unfold=(1.1, 0)).unfolded(np.ones((1, n_words), int)).shape[1] == n_words * 11 // 10
 
 
 # Decoding a token at a time.

@@ -38,6 +38,16 @@ def test_a_signal_is_answered_at_once(capfd):
         assert capfd.readouterr().err == "\nSIGTERM: saving\n"
 
 
+def test_a_signal_is_noted_even_if_nobody_can_be_told(monkeypatch):
+    def broken(*_):
+        raise BrokenPipeError
+
+    with StopSignals("saving") as stop, monkeypatch.context() as patch:
+        patch.setattr("os.write", broken)
+        signal.raise_signal(signal.SIGTERM)
+    assert stop.received == signal.SIGTERM
+
+
 @BOTH
 def test_the_handlers_are_what_they_were_after_a_signal_and_after_an_error(number, code):
     before = handlers()

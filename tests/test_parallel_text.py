@@ -1,6 +1,8 @@
 """Aligned text: what the files may look like, and the stream of batches that is made of them."""
 
 import gzip
+import os
+import threading
 import tracemalloc
 from collections import Counter
 from itertools import islice
@@ -22,6 +24,22 @@ def text_of(tmp_path, source=b"a\nb\n", target=b"c\nd\n", **options):
 
 
 # ---- reading ----
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="Windows has no such pipes")
+def test_a_pipe_is_a_text(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    writer = threading.Thread(target=(tmp_path / "pipe").write_text, args=["a\nb\n"])
+    writer.start()
+    assert list(read_lines(tmp_path / "pipe")) == ["a", "b"]
+    writer.join()
+
+
+def test_a_folder_or_nothing_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match="is a folder: expected a text"):
+        next(read_lines(tmp_path))
+    with pytest.raises(FileNotFoundError, match="nothing is missing: expected a text"):
+        next(read_lines(tmp_path / "nothing"))
 
 
 def test_plain_and_gzip_files_give_the_same_lines(tmp_path):

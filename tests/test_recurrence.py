@@ -127,6 +127,18 @@ def test_no_steps_give_no_states(ops):
     assert not (dh0.any() or dweight.any() or dbias.any())
 
 
+@pytest.mark.parametrize("ops", [npf, cpu], ids=["reference", "cpu"])
+@pytest.mark.parametrize("operation, arguments", [("gru", GRU), ("lstm", LSTM)])
+def test_no_sequences_give_no_gradients(ops, operation, arguments):
+    rows = {name: x if name in ("weight", "bias") else x[:0] for name, x in arguments.items()}
+    saved = getattr(ops, operation)(**rows)
+    assert saved[0].shape == (0, T, D)
+    dstates = [saved[0]] if operation == "gru" else [saved[0], None]
+    first = [rows[name] for name in ("h0", "c0") if name in rows]
+    _, *gradients = getattr(ops, f"{operation}_backward")(*dstates, *first, rows["weight"], *saved)
+    assert not any(gradient.any() for gradient in gradients)
+
+
 @pytest.mark.parametrize(
     "changes, error, message",
     [

@@ -117,6 +117,30 @@ def test_it_learns_to_reverse_and_looks_where_it_should():
 
 
 @CELLS
+@KINDS
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_nothing_to_read_or_to_say(cell, attention, bidirectional):
+    model = make(cell, attention, bidirectional=bidirectional)
+    params, tgt = params_of(model), np.array([[1, 5, 6], [1, 7, 8]])
+    none = np.zeros((2, 0), int)
+    padding = np.zeros((2, 1), int)
+    np.testing.assert_array_equal(model.logits(params, none, tgt), model.logits(params, padding, tgt))
+    assert model.logits(params, tgt, none).shape == (2, 0, V_TGT)
+    for src in (none, padding):
+        _, grads, n = model.loss_and_grad(params, src, tgt[:, :-1], tgt[:, 1:], key=1)
+        assert n == 4
+        assert not any(x.any() for _, x in tree.leaves(grads["encoder"]))
+
+
+def test_parameters_in_another_order_are_the_same():
+    model = make("gru", "additive")
+    params, tgt = params_of(model), np.array([[1, 5]] * 3)
+    turned = {**params, "decoder": {**params["decoder"]}}
+    turned["decoder"]["attention"] = dict(reversed(params["decoder"]["attention"].items()))
+    assert (model.logits(params, SRC, tgt) == model.logits(turned, SRC, tgt)).all()
+
+
+@CELLS
 def test_the_description_brings_the_model_back(cell):
     model = make(cell, None)
     assert from_description(describe(model)) == model
@@ -142,6 +166,8 @@ def test_bad_input_is_named():
     params = model.init(0)
     with pytest.raises(ValueError, match="src has 3 rows, the target 2: expected the same number"):
         model.logits(params, SRC, SRC[:2])
+    with pytest.raises(ValueError, match=r"memory has shape \(3, 4, 6\), expected \(3, 3, 6\)"):
+        model.decode(params, model.encode(params, SRC), SRC[:, :3], SRC)
     with pytest.raises(ValueError, match=r"src\[0, 0\] is 17, expected 0 <= id < 17"):
         model.encode(params, np.array([[17]]))
     with pytest.raises(ValueError, match="params are those of another model"):

@@ -25,7 +25,7 @@ def gru(x_gates, h0, weight, bias, keep_mask=None, *, reverse=False):
 
 def gru_backward(dstates, h0, weight, states, gates, keep_mask=None, *, reverse=False):
     """As ``reference.gru_backward``."""
-    if not fits_backward(3, 4, weight, gates, keep_mask, [h0], [dstates, states]):
+    if not fits_backward(3, weight, gates, keep_mask, [h0], [dstates, states]):
         return reference.gru_backward(dstates, h0, weight, states, gates, keep_mask, reverse=reverse)
     B, T, D = states.shape
     dx_gates, dh_gates, h_before = (empty((B, T, width), h0.dtype) for width in (3 * D, 3 * D, D))

@@ -25,7 +25,7 @@ def lstm(x_gates, h0, c0, weight, keep_mask=None, *, reverse=False):
 def lstm_backward(dstates, dcells, h0, c0, weight, states, cells, gates, keep_mask=None, *, reverse=False):
     """As ``reference.lstm_backward``."""
     along = [dstates, states, cells] if dcells is None else [dstates, states, cells, dcells]
-    if not fits_backward(4, 4, weight, gates, keep_mask, [h0, c0], along):
+    if not fits_backward(4, weight, gates, keep_mask, [h0, c0], along):
         saved = states, cells, gates, keep_mask
         return reference.lstm_backward(dstates, dcells, h0, c0, weight, *saved, reverse=reverse)
     B, T, D = states.shape

@@ -20,7 +20,7 @@ def fits(n_gates, x_gates, keep_mask, weight, *first):
     )
 
 
-def fits_backward(n_gates, n_saved, weight, gates, keep_mask, first, along):
+def fits_backward(n_gates, weight, gates, keep_mask, first, along):
     """The same for the way back; ``along`` are arrays (B, T, D)."""
     return (
         suit(weight, gates, *first, *along)
@@ -29,7 +29,7 @@ def fits_backward(n_gates, n_saved, weight, gates, keep_mask, first, along):
         and gates.ndim == 3
         and weight.ndim == 2
         and weight.shape[1] == n_gates * len(weight)
-        and gates.shape[2] == n_saved * len(weight)
+        and gates.shape[2] == 4 * len(weight)
         and all(x.shape == (len(gates), len(weight)) for x in first)
         and all(x.shape == (*gates.shape[:2], len(weight)) for x in along)
         and fits_mask(keep_mask, gates.shape[:2])

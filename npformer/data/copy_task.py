@@ -112,7 +112,7 @@ def exact_match(model, params, src, tgt, *, backend="auto"):
 
     Parameters
     ----------
-    model : Transformer
+    model : EncoderDecoder
     params : nested dict
     src : (B, S) int
     tgt : (B, T+1) int

@@ -12,7 +12,7 @@ import unicodedata
 
 CAPITAL, JOINED = "↑", "‿"
 
-# A French word that an apostrophe cuts short (l', jusqu'); a word, with its hyphens, or behind an apostrophe ('s); signs.
+# A French word that an apostrophe cuts short (l', jusqu'); a word, with hyphens, or behind an apostrophe ('s); signs.
 _PART = re.compile(r"(?:[cdjlmnst]|\w*qu)['’](?=\w)|['’]?\w+(?:-\w+)*|[^\w\s]+", re.IGNORECASE)
 _OTHERWISE = str.maketrans({CAPITAL: "^", JOINED: "_"} | dict.fromkeys("\u200b\u200e\u200f\ufeff", " "))
 _NO_MARKS = str.maketrans(dict.fromkeys([CAPITAL, JOINED]))

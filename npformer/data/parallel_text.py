@@ -37,8 +37,8 @@ def read_lines(path):
     ['A man.', 'A bicycle.']
     """
     path = Path(path)
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no text {path}")
+    if path.is_dir() or not path.exists():
+        raise FileNotFoundError(f"{path} is {'a folder' if path.is_dir() else 'missing'}: expected a text, or a .gz")
     number = 0
     try:
         with gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb") as file:

@@ -52,7 +52,7 @@ def beam_search(
 
     Parameters
     ----------
-    model : Transformer
+    model : EncoderDecoder
     params : nested dict
     src : (B, S) int
     bos_id, eos_id : int

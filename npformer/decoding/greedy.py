@@ -8,7 +8,7 @@ def greedy_decode(model, params, src, *, bos_id, eos_id, max_len, min_len=0, bac
 
     Parameters
     ----------
-    model : Transformer
+    model : EncoderDecoder
     params : nested dict
     src : (B, S) int
     bos_id, eos_id : int

@@ -11,7 +11,7 @@ def log_probability(model, params, src, tgt, *, backend="auto"):
 
     Parameters
     ----------
-    model : Transformer
+    model : EncoderDecoder
     params : nested dict
     src : (B, S) int
     tgt : (B, T+1) int

@@ -26,7 +26,7 @@ def sample(
 
     Parameters
     ----------
-    model : Transformer
+    model : EncoderDecoder
     params : nested dict
     src : (B, S) int
     bos_id, eos_id, max_len, min_len, backend

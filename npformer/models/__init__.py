@@ -3,7 +3,16 @@
 from npformer.models.autoencoder import SequenceAutoencoder
 from npformer.models.bytenet import ByteNet
 from npformer.models.description import describe, from_description
+from npformer.models.encoder_decoder import EncoderDecoder
 from npformer.models.recurrent import Recurrent
 from npformer.models.transformer import Transformer
 
-__all__ = ["ByteNet", "Recurrent", "SequenceAutoencoder", "Transformer", "describe", "from_description"]
+__all__ = [
+    "ByteNet",
+    "EncoderDecoder",
+    "Recurrent",
+    "SequenceAutoencoder",
+    "Transformer",
+    "describe",
+    "from_description",
+]

@@ -11,10 +11,9 @@ import numpy as np
 from npformer import layers
 from npformer.backends import get_backend
 from npformer.models.encoder_decoder import EncoderDecoder, in_order
-from npformer.models.incremental import check_step
-from npformer.models.recurrent import read_forward
+from npformer.models.recurrent import StateDecoder, read_steps
 from npformer.reference import log_softmax
-from npformer.reference.checks import check_int
+from npformer.reference.checks import check_int, check_shape
 
 
 @dataclass(frozen=True)
@@ -96,17 +95,15 @@ class SequenceAutoencoder(EncoderDecoder):
 
     def _init_stacks(self, new):
         D = self.d_model
-        encoder = {"0": new.recurrence(D, D, 3), "code": new.linear(D, self.code_size)}
-        decoder = {"start": new.linear(self.code_size, D), "0": new.recurrence(D, D, 3)}
+        encoder = {"0": new.recurrence(D, D, "gru"), "code": new.linear(D, self.code_size)}
+        decoder = {"start": new.linear(self.code_size, D), "0": new.recurrence(D, D, "gru")}
         return encoder, decoder
 
     def _encode(self, ops, params, src, key=None, train=False):
         """The code (B, code_size): a linear map of the state after the last word."""
         self._check_tokens("src", src, self.src_vocab)
         x, embed_backward = self._embed(ops, self.tables(params)[0], src, key)
-        states, (end,), read_backward = read_forward(
-            ops, params["encoder"]["0"], x, "gru", keep_mask=src != self.pad_id
-        )
+        states, (end,), read_backward = read_steps(ops, params["encoder"]["0"], x, "gru", keep_mask=src != self.pad_id)
         code, code_backward = layers.linear(ops, params["encoder"]["code"], end)
 
         def backward(dcode):
@@ -119,11 +116,11 @@ class SequenceAutoencoder(EncoderDecoder):
     def _decode(self, ops, params, code, src, tgt_in, key=None, train=False):
         """States (B, T, D) that begin with what the code says."""
         self._check_tokens("tgt_in", tgt_in, self.tgt_vocab)
-        if len(tgt_in) != len(code):
-            raise ValueError(f"src has {len(code)} rows, the target {len(tgt_in)}: expected the same number")
+        self._check_rows(src, tgt_in)
+        check_shape(memory=(code, (len(src), self.code_size)))
         x, embed_backward = self._embed(ops, self.tables(params)[1], tgt_in, key)
         first, start_backward = self._start(ops, params, code)
-        states, _, read_backward = read_forward(ops, params["decoder"]["0"], x, "gru", first=(first,))
+        states, _, read_backward = read_steps(ops, params["decoder"]["0"], x, "gru", first=(first,))
 
         def backward(dstates):
             dx, (dfirst,), read_grads = read_backward(dstates, None)
@@ -139,23 +136,16 @@ class SequenceAutoencoder(EncoderDecoder):
         return first, lambda dfirst: linear_backward(ops.tanh_backward(dfirst, first))
 
 
-class AutoencoderDecoder:
-    """The decoder of a ``SequenceAutoencoder`` on a growing sequence: all it keeps is a state a row."""
+class AutoencoderDecoder(StateDecoder):
+    """The decoder of a ``SequenceAutoencoder`` a token at a time; ``SequenceAutoencoder.decoder`` makes one."""
 
     def __init__(self, model, ops, params, src, max_rows, max_len):
-        self.model, self.ops, self.params = model, ops, params
         code, _ = model._encode(ops, params, src)
-        self.state, _ = model._start(ops, params, code)
-        self.max_rows, self.max_len, self.n_steps = max_rows, max_len, 0
+        first, _ = model._start(ops, params, code)
+        super().__init__(model, ops, params, [(first,)], max_rows, max_len)
 
-    def step(self, tokens, parents, then=None):
-        """Append a token to each row: as ``IncrementalDecoder.step``."""
-        check_step(self, tokens, parents, n_rows=len(self.state))
-        self.n_steps += 1
-        model, ops = self.model, self.ops
-        _, table, output = model.tables(self.params)
-        x, _ = model._embed(ops, table, tokens[:, None], None)
-        first = (self.state[parents],)
-        _, (self.state,), _ = read_forward(ops, self.params["decoder"]["0"], x, "gru", first=first)
-        logits = ops.linear(self.state, output, self.params["output"]["bias"])
-        return logits if then is None else then(logits, slice(0, len(tokens)))
+    def _logits(self, tokens, t, part):
+        _, table, output = self.model.tables(self.params)
+        x, _ = self.model._embed(self.ops, table, tokens[:, None], None)
+        states = self._advance(x, t, part, "gru")
+        return self.ops.linear(states[:, 0], output, self.params["output"]["bias"])

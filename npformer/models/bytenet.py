@@ -99,6 +99,8 @@ class ByteNet(EncoderDecoder):
             )
         for n in self._sets:
             check_int("n_sets", n, at_least=0)
+        if isinstance(self.n_sets, list):
+            object.__setattr__(self, "n_sets", tuple(self.n_sets))
         a, b = self.unfold
         check_number("unfold[0]", a)
         check_int("unfold[1]", b, at_least=0)
@@ -171,8 +173,7 @@ class ByteNet(EncoderDecoder):
 
     def _decode(self, ops, params, memory, src, tgt_in, key=None, train=False):
         self._check_tokens("tgt_in", tgt_in, self.tgt_vocab)
-        if tgt_in.shape[0] != src.shape[0]:
-            raise ValueError(f"src has {src.shape[0]} rows, the target {tgt_in.shape[0]}: expected the same number")
+        self._check_rows(src, tgt_in)
         embedding_key, *block_keys = split_key(key, 1 + self.depths[1])
         keep_mask = tgt_in != self.pad_id
 
@@ -209,7 +210,7 @@ class ByteNet(EncoderDecoder):
         is_word = src != self.pad_id
         n_words = np.where(is_word, np.arange(1, 1 + src.shape[1]), 0).max(axis=1, initial=0)[:, None]
         a, b = self.unfold
-        n_columns = np.ceil(a * n_words).astype(int) + b
+        n_columns = np.ceil(np.round(a * n_words, 9)).astype(int) + b  # 1.1 · 50 is 55.00000000000001
         t = np.arange(n_columns.max(initial=0))
         return fitted(is_word, len(t)) | ((n_words <= t) & (t < n_columns))
 

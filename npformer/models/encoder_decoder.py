@@ -178,6 +178,10 @@ class EncoderDecoder:
 
         return x, backward
 
+    def _check_rows(self, src, tgt_in):
+        if len(tgt_in) != len(src):
+            raise ValueError(f"src has {len(src)} rows, the target {len(tgt_in)}: expected the same number")
+
     def _rate(self, key):
         return 0.0 if key is None else self.dropout
 

@@ -31,17 +31,18 @@ class Initializer:
         """Gain 1, bias 0."""
         return {"gain": np.ones(d_model, self.dtype), "bias": np.zeros(d_model, self.dtype)}
 
-    def recurrence(self, d_in, d_out, n_gates):
+    def recurrence(self, d_in, d_out, cell):
         """A recurrent layer: the map of its input, and that of its state, which is orthogonal for each gate.
 
         An orthogonal map keeps the length of what passes through it again and again (Saxe et al. 2014). The forget
         gate of an LSTM begins open, with bias 1 (Jozefowicz et al. 2015).
         """
+        n_gates = {"gru": 3, "lstm": 4}[cell]
         params = {
             "input": self.linear(d_in, *[d_out] * n_gates),
             "hidden": {"weight": np.concatenate([self._orthogonal(d_out) for _ in range(n_gates)], axis=1)},
         }
-        if n_gates == 3:
+        if cell == "gru":
             params["hidden"]["bias"] = np.zeros(d_out, self.dtype)
         else:
             params["input"]["bias"][d_out : 2 * d_out] = 1
@@ -57,8 +58,8 @@ class Initializer:
             return {}
         if name == "general":
             return {"weight": self._xavier(d_model, d_model)}
-        names = ("w_q", "w_k")
-        return {name: self._xavier(d_model, d_model) for name in names} | {"w_score": self._xavier(d_model, 1)[:, 0]}
+        w_q, w_k = self._xavier(d_model, d_model), self._xavier(d_model, d_model)
+        return {"w_q": w_q, "w_k": w_k, "w_score": self._xavier(d_model, 1)[:, 0]}
 
     def self_attention(self, d_model):
         """Projections to queries, keys and values, and the output projection."""

@@ -11,13 +11,13 @@ import numpy as np
 
 from npformer import layers
 from npformer.backends import get_backend
-from npformer.models.encoder_decoder import EncoderDecoder
-from npformer.models.incremental import check_step
+from npformer.models.encoder_decoder import EncoderDecoder, in_order
+from npformer.models.incremental import StepwiseDecoder
 from npformer.reference import split_key
-from npformer.reference.checks import check_int
+from npformer.reference.checks import check_int, check_shape
+from npformer.reference.scores import SCORES
 
-N_GATES = {"gru": 3, "lstm": 4}
-SCORES = {"dot": "dot", "general": "bilinear", "additive": "additive"}  # as the papers call them: as npformer does
+SCORE_OF = {"dot": "dot", "general": "bilinear", "additive": "additive"}  # as the papers call them: as npformer does
 
 
 @dataclass(frozen=True)
@@ -74,9 +74,9 @@ class Recurrent(EncoderDecoder):
     def __post_init__(self):
         self._check_settings()
         check_int("n_layers", self.n_layers, at_least=1)
-        if self.cell not in N_GATES:
+        if self.cell not in ("gru", "lstm"):
             raise ValueError(f"cell={self.cell!r}, expected 'gru' or 'lstm'")
-        if self.attention is not None and self.attention not in SCORES:
+        if self.attention is not None and self.attention not in SCORE_OF:
             raise ValueError(f"attention={self.attention!r}, expected None, 'dot', 'general' or 'additive'")
         if self.bidirectional and self.d_model % 2:
             raise ValueError(f"d_model={self.d_model} is odd: with bidirectional=True each direction gets half of it")
@@ -105,20 +105,21 @@ class Recurrent(EncoderDecoder):
         if self.attention is None:
             raise ValueError("a model with attention=None attends to nothing: it has no weights")
         ops = get_backend(backend, params)
-        memory, _ = self._encode(ops, params, src)
-        states, _ = self._decoder_states(ops, params, memory, tgt_in)
-        _, weights = self._context(ops, params["decoder"], states, memory[0], src != self.pad_id)
+        self._check_rows(src, tgt_in)
+        (encoder_states, ends), _ = self._encode(ops, params, src)
+        states, _ = self._decoder_states(ops, params, ends, tgt_in)
+        _, weights = self._context(ops, params["decoder"], states, encoder_states, src != self.pad_id)
         return {"memory": [weights[:, None]]}
 
     def _init_stacks(self, new):
-        D, n_gates = self.d_model, N_GATES[self.cell]
+        D, cell = self.d_model, self.cell
         encoder, decoder = {}, {}
         for i in range(self.n_layers):
             if self.bidirectional:
-                encoder[str(i)] = {side: new.recurrence(D, D // 2, n_gates) for side in ("forward", "backward")}
+                encoder[str(i)] = {side: new.recurrence(D, D // 2, cell) for side in ("forward", "backward")}
             else:
-                encoder[str(i)] = new.recurrence(D, D, n_gates)
-            decoder[str(i)] = new.recurrence(D, D, n_gates)
+                encoder[str(i)] = new.recurrence(D, D, cell)
+            decoder[str(i)] = new.recurrence(D, D, cell)
         if self.attention is not None:
             decoder["attention"] = new.score(self.attention, D)
         decoder["combine"] = new.linear(D if self.attention is None else 2 * D, D)
@@ -128,7 +129,7 @@ class Recurrent(EncoderDecoder):
         """Memory: the states of the last layer (B, S, D), and what each layer ended with."""
         self._check_tokens("src", src, self.src_vocab)
         embedding_key, *layer_keys = split_key(key, 1 + self.n_layers)
-        read = read_both_ways if self.bidirectional else read_forward
+        read = read_both_ways if self.bidirectional else read_steps
         keep_mask = src != self.pad_id
 
         x, embed_backward = self._embed(ops, self.tables(params)[0], src, embedding_key)
@@ -137,7 +138,8 @@ class Recurrent(EncoderDecoder):
             states, end, read_backward = read(ops, params["encoder"][str(i)], x, self.cell, keep_mask=keep_mask)
             x, drop_backward = self._drop(ops, states, layer_key)
             ends.append(end)
-            backwards.append((read_backward, drop_backward))
+            if train:  # a backward holds its layer's activations
+                backwards.append((read_backward, drop_backward))
 
         def backward(dmemory):
             dx, dends = dmemory
@@ -145,14 +147,16 @@ class Recurrent(EncoderDecoder):
             for i in reversed(range(self.n_layers)):
                 read_backward, drop_backward = backwards.pop()
                 dx, _, grads[str(i)] = read_backward(drop_backward(dx), dends[i])
-            return {name: grads[name] for name in params["encoder"]}, embed_backward(dx)
+            return in_order(grads, params["encoder"]), embed_backward(dx)
 
         return (x, ends), backward
 
     def _decode(self, ops, params, memory, src, tgt_in, key=None, train=False):
+        self._check_rows(src, tgt_in)
         states_key, out_key = split_key(key, 2)
-        encoder_states, _ = memory
-        states, states_backward = self._decoder_states(ops, params, memory, tgt_in, states_key)
+        encoder_states, ends = memory
+        check_shape(memory=(encoder_states, (*src.shape, self.d_model)))
+        states, states_backward = self._decoder_states(ops, params, ends, tgt_in, states_key, train)
         combined, combine_backward = self._combine(ops, params["decoder"], states, encoder_states, src != self.pad_id)
         y, drop_backward = self._drop(ops, combined, out_key)
 
@@ -160,23 +164,21 @@ class Recurrent(EncoderDecoder):
             dstates, dencoder_states, combine_grads = combine_backward(drop_backward(dy))
             dends, layer_grads, dtable = states_backward(dstates)
             grads = layer_grads | combine_grads
-            return (dencoder_states, dends), {name: grads[name] for name in params["decoder"]}, dtable
+            return (dencoder_states, dends), in_order(grads, params["decoder"]), dtable
 
         return y, backward
 
-    def _decoder_states(self, ops, params, memory, tgt_in, key=None):
-        """h_t of the last layer, which begins where the encoder's layer ended: (B, T, D)."""
+    def _decoder_states(self, ops, params, ends, tgt_in, key=None, train=False):
+        """h_t of the last layer, each of which begins where the encoder's ended: (B, T, D)."""
         self._check_tokens("tgt_in", tgt_in, self.tgt_vocab)
-        _, ends = memory
-        if len(tgt_in) != len(ends[0][0]):
-            raise ValueError(f"src has {len(ends[0][0])} rows, the target {len(tgt_in)}: expected the same number")
         embedding_key, *layer_keys = split_key(key, 1 + self.n_layers)
         x, embed_backward = self._embed(ops, self.tables(params)[1], tgt_in, embedding_key)
         backwards = []
         for i, layer_key in enumerate(layer_keys):
-            states, _, read_backward = read_forward(ops, params["decoder"][str(i)], x, self.cell, first=ends[i])
+            states, _, read_backward = read_steps(ops, params["decoder"][str(i)], x, self.cell, first=ends[i])
             x, drop_backward = self._drop(ops, states, layer_key)
-            backwards.append((read_backward, drop_backward))
+            if train:
+                backwards.append((read_backward, drop_backward))
 
         def backward(dx):
             dends, grads = {}, {}
@@ -205,25 +207,28 @@ class Recurrent(EncoderDecoder):
             dcontext = np.ascontiguousarray(djoined[..., D:])
             saved = states, encoder_states, encoder_states, weights
             dq, dk, dv, *dparams = ops.score_attention_backward(dcontext, *saved, *self._score(params))
-            attention_grads = dict(zip(params["attention"], dparams, strict=True))
+            attention_grads = dict(zip(self._score_names(), dparams, strict=True))
             return djoined[..., :D] + dq, dk + dv, {"combine": combine_grads, "attention": attention_grads}
 
         return y, backward
 
     def _context(self, ops, params, states, encoder_states, keep_mask):
         """c_t = softmax(score(h_t, H)) H, and the weights (B, T, S)."""
-        score, score_params = self._score(params)
-        return ops.score_attention(states, encoder_states, encoder_states, score, score_params, keep_mask[:, None])
+        return ops.score_attention(states, encoder_states, encoder_states, *self._score(params), keep_mask[:, None])
 
     def _score(self, params):
-        return SCORES[self.attention], tuple(params["attention"].values())
+        """The name of the score, and its parameters in the order in which it takes them."""
+        return SCORE_OF[self.attention], tuple(params["attention"][name] for name in self._score_names())
+
+    def _score_names(self):
+        return SCORES[SCORE_OF[self.attention]][2]
 
     def _drop(self, ops, x, key):
         rate = self._rate(key)
         return ops.dropout(x, rate, key), lambda dy: ops.dropout_backward(dy, rate, key)
 
 
-def read_forward(ops, params, x, cell, *, keep_mask=None, first=None, reverse=False):
+def read_steps(ops, params, x, cell, *, keep_mask=None, first=None, reverse=False):
     """One recurrent layer along a sequence.
 
     Parameters
@@ -247,30 +252,35 @@ def read_forward(ops, params, x, cell, *, keep_mask=None, first=None, reverse=Fa
         Where it ended, after all steps that are not padding.
     backward : (dstates, dend or None) -> (dx, dfirst, grads)
     """
-    hidden, last = params["hidden"], 0 if reverse else -1
+    hidden, last = params["hidden"], slice(0, 1) if reverse else slice(-1, None)
     D, options = len(hidden["weight"]), {"reverse": reverse}
     if first is None:
         first = tuple(np.zeros((len(x), D), x.dtype) for _ in range(1 if cell == "gru" else 2))
     x_gates, input_backward = layers.linear(ops, params["input"], x)
     if cell == "gru":
         states, gates = ops.gru(x_gates, *first, hidden["weight"], hidden["bias"], keep_mask, **options)
-        end = (states[:, last],)
+        along = (states,)
     else:
         states, cells, gates = ops.lstm(x_gates, *first, hidden["weight"], keep_mask, **options)
-        end = states[:, last], cells[:, last]
+        along = states, cells
+    end = tuple(x[:, last][:, 0] for x in along) if x.shape[1] else first
 
     def backward(dstates, dend):
-        dall = [dstates.copy()] if cell == "gru" else [dstates.copy(), np.zeros_like(dstates)]
-        for d, d_at_end in zip(dall, dend or (), strict=False):
-            d[:, last] += d_at_end
+        dalong = [dstates, None] if cell == "lstm" else [dstates]
+        if dend is not None and x.shape[1]:
+            dalong = [dstates.copy(), *(np.zeros_like(dstates) for _ in dend[1:])]
+            for d, d_at_end in zip(dalong, dend, strict=True):
+                d[:, last] += d_at_end[:, None]
         if cell == "gru":
             saved = (states, gates, keep_mask)
-            dgates, dh0, dweight, dbias = ops.gru_backward(*dall, *first, hidden["weight"], *saved, **options)
-            dfirst, hidden_grads = (dh0,), {"weight": dweight, "bias": dbias}
+            dgates, *dfirst, dweight, dbias = ops.gru_backward(*dalong, *first, hidden["weight"], *saved, **options)
+            hidden_grads = {"weight": dweight, "bias": dbias}
         else:
             saved = (states, cells, gates, keep_mask)
-            dgates, *dfirst, dweight = ops.lstm_backward(*dall, *first, hidden["weight"], *saved, **options)
+            dgates, *dfirst, dweight = ops.lstm_backward(*dalong, *first, hidden["weight"], *saved, **options)
             hidden_grads = {"weight": dweight}
+        if dend is not None and not x.shape[1]:
+            dfirst = dend
         dx, input_grads = input_backward(dgates)
         return dx, tuple(dfirst), {"input": input_grads, "hidden": hidden_grads}
 
@@ -280,58 +290,66 @@ def read_forward(ops, params, x, cell, *, keep_mask=None, first=None, reverse=Fa
 def read_both_ways(ops, params, x, cell, *, keep_mask=None):
     """Two layers of half the width, one from each end; their states and their ends side by side.
 
-    Parameters and results are those of ``read_forward``; params is {"forward", "backward"}.
+    Parameters and results are those of ``read_steps``; params is {"forward", "backward"}.
     """
-    forth, forth_end, forth_backward = read_forward(ops, params["forward"], x, cell, keep_mask=keep_mask)
-    back, back_end, back_backward = read_forward(ops, params["backward"], x, cell, keep_mask=keep_mask, reverse=True)
+    forth, forth_end, forth_backward = read_steps(ops, params["forward"], x, cell, keep_mask=keep_mask)
+    back, back_end, back_backward = read_steps(ops, params["backward"], x, cell, keep_mask=keep_mask, reverse=True)
     half = forth.shape[-1]
 
     def backward(dstates, dend):
-        (dforth, dback), dends = _halves(dstates, half), [_halves(d, half) for d in dend]
-        dx_forth, _, forth_grads = forth_backward(dforth, [d for d, _ in dends])
-        dx_back, _, back_grads = back_backward(dback, [d for _, d in dends])
+        dx_forth, _, forth_grads = forth_backward(dstates[..., :half], [d[:, :half] for d in dend])
+        dx_back, _, back_grads = back_backward(dstates[..., half:], [d[:, half:] for d in dend])
         return dx_forth + dx_back, None, {"forward": forth_grads, "backward": back_grads}
 
     end = tuple(np.concatenate(pair, axis=-1) for pair in zip(forth_end, back_end, strict=True))
     return np.concatenate([forth, back], axis=-1), end, backward
 
 
-def _halves(x, half):
-    return np.ascontiguousarray(x[..., :half]), np.ascontiguousarray(x[..., half:])
-
-
-class RecurrentDecoder:
-    """The decoder of a ``Recurrent`` on a growing target: all it keeps of the past is the states of its layers.
+class StateDecoder(StepwiseDecoder):
+    """A decoder that keeps nothing of the past but states: of each layer one for each row.
 
     Parameters
     ----------
-    model : Recurrent
+    model : EncoderDecoder
     ops : module
     params : nested dict
-    src : (B, S) int
-    max_rows : int
-        Most rows of a step.
-    max_len : int
-        Most steps.
+    ends : list of tuples of (B, D)
+        What each layer begins with: (h,) or (h, c) of each source.
+    max_rows, max_len : int
+        Most rows of a step, most steps.
     """
 
-    def __init__(self, model, ops, params, src, max_rows, max_len):
-        self.model, self.ops, self.params = model, ops, params
-        (self.encoder_states, self.states), _ = model._encode(ops, params, src)
-        self.keep_mask = src != model.pad_id
-        self.max_rows, self.max_len, self.n_steps = max_rows, max_len, 0
+    def __init__(self, model, ops, params, ends, max_rows, max_len):
+        self.n_sources = len(ends[0][0])
+        super().__init__(model, ops, params, self.n_sources, max_rows, max_len)
+        room = np.empty((max_len * max_rows, model.d_model), model.dtype)
+        self.states = [tuple(np.concatenate([first, room]) for first in layer) for layer in ends]
 
-    def step(self, tokens, parents, then=None):
-        """Append a token to each row: as ``IncrementalDecoder.step``."""
-        check_step(self, tokens, parents, n_rows=len(self.keep_mask))
-        self.n_steps += 1
-        model, ops, params = self.model, self.ops, self.params["decoder"]
-        self.encoder_states, self.keep_mask = self.encoder_states[parents], self.keep_mask[parents]
+    def _advance(self, x, t, part, cell):
+        """The states (R, 1, D) of the last layer after one more input (R, 1, D) of some rows."""
+        at = self.n_sources + self.at[part]
+        came_from = at[:, -2] if t else self.sources[part]
+        for i, tables in enumerate(self.states):
+            first = tuple(table[came_from] for table in tables)
+            x, end, _ = read_steps(self.ops, self.params["decoder"][str(i)], x, cell, first=first)
+            for table, state in zip(tables, end, strict=True):
+                table[at[:, -1]] = state
+        return x
+
+
+class RecurrentDecoder(StateDecoder):
+    """The decoder of a ``Recurrent`` a token at a time; ``Recurrent.decoder`` makes one."""
+
+    def __init__(self, model, ops, params, src, max_rows, max_len):
+        (self.encoder_states, ends), _ = model._encode(ops, params, src)
+        self.keep_mask = src != model.pad_id
+        super().__init__(model, ops, params, ends, max_rows, max_len)
+
+    def _logits(self, tokens, t, part):
+        model, ops, sources = self.model, self.ops, self.sources[part]
         _, table, output = model.tables(self.params)
         x, _ = model._embed(ops, table, tokens[:, None], None)
-        for i, state in enumerate(self.states):
-            first = tuple(part[parents] for part in state)
-            x, self.states[i], _ = read_forward(ops, params[str(i)], x, model.cell, first=first)
-        y, _ = model._combine(ops, params, x, self.encoder_states, self.keep_mask)
-        logits = ops.linear(y[:, 0], output, self.params["output"]["bias"])
-        return logits if then is None else then(logits, slice(0, len(tokens)))
+        states = self._advance(x, t, part, model.cell)
+        memory = self.encoder_states[sources], self.keep_mask[sources]
+        y, _ = model._combine(ops, self.params["decoder"], states, *memory)
+        return ops.linear(y[:, 0], output, self.params["output"]["bias"])

@@ -168,8 +168,7 @@ class Transformer(EncoderDecoder):
 
     def _decode(self, ops, params, memory, src, tgt_in, key=None, train=False):
         self._check_tokens("tgt_in", tgt_in, self.tgt_vocab)
-        if tgt_in.shape[0] != src.shape[0]:
-            raise ValueError(f"src has {src.shape[0]} rows, the target {tgt_in.shape[0]}: expected the same number")
+        self._check_rows(src, tgt_in)
         check_shape(memory=(memory, (*src.shape, self.d_model)))
         embedding_key, *layer_keys = split_key(key, 1 + self.depths[1])
         table = self.tables(params)[1]

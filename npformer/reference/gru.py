@@ -102,7 +102,8 @@ def gru_backward(
     check_recurrence_backward(3, weight, keep_mask, states, gates, {"h0": h0}, {"dstates": dstates})
     B, T, D = states.shape
     dx_gates = xp.empty((B, T, 3 * D), states.dtype)
-    dh, dweight, dbias = (xp.zeros_like(widen(x)) for x in (h0, weight, h0[0]))
+    dh, dweight = xp.zeros_like(widen(h0)), xp.zeros_like(widen(weight))
+    dbias = xp.zeros(D, dh.dtype)
     for t in reversed(steps(T, reverse)):
         h = widen(state_before(t, states, h0, reverse))
         dh = dh + dstates[:, t]

@@ -1,5 +1,6 @@
 """Being told to stop: finish what is being done, then stop."""
 
+import contextlib
 import os
 import signal
 import threading
@@ -54,7 +55,8 @@ class StopSignals:
 
     def _note(self, number, frame):
         self.received = signal.Signals(number)
-        if self.message:
-            os.write(2, f"\n{self.received.name}: {self.message}\n".encode())  # print may be in the middle of a line
         for other, handler in self._before.items():
             signal.signal(other, handler)  # the next one is not only noted
+        if self.message:
+            with contextlib.suppress(OSError):  # who reads may be gone already
+                os.write(2, f"\n{self.received.name}: {self.message}\n".encode())  # print may be in mid-line

@@ -78,7 +78,7 @@ class TranslationRun:
                 whole = f"{snapshots[-1]} can still translate, but no training goes on from it"
                 raise CheckpointError(f"{error}; {whole}") from error
             raise
-        if "settings" not in info or "place" not in info:
+        if not {"settings", "place", "n_logged"} <= info.keys():
             raise CheckpointError(f"{path} is not the checkpoint of a translation training")
         settings = info["settings"]
         may_change = MAY_CHANGE - {"steps"} if settings["schedule"] == "cosine" else MAY_CHANGE

@@ -10,7 +10,7 @@ from npformer import tree
 from npformer.data.parallel_text import pack
 from npformer.data.subwords import Subwords
 from npformer.decoding import beam_search, greedy_decode
-from npformer.models import Transformer, describe, from_description
+from npformer.models import EncoderDecoder, describe, from_description
 from npformer.training.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
 
 EXTRA_LEN = 50  # a translation has at most this many tokens more than its source (section 6.1)
@@ -25,7 +25,7 @@ class Translator:
 
     Parameters
     ----------
-    model : Transformer
+    model : EncoderDecoder
     params : nested dict
     source, target : Subwords
         Of the two languages; the same object if they share their vocabulary.
@@ -41,7 +41,7 @@ class Translator:
     >>> [translation] = translator.translate(["a man"])  # not a good one before training
     """
 
-    model: Transformer
+    model: EncoderDecoder
     params: dict
     source: Subwords
     target: Subwords
@@ -64,9 +64,10 @@ class Translator:
         backend : "auto", "reference", "cpu" or a module
         """
         path = Path(path)
-        path = path / "model.safetensors" if path.is_dir() else path
-        if not path.exists() and (last := path.with_name("last.safetensors")).exists():
-            raise FileNotFoundError(f"there is no {path}: its training has not ended; --resume it, or take {last}")
+        if path.is_dir():
+            last, path = path / "last.safetensors", path / "model.safetensors"
+            if last.exists() and not path.exists():
+                raise FileNotFoundError(f"there is no {path}: its training has not ended; --resume it, or take {last}")
         arrays, info = load_checkpoint(path)
         if "model" not in info or "subwords.source" not in arrays:
             raise CheckpointError(f"{path} holds no translation model, expected what Translator.save has written")
