@@ -7,13 +7,14 @@ python scripts/study_length.py --data data/multi30k           # the same, and En
 Five systems with about equally many parameters: a recurrent encoder-decoder without attention, with "general" and with
 additive attention, ByteNet, and the Transformer.
 
-1. Copy and reverse: trained on sequences of 1 to 20 symbols, tested on others of each length. A sequence counts if all
-   of it is right.
+1. Copy and reverse: trained on sequences of 1 to 20 symbols, tested on some of each length that training never had. A
+   sequence counts if all of it is right.
 2. With --data, English to French on Multi30k: BLEU of the test sentences by the length of their source.
-3. The three wishes: how many steps lie between two words, and how long an update takes, against length.
+3. The three wishes: how far apart two words are for the network, and how long an update takes, against length.
 """
 
 import argparse
+import importlib.util
 import sys
 import time
 from pathlib import Path
@@ -24,13 +25,12 @@ from systems import SYSTEMS, count, of_size
 
 from npformer import Adam, CopyTask, Trainer, warmup_cosine
 from npformer.data.copy_task import exact_match
-from npformer.plots import plot_by_length
 from npformer.threads import blas_threads
 
 FULL = {
     "parameters": 150_000,
     "longest": 20,
-    "lengths": [1, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20],
+    "lengths": [4, 6, 8, 10, 12, 14, 16, 18, 20],
     "steps": 3000,
     "seeds": 3,
     "tested": 200,
@@ -39,7 +39,7 @@ FULL = {
 QUICK = {
     "parameters": 20_000,
     "longest": 6,
-    "lengths": [1, 2, 3, 4, 5, 6],
+    "lengths": [4, 5, 6],
     "steps": 150,
     "seeds": 2,
     "tested": 50,
@@ -58,7 +58,7 @@ def main(argv=None):
         for task in ("copy", "reverse"):
             figures[task] = {system: study_task(system, task, sizes, options) for system in SYSTEMS}
             show(f"{task}: exact match, %, by length", figures[task], sizes["lengths"], "{:.0f}")
-        figures["times"] = {system: study_time(system, sizes) for system in SYSTEMS}
+        figures["times"] = study_times(sizes)
         show("milliseconds an update, batch of 8, by length", figures["times"], sizes["timed"], "{:.0f}")
     figures["paths"] = {"lengths": sizes["timed"], **path_lengths(sizes["timed"])}
     if options.data:
@@ -67,9 +67,10 @@ def main(argv=None):
         figures["translation"] = study_translation(options, sizes)
     figures["seconds"] = time.perf_counter() - start
     print(f"\n{figures['seconds']:.0f} seconds")
-    draw(options.out, figures, sizes)
     if options.json:
         write_json(options.json, figures)
+    if importlib.util.find_spec("matplotlib"):
+        draw(options.out, figures, sizes)
     return 0
 
 
@@ -78,10 +79,14 @@ def study_task(system, task_name, sizes, options):
     values = []
     for seed in range(options.seed, options.seed + sizes["seeds"]):
         task = CopyTask(vocab=VOCAB, min_len=1, max_len=sizes["longest"], reverse=task_name == "reverse", seed=seed)
-        model = of_size(system, sizes["parameters"], src_vocab=VOCAB, tgt_vocab=VOCAB, dropout=0.0)
+        model = model_of(system, sizes)
         params = trained(model, task, sizes["steps"], seed, LEARNING_RATES.get(system, 0.005))
         values.append([100 * match_of_length(model, params, task, n, sizes["tested"]) for n in sizes["lengths"]])
     return {"parameters": count(model), "width": model.d_model, "values": values}
+
+
+def model_of(system, sizes):
+    return of_size(system, sizes["parameters"], src_vocab=VOCAB, tgt_vocab=VOCAB, dropout=0.0)
 
 
 def trained(model, task, steps, seed, lr):
@@ -93,24 +98,26 @@ def trained(model, task, steps, seed, lr):
 
 
 def match_of_length(model, params, task, length, size):
-    """Exact match of sequences of one length, of those that no training batch holds where there are enough."""
-    enough = (VOCAB - 3) ** length // 20 >= size  # a tenth is held out
+    """Exact match of sequences of one length that no training batch holds."""
     of_length = CopyTask(vocab=VOCAB, min_len=length, max_len=length, reverse=task.reverse, seed=task.seed)
-    src, tgt = of_length.held_out(size) if enough else of_length.batch(10**6, size)
-    return exact_match(model, params, src, tgt)[0]
+    return exact_match(model, params, *of_length.held_out(size))[0]
 
 
-def study_time(system, sizes, batch=8, rounds=5):
-    """Milliseconds of a training step, the median of some, against length."""
-    model = of_size(system, sizes["parameters"], src_vocab=VOCAB, tgt_vocab=VOCAB, dropout=0.0)
-    rng, values = np.random.default_rng(0), []
+def study_times(sizes, batch=8, rounds=5):
+    """Milliseconds of a training step of each system, in turns, against length."""
+    rng, values = np.random.default_rng(0), {system: [] for system in SYSTEMS}
     for length in sizes["timed"]:
-        trainer = Trainer(model, Adam(lr=0.001))
         src, tgt = (rng.integers(3, VOCAB, (batch, n)) for n in (length, length + 1))
         tgt[:, 0] = 1
-        trainer.step(src, tgt)  # compiles, and allocates
-        values.append(sorted(milliseconds(trainer, src, tgt) for _ in range(rounds)))
-    return {"width": model.d_model, "values": np.transpose(values).tolist()}
+        trainers = {system: Trainer(model_of(system, sizes), Adam(lr=0.001)) for system in SYSTEMS}
+        for trainer in trainers.values():
+            trainer.step(src, tgt)  # compiles, and allocates
+        turns = [
+            {system: milliseconds(trainer, src, tgt) for system, trainer in trainers.items()} for _ in range(rounds)
+        ]
+        for system in SYSTEMS:
+            values[system].append([turn[system] for turn in turns])
+    return {system: {"values": np.transpose(of_system).tolist()} for system, of_system in values.items()}
 
 
 def milliseconds(trainer, src, tgt):
@@ -120,20 +127,42 @@ def milliseconds(trainer, src, tgt):
 
 
 def path_lengths(lengths):
-    """Operations that one after the other connect the first word of a source of n words with the last of its target.
+    """How many states or layers lie on the shortest way from a source word to the last target word, at most.
 
-    Recurrent: all the source's and all the target's steps. With attention: the target's step looks at the word's state
-    itself. ByteNet: as many blocks as it takes for their dilations to add up to n, in the encoder. Transformer: one
-    self-attention, one attention to the source (table 1 of the paper has the largest paths within one layer or stack).
+    Recurrent: the states of the encoder from the word to its nearer end, and all of the decoder's. With attention,
+    or in a Transformer, the last step looks at the word's own state: 1. ByteNet: the fewest convolutions whose taps
+    bridge the distance (what connects a block's input and output directly is free); NaN where all of them do not.
     """
-    taps = 5 - 1  # that see something else
+    bytenet = SYSTEMS["ByteNet"](4, src_vocab=VOCAB, tgt_vocab=VOCAB)
     return {
-        "recurrent": [2 * n for n in lengths],
+        "recurrent": [n + (n + 1) // 2 for n in lengths],
         "recurrent + general": [1 for _ in lengths],
         "recurrent + additive": [1 for _ in lengths],
-        "ByteNet": [int(np.ceil(np.log2(2 * n / taps + 1))) for n in lengths],
+        "ByteNet": [float(np.max(fewest_convolutions(bytenet, n))) for n in lengths],
         "Transformer": [1 for _ in lengths],
     }
+
+
+def fewest_convolutions(model, n):
+    """The fewest of a ByteNet's convolutions that lead from a word to the steps 0 … n-1 after it; NaN if none do."""
+    encoder, decoder = model.kernel_sizes
+    fewest = {0: 0}
+    for block in range(model.depths[0]):
+        fewest = with_one_more(
+            fewest, [model.dilation(block) * tap for tap in range(-(encoder // 2), encoder // 2 + 1)]
+        )
+    for block in range(model.depths[1]):
+        fewest = with_one_more(fewest, [model.dilation(block) * tap for tap in range(decoder)])
+    return [fewest.get(distance, np.nan) for distance in range(n)]
+
+
+def with_one_more(fewest, shifts):
+    """{distance: convolutions}, when one more of them may be used."""
+    bridged = dict(fewest)
+    for distance, n in fewest.items():
+        for shift in shifts:
+            bridged[distance + shift] = min(n + 1, bridged.get(distance + shift, n + 1))
+    return bridged
 
 
 def show(title, systems, lengths, form):
@@ -165,7 +194,7 @@ def draw(folder, figures, sizes):
     panels = [
         {
             "title": "From a source word to the last target word",
-            "ylabel": "steps in between",
+            "ylabel": "states or layers",
             "systems": paths,
             **length,
         },
@@ -193,6 +222,8 @@ def values_of(systems):
 
 
 def save(panels, path):
+    from npformer.plots import plot_by_length
+
     plot_by_length(panels, path)
     print(f"wrote {path}")
 
@@ -210,9 +241,13 @@ def parse_arguments(argv):
     add("--seeds", type=positive, metavar="N", help=f"how many (default: {FULL['seeds']})")
     add("--seed", type=natural, default=0, help="the first of them (default: 0)")
     add("--translation-steps", type=positive, default=3000, metavar="N", help="updates on Multi30k (default: 3000)")
+    add("--runs", type=Path, default=Path("runs/study"), metavar="DIR", help="for its models (default: runs/study)")
     add("--out", type=Path, default=Path("runs/study"), metavar="DIR", help="for pictures (default: runs/study)")
     add("--json", type=Path, metavar="FILE", help="write the figures to FILE")
-    return parser.parse_args(argv)
+    options = parser.parse_args(argv)
+    if options.quick and options.data:
+        parser.error("argument --quick: not with --data, which takes hours")
+    return options
 
 
 if __name__ == "__main__":

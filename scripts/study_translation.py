@@ -23,7 +23,8 @@ def study_translation(options, sizes):
     classes = [(words >= shortest) & (words <= longest) for shortest, longest in LENGTHS]
     systems = {}
     for system in SYSTEMS:
-        rows = [translate(system, seed, test, options) for seed in range(1, 1 + sizes["seeds"])]
+        seeds = range(options.seed + 1, options.seed + 1 + sizes["seeds"])
+        rows = [translate(system, seed, test, options) for seed in seeds]
         systems[system] = {
             "parameters": rows[0]["parameters"],
             "all": [row["all"] for row in rows],
@@ -34,8 +35,8 @@ def study_translation(options, sizes):
 
 
 def translate(system, seed, test, options):
-    """Train, unless that was done before, and translate the test."""
-    out = options.out / f"{system.replace(' ', '')}-{seed}"
+    """Train, unless the model of so many steps is there, and translate the test."""
+    out = options.runs / f"{system.replace(' ', '')}-{options.translation_steps}-{seed}"
     if not (out / "model.safetensors").exists():
         train(system, seed, out, options)
     translator = Translator.load(out)

@@ -1,13 +1,17 @@
 """``study_length.py`` as a user runs it, small."""
 
 import importlib.util
+import itertools
 import json
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from systems import SYSTEMS, count, of_size
+
+from npformer import ByteNet
 
 pytest.importorskip("matplotlib")
 
@@ -19,6 +23,13 @@ def test_systems_are_about_equally_large(system):
     assert abs(count(of_size(system, 150_000, src_vocab=11, tgt_vocab=11)) / 150_000 - 1) < 0.05
 
 
+def load_study():
+    spec = importlib.util.spec_from_file_location("study_length", SCRIPT)
+    study = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(study)
+    return study
+
+
 def test_everything_that_was_announced_comes_out(tmp_path):
     command = [sys.executable, SCRIPT, "--quick", "--steps", "2", "--seeds", "2", "--out", tmp_path]
     done = subprocess.run([*command, "--json", tmp_path / "x.json"], capture_output=True, text=True)
@@ -28,15 +39,24 @@ def test_everything_that_was_announced_comes_out(tmp_path):
     for part in ("copy", "reverse", "times"):
         assert list(figures[part]) == list(SYSTEMS)
     assert all(len(found["values"]) == 2 for found in figures["copy"].values())
-    assert figures["paths"]["recurrent"][-1] == 2 * figures["paths"]["lengths"][-1]
+    assert figures["paths"]["recurrent"] == [12, 48, 192]
     for name in ("study_length.png", "study_wishes.png"):
         assert (tmp_path / name).read_bytes()[:4] == b"\x89PNG"
 
 
+def test_the_path_through_bytenet_is_the_shortest_of_all():
+    """Of every way through the taps of a small one, one after the other."""
+    study = load_study()
+    model = ByteNet(11, 11, d_model=4, n_sets=1, dilations=(1, 2), kernel_sizes=(3, 2))
+    ways = {}
+    for way in itertools.product((-1, 0, 1), (-2, 0, 2), (0, 1), (0, 2)):
+        ways.setdefault(sum(way), []).append(sum(map(bool, way)))
+    assert study.fewest_convolutions(model, 6) == [min(ways[distance]) for distance in range(6)]
+    assert np.isnan(study.fewest_convolutions(model, 8)[-1])
+
+
 def test_lengths_are_tested_with_sequences_that_training_never_had():
-    spec = importlib.util.spec_from_file_location("study_length", SCRIPT)
-    study = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(study)
+    study = load_study()
     task = study.CopyTask(vocab=study.VOCAB, min_len=1, max_len=8, reverse=True)
     trained = {row.tobytes() for step in range(50) for row in task.batch(step, 64)[0] if (row != 0).all()}
     seen = []
