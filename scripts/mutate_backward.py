@@ -25,13 +25,17 @@ ROOT = Path(__file__).resolve().parent.parent
 FILES = [
     *sorted(path for path in (ROOT / "npformer" / "reference").glob("*.py") if path.name != "__init__.py"),
     ROOT / "npformer" / "layers.py",
-    ROOT / "npformer" / "models" / "transformer.py",
-    ROOT / "npformer" / "models" / "bytenet.py",
-    ROOT / "npformer" / "models" / "bytenet_block.py",
+    *(
+        ROOT / "npformer" / "models" / f"{name}.py"
+        for name in ("encoder_decoder", "transformer", "recurrent", "autoencoder", "bytenet", "bytenet_block")
+    ),
 ]
 FIRST = {  # what notices most, soonest
     "layers.py": ["tests/test_layers.py"],
+    "encoder_decoder.py": ["tests/test_transformer_gradients.py", "tests/test_transformer.py"],
     "transformer.py": ["tests/test_transformer.py", "tests/test_transformer_gradients.py"],
+    "recurrent.py": ["tests/test_recurrent_model.py"],
+    "autoencoder.py": ["tests/test_autoencoder.py"],
     "bytenet.py": ["tests/test_bytenet.py", "tests/test_bytenet_gradients.py"],
     "bytenet_block.py": ["tests/test_bytenet_gradients.py", "tests/test_bytenet.py"],
 }

@@ -68,7 +68,7 @@ def over(seeds, f, *args):
 
 
 def random_params(score, width, rng):
-    """What the score takes after q and k, such that what goes into tanh and comes out as scores has variance near 1."""
+    """What the score takes after q and k, with 1/√width in it, as an initialisation has: then no sum grows with it."""
     if score != "additive":
         return {}
     normal = rng.standard_normal
