@@ -51,7 +51,7 @@ HELPERS = {
     "dropout_keep",
     "kept_scale",
 }
-COMMUTATIVE = {"min", "max", "maximum"}
+COMMUTATIVE = {"min", "max", "maximum", "swapaxes"}
 KEPT = {"check_shape", "check_ids", "check_attention", "namespace", "library_of", "range", "zip", "warn", "result_type"}
 KEPT |= {"check_same_width", "_check_bilinear", "_check_additive", "_check_dscores", "_check_values"}
 

@@ -86,6 +86,23 @@ def test_bilinear_with_the_identity_is_dot():
     assert_close(npf.bilinear_score(q, k, np.eye(K)), npf.dot_score(q, k))
 
 
+@pytest.mark.parametrize("batch", [(), (B, H), (2, 1, 3)])
+@pytest.mark.parametrize("score", SCORES)
+def test_backward_with_any_number_of_leading_axes(score, batch):
+    """Each sentence for itself, and what the weights get from all of them added up."""
+    q, k, _, params = arrays_for(score, batch)
+    dscores, backward = normal(*batch, T, S, seed=9), getattr(npf, f"{score}_score_backward")
+    dq, dk, *dparams = backward(dscores, q, k, *params)
+    sums = [np.zeros(param.shape) for param in params]
+    for index in np.ndindex(*batch):
+        dq_one, dk_one, *dparams_one = backward(dscores[index], q[index], k[index], *params)
+        assert_close(dq[index], dq_one)
+        assert_close(dk[index], dk_one)
+        sums = [total + one for total, one in zip(sums, dparams_one, strict=True)]
+    for dparam, total in zip(dparams, sums, strict=True):
+        assert_close(dparam, total)
+
+
 # The cosine.
 
 
@@ -225,6 +242,14 @@ def test_half_precision_is_rounded_once(score):
     for array, exact in zip(actual, [scores(*wide[1:]), *gradients(*wide)], strict=True):
         assert array.dtype == "float16"
         assert (np.abs(array - exact) <= 0.51 * np.spacing(np.abs(array)).astype(float) + 2e-6).all()
+
+
+def test_products_of_dout_and_v_that_overflow_half_precision():
+    q, k, v, dout = (np.full((n, 64), value, "float16") for n, value in ((3, 1), (4, 1), (4, 200), (3, 200)))
+    _, dq, dk, dv = forward_and_backward("scaled_dot", q, k, v, (), dout)
+    assert not dq.any()  # equal scores, equal values: nothing to gain from another weight
+    assert not dk.any()
+    assert (dv == 150).all()
 
 
 def test_additive_sums_of_half_precision_are_wide():

@@ -103,6 +103,23 @@ def test_a_similarity_without_gradient_passes_none(poison):
     np.testing.assert_array_equal(dkeys, clean)
 
 
+def test_half_precision_is_rounded_once():
+    dy, q, k = (x.astype("float16") for x in (normal(B, T, S), QUERY, KEYS))
+    wide = [x.astype("float64") for x in (dy, q, k)]
+    actual = [npf.exp_cosine(q, k), *npf.exp_cosine_backward(dy, q, k)]
+    for array, exact in zip(actual, [npf.exp_cosine(*wide[1:]), *npf.exp_cosine_backward(*wide)], strict=True):
+        assert array.dtype == "float16"
+        assert (np.abs(array - exact) <= 0.51 * np.spacing(np.abs(array)).astype(float) + 2e-6).all()
+
+
+def test_products_of_dout_and_values_that_overflow_half_precision():
+    query, keys, values, dout = (np.full((n, 64), x, "float16") for n, x in ((3, 1), (4, 1), (4, 200), (3, 200)))
+    gradients = npf.soft_lookup_backward(dout, query, keys, values, npf.exp_cosine, npf.exp_cosine_backward)
+    assert not gradients[0].any()
+    assert not gradients[1].any()
+    assert (gradients[2] == 150).all()
+
+
 def test_shapes_that_do_not_fit():
     with pytest.raises(ValueError, match=r"keys and values must have the same axis -2 \(the number of keys S\)"):
         npf.soft_lookup(QUERY, KEYS, VALUES[:, 1:], npf.exp_cosine)

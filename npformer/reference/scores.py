@@ -44,7 +44,8 @@ def dot_score_backward(dscores: Array, q: Array, k: Array) -> tuple[Array, Array
     namespace(dscores=dscores, q=q, k=k)
     check_same_width(q, k)
     _check_dscores(dscores, q, k)
-    return product(dscores, k), product(transpose(dscores), q)
+    dq, dk = product(dscores, k), product(transpose(dscores), q)
+    return narrow(dq, q), narrow(dk, k)
 
 
 def scaled_dot_score(q: Array, k: Array) -> Array:
@@ -75,8 +76,7 @@ def scaled_dot_score_backward(dscores: Array, q: Array, k: Array) -> tuple[Array
     namespace(dscores=dscores, q=q, k=k)
     check_same_width(q, k)
     _check_dscores(dscores, q, k)
-    dq, dk = dot_score_backward(widen(dscores) * q.shape[-1] ** -0.5, q, k)
-    return narrow(dq, q), narrow(dk, k)
+    return dot_score_backward(widen(dscores) * q.shape[-1] ** -0.5, q, k)
 
 
 def cosine_score(q: Array, k: Array) -> Array:
@@ -173,7 +173,7 @@ def bilinear_score_backward(dscores: Array, q: Array, k: Array, weight: Array) -
     bridged = linear(widen(q), weight)
     dbridged, dk = dot_score_backward(widen(dscores), bridged, k)
     dq, dweight, _ = linear_backward(dbridged, q, weight)
-    return narrow(dq, q), narrow(dk, k), narrow(dweight, weight)
+    return narrow(dq, q), dk, narrow(dweight, weight)
 
 
 @quiet
@@ -210,21 +210,21 @@ def additive_score_backward(
 ) -> tuple[Array, Array, Array, Array, Array]:
     """(dq, dk, dw_q, dw_k, dw_score).
 
-    The hidden layer (..., T, S, A) is the largest array by far. It is computed again, not kept, and what is needed
-    of it are sums over keys and over queries, weighted with dscores: matrix products, which build nothing of its size.
+    The hidden layer (..., T, S, A) is the largest array by far. It is computed again, not kept. What is needed of it
+    are sums over keys and over queries, weighted with dscores: matrix products. Only its slope is as large.
     """
     namespace(dscores=dscores, q=q, k=k, w_q=w_q, w_k=w_k, w_score=w_score)
     _check_additive(q, k, w_q, w_k, w_score)
     _check_dscores(dscores, q, k)
-    hidden, wide_dscores = _hidden(q, k, w_q, w_k), widen(dscores)
+    hidden = _hidden(q, k, w_q, w_k)
 
     # scores = hidden · w_score
-    dw_score = product(wide_dscores.reshape(1, dscores.size), rows(hidden))[0]
+    dw_score = product(dscores.reshape(1, dscores.size), rows(hidden))[0]
 
     # hidden = tanh(q w_q + k w_k), and tanh' = 1 - tanh²: a sum over keys for each query, over queries for each key
     slope = 1 - hidden * hidden
-    dq_part = product(wide_dscores[..., :, None, :], slope)[..., 0, :] * w_score
-    dk_part = product(transpose(wide_dscores)[..., :, None, :], slope.swapaxes(-3, -2))[..., 0, :] * w_score
+    dq_part = product(dscores[..., :, None, :], slope)[..., 0, :] * w_score
+    dk_part = product(transpose(dscores)[..., :, None, :], slope.swapaxes(-3, -2))[..., 0, :] * w_score
     dq, dw_q, _ = linear_backward(dq_part, q, w_q)
     dk, dw_k, _ = linear_backward(dk_part, k, w_k)
     return narrow(dq, q), narrow(dk, k), narrow(dw_q, w_q), narrow(dw_k, w_k), narrow(dw_score, w_score)
@@ -321,8 +321,8 @@ def score_attention_backward(
     dscores = xp.where((dout != 0).any(axis=-1, keepdims=True), dscores, 0)
 
     # scores = score(q, k, *params)
-    dq, dk, *dparams = backward(dscores, widen(q), widen(k), *map(widen, params))
-    return narrow(dq, q), narrow(dk, k), dv, *(narrow(dp, p) for dp, p in zip(dparams, params, strict=True))
+    dq, dk, *dparams = backward(dscores, q, k, *params)
+    return dq, dk, dv, *dparams
 
 
 def check_score(score, params):

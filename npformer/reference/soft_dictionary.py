@@ -74,14 +74,14 @@ def exp_cosine(q: Array, k: Array) -> Array:
     array([[2.718, 1.   , 0.368]])
     """
     xp = namespace(q=q, k=k)
-    return narrow(xp.exp(cosine_score(widen(q), widen(k))), q)
+    return narrow(xp.exp(cosine_score(widen(q), k)), q)
 
 
 @quiet
 def exp_cosine_backward(dy: Array, q: Array, k: Array) -> tuple[Array, Array]:
     """exp is its own derivative; the rest is the cosine's."""
     xp = namespace(dy=dy, q=q, k=k)
-    y = exp_cosine(q, k)
+    y = exp_cosine(widen(q), k)
     check_shape(dy=(dy, y.shape))
     return cosine_score_backward(xp.where(dy == 0, 0, dy * y), q, k)
 
@@ -137,8 +137,7 @@ def soft_lookup_backward(
     out = product(weights, values)
     dvalues = product(transpose(weights), dout)
     dsimilarities = (widen(dout) @ transpose(values) - (dout * out).sum(axis=-1, keepdims=True)) / total
-    dquery, dkeys = similarity_backward(dsimilarities, widen(query), widen(keys))
-    return narrow(dquery, query), narrow(dkeys, keys), narrow(dvalues, values)
+    return *similarity_backward(dsimilarities, query, keys), narrow(dvalues, values)
 
 
 def _weights(query, keys, values, similarity):
