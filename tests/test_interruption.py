@@ -61,7 +61,16 @@ def test_the_handlers_are_what_they_were_after_a_signal_and_after_an_error(numbe
     assert handlers() == before
 
 
+@pytest.fixture
+def ctrl_c_interrupts():
+    """As in a program in the foreground; one that a shell runs in the background ignores SIGINT."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @BOTH
+@pytest.mark.usefixtures("ctrl_c_interrupts")
 def test_a_second_ctrl_c_interrupts_whatever_the_first_signal_was(number, code):
     with pytest.raises(KeyboardInterrupt), StopSignals() as stop:
         signal.raise_signal(number)

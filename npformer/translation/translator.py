@@ -35,6 +35,7 @@ class Translator:
 
     Examples
     --------
+    >>> from npformer import Transformer
     >>> subwords = Subwords.learn(["a man", "un homme"], size=16)
     >>> model = Transformer(16, 16, d_model=8, n_heads=2, n_layers=1, d_ff=8, tie_embeddings=True)
     >>> translator = Translator(model, model.init(0), subwords, subwords)
