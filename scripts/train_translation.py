@@ -133,8 +133,9 @@ def report(run, result):
     s = run.settings
     averaged = ", ".join(map(str, result["averaged"])) or result["step"]
     print(
-        f"\n{result['step']} steps ({result['seconds'] / 60:.1f} minutes in this run). The mean of the parameters after steps "
-        f"{averaged}:\nvalidation loss {result['val_loss']:.3f} per token, greedy BLEU "
+        f"\n{result['step']} steps ({result['seconds'] / 60:.1f} minutes in this run). "
+        f"The mean of the parameters after steps {averaged}:\n"
+        f"validation loss {result['val_loss']:.3f} per token, greedy BLEU "
         f"{result['val_bleu']:.1f} cased and detokenised, {result['val_bleu_lower']:.1f} lower-cased and tokenised"
     )
     if importlib.util.find_spec("matplotlib"):
