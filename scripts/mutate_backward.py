@@ -22,19 +22,18 @@ import threading
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+MODELS = ["encoder_decoder", "transformer", "recurrent", "recurrent_layer", "autoencoder", "bytenet", "bytenet_block"]
 FILES = [
     *sorted(path for path in (ROOT / "npformer" / "reference").glob("*.py") if path.name != "__init__.py"),
     ROOT / "npformer" / "layers.py",
-    *(
-        ROOT / "npformer" / "models" / f"{name}.py"
-        for name in ("encoder_decoder", "transformer", "recurrent", "autoencoder", "bytenet", "bytenet_block")
-    ),
+    *(ROOT / "npformer" / "models" / f"{name}.py" for name in MODELS),
 ]
 FIRST = {  # what notices most, soonest
     "layers.py": ["tests/test_layers.py"],
     "encoder_decoder.py": ["tests/test_transformer_gradients.py", "tests/test_transformer.py"],
     "transformer.py": ["tests/test_transformer.py", "tests/test_transformer_gradients.py"],
     "recurrent.py": ["tests/test_recurrent_model.py"],
+    "recurrent_layer.py": ["tests/test_recurrent_model.py", "tests/test_autoencoder.py"],
     "autoencoder.py": ["tests/test_autoencoder.py"],
     "bytenet.py": ["tests/test_bytenet.py", "tests/test_bytenet_gradients.py"],
     "bytenet_block.py": ["tests/test_bytenet_gradients.py", "tests/test_bytenet.py"],

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from npformer import layers
-from npformer.backends import get_backend
+from npformer.decoding import log_probability
 from npformer.models.encoder_decoder import EncoderDecoder, in_order
-from npformer.models.recurrent import StateDecoder, read_steps
-from npformer.reference import log_softmax
+from npformer.models.incremental_recurrent import AutoencoderDecoder
+from npformer.models.recurrent_layer import read_steps
 from npformer.reference.checks import check_int, check_shape
 
 
@@ -55,6 +55,7 @@ class SequenceAutoencoder(EncoderDecoder):
     max_len: int = 5000
     dtype: str = "float32"
 
+    decoder_type = AutoencoderDecoder
     tie_embeddings = False  # of what every EncoderDecoder has
     depths = (1, 1)
 
@@ -84,14 +85,8 @@ class SequenceAutoencoder(EncoderDecoder):
         -------
         (B,)
         """
-        log_p = log_softmax(self.logits(params, src, tgt[:, :-1], backend=backend))
-        of_tokens = np.take_along_axis(log_p, tgt[:, 1:, None], axis=-1)[..., 0]
-        counted = tgt[:, 1:] != self.pad_id
-        return -np.where(counted, of_tokens, 0).sum(axis=-1) / np.maximum(counted.sum(axis=-1), 1)
-
-    def decoder(self, params, src, *, max_rows, max_len, backend="auto"):
-        """A decoder that takes a token at a time, for ``npformer.decoding``."""
-        return AutoencoderDecoder(self, get_backend(backend, params), params, src, max_rows, max_len)
+        counted = (tgt[:, 1:] != self.pad_id).sum(axis=-1)
+        return -log_probability(self, params, src, tgt, backend=backend) / np.maximum(counted, 1)
 
     def _init_stacks(self, new):
         D = self.d_model
@@ -134,18 +129,3 @@ class SequenceAutoencoder(EncoderDecoder):
         inside, linear_backward = layers.linear(ops, params["decoder"]["start"], code)
         first = ops.tanh(inside)
         return first, lambda dfirst: linear_backward(ops.tanh_backward(dfirst, first))
-
-
-class AutoencoderDecoder(StateDecoder):
-    """The decoder of a ``SequenceAutoencoder`` a token at a time; ``SequenceAutoencoder.decoder`` makes one."""
-
-    def __init__(self, model, ops, params, src, max_rows, max_len):
-        code, _ = model._encode(ops, params, src)
-        first, _ = model._start(ops, params, code)
-        super().__init__(model, ops, params, [(first,)], max_rows, max_len)
-
-    def _logits(self, tokens, t, part):
-        _, table, output = self.model.tables(self.params)
-        x, _ = self.model._embed(self.ops, table, tokens[:, None], None)
-        states = self._advance(x, t, part, "gru")
-        return self.ops.linear(states[:, 0], output, self.params["output"]["bias"])

@@ -6,7 +6,6 @@ from functools import partial
 import numpy as np
 
 from npformer import layers
-from npformer.backends import get_backend
 from npformer.models.bytenet_block import masked_conv1d, residual_conv_block
 from npformer.models.encoder_decoder import EncoderDecoder, in_order
 from npformer.models.incremental_bytenet import IncrementalByteNet
@@ -81,6 +80,8 @@ class ByteNet(EncoderDecoder):
     max_len: int = 5000
     dtype: str = "float32"
 
+    decoder_type = IncrementalByteNet
+
     def __post_init__(self):
         self._check_settings()
         if self.d_model % 2:
@@ -122,30 +123,6 @@ class ByteNet(EncoderDecoder):
     def dilation(self, block):
         """Of block number ``block`` of a stack."""
         return self.dilations[block % len(self.dilations)]
-
-    def decoder(self, params, src, *, max_rows, max_len, backend="auto"):
-        """A decoder that takes a token at a time and keeps what it has computed: see ``IncrementalByteNet``.
-
-        Parameters
-        ----------
-        params : nested dict
-        src : (B, S) int
-        max_rows : int
-            Most rows of a step, B times the hypotheses of each source.
-        max_len : int
-            Most steps.
-
-        Examples
-        --------
-        >>> model = ByteNet(11, 11, d_model=8, n_sets=1, dilations=(1, 2))
-        >>> params, src = model.init(0), np.array([[3, 4, 5]])
-        >>> decoder = model.decoder(params, src, max_rows=1, max_len=9)
-        >>> for token in (1, 3, 4):
-        ...     logits = decoder.step(np.array([token]), parents=np.array([0]))
-        >>> bool(np.allclose(logits, model.logits(params, src, np.array([[1, 3, 4]]))[:, -1], atol=1e-5))
-        True
-        """
-        return IncrementalByteNet(self, get_backend(backend, params), params, src, max_rows, max_len)
 
     def _init_stacks(self, new):
         encoder, decoder = (

@@ -22,7 +22,7 @@ class EncoderDecoder:
       the encoder and of the source's table
     - ``_decode(ops, params, memory, src, tgt_in, key, train)`` -> (y (B, T, D), backward), where backward(dy) gives
       dmemory, the gradients of the decoder and of the target's table
-    - ``decoder(params, src, max_rows, max_len)``, which takes a token at a time: for ``npformer.decoding``
+    - ``decoder_type``, the ``StepwiseDecoder`` that ``decoder`` makes
     """
 
     def init(self, seed: int = 0) -> dict:
@@ -84,6 +84,31 @@ class EncoderDecoder:
         ops = get_backend(backend, params)
         y, _ = self._decode(ops, params, memory, src, tgt_in)
         return ops.linear(y, self.tables(params)[2], params["output"]["bias"])
+
+    def decoder(self, params, src, *, max_rows, max_len, backend="auto"):
+        """A decoder that takes a token at a time and keeps what it has computed: see ``StepwiseDecoder``.
+
+        Parameters
+        ----------
+        params : nested dict
+        src : (B, S) int
+        max_rows : int
+            Most rows of a step, B times the hypotheses of each source.
+        max_len : int
+            Most steps.
+
+        Examples
+        --------
+        >>> from npformer import Transformer
+        >>> model = Transformer(11, 11, d_model=8, n_heads=2, n_layers=1, d_ff=8)
+        >>> params, src = model.init(0), np.array([[3, 4, 5]])
+        >>> decoder = model.decoder(params, src, max_rows=1, max_len=9)
+        >>> for token in (1, 3, 4):
+        ...     logits = decoder.step(np.array([token]), parents=np.array([0]))
+        >>> bool(np.allclose(logits, model.logits(params, src, np.array([[1, 3, 4]]))[:, -1], atol=1e-5))
+        True
+        """
+        return self.decoder_type(self, get_backend(backend, params), params, src, max_rows, max_len)
 
     def logits(self, params, src, tgt_in, *, backend="auto"):
         """``decode`` after ``encode``: (B, S) and (B, T) ids -> (B, T, V) logits."""

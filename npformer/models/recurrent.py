@@ -12,7 +12,8 @@ import numpy as np
 from npformer import layers
 from npformer.backends import get_backend
 from npformer.models.encoder_decoder import EncoderDecoder, in_order
-from npformer.models.incremental import StepwiseDecoder
+from npformer.models.incremental_recurrent import RecurrentDecoder
+from npformer.models.recurrent_layer import read_both_ways, read_steps
 from npformer.reference import split_key
 from npformer.reference.checks import check_int, check_shape
 from npformer.reference.scores import SCORES
@@ -71,6 +72,8 @@ class Recurrent(EncoderDecoder):
     max_len: int = 5000
     dtype: str = "float32"
 
+    decoder_type = RecurrentDecoder
+
     def __post_init__(self):
         self._check_settings()
         check_int("n_layers", self.n_layers, at_least=1)
@@ -85,20 +88,6 @@ class Recurrent(EncoderDecoder):
     def depths(self):
         """Layers of (encoder, decoder)."""
         return self.n_layers, self.n_layers
-
-    def decoder(self, params, src, *, max_rows, max_len, backend="auto"):
-        """A decoder that takes a token at a time: see ``RecurrentDecoder``.
-
-        Parameters
-        ----------
-        params : nested dict
-        src : (B, S) int
-        max_rows : int
-            Most rows of a step, B times the hypotheses of each source.
-        max_len : int
-            Most steps.
-        """
-        return RecurrentDecoder(self, get_backend(backend, params), params, src, max_rows, max_len)
 
     def attention_weights(self, params, src, tgt_in, *, backend="auto"):
         """Where the decoder looks: {"memory": [(B, 1, T, S)]}, in the form in which ``Transformer`` has it."""
@@ -226,130 +215,3 @@ class Recurrent(EncoderDecoder):
     def _drop(self, ops, x, key):
         rate = self._rate(key)
         return ops.dropout(x, rate, key), lambda dy: ops.dropout_backward(dy, rate, key)
-
-
-def read_steps(ops, params, x, cell, *, keep_mask=None, first=None, reverse=False):
-    """One recurrent layer along a sequence.
-
-    Parameters
-    ----------
-    ops : module
-    params : {"input": {"weight" (D_in, nD), "bias" (nD,)}, "hidden": {"weight" (D, nD)} and, of a GRU, {"bias" (D,)}}
-        n gates side by side: 3 of a GRU, 4 of an LSTM.
-    x : (B, T, D_in)
-    cell : "gru" or "lstm"
-    keep_mask : bool (B, T), optional
-        False = padding: the state stays as it is.
-    first : (h0,) or (h0, c0), each (B, D), optional
-        Where it begins: zeros if not given.
-    reverse : bool
-        From the last step to the first.
-
-    Returns
-    -------
-    states : (B, T, D)
-    end : (h,) or (h, c)
-        Where it ended, after all steps that are not padding.
-    backward : (dstates, dend or None) -> (dx, dfirst, grads)
-    """
-    hidden, last = params["hidden"], slice(0, 1) if reverse else slice(-1, None)
-    D, options = len(hidden["weight"]), {"reverse": reverse}
-    if first is None:
-        first = tuple(np.zeros((len(x), D), x.dtype) for _ in range(1 if cell == "gru" else 2))
-    x_gates, input_backward = layers.linear(ops, params["input"], x)
-    if cell == "gru":
-        states, gates = ops.gru(x_gates, *first, hidden["weight"], hidden["bias"], keep_mask, **options)
-        along = (states,)
-    else:
-        states, cells, gates = ops.lstm(x_gates, *first, hidden["weight"], keep_mask, **options)
-        along = states, cells
-    end = tuple(x[:, last][:, 0] for x in along) if x.shape[1] else first
-
-    def backward(dstates, dend):
-        dalong = [dstates, None] if cell == "lstm" else [dstates]
-        if dend is not None and x.shape[1]:
-            dalong = [dstates.copy(), *(np.zeros_like(dstates) for _ in dend[1:])]
-            for d, d_at_end in zip(dalong, dend, strict=True):
-                d[:, last] += d_at_end[:, None]
-        if cell == "gru":
-            saved = (states, gates, keep_mask)
-            dgates, *dfirst, dweight, dbias = ops.gru_backward(*dalong, *first, hidden["weight"], *saved, **options)
-            hidden_grads = {"weight": dweight, "bias": dbias}
-        else:
-            saved = (states, cells, gates, keep_mask)
-            dgates, *dfirst, dweight = ops.lstm_backward(*dalong, *first, hidden["weight"], *saved, **options)
-            hidden_grads = {"weight": dweight}
-        if dend is not None and not x.shape[1]:
-            dfirst = dend
-        dx, input_grads = input_backward(dgates)
-        return dx, tuple(dfirst), {"input": input_grads, "hidden": hidden_grads}
-
-    return states, end, backward
-
-
-def read_both_ways(ops, params, x, cell, *, keep_mask=None):
-    """Two layers of half the width, one from each end; their states and their ends side by side.
-
-    Parameters and results are those of ``read_steps``; params is {"forward", "backward"}.
-    """
-    forth, forth_end, forth_backward = read_steps(ops, params["forward"], x, cell, keep_mask=keep_mask)
-    back, back_end, back_backward = read_steps(ops, params["backward"], x, cell, keep_mask=keep_mask, reverse=True)
-    half = forth.shape[-1]
-
-    def backward(dstates, dend):
-        dx_forth, _, forth_grads = forth_backward(dstates[..., :half], [d[:, :half] for d in dend])
-        dx_back, _, back_grads = back_backward(dstates[..., half:], [d[:, half:] for d in dend])
-        return dx_forth + dx_back, None, {"forward": forth_grads, "backward": back_grads}
-
-    end = tuple(np.concatenate(pair, axis=-1) for pair in zip(forth_end, back_end, strict=True))
-    return np.concatenate([forth, back], axis=-1), end, backward
-
-
-class StateDecoder(StepwiseDecoder):
-    """A decoder that keeps nothing of the past but states: of each layer one for each row.
-
-    Parameters
-    ----------
-    model : EncoderDecoder
-    ops : module
-    params : nested dict
-    ends : list of tuples of (B, D)
-        What each layer begins with: (h,) or (h, c) of each source.
-    max_rows, max_len : int
-        Most rows of a step, most steps.
-    """
-
-    def __init__(self, model, ops, params, ends, max_rows, max_len):
-        self.n_sources = len(ends[0][0])
-        super().__init__(model, ops, params, self.n_sources, max_rows, max_len)
-        room = np.empty((max_len * max_rows, model.d_model), model.dtype)
-        self.states = [tuple(np.concatenate([first, room]) for first in layer) for layer in ends]
-
-    def _advance(self, x, t, part, cell):
-        """The states (R, 1, D) of the last layer after one more input (R, 1, D) of some rows."""
-        at = self.n_sources + self.at[part]
-        came_from = at[:, -2] if t else self.sources[part]
-        for i, tables in enumerate(self.states):
-            first = tuple(table[came_from] for table in tables)
-            x, end, _ = read_steps(self.ops, self.params["decoder"][str(i)], x, cell, first=first)
-            for table, state in zip(tables, end, strict=True):
-                table[at[:, -1]] = state
-        return x
-
-
-class RecurrentDecoder(StateDecoder):
-    """The decoder of a ``Recurrent`` a token at a time; ``Recurrent.decoder`` makes one."""
-
-    def __init__(self, model, ops, params, src, max_rows, max_len):
-        (self.encoder_states, ends), _ = model._encode(ops, params, src)
-        self.keep_mask = src != model.pad_id
-        super().__init__(model, ops, params, ends, max_rows, max_len)
-
-    def _logits(self, tokens, t, part):
-        model, ops, sources = self.model, self.ops, self.sources[part]
-        _, table, output = model.tables(self.params)
-        x, _ = model._embed(ops, table, tokens[:, None], None)
-        states = self._advance(x, t, part, model.cell)
-        memory = self.encoder_states[sources], self.keep_mask[sources]
-        y, _ = model._combine(ops, self.params["decoder"], states, *memory)
-        return ops.linear(y[:, 0], output, self.params["output"]["bias"])

@@ -71,6 +71,8 @@ class Transformer(EncoderDecoder):
     dtype: str = "float32"
     inner_dropout: float | None = None
 
+    decoder_type = IncrementalDecoder
+
     def __post_init__(self):
         self._check_settings()
         for name in ("n_heads", "d_ff"):
@@ -93,30 +95,6 @@ class Transformer(EncoderDecoder):
                 raise ValueError(f"n_layers={self.n_layers}, expected an int or (encoder, decoder)")
             return tuple(self.n_layers)
         return self.n_layers, self.n_layers
-
-    def decoder(self, params, src, *, max_rows, max_len, backend="auto"):
-        """A decoder that takes a token at a time and keeps what it has computed: see ``IncrementalDecoder``.
-
-        Parameters
-        ----------
-        params : nested dict
-        src : (B, S) int
-        max_rows : int
-            Most rows of a step, B times the hypotheses of each source.
-        max_len : int
-            Most steps.
-
-        Examples
-        --------
-        >>> model = Transformer(11, 11, d_model=8, n_heads=2, n_layers=1, d_ff=8)
-        >>> params, src = model.init(0), np.array([[3, 4, 5]])
-        >>> decoder = model.decoder(params, src, max_rows=1, max_len=9)
-        >>> for token in (1, 3, 4):
-        ...     logits = decoder.step(np.array([token]), parents=np.array([0]))
-        >>> bool(np.allclose(logits, model.logits(params, src, np.array([[1, 3, 4]]))[:, -1], atol=1e-5))
-        True
-        """
-        return IncrementalDecoder(self, get_backend(backend, params), params, src, max_rows, max_len)
 
     def attention_weights(self, params, src, tgt_in, *, backend="auto"):
         """Who attends to what, layer by layer.

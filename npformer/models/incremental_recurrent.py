@@ -1,0 +1,71 @@
+"""The decoders of models with recurrent layers a token at a time."""
+
+import numpy as np
+
+from npformer.models.incremental import StepwiseDecoder
+from npformer.models.recurrent_layer import read_steps
+
+
+class StateDecoder(StepwiseDecoder):
+    """A decoder that keeps nothing of the past but states: of each layer one for each row.
+
+    Parameters
+    ----------
+    model : EncoderDecoder
+    ops : module
+    params : nested dict
+    ends : list of tuples of (B, D)
+        What each layer begins with: (h,) or (h, c) of each source.
+    max_rows, max_len : int
+        Most rows of a step, most steps.
+    """
+
+    def __init__(self, model, ops, params, ends, max_rows, max_len):
+        self.n_sources = len(ends[0][0])
+        super().__init__(model, ops, params, self.n_sources, max_rows, max_len)
+        room = np.empty((max_len * max_rows, model.d_model), model.dtype)
+        self.states = [tuple(np.concatenate([first, room]) for first in layer) for layer in ends]
+
+    def _advance(self, x, t, part, cell):
+        """The states (R, 1, D) of the last layer after one more input (R, 1, D) of some rows."""
+        at = self.n_sources + self.at[part]
+        came_from = at[:, -2] if t else self.sources[part]
+        for i, tables in enumerate(self.states):
+            first = tuple(table[came_from] for table in tables)
+            x, end, _ = read_steps(self.ops, self.params["decoder"][str(i)], x, cell, first=first)
+            for table, state in zip(tables, end, strict=True):
+                table[at[:, -1]] = state
+        return x
+
+
+class RecurrentDecoder(StateDecoder):
+    """The decoder of a ``Recurrent`` a token at a time; ``Recurrent.decoder`` makes one."""
+
+    def __init__(self, model, ops, params, src, max_rows, max_len):
+        (self.encoder_states, ends), _ = model._encode(ops, params, src)
+        self.keep_mask = src != model.pad_id
+        super().__init__(model, ops, params, ends, max_rows, max_len)
+
+    def _logits(self, tokens, t, part):
+        model, ops, sources = self.model, self.ops, self.sources[part]
+        _, table, output = model.tables(self.params)
+        x, _ = model._embed(ops, table, tokens[:, None], None)
+        states = self._advance(x, t, part, model.cell)
+        memory = self.encoder_states[sources], self.keep_mask[sources]
+        y, _ = model._combine(ops, self.params["decoder"], states, *memory)
+        return ops.linear(y[:, 0], output, self.params["output"]["bias"])
+
+
+class AutoencoderDecoder(StateDecoder):
+    """The decoder of a ``SequenceAutoencoder`` a token at a time; ``SequenceAutoencoder.decoder`` makes one."""
+
+    def __init__(self, model, ops, params, src, max_rows, max_len):
+        code, _ = model._encode(ops, params, src)
+        first, _ = model._start(ops, params, code)
+        super().__init__(model, ops, params, [(first,)], max_rows, max_len)
+
+    def _logits(self, tokens, t, part):
+        _, table, output = self.model.tables(self.params)
+        x, _ = self.model._embed(self.ops, table, tokens[:, None], None)
+        states = self._advance(x, t, part, "gru")
+        return self.ops.linear(states[:, 0], output, self.params["output"]["bias"])

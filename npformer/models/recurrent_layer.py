@@ -1,0 +1,82 @@
+"""A recurrent layer as a closure: what ``npformer.layers`` has for the Transformer."""
+
+import numpy as np
+
+from npformer import layers
+
+
+def read_steps(ops, params, x, cell, *, keep_mask=None, first=None, reverse=False):
+    """One recurrent layer along a sequence.
+
+    Parameters
+    ----------
+    ops : module
+    params : {"input": {"weight" (D_in, nD), "bias" (nD,)}, "hidden": {"weight" (D, nD)} and, of a GRU, {"bias" (D,)}}
+        n gates side by side: 3 of a GRU, 4 of an LSTM.
+    x : (B, T, D_in)
+    cell : "gru" or "lstm"
+    keep_mask : bool (B, T), optional
+        False = padding: the state stays as it is.
+    first : (h0,) or (h0, c0), each (B, D), optional
+        Where it begins: zeros if not given.
+    reverse : bool
+        From the last step to the first.
+
+    Returns
+    -------
+    states : (B, T, D)
+    end : (h,) or (h, c)
+        Where it ended, after all steps that are not padding.
+    backward : (dstates, dend or None) -> (dx, dfirst, grads)
+    """
+    hidden, last = params["hidden"], slice(0, 1) if reverse else slice(-1, None)
+    D, options = len(hidden["weight"]), {"reverse": reverse}
+    if first is None:
+        first = tuple(np.zeros((len(x), D), x.dtype) for _ in range(1 if cell == "gru" else 2))
+    x_gates, input_backward = layers.linear(ops, params["input"], x)
+    if cell == "gru":
+        states, gates = ops.gru(x_gates, *first, hidden["weight"], hidden["bias"], keep_mask, **options)
+        along = (states,)
+    else:
+        states, cells, gates = ops.lstm(x_gates, *first, hidden["weight"], keep_mask, **options)
+        along = states, cells
+    end = tuple(x[:, last][:, 0] for x in along) if x.shape[1] else first
+
+    def backward(dstates, dend):
+        dalong = [dstates, None] if cell == "lstm" else [dstates]
+        if dend is not None and x.shape[1]:
+            dalong = [dstates.copy(), *(np.zeros_like(dstates) for _ in dend[1:])]
+            for d, d_at_end in zip(dalong, dend, strict=True):
+                d[:, last] += d_at_end[:, None]
+        if cell == "gru":
+            saved = (states, gates, keep_mask)
+            dgates, *dfirst, dweight, dbias = ops.gru_backward(*dalong, *first, hidden["weight"], *saved, **options)
+            hidden_grads = {"weight": dweight, "bias": dbias}
+        else:
+            saved = (states, cells, gates, keep_mask)
+            dgates, *dfirst, dweight = ops.lstm_backward(*dalong, *first, hidden["weight"], *saved, **options)
+            hidden_grads = {"weight": dweight}
+        if dend is not None and not x.shape[1]:
+            dfirst = dend
+        dx, input_grads = input_backward(dgates)
+        return dx, tuple(dfirst), {"input": input_grads, "hidden": hidden_grads}
+
+    return states, end, backward
+
+
+def read_both_ways(ops, params, x, cell, *, keep_mask=None):
+    """Two layers of half the width, one from each end; their states and their ends side by side.
+
+    Parameters and results are those of ``read_steps``; params is {"forward", "backward"}.
+    """
+    forth, forth_end, forth_backward = read_steps(ops, params["forward"], x, cell, keep_mask=keep_mask)
+    back, back_end, back_backward = read_steps(ops, params["backward"], x, cell, keep_mask=keep_mask, reverse=True)
+    half = forth.shape[-1]
+
+    def backward(dstates, dend):
+        dx_forth, _, forth_grads = forth_backward(dstates[..., :half], [d[:, :half] for d in dend])
+        dx_back, _, back_grads = back_backward(dstates[..., half:], [d[:, half:] for d in dend])
+        return dx_forth + dx_back, None, {"forward": forth_grads, "backward": back_grads}
+
+    end = tuple(np.concatenate(pair, axis=-1) for pair in zip(forth_end, back_end, strict=True))
+    return np.concatenate([forth, back], axis=-1), end, backward
