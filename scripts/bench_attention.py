@@ -37,8 +37,7 @@ from benchmarking import (
     print_table,
     short,
     some_of,
-    summary,
-    times_as_long,
+    timing,
 )
 
 import npformer as nf
@@ -165,16 +164,9 @@ def measure(T, causal, rate, options, limits):
 
 
 def figures_of(turns, name, flops, limits):
-    seconds = [second for second, _ in turns[name]]
-    ours = [second for second, _ in next(iter(turns.values()))]
-    rate = flops / summary(seconds)["median"] / 1e9
-    return {
-        "seconds": summary(seconds),
-        "times_as_long": times_as_long(seconds, ours),
-        "gflops": rate,
-        "share_of_sgemm": rate / limits.sgemm,
-        "rounds": seconds,
-    }
+    found = timing(turns, name)
+    rate = flops / found["seconds"]["median"] / 1e9
+    return found | {"gflops": rate, "share_of_sgemm": rate / limits.sgemm}
 
 
 def fits_of(results):

@@ -36,8 +36,7 @@ from benchmarking import (
     print_table,
     short,
     some_of,
-    summary,
-    times_as_long,
+    timing,
     version,
 )
 
@@ -158,14 +157,8 @@ def measure_setting(size, batch, beam, contenders, limits, options):
 
 
 def figures_of(turns, name, n_tokens):
-    seconds = [second for second, _ in turns[name]]
-    firsts = [second for second, _ in next(iter(turns.values()))]
-    return {
-        "seconds": summary(seconds),
-        "tokens_per_second": n_tokens / summary(seconds)["median"],
-        "times_as_long": times_as_long(seconds, firsts),
-        "rounds": seconds,
-    }
+    found = timing(turns, name)
+    return found | {"tokens_per_second": n_tokens / found["seconds"]["median"]}
 
 
 def search_name(beam):

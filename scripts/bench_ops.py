@@ -35,8 +35,7 @@ from benchmarking import (
     print_table,
     short,
     some_of,
-    summary,
-    times_as_long,
+    timing,
 )
 
 import npformer as nf
@@ -365,12 +364,9 @@ def measure(name, contenders, options, limits):
     turns, others = alternate(able, options.rounds, options.seconds)
     figures = {}
     for contender in turns:
-        seconds = [second for second, _ in turns[contender]]
-        ours = [second for second, _ in next(iter(turns.values()))]
-        median = summary(seconds)["median"]
-        figures[contender] = {
-            "seconds": summary(seconds),
-            "times_as_long": times_as_long(seconds, ours),
+        found = timing(turns, contender)
+        median = found["seconds"]["median"]
+        figures[contender] = found | {
             "gb_per_second": 4 * operation.n_moved / median / 1e9,
             "gflops": operation.flops / median / 1e9,
         }

@@ -10,6 +10,7 @@ loss; both use all cores.
 """
 
 import itertools
+import sys
 from contextlib import ExitStack
 from functools import partial
 
@@ -29,8 +30,7 @@ from benchmarking import (
     print_table,
     short,
     some_of,
-    summary,
-    times_as_long,
+    timing,
 )
 
 import npformer as nf
@@ -63,16 +63,10 @@ def measure(cell, attention, options):
         contenders = build_all([stack.enter_context(Contender(*each)) for each in wanted], cell, attention)
         contenders = [contender for contender in contenders if begins_alike(contender, contenders)]
         turns, others = alternate(contenders, options.rounds, options.seconds)
-    ours = [second for second, _ in next(iter(turns.values()))]
-    figures = {}
-    for name, turn in turns.items():
-        seconds = [second for second, _ in turn]
-        figures[name] = {
-            "seconds": summary(seconds),
-            "times_as_long": times_as_long(seconds, ours),
-            "first_loss": next(c.built.first_value for c in contenders if c.name == name),
-            "rounds": seconds,
-        }
+    if not turns:
+        sys.exit(f"{cell}, attention {attention}: no contender is left")
+    first_loss = {contender.name: contender.built.first_value for contender in contenders}
+    figures = {name: timing(turns, name) | {"first_loss": first_loss[name]} for name in turns}
     print(f"{cell}, attention {attention}: D={D}, B={B}, S=T={T}, V={V}; other programs used {others:.1f} cores")
     rows = [
         [

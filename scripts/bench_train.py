@@ -43,7 +43,7 @@ from benchmarking import (
     short,
     some_of,
     summary,
-    times_as_long,
+    timing,
     upper_half,
 )
 
@@ -220,20 +220,15 @@ def begins_alike(contender, contenders):
 
 def figures_of(contender, turns, flops, limits):
     """What is known of a contender after its turns, by name."""
-    seconds = [second for second, _ in turns[contender.name]]
-    ours = [second for second, _ in next(iter(turns.values()))]
-    memory = contender.memory()
-    rate = flops / summary(seconds)["median"] / 1e9
-    return {
-        "seconds": summary(seconds),
-        "times_as_long": times_as_long(seconds, ours),
+    found, memory = timing(turns, contender.name), contender.memory()
+    rate = flops / found["seconds"]["median"] / 1e9
+    return found | {
         "gflops": rate,
         "share_of_sgemm": rate / limits.sgemm,
         "first_loss": contender.built.first_value,
         "build_seconds": contender.built.build_seconds,
         "libraries_bytes": memory.libraries,
         "training_bytes": memory.peak - memory.libraries,
-        "rounds": seconds,
     }
 
 

@@ -436,6 +436,13 @@ def times_as_long(theirs, ours):
     return statistics.median(their / our for their, our in zip(theirs, ours, strict=True))
 
 
+def timing(turns, name):
+    """Of one contender: its seconds, how many times as long it takes as the first, and the rounds as they came."""
+    seconds = [second for second, _ in turns[name]]
+    ours = [second for second, _ in next(iter(turns.values()))]
+    return {"seconds": summary(seconds), "times_as_long": times_as_long(seconds, ours), "rounds": seconds}
+
+
 def fit_power(x, y):
     """(p, c) of the straight line c xᵖ through the upper half of the points on logarithmic axes."""
     points = upper_half(sorted(zip(x, y, strict=True)))

@@ -18,8 +18,9 @@ from pathlib import Path
 import numpy as np
 from arguments import natural, positive, write_json
 
-from npformer import Adam, SequenceAutoencoder, Trainer, greedy_decode, warmup_cosine
-from npformer.data.copy_task import BOS, EOS, FIRST_SYMBOL, PAD, is_held_out
+from npformer import Adam, SequenceAutoencoder, Trainer, warmup_cosine
+from npformer.data.copy_task import BOS, EOS, FIRST_SYMBOL, PAD, exact_match, is_held_out
+from npformer.data.parallel_text import pack
 from npformer.threads import blas_threads
 
 N_SYMBOLS = 12
@@ -80,12 +81,7 @@ def with_wrong_symbols(rng, sequence, n):
 
 def packed(sequences):
     """(src, tgt): the sequences, and the same between a begin and an end token."""
-    width = max(map(len, sequences))
-    src, tgt = np.full((len(sequences), width), PAD), np.full((len(sequences), width + 2), PAD)
-    for i, sequence in enumerate(sequences):
-        src[i, : len(sequence)] = sequence
-        tgt[i, : len(sequence) + 2] = [BOS, *sequence, EOS]
-    return src, tgt
+    return pack(sequences, PAD), pack(sequences, PAD, begin=BOS, end=EOS)
 
 
 def evaluate(model, params, seed):
@@ -98,13 +94,11 @@ def evaluate(model, params, seed):
         "two wrong symbols": [with_wrong_symbols(rng, repeated(rng, held_out=True), 2) for _ in range(N_TESTED)],
         "the same symbols in any order": [rng.permutation(repeated(rng, held_out=True)) for _ in range(N_TESTED)],
     }
-    src, tgt = packed(follows)
-    said = greedy_decode(model, params, src, bos_id=BOS, eos_id=EOS, max_len=tgt.shape[1] - 1)
-    right = (np.pad(said, ((0, 0), (0, tgt.shape[1] - 1 - said.shape[1]))) == tgt[:, 1:]).all(axis=1)
+    said_again, _ = exact_match(model, params, *packed(follows))
     errors = {name: model.reconstruction_error(params, *packed(sequences)) for name, sequences in tests.items()}
     normal = errors["follows the pattern"]
     return {
-        "said_again_exactly": float(right.mean()),
+        "said_again_exactly": said_again,
         "tests": {
             name: {
                 "errors": [float(x) for x in values],

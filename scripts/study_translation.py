@@ -1,7 +1,5 @@
 """The part of study_length.py that translates: five systems on Multi30k, and BLEU by the length of the source."""
 
-import importlib.util
-
 import numpy as np
 from evaluate import LENGTHS, by_length
 from systems import SYSTEMS, count, of_size
@@ -64,5 +62,5 @@ def train(system, seed, out, options):
     settings = PRESETS["tiny"] | DEFAULTS | changes
     resumes = (out / "last.safetensors").exists()
     run = TranslationRun.resume(out) if resumes else TranslationRun.start(out, settings)
-    run.train(progress=importlib.util.find_spec("tqdm") is not None)
+    run.train()
     run.finish()

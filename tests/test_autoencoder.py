@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import detect_anomalies
 import numpy as np
 import pytest
 from oracles import assert_close
@@ -69,14 +70,6 @@ def test_bad_settings_are_named(options):
 # ---- scripts/detect_anomalies.py ----
 
 
-@pytest.fixture(scope="module")
-def script():
-    spec = importlib.util.spec_from_file_location("detect_anomalies", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_anomalies_are_found(tmp_path):
     command = [sys.executable, SCRIPT, "--quick", "--steps", "400", "--quiet", "--out", tmp_path]
     subprocess.run([*command, "--json", tmp_path / "x.json"], check=True, stdout=subprocess.DEVNULL)
@@ -88,22 +81,22 @@ def test_anomalies_are_found(tmp_path):
         assert (tmp_path / "anomaly_scores.png").read_bytes()[:4] == b"\x89PNG"
 
 
-def test_the_area_counts_pairs(script):
+def test_the_area_counts_pairs():
     rng = np.random.default_rng(0)
     normal, anomalies = rng.integers(0, 9, 20), rng.integers(3, 12, 30)
     above = np.mean([(a > n) + (a == n) / 2 for a in anomalies for n in normal])
-    assert_close(script.roc_auc(normal, anomalies), above)
+    assert_close(detect_anomalies.roc_auc(normal, anomalies), above)
 
 
-def test_motifs_of_the_test_are_never_trained_on_and_anomalies_are_some(script):
+def test_motifs_of_the_test_are_never_trained_on_and_anomalies_are_some():
     rng = np.random.default_rng(0)
     trained, tested = (
         {repeated[:12].tobytes() for repeated in draws}
         for draws in (
-            [script.repeated(rng, held_out=False) for _ in range(2000)],
-            [script.repeated(rng, held_out=True) for _ in range(2000)],
+            [detect_anomalies.repeated(rng, held_out=False) for _ in range(2000)],
+            [detect_anomalies.repeated(rng, held_out=True) for _ in range(2000)],
         )
     )
     assert not trained & tested
-    sequence = script.repeated(rng, held_out=True)
-    assert (script.with_wrong_symbols(rng, sequence, 2) != sequence).sum() == 2
+    sequence = detect_anomalies.repeated(rng, held_out=True)
+    assert (detect_anomalies.with_wrong_symbols(rng, sequence, 2) != sequence).sum() == 2

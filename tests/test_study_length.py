@@ -1,6 +1,5 @@
 """``study_length.py`` as a user runs it, small."""
 
-import importlib.util
 import itertools
 import json
 import subprocess
@@ -9,9 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import study_length
 from systems import SYSTEMS, count, of_size
 
-from npformer import ByteNet
+from npformer import ByteNet, CopyTask
 
 pytest.importorskip("matplotlib")
 
@@ -21,13 +21,6 @@ SCRIPT = Path(__file__).parent.parent / "scripts" / "study_length.py"
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_systems_are_about_equally_large(system):
     assert abs(count(of_size(system, 150_000, src_vocab=11, tgt_vocab=11)) / 150_000 - 1) < 0.05
-
-
-def load_study():
-    spec = importlib.util.spec_from_file_location("study_length", SCRIPT)
-    study = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(study)
-    return study
 
 
 def test_everything_that_was_announced_comes_out(tmp_path):
@@ -46,18 +39,16 @@ def test_everything_that_was_announced_comes_out(tmp_path):
 
 def test_the_path_through_bytenet_is_the_shortest_of_all():
     """Of every way through the taps of a small one, one after the other."""
-    study = load_study()
     model = ByteNet(11, 11, d_model=4, n_sets=1, dilations=(1, 2), kernel_sizes=(3, 2))
     ways = {}
     for way in itertools.product((-1, 0, 1), (-2, 0, 2), (0, 1), (0, 2)):
         ways.setdefault(sum(way), []).append(sum(map(bool, way)))
-    assert study.fewest_convolutions(model, 6) == [min(ways[distance]) for distance in range(6)]
-    assert np.isnan(study.fewest_convolutions(model, 8)[-1])
+    assert study_length.fewest_convolutions(model, 6) == [min(ways[distance]) for distance in range(6)]
+    assert np.isnan(study_length.fewest_convolutions(model, 8)[-1])
 
 
-def test_lengths_are_tested_with_sequences_that_training_never_had():
-    study = load_study()
-    task = study.CopyTask(vocab=study.VOCAB, min_len=1, max_len=8, reverse=True)
+def test_lengths_are_tested_with_sequences_that_training_never_had(monkeypatch):
+    task = CopyTask(vocab=study_length.VOCAB, min_len=1, max_len=8, reverse=True)
     trained = {row.tobytes() for step in range(50) for row in task.batch(step, 64)[0] if (row != 0).all()}
     seen = []
 
@@ -66,6 +57,6 @@ def test_lengths_are_tested_with_sequences_that_training_never_had():
         seen.extend(row.tobytes() in trained for row in src)
         return 1.0, None
 
-    study.exact_match = match
-    assert study.match_of_length(None, None, task, 8, 50) == 1.0
+    monkeypatch.setattr(study_length, "exact_match", match)
+    assert study_length.match_of_length(None, None, task, 8, 50) == 1.0
     assert seen == [False] * 50

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from npformer.data.parallel_text import pack
 from npformer.decoding import greedy_decode
 from npformer.reference.checks import check_int
 
@@ -92,14 +93,8 @@ class CopyTask:
         )
 
     def _pack(self, sequences):
-        width = max(map(len, sequences), default=0)
-        src = np.full((len(sequences), width), PAD)
-        tgt = np.full((len(sequences), width + 2), PAD)
-        for i, sequence in enumerate(sequences):
-            n = len(sequence)
-            src[i, :n] = sequence
-            tgt[i, 0], tgt[i, 1 : n + 1], tgt[i, n + 1] = BOS, sequence[::-1] if self.reverse else sequence, EOS
-        return src, tgt
+        targets = [sequence[::-1] for sequence in sequences] if self.reverse else sequences
+        return pack(sequences, PAD), pack(targets, PAD, begin=BOS, end=EOS)
 
 
 def is_held_out(sequence):

@@ -1,0 +1,41 @@
+"""What every model from a source to a target promises; each a check that the tests of a model call."""
+
+import numpy as np
+
+from npformer import tree
+
+
+def assert_the_past_does_not_see_the_future(model, params, src):
+    """Changing a target token changes no logits before it, bit for bit; src has two rows, V is at least 11."""
+    tgt = np.array([[1, 5, 6, 8, 9, 3], [1, 4, 7, 7, 3, 10]])
+    before = model.logits(params, src, tgt)
+    for t in range(1, tgt.shape[1]):
+        for other in (3, 4, 10):
+            changed = tgt.copy()
+            changed[:, t] = other
+            after = model.logits(params, src, changed)
+            np.testing.assert_array_equal(after[:, :t], before[:, :t])  # bit for bit
+            assert (after[:, t:] != before[:, t:]).any() or (changed == tgt).all()
+
+
+def assert_the_decoder_sees_the_whole_source(model, params, src, tgt):
+    """A change of the first row's last word changes all logits of that row, from the first on, and no others."""
+    before = model.logits(params, src, tgt[:, :-1])
+    changed = src.copy()
+    changed[0, -1] = 10
+    after = model.logits(params, changed, tgt[:, :-1])
+    assert (after[0] != before[0]).any(axis=-1).all()  # from the first position on
+    np.testing.assert_array_equal(after[1], before[1])  # and not in the other row
+
+
+def assert_padding_columns_change_nothing(model, params, src, tgt, n_src, n_tgt):
+    """More columns of padding change no logit, no gradient and no count."""
+    wide_src, wide_tgt = np.pad(src, ((0, 0), (0, n_src))), np.pad(tgt, ((0, 0), (0, n_tgt)))
+    before = model.logits(params, src, tgt[:, :-1])
+    wider = model.logits(params, wide_src, np.pad(tgt[:, :-1], ((0, 0), (0, n_tgt))))
+    np.testing.assert_allclose(wider[:, : tgt.shape[1] - 1], before, rtol=0, atol=1e-12)
+    _, before, n = model.loss_and_grad(params, src, tgt[:, :-1], tgt[:, 1:])
+    _, after, n_wider = model.loss_and_grad(params, wide_src, wide_tgt[:, :-1], wide_tgt[:, 1:])
+    assert n == n_wider
+    for (path, x), (_, y) in zip(tree.leaves(before), tree.leaves(after), strict=True):
+        np.testing.assert_allclose(y, x, rtol=0, atol=1e-12, err_msg=path)
