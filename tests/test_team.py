@@ -1,5 +1,6 @@
 """Products of a few rows, which threads share piece by piece."""
 
+import os
 import subprocess
 import sys
 import threading
@@ -11,22 +12,22 @@ import pytest
 from npformer import Transformer, cpu, greedy_decode, reference
 from npformer.cpu import linear, team
 from npformer.cpu.blas import BLAS
+from npformer.cpu.tile import COLUMNS, multiply_columns
 from npformer.threads import in_parallel, kernel_threads, n_kernel_threads, n_threads
 
-pytestmark = pytest.mark.skipif(not hasattr(team.multiply_few_rows, "py_func"), reason="the JIT is switched off")
-SHAPES = [(1, 512, 64), (3, 131, 777), (8, 9, 5000), (9, 131, 777), (64, 65, 1030), (16, 1, 40000)]
+pytestmark = pytest.mark.skipif(not team.JIT, reason="the JIT is switched off")
+SHAPES = [(1, 512, 64), (1, 100, 777), (3, 131, 777), (8, 9, 5000), (9, 131, 777), (17, 64, 512), (64, 65, 1030)]
+SHAPES += [(m, 128, 257) for m in range(1, 8)] + [(65, 128, 512), (16, 1, 40000)]
 RNG = np.random.default_rng(0)
 
 
-def multiply(a, b, out, add=False):
-    team.multiply_few_rows(team.board.ctypes.data, BLAS[a.dtype], a, b, out, add)
+def multiply(a, b, out):
+    team.multiply_few_rows(team.board.ctypes.data, BLAS[a.dtype], a, b, out)
 
 
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize(
-    ("m", "k", "n"), [(1, 512, 64), (3, 131, 777), (8, 9, 5000), (9, 131, 777), (64, 65, 1030), (16, 1, 40000)]
-)
+@pytest.mark.parametrize(("m", "k", "n"), SHAPES)
 def test_the_product(m, k, n, dtype, transposed):
     a, b = RNG.standard_normal((m, k)).astype(dtype), RNG.standard_normal((k, n)).astype(dtype)
     b = np.ascontiguousarray(b.T).T if transposed else b
@@ -34,8 +35,31 @@ def test_the_product(m, k, n, dtype, transposed):
     multiply(a, b, out)
     tolerance = 50 * np.finfo(dtype).eps * k**0.5
     np.testing.assert_allclose(out, a @ b, rtol=0, atol=tolerance)
-    multiply(a, b, out, add=True)
-    np.testing.assert_allclose(out, 2 * (a @ b), rtol=0, atol=2 * tolerance)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("m", [1, 3, 4, 16, 17, 23])
+def test_only_the_columns_that_were_asked_for_are_written(m, dtype):
+    a, b = RNG.standard_normal((m, 30)).astype(dtype), RNG.standard_normal((30, 1000)).astype(dtype)
+    out = np.full((m, 1000), np.nan, dtype)
+    first, last = 100, 100 + COLUMNS + 13
+    multiply_columns(a, b, out, first, last)
+    np.testing.assert_allclose(out[:, first:last], a @ b[:, first:last], atol=1e-4 if dtype == "float32" else 1e-12)
+    assert np.isnan(out[:, :first]).all()
+    assert np.isnan(out[:, last:]).all()
+
+
+def test_without_the_jit():
+    """The helper and the tiles are compiled code; BLAS takes their place."""
+    code = """
+import numpy as np
+from npformer.cpu import linear
+from npformer.threads import kernel_threads
+with kernel_threads():
+    y = linear(np.ones((2, 256), "float32"), np.ones((256, 512), "float32"))
+assert (y == 256).all()
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "NUMBA_DISABLE_JIT": "1"})
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])

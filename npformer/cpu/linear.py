@@ -69,7 +69,7 @@ def _map(blas, x, weight, bias, y):
 @kernel
 def map_few_rows(board, blas, x, weight, bias, y):
     """The same, shared between threads by ``team``."""
-    multiply_few_rows(board, blas, x, weight, y, False)
+    multiply_few_rows(board, blas, x, weight, y)
     _add_bias(y, bias)
 
 

@@ -19,12 +19,14 @@ from numba.extending import intrinsic
 from npformer.cpu.blas import multiply
 from npformer.cpu.jit import kernel
 from npformer.cpu.scalar import like
+from npformer.cpu.tile import COLUMNS, multiply_columns
 from npformer.threads import n_kernel_threads
 
 MOST_ROWS = 64  # of the left matrix; with more, the threads of BLAS are as good
-THIN = 8  # rows; up to so many are multiplied here, more by BLAS
+THIN, THIN_TRANSPOSED = 2, 8  # rows; up to so many are multiplied here, more by tiles, or BLAS if b is transposed
 WORTH_IT = 2**15  # entries of the right matrix
 PIECES = 2  # of a product; more of them are smaller and read more slowly
+JIT = not numba.config.DISABLE_JIT  # without, BLAS multiplies
 SPINS = 2**20  # of a helper without work, before it falls asleep: about two milliseconds
 
 # The board: where work is announced. Words that different threads write are a cache line (8 words) apart.
@@ -39,7 +41,7 @@ board = np.zeros(64, np.int64)
 
 def wake_helper():
     """Inside ``kernel_threads``, have the helper ready for the products of the kernel that is called next."""
-    if n_kernel_threads() > 1 and not board[AWAKE] and not numba.config.DISABLE_JIT:
+    if n_kernel_threads() > 1 and not board[AWAKE] and JIT:
         _helper.wake()
 
 
@@ -87,17 +89,18 @@ atexit.register(lambda: _helper.dismiss())
 
 
 @kernel
-def multiply_few_rows(board, blas, a, b, out, add):
-    """out (+)= a b, for a few contiguous rows of a with the helper if it is awake; b or its transpose is contiguous.
+def multiply_few_rows(board, blas, a, b, out):
+    """out = a b, for a few contiguous rows of a with the helper if it is awake; b or its transpose is contiguous.
 
     A piece is some columns of b, or for very few rows of a some of its rows, so that each thread reads one stretch of
     memory. What the pieces are does not depend on who is awake: the result is always the same.
     """
     (m, k), n = a.shape, b.shape[1]
-    if m > MOST_ROWS or k * n < WORTH_IT:
-        multiply(blas, a, b, out, add)
+    if not JIT or m > MOST_ROWS or k * n < WORTH_IT or n < PIECES * COLUMNS:
+        multiply(blas, a, b, out, False)
         return
-    by_rows, thin = b.strides[1] == b.itemsize, m <= THIN
+    by_rows = b.strides[1] == b.itemsize
+    thin = m <= (THIN if by_rows else THIN_TRANSPOSED)
     sums = np.empty((PIECES if by_rows else 1, m, n), a.dtype) if thin else np.empty((0, 0, 0), a.dtype)
     to = sums.ctypes.data if thin else out.ctypes.data
     job = (
@@ -111,7 +114,7 @@ def multiply_few_rows(board, blas, a, b, out, add):
         np.int64(to),
         n if thin else max(out.strides[0] // out.itemsize, n),
         np.int64(by_rows),
-        np.int64(add),
+        np.int64(thin),
         np.int64(a.itemsize),
         np.int64(blas[0]),
         np.int64(blas[1]),
@@ -127,7 +130,7 @@ def multiply_few_rows(board, blas, a, b, out, add):
             pass
         store(board + 8 * BUSY, 0)
     if thin:
-        _add_up(sums, out, add)
+        _add_up(sums, out)
 
 
 @kernel
@@ -139,10 +142,9 @@ def _announce(board, job):
 
 
 @kernel
-def _add_up(sums, out, add):
+def _add_up(sums, out):
     for r in range(len(out)):
-        if not add:
-            out[r] = like(sums[0, 0, 0], 0)
+        out[r] = like(sums[0, 0, 0], 0)
         for piece in range(len(sums)):
             _add(like(sums[0, 0, 0], 1), sums[piece, r], out[r])
 
@@ -185,17 +187,17 @@ def _multiply_piece(job, piece):
 
 @kernel
 def _multiply(job, piece, zero):
-    m, k, n, a, a_step, b, b_step, out, out_step, by_rows, add, _, address, wide = job
+    m, k, n, a, a_step, b, b_step, out, out_step, by_rows, thin, _, address, wide = job
     a = numba.carray(pointer(a), (m, a_step), type(zero))[:, :k]
     b = numba.carray(pointer(b), (k if by_rows else n, b_step), type(zero))
     first, last = n * piece // PIECES // 64 * 64, n * (piece + 1) // PIECES // 64 * 64
     last = n if piece + 1 == PIECES else last
-    if m > THIN:
-        out = numba.carray(pointer(out), (m, out_step), type(zero))[:, first:last]
+    if not thin:
+        out = numba.carray(pointer(out), (m, out_step), type(zero))
         if by_rows:
-            multiply((address, wide), a, b[:, first:last], out, add)
+            multiply_columns(a, b, out, first, last)
         else:
-            multiply((address, wide), a, b[first:last, :k].T, out, add)
+            multiply((address, wide), a, b[first:last, :k].T, out[:, first:last], False)
     elif by_rows:
         sums = numba.carray(pointer(out), (PIECES, m, n), type(zero))
         _add_rows(a, b, sums[piece], k * piece // PIECES, k * (piece + 1) // PIECES)

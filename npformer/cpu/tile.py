@@ -1,0 +1,83 @@
+"""A few rows times the columns of a large matrix, which is read where it lies.
+
+BLAS copies such a matrix before it multiplies by it, which pays only if many rows follow. Here a tile of the result,
+some rows of some columns, stays in vector registers while the matrix goes by; it does so again for the next rows, then
+from the cache. LLVM does not find this form by itself, so the tile's loop is given to it as vectors.
+"""
+
+import llvmlite.binding
+import numba
+from llvmlite import ir
+from numba.core import cgutils
+from numba.extending import intrinsic
+from numba.np.arrayobj import make_array
+
+from npformer.cpu.jit import kernel
+
+FEATURES = llvmlite.binding.get_host_cpu_features()
+BITS = 512 if FEATURES.get("avx512f") else 256 if FEATURES.get("avx") else 128  # of a vector register
+WIDTH = 4 if BITS == 512 else 2  # vectors in a row of a tile: of such registers there are 32, of others perhaps 16
+COLUMNS = WIDTH * BITS // 32  # of a tile of float32; of float64 half as many
+
+
+@kernel
+def multiply_columns(a, b, out, first, last):
+    """out[:, first:last] = a b[:, first:last], at least COLUMNS of them."""
+    m, columns = len(a), WIDTH * BITS // (8 * a.itemsize)
+    for start in range(first, last, columns):
+        j = min(start, last - columns)  # the last tile may do some columns again
+        if m <= 16:
+            for i in range(0, m, 4):
+                _tile_4(a, b, out, i, j)
+        else:
+            for i in range(0, m, 6):
+                _tile_6(a, b, out, i, j)
+
+
+def _tile(n_rows, n_vectors):
+    """``tile(a, b, out, i, j)`` computes so many rows of out from i, and so many vectors of columns from j.
+
+    Instead of rows beyond the last one it does that again.
+    """
+
+    @intrinsic
+    def tile(typing_context, a, b, out, i, j):
+        def generate(context, builder, signature, arguments):
+            a_type, b_type, out_type, *_ = kinds = signature.args
+            *matrices, i, j = arguments
+            a, b, out = (make_array(kind)(context, builder, x) for kind, x in zip(kinds, matrices, strict=False))
+            number, lanes = context.get_data_type(a_type.dtype), BITS // a_type.dtype.bitwidth
+            vector, index = ir.VectorType(number, lanes), ir.IntType(64)
+
+            def element(kind, array, row, column):
+                return cgutils.get_item_pointer(context, builder, kind, array, [row, column])
+
+            def as_vector(pointer):
+                return builder.bitcast(pointer, vector.as_pointer())
+
+            m, depth = cgutils.unpack_tuple(builder, a.shape, 2)
+            last = builder.sub(m, index(1))
+            rows = [builder.add(i, index(row)) for row in range(n_rows)]
+            rows = [builder.select(builder.icmp_signed("<", row, last), row, last) for row in rows]
+            columns = [builder.add(j, index(lanes * n)) for n in range(n_vectors)]
+            sums = [[cgutils.alloca_once_value(builder, vector(None)) for _ in columns] for _ in rows]
+            with cgutils.for_range(builder, depth) as loop:
+                vectors = [builder.load(as_vector(element(b_type, b, loop.index, c)), align=4) for c in columns]
+                for row, row_sums in zip(rows, sums, strict=True):
+                    x = builder.load(element(a_type, a, row, loop.index))
+                    repeated = builder.insert_element(vector(ir.Undefined), x, index(0))
+                    repeated = builder.shuffle_vector(repeated, repeated, ir.VectorType(ir.IntType(32), lanes)(None))
+                    for total, y in zip(row_sums, vectors, strict=True):
+                        product = builder.fmul(repeated, y, flags=["contract"])
+                        builder.store(builder.fadd(builder.load(total), product, flags=["contract"]), total)
+            for row, row_sums in zip(rows, sums, strict=True):
+                for column, total in zip(columns, row_sums, strict=True):
+                    builder.store(builder.load(total), as_vector(element(out_type, out, row, column)), align=4)
+            return context.get_dummy_value()
+
+        return numba.void(a, b, out, numba.int64, numba.int64), generate
+
+    return tile
+
+
+_tile_4, _tile_6 = _tile(4, WIDTH), _tile(6, WIDTH)
