@@ -45,7 +45,13 @@ QUICK = {
     "tested": 50,
     "timed": [8, 32, 128],
 }
-LEARNING_RATES = {"ByteNet": 0.002, "Transformer": 0.003}  # the others: 0.005
+LEARNING_RATES = {  # found by search_rates.py
+    "recurrent": 0.01,
+    "recurrent + general": 0.002,
+    "recurrent + additive": 0.002,
+    "ByteNet": 0.01,
+    "Transformer": 0.002,
+}
 VOCAB, BATCH = 11, 64
 
 
@@ -79,10 +85,16 @@ def study_task(system, task_name, sizes, options):
     values = []
     for seed in range(options.seed, options.seed + sizes["seeds"]):
         task = CopyTask(vocab=VOCAB, min_len=1, max_len=sizes["longest"], reverse=task_name == "reverse", seed=seed)
-        model = model_of(system, sizes)
-        params = trained(model, task, sizes["steps"], seed, LEARNING_RATES.get(system, 0.005))
-        values.append([100 * match_of_length(model, params, task, n, sizes["tested"]) for n in sizes["lengths"]])
+        values.append(learned(system, task, sizes, LEARNING_RATES[system]))
+    model = model_of(system, sizes)
     return {"parameters": count(model), "width": model.d_model, "values": values}
+
+
+def learned(system, task, sizes, lr):
+    """Train on a task; then the sequences of each length that are all right, in percent."""
+    model = model_of(system, sizes)
+    params = trained(model, task, sizes["steps"], task.seed, lr)
+    return [100 * match_of_length(model, params, task, n, sizes["tested"]) for n in sizes["lengths"]]
 
 
 def model_of(system, sizes):

@@ -1,0 +1,52 @@
+"""Which learning rate suits each system of study_length.py: reversing, with a seed that is none of the study's.
+
+python scripts/search_rates.py                             # half an hour
+python scripts/search_rates.py --steps 300 --seed 101      # a few minutes
+
+Shows how many sequences are right, the mean over the study's lengths. The best rate of each system is the study's.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+import numpy as np
+from arguments import natural, positive, write_json
+from study_length import FULL, VOCAB, learned
+from systems import SYSTEMS
+
+from npformer import CopyTask
+from npformer.threads import blas_threads
+
+RATES = (0.001, 0.002, 0.005, 0.01)
+
+
+def main(argv=None):
+    options = parse_arguments(argv)
+    sizes = FULL | {"steps": options.steps}
+    task = CopyTask(vocab=VOCAB, min_len=1, max_len=sizes["longest"], reverse=True, seed=options.seed)
+    figures = {"steps": options.steps, "seed": options.seed, "rates": RATES, "exact": {}}
+    print(f"{'exact match, %':<22}" + "".join(f"{rate:>8}" for rate in RATES), flush=True)
+    with blas_threads(1):  # its matrices are small
+        for system in SYSTEMS:
+            exact = [np.mean(learned(system, task, sizes, rate)) for rate in RATES]
+            figures["exact"][system] = exact
+            print(f"{system:<22}" + "".join(f"{right:8.1f}" for right in exact), flush=True)
+    if options.json:
+        write_json(options.json, figures)
+    return 0
+
+
+def parse_arguments(argv):
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    add = parser.add_argument
+    add("--steps", type=positive, default=FULL["steps"], metavar="N", help="updates (default: %(default)s)")
+    add("--seed", type=natural, default=100, help="of the task and the training (default: 100)")
+    add("--json", type=Path, metavar="FILE", help="write the figures to FILE")
+    return parser.parse_args(argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
