@@ -18,7 +18,7 @@ from systems import SYSTEMS
 from npformer import CopyTask
 from npformer.threads import blas_threads
 
-RATES = (0.001, 0.002, 0.005, 0.01)
+RATES = (0.001, 0.002, 0.005, 0.01, 0.02)
 
 
 def main(argv=None):
