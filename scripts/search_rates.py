@@ -1,7 +1,7 @@
 """Which learning rate suits each system of study_length.py: reversing, with a seed that is none of the study's.
 
-python scripts/search_rates.py                             # half an hour
-python scripts/search_rates.py --steps 300 --seed 101      # a few minutes
+python scripts/search_rates.py            # half an hour
+python scripts/search_rates.py --quick    # a minute, of the study's quick form
 
 Shows how many sequences are right, the mean over the study's lengths. The best rate of each system is the study's.
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 from arguments import natural, positive, write_json
-from study_length import FULL, VOCAB, learned
+from study_length import FULL, QUICK, VOCAB, exact_by_length
 from systems import SYSTEMS
 
 from npformer import CopyTask
@@ -23,13 +23,15 @@ RATES = (0.001, 0.002, 0.005, 0.01, 0.02)
 
 def main(argv=None):
     options = parse_arguments(argv)
-    sizes = FULL | {"steps": options.steps}
+    sizes = dict(QUICK if options.quick else FULL)
+    if options.steps:
+        sizes["steps"] = options.steps
     task = CopyTask(vocab=VOCAB, min_len=1, max_len=sizes["longest"], reverse=True, seed=options.seed)
-    figures = {"steps": options.steps, "seed": options.seed, "rates": RATES, "exact": {}}
+    figures = {"sizes": sizes, "seed": options.seed, "rates": RATES, "exact": {}}
     print(f"{'exact match, %':<22}" + "".join(f"{rate:>8}" for rate in RATES), flush=True)
     with blas_threads(1):  # its matrices are small
         for system in SYSTEMS:
-            exact = [np.mean(learned(system, task, sizes, rate)) for rate in RATES]
+            exact = [np.mean(exact_by_length(system, task, sizes, rate)) for rate in RATES]
             figures["exact"][system] = exact
             print(f"{system:<22}" + "".join(f"{right:8.1f}" for right in exact), flush=True)
     if options.json:
@@ -42,7 +44,8 @@ def parse_arguments(argv):
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
     add = parser.add_argument
-    add("--steps", type=positive, default=FULL["steps"], metavar="N", help="updates (default: %(default)s)")
+    add("--quick", action="store_true", help="small models, short sequences, few updates: about a minute")
+    add("--steps", type=positive, metavar="N", help=f"updates (default: {FULL['steps']})")
     add("--seed", type=natural, default=100, help="of the task and the training (default: 100)")
     add("--json", type=Path, metavar="FILE", help="write the figures to FILE")
     return parser.parse_args(argv)

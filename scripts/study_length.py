@@ -85,15 +85,15 @@ def study_task(system, task_name, sizes, options):
     values = []
     for seed in range(options.seed, options.seed + sizes["seeds"]):
         task = CopyTask(vocab=VOCAB, min_len=1, max_len=sizes["longest"], reverse=task_name == "reverse", seed=seed)
-        values.append(learned(system, task, sizes, LEARNING_RATES[system]))
+        values.append(exact_by_length(system, task, sizes, LEARNING_RATES[system]))
     model = model_of(system, sizes)
     return {"parameters": count(model), "width": model.d_model, "values": values}
 
 
-def learned(system, task, sizes, lr):
+def exact_by_length(system, task, sizes, lr):
     """Train on a task; then the sequences of each length that are all right, in percent."""
     model = model_of(system, sizes)
-    params = trained(model, task, sizes["steps"], task.seed, lr)
+    params = trained(model, task, sizes["steps"], lr)
     return [100 * match_of_length(model, params, task, n, sizes["tested"]) for n in sizes["lengths"]]
 
 
@@ -101,10 +101,10 @@ def model_of(system, sizes):
     return of_size(system, sizes["parameters"], src_vocab=VOCAB, tgt_vocab=VOCAB, dropout=0.0)
 
 
-def trained(model, task, steps, seed, lr):
+def trained(model, task, steps, lr):
     """The parameters after so many updates."""
     optimizer = Adam(warmup_cosine(lr, warmup=steps // 12, total=steps), betas=(0.9, 0.98))
-    trainer = Trainer(model, optimizer, seed=seed, clip_norm=1.0)
+    trainer = Trainer(model, optimizer, seed=task.seed, clip_norm=1.0)
     trainer.fit((task.batch(step, BATCH) for step in range(steps)), steps, progress=False)
     return trainer.params
 

@@ -1,4 +1,4 @@
-"""What every model from a source to a target promises; each a check that the tests of a model call."""
+"""What models from a source to a target promise; each a check that the tests of some of them call."""
 
 import numpy as np
 
@@ -14,7 +14,7 @@ def assert_the_past_does_not_see_the_future(model, params, src):
             changed = tgt.copy()
             changed[:, t] = other
             after = model.logits(params, src, changed)
-            np.testing.assert_array_equal(after[:, :t], before[:, :t])  # bit for bit
+            np.testing.assert_array_equal(after[:, :t], before[:, :t])
             assert (after[:, t:] != before[:, t:]).any() or (changed == tgt).all()
 
 
@@ -24,16 +24,16 @@ def assert_the_decoder_sees_the_whole_source(model, params, src, tgt):
     changed = src.copy()
     changed[0, -1] = 10
     after = model.logits(params, changed, tgt[:, :-1])
-    assert (after[0] != before[0]).any(axis=-1).all()  # from the first position on
-    np.testing.assert_array_equal(after[1], before[1])  # and not in the other row
+    assert (after[0] != before[0]).any(axis=-1).all()
+    np.testing.assert_array_equal(after[1], before[1])
 
 
 def assert_padding_columns_change_nothing(model, params, src, tgt, n_src, n_tgt):
     """More columns of padding change no logit, no gradient and no count."""
     wide_src, wide_tgt = np.pad(src, ((0, 0), (0, n_src))), np.pad(tgt, ((0, 0), (0, n_tgt)))
-    before = model.logits(params, src, tgt[:, :-1])
+    logits = model.logits(params, src, tgt[:, :-1])
     wider = model.logits(params, wide_src, np.pad(tgt[:, :-1], ((0, 0), (0, n_tgt))))
-    np.testing.assert_allclose(wider[:, : tgt.shape[1] - 1], before, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(wider[:, : tgt.shape[1] - 1], logits, rtol=0, atol=1e-12)
     _, before, n = model.loss_and_grad(params, src, tgt[:, :-1], tgt[:, 1:])
     _, after, n_wider = model.loss_and_grad(params, wide_src, wide_tgt[:, :-1], wide_tgt[:, 1:])
     assert n == n_wider

@@ -13,8 +13,9 @@ from oracles import assert_close
 from test_decoding_cache import assert_steps_equal_recomputation, params_of
 from test_transformer_gradients import TGT, V_TGT, loss_of_leaves, shaken
 
-from npformer import SequenceAutoencoder, gradcheck, greedy_decode, log_probability, tree
+from npformer import SequenceAutoencoder, gradcheck, greedy_decode, tree
 from npformer.models import describe, from_description
+from npformer.reference import log_softmax
 
 SCRIPT = Path(__file__).parent.parent / "scripts" / "detect_anomalies.py"
 MODEL = SequenceAutoencoder(V_TGT, d_model=5, code_size=3, dropout=0.3, dtype="float64", max_len=16)
@@ -50,7 +51,9 @@ def test_the_error_is_the_mean_log_probability_of_the_tokens():
     params = params_of(MODEL)
     tgt = np.array([[1, 3, 4, 5, 6, 2], [1, 7, 8, 2, 0, 0], [1, 9, 2, 0, 0, 0]])
     errors = MODEL.reconstruction_error(params, SRC, tgt)
-    assert_close(errors * [5, 3, 2], -log_probability(MODEL, params, SRC, tgt), 1e-14)
+    log_p = log_softmax(MODEL.logits(params, SRC, tgt[:, :-1]))
+    expected = [-np.mean([log_p[row, t, tgt[row, t + 1]] for t in range(n)]) for row, n in enumerate((5, 3, 2))]
+    assert_close(errors, expected, 1e-14)
 
 
 def test_decoding_and_description():

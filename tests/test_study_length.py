@@ -18,6 +18,15 @@ pytest.importorskip("matplotlib")
 SCRIPT = Path(__file__).parent.parent / "scripts" / "study_length.py"
 
 
+def test_the_search_for_learning_rates(tmp_path):
+    command = [sys.executable, SCRIPT.with_name("search_rates.py"), "--quick", "--steps", "2"]
+    done = subprocess.run([*command, "--json", tmp_path / "x.json"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    figures = json.loads((tmp_path / "x.json").read_text())
+    assert list(figures["exact"]) == list(SYSTEMS)
+    assert all(len(found) == len(figures["rates"]) for found in figures["exact"].values())
+
+
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_systems_are_about_equally_large(system):
     assert abs(count(of_size(system, 150_000, src_vocab=11, tgt_vocab=11)) / 150_000 - 1) < 0.05

@@ -1,7 +1,7 @@
-"""Products of a few rows with a large matrix, as decoding makes them: all their time goes into reading the matrix.
+"""Products of a few rows with a large matrix, as decoding makes them: most of their time goes into reading the matrix.
 
 One core cannot read memory as fast as two can, and the threads of BLAS copy such a matrix before they multiply by it.
-So a helper thread waits for pieces of products, spinning, as a product takes only some 50 microseconds. A thread that
+So a helper thread waits for pieces of products, spinning, as a product may take only 50 microseconds. A thread that
 wants a product does not wait for the helper to wake up: whoever is free takes the next piece, and if nobody helps it
 does all of them. (It does wait for a piece that the helper has taken, milliseconds if the helper loses its core just
 then.) The helper falls asleep soon after the last product.
@@ -90,17 +90,18 @@ atexit.register(lambda: _helper.dismiss())
 
 @kernel
 def multiply_few_rows(board, blas, a, b, out):
-    """out = a b, for a few contiguous rows of a with the helper if it is awake; b or its transpose is contiguous.
+    """out = a b, for a few contiguous rows of a with the helper if it is awake; b or its transpose is contiguous,
+    and so are the rows of out.
 
     A piece is some columns of b, or for very few rows of a some of its rows, so that each thread reads one stretch of
     memory. What the pieces are does not depend on who is awake: the result is always the same.
     """
     (m, k), n = a.shape, b.shape[1]
-    if not JIT or m > MOST_ROWS or k * n < WORTH_IT or n < PIECES * COLUMNS:
-        multiply(blas, a, b, out, False)
-        return
     by_rows = b.strides[1] == b.itemsize
     thin = m <= (THIN if by_rows else THIN_TRANSPOSED)
+    if not JIT or m > MOST_ROWS or k * n < WORTH_IT or (not thin and n < PIECES * COLUMNS):
+        multiply(blas, a, b, out, False)
+        return
     sums = np.empty((PIECES if by_rows else 1, m, n), a.dtype) if thin else np.empty((0, 0, 0), a.dtype)
     to = sums.ctypes.data if thin else out.ctypes.data
     job = (

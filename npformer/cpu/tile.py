@@ -14,19 +14,20 @@ from numba.np.arrayobj import make_array
 
 from npformer.cpu.jit import kernel
 
-FEATURES = llvmlite.binding.get_host_cpu_features()
-BITS = 512 if FEATURES.get("avx512f") else 256 if FEATURES.get("avx") else 128  # of a vector register
+_FEATURES = llvmlite.binding.get_host_cpu_features()
+BITS = 512 if _FEATURES.get("avx512f") else 256 if _FEATURES.get("avx") else 128  # of a vector register
 WIDTH = 4 if BITS == 512 else 2  # vectors in a row of a tile: of such registers there are 32, of others perhaps 16
 COLUMNS = WIDTH * BITS // 32  # of a tile of float32; of float64 half as many
 
 
 @kernel
 def multiply_columns(a, b, out, first, last):
-    """out[:, first:last] = a b[:, first:last], at least COLUMNS of them."""
+    """out[:, first:last] = a b[:, first:last], at least COLUMNS or none; the rows of b and out are contiguous."""
     m, columns = len(a), WIDTH * BITS // (8 * a.itemsize)
+    fours, sixes = (m + 3) // 4, (m + 5) // 6
     for start in range(first, last, columns):
         j = min(start, last - columns)  # the last tile may do some columns again
-        if m <= 16:
+        if fours == sixes:  # reading b as often, and with less to do
             for i in range(0, m, 4):
                 _tile_4(a, b, out, i, j)
         else:
@@ -34,8 +35,8 @@ def multiply_columns(a, b, out, first, last):
                 _tile_6(a, b, out, i, j)
 
 
-def _tile(n_rows, n_vectors):
-    """``tile(a, b, out, i, j)`` computes so many rows of out from i, and so many vectors of columns from j.
+def _tile(n_rows):
+    """``tile(a, b, out, i, j)`` computes so many rows of out from i, and WIDTH vectors of columns from j.
 
     Instead of rows beyond the last one it does that again.
     """
@@ -43,9 +44,9 @@ def _tile(n_rows, n_vectors):
     @intrinsic
     def tile(typing_context, a, b, out, i, j):
         def generate(context, builder, signature, arguments):
-            a_type, b_type, out_type, *_ = kinds = signature.args
-            *matrices, i, j = arguments
-            a, b, out = (make_array(kind)(context, builder, x) for kind, x in zip(kinds, matrices, strict=False))
+            a_type, b_type, out_type = kinds = signature.args[:3]
+            a, b, out = (make_array(kind)(context, builder, x) for kind, x in zip(kinds, arguments[:3], strict=True))
+            i, j = arguments[3:]
             number, lanes = context.get_data_type(a_type.dtype), BITS // a_type.dtype.bitwidth
             vector, index = ir.VectorType(number, lanes), ir.IntType(64)
 
@@ -59,7 +60,7 @@ def _tile(n_rows, n_vectors):
             last = builder.sub(m, index(1))
             rows = [builder.add(i, index(row)) for row in range(n_rows)]
             rows = [builder.select(builder.icmp_signed("<", row, last), row, last) for row in rows]
-            columns = [builder.add(j, index(lanes * n)) for n in range(n_vectors)]
+            columns = [builder.add(j, index(lanes * n)) for n in range(WIDTH)]
             sums = [[cgutils.alloca_once_value(builder, vector(None)) for _ in columns] for _ in rows]
             with cgutils.for_range(builder, depth) as loop:
                 vectors = [builder.load(as_vector(element(b_type, b, loop.index, c)), align=4) for c in columns]
@@ -80,4 +81,4 @@ def _tile(n_rows, n_vectors):
     return tile
 
 
-_tile_4, _tile_6 = _tile(4, WIDTH), _tile(6, WIDTH)
+_tile_4, _tile_6 = _tile(4), _tile(6)
