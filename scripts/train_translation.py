@@ -40,7 +40,7 @@ PRESETS = {
         "schedule": "inverse_sqrt",
         "lr": 0.005,
         "warmup": 1000,
-        "steps": 10_000,
+        "steps": 16_000,
         "validate_every": 200,
     },
     "small": {
