@@ -27,7 +27,15 @@ from npformer import Adam, CopyTask, Trainer, warmup_cosine
 from npformer.data.copy_task import exact_match
 from npformer.threads import blas_threads
 
+LEARNING_RATES = {  # found by search_rates.py
+    "recurrent": 0.01,
+    "recurrent + general": 0.002,
+    "recurrent + additive": 0.002,
+    "ByteNet": 0.01,
+    "Transformer": 0.002,
+}
 FULL = {
+    "rates": LEARNING_RATES,
     "parameters": 150_000,
     "longest": 20,
     "lengths": [4, 6, 8, 10, 12, 14, 16, 18, 20],
@@ -37,20 +45,14 @@ FULL = {
     "timed": [16, 32, 64, 128, 256, 512],
 }
 QUICK = {
-    "parameters": 20_000,
-    "longest": 6,
-    "lengths": [4, 5, 6],
-    "steps": 150,
+    "rates": dict.fromkeys(LEARNING_RATES, 0.01),
+    "parameters": 40_000,
+    "longest": 8,
+    "lengths": [4, 6, 8],
+    "steps": 400,
     "seeds": 2,
     "tested": 50,
     "timed": [8, 32, 128],
-}
-LEARNING_RATES = {  # found by search_rates.py
-    "recurrent": 0.01,
-    "recurrent + general": 0.002,
-    "recurrent + additive": 0.002,
-    "ByteNet": 0.01,
-    "Transformer": 0.002,
 }
 VOCAB, BATCH = 11, 64
 
@@ -85,7 +87,7 @@ def study_task(system, task_name, sizes, options):
     values = []
     for seed in range(options.seed, options.seed + sizes["seeds"]):
         task = CopyTask(vocab=VOCAB, min_len=1, max_len=sizes["longest"], reverse=task_name == "reverse", seed=seed)
-        values.append(exact_by_length(system, task, sizes, LEARNING_RATES[system]))
+        values.append(exact_by_length(system, task, sizes, sizes["rates"][system]))
     model = model_of(system, sizes)
     return {"parameters": count(model), "width": model.d_model, "values": values}
 

@@ -277,6 +277,8 @@ def test_attention_of_nothing(score, batch, n_queries, n_keys):
 def test_unknown_scores_and_wrong_parameters():
     q, k, v, params = arrays_for("additive")
     known = r"\['additive', 'bilinear', 'cosine', 'dot', 'scaled_dot'\]"
+    with pytest.raises(TypeError, match=rf"score is a ndarray, expected one of {known}"):
+        npf.score_attention("dot", q, k, v)
     with pytest.raises(ValueError, match=rf"score='general', expected one of {known}"):
         npf.score_attention(q, k, v, "general", params)
     with pytest.raises(

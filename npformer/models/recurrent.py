@@ -80,7 +80,9 @@ class Recurrent(EncoderDecoder):
         if self.cell not in ("gru", "lstm"):
             raise ValueError(f"cell={self.cell!r}, expected 'gru' or 'lstm'")
         if self.attention is not None and self.attention not in SCORE_OF:
-            raise ValueError(f"attention={self.attention!r}, expected None, 'dot', 'general' or 'additive'")
+            raise ValueError(
+                f"attention={self.attention!r}, expected None, 'dot', 'general' (the bilinear score) or 'additive'"
+            )
         if self.bidirectional and self.d_model % 2:
             raise ValueError(f"d_model={self.d_model} is odd: with bidirectional=True each direction gets half of it")
 
@@ -143,6 +145,8 @@ class Recurrent(EncoderDecoder):
     def _decode(self, ops, params, memory, src, tgt_in, key=None, train=False):
         self._check_rows(src, tgt_in)
         states_key, out_key = split_key(key, 2)
+        if not isinstance(memory, tuple):
+            raise TypeError(f"memory is a {type(memory).__name__}, expected what encode gives: (states, ends)")
         encoder_states, ends = memory
         check_shape(memory=(encoder_states, (*src.shape, self.d_model)))
         states, states_backward = self._decoder_states(ops, params, ends, tgt_in, states_key, train)

@@ -327,6 +327,8 @@ def score_attention_backward(
 
 def check_score(score, params):
     """The score of this name, its backward, and its parameters by their names."""
+    if not isinstance(score, str):
+        raise TypeError(f"score is a {type(score).__name__}, expected one of {sorted(SCORES)}")
     if score not in SCORES:
         raise ValueError(f"score={score!r}, expected one of {sorted(SCORES)}")
     forward, backward, names = SCORES[score]
