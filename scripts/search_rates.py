@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 from arguments import natural, positive, write_json
-from study_length import FULL, QUICK, VOCAB, exact_by_length
+from study_length import FULL, VOCAB, exact_by_length, model_of, sizes_of
 from systems import SYSTEMS
 
 from npformer import CopyTask
@@ -23,15 +23,14 @@ RATES = (0.001, 0.002, 0.005, 0.01, 0.02)
 
 def main(argv=None):
     options = parse_arguments(argv)
-    sizes = dict(QUICK if options.quick else FULL)
-    if options.steps:
-        sizes["steps"] = options.steps
+    sizes = sizes_of(options, "steps")
     task = CopyTask(vocab=VOCAB, min_len=1, max_len=sizes["longest"], reverse=True, seed=options.seed)
     figures = {"sizes": sizes, "seed": options.seed, "rates": RATES, "exact": {}}
     print(f"{'exact match, %':<22}" + "".join(f"{rate:>8}" for rate in RATES), flush=True)
     with blas_threads(1):  # its matrices are small
         for system in SYSTEMS:
-            exact = [np.mean(exact_by_length(system, task, sizes, rate)) for rate in RATES]
+            model = model_of(system, sizes)
+            exact = [np.mean(exact_by_length(model, task, sizes, rate)) for rate in RATES]
             figures["exact"][system] = exact
             print(f"{system:<22}" + "".join(f"{right:8.1f}" for right in exact), flush=True)
     if options.json:

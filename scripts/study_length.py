@@ -59,8 +59,7 @@ VOCAB, BATCH = 11, 64
 
 def main(argv=None):
     options = parse_arguments(argv)
-    sizes = dict(QUICK if options.quick else FULL)
-    sizes |= {name: getattr(options, name) for name in ("steps", "seeds") if getattr(options, name)}
+    sizes = sizes_of(options, "steps", "seeds")
     start, figures = time.perf_counter(), {"sizes": sizes}
     with blas_threads(1):  # its matrices are small
         for task in ("copy", "reverse"):
@@ -82,19 +81,23 @@ def main(argv=None):
     return 0
 
 
+def sizes_of(options, *names):
+    """The full study or the quick one, but for what the command line says of these names."""
+    given = {name: getattr(options, name) for name in names if getattr(options, name)}
+    return (QUICK if options.quick else FULL) | given
+
+
 def study_task(system, task_name, sizes, options):
     """The share of sequences of each length that are all right, for each seed: {"values": (seeds, lengths)}."""
-    values = []
+    model, values = model_of(system, sizes), []
     for seed in range(options.seed, options.seed + sizes["seeds"]):
         task = CopyTask(vocab=VOCAB, min_len=1, max_len=sizes["longest"], reverse=task_name == "reverse", seed=seed)
-        values.append(exact_by_length(system, task, sizes, sizes["rates"][system]))
-    model = model_of(system, sizes)
+        values.append(exact_by_length(model, task, sizes, sizes["rates"][system]))
     return {"parameters": count(model), "width": model.d_model, "values": values}
 
 
-def exact_by_length(system, task, sizes, lr):
+def exact_by_length(model, task, sizes, lr):
     """Train on a task; then the sequences of each length that are all right, in percent."""
-    model = model_of(system, sizes)
     params = trained(model, task, sizes["steps"], lr)
     return [100 * match_of_length(model, params, task, n, sizes["tested"]) for n in sizes["lengths"]]
 

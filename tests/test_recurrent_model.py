@@ -150,7 +150,10 @@ def test_the_description_brings_the_model_back(cell):
     "options, message",
     [
         ({"cell": "rnn"}, "cell='rnn', expected 'gru' or 'lstm'"),
-        ({"attention": "luong"}, "attention='luong', expected None, 'dot', 'general' .*'additive'"),
+        (
+            {"attention": "luong"},
+            r"attention='luong', expected None, 'dot', 'general' \(the bilinear score\) or 'additive'",
+        ),
         ({"d_model": 7}, "d_model=7 is odd"),
         ({"n_layers": 0}, "n_layers=0, expected at least 1"),
         ({"tie_embeddings": True}, "src_vocab=17, tgt_vocab=19: expected equal sizes"),

@@ -15,7 +15,7 @@ from npformer.cpu.blas import BLAS
 from npformer.cpu.tile import COLUMNS, multiply_columns
 from npformer.threads import in_parallel, kernel_threads, n_kernel_threads, n_threads
 
-pytestmark = pytest.mark.skipif(not team.JIT, reason="the JIT is switched off")
+pytestmark = pytest.mark.skipif(not team.JIT, reason="the helper and the tiles are nothing but compiled code")
 SHAPES = [(1, 512, 64), (1, 100, 777), (3, 131, 777), (8, 9, 5000), (9, 131, 777), (17, 64, 512), (64, 65, 1030)]
 SHAPES += [(m, 128, 257) for m in range(1, 8)] + [(65, 128, 512), (16, 1, 40000)]
 RNG = np.random.default_rng(0)

@@ -17,7 +17,7 @@ from llvmlite import ir
 from numba.extending import intrinsic
 
 from npformer.cpu.blas import multiply
-from npformer.cpu.jit import kernel
+from npformer.cpu.jit import inlined, kernel
 from npformer.cpu.scalar import like
 from npformer.cpu.tile import COLUMNS, multiply_columns
 from npformer.threads import n_kernel_threads
@@ -98,7 +98,7 @@ def multiply_few_rows(board, blas, a, b, out):
     """
     (m, k), n = a.shape, b.shape[1]
     by_rows = b.strides[1] == b.itemsize
-    thin = m <= (THIN if by_rows else THIN_TRANSPOSED)
+    thin = _is_thin(m, by_rows)
     if not JIT or m > MOST_ROWS or k * n < WORTH_IT or (not thin and n < PIECES * COLUMNS):
         multiply(blas, a, b, out, False)
         return
@@ -115,7 +115,6 @@ def multiply_few_rows(board, blas, a, b, out):
         np.int64(to),
         n if thin else max(out.strides[0] // out.itemsize, n),
         np.int64(by_rows),
-        np.int64(thin),
         np.int64(a.itemsize),
         np.int64(blas[0]),
         np.int64(blas[1]),
@@ -134,6 +133,11 @@ def multiply_few_rows(board, blas, a, b, out):
         _add_up(sums, out)
 
 
+@inlined
+def _is_thin(m, by_rows):
+    return m <= (THIN if by_rows else THIN_TRANSPOSED)
+
+
 @kernel
 def _announce(board, job):
     for i in range(len(job)):
@@ -145,8 +149,8 @@ def _announce(board, job):
 @kernel
 def _add_up(sums, out):
     for r in range(len(out)):
-        out[r] = like(sums[0, 0, 0], 0)
-        for piece in range(len(sums)):
+        out[r] = sums[0, r]
+        for piece in range(1, len(sums)):
             _add(like(sums[0, 0, 0], 1), sums[piece, r], out[r])
 
 
@@ -171,7 +175,7 @@ def _take_a_piece(board):
     at = board + 8 * JOB  # which stays as it is until the piece taken here is done
     job = (
         load(at), load(at + 8), load(at + 16), load(at + 24), load(at + 32), load(at + 40), load(at + 48),
-        load(at + 56), load(at + 64), load(at + 72), load(at + 80), load(at + 88), load(at + 96), load(at + 104),
+        load(at + 56), load(at + 64), load(at + 72), load(at + 80), load(at + 88), load(at + 96),
     )  # fmt: skip
     _multiply_piece(job, piece)
     add_to(board + 8 * DONE, 1)
@@ -180,7 +184,7 @@ def _take_a_piece(board):
 
 @kernel
 def _multiply_piece(job, piece):
-    if job[11] == 4:
+    if job[10] == 4:
         _multiply(job, piece, np.float32(0))
     else:
         _multiply(job, piece, np.float64(0))
@@ -188,12 +192,12 @@ def _multiply_piece(job, piece):
 
 @kernel
 def _multiply(job, piece, zero):
-    m, k, n, a, a_step, b, b_step, out, out_step, by_rows, thin, _, address, wide = job
+    m, k, n, a, a_step, b, b_step, out, out_step, by_rows, _, address, wide = job
     a = numba.carray(pointer(a), (m, a_step), type(zero))[:, :k]
     b = numba.carray(pointer(b), (k if by_rows else n, b_step), type(zero))
     first, last = n * piece // PIECES // 64 * 64, n * (piece + 1) // PIECES // 64 * 64
     last = n if piece + 1 == PIECES else last
-    if not thin:
+    if not _is_thin(m, by_rows):
         out = numba.carray(pointer(out), (m, out_step), type(zero))
         if by_rows:
             multiply_columns(a, b, out, first, last)
