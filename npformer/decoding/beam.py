@@ -67,7 +67,7 @@ def beam_search(
         The length counts the end token, not the begin token.
     n_best : int
         How many hypotheses of each source to return, at most beam_size.
-    backend : "auto", "reference", "cpu" or a module
+    backend : "auto", "reference", "cpu", "gpu" or a module
 
     Returns
     -------

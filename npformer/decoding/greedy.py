@@ -15,7 +15,7 @@ def greedy_decode(model, params, src, *, bos_id, eos_id, max_len, min_len=0, bac
         The tokens that begin and end every target in training.
     max_len, min_len : int
         Most and fewest tokens to generate, the end token included; ``max_len`` may be an array (B,).
-    backend : "auto", "reference", "cpu" or a module
+    backend : "auto", "reference", "cpu", "gpu" or a module
 
     Returns
     -------

@@ -3,6 +3,7 @@
 import numpy as np
 
 from npformer.reference import log_softmax
+from npformer.reference.arrays import on_host
 from npformer.reference.checks import check_ids
 
 
@@ -32,6 +33,6 @@ def log_probability(model, params, src, tgt, *, backend="auto"):
     check_ids(tgt, model.tgt_vocab, "tgt")
     if tgt.ndim != 2 or tgt.shape[1] < 2:
         raise ValueError(f"tgt has shape {tgt.shape}, expected (B, T+1): a begin token, then one or more")
-    log_p = log_softmax(model.logits(params, src, tgt[:, :-1], backend=backend))
+    log_p = log_softmax(on_host(model.logits(params, src, tgt[:, :-1], backend=backend)))
     of_tokens = np.take_along_axis(log_p, tgt[:, 1:, None], axis=-1)[..., 0]
     return np.where(tgt[:, 1:] == model.pad_id, 0, of_tokens).sum(axis=-1)

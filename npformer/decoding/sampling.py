@@ -4,6 +4,7 @@ import numpy as np
 
 from npformer.decoding.common import check_limits, forbid, generate
 from npformer.reference import derive_key, random_bits
+from npformer.reference.arrays import on_host
 from npformer.reference.checks import check_int, check_key, check_number, check_positive
 
 
@@ -64,6 +65,7 @@ def sample(
         check_int("top_k", top_k, at_least=1)
 
     def choose(logits, rows, t):
+        logits = on_host(logits)
         forbid(logits, [model.pad_id] + [eos_id] * (t + 1 < min_len))
         uniform = (random_bits(rows, derive_key(key, t)) + 0.5) / 2**32
         return draw(logits, uniform, temperature, top_k, top_p)

@@ -96,7 +96,7 @@ class SequenceAutoencoder(EncoderDecoder):
 
     def _encode(self, ops, params, src, key=None, train=False):
         """The code (B, code_size): a linear map of the state after the last word."""
-        self._check_tokens("src", src, self.src_vocab)
+        src = self._tokens("src", src, self.src_vocab, params)
         x, embed_backward = self._embed(ops, self.tables(params)[0], src, key)
         states, (end,), read_backward = read_steps(ops, params["encoder"]["0"], x, "gru", keep_mask=src != self.pad_id)
         code, code_backward = layers.linear(ops, params["encoder"]["code"], end)
@@ -110,7 +110,7 @@ class SequenceAutoencoder(EncoderDecoder):
 
     def _decode(self, ops, params, code, src, tgt_in, key=None, train=False):
         """States (B, T, D) that begin with what the code says."""
-        self._check_tokens("tgt_in", tgt_in, self.tgt_vocab)
+        tgt_in = self._tokens("tgt_in", tgt_in, self.tgt_vocab, params)
         self._check_rows(src, tgt_in)
         check_shape(memory=(code, (len(src), self.code_size)))
         x, embed_backward = self._embed(ops, self.tables(params)[1], tgt_in, key)

@@ -10,6 +10,7 @@ from npformer.models.bytenet_block import masked_conv1d, residual_conv_block
 from npformer.models.encoder_decoder import EncoderDecoder, in_order
 from npformer.models.incremental_bytenet import IncrementalByteNet
 from npformer.reference import split_key
+from npformer.reference.arrays import beside, on_host
 from npformer.reference.checks import check_int, check_number, check_shape
 
 
@@ -134,9 +135,9 @@ class ByteNet(EncoderDecoder):
         return encoder, decoder
 
     def _encode(self, ops, params, src, key=None, train=False):
-        self._check_tokens("src", src, self.src_vocab)
+        src = self._tokens("src", src, self.src_vocab, params)
         embedding_key, *block_keys = split_key(key, 1 + self.depths[0])
-        keep_mask = self.unfolded(src)
+        keep_mask = beside(self.unfolded(src), src)
 
         words, embed_backward = self._embed(ops, self.tables(params)[0], src, embedding_key)
         x = fitted(words, keep_mask.shape[1])
@@ -149,7 +150,7 @@ class ByteNet(EncoderDecoder):
         return y, backward
 
     def _decode(self, ops, params, memory, src, tgt_in, key=None, train=False):
-        self._check_tokens("tgt_in", tgt_in, self.tgt_vocab)
+        tgt_in = self._tokens("tgt_in", tgt_in, self.tgt_vocab, params)
         self._check_rows(src, tgt_in)
         embedding_key, *block_keys = split_key(key, 1 + self.depths[1])
         keep_mask = tgt_in != self.pad_id
@@ -184,7 +185,7 @@ class ByteNet(EncoderDecoder):
         array([[1, 1, 1, 1, 1],
                [1, 1, 1, 0, 0]])
         """
-        is_word = src != self.pad_id
+        is_word = on_host(src) != self.pad_id
         n_words = np.where(is_word, np.arange(1, 1 + src.shape[1]), 0).max(axis=1, initial=0)[:, None]
         a, b = self.unfold
         n_columns = np.ceil(np.round(a * n_words, 9)).astype(int) + b  # 1.1 · 50 is 55.00000000000001
@@ -209,7 +210,7 @@ class ByteNet(EncoderDecoder):
         columns : (B, T, D)
         backward : dcolumns -> (dmemory, grads)
         """
-        keep_mask = self.unfolded(src)[..., None]
+        keep_mask = beside(self.unfolded(src)[..., None], memory)
         check_shape(memory=(memory, (*keep_mask.shape[:2], self.d_model)))
         projected, project_backward = layers.linear(ops, params["decoder"]["memory"], memory)
 

@@ -7,6 +7,7 @@ import numpy as np
 from npformer.backends import get_backend
 from npformer.models.initialization import Initializer
 from npformer.reference import split_key
+from npformer.reference.arrays import beside, is_cupy
 from npformer.reference.checks import check_fraction, check_ids, check_int
 
 
@@ -171,12 +172,12 @@ class EncoderDecoder:
         encoder_key, decoder_key = split_key(key, 2)
         memory, encode_backward = self._encode(ops, params, src, encoder_key, train)
         y, decode_backward = self._decode(ops, params, memory, src, tgt_in, decoder_key, train)
-        self._check_tokens("tgt_out", tgt_out, self.tgt_vocab)
+        targets = self._tokens("tgt_out", tgt_out, self.tgt_vocab, params)
         if tgt_in.shape != tgt_out.shape:
             raise ValueError(f"tgt_in {tgt_in.shape}, tgt_out {tgt_out.shape}: expected equal shapes (B, T)")
         weight, bias = self.tables(params)[2], params["output"]["bias"]
         options = {"ignore_id": self.pad_id, "label_smoothing": label_smoothing, "n_tokens": n_tokens}
-        loss, dlogits = ops.linear_cross_entropy(y, weight, bias, tgt_out, **options)
+        loss, dlogits = ops.linear_cross_entropy(y, weight, bias, targets, **options)
 
         def backward():
             dy, dweight, dbias = ops.linear_backward(dlogits, y, weight, bias)
@@ -194,7 +195,7 @@ class EncoderDecoder:
         return loss, int((tgt_out != self.pad_id).sum()), backward
 
     def _embed(self, ops, table, ids, key):
-        positions = self.positions[: ids.shape[1]]
+        positions = self.positions_beside(table)[: ids.shape[1]]
         rate = self._rate(key)
         x = ops.embed_tokens(ids, table, positions, self.pad_id, rate, key)
 
@@ -215,6 +216,16 @@ class EncoderDecoder:
         """What is added to the embedding at each position, (max_len, D): nothing, where the order needs no telling."""
         return np.zeros((self.max_len, self.d_model), self.dtype)
 
+    def positions_beside(self, table):
+        """``positions`` where the table is."""
+        return self._positions_on_gpu if is_cupy(table) else self.positions
+
+    @cached_property
+    def _positions_on_gpu(self):
+        import cupy
+
+        return cupy.asarray(self.positions)
+
     def _check_settings(self):
         for name in ("src_vocab", "tgt_vocab", "d_model", "max_len"):
             check_int(name, getattr(self, name), at_least=1)
@@ -232,12 +243,14 @@ class EncoderDecoder:
             raise ValueError(f"dtype={self.dtype!r}, expected 'float32' or 'float64'")
         object.__setattr__(self, "dtype", dtype)
 
-    def _check_tokens(self, name, ids, vocab):
+    def _tokens(self, name, ids, vocab, params):
+        """Ids that are checked, and moved to where the parameters are."""
         check_ids(ids, vocab, name)
         if ids.ndim != 2:
             raise ValueError(f"{name} has shape {ids.shape}, expected (B, length)")
         if ids.shape[1] > self.max_len:
             raise ValueError(f"{name} has length {ids.shape[1]}, expected at most max_len={self.max_len}")
+        return beside(ids, self.tables(params)[0])
 
 
 def in_order(grads, params):

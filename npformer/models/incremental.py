@@ -5,6 +5,7 @@ from itertools import pairwise
 import numpy as np
 
 from npformer.reference import padding_mask
+from npformer.reference.arrays import beside, is_cupy, on_host
 from npformer.reference.checks import check_ids
 from npformer.threads import in_parallel, kernel_threads, n_threads
 
@@ -38,6 +39,7 @@ class StepwiseDecoder:
         self.sources = np.arange(n_sources)  # whose target each row is
         self.at = np.empty((n_sources, 0), np.int64)  # where in the tables the tokens of each row are
         self.n_steps = 0
+        self.is_on_gpu = is_cupy(model.tables(params)[1])
 
     def step(self, tokens, parents, then=None):
         """Append a token to each row.
@@ -67,10 +69,14 @@ class StepwiseDecoder:
             logits = self._logits(tokens[part], t, part)
             return logits if then is None else then(logits, part)
 
-        results = in_threads(advance, len(tokens))
+        results = in_threads(advance, len(tokens), self.is_on_gpu)
         if isinstance(results[0], tuple):
-            return tuple(map(np.concatenate, zip(*results, strict=True)))
-        return np.concatenate(results)
+            return tuple(map(_joined, zip(*results, strict=True)))
+        return _joined(results)
+
+    def room(self, *shape):
+        """An array for what is kept, where the parameters are; its numbers are still to be written."""
+        return np.empty_like(self.model.tables(self.params)[1], shape=shape)
 
 
 class IncrementalDecoder(StepwiseDecoder):
@@ -89,11 +95,11 @@ class IncrementalDecoder(StepwiseDecoder):
     def __init__(self, model, ops, params, src, max_rows, max_len):
         super().__init__(model, ops, params, len(src), max_rows, max_len)
         self.layers = [params["decoder"][str(i)] for i in range(model.depths[1])]
-        self.memory_kv = np.empty((len(self.layers), src.size, 2 * model.d_model), model.dtype)  # once for all steps
-        in_threads(lambda part: self._read(src, part), src.shape[0], rows_each=src.shape[1])
+        self.memory_kv = self.room(len(self.layers), src.size, 2 * model.d_model)  # once for all steps
+        in_threads(lambda part: self._read(src, part), src.shape[0], self.is_on_gpu, rows_each=src.shape[1])
         self.memory_at = np.arange(src.size).reshape(src.shape)  # where in it the words of each source are
         self.memory_mask = padding_mask(src, model.pad_id)[:, 0, 0]
-        self.kv = np.empty((len(self.layers), max_len * max_rows, 2 * model.d_model), model.dtype)
+        self.kv = self.room(len(self.layers), max_len * max_rows, 2 * model.d_model)
 
     def _read(self, src, part):
         """Keys and values of some sources, for the cross-attention of each layer."""
@@ -107,9 +113,10 @@ class IncrementalDecoder(StepwiseDecoder):
     def _logits(self, tokens, t, part):
         model, ops = self.model, self.ops
         _, table, output = model.tables(self.params)
-        x = ops.embed_tokens(tokens[:, None], table, model.positions[t : t + 1], model.pad_id)[:, 0]
-        at, sources = np.ascontiguousarray(self.at[part]), self.sources[part]
-        memory_at, memory_mask = self.memory_at[sources], self.memory_mask[sources]
+        positions = model.positions_beside(table)[t : t + 1]
+        x = ops.embed_tokens(beside(tokens[:, None], table), table, positions, model.pad_id)[:, 0]
+        at, sources = beside(np.ascontiguousarray(self.at[part]), table), self.sources[part]
+        memory_at, memory_mask = (beside(known[sources], table) for known in (self.memory_at, self.memory_mask))
         options = {"n_heads": model.n_heads, "norm": model.norm, "activation": model.activation}
         for layer, kv, memory_kv in zip(self.layers, self.kv, self.memory_kv, strict=True):
             x = ops.decoder_layer_step(x, layer, kv, at, memory_kv, memory_at, memory_mask, **options)
@@ -129,11 +136,19 @@ def check_step(decoder, tokens, parents, n_rows):
         raise ValueError(f"step {decoder.n_steps + 1}, expected at most max_len={decoder.max_len}")
 
 
-def in_threads(work, n, rows_each=1):
+def _joined(parts):
+    """Of all rows, in ordinary memory."""
+    return np.concatenate(list(map(on_host, parts)))
+
+
+def in_threads(work, n, is_on_gpu=False, rows_each=1):
     """``work(part)`` for slices of n things that are so many rows each; a list of what it gives.
 
-    Few rows are one part, whose matrix products are shared between threads. More are a part for each thread.
+    Few rows are one part, whose matrix products are shared between threads. More are a part for each thread. A GPU
+    takes all at once.
     """
+    if is_on_gpu:
+        return [work(slice(0, n))]
     if n * rows_each <= FEW_ROWS:
         with kernel_threads():
             return [work(slice(0, n))]

@@ -6,6 +6,7 @@ import numpy as np
 
 from npformer.models.bytenet_block import residual_conv_block
 from npformer.models.incremental import StepwiseDecoder, in_threads
+from npformer.reference.arrays import beside
 
 
 class IncrementalByteNet(StepwiseDecoder):
@@ -23,10 +24,10 @@ class IncrementalByteNet(StepwiseDecoder):
 
     def __init__(self, model, ops, params, src, max_rows, max_len):
         super().__init__(model, ops, params, len(src), max_rows, max_len)
-        self.columns = np.empty((len(src), max_len, model.d_model), model.dtype)  # of the encoder, once for all steps
-        in_threads(lambda part: self._read(src, part), src.shape[0], rows_each=src.shape[1])
+        self.columns = self.room(len(src), max_len, model.d_model)  # of the encoder, once for all steps
+        in_threads(lambda part: self._read(src, part), src.shape[0], self.is_on_gpu, rows_each=src.shape[1])
         self.blocks = [params["decoder"][str(i)] for i in range(model.depths[1])]
-        self.seen = np.empty((len(self.blocks), max_len * max_rows, model.d_model // 2), model.dtype)
+        self.seen = self.room(len(self.blocks), max_len * max_rows, model.d_model // 2)
 
     def _read(self, src, part):
         """What some sources say to each step."""
@@ -37,9 +38,10 @@ class IncrementalByteNet(StepwiseDecoder):
     def _logits(self, tokens, t, part):
         model, ops = self.model, self.ops
         _, table, output = model.tables(self.params)
-        words = ops.embed_tokens(tokens[:, None], table, model.positions[t : t + 1], model.pad_id)[:, 0]
-        x = words + self.columns[self.sources[part], t]
-        at, keep_mask = self.at[part], tokens[:, None] != model.pad_id
+        tokens, at, sources = (beside(x, table) for x in (tokens, self.at[part], self.sources[part]))
+        positions, keep_mask = model.positions_beside(table)[t : t + 1], tokens[:, None] != model.pad_id
+        words = ops.embed_tokens(tokens[:, None], table, positions, model.pad_id)[:, 0]
+        x = words + self.columns[sources, t]
         for i, (block, seen) in enumerate(zip(self.blocks, self.seen, strict=True)):
             convolve = partial(self._convolve, block["conv"], seen, at, keep_mask, model.dilation(i))
             x, _ = residual_conv_block(ops, block, x, convolve)

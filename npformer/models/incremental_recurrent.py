@@ -4,6 +4,7 @@ import numpy as np
 
 from npformer.models.incremental import StepwiseDecoder
 from npformer.models.recurrent_layer import read_steps
+from npformer.reference.arrays import beside
 
 
 class StateDecoder(StepwiseDecoder):
@@ -23,13 +24,13 @@ class StateDecoder(StepwiseDecoder):
     def __init__(self, model, ops, params, ends, max_rows, max_len):
         self.n_sources = len(ends[0][0])
         super().__init__(model, ops, params, self.n_sources, max_rows, max_len)
-        room = np.empty((max_len * max_rows, model.d_model), model.dtype)
+        room = self.room(max_len * max_rows, model.d_model)
         self.states = [tuple(np.concatenate([first, room]) for first in layer) for layer in ends]
 
     def _advance(self, x, t, part, cell):
         """The states (R, 1, D) of the last layer after one more input (R, 1, D) of some rows."""
-        at = self.n_sources + self.at[part]
-        came_from = at[:, -2] if t else self.sources[part]
+        at = self.n_sources + beside(self.at[part], x)
+        came_from = at[:, -2] if t else beside(self.sources[part], x)
         for i, tables in enumerate(self.states):
             first = tuple(table[came_from] for table in tables)
             x, end, _ = read_steps(self.ops, self.params["decoder"][str(i)], x, cell, first=first)
@@ -43,14 +44,15 @@ class RecurrentDecoder(StateDecoder):
 
     def __init__(self, model, ops, params, src, max_rows, max_len):
         (self.encoder_states, ends), _ = model._encode(ops, params, src)
-        self.keep_mask = src != model.pad_id
+        self.keep_mask = beside(src, self.encoder_states) != model.pad_id
         super().__init__(model, ops, params, ends, max_rows, max_len)
 
     def _logits(self, tokens, t, part):
         model, ops, sources = self.model, self.ops, self.sources[part]
         _, table, output = model.tables(self.params)
-        x, _ = model._embed(ops, table, tokens[:, None], None)
+        x, _ = model._embed(ops, table, beside(tokens[:, None], table), None)
         states = self._advance(x, t, part, model.cell)
+        sources = beside(sources, table)
         memory = self.encoder_states[sources], self.keep_mask[sources]
         y, _ = model._combine(ops, self.params["decoder"], states, *memory)
         return ops.linear(y[:, 0], output, self.params["output"]["bias"])
@@ -66,6 +68,6 @@ class AutoencoderDecoder(StateDecoder):
 
     def _logits(self, tokens, t, part):
         _, table, output = self.model.tables(self.params)
-        x, _ = self.model._embed(self.ops, table, tokens[:, None], None)
+        x, _ = self.model._embed(self.ops, table, beside(tokens[:, None], table), None)
         states = self._advance(x, t, part, "gru")
         return self.ops.linear(states[:, 0], output, self.params["output"]["bias"])

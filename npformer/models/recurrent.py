@@ -15,6 +15,7 @@ from npformer.models.encoder_decoder import EncoderDecoder, in_order
 from npformer.models.incremental_recurrent import RecurrentDecoder
 from npformer.models.recurrent_layer import read_both_ways, read_steps
 from npformer.reference import split_key
+from npformer.reference.arrays import on_host
 from npformer.reference.checks import check_int, check_shape
 from npformer.reference.scores import SCORES
 
@@ -96,11 +97,12 @@ class Recurrent(EncoderDecoder):
         if self.attention is None:
             raise ValueError("a model with attention=None attends to nothing: it has no weights")
         ops = get_backend(backend, params)
+        src = self._tokens("src", src, self.src_vocab, params)
         self._check_rows(src, tgt_in)
         (encoder_states, ends), _ = self._encode(ops, params, src)
         states, _ = self._decoder_states(ops, params, ends, tgt_in)
         _, weights = self._context(ops, params["decoder"], states, encoder_states, src != self.pad_id)
-        return {"memory": [weights[:, None]]}
+        return {"memory": [on_host(weights)[:, None]]}
 
     def _init_stacks(self, new):
         D, cell = self.d_model, self.cell
@@ -118,7 +120,7 @@ class Recurrent(EncoderDecoder):
 
     def _encode(self, ops, params, src, key=None, train=False):
         """Memory: the states of the last layer (B, S, D), and what each layer ended with."""
-        self._check_tokens("src", src, self.src_vocab)
+        src = self._tokens("src", src, self.src_vocab, params)
         embedding_key, *layer_keys = split_key(key, 1 + self.n_layers)
         read = read_both_ways if self.bidirectional else read_steps
         keep_mask = src != self.pad_id
@@ -143,6 +145,7 @@ class Recurrent(EncoderDecoder):
         return (x, ends), backward
 
     def _decode(self, ops, params, memory, src, tgt_in, key=None, train=False):
+        src = self._tokens("src", src, self.src_vocab, params)
         self._check_rows(src, tgt_in)
         states_key, out_key = split_key(key, 2)
         if not isinstance(memory, tuple):
@@ -163,7 +166,7 @@ class Recurrent(EncoderDecoder):
 
     def _decoder_states(self, ops, params, ends, tgt_in, key=None, train=False):
         """h_t of the last layer, each of which begins where the encoder's ended: (B, T, D)."""
-        self._check_tokens("tgt_in", tgt_in, self.tgt_vocab)
+        tgt_in = self._tokens("tgt_in", tgt_in, self.tgt_vocab, params)
         embedding_key, *layer_keys = split_key(key, 1 + self.n_layers)
         x, embed_backward = self._embed(ops, self.tables(params)[1], tgt_in, embedding_key)
         backwards = []
@@ -197,7 +200,7 @@ class Recurrent(EncoderDecoder):
             djoined, combine_grads = linear_backward(ops.tanh_backward(dy, y))
             if self.attention is None:
                 return djoined, np.zeros_like(encoder_states), {"combine": combine_grads}
-            dcontext = np.ascontiguousarray(djoined[..., D:])
+            dcontext = djoined[..., D:].copy()
             saved = states, encoder_states, encoder_states, weights
             dq, dk, dv, *dparams = ops.score_attention_backward(dcontext, *saved, *self._score(params))
             attention_grads = dict(zip(self._score_names(), dparams, strict=True))

@@ -32,7 +32,7 @@ def read_steps(ops, params, x, cell, *, keep_mask=None, first=None, reverse=Fals
     hidden, last = params["hidden"], slice(0, 1) if reverse else slice(-1, None)
     D, options = len(hidden["weight"]), {"reverse": reverse}
     if first is None:
-        first = tuple(np.zeros((len(x), D), x.dtype) for _ in range(1 if cell == "gru" else 2))
+        first = tuple(np.zeros_like(x, shape=(len(x), D)) for _ in range(1 if cell == "gru" else 2))
     x_gates, input_backward = layers.linear(ops, params["input"], x)
     if cell == "gru":
         states, gates = ops.gru(x_gates, *first, hidden["weight"], hidden["bias"], keep_mask, **options)

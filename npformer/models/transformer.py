@@ -10,6 +10,7 @@ from npformer.backends import get_backend
 from npformer.models.encoder_decoder import EncoderDecoder, in_order
 from npformer.models.incremental import IncrementalDecoder
 from npformer.reference import padding_mask, sinusoidal_encoding, split_key
+from npformer.reference.arrays import on_host
 from npformer.reference.checks import check_fraction, check_int, check_shape
 from npformer.reference.fused import check_activation
 from npformer.reference.packed_attention import split_parts
@@ -101,7 +102,7 @@ class Transformer(EncoderDecoder):
 
         Returns
         -------
-        dict of lists, an entry a layer
+        dict of lists of NumPy arrays, an entry a layer
             "encoder" (B, H, S, S), "decoder" (B, H, T, T), and "memory" (B, H, T, S), the cross-attention.
         """
         ops = _Watched(get_backend(backend, params))
@@ -120,7 +121,7 @@ class Transformer(EncoderDecoder):
         return encoder, decoder
 
     def _encode(self, ops, params, src, key=None, train=False):
-        self._check_tokens("src", src, self.src_vocab)
+        src = self._tokens("src", src, self.src_vocab, params)
         embedding_key, *layer_keys = split_key(key, 1 + self.depths[0])
         table = self.tables(params)[0]
         options = self._layer_options(key)
@@ -145,7 +146,8 @@ class Transformer(EncoderDecoder):
         return x, backward
 
     def _decode(self, ops, params, memory, src, tgt_in, key=None, train=False):
-        self._check_tokens("tgt_in", tgt_in, self.tgt_vocab)
+        src = self._tokens("src", src, self.src_vocab, params)
+        tgt_in = self._tokens("tgt_in", tgt_in, self.tgt_vocab, params)
         self._check_rows(src, tgt_in)
         check_shape(memory=(memory, (*src.shape, self.d_model)))
         embedding_key, *layer_keys = split_key(key, 1 + self.depths[1])
@@ -212,10 +214,10 @@ class _Watched:
 
     def self_attention(self, qkv, n_heads, keep_mask=None, *, causal=False, **options):
         q, k, v = split_parts(qkv, n_heads, 3, "qkv")
-        self.weights.append(self.ops.attention(q, k, v, keep_mask, causal=causal)[1])
+        self.weights.append(on_host(self.ops.attention(q, k, v, keep_mask, causal=causal)[1]))
         return self.ops.self_attention(qkv, n_heads, keep_mask, causal=causal, **options)
 
     def cross_attention(self, q, kv, n_heads, keep_mask=None, *, causal=False, **options):
         (queries,), (k, v) = split_parts(q, n_heads, 1, "q"), split_parts(kv, n_heads, 2, "kv")
-        self.weights.append(self.ops.attention(queries, k, v, keep_mask, causal=causal)[1])
+        self.weights.append(on_host(self.ops.attention(queries, k, v, keep_mask, causal=causal)[1]))
         return self.ops.cross_attention(q, kv, n_heads, keep_mask, causal=causal, **options)

@@ -43,6 +43,16 @@ def is_cupy(array):
     return type(array).__module__.partition(".")[0] == "cupy"
 
 
+def beside(x, neighbour):
+    """``x`` where ``neighbour`` is: as it is, or its copy on the GPU."""
+    return library_of(neighbour, "neighbour").asarray(x) if is_cupy(neighbour) else x
+
+
+def on_host(x):
+    """``x`` as a NumPy array, copied from the GPU if it is there."""
+    return x.get() if is_cupy(x) else x
+
+
 def widen(x):
     """``x``, or its float32 copy if it has half precision: sums need more than 11 bits.
 

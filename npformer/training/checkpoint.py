@@ -13,6 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
+from npformer.reference.arrays import on_host
+
 FORMAT = "npformer checkpoint"
 VERSION = "1"
 
@@ -127,6 +129,7 @@ def _refusal(path, why):
 
 def _storable(arrays):
     """The arrays as the file holds them: contiguous, which safetensors does not see to, and in native byte order."""
+    arrays = {name: on_host(array) for name, array in arrays.items()}
     for name, array in arrays.items():
         if not isinstance(name, str):
             raise TypeError(f"arrays has the key {name!r}, expected strings")

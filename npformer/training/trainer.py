@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from npformer import tree
-from npformer.backends import get_backend
+from npformer.backends import get_backend, placed
 from npformer.models import describe
 from npformer.reference import derive_key, split_key
 from npformer.reference.checks import check_fraction, check_int, check_positive
@@ -52,7 +52,7 @@ class Trainer:
     label_smoothing : float
     clip_norm : float, optional
         Gradients with a larger global norm are scaled down to it.
-    backend : "auto", "reference", "cpu" or a module
+    backend : "auto", "reference", "cpu", "gpu" or a module
     params : nested dict, optional
         Where to start from, copied; ``model.init(seed)`` if not given.
     n_shards : int, optional
@@ -112,7 +112,8 @@ class Trainer:
         if params is not None:
             tree.check_like(params, start)
             start = params
-        self.flat_params, self.params = tree.flatten(start)
+        self.flat_params = placed(self.ops, tree.flatten(start)[0])
+        self.params = tree.view_as(self.flat_params, start)
         self.flat_grads = np.zeros_like(self.flat_params)
         self.grads = tree.view_as(self.flat_grads, self.params)
         self.state = optimizer.init(self.flat_params)
@@ -239,9 +240,9 @@ class Trainer:
                     raise ValueError(f"{path}: {name}={given.get(name)!r}, expected {expected[name]!r}, the {part}'s")
         params = tree.from_arrays(arrays, "params")
         tree.check_like(params, self.params)
-        tree.map_leaves(np.copyto, self.params, params)
+        self.flat_params[...] = placed(self.ops, tree.flatten(params)[0])
         for name, x in self.state.items():
-            x[...] = arrays[f"optimizer.{name}"]
+            x[...] = placed(self.ops, arrays[f"optimizer.{name}"])
         self.n_steps = info["n_steps"]
 
     def _settings(self):

@@ -1,12 +1,14 @@
 """From sentence to sentence: a model, its parameters and its subwords in one object and one file."""
 
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
 
 from npformer import tree
+from npformer.backends import get_backend, placed
 from npformer.data.parallel_text import pack
 from npformer.data.subwords import Subwords
 from npformer.decoding import beam_search, greedy_decode
@@ -29,7 +31,7 @@ class Translator:
     params : nested dict
     source, target : Subwords
         Of the two languages; the same object if they share their vocabulary.
-    backend : "auto", "reference", "cpu" or a module
+    backend : "auto", "reference", "cpu", "gpu" or a module
     info : dict, optional
         What is known about it besides, as a file has it.
 
@@ -49,6 +51,10 @@ class Translator:
     backend: object = "auto"
     info: dict | None = None
 
+    def __post_init__(self):
+        move = partial(placed, get_backend(self.backend, self.params))
+        object.__setattr__(self, "params", tree.map_leaves(move, self.params))
+
     def save(self, path, info=None):
         """Write everything to one file, which ``load`` reads; ``info`` is a dict of facts to keep with it."""
         arrays = tree.to_arrays(self.params, "params") | self.subword_arrays()
@@ -62,7 +68,7 @@ class Translator:
         ----------
         path : str or Path
             The file, or the folder of a training, in which it is ``model.safetensors``.
-        backend : "auto", "reference", "cpu" or a module
+        backend : "auto", "reference", "cpu", "gpu" or a module
         """
         path = Path(path)
         if path.is_dir():
