@@ -13,3 +13,4 @@ NEEDS = {
     "safetensors": ["npformer/training/checkpoint.py", "README.md"],
 }
 collect_ignore = [path for package, paths in NEEDS.items() if find_spec(package) is None for path in paths]
+collect_ignore_glob = [] if find_spec("cupy") else ["npformer/gpu/*"]

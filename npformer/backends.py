@@ -1,4 +1,4 @@
-"""From the name of a backend to its module."""
+"""From the name of a backend to its module, and where its arrays are."""
 
 import warnings
 from functools import cache
@@ -8,7 +8,7 @@ from types import ModuleType
 from npformer import reference, tree
 from npformer.reference.arrays import is_cupy
 
-NAMES = ("auto", "reference", "cpu")
+NAMES = ("auto", "reference", "cpu", "gpu")
 
 
 def get_backend(backend: str | ModuleType = "auto", params: dict | None = None) -> ModuleType:
@@ -16,9 +16,8 @@ def get_backend(backend: str | ModuleType = "auto", params: dict | None = None) 
 
     Parameters
     ----------
-    backend : "auto", "reference", "cpu" or a module
-        "auto" is "cpu" where numba is installed, and otherwise, as for parameters on a GPU, "reference". This version
-        has no "gpu" yet.
+    backend : "auto", "reference", "cpu", "gpu" or a module
+        "auto" is "gpu" for parameters that are on one, else "cpu" where numba is installed, else "reference".
     params : nested dict, optional
         What the operations will work on: "auto" looks at where it is.
 
@@ -32,13 +31,35 @@ def get_backend(backend: str | ModuleType = "auto", params: dict | None = None) 
     if not isinstance(backend, str) or backend not in NAMES:
         raise ValueError(f"backend={backend!r}, expected one of {NAMES} or a module with the same operations")
     if backend == "auto":
-        return reference if _on_gpu(params) else _best_on_cpu()
+        return _gpu() if _on_gpu(params) else _best_on_cpu()
     if backend == "reference":
         return reference
+    if backend == "gpu":
+        return _gpu()
     try:
         return import_module("npformer.cpu")
     except ImportError as error:
         raise ValueError(f"backend='cpu' needs numba, expected to be installed: {error}") from error
+
+
+def placed(ops, x):
+    """An array where the operations of a module take it: on the GPU for ``npformer.gpu``."""
+    return ops.asarray(x) if ops.__name__ == "npformer.gpu" else x
+
+
+def why_no_gpu() -> str | None:
+    """What is missing for ``backend="gpu"``, or None if nothing is."""
+    try:
+        cupy = import_module("cupy")
+    except ImportError:
+        return "CuPy is not installed: pip install 'npformer[cuda12x]', or cuda13x where nvidia-smi says CUDA 13"
+    except Exception as error:  # a library that does not fit the others may raise anything
+        return f"CuPy is installed, but cannot be imported: {error}"
+    try:
+        cupy.cuda.runtime.getDeviceCount()
+    except Exception as error:  # no driver, no device, not allowed: CuPy has a type for each
+        return f"CuPy finds no GPU: {error}"
+    return None
 
 
 @cache  # which also says it only once
@@ -48,6 +69,12 @@ def _best_on_cpu():
     except ImportError as error:
         warnings.warn(f"the slower reference backend is used, as the kernels need numba: {error}", stacklevel=4)
         return reference
+
+
+def _gpu():
+    if missing := why_no_gpu():
+        raise ValueError(f"backend='gpu' needs a GPU and CuPy, expected to find both: {missing}")
+    return import_module("npformer.gpu")
 
 
 def _on_gpu(params):

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from npformer.backends import why_no_gpu
 from npformer.threads import cores, openblas_function
 
 AVAILABLE = "available"
@@ -176,15 +177,8 @@ def _cpu_backend():
 
 def _gpu_backend():
     """``AVAILABLE``, or why not."""
-    if importlib.util.find_spec("npformer.gpu") is None:
-        return "not part of this version of npformer"
-    cupy, problem = _try_import("cupy")
-    if cupy is None:
-        return f"CuPy is {problem}: pip install 'npformer[cuda12x]', or cuda13x where nvidia-smi says CUDA 13"
-    try:
-        cupy.cuda.runtime.getDeviceCount()
-    except Exception as error:  # no driver, no device, not allowed: CuPy has a type for each
-        return f"CuPy finds no GPU: {_shortened(error)}"
+    if missing := why_no_gpu():
+        return _shortened(missing)
     module, problem = _try_import("npformer.gpu")
     return AVAILABLE if module else f"npformer.gpu is {problem}"
 

@@ -118,7 +118,7 @@ def parse_arguments(argv):
     add("--out", type=Path, metavar="FILE", help="write the translations")
     add("--plot", type=Path, metavar="PNG", help="draw the scores by length")
     add("--json", type=Path, metavar="FILE", help="write the figures")
-    add("--backend", default="auto", help="auto, cpu or reference (default: auto)")
+    add("--backend", default="auto", help="auto, cpu, gpu or reference (default: auto)")
     return parser.parse_args(argv)
 
 

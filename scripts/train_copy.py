@@ -182,7 +182,7 @@ def parse_arguments(argv):
     parser.add_argument("--task", choices=["copy", "reverse"], default="copy", help="(default: copy)")
     parser.add_argument("--seed", type=natural, default=0, help="of parameters, data and dropout (default: 0)")
     parser.add_argument("--steps", type=positive, help="training steps (default: the preset's)")
-    parser.add_argument("--backend", type=backend, default="auto", help="auto, cpu or reference (default: auto)")
+    parser.add_argument("--backend", type=backend, default="auto", help="auto, cpu, gpu or reference (default: auto)")
     parser.add_argument("--out", type=Path, help="folder of the pictures (default: runs/copy or runs/reverse)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE")
     parser.add_argument("--no-plots", action="store_true", help="draw nothing")

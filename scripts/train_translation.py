@@ -168,7 +168,7 @@ def parse_arguments(argv):
         help="stop after the step in which these have passed, and make the result of what there is",
     )
     add("--resume", action="store_true", help="go on with the training in OUT, with its settings")
-    add("--backend", default="auto", help="auto, cpu or reference (default: auto)")
+    add("--backend", default="auto", help="auto, cpu, gpu or reference (default: auto)")
     add("--json", type=Path, metavar="FILE", help="write the figures to FILE")
     add("--quiet", action="store_true", help="no progress bar")
 

@@ -86,7 +86,7 @@ def parse_arguments(argv):
     add_search(parser)
     add("--n-best", type=positive, metavar="N", help="write the N best of each sentence, with scores")
     add("--attention", type=Path, metavar="PNG", help="draw where the decoder looked in the first sentence")
-    add("--backend", default="auto", help="auto, cpu or reference (default: auto)")
+    add("--backend", default="auto", help="auto, cpu, gpu or reference (default: auto)")
     options = parser.parse_args(argv)
     if options.sentences and options.file:
         parser.error("sentences and --file: expected one of them")

@@ -1,5 +1,6 @@
 """What several test files share."""
 
+import on_gpu
 import pytest
 
 import npformer
@@ -20,3 +21,9 @@ def every_backend(request, monkeypatch):
     for name in reference.__all__:
         monkeypatch.setattr(npformer, name, getattr(request.param, name))
     return request.param
+
+
+def pytest_terminal_summary(terminalreporter):
+    if on_gpu.NO_GPU:
+        where = "skipped" if on_gpu.MISSING else "run on the processor"
+        terminalreporter.write_line(f"no GPU was tested, its kernels were {where}: {on_gpu.NO_GPU}")

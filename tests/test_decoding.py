@@ -135,7 +135,7 @@ def test_parts_of_a_batch_in_threads_are_as_the_whole(monkeypatch):
         ({"src": SRC[0]}, ValueError, r"src has shape \(5,\), expected \(B, S\)"),
         ({"src": SRC + 8}, ValueError, r"src\[0, 0\] is 11, expected 0 <= id < 11"),
         ({"src": SRC.astype(float)}, TypeError, "src has dtype float64, expected integers"),
-        ({"backend": "gpu"}, ValueError, "backend='gpu', expected one of"),
+        ({"backend": "tpu"}, ValueError, "backend='tpu', expected one of"),
     ],
 )
 def test_bad_arguments_are_named(bad, error, message):

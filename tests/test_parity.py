@@ -10,11 +10,13 @@ import sys
 
 import numpy as np
 import pytest
+from on_gpu import MISSING, ON_GPU, smaller
 from operations import NOT_IN_THE_TABLE, arrays_of, valid_calls
 
 from npformer import cpu, reference
 
-BACKENDS = [pytest.param(cpu, id="cpu")]
+WITH_GPU = pytest.mark.skipif(bool(MISSING), reason=str(MISSING))
+BACKENDS = [pytest.param(cpu, id="cpu"), pytest.param(ON_GPU, id="gpu", marks=WITH_GPU)]
 
 # Largest difference over the largest entry of the result, in units of the dtype's rounding error (float32: 1.2e-7,
 # float64: 2.2e-16). 0: the same bits. Sums of n terms in another order differ by about √n such units.
@@ -200,6 +202,7 @@ def test_updates(ops, dtype):
 @pytest.mark.parametrize("ops", BACKENDS)
 def test_attention_over_several_tiles(ops, T, S, causal, dtype):
     rng = np.random.default_rng(0)
+    T, S = (smaller(n) if ops is ON_GPU else n for n in (T, S))
     q, k, v, dout = (rng.standard_normal((2, 3, n, 5)).astype(dtype) for n in (T, S, S, T))
     options = {"causal": causal, "dropout_rate": 0.1, "key": 5}
     for mask_shape in ((2, 1, 1, S), (T, S), (3, T, 1)):
@@ -344,6 +347,6 @@ def test_the_kernels_without_jit():
     """As plain Python they have to give the same numbers: what LLVM makes of them is not part of their meaning."""
     ignore = "ignore::RuntimeWarning"  # hashing wraps round, which NumPy reports
     command = [sys.executable, "-m", "pytest", "-q", "-x", __file__, "-W", ignore]
-    command += ["-k", "same_numbers or updates or matter or rows_without"]
+    command += ["-k", "not gpu and (same_numbers or updates or matter or rows_without)"]
     run = subprocess.run(command, env={**os.environ, "NUMBA_DISABLE_JIT": "1"}, capture_output=True, text=True)
     assert run.returncode == 0, run.stdout[-3000:]

@@ -1,0 +1,58 @@
+"""The loss and its gradient, a block of threads for each token."""
+
+import warnings
+
+import cupy
+import numpy as np
+
+from npformer import reference
+from npformer.gpu.arrays import as_rows, contiguous, size_of, suit
+from npformer.gpu.launch import THREADS, for_each_row, launch, real
+from npformer.gpu.linear import fits, linear
+from npformer.reference.checks import check_ids, check_int
+
+NOTHING_IGNORED = -1
+
+
+def cross_entropy(logits, targets, *, ignore_id=None, label_smoothing=0.0, n_tokens=None):
+    """As ``reference.cross_entropy``."""
+    options = {"ignore_id": ignore_id, "label_smoothing": label_smoothing, "n_tokens": n_tokens}
+    if not _fits(logits, targets, label_smoothing):
+        return reference.cross_entropy(logits, targets, **options)
+    return _cross_entropy(logits, cupy.empty(logits.shape, logits.dtype), targets, **options)
+
+
+def linear_cross_entropy(x, weight, bias, targets, *, ignore_id=None, label_smoothing=0.0, n_tokens=None):
+    """As ``reference.linear_cross_entropy``: the gradient is written over the logits."""
+    options = {"ignore_id": ignore_id, "label_smoothing": label_smoothing, "n_tokens": n_tokens}
+    if not fits(x, weight, bias):
+        return reference.linear_cross_entropy(x, weight, bias, targets, **options)
+    logits = linear(x, weight, bias)
+    if not _fits(logits, targets, label_smoothing):
+        return reference.cross_entropy(logits, targets, **options)
+    return _cross_entropy(logits, logits, targets, **options)
+
+
+def _fits(logits, targets, label_smoothing):
+    are_ids = isinstance(targets, cupy.ndarray) and targets.dtype.kind in "iu"
+    return suit(logits) and are_ids and targets.shape == logits.shape[:-1] and 0 <= label_smoothing <= 1
+
+
+def _cross_entropy(logits, dlogits, targets, ignore_id, label_smoothing, n_tokens):
+    V, dtype, wide = logits.shape[-1], logits.dtype, real(logits.dtype)
+    check_ids(targets, V, "targets", ignore_id)
+    if n_tokens is not None:
+        check_int("n_tokens", n_tokens, at_least=1)
+    n = targets.size if ignore_id is None else int((targets != ignore_id).sum()) if n_tokens is None else n_tokens
+    n = n if n_tokens is None else n_tokens
+    if n == 0:
+        warnings.warn("cross_entropy: no target is counted, the loss is 0", stacklevel=4)
+    share = cupy.full(1, 1 / n if n else 0.0, wide)
+
+    rows, flat = as_rows(logits), contiguous(targets.astype(np.int64, copy=False))
+    losses, loss = cupy.empty(len(rows), wide), cupy.empty((), wide)
+    ignored = NOTHING_IGNORED if ignore_id is None else ignore_id
+    numbers = *size_of(V, ignored), wide.type(label_smoothing), share
+    for_each_row("cross_entropy", "cross_entropy", dtype, len(rows), rows, flat, dlogits, losses, *numbers)
+    launch("cross_entropy", "add_up", dtype, (1,), (THREADS,), losses, loss, *size_of(len(rows)))
+    return loss, dlogits

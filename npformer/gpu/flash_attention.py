@@ -1,0 +1,139 @@
+"""Attention in tiles: the (T, S) weights exist in shared memory only, a tile at a time."""
+
+import math
+
+import cupy
+import numpy as np
+
+from npformer import reference
+from npformer.gpu.arrays import contiguous, size_of, suit
+from npformer.gpu.dropout import drawing
+from npformer.gpu.launch import launch_with, real
+from npformer.reference.attention import default_scale
+from npformer.reference.checks import check_attention
+
+SHARED_MEMORY = 48 * 1024  # bytes that a block may have without asking for more
+WIDTHS = (16, 32, 64, 128)
+THREADS = (16, 16)
+
+
+def flash_attention(q, k, v, keep_mask=None, *, causal=False, scale=None, dropout_rate=0.0, key=None):
+    """As ``reference.flash_attention``."""
+    options = {"causal": causal, "scale": scale, "dropout_rate": dropout_rate, "key": key}
+    if not fits(q, k, v, keep_mask):
+        return reference.flash_attention(q, k, v, keep_mask, **options)
+    check_attention(q, k, v, keep_mask, dropout_rate, key)
+    out = cupy.empty((*q.shape[:-1], v.shape[-1]), q.dtype)
+    logsumexp = attend(*map(as_heads, (q, k, v)), as_heads(out), mask_of(keep_mask, q, k), **options)
+    return out, logsumexp.reshape(q.shape[:-1])
+
+
+def flash_attention_backward(
+    dout, q, k, v, out, logsumexp, keep_mask=None, *, causal=False, scale=None, dropout_rate=0.0, key=None
+):
+    """As ``reference.flash_attention_backward``."""
+    options = {"causal": causal, "scale": scale, "dropout_rate": dropout_rate, "key": key}
+    if not (fits(q, k, v, keep_mask) and fits_result(dout, out, logsumexp, q, v)):
+        return reference.flash_attention_backward(dout, q, k, v, out, logsumexp, keep_mask, **options)
+    check_attention(q, k, v, keep_mask, dropout_rate, key)
+    gradients = [cupy.empty(x.shape, x.dtype) for x in (q, k, v)]
+    saved = as_heads(dout), as_heads(out), contiguous(logsumexp)
+    attend_backward(*saved, *map(as_heads, (q, k, v, *gradients)), mask_of(keep_mask, q, k), **options)
+    return tuple(gradients)
+
+
+def attend(q, k, v, out, mask, *, causal, dropout_rate, key, scale=None):
+    """Write ``out`` (B, H, T, Kv), given heads (B, H, T or S, width) and a mask (B, H, T, S) or None, in any layout.
+
+    Returns
+    -------
+    logsumexp : (B, H, T)
+    """
+    B, H, T, _ = q.shape
+    logsumexp = cupy.empty((B, H, T), real(q.dtype))
+    arrays = [part for x in (q, k, v, out) for part in _with_steps(x)]
+    options = _options(q, k, v, mask, causal, scale, dropout_rate, key)
+    _launch("attention", q, v, (_n_tiles(T, q, v), H, B), THREADS, *arrays, logsumexp, *options)
+    return logsumexp
+
+
+def attend_backward(dout, out, logsumexp, q, k, v, dq, dk, dv, mask, *, causal, dropout_rate, key, scale=None):
+    """Write ``dq``, ``dk`` and ``dv``, given heads in any layout and a contiguous ``logsumexp``."""
+    B, H, T, _ = q.shape
+    shift, sums = cupy.empty((B, H, T), real(q.dtype)), cupy.empty((B, H, T), real(q.dtype))
+    n_queries, Kv = 4, v.shape[-1]  # queries of a block, one a warp
+    arrays = *_with_steps(dout), *_with_steps(out), logsumexp, shift, sums
+    grid = -(-T // n_queries), H, B
+    _launch("prepare_backward", q, v, grid, (32, n_queries), *arrays, *size_of(T, Kv))
+    inputs = [part for x in (dout, q, k, v) for part in _with_steps(x)]
+    options = _options(q, k, v, mask, causal, scale, dropout_rate, key)
+    grid = _n_tiles(T, q, v), H, B
+    _launch("attention_backward_q", q, v, grid, THREADS, *inputs, shift, sums, *_with_steps(dq), *options)
+    grid, outputs = (_n_tiles(k.shape[2], q, v), H, B), (*_with_steps(dk), *_with_steps(dv))
+    _launch("attention_backward_kv", q, v, grid, THREADS, *inputs, shift, sums, *outputs, *options)
+
+
+def fits(q, k, v, keep_mask=None):
+    """Whether these are arrays for the kernels, with heads that are narrow enough."""
+    if not suit(q, k, v) or min(q.ndim, k.ndim, v.ndim) < 2 or not isinstance(keep_mask, (cupy.ndarray, type(None))):
+        return False
+    return max(q.shape[-1], v.shape[-1]) <= WIDTHS[-1] and tile_of(q, v) is not None
+
+
+def fits_result(dout, out, logsumexp, q, v):
+    """The same for what the backward pass is given."""
+    shape = (*q.shape[:-1], v.shape[-1])
+    fit = suit(dout, out, q) and dout.shape == out.shape == shape
+    return fit and suit(logsumexp) and logsumexp.shape == q.shape[:-1] and logsumexp.dtype == real(q.dtype)
+
+
+def tile_of(q, v):
+    """(WIDTH, TILE) of the kernels: a width that holds the heads, and as many rows as fit; None if none do."""
+    width = next(width for width in WIDTHS if width >= max(q.shape[-1], v.shape[-1]))
+    for tile in (32, 16):
+        numbers = 4 * tile * (width + 1) + 2 * tile * (tile + 1)
+        if numbers * real(q.dtype).itemsize <= SHARED_MEMORY:
+            return width, tile
+    return None
+
+
+def as_heads(x):
+    """(..., T, K) as (B, H, T, K), the numbers of a row contiguous."""
+    if x.ndim > 4:
+        x = x.reshape(math.prod(x.shape[:-3]), *x.shape[-3:])
+    while x.ndim < 4:
+        x = x[None]
+    return x if x.strides[-1] == x.itemsize else contiguous(x)
+
+
+def mask_of(keep_mask, q, k):
+    """The mask as a view (B, H, T, S)."""
+    if keep_mask is None:
+        return None
+    mask = cupy.broadcast_to(keep_mask, (*q.shape[:-1], k.shape[-2]))
+    if mask.ndim > 4:
+        mask = mask.reshape(math.prod(mask.shape[:-3]), *mask.shape[-3:])
+    while mask.ndim < 4:
+        mask = mask[None]
+    return mask
+
+
+def _with_steps(x):
+    """An array and its steps from batch to batch, head to head and row to row."""
+    return x, *size_of(*(stride // x.itemsize for stride in x.strides[:3]))
+
+
+def _options(q, k, v, mask, causal, scale, dropout_rate, key):
+    sizes = size_of(q.shape[2], k.shape[2], q.shape[3], v.shape[3])
+    steps = size_of(*((0,) * 4 if mask is None else mask.strides))
+    scale = real(q.dtype).type(default_scale(q, scale))
+    return *sizes, scale, mask, *steps, np.int32(causal), *drawing(dropout_rate, key, q.dtype)
+
+
+def _n_tiles(n, q, v):
+    return -(-n // tile_of(q, v)[1])
+
+
+def _launch(name, q, v, grid, block, *args):
+    width, tile = tile_of(q, v)
+    launch_with("flash_attention", name, q.dtype, grid, block, args, WIDTH=width, TILE=tile)

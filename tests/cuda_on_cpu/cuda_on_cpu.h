@@ -1,0 +1,204 @@
+// Runs CUDA kernels on a processor: block after block, each thread of a block a fiber that gives way at barriers.
+//
+// Slow and exact: what a kernel computes, where it reads and writes, and whether its barriers suffice can be tested
+// without a GPU. Shared memory is filled with NaN before each block, and threads can be run in reverse order: a kernel
+// whose result depends on it lacks a barrier.
+
+#include <ucontext.h>
+
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#define CUDA_ON_CPU
+#define __global__
+#define __device__ static inline
+#define __forceinline__
+#define __launch_bounds__(...)
+#define __shared__ static __attribute__((section("shared_memory")))
+extern char __start_shared_memory[] __attribute__((weak, visibility("hidden")));
+extern char __stop_shared_memory[] __attribute__((weak, visibility("hidden")));
+
+struct uint3 { unsigned x, y, z; };
+static uint3 threadIdx, blockIdx, blockDim, gridDim;
+
+namespace on_cpu {
+
+const int STACK = 1 << 16, WARP = 32;
+
+struct Barrier { int arrived = 0; unsigned generation = 0; };
+struct Warp { Barrier barrier; int alive = 0; alignas(16) char slots[2][WARP][64]; };
+struct Fiber { ucontext_t context; uint3 index; bool done; std::unique_ptr<char[]> stack; };
+
+static std::vector<Fiber> fibers;
+static std::vector<Warp> warps;
+static Barrier block_barrier;
+static ucontext_t scheduler;
+static int now, alive;
+static bool progress;
+static std::function<void()> body;
+
+static void give_way() { swapcontext(&fibers[now].context, &scheduler); }
+
+// Waits until every thread that has not returned is here.
+static void wait(Barrier& barrier, const int& expected) {
+  unsigned generation = barrier.generation;
+  barrier.arrived++;
+  while (barrier.generation == generation) {
+    if (barrier.arrived >= expected) {
+      barrier.arrived = 0;
+      barrier.generation++;
+      progress = true;
+    } else {
+      give_way();
+    }
+  }
+}
+
+static int lane() { return now % WARP; }
+static Warp& warp() { return warps[now / WARP]; }
+static void wait_for_warp() { wait(warp().barrier, warp().alive); }
+
+// What each lane of the warp holds. There are two places, used in turn: one may still be read while the other is written.
+template <class T> char (*from_lanes(T value))[64] {
+  static_assert(sizeof(T) <= 64);
+  char(*slots)[64] = warp().slots[warp().barrier.generation % 2];
+  memcpy(slots[lane()], &value, sizeof(T));
+  wait_for_warp();
+  return slots;
+}
+
+template <class T> T from_lane(T value, int source) {
+  T other;
+  memcpy(&other, from_lanes(value)[source], sizeof(T));
+  return other;
+}
+
+static void run_fiber() {
+  body();
+  fibers[now].done = true;
+  alive--;
+  warp().alive--;
+  progress = true;
+  swapcontext(&fibers[now].context, &scheduler);
+}
+
+// Nothing, or why the block could not be run to its end.
+static const char* run_block(int n, bool reversed) {
+  if (fibers.size() < size_t(n)) fibers.resize(n);
+  warps.assign((n + WARP - 1) / WARP, Warp());
+  if (__start_shared_memory) memset(__start_shared_memory, 0xFF, __stop_shared_memory - __start_shared_memory);
+  block_barrier = Barrier();
+  alive = n;
+  for (int i = 0; i < n; i++) {
+    Fiber& fiber = fibers[i];
+    if (!fiber.stack) fiber.stack.reset(new char[STACK]);
+    getcontext(&fiber.context);
+    fiber.context.uc_stack.ss_sp = fiber.stack.get();
+    fiber.context.uc_stack.ss_size = STACK;
+    fiber.done = false;
+    fiber.index = {i % blockDim.x, i / blockDim.x % blockDim.y, i / blockDim.x / blockDim.y};
+    makecontext(&fiber.context, run_fiber, 0);
+    warps[i / WARP].alive++;
+  }
+  while (alive) {
+    progress = false;
+    for (int i = 0; i < n; i++) {
+      now = reversed ? n - 1 - i : i;
+      if (fibers[now].done) continue;
+      threadIdx = fibers[now].index;
+      swapcontext(&scheduler, &fibers[now].context);
+    }
+    if (!progress) return "some threads wait at a barrier that the others never reach";
+  }
+  return nullptr;
+}
+
+static const char* run(const unsigned* grid, const unsigned* block, bool reversed, std::function<void()> kernel) {
+  gridDim = {grid[0], grid[1], grid[2]};
+  blockDim = {block[0], block[1], block[2]};
+  if (!(grid[0] && grid[1] && grid[2])) return "a grid without blocks";
+  if (grid[1] > 65535 || grid[2] > 65535) return "a grid of more than 65535 blocks in y or z";
+  if (!(block[0] && block[1] && block[2]) || block[0] * block[1] * block[2] > 1024) return "a block needs 1 to 1024 threads";
+  body = kernel;
+  for (unsigned z = 0; z < grid[2]; z++)
+    for (unsigned y = 0; y < grid[1]; y++)
+      for (unsigned x = 0; x < grid[0]; x++) {
+        blockIdx = {x, y, z};
+        if (const char* error = run_block(block[0] * block[1] * block[2], reversed)) return error;
+      }
+  return nullptr;
+}
+
+template <class... P, size_t... I>
+const char* launch(void (*kernel)(P...), const unsigned* grid, const unsigned* block, void** arguments, bool reversed,
+                   std::index_sequence<I...>) {
+  return run(grid, block, reversed, [=] { kernel(*(P*)arguments[I]...); });
+}
+
+template <class... P> const char* launch(void (*kernel)(P...), const unsigned* grid, const unsigned* block,
+                                         void** arguments, bool reversed) {
+  return launch(kernel, grid, block, arguments, reversed, std::index_sequence_for<P...>());
+}
+
+template <class... P> int sizes_of(void (*)(P...), int* sizes) {
+  for (int size : {int(sizeof(P))...}) *sizes++ = size;
+  return sizeof...(P);
+}
+
+}  // namespace on_cpu
+
+// What a kernel is called by: with the addresses of its arguments.
+#define RUN_ON_CPU(name)                                                                                    \
+  extern "C" int sizes_of_##name(int* sizes) { return on_cpu::sizes_of(name, sizes); }                      \
+  extern "C" const char* launch_##name(const unsigned* grid, const unsigned* block, void** arguments,       \
+                                       bool reversed) {                                                     \
+    return on_cpu::launch(name, grid, block, arguments, reversed);                                          \
+  }
+
+static void __syncthreads() { on_cpu::wait(on_cpu::block_barrier, on_cpu::alive); }
+static void __syncwarp(unsigned = ~0u) { on_cpu::wait_for_warp(); }
+template <class T> T __shfl_xor_sync(unsigned, T value, int mask) { return on_cpu::from_lane(value, on_cpu::lane() ^ mask); }
+template <class T> T __shfl_sync(unsigned, T value, int source) { return on_cpu::from_lane(value, source); }
+static unsigned __ballot_sync(unsigned, int predicate) {
+  char(*of_lanes)[64] = on_cpu::from_lanes(char(predicate != 0));
+  unsigned bits = 0;
+  for (int i = 0; i < on_cpu::WARP; i++) bits |= unsigned(of_lanes[i][0]) << i;
+  return bits;
+}
+static int __syncthreads_and(int predicate) {
+  static int all;
+  __syncthreads();
+  all = 1;
+  __syncthreads();
+  if (!predicate) all = 0;
+  __syncthreads();
+  return all;
+}
+static int __popc(unsigned bits) { return __builtin_popcount(bits); }
+static float rsqrtf(float x) { return 1 / sqrtf(x); }
+static double rsqrt(double x) { return 1 / sqrt(x); }
+template <class T> T min(T a, T b) { return b < a ? b : a; }
+template <class T> T max(T a, T b) { return a < b ? b : a; }
+using std::isfinite;
+using std::isnan;
+
+// The types of half precision, and their products on tensor cores.
+
+static float float_of_half(unsigned short bits) {
+  _Float16 x;
+  memcpy(&x, &bits, 2);
+  return x;
+}
+
+static unsigned short half_of_float(float x) {
+  _Float16 half = x;
+  unsigned short bits;
+  memcpy(&bits, &half, 2);
+  return bits;
+}

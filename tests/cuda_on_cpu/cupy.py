@@ -1,0 +1,230 @@
+"""A stand-in for CuPy where there is no GPU: its arrays are in ordinary memory, its kernels run on the processor.
+
+It has the part of CuPy that npformer uses, and is as strict: NumPy and CuPy arrays do not mix, a CuPy array does not
+become a NumPy array by itself, and a kernel's arguments have to have the sizes that it declares. Besides, it counts in
+``n_reads`` how often the host has looked at an array, for which a GPU would have to be waited for.
+"""
+
+import ctypes
+import functools
+import hashlib
+import re
+import subprocess
+import tempfile
+import types
+from pathlib import Path
+
+import numpy as np
+
+__version__ = "14.2.0"
+HEADER = Path(__file__).with_name("cuda_on_cpu.h")
+n_reads = 0
+threads_run_in_reverse = False
+
+
+class ndarray(np.lib.mixins.NDArrayOperatorsMixin):  # noqa: N801
+    """An array whose numbers are reached by asking for them only."""
+
+    def __init__(self, array):
+        self._array = array
+
+    @property
+    def data(self):
+        return types.SimpleNamespace(ptr=self._array.ctypes.data)
+
+    def get(self):
+        return asnumpy(self)
+
+    def set(self, array):
+        self._array[...] = array
+
+    def __array__(self, *args, **kwargs):
+        raise TypeError("Implicit conversion to a NumPy array is not allowed. Please use `.get()` to construct one.")
+
+    def __array_ufunc__(self, ufunc, method, *inputs, **options):
+        return _call(getattr(ufunc, method), inputs, options)
+
+    def __array_function__(self, function, kinds, args, options):
+        return _call(function, args, options)
+
+    def __getitem__(self, index):
+        return _wrap(np.asarray(self._array[_unwrap(index)]))
+
+    def __setitem__(self, index, value):
+        self._array[_unwrap(index)] = _unwrap(value)
+
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        value = getattr(self._array, name)
+        return functools.partial(_method, value) if callable(value) else _wrap(value)
+
+    def __bool__(self):
+        return bool(_read(self))
+
+    def __int__(self):
+        return int(_read(self))
+
+    def __float__(self):
+        return float(_read(self))
+
+    def __index__(self):
+        return _read(self).__index__()
+
+    def __len__(self):
+        return len(self._array)
+
+    def __iter__(self):
+        return (self[i] for i in range(len(self)))
+
+    def __repr__(self):
+        return repr(self._array)
+
+
+ndarray.__module__ = "cupy"
+
+
+def asarray(x, dtype=None):
+    if isinstance(x, ndarray):
+        return x if dtype in (None, x.dtype) else x.astype(dtype)
+    return ndarray(np.array(x, dtype))
+
+
+array = asarray
+
+
+def asnumpy(x):
+    return _read(x).copy() if isinstance(x, ndarray) else np.asarray(x)
+
+
+def empty(shape, dtype=float):
+    return _poisoned(np.empty(shape, dtype))
+
+
+def empty_like(x):
+    return _poisoned(np.empty_like(_unwrap(x)))
+
+
+def __getattr__(name):
+    if name.startswith("__"):
+        raise AttributeError(name)
+    value = getattr(np, name)
+    if isinstance(value, type) or not callable(value):
+        return value
+    return _Function(value)
+
+
+class _Function:
+    """One of NumPy's, on these arrays."""
+
+    def __init__(self, function):
+        self.function = function
+
+    def __call__(self, *args, **options):
+        return _call(self.function, args, options)
+
+    def at(self, *args):
+        return _call(self.function.at, args, {})
+
+
+def _poisoned(x):
+    """What memory that nobody has written may hold."""
+    x.reshape(-1).view(np.uint8)[...] = 0xFF
+    return ndarray(x)
+
+
+def _call(function, args, options):
+    return _wrap(function(*_unwrap(args), **_unwrap(options)))
+
+
+def _method(function, *args, **options):
+    return _call(function, args, options)
+
+
+def _wrap(x):
+    if isinstance(x, (np.ndarray, np.generic)):
+        return ndarray(np.asarray(x))
+    return type(x)(map(_wrap, x)) if type(x) in (tuple, list) else x
+
+
+def _unwrap(x):
+    if isinstance(x, ndarray):
+        return x._array
+    if isinstance(x, np.ndarray):
+        raise TypeError("Unsupported type <class 'numpy.ndarray'>")
+    if isinstance(x, dict):
+        return {key: _unwrap(value) for key, value in x.items()}
+    return type(x)(map(_unwrap, x)) if type(x) in (tuple, list) else x
+
+
+def _read(x):
+    global n_reads
+    n_reads += 1
+    return x._array
+
+
+class RawModule:
+    """Kernels, compiled for the processor."""
+
+    def __init__(self, *, code, options=(), backend="nvrtc"):
+        names = re.findall(r"__global__\s+void\s+(\w+)\(", code)
+        self._library = _compile(code + "".join(f"\nRUN_ON_CPU({name})" for name in names), tuple(options))
+
+    def get_function(self, name):
+        return functools.partial(self._launch, name)
+
+    def _launch(self, name, grid, block, args, shared_mem=0):
+        values = [np.uintp(x.data.ptr) if isinstance(x, ndarray) else x for x in args]
+        values = [np.asarray(np.uintp(0) if x is None else x) for x in values]
+        sizes = _sizes(getattr(self._library, f"sizes_of_{name}"))
+        if [x.itemsize for x in values] != sizes:
+            raise TypeError(f"{name}: given arguments of {[x.itemsize for x in values]} bytes, expected {sizes}")
+        shape = [(ctypes.c_uint * 3)(*x, *[1] * (3 - len(x))) for x in (grid, block)]
+        addresses = (ctypes.c_void_p * len(values))(*(x.ctypes.data for x in values))
+        launch = getattr(self._library, f"launch_{name}")
+        launch.restype = ctypes.c_char_p
+        error = launch(*shape, addresses, threads_run_in_reverse)
+        if error:
+            raise RuntimeError(f"{name}: {error.decode()}")
+
+
+def _sizes(function):
+    """Of the arguments that a kernel declares."""
+    sizes = (ctypes.c_int * 64)()
+    return list(sizes[: function(sizes)])
+
+
+@functools.cache
+def _compile(code, options):
+    folder = Path(tempfile.gettempdir()) / "npformer-cuda-on-cpu"
+    folder.mkdir(exist_ok=True)
+    headers = [
+        path.read_text() for option in options if option.startswith("-I") for path in Path(option[2:]).glob("*.cuh")
+    ]
+    facts = [code, *options, HEADER.read_text(), *headers]
+    library = folder / f"{hashlib.sha256(repr(facts).encode()).hexdigest()[:32]}.so"
+    if not library.exists():
+        source = library.with_suffix(".cpp")
+        source.write_text(code)
+        flags = [x for x in options if x.startswith(("-I", "-D"))]
+        command = ["g++", "-std=c++17", "-O2", "-ffp-contract=off", "-shared", "-fPIC", "-include", HEADER, *flags]
+        made = library.with_suffix(".made")
+        done = subprocess.run([*command, source, "-o", made], capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise RuntimeError(f"g++ could not compile the kernels:\n{done.stderr}")
+        made.rename(library)
+    return ctypes.CDLL(str(library))
+
+
+class _Stream:
+    ptr = 0
+
+    def is_capturing(self):
+        return False
+
+
+cuda = types.SimpleNamespace(
+    Device=lambda: types.SimpleNamespace(id=0, compute_capability="90"),
+    get_current_stream=_Stream,
+    runtime=types.SimpleNamespace(getDeviceCount=lambda: 1, runtimeGetVersion=lambda: 13000),
+)

@@ -1,0 +1,121 @@
+"""``npformer.gpu`` on the GPU if CuPy finds one, else on a stand-in for CuPy that runs the kernels on the processor.
+
+``ON_GPU`` takes and returns NumPy arrays, so that what tests a backend tests this one, too.
+"""
+
+import contextlib
+import ctypes
+import importlib
+import importlib.util
+import inspect
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+
+FOLDER = Path(__file__).with_name("cuda_on_cpu")
+
+
+def why_no_gpu():
+    """The reason why CuPy has none, or None if it has."""
+    try:
+        import cupy
+
+        cupy.zeros(1)
+    except Exception as error:  # CuPy has a type for each way to fail
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+def load(name):
+    """A module of the folder cuda_on_cpu, under no name that an import finds."""
+    spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+NO_GPU = why_no_gpu()
+MISSING = NO_GPU and not shutil.which("g++") and f"there is no GPU ({NO_GPU}), and no g++ to run its kernels without"
+cupy = load("cupy") if NO_GPU else sys.modules["cupy"]
+
+
+@contextlib.contextmanager
+def cupy_installed():
+    """Within it, ``import cupy`` finds the stand-in, if there is no GPU."""
+    before = sys.modules.get("cupy")
+    sys.modules["cupy"] = cupy
+    try:
+        yield
+    finally:
+        if before is None:
+            del sys.modules["cupy"]
+        else:
+            sys.modules["cupy"] = before
+
+
+with cupy_installed():
+    gpu = importlib.import_module("npformer.gpu")
+if NO_GPU:
+    blas = importlib.import_module("npformer.gpu.blas")
+    stand_in = load("cublas")
+    blas.library = lambda: stand_in
+
+
+def smaller(size):
+    """A size that takes not too long on the processor, and several tiles still."""
+    return max(3, -(-size // 8)) if NO_GPU else size
+
+
+def put(x):
+    """An argument with its arrays on the GPU, in the layout that they have."""
+    if isinstance(x, np.ndarray):
+        return _put_as_it_lies(x)
+    if isinstance(x, dict):
+        return {key: put(value) for key, value in x.items()}
+    return tuple(map(put, x)) if isinstance(x, tuple) else x
+
+
+def take(x):
+    """A result with its arrays in ordinary memory."""
+    if isinstance(x, cupy.ndarray):
+        return cupy.asnumpy(x)
+    if isinstance(x, dict):
+        return {key: take(value) for key, value in x.items()}
+    return type(x)(map(take, x)) if isinstance(x, (tuple, list)) else x
+
+
+def _put_as_it_lies(x):
+    if NO_GPU:
+        return cupy.ndarray(x.copy() if x.flags.c_contiguous else x)
+    low, high = np.lib.array_utils.byte_bounds(x)
+    memory = cupy.asarray(np.frombuffer((ctypes.c_char * (high - low)).from_address(low), np.uint8))
+    start = x.__array_interface__["data"][0] - low
+    return cupy.ndarray(x.shape, x.dtype, memory.data + start, x.strides)
+
+
+class _OnGpu:
+    """The operations of ``npformer.gpu``, which take and return NumPy arrays."""
+
+    __name__ = "npformer.gpu"
+    __all__ = gpu.__all__
+
+    def __getattr__(self, name):
+        operation = getattr(gpu, name)
+
+        def call(*args, **options):
+            with cupy_installed():
+                placed = put(args), put(options)
+                result = take(operation(*placed[0], **placed[1]))
+                if name.endswith("_update"):  # these write to their arguments
+                    for mine, moved in zip(args, placed[0], strict=True):
+                        if isinstance(mine, np.ndarray):
+                            mine[...] = take(moved)
+            return result
+
+        call.__signature__ = inspect.signature(operation)
+        return call
+
+
+ON_GPU = _OnGpu()

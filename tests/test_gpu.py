@@ -1,0 +1,171 @@
+"""Whole models on the GPU, and what its kernels are compiled for: see on_gpu.py for what runs where there is none."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+import train_copy
+from corpus import SETTINGS, write_corpus
+from on_gpu import MISSING, NO_GPU, ON_GPU, cupy, cupy_installed, gpu, put, take
+from operations import valid_calls
+
+import npformer
+from npformer import (
+    Adam,
+    ByteNet,
+    CopyTask,
+    Recurrent,
+    SequenceAutoencoder,
+    Trainer,
+    Transformer,
+    beam_search,
+    get_backend,
+    greedy_decode,
+    reference,
+    tree,
+)
+
+pytestmark = pytest.mark.skipif(bool(MISSING), reason=str(MISSING))
+SRC = np.array([[3, 4, 5, 6, 7], [8, 3, 4, 0, 0]])
+TGT = np.array([[1, 3, 4, 5, 2], [1, 8, 3, 2, 0]])
+MODELS = {
+    "pre-norm": Transformer(11, 11, d_model=8, n_heads=2, n_layers=2, d_ff=12, activation="gelu"),
+    "post-norm, tied": Transformer(11, 11, d_model=8, n_heads=2, n_layers=1, d_ff=12, norm="post", tie_embeddings=True),
+    "GRU": Recurrent(11, 11, d_model=8, attention="general", cell="gru"),
+    "LSTM": Recurrent(11, 11, d_model=8, attention="additive", cell="lstm"),
+    "ByteNet": ByteNet(11, 11, d_model=8, n_sets=1),
+    "auto-encoder": SequenceAutoencoder(11, d_model=8, code_size=4),
+}
+SMALL = Transformer(11, 11, d_model=16, n_heads=2, n_layers=1, d_ff=16)
+SOURCES = sorted((Path(npformer.__file__).parent / "gpu").glob("*.cu"))
+IDS = {"bos_id": 1, "eos_id": 2, "max_len": 6}
+
+
+@pytest.fixture(autouse=True)
+def cupy_is_installed():
+    with cupy_installed():
+        yield
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_loss_and_gradient_are_those_of_the_reference(name):
+    model = MODELS[name]
+    params = tree.map_leaves(lambda x: x.astype("float64"), model.init(0))
+    batch = SRC, TGT[:, :-1], TGT[:, 1:]
+    loss, grads, n = model.loss_and_grad(params, *batch, key=3, label_smoothing=0.1, backend=reference)
+    result = model.loss_and_grad(put(params), *batch, key=3, label_smoothing=0.1, backend=gpu)
+    assert result[2] == n
+    np.testing.assert_allclose(float(result[0]), loss, rtol=1e-12)
+    for (path, x), (_, wanted) in zip(tree.leaves(take(result[1])), tree.leaves(grads), strict=True):
+        np.testing.assert_allclose(x, wanted, rtol=0, atol=1e-11 * np.abs(wanted).max(), err_msg=path)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_decoding_finds_what_the_reference_finds(name):
+    model = MODELS[name]
+    params = model.init(1)
+    expected = greedy_decode(model, params, SRC, **IDS, backend=reference)
+    np.testing.assert_array_equal(greedy_decode(model, put(params), SRC, **IDS), expected)
+    found, wanted = (
+        beam_search(model, p, SRC, **IDS, beam_size=3, n_best=3, backend=ops)
+        for p, ops in ((put(params), gpu), (params, reference))
+    )
+    assert [[h.tokens for h in row] for row in found] == [[h.tokens for h in row] for row in wanted]
+
+
+def trainer_on(backend):
+    return Trainer(SMALL, Adam(0.01), clip_norm=1.0, label_smoothing=0.1, backend=backend)
+
+
+def test_training_is_that_of_the_reference_and_goes_on_anywhere(tmp_path):
+    task = CopyTask(max_len=5)
+    on_gpu, on_cpu = trainer_on(gpu), trainer_on(reference)
+    for step in range(4):
+        losses = [trainer.step(*task.batch(step, 8)) for trainer in (on_gpu, on_cpu)]
+        np.testing.assert_allclose(*losses, rtol=1e-5)
+    assert isinstance(on_gpu.flat_params, cupy.ndarray)
+    for trainer in (on_gpu, on_cpu):
+        trainer.save(tmp_path / "last.safetensors")
+        for backend in (gpu, reference):
+            gone_on = trainer_on(backend)
+            gone_on.load(tmp_path / "last.safetensors")
+            np.testing.assert_allclose(take(gone_on.flat_params), take(trainer.flat_params), rtol=0, atol=0)
+            np.testing.assert_allclose(gone_on.step(*task.batch(4, 8)), 0, atol=4)
+
+
+def test_auto_is_the_gpu_for_parameters_that_are_there():
+    params = SMALL.init(0)
+    assert get_backend("auto", put(params)) is gpu
+    assert get_backend("auto", params) is not gpu
+    assert get_backend("gpu") is gpu
+
+
+def test_arrays_here_and_there_do_not_mix():
+    for name, arguments in valid_calls("float32").items():
+        arrays = [key for key, x in arguments.items() if isinstance(x, np.ndarray) and x.dtype.kind == "f"]
+        if len(arrays) > 1:
+            mixed = put(arguments) | {arrays[1]: arguments[arrays[1]]}
+            for ops in (gpu, reference):
+                with pytest.raises(TypeError):
+                    getattr(ops, name)(**mixed)
+
+
+@pytest.mark.skipif(NO_GPU is None, reason="threads of a GPU run as they like")
+def test_the_order_of_threads_changes_nothing(monkeypatch):
+    """Where it does, a barrier is missing."""
+    calls = valid_calls("float32")
+    names = [name for name in calls if getattr(gpu, name) is not getattr(reference, name)]
+    in_order = {name: getattr(ON_GPU, name)(**calls[name]) for name in names}
+    monkeypatch.setattr(cupy, "threads_run_in_reverse", True)
+    for name in names:
+        for x, y in zip(_arrays(getattr(ON_GPU, name)(**calls[name])), _arrays(in_order[name]), strict=True):
+            np.testing.assert_array_equal(x, y, err_msg=name)
+
+
+def _arrays(result):
+    return result if isinstance(result, tuple) else (result,)
+
+
+@pytest.mark.skipif(not shutil.which("nvcc"), reason="no nvcc to compile the kernels of npformer.gpu with")
+@pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.name)
+def test_kernels_compile_by_themselves(source, tmp_path):
+    known = subprocess.run(["nvcc", "--list-gpu-code"], capture_output=True, text=True, check=True).stdout.split()
+    targets = [(arch, []) for arch in ("sm_80", "sm_90", "sm_120") if arch in known]
+    targets += [("sm_90", [f"-D{dtype}"]) for dtype in ("FLOAT64", "FLOAT16", "BFLOAT16") if "sm_90" in known]
+    for arch, macros in targets:
+        command = ["nvcc", "-cubin", f"-arch={arch}", "-Werror", "all-warnings", *macros, source, "-o", tmp_path / "x"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{arch} {macros}\n{done.stderr}"
+
+
+def test_every_source_is_a_kernel_that_the_package_ships():
+    code = "".join(path.read_text() for path in (Path(npformer.__file__).parent / "gpu").glob("*.py"))
+    for source in SOURCES:
+        for kernel in re.findall(r"__global__ void (\w+)\(", source.read_text()):
+            assert f'"{kernel}"' in code, f"{source.name}: nobody runs {kernel}"
+
+
+def test_the_copy_task_from_its_script(tmp_path, capsys):
+    train_copy.main(["--backend", "gpu", "--steps", "2", "--quiet", "--no-plots", "--json", str(tmp_path / "x.json")])
+    assert "backend npformer.gpu" in capsys.readouterr().out
+
+
+def test_a_translation_trained_on_the_gpu_translates_on_either(tmp_path):
+    for package in ("sentencepiece", "safetensors", "sacrebleu", "sacremoses"):
+        pytest.importorskip(package)
+    from npformer.translation import TranslationRun, Translator
+
+    settings = {**SETTINGS, "data": str(write_corpus(tmp_path / "data")), "steps": 4, "validate_every": 2}
+    run = TranslationRun.start(tmp_path / "run", settings, "gpu")
+    run.train(progress=False)
+    run.finish()
+    translators = [Translator.load(tmp_path / "run", backend) for backend in ("gpu", "reference")]
+    assert isinstance(translators[0].params["embedding"], cupy.ndarray)
+    lines = ["a man sees the horse", "the old man eats bread"]
+    assert translators[0].greedy(lines) == translators[1].greedy(lines)
+    resumed = TranslationRun.resume(tmp_path / "run", {"steps": 5}, "reference")
+    resumed.train(progress=False)
+    assert resumed.trainer.n_steps == 5
