@@ -44,7 +44,7 @@ def get_backend(backend: str | ModuleType = "auto", params: dict | None = None) 
 
 def placed(ops, x):
     """An array where the operations of a module take it: on the GPU for ``npformer.gpu``."""
-    return ops.asarray(x) if ops.__name__ == "npformer.gpu" else x
+    return import_module("cupy").asarray(x) if ops.__name__ == "npformer.gpu" else x
 
 
 def why_no_gpu() -> str | None:

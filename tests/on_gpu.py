@@ -60,6 +60,7 @@ with cupy_installed():
 if NO_GPU:
     blas = importlib.import_module("npformer.gpu.blas")
     stand_in = load("cublas")
+    stand_in.cupy = cupy
     blas.library = lambda: stand_in
 
 

@@ -39,7 +39,7 @@ MODELS = {
     "ByteNet": ByteNet(11, 11, d_model=8, n_sets=1),
     "auto-encoder": SequenceAutoencoder(11, d_model=8, code_size=4),
 }
-SMALL = Transformer(11, 11, d_model=16, n_heads=2, n_layers=1, d_ff=16)
+SMALL = Transformer(11, 11, d_model=16, n_heads=2, n_layers=1, d_ff=16, dropout=0.0)
 SOURCES = sorted((Path(npformer.__file__).parent / "gpu").glob("*.cu"))
 IDS = {"bos_id": 1, "eos_id": 2, "max_len": 6}
 
@@ -96,6 +96,33 @@ def test_training_is_that_of_the_reference_and_goes_on_anywhere(tmp_path):
             np.testing.assert_allclose(gone_on.step(*task.batch(4, 8)), 0, atol=4)
 
 
+def test_a_recorded_step_is_the_step_itself():
+    """Of batches of one shape the first is computed as ever, the second recorded, the third a replay."""
+    model = Transformer(11, 11, d_model=16, n_heads=2, n_layers=2, d_ff=16, dropout=0.3, tie_embeddings=True)
+    rng = np.random.default_rng(0)
+    on_gpu, on_cpu = (Trainer(model, Adam(0.01), clip_norm=0.5, backend=ops) for ops in (gpu, reference))
+    for step in range(5):
+        src, tgt = rng.integers(3, 11, (8, 16)), rng.integers(3, 11, (8, 8))
+        tgt[:, 0], tgt[:step, 6:] = 1, 0
+        reads = cupy.n_reads if NO_GPU else 0
+        np.testing.assert_allclose(on_gpu.step(src, tgt), on_cpu.step(src, tgt), rtol=1e-4)
+        if NO_GPU and step >= 2:
+            assert cupy.n_reads - reads == 2, "the host waits for more than the loss and the norm"
+    assert all(on_gpu.recorder.recordings.values())
+    with pytest.raises(ValueError, match=r"src\[0, 0\] is 11, expected 0 <= id < 11"):
+        on_gpu.step(src + 11 - src[0, 0], tgt)
+
+
+def test_a_step_that_cannot_be_recorded_is_computed_as_ever():
+    model = MODELS["GRU"]
+    trainer, task = Trainer(model, Adam(0.01), backend=gpu), CopyTask(max_len=5)
+    trainer.step(*task.batch(0, 8))
+    with pytest.warns(UserWarning, match="cannot be recorded"):
+        trainer.step(*task.batch(0, 8))
+    loss = trainer.step(*task.batch(0, 8))
+    assert np.isfinite(loss)
+
+
 def test_auto_is_the_gpu_for_parameters_that_are_there():
     params = SMALL.init(0)
     assert get_backend("auto", put(params)) is gpu
@@ -141,6 +168,13 @@ def test_kernels_compile_by_themselves(source, tmp_path):
         assert done.returncode == 0, f"{arch} {macros}\n{done.stderr}"
 
 
+def test_the_package_binds_its_kernels_and_not_the_reference():
+    folder = Path(npformer.__file__).parent / "gpu"
+    written = {name for path in folder.glob("*.py") for name in re.findall(r"^def (\w+)\(", path.read_text(), re.M)}
+    for name in written & set(reference.__all__):
+        assert getattr(gpu, name).__module__.startswith("npformer.gpu."), name
+
+
 def test_every_source_is_a_kernel_that_the_package_ships():
     code = "".join(path.read_text() for path in (Path(npformer.__file__).parent / "gpu").glob("*.py"))
     for source in SOURCES:
@@ -148,6 +182,7 @@ def test_every_source_is_a_kernel_that_the_package_ships():
             assert f'"{kernel}"' in code, f"{source.name}: nobody runs {kernel}"
 
 
+@pytest.mark.skipif(bool(NO_GPU), reason="without a GPU a training would take hours")
 def test_the_copy_task_from_its_script(tmp_path, capsys):
     train_copy.main(["--backend", "gpu", "--steps", "2", "--quiet", "--no-plots", "--json", str(tmp_path / "x.json")])
     assert "backend npformer.gpu" in capsys.readouterr().out

@@ -4,7 +4,8 @@ Whatever is unusual (another dtype, nothing to do, shapes that do not fit) goes 
 the same arrays or says what is wrong; and an operation that has no kernel is the reference's own.
 """
 
-from cupy import asarray
+from npformer.reference import *  # noqa: I001, first everything, then what has a kernel
+from npformer.reference import __all__ as __all__
 
 from npformer.gpu.activations import gelu, gelu_backward, relu, relu_backward, silu, silu_backward
 from npformer.gpu.cross_entropy import cross_entropy, linear_cross_entropy
@@ -25,7 +26,6 @@ from npformer.gpu.packed_attention import (
     self_attention,
     self_attention_backward,
 )
+from npformer.gpu.recording import Recorder
 from npformer.gpu.softmax import log_softmax, log_softmax_backward, softmax, softmax_backward
-from npformer.gpu.update import adam_update, sgd_update
-from npformer.reference import *  # noqa: I001, first everything, then what has a kernel
-from npformer.reference import __all__ as __all__
+from npformer.gpu.update import adam_update, global_norm, sgd_update

@@ -38,16 +38,25 @@ def _fits(logits, targets, label_smoothing):
     return suit(logits) and are_ids and targets.shape == logits.shape[:-1] and 0 <= label_smoothing <= 1
 
 
+def _share(targets, ignore_id, n_tokens):
+    """Of each counted token in the mean, on the GPU."""
+    if isinstance(n_tokens, cupy.ndarray):
+        return 1 / n_tokens
+    if n_tokens is not None:
+        check_int("n_tokens", n_tokens, at_least=1)
+    elif ignore_id is None:
+        n_tokens = targets.size
+    else:
+        n_tokens = int((targets != ignore_id).sum())
+    if n_tokens == 0:
+        warnings.warn("cross_entropy: no target is counted, the loss is 0", stacklevel=5)
+    return cupy.full((), 1 / n_tokens if n_tokens else 0.0)
+
+
 def _cross_entropy(logits, dlogits, targets, ignore_id, label_smoothing, n_tokens):
     V, dtype, wide = logits.shape[-1], logits.dtype, real(logits.dtype)
     check_ids(targets, V, "targets", ignore_id)
-    if n_tokens is not None:
-        check_int("n_tokens", n_tokens, at_least=1)
-    n = targets.size if ignore_id is None else int((targets != ignore_id).sum()) if n_tokens is None else n_tokens
-    n = n if n_tokens is None else n_tokens
-    if n == 0:
-        warnings.warn("cross_entropy: no target is counted, the loss is 0", stacklevel=4)
-    share = cupy.full(1, 1 / n if n else 0.0, wide)
+    share = _share(targets, ignore_id, n_tokens).astype(wide, copy=False)
 
     rows, flat = as_rows(logits), contiguous(targets.astype(np.int64, copy=False))
     losses, loss = cupy.empty(len(rows), wide), cupy.empty((), wide)

@@ -1,11 +1,28 @@
 """What an optimizer does to the parameters, in one pass over the flat arrays."""
 
+import math
+
 import cupy
+import numpy as np
 
 from npformer import reference
-from npformer.gpu.arrays import size_of, suit
-from npformer.gpu.launch import for_each_element
+from npformer.gpu.arrays import contiguous, size_of, suit
+from npformer.gpu.launch import THREADS, for_each_element, launch
 from npformer.reference.checks import check_positive
+
+BLOCKS = 1024  # that add up squares, at most
+
+
+def global_norm(grad):
+    """As ``reference.global_norm``."""
+    if not suit(grad) or grad.dtype == np.float64:  # its squares may overflow
+        return reference.global_norm(grad)
+    grad = contiguous(grad)
+    n_blocks = min(BLOCKS, -(-grad.size // THREADS))
+    sums, total = cupy.empty(n_blocks, np.float64), cupy.empty((), np.float64)
+    launch("norm", "sums_of_squares", grad.dtype, (n_blocks,), (THREADS,), grad, sums, *size_of(grad.size))
+    launch("norm", "add_sums", grad.dtype, (1,), (THREADS,), sums, total, *size_of(n_blocks))
+    return math.sqrt(float(total))
 
 
 def sgd_update(param, grad, velocity, *, lr, momentum=0.0, nesterov=False, grad_scale=1.0):
@@ -16,7 +33,7 @@ def sgd_update(param, grad, velocity, *, lr, momentum=0.0, nesterov=False, grad_
         reference.sgd_update(param, grad, velocity, **options)
         return
     number = param.dtype.type
-    options = number(lr), number(momentum), cupy.int32(nesterov), number(grad_scale)
+    options = number(lr), number(momentum), np.int32(nesterov), number(grad_scale)
     for_each_element("update", "sgd", param.dtype, param.size, param, grad, velocity, *size_of(param.size), *options)
 
 

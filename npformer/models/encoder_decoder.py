@@ -143,7 +143,7 @@ class EncoderDecoder:
         grads : nested dict
             With the keys and shapes of ``params``.
         n_tokens : int
-            Targets that are not padding.
+            Targets that are not padding; where ``tgt_out`` is on the GPU an array there, so that it is not waited for.
         """
         ops = get_backend(backend, params)
         batch = src, tgt_in, tgt_out
@@ -192,7 +192,8 @@ class EncoderDecoder:
                 grads["output"] = {"weight": dweight, "bias": dbias}
             return in_order(grads, params)
 
-        return loss, int((tgt_out != self.pad_id).sum()), backward
+        counted = (tgt_out != self.pad_id).sum()
+        return loss, counted if is_cupy(counted) else int(counted), backward
 
     def _embed(self, ops, table, ids, key):
         positions = self.positions_beside(table)[: ids.shape[1]]

@@ -43,6 +43,11 @@ def is_cupy(array):
     return type(array).__module__.partition(".")[0] == "cupy"
 
 
+def is_recording(library):
+    """Whether CuPy is recording what is to be done, and nothing can be looked at: who records has checked it."""
+    return library is not np and library.cuda.get_current_stream().is_capturing()
+
+
 def beside(x, neighbour):
     """``x`` where ``neighbour`` is: as it is, or its copy on the GPU."""
     return library_of(neighbour, "neighbour").asarray(x) if is_cupy(neighbour) else x

@@ -5,7 +5,7 @@ import numbers
 
 import numpy as np
 
-from npformer.reference.arrays import library_of
+from npformer.reference.arrays import is_recording, library_of
 
 
 def check_ids(ids, size, name, ignore_id=None):
@@ -13,6 +13,8 @@ def check_ids(ids, size, name, ignore_id=None):
     xp = library_of(ids, name)
     if ids.dtype.kind not in "iu":
         raise TypeError(f"{name} has dtype {ids.dtype}, expected integers: try {name}.astype('int64')")
+    if is_recording(xp):
+        return
     wrong = (ids < 0) | (ids >= size)
     if ignore_id is not None:
         wrong &= ids != ignore_id
@@ -31,7 +33,9 @@ def check_rate(rate, key, name="rate"):
 
 
 def check_key(key):
-    """Keys are integers."""
+    """Keys are integers, or know themselves what is derived from them, as those of a step that is recorded."""
+    if hasattr(key, "derive"):
+        return
     if isinstance(key, bool) or not isinstance(key, (int, np.integer)):
         raise TypeError(f"key is a {type(key).__name__}, expected an integer")
 

@@ -24,6 +24,8 @@ def derive_key(key: int | None, *path: int) -> int | None:
     if key is None:
         return None
     check_key(key)
+    if hasattr(key, "derive"):
+        return key.derive(*path)
     for number in path:
         key = _splitmix64(_splitmix64(int(key)) + 1 + int(number))
     return key

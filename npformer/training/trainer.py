@@ -15,7 +15,7 @@ from npformer import tree
 from npformer.backends import get_backend, placed
 from npformer.models import describe
 from npformer.reference import derive_key, split_key
-from npformer.reference.checks import check_fraction, check_int, check_positive
+from npformer.reference.checks import check_fraction, check_ids, check_int, check_positive
 from npformer.threads import in_parallel, n_threads
 from npformer.training.checkpoint import load_checkpoint, save_checkpoint
 from npformer.training.optimizers import Optimizer
@@ -117,6 +117,7 @@ class Trainer:
         self.flat_grads = np.zeros_like(self.flat_params)
         self.grads = tree.view_as(self.flat_grads, self.params)
         self.state = optimizer.init(self.flat_params)
+        self.recorder = self.ops.Recorder(self._replayed, model.pad_id) if hasattr(self.ops, "Recorder") else None
         self.n_steps = 0
         self.last: StepInfo | None = None
 
@@ -151,13 +152,13 @@ class Trainer:
         dropout_key = derive_key(self.seed, self.n_steps)
         if n_tokens == 0:
             warnings.warn("no target is counted: the loss is 0, and the step has no gradient", stacklevel=3)
-        compute = partial(self._loss_and_grad, n_tokens=max(n_tokens, 1))
         loss = 0.0
         for i, (src, tgt) in enumerate(batches):
-            results = in_parallel(compute, self._shards(src, tgt, derive_key(dropout_key, i)))
-            loss += sum(float(shard_loss) for shard_loss, _ in results)
-            self._gather([grads for _, grads in results], add=i > 0)
-            del results  # their memory serves the next batch
+            batch = src, tgt, derive_key(dropout_key, i)
+            if self.recorder and len(batches) == 1:
+                loss = self._replay(*batch, max(n_tokens, 1))
+            else:
+                loss += self._compute(*batch, max(n_tokens, 1), add=i > 0)
 
         norm = self.ops.global_norm(self.flat_grads)
         if not (math.isfinite(loss) and math.isfinite(norm)):
@@ -265,7 +266,7 @@ class Trainer:
     def _shards(self, src, tgt, key):
         """The batch in parts, (src, tgt, dropout key) each, for as many threads."""
         n = self._n_shards(tgt)
-        if n == 1 or len(src) != len(tgt):  # the model says what is wrong
+        if n == 1 or self.recorder or len(src) != len(tgt):  # the model says what is wrong
             return [(src, tgt, key)]
         rows = [slice(part[0], part[-1] + 1) for part in np.array_split(range(len(tgt)), n)]
         return [(src[part], tgt[part], shard_key) for part, shard_key in zip(rows, split_key(key, n), strict=True)]
@@ -275,6 +276,23 @@ class Trainer:
         if wanted is None:
             wanted = min(n_threads(), self.flat_params.size * tgt.size // WORTH_A_SHARD)
         return max(1, min(wanted, len(tgt)))
+
+    def _compute(self, src, tgt, key, n_tokens, add):
+        """The loss of a batch, whose gradient becomes or is added to the flat one."""
+        results = in_parallel(partial(self._loss_and_grad, n_tokens=n_tokens), self._shards(src, tgt, key))
+        self._gather([grads for _, grads in results], add)
+        return sum(float(loss) for loss, _ in results)
+
+    def _replay(self, src, tgt, key, n_tokens):
+        """The same on a GPU, as a replay of what was recorded of an earlier batch of this shape."""
+        check_ids(src, self.model.src_vocab, "src")
+        check_ids(tgt, self.model.tgt_vocab, "tgt")
+        return float(self.recorder(src, tgt, key, n_tokens))
+
+    def _replayed(self, src, tgt, key, n_tokens):
+        loss, grads = self._loss_and_grad((src, tgt, key), n_tokens)
+        self._gather([grads], add=False)
+        return loss
 
     def _loss_and_grad(self, shard, n_tokens):
         src, tgt, key = shard

@@ -4,6 +4,7 @@
 // without a GPU. Shared memory is filled with NaN before each block, and threads can be run in reverse order: a kernel
 // whose result depends on it lacks a barrier.
 
+#include <setjmp.h>
 #include <ucontext.h>
 
 #include <cmath>
@@ -33,17 +34,33 @@ const int STACK = 1 << 16, WARP = 32;
 
 struct Barrier { int arrived = 0; unsigned generation = 0; };
 struct Warp { Barrier barrier; int alive = 0; alignas(16) char slots[2][WARP][64]; };
-struct Fiber { ucontext_t context; uint3 index; bool done; std::unique_ptr<char[]> stack; };
+struct Fiber { jmp_buf at; ucontext_t start; uint3 index; bool done; std::unique_ptr<char[]> stack; };
 
 static std::vector<Fiber> fibers;
 static std::vector<Warp> warps;
 static Barrier block_barrier;
-static ucontext_t scheduler;
+static jmp_buf scheduler;
 static int now, alive;
 static bool progress;
+static void run_fiber();
 static std::function<void()> body;
 
-static void give_way() { swapcontext(&fibers[now].context, &scheduler); }
+// From a fiber to the scheduler and back. A context would ask the system at each switch; a jump does not.
+static void give_way() {
+  if (!_setjmp(fibers[now].at)) _longjmp(scheduler, 1);
+}
+
+static void go_on() {
+  if (_setjmp(scheduler)) return;
+  if (fibers[now].stack) _longjmp(fibers[now].at, 1);
+  Fiber& fiber = fibers[now];
+  fiber.stack.reset(new char[STACK]);
+  getcontext(&fiber.start);
+  fiber.start.uc_stack.ss_sp = fiber.stack.get();
+  fiber.start.uc_stack.ss_size = STACK;
+  makecontext(&fiber.start, run_fiber, 0);
+  setcontext(&fiber.start);
+}
 
 // Waits until every thread that has not returned is here.
 static void wait(Barrier& barrier, const int& expected) {
@@ -79,13 +96,16 @@ template <class T> T from_lane(T value, int source) {
   return other;
 }
 
+// A fiber lives on when its thread is done, and is the same thread of the next block.
 static void run_fiber() {
-  body();
-  fibers[now].done = true;
-  alive--;
-  warp().alive--;
-  progress = true;
-  swapcontext(&fibers[now].context, &scheduler);
+  for (;;) {
+    body();
+    fibers[now].done = true;
+    alive--;
+    warp().alive--;
+    progress = true;
+    give_way();
+  }
 }
 
 // Nothing, or why the block could not be run to its end.
@@ -96,14 +116,8 @@ static const char* run_block(int n, bool reversed) {
   block_barrier = Barrier();
   alive = n;
   for (int i = 0; i < n; i++) {
-    Fiber& fiber = fibers[i];
-    if (!fiber.stack) fiber.stack.reset(new char[STACK]);
-    getcontext(&fiber.context);
-    fiber.context.uc_stack.ss_sp = fiber.stack.get();
-    fiber.context.uc_stack.ss_size = STACK;
-    fiber.done = false;
-    fiber.index = {i % blockDim.x, i / blockDim.x % blockDim.y, i / blockDim.x / blockDim.y};
-    makecontext(&fiber.context, run_fiber, 0);
+    fibers[i].done = false;
+    fibers[i].index = {i % blockDim.x, i / blockDim.x % blockDim.y, i / blockDim.x / blockDim.y};
     warps[i / WARP].alive++;
   }
   while (alive) {
@@ -112,9 +126,12 @@ static const char* run_block(int n, bool reversed) {
       now = reversed ? n - 1 - i : i;
       if (fibers[now].done) continue;
       threadIdx = fibers[now].index;
-      swapcontext(&scheduler, &fibers[now].context);
+      go_on();
     }
-    if (!progress) return "some threads wait at a barrier that the others never reach";
+    if (!progress) {
+      fibers.clear();
+      return "some threads wait at a barrier that the others never reach";
+    }
   }
   return nullptr;
 }

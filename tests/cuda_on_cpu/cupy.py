@@ -5,9 +5,11 @@ become a NumPy array by itself, and a kernel's arguments have to have the sizes 
 ``n_reads`` how often the host has looked at an array, for which a GPU would have to be waited for.
 """
 
+import contextlib
 import ctypes
 import functools
 import hashlib
+import operator
 import re
 import subprocess
 import tempfile
@@ -20,6 +22,7 @@ __version__ = "14.2.0"
 HEADER = Path(__file__).with_name("cuda_on_cpu.h")
 n_reads = 0
 threads_run_in_reverse = False
+recorded = None  # what was done since a stream began to record, or None
 
 
 class ndarray(np.lib.mixins.NDArrayOperatorsMixin):  # noqa: N801
@@ -36,6 +39,9 @@ class ndarray(np.lib.mixins.NDArrayOperatorsMixin):  # noqa: N801
         return asnumpy(self)
 
     def set(self, array):
+        _refuse_while_recording("a copy to the GPU")
+        if np.shape(array) != self.shape or array.dtype != self.dtype:
+            raise ValueError(f"set {np.shape(array)} {array.dtype}, the array is {self.shape} {self.dtype}")
         self._array[...] = array
 
     def __array__(self, *args, **kwargs):
@@ -48,16 +54,16 @@ class ndarray(np.lib.mixins.NDArrayOperatorsMixin):  # noqa: N801
         return _call(function, args, options)
 
     def __getitem__(self, index):
-        return _wrap(np.asarray(self._array[_unwrap(index)]))
+        return _call(operator.getitem, (self, index), {})
 
     def __setitem__(self, index, value):
-        self._array[_unwrap(index)] = _unwrap(value)
+        _call(operator.setitem, (self, index, value), {})
 
     def __getattr__(self, name):
         if name.startswith("__"):
             raise AttributeError(name)
         value = getattr(self._array, name)
-        return functools.partial(_method, value) if callable(value) else _wrap(value)
+        return functools.partial(_method, value) if callable(value) else _wrap(_arrays(value))
 
     def __bool__(self):
         return bool(_read(self))
@@ -87,6 +93,7 @@ ndarray.__module__ = "cupy"
 def asarray(x, dtype=None):
     if isinstance(x, ndarray):
         return x if dtype in (None, x.dtype) else x.astype(dtype)
+    _refuse_while_recording("a copy to the GPU")
     return ndarray(np.array(x, dtype))
 
 
@@ -134,7 +141,30 @@ def _poisoned(x):
 
 
 def _call(function, args, options):
-    return _wrap(function(*_unwrap(args), **_unwrap(options)))
+    args, options = _unwrap(args), _unwrap(options)
+    result = _arrays(function(*args, **options))
+    if recorded is not None:
+        recorded.append(lambda: _write(result, function(*args, **options)))
+    return _wrap(result)
+
+
+def _arrays(x):
+    """NumPy's scalars as arrays, which have a place."""
+    if isinstance(x, np.generic):
+        return np.asarray(x)
+    return type(x)(map(_arrays, x)) if type(x) in (tuple, list) else x
+
+
+def _write(place, result):
+    """What a replay computes, where the recording has it."""
+    for x, y in zip(place, result, strict=True) if isinstance(place, (tuple, list)) else [(place, result)]:
+        if isinstance(x, np.ndarray) and x.size:
+            np.copyto(x, y)
+
+
+def _refuse_while_recording(what):
+    if recorded is not None:
+        raise RuntimeError(f"cudaErrorStreamCaptureUnsupported: {what}")
 
 
 def _method(function, *args, **options):
@@ -142,8 +172,8 @@ def _method(function, *args, **options):
 
 
 def _wrap(x):
-    if isinstance(x, (np.ndarray, np.generic)):
-        return ndarray(np.asarray(x))
+    if isinstance(x, np.ndarray):
+        return ndarray(x)
     return type(x)(map(_wrap, x)) if type(x) in (tuple, list) else x
 
 
@@ -159,6 +189,7 @@ def _unwrap(x):
 
 def _read(x):
     global n_reads
+    _refuse_while_recording("the host looks at an array")
     n_reads += 1
     return x._array
 
@@ -174,6 +205,12 @@ class RawModule:
         return functools.partial(self._launch, name)
 
     def _launch(self, name, grid, block, args, shared_mem=0):
+        if recorded is None:
+            self._run(name, grid, block, args)
+        else:
+            recorded.append(lambda: self._run(name, grid, block, args))
+
+    def _run(self, name, grid, block, args):
         values = [np.uintp(x.data.ptr) if isinstance(x, ndarray) else x for x in args]
         values = [np.asarray(np.uintp(0) if x is None else x) for x in values]
         sizes = _sizes(getattr(self._library, f"sizes_of_{name}"))
@@ -216,15 +253,35 @@ def _compile(code, options):
     return ctypes.CDLL(str(library))
 
 
-class _Stream:
+class Stream:
+    """One that can record."""
+
     ptr = 0
 
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        pass
+
+    def begin_capture(self):
+        global recorded
+        recorded = []
+
+    def end_capture(self):
+        global recorded
+        work, recorded = recorded, None
+        return types.SimpleNamespace(launch=lambda stream: [do() for do in work])
+
     def is_capturing(self):
-        return False
+        return recorded is not None
 
 
 cuda = types.SimpleNamespace(
     Device=lambda: types.SimpleNamespace(id=0, compute_capability="90"),
-    get_current_stream=_Stream,
+    MemoryPool=lambda: types.SimpleNamespace(malloc=None),
+    Stream=Stream,
+    get_current_stream=Stream,
     runtime=types.SimpleNamespace(getDeviceCount=lambda: 1, runtimeGetVersion=lambda: 13000),
+    using_allocator=lambda malloc: contextlib.nullcontext(),
 )
