@@ -16,6 +16,7 @@ from arguments import natural, positive, write_json
 from npformer import Adam, CopyTask, ParameterAverage, Trainer, Transformer, get_backend, noam, tree, warmup_cosine
 from npformer.data.copy_task import BOS, EOS, PAD, exact_match
 from npformer.threads import blas_threads
+from npformer.training.precision import NAMES as PRECISIONS
 
 N_EVALUATED = 1000
 
@@ -63,6 +64,7 @@ def train_and_report(options, preset):
         seed=options.seed,
         clip_norm=preset["clip_norm"],
         backend=options.backend,
+        precision=options.precision,
     )
     n_parameters = tree.count(trainer.params)
     print(
@@ -183,6 +185,9 @@ def parse_arguments(argv):
     parser.add_argument("--seed", type=natural, default=0, help="of parameters, data and dropout (default: 0)")
     parser.add_argument("--steps", type=positive, help="training steps (default: the preset's)")
     parser.add_argument("--backend", type=backend, default="auto", help="auto, cpu, gpu or reference (default: auto)")
+    parser.add_argument(
+        "--precision", choices=PRECISIONS, default="float32", help="what steps are computed in, on a GPU (float32)"
+    )
     parser.add_argument("--out", type=Path, help="folder of the pictures (default: runs/copy or runs/reverse)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE")
     parser.add_argument("--no-plots", action="store_true", help="draw nothing")

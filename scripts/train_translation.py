@@ -26,6 +26,7 @@ from arguments import natural, positive, probability, write_json
 
 from npformer import NonFiniteError, tree
 from npformer.training import JsonLog, StopSignals
+from npformer.training.precision import NAMES as PRECISIONS
 from npformer.translation import TranslationRun
 
 # tiny is the model and the recipe of Wu et al. 2021 for the 29,000 sentences of Multi30k, base those of the paper.
@@ -83,6 +84,7 @@ DEFAULTS = {
     "patience": 20,
     "save_every": 100,
     "skip_empty": False,
+    "precision": "float32",
 }
 
 
@@ -169,6 +171,7 @@ def parse_arguments(argv):
     )
     add("--resume", action="store_true", help="go on with the training in OUT, with its settings")
     add("--backend", default="auto", help="auto, cpu, gpu or reference (default: auto)")
+    add("--precision", choices=PRECISIONS, help="what steps are computed in, on a GPU (default: float32)")
     add("--json", type=Path, metavar="FILE", help="write the figures to FILE")
     add("--quiet", action="store_true", help="no progress bar")
 

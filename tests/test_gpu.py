@@ -17,6 +17,7 @@ from npformer import (
     Adam,
     ByteNet,
     CopyTask,
+    NonFiniteError,
     Recurrent,
     SequenceAutoencoder,
     Trainer,
@@ -111,6 +112,44 @@ def test_a_recorded_step_is_the_step_itself():
     assert all(on_gpu.recorder.recordings.values())
     with pytest.raises(ValueError, match=r"src\[0, 0\] is 11, expected 0 <= id < 11"):
         on_gpu.step(src + 11 - src[0, 0], tgt)
+
+
+@pytest.mark.parametrize("precision", ["tf32", "bfloat16", "float16"])
+def test_lower_precision_goes_where_full_precision_goes(precision, tmp_path):
+    if precision == "bfloat16":
+        pytest.importorskip("ml_dtypes")
+    rng = np.random.default_rng(0)
+    full, lower = (Trainer(SMALL, Adam(0.01), backend=gpu, precision=name) for name in ("float32", precision))
+    batches = [(rng.integers(3, 11, (8, 8)), rng.integers(3, 11, (8, 8))) for _ in range(4)]
+    for src, tgt in batches:
+        tgt[:, 0] = 1
+        np.testing.assert_allclose(lower.step(src, tgt), full.step(src, tgt), rtol=0.02)
+    assert lower.flat_params.dtype == np.float32
+    lower.save(tmp_path / "last.safetensors")
+    gone_on = Trainer(SMALL, Adam(0.01), backend=gpu, precision=precision)
+    gone_on.load(tmp_path / "last.safetensors")
+    assert gone_on.precision.state == lower.precision.state
+    assert gone_on.step(*batches[0]) == lower.step(*batches[0])
+
+
+def test_an_overflow_halves_the_scale_and_is_tried_again():
+    trainer = Trainer(SMALL, Adam(0.01), backend=gpu, precision="float16")
+    trainer.precision.state = trainer.precision.state._replace(scale=2.0**30)
+    src, tgt = np.full((8, 8), 3), np.full((8, 8), 4)
+    assert np.isfinite(trainer.step(src, tgt))
+    assert trainer.precision.state.scale < 2.0**30
+    trainer.flat_params[...] = np.nan
+    with pytest.raises(NonFiniteError, match="parameter .* holds NaN"):
+        trainer.step(src, tgt)
+
+
+def test_lower_precision_is_for_the_gpu():
+    for backend, name, message in (
+        (reference, "bfloat16", "precision='bfloat16' on the backend npformer.reference, expected 'float32', or"),
+        (gpu, "half", "precision='half', expected one of"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            Trainer(SMALL, Adam(0.01), backend=backend, precision=name)
 
 
 def test_a_step_that_cannot_be_recorded_is_computed_as_ever():

@@ -30,6 +30,7 @@ def embedding_backward(dy, ids, table_shape):
 def embed_tokens(ids, table, positions, pad_id, rate=0.0, key=None):
     """As ``reference.embed_tokens``."""
     check_rate(rate, key)
+    positions = positions.astype(table.dtype, copy=False)
     fits = _are_ids(ids) and ids.ndim > 0 and suit(table, positions) and table.ndim == 2
     if not fits or positions.shape != (ids.shape[-1], table.shape[1]):
         return reference.embed_tokens(ids, table, positions, pad_id, rate, key)

@@ -43,7 +43,7 @@ class Recorder:
         src, tgt : (B, S), (B, T) int
             NumPy arrays.
         key : int
-        n_tokens : int
+        n_tokens : float
         """
         src, tgt = filled_up(src, self.pad_id), filled_up(tgt, self.pad_id)
         shape = src.shape, tgt.shape
@@ -52,7 +52,7 @@ class Recorder:
                 self.recordings[shape] = self._record(src, tgt)
             recording = self.recordings.setdefault(shape, None)
             if not recording:
-                return self.work(cupy.asarray(src), cupy.asarray(tgt), key, n_tokens)
+                return self.work(cupy.asarray(src), cupy.asarray(tgt), key, cupy.asarray(np.float32(n_tokens)))
             return recording.replay(src, tgt, key, n_tokens, self.stream)
 
     def _record(self, src, tgt):

@@ -17,7 +17,7 @@ def namespace(**arrays):
     """
     libraries = {name: library_of(array, name) for name, array in arrays.items() if array is not None}
     for name in libraries:
-        if arrays[name].dtype.kind not in "fc":
+        if arrays[name].dtype.kind not in "fc" and arrays[name].dtype.name != "bfloat16":  # which is ml_dtypes' own
             raise TypeError(
                 f"{name} has dtype {arrays[name].dtype}, expected a float dtype: try {name}.astype('float32')"
             )

@@ -19,6 +19,7 @@ from npformer.reference.checks import check_fraction, check_ids, check_int, chec
 from npformer.threads import in_parallel, n_threads
 from npformer.training.checkpoint import load_checkpoint, save_checkpoint
 from npformer.training.optimizers import Optimizer
+from npformer.training.precision import Precision, ScaleState
 from npformer.training.progress import progress_bar
 
 WORTH_A_SHARD = 5 * 10**7  # parameters · target tokens: with less, threads wait for each other longer than they compute
@@ -59,6 +60,8 @@ class Trainer:
         In how many parts a batch is computed side by side, each by a thread of its own with a gradient of its own. If
         not given: one for each thread that matrix products may use, or 1 if the step is too small to be worth it.
         The same number gives the same bits; another number draws other dropout bits and rounds another way.
+    precision : "float32", "tf32", "bfloat16" or "float16"
+        In which numbers steps are computed, other than float32 on a GPU only; parameters and moments are float32.
 
     Attributes
     ----------
@@ -92,6 +95,7 @@ class Trainer:
         backend="auto",
         params=None,
         n_shards=None,
+        precision="float32",
     ):
         check_fraction(label_smoothing=label_smoothing)
         check_int("seed", seed, at_least=0)
@@ -114,6 +118,7 @@ class Trainer:
             start = params
         self.flat_params = placed(self.ops, tree.flatten(start)[0])
         self.params = tree.view_as(self.flat_params, start)
+        self.precision = Precision(precision, self.ops, self.flat_params, self.params)
         self.flat_grads = np.zeros_like(self.flat_params)
         self.grads = tree.view_as(self.flat_grads, self.params)
         self.state = optimizer.init(self.flat_params)
@@ -152,21 +157,14 @@ class Trainer:
         dropout_key = derive_key(self.seed, self.n_steps)
         if n_tokens == 0:
             warnings.warn("no target is counted: the loss is 0, and the step has no gradient", stacklevel=3)
-        loss = 0.0
-        for i, (src, tgt) in enumerate(batches):
-            batch = src, tgt, derive_key(dropout_key, i)
-            if self.recorder and len(batches) == 1:
-                loss = self._replay(*batch, max(n_tokens, 1))
-            else:
-                loss += self._compute(*batch, max(n_tokens, 1), add=i > 0)
-
-        norm = self.ops.global_norm(self.flat_grads)
-        if not (math.isfinite(loss) and math.isfinite(norm)):
-            raise NonFiniteError(self._diagnosis(loss))
-        step = self.n_steps + 1
-        self.optimizer.update(
-            self.ops, self.flat_params, self.flat_grads, self.state, step, grad_scale=self._clip(norm)
-        )
+        loss, norm = self._gradient(batches, dropout_key, max(n_tokens, 1))
+        while not (math.isfinite(loss) and math.isfinite(norm)):
+            if not self.precision.after_overflow():
+                raise NonFiniteError(self._diagnosis(loss))
+            loss, norm = self._gradient(batches, dropout_key, max(n_tokens, 1))
+        step, grad_scale = self.n_steps + 1, self._clip(norm) / self.precision.state.scale
+        self.optimizer.update(self.ops, self.flat_params, self.flat_grads, self.state, step, grad_scale=grad_scale)
+        self.precision.after_step()
         self.n_steps = step
         seconds = time.perf_counter() - start
         self.last = StepInfo(step, loss, self.optimizer.learning_rate(step), norm, n_tokens, seconds)
@@ -216,6 +214,7 @@ class Trainer:
         """
         own = tree.to_arrays(self.params, "params") | tree.to_arrays(self.state, "optimizer")
         facts = {"model": describe(self.model), "trainer": self._settings(), "n_steps": self.n_steps}
+        facts["precision"] = list(self.precision.state)
         save_checkpoint(path, own | (arrays or {}), facts | (info or {}))
 
     def load(self, path):
@@ -245,6 +244,8 @@ class Trainer:
         for name, x in self.state.items():
             x[...] = placed(self.ops, arrays[f"optimizer.{name}"])
         self.n_steps = info["n_steps"]
+        if self.precision.name == "float16" and "precision" in info:
+            self.precision.state = ScaleState(*info["precision"])
 
     def _settings(self):
         optimizer = {k: v for k, v in asdict(self.optimizer).items() if k != "lr"}  # a schedule is a function
@@ -277,9 +278,22 @@ class Trainer:
             wanted = min(n_threads(), self.flat_params.size * tgt.size // WORTH_A_SHARD)
         return max(1, min(wanted, len(tgt)))
 
+    def _gradient(self, batches, dropout_key, n_tokens):
+        """Loss and norm of the gradient; the gradient itself, times the precision's scale, is then the flat one."""
+        loss, scale = 0.0, self.precision.state.scale
+        divisor = n_tokens if scale == 1 else placed(self.ops, np.float32(n_tokens / scale))
+        for i, (src, tgt) in enumerate(batches):
+            batch = src, tgt, derive_key(dropout_key, i)
+            if self.recorder and len(batches) == 1:
+                loss = self._replay(*batch, n_tokens / scale)
+            else:
+                loss += self._compute(*batch, divisor, add=i > 0)
+        return loss / scale, self.ops.global_norm(self.flat_grads) / scale
+
     def _compute(self, src, tgt, key, n_tokens, add):
         """The loss of a batch, whose gradient becomes or is added to the flat one."""
-        results = in_parallel(partial(self._loss_and_grad, n_tokens=n_tokens), self._shards(src, tgt, key))
+        with self.precision.computing():
+            results = in_parallel(partial(self._loss_and_grad, n_tokens=n_tokens), self._shards(src, tgt, key))
         self._gather([grads for _, grads in results], add)
         return sum(float(loss) for loss, _ in results)
 
@@ -290,14 +304,15 @@ class Trainer:
         return float(self.recorder(src, tgt, key, n_tokens))
 
     def _replayed(self, src, tgt, key, n_tokens):
-        loss, grads = self._loss_and_grad((src, tgt, key), n_tokens)
+        with self.precision.computing():
+            loss, grads = self._loss_and_grad((src, tgt, key), n_tokens)
         self._gather([grads], add=False)
         return loss
 
     def _loss_and_grad(self, shard, n_tokens):
         src, tgt, key = shard
         loss, grads, _ = self.model.loss_and_grad(
-            self.params,
+            self.precision.params,
             src,
             tgt[:, :-1],
             tgt[:, 1:],

@@ -15,7 +15,15 @@ from npformer.translation.scores import check_packages, score
 from npformer.translation.translator import Translator
 
 LAST, RESULT, SNAPSHOTS, LOG = "last.safetensors", "model.safetensors", "snapshots", "log.jsonl"
-MAY_CHANGE = {"data", "steps", "patience", "save_every", "n_average", "average"}  # when a training is resumed
+MAY_CHANGE = {
+    "data",
+    "steps",
+    "patience",
+    "save_every",
+    "n_average",
+    "average",
+    "precision",
+}  # when a training is resumed
 LONGEST = 1024  # tokens a model can take, or more if it is trained with more
 
 
@@ -47,6 +55,7 @@ class TranslationRun:
             label_smoothing=settings["label_smoothing"],
             clip_norm=settings["clip_norm"],
             backend=backend,
+            precision=settings.get("precision", "float32"),
         )
         self.place = Place()
         self.validations = []
