@@ -4,7 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 BENCH_VENV := .venv-bench
 
-.PHONY: help copy translate test lint bench clean
+GPU_VENV := .venv-gpu
+
+.PHONY: help copy translate test lint bench test-gpu bench-gpu clean
 
 help:
 	@echo "make copy         train a Transformer to copy, and look at what it does (under a minute)"
@@ -13,6 +15,8 @@ help:
 	@echo "make test         run every test"
 	@echo "make lint         check the style"
 	@echo "make bench        short benchmarks against PyTorch, JAX, CTranslate2 and transformers (it installs them)"
+	@echo "make test-gpu     on an NVIDIA GPU: its tests and a training (installs CuPy for CUDA 13; CUDA=12 for 12)"
+	@echo "make bench-gpu    on an NVIDIA GPU: training steps and attention against PyTorch (it installs it)"
 	@echo "make clean        remove what the other targets made, but for runs/ and data/"
 
 copy: $(VENV)/ready
@@ -39,8 +43,16 @@ bench: $(BENCH_VENV)/ready
 	$(BENCH_VENV)/bin/python scripts/bench_ops.py --quick
 	$(BENCH_VENV)/bin/python scripts/bench_decode.py --quick
 
+test-gpu: $(GPU_VENV)/ready
+	$(GPU_VENV)/bin/python -m pytest -q -rs tests/test_gpu.py tests/test_gpu_half.py tests/test_parity.py -k gpu
+	$(GPU_VENV)/bin/python scripts/train_copy.py --backend gpu
+
+bench-gpu: $(GPU_VENV)/ready
+	$(GPU_VENV)/bin/python -m pip install --quiet --disable-pip-version-check torch
+	$(GPU_VENV)/bin/python scripts/bench_gpu.py --json runs/bench_gpu.json
+
 clean:
-	rm -rf $(VENV) $(BENCH_VENV) build dist *.egg-info .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(BENCH_VENV) $(GPU_VENV) build dist *.egg-info .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/ready: setup.cfg pyproject.toml
@@ -53,4 +65,11 @@ $(BENCH_VENV)/ready: setup.cfg pyproject.toml
 	$(PYTHON) -m venv $(BENCH_VENV)
 	echo '*' > $(BENCH_VENV)/.gitignore
 	$(BENCH_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
+	touch $@
+
+CUDA := 13
+$(GPU_VENV)/ready: setup.cfg pyproject.toml
+	$(PYTHON) -m venv $(GPU_VENV)
+	echo '*' > $(GPU_VENV)/.gitignore
+	$(GPU_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,cuda$(CUDA)x]'
 	touch $@

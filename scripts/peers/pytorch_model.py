@@ -146,26 +146,44 @@ def load(twin, params):
     twin.load_state_dict(state)
 
 
-def training_step(model, src, tgt, lr, label_smoothing, n_threads, fused=False, compiled=False):
+def training_step(
+    model,
+    src,
+    tgt,
+    lr,
+    label_smoothing,
+    n_threads,
+    fused=False,
+    compiled=False,
+    device="cpu",
+    precision="float32",
+):
     """``step()`` -> loss, of an ``npformer.Transformer``'s twin, with Adam one array at a time, or fused.
 
-    ``step(src, tgt, lr=...)`` takes another batch or learning rate than the first.
+    ``step(src, tgt, lr=...)`` takes another batch or learning rate than the first. On a GPU ("cuda") the precision may
+    be "tf32" or "bfloat16", PyTorch's automatic mixed precision, and ``compiled`` a mode of ``torch.compile``.
     """
+    torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
+    mixed = torch.autocast("cuda", torch.bfloat16, enabled=precision == "bfloat16")
     torch.set_num_threads(n_threads)
     torch.manual_seed(0)
     twin = Transformer(model, longest=max(src.shape[1], tgt.shape[1]))
     load(twin, model.init(seed=0))
+    twin.to(device)
     optimizer = torch.optim.Adam(twin.parameters(), lr=lr, betas=(0.9, 0.98), eps=1e-9, fused=fused or None)
 
     def tensors(src, tgt):
-        return [torch.from_numpy(np.ascontiguousarray(x)) for x in (src, tgt[:, :-1], tgt[:, 1:])]
+        return [torch.from_numpy(np.ascontiguousarray(x)).to(device) for x in (src, tgt[:, :-1], tgt[:, 1:])]
 
     def loss_of(source, target_in, target_out):
-        logits = twin(source, target_in)
+        with mixed:
+            logits = twin(source, target_in)
         return F.cross_entropy(logits.flatten(0, 1), target_out.flatten(), label_smoothing=label_smoothing)
 
-    if compiled:
+    if compiled and device == "cpu":
         loss_of = torch.compile(loss_of, options={"fallback_random": True})  # the eager generator is the faster one
+    elif compiled:
+        loss_of = torch.compile(loss_of, mode=compiled)
 
     first = tensors(src, tgt)
 

@@ -1,0 +1,219 @@
+"""On one NVIDIA GPU: training steps against PyTorch's, attention against its fused one, and the largest product.
+
+python scripts/bench_gpu.py                                  # everything, about twenty minutes
+python scripts/bench_gpu.py --quick                          # tiny and base, attention of 1,024 and 4,096 keys
+python scripts/bench_gpu.py --steps base --precisions tf32
+
+The steps are those of bench_train.py, and "large", base on 16,384 tokens. PyTorch is eager, with fused Adam, and
+compiled in two modes. All begin with the same parameters and have to begin with the same loss; each is a process of its
+own, and they take turns. Attention is forward and backward, without dropout, 16,384 tokens of 8 heads of 64 numbers.
+"""
+
+import subprocess
+import sys
+from contextlib import ExitStack
+from functools import partial
+
+import numpy as np
+from arguments import write_json
+from bench_train import LABEL_SMOOTHING, LEARNING_RATE, SIZES, Size, batch_of, begins_alike, model_of, training_flops
+from benchmarking import Contender, alternate, build_all, machine, new_parser, print_table, short, some_of, timing
+
+import npformer as nf
+from npformer.backends import why_no_gpu
+
+STEPS = {**SIZES, "large": Size(V=16000, N=6, D=512, H=8, F=2048, B=512, S=32, T=32)}
+PRECISIONS = ("tf32", "bfloat16")
+LENGTHS = (1024, 2048, 4096, 8192)
+TOKENS, HEADS, WIDTH = 16_384, 8, 64
+LARGE = 8192  # the sides of the largest product
+
+
+def main(argv=None):
+    options = parse_arguments(argv)
+    if missing := why_no_gpu():
+        sys.exit(f"there is nothing to measure: {missing}")
+    facts = {**machine(), "gpu": gpu()}
+    versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items() if version)
+    print(f"{facts['gpu']}; Python {facts['python']}, {versions}\n")
+    figures = {"machine": facts, "product": {}, "steps": {}, "attention": {}}
+    for precision in options.precisions:
+        best = report_product(precision, options)
+        figures["product"][precision] = best
+        figures["steps"][precision] = {name: report_step(name, precision, best, options) for name in options.steps}
+        figures["attention"][precision] = report_attention(precision, options)
+    if options.json:
+        write_json(options.json, figures)
+
+
+def gpu():
+    """Name, driver and memory, as nvidia-smi has them."""
+    query = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
+    return subprocess.run(query, capture_output=True, text=True, check=True).stdout.strip()
+
+
+# -- contenders, each built in a process of its own ---------------------------------------------------------------
+
+
+def build_npformer(size, precision):
+    """``step`` of ``npformer.Trainer``, which is recorded and then replayed."""
+    adam = nf.Adam(LEARNING_RATE, betas=(0.9, 0.98), eps=1e-9)
+    options = {"seed": 0, "label_smoothing": LABEL_SMOOTHING, "backend": "gpu", "precision": precision}
+    trainer = nf.Trainer(model_of(size), adam, **options)
+    src, tgt = batch_of(size)
+    return lambda: trainer.step(src, tgt)
+
+
+def build_pytorch(size, precision, **variant):
+    """``step`` of scripts/peers/pytorch_model.py on the GPU."""
+    from peers.pytorch_model import training_step
+
+    arguments = model_of(size), *batch_of(size), LEARNING_RATE, LABEL_SMOOTHING, 1
+    return training_step(*arguments, fused=True, device="cuda", precision=precision, **variant)
+
+
+def build_our_product(precision):
+    """``step`` that multiplies two large matrices of random numbers by cuBLAS, as npformer does."""
+    import cupy
+
+    from npformer.gpu.blas import multiply, tf32
+
+    a, b = (_array(cupy.random.standard_normal((LARGE, LARGE), dtype=np.float32), precision) for _ in range(2))
+
+    def step():
+        with tf32():
+            multiply(a, b)
+        cupy.cuda.Device().synchronize()
+
+    return step
+
+
+def build_our_attention(T, causal, precision):
+    """``step`` of ``npformer.gpu``'s attention, forward and backward."""
+    import cupy
+
+    from npformer.gpu import flash_attention, flash_attention_backward
+
+    shape = TOKENS // T, HEADS, T, WIDTH
+    q, k, v, dout = (_array(cupy.random.standard_normal(shape, dtype=np.float32), precision) for _ in range(4))
+
+    def step():
+        saved = flash_attention(q, k, v, causal=causal)
+        flash_attention_backward(dout, q, k, v, *saved, causal=causal)
+        cupy.cuda.Device().synchronize()
+
+    return step
+
+
+def build_their_attention(T, causal, precision):
+    """``step`` of PyTorch's ``scaled_dot_product_attention``, forward and backward."""
+    import torch
+
+    torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
+    dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
+    shape = TOKENS // T, HEADS, T, WIDTH
+    q, k, v = (torch.randn(shape, device="cuda", dtype=dtype, requires_grad=True) for _ in range(3))
+    dout = torch.randn(shape, device="cuda", dtype=dtype)
+
+    def step():
+        out = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
+        torch.autograd.grad(out, (q, k, v), dout)
+        torch.cuda.synchronize()
+
+    return step
+
+
+def _array(x, precision):
+    if precision != "bfloat16":
+        return x
+    import ml_dtypes
+
+    return x.astype(ml_dtypes.bfloat16)
+
+
+# -- what is measured ---------------------------------------------------------------------------------------------
+
+
+def report_product(precision, options):
+    """TFLOP/s of a large product: the best that a step could reach."""
+    figures = compare([("npformer", ("npformer.gpu",), build_our_product)], (precision,), options)
+    rate = 2 * LARGE**3 / figures["npformer"]["seconds"]["median"] / 1e12
+    print(f"{precision}: a product of {LARGE} x {LARGE} matrices: {rate:.0f} TFLOP/s\n", flush=True)
+    return rate
+
+
+def report_step(name, precision, best, options):
+    """A table of one step."""
+    wanted = [
+        ("npformer", ("npformer.gpu",), build_npformer),
+        ("PyTorch, eager", ("torch",), build_pytorch),
+        ("PyTorch, compiled", ("torch",), partial(build_pytorch, compiled="default")),
+        ("PyTorch, compiled, graphs", ("torch",), partial(build_pytorch, compiled="reduce-overhead")),
+    ]
+    if options.quick:
+        wanted = wanted[:2]
+    figures, flops = compare(wanted, (STEPS[name], precision), options), training_flops(STEPS[name])
+    print(f"{name}, {precision}: {short(flops / 1e12)} TFLOP a step, of {best:.0f} TFLOP/s")
+    show(figures, flops, best)
+    return figures
+
+
+def report_attention(precision, options):
+    """A table for each length, causal or not."""
+    results = {}
+    for T in LENGTHS[::2] if options.quick else LENGTHS:
+        for causal in (False, True):
+            wanted = [
+                ("npformer", ("npformer.gpu",), build_our_attention),
+                ("PyTorch", ("torch",), build_their_attention),
+            ]
+            figures = compare(wanted, (T, causal, precision), options)
+            flops = 14 * TOKENS * T * HEADS * WIDTH / (2 if causal else 1)  # 4 forward, 10 backward
+            print(f"attention, forward and backward, {T} keys{', causal' if causal else ''}, {precision}")
+            show(figures, flops)
+            results[f"{T}{' causal' if causal else ''}"] = figures
+    return results
+
+
+def compare(wanted, case, options):
+    """{name: timing} of contenders that take turns."""
+    with ExitStack() as stack:
+        contenders = build_all([stack.enter_context(Contender(*each)) for each in wanted], *case, warm_up=4)
+        if contenders and contenders[0].built.first_value is not None:
+            contenders = [contender for contender in contenders if begins_alike(contender, contenders)]
+        turns, _ = alternate(contenders, options.rounds, options.seconds)
+        return {contender.name: timing(turns, contender.name) for contender in contenders if contender.name in turns}
+
+
+def show(figures, flops, best=None):
+    """Milliseconds, spread, how many times as long as the first, TFLOP/s, and their share of the best."""
+    rows = []
+    for name, found in figures.items():
+        rate = flops / found["seconds"]["median"] / 1e12
+        row = [name, short(1e3 * found["seconds"]["median"]), f"{100 * found['seconds']['spread']:.0f} %"]
+        row += [f"{found['times_as_long']:.2f}", short(rate), f"{100 * rate / best:.0f} %" if best else ""]
+        rows.append(row)
+    print_table(["", "ms", "spread", f"× {next(iter(figures), '')}", "TFLOP/s", "of the product"], rows)
+    print(flush=True)
+
+
+def parse_arguments(argv):
+    parser = new_parser(__doc__, rounds=7, seconds="0.5", quick="tiny and base, eager PyTorch, 3 short rounds")
+    add = parser.add_argument
+    add("--steps", type=some_of(list(STEPS)), metavar="A,B", help=f"some of {','.join(STEPS)} (default: all)")
+    add(
+        "--precisions",
+        type=some_of(list(PRECISIONS)),
+        default=PRECISIONS,
+        metavar="A,B",
+        help=f"some of {','.join(PRECISIONS)} (default: both)",
+    )
+    options = parser.parse_args(argv)
+    options.steps = options.steps or (["tiny", "base"] if options.quick else list(STEPS))
+    options.rounds = options.rounds or (3 if options.quick else 7)
+    options.seconds = options.seconds or 0.5
+    return options
+
+
+if __name__ == "__main__":
+    main()
