@@ -10,6 +10,7 @@ from npformer.reference import __all__ as __all__
 from npformer.gpu.activations import gelu, gelu_backward, relu, relu_backward, silu, silu_backward
 from npformer.gpu.blas import tf32
 from npformer.gpu.cross_entropy import cross_entropy, linear_cross_entropy
+from npformer.gpu.decoding import cached_attention, decoder_layer_step, log_softmax_top_k
 from npformer.gpu.dropout import dropout, dropout_backward
 from npformer.gpu.embedding import embed_tokens, embed_tokens_backward, embedding, embedding_backward
 from npformer.gpu.flash_attention import flash_attention, flash_attention_backward
@@ -19,8 +20,10 @@ from npformer.gpu.fused import (
     linear_dropout_residual,
     linear_dropout_residual_backward,
 )
+from npformer.gpu.gru import gru, gru_backward
 from npformer.gpu.layer_norm import layer_norm, layer_norm_backward
 from npformer.gpu.linear import linear, linear_backward
+from npformer.gpu.lstm import lstm, lstm_backward
 from npformer.gpu.packed_attention import (
     cross_attention,
     cross_attention_backward,

@@ -1,5 +1,7 @@
 """What decoding a token at a time needs besides the operations of training; nothing here has a backward pass."""
 
+from types import SimpleNamespace
+
 from npformer.reference.arrays import Array, namespace
 from npformer.reference.attention import attention
 from npformer.reference.checks import check_ids, check_int, check_shape
@@ -47,6 +49,13 @@ def decoder_layer_step(
     -------
     x3 : (B, D)
     """
+    return layer_step(
+        _OWN, x0, params, kv, at, memory_kv, memory_at, memory_mask, n_heads=n_heads, norm=norm, activation=activation
+    )
+
+
+def layer_step(ops, x0, params, kv, at, memory_kv, memory_at, memory_mask, *, n_heads, norm, activation):
+    """``decoder_layer_step`` of these operations: linear maps, layer norm, and attention to a cache."""
     if norm not in ("pre", "post"):
         raise ValueError(f"norm={norm!r}, expected 'pre' or 'post'")
     namespace(x0=x0, kv=kv, memory_kv=memory_kv)
@@ -55,38 +64,35 @@ def decoder_layer_step(
     D = x0.shape[-1]
 
     def attend(h, residual):
-        qkv = _linear(params["attention"]["qkv"], h)
+        qkv = apply(params["attention"]["qkv"], h)
         kv[at[:, -1]] = qkv[:, D:]
-        heads = cached_attention(qkv[:, :D], kv, at, n_heads)
-        return _linear(params["attention"]["out"], heads, residual)
+        heads = ops.cached_attention(qkv[:, :D], kv, at, n_heads)
+        return apply(params["attention"]["out"], heads, residual)
 
     def attend_memory(h, residual):
-        q = _linear(params["memory_attention"]["q"], h)
-        heads = cached_attention(q, memory_kv, memory_at, n_heads, memory_mask)
-        return _linear(params["memory_attention"]["out"], heads, residual)
+        q = apply(params["memory_attention"]["q"], h)
+        heads = ops.cached_attention(q, memory_kv, memory_at, n_heads, memory_mask)
+        return apply(params["memory_attention"]["out"], heads, residual)
 
     def feed(h, residual):
         hidden = params["feed_forward"]["hidden"]
-        a, _ = linear_activation_dropout(h, hidden["weight"], hidden["bias"], activation)
-        return _linear(params["feed_forward"]["out"], a, residual)
+        a, _ = ops.linear_activation_dropout(h, hidden["weight"], hidden["bias"], activation)
+        return apply(params["feed_forward"]["out"], a, residual)
 
-    x1 = _residual_block(params["attention_norm"], x0, attend, norm)
-    x2 = _residual_block(params["memory_attention_norm"], x1, attend_memory, norm)
-    return _residual_block(params["feed_forward_norm"], x2, feed, norm)
+    def apply(params, x, residual=None):
+        if residual is None:
+            return ops.linear(x, params["weight"], params["bias"])
+        return ops.linear_dropout_residual(x, params["weight"], params["bias"], residual)
 
+    def residual_block(norm_params, x, sublayer):
+        gain, bias = norm_params["gain"], norm_params["bias"]
+        if norm == "pre":
+            return sublayer(ops.layer_norm(x, gain, bias)[0], x)
+        return ops.layer_norm(sublayer(x, x), gain, bias)[0]
 
-def _linear(params, x, residual=None):
-    if residual is None:
-        return linear(x, params["weight"], params["bias"])
-    return linear_dropout_residual(x, params["weight"], params["bias"], residual)
-
-
-def _residual_block(norm_params, x, sublayer, norm):
-    """As ``layers.residual_block``, forward only."""
-    gain, bias = norm_params["gain"], norm_params["bias"]
-    if norm == "pre":
-        return sublayer(layer_norm(x, gain, bias)[0], x)
-    return layer_norm(sublayer(x, x), gain, bias)[0]
+    x1 = residual_block(params["attention_norm"], x0, attend)
+    x2 = residual_block(params["memory_attention_norm"], x1, attend_memory)
+    return residual_block(params["feed_forward_norm"], x2, feed)
 
 
 def cached_attention(q: Array, kv: Array, at: Array, n_heads: int, keep_mask: Array | None = None) -> Array:
@@ -126,6 +132,15 @@ def cached_attention(q: Array, kv: Array, at: Array, n_heads: int, keep_mask: Ar
         keep_mask = keep_mask[:, None, None]
     heads, _ = attention(queries, k, v, keep_mask)
     return heads.reshape(q.shape)
+
+
+_OWN = SimpleNamespace(
+    linear=linear,
+    linear_activation_dropout=linear_activation_dropout,
+    linear_dropout_residual=linear_dropout_residual,
+    layer_norm=layer_norm,
+    cached_attention=cached_attention,
+)
 
 
 def check_cached(q, kv, at, n_heads, keep_mask):

@@ -1,0 +1,83 @@
+// What decoding a token at a time needs besides the kernels of training.
+
+#include "common.cuh"
+
+const int MOST_KEYS = 2048;  // whose scores fit in shared memory
+
+// Attention of one query to keys and values in a table: a block for each row and head of width K. The keys of row b are
+// the entries at[b, 0], at[b, 1], ... of the table, each of which has all keys and then all values side by side.
+extern "C" __global__ void cached_attention(
+    const STORED* q, const STORED* kv, const Index* at, const bool* keep_mask, STORED* out, Index S, Index K,
+    REAL scale) {
+  __shared__ REAL weights[MOST_KEYS];
+  Index D = gridDim.y * K, row = blockIdx.x, head = blockIdx.y * K;
+  q += row * D + head;
+  at += row * S;
+  int lane = threadIdx.x % 32, warp = threadIdx.x / 32, n_warps = blockDim.x / 32;
+
+  for (Index s = warp; s < S; s += n_warps) {  // a warp for each key
+    const STORED* k = kv + at[s] * 2 * D + head;
+    REAL score = 0;
+    for (Index i = lane; i < K; i += 32) score += load(q, i) * scale * load(k, i);
+    score = warp_sum(score);
+    if (lane == 0) weights[s] = !keep_mask || keep_mask[row * S + s] ? score : REAL(-INFINITY);
+  }
+  __syncthreads();
+
+  REAL largest = -INFINITY, total = 0;
+  for (Index s = threadIdx.x; s < S; s += blockDim.x) largest = max(largest, weights[s]);
+  largest = block_max(largest);
+  REAL peak = largest == REAL(-INFINITY) ? REAL(0) : largest;
+  for (Index s = threadIdx.x; s < S; s += blockDim.x) {
+    weights[s] = exp(weights[s] - peak);
+    total += weights[s];
+  }
+  total = block_sum(total);  // whose barriers are also those after the weights
+  total = total == 0 ? REAL(1) : total;
+
+  for (Index i = threadIdx.x; i < K; i += blockDim.x) {
+    REAL sum = 0;
+    for (Index s = 0; s < S; s++)
+      if (weights[s] != 0) sum += weights[s] * load(kv, at[s] * 2 * D + D + head + i);
+    store(out, row * D + head + i, sum / total);
+  }
+}
+
+// The n_best largest entries of each row of n, and where they are; of equal ones the first, NaN as if it were -inf. A
+// block for each row.
+extern "C" __global__ void largest(const STORED* x, STORED* values, Index* ids, Index n, Index n_best) {
+  __shared__ REAL best_of_thread[1024];
+  __shared__ Index id_of_thread[1024];
+  x += blockIdx.x * n;
+  REAL last = INFINITY;
+  Index last_id = -1;
+  for (Index rank = 0; rank < n_best; rank++) {  // the largest that comes after the last one
+    REAL best = -INFINITY;
+    Index id = n;
+    for (Index i = threadIdx.x; i < n; i += blockDim.x) {
+      REAL value = isnan(load(x, i)) ? REAL(-INFINITY) : load(x, i);
+      bool comes_after = value < last || (value == last && i > last_id);
+      if (comes_after && (value > best || id == n)) best = value, id = i;
+    }
+    best_of_thread[threadIdx.x] = best;
+    id_of_thread[threadIdx.x] = id;
+    for (int half = blockDim.x / 2; half > 0; half /= 2) {
+      __syncthreads();
+      if (threadIdx.x < half) {
+        REAL other = best_of_thread[threadIdx.x + half];
+        Index other_id = id_of_thread[threadIdx.x + half];
+        bool better = other > best_of_thread[threadIdx.x] ||
+                      (other == best_of_thread[threadIdx.x] && other_id < id_of_thread[threadIdx.x]);
+        if (better) best_of_thread[threadIdx.x] = other, id_of_thread[threadIdx.x] = other_id;
+      }
+    }
+    __syncthreads();
+    last = best_of_thread[0];
+    last_id = id_of_thread[0];
+    if (threadIdx.x == 0) {
+      store(values, blockIdx.x * n_best + rank, load(x, last_id));
+      ids[blockIdx.x * n_best + rank] = last_id;
+    }
+    __syncthreads();  // read before it is written again
+  }
+}
