@@ -40,7 +40,7 @@ def main(argv=None):
     with blas_threads(1):  # its matrices are small
         trainer.fit(training_batches(options.seed), steps, progress=not options.quiet)
         result = evaluate(model, trainer.params, options.seed)
-    result |= {"steps": steps, "seed": options.seed, "seconds": time.perf_counter() - start}
+    result |= {"steps": steps, "quick": options.quick, "seed": options.seed, "seconds": time.perf_counter() - start}
     report(result)
     if importlib.util.find_spec("matplotlib") and not options.no_plots:
         from npformer.plots import plot_anomaly_scores
@@ -124,8 +124,9 @@ def roc_auc(normal, anomalies):
 
 
 def report(result):
+    size = "a small model, trained briefly: " if result["quick"] else ""
     print(
-        f"{result['steps']} steps, seed {result['seed']}, {result['seconds']:.0f} s; "
+        f"{size}{result['steps']} steps, seed {result['seed']}, {result['seconds']:.0f} s; "
         f"{100 * result['said_again_exactly']:.1f} % of unseen sequences are said again exactly\n"
     )
     print(f"{'':<32}median error (nats a token)   ROC AUC")
