@@ -9,6 +9,7 @@ import numpy as np
 FOLDER = Path(__file__).parent
 MACROS = {"float32": "FLOAT32", "float64": "FLOAT64", "float16": "FLOAT16", "bfloat16": "BFLOAT16"}
 THREADS = 256  # of a block
+NO_ARRAY = np.uintp(0)  # the null pointer
 
 
 def launch(file, name, dtype, grid, block, *args):
@@ -28,6 +29,7 @@ def launch(file, name, dtype, grid, block, *args):
 
 def launch_with(file, name, dtype, grid, block, args, **constants):
     """The same, compiled with constants of the names that the file says."""
+    args = tuple(NO_ARRAY if x is None else x for x in args)
     kernel_of(file, name, dtype, **constants)(grid, block, args)
 
 

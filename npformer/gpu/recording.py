@@ -80,7 +80,7 @@ class Recording:
         """What the work gives for another batch, in the array in which it gave it before."""
         self.src.set(src)
         self.tgt.set(tgt)
-        self.n_tokens.set(np.float32(n_tokens))
+        self.n_tokens.set(np.array(n_tokens, np.float32))
         self.keys.derive_from(key)
         self.graph.launch(stream)
         return self.result

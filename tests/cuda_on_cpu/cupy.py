@@ -40,7 +40,9 @@ class ndarray(np.lib.mixins.NDArrayOperatorsMixin):  # noqa: N801
 
     def set(self, array):
         _refuse_while_recording("a copy to the GPU")
-        if np.shape(array) != self.shape or array.dtype != self.dtype:
+        if not isinstance(array, np.ndarray):
+            raise TypeError(f"Only numpy.ndarray can be set to cupy.ndarray, not {type(array)}")
+        if array.shape != self.shape or array.dtype != self.dtype:
             raise ValueError(f"set {np.shape(array)} {array.dtype}, the array is {self.shape} {self.dtype}")
         self._array[...] = array
 
@@ -212,7 +214,7 @@ class RawModule:
 
     def _run(self, name, grid, block, args):
         values = [np.uintp(x.data.ptr) if isinstance(x, ndarray) else x for x in args]
-        values = [np.asarray(np.uintp(0) if x is None else x) for x in values]
+        values = [np.asarray(x) for x in values]
         sizes = _sizes(getattr(self._library, f"sizes_of_{name}"))
         if [x.itemsize for x in values] != sizes:
             raise TypeError(f"{name}: given arguments of {[x.itemsize for x in values]} bytes, expected {sizes}")
