@@ -44,7 +44,7 @@ bench: $(BENCH_VENV)/ready
 	$(BENCH_VENV)/bin/python scripts/bench_decode.py --quick
 
 test-gpu: $(GPU_VENV)/ready
-	$(GPU_VENV)/bin/python -m pytest -q -rs tests/test_gpu.py tests/test_gpu_half.py tests/test_parity.py -k gpu
+	NPFORMER_GPU=1 $(GPU_VENV)/bin/python -m pytest -q -rs tests/test_gpu.py tests/test_gpu_half.py tests/test_parity.py -k gpu
 	$(GPU_VENV)/bin/python scripts/train_copy.py --backend gpu
 
 bench-gpu: $(GPU_VENV)/ready

@@ -33,6 +33,11 @@ def cached_attention(q, kv, at, n_heads, keep_mask=None):
     if not (suit(q, kv) and are_ids and isinstance(keep_mask, (cupy.ndarray, type(None)))):
         return reference.cached_attention(q, kv, at, n_heads, keep_mask)
     check_cached(q, kv, at, n_heads, keep_mask)
+    return _attend(q, kv, at, n_heads, keep_mask)
+
+
+def _attend(q, kv, at, n_heads, keep_mask=None):
+    """The same without looking at ``at``, which has the host wait."""
     (B, D), S, K = q.shape, at.shape[1], q.shape[1] // n_heads
     out, mask = cupy.empty((B, D), q.dtype), None if keep_mask is None else contiguous(keep_mask)
     arrays = contiguous(q), contiguous(kv), contiguous(at.astype(np.int64, copy=False)), mask, out
@@ -46,7 +51,7 @@ _OWN = SimpleNamespace(
     linear_activation_dropout=linear_activation_dropout,
     linear_dropout_residual=linear_dropout_residual,
     layer_norm=layer_norm,
-    cached_attention=cached_attention,
+    cached_attention=_attend,
 )
 
 

@@ -32,7 +32,7 @@ def drawing(rate, key, dtype):
     """What a kernel needs to drop: the key's two words on the GPU, the threshold, the factor of what is kept."""
     if rate == 0:
         return None, np.uint32(0), real(dtype).type(1)
-    words = key.words if hasattr(key, "words") else words_on_gpu(key)
+    words = key.words() if hasattr(key, "words") else words_on_gpu(key)
     return words, np.uint32(threshold(rate)), real(dtype).type(kept_scale(rate))
 
 

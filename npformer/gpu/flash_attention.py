@@ -8,7 +8,7 @@ import numpy as np
 from npformer import reference
 from npformer.gpu.arrays import contiguous, size_of, suit
 from npformer.gpu.dropout import drawing
-from npformer.gpu.launch import launch_with, real
+from npformer.gpu.launch import launch, real
 from npformer.reference.attention import default_scale
 from npformer.reference.checks import check_attention
 
@@ -33,7 +33,7 @@ def flash_attention_backward(
 ):
     """As ``reference.flash_attention_backward``."""
     options = {"causal": causal, "scale": scale, "dropout_rate": dropout_rate, "key": key}
-    if not (fits(q, k, v, keep_mask) and fits_result(dout, out, logsumexp, q, v)):
+    if not (fits(q, k, v, keep_mask) and fits_saved(dout, out, logsumexp, q, v)):
         return reference.flash_attention_backward(dout, q, k, v, out, logsumexp, keep_mask, **options)
     check_attention(q, k, v, keep_mask, dropout_rate, key)
     gradients = [cupy.empty(x.shape, x.dtype) for x in (q, k, v)]
@@ -80,7 +80,7 @@ def fits(q, k, v, keep_mask=None):
     return max(q.shape[-1], v.shape[-1]) <= WIDTHS[-1] and tile_of(q, v) is not None
 
 
-def fits_result(dout, out, logsumexp, q, v):
+def fits_saved(dout, out, logsumexp, q, v):
     """The same for what the backward pass is given."""
     shape = (*q.shape[:-1], v.shape[-1])
     fit = suit(dout, out, q) and dout.shape == out.shape == shape
@@ -90,10 +90,15 @@ def fits_result(dout, out, logsumexp, q, v):
 def tile_of(q, v):
     """(WIDTH, TILE) of the kernels: a width that holds the heads, and as many rows as fit; None if none do."""
     width = next(width for width in WIDTHS if width >= max(q.shape[-1], v.shape[-1]))
+    tile = largest_tile(width, real(q.dtype).itemsize)
+    return None if tile is None else (width, tile)
+
+
+def largest_tile(width, itemsize):
+    """How many rows of this width fit, four tiles and two of scores; None if not even 16 do."""
     for tile in (32, 16):
-        numbers = 4 * tile * (width + 1) + 2 * tile * (tile + 1)
-        if numbers * real(q.dtype).itemsize <= SHARED_MEMORY:
-            return width, tile
+        if (4 * tile * (width + 1) + 2 * tile * (tile + 1)) * itemsize <= SHARED_MEMORY:
+            return tile
     return None
 
 
@@ -136,4 +141,4 @@ def _n_tiles(n, q, v):
 
 def _launch(name, q, v, grid, block, *args):
     width, tile = tile_of(q, v)
-    launch_with("flash_attention", name, q.dtype, grid, block, args, WIDTH=width, TILE=tile)
+    launch("flash_attention", name, q.dtype, grid, block, *args, WIDTH=width, TILE=tile)

@@ -12,7 +12,7 @@ THREADS = 256  # of a block
 NO_ARRAY = np.uintp(0)  # the null pointer
 
 
-def launch(file, name, dtype, grid, block, *args):
+def launch(file, name, dtype, grid, block, *args, **constants):
     """Run the kernel ``name`` of ``file``.cu, compiled for arrays of ``dtype``.
 
     Parameters
@@ -23,14 +23,11 @@ def launch(file, name, dtype, grid, block, *args):
         How many blocks, and of how many threads each.
     args
         CuPy arrays, None for no array, and NumPy scalars of the types that the kernel declares.
+    constants
+        Of the names that the file says.
     """
-    launch_with(file, name, dtype, grid, block, args)
-
-
-def launch_with(file, name, dtype, grid, block, args, **constants):
-    """The same, compiled with constants of the names that the file says."""
     args = tuple(NO_ARRAY if x is None else x for x in args)
-    kernel_of(file, name, dtype, **constants)(grid, block, args)
+    _module(file, dtype, tuple(constants.items())).get_function(name)(grid, block, args)
 
 
 def for_each_element(file, name, dtype, size, *args):
@@ -45,21 +42,20 @@ def for_each_row(file, name, dtype, n_rows, *args):
         launch(file, name, dtype, (n_rows,), (THREADS,), *args)
 
 
-def compile_options(dtype, **constants):
+def macros(dtype, constants):
     """What a compiler is told besides the source."""
-    return (f"-I{FOLDER}", f"-D{MACROS[dtype.name]}", *(f"-D{name}={value}" for name, value in constants.items()))
-
-
-@cache
-def kernel_of(file, name, dtype, **constants):
-    """A kernel, compiled when it is first asked for (CuPy keeps it on the disk)."""
-    return _module(file, dtype, tuple(constants.items())).get_function(name)
+    return (f"-D{MACROS[dtype.name]}", *(f"-D{name}={value}" for name, value in constants))
 
 
 @cache
 def _module(file, dtype, constants):
-    code = (FOLDER / f"{file}.cu").read_text()
-    return cupy.RawModule(code=code, options=("-std=c++17", *compile_options(dtype, **dict(constants))))
+    """The kernels of a file, compiled when they are first asked for; CuPy keeps them on the disk.
+
+    The common part is put into the source, as CuPy would not notice that an included file is another.
+    """
+    common, code = ((FOLDER / name).read_text() for name in ("common.cuh", f"{file}.cu"))
+    code = code.replace('#include "common.cuh"', common)
+    return cupy.RawModule(code=code, options=("-std=c++17", *macros(dtype, constants)))
 
 
 def real(dtype):

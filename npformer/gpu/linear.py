@@ -1,7 +1,5 @@
 """The linear map."""
 
-import cupy
-
 from npformer import reference
 from npformer.gpu.arrays import as_rows, contiguous, size_of, suit
 from npformer.gpu.blas import multiply
@@ -48,8 +46,3 @@ def fits(x, weight, bias):
 def fits_result(y, x, weight):
     """The same for an array shaped like the result."""
     return suit(y, x) and y.shape == (*x.shape[:-1], weight.shape[1])
-
-
-def empty_result(x, weight):
-    """Where a result goes."""
-    return cupy.empty((*x.shape[:-1], weight.shape[1]), x.dtype)

@@ -4,6 +4,7 @@ What changes from one time to the next has a place on the GPU that the kernels r
 the words of each key that dropout draws with.
 """
 
+import contextlib
 import warnings
 
 import cupy
@@ -12,14 +13,15 @@ import numpy as np
 from npformer.reference.random import derive_key, key_words
 
 MULTIPLE = 8  # lengths and rows are filled up to one, so that there are fewer shapes
+MOST_SHAPES = 64  # that are recorded; then those not used for longest are forgotten
 MOST_KEYS = 4096
 
 
 class Recorder:
     """Work on batches, which is recorded for each of their shapes.
 
-    The first batch of a shape is worked on as ever, which compiles what is missing and fills the pool with memory.
-    The second is recorded. From then on there is one call.
+    The first batch of a shape is worked on as ever, which compiles what is missing. The second is recorded. From then
+    on there is one call.
 
     Parameters
     ----------
@@ -27,41 +29,73 @@ class Recorder:
         ``work(src, tgt, key, n_tokens)`` -> an array on the GPU. It must not look at any number there.
     pad_id : int
         What batches are filled up with.
+    max_len : int
+        The longest source and the longest target, but for its begin token, that the work takes.
     """
 
-    def __init__(self, work, pad_id):
-        self.work, self.pad_id = work, pad_id
-        self.recordings = {}
+    def __init__(self, work, pad_id, max_len):
+        self.work, self.pad_id, self.max_len = work, pad_id, max_len
+        self.recordings = {}  # None for a shape that has come once; the one used last is last
+        self.refused = False
         self.stream = cupy.cuda.Stream()
-        self.pool = cupy.cuda.MemoryPool()  # recordings share it, as they never run at once
+        self.pool = cupy.cuda.MemoryPool(self._allocate)
 
     def __call__(self, src, tgt, key, n_tokens):
         """``work``, or its replay.
 
         Parameters
         ----------
-        src, tgt : (B, S), (B, T) int
+        src, tgt : (B, S), (B, T+1) int
             NumPy arrays.
         key : int
         n_tokens : float
         """
-        src, tgt = filled_up(src, self.pad_id), filled_up(tgt, self.pad_id)
+        rows, S, T = (-(-n // MULTIPLE) * MULTIPLE for n in (len(src), src.shape[1], tgt.shape[1] - 1))
+        src = filled_up(src, (rows, min(S, self.max_len)), self.pad_id)
+        tgt = filled_up(tgt, (rows, min(T, self.max_len) + 1), self.pad_id)
+        recording = self._recording_of(src, tgt)
+        if not recording:
+            return self.work(cupy.asarray(src), cupy.asarray(tgt), key, cupy.asarray(np.float64(n_tokens)))
+        caller = cupy.cuda.get_current_stream()
+        self.stream.wait_event(caller.record())
+        with self.stream:
+            result = recording.replay(src, tgt, key, n_tokens, self.stream)
+        caller.wait_event(self.stream.record())
+        return result
+
+    def _recording_of(self, src, tgt):
+        """The recording for this shape, made if it is the second time; None where there is none."""
         shape = src.shape, tgt.shape
-        with self.stream, cupy.cuda.using_allocator(self.pool.malloc):
-            if shape in self.recordings and self.recordings[shape] is None:
-                self.recordings[shape] = self._record(src, tgt)
-            recording = self.recordings.setdefault(shape, None)
-            if not recording:
-                return self.work(cupy.asarray(src), cupy.asarray(tgt), key, cupy.asarray(np.float32(n_tokens)))
-            return recording.replay(src, tgt, key, n_tokens, self.stream)
+        if self.refused or shape not in self.recordings:
+            self.recordings[shape] = None
+            return None
+        recording = self.recordings.pop(shape) or self._record(src, tgt)
+        self.recordings[shape] = recording
+        while len(self.recordings) > MOST_SHAPES:
+            del self.recordings[next(iter(self.recordings))]
+        return recording
 
     def _record(self, src, tgt):
-        """A recording, or False where the work looks at what the GPU computes."""
         try:
-            return Recording(self.work, src, tgt, self.stream)
+            with self.stream, cupy.cuda.using_allocator(self.pool.malloc):
+                return Recording(self.work, src, tgt, self.stream)
         except Exception as error:  # CuPy has a type for each way to fail
-            warnings.warn(f"this step cannot be recorded, its kernels are launched one by one: {error}", stacklevel=5)
-            return False
+            warnings.warn(f"this step cannot be recorded, its kernels are launched one by one: {error}", stacklevel=6)
+            self.refused = True
+            return None
+
+    def _allocate(self, size):
+        """Memory for the pool.
+
+        What a recording works in is free memory of the pool for everything but its replay. If there is no more, the
+        pool gives back all that is free; so no recording may be replayed after that.
+        """
+        try:
+            return cupy.cuda.MemoryPointer(cupy.cuda.Memory(size), 0)
+        except Exception:
+            self.recordings.clear()
+            cupy.get_default_memory_pool().free_all_blocks()
+            raise  # and CuPy tries again
 
 
 class Recording:
@@ -69,18 +103,21 @@ class Recording:
 
     def __init__(self, work, src, tgt, stream):
         self.src, self.tgt = cupy.asarray(src), cupy.asarray(tgt)
-        self.n_tokens, self.keys = cupy.ones((), np.float32), KeyTable()
+        self.n_tokens, self.keys = cupy.ones(()), KeyTable()
         stream.begin_capture()
         try:
             self.result = work(self.src, self.tgt, KeyToCome(self.keys), self.n_tokens)
-        finally:
-            self.graph = stream.end_capture()
+        except BaseException:
+            with contextlib.suppress(Exception):  # that something was wrong is known
+                stream.end_capture()
+            raise
+        self.graph = stream.end_capture()
 
     def replay(self, src, tgt, key, n_tokens, stream):
         """What the work gives for another batch, in the array in which it gave it before."""
         self.src.set(src)
         self.tgt.set(tgt)
-        self.n_tokens.set(np.array(n_tokens, np.float32))
+        self.n_tokens.set(np.array(n_tokens, np.float64))
         self.keys.derive_from(key)
         self.graph.launch(stream)
         return self.result
@@ -91,18 +128,16 @@ class KeyTable:
 
     def __init__(self):
         self.words = cupy.zeros((MOST_KEYS, 2), np.uint32)
-        self.paths = []
+        self.places = {}
 
-    def place_of(self, path):
+    def words_of(self, path):
         """Where the words of the key with this path of numbers will be."""
-        if path not in self.paths:
-            self.paths.append(path)
-        return self.words[self.paths.index(path)]
+        return self.words[self.places.setdefault(path, len(self.places))]
 
     def derive_from(self, key):
         """Write the words of all keys."""
-        if self.paths:
-            words = np.array([key_words(derive_key(key, *path)) for path in self.paths], np.uint32)
+        if self.places:
+            words = np.array([key_words(derive_key(key, *path)) for path in self.places], np.uint32)
             self.words[: len(words)].set(words)
 
 
@@ -116,13 +151,12 @@ class KeyToCome:
         """What ``derive_key`` makes of it."""
         return KeyToCome(self.table, self.path + path)
 
-    @property
     def words(self):
         """Its two words, on the GPU, when it is used."""
-        return self.table.place_of(self.path)
+        return self.table.words_of(self.path)
 
 
-def filled_up(ids, pad_id):
-    """Rows and columns of padding, up to a multiple of ``MULTIPLE``."""
-    missing = [(0, -n % MULTIPLE) for n in ids.shape]
-    return np.pad(ids, missing, constant_values=pad_id)
+def filled_up(ids, shape, pad_id):
+    """Rows and columns of padding, up to this shape; int64."""
+    missing = [(0, wanted - n) for wanted, n in zip(shape, ids.shape, strict=True)]
+    return np.pad(ids.astype(np.int64, copy=False), missing, constant_values=pad_id)

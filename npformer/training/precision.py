@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from npformer import tree
-from npformer.backends import placed
+from npformer.backends import is_gpu, placed
 
 NAMES = ("float32", "tf32", "bfloat16", "float16")
 GROWS_AFTER = 2000  # steps without an overflow
@@ -32,7 +32,7 @@ class Precision:
     def __init__(self, name, ops, flat_params, params):
         if name not in NAMES:
             raise ValueError(f"precision={name!r}, expected one of {NAMES}")
-        if name != "float32" and ops.__name__ != "npformer.gpu":
+        if name != "float32" and not is_gpu(ops):
             raise ValueError(f"precision={name!r} on the backend {ops.__name__}, expected 'float32', or backend='gpu'")
         if name != "float32" and flat_params.dtype != np.float32:
             raise ValueError(f"precision={name!r} of a model of {flat_params.dtype}, expected dtype='float32'")
@@ -47,7 +47,7 @@ class Precision:
     def computing(self):
         """Within it the copies are up to date, and products as the name says."""
         if self.half is not None:
-            self.half[...] = self.full.astype(self.half.dtype)
+            self.half[...] = self.full
         with self.ops.tf32() if self.name == "tf32" else contextlib.nullcontext():
             yield
 

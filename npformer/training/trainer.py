@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from npformer import tree
-from npformer.backends import get_backend, placed
+from npformer.backends import get_backend, is_gpu, placed
 from npformer.models import describe
 from npformer.reference import derive_key, split_key
 from npformer.reference.checks import check_fraction, check_ids, check_int, check_positive
@@ -46,7 +46,8 @@ class Trainer:
     Parameters
     ----------
     model
-        Anything with ``init(seed)``, ``pad_id`` and ``loss_and_grad`` like ``Transformer``.
+        Anything with ``init(seed)``, ``pad_id`` and ``loss_and_grad`` like ``Transformer``; on a GPU with ``max_len``,
+        ``src_vocab`` and ``tgt_vocab``, too.
     optimizer : SGD, Adam or AdamW
     seed : int
         Of the initial parameters and of dropout.
@@ -62,6 +63,7 @@ class Trainer:
         The same number gives the same bits; another number draws other dropout bits and rounds another way.
     precision : "float32", "tf32", "bfloat16" or "float16"
         In which numbers steps are computed, other than float32 on a GPU only; parameters and moments are float32.
+        (There batches are filled up with padding to multiples of 8, so that dropout draws other bits than on a CPU.)
 
     Attributes
     ----------
@@ -111,7 +113,7 @@ class Trainer:
         self.label_smoothing = label_smoothing
         self.clip_norm = clip_norm
         self.n_shards = n_shards
-        self.ops = get_backend(backend)
+        self.ops = get_backend(backend, params)
         start = model.init(seed)
         if params is not None:
             tree.check_like(params, start)
@@ -122,7 +124,11 @@ class Trainer:
         self.flat_grads = np.zeros_like(self.flat_params)
         self.grads = tree.view_as(self.flat_grads, self.params)
         self.state = optimizer.init(self.flat_params)
-        self.recorder = self.ops.Recorder(self._replayed, model.pad_id) if hasattr(self.ops, "Recorder") else None
+        self.recorder = None
+        if is_gpu(self.ops):
+            if n_shards not in (None, 1):
+                raise ValueError(f"n_shards={n_shards} on a GPU, which computes a batch as one, expected None or 1")
+            self.recorder = self.ops.Recorder(self._replayed, model.pad_id, model.max_len)
         self.n_steps = 0
         self.last: StepInfo | None = None
 
@@ -158,8 +164,10 @@ class Trainer:
         if n_tokens == 0:
             warnings.warn("no target is counted: the loss is 0, and the step has no gradient", stacklevel=3)
         loss, norm = self._gradient(batches, dropout_key, max(n_tokens, 1))
+        scale = self.precision.state
         while not (math.isfinite(loss) and math.isfinite(norm)):
-            if not self.precision.after_overflow():
+            if not (math.isfinite(loss) and self.precision.after_overflow()):
+                self.precision.state = scale
                 raise NonFiniteError(self._diagnosis(loss))
             loss, norm = self._gradient(batches, dropout_key, max(n_tokens, 1))
         step, grad_scale = self.n_steps + 1, self._clip(norm) / self.precision.state.scale
@@ -281,12 +289,12 @@ class Trainer:
     def _gradient(self, batches, dropout_key, n_tokens):
         """Loss and norm of the gradient; the gradient itself, times the precision's scale, is then the flat one."""
         loss, scale = 0.0, self.precision.state.scale
-        divisor = n_tokens if scale == 1 else placed(self.ops, np.float32(n_tokens / scale))
         for i, (src, tgt) in enumerate(batches):
             batch = src, tgt, derive_key(dropout_key, i)
             if self.recorder and len(batches) == 1:
                 loss = self._replay(*batch, n_tokens / scale)
             else:
+                divisor = n_tokens if scale == 1 else placed(self.ops, np.float64(n_tokens / scale))
                 loss += self._compute(*batch, divisor, add=i > 0)
         return loss / scale, self.ops.global_norm(self.flat_grads) / scale
 
@@ -301,6 +309,8 @@ class Trainer:
         """The same on a GPU, as a replay of what was recorded of an earlier batch of this shape."""
         check_ids(src, self.model.src_vocab, "src")
         check_ids(tgt, self.model.tgt_vocab, "tgt")
+        if len(src) != len(tgt) or src.ndim != 2:
+            raise ValueError(f"src {src.shape}, tgt {tgt.shape}: expected (B, S) and (B, T+1)")
         return float(self.recorder(src, tgt, key, n_tokens))
 
     def _replayed(self, src, tgt, key, n_tokens):

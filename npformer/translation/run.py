@@ -15,15 +15,7 @@ from npformer.translation.scores import check_packages, score
 from npformer.translation.translator import Translator
 
 LAST, RESULT, SNAPSHOTS, LOG = "last.safetensors", "model.safetensors", "snapshots", "log.jsonl"
-MAY_CHANGE = {
-    "data",
-    "steps",
-    "patience",
-    "save_every",
-    "n_average",
-    "average",
-    "precision",
-}  # when a training is resumed
+MAY_CHANGE = {"data", "steps", "patience", "save_every", "n_average", "average", "precision"}  # when it goes on
 LONGEST = 1024  # tokens a model can take, or more if it is trained with more
 
 

@@ -20,7 +20,6 @@
 #define __global__
 #define __device__ static inline
 #define __forceinline__
-#define __launch_bounds__(...)
 #define __shared__ static __attribute__((section("shared_memory")))
 extern char __start_shared_memory[] __attribute__((weak, visibility("hidden")));
 extern char __stop_shared_memory[] __attribute__((weak, visibility("hidden")));
@@ -179,9 +178,7 @@ template <class... P> int sizes_of(void (*)(P...), int* sizes) {
   }
 
 static void __syncthreads() { on_cpu::wait(on_cpu::block_barrier, on_cpu::alive); }
-static void __syncwarp(unsigned = ~0u) { on_cpu::wait_for_warp(); }
 template <class T> T __shfl_xor_sync(unsigned, T value, int mask) { return on_cpu::from_lane(value, on_cpu::lane() ^ mask); }
-template <class T> T __shfl_sync(unsigned, T value, int source) { return on_cpu::from_lane(value, source); }
 static unsigned __ballot_sync(unsigned, int predicate) {
   char(*of_lanes)[64] = on_cpu::from_lanes(char(predicate != 0));
   unsigned bits = 0;
@@ -198,14 +195,12 @@ static int __syncthreads_and(int predicate) {
   return all;
 }
 static int __popc(unsigned bits) { return __builtin_popcount(bits); }
-static float rsqrtf(float x) { return 1 / sqrtf(x); }
-static double rsqrt(double x) { return 1 / sqrt(x); }
 template <class T> T min(T a, T b) { return b < a ? b : a; }
 template <class T> T max(T a, T b) { return a < b ? b : a; }
 using std::isfinite;
 using std::isnan;
 
-// The types of half precision, and their products on tensor cores.
+// What the bits of a number of half precision mean.
 
 static float float_of_half(unsigned short bits) {
   _Float16 x;
