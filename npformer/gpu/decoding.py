@@ -29,7 +29,7 @@ def decoder_layer_step(
 
 def cached_attention(q, kv, at, n_heads, keep_mask=None):
     """As ``reference.cached_attention``."""
-    are_ids = isinstance(at, cupy.ndarray) and at.dtype.kind in "iu" and at.size > 0 and at.shape[-1] <= MOST_KEYS
+    are_ids = isinstance(at, cupy.ndarray) and at.dtype.kind in "iu"
     if not (suit(q, kv) and are_ids and isinstance(keep_mask, (cupy.ndarray, type(None)))):
         return reference.cached_attention(q, kv, at, n_heads, keep_mask)
     check_cached(q, kv, at, n_heads, keep_mask)
@@ -38,6 +38,8 @@ def cached_attention(q, kv, at, n_heads, keep_mask=None):
 
 def _attend(q, kv, at, n_heads, keep_mask=None):
     """The same without looking at ``at``, which has the host wait."""
+    if not 0 < at.shape[1] <= MOST_KEYS:
+        return reference.cached_attention(q, kv, at, n_heads, keep_mask)
     (B, D), S, K = q.shape, at.shape[1], q.shape[1] // n_heads
     out, mask = cupy.empty((B, D), q.dtype), None if keep_mask is None else contiguous(keep_mask)
     arrays = contiguous(q), contiguous(kv), contiguous(at.astype(np.int64, copy=False)), mask, out
