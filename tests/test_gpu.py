@@ -222,12 +222,9 @@ def test_kernels_compile_by_themselves(source, tmp_path):
     targets = [(arch, []) for arch in ("sm_80", "sm_90", "sm_120") if arch in known]
     targets += [("sm_90", [f"-D{dtype}"]) for dtype in ("FLOAT64", "FLOAT16", "BFLOAT16") if "sm_90" in known]
     if source.stem == "flash_attention":
-        sizes = [
-            (width, largest_tile(width, 8 if dtype == "FLOAT64" else 4), dtype) for width, dtype in WIDTHS_AND_DTYPES
-        ]
-        targets += [
-            ("sm_90", [f"-DWIDTH={width}", f"-DTILE={tile}", f"-D{dtype}"]) for width, tile, dtype in sizes if tile
-        ]
+        for width, dtype in WIDTHS_AND_DTYPES:
+            if tile := largest_tile(width, 8 if dtype == "FLOAT64" else 4):
+                targets.append(("sm_90", [f"-DWIDTH={width}", f"-DTILE={tile}", f"-D{dtype}"]))
     for arch, macros in targets:
         command = ["nvcc", "-cubin", f"-arch={arch}", "-Werror", "all-warnings", *macros, source, "-o", tmp_path / "x"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
