@@ -3,6 +3,7 @@
 python scripts/study_length.py --quick                        # a minute
 python scripts/study_length.py --out docs                     # copy and reverse, three seeds, and times
 python scripts/study_length.py --data data/multi30k           # the same, and English to French
+python scripts/study_length.py --data data/multi30k --only translation --seeds 1
 
 Five systems with about equally many parameters: a recurrent encoder-decoder without attention, with "general" and with
 additive attention, ByteNet, and the Transformer.
@@ -21,6 +22,7 @@ from pathlib import Path
 
 import numpy as np
 from arguments import natural, positive, write_json
+from benchmarking import some_of
 from systems import SYSTEMS, count, of_size
 
 from npformer import Adam, CopyTask, Trainer, warmup_cosine
@@ -55,6 +57,8 @@ QUICK = {
     "timed": [8, 32, 128],
 }
 VOCAB, BATCH = 11, 64
+TASKS = ("copy", "reverse")
+PARTS = (*TASKS, "wishes", "translation")
 
 
 def main(argv=None):
@@ -62,13 +66,15 @@ def main(argv=None):
     sizes = sizes_of(options, "steps", "seeds")
     start, figures = time.perf_counter(), {"sizes": sizes}
     with blas_threads(1):  # its matrices are small
-        for task in ("copy", "reverse"):
-            figures[task] = {system: study_task(system, task, sizes, options) for system in SYSTEMS}
-            show(f"{task}: exact match, %, by length", figures[task], sizes["lengths"], "{:.0f}")
-        figures["times"] = study_times(sizes)
-        show("milliseconds an update, batch of 8, by length", figures["times"], sizes["timed"], "{:.0f}")
-    figures["paths"] = {"lengths": sizes["timed"], **path_lengths(sizes["timed"])}
-    if options.data:
+        for task in TASKS:
+            if task in options.only:
+                figures[task] = {system: study_task(system, task, sizes, options) for system in SYSTEMS}
+                show(f"{task}: exact match, %, by length", figures[task], sizes["lengths"], "{:.0f}")
+        if "wishes" in options.only:
+            figures["times"] = study_times(sizes)
+            show("milliseconds an update, batch of 8, by length", figures["times"], sizes["timed"], "{:.0f}")
+            figures["paths"] = {"lengths": sizes["timed"], **path_lengths(sizes["timed"])}
+    if "translation" in options.only:
         from study_translation import study_translation
 
         figures["translation"] = study_translation(options, sizes)
@@ -193,8 +199,20 @@ def show(title, systems, lengths, form):
 
 
 def draw(folder, figures, sizes):
-    """Two pictures, or three with translation."""
+    """A picture of the tasks, one of the other wishes, one of translation: of those that were studied."""
     folder.mkdir(parents=True, exist_ok=True)
+    if done := [task for task in TASKS if task in figures]:
+        draw_tasks(folder / "study_length.png", done, figures, sizes)
+    if "times" in figures:
+        draw_wishes(folder / "study_wishes.png", figures, sizes)
+    if "translation" in figures:
+        found = figures["translation"]
+        bleu = {"xlabel": "words of the source, mean of each class", "ylabel": "BLEU, lower-cased"}
+        panel = {"title": "English to French", "at": found["words"], "systems": values_of(found["systems"]), **bleu}
+        save([panel], folder / "study_translation.png")
+
+
+def draw_tasks(path, tasks, figures, sizes):
     quality = {"xlabel": "symbols of the sequence", "ylabel": "all of it right, % of sequences", "ylim": (-3, 103)}
     panels = [
         {
@@ -203,9 +221,12 @@ def draw(folder, figures, sizes):
             "systems": values_of(figures[task]),
             **quality,
         }
-        for task in ("copy", "reverse")
+        for task in tasks
     ]
-    save(panels, folder / "study_length.png")
+    save(panels, path)
+
+
+def draw_wishes(path, figures, sizes):
     paths = {system: [values] for system, values in figures["paths"].items() if system != "lengths"}
     length = {"at": sizes["timed"], "xlabel": "words", "log": True}
     panels = [
@@ -222,16 +243,7 @@ def draw(folder, figures, sizes):
             **length,
         },
     ]
-    save(panels, folder / "study_wishes.png")
-    if "translation" in figures:
-        found = figures["translation"]
-        bleu = {
-            "at": found["words"],
-            "xlabel": "words of the source, mean of each class",
-            "ylabel": "BLEU, lower-cased",
-        }
-        panels = [{"title": "English to French", "systems": values_of(found["systems"]), **bleu}]
-        save(panels, folder / "study_translation.png")
+    save(panels, path)
 
 
 def values_of(systems):
@@ -254,16 +266,20 @@ def parse_arguments(argv):
     add(
         "--data", metavar="DIR", help="Multi30k, as get_multi30k.py leaves it: also translate English to French (hours)"
     )
+    add("--only", type=some_of(list(PARTS)), metavar="A,B", help=f"some of {','.join(PARTS)}; the last needs --data")
     add("--steps", type=positive, metavar="N", help=f"updates on copy and reverse (default: {FULL['steps']})")
     add("--seeds", type=positive, metavar="N", help=f"how many (default: {FULL['seeds']})")
     add("--seed", type=natural, default=0, help="the first of them (default: 0)")
-    add("--translation-steps", type=positive, default=3000, metavar="N", help="updates on Multi30k (default: 3000)")
+    add("--translation-steps", type=positive, default=2000, metavar="N", help="updates on Multi30k (default: 2000)")
     add("--runs", type=Path, default=Path("runs/study"), metavar="DIR", help="for its models (default: runs/study)")
     add("--out", type=Path, default=Path("runs/study"), metavar="DIR", help="for pictures (default: runs/study)")
     add("--json", type=Path, metavar="FILE", help="write the figures to FILE")
     options = parser.parse_args(argv)
     if options.quick and options.data:
         parser.error("argument --quick: not with --data, which takes hours")
+    options.only = options.only or [part for part in PARTS if part != "translation" or options.data]
+    if "translation" in options.only and not options.data:
+        parser.error("argument --only: translation needs --data, the folder of Multi30k")
     return options
 
 
