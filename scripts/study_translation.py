@@ -11,8 +11,8 @@ from npformer.translation import TranslationRun, Translator, score
 
 PARAMETERS = 2_400_000  # as many as the preset tiny
 VOCAB = 8000
-# The Transformer's is the preset's. Of the others 0.0015 and 0.006 were compared, by the loss on the validation text after
-# 1,000 updates with another seed: "general" attention 2.27 and 2.20, ByteNet 2.42 and 2.08.
+# The Transformer's is the preset's. Of the others 0.0015 and 0.006 were compared, by the loss on the validation text
+# after 1,000 updates with another seed: "general" attention 2.27 and 2.20, ByteNet 2.42 and 2.08.
 LEARNING_RATES = {**dict.fromkeys(SYSTEMS, 0.006), "Transformer": 0.005}
 
 
