@@ -104,10 +104,7 @@ def largest_tile(width, itemsize):
 
 def as_heads(x):
     """(..., T, K) as (B, H, T, K), the numbers of a row contiguous."""
-    if x.ndim > 4:
-        x = x.reshape(math.prod(x.shape[:-3]), *x.shape[-3:])
-    while x.ndim < 4:
-        x = x[None]
+    x = _with_four_axes(x)
     return x if x.strides[-1] == x.itemsize else contiguous(x)
 
 
@@ -115,12 +112,14 @@ def mask_of(keep_mask, q, k):
     """The mask as a view (B, H, T, S)."""
     if keep_mask is None:
         return None
-    mask = cupy.broadcast_to(keep_mask, (*q.shape[:-1], k.shape[-2]))
-    if mask.ndim > 4:
-        mask = mask.reshape(math.prod(mask.shape[:-3]), *mask.shape[-3:])
-    while mask.ndim < 4:
-        mask = mask[None]
-    return mask
+    return _with_four_axes(cupy.broadcast_to(keep_mask, (*q.shape[:-1], k.shape[-2])))
+
+
+def _with_four_axes(x):
+    """Leading axes of length 1 where there are fewer, one instead of several where there are more."""
+    if x.ndim > 4:
+        return x.reshape(math.prod(x.shape[:-3]), *x.shape[-3:])
+    return x[(None,) * (4 - x.ndim)]
 
 
 def _with_steps(x):

@@ -4,8 +4,7 @@ import cupy
 
 from npformer import reference
 from npformer.gpu.arrays import contiguous, suit
-from npformer.gpu.flash_attention import as_heads, attend, attend_backward, fits, mask_of
-from npformer.gpu.launch import real
+from npformer.gpu.flash_attention import as_heads, attend, attend_backward, fits, fits_saved, mask_of
 from npformer.reference.checks import check_attention
 from npformer.reference.packed_attention import split_parts
 
@@ -70,11 +69,13 @@ def _attend(q, k, v, keep_mask, options):
 def _attend_backward(dout, out, logsumexp, q, k, v, gradients, keep_mask, options):
     """Write the gradients; False if the kernels do not suit."""
     B, H, T, K = q.shape
-    saved = suit(logsumexp) and logsumexp.shape == (B, H, T) and logsumexp.dtype == real(q.dtype)
-    if not (fits(q, k, v, keep_mask) and saved and dout.shape == out.shape == (B, T, H * K)):
+    if not (fits(q, k, v, keep_mask) and dout.shape == out.shape == (B, T, H * K)):
+        return False
+    dout, out = (_heads_of(x, H) for x in (dout, out))
+    if not fits_saved(dout, out, logsumexp, q, v):
         return False
     check_attention(q, k, v, keep_mask, options["dropout_rate"], options["key"])
-    dout, out = (as_heads(_heads_of(x, H)) for x in (dout, out))
+    dout, out = as_heads(dout), as_heads(out)
     mask = mask_of(keep_mask, q, k)
     attend_backward(dout, out, contiguous(logsumexp), *map(as_heads, (q, k, v)), *gradients, mask, **options)
     return True

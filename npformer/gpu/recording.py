@@ -66,7 +66,9 @@ class Recorder:
     def _recording_of(self, src, tgt):
         """The recording for this shape, made if it is the second time; None where there is none."""
         shape = src.shape, tgt.shape
-        if self.refused or shape not in self.recordings:
+        if self.refused:
+            return None
+        if shape not in self.recordings:
             self.recordings[shape] = None
             return None
         recording = self.recordings.pop(shape) or self._record(src, tgt)
