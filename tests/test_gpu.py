@@ -30,7 +30,7 @@ from npformer import (
     tree,
 )
 
-largest_tile = sys.modules["npformer.gpu.flash_attention"].largest_tile  # the package has a function of that name
+tiles = sys.modules["npformer.gpu.flash_attention"]  # the package has a function of that name
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=str(MISSING))
 SRC = np.array([[3, 4, 5, 6, 7], [8, 3, 4, 0, 0]])
@@ -45,7 +45,6 @@ MODELS = {
 }
 SMALL = Transformer(11, 11, d_model=16, n_heads=2, n_layers=1, d_ff=16, dropout=0.0)
 SOURCES = sorted((Path(npformer.__file__).parent / "gpu").glob("*.cu"))
-WIDTHS_AND_DTYPES = [(width, dtype) for width in (16, 32, 64, 128) for dtype in ("FLOAT32", "FLOAT64")]
 IDS = {"bos_id": 1, "eos_id": 2, "max_len": 6}
 
 
@@ -220,15 +219,24 @@ def _arrays(result):
 def test_kernels_compile_by_themselves(source, tmp_path):
     known = subprocess.run(["nvcc", "--list-gpu-code"], capture_output=True, text=True, check=True).stdout.split()
     targets = [(arch, []) for arch in ("sm_80", "sm_90", "sm_120") if arch in known]
-    targets += [("sm_90", [f"-D{dtype}"]) for dtype in ("FLOAT64", "FLOAT16", "BFLOAT16") if "sm_90" in known]
-    if source.stem == "flash_attention":
-        for width, dtype in WIDTHS_AND_DTYPES:
-            if tile := largest_tile(width, 8 if dtype == "FLOAT64" else 4):
-                targets.append(("sm_90", [f"-DWIDTH={width}", f"-DTILE={tile}", f"-D{dtype}"]))
+    if "sm_90" in known:
+        targets += [("sm_90", macros) for macros in _macros_of(source.stem)]
     for arch, macros in targets:
         command = ["nvcc", "-cubin", f"-arch={arch}", "-Werror", "all-warnings", *macros, source, "-o", tmp_path / "x"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, f"{arch} {macros}\n{done.stderr}"
+
+
+def _macros_of(file):
+    """What a source is compiled with besides its defaults."""
+    if file == "flash_attention":
+        choices = [(f"FLOAT{8 * n}", tiles.plain_tiles(width, n)) for width in tiles.WIDTHS for n in (4, 8)]
+    elif file == "tensor_attention":
+        choices = [("BFLOAT16", tiles.tensor_tiles(width)) for width in tiles.WIDTHS]
+        choices.append(("FLOAT16", tiles.tensor_tiles(64)))
+    else:
+        return [["-DFLOAT64"], ["-DFLOAT16"], ["-DBFLOAT16"]]
+    return [[f"-D{dtype}", *(f"-D{k}={x}" for k, x in chosen.constants.items())] for dtype, chosen in choices if chosen]
 
 
 def test_the_package_binds_its_kernels_and_not_the_reference():

@@ -4,10 +4,9 @@
 // In every product of two tiles the thread (x, y) has the rows y, y + 16, ... and the columns x, x + 16, ... of the
 // result in its registers. So the 16 threads of one y, half a warp, have whole rows of the scores among them.
 //
-// Every array is given with its steps from one batch, head and row to the next; numbers of a row are contiguous. What
-// -D sets: WIDTH, a multiple of 16 that is not below the head widths, and TILE, such that the tiles fit in 48 KB.
+// What -D sets: WIDTH, a multiple of 16 that is not below the head widths, and TILE, such that the tiles fit in 48 KB.
 
-#include "common.cuh"
+#include "attention.cuh"
 
 #ifndef WIDTH
 #define WIDTH 64
@@ -16,30 +15,6 @@
 
 const int SIDE = 16, ROWS = TILE / SIDE, COLUMNS = WIDTH / SIDE;
 const int STEP = WIDTH + 1, SCORE_STEP = TILE + 1;  // from row to row: one more, so that a column has all banks
-
-// One head's part of the arrays, and the options.
-struct Head {
-  Index queries, keys, width, value_width;  // T, S, K, Kv
-  const bool* mask;                         // of this head, or nullptr
-  Index mask_row, mask_column;              // its steps, 0 where it is broadcast
-  bool causal;
-  Index first_element;  // of its weights in all (B, H, T, S), for dropout
-  const unsigned* key;
-  unsigned threshold;
-  REAL factor;
-};
-
-__device__ __forceinline__ bool is_visible(const Head& head, Index query, Index key) {
-  if (query >= head.queries || key >= head.keys) return false;
-  if (head.causal && key > query + head.keys - head.queries) return false;
-  return !head.mask || head.mask[query * head.mask_row + key * head.mask_column];
-}
-
-// A weight after dropout.
-__device__ __forceinline__ REAL drop(const Head& head, Index query, Index key, REAL weight) {
-  bool kept = is_kept(head.first_element + query * head.keys + key, head.key, head.threshold);
-  return kept ? weight * head.factor : REAL(0);
-}
 
 // The sum and the maximum over the 16 threads of a row.
 __device__ __forceinline__ REAL row_sum(REAL x) {
@@ -95,25 +70,6 @@ __device__ __forceinline__ void store_rows(
     }
 }
 
-// Keys that any query of the tile may see, and the first query that may see any key of a tile.
-__device__ __forceinline__ Index end_of_keys(const Head& head, Index first_query) {
-  Index last = min(first_query + TILE, head.queries) - 1;
-  return head.causal ? max(Index(0), min(head.keys, last + 1 + head.keys - head.queries)) : head.keys;
-}
-
-__device__ __forceinline__ Index first_query_of(const Head& head, Index first_key) {
-  return head.causal ? max(Index(0), first_key + head.queries - head.keys) / TILE * TILE : 0;
-}
-
-#define HEAD_ARGUMENTS                                                                                              \
-  Index T, Index S, Index K, Index Kv, REAL scale, const bool *mask, Index mask_batch, Index mask_head,             \
-      Index mask_row, Index mask_column, int causal, const unsigned *key, unsigned threshold, REAL factor
-
-#define THIS_HEAD                                                                                                   \
-  Index h = blockIdx.y, b = blockIdx.z, bh = b * gridDim.y + h;                                                     \
-  Head head = {T, S, K, Kv, mask ? mask + b * mask_batch + h * mask_head : mask, mask_row, mask_column,             \
-               causal != 0, bh * T * S, key, threshold, factor}
-
 // out and log Σ exp(scores) of TILE queries.
 extern "C" __global__ void attention(
     const STORED* q, Index q_batch, Index q_head, Index q_row, const STORED* k, Index k_batch, Index k_head,
@@ -129,7 +85,7 @@ extern "C" __global__ void attention(
   REAL peak[ROWS], total[ROWS], gathered[ROWS][COLUMNS] = {};
   for (int i = 0; i < ROWS; i++) peak[i] = -INFINITY, total[i] = 0;
 
-  for (Index first_key = 0; first_key < end_of_keys(head, first_query); first_key += TILE) {
+  for (Index first_key = 0; first_key < end_of_keys(head, first_query + TILE); first_key += TILE) {
     __syncthreads();
     load_tile(k, first_key, S, k_row, K, 1, kv_tile);
     __syncthreads();
@@ -216,20 +172,6 @@ __device__ __forceinline__ void weigh_backward(
     }
 }
 
-#define BACKWARD_ARGUMENTS                                                                                          \
-  const STORED *dout, Index dout_batch, Index dout_head, Index dout_row, const STORED *q, Index q_batch,            \
-      Index q_head, Index q_row, const STORED *k, Index k_batch, Index k_head, Index k_row, const STORED *v,        \
-      Index v_batch, Index v_head, Index v_row, const REAL *shift, const REAL *sums
-
-#define GO_TO_HEAD                                                                                                  \
-  THIS_HEAD;                                                                                                        \
-  dout += b * dout_batch + h * dout_head;                                                                           \
-  q += b * q_batch + h * q_head;                                                                                    \
-  k += b * k_batch + h * k_head;                                                                                    \
-  v += b * v_batch + h * v_head;                                                                                    \
-  shift += bh * T;                                                                                                  \
-  sums += bh * T
-
 // dq of TILE queries.
 extern "C" __global__ void attention_backward_q(
     BACKWARD_ARGUMENTS, STORED* dq, Index dq_batch, Index dq_head, Index dq_row, HEAD_ARGUMENTS) {
@@ -240,7 +182,7 @@ extern "C" __global__ void attention_backward_q(
   load_tile(dout, first_query, T, dout_row, Kv, 1, dout_tile);
 
   REAL gathered[ROWS][COLUMNS] = {};
-  for (Index first_key = 0; first_key < end_of_keys(head, first_query); first_key += TILE) {
+  for (Index first_key = 0; first_key < end_of_keys(head, first_query + TILE); first_key += TILE) {
     REAL scores[ROWS][ROWS] = {}, dweights[ROWS][ROWS] = {};
     __syncthreads();
     load_tile(v, first_key, S, v_row, Kv, 1, kv_tile);
@@ -271,7 +213,7 @@ extern "C" __global__ void attention_backward_kv(
   load_tile(v, first_key, S, v_row, Kv, 1, v_tile);
 
   REAL of_keys[ROWS][COLUMNS] = {}, of_values[ROWS][COLUMNS] = {};
-  for (Index first_query = first_query_of(head, first_key); first_query < T; first_query += TILE) {
+  for (Index first_query = first_query_of(head, first_key) / TILE * TILE; first_query < T; first_query += TILE) {
     REAL scores[ROWS][ROWS] = {}, dweights[ROWS][ROWS] = {};
     __syncthreads();
     bool finite = load_tile(q, first_query, T, q_row, K, scale, q_tile);

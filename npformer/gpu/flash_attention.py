@@ -1,6 +1,7 @@
 """Attention in tiles: the (T, S) weights exist in shared memory only, a tile at a time."""
 
 import math
+from typing import NamedTuple
 
 import cupy
 import numpy as np
@@ -14,7 +15,6 @@ from npformer.reference.checks import check_attention
 
 SHARED_MEMORY = 48 * 1024  # bytes that a block may have without asking for more
 WIDTHS = (16, 32, 64, 128)
-THREADS = (16, 16)
 
 
 def flash_attention(q, k, v, keep_mask=None, *, causal=False, scale=None, dropout_rate=0.0, key=None):
@@ -53,7 +53,7 @@ def attend(q, k, v, out, mask, *, causal, dropout_rate, key, scale=None):
     logsumexp = cupy.empty((B, H, T), real(q.dtype))
     arrays = [part for x in (q, k, v, out) for part in _with_steps(x)]
     options = _options(q, k, v, mask, causal, scale, dropout_rate, key)
-    _launch("attention", q, v, (_n_tiles(T, q, v), H, B), THREADS, *arrays, logsumexp, *options)
+    _launch("attention", tiles_of(q, k, v, out), q.dtype, (T, H, B), *arrays, logsumexp, *options)
     return logsumexp
 
 
@@ -61,23 +61,23 @@ def attend_backward(dout, out, logsumexp, q, k, v, dq, dk, dv, mask, *, causal, 
     """Write ``dq``, ``dk`` and ``dv``, given heads in any layout and a contiguous ``logsumexp``."""
     B, H, T, _ = q.shape
     shift, sums = cupy.empty((B, H, T), real(q.dtype)), cupy.empty((B, H, T), real(q.dtype))
-    n_queries, Kv = 4, v.shape[-1]  # queries of a block, one a warp
+    n_queries = 4  # of a block, one a warp
     arrays = *_with_steps(dout), *_with_steps(out), logsumexp, shift, sums
-    grid = -(-T // n_queries), H, B
-    _launch("prepare_backward", q, v, grid, (32, n_queries), *arrays, *size_of(T, Kv))
-    inputs = [part for x in (dout, q, k, v) for part in _with_steps(x)]
+    grid, block = (-(-T // n_queries), H, B), (32, n_queries)
+    launch("prepare_backward", "prepare_backward", q.dtype, grid, block, *arrays, *size_of(T, v.shape[-1]))
+    inputs = *(part for x in (dout, q, k, v) for part in _with_steps(x)), shift, sums
     options = _options(q, k, v, mask, causal, scale, dropout_rate, key)
-    grid = _n_tiles(T, q, v), H, B
-    _launch("attention_backward_q", q, v, grid, THREADS, *inputs, shift, sums, *_with_steps(dq), *options)
-    grid, outputs = (_n_tiles(k.shape[2], q, v), H, B), (*_with_steps(dk), *_with_steps(dv))
-    _launch("attention_backward_kv", q, v, grid, THREADS, *inputs, shift, sums, *outputs, *options)
+    tiles = tiles_of(q, k, v, dout, dq, dk, dv)
+    _launch("attention_backward_q", tiles, q.dtype, (T, H, B), *inputs, *_with_steps(dq), *options)
+    outputs = *_with_steps(dk), *_with_steps(dv)
+    _launch("attention_backward_kv", tiles, q.dtype, (k.shape[2], H, B), *inputs, *outputs, *options)
 
 
 def fits(q, k, v, keep_mask=None):
     """Whether these are arrays for the kernels, with heads that are narrow enough."""
     if not suit(q, k, v) or min(q.ndim, k.ndim, v.ndim) < 2 or not isinstance(keep_mask, (cupy.ndarray, type(None))):
         return False
-    return max(q.shape[-1], v.shape[-1]) <= WIDTHS[-1] and tile_of(q, v) is not None
+    return max(q.shape[-1], v.shape[-1]) <= WIDTHS[-1] and tiles_of(q, k, v) is not None
 
 
 def fits_saved(dout, out, logsumexp, q, v):
@@ -87,19 +87,43 @@ def fits_saved(dout, out, logsumexp, q, v):
     return fit and suit(logsumexp) and logsumexp.shape == q.shape[:-1] and logsumexp.dtype == real(q.dtype)
 
 
-def tile_of(q, v):
-    """(WIDTH, TILE) of the kernels: a width that holds the heads, and as many rows as fit; None if none do."""
-    width = next(width for width in WIDTHS if width >= max(q.shape[-1], v.shape[-1]))
-    tile = largest_tile(width, real(q.dtype).itemsize)
-    return None if tile is None else (width, tile)
+class Tiles(NamedTuple):
+    """What kernels of attention are compiled for and launched with."""
+
+    file: str
+    constants: dict
+    rows: int  # of a block
+    block: tuple
+    shared: int  # bytes
 
 
-def largest_tile(width, itemsize):
-    """How many rows of this width fit, four tiles and two of scores; None if not even 16 do."""
+def tiles_of(q, *arrays):
+    """The tiles for heads that are no wider than these; None if there are none."""
+    width = next(width for width in WIDTHS if width >= max(x.shape[-1] for x in (q, *arrays)))
+    return tensor_tiles(width) if _on_tensor_cores(q, *arrays) else plain_tiles(width, real(q.dtype).itemsize)
+
+
+def plain_tiles(width, itemsize):
+    """As many rows as fit, four tiles and two of scores; None if not even 16 do."""
     for tile in (32, 16):
         if (4 * tile * (width + 1) + 2 * tile * (tile + 1)) * itemsize <= SHARED_MEMORY:
-            return tile
+            return Tiles("flash_attention", {"WIDTH": width, "TILE": tile}, tile, (16, 16), 0)
     return None
+
+
+def tensor_tiles(width):
+    """64 rows that stay, of two arrays, and two times two tiles that come by, smaller ones where heads are wide."""
+    rows, tile = 64, 64 if width <= 64 else 32
+    shared = (2 * rows + 4 * tile) * (width + 8) * 2
+    return Tiles("tensor_attention", {"WIDTH": width, "ROWS": rows, "TILE": tile}, rows, (128,), shared)
+
+
+def _on_tensor_cores(*arrays):
+    """Whether the GPU has them for this dtype, and all rows begin and end at multiples of 16 bytes."""
+    if arrays[0].dtype.itemsize != 2 or int(cupy.cuda.Device().compute_capability) < 80:
+        return False
+    places = [place for x in arrays for place in (x.data.ptr, *x.strides[:-1], x.shape[-1] * x.itemsize)]
+    return all(place % 16 == 0 for place in places)
 
 
 def as_heads(x):
@@ -134,10 +158,7 @@ def _options(q, k, v, mask, causal, scale, dropout_rate, key):
     return *sizes, scale, mask, *steps, np.int32(causal), *drawing(dropout_rate, key, q.dtype)
 
 
-def _n_tiles(n, q, v):
-    return -(-n // tile_of(q, v)[1])
-
-
-def _launch(name, q, v, grid, block, *args):
-    width, tile = tile_of(q, v)
-    launch("flash_attention", name, q.dtype, grid, block, *args, WIDTH=width, TILE=tile)
+def _launch(name, tiles, dtype, sizes, *args):
+    n, *heads_and_batches = sizes
+    grid = -(-n // tiles.rows), *heads_and_batches
+    launch(tiles.file, name, dtype, grid, tiles.block, *args, shared=tiles.shared, **tiles.constants)

@@ -1,5 +1,6 @@
 """From a kernel in one of the .cu files here to its run on the GPU."""
 
+import re
 from functools import cache
 from pathlib import Path
 
@@ -12,7 +13,7 @@ THREADS = 256  # of a block
 NO_ARRAY = np.uintp(0)  # the null pointer
 
 
-def launch(file, name, dtype, grid, block, *args, **constants):
+def launch(file, name, dtype, grid, block, *args, shared=0, **constants):
     """Run the kernel ``name`` of ``file``.cu, compiled for arrays of ``dtype``.
 
     Parameters
@@ -23,11 +24,16 @@ def launch(file, name, dtype, grid, block, *args, **constants):
         How many blocks, and of how many threads each.
     args
         CuPy arrays, None for no array, and NumPy scalars of the types that the kernel declares.
+    shared : int
+        Bytes of shared memory of a block, besides those of which the compiler knows.
     constants
         Of the names that the file says.
     """
     args = tuple(NO_ARRAY if x is None else x for x in args)
-    _module(file, dtype, tuple(constants.items())).get_function(name)(grid, block, args)
+    kernel = _module(file, dtype, tuple(constants.items())).get_function(name)
+    if shared > kernel.max_dynamic_shared_size_bytes:
+        kernel.max_dynamic_shared_size_bytes = shared
+    kernel(grid, block, args, shared_mem=shared)
 
 
 def for_each_element(file, name, dtype, size, *args):
@@ -49,13 +55,18 @@ def macros(dtype, constants):
 
 @cache
 def _module(file, dtype, constants):
-    """The kernels of a file, compiled when they are first asked for; CuPy keeps them on the disk.
+    """The kernels of a file, compiled when they are first asked for; CuPy keeps them on the disk."""
+    return cupy.RawModule(code=_source(f"{file}.cu", set()), options=("-std=c++17", *macros(dtype, constants)))
 
-    The common part is put into the source, as CuPy would not notice that an included file is another.
-    """
-    common, code = ((FOLDER / name).read_text() for name in ("common.cuh", f"{file}.cu"))
-    code = code.replace('#include "common.cuh"', common)
-    return cupy.RawModule(code=code, options=("-std=c++17", *macros(dtype, constants)))
+
+def _source(name, included):
+    """A file with those in it that it includes: CuPy would not notice that one of them is another."""
+    included.add(name)
+
+    def text_of(include):
+        return "" if include[1] in included else _source(include[1], included)
+
+    return re.sub(r'#include "(.+)"', text_of, (FOLDER / name).read_text()).replace("#pragma once", "")
 
 
 def real(dtype):

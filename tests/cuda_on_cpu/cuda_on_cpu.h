@@ -2,7 +2,8 @@
 //
 // Slow and exact: what a kernel computes, where it reads and writes, and whether its barriers suffice can be tested
 // without a GPU. Shared memory is filled with NaN before each block, and threads can be run in reverse order: a kernel
-// whose result depends on it lacks a barrier.
+// whose result depends on it lacks a barrier. Copies that go on beside the computing are made when they are waited for,
+// or in reverse order at once.
 
 #include <setjmp.h>
 #include <ucontext.h>
@@ -20,6 +21,7 @@
 #define __global__
 #define __device__ static inline
 #define __forceinline__
+#define __launch_bounds__(n)
 #define __shared__ static __attribute__((section("shared_memory")))
 extern char __start_shared_memory[] __attribute__((weak, visibility("hidden")));
 extern char __stop_shared_memory[] __attribute__((weak, visibility("hidden")));
@@ -32,15 +34,25 @@ namespace on_cpu {
 const int STACK = 1 << 16, WARP = 32;
 
 struct Barrier { int arrived = 0; unsigned generation = 0; };
+struct Copy { void* to; const void* from; bool inside; };
 struct Warp { Barrier barrier; int alive = 0; alignas(16) char slots[2][WARP][64]; };
-struct Fiber { jmp_buf at; ucontext_t start; uint3 index; bool done; std::unique_ptr<char[]> stack; };
+struct Fiber {
+  jmp_buf at;
+  ucontext_t start;
+  uint3 index;
+  bool done;
+  std::unique_ptr<char[]> stack;
+  std::vector<Copy> copies;
+};
 
 static std::vector<Fiber> fibers;
 static std::vector<Warp> warps;
 static Barrier block_barrier;
 static jmp_buf scheduler;
 static int now, alive;
-static bool progress;
+static bool progress, in_reverse;
+static const char* mistake;  // of the kernel, the first that was seen
+static size_t dynamic_size;  // bytes of shared memory that the launch has asked for
 static void run_fiber();
 static std::function<void()> body;
 
@@ -89,6 +101,10 @@ template <class T> char (*from_lanes(T value))[64] {
   return slots;
 }
 
+static void require(bool holds, const char* what) {
+  if (!holds && !mistake) mistake = what;
+}
+
 template <class T> T from_lane(T value, int source) {
   T other;
   memcpy(&other, from_lanes(value)[source], sizeof(T));
@@ -107,8 +123,13 @@ static void run_fiber() {
   }
 }
 
+const size_t DYNAMIC = 99 * 1024;  // what a block may ask for where it is least, on sm_86 and sm_120
+alignas(16) __shared__ char dynamic_memory[DYNAMIC + 1024];
+
 // Nothing, or why the block could not be run to its end.
 static const char* run_block(int n, bool reversed) {
+  in_reverse = reversed;
+  mistake = nullptr;
   if (fibers.size() < size_t(n)) fibers.resize(n);
   warps.assign((n + WARP - 1) / WARP, Warp());
   if (__start_shared_memory) memset(__start_shared_memory, 0xFF, __stop_shared_memory - __start_shared_memory);
@@ -116,6 +137,7 @@ static const char* run_block(int n, bool reversed) {
   alive = n;
   for (int i = 0; i < n; i++) {
     fibers[i].done = false;
+    fibers[i].copies.clear();
     fibers[i].index = {i % blockDim.x, i / blockDim.x % blockDim.y, i / blockDim.x / blockDim.y};
     warps[i / WARP].alive++;
   }
@@ -132,15 +154,20 @@ static const char* run_block(int n, bool reversed) {
       return "some threads wait at a barrier that the others never reach";
     }
   }
-  return nullptr;
+  for (size_t i = dynamic_size; i < sizeof(dynamic_memory); i++)
+    require(dynamic_memory[i] == char(0xFF), "it wrote beyond the shared memory that it asked for");
+  return mistake;
 }
 
-static const char* run(const unsigned* grid, const unsigned* block, bool reversed, std::function<void()> kernel) {
+static const char* run(const unsigned* grid, const unsigned* block, size_t shared, bool reversed,
+                       std::function<void()> kernel) {
   gridDim = {grid[0], grid[1], grid[2]};
   blockDim = {block[0], block[1], block[2]};
   if (!(grid[0] && grid[1] && grid[2])) return "a grid without blocks";
   if (grid[1] > 65535 || grid[2] > 65535) return "a grid of more than 65535 blocks in y or z";
   if (!(block[0] && block[1] && block[2]) || block[0] * block[1] * block[2] > 1024) return "a block needs 1 to 1024 threads";
+  if (shared > DYNAMIC) return "a block may have at most 99 KB of shared memory";
+  dynamic_size = shared;
   body = kernel;
   for (unsigned z = 0; z < grid[2]; z++)
     for (unsigned y = 0; y < grid[1]; y++)
@@ -152,14 +179,14 @@ static const char* run(const unsigned* grid, const unsigned* block, bool reverse
 }
 
 template <class... P, size_t... I>
-const char* launch(void (*kernel)(P...), const unsigned* grid, const unsigned* block, void** arguments, bool reversed,
-                   std::index_sequence<I...>) {
-  return run(grid, block, reversed, [=] { kernel(*(P*)arguments[I]...); });
+const char* launch(void (*kernel)(P...), const unsigned* grid, const unsigned* block, size_t shared, void** arguments,
+                   bool reversed, std::index_sequence<I...>) {
+  return run(grid, block, shared, reversed, [=] { kernel(*(P*)arguments[I]...); });
 }
 
 template <class... P> const char* launch(void (*kernel)(P...), const unsigned* grid, const unsigned* block,
-                                         void** arguments, bool reversed) {
-  return launch(kernel, grid, block, arguments, reversed, std::index_sequence_for<P...>());
+                                         size_t shared, void** arguments, bool reversed) {
+  return launch(kernel, grid, block, shared, arguments, reversed, std::index_sequence_for<P...>());
 }
 
 template <class... P> int sizes_of(void (*)(P...), int* sizes) {
@@ -172,13 +199,14 @@ template <class... P> int sizes_of(void (*)(P...), int* sizes) {
 // What a kernel is called by: with the addresses of its arguments.
 #define RUN_ON_CPU(name)                                                                                    \
   extern "C" int sizes_of_##name(int* sizes) { return on_cpu::sizes_of(name, sizes); }                      \
-  extern "C" const char* launch_##name(const unsigned* grid, const unsigned* block, void** arguments,       \
-                                       bool reversed) {                                                     \
-    return on_cpu::launch(name, grid, block, arguments, reversed);                                          \
+  extern "C" const char* launch_##name(const unsigned* grid, const unsigned* block, size_t shared,          \
+                                       void** arguments, bool reversed) {                                   \
+    return on_cpu::launch(name, grid, block, shared, arguments, reversed);                                  \
   }
 
 static void __syncthreads() { on_cpu::wait(on_cpu::block_barrier, on_cpu::alive); }
 template <class T> T __shfl_xor_sync(unsigned, T value, int mask) { return on_cpu::from_lane(value, on_cpu::lane() ^ mask); }
+template <class T> T __shfl_sync(unsigned, T value, int source) { return on_cpu::from_lane(value, source); }
 static unsigned __ballot_sync(unsigned, int predicate) {
   char(*of_lanes)[64] = on_cpu::from_lanes(char(predicate != 0));
   unsigned bits = 0;
@@ -214,3 +242,79 @@ static unsigned short half_of_float(float x) {
   memcpy(&bits, &half, 2);
   return bits;
 }
+
+// What npformer/gpu/tensor_cores.cuh says of a warp's registers. Numbers of half precision are known by their bits.
+
+#if defined(BFLOAT16)
+static float float_of_bits(unsigned short bits) {
+  unsigned wide = unsigned(bits) << 16;
+  float x;
+  memcpy(&x, &wide, 4);
+  return x;
+}
+
+static unsigned bits_of_float(float x) {
+  unsigned wide;
+  memcpy(&wide, &x, 4);
+  return isnan(x) ? 0x7fff : (wide + 0x7fff + (wide >> 16 & 1)) >> 16;
+}
+#else
+static float float_of_bits(unsigned short bits) { return float_of_half(bits); }
+static unsigned bits_of_float(float x) { return half_of_float(x); }
+#endif
+
+static unsigned pack(float first, float second) { return bits_of_float(first) | bits_of_float(second) << 16; }
+static float power_of_two(float x) { return std::exp2(x); }
+
+static void multiply_add(float* upper, float* lower, const unsigned* a, unsigned b0, unsigned b1) {
+  struct Factors { unsigned a[4], b[2]; } mine = {{a[0], a[1], a[2], a[3]}, {b0, b1}};
+  char(*of_lanes)[64] = on_cpu::from_lanes(mine);
+  int group = on_cpu::lane() / 4, pair = on_cpu::lane() % 4 * 2;
+  for (int k = 0; k < 16; k++)
+    for (int j = 0; j < 2; j++) {
+      const Factors& left = *(Factors*)of_lanes[group * 4 + k % 8 / 2];
+      const Factors& right = *(Factors*)of_lanes[(pair + j) * 4 + k % 8 / 2];
+      float b = float_of_bits(right.b[k / 8] >> k % 2 * 16);
+      upper[j] += float_of_bits(left.a[k / 8 * 2] >> k % 2 * 16) * b;
+      lower[j] += float_of_bits(left.a[k / 8 * 2 + 1] >> k % 2 * 16) * b;
+    }
+}
+
+template <class T> void load_matrices(unsigned* x, const T* row, bool transposed = false) {
+  on_cpu::require((uintptr_t)row % 16 == 0, "a row of a matrix is not at a multiple of 16 bytes");
+  char(*of_lanes)[64] = on_cpu::from_lanes((const unsigned short*)row);
+  int group = on_cpu::lane() / 4, pair = on_cpu::lane() % 4 * 2;
+  for (int matrix = 0; matrix < 4; matrix++) {
+    auto at = [&](int row, int column) {
+      return unsigned((*(const unsigned short**)of_lanes[8 * matrix + row])[column]);
+    };
+    x[matrix] = transposed ? at(pair, group) | at(pair + 1, group) << 16 : at(group, pair) | at(group, pair + 1) << 16;
+  }
+}
+
+template <class T> void load_matrices_transposed(unsigned* x, const T* row) { load_matrices(x, row, true); }
+
+namespace on_cpu {
+static void make(const Copy& copy) {
+  if (copy.inside) memcpy(copy.to, copy.from, 16);
+  else memset(copy.to, 0, 16);
+}
+}  // namespace on_cpu
+
+template <class T> void begin_copy(T* to, const T* from, bool inside) {
+  on_cpu::require(((uintptr_t)to | (uintptr_t)from) % 16 == 0, "a copy is not at a multiple of 16 bytes");
+  on_cpu::Copy copy = {to, from, inside};
+  if (on_cpu::in_reverse) on_cpu::make(copy);
+  else on_cpu::fibers[on_cpu::now].copies.push_back(copy);
+}
+
+static void wait_for_copies() {
+  for (const on_cpu::Copy& copy : on_cpu::fibers[on_cpu::now].copies) on_cpu::make(copy);
+  on_cpu::fibers[on_cpu::now].copies.clear();
+}
+
+// Of what type, the kernel says.
+struct SharedMemory {
+  template <class T> operator T*() const { return (T*)on_cpu::dynamic_memory; }
+};
+static SharedMemory shared_memory() { return {}; }

@@ -204,15 +204,27 @@ class RawModule:
         self._library = _compile(code + "".join(f"\nRUN_ON_CPU({name})" for name in names), tuple(options))
 
     def get_function(self, name):
-        return functools.partial(self._launch, name)
+        return _Kernel(self._library, name)
 
-    def _launch(self, name, grid, block, args, shared_mem=0):
+
+class _Kernel:
+    """One of them, as CuPy has them: with a limit to its shared memory that can be raised."""
+
+    max_dynamic_shared_size_bytes = 48 * 1024
+
+    def __init__(self, library, name):
+        self._library, self._name = library, name
+
+    def __call__(self, grid, block, args, *, shared_mem=0):
+        if shared_mem > self.max_dynamic_shared_size_bytes:
+            raise RuntimeError(f"CUDA_ERROR_INVALID_VALUE: {shared_mem} bytes of shared memory")
         if recorded is None:
-            self._run(name, grid, block, args)
+            self._run(grid, block, args, shared_mem)
         else:
-            recorded.append(lambda: self._run(name, grid, block, args))
+            recorded.append(lambda: self._run(grid, block, args, shared_mem))
 
-    def _run(self, name, grid, block, args):
+    def _run(self, grid, block, args, shared_mem):
+        name = self._name
         values = [np.uintp(x.data.ptr) if isinstance(x, ndarray) else x for x in args]
         values = [np.asarray(x) for x in values]
         sizes = _sizes(getattr(self._library, f"sizes_of_{name}"))
@@ -222,7 +234,7 @@ class RawModule:
         addresses = (ctypes.c_void_p * len(values))(*(x.ctypes.data for x in values))
         launch = getattr(self._library, f"launch_{name}")
         launch.restype = ctypes.c_char_p
-        error = launch(*shape, addresses, threads_run_in_reverse)
+        error = launch(*shape, ctypes.c_size_t(shared_mem), addresses, threads_run_in_reverse)
         if error:
             raise RuntimeError(f"{name}: {error.decode()}")
 
@@ -283,7 +295,7 @@ class Stream:
 
 
 cuda = types.SimpleNamespace(
-    Device=lambda: types.SimpleNamespace(id=0),
+    Device=lambda: types.SimpleNamespace(id=0, compute_capability="90"),
     MemoryPool=lambda allocator: types.SimpleNamespace(malloc=None),
     Stream=Stream,
     get_current_stream=Stream,

@@ -1,0 +1,367 @@
+// What flash_attention.cu computes, on tensor cores, for arrays of half precision whose rows can be copied 16 bytes at
+// a time.
+//
+// A block keeps ROWS rows, queries or (for dk and dv) keys; each of its WARPS warps has ROWS / WARPS of them. The rows
+// that these meet come by in tiles of TILE: while one is used, the next is on its way from memory. Weights never leave
+// registers: what a product of tiles leaves there is the left factor of the next.
+//
+// 0 · NaN is NaN here, but a weight of 0 shall hide what it meets. So if a result is not finite, the block computes it
+// again, carefully, number by number: that hardly ever happens.
+//
+// What -D sets: WIDTH, a multiple of 16 that is not below the head widths; ROWS, a multiple of 64; TILE, one of 16.
+
+#if !defined(FLOAT16) && !defined(BFLOAT16)
+#define BFLOAT16
+#endif
+
+#include "attention.cuh"
+#include "tensor_cores.cuh"
+
+#ifndef WIDTH
+#define WIDTH 64
+#define ROWS 64
+#define TILE 64
+#endif
+
+const int WARPS = 4, WARP_ROWS = ROWS / WARPS;
+const int STEP = WIDTH + 8;  // from row to row of a tile: 16 bytes more, so that 8 rows are in different banks
+const float LOG2_E = 1.44269504f, LN_2 = 0.69314718f;
+
+// What a thread has of its warp's rows: of their products with the rows of a tile, and of a result. The number
+// [r][c] is in row row_of(r) of the warp and in column column_of(c).
+const int N_ROWS = WARP_ROWS / 8, N_SCORES = TILE / 4, N_RESULTS = WIDTH / 4;
+typedef float Scores[N_ROWS][N_SCORES];
+typedef float Result[N_ROWS][N_RESULTS];
+
+__device__ __forceinline__ int row_of(int r) { return 8 * r + group_index(); }
+__device__ __forceinline__ int column_of(int c) { return c / 2 * 8 + pair_index() + c % 2; }
+__device__ __forceinline__ int first_row_of_warp() { return warp_index() * WARP_ROWS; }
+
+// Rows of an array that come by, from the row `first` on.
+struct Rows {
+  const STORED* x;
+  Index n, step, width;
+};
+
+// Begins to copy n rows into a tile, zeros beyond the array's end.
+__device__ __forceinline__ void begin_tile(const Rows& rows, Index first, int n, STORED* tile) {
+  for (int i = threadIdx.x; i < n * (WIDTH / 8); i += 32 * WARPS) {
+    int row = i / (WIDTH / 8), column = i % (WIDTH / 8) * 8;
+    bool inside = first + row < rows.n && column < rows.width;
+    begin_copy(tile + row * STEP + column, inside ? rows.x + (first + row) * rows.step + column : rows.x, inside);
+  }
+}
+
+// Two arrays that come by together, and the place for two tiles of each.
+struct Passing {
+  Rows x, y;
+  STORED* tiles;
+};
+
+__device__ __forceinline__ STORED* x_tile(const Passing& two, int turn) { return two.tiles + turn * 2 * TILE * STEP; }
+__device__ __forceinline__ STORED* y_tile(const Passing& two, int turn) { return x_tile(two, turn) + TILE * STEP; }
+
+__device__ __forceinline__ void begin_tiles(const Passing& two, Index first, int turn) {
+  begin_tile(two.x, first, TILE, x_tile(two, turn));
+  begin_tile(two.y, first, TILE, y_tile(two, turn));
+}
+
+// Waits for the tiles of this turn, and begins to copy those of the next.
+__device__ __forceinline__ void take_turn(const Passing& two, Index next, Index end, int turn) {
+  wait_for_copies();
+  __syncthreads();
+  if (next < end) begin_tiles(two, next, 1 - turn);
+}
+
+// out += a bᵀ, where a has the warp's rows and b a row for each column of out.
+__device__ __forceinline__ void add_scores(Scores& out, const STORED* a, const STORED* b) {
+#pragma unroll
+  for (int k = 0; k < WIDTH; k += 16) {
+    unsigned left[N_ROWS / 2][4], right[4];
+#pragma unroll
+    for (int r = 0; r < N_ROWS; r += 2) load_left(left[r / 2], a + 8 * r * STEP + k, STEP);
+#pragma unroll
+    for (int c = 0; c < N_SCORES; c += 4) {
+      load_right_of_transpose(right, b + 4 * c * STEP + k, STEP);
+#pragma unroll
+      for (int r = 0; r < N_ROWS; r += 2) {
+        multiply_add(out[r] + c, out[r + 1] + c, left[r / 2], right[0], right[1]);
+        multiply_add(out[r] + c + 2, out[r + 1] + c + 2, left[r / 2], right[2], right[3]);
+      }
+    }
+  }
+}
+
+// out += weights x.
+__device__ __forceinline__ void add_weighted_quickly(Result& out, const Scores& weights, const STORED* x) {
+#pragma unroll
+  for (int s = 0; s < N_SCORES; s += 4) {
+    unsigned left[N_ROWS / 2][4], right[4];
+#pragma unroll
+    for (int r = 0; r < N_ROWS; r++) {
+      left[r / 2][r % 2] = pack(weights[r][s], weights[r][s + 1]);
+      left[r / 2][r % 2 + 2] = pack(weights[r][s + 2], weights[r][s + 3]);
+    }
+#pragma unroll
+    for (int c = 0; c < N_RESULTS; c += 4) {
+      load_right(right, x + 4 * s * STEP + 4 * c, STEP);
+#pragma unroll
+      for (int r = 0; r < N_ROWS; r += 2) {
+        multiply_add(out[r] + c, out[r + 1] + c, left[r / 2], right[0], right[1]);
+        multiply_add(out[r] + c + 2, out[r + 1] + c + 2, left[r / 2], right[2], right[3]);
+      }
+    }
+  }
+}
+
+// The same number by number, where a weight of 0 hides what it meets.
+__device__ __forceinline__ void add_weighted_carefully(Result& out, const Scores& weights, const STORED* x) {
+  for (int s = 0; s < TILE; s++)
+    for (int r = 0; r < N_ROWS; r++) {
+      int owner = group_index() * 4 + s % 8 / 2;
+      float weight = __shfl_sync(~0u, weights[r][s / 8 * 2 + s % 2], owner);
+      if (weight == 0) continue;
+      for (int c = 0; c < N_RESULTS; c++) out[r][c] += weight * load(x, s * STEP + column_of(c));
+    }
+}
+
+template <bool careful>
+__device__ __forceinline__ void add_weighted(Result& out, const Scores& weights, const STORED* x) {
+  if (careful)
+    add_weighted_carefully(out, weights, x);
+  else
+    add_weighted_quickly(out, weights, x);
+}
+
+// Writes the warp's rows times a factor; whether all numbers are finite.
+__device__ __forceinline__ bool store_result(const Result& result, float factor, const Rows& out, Index first) {
+  bool finite = true;
+#pragma unroll
+  for (int r = 0; r < N_ROWS; r++)
+#pragma unroll
+    for (int c = 0; c < N_RESULTS; c += 2) {
+      Index row = first + row_of(r);
+      float one = result[r][c] * factor, other = result[r][c + 1] * factor;
+      if (row >= out.n || column_of(c) >= out.width) continue;
+      store_pair((STORED*)out.x, row * out.step + column_of(c), one, other);
+      finite = finite && isfinite(one) && isfinite(other);
+    }
+  return finite;
+}
+
+// Over the four threads of a row.
+__device__ __forceinline__ float quad_sum(float x) {
+  x += __shfl_xor_sync(~0u, x, 1);
+  return x + __shfl_xor_sync(~0u, x, 2);
+}
+
+__device__ __forceinline__ float quad_max(float x) {
+  x = max(x, __shfl_xor_sync(~0u, x, 1));
+  return max(x, __shfl_xor_sync(~0u, x, 2));
+}
+
+// The scores of rows with the columns of a tile, scaled, and -inf where a query must not see a key.
+template <bool rows_are_keys>
+__device__ __forceinline__ void scale_and_hide(
+    const Head& head, Index first_row, Index first_column, float scale, Scores& scores) {
+  Index query = rows_are_keys ? first_column : first_row, key = rows_are_keys ? first_row : first_column;
+  Index end = key + (rows_are_keys ? WARP_ROWS : TILE);
+  bool all = end <= head.keys && !head.mask && (!head.causal || end <= query + 1 + head.keys - head.queries);
+#pragma unroll
+  for (int r = 0; r < N_ROWS; r++)
+#pragma unroll
+    for (int c = 0; c < N_SCORES; c++) scores[r][c] *= scale;
+  if (all) return;
+#pragma unroll
+  for (int r = 0; r < N_ROWS; r++)
+#pragma unroll
+    for (int c = 0; c < N_SCORES; c++) {
+      Index row = first_row + row_of(r), column = first_column + column_of(c);
+      bool seen = rows_are_keys ? is_visible(head, column, row) : is_visible(head, row, column);
+      if (!seen) scores[r][c] = -INFINITY;
+    }
+}
+
+// Dropout, of weights or of their gradients.
+template <bool rows_are_keys>
+__device__ __forceinline__ void drop(const Head& head, Index first_row, Index first_column, Scores& weights) {
+  if (head.threshold == 0) return;
+#pragma unroll
+  for (int r = 0; r < N_ROWS; r++)
+#pragma unroll
+    for (int c = 0; c < N_SCORES; c++) {
+      Index row = first_row + row_of(r), column = first_column + column_of(c);
+      weights[r][c] = rows_are_keys ? drop(head, column, row, weights[r][c]) : drop(head, row, column, weights[r][c]);
+    }
+}
+
+template <bool careful>
+__device__ bool attend(
+    const Head& head, const Passing& kv, const STORED* q_tile, const Rows& out, float* logsumexp, Index first_query,
+    float scale) {
+  Index first_row = first_query + first_row_of_warp(), end = end_of_keys(head, first_query + ROWS);
+  float peak[N_ROWS], total[N_ROWS] = {};  // of total, this thread's columns
+  Result gathered = {};
+#pragma unroll
+  for (int r = 0; r < N_ROWS; r++) peak[r] = -INFINITY;
+
+  int turn = 0;
+  begin_tiles(kv, 0, turn);
+  for (Index first_key = 0; first_key < end; first_key += TILE, turn = 1 - turn) {
+    take_turn(kv, first_key + TILE, end, turn);
+    Scores scores = {};
+    add_scores(scores, q_tile + first_row_of_warp() * STEP, x_tile(kv, turn));
+    scale_and_hide<false>(head, first_row, first_key, scale * LOG2_E, scores);
+
+#pragma unroll
+    for (int r = 0; r < N_ROWS; r++) {
+      float largest = peak[r], sum = 0;
+#pragma unroll
+      for (int c = 0; c < N_SCORES; c++) largest = max(largest, scores[r][c]);
+      largest = quad_max(largest);
+      float shift = largest == -INFINITY ? 0.0f : largest, shrink = power_of_two(peak[r] - shift);
+#pragma unroll
+      for (int c = 0; c < N_SCORES; c++) {
+        scores[r][c] = power_of_two(scores[r][c] - shift);
+        sum += scores[r][c];
+      }
+      peak[r] = largest;
+      total[r] = total[r] * shrink + sum;
+#pragma unroll
+      for (int c = 0; c < N_RESULTS; c++) gathered[r][c] *= shrink;
+    }
+    drop<false>(head, first_row, first_key, scores);
+    add_weighted<careful>(gathered, scores, y_tile(kv, turn));
+  }
+
+#pragma unroll
+  for (int r = 0; r < N_ROWS; r++) {
+    Index query = first_row + row_of(r);
+    float sum = quad_sum(total[r]);
+#pragma unroll
+    for (int c = 0; c < N_RESULTS; c++) gathered[r][c] = sum == 0 ? 0.0f : gathered[r][c] / sum;
+    if (pair_index() == 0 && query < head.queries)
+      logsumexp[query] = sum == 0 ? -INFINITY : peak[r] * LN_2 + log(sum);
+  }
+  return store_result(gathered, 1, out, first_row);
+}
+
+// out and log Σ exp(scores) of ROWS queries. (Those that see most keys, if causal, are begun first.)
+extern "C" __launch_bounds__(32 * WARPS) __global__ void attention(
+    const STORED* q, Index q_batch, Index q_head, Index q_row, const STORED* k, Index k_batch, Index k_head,
+    Index k_row, const STORED* v, Index v_batch, Index v_head, Index v_row, STORED* out, Index out_batch,
+    Index out_head, Index out_row, REAL* logsumexp, HEAD_ARGUMENTS) {
+  THIS_HEAD;
+  Index first_query = Index(gridDim.x - 1 - blockIdx.x) * ROWS;
+  STORED* q_tile = shared_memory();
+  Rows queries = {q + b * q_batch + h * q_head, T, q_row, K}, keys = {k + b * k_batch + h * k_head, S, k_row, K};
+  Rows values = {v + b * v_batch + h * v_head, S, v_row, Kv};
+  Rows outs = {out + b * out_batch + h * out_head, T, out_row, Kv};
+  Passing kv = {keys, values, q_tile + ROWS * STEP};
+  begin_tile(queries, first_query, ROWS, q_tile);
+  logsumexp += bh * T;
+  if (!__syncthreads_and(attend<false>(head, kv, q_tile, outs, logsumexp, first_query, scale)))
+    attend<true>(head, kv, q_tile, outs, logsumexp, first_query, scale);
+}
+
+// From a score, in units of log 2, to the weight, and from the weight's gradient to the score's.
+// weight = exp(score - logsumexp), dscore = weight (dweight - Σ dout out). A query with shift inf has no weights.
+__device__ __forceinline__ void weigh_backward(float shift, float sum, float& weight, float& dscore) {
+  weight = shift == INFINITY ? 0.0f : power_of_two(weight - shift * LOG2_E);
+  dscore = weight == 0 ? 0.0f : weight * (dscore - sum);
+}
+
+template <bool careful>
+__device__ bool attend_backward_q(
+    const Head& head, const Passing& kv, const STORED* q_tile, const STORED* dout_tile, const float* shift,
+    const float* sums, const Rows& dq, Index first_query, float scale) {
+  Index first_row = first_query + first_row_of_warp(), end = end_of_keys(head, first_query + ROWS);
+  const STORED *q_rows = q_tile + first_row_of_warp() * STEP, *dout_rows = dout_tile + first_row_of_warp() * STEP;
+  float shift_of[N_ROWS], sum_of[N_ROWS];
+#pragma unroll
+  for (int r = 0; r < N_ROWS; r++) {
+    Index query = first_row + row_of(r);
+    shift_of[r] = query < head.queries ? shift[query] : INFINITY;
+    sum_of[r] = query < head.queries ? sums[query] : 0;
+  }
+
+  Result gathered = {};
+  int turn = 0;
+  begin_tiles(kv, 0, turn);
+  for (Index first_key = 0; first_key < end; first_key += TILE, turn = 1 - turn) {
+    take_turn(kv, first_key + TILE, end, turn);
+    Scores scores = {}, dweights = {};
+    add_scores(scores, q_rows, x_tile(kv, turn));
+    add_scores(dweights, dout_rows, y_tile(kv, turn));
+    scale_and_hide<false>(head, first_row, first_key, scale * LOG2_E, scores);
+    drop<false>(head, first_row, first_key, dweights);
+#pragma unroll
+    for (int r = 0; r < N_ROWS; r++)
+#pragma unroll
+      for (int c = 0; c < N_SCORES; c++) weigh_backward(shift_of[r], sum_of[r], scores[r][c], dweights[r][c]);
+    add_weighted<careful>(gathered, dweights, x_tile(kv, turn));
+  }
+  return store_result(gathered, scale, dq, first_row);
+}
+
+// dq of ROWS queries.
+extern "C" __launch_bounds__(32 * WARPS) __global__ void attention_backward_q(
+    BACKWARD_ARGUMENTS, STORED* dq, Index dq_batch, Index dq_head, Index dq_row, HEAD_ARGUMENTS) {
+  GO_TO_HEAD;
+  Index first_query = Index(gridDim.x - 1 - blockIdx.x) * ROWS;
+  STORED *q_tile = shared_memory(), *dout_tile = q_tile + ROWS * STEP;
+  Rows dqs = {dq + b * dq_batch + h * dq_head, T, dq_row, K};
+  Passing kv = {{k, S, k_row, K}, {v, S, v_row, Kv}, dout_tile + ROWS * STEP};
+  begin_tile({q, T, q_row, K}, first_query, ROWS, q_tile);
+  begin_tile({dout, T, dout_row, Kv}, first_query, ROWS, dout_tile);
+  if (!__syncthreads_and(attend_backward_q<false>(head, kv, q_tile, dout_tile, shift, sums, dqs, first_query, scale)))
+    attend_backward_q<true>(head, kv, q_tile, dout_tile, shift, sums, dqs, first_query, scale);
+}
+
+// Rows are keys here, and columns queries.
+template <bool careful>
+__device__ bool attend_backward_kv(
+    const Head& head, const Passing& queries, const STORED* k_tile, const STORED* v_tile, const float* shift,
+    const float* sums, const Rows& dk, const Rows& dv, Index first_key, float scale) {
+  Index first_row = first_key + first_row_of_warp(), begin = first_query_of(head, first_key) / TILE * TILE;
+  const STORED *k_rows = k_tile + first_row_of_warp() * STEP, *v_rows = v_tile + first_row_of_warp() * STEP;
+  Result of_keys = {}, of_values = {};
+  int turn = 0;
+  begin_tiles(queries, begin, turn);
+  for (Index first_query = begin; first_query < head.queries; first_query += TILE, turn = 1 - turn) {
+    take_turn(queries, first_query + TILE, head.queries, turn);
+    Scores scores = {}, dweights = {};
+    add_scores(scores, k_rows, x_tile(queries, turn));
+    add_scores(dweights, v_rows, y_tile(queries, turn));
+    scale_and_hide<true>(head, first_row, first_query, scale * LOG2_E, scores);
+    drop<true>(head, first_row, first_query, dweights);
+#pragma unroll
+    for (int c = 0; c < N_SCORES; c++) {
+      Index query = first_query + column_of(c);
+      float shift_of = query < head.queries ? shift[query] : INFINITY, sum_of = query < head.queries ? sums[query] : 0;
+#pragma unroll
+      for (int r = 0; r < N_ROWS; r++) weigh_backward(shift_of, sum_of, scores[r][c], dweights[r][c]);
+    }
+    drop<true>(head, first_row, first_query, scores);
+    add_weighted<careful>(of_values, scores, y_tile(queries, turn));
+    add_weighted<careful>(of_keys, dweights, x_tile(queries, turn));
+  }
+  bool finite = store_result(of_keys, scale, dk, first_row);
+  return store_result(of_values, 1, dv, first_row) && finite;
+}
+
+// dk and dv of ROWS keys.
+extern "C" __launch_bounds__(32 * WARPS) __global__ void attention_backward_kv(
+    BACKWARD_ARGUMENTS, STORED* dk, Index dk_batch, Index dk_head, Index dk_row, STORED* dv, Index dv_batch,
+    Index dv_head, Index dv_row, HEAD_ARGUMENTS) {
+  GO_TO_HEAD;
+  Index first_key = Index(blockIdx.x) * ROWS;
+  STORED *k_tile = shared_memory(), *v_tile = k_tile + ROWS * STEP;
+  Rows dks = {dk + b * dk_batch + h * dk_head, S, dk_row, K}, dvs = {dv + b * dv_batch + h * dv_head, S, dv_row, Kv};
+  Passing queries = {{q, T, q_row, K}, {dout, T, dout_row, Kv}, v_tile + ROWS * STEP};
+  begin_tile({k, S, k_row, K}, first_key, ROWS, k_tile);
+  begin_tile({v, S, v_row, Kv}, first_key, ROWS, v_tile);
+  if (!__syncthreads_and(
+          attend_backward_kv<false>(head, queries, k_tile, v_tile, shift, sums, dks, dvs, first_key, scale)))
+    attend_backward_kv<true>(head, queries, k_tile, v_tile, shift, sums, dks, dvs, first_key, scale);
+}
