@@ -10,6 +10,7 @@ from npformer.reference import __all__ as __all__
 from npformer.gpu.activations import gelu, gelu_backward, relu, relu_backward, silu, silu_backward
 from npformer.gpu.blas import tf32
 from npformer.gpu.cross_entropy import cross_entropy, linear_cross_entropy
+from npformer.gpu.cudnn import cudnn_attention
 from npformer.gpu.decoding import cached_attention, decoder_layer_step, log_softmax_top_k
 from npformer.gpu.dropout import dropout, dropout_backward
 from npformer.gpu.embedding import embed_tokens, embed_tokens_backward, embedding, embedding_backward

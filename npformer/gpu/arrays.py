@@ -29,3 +29,11 @@ def as_rows(x):
 def size_of(*numbers):
     """Sizes as the kernels' ``Index``."""
     return tuple(np.int64(number) for number in numbers)
+
+
+def on_tensor_cores(*arrays):
+    """Whether the GPU has them for these numbers, and all rows begin and end at multiples of 16 bytes."""
+    if arrays[0].dtype.itemsize != 2 or int(cupy.cuda.Device().compute_capability) < 80:
+        return False
+    places = [place for x in arrays for place in (x.data.ptr, *x.strides[:-1], x.shape[-1] * x.itemsize)]
+    return all(place % 16 == 0 for place in places)

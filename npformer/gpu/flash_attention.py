@@ -7,7 +7,8 @@ import cupy
 import numpy as np
 
 from npformer import reference
-from npformer.gpu.arrays import contiguous, size_of, suit
+from npformer.gpu import cudnn
+from npformer.gpu.arrays import contiguous, on_tensor_cores, size_of, suit
 from npformer.gpu.dropout import drawing
 from npformer.gpu.launch import launch, real
 from npformer.reference.attention import default_scale
@@ -51,6 +52,9 @@ def attend(q, k, v, out, mask, *, causal, dropout_rate, key, scale=None):
     """
     B, H, T, _ = q.shape
     logsumexp = cupy.empty((B, H, T), real(q.dtype))
+    if cudnn.takes(q, k, v, out, mask=mask, causal=causal, dropout_rate=dropout_rate):
+        cudnn.attend(q, k, v, out, logsumexp, causal, default_scale(q, scale))
+        return logsumexp
     arrays = [part for x in (q, k, v, out) for part in _with_steps(x)]
     options = _options(q, k, v, mask, causal, scale, dropout_rate, key)
     _launch("attention", tiles_of(q, k, v, out), q.dtype, (T, H, B), *arrays, logsumexp, *options)
@@ -59,6 +63,9 @@ def attend(q, k, v, out, mask, *, causal, dropout_rate, key, scale=None):
 
 def attend_backward(dout, out, logsumexp, q, k, v, dq, dk, dv, mask, *, causal, dropout_rate, key, scale=None):
     """Write ``dq``, ``dk`` and ``dv``, given heads in any layout and a contiguous ``logsumexp``."""
+    if cudnn.takes(q, k, v, dout, out, dq, dk, dv, mask=mask, causal=causal, dropout_rate=dropout_rate):
+        cudnn.attend_backward(dout, out, logsumexp, q, k, v, dq, dk, dv, causal, default_scale(q, scale))
+        return
     B, H, T, _ = q.shape
     shift, sums = cupy.empty((B, H, T), real(q.dtype)), cupy.empty((B, H, T), real(q.dtype))
     n_queries = 4  # of a block, one a warp
@@ -100,7 +107,7 @@ class Tiles(NamedTuple):
 def tiles_of(q, *arrays):
     """The tiles for heads that are no wider than these; None if there are none."""
     width = next(width for width in WIDTHS if width >= max(x.shape[-1] for x in (q, *arrays)))
-    return tensor_tiles(width) if _on_tensor_cores(q, *arrays) else plain_tiles(width, real(q.dtype).itemsize)
+    return tensor_tiles(width) if on_tensor_cores(q, *arrays) else plain_tiles(width, real(q.dtype).itemsize)
 
 
 def plain_tiles(width, itemsize):
@@ -116,14 +123,6 @@ def tensor_tiles(width):
     rows, tile = 64, 64 if width <= 64 else 32
     shared = (2 * rows + 4 * tile) * (width + 8) * 2
     return Tiles("tensor_attention", {"WIDTH": width, "ROWS": rows, "TILE": tile}, rows, (128,), shared)
-
-
-def _on_tensor_cores(*arrays):
-    """Whether the GPU has them for this dtype, and all rows begin and end at multiples of 16 bytes."""
-    if arrays[0].dtype.itemsize != 2 or int(cupy.cuda.Device().compute_capability) < 80:
-        return False
-    places = [place for x in arrays for place in (x.data.ptr, *x.strides[:-1], x.shape[-1] * x.itemsize)]
-    return all(place % 16 == 0 for place in places)
 
 
 def as_heads(x):

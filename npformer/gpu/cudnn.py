@@ -1,0 +1,147 @@
+"""cuDNN's fused attention in the place of ours, where it is asked for: needs nvidia-cudnn-frontend."""
+
+from contextlib import contextmanager
+from functools import cache
+from typing import NamedTuple
+
+import cupy
+
+from npformer.gpu.arrays import on_tensor_cores
+
+try:
+    import cudnn
+except ImportError:
+    cudnn = None
+
+_asked_for = False
+Q, K, V, OUT, STATS, DOUT, DQ, DK, DV = range(1, 10)  # what a graph knows its arrays by
+
+
+@contextmanager
+def cudnn_attention():
+    """Within it, attention is cuDNN's where it computes what ours does.
+
+    That is: in float16 and bfloat16, without mask and dropout, with heads whose width is a multiple of 8, and where
+    every query sees a key. Elsewhere it stays ours. A key that is not seen has to be finite, as its weight of 0
+    need not hide it. A step that was recorded goes on with the attention it was recorded with.
+
+    Raises
+    ------
+    ImportError
+        If the package cudnn is missing.
+    """
+    global _asked_for
+    if cudnn is None:
+        raise ImportError("cudnn_attention needs cuDNN: pip install 'npformer[cudnn13x]', or cudnn12x for CUDA 12")
+    before, _asked_for = _asked_for, True
+    try:
+        yield
+    finally:
+        _asked_for = before
+
+
+def takes(q, k, *others, mask, causal, dropout_rate):
+    """Whether attention of these heads is cuDNN's."""
+    all_see_a_key = not causal or q.shape[2] <= k.shape[2]
+    return _asked_for and mask is None and not dropout_rate and all_see_a_key and on_tensor_cores(q, k, *others)
+
+
+def attend(q, k, v, out, logsumexp, causal, scale):
+    """Write ``out`` and ``logsumexp``; heads are (B, H, T or S, width)."""
+    arrays = {Q: q, K: k, V: v, OUT: out, STATS: logsumexp.reshape(*logsumexp.shape, 1)}
+    _run(_built_forward, arrays, causal, scale)
+
+
+def attend_backward(dout, out, logsumexp, q, k, v, dq, dk, dv, causal, scale):
+    """Write ``dq``, ``dk`` and ``dv``."""
+    stats = logsumexp.reshape(*logsumexp.shape, 1)
+    arrays = {Q: q, K: k, V: v, OUT: out, STATS: stats, DOUT: dout, DQ: dq, DK: dk, DV: dv}
+    _run(_built_backward, arrays, causal, scale)
+
+
+class Layout(NamedTuple):
+    """Of an array, as a graph has to know it."""
+
+    dim: tuple
+    stride: tuple  # in numbers
+    dtype: str
+
+
+def forward(layouts, causal, scale, handle=None):
+    """The graph from q, k and v to the output and the logsumexp of each query."""
+    graph, given = _begin({name: layouts[name] for name in (Q, K, V)}, handle)
+    out, stats = graph.sdpa(q=given[Q], k=given[K], v=given[V], generate_stats=True, **_options(causal, scale))
+    _finish({OUT: out, STATS: stats}, layouts)
+    return graph
+
+
+def backward(layouts, causal, scale, handle=None):
+    """The graph from all of these and the output's gradient to those of q, k and v; the same bits every time."""
+    graph, given = _begin({name: layouts[name] for name in (Q, K, V, OUT, STATS, DOUT)}, handle)
+    names = {"q": Q, "k": K, "v": V, "o": OUT, "dO": DOUT, "stats": STATS}
+    arguments = {name: given[uid] for name, uid in names.items()}
+    gradients = graph.sdpa_backward(**arguments, use_deterministic_algorithm=True, **_options(causal, scale))
+    _finish(dict(zip((DQ, DK, DV), gradients, strict=True)), layouts)
+    return graph
+
+
+def _begin(layouts, handle):
+    wide = {"intermediate_data_type": cudnn.data_type.FLOAT, "compute_data_type": cudnn.data_type.FLOAT}
+    graph = cudnn.pygraph(io_data_type=_data_type(layouts[Q].dtype), handle=handle, **wide)
+    tensors = {
+        uid: graph.tensor(dim=list(x.dim), stride=list(x.stride), data_type=_data_type(x.dtype), uid=uid)
+        for uid, x in layouts.items()
+    }
+    return graph, tensors
+
+
+def _finish(results, layouts):
+    for uid, tensor in results.items():
+        x = layouts[uid]
+        tensor.set_output(True).set_uid(uid).set_dim(list(x.dim)).set_stride(list(x.stride))
+        tensor.set_data_type(_data_type(x.dtype))
+
+
+def _data_type(name):
+    return getattr(cudnn.data_type, {"float16": "HALF", "bfloat16": "BFLOAT16", "float32": "FLOAT"}[name])
+
+
+def _options(causal, scale):
+    options = {"attn_scale": scale}
+    if causal:  # the last query sees the last key
+        options["diagonal_alignment"] = cudnn.diagonal_alignment.BOTTOM_RIGHT
+        options["diagonal_band_right_bound"] = 0
+    return options
+
+
+def _run(built, arrays, causal, scale):
+    layouts = tuple((uid, _layout(x)) for uid, x in arrays.items())
+    handle = _handle(cupy.cuda.Device().id)
+    graph = built(layouts, causal, float(scale), handle)
+    workspace = cupy.empty(max(1, graph.get_workspace_size()), "uint8")
+    cudnn.set_stream(handle=handle, stream=cupy.cuda.get_current_stream().ptr)
+    graph.execute({uid: x.data.ptr for uid, x in arrays.items()}, workspace.data.ptr, handle=handle)
+
+
+def _layout(x):
+    return Layout(x.shape, tuple(step // x.itemsize for step in x.strides), x.dtype.name)
+
+
+@cache
+def _handle(device):
+    return cudnn.create_handle()
+
+
+@cache
+def _built_forward(layouts, causal, scale, handle):
+    return _build(forward(dict(layouts), causal, scale, handle))
+
+
+@cache
+def _built_backward(layouts, causal, scale, handle):
+    return _build(backward(dict(layouts), causal, scale, handle))
+
+
+def _build(graph):
+    graph.build([cudnn.heur_mode.A])
+    return graph
