@@ -2,7 +2,7 @@
 
 import gzip
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -135,7 +135,7 @@ class TokenBatches:
 
     Text is read ``chunk_size`` pairs at a time. Within a chunk pairs are shuffled, sorted by length, cut into batches,
     and the batches shuffled, so that memory depends on the chunk, not on the text. (Shuffle a text larger than a
-    chunk once beforehand if its lines are ordered by origin.)
+    chunk once beforehand if its lines are ordered by origin.) The pieces of a text of one chunk are kept, and cut once.
 
     Parameters
     ----------
@@ -167,6 +167,7 @@ class TokenBatches:
     max_len: int = 256
     seed: int = 0
     chunk_size: int = 100_000
+    _kept: list = field(default_factory=list, init=False, repr=False, compare=False)
 
     def __post_init__(self):
         for name in ("max_tokens", "max_len", "chunk_size"):
@@ -189,23 +190,32 @@ class TokenBatches:
 
     def epoch(self, place):
         """The rest of one epoch, from a place on."""
-        pairs = iter(self.text)
-        chunk = 0
-        while lines := list(islice(pairs, self.chunk_size)):
-            if chunk >= place.chunk:
-                batches = self._batches(lines, derive_key(self.seed, place.epoch, chunk))
-                done = place.batch if chunk == place.chunk else 0
-                for i, rows in enumerate(batches[done:], start=done + 1):
-                    yield Place(place.epoch, chunk, i), *self._pack(rows)
-            chunk += 1
+        for chunk, pairs in self._chunks(place.chunk):
+            batches = self._batches(pairs, derive_key(self.seed, place.epoch, chunk))
+            done = place.batch if chunk == place.chunk else 0
+            for i, rows in enumerate(batches[done:], start=done + 1):
+                yield Place(place.epoch, chunk, i), *self._pack(rows)
 
-    def _batches(self, lines, key):
-        """A chunk's pairs of ids, cut into batches."""
+    def _chunks(self, first):
+        """(number, pairs of ids) of each chunk from one on."""
+        if self._kept:
+            yield from enumerate(self._kept)
+            return
+        lines, chunk, pairs = iter(self.text), -1, []
+        while some := list(islice(lines, self.chunk_size)):
+            chunk += 1
+            if chunk >= first:
+                sources, targets = zip(*some, strict=True)
+                pairs = list(zip(self.source.encode(sources), self.target.encode(targets), strict=True))
+                yield chunk, pairs
+        if chunk == first == 0:
+            self._kept.append(pairs)
+
+    def _batches(self, pairs, key):
+        """A chunk's pairs, cut into batches."""
         rng = np.random.default_rng(key)
-        shuffled = [lines[i] for i in rng.permutation(len(lines))]
-        sources, targets = zip(*shuffled, strict=True)
-        sources, targets = self.source.encode(sources), self.target.encode(targets)
-        pairs = [pair for pair in zip(sources, targets, strict=True) if _length(pair) <= self.max_len]
+        pairs = [pairs[i] for i in rng.permutation(len(pairs))]
+        pairs = [pair for pair in pairs if _length(pair) <= self.max_len]
         pairs.sort(key=lambda pair: (len(pair[1]), len(pair[0])))  # stable: equal lengths stay shuffled
         batches, batch, longest = [], [], 0
         for pair in pairs:
