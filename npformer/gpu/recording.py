@@ -1,7 +1,7 @@
 """Work that is recorded as a CUDA graph, and replayed: hundreds of kernels for one call of the host.
 
 What changes from one time to the next has a place on the GPU that the kernels read: the token ids, their number, and
-the words of each key that dropout draws with.
+the words of each key that dropout draws with. One copy fills them all.
 """
 
 import contextlib
@@ -15,6 +15,7 @@ from npformer.reference.random import derive_key, key_words
 MULTIPLE = 8  # lengths and rows are filled up to one, so that there are fewer shapes
 MOST_SHAPES = 64  # that are recorded; then those not used for longest are forgotten
 MOST_KEYS = 4096
+ALIGNMENT = 256  # bytes, of every array on the GPU
 
 
 class Recorder:
@@ -104,11 +105,13 @@ class Recording:
     """Work on batches of one shape."""
 
     def __init__(self, work, src, tgt, stream):
-        self.src, self.tgt = cupy.asarray(src), cupy.asarray(tgt)
-        self.n_tokens, self.keys = cupy.ones(()), KeyTable()
+        parts = {"n_tokens": np.float64(1), "src": src, "tgt": tgt, "words": np.zeros((MOST_KEYS, 2), np.uint32)}
+        self.inputs = Inputs({name: np.asarray(x) for name, x in parts.items()})
+        self.keys = KeyTable(self.inputs.there["words"])
         stream.begin_capture()
         try:
-            self.result = work(self.src, self.tgt, KeyToCome(self.keys), self.n_tokens)
+            there = self.inputs.there
+            self.result = work(there["src"], there["tgt"], KeyToCome(self.keys), there["n_tokens"])
         except BaseException:
             with contextlib.suppress(Exception):  # that something was wrong is known
                 stream.end_capture()
@@ -117,30 +120,58 @@ class Recording:
 
     def replay(self, src, tgt, key, n_tokens, stream):
         """What the work gives for another batch, in the array in which it gave it before."""
-        self.src.set(src)
-        self.tgt.set(tgt)
-        self.n_tokens.set(np.array(n_tokens, np.float64))
-        self.keys.derive_from(key)
+        words = self.keys.words_from(key)
+        here = self.inputs.here
+        here["src"][...], here["tgt"][...], here["n_tokens"][...] = src, tgt, n_tokens
+        here["words"][: len(words)] = words
+        self.inputs.send(here["words"][len(words) :].nbytes, stream)
         self.graph.launch(stream)
         return self.result
 
 
-class KeyTable:
-    """The words of all keys that are derived from one, where kernels read them."""
+class Inputs:
+    """Arrays that the host fills for each replay: one block of its memory, and one on the GPU.
 
-    def __init__(self):
-        self.words = cupy.zeros((MOST_KEYS, 2), np.uint32)
+    Attributes
+    ----------
+    here, there : dict of arrays
+        The same, of NumPy and of CuPy.
+    """
+
+    def __init__(self, arrays):
+        places, size = {}, 0
+        for name, x in arrays.items():
+            places[name] = slice(size, size + x.nbytes)
+            size += -(-x.nbytes // ALIGNMENT) * ALIGNMENT
+        self.memory = np.frombuffer(cupy.cuda.alloc_pinned_memory(size), np.uint8, size)
+        self.copy = cupy.empty(size, np.uint8)
+        self.here, self.there = (
+            {name: block[places[name]].view(x.dtype).reshape(x.shape) for name, x in arrays.items()}
+            for block in (self.memory, self.copy)
+        )
+        for name, x in arrays.items():
+            self.here[name][...] = x
+        self.copy.set(self.memory)
+
+    def send(self, n_unused, stream):
+        """Copy all but the last bytes, before what the stream does next. They must stay until that is done."""
+        self.copy.data.copy_from_host_async(self.memory.ctypes.data, self.memory.nbytes - n_unused, stream)
+
+
+class KeyTable:
+    """Where the words of keys that are derived from one are for kernels to read."""
+
+    def __init__(self, words):
+        self.words = words
         self.places = {}
 
     def words_of(self, path):
         """Where the words of the key with this path of numbers will be."""
         return self.words[self.places.setdefault(path, len(self.places))]
 
-    def derive_from(self, key):
-        """Write the words of all keys."""
-        if self.places:
-            words = np.array([key_words(derive_key(key, *path)) for path in self.places], np.uint32)
-            self.words[: len(words)].set(words)
+    def words_from(self, key):
+        """The words of all keys that are derived from this one, in their places."""
+        return np.array([key_words(derive_key(key, *path)) for path in self.places], np.uint32).reshape(-1, 2)
 
 
 class KeyToCome:

@@ -33,7 +33,7 @@ class ndarray(np.lib.mixins.NDArrayOperatorsMixin):  # noqa: N801
 
     @property
     def data(self):
-        return types.SimpleNamespace(ptr=self._array.ctypes.data)
+        return _Place(self._array.ctypes.data)
 
     def get(self):
         return asnumpy(self)
@@ -90,6 +90,17 @@ class ndarray(np.lib.mixins.NDArrayOperatorsMixin):  # noqa: N801
 
 
 ndarray.__module__ = "cupy"
+
+
+class _Place:
+    """Where an array begins."""
+
+    def __init__(self, ptr):
+        self.ptr = ptr
+
+    def copy_from_host_async(self, address, size, stream):
+        _refuse_while_recording("a copy to the GPU")
+        ctypes.memmove(self.ptr, address, size)
 
 
 def asarray(x, dtype=None):
@@ -295,6 +306,7 @@ class Stream:
 
 
 cuda = types.SimpleNamespace(
+    alloc_pinned_memory=bytearray,
     Device=lambda: types.SimpleNamespace(id=0, compute_capability="90"),
     MemoryPool=lambda allocator: types.SimpleNamespace(malloc=None),
     Stream=Stream,
