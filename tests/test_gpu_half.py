@@ -18,9 +18,10 @@ BOUNDS = {
     **dict.fromkeys(["gelu", "gelu_backward", "silu", "silu_backward", "embedding_backward"], 0.51),
     **dict.fromkeys(["softmax", "softmax_backward", "log_softmax", "log_softmax_backward"], 0.51),
     **dict.fromkeys(["layer_norm", "layer_norm_backward", "embed_tokens_backward"], 0.51),
-    **dict.fromkeys(["linear", "linear_backward"], 1.01),
+    **dict.fromkeys(["linear", "linear_backward", "product"], 1.01),
     **dict.fromkeys(["linear_activation_dropout", "linear_dropout_residual"], 1.6),
     **dict.fromkeys(["linear_activation_dropout_backward", "linear_dropout_residual_backward"], 2),
+    **dict.fromkeys(["conv1d", "conv1d_backward"], 1.6),
     **dict.fromkeys(["cross_entropy", "linear_cross_entropy"], 2),
     **dict.fromkeys(["flash_attention", "self_attention", "cross_attention"], 0.51),
     **dict.fromkeys(["flash_attention_backward", "self_attention_backward", "cross_attention_backward"], 0.51),
@@ -33,7 +34,8 @@ DTYPES = [
     ),
 ]
 NOT_IN_HALF = {  # without kernels, made of others, or with another order of what rounding makes equal
-    *("gru", "gru_backward", "lstm", "lstm_backward", "decoder_layer_step", "log_softmax_top_k")
+    *("attention", "attention_backward", "gru", "gru_backward", "lstm", "lstm_backward"),
+    *("decoder_layer_step", "log_softmax_top_k"),
 }
 STAY_WIDE = {"mean", "rstd", "logsumexp"}
 

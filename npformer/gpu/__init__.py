@@ -8,7 +8,9 @@ from npformer.reference import *  # noqa: I001, first everything, then what has 
 from npformer.reference import __all__ as __all__
 
 from npformer.gpu.activations import gelu, gelu_backward, relu, relu_backward, silu, silu_backward
+from npformer.gpu.attention import attention, attention_backward
 from npformer.gpu.blas import tf32
+from npformer.gpu.convolution import conv1d, conv1d_backward
 from npformer.gpu.cross_entropy import cross_entropy, linear_cross_entropy
 from npformer.gpu.cudnn import cudnn_attention
 from npformer.gpu.decoding import cached_attention, decoder_layer_step, log_softmax_top_k
@@ -31,6 +33,7 @@ from npformer.gpu.packed_attention import (
     self_attention,
     self_attention_backward,
 )
+from npformer.gpu.product import product
 from npformer.gpu.recording import Recorder
 from npformer.gpu.softmax import log_softmax, log_softmax_backward, softmax, softmax_backward
 from npformer.gpu.update import adam_update, global_norm, sgd_update

@@ -61,6 +61,39 @@ def multiply(a, b, out=None, beta=0.0):
     return out
 
 
+def multiply_each(a, b, out=None):
+    """``a @ b`` of as many matrices: (N, n, m) @ (N, m, p), by one call.
+
+    Parameters
+    ----------
+    a, b, out
+        As for ``multiply``, and with one step from a matrix to the next.
+
+    Returns
+    -------
+    (N, n, p)
+    """
+    (N, n, m), p, dtype = a.shape, b.shape[2], a.dtype.name
+    if out is None:
+        out = cupy.empty((N, n, p), a.dtype)
+    (a, a_op, a_step, a_next), (b, b_op, b_step, b_next) = (_all_as_they_lie(x) for x in (a, b))
+    kind, scalar = DATA_TYPE[dtype], ctypes.c_double if dtype == "float64" else ctypes.c_float
+    one, zero = ctypes.byref(scalar(1)), ctypes.byref(scalar(0))
+    factors = one, b.data.ptr, kind, b_step, b_next, a.data.ptr, kind, a_step, a_next
+    how = zero, out.data.ptr, kind, p, n * p, N, _compute_type[dtype], DEFAULT_ALGORITHM
+    function = library().cublasGemmStridedBatchedEx
+    _check("cublasGemmStridedBatchedEx", function(handle(), b_op, a_op, p, n, m, *factors, *how))
+    return out
+
+
+def _all_as_they_lie(x):
+    """``_as_it_lies`` for each matrix of an array, and the step from one to the next."""
+    first, op, step = _as_it_lies(x[0])
+    if first.data.ptr != x.data.ptr:  # it had to be copied
+        x = cupy.ascontiguousarray(x)
+    return x, op, step, x.strides[0] // x.itemsize
+
+
 def _as_it_lies(x):
     """(array, whether cuBLAS has to transpose it, numbers from a row or column to the next)."""
     rows, columns = x.shape
@@ -111,6 +144,13 @@ def library():
         *[pointer, *[number] * 5],
         *[pointer, *matrix, *matrix],
         *[pointer, *matrix, number, number],
+    ]
+    long_number = ctypes.c_longlong
+    matrices = [pointer, number, number, long_number]
+    loaded.cublasGemmStridedBatchedEx.argtypes = [
+        *[pointer, *[number] * 5],
+        *[pointer, *matrices, *matrices],
+        *[pointer, *matrices, *[number] * 3],
     ]
     return loaded
 

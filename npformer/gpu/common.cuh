@@ -21,6 +21,9 @@ typedef float REAL;
 #ifndef INFINITY
 #define INFINITY (__int_as_float(0x7f800000))
 #endif
+#ifndef NAN
+#define NAN (__int_as_float(0x7fffffff))
+#endif
 
 #ifndef CUDA_ON_CPU
 __device__ __forceinline__ float float_of_half(unsigned short bits) {

@@ -5,6 +5,7 @@ from npformer.gpu.arrays import as_rows, contiguous, size_of, suit
 from npformer.gpu.blas import multiply
 from npformer.gpu.columns import sum_columns
 from npformer.gpu.launch import for_each_element
+from npformer.gpu.product import mended_product
 
 
 def linear(x, weight, bias=None):
@@ -27,12 +28,8 @@ def linear_backward(dy, x, weight, bias=None):
 
 def backward_of_rows(dy, x, weight):
     """(dx, dweight, dbias) of C-contiguous rows dy (n, D_out)."""
-    rows = as_rows(x)
     dx = multiply(dy, weight.T).reshape(x.shape)
-    dweight = multiply(rows.T, dy)
-    sizes = size_of(len(rows), *weight.shape)
-    for_each_element("product", "mend", dweight.dtype, dweight.size, dweight, rows, dy, *sizes)
-    return dx, dweight, sum_columns(dy)
+    return dx, mended_product(as_rows(x).T, dy), sum_columns(dy)
 
 
 def fits(x, weight, bias):

@@ -2,17 +2,22 @@
 
 #include "common.cuh"
 
-// Entries of dweight (n_in, n_out) = xᵀ dy that are not finite are computed once more, without the rows where x or dy
-// is 0. Where all is well that is a look at each entry.
+// Entries of out (N, n, p), the products of N matrices a (n, m) and b (m, p), that are not finite are computed once
+// more, without the terms in which a or b is 0; of the others NaN and inf make NaN. Where all is well that is a look at each entry. Of a and b are given the
+// steps from one matrix, row and column to the next.
 extern "C" __global__ void mend(
-    STORED* dweight, const STORED* x, const STORED* dy, Index n_rows, Index n_in, Index n_out) {
+    STORED* out, const STORED* a, Index a_matrix, Index a_row, Index a_column, const STORED* b, Index b_matrix,
+    Index b_row, Index b_column, Index size, Index n, Index m, Index p) {
   Index element = this_element();
-  if (element >= n_in * n_out || isfinite(load(dweight, element))) return;
-  Index i = element / n_out, j = element % n_out;
+  if (element >= size || isfinite(load(out, element))) return;
+  Index matrix = element / (n * p), i = element / p % n, j = element % p;
+  a += matrix * a_matrix + i * a_row;
+  b += matrix * b_matrix + j * b_column;
   REAL sum = 0;
-  for (Index row = 0; row < n_rows; row++) {
-    REAL a = load(x, row * n_in + i), b = load(dy, row * n_out + j);
-    if (a != 0 && b != 0) sum += a * b;
+  for (Index k = 0; k < m; k++) {
+    REAL left = load(a, k * a_column), right = load(b, k * b_row);
+    if (left == 0 || right == 0) continue;
+    sum += isfinite(left) && isfinite(right) ? left * right : REAL(NAN);
   }
-  store(dweight, element, sum);
+  store(out, element, sum);
 }

@@ -23,6 +23,21 @@ def cublasGemmEx(*arguments):  # noqa: N802
     return 0
 
 
+def cublasGemmStridedBatchedEx(*arguments):  # noqa: N802
+    given = iter(arguments)
+    start = [next(given) for _ in range(7)]
+    a, b = ([next(given) for _ in range(4)] for _ in range(2))
+    beta, c, (count, *how) = next(given), [next(given) for _ in range(4)], given
+    for i in range(count):
+        moved = [[address + i * step * _itemsize(kind), kind, row] for address, kind, row, step in (a, b, c)]
+        cublasGemmEx(*start, *moved[0], *moved[1], beta, *moved[2], *how)
+    return 0
+
+
+def _itemsize(kind):
+    return np.dtype(DTYPES[kind]).itemsize
+
+
 @np.errstate(all="ignore")
 def _multiply(
     handle, transa, transb, m, n, k, alpha, a, atype, lda, b, btype, ldb, beta, c, ctype, ldc, compute, algorithm
