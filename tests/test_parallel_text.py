@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from corpus import sentence_pairs
 
+from npformer.data.ahead import ahead
 from npformer.data.parallel_text import ParallelText, Place, TokenBatches, find_text, pack, read_lines
 from npformer.data.subwords import Subwords
 
@@ -317,3 +318,16 @@ def test_options_that_make_no_sense_are_named(make, options, message):
 
 def test_packing_fills_short_rows_up():
     np.testing.assert_array_equal(pack([[5], [], [6, 7]], pad_id=9), [[5, 9], [9, 9], [6, 7]])
+
+
+def test_what_goes_wrong_ahead_is_said_in_its_turn():
+    def items():
+        yield 1
+        yield 2
+        raise ValueError("no third")
+
+    taken = ahead(items())
+    assert [next(taken), next(taken)] == [1, 2]
+    with pytest.raises(ValueError, match="no third"):
+        next(taken)
+    assert next(ahead(items())) == 1  # and the rest is never asked for

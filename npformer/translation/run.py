@@ -2,7 +2,9 @@
 
 from pathlib import Path
 
+from npformer.backends import is_gpu
 from npformer.data import ParallelText, Place, Subwords, TokenBatches
+from npformer.data.ahead import ahead
 from npformer.models import from_description
 from npformer.training.averaging import average
 from npformer.training.checkpoint import CheckpointError, load_checkpoint
@@ -168,7 +170,8 @@ class TranslationRun:
         """(src, tgt) without end; ``place`` is always behind the last of them."""
         s = self.settings
         batches = self._batches(_text(s, "train"), seed=s["seed"])
-        for place, src, tgt in batches.from_place(self.place):
+        batches = batches.from_place(self.place)
+        for place, src, tgt in ahead(batches) if is_gpu(self.trainer.ops) else batches:
             self.place = place
             yield src, tgt
 
