@@ -78,6 +78,7 @@ DEFAULTS = {
     "vocab": "joint",
     "max_len": 256,
     "label_smoothing": 0.1,
+    "consistency": 0.0,
     "clip_norm": None,
     "average": "last",
     "n_average": 10,
@@ -188,6 +189,7 @@ def parse_arguments(argv):
     add("--dropout", type=probability, metavar="P", help="on embeddings and the output of each sublayer")
     add("--inner-dropout", type=probability, metavar="P", help="on attention weights and hidden layers")
     add("--label-smoothing", type=probability, metavar="P", help="(default: 0.1)")
+    add("--consistency", type=float, metavar="A", help="of R-Drop: each step sees a batch twice (default: 0)")
     add("--clip-norm", type=float, metavar="X", help="largest norm of a gradient (default: none)")
     add("--norm", choices=["pre", "post"], help="layer normalisation before or after each sublayer")
     add("--validate-every", type=positive, metavar="STEPS")

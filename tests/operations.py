@@ -77,6 +77,7 @@ def valid_calls(dtype="float64"):
     lookup["similarity"] = npf.exp_cosine
 
     ids = np.array([[3, 1, 4, 1, 5], [2, 6, 5, 0, 0]])
+    agreeing = {"consistency": 0.7, "ignore_id": 1, "label_smoothing": 0.1}
     table = normal(V, D)
     return {
         "relu": {"x": x},
@@ -146,6 +147,8 @@ def valid_calls(dtype="float64"):
         "embed_tokens_backward": {"dy": dy, "ids": ids, "table_shape": (V, D), "pad_id": 0, **DROPOUT},
         "cross_entropy": {"logits": wide_dy, "targets": ids, "ignore_id": 0, "label_smoothing": 0.1},
         "linear_cross_entropy": {**linear, "targets": ids, "ignore_id": 0, "label_smoothing": 0.1, "n_tokens": 20},
+        "paired_cross_entropy": {"logits": wide_dy, "targets": ids[0], **agreeing},
+        "linear_paired_cross_entropy": {**linear, "targets": ids[0], **agreeing, "n_tokens": 20},
     }
 
 

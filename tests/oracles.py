@@ -179,6 +179,18 @@ def cross_entropy(logits, targets, ignore_id=None, label_smoothing=0.0):
     return loss, dlogits
 
 
+def paired_cross_entropy(logits, targets, consistency, ignore_id=None, label_smoothing=0.0):
+    """The loss of both predictions, and half of both divergences."""
+    losses = [cross_entropy(side, targets, ignore_id, label_smoothing)[0] for side in logits]
+    divergences = []
+    for index in np.ndindex(targets.shape):
+        if targets[index] != ignore_id:
+            log_p, log_other = ([x - log_sum_exp(list(row)) for x in row] for row in (side[index] for side in logits))
+            divergences += [math.fsum(math.exp(a) * (a - b) for a, b in zip(log_p, log_other, strict=True))]
+            divergences += [math.fsum(math.exp(b) * (b - a) for a, b in zip(log_p, log_other, strict=True))]
+    return math.fsum(losses) / 2 + consistency / 2 * math.fsum(divergences) / len(divergences)
+
+
 def embedding(ids, table):
     out = np.zeros((*ids.shape, table.shape[1]))
     for index in np.ndindex(out.shape):

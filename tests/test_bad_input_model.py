@@ -148,6 +148,7 @@ def test_an_odd_width_works():
         (lambda: warmup_cosine(1e-3, warmup=10, total=10), "warmup=10, total=10: expected 0 <= warmup < total"),
         (lambda: Trainer(MODEL, Adam(), clip_norm=0), "clip_norm=0, expected a finite number above 0"),
         (lambda: Trainer(MODEL, Adam(), label_smoothing=1.5), "label_smoothing=1.5, expected 0 <= label_smoothing"),
+        (lambda: Trainer(MODEL, Adam(), consistency=-1.0), "consistency=-1.0, expected a finite number of 0 or more"),
         (lambda: Trainer(MODEL, Adam(), backend="fast"), "backend='fast', expected one of"),
     ],
 )

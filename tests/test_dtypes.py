@@ -14,7 +14,9 @@ OPERATIONS = list(valid_calls())
 DTYPES = ["float16", "float32", "float64", "complex128"]
 
 # Results that stay float32 where the inputs have half precision, by their place among the results.
-STATISTICS = {"layer_norm": [1, 2], "flash_attention": [1], "cross_entropy": [0], "linear_cross_entropy": [0]}
+STATISTICS = {"layer_norm": [1, 2], "flash_attention": [1], "cross_entropy": [0], "linear_cross_entropy": [0]} | {
+    name: [0] for name in ("paired_cross_entropy", "linear_paired_cross_entropy")
+}
 STATISTICS |= {"self_attention": [1], "cross_attention": [1]}
 
 

@@ -137,6 +137,19 @@ def test_cross_entropy(ignore_id, label_smoothing):
     assert_close(dlogits, expected_dlogits)
 
 
+@pytest.mark.parametrize("ignore_id", [None, 1])
+def test_paired_cross_entropy(ignore_id):
+    logits, targets = 3 * normal(2, T, V), np.array([3, 1, 4, 1, 5])
+    options = {"ignore_id": ignore_id, "label_smoothing": 0.1}
+    loss, _ = npf.paired_cross_entropy(logits, targets, 0.7, **options)
+    assert_close(loss, oracles.paired_cross_entropy(logits, targets, 0.7, **options))
+    alone = npf.cross_entropy(logits, np.stack([targets, targets]), **options)
+    for x, wanted in zip(npf.paired_cross_entropy(logits, targets, 0, **options), alone, strict=True):
+        assert_close(x, wanted)
+    for x in npf.paired_cross_entropy(logits, targets, 0.7, **options, n_tokens=9):
+        assert np.isfinite(x).all()
+
+
 def test_embedding():
     ids, table = np.array([[3, 1, 4, 1, 5], [22, 0, 5, 3, 1]]), normal(V, D)
     assert_close(npf.embedding(ids, table), oracles.embedding(ids, table), 0)

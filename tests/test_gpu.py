@@ -101,11 +101,13 @@ def test_training_is_that_of_the_reference_and_goes_on_anywhere(tmp_path):
     np.testing.assert_allclose(losses[2:], losses[2], rtol=1e-5)
 
 
-def test_a_recorded_step_is_the_step_itself():
+@pytest.mark.parametrize("consistency", [0.0, 0.7])
+def test_a_recorded_step_is_the_step_itself(consistency):
     """Of batches of one shape the first is computed as ever, the second recorded, the third a replay."""
     model = Transformer(11, 11, d_model=16, n_heads=2, n_layers=2, d_ff=16, dropout=0.3, tie_embeddings=True)
     rng = np.random.default_rng(0)
-    on_gpu, on_cpu = (Trainer(model, Adam(0.01), clip_norm=0.5, backend=ops) for ops in (gpu, reference))
+    options = {"clip_norm": 0.5, "consistency": consistency}
+    on_gpu, on_cpu = (Trainer(model, Adam(0.01), backend=ops, **options) for ops in (gpu, reference))
     for step in range(5):
         src, tgt = rng.integers(3, 11, (8, 16)), rng.integers(3, 11, (8, 9))
         tgt[:, 0], tgt[:step, 6:] = 1, 0

@@ -23,6 +23,7 @@ BOUNDS = {
     **dict.fromkeys(["linear_activation_dropout_backward", "linear_dropout_residual_backward"], 2),
     **dict.fromkeys(["conv1d", "conv1d_backward"], 1.6),
     **dict.fromkeys(["cross_entropy", "linear_cross_entropy"], 2),
+    **dict.fromkeys(["paired_cross_entropy", "linear_paired_cross_entropy"], 2),
     **dict.fromkeys(["flash_attention", "self_attention", "cross_attention"], 0.51),
     **dict.fromkeys(["flash_attention_backward", "self_attention_backward", "cross_attention_backward"], 0.51),
     "cached_attention": 0.51,

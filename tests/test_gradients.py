@@ -26,7 +26,8 @@ def test_gradient(case):
 def test_every_backward_has_a_case():
     backwards = {name.removesuffix("_backward") for name in reference.__all__ if name.endswith("_backward")}
     checked = {case.operation for case in all_cases()}
-    assert backwards | {"cross_entropy", "linear_cross_entropy", "split_heads", "merge_heads"} == checked
+    losses = {"cross_entropy", "linear_cross_entropy", "paired_cross_entropy", "linear_paired_cross_entropy"}
+    assert backwards | losses | {"split_heads", "merge_heads"} == checked
 
 
 def every_second(x):

@@ -42,6 +42,7 @@ BOUNDS = {
     **dict.fromkeys(["self_attention_backward", "cross_attention_backward"], 32),
     **dict.fromkeys(["embedding_backward", "embed_tokens", "embed_tokens_backward"], 4),
     **dict.fromkeys(["cross_entropy", "linear_cross_entropy"], 8),
+    **dict.fromkeys(["paired_cross_entropy", "linear_paired_cross_entropy"], 16),
     **dict.fromkeys(["sgd_update", "adam_update", "global_norm"], 4),
 }
 
@@ -76,6 +77,8 @@ VARIANTS = {  # changes to the valid call
     "embed_tokens_backward": ROWS,
     "cross_entropy": LOSS,
     "linear_cross_entropy": LOSS,
+    "paired_cross_entropy": [*LOSS, {"consistency": 0}],
+    "linear_paired_cross_entropy": [*LOSS, {"consistency": 0}],
     **dict.fromkeys(["attention", "flash_attention", "self_attention", "cross_attention"], ATTENTION),
     "attention_backward": [{}, NO_DROPOUT, {"scale": None}],
     **dict.fromkeys(["flash_attention_backward", "self_attention_backward", "cross_attention_backward"], ATTENTION),

@@ -150,6 +150,22 @@ def test_cross_entropy(ignore_id, label_smoothing):
     assert_parity(torch_loss, [logits], loss, 1.0, [dlogits])
 
 
+def test_paired_cross_entropy():
+    """As the authors of R-Drop compute it: the mean of both divergences, which PyTorch's kl_div gives."""
+    logits, targets = 3 * normal(2, T, V), np.array([3, 1, 4, 1, 5])
+    loss, dlogits = npf.paired_cross_entropy(logits, targets, 5.0, ignore_id=1, label_smoothing=0.1)
+
+    def torch_loss(logits):
+        counted = torch.tensor(targets != 1)
+        p, q = (functional.log_softmax(side[counted], dim=-1) for side in logits)
+        kl = [functional.kl_div(a, b, log_target=True, reduction="sum") for a, b in ((p, q), (q, p))]
+        options = {"ignore_index": 1, "label_smoothing": 0.1, "reduction": "sum"}
+        ce = [functional.cross_entropy(side, torch.tensor(targets), **options) for side in logits]
+        return (sum(ce) + 5.0 * sum(kl) / 2) / (2 * counted.sum())
+
+    assert_parity(torch_loss, [logits], loss, 1.0, [dlogits])
+
+
 def test_embedding():
     ids, table, dy = np.array([[3, 1, 4, 1, 5], [22, 0, 5, 3, 1]]), normal(V, D), normal(B, T, D, seed=1)
     dtable = npf.embedding_backward(dy, ids, table.shape)

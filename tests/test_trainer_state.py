@@ -72,6 +72,7 @@ def test_what_else_was_saved_comes_back(tmp_path):
     [
         ({"seed": 1}, "seed=0, expected 1, the trainer's"),
         ({"label_smoothing": 0.1}, r"label_smoothing=0\.0, expected 0\.1, the trainer's"),
+        ({"consistency": 0.7}, r"consistency=0\.0, expected 0\.7, the trainer's"),
         ({"clip_norm": 1.0}, r"clip_norm=None, expected 1\.0, the trainer's"),
         ({"optimizer": AdamW(0.01)}, "optimizer={'name': 'Adam', .* expected {'name': 'AdamW'"),
         ({"optimizer": Adam(0.01, betas=(0.9, 0.98))}, r"optimizer=.*0\.999.*, expected .*0\.98"),

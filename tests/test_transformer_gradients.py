@@ -42,10 +42,10 @@ def shaken(params):
     return tree.map_leaves(lambda x: x + 0.1 * rng.standard_normal(x.shape), params)
 
 
-def loss_of_leaves(model, like, key, backend="reference", src=SRC, tgt=TGT):
+def loss_of_leaves(model, like, key, backend="reference", src=SRC, tgt=TGT, **options):
     """The loss and its gradient as functions of the list of parameter arrays."""
     batch = src % model.src_vocab, tgt[:, :-1], tgt[:, 1:]
-    arguments = {"key": key, "label_smoothing": 0.1, "backend": backend}
+    arguments = {"key": key, "label_smoothing": 0.1, "backend": backend, **options}
 
     def rebuild(arrays):
         values = iter(arrays)
@@ -93,6 +93,24 @@ def test_random_directions_by_central_differences(norm, tied, activation, key, b
     for direction in np.random.default_rng(2).standard_normal((5, flat.size)) / flat.size**0.5:
         slope = (loss_at(flat + h * direction) - loss_at(flat - h * direction)) / (2 * h)
         assert abs(slope - gradient @ direction) <= 1e-8 * max(abs(slope), 1e-2)
+
+
+@pytest.mark.parametrize("backend", ["reference", "cpu"])
+def test_two_predictions_that_shall_agree(backend):
+    """Their loss, gradient and number of tokens; and that they differ by dropout alone."""
+    model = make("pre", tied=True)
+    params, batch = shaken(model.init(0)), (SRC % V_TGT, TGT[:, :-1], TGT[:, 1:])
+    names, arrays = zip(*tree.leaves(params), strict=True)
+    f, _ = loss_of_leaves(model, params, 5, consistency=0.7)
+    _, f_backward = loss_of_leaves(model, params, 5, backend, consistency=0.7)
+    gradcheck(f, f_backward, arrays, names=names, complex_tolerance=1e-12, central_tolerance=None)
+    for key in (None, 5):
+        alone, apart = (model.loss(params, *batch, key=key, consistency=x, backend=backend) for x in (1e-9, 0.7))
+        assert alone[1] == apart[1] == np.count_nonzero(TGT[:, 1:])
+        assert (alone[0] < apart[0] - 1e-3) if key else abs(alone[0] - apart[0]) < 1e-12
+    assert abs(alone[0] - model.loss(params, *batch, key=5)[0]) > 1e-3
+    without = (model.loss(params, *batch, consistency=x, backend=backend)[0] for x in (0.0, 0.7))
+    np.testing.assert_allclose(*without, rtol=1e-12)
 
 
 def test_loss_and_loss_and_grad_agree():

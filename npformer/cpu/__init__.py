@@ -10,7 +10,12 @@ from npformer.reference import __all__ as __all__
 from npformer.cpu.activations import gelu, gelu_backward, relu, relu_backward, silu, silu_backward
 from npformer.cpu.attention import attention, attention_backward
 from npformer.cpu.convolution import conv1d, conv1d_backward
-from npformer.cpu.cross_entropy import cross_entropy, linear_cross_entropy
+from npformer.cpu.cross_entropy import (
+    cross_entropy,
+    linear_cross_entropy,
+    linear_paired_cross_entropy,
+    paired_cross_entropy,
+)
 from npformer.cpu.decoding import cached_attention, decoder_layer_step, log_softmax_top_k
 from npformer.cpu.dropout import dropout, dropout_backward
 from npformer.cpu.embedding import embed_tokens, embed_tokens_backward, embedding, embedding_backward

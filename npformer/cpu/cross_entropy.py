@@ -1,4 +1,7 @@
-"""The loss, and in the place of the logits their gradient: each row is read from memory once."""
+"""The loss, and in the place of the logits their gradient: each row is read from memory once.
+
+The same for pairs of rows that shall agree.
+"""
 
 import math
 
@@ -38,6 +41,41 @@ def linear_cross_entropy(x, weight, bias, targets, *, ignore_id=None, label_smoo
     return _in_place(logits, bias, targets, ignore_id, label_smoothing, share), logits
 
 
+def paired_cross_entropy(logits, targets, consistency, *, ignore_id=None, label_smoothing=0.0, n_tokens=None):
+    """As ``reference.paired_cross_entropy``."""
+    options = {"ignore_id": ignore_id, "label_smoothing": label_smoothing, "n_tokens": n_tokens}
+    share = _share_of_pairs(targets, logits.shape, consistency, **options) if suit(logits) else None
+    if not share:
+        return reference.paired_cross_entropy(logits, targets, consistency, **options)
+    dlogits = empty(logits.shape, logits.dtype)
+    np.copyto(dlogits, logits)
+    bias = np.zeros(logits.shape[-1], logits.dtype)
+    return _pairs_in_place(dlogits, bias, targets, ignore_id, label_smoothing, consistency, share), dlogits
+
+
+@quiet
+def linear_paired_cross_entropy(
+    x, weight, bias, targets, consistency, *, ignore_id=None, label_smoothing=0.0, n_tokens=None
+):
+    """As ``reference.linear_paired_cross_entropy``."""
+    options = {"ignore_id": ignore_id, "label_smoothing": label_smoothing, "n_tokens": n_tokens}
+    shape = (*x.shape[:-1], weight.shape[1]) if fits(x, weight, bias) else None
+    share = _share_of_pairs(targets, shape, consistency, **options) if shape else None
+    if not share:
+        return reference.linear_paired_cross_entropy(x, weight, bias, targets, consistency, **options)
+    logits = empty(shape, x.dtype)
+    np.matmul(as_rows(x), weight, out=as_rows(logits))
+    return _pairs_in_place(logits, bias, targets, ignore_id, label_smoothing, consistency, share), logits
+
+
+def _share_of_pairs(targets, shape, consistency, **options):
+    """``_share`` of each prediction where there are two of each target."""
+    if shape[0] != 2 or type(consistency) not in (int, float) or not 0 <= consistency < math.inf:
+        return None
+    share = _share(targets, shape[1:], **options)
+    return share and share / 2
+
+
 def _share(targets, shape, ignore_id, label_smoothing, n_tokens):
     """Of each counted token in the mean; None if the reference has to say what is wrong or unusual."""
     if not (type(targets) is np.ndarray and targets.dtype in IDS and targets.size and shape and shape[-1]):
@@ -51,6 +89,14 @@ def _share(targets, shape, ignore_id, label_smoothing, n_tokens):
         return None
     n = counted.size if n_tokens is None else n_tokens
     return 1 / n if type(n) is int and n > 0 else None
+
+
+def _pairs_in_place(logits, bias, targets, ignore_id, label_smoothing, consistency, share):
+    ignore_id = -1 if ignore_id is None else ignore_id
+    number, rows = logits.dtype.type, as_rows(logits)
+    targets, bias = np.ascontiguousarray(targets).reshape(-1), np.ascontiguousarray(bias)
+    pairs, numbers = rows.reshape(2, len(rows) // 2, -1), (label_smoothing, consistency / 2, share)
+    return number(_differentiate_pairs(pairs, bias, targets, np.int64(ignore_id), *map(number, numbers)) * share)
 
 
 def _in_place(logits, bias, targets, ignore_id, label_smoothing, share):
@@ -90,4 +136,50 @@ def _differentiate(logits, bias, targets, ignore_id, smoothing, share):
         for j in range(V):
             row[j] = row[j] * scale - everywhere
         row[target] -= share * (like(share, 1) - smoothing)
+    return loss
+
+
+@kernel
+def _differentiate_pairs(logits, bias, targets, ignore_id, smoothing, consistency, share):
+    _, n, V = logits.shape
+    p, one = np.empty((2, V), logits.dtype), like(share, 1)
+    total, log_total, divergence = np.empty((3, 2), logits.dtype)
+    loss = 0.0
+    for i in range(n):
+        target = targets[i]
+        if target == ignore_id:
+            logits[:, i] = like(share, 0)
+            continue
+        for side in range(2):  # shifted logits, exp of them
+            row, sum_of_shifted = logits[side, i], like(share, 0)
+            for j in range(V):
+                row[j] += bias[j]
+            peak = largest(logits[side], i, V)
+            total[side] = like(share, 0)
+            for j in range(V):
+                row[j] -= peak
+                p[side, j] = exp(row[j])
+                total[side] += p[side, j]
+                sum_of_shifted += row[j]
+            log_total[side] = math.log(total[side])
+            loss += (one - smoothing) * (log_total[side] - row[target])
+            loss += smoothing * (log_total[side] - sum_of_shifted / like(share, V))
+
+        x, y, less = logits[0, i], logits[1, i], log_total[0] - log_total[1]
+        divergence[:] = like(share, 0)
+        for j in range(V):
+            apart = x[j] - y[j] - less
+            divergence[0] += p[0, j] * apart
+            divergence[1] -= p[1, j] * apart
+        divergence /= total
+        loss += consistency * (divergence[0] + divergence[1])
+
+        everywhere, weight = share * smoothing / like(share, V), share * consistency
+        for j in range(V):
+            apart, p_x, p_y = x[j] - y[j] - less, p[0, j] / total[0], p[1, j] / total[1]
+            between = weight * (p_x - p_y)
+            x[j] = p_x * (share + weight * (apart - divergence[0])) + between - everywhere
+            y[j] = p_y * (share - weight * (apart + divergence[1])) - between - everywhere
+        x[target] -= share * (one - smoothing)
+        y[target] -= share * (one - smoothing)
     return loss

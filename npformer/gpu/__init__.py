@@ -11,7 +11,12 @@ from npformer.gpu.activations import gelu, gelu_backward, relu, relu_backward, s
 from npformer.gpu.attention import attention, attention_backward
 from npformer.gpu.blas import tf32
 from npformer.gpu.convolution import conv1d, conv1d_backward
-from npformer.gpu.cross_entropy import cross_entropy, linear_cross_entropy
+from npformer.gpu.cross_entropy import (
+    cross_entropy,
+    linear_cross_entropy,
+    linear_paired_cross_entropy,
+    paired_cross_entropy,
+)
 from npformer.gpu.cudnn import cudnn_attention
 from npformer.gpu.decoding import cached_attention, decoder_layer_step, log_softmax_top_k
 from npformer.gpu.dropout import dropout, dropout_backward

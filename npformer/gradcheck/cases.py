@@ -263,7 +263,29 @@ def _tokens(normal):
             lambda dloss, logits, keywords=keywords: dloss * ops.cross_entropy(logits, ids, **keywords)[1],
             {"logits": normal((B, T, V))},
         )
+    for keywords in ({}, {"ignore_id": 0, "label_smoothing": 0.1}):
+        yield Case(
+            "paired_cross_entropy",
+            ", ".join(keywords),
+            lambda logits, keywords=keywords: ops.paired_cross_entropy(logits, ids[0], 0.7, **keywords)[0],
+            lambda dloss, logits, keywords=keywords: (
+                dloss * ops.paired_cross_entropy(logits, ids[0], 0.7, **keywords)[1]
+            ),
+            {"logits": normal((2, T, V))},
+        )
     options = {"ignore_id": 0, "label_smoothing": 0.1, "n_tokens": 11}
+
+    def paired_backward(dloss, x, weight, bias):
+        _, dlogits = ops.linear_paired_cross_entropy(x, weight, bias, ids[0], 0.7, **options)
+        return ops.linear_backward(dloss * dlogits, x, weight, bias)
+
+    yield Case(
+        "linear_paired_cross_entropy",
+        "all",
+        lambda x, weight, bias: ops.linear_paired_cross_entropy(x, weight, bias, ids[0], 0.7, **options)[0],
+        paired_backward,
+        {"x": normal((2, T, D)), "weight": normal((D, V)), "bias": normal(V)},
+    )
 
     def backward(dloss, x, weight, bias):
         _, dlogits = ops.linear_cross_entropy(x, weight, bias, ids, **options)

@@ -7,7 +7,7 @@ import numpy as np
 from npformer.backends import get_backend
 from npformer.models.initialization import Initializer
 from npformer.reference import split_key
-from npformer.reference.arrays import beside, is_cupy
+from npformer.reference.arrays import beside, is_cupy, library_of
 from npformer.reference.checks import check_fraction, check_ids, check_int
 
 
@@ -115,13 +115,24 @@ class EncoderDecoder:
         """``decode`` after ``encode``: (B, S) and (B, T) ids -> (B, T, V) logits."""
         return self.decode(params, self.encode(params, src, backend=backend), src, tgt_in, backend=backend)
 
-    def loss(self, params, src, tgt_in, tgt_out, *, key=None, label_smoothing=0.0, backend="auto"):
+    def loss(self, params, src, tgt_in, tgt_out, *, key=None, label_smoothing=0.0, consistency=0.0, backend="auto"):
         """What ``loss_and_grad`` returns, without the gradient: (loss, n_tokens)."""
-        loss, n_tokens, _ = self._loss(get_backend(backend, params), params, src, tgt_in, tgt_out, key, label_smoothing)
+        ops, options = get_backend(backend, params), (key, label_smoothing, consistency)
+        loss, n_tokens, _ = self._loss(ops, params, src, tgt_in, tgt_out, *options)
         return loss, n_tokens
 
     def loss_and_grad(
-        self, params, src, tgt_in, tgt_out, *, key=None, label_smoothing=0.0, n_tokens=None, backend="auto"
+        self,
+        params,
+        src,
+        tgt_in,
+        tgt_out,
+        *,
+        key=None,
+        label_smoothing=0.0,
+        consistency=0.0,
+        n_tokens=None,
+        backend="auto",
     ):
         """The mean cross-entropy per token, its gradient, and the number of tokens.
 
@@ -134,6 +145,9 @@ class EncoderDecoder:
         key : int, optional
             Where dropout draws from; None means no dropout.
         label_smoothing : float
+        consistency : float
+            Not 0: each sentence goes through the model twice, with dropout that differs, and the loss is the
+            ``paired_cross_entropy`` of both (R-Drop). A step takes twice as long.
         n_tokens : int, optional
             Divide by this many instead of the batch's own, where the batch is a part of a larger one.
 
@@ -146,8 +160,8 @@ class EncoderDecoder:
             Targets that are not padding; where ``tgt_out`` is on the GPU an array there, so that it is not waited for.
         """
         ops = get_backend(backend, params)
-        batch = src, tgt_in, tgt_out
-        loss, counted, backward = self._loss(ops, params, *batch, key, label_smoothing, n_tokens, train=True)
+        options = key, label_smoothing, consistency, n_tokens
+        loss, counted, backward = self._loss(ops, params, src, tgt_in, tgt_out, *options, train=True)
         return loss, backward(), counted
 
     def tables(self, params):
@@ -168,16 +182,24 @@ class EncoderDecoder:
             raise ValueError(f"params are those of another model: tables and layers {given}, expected {expected}")
         return tables
 
-    def _loss(self, ops, params, src, tgt_in, tgt_out, key, label_smoothing, n_tokens=None, train=False):
+    def _loss(self, ops, params, src, tgt_in, tgt_out, key, label_smoothing, consistency, n_tokens=None, train=False):
         encoder_key, decoder_key = split_key(key, 2)
+        if consistency:
+            src, tgt_in = twice(src, "src"), twice(tgt_in, "tgt_in")
         memory, encode_backward = self._encode(ops, params, src, encoder_key, train)
         y, decode_backward = self._decode(ops, params, memory, src, tgt_in, decoder_key, train)
         targets = self._tokens("tgt_out", tgt_out, self.tgt_vocab, params)
-        if tgt_in.shape != tgt_out.shape:
-            raise ValueError(f"tgt_in {tgt_in.shape}, tgt_out {tgt_out.shape}: expected equal shapes (B, T)")
+        B, T = (len(tgt_in) // 2 if consistency else len(tgt_in)), tgt_in.shape[1]
+        if tgt_out.shape != (B, T):
+            raise ValueError(f"tgt_in {(B, T)}, tgt_out {tgt_out.shape}: expected equal shapes (B, T)")
         weight, bias = self.tables(params)[2], params["output"]["bias"]
         options = {"ignore_id": self.pad_id, "label_smoothing": label_smoothing, "n_tokens": n_tokens}
-        loss, dlogits = ops.linear_cross_entropy(y, weight, bias, targets, **options)
+        if consistency:
+            pairs = y.reshape(2, B, T, y.shape[-1])
+            loss, dlogits = ops.linear_paired_cross_entropy(pairs, weight, bias, targets, consistency, **options)
+            dlogits = dlogits.reshape(*y.shape[:-1], dlogits.shape[-1])
+        else:
+            loss, dlogits = ops.linear_cross_entropy(y, weight, bias, targets, **options)
 
         def backward():
             dy, dweight, dbias = ops.linear_backward(dlogits, y, weight, bias)
@@ -252,6 +274,12 @@ class EncoderDecoder:
         if ids.shape[1] > self.max_len:
             raise ValueError(f"{name} has length {ids.shape[1]}, expected at most max_len={self.max_len}")
         return beside(ids, self.tables(params)[0])
+
+
+def twice(ids, name):
+    """All rows, and all again."""
+    xp = library_of(ids, name)
+    return xp.concatenate([ids, ids])
 
 
 def in_order(grads, params):

@@ -32,6 +32,7 @@ from npformer.reference.fused import (
     linear_cross_entropy,
     linear_dropout_residual,
     linear_dropout_residual_backward,
+    linear_paired_cross_entropy,
 )
 from npformer.reference.gru import gru, gru_backward
 from npformer.reference.heads import merge_heads, split_heads
@@ -45,6 +46,7 @@ from npformer.reference.packed_attention import (
     self_attention,
     self_attention_backward,
 )
+from npformer.reference.paired_cross_entropy import paired_cross_entropy
 from npformer.reference.positions import sinusoidal_encoding
 from npformer.reference.product import product
 from npformer.reference.random import derive_key, random_bits, split_key
@@ -119,6 +121,7 @@ __all__ = [
     "linear_cross_entropy",
     "linear_dropout_residual",
     "linear_dropout_residual_backward",
+    "linear_paired_cross_entropy",
     "log_softmax",
     "log_softmax_backward",
     "log_softmax_top_k",
@@ -126,6 +129,7 @@ __all__ = [
     "lstm_backward",
     "merge_heads",
     "padding_mask",
+    "paired_cross_entropy",
     "product",
     "random_bits",
     "relu",

@@ -14,6 +14,7 @@ from npformer.reference.cross_entropy import cross_entropy
 from npformer.reference.dropout import dropout, dropout_backward
 from npformer.reference.embedding import embedding, embedding_backward
 from npformer.reference.linear import linear, linear_backward
+from npformer.reference.paired_cross_entropy import paired_cross_entropy
 
 ACTIVATIONS = {
     "relu": (relu, relu_backward),
@@ -193,6 +194,45 @@ def linear_cross_entropy(
     logits = linear(x, weight, bias)
     options = {"ignore_id": ignore_id, "label_smoothing": label_smoothing, "n_tokens": n_tokens}
     return cross_entropy(logits, targets, **options)
+
+
+def linear_paired_cross_entropy(
+    x: Array,
+    weight: Array,
+    bias: Array,
+    targets: Array,
+    consistency: float,
+    *,
+    ignore_id: int | None = None,
+    label_smoothing: float = 0.0,
+    n_tokens: int | None = None,
+) -> tuple[Array, Array]:
+    """The same for two predictions of each target, which shall agree.
+
+    Parameters
+    ----------
+    x : (2, ..., D)
+    weight : (D, V)
+    bias : (V,)
+    targets : (...) int
+    consistency, ignore_id, label_smoothing, n_tokens
+        As for ``paired_cross_entropy``.
+
+    Returns
+    -------
+    loss : scalar
+    dlogits : (2, ..., V)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> x, weight, bias, targets = np.ones((2, 3, 1)), np.ones((1, 4)), np.zeros(4), np.array([2, 0, 1])
+    >>> print(linear_paired_cross_entropy(x, weight, bias, targets, consistency=1.0)[0].round(4))
+    1.3863
+    """
+    logits = linear(x, weight, bias)
+    options = {"ignore_id": ignore_id, "label_smoothing": label_smoothing, "n_tokens": n_tokens}
+    return paired_cross_entropy(logits, targets, consistency, **options)
 
 
 def check_activation(name):

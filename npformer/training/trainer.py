@@ -15,7 +15,7 @@ from npformer import tree
 from npformer.backends import get_backend, is_gpu, placed
 from npformer.models import describe
 from npformer.reference import derive_key, split_key
-from npformer.reference.checks import check_fraction, check_ids, check_int, check_positive
+from npformer.reference.checks import check_fraction, check_ids, check_int, check_not_negative, check_positive
 from npformer.threads import in_parallel, n_threads
 from npformer.training.checkpoint import load_checkpoint, save_checkpoint
 from npformer.training.optimizers import Optimizer
@@ -52,6 +52,8 @@ class Trainer:
     seed : int
         Of the initial parameters and of dropout.
     label_smoothing : float
+    consistency : float
+        α of R-Drop, see ``paired_cross_entropy``: the model sees each sentence twice, and shall say the same.
     clip_norm : float, optional
         Gradients with a larger global norm are scaled down to it.
     backend : "auto", "reference", "cpu", "gpu" or a module
@@ -93,6 +95,7 @@ class Trainer:
         *,
         seed=0,
         label_smoothing=0.0,
+        consistency=0.0,
         clip_norm=None,
         backend="auto",
         params=None,
@@ -100,6 +103,7 @@ class Trainer:
         precision="float32",
     ):
         check_fraction(label_smoothing=label_smoothing)
+        check_not_negative(consistency=consistency)
         check_int("seed", seed, at_least=0)
         if not isinstance(optimizer, Optimizer):
             raise TypeError(f"optimizer={optimizer!r}, expected an optimizer such as Adam(lr=0.001)")
@@ -111,6 +115,7 @@ class Trainer:
         self.optimizer = optimizer
         self.seed = seed
         self.label_smoothing = label_smoothing
+        self.consistency = consistency
         self.clip_norm = clip_norm
         self.n_shards = n_shards
         self.ops = get_backend(backend, params)
@@ -260,6 +265,7 @@ class Trainer:
         return {
             "seed": self.seed,
             "label_smoothing": self.label_smoothing,
+            "consistency": self.consistency,
             "clip_norm": self.clip_norm,
             "optimizer": {"name": type(self.optimizer).__name__} | json.loads(json.dumps(optimizer)),
         }
@@ -328,6 +334,7 @@ class Trainer:
             tgt[:, 1:],
             key=key,
             label_smoothing=self.label_smoothing,
+            **({"consistency": self.consistency} if self.consistency else {}),  # not every model has it
             n_tokens=n_tokens,
             backend=self.ops,
         )

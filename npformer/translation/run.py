@@ -47,6 +47,7 @@ class TranslationRun:
             Adam(_schedule(settings), betas=(0.9, 0.98), eps=1e-9),
             seed=settings["seed"],
             label_smoothing=settings["label_smoothing"],
+            consistency=settings.get("consistency", 0.0),
             clip_norm=settings["clip_norm"],
             backend=backend,
             precision=settings.get("precision", "float32"),
