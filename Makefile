@@ -45,6 +45,7 @@ bench: $(BENCH_VENV)/ready
 
 test-gpu: $(GPU_VENV)/ready
 	NPFORMER_GPU=1 $(GPU_VENV)/bin/python -m pytest -q -rs tests/test_gpu.py tests/test_gpu_half.py tests/test_parity.py -k gpu
+	NPFORMER_GPU=1 $(GPU_VENV)/bin/python -m pytest -q -rs tests/test_tensor_attention.py tests/test_cudnn.py
 	$(GPU_VENV)/bin/python scripts/train_copy.py --backend gpu
 
 bench-gpu: $(GPU_VENV)/ready
@@ -71,5 +72,5 @@ CUDA := 13
 $(GPU_VENV)/ready: setup.cfg pyproject.toml
 	$(PYTHON) -m venv $(GPU_VENV)
 	echo '*' > $(GPU_VENV)/.gitignore
-	$(GPU_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,cuda$(CUDA)x]'
+	$(GPU_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,cudnn$(CUDA)x]'
 	touch $@

@@ -1,5 +1,6 @@
 """cuDNN's attention: what is handed to it, and when. Without a GPU its Python package, too, is a stand-in."""
 
+import importlib
 import importlib.util
 import sys
 
@@ -58,6 +59,7 @@ def test_the_rest_stays_ours(cudnn):
         gpu.cross_attention(*put((q, kv)), 4)
         gpu.cross_attention(*put(packed(5, 4)), 2, causal=True)
         gpu.cross_attention(*put(packed(5, dtype="float32")), 2)
+        gpu.cross_attention(*put(packed(1)), 2)
     with cupy_installed():
         gpu.cross_attention(*put((q, kv)), 2)
     assert not cudnn
@@ -65,14 +67,16 @@ def test_the_rest_stays_ours(cudnn):
 
 def test_without_the_package_it_says_what_to_install(monkeypatch):
     monkeypatch.setattr(module, "cudnn", None)
+    monkeypatch.setitem(sys.modules, "cudnn", None)
     with pytest.raises(ImportError, match=r"pip install 'npformer\[cudnn13x\]'"), gpu.cudnn_attention():
         pass
 
 
 @pytest.mark.skipif(not REAL, reason="cudnn is not installed")
 @pytest.mark.parametrize("causal", [False, True])
-def test_the_graphs_are_valid(causal):
+def test_the_graphs_are_valid(causal, monkeypatch):
     """As far as the package can say without a GPU."""
+    monkeypatch.setattr(module, "cudnn", importlib.import_module("cudnn"))
     heads = module.Layout((2, 4, 128, 64), (128 * 256, 64, 256, 1), "bfloat16")
     layouts = dict.fromkeys(range(module.Q, module.DV + 1), heads)
     layouts[module.STATS] = module.Layout((2, 4, 128, 1), (512, 128, 1, 1), "float32")

@@ -196,6 +196,15 @@ def test_every_pair_occurs_once_an_epoch(make, subwords, options):
         assert found == Counter(PAIRS)
 
 
+@pytest.mark.parametrize("chunk_size", [25, 1000])
+def test_pieces_that_are_kept_change_no_epoch(make, chunk_size):
+    batches, fresh = (make(chunk_size=chunk_size) for _ in range(2))
+    assert epoch_of(batches)
+    assert epoch_of(batches, 1) == epoch_of(fresh, 1)
+    assert not list(batches.epoch(Place(1, 9)))
+    assert batches._kept or chunk_size == 25
+
+
 def test_the_source_has_an_end_and_the_target_begin_and_end(make, subwords):
     [(src, tgt)] = epoch_of(make([PAIRS[0]]))
     source, target = subwords.encode(list(PAIRS[0]))
@@ -330,4 +339,7 @@ def test_what_goes_wrong_ahead_is_said_in_its_turn():
     assert [next(taken), next(taken)] == [1, 2]
     with pytest.raises(ValueError, match="no third"):
         next(taken)
-    assert next(ahead(items())) == 1  # and the rest is never asked for
+    before, stopped = threading.active_count(), ahead(items())
+    assert next(stopped) == 1
+    stopped.close()
+    assert threading.active_count() == before, "a thread is left behind"

@@ -1,6 +1,5 @@
 """Attention on tensor cores: of numbers of half precision, as the reference on the same numbers in float32."""
 
-import importlib.util
 import sys
 
 import numpy as np
@@ -9,59 +8,53 @@ from on_gpu import MISSING, NO_GPU, cupy, cupy_installed, gpu, put, take
 
 from npformer import reference
 
+ml_dtypes = pytest.importorskip("ml_dtypes")
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=str(MISSING))
 tiles_of = sys.modules["npformer.gpu.flash_attention"].tiles_of
-DTYPES = {"float16": 2.0**-11, "bfloat16": 2.0**-8}  # and the largest error of rounding, relative
-SHAPES = [  # heads, T, S, K, Kv
-    (2, 70, 70, 16, 16),
-    (1, 64, 130, 32, 32),
-    (3, 5, 66, 40, 64),
-    (1, 130, 64, 64, 24),
-    (1, 70, 70, 128, 128),
+DTYPES = {"float16": np.dtype("float16"), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
+ERROR = {"float16": 2.0**-11, "bfloat16": 2.0**-8}  # the largest of rounding, relative
+SHAPES = [  # B, H, T, S, K, Kv
+    (2, 1, 70, 70, 16, 16),
+    (1, 1, 64, 130, 32, 32),
+    (2, 2, 5, 66, 40, 64),
+    (1, 1, 130, 64, 64, 24),
+    (1, 1, 70, 70, 128, 128),
 ]
+OF_KEYS, OF_QUERIES = "mask of keys", "mask of queries and keys"
 
 
-def half(name):
-    if name == "bfloat16":
-        return np.dtype(pytest.importorskip("ml_dtypes").bfloat16)
-    return np.dtype(name)
-
-
-def example(dtype, shape, mask):
-    """(dout, q, k, v) in half precision and a mask, with rows of padding whose keys and values are NaN."""
-    H, T, S, K, Kv = shape
+def example(dtype, shape, mask=None, hidden=None):
+    """dout, q, k, v in half precision and a mask, under which keys and values are ``hidden``."""
+    B, H, T, S, K, Kv = shape
     rng = np.random.default_rng(0)
-    arrays = [rng.normal(size=size).astype(dtype) for size in ((H, T, Kv), (H, T, K), (H, S, K), (H, S, Kv))]
-    keep_mask = None
-    if mask:
-        keep_mask = rng.random((H, 1, S)) < 0.7
-        keep_mask[0] = False
+    sizes = (B, H, T, Kv), (B, H, T, K), (B, H, S, K), (B, H, S, Kv)
+    arrays = [rng.normal(size=size).astype(dtype) for size in sizes]
+    if mask is None:
+        return *arrays, None
+    keep_mask = rng.random((B, 1, 1, S) if mask == OF_KEYS else (B, H, T, S)) < 0.7
+    keep_mask[..., S // 2] = False  # a key that no query sees
+    if mask == OF_QUERIES:
+        keep_mask[:, :, T // 2] = False  # and a query that sees none
+    if hidden is not None:
         for x in arrays[2:]:
-            x[~keep_mask[:, 0]] = np.nan
-    return arrays, keep_mask
+            x[np.broadcast_to(~keep_mask.any(axis=2), x.shape[:-1])] = hidden
+    return *arrays, keep_mask
 
 
-def both(arrays, keep_mask, **options):
+def both(dout, q, k, v, keep_mask, **options):
     """Results of a forward and a backward pass, by the kernels and by the reference; both go back from the same."""
     with cupy_installed():
-        dout, q, k, v, mask = put((*arrays, keep_mask))
-        assert tiles_of(q, k, v, dout).file == "tensor_attention"
-        saved = gpu.flash_attention(q, k, v, mask, **options)
-        actual = take((*saved, *gpu.flash_attention_backward(dout, q, k, v, *saved, mask, **options)))
-    dout, q, k, v, *saved = (x.astype("float32") for x in (*arrays, *actual[:2]))
+        dout_, q_, k_, v_, mask_ = put((dout, q, k, v, keep_mask))
+        assert tiles_of(q_, k_, v_, dout_).file == "tensor_attention"
+        saved = gpu.flash_attention(q_, k_, v_, mask_, **options)
+        actual = take((*saved, *gpu.flash_attention_backward(dout_, q_, k_, v_, *saved, mask_, **options)))
+    dout, q, k, v, *saved = (x.astype("float32") for x in (dout, q, k, v, *actual[:2]))
     expected = reference.flash_attention(q, k, v, keep_mask, **options)
     return actual, (*expected, *reference.flash_attention_backward(dout, q, k, v, *saved, keep_mask, **options))
 
 
-@pytest.mark.parametrize("name", DTYPES)
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("causal", [False, True], ids=["", "causal"])
-@pytest.mark.parametrize("mask", [False, True], ids=["", "mask"])
-def test_as_the_reference(name, shape, causal, mask):
-    dtype, rate = half(name), 0.25 if mask else 0.0
-    arrays, keep_mask = example(dtype, shape, mask)
-    results = both(arrays, keep_mask, causal=causal, dropout_rate=rate, key=7 if rate else None)
-    for what, x, wanted in zip(("out", "logsumexp", "dq", "dk", "dv"), *results, strict=True):
+def assert_near(actual, expected, error):
+    for what, x, wanted in zip(("out", "logsumexp", "dq", "dk", "dv"), actual, expected, strict=True):
         x = x.astype("float32")
         if what == "logsumexp":
             np.testing.assert_allclose(x, wanted, rtol=0, atol=1e-5)
@@ -69,23 +62,63 @@ def test_as_the_reference(name, shape, causal, mask):
         assert np.isfinite(wanted).all()
         # weights, their gradients and the result are rounded once each; a row is a sum of many of them
         scale = np.abs(wanted).max(axis=-1, keepdims=True) + 0.01 * np.abs(wanted).max()
-        assert (np.abs(x - wanted) <= 4 * DTYPES[name] * scale).all(), f"{what}: {(np.abs(x - wanted) / scale).max()}"
+        assert (np.abs(x - wanted) <= 4 * error * scale).all(), f"{what}: {(np.abs(x - wanted) / scale).max()}"
+
+
+@pytest.mark.parametrize("name", DTYPES)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("causal", [False, True], ids=["", "causal"])
+@pytest.mark.parametrize("mask", [None, OF_KEYS, OF_QUERIES])
+def test_as_the_reference(name, shape, causal, mask):
+    assert_near(*both(*example(DTYPES[name], shape, mask), causal=causal), ERROR[name])
+
+
+@pytest.mark.parametrize("mask", [None, OF_KEYS])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_dropout_has_the_bits_of_the_reference(shape, mask):
+    results = both(*example(DTYPES["float16"], shape, mask), causal=True, scale=0.3, dropout_rate=0.25, key=7)
+    assert_near(*results, ERROR["float16"])
+
+
+@pytest.mark.parametrize("hidden", [np.nan, np.inf])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_what_a_mask_hides_has_no_effect(shape, hidden):
+    options = {"dropout_rate": 0.25, "key": 7}
+    results = both(*example(DTYPES["float16"], shape, OF_QUERIES, hidden), **options)
+    assert_near(*results, ERROR["float16"])
 
 
 def test_what_is_seen_and_is_not_finite_is_not_hidden():
-    arrays, _ = example(half("float16"), (1, 70, 70, 16, 16), False)
-    arrays[3][0, 3, 5], arrays[3][0, 9, 6] = np.nan, np.inf
-    actual, wanted = both(arrays, None, causal=True)
+    *arrays, mask = example(DTYPES["float16"], (1, 1, 70, 70, 16, 16))
+    arrays[3][0, 0, 3, 5], arrays[3][0, 0, 9, 6] = np.nan, np.inf
+    actual, wanted = both(*arrays, mask, causal=True)
     for x, y in zip(actual, wanted, strict=True):
         np.testing.assert_array_equal(np.isfinite(x), np.isfinite(y))
 
 
+def test_heads_are_read_where_a_projection_leaves_them():
+    qkv = np.random.default_rng(0).normal(size=(2, 70, 3 * 32)).astype("float16")
+    dout = qkv[..., :32]
+    with cupy_installed():
+        out, logsumexp = gpu.self_attention(put(qkv), 2, causal=True)
+        dqkv = take(gpu.self_attention_backward(put(dout), put(qkv), out, logsumexp, 2, causal=True))
+        saved = [take(x).astype("float32") for x in (out, logsumexp)]
+    wide, wide_dout = qkv.astype("float32"), dout.astype("float32")
+    wanted = reference.self_attention(wide, 2, causal=True)
+    np.testing.assert_allclose(saved[0], wanted[0], rtol=0, atol=4 * ERROR["float16"] * np.abs(wanted[0]).max())
+    wanted = reference.self_attention_backward(wide_dout, wide, *saved, 2, causal=True)
+    np.testing.assert_allclose(dqkv, wanted, rtol=0, atol=4 * ERROR["float16"] * np.abs(wanted).max())
+
+
 @pytest.mark.skipif(NO_GPU is None, reason="threads of a GPU run as they like")
-def test_the_order_of_threads_and_copies_changes_nothing(monkeypatch):
-    arrays, keep_mask = example(half("float16"), (2, 130, 130, 16, 16), False)
-    in_order, _ = both(arrays, keep_mask, causal=True)
+@pytest.mark.parametrize("mask, hidden", [(None, None), (OF_QUERIES, np.nan)], ids=["", "NaN"])
+def test_the_order_of_threads_and_copies_changes_nothing(mask, hidden, monkeypatch):
+    """With three tiles; where a block computes its result again, too."""
+    arrays = example(DTYPES["float16"], (1, 2, 130, 130, 16, 16), mask, hidden)
+    in_order, expected = both(*arrays, causal=True)
+    assert_near(in_order, expected, ERROR["float16"])
     monkeypatch.setattr(cupy, "threads_run_in_reverse", True)
-    in_reverse, _ = both(arrays, keep_mask, causal=True)
+    in_reverse, _ = both(*arrays, causal=True)
     for x, y in zip(in_order, in_reverse, strict=True):
         np.testing.assert_array_equal(x, y)
 
@@ -95,7 +128,3 @@ def test_rows_that_do_not_begin_at_16_bytes_go_elsewhere():
     assert tiles_of(q, k, v).file == "flash_attention"
     q, k, v = (cupy.asarray(x)[..., 4:12] for x in np.zeros((3, 1, 8, 16), "float16"))
     assert tiles_of(q, k, v).file == "flash_attention"
-
-
-def test_bfloat16_is_tested_somewhere():
-    assert importlib.util.find_spec("ml_dtypes"), "tests need ml_dtypes, for NumPy has no bfloat16"

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from npformer import SGD, Adam, AdamW, Trainer, Transformer, tree
+from npformer.models import describe
 from npformer.training import CheckpointError, average, inverse_sqrt, noam, save_checkpoint
 
 pytest.importorskip("safetensors")
@@ -65,6 +66,18 @@ def test_what_else_was_saved_comes_back(tmp_path):
     assert (info["place"], info["note"], info["n_steps"]) == ([1, 2, 3], "é", 1)
     np.testing.assert_array_equal(arrays["vocabulary"], np.arange(5))
     assert arrays["params.output.bias"].shape == (11,)
+
+
+def test_a_checkpoint_from_before_a_setting_is_read_with_its_default(tmp_path):
+    trainer = make()
+    info = {"model": describe(trainer.model), "trainer": trainer._settings(), "n_steps": 7}
+    del info["trainer"]["consistency"]
+    arrays = tree.to_arrays(trainer.params, "params") | tree.to_arrays(trainer.state, "optimizer")
+    save_checkpoint(tmp_path / "x", arrays, info)
+    trainer.load(tmp_path / "x")
+    assert trainer.n_steps == 7
+    with pytest.raises(ValueError, match=r"consistency=0\.0, expected 0\.7"):
+        make(consistency=0.7).load(tmp_path / "x")
 
 
 @pytest.mark.parametrize(

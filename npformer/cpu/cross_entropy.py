@@ -70,7 +70,7 @@ def linear_paired_cross_entropy(
 
 def _share_of_pairs(targets, shape, consistency, **options):
     """``_share`` of each prediction where there are two of each target."""
-    if shape[0] != 2 or type(consistency) not in (int, float) or not 0 <= consistency < math.inf:
+    if shape[:1] != (2,) or type(consistency) not in (int, float) or not 0 <= consistency < math.inf:
         return None
     share = _share(targets, shape[1:], **options)
     return share and share / 2

@@ -4,7 +4,7 @@ import cupy
 import numpy as np
 
 from npformer import reference
-from npformer.gpu.arrays import size_of, suit
+from npformer.gpu.arrays import contiguous, size_of, suit
 from npformer.gpu.blas import multiply_each
 from npformer.gpu.dropout import drawing, dropout
 from npformer.gpu.flash_attention import mask_of
@@ -53,7 +53,7 @@ def _fits(q, k, v):
 
 def _each(x):
     """(..., n, m) as C-contiguous (N, n, m)."""
-    return cupy.ascontiguousarray(x).reshape(-1, *x.shape[-2:])
+    return contiguous(x).reshape(-1, *x.shape[-2:])
 
 
 def _scale(q, scale):

@@ -1,6 +1,6 @@
 """Convolution as matrix products, one for each tap, in time order: all sequences at a time, then at the next.
 
-So the inputs that a tap sees lie one after another.
+So the inputs that a tap sees lie one after another. In half precision what is added up is rounded after each tap.
 """
 
 import cupy

@@ -2,20 +2,13 @@
 
 #include "common.cuh"
 
-// dlogits = (softmax(logits) - q) share, where q is 1 - smoothing at the target, plus smoothing / n everywhere; the
-// gradient may be written over the logits. A token that is not counted has loss 0 and gradient 0.
-extern "C" __global__ void cross_entropy(
-    const STORED* logits, const Index* targets, STORED* dlogits, REAL* losses, Index n, Index ignore_id,
-    REAL smoothing, const REAL* share) {
-  logits += blockIdx.x * n;
-  dlogits += blockIdx.x * n;
-  Index target = targets[blockIdx.x];
-  if (target == ignore_id) {
-    for (Index i = threadIdx.x; i < n; i += blockDim.x) store(dlogits, i, 0);
-    if (threadIdx.x == 0) losses[blockIdx.x] = 0;
-    return;
-  }
+// What the softmax of a row needs: its largest logit (0 in a row of -inf), log Σ exp(logit - peak), Σ (logit - peak).
+struct Row {
+  const STORED* logits;
+  REAL peak, log_total, sum;
+};
 
+__device__ __forceinline__ Row look_at(const STORED* logits, Index n) {
   REAL largest = -INFINITY, total = 0, sum = 0;
   for (Index i = threadIdx.x; i < n; i += blockDim.x) largest = max(largest, load(logits, i));
   largest = block_max(largest);
@@ -25,72 +18,79 @@ extern "C" __global__ void cross_entropy(
     sum += load(logits, i) - peak;
   }
   total = block_sum(total);
-  sum = block_sum(sum);
-  REAL log_total = log(total == 0 ? REAL(1) : total);
+  return {logits, peak, log(total == 0 ? REAL(1) : total), block_sum(sum)};
+}
 
-  if (threadIdx.x == 0) {
-    REAL surprise = -(1 - smoothing) * (load(logits, target) - peak - log_total);
-    if (smoothing != 0) surprise -= smoothing * (sum / n - log_total);
-    losses[blockIdx.x] = surprise * *share;
+__device__ __forceinline__ REAL log_softmax(const Row& row, Index i) {
+  return load(row.logits, i) - row.peak - row.log_total;
+}
+
+// -Σ q log p, where q is 1 - smoothing at the target, plus smoothing / n everywhere.
+__device__ __forceinline__ REAL surprise(const Row& row, Index target, Index n, REAL smoothing) {
+  REAL at_target = -(1 - smoothing) * log_softmax(row, target);
+  return smoothing == 0 ? at_target : at_target - smoothing * (row.sum / n - row.log_total);
+}
+
+__device__ __forceinline__ REAL wanted(Index i, Index target, Index n, REAL smoothing) {
+  return smoothing / n + (i == target ? 1 - smoothing : REAL(0));
+}
+
+__device__ __forceinline__ void clear(STORED* row, Index n) {
+  for (Index i = threadIdx.x; i < n; i += blockDim.x) store(row, i, 0);
+}
+
+// dlogits = (softmax(logits) - q) share; the gradient may be written over the logits. A token that is not counted has
+// loss 0 and gradient 0.
+extern "C" __global__ void cross_entropy(
+    const STORED* logits, const Index* targets, STORED* dlogits, REAL* losses, Index n, Index ignore_id,
+    REAL smoothing, const REAL* share) {
+  Index target = targets[blockIdx.x];
+  dlogits += blockIdx.x * n;
+  if (target == ignore_id) {
+    clear(dlogits, n);
+    if (threadIdx.x == 0) losses[blockIdx.x] = 0;
+    return;
   }
+  Row row = look_at(logits + blockIdx.x * n, n);
+  if (threadIdx.x == 0) losses[blockIdx.x] = surprise(row, target, n, smoothing) * *share;
   __syncthreads();  // the target's logit has been read
-  for (Index i = threadIdx.x; i < n; i += blockDim.x) {
-    REAL p = exp(load(logits, i) - peak - log_total);
-    store(dlogits, i, ((i == target ? p - (1 - smoothing) : p) - smoothing / n) * *share);
-  }
+  for (Index i = threadIdx.x; i < n; i += blockDim.x)
+    store(dlogits, i, (exp(log_softmax(row, i)) - wanted(i, target, n, smoothing)) * *share);
 }
 
-// A row of logits as what its softmax needs.
-struct Row {
-  REAL peak, log_total, sum;  // sum: of all logits - peak
-};
-
-__device__ __forceinline__ Row look_at(const STORED* logits, Index n) {
-  REAL peak = -INFINITY, total = 0, sum = 0;
-  for (Index i = threadIdx.x; i < n; i += blockDim.x) peak = max(peak, load(logits, i));
-  peak = block_max(peak);
-  for (Index i = threadIdx.x; i < n; i += blockDim.x) {
-    total += exp(load(logits, i) - peak);
-    sum += load(logits, i) - peak;
-  }
-  return {peak, log(block_sum(total)), block_sum(sum)};
-}
-
-// The same for two predictions of each token, p and p', the second gridDim.x rows behind the first, that shall agree:
-// besides, consistency (KL(p‖p') + KL(p'‖p)), whose gradient is p (log p - log p' - KL(p‖p')) + p - p'.
+// The same for two predictions of each token that shall agree, p and p', the second gridDim.x rows behind the first. To
+// both losses comes consistency / 2 (KL(p‖p') + KL(p'‖p)), with the gradient p (log p - log p' - KL(p‖p')) + p - p' in
+// the first. Each counts by half a share.
 extern "C" __global__ void paired_cross_entropy(
     const STORED* logits, const Index* targets, STORED* dlogits, REAL* losses, Index n, Index ignore_id,
     REAL smoothing, REAL consistency, const REAL* share) {
   Index first = blockIdx.x * n, second = (Index(gridDim.x) + blockIdx.x) * n, target = targets[blockIdx.x];
   if (target == ignore_id) {
-    for (Index i = threadIdx.x; i < n; i += blockDim.x) store(dlogits, first + i, 0), store(dlogits, second + i, 0);
+    clear(dlogits + first, n);
+    clear(dlogits + second, n);
     if (threadIdx.x == 0) losses[blockIdx.x] = 0;
     return;
   }
-  Row x = look_at(logits + first, n), y = look_at(logits + second, n);
-  auto log_x = [&](Index i) { return load(logits, first + i) - x.peak - x.log_total; };
-  auto log_y = [&](Index i) { return load(logits, second + i) - y.peak - y.log_total; };
-
-  REAL x_from_y = 0, y_from_x = 0;
+  Row row = look_at(logits + first, n), other = look_at(logits + second, n);
+  REAL divergence = 0, back = 0, weight = consistency / 2, half = *share / 2;
   for (Index i = threadIdx.x; i < n; i += blockDim.x) {
-    REAL apart = log_x(i) - log_y(i);
-    x_from_y += exp(log_x(i)) * apart;
-    y_from_x -= exp(log_y(i)) * apart;
+    REAL apart = log_softmax(row, i) - log_softmax(other, i);
+    divergence += exp(log_softmax(row, i)) * apart;
+    back -= exp(log_softmax(other, i)) * apart;
   }
-  x_from_y = block_sum(x_from_y);
-  y_from_x = block_sum(y_from_x);
+  divergence = block_sum(divergence);
+  back = block_sum(back);
 
   if (threadIdx.x == 0) {
-    REAL surprise = -(1 - smoothing) * (log_x(target) + log_y(target));
-    surprise -= smoothing * (x.sum / n - x.log_total + y.sum / n - y.log_total);
-    losses[blockIdx.x] = (surprise + consistency * (x_from_y + y_from_x)) * *share;
+    REAL both = surprise(row, target, n, smoothing) + surprise(other, target, n, smoothing);
+    losses[blockIdx.x] = (both + weight * (divergence + back)) * half;
   }
   __syncthreads();  // the target's logits have been read
   for (Index i = threadIdx.x; i < n; i += blockDim.x) {
-    REAL apart = log_x(i) - log_y(i), p = exp(log_x(i)), other = exp(log_y(i));
-    REAL wanted = smoothing / n + (i == target ? 1 - smoothing : REAL(0)), between = consistency * (p - other);
-    store(dlogits, first + i, (p + consistency * p * (apart - x_from_y) + between - wanted) * *share);
-    store(dlogits, second + i, (other - consistency * other * (apart + y_from_x) - between - wanted) * *share);
+    REAL log_p = log_softmax(row, i), log_q = log_softmax(other, i), apart = log_p - log_q;
+    REAL p = exp(log_p), q = exp(log_q), asked = wanted(i, target, n, smoothing);
+    store(dlogits, first + i, (p - asked + weight * (p * (apart - divergence) + p - q)) * half);
+    store(dlogits, second + i, (q - asked - weight * (q * (apart + back) + p - q)) * half);
   }
 }
 

@@ -86,8 +86,7 @@ def _cross_entropy(logits, dlogits, targets, ignore_id, label_smoothing, n_token
 
 def _paired_cross_entropy(logits, dlogits, targets, consistency, ignore_id, label_smoothing, n_tokens):
     check_not_negative(consistency=consistency)
-    share = _share(targets, ignore_id, n_tokens) / 2
-    numbers = label_smoothing, consistency / 2
+    share, numbers = _share(targets, ignore_id, n_tokens), (label_smoothing, consistency)
     return _differentiate("paired_cross_entropy", logits, dlogits, targets, ignore_id, share, *numbers)
 
 
@@ -98,7 +97,7 @@ def _differentiate(kernel, logits, dlogits, targets, ignore_id, share, *numbers)
     flat, n = contiguous(targets.astype(np.int64, copy=False)), targets.size
     losses, loss = cupy.empty(n, wide), cupy.empty((), wide)
     ignored = NOTHING_IGNORED if ignore_id is None else ignore_id
-    numbers = *size_of(V, ignored), *map(wide.type, numbers), share.astype(wide, copy=False)
-    for_each_row("cross_entropy", kernel, dtype, n, as_rows(logits), flat, dlogits, losses, *numbers)
+    options = *size_of(V, ignored), *map(wide.type, numbers), share.astype(wide, copy=False)
+    for_each_row("cross_entropy", kernel, dtype, n, as_rows(logits), flat, dlogits, losses, *options)
     launch("cross_entropy", "add_up", dtype, (1,), (THREADS,), losses, loss, *size_of(n))
     return loss, dlogits

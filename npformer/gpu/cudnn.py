@@ -1,18 +1,15 @@
 """cuDNN's fused attention in the place of ours, where it is asked for: needs nvidia-cudnn-frontend."""
 
+import importlib
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 import cupy
 
 from npformer.gpu.arrays import on_tensor_cores
 
-try:
-    import cudnn
-except ImportError:
-    cudnn = None
-
+cudnn = None  # the package, once it is asked for
 _asked_for = False
 Q, K, V, OUT, STATS, DOUT, DQ, DK, DV = range(1, 10)  # what a graph knows its arrays by
 
@@ -23,16 +20,20 @@ def cudnn_attention():
 
     That is: in float16 and bfloat16, without mask and dropout, with heads whose width is a multiple of 8, and where
     every query sees a key. Elsewhere it stays ours. A key that is not seen has to be finite, as its weight of 0
-    need not hide it. A step that was recorded goes on with the attention it was recorded with.
+    need not hide it. A step that was recorded goes on with the attention it was recorded with. Gradients have the
+    same bits every time, for which cuDNN may take memory that grows with T · S.
 
     Raises
     ------
     ImportError
-        If the package cudnn is missing.
+        If the package cudnn is missing. Within it, what cuDNN raises where it has no kernel for a GPU or a shape.
     """
-    global _asked_for
-    if cudnn is None:
-        raise ImportError("cudnn_attention needs cuDNN: pip install 'npformer[cudnn13x]', or cudnn12x for CUDA 12")
+    global cudnn, _asked_for
+    try:
+        cudnn = cudnn or importlib.import_module("cudnn")
+    except ImportError as error:
+        message = "cudnn_attention needs cuDNN: pip install 'npformer[cudnn13x]', or cudnn12x for CUDA 12"
+        raise ImportError(message) from error
     before, _asked_for = _asked_for, True
     try:
         yield
@@ -42,21 +43,24 @@ def cudnn_attention():
 
 def takes(q, k, *others, mask, causal, dropout_rate):
     """Whether attention of these heads is cuDNN's."""
-    all_see_a_key = not causal or q.shape[2] <= k.shape[2]
-    return _asked_for and mask is None and not dropout_rate and all_see_a_key and on_tensor_cores(q, k, *others)
+    if not _asked_for or mask is not None or dropout_rate:
+        return False
+    T, S = q.shape[2], k.shape[2]
+    all_see_a_key = not causal or T <= S
+    return all_see_a_key and T * S > 1 and on_tensor_cores(q, k, *others)
 
 
 def attend(q, k, v, out, logsumexp, causal, scale):
     """Write ``out`` and ``logsumexp``; heads are (B, H, T or S, width)."""
     arrays = {Q: q, K: k, V: v, OUT: out, STATS: logsumexp.reshape(*logsumexp.shape, 1)}
-    _run(_built_forward, arrays, causal, scale)
+    _run(forward, arrays, causal, scale)
 
 
 def attend_backward(dout, out, logsumexp, q, k, v, dq, dk, dv, causal, scale):
     """Write ``dq``, ``dk`` and ``dv``."""
     stats = logsumexp.reshape(*logsumexp.shape, 1)
     arrays = {Q: q, K: k, V: v, OUT: out, STATS: stats, DOUT: dout, DQ: dq, DK: dk, DV: dv}
-    _run(_built_backward, arrays, causal, scale)
+    _run(backward, arrays, causal, scale)
 
 
 class Layout(NamedTuple):
@@ -114,10 +118,10 @@ def _options(causal, scale):
     return options
 
 
-def _run(built, arrays, causal, scale):
+def _run(make, arrays, causal, scale):
     layouts = tuple((uid, _layout(x)) for uid, x in arrays.items())
     handle = _handle(cupy.cuda.Device().id)
-    graph = built(layouts, causal, float(scale), handle)
+    graph = _built(make, layouts, causal, float(scale), handle)
     workspace = cupy.empty(max(1, graph.get_workspace_size()), "uint8")
     cudnn.set_stream(handle=handle, stream=cupy.cuda.get_current_stream().ptr)
     graph.execute({uid: x.data.ptr for uid, x in arrays.items()}, workspace.data.ptr, handle=handle)
@@ -132,16 +136,8 @@ def _handle(device):
     return cudnn.create_handle()
 
 
-@cache
-def _built_forward(layouts, causal, scale, handle):
-    return _build(forward(dict(layouts), causal, scale, handle))
-
-
-@cache
-def _built_backward(layouts, causal, scale, handle):
-    return _build(backward(dict(layouts), causal, scale, handle))
-
-
-def _build(graph):
+@lru_cache(maxsize=256)
+def _built(make, layouts, causal, scale, handle):
+    graph = make(dict(layouts), causal, scale, handle)
     graph.build([cudnn.heur_mode.A])
     return graph

@@ -1,4 +1,4 @@
-"""Attention in tiles: the (T, S) weights exist in shared memory only, a tile at a time."""
+"""Attention in tiles: the (T, S) weights exist a tile at a time, in shared memory or in registers."""
 
 import math
 from typing import NamedTuple
@@ -57,7 +57,7 @@ def attend(q, k, v, out, mask, *, causal, dropout_rate, key, scale=None):
         return logsumexp
     arrays = [part for x in (q, k, v, out) for part in _with_steps(x)]
     options = _options(q, k, v, mask, causal, scale, dropout_rate, key)
-    _launch("attention", tiles_of(q, k, v, out), q.dtype, (T, H, B), *arrays, logsumexp, *options)
+    _launch("attention", 1, tiles_of(q, k, v, out), q.dtype, (T, H, B), *arrays, logsumexp, *options)
     return logsumexp
 
 
@@ -75,9 +75,9 @@ def attend_backward(dout, out, logsumexp, q, k, v, dq, dk, dv, mask, *, causal, 
     inputs = *(part for x in (dout, q, k, v) for part in _with_steps(x)), shift, sums
     options = _options(q, k, v, mask, causal, scale, dropout_rate, key)
     tiles = tiles_of(q, k, v, dout, dq, dk, dv)
-    _launch("attention_backward_q", tiles, q.dtype, (T, H, B), *inputs, *_with_steps(dq), *options)
+    _launch("attention_backward_q", 2, tiles, q.dtype, (T, H, B), *inputs, *_with_steps(dq), *options)
     outputs = *_with_steps(dk), *_with_steps(dv)
-    _launch("attention_backward_kv", tiles, q.dtype, (k.shape[2], H, B), *inputs, *outputs, *options)
+    _launch("attention_backward_kv", 2, tiles, q.dtype, (k.shape[2], H, B), *inputs, *outputs, *options)
 
 
 def fits(q, k, v, keep_mask=None):
@@ -99,9 +99,10 @@ class Tiles(NamedTuple):
 
     file: str
     constants: dict
-    rows: int  # of a block
+    rows: int  # that a block keeps
     block: tuple
-    shared: int  # bytes
+    kept: int = 0  # bytes of shared memory for each array whose rows it keeps
+    passing: int = 0  # and for those that come by
 
 
 def tiles_of(q, *arrays):
@@ -114,15 +115,15 @@ def plain_tiles(width, itemsize):
     """As many rows as fit, four tiles and two of scores; None if not even 16 do."""
     for tile in (32, 16):
         if (4 * tile * (width + 1) + 2 * tile * (tile + 1)) * itemsize <= SHARED_MEMORY:
-            return Tiles("flash_attention", {"WIDTH": width, "TILE": tile}, tile, (16, 16), 0)
+            return Tiles("flash_attention", {"WIDTH": width, "TILE": tile}, tile, (16, 16))
     return None
 
 
 def tensor_tiles(width):
-    """64 rows that stay, of two arrays, and two times two tiles that come by, smaller ones where heads are wide."""
-    rows, tile = 64, 64 if width <= 64 else 32
-    shared = (2 * rows + 4 * tile) * (width + 8) * 2
-    return Tiles("tensor_attention", {"WIDTH": width, "ROWS": rows, "TILE": tile}, rows, (128,), shared)
+    """64 rows that stay, and two times two tiles that come by, smaller ones where heads are wide."""
+    rows, tile, row_bytes = 64, 64 if width <= 64 else 32, 2 * (width + 8)
+    constants = {"WIDTH": width, "ROWS": rows, "TILE": tile}
+    return Tiles("tensor_attention", constants, rows, (128,), rows * row_bytes, 4 * tile * row_bytes)
 
 
 def as_heads(x):
@@ -157,7 +158,8 @@ def _options(q, k, v, mask, causal, scale, dropout_rate, key):
     return *sizes, scale, mask, *steps, np.int32(causal), *drawing(dropout_rate, key, q.dtype)
 
 
-def _launch(name, tiles, dtype, sizes, *args):
+def _launch(name, n_kept, tiles, dtype, sizes, *args):
+    """Run a kernel whose blocks keep rows of ``n_kept`` arrays."""
     n, *heads_and_batches = sizes
-    grid = -(-n // tiles.rows), *heads_and_batches
-    launch(tiles.file, name, dtype, grid, tiles.block, *args, shared=tiles.shared, **tiles.constants)
+    grid, shared = (-(-n // tiles.rows), *heads_and_batches), n_kept * tiles.kept + tiles.passing
+    launch(tiles.file, name, dtype, grid, tiles.block, *args, shared=shared, **tiles.constants)

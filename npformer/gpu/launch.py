@@ -31,7 +31,7 @@ def launch(file, name, dtype, grid, block, *args, shared=0, **constants):
     """
     args = tuple(NO_ARRAY if x is None else x for x in args)
     kernel = _module(file, dtype, tuple(constants.items())).get_function(name)
-    if shared > kernel.max_dynamic_shared_size_bytes:
+    if shared and shared > kernel.max_dynamic_shared_size_bytes:
         kernel.max_dynamic_shared_size_bytes = shared
     kernel(grid, block, args, shared_mem=shared)
 

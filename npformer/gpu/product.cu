@@ -3,8 +3,8 @@
 #include "common.cuh"
 
 // Entries of out (N, n, p), the products of N matrices a (n, m) and b (m, p), that are not finite are computed once
-// more, without the terms in which a or b is 0; of the others NaN and inf make NaN. Where all is well that is a look at each entry. Of a and b are given the
-// steps from one matrix, row and column to the next.
+// more, without the terms in which a or b is 0; of the others NaN and inf make NaN. Where all is well that is a look at
+// each entry. Of a and b are given the steps from one matrix, row and column to the next.
 extern "C" __global__ void mend(
     STORED* out, const STORED* a, Index a_matrix, Index a_row, Index a_column, const STORED* b, Index b_matrix,
     Index b_row, Index b_column, Index size, Index n, Index m, Index p) {

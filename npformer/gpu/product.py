@@ -18,11 +18,11 @@ def mended_product(a, b, out=None):
     """(n, m) @ (m, p), or (N, n, m) @ (N, m, p), as ``multiply`` and ``multiply_each``."""
     out = multiply(a, b, out) if a.ndim == 2 else multiply_each(a, b, out)
     sizes = size_of(out.size, *a.shape[-2:], b.shape[-1])
-    for_each_element("product", "mend", out.dtype, out.size, out, *_with_steps(a), *_with_steps(b), *sizes)
+    for_each_element("product", "mend", out.dtype, out.size, out, *_with_all_steps(a), *_with_all_steps(b), *sizes)
     return out
 
 
-def _with_steps(x):
+def _with_all_steps(x):
     """An array and its steps from one matrix, row and column to the next."""
     steps = (0,) * (3 - x.ndim) + x.strides
     return x, *size_of(*(step // x.itemsize for step in steps))

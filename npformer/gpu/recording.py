@@ -22,7 +22,7 @@ class Recorder:
     """Work on batches, which is recorded for each of their shapes.
 
     The first batch of a shape is worked on as ever, which compiles what is missing. The second is recorded. From then
-    on there is one call.
+    on there is one call. A result has to be looked at before the next call, which writes over what this one reads.
 
     Parameters
     ----------

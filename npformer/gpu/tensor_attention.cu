@@ -127,14 +127,15 @@ __device__ __forceinline__ void add_weighted_carefully(Result& out, const Scores
 
 template <bool careful>
 __device__ __forceinline__ void add_weighted(Result& out, const Scores& weights, const STORED* x) {
-  if (careful)
+  if constexpr (careful)
     add_weighted_carefully(out, weights, x);
   else
     add_weighted_quickly(out, weights, x);
 }
 
-// Writes the warp's rows times a factor; whether all numbers are finite.
-__device__ __forceinline__ bool store_result(const Result& result, float factor, const Rows& out, Index first) {
+// Writes the warp's rows times a factor, of the array's n rows from `first` on; whether all numbers are finite.
+__device__ __forceinline__ bool store_result(
+    const Result& result, float factor, STORED* out, Index first, Index n, Index step, Index width) {
   bool finite = true;
 #pragma unroll
   for (int r = 0; r < N_ROWS; r++)
@@ -142,10 +143,11 @@ __device__ __forceinline__ bool store_result(const Result& result, float factor,
     for (int c = 0; c < N_RESULTS; c += 2) {
       Index row = first + row_of(r);
       float one = result[r][c] * factor, other = result[r][c + 1] * factor;
-      if (row >= out.n || column_of(c) >= out.width) continue;
-      store_pair((STORED*)out.x, row * out.step + column_of(c), one, other);
+      if (row >= n || column_of(c) >= width) continue;
+      store_pair(out, row * step + column_of(c), one, other);
       finite = finite && isfinite(one) && isfinite(other);
     }
+  wait_for_copies();  // of tiles that nobody wanted, where no key is seen
   return finite;
 }
 
@@ -197,8 +199,8 @@ __device__ __forceinline__ void drop(const Head& head, Index first_row, Index fi
 
 template <bool careful>
 __device__ bool attend(
-    const Head& head, const Passing& kv, const STORED* q_tile, const Rows& out, float* logsumexp, Index first_query,
-    float scale) {
+    const Head& head, const Passing& kv, const STORED* q_tile, STORED* out, Index out_row, float* logsumexp,
+    Index first_query, float scale) {
   Index first_row = first_query + first_row_of_warp(), end = end_of_keys(head, first_query + ROWS);
   float peak[N_ROWS], total[N_ROWS] = {};  // of total, this thread's columns
   Result gathered = {};
@@ -243,7 +245,7 @@ __device__ bool attend(
     if (pair_index() == 0 && query < head.queries)
       logsumexp[query] = sum == 0 ? -INFINITY : peak[r] * LN_2 + log(sum);
   }
-  return store_result(gathered, 1, out, first_row);
+  return store_result(gathered, 1, out, first_row, head.queries, out_row, head.value_width);
 }
 
 // out and log Σ exp(scores) of ROWS queries. (Those that see most keys, if causal, are begun first.)
@@ -256,12 +258,12 @@ extern "C" __launch_bounds__(32 * WARPS) __global__ void attention(
   STORED* q_tile = shared_memory();
   Rows queries = {q + b * q_batch + h * q_head, T, q_row, K}, keys = {k + b * k_batch + h * k_head, S, k_row, K};
   Rows values = {v + b * v_batch + h * v_head, S, v_row, Kv};
-  Rows outs = {out + b * out_batch + h * out_head, T, out_row, Kv};
   Passing kv = {keys, values, q_tile + ROWS * STEP};
   begin_tile(queries, first_query, ROWS, q_tile);
+  out += b * out_batch + h * out_head;
   logsumexp += bh * T;
-  if (!__syncthreads_and(attend<false>(head, kv, q_tile, outs, logsumexp, first_query, scale)))
-    attend<true>(head, kv, q_tile, outs, logsumexp, first_query, scale);
+  if (!__syncthreads_and(attend<false>(head, kv, q_tile, out, out_row, logsumexp, first_query, scale)))
+    attend<true>(head, kv, q_tile, out, out_row, logsumexp, first_query, scale);
 }
 
 // From a score, in units of log 2, to the weight, and from the weight's gradient to the score's.
@@ -274,7 +276,7 @@ __device__ __forceinline__ void weigh_backward(float shift, float sum, float& we
 template <bool careful>
 __device__ bool attend_backward_q(
     const Head& head, const Passing& kv, const STORED* q_tile, const STORED* dout_tile, const float* shift,
-    const float* sums, const Rows& dq, Index first_query, float scale) {
+    const float* sums, STORED* dq, Index dq_row, Index first_query, float scale) {
   Index first_row = first_query + first_row_of_warp(), end = end_of_keys(head, first_query + ROWS);
   const STORED *q_rows = q_tile + first_row_of_warp() * STEP, *dout_rows = dout_tile + first_row_of_warp() * STEP;
   float shift_of[N_ROWS], sum_of[N_ROWS];
@@ -301,7 +303,7 @@ __device__ bool attend_backward_q(
       for (int c = 0; c < N_SCORES; c++) weigh_backward(shift_of[r], sum_of[r], scores[r][c], dweights[r][c]);
     add_weighted<careful>(gathered, dweights, x_tile(kv, turn));
   }
-  return store_result(gathered, scale, dq, first_row);
+  return store_result(gathered, scale, dq, first_row, head.queries, dq_row, head.width);
 }
 
 // dq of ROWS queries.
@@ -310,19 +312,20 @@ extern "C" __launch_bounds__(32 * WARPS) __global__ void attention_backward_q(
   GO_TO_HEAD;
   Index first_query = Index(gridDim.x - 1 - blockIdx.x) * ROWS;
   STORED *q_tile = shared_memory(), *dout_tile = q_tile + ROWS * STEP;
-  Rows dqs = {dq + b * dq_batch + h * dq_head, T, dq_row, K};
+  dq += b * dq_batch + h * dq_head;
   Passing kv = {{k, S, k_row, K}, {v, S, v_row, Kv}, dout_tile + ROWS * STEP};
   begin_tile({q, T, q_row, K}, first_query, ROWS, q_tile);
   begin_tile({dout, T, dout_row, Kv}, first_query, ROWS, dout_tile);
-  if (!__syncthreads_and(attend_backward_q<false>(head, kv, q_tile, dout_tile, shift, sums, dqs, first_query, scale)))
-    attend_backward_q<true>(head, kv, q_tile, dout_tile, shift, sums, dqs, first_query, scale);
+  if (!__syncthreads_and(
+          attend_backward_q<false>(head, kv, q_tile, dout_tile, shift, sums, dq, dq_row, first_query, scale)))
+    attend_backward_q<true>(head, kv, q_tile, dout_tile, shift, sums, dq, dq_row, first_query, scale);
 }
 
 // Rows are keys here, and columns queries.
 template <bool careful>
 __device__ bool attend_backward_kv(
     const Head& head, const Passing& queries, const STORED* k_tile, const STORED* v_tile, const float* shift,
-    const float* sums, const Rows& dk, const Rows& dv, Index first_key, float scale) {
+    const float* sums, STORED* dk, Index dk_row, STORED* dv, Index dv_row, Index first_key, float scale) {
   Index first_row = first_key + first_row_of_warp(), begin = first_query_of(head, first_key) / TILE * TILE;
   const STORED *k_rows = k_tile + first_row_of_warp() * STEP, *v_rows = v_tile + first_row_of_warp() * STEP;
   Result of_keys = {}, of_values = {};
@@ -346,8 +349,8 @@ __device__ bool attend_backward_kv(
     add_weighted<careful>(of_values, scores, y_tile(queries, turn));
     add_weighted<careful>(of_keys, dweights, x_tile(queries, turn));
   }
-  bool finite = store_result(of_keys, scale, dk, first_row);
-  return store_result(of_values, 1, dv, first_row) && finite;
+  bool finite = store_result(of_keys, scale, dk, first_row, head.keys, dk_row, head.width);
+  return store_result(of_values, 1, dv, first_row, head.keys, dv_row, head.value_width) && finite;
 }
 
 // dk and dv of ROWS keys.
@@ -357,11 +360,12 @@ extern "C" __launch_bounds__(32 * WARPS) __global__ void attention_backward_kv(
   GO_TO_HEAD;
   Index first_key = Index(blockIdx.x) * ROWS;
   STORED *k_tile = shared_memory(), *v_tile = k_tile + ROWS * STEP;
-  Rows dks = {dk + b * dk_batch + h * dk_head, S, dk_row, K}, dvs = {dv + b * dv_batch + h * dv_head, S, dv_row, Kv};
+  dk += b * dk_batch + h * dk_head;
+  dv += b * dv_batch + h * dv_head;
   Passing queries = {{q, T, q_row, K}, {dout, T, dout_row, Kv}, v_tile + ROWS * STEP};
   begin_tile({k, S, k_row, K}, first_key, ROWS, k_tile);
   begin_tile({v, S, v_row, Kv}, first_key, ROWS, v_tile);
-  if (!__syncthreads_and(
-          attend_backward_kv<false>(head, queries, k_tile, v_tile, shift, sums, dks, dvs, first_key, scale)))
-    attend_backward_kv<true>(head, queries, k_tile, v_tile, shift, sums, dks, dvs, first_key, scale);
+  if (!__syncthreads_and(attend_backward_kv<false>(
+          head, queries, k_tile, v_tile, shift, sums, dk, dk_row, dv, dv_row, first_key, scale)))
+    attend_backward_kv<true>(head, queries, k_tile, v_tile, shift, sums, dk, dk_row, dv, dv_row, first_key, scale);
 }

@@ -184,18 +184,16 @@ class EncoderDecoder:
 
     def _loss(self, ops, params, src, tgt_in, tgt_out, key, label_smoothing, consistency, n_tokens=None, train=False):
         encoder_key, decoder_key = split_key(key, 2)
-        if consistency:
-            src, tgt_in = twice(src, "src"), twice(tgt_in, "tgt_in")
-        memory, encode_backward = self._encode(ops, params, src, encoder_key, train)
-        y, decode_backward = self._decode(ops, params, memory, src, tgt_in, decoder_key, train)
+        sources, inputs = (twice(src, "src"), twice(tgt_in, "tgt_in")) if consistency else (src, tgt_in)
+        memory, encode_backward = self._encode(ops, params, sources, encoder_key, train)
+        y, decode_backward = self._decode(ops, params, memory, sources, inputs, decoder_key, train)
         targets = self._tokens("tgt_out", tgt_out, self.tgt_vocab, params)
-        B, T = (len(tgt_in) // 2 if consistency else len(tgt_in)), tgt_in.shape[1]
-        if tgt_out.shape != (B, T):
-            raise ValueError(f"tgt_in {(B, T)}, tgt_out {tgt_out.shape}: expected equal shapes (B, T)")
+        if tgt_in.shape != tgt_out.shape:
+            raise ValueError(f"tgt_in {tgt_in.shape}, tgt_out {tgt_out.shape}: expected equal shapes (B, T)")
         weight, bias = self.tables(params)[2], params["output"]["bias"]
         options = {"ignore_id": self.pad_id, "label_smoothing": label_smoothing, "n_tokens": n_tokens}
         if consistency:
-            pairs = y.reshape(2, B, T, y.shape[-1])
+            pairs = y.reshape(2, *tgt_in.shape, y.shape[-1])
             loss, dlogits = ops.linear_paired_cross_entropy(pairs, weight, bias, targets, consistency, **options)
             dlogits = dlogits.reshape(*y.shape[:-1], dlogits.shape[-1])
         else:

@@ -1,7 +1,7 @@
 """A loss that asks two predictions to agree (Liang et al. 2021, "R-Drop: Regularized Dropout for Neural Networks")."""
 
 from npformer.reference.arrays import Array, namespace, narrow, quiet, widen
-from npformer.reference.checks import check_not_negative
+from npformer.reference.checks import check_int, check_not_negative
 from npformer.reference.cross_entropy import cross_entropy
 from npformer.reference.softmax import log_softmax
 
@@ -52,6 +52,8 @@ def paired_cross_entropy(
     """
     xp = namespace(logits=logits)
     check_paired(logits, targets, consistency)
+    if n_tokens is not None:
+        check_int("n_tokens", n_tokens, at_least=1)
     wide = widen(logits)
     options = {"ignore_id": ignore_id, "label_smoothing": label_smoothing}
     loss, dlogits = cross_entropy(

@@ -22,6 +22,7 @@ from npformer.training.optimizers import Optimizer
 from npformer.training.precision import Precision, ScaleState
 from npformer.training.progress import progress_bar
 
+ADDED_LATER = {"consistency": 0.0}  # settings that older checkpoints lack
 WORTH_A_SHARD = 5 * 10**7  # parameters · target tokens: with less, threads wait for each other longer than they compute
 
 
@@ -247,7 +248,7 @@ class Trainer:
         """``load`` from what ``load_checkpoint`` has read; the path is for errors."""
         ours = {"model": describe(self.model), "trainer": self._settings()}
         for part, expected in ours.items():
-            given = info.get(part, {})
+            given = ADDED_LATER | info.get(part, {})
             for name in expected:
                 if given.get(name) != expected[name]:
                     raise ValueError(f"{path}: {name}={given.get(name)!r}, expected {expected[name]!r}, the {part}'s")
@@ -334,7 +335,7 @@ class Trainer:
             tgt[:, 1:],
             key=key,
             label_smoothing=self.label_smoothing,
-            **({"consistency": self.consistency} if self.consistency else {}),  # not every model has it
+            consistency=self.consistency,
             n_tokens=n_tokens,
             backend=self.ops,
         )

@@ -1,8 +1,8 @@
 // Runs CUDA kernels on a processor: block after block, each thread of a block a fiber that gives way at barriers.
 //
 // Slow and exact: what a kernel computes, where it reads and writes, and whether its barriers suffice can be tested
-// without a GPU. Shared memory is filled with NaN before each block, and threads can be run in reverse order: a kernel
-// whose result depends on it lacks a barrier. Copies that go on beside the computing are made when they are waited for,
+// without a GPU. Shared memory is filled with NaN before each block. A warp runs as far as it can before the next, from
+// the first to the last or in reverse order: a kernel whose result depends on it lacks a barrier. Copies that go on beside the computing are made when they are waited for,
 // or in reverse order at once.
 
 #include <setjmp.h>
@@ -142,14 +142,20 @@ static const char* run_block(int n, bool reversed) {
     warps[i / WARP].alive++;
   }
   while (alive) {
-    progress = false;
-    for (int i = 0; i < n; i++) {
-      now = reversed ? n - 1 - i : i;
-      if (fibers[now].done) continue;
-      threadIdx = fibers[now].index;
-      go_on();
+    bool any = false;
+    for (int first = 0; first < n; first += WARP) {
+      do {  // a warp goes as far as it can before the next: who needs another has to wait at a barrier
+        progress = false;
+        for (int i = first; i < n && i < first + WARP; i++) {
+          now = reversed ? n - 1 - i : i;
+          if (fibers[now].done) continue;
+          threadIdx = fibers[now].index;
+          go_on();
+        }
+        any = any || progress;
+      } while (progress);
     }
-    if (!progress) {
+    if (!any) {
       fibers.clear();
       return "some threads wait at a barrier that the others never reach";
     }
