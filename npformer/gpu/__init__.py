@@ -41,4 +41,4 @@ from npformer.gpu.packed_attention import (
 from npformer.gpu.product import product
 from npformer.gpu.recording import Recorder
 from npformer.gpu.softmax import log_softmax, log_softmax_backward, softmax, softmax_backward
-from npformer.gpu.update import adam_update, global_norm, sgd_update
+from npformer.gpu.update import adam_update, global_norm, judge_gradient, sgd_update

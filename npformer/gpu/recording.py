@@ -1,6 +1,6 @@
 """Work that is recorded as a CUDA graph, and replayed: hundreds of kernels for one call of the host.
 
-What changes from one time to the next has a place on the GPU that the kernels read: the token ids, their number, and
+What changes from one time to the next has a place on the GPU that the kernels read: the token ids, some numbers, and
 the words of each key that dropout draws with. One copy fills them all.
 """
 
@@ -27,7 +27,7 @@ class Recorder:
     Parameters
     ----------
     work : callable
-        ``work(src, tgt, key, n_tokens)`` -> an array on the GPU. It must not look at any number there.
+        ``work(src, tgt, key, numbers)`` -> an array on the GPU. It must not look at any number there.
     pad_id : int
         What batches are filled up with.
     max_len : int
@@ -41,7 +41,7 @@ class Recorder:
         self.stream = cupy.cuda.Stream()
         self.pool = cupy.cuda.MemoryPool(self._allocate)
 
-    def __call__(self, src, tgt, key, n_tokens):
+    def __call__(self, src, tgt, key, numbers):
         """``work``, or its replay.
 
         Parameters
@@ -49,22 +49,22 @@ class Recorder:
         src, tgt : (B, S), (B, T+1) int
             NumPy arrays.
         key : int
-        n_tokens : float
+        numbers : (n,) float64
         """
         rows, S, T = (-(-n // MULTIPLE) * MULTIPLE for n in (len(src), src.shape[1], tgt.shape[1] - 1))
         src = filled_up(src, (rows, min(S, self.max_len)), self.pad_id)
         tgt = filled_up(tgt, (rows, min(T, self.max_len) + 1), self.pad_id)
-        recording = self._recording_of(src, tgt)
+        recording = self._recording_of(src, tgt, numbers)
         if not recording:
-            return self.work(cupy.asarray(src), cupy.asarray(tgt), key, cupy.asarray(np.float64(n_tokens)))
+            return self.work(cupy.asarray(src), cupy.asarray(tgt), key, cupy.asarray(numbers))
         caller = cupy.cuda.get_current_stream()
         self.stream.wait_event(caller.record())
         with self.stream:
-            result = recording.replay(src, tgt, key, n_tokens, self.stream)
+            result = recording.replay(src, tgt, key, numbers, self.stream)
         caller.wait_event(self.stream.record())
         return result
 
-    def _recording_of(self, src, tgt):
+    def _recording_of(self, src, tgt, numbers):
         """The recording for this shape, made if it is the second time; None where there is none."""
         shape = src.shape, tgt.shape
         if self.refused:
@@ -72,16 +72,16 @@ class Recorder:
         if shape not in self.recordings:
             self.recordings[shape] = None
             return None
-        recording = self.recordings.pop(shape) or self._record(src, tgt)
+        recording = self.recordings.pop(shape) or self._record(src, tgt, numbers)
         self.recordings[shape] = recording
         while len(self.recordings) > MOST_SHAPES:
             del self.recordings[next(iter(self.recordings))]
         return recording
 
-    def _record(self, src, tgt):
+    def _record(self, *batch):
         try:
             with self.stream, cupy.cuda.using_allocator(self.pool.malloc):
-                return Recording(self.work, src, tgt, self.stream)
+                return Recording(self.work, *batch, self.stream)
         except Exception as error:  # CuPy has a type for each way to fail
             warnings.warn(f"this step cannot be recorded, its kernels are launched one by one: {error}", stacklevel=6)
             self.refused = True
@@ -104,25 +104,25 @@ class Recorder:
 class Recording:
     """Work on batches of one shape."""
 
-    def __init__(self, work, src, tgt, stream):
-        parts = {"n_tokens": np.float64(1), "src": src, "tgt": tgt, "words": np.zeros((MOST_KEYS, 2), np.uint32)}
-        self.inputs = Inputs({name: np.asarray(x) for name, x in parts.items()})
+    def __init__(self, work, src, tgt, numbers, stream):
+        words = np.zeros((MOST_KEYS, 2), np.uint32)
+        self.inputs = Inputs({"numbers": numbers, "src": src, "tgt": tgt, "words": words})
         self.keys = KeyTable(self.inputs.there["words"])
         stream.begin_capture()
         try:
             there = self.inputs.there
-            self.result = work(there["src"], there["tgt"], KeyToCome(self.keys), there["n_tokens"])
+            self.result = work(there["src"], there["tgt"], KeyToCome(self.keys), there["numbers"])
         except BaseException:
             with contextlib.suppress(Exception):  # that something was wrong is known
                 stream.end_capture()
             raise
         self.graph = stream.end_capture()
 
-    def replay(self, src, tgt, key, n_tokens, stream):
+    def replay(self, src, tgt, key, numbers, stream):
         """What the work gives for another batch, in the array in which it gave it before."""
         words = self.keys.words_from(key)
         here = self.inputs.here
-        here["src"][...], here["tgt"][...], here["n_tokens"][...] = src, tgt, n_tokens
+        here["src"][...], here["tgt"][...], here["numbers"][...] = src, tgt, numbers
         here["words"][: len(words)] = words
         self.inputs.send(here["words"][len(words) :].nbytes, stream)
         self.graph.launch(stream)

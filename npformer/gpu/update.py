@@ -1,4 +1,7 @@
-"""What an optimizer does to the parameters, in one pass over the flat arrays."""
+"""What an optimizer does to the parameters, in one pass over the flat arrays.
+
+Learning rate, step and scale of the gradient may be arrays (): what is recorded reads them when it is replayed.
+"""
 
 import math
 
@@ -17,12 +20,39 @@ def global_norm(grad):
     """As ``reference.global_norm``."""
     if not suit(grad) or grad.dtype == np.float64:  # its squares may overflow
         return reference.global_norm(grad)
+    return math.sqrt(float(_sum_of_squares(grad)))
+
+
+def judge_gradient(loss, grad, unscale, clip_norm):
+    """What a step needs to know of its gradient, without the host.
+
+    Parameters
+    ----------
+    loss : scalar
+    grad : (n,)
+    unscale : float64 ()
+        What both are to be multiplied by, as the loss was scaled.
+    clip_norm : float, optional
+
+    Returns
+    -------
+    loss_and_norm : (2,)
+        Unscaled; the norm before it is clipped.
+    grad_scale : ()
+        For the update: NaN, which is no update, if the loss or the norm is not finite.
+    """
+    loss_and_norm = cupy.stack([loss.astype(np.float64), cupy.sqrt(_sum_of_squares(grad))]) * unscale
+    factor = unscale if clip_norm is None else unscale * clip_norm / cupy.maximum(loss_and_norm[1], clip_norm)
+    return loss_and_norm, cupy.where(cupy.isfinite(loss_and_norm).all(), factor, np.nan)
+
+
+def _sum_of_squares(grad):
     grad = contiguous(grad)
     n_blocks = min(BLOCKS, -(-grad.size // THREADS))
     sums, total = cupy.empty(n_blocks, np.float64), cupy.empty((), np.float64)
     launch("norm", "sums_of_squares", grad.dtype, (n_blocks,), (THREADS,), grad, sums, *size_of(grad.size))
     launch("norm", "add_sums", grad.dtype, (1,), (THREADS,), sums, total, *size_of(n_blocks))
-    return math.sqrt(float(total))
+    return total
 
 
 def sgd_update(param, grad, velocity, *, lr, momentum=0.0, nesterov=False, grad_scale=1.0):
@@ -32,8 +62,8 @@ def sgd_update(param, grad, velocity, *, lr, momentum=0.0, nesterov=False, grad_
         options = {"lr": lr, "momentum": momentum, "nesterov": nesterov, "grad_scale": grad_scale}
         reference.sgd_update(param, grad, velocity, **options)
         return
-    number = param.dtype.type
-    options = number(lr), number(momentum), np.int32(nesterov), number(grad_scale)
+    there = _on_gpu(lr, grad_scale)
+    options = param.dtype.type(momentum), np.int32(nesterov), *there
     for_each_element("update", "sgd", param.dtype, param.size, param, grad, velocity, *size_of(param.size), *options)
 
 
@@ -43,11 +73,11 @@ def adam_update(param, grad, m, v, *, lr, step, beta1=0.9, beta2=0.999, eps=1e-8
         options = {"lr": lr, "step": step, "beta1": beta1, "beta2": beta2, "eps": eps}
         reference.adam_update(param, grad, m, v, **options, weight_decay=weight_decay, grad_scale=grad_scale)
         return
-    check_positive(step=step)
-    m_scale, v_scale = 1 / (1 - beta1**step), 1 / (1 - beta2**step)
-    numbers = lr, 1 - beta1, 1 - beta2, eps, weight_decay, grad_scale, m_scale, v_scale
-    numbers = [param.dtype.type(x) for x in numbers]
-    for_each_element("update", "adam", param.dtype, param.size, param, grad, m, v, *size_of(param.size), *numbers)
+    if not isinstance(step, cupy.ndarray):
+        check_positive(step=step)
+    numbers = (np.float64(beta1), np.float64(beta2), *map(param.dtype.type, (eps, weight_decay)))
+    arrays, there = (param, grad, m, v), _on_gpu(lr, step, grad_scale)
+    for_each_element("update", "adam", param.dtype, param.size, *arrays, *size_of(param.size), *numbers, *there)
 
 
 def _flat(*arrays):
@@ -58,4 +88,12 @@ def _flat(*arrays):
 
 
 def _plain(*numbers):
-    return all(isinstance(number, (float, int)) for number in numbers)
+    return all(isinstance(x, (float, int)) or (isinstance(x, cupy.ndarray) and x.shape == ()) for x in numbers)
+
+
+def _on_gpu(*numbers):
+    """Each as a float64 () there."""
+    if all(isinstance(number, cupy.ndarray) for number in numbers):
+        return numbers
+    together = cupy.asarray(np.array(numbers, np.float64))
+    return [together[i] for i in range(len(numbers))]

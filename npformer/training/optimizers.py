@@ -67,13 +67,13 @@ class SGD(Optimizer):
         """The state before the first step."""
         return {"velocity": np.zeros_like(param)} if self.momentum else {}
 
-    def update(self, ops, param, grad, state, step, grad_scale=1.0):
-        """Write one step into ``param`` and ``state``."""
+    def update(self, ops, param, grad, state, step, grad_scale=1.0, lr=None):
+        """Write one step into ``param`` and ``state``, at the learning rate of this step if none is given."""
         ops.sgd_update(
             param,
             grad,
             state.get("velocity"),
-            lr=self.learning_rate(step),
+            lr=self.learning_rate(step) if lr is None else lr,
             momentum=self.momentum,
             nesterov=self.nesterov,
             grad_scale=grad_scale,
@@ -112,14 +112,14 @@ class Adam(Optimizer):
         """The state before the first step."""
         return {"m": np.zeros_like(param), "v": np.zeros_like(param)}
 
-    def update(self, ops, param, grad, state, step, grad_scale=1.0):
-        """Write one step into ``param`` and ``state``."""
+    def update(self, ops, param, grad, state, step, grad_scale=1.0, lr=None):
+        """Write one step into ``param`` and ``state``, at the learning rate of this step if none is given."""
         ops.adam_update(
             param,
             grad,
             state["m"],
             state["v"],
-            lr=self.learning_rate(step),
+            lr=self.learning_rate(step) if lr is None else lr,
             step=step,
             beta1=self.betas[0],
             beta2=self.betas[1],

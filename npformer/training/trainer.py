@@ -15,12 +15,13 @@ from npformer import tree
 from npformer.backends import get_backend, is_gpu, placed
 from npformer.models import describe
 from npformer.reference import derive_key, split_key
-from npformer.reference.checks import check_fraction, check_ids, check_int, check_not_negative, check_positive
+from npformer.reference.checks import check_fraction, check_int, check_not_negative, check_positive
 from npformer.threads import in_parallel, n_threads
 from npformer.training.checkpoint import load_checkpoint, save_checkpoint
 from npformer.training.optimizers import Optimizer
 from npformer.training.precision import Precision, ScaleState
 from npformer.training.progress import progress_bar
+from npformer.training.recorded import RecordedStep
 
 ADDED_LATER = {"consistency": 0.0}  # settings that older checkpoints lack
 WORTH_A_SHARD = 5 * 10**7  # parameters · target tokens: with less, threads wait for each other longer than they compute
@@ -130,11 +131,11 @@ class Trainer:
         self.flat_grads = np.zeros_like(self.flat_params)
         self.grads = tree.view_as(self.flat_grads, self.params)
         self.state = optimizer.init(self.flat_params)
-        self.recorder = None
+        self.recorded = None
         if is_gpu(self.ops):
             if n_shards not in (None, 1):
                 raise ValueError(f"n_shards={n_shards} on a GPU, which computes a batch as one, expected None or 1")
-            self.recorder = self.ops.Recorder(self._replayed, model.pad_id, model.max_len)
+            self.recorded = RecordedStep(self)
         self.n_steps = 0
         self.last: StepInfo | None = None
 
@@ -169,19 +170,17 @@ class Trainer:
         dropout_key = derive_key(self.seed, self.n_steps)
         if n_tokens == 0:
             warnings.warn("no target is counted: the loss is 0, and the step has no gradient", stacklevel=3)
-        loss, norm = self._gradient(batches, dropout_key, max(n_tokens, 1))
+        loss, norm = self._try_step(batches, dropout_key, max(n_tokens, 1))
         scale = self.precision.state
         while not (math.isfinite(loss) and math.isfinite(norm)):
             if not (math.isfinite(loss) and self.precision.after_overflow()):
                 self.precision.state = scale
                 raise NonFiniteError(self._diagnosis(loss))
-            loss, norm = self._gradient(batches, dropout_key, max(n_tokens, 1))
-        step, grad_scale = self.n_steps + 1, self._clip(norm) / self.precision.state.scale
-        self.optimizer.update(self.ops, self.flat_params, self.flat_grads, self.state, step, grad_scale=grad_scale)
+            loss, norm = self._try_step(batches, dropout_key, max(n_tokens, 1))
         self.precision.after_step()
-        self.n_steps = step
-        seconds = time.perf_counter() - start
-        self.last = StepInfo(step, loss, self.optimizer.learning_rate(step), norm, n_tokens, seconds)
+        self.n_steps += 1
+        lr, seconds = self.optimizer.learning_rate(self.n_steps), time.perf_counter() - start
+        self.last = StepInfo(self.n_steps, loss, lr, norm, n_tokens, seconds)
         return loss
 
     def fit(self, batches, n_steps=None, *, callbacks=(), progress=True) -> list[StepInfo]:
@@ -282,7 +281,7 @@ class Trainer:
     def _shards(self, src, tgt, key):
         """The batch in parts, (src, tgt, dropout key) each, for as many threads."""
         n = self._n_shards(tgt)
-        if n == 1 or self.recorder or len(src) != len(tgt):  # the model says what is wrong
+        if n == 1 or self.recorded or len(src) != len(tgt):  # the model says what is wrong
             return [(src, tgt, key)]
         rows = [slice(part[0], part[-1] + 1) for part in np.array_split(range(len(tgt)), n)]
         return [(src[part], tgt[part], shard_key) for part, shard_key in zip(rows, split_key(key, n), strict=True)]
@@ -293,38 +292,32 @@ class Trainer:
             wanted = min(n_threads(), self.flat_params.size * tgt.size // WORTH_A_SHARD)
         return max(1, min(wanted, len(tgt)))
 
-    def _gradient(self, batches, dropout_key, n_tokens):
-        """Loss and norm of the gradient; the gradient itself, times the precision's scale, is then the flat one."""
+    def _try_step(self, batches, dropout_key, n_tokens):
+        """Loss and norm of the gradient; and the step, if both are finite."""
+        keys = [derive_key(dropout_key, i) for i in range(len(batches))]
+        if self.recorded and len(batches) == 1:
+            return self.recorded(*batches[0], keys[0], n_tokens)
         loss, scale = 0.0, self.precision.state.scale
+        divisor = n_tokens if scale == 1 else placed(self.ops, np.float64(n_tokens / scale))
         for i, (src, tgt) in enumerate(batches):
-            batch = src, tgt, derive_key(dropout_key, i)
-            if self.recorder and len(batches) == 1:
-                loss = self._replay(*batch, n_tokens / scale)
-            else:
-                divisor = n_tokens if scale == 1 else placed(self.ops, np.float64(n_tokens / scale))
-                loss += self._compute(*batch, divisor, add=i > 0)
-        return loss / scale, self.ops.global_norm(self.flat_grads) / scale
+            loss += float(self.compute_gradient(src, tgt, keys[i], divisor, add=i > 0))
+        loss, norm = loss / scale, self.ops.global_norm(self.flat_grads) / scale
+        if math.isfinite(loss) and math.isfinite(norm):
+            self.update(self.n_steps + 1, self._clip(norm) / scale)
+        return loss, norm
 
-    def _compute(self, src, tgt, key, n_tokens, add):
+    def compute_gradient(self, src, tgt, key, n_tokens, add=False):
         """The loss of a batch, whose gradient becomes or is added to the flat one."""
         with self.precision.computing():
             results = in_parallel(partial(self._loss_and_grad, n_tokens=n_tokens), self._shards(src, tgt, key))
         self._gather([grads for _, grads in results], add)
-        return sum(float(loss) for loss, _ in results)
+        losses = [loss for loss, _ in results]
+        return losses[0] if len(losses) == 1 else sum(map(float, losses))
 
-    def _replay(self, src, tgt, key, n_tokens):
-        """The same on a GPU, as a replay of what was recorded of an earlier batch of this shape."""
-        check_ids(src, self.model.src_vocab, "src")
-        check_ids(tgt, self.model.tgt_vocab, "tgt")
-        if len(src) != len(tgt) or src.ndim != 2:
-            raise ValueError(f"src {src.shape}, tgt {tgt.shape}: expected (B, S) and (B, T+1)")
-        return float(self.recorder(src, tgt, key, n_tokens))
-
-    def _replayed(self, src, tgt, key, n_tokens):
-        with self.precision.computing():
-            loss, grads = self._loss_and_grad((src, tgt, key), n_tokens)
-        self._gather([grads], add=False)
-        return loss
+    def update(self, step, grad_scale, lr=None):
+        """What the optimizer makes of the flat gradient; on a GPU the numbers may be there."""
+        arrays = self.flat_params, self.flat_grads, self.state
+        self.optimizer.update(self.ops, *arrays, step, grad_scale, lr)
 
     def _loss_and_grad(self, shard, n_tokens):
         src, tgt, key = shard
