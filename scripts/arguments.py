@@ -4,6 +4,8 @@ import argparse
 import json
 import math
 
+from npformer import get_backend
+
 
 def positive(text):
     """A whole number above zero."""
@@ -23,6 +25,14 @@ def probability(text):
     if not 0 <= value < 1:
         raise argparse.ArgumentTypeError(f"{text}, expected from 0 to below 1")
     return value
+
+
+def backend(name):
+    """The operations of this name."""
+    try:
+        return get_backend(name)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def add_search(parser):

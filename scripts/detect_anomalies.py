@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-from arguments import natural, positive, write_json
+from arguments import backend, natural, positive, write_json
 
 from npformer import Adam, SequenceAutoencoder, Trainer, warmup_cosine
 from npformer.data.copy_task import BOS, EOS, FIRST_SYMBOL, PAD, exact_match, is_held_out
@@ -36,7 +36,7 @@ def main(argv=None):
     steps = options.steps or size["steps"]
     model = SequenceAutoencoder(FIRST_SYMBOL + N_SYMBOLS, d_model=size["d_model"], code_size=16, pad_id=PAD)
     optimizer = Adam(warmup_cosine(5e-3, warmup=steps // 12, total=steps))
-    trainer = Trainer(model, optimizer, seed=options.seed, clip_norm=1.0)
+    trainer = Trainer(model, optimizer, seed=options.seed, clip_norm=1.0, backend=options.backend)
     with blas_threads(1):  # its matrices are small
         trainer.fit(training_batches(options.seed), steps, progress=not options.quiet)
         result = evaluate(model, trainer.params, options.seed)
@@ -141,6 +141,7 @@ def parse_arguments(argv):
     add("--quick", action="store_true", help="a smaller model and fewer steps: some seconds")
     add("--steps", type=positive, metavar="N", help=f"(default: {FULL['steps']}, with --quick {QUICK['steps']})")
     add("--seed", type=natural, default=0, help="of parameters and data (default: 0)")
+    add("--backend", type=backend, default="auto", help="auto, cpu, gpu or reference (default: auto)")
     add("--out", type=Path, default=Path("runs/anomalies"), metavar="DIR", help="(default: runs/anomalies)")
     add("--json", type=Path, metavar="FILE", help="write the figures to FILE")
     add("--no-plots", action="store_true", help="draw nothing")

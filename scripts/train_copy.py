@@ -11,9 +11,9 @@ import itertools
 import time
 from pathlib import Path
 
-from arguments import natural, positive, write_json
+from arguments import backend, natural, positive, write_json
 
-from npformer import Adam, CopyTask, ParameterAverage, Trainer, Transformer, get_backend, noam, tree, warmup_cosine
+from npformer import Adam, CopyTask, ParameterAverage, Trainer, Transformer, noam, tree, warmup_cosine
 from npformer.data.copy_task import BOS, EOS, PAD, exact_match
 from npformer.threads import blas_threads
 from npformer.training.precision import NAMES as PRECISIONS
@@ -196,13 +196,6 @@ def parse_arguments(argv):
     if options.json and options.json.is_dir():
         parser.error(f"argument --json: {options.json} is a folder, expected a file")
     return options
-
-
-def backend(name):
-    try:
-        return get_backend(name)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 if __name__ == "__main__":
