@@ -4,9 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 BENCH_VENV := .venv-bench
 
-GPU_VENV := .venv-gpu
+CUDA := 13
+GPU_VENV := .venv-gpu$(CUDA)
 
-.PHONY: help copy translate test lint bench test-gpu bench-gpu clean
+.PHONY: help copy translate test lint bench gpu test-gpu bench-gpu clean
 
 help:
 	@echo "make copy         train a Transformer to copy, and look at what it does (under a minute)"
@@ -43,6 +44,9 @@ bench: $(BENCH_VENV)/ready
 	$(BENCH_VENV)/bin/python scripts/bench_ops.py --quick
 	$(BENCH_VENV)/bin/python scripts/bench_decode.py --quick
 
+gpu:
+	@nvidia-smi > /dev/null || { echo "there is no NVIDIA GPU: nvidia-smi finds none"; exit 1; }
+
 test-gpu: $(GPU_VENV)/ready
 	NPFORMER_GPU=1 $(GPU_VENV)/bin/python -m pytest -q -rs tests/test_gpu.py tests/test_gpu_half.py tests/test_parity.py -k gpu
 	NPFORMER_GPU=1 $(GPU_VENV)/bin/python -m pytest -q -rs tests/test_tensor_attention.py tests/test_cudnn.py
@@ -53,7 +57,7 @@ bench-gpu: $(GPU_VENV)/ready
 	$(GPU_VENV)/bin/python scripts/bench_gpu.py --json runs/bench_gpu.json
 
 clean:
-	rm -rf $(VENV) $(BENCH_VENV) $(GPU_VENV) build dist *.egg-info .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(BENCH_VENV) .venv-gpu* build dist *.egg-info .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/ready: setup.cfg pyproject.toml
@@ -68,7 +72,7 @@ $(BENCH_VENV)/ready: setup.cfg pyproject.toml
 	$(BENCH_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
 	touch $@
 
-CUDA := 13
+$(GPU_VENV)/ready: | gpu
 $(GPU_VENV)/ready: setup.cfg pyproject.toml
 	$(PYTHON) -m venv $(GPU_VENV)
 	echo '*' > $(GPU_VENV)/.gitignore

@@ -57,13 +57,15 @@ def why_no_gpu() -> str | None:
     try:
         cupy = import_module("cupy")
     except ImportError:
-        return "CuPy is not installed: pip install 'npformer[cuda12x]', or cuda13x where nvidia-smi says CUDA 13"
+        return (
+            "CuPy is not installed: it comes with the extra cuda13x of npformer, or cuda12x if nvidia-smi says CUDA 12"
+        )
     except Exception as error:  # a library that does not fit the others may raise anything
         return f"CuPy is installed, but cannot be imported: {error}"
     try:
         cupy.cuda.runtime.getDeviceCount()
     except Exception as error:  # no driver, no device, not allowed: CuPy has a type for each
-        return f"CuPy finds no GPU: {error}"
+        return f"CuPy finds no GPU (does nvidia-smi, and a driver that is new enough for this CuPy?): {error}"
     return None
 
 

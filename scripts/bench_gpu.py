@@ -1,6 +1,6 @@
 """On one NVIDIA GPU: training steps against PyTorch's, attention against its fused one, and the largest product.
 
-python scripts/bench_gpu.py                                  # everything, about twenty minutes
+python scripts/bench_gpu.py                                  # everything; twenty minutes, at a guess
 python scripts/bench_gpu.py --quick                          # tiny and base, attention of 1,024 and 4,096 keys
 python scripts/bench_gpu.py --steps base --precisions tf32
 

@@ -32,6 +32,8 @@ from npformer import (
 
 tiles = sys.modules["npformer.gpu.flash_attention"]  # the package has a function of that name
 
+rounded_up = sys.modules["npformer.gpu.recording"].rounded_up
+
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=str(MISSING))
 SRC = np.array([[3, 4, 5, 6, 7], [8, 3, 4, 0, 0]])
 TGT = np.array([[1, 3, 4, 5, 2], [1, 8, 3, 2, 0]])
@@ -158,6 +160,13 @@ def test_lower_precision_is_for_the_gpu():
             Trainer(SMALL, Adam(0.01), backend=backend, precision=name)
 
 
+def test_lengths_are_filled_up_to_few_others():
+    rounded = [rounded_up(n) for n in range(1, 1025)]
+    assert rounded[:3] == [8, 8, 8] and rounded[127:130] == [128, 144, 144]
+    assert len(set(rounded)) == 40
+    assert all(n <= up <= max(n + 7, 1.13 * n) for n, up in enumerate(rounded, start=1))
+
+
 def test_what_is_filled_up_changes_nothing():
     """But for dropout's bits: here is none. Lengths are those that the model takes at most, rows no multiple of 8."""
     model = Transformer(11, 11, d_model=16, n_heads=2, n_layers=1, d_ff=16, dropout=0.0, max_len=11, dtype="float64")
@@ -233,6 +242,7 @@ def _macros_of(file):
     """What a source is compiled with besides its defaults."""
     if file == "flash_attention":
         choices = [(f"FLOAT{8 * n}", tiles.plain_tiles(width, n)) for width in tiles.WIDTHS for n in (4, 8)]
+        choices += [("BFLOAT16", tiles.plain_tiles(64, 4)), ("FLOAT16", tiles.plain_tiles(64, 4))]
     elif file == "tensor_attention":
         choices = [("BFLOAT16", tiles.tensor_tiles(width)) for width in tiles.WIDTHS]
         choices.append(("FLOAT16", tiles.tensor_tiles(64)))

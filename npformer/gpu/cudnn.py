@@ -32,8 +32,7 @@ def cudnn_attention():
     try:
         cudnn = cudnn or importlib.import_module("cudnn")
     except ImportError as error:
-        message = "cudnn_attention needs cuDNN: pip install 'npformer[cudnn13x]', or cudnn12x for CUDA 12"
-        raise ImportError(message) from error
+        raise ImportError("cudnn_attention needs cuDNN: the extra cudnn13x of npformer, or cudnn12x") from error
     before, _asked_for = _asked_for, True
     try:
         yield

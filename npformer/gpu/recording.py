@@ -12,8 +12,7 @@ import numpy as np
 
 from npformer.reference.random import derive_key, key_words
 
-MULTIPLE = 8  # lengths and rows are filled up to one, so that there are fewer shapes
-MOST_SHAPES = 64  # that are recorded; then those not used for longest are forgotten
+MOST_SHAPES = 256  # that are recorded; then those not used for longest are forgotten
 MOST_KEYS = 4096
 ALIGNMENT = 256  # bytes, of every array on the GPU
 
@@ -36,7 +35,7 @@ class Recorder:
 
     def __init__(self, work, pad_id, max_len):
         self.work, self.pad_id, self.max_len = work, pad_id, max_len
-        self.recordings = {}  # None for a shape that has come once; the one used last is last
+        self.seen, self.recordings = set(), {}  # shapes; of the recordings the one used last is last
         self.refused = False
         self.stream = cupy.cuda.Stream()
         self.pool = cupy.cuda.MemoryPool(self._allocate)
@@ -51,7 +50,7 @@ class Recorder:
         key : int
         numbers : (n,) float64
         """
-        rows, S, T = (-(-n // MULTIPLE) * MULTIPLE for n in (len(src), src.shape[1], tgt.shape[1] - 1))
+        rows, S, T = (rounded_up(n) for n in (len(src), src.shape[1], tgt.shape[1] - 1))
         src = filled_up(src, (rows, min(S, self.max_len)), self.pad_id)
         tgt = filled_up(tgt, (rows, min(T, self.max_len) + 1), self.pad_id)
         recording = self._recording_of(src, tgt, numbers)
@@ -69,10 +68,10 @@ class Recorder:
         shape = src.shape, tgt.shape
         if self.refused:
             return None
-        if shape not in self.recordings:
-            self.recordings[shape] = None
+        if shape not in self.seen:
+            self.seen.add(shape)
             return None
-        recording = self.recordings.pop(shape) or self._record(src, tgt, numbers)
+        recording = self.recordings.pop(shape, None) or self._record(src, tgt, numbers)
         self.recordings[shape] = recording
         while len(self.recordings) > MOST_SHAPES:
             del self.recordings[next(iter(self.recordings))]
@@ -187,6 +186,12 @@ class KeyToCome:
     def words(self):
         """Its two words, on the GPU, when it is used."""
         return self.table.words_of(self.path)
+
+
+def rounded_up(n):
+    """A multiple of 8, and of 16 above 128, of 32 above 256, ...: so there are few shapes, and little to fill up."""
+    step = max(8, 2 ** ((n - 1).bit_length() - 4))
+    return -(-n // step) * step
 
 
 def filled_up(ids, shape, pad_id):
