@@ -15,7 +15,9 @@ from operations import valid_calls
 
 import npformer
 from npformer import (
+    SGD,
     Adam,
+    AdamW,
     ByteNet,
     CopyTask,
     NonFiniteError,
@@ -120,6 +122,42 @@ def test_a_recorded_step_is_the_step_itself(consistency):
     assert all(on_gpu.recorded.recorder.recordings.values())
     with pytest.raises(ValueError, match=r"src\[0, 0\] is 11, expected 0 <= id < 11"):
         on_gpu.step(src + 11 - src[0, 0], tgt)
+
+
+@pytest.mark.parametrize("optimizer", [SGD(0.01, momentum=np.float32(0.9)), AdamW(0.01, eps=np.float32(1e-8))], ids=str)
+def test_a_replay_whose_gradient_is_not_finite_changes_nothing(optimizer):
+    trainers = [Trainer(SMALL, optimizer, clip_norm=1.0, backend=ops) for ops in (gpu, reference)]
+    batch = np.full((8, 8), 3), np.full((8, 8), 4)
+    for _ in range(3):  # the third is a replay
+        losses = [trainer.step(*batch) for trainer in trainers]
+    np.testing.assert_allclose(*losses, rtol=1e-5)
+    on_gpu, row = trainers[0], trainers[0].params["source_embedding"][3]
+    good = row.copy()
+    row[5] = np.nan
+    before = [take(x) for x in (on_gpu.flat_params, *on_gpu.state.values())]
+    with pytest.raises(NonFiniteError, match="parameters are those of step 3"):
+        on_gpu.step(*batch)
+    for x, y in zip((on_gpu.flat_params, *on_gpu.state.values()), before, strict=True):
+        np.testing.assert_array_equal(take(x), y)
+    assert on_gpu.n_steps == 3
+    row[...] = good
+    for _ in range(2):  # and recorded and accumulated steps go on from each other
+        np.testing.assert_allclose(*(trainer.step(*batch) for trainer in trainers), rtol=1e-5)
+        np.testing.assert_allclose(*(trainer.step_accumulated([batch, batch]) for trainer in trainers), rtol=1e-5)
+
+
+def test_a_replay_that_overflows_is_tried_again():
+    batch = np.full((8, 8), 3), np.full((8, 8), 4)
+    trainers = [Trainer(SMALL, Adam(0.01), backend=gpu, precision="float16") for _ in range(2)]
+    for _ in range(3):
+        for trainer in trainers:
+            trainer.step(*batch)
+    trainers[0].precision.state = trainers[0].precision.state._replace(scale=2.0**40)
+    trainers[0].step(*batch)
+    assert trainers[0].precision.state.scale < 2.0**40
+    trainers[1].precision.state = trainers[1].precision.state._replace(scale=trainers[0].precision.state.scale)
+    trainers[1].step(*batch)
+    np.testing.assert_array_equal(*(take(trainer.flat_params) for trainer in trainers))
 
 
 @pytest.mark.parametrize("precision", ["tf32", "bfloat16", "float16"])

@@ -199,7 +199,7 @@ class TokenBatches:
     def _chunks(self, first):
         """(number, pairs of ids) of each chunk from one on."""
         if self._kept:
-            yield from list(enumerate(self._kept))[first:]
+            yield from islice(enumerate(self._kept), first, None)
             return
         lines, chunk, pairs = iter(self.text), -1, []
         while some := list(islice(lines, self.chunk_size)):

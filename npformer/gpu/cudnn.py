@@ -2,7 +2,7 @@
 
 import importlib
 from contextlib import contextmanager
-from functools import cache, lru_cache
+from functools import cache
 from typing import NamedTuple
 
 import cupy
@@ -135,7 +135,7 @@ def _handle(device):
     return cudnn.create_handle()
 
 
-@lru_cache(maxsize=256)
+@cache  # and kept, as recordings may need it
 def _built(make, layouts, causal, scale, handle):
     graph = make(dict(layouts), causal, scale, handle)
     graph.build([cudnn.heur_mode.A])

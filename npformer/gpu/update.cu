@@ -18,18 +18,14 @@ extern "C" __global__ void sgd(
 
 // m and v are running means of g and g²; m_scale and v_scale correct for their start at 0.
 extern "C" __global__ void adam(
-    REAL* param, const STORED* grad, REAL* m, REAL* v, Index size, double beta1, double beta2, REAL eps,
-    REAL weight_decay, const double* lr, const double* step, const double* grad_scale) {
-  __shared__ REAL m_scale, v_scale;
-  if (threadIdx.x == 0) {
-    m_scale = 1 / (1 - pow(beta1, *step));
-    v_scale = 1 / (1 - pow(beta2, *step));
-  }
-  __syncthreads();
+    REAL* param, const STORED* grad, REAL* m, REAL* v, Index size, REAL one_minus_beta1, REAL one_minus_beta2,
+    REAL eps, REAL weight_decay, const double* lr, const double* m_scale, const double* v_scale,
+    const double* grad_scale) {
   Index i = this_element();
   if (i >= size || isnan(*grad_scale)) return;
   REAL g = load(grad, i) * REAL(*grad_scale);
-  m[i] += REAL(1 - beta1) * (g - m[i]);
-  v[i] += REAL(1 - beta2) * (g * g - v[i]);
-  param[i] -= REAL(*lr) * (m[i] * m_scale / (sqrt(v[i] * v_scale) + eps) + weight_decay * param[i]);
+  m[i] += one_minus_beta1 * (g - m[i]);
+  v[i] += one_minus_beta2 * (g * g - v[i]);
+  REAL step = m[i] * REAL(*m_scale) / (sqrt(v[i] * REAL(*v_scale)) + eps);
+  param[i] -= REAL(*lr) * (step + weight_decay * param[i]);
 }

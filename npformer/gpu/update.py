@@ -4,6 +4,7 @@ Learning rate, step and scale of the gradient may be arrays (): what is recorded
 """
 
 import math
+from numbers import Real
 
 import cupy
 import numpy as np
@@ -28,8 +29,9 @@ def judge_gradient(loss, grad, unscale, clip_norm):
 
     Parameters
     ----------
-    loss : scalar
+    loss : ()
     grad : (n,)
+        float32; of float64 no square may overflow.
     unscale : float64 ()
         What both are to be multiplied by, as the loss was scaled.
     clip_norm : float, optional
@@ -41,9 +43,9 @@ def judge_gradient(loss, grad, unscale, clip_norm):
     grad_scale : ()
         For the update: NaN, which is no update, if the loss or the norm is not finite.
     """
-    loss_and_norm = cupy.stack([loss.astype(np.float64), cupy.sqrt(_sum_of_squares(grad))]) * unscale
-    factor = unscale if clip_norm is None else unscale * clip_norm / cupy.maximum(loss_and_norm[1], clip_norm)
-    return loss_and_norm, cupy.where(cupy.isfinite(loss_and_norm).all(), factor, np.nan)
+    loss, norm = loss.astype(np.float64) * unscale, cupy.sqrt(_sum_of_squares(grad)) * unscale
+    factor = unscale if clip_norm is None else unscale * clip_norm / cupy.maximum(norm, clip_norm)
+    return cupy.stack([loss, norm]), cupy.where(cupy.isfinite(loss + norm), factor, np.nan)
 
 
 def _sum_of_squares(grad):
@@ -58,7 +60,8 @@ def _sum_of_squares(grad):
 def sgd_update(param, grad, velocity, *, lr, momentum=0.0, nesterov=False, grad_scale=1.0):
     """As ``reference.sgd_update``."""
     arrays = (param, grad) if velocity is None else (param, grad, velocity)
-    if not _flat(*arrays) or not _plain(lr, momentum, grad_scale) or (velocity is None and (momentum or nesterov)):
+    unusual = not _flat(*arrays) or not (_are_real(momentum) and _are_real_or_there(lr, grad_scale))
+    if unusual or (velocity is None and (momentum or nesterov)):
         options = {"lr": lr, "momentum": momentum, "nesterov": nesterov, "grad_scale": grad_scale}
         reference.sgd_update(param, grad, velocity, **options)
         return
@@ -69,14 +72,14 @@ def sgd_update(param, grad, velocity, *, lr, momentum=0.0, nesterov=False, grad_
 
 def adam_update(param, grad, m, v, *, lr, step, beta1=0.9, beta2=0.999, eps=1e-8, weight_decay=0.0, grad_scale=1.0):
     """As ``reference.adam_update``."""
-    if not _flat(param, grad, m, v) or not _plain(lr, eps, weight_decay, grad_scale):
+    if not (_flat(param, grad, m, v) and _are_real(eps, weight_decay) and _are_real_or_there(lr, step, grad_scale)):
         options = {"lr": lr, "step": step, "beta1": beta1, "beta2": beta2, "eps": eps}
         reference.adam_update(param, grad, m, v, **options, weight_decay=weight_decay, grad_scale=grad_scale)
         return
     if not isinstance(step, cupy.ndarray):
         check_positive(step=step)
-    numbers = (np.float64(beta1), np.float64(beta2), *map(param.dtype.type, (eps, weight_decay)))
-    arrays, there = (param, grad, m, v), _on_gpu(lr, step, grad_scale)
+    numbers = map(param.dtype.type, (1 - beta1, 1 - beta2, eps, weight_decay))
+    arrays, there = (param, grad, m, v), _on_gpu(lr, 1 / (1 - beta1**step), 1 / (1 - beta2**step), grad_scale)
     for_each_element("update", "adam", param.dtype, param.size, *arrays, *size_of(param.size), *numbers, *there)
 
 
@@ -87,13 +90,15 @@ def _flat(*arrays):
     return all(x.shape == (arrays[0].size,) and x.flags.c_contiguous for x in arrays)
 
 
-def _plain(*numbers):
-    return all(isinstance(x, (float, int)) or (isinstance(x, cupy.ndarray) and x.shape == ()) for x in numbers)
+def _are_real(*numbers):
+    return all(isinstance(number, Real) for number in numbers)
+
+
+def _are_real_or_there(*numbers):
+    """Whether these are numbers here, or all on the GPU."""
+    return _are_real(*numbers) or all(isinstance(x, cupy.ndarray) and x.shape == () for x in numbers)
 
 
 def _on_gpu(*numbers):
-    """Each as a float64 () there."""
-    if all(isinstance(number, cupy.ndarray) for number in numbers):
-        return numbers
-    together = cupy.asarray(np.array(numbers, np.float64))
-    return [together[i] for i in range(len(numbers))]
+    """Each as a float64 () there; one that is there already is not copied."""
+    return [cupy.asarray(number, np.float64) for number in numbers]

@@ -9,7 +9,7 @@ class RecordedStep:
     """A trainer's steps, recorded for each shape of a batch.
 
     The host fills one block of memory, starts the replay, and looks at two numbers. Whether they are finite the GPU has
-    found out before, and else left the parameters as they were.
+    found out before, and else left the parameters as they were. A recording keeps the trainer's settings.
 
     Parameters
     ----------
@@ -37,12 +37,11 @@ class RecordedStep:
             raise ValueError(f"src {src.shape}, tgt {tgt.shape}: expected (B, S) and (B, T+1)")
         scale, step = trainer.precision.state.scale, trainer.n_steps + 1
         numbers = n_tokens / scale, 1 / scale, trainer.optimizer.learning_rate(step), step
-        loss, norm = self.recorder(src, tgt, key, np.array(numbers, np.float64)).get()
-        return float(loss), float(norm)
+        return tuple(self.recorder(src, tgt, key, np.array(numbers, np.float64)).get().tolist())
 
     def _work(self, src, tgt, key, numbers):
         """What is recorded; nothing here may look at a number."""
-        trainer, (n_tokens, unscale, lr, step) = self.trainer, (numbers[i] for i in range(4))
+        trainer, (n_tokens, unscale, lr, step) = self.trainer, numbers
         loss = trainer.compute_gradient(src, tgt, key, n_tokens)
         loss_and_norm, grad_scale = trainer.ops.judge_gradient(loss, trainer.flat_grads, unscale, trainer.clip_norm)
         trainer.update(step, grad_scale, lr)

@@ -23,7 +23,7 @@ from npformer.training.precision import Precision, ScaleState
 from npformer.training.progress import progress_bar
 from npformer.training.recorded import RecordedStep
 
-ADDED_LATER = {"consistency": 0.0}  # settings that older checkpoints lack
+ADDED_LATER = {"model": {}, "trainer": {"consistency": 0.0}}  # settings that older checkpoints lack
 WORTH_A_SHARD = 5 * 10**7  # parameters · target tokens: with less, threads wait for each other longer than they compute
 
 
@@ -142,6 +142,8 @@ class Trainer:
     def step(self, src, tgt) -> float:
         """One update from one batch.
 
+        (A KeyboardInterrupt on a GPU may come after the update and before it is counted: load a checkpoint then.)
+
         Parameters
         ----------
         src : (B, S) int
@@ -247,7 +249,7 @@ class Trainer:
         """``load`` from what ``load_checkpoint`` has read; the path is for errors."""
         ours = {"model": describe(self.model), "trainer": self._settings()}
         for part, expected in ours.items():
-            given = ADDED_LATER | info.get(part, {})
+            given = ADDED_LATER[part] | info.get(part, {})
             for name in expected:
                 if given.get(name) != expected[name]:
                     raise ValueError(f"{path}: {name}={given.get(name)!r}, expected {expected[name]!r}, the {part}'s")
@@ -311,7 +313,7 @@ class Trainer:
         with self.precision.computing():
             results = in_parallel(partial(self._loss_and_grad, n_tokens=n_tokens), self._shards(src, tgt, key))
         self._gather([grads for _, grads in results], add)
-        losses = [loss for loss, _ in results]
+        losses = [loss for loss, _ in results]  # one stays where it is: to make it a float would wait for a GPU
         return losses[0] if len(losses) == 1 else sum(map(float, losses))
 
     def update(self, step, grad_scale, lr=None):

@@ -2,8 +2,8 @@
 //
 // Slow and exact: what a kernel computes, where it reads and writes, and whether its barriers suffice can be tested
 // without a GPU. Shared memory is filled with NaN before each block. A warp runs as far as it can before the next, from
-// the first to the last or in reverse order: a kernel whose result depends on it lacks a barrier. Copies that go on beside the computing are made when they are waited for,
-// or in reverse order at once.
+// the first to the last or in reverse order: a kernel whose result depends on it lacks a barrier. Copies that go on
+// beside the computing are made when they are waited for, or in reverse order at once.
 
 #include <setjmp.h>
 #include <ucontext.h>
@@ -92,7 +92,8 @@ static int lane() { return now % WARP; }
 static Warp& warp() { return warps[now / WARP]; }
 static void wait_for_warp() { wait(warp().barrier, warp().alive); }
 
-// What each lane of the warp holds. There are two places, used in turn: one may still be read while the other is written.
+// What each lane of the warp holds. There are two places, used in turn: one may still be read while the other is
+// written.
 template <class T> char (*from_lanes(T value))[64] {
   static_assert(sizeof(T) <= 64);
   char(*slots)[64] = warp().slots[warp().barrier.generation % 2];
