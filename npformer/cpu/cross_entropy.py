@@ -25,7 +25,7 @@ def cross_entropy(logits, targets, *, ignore_id=None, label_smoothing=0.0, n_tok
     dlogits = empty(logits.shape, logits.dtype)
     np.copyto(dlogits, logits)
     bias = np.zeros(logits.shape[-1], logits.dtype)
-    return _in_place(dlogits, bias, targets, ignore_id, label_smoothing, share), dlogits
+    return _in_place(_differentiate, as_rows(dlogits), bias, targets, ignore_id, share, label_smoothing), dlogits
 
 
 @quiet
@@ -38,7 +38,7 @@ def linear_cross_entropy(x, weight, bias, targets, *, ignore_id=None, label_smoo
         return reference.linear_cross_entropy(x, weight, bias, targets, **options)
     logits = empty(shape, x.dtype)
     np.matmul(as_rows(x), weight, out=as_rows(logits))
-    return _in_place(logits, bias, targets, ignore_id, label_smoothing, share), logits
+    return _in_place(_differentiate, as_rows(logits), bias, targets, ignore_id, share, label_smoothing), logits
 
 
 def paired_cross_entropy(logits, targets, consistency, *, ignore_id=None, label_smoothing=0.0, n_tokens=None):
@@ -50,7 +50,8 @@ def paired_cross_entropy(logits, targets, consistency, *, ignore_id=None, label_
     dlogits = empty(logits.shape, logits.dtype)
     np.copyto(dlogits, logits)
     bias = np.zeros(logits.shape[-1], logits.dtype)
-    return _pairs_in_place(dlogits, bias, targets, ignore_id, label_smoothing, consistency, share), dlogits
+    numbers = share, label_smoothing, consistency
+    return _in_place(_differentiate_pairs, _as_pairs(dlogits), bias, targets, ignore_id, *numbers), dlogits
 
 
 @quiet
@@ -65,7 +66,13 @@ def linear_paired_cross_entropy(
         return reference.linear_paired_cross_entropy(x, weight, bias, targets, consistency, **options)
     logits = empty(shape, x.dtype)
     np.matmul(as_rows(x), weight, out=as_rows(logits))
-    return _pairs_in_place(logits, bias, targets, ignore_id, label_smoothing, consistency, share), logits
+    numbers = share, label_smoothing, consistency
+    return _in_place(_differentiate_pairs, _as_pairs(logits), bias, targets, ignore_id, *numbers), logits
+
+
+def _as_pairs(logits):
+    """(2, ..., V) as (2, n, V)."""
+    return logits.reshape(2, -1, logits.shape[-1])
 
 
 def _share_of_pairs(targets, shape, consistency, **options):
@@ -91,24 +98,17 @@ def _share(targets, shape, ignore_id, label_smoothing, n_tokens):
     return 1 / n if type(n) is int and n > 0 else None
 
 
-def _pairs_in_place(logits, bias, targets, ignore_id, label_smoothing, consistency, share):
-    ignore_id = -1 if ignore_id is None else ignore_id
-    number, rows = logits.dtype.type, as_rows(logits)
-    targets, bias = np.ascontiguousarray(targets).reshape(-1), np.ascontiguousarray(bias)
-    pairs, numbers = rows.reshape(2, len(rows) // 2, -1), (label_smoothing, consistency / 2, share)
-    return number(_differentiate_pairs(pairs, bias, targets, np.int64(ignore_id), *map(number, numbers)) * share)
-
-
-def _in_place(logits, bias, targets, ignore_id, label_smoothing, share):
+def _in_place(differentiate, logits, bias, targets, ignore_id, share, *numbers):
+    """The loss by one of the kernels below, which turns logits into their gradient."""
     ignore_id = -1 if ignore_id is None else ignore_id  # no counted target is negative
     number = logits.dtype.type
     targets, bias = np.ascontiguousarray(targets).reshape(-1), np.ascontiguousarray(bias)
-    loss = _differentiate(as_rows(logits), bias, targets, np.int64(ignore_id), number(label_smoothing), number(share))
-    return number(loss * share)
+    numbers = map(number, (share, *numbers))
+    return number(differentiate(logits, bias, targets, np.int64(ignore_id), *numbers) * share)
 
 
 @kernel
-def _differentiate(logits, bias, targets, ignore_id, smoothing, share):
+def _differentiate(logits, bias, targets, ignore_id, share, smoothing):
     n, V = logits.shape
     loss = 0.0
     for i in range(n):
@@ -140,8 +140,9 @@ def _differentiate(logits, bias, targets, ignore_id, smoothing, share):
 
 
 @kernel
-def _differentiate_pairs(logits, bias, targets, ignore_id, smoothing, consistency, share):
+def _differentiate_pairs(logits, bias, targets, ignore_id, share, smoothing, consistency):
     _, n, V = logits.shape
+    consistency /= like(share, 2)  # of each of the two divergences
     p, one = np.empty((2, V), logits.dtype), like(share, 1)
     total, log_total, divergence = np.empty((3, 2), logits.dtype)
     loss = 0.0
