@@ -64,9 +64,10 @@ def test_settings(arguments, error, message):
         (SRC[:1], TGT, ValueError, "src has 1 rows, the target 2: expected the same number"),
     ],
 )
-def test_ids(src, tgt, error, message):
+@pytest.mark.parametrize("consistency", [0.0, 0.7])
+def test_ids(src, tgt, error, message, consistency):
     with pytest.raises(error, match=message):
-        MODEL.loss_and_grad(PARAMS, src, tgt[:, :-1], tgt[:, 1:])
+        MODEL.loss_and_grad(PARAMS, src, tgt[:, :-1], tgt[:, 1:], consistency=consistency)
 
 
 def test_unequal_targets():

@@ -335,6 +335,11 @@ def test_the_trainer_lowers_the_loss_of_reversing():
     assert np.mean(losses[-5:]) < 0.75 * np.mean(losses[:5])
 
 
+def test_it_has_no_weights_of_attention():
+    with pytest.raises(ValueError, match="a ByteNet attends to nothing"):
+        ByteNet(11, 11, **SIZES).attention_weights({}, SRC, TGT)
+
+
 def test_it_learns_to_copy():
     task = CopyTask(max_len=6)
     model = ByteNet(11, 11, d_model=48, n_sets=1, dilations=(1, 2), kernel_sizes=(3, 3), dropout=0.0)

@@ -115,6 +115,10 @@ class EncoderDecoder:
         """``decode`` after ``encode``: (B, S) and (B, T) ids -> (B, T, V) logits."""
         return self.decode(params, self.encode(params, src, backend=backend), src, tgt_in, backend=backend)
 
+    def attention_weights(self, params, src, tgt_in, *, backend="auto"):
+        """Who attends to what, if the model has attention."""
+        raise ValueError(f"a {type(self).__name__} attends to nothing: it has no weights")
+
     def loss(self, params, src, tgt_in, tgt_out, *, key=None, label_smoothing=0.0, consistency=0.0, backend="auto"):
         """What ``loss_and_grad`` returns, without the gradient: (loss, n_tokens)."""
         ops, options = get_backend(backend, params), (key, label_smoothing, consistency)
@@ -184,7 +188,12 @@ class EncoderDecoder:
 
     def _loss(self, ops, params, src, tgt_in, tgt_out, key, label_smoothing, consistency, n_tokens=None, train=False):
         encoder_key, decoder_key = split_key(key, 2)
-        sources, inputs = (twice(src, "src"), twice(tgt_in, "tgt_in")) if consistency else (src, tgt_in)
+        sources, inputs = src, tgt_in
+        if consistency:
+            src = self._tokens("src", src, self.src_vocab, params)
+            tgt_in = self._tokens("tgt_in", tgt_in, self.tgt_vocab, params)
+            self._check_rows(src, tgt_in)
+            sources, inputs = twice(src), twice(tgt_in)
         memory, encode_backward = self._encode(ops, params, sources, encoder_key, train)
         y, decode_backward = self._decode(ops, params, memory, sources, inputs, decoder_key, train)
         targets = self._tokens("tgt_out", tgt_out, self.tgt_vocab, params)
@@ -274,10 +283,9 @@ class EncoderDecoder:
         return beside(ids, self.tables(params)[0])
 
 
-def twice(ids, name):
+def twice(ids):
     """All rows, and all again."""
-    xp = library_of(ids, name)
-    return xp.concatenate([ids, ids])
+    return library_of(ids, "ids").concatenate([ids, ids])
 
 
 def in_order(grads, params):

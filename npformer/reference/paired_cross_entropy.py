@@ -1,7 +1,7 @@
 """A loss that asks two predictions to agree (Liang et al. 2021, "R-Drop: Regularized Dropout for Neural Networks")."""
 
-from npformer.reference.arrays import Array, namespace, narrow, quiet, widen
-from npformer.reference.checks import check_int, check_not_negative
+from npformer.reference.arrays import Array, library_of, namespace, narrow, quiet, widen
+from npformer.reference.checks import check_ids, check_int, check_not_negative
 from npformer.reference.cross_entropy import cross_entropy
 from npformer.reference.softmax import log_softmax
 
@@ -51,7 +51,11 @@ def paired_cross_entropy(
     0.4904 0.1373
     """
     xp = namespace(logits=logits)
-    check_paired(logits, targets, consistency)
+    library_of(targets, "targets")
+    check_not_negative(consistency=consistency)
+    if logits.ndim < 2 or logits.shape[:-1] != (2, *targets.shape):
+        raise ValueError(f"targets {targets.shape}, logits {logits.shape}: expected (...) and (2, ..., V)")
+    check_ids(targets, logits.shape[-1], "targets", ignore_id)
     if n_tokens is not None:
         check_int("n_tokens", n_tokens, at_least=1)
     wide = widen(logits)
@@ -69,10 +73,3 @@ def paired_cross_entropy(
     dapart = p * (apart - divergence[..., None]) + p - p[::-1]
     loss = loss + xp.where(counted, divergence, 0).sum() * share
     return loss, narrow(dlogits + xp.where(counted[..., None], dapart * share, 0), logits)
-
-
-def check_paired(logits, targets, consistency):
-    """Two predictions of each target."""
-    check_not_negative(consistency=consistency)
-    if logits.ndim < 2 or logits.shape[:-1] != (2, *targets.shape):
-        raise ValueError(f"targets {targets.shape}, logits {logits.shape}: expected (...) and (2, ..., V)")
