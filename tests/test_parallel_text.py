@@ -196,6 +196,14 @@ def test_every_pair_occurs_once_an_epoch(make, subwords, options):
         assert found == Counter(PAIRS)
 
 
+def test_two_epochs_that_are_read_at_once_keep_each_pair_once(make):
+    batches = make(chunk_size=100_000)
+    first, second = batches.epoch(Place()), batches.epoch(Place())
+    for _ in zip(first, second, strict=True):
+        pass
+    assert len(batches._kept) == 1
+
+
 @pytest.mark.parametrize("chunk_size", [25, 1000])
 def test_pieces_that_are_kept_change_no_epoch(make, chunk_size):
     batches, fresh = (make(chunk_size=chunk_size) for _ in range(2))

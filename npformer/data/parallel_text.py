@@ -209,7 +209,7 @@ class TokenBatches:
                 pairs = list(zip(self.source.encode(sources), self.target.encode(targets), strict=True))
                 yield chunk, pairs
         if chunk == first == 0:
-            self._kept.append(pairs)
+            self._kept[:] = [pairs]  # not one more: two epochs may be read at once
 
     def _batches(self, pairs, key):
         """A chunk's pairs, cut into batches."""
