@@ -58,6 +58,8 @@ def main(argv=None):
         flush=True,
     )
     results = measure(size, options)
+    if not results:
+        sys.exit("no contender is left")
     print_results(results)
     if options.json:
         write_json(options.json, {"machine": facts, "size": size._asdict(), "results": results})
@@ -138,26 +140,28 @@ def measure(size, options):
         limits = stack.enter_context(limits_contender())
         limits.build(options.sgemm_sizes)
         settings = itertools.product(options.batches, options.beams)
-        return [measure_setting(size, batch, beam, contenders, limits, options) for batch, beam in settings]
+        results = [measure_setting(size, batch, beam, contenders, limits, options) for batch, beam in settings]
+    return [result for result in results if result["contenders"]]
 
 
 def measure_setting(size, batch, beam, contenders, limits, options):
     able = build_all(contenders, size, batch, beam)
     turns, others = alternate([*able, limits], options.rounds, options.seconds)
     best = best_limits(turns.pop(limits.name))
-    if not turns:
-        sys.exit(f"batch {batch}, {search_name(beam)}: no contender is left")
     return {
         "batch": batch,
         "beam": beam,
+        "compared_with": contenders[0].name,
         "limits": best._asdict(),
         "other_programs_cores": others,
-        "contenders": {name: figures_of(turns, name, batch * size.T) for name in turns},
+        "contenders": {name: figures_of(turns, name, contenders[0].name, batch * size.T) for name in turns},
     }
 
 
-def figures_of(turns, name, n_tokens):
+def figures_of(turns, name, first, n_tokens):
     found = timing(turns, name)
+    if first not in turns:
+        found["times_as_long"] = None  # not as another one
     return found | {"tokens_per_second": n_tokens / found["seconds"]["median"]}
 
 
@@ -170,8 +174,7 @@ def search_name(beam):
 
 def print_results(results):
     """A line for each setting and contender; the ratio is above 1 where the first contender is the faster one."""
-    first = next(iter(results[0]["contenders"]))
-    header = ["batch", "search", "", "tokens/s", "ms a call", "spread", f"{first} / it"]
+    header = ["batch", "search", "", "tokens/s", "ms a call", "spread", f"{results[0]['compared_with']} / it"]
     rows = [
         [str(result["batch"]), search_name(result["beam"]), name, *cells(figures)]
         for result in results
@@ -187,7 +190,7 @@ def cells(figures):
         short(figures["tokens_per_second"]),
         short(1e3 * figures["seconds"]["median"]),
         f"{100 * figures['seconds']['spread']:.0f} %",
-        f"{figures['times_as_long']:.2f}",
+        short(figures["times_as_long"]),
     ]
 
 

@@ -15,6 +15,7 @@ import npformer as nf
 SCRIPTS = Path(__file__).parent.parent / "scripts"
 bench_attention = pytest.importorskip("bench_attention", reason="needs the scripts folder, and a Unix system")
 import arguments  # noqa: E402
+import bench_decode  # noqa: E402
 import bench_ops  # noqa: E402
 import bench_train  # noqa: E402
 import benchmarking  # noqa: E402
@@ -122,6 +123,12 @@ def test_decoding_is_measured(tmp_path):
     for result in figures["results"]:
         (found,) = result["contenders"].values()
         assert found["tokens_per_second"] == pytest.approx(32 * result["batch"] / found["seconds"]["median"])
+
+
+def test_nobody_is_compared_with_a_contender_that_dropped_out():
+    turns = {"b": [(2.0, None)]}
+    assert bench_decode.figures_of(turns, "b", "a", n_tokens=8)["times_as_long"] is None
+    assert bench_decode.figures_of({"a": [(1.0, None)], **turns}, "b", "a", n_tokens=8)["times_as_long"] == 2
 
 
 @pytest.mark.parametrize("name", bench_ops.OPERATIONS)
