@@ -23,8 +23,10 @@ def make(optimizer=None, model=None, **options):
     [Adam(inverse_sqrt(0.01, 3)), AdamW(0.01), SGD(0.1, momentum=0.9), SGD(0.1)],
     ids=["Adam, schedule", "AdamW", "SGD, momentum", "SGD"],
 )
-def test_saved_and_loaded_half_way_the_training_is_the_same_bit_for_bit(tmp_path, optimizer):
+@pytest.mark.parametrize("consistency, n_shards", [(0.0, None), (0.7, 2)])
+def test_saved_and_loaded_half_way_the_training_is_the_same_bit_for_bit(tmp_path, optimizer, consistency, n_shards):
     options = {"optimizer": optimizer, "seed": 5, "label_smoothing": 0.1, "clip_norm": 0.5}
+    options |= {"consistency": consistency, "n_shards": n_shards}
     whole, first, second = make(**options), make(**options), make(**options)
     losses = [whole.step(SRC, TGT) for _ in range(10)]
     for _ in range(4):
@@ -66,6 +68,19 @@ def test_what_else_was_saved_comes_back(tmp_path):
     assert (info["place"], info["note"], info["n_steps"]) == ([1, 2, 3], "é", 1)
     np.testing.assert_array_equal(arrays["vocabulary"], np.arange(5))
     assert arrays["params.output.bias"].shape == (11,)
+
+
+@pytest.mark.parametrize(
+    "more, message",
+    [
+        ({"info": {"n_steps": 7, "note": 1}}, r"info has the names \['n_steps'\], expected others"),
+        ({"arrays": {"params.output.bias": np.zeros(11)}}, r"arrays has the names \['params.output.bias'\], expected"),
+    ],
+)
+def test_what_else_is_saved_may_not_replace_the_trainers_own(tmp_path, more, message):
+    with pytest.raises(ValueError, match=message):
+        make().save(tmp_path / "x", **more)
+    assert not (tmp_path / "x").exists()
 
 
 def test_a_checkpoint_from_before_a_setting_is_read_with_its_default(tmp_path):

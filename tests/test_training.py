@@ -14,6 +14,7 @@ from npformer import (
     Trainer,
     Transformer,
     constant,
+    derive_key,
     noam,
     tree,
     warmup_cosine,
@@ -316,6 +317,17 @@ def test_a_batch_of_padding_has_no_gradient_and_counts_as_a_step():
         assert trainer.step(SRC, TGT * 0) == 0
     assert trainer.n_steps == 1
     np.testing.assert_array_equal(trainer.flat_params, before)
+
+
+def test_a_step_with_consistency_has_the_loss_of_the_model_that_is_asked_for_it():
+    trainer = make(dropout=0.2, consistency=0.7, label_smoothing=0.1)
+    options = {"key": derive_key(derive_key(trainer.seed, 0), 0), "label_smoothing": 0.1}
+    batch = SRC, TGT[:, :-1], TGT[:, 1:]
+    expected, without = (
+        trainer.model.loss(trainer.params, *batch, **options, consistency=consistency)[0] for consistency in (0.7, 1e-9)
+    )
+    assert abs(expected - without) > 1e-3
+    np.testing.assert_allclose(trainer.step(SRC, TGT), expected, rtol=1e-6)
 
 
 def test_a_missing_begin_token_is_suspected():

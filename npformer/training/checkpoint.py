@@ -114,6 +114,20 @@ def load_checkpoint(path) -> tuple[dict[str, np.ndarray], dict]:
     return {name: arrays[name] for name in json.loads(metadata["order"])}, json.loads(metadata["info"])
 
 
+def joined(argument, ours, given):
+    """Our entries of a checkpoint and the caller's, who may not replace one of them.
+
+    Examples
+    --------
+    >>> joined("info", {"step": 1}, {"step": 2})
+    Traceback (most recent call last):
+    ValueError: info has the names ['step'], expected others: these are taken
+    """
+    if taken := sorted(ours.keys() & (given or {}).keys()):
+        raise ValueError(f"{argument} has the names {taken}, expected others: these are taken")
+    return ours | (given or {})
+
+
 def _check_format(metadata, path):
     if metadata.get("format") != FORMAT:
         raise _refusal(path, "npformer did not write it")

@@ -30,10 +30,7 @@ class Precision:
     """
 
     def __init__(self, name, ops, flat_params, params):
-        if name not in NAMES:
-            raise ValueError(f"precision={name!r}, expected one of {NAMES}")
-        if name != "float32" and not is_gpu(ops):
-            raise ValueError(f"precision={name!r} on the backend {ops.__name__}, expected 'float32', or backend='gpu'")
+        check_precision(name, ops)
         if name != "float32" and flat_params.dtype != np.float32:
             raise ValueError(f"precision={name!r} of a model of {flat_params.dtype}, expected dtype='float32'")
         self.name, self.ops, self.full = name, ops, flat_params
@@ -63,6 +60,14 @@ class Precision:
             return False
         self.state = ScaleState(self.state.scale / 2, 0)
         return True
+
+
+def check_precision(name, ops):
+    """Whether these operations can compute in it."""
+    if name not in NAMES:
+        raise ValueError(f"precision={name!r}, expected one of {NAMES}")
+    if name != "float32" and not is_gpu(ops):
+        raise ValueError(f"precision={name!r} on the backend {ops.__name__}, expected 'float32', or backend='gpu'")
 
 
 class ScaleState(NamedTuple):

@@ -17,13 +17,13 @@ from npformer.models import describe
 from npformer.reference import derive_key, split_key
 from npformer.reference.checks import check_fraction, check_int, check_not_negative, check_positive
 from npformer.threads import in_parallel, n_threads
-from npformer.training.checkpoint import load_checkpoint, save_checkpoint
+from npformer.training.checkpoint import joined, load_checkpoint, save_checkpoint
 from npformer.training.optimizers import Optimizer
 from npformer.training.precision import Precision, ScaleState
 from npformer.training.progress import progress_bar
 from npformer.training.recorded import RecordedStep
 
-ADDED_LATER = {"model": {}, "trainer": {"consistency": 0.0}}  # settings that older checkpoints lack
+ADDED_LATER = {"consistency": 0.0}  # settings that older checkpoints lack
 WORTH_A_SHARD = 5 * 10**7  # parameters · target tokens: with less, threads wait for each other longer than they compute
 
 
@@ -226,11 +226,17 @@ class Trainer:
             What else to keep, as the place in the data: anything that JSON can hold.
         arrays : dict of arrays, optional
             The same for arrays.
+
+        Raises
+        ------
+        ValueError
+            If ``info`` or ``arrays`` has a name under which the trainer itself saves something.
         """
         own = tree.to_arrays(self.params, "params") | tree.to_arrays(self.state, "optimizer")
         facts = {"model": describe(self.model), "trainer": self._settings(), "n_steps": self.n_steps}
-        facts["precision"] = list(self.precision.state)
-        save_checkpoint(path, own | (arrays or {}), facts | (info or {}))
+        if self.precision.name == "float16":
+            facts["loss_scale"] = list(self.precision.state)
+        save_checkpoint(path, joined("arrays", own, arrays), joined("info", facts, info))
 
     def load(self, path):
         """Go on from where ``save`` was called, in a trainer made with the same arguments.
@@ -248,19 +254,20 @@ class Trainer:
     def restore(self, arrays, info, path):
         """``load`` from what ``load_checkpoint`` has read; the path is for errors."""
         ours = {"model": describe(self.model), "trainer": self._settings()}
+        theirs = {"model": info.get("model", {}), "trainer": ADDED_LATER | info.get("trainer", {})}
         for part, expected in ours.items():
-            given = ADDED_LATER[part] | info.get(part, {})
             for name in expected:
-                if given.get(name) != expected[name]:
-                    raise ValueError(f"{path}: {name}={given.get(name)!r}, expected {expected[name]!r}, the {part}'s")
+                given = theirs[part].get(name)
+                if given != expected[name]:
+                    raise ValueError(f"{path}: {name}={given!r}, expected {expected[name]!r}, the {part}'s")
         params = tree.from_arrays(arrays, "params")
         tree.check_like(params, self.params)
         self.flat_params[...] = placed(self.ops, tree.flatten(params)[0])
         for name, x in self.state.items():
             x[...] = placed(self.ops, arrays[f"optimizer.{name}"])
         self.n_steps = info["n_steps"]
-        if self.precision.name == "float16" and "precision" in info:
-            self.precision.state = ScaleState(*info["precision"])
+        if self.precision.name == "float16" and "loss_scale" in info:
+            self.precision.state = ScaleState(*info["loss_scale"])
 
     def _settings(self):
         optimizer = {k: v for k, v in asdict(self.optimizer).items() if k != "lr"}  # a schedule is a function
