@@ -13,6 +13,7 @@ from npformer import Adam, Transformer, tree
 from npformer.data import Subwords, TokenBatches
 from npformer.data.marks import mark
 from npformer.training import CheckpointError, JsonLog, Trainer, load_checkpoint, save_checkpoint
+from npformer.training.lock import locked
 from npformer.translation import TranslationRun, Translator, score
 from npformer.translation.translator import EXTRA_LEN
 
@@ -453,5 +454,40 @@ def test_a_missing_validation_text_is_noticed_before_the_training(tmp_path):
 
 
 def test_one_string_instead_of_a_list_is_refused(translator):
-    with pytest.raises(TypeError, match=r"lines is one string, 'the man', expected a list"):
-        list(translator.translate("the man"))
+    for translate in (translator.translate, translator.greedy):
+        with pytest.raises(TypeError, match=r"lines is one string, 'the man', expected a list"):
+            list(translate("the man"))
+
+
+@pytest.mark.parametrize("beam_size, error", [(0, ValueError), (2.5, TypeError)])
+def test_a_beam_of_no_whole_size_is_named(translator, beam_size, error):
+    with pytest.raises(error, match=f"beam_size={beam_size}"):
+        list(translator.translate(["the man"], beam_size=beam_size))
+
+
+def test_facts_may_not_replace_the_model(translator, tmp_path):
+    with pytest.raises(ValueError, match=r"info has the names \['model'\]"):
+        translator.save(tmp_path / "x", {"model": "tiny"})
+
+
+def test_two_trainings_in_one_folder_are_refused(tmp_path, data):
+    pytest.importorskip("fcntl")
+    run = start(tmp_path, data)
+    with locked(tmp_path), pytest.raises(ValueError, match="belongs to a training that runs"):
+        go_on(None, run)
+    go_on(None, run)
+
+
+def test_a_training_from_before_a_setting_goes_on_with_its_default(tmp_path, data):
+    run = start(tmp_path, data)
+    for name in ("consistency", "precision"):
+        del run.settings[name]
+    run.save()
+    assert TranslationRun.resume(tmp_path, {"consistency": 0.0}).settings["precision"] == "float32"
+    with pytest.raises(ValueError, match=r"consistency=1\.0, but .*last.safetensors was begun with 0\.0"):
+        TranslationRun.resume(tmp_path, {"consistency": 1.0})
+
+
+def test_a_precision_that_cannot_be_is_named_before_the_vocabulary_is_learned(tmp_path, data):
+    with pytest.raises(ValueError, match="precision='float16' on the backend npformer.cpu"):
+        start(tmp_path, data, precision="float16", vocab_size=4000)  # more than the text has

@@ -45,3 +45,4 @@ def say(text):
         sys.modules["tqdm"].tqdm.write(text)
     else:
         print(text)
+    sys.stdout.flush()  # a log file shall have it now

@@ -2,14 +2,16 @@
 
 from pathlib import Path
 
-from npformer.backends import is_gpu
+from npformer.backends import get_backend, is_gpu
 from npformer.data import ParallelText, Place, Subwords, TokenBatches
 from npformer.data.ahead import ahead
 from npformer.models import from_description
 from npformer.training.averaging import average
 from npformer.training.checkpoint import CheckpointError, load_checkpoint
 from npformer.training.json_log import JsonLog
+from npformer.training.lock import locked
 from npformer.training.optimizers import Adam
+from npformer.training.precision import check_precision
 from npformer.training.progress import say
 from npformer.training.schedules import inverse_sqrt, noam, warmup_cosine
 from npformer.training.trainer import Trainer
@@ -18,6 +20,7 @@ from npformer.translation.translator import Translator
 
 LAST, RESULT, SNAPSHOTS, LOG = "last.safetensors", "model.safetensors", "snapshots", "log.jsonl"
 MAY_CHANGE = {"data", "steps", "patience", "save_every", "n_average", "average", "precision"}  # when it goes on
+ADDED_LATER = {"consistency": 0.0, "precision": "float32"}  # settings that older checkpoints lack
 LONGEST = 1024  # tokens a model can take, or more if it is trained with more
 
 
@@ -39,6 +42,7 @@ class TranslationRun:
     """
 
     def __init__(self, out, settings, source, target, backend="auto"):
+        settings = ADDED_LATER | settings
         self.out, self.settings = Path(out), settings
         self.source, self.target = source, target
         self.model = _model(settings, source, target)
@@ -47,10 +51,10 @@ class TranslationRun:
             Adam(_schedule(settings), betas=(0.9, 0.98), eps=1e-9),
             seed=settings["seed"],
             label_smoothing=settings["label_smoothing"],
-            consistency=settings.get("consistency", 0.0),
+            consistency=settings["consistency"],
             clip_norm=settings["clip_norm"],
             backend=backend,
-            precision=settings.get("precision", "float32"),
+            precision=settings["precision"],
         )
         self.place = Place()
         self.validations = []
@@ -63,6 +67,7 @@ class TranslationRun:
             raise ValueError(f"{out} holds a training: --resume goes on with it, another --out begins a new one")
         text, validation = _text(settings, "train"), _text(settings, "val")
         check_packages()
+        check_precision(settings.get("precision", "float32"), get_backend(backend))
         if settings["vocab"] == "joint":
             source = target = Subwords.learn(text.lines(), settings["vocab_size"])
         else:
@@ -84,7 +89,7 @@ class TranslationRun:
             raise
         if not {"settings", "place", "n_logged"} <= info.keys():
             raise CheckpointError(f"{path} is not the checkpoint of a translation training")
-        settings = info["settings"]
+        settings = ADDED_LATER | info["settings"]
         may_change = MAY_CHANGE - {"steps"} if settings["schedule"] == "cosine" else MAY_CHANGE
         for name in sorted(changes.keys() - may_change):
             if changes[name] != settings.get(name):
@@ -135,7 +140,7 @@ class TranslationRun:
             if info.step % self.settings["save_every"] == 0:
                 self.save()
 
-        with JsonLog(self.out / LOG, keep=self.n_logged) as log:
+        with locked(self.out), JsonLog(self.out / LOG, keep=self.n_logged) as log:
             if self._validation_is_due():  # it was interrupted
                 write(self.validate())
             remaining = 0 if self._gets_worse() else max(0, self.settings["steps"] - self.trainer.n_steps)

@@ -13,7 +13,8 @@ from npformer.data.parallel_text import pack
 from npformer.data.subwords import Subwords
 from npformer.decoding import beam_search, greedy_decode
 from npformer.models import EncoderDecoder, describe, from_description
-from npformer.training.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
+from npformer.reference.checks import check_int
+from npformer.training.checkpoint import CheckpointError, joined, load_checkpoint, save_checkpoint
 
 EXTRA_LEN = 50  # a translation has at most this many tokens more than its source (section 6.1)
 BATCH_TOKENS = 2**14  # that the hypotheses of a batch may have at most: what the cache has to hold
@@ -58,7 +59,7 @@ class Translator:
     def save(self, path, info=None):
         """Write everything to one file, which ``load`` reads; ``info`` is a dict of facts to keep with it."""
         arrays = tree.to_arrays(self.params, "params") | self.subword_arrays()
-        save_checkpoint(path, arrays, {"model": describe(self.model)} | (info or {}))
+        save_checkpoint(path, arrays, joined("info", {"model": describe(self.model)}, info))
 
     @classmethod
     def load(cls, path, backend="auto"):
@@ -115,10 +116,9 @@ class Translator:
         def decode(src):
             return beam_search(self.model, self.params, src, **self._limits(src), **{"beam_size": BEAM_SIZE, **options})
 
-        if isinstance(lines, str):
-            raise TypeError(f"lines is one string, {lines[:40]!r}, expected a list of them, or [line]")
         beam_size = options.get("beam_size", BEAM_SIZE)
-        lines, first = iter(lines), 1
+        check_int("beam_size", beam_size, at_least=1)
+        lines, first = _each(lines), 1
         while chunk := list(islice(lines, READ_AHEAD)):
             yield from self._decode(chunk, decode, beam_size, first)
             first += len(chunk)
@@ -129,7 +129,7 @@ class Translator:
         def decode(src):
             return greedy_decode(self.model, self.params, src, **self._limits(src))
 
-        return self.target.decode(self._decode(list(lines), decode))
+        return self.target.decode(self._decode(list(_each(lines)), decode))
 
     def text(self, hypothesis):
         """What a hypothesis says."""
@@ -174,3 +174,9 @@ class Translator:
             "max_len": np.minimum((src != self.model.pad_id).sum(axis=1) + EXTRA_LEN, self.model.max_len),
             "backend": self.backend,
         }
+
+
+def _each(lines):
+    if isinstance(lines, str):
+        raise TypeError(f"lines is one string, {lines[:40]!r}, expected a list of them, or [line]")
+    return iter(lines)
