@@ -15,8 +15,24 @@ def positive(text):
 def natural(text, at_least=0):
     """A whole number, zero included."""
     if not text.isdecimal() or int(text) < at_least:
-        raise argparse.ArgumentTypeError(f"{text}, expected {at_least} or more")
+        raise argparse.ArgumentTypeError(f"{text}, expected a whole number of {at_least} or more")
     return int(text)
+
+
+def above_zero(text):
+    """A finite number above zero."""
+    value = float(text)
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text}, expected a finite number above 0")
+    return value
+
+
+def not_negative(text):
+    """A finite number, zero included."""
+    value = float(text)
+    if not 0 <= value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text}, expected a finite number of 0 or more")
+    return value
 
 
 def probability(text):

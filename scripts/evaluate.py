@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from arguments import add_search, search_of, write_json
+from arguments import add_search, backend, search_of, write_json
 
 from npformer.data import ParallelText
 from npformer.translation import Translator, score
@@ -118,7 +118,7 @@ def parse_arguments(argv):
     add("--out", type=Path, metavar="FILE", help="write the translations")
     add("--plot", type=Path, metavar="PNG", help="draw the scores by length")
     add("--json", type=Path, metavar="FILE", help="write the figures")
-    add("--backend", default="auto", help="auto, cpu, gpu or reference (default: auto)")
+    add("--backend", type=backend, default="auto", help="auto, cpu, gpu or reference (default: auto)")
     return parser.parse_args(argv)
 
 

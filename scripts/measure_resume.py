@@ -63,7 +63,7 @@ def run_to_the_end(process):
 
 
 def kill(process, out, seconds):
-    """Kill a training some time after its first step; the last step in its log then."""
+    """Kill a training some time after it has opened its log; the last step there."""
     log = out / "log.jsonl"
     before = log.stat().st_mtime_ns if log.exists() else 0
     while process.poll() is None and not (log.exists() and log.stat().st_mtime_ns > before):
@@ -99,7 +99,13 @@ def parse_arguments(argv):
     add("--tgt", default="fr", help="(default: fr)")
     add("--kills", type=int, default=20, help="(default: 20)")
     add("--steps", type=int, default=400, help="of the training (default: 400)")
-    add("--longest", type=float, default=3.0, metavar="S", help="seconds from the first step to a kill (default: 3)")
+    add(
+        "--longest",
+        type=float,
+        default=3.0,
+        metavar="S",
+        help="seconds that a training lives at most, from the opening of its log (default: 3)",
+    )
     add("--seed", type=int, default=0, help="of the moments (default: 0)")
     add("--json", type=Path, metavar="FILE", help="write the figures to FILE")
     return parser.parse_args(argv)

@@ -22,14 +22,14 @@ import sys
 import time
 from pathlib import Path
 
-from arguments import natural, positive, probability, write_json
+from arguments import above_zero, backend, natural, not_negative, positive, probability, write_json
 
 from npformer import NonFiniteError, tree
 from npformer.training import JsonLog, StopSignals
 from npformer.training.precision import NAMES as PRECISIONS
 from npformer.translation import TranslationRun
 
-# tiny is the model and the recipe of Wu et al. 2021 for the 29,000 sentences of Multi30k, base those of the paper.
+# tiny is the model of Wu et al. 2021 for the 29,000 sentences of Multi30k, base that of the paper with its recipe.
 PRESETS = {
     "tiny": {
         "model": {"d_model": 128, "n_heads": 4, "n_layers": 4, "d_ff": 256},
@@ -103,8 +103,11 @@ def main(argv=None):
     except KeyboardInterrupt:
         print("stopped at once; if there is a last.safetensors, --resume goes on from there", file=sys.stderr)
         return 130
-    except (OSError, ValueError, ImportError, NonFiniteError) as error:
+    except (OSError, ValueError, ImportError) as error:
         print(f"error: {error}", file=sys.stderr)
+        return 1
+    except NonFiniteError as error:
+        print(f"error: {error} --resume would come here again: begin anew, with another --out", file=sys.stderr)
         return 1
 
 
@@ -113,7 +116,8 @@ def train(run, options, start):
     print(
         f"{title(s)}: {tree.count(run.trainer.params):,} parameters, "
         f"{len(run.source):,} pieces, backend {run.trainer.ops.__name__}; "
-        f"{run.trainer.n_steps} of {s['steps']} steps done"
+        f"{run.trainer.n_steps} of {s['steps']} steps done",
+        flush=True,
     )
 
     def is_late(trainer, info):
@@ -166,12 +170,12 @@ def parse_arguments(argv):
     add("--steps", type=positive, help="updates in all (default: the preset's)")
     add(
         "--minutes",
-        type=float,
+        type=above_zero,
         metavar="M",
         help="stop after the step in which these have passed, and make the result of what there is",
     )
     add("--resume", action="store_true", help="go on with the training in OUT, with its settings")
-    add("--backend", default="auto", help="auto, cpu, gpu or reference (default: auto)")
+    add("--backend", type=backend, default="auto", help="auto, cpu, gpu or reference (default: auto)")
     add("--precision", choices=PRECISIONS, help="what steps are computed in, on a GPU (default: float32)")
     add("--json", type=Path, metavar="FILE", help="write the figures to FILE")
     add("--quiet", action="store_true", help="no progress bar")
@@ -184,16 +188,22 @@ def parse_arguments(argv):
     add("--max-len", type=positive, metavar="N", help="leave out longer pairs, in pieces (default: 256)")
     add("--skip-empty", action="store_true", default=None, help="leave out pairs with an empty line")
     add("--schedule", choices=["cosine", "inverse_sqrt", "noam"], help="of the learning rate")
-    add("--lr", type=float, help="its peak; for noam a factor")
+    add("--lr", type=above_zero, help="its peak; for noam a factor")
     add("--warmup", type=positive, metavar="STEPS", help="until the peak")
     add("--dropout", type=probability, metavar="P", help="on embeddings and the output of each sublayer")
     add("--inner-dropout", type=probability, metavar="P", help="on attention weights and hidden layers")
     add("--label-smoothing", type=probability, metavar="P", help="(default: 0.1)")
-    add("--consistency", type=float, metavar="A", help="of R-Drop: each step sees a batch twice (default: 0)")
-    add("--clip-norm", type=float, metavar="X", help="largest norm of a gradient (default: none)")
+    add(
+        "--consistency",
+        type=not_negative,
+        metavar="A",
+        help="weight of R-Drop: what the model says under two draws of dropout shall agree, "
+        "which takes twice as long; 1 is usual (default: 0)",
+    )
+    add("--clip-norm", type=above_zero, metavar="X", help="largest norm of a gradient (default: none)")
     add("--norm", choices=["pre", "post"], help="layer normalisation before or after each sublayer")
-    add("--validate-every", type=positive, metavar="STEPS")
-    add("--save-every", type=positive, metavar="STEPS", help="(default: 100)")
+    add("--validate-every", type=positive, metavar="STEPS", help="loss and BLEU on the validation text")
+    add("--save-every", type=positive, metavar="STEPS", help="what --resume needs (default: 100)")
     add("--patience", type=positive, metavar="N", help="stop after N validations without a better BLEU (default: 20)")
     add("--n-average", type=positive, metavar="N", help="parameters of N validations make the result (default: 10)")
     add("--average", choices=["last", "best"], help="which (default: last)")

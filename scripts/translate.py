@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from arguments import add_search, positive, search_of
+from arguments import add_search, backend, positive, search_of
 
 from npformer.data.parallel_text import decoded, read_lines
 from npformer.translation import Translator
@@ -55,13 +55,15 @@ def write_translations(translator, lines, options):
     else:
         found = translator.hypotheses(lines, **search)
     for number, hypotheses in enumerate(found, start=1):
-        if options.attention and number == 1:
-            draw(translator, lines[0], hypotheses, options.attention)
+        if number == 1:
+            first = hypotheses
         if options.n_best:
             for hypothesis in hypotheses:
                 print(f"{number}\t{hypothesis.score:.4f}\t{translator.text(hypothesis)}", flush=True)
         else:
             print(translator.text(hypotheses[0]) if hypotheses else "", flush=True)
+    if options.attention and lines:
+        draw(translator, lines[0], first, options.attention)
 
 
 def draw(translator, line, hypotheses, path):
@@ -86,7 +88,7 @@ def parse_arguments(argv):
     add_search(parser)
     add("--n-best", type=positive, metavar="N", help="write the N best of each sentence, with scores")
     add("--attention", type=Path, metavar="PNG", help="draw where the decoder looked in the first sentence")
-    add("--backend", default="auto", help="auto, cpu, gpu or reference (default: auto)")
+    add("--backend", type=backend, default="auto", help="auto, cpu, gpu or reference (default: auto)")
     options = parser.parse_args(argv)
     if options.sentences and options.file:
         parser.error("sentences and --file: expected one of them")

@@ -58,7 +58,7 @@ def test_help_and_wrong_arguments(tmp_path):
     for option in ("--preset", "--task", "--seed", "--steps", "--backend", "--json", "--out"):
         assert option in shown
     assert "invalid choice: 'sort'" in run("--task", "sort", status=2).stderr
-    assert "expected 1 or more" in run("--steps", "0", status=2).stderr
-    assert "-1, expected 0 or more" in run("--seed=-1", status=2).stderr
+    assert "expected a whole number of 1 or more" in run("--steps", "0", status=2).stderr
+    assert "-1, expected a whole number of 0 or more" in run("--seed=-1", status=2).stderr
     assert "expected a file" in run("--json", tmp_path, status=2).stderr
     assert "backend='gpu'" in run("--backend", "gpu", "--steps", "1", status=2).stderr

@@ -160,7 +160,9 @@ def test_minutes_that_are_over_still_give_a_model(tmp_path, data):
     assert isinstance(next(Translator.load(tmp_path / "run").translate(["the man"])), str)
 
 
-@pytest.mark.parametrize("options", [["--vocab", "separate", "--average", "best"], ["--preset", "small"]], ids=str)
+@pytest.mark.parametrize(
+    "options", [["--vocab", "separate", "--average", "best"], ["--preset", "small", "--consistency", 1]], ids=str
+)
 def test_options_reach_the_training(tmp_path, data, options):
     out = tmp_path / "run"
     arguments = [*RECIPE, "--steps", 2, "--seed", 7, "--norm", "pre", *options]
@@ -173,6 +175,7 @@ def test_options_reach_the_training(tmp_path, data, options):
         assert "params.target_embedding" in arrays
     else:
         assert info["model"]["d_model"] == 256
+        assert load_checkpoint(out / "last.safetensors")[1]["trainer"]["consistency"] == 1
 
 
 def test_early_stopping_ends_after_the_first_validation_that_is_not_better(tmp_path, data):
@@ -235,9 +238,14 @@ def test_a_damaged_checkpoint_is_named(tmp_path, finished, capsys, keep):
     "arguments, message",
     [
         ([], "required: --data (or --resume)"),
-        (["--data", "x", "--steps", "0"], "argument --steps: 0, expected 1 or more"),
+        (["--data", "x", "--steps", "0"], "argument --steps: 0, expected a whole number of 1 or more"),
         (["--data", "x", "--dropout", "1.5"], "argument --dropout: 1.5, expected from 0 to below 1"),
-        (["--data", "x", "--seed", "-1"], "argument --seed: -1, expected 0 or more"),
+        (["--data", "x", "--seed", "-1"], "argument --seed: -1, expected a whole number of 0 or more"),
+        (["--data", "x", "--lr", "0"], "argument --lr: 0, expected a finite number above 0"),
+        (["--data", "x", "--minutes", "nan"], "argument --minutes: nan, expected a finite number above 0"),
+        (["--data", "x", "--consistency", "-1"], "argument --consistency: -1, expected a finite number of 0 or more"),
+        (["--data", "x", "--clip-norm", "inf"], "argument --clip-norm: inf, expected a finite number above 0"),
+        (["--data", "x", "--backend", "cup"], "argument --backend: backend='cup', expected one of"),
         (["--resume", "--preset", "tiny"], "argument --preset: a resumed training has the one"),
     ],
 )
@@ -260,6 +268,7 @@ def test_a_missing_data_argument_exits_with_2(tmp_path):
         (["--tgt", "en"], "source and target are both 'en', expected two languages"),
         (["--vocab-size", 4000], "no vocabulary of size=4000 could be learned"),
         (["--max-tokens", 30], "max_len=60, expected at most max_tokens=30"),
+        (["--lr", 1e38, "--warmup", 1], "--resume would come here again: begin anew, with another --out"),
     ],
 )
 def test_what_cannot_be_trained_exits_with_1_and_says_why(tmp_path, data, capsys, arguments, message):
@@ -328,9 +337,11 @@ def test_attention_is_drawn(model, translations, capsys, tmp_path):
     assert capsys.readouterr().out.splitlines() == translations
 
 
-def test_the_attention_of_an_empty_line_is_refused(model, capsys, tmp_path):
-    assert run_here("translate", "--model", model, "--attention", tmp_path / "x.png", "") == 1
-    assert "--attention: the first line is empty" in capsys.readouterr().err
+def test_the_attention_of_an_empty_line_is_refused(model, translations, capsys, tmp_path):
+    assert run_here("translate", "--model", model, "--attention", tmp_path / "x.png", "", LINES[0]) == 1
+    shown = capsys.readouterr()
+    assert "--attention: the first line is empty" in shown.err
+    assert shown.out == f"\n{translations[0]}\n"
 
 
 @pytest.mark.parametrize("script", ["translate", "evaluate"])
