@@ -3,6 +3,8 @@
 import argparse
 import json
 import math
+import os
+import sys
 
 from npformer import get_backend
 
@@ -62,6 +64,11 @@ def add_search(parser):
 def search_of(options):
     """The keywords of ``beam_search``."""
     return {"beam_size": options.beam, "length_penalty": options.length_penalty, "penalty_form": options.penalty_form}
+
+
+def reader_is_gone():
+    """Whoever reads what is printed has enough, as head: nothing more is said, at the end of the program neither."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def write_json(path, figures):

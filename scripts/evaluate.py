@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from arguments import add_search, backend, search_of, write_json
+from arguments import add_search, backend, reader_is_gone, search_of, write_json
 
 from npformer.data import ParallelText
 from npformer.translation import Translator, score
@@ -24,9 +24,12 @@ def main(argv=None):
     options = parse_arguments(argv)
     try:
         result = evaluate(options)
-        report(result)
         if options.json:
             write_json(options.json, result)
+        report(result)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        reader_is_gone()
     except (OSError, ValueError, ImportError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

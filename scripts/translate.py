@@ -10,12 +10,11 @@ translation, separated by tabs.
 """
 
 import argparse
-import os
 import sys
 from pathlib import Path
 
 import numpy as np
-from arguments import add_search, backend, positive, search_of
+from arguments import add_search, backend, positive, reader_is_gone, search_of
 
 from npformer.data.parallel_text import decoded, read_lines
 from npformer.translation import Translator
@@ -26,8 +25,8 @@ def main(argv=None):
     try:
         translator = Translator.load(options.model, options.backend)
         write_translations(translator, lines_of(options), options)
-    except BrokenPipeError:  # whoever reads has enough, as head
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:
+        reader_is_gone()
     except KeyboardInterrupt:
         return 130
     except (OSError, ValueError, ImportError) as error:

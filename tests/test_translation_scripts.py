@@ -393,6 +393,18 @@ def test_the_evaluation_is_the_score_of_the_translations(model, data, tmp_path):
     assert "words of the source   sentences" in shown
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has other pipes")
+@pytest.mark.parametrize("script", ["translate", "evaluate"])
+def test_a_reader_who_has_enough_is_no_error(script, model, data, tmp_path):
+    more = LINES if script == "translate" else ["--data", data, "--split", "test", *PAIR, "--json", tmp_path / "x.json"]
+    pipe = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command(script, ["--model", model, *more]), **pipe) as process:
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait() == 0
+    assert script == "translate" or (tmp_path / "x.json").exists()
+
+
 def test_scores_by_length_are_those_of_the_sentences_of_that_length(model, tmp_path, capsys):
     pairs = [("the man eats", "a"), ("a man " * 5, "b"), ("the horse " * 15, "c")]
     for ending, side in (("en", 0), ("fr", 1)):
