@@ -436,11 +436,15 @@ def times_as_long(theirs, ours):
     return statistics.median(their / our for their, our in zip(theirs, ours, strict=True))
 
 
-def timing(turns, name):
-    """Of one contender: its seconds, how many times as long it takes as the first, and the rounds as they came."""
+def timing(turns, name, first=None):
+    """Of one contender: its seconds, how many times as long it takes as the first, and the rounds as they came.
+
+    The first is the first in ``turns`` if none is named; one that is named and dropped out is compared with nobody.
+    """
     seconds = [second for second, _ in turns[name]]
-    ours = [second for second, _ in next(iter(turns.values()))]
-    return {"seconds": summary(seconds), "times_as_long": times_as_long(seconds, ours), "rounds": seconds}
+    ours = [second for second, _ in turns.get(first or next(iter(turns)), ())]
+    ratio = times_as_long(seconds, ours) if ours else None
+    return {"seconds": summary(seconds), "times_as_long": ratio, "rounds": seconds}
 
 
 def fit_power(x, y):
