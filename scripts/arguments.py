@@ -23,25 +23,23 @@ def natural(text, at_least=0):
 
 def above_zero(text):
     """A finite number above zero."""
-    value = float(text)
-    if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError(f"{text}, expected a finite number above 0")
-    return value
+    return _number(text, lambda value: 0 < value < math.inf, "a finite number above 0")
 
 
 def not_negative(text):
     """A finite number, zero included."""
-    value = float(text)
-    if not 0 <= value < math.inf:
-        raise argparse.ArgumentTypeError(f"{text}, expected a finite number of 0 or more")
-    return value
+    return _number(text, lambda value: 0 <= value < math.inf, "a finite number of 0 or more")
 
 
 def probability(text):
     """A number from 0 to below 1."""
+    return _number(text, lambda value: 0 <= value < 1, "from 0 to below 1")
+
+
+def _number(text, fits, expected):
     value = float(text)
-    if not 0 <= value < 1:
-        raise argparse.ArgumentTypeError(f"{text}, expected from 0 to below 1")
+    if not fits(value):
+        raise argparse.ArgumentTypeError(f"{text}, expected {expected}")
     return value
 
 
