@@ -393,7 +393,7 @@ def test_the_evaluation_is_the_score_of_the_translations(model, data, tmp_path):
     assert "words of the source   sentences" in shown
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="Windows has other pipes")
+@pytest.mark.skipif(sys.platform == "win32", reason="on Windows a pipe that is closed is another error")
 @pytest.mark.parametrize("script", ["translate", "evaluate"])
 def test_a_reader_who_has_enough_is_no_error(script, model, data, tmp_path):
     more = LINES if script == "translate" else ["--data", data, "--split", "test", *PAIR, "--json", tmp_path / "x.json"]

@@ -42,7 +42,6 @@ class TranslationRun:
     """
 
     def __init__(self, out, settings, source, target, backend="auto"):
-        settings = ADDED_LATER | settings
         self.out, self.settings = Path(out), settings
         self.source, self.target = source, target
         self.model = _model(settings, source, target)
@@ -65,9 +64,10 @@ class TranslationRun:
         """A new training; learns the vocabulary first."""
         if (Path(out) / LAST).exists():
             raise ValueError(f"{out} holds a training: --resume goes on with it, another --out begins a new one")
+        settings = ADDED_LATER | settings
         text, validation = _text(settings, "train"), _text(settings, "val")
         check_packages()
-        check_precision(settings.get("precision", "float32"), get_backend(backend))
+        check_precision(settings["precision"], get_backend(backend))
         if settings["vocab"] == "joint":
             source = target = Subwords.learn(text.lines(), settings["vocab_size"])
         else:
