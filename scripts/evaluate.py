@@ -30,6 +30,8 @@ def main(argv=None):
         sys.stdout.flush()
     except BrokenPipeError:
         reader_is_gone()
+    except KeyboardInterrupt:
+        return 130
     except (OSError, ValueError, ImportError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -116,7 +118,11 @@ def parse_arguments(argv):
     add("--src", help="language of the source (default: the model's)")
     add("--tgt", help="language of the target (default: the model's)")
     add("--skip-empty", action="store_true", help="leave out pairs with an empty line")
-    add("--split", default="test_2016_flickr", help="beginning of the files' names (default: test_2016_flickr)")
+    add(
+        "--split",
+        default="test_2016_flickr",
+        help="beginning of the files' names: test for test.en and test.fr (default: test_2016_flickr)",
+    )
     add_search(parser)
     add("--out", type=Path, metavar="FILE", help="write the translations")
     add("--plot", type=Path, metavar="PNG", help="draw the scores by length")

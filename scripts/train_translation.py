@@ -6,8 +6,8 @@ python scripts/train_translation.py --out runs/en-fr --resume          # go on a
 python scripts/translate.py --model runs/en-fr "A man is riding a bicycle."
 
 DATA holds train.en, train.fr, val.en and val.fr, plain or .gz. OUT gets
-  last.safetensors    everything --resume needs; it repeats what an undisturbed training would have done, bit for bit
-  snapshots/          the parameters at the validations that will be averaged
+  last.safetensors    what --resume goes on from; it repeats what an undisturbed training would have done, bit for bit
+  snapshots/          the parameters at the validations that will be averaged: keep them with it
   model.safetensors   their mean, the result
   log.jsonl           what happened in each step and validation, a line each
   curves.png          the same as a picture
@@ -165,7 +165,12 @@ def parse_arguments(argv):
     add("--src", help="language of the source, the ending of its files (default: en)")
     add("--tgt", help="language of the target (default: fr)")
     add("--out", type=Path, required=True, metavar="DIR", help="folder for what comes out")
-    add("--preset", choices=PRESETS, help="tiny, small or base: sizes and recipe (default: tiny)")
+    add(
+        "--preset",
+        choices=PRESETS,
+        help="tiny (D 128, for some 10,000 pairs), small (D 256) or base (D 512, the "
+        "paper's, for millions): sizes and recipe (default: tiny)",
+    )
     add("--seed", type=natural, help="of parameters, dropout and the order of the data (default: 1)")
     add("--steps", type=positive, help="updates in all (default: the preset's)")
     add(
@@ -180,10 +185,14 @@ def parse_arguments(argv):
     add("--json", type=Path, metavar="FILE", help="write the figures to FILE")
     add("--quiet", action="store_true", help="no progress bar")
 
-    recipe = parser.add_argument_group("recipe (defaults: the preset's)")
+    recipe = parser.add_argument_group("recipe (defaults: the preset's, where none is said)")
     add = recipe.add_argument
-    add("--vocab", choices=["joint", "separate"], help="one vocabulary and one embedding for both languages, or two")
-    add("--vocab-size", type=positive, metavar="V", help="subword pieces")
+    add(
+        "--vocab",
+        choices=["joint", "separate"],
+        help="one vocabulary and embedding for both languages, or two (default: joint)",
+    )
+    add("--vocab-size", type=positive, metavar="V", help="subword pieces; a small text has not enough for 8,000")
     add("--max-tokens", type=positive, metavar="N", help="of a batch on either side, padding included")
     add("--max-len", type=positive, metavar="N", help="leave out longer pairs, in pieces (default: 256)")
     add("--skip-empty", action="store_true", default=None, help="leave out pairs with an empty line")

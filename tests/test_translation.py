@@ -353,6 +353,15 @@ def test_a_validation_text_without_a_short_pair_is_noticed_at_the_start(tmp_path
         start(tmp_path, data, max_len=2)
 
 
+def test_a_validation_line_that_is_too_long_is_noticed_at_the_start(tmp_path, data):
+    for path in Path(data).glob("train.*"):
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    (tmp_path / "val.en").write_text("the man\n" + "the horse " * 5000 + "\n", encoding="utf-8")
+    (tmp_path / "val.fr").write_text("l'homme\nle cheval\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"val.en, line 2 has \d+ pieces, expected fewer than 1024"):
+        start(tmp_path / "out", tmp_path)
+
+
 def test_a_line_that_is_too_long_is_named(translator):
     lines = ["the man", "the horse " * 5000]
     with pytest.raises(ValueError, match=r"line 2 has \d+ pieces, expected fewer than"):
@@ -404,6 +413,15 @@ def test_the_result_is_the_mean_of_the_chosen_snapshots(tmp_path, data, average,
     assert run.finish()["averaged"] == chosen
     result, _ = tree.flatten(Translator.load(tmp_path).params)
     np.testing.assert_allclose(result, (parameters[chosen[0]] + parameters[chosen[1]]) / 2, rtol=1e-6)
+
+
+def test_a_missing_snapshot_is_told_of_when_resumed(tmp_path, data, capsys):
+    go_on(None, start(tmp_path, data))
+    TranslationRun.resume(tmp_path)
+    assert "lacks" not in capsys.readouterr().out
+    (tmp_path / "snapshots" / "step-0000009.safetensors").unlink()
+    assert TranslationRun.resume(tmp_path).finish()["averaged"] == [10]
+    assert "snapshots lacks 1 of the 2 files whose mean would be the result" in capsys.readouterr().out
 
 
 def test_only_the_snapshots_that_will_be_averaged_are_kept(tmp_path, data):

@@ -207,6 +207,15 @@ def test_resuming_with_another_recipe_is_refused(finished, capsys, arguments, me
     assert re.search(message, capsys.readouterr().err)
 
 
+@pytest.mark.parametrize("script, arguments", [("translate", ["A man."]), ("evaluate", ["--data", "."])])
+def test_ctrl_c_ends_translating_without_a_traceback(tmp_path, monkeypatch, script, arguments):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Translator, "load", interrupt)
+    assert run_here(script, "--model", tmp_path, *arguments) == 130
+
+
 def test_a_second_ctrl_c_says_how_to_go_on(tmp_path, data, monkeypatch, capsys):
     def interrupt(*_, **__):
         raise KeyboardInterrupt

@@ -38,7 +38,7 @@ class TranslationRun:
     settings : dict
         As ``scripts/train_translation.py`` puts them together; its ``--help`` explains each.
     source, target : Subwords
-    backend : "auto", "reference", "cpu" or a module
+    backend : "auto", "reference", "cpu", "gpu" or a module
     """
 
     def __init__(self, out, settings, source, target, backend="auto"):
@@ -73,7 +73,7 @@ class TranslationRun:
         else:
             source, target = (Subwords.learn((pair[side] for pair in text), settings["vocab_size"]) for side in (0, 1))
         run = cls(out, settings, source, target, backend)
-        run._check_text("validation", validation)  # now, not at the first validation
+        run._check_validation(validation)  # now, not at the first one
         return run
 
     @classmethod
@@ -98,6 +98,9 @@ class TranslationRun:
         run.trainer.restore(arrays, info, path)
         run.place = Place(*info["place"])
         run.validations, run.n_logged = info["validations"], info["n_logged"]
+        wanted = min(run.settings["n_average"], len(run.validations))
+        if lacking := wanted - len(run._chosen()):
+            say(f"{path.parent / SNAPSHOTS} lacks {lacking} of the {wanted} files whose mean would be the result")
         return run
 
     def save(self):
@@ -185,9 +188,14 @@ class TranslationRun:
         s = self.settings
         return TokenBatches(text, self.source, self.target, s["max_tokens"], max_len=s["max_len"], **options)
 
-    def _check_text(self, name, text):
+    def _check_validation(self, text):
         if next(self._batches(text).epoch(Place()), None) is None:
-            raise ValueError(f"the {name} text has no pair of at most max_len={self.settings['max_len']} pieces")
+            raise ValueError(f"the validation text has no pair of at most max_len={self.settings['max_len']} pieces")
+        sources = [source for source, _ in text]
+        try:
+            self._translator().encode(sources)
+        except ValueError as error:
+            raise ValueError(f"{text.source}, {error}") from error
 
     def _evaluate(self, translator):
         pairs = list(_text(self.settings, "val"))

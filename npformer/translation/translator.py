@@ -111,7 +111,18 @@ class Translator:
             yield self.text(hypotheses[0]) if hypotheses else ""
 
     def hypotheses(self, lines, **options):
-        """The ``n_best`` hypotheses of each line, best first; none for an empty line."""
+        """The best hypotheses of each line, as a list, best first; none for an empty line.
+
+        Parameters
+        ----------
+        lines : iterable of str
+        **options
+            As for ``translate``, and n_best (default 1).
+
+        Yields
+        ------
+        list of Hypothesis
+        """
 
         def decode(src):
             return beam_search(self.model, self.params, src, **self._limits(src), **{"beam_size": BEAM_SIZE, **options})
@@ -130,6 +141,14 @@ class Translator:
             return greedy_decode(self.model, self.params, src, **self._limits(src))
 
         return self.target.decode(self._decode(list(_each(lines)), decode))
+
+    def encode(self, lines, first=1):
+        """The pieces of each line, as ids; ``first`` is the number of the first line, for errors."""
+        sources = self.source.encode(lines)
+        for number, ids in enumerate(sources, start=first):
+            if len(ids) >= self.model.max_len:
+                raise ValueError(f"line {number} has {len(ids)} pieces, expected fewer than {self.model.max_len}")
+        return sources
 
     def text(self, hypothesis):
         """What a hypothesis says."""
@@ -152,10 +171,7 @@ class Translator:
 
     def _decode(self, lines, decode, beam_size=1, first=1):
         """What ``decode(src)`` gives for batches of lines about equally long, in the order of the lines."""
-        sources = self.source.encode(lines)
-        for number, ids in enumerate(sources, start=first):
-            if len(ids) >= self.model.max_len:
-                raise ValueError(f"line {number} has {len(ids)} pieces, expected fewer than {self.model.max_len}")
+        sources = self.encode(lines, first)
         results = [[] for _ in sources]
         order = sorted((i for i, ids in enumerate(sources) if len(ids)), key=lambda i: -len(sources[i]))
         while order:
