@@ -2,7 +2,7 @@
 
 Each run is a new process and its time everything in it, imports too; two steps of each are run before.
 
-python scripts/bench_copy.py                   # 400 steps each, one after another: about five minutes
+python scripts/bench_copy.py                   # 400 steps each, one after another: about nine minutes
 python scripts/bench_copy.py --steps 40
 """
 

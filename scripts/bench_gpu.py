@@ -213,7 +213,7 @@ def show(figures, flops, best=None):
 
 
 def parse_arguments(argv):
-    parser = new_parser(__doc__, rounds=7, seconds="0.5", quick="tiny and base, eager PyTorch, 3 short rounds")
+    parser = new_parser(__doc__, rounds=7, seconds="0.5", quick="tiny and base, eager PyTorch, 3 rounds")
     add = parser.add_argument
     add("--steps", type=some_of(list(STEPS)), metavar="A,B", help=f"some of {','.join(STEPS)} (default: all)")
     add(

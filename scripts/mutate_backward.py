@@ -1,7 +1,7 @@
 """Do the tests notice a wrong gradient? Break every backward pass in every small way and see.
 
-For each function named ``backward`` or ``*_backward``, for ``cross_entropy``, which returns its own gradient, and for
-the helpers that they share, each sign is flipped, each term, factor and exponent dropped, each transposition undone,
+For each function named ``backward`` or ``*_backward``, for the losses, which return their own gradient, and for the
+helpers that they share, each sign is flipped, each term, factor and exponent dropped, each transposition undone,
 each call and each selection skipped, each pair of neighbouring arguments swapped, one at a time; then the tests run on
 that copy of the package. A mutant that no test notices is a survivor, and is printed with its line.
 
@@ -42,6 +42,7 @@ FIRST_OF_REFERENCE = ["tests/test_gradients.py", "tests/test_masking.py", "tests
 LEFT_OUT = ["--deselect", "tests/test_train_copy_script.py", "--deselect", "tests/test_package.py"]  # slow
 HELPERS = {
     "cross_entropy",
+    "paired_cross_entropy",
     "product",
     "blocks",
     "scores_tile",
@@ -117,7 +118,7 @@ class Workplaces:
             self.local.place = Path(tempfile.mkdtemp(dir=self.folder))
             for name in ("npformer", "tests", "scripts", "docs"):
                 shutil.copytree(ROOT / name, self.local.place / name)
-            for name in ("setup.cfg", "README.md"):
+            for name in ("setup.cfg", "conftest.py", "README.md"):
                 shutil.copy(ROOT / name, self.local.place)
         return self.local.place
 

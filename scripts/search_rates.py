@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 from arguments import natural, positive, write_json
-from study_length import FULL, VOCAB, exact_by_length, model_of, sizes_of
+from study_length import FULL, QUICK, VOCAB, exact_by_length, model_of, sizes_of
 from systems import SYSTEMS
 
 from npformer import CopyTask
@@ -44,7 +44,9 @@ def parse_arguments(argv):
     )
     add = parser.add_argument
     add("--quick", action="store_true", help="small models, short sequences, few updates: about a minute")
-    add("--steps", type=positive, metavar="N", help=f"updates (default: {FULL['steps']})")
+    add(
+        "--steps", type=positive, metavar="N", help=f"updates (default: {FULL['steps']}, with --quick {QUICK['steps']})"
+    )
     add("--seed", type=natural, default=100, help="of the task and the training (default: 100)")
     add("--json", type=Path, metavar="FILE", help="write the figures to FILE")
     return parser.parse_args(argv)

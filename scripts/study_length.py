@@ -70,21 +70,28 @@ def main(argv=None):
             if task in options.only:
                 figures[task] = {system: study_task(system, task, sizes, options) for system in SYSTEMS}
                 show(f"{task}: exact match, %, by length", figures[task], sizes["lengths"], "{:.0f}")
+                keep(figures, options)
         if "wishes" in options.only:
             figures["times"] = study_times(sizes)
             show("milliseconds an update, batch of 8, by length", figures["times"], sizes["timed"], "{:.0f}")
             figures["paths"] = {"lengths": sizes["timed"], **path_lengths(sizes["timed"])}
+            keep(figures, options)
     if "translation" in options.only:
         from study_translation import study_translation
 
         figures["translation"] = study_translation(options, sizes)
     figures["seconds"] = time.perf_counter() - start
     print(f"\n{figures['seconds']:.0f} seconds")
-    if options.json:
-        write_json(options.json, figures)
+    keep(figures, options)
     if importlib.util.find_spec("matplotlib"):
         draw(options.out, figures, sizes)
     return 0
+
+
+def keep(figures, options):
+    """Write what is known so far: the next part may take hours."""
+    if options.json:
+        write_json(options.json, figures)
 
 
 def sizes_of(options, *names):
@@ -267,8 +274,18 @@ def parse_arguments(argv):
         "--data", metavar="DIR", help="Multi30k, as get_multi30k.py leaves it: also translate English to French (hours)"
     )
     add("--only", type=some_of(list(PARTS)), metavar="A,B", help=f"some of {','.join(PARTS)}; the last needs --data")
-    add("--steps", type=positive, metavar="N", help=f"updates on copy and reverse (default: {FULL['steps']})")
-    add("--seeds", type=positive, metavar="N", help=f"how many (default: {FULL['seeds']})")
+    add(
+        "--steps",
+        type=positive,
+        metavar="N",
+        help=f"updates on copy and reverse (default: {FULL['steps']}, with --quick {QUICK['steps']})",
+    )
+    add(
+        "--seeds",
+        type=positive,
+        metavar="N",
+        help=f"how many (default: {FULL['seeds']}, with --quick {QUICK['seeds']})",
+    )
     add("--seed", type=natural, default=0, help="the first of them (default: 0)")
     add("--translation-steps", type=positive, default=2000, metavar="N", help="updates on Multi30k (default: 2000)")
     add("--runs", type=Path, default=Path("runs/study"), metavar="DIR", help="for its models (default: runs/study)")
@@ -278,8 +295,15 @@ def parse_arguments(argv):
     if options.quick and options.data:
         parser.error("argument --quick: not with --data, which takes hours")
     options.only = options.only or [part for part in PARTS if part != "translation" or options.data]
-    if "translation" in options.only and not options.data:
-        parser.error("argument --only: translation needs --data, the folder of Multi30k")
+    if "translation" in options.only:
+        if not options.data:
+            parser.error("argument --only: translation needs --data, the folder of Multi30k")
+        from study_translation import check
+
+        try:
+            check(options.data)
+        except (OSError, ImportError) as error:
+            parser.error(f"argument --data: {error}")
     return options
 
 

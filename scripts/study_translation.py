@@ -8,6 +8,7 @@ from train_translation import DEFAULTS, PRESETS
 from npformer.data import ParallelText
 from npformer.models import describe
 from npformer.translation import TranslationRun, Translator, score
+from npformer.translation.scores import check_packages
 
 PARAMETERS = 2_400_000  # as many as the preset tiny
 VOCAB = 8000
@@ -15,6 +16,13 @@ VOCAB = 8000
 # validation text: recurrent 2.70 and 2.51, ByteNet 2.42 and 2.08 after 1,000 updates, "general" 1.67 and 2.18 after
 # 2,000. Additive attention was trained with 0.006 alone.
 LEARNING_RATES = {**dict.fromkeys(SYSTEMS, 0.006), "recurrent + general": 0.002, "Transformer": 0.005}
+
+
+def check(data):
+    """Raise if anything is missing that translating takes: it comes last, after hours."""
+    check_packages()
+    for split in ("train", "val", "test_2016_flickr"):
+        ParallelText.find(data, split, "en", "fr")
 
 
 def study_translation(options, sizes):

@@ -69,3 +69,11 @@ def test_lengths_are_tested_with_sequences_that_training_never_had(monkeypatch):
     monkeypatch.setattr(study_length, "exact_match", match)
     assert study_length.match_of_length(None, None, task, 8, 50) == 1.0
     assert seen == [False] * 50
+
+
+def test_what_translating_lacks_is_said_before_the_hours(tmp_path):
+    pytest.importorskip("sacrebleu")
+    pytest.importorskip("sacremoses")
+    done = subprocess.run([sys.executable, SCRIPT, "--data", tmp_path], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "argument --data: " in done.stderr and "expected train.en or train.en.gz" in done.stderr

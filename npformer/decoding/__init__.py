@@ -1,8 +1,9 @@
 """From a model to a sequence: the most probable token each time, the best of many beginnings, or by chance.
 
-A model is anything with ``decoder(params, src, max_rows=…, max_len=…, backend=…)``, whose ``step(tokens, parents)``
-returns the logits of the next tokens, as ``Transformer`` has it; with ``src_vocab``, ``tgt_vocab``, ``pad_id`` and
-``max_len``.
+A model is anything with ``src_vocab``, ``tgt_vocab``, ``pad_id``, ``max_len`` and
+``decoder(params, src, max_rows=…, max_len=…, backend=…)``, whose ``step(tokens, parents, then)`` gives ``then(logits of
+the next tokens, slice of the rows)``, as that of ``Transformer`` does. ``log_probability`` needs
+``logits(params, src, tgt_in, backend=…)`` instead of a decoder.
 """
 
 from npformer.decoding.beam import Hypothesis, beam_search

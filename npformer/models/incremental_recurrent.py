@@ -8,7 +8,7 @@ from npformer.reference.arrays import beside
 
 
 class StateDecoder(StepwiseDecoder):
-    """A decoder that keeps nothing of the past but states: of each layer one for each row.
+    """A decoder that keeps nothing of the past but states: of each layer one for each token so far.
 
     Parameters
     ----------

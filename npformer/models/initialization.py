@@ -78,7 +78,7 @@ class Initializer:
         return {"hidden": self.linear(d_model, d_ff), "out": self.linear(d_ff, d_model)}
 
     def conv1d(self, n_taps, d_in, d_out):
-        """A projection for each tap, all of which add up: Xavier uniform, as if side by side they were one."""
+        """A projection for each tap, all of which add up: Xavier uniform, n_taps · d_in in and n_taps · d_out out."""
         bound = math.sqrt(6 / (n_taps * (d_in + d_out)))
         weight = self.rng.uniform(-bound, bound, (n_taps, d_in, d_out)).astype(self.dtype)
         return {"weight": weight, "bias": np.zeros(d_out, self.dtype)}

@@ -40,11 +40,11 @@ class Recurrent(EncoderDecoder):
     bidirectional : bool
         Half of each encoder layer reads from the end to the beginning, so that a state knows both sides of its word.
     dropout : float
-        On embeddings, between layers and on the attentional state, active when a key is given.
+        On embeddings, the states of each layer and the attentional state, active when a key is given.
     tie_embeddings : bool
         One table for source, target and output projection; both vocabularies must be the same size.
     pad_id : int
-        The id that fills up short sequences: it changes no state, and nothing attends to it.
+        The id that fills up short sequences: it changes no state of the encoder, and nothing attends to it.
     max_len : int
         Longest sequence accepted.
     dtype : "float32" or "float64"

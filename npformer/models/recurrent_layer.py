@@ -67,7 +67,8 @@ def read_steps(ops, params, x, cell, *, keep_mask=None, first=None, reverse=Fals
 def read_both_ways(ops, params, x, cell, *, keep_mask=None):
     """Two layers of half the width, one from each end; their states and their ends side by side.
 
-    Parameters and results are those of ``read_steps``; params is {"forward", "backward"}.
+    Parameters and results are those of ``read_steps``, but params is {"forward", "backward"}, there is no ``first``,
+    and backward, which needs dend, gives None for dfirst.
     """
     forth, forth_end, forth_backward = read_steps(ops, params["forward"], x, cell, keep_mask=keep_mask)
     back, back_end, back_backward = read_steps(ops, params["backward"], x, cell, keep_mask=keep_mask, reverse=True)

@@ -35,7 +35,7 @@ def cross_entropy(
     Returns
     -------
     loss : scalar
-        float32 where logits have half precision. If no token is counted: 0, with a warning.
+        float32 where logits have half precision. If no token is counted: 0, with a warning unless n_tokens is given.
     dlogits : (..., V)
 
     Examples

@@ -3,7 +3,7 @@
 Softmax needs the sum over all keys before it can divide. The trick is to divide last: go through the
 keys block by block with a running maximum and a running sum, and rescale what was gathered so far
 whenever the maximum grows. The backward pass recomputes each tile of the weights from the row's
-log-sum-exp, which is all that is kept.
+log-sum-exp, which is all that is kept besides q, k, v and out.
 """
 
 import math

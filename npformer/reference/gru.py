@@ -96,7 +96,9 @@ def gru_backward(
 ) -> tuple[Array, Array, Array, Array]:
     """The gradients (dx_gates, dh0, dweight, dbias): back through time, from the last step to the first.
 
-    The gradient of a state is what arrives from above, dstates, and what the step after it sends back.
+    The gradient of a state, dh, is what arrives from above, dstates, and what the step after it sends back. The sums
+    inside the gates get da_n = dh (1 - z) (1 - n²), da_r = da_n (h U_n + b) r (1 - r) and da_z = dh (h - n) z (1 - z);
+    section 14 of docs/math.md.
     """
     xp = namespace(dstates=dstates, h0=h0, weight=weight, states=states, gates=gates)
     check_recurrence_backward(3, weight, keep_mask, states, gates, {"h0": h0}, {"dstates": dstates})

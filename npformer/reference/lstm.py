@@ -93,7 +93,12 @@ def lstm_backward(
     *,
     reverse: bool = False,
 ) -> tuple[Array, Array, Array, Array]:
-    """The gradients (dx_gates, dh0, dc0, dweight): back through time; dcells is None if nobody has used the cells."""
+    """The gradients (dx_gates, dh0, dc0, dweight): back through time; dcells is None if nobody has used the cells.
+
+    With dh what a state gets from above and from the step after it, and dc what its cell gets from there and through
+    the state: da_i = dc g i (1 - i), da_f = dc c_{t-1} f (1 - f), da_g = dc i (1 - g²), da_o = dh tanh(c_t) o (1 - o);
+    section 14 of docs/math.md.
+    """
     xp = namespace(dstates=dstates, dcells=dcells, h0=h0, c0=c0, weight=weight, states=states, cells=cells, gates=gates)
     along = {"dstates": dstates, "dcells": dcells, "cells": cells}
     check_recurrence_backward(4, weight, keep_mask, states, gates, {"h0": h0, "c0": c0}, along)

@@ -32,7 +32,7 @@ def derive_key(key: int | None, *path: int) -> int | None:
 
 
 def split_key(key: int | None, n: int) -> list:
-    """``n`` different keys derived from one, so that no key is used twice. ``None`` gives ``None``.
+    """``n`` different keys derived from one, so that no key is used twice. ``None`` gives n times ``None``.
 
     Examples
     --------
@@ -48,6 +48,22 @@ def random_bits(index: Array, key: int) -> Array:
 
     The index is hashed together with one half of the key and once more with the other half: one round
     would make the bits of two keys a reordering of each other.
+
+    Parameters
+    ----------
+    index : (...) int64
+    key : int
+
+    Returns
+    -------
+    (...) uint32
+
+    Examples
+    --------
+    >>> index = np.arange(1000)
+    >>> bits = random_bits(index, key=1)
+    >>> bool((bits[500:] == random_bits(index[500:], key=1)).all()), len(np.unique(bits))
+    (True, 1000)
     """
     low_key, high_key = key_words(key)
     low, high = index.astype(np.uint32), (index >> 32).astype(np.uint32)

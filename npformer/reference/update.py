@@ -1,6 +1,6 @@
 """How an optimizer changes parameters, given their gradient.
 
-The one place where inputs are written: parameters and moments are large and updated in place.
+Here inputs are written, and nowhere else but in the cache of ``decoder_layer_step``: parameters and moments are large.
 """
 
 import math
@@ -43,7 +43,7 @@ def sgd_update(
     param, grad, velocity : (n,)
         ``param`` and ``velocity`` are written; ``velocity`` may be None without momentum.
     lr, momentum, nesterov
-        As in Sutskever et al. 2013.
+        The momentum of Sutskever et al. 2013, but with lr outside of the velocity, as in PyTorch.
     grad_scale : float
         Multiplies the gradient first (clipping).
 

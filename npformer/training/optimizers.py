@@ -139,6 +139,14 @@ class AdamW(Adam):
         As for ``Adam``.
     weight_decay : float
         On all parameters, biases and gains included.
+
+    Examples
+    --------
+    >>> from npformer import reference
+    >>> optimizer, param = AdamW(lr=0.1, weight_decay=0.5), np.array([2.0])
+    >>> optimizer.update(reference, param, np.zeros(1), optimizer.init(param), step=1)
+    >>> param  # no gradient, so only the decay: 2 - 0.1 · 0.5 · 2
+    array([1.9])
     """
 
     weight_decay: float = 0.01

@@ -49,7 +49,7 @@ class Trainer:
     ----------
     model
         Anything with ``init(seed)``, ``pad_id`` and ``loss_and_grad`` like ``Transformer``; on a GPU with ``max_len``,
-        ``src_vocab`` and ``tgt_vocab``, too.
+        ``src_vocab`` and ``tgt_vocab``, too; a dataclass if it is to be saved.
     optimizer : SGD, Adam or AdamW
     seed : int
         Of the initial parameters and of dropout.
@@ -63,7 +63,7 @@ class Trainer:
         Where to start from, copied; ``model.init(seed)`` if not given.
     n_shards : int, optional
         In how many parts a batch is computed side by side, each by a thread of its own with a gradient of its own. If
-        not given: one for each thread that matrix products may use, or 1 if the step is too small to be worth it.
+        not given: one for each thread that matrix products may use, or fewer if the step is too small for so many.
         The same number gives the same bits; another number draws other dropout bits and rounds another way.
     precision : "float32", "tf32", "bfloat16" or "float16"
         In which numbers steps are computed, other than float32 on a GPU only; parameters and moments are float32.
