@@ -502,7 +502,7 @@ def new_figure(width, height):
 
 
 def new_parser(description, **defaults):
-    """Options that all benchmarks have: --rounds, --seconds, --quick, --json."""
+    """Options that most benchmarks share: --rounds, --seconds, --quick, --json."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=count, help=f"turns of each contender (default: {defaults['rounds']})")
     parser.add_argument(

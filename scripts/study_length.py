@@ -23,6 +23,7 @@ from pathlib import Path
 import numpy as np
 from arguments import natural, positive, write_json
 from benchmarking import some_of
+from study_translation import check, study_translation
 from systems import SYSTEMS, count, of_size
 
 from npformer import Adam, CopyTask, Trainer, warmup_cosine
@@ -77,8 +78,6 @@ def main(argv=None):
             figures["paths"] = {"lengths": sizes["timed"], **path_lengths(sizes["timed"])}
             keep(figures, options)
     if "translation" in options.only:
-        from study_translation import study_translation
-
         figures["translation"] = study_translation(options, sizes)
     figures["seconds"] = time.perf_counter() - start
     print(f"\n{figures['seconds']:.0f} seconds")
@@ -298,12 +297,10 @@ def parse_arguments(argv):
     if "translation" in options.only:
         if not options.data:
             parser.error("argument --only: translation needs --data, the folder of Multi30k")
-        from study_translation import check
-
         try:
             check(options.data)
         except (OSError, ImportError) as error:
-            parser.error(f"argument --data: {error}")
+            parser.error(str(error))
     return options
 
 

@@ -1,5 +1,7 @@
 """The part of study_length.py that translates: five systems on Multi30k, and BLEU by the length of the source."""
 
+from importlib import import_module
+
 import numpy as np
 from evaluate import LENGTHS, by_length
 from systems import SYSTEMS, count, of_size
@@ -21,6 +23,8 @@ LEARNING_RATES = {**dict.fromkeys(SYSTEMS, 0.006), "recurrent + general": 0.002,
 def check(data):
     """Raise if anything is missing that translating takes: it comes last, after hours."""
     check_packages()
+    for package in ("sentencepiece", "safetensors"):
+        import_module(package)
     for split in ("train", "val", "test_2016_flickr"):
         ParallelText.find(data, split, "en", "fr")
 

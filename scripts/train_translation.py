@@ -168,7 +168,7 @@ def parse_arguments(argv):
     add(
         "--preset",
         choices=PRESETS,
-        help="tiny (D 128, for some 10,000 pairs), small (D 256) or base (D 512, the "
+        help="tiny (D 128, for tens of thousands of pairs), small (D 256) or base (D 512, the "
         "paper's, for millions): sizes and recipe (default: tiny)",
     )
     add("--seed", type=natural, help="of parameters, dropout and the order of the data (default: 1)")

@@ -25,6 +25,8 @@ def test_bad_input_names_tests_that_exist():
     text = (ROOT / "docs" / "bad-input.md").read_text(encoding="utf-8")
     files = list((ROOT / "tests").glob("test_*.py"))
     functions = {name for file in files for name in re.findall(r"def (test_\w+)", file.read_text(encoding="utf-8"))}
+    for file, name in re.findall(r"(test_\w+\.py)::(test_\w+)", text):
+        assert f"def {name}(" in (ROOT / "tests" / file).read_text(encoding="utf-8"), (file, name)
     named = set(re.findall(r"test_\w+(?!\w|\.py)", text))
     assert len(named) > 50
     assert named - functions == set()

@@ -356,10 +356,10 @@ def test_a_validation_text_without_a_short_pair_is_noticed_at_the_start(tmp_path
 def test_a_validation_line_that_is_too_long_is_noticed_at_the_start(tmp_path, data):
     for path in Path(data).glob("train.*"):
         (tmp_path / path.name).write_bytes(path.read_bytes())
-    (tmp_path / "val.en").write_text("the man\n" + "the horse " * 5000 + "\n", encoding="utf-8")
-    (tmp_path / "val.fr").write_text("l'homme\nle cheval\n", encoding="utf-8")
-    with pytest.raises(ValueError, match=r"val.en, line 2 has \d+ pieces, expected fewer than 1024"):
-        start(tmp_path / "out", tmp_path)
+    (tmp_path / "val.en").write_text("the man\n\n" + "the horse " * 5000 + "\n", encoding="utf-8")
+    (tmp_path / "val.fr").write_text("l'homme\n\nle cheval\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"val.en, line 3 has \d+ pieces, expected fewer than 1024"):
+        start(tmp_path / "out", tmp_path, skip_empty=True)
 
 
 def test_a_line_that_is_too_long_is_named(translator):
@@ -421,7 +421,7 @@ def test_a_missing_snapshot_is_told_of_when_resumed(tmp_path, data, capsys):
     assert "lacks" not in capsys.readouterr().out
     (tmp_path / "snapshots" / "step-0000009.safetensors").unlink()
     assert TranslationRun.resume(tmp_path).finish()["averaged"] == [10]
-    assert "snapshots lacks 1 of the 2 files whose mean would be the result" in capsys.readouterr().out
+    assert "snapshots lacks 1 of 2 to average: the result is that of the others" in capsys.readouterr().out
 
 
 def test_only_the_snapshots_that_will_be_averaged_are_kept(tmp_path, data):

@@ -78,8 +78,8 @@ def attention_backward(
 ) -> tuple[Array, Array, Array]:
     """The gradients (dq, dk, dv), given the scale, dropout_rate and key of the forward pass.
 
-    With P the weights: dv = Pᵀ dout, dP = dout vᵀ, dscores = P (dP - Σ_s dP P), dq = scale dscores k and
-    dk = scale dscoresᵀ q. The masks need not be told: what is masked has weight 0.
+    With P the weights and d( ) their dropout: dv = d(P)ᵀ dout, dP = d(dout vᵀ), dscores = P (dP - Σ_s dP P),
+    dq = scale dscores k and dk = scale dscoresᵀ q. The masks need not be told: what is masked has weight 0.
     """
     xp = namespace(dout=dout, q=q, k=k, v=v, weights=weights)
     check_attention(q, k, v, None, dropout_rate, key)

@@ -109,7 +109,7 @@ def linear_activation_dropout_backward(
     rate: float = 0.0,
     key: int | None = None,
 ) -> tuple[Array, Array, Array]:
-    """The gradients (dx, dweight, dbias), from dh = dropout(dy) activation'(h) on as of ``linear``."""
+    """The gradients (dx, dweight, dbias): dh = dropout(dy) activation'(h), then as ``linear_backward``."""
     _, activate_backward = check_activation(activation)
     namespace(dy=dy, h=h)
     check_shape(dy=(dy, h.shape))

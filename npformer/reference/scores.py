@@ -211,8 +211,8 @@ def additive_score_backward(
     """(dq, dk, dw_q, dw_k, dw_score).
 
     With h = tanh(q W_q + k W_k): dw_score = Σ dscores h, and q W_q gets Σ_s dscores (1 - h²) w_score, k W_k the same
-    sum over t. The hidden layer h (..., T, S, A) is the largest array by far. It is computed again, not kept. What is
-    needed of it are sums over keys and over queries, weighted with dscores: matrix products; its slope is as large.
+    sum over t. h and its slope 1 - h², (..., T, S, A), are the largest arrays by far. h is computed again, not kept.
+    What is needed of them are sums over keys and over queries, weighted with dscores: matrix products.
     """
     namespace(dscores=dscores, q=q, k=k, w_q=w_q, w_k=w_k, w_score=w_score)
     _check_additive(q, k, w_q, w_k, w_score)

@@ -1,6 +1,7 @@
 """How an optimizer changes parameters, given their gradient.
 
-Here inputs are written, and nowhere else but in the cache of ``decoder_layer_step``: parameters and moments are large.
+Parameters and moments are large, so they are written in place. Of all other operations only ``decoder_layer_step``
+writes to an argument, its cache.
 """
 
 import math

@@ -5,6 +5,7 @@ from pathlib import Path
 from npformer.backends import get_backend, is_gpu
 from npformer.data import ParallelText, Place, Subwords, TokenBatches
 from npformer.data.ahead import ahead
+from npformer.data.parallel_text import read_lines
 from npformer.models import from_description
 from npformer.training.averaging import average
 from npformer.training.checkpoint import CheckpointError, load_checkpoint
@@ -100,7 +101,7 @@ class TranslationRun:
         run.validations, run.n_logged = info["validations"], info["n_logged"]
         wanted = min(run.settings["n_average"], len(run.validations))
         if lacking := wanted - len(run._chosen()):
-            say(f"{path.parent / SNAPSHOTS} lacks {lacking} of the {wanted} files whose mean would be the result")
+            say(f"{path.parent / SNAPSHOTS} lacks {lacking} of {wanted} to average: the result is that of the others")
         return run
 
     def save(self):
@@ -191,9 +192,9 @@ class TranslationRun:
     def _check_validation(self, text):
         if next(self._batches(text).epoch(Place()), None) is None:
             raise ValueError(f"the validation text has no pair of at most max_len={self.settings['max_len']} pieces")
-        sources = [source for source, _ in text]
+        lines = list(read_lines(text.source))  # with those that are left out: an error says which line it is
         try:
-            self._translator().encode(sources)
+            self._translator().encode(lines)
         except ValueError as error:
             raise ValueError(f"{text.source}, {error}") from error
 
