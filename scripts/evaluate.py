@@ -41,7 +41,10 @@ def main(argv=None):
 def evaluate(options):
     translator = Translator.load(options.model, options.backend)
     source, target = languages(translator, options)
-    text = ParallelText.find(options.data, options.split, source, target, skip_empty=options.skip_empty)
+    try:
+        text = ParallelText.find(options.data, options.split, source, target, skip_empty=options.skip_empty)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"{error}; --split says how the names begin") from error
     sources, references = zip(*text, strict=True)
     start = time.perf_counter()
     search = search_of(options)

@@ -28,11 +28,13 @@ def main(argv=None):
     moments = random.Random(options.seed)
     with tempfile.TemporaryDirectory() as folder:
         undisturbed, killed = Path(folder) / "undisturbed", Path(folder) / "killed"
+        start = time.perf_counter()
         run_to_the_end(go_on(undisturbed, options))
+        longest = options.longest or 1.5 * (time.perf_counter() - start) / options.kills
         kills = []
         while len(kills) < options.kills:
             process = go_on(killed, options)
-            step = kill(process, killed, seconds=moments.uniform(0, options.longest))
+            step = kill(process, killed, seconds=moments.uniform(0, longest))
             if process.returncode != -signal.SIGKILL:
                 raise SystemExit(f"the training ended after {len(kills)} kills: more --steps, or a shorter --longest")
             kills.append(step)
@@ -102,9 +104,9 @@ def parse_arguments(argv):
     add(
         "--longest",
         type=float,
-        default=3.0,
         metavar="S",
-        help="seconds that a training lives at most, from the opening of its log (default: 3)",
+        help="seconds that a training lives at most, from the opening of its log (default: so many that kills are "
+        "spread over the steps)",
     )
     add("--seed", type=int, default=0, help="of the moments (default: 0)")
     add("--json", type=Path, metavar="FILE", help="write the figures to FILE")

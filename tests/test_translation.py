@@ -156,6 +156,11 @@ def test_a_file_that_holds_no_translator_is_refused(tmp_path, translator):
         Translator.load(tmp_path / "text")
 
 
+def test_lines_that_are_no_strings_are_named(translator):
+    with pytest.raises(TypeError, match="line 2 is a int, 3, expected a str"):
+        list(translator.translate(["the man", 3]))
+
+
 def test_a_folder_without_a_model_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"there is no checkpoint .*model\.safetensors"):
         Translator.load(tmp_path)
@@ -340,6 +345,12 @@ def test_a_training_that_got_worse_is_not_gone_on_with(tmp_path, data):
     assert again.trainer.n_steps == 4
     again.finish()
     assert_same(outcome(tmp_path), expected)
+
+
+def test_fewer_steps_than_are_done_are_refused(tmp_path, data):
+    go_on(None, start(tmp_path, data))
+    with pytest.raises(ValueError, match="steps=9, but 10 are done"):
+        TranslationRun.resume(tmp_path, {"steps": 9})
 
 
 def test_the_length_of_a_cosine_cannot_change(tmp_path, data):

@@ -227,7 +227,8 @@ def test_a_second_ctrl_c_says_how_to_go_on(tmp_path, data, monkeypatch, capsys):
 
 def test_resuming_needs_a_checkpoint(tmp_path, capsys):
     assert run_here("train_translation", "--out", tmp_path, "--resume") == 1
-    assert capsys.readouterr().err.startswith(f"error: there is no checkpoint {tmp_path / 'last.safetensors'}")
+    last = tmp_path / "last.safetensors"
+    assert capsys.readouterr().err == f"error: there is no checkpoint {last} to go on from: begin without --resume\n"
 
 
 def test_resuming_the_checkpoint_of_something_else_is_refused(tmp_path, capsys, finished):
@@ -351,6 +352,12 @@ def test_the_attention_of_an_empty_line_is_refused(model, translations, capsys, 
     shown = capsys.readouterr()
     assert "--attention: the first line is empty" in shown.err
     assert shown.out == f"\n{translations[0]}\n"
+
+
+def test_a_missing_test_text_is_named_with_the_option(finished, data, capsys):
+    assert run_here("evaluate", "--model", finished[0], "--data", data) == 1
+    error = capsys.readouterr().err
+    assert "expected test_2016_flickr.en" in error and "--split says how the names begin" in error
 
 
 @pytest.mark.parametrize("script", ["translate", "evaluate"])

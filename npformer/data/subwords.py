@@ -102,7 +102,9 @@ class Subwords:
         except RuntimeError as error:
             if errors:
                 raise errors[0] from None
-            raise ValueError(f"no vocabulary of size={size} could be learned from this text: {error}") from error
+            raise ValueError(
+                f"no vocabulary of size={size} could be learned from this text (in scripts --vocab-size): {error}"
+            ) from error
         return cls(model.getvalue())
 
     @classmethod

@@ -81,6 +81,8 @@ class TranslationRun:
     def resume(cls, out, changes=None, backend="auto"):
         """The training that was saved in a folder; ``changes`` are settings that shall be others from here on."""
         path, changes = Path(out) / LAST, changes or {}
+        if not path.exists():
+            raise FileNotFoundError(f"there is no checkpoint {path} to go on from: begin without --resume")
         try:
             arrays, info = load_checkpoint(path)
         except CheckpointError as error:
@@ -97,6 +99,8 @@ class TranslationRun:
                 raise ValueError(f"{name}={changes[name]!r}, but {path} was begun with {settings.get(name)!r}")
         run = cls(out, settings | changes, *Translator.subwords_in(arrays), backend)
         run.trainer.restore(arrays, info, path)
+        if run.settings["steps"] < run.trainer.n_steps:
+            raise ValueError(f"steps={run.settings['steps']}, but {run.trainer.n_steps} are done")
         run.place = Place(*info["place"])
         run.validations, run.n_logged = info["validations"], info["n_logged"]
         wanted = min(run.settings["n_average"], len(run.validations))

@@ -157,6 +157,12 @@ class Translator:
     def attention(self, line, hypothesis):
         """Where in the source the decoder looked when it said each piece.
 
+        Parameters
+        ----------
+        line : str
+        hypothesis : Hypothesis
+            Of ``hypotheses``.
+
         Returns
         -------
         source, target : lists of str
@@ -195,4 +201,7 @@ class Translator:
 def _each(lines):
     if isinstance(lines, str):
         raise TypeError(f"lines is one string, {lines[:40]!r}, expected a list of them, or [line]")
-    return iter(lines)
+    for number, line in enumerate(lines, start=1):
+        if not isinstance(line, str):
+            raise TypeError(f"line {number} is a {type(line).__name__}, {line!r:.40}, expected a str")
+        yield line
