@@ -215,7 +215,7 @@ def parse_arguments(argv):
     add("--save-every", type=positive, metavar="STEPS", help="what --resume needs (default: 100)")
     add("--patience", type=positive, metavar="N", help="stop after N validations without a better BLEU (default: 20)")
     add("--n-average", type=positive, metavar="N", help="parameters of N validations make the result (default: 10)")
-    add("--average", choices=["last", "best"], help="which (default: last)")
+    add("--average", choices=["last", "best"], help="which; last: of the last third of the steps (default: last)")
     options = parser.parse_args(argv)
     if options.resume and options.preset:
         parser.error("argument --preset: a resumed training has the one it was begun with")

@@ -435,6 +435,16 @@ def test_a_missing_snapshot_is_told_of_when_resumed(tmp_path, data, capsys):
     assert "snapshots lacks 1 of 2 to average: the result is that of the others" in capsys.readouterr().out
 
 
+def test_what_is_older_than_a_third_of_the_training_is_not_averaged(tmp_path, data):
+    run = start(tmp_path, data, n_average=5)
+    for step in (2, 4, 6, 8, 10):
+        run.trainer.n_steps = step
+        run.validate()
+    assert run.finish()["averaged"] == [8, 10]
+    run.trainer.n_steps = 16
+    assert run.finish()["averaged"] == [10]
+
+
 def test_only_the_snapshots_that_will_be_averaged_are_kept(tmp_path, data):
     go_on(None, start(tmp_path, data))
     assert [path.stem for path in sorted((tmp_path / "snapshots").iterdir())] == ["step-0000009", "step-0000010"]

@@ -103,7 +103,7 @@ class TranslationRun:
             raise ValueError(f"steps={run.settings['steps']}, but {run.trainer.n_steps} are done")
         run.place = Place(*info["place"])
         run.validations, run.n_logged = info["validations"], info["n_logged"]
-        wanted = min(run.settings["n_average"], len(run.validations))
+        wanted = len(run._ranked()[-run.settings["n_average"] :])
         if lacking := wanted - len(run._chosen()):
             say(f"{path.parent / SNAPSHOTS} lacks {lacking} of {wanted} to average: the result is that of the others")
         return run
@@ -214,10 +214,14 @@ class TranslationRun:
 
     def _chosen(self):
         """The validations whose parameters are averaged, of those whose snapshots are still there."""
-        ranked = [record for record in self.validations if self._snapshot(record).exists()]
+        return [record for record in self._ranked() if self._snapshot(record).exists()][-self.settings["n_average"] :]
+
+    def _ranked(self):
+        """The validations whose parameters may be averaged, those that are wanted most last."""
         if self.settings["average"] == "best":
-            ranked = sorted(ranked, key=lambda record: record["val_bleu"])
-        return ranked[-self.settings["n_average"] :]
+            return sorted(self.validations, key=lambda record: record["val_bleu"])
+        recent = [record for record in self.validations if 3 * record["step"] >= 2 * self.trainer.n_steps]
+        return recent or self.validations[-1:]  # what is older than a third of the training is much worse
 
     def _validation_is_due(self):
         """Whether the step just done is one to validate after, and has not been."""
