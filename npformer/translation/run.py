@@ -81,10 +81,10 @@ class TranslationRun:
     def resume(cls, out, changes=None, backend="auto"):
         """The training that was saved in a folder; ``changes`` are settings that shall be others from here on."""
         path, changes = Path(out) / LAST, changes or {}
-        if not path.exists():
-            raise FileNotFoundError(f"there is no checkpoint {path} to go on from: begin without --resume")
         try:
             arrays, info = load_checkpoint(path)
+        except FileNotFoundError as error:
+            raise FileNotFoundError(f"{error} to go on from: begin without --resume") from error
         except CheckpointError as error:
             if snapshots := sorted((path.parent / SNAPSHOTS).glob("*.safetensors")):
                 whole = f"{snapshots[-1]} can still translate, but no training goes on from it"
