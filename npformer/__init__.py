@@ -10,6 +10,7 @@ Importing them needs NumPy alone.
 from npformer import reference
 from npformer import tree as tree
 from npformer.backends import get_backend
+from npformer.calls import Call, Calls, explain
 from npformer.config import show_config
 from npformer.data import CopyTask
 from npformer.decoding import Hypothesis, beam_search, greedy_decode, log_probability, sample
@@ -37,6 +38,8 @@ __all__ = [
     "Adam",
     "AdamW",
     "ByteNet",
+    "Call",
+    "Calls",
     "CopyTask",
     "GradientError",
     "Hypothesis",
@@ -49,6 +52,7 @@ __all__ = [
     "Transformer",
     "beam_search",
     "constant",
+    "explain",
     "get_backend",
     "gradcheck",
     "greedy_decode",

@@ -6,7 +6,7 @@ from importlib import import_module
 from types import ModuleType
 
 from npformer import reference, tree
-from npformer.reference.arrays import is_cupy
+from npformer.arrays import is_cupy
 
 NAMES = ("auto", "reference", "cpu", "gpu")
 

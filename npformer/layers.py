@@ -99,7 +99,7 @@ def multi_head_attention(
     """
     weights_key, out_key = split_key(key, 2)
     weights_rate = dropout_rate if inner_dropout_rate is None else inner_dropout_rate
-    options = {"causal": causal, "dropout_rate": weights_rate, "key": weights_key}
+    options = {"causal": causal, "dropout_rate": weights_rate, "dropout_key": weights_key}
     w_out, b_out = params["out"]["weight"], params["out"]["bias"]
 
     if memory is None:

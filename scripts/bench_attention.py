@@ -84,7 +84,7 @@ def inputs(T):
 def build_npformer(T, causal, rate, forward_only, backend):
     """``step`` of ``flash_attention`` and its backward, both compiled beforehand on a short sequence."""
     ops = nf.get_backend(backend)
-    options = {"causal": causal, "dropout_rate": rate, "key": 1 if rate else None}
+    options = {"causal": causal, "dropout_rate": rate, "dropout_key": 1 if rate else None}
 
     def run(q, k, v, dout):
         out, logsumexp = ops.flash_attention(q, k, v, **options)

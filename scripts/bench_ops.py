@@ -44,7 +44,7 @@ B, T, D, H, F, V = 32, 30, 512, 8, 2048, 16_000
 R, K = B * T, D // H  # rows, that is tokens; width of a head
 LONG = (4, 4, 512, 64)  # (B, H, T, K) of the step "long"
 N_PARAMETERS = 2**24
-DROPOUT = {"dropout_rate": 0.1, "key": 1}
+DROPOUT = {"dropout_rate": 0.1, "dropout_key": 1}
 RATE_AND_KEY = 0.1, 1
 ADAM = {"lr": 1e-4, "eps": 1e-9}
 

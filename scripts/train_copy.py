@@ -73,6 +73,9 @@ def train_and_report(options, preset):
         f"{preset['batch_size']} sequences, seed {options.seed}, backend {trainer.ops.__name__}"
     )
 
+    if options.explain:
+        print(f"\nthe operations of one step:\n{trainer.explain(*task.batch(0, preset['batch_size']))}\n")
+
     start = time.perf_counter()
     seen = set()
     average = ParameterAverage(first_step=max(1, steps - preset["average_last"] + 1))
@@ -193,6 +196,7 @@ def parse_arguments(argv):
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE")
     parser.add_argument("--no-plots", action="store_true", help="draw nothing")
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
+    parser.add_argument("--explain", action="store_true", help="first list the operations of one step and their times")
     options = parser.parse_args(argv)
     if options.json and options.json.is_dir():
         parser.error(f"argument --json: {options.json} is a folder, expected a file")

@@ -120,6 +120,9 @@ def train(run, options, start):
         flush=True,
     )
 
+    if options.explain:
+        print(f"\nthe operations of one step:\n{run.explain()}\n", flush=True)
+
     def is_late(trainer, info):
         return options.minutes is not None and time.perf_counter() - start > 60 * options.minutes
 
@@ -184,6 +187,7 @@ def parse_arguments(argv):
     add("--precision", choices=PRECISIONS, help="what steps are computed in, on a GPU (default: float32)")
     add("--json", type=Path, metavar="FILE", help="write the figures to FILE")
     add("--quiet", action="store_true", help="no progress bar")
+    add("--explain", action="store_true", help="first list the operations of one step and their times")
 
     recipe = parser.add_argument_group("recipe (defaults: the preset's, where none is said)")
     add = recipe.add_argument

@@ -111,18 +111,20 @@ class _OnGpu:
 
     def __getattr__(self, name):
         operation = getattr(gpu, name)
+        signature, record = inspect.signature(operation), getattr(operation, "record", None)
+        written = [x.name for x in record.contract.arrays.values() if x.kind == "written"] if record else []
 
         def call(*args, **options):
+            given = signature.bind(*args, **options).arguments
             with cupy_installed():
-                placed = put(args), put(options)
-                result = take(operation(*placed[0], **placed[1]))
-                if name.endswith("_update"):  # these write to their arguments
-                    for mine, moved in zip(args, placed[0], strict=True):
-                        if isinstance(mine, np.ndarray):
-                            mine[...] = take(moved)
+                placed = put(given)
+                result = take(operation(**placed))
+                for x in written:
+                    if given.get(x) is not None:
+                        given[x][...] = take(placed[x])
             return result
 
-        call.__signature__ = inspect.signature(operation)
+        call.__signature__ = signature
         return call
 
 

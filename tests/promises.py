@@ -39,3 +39,25 @@ def assert_padding_columns_change_nothing(model, params, src, tgt, n_src, n_tgt)
     assert n == n_wider
     for (path, x), (_, y) in zip(tree.leaves(before), tree.leaves(after), strict=True):
         np.testing.assert_allclose(y, x, rtol=0, atol=1e-12, err_msg=path)
+
+
+def params_of(model, seed=0):
+    """Parameters none of which is zero, so that none can be forgotten."""
+    params, rng = model.init(seed), np.random.default_rng(seed)
+    for _, x in tree.leaves(params):
+        x += 0.3 * rng.standard_normal(x.shape)
+    return params
+
+
+def assert_steps_equal_recomputation(model, params, src, ops, n_steps=7, max_rows=6):
+    """Rows go on from rows drawn at random: some change places, some part, some are dropped."""
+    rng = np.random.default_rng(0)
+    decoder = model.decoder(params, src, max_rows=max_rows, max_len=n_steps, backend=ops)
+    sources, said = np.arange(len(src)), np.empty((len(src), 0), int)
+    parents, tokens = np.arange(len(src)), np.ones(len(src), int)
+    for _ in range(n_steps):
+        sources, said = sources[parents], np.column_stack([said[parents], tokens])
+        expected = model.logits(params, src[sources], said, backend="reference")[:, -1]
+        np.testing.assert_allclose(decoder.step(tokens, parents), expected, rtol=0, atol=1e-12)
+        parents = rng.integers(0, len(tokens), size=rng.integers(1, max_rows + 1))
+        tokens = rng.integers(1, model.tgt_vocab, size=len(parents))

@@ -1,64 +1,58 @@
 """Activations and their slopes, of one number for the kernels and of arrays for everybody."""
 
-import math
-
 import numpy as np
 
 from npformer import reference
-from npformer.cpu.arrays import suit
 from npformer.cpu.jit import kernel
 from npformer.cpu.memory import empty
+from npformer.cpu.room import kernel_of
 from npformer.cpu.scalar import like, sigmoid, tanh
+from npformer.reference.activations import GELU_SLOPE
 
 RELU, GELU, SILU = range(3)
 CODES = {"relu": RELU, "gelu": GELU, "silu": SILU}
-_GELU_SLOPE = math.sqrt(2 / math.pi)
 
 
+@kernel_of(reference.relu)
 def relu(x):
-    """As ``reference.relu``."""
-    return _activated(x, RELU) if suit(x) else reference.relu(x)
+    return _activated(x, RELU)
 
 
+@kernel_of(reference.relu_backward)
 def relu_backward(dy, x):
-    """As ``reference.relu_backward``."""
-    return _passed_on(dy, x, RELU) if _suit_backward(dy, x) else reference.relu_backward(dy, x)
+    return _passed_on(dy, x, RELU)
 
 
+@kernel_of(reference.gelu)
 def gelu(x):
-    """As ``reference.gelu``."""
-    return _activated(x, GELU) if suit(x) else reference.gelu(x)
+    return _activated(x, GELU)
 
 
+@kernel_of(reference.gelu_backward)
 def gelu_backward(dy, x):
-    """As ``reference.gelu_backward``."""
-    return _passed_on(dy, x, GELU) if _suit_backward(dy, x) else reference.gelu_backward(dy, x)
+    return _passed_on(dy, x, GELU)
 
 
+@kernel_of(reference.silu)
 def silu(x):
-    """As ``reference.silu``."""
-    return _activated(x, SILU) if suit(x) else reference.silu(x)
+    return _activated(x, SILU)
 
 
+@kernel_of(reference.silu_backward)
 def silu_backward(dy, x):
-    """As ``reference.silu_backward``."""
-    return _passed_on(dy, x, SILU) if _suit_backward(dy, x) else reference.silu_backward(dy, x)
-
-
-def _suit_backward(dy, x):
-    return suit(dy, x) and dy.shape == x.shape
+    return _passed_on(dy, x, SILU)
 
 
 def _activated(x, code):
     y = empty(x.shape, x.dtype)
-    activate(np.ascontiguousarray(x).reshape(-1), y.reshape(-1), code)
+    activate(x.reshape(-1), y.reshape(-1), code)
     return y
 
 
 def _passed_on(dy, x, code):
     dx = empty(x.shape, x.dtype)
     np.copyto(dx, dy)
-    multiply_by_slope(dx.reshape(-1), np.ascontiguousarray(x).reshape(-1), code)
+    multiply_by_slope(dx.reshape(-1), x.reshape(-1), code)
     return dx
 
 
@@ -78,27 +72,27 @@ def activate(x, y, code):
 
 @kernel
 def multiply_by_slope(dx, x, code):
-    """dx *= activation'(x) of one row; where dx is 0 it stays 0, whatever x is."""
+    """dx *= activation'(x) of one row."""
     if code == RELU:
         for i in range(x.size):
             dx[i] = like(x[i], 0) if x[i] <= like(x[i], 0) else dx[i]
     elif code == GELU:
         for i in range(x.size):
-            dx[i] = dx[i] * _gelu_slope(x[i]) if dx[i] != like(x[i], 0) else like(x[i], 0)
+            dx[i] *= _gelu_slope(x[i])
     else:
         for i in range(x.size):
-            dx[i] = dx[i] * _silu_slope(x[i]) if dx[i] != like(x[i], 0) else like(x[i], 0)
+            dx[i] *= _silu_slope(x[i])
 
 
 @kernel
 def _gelu_inner(x):
-    return like(x, _GELU_SLOPE) * (x + like(x, 0.044715) * x * x * x)
+    return like(x, GELU_SLOPE) * (x + like(x, 0.044715) * x * x * x)
 
 
 @kernel
 def _gelu_slope(x):
     t = tanh(_gelu_inner(x))
-    inner_slope = like(x, _GELU_SLOPE) * (like(x, 1) + like(x, 3 * 0.044715) * x * x)
+    inner_slope = like(x, GELU_SLOPE) * (like(x, 1) + like(x, 3 * 0.044715) * x * x)
     return like(x, 0.5) * (like(x, 1) + t + x * (like(x, 1) - t * t) * inner_slope)
 
 

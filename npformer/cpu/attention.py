@@ -3,52 +3,51 @@
 import numpy as np
 
 from npformer import reference
-from npformer.cpu.arrays import suit
-from npformer.cpu.dropout import drawing, dropout
-from npformer.cpu.flash_attention import as_heads, hide, n_visible, options_for, suits
+from npformer.arrays import transpose
+from npformer.cpu.dropout import drawing, dropped
+from npformer.cpu.flash_attention import as_heads, hide, is_usual, n_visible, options_for
 from npformer.cpu.jit import kernel
 from npformer.cpu.memory import empty
+from npformer.cpu.room import kernel_of
 from npformer.cpu.scalar import exp, is_kept, largest, like
-from npformer.reference.arrays import quiet, transpose
 from npformer.reference.attention import default_scale
-from npformer.reference.checks import check_attention
-from npformer.reference.product import edges_are_finite
 
 
-@quiet
-def attention(q, k, v, keep_mask=None, *, causal=False, scale=None, dropout_rate=0.0, key=None):
-    """As ``reference.attention``."""
-    keywords = {"causal": causal, "scale": scale, "dropout_rate": dropout_rate, "key": key}
-    if suits(q, k, v, scale):
-        check_attention(q, k, v, keep_mask, dropout_rate, key)
-        weights = _product(as_heads(q), transpose(as_heads(k)))
-        _weigh(weights, options_for(q, k, keep_mask, **keywords))
-        out = _product(dropout(weights, dropout_rate, key), as_heads(v))
-        if edges_are_finite(out):  # else NaN or inf got where the mask should have kept it out
-            return out.reshape(*q.shape[:-1], v.shape[-1]), weights.reshape(*q.shape[:-1], k.shape[-2])
-    return reference.attention(q, k, v, keep_mask, **keywords)
+@kernel_of(reference.attention, as_it_lies="q k v")
+def attention(q, k, v, keep_mask, causal, scale, dropout_rate, dropout_key):
+    if not is_usual(scale):
+        return NotImplemented  # the largest score would not stay the largest
+    weights = _product(as_heads(q), transpose(as_heads(k)))
+    _weigh(weights, options_for(q, k, keep_mask, causal, scale, dropout_rate, dropout_key))
+    out = _product(dropped(weights, dropout_rate, dropout_key), as_heads(v))
+    if not _edges_are_finite(out):
+        return NotImplemented  # NaN or inf got where the mask should have kept it out
+    return out.reshape(*q.shape[:-1], v.shape[-1]), weights.reshape(*q.shape[:-1], k.shape[-2])
 
 
-@quiet
-def attention_backward(dout, q, k, v, weights, *, scale=None, dropout_rate=0.0, key=None):
-    """As ``reference.attention_backward``."""
-    fits = suits(q, k, v, scale) and suit(q, dout, weights) and dout.shape == (*q.shape[:-1], v.shape[-1])
-    if fits and weights.shape == (*q.shape[:-1], k.shape[-2]):
-        check_attention(q, k, v, None, dropout_rate, key)
-        q4, k4, v4, dout4, weights4 = map(as_heads, (q, k, v, dout, weights))
-        weights4 = np.ascontiguousarray(weights4)
-        dscores = _product(dout4, transpose(v4))
-        scale4 = q.dtype.type(default_scale(q, scale))
-        _differentiate(weights4, dscores, scale4, *drawing(dropout_rate, key, q.dtype))
-        dv = _product(transpose(dropout(weights4, dropout_rate, key)), dout4)
-        dq, dk = _product(dscores, k4), _product(transpose(dscores), q4)
-        if all(edges_are_finite(gradient) for gradient in (dq, dk, dv)):
-            return dq.reshape(q.shape), dk.reshape(k.shape), dv.reshape(v.shape)
-    return reference.attention_backward(dout, q, k, v, weights, scale=scale, dropout_rate=dropout_rate, key=key)
+@kernel_of(reference.attention_backward, as_it_lies="dout q k v")
+def attention_backward(dout, q, k, v, weights, scale, dropout_rate, dropout_key):
+    if not is_usual(scale):
+        return NotImplemented  # the largest score would not stay the largest
+    q4, k4, v4, dout4, weights4 = map(as_heads, (q, k, v, dout, weights))
+    dscores = _product(dout4, transpose(v4))
+    scale = q.dtype.type(default_scale(q, scale))
+    _differentiate(weights4, dscores, scale, *drawing(dropout_rate, dropout_key, q.dtype))
+    dv = _product(transpose(dropped(weights4, dropout_rate, dropout_key)), dout4)
+    dq, dk = _product(dscores, k4), _product(transpose(dscores), q4)
+    if not all(map(_edges_are_finite, (dq, dk, dv))):
+        return NotImplemented  # as above
+    return dq.reshape(q.shape), dk.reshape(k.shape), dv.reshape(v.shape)
 
 
+@np.errstate(invalid="ignore")  # what is masked may be NaN
 def _product(a, b):
     return np.matmul(a, b, out=empty((*a.shape[:-1], b.shape[-1]), a.dtype))
+
+
+def _edges_are_finite(product):
+    """As ``edges_are_finite`` of each matrix."""
+    return np.isfinite(product[..., 0]).all() and np.isfinite(product[..., 0, :]).all()
 
 
 @kernel

@@ -11,6 +11,7 @@ import numpy as np
 from llvmlite import ir
 from numba.extending import intrinsic, overload
 
+from npformer.cpu.jit import kernel
 from npformer.threads import linked_function
 
 ROW_MAJOR, AS_IT_IS, TRANSPOSED = 101, 111, 112  # CBLAS's numbers
@@ -29,11 +30,6 @@ def _find(name):
 BLAS = {np.dtype(np.float32): _find("sgemm"), np.dtype(np.float64): _find("dgemm")}
 
 
-def can_multiply(x):
-    """Whether there is a BLAS for arrays like this one; without, the reference multiplies."""
-    return BLAS[x.dtype][0] != 0
-
-
 def multiply(blas, a, b, out, add):
     """out = a b, or out += a b; matrices with one axis contiguous, ``blas`` being ``BLAS[dtype]``."""
     out[...] = out + a @ b if add else a @ b
@@ -48,6 +44,9 @@ def _multiply(blas, a, b, out, add):
     def multiply(blas, a, b, out, add):
         (m, k), n = a.shape, b.shape[1]
         address, wide = blas
+        if address == 0:
+            _multiply_by_hand(a, b, out, add)
+            return
         beta = one if add else zero
         a_form, a_step = _layout(a)
         b_form, b_step = _layout(b)
@@ -58,6 +57,17 @@ def _multiply(blas, a, b, out, add):
             gemm_narrow(address, a_form, b_form, m, n, k, a.ctypes.data, a_step, b.ctypes.data, b_step, beta, c, c_step)
 
     return multiply
+
+
+@kernel
+def _multiply_by_hand(a, b, out, add):
+    """The same where there is no BLAS."""
+    for i in range(len(a)):
+        if not add:
+            out[i, :] = 0
+        for k in range(a.shape[1]):
+            for j in range(b.shape[1]):
+                out[i, j] += a[i, k] * b[k, j]
 
 
 @numba.njit

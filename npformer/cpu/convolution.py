@@ -7,50 +7,28 @@ order each sequence is a product of its own.
 import numpy as np
 
 from npformer import reference
-from npformer.cpu.arrays import edges_are_finite, suit
-from npformer.cpu.blas import BLAS, can_multiply, multiply
+from npformer.cpu.blas import BLAS, multiply
 from npformer.cpu.jit import inlined, kernel
-from npformer.cpu.linear import fits_result
 from npformer.cpu.memory import empty, zeros
+from npformer.cpu.room import kernel_of
 
 
-def conv1d(x, weight, bias=None, *, dilation=1, causal=False):
-    """As ``reference.conv1d``."""
-    if not _fits(x, weight, bias, dilation, causal):
-        return reference.conv1d(x, weight, bias, dilation=dilation, causal=causal)
+@kernel_of(reference.conv1d)
+def conv1d(x, weight, bias, dilation, causal):
     B, T, _ = x.shape
     y = empty((T * B, weight.shape[2]), x.dtype)
     y[...] = 0 if bias is None else bias
-    _convolve(BLAS[x.dtype], _by_time(x), np.ascontiguousarray(weight), B, dilation, causal, y)
+    _convolve(BLAS[x.dtype], _by_time(x), weight, B, min(dilation, T), causal, y)
     return _by_sequence(y, B)
 
 
-def conv1d_backward(dy, x, weight, bias=None, *, dilation=1, causal=False):
-    """As ``reference.conv1d_backward``."""
-    if not (_fits(x, weight, bias, dilation, causal) and fits_result(dy, x, weight[0])):
-        return reference.conv1d_backward(dy, x, weight, bias, dilation=dilation, causal=causal)
+@kernel_of(reference.conv1d_backward)
+def conv1d_backward(dy, x, weight, bias, dilation, causal):
     B, T, D = x.shape
     dx, dweight, dbias = zeros((T * B, D), x.dtype), zeros(weight.shape, x.dtype), np.zeros(weight.shape[2], x.dtype)
-    arrays = _by_time(dy), _by_time(x), np.ascontiguousarray(weight)
-    if not _convolve_backward(BLAS[x.dtype], *arrays, B, dilation, causal, dx, dweight, dbias):
-        return reference.conv1d_backward(dy, x, weight, bias, dilation=dilation, causal=causal)
+    inputs = _by_time(dy), _by_time(x), weight, B, min(dilation, T), causal
+    _convolve_backward(BLAS[x.dtype], *inputs, dx, dweight, dbias)
     return _by_sequence(dx, B), dweight, None if bias is None else dbias
-
-
-def _fits(x, weight, bias, dilation, causal):
-    """Whether it can be done here: one dtype, shapes that fit, something to do."""
-    return (
-        suit(x, weight, *([] if bias is None else [bias]))
-        and can_multiply(x)
-        and x.ndim == weight.ndim == 3
-        and x.shape[2] == weight.shape[1]
-        and x.size > 0
-        and weight.size > 0
-        and (causal or len(weight) % 2 == 1)
-        and (bias is None or bias.shape == weight.shape[2:])
-        and type(dilation) is int
-        and dilation > 0
-    )
 
 
 def _by_time(x):
@@ -80,11 +58,9 @@ def _convolve(blas, x, weight, B, dilation, causal, y):
 
 @kernel
 def _convolve_backward(blas, dy, x, weight, B, dilation, causal, dx, dweight, dbias):
-    """False if a NaN or inf in x spoiled dweight, even where dy is 0."""
     for i in range(len(dy)):
         for j in range(len(dbias)):
             dbias[j] += dy[i, j]
-    n_spoiled = 0
     for w in range(len(weight)):
         first, stop, shift = _tap(w, len(weight), len(x) // B, dilation, causal)
         if first < stop:
@@ -92,8 +68,6 @@ def _convolve_backward(blas, dy, x, weight, B, dilation, causal, dx, dweight, db
             dy_there = dy[first * B : stop * B]
             multiply(blas, dy_there, weight[w].T, dx[seen], True)
             multiply(blas, x[seen].T, dy_there, dweight[w], False)
-            n_spoiled += not edges_are_finite(dweight[w])
-    return n_spoiled == 0
 
 
 @inlined

@@ -1,41 +1,28 @@
 """Decoding a token at a time: keys and values are read where they lie, and the best entries found in one pass."""
 
+import inspect
+
 import numpy as np
 
 from npformer import reference
 from npformer.cpu.activations import CODES, activate
-from npformer.cpu.arrays import as_rows, suit
-from npformer.cpu.blas import BLAS, can_multiply
+from npformer.cpu.blas import BLAS
 from npformer.cpu.jit import kernel
 from npformer.cpu.layer_norm import normalise_rows
 from npformer.cpu.linear import map_few_rows
 from npformer.cpu.memory import empty
+from npformer.cpu.room import ALIGNED, C_CONTIGUOUS, WRITEABLE, kernel_of
 from npformer.cpu.scalar import exp, largest, like
 from npformer.cpu.team import board, wake_helper
-from npformer.reference.checks import check_int
-from npformer.reference.decoding import check_cached
-from npformer.reference.fused import check_activation
 
-EPS = 1e-5  # of layer_norm
+EPS = inspect.signature(reference.layer_norm).parameters["eps"].default
 NO_MASK = np.ones((1, 1), bool)
+SUITED = C_CONTIGUOUS | ALIGNED | WRITEABLE
 SUBLAYERS = ("attention", "memory_attention", "feed_forward")
 
 
-def decoder_layer_step(
-    x0,
-    params,
-    kv,
-    at,
-    memory_kv,
-    memory_at,
-    memory_mask=None,
-    *,
-    n_heads,
-    norm="pre",
-    activation="relu",
-):
-    """As ``reference.decoder_layer_step``, in one kernel: a step is so short that Python would take half of it."""
-    check_activation(activation)
+@kernel_of(reference.decoder_layer_step)  # in one kernel: a step is so short that Python would take half of it
+def decoder_layer_step(x0, params, kv, at, memory_kv, memory_at, memory_mask, n_heads, norm, activation):
     maps = [
         params["attention"]["qkv"],
         params["attention"]["out"],
@@ -47,59 +34,37 @@ def decoder_layer_step(
     norms = [params[f"{name}_norm"] for name in SUBLAYERS]
     weights = tuple([linear["weight"] for linear in maps])
     vectors = tuple([linear["bias"] for linear in maps] + [x for n in norms for x in (n["gain"], n["bias"])])
-    mask = NO_MASK if memory_mask is None else memory_mask
-    caches = kv, at, memory_kv, memory_at, mask
-    if _fits_step(x0, weights, vectors, caches, n_heads) and norm in ("pre", "post"):
-        wake_helper()
-        x3 = np.empty_like(x0)
-        if _step(
-            board.ctypes.data,
-            BLAS[x0.dtype],
-            x0,
-            weights,
-            vectors,
-            caches,
-            n_heads,
-            norm == "pre",
-            CODES[activation],
-            x3,
-        ):
-            return x3
-    options = {"n_heads": n_heads, "norm": norm, "activation": activation}
-    return reference.decoder_layer_step(x0, params, kv, at, memory_kv, memory_at, memory_mask, **options)
+    D, F = x0.shape[1], weights[-1].shape[0]
+    shapes = [(D, 3 * D), (D, D), (D, D), (D, D), (D, F), (F, D), (3 * D,), (D,), (D,), (D,), (F,), *[(D,)] * 7]
+    for x, shape in zip((*weights, *vectors), shapes, strict=True):
+        if type(x) is not np.ndarray or x.shape != shape or x.dtype != x0.dtype or x.flags.num & SUITED != SUITED:
+            return NotImplemented  # the door does not look at parameters
+    wake_helper()
+    caches = kv, at, memory_kv, memory_at, NO_MASK if memory_mask is None else memory_mask
+    options = n_heads, norm == "pre", CODES[activation]
+    x3 = np.empty_like(x0)
+    _step(board.ctypes.data, BLAS[x0.dtype], x0, weights, vectors, caches, *options, x3)
+    return x3
 
 
-def _fits_step(x0, weights, vectors, caches, n_heads):
-    """Whether the kernel can take these: contiguous arrays of one dtype, of shapes that fit."""
-    kv, at, memory_kv, memory_at, mask = caches
-    if not suit(x0, kv, memory_kv, *weights, *vectors) or not can_multiply(x0) or x0.ndim != 2 or x0.size == 0:
-        return False
-    (B, D), F = x0.shape, weights[-1].shape[0]
-    return (
-        all(
-            type(ids) is np.ndarray and ids.dtype == np.int64 and ids.shape == (B, ids.size // B)
-            for ids in (at, memory_at)
-        )
-        and type(mask) is np.ndarray
-        and mask.dtype == bool
-        and mask.shape in ((1, 1), memory_at.shape)
-        and all(x.flags.c_contiguous for x in (x0, *caches, *weights, *vectors))
-        and [w.shape for w in weights] == [(D, 3 * D), (D, D), (D, D), (D, D), (D, F), (F, D)]
-        and [v.size for v in vectors] == [3 * D, D, D, D, F, *[D] * 7]
-        and kv.shape[1:] == memory_kv.shape[1:] == (2 * D,)
-        and at.size > 0
-        and type(n_heads) is int
-        and n_heads > 0
-        and D % n_heads == 0
-    )
+@kernel_of(reference.cached_attention)
+def cached_attention(q, kv, at, n_heads, keep_mask):
+    out, scale = empty(q.shape, q.dtype), q.dtype.type((q.shape[1] // n_heads) ** -0.5)
+    _attend(q, kv, at, NO_MASK if keep_mask is None else keep_mask, n_heads, scale, out)
+    return out
+
+
+@kernel_of(reference.log_softmax_top_k)
+def log_softmax_top_k(x, k):
+    shape = len(x), min(k, x.shape[1])
+    values, ids = np.empty(shape, x.dtype), np.empty(shape, np.int64)
+    _top(x, values, ids)
+    return values, ids
 
 
 @kernel
 def _step(board, blas, x0, weights, vectors, caches, n_heads, pre, activation, x3):
-    """False, with nothing done, if an id points beyond a cache."""
     kv, at, memory_kv, memory_at, mask = caches
-    if not (_are_inside(at, len(kv)) and _are_inside(memory_at, len(memory_kv))):
-        return False
     w_qkv, w_out, w_q, w_memory_out, w_hidden, w_feed_out = weights
     b_qkv, b_out, b_q, b_memory_out, b_hidden, b_feed_out, gain0, bias0, gain1, bias1, gain2, bias2 = vectors
     (B, D), F = x0.shape, len(b_hidden)
@@ -125,16 +90,6 @@ def _step(board, blas, x0, weights, vectors, caches, n_heads, pre, activation, x
         activate(hidden[b], hidden[b], activation)
     map_few_rows(board, blas, hidden, w_feed_out, b_feed_out, x3)
     _after(x2, x3, gain2, bias2, pre)
-    return True
-
-
-@kernel
-def _are_inside(ids, size):
-    wrong = 0
-    for b in range(len(ids)):
-        for s in range(ids.shape[1]):
-            wrong += ids[b, s] < 0 or ids[b, s] >= size
-    return wrong == 0
 
 
 @kernel
@@ -160,33 +115,6 @@ def _after(x, y, gain, bias, pre):
 def _normalise(x, gain, bias, y):
     statistics = np.empty((2, len(x)), x.dtype)
     normalise_rows(x, gain, bias, like(x[0, 0], EPS), y, statistics[0], statistics[1])
-
-
-def cached_attention(q, kv, at, n_heads, keep_mask=None):
-    """As ``reference.cached_attention``."""
-    fits = suit(q, kv) and type(at) is np.ndarray and at.size > 0 and q.size > 0
-    if not fits or not (keep_mask is None or type(keep_mask) is np.ndarray):
-        return reference.cached_attention(q, kv, at, n_heads, keep_mask)
-    check_cached(q, kv, at, n_heads, keep_mask)
-    if keep_mask is not None and keep_mask.dtype != bool:
-        return reference.cached_attention(q, kv, at, n_heads, keep_mask)  # which refuses it
-    at = np.ascontiguousarray(at, dtype=np.int64)
-    keep_mask = NO_MASK if keep_mask is None else np.ascontiguousarray(keep_mask)
-    out = empty(q.shape, q.dtype)
-    scale = q.dtype.type((q.shape[1] // n_heads) ** -0.5)
-    _attend(as_rows(q), as_rows(kv), at, keep_mask, np.int64(n_heads), scale, out)
-    return out
-
-
-def log_softmax_top_k(x, k):
-    """As ``reference.log_softmax_top_k``."""
-    if not suit(x) or x.ndim != 2 or x.size == 0:
-        return reference.log_softmax_top_k(x, k)
-    check_int("k", k, at_least=1)
-    n = min(k, x.shape[1])
-    values, ids = np.empty((len(x), n), x.dtype), np.empty((len(x), n), np.int64)
-    _top(as_rows(x), values, ids)
-    return values, ids
 
 
 @kernel
@@ -252,7 +180,10 @@ def _top(x, values, ids):
         peak, total = best[0], like(x[0, 0], 0)
         if peak == -np.inf:
             continue
+        for j in range(k):  # apart from the logarithm, which beside a large peak would lose its digits
+            best[j] -= peak
         for j in range(V):
             total += exp(row[j] - peak)
+        log_total = like(peak, np.log(total))
         for j in range(k):
-            best[j] -= peak + np.log(total)
+            best[j] -= log_total

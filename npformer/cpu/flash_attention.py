@@ -5,26 +5,26 @@ the backward pass gradients of the weights become gradients of the scores. Keys 
 queries of a tile are not even multiplied.
 """
 
+import inspect
 import math
 from typing import NamedTuple
 
+import numba
 import numpy as np
 
 from npformer import reference
-from npformer.cpu.arrays import edges_are_finite, suit
-from npformer.cpu.blas import BLAS, can_multiply, multiply
+from npformer.cpu.blas import BLAS, multiply
 from npformer.cpu.dropout import drawing
 from npformer.cpu.jit import inlined, kernel
 from npformer.cpu.memory import empty
+from npformer.cpu.room import kernel_of
 from npformer.cpu.scalar import exp, is_kept, largest, like
 from npformer.reference.attention import default_scale
-from npformer.reference.checks import check_attention
 from npformer.threads import in_parallel, n_threads
 
 QUERIES, KEYS = 256, 512  # in a tile: 512 KB of float32 scores, half of a core's second cache
 WORTH_A_THREAD = 2**22  # multiplications of queries and keys: a quarter of a millisecond
 NO_MASK = np.ones((1, 1, 1, 0), bool)
-NO_MASK.flags.writeable = False  # as are all masks: numba compiles for one kind of array only
 
 
 class Options(NamedTuple):
@@ -37,119 +37,148 @@ class Options(NamedTuple):
     kept_scale: float
 
 
-def flash_attention(q, k, v, keep_mask=None, *, causal=False, scale=None, dropout_rate=0.0, key=None):
-    """As ``reference.flash_attention``."""
-    keywords = {"causal": causal, "scale": scale, "dropout_rate": dropout_rate, "key": key}
-    if suits(q, k, v, scale):
-        check_attention(q, k, v, keep_mask, dropout_rate, key)
-        options = options_for(q, k, keep_mask, **keywords)
-        result = attend(as_heads(q), as_heads(k), as_heads(v), options)
-        if result is not None:
-            out, logsumexp = result
-            return out.swapaxes(1, 2).reshape(*q.shape[:-1], v.shape[-1]), logsumexp.reshape(q.shape[:-1])
-    return reference.flash_attention(q, k, v, keep_mask, **keywords)
+@kernel_of(reference.flash_attention, as_it_lies="q k v")
+def flash_attention(q, k, v, keep_mask, causal, scale, dropout_rate, dropout_key):
+    if not is_usual(scale):
+        return NotImplemented  # the largest score would not stay the largest
+    options = options_for(q, k, keep_mask, causal, scale, dropout_rate, dropout_key)
+    result = attend(as_heads(q), as_heads(k), as_heads(v), options)
+    if result is NotImplemented:
+        return result
+    out, logsumexp = result
+    return out.swapaxes(1, 2).reshape(*q.shape[:-1], v.shape[-1]), logsumexp.reshape(q.shape[:-1])
 
 
-def flash_attention_backward(
-    dout, q, k, v, out, logsumexp, keep_mask=None, *, causal=False, scale=None, dropout_rate=0.0, key=None
-):
-    """As ``reference.flash_attention_backward``."""
-    keywords = {"causal": causal, "scale": scale, "dropout_rate": dropout_rate, "key": key}
-    fits = suits(q, k, v, scale) and suit(q, dout, out, logsumexp) and dout.shape == out.shape
-    if fits and dout.shape == (*q.shape[:-1], v.shape[-1]) and logsumexp.shape == q.shape[:-1]:
-        check_attention(q, k, v, keep_mask, dropout_rate, key)
-        options = options_for(q, k, keep_mask, **keywords)
-        q4, k4, v4 = as_heads(q), as_heads(k), as_heads(v)
-        gradients = tuple(empty(x.shape, x.dtype) for x in (q4, k4, v4))
-        saved = (np.ascontiguousarray(as_heads(x).swapaxes(1, 2)) for x in (dout, out))
-        logsumexp = np.ascontiguousarray(logsumexp).reshape(q4.shape[:-1])
-        if attend_backward(*saved, q4, k4, v4, logsumexp, options, gradients):
-            return tuple(gradient.reshape(x.shape) for gradient, x in zip(gradients, (q, k, v), strict=True))
-        logsumexp = logsumexp.reshape(q.shape[:-1])
-    return reference.flash_attention_backward(dout, q, k, v, out, logsumexp, keep_mask, **keywords)
+@kernel_of(reference.flash_attention_backward, as_it_lies="dout q k v out")
+def flash_attention_backward(dout, q, k, v, out, logsumexp, keep_mask, causal, scale, dropout_rate, dropout_key):
+    if not is_usual(scale):
+        return NotImplemented  # the largest score would not stay the largest
+    options = options_for(q, k, keep_mask, causal, scale, dropout_rate, dropout_key)
+    q4, k4, v4 = as_heads(q), as_heads(k), as_heads(v)
+    dout, out = (np.ascontiguousarray(as_heads(x).swapaxes(1, 2)) for x in (dout, out))
+    gradients = tuple(empty(x.shape, x.dtype) for x in (q4, k4, v4))
+    if attend_backward(dout, out, q4, k4, v4, logsumexp.reshape(q4.shape[:-1]), options, gradients) is NotImplemented:
+        return NotImplemented
+    return tuple(gradient.reshape(x.shape) for gradient, x in zip(gradients, (q, k, v), strict=True))
 
 
-def suits(q, k, v, scale=None):
-    """Whether the kernels can take these; what is empty or has an unusual scale is left to the reference."""
-    return (
-        suit(q, k, v)
-        and can_multiply(q)
-        and min(q.ndim, k.ndim, v.ndim) > 1
-        and min(q.size, k.size, v.size) > 0
-        and _positive(scale)
-    )
-
-
-def _positive(scale):
-    return scale is None or (isinstance(scale, (float, int)) and 0 < scale < math.inf)
+def is_usual(scale):
+    """Whether the largest score stays the largest when it is multiplied by this."""
+    return scale is None or 0 < scale < math.inf
 
 
 def as_heads(x):
     """(..., T, K) with exactly two axes in front, (B, H, T, K), each head a matrix that BLAS can read."""
     row_step = x.strides[-2]
-    if x.strides[-1] != x.itemsize or row_step < x.shape[-1] * x.itemsize or row_step % x.itemsize:
+    if x.strides[-1] != x.itemsize or row_step < x.shape[-1] * x.itemsize:
         x = np.ascontiguousarray(x)
     if x.ndim == 4:
         return x
     return x[(None,) * (4 - x.ndim)] if x.ndim < 4 else x.reshape(-1, *x.shape[-3:])
 
 
-def options_for(q, k, keep_mask, causal, scale, dropout_rate, key):
+def options_for(q, k, keep_mask, causal, scale, dropout_rate, dropout_key):
     """The options in the form that the kernels want."""
     number = q.dtype.type
-    if keep_mask is None or keep_mask.all():
-        mask = NO_MASK
-    else:
-        mask = keep_mask[(None,) * max(4 - keep_mask.ndim, 0)]
-        if q.ndim > 4:
-            mask = as_heads(np.broadcast_to(keep_mask, (*q.shape[:-1], k.shape[-2])))
-        mask = np.ascontiguousarray(np.broadcast_to(mask, (*mask.shape[:-1], k.shape[-2]))).view()
-        mask.flags.writeable = False
-    return Options(mask, causal, number(default_scale(q, scale)), *drawing(dropout_rate, key, q.dtype))
+    mask = NO_MASK if keep_mask is None or keep_mask.all() else _as_mask(keep_mask, q.shape, k.shape[-2])
+    return Options(mask, causal, number(default_scale(q, scale)), *drawing(dropout_rate, dropout_key, q.dtype))
+
+
+def _as_mask(keep_mask, q_shape, S):
+    """A mask that broadcasts to the scores as (1 or B, 1 or H, 1 or T, S)."""
+    mask = keep_mask.reshape((1,) * (4 - keep_mask.ndim) + keep_mask.shape)
+    if mask.shape[-1] == S and len(q_shape) <= 4:
+        return mask
+    leading = q_shape[:-3] if len(q_shape) > 4 else mask.shape[:1]
+    whole = np.broadcast_to(mask, (*leading, *mask.shape[-3:-1], S))
+    return whole.copy().reshape(-1, *whole.shape[-3:])
 
 
 def attend(q, k, v, options):
-    """(out (B, T, H, Kv), logsumexp (B, H, T)), or None if NaN or inf got where the mask should have kept it out."""
+    """(out (B, T, H, Kv), logsumexp (B, H, T)), or ``NotImplemented``."""
     B, H, T, _ = q.shape
     out = empty((B, T, H, v.shape[-1]), q.dtype)
-    peak, total = np.full((B, H, T), -np.inf, q.dtype), np.zeros((B, H, T), q.dtype)
+    logsumexp, total = np.empty((B, H, T), q.dtype), np.empty((B, H, T), q.dtype)
 
     def work(heads):
         scores = empty((_tile_size(q, v),), q.dtype)
-        return _attend(BLAS[q.dtype], q, k, v, out, peak, total, scores, options, *heads)
+        return _attend(BLAS[q.dtype], q, k, v, out, logsumexp, total, scores, options, *heads)
 
-    return (out, peak) if all(in_parallel(work, _shares(q, v))) else None
+    if not _of_all_heads(work, q, v):
+        return NotImplemented  # NaN or inf got where the mask should have kept it out
+    return out, logsumexp
 
 
 def attend_backward(dout, out, q, k, v, logsumexp, options, gradients):
-    """Write dq, dk and dv; False if NaN or inf got where the mask should have kept it out."""
+    """Write dq, dk and dv, and return them, or ``NotImplemented``."""
 
     def work(heads):
         scores, dweights = (empty((_tile_size(q, v),), q.dtype) for _ in range(2))
-        arrays = (dout, out, q, k, v, logsumexp, *gradients, scores, dweights)
+        arrays = (q, k, v, dout, out, logsumexp, *gradients, scores, dweights)
         return _attend_backward(BLAS[q.dtype], *arrays, options, *heads)
 
-    return all(in_parallel(work, _shares(q, v)))
+    return gradients if _of_all_heads(work, q, v) else NotImplemented  # as above
 
 
 def _tile_size(q, v):
     return min(q.shape[2], QUERIES) * min(v.shape[2], KEYS)
 
 
-def _shares(q, v):
-    """Heads 0 ... B H, as evenly for each thread as it goes: (first, end) of each."""
+def _of_all_heads(work, q, v):
+    """Whether ``work`` returns True for all heads, 0 ... B H, which threads share as evenly as it goes."""
     B, H, T, K = q.shape
-    n = max(1, min(n_threads(), B * H, B * H * T * v.shape[2] * K // WORTH_A_THREAD))
-    return [(B * H * i // n, B * H * (i + 1) // n) for i in range(n)]
+    n = min(B * H, B * H * T * v.shape[2] * K // WORTH_A_THREAD)
+    if n < 2:
+        return work((0, B * H))
+    n = min(n, n_threads())
+    return all(in_parallel(work, [(B * H * i // n, B * H * (i + 1) // n) for i in range(n)]))
 
 
 @kernel
+def edges_are_finite(product):
+    """Whether no factor of this matrix product holds NaN or inf.
+
+    In the left one it spoils a whole row of the product, in the right one a whole column: the first ones tell.
+    """
+    n_wrong = 0
+    for i in range(product.shape[0]):
+        n_wrong += not np.isfinite(product[i, 0])
+    for j in range(product.shape[1]):
+        n_wrong += not np.isfinite(product[0, j])
+    return n_wrong == 0
+
+
+def _of_any_layout(names):
+    """Make a kernel that is compiled once for all layouts of the arrays of these names, and not anew for each."""
+
+    def decorate(function):
+        if numba.config.DISABLE_JIT:
+            return function
+        compiled, entries = kernel(function), {}
+
+        def compile_for(arguments):
+            kinds = dict(zip(inspect.signature(function).parameters, map(numba.typeof, arguments), strict=True))
+            kinds |= {name: kinds[name].copy(layout="A") for name in names.split()}
+            return compiled.compile(tuple(kinds.values()))
+
+        def call(blas, q, *others):
+            if q.dtype not in entries:
+                entries[q.dtype] = compile_for((blas, q, *others))
+            return entries[q.dtype](blas, q, *others)
+
+        return call
+
+    return decorate
+
+
+@_of_any_layout("q k v")
 def _attend(blas, q, k, v, out, peak, total, scratch, options, first, end):
     B, H, T, K = q.shape
     S = k.shape[2]
     finite = True
     for head in range(first, end):
         b, h = head // H, head % H
+        peak[b, h], total[b, h] = like(options.scale, -np.inf), like(options.scale, 0)
         if T <= QUERIES and (h == 0 or head == first):
             scratch[0] = _fetch(q[b]) + _fetch(k[b]) + _fetch(v[b])
         for t in range(0, T, QUERIES):
@@ -165,8 +194,8 @@ def _attend(blas, q, k, v, out, peak, total, scratch, options, first, end):
     return finite
 
 
-@kernel
-def _attend_backward(blas, dout, out, q, k, v, logsumexp, dq, dk, dv, scratch, dscratch, options, first, end):
+@_of_any_layout("q k v dq dk dv")
+def _attend_backward(blas, q, k, v, dout, out, logsumexp, dq, dk, dv, scratch, dscratch, options, first, end):
     B, H, T, K = q.shape
     S = k.shape[2]
     finite = True

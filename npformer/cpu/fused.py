@@ -3,73 +3,61 @@
 import numpy as np
 
 from npformer import reference
-from npformer.cpu.activations import CODES, activate, gelu, multiply_by_slope, relu, silu
-from npformer.cpu.arrays import as_matrix, as_rows
+from npformer.cpu.activations import CODES, activate, multiply_by_slope
 from npformer.cpu.blas import BLAS, multiply
-from npformer.cpu.dropout import drawing, dropout
-from npformer.cpu.jit import kernel
-from npformer.cpu.linear import fits, fits_result, linear, multiply_backward
+from npformer.cpu.dropout import drawing
+from npformer.cpu.jit import inlined, kernel
+from npformer.cpu.linear import linear, multiply_backward
 from npformer.cpu.memory import empty
+from npformer.cpu.room import as_matrix, as_rows, kernel_of
 from npformer.cpu.scalar import is_kept, like
-from npformer.reference.checks import check_rate
-from npformer.reference.fused import check_activation
 from npformer.threads import n_kernel_threads
 
-ACTIVATIONS = {"relu": relu, "gelu": gelu, "silu": silu}
 
-
-def linear_activation_dropout(x, weight, bias, activation, rate=0.0, key=None):
-    """As ``reference.linear_activation_dropout``."""
-    check_activation(activation)
-    check_rate(rate, key)
-    if not fits(x, weight, bias):
-        return reference.linear_activation_dropout(x, weight, bias, activation, rate, key)
-    if n_kernel_threads():  # the product is shared between threads
-        h = linear(x, weight, bias)
-        return dropout(ACTIVATIONS[activation](h), rate, key), h
-    shape = (*x.shape[:-1], weight.shape[1])
-    y, h = empty(shape, x.dtype), empty(shape, x.dtype)
-    arrays = as_rows(x), as_matrix(weight), np.ascontiguousarray(bias), as_rows(h), as_rows(y)
-    _activate(BLAS[x.dtype], *arrays, CODES[activation], *drawing(rate, key, x.dtype))
+@kernel_of(reference.linear_activation_dropout, as_it_lies="weight")
+def linear_activation_dropout(x, weight, bias, activation, dropout_rate, dropout_key):
+    y = empty((*x.shape[:-1], weight.shape[1]), x.dtype)
+    bias = np.zeros(weight.shape[1], x.dtype) if bias is None else bias
+    rest = CODES[activation], *drawing(dropout_rate, dropout_key, x.dtype)
+    if n_kernel_threads():  # which share the product
+        h = linear(x, weight)
+        _activate(as_rows(h), bias, as_rows(y), *rest)
+    else:
+        h = empty(y.shape, x.dtype)
+        _map_and_activate(BLAS[x.dtype], as_rows(x), as_matrix(weight), as_rows(h), bias, as_rows(y), *rest)
     return y, h
 
 
-def linear_activation_dropout_backward(dy, x, weight, bias, h, activation, rate=0.0, key=None):
-    """As ``reference.linear_activation_dropout_backward``."""
-    check_activation(activation)
-    check_rate(rate, key)
-    if not (fits(x, weight, bias) and fits_result(dy, x, weight) and fits_result(h, x, weight)):
-        return reference.linear_activation_dropout_backward(dy, x, weight, bias, h, activation, rate, key)
+@kernel_of(reference.linear_activation_dropout_backward, as_it_lies="weight")
+def linear_activation_dropout_backward(dy, x, weight, bias, h, activation, dropout_rate, dropout_key):
     dh, dx, dweight, dbias = _gradients(x, weight)
     arrays = as_rows(dy), as_rows(x), as_matrix(weight), as_rows(h), dh, as_rows(dx), dweight, dbias
-    if not _activate_backward(BLAS[x.dtype], *arrays, CODES[activation], *drawing(rate, key, x.dtype)):
-        dweight = reference.product(as_rows(x).T, dh)
-    return dx, dweight, dbias
+    _activate_backward(BLAS[x.dtype], *arrays, CODES[activation], *drawing(dropout_rate, dropout_key, x.dtype))
+    return dx, dweight, None if bias is None else dbias
 
 
-def linear_dropout_residual(x, weight, bias, residual, rate=0.0, key=None):
-    """As ``reference.linear_dropout_residual``."""
-    check_rate(rate, key)
-    if not fits(x, weight, bias) or residual is None or not fits_result(residual, x, weight):
-        return reference.linear_dropout_residual(x, weight, bias, residual, rate, key)
+@kernel_of(reference.linear_dropout_residual, as_it_lies="weight")
+def linear_dropout_residual(x, weight, bias, residual, dropout_rate, dropout_key):
+    bias = np.zeros(weight.shape[1], x.dtype) if bias is None else bias
+    residual = np.empty((0, 0), x.dtype) if residual is None else as_rows(residual)
+    rest = bias, residual, *drawing(dropout_rate, dropout_key, x.dtype)
     if n_kernel_threads():
-        return dropout(linear(x, weight, bias), rate, key) + residual
-    y = empty(residual.shape, x.dtype)
-    arrays = as_rows(x), as_matrix(weight), np.ascontiguousarray(bias), as_rows(residual), as_rows(y)
-    _add_to_residual(BLAS[x.dtype], *arrays, *drawing(rate, key, x.dtype))
+        y = linear(x, weight)
+        _drop_and_add(as_rows(y), *rest)
+    else:
+        y = empty((*x.shape[:-1], weight.shape[1]), x.dtype)
+        _map_drop_and_add(BLAS[x.dtype], as_rows(x), as_matrix(weight), as_rows(y), *rest)
     return y
 
 
-def linear_dropout_residual_backward(dy, x, weight, bias, rate=0.0, key=None):
-    """As ``reference.linear_dropout_residual_backward``."""
-    check_rate(rate, key)
-    if not (fits(x, weight, bias) and fits_result(dy, x, weight)):
-        return reference.linear_dropout_residual_backward(dy, x, weight, bias, rate, key)
+@kernel_of(reference.linear_dropout_residual_backward, as_it_lies="weight")
+def linear_dropout_residual_backward(dy, x, weight, bias, dropout_rate, dropout_key):
     dh, dx, dweight, dbias = _gradients(x, weight)
     arrays = as_rows(dy), as_rows(x), as_matrix(weight), dh, as_rows(dx), dweight, dbias
-    if not _drop_backward(BLAS[x.dtype], *arrays, *drawing(rate, key, x.dtype)):
-        dweight = reference.product(as_rows(x).T, dh)
-    return dx, dweight, dbias, dy
+    _drop_backward(BLAS[x.dtype], *arrays, *drawing(dropout_rate, dropout_key, x.dtype))
+    dresidual = dy.view()
+    dresidual.flags.writeable = False  # as it is dy itself
+    return dx, dweight, None if bias is None else dbias, dresidual
 
 
 def _gradients(x, weight):
@@ -80,8 +68,13 @@ def _gradients(x, weight):
 
 
 @kernel
-def _activate(blas, x, weight, bias, h, y, code, draw, factor):
+def _map_and_activate(blas, x, weight, h, bias, y, code, draw, factor):
     multiply(blas, x, weight, h, False)
+    _activate(h, bias, y, code, draw, factor)
+
+
+@inlined
+def _activate(h, bias, y, code, draw, factor):
     n, F = h.shape
     for i in range(n):
         for j in range(F):
@@ -101,17 +94,27 @@ def _activate_backward(blas, dy, x, weight, h, dh, dx, dweight, dbias, code, dra
         multiply_by_slope(dh[i], h[i], code)
         for j in range(F):
             dbias[j] += dh[i, j]
-    return multiply_backward(blas, dh, x, weight, dx, dweight)
+    multiply_backward(blas, dh, x, weight, dx, dweight)
 
 
 @kernel
-def _add_to_residual(blas, x, weight, bias, residual, y, draw, factor):
+def _map_drop_and_add(blas, x, weight, y, bias, residual, draw, factor):
     multiply(blas, x, weight, y, False)
+    _drop_and_add(y, bias, residual, draw, factor)
+
+
+@inlined
+def _drop_and_add(y, bias, residual, draw, factor):
     n, D = y.shape
     for i in range(n):
         for j in range(D):
-            kept = is_kept(i * D + j, draw)
-            y[i, j] = residual[i, j] + ((y[i, j] + bias[j]) * factor if kept else like(factor, 0))
+            y[i, j] += bias[j]
+        if draw[0] > 0:
+            for j in range(D):
+                y[i, j] = y[i, j] * factor if is_kept(i * D + j, draw) else like(factor, 0)
+        if len(residual) > 0:
+            for j in range(D):
+                y[i, j] += residual[i, j]
 
 
 @kernel
@@ -122,4 +125,4 @@ def _drop_backward(blas, dy, x, weight, dh, dx, dweight, dbias, draw, factor):
             d = dy[i, j] * factor if is_kept(i * D + j, draw) else like(factor, 0)
             dh[i, j] = d
             dbias[j] += d
-    return multiply_backward(blas, dh, x, weight, dx, dweight)
+    multiply_backward(blas, dh, x, weight, dx, dweight)

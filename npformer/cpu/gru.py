@@ -3,36 +3,31 @@
 import numpy as np
 
 from npformer import reference
-from npformer.cpu.arrays import suit
 from npformer.cpu.blas import BLAS, multiply
 from npformer.cpu.jit import inlined, kernel
 from npformer.cpu.memory import empty
-from npformer.cpu.recurrence import fits, fits_backward, kept_steps
+from npformer.cpu.recurrence import kept_steps
+from npformer.cpu.room import kernel_of
 from npformer.cpu.scalar import like, sigmoid, tanh
 
 
-def gru(x_gates, h0, weight, bias, keep_mask=None, *, reverse=False):
-    """As ``reference.gru``."""
-    if not (fits(3, x_gates, keep_mask, weight, h0) and suit(h0, bias) and bias.shape == h0.shape[1:]):
-        return reference.gru(x_gates, h0, weight, bias, keep_mask, reverse=reverse)
+@kernel_of(reference.gru)
+def gru(x_gates, h0, weight, bias, keep_mask, reverse):
     (B, T, _), D = x_gates.shape, h0.shape[1]
     states, gates = empty((B, T, D), h0.dtype), empty((B, T, 4 * D), h0.dtype)
-    inputs = map(np.ascontiguousarray, (x_gates, weight, bias))
-    work = h0.copy(order="C"), np.empty((B, 3 * D), h0.dtype)
-    _run(BLAS[h0.dtype], *inputs, kept_steps(keep_mask, B, T), reverse, states, gates, *work)
+    inputs = x_gates, weight, bias, kept_steps(keep_mask, B, T), reverse
+    _run(BLAS[h0.dtype], *inputs, states, gates, h0.copy(), np.empty((B, 3 * D), h0.dtype))
     return states, gates
 
 
-def gru_backward(dstates, h0, weight, states, gates, keep_mask=None, *, reverse=False):
-    """As ``reference.gru_backward``."""
-    if not fits_backward(3, weight, gates, keep_mask, [h0], [dstates, states]):
-        return reference.gru_backward(dstates, h0, weight, states, gates, keep_mask, reverse=reverse)
+@kernel_of(reference.gru_backward)
+def gru_backward(dstates, h0, weight, states, gates, keep_mask, reverse):
     B, T, D = states.shape
     dx_gates, dh_gates, h_before = (empty((B, T, width), h0.dtype) for width in (3 * D, 3 * D, D))
     dh, dweight, dbias = np.zeros((B, D), h0.dtype), empty((D, 3 * D), h0.dtype), np.zeros(D, h0.dtype)
-    inputs = map(np.ascontiguousarray, (dstates, h0, weight, states, gates))
+    inputs = dstates, h0, weight, states, gates, kept_steps(keep_mask, B, T), reverse
     work = dh_gates, h_before, np.empty((B, 3 * D), h0.dtype)
-    _run_back(BLAS[h0.dtype], *inputs, kept_steps(keep_mask, B, T), reverse, dx_gates, dh, dweight, dbias, *work)
+    _run_back(BLAS[h0.dtype], *inputs, dx_gates, dh, dweight, dbias, *work)
     return dx_gates, dh, dweight, dbias
 
 

@@ -5,6 +5,12 @@ from pathlib import Path
 import numba
 
 # Sums may be reordered and a·b + c fused. Never nnan or ninf: with them isnan is False, and masks rest on inf.
+# With these flags infinities are as in IEEE 754 (sqrt(inf), x / inf, x / 0, sums and products), with two exceptions:
+# in float32 1 / sqrt(x) is an estimate that Newton's method improves, which is NaN if x is 0 or inf, and may be wrong
+# below 1e-38 (sqrt(x) alone, or with something added to it, is exact); and what a whole loop divides by is replaced by
+# its reciprocal, which is inf for divisors below 3e-39. And beware of differences of large numbers: (x - a) - b may
+# become x - (a + b); and x·a - b, in which x·a is not rounded, is not 0 where b is x·a, rounded. To store x - a, or
+# x·a, in an array in a loop of its own prevents both.
 FASTMATH = {"contract", "reassoc", "arcp", "nsz", "afn"}
 
 # Kernels call functions of other files, so that a change in one of them makes all of numba's cache files stale.
@@ -13,9 +19,9 @@ SOURCES = [
 ]
 
 
-def kernel(function, forceinline=False):
+def kernel(function, forceinline=False, fastmath=FASTMATH):
     """Compile for the processor at hand, without the GIL, cached on disk where a place can be written."""
-    options = {"nogil": True, "fastmath": FASTMATH, "error_model": "numpy", "forceinline": forceinline}
+    options = {"nogil": True, "fastmath": fastmath, "error_model": "numpy", "forceinline": forceinline}
     if numba.config.DISABLE_JIT:
         return function
     try:
@@ -33,3 +39,8 @@ def inlined(function):
     copy that may fuse a·b + c elsewhere: a training that is resumed would not repeat the first one's bits.
     """
     return kernel(function, forceinline=True)
+
+
+def exact(function):
+    """``inlined``, without the flags: what is written is what is computed."""
+    return kernel(function, forceinline=True, fastmath=False)

@@ -3,38 +3,27 @@
 import numpy as np
 
 from npformer import reference
-from npformer.cpu.arrays import as_rows, suit
 from npformer.cpu.jit import kernel
 from npformer.cpu.memory import empty
-from npformer.cpu.scalar import like
-from npformer.reference.checks import check_positive
+from npformer.cpu.room import as_rows, kernel_of
+from npformer.cpu.scalar import like, reciprocal_root
 
 
-def layer_norm(x, gain, bias, eps=1e-5):
-    """As ``reference.layer_norm``."""
-    if not suit(x, gain, bias) or x.size == 0 or x.ndim == 0 or not gain.shape == bias.shape == x.shape[-1:]:
-        return reference.layer_norm(x, gain, bias, eps)
-    check_positive(eps=eps)
+@kernel_of(reference.layer_norm)
+def layer_norm(x, gain, bias, eps):
     y = empty(x.shape, x.dtype)
     mean, rstd = np.empty((2, *x.shape[:-1], 1), x.dtype)
-    gain, bias = np.ascontiguousarray(gain), np.ascontiguousarray(bias)
     normalise_rows(as_rows(x), gain, bias, x.dtype.type(eps), as_rows(y), mean.reshape(-1), rstd.reshape(-1))
     return y, mean, rstd
 
 
+@kernel_of(reference.layer_norm_backward)
 def layer_norm_backward(dy, x, gain, mean, rstd):
-    """As ``reference.layer_norm_backward``."""
-    if not suit(x, dy, gain, mean, rstd) or x.size == 0 or not _shapes_fit(dy, x, gain, mean, rstd):
-        return reference.layer_norm_backward(dy, x, gain, mean, rstd)
     dx = empty(x.shape, x.dtype)
     dgain, dbias = np.zeros((2, x.shape[-1]), x.dtype)
-    gain, mean, rstd = (np.ascontiguousarray(array).reshape(-1) for array in (gain, mean, rstd))
-    _normalise_backward(as_rows(dy), as_rows(x), gain, mean, rstd, as_rows(dx), dgain, dbias)
+    saved = gain, mean.reshape(-1), rstd.reshape(-1)
+    _normalise_backward(as_rows(dy), as_rows(x), *saved, as_rows(dx), dgain, dbias)
     return dx, dgain, dbias
-
-
-def _shapes_fit(dy, x, gain, mean, rstd):
-    return dy.shape == x.shape and gain.shape == x.shape[-1:] and mean.shape == rstd.shape == (*x.shape[:-1], 1)
 
 
 @kernel
@@ -45,11 +34,13 @@ def normalise_rows(x, gain, bias, eps, y, mean, rstd):
         total = like(eps, 0)
         for j in range(D):
             total += x[i, j]
-        m = total / like(eps, D)
-        total = like(eps, 0)
+        m, total, squares = total / like(eps, D), like(eps, 0), like(eps, 0)
         for j in range(D):
-            total += (x[i, j] - m) * (x[i, j] - m)
-        r = like(eps, 1) / np.sqrt(total / like(eps, D) + eps)
+            total += x[i, j] - m
+            squares += (x[i, j] - m) * (x[i, j] - m)
+        error = total / like(eps, D)  # of the mean, by rounding
+        m += error
+        r = reciprocal_root(abs(squares / like(eps, D) - error * error) + eps)
         for j in range(D):
             y[i, j] = (x[i, j] - m) * r * gain[j] + bias[j]
         mean[i], rstd[i] = m, r
@@ -58,20 +49,15 @@ def normalise_rows(x, gain, bias, eps, y, mean, rstd):
 @kernel
 def _normalise_backward(dy, x, gain, mean, rstd, dx, dgain, dbias):
     n, D = x.shape
-    zero = like(gain[0], 0)
     for i in range(n):
         m, r = mean[i], rstd[i]
-        mean_dx_hat, mean_product, n_used = zero, zero, 0
+        mean_dx_hat, mean_product = like(r, 0), like(r, 0)
         for j in range(D):
             x_hat, dx_hat = (x[i, j] - m) * r, dy[i, j] * gain[j]
             mean_dx_hat += dx_hat
             mean_product += dx_hat * x_hat
-            n_used += dy[i, j] != zero
-        if n_used == 0:  # no gradient, whatever x is: it may be NaN
-            dx[i, :] = zero
-            continue
-        mean_dx_hat /= like(zero, D)
-        mean_product /= like(zero, D)
+        mean_dx_hat /= like(r, D)
+        mean_product /= like(r, D)
         for j in range(D):
             x_hat = (x[i, j] - m) * r
             dx[i, j] = r * (dy[i, j] * gain[j] - mean_dx_hat - x_hat * mean_product)

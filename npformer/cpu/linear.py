@@ -3,20 +3,18 @@
 import numpy as np
 
 from npformer import reference
-from npformer.cpu.arrays import as_matrix, as_rows, edges_are_finite, suit
-from npformer.cpu.blas import BLAS, can_multiply, multiply
+from npformer.cpu.blas import BLAS, multiply
 from npformer.cpu.jit import inlined, kernel
 from npformer.cpu.memory import empty
+from npformer.cpu.room import as_matrix, as_rows, kernel_of
 from npformer.cpu.team import board, multiply_few_rows, wake_helper
 from npformer.threads import n_kernel_threads
 
 
-def linear(x, weight, bias=None):
-    """As ``reference.linear``."""
-    if not fits(x, weight, *_given(bias)):
-        return reference.linear(x, weight, bias)
+@kernel_of(reference.linear, as_it_lies="weight")
+def linear(x, weight, bias):
     y = empty((*x.shape[:-1], weight.shape[1]), x.dtype)
-    bias = np.zeros(weight.shape[1], x.dtype) if bias is None else np.ascontiguousarray(bias)
+    bias = np.zeros(weight.shape[1], x.dtype) if bias is None else bias
     arrays = BLAS[x.dtype], as_rows(x), as_matrix(weight), bias, as_rows(y)
     if n_kernel_threads():
         wake_helper()
@@ -26,38 +24,11 @@ def linear(x, weight, bias=None):
     return y
 
 
-def linear_backward(dy, x, weight, bias=None):
-    """As ``reference.linear_backward``."""
-    if not (fits(x, weight, *_given(bias)) and fits_result(dy, x, weight)):
-        return reference.linear_backward(dy, x, weight, bias)
+@kernel_of(reference.linear_backward, as_it_lies="weight")
+def linear_backward(dy, x, weight, bias):
     dx, dweight, dbias = empty(x.shape, x.dtype), empty(weight.shape, x.dtype), np.zeros(weight.shape[1], x.dtype)
-    x_rows, dy_rows = as_rows(x), as_rows(dy)
-    if not _map_backward(BLAS[x.dtype], dy_rows, x_rows, as_matrix(weight), as_rows(dx), dweight, dbias):
-        dweight = reference.product(x_rows.T, dy_rows)
+    _map_backward(BLAS[x.dtype], as_rows(dy), as_rows(x), as_matrix(weight), as_rows(dx), dweight, dbias)
     return dx, dweight, None if bias is None else dbias
-
-
-def _given(bias):
-    return [] if bias is None else [bias]
-
-
-def fits(x, weight, *bias):
-    """Whether x W + b, or x W, can be done here: one dtype, shapes that fit, something to do."""
-    return (
-        suit(x, weight, *bias)
-        and can_multiply(x)
-        and weight.ndim == 2
-        and x.ndim > 0
-        and x.shape[-1] == weight.shape[0]
-        and x.size > 0
-        and weight.size > 0
-        and all(b.shape == weight.shape[1:] for b in bias)
-    )
-
-
-def fits_result(dy, x, weight):
-    """Whether dy has the dtype and the shape of x W."""
-    return suit(x, dy) and dy.shape == (*x.shape[:-1], weight.shape[1])
 
 
 @kernel
@@ -86,12 +57,11 @@ def _map_backward(blas, dy, x, weight, dx, dweight, dbias):
     for i in range(n):
         for j in range(D):
             dbias[j] += dy[i, j]
-    return multiply_backward(blas, dy, x, weight, dx, dweight)
+    multiply_backward(blas, dy, x, weight, dx, dweight)
 
 
 @kernel
 def multiply_backward(blas, dy, x, weight, dx, dweight):
-    """The two products of x W's backward; False if a NaN or inf in x spoiled dweight, even where dy is 0."""
+    """The two products of x W's backward."""
     multiply(blas, dy, weight.T, dx, False)
     multiply(blas, x.T, dy, dweight, False)
-    return edges_are_finite(dweight)

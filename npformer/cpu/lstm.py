@@ -6,35 +6,30 @@ from npformer import reference
 from npformer.cpu.blas import BLAS, multiply
 from npformer.cpu.jit import inlined, kernel
 from npformer.cpu.memory import empty
-from npformer.cpu.recurrence import fits, fits_backward, kept_steps
+from npformer.cpu.recurrence import kept_steps
+from npformer.cpu.room import kernel_of
 from npformer.cpu.scalar import like, sigmoid, tanh
 
 
-def lstm(x_gates, h0, c0, weight, keep_mask=None, *, reverse=False):
-    """As ``reference.lstm``."""
-    if not fits(4, x_gates, keep_mask, weight, h0, c0):
-        return reference.lstm(x_gates, h0, c0, weight, keep_mask, reverse=reverse)
+@kernel_of(reference.lstm)
+def lstm(x_gates, h0, c0, weight, keep_mask, reverse):
     (B, T, _), D = x_gates.shape, h0.shape[1]
     states, cells, gates = (empty((B, T, width), h0.dtype) for width in (D, D, 4 * D))
-    inputs = map(np.ascontiguousarray, (x_gates, weight))
-    work = h0.copy(order="C"), c0.copy(order="C"), np.empty((B, 4 * D), h0.dtype)
-    _run(BLAS[h0.dtype], *inputs, kept_steps(keep_mask, B, T), reverse, states, cells, gates, *work)
+    inputs = x_gates, weight, kept_steps(keep_mask, B, T), reverse
+    work = h0.copy(), c0.copy(), np.empty((B, 4 * D), h0.dtype)
+    _run(BLAS[h0.dtype], *inputs, states, cells, gates, *work)
     return states, cells, gates
 
 
-def lstm_backward(dstates, dcells, h0, c0, weight, states, cells, gates, keep_mask=None, *, reverse=False):
-    """As ``reference.lstm_backward``."""
-    along = [dstates, states, cells] if dcells is None else [dstates, states, cells, dcells]
-    if not fits_backward(4, weight, gates, keep_mask, [h0, c0], along):
-        saved = states, cells, gates, keep_mask
-        return reference.lstm_backward(dstates, dcells, h0, c0, weight, *saved, reverse=reverse)
+@kernel_of(reference.lstm_backward)
+def lstm_backward(dstates, dcells, h0, c0, weight, states, cells, gates, keep_mask, reverse):
     B, T, D = states.shape
     dx_gates, h_before, dweight = (empty(shape, h0.dtype) for shape in (gates.shape, states.shape, (D, 4 * D)))
     dh, dc = np.zeros((B, D), h0.dtype), np.zeros((B, D), h0.dtype)
     dcells = np.zeros_like(states) if dcells is None else dcells
-    inputs = map(np.ascontiguousarray, (dstates, dcells, h0, c0, weight, states, cells, gates))
+    inputs = dstates, dcells, h0, c0, weight, states, cells, gates, kept_steps(keep_mask, B, T), reverse
     work = h_before, np.empty((B, 4 * D), h0.dtype)
-    _run_back(BLAS[h0.dtype], *inputs, kept_steps(keep_mask, B, T), reverse, dx_gates, dh, dc, dweight, *work)
+    _run_back(BLAS[h0.dtype], *inputs, dx_gates, dh, dc, dweight, *work)
     return dx_gates, dh, dc, dweight
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from llvmlite import ir
 from numba.extending import intrinsic, overload
 
-from npformer.cpu.jit import inlined
+from npformer.cpu.jit import exact, inlined
 
 
 def like(x, number):
@@ -107,6 +107,12 @@ def _largest64(x, row, n):
     for i in range(1, n):
         peak = x[row, i] if x[row, i] > peak or x[row, i] != x[row, i] else peak
     return peak
+
+
+@exact
+def reciprocal_root(x):
+    """1/√x, 0 where x is infinite."""
+    return like(x, 1) / np.sqrt(x)
 
 
 @inlined

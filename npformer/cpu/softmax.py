@@ -1,52 +1,45 @@
-"""Softmax over the last axis, a row at a time."""
+"""Softmax, a row at a time; another axis than the last one is moved there."""
+
+import math
 
 import numpy as np
 
 from npformer import reference
-from npformer.cpu.arrays import as_rows, suit
 from npformer.cpu.jit import kernel
 from npformer.cpu.memory import empty
+from npformer.cpu.room import kernel_of
 from npformer.cpu.scalar import exp, largest, like
 
 
-def softmax(x, axis=-1):
-    """As ``reference.softmax``."""
-    if not _suit(x, axis):
-        return reference.softmax(x, axis)
-    y = empty(x.shape, x.dtype)
-    _softmax(as_rows(x), as_rows(y))
-    return y
+@kernel_of(reference.softmax)
+def softmax(x, axis):
+    return _by_rows(_softmax, axis, x)
 
 
-def softmax_backward(dy, y, axis=-1):
-    """As ``reference.softmax_backward``."""
-    if not (_suit(y, axis) and suit(y, dy) and dy.shape == y.shape):
-        return reference.softmax_backward(dy, y, axis)
-    dx = empty(y.shape, y.dtype)
-    _softmax_backward(as_rows(dy), as_rows(y), as_rows(dx))
-    return dx
+@kernel_of(reference.softmax_backward)
+def softmax_backward(dy, y, axis):
+    return _by_rows(_softmax_backward, axis, dy, y)
 
 
-def log_softmax(x, axis=-1):
-    """As ``reference.log_softmax``."""
-    if not _suit(x, axis):
-        return reference.log_softmax(x, axis)
-    y = empty(x.shape, x.dtype)
-    _log_softmax(as_rows(x), as_rows(y))
-    return y
+@kernel_of(reference.log_softmax)
+def log_softmax(x, axis):
+    return _by_rows(_log_softmax, axis, x)
 
 
-def log_softmax_backward(dy, y, axis=-1):
-    """As ``reference.log_softmax_backward``."""
-    if not (_suit(y, axis) and suit(y, dy) and dy.shape == y.shape):
-        return reference.log_softmax_backward(dy, y, axis)
-    dx = empty(y.shape, y.dtype)
-    _log_softmax_backward(as_rows(dy), as_rows(y), as_rows(dx))
-    return dx
+@kernel_of(reference.log_softmax_backward)
+def log_softmax_backward(dy, y, axis):
+    return _by_rows(_log_softmax_backward, axis, dy, y)
 
 
-def _suit(x, axis):
-    return suit(x) and x.size > 0 and x.ndim > 0 and type(axis) is int and axis in (-1, x.ndim - 1)
+def _by_rows(compute, axis, *arrays):
+    """What a kernel computes of these arrays, whose rows lie along the axis."""
+    is_last = axis in (-1, arrays[0].ndim - 1)
+    if not is_last:
+        arrays = [np.ascontiguousarray(np.moveaxis(x, axis, -1)) for x in arrays]
+    result = empty(arrays[0].shape, arrays[0].dtype)
+    n_rows = math.prod(result.shape[:-1])
+    compute(*[x.reshape(n_rows, -1) for x in (*arrays, result)])  # a single number is a row, too
+    return result if is_last else np.moveaxis(result, -1, axis)
 
 
 @kernel
@@ -85,11 +78,12 @@ def _log_softmax(x, y):
         if peak == -np.inf:
             y[i, :] = peak
             continue
+        for j in range(D):  # not to be reordered: beside a large peak the logarithm would lose its digits
+            y[i, j] = x[i, j] - peak
+            total += exp(y[i, j])
+        log_total = like(peak, np.log(total))
         for j in range(D):
-            total += exp(x[i, j] - peak)
-        log_sum = peak + like(peak, np.log(total))
-        for j in range(D):
-            y[i, j] = x[i, j] - log_sum
+            y[i, j] -= log_total
 
 
 @kernel

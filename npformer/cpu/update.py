@@ -5,30 +5,21 @@ import math
 import numpy as np
 
 from npformer import reference
-from npformer.cpu.arrays import suit
 from npformer.cpu.jit import kernel
-from npformer.cpu.scalar import like
-from npformer.reference.checks import check_positive
+from npformer.cpu.room import kernel_of
 from npformer.threads import in_parallel
 
 CHUNK = 2**20  # numbers a thread takes at a time
 
 
+@kernel_of(reference.global_norm, dtypes="float32")  # squares of float64 may overflow
 def global_norm(grad):
-    """As ``reference.global_norm``."""
-    if not suit(grad) or grad.dtype != np.float32 or grad.size == 0:  # squares of float64 may overflow
-        return reference.global_norm(grad)
-    grad = np.ascontiguousarray(grad).reshape(-1)
+    grad = grad.reshape(-1)
     return math.sqrt(math.fsum(in_parallel(lambda part: _sum_of_squares(grad[part]), _chunks(grad.size))))
 
 
-def sgd_update(param, grad, velocity, *, lr, momentum=0.0, nesterov=False, grad_scale=1.0):
-    """As ``reference.sgd_update``."""
-    options = {"lr": lr, "momentum": momentum, "nesterov": nesterov, "grad_scale": grad_scale}
-    arrays = (param, grad) if velocity is None else (param, grad, velocity)
-    if not _flat(*arrays) or not _plain(lr, momentum, grad_scale) or (velocity is None and (momentum or nesterov)):
-        reference.sgd_update(param, grad, velocity, **options)
-        return
+@kernel_of(reference.sgd_update)
+def sgd_update(param, grad, velocity, lr, momentum, nesterov, grad_scale):
     lr, momentum, grad_scale = (param.dtype.type(x) for x in (lr, momentum, grad_scale))
 
     def work(part):
@@ -40,28 +31,12 @@ def sgd_update(param, grad, velocity, *, lr, momentum=0.0, nesterov=False, grad_
     in_parallel(work, _chunks(param.size))
 
 
-def adam_update(param, grad, m, v, *, lr, step, beta1=0.9, beta2=0.999, eps=1e-8, weight_decay=0.0, grad_scale=1.0):
-    """As ``reference.adam_update``."""
-    if not _flat(param, grad, m, v) or not _plain(lr, eps, weight_decay, grad_scale) or max(beta1, beta2) >= 1:
-        options = {"lr": lr, "step": step, "beta1": beta1, "beta2": beta2, "eps": eps}
-        reference.adam_update(param, grad, m, v, **options, weight_decay=weight_decay, grad_scale=grad_scale)
-        return
-    check_positive(step=step)
+@kernel_of(reference.adam_update)
+def adam_update(param, grad, m, v, lr, step, beta1, beta2, eps, weight_decay, grad_scale):
     m_scale, v_scale = 1 / (1 - beta1**step), 1 / (1 - beta2**step)
     numbers = (lr, 1 - beta1, 1 - beta2, eps, weight_decay, grad_scale, m_scale, v_scale)
     numbers = tuple(param.dtype.type(x) for x in numbers)
     in_parallel(lambda part: _adam(param[part], grad[part], m[part], v[part], *numbers), _chunks(param.size))
-
-
-def _flat(*arrays):
-    """Whether these are flat arrays of one length that can be written."""
-    if not suit(*arrays):
-        return False
-    return all(x.shape == (arrays[0].size,) and x.flags.c_contiguous and x.flags.writeable for x in arrays)
-
-
-def _plain(*numbers):
-    return all(isinstance(number, (float, int)) for number in numbers)
 
 
 def _chunks(size):
@@ -84,11 +59,10 @@ def _descend(param, grad, lr, grad_scale):
 
 @kernel
 def _descend_with_momentum(param, grad, velocity, lr, momentum, grad_scale, nesterov):
-    ahead = momentum if nesterov else like(lr, 1)
-    own = grad_scale if nesterov else like(lr, 0)
     for i in range(param.size):
-        velocity[i] = velocity[i] * momentum + grad[i] * grad_scale
-        param[i] -= lr * (grad[i] * own + velocity[i] * ahead)
+        g = grad[i] * grad_scale
+        velocity[i] = velocity[i] * momentum + g
+        param[i] -= lr * (g + momentum * velocity[i] if nesterov else velocity[i])
 
 
 @kernel

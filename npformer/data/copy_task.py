@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from npformer.checks import check_int
 from npformer.data.parallel_text import pack
 from npformer.decoding import greedy_decode
-from npformer.reference.checks import check_int
 
 PAD, BOS, EOS = 0, 1, 2
 FIRST_SYMBOL = 3

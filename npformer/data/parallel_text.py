@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from npformer.checks import check_int
 from npformer.data.subwords import Subwords
 from npformer.reference import derive_key
-from npformer.reference.checks import check_int
 
 
 def find_text(folder, split, language):

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
+from npformer.checks import check_int
 from npformer.data.marks import mark, unmark
-from npformer.reference.checks import check_int
 
 PAD, BOS, EOS, UNKNOWN = 0, 1, 2, 3
 MARKED = "<marked>"  # a piece that no text has: its vocabulary was learned from marked text

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from npformer.backends import get_backend
+from npformer.checks import check_int, check_not_negative
 from npformer.decoding.common import check_limits
-from npformer.reference.checks import check_int, check_not_negative
 
 
 @dataclass(frozen=True)

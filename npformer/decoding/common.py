@@ -4,7 +4,8 @@ from functools import partial
 
 import numpy as np
 
-from npformer.reference.checks import check_ids, check_int
+from npformer.checks import check_int
+from npformer.options import check_ids
 
 
 def check_limits(model, src, bos_id, eos_id, max_len, min_len):

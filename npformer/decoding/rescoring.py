@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from npformer.arrays import on_host
+from npformer.options import check_ids
 from npformer.reference import log_softmax
-from npformer.reference.arrays import on_host
-from npformer.reference.checks import check_ids
 
 
 def log_probability(model, params, src, tgt, *, backend="auto"):

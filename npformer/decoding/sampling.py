@@ -2,10 +2,10 @@
 
 import numpy as np
 
+from npformer.arrays import on_host
+from npformer.checks import check_int, check_key, check_number, check_positive
 from npformer.decoding.common import check_limits, forbid, generate
 from npformer.reference import derive_key, random_bits
-from npformer.reference.arrays import on_host
-from npformer.reference.checks import check_int, check_key, check_number, check_positive
 
 
 def sample(

@@ -4,54 +4,49 @@ import cupy
 import numpy as np
 
 from npformer import reference
-from npformer.gpu.arrays import contiguous, size_of, suit
 from npformer.gpu.launch import for_each_element
+from npformer.gpu.room import kernel_of
 
-CODES = {"relu": np.int32(0), "gelu": np.int32(1), "silu": np.int32(2)}
+CODES = {"relu": np.int32(0), "gelu": np.int32(1), "silu": np.int32(2)}  # as in activations.cuh
 
 
+@kernel_of(reference.relu)
 def relu(x):
-    """As ``reference.relu``."""
-    return _activate("relu", x)
+    return _activate(x, CODES["relu"])
 
 
+@kernel_of(reference.relu_backward)
 def relu_backward(dy, x):
-    """As ``reference.relu_backward``."""
-    return _activate_backward("relu", dy, x)
+    return _activate_backward(dy, x, CODES["relu"])
 
 
+@kernel_of(reference.gelu)
 def gelu(x):
-    """As ``reference.gelu``."""
-    return _activate("gelu", x)
+    return _activate(x, CODES["gelu"])
 
 
+@kernel_of(reference.gelu_backward)
 def gelu_backward(dy, x):
-    """As ``reference.gelu_backward``."""
-    return _activate_backward("gelu", dy, x)
+    return _activate_backward(dy, x, CODES["gelu"])
 
 
+@kernel_of(reference.silu)
 def silu(x):
-    """As ``reference.silu``."""
-    return _activate("silu", x)
+    return _activate(x, CODES["silu"])
 
 
+@kernel_of(reference.silu_backward)
 def silu_backward(dy, x):
-    """As ``reference.silu_backward``."""
-    return _activate_backward("silu", dy, x)
+    return _activate_backward(dy, x, CODES["silu"])
 
 
-def _activate(name, x):
-    if not suit(x):
-        return getattr(reference, name)(x)
-    x, y = contiguous(x), cupy.empty(x.shape, x.dtype)
-    for_each_element("fused", "activate", x.dtype, x.size, x, y, *size_of(x.size), CODES[name])
+def _activate(x, code):
+    y = cupy.empty(x.shape, x.dtype)
+    for_each_element("activations", "activate", x.dtype, x.size, x, y, x.size, code)
     return y
 
 
-def _activate_backward(name, dy, x):
-    if not suit(dy, x) or dy.shape != x.shape:
-        return getattr(reference, f"{name}_backward")(dy, x)
+def _activate_backward(dy, x, code):
     dx = cupy.empty(x.shape, x.dtype)
-    arrays = contiguous(dy), contiguous(x), dx
-    for_each_element("fused", "activate_backward", x.dtype, x.size, *arrays, *size_of(x.size), CODES[name])
+    for_each_element("activations", "activate_backward", x.dtype, x.size, dy, x, dx, x.size, code)
     return dx

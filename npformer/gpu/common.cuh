@@ -116,5 +116,10 @@ __device__ __forceinline__ REAL block_max(REAL x) {
   return warp_max(lane < n_warps ? of_warp[lane] : REAL(-INFINITY));
 }
 
+__device__ __forceinline__ REAL sigmoid(REAL x) {
+  REAL e = exp(x > 0 ? -x : x);  // never large
+  return (x > 0 ? REAL(1) : e) / (1 + e);
+}
+
 // The element of a flat array that this thread works on.
 __device__ __forceinline__ Index this_element() { return Index(blockIdx.x) * blockDim.x + threadIdx.x; }

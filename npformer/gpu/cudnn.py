@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import cupy
 
-from npformer.gpu.arrays import on_tensor_cores
+from npformer.gpu.tensor_attention import on_tensor_cores
 
 cudnn = None  # the package, once it is asked for
 _asked_for = False

@@ -2,17 +2,16 @@
 
 #include "common.cuh"
 
-const int MOST_KEYS = 2048;  // whose scores fit in shared memory
-
 // Attention of one query to keys and values in a table: a block for each row and head of width K. The keys of row b are
-// the entries at[b, 0], at[b, 1], ... of the table, each of which has all keys and then all values side by side.
+// the entries at[b, 0], at[b, 1], ... of the table, each of which has all keys and then all values side by side. It is
+// q_row numbers from query to query, and weights is memory (B, H, S) for the block to work in.
 extern "C" __global__ void cached_attention(
-    const STORED* q, const STORED* kv, const Index* at, const bool* keep_mask, STORED* out, Index S, Index K,
-    REAL scale) {
-  __shared__ REAL weights[MOST_KEYS];
+    const STORED* q, Index q_row, const STORED* kv, const Index* at, const bool* keep_mask, REAL* weights,
+    STORED* out, Index S, Index K, REAL scale) {
   Index D = gridDim.y * K, row = blockIdx.x, head = blockIdx.y * K;
-  q += row * D + head;
+  q += row * q_row + head;
   at += row * S;
+  weights += (row * gridDim.y + blockIdx.y) * S;
   int lane = threadIdx.x % 32, warp = threadIdx.x / 32, n_warps = blockDim.x / 32;
 
   for (Index s = warp; s < S; s += n_warps) {  // a warp for each key

@@ -5,14 +5,14 @@
 // y = dropout(scale table[id] + position), and zeros for padding: a block for each token. Without positions and
 // padding (nullptr, pad_id -1) just the row.
 extern "C" __global__ void embed(
-    const Index* ids, const STORED* table, const STORED* positions, STORED* y, Index n, Index length, Index pad_id,
+    const Index* ids, const STORED* table, const REAL* positions, STORED* y, Index n, Index length, Index pad_id,
     REAL scale, const unsigned* key, unsigned threshold, REAL factor) {
   Index token = blockIdx.x, id = ids[token], position = token % length;
   for (Index i = threadIdx.x; i < n; i += blockDim.x) {
     REAL x = 0;
     if (id != pad_id) {
       x = load(table, id * n + i) * scale;
-      if (positions) x += load(positions, position * n + i);
+      if (positions) x += positions[position * n + i];
       x = is_kept(token * n + i, key, threshold) ? x * factor : REAL(0);
     }
     store(y, token * n + i, x);

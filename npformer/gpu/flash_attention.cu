@@ -6,7 +6,7 @@
 //
 // What -D sets: WIDTH, a multiple of 16 that is not below the head widths, and TILE, such that the tiles fit in 48 KB.
 
-#include "attention.cuh"
+#include "flash_attention.cuh"
 
 #ifndef WIDTH
 #define WIDTH 64

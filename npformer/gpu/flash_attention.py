@@ -1,113 +1,89 @@
 """Attention in tiles: the (T, S) weights exist a tile at a time, in shared memory or in registers."""
 
 import math
-from typing import NamedTuple
 
 import cupy
-import numpy as np
 
 from npformer import reference
 from npformer.gpu import cudnn
-from npformer.gpu.arrays import contiguous, on_tensor_cores, size_of, suit
 from npformer.gpu.dropout import drawing
 from npformer.gpu.launch import launch, real
+from npformer.gpu.room import kernel_of
+from npformer.gpu.tensor_attention import Tiles, on_tensor_cores, tensor_tiles
 from npformer.reference.attention import default_scale
-from npformer.reference.checks import check_attention
 
 SHARED_MEMORY = 48 * 1024  # bytes that a block may have without asking for more
+MOST_HEADS = 65535  # and sequences, of a launch
 WIDTHS = (16, 32, 64, 128)
 
 
-def flash_attention(q, k, v, keep_mask=None, *, causal=False, scale=None, dropout_rate=0.0, key=None):
-    """As ``reference.flash_attention``."""
-    options = {"causal": causal, "scale": scale, "dropout_rate": dropout_rate, "key": key}
-    if not fits(q, k, v, keep_mask):
-        return reference.flash_attention(q, k, v, keep_mask, **options)
-    check_attention(q, k, v, keep_mask, dropout_rate, key)
+@kernel_of(reference.flash_attention, as_it_lies="q k v")
+def flash_attention(q, k, v, keep_mask, causal, scale, dropout_rate, dropout_key):
     out = cupy.empty((*q.shape[:-1], v.shape[-1]), q.dtype)
-    logsumexp = attend(*map(as_heads, (q, k, v)), as_heads(out), mask_of(keep_mask, q, k), **options)
-    return out, logsumexp.reshape(q.shape[:-1])
+    options = mask_of(keep_mask, q, k), causal, scale, dropout_rate, dropout_key
+    logsumexp = attend(*map(as_heads, (q, k, v, out)), *options)
+    return logsumexp if logsumexp is NotImplemented else (out, logsumexp.reshape(q.shape[:-1]))
 
 
-def flash_attention_backward(
-    dout, q, k, v, out, logsumexp, keep_mask=None, *, causal=False, scale=None, dropout_rate=0.0, key=None
-):
-    """As ``reference.flash_attention_backward``."""
-    options = {"causal": causal, "scale": scale, "dropout_rate": dropout_rate, "key": key}
-    if not (fits(q, k, v, keep_mask) and fits_saved(dout, out, logsumexp, q, v)):
-        return reference.flash_attention_backward(dout, q, k, v, out, logsumexp, keep_mask, **options)
-    check_attention(q, k, v, keep_mask, dropout_rate, key)
-    gradients = [cupy.empty(x.shape, x.dtype) for x in (q, k, v)]
-    saved = as_heads(dout), as_heads(out), contiguous(logsumexp)
-    attend_backward(*saved, *map(as_heads, (q, k, v, *gradients)), mask_of(keep_mask, q, k), **options)
-    return tuple(gradients)
+@kernel_of(reference.flash_attention_backward, as_it_lies="dout q k v out")
+def flash_attention_backward(dout, q, k, v, out, logsumexp, keep_mask, causal, scale, dropout_rate, dropout_key):
+    gradients = tuple(cupy.empty(x.shape, x.dtype) for x in (q, k, v))
+    options = mask_of(keep_mask, q, k), causal, scale, dropout_rate, dropout_key
+    done = attend_backward(logsumexp, *map(as_heads, (dout, out, q, k, v, *gradients)), *options)
+    return done if done is NotImplemented else gradients
 
 
-def attend(q, k, v, out, mask, *, causal, dropout_rate, key, scale=None):
+def attend(q, k, v, out, mask, causal, scale, dropout_rate, dropout_key):
     """Write ``out`` (B, H, T, Kv), given heads (B, H, T or S, width) and a mask (B, H, T, S) or None, in any layout.
 
     Returns
     -------
     logsumexp : (B, H, T)
+        Or NotImplemented.
     """
+    tiles = tiles_of(q, k, v, out)
+    if tiles is None:
+        return NotImplemented  # the heads are too wide for shared memory
     B, H, T, _ = q.shape
     logsumexp = cupy.empty((B, H, T), real(q.dtype))
     if cudnn.takes(q, k, v, out, mask=mask, causal=causal, dropout_rate=dropout_rate):
         cudnn.attend(q, k, v, out, logsumexp, causal, default_scale(q, scale))
         return logsumexp
     arrays = [part for x in (q, k, v, out) for part in _with_steps(x)]
-    options = _options(q, k, v, mask, causal, scale, dropout_rate, key)
-    _launch("attention", 1, tiles_of(q, k, v, out), q.dtype, (T, H, B), *arrays, logsumexp, *options)
+    options = _options(q, k, v, mask, causal, scale, dropout_rate, dropout_key)
+    _launch("attention", 1, tiles, q.dtype, (T, H, B), *arrays, logsumexp, *options)
     return logsumexp
 
 
-def attend_backward(dout, out, logsumexp, q, k, v, dq, dk, dv, mask, *, causal, dropout_rate, key, scale=None):
-    """Write ``dq``, ``dk`` and ``dv``, given heads in any layout and a contiguous ``logsumexp``."""
+def attend_backward(logsumexp, dout, out, q, k, v, dq, dk, dv, mask, causal, scale, dropout_rate, dropout_key):
+    """Write ``dq``, ``dk`` and ``dv``, given heads in any layout. Returns None, or NotImplemented."""
+    tiles = tiles_of(q, k, v, dout, dq, dk, dv)
+    if tiles is None:
+        return NotImplemented  # as above
     if cudnn.takes(q, k, v, dout, out, dq, dk, dv, mask=mask, causal=causal, dropout_rate=dropout_rate):
+        logsumexp = logsumexp.reshape(q.shape[:-1])
         cudnn.attend_backward(dout, out, logsumexp, q, k, v, dq, dk, dv, causal, default_scale(q, scale))
-        return
+        return None
     B, H, T, _ = q.shape
     shift, sums = cupy.empty((B, H, T), real(q.dtype)), cupy.empty((B, H, T), real(q.dtype))
     n_queries = 4  # of a block, one a warp
-    arrays = *_with_steps(dout), *_with_steps(out), logsumexp, shift, sums
+    arrays = *_with_steps(dout), *_with_steps(out), logsumexp, shift, sums, T, v.shape[3]
     grid, block = (-(-T // n_queries), H, B), (32, n_queries)
-    launch("prepare_backward", "prepare_backward", q.dtype, grid, block, *arrays, *size_of(T, v.shape[-1]))
+    launch(tiles.file, "prepare_backward", q.dtype, grid, block, *arrays, **tiles.constants)
     inputs = *(part for x in (dout, q, k, v) for part in _with_steps(x)), shift, sums
-    options = _options(q, k, v, mask, causal, scale, dropout_rate, key)
-    tiles = tiles_of(q, k, v, dout, dq, dk, dv)
+    options = _options(q, k, v, mask, causal, scale, dropout_rate, dropout_key)
     _launch("attention_backward_q", 2, tiles, q.dtype, (T, H, B), *inputs, *_with_steps(dq), *options)
     outputs = *_with_steps(dk), *_with_steps(dv)
     _launch("attention_backward_kv", 2, tiles, q.dtype, (k.shape[2], H, B), *inputs, *outputs, *options)
-
-
-def fits(q, k, v, keep_mask=None):
-    """Whether these are arrays for the kernels, with heads that are narrow enough."""
-    if not suit(q, k, v) or min(q.ndim, k.ndim, v.ndim) < 2 or not isinstance(keep_mask, (cupy.ndarray, type(None))):
-        return False
-    return max(q.shape[-1], v.shape[-1]) <= WIDTHS[-1] and tiles_of(q, k, v) is not None
-
-
-def fits_saved(dout, out, logsumexp, q, v):
-    """The same for what the backward pass is given."""
-    shape = (*q.shape[:-1], v.shape[-1])
-    fit = suit(dout, out, q) and dout.shape == out.shape == shape
-    return fit and suit(logsumexp) and logsumexp.shape == q.shape[:-1] and logsumexp.dtype == real(q.dtype)
-
-
-class Tiles(NamedTuple):
-    """What kernels of attention are compiled for and launched with."""
-
-    file: str
-    constants: dict
-    rows: int  # that a block keeps
-    block: tuple
-    kept: int = 0  # bytes of shared memory for each array whose rows it keeps
-    passing: int = 0  # and for those that come by
+    return None
 
 
 def tiles_of(q, *arrays):
-    """The tiles for heads that are no wider than these; None if there are none."""
-    width = next(width for width in WIDTHS if width >= max(x.shape[-1] for x in (q, *arrays)))
+    """The tiles for heads (B, H, T or S, width) that are no wider than these; None if there are none."""
+    width = max(x.shape[-1] for x in (q, *arrays))
+    if width > WIDTHS[-1] or max(q.shape[:2]) > MOST_HEADS:
+        return None
+    width = next(wide for wide in WIDTHS if wide >= width)
     return tensor_tiles(width) if on_tensor_cores(q, *arrays) else plain_tiles(width, real(q.dtype).itemsize)
 
 
@@ -119,17 +95,10 @@ def plain_tiles(width, itemsize):
     return None
 
 
-def tensor_tiles(width):
-    """64 rows that stay, and two times two tiles that come by, smaller ones where heads are wide."""
-    rows, tile, row_bytes = 64, 64 if width <= 64 else 32, 2 * (width + 8)
-    constants = {"WIDTH": width, "ROWS": rows, "TILE": tile}
-    return Tiles("tensor_attention", constants, rows, (128,), rows * row_bytes, 4 * tile * row_bytes)
-
-
 def as_heads(x):
     """(..., T, K) as (B, H, T, K), the numbers of a row contiguous."""
     x = _with_four_axes(x)
-    return x if x.strides[-1] == x.itemsize else contiguous(x)
+    return x if x.strides[-1] == x.itemsize else cupy.ascontiguousarray(x)
 
 
 def mask_of(keep_mask, q, k):
@@ -148,14 +117,13 @@ def _with_four_axes(x):
 
 def _with_steps(x):
     """An array and its steps from batch to batch, head to head and row to row."""
-    return x, *size_of(*(stride // x.itemsize for stride in x.strides[:3]))
+    return x, *(stride // x.itemsize for stride in x.strides[:3])
 
 
-def _options(q, k, v, mask, causal, scale, dropout_rate, key):
-    sizes = size_of(q.shape[2], k.shape[2], q.shape[3], v.shape[3])
-    steps = size_of(*((0,) * 4 if mask is None else mask.strides))
+def _options(q, k, v, mask, causal, scale, dropout_rate, dropout_key):
+    sizes, steps = (q.shape[2], k.shape[2], q.shape[3], v.shape[3]), (0,) * 4 if mask is None else mask.strides
     scale = real(q.dtype).type(default_scale(q, scale))
-    return *sizes, scale, mask, *steps, np.int32(causal), *drawing(dropout_rate, key, q.dtype)
+    return *sizes, scale, mask, *steps, causal, *drawing(dropout_rate, dropout_key, q.dtype)
 
 
 def _launch(name, n_kept, tiles, dtype, sizes, *args):

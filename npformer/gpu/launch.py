@@ -10,7 +10,7 @@ import numpy as np
 FOLDER = Path(__file__).parent
 MACROS = {"float32": "FLOAT32", "float64": "FLOAT64", "float16": "FLOAT16", "bfloat16": "BFLOAT16"}
 THREADS = 256  # of a block
-NO_ARRAY = np.uintp(0)  # the null pointer
+FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 
 
 def launch(file, name, dtype, grid, block, *args, shared=0, **constants):
@@ -23,14 +23,14 @@ def launch(file, name, dtype, grid, block, *args, shared=0, **constants):
     grid, block : tuples of int
         How many blocks, and of how many threads each.
     args
-        CuPy arrays, None for no array, and NumPy scalars of the types that the kernel declares.
+        CuPy arrays, None for no array, Python's integers and flags for ``Index`` and ``bool``, and NumPy scalars of
+        the other types that a kernel declares.
     shared : int
         Bytes of shared memory of a block, besides those of which the compiler knows.
     constants
         Of the names that the file says.
     """
-    args = tuple(NO_ARRAY if x is None else x for x in args)
-    kernel = _module(file, dtype, tuple(constants.items())).get_function(name)
+    kernel = _kernel(file, name, dtype, tuple(constants.items()))
     if shared and shared > kernel.max_dynamic_shared_size_bytes:
         kernel.max_dynamic_shared_size_bytes = shared
     kernel(grid, block, args, shared_mem=shared)
@@ -38,19 +38,22 @@ def launch(file, name, dtype, grid, block, *args, shared=0, **constants):
 
 def for_each_element(file, name, dtype, size, *args):
     """Run a kernel with a thread for each of ``size`` elements."""
-    if size:
-        launch(file, name, dtype, (-(-size // THREADS),), (THREADS,), *args)
+    launch(file, name, dtype, (-(-size // THREADS),), (THREADS,), *args)
 
 
 def for_each_row(file, name, dtype, n_rows, *args):
     """Run a kernel with a block of threads for each row."""
-    if n_rows:
-        launch(file, name, dtype, (n_rows,), (THREADS,), *args)
+    launch(file, name, dtype, (n_rows,), (THREADS,), *args)
 
 
 def macros(dtype, constants):
     """What a compiler is told besides the source."""
     return (f"-D{MACROS[dtype.name]}", *(f"-D{name}={value}" for name, value in constants))
+
+
+@cache  # as CuPy makes a new one each time it is asked
+def _kernel(file, name, dtype, constants):
+    return _module(file, dtype, constants).get_function(name)
 
 
 @cache
@@ -71,4 +74,4 @@ def _source(name, included):
 
 def real(dtype):
     """The type in which a kernel computes on arrays of this dtype."""
-    return np.dtype(np.float64 if dtype == np.float64 else np.float32)
+    return FLOAT64 if dtype.itemsize == 8 else FLOAT32

@@ -4,11 +4,6 @@
 
 #include "common.cuh"
 
-__device__ __forceinline__ REAL sigmoid(REAL x) {
-  REAL e = exp(x > 0 ? -x : x);  // never large
-  return (x > 0 ? REAL(1) : e) / (1 + e);
-}
-
 // Where this thread's number is.
 struct Place {
   Index b, j, step, before;  // of the state: of this step, and of the step before or -1

@@ -1,53 +1,61 @@
-// Softmax and its logarithm, forward and backward: a block of threads for each row of n numbers.
+// Softmax and its logarithm, forward and backward: a block of threads for each row of n numbers, from each of which it
+// is a step to the next.
 
 #include "common.cuh"
 
+__device__ __forceinline__ Index first_of_row(Index n, Index step) {
+  return blockIdx.x / step * n * step + blockIdx.x % step;
+}
+
 // The largest entry, or 0 in a row of -inf, and the sum of exp(x - peak), or 1 if it is 0: such a row gives zeros.
-__device__ __forceinline__ void peak_and_total(const STORED* x, Index n, REAL* peak, REAL* total) {
+__device__ __forceinline__ void peak_and_total(const STORED* x, Index n, Index step, REAL* peak, REAL* total) {
   REAL largest = -INFINITY, sum = 0;
-  for (Index i = threadIdx.x; i < n; i += blockDim.x) largest = max(largest, load(x, i));
+  for (Index i = threadIdx.x; i < n; i += blockDim.x) largest = max(largest, load(x, i * step));
   largest = block_max(largest);
   *peak = largest == REAL(-INFINITY) ? REAL(0) : largest;
-  for (Index i = threadIdx.x; i < n; i += blockDim.x) sum += exp(load(x, i) - *peak);
+  for (Index i = threadIdx.x; i < n; i += blockDim.x) sum += exp(load(x, i * step) - *peak);
   sum = block_sum(sum);
   *total = sum == 0 ? REAL(1) : sum;
 }
 
-extern "C" __global__ void softmax(const STORED* x, STORED* y, Index n) {
-  x += blockIdx.x * n;
-  y += blockIdx.x * n;
+extern "C" __global__ void softmax(const STORED* x, STORED* y, Index n, Index step) {
+  x += first_of_row(n, step);
+  y += first_of_row(n, step);
   REAL peak, total;
-  peak_and_total(x, n, &peak, &total);
-  for (Index i = threadIdx.x; i < n; i += blockDim.x) store(y, i, exp(load(x, i) - peak) / total);
+  peak_and_total(x, n, step, &peak, &total);
+  for (Index i = threadIdx.x; i < n; i += blockDim.x) store(y, i * step, exp(load(x, i * step) - peak) / total);
 }
 
 // dx = y (dy - Σ dy y)
-extern "C" __global__ void softmax_backward(const STORED* dy, const STORED* y, STORED* dx, Index n) {
-  dy += blockIdx.x * n;
-  y += blockIdx.x * n;
-  dx += blockIdx.x * n;
+extern "C" __global__ void softmax_backward(const STORED* dy, const STORED* y, STORED* dx, Index n, Index step) {
+  dy += first_of_row(n, step);
+  y += first_of_row(n, step);
+  dx += first_of_row(n, step);
   REAL sum = 0;
-  for (Index i = threadIdx.x; i < n; i += blockDim.x) sum += load(dy, i) * load(y, i);
+  for (Index i = threadIdx.x; i < n; i += blockDim.x) sum += load(dy, i * step) * load(y, i * step);
   sum = block_sum(sum);
-  for (Index i = threadIdx.x; i < n; i += blockDim.x) store(dx, i, load(y, i) * (load(dy, i) - sum));
+  for (Index i = threadIdx.x; i < n; i += blockDim.x)
+    store(dx, i * step, load(y, i * step) * (load(dy, i * step) - sum));
 }
 
-extern "C" __global__ void log_softmax(const STORED* x, STORED* y, Index n) {
-  x += blockIdx.x * n;
-  y += blockIdx.x * n;
+// The peak is subtracted first: added to the logarithm of the total, a large one would take its digits.
+extern "C" __global__ void log_softmax(const STORED* x, STORED* y, Index n, Index step) {
+  x += first_of_row(n, step);
+  y += first_of_row(n, step);
   REAL peak, total;
-  peak_and_total(x, n, &peak, &total);
+  peak_and_total(x, n, step, &peak, &total);
   REAL log_total = log(total);
-  for (Index i = threadIdx.x; i < n; i += blockDim.x) store(y, i, load(x, i) - peak - log_total);
+  for (Index i = threadIdx.x; i < n; i += blockDim.x) store(y, i * step, load(x, i * step) - peak - log_total);
 }
 
 // dx = dy - softmax(x) Σ dy
-extern "C" __global__ void log_softmax_backward(const STORED* dy, const STORED* y, STORED* dx, Index n) {
-  dy += blockIdx.x * n;
-  y += blockIdx.x * n;
-  dx += blockIdx.x * n;
+extern "C" __global__ void log_softmax_backward(const STORED* dy, const STORED* y, STORED* dx, Index n, Index step) {
+  dy += first_of_row(n, step);
+  y += first_of_row(n, step);
+  dx += first_of_row(n, step);
   REAL sum = 0;
-  for (Index i = threadIdx.x; i < n; i += blockDim.x) sum += load(dy, i);
+  for (Index i = threadIdx.x; i < n; i += blockDim.x) sum += load(dy, i * step);
   sum = block_sum(sum);
-  for (Index i = threadIdx.x; i < n; i += blockDim.x) store(dx, i, load(dy, i) - exp(load(y, i)) * sum);
+  for (Index i = threadIdx.x; i < n; i += blockDim.x)
+    store(dx, i * step, load(dy, i * step) - exp(load(y, i * step)) * sum);
 }

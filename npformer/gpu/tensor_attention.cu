@@ -14,7 +14,7 @@
 #define BFLOAT16
 #endif
 
-#include "attention.cuh"
+#include "flash_attention.cuh"
 #include "tensor_cores.cuh"
 
 #ifndef WIDTH

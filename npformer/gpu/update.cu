@@ -1,31 +1,62 @@
-// What an optimizer does to each parameter, in one pass. Parameters and moments are of type REAL. A grad_scale that is
-// NaN means that there is no step.
+// What an optimizer does to each parameter, in one pass, and the norm of the gradient. A grad_scale that is NaN means
+// that there is no step.
 
 #include "common.cuh"
 
+// The sum over a block, in double precision: float32 squared fits, and nothing over- or underflows.
+__device__ __forceinline__ double block_sum_of_doubles(double x) {
+  __shared__ double of_thread[1024];
+  of_thread[threadIdx.x] = x;
+  for (int half = blockDim.x / 2; half > 0; half /= 2) {
+    __syncthreads();
+    if (threadIdx.x < half) of_thread[threadIdx.x] += of_thread[threadIdx.x + half];
+  }
+  __syncthreads();
+  return of_thread[0];
+}
+
+// A sum for each block, whose number of threads is a power of 2.
+extern "C" __global__ void sums_of_squares(const STORED* x, double* sums, Index size) {
+  double sum = 0;
+  for (Index i = this_element(); i < size; i += Index(gridDim.x) * blockDim.x) sum += double(load(x, i)) * load(x, i);
+  sum = block_sum_of_doubles(sum);
+  if (threadIdx.x == 0) sums[blockIdx.x] = sum;
+}
+
+// The sum of those, by one block.
+extern "C" __global__ void add_sums(const double* sums, double* total, Index n) {
+  double sum = 0;
+  for (Index i = threadIdx.x; i < n; i += blockDim.x) sum += sums[i];
+  sum = block_sum_of_doubles(sum);
+  if (threadIdx.x == 0) *total = sum;
+}
+
 extern "C" __global__ void sgd(
-    REAL* param, const STORED* grad, REAL* velocity, Index size, REAL momentum, int nesterov, const double* lr,
+    STORED* param, const STORED* grad, STORED* velocity, Index size, REAL momentum, bool nesterov, const double* lr,
     const double* grad_scale) {
   Index i = this_element();
   if (i >= size || isnan(*grad_scale)) return;
   REAL step = load(grad, i) * REAL(*grad_scale);
   if (velocity) {
-    velocity[i] = velocity[i] * momentum + step;
-    step = nesterov ? step + momentum * velocity[i] : velocity[i];
+    REAL speed = load(velocity, i) * momentum + step;
+    store(velocity, i, speed);
+    step = nesterov ? step + momentum * speed : speed;
   }
-  param[i] -= REAL(*lr) * step;
+  store(param, i, load(param, i) - REAL(*lr) * step);
 }
 
 // m and v are running means of g and g²; m_scale and v_scale correct for their start at 0.
 extern "C" __global__ void adam(
-    REAL* param, const STORED* grad, REAL* m, REAL* v, Index size, REAL one_minus_beta1, REAL one_minus_beta2,
+    STORED* param, const STORED* grad, STORED* m, STORED* v, Index size, REAL one_minus_beta1, REAL one_minus_beta2,
     REAL eps, REAL weight_decay, const double* lr, const double* m_scale, const double* v_scale,
     const double* grad_scale) {
   Index i = this_element();
   if (i >= size || isnan(*grad_scale)) return;
-  REAL g = load(grad, i) * REAL(*grad_scale);
-  m[i] += one_minus_beta1 * (g - m[i]);
-  v[i] += one_minus_beta2 * (g * g - v[i]);
-  REAL step = m[i] * REAL(*m_scale) / (sqrt(v[i] * REAL(*v_scale)) + eps);
-  param[i] -= REAL(*lr) * (step + weight_decay * param[i]);
+  REAL g = load(grad, i) * REAL(*grad_scale), mean = load(m, i), mean_square = load(v, i), old = load(param, i);
+  mean += one_minus_beta1 * (g - mean);
+  mean_square += one_minus_beta2 * (g * g - mean_square);
+  REAL step = mean * REAL(*m_scale) / (sqrt(mean_square * REAL(*v_scale)) + eps);
+  store(m, i, mean);
+  store(v, i, mean_square);
+  store(param, i, old - REAL(*lr) * (step + weight_decay * old));
 }

@@ -4,23 +4,19 @@ Learning rate, step and scale of the gradient may be arrays (): what is recorded
 """
 
 import math
-from numbers import Real
 
 import cupy
 import numpy as np
 
 from npformer import reference
-from npformer.gpu.arrays import contiguous, size_of, suit
-from npformer.gpu.launch import THREADS, for_each_element, launch
-from npformer.reference.checks import check_positive
+from npformer.gpu.launch import THREADS, for_each_element, launch, real
+from npformer.gpu.room import kernel_of
 
 BLOCKS = 1024  # that add up squares, at most
 
 
+@kernel_of(reference.global_norm, dtypes="float16 bfloat16 float32")  # squares of float64 may overflow
 def global_norm(grad):
-    """As ``reference.global_norm``."""
-    if not suit(grad) or grad.dtype == np.float64:  # its squares may overflow
-        return reference.global_norm(grad)
     return math.sqrt(float(_sum_of_squares(grad)))
 
 
@@ -49,56 +45,29 @@ def judge_gradient(loss, grad, unscale, clip_norm):
 
 
 def _sum_of_squares(grad):
-    grad = contiguous(grad)
     n_blocks = min(BLOCKS, -(-grad.size // THREADS))
     sums, total = cupy.empty(n_blocks, np.float64), cupy.empty((), np.float64)
-    launch("norm", "sums_of_squares", grad.dtype, (n_blocks,), (THREADS,), grad, sums, *size_of(grad.size))
-    launch("norm", "add_sums", grad.dtype, (1,), (THREADS,), sums, total, *size_of(n_blocks))
+    launch("update", "sums_of_squares", grad.dtype, (n_blocks,), (THREADS,), grad, sums, grad.size)
+    launch("update", "add_sums", grad.dtype, (1,), (THREADS,), sums, total, n_blocks)
     return total
 
 
-def sgd_update(param, grad, velocity, *, lr, momentum=0.0, nesterov=False, grad_scale=1.0):
-    """As ``reference.sgd_update``."""
-    arrays = (param, grad) if velocity is None else (param, grad, velocity)
-    unusual = not _flat(*arrays) or not (_are_real(momentum) and _are_real_or_there(lr, grad_scale))
-    if unusual or (velocity is None and (momentum or nesterov)):
-        options = {"lr": lr, "momentum": momentum, "nesterov": nesterov, "grad_scale": grad_scale}
-        reference.sgd_update(param, grad, velocity, **options)
-        return
-    there = _on_gpu(lr, grad_scale)
-    options = param.dtype.type(momentum), np.int32(nesterov), *there
-    for_each_element("update", "sgd", param.dtype, param.size, param, grad, velocity, *size_of(param.size), *options)
+@kernel_of(reference.sgd_update)
+def sgd_update(param, grad, velocity, lr, momentum, nesterov, grad_scale):
+    options = real(param.dtype).type(momentum), nesterov, *_on_gpu(lr, grad_scale)
+    for_each_element("update", "sgd", param.dtype, param.size, param, grad, velocity, param.size, *options)
 
 
-def adam_update(param, grad, m, v, *, lr, step, beta1=0.9, beta2=0.999, eps=1e-8, weight_decay=0.0, grad_scale=1.0):
-    """As ``reference.adam_update``."""
-    if not (_flat(param, grad, m, v) and _are_real(eps, weight_decay) and _are_real_or_there(lr, step, grad_scale)):
-        options = {"lr": lr, "step": step, "beta1": beta1, "beta2": beta2, "eps": eps}
-        reference.adam_update(param, grad, m, v, **options, weight_decay=weight_decay, grad_scale=grad_scale)
-        return
-    if not isinstance(step, cupy.ndarray):
-        check_positive(step=step)
-    numbers = map(param.dtype.type, (1 - beta1, 1 - beta2, eps, weight_decay))
-    arrays, there = (param, grad, m, v), _on_gpu(lr, 1 / (1 - beta1**step), 1 / (1 - beta2**step), grad_scale)
-    for_each_element("update", "adam", param.dtype, param.size, *arrays, *size_of(param.size), *numbers, *there)
-
-
-def _flat(*arrays):
-    """Whether these are flat arrays of one length and full precision, C-contiguous."""
-    if not suit(*arrays) or arrays[0].dtype.itemsize < 4:
-        return False
-    return all(x.shape == (arrays[0].size,) and x.flags.c_contiguous for x in arrays)
-
-
-def _are_real(*numbers):
-    return all(isinstance(number, Real) for number in numbers)
-
-
-def _are_real_or_there(*numbers):
-    """Whether these are numbers here, or all on the GPU."""
-    return _are_real(*numbers) or all(isinstance(x, cupy.ndarray) and x.shape == () for x in numbers)
+@kernel_of(reference.adam_update)
+def adam_update(param, grad, m, v, lr, step, beta1, beta2, eps, weight_decay, grad_scale):
+    numbers = map(real(param.dtype).type, (1 - beta1, 1 - beta2, eps, weight_decay))
+    there = _on_gpu(lr, 1 / (1 - beta1**step), 1 / (1 - beta2**step), grad_scale)
+    for_each_element("update", "adam", param.dtype, param.size, param, grad, m, v, param.size, *numbers, *there)
 
 
 def _on_gpu(*numbers):
-    """Each as a float64 () there; one that is there already is not copied."""
-    return [cupy.asarray(number, np.float64) for number in numbers]
+    """Each as a float64 () there."""
+    return [
+        x.astype(np.float64, copy=False) if isinstance(x, cupy.ndarray) else cupy.full((), x, np.float64)
+        for x in numbers
+    ]

@@ -1,331 +1,352 @@
-"""One gradient check for each operation and each of its options: every dimension a different prime."""
+"""The table of cases: which options of each operation are worth checking, and how far a kernel may round.
 
-from collections.abc import Callable
-from typing import NamedTuple
+``python -m npformer.gradcheck``, the tests of gradients, parity, dtypes, poison and bad input, the fuzzing and the
+mutations all read it. Arguments are drawn from the contracts, so a line here tests an operation everywhere.
+"""
+
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from npformer import reference as ops
+from npformer import reference
+from npformer.contract import match
+from npformer.reference.activations import ACTIVATIONS
 
-B, H, T, S, K, KV, D, F, V = 2, 3, 5, 7, 11, 13, 17, 19, 23
-RATE, KEY = 0.3, 2024
+# Of every letter another prime, so that no two axes can be mistaken for each other.
+SIZES = {
+    **{"...": (2, 3), "B": 2, "H": 3, "T": 5, "S": 7, "K": 11, "Kv": 13, "Kq": 11, "Kk": 13},
+    **{"D": 17, "F": 19, "E": 19, "V": 23, "W": 3, "A": 17, "P": 29, "R": 31, "n": 37, "m": 5, "p": 7},
+}
+BACKWARD = {
+    door.record.forward.record.name: door
+    for door in (getattr(reference, name) for name in reference.__all__)
+    if hasattr(door, "record") and door.record.forward
+}
 
 
 class Case(NamedTuple):
-    """What ``gradcheck`` needs: ``f(*args)`` and ``f_backward(dy, *args)``."""
+    """An operation with some of its options.
+
+    Attributes
+    ----------
+    operation : str
+    given : dict
+        Arguments of the forward or backward pass that are not drawn from the contract, or a ``Drawn`` each.
+    sizes : dict
+        Of letters, where they are not those of ``SIZES``.
+    bound, backward_bound : float
+        How far a kernel may be off: the largest difference over the largest entry of the result, in units of the
+        dtype's rounding error. 0 means the same bits. Sums of n terms in another order differ by about √n units.
+    """
 
     operation: str
-    option: str
-    f: Callable
-    f_backward: Callable
-    args: dict
+    given: dict
+    sizes: dict
+    bound: float
+    backward_bound: float
+
+    def __str__(self) -> str:
+        options = {name: value for name, value in self.given.items() if name not in DRAWN_ALIKE}
+        told = [
+            name if isinstance(value, Drawn) or value is True else f"{name}={value}" for name, value in options.items()
+        ]
+        told += [f"{letter}={size}" for letter, size in self.sizes.items() if letter != "..."]
+        return self.operation + f" ({', '.join(told)})" * bool(told)
+
+    @property
+    def forward(self) -> Callable:
+        """The operation of the reference."""
+        return getattr(reference, self.operation)
+
+    @property
+    def backward(self) -> Callable | None:
+        """The operation of the reference that is its backward pass, or None."""
+        return BACKWARD.get(self.operation)
+
+    @property
+    def is_differentiable(self) -> bool:
+        """Whether there is a gradient to check."""
+        returns_gradient = "loss" in [result.name for result in self.forward.record.contract.results]
+        return self.backward is not None or returns_gradient or self.operation in INVERSE
+
+    @property
+    def names(self) -> list[str]:
+        """Of the forward pass, and of the backward pass if there is one."""
+        return [self.operation] + ([self.backward.record.name] if self.backward else [])
+
+    def arguments_of(self, name: str, dtype: str = "float64", seed: int = 0) -> dict[str, Any]:
+        """Valid arguments of the forward or the backward pass, whichever has this name."""
+        return (self.arguments if name == self.operation else self.backward_arguments)(dtype, seed)
+
+    def arguments(self, dtype: str = "float64", seed: int = 0, **others) -> dict[str, Any]:
+        """Valid arguments of the forward pass; ``others`` are sizes of letters."""
+        rng, contract = np.random.default_rng(seed), self.forward.record.contract
+        sizes = {**SIZES, **self.sizes, **others}
+        drawn = {name: draw(argument, sizes, rng) for name, argument in contract.arrays.items()}
+        told = {name: sizes[letters[0]] for name, letters in contract.sizes.items()}
+        given = {name: x.draw(rng, sizes) if isinstance(x, Drawn) else x for name, x in self.given.items()}
+        return cast(_taken_by(self.forward, {**drawn, **told, **given}), dtype)
+
+    def backward_arguments(self, dtype: str = "float64", seed: int = 0) -> dict[str, Any]:
+        """Valid arguments of the backward pass: those of the forward pass, what it returns, and random gradients."""
+        arguments = self.arguments(dtype, seed)
+        rng, contract = np.random.default_rng(seed + 1), self.forward.record.contract
+        sizes = {**SIZES, **match(contract, arguments)}
+        known = self.results(arguments)
+        known |= {f"d{x.name}": cast(draw(x, sizes, rng), dtype) for x in contract.results}
+        known |= {f"{name}_shape": x.shape for name, x in arguments.items() if isinstance(x, np.ndarray)}
+        own = {name: value for name, value in self.given.items() if not isinstance(value, Drawn)}
+        return _taken_by(self.backward, {**known, **own, **arguments})
+
+    def results(self, arguments: dict) -> dict[str, Any]:
+        """What the reference returns, by name."""
+        results = self.forward(**arguments)
+        names = [result.name for result in self.forward.record.contract.results]
+        return dict(zip(names, results if isinstance(results, tuple) else (results,), strict=True))
+
+    def derivative(self, seed: int = 0) -> tuple[Callable, Callable, dict]:
+        """What ``gradcheck`` takes: a function, its backward pass, and the arrays by which it is differentiated."""
+        arguments = self.arguments(seed=seed)
+        kinds = {name: argument.kind for name, argument in self.forward.record.contract.arrays.items()}
+        arrays = {name: x for name, x in arguments.items() if kinds.get(name) == "float" and x is not None}
+        arrays |= {f"params[{i}]": x for i, x in enumerate(arguments.get("params", ()))}
+        own = {name: value for name, value in self.given.items() if not isinstance(value, Drawn)}
+
+        def with_arrays(values):
+            changed = {**arguments, **dict(zip(arrays, values, strict=True))}
+            if "params" in changed:
+                changed["params"] = tuple(changed.pop(f"params[{i}]") for i in range(len(arguments["params"])))
+            return changed
+
+        def f(*values):
+            results = self.results(with_arrays(values))
+            return np.concatenate([np.reshape(results[name], -1) for name in differentiated])
+
+        def f_backward(dy, *values):
+            changed = with_arrays(values)
+            results = self.results(changed)
+            sizes = np.cumsum([np.size(results[name]) for name in differentiated])[:-1]
+            parts = np.split(dy, sizes)
+            cotangents = {
+                f"d{name}": part.reshape(np.shape(results[name]))
+                for name, part in zip(differentiated, parts, strict=True)
+            }
+            if "loss" in results:
+                return _backward_of_loss(cotangents["dloss"], results["dlogits"], changed)
+            if self.operation in INVERSE:
+                return getattr(reference, INVERSE[self.operation])(
+                    **_taken_by(
+                        getattr(reference, INVERSE[self.operation]), {"n_heads": SIZES["H"], "x": cotangents["dy"]}
+                    )
+                )
+            shapes = {f"{name}_shape": x.shape for name, x in changed.items() if isinstance(x, np.ndarray)}
+            gradients = self.backward(**_taken_by(self.backward, {**results, **cotangents, **shapes, **own, **changed}))
+            gradients = gradients if isinstance(gradients, tuple) else (gradients,)
+            return tuple(gradient for gradient in gradients if gradient is not None)[: len(arrays)]
+
+        taken = inspect.signature(self.backward).parameters if self.backward else {"dloss", "dy"}
+        names = [result.name for result in self.forward.record.contract.results]
+        differentiated = [name for name in names if f"d{name}" in taken and self.given.get(f"d{name}", 0) is not None]
+        return f, f_backward, arrays
 
 
-def all_cases(seed: int = 0) -> list[Case]:
-    """Every operation that has a backward pass."""
-    normal = np.random.default_rng(seed).standard_normal
-    return [
-        *_elementwise(normal),
-        *_normalising(normal),
-        *_linear(normal),
-        *_convolution(normal),
-        *_attention(normal, "attention", (B, H), T, S),
-        *_attention(normal, "flash_attention", (B, H), T, S),
-        *_attention(normal, "flash_attention", (), 67, 71, K=3, KV=2, size=", several tiles"),
-        *_packed_attention(normal),
-        *_scores(normal),
-        *_tokens(normal),
-        *_recurrent(normal),
-    ]
+INVERSE = {"split_heads": "merge_heads", "merge_heads": "split_heads"}  # and so each other's backward pass
 
 
-def _elementwise(normal):
-    x = away_from_zero(normal((B, T, D)))
-    for name in ("relu", "gelu", "silu"):
-        f, backward = getattr(ops, name), getattr(ops, f"{name}_backward")
-        yield Case(name, "", f, backward, {"x": x})
-    for name in ("tanh", "sigmoid"):
-        f, backward = getattr(ops, name), getattr(ops, f"{name}_backward")
-        yield Case(name, "", f, lambda dy, x, f=f, backward=backward: backward(dy, f(x)), {"x": x})
-    yield Case(
-        "dropout", "", lambda x: ops.dropout(x, RATE, KEY), lambda dy, x: ops.dropout_backward(dy, RATE, KEY), {"x": x}
-    )
-    heads = normal((B, H, T, K))
-    yield Case("merge_heads", "", ops.merge_heads, lambda dy, x: ops.split_heads(dy, H), {"x": heads})
-    packed = normal((B, T, H * K))
-    yield Case("split_heads", "", lambda x: ops.split_heads(x, H), lambda dy, x: ops.merge_heads(dy), {"x": packed})
+def _backward_of_loss(dloss, dlogits, arguments):
+    """A loss returns its gradient by the logits; a linear map may come before."""
+    if "logits" in arguments:
+        return dloss * dlogits
+    gradients = reference.linear_backward(dloss * dlogits, arguments["x"], arguments["weight"], arguments["bias"])
+    return gradients[: 2 if arguments["bias"] is None else 3]
 
 
-def _normalising(normal):
-    for name in ("softmax", "log_softmax"):
-        f, backward = getattr(ops, name), getattr(ops, f"{name}_backward")
-        for option, axis in (("", ()), ("axis=0", (0,))):
-            yield Case(
-                name,
-                option,
-                lambda x, f=f, axis=axis: f(x, *axis),
-                lambda dy, x, f=f, backward=backward, axis=axis: backward(dy, f(x, *axis), *axis),
-                {"x": normal((T, S, K))},
-            )
-    yield Case(
-        "layer_norm",
-        "",
-        lambda x, gain, bias: ops.layer_norm(x, gain, bias)[0],
-        lambda dy, x, gain, bias: ops.layer_norm_backward(dy, x, gain, *ops.layer_norm(x, gain, bias)[1:]),
-        {"x": 3 + normal((B, T, D)), "gain": normal(D), "bias": normal(D)},
-    )
+class Drawn(NamedTuple):
+    """An argument that is drawn in its own way: ``draw(rng, sizes)``."""
+
+    draw: Callable
 
 
-def _linear(normal):
-    x, weight, bias = normal((B, T, D)), normal((D, F)), normal(F)
-    yield Case("linear", "", ops.linear, ops.linear_backward, {"x": x, "weight": weight, "bias": bias})
-    yield Case(
-        "linear",
-        "no bias",
-        ops.linear,
-        lambda dy, x, weight: ops.linear_backward(dy, x, weight)[:2],
-        {"x": x, "weight": weight},
-    )
-    for activation in ("relu", "gelu", "silu"):
-
-        def forward(x, weight, bias, activation=activation):
-            return ops.linear_activation_dropout(x, weight, bias, activation, RATE, KEY)
-
-        def backward(dy, x, weight, bias, activation=activation, forward=forward):
-            _, h = forward(x, weight, bias)
-            return ops.linear_activation_dropout_backward(dy, x, weight, bias, h, activation, RATE, KEY)
-
-        yield Case(
-            "linear_activation_dropout",
-            activation,
-            lambda *args, forward=forward: forward(*args)[0],
-            backward,
-            {"x": x, "weight": weight, "bias": bias},
-        )
-    yield Case(
-        "linear_dropout_residual",
-        "",
-        lambda x, weight, bias, residual: ops.linear_dropout_residual(x, weight, bias, residual, RATE, KEY),
-        lambda dy, x, weight, bias, _: ops.linear_dropout_residual_backward(dy, x, weight, bias, RATE, KEY),
-        {"x": x, "weight": weight, "bias": bias, "residual": normal((B, T, F))},
-    )
+def draw(argument, sizes, rng):
+    """A random array as a contract describes it."""
+    shape = _shape(argument.axes, sizes)
+    if argument.kind == "ids":
+        return rng.integers(0, sizes[argument.below], shape) if argument.below else np.zeros(shape, np.int64)
+    x = rng.standard_normal(shape)
+    return x > -0.3 if argument.kind == "mask" else x
 
 
-def _convolution(normal):
-    for W, dilation in ((1, 1), (3, 1), (3, 2), (3, 4), (5, 2), (5, 4)):  # with a dilation of 4, taps beyond T = 5
-        for causal in (False, True):
-            option = f"W={W}, dilation={dilation}" + ", causal" * causal
-            yield _convolution_case(normal, option, W, {"dilation": dilation, "causal": causal})
-    yield _convolution_case(normal, "W=2, causal", 2, {"causal": True})
-    yield _convolution_case(normal, "no bias", 3, {"dilation": 2}, bias=False)
+def _shape(axes, sizes):
+    shape = []
+    for axis in axes:
+        if axis == "...":
+            shape.extend(sizes["..."])
+        else:
+            shape.append(int(np.prod([int(x) if x.isdecimal() else sizes.get(x, 1) for x in axis.split("*")])))
+    return shape
 
 
-def _convolution_case(normal, option, W, keywords, bias=True):
-    args = {"x": normal((B, T, K)), "weight": normal((W, K, KV))} | ({"bias": normal(KV)} if bias else {})
+def cast(value, dtype):
+    """A value with the floats of its arrays in another dtype."""
+    if isinstance(value, dict):
+        return {name: cast(x, dtype) for name, x in value.items()}
+    if isinstance(value, tuple):
+        return tuple(cast(x, dtype) for x in value)
+    return value.astype(dtype) if isinstance(value, np.ndarray) and value.dtype.kind in "fc" else value
 
-    def backward(dy, *args):
-        return ops.conv1d_backward(dy, *args, **keywords)[: len(args)]
 
-    return Case("conv1d", option, lambda *args: ops.conv1d(*args, **keywords), backward, args)
+def _taken_by(operation, arguments):
+    names = inspect.signature(operation).parameters
+    return {name: value for name, value in arguments.items() if name in names}
 
 
-def _attention(normal, name, batch, T, S, K=K, KV=KV, size=""):
-    keep_mask = normal((*batch, T, S)) > 0
-    keep_mask[..., 1, :] = False  # a query that may attend to nothing
-    options = {
-        "": {},
-        "keep_mask": {"keep_mask": keep_mask},
-        "keys masked": {"keep_mask": keep_mask[..., :1, :]},
-        "queries masked": {"keep_mask": keep_mask[..., :, :1]},
-        "causal": {"causal": True},
-        "scale": {"scale": 0.7},
-        "dropout": {"dropout_rate": RATE, "key": KEY},
-        "all": {"keep_mask": keep_mask, "causal": True, "scale": 0.7, "dropout_rate": RATE, "key": KEY},
+def _mask(axes, above=0.0):
+    """A mask with these axes, in which the second query may attend to nothing."""
+
+    def draw(rng, sizes):
+        keep_mask = rng.standard_normal(_shape(axes.split(), sizes)) > above
+        if axes.endswith(("T S", "T T", "T 1")):
+            keep_mask[..., 1, :] = False
+        return keep_mask
+
+    return Drawn(draw)
+
+
+def _words(axes):
+    """Ids, of which the last two stand for padding, and one stands twice."""
+
+    def draw(rng, sizes):
+        ids = rng.integers(1, sizes["V"], _shape(axes.split(), sizes))
+        ids[..., -2:], ids[..., 1] = 0, ids[..., 0]
+        return ids
+
+    return Drawn(draw)
+
+
+@Drawn
+def _away_from_zero(rng, sizes):
+    """Entries not near the kink of relu, where there is no derivative to check."""
+    x = rng.standard_normal(sizes["..."])
+    return x + 0.01 * np.where(x < 0, -1, 1)
+
+
+@Drawn
+def _places(rng, sizes):
+    """Where the tokens of each row are in a cache, no two in one place."""
+    return rng.permutation(sizes["P"])[: sizes["B"] * sizes["T"]].reshape(sizes["B"], sizes["T"])
+
+
+@Drawn
+def _decoder_layer(rng, sizes):
+    """Parameters of a decoder layer."""
+    D, F = sizes["H"] * sizes["K"], sizes["F"]
+
+    def linear(n, m):
+        return {"weight": rng.standard_normal((n, m)) / n**0.5, "bias": rng.standard_normal(m)}
+
+    norm = {"gain": rng.standard_normal(D), "bias": rng.standard_normal(D)}
+    return {
+        "attention": {"qkv": linear(D, 3 * D), "out": linear(D, D)},
+        "attention_norm": norm,
+        "memory_attention": {"q": linear(D, D), "kv": linear(D, 2 * D), "out": linear(D, D)},
+        "memory_attention_norm": norm,
+        "feed_forward": {"hidden": linear(D, F), "out": linear(F, D)},
+        "feed_forward_norm": norm,
     }
-    args = {"q": normal((*batch, T, K)), "k": normal((*batch, S, K)), "v": normal((*batch, S, KV))}
-    for option, keywords in options.items():
-        if size and option not in ("", "all"):
-            continue
-        yield _attention_case(name, option + size, keywords, args)
-    if not size:  # more queries than keys: under a causal mask the first see nothing
-        longer = {**args, "q": normal((*batch, S + 2, K))}
-        yield _attention_case(name, "causal, T > S", {"causal": True}, longer)
 
 
-def _attention_case(name, option, keywords, args):
-    forward, backward = getattr(ops, name), getattr(ops, f"{name}_backward")
-    saved = dict(keywords)
-    if name == "attention":  # its weights already know the masks
-        saved.pop("keep_mask", None)
-        saved.pop("causal", None)
-
-    def f_backward(dout, q, k, v):
-        out, kept = forward(q, k, v, **keywords)
-        if name == "attention":
-            return backward(dout, q, k, v, kept, **saved)
-        return backward(dout, q, k, v, out, kept, **saved)
-
-    return Case(name, option.strip(", "), lambda q, k, v: forward(q, k, v, **keywords)[0], f_backward, args)
+def _cases(names, *options, bound, backward_bound=None, **sizes) -> Iterator[Case]:
+    """A case for each of these operations and each of these options."""
+    sizes = {letter.replace("leading", "..."): size for letter, size in sizes.items()}
+    for name in names.split():
+        for given in options or ({},):
+            yield Case(name, given, sizes, bound, bound if backward_bound is None else backward_bound)
 
 
-def _packed_attention(normal):
-    keep_mask = normal((B, 1, 1, S)) > 0
-    keep_mask[1] = False  # a sequence with nothing to attend to
-    qkv, q, kv = normal((B, S, 3 * H * K)), normal((B, T, H * K)), normal((B, S, 2 * H * K))
-    dropout = {"dropout_rate": RATE, "key": KEY}
-    for option, keywords in {"": {}, "all": {"causal": True, **dropout}}.items():
-
-        def backward(dout, qkv, keywords=keywords):
-            saved = ops.self_attention(qkv, H, keep_mask, **keywords)
-            return ops.self_attention_backward(dout, qkv, *saved, H, keep_mask, **keywords)
-
-        yield Case(
-            "self_attention",
-            option,
-            lambda qkv, keywords=keywords: ops.self_attention(qkv, H, keep_mask, **keywords)[0],
-            backward,
-            {"qkv": qkv},
-        )
-
-    def backward(dout, q, kv):
-        saved = ops.cross_attention(q, kv, H, keep_mask, **dropout)
-        return ops.cross_attention_backward(dout, q, kv, *saved, H, keep_mask, **dropout)
-
-    yield Case(
-        "cross_attention",
-        "dropout",
-        lambda q, kv: ops.cross_attention(q, kv, H, keep_mask, **dropout)[0],
-        backward,
-        {"q": q, "kv": kv},
-    )
+def _attention(names, scores, *more, bound=16, backward_bound=32, **sizes):
+    """Cases of operations that attend, whose scores have these axes."""
+    *batch, T, S = scores.split()
+    none, causal = {"keep_mask": None}, {"causal": True}
+    masks = (*batch, T, S), (*batch, 1, S), (*batch, T, "1"), (S,)
+    options = [none, *({"keep_mask": _mask(" ".join(map(str, axes)))} for axes in masks)]
+    options += [{**none, **causal}, {**none, **DROPOUT}, {"keep_mask": _mask(scores), **causal, **DROPOUT}, *more]
+    bounds = {"bound": bound, "backward_bound": backward_bound}
+    yield from _cases(names, *options, **bounds, **sizes)
+    if T != S:  # under a causal mask the first of more queries than keys see nothing
+        yield from _cases(names, {**none, **causal}, **bounds, **{**sizes, "T": 9})
 
 
-def _scores(normal):
-    params_of = {
-        "dot": {},
-        "scaled_dot": {},
-        "cosine": {},
-        "bilinear": {"weight": normal((K, KV))},
-        "additive": {"w_q": 0.3 * normal((K, D)), "w_k": 0.3 * normal((KV, D)), "w_score": normal(D)},
-    }
-    q, k, wide_k, v = normal((B, T, K)), normal((B, S, K)), normal((B, S, KV)), normal((B, S, F))
-    keep_mask = normal((B, T, S)) > 0
-    keep_mask[:, 1] = False  # a query that may attend to nothing
-    for score, params in params_of.items():
-        name, given = f"{score}_score", {"q": q, "k": wide_k if params else k}
-        yield Case(name, "", getattr(ops, name), getattr(ops, f"{name}_backward"), given | params)
-        for option, keywords in {"": {}, ", all": {"keep_mask": keep_mask, "causal": True}}.items():
-            yield _score_attention_case(score, score + option, keywords, {**given, "v": v, **params})
-    yield Case("exp_cosine", "", ops.exp_cosine, ops.exp_cosine_backward, {"q": q, "k": k})
-    yield Case(
-        "soft_lookup",
-        "exp_cosine",
-        lambda *args: ops.soft_lookup(*args, ops.exp_cosine),
-        lambda dout, *args: ops.soft_lookup_backward(dout, *args, ops.exp_cosine, ops.exp_cosine_backward),
-        {"query": q, "keys": k, "values": v},
-    )
+def _score_attention():
+    masks = [{"keep_mask": None}, {"keep_mask": _mask("... T S"), "causal": True}]
+    weights = {"dot": [], "scaled_dot": [], "cosine": [], "bilinear": ["Kq Kk"], "additive": ["Kq A", "Kk A", "A"]}
+    for score, shapes in weights.items():
+
+        @Drawn
+        def params(rng, sizes, shapes=shapes):
+            return tuple(0.3 * rng.standard_normal(_shape(axes.split(), sizes)) for axes in shapes)
+
+        options = [{"score": score, "params": params, **mask} for mask in masks]
+        yield from _cases("score_attention", *options, bound=32, **({} if shapes else {"Kk": SIZES["Kq"]}))
 
 
-def _score_attention_case(score, option, keywords, args):
-    def forward(q, k, v, *params):
-        return ops.score_attention(q, k, v, score, params, **keywords)
+DROPOUT, NO_DROPOUT = {"dropout_rate": 0.3, "dropout_key": 2024}, {"dropout_rate": 0.0, "dropout_key": None}
+LOSS = [{"ignore_id": None}, {"ignore_id": 0}, {"label_smoothing": 0.1}]
+LOSS += [{"ignore_id": 0, "label_smoothing": 0.1, "n_tokens": 100}]
+WORDS, PAIRED = {"targets": _words("...")}, {"targets": _words("..."), "consistency": 0.7}
+TOKENS = {"ids": _words("... T"), "pad_id": 0}
+LOOKUP = {"similarity": reference.exp_cosine, "similarity_backward": reference.exp_cosine_backward}
+LAYER = {"at": _places, "params": _decoder_layer}
+STEPS = {"keep_mask": _mask("B T", above=-0.5), "reverse": True}
+TILES = {"leading": (), "T": 67, "S": 71, "K": 3, "Kv": 2}
+ADAM = {"lr": 0.1, "step": 3, "weight_decay": 0.01, "grad_scale": 0.7}
+ADAM["v"] = Drawn(lambda rng, sizes: 0.1 + rng.random(sizes["n"]))
+DRAWN_ALIKE = {"ids", "targets", "at", "params", "x", "v", *LOOKUP}  # in all cases of an operation
 
-    def backward(dout, q, k, v, *params):
-        _, weights = forward(q, k, v, *params)
-        return ops.score_attention_backward(dout, q, k, v, weights, score, params)
-
-    return Case("score_attention", option, lambda *args: forward(*args)[0], backward, args)
-
-
-def _tokens(normal):
-    ids = np.array([[3, 1, 4, 1, 5], [2, 6, 5, 0, 0]])  # (B, T): some repeated, some padding
-    positions = normal((T, D))
-    table = {"table": normal((V, D))}
-    yield Case(
-        "embedding",
-        "",
-        lambda table: ops.embedding(ids, table),
-        lambda dy, table: ops.embedding_backward(dy, ids, table.shape),
-        table,
-    )
-    yield Case(
-        "embed_tokens",
-        "",
-        lambda table: ops.embed_tokens(ids, table, positions, 0, RATE, KEY),
-        lambda dy, table: ops.embed_tokens_backward(dy, ids, table.shape, 0, RATE, KEY),
-        table,
-    )
-    for keywords in ({}, {"ignore_id": 0}, {"label_smoothing": 0.1}, {"ignore_id": 0, "label_smoothing": 0.1}):
-        yield Case(
-            "cross_entropy",
-            ", ".join(keywords),
-            lambda logits, keywords=keywords: ops.cross_entropy(logits, ids, **keywords)[0],
-            lambda dloss, logits, keywords=keywords: dloss * ops.cross_entropy(logits, ids, **keywords)[1],
-            {"logits": normal((B, T, V))},
-        )
-    for keywords in ({}, {"ignore_id": 0, "label_smoothing": 0.1}):
-        yield Case(
-            "paired_cross_entropy",
-            ", ".join(keywords),
-            lambda logits, keywords=keywords: ops.paired_cross_entropy(logits, ids[0], 0.7, **keywords)[0],
-            lambda dloss, logits, keywords=keywords: (
-                dloss * ops.paired_cross_entropy(logits, ids[0], 0.7, **keywords)[1]
-            ),
-            {"logits": normal((2, T, V))},
-        )
-    options = {"ignore_id": 0, "label_smoothing": 0.1, "n_tokens": 11}
-
-    def paired_backward(dloss, x, weight, bias):
-        _, dlogits = ops.linear_paired_cross_entropy(x, weight, bias, ids[0], 0.7, **options)
-        return ops.linear_backward(dloss * dlogits, x, weight, bias)
-
-    yield Case(
-        "linear_paired_cross_entropy",
-        "all",
-        lambda x, weight, bias: ops.linear_paired_cross_entropy(x, weight, bias, ids[0], 0.7, **options)[0],
-        paired_backward,
-        {"x": normal((2, T, D)), "weight": normal((D, V)), "bias": normal(V)},
-    )
-
-    def backward(dloss, x, weight, bias):
-        _, dlogits = ops.linear_cross_entropy(x, weight, bias, ids, **options)
-        return ops.linear_backward(dloss * dlogits, x, weight, bias)
-
-    yield Case(
-        "linear_cross_entropy",
-        "all",
-        lambda x, weight, bias: ops.linear_cross_entropy(x, weight, bias, ids, **options)[0],
-        backward,
-        {"x": normal((B, T, D)), "weight": normal((D, V)), "bias": normal(V)},
-    )
-
-
-def away_from_zero(x, gap=0.01):
-    """Moved so that no entry is near the kink of relu, where there is no derivative to check."""
-    return x + gap * np.where(x < 0, -1, 1)
-
-
-def _recurrent(normal):
-    keep_mask = normal((B, T)) > -0.5
-    first = {"h0": normal((B, D)), "c0": normal((B, D))}
-    for reverse, mask in ((False, None), (True, keep_mask)):
-        option = "reverse, keep_mask" if reverse else ""
-        options = {"keep_mask": mask, "reverse": reverse}
-        yield Case(
-            "gru",
-            option,
-            lambda *args, options=options: ops.gru(*args, **options)[0],
-            lambda dy, x_gates, h0, weight, bias, options=options: ops.gru_backward(
-                dy, h0, weight, *ops.gru(x_gates, h0, weight, bias, **options), **options
-            ),
-            {"x_gates": normal((B, T, 3 * D)), "h0": first["h0"], "weight": normal((D, 3 * D)), "bias": normal(D)},
-        )
-        yield Case(
-            "lstm",
-            option,
-            lambda *args, options=options: np.stack(ops.lstm(*args, **options)[:2]),
-            lambda dy, x_gates, h0, c0, weight, options=options: ops.lstm_backward(
-                *dy, h0, c0, weight, *ops.lstm(x_gates, h0, c0, weight, **options), **options
-            ),
-            {"x_gates": normal((B, T, 4 * D)), **first, "weight": normal((D, 4 * D))},
-        )
+CASES: list[Case] = [
+    *_cases("relu", {"x": _away_from_zero}, bound=0, leading=(2, 5, 17)),
+    *_cases("tanh sigmoid", bound=0, leading=(2, 5, 17)),
+    *_cases("gelu silu", bound=4, leading=(2, 5, 17)),
+    *_cases("dropout", {"rate": 0.3, "dropout_key": 7}, {"rate": 0.0, "dropout_key": 7}, bound=0, leading=(2, 5, 17)),
+    *_cases("softmax log_softmax", {}, {"axis": 0}, {"axis": 1}, bound=4, leading=(5, 7, 11)),
+    *_cases("split_heads merge_heads", bound=0, leading=(2,)),
+    *_cases("layer_norm", {}, {"eps": 0.1}, bound=8),
+    *_cases("product", bound=8),
+    *_cases("linear", {}, {"bias": None}, bound=8),
+    *_cases(
+        "linear_activation_dropout",
+        *({"activation": name, **NO_DROPOUT} for name in ACTIVATIONS),
+        *({"activation": "gelu", **DROPOUT}, {"activation": "relu", "bias": None, **DROPOUT}),
+        bound=8,
+        backward_bound=32,  # dh is rounded before two products
+    ),
+    *_cases("linear_dropout_residual", DROPOUT, {"bias": None}, {"residual": None, **DROPOUT}, bound=8),
+    *_cases("conv1d", {}, {"bias": None}, {"causal": True}, {"dilation": 2}, {"dilation": 9, "causal": True}, bound=16),
+    *_cases("conv1d", {"dilation": 4}, {"dilation": 2, "causal": True}, bound=16, W=5),
+    *_cases("conv1d", {"causal": True}, bound=16, W=2),
+    *_attention("attention flash_attention", "... T S", {"keep_mask": None, "scale": 0.7}),
+    *_attention("self_attention", "B H T T"),
+    *_attention("cross_attention", "B H T S"),
+    *_cases("flash_attention", {"keep_mask": None}, {"causal": True, **DROPOUT}, bound=16, backward_bound=32, **TILES),
+    *_cases("cached_attention", {}, {"keep_mask": None}, bound=16),
+    *_cases("decoder_layer_step", LAYER, {**LAYER, "memory_mask": None}, bound=32),
+    *_cases("decoder_layer_step", {**LAYER, "norm": "post", "activation": "gelu"}, bound=32),
+    *_cases("log_softmax_top_k", {"k": 4}, {"k": 1}, {"k": 100}, bound=4),
+    *_cases("gru lstm", {"keep_mask": None}, {"reverse": True, "keep_mask": None}, STEPS, bound=16, D=7),
+    *_cases("lstm", {"dcells": None}, bound=16, D=7),
+    *_cases("dot_score scaled_dot_score cosine_score bilinear_score is_same exp_cosine", bound=8),
+    *_cases("additive_score", bound=8, backward_bound=32),
+    *_score_attention(),
+    *_cases("soft_lookup", LOOKUP, bound=16),
+    *_cases("embedding", TOKENS, bound=0, backward_bound=4, leading=(2,)),
+    *_cases("embed_tokens", {**TOKENS, **DROPOUT}, {**TOKENS, **NO_DROPOUT}, bound=4, leading=(2,)),
+    *_cases("cross_entropy linear_cross_entropy", *({**WORDS, **options} for options in LOSS), bound=8, leading=(2, 5)),
+    *_cases("linear_cross_entropy", {**WORDS, "bias": None}, bound=8, leading=(2, 5)),
+    *_cases("paired_cross_entropy linear_paired_cross_entropy", *({**PAIRED, **options} for options in LOSS), bound=16,
+            leading=(5,)),
+    *_cases("global_norm", bound=4, leading=(1009,)),
+    *_cases("sgd_update", {"lr": 0.1, "momentum": 0.9, "grad_scale": 0.7}, {"lr": 0.1, "velocity": None}, bound=4),
+    *_cases("sgd_update", {"lr": 0.1, "momentum": 0.9, "nesterov": True}, bound=4),
+    *_cases("adam_update", ADAM, bound=4),
+]  # fmt: skip

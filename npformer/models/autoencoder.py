@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from npformer import layers
+from npformer.checks import check_int, check_shape
 from npformer.decoding import log_probability
 from npformer.models.encoder_decoder import EncoderDecoder, in_order
 from npformer.models.incremental_recurrent import AutoencoderDecoder
 from npformer.models.recurrent_layer import read_steps
-from npformer.reference.checks import check_int, check_shape
 
 
 @dataclass(frozen=True)

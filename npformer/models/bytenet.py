@@ -6,12 +6,12 @@ from functools import partial
 import numpy as np
 
 from npformer import layers
+from npformer.arrays import beside, on_host
+from npformer.checks import check_int, check_number, check_shape
 from npformer.models.bytenet_block import masked_conv1d, residual_conv_block
 from npformer.models.encoder_decoder import EncoderDecoder, in_order
 from npformer.models.incremental_bytenet import IncrementalByteNet
 from npformer.reference import split_key
-from npformer.reference.arrays import beside, on_host
-from npformer.reference.checks import check_int, check_number, check_shape
 
 
 @dataclass(frozen=True)
@@ -212,7 +212,8 @@ class ByteNet(EncoderDecoder):
         """
         keep_mask = beside(self.unfolded(src)[..., None], memory)
         check_shape(memory=(memory, (*keep_mask.shape[:2], self.d_model)))
-        projected, project_backward = layers.linear(ops, params["decoder"]["memory"], memory)
+        kept = np.where(keep_mask, memory, 0)  # what is padding never matters, not even NaN
+        projected, project_backward = layers.linear(ops, params["decoder"]["memory"], kept)
 
         def backward(dcolumns):
             return project_backward(np.where(keep_mask, fitted(dcolumns, keep_mask.shape[1]), 0))

@@ -4,11 +4,12 @@ from functools import cached_property
 
 import numpy as np
 
+from npformer.arrays import beside, is_cupy, library_of
 from npformer.backends import get_backend
+from npformer.checks import check_fraction, check_int
 from npformer.models.initialization import Initializer
+from npformer.options import check_ids
 from npformer.reference import split_key
-from npformer.reference.arrays import beside, is_cupy, library_of
-from npformer.reference.checks import check_fraction, check_ids, check_int
 
 
 class EncoderDecoder:

@@ -4,9 +4,10 @@ from itertools import pairwise
 
 import numpy as np
 
+from npformer.arrays import beside, is_cupy, on_host
+from npformer.layers import layer_norm
+from npformer.options import check_ids
 from npformer.reference import padding_mask
-from npformer.reference.arrays import beside, is_cupy, on_host
-from npformer.reference.checks import check_ids
 from npformer.threads import in_parallel, kernel_threads, n_threads
 
 FEW_ROWS = 64  # in a product that npformer.cpu.team is good at
@@ -121,8 +122,7 @@ class IncrementalDecoder(StepwiseDecoder):
         for layer, kv, memory_kv in zip(self.layers, self.kv, self.memory_kv, strict=True):
             x = ops.decoder_layer_step(x, layer, kv, at, memory_kv, memory_at, memory_mask, **options)
         if model.norm == "pre":
-            norm = self.params["decoder"]["norm"]
-            x, _, _ = ops.layer_norm(x, norm["gain"], norm["bias"])
+            x, _ = layer_norm(ops, self.params["decoder"]["norm"], x)
         return ops.linear(x, output, self.params["output"]["bias"])
 
 

@@ -4,9 +4,10 @@ from functools import partial
 
 import numpy as np
 
+from npformer.arrays import beside
+from npformer.layers import layer_norm
 from npformer.models.bytenet_block import residual_conv_block
 from npformer.models.incremental import StepwiseDecoder, in_threads
-from npformer.reference.arrays import beside
 
 
 class IncrementalByteNet(StepwiseDecoder):
@@ -45,8 +46,7 @@ class IncrementalByteNet(StepwiseDecoder):
         for i, (block, seen) in enumerate(zip(self.blocks, self.seen, strict=True)):
             convolve = partial(self._convolve, block["conv"], seen, at, keep_mask, model.dilation(i))
             x, _ = residual_conv_block(ops, block, x, convolve)
-        norm = self.params["decoder"]["norm"]
-        y, _, _ = ops.layer_norm(x, norm["gain"], norm["bias"])
+        y, _ = layer_norm(ops, self.params["decoder"]["norm"], x)
         return ops.linear(y, output, self.params["output"]["bias"])
 
     def _convolve(self, params, seen, at, keep_mask, dilation, h):

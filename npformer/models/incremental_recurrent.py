@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from npformer.arrays import beside
 from npformer.models.incremental import StepwiseDecoder
 from npformer.models.recurrent_layer import read_steps
-from npformer.reference.arrays import beside
 
 
 class StateDecoder(StepwiseDecoder):

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from npformer import layers
+from npformer.arrays import on_host
 from npformer.backends import get_backend
+from npformer.checks import check_int, check_shape
 from npformer.models.encoder_decoder import EncoderDecoder, in_order
 from npformer.models.incremental_recurrent import RecurrentDecoder
 from npformer.models.recurrent_layer import read_both_ways, read_steps
 from npformer.reference import split_key
-from npformer.reference.arrays import on_host
-from npformer.reference.checks import check_int, check_shape
 from npformer.reference.scores import SCORES
 
 SCORE_OF = {"dot": "dot", "general": "bilinear", "additive": "additive"}  # as the papers call them: as npformer does

@@ -2,17 +2,18 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import get_args
 
 import numpy as np
 
 from npformer import layers
+from npformer.arrays import on_host
 from npformer.backends import get_backend
+from npformer.checks import check_fraction, check_int, check_shape
 from npformer.models.encoder_decoder import EncoderDecoder, in_order
 from npformer.models.incremental import IncrementalDecoder
 from npformer.reference import padding_mask, sinusoidal_encoding, split_key
-from npformer.reference.arrays import on_host
-from npformer.reference.checks import check_fraction, check_int, check_shape
-from npformer.reference.fused import check_activation
+from npformer.reference.activations import Activation
 from npformer.reference.packed_attention import split_parts
 
 
@@ -86,7 +87,8 @@ class Transformer(EncoderDecoder):
             raise ValueError(f"norm={self.norm!r}, expected 'pre' or 'post'")
         if self.inner_dropout is not None:
             check_fraction(inner_dropout=self.inner_dropout)
-        check_activation(self.activation)
+        if self.activation not in get_args(Activation):
+            raise ValueError(f"activation={self.activation!r}, expected one of {sorted(get_args(Activation))}")
 
     @property
     def depths(self):
@@ -213,11 +215,11 @@ class _Watched:
         return getattr(self.ops, name)
 
     def self_attention(self, qkv, n_heads, keep_mask=None, *, causal=False, **options):
-        q, k, v = split_parts(qkv, n_heads, 3, "qkv")
+        q, k, v = split_parts(qkv, n_heads, 3)
         self.weights.append(on_host(self.ops.attention(q, k, v, keep_mask, causal=causal)[1]))
         return self.ops.self_attention(qkv, n_heads, keep_mask, causal=causal, **options)
 
     def cross_attention(self, q, kv, n_heads, keep_mask=None, *, causal=False, **options):
-        (queries,), (k, v) = split_parts(q, n_heads, 1, "q"), split_parts(kv, n_heads, 2, "kv")
+        (queries,), (k, v) = split_parts(q, n_heads, 1), split_parts(kv, n_heads, 2)
         self.weights.append(on_host(self.ops.attention(queries, k, v, keep_mask, causal=causal)[1]))
         return self.ops.cross_attention(q, kv, n_heads, keep_mask, causal=causal, **options)

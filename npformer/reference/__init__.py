@@ -19,20 +19,16 @@ from npformer.reference.activations import (
 )
 from npformer.reference.attention import attention, attention_backward
 from npformer.reference.convolution import conv1d, conv1d_backward
-from npformer.reference.cross_entropy import cross_entropy
+from npformer.reference.cross_entropy import cross_entropy, linear_cross_entropy
 from npformer.reference.decoding import cached_attention, decoder_layer_step, log_softmax_top_k
 from npformer.reference.dropout import dropout, dropout_backward
-from npformer.reference.embedding import embedding, embedding_backward
+from npformer.reference.embedding import embed_tokens, embed_tokens_backward, embedding, embedding_backward
 from npformer.reference.flash_attention import flash_attention, flash_attention_backward
 from npformer.reference.fused import (
-    embed_tokens,
-    embed_tokens_backward,
     linear_activation_dropout,
     linear_activation_dropout_backward,
-    linear_cross_entropy,
     linear_dropout_residual,
     linear_dropout_residual_backward,
-    linear_paired_cross_entropy,
 )
 from npformer.reference.gru import gru, gru_backward
 from npformer.reference.heads import merge_heads, split_heads
@@ -46,7 +42,7 @@ from npformer.reference.packed_attention import (
     self_attention,
     self_attention_backward,
 )
-from npformer.reference.paired_cross_entropy import paired_cross_entropy
+from npformer.reference.paired_cross_entropy import linear_paired_cross_entropy, paired_cross_entropy
 from npformer.reference.positions import sinusoidal_encoding
 from npformer.reference.product import product
 from npformer.reference.random import derive_key, random_bits, split_key
@@ -74,85 +70,4 @@ from npformer.reference.soft_dictionary import (
 from npformer.reference.softmax import log_softmax, log_softmax_backward, softmax, softmax_backward
 from npformer.reference.update import adam_update, global_norm, sgd_update
 
-__all__ = [
-    "adam_update",
-    "additive_score",
-    "additive_score_backward",
-    "attention",
-    "attention_backward",
-    "bilinear_score",
-    "bilinear_score_backward",
-    "cached_attention",
-    "causal_mask",
-    "cosine_score",
-    "cosine_score_backward",
-    "conv1d",
-    "conv1d_backward",
-    "cross_attention",
-    "cross_attention_backward",
-    "cross_entropy",
-    "decoder_layer_step",
-    "derive_key",
-    "dot_score",
-    "dot_score_backward",
-    "dropout",
-    "dropout_backward",
-    "embed_tokens",
-    "embed_tokens_backward",
-    "embedding",
-    "embedding_backward",
-    "exp_cosine",
-    "exp_cosine_backward",
-    "flash_attention",
-    "flash_attention_backward",
-    "from_additive",
-    "gelu",
-    "gelu_backward",
-    "global_norm",
-    "gru",
-    "gru_backward",
-    "is_same",
-    "layer_norm",
-    "layer_norm_backward",
-    "linear",
-    "linear_activation_dropout",
-    "linear_activation_dropout_backward",
-    "linear_backward",
-    "linear_cross_entropy",
-    "linear_dropout_residual",
-    "linear_dropout_residual_backward",
-    "linear_paired_cross_entropy",
-    "log_softmax",
-    "log_softmax_backward",
-    "log_softmax_top_k",
-    "lstm",
-    "lstm_backward",
-    "merge_heads",
-    "padding_mask",
-    "paired_cross_entropy",
-    "product",
-    "random_bits",
-    "relu",
-    "relu_backward",
-    "scaled_dot_score",
-    "scaled_dot_score_backward",
-    "score_attention",
-    "score_attention_backward",
-    "self_attention",
-    "self_attention_backward",
-    "sgd_update",
-    "sigmoid",
-    "sigmoid_backward",
-    "silu",
-    "silu_backward",
-    "sinusoidal_encoding",
-    "soft_lookup",
-    "soft_lookup_backward",
-    "softmax",
-    "softmax_backward",
-    "split_heads",
-    "split_key",
-    "tanh",
-    "tanh_backward",
-    "to_additive",
-]
+__all__ = [name for name, value in globals().items() if callable(value)]

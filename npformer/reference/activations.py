@@ -1,16 +1,17 @@
-"""Activations, each with its derivative underneath.
-
-Where dy is exactly 0, so is the gradient, even if x holds NaN: padding that nothing depends on stays without effect.
-"""
+"""Activations, each with its derivative underneath."""
 
 import math
+from typing import Literal
 
-from npformer.reference.arrays import Array, namespace, narrow, quiet, widen
-from npformer.reference.checks import check_shape
+import numpy as np
 
-_GELU_SLOPE = math.sqrt(2 / math.pi)
+from npformer.arrays import Array
+from npformer.operation import backward_of, operation
+
+GELU_SLOPE = math.sqrt(2 / math.pi)
 
 
+@operation("x: ... -> y: ...")
 def relu(x: Array) -> Array:
     """max(x, 0).
 
@@ -20,17 +21,16 @@ def relu(x: Array) -> Array:
     >>> relu(np.array([-1.0, 2.0]))
     array([0., 2.])
     """
-    xp = namespace(x=x)
-    return xp.where(x.real <= 0, 0, x)
+    return np.where(x.real <= 0, 0, x)
 
 
+@backward_of(relu)
 def relu_backward(dy: Array, x: Array) -> Array:
     """dy where x > 0; at the kink itself the derivative is taken as 0."""
-    xp = namespace(dy=dy, x=x)
-    check_shape(dy=(dy, x.shape))
-    return xp.where(x.real <= 0, 0, dy)
+    return np.where(x.real <= 0, 0, dy)
 
 
+@operation("x: ... -> y: ...")
 def gelu(x: Array) -> Array:
     """x Φ(x) in its tanh form (Hendrycks and Gimpel 2016): ½ x (1 + tanh(√(2/π) (x + 0.044715 x³))).
 
@@ -40,24 +40,18 @@ def gelu(x: Array) -> Array:
     >>> gelu(np.array([-1.0, 0.0, 1.0])).round(4)
     array([-0.1588,  0.    ,  0.8412])
     """
-    xp = namespace(x=x)
-    wide = widen(x)  # 41³ is too large for half precision
-    y = 0.5 * wide * (1 + xp.tanh(_GELU_SLOPE * (wide + 0.044715 * wide * wide * wide)))
-    return narrow(y, x)
+    return 0.5 * x * (1 + np.tanh(GELU_SLOPE * (x + 0.044715 * x * x * x)))
 
 
-@quiet
+@backward_of(gelu)
 def gelu_backward(dy: Array, x: Array) -> Array:
     """dy (½ (1 + t) + ½ x (1 - t²) u'), with t = tanh(u), u' = √(2/π) (1 + 3 · 0.044715 x²)."""
-    xp = namespace(dy=dy, x=x)
-    check_shape(dy=(dy, x.shape))
-    wide = widen(x)
-    t = xp.tanh(_GELU_SLOPE * (wide + 0.044715 * wide * wide * wide))
-    du = _GELU_SLOPE * (1 + 3 * 0.044715 * wide * wide)
-    dx = dy * 0.5 * (1 + t + wide * (1 - t * t) * du)
-    return narrow(xp.where(dy == 0, 0, dx), x)
+    t = np.tanh(GELU_SLOPE * (x + 0.044715 * x * x * x))
+    du = GELU_SLOPE * (1 + 3 * 0.044715 * x * x)
+    return dy * 0.5 * (1 + t + x * (1 - t * t) * du)
 
 
+@operation("x: ... -> y: ...")
 def silu(x: Array) -> Array:
     """x sigmoid(x), also called swish (Ramachandran et al. 2017).
 
@@ -70,15 +64,14 @@ def silu(x: Array) -> Array:
     return x * sigmoid(x)
 
 
-@quiet
+@backward_of(silu)
 def silu_backward(dy: Array, x: Array) -> Array:
     """dy s (1 + x (1 - s)), with s = sigmoid(x)."""
-    xp = namespace(dy=dy, x=x)
-    check_shape(dy=(dy, x.shape))
     s = sigmoid(x)
-    return xp.where(dy == 0, 0, dy * s * (1 + x * (1 - s)))
+    return dy * s * (1 + x * (1 - s))
 
 
+@operation("x: ... -> y: ...")
 def tanh(x: Array) -> Array:
     """The hyperbolic tangent.
 
@@ -88,17 +81,16 @@ def tanh(x: Array) -> Array:
     >>> tanh(np.array([0.0, 1.0])).round(4)
     array([0.    , 0.7616])
     """
-    return namespace(x=x).tanh(x)
+    return np.tanh(x)
 
 
-@quiet
+@backward_of(tanh)
 def tanh_backward(dy: Array, y: Array) -> Array:
     """dy (1 - y²): the output is all that has to be kept."""
-    xp = namespace(dy=dy, y=y)
-    check_shape(dy=(dy, y.shape))
-    return xp.where(dy == 0, 0, dy * (1 - y * y))
+    return dy * (1 - y * y)
 
 
+@operation("x: ... -> y: ...")
 def sigmoid(x: Array) -> Array:
     """1 / (1 + exp(-x)), with the exponent never positive, so that nothing overflows.
 
@@ -108,14 +100,15 @@ def sigmoid(x: Array) -> Array:
     >>> sigmoid(np.array([-1000.0, 0.0, 1000.0]))
     array([0. , 0.5, 1. ])
     """
-    xp = namespace(x=x)
-    e = xp.exp(xp.where(x.real >= 0, -x, x))
-    return xp.where(x.real >= 0, 1, e) / (1 + e)
+    e = np.exp(np.where(x.real >= 0, -x, x))
+    return np.where(x.real >= 0, 1, e) / (1 + e)
 
 
-@quiet
+@backward_of(sigmoid)
 def sigmoid_backward(dy: Array, y: Array) -> Array:
     """dy y (1 - y): the output is all that has to be kept."""
-    xp = namespace(dy=dy, y=y)
-    check_shape(dy=(dy, y.shape))
-    return xp.where(dy == 0, 0, dy * y * (1 - y))
+    return dy * y * (1 - y)
+
+
+Activation = Literal["relu", "gelu", "silu"]
+ACTIVATIONS = {"relu": (relu, relu_backward), "gelu": (gelu, gelu_backward), "silu": (silu, silu_backward)}

@@ -1,14 +1,19 @@
 """Scaled dot-product attention (Vaswani et al. 2017, section 3.2.1)."""
 
-from npformer.reference.arrays import Array, namespace, narrow, quiet, transpose, widen
-from npformer.reference.checks import check_attention, check_shape
+import numpy as np
+
+from npformer.arrays import Array, transpose
+from npformer.operation import backward_of, operation
 from npformer.reference.dropout import dropout, dropout_backward
 from npformer.reference.masks import causal_mask
 from npformer.reference.product import product
 from npformer.reference.softmax import softmax, softmax_backward
 
 
-@quiet
+@operation(
+    "q: ... T K>0, k: ... S K, v: ... S Kv, keep_mask: ~ ... T S mask -> out: ... T Kv, weights: ... T S",
+    flops="2*N*T*S*(K+Kv)",
+)
 def attention(
     q: Array,
     k: Array,
@@ -18,7 +23,7 @@ def attention(
     causal: bool = False,
     scale: float | None = None,
     dropout_rate: float = 0.0,
-    key: int | None = None,
+    dropout_key: int | None = None,
 ) -> tuple[Array, Array]:
     """softmax(q kᵀ / √K) v: each query gets the mean of the values, weighted by how well their keys match.
 
@@ -33,7 +38,7 @@ def attention(
         Query t sees the keys s <= t + (S - T) only.
     scale : float
         1/√K if not given: the dot product of K independent components of variance 1 has variance K.
-    dropout_rate, key : float, int
+    dropout_rate, dropout_key : float, int
         Dropout on the weights. One key always drops the same entries: give it to the backward pass too.
 
     Returns
@@ -49,22 +54,17 @@ def attention(
     >>> attention(q, k, v)[0]
     array([[1.]])
     """
-    xp = namespace(q=q, k=k, v=v)
-    check_attention(q, k, v, keep_mask, dropout_rate, key)
-    T, S = q.shape[-2], k.shape[-2]
-
-    scores = (widen(q) * default_scale(q, scale)) @ transpose(k)
+    scores = (q * default_scale(q, scale)) @ transpose(k)
     if keep_mask is not None:
-        scores = xp.where(keep_mask, scores, -xp.inf)
+        scores = np.where(keep_mask, scores, -np.inf)
     if causal:
-        scores = xp.where(xp.asarray(causal_mask(T, S)), scores, -xp.inf)
-    weights = narrow(softmax(scores), q)
-    dropped = dropout(weights, dropout_rate, key)
-    out = product(dropped, v)  # dropped @ v, in which a weight of 0 hides even a NaN
+        scores = np.where(causal_mask(*scores.shape[-2:], like=q), scores, -np.inf)
+    weights = softmax(scores)
+    out = product(dropout(weights, dropout_rate, dropout_key), v)  # where a weight of 0 hides even a NaN
     return out, weights
 
 
-@quiet
+@backward_of(attention, flops="4*N*T*S*(K+Kv)")
 def attention_backward(
     dout: Array,
     q: Array,
@@ -74,32 +74,25 @@ def attention_backward(
     *,
     scale: float | None = None,
     dropout_rate: float = 0.0,
-    key: int | None = None,
+    dropout_key: int | None = None,
 ) -> tuple[Array, Array, Array]:
-    """The gradients (dq, dk, dv), given the scale, dropout_rate and key of the forward pass.
+    """The gradients (dq, dk, dv), given the scale, dropout_rate and dropout_key of the forward pass.
 
     With P the weights and d( ) their dropout: dv = d(P)ᵀ dout, dP = d(dout vᵀ), dscores = P (dP - Σ_s dP P),
     dq = scale dscores k and dk = scale dscoresᵀ q. The masks need not be told: what is masked has weight 0.
     """
-    xp = namespace(dout=dout, q=q, k=k, v=v, weights=weights)
-    check_attention(q, k, v, None, dropout_rate, key)
-    check_shape(dout=(dout, (*q.shape[:-1], v.shape[-1])), weights=(weights, (*q.shape[:-1], k.shape[-2])))
+    # out = dropout(weights) v
+    dv = product(transpose(dropout(weights, dropout_rate, dropout_key)), dout)
+    dweights = dropout_backward(dout @ transpose(v), dropout_rate, dropout_key)
 
-    # out = dropped v
-    dropped = dropout(weights, dropout_rate, key)
-    dv = product(transpose(dropped), dout)
-    dweights = dropout_backward(widen(dout) @ transpose(v), dropout_rate, key)
-
-    # weights = softmax(scores); a weight of 0 passes no gradient, nor does a query without one: there may be NaN
-    dweights = xp.where(weights == 0, 0, dweights)
-    dscores = softmax_backward(dweights, weights)
-    dscores = xp.where((dout != 0).any(axis=-1, keepdims=True), dscores, 0)
+    # weights = softmax(scores); a masked key has weight 0 and passes nothing, even if it is NaN
+    dscores = softmax_backward(np.where(weights == 0, 0, dweights), weights)
 
     # scores = scale q kᵀ
     scale = default_scale(q, scale)
     dq = product(dscores, k) * scale
     dk = product(transpose(dscores), q) * scale
-    return narrow(dq, q), narrow(dk, k), dv
+    return dq, dk, dv
 
 
 def default_scale(q: Array, scale: float | None) -> float:

@@ -1,12 +1,20 @@
 """Convolution along a sequence: one linear map for each neighbour, the same at every position."""
 
-from npformer.reference.arrays import Array, namespace, narrow, quiet, transpose, widen
-from npformer.reference.checks import check_int, check_shape
+import numpy as np
+
+from npformer.arrays import Array, transpose
+from npformer.operation import backward_of, operation
 from npformer.reference.linear import rows
-from npformer.reference.product import product
 
 
-@quiet
+def _check(*, weight, causal, **_):
+    if not causal and weight.ndim == 3 and len(weight) % 2 == 0:
+        raise ValueError(
+            f"weight has W={len(weight)} taps, expected an odd number, so that one is in the middle, or causal=True"
+        )
+
+
+@operation("x: B T D, weight: W>0 D E, bias: E -> y: B T E", check=_check, flops="2*B*T*W*D*E")
 def conv1d(x: Array, weight: Array, bias: Array | None = None, *, dilation: int = 1, causal: bool = False) -> Array:
     """y[t] = Σ_w x[t + dilation · (w - c)] weight[w] + bias, with c the tap that sees position t itself.
 
@@ -41,16 +49,13 @@ def conv1d(x: Array, weight: Array, bias: Array | None = None, *, dilation: int 
     >>> conv1d(x, weight, dilation=2, causal=True)[0, :, 0]
     array([100., 200., 310., 420.])
     """
-    xp = namespace(x=x, weight=weight, bias=bias)
-    check_conv1d(x, weight, bias, dilation, causal)
-    wide = widen(x)
-    y = xp.zeros((*x.shape[:-1], weight.shape[2]), xp.result_type(wide, weight))
+    y = np.zeros_like(x, shape=(*x.shape[:2], weight.shape[2]), dtype=np.result_type(x, weight))
     for w, at, seen in taps(x.shape[1], len(weight), dilation, causal):
-        y[:, at] += wide[:, seen] @ weight[w]
-    return narrow(y if bias is None else y + bias, x)
+        y[:, at] += x[:, seen] @ weight[w]
+    return y if bias is None else y + bias
 
 
-@quiet
+@backward_of(conv1d, check=_check, flops="4*B*T*W*D*E")
 def conv1d_backward(
     dy: Array, x: Array, weight: Array, bias: Array | None = None, *, dilation: int = 1, causal: bool = False
 ) -> tuple:
@@ -58,17 +63,13 @@ def conv1d_backward(
 
     Where tap w of output t saw x[s]: dx[s] += dy[t] weight[w]ᵀ and dweight[w] += x[s]ᵀ dy[t].
     """
-    xp = namespace(dy=dy, x=x, weight=weight, bias=bias)
-    check_conv1d(x, weight, bias, dilation, causal)
-    check_shape(dy=(dy, (*x.shape[:-1], weight.shape[2])))
-    wide_dy = widen(dy)
-    dx = xp.zeros(x.shape, xp.result_type(wide_dy, weight))
-    dweight = xp.zeros(weight.shape, xp.result_type(wide_dy, x))
+    dtype = np.result_type(dy, x, weight)
+    dx, dweight = np.zeros_like(x, dtype=dtype), np.zeros_like(weight, dtype=dtype)
     for w, at, seen in taps(x.shape[1], len(weight), dilation, causal):
-        dx[:, seen] += wide_dy[:, at] @ transpose(weight[w])
-        dweight[w] = product(transpose(rows(x[:, seen])), rows(wide_dy[:, at]))
-    dbias = None if bias is None else narrow(rows(wide_dy).sum(axis=0), dy)
-    return narrow(dx, x), narrow(dweight, weight), dbias
+        dx[:, seen] += dy[:, at] @ transpose(weight[w])
+        dweight[w] = transpose(rows(x[:, seen])) @ rows(dy[:, at])
+    dbias = None if bias is None else rows(dy).sum(axis=0)
+    return dx, dweight, dbias
 
 
 def taps(T, W, dilation, causal):
@@ -79,15 +80,3 @@ def taps(T, W, dilation, causal):
         first, stop = max(0, -shift), min(T, T - shift)
         if first < stop:
             yield w, slice(first, stop), slice(first + shift, stop + shift)
-
-
-def check_conv1d(x, weight, bias, dilation, causal):
-    """x (B, T, D_in), weight (W, D_in, D_out), bias (D_out,), and a tap in the middle if there has to be one."""
-    if x.ndim != 3 or weight.ndim != 3 or x.shape[2] != weight.shape[1]:
-        raise ValueError(f"x {x.shape}, weight {weight.shape}: expected x (B, T, D_in), weight (W, D_in, D_out)")
-    W = len(weight)
-    if W == 0 or not (causal or W % 2):
-        raise ValueError(f"weight has W={W} taps, expected an odd number, so that one is in the middle, or causal=True")
-    if bias is not None:
-        check_shape(bias=(bias, weight.shape[2:]))
-    check_int("dilation", dilation, at_least=1)

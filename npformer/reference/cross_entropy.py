@@ -2,12 +2,15 @@
 
 import warnings
 
-from npformer.reference.arrays import Array, library_of, namespace, narrow, quiet, widen
-from npformer.reference.checks import check_ids, check_int
+import numpy as np
+
+from npformer.arrays import Array
+from npformer.operation import operation
+from npformer.reference.linear import linear
 from npformer.reference.softmax import log_softmax
 
 
-@quiet
+@operation("logits: ... V>0, targets: ... ids<V -> loss: wide, dlogits: ... V")
 def cross_entropy(
     logits: Array,
     targets: Array,
@@ -45,34 +48,70 @@ def cross_entropy(
     >>> print(loss.round(4), dlogits)
     0.2877 [[ 0.25 -0.25]]
     """
-    xp = namespace(logits=logits)
-    library_of(targets, "targets")
-    if targets.shape != logits.shape[:-1]:
-        raise ValueError(f"targets {targets.shape}, logits {logits.shape}: expected (...) and (..., V)")
-    if logits.ndim == 0 or logits.shape[-1] == 0:
-        raise ValueError(f"logits have shape {logits.shape}, expected (..., V) with V >= 1")
-    if not 0 <= label_smoothing <= 1:
-        raise ValueError(f"label_smoothing={label_smoothing}, expected 0 <= label_smoothing <= 1")
-    label_smoothing = float(label_smoothing)
+    counted = is_counted(targets, ignore_id)
+    if n_tokens is None:
+        n_tokens = int(counted.sum())
+        if n_tokens == 0:
+            warnings.warn("cross_entropy: no target is counted, the loss is 0", stacklevel=4)
+            n_tokens = 1  # of which 0 is the share
+    share = 1 / n_tokens  # of each counted token in the mean
+
     V = logits.shape[-1]
-    check_ids(targets, V, "targets", ignore_id)
-    if n_tokens is not None:
-        check_int("n_tokens", n_tokens, at_least=1)
-
-    counted = xp.ones(targets.shape, bool) if ignore_id is None else targets != ignore_id
-    n = int(counted.sum()) if n_tokens is None else n_tokens
-    if n == 0:
-        warnings.warn("cross_entropy: no target is counted, the loss is 0", stacklevel=3)
-    share = 1 / n if n else 0.0  # of each counted token in the mean
-
-    log_p = log_softmax(widen(logits))
-    target = xp.where(counted, targets, 0)[..., None]
-    surprise = -(1 - label_smoothing) * xp.take_along_axis(log_p, target, axis=-1)[..., 0]
+    log_p = log_softmax(logits)
+    target = np.where(counted, targets, 0)[..., None]
+    surprise = -(1 - label_smoothing) * np.take_along_axis(log_p, target, axis=-1)[..., 0]
     if label_smoothing:
         surprise = surprise - label_smoothing * log_p.mean(axis=-1)
-    loss = xp.where(counted, surprise, 0).sum() * share
+    loss = np.where(counted, surprise, 0).sum() * share
 
-    p = xp.exp(log_p)
-    p_minus_q = xp.where(target == xp.arange(V), p - (1 - label_smoothing), p) - label_smoothing / V
-    dlogits = xp.where(counted[..., None], p_minus_q * share, 0)
-    return loss, narrow(dlogits, logits)
+    p = np.exp(log_p)
+    p_minus_q = np.where(target == np.arange(V, like=target), p - (1 - label_smoothing), p) - label_smoothing / V
+    return loss, np.where(counted[..., None], p_minus_q * share, 0)
+
+
+def is_counted(targets: Array, ignore_id: int | None) -> Array:
+    """Which targets count: all, or those that are not ``ignore_id``."""
+    return np.ones_like(targets, dtype=bool) if ignore_id is None else targets != ignore_id
+
+
+@operation(
+    "x: ... D, weight: D V>0, bias: V, targets: ... ids<V -> loss: wide, dlogits: ... V",
+    flops="2*N*D*V",
+)
+def linear_cross_entropy(
+    x: Array,
+    weight: Array,
+    bias: Array | None,
+    targets: Array,
+    *,
+    ignore_id: int | None = None,
+    label_smoothing: float = 0.0,
+    n_tokens: int | None = None,
+) -> tuple[Array, Array]:
+    """The loss of the logits x W + b: the end of the model, where a kernel turns logits into their gradient in place.
+
+    Parameters
+    ----------
+    x : (..., D)
+    weight : (D, V)
+    bias : (V,), or None
+    targets : (...) int
+    ignore_id, label_smoothing, n_tokens
+        As for ``cross_entropy``.
+
+    Returns
+    -------
+    loss : scalar
+    dlogits : (..., V)
+        For ``linear_backward(dlogits, x, weight, bias)``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> loss, dlogits = linear_cross_entropy(np.ones((1, 1)), np.zeros((1, 4)), np.zeros(4), np.array([2]))
+    >>> print(loss.round(4), dlogits)
+    1.3863 [[ 0.25  0.25 -0.75  0.25]]
+    """
+    logits = linear(x, weight, bias)
+    options = {"ignore_id": ignore_id, "label_smoothing": label_smoothing, "n_tokens": n_tokens}
+    return cross_entropy(logits, targets, **options)

@@ -1,14 +1,17 @@
 """Dropout, with the mask recomputed instead of stored (Srivastava et al. 2014)."""
 
-from npformer.reference.arrays import Array, namespace
-from npformer.reference.checks import check_rate
+import numpy as np
+
+from npformer.arrays import Array
+from npformer.operation import backward_of, operation
 from npformer.reference.random import random_bits
 
 
-def dropout(x: Array, rate: float, key: int | None) -> Array:
+@operation("x: ... -> y: ...")
+def dropout(x: Array, rate: float, dropout_key: int | None) -> Array:
     """Set each entry to zero with probability ``rate`` and divide the others by 1 - rate.
 
-    Which entries survive is a pure function of (key, position in C order): calling twice with one key
+    Which entries survive is a pure function of (dropout_key, position in C order): calling twice with one key
     drops the same entries, on every backend.
 
     Parameters
@@ -16,7 +19,7 @@ def dropout(x: Array, rate: float, key: int | None) -> Array:
     x : array of any shape
     rate : float
         0 <= rate < 1.
-    key : int or None
+    dropout_key : int or None
         May be None only if ``rate`` is 0.
 
     Returns
@@ -26,26 +29,24 @@ def dropout(x: Array, rate: float, key: int | None) -> Array:
     Examples
     --------
     >>> import numpy as np
-    >>> dropout(np.ones(8), rate=0.5, key=1)
+    >>> dropout(np.ones(8), rate=0.5, dropout_key=1)
     array([0., 2., 2., 2., 0., 0., 2., 0.])
     """
-    check_rate(rate, key)
-    xp = namespace(x=x)
     if rate == 0:
         return x
-    index = xp.arange(x.size).reshape(x.shape)
-    return xp.where(dropout_keep(index, rate, key), x * kept_scale(rate), 0)
+    index = np.arange(x.size, like=x).reshape(x.shape)
+    return np.where(dropout_keep(index, rate, dropout_key), x * kept_scale(rate), 0)
 
 
-def dropout_backward(dy: Array, rate: float, key: int | None) -> Array:
+@backward_of(dropout)
+def dropout_backward(dy: Array, rate: float, dropout_key: int | None) -> Array:
     """A dropped entry passes no gradient, a kept one passes dy / (1 - rate): dropout itself, of dy."""
-    namespace(dy=dy)
-    return dropout(dy, rate, key)
+    return dropout(dy, rate, dropout_key)
 
 
-def dropout_keep(index: Array, rate: float, key: int) -> Array:
+def dropout_keep(index: Array, rate: float, dropout_key: int) -> Array:
     """Which elements survive, True = kept, for an array of element indices."""
-    return random_bits(index, key) >= threshold(rate)
+    return random_bits(index, dropout_key) >= threshold(rate)
 
 
 def threshold(rate: float) -> int:
@@ -55,4 +56,4 @@ def threshold(rate: float) -> int:
 
 def kept_scale(rate: float) -> float:
     """What a kept element is multiplied by, so that the mean stays: 1 / (1 - rate)."""
-    return 1 / (1 - float(rate))
+    return 1 / (1 - rate)

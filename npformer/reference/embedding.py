@@ -1,9 +1,13 @@
 """From token ids to vectors."""
 
-from npformer.reference.arrays import Array, namespace, narrow, widen
-from npformer.reference.checks import check_ids, check_shape
+import numpy as np
+
+from npformer.arrays import Array
+from npformer.operation import backward_of, operation
+from npformer.reference.dropout import dropout, dropout_backward
 
 
+@operation("ids: ... ids<V, table: V D -> y: ... D")
 def embedding(ids: Array, table: Array) -> Array:
     """Row ``ids[b, t]`` of the table at position (b, t).
 
@@ -30,19 +34,64 @@ def embedding(ids: Array, table: Array) -> Array:
     array([[4., 5.],
            [0., 1.]])
     """
-    namespace(table=table)
-    if table.ndim != 2:
-        raise ValueError(f"table has shape {table.shape}, expected (V, D)")
-    check_ids(ids, table.shape[0], "ids")
     return table[ids]
 
 
+@backward_of(embedding, "dy: ... D, ids: ... ids<V, table_shape = V D -> dtable: V D")
 def embedding_backward(dy: Array, ids: Array, table_shape: tuple[int, int]) -> Array:
     """dtable: each row the sum of dy over the places that looked it up, in order, so the same bits every time."""
-    xp = namespace(dy=dy)
-    check_ids(ids, table_shape[0], "ids")
-    check_shape(dy=(dy, (*ids.shape, table_shape[1])))
-    wide = widen(dy)
-    dtable = xp.zeros(table_shape, wide.dtype)
-    xp.add.at(dtable, ids, wide)
-    return narrow(dtable, dy)
+    dtable = np.zeros_like(dy, shape=table_shape)
+    np.add.at(dtable, ids, dy)
+    return dtable
+
+
+@operation("ids: ... T ids<V, table: V D, positions: T D wide -> y: ... T D")
+def embed_tokens(
+    ids: Array,
+    table: Array,
+    positions: Array,
+    pad_id: int,
+    dropout_rate: float = 0.0,
+    dropout_key: int | None = None,
+) -> Array:
+    """dropout(√D · table[id] + position), and exact zeros where the id is padding (section 3.4).
+
+    Padding is stopped here, at the door: whatever its row of the table holds, the model never sees it.
+
+    Parameters
+    ----------
+    ids : (B, T) int
+    table : (V, D)
+    positions : (T, D)
+    pad_id : int
+    dropout_rate, dropout_key
+        Dropout.
+
+    Returns
+    -------
+    (B, T, D)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> table, positions = np.array([[np.nan], [2.0], [3.0]]), np.array([[0.1], [0.2], [0.3]])
+    >>> embed_tokens(np.array([[2, 1, 0]]), table, positions, pad_id=0)[..., 0]
+    array([[3.1, 2.2, 0. ]])
+    """
+    x = embedding(ids, table) * table.shape[1] ** 0.5 + positions
+    x = np.where((ids == pad_id)[..., None], 0, x)  # padding may be NaN
+    return dropout(x, dropout_rate, dropout_key)
+
+
+@backward_of(embed_tokens, "dy: ... D, ids: ... ids<V, table_shape = V D -> dtable: V D")
+def embed_tokens_backward(
+    dy: Array,
+    ids: Array,
+    table_shape: tuple[int, int],
+    pad_id: int,
+    dropout_rate: float = 0.0,
+    dropout_key: int | None = None,
+) -> Array:
+    """dtable; the row of the padding is 0."""
+    dx = np.where((ids == pad_id)[..., None], 0, dropout_backward(dy, dropout_rate, dropout_key))
+    return embedding_backward(dx * table_shape[1] ** 0.5, ids, table_shape)

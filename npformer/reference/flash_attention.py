@@ -8,16 +8,21 @@ log-sum-exp, which is all that is kept besides q, k, v and out.
 
 import math
 
-from npformer.reference.arrays import Array, namespace, narrow, quiet, transpose, widen
+import numpy as np
+
+from npformer.arrays import Array, transpose
+from npformer.operation import backward_of, operation
 from npformer.reference.attention import default_scale
-from npformer.reference.checks import check_attention, check_shape
 from npformer.reference.dropout import dropout_keep, kept_scale
 from npformer.reference.product import product
 
 BLOCK = 64  # queries and keys in a tile
 
 
-@quiet
+@operation(
+    "q: ... T K>0, k: ... S K, v: ... S Kv, keep_mask: ~ ... T S mask -> out: ... T Kv, logsumexp: ... T wide",
+    flops="2*N*T*S*(K+Kv)",
+)
 def flash_attention(
     q: Array,
     k: Array,
@@ -27,13 +32,13 @@ def flash_attention(
     causal: bool = False,
     scale: float | None = None,
     dropout_rate: float = 0.0,
-    key: int | None = None,
+    dropout_key: int | None = None,
 ) -> tuple[Array, Array]:
     """What ``attention`` computes, in memory that grows with T + S instead of T · S.
 
     Parameters
     ----------
-    q, k, v, keep_mask, causal, scale, dropout_rate, key
+    q, k, v, keep_mask, causal, scale, dropout_rate, dropout_key
         As for ``attention``.
 
     Returns
@@ -50,35 +55,31 @@ def flash_attention(
     >>> bool(np.allclose(flash_attention(q, k, v)[0], attention(q, k, v)[0], rtol=0, atol=1e-14))
     True
     """
-    xp = namespace(q=q, k=k, v=v)
-    check_attention(q, k, v, keep_mask, dropout_rate, key)
-    scaled_q = widen(q) * default_scale(q, scale)
-    T, S = q.shape[-2], k.shape[-2]
-    dtype = xp.result_type(scaled_q, k, v)
-    out = xp.zeros((*q.shape[:-1], v.shape[-1]), dtype)
-    logsumexp = xp.full(q.shape[:-1], -xp.inf, dtype)
+    scaled_q = q * default_scale(q, scale)
+    T, S, dtype = q.shape[-2], k.shape[-2], np.result_type(q, k, v)
+    out = np.zeros_like(q, shape=(*q.shape[:-1], v.shape[-1]), dtype=dtype)
+    logsumexp = np.full_like(q, -np.inf, shape=q.shape[:-1], dtype=dtype)
 
     for queries in blocks(T):
-        peak = xp.full((*q.shape[:-2], queries.stop - queries.start, 1), -xp.inf, dtype).real
-        total = xp.zeros(peak.shape, dtype)
-        gathered = xp.zeros((*peak.shape[:-1], v.shape[-1]), dtype)
+        peak = logsumexp[..., queries, None].real  # -inf, as no key has been seen
+        total, gathered = np.zeros_like(peak), out[..., queries, :]
         for keys in blocks(S, stop=queries.stop + S - T if causal else S):
             scores = scores_tile(scaled_q, k, keep_mask, causal, queries, keys)
-            old_peak, peak = peak, xp.maximum(peak, scores.real.max(axis=-1, keepdims=True))
-            shift = xp.where(xp.isneginf(peak), 0, peak)
-            e = xp.exp(scores - shift)
-            shrink = xp.exp(old_peak - shift)
+            old_peak, peak = peak, np.maximum(peak, scores.real.max(axis=-1, keepdims=True))
+            shift = np.where(np.isneginf(peak), 0, peak)
+            e = np.exp(scores - shift)
+            shrink = np.exp(old_peak - shift)
             total = total * shrink + e.sum(axis=-1, keepdims=True)
-            dropped = dropout_tile(e, T, S, queries, keys, dropout_rate, key)
+            dropped = dropout_tile(e, T, S, queries, keys, dropout_rate, dropout_key)
             gathered = gathered * shrink + product(dropped, v[..., keys, :])
         seen = total != 0
-        divisor = xp.where(seen, total, 1)
+        divisor = np.where(seen, total, 1)
         out[..., queries, :] = gathered / divisor
-        logsumexp[..., queries] = xp.where(seen, peak + xp.log(divisor), -xp.inf)[..., 0]
-    return narrow(out, q), logsumexp
+        logsumexp[..., queries] = np.where(seen, peak + np.log(divisor), -np.inf)[..., 0]
+    return out, logsumexp
 
 
-@quiet
+@backward_of(flash_attention, flops="2*N*T*S*(3*K+2*Kv)")
 def flash_attention_backward(
     dout: Array,
     q: Array,
@@ -91,39 +92,34 @@ def flash_attention_backward(
     causal: bool = False,
     scale: float | None = None,
     dropout_rate: float = 0.0,
-    key: int | None = None,
+    dropout_key: int | None = None,
 ) -> tuple[Array, Array, Array]:
     """The gradients (dq, dk, dv), tile by tile; the options have to be those of the forward pass.
 
     The row sum Σ_s dweights · weights of the softmax backward would need all keys at once, but it
     equals Σ dout · out, which is known before the first tile.
     """
-    xp = namespace(dout=dout, q=q, k=k, v=v, out=out, logsumexp=logsumexp)
-    check_attention(q, k, v, keep_mask, dropout_rate, key)
-    check_shape(dout=(dout, (*q.shape[:-1], v.shape[-1])), out=(out, dout.shape), logsumexp=(logsumexp, q.shape[:-1]))
     scale = default_scale(q, scale)
-    T, S = q.shape[-2], k.shape[-2]
-    scaled_q, wide_dout = widen(q) * scale, widen(dout)
-    row_sum = (wide_dout * out).sum(axis=-1, keepdims=True)
-    used = (dout != 0).any(axis=-1, keepdims=True)  # a query without gradient passes none, even if it holds NaN
-    shift = xp.where(xp.isneginf(logsumexp.real), 0, logsumexp)[..., None]
-    dtype = xp.result_type(scaled_q, k, v, wide_dout)
-    dq, dk, dv = (xp.zeros(x.shape, dtype) for x in (q, k, v))
+    scaled_q = q * scale
+    T, S, dtype = q.shape[-2], k.shape[-2], np.result_type(dout, q, k, v)
+    row_sum = (dout * out).sum(axis=-1, keepdims=True)
+    shift = np.where(np.isneginf(logsumexp), 0, logsumexp)[..., None]
+    dq, dk, dv = (np.zeros_like(x, dtype=dtype) for x in (q, k, v))
 
     for queries in blocks(T):
         for keys in blocks(S, stop=queries.stop + S - T if causal else S):
             scores = scores_tile(scaled_q, k, keep_mask, causal, queries, keys)
-            weights = xp.exp(scores - shift[..., queries, :])
-            dropped = dropout_tile(weights, T, S, queries, keys, dropout_rate, key)
-            dv[..., keys, :] += product(transpose(dropped), wide_dout[..., queries, :])
+            weights = np.exp(scores - shift[..., queries, :])
+            dropped = dropout_tile(weights, T, S, queries, keys, dropout_rate, dropout_key)
+            dv[..., keys, :] += product(transpose(dropped), dout[..., queries, :])
 
-            dweights = wide_dout[..., queries, :] @ transpose(v[..., keys, :])
-            dweights = dropout_tile(dweights, T, S, queries, keys, dropout_rate, key)
+            dweights = dout[..., queries, :] @ transpose(v[..., keys, :])
+            dweights = dropout_tile(dweights, T, S, queries, keys, dropout_rate, dropout_key)
             dscores = weights * (dweights - row_sum[..., queries, :])
-            dscores = xp.where((weights != 0) & used[..., queries, :], dscores, 0)
+            dscores = np.where(weights == 0, 0, dscores)  # what is masked passes nothing, even if it is NaN
             dq[..., queries, :] += product(dscores, k[..., keys, :]) * scale
             dk[..., keys, :] += product(transpose(dscores), scaled_q[..., queries, :])
-    return narrow(dq, q), narrow(dk, k), narrow(dv, v)
+    return dq, dk, dv
 
 
 def blocks(length, stop=None):
@@ -134,13 +130,12 @@ def blocks(length, stop=None):
 
 def scores_tile(scaled_q, k, keep_mask, causal, queries, keys):
     """The scores of some queries with some keys, -inf where a mask forbids them."""
-    xp = namespace(scaled_q=scaled_q)
     scores = scaled_q[..., queries, :] @ transpose(k[..., keys, :])
     if keep_mask is not None:
-        scores = xp.where(mask_tile(keep_mask, queries, keys), scores, -xp.inf)
+        scores = np.where(mask_tile(keep_mask, queries, keys), scores, -np.inf)
     if causal:
-        last_seen = xp.arange(queries.start, queries.stop)[:, None] + k.shape[-2] - scaled_q.shape[-2]
-        scores = xp.where(xp.arange(keys.start, keys.stop) <= last_seen, scores, -xp.inf)
+        query, key = places(queries, keys, like=k)
+        scores = np.where(key <= query + k.shape[-2] - scaled_q.shape[-2], scores, -np.inf)
     return scores
 
 
@@ -153,12 +148,16 @@ def mask_tile(keep_mask, queries, keys):
     return keep_mask
 
 
-def dropout_tile(x, T, S, queries, keys, rate, key):
+def dropout_tile(x, T, S, queries, keys, rate, dropout_key):
     """What ``dropout`` would do to this tile of a (..., T, S) array, from the elements' places in the whole."""
     if rate == 0:
         return x
-    xp = namespace(x=x)
-    matrix = xp.arange(math.prod(x.shape[:-2])).reshape(x.shape[:-2])[..., None, None]
-    query, key_place = xp.arange(queries.start, queries.stop)[:, None], xp.arange(keys.start, keys.stop)
-    index = (matrix * T + query) * S + key_place
-    return xp.where(dropout_keep(index, rate, key), x * kept_scale(rate), 0)
+    matrix = np.arange(math.prod(x.shape[:-2]), like=x).reshape(x.shape[:-2])[..., None, None]
+    query, key = places(queries, keys, like=x)
+    index = (matrix * T + query) * S + key
+    return np.where(dropout_keep(index, rate, dropout_key), x * kept_scale(rate), 0)
+
+
+def places(queries, keys, like):
+    """Where the queries of a tile stand, as a column, and where its keys stand."""
+    return np.arange(queries.start, queries.stop, like=like)[:, None], np.arange(keys.start, keys.stop, like=like)

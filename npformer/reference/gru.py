@@ -1,12 +1,17 @@
 """The gated recurrent unit along a sequence (Cho et al. 2014)."""
 
+import numpy as np
+
+from npformer.arrays import Array, transpose
+from npformer.operation import backward_of, operation
 from npformer.reference.activations import sigmoid, tanh
-from npformer.reference.arrays import Array, namespace, narrow, quiet, transpose, widen
-from npformer.reference.checks import check_shape
-from npformer.reference.recurrence import check_recurrence, check_recurrence_backward, state_before, steps
+from npformer.reference.recurrence import state_before, steps
 
 
-@quiet
+@operation(
+    "x_gates: B T 3*D, h0: B D, weight: D 3*D, bias: D, keep_mask: B T mask -> states: B T D, gates: B T 4*D",
+    flops="6*B*T*D*D",
+)
 def gru(
     x_gates: Array, h0: Array, weight: Array, bias: Array, keep_mask: Array | None = None, *, reverse: bool = False
 ) -> tuple[Array, Array]:
@@ -46,44 +51,39 @@ def gru(
     array([[[1.],
             [1.]]])
     """
-    xp = namespace(x_gates=x_gates, h0=h0, weight=weight, bias=bias)
-    check_recurrence(3, x_gates, keep_mask, weight, h0=h0)
-    check_shape(bias=(bias, h0.shape[1:]))
     B, T, D = *x_gates.shape[:2], h0.shape[1]
-    dtype = xp.result_type(x_gates, h0, weight, bias)
-    states, gates = xp.empty((B, T, D), dtype), xp.empty((B, T, 4 * D), dtype)
-    h = widen(h0)
+    dtype = np.result_type(x_gates, h0, weight, bias)
+    states, gates = (np.empty_like(x_gates, shape=(B, T, width), dtype=dtype) for width in (D, 4 * D))
+    h = h0
     for t in steps(T, reverse):
-        new, gates[:, t] = _gru_cell(widen(x_gates[:, t]), h, weight, bias)
-        h = new if keep_mask is None else xp.where(keep_mask[:, t, None], new, h)
+        new, gates[:, t] = _gru_cell(x_gates[:, t], h, weight, bias)
+        h = new if keep_mask is None else np.where(keep_mask[:, t, None], new, h)
         states[:, t] = h
     return states, gates
 
 
 def _gru_cell(x_gates, h, weight, bias):
     """One step: (B, 3D), (B, D) -> the new state (B, D) and what its backward needs (B, 4D)."""
-    xp = namespace(h=h)
-    x_r, x_z, x_n = xp.split(x_gates, 3, axis=-1)
-    h_r, h_z, h_n = xp.split(h @ weight, 3, axis=-1)
+    x_r, x_z, x_n = np.split(x_gates, 3, axis=-1)
+    h_r, h_z, h_n = np.split(h @ weight, 3, axis=-1)
     r, z = sigmoid(x_r + h_r), sigmoid(x_z + h_z)
     h_n = h_n + bias
     n = tanh(x_n + r * h_n)
-    return (1 - z) * n + z * h, xp.concatenate([r, z, n, h_n], axis=-1)
+    return (1 - z) * n + z * h, np.concatenate([r, z, n, h_n], axis=-1)
 
 
 def _gru_cell_backward(dnew, h, weight, gates):
     """dnew (B, D) -> d x_gates (B, 3D), dh (B, D), and d (h U + b) (B, 3D)."""
-    xp = namespace(h=h)
-    r, z, n, h_n = xp.split(gates, 4, axis=-1)
+    r, z, n, h_n = np.split(gates, 4, axis=-1)
     da_n = dnew * (1 - z) * (1 - n * n)  # of what is inside n's tanh
     da_r = da_n * h_n * r * (1 - r)
     da_z = dnew * (h - n) * z * (1 - z)
-    dh_gates = xp.concatenate([da_r, da_z, da_n * r], axis=-1)
+    dh_gates = np.concatenate([da_r, da_z, da_n * r], axis=-1)
     dh = dnew * z + dh_gates @ transpose(weight)
-    return xp.concatenate([da_r, da_z, da_n], axis=-1), dh, dh_gates
+    return np.concatenate([da_r, da_z, da_n], axis=-1), dh, dh_gates
 
 
-@quiet
+@backward_of(gru, flops="12*B*T*D*D")
 def gru_backward(
     dstates: Array,
     h0: Array,
@@ -100,21 +100,18 @@ def gru_backward(
     inside the gates get da_n = dh (1 - z) (1 - n²), da_r = da_n (h U_n + b) r (1 - r) and da_z = dh (h - n) z (1 - z);
     section 14 of docs/math.md.
     """
-    xp = namespace(dstates=dstates, h0=h0, weight=weight, states=states, gates=gates)
-    check_recurrence_backward(3, weight, keep_mask, states, gates, {"h0": h0}, {"dstates": dstates})
     B, T, D = states.shape
-    dx_gates = xp.empty((B, T, 3 * D), states.dtype)
-    dh, dweight = xp.zeros_like(widen(h0)), xp.zeros_like(widen(weight))
-    dbias = xp.zeros(D, dh.dtype)
+    dx_gates = np.empty_like(states, shape=(B, T, 3 * D), dtype=np.result_type(dstates, weight, gates))
+    dh, dweight, dbias = np.zeros_like(h0), np.zeros_like(weight), np.zeros_like(h0, shape=D)
     for t in reversed(steps(T, reverse)):
-        h = widen(state_before(t, states, h0, reverse))
+        h = state_before(t, states, h0, reverse)
         dh = dh + dstates[:, t]
         dx, dh_through, dh_gates = _gru_cell_backward(dh, h, weight, gates[:, t])
         if keep_mask is not None:  # a step that was left out passes on what it gets, and nothing to anything else
             kept = keep_mask[:, t, None]
-            dx, dh_gates = xp.where(kept, dx, 0), xp.where(kept, dh_gates, 0)
-            dh_through = xp.where(kept, dh_through, dh)
+            dx, dh_gates = np.where(kept, dx, 0), np.where(kept, dh_gates, 0)
+            dh_through = np.where(kept, dh_through, dh)
         dx_gates[:, t], dh = dx, dh_through
         dweight = dweight + transpose(h) @ dh_gates
         dbias = dbias + dh_gates[:, 2 * D :].sum(axis=0)
-    return dx_gates, narrow(dh, h0), narrow(dweight, weight), narrow(dbias, h0)
+    return dx_gates, dh, dweight, dbias

@@ -1,11 +1,18 @@
 """The long short-term memory along a sequence (Hochreiter and Schmidhuber 1997)."""
 
+import numpy as np
+
+from npformer.arrays import Array, transpose
+from npformer.operation import backward_of, operation
 from npformer.reference.activations import sigmoid, tanh
-from npformer.reference.arrays import Array, namespace, narrow, quiet, transpose, widen
-from npformer.reference.recurrence import check_recurrence, check_recurrence_backward, state_before, steps
+from npformer.reference.recurrence import state_before, steps
 
 
-@quiet
+@operation(
+    "x_gates: B T 4*D, h0: B D, c0: B D, weight: D 4*D, keep_mask: B T mask"
+    " -> states: B T D, cells: B T D, gates: B T 4*D",
+    flops="8*B*T*D*D",
+)
 def lstm(
     x_gates: Array, h0: Array, c0: Array, weight: Array, keep_mask: Array | None = None, *, reverse: bool = False
 ) -> tuple[Array, Array, Array]:
@@ -43,43 +50,39 @@ def lstm(
     >>> states.round(3).ravel(), cells.round(3).ravel()
     (array([0.762, 0.   ]), array([1., 1.]))
     """
-    xp = namespace(x_gates=x_gates, h0=h0, c0=c0, weight=weight)
-    check_recurrence(4, x_gates, keep_mask, weight, h0=h0, c0=c0)
     B, T, D = *x_gates.shape[:2], h0.shape[1]
-    dtype = xp.result_type(x_gates, h0, c0, weight)
-    states, cells, gates = (xp.empty((B, T, width), dtype) for width in (D, D, 4 * D))
-    h, c = widen(h0), widen(c0)
+    dtype = np.result_type(x_gates, h0, c0, weight)
+    states, cells, gates = (np.empty_like(x_gates, shape=(B, T, width), dtype=dtype) for width in (D, D, 4 * D))
+    h, c = h0, c0
     for t in steps(T, reverse):
-        new_h, new_c, gates[:, t] = _lstm_cell(widen(x_gates[:, t]), h, c, weight)
+        new_h, new_c, gates[:, t] = _lstm_cell(x_gates[:, t], h, c, weight)
         if keep_mask is not None:
             kept = keep_mask[:, t, None]
-            new_h, new_c = xp.where(kept, new_h, h), xp.where(kept, new_c, c)
+            new_h, new_c = np.where(kept, new_h, h), np.where(kept, new_c, c)
         states[:, t], cells[:, t] = h, c = new_h, new_c
     return states, cells, gates
 
 
 def _lstm_cell(x_gates, h, c, weight):
     """One step: (B, 4D), (B, D), (B, D) -> the new state and cell (B, D), and the gates (B, 4D)."""
-    xp = namespace(h=h)
-    a_i, a_f, a_g, a_o = xp.split(x_gates + h @ weight, 4, axis=-1)
+    a_i, a_f, a_g, a_o = np.split(x_gates + h @ weight, 4, axis=-1)
     i, f, g, o = sigmoid(a_i), sigmoid(a_f), tanh(a_g), sigmoid(a_o)
     new_c = f * c + i * g
-    return o * tanh(new_c), new_c, xp.concatenate([i, f, g, o], axis=-1)
+    return o * tanh(new_c), new_c, np.concatenate([i, f, g, o], axis=-1)
 
 
 def _lstm_cell_backward(dnew_h, dnew_c, c, new_c, weight, gates):
     """dnew_h, dnew_c (B, D) -> d gates' insides (B, 4D), dh and dc (B, D)."""
-    xp = namespace(c=c)
-    i, f, g, o = xp.split(gates, 4, axis=-1)
+    i, f, g, o = np.split(gates, 4, axis=-1)
     tanh_c = tanh(new_c)
     dc = dnew_c + dnew_h * o * (1 - tanh_c * tanh_c)
     da_i, da_f, da_g = dc * g * i * (1 - i), dc * c * f * (1 - f), dc * i * (1 - g * g)
     da_o = dnew_h * tanh_c * o * (1 - o)
-    da = xp.concatenate([da_i, da_f, da_g, da_o], axis=-1)
+    da = np.concatenate([da_i, da_f, da_g, da_o], axis=-1)
     return da, da @ transpose(weight), dc * f
 
 
-@quiet
+@backward_of(lstm, flops="16*B*T*D*D")
 def lstm_backward(
     dstates: Array,
     dcells: Array | None,
@@ -99,20 +102,17 @@ def lstm_backward(
     the state: da_i = dc g i (1 - i), da_f = dc c_{t-1} f (1 - f), da_g = dc i (1 - g²), da_o = dh tanh(c_t) o (1 - o);
     section 14 of docs/math.md.
     """
-    xp = namespace(dstates=dstates, dcells=dcells, h0=h0, c0=c0, weight=weight, states=states, cells=cells, gates=gates)
-    along = {"dstates": dstates, "dcells": dcells, "cells": cells}
-    check_recurrence_backward(4, weight, keep_mask, states, gates, {"h0": h0, "c0": c0}, along)
-    dx_gates = xp.empty(gates.shape, states.dtype)
-    dh, dc, dweight = (xp.zeros_like(widen(x)) for x in (h0, c0, weight))
+    dx_gates = np.empty_like(gates, dtype=np.result_type(dstates, weight, gates))
+    dh, dc, dweight = np.zeros_like(h0), np.zeros_like(c0), np.zeros_like(weight)
     for t in reversed(steps(states.shape[1], reverse)):
-        h, c = widen(state_before(t, states, h0, reverse)), widen(state_before(t, cells, c0, reverse))
+        h, c = state_before(t, states, h0, reverse), state_before(t, cells, c0, reverse)
         dh = dh + dstates[:, t]
         dc = dc if dcells is None else dc + dcells[:, t]
-        dx, dh_through, dc_through = _lstm_cell_backward(dh, dc, c, widen(cells[:, t]), weight, gates[:, t])
+        dx, dh_through, dc_through = _lstm_cell_backward(dh, dc, c, cells[:, t], weight, gates[:, t])
         if keep_mask is not None:
             kept = keep_mask[:, t, None]
-            dx = xp.where(kept, dx, 0)
-            dh_through, dc_through = xp.where(kept, dh_through, dh), xp.where(kept, dc_through, dc)
+            dx = np.where(kept, dx, 0)
+            dh_through, dc_through = np.where(kept, dh_through, dh), np.where(kept, dc_through, dc)
         dx_gates[:, t], dh, dc = dx, dh_through, dc_through
         dweight = dweight + transpose(h) @ dx
-    return dx_gates, narrow(dh, h0), narrow(dc, c0), narrow(dweight, weight)
+    return dx_gates, dh, dc, dweight

@@ -1,11 +1,17 @@
 """Attention between projections as they come out of one matrix product: all heads, and q, k, v, side by side."""
 
-from npformer.reference.arrays import Array, namespace
-from npformer.reference.checks import check_int
+import numpy as np
+
+from npformer.arrays import Array
+from npformer.operation import backward_of, operation
 from npformer.reference.flash_attention import flash_attention, flash_attention_backward
 from npformer.reference.heads import merge_heads
 
 
+@operation(
+    "qkv: B T 3*H*K>0, n_heads = H, keep_mask: ~ B H T T mask -> out: B T H*K, logsumexp: B H T wide",
+    flops="4*B*H*T*T*K",
+)
 def self_attention(
     qkv: Array,
     n_heads: int,
@@ -13,7 +19,7 @@ def self_attention(
     *,
     causal: bool = False,
     dropout_rate: float = 0.0,
-    key: int | None = None,
+    dropout_key: int | None = None,
 ) -> tuple[Array, Array]:
     """The attention of all heads, from queries, keys and values that stand side by side (section 3.2.2).
 
@@ -23,7 +29,7 @@ def self_attention(
         Queries, keys and values, one projection of one input.
     n_heads : int
     keep_mask : bool, broadcasts to (B, H, T, T), optional
-    causal, dropout_rate, key
+    causal, dropout_rate, dropout_key
         As for ``attention``.
 
     Returns
@@ -40,11 +46,13 @@ def self_attention(
     >>> out.shape, logsumexp.shape
     ((1, 10, 512), (1, 8, 10))
     """
-    q, k, v = split_parts(qkv, n_heads, 3, "qkv")
-    heads, logsumexp = flash_attention(q, k, v, keep_mask, causal=causal, dropout_rate=dropout_rate, key=key)
+    q, k, v = split_parts(qkv, n_heads, 3)
+    options = {"causal": causal, "dropout_rate": dropout_rate, "dropout_key": dropout_key}
+    heads, logsumexp = flash_attention(q, k, v, keep_mask, **options)
     return merge_heads(heads), logsumexp
 
 
+@backward_of(self_attention, flops="10*B*H*T*T*K")
 def self_attention_backward(
     dout: Array,
     qkv: Array,
@@ -55,16 +63,20 @@ def self_attention_backward(
     *,
     causal: bool = False,
     dropout_rate: float = 0.0,
-    key: int | None = None,
+    dropout_key: int | None = None,
 ) -> Array:
     """dqkv; the options have to be those of the forward pass."""
-    q, k, v = split_parts(qkv, n_heads, 3, "qkv")
-    (dheads,), (heads,) = split_parts(dout, n_heads, 1, "dout"), split_parts(out, n_heads, 1, "out")
-    options = {"causal": causal, "dropout_rate": dropout_rate, "key": key}
+    q, k, v = split_parts(qkv, n_heads, 3)
+    (dheads,), (heads,) = split_parts(dout, n_heads, 1), split_parts(out, n_heads, 1)
+    options = {"causal": causal, "dropout_rate": dropout_rate, "dropout_key": dropout_key}
     dq, dk, dv = flash_attention_backward(dheads, q, k, v, heads, logsumexp, keep_mask, **options)
     return join_parts(dq, dk, dv)
 
 
+@operation(
+    "q: B T H*K>0, kv: B S 2*H*K, n_heads = H, keep_mask: ~ B H T S mask -> out: B T H*K, logsumexp: B H T wide",
+    flops="4*B*H*T*S*K",
+)
 def cross_attention(
     q: Array,
     kv: Array,
@@ -73,7 +85,7 @@ def cross_attention(
     *,
     causal: bool = False,
     dropout_rate: float = 0.0,
-    key: int | None = None,
+    dropout_key: int | None = None,
 ) -> tuple[Array, Array]:
     """The same with keys and values, side by side, of another sequence: the decoder's look at the source.
 
@@ -83,7 +95,7 @@ def cross_attention(
     kv : (B, S, 2D)
     n_heads : int
     keep_mask : bool, broadcasts to (B, H, T, S), optional
-    causal, dropout_rate, key
+    causal, dropout_rate, dropout_key
         As for ``attention``.
 
     Returns
@@ -97,11 +109,13 @@ def cross_attention(
     >>> cross_attention(np.ones((1, 10, 512)), np.ones((1, 7, 2 * 512)), n_heads=8)[0].shape
     (1, 10, 512)
     """
-    (q,), (k, v) = split_parts(q, n_heads, 1, "q"), split_parts(kv, n_heads, 2, "kv")
-    heads, logsumexp = flash_attention(q, k, v, keep_mask, causal=causal, dropout_rate=dropout_rate, key=key)
+    (q,), (k, v) = split_parts(q, n_heads, 1), split_parts(kv, n_heads, 2)
+    options = {"causal": causal, "dropout_rate": dropout_rate, "dropout_key": dropout_key}
+    heads, logsumexp = flash_attention(q, k, v, keep_mask, **options)
     return merge_heads(heads), logsumexp
 
 
+@backward_of(cross_attention, flops="10*B*H*T*S*K")
 def cross_attention_backward(
     dout: Array,
     q: Array,
@@ -113,28 +127,22 @@ def cross_attention_backward(
     *,
     causal: bool = False,
     dropout_rate: float = 0.0,
-    key: int | None = None,
+    dropout_key: int | None = None,
 ) -> tuple[Array, Array]:
     """The gradients (dq, dkv); the options have to be those of the forward pass."""
-    (q,), (k, v) = split_parts(q, n_heads, 1, "q"), split_parts(kv, n_heads, 2, "kv")
-    (dheads,), (heads,) = split_parts(dout, n_heads, 1, "dout"), split_parts(out, n_heads, 1, "out")
-    options = {"causal": causal, "dropout_rate": dropout_rate, "key": key}
+    (q,), (k, v) = split_parts(q, n_heads, 1), split_parts(kv, n_heads, 2)
+    (dheads,), (heads,) = split_parts(dout, n_heads, 1), split_parts(out, n_heads, 1)
+    options = {"causal": causal, "dropout_rate": dropout_rate, "dropout_key": dropout_key}
     dq, dk, dv = flash_attention_backward(dheads, q, k, v, heads, logsumexp, keep_mask, **options)
     return join_parts(dq), join_parts(dk, dv)
 
 
-def split_parts(x: Array, n_heads: int, n_parts: int, name: str) -> Array:
+def split_parts(x: Array, n_heads: int, n_parts: int) -> Array:
     """Parts side by side, each split into heads, as a view: (B, T, n_parts D) -> (n_parts, B, H, T, K)."""
-    namespace(**{name: x})
-    check_int("n_heads", n_heads, at_least=1)
-    if x.ndim != 3 or x.shape[-1] % (n_parts * n_heads):
-        width = "D" if n_parts == 1 else f"{n_parts}D"
-        raise ValueError(f"{name} has shape {x.shape}, expected (B, T, {width}) with D divisible by {n_heads=}")
     B, T, width = x.shape
     return x.reshape(B, T, n_parts, n_heads, width // (n_parts * n_heads)).transpose(2, 0, 3, 1, 4)
 
 
 def join_parts(*parts: Array) -> Array:
     """What ``split_parts`` has split, side by side again."""
-    xp = namespace(part=parts[0])
-    return xp.concatenate([merge_heads(part) for part in parts], axis=-1)
+    return np.concatenate([merge_heads(part) for part in parts], axis=-1)

@@ -1,12 +1,15 @@
 """A loss that asks two predictions to agree (Liang et al. 2021, "R-Drop: Regularized Dropout for Neural Networks")."""
 
-from npformer.reference.arrays import Array, library_of, namespace, narrow, quiet, widen
-from npformer.reference.checks import check_ids, check_int, check_not_negative
-from npformer.reference.cross_entropy import cross_entropy
+import numpy as np
+
+from npformer.arrays import Array
+from npformer.operation import operation
+from npformer.reference.cross_entropy import cross_entropy, is_counted
+from npformer.reference.linear import linear
 from npformer.reference.softmax import log_softmax
 
 
-@quiet
+@operation("logits: 2 ... V>0, targets: ... ids<V -> loss: wide, dlogits: 2 ... V")
 def paired_cross_entropy(
     logits: Array,
     targets: Array,
@@ -50,26 +53,59 @@ def paired_cross_entropy(
     >>> print(alike.round(4), (apart - alike).round(4))  # 0.5 (KL + KL) = 0.5 · 0.25 log 3
     0.4904 0.1373
     """
-    xp = namespace(logits=logits)
-    library_of(targets, "targets")
-    check_not_negative(consistency=consistency)
-    if logits.ndim < 2 or logits.shape[:-1] != (2, *targets.shape):
-        raise ValueError(f"targets {targets.shape}, logits {logits.shape}: expected (...) and (2, ..., V)")
-    check_ids(targets, logits.shape[-1], "targets", ignore_id)
-    if n_tokens is not None:
-        check_int("n_tokens", n_tokens, at_least=1)
-    wide = widen(logits)
     options = {"ignore_id": ignore_id, "label_smoothing": label_smoothing}
-    loss, dlogits = cross_entropy(
-        wide, xp.stack([targets, targets]), **options, n_tokens=None if n_tokens is None else 2 * n_tokens
-    )
-    counted = xp.ones(targets.shape, bool) if ignore_id is None else targets != ignore_id
-    n = int(counted.sum()) if n_tokens is None else n_tokens
-    share = consistency / (4 * n) if n else 0.0
+    of_both = None if n_tokens is None else 2 * n_tokens
+    loss, dlogits = cross_entropy(logits, np.stack([targets, targets]), **options, n_tokens=of_both)
+    counted = is_counted(targets, ignore_id)
+    n = max(int(counted.sum()), 1) if n_tokens is None else n_tokens
+    share = consistency / (4 * n)
 
-    log_p = log_softmax(wide)
-    p, apart = xp.exp(log_p), log_p - log_p[::-1]
+    log_p = log_softmax(logits)
+    p, apart = np.exp(log_p), log_p - log_p[::-1]
     divergence = (p * apart).sum(axis=-1)  # KL(p‖p') and KL(p'‖p)
     dapart = p * (apart - divergence[..., None]) + p - p[::-1]
-    loss = loss + xp.where(counted, divergence, 0).sum() * share
-    return loss, narrow(dlogits + xp.where(counted[..., None], dapart * share, 0), logits)
+    loss = loss + np.where(counted, divergence, 0).sum() * share
+    return loss, dlogits + np.where(counted[..., None], dapart * share, 0)
+
+
+@operation(
+    "x: 2 ... D, weight: D V>0, bias: V, targets: ... ids<V -> loss: wide, dlogits: 2 ... V",
+    flops="4*N*D*V",
+)
+def linear_paired_cross_entropy(
+    x: Array,
+    weight: Array,
+    bias: Array | None,
+    targets: Array,
+    consistency: float,
+    *,
+    ignore_id: int | None = None,
+    label_smoothing: float = 0.0,
+    n_tokens: int | None = None,
+) -> tuple[Array, Array]:
+    """The same for two predictions of each target, which shall agree.
+
+    Parameters
+    ----------
+    x : (2, ..., D)
+    weight : (D, V)
+    bias : (V,), or None
+    targets : (...) int
+    consistency, ignore_id, label_smoothing, n_tokens
+        As for ``paired_cross_entropy``.
+
+    Returns
+    -------
+    loss : scalar
+    dlogits : (2, ..., V)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> x, weight, bias, targets = np.ones((2, 3, 1)), np.ones((1, 4)), np.zeros(4), np.array([2, 0, 1])
+    >>> print(linear_paired_cross_entropy(x, weight, bias, targets, consistency=1.0)[0].round(4))
+    1.3863
+    """
+    logits = linear(x, weight, bias)
+    options = {"ignore_id": ignore_id, "label_smoothing": label_smoothing, "n_tokens": n_tokens}
+    return paired_cross_entropy(logits, targets, consistency, **options)

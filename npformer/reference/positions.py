@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from npformer.reference.arrays import Array
+from npformer.arrays import Array
 
 
 def sinusoidal_encoding(length: int, d_model: int, layout: str = "interleaved") -> Array:

@@ -6,8 +6,8 @@ taken with the mask frozen, and a resumed run repeats the run that was interrupt
 
 import numpy as np
 
-from npformer.reference.arrays import Array
-from npformer.reference.checks import check_key
+from npformer.arrays import Array
+from npformer.checks import check_key
 
 _64_BITS = 0xFFFFFFFFFFFFFFFF
 _32_BITS = 0xFFFFFFFF

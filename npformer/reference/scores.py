@@ -1,20 +1,23 @@
 """How well does a key match a query? Five answers, each with its backward, and attention with any of them.
 
 All have one calling convention: ``score(q, k, *params)`` returns (..., T, S), a number for each query and key, and
-``score_backward(dscores, q, k, *params)`` the gradients of these arguments. Where dscores is exactly 0, nothing
-is passed on, even if the query or the key holds NaN. A is the width of the hidden layer of the additive score.
+``score_backward(dscores, q, k, *params)`` the gradients of these arguments. What is masked has dscores of 0, and
+passes nothing on, even if it is NaN. A is the width of the hidden layer of the additive score.
 """
 
-from npformer.reference.activations import tanh
-from npformer.reference.arrays import Array, namespace, narrow, quiet, transpose, widen
-from npformer.reference.checks import check_mask_of_scores, check_shape
-from npformer.reference.linear import linear, linear_backward, rows
+from typing import Literal
+
+import numpy as np
+
+from npformer.arrays import Array, transpose
+from npformer.operation import backward_of, operation
+from npformer.reference.linear import linear, rows
 from npformer.reference.masks import causal_mask
 from npformer.reference.product import product
 from npformer.reference.softmax import softmax, softmax_backward
 
 
-@quiet
+@operation("q: ... T K>0, k: ... S K -> scores: ... T S", flops="2*N*T*S*K")
 def dot_score(q: Array, k: Array) -> Array:
     """q kᵀ (Luong et al. 2015, "dot"): large where query and key point the same way, and larger if they are long.
 
@@ -33,21 +36,16 @@ def dot_score(q: Array, k: Array) -> Array:
     >>> dot_score(np.array([[1.0, 2.0]]), np.array([[3.0, 4.0], [-2.0, 1.0]]))
     array([[11.,  0.]])
     """
-    namespace(q=q, k=k)
-    check_same_width(q, k)
     return q @ transpose(k)
 
 
-@quiet
+@backward_of(dot_score, flops="4*N*T*S*K")
 def dot_score_backward(dscores: Array, q: Array, k: Array) -> tuple[Array, Array]:
     """dq = dscores k, dk = dscoresᵀ q."""
-    namespace(dscores=dscores, q=q, k=k)
-    check_same_width(q, k)
-    _check_dscores(dscores, q, k)
-    dq, dk = product(dscores, k), product(transpose(dscores), q)
-    return narrow(dq, q), narrow(dk, k)
+    return product(dscores, k), product(transpose(dscores), q)
 
 
+@operation("q: ... T K>0, k: ... S K -> scores: ... T S", flops="2*N*T*S*K")
 def scaled_dot_score(q: Array, k: Array) -> Array:
     """q kᵀ / √K (Vaswani et al. 2017, section 3.2.1): a dot product whose variance does not grow with the width.
 
@@ -66,19 +64,16 @@ def scaled_dot_score(q: Array, k: Array) -> Array:
     >>> scaled_dot_score(np.array([[1.0, 1.0, 1.0, 1.0]]), np.array([[1.0, 2.0, 3.0, 4.0]]))
     array([[5.]])
     """
-    namespace(q=q, k=k)
-    check_same_width(q, k)
-    return narrow(dot_score(widen(q) * q.shape[-1] ** -0.5, k), q)
+    return dot_score(q * q.shape[-1] ** -0.5, k)
 
 
+@backward_of(scaled_dot_score, flops="4*N*T*S*K")
 def scaled_dot_score_backward(dscores: Array, q: Array, k: Array) -> tuple[Array, Array]:
     """As for ``dot_score``, and the scale belongs to both gradients."""
-    namespace(dscores=dscores, q=q, k=k)
-    check_same_width(q, k)
-    _check_dscores(dscores, q, k)
-    return dot_score_backward(widen(dscores) * q.shape[-1] ** -0.5, q, k)
+    return dot_score_backward(dscores * q.shape[-1] ** -0.5, q, k)
 
 
+@operation("q: ... T K>0, k: ... S K -> scores: ... T S", flops="2*N*T*S*K")
 def cosine_score(q: Array, k: Array) -> Array:
     """q kᵀ / (|q| |k|), the cosine of the angle between query and key: from -1 to 1, whatever their lengths.
 
@@ -99,46 +94,39 @@ def cosine_score(q: Array, k: Array) -> Array:
     >>> cosine_score(np.array([[2.0, 0.0]]), np.array([[3.0, 4.0], [0.0, 5.0], [-1.0, 0.0], [0.0, 0.0]]))
     array([[ 0.6,  0. , -1. ,  0. ]])
     """
-    namespace(q=q, k=k)
-    check_same_width(q, k)
-    return narrow(dot_score(_direction(widen(q))[0], _direction(widen(k))[0]), q)
+    return dot_score(_direction(q)[0], _direction(k)[0])
 
 
+@backward_of(cosine_score, flops="4*N*T*S*K")
 def cosine_score_backward(dscores: Array, q: Array, k: Array) -> tuple[Array, Array]:
     """The dot product of two directions, and then each direction's own backward."""
-    namespace(dscores=dscores, q=q, k=k)
-    check_same_width(q, k)
-    _check_dscores(dscores, q, k)
-    q_direction, q_length = _direction(widen(q))
-    k_direction, k_length = _direction(widen(k))
+    q_direction, q_length = _direction(q)
+    k_direction, k_length = _direction(k)
     dq_direction, dk_direction = dot_score_backward(dscores, q_direction, k_direction)
     dq = _direction_backward(dq_direction, q_direction, q_length)
     dk = _direction_backward(dk_direction, k_direction, k_length)
-    return narrow(dq, q), narrow(dk, k)
+    return dq, dk
 
 
-@quiet
 def _direction(x):
     """(x / |x|, |x|) along the last axis; the direction of a zero vector is zero."""
-    xp = namespace(x=x)
-    peak = xp.maximum(x.real, -x.real).max(axis=-1, keepdims=True)
-    peak = xp.where(peak == 0, 1, peak)
+    peak = np.maximum(x.real, -x.real).max(axis=-1, keepdims=True)
+    peak = np.where(peak == 0, 1, peak)
     scaled = x / peak  # so that no square overflows or vanishes
-    norm = xp.sqrt((scaled * scaled).sum(axis=-1, keepdims=True))
+    norm = np.sqrt((scaled * scaled).sum(axis=-1, keepdims=True))
     is_zero = norm.real == 0
-    return xp.where(is_zero, 0, scaled / xp.where(is_zero, 1, norm)), peak * norm
+    return np.where(is_zero, 0, scaled / np.where(is_zero, 1, norm)), peak * norm
 
 
-@quiet
 def _direction_backward(dy, direction, length):
     """dx = (dy - y Σ dy y) / |x|: what points along x would only make it longer, and has no effect."""
-    xp = namespace(dy=dy)
     is_zero = length.real == 0
-    dx = (dy - direction * (dy * direction).sum(axis=-1, keepdims=True)) / xp.where(is_zero, 1, length)
-    return xp.where(is_zero | (dy == 0).all(axis=-1, keepdims=True), 0, dx)
+    dx = (dy - direction * (dy * direction).sum(axis=-1, keepdims=True)) / np.where(is_zero, 1, length)
+    passes_none = is_zero | (dy == 0).all(axis=-1, keepdims=True)  # as what is masked, even if it is NaN
+    return np.where(passes_none, 0, dx)
 
 
-@quiet
+@operation("q: ... T Kq>0, k: ... S Kk>0, weight: Kq Kk -> scores: ... T S", flops="2*N*(T*Kq*Kk+T*S*Kk)")
 def bilinear_score(q: Array, k: Array, weight: Array) -> Array:
     """q W kᵀ (Luong et al. 2015, "general"): a linear bridge from the queries' space to the keys', which is learned.
 
@@ -158,25 +146,26 @@ def bilinear_score(q: Array, k: Array, weight: Array) -> Array:
     >>> bilinear_score(np.array([[1.0, 2.0]]), np.array([[3.0], [4.0]]), weight=np.array([[10.0], [1.0]]))
     array([[36., 48.]])
     """
-    namespace(q=q, k=k, weight=weight)
-    _check_bilinear(q, k, weight)
-    bridged = linear(widen(q), weight)
-    return narrow(dot_score(bridged, k), q)
+    return dot_score(linear(q, weight), k)
 
 
-@quiet
+@backward_of(bilinear_score, flops="2*N*(3*T*Kq*Kk+2*T*S*Kk)")
 def bilinear_score_backward(dscores: Array, q: Array, k: Array, weight: Array) -> tuple[Array, Array, Array]:
     """A linear map and a dot product, backwards: (dq, dk, dweight)."""
-    namespace(dscores=dscores, q=q, k=k, weight=weight)
-    _check_bilinear(q, k, weight)
-    _check_dscores(dscores, q, k)
-    bridged = linear(widen(q), weight)
-    dbridged, dk = dot_score_backward(widen(dscores), bridged, k)
-    dq, dweight, _ = linear_backward(dbridged, q, weight)
-    return narrow(dq, q), dk, narrow(dweight, weight)
+    dbridged, dk = dot_score_backward(dscores, linear(q, weight), k)
+    dq, dweight = _linear_backward(dbridged, q, weight)
+    return dq, dk, dweight
 
 
-@quiet
+def _linear_backward(dy, x, weight):
+    """(dx, dweight) of a linear map; a row that is masked has no gradient and passes none, even if it is NaN."""
+    return linear(dy, transpose(weight)), product(transpose(rows(x)), rows(dy))
+
+
+@operation(
+    "q: ... T Kq>0, k: ... S Kk>0, w_q: Kq A, w_k: Kk A, w_score: A -> scores: ... T S",
+    flops="2*N*A*(T*Kq+S*Kk+T*S)",
+)
 def additive_score(q: Array, k: Array, w_q: Array, w_k: Array, w_score: Array) -> Array:
     """tanh(q W_q + k W_k) · w (Bahdanau et al. 2015): a hidden layer looks at both, and learns what a match is.
 
@@ -199,12 +188,10 @@ def additive_score(q: Array, k: Array, w_q: Array, w_k: Array, w_score: Array) -
     >>> additive_score(q, k, w_q=one, w_k=one, w_score=np.array([10.0])).round(4)
     array([[0.    , 9.6403]])
     """
-    namespace(q=q, k=k, w_q=w_q, w_k=w_k, w_score=w_score)
-    _check_additive(q, k, w_q, w_k, w_score)
-    return narrow(_hidden(q, k, w_q, w_k) @ w_score, q)
+    return _hidden(q, k, w_q, w_k) @ w_score
 
 
-@quiet
+@backward_of(additive_score, flops="2*N*A*(3*T*Kq+3*S*Kk+3*T*S)")
 def additive_score_backward(
     dscores: Array, q: Array, k: Array, w_q: Array, w_k: Array, w_score: Array
 ) -> tuple[Array, Array, Array, Array, Array]:
@@ -214,9 +201,6 @@ def additive_score_backward(
     sum over t. h and its slope 1 - h², (..., T, S, A), are the largest arrays by far. h is computed again, not kept.
     What is needed of them are sums over keys and over queries, weighted with dscores: matrix products.
     """
-    namespace(dscores=dscores, q=q, k=k, w_q=w_q, w_k=w_k, w_score=w_score)
-    _check_additive(q, k, w_q, w_k, w_score)
-    _check_dscores(dscores, q, k)
     hidden = _hidden(q, k, w_q, w_k)
 
     # scores = hidden · w_score
@@ -226,15 +210,15 @@ def additive_score_backward(
     slope = 1 - hidden * hidden
     dq_part = product(dscores[..., :, None, :], slope)[..., 0, :] * w_score
     dk_part = product(transpose(dscores)[..., :, None, :], slope.swapaxes(-3, -2))[..., 0, :] * w_score
-    dq, dw_q, _ = linear_backward(dq_part, q, w_q)
-    dk, dw_k, _ = linear_backward(dk_part, k, w_k)
-    return narrow(dq, q), narrow(dk, k), narrow(dw_q, w_q), narrow(dw_k, w_k), narrow(dw_score, w_score)
+    dq, dw_q = _linear_backward(dq_part, q, w_q)
+    dk, dw_k = _linear_backward(dk_part, k, w_k)
+    return dq, dk, dw_q, dw_k, dw_score
 
 
 def _hidden(q, k, w_q, w_k):
     """tanh(q W_q + k W_k) of every query with every key, (..., T, S, A)."""
-    q_part, k_part = linear(widen(q), w_q), linear(widen(k), w_k)
-    return tanh(q_part[..., :, None, :] + k_part[..., None, :, :])
+    q_part, k_part = linear(q, w_q), linear(k, w_k)
+    return np.tanh(q_part[..., :, None, :] + k_part[..., None, :, :])
 
 
 SCORES = {  # the score, its backward, the names of its parameters
@@ -246,12 +230,27 @@ SCORES = {  # the score, its backward, the names of its parameters
 }
 
 
-@quiet
+Score = Literal["dot", "scaled_dot", "cosine", "bilinear", "additive"]
+
+
+def _check_params(*, score, params, **_):
+    """The parameters are as many as this score has."""
+    names = SCORES[score][2]
+    if not isinstance(params, (tuple, list)):
+        raise TypeError(f"params is a {type(params).__name__}, expected a tuple of {len(names)} arrays {names}")
+    if len(params) != len(names):
+        raise ValueError(f"params has {len(params)} arrays, expected {len(names)} with score={score!r}: {names}")
+
+
+@operation(
+    "q: ... T Kq>0, k: ... S Kk>0, v: ... S Kv, keep_mask: ~ ... T S mask -> out: ... T Kv, weights: ... T S",
+    check=_check_params,
+)
 def score_attention(
     q: Array,
     k: Array,
     v: Array,
-    score: str,
+    score: Score,
     params: tuple = (),
     keep_mask: Array | None = None,
     *,
@@ -285,99 +284,35 @@ def score_attention(
     dot [[1. 0.]]
     cosine [[0.731 0.269]]
     """
-    forward, _, named_params = check_score(score, params)
-    xp = namespace(q=q, k=k, v=v, **named_params)
-    _check_values(q, k, v)
-
-    scores = forward(widen(q), widen(k), *map(widen, params))
+    scores = SCORES[score][0](q, k, *params)
     if keep_mask is not None:
-        check_mask_of_scores(keep_mask, scores.shape)
-        scores = xp.where(keep_mask, scores, -xp.inf)
+        scores = np.where(keep_mask, scores, -np.inf)
     if causal:
-        scores = xp.where(xp.asarray(causal_mask(*scores.shape[-2:])), scores, -xp.inf)
-    weights = narrow(softmax(scores), q)
+        scores = np.where(causal_mask(*scores.shape[-2:], like=q), scores, -np.inf)
+    weights = softmax(scores)
     return product(weights, v), weights
 
 
-@quiet
+@backward_of(
+    score_attention,
+    "q: ... T Kq>0, k: ... S Kk>0, v: ... S Kv, weights: ... T S, dout: ... T Kv "
+    "-> dq: ... T Kq, dk: ... S Kk, dv: ... S Kv, *",
+    check=_check_params,
+)
 def score_attention_backward(
-    dout: Array, q: Array, k: Array, v: Array, weights: Array, score: str, params: tuple = ()
+    dout: Array, q: Array, k: Array, v: Array, weights: Array, score: Score, params: tuple = ()
 ) -> tuple[Array, ...]:
     """The gradients (dq, dk, dv, and one for each of params).
 
     The masks need not be told: what is masked has weight 0.
     """
-    _, backward, named_params = check_score(score, params)
-    xp = namespace(dout=dout, q=q, k=k, v=v, weights=weights, **named_params)
-    _check_values(q, k, v)
-    check_shape(dout=(dout, (*q.shape[:-1], v.shape[-1])), weights=(weights, (*q.shape[:-1], k.shape[-2])))
-
     # out = weights v
     dv = product(transpose(weights), dout)
-    dweights = widen(dout) @ transpose(v)
+    dweights = dout @ transpose(v)
 
-    # weights = softmax(scores); a weight of 0 passes no gradient, nor does a query without one: there may be NaN
-    dweights = xp.where(weights == 0, 0, dweights)
-    dscores = softmax_backward(dweights, weights)
-    dscores = xp.where((dout != 0).any(axis=-1, keepdims=True), dscores, 0)
+    # weights = softmax(scores); what is masked has weight 0 and passes nothing, even if it is NaN
+    dscores = softmax_backward(np.where(weights == 0, 0, dweights), weights)
 
     # scores = score(q, k, *params)
-    dq, dk, *dparams = backward(dscores, q, k, *params)
+    dq, dk, *dparams = SCORES[score][1](dscores, q, k, *params)
     return dq, dk, dv, *dparams
-
-
-def check_score(score, params):
-    """The score of this name, its backward, and its parameters by their names."""
-    if not isinstance(score, str):
-        raise TypeError(f"score is a {type(score).__name__}, expected one of {sorted(SCORES)}")
-    if score not in SCORES:
-        raise ValueError(f"score={score!r}, expected one of {sorted(SCORES)}")
-    forward, backward, names = SCORES[score]
-    if not isinstance(params, (tuple, list)):
-        raise TypeError(f"params is a {type(params).__name__}, expected a tuple of {len(names)} arrays {names}")
-    if len(params) != len(names):
-        raise ValueError(f"params has {len(params)} arrays, expected {len(names)} with score={score!r}: {names}")
-    return forward, backward, dict(zip(names, params, strict=True))
-
-
-def _are_stacks(q, k):
-    """Whether these are matrices of rows of at least one entry, or equally many such matrices."""
-    return min(q.ndim, k.ndim) >= 2 and q.shape[:-2] == k.shape[:-2] and min(q.shape[-1], k.shape[-1]) >= 1
-
-
-def check_same_width(q, k):
-    """Queries (..., T, K) and keys (..., S, K)."""
-    if not _are_stacks(q, k) or q.shape[-1] != k.shape[-1]:
-        raise ValueError(
-            f"q {q.shape}, k {k.shape}: expected q (..., T, K), k (..., S, K) with K >= 1 and equal axes before T and S"
-        )
-
-
-def _check_bilinear(q, k, weight):
-    if not _are_stacks(q, k) or weight.shape != (q.shape[-1], k.shape[-1]):
-        raise ValueError(
-            f"q {q.shape}, k {k.shape}, weight {weight.shape}: expected q (..., T, Kq), k (..., S, Kk), "
-            "weight (Kq, Kk) with equal axes before T and S"
-        )
-
-
-def _check_additive(q, k, w_q, w_k, w_score):
-    A = w_score.shape
-    weights_fit = w_score.ndim == 1 and (w_q.shape, w_k.shape) == ((*q.shape[-1:], *A), (*k.shape[-1:], *A))
-    if not _are_stacks(q, k) or not weights_fit:
-        raise ValueError(
-            f"q {q.shape}, k {k.shape}, w_q {w_q.shape}, w_k {w_k.shape}, w_score {w_score.shape}: expected "
-            "q (..., T, Kq), k (..., S, Kk), w_q (Kq, A), w_k (Kk, A), w_score (A,) with equal axes before T and S"
-        )
-
-
-def _check_dscores(dscores, q, k):
-    check_shape(dscores=(dscores, (*q.shape[:-1], k.shape[-2])))
-
-
-def _check_values(q, k, v):
-    if not _are_stacks(q, k) or v.ndim < 2 or v.shape[:-1] != k.shape[:-1]:
-        raise ValueError(
-            f"q {q.shape}, k {k.shape}, v {v.shape}: expected q (..., T, K), k (..., S, K), v (..., S, Kv) "
-            "with equal axes before T and S"
-        )

@@ -23,12 +23,15 @@ Numbers after exp, divided by their sum, are a softmax: this lookup is softmax(c
 
 from collections.abc import Callable
 
-from npformer.reference.arrays import Array, namespace, narrow, quiet, transpose, widen
-from npformer.reference.checks import check_shape
+import numpy as np
+
+from npformer.arrays import Array, transpose
+from npformer.operation import backward_of, operation
 from npformer.reference.product import product
-from npformer.reference.scores import check_same_width, cosine_score, cosine_score_backward
+from npformer.reference.scores import cosine_score, cosine_score_backward
 
 
+@operation("q: ... T K>0, k: ... S K -> scores: ... T S")
 def is_same(q: Array, k: Array) -> Array:
     """1 where query and key agree in every entry, else 0; there is no backward, since no gradient passes a step.
 
@@ -50,11 +53,11 @@ def is_same(q: Array, k: Array) -> Array:
     >>> soft_lookup(np.array([[0.1, 1.0]]), keys, values, is_same)  # almost is not the same
     array([[0.]])
     """
-    namespace(q=q, k=k)
-    check_same_width(q, k)
-    return (q[..., :, None, :] == k[..., None, :, :]).all(axis=-1).astype(q.dtype)
+    same = (q[..., :, None, :] == k[..., None, :, :]).all(axis=-1)
+    return same.astype(np.result_type(q, k))
 
 
+@operation("q: ... T K>0, k: ... S K -> y: ... T S")
 def exp_cosine(q: Array, k: Array) -> Array:
     """exp(cosine of the angle between query and key): from e where they point the same way to 1/e.
 
@@ -73,19 +76,16 @@ def exp_cosine(q: Array, k: Array) -> Array:
     >>> exp_cosine(np.array([[2.0, 0.0]]), np.array([[5.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])).round(3)
     array([[2.718, 1.   , 0.368]])
     """
-    xp = namespace(q=q, k=k)
-    return narrow(xp.exp(cosine_score(widen(q), k)), q)
+    return np.exp(cosine_score(q, k))
 
 
-@quiet
+@backward_of(exp_cosine)
 def exp_cosine_backward(dy: Array, q: Array, k: Array) -> tuple[Array, Array]:
     """exp is its own derivative; the rest is the cosine's."""
-    xp = namespace(dy=dy, q=q, k=k)
-    y = exp_cosine(widen(q), k)
-    check_shape(dy=(dy, y.shape))
-    return cosine_score_backward(xp.where(dy == 0, 0, dy * y), q, k)
+    return cosine_score_backward(dy * exp_cosine(q, k), q, k)
 
 
+@operation("query: ... T K>0, keys: ... S K, values: ... S Kv -> out: ... T Kv")
 def soft_lookup(query: Array, keys: Array, values: Array, similarity: Callable) -> Array:
     """Σ similarity · value / Σ similarity, sums over the keys: the mean of the values, weighted by similarity.
 
@@ -119,11 +119,11 @@ def soft_lookup(query: Array, keys: Array, values: Array, similarity: Callable) 
     >>> score_attention(query, keys, values, "cosine")[0].round(4)
     array([[3.6562]])
     """
-    weights, _ = _weights(query, keys, values, similarity)
-    return narrow(product(weights, values), values)
+    weights, _ = shares(query, keys, similarity(query, keys))
+    return product(weights, values)
 
 
-@quiet
+@backward_of(soft_lookup)
 def soft_lookup_backward(
     dout: Array, query: Array, keys: Array, values: Array, similarity: Callable, similarity_backward: Callable
 ) -> tuple[Array, Array, Array]:
@@ -131,25 +131,16 @@ def soft_lookup_backward(
 
     The gradient of a similarity says how much better than the mean its value is: dout · (value - out) / Σ similarity.
     """
-    namespace(dout=dout, query=query, keys=keys, values=values)
-    weights, total = _weights(query, keys, values, similarity)
-    check_shape(dout=(dout, (*query.shape[:-1], values.shape[-1])))
+    weights, total = shares(query, keys, similarity(query, keys))
     out = product(weights, values)
     dvalues = product(transpose(weights), dout)
-    dsimilarities = (widen(dout) @ transpose(values) - (dout * out).sum(axis=-1, keepdims=True)) / total
-    return *similarity_backward(dsimilarities, query, keys), narrow(dvalues, values)
+    dsimilarities = (dout @ transpose(values) - (dout * out).sum(axis=-1, keepdims=True)) / total
+    return *similarity_backward(dsimilarities, query, keys), dvalues
 
 
-def _weights(query, keys, values, similarity):
-    """The similarities divided by their sum, and the sum."""
-    xp = namespace(query=query, keys=keys, values=values)
-    shapes = f"query {query.shape}, keys {keys.shape}, values {values.shape}"
-    if min(query.ndim, keys.ndim, values.ndim) < 2 or not query.shape[:-2] == keys.shape[:-2] == values.shape[:-2]:
-        raise ValueError(f"{shapes}: expected query (..., T, K), keys (..., S, K), values (..., S, Kv)")
-    if keys.shape[-2] != values.shape[-2]:
-        raise ValueError(f"{shapes}: keys and values must have the same axis -2 (the number of keys S)")
-    similarities = similarity(widen(query), widen(keys))
-    check_shape(similarities=(similarities, (*query.shape[:-1], keys.shape[-2])))
+@operation("query: ... T K, keys: ... S K, similarities: ... T S -> weights: ... T S, total: ... T 1")
+def shares(query: Array, keys: Array, similarities: Array) -> tuple[Array, Array]:
+    """The similarities of these queries and keys divided by their sum, and the sum."""
     total = similarities.sum(axis=-1, keepdims=True)
-    total = xp.where(total.real == 0, xp.inf, total)  # nothing is similar: weights and gradients are 0
+    total = np.where(total.real == 0, np.inf, total)  # nothing is similar: weights and gradients are 0
     return similarities / total, total

@@ -6,10 +6,13 @@ writes to an argument, its cache.
 
 import math
 
-from npformer.reference.arrays import Array, namespace, widen
-from npformer.reference.checks import check_positive, check_shape
+import numpy as np
+
+from npformer.arrays import Array
+from npformer.operation import operation
 
 
+@operation("grad: ...")
 def global_norm(grad: Array) -> float:
     """√Σ g² over one flat gradient; NaN or inf if any entry is.
 
@@ -19,14 +22,19 @@ def global_norm(grad: Array) -> float:
     >>> global_norm(np.array([3.0, 4.0]))
     5.0
     """
-    xp = namespace(grad=grad)
-    largest = float(xp.abs(grad).max()) if grad.size else 0.0
+    largest = float(np.abs(grad).max()) if grad.size else 0.0
     if largest == 0 or not math.isfinite(largest):
         return largest
-    scaled = widen(grad) / largest  # so that no square over- or underflows
-    return largest * math.sqrt(float(xp.vdot(scaled, scaled)))
+    scaled = grad / largest  # so that no square over- or underflows
+    return largest * math.sqrt(float(np.vdot(scaled, scaled)))
 
 
+def _check_sgd(*, velocity, momentum, nesterov, **_):
+    if velocity is None and (momentum or nesterov):
+        raise ValueError(f"momentum={momentum}, nesterov={nesterov} need a velocity array, got velocity=None")
+
+
+@operation("param: n written, grad: n, velocity: n written", check=_check_sgd)
 def sgd_update(
     param: Array,
     grad: Array,
@@ -56,13 +64,7 @@ def sgd_update(
     >>> param
     array([0.5])
     """
-    namespace(param=param, grad=grad, velocity=velocity)
-    check_shape(grad=(grad, param.shape))
-    if velocity is not None:
-        check_shape(velocity=(velocity, param.shape))
-    elif momentum or nesterov:
-        raise ValueError(f"momentum={momentum}, nesterov={nesterov} need a velocity array, got velocity=None")
-    step = widen(grad) * grad_scale
+    step = grad * grad_scale
     if velocity is not None:
         velocity *= momentum
         velocity += step
@@ -70,6 +72,7 @@ def sgd_update(
     param -= lr * step
 
 
+@operation("param: n written, grad: n, m: n written, v: n written")
 def adam_update(
     param: Array,
     grad: Array,
@@ -108,12 +111,9 @@ def adam_update(
     >>> param
     array([0.75])
     """
-    xp = namespace(param=param, grad=grad, m=m, v=v)
-    check_shape(grad=(grad, param.shape), m=(m, param.shape), v=(v, param.shape))
-    check_positive(step=step)
-    g = widen(grad) * grad_scale
+    g = grad * grad_scale
     m += (1 - beta1) * (g - m)
     v += (1 - beta2) * (g * g - v)
     m_hat = m / (1 - beta1**step)
     v_hat = v / (1 - beta2**step)
-    param -= lr * (m_hat / (xp.sqrt(v_hat) + eps) + weight_decay * param)
+    param -= lr * (m_hat / (np.sqrt(v_hat) + eps) + weight_decay * param)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from npformer.reference.arrays import on_host
+from npformer.arrays import on_host
 
 FORMAT = "npformer checkpoint"
 VERSION = "1"

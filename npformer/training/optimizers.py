@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from npformer.reference.checks import check_fraction, check_not_negative, check_positive
+from npformer.checks import check_fraction, check_not_negative, check_positive
 
 
 @dataclass(frozen=True)

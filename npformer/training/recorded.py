@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from npformer.reference.checks import check_ids
+from npformer.options import check_ids
 
 
 class RecordedStep:

@@ -2,7 +2,7 @@
 
 import math
 
-from npformer.reference.checks import check_not_negative, check_positive
+from npformer.checks import check_not_negative, check_positive
 
 
 def constant(lr):

@@ -13,9 +13,10 @@ import numpy as np
 
 from npformer import tree
 from npformer.backends import get_backend, is_gpu, placed
+from npformer.calls import Calls, explain
+from npformer.checks import check_fraction, check_int, check_not_negative, check_positive
 from npformer.models import describe
 from npformer.reference import derive_key, split_key
-from npformer.reference.checks import check_fraction, check_int, check_not_negative, check_positive
 from npformer.threads import in_parallel, n_threads
 from npformer.training.checkpoint import joined, load_checkpoint, save_checkpoint
 from npformer.training.optimizers import Optimizer
@@ -214,6 +215,37 @@ class Trainer:
                 if any(wishes):
                     break
         return history
+
+    def explain(self, src, tgt) -> Calls:
+        """The operations of a step on this batch, with their times. Parameters and optimizer stay as they are.
+
+        Parameters
+        ----------
+        src : (B, S) int
+        tgt : (B, T+1) int
+
+        Returns
+        -------
+        Calls
+            A list of ``Call``; ``print`` shows it as a table.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from npformer import Adam, Transformer
+        >>> trainer = Trainer(Transformer(11, 11, d_model=16, n_heads=2, n_layers=1, d_ff=32), Adam(lr=0.01))
+        >>> calls = trainer.explain(np.array([[3, 4, 5]]), np.array([[1, 3, 4, 5, 2]]))
+        >>> calls[-1].operation, calls[-1].by
+        ('adam_update', 'kernel')
+        """
+        key, n_tokens = derive_key(self.seed, self.n_steps), max(self._count(tgt), 1)
+        for _ in range(2):  # the first time compiles what is missing
+            with explain() as calls:
+                self.compute_gradient(src, tgt, key, n_tokens)
+                self.ops.global_norm(self.flat_grads)
+                arrays = self.flat_params.copy(), self.flat_grads, {name: x.copy() for name, x in self.state.items()}
+                self.optimizer.update(self.ops, *arrays, self.n_steps + 1, 1.0, None)
+        return calls
 
     def save(self, path, info=None, arrays=None):
         """Write everything that is needed to go on from here, bit for bit, to one file.

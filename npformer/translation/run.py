@@ -156,6 +156,12 @@ class TranslationRun:
             self.trainer.fit(self._training_batches(), remaining, callbacks=callbacks, progress=progress)
             self.save()
 
+    def explain(self):
+        """The operations of a step on the next batch, as ``Trainer.explain``."""
+        batches = self._batches(_text(self.settings, "train"), seed=self.settings["seed"])
+        _, src, tgt = next(iter(batches.from_place(self.place)))
+        return self.trainer.explain(src, tgt)
+
     def validate(self):
         """Loss and greedy BLEU on the validation text; the parameters are kept in a snapshot."""
         translator = self._translator()

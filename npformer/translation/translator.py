@@ -9,11 +9,11 @@ import numpy as np
 
 from npformer import tree
 from npformer.backends import get_backend, placed
+from npformer.checks import check_int
 from npformer.data.parallel_text import pack
 from npformer.data.subwords import Subwords
 from npformer.decoding import beam_search, greedy_decode
 from npformer.models import EncoderDecoder, describe, from_description
-from npformer.reference.checks import check_int
 from npformer.training.checkpoint import CheckpointError, joined, load_checkpoint, save_checkpoint
 
 EXTRA_LEN = 50  # a translation has at most this many tokens more than its source (section 6.1)

@@ -6,16 +6,29 @@
 // beside the computing are made when they are waited for, or in reverse order at once.
 
 #include <setjmp.h>
+#include <stdint.h>
+#include <string.h>
 #include <ucontext.h>
 
-#include <cmath>
-#include <cstdint>
-#include <cstdio>
-#include <cstring>
-#include <functional>
-#include <memory>
 #include <utility>
 #include <vector>
+
+// Of <cmath>, which takes longer to read than most kernels.
+#define FUNCTION(name)            \
+  extern "C" double name(double); \
+  extern "C" float name##f(float); \
+  static inline float name(float x) { return name##f(x); }
+FUNCTION(exp)
+FUNCTION(exp2)
+FUNCTION(fabs)
+FUNCTION(log)
+FUNCTION(sqrt)
+FUNCTION(tanh)
+#undef FUNCTION
+template <class T> bool isfinite(T x) { return __builtin_isfinite(x); }
+template <class T> bool isnan(T x) { return __builtin_isnan(x); }
+#define INFINITY __builtin_inff()
+#define NAN __builtin_nanf("")
 
 #define CUDA_ON_CPU
 #define __global__
@@ -41,7 +54,7 @@ struct Fiber {
   ucontext_t start;
   uint3 index;
   bool done;
-  std::unique_ptr<char[]> stack;
+  char* stack = nullptr;
   std::vector<Copy> copies;
 };
 
@@ -54,7 +67,8 @@ static bool progress, in_reverse;
 static const char* mistake;  // of the kernel, the first that was seen
 static size_t dynamic_size;  // bytes of shared memory that the launch has asked for
 static void run_fiber();
-static std::function<void()> body;
+static void (*body)(const void*);  // what each thread does, and what it is given
+static const void* arguments_of_body;
 
 // From a fiber to the scheduler and back. A context would ask the system at each switch; a jump does not.
 static void give_way() {
@@ -65,9 +79,9 @@ static void go_on() {
   if (_setjmp(scheduler)) return;
   if (fibers[now].stack) _longjmp(fibers[now].at, 1);
   Fiber& fiber = fibers[now];
-  fiber.stack.reset(new char[STACK]);
+  fiber.stack = new char[STACK];
   getcontext(&fiber.start);
-  fiber.start.uc_stack.ss_sp = fiber.stack.get();
+  fiber.start.uc_stack.ss_sp = fiber.stack;
   fiber.start.uc_stack.ss_size = STACK;
   makecontext(&fiber.start, run_fiber, 0);
   setcontext(&fiber.start);
@@ -115,7 +129,7 @@ template <class T> T from_lane(T value, int source) {
 // A fiber lives on when its thread is done, and is the same thread of the next block.
 static void run_fiber() {
   for (;;) {
-    body();
+    body(arguments_of_body);
     fibers[now].done = true;
     alive--;
     warp().alive--;
@@ -166,8 +180,7 @@ static const char* run_block(int n, bool reversed) {
   return mistake;
 }
 
-static const char* run(const unsigned* grid, const unsigned* block, size_t shared, bool reversed,
-                       std::function<void()> kernel) {
+static const char* run(const unsigned* grid, const unsigned* block, size_t shared, bool reversed) {
   gridDim = {grid[0], grid[1], grid[2]};
   blockDim = {block[0], block[1], block[2]};
   if (!(grid[0] && grid[1] && grid[2])) return "a grid without blocks";
@@ -175,7 +188,6 @@ static const char* run(const unsigned* grid, const unsigned* block, size_t share
   if (!(block[0] && block[1] && block[2]) || block[0] * block[1] * block[2] > 1024) return "a block needs 1 to 1024 threads";
   if (shared > DYNAMIC) return "a block may have at most 99 KB of shared memory";
   dynamic_size = shared;
-  body = kernel;
   for (unsigned z = 0; z < grid[2]; z++)
     for (unsigned y = 0; y < grid[1]; y++)
       for (unsigned x = 0; x < grid[0]; x++) {
@@ -188,7 +200,10 @@ static const char* run(const unsigned* grid, const unsigned* block, size_t share
 template <class... P, size_t... I>
 const char* launch(void (*kernel)(P...), const unsigned* grid, const unsigned* block, size_t shared, void** arguments,
                    bool reversed, std::index_sequence<I...>) {
-  return run(grid, block, shared, reversed, [=] { kernel(*(P*)arguments[I]...); });
+  auto work = [=] { kernel(*(P*)arguments[I]...); };
+  body = [](const void* given) { (*(const decltype(work)*)given)(); };
+  arguments_of_body = &work;
+  return run(grid, block, shared, reversed);
 }
 
 template <class... P> const char* launch(void (*kernel)(P...), const unsigned* grid, const unsigned* block,
@@ -232,8 +247,6 @@ static int __syncthreads_and(int predicate) {
 static int __popc(unsigned bits) { return __builtin_popcount(bits); }
 template <class T> T min(T a, T b) { return b < a ? b : a; }
 template <class T> T max(T a, T b) { return a < b ? b : a; }
-using std::isfinite;
-using std::isnan;
 
 // What the bits of a number of half precision mean.
 
@@ -271,7 +284,7 @@ static unsigned bits_of_float(float x) { return half_of_float(x); }
 #endif
 
 static unsigned pack(float first, float second) { return bits_of_float(first) | bits_of_float(second) << 16; }
-static float power_of_two(float x) { return std::exp2(x); }
+static float power_of_two(float x) { return exp2(x); }
 
 static void multiply_add(float* upper, float* lower, const unsigned* a, unsigned b0, unsigned b1) {
   struct Factors { unsigned a[4], b[2]; } mine = {{a[0], a[1], a[2], a[3]}, {b0, b1}};

@@ -1,0 +1,155 @@
+"""Which operations ran, how long each took, and what computed it."""
+
+import contextlib
+import math
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from npformer import operation
+from npformer.contract import match
+
+
+class Call(NamedTuple):
+    """One call of an operation.
+
+    Attributes
+    ----------
+    operation, room : str
+        The name of the operation, and of the backend: "reference", "cpu" or "gpu".
+    by : str
+        "kernel", or "reference" where the reference computed it.
+    why : str
+        Why no kernel ran; empty if one did.
+    shapes : dict
+        The shape of each array by the name of its argument.
+    dtype : str
+    seconds : float
+    flops, bytes : int
+        Additions and multiplications, 0 where memory decides; the size of all arguments and results.
+    """
+
+    operation: str
+    room: str
+    by: str
+    why: str
+    shapes: dict[str, tuple[int, ...]]
+    dtype: str
+    seconds: float
+    flops: int
+    bytes: int
+
+
+class Calls(list[Call]):
+    """The calls that ``explain`` has seen. As a string it is a table, the operation that took longest first."""
+
+    def __str__(self) -> str:
+        groups = defaultdict(list)
+        for call in self:
+            groups[call.operation, call.dtype, str(call.shapes), call.by, call.why].append(call)
+        total = sum(call.seconds for call in self)
+        lines = [f"{'calls':>5} {'ms':>9} {'share':>6} {'rate':>12}  operation"]
+        for calls in sorted(groups.values(), key=lambda calls: -_sum(calls, "seconds")):
+            first, seconds = calls[0], _sum(calls, "seconds")
+            shapes = ", ".join(
+                f"{name} {'×'.join(map(str, shape)) or 'scalar'}" for name, shape in first.shapes.items()
+            )
+            by = "" if first.by == "kernel" else f" [reference: {first.why}]"
+            lines.append(
+                f"{len(calls):5} {1e3 * seconds:9.3f} {seconds / total:6.1%} {_rate(calls, seconds):>12}  "
+                f"{first.operation}: {', '.join(filter(None, (shapes, first.dtype)))}{by}"
+            )
+        n_kernels = sum(call.by == "kernel" for call in self)
+        lines.append(f"{len(self)} calls, {1e3 * total:.1f} ms of all threads; {n_kernels} were computed by kernels")
+        return "\n".join(lines)
+
+
+@contextlib.contextmanager
+def explain() -> Iterator[Calls]:
+    """List the operations that run inside, with their shapes and times, and whether a kernel computed each.
+
+    An operation that is computed by other operations of the reference is one call. Where several threads compute,
+    the times of all are added. Nothing is listed, and nothing costs time, outside of the ``with`` block.
+
+    Yields
+    ------
+    Calls
+        A list of ``Call``; ``print`` shows it as a table.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import npformer as nf
+    >>> x, weight = np.ones((2, 5)), np.ones((5, 3))
+    >>> with nf.explain() as calls:
+    ...     y = nf.linear(x, weight)
+    >>> calls[0].operation, calls[0].by, calls[0].shapes["weight"], calls[0].flops
+    ('linear', 'reference', (5, 3), 60)
+    """
+    calls = Calls()
+    busy = threading.local()
+
+    def listen(record, room, plan, values, run):
+        if getattr(busy, "now", False):  # a part of an operation that is listed as a whole
+            return run(plan, values)
+        refused = []
+        kernel = plan.kernel and _watched(plan.kernel, refused)
+        busy.now = True
+        try:
+            room.wait()
+            start = time.perf_counter()
+            result = run(plan._replace(kernel=kernel), values)
+            room.wait()
+            seconds = time.perf_counter() - start
+        finally:
+            busy.now = False
+        why = plan.why or ("the kernel left it to the reference" if refused else "")
+        calls.append(_call(record, room, why, values, result, seconds))
+        return result
+
+    before, operation.listener = operation.listener, listen
+    try:
+        yield calls
+    finally:
+        operation.listener = before
+
+
+def _watched(kernel, refused):
+    def watched(*values):
+        result = kernel(*values)
+        if result is NotImplemented:
+            refused.append(kernel)
+        return result
+
+    return watched
+
+
+def _call(record, room, why, values, result, seconds):
+    given = dict(zip(record.parameters, values, strict=True))
+    arrays = {name: given[name] for name in record.contract.arrays if given[name] is not None}
+    sizes = match(record.contract, given)
+    sizes["N"] = math.prod(sizes.pop("...", ()))
+    results = [x for x in (result if isinstance(result, tuple) else (result,)) if hasattr(x, "nbytes")]
+    return Call(
+        record.name,
+        room.name,
+        "reference" if why else "kernel",
+        why,
+        {name: x.shape for name, x in arrays.items()},
+        str(next((x.dtype for x in (*results, *arrays.values()) if x.dtype.kind not in "ib"), "")),
+        seconds,
+        int(eval(record.flops, {}, sizes)) if record.flops else 0,
+        sum(x.nbytes for x in (*arrays.values(), *results)),
+    )
+
+
+def _sum(calls, field):
+    return sum(getattr(call, field) for call in calls)
+
+
+def _rate(calls, seconds):
+    if calls[0].flops:
+        return f"{_sum(calls, 'flops') / seconds / 1e9:.1f} GFLOP/s"
+    return f"{_sum(calls, 'bytes') / seconds / 1e9:.1f} GB/s"

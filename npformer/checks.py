@@ -1,0 +1,59 @@
+"""Bad input is turned away at the door, with the argument, what was given and what was expected."""
+
+import math
+import numbers
+
+import numpy as np
+
+
+def check_key(key, name="key"):
+    """Keys are integers, or know themselves what is derived from them, as those of a step that is recorded."""
+    if hasattr(key, "derive"):
+        return
+    if isinstance(key, bool) or not isinstance(key, (int, np.integer)):
+        raise TypeError(f"{name} is a {type(key).__name__}, expected an integer")
+
+
+def check_shape(**arrays):
+    """Arrays against the shapes they have to have, e.g. ``check_shape(dy=(dy, x.shape), bias=(bias, (512,)))``."""
+    for name, (array, shape) in arrays.items():
+        if array.shape != tuple(shape):
+            raise ValueError(f"{name} has shape {array.shape}, expected {tuple(shape)}")
+
+
+def check_positive(**values):
+    """Finite numbers above zero."""
+    for name, value in values.items():
+        check_number(name, value)
+        if not (value > 0 and math.isfinite(value)):
+            raise ValueError(f"{name}={value}, expected a finite number above 0")
+
+
+def check_not_negative(**values):
+    """Finite numbers of zero or more."""
+    for name, value in values.items():
+        check_number(name, value)
+        if not (value >= 0 and math.isfinite(value)):
+            raise ValueError(f"{name}={value}, expected a finite number of 0 or more")
+
+
+def check_fraction(**values):
+    """Numbers in [0, 1)."""
+    for name, value in values.items():
+        check_number(name, value)
+        if not 0 <= value < 1:
+            raise ValueError(f"{name}={value}, expected 0 <= {name} < 1")
+
+
+def check_number(name, value):
+    """A real number, not its text."""
+    if not isinstance(value, numbers.Real):
+        raise TypeError(f"{name}={value!r} is a {type(value).__name__}, expected a number")
+
+
+def check_int(name, value, at_least=-math.inf):
+    """An integer, not below a bound."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        raise TypeError(f"{name}={value!r} is a {type(value).__name__}, expected an int")
+    if value < at_least:
+        raise ValueError(f"{name}={value}, expected at least {at_least}")

@@ -1,0 +1,206 @@
+"""The contract of an operation: one line that says which axes and which kind each array has.
+
+A contract reads ``arguments -> results``::
+
+    q: ... T K>0, k: ... S K, v: ... S Kv, keep_mask: ~ ... T S mask -> out: ... T Kv, weights: ... T S
+
+======================  ============================================================================================
+``x: B T 3*H*K``        an array of floats with these axes. A letter has the same size wherever it stands. A product
+                        may hold one letter whose size nothing before it tells.
+``x: ... D``            any number of leading axes, the same ones wherever the dots stand
+``D>0``                 an axis with at least one entry
+``n_heads = H``         an argument that is a size, or, as in ``table_shape = V D``, a tuple of sizes
+``~ ... T S``           broadcasts to these axes
+``mask``                an array of booleans
+``ids<V``               an array of integers from 0 to V - 1, but for those equal to ``ignore_id``
+``wide``                floats, which are float32 where the other arrays have half precision
+``written``             floats that the operation changes
+``-> dq: ... T K, *``   more arrays of floats come after these
+======================  ============================================================================================
+"""
+
+import inspect
+import re
+from collections.abc import Callable
+from typing import Any, NamedTuple, get_args
+
+KINDS = {"mask", "ids", "wide", "written"}
+
+
+class Argument(NamedTuple):
+    """An array, as a contract describes it."""
+
+    name: str
+    axes: tuple[str, ...]  # "...", letters, numbers and products
+    kind: str = "float"
+    below: str = ""  # the letter that ids are less than
+    broadcasts: bool = False
+
+    def __str__(self) -> str:
+        return "(" + ", ".join(self.axes) + ("," if len(self.axes) == 1 else "") + ")"
+
+
+class Contract(NamedTuple):
+    """The arrays that an operation takes and returns, and the arguments that are sizes."""
+
+    arrays: dict[str, Argument]
+    sizes: dict[str, tuple[str, ...]]
+    results: tuple[Argument, ...]
+    more: bool  # arrays are returned after these
+    not_empty: frozenset[str]  # letters
+
+
+class Sizes(dict):
+    """What is known of letters, and of the dots: their sizes. Remembers which argument told each."""
+
+    def __init__(self):
+        super().__init__()
+        self.source = {}
+
+    def learn(self, letter, size, source):
+        """Note a size, and where it comes from."""
+        self[letter], self.source[letter] = size, source
+
+    def of(self, axis):
+        """(size of an axis as far as it is known, letters of it that are not)."""
+        known, unknown = 1, []
+        for factor in axis.split("*"):
+            if factor.isdecimal() or factor in self:
+                known *= int(factor) if factor.isdecimal() else self[factor]
+            else:
+                unknown.append(factor)
+        return known, unknown
+
+    def shape_of(self, argument):
+        """The shape of an array, or None if a size is not known."""
+        shape = []
+        for axis in argument.axes:
+            size, unknown = (self.get("...", ()), []) if axis == "..." else self.of(axis)
+            if unknown:
+                return None
+            shape.extend(size if axis == "..." else [size])
+        return tuple(shape)
+
+
+def parse(text: str) -> Contract:
+    """Read a contract.
+
+    Examples
+    --------
+    >>> contract = parse("x: ... D>0, n_heads = H -> y: ... H wide")
+    >>> contract.arrays["x"].axes, contract.sizes, contract.results[0].kind
+    (('...', 'D'), {'n_heads': ('H',)}, 'wide')
+    """
+    not_empty = frozenset(re.findall(r"(\w+)>0", text))
+    inputs, _, outputs = text.replace(">0", "").partition("->")
+    items = [item.strip() for item in inputs.split(",")]
+    sizes = {name.strip(): tuple(letters.split()) for name, _, letters in (i.partition("=") for i in items) if letters}
+    arrays = [_argument(item) for item in items if ":" in item]
+    results = tuple(_argument(item) for item in outputs.split(",") if ":" in item)
+    return Contract({x.name: x for x in arrays}, sizes, results, outputs.endswith("*"), not_empty)
+
+
+def _argument(text):
+    name, _, description = text.partition(":")
+    axes = description.split()
+    broadcasts = axes[:1] == ["~"]
+    kind, _, below = axes[-1].partition("<") if axes else ("", "", "")
+    if kind in KINDS:
+        return Argument(name.strip(), tuple(axes[broadcasts:-1]), kind, below, broadcasts)
+    return Argument(name.strip(), tuple(axes[broadcasts:]), broadcasts=broadcasts)
+
+
+def contract_of_backward(forward: Contract, backward: Callable) -> Contract:
+    """The contract of a backward pass: ``dy`` is like the result ``y``, all else like its namesake.
+
+    The results are a gradient for each array of floats that the forward pass takes.
+    """
+    known = {argument.name: argument for argument in (*forward.arrays.values(), *forward.results)}
+    known |= {f"d{result.name}": Argument(f"d{result.name}", result.axes) for result in forward.results}
+    names = inspect.signature(backward).parameters
+    inputs = {name: argument for name, argument in known.items() if name in names}  # gradients last: others tell sizes
+    sizes = {name: letters for name, letters in forward.sizes.items() if name in names}
+    gradients = tuple(Argument(f"d{x.name}", x.axes) for x in forward.arrays.values() if x.kind == "float")
+    return Contract(inputs, sizes, gradients, False, forward.not_empty)
+
+
+def may_be_none(parameter: inspect.Parameter) -> bool:
+    """Whether the type hint of a parameter includes None."""
+    return type(None) in get_args(parameter.annotation)
+
+
+def match(contract: Contract, given: dict[str, Any]) -> Sizes:
+    """The sizes of all letters, from the shapes of the arrays and from the arguments that are sizes.
+
+    Raises
+    ------
+    ValueError
+        If a shape does not fit; it names the argument, its shape, what was expected, and where the sizes come from.
+    """
+    sizes = Sizes()
+    for name, letters in contract.sizes.items():
+        values = given[name] if isinstance(given[name], tuple) else (given[name],)
+        for letter, value in zip(letters, values, strict=True):
+            sizes.learn(letter, int(value), name)
+    for argument in sorted(contract.arrays.values(), key=lambda argument: argument.broadcasts):
+        x = given[argument.name]
+        if x is not None:
+            _match(argument, x.shape, sizes, contract.not_empty)
+    return sizes
+
+
+def _match(argument, shape, sizes, not_empty):
+    before = dict(sizes)
+    if argument.broadcasts:
+        fits = broadcasts_to(shape, sizes.shape_of(argument))
+    else:
+        axes = _without_dots(argument, shape, sizes)
+        fits = axes is not None and all(
+            _learn(axis, size, sizes, f"{argument.name} {shape}") for axis, size in zip(*axes, strict=True)
+        )
+    if not fits or any(sizes[x] == 0 for x in not_empty if x in sizes and x not in before):
+        known = {x: before[x] for axis in argument.axes for x in axis.split("*") if x in before}
+        told = [f"{x} = {size} from {sizes.source[x]}" for x, size in known.items()]
+        told += [
+            f"{x} at least 1" for axis in argument.axes for x in axis.split("*") if x in not_empty and x not in known
+        ]
+        expected = f"one that broadcasts to {argument}" if argument.broadcasts else argument
+        reasons = f" with {', '.join(told)}" if told else ""
+        raise ValueError(f"{argument.name} has shape {shape}, expected {expected}{reasons}")
+
+
+def _without_dots(argument, shape, sizes):
+    """(axes, their sizes) but for the leading axes, which are noted or compared; None if they do not fit."""
+    axes = argument.axes
+    if "..." not in axes:
+        return (axes, shape) if len(axes) == len(shape) else None
+    place, n_leading = axes.index("..."), len(shape) - len(axes) + 1
+    leading = shape[place : place + n_leading]
+    if n_leading < 0 or sizes.get("...", leading) != leading:
+        return None
+    if "..." not in sizes:
+        sizes.learn("...", leading, f"{argument.name} {shape}")
+    return axes[:place] + axes[place + 1 :], shape[:place] + shape[place + n_leading :]
+
+
+def _learn(axis, size, sizes, source):
+    """Whether an axis may have this size; the letter that was not known is known then."""
+    known, unknown = sizes.of(axis)
+    if not unknown:
+        return size == known
+    if len(unknown) > 1 or known == 0 or size % known:
+        return False
+    sizes.learn(unknown[0], size // known, source)
+    return True
+
+
+def broadcasts_to(shape: tuple, target: tuple) -> bool:
+    """Whether an array of ``shape`` broadcasts to exactly ``target``.
+
+    Examples
+    --------
+    >>> broadcasts_to((1, 7), (5, 7)), broadcasts_to((5, 7), (1, 7))
+    (True, False)
+    """
+    axes = zip(reversed(shape), reversed(target), strict=False)
+    return len(shape) <= len(target) and all(size in (1, wanted) for size, wanted in axes)

@@ -1,0 +1,52 @@
+"""The room of the kernels on the processor: which arrays they take, and how others are made to suit."""
+
+import math
+
+import numpy as np
+
+from npformer.operation import Room
+
+# The bits of ``flags.num``. Numba compiles a kernel anew for arrays that differ in one of them.
+C_CONTIGUOUS, ALIGNED, WRITEABLE = 0x1, 0x100, 0x400
+
+
+def suited(x, as_it_lies):
+    """What makes the layout of an array suit the kernels, or None."""
+    flags = x.flags.num
+    if type(x) is not np.ndarray or not flags & ALIGNED:
+        return _copied
+    if as_it_lies and any(step % x.itemsize for step in x.strides):
+        return _copied
+    if not as_it_lies and not flags & C_CONTIGUOUS:
+        return _copied
+    return None if flags & WRITEABLE else _as_if_writeable
+
+
+def _copied(x):
+    return np.array(x, order="C", copy=True, subok=False)
+
+
+def _as_if_writeable(x):
+    """The same memory, so that numba need not compile for read-only arrays; no kernel writes to its arguments."""
+    return np.asarray(_Alias(x))
+
+
+class _Alias:
+    def __init__(self, x):
+        self.array = x  # which owns the memory
+        address, _ = x.__array_interface__["data"]
+        self.__array_interface__ = {**x.__array_interface__, "data": (address, False), "strides": x.strides}
+
+
+room = Room("cpu", np.ndarray, dtypes="float32 float64", layout="{x}.flags.num", suited=suited)
+kernel_of = room.kernel_of
+
+
+def as_rows(x):
+    """A contiguous (..., D) as (all the rest, D)."""
+    return x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
+
+
+def as_matrix(x):
+    """A matrix that BLAS can read: C-contiguous, or the transpose of one."""
+    return x if x.flags.c_contiguous or x.flags.f_contiguous else np.ascontiguousarray(x)

@@ -1,0 +1,23 @@
+// Activations and their derivatives.
+
+#pragma once
+#include "common.cuh"
+
+enum { RELU, GELU, SILU };
+const REAL SQRT_2_OVER_PI = 0.79788456080286535588, CUBIC = 0.044715;
+
+__device__ __forceinline__ REAL activation_of(REAL x, int code) {
+  if (code == RELU) return x <= 0 ? REAL(0) : x;
+  if (code == GELU) return x / 2 * (1 + tanh(SQRT_2_OVER_PI * (x + CUBIC * x * x * x)));
+  return x * sigmoid(x);
+}
+
+__device__ __forceinline__ REAL slope_of(REAL x, int code) {
+  if (code == RELU) return x <= 0 ? REAL(0) : REAL(1);
+  if (code == GELU) {
+    REAL t = tanh(SQRT_2_OVER_PI * (x + CUBIC * x * x * x));
+    return (1 + t) / 2 + x / 2 * (1 - t * t) * SQRT_2_OVER_PI * (1 + 3 * CUBIC * x * x);
+  }
+  REAL s = sigmoid(x);
+  return s * (1 + x * (1 - s));
+}

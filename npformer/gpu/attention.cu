@@ -1,0 +1,52 @@
+// The weights of attention, where they are asked for: a block of threads for each query's row of S scores.
+
+#include "common.cuh"
+
+// The mask of a query: nullptr if it has none.
+__device__ __forceinline__ const bool* mask_of_row(
+    const bool* mask, Index row, Index H, Index T, Index mask_batch, Index mask_head, Index mask_row) {
+  return mask ? mask + row / T / H * mask_batch + row / T % H * mask_head + row % T * mask_row : mask;
+}
+
+// In place: products q kᵀ become softmax(scale q kᵀ) of the keys that are seen, 0 for the others.
+extern "C" __global__ void weigh(
+    STORED* scores, Index H, Index T, Index S, REAL scale, const bool* mask, Index mask_batch, Index mask_head,
+    Index mask_row, Index mask_column, bool causal) {
+  scores += blockIdx.x * S;
+  mask = mask_of_row(mask, blockIdx.x, H, T, mask_batch, mask_head, mask_row);
+  Index last_seen = causal ? blockIdx.x % T + S - T : S;
+  auto score = [&](Index s) {
+    bool seen = s <= last_seen && (!mask || mask[s * mask_column]);
+    return seen ? load(scores, s) * scale : REAL(-INFINITY);
+  };
+
+  REAL largest = -INFINITY, total = 0;
+  for (Index s = threadIdx.x; s < S; s += blockDim.x) largest = max(largest, score(s));
+  largest = block_max(largest);
+  REAL peak = largest == REAL(-INFINITY) ? REAL(0) : largest;
+  for (Index s = threadIdx.x; s < S; s += blockDim.x) total += exp(score(s) - peak);
+  total = block_sum(total);
+  REAL share = total == 0 ? REAL(0) : 1 / total;
+  for (Index s = threadIdx.x; s < S; s += blockDim.x) store(scores, s, exp(score(s) - peak) * share);
+}
+
+// In place: gradients of weights after dropout become those of the scores, times scale. A weight of 0 passes none.
+extern "C" __global__ void differentiate(
+    const STORED* weights, STORED* dweights, Index S, REAL scale, const unsigned* key, unsigned threshold,
+    REAL factor) {
+  Index first = blockIdx.x * S;
+  weights += first;
+  dweights += first;
+  auto dweight = [&](Index s) {
+    bool passes = load(weights, s) != 0 && is_kept(first + s, key, threshold);
+    return passes ? load(dweights, s) * factor : REAL(0);
+  };
+
+  REAL sum = 0;
+  for (Index s = threadIdx.x; s < S; s += blockDim.x) sum += dweight(s) * load(weights, s);
+  sum = block_sum(sum);
+  for (Index s = threadIdx.x; s < S; s += blockDim.x) {
+    REAL weight = load(weights, s);
+    store(dweights, s, weight == 0 ? REAL(0) : weight * (dweight(s) - sum) * scale);
+  }
+}

@@ -1,0 +1,82 @@
+// What attention in tiles has in common, on tensor cores or not: the arguments of a head, and what it may see.
+//
+// Every array is given with its steps from one batch, head and row to the next; numbers of a row are contiguous.
+
+#pragma once
+#include "common.cuh"
+
+// One head's part of the arrays, and the options.
+struct Head {
+  Index queries, keys, width, value_width;  // T, S, K, Kv
+  const bool* mask;                         // of this head, or nullptr
+  Index mask_row, mask_column;              // its steps, 0 where it is broadcast
+  bool causal;
+  Index first_element;  // of its weights in all (B, H, T, S), for dropout
+  const unsigned* key;
+  unsigned threshold;
+  REAL factor;
+};
+
+__device__ __forceinline__ bool is_visible(const Head& head, Index query, Index key) {
+  if (query >= head.queries || key >= head.keys) return false;
+  if (head.causal && key > query + head.keys - head.queries) return false;
+  return !head.mask || head.mask[query * head.mask_row + key * head.mask_column];
+}
+
+// A weight after dropout.
+__device__ __forceinline__ REAL drop(const Head& head, Index query, Index key, REAL weight) {
+  bool kept = is_kept(head.first_element + query * head.keys + key, head.key, head.threshold);
+  return kept ? weight * head.factor : REAL(0);
+}
+
+// The end of the keys that a tile of queries may see, and the first query that may see any key from one on.
+__device__ __forceinline__ Index end_of_keys(const Head& head, Index end_of_queries) {
+  Index end = min(end_of_queries, head.queries) + head.keys - head.queries;
+  return head.causal ? max(Index(0), min(head.keys, end)) : head.keys;
+}
+
+__device__ __forceinline__ Index first_query_of(const Head& head, Index first_key) {
+  return head.causal ? max(Index(0), first_key + head.queries - head.keys) : 0;
+}
+
+#define HEAD_ARGUMENTS                                                                                              \
+  Index T, Index S, Index K, Index Kv, REAL scale, const bool *mask, Index mask_batch, Index mask_head,             \
+      Index mask_row, Index mask_column, bool causal, const unsigned *key, unsigned threshold, REAL factor
+
+#define THIS_HEAD                                                                                                   \
+  Index h = blockIdx.y, b = blockIdx.z, bh = b * gridDim.y + h;                                                     \
+  Head head = {T, S, K, Kv, mask ? mask + b * mask_batch + h * mask_head : mask, mask_row, mask_column,             \
+               causal, bh * T * S, key, threshold, factor}
+
+#define BACKWARD_ARGUMENTS                                                                                          \
+  const STORED *dout, Index dout_batch, Index dout_head, Index dout_row, const STORED *q, Index q_batch,            \
+      Index q_head, Index q_row, const STORED *k, Index k_batch, Index k_head, Index k_row, const STORED *v,        \
+      Index v_batch, Index v_head, Index v_row, const REAL *shift, const REAL *sums
+
+#define GO_TO_HEAD                                                                                                  \
+  THIS_HEAD;                                                                                                        \
+  dout += b * dout_batch + h * dout_head;                                                                           \
+  q += b * q_batch + h * q_head;                                                                                    \
+  k += b * k_batch + h * k_head;                                                                                    \
+  v += b * v_batch + h * v_head;                                                                                    \
+  shift += bh * T;                                                                                                  \
+  sums += bh * T
+
+// What the backward pass needs of each query: Σ dout out, and its logsumexp, or +inf if it sees nothing, so that its
+// weights are 0. A warp for each query.
+extern "C" __global__ void prepare_backward(
+    const STORED* dout, Index dout_batch, Index dout_head, Index dout_row, const STORED* out, Index out_batch,
+    Index out_head, Index out_row, const REAL* logsumexp, REAL* shift, REAL* sums, Index T, Index Kv) {
+  Index h = blockIdx.y, b = blockIdx.z, query = Index(blockIdx.x) * blockDim.y + threadIdx.y;
+  if (query >= T) return;
+  dout += b * dout_batch + h * dout_head + query * dout_row;
+  out += b * out_batch + h * out_head + query * out_row;
+  REAL sum = 0;
+  for (Index i = threadIdx.x; i < Kv; i += 32) sum += load(dout, i) * load(out, i);
+  sum = warp_sum(sum);
+  Index row = (b * gridDim.y + h) * T + query;
+  if (threadIdx.x == 0) {
+    shift[row] = logsumexp[row] == REAL(-INFINITY) ? REAL(INFINITY) : logsumexp[row];
+    sums[row] = sum;
+  }
+}

@@ -1,0 +1,227 @@
+"""An operation is one record: its math, its contract, and the door that is made from them.
+
+``operation`` makes an operation of a function, and ``backward_of`` one of its backward pass, whose contract follows
+from the forward pass. ``Room.kernel_of`` puts a kernel in the function's place, for the arrays that the kernel takes.
+What is called is always the door: it checks the arguments against the contract (``npformer.contract``) and their type
+hints (``npformer.options``), converts what has to be converted, and calls the kernel, or else the function.
+
+Arrays of floats that are not ``wide`` decide the dtype of the results, by NumPy's rules. Half precision is computed in
+float32 and rounded at the end, where no kernel takes it.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+
+from npformer.contract import Contract, contract_of_backward, may_be_none, parse
+from npformer.options import check_arrays, check_ids, check_of, check_rate_and_key
+from npformer.plan import converted, make_plan, rounded
+
+Function = TypeVar("Function", bound=Callable)
+MOST_PLANS = 4096  # that a door remembers
+
+listener: Callable | None = None  # what ``npformer.explain`` puts between a door and its work
+
+
+class Record(NamedTuple):
+    """All that is known of an operation."""
+
+    name: str
+    function: Callable  # the math
+    contract: Contract
+    check: Callable | None = None  # raises if options do not go together
+    flops: str = ""  # a formula in the contract's letters
+    forward: Callable | None = None  # the operation whose backward pass this is
+
+    @property
+    def parameters(self) -> Mapping[str, inspect.Parameter]:
+        """The arguments by name."""
+        return inspect.signature(self.function).parameters
+
+    def bound(self, *args, **keywords) -> dict:
+        """The values of the arguments of a call, without defaults."""
+        return inspect.signature(self.function).bind(*args, **keywords).arguments
+
+
+class Kernel(NamedTuple):
+    """What computes an operation in a room, and for which arrays."""
+
+    room: "Room"
+    function: Callable | None = None
+    as_it_lies: frozenset[str] = frozenset()
+    dtypes: frozenset[str] = frozenset()
+
+
+def operation(contract: str, *, check: Callable | None = None, flops: str = "") -> Callable[[Function], Function]:
+    """Make an operation of a function.
+
+    Parameters
+    ----------
+    contract : str
+        As in ``npformer.contract``.
+    check : callable, optional
+        Is called with all arguments by name, and raises if they do not go together.
+    flops : str
+        How many additions and multiplications it takes, in the contract's letters, where N stands for the dots:
+        ``"2*N*D*F"``. With it ``explain`` tells GFLOP/s, without it GB/s.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> @operation("x: ... D, weight: D F -> y: ... F")
+    ... def project(x, weight):
+    ...     return x @ weight
+    >>> project(np.ones((2, 5)), np.ones((4, 3)))
+    Traceback (most recent call last):
+    ValueError: weight has shape (4, 3), expected (D, F) with D = 5 from x (2, 5)
+    """
+
+    def decorate(function):
+        return _door(Record(function.__name__, function, parse(contract), check, flops), Kernel(REFERENCE))
+
+    return decorate
+
+
+def backward_of(forward: Callable, contract: str | None = None, **options) -> Callable[[Function], Function]:
+    """Make an operation of the backward pass of another.
+
+    Parameters
+    ----------
+    forward : operation
+    contract : str, optional
+        If it is not that of the forward pass: ``dy`` like the result ``y``, a gradient for each array of floats.
+    check, flops
+        As for ``operation``.
+    """
+
+    def decorate(function):
+        own = parse(contract) if contract else contract_of_backward(forward.record.contract, function)
+        return _door(Record(function.__name__, function, own, **options, forward=forward), Kernel(REFERENCE))
+
+    return decorate
+
+
+class Room:
+    """A place for kernels: which arrays they take, and how an array is made to suit.
+
+    Parameters
+    ----------
+    name : str
+    array : type
+    dtypes : str
+        Names of the dtypes that kernels take.
+    layout : str
+        An expression of an array ``{x}``: its value differs where ``suited`` returns another conversion.
+    suited : callable
+        ``suited(x, as_it_lies)`` returns the conversion that makes the layout of ``x`` suit the kernels, or None.
+    wait : callable
+        Returns when all kernels that were called have ended.
+    """
+
+    def __init__(self, name, array, dtypes="", layout="0", suited=None, wait=lambda: None):
+        self.name, self.array, self.dtypes, self.layout = name, array, dtypes, layout
+        self.suited, self.wait = suited, wait
+        self.doors: dict[str, Callable] = {}
+
+    def kernel_of(self, door: Function, *, as_it_lies: str = "", dtypes: str = "") -> Callable[[Callable], Function]:
+        """Make a function the kernel of an operation in this room.
+
+        It is called with every argument by position. Arrays of floats have one dtype, but for ``wide`` ones, which
+        have float32 if the others have half precision. Ids have 64 bits. No array is empty, and all are contiguous. If
+        it returns ``NotImplemented``, the reference computes the operation.
+
+        Parameters
+        ----------
+        door : operation
+        as_it_lies : str
+            Names of arrays whose layout the kernel minds itself.
+        dtypes : str
+            Names of dtypes, if it takes fewer than other kernels.
+        """
+
+        def decorate(function):
+            kernel = Kernel(self, function, frozenset(as_it_lies.split()), frozenset((dtypes or self.dtypes).split()))
+            made = self.doors[door.record.name] = _door(door.record, kernel)
+            made.__module__ = function.__module__
+            return made
+
+        return decorate
+
+
+REFERENCE = Room("reference", np.ndarray)
+
+
+def _door(record, kernel):
+    """The function that everybody calls."""
+    parameters = record.parameters
+    bind = _binder(record, kernel.room, parameters)
+    names, places = list(parameters), {name: place for place, name in enumerate(parameters)}
+    options = [parameter for name, parameter in parameters.items() if name not in record.contract.arrays]
+    checks = [(places[option.name], check) for option in options if (check := check_of(option))]
+    rate, key, ignored = (
+        places.get("rate", places.get("dropout_rate")),
+        places.get("dropout_key"),
+        places.get("ignore_id"),
+    )
+    plans: dict = {}
+
+    @wraps(record.function)
+    def door(*args, **keywords):
+        try:
+            values, signature = bind(*args, **keywords)
+        except AttributeError:  # what has no shape is no array
+            check_arrays(record.contract, record.bound(*args, **keywords), parameters)
+            raise
+        for place, check in checks:
+            values[place] = check(values[place])
+        if rate is not None:
+            check_rate_and_key(names[rate], values[rate], values[key])
+        plan = plans.get(signature)
+        if plan is None:
+            if len(plans) >= MOST_PLANS:
+                plans.clear()
+            plan = plans[signature] = make_plan(record, kernel, dict(zip(names, values, strict=True)))
+        if record.check:
+            record.check(**dict(zip(names, values, strict=True)))
+        for place, name, size in plan.ids:
+            check_ids(values[place], size, name, None if ignored is None else values[ignored])
+        return run(plan, values) if listener is None else listener(record, kernel.room, plan, values, run)
+
+    def run(plan, values):
+        if plan.nothing is not None:
+            return plan.nothing
+        result = plan.kernel(*converted(values, plan.for_kernel)) if plan.kernel else NotImplemented
+        if result is NotImplemented:
+            given = dict(zip(names, converted(values, plan.for_function), strict=True))
+            with np.errstate(invalid="ignore"):  # NaN in is NaN out, and what is masked may be NaN
+                result = record.function(**given)
+        return rounded(result, plan.of_results) if plan.of_results else result
+
+    door.record, door.kernel = record, kernel
+    return door
+
+
+def _binder(record, room, parameters):
+    """A function of the operation's parameters that returns their values and what a plan depends on.
+
+    It is made from text, as named tuples are: Python then binds the arguments in half a microsecond.
+    """
+    contract, defaults, before, fields = record.contract, {}, [], []
+    for name, parameter in parameters.items():
+        if parameter.kind is parameter.KEYWORD_ONLY and "*" not in before:
+            before.append("*")
+        has_default = parameter.default is not parameter.empty
+        before.append(f"{name}=default_{name}" if has_default else name)
+        defaults[f"default_{name}"] = parameter.default
+        if name in contract.arrays:
+            field = f"({name}.__class__, {name}.shape, {name}.dtype, {room.layout.format(x=name)})"
+            fields.append(f"None if {name} is None else {field}" if may_be_none(parameter) else field)
+        elif name in contract.sizes:
+            fields.append(name)
+    text = f"lambda {', '.join(before)}: ([{', '.join(parameters)}], ({', '.join(fields)},))"
+    bind = eval(text, defaults)
+    bind.__name__ = bind.__qualname__ = record.name  # for Python's own errors
+    return bind

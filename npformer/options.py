@@ -1,0 +1,208 @@
+"""What the arguments of operations may be: arrays of the right kind, and options in their range.
+
+An option is converted to the type of its hint, so that a NumPy number or flag is as good as Python's own.
+"""
+
+import inspect
+import math
+import numbers
+from collections.abc import Callable
+from typing import Literal, get_args, get_origin
+
+import numpy as np
+
+from npformer.arrays import is_recording, library_of
+from npformer.checks import check_key
+from npformer.contract import may_be_none
+
+INT64 = np.dtype(np.int64)
+
+# Options that have one meaning wherever they stand: (predicate, what is expected).
+ABOVE_0 = lambda x: 0 < x < math.inf, "a finite number above 0"
+NOT_NEGATIVE = lambda x: 0 <= x < math.inf, "a finite number of 0 or more"
+AT_LEAST_1 = lambda x: x >= 1, "at least 1"
+FRACTION = lambda x: 0 <= x < 1, "0 <= {name} < 1"
+RANGES = {
+    "beta1": FRACTION,
+    "beta2": FRACTION,
+    "consistency": NOT_NEGATIVE,
+    "dilation": AT_LEAST_1,
+    "dropout_rate": FRACTION,
+    "eps": ABOVE_0,
+    "k": AT_LEAST_1,
+    "label_smoothing": (lambda x: 0 <= x <= 1, "0 <= label_smoothing <= 1"),
+    "n_heads": AT_LEAST_1,
+    "n_tokens": AT_LEAST_1,
+    "rate": FRACTION,
+    "step": AT_LEAST_1,
+}
+SMALLEST, LARGEST = -(2**63), 2**63 - 1  # ints that a kernel takes
+
+
+def check_of(parameter: inspect.Parameter):
+    """A function that returns the value of an option in the type of its hint, or raises; None if anything goes.
+
+    Examples
+    --------
+    >>> def scaled(x, *, eps: float = 0.1): ...
+    >>> check_of(inspect.signature(scaled).parameters["eps"])(np.float32(0.5))
+    0.5
+    """
+    name, hint = parameter.name, parameter.annotation
+    hints = get_args(hint) if may_be_none(parameter) else (hint,)
+    kind = hints[0]
+    if name == "dropout_key":
+        return _key
+    if get_origin(kind) is Literal:
+        return _choice(name, get_args(kind))
+    if get_origin(kind) is tuple:
+        return _sizes(name, len(get_args(kind)))
+    if kind in (Callable, dict):
+        return _instance(name, kind)
+    if kind not in CONVERSIONS:
+        return None
+    convert, (fits, expected) = CONVERSIONS[kind], RANGES.get(name, (lambda x: True, ""))
+    optional, exact = may_be_none(parameter), kind
+
+    def check(value):
+        if value is None and optional:
+            return None
+        if type(value) is not exact:
+            if _is_scalar_on_gpu(value):
+                return value
+            value = convert(name, value.item() if isinstance(value, np.ndarray) and value.ndim == 0 else value)
+        if exact is int and not SMALLEST <= value <= LARGEST:
+            raise ValueError(f"{name}={value}, expected an int of 64 bits")
+        if not fits(value):
+            raise ValueError(f"{name}={value}, expected {expected.format(name=name)}")
+        return value
+
+    return check
+
+
+def _flag(name, value):
+    if isinstance(value, (np.bool_, numbers.Integral)):
+        return bool(value)
+    raise TypeError(f"{name}={value!r} is a {type(value).__name__}, expected True or False")
+
+
+def _integer(name, value):
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Integral):
+        raise TypeError(f"{name}={value!r} is a {type(value).__name__}, expected an int")
+    return int(value)
+
+
+def _number(name, value):
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Real):
+        raise TypeError(f"{name}={value!r} is a {type(value).__name__}, expected a number")
+    try:
+        return float(value)
+    except OverflowError:
+        raise ValueError(f"{name}={value}, expected a number that a float can be") from None
+
+
+CONVERSIONS = {bool: _flag, int: _integer, float: _number}
+
+
+def _is_scalar_on_gpu(value):
+    """Whether it is an array (): what is recorded reads such numbers when it is replayed."""
+    return getattr(value, "shape", None) == () and not isinstance(value, (np.ndarray, np.generic))
+
+
+def _key(value):
+    if value is not None and type(value) is not int:
+        check_key(value, "dropout_key")
+    return value
+
+
+def _choice(name, choices):
+    def check(value):
+        if not isinstance(value, str):
+            raise TypeError(f"{name} is a {type(value).__name__}, expected one of {sorted(choices)}")
+        if value not in choices:
+            raise ValueError(f"{name}={value!r}, expected one of {sorted(choices)}")
+        return value
+
+    return check
+
+
+def _sizes(name, n):
+    def check(value):
+        if not isinstance(value, tuple):
+            raise TypeError(f"{name}={value!r} is a {type(value).__name__}, expected a tuple of {n} ints")
+        sizes = tuple(_integer(name, size) for size in value)
+        if len(sizes) != n or not all(0 <= size <= LARGEST for size in sizes):
+            raise ValueError(f"{name}={value}, expected {n} sizes of 0 or more")
+        return sizes
+
+    return check
+
+
+def _instance(name, kind):
+    def check(value):
+        if not isinstance(value, kind):
+            raise TypeError(f"{name} is a {type(value).__name__}, expected a {kind.__name__.lower()}")
+        return value
+
+    return check
+
+
+def check_rate_and_key(name, rate, key):
+    """Dropping anything takes a key."""
+    if rate > 0 and key is None:
+        raise ValueError(f"{name}={rate} needs a dropout_key (an integer) to draw from, got dropout_key=None")
+
+
+def check_arrays(contract, given, parameters):
+    """Each array is one, of the kind that the contract says, and all are of one library.
+
+    Parameters
+    ----------
+    contract : Contract
+    given : dict of arguments
+    parameters : mapping of inspect.Parameter
+    """
+    libraries = {}
+    for name, argument in contract.arrays.items():
+        x = given.get(name)
+        if x is None and may_be_none(parameters[name]):
+            continue
+        libraries[name] = library_of(x, name)
+        _check_kind(x, name, argument.kind)
+    if len(set(libraries.values())) > 1:
+        told = ", ".join(f"{name} {library.__name__}" for name, library in libraries.items())
+        raise TypeError(f"arrays of different libraries: {told}; move them to one first")
+
+
+def _check_kind(x, name, kind):
+    if kind == "mask":
+        if x.dtype.kind != "b":
+            raise TypeError(
+                f"{name} has dtype {x.dtype}, expected bool with True = may attend: a 1/0 mask becomes one with "
+                "mask.astype(bool), an additive mask (0 / -inf) with npformer.from_additive(mask)"
+            )
+    elif kind == "ids":
+        if x.dtype.kind not in "iu":
+            raise TypeError(f"{name} has dtype {x.dtype}, expected integers: try {name}.astype('int64')")
+    elif x.dtype.kind not in "fc" and x.dtype.name != "bfloat16":  # which is ml_dtypes' own
+        raise TypeError(f"{name} has dtype {x.dtype}, expected a float dtype: try {name}.astype('float32')")
+    elif kind == "written" and isinstance(x, np.ndarray) and not x.flags.writeable:
+        raise ValueError(f"{name} is read-only, expected an array that can be written: try {name}.copy()")
+
+
+def check_ids(ids, size, name, ignore_id=None):
+    """Token ids are integers with 0 <= id < ``size``; entries equal to ``ignore_id`` may be anything."""
+    if type(ids) is np.ndarray and ids.dtype is INT64 and ids.size and ids.view(np.uint64).max() < size:
+        return  # a negative one is a large one, too
+    library = library_of(ids, name)
+    _check_kind(ids, name, "ids")
+    if ids.size == 0 or is_recording(library):
+        return
+    if ids.min() >= 0 and ids.max() < size:
+        return
+    wrong = (ids < 0) | (ids >= size)
+    if ignore_id is not None:
+        wrong &= ids != ignore_id
+    if wrong.any():
+        where = tuple(int(i) for i in np.argwhere(wrong)[0])
+        raise ValueError(f"{name}{list(where)} is {int(ids[where])}, expected 0 <= id < {size}")

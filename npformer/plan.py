@@ -1,0 +1,121 @@
+"""What a door does with arguments of one kind: checked once, and remembered for all arguments of that kind."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from npformer.contract import match
+from npformer.options import check_arrays
+
+FLOAT32, IDS, MASK = np.dtype(np.float32), np.dtype(np.int64), np.dtype(bool)
+
+
+class Plan(NamedTuple):
+    """What is to be done with arguments of these types, shapes, dtypes and layouts."""
+
+    kernel: Callable | None
+    why: str  # no kernel runs, or ""
+    for_kernel: tuple  # (place, conversion) of arguments
+    for_function: tuple
+    of_results: tuple  # dtypes
+    ids: tuple  # (place, name, what they are less than)
+    nothing: Any  # the result, where it has no entries, else None
+
+
+def make_plan(record, kernel, given: Mapping[str, Any]) -> Plan:
+    """Check arguments of a new kind, and decide what computes the operation with them."""
+    check_arrays(record.contract, given, record.parameters)
+    sizes = match(record.contract, given)
+    arrays = {name: given[name] for name in record.contract.arrays if given[name] is not None}
+    kinds = {name: record.contract.arrays[name].kind for name in arrays}
+    places = {name: place for place, name in enumerate(given)}
+
+    dtype = _dtype_of_results(arrays, kinds)
+    computed = dtype if dtype is None or dtype.name in kernel.dtypes else widened(dtype)
+    why, for_kernel = _for_kernel(kernel, arrays, kinds, computed)
+    halves = [name for name, x in arrays.items() if kinds[name] == "float" and x.dtype.itemsize == 2]
+    rounds = dtype != widened(dtype) or any(kinds[n] == "wide" and x.dtype != dtype for n, x in arrays.items())
+    results = [{"wide": widened(dtype), "ids": IDS, "mask": MASK}.get(x.kind, dtype) for x in record.contract.results]
+    limits = {name: record.contract.arrays[name].below for name in arrays}
+    return Plan(
+        None if why else kernel.function,
+        why,
+        tuple((places[name], conversion) for name, conversion in for_kernel.items()),
+        tuple((places[name], _cast_to(FLOAT32)) for name in halves),
+        tuple(results) if rounds else (),
+        tuple((places[name], name, sizes[letter]) for name, letter in limits.items() if letter),
+        _nothing(record.contract, sizes, results, arrays),
+    )
+
+
+def _dtype_of_results(arrays, kinds):
+    """By NumPy's rules; None if no array of floats decides."""
+    deciding = [x.dtype for name, x in arrays.items() if kinds[name] in ("float", "written")]
+    return np.result_type(*deciding).newbyteorder("=") if deciding else None
+
+
+def widened(dtype):
+    """float32 for half precision, else the dtype itself."""
+    return FLOAT32 if dtype is not None and dtype.itemsize == 2 else dtype
+
+
+def _for_kernel(kernel, arrays, kinds, computed):
+    """Why no kernel takes these arrays, or "", and what each array needs that does not suit it."""
+    if kernel.function is None:
+        return "there is no kernel", {}
+    if computed is not None and computed.name not in kernel.dtypes:
+        return f"there is none for {computed}", {}
+    conversions = {}
+    for name, x in arrays.items():
+        wanted = {"wide": widened(computed), "ids": IDS, "mask": MASK}.get(kinds[name], computed)
+        conversion = kernel.room.suited(x, name in kernel.as_it_lies) if isinstance(x, kernel.room.array) else None
+        if not isinstance(x, kernel.room.array):
+            return f"{name} is a {type(x).__name__}", {}
+        if x.size == 0:
+            return f"{name} is empty", {}
+        if kinds[name] == "float" and x.dtype.newbyteorder("=") != computed and x.dtype.itemsize != 2:
+            return f"{name} has {x.dtype}, others {computed}", {}
+        if kinds[name] == "written" and (conversion or x.dtype != wanted):
+            return f"{name} cannot be written as it is", {}
+        if x.dtype != wanted:
+            conversions[name] = _cast_to(wanted)
+        elif conversion:
+            conversions[name] = conversion
+    return "", conversions
+
+
+def _nothing(contract, sizes, dtypes, arrays):
+    """What the operation returns if no result has an entry, else None."""
+    shapes = [sizes.shape_of(result) for result in contract.results]
+    known = shapes and not contract.more and not any(x is None for x in (*shapes, *dtypes))
+    if not known or any(0 not in shape for shape in shapes):
+        return None
+    like = next(iter(arrays.values()))
+    empty = [np.zeros_like(like, shape=shape, dtype=dtype) for shape, dtype in zip(shapes, dtypes, strict=True)]
+    return tuple(empty) if len(empty) > 1 else empty[0]
+
+
+def _cast_to(dtype):
+    return lambda x: x.astype(dtype, order="C")
+
+
+def converted(values, conversions):
+    """Arguments with some of them converted."""
+    if not conversions:
+        return values
+    values = list(values)
+    for place, convert in conversions:
+        values[place] = convert(values[place])
+    return values
+
+
+def rounded(result, dtypes):
+    """Results in these dtypes; more results than these in the first one."""
+    if not isinstance(result, tuple):
+        return _in_dtype(result, dtypes[0])
+    return tuple(map(_in_dtype, result, [*dtypes, *dtypes[:1] * (len(result) - len(dtypes))]))
+
+
+def _in_dtype(x, dtype):
+    return x if x is None or dtype is None or x.dtype == dtype else x.astype(dtype)

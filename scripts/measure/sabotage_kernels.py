@@ -1,0 +1,69 @@
+"""Does a test notice when a kernel does not run? Lead the door of each kernel to the reference in turn, and see.
+
+    python scripts/measure/sabotage_kernels.py              # every kernel of npformer.cpu and npformer.gpu
+    python scripts/measure/sabotage_kernels.py --room cpu --only layer_norm
+
+Without a GPU the kernels of ``npformer.gpu`` run on the stand-in of the tests. The exit status is 1 if a kernel's
+absence goes unnoticed.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+SABOTAGED = "NPFORMER_SABOTAGED"  # "cpu.layer_norm", for the tests that are run
+
+
+def main(argv=None):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--room", choices=("cpu", "gpu"), help="only kernels of this room")
+    parser.add_argument("--only", default="", help="only kernels whose name begins so")
+    options = parser.parse_args(argv)
+    rooms = rooms_of_kernels()
+    kernels = [(room, name) for room, doors in rooms.items() for name in sorted(doors)]
+    kernels = [(room, name) for room, name in kernels if options.room in (None, room) and name.startswith(options.only)]
+    survivors = []
+    for room, name in kernels:
+        noticed = not passes(room, name)
+        survivors += [] if noticed else [f"{room}.{name}"]
+        print(f"{room}.{name}: {'noticed' if noticed else 'NOT NOTICED'}", flush=True)
+    print(f"{len(kernels)} kernels were sabotaged, {len(survivors)} without any test noticing", *survivors)
+    return 1 if survivors else 0
+
+
+def passes(room, name):
+    """Whether the tests of an operation pass while its kernel is not used."""
+    tests = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "sabotage_kernels", "-p", "no:cacheprovider"]
+    tests += ["tests/operations/test_parity.py", "-k", f"{name} and {room}"]
+    environment = {**os.environ, SABOTAGED: f"{room}.{name}", "PYTHONPATH": str(Path(__file__).parent)}
+    return subprocess.run(tests, cwd=ROOT, env=environment, capture_output=True).returncode in (0, 5)
+
+
+def rooms_of_kernels():
+    """The doors of each room that lead to a kernel."""
+    sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+    from on_gpu import gpu
+
+    from npformer import cpu
+
+    return {"cpu": cpu.room.doors, "gpu": gpu.room.doors}
+
+
+def pytest_configure():
+    """As a plugin of pytest: put the reference in the place of a kernel."""
+    if SABOTAGED not in os.environ:
+        return
+    room, name = os.environ[SABOTAGED].split(".")
+    doors = rooms_of_kernels()[room]
+
+    from npformer import reference
+
+    setattr(sys.modules[f"npformer.{room}"], name, getattr(reference, name))
+    assert name in doors
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,122 @@
+"""A token at a time, with what was computed kept, gives the numbers of computing all of it again."""
+
+from types import ModuleType
+
+import numpy as np
+import pytest
+from promises import assert_steps_equal_recomputation, params_of
+
+from npformer import Transformer, greedy_decode
+from npformer.models.incremental import IncrementalDecoder
+
+SIZES = {"d_model": 8, "n_heads": 2, "d_ff": 9, "max_len": 16, "dtype": "float64"}
+SRC = np.array([[3, 4, 5, 6], [7, 8, 0, 0], [9, 0, 0, 0]])
+MODEL = Transformer(11, 11, n_layers=2, **SIZES)
+
+
+@pytest.mark.parametrize("n_layers", [1, 2, (2, 1), (0, 2), (1, 0)], ids=str)
+@pytest.mark.parametrize("tie_embeddings", [False, True], ids=["untied", "tied"])
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_steps_equal_recomputation(every_backend, norm, tie_embeddings, n_layers):
+    model = Transformer(11, 11, n_layers=n_layers, norm=norm, tie_embeddings=tie_embeddings, **SIZES)
+    assert_steps_equal_recomputation(model, params_of(model), SRC, every_backend)
+
+
+@pytest.mark.parametrize("activation", ["gelu", "silu"])
+def test_steps_equal_recomputation_with_other_activations(every_backend, activation):
+    model = Transformer(11, 11, n_layers=1, activation=activation, **SIZES)
+    assert_steps_equal_recomputation(model, params_of(model), SRC, every_backend)
+
+
+def test_steps_equal_recomputation_with_other_vocabularies_and_padding(every_backend):
+    model = Transformer(11, 6, n_layers=1, pad_id=5, **SIZES)
+    src = np.array([[3, 4, 10, 6], [7, 0, 5, 5]])
+    params = params_of(model)
+    decoder = model.decoder(params, src, max_rows=2, max_len=2, backend=every_backend)
+    expected = model.logits(params, src, np.array([[1, 0], [2, 4]]))
+    for t, tokens in enumerate([np.array([1, 2]), np.array([0, 4])]):
+        np.testing.assert_allclose(decoder.step(tokens, np.arange(2)), expected[:, t], rtol=0, atol=1e-12)
+
+
+def test_a_step_starts_from_any_source_any_number_of_times(every_backend):
+    params, sources = params_of(MODEL), np.array([2, 0, 0])
+    decoder = MODEL.decoder(params, SRC, max_rows=3, max_len=1, backend=every_backend)
+    expected = MODEL.logits(params, SRC[sources], np.ones((3, 1), int))[:, 0]
+    np.testing.assert_allclose(decoder.step(np.ones(3, int), sources), expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_steps_equal_recomputation_beside_a_source_of_padding_only(every_backend, norm):
+    model = Transformer(11, 11, n_layers=2, norm=norm, **SIZES)
+    src = np.concatenate([SRC, np.zeros((1, 4), int)])
+    assert_steps_equal_recomputation(model, params_of(model), src, every_backend)
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_a_source_of_padding_only_adds_nothing_not_even_nan(every_backend, norm, monkeypatch):
+    model = Transformer(11, 11, n_layers=2, norm=norm, **SIZES)
+    params, src = params_of(model), np.zeros((1, 3), int)
+
+    def steps():
+        decoder = model.decoder(params, src, max_rows=1, max_len=3, backend=every_backend)
+        return [decoder.step(np.array([token]), np.array([0])) for token in (1, 7, 4)]
+
+    before = steps()
+    monkeypatch.setattr(Transformer, "encode", lambda *args, **options: np.full((1, 3, 8), np.nan))
+    np.testing.assert_array_equal(steps(), before)
+    assert np.isfinite(before).all()
+
+
+def test_padding_rows_of_the_embeddings_may_be_nan(every_backend):
+    params = params_of(MODEL)
+    params["source_embedding"][0] = params["target_embedding"][0] = np.nan
+    assert_steps_equal_recomputation(MODEL, params, SRC, every_backend)
+    decoder = MODEL.decoder(params, SRC, max_rows=3, max_len=1, backend=every_backend)
+    assert np.isfinite(decoder.step(np.ones(3, int), np.arange(3))).all()
+
+
+def test_float32_steps_stay_float32(every_backend):
+    model = Transformer(11, 11, n_layers=1, **{**SIZES, "dtype": "float32"})
+    decoder = model.decoder(model.init(0), SRC, max_rows=3, max_len=2, backend=every_backend)
+    assert {decoder.step(np.ones(3, int), np.arange(3)).dtype for _ in range(2)} == {np.dtype("float32")}
+
+
+def test_keys_and_values_of_the_source_are_computed_once(every_backend):
+    ops, weights = ModuleType("counting"), []
+    vars(ops).update(vars(every_backend))
+
+    def linear(x, weight, bias):
+        weights.append(weight)
+        return every_backend.linear(x, weight, bias)
+
+    ops.linear = linear
+    params = params_of(MODEL)
+    greedy_decode(MODEL, params, SRC, bos_id=1, eos_id=2, max_len=5, min_len=5, backend=ops)
+    attention = [params["decoder"][str(i)]["memory_attention"] for i in range(2)]
+    assert [sum(weight is layer["kv"]["weight"] for weight in weights) for layer in attention] == [1, 1]
+    assert sum(weight is params["output"]["weight"] for weight in weights) == 5
+
+
+def test_rows_that_have_ended_are_not_computed(monkeypatch):
+    rows, step = [], IncrementalDecoder.step
+
+    def watched(self, tokens, parents, then):
+        rows.append(len(tokens))
+        return step(self, tokens, parents, then)
+
+    monkeypatch.setattr(IncrementalDecoder, "step", watched)
+    limits = np.array([3, 1, 6])
+    params = params_of(MODEL)
+    params["output"]["bias"][2] = -1e9  # no end token
+    greedy_decode(MODEL, params, SRC, bos_id=1, eos_id=2, max_len=limits)
+    assert rows == [3, 2, 2, 1, 1, 1]
+
+
+def test_more_rows_or_steps_than_announced_are_refused():
+    model = Transformer(7, 7, d_model=8, n_heads=2, n_layers=1, d_ff=8)
+    decoder = model.decoder(model.init(0), np.array([[3, 4]]), max_rows=1, max_len=1)
+    with pytest.raises(ValueError, match=r"2 tokens, 2 parents: expected as many, at most max_rows=1"):
+        decoder.step(np.array([1, 1]), np.array([0, 0]))
+    decoder.step(np.array([1]), np.array([0]))
+    with pytest.raises(ValueError, match="step 2, expected at most max_len=1"):
+        decoder.step(np.array([3]), np.array([0]))

@@ -1,0 +1,334 @@
+"""Whole models on the GPU, and what its kernels are compiled for: see on_gpu.py for what runs where there is none."""
+
+import itertools
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import train_copy
+from corpus import SETTINGS, write_corpus
+from on_gpu import MISSING, NO_GPU, ON_GPU, cupy, cupy_installed, gpu, put, take
+from results import FIRST, arguments_of, run
+
+import npformer
+from npformer import (
+    SGD,
+    Adam,
+    AdamW,
+    ByteNet,
+    CopyTask,
+    NonFiniteError,
+    Recurrent,
+    SequenceAutoencoder,
+    Trainer,
+    Transformer,
+    beam_search,
+    get_backend,
+    greedy_decode,
+    reference,
+    tree,
+)
+
+tiles = sys.modules["npformer.gpu.flash_attention"]  # the package has a function of that name
+
+rounded_up = sys.modules["npformer.gpu.recording"].rounded_up
+
+pytestmark = pytest.mark.skipif(bool(MISSING), reason=str(MISSING))
+SRC = np.array([[3, 4, 5, 6, 7], [8, 3, 4, 0, 0]])
+TGT = np.array([[1, 3, 4, 5, 2], [1, 8, 3, 2, 0]])
+MODELS = {
+    "pre-norm": Transformer(11, 11, d_model=8, n_heads=2, n_layers=2, d_ff=12, activation="gelu"),
+    "post-norm, tied": Transformer(11, 11, d_model=8, n_heads=2, n_layers=1, d_ff=12, norm="post", tie_embeddings=True),
+    "GRU": Recurrent(11, 11, d_model=8, attention="general", cell="gru"),
+    "LSTM": Recurrent(11, 11, d_model=8, attention="additive", cell="lstm"),
+    "ByteNet": ByteNet(11, 11, d_model=8, n_sets=1),
+    "auto-encoder": SequenceAutoencoder(11, d_model=8, code_size=4),
+}
+SMALL = Transformer(11, 11, d_model=16, n_heads=2, n_layers=1, d_ff=16, dropout=0.0)
+SOURCES = sorted((Path(npformer.__file__).parent / "gpu").glob("*.cu"))
+IDS = {"bos_id": 1, "eos_id": 2, "max_len": 6}
+
+
+@pytest.fixture(autouse=True)
+def cupy_is_installed():
+    with cupy_installed():
+        yield
+
+
+@pytest.fixture(autouse=True)
+def blocks_are_small(monkeypatch):
+    """Two warps, where a processor runs them; what 256 threads compute is tested operation by operation."""
+    modules = [sys.modules[name] for name in list(sys.modules) if name.startswith("npformer.gpu.")]
+    for module in modules if NO_GPU else ():
+        if hasattr(module, "THREADS"):
+            monkeypatch.setattr(module, "THREADS", 64)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_loss_and_gradient_are_those_of_the_reference(name):
+    model = MODELS[name]
+    params = tree.map_leaves(lambda x: x.astype("float64"), model.init(0))
+    batch = SRC, TGT[:, :-1], TGT[:, 1:]
+    loss, grads, n = model.loss_and_grad(params, *batch, key=3, label_smoothing=0.1, backend=reference)
+    result = model.loss_and_grad(put(params), *batch, key=3, label_smoothing=0.1, backend=gpu)
+    assert result[2] == n
+    np.testing.assert_allclose(float(result[0]), loss, rtol=1e-12)
+    for (path, x), (_, wanted) in zip(tree.leaves(take(result[1])), tree.leaves(grads), strict=True):
+        np.testing.assert_allclose(x, wanted, rtol=0, atol=1e-11 * np.abs(wanted).max(), err_msg=path)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_decoding_finds_what_the_reference_finds(name):
+    model = MODELS[name]
+    params = model.init(1)
+    expected = greedy_decode(model, params, SRC, **IDS, backend=reference)
+    np.testing.assert_array_equal(greedy_decode(model, put(params), SRC, **IDS), expected)
+    found, wanted = (
+        beam_search(model, p, SRC, **IDS, beam_size=3, n_best=3, backend=ops)
+        for p, ops in ((put(params), gpu), (params, reference))
+    )
+    assert [[h.tokens for h in row] for row in found] == [[h.tokens for h in row] for row in wanted]
+
+
+def trainer_on(backend):
+    return Trainer(SMALL, Adam(0.01), clip_norm=1.0, label_smoothing=0.1, backend=backend)
+
+
+def test_training_is_that_of_the_reference_and_goes_on_anywhere(tmp_path):
+    task = CopyTask(max_len=5)
+    on_gpu, on_cpu = trainer_on(gpu), trainer_on(reference)
+    for step in range(4):
+        losses = [trainer.step(*task.batch(step, 8)) for trainer in (on_gpu, on_cpu)]
+        np.testing.assert_allclose(*losses, rtol=1e-5)
+    assert isinstance(on_gpu.flat_params, cupy.ndarray)
+    for trainer in (on_gpu, on_cpu):
+        trainer.save(tmp_path / "last.safetensors")
+        for backend in (gpu, reference):
+            gone_on = trainer_on(backend)
+            gone_on.load(tmp_path / "last.safetensors")
+            np.testing.assert_allclose(take(gone_on.flat_params), take(trainer.flat_params), rtol=0, atol=0)
+            losses.append(gone_on.step(*task.batch(4, 8)))
+    np.testing.assert_allclose(losses[2:], losses[2], rtol=1e-5)
+
+
+@pytest.mark.parametrize("consistency", [0.0, 0.7])
+def test_a_recorded_step_is_the_step_itself(consistency):
+    """Of batches of one shape the first is computed as ever, the second recorded, the third a replay."""
+    model = Transformer(11, 11, d_model=16, n_heads=2, n_layers=1, d_ff=16, dropout=0.3, tie_embeddings=True)
+    rng = np.random.default_rng(0)
+    options = {"clip_norm": 0.5, "consistency": consistency}
+    on_gpu, on_cpu = (Trainer(model, Adam(0.01), backend=ops, **options) for ops in (gpu, reference))
+    for step in range(4):
+        src, tgt = rng.integers(3, 11, (8, 8)), rng.integers(3, 11, (8, 9))
+        tgt[:, 0], tgt[:step, 6:] = 1, 0
+        reads = cupy.n_reads if NO_GPU else 0
+        np.testing.assert_allclose(on_gpu.step(src, tgt), on_cpu.step(src, tgt), rtol=1e-4)
+        if NO_GPU and step >= 2:
+            assert cupy.n_reads - reads == 1, "the host waits more than once, for the loss and the norm"
+    assert all(on_gpu.recorded.recorder.recordings.values())
+    with pytest.raises(ValueError, match=r"src\[0, 0\] is 11, expected 0 <= id < 11"):
+        on_gpu.step(src + 11 - src[0, 0], tgt)
+
+
+@pytest.mark.parametrize("optimizer", [SGD(0.01, momentum=np.float32(0.9)), AdamW(0.01, eps=np.float32(1e-8))], ids=str)
+def test_a_replay_whose_gradient_is_not_finite_changes_nothing(optimizer):
+    trainers = [Trainer(SMALL, optimizer, clip_norm=1.0, backend=ops) for ops in (gpu, reference)]
+    batch = np.full((8, 8), 3), np.full((8, 8), 4)
+    for _ in range(3):  # the third is a replay
+        losses = [trainer.step(*batch) for trainer in trainers]
+    np.testing.assert_allclose(*losses, rtol=1e-5)
+    on_gpu, row = trainers[0], trainers[0].params["source_embedding"][3]
+    good = row.copy()
+    row[5] = np.nan
+    before = [take(x) for x in (on_gpu.flat_params, *on_gpu.state.values())]
+    with pytest.raises(NonFiniteError, match="parameters are those of step 3"):
+        on_gpu.step(*batch)
+    for x, y in zip((on_gpu.flat_params, *on_gpu.state.values()), before, strict=True):
+        np.testing.assert_array_equal(take(x), y)
+    assert on_gpu.n_steps == 3
+    row[...] = good
+    for _ in range(2):  # and recorded and accumulated steps go on from each other
+        np.testing.assert_allclose(*(trainer.step(*batch) for trainer in trainers), rtol=1e-5)
+        np.testing.assert_allclose(*(trainer.step_accumulated([batch, batch]) for trainer in trainers), rtol=1e-5)
+
+
+def test_a_replay_that_overflows_is_tried_again():
+    batch = np.full((8, 8), 3), np.full((8, 8), 4)
+    trainers = [Trainer(SMALL, Adam(0.01), backend=gpu, precision="float16") for _ in range(2)]
+    for _ in range(3):
+        for trainer in trainers:
+            trainer.step(*batch)
+    trainers[0].precision.state = trainers[0].precision.state._replace(scale=2.0**18)
+    trainers[0].step(*batch)
+    assert trainers[0].precision.state.scale < 2.0**18
+    trainers[1].precision.state = trainers[1].precision.state._replace(scale=trainers[0].precision.state.scale)
+    trainers[1].step(*batch)
+    np.testing.assert_array_equal(*(take(trainer.flat_params) for trainer in trainers))
+
+
+@pytest.mark.parametrize("precision", ["tf32", "bfloat16", "float16"])
+def test_lower_precision_goes_where_full_precision_goes(precision, tmp_path):
+    if precision == "bfloat16":
+        pytest.importorskip("ml_dtypes")
+    rng = np.random.default_rng(0)
+    full, lower = (Trainer(SMALL, Adam(0.01), backend=gpu, precision=name) for name in ("float32", precision))
+    batches = [(rng.integers(3, 11, (8, 8)), rng.integers(3, 11, (8, 8))) for _ in range(3)]  # the third is a replay
+    for src, tgt in batches:
+        tgt[:, 0] = 1
+        np.testing.assert_allclose(lower.step(src, tgt), full.step(src, tgt), rtol=0.02)
+    assert lower.flat_params.dtype == np.float32
+    lower.save(tmp_path / "last.safetensors")
+    gone_on = Trainer(SMALL, Adam(0.01), backend=gpu, precision=precision)
+    gone_on.load(tmp_path / "last.safetensors")
+    assert gone_on.precision.state == lower.precision.state
+    assert gone_on.step(*batches[0]) == lower.step(*batches[0])
+
+
+def test_an_overflow_halves_the_scale_and_is_tried_again():
+    trainer = Trainer(SMALL, Adam(0.01), backend=gpu, precision="float16")
+    trainer.precision.state = trainer.precision.state._replace(scale=2.0**18)
+    src, tgt = np.full((8, 8), 3), np.full((8, 8), 4)
+    assert np.isfinite(trainer.step(src, tgt))
+    assert trainer.precision.state.scale < 2.0**18
+    trainer.flat_params[...] = np.nan
+    with pytest.raises(NonFiniteError, match="parameter .* holds NaN"):
+        trainer.step(src, tgt)
+
+
+def test_lower_precision_is_for_the_gpu():
+    for backend, name, message in (
+        (reference, "bfloat16", "precision='bfloat16' on the backend npformer.reference, expected 'float32', or"),
+        (gpu, "half", "precision='half', expected one of"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            Trainer(SMALL, Adam(0.01), backend=backend, precision=name)
+
+
+def test_lengths_are_filled_up_to_few_others():
+    rounded = [rounded_up(n) for n in range(1, 1025)]
+    assert rounded[:3] == [8, 8, 8] and rounded[127:130] == [128, 144, 144]
+    assert len(set(rounded)) == 40
+    assert all(n <= up <= max(n + 7, 1.13 * n) for n, up in enumerate(rounded, start=1))
+
+
+def test_what_is_filled_up_changes_nothing():
+    """But for dropout's bits: here is none. Lengths are those that the model takes at most, rows no multiple of 8."""
+    model = Transformer(11, 11, d_model=16, n_heads=2, n_layers=1, d_ff=16, dropout=0.0, max_len=11, dtype="float64")
+    rng = np.random.default_rng(0)
+    trainers = [Trainer(model, Adam(0.01), backend=ops) for ops in (gpu, reference)]
+    for dtype in ("int64", "int32", "int64"):
+        src, tgt = rng.integers(3, 11, (5, 11)).astype(dtype), rng.integers(3, 11, (5, 12)).astype(dtype)
+        tgt[:, 0] = 1
+        np.testing.assert_allclose(*(trainer.step(src, tgt) for trainer in trainers), rtol=1e-12)
+    with pytest.raises(ValueError, match="src .4, 11., tgt .5, 12."):
+        trainers[0].step(src[:4], tgt)
+    with pytest.raises(ValueError, match="n_shards=2 on a GPU"):
+        Trainer(model, Adam(0.01), backend=gpu, n_shards=2)
+
+
+def test_a_step_that_cannot_be_recorded_is_computed_as_ever():
+    model = MODELS["GRU"]
+    trainer, task = Trainer(model, Adam(0.01), backend=gpu), CopyTask(max_len=5)
+    trainer.step(*task.batch(0, 8))
+    with pytest.warns(UserWarning, match="cannot be recorded"):
+        trainer.step(*task.batch(0, 8))
+    loss = trainer.step(*task.batch(0, 8))
+    assert np.isfinite(loss)
+
+
+def test_auto_is_the_gpu_for_parameters_that_are_there():
+    params = SMALL.init(0)
+    assert get_backend("auto", put(params)) is gpu
+    assert get_backend("auto", params) is not gpu
+    assert get_backend("gpu") is gpu
+
+
+def test_arrays_here_and_there_do_not_mix():
+    for name in FIRST:
+        arguments = arguments_of(name, "float32")
+        arrays = [key for key, x in arguments.items() if isinstance(x, np.ndarray) and x.dtype.kind == "f"]
+        if len(arrays) > 1:
+            mixed = put(arguments) | {arrays[1]: arguments[arrays[1]]}
+            for ops in (gpu, reference):
+                with pytest.raises(TypeError, match="arrays of different libraries: "):
+                    getattr(ops, name)(**mixed)
+
+
+@pytest.mark.skipif(NO_GPU is None, reason="threads of a GPU run as they like")
+def test_the_order_of_threads_changes_nothing(monkeypatch):
+    """Where it does, a barrier is missing."""
+    in_order = {name: run(ON_GPU, name, arguments_of(name, "float32")) for name in gpu.room.doors}
+    monkeypatch.setattr(cupy, "threads_run_in_reverse", True)
+    for name, expected in in_order.items():
+        for x, y in zip(run(ON_GPU, name, arguments_of(name, "float32")), expected, strict=True):
+            np.testing.assert_array_equal(x, y, err_msg=name)
+
+
+@pytest.mark.skipif(not shutil.which("nvcc"), reason="no nvcc to compile the kernels of npformer.gpu with")
+@pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.name)
+def test_kernels_compile_by_themselves(source, tmp_path):
+    """Without a warning, for each dtype, on one GPU or another; not optimized, which would take four times as long."""
+    known = subprocess.run(["nvcc", "--list-gpu-code"], capture_output=True, text=True, check=True).stdout.split()
+    targets = [arch for arch in ("sm_80", "sm_90", "sm_120") if arch in known]
+    command = ["nvcc", "-cubin", "-Xcicc", "-O0", "-Xptxas", "-O0", "-Werror", "all-warnings", source]
+    for constants, arch in zip(_constants_of(source.stem), itertools.cycle(targets), strict=False):
+        macros = [f"-D{name}={value}" for name, value in constants.items()]
+        options = [f"-arch={arch}", *macros, "-o", tmp_path / "x"]
+        done = subprocess.run(command + options, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{arch} {macros}\n{done.stderr}"
+
+
+def _constants_of(file):
+    """What a source is compiled with."""
+    if file == "flash_attention":
+        choices = [("FLOAT32", 16), ("FLOAT64", 16), ("BFLOAT16", 32), ("FLOAT64", 32)]
+        choices += [("FLOAT16", 64), ("FLOAT64", 64), ("FLOAT32", 128)]
+        choices = [(dtype, tiles.plain_tiles(width, 8 if dtype == "FLOAT64" else 4)) for dtype, width in choices]
+    elif file == "tensor_attention":
+        choices = [("BFLOAT16", tiles.tensor_tiles(width)) for width in tiles.WIDTHS]
+        choices.append(("FLOAT16", tiles.tensor_tiles(64)))
+    else:
+        return [{}, {"FLOAT64": ""}, {"FLOAT16": ""}, {"BFLOAT16": ""}]
+    return [{dtype: "", **chosen.constants} for dtype, chosen in choices]
+
+
+def test_the_package_binds_its_kernels_and_not_the_reference():
+    folder = Path(npformer.__file__).parent / "gpu"
+    written = {name for path in folder.glob("*.py") for name in re.findall(r"^def (\w+)\(", path.read_text(), re.M)}
+    for name in written & set(reference.__all__):
+        assert getattr(gpu, name).__module__.startswith("npformer.gpu."), name
+
+
+def test_every_source_is_a_kernel_that_the_package_ships():
+    code = "".join(path.read_text() for path in (Path(npformer.__file__).parent / "gpu").glob("*.py"))
+    for source in SOURCES:
+        for kernel in re.findall(r"__global__ void (\w+)\(", source.read_text()):
+            assert f'"{kernel}"' in code, f"{source.name}: nobody runs {kernel}"
+
+
+@pytest.mark.skipif(bool(NO_GPU), reason="without a GPU a training would take hours")
+def test_the_copy_task_from_its_script(tmp_path, capsys):
+    train_copy.main(["--backend", "gpu", "--steps", "2", "--quiet", "--no-plots", "--json", str(tmp_path / "x.json")])
+    assert "backend npformer.gpu" in capsys.readouterr().out
+
+
+def test_a_translation_trained_on_the_gpu_translates_on_either(tmp_path):
+    for package in ("sentencepiece", "safetensors", "sacrebleu", "sacremoses"):
+        pytest.importorskip(package)
+    from npformer.translation import TranslationRun, Translator
+
+    settings = {**SETTINGS, "data": str(write_corpus(tmp_path / "data")), "steps": 4, "validate_every": 2}
+    run = TranslationRun.start(tmp_path / "run", settings, "gpu")
+    run.train(progress=False)
+    run.finish()
+    translators = [Translator.load(tmp_path / "run", backend) for backend in ("gpu", "reference")]
+    assert isinstance(translators[0].params["embedding"], cupy.ndarray)
+    lines = ["a man sees the horse", "the old man eats bread"]
+    assert translators[0].greedy(lines) == translators[1].greedy(lines)
+    resumed = TranslationRun.resume(tmp_path / "run", {"steps": 5}, "reference")
+    resumed.train(progress=False)
+    assert resumed.trainer.n_steps == 5

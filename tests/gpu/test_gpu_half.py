@@ -1,0 +1,66 @@
+"""The kernels on numbers of half precision: as the reference on the same numbers in float32, but for the rounding."""
+
+import importlib.util
+
+import numpy as np
+import pytest
+from on_gpu import MISSING, ON_GPU, gpu
+from results import run
+
+from npformer import reference
+from npformer.gradcheck.cases import CASES, cast
+
+pytestmark = pytest.mark.skipif(bool(MISSING), reason=str(MISSING))
+
+# Largest difference over the largest entry of the result, in units of the dtype's rounding error (float16: 9.8e-4,
+# bfloat16: 7.8e-3). Half a unit is the rounding of the result; more where something is rounded on the way.
+BOUND = 0.51
+BOUNDS = {
+    **dict.fromkeys(["linear", "linear_backward", "product"], 1.01),
+    **dict.fromkeys(["linear_activation_dropout", "linear_dropout_residual", "conv1d", "conv1d_backward"], 1.6),
+    **dict.fromkeys(["linear_activation_dropout_backward", "linear_dropout_residual_backward"], 2),
+    **dict.fromkeys(["linear_cross_entropy", "linear_paired_cross_entropy", "decoder_layer_step"], 2),
+}
+DTYPES = [
+    "float16",
+    pytest.param(
+        "bfloat16", marks=pytest.mark.skipif(not importlib.util.find_spec("ml_dtypes"), reason="no ml_dtypes")
+    ),
+]
+IN_HALF = {name for name, door in gpu.room.doors.items() if {"float16", "bfloat16"} <= door.kernel.dtypes}
+CALLS = [pytest.param(case, name, id=f"{name}-{case}") for case in CASES for name in case.names if name in IN_HALF]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("case", "name"), CALLS)
+def test_half_precision(case, name, dtype):
+    if dtype == "bfloat16":
+        import ml_dtypes
+
+        dtype = ml_dtypes.bfloat16
+    dtype, contract = np.dtype(dtype), getattr(reference, name).record.contract
+    wide = {x.name for x in contract.arrays.values() if x.kind == "wide"}
+
+    def halves():
+        """The same arguments each time."""
+        arguments = case.arguments_of(name, "float32")
+        return {key: x if key in wide else cast(x, dtype) for key, x in arguments.items()}
+
+    expected = [np.asarray(x) for x in run(reference, name, in_float32(halves(), dtype))]
+    actual = [np.asarray(x) for x in run(ON_GPU, name, halves())]
+    for i, (x, wanted) in enumerate(zip(actual, expected, strict=True)):
+        if contract.results:  # a Python number has no dtype
+            kinds = [result.kind for result in contract.results]
+            assert x.dtype == (np.float32 if kinds[i : i + 1] == ["wide"] else dtype), f"result {i}"
+        x, finite = x.astype("float32"), np.isfinite(wanted)
+        np.testing.assert_array_equal(np.isfinite(x), finite, err_msg=f"result {i}")
+        unit = 2.0**-10 if dtype.name == "float16" else 2.0**-7
+        bound = BOUNDS.get(name, BOUND) * unit * np.abs(wanted[finite]).max(initial=0)
+        np.testing.assert_allclose(x[finite], wanted[finite], rtol=0, atol=bound, err_msg=f"result {i}")
+
+
+def in_float32(value, dtype):
+    """A value with its arrays of this dtype in float32."""
+    if isinstance(value, dict):
+        return {name: in_float32(x, dtype) for name, x in value.items()}
+    return value.astype("float32") if getattr(value, "dtype", None) == dtype else value

@@ -1,0 +1,132 @@
+"""Attention on tensor cores: of numbers of half precision, as the reference on the same numbers in float32."""
+
+import sys
+
+import numpy as np
+import pytest
+from on_gpu import MISSING, NO_GPU, cupy, cupy_installed, gpu, put, take
+
+from npformer import reference
+
+ml_dtypes = pytest.importorskip("ml_dtypes")
+pytestmark = pytest.mark.skipif(bool(MISSING), reason=str(MISSING))
+tiles_of = sys.modules["npformer.gpu.flash_attention"].tiles_of
+DTYPES = {"float16": np.dtype("float16"), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
+ERROR = {"float16": 2.0**-11, "bfloat16": 2.0**-8}  # the largest of rounding, relative
+SHAPES = [  # B, H, T, S, K, Kv
+    (2, 1, 70, 70, 16, 16),
+    (1, 1, 64, 130, 32, 32),
+    (2, 2, 5, 66, 40, 64),
+    (1, 1, 130, 64, 64, 24),
+    (1, 1, 70, 70, 128, 128),
+]
+OF_KEYS, OF_QUERIES = "mask of keys", "mask of queries and keys"
+
+
+def example(dtype, shape, mask=None, hidden=None):
+    """dout, q, k, v in half precision and a mask, under which keys and values are ``hidden``."""
+    B, H, T, S, K, Kv = shape
+    rng = np.random.default_rng(0)
+    sizes = (B, H, T, Kv), (B, H, T, K), (B, H, S, K), (B, H, S, Kv)
+    arrays = [rng.normal(size=size).astype(dtype) for size in sizes]
+    if mask is None:
+        return *arrays, None
+    keep_mask = rng.random((B, 1, 1, S) if mask == OF_KEYS else (B, H, T, S)) < 0.7
+    keep_mask[..., S // 2] = False  # a key that no query sees
+    if mask == OF_QUERIES:
+        keep_mask[:, :, T // 2] = False  # and a query that sees none
+    if hidden is not None:
+        for x in arrays[2:]:
+            x[np.broadcast_to(~keep_mask.any(axis=2), x.shape[:-1])] = hidden
+    return *arrays, keep_mask
+
+
+def both(dout, q, k, v, keep_mask, **options):
+    """Results of a forward and a backward pass, by the kernels and by the reference; both go back from the same."""
+    with cupy_installed():
+        dout_, q_, k_, v_, mask_ = put((dout, q, k, v, keep_mask))
+        assert tiles_of(q_, k_, v_, dout_).file == "tensor_attention"
+        saved = gpu.flash_attention(q_, k_, v_, mask_, **options)
+        actual = take((*saved, *gpu.flash_attention_backward(dout_, q_, k_, v_, *saved, mask_, **options)))
+    dout, q, k, v, *saved = (x.astype("float32") for x in (dout, q, k, v, *actual[:2]))
+    expected = reference.flash_attention(q, k, v, keep_mask, **options)
+    return actual, (*expected, *reference.flash_attention_backward(dout, q, k, v, *saved, keep_mask, **options))
+
+
+def assert_near(actual, expected, error):
+    for what, x, wanted in zip(("out", "logsumexp", "dq", "dk", "dv"), actual, expected, strict=True):
+        x = x.astype("float32")
+        if what == "logsumexp":
+            np.testing.assert_allclose(x, wanted, rtol=0, atol=1e-5)
+            continue
+        assert np.isfinite(wanted).all()
+        # weights, their gradients and the result are rounded once each; a row is a sum of many of them
+        scale = np.abs(wanted).max(axis=-1, keepdims=True) + 0.01 * np.abs(wanted).max()
+        assert (np.abs(x - wanted) <= 4 * error * scale).all(), f"{what}: {(np.abs(x - wanted) / scale).max()}"
+
+
+CALLS = [("float16", shape) for shape in SHAPES] + [("bfloat16", SHAPES[0]), ("bfloat16", SHAPES[2])]
+
+
+@pytest.mark.parametrize(("name", "shape"), CALLS, ids=str)
+@pytest.mark.parametrize("causal", [False, True], ids=["", "causal"])
+@pytest.mark.parametrize("mask", [None, OF_KEYS, OF_QUERIES])
+def test_as_the_reference(name, shape, causal, mask):
+    assert_near(*both(*example(DTYPES[name], shape, mask), causal=causal), ERROR[name])
+
+
+@pytest.mark.parametrize("mask", [None, OF_KEYS])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_dropout_has_the_bits_of_the_reference(shape, mask):
+    results = both(*example(DTYPES["float16"], shape, mask), causal=True, scale=0.3, dropout_rate=0.25, dropout_key=7)
+    assert_near(*results, ERROR["float16"])
+
+
+@pytest.mark.parametrize("hidden", [np.nan, np.inf])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_what_a_mask_hides_has_no_effect(shape, hidden):
+    options = {"dropout_rate": 0.25, "dropout_key": 7}
+    results = both(*example(DTYPES["float16"], shape, OF_QUERIES, hidden), **options)
+    assert_near(*results, ERROR["float16"])
+
+
+def test_what_is_seen_and_is_not_finite_is_not_hidden():
+    *arrays, mask = example(DTYPES["float16"], (1, 1, 70, 70, 16, 16))
+    arrays[3][0, 0, 3, 5], arrays[3][0, 0, 9, 6] = np.nan, np.inf
+    actual, wanted = both(*arrays, mask, causal=True)
+    for x, y in zip(actual, wanted, strict=True):
+        np.testing.assert_array_equal(np.isfinite(x), np.isfinite(y))
+
+
+def test_heads_are_read_where_a_projection_leaves_them():
+    qkv = np.random.default_rng(0).normal(size=(2, 70, 3 * 32)).astype("float16")
+    dout = qkv[..., :32]
+    with cupy_installed():
+        out, logsumexp = gpu.self_attention(put(qkv), 2, causal=True)
+        dqkv = take(gpu.self_attention_backward(put(dout), put(qkv), out, logsumexp, 2, causal=True))
+        saved = [take(x).astype("float32") for x in (out, logsumexp)]
+    wide, wide_dout = qkv.astype("float32"), dout.astype("float32")
+    wanted = reference.self_attention(wide, 2, causal=True)
+    np.testing.assert_allclose(saved[0], wanted[0], rtol=0, atol=4 * ERROR["float16"] * np.abs(wanted[0]).max())
+    wanted = reference.self_attention_backward(wide_dout, wide, *saved, 2, causal=True)
+    np.testing.assert_allclose(dqkv, wanted, rtol=0, atol=4 * ERROR["float16"] * np.abs(wanted).max())
+
+
+@pytest.mark.skipif(NO_GPU is None, reason="threads of a GPU run as they like")
+@pytest.mark.parametrize("mask, hidden", [(None, None), (OF_QUERIES, np.nan)], ids=["", "NaN"])
+def test_the_order_of_threads_and_copies_changes_nothing(mask, hidden, monkeypatch):
+    """With three tiles; where a block computes its result again, too."""
+    arrays = example(DTYPES["float16"], (1, 2, 130, 130, 16, 16), mask, hidden)
+    in_order, expected = both(*arrays, causal=True)
+    assert_near(in_order, expected, ERROR["float16"])
+    monkeypatch.setattr(cupy, "threads_run_in_reverse", True)
+    in_reverse, _ = both(*arrays, causal=True)
+    for x, y in zip(in_order, in_reverse, strict=True):
+        np.testing.assert_array_equal(x, y)
+
+
+def test_rows_that_do_not_begin_at_16_bytes_go_elsewhere():
+    q, k, v = (cupy.asarray(x) for x in np.zeros((3, 1, 8, 12), "float16"))
+    assert tiles_of(q, k, v).file == "flash_attention"
+    q, k, v = (cupy.asarray(x)[..., 4:12] for x in np.zeros((3, 1, 8, 16), "float16"))
+    assert tiles_of(q, k, v).file == "flash_attention"

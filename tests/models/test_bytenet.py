@@ -1,0 +1,361 @@
+"""What ByteNet promises besides its gradient: no leaks, no effect of padding, dynamic unfolding, decoding, learning."""
+
+from types import ModuleType
+
+import numpy as np
+import pytest
+from oracles import assert_close
+from promises import (
+    assert_padding_columns_change_nothing,
+    assert_steps_equal_recomputation,
+    assert_the_decoder_sees_the_whole_source,
+    assert_the_past_does_not_see_the_future,
+    params_of,
+)
+
+from npformer import (
+    Adam,
+    ByteNet,
+    CopyTask,
+    Trainer,
+    beam_search,
+    get_backend,
+    greedy_decode,
+    log_probability,
+    sample,
+    tree,
+)
+from npformer.data.copy_task import exact_match
+from npformer.models import describe, from_description
+
+
+@pytest.fixture(autouse=True, params=["reference", "cpu"])
+def chosen_backend(request, monkeypatch):
+    """What "auto" is."""
+    monkeypatch.setattr("npformer.backends._best_on_cpu", lambda: get_backend(request.param))
+    return get_backend(request.param)
+
+
+SIZES = {"d_model": 14, "n_sets": 1, "dilations": (1, 2, 4)}
+MODEL = ByteNet(13, 11, **SIZES, dtype="float64")
+PARAMS = params_of(MODEL)
+SRC = np.array([[3, 4, 5, 6, 7], [3, 9, 8, 0, 0]])
+TGT = np.array([[1, 5, 6, 8, 9, 2], [1, 4, 2, 0, 0, 0]])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_leak_probe_the_past_does_not_see_the_future(dtype):
+    model = ByteNet(13, 11, **SIZES, dtype=dtype)
+    assert_the_past_does_not_see_the_future(model, model.init(0), SRC)
+
+
+def test_the_decoder_sees_the_whole_source():
+    assert_the_decoder_sees_the_whole_source(MODEL, PARAMS, SRC, TGT)
+
+
+@pytest.mark.parametrize(("n_sets", "W"), [(1, 3), (1, 5), (2, 3)])
+def test_the_encoder_reaches_as_far_as_documented(n_sets, W):
+    model = ByteNet(13, 11, d_model=14, n_sets=n_sets, dilations=(1, 2), kernel_sizes=(W, 3), dtype="float64")
+    params, src = params_of(model), np.full((1, 41), 3)
+    before = model.encode(params, src)
+    src[0, 20] = 4
+    sees = np.flatnonzero((model.encode(params, src) != before).any(axis=(0, 2)))
+    reach = n_sets * (W - 1) // 2 * (1 + 2)
+    assert sees.tolist() == list(range(20 - reach, 20 + reach + 1))
+
+
+def test_padding_columns_change_nothing():
+    assert_padding_columns_change_nothing(MODEL, PARAMS, SRC, TGT, n_src=9, n_tgt=7)
+
+
+def test_rows_of_a_batch_do_not_see_each_other():
+    together = MODEL.logits(PARAMS, SRC, TGT[:, :-1])
+    alone = MODEL.logits(PARAMS, SRC[1:, :3], TGT[1:, :2])
+    np.testing.assert_allclose(together[1, :2], alone[0], rtol=0, atol=1e-12)
+
+
+def test_padding_is_zero_before_every_convolution(chosen_backend):
+    ops, inputs = ModuleType("watched"), []
+    vars(ops).update(vars(chosen_backend))
+
+    def conv1d(x, *args, **options):
+        inputs.append(x)
+        return chosen_backend.conv1d(x, *args, **options)
+
+    ops.conv1d = conv1d
+    src = np.array([[3, 4, 5, 6, 7], [3, 0, 8, 0, 0]])  # one in the middle, too
+    MODEL.logits(PARAMS, src, TGT[:, :-1], backend=ops)
+    keep_masks = [MODEL.unfolded(src)] * 3 + [TGT[:, :-1] != 0] * 3
+    assert keep_masks[0].tolist() == [[True] * 6, [True, False, True, True, False, False]]
+    for x, keep_mask in zip(inputs, keep_masks, strict=True):
+        np.testing.assert_array_equal(x.any(axis=-1), keep_mask)
+
+
+@pytest.mark.parametrize("poison", [np.nan, np.inf])
+def test_nan_in_the_embedding_of_the_padding_changes_nothing(poison):
+    def run(params):
+        loss, grads, _ = MODEL.loss_and_grad(params, SRC, TGT[:, :-1], TGT[:, 1:], key=1)
+        return [loss, *(grad for _, grad in tree.leaves(grads))]
+
+    _, poisoned = tree.flatten(PARAMS)
+    poisoned["source_embedding"][0] = poison
+    poisoned["target_embedding"][0] = poison
+    for x, y in zip(run(PARAMS), run(poisoned), strict=True):
+        np.testing.assert_array_equal(x, y)
+    decode = {"bos_id": 1, "eos_id": 2, "max_len": 4}
+    np.testing.assert_array_equal(
+        greedy_decode(MODEL, PARAMS, SRC, **decode), greedy_decode(MODEL, poisoned, SRC, **decode)
+    )
+
+
+def test_nan_in_the_padding_of_a_memory_changes_no_logit_and_no_gradient(chosen_backend):
+    memory = MODEL.encode(PARAMS, SRC)
+    dy = np.random.default_rng(0).standard_normal((2, 5, 14))
+
+    def run():
+        y, backward = MODEL._decode(chosen_backend, PARAMS, memory, SRC, TGT[:, :-1], train=True)
+        dmemory, grads, dtable = backward(dy)
+        return [y, dmemory, dtable, *(x for _, x in tree.leaves(grads))]
+
+    before = run()
+    assert memory.shape == (2, 6, 14)
+    memory[1, 4:] = np.nan  # three words are unfolded to four columns
+    for x, y in zip(before, run(), strict=True):
+        np.testing.assert_allclose(y, x, rtol=0, atol=1e-13)
+
+
+# Dynamic unfolding.
+
+
+def test_columns_of_each_source():
+    model = ByteNet(13, 11, **SIZES, unfold=(1.5, 1))
+    expected = [[1] * 9, [1] * 6 + [0] * 3, [1] + [0] * 8]
+    assert model.unfolded(np.concatenate([SRC, [[0] * 5]])).astype(int).tolist() == expected
+    assert MODEL.unfolded(np.zeros((2, 3), int)).shape == (2, 0)
+    assert MODEL.unfolded(np.zeros((0, 3), int)).shape == (0, 0)
+
+
+def test_steps_beyond_the_columns_get_zeros(chosen_backend):
+    memory = MODEL.encode(PARAMS, SRC)
+    columns, _ = MODEL.columns(chosen_backend, PARAMS, memory, SRC, 9)
+    assert columns.shape == (2, 9, 14)
+    np.testing.assert_array_equal(columns.any(axis=-1), [[True] * 6 + [False] * 3, [True] * 4 + [False] * 5])
+    assert_close(
+        columns[0, :6], memory[0] @ PARAMS["decoder"]["memory"]["weight"] + PARAMS["decoder"]["memory"]["bias"]
+    )
+
+
+def test_nothing_is_lost_where_a_target_is_shorter_than_the_columns():
+    """The first steps of a long target are those of a short one."""
+    long = MODEL.logits(PARAMS, SRC, TGT)
+    for T in range(1, TGT.shape[1]):
+        np.testing.assert_allclose(MODEL.logits(PARAMS, SRC, TGT[:, :T]), long[:, :T], rtol=0, atol=1e-13)
+
+
+def test_without_blocks_the_logits_are_embedding_column_norm_and_output():
+    """The model's two ends, spelled out."""
+    model = ByteNet(13, 11, d_model=14, n_sets=0, unfold=(1, 0), dtype="float64")
+    params = params_of(model)
+
+    def norm(x, params):
+        centred = x - x.mean(axis=-1, keepdims=True)
+        return centred / np.sqrt((centred**2).mean(axis=-1, keepdims=True) + 1e-5) * params["gain"] + params["bias"]
+
+    def linear(x, params):
+        return x @ params["weight"] + params["bias"]
+
+    source, x = params["source_embedding"][SRC] * 14**0.5, params["target_embedding"][TGT] * 14**0.5
+    columns = linear(norm(source, params["encoder"]["norm"]), params["decoder"]["memory"])
+    columns[SRC == 0], x[TGT == 0] = 0, 0
+    x[:, :5] += columns
+    expected = linear(norm(x, params["decoder"]["norm"]), params["output"])
+    np.testing.assert_allclose(model.logits(params, SRC, TGT), expected, rtol=0, atol=1e-12)
+
+
+# Settings and parameters.
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"d_model": 15}, ValueError, "d_model=15, expected an even number"),
+        ({"n_sets": -1}, ValueError, "n_sets=-1, expected at least 0"),
+        ({"n_sets": (1, 2, 3)}, ValueError, r"n_sets=\(1, 2, 3\), expected an int or \(encoder, decoder\)"),
+        ({"n_sets": 1.0}, TypeError, "n_sets=1.0 is a float, expected an int"),
+        ({"dilations": ()}, ValueError, r"dilations=\(\), expected a tuple of one or more numbers"),
+        ({"dilations": 2}, ValueError, "dilations=2, expected a tuple of one or more numbers"),
+        ({"dilations": (1, 0)}, ValueError, "dilations=0, expected at least 1"),
+        ({"kernel_sizes": 3}, ValueError, "kernel_sizes=3, expected a tuple of two numbers"),
+        ({"kernel_sizes": (4, 3)}, ValueError, r"kernel_sizes=\(4, 3\), expected an odd first one"),
+        ({"kernel_sizes": (3, 0)}, ValueError, "kernel_sizes=0, expected at least 1"),
+        ({"unfold": (0.5, 0)}, ValueError, r"unfold=\(0.5, 0\), expected \(a, b\) with a of at least 1"),
+        ({"unfold": (np.nan, 0)}, ValueError, r"unfold=\(nan, 0\), expected"),
+        ({"unfold": (1.2, -1)}, ValueError, r"unfold\[1\]=-1, expected at least 0"),
+        ({"unfold": 1.2}, ValueError, "unfold=1.2, expected a tuple of two numbers"),
+        ({"dropout": 1.0}, ValueError, "dropout=1.0, expected 0 <= dropout < 1"),
+        ({"tie_embeddings": True}, ValueError, "tie_embeddings=True with src_vocab=13, tgt_vocab=11"),
+    ],
+)
+def test_settings(arguments, error, message):
+    with pytest.raises(error, match=message):
+        ByteNet(13, 11, **{**SIZES, **arguments})
+
+
+@pytest.mark.parametrize(
+    ("src", "tgt", "message"),
+    [
+        (SRC[:1], TGT, "src has 1 rows, the target 2: expected the same number"),
+        (np.where(SRC == 9, 13, SRC), TGT, r"src\[1, 1\] is 13, expected 0 <= id < 13"),
+        (SRC, np.where(TGT == 9, 11, TGT), r"tgt_in\[0, 4\] is 11, expected 0 <= id < 11"),
+        (SRC[0], TGT, r"src has shape \(5,\), expected \(B, length\)"),
+    ],
+)
+def test_ids(src, tgt, message):
+    with pytest.raises(ValueError, match=message):
+        MODEL.loss_and_grad(PARAMS, src, tgt[:, :-1], tgt[:, 1:])
+
+
+def test_memory_and_parameters_of_another_model():
+    memory = MODEL.encode(PARAMS, SRC)
+    with pytest.raises(ValueError, match=r"memory has shape \(2, 5, 14\), expected \(2, 6, 14\)"):
+        MODEL.decode(PARAMS, memory[:, :5], SRC, TGT)
+    with pytest.raises(ValueError, match="params are those of another model"):
+        ByteNet(13, 11, **{**SIZES, "n_sets": 2}).encode(PARAMS, SRC)
+
+
+@pytest.mark.parametrize(
+    ("src", "tgt"),
+    [
+        pytest.param(SRC[:0], TGT[:0], id="empty batch"),
+        pytest.param(SRC, np.zeros_like(TGT), id="targets of padding only"),
+        pytest.param(SRC * 0, TGT * 0, id="padding only"),
+        pytest.param(SRC, TGT[:, :1], id="targets of length zero"),
+    ],
+)
+def test_nothing_to_count_is_loss_zero_gradient_zero(src, tgt):
+    with pytest.warns(UserWarning, match="no target is counted"):
+        loss, grads, n_tokens = MODEL.loss_and_grad(PARAMS, src, tgt[:, :-1], tgt[:, 1:])
+    assert (loss, n_tokens) == (0, 0)
+    assert not any(x.any() for _, x in tree.leaves(grads))
+
+
+@pytest.mark.parametrize("src", [SRC * 0, SRC[:, :0]], ids=["padding only", "length zero"])
+def test_a_source_without_words_is_finite_and_leaves_the_encoder_alone(src):
+    loss, grads, _ = MODEL.loss_and_grad(PARAMS, src, TGT[:, :-1], TGT[:, 1:], key=1)
+    assert np.isfinite(loss)
+    assert all(np.isfinite(x).all() for _, x in tree.leaves(grads))
+    assert not any(x.any() for _, x in tree.leaves(grads["encoder"]))
+    assert any(x.any() for _, x in tree.leaves(grads["decoder"]))
+
+
+def test_parameters_are_reproducible_and_scaled_as_documented():
+    model = ByteNet(101, 103, d_model=128, n_sets=(1, 2), dilations=(1, 2))
+    params = model.init(3)
+    for (path, x), (_, y) in zip(tree.leaves(params), tree.leaves(model.init(3)), strict=True):
+        np.testing.assert_array_equal(x, y, err_msg=path)
+        assert x.dtype == np.float32
+    assert list(params["encoder"]) == ["0", "1", "norm"]
+    assert list(params["decoder"]) == ["0", "1", "2", "3", "norm", "memory"]
+    weight = params["encoder"]["0"]["conv"]["weight"]
+    bound = (6 / (5 * 64 + 5 * 64)) ** 0.5  # Xavier, all taps together
+    assert weight.shape == (5, 64, 64)
+    assert 0.98 * bound < np.abs(weight).max() <= bound
+
+
+def test_dropout_is_off_without_a_key_and_repeats_with_one():
+    args = PARAMS, SRC, TGT[:, :-1], TGT[:, 1:]
+    plain, first, again, other = (MODEL.loss(*args, key=key)[0] for key in (None, 1, 1, 2))
+    assert plain == MODEL.loss(*args)[0]
+    assert first == again
+    assert len({plain, first, other}) == 3
+
+
+def test_a_description_brings_the_model_back():
+    model = ByteNet(13, 11, n_sets=(1, 2), dilations=(1, 3), unfold=(1.5, 2))
+    again = from_description(describe(model))
+    assert again == model
+    assert again.depths == model.depths == (2, 4)
+    assert again.dilations == (1, 3)
+
+
+@pytest.mark.parametrize("n_words", [10, 50, 100])
+def test_the_number_of_columns_is_exact(n_words):
+    """1.1 · 50 is 55.00000000000001 in floats."""
+    assert ByteNet(11, 11, unfold=(1.1, 0)).unfolded(np.ones((1, n_words), int)).shape[1] == n_words * 11 // 10
+
+
+# Decoding a token at a time.
+
+SOURCES = np.array([[3, 4, 5, 6], [7, 8, 0, 0], [9, 0, 0, 0]])
+
+
+@pytest.mark.parametrize("kernel_sizes", [(3, 3), (5, 2), (3, 1)])
+@pytest.mark.parametrize("tie_embeddings", [False, True], ids=["untied", "tied"])
+def test_steps_equal_recomputation(chosen_backend, tie_embeddings, kernel_sizes):
+    sizes = {"d_model": 8, "n_sets": 2, "dilations": (1, 2), "max_len": 16, "dtype": "float64"}
+    model = ByteNet(11, 11, **sizes, kernel_sizes=kernel_sizes, tie_embeddings=tie_embeddings)
+    assert_steps_equal_recomputation(model, params_of(model), SOURCES, chosen_backend, n_steps=12)
+
+
+def test_steps_equal_recomputation_beside_a_source_of_padding_only_and_after_padding(chosen_backend):
+    src = np.concatenate([SOURCES % 9, np.zeros((1, 4), int)])
+    model = ByteNet(13, 11, d_model=8, n_sets=1, dilations=(1, 2), pad_id=5, dtype="float64")
+    assert_steps_equal_recomputation(model, params_of(model), src, chosen_backend)
+    assert_steps_equal_recomputation(MODEL, PARAMS, src, chosen_backend)
+
+
+def test_greedy_beams_sampling_and_rescoring_agree():
+    ids = {"bos_id": 1, "eos_id": 2, "max_len": 8}
+    greedy = greedy_decode(MODEL, PARAMS, SOURCES, **ids)
+    narrow = beam_search(MODEL, PARAMS, SOURCES, **ids, beam_size=1)
+    assert [row[row != 0].tolist() for row in greedy] == [list(found[0].tokens) for found in narrow]
+    for src, found in zip(SOURCES, beam_search(MODEL, PARAMS, SOURCES, **ids, beam_size=4, n_best=4), strict=True):
+        for hypothesis in found:
+            tgt = np.array([[1, *hypothesis.tokens]])
+            np.testing.assert_allclose(log_probability(MODEL, PARAMS, src[None], tgt), hypothesis.log_probability)
+    drawn = sample(MODEL, PARAMS, SOURCES, **ids, key=3)
+    np.testing.assert_array_equal(drawn, sample(MODEL, PARAMS, SOURCES, **ids, key=3))
+
+
+def test_float32_stays_float32():
+    model = ByteNet(13, 11, **SIZES)
+    params = model.init(0)
+    decoder = model.decoder(params, SRC, max_rows=2, max_len=2)
+    assert {decoder.step(np.ones(2, int), np.arange(2)).dtype for _ in range(2)} == {np.dtype("float32")}
+    loss, grads, _ = model.loss_and_grad(params, SRC, TGT[:, :-1], TGT[:, 1:], key=1)
+    assert {loss.dtype, *(x.dtype for _, x in tree.leaves(grads))} == {np.dtype("float32")}
+
+
+# Training.
+
+
+def test_the_trainer_lowers_the_loss_of_reversing():
+    task = CopyTask(max_len=5, reverse=True)
+    trainer = Trainer(ByteNet(11, 11, **{**SIZES, "d_model": 32}, dropout=0.1), Adam(3e-3), clip_norm=1.0)
+    losses = [trainer.step(*task.batch(i, 16)) for i in range(40)]
+    assert np.mean(losses[-5:]) < 0.75 * np.mean(losses[:5])
+
+
+def test_it_has_no_weights_of_attention():
+    with pytest.raises(ValueError, match="a ByteNet attends to nothing"):
+        ByteNet(11, 11, **SIZES).attention_weights({}, SRC, TGT)
+
+
+def test_it_learns_to_copy():
+    task = CopyTask(max_len=6)
+    model = ByteNet(11, 11, d_model=48, n_sets=1, dilations=(1, 2), kernel_sizes=(3, 3), dropout=0.0)
+    trainer = Trainer(model, Adam(4e-3), clip_norm=1.0)
+    for i in range(90):
+        trainer.step(*task.batch(i, 32))
+    assert exact_match(model, trainer.params, *task.held_out(100))[0] >= 0.98
+
+
+def test_a_training_is_saved_and_goes_on_bit_for_bit(tmp_path):
+    pytest.importorskip("safetensors")
+    task, model = CopyTask(), ByteNet(11, 11, **SIZES)
+    first, second = (Trainer(model, Adam(1e-3)) for _ in range(2))
+    first.step(*task.batch(0, 4))
+    first.save(tmp_path / "state.safetensors")
+    second.load(tmp_path / "state.safetensors")
+    assert first.step(*task.batch(1, 4)) == second.step(*task.batch(1, 4))
+    np.testing.assert_array_equal(first.flat_params, second.flat_params)

@@ -1,0 +1,194 @@
+"""Each layer's backward is its forward's derivative, and each does what its parts do."""
+
+import numpy as np
+import pytest
+
+from npformer import gradcheck, layers, reference, tree
+from npformer.models.initialization import Initializer
+
+B, T, S, H, K, F = 3, 5, 7, 2, 11, 13
+D = H * K
+KEY = 99
+
+
+def new(seed=0):
+    return Initializer(seed, "float64")
+
+
+def shaken(params, seed=1):
+    """No parameter at 0 or 1, where a wrong gradient might hide."""
+    rng = np.random.default_rng(seed)
+    return tree.map_leaves(lambda x: x + 0.3 * rng.standard_normal(x.shape), params)
+
+
+def normal(*shape, seed=2):
+    return np.random.default_rng(seed).standard_normal(shape)
+
+
+def keep(*shape):
+    mask = np.random.default_rng(3).random(shape) < 0.7
+    mask[..., 0] = True
+    if shape[-2] > 1:
+        mask[..., 1, :] = False  # one query sees nothing
+    return mask
+
+
+def check_layer(layer, inputs, params):
+    """``layer(params, *inputs)`` returns y and a backward that returns the gradients of inputs, then of params."""
+    paths, arrays = zip(*tree.leaves(params), strict=True)
+    n = len(inputs)
+
+    def rebuild(leaves):
+        values = iter(leaves)
+        return tree.map_leaves(lambda _: next(values), params)
+
+    def f(*args):
+        return layer(rebuild(args[n:]), *args[:n])[0]
+
+    def f_backward(dy, *args):
+        _, backward = layer(rebuild(args[n:]), *args[:n])
+        *dinputs, grads = backward(dy)
+        assert [path for path, _ in tree.leaves(grads)] == list(paths)
+        return [*dinputs, *(grad for _, grad in tree.leaves(grads))]
+
+    names = [f"input {i}" for i in range(n)] + list(paths)
+    return gradcheck(f, f_backward, [*inputs, *arrays], names=names, central_tolerance=None)
+
+
+DROPOUT = [{}, {"dropout_rate": 0.3, "key": KEY}]
+
+
+def test_layer_norm():
+    check_layer(
+        lambda params, x: layers.layer_norm(reference, params, x), [normal(B, T, D)], shaken(new().layer_norm(D))
+    )
+
+
+@pytest.mark.parametrize("dropout", DROPOUT)
+@pytest.mark.parametrize("causal", [False, True])
+def test_self_attention(causal, dropout):
+    def layer(params, x):
+        return layers.multi_head_attention(
+            reference, params, x, keep_mask=keep(B, H, T, T), n_heads=H, causal=causal, **dropout
+        )
+
+    check_layer(layer, [normal(B, T, D)], shaken(new().self_attention(D)))
+
+
+@pytest.mark.parametrize("dropout", DROPOUT)
+def test_attention_to_a_memory(dropout):
+    def layer(params, x, memory):
+        return layers.multi_head_attention(reference, params, x, memory, keep(B, H, T, S), n_heads=H, **dropout)
+
+    check_layer(layer, [normal(B, T, D), normal(B, S, D)], shaken(new().memory_attention(D)))
+
+
+@pytest.mark.parametrize("dropout", DROPOUT)
+@pytest.mark.parametrize("activation", ["relu", "gelu", "silu"])
+def test_feed_forward(activation, dropout):
+    def layer(params, x):
+        return layers.feed_forward(reference, params, x, activation=activation, **dropout)
+
+    check_layer(layer, [normal(B, T, D)], shaken(new().feed_forward(D, F)))
+
+
+def encoder_params():
+    return new().encoder_layer(D, F)
+
+
+def decoder_params():
+    return new().decoder_layer(D, F)
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_encoder_layer(norm):
+    def layer(params, x):
+        return layers.encoder_layer(reference, params, x, keep(B, 1, 1, S), n_heads=H, norm=norm, **DROPOUT[1])
+
+    check_layer(layer, [normal(B, S, D)], shaken(encoder_params()))
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_decoder_layer(norm):
+    def layer(params, x, memory):
+        masks = keep(B, 1, T, T), keep(B, 1, 1, S)
+        return layers.decoder_layer(reference, params, x, memory, *masks, n_heads=H, norm=norm, **DROPOUT[1])
+
+    check_layer(layer, [normal(B, T, D), normal(B, S, D)], shaken(decoder_params()))
+
+
+def test_the_residual_is_added_after_dropout_and_its_gradient_is_dy():
+    params, x, residual = shaken(new().feed_forward(D, F)), normal(B, T, D), normal(B, T, D, seed=5)
+    options = DROPOUT[1]
+    plain, backward = layers.feed_forward(reference, params, x, **options)
+    summed, backward_of_sum = layers.feed_forward(reference, params, x, residual=residual, **options)
+    np.testing.assert_array_equal(summed, residual + plain)
+    dy = normal(B, T, D, seed=6)
+    np.testing.assert_array_equal(backward(dy)[0], backward_of_sum(dy)[0])
+
+
+def test_one_key_drops_different_places_in_different_layers():
+    """Sub-keys are derived: were a key used twice, two dropouts of one shape would agree."""
+    params, x = shaken(encoder_params()), normal(B, S, D)
+    ops, drawn = Recorder(reference), []
+    ops.on_key = drawn.append
+    layers.encoder_layer(ops, params, x, n_heads=H, dropout_rate=0.3, key=KEY)
+    assert len(drawn) == 4  # attention weights, attention output, hidden layer, feed-forward output
+    assert len(set(drawn)) == 4
+
+
+class Recorder:
+    """The reference, noting the dropout keys it is called with."""
+
+    def __init__(self, ops):
+        self.ops = ops
+
+    def __getattr__(self, name):
+        operation = getattr(self.ops, name)
+
+        def call(*args, **keywords):
+            if name == "self_attention":
+                self.on_key(keywords["dropout_key"])
+            elif name in ("linear_activation_dropout", "linear_dropout_residual"):
+                self.on_key(args[-1])
+            return operation(*args, **keywords)
+
+        return call
+
+
+def test_a_weight_used_twice_gets_the_sum_of_both_gradients():
+    """Two uses of one layer: the closures do not disturb each other, and the caller adds."""
+    params = shaken(new().feed_forward(D, F))
+
+    def twice(params, x0):
+        x1, backward1 = layers.feed_forward(reference, params, x0, residual=x0)
+        x2, backward2 = layers.feed_forward(reference, params, x1, residual=x1)
+
+        def backward(dx2):
+            dx1, grads2 = backward2(dx2)
+            dx1 = dx1 + dx2
+            dx0, grads1 = backward1(dx1)
+            return dx0 + dx1, tree.add(grads1, grads2)
+
+        return x2, backward
+
+    check_layer(twice, [normal(B, T, D)], params)
+
+
+def test_poison_in_the_padding_of_a_memory_changes_nothing():
+    params, x, memory = shaken(new().memory_attention(D)), normal(B, T, D), normal(B, S, D)
+    mask = np.ones((B, 1, 1, S), bool)
+    mask[:, :, :, 3:] = False
+    y, backward = layers.multi_head_attention(reference, params, x, memory, mask, n_heads=H)
+    for poison in (np.nan, np.inf, -np.inf):
+        poisoned = memory.copy()
+        poisoned[:, 3:] = poison
+        poisoned_y, _ = layers.multi_head_attention(reference, params, x, poisoned, mask, n_heads=H)
+        np.testing.assert_array_equal(poisoned_y, y)
+    _, dmemory, _ = backward(normal(B, T, D, seed=7))
+    assert not dmemory[:, 3:].any()
+
+
+def test_an_unknown_norm_is_named():
+    with pytest.raises(ValueError, match="norm='Pre', expected 'pre' or 'post'"):
+        layers.encoder_layer(reference, encoder_params(), normal(B, S, D), n_heads=H, norm="Pre")

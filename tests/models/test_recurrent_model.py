@@ -1,0 +1,179 @@
+"""The recurrent model: its gradient, padding, decoding, what it learns, and PyTorch's numbers."""
+
+import numpy as np
+import pytest
+from oracles import assert_close
+from promises import assert_steps_equal_recomputation, params_of
+from whole_models import loss_of_leaves, shaken
+
+from npformer import Adam, CopyTask, Recurrent, Trainer, beam_search, gradcheck, greedy_decode, log_probability, tree
+from npformer.models import describe, from_description
+
+V_SRC, V_TGT, D = 17, 19, 6
+SRC = np.array([[3, 4, 5, 6], [7, 8, 0, 0], [9, 0, 0, 0]])
+KINDS = pytest.mark.parametrize("attention", [None, "dot", "general", "additive"], ids=str)
+CELLS = pytest.mark.parametrize("cell", ["gru", "lstm"])
+
+
+def make(cell="gru", attention="general", src_vocab=V_SRC, **options):
+    sizes = {"d_model": D, "dtype": "float64", "dropout": 0.3, "max_len": 16}
+    return Recurrent(src_vocab, V_TGT, cell=cell, attention=attention, **sizes | options)
+
+
+@CELLS
+@pytest.mark.parametrize(
+    "options",
+    [
+        *({"attention": name} for name in (None, "dot", "general", "additive")),
+        {"bidirectional": False, "n_layers": 2},
+        {"n_layers": 2, "src_vocab": V_TGT, "tie_embeddings": True},
+    ],
+    ids=str,
+)
+def test_every_parameter_by_complex_step(cell, options):
+    """Through seven steps of the decoder and eleven of the encoder, with dropout, padding and label smoothing."""
+    model = make(cell, **options)
+    params = shaken(model.init(0))
+    names, arrays = zip(*tree.leaves(params), strict=True)
+    f, f_backward = loss_of_leaves(model, params, key=5)
+    gradcheck(f, f_backward, arrays, names=names, complex_tolerance=1e-12, central_tolerance=None)
+    _, f_backward_of_kernels = loss_of_leaves(model, params, 5, "cpu")
+    for mine, theirs in zip(f_backward_of_kernels(1.0, *arrays), f_backward(1.0, *arrays), strict=True):
+        assert_close(mine, theirs, 1e-13)
+
+
+@CELLS
+@KINDS
+def test_steps_equal_recomputation(every_backend, cell, attention):
+    model = make(cell, attention, n_layers=2)
+    assert_steps_equal_recomputation(model, params_of(model), SRC, every_backend)
+
+
+@CELLS
+@KINDS
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_more_padding_changes_nothing(every_backend, cell, attention, bidirectional):
+    model = make(cell, attention, bidirectional=bidirectional)
+    params, tgt = params_of(model), np.array([[1, 5, 6], [1, 7, 8], [1, 9, 2]])
+    wider = np.pad(SRC, ((0, 0), (0, 3)))
+    results = [model.loss_and_grad(params, src, tgt[:, :-1], tgt[:, 1:], backend=every_backend) for src in (SRC, wider)]
+    assert_close(results[0][0], results[1][0], 1e-12)
+    for (_, x), (_, y) in zip(tree.leaves(results[0][1]), tree.leaves(results[1][1]), strict=True):
+        assert_close(x, y, 1e-12)
+
+
+@KINDS
+def test_a_token_changes_nothing_before_it(attention):
+    model = make("gru", attention)
+    params, tgt = params_of(model), np.array([[1, 5, 6, 7]] * 3)
+    before = model.logits(params, SRC, tgt)
+    after = model.logits(params, SRC, np.where(np.arange(4) == 2, 9, tgt))
+    assert (before[:, :2] == after[:, :2]).all()
+    assert (before[:, 2:] != after[:, 2:]).any(axis=-1).all()
+
+
+def test_without_attention_only_the_end_of_the_encoder_matters():
+    model = make("gru", None, bidirectional=False)
+    params, tgt = params_of(model), np.array([[1, 5], [1, 5], [1, 5]])
+    states, ends = model.encode(params, SRC)
+    assert (
+        model.decode(params, (np.full_like(states, np.nan), ends), SRC, tgt) == model.logits(params, SRC, tgt)
+    ).all()
+    assert (ends[0][0] == states[[0, 1, 2], [3, 3, 3]]).all()  # the state stays what it is on padding
+
+
+@CELLS
+def test_decoding_in_all_ways(cell):
+    model = make(cell)
+    params, options = params_of(model), {"bos_id": 1, "eos_id": 2, "max_len": 9}
+    greedy = greedy_decode(model, params, SRC, **options)
+    for row, [best] in zip(greedy, beam_search(model, params, SRC, beam_size=1, **options), strict=True):
+        assert tuple(row[: len(best.tokens)]) == best.tokens
+    for src, found in zip(SRC, beam_search(model, params, SRC, beam_size=4, n_best=3, **options), strict=True):
+        for hypothesis in found:
+            tgt = np.array([[1, *hypothesis.tokens]])
+            assert_close(log_probability(model, params, src[None], tgt)[0], hypothesis.log_probability, 1e-12)
+
+
+def test_attention_weights_are_those_of_the_words():
+    model = make("lstm", "additive")
+    [weights] = model.attention_weights(params_of(model), SRC, np.array([[1, 5], [1, 6], [1, 7]]))["memory"]
+    assert weights.shape == (3, 1, 2, 4)
+    assert_close(weights.sum(axis=-1), np.ones((3, 1, 2)))
+    assert (weights[2, ..., 1:] == 0).all()
+    with pytest.raises(ValueError, match="attention=None attends to nothing"):
+        make("gru", None).attention_weights({}, SRC, SRC)
+
+
+def test_it_learns_to_reverse_and_looks_where_it_should():
+    task = CopyTask(vocab=11, max_len=5, reverse=True)
+    model = Recurrent(11, 11, d_model=32, attention="general", dropout=0.0)
+    trainer = Trainer(model, Adam(lr=0.01), clip_norm=1.0)
+    for step in range(400):
+        trainer.step(*task.batch(step, size=32))
+    src, tgt = task.held_out(100)
+    said = greedy_decode(model, trainer.params, src, bos_id=1, eos_id=2, max_len=tgt.shape[1] - 1)
+    assert (said == tgt[:, 1:]).all(axis=1).mean() > 0.9
+
+
+@CELLS
+@KINDS
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_nothing_to_read_or_to_say(cell, attention, bidirectional):
+    model = make(cell, attention, bidirectional=bidirectional)
+    params, tgt = params_of(model), np.array([[1, 5, 6], [1, 7, 8]])
+    none = np.zeros((2, 0), int)
+    padding = np.zeros((2, 1), int)
+    np.testing.assert_array_equal(model.logits(params, none, tgt), model.logits(params, padding, tgt))
+    assert model.logits(params, tgt, none).shape == (2, 0, V_TGT)
+    for src in (none, padding):
+        _, grads, n = model.loss_and_grad(params, src, tgt[:, :-1], tgt[:, 1:], key=1)
+        assert n == 4
+        assert not any(x.any() for _, x in tree.leaves(grads["encoder"]))
+
+
+def test_parameters_in_another_order_are_the_same():
+    model = make("gru", "additive")
+    params, tgt = params_of(model), np.array([[1, 5]] * 3)
+    turned = {**params, "decoder": {**params["decoder"]}}
+    turned["decoder"]["attention"] = dict(reversed(params["decoder"]["attention"].items()))
+    assert (model.logits(params, SRC, tgt) == model.logits(turned, SRC, tgt)).all()
+
+
+@CELLS
+def test_the_description_brings_the_model_back(cell):
+    model = make(cell, None)
+    assert from_description(describe(model)) == model
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"cell": "rnn"}, "cell='rnn', expected 'gru' or 'lstm'"),
+        (
+            {"attention": "luong"},
+            r"attention='luong', expected None, 'dot', 'general' \(the bilinear score\) or 'additive'",
+        ),
+        ({"d_model": 7}, "d_model=7 is odd"),
+        ({"n_layers": 0}, "n_layers=0, expected at least 1"),
+        ({"tie_embeddings": True}, "src_vocab=17, tgt_vocab=19: expected equal sizes"),
+    ],
+)
+def test_bad_settings_are_named(options, message):
+    with pytest.raises(ValueError, match=message):
+        make(**options)
+
+
+def test_bad_input_is_named():
+    model = make()
+    params = model.init(0)
+    with pytest.raises(ValueError, match="src has 3 rows, the target 2: expected the same number"):
+        model.logits(params, SRC, SRC[:2])
+    with pytest.raises(ValueError, match=r"memory has shape \(3, 4, 6\), expected \(3, 3, 6\)"):
+        model.decode(params, model.encode(params, SRC), SRC[:, :3], SRC)
+    with pytest.raises(TypeError, match="memory is a ndarray, expected what encode gives"):
+        model.decode(params, np.zeros((3, 3, 6)), np.ones((3, 3), int), np.ones((3, 2), int))
+    with pytest.raises(ValueError, match=r"src\[0, 0\] is 17, expected 0 <= id < 17"):
+        model.encode(params, np.array([[17]]))
+    with pytest.raises(ValueError, match="params are those of another model"):
+        model.encode(make(n_layers=2).init(0), SRC)

@@ -1,0 +1,360 @@
+"""Bad input has a defined result, or an error that names the argument, what was given and what was expected.
+
+What every operation turns away follows from its contract, and is tested for all arrays of all operations; of options
+see ``test_bad_options.py``. ``docs/bad-input.md`` is the list of what is held here.
+"""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from results import DOORS, FIRST, arguments_of, run
+
+import npformer as npf
+from npformer import reference
+from npformer.contract import match, may_be_none
+from npformer.gradcheck.cases import CASES
+
+pytestmark = pytest.mark.usefixtures("every_backend")
+
+B, H, T, S, K, KV, D, V = 2, 3, 5, 7, 11, 13, 17, 23
+
+
+def normal(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape)
+
+
+X, IDS, TABLE, LOGITS = normal(B, T, D), np.array([[3, 1, 4, 1, 5], [2, 6, 5, 0, 0]]), normal(V, D), normal(B, T, V)
+
+
+def arrays_of_contract(name):
+    return DOORS[name].record.contract.arrays.values()
+
+
+ARRAYS = [(name, argument) for name in FIRST for argument in arrays_of_contract(name)]
+IDS_BELOW = [(name, argument) for name, argument in ARRAYS if argument.below]
+EVERY_ARRAY = pytest.mark.parametrize(("name", "argument"), ARRAYS, ids=lambda x: getattr(x, "name", x))
+ALL_IDS = pytest.mark.parametrize(("name", "argument"), IDS_BELOW, ids=lambda x: getattr(x, "name", x))
+
+
+def arguments_with(name, argument):
+    """Valid arguments, among which this one is not None."""
+    every = (case.arguments_of(name) for case in CASES if name in case.names)
+    return next(arguments for arguments in every if arguments[argument] is not None)
+
+
+def assert_raises(error, name, arguments, *texts):
+    """The call raises this error, and its text contains one of these texts."""
+    with pytest.raises(error) as caught:
+        getattr(npf, name)(**arguments)
+    assert any(text in str(caught.value) for text in texts), str(caught.value)
+
+
+# The same mistakes in every array of every operation.
+
+
+@EVERY_ARRAY
+def test_no_array(name, argument):
+    arguments = arguments_with(name, argument.name)
+    wrong = [arguments[argument.name].tolist(), tuple(arguments[argument.name]), "0.1", 1.5]
+    wrong += [] if may_be_none(DOORS[name].record.parameters[argument.name]) else [None]
+    for x in wrong:
+        expected = f"{argument.name} is a {type(x).__name__}, expected an array"
+        assert_raises(TypeError, name, {**arguments, argument.name: x}, expected)
+
+
+@EVERY_ARRAY
+def test_dtypes_of_another_kind(name, argument):
+    arguments = arguments_with(name, argument.name)
+    expected = {"mask": "bool with True = may attend", "ids": "integers"}.get(argument.kind, "a float dtype")
+    wrong = {"mask": ["int64", "uint8", "float32", "object"], "ids": ["float64", "bool", "object"]}
+    for dtype in wrong.get(argument.kind, ["int64", "bool", "object"]):
+        x = np.ones(arguments[argument.name].shape, dtype)
+        text = f"{argument.name} has dtype {dtype}, expected {expected}"
+        assert_raises(TypeError, name, {**arguments, argument.name: x}, text)
+
+
+@EVERY_ARRAY
+def test_shapes_that_do_not_fit(name, argument):
+    arguments = arguments_with(name, argument.name)
+    x = arguments[argument.name]
+    for shape in wrong_shapes(DOORS[name].record.contract, argument, arguments):
+        texts = f"{argument.name} has shape {shape}, expected ", f"from {argument.name} {shape}"
+        assert_raises(ValueError, name, {**arguments, argument.name: np.zeros(shape, x.dtype)}, *texts)
+
+
+def wrong_shapes(contract, argument, arguments):
+    """Too many or too few axes, and each axis too long whose size is told by something else."""
+    shape = arguments[argument.name].shape
+    others = [x for x in contract.arrays.values() if arguments[x.name] is not None and not x.broadcasts]
+    letters = Counter(letter for x in others for axis in x.axes for letter in set(axis.split("*")))
+    letters.update(letter for known in contract.sizes.values() for letter in known)
+    axes = [axis for axis in argument.axes if axis != "..."]
+    leading = ["..."] * (len(shape) - len(axes))
+    place = argument.axes.index("...") if "..." in argument.axes else 0
+    for i, axis in enumerate(axes[:place] + leading + axes[place:]):
+        if argument.broadcasts or axis.isdecimal() or "*" in axis or letters[axis] > 1:
+            yield (*shape[:i], shape[i] + 1, *shape[i + 1 :])
+    if argument.broadcasts or not leading or letters["..."] > 1:
+        yield (1, *shape)
+    if axes and not argument.broadcasts:
+        yield ()
+
+
+@pytest.mark.parametrize("name", FIRST)
+def test_axes_of_no_entries(name):
+    for letter in DOORS[name].record.contract.not_empty:
+        arguments = arguments_of(name)
+        cut = [x for x in arrays_of_contract(name) if letter in "*".join(x.axes).split("*")]
+        arguments |= {x.name: without(letter, x.axes, arguments[x.name]) for x in cut}
+        if cut:  # of a backward pass it may be none
+            assert_raises(ValueError, name, arguments, f"{letter} at least 1", f"{letter}=0")
+
+
+def without(letter, axes, x):
+    """An array with no entries along the axes that have this letter."""
+    for i, axis in enumerate(reversed(axes), start=1):
+        if letter in axis.split("*"):
+            x = np.take(x, [], axis=-i)
+    return x
+
+
+@ALL_IDS
+def test_ids_out_of_range(name, argument):
+    arguments = arguments_of(name)
+    size = match(DOORS[name].record.contract, arguments)[argument.below]
+    last = tuple(n - 1 for n in arguments[argument.name].shape)
+    for wrong in (-1, size, 2**40):
+        ids = arguments[argument.name].copy()
+        ids[last] = wrong
+        text = f"{argument.name}{list(last)} is {wrong}, expected 0 <= id < {size}"
+        assert_raises(ValueError, name, {**arguments, argument.name: ids}, text)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint32", "uint64"])
+@ALL_IDS
+def test_integers_of_any_width_are_ids(name, argument, dtype):
+    arguments = arguments_of(name)
+    expected = run(npf, name, arguments_of(name))
+    arguments[argument.name] = arguments[argument.name].astype(dtype)
+    for x, wanted in zip(run(npf, name, arguments), expected, strict=True):
+        np.testing.assert_array_equal(x, wanted)
+
+
+def test_one_id_out_of_range():
+    with pytest.raises(ValueError, match=r"ids\[\] is 23, expected 0 <= id < 23"):
+        npf.embedding(np.array(23), TABLE)
+
+
+@pytest.mark.parametrize("ignore_id", [-100, -1, 23, 10**6])
+def test_ignore_id_may_be_no_word(ignore_id):
+    targets = IDS.copy()
+    targets[1, 3:] = ignore_id
+    loss, _ = npf.cross_entropy(LOGITS, targets, ignore_id=ignore_id)
+    assert loss == npf.cross_entropy(LOGITS, IDS, ignore_id=0)[0]
+    with pytest.raises(ValueError, match=rf"targets\[1, 3\] is {ignore_id}, expected 0 <= id < 23"):
+        npf.cross_entropy(LOGITS, targets)
+
+
+def test_padding_mask_wants_a_batch_of_sentences():
+    with pytest.raises(ValueError, match=r"ids has shape \(5,\), expected \(B, S\)"):
+        npf.padding_mask(IDS[0])
+    with pytest.raises(TypeError, match="ids has dtype float64, expected integers"):
+        npf.padding_mask(IDS.astype(float))
+    with pytest.raises(TypeError, match="ids is a list, expected an array"):
+        npf.padding_mask(IDS.tolist())
+
+
+# Widths and shapes.
+
+
+@pytest.mark.parametrize("name", [name for name in FIRST if all(x.axes == ("...",) for x in arrays_of_contract(name))])
+def test_a_scalar_of_numpy_is_an_array_without_axes(name):
+    if "axis" in DOORS[name].record.parameters:
+        return  # which has none to sum over
+    arguments = arguments_of(name)
+    scalars, arrays = ({x.name: kind(0.5) for x in arrays_of_contract(name)} for kind in (np.float64, np.array))
+    results = (run(npf, name, {**arguments, **given}) for given in (scalars, arrays))
+    np.testing.assert_allclose(*results, rtol=1e-15)
+
+
+@pytest.mark.parametrize("n_heads", [8, 4])
+def test_width_not_divisible_by_heads(n_heads):
+    with pytest.raises(ValueError, match=rf"x has shape \(1, 2, 510\), expected .* with H = {n_heads} from n_heads"):
+        npf.split_heads(np.zeros((1, 2, 510)), n_heads)
+    with pytest.raises(ValueError, match=rf"qkv has shape \(1, 2, 1530\), expected .* with H = {n_heads} from n_heads"):
+        npf.self_attention(np.zeros((1, 2, 3 * 510)), n_heads)
+
+
+@pytest.mark.parametrize("shape", [(5,), (7, 5), (4, 1, 1, 7), (1, 2, 3, 5, 7)])
+def test_masks_that_do_not_broadcast(shape):
+    q, k, v = normal(B, H, T, K), normal(B, H, S, K), normal(B, H, S, KV)
+    for name in ("attention", "flash_attention"):
+        with pytest.raises(ValueError) as error:
+            getattr(npf, name)(q, k, v, np.ones(shape, bool))
+        assert f"keep_mask has shape {shape}, expected one that broadcasts to (..., T, S)" in str(error.value)
+        assert "... = (2, 3) from q (2, 3, 5, 11), T = 5 from q (2, 3, 5, 11), S = 7 from k" in str(error.value)
+
+
+def test_masks_that_are_not_boolean():
+    for dtype in ("int64", "float32", "uint8"):
+        with pytest.raises(TypeError, match=f"keep_mask has dtype {dtype}, expected bool"):
+            npf.to_additive(np.ones((T, S), dtype))
+
+
+@pytest.mark.parametrize("dtype", ["int64", "bool"])
+def test_additive_masks_that_are_not_floats(dtype):
+    with pytest.raises(TypeError, match=f"mask has dtype {dtype}, expected a float dtype"):
+        npf.from_additive(np.zeros(3, dtype))
+
+
+@pytest.mark.parametrize("n_taps", [2, 4])
+def test_convolutions_without_a_tap_in_the_middle(n_taps):
+    weight = np.ones((n_taps, D, 3))
+    for f in (npf.conv1d, lambda *args: npf.conv1d_backward(np.ones((B, T, 3)), *args)):
+        with pytest.raises(ValueError, match=f"weight has W={n_taps} taps, expected an odd number"):
+            f(X, weight)
+    assert npf.conv1d(X, weight, causal=True).shape == (B, T, 3)
+
+
+def test_lengths_below_zero():
+    with pytest.raises(ValueError, match="T=-1, S=-1: expected lengths of 0 or more"):
+        npf.causal_mask(-1)
+    with pytest.raises(ValueError, match="length=-1, d_model=4: expected length >= 0 and d_model >= 1"):
+        npf.sinusoidal_encoding(-1, 4)
+    with pytest.raises(ValueError, match="length=4, d_model=0"):
+        npf.sinusoidal_encoding(4, 0)
+
+
+@pytest.mark.parametrize("d_model", [1, 3, 5, 511])
+def test_odd_widths_lose_the_last_cosine(d_model):
+    even = npf.sinusoidal_encoding(7, d_model)
+    assert even.shape == (7, d_model)
+    np.testing.assert_array_equal(even[:, -1], np.sin(np.arange(7) / 10000 ** ((d_model - 1) / d_model)))
+
+
+# Nothing at all: empty batches and sequences of length 0.
+
+
+@pytest.mark.parametrize("name", ["attention", "flash_attention"])
+@pytest.mark.parametrize(("B", "T", "S"), [(0, 5, 7), (2, 0, 7), (2, 5, 0), (2, 0, 0)])
+@pytest.mark.parametrize("options", [{}, {"causal": True}, {"dropout_rate": 0.3, "dropout_key": 7}], ids=str)
+@pytest.mark.parametrize("masked", [False, True])
+def test_attention_of_nothing(name, B, T, S, options, masked):
+    q, k, v, dout = np.ones((B, H, T, K)), np.ones((B, H, S, K)), np.ones((B, H, S, KV)), np.ones((B, H, T, KV))
+    keep_mask = np.ones((B, 1, T, S), bool) if masked else None
+    out, saved = getattr(npf, name)(q, k, v, keep_mask, **options)
+    assert out.shape == (B, H, T, KV)
+    assert not out.any()
+    if name == "attention":
+        assert saved.shape == (B, H, T, S)
+        options = {option: value for option, value in options.items() if option != "causal"}
+        gradients = npf.attention_backward(dout, q, k, v, saved, **options)
+    else:
+        assert saved.shape == (B, H, T)
+        assert np.isneginf(saved).all()
+        gradients = npf.flash_attention_backward(dout, q, k, v, out, saved, keep_mask, **options)
+    for gradient, array in zip(gradients, (q, k, v), strict=True):
+        assert gradient.shape == array.shape
+        assert not gradient.any()
+
+
+@pytest.mark.parametrize(("B", "T"), [(0, 5), (2, 0), (0, 0)])
+def test_layers_of_nothing(B, T):
+    x, ids = np.ones((B, T, 6)), np.zeros((B, T), int)
+    for f in (npf.relu, npf.gelu, npf.silu, npf.tanh, npf.sigmoid, npf.softmax, npf.log_softmax):
+        assert f(x).shape == x.shape
+    assert npf.dropout(x, 0.3, 1).shape == x.shape
+    assert npf.split_heads(x, 3).shape == (B, 3, T, 2)
+    assert npf.merge_heads(npf.split_heads(x, 3)).shape == x.shape
+    assert npf.self_attention(x, 2)[0].shape == (B, T, 2)
+    assert npf.padding_mask(ids).shape == (B, 1, 1, T)
+    assert npf.causal_mask(T).shape == (T, T)
+    assert npf.sinusoidal_encoding(T, 6).shape == (T, 6)
+
+    assert npf.embed_tokens(ids, np.ones((5, 6)), np.ones((T, 6)), 0).shape == x.shape
+    assert npf.embedding_backward(x, ids, (5, 6)).tolist() == np.zeros((5, 6)).tolist()
+
+    y, mean, rstd = npf.layer_norm(x, np.ones(6), np.ones(6))
+    dx, dgain, dbias = npf.layer_norm_backward(y, x, np.ones(6), mean, rstd)
+    assert dx.shape == x.shape
+    assert dgain.tolist() == dbias.tolist() == [0] * 6
+
+    assert npf.conv1d(x, np.ones((3, 6, 4)), np.ones(4)).shape == (B, T, 4)
+    dx, dweight, dbias = npf.conv1d_backward(np.ones((B, T, 4)), x, np.ones((3, 6, 4)), np.ones(4))
+    assert dx.shape == x.shape
+    assert not dweight.any()
+    assert not dbias.any()
+
+    assert npf.linear(x, np.ones((6, 4)), np.ones(4)).shape == (B, T, 4)
+    dx, dweight, dbias = npf.linear_backward(np.ones((B, T, 4)), x, np.ones((6, 4)), np.ones(4))
+    assert dx.shape == x.shape
+    assert not dweight.any()
+    assert not dbias.any()
+
+
+def test_rows_of_no_entries():
+    assert npf.softmax(np.ones((3, 0))).shape == (3, 0)
+    with pytest.raises(ValueError, match=r"x has shape \(3, 0\), expected \(..., D\) with D at least 1"):
+        npf.layer_norm(np.ones((3, 0)), np.ones(0), np.ones(0))
+    with pytest.raises(ValueError, match=r"logits has shape \(3, 0\), expected \(..., V\) with V at least 1"):
+        npf.cross_entropy(np.ones((3, 0)), np.zeros(3, int))
+
+
+def test_all_targets_ignored(every_backend):
+    with pytest.warns(UserWarning, match="no target is counted, the loss is 0") as caught:
+        loss, dlogits = npf.cross_entropy(LOGITS, np.zeros((B, T), int), ignore_id=0, label_smoothing=0.1)
+    assert caught[0].filename == __file__ or every_backend is not reference
+    assert loss == 0
+    assert dlogits.shape == LOGITS.shape
+    assert not dlogits.any()
+
+
+@pytest.mark.parametrize(("B", "T"), [(0, 5), (2, 0)])
+def test_no_targets(B, T):
+    with pytest.warns(UserWarning, match="no target is counted"):
+        loss, dlogits = npf.cross_entropy(np.ones((B, T, V)), np.zeros((B, T), int))
+    assert loss == 0
+    assert dlogits.shape == (B, T, V)
+
+
+# NaN and inf in the input.
+
+HOLD_BACK_NAN = {("is_same", "q"), ("is_same", "k")}  # it is the same as nothing
+HOLD_BACK_NAN |= {("relu_backward", "x"), ("linear_activation_dropout_backward", "h")}  # only the sign matters
+FLOATS = {(name, x.name) for name, x in ARRAYS if x.kind not in ("mask", "ids")}
+
+
+@pytest.mark.parametrize(("name", "argument"), sorted(FLOATS - HOLD_BACK_NAN))
+def test_nan_comes_out_again(name, argument):
+    """Of every argument on which a result depends."""
+
+    def results(change):
+        arguments = arguments_of(name)
+        if arguments[argument] is not None:
+            arguments[argument] = change(arguments[argument])
+        return run(npf, name, arguments)
+
+    same, other, nan = results(lambda x: x), results(lambda x: x + 0.5), results(lambda x: x * np.nan)
+    depends = not all(map(np.array_equal, same, other))
+    assert depends == any(np.isnan(x).any() for x in nan)
+
+
+@pytest.mark.parametrize(
+    ("name", "at_minus_infinity", "at_infinity"),
+    [("relu", 0, np.inf), ("tanh", -1, 1), ("sigmoid", 0, 1), ("gelu", np.nan, np.inf), ("silu", np.nan, np.inf)],
+)
+def test_activations_at_infinity(name, at_minus_infinity, at_infinity):
+    with np.errstate(invalid="ignore"):  # -inf * 0
+        y = getattr(npf, name)(np.array([-np.inf, np.inf]))
+    np.testing.assert_array_equal(y, [at_minus_infinity, at_infinity])
+
+
+@pytest.mark.parametrize("name", ["relu", "gelu", "silu", "tanh", "sigmoid", "softmax", "log_softmax"])
+def test_nan_stays_in_its_row(name):
+    x = normal(T, D)
+    clean = getattr(npf, name)(x)
+    x[2, 3] = np.nan
+    y = getattr(npf, name)(x)
+    assert np.isnan(y[2, 3])
+    np.testing.assert_array_equal(np.delete(y, 2, axis=0), np.delete(clean, 2, axis=0))

@@ -1,0 +1,119 @@
+"""An option of another type or out of range has a defined result, or an error that names it: in all operations."""
+
+import math
+from decimal import Decimal
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from results import DOORS, FIRST, arguments_of, run
+
+import npformer as npf
+from npformer import cpu, reference
+from npformer.reference.activations import ACTIVATIONS
+from npformer.reference.scores import SCORES
+
+PARAMETERS = {name: DOORS[name].record.parameters for name in FIRST}
+OPTIONS = [(name, x) for name in FIRST for x in PARAMETERS[name] if x not in DOORS[name].record.contract.arrays]
+FLAGS = [(name, x) for name, x in OPTIONS if PARAMETERS[name][x].annotation is bool]
+
+
+def outcome_of(ops, name, option, value):
+    """The results, or a clean error."""
+    try:
+        with np.errstate(over="ignore"):  # a backward pass whose scale is not that of the forward pass
+            return run(ops, name, {**arguments_of(name), option: value})
+    except (TypeError, ValueError) as error:
+        assert option in str(error)
+        return f"{type(error).__name__}: {error}"
+
+
+def assert_same(outcome, expected):
+    if isinstance(expected, str):
+        assert outcome == expected
+    else:
+        np.testing.assert_equal(*([np.asarray(x) for x in results] for results in (outcome, expected)))
+
+
+VALUES = [None, True, 0, 1, 3, -1, 10**30, -(10**30), 10**400, 0.1, 1.5, math.nan, math.inf, 1j, "0.1", "relu", b"relu"]
+VALUES += [[3], (3,), (23.0, 17), (-1, 17), [23, 17], np.array(3), np.array([0.1, 0.2]), Fraction(1, 3), Decimal("0.1")]
+SCALARS = [np.True_, np.int8(3), np.uint8(2), np.uint64(2**63), np.float16(0.5), np.float32(0.5), np.str_("relu")]
+
+
+@pytest.mark.parametrize(("name", "option"), OPTIONS)
+def test_any_value_gives_a_result_or_an_error_that_names_the_option(name, option):
+    """The same error in both rooms; and a scalar of NumPy is as good as a number of Python."""
+    for value in VALUES + SCALARS:
+        outcome, expected = (outcome_of(ops, name, option, value) for ops in (cpu, reference))
+        if isinstance(outcome, str) or isinstance(expected, str):
+            assert outcome == expected
+        elif isinstance(value, np.generic):
+            assert_same(outcome, outcome_of(cpu, name, option, value.item()))
+
+
+@pytest.mark.parametrize(("name", "option"), FLAGS)
+def test_flags_are_flags(name, option):
+    for value in (True, False):
+        assert_same(outcome_of(npf, name, option, np.bool_(value)), outcome_of(npf, name, option, value))
+    for value in (np.float16(1), 1.0, "True", None):
+        text = f"{option}={value!r} is a {type(value).__name__}, expected True or False"
+        assert outcome_of(npf, name, option, value) == f"TypeError: {text}"
+
+
+BELOW_1 = [-0.1, 1.0, 30.0, math.nan]
+OUT_OF_RANGE = {
+    **dict.fromkeys(["n_heads", "k", "step", "n_tokens", "dilation"], ([0, -1], "at least 1")),
+    **{name: (BELOW_1, f"0 <= {name} < 1") for name in ("rate", "dropout_rate", "beta1", "beta2")},
+    "label_smoothing": ([-0.1, 1.1, math.nan], "0 <= label_smoothing <= 1"),
+    "eps": ([0.0, -1e-5, math.nan, math.inf], "a finite number above 0"),
+    "consistency": ([-0.1, math.nan, math.inf], "a finite number of 0 or more"),
+    "activation": (["swish"], f"one of {sorted(ACTIVATIONS)}"),
+    "score": (["general"], f"one of {sorted(SCORES)}"),
+    "norm": (["middle"], "one of ['post', 'pre']"),
+    "table_shape": ([(-1, 17), (23,)], "2 sizes of 0 or more"),
+    **dict.fromkeys(["pad_id", "ignore_id", "axis"], ([10**30, -(2**64)], "an int of 64 bits")),
+}
+
+
+@pytest.mark.parametrize(("name", "option"), [(name, x) for name, x in OPTIONS if x in OUT_OF_RANGE])
+def test_values_out_of_range(name, option):
+    values, expected = OUT_OF_RANGE[option]
+    for value in values:
+        assert outcome_of(npf, name, option, value) == f"ValueError: {option}={value!r}, expected {expected}"
+
+
+@pytest.mark.parametrize("name", [name for name, x in OPTIONS if x == "dropout_key"])
+def test_dropout_without_a_key(name):
+    rate = "rate" if "rate" in PARAMETERS[name] else "dropout_rate"
+    arguments = {**arguments_of(name), rate: 0.3}
+    with pytest.raises(ValueError, match=rf"{rate}=0.3 needs a dropout_key \(an integer\) .*, got dropout_key=None"):
+        getattr(npf, name)(**{**arguments, "dropout_key": None})
+    for key in (1.5, "7", True):
+        with pytest.raises(TypeError, match=f"dropout_key is a {type(key).__name__}, expected an integer"):
+            getattr(npf, name)(**{**arguments, "dropout_key": key})
+    for key in (-1, 2**64 - 1, 10**30, np.int8(3), np.uint64(2**63)):
+        getattr(npf, name)(**{**arguments, "dropout_key": key})
+
+
+def test_sizes_and_flags_of_any_width():
+    """What once was multiplied as an integer of 8 bits, or took another path."""
+    x, weight, qkv = np.ones((2, 300, 5)), np.ones((3, 5, 7)), np.random.default_rng(0).standard_normal((2, 5, 3 * 129))
+    for ops in (reference, cpu):
+        for width in (np.int8, np.uint8, np.int64):
+            y, heads = ops.conv1d(x, weight, dilation=width(100)), ops.self_attention(qkv, width(3))[0]
+            np.testing.assert_array_equal(y, ops.conv1d(x, weight, dilation=100))
+            np.testing.assert_array_equal(heads, ops.self_attention(qkv, 3)[0])
+
+
+def test_momentum_without_a_velocity():
+    with pytest.raises(ValueError, match="momentum=0.9, nesterov=False need a velocity array, got velocity=None"):
+        npf.sgd_update(np.ones(3), np.ones(3), None, lr=0.1, momentum=0.9)
+
+
+def test_options_that_do_not_exist():
+    with pytest.raises(TypeError, match=r"linear\(\) got an unexpected keyword argument 'biass'"):
+        npf.linear(np.ones((1, 1)), np.ones((1, 1)), biass=None)
+    with pytest.raises(TypeError, match=r"linear\(\) missing 1 required positional argument: 'weight'"):
+        npf.linear(np.ones((1, 1)))
+    with pytest.raises(ValueError, match="layout='sines first', expected 'interleaved' or 'concatenated'"):
+        npf.sinusoidal_encoding(4, 4, "sines first")

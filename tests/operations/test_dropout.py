@@ -1,0 +1,172 @@
+"""The bits of dropout are a pure function of (key, element index), and as good as random."""
+
+import sys
+
+import numpy as np
+import oracles
+import pytest
+
+import npformer as npf
+
+N = 1_000_000
+KEYS = [0, 1, 2024, 2**63, 2**64 - 1]
+
+
+def bits(key, n=N, start=0):
+    return npf.random_bits(np.arange(start, start + n), key)
+
+
+# The function itself, so that no backend and no later version can drift.
+
+
+def test_frozen_bits():
+    assert bits(0, 4).tolist() == [4204088601, 598980972, 3000669939, 901121361]
+    assert bits(2024, 2, start=2**32 - 1).tolist() == [855445202, 2286420306]
+    assert bits(2**63, 2, start=10**12).tolist() == [2823410090, 2528984164]
+
+
+def test_frozen_keys():
+    assert npf.split_key(7, 3) == [2875738036014693257, 16129155333475108587, 17670481865470212032]
+    assert npf.derive_key(7, 1, 2) == 16086372263932350896
+
+
+@pytest.mark.parametrize("key", [*KEYS, -1, -(2**63)])
+@pytest.mark.parametrize("start", [0, 2**31 - 5, 2**32 - 5, 2**40, 2**62])
+def test_bits_in_python_integers(key, start):
+    assert bits(key, 10, start).tolist() == [oracles.random_bits(i, key) for i in range(start, start + 10)]
+    assert bits(key, 10, start).dtype == np.uint32
+
+
+def test_keys_count_modulo_two_to_the_64():
+    assert bits(-1, 10).tolist() == bits(2**64 - 1, 10).tolist()
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_indices_beyond_32_bits_are_not_cut_off(key):
+    assert len(set(bits(key, 100).tolist()) & set(bits(key, 100, start=2**32).tolist())) == 0
+
+
+def test_index_dtype_does_not_matter():
+    for dtype in ("int32", "uint32", "uint64"):
+        assert npf.random_bits(np.arange(100, dtype=dtype), 7).tolist() == bits(7, 100).tolist()
+
+
+# As good as random: bounds of 6 standard deviations.
+
+
+@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize("shift", [0, 8, 16, 24])
+def test_bits_are_uniform(key, shift):
+    counts = np.bincount((bits(key) >> np.uint32(shift)) & 255, minlength=256)
+    chi_square = ((counts - N / 256) ** 2 / (N / 256)).sum()
+    assert abs(chi_square - 255) < 6 * np.sqrt(2 * 255)
+
+
+@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize("distance", [1, 2, 7, 64, 512, 65536])
+def test_bits_of_neighbours_are_uncorrelated(key, distance):
+    words = bits(key)
+    assert_independent(words[:-distance], words[distance:])
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_bits_of_neighbouring_keys_are_uncorrelated(key):
+    for other in (key + 1, key ^ (1 << 33), -key - 1, npf.split_key(key, 1)[0]):
+        assert_independent(bits(key), bits(other))
+        assert_independent(bits(key)[:-1], bits(other)[1:])
+
+
+def test_bits_of_sub_keys_are_uncorrelated():
+    first, second, third = (bits(key) for key in npf.split_key(2024, 3))
+    assert_independent(first, second)
+    assert_independent(first, third)
+    assert_independent(second, third)
+
+
+def assert_independent(a, b):
+    """Half of the bits agree, place by place and over all."""
+    differ = a ^ b
+    n = len(a)
+    for place in range(32):
+        ones = int((differ >> np.uint32(place) & np.uint32(1)).sum())
+        assert abs(ones - n / 2) < 6 * np.sqrt(n) / 2
+    assert abs(np.corrcoef(a, b)[0, 1]) < 6 / np.sqrt(n)
+
+
+@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize("rate", [0.01, 0.1, 0.5, 0.9, 0.999])
+def test_rate(key, rate):
+    dropped = (npf.dropout(np.ones(N), rate, key) == 0).sum()
+    assert abs(dropped - N * rate) < 6 * np.sqrt(N * rate * (1 - rate))
+
+
+def test_mean_is_preserved():
+    x = 3 + np.random.default_rng(0).standard_normal(N)
+    assert abs(npf.dropout(x, 0.3, 1).mean() - x.mean()) < 6 * np.sqrt(0.3 / 0.7 * (x**2).mean() / N)
+
+
+def test_keys_of_a_split_are_distinct():
+    keys = [key for parent in range(100) for key in npf.split_key(parent, 100)]
+    assert len(set(keys)) == 10_000
+    assert all(0 <= key < 2**64 for key in keys)
+
+
+def test_split_is_deterministic_and_extends():
+    assert npf.split_key(7, 5)[:3] == npf.split_key(7, 3)
+    assert npf.split_key(None, 2) == [None, None]
+
+
+# Which element is dropped depends on its index in C order, not on memory.
+
+
+def test_memory_layout_does_not_matter():
+    x = np.random.default_rng(0).standard_normal((5, 7, 11))
+    wide = np.repeat(x, 2, axis=-1)
+    expected = npf.dropout(x, 0.3, 1)
+    for same in (np.asfortranarray(x), wide[..., ::2], np.flip(np.flip(x).copy())):
+        np.testing.assert_array_equal(npf.dropout(same, 0.3, 1), expected)
+    np.testing.assert_array_equal(npf.dropout(x.reshape(-1), 0.3, 1), expected.reshape(-1))
+
+
+def test_prefix_of_a_longer_array():
+    x = np.ones(1000)
+    np.testing.assert_array_equal(npf.dropout(x[:77], 0.3, 1), npf.dropout(x, 0.3, 1)[:77])
+
+
+def test_backward_drops_what_forward_dropped():
+    x = np.full(1000, 2.0)
+    y, dx = npf.dropout(x, 0.3, 1), npf.dropout_backward(np.ones(1000), 0.3, 1)
+    np.testing.assert_array_equal(2 * dx, y)
+    assert set(dx.tolist()) == {0.0, 1 / 0.7}
+
+
+def test_dropped_entries_are_zero_whatever_they_held():
+    x = np.ones(1000)
+    dropped = npf.dropout(x, 0.3, 1) == 0
+    x[dropped] = np.nan
+    assert np.isfinite(npf.dropout(x, 0.3, 1)).all()
+
+
+def test_rate_of_zero_returns_the_input():
+    x = np.ones(7)
+    assert npf.dropout(x, 0.0, None) is x
+    assert npf.dropout(x, 0, 5) is x
+
+
+def test_rate_next_to_one():
+    assert not npf.dropout(np.ones(1000), 1 - 1e-12, 1).any()
+
+
+@pytest.mark.parametrize("rate", [0.3, np.float64(0.3), np.float32(0.3)])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_dtype_stays(dtype, rate):
+    assert npf.dropout(np.ones(7, dtype), rate, 1).dtype == dtype
+
+
+@pytest.mark.parametrize("k", [1000, 2**32 - 5])
+@pytest.mark.parametrize(("excess", "kept"), [(0.4, [False, True, True]), (0.6, [False, False, True])])
+def test_the_threshold_is_rounded(k, excess, kept, monkeypatch):
+    bits = np.array([k - 1, k, k + 1], np.uint32)
+    module = sys.modules["npformer.reference.dropout"]
+    monkeypatch.setattr(module, "random_bits", lambda index, dropout_key: bits)
+    assert module.dropout_keep(np.arange(3), (k + excess) / (2**32 - 1), dropout_key=1).tolist() == kept

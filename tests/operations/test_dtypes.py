@@ -1,0 +1,203 @@
+"""Dtype in = dtype out, half precision sums in float32, and nobody writes to an input."""
+
+import numpy as np
+import pytest
+from layouts import byte_swapped
+from oracles import assert_close
+from results import DOORS, FIRST, arguments_of, run, written_by
+
+import npformer as npf
+from npformer.gradcheck.cases import cast
+
+pytestmark = pytest.mark.usefixtures("every_backend")
+
+TOLERANCE = {"float16": 4e-3, "float32": 2e-6, "complex128": 1e-14}
+
+
+def assert_dtypes(name, dtype, results):
+    """Each result of the operation has the dtype that its kind in the contract says."""
+    is_half = np.dtype(dtype).itemsize == 2
+    dtypes = {"float": dtype, "written": dtype, "wide": "float32" if is_half else dtype, "ids": "int64"}
+    kinds = [result.kind for result in DOORS[name].record.contract.results] + ["written"] * len(written_by(name))
+    for i, (x, kind) in enumerate(zip(results, kinds, strict=False)):  # gradients of what is None are missing
+        assert x.dtype == dtypes[kind], f"result {i}"
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("name", sorted(FIRST.keys() - {"global_norm"}))
+def test_dtype_in_is_dtype_out(name, dtype):
+    """And the numbers are those that float64 gives."""
+    arguments = arguments_of(name, dtype)
+    in_float64 = arguments_of(name) if dtype == "complex128" else cast(arguments, "float64")
+    results, expected = run(npf, name, arguments), run(npf, name, in_float64)
+    assert_dtypes(name, dtype, results)
+    assert_dtypes(name, "float64", expected)
+    for x, wanted in zip(results, expected, strict=True):
+        finite = np.isfinite(wanted)  # a query that may attend to nothing has logsumexp -inf
+        np.testing.assert_array_equal(np.isfinite(x), finite)
+        assert_close(x[finite], wanted[finite], TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("name", ["linear", "layer_norm", "softmax_backward", "flash_attention", "cross_entropy"])
+def test_bfloat16_is_half_precision_too(name):
+    bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
+    assert_dtypes(name, bfloat16, run(npf, name, cast(arguments_of(name, "float32"), bfloat16)))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize("name", ["linear", "attention", "gru", "linear_cross_entropy"])
+def test_dtypes_that_differ_give_what_numpy_gives(name, dtype):
+    """With float64 that is float64."""
+    arguments = arguments_of(name, dtype)
+    last = [x for x in DOORS[name].record.contract.arrays.values() if x.kind == "float"][-1].name
+    arguments[last] = arguments[last].astype("float64")
+    assert_dtypes(name, "float64", run(npf, name, arguments))
+
+
+@pytest.mark.parametrize("name", FIRST)
+def test_inputs_are_never_written(name):
+    """But those that the contract says; which, when they cannot be written, are an error."""
+    arguments = arguments_of(name)
+    for argument, value in arguments.items():
+        if isinstance(value, np.ndarray) and argument not in written_by(name):
+            value.setflags(write=False)
+    run(npf, name, arguments)
+    for argument in written_by(name):
+        if arguments[argument] is not None:
+            arguments[argument].setflags(write=False)
+            with pytest.raises(ValueError, match="read-only"):
+                run(npf, name, arguments)
+
+
+@pytest.mark.parametrize("name", [name for name in FIRST if written_by(name)])
+def test_what_is_written_may_have_its_bytes_in_another_order(name):
+    """Of other arrays ``test_fuzz.py`` shows it."""
+    expected, arguments = run(npf, name, arguments_of(name)), arguments_of(name)
+    arguments |= {x: byte_swapped(arguments[x]) for x in written_by(name)}
+    for x, wanted in zip(run(npf, name, arguments), expected, strict=True):
+        assert_close(x, wanted)
+
+
+@pytest.mark.parametrize("scalar", [0.7, np.float64(0.7), np.float32(0.7)])
+@pytest.mark.parametrize("name", ["attention", "flash_attention"])
+def test_numpy_scalars_do_not_promote(name, scalar):
+    q, k, v = np.ones((3, 2, 5, 7), "float32")
+    options = {"scale": scalar, "dropout_rate": scalar, "dropout_key": 1}
+    out, saved = getattr(npf, name)(q, k, v, **options)
+    backward = getattr(npf, f"{name}_backward")
+    saved = (saved,) if name == "attention" else (out, saved)
+    gradients = backward(out, q, k, v, *saved, **options)
+    assert {x.dtype for x in (out, *gradients)} == {np.dtype("float32")}
+
+
+@pytest.mark.parametrize("scalar", [np.float64(0.1), np.float32(0.1)])
+def test_numpy_scalars_do_not_promote_losses_and_norms(scalar):
+    x, one = np.ones((2, 3), "float32"), np.ones(3, "float32")
+    loss, dlogits = npf.cross_entropy(x, np.array([0, 1]), label_smoothing=scalar)
+    y, mean, rstd = npf.layer_norm(x, one, one, eps=scalar)
+    positions = npf.sinusoidal_encoding(2, 3)  # float64
+    embedded = npf.embed_tokens(np.array([[1, 2]]), np.ones((4, 3), "float32"), positions, 0, scalar, 1)
+    assert {a.dtype for a in (loss, dlogits, y, mean, rstd, embedded)} == {np.dtype("float32")}
+
+
+# Half precision: 65504 is the largest number, 2048 + 1 = 2048.
+
+
+def half(value, *shape):
+    return np.full(shape, value, "float16")
+
+
+def test_layer_norm_of_4096_thousands():
+    y, mean, _ = npf.layer_norm(half(1000, 2**12), half(1, 2**12), half(0, 2**12))
+    assert not y.any()
+    assert mean.item() == 1000
+
+
+def test_layer_norm_with_a_variance_of_a_million():
+    x = half(1000, 2**12) * np.tile(np.array([1, -1], "float16"), 2**11)
+    y, _, rstd = npf.layer_norm(x, half(1, 2**12), half(0, 2**12))
+    assert_close(rstd, [1e-3], 1e-6)
+    assert_close(y, np.sign(x))
+
+
+def test_softmax_over_70_000_entries():
+    assert_close(npf.softmax(half(1, 70_000)).sum(dtype="float64"), 1, 2e-3)
+    assert_close(npf.log_softmax(half(1, 70_000)), np.full(70_000, -np.log(70_000)), 1e-3)
+
+
+def test_loss_over_70_000_words():
+    loss, dlogits = npf.cross_entropy(half(0, 3, 70_000), np.array([0, 7, 69_999]))
+    assert_close(loss, np.log(70_000), 1e-6)
+    assert_close(dlogits[[0, 1, 2], [0, 7, 69_999]], [-1 / 3] * 3, 1e-3)
+
+
+@pytest.mark.parametrize("name", ["attention", "flash_attention"])
+def test_scores_that_overflow_half_precision(name):
+    q, k, v = half(200, 5, 64), half(200, 7, 64), half(200, 7, 64)
+    assert q.astype("float64")[0] @ k[0] > 65504
+    out, saved = getattr(npf, name)(q, k, v)
+    assert_close(out, half(200, 5, 64), 1e-3)
+    saved = [saved] if name == "attention" else [out, saved]
+    dq, dk, dv = getattr(npf, f"{name}_backward")(half(10, 5, 64), q, k, v, *saved)
+    assert np.isfinite(dq).all()
+    assert np.isfinite(dk).all()
+    assert_close(dv, np.full((7, 64), 50 / 7), 2e-2)  # at a logsumexp of 320 000, float32 has a spacing of 1/32
+
+
+@pytest.mark.parametrize("name", ["attention", "flash_attention"])
+def test_scale_that_overflows_half_precision(name):
+    q, k, v = half(200, 5, 64), half(0.01, 7, 64), half(3, 7, 64)
+    assert_close(getattr(npf, name)(q, k, v, scale=1000.0)[0], half(3, 5, 64), 1e-2)
+
+
+@pytest.mark.parametrize("value", [300, -300, 60_000, -60_000])
+def test_gelu_where_the_cube_overflows(value):
+    x = half(value, 1)
+    assert npf.gelu(x) == max(value, 0)
+    assert npf.gelu_backward(half(1, 1), x) == (value > 0)
+
+
+def test_sums_over_5000_rows():
+    x, dy = half(1, 5000, 3), half(1, 5000, 2)
+    dx, dweight, dbias = npf.linear_backward(dy, x, half(1, 3, 2), half(0, 2))
+    assert_close(dweight, half(5000, 3, 2))
+    assert_close(dbias, half(5000, 2))
+
+    _, dweight, dbias = npf.conv1d_backward(dy[None], x[None], half(1, 3, 3, 2), half(0, 2))
+    assert_close(dweight, np.broadcast_to([[[4999]], [[5000]], [[4999]]], (3, 3, 2)), 1e-3)
+    assert_close(dbias, half(5000, 2))
+
+    mean, rstd = np.zeros((5000, 1), "float32"), np.ones((5000, 1), "float32")
+    _, dgain, dbias = npf.layer_norm_backward(x, x, half(1, 3), mean, rstd)
+    assert_close(dgain, half(5000, 3))
+    assert_close(dbias, half(5000, 3))
+
+
+def test_embedding_of_one_word_5000_times():
+    dtable = npf.embedding_backward(half(1, 5000, 3), np.zeros(5000, int), (2, 3))
+    assert_close(dtable, [[5000] * 3, [0] * 3])
+
+
+def test_norm_of_a_gradient_whose_square_overflows():
+    assert npf.global_norm(half(300, 16)) == 1200
+
+
+@pytest.mark.parametrize("name", ["attention", "flash_attention"])
+def test_backward_of_attention_whose_products_of_dout_and_v_overflow(name):
+    q, k, v = half(1, 2, 3, 64), half(1, 2, 4, 64), half(200, 2, 4, 64)
+    out, saved = getattr(npf, name)(q, k, v)
+    dq, dk, dv = getattr(npf, f"{name}_backward")(
+        half(200, 2, 3, 64), q, k, v, *((saved,) if name == "attention" else (out, saved))
+    )
+    assert not dq.any()  # equal scores, equal values: nothing to gain from another weight
+    assert not dk.any()
+    assert_close(dv, np.full((2, 4, 64), 3 * 200 / 4), 0.5)
+
+
+@pytest.mark.parametrize("name", ["softmax", "log_softmax"])
+def test_backward_of_softmax_over_4096_entries(name):
+    rng = np.random.default_rng(0)
+    dy = (100 + rng.standard_normal(4096)).astype("float16")
+    y = getattr(npf, name)(rng.standard_normal(4096).astype("float16"))
+    exact = getattr(npf, f"{name}_backward")(dy.astype(float), y.astype(float))
+    assert_close(getattr(npf, f"{name}_backward")(dy, y), exact, 1e-3 * np.abs(exact).max())

@@ -1,0 +1,180 @@
+"""Attention in tiles gives the same numbers as attention, and never holds a (T, S) array."""
+
+import sys
+import tracemalloc
+
+import numpy as np
+import pytest
+from on_gpu import MISSING, ON_GPU, smaller
+from oracles import assert_close
+from results import assert_equal_within
+
+import npformer as npf
+from npformer import cpu
+from npformer.reference.flash_attention import BLOCK
+
+WITH_GPU = pytest.mark.skipif(bool(MISSING), reason=str(MISSING))
+BACKENDS = [pytest.param(cpu, id="cpu"), pytest.param(ON_GPU, id="gpu", marks=WITH_GPU)]
+B, H, K, KV = 2, 3, 11, 13
+
+
+def normal(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape)
+
+
+def inputs(n_queries, n_keys, batch=(B, H)):
+    shapes = [(n_queries, K), (n_keys, K), (n_keys, KV), (n_queries, KV)]
+    return [normal(*batch, *shape, seed=seed) for seed, shape in enumerate(shapes)]
+
+
+def assert_same_as_attention(q, k, v, dout, keep_mask=None, causal=False, **options):
+    expected, weights = npf.attention(q, k, v, keep_mask, causal=causal, **options)
+    out, logsumexp = npf.flash_attention(q, k, v, keep_mask, causal=causal, **options)
+    assert_close(out, expected)
+    gradients = npf.flash_attention_backward(dout, q, k, v, out, logsumexp, keep_mask, causal=causal, **options)
+    for gradient, wanted in zip(gradients, npf.attention_backward(dout, q, k, v, weights, **options), strict=True):
+        assert_close(gradient, wanted)
+
+
+@pytest.mark.parametrize("length", [1, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK, 131])
+@pytest.mark.parametrize("causal", [False, True])
+def test_lengths_around_the_tile(length, causal):
+    assert_same_as_attention(*inputs(length, length), causal=causal)
+
+
+@pytest.mark.parametrize(("n_queries", "n_keys"), [(1, 131), (131, 1), (63, 129), (129, 63), (65, 66), (200, 67)])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(
+    "options", [{}, {"dropout_rate": 0.3, "dropout_key": 7}, {"scale": 0.7}], ids=["", "dropout", "scale"]
+)
+def test_more_queries_or_more_keys(n_queries, n_keys, causal, options):
+    assert_same_as_attention(*inputs(n_queries, n_keys), causal=causal, **options)
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [(71,), (1,), (1, 1), (67, 71), (1, 71), (67, 1), (B, 1, 1, 71), (B, 1, 67, 1), (H, 1, 71), (B, H, 67, 71), ()],
+)
+@pytest.mark.parametrize("causal", [False, True])
+def test_masks_of_every_shape(shape, causal):
+    keep_mask = normal(*shape) > -0.3 if shape else np.array(True)
+    assert_same_as_attention(*inputs(67, 71), keep_mask, causal)
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1), (67, 1)])
+def test_masks_that_hide_everything(shape):
+    keep_mask = np.zeros(shape, bool)
+    assert_same_as_attention(*inputs(67, 71), keep_mask)
+
+
+@pytest.mark.parametrize("batch", [(), (3,), (2, 1, 3)])
+def test_any_number_of_leading_axes(batch):
+    assert_same_as_attention(*inputs(67, 71, batch), causal=True, dropout_rate=0.3, dropout_key=7)
+
+
+def test_everything_at_once():
+    keep_mask = normal(B, H, 67, 131) > 0
+    keep_mask[:, :, 5] = False
+    assert_same_as_attention(*inputs(67, 131), keep_mask, causal=True, scale=0.7, dropout_rate=0.3, dropout_key=7)
+
+
+def test_logsumexp():
+    q, k, v, _ = inputs(67, 131)
+    keep_mask = normal(B, H, 67, 131) > 0
+    _, logsumexp = npf.flash_attention(q, k, v, keep_mask)
+    scores = q @ k.swapaxes(-1, -2) / np.sqrt(K)
+    assert_close(logsumexp, np.log(np.where(keep_mask, np.exp(scores), 0).sum(axis=-1)))
+
+
+def test_scores_of_a_thousand_do_not_overflow():
+    q, k, v, dout = inputs(67, 131)
+    assert_same_as_attention(300 * q, 300 * k, v, dout / 300)
+
+
+def test_peak_that_grows_from_tile_to_tile():
+    q, k, v, dout = inputs(3, 5 * BLOCK)
+    k += np.arange(5 * BLOCK)[:, None] * q.mean()
+    assert_same_as_attention(q, k, v, dout)
+
+
+@pytest.mark.parametrize("ops", BACKENDS)
+@pytest.mark.parametrize(
+    ("n_queries", "n_keys", "causal", "dtype"),
+    [
+        (300, 1100, True, "float32"),
+        (520, 270, False, "float64"),
+        (257, 600, True, "float64"),
+        (1, 600, False, "float32"),
+    ],
+)
+def test_kernels_over_several_tiles(ops, n_queries, n_keys, causal, dtype):
+    T, S = (smaller(n) if ops is ON_GPU else n for n in (n_queries, n_keys))
+    q, k, v, dout = (x.astype(dtype) for x in inputs(T, S))
+    options = {"causal": causal, "dropout_rate": 0.1, "dropout_key": 5}
+    for shape in ((B, 1, 1, S), (T, S), (H, T, 1)):
+        keep_mask = normal(*shape) > -0.8
+        saved = npf.flash_attention(q, k, v, keep_mask, **options)
+        assert_equal_within(16, dtype, ops.flash_attention(q, k, v, keep_mask, **options), saved)
+        gradients = npf.flash_attention_backward(dout, q, k, v, *saved, keep_mask, **options)
+        actual = ops.flash_attention_backward(dout, q, k, v, *saved, keep_mask, **options)
+        assert_equal_within(32, dtype, actual, gradients)
+
+
+@pytest.mark.parametrize("ops", BACKENDS)
+def test_one_nan_in_a_masked_key_of_a_later_tile(ops):
+    q, k, v, dout = (x.astype("float32") for x in inputs(600, 600, batch=(1, 1)))
+    options = {"keep_mask": np.arange(600) < 400, "causal": True}
+    saved = npf.flash_attention(q, k, v, **options)
+    expected = npf.flash_attention_backward(dout, q, k, v, *saved, **options)
+    k[0, 0, 450, 3] = np.nan
+    assert_equal_within(32, "float32", ops.flash_attention_backward(dout, q, k, v, *saved, **options), expected)
+
+
+@pytest.mark.parametrize("ops", BACKENDS)
+def test_rows_that_are_one_row(ops):
+    """All in the same place, with a stride of 0."""
+    row = normal(40, 8).astype("float32")
+    q = np.broadcast_to(row[:1], row.shape)
+    assert_equal_within(16, "float32", ops.flash_attention(q, row, q), npf.flash_attention(q.copy(), row, q.copy()))
+
+
+def peak_bytes(f):
+    tracemalloc.start()
+    f()
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return peak
+
+
+def test_no_array_of_all_scores_is_ever_held():
+    T, S = 2048, 2039
+    q, k, v = normal(T, 2), normal(S, 2, seed=1), normal(S, 2, seed=2)
+
+    def forward_backward():
+        out, logsumexp = npf.flash_attention(q, k, v, causal=True, dropout_rate=0.3, dropout_key=7)
+        npf.flash_attention_backward(out, q, k, v, out, logsumexp, causal=True, dropout_rate=0.3, dropout_key=7)
+
+    assert peak_bytes(forward_backward) < T * S / 4  # a boolean (T, S) array alone would take T * S bytes
+    assert peak_bytes(lambda: npf.attention(q, k, v)) > 8 * T * S  # the measurement sees what attention holds
+
+
+@pytest.mark.parametrize("longer", [0, 64, -64])
+def test_tiles_that_the_causal_mask_hides_are_skipped(longer, monkeypatch):
+    """Forward and backward: every tile that holds a visible score is computed, and no other."""
+    T, S = 192, 192 + longer
+    expected = [(t, s) for t in range(0, T, 64) for s in range(0, S, 64) if s <= t + 63 + S - T]
+    computed = []
+
+    def spy(scaled_q, k, keep_mask, causal, queries, keys):
+        computed.append((queries.start, keys.start))
+        return scores_tile(scaled_q, k, keep_mask, causal, queries, keys)
+
+    module = sys.modules["npformer.reference.flash_attention"]
+    scores_tile = module.scores_tile
+    monkeypatch.setattr(module, "scores_tile", spy)
+    q, k, v = (np.random.default_rng(0).standard_normal((n, 3)) for n in (T, S, S))
+    out, logsumexp = npf.flash_attention(q, k, v, causal=True)
+    assert computed == expected
+    computed.clear()
+    npf.flash_attention_backward(out, q, k, v, out, logsumexp, causal=True)
+    assert computed == expected

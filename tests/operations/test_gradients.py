@@ -1,0 +1,38 @@
+"""Every backward pass is the derivative of its forward pass."""
+
+import numpy as np
+import pytest
+
+from npformer import reference
+from npformer.gradcheck import gradcheck
+from npformer.gradcheck.cases import CASES, INVERSE
+
+DIFFERENTIABLE = [case for case in CASES if case.is_differentiable]
+
+
+@pytest.mark.parametrize("case", DIFFERENTIABLE, ids=str)
+def test_gradient(case):
+    f, f_backward, args = case.derivative()
+    gradcheck(f, f_backward, args.values(), names=args, complex_tolerance=1e-13, central_tolerance=1e-8)
+
+
+def test_every_backward_has_a_case():
+    operations = [getattr(reference, name) for name in reference.__all__]
+    records = [door.record for door in operations if hasattr(door, "record")]
+    backwards = {record.forward.record.name for record in records if record.forward}
+    losses = {record.name for record in records if "loss" in [result.name for result in record.contract.results]}
+    assert backwards | losses | set(INVERSE) == {case.operation for case in DIFFERENTIABLE}
+
+
+@pytest.mark.parametrize("case", [case for case in DIFFERENTIABLE if len(case.derivative()[2]) > 1], ids=str)
+def test_one_complex_argument_among_real_ones(case):
+    """As when only one argument is differentiated: nothing may be cast back to real on the way."""
+    f, _, args = case.derivative()
+    args = list(args.values())
+    for i, x in enumerate(args):
+        step = 1e-30j * np.random.default_rng(i).standard_normal(x.shape)
+        alone = [a + step if j == i else a for j, a in enumerate(args)]
+        together = [a + step if j == i else a + 0j for j, a in enumerate(args)]
+        slope, expected = np.imag(f(*alone)) / 1e-30, np.imag(f(*together)) / 1e-30
+        assert np.abs(expected).max() > 0
+        np.testing.assert_allclose(slope, expected, rtol=0, atol=1e-14 * np.abs(expected).max())

@@ -1,0 +1,227 @@
+"""A query that may attend to nothing gets exact zeros, and what is masked never matters, over several tiles too.
+
+``test_poison.py`` holds the second for every operation and every mask of the table.
+"""
+
+import numpy as np
+import oracles
+import pytest
+
+import npformer as npf
+from npformer import reference
+
+pytestmark = pytest.mark.usefixtures("every_backend")
+
+B, H, T, S, K, KV, V = 2, 3, 5, 7, 11, 13, 23
+NAMES = ["attention", "flash_attention"]
+POISONS = [np.nan, np.inf, -np.inf]
+
+
+def normal(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape)
+
+
+def run(name, q, k, v, dout, keep_mask=None, causal=False):
+    """Forward and backward: ``[out, dq, dk, dv]``."""
+    out, saved = getattr(npf, name)(q, k, v, keep_mask, causal=causal)
+    backward = getattr(npf, f"{name}_backward")
+    if name == "attention":
+        return [out, *backward(dout, q, k, v, saved)]
+    return [out, *backward(dout, q, k, v, out, saved, keep_mask, causal=causal)]
+
+
+def inputs(n_queries=T, n_keys=S):
+    shapes = [(n_queries, K), (n_keys, K), (n_keys, KV), (n_queries, KV)]
+    return [normal(B, H, *shape, seed=seed) for seed, shape in enumerate(shapes)]
+
+
+def assert_same_bits(actual, expected):
+    """The same bits; but where a kernel meets NaN the reference computes instead, which rounds another way."""
+    for array, wanted in zip(actual, expected, strict=True):
+        assert np.isfinite(wanted).all()
+        exact = npf.attention is reference.attention
+        bound = 0 if exact else 32 * np.finfo(wanted.dtype).eps * np.abs(wanted).max(initial=0)
+        np.testing.assert_allclose(array, wanted, rtol=0, atol=bound)
+
+
+# Fully masked rows.
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_query_that_may_attend_to_nothing(name):
+    keep_mask = np.ones((T, S), bool)
+    keep_mask[2] = False
+    out, dq, dk, dv = run(name, *inputs(), keep_mask)
+    assert not out[..., 2, :].any()
+    assert not dq[..., 2, :].any()
+    assert out[..., [0, 1, 3, 4], :].all()
+    assert dq[..., [0, 1, 3, 4], :].all()
+
+    q, k, v, dout = inputs()
+    others = [0, 1, 3, 4]
+    _, _, dk_without, dv_without = run(name, q[..., others, :], k, v, dout[..., others, :])
+    oracles.assert_close(dk, dk_without)
+    oracles.assert_close(dv, dv_without)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_may_attend_to_anything(name):
+    for array in run(name, *inputs(), np.zeros((T, S), bool)):
+        assert not array.any()
+        assert not np.isnan(array).any()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_causal_with_more_queries_than_keys(name):
+    out, dq, _, _ = run(name, *inputs(n_queries=9, n_keys=7), causal=True)
+    for array in (out, dq):
+        assert not array[..., :2, :].any()
+    assert out[..., 2:, :].all()
+
+
+def test_softmax_of_a_row_of_minus_infinity():
+    x = np.array([[-np.inf, -np.inf], [0.0, -np.inf]])
+    y = npf.softmax(x)
+    assert y.tolist() == [[0, 0], [1, 0]]
+    assert npf.softmax_backward(np.array([[3.0, 5.0], [3.0, 5.0]]), y).tolist() == [[0, 0], [0, 0]]
+    assert npf.log_softmax(x).tolist() == [[-np.inf, -np.inf], [0, -np.inf]]
+
+
+def test_logsumexp_of_a_query_that_may_attend_to_nothing():
+    q, k, v, _ = inputs()
+    keep_mask = np.arange(T)[:, None] != 2
+    _, logsumexp = npf.flash_attention(q, k, v, keep_mask)
+    assert (np.isneginf(logsumexp) == (np.arange(T) == 2)).all()
+
+
+# Poison: the run with NaN or inf in a masked place gives the same bits as the run without.
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("poison", POISONS)
+def test_poison_in_keys_masked_partly_by_causal_and_partly_by_keep_mask(name, poison):
+    keep_mask = np.ones((S, S), bool)
+    keep_mask[3:, 3] = False  # causal hides key 3 from the queries before it, the mask from the others
+    q, k, v, dout = inputs(n_queries=S)
+    clean = run(name, q, k, v, dout, keep_mask, causal=True)
+    k[..., 3, :] = v[..., 3, :] = poison
+    poisoned = run(name, q, k, v, dout, keep_mask, causal=True)
+    assert_same_bits(poisoned, clean)
+    assert not poisoned[2][..., 3, :].any()
+    assert not poisoned[3][..., 3, :].any()
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("poison", POISONS)
+def test_the_future_may_hold_anything(name, poison):
+    q, k, v, dout = inputs(n_queries=S)
+    clean = run(name, q, k, v, dout, causal=True)
+    for array in (q, k, v, dout):
+        array[..., 4:, :] = poison
+    out, dq, _, _ = run(name, q, k, v, dout, causal=True)
+    assert_same_bits([x[..., :4, :] for x in (out, dq)], [x[..., :4, :] for x in clean[:2]])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_poison_in_every_masked_place_over_several_tiles(name):
+    q, k, v, dout = inputs(n_queries=131, n_keys=130)
+    keep_mask = np.ones((131, 130), bool)
+    keep_mask[:, 60:70] = keep_mask[62:66] = False
+    clean = run(name, q, k, v, dout, keep_mask, causal=True)
+    k[..., 60:70, :] = v[..., 60:70, :] = q[..., 62:66, :] = dout[..., 62:66, :] = np.nan
+    assert_same_bits(run(name, q, k, v, dout, keep_mask, causal=True), clean)
+
+
+# A NaN that is not masked has to show.
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("which", ["k", "v"])
+@pytest.mark.parametrize("poison", POISONS)
+def test_honest_poison_shows_in_the_queries_that_see_it(name, which, poison):
+    keep_mask = np.ones((T, S), bool)
+    keep_mask[2, 4] = False
+    q, k, v, dout = inputs()
+    clean = run(name, q, k, v, dout, keep_mask)
+    {"k": k, "v": v}[which][..., 4, :] = poison
+    out, dq, _, _ = run(name, q, k, v, dout, keep_mask)
+    sees = np.arange(T) != 2
+    if np.isnan(poison):
+        assert np.isnan(out[..., sees, :]).all()
+        assert np.isnan(dq[..., sees, :]).all()
+    else:
+        assert (~np.isfinite(out[..., sees, :])).any()
+        assert (~np.isfinite(dq[..., sees, :])).any()
+    assert_same_bits([out[..., 2, :], dq[..., 2, :]], [clean[0][..., 2, :], clean[1][..., 2, :]])
+
+
+def test_honest_nan_in_counted_logits_shows():
+    logits, targets = normal(T, V), np.array([3, 1, 4, 1, 0])
+    logits[2, 7] = np.nan
+    loss, dlogits = npf.cross_entropy(logits, targets, ignore_id=0)
+    assert np.isnan(loss)
+    assert np.isnan(dlogits).any(axis=-1).tolist() == [False, False, True, False, False]
+
+
+# The product in which 0 annihilates.
+
+
+@pytest.mark.parametrize("bad", POISONS)
+def test_zero_times_anything_is_zero(bad):
+    assert npf.product(np.array([[0.0, 2.0]]), np.array([[bad], [3.0]])).tolist() == [[6]]
+    assert npf.product(np.array([[bad, 2.0]]), np.array([[0.0], [3.0]])).tolist() == [[6]]
+
+
+@pytest.mark.parametrize("bad", POISONS)
+def test_nan_or_inf_times_anything_else_is_nan(bad):
+    out = npf.product(np.array([[1.0, 2.0], [0.0, 2.0]]), np.array([[bad, 1.0], [3.0, 1.0]]))
+    np.testing.assert_array_equal(out, [[np.nan, 3], [6, 2]])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_product_of_arrays_with_holes(seed):
+    rng = np.random.default_rng(seed)
+    a, b = rng.integers(-3, 4, (T, S)).astype(float), rng.integers(-3, 4, (S, K)).astype(float)
+    for array in (a, b):
+        array[rng.random(array.shape) < 0.05] = np.nan
+        array[rng.random(array.shape) < 0.05] = np.inf
+        array[rng.random(array.shape) < 0.4] = 0
+    expected = oracles.product(a, b)
+    assert np.isnan(expected).any()
+    assert np.isfinite(expected).any()
+    np.testing.assert_array_equal(npf.product(a, b), expected)
+    np.testing.assert_array_equal(npf.product(np.stack([a, a]), np.stack([b, b])), [expected, expected])
+
+
+# Polarity and the additive form.
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_true_means_may_attend(name):
+    q, k, v, _ = inputs()
+    keep_mask = np.arange(S) == 4
+    out, _ = getattr(npf, name)(q, k, v, keep_mask)
+    oracles.assert_close(out, np.broadcast_to(v[..., 4:5, :], out.shape))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_additive_form_and_back(dtype):
+    keep_mask = normal(T, S) > 0
+    additive = npf.to_additive(keep_mask, dtype)
+    assert additive.dtype == dtype
+    np.testing.assert_array_equal(additive, np.where(keep_mask, 0, -np.inf))
+    np.testing.assert_array_equal(npf.from_additive(additive), keep_mask)
+    assert npf.from_additive(additive).dtype == bool
+
+
+@pytest.mark.parametrize("value", [-1e9, 1.0, np.inf, np.nan])
+def test_other_additive_masks_are_refused(value):
+    with pytest.raises(ValueError, match=r"mask holds .*, expected only 0 \(may attend\) and -inf \(may not\)"):
+        npf.from_additive(np.array([0.0, value]))
+
+
+def test_adding_the_additive_mask_to_the_scores_is_what_the_boolean_mask_does():
+    q, k, v, _ = inputs()
+    keep_mask = normal(B, H, T, S) > 0
+    scores = q @ k.swapaxes(-1, -2) / np.sqrt(K)
+    oracles.assert_close(npf.attention(q, k, v, keep_mask)[1], npf.softmax(scores + npf.to_additive(keep_mask)))

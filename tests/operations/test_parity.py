@@ -1,0 +1,87 @@
+"""The rooms have the same doors: same names, same parameters, same numbers; and kernels compute them.
+
+An operation is tested by its line in ``npformer.gradcheck.cases``, which says how far a kernel may be off.
+"""
+
+import inspect
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from layouts import backwards, contiguous, every_second, fortran, read_only, rows_apart
+from on_gpu import MISSING, NO_GPU, ON_GPU, gpu
+from results import assert_equal_within, run, written_by
+
+import npformer as nf
+from npformer import cpu, reference
+from npformer.gradcheck.cases import CASES
+
+WITH_GPU = pytest.mark.skipif(bool(MISSING), reason=str(MISSING))
+BACKENDS = [pytest.param(cpu, id="cpu"), pytest.param(ON_GPU, id="gpu", marks=WITH_GPU)]
+KERNELS = {cpu: cpu.room.doors, ON_GPU: gpu.room.doors}
+ON_REAL_GPU = 0 if NO_GPU else 8  # units that CuPy's own functions and products are off, where there is no kernel
+REFUSED = "the kernel left it to the reference"
+
+LAYOUTS = [every_second, rows_apart, fortran, backwards, read_only]
+CALLS = [pytest.param(case, name, i, id=f"{name}-{case}") for i, case in enumerate(CASES) for name in case.names]
+
+
+def laid_out(arguments, layout, written):
+    """The arrays in another layout, but for those that the operation writes to."""
+    change = {name: contiguous if name in written else layout for name in arguments}
+    return {name: change[name](x) if isinstance(x, np.ndarray) and x.ndim else x for name, x in arguments.items()}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("case", "name", "i"), CALLS)
+@pytest.mark.parametrize("ops", BACKENDS)
+def test_a_kernel_computes_the_same_numbers(ops, case, name, i, dtype):
+    """Contiguous, and in one of the other layouts in turn."""
+    bound = case.bound if name == case.operation else case.backward_bound
+    if ops is ON_GPU:
+        bound = max(bound, ON_REAL_GPU)
+    expected = run(reference, name, case.arguments_of(name, dtype))
+    for layout in (contiguous, LAYOUTS[i % len(LAYOUTS)]):
+        arguments = laid_out(case.arguments_of(name, dtype), layout, written_by(name))
+        with nf.explain() as calls:
+            actual = run(ops, name, arguments)
+        assert_equal_within(bound, dtype, actual, expected)
+        by_kernel = name in KERNELS[ops] and dtype in KERNELS[ops][name].kernel.dtypes
+        assert calls[0].by == ("kernel" if by_kernel else "reference"), calls[0].why
+
+
+@pytest.mark.parametrize("ops", BACKENDS)
+def test_same_names_and_parameters(ops):
+    assert ops.__all__ == reference.__all__
+    for name in reference.__all__:
+        assert inspect.signature(getattr(ops, name)) == inspect.signature(getattr(reference, name)), name
+
+
+def test_every_operation_has_a_case():
+    records = [
+        getattr(reference, name).record for name in reference.__all__ if hasattr(getattr(reference, name), "record")
+    ]
+    without_numbers = {"padding_mask", "to_additive", "from_additive"}
+    assert {record.name for record in records} == {name for case in CASES for name in case.names} | without_numbers
+
+
+@pytest.mark.skipif(os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="this is the inner run")
+def test_the_kernels_without_jit():
+    """As plain Python they have to give the same numbers: what LLVM makes of them is not part of their meaning."""
+    ignore = "ignore::RuntimeWarning"  # hashing wraps round, which NumPy reports
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-x",
+        __file__,
+        "-W",
+        ignore,
+        "-k",
+        "cpu and float32 and not tiles",
+    ]
+    run = subprocess.run(command, env={**os.environ, "NUMBA_DISABLE_JIT": "1"}, capture_output=True, text=True)
+    assert run.returncode == 0, run.stdout[-3000:]

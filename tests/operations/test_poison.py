@@ -1,0 +1,110 @@
+"""What is masked never matters: NaN or infinity in it changes no result and no gradient.
+
+Every case of the table is tested in which something is hidden: by a mask, by being ignored or by being padding.
+"""
+
+import numpy as np
+import pytest
+from on_gpu import MISSING, ON_GPU
+from results import arrays_of, assert_equal_within
+
+from npformer import cpu, reference
+from npformer.gradcheck.cases import CASES
+from npformer.reference.packed_attention import split_parts
+
+WITH_GPU = pytest.mark.skipif(bool(MISSING), reason=str(MISSING))
+BACKENDS = [
+    pytest.param(reference, id="reference"),
+    pytest.param(cpu, id="cpu"),
+    pytest.param(ON_GPU, id="gpu", marks=WITH_GPU),
+]
+DTYPES = ["float32", "float64", "float16"]
+
+
+def given_of(case, dtype):
+    """Arguments of the forward pass, and of the backward pass what that does not return."""
+    return (case.backward_arguments(dtype) if case.backward else {}) | case.arguments(dtype)
+
+
+def hidden(case, given):
+    """Pairs of an array, or a view of it, and where nothing in it may matter."""
+    match case.operation:
+        case "gru" | "lstm" if given["keep_mask"] is not None:
+            return [(given["x_gates"], ~given["keep_mask"])]
+        case "cross_entropy" | "linear_cross_entropy":
+            return [
+                (given[name], given["targets"] == given.get("ignore_id")) for name in ("x", "logits") if name in given
+            ]
+        case "paired_cross_entropy" | "linear_paired_cross_entropy":
+            is_ignored = given["targets"] == given.get("ignore_id")
+            return [(x, is_ignored) for name in ("x", "logits") for x in given.get(name, ())]
+        case "embed_tokens":
+            table, pad_id = given["table"], given["pad_id"]
+            return [(table, np.arange(len(table)) == pad_id), (given["dy"], given["ids"] == pad_id)]
+        case "cached_attention":
+            return [(given["kv"], unseen(given["kv"], given["at"], given["keep_mask"]))]
+        case "decoder_layer_step":
+            memory = given["memory_kv"]
+            return [
+                (given["kv"], unseen(given["kv"], given["at"], None)),
+                (memory, unseen(memory, given["memory_at"], given["memory_mask"])),
+            ]
+    return hidden_by_attention(case, given) if "causal" in given and "dout" in given else []
+
+
+def unseen(table, at, keep_mask):
+    """Which rows of a table nobody sees."""
+    return ~np.isin(np.arange(len(table)), at if keep_mask is None else at[keep_mask])
+
+
+def hidden_by_attention(case, given):
+    """Keys and values that no query may attend to, and queries that may attend to no key."""
+    n_heads = given.get("n_heads")
+    if case.operation == "self_attention":
+        (q, k, v), (dout,) = split_parts(given["qkv"], n_heads, 3), split_parts(given["dout"], n_heads, 1)
+    elif case.operation == "cross_attention":
+        (q,), (k, v) = split_parts(given["q"], n_heads, 1), split_parts(given["kv"], n_heads, 2)
+        (dout,) = split_parts(given["dout"], n_heads, 1)
+    else:
+        q, k, v, dout = (given[name] for name in ("q", "k", "v", "dout"))
+    T, S = q.shape[-2], k.shape[-2]
+    keep_mask = True if given["keep_mask"] is None else given["keep_mask"]
+    sees = np.ones((*q.shape[:-1], S), bool) & keep_mask & (reference.causal_mask(T, S) | (not given["causal"]))
+    no_key, no_query = ~sees.any(axis=-1), ~sees.any(axis=-2)
+    return [(q, no_key), (dout, no_key), (k, no_query), (v, no_query)]
+
+
+def forward_and_backward(ops, case, given):
+    """All results and gradients, but for what is saved of steps that are left out."""
+
+    def call(record, known):
+        return arrays_of(
+            getattr(ops, record.name)(**{name: known[name] for name in record.parameters if name in known})
+        )
+
+    record = case.forward.record
+    results = dict(zip([x.name for x in record.contract.results], call(record, given), strict=True))
+    gradients = call(case.backward.record, given | results) if case.backward else []
+    return [x for name, x in results.items() if name != "gates"] + [x for x in gradients if x is not None]
+
+
+HIDING = [case for case in CASES if any(where.any() for _, where in hidden(case, given_of(case, "float64")))]
+
+
+def test_all_operations_that_hide_something_are_here():
+    options = {"keep_mask", "memory_mask", "ignore_id", "pad_id"}
+    hiding = {case.operation for case in CASES if options & case.forward.record.parameters.keys()}
+    assert {case.operation for case in HIDING} == hiding
+
+
+@pytest.mark.parametrize("poison", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize(("case", "i"), [pytest.param(case, i, id=str(case)) for i, case in enumerate(HIDING)])
+@pytest.mark.parametrize("ops", BACKENDS)
+def test_what_is_masked_never_matters(ops, case, i, poison):
+    """On the reference not by one bit; a kernel may leave it to the reference, which rounds in another way."""
+    dtype = DTYPES[i % len(DTYPES)]
+    clean, given = forward_and_backward(ops, case, given_of(case, dtype)), given_of(case, dtype)
+    for x, where in hidden(case, given):
+        x[where] = poison
+    bound = 0 if ops is reference else max(case.bound, case.backward_bound)
+    assert_equal_within(bound, dtype, forward_and_backward(ops, case, given), clean)

@@ -1,0 +1,111 @@
+"""The dictionary that can learn."""
+
+import numpy as np
+import oracles
+import pytest
+from oracles import assert_close
+
+import npformer as npf
+
+B, T, S, K, KV = 2, 5, 7, 11, 13
+
+
+def normal(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape)
+
+
+QUERY, KEYS, VALUES, DOUT = normal(B, T, K), normal(B, S, K, seed=1), normal(B, S, KV, seed=2), normal(B, T, KV, seed=3)
+
+
+def test_it_is_the_weighted_mean():
+    similarities = normal(B, T, S) ** 2
+    out = npf.soft_lookup(QUERY, KEYS, VALUES, lambda query, keys: similarities)
+    for b, t, j in np.ndindex(out.shape):
+        assert_close(out[b, t, j], oracles.soft_lookup(similarities[b, t], VALUES[b, :, j]))
+
+
+def test_the_hard_lookup_returns_the_value_of_the_key_that_is_the_same():
+    query = KEYS[:, [3, 0, 6]]
+    np.testing.assert_array_equal(npf.is_same(query, KEYS), [np.eye(S)[[3, 0, 6]]] * B)
+    np.testing.assert_array_equal(npf.soft_lookup(query, KEYS, VALUES, npf.is_same), VALUES[:, [3, 0, 6]])
+
+
+def test_keys_that_are_all_the_same_share():
+    out = npf.soft_lookup(np.ones((1, K)), np.ones((S, K)), VALUES[0], npf.is_same)
+    assert_close(out, VALUES[0].mean(axis=0, keepdims=True))
+
+
+def test_a_hard_lookup_that_misses_finds_nothing_and_learns_nothing():
+    assert not npf.soft_lookup(QUERY, KEYS, VALUES, npf.is_same).any()
+    hit = KEYS[:, :T].copy()
+    for change in (0.0, 1e-9):  # a step: 1 at one point, 0 beside it, and flat there
+        moved = npf.soft_lookup(hit + change, KEYS, VALUES, npf.is_same)
+        np.testing.assert_array_equal(moved, VALUES[:, :T] if change == 0 else 0 * VALUES[:, :T])
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_with_exp_cosine_it_is_softmax_attention(dtype):
+    query, keys, values, dout = (x.astype(dtype) for x in (QUERY, KEYS, VALUES, DOUT))
+    expected, weights = npf.score_attention(query, keys, values, "cosine")
+    tolerance = 4 * np.finfo(dtype).eps
+    assert_close(npf.soft_lookup(query, keys, values, npf.exp_cosine), expected, tolerance)
+    gradients = npf.soft_lookup_backward(dout, query, keys, values, npf.exp_cosine, npf.exp_cosine_backward)
+    wanted = npf.score_attention_backward(dout, query, keys, values, weights, "cosine")
+    for gradient, other in zip(gradients, wanted, strict=True):
+        assert gradient.dtype == dtype
+        assert_close(gradient.astype(float), other.astype(float), tolerance)
+
+
+def test_it_takes_any_similarity():
+    """A kernel smoother: similarity exp(-(query - key)²), with its own backward."""
+
+    def similarity(query, keys):
+        return np.exp(-((query - keys.swapaxes(-1, -2)) ** 2))
+
+    def backward(dy, query, keys):
+        slope = -2 * dy * (query - keys.swapaxes(-1, -2)) * similarity(query, keys)
+        return slope.sum(axis=-1, keepdims=True), -slope.sum(axis=-2)[..., None]
+
+    npf.gradcheck(
+        lambda *args: npf.soft_lookup(*args, similarity),
+        lambda dout, *args: npf.soft_lookup_backward(dout, *args, similarity, backward),
+        [normal(T, 1), normal(S, 1, seed=1), normal(S, KV, seed=2)],
+    )
+
+
+def test_no_similarity_at_all_is_zero_and_passes_nothing():
+    def zero(query, keys):
+        return np.zeros((B, T, S))
+
+    seen = []
+
+    def backward(dy, query, keys):
+        seen.append(dy)
+        return query, keys
+
+    *_, dvalues = npf.soft_lookup_backward(DOUT, QUERY, KEYS, VALUES, zero, backward)
+    assert not npf.soft_lookup(QUERY, KEYS, VALUES, zero).any()
+    assert not seen[0].any()
+    assert not dvalues.any()
+
+
+def test_half_precision_is_rounded_once():
+    dy, q, k = (x.astype("float16") for x in (normal(B, T, S), QUERY, KEYS))
+    wide = [x.astype("float64") for x in (dy, q, k)]
+    actual = [npf.exp_cosine(q, k), *npf.exp_cosine_backward(dy, q, k)]
+    for array, exact in zip(actual, [npf.exp_cosine(*wide[1:]), *npf.exp_cosine_backward(*wide)], strict=True):
+        assert array.dtype == "float16"
+        assert (np.abs(array - exact) <= 0.51 * np.spacing(np.abs(array)).astype(float) + 2e-6).all()
+
+
+def test_products_of_dout_and_values_that_overflow_half_precision():
+    query, keys, values, dout = (np.full((n, 64), x, "float16") for n, x in ((3, 1), (4, 1), (4, 200), (3, 200)))
+    gradients = npf.soft_lookup_backward(dout, query, keys, values, npf.exp_cosine, npf.exp_cosine_backward)
+    assert not gradients[0].any()
+    assert not gradients[1].any()
+    assert (gradients[2] == 150).all()
+
+
+def test_similarities_that_do_not_fit():
+    with pytest.raises(ValueError, match=r"similarities has shape \(3,\), expected \(..., T, S\)"):
+        npf.soft_lookup(QUERY, KEYS, VALUES, lambda query, keys: np.ones(3))

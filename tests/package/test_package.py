@@ -1,0 +1,84 @@
+"""What every public name promises, and what importing the package costs."""
+
+import inspect
+import subprocess
+import sys
+
+import pytest
+
+import npformer
+from npformer import reference
+
+
+@pytest.mark.parametrize("name", npformer.__all__)
+def test_every_public_name_is_there_and_not_hidden_by_its_module(name):
+    value = getattr(npformer, name)
+    assert callable(value), f"npformer.{name} is {value!r}: a module has taken the place of the function"
+    assert value.__doc__, f"npformer.{name} has no docstring"
+
+
+@pytest.mark.parametrize("name", reference.__all__)
+def test_top_level_operations_are_those_of_the_reference(name):
+    assert getattr(npformer, name) is getattr(reference, name)
+
+
+@pytest.mark.parametrize("name", [name for name in reference.__all__ if name.endswith("_backward")])
+def test_every_backward_takes_the_upstream_gradient_first(name):
+    first = next(iter(inspect.signature(getattr(reference, name)).parameters))
+    assert first in ("dy", "dout", "dparts", "dscores", "dstates")
+
+
+def test_import_needs_numpy_and_few_modules_of_python():
+    code = "import sys, numpy; before = {*sys.modules}; import npformer; print(*{*sys.modules} - before)"
+    modules = run_python(code).split()
+    roots = {name.partition(".")[0] for name in modules}
+    assert roots - sys.stdlib_module_names == {"npformer"}
+    assert len([name for name in modules if not name.startswith("npformer")]) <= 50  # each takes a moment
+
+
+def test_everything_works_where_numba_and_the_extras_are_not_installed():
+    code = """
+import sys
+for missing in ("numba", "cupy", "matplotlib", "tqdm"):
+    sys.modules[missing] = None  # importing it raises ImportError
+import numpy as np, npformer
+model = npformer.Transformer(11, 11, d_model=8, n_heads=2, n_layers=1, d_ff=8)
+trainer = npformer.Trainer(model, npformer.Adam(0.01))
+task = npformer.CopyTask()
+trainer.fit((task.batch(i, 3) for i in range(2)), 2)
+print(trainer.n_steps, trainer.ops.__name__)
+"""
+    assert run_python(code) == "2 npformer.reference"
+
+
+def run_python(code):
+    return subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.strip()
+
+
+@pytest.mark.parametrize("backend", ["gpu", "tpu", None])
+def test_a_backend_that_is_not_there_is_named(backend):
+    with pytest.raises(ValueError, match=f"backend={backend!r}.*expected"):
+        npformer.get_backend(backend)
+
+
+def test_a_module_is_a_backend():
+    assert npformer.get_backend(reference) is reference
+
+
+def test_auto_is_cpu_and_without_numba_the_reference_which_is_said_once():
+    assert run_python("import npformer; print(npformer.get_backend('auto').__name__)") == "npformer.cpu"
+    code = """
+import sys, warnings
+sys.modules["numba"] = None
+import npformer
+with warnings.catch_warnings(record=True) as said:
+    warnings.simplefilter("always")
+    print(npformer.get_backend("auto").__name__, npformer.get_backend("auto").__name__, len(said))
+try:
+    npformer.get_backend("cpu")
+except ValueError as error:
+    print(error)
+"""
+    chosen, error = run_python(code).splitlines()
+    assert chosen == "npformer.reference npformer.reference 1"
+    assert error.startswith("backend='cpu' needs numba, expected")

@@ -1,0 +1,41 @@
+"""What tests of operations need: arguments from the table of cases, and what to do with results."""
+
+import numpy as np
+
+from npformer import reference
+from npformer.gradcheck.cases import CASES
+
+DOORS = {name: getattr(reference, name) for name in reference.__all__ if hasattr(getattr(reference, name), "record")}
+FIRST = {name: case for case in reversed(CASES) for name in case.names}  # the first case of each operation
+
+
+def arguments_of(name, dtype="float64"):
+    """Valid arguments of an operation, those of its first case."""
+    return FIRST[name].arguments_of(name, dtype)
+
+
+def written_by(name):
+    """The names of the arrays that an operation changes."""
+    return [x.name for x in DOORS[name].record.contract.arrays.values() if x.kind == "written"]
+
+
+def run(ops, name, arguments):
+    """The results of an operation, and after them the arrays that it has written to."""
+    results = [x for x in arrays_of(getattr(ops, name)(**arguments)) if x is not None]
+    return results + [arguments[x] for x in written_by(name) if arguments[x] is not None]
+
+
+def arrays_of(result):
+    """What an operation returned, as a list of arrays."""
+    return list(result) if isinstance(result, tuple) else [result]
+
+
+def assert_equal_within(bound, dtype, actual, expected):
+    """Results of the same shapes and dtypes, which differ by ``bound`` rounding errors of the largest entry at most."""
+    for i, (x, wanted) in enumerate(zip(actual, expected, strict=True)):
+        x, wanted = np.asarray(x), np.asarray(wanted)
+        assert (x.shape, x.dtype) == (wanted.shape, wanted.dtype), f"result {i}"
+        finite = np.isfinite(wanted)
+        np.testing.assert_array_equal(x[~finite], wanted[~finite], err_msg=f"result {i}")
+        atol = bound * np.finfo(dtype).eps * max(np.abs(wanted[finite]).max(initial=0), 1e-30)
+        np.testing.assert_allclose(x[finite], wanted[finite], rtol=0, atol=atol, err_msg=f"result {i}")

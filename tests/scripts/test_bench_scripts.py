@@ -1,0 +1,343 @@
+"""``scripts/bench_*.py``: what they compute, and that they run; not how fast anything is."""
+
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import npformer as nf
+
+SCRIPTS = Path(__file__).parents[2] / "scripts"
+bench_attention = pytest.importorskip("bench_attention", reason="needs the scripts folder, and a Unix system")
+import arguments  # noqa: E402
+import bench_decode  # noqa: E402
+import bench_ops  # noqa: E402
+import bench_train  # noqa: E402
+import benchmarking  # noqa: E402
+
+NO_PEERS = {
+    "bench_train.py": ("--without", "pytorch,fused,compile,jax"),
+    "bench_attention.py": ("--without", "pytorch,dropout"),
+    "bench_ops.py": ("--without", "pytorch"),
+    "bench_decode.py": ("--without", "ctranslate2,huggingface"),
+}
+
+
+def run(script, *arguments, status=0):
+    command = [sys.executable, SCRIPTS / script, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == status, done.stdout + done.stderr
+    return done
+
+
+def run_npformer_alone(script, path, *arguments):
+    """The shortest run there is, and the figures it writes."""
+    short = ("--quick", "--rounds", 1, "--seconds", 0.001, "--backends", "reference", "--json", path)
+    shown = run(script, *short, *NO_PEERS[script], *arguments).stdout
+    assert "sgemm" in shown and "NumPy's BLAS" in shown
+    figures = json.loads(path.read_text())
+    assert figures["machine"]["versions"]["numpy"] == np.__version__
+    return figures
+
+
+# -- as a user runs them ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("script", [*NO_PEERS, "bench_recurrent.py"])
+def test_help(script):
+    shown = run(script, "--help").stdout
+    for option in ("--quick", "--rounds", "--seconds", "--json", "--backends", "--without"):
+        assert option in shown
+
+
+@pytest.mark.parametrize(
+    ("script", "arguments", "said"),
+    [
+        ("bench_train.py", ["--steps", "tiny,huge"], "argument --steps: 'huge', expected some of tiny,copy"),
+        ("bench_train.py", ["--rounds", "0"], "argument --rounds: '0', expected a whole number"),
+        ("bench_train.py", ["--seconds", "nan"], "argument --seconds: 'nan', expected a number"),
+        ("bench_train.py", ["--backends", "gpu"], "argument --backends: 'gpu'"),
+        ("bench_train.py", ["--without", "numpy"], "argument --without: 'numpy'"),
+        ("bench_train.py", ["--json", "."], "argument --json: . is a folder"),
+        ("bench_train.py", ["--scaling", "--first-step"], "argument --first-step: not allowed with"),
+        ("bench_attention.py", ["--lengths", "128,-1"], "argument --lengths: '-1', expected a whole number"),
+        ("bench_ops.py", ["--ops", "layer_nrom"], "argument --ops: 'layer_nrom'"),
+        ("bench_decode.py", ["--beams", "1,0"], "argument --beams: '0', expected a whole number"),
+        ("bench_decode.py", ["--without", "npformer,ctranslate2,huggingface"], "argument --without: leaves nobody"),
+    ],
+)
+def test_wrong_arguments_are_named(script, arguments, said):
+    assert said in run(script, *arguments, status=2).stderr
+
+
+def test_a_training_step_is_measured(tmp_path):
+    figures = run_npformer_alone("bench_train.py", tmp_path / "new" / "figures.json", "--steps", "tiny")
+    step = figures["steps"]["tiny"]
+    (found,) = step["contenders"].values()
+    assert found["times_as_long"] == 1
+    assert found["gflops"] == pytest.approx(step["flops"] / found["seconds"]["median"] / 1e9)
+    assert found["share_of_sgemm"] == pytest.approx(found["gflops"] / step["limits"]["sgemm"])
+    assert abs(found["first_loss"] - math.log(11)) < 1.5
+    assert found["libraries_bytes"] > 1e6 and found["training_bytes"] > 1e6
+
+
+def test_a_recurrent_step_is_measured(tmp_path):
+    short = ("--quick", "--rounds", 1, "--seconds", 0.001, "--without", "pytorch", "--json", tmp_path / "x.json")
+    shown = run("bench_recurrent.py", *short, "--cells", "gru", "--attention", "dot").stdout
+    assert "gru, attention dot: D=256, B=64, S=T=30, V=1000" in shown
+    (found,) = json.loads((tmp_path / "x.json").read_text())["results"]["gru, dot"].values()
+    assert found["times_as_long"] == 1
+    assert abs(found["first_loss"] - math.log(1000)) < 0.5
+
+
+def test_attention_is_measured(tmp_path):
+    figures = run_npformer_alone(
+        "bench_attention.py", tmp_path / "figures.json", "--lengths", "130,64", "--masks", "causal"
+    )
+    assert [result["T"] for result in figures["results"]] == [64, 130]
+    for result in figures["results"]:
+        (found,) = result["contenders"].values()
+        assert found["both"]["seconds"]["median"] > found["forward"]["seconds"]["min"] > 0
+    assert len(figures["fits"]) == 1
+
+
+def test_operations_are_measured(tmp_path):
+    figures = run_npformer_alone("bench_ops.py", tmp_path / "figures.json", "--ops", "layer_norm,linear_backward")
+    assert list(figures["operations"]) == ["layer_norm", "linear_backward"]
+    for result in figures["operations"].values():
+        (found,) = result["contenders"].values()
+        assert found["gb_per_second"] == pytest.approx(result["bytes"] / found["seconds"]["median"] / 1e9)
+        assert found["gflops"] == pytest.approx(result["flops"] / found["seconds"]["median"] / 1e9)
+
+
+def test_decoding_is_measured(tmp_path):
+    sizes = ("--size", "tiny", "--batches", "1,3", "--beams", "1,2")
+    figures = run_npformer_alone("bench_decode.py", tmp_path / "figures.json", *sizes)
+    settings = [(result["batch"], result["beam"]) for result in figures["results"]]
+    assert settings == [(1, 1), (1, 2), (3, 1), (3, 2)]
+    for result in figures["results"]:
+        (found,) = result["contenders"].values()
+        assert found["tokens_per_second"] == pytest.approx(32 * result["batch"] / found["seconds"]["median"])
+
+
+def test_nobody_is_compared_with_a_contender_that_dropped_out():
+    turns = {"b": [(2.0, None)]}
+    assert bench_decode.figures_of(turns, "b", "a", n_tokens=8)["times_as_long"] is None
+    assert bench_decode.figures_of({"a": [(1.0, None)], **turns}, "b", "a", n_tokens=8)["times_as_long"] == 2
+
+
+@pytest.mark.parametrize("name", bench_ops.OPERATIONS)
+def test_every_operation_is_called_as_it_has_to_be(name):
+    bench_ops.build_npformer(name, "reference")()
+
+
+def test_the_first_step_is_timed(tmp_path):
+    shown = run("bench_train.py", "--first-step", "--backends", "reference", "--json", tmp_path / "figures.json").stdout
+    figures = json.loads((tmp_path / "figures.json").read_text())
+    assert "cold cache" in shown
+    assert 0 < figures["first_step"]["warm"]["import"] < figures["first_step"]["warm"]["first_step"]
+
+
+# -- statistics ---------------------------------------------------------------------------------------------------
+
+
+def test_summary():
+    assert benchmarking.summary([3.0, 1.0, 2.0]) == {"median": 2.0, "min": 1.0, "max": 3.0, "spread": 1.0}
+
+
+def test_ratios_are_taken_round_by_round():
+    """A slow minute slows both; the ratio of the medians would be 10."""
+    assert benchmarking.times_as_long([2.0, 20.0, 20.0], [1.0, 10.0, 2.0]) == 2.0
+
+
+def test_exponent_of_the_upper_half():
+    x = [1, 2, 4, 8, 16]
+    p, c = benchmarking.fit_power(x, [100.0, 100.0, *(3.0 * n**2 for n in x[2:])])
+    assert (p, c) == pytest.approx((2.0, 3.0))
+    assert benchmarking.fit_power([16, 8, 4, 2, 1], [16.0, 8.0, 4.0, 7.0, 7.0])[0] == pytest.approx(1.0)
+    assert benchmarking.fit_power([1, 10], [5.0, 50.0]) == pytest.approx((1.0, 5.0))
+    assert math.isnan(benchmarking.fit_power([3], [1.0])[0])
+    assert math.isnan(benchmarking.fit_power([1, 2], [1.0, 0.0])[0])  # no logarithm of 0
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [(26914.4, "26,914"), (123.4, "123"), (12.34, "12.3"), (0.01234, "0.0123"), (0, "0"), (math.nan, "–")],
+)
+def test_numbers_keep_three_digits(number, text):
+    assert benchmarking.short(number) == text
+
+
+def test_nan_becomes_null_in_json(tmp_path):
+    arguments.write_json(tmp_path / "a" / "b.json", {"x": [math.nan, 1.0], "y": (2, None)})
+    assert json.loads((tmp_path / "a" / "b.json").read_text()) == {"x": [None, 1.0], "y": [2, None]}
+
+
+def test_a_slow_blas_core_is_pointed_out():
+    def warnings(core, flags, settings=(), busy=0.0):
+        return benchmarking.warnings_about(core, flags, dict(settings), busy)
+
+    assert warnings("SkylakeX", {"avx2", "avx512f"}) == []
+    assert warnings("Haswell", {"avx2"}) == []
+    assert warnings("Zen", {"avx2"}) == []
+    assert "Haswell core, below" in warnings("Haswell", {"avx2", "avx512f"})[0]
+    assert "Nehalem core, below" in warnings("Nehalem", {"avx2"})[0]
+    assert warnings("unknown (threadpoolctl is not installed)", {"avx512f"}) == []
+    assert "OPENBLAS_CORETYPE=Zen" in warnings("Zen", set(), {"OPENBLAS_CORETYPE": "Zen"})[0]
+    assert "other programs use 1.5 cores" in warnings("Zen", set(), busy=1.5)[0]
+
+
+def test_threadpoolctl_is_optional(monkeypatch):
+    monkeypatch.setattr(benchmarking.importlib.util, "find_spec", lambda name: None)
+    assert benchmarking.blas_in_use()["core"] == "unknown (threadpoolctl is not installed)"
+
+
+# -- FLOPs --------------------------------------------------------------------------------------------------------
+
+
+def test_training_flops_by_hand():
+    """18 entries of matrices, 6 FLOPs each; 12 for each of 1 + 1 + ½ pairs of query and key."""
+    ones = bench_train.Size(V=2, N=1, D=1, H=1, F=1, B=1, S=1, T=1)
+    assert bench_train.training_flops(ones) == 6 * 18 + 12 * 2.5
+
+
+def test_training_flops_count_every_matrix_of_the_model():
+    size = bench_train.Size(V=13, N=3, D=8, H=2, F=24, B=5, S=1, T=1)
+    leaves = nf.tree.leaves(bench_train.model_of(size).init())
+    entries = sum(x.size for path, x in leaves if path.endswith("weight"))
+    assert bench_train.training_flops(size) == 5 * (6 * entries + 12 * 3 * 2.5 * 8)
+
+
+def test_training_flops_of_the_source_do_not_grow_with_the_target():
+    size = bench_train.MIDDLE
+    of_target = bench_train.training_flops(size) - bench_train.training_flops(size._replace(T=0))
+    of_source = bench_train.training_flops(size._replace(T=0))
+    assert of_source == bench_train.training_flops(size._replace(T=0, B=1)) * size.B
+    per_token = (
+        8 * size.D**2 - 2 * size.D**2 + 2 * size.D * size.F
+    )  # its own attention, a query and output of the other
+    cross_and_self = size.T * size.S + size.T**2 / 2
+    matrices = 6 * size.B * size.T * (size.N * per_token + size.D * size.V)
+    assert of_target == matrices + 12 * size.N * size.B * size.D * cross_and_self
+
+
+def test_attention_flops():
+    assert bench_attention.forward_flops(2, causal=False) == 4 * 2 * 2 * 64 * 8
+    assert bench_attention.forward_flops(2, causal=True) == 2 * 2 * 2 * 64 * 8
+
+
+# -- contenders ---------------------------------------------------------------------------------------------------
+
+
+def build_counter(start):
+    """``step`` that counts its calls."""
+    if start < 0:
+        raise ValueError("start is negative\nand more that nobody wants to read")
+    calls = start
+
+    def step():
+        nonlocal calls
+        calls += 1
+        if calls == 1000:
+            os._exit(3)
+        return calls
+
+    return step
+
+
+def test_contenders_take_turns_and_say_why_they_are_left_out(capsys):
+    with (
+        benchmarking.Contender("a", ("math",), build_counter) as a,
+        benchmarking.Contender("b", ("math",), build_counter) as b,
+        benchmarking.Contender("c", ("no_such_library",), build_counter) as c,
+    ):
+        a.build(0)
+        assert a.built.first_value == 1
+        assert a.run(5)[1] == 7  # two calls to warm up
+        a.build(100, warm_up=1)
+        b.build(900)
+        turns, others = benchmarking.alternate([a, b], rounds=2, seconds=0)
+        assert [value for _, value in turns["a"]] == [102, 103]
+        assert [value for _, value in turns["b"]] == [903, 904]
+        assert others >= 0
+        memory = a.memory()
+        assert 0 < memory.libraries <= memory.peak and memory.running_peak <= memory.peak
+
+        assert benchmarking.build_all([a, c], 0) == [a]
+        with pytest.raises(benchmarking.LeftOut, match="^ValueError: start is negative$"):
+            a.build(-1)
+        with pytest.raises(benchmarking.LeftOut, match="ended with exit code 3"):
+            b.run(1000)
+    assert "left out: c: ModuleNotFoundError: No module named 'no_such_library'" in capsys.readouterr().out
+
+
+# -- peers --------------------------------------------------------------------------------------------------------
+
+SMALL = bench_train.Size(V=17, N=2, D=32, H=4, F=48, B=3, S=7, T=6)
+OPTIONS = {"lr": 1e-3, "label_smoothing": 0.1}
+
+
+def losses_of(step):
+    return [step() for _ in range(5)]
+
+
+def small_case():
+    model = nf.Transformer(SMALL.V, SMALL.V, SMALL.D, SMALL.H, SMALL.N, SMALL.F, dropout=0.0)
+    src, tgt = bench_train.batch_of(SMALL)
+    optimizer = nf.Adam(OPTIONS["lr"], betas=(0.9, 0.98), eps=1e-9)
+    trainer = nf.Trainer(model, optimizer, label_smoothing=OPTIONS["label_smoothing"], backend="reference")
+    return model, src, tgt, losses_of(lambda: trainer.step(src, tgt))
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_pytorch_takes_the_same_steps(fused):
+    """Five losses without dropout: the same model, the same gradient, the same Adam."""
+    torch = pytest.importorskip("torch")
+    from peers import pytorch_model
+
+    model, src, tgt, losses = small_case()
+    step = pytorch_model.training_step(model, src, tgt, n_threads=torch.get_num_threads(), fused=fused, **OPTIONS)
+    assert losses_of(step) == pytest.approx(losses, rel=1e-5)
+
+
+def test_jax_takes_the_same_steps():
+    pytest.importorskip("jax")
+    from peers import jax_model
+
+    model, src, tgt, losses = small_case()
+    assert losses_of(jax_model.training_step(model, src, tgt, **OPTIONS)) == pytest.approx(losses, rel=1e-5)
+
+
+def small_decoding_case():
+    model = nf.Transformer(SMALL.V, SMALL.V, SMALL.D, SMALL.H, SMALL.N, SMALL.F)
+    params = model.init(seed=0)
+    params["output"]["bias"][[0, 2]] = -1e9  # neither padding, which npformer masks, nor the end token
+    src = np.random.default_rng(0).integers(3, SMALL.V, (SMALL.B, SMALL.S))
+    return model, params, src
+
+
+def test_ctranslate2_decodes_the_same_tokens():
+    pytest.importorskip("ctranslate2")
+    from peers import ctranslate2_model
+
+    model, params, src = small_decoding_case()
+    decode = ctranslate2_model.decoder(model, params, n_threads=1)
+    ours = nf.greedy_decode(model, params, src, bos_id=1, eos_id=2, max_len=9, backend="reference")
+    np.testing.assert_array_equal(decode(src, 9, 1), ours)
+    assert decode(src, 9, 4).shape == (SMALL.B, 9)
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_huggingface_decodes_as_many_tokens(beam_size):
+    pytest.importorskip("transformers")
+    torch = pytest.importorskip("torch")
+    from peers import huggingface_model
+
+    model, _, src = small_decoding_case()
+    decode = huggingface_model.decoder(model, n_threads=torch.get_num_threads())
+    assert decode(src, 9, beam_size).shape == (SMALL.B, 9)

@@ -1,0 +1,239 @@
+"""``scripts/get_multi30k.py``, with a small corpus of our own and a server of our own."""
+
+import functools
+import gzip
+import hashlib
+import subprocess
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import get_multi30k
+import pytest
+
+SCRIPTS = Path(__file__).parents[2] / "scripts"
+
+TEXTS = {
+    f"{split}.{lang}": f"une phrase, {split}, {lang}: é\n".encode()
+    for split in ("train", "val", "test_2016_flickr")
+    for lang in ("en", "fr", "de")
+}
+GZIPPED = {f"/{name}.gz": gzip.compress(text) for name, text in TEXTS.items()}
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Serves ``server.files``; a list is what to answer in turn, a number an HTTP status, None a dropped connection."""
+
+    def do_GET(self):
+        self.server.asked.append(self.path)
+        answer = self.server.files.get(self.path, 404)
+        if isinstance(answer, list):
+            answer = answer.pop(0)
+        if answer is None:
+            return
+        self.send_response(answer if isinstance(answer, int) else 200)
+        body = b"" if isinstance(answer, int) else answer
+        self.send_header("Content-Length", str(len(body) + self.server.cut))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def server():
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.files, server.asked, server.cut = dict(GZIPPED), [], 0
+        server.url = f"http://127.0.0.1:{server.server_port}"
+        thread = threading.Thread(target=functools.partial(server.serve_forever, poll_interval=0.01))
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture(autouse=True)
+def small_corpus(monkeypatch):
+    sums = {name: hashlib.sha256(text).hexdigest() for name, text in TEXTS.items()}
+    monkeypatch.setattr(get_multi30k, "SHA256", sums)
+    monkeypatch.setattr(get_multi30k, "WAITS", (0, 0))
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+
+
+def fetch(*arguments):
+    get_multi30k.main([*map(str, arguments)])
+
+
+def failure(*arguments):
+    """The one line the script ends with."""
+    with pytest.raises(SystemExit) as stopped:
+        fetch(*arguments)
+    message = stopped.value.code  # a string: Python prints it to stderr and exits with 1
+    assert isinstance(message, str)
+    assert message.startswith("error: ")
+    assert "\n" not in message
+    return message
+
+
+def texts_in(folder):
+    assert all(path.suffix == ".gz" for path in folder.iterdir()), "a temporary file was left"
+    return {path.stem: gzip.decompress(path.read_bytes()) for path in folder.iterdir()}
+
+
+# -- from a server ------------------------------------------------------------------------------------------------
+
+
+def test_all_files_then_none_again(server, tmp_path, capsys):
+    fetch("--url", server.url + "/", "--out", tmp_path / "deep" / "er")
+    assert texts_in(tmp_path / "deep" / "er") == TEXTS
+    shown = capsys.readouterr().out
+    assert f"train.fr.gz: {server.url}/train.fr.gz\n" in shown
+    assert "non-commercial" in shown
+    assert f"--data {tmp_path / 'deep' / 'er'} --src en --tgt fr --out runs/en-fr\n" in shown
+
+    asked = len(server.asked)
+    fetch("--url", server.url, "--out", tmp_path / "deep" / "er")
+    assert len(server.asked) == asked == 9
+    assert capsys.readouterr().out.count(".gz: already there\n") == 9
+
+
+def test_only_the_languages_asked_for(server, tmp_path, capsys):
+    fetch("--url", server.url, "--out", tmp_path, "--langs", "de,en")
+    assert texts_in(tmp_path) == {name: text for name, text in TEXTS.items() if not name.endswith("fr")}
+    assert "--src de --tgt en --out runs/de-en" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [gzip.compress(b"old"), GZIPPED["/val.fr.gz"][:-9], TEXTS["val.fr"], b""],
+    ids=["another text", "cut short", "not gzip", "empty"],
+)
+def test_a_wrong_file_already_there_is_fetched_again(server, tmp_path, damaged):
+    fetch("--url", server.url, "--out", tmp_path)
+    (tmp_path / "val.fr.gz").write_bytes(damaged)
+    server.asked.clear()
+    fetch("--url", server.url, "--out", tmp_path)
+    assert server.asked == ["/val.fr.gz"]
+    assert texts_in(tmp_path) == TEXTS
+
+
+def test_a_wrong_checksum_names_both_and_keeps_nothing(server, tmp_path):
+    server.files["/train.en.gz"] = gzip.compress(b"another text\n")
+    message = failure("--url", server.url, "--out", tmp_path)
+    assert f"{server.url}/train.en.gz is damaged or not the train.en expected" in message
+    assert hashlib.sha256(b"another text\n").hexdigest() in message
+    assert f"expected {get_multi30k.SHA256['train.en']}" in message
+    assert texts_in(tmp_path) == {}
+
+
+@pytest.mark.parametrize("damaged", [GZIPPED["/train.en.gz"][:-9], b"\x1f\x8bnonsense", b""])
+def test_a_damaged_gzip_file_is_a_wrong_checksum(server, tmp_path, damaged):
+    server.files["/train.en.gz"] = damaged
+    assert "is damaged or not the train.en expected" in failure("--url", server.url, "--out", tmp_path)
+    assert texts_in(tmp_path) == {}
+
+
+def test_404_is_not_tried_again(server, tmp_path):
+    del server.files["/train.en.gz"]
+    message = failure("--url", server.url, "--out", tmp_path)
+    assert f"{server.url}/train.en.gz: HTTP Error 404" in message
+    assert "--from DIR" in message
+    assert server.asked == ["/train.en.gz"]
+
+
+@pytest.mark.parametrize("broken", [503, None])
+def test_a_server_that_fails_twice(server, tmp_path, broken):
+    server.files["/train.en.gz"] = [broken, broken, GZIPPED["/train.en.gz"]]
+    fetch("--url", server.url, "--out", tmp_path)
+    assert texts_in(tmp_path) == TEXTS
+
+
+def test_a_server_that_fails_three_times(server, tmp_path):
+    server.files["/train.en.gz"] = [503, 503, 503, GZIPPED["/train.en.gz"]]
+    assert "503" in failure("--url", server.url, "--out", tmp_path)
+    assert server.asked == ["/train.en.gz"] * 3
+
+
+def test_an_answer_cut_short_is_tried_again(server, tmp_path):
+    server.cut = 7
+    assert "IncompleteRead" in failure("--url", server.url, "--out", tmp_path)
+    assert len(server.asked) == 3
+
+
+def test_an_unreachable_server(server, tmp_path):
+    server.server_close()  # nobody listens on its port now
+    message = failure("--url", server.url, "--out", tmp_path)
+    assert f"{server.url}/train.en.gz: " in message
+    assert "refused" in message
+    assert "--from DIR takes a local copy" in message
+
+
+def test_an_address_that_is_none(tmp_path):
+    assert "unknown url type" in failure("--url", "somewhere", "--out", tmp_path)
+
+
+# -- from a folder ------------------------------------------------------------------------------------------------
+
+
+def test_from_a_folder_plain_or_gzip(tmp_path):
+    folder, out = tmp_path / "copy", tmp_path / "out"
+    folder.mkdir()
+    for i, (name, text) in enumerate(TEXTS.items()):
+        if i % 2:
+            (folder / name).write_bytes(text)
+        else:
+            (folder / f"{name}.gz").write_bytes(gzip.compress(text, 1))
+    fetch("--from", folder, "--out", out)
+    assert texts_in(out) == TEXTS
+
+
+def test_missing_files_of_a_folder_are_all_named(tmp_path):
+    folder, out = tmp_path / "copy", tmp_path / "out"
+    folder.mkdir()
+    for name in set(TEXTS) - {"val.de", "train.fr"}:
+        (folder / name).write_bytes(TEXTS[name])
+    message = failure("--from", folder, "--out", out)
+    assert f"{folder} lacks" in message
+    assert "train.fr, val.de;" in message
+    assert not out.exists()
+    (folder / "train.fr").write_bytes(TEXTS["train.fr"])
+    fetch("--from", folder, "--out", out, "--langs", "en,fr")  # val.de is not asked for
+    assert len(texts_in(out)) == 6
+
+
+def test_a_wrong_file_of_a_folder(tmp_path):
+    for name, text in TEXTS.items():
+        (tmp_path / name).write_bytes(text)
+    (tmp_path / "train.en").write_bytes(b"<html>")
+    message = failure("--from", tmp_path, "--out", tmp_path / "out")
+    assert f"{tmp_path / 'train.en'} is damaged or not the train.en expected" in message
+    assert (tmp_path / "train.en").exists()  # not kept in --out; the person's own file stays
+
+
+def test_an_out_that_cannot_be_written(tmp_path):
+    for name, text in TEXTS.items():
+        (tmp_path / name).write_bytes(text)
+    assert str(tmp_path / "val.en") in failure("--from", tmp_path, "--out", tmp_path / "val.en")
+
+
+# -- as a user runs it --------------------------------------------------------------------------------------------
+
+
+def test_help_and_exit_codes(tmp_path):
+    def run(*arguments):
+        command = [sys.executable, "-W", "error", SCRIPTS / "get_multi30k.py", *map(str, arguments)]
+        return subprocess.run(command, capture_output=True, text=True)
+
+    shown = run("--help").stdout
+    for option in ("--out", "--from", "--url", "--langs"):
+        assert option in shown
+    for chosen in ("en", "en,en", "en,it", ""):
+        done = run("--langs", chosen)
+        assert done.returncode == 2
+        assert "expected two or three of en,fr,de" in done.stderr
+    done = run("--from", tmp_path, "--out", tmp_path / "out")
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"error: {tmp_path} lacks")
+    assert len(done.stderr.splitlines()) == 1

@@ -1,0 +1,79 @@
+"""``study_length.py`` as a user runs it, small."""
+
+import itertools
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import study_length
+from systems import SYSTEMS, count, of_size
+
+from npformer import ByteNet, CopyTask
+
+pytest.importorskip("matplotlib")
+
+SCRIPT = Path(__file__).parents[2] / "scripts" / "study_length.py"
+
+
+def test_the_search_for_learning_rates(tmp_path):
+    command = [sys.executable, SCRIPT.with_name("search_rates.py"), "--quick", "--steps", "2"]
+    done = subprocess.run([*command, "--json", tmp_path / "x.json"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    figures = json.loads((tmp_path / "x.json").read_text())
+    assert list(figures["exact"]) == list(SYSTEMS)
+    assert all(len(found) == len(figures["rates"]) for found in figures["exact"].values())
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_systems_are_about_equally_large(system):
+    assert abs(count(of_size(system, 150_000, src_vocab=11, tgt_vocab=11)) / 150_000 - 1) < 0.05
+
+
+def test_everything_that_was_announced_comes_out(tmp_path):
+    command = [sys.executable, SCRIPT, "--quick", "--steps", "2", "--seeds", "2", "--out", tmp_path]
+    done = subprocess.run([*command, "--json", tmp_path / "x.json"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "reverse: exact match" in done.stdout
+    figures = json.loads((tmp_path / "x.json").read_text())
+    for part in ("copy", "reverse", "times"):
+        assert list(figures[part]) == list(SYSTEMS)
+    assert all(len(found["values"]) == 2 for found in figures["copy"].values())
+    assert figures["paths"]["recurrent"] == [12, 48, 192]
+    for name in ("study_length.png", "study_wishes.png"):
+        assert (tmp_path / name).read_bytes()[:4] == b"\x89PNG"
+
+
+def test_the_path_through_bytenet_is_the_shortest_of_all():
+    """Of every way through the taps of a small one, one after the other."""
+    model = ByteNet(11, 11, d_model=4, n_sets=1, dilations=(1, 2), kernel_sizes=(3, 2))
+    ways = {}
+    for way in itertools.product((-1, 0, 1), (-2, 0, 2), (0, 1), (0, 2)):
+        ways.setdefault(sum(way), []).append(sum(map(bool, way)))
+    assert study_length.fewest_convolutions(model, 6) == [min(ways[distance]) for distance in range(6)]
+    assert np.isnan(study_length.fewest_convolutions(model, 8)[-1])
+
+
+def test_lengths_are_tested_with_sequences_that_training_never_had(monkeypatch):
+    task = CopyTask(vocab=study_length.VOCAB, min_len=1, max_len=8, reverse=True)
+    trained = {row.tobytes() for step in range(50) for row in task.batch(step, 64)[0] if (row != 0).all()}
+    seen = []
+
+    def match(model, params, src, tgt):
+        assert src.shape == (50, 8)
+        seen.extend(row.tobytes() in trained for row in src)
+        return 1.0, None
+
+    monkeypatch.setattr(study_length, "exact_match", match)
+    assert study_length.match_of_length(None, None, task, 8, 50) == 1.0
+    assert seen == [False] * 50
+
+
+def test_what_translating_lacks_is_said_before_the_hours(tmp_path, capsys):
+    for package in ("sentencepiece", "safetensors", "sacrebleu", "sacremoses"):
+        pytest.importorskip(package)
+    with pytest.raises(SystemExit):
+        study_length.parse_arguments(["--data", str(tmp_path)])
+    assert "expected train.en or train.en.gz" in capsys.readouterr().err

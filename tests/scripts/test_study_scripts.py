@@ -1,0 +1,86 @@
+"""``scripts/study_*.py``: what they compute, and that they run."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import npformer as nf
+from npformer import reference
+
+study_scaling = pytest.importorskip("study_scaling", reason="needs the scripts folder")
+
+SCRIPT = Path(__file__).parents[2] / "scripts" / "study_scaling.py"
+
+
+def run(*arguments, status=0):
+    done = subprocess.run([sys.executable, "-W", "error", SCRIPT, *map(str, arguments)], capture_output=True, text=True)
+    assert done.returncode == status, done.stdout + done.stderr
+    return done
+
+
+def test_the_study_in_small(tmp_path):
+    short = ("--quick", "--steps", 2, "--seeds", 2, "--seed", 7)
+    shown = run(*short, "--out", tmp_path / "pictures", "--json", tmp_path / "f.json").stdout
+    figures = json.loads((tmp_path / "f.json").read_text())
+    assert figures["seeds"] == [7, 8]
+    assert figures["sizes"]["steps"] == 2
+    random = {(row["score"], row["width"]): row for row in figures["random"]}
+    for K in (4, 64, 1024):
+        assert np.mean(random["dot", K]["variance"]) == pytest.approx(K, rel=0.3)
+        assert np.mean(random["scaled_dot", K]["variance"]) == pytest.approx(1, rel=0.3)
+        np.testing.assert_allclose(np.divide(random["dot", K]["variance"], random["scaled_dot", K]["variance"]), K)
+    assert max(random["dot", 1024]["entropy"]) < 0.5 < 3.5 < min(random["scaled_dot", 1024]["entropy"])
+    assert max(random["dot", 1024]["gradient_median"]) < 0.01 < 0.1 < min(random["additive", 1024]["gradient_median"])
+    assert {(row["score"], row["width"]) for row in figures["learned"]} == {
+        (score, width) for score in ("dot", "scaled_dot", "additive") for width in (4, 64)
+    }
+    assert all(0 <= found <= 1 for row in figures["learned"] for found in row["found"])
+    assert "right word found after 2 steps of Adam" in shown
+    if importlib.util.find_spec("matplotlib"):
+        assert (tmp_path / "pictures" / "attention_scores.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_help_and_wrong_arguments(tmp_path):
+    shown = run("--help").stdout
+    for option in ("--quick", "--seed", "--seeds", "--steps", "--out", "--json"):
+        assert option in shown
+    assert "expected a whole number of 1 or more" in run("--steps", "0", status=2).stderr
+    assert "expected a file" in run("--json", tmp_path, status=2).stderr
+
+
+@pytest.mark.parametrize("score", study_scaling.SCORES)
+def test_the_gradients_that_learn_are_derivatives(score):
+    """Of the whole model: embeddings, score, softmax, readout and loss."""
+    rng = np.random.default_rng(0)
+    batch = study_scaling.new_batch(rng, rng.permutation(study_scaling.N_WORDS), size=3)
+    flat, params = nf.tree.flatten(study_scaling.new_params(score, 2, rng))
+    params = nf.tree.view_as(flat.astype("float64"), params)
+    v = np.eye(study_scaling.N_ANSWERS)[batch["answers"]]
+
+    def loss(flat):
+        p = nf.tree.view_as(flat, params)
+        q, k = p["queries"][batch["asked"]][:, None], p["keys"][batch["shown"]]
+        out, _ = reference.score_attention(q, k, v, score, tuple(p["score"].values()))
+        return reference.cross_entropy(out[:, 0] @ p["readout"], batch["target"])[0]
+
+    def backward(dloss, flat):
+        grads, _ = study_scaling.gradients(nf.tree.view_as(flat, params), score, batch)
+        return dloss * nf.tree.flatten(grads)[0]
+
+    nf.gradcheck(loss, backward, [nf.tree.flatten(params)[0]], complex_tolerance=1e-12)
+
+
+def test_a_batch_asks_for_a_word_that_is_shown_once():
+    rng = np.random.default_rng(0)
+    translation = rng.permutation(study_scaling.N_WORDS)
+    batch = study_scaling.new_batch(rng, translation, 50)
+    for row in range(50):
+        shown = batch["shown"][row]
+        assert len(set(shown)) == study_scaling.N_SHOWN
+        assert [translation[word] == batch["asked"][row] for word in shown].index(True) == batch["at"][row]
+        assert batch["answers"][row, batch["at"][row]] == batch["target"][row]

@@ -1,0 +1,64 @@
+"""``scripts/train_copy.py`` as a user runs it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[2] / "scripts" / "train_copy.py"
+FIGURES = {"exact_match", "exact_match_longer", "loss", "seconds", "steps", "tokens_per_second"}
+
+
+def run(*arguments, status=0):
+    done = subprocess.run([sys.executable, "-W", "error", SCRIPT, *map(str, arguments)], capture_output=True, text=True)
+    assert done.returncode == status, done.stdout + done.stderr
+    return done
+
+
+@pytest.mark.parametrize("task", ["copy", "reverse"])
+def test_the_quick_preset_learns_the_task(task, tmp_path):
+    """The default run, whole: what ``make copy`` does."""
+    pytest.importorskip("matplotlib")
+    shown = run("--task", task, "--json", tmp_path / "figures.json", "--out", tmp_path / "pictures", "--quiet").stdout
+    figures = json.loads((tmp_path / "figures.json").read_text())
+    assert figures.keys() >= FIGURES
+    assert figures["exact_match"] >= 0.999
+    assert figures["loss"] < 0.01
+    assert figures["steps"] == 1200
+    assert "held out: 100.0 %" in shown or "held out: 99.9 %" in shown
+    assert shown.count(" right\n") == 5
+    names = ["attention_decoder", "attention_encoder", "attention_memory", "loss"]
+    names += ["positional_curves", "positional_encoding"]
+    pictures = sorted((tmp_path / "pictures").iterdir())
+    assert [picture.stem for picture in pictures] == names
+    for picture in pictures:
+        assert picture.read_bytes()[:4] == b"\x89PNG"
+
+
+def test_few_steps_do_not_learn_it_and_the_figures_say_so(tmp_path):
+    run("--steps", 2, "--no-plots", "--quiet", "--json", tmp_path / "f.json", "--out", tmp_path / "pictures")
+    figures = json.loads((tmp_path / "f.json").read_text())
+    assert figures["exact_match"] < 0.1
+    assert figures["steps"] == 2
+    assert not (tmp_path / "pictures").exists()
+
+
+def test_same_seed_same_figures(tmp_path):
+    losses = []
+    for i, seed in enumerate((3, 3, 4)):
+        run("--steps", 3, "--seed", seed, "--no-plots", "--quiet", "--json", tmp_path / f"{i}.json")
+        losses.append(json.loads((tmp_path / f"{i}.json").read_text())["loss"])
+    assert losses[0] == losses[1] != losses[2]
+
+
+def test_help_and_wrong_arguments(tmp_path):
+    shown = run("--help").stdout
+    for option in ("--preset", "--task", "--seed", "--steps", "--backend", "--json", "--out"):
+        assert option in shown
+    assert "invalid choice: 'sort'" in run("--task", "sort", status=2).stderr
+    assert "expected a whole number of 1 or more" in run("--steps", "0", status=2).stderr
+    assert "-1, expected a whole number of 0 or more" in run("--seed=-1", status=2).stderr
+    assert "expected a file" in run("--json", tmp_path, status=2).stderr
+    assert "backend='gpu'" in run("--backend", "gpu", "--steps", "1", status=2).stderr

@@ -1,0 +1,451 @@
+"""``train_translation.py``, ``translate.py`` and ``evaluate.py`` as a user runs them, also when the power goes out."""
+
+import contextlib
+import importlib.util
+import json
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from corpus import WORDS, sentence_pairs, write_corpus
+
+from npformer import Adam, Trainer, Transformer
+from npformer.data import Subwords, TokenBatches
+from npformer.training import JsonLog, load_checkpoint
+from npformer.translation import TranslationRun, Translator, score
+
+for name in ("sentencepiece", "safetensors", "sacrebleu", "sacremoses"):
+    pytest.importorskip(name)
+
+SCRIPTS = Path(__file__).parents[2] / "scripts"
+SMALL = ["--vocab-size", 40, "--max-tokens", 150, "--max-len", 60, "--quiet"]
+PAIR = ["--src", "en", "--tgt", "fr"]
+RECIPE = [*SMALL, "--steps", 16, "--validate-every", 6, "--save-every", 2, "--n-average", 2]
+
+
+def command(script, arguments):
+    return [sys.executable, "-W", "error::UserWarning", SCRIPTS / f"{script}.py", *map(str, arguments)]
+
+
+def run(script, *arguments, status=0, **options):
+    done = subprocess.run(command(script, arguments), capture_output=True, encoding="utf-8", **options)
+    assert done.returncode == status, done.stdout + done.stderr
+    return done
+
+
+def run_here(script, *arguments):
+    """The exit code, in this process: quicker."""
+    spec = importlib.util.spec_from_file_location(script, SCRIPTS / f"{script}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.main([str(argument) for argument in arguments])
+
+
+def is_png(path):
+    return path.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+
+
+# ---- train_translation.py ----
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return write_corpus(tmp_path_factory.mktemp("corpus") / "data")
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory, data):
+    """The folder of an undisturbed training, and what it printed."""
+    pytest.importorskip("matplotlib")
+    out = tmp_path_factory.mktemp("runs") / "whole"
+    done = run("train_translation", "--data", data, "--out", out, *RECIPE, "--json", out / "figures.json")
+    return out, done.stdout
+
+
+def begin(data, out, *arguments):
+    """A training that runs, and has saved once."""
+    process = subprocess.Popen(
+        command("train_translation", ["--data", data, "--out", out, *RECIPE, *arguments]), stdout=subprocess.PIPE
+    )
+    while not (out / "last.safetensors").exists():
+        assert process.poll() is None
+        time.sleep(0.01)
+    return process
+
+
+def assert_same_training(out, finished):
+    for file in ("last.safetensors", "model.safetensors"):
+        given, expected = (load_checkpoint(folder / file)[0] for folder in (out, finished))
+        assert given.keys() == expected.keys()
+        assert [name for name, x in expected.items() if given[name].tobytes() != x.tobytes()] == []
+    logs = [JsonLog.read(folder / "log.jsonl") for folder in (out, finished)]
+    for record in (record for log in logs for record in log):
+        record.pop("seconds", None)
+    assert logs[0] == logs[1]
+
+
+def test_everything_that_was_announced_comes_out(finished):
+    out, shown = finished
+    names = ["curves.png", "figures.json", "last.safetensors", "log.jsonl", "model.safetensors", "snapshots"]
+    assert sorted(path.name for path in out.iterdir()) == names
+    assert [path.name for path in sorted((out / "snapshots").iterdir())] == [
+        "step-0000012.safetensors",
+        "step-0000016.safetensors",
+    ]
+    assert is_png(out / "curves.png")
+    assert "en to fr, preset tiny, seed 1: " in shown
+    assert f"--model {out}" in shown
+
+
+def test_the_log_has_each_step_and_validation_once(finished):
+    records = JsonLog.read(finished[0] / "log.jsonl")
+    assert [record["step"] for record in records if "loss" in record] == list(range(1, 17))
+    assert [record["step"] for record in records if "val_loss" in record] == [6, 12, 16]
+    assert all(record["n_tokens"] > 0 and record["seconds"] > 0 for record in records if "loss" in record)
+
+
+def test_the_figures_say_what_was_done_and_how_good_it_is(finished):
+    out, _ = finished
+    figures = json.loads((out / "figures.json").read_text())
+    assert figures["step"] == 16
+    assert figures["averaged"] == [12, 16]
+    assert figures.keys() >= {"val_loss", "val_bleu", "val_bleu_lower", "seconds"}
+    settings = figures["settings"]
+    assert (settings["vocab_size"], settings["steps"], settings["seed"], settings["dropout"]) == (40, 16, 1, 0.3)
+    assert load_checkpoint(out / "model.safetensors")[1]["settings"] == settings
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no signals between processes")
+def test_sigterm_saves_and_resuming_leaves_no_trace(tmp_path, data, finished):
+    process = begin(data, tmp_path / "run")
+    process.send_signal(signal.SIGTERM)
+    shown = process.communicate()[0].decode()
+    assert process.returncode == 143
+    step = load_checkpoint(tmp_path / "run" / "last.safetensors")[1]["n_steps"]
+    assert 2 <= step < 16
+    assert f"SIGTERM: saved after step {step}; --resume goes on from there" in shown
+    assert not (tmp_path / "run" / "model.safetensors").exists()
+    assert (
+        f"{step} of 16 steps done" in run("train_translation", "--out", tmp_path / "run", "--resume", "--quiet").stdout
+    )
+    assert_same_training(tmp_path / "run", finished[0])
+
+
+def test_kills_at_any_moment_leave_no_trace(tmp_path, data, finished):
+    draw = random.Random(0)
+    with begin(data, tmp_path / "run") as process:
+        time.sleep(draw.uniform(0, 0.2))
+        process.kill()
+    assert not (tmp_path / "run" / "model.safetensors").exists()
+    for _ in range(2):
+        arguments = ["--out", tmp_path / "run", "--resume", "--quiet"]
+        with subprocess.Popen(command("train_translation", arguments), stdout=subprocess.DEVNULL) as process:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(draw.uniform(0.5, 3))
+            process.kill()
+    run("train_translation", "--out", tmp_path / "run", "--resume", "--quiet")
+    assert_same_training(tmp_path / "run", finished[0])
+
+
+def test_minutes_that_are_over_still_give_a_model(tmp_path, data):
+    arguments = [*RECIPE, "--steps", 10**6, "--minutes", 0.001, "--json", tmp_path / "figures" / "x.json"]
+    assert run_here("train_translation", "--data", data, "--out", tmp_path / "run", *arguments) == 0
+    figures = json.loads((tmp_path / "figures" / "x.json").read_text())
+    assert figures["step"] == load_checkpoint(tmp_path / "run" / "last.safetensors")[1]["n_steps"] < 100
+    assert isinstance(next(Translator.load(tmp_path / "run").translate(["the man"])), str)
+
+
+@pytest.mark.parametrize(
+    "options", [["--vocab", "separate", "--average", "best"], ["--preset", "small", "--consistency", 1]], ids=str
+)
+def test_options_reach_the_training(tmp_path, data, options):
+    out = tmp_path / "run"
+    arguments = [*RECIPE, "--steps", 2, "--seed", 7, "--norm", "pre", *options]
+    assert run_here("train_translation", "--data", data, "--out", out, *arguments) == 0
+    arrays, info = load_checkpoint(out / "model.safetensors")
+    settings = info["settings"]
+    assert (settings["seed"], settings["norm"]) == (7, "pre")
+    if "separate" in options:
+        assert settings["average"] == "best"
+        assert "params.target_embedding" in arrays
+    else:
+        assert info["model"]["d_model"] == 256
+        assert load_checkpoint(out / "last.safetensors")[1]["trainer"]["consistency"] == 1
+
+
+def test_early_stopping_ends_after_the_first_validation_that_is_not_better(tmp_path, data):
+    arguments = [*RECIPE, "--steps", 30, "--validate-every", 1, "--patience", 1]
+    assert run_here("train_translation", "--data", data, "--out", tmp_path, *arguments) == 0
+    bleus = [record["val_bleu"] for record in JsonLog.read(tmp_path / "log.jsonl") if "val_bleu" in record]
+    assert 2 <= len(bleus) < 30
+    assert bleus[-1] <= max(bleus[:-1])
+    assert all(later > earlier for earlier, later in zip(bleus[:-2], bleus[1:-1], strict=True))
+
+
+def test_a_folder_that_holds_a_training_is_not_written_over(data, finished, capsys):
+    before = (finished[0] / "last.safetensors").read_bytes()
+    assert run_here("train_translation", "--data", data, "--out", finished[0], *RECIPE) == 1
+    assert "holds a training: --resume goes on with it" in capsys.readouterr().err
+    assert (finished[0] / "last.safetensors").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["--seed", 2], "seed=2, but .*last.safetensors was begun with 1"),
+        (["--lr", 0.1], "lr=0.1, but .*last.safetensors was begun with 0.005"),
+        (["--vocab-size", 41], "vocab_size=41, but .*last.safetensors was begun with 40"),
+    ],
+)
+def test_resuming_with_another_recipe_is_refused(finished, capsys, arguments, message):
+    assert run_here("train_translation", "--out", finished[0], "--resume", *arguments) == 1
+    assert re.search(message, capsys.readouterr().err)
+
+
+@pytest.mark.parametrize("script, arguments", [("translate", ["A man."]), ("evaluate", ["--data", "."])])
+def test_ctrl_c_ends_translating_without_a_traceback(tmp_path, monkeypatch, script, arguments):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Translator, "load", interrupt)
+    assert run_here(script, "--model", tmp_path, *arguments) == 130
+
+
+def test_a_second_ctrl_c_says_how_to_go_on(tmp_path, data, monkeypatch, capsys):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(TranslationRun, "train", interrupt)
+    assert run_here("train_translation", "--data", data, "--out", tmp_path, *RECIPE) == 130
+    assert "--resume goes on from there" in capsys.readouterr().err
+
+
+def test_resuming_needs_a_checkpoint(tmp_path, capsys):
+    assert run_here("train_translation", "--out", tmp_path, "--resume") == 1
+    last = tmp_path / "last.safetensors"
+    assert capsys.readouterr().err == f"error: there is no checkpoint {last} to go on from: begin without --resume\n"
+
+
+def test_resuming_the_checkpoint_of_something_else_is_refused(tmp_path, capsys, finished):
+    (tmp_path / "last.safetensors").write_bytes((finished[0] / "model.safetensors").read_bytes())
+    assert run_here("train_translation", "--out", tmp_path, "--resume") == 1
+    assert "last.safetensors is not the checkpoint of a translation training" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("keep", [100, -1])
+def test_a_damaged_checkpoint_is_named(tmp_path, finished, capsys, keep):
+    (tmp_path / "last.safetensors").write_bytes((finished[0] / "last.safetensors").read_bytes()[:keep])
+    assert run_here("train_translation", "--out", tmp_path, "--resume") == 1
+    assert f"error: {tmp_path / 'last.safetensors'} cannot be read as a checkpoint" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ([], "required: --data (or --resume)"),
+        (["--data", "x", "--steps", "0"], "argument --steps: 0, expected a whole number of 1 or more"),
+        (["--data", "x", "--dropout", "1.5"], "argument --dropout: 1.5, expected from 0 to below 1"),
+        (["--data", "x", "--seed", "-1"], "argument --seed: -1, expected a whole number of 0 or more"),
+        (["--data", "x", "--lr", "0"], "argument --lr: 0, expected a finite number above 0"),
+        (["--data", "x", "--minutes", "nan"], "argument --minutes: nan, expected a finite number above 0"),
+        (["--data", "x", "--consistency", "-1"], "argument --consistency: -1, expected a finite number of 0 or more"),
+        (["--data", "x", "--clip-norm", "inf"], "argument --clip-norm: inf, expected a finite number above 0"),
+        (["--data", "x", "--backend", "cup"], "argument --backend: backend='cup', expected one of"),
+        (["--resume", "--preset", "tiny"], "argument --preset: a resumed training has the one"),
+    ],
+)
+def test_wrong_arguments_exit_with_2(tmp_path, capsys, arguments, message):
+    with pytest.raises(SystemExit) as stop:
+        run_here("train_translation", "--out", tmp_path, *arguments)
+    assert stop.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_missing_data_argument_exits_with_2(tmp_path):
+    assert "--data" in run("train_translation", "--out", tmp_path, status=2).stderr
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["--data", "nowhere"], "nowhere: expected train.en or train.en.gz, found no such folder"),
+        (["--tgt", "de"], "expected train.de or train.de.gz, found ['test.en', "),
+        (["--tgt", "en"], "source and target are both 'en', expected two languages"),
+        (["--vocab-size", 4000], "no vocabulary of size=4000 could be learned"),
+        (["--max-tokens", 30], "max_len=60, expected at most max_tokens=30"),
+        (["--lr", 1e38, "--warmup", 1], "--resume would come here again: begin anew, with another --out"),
+    ],
+)
+def test_what_cannot_be_trained_exits_with_1_and_says_why(tmp_path, data, capsys, arguments, message):
+    assert run_here("train_translation", "--data", data, "--out", tmp_path, *RECIPE, *arguments) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert message in error
+
+
+# ---- translate.py and evaluate.py ----
+
+LINES = [source for source, _ in sentence_pairs(5, seed=5)]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """A folder with a model that says different things of different sentences."""
+    pairs = list(sentence_pairs(300))
+    subwords = Subwords.learn([line for pair in pairs for line in pair], size=60)
+    model = Transformer(60, 60, d_model=32, n_heads=2, n_layers=1, d_ff=32, dropout=0.0, tie_embeddings=True)
+    trainer = Trainer(model, Adam(0.01), seed=1)
+    batches = TokenBatches(pairs, subwords, subwords, max_tokens=600, seed=1).from_place()
+    trainer.fit(((src, tgt) for _, src, tgt in batches), 120, progress=False)
+    folder = tmp_path_factory.mktemp("model")
+    Translator(model, trainer.params, subwords, subwords).save(folder / "model.safetensors")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def translations(model):
+    translations = list(Translator.load(model).translate(LINES))
+    assert len(set(translations)) == len(LINES)
+    assert any(word in WORDS.values() for line in translations for word in line.split())
+    return translations
+
+
+def test_sentences_a_file_and_standard_input_give_the_same_translations_in_order(model, translations, tmp_path):
+    expected = "".join(line + "\n" for line in translations)
+    text = "".join(line + "\n" for line in LINES)
+    (tmp_path / "x.en").write_text(text, encoding="utf-8")
+    assert run("translate", "--model", model, *LINES).stdout == expected
+    assert run("translate", "--model", model / "model.safetensors", "--file", tmp_path / "x.en").stdout == expected
+    assert run("translate", "--model", model, input=text.replace("\n", "\r\n")).stdout == expected
+
+
+def test_an_empty_line_gives_an_empty_line(model, translations, capsys):
+    assert run_here("translate", "--model", model, "", LINES[0], " ", LINES[1], "") == 0
+    assert capsys.readouterr().out == f"\n{translations[0]}\n\n{translations[1]}\n\n"
+
+
+def test_the_n_best_are_numbered_scored_and_sorted(model, translations, capsys):
+    assert run_here("translate", "--model", model, "--n-best", 3, LINES[0], "", LINES[1]) == 0
+    rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    assert [row[0] for row in rows] == ["1"] * 3 + ["3"] * 3
+    for best, translation in ((rows[:3], translations[0]), (rows[3:], translations[1])):
+        scores = [float(row[1]) for row in best]
+        assert scores == sorted(scores, reverse=True)
+        assert scores[0] < 0
+        assert best[0][2] == translation
+
+
+def test_attention_is_drawn(model, translations, capsys, tmp_path):
+    pytest.importorskip("matplotlib")
+    assert run_here("translate", "--model", model, "--attention", tmp_path / "new" / "x.png", *LINES) == 0
+    assert is_png(tmp_path / "new" / "x.png")
+    assert capsys.readouterr().out.splitlines() == translations
+
+
+def test_the_attention_of_an_empty_line_is_refused(model, translations, capsys, tmp_path):
+    assert run_here("translate", "--model", model, "--attention", tmp_path / "x.png", "", LINES[0]) == 1
+    shown = capsys.readouterr()
+    assert "--attention: the first line is empty" in shown.err
+    assert shown.out == f"\n{translations[0]}\n"
+
+
+def test_a_missing_test_text_is_named_with_the_option(finished, data, capsys):
+    assert run_here("evaluate", "--model", finished[0], "--data", data) == 1
+    error = capsys.readouterr().err
+    assert "expected test_2016_flickr.en" in error and "--split says how the names begin" in error
+
+
+@pytest.mark.parametrize("script", ["translate", "evaluate"])
+def test_a_missing_model_is_named(script, data, capsys, tmp_path):
+    more = ["a man"] if script == "translate" else ["--data", data, "--split", "test"]
+    assert run_here(script, "--model", tmp_path, *more) == 1
+    assert capsys.readouterr().err.startswith(f"error: there is no checkpoint {tmp_path / 'model.safetensors'}")
+
+
+@pytest.mark.parametrize("script", ["translate", "evaluate"])
+def test_a_file_that_is_no_model_is_named(script, data, capsys, tmp_path):
+    (tmp_path / "x").write_text("hello")
+    more = ["a man"] if script == "translate" else ["--data", data, "--split", "test"]
+    assert run_here(script, "--model", tmp_path / "x", *more) == 1
+    assert capsys.readouterr().err.startswith(f"error: {tmp_path / 'x'} cannot be read as a checkpoint")
+
+
+def test_input_that_is_not_utf_8_exits_with_1(model):
+    done = subprocess.run(command("translate", ["--model", model]), input=b"for\xeat\n", capture_output=True)
+    assert done.returncode == 1
+    assert done.stderr.startswith(b"error: standard input, line 1: 'utf-8' codec can't decode byte 0xea")
+
+
+@pytest.mark.parametrize("arguments", [["--n-best", 6], ["--beam", 0], ["--file", "x", "a sentence"]], ids=str)
+def test_arguments_that_make_no_sense_exit_with_2(model, capsys, arguments):
+    with pytest.raises(SystemExit) as stop:
+        run_here("translate", "--model", model, *arguments)
+    assert stop.value.code == 2
+    assert "error: " in capsys.readouterr().err
+
+
+def test_the_evaluation_is_the_score_of_the_translations(model, data, tmp_path):
+    pytest.importorskip("matplotlib")
+    files = {name: tmp_path / name / f"x.{name}" for name in ("json", "plot.png", "fr")}
+    arguments = ["--json", files["json"], "--plot", files["plot.png"], "--out", files["fr"], "--split", "test", *PAIR]
+    shown = run("evaluate", "--model", model, "--data", data, *arguments).stdout
+    sources, references = zip(*sentence_pairs(6, seed=3), strict=True)
+    translations = list(Translator.load(model).translate(sources))
+    expected = score(translations, references, "fr")
+    result = json.loads(files["json"].read_text(encoding="utf-8"))
+    assert files["fr"].read_text(encoding="utf-8").splitlines() == translations
+    assert result["scores"] == expected
+    assert (result["sentences"], result["pair"], result["split"]) == (6, ["en", "fr"], "test")
+    assert sum(row["sentences"] for row in result["by_length"]) == 6
+    assert is_png(files["plot.png"])
+    for name, title in (("bleu_lower", "BLEU, lower-cased"), ("bleu", "BLEU, cased"), ("chrf", "chrF")):
+        [line] = [line for line in shown.splitlines() if line.strip().startswith(title)]
+        assert f"{expected[name]:5.1f}   {expected['signatures'][name]}" in line
+    assert "words of the source   sentences" in shown
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="on Windows a pipe that is closed is another error")
+@pytest.mark.parametrize("script", ["translate", "evaluate"])
+def test_a_reader_who_has_enough_is_no_error(script, model, data, tmp_path):
+    more = LINES if script == "translate" else ["--data", data, "--split", "test", *PAIR, "--json", tmp_path / "x.json"]
+    pipe = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command(script, ["--model", model, *more]), **pipe) as process:
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait() == 0
+    assert script == "translate" or (tmp_path / "x.json").exists()
+
+
+def test_scores_by_length_are_those_of_the_sentences_of_that_length(model, tmp_path, capsys):
+    pairs = [("the man eats", "a"), ("a man " * 5, "b"), ("the horse " * 15, "c")]
+    for ending, side in (("en", 0), ("fr", 1)):
+        (tmp_path / f"x.{ending}").write_text("".join(pair[side] + "\n" for pair in pairs))
+    arguments = ["--data", tmp_path, "--split", "x", "--beam", 1, "--json", tmp_path / "x.json", *PAIR]
+    assert run_here("evaluate", "--model", model, *arguments) == 0
+    rows = json.loads((tmp_path / "x.json").read_text())["by_length"]
+    assert [row["words"] for row in rows] == [[1, 8], [9, 10], [21, 10**9]]
+    for row, (source, reference) in zip(rows, pairs, strict=True):
+        translations = Translator.load(model).greedy([source])
+        expected = score(translations, [reference], "fr")
+        assert (row["sentences"], row["bleu"], row["chrf"]) == (1, expected["bleu"], expected["chrf"])
+    assert "21 and more" in capsys.readouterr().out
+
+
+def test_the_languages_are_those_of_the_training(finished, model, data, capsys):
+    trained = finished[0] / "model.safetensors"
+    assert run_here("evaluate", "--model", trained, "--data", data, "--split", "test", "--beam", 1) == 0
+    assert "en to fr, test" in capsys.readouterr().out
+    assert run_here("evaluate", "--model", trained, "--data", data, "--tgt", "de") == 1
+    assert "--tgt de, but the model was trained on fr" in capsys.readouterr().err
+    assert run_here("evaluate", "--model", model, "--data", data) == 1
+    assert "--src is missing: the model does not say" in capsys.readouterr().err
+
+
+def test_a_missing_split_is_named_with_what_is_there(model, data, capsys):
+    assert run_here("evaluate", "--model", model, "--data", data, "--split", "exam", *PAIR) == 1
+    assert "expected exam.en or exam.en.gz, found ['test.en', 'test.fr.gz'" in capsys.readouterr().err
