@@ -121,6 +121,13 @@ def test_layer_norm():
     )
 
 
+def test_rms_norm():
+    x, gain, dy = 3 + normal(B, T, D), normal(D, seed=1), normal(B, T, D, seed=3)
+    y, rstd = npf.rms_norm(x, gain, 1e-3)
+    gradients = npf.rms_norm_backward(dy, x, gain, rstd)
+    assert_parity(lambda x, gain: functional.rms_norm(x, (D,), gain, 1e-3), [x, gain], y, dy, gradients)
+
+
 @pytest.mark.parametrize("name", ["relu", "gelu", "silu"])
 def test_activations_that_keep_their_input(name):
     x, dy = 3 * normal(B, T, D), normal(B, T, D, seed=1)

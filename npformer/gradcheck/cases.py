@@ -311,7 +311,7 @@ CASES: list[Case] = [
     *_cases("dropout", {"rate": 0.3, "dropout_key": 7}, {"rate": 0.0, "dropout_key": 7}, bound=0, leading=(2, 5, 17)),
     *_cases("softmax log_softmax", {}, {"axis": 0}, {"axis": 1}, bound=4, leading=(5, 7, 11)),
     *_cases("split_heads merge_heads", bound=0, leading=(2,)),
-    *_cases("layer_norm", {}, {"eps": 0.1}, bound=8),
+    *_cases("layer_norm rms_norm", {}, {"eps": 0.1}, bound=8),
     *_cases("product", bound=8),
     *_cases("linear", {}, {"bias": None}, bound=8),
     *_cases(

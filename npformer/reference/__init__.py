@@ -46,6 +46,7 @@ from npformer.reference.paired_cross_entropy import linear_paired_cross_entropy,
 from npformer.reference.positions import sinusoidal_encoding
 from npformer.reference.product import product
 from npformer.reference.random import derive_key, random_bits, split_key
+from npformer.reference.rms_norm import rms_norm, rms_norm_backward
 from npformer.reference.scores import (
     additive_score,
     additive_score_backward,

@@ -73,6 +73,14 @@ def test_layer_norm_far_from_zero():
     assert_close(npf.layer_norm(x, gain, bias)[0], oracles.layer_norm(x, gain, bias), 1e-9)
 
 
+def test_rms_norm():
+    x, gain = 3 + 2 * normal(B, T, D), normal(D, seed=1)
+    y, rstd = npf.rms_norm(x, gain, 0.1)
+    root = oracles.along_last_axis(lambda row: math.sqrt(math.fsum(entry**2 for entry in row) / D + 0.1), x)
+    assert_close(rstd[..., 0], 1 / root)
+    assert_close(y, x / root[..., None] * gain)
+
+
 @pytest.mark.parametrize("bias", [None, normal(F, seed=2)])
 def test_linear(bias):
     x, weight = normal(B, T, D), normal(D, F, seed=1)

@@ -1,0 +1,50 @@
+"""Root-mean-square normalisation, a row at a time."""
+
+import numpy as np
+
+from npformer import reference
+from npformer.cpu.jit import kernel
+from npformer.cpu.memory import empty
+from npformer.cpu.room import as_rows, kernel_of
+from npformer.cpu.scalar import like, reciprocal_root
+
+
+@kernel_of(reference.rms_norm)
+def rms_norm(x, gain, eps):
+    y, rstd = empty(x.shape, x.dtype), np.empty((*x.shape[:-1], 1), x.dtype)
+    _scale_rows(as_rows(x), gain, x.dtype.type(eps), as_rows(y), rstd.reshape(-1))
+    return y, rstd
+
+
+@kernel_of(reference.rms_norm_backward)
+def rms_norm_backward(dy, x, gain, rstd):
+    dx, dgain = empty(x.shape, x.dtype), np.zeros(x.shape[-1], x.dtype)
+    _scale_backward(as_rows(dy), as_rows(x), gain, rstd.reshape(-1), as_rows(dx), dgain)
+    return dx, dgain
+
+
+@kernel
+def _scale_rows(x, gain, eps, y, rstd):
+    n, D = x.shape
+    for i in range(n):
+        squares = like(eps, 0)
+        for j in range(D):
+            squares += x[i, j] * x[i, j]
+        r = reciprocal_root(squares / like(eps, D) + eps)
+        for j in range(D):
+            y[i, j] = x[i, j] * r * gain[j]
+        rstd[i] = r
+
+
+@kernel
+def _scale_backward(dy, x, gain, rstd, dx, dgain):
+    n, D = x.shape
+    for i in range(n):
+        r, mean_product = rstd[i], like(rstd[i], 0)
+        for j in range(D):
+            mean_product += dy[i, j] * gain[j] * (x[i, j] * r)
+        mean_product /= like(r, D)
+        for j in range(D):
+            x_hat = x[i, j] * r
+            dx[i, j] = r * (dy[i, j] * gain[j] - x_hat * mean_product)
+            dgain[j] += dy[i, j] * x_hat

@@ -1,0 +1,50 @@
+"""Root-mean-square normalisation (Zhang and Sennrich 2019)."""
+
+import numpy as np
+
+from npformer.arrays import Array
+from npformer.operation import backward_of, operation
+from npformer.reference.linear import rows
+
+
+@operation("x: ... D>0, gain: D -> y: ... D, rstd: ... 1 wide")
+def rms_norm(x: Array, gain: Array, eps: float = 1e-6) -> tuple[Array, Array]:
+    """Scale each row to a root mean square of 1, then by a learned gain.
+
+    y = x · rstd · gain, rstd = 1/√(mean(x²) + eps). It is layer normalisation without the shift: no mean is
+    subtracted, and no bias is added.
+
+    Parameters
+    ----------
+    x : (..., D)
+    gain : (D,)
+    eps : float
+        Inside the root.
+
+    Returns
+    -------
+    y : (..., D)
+    rstd : (..., 1)
+        What the backward pass needs besides ``x``; float32 where ``x`` has half precision.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rms_norm(np.array([3.0, 4.0, 0.0, 0.0]), np.ones(4))[0].round(4)
+    array([1.2, 1.6, 0. , 0. ])
+    """
+    rstd = 1 / np.sqrt((x * x).mean(axis=-1, keepdims=True) + eps)
+    return x * rstd * gain, rstd
+
+
+@backward_of(rms_norm)
+def rms_norm_backward(dy: Array, x: Array, gain: Array, rstd: Array) -> tuple[Array, Array]:
+    """The gradients (dx, dgain).
+
+    With x̂ = x · rstd and dx̂ = dy · gain: what would stretch the whole row is projected out, since normalisation
+    undoes it: dx = rstd (dx̂ - x̂ mean(dx̂ x̂)).
+    """
+    x_hat = x * rstd
+    dx_hat = dy * gain
+    dx = rstd * (dx_hat - x_hat * (dx_hat * x_hat).mean(axis=-1, keepdims=True))
+    return dx, rows(dy * x_hat).sum(axis=0)
