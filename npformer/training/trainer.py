@@ -4,7 +4,7 @@ import json
 import math
 import time
 import warnings
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from functools import partial
 from itertools import islice
 from typing import NamedTuple
@@ -286,7 +286,8 @@ class Trainer:
     def restore(self, arrays, info, path):
         """``load`` from what ``load_checkpoint`` has read; the path is for errors."""
         ours = {"model": describe(self.model), "trainer": self._settings()}
-        theirs = {"model": info.get("model", {}), "trainer": ADDED_LATER | info.get("trainer", {})}
+        defaults = {field.name: field.default for field in fields(self.model)}  # an older file lacks newer settings
+        theirs = {"model": defaults | info.get("model", {}), "trainer": ADDED_LATER | info.get("trainer", {})}
         for part, expected in ours.items():
             for name in expected:
                 given = theirs[part].get(name)
