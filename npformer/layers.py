@@ -10,12 +10,12 @@ from npformer.reference.random import split_key
 
 
 def layer_norm(ops, params, x):
-    """Layer normalisation with a learned gain and bias.
+    """Layer normalisation with a learned gain and bias; without a bias, root-mean-square normalisation.
 
     Parameters
     ----------
     ops : module
-    params : {"gain": (D,), "bias": (D,)}
+    params : {"gain": (D,), "bias": (D,)} or {"gain": (D,)}
     x : (..., D)
 
     Returns
@@ -23,11 +23,14 @@ def layer_norm(ops, params, x):
     y : (..., D)
     backward : dy -> (dx, grads)
     """
-    y, mean, rstd = ops.layer_norm(x, params["gain"], params["bias"])
+    norm, norm_backward = ops.layer_norm, ops.layer_norm_backward
+    if "bias" not in params:
+        norm, norm_backward = ops.rms_norm, ops.rms_norm_backward
+    y, *saved = norm(x, **params)
 
     def backward(dy):
-        dx, dgain, dbias = ops.layer_norm_backward(dy, x, params["gain"], mean, rstd)
-        return dx, {"gain": dgain, "bias": dbias}
+        dx, *grads = norm_backward(dy, x, params["gain"], *saved)
+        return dx, dict(zip(params, grads, strict=True))
 
     return y, backward
 

@@ -6,7 +6,7 @@ from typing import get_args
 
 import numpy as np
 
-from npformer import layers
+from npformer import layers, tree
 from npformer.arrays import on_host
 from npformer.backends import get_backend
 from npformer.checks import check_fraction, check_int, check_shape
@@ -33,6 +33,8 @@ class Transformer(EncoderDecoder):
         On embeddings and every sublayer's output (section 5.4), active when a key is given.
     norm : "pre" or "post"
         Layer normalisation before each sublayer, with one more after each stack, or after each sum as in the paper.
+    norm_type : "layer_norm" or "rms_norm"
+        What normalises: with a mean and a bias, or by the root mean square alone.
     activation : "relu", "gelu" or "silu"
     tie_embeddings : bool
         One table for source, target and output projection (section 3.4); both vocabularies must be the same size.
@@ -72,6 +74,7 @@ class Transformer(EncoderDecoder):
     max_len: int = 5000
     dtype: str = "float32"
     inner_dropout: float | None = None
+    norm_type: str = "layer_norm"
 
     decoder_type = IncrementalDecoder
 
@@ -85,6 +88,8 @@ class Transformer(EncoderDecoder):
             raise ValueError(f"d_model={self.d_model} is not divisible by n_heads={self.n_heads}")
         if self.norm not in ("pre", "post"):
             raise ValueError(f"norm={self.norm!r}, expected 'pre' or 'post'")
+        if self.norm_type not in ("layer_norm", "rms_norm"):
+            raise ValueError(f"norm_type={self.norm_type!r}, expected 'layer_norm' or 'rms_norm'")
         if self.inner_dropout is not None:
             check_fraction(inner_dropout=self.inner_dropout)
         if self.activation not in get_args(Activation):
@@ -120,6 +125,9 @@ class Transformer(EncoderDecoder):
         decoder = {str(i): new.decoder_layer(self.d_model, self.d_ff) for i in range(n_decoder)}
         if self.norm == "pre":
             encoder["norm"], decoder["norm"] = new.layer_norm(self.d_model), new.layer_norm(self.d_model)
+        if self.norm_type == "rms_norm":
+            stacks = map(tree.leaves, (encoder, decoder))
+            return [tree.from_leaves(x for x in stack if not x[0].endswith("norm.bias")) for stack in stacks]
         return encoder, decoder
 
     def _encode(self, ops, params, src, key=None, train=False):

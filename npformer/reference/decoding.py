@@ -85,10 +85,10 @@ def layer_step(ops, attend_to, x0, params, kv, at, memory_kv, memory_at, memory_
         return ops.linear_dropout_residual(x, params["weight"], params["bias"], residual)
 
     def residual_block(norm_params, x, sublayer):
-        gain, bias = norm_params["gain"], norm_params["bias"]
+        normalise = ops.layer_norm if "bias" in norm_params else ops.rms_norm
         if norm == "pre":
-            return sublayer(ops.layer_norm(x, gain, bias)[0], x)
-        return ops.layer_norm(sublayer(x, x), gain, bias)[0]
+            return sublayer(normalise(x, **norm_params)[0], x)
+        return normalise(sublayer(x, x), **norm_params)[0]
 
     x1 = residual_block(params["attention_norm"], x0, attend)
     x2 = residual_block(params["memory_attention_norm"], x1, attend_memory)

@@ -1,0 +1,20 @@
+"""A Transformer with root-mean-square normalisation: its gradients, and decoding a token at a time."""
+
+import numpy as np
+import pytest
+from whole_models import SRC, V_SRC, V_TGT, loss_of_leaves, shaken
+
+from npformer import Transformer, gradcheck, tree
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+@pytest.mark.parametrize("backend", ["reference", "cpu"])
+def test_rms_norm(norm, backend):
+    model = Transformer(V_SRC, V_TGT, 6, 2, 1, 13, dropout=0.3, norm=norm, norm_type="rms_norm", dtype="float64")
+    params = shaken(model.init(0))
+    f, f_backward = loss_of_leaves(model, params, 5)[0], loss_of_leaves(model, params, 5, backend)[1]
+    gradcheck(f, f_backward, [x for _, x in tree.leaves(params)], complex_tolerance=1e-12, central_tolerance=None)
+    tgt = np.random.default_rng(0).integers(3, V_TGT, (len(SRC), 4))
+    decoder = model.decoder(params, SRC, max_rows=len(SRC), max_len=4, backend=backend)
+    steps = [decoder.step(tokens, np.arange(len(SRC))) for tokens in tgt.T]
+    np.testing.assert_allclose(np.stack(steps, axis=1), model.logits(params, SRC, tgt), rtol=0, atol=1e-12)
