@@ -10,6 +10,7 @@ A contract reads ``arguments -> results``::
 ``x: ... D``            any number of leading axes, the same ones wherever the dots stand
 ``D>0``                 an axis with at least one entry
 ``n_heads = H``         an argument that is a size, or, as in ``table_shape = V D``, a tuple of sizes
+``activation = G``      the name of an activation: how many inputs it takes for one result
 ``~ ... T S``           broadcasts to these axes
 ``mask``                an array of booleans
 ``ids<V``               an array of integers from 0 to V - 1, but for those equal to ``ignore_id``
@@ -21,9 +22,10 @@ A contract reads ``arguments -> results``::
 
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, get_args
 
+GATES = {"swiglu": 2}  # how many inputs an activation takes for one result, if it is not 1
 KINDS = {"mask", "ids", "wide", "written"}
 
 
@@ -129,7 +131,7 @@ def may_be_none(parameter: inspect.Parameter) -> bool:
     return type(None) in get_args(parameter.annotation)
 
 
-def match(contract: Contract, given: dict[str, Any]) -> Sizes:
+def match(contract: Contract, given: Mapping[str, Any]) -> Sizes:
     """The sizes of all letters, from the shapes of the arrays and from the arguments that are sizes.
 
     Raises
@@ -141,7 +143,7 @@ def match(contract: Contract, given: dict[str, Any]) -> Sizes:
     for name, letters in contract.sizes.items():
         values = given[name] if isinstance(given[name], tuple) else (given[name],)
         for letter, value in zip(letters, values, strict=True):
-            sizes.learn(letter, int(value), name)
+            sizes.learn(letter, GATES.get(value, 1) if isinstance(value, str) else int(value), name)
     for argument in sorted(contract.arrays.values(), key=lambda argument: argument.broadcasts):
         x = given[argument.name]
         if x is not None:

@@ -9,8 +9,8 @@ from npformer.cpu.room import kernel_of
 from npformer.cpu.scalar import like, sigmoid, tanh
 from npformer.reference.activations import GELU_SLOPE
 
-RELU, GELU, SILU = range(3)
-CODES = {"relu": RELU, "gelu": GELU, "silu": SILU}
+RELU, GELU, SILU, SWIGLU = range(4)
+CODES = {"relu": RELU, "gelu": GELU, "silu": SILU, "swiglu": SWIGLU}
 
 
 @kernel_of(reference.relu)
@@ -65,23 +65,31 @@ def activate(x, y, code):
     elif code == GELU:
         for i in range(x.size):
             y[i] = like(x[i], 0.5) * x[i] * (like(x[i], 1) + tanh(_gelu_inner(x[i])))
-    else:
+    elif code == SILU:
         for i in range(x.size):
             y[i] = x[i] * sigmoid(x[i])
+    else:
+        for i in range(y.size):
+            y[i] = x[i] * sigmoid(x[i]) * x[y.size + i]
 
 
 @kernel
 def multiply_by_slope(dx, x, code):
-    """dx *= activation'(x) of one row."""
+    """dx *= activation'(x) of one row; for SWIGLU the first half of dx becomes both."""
     if code == RELU:
         for i in range(x.size):
             dx[i] = like(x[i], 0) if x[i] <= like(x[i], 0) else dx[i]
     elif code == GELU:
         for i in range(x.size):
             dx[i] *= _gelu_slope(x[i])
-    else:
+    elif code == SILU:
         for i in range(x.size):
             dx[i] *= _silu_slope(x[i])
+    else:
+        F = x.size // 2
+        for i in range(F):
+            dx[F + i] = dx[i] * x[i] * sigmoid(x[i])
+            dx[i] *= x[F + i] * _silu_slope(x[i])
 
 
 @kernel

@@ -3,6 +3,7 @@
 import numpy as np
 
 from npformer import reference
+from npformer.contract import GATES
 from npformer.cpu.activations import CODES, activate, multiply_by_slope
 from npformer.cpu.blas import BLAS, multiply
 from npformer.cpu.dropout import drawing
@@ -16,14 +17,15 @@ from npformer.threads import n_kernel_threads
 
 @kernel_of(reference.linear_activation_dropout, as_it_lies="weight")
 def linear_activation_dropout(x, weight, bias, activation, dropout_rate, dropout_key):
-    y = empty((*x.shape[:-1], weight.shape[1]), x.dtype)
-    bias = np.zeros(weight.shape[1], x.dtype) if bias is None else bias
+    width = weight.shape[1]
+    bias = np.zeros(width, x.dtype) if bias is None else bias
+    y = empty((*x.shape[:-1], width // GATES.get(activation, 1)), x.dtype)
     rest = CODES[activation], *drawing(dropout_rate, dropout_key, x.dtype)
     if n_kernel_threads():  # which share the product
         h = linear(x, weight)
         _activate(as_rows(h), bias, as_rows(y), *rest)
     else:
-        h = empty(y.shape, x.dtype)
+        h = empty((*x.shape[:-1], width), x.dtype)
         _map_and_activate(BLAS[x.dtype], as_rows(x), as_matrix(weight), as_rows(h), bias, as_rows(y), *rest)
     return y, h
 
@@ -75,9 +77,9 @@ def _map_and_activate(blas, x, weight, h, bias, y, code, draw, factor):
 
 @inlined
 def _activate(h, bias, y, code, draw, factor):
-    n, F = h.shape
+    n, F = y.shape
     for i in range(n):
-        for j in range(F):
+        for j in range(h.shape[1]):
             h[i, j] += bias[j]
         activate(h[i], y[i], code)
         if draw[0] > 0:
@@ -87,12 +89,12 @@ def _activate(h, bias, y, code, draw, factor):
 
 @kernel
 def _activate_backward(blas, dy, x, weight, h, dh, dx, dweight, dbias, code, draw, factor):
-    n, F = h.shape
+    n, F = dy.shape
     for i in range(n):
         for j in range(F):
             dh[i, j] = dy[i, j] * factor if is_kept(i * F + j, draw) else like(factor, 0)
         multiply_by_slope(dh[i], h[i], code)
-        for j in range(F):
+        for j in range(h.shape[1]):
             dbias[j] += dh[i, j]
     multiply_backward(blas, dh, x, weight, dx, dweight)
 

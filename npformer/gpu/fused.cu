@@ -6,25 +6,39 @@ __device__ __forceinline__ REAL with_bias(const STORED* h, const STORED* bias, I
   return bias ? load(h, i) + load(bias, i % n_columns) : load(h, i);
 }
 
-// h += bias; y = dropout(activation(h))
+// Where column i % n of a row of n numbers stands in one of two such rows side by side; the other is n further.
+__device__ __forceinline__ Index first_of_two(Index i, Index n) { return i + i / n * n; }
+
+// h += bias; y = dropout(activation(h)), or with a gate, in the second half of h's columns, times h there
 extern "C" __global__ void add_bias_activate_drop(
-    STORED* h, const STORED* bias, STORED* y, Index size, Index n_columns, int code, const unsigned* key,
-    unsigned threshold, REAL factor) {
+    STORED* h, const STORED* bias, STORED* y, Index size, Index n_columns, Index n_gates, int code,
+    const unsigned* key, unsigned threshold, REAL factor) {
   Index i = this_element();
   if (i >= size) return;
-  REAL sum = with_bias(h, bias, i, n_columns);
-  store(h, i, sum);
-  store(y, i, is_kept(i, key, threshold) ? activation_of(sum, code) * factor : REAL(0));
+  Index at = n_gates > 1 ? first_of_two(i, n_columns) : i;
+  REAL sum = with_bias(h, bias, at, n_gates * n_columns), result = activation_of(sum, code);
+  store(h, at, sum);
+  if (n_gates > 1) {
+    REAL gate = with_bias(h, bias, at + n_columns, n_gates * n_columns);
+    store(h, at + n_columns, gate);
+    result *= gate;
+  }
+  store(y, i, is_kept(i, key, threshold) ? result * factor : REAL(0));
 }
 
-// dh = slope(h) dropout(dy)
+// dh = slope(h) dropout(dy); with a gate also the gate's gradient
 extern "C" __global__ void activate_drop_backward(
-    const STORED* dy, const STORED* h, STORED* dh, Index size, int code, const unsigned* key, unsigned threshold,
-    REAL factor) {
+    const STORED* dy, const STORED* h, STORED* dh, Index size, Index n_columns, Index n_gates, int code,
+    const unsigned* key, unsigned threshold, REAL factor) {
   Index i = this_element();
   if (i >= size) return;
-  REAL d = is_kept(i, key, threshold) ? load(dy, i) * factor : REAL(0);
-  store(dh, i, d * slope_of(load(h, i), code));
+  Index at = n_gates > 1 ? first_of_two(i, n_columns) : i;
+  REAL d = is_kept(i, key, threshold) ? load(dy, i) * factor : REAL(0), sum = load(h, at);
+  if (n_gates > 1) {
+    store(dh, at + n_columns, d * activation_of(sum, code));
+    d *= load(h, at + n_columns);
+  }
+  store(dh, at, d * slope_of(sum, code));
 }
 
 // y = residual + dropout(y + bias)

@@ -3,6 +3,7 @@
 import cupy
 
 from npformer import reference
+from npformer.contract import GATES
 from npformer.gpu.activations import CODES
 from npformer.gpu.blas import multiply
 from npformer.gpu.dropout import drawing, dropout_backward
@@ -14,18 +15,21 @@ from npformer.gpu.room import as_rows, kernel_of
 @kernel_of(reference.linear_activation_dropout, as_it_lies="weight")
 def linear_activation_dropout(x, weight, bias, activation, dropout_rate, dropout_key):
     h = multiply(as_rows(x), weight)
-    y = cupy.empty(h.shape, h.dtype)
-    options = h.size, h.shape[1], CODES[activation], *drawing(dropout_rate, dropout_key, h.dtype)
-    for_each_element("fused", "add_bias_activate_drop", h.dtype, h.size, h, bias, y, *options)
-    shape = (*x.shape[:-1], h.shape[1])
-    return y.reshape(shape), h.reshape(shape)
+    gates = GATES.get(activation, 1)
+    y = cupy.empty((len(h), h.shape[1] // gates), h.dtype)
+    code = CODES["silu" if gates > 1 else activation]
+    options = y.size, y.shape[1], gates, code, *drawing(dropout_rate, dropout_key, h.dtype)
+    for_each_element("fused", "add_bias_activate_drop", h.dtype, y.size, h, bias, y, *options)
+    return y.reshape(*x.shape[:-1], y.shape[1]), h.reshape(*x.shape[:-1], h.shape[1])
 
 
 @kernel_of(reference.linear_activation_dropout_backward, as_it_lies="weight")
 def linear_activation_dropout_backward(dy, x, weight, bias, h, activation, dropout_rate, dropout_key):
     dh = cupy.empty(h.shape, h.dtype)
-    options = h.size, CODES[activation], *drawing(dropout_rate, dropout_key, h.dtype)
-    for_each_element("fused", "activate_drop_backward", h.dtype, h.size, dy, h, dh, *options)
+    gates = GATES.get(activation, 1)
+    code = CODES["silu" if gates > 1 else activation]
+    options = dy.size, dy.shape[-1], gates, code, *drawing(dropout_rate, dropout_key, h.dtype)
+    for_each_element("fused", "activate_drop_backward", h.dtype, dy.size, dy, h, dh, *options)
     return backward_of_rows(as_rows(dh), x, weight, bias)
 
 

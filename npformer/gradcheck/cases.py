@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npformer import reference
-from npformer.contract import match
+from npformer.contract import GATES, match
 from npformer.reference.activations import ACTIVATIONS
 
 # Of every letter another prime, so that no two axes can be mistaken for each other.
 SIZES = {
     **{"...": (2, 3), "B": 2, "H": 3, "T": 5, "S": 7, "K": 11, "Kv": 13, "Kq": 11, "Kk": 13},
-    **{"D": 17, "F": 19, "E": 19, "V": 23, "W": 3, "A": 17, "P": 29, "R": 31, "n": 37, "m": 5, "p": 7},
+    **{"D": 17, "F": 19, "E": 19, "V": 23, "W": 3, "A": 17, "P": 29, "R": 31, "n": 37, "m": 5, "p": 7, "G": 1},
 }
 BACKWARD = {
     door.record.forward.record.name: door
@@ -56,12 +56,12 @@ class Case(NamedTuple):
         return self.operation + f" ({', '.join(told)})" * bool(told)
 
     @property
-    def forward(self) -> Callable:
+    def forward(self) -> Any:
         """The operation of the reference."""
         return getattr(reference, self.operation)
 
     @property
-    def backward(self) -> Callable | None:
+    def backward(self) -> Any:
         """The operation of the reference that is its backward pass, or None."""
         return BACKWARD.get(self.operation)
 
@@ -292,15 +292,16 @@ def _score_attention():
 
 
 DROPOUT, NO_DROPOUT = {"dropout_rate": 0.3, "dropout_key": 2024}, {"dropout_rate": 0.0, "dropout_key": None}
-LOSS = [{"ignore_id": None}, {"ignore_id": 0}, {"label_smoothing": 0.1}]
+LOSS: list[dict] = [{"ignore_id": None}, {"ignore_id": 0}, {"label_smoothing": 0.1}]
 LOSS += [{"ignore_id": 0, "label_smoothing": 0.1, "n_tokens": 100}]
-WORDS, PAIRED = {"targets": _words("...")}, {"targets": _words("..."), "consistency": 0.7}
+WORDS: dict = {"targets": _words("...")}
+PAIRED: dict = {**WORDS, "consistency": 0.7}
 TOKENS = {"ids": _words("... T"), "pad_id": 0}
 LOOKUP = {"similarity": reference.exp_cosine, "similarity_backward": reference.exp_cosine_backward}
 LAYER = {"at": _places, "params": _decoder_layer}
 STEPS = {"keep_mask": _mask("B T", above=-0.5), "reverse": True}
 TILES = {"leading": (), "T": 67, "S": 71, "K": 3, "Kv": 2}
-ADAM = {"lr": 0.1, "step": 3, "weight_decay": 0.01, "grad_scale": 0.7}
+ADAM: dict = {"lr": 0.1, "step": 3, "weight_decay": 0.01, "grad_scale": 0.7}
 ADAM["v"] = Drawn(lambda rng, sizes: 0.1 + rng.random(sizes["n"]))
 DRAWN_ALIKE = {"ids", "targets", "at", "params", "x", "v", *LOOKUP}  # in all cases of an operation
 
@@ -316,11 +317,12 @@ CASES: list[Case] = [
     *_cases("linear", {}, {"bias": None}, bound=8),
     *_cases(
         "linear_activation_dropout",
-        *({"activation": name, **NO_DROPOUT} for name in ACTIVATIONS),
+        *({"activation": name, **NO_DROPOUT} for name in ACTIVATIONS if name not in GATES),
         *({"activation": "gelu", **DROPOUT}, {"activation": "relu", "bias": None, **DROPOUT}),
         bound=8,
         backward_bound=32,  # dh is rounded before two products
     ),
+    *_cases("linear_activation_dropout", {"activation": "swiglu", **DROPOUT}, bound=8, backward_bound=32, G=2),
     *_cases("linear_dropout_residual", DROPOUT, {"bias": None}, {"residual": None, **DROPOUT}, bound=8),
     *_cases("conv1d", {}, {"bias": None}, {"causal": True}, {"dilation": 2}, {"dilation": 9, "causal": True}, bound=16),
     *_cases("conv1d", {"dilation": 4}, {"dilation": 2, "causal": True}, bound=16, W=5),

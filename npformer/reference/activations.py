@@ -110,5 +110,31 @@ def sigmoid_backward(dy: Array, y: Array) -> Array:
     return dy * y * (1 - y)
 
 
-Activation = Literal["relu", "gelu", "silu"]
-ACTIVATIONS = {"relu": (relu, relu_backward), "gelu": (gelu, gelu_backward), "silu": (silu, silu_backward)}
+@operation("x: ... 2*F -> y: ... F")
+def swiglu(x: Array) -> Array:
+    """silu(a) b, where a and b are the two halves of x (Shazeer 2020, "GLU variants improve Transformer").
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> swiglu(np.array([0.0, 1.0, 10.0, 10.0])).round(4)
+    array([0.    , 7.3106])
+    """
+    a, b = np.split(x, 2, axis=-1)
+    return silu(a) * b
+
+
+@backward_of(swiglu)
+def swiglu_backward(dy: Array, x: Array) -> Array:
+    """(da, db) side by side: da = dy b silu'(a), db = dy silu(a)."""
+    a, b = np.split(x, 2, axis=-1)
+    return np.concatenate([silu_backward(dy * b, a), dy * silu(a)], axis=-1)
+
+
+Activation = Literal["relu", "gelu", "silu", "swiglu"]
+ACTIVATIONS = {
+    "relu": (relu, relu_backward),
+    "gelu": (gelu, gelu_backward),
+    "silu": (silu, silu_backward),
+    "swiglu": (swiglu, swiglu_backward),
+}

@@ -7,7 +7,7 @@ from npformer.reference.dropout import dropout, dropout_backward
 from npformer.reference.linear import linear, linear_backward
 
 
-@operation("x: ... D, weight: D F, bias: F -> y: ... F, h: ... F", flops="2*N*D*F")
+@operation("x: ... D, weight: D G*F, bias: G*F, activation = G -> y: ... F, h: ... G*F", flops="2*N*D*G*F")
 def linear_activation_dropout(
     x: Array,
     weight: Array,
@@ -21,16 +21,16 @@ def linear_activation_dropout(
     Parameters
     ----------
     x : (..., D)
-    weight : (D, F)
-    bias : (F,), or None
-    activation : "relu", "gelu" or "silu"
+    weight : (D, F), or (D, 2F) for "swiglu"
+    bias : (F,) or (2F,), or None
+    activation : "relu", "gelu", "silu" or "swiglu"
     dropout_rate, dropout_key
         Dropout.
 
     Returns
     -------
     y : (..., F)
-    h : (..., F)
+    h : (..., F) or (..., 2F)
         x W + b, for the backward pass.
 
     Examples
@@ -44,7 +44,7 @@ def linear_activation_dropout(
     return dropout(activate(h), dropout_rate, dropout_key), h
 
 
-@backward_of(linear_activation_dropout, flops="4*N*D*F")
+@backward_of(linear_activation_dropout, flops="4*N*D*G*F")
 def linear_activation_dropout_backward(
     dy: Array,
     x: Array,

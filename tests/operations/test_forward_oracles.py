@@ -236,6 +236,13 @@ def test_linear_activation_dropout(activation):
     assert_close(y, oracles.dropout(activated, RATE, KEY))
 
 
+def test_linear_swiglu_dropout():
+    x, weight, bias = normal(B, T, D), normal(D, 2 * F, seed=1), normal(2 * F, seed=2)
+    y, h = npf.linear_activation_dropout(x, weight, bias, "swiglu", RATE, KEY)
+    assert_close(h, oracles.linear(x, weight, bias))
+    assert_close(y, oracles.dropout(oracles.elementwise(oracles.silu, h[..., :F]) * h[..., F:], RATE, KEY))
+
+
 def test_linear_dropout_residual():
     x, weight, bias, residual = normal(B, T, D), normal(D, F, seed=1), normal(F, seed=2), normal(B, T, F, seed=3)
     dropped = oracles.dropout(oracles.linear(x, weight, bias), RATE, KEY)
