@@ -140,7 +140,7 @@ def feed_forward(
     ops : module
     params : {"hidden": {"weight": (D, F), "bias": (F,)}, "out": {"weight": (F, D), "bias": (D,)}}
     x : (..., D)
-    activation : "relu", "gelu" or "silu"
+    activation : "relu", "gelu", "silu", or "swiglu" with hidden weights (D, 2F) and biases (2F,)
     residual : (..., D), optional
         Added to the output; its gradient is dy itself.
     dropout_rate, inner_dropout_rate, key

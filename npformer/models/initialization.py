@@ -11,6 +11,7 @@ class Initializer:
     def __init__(self, seed, dtype):
         self.rng = np.random.default_rng(seed)
         self.dtype = np.dtype(dtype)
+        self.gates = 1  # inputs of an activation for one result
 
     def linear(self, d_in, *d_outs):
         """Projections that read the same input, side by side: each Xavier uniform (Glorot and Bengio 2010), bias 0."""
@@ -74,8 +75,8 @@ class Initializer:
         }
 
     def feed_forward(self, d_model, d_ff):
-        """The hidden layer and the output."""
-        return {"hidden": self.linear(d_model, d_ff), "out": self.linear(d_ff, d_model)}
+        """The hidden layer, as wide as the activation takes it, and the output."""
+        return {"hidden": self.linear(d_model, *[d_ff] * self.gates), "out": self.linear(d_ff, d_model)}
 
     def conv1d(self, n_taps, d_in, d_out):
         """A projection for each tap, all of which add up: Xavier uniform, n_taps · d_in in and n_taps · d_out out."""

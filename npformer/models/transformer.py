@@ -10,6 +10,7 @@ from npformer import layers, tree
 from npformer.arrays import on_host
 from npformer.backends import get_backend
 from npformer.checks import check_fraction, check_int, check_shape
+from npformer.contract import GATES
 from npformer.models.encoder_decoder import EncoderDecoder, in_order
 from npformer.models.incremental import IncrementalDecoder
 from npformer.reference import padding_mask, sinusoidal_encoding, split_key
@@ -35,7 +36,8 @@ class Transformer(EncoderDecoder):
         Layer normalisation before each sublayer, with one more after each stack, or after each sum as in the paper.
     norm_type : "layer_norm" or "rms_norm"
         What normalises: with a mean and a bias, or by the root mean square alone.
-    activation : "relu", "gelu" or "silu"
+    activation : "relu", "gelu", "silu" or "swiglu"
+        With "swiglu" the hidden weight is (D, 2F), as it has a gate for each hidden unit.
     tie_embeddings : bool
         One table for source, target and output projection (section 3.4); both vocabularies must be the same size.
     pad_id : int
@@ -121,6 +123,7 @@ class Transformer(EncoderDecoder):
 
     def _init_stacks(self, new):
         n_encoder, n_decoder = self.depths
+        new.gates = GATES.get(self.activation, 1)
         encoder = {str(i): new.encoder_layer(self.d_model, self.d_ff) for i in range(n_encoder)}
         decoder = {str(i): new.decoder_layer(self.d_model, self.d_ff) for i in range(n_decoder)}
         if self.norm == "pre":

@@ -1,4 +1,4 @@
-"""A Transformer with root-mean-square normalisation: its gradients, and decoding a token at a time."""
+"""A Transformer with RMSNorm or SwiGLU: its gradients, and decoding a token at a time."""
 
 import numpy as np
 import pytest
@@ -9,8 +9,9 @@ from npformer import Transformer, gradcheck, tree
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
 @pytest.mark.parametrize("backend", ["reference", "cpu"])
-def test_rms_norm(norm, backend):
-    model = Transformer(V_SRC, V_TGT, 6, 2, 1, 13, dropout=0.3, norm=norm, norm_type="rms_norm", dtype="float64")
+@pytest.mark.parametrize("options", [{"norm_type": "rms_norm"}, {"activation": "swiglu"}], ids=str)
+def test_gradients_and_steps(options, norm, backend):
+    model = Transformer(V_SRC, V_TGT, 6, 2, 1, 13, dropout=0.3, norm=norm, dtype="float64", **options)
     params = shaken(model.init(0))
     f, f_backward = loss_of_leaves(model, params, 5)[0], loss_of_leaves(model, params, 5, backend)[1]
     gradcheck(f, f_backward, [x for _, x in tree.leaves(params)], complex_tolerance=1e-12, central_tolerance=None)
