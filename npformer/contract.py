@@ -163,12 +163,17 @@ def _match(argument, shape, sizes, not_empty):
     if not fits or any(sizes[x] == 0 for x in not_empty if x in sizes and x not in before):
         known = {x: before[x] for axis in argument.axes for x in axis.split("*") if x in before}
         told = [f"{x} = {size} from {sizes.source[x]}" for x, size in known.items()]
+        told += [f"{x} divisible by {sizes.of(x)[0]}" for x in argument.axes if "*" in x and _has_unknown(x, before)]
         told += [
             f"{x} at least 1" for axis in argument.axes for x in axis.split("*") if x in not_empty and x not in known
         ]
         expected = f"one that broadcasts to {argument}" if argument.broadcasts else argument
         reasons = f" with {', '.join(told)}" if told else ""
         raise ValueError(f"{argument.name} has shape {shape}, expected {expected}{reasons}")
+
+
+def _has_unknown(axis, sizes):
+    return any(not factor.isdecimal() and factor not in sizes for factor in axis.split("*"))
 
 
 def _without_dots(argument, shape, sizes):

@@ -70,7 +70,7 @@ def check_of(parameter: inspect.Parameter):
         if type(value) is not exact:
             if _is_scalar_on_gpu(value):
                 return value
-            value = convert(name, value.item() if isinstance(value, np.ndarray) and value.ndim == 0 else value)
+            value = convert(name, value)
         if exact is int and not SMALLEST <= value <= LARGEST:
             raise ValueError(f"{name}={value}, expected an int of 64 bits")
         if not fits(value):
@@ -93,6 +93,7 @@ def _integer(name, value):
 
 
 def _number(name, value):
+    value = value.item() if isinstance(value, np.ndarray) and value.ndim == 0 else value
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Real):
         raise TypeError(f"{name}={value!r} is a {type(value).__name__}, expected a number")
     try:
@@ -184,7 +185,7 @@ def _check_kind(x, name, kind):
     elif kind == "ids":
         if x.dtype.kind not in "iu":
             raise TypeError(f"{name} has dtype {x.dtype}, expected integers: try {name}.astype('int64')")
-    elif x.dtype.kind not in "fc" and x.dtype.name != "bfloat16":  # which is ml_dtypes' own
+    elif (x.dtype.kind not in "fc" or x.dtype.itemsize == 1) and x.dtype.name != "bfloat16":  # which is ml_dtypes' own
         raise TypeError(f"{name} has dtype {x.dtype}, expected a float dtype: try {name}.astype('float32')")
     elif kind == "written" and isinstance(x, np.ndarray) and not x.flags.writeable:
         raise ValueError(f"{name} is read-only, expected an array that can be written: try {name}.copy()")

@@ -34,15 +34,16 @@ def make_plan(record, kernel, given: Mapping[str, Any]) -> Plan:
     dtype = _dtype_of_results(arrays, kinds)
     computed = dtype if dtype is None or dtype.name in kernel.dtypes else widened(dtype)
     why, for_kernel = _for_kernel(kernel, arrays, kinds, computed)
-    halves = [name for name, x in arrays.items() if kinds[name] == "float" and x.dtype.itemsize == 2]
-    rounds = dtype != widened(dtype) or any(kinds[n] == "wide" and x.dtype != dtype for n, x in arrays.items())
+    for_function = {name: conversion for name, x in arrays.items() if (conversion := _for_function(x, kinds[name]))}
+    floats = [x for name, x in arrays.items() if kinds[name] in ("float", "wide")]
+    rounds = dtype != widened(dtype) or any(x.dtype != dtype for x in floats)
     results = [{"wide": widened(dtype), "ids": IDS, "mask": MASK}.get(x.kind, dtype) for x in record.contract.results]
     limits = {name: record.contract.arrays[name].below for name in arrays}
     return Plan(
         None if why else kernel.function,
         why,
         tuple((places[name], conversion) for name, conversion in for_kernel.items()),
-        tuple((places[name], _cast_to(FLOAT32)) for name in halves),
+        tuple((places[name], conversion) for name, conversion in for_function.items()),
         tuple(results) if rounds else (),
         tuple((places[name], name, sizes[letter]) for name, letter in limits.items() if letter),
         _nothing(record.contract, sizes, results, arrays),
@@ -52,12 +53,23 @@ def make_plan(record, kernel, given: Mapping[str, Any]) -> Plan:
 def _dtype_of_results(arrays, kinds):
     """By NumPy's rules; None if no array of floats decides."""
     deciding = [x.dtype for name, x in arrays.items() if kinds[name] in ("float", "written")]
-    return np.result_type(*deciding).newbyteorder("=") if deciding else None
+    try:
+        return np.result_type(*deciding).newbyteorder("=") if deciding else None
+    except TypeError:  # float16 and bfloat16 have no dtype that holds both
+        given = ", ".join(f"{name} {x.dtype}" for name, x in arrays.items() if kinds[name] in ("float", "written"))
+        raise TypeError(f"arrays whose dtypes do not go together: {given}; convert them to one first") from None
 
 
 def widened(dtype):
     """float32 for half precision, else the dtype itself."""
     return FLOAT32 if dtype is not None and dtype.itemsize == 2 else dtype
+
+
+def _for_function(x, kind):
+    """What an array needs before the reference can compute with it, or None."""
+    if kind == "float" and x.dtype.itemsize == 2:
+        return _cast_to(FLOAT32)
+    return np.asarray if isinstance(x, np.generic | np.ndarray) and type(x) is not np.ndarray else None
 
 
 def _for_kernel(kernel, arrays, kinds, computed):

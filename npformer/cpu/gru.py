@@ -61,6 +61,7 @@ def _run_back(
     blas, dstates, h0, weight, states, gates, kept, reverse, dx_gates, dh, dweight, dbias, dh_gates, h_before, step
 ):
     B, T, D = states.shape
+    through = np.empty((B, D), dh.dtype)  # what a step's gates pass to the state before it
     for i in range(T):
         t = i if reverse else T - 1 - i
         before = t + 1 if reverse else t - 1
@@ -68,7 +69,10 @@ def _run_back(
             h_before[b, t] = states[b, before] if 0 <= before < T else h0[b]
             _cell_back(dstates[b, t], h_before[b, t], gates[b, t], kept[b, t], dh[b], dx_gates[b, t], step[b], dbias)
             dh_gates[b, t] = step[b]
-        multiply(blas, step, weight.T, dh, True)
+        multiply(blas, step, weight.T, through, False)
+        for b in range(B):
+            if kept[b, t]:
+                dh[b] += through[b]
     multiply(blas, h_before.reshape(B * T, D).T, dh_gates.reshape(B * T, 3 * D), dweight, False)
 
 

@@ -81,6 +81,7 @@ def _run_back(
     step,
 ):
     B, T, D = states.shape
+    through = np.empty((B, D), dh.dtype)  # what a step's gates pass to the state before it
     for i in range(T):
         t = i if reverse else T - 1 - i
         before = t + 1 if reverse else t - 1
@@ -91,7 +92,10 @@ def _run_back(
             dc[b] += dcells[b, t]
             _cell_back(c, cells[b, t], gates[b, t], kept[b, t], dh[b], dc[b], dx_gates[b, t])
             step[b] = dx_gates[b, t]
-        multiply(blas, step, weight.T, dh, True)
+        multiply(blas, step, weight.T, through, False)
+        for b in range(B):
+            if kept[b, t]:
+                dh[b] += through[b]
     multiply(blas, h_before.reshape(B * T, D).T, dx_gates.reshape(B * T, 4 * D), dweight, False)
 
 

@@ -33,7 +33,7 @@ def log_softmax_backward(dy, y, axis):
 
 def _by_rows(compute, axis, *arrays):
     """What a kernel computes of these arrays, whose rows lie along the axis."""
-    is_last = axis in (-1, arrays[0].ndim - 1)
+    is_last = axis in (-1, arrays[0].ndim - 1) or arrays[0].ndim == 0
     if not is_last:
         arrays = [np.ascontiguousarray(np.moveaxis(x, axis, -1)) for x in arrays]
     result = empty(arrays[0].shape, arrays[0].dtype)

@@ -42,12 +42,14 @@ extern "C" __global__ void cached_attention(
   }
 }
 
-// The n_best largest entries of each row of n, and where they are; of equal ones the first, NaN as if it were -inf. A
+// The n_best largest entries of each row x of n, as y has them, and where they are; of equal ones the first, NaN as if it were -inf. A
 // block for each row.
-extern "C" __global__ void largest(const STORED* x, STORED* values, Index* ids, Index n, Index n_best) {
+extern "C" __global__ void largest(
+    const STORED* x, const STORED* y, STORED* values, Index* ids, Index n, Index n_best) {
   __shared__ REAL best_of_thread[1024];
   __shared__ Index id_of_thread[1024];
   x += blockIdx.x * n;
+  y += blockIdx.x * n;
   REAL last = INFINITY;
   Index last_id = -1;
   for (Index rank = 0; rank < n_best; rank++) {  // the largest that comes after the last one
@@ -74,7 +76,7 @@ extern "C" __global__ void largest(const STORED* x, STORED* values, Index* ids, 
     last = best_of_thread[0];
     last_id = id_of_thread[0];
     if (threadIdx.x == 0) {
-      store(values, blockIdx.x * n_best + rank, load(x, last_id));
+      store(values, blockIdx.x * n_best + rank, load(y, last_id));
       ids[blockIdx.x * n_best + rank] = last_id;
     }
     __syncthreads();  // read before it is written again

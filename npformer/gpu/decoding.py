@@ -38,5 +38,5 @@ def _attend(q, kv, at, n_heads, keep_mask=None):
 def log_softmax_top_k(x, k):
     y, shape = log_softmax(x), (len(x), min(k, x.shape[1]))
     values, ids = cupy.empty(shape, x.dtype), cupy.empty(shape, np.int64)
-    for_each_row("decoding", "largest", x.dtype, len(x), y, values, ids, x.shape[1], shape[1])
+    for_each_row("decoding", "largest", x.dtype, len(x), x, y, values, ids, x.shape[1], shape[1])
     return values, ids

@@ -11,10 +11,25 @@ from npformer.reference.attention import attention
 from npformer.reference.packed_attention import split_parts
 from npformer.reference.softmax import log_softmax
 
+PARAMS = {  # of a layer, that a step needs
+    "attention": ("qkv", "out"),
+    "memory_attention": ("q", "out"),
+    "feed_forward": ("hidden", "out"),
+    **dict.fromkeys(("attention_norm", "memory_attention_norm", "feed_forward_norm"), ("gain",)),
+}
+
+
+def _check_params(*, params, **_):
+    for sublayer, names in PARAMS.items():
+        missing = [name for name in names if name not in params.get(sublayer, ())]
+        if missing:
+            raise ValueError(f"params lacks {sublayer}.{missing[0]}, expected the params of layers.decoder_layer")
+
 
 @operation(
     "x0: B H*K>0, kv: P 2*H*K written, at: B T>0 ids<P, memory_kv: R 2*H*K, memory_at: B S ids<R, "
-    "memory_mask: B S mask, n_heads = H -> x3: B H*K"
+    "memory_mask: B S mask, n_heads = H -> x3: B H*K",
+    check=_check_params,
 )
 def decoder_layer_step(
     x0: Array,
@@ -148,7 +163,7 @@ def log_softmax_top_k(x: Array, k: int) -> tuple[Array, Array]:
     -------
     values : (B, k)
     ids : (B, k) int
-        Of equal values the one with the lower id comes first, as with ``argmax``.
+        Of equal logits the one with the lower id comes first, as with ``argmax``.
 
     Examples
     --------
@@ -157,6 +172,5 @@ def log_softmax_top_k(x: Array, k: int) -> tuple[Array, Array]:
     >>> np.exp(values).round(3), ids
     (array([[0.6, 0.3]]), array([[1, 2]]))
     """
-    y = log_softmax(x)
-    ids = np.argsort(-y.real, axis=-1, kind="stable")[:, :k]
-    return np.take_along_axis(y, ids, axis=-1), ids
+    ids = np.argsort(-x.real, axis=-1, kind="stable")[:, :k]
+    return np.take_along_axis(log_softmax(x), ids, axis=-1), ids

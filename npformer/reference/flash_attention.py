@@ -103,7 +103,7 @@ def flash_attention_backward(
     scaled_q = q * scale
     T, S, dtype = q.shape[-2], k.shape[-2], np.result_type(dout, q, k, v)
     row_sum = (dout * out).sum(axis=-1, keepdims=True)
-    shift = np.where(np.isneginf(logsumexp), 0, logsumexp)[..., None]
+    shift = np.where(np.isneginf(logsumexp.real), 0, logsumexp)[..., None]
     dq, dk, dv = (np.zeros_like(x, dtype=dtype) for x in (q, k, v))
 
     for queries in blocks(T):

@@ -6,7 +6,13 @@ from npformer.arrays import Array
 from npformer.operation import backward_of, operation
 
 
-@operation("x: ... -> y: ...")
+def _check_axis(*, axis, y=None, x=None, **_):
+    ndim = max((y if x is None else x).ndim, 1)
+    if not -ndim <= axis < ndim:
+        raise ValueError(f"axis={axis}, expected -{ndim} <= axis < {ndim}, as there are {ndim} axes")
+
+
+@operation("x: ... -> y: ...", check=_check_axis)
 def softmax(x: Array, axis: int = -1) -> Array:
     """Exponentiate and normalise: y_i = exp(x_i) / sum_j exp(x_j).
 
@@ -35,7 +41,7 @@ def softmax(x: Array, axis: int = -1) -> Array:
     return e / np.where(total == 0, 1, total)
 
 
-@backward_of(softmax)
+@backward_of(softmax, check=_check_axis)
 def softmax_backward(dy: Array, y: Array, axis: int = -1) -> Array:
     """dx_i = y_i (dy_i - sum_j dy_j y_j).
 
@@ -44,7 +50,7 @@ def softmax_backward(dy: Array, y: Array, axis: int = -1) -> Array:
     return y * (dy - (dy * y).sum(axis=axis, keepdims=True))
 
 
-@operation("x: ... -> y: ...")
+@operation("x: ... -> y: ...", check=_check_axis)
 def log_softmax(x: Array, axis: int = -1) -> Array:
     """The logarithm of softmax without taking the logarithm of a tiny number: x_i - log sum_j exp(x_j).
 
@@ -71,7 +77,7 @@ def log_softmax(x: Array, axis: int = -1) -> Array:
     return shifted - np.log(np.where(total == 0, 1, total))
 
 
-@backward_of(log_softmax)
+@backward_of(log_softmax, check=_check_axis)
 def log_softmax_backward(dy: Array, y: Array, axis: int = -1) -> Array:
     """dx_i = dy_i - softmax(x)_i sum_j dy_j, with softmax(x) = exp(y)."""
     return dy - np.exp(y) * dy.sum(axis=axis, keepdims=True)
