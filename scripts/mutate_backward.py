@@ -21,6 +21,8 @@ import tempfile
 import threading
 from pathlib import Path
 
+from npformer.gradcheck.cases import CASES
+
 ROOT = Path(__file__).resolve().parent.parent
 MODELS = ["encoder_decoder", "transformer", "recurrent", "recurrent_layer", "autoencoder", "bytenet", "bytenet_block"]
 FILES = [
@@ -29,17 +31,18 @@ FILES = [
     *(ROOT / "npformer" / "models" / f"{name}.py" for name in MODELS),
 ]
 FIRST = {  # what notices most, soonest
-    "layers.py": ["tests/test_layers.py"],
-    "encoder_decoder.py": ["tests/test_transformer_gradients.py", "tests/test_transformer.py"],
-    "transformer.py": ["tests/test_transformer.py", "tests/test_transformer_gradients.py"],
-    "recurrent.py": ["tests/test_recurrent_model.py"],
-    "recurrent_layer.py": ["tests/test_recurrent_model.py", "tests/test_autoencoder.py"],
-    "autoencoder.py": ["tests/test_autoencoder.py"],
-    "bytenet.py": ["tests/test_bytenet.py", "tests/test_bytenet_gradients.py"],
-    "bytenet_block.py": ["tests/test_bytenet_gradients.py", "tests/test_bytenet.py"],
+    "layers.py": ["tests/models/test_layers.py"],
+    "encoder_decoder.py": ["tests/models/test_transformer_gradients.py", "tests/models/test_transformer.py"],
+    "transformer.py": ["tests/models/test_transformer.py", "tests/models/test_transformer_gradients.py"],
+    "recurrent.py": ["tests/models/test_recurrent_model.py"],
+    "recurrent_layer.py": ["tests/models/test_recurrent_model.py", "tests/models/test_autoencoder.py"],
+    "autoencoder.py": ["tests/models/test_autoencoder.py"],
+    "bytenet.py": ["tests/models/test_bytenet.py", "tests/models/test_bytenet_gradients.py"],
+    "bytenet_block.py": ["tests/models/test_bytenet_gradients.py", "tests/models/test_bytenet.py"],
 }
-FIRST_OF_REFERENCE = ["tests/test_gradients.py", "tests/test_masking.py", "tests/test_dtypes.py"]
-LEFT_OUT = ["--deselect", "tests/test_train_copy_script.py", "--deselect", "tests/test_package.py"]  # slow
+PYTEST = ["-x", "-q", "--no-header", "-p", "no:cacheprovider"]
+SECOND_OF_REFERENCE = ["tests/operations/test_poison.py", "tests/operations/test_masking.py", "tests/operations"]
+SECOND = ["tests/models", "tests/training"]
 HELPERS = {
     "cross_entropy",
     "paired_cross_entropy",
@@ -52,8 +55,7 @@ HELPERS = {
     "kept_scale",
 }
 COMMUTATIVE = {"min", "max", "maximum", "swapaxes"}
-KEPT = {"check_shape", "check_ids", "check_attention", "namespace", "library_of", "range", "zip", "warn", "result_type"}
-KEPT |= {"check_same_width", "_check_bilinear", "_check_additive", "_check_dscores", "_check_values"}
+KEPT = {"range", "zip", "warn", "result_type", "operation", "backward_of", "array"}
 
 
 def main(argv=None):
@@ -99,14 +101,20 @@ class Workplaces:
         original = target.read_text()
         target.write_text(source)
         try:
-            first = FIRST.get(path.name, FIRST_OF_REFERENCE)
-            return self._passes(place, first) and self._passes(place, ["tests", *LEFT_OUT])
+            if path.name in FIRST:
+                return all(self._passes(place, ["pytest", *PYTEST, *tests]) for tests in (FIRST[path.name], SECOND))
+            own = sorted({case.operation for case in CASES if module_of(case) == path.stem})
+            return (
+                self._passes(place, ["npformer.gradcheck", "--stop", *own])
+                and self._passes(place, ["pytest", *PYTEST, *SECOND_OF_REFERENCE])
+                and self._passes(place, ["pytest", *PYTEST, *SECOND])
+            )
         finally:
             target.write_text(original)
 
     def _passes(self, place, arguments):
         threads = {"OPENBLAS_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(place)}
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "--no-header", "-p", "no:cacheprovider", *arguments]
+        command = [sys.executable, "-m", *arguments]
         try:
             done = subprocess.run(command, cwd=place, env=os.environ | threads, capture_output=True, timeout=600)
         except subprocess.TimeoutExpired:
@@ -121,6 +129,11 @@ class Workplaces:
             for name in ("setup.cfg", "conftest.py", "README.md"):
                 shutil.copy(ROOT / name, self.local.place)
         return self.local.place
+
+
+def module_of(case):
+    """The name of the file in which the reference has an operation."""
+    return case.forward.__module__.rpartition(".")[2]
 
 
 def mutants_of(path):

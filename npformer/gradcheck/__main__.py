@@ -15,6 +15,7 @@ def main(argv=None):
     )
     parser.add_argument("operation", nargs="*", help="only these operations, e.g. attention (default: all)")
     parser.add_argument("--seed", type=int, default=0, help="of the random inputs (default: %(default)s)")
+    parser.add_argument("--stop", action="store_true", help="stop at the first check that fails")
     options = parser.parse_args(argv)
     cases = [case for case in CASES if case.is_differentiable]
     known = sorted({case.operation for case in cases})
@@ -35,6 +36,8 @@ def main(argv=None):
         except GradientError as error:
             wrong += 1
             print(f"{label:<60} WRONG: {error}")
+            if options.stop:
+                break
             continue
         for argument, by_method in errors.items():
             complex_step, central = by_method["complex step"], by_method["central differences"]
