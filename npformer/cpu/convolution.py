@@ -72,6 +72,6 @@ def _convolve_backward(blas, dy, x, weight, B, dilation, causal, dx, dweight, db
 
 @inlined
 def _tap(w, W, T, dilation, causal):
-    """As ``reference.convolution.taps``: outputs first … stop - 1 see the inputs that are ``shift`` later."""
+    """The same as ``reference.convolution.taps``: outputs first … stop - 1 see the inputs that are ``shift`` later."""
     shift = dilation * (w - (W - 1 if causal else (W - 1) // 2))
     return max(0, -shift), min(T, T - shift), shift

@@ -5,6 +5,7 @@ An operation is tested by its line in ``npformer.gradcheck.cases``, which says h
 
 import inspect
 import os
+import pkgutil
 import subprocess
 import sys
 
@@ -57,6 +58,24 @@ def test_same_names_and_parameters(ops):
     assert ops.__all__ == reference.__all__
     for name in reference.__all__:
         assert inspect.signature(getattr(ops, name)) == inspect.signature(getattr(reference, name)), name
+
+
+@pytest.mark.parametrize("ops", BACKENDS)
+def test_every_kernel_is_behind_a_door(ops):
+    """A function of a room that has the name of an operation is its kernel, and is registered as that."""
+    package = cpu if ops is cpu else gpu
+    for file in pkgutil.iter_modules(package.__path__):
+        module = sys.modules[f"{package.__name__}.{file.name}"]
+        functions = {name: x for name, x in vars(module).items() if inspect.isfunction(x)}  # and none of numba's
+        own = {name for name, x in functions.items() if x.__module__ == module.__name__}
+        for name in own & set(reference.__all__):
+            assert vars(module)[name] is getattr(package, name) is KERNELS[ops][name], name
+
+
+@WITH_GPU
+def test_both_rooms_have_kernels_of_the_same_operations():
+    assert set(gpu.room.doors) - set(cpu.room.doors) == {"product"}
+    assert set(cpu.room.doors) <= set(gpu.room.doors)
 
 
 def test_every_operation_has_a_case():
