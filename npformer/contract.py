@@ -25,7 +25,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, get_args
 
-GATES = {"swiglu": 2}  # how many inputs an activation takes for one result, if it is not 1
+GATES = {"relu": 1, "gelu": 1, "silu": 1, "swiglu": 2}  # how many inputs an activation takes for one result
 KINDS = {"mask", "ids", "wide", "written"}
 
 
@@ -105,6 +105,11 @@ def parse(text: str) -> Contract:
 def _argument(text):
     name, _, description = text.partition(":")
     axes = description.split()
+    for word in axes:
+        if not re.fullmatch(
+            r"~|\.\.\.|(\d+|[A-Z][a-z]?|[a-z])(\*(\d+|[A-Z][a-z]?|[a-z]))*|mask|wide|written|ids(<\w+)?", word
+        ):
+            raise ValueError(f"contract {text.strip()!r}: {word!r} is no axis and no kind")
     broadcasts = axes[:1] == ["~"]
     kind, _, below = axes[-1].partition("<") if axes else ("", "", "")
     if kind in KINDS:
@@ -143,7 +148,7 @@ def match(contract: Contract, given: Mapping[str, Any]) -> Sizes:
     for name, letters in contract.sizes.items():
         values = given[name] if isinstance(given[name], tuple) else (given[name],)
         for letter, value in zip(letters, values, strict=True):
-            sizes.learn(letter, GATES.get(value, 1) if isinstance(value, str) else int(value), name)
+            sizes.learn(letter, GATES[value] if isinstance(value, str) else int(value), name)
     for argument in sorted(contract.arrays.values(), key=lambda argument: argument.broadcasts):
         x = given[argument.name]
         if x is not None:

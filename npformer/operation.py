@@ -144,7 +144,7 @@ class Room:
 
         def decorate(function):
             kernel = Kernel(self, function, frozenset(as_it_lies.split()), frozenset((dtypes or self.dtypes).split()))
-            made = self.doors[door.record.name] = _door(door.record, kernel)
+            made = self.doors[door.record.name] = _door(door.record, kernel, door)
             made.__module__ = function.__module__
             return made
 
@@ -154,8 +154,8 @@ class Room:
 REFERENCE = Room("reference", np.ndarray)
 
 
-def _door(record, kernel):
-    """The function that everybody calls."""
+def _door(record, kernel, reference=None):
+    """The function that everybody calls; ``reference`` is the door of an operation whose kernel this is."""
     parameters = record.parameters
     bind = _binder(record, kernel.room, parameters)
     names, places = list(parameters), {name: place for place, name in enumerate(parameters)}
@@ -174,7 +174,9 @@ def _door(record, kernel):
             values, signature = bind(*args, **keywords)
         except AttributeError:  # what has no shape is no array
             check_arrays(record.contract, record.bound(*args, **keywords), parameters)
-            raise
+            if reference is None:
+                raise
+            return reference(*args, **keywords)  # arrays of another library, whose layout this room cannot read
         for place, check in checks:
             values[place] = check(values[place])
         if rate is not None:

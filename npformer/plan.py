@@ -100,7 +100,8 @@ def _for_kernel(kernel, arrays, kinds, computed):
 def _nothing(contract, sizes, dtypes, arrays):
     """What the operation returns if no result has an entry, else None."""
     shapes = [sizes.shape_of(result) for result in contract.results]
-    known = shapes and not contract.more and not any(x is None for x in (*shapes, *dtypes))
+    missing = any(x.kind == "float" and x.name not in arrays for x in contract.arrays.values())  # so is its gradient
+    known = shapes and not contract.more and not missing and not any(x is None for x in (*shapes, *dtypes))
     if not known or any(0 not in shape for shape in shapes):
         return None
     like = next(iter(arrays.values()))

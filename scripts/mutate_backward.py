@@ -41,12 +41,21 @@ FIRST = {  # what notices most, soonest
     "bytenet_block.py": ["tests/models/test_bytenet_gradients.py", "tests/models/test_bytenet.py"],
 }
 PYTEST = ["-x", "-q", "--no-header", "-p", "no:cacheprovider"]
-SECOND_OF_REFERENCE = ["tests/operations/test_poison.py", "tests/operations/test_masking.py", "tests/operations"]
-SECOND = ["tests/models", "tests/training"]
+COMPILED = ["parity", "fuzz", "kernel_cache", "memory", "team"]  # tests of kernels
+WITHOUT_KERNELS = [*(f"--ignore=tests/operations/test_{name}.py" for name in COMPILED), "-k", "not cpu and not gpu"]
+SECOND_OF_REFERENCE = ["tests/operations", *WITHOUT_KERNELS]
+SECOND = ["tests/models", "tests/training", *WITHOUT_KERNELS]
 HELPERS = {
     "cross_entropy",
     "paired_cross_entropy",
+    "is_counted",
+    "join_parts",
     "product",
+    "shares",
+    "state_before",
+    "taps",
+    "_direction",
+    "_hidden",
     "blocks",
     "scores_tile",
     "mask_tile",

@@ -27,8 +27,6 @@ def attention(q, k, v, keep_mask, causal, scale, dropout_rate, dropout_key):
 
 @kernel_of(reference.attention_backward, as_it_lies="dout q k v")
 def attention_backward(dout, q, k, v, weights, scale, dropout_rate, dropout_key):
-    if not is_usual(scale):
-        return NotImplemented  # the largest score would not stay the largest
     q4, k4, v4, dout4, weights4 = map(as_heads, (q, k, v, dout, weights))
     dscores = _product(dout4, transpose(v4))
     scale = q.dtype.type(default_scale(q, scale))

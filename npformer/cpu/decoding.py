@@ -7,7 +7,7 @@ import numpy as np
 from npformer import reference
 from npformer.cpu.activations import CODES, activate
 from npformer.cpu.blas import BLAS
-from npformer.cpu.jit import kernel
+from npformer.cpu.jit import inlined, kernel
 from npformer.cpu.layer_norm import normalise_rows
 from npformer.cpu.linear import map_few_rows
 from npformer.cpu.memory import empty
@@ -161,6 +161,12 @@ def _add(row, weight, value):
         row[j] += weight * value[j]
 
 
+@inlined
+def _beats(x, y):
+    """Whether x comes before y; NaN comes last."""
+    return x > y or (y != y and x == x)
+
+
 @kernel
 def _top(x, values, ids):
     """Each entry is compared with the k-th best so far, and moved up to its place if it is better."""
@@ -169,10 +175,10 @@ def _top(x, values, ids):
         row, best, where = x[i], values[i], ids[i]
         found = 0
         for j in range(V):
-            if found == k and not row[j] > best[k - 1]:
+            if found == k and not _beats(row[j], best[k - 1]):
                 continue
             place = min(found, k - 1)
-            while place > 0 and row[j] > best[place - 1]:
+            while place > 0 and _beats(row[j], best[place - 1]):
                 best[place], where[place] = best[place - 1], where[place - 1]
                 place -= 1
             best[place], where[place] = row[j], j

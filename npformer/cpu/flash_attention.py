@@ -52,7 +52,7 @@ def flash_attention(q, k, v, keep_mask, causal, scale, dropout_rate, dropout_key
 @kernel_of(reference.flash_attention_backward, as_it_lies="dout q k v out")
 def flash_attention_backward(dout, q, k, v, out, logsumexp, keep_mask, causal, scale, dropout_rate, dropout_key):
     if not is_usual(scale):
-        return NotImplemented  # the largest score would not stay the largest
+        return NotImplemented  # times a negative scale, the -inf of what is masked would be inf
     options = options_for(q, k, keep_mask, causal, scale, dropout_rate, dropout_key)
     q4, k4, v4 = as_heads(q), as_heads(k), as_heads(v)
     dout, out = (np.ascontiguousarray(as_heads(x).swapaxes(1, 2)) for x in (dout, out))

@@ -19,7 +19,7 @@ from npformer.threads import n_kernel_threads
 def linear_activation_dropout(x, weight, bias, activation, dropout_rate, dropout_key):
     width = weight.shape[1]
     bias = np.zeros(width, x.dtype) if bias is None else bias
-    y = empty((*x.shape[:-1], width // GATES.get(activation, 1)), x.dtype)
+    y = empty((*x.shape[:-1], width // GATES[activation]), x.dtype)
     rest = CODES[activation], *drawing(dropout_rate, dropout_key, x.dtype)
     if n_kernel_threads():  # which share the product
         h = linear(x, weight)

@@ -27,7 +27,10 @@ def _copied(x):
 
 
 def _as_if_writeable(x):
-    """The same memory, so that numba need not compile for read-only arrays; no kernel writes to its arguments."""
+    """The same memory, so that numba need not compile for read-only arrays.
+
+    No kernel writes to an argument that is not ``written``.
+    """
     return np.asarray(_Alias(x))
 
 

@@ -15,7 +15,7 @@ from npformer.gpu.room import as_rows, kernel_of
 @kernel_of(reference.linear_activation_dropout, as_it_lies="weight")
 def linear_activation_dropout(x, weight, bias, activation, dropout_rate, dropout_key):
     h = multiply(as_rows(x), weight)
-    gates = GATES.get(activation, 1)
+    gates = GATES[activation]
     y = cupy.empty((len(h), h.shape[1] // gates), h.dtype)
     code = CODES["silu" if gates > 1 else activation]
     options = y.size, y.shape[1], gates, code, *drawing(dropout_rate, dropout_key, h.dtype)
@@ -26,7 +26,7 @@ def linear_activation_dropout(x, weight, bias, activation, dropout_rate, dropout
 @kernel_of(reference.linear_activation_dropout_backward, as_it_lies="weight")
 def linear_activation_dropout_backward(dy, x, weight, bias, h, activation, dropout_rate, dropout_key):
     dh = cupy.empty(h.shape, h.dtype)
-    gates = GATES.get(activation, 1)
+    gates = GATES[activation]
     code = CODES["silu" if gates > 1 else activation]
     options = dy.size, dy.shape[-1], gates, code, *drawing(dropout_rate, dropout_key, h.dtype)
     for_each_element("fused", "activate_drop_backward", h.dtype, dy.size, dy, h, dh, *options)

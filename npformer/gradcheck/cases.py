@@ -136,11 +136,8 @@ class Case(NamedTuple):
             if "loss" in results:
                 return _backward_of_loss(cotangents["dloss"], results["dlogits"], changed)
             if self.operation in INVERSE:
-                return getattr(reference, INVERSE[self.operation])(
-                    **_taken_by(
-                        getattr(reference, INVERSE[self.operation]), {"n_heads": SIZES["H"], "x": cotangents["dy"]}
-                    )
-                )
+                inverse = getattr(reference, INVERSE[self.operation])
+                return inverse(**_taken_by(inverse, {"n_heads": SIZES["H"], "x": cotangents["dy"]}))
             shapes = {f"{name}_shape": x.shape for name, x in changed.items() if isinstance(x, np.ndarray)}
             gradients = self.backward(**_taken_by(self.backward, {**results, **cotangents, **shapes, **own, **changed}))
             gradients = gradients if isinstance(gradients, tuple) else (gradients,)
@@ -309,6 +306,7 @@ CASES: list[Case] = [
     *_cases("relu", {"x": _away_from_zero}, bound=0, leading=(2, 5, 17)),
     *_cases("tanh sigmoid", bound=0, leading=(2, 5, 17)),
     *_cases("gelu silu", bound=4, leading=(2, 5, 17)),
+    *_cases("swiglu", bound=4),
     *_cases("dropout", {"rate": 0.3, "dropout_key": 7}, {"rate": 0.0, "dropout_key": 7}, bound=0, leading=(2, 5, 17)),
     *_cases("softmax log_softmax", {}, {"axis": 0}, {"axis": 1}, bound=4, leading=(5, 7, 11)),
     *_cases("split_heads merge_heads", bound=0, leading=(2,)),
@@ -317,7 +315,7 @@ CASES: list[Case] = [
     *_cases("linear", {}, {"bias": None}, bound=8),
     *_cases(
         "linear_activation_dropout",
-        *({"activation": name, **NO_DROPOUT} for name in ACTIVATIONS if name not in GATES),
+        *({"activation": name, **NO_DROPOUT} for name in ACTIVATIONS if GATES[name] == 1),
         *({"activation": "gelu", **DROPOUT}, {"activation": "relu", "bias": None, **DROPOUT}),
         bound=8,
         backward_bound=32,  # dh is rounded before two products

@@ -123,7 +123,7 @@ class Transformer(EncoderDecoder):
 
     def _init_stacks(self, new):
         n_encoder, n_decoder = self.depths
-        new.gates = GATES.get(self.activation, 1)
+        new.gates = GATES[self.activation]
         encoder = {str(i): new.encoder_layer(self.d_model, self.d_ff) for i in range(n_encoder)}
         decoder = {str(i): new.decoder_layer(self.d_model, self.d_ff) for i in range(n_decoder)}
         if self.norm == "pre":

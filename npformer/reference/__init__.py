@@ -14,6 +14,8 @@ from npformer.reference.activations import (
     sigmoid_backward,
     silu,
     silu_backward,
+    swiglu,
+    swiglu_backward,
     tanh,
     tanh_backward,
 )

@@ -5,7 +5,7 @@ import numpy as np
 from npformer.arrays import Array, transpose
 from npformer.operation import backward_of, operation
 from npformer.reference.dropout import dropout, dropout_backward
-from npformer.reference.masks import causal_mask
+from npformer.reference.masks import masked
 from npformer.reference.product import product
 from npformer.reference.softmax import softmax, softmax_backward
 
@@ -55,11 +55,7 @@ def attention(
     array([[1.]])
     """
     scores = (q * default_scale(q, scale)) @ transpose(k)
-    if keep_mask is not None:
-        scores = np.where(keep_mask, scores, -np.inf)
-    if causal:
-        scores = np.where(causal_mask(*scores.shape[-2:], like=q), scores, -np.inf)
-    weights = softmax(scores)
+    weights = softmax(masked(scores, keep_mask, causal))
     out = product(dropout(weights, dropout_rate, dropout_key), v)  # where a weight of 0 hides even a NaN
     return out, weights
 

@@ -12,7 +12,8 @@ def layer_norm(x: Array, gain: Array, bias: Array, eps: float = 1e-5) -> tuple[A
     """Shift and scale each row to mean 0 and variance 1, then by a learned gain and bias.
 
     y = (x - mean) · rstd · gain + bias, rstd = 1/√(variance + eps), with the biased variance, computed
-    from the deviations: E[x²] - E[x]² loses all digits when the mean is large.
+    from the deviations: E[x²] - E[x]² loses all digits when the mean is large. The mean of the deviations is 0
+    on paper; what rounding leaves of it is added to the mean.
 
     Parameters
     ----------
@@ -34,7 +35,7 @@ def layer_norm(x: Array, gain: Array, bias: Array, eps: float = 1e-5) -> tuple[A
     array([-1.,  1.])
     """
     mean = x.mean(axis=-1, keepdims=True)
-    mean = mean + (x - mean).mean(axis=-1, keepdims=True)  # exact for a row of equal entries
+    mean = mean + (x - mean).mean(axis=-1, keepdims=True)
     variance = ((x - mean) ** 2).mean(axis=-1, keepdims=True)
     rstd = 1 / np.sqrt(variance + eps)
     return (x - mean) * rstd * gain + bias, mean, rstd

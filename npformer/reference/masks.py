@@ -38,6 +38,22 @@ def causal_mask(T: int, S: int | None = None, *, like: Array | None = None) -> A
     return np.arange(S, like=at) <= np.arange(T, like=at)[:, None] + S - T
 
 
+def masked(scores: Array, keep_mask: Array | None, causal: bool) -> Array:
+    """Scores (..., T, S), -inf where a mask does not let the query attend to the key.
+
+    Examples
+    --------
+    >>> masked(np.zeros((2, 2)), None, causal=True)
+    array([[  0., -inf],
+           [  0.,   0.]])
+    """
+    if keep_mask is not None:
+        scores = np.where(keep_mask, scores, -np.inf)
+    if causal:
+        scores = np.where(causal_mask(*scores.shape[-2:], like=scores), scores, -np.inf)
+    return scores
+
+
 @operation("ids: B S ids -> keep_mask: B 1 1 S mask")
 def padding_mask(ids: Array, pad_id: int = 0) -> Array:
     """Which keys are words and not padding, shaped to broadcast over heads and queries.

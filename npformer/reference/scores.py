@@ -5,6 +5,7 @@ All have one calling convention: ``score(q, k, *params)`` returns (..., T, S), a
 passes nothing on, even if it is NaN. A is the width of the hidden layer of the additive score.
 """
 
+from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
@@ -12,7 +13,7 @@ import numpy as np
 from npformer.arrays import Array, transpose
 from npformer.operation import backward_of, operation
 from npformer.reference.linear import linear, rows
-from npformer.reference.masks import causal_mask
+from npformer.reference.masks import masked
 from npformer.reference.product import product
 from npformer.reference.softmax import softmax, softmax_backward
 
@@ -221,7 +222,9 @@ def _hidden(q, k, w_q, w_k):
     return np.tanh(q_part[..., :, None, :] + k_part[..., None, :, :])
 
 
-SCORES = {  # the score, its backward, the names of its parameters
+SCORES: dict[
+    str, tuple[Callable, Callable, tuple[str, ...]]
+] = {  # the score, its backward, the names of its parameters
     "dot": (dot_score, dot_score_backward, ()),
     "scaled_dot": (scaled_dot_score, scaled_dot_score_backward, ()),
     "cosine": (cosine_score, cosine_score_backward, ()),
@@ -285,11 +288,7 @@ def score_attention(
     cosine [[0.731 0.269]]
     """
     scores = SCORES[score][0](q, k, *params)
-    if keep_mask is not None:
-        scores = np.where(keep_mask, scores, -np.inf)
-    if causal:
-        scores = np.where(causal_mask(*scores.shape[-2:], like=q), scores, -np.inf)
-    weights = softmax(scores)
+    weights = softmax(masked(scores, keep_mask, causal))
     return product(weights, v), weights
 
 

@@ -26,6 +26,8 @@ def main(argv=None):
     kernels = [(room, name) for room, doors in rooms.items() for name in sorted(doors)]
     kernels = [(room, name) for room, name in kernels if options.room in (None, room) and name.startswith(options.only)]
     survivors = []
+    if not all(passes(room, "") for room in {room for room, _ in kernels}):
+        sys.exit("the tests fail without any sabotage; there is nothing to learn")
     for room, name in kernels:
         noticed = not passes(room, name)
         survivors += [] if noticed else [f"{room}.{name}"]
@@ -35,11 +37,14 @@ def main(argv=None):
 
 
 def passes(room, name):
-    """Whether the tests of an operation pass while its kernel is not used."""
+    """Whether the tests of an operation pass while its kernel is not used; without a name, all with every kernel."""
     tests = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "sabotage_kernels", "-p", "no:cacheprovider"]
-    tests += ["tests/operations/test_parity.py", "-k", f"{name} and {room}"]
+    tests += ["tests/operations/test_parity.py", "-k", f"{name} and {room}" if name else room]
     environment = {**os.environ, SABOTAGED: f"{room}.{name}", "PYTHONPATH": str(Path(__file__).parent)}
-    return subprocess.run(tests, cwd=ROOT, env=environment, capture_output=True).returncode in (0, 5)
+    status = subprocess.run(tests, cwd=ROOT, env=environment, capture_output=True).returncode
+    if status not in (0, 1):
+        sys.exit(f"{' '.join(tests)} ended with {status}: tests could not be run")
+    return status == 0
 
 
 def rooms_of_kernels():
@@ -57,6 +62,8 @@ def pytest_configure():
     if SABOTAGED not in os.environ:
         return
     room, name = os.environ[SABOTAGED].split(".")
+    if not name:
+        return
     doors = rooms_of_kernels()[room]
 
     from npformer import reference

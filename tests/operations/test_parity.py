@@ -23,7 +23,6 @@ WITH_GPU = pytest.mark.skipif(bool(MISSING), reason=str(MISSING))
 BACKENDS = [pytest.param(cpu, id="cpu"), pytest.param(ON_GPU, id="gpu", marks=WITH_GPU)]
 KERNELS = {cpu: cpu.room.doors, ON_GPU: gpu.room.doors}
 ON_REAL_GPU = 0 if NO_GPU else 8  # units that CuPy's own functions and products are off, where there is no kernel
-REFUSED = "the kernel left it to the reference"
 
 LAYOUTS = [every_second, rows_apart, fortran, backwards, read_only]
 CALLS = [pytest.param(case, name, i, id=f"{name}-{case}") for i, case in enumerate(CASES) for name in case.names]
@@ -100,7 +99,7 @@ def test_the_kernels_without_jit():
         "-W",
         ignore,
         "-k",
-        "cpu and float32 and not tiles",
+        "cpu and float32",
     ]
     run = subprocess.run(command, env={**os.environ, "NUMBA_DISABLE_JIT": "1"}, capture_output=True, text=True)
     assert run.returncode == 0, run.stdout[-3000:]
