@@ -43,7 +43,8 @@ FIRST = {  # what notices most, soonest
 PYTEST = ["-x", "-q", "--no-header", "-p", "no:cacheprovider"]
 COMPILED = ["parity", "fuzz", "kernel_cache", "memory", "team"]  # tests of kernels
 WITHOUT_KERNELS = [*(f"--ignore=tests/operations/test_{name}.py" for name in COMPILED), "-k", "not cpu and not gpu"]
-SECOND_OF_REFERENCE = ["tests/operations", *WITHOUT_KERNELS]
+POISON = [f"tests/operations/test_{name}.py" for name in ("poison", "masking", "flash_attention", "recurrence")]
+SECOND_OF_REFERENCE = [*POISON, "tests/operations", *WITHOUT_KERNELS]
 SECOND = ["tests/models", "tests/training", *WITHOUT_KERNELS]
 HELPERS = {
     "cross_entropy",

@@ -21,7 +21,9 @@ def of_size(system, n_parameters, **sizes):
     >>> model.d_model, count(model)
     (48, 95915)
     """
-    low, high = 1, 1024 // STEP  # the number grows with the width
+    low, high = 1, 2  # the number grows with the width
+    while count(SYSTEMS[system](high * STEP, **sizes)) <= n_parameters:
+        low, high = high, 2 * high
     while high - low > 1:
         middle = (low + high) // 2
         if count(SYSTEMS[system](middle * STEP, **sizes)) <= n_parameters:

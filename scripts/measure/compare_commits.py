@@ -1,0 +1,90 @@
+"""Is a commit slower than another? Time training steps and decoding of two checkouts, in turns, in one run.
+
+    git worktree add ../before HEAD~10
+    python scripts/measure/compare_commits.py ../before .
+    python scripts/measure/compare_commits.py ../before . --steps tiny,copy --searches greedy --rounds 9
+
+The sizes are those of ``bench_train.py`` and ``bench_decode.py``. Each checkout has a process of its own, with its own
+package and its own scripts. A ratio above 1 says that the second checkout is slower.
+"""
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+WORKER = """
+import json, sys, time
+tree = sys.argv[1]
+sys.path[:0] = [tree, tree + "/scripts"]
+import bench_decode, bench_train
+import npformer
+assert npformer.__file__.startswith(tree), npformer.__file__
+functions = {}
+for line in sys.stdin:
+    kind, size, detail, seconds = json.loads(line)
+    key = kind, size, str(detail)
+    if key not in functions:
+        functions.clear()
+        if kind == "step":
+            functions[key] = bench_train.build_npformer(bench_train.SIZES[size], "cpu")
+        else:
+            functions[key] = bench_decode.build_npformer(bench_decode.SIZES[size], *detail, "cpu")
+        for _ in range(3):
+            functions[key]()
+    times, end = [], time.perf_counter() + seconds
+    while len(times) < 3 or time.perf_counter() < end:
+        start = time.perf_counter()
+        functions[key]()
+        times.append(time.perf_counter() - start)
+    print(json.dumps(sorted(times)[len(times) // 2]), flush=True)
+"""
+
+
+def main(argv=None):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "checkouts", nargs=2, type=lambda text: str(Path(text).resolve()), help="folders: before, after"
+    )
+    parser.add_argument("--steps", default="tiny,copy,small,base,long", help="sizes of bench_train.py, or '' for none")
+    parser.add_argument("--size", default="base", help="of bench_decode.py (default: base)")
+    parser.add_argument("--batches", default="1,4,8,32", help="of bench_decode.py, or '' for none")
+    parser.add_argument("--beams", default="1,4", help="beam sizes (default: 1,4)")
+    parser.add_argument("--rounds", type=int, default=7, help="turns of each checkout (default: 7)")
+    parser.add_argument("--seconds", type=float, default=2.0, help="of each turn (default: 2)")
+    options = parser.parse_args(argv)
+    cases = [("step", size, []) for size in filter(None, options.steps.split(","))]
+    for batch in filter(None, options.batches.split(",")):
+        cases += [("decode", options.size, [int(batch), int(beam)]) for beam in options.beams.split(",")]
+    workers = [start(checkout) for checkout in options.checkouts]
+    print(f"{'':<24} {'before, ms':>12} {'after, ms':>12} {'ratio':>7}   ratios of the turns")
+    for case in cases:
+        turns = [[timed(worker, case, options.seconds) for worker in workers] for _ in range(options.rounds)]
+        before, after = (statistics.median(turn[i] for turn in turns) for i in range(2))
+        ratios = sorted(after / before for before, after in turns)
+        label = " ".join(map(str, [case[0], case[1], *case[2]]))
+        spread = f"{ratios[0]:.2f} ... {ratios[-1]:.2f}"
+        print(
+            f"{label:<24} {1e3 * before:12.2f} {1e3 * after:12.2f} {statistics.median(ratios):7.3f}   {spread}",
+            flush=True,
+        )
+
+
+def start(checkout):
+    command = [sys.executable, "-c", WORKER, checkout]
+    return subprocess.Popen(command, cwd=checkout, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def timed(worker, case, seconds):
+    worker.stdin.write(json.dumps([*case, seconds]) + "\n")
+    worker.stdin.flush()
+    line = worker.stdout.readline()
+    if not line:
+        sys.exit(f"{worker.args[-1]}: the worker ended")
+    return json.loads(line)
+
+
+if __name__ == "__main__":
+    main()
