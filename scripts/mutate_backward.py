@@ -41,7 +41,7 @@ FIRST = {  # what notices most, soonest
     "bytenet_block.py": ["tests/models/test_bytenet_gradients.py", "tests/models/test_bytenet.py"],
 }
 PYTEST = ["-x", "-q", "--no-header", "-p", "no:cacheprovider"]
-COMPILED = ["parity", "fuzz", "kernel_cache", "memory", "team"]  # tests of kernels
+COMPILED = ["parity", "fuzz", "kernel_cache", "memory", "team", "bad_options"]  # kernels, too
 WITHOUT_KERNELS = [*(f"--ignore=tests/operations/test_{name}.py" for name in COMPILED), "-k", "not cpu and not gpu"]
 POISON = [f"tests/operations/test_{name}.py" for name in ("poison", "masking", "flash_attention", "recurrence")]
 SECOND_OF_REFERENCE = [*POISON, "tests/operations", *WITHOUT_KERNELS]
