@@ -3,18 +3,21 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 BENCH_VENV := .venv-bench
+TORCH_VENV := .venv-torch
+TORCH_TESTS = $(shell grep -rl "importorskip(\"torch\")" tests)
 
 CUDA := 13
 GPU_VENV := .venv-gpu$(CUDA)
 
-.PHONY: help copy translate test lint bench gpu test-gpu bench-gpu clean
+.PHONY: help copy translate test test-torch lint bench gpu test-gpu bench-gpu clean
 
 help:
 	@echo "make copy         train a Transformer to copy, and look at what it does (under a minute)"
 	@echo "make translate    train on Multi30k for ten minutes, then translate English to French (downloads 2 MB);"
 	@echo "                  again: go on for ten more; MINUTES=80 for longer; MULTI30K=DIR for a local copy of the text"
 	@echo "make test         run every test"
-	@echo "make lint         check the style"
+	@echo "make test-torch   compare with PyTorch, which it installs for that"
+	@echo "make lint         check the style and the types"
 	@echo "make bench        short benchmarks against PyTorch, JAX, CTranslate2 and transformers (it installs them)"
 	@echo "make test-gpu     on an NVIDIA GPU: its tests and a training (installs CuPy for CUDA 13; CUDA=12 for 12)"
 	@echo "make bench-gpu    on an NVIDIA GPU: training steps and attention against PyTorch (it installs it)"
@@ -31,12 +34,17 @@ translate: $(VENV)/ready
 	$(BIN)/python scripts/translate.py --model runs/en-fr "A man is riding a bicycle."
 	$(BIN)/python scripts/evaluate.py --model runs/en-fr --data data/multi30k --src en --tgt fr --split val
 
+# Two processes side by side; what one of them compiles, the other finds on disk.
 test: $(VENV)/ready
-	$(BIN)/python -m pytest -q -rs
+	$(BIN)/python -m pytest -q -rs -n 2 --dist loadfile
+
+test-torch: $(TORCH_VENV)/ready
+	$(TORCH_VENV)/bin/python -m pytest -q -rs -n 2 --dist loadfile $(TORCH_TESTS)
 
 lint: $(VENV)/ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/mypy
 
 bench: $(BENCH_VENV)/ready
 	$(BENCH_VENV)/bin/python scripts/bench_train.py --quick
@@ -48,8 +56,8 @@ gpu:
 	@nvidia-smi > /dev/null || { echo "there is no NVIDIA GPU: nvidia-smi finds none"; exit 1; }
 
 test-gpu: $(GPU_VENV)/ready
-	NPFORMER_GPU=1 $(GPU_VENV)/bin/python -m pytest -q -rs tests/test_gpu.py tests/test_gpu_half.py tests/test_parity.py -k gpu
-	NPFORMER_GPU=1 $(GPU_VENV)/bin/python -m pytest -q -rs tests/test_tensor_attention.py tests/test_cudnn.py
+	NPFORMER_GPU=1 $(GPU_VENV)/bin/python -m pytest -q -rs tests/operations/test_parity.py tests/operations/test_poison.py -k gpu
+	NPFORMER_GPU=1 $(GPU_VENV)/bin/python -m pytest -q -rs tests/gpu
 	$(GPU_VENV)/bin/python scripts/train_copy.py --backend gpu
 
 bench-gpu: $(GPU_VENV)/ready
@@ -57,12 +65,18 @@ bench-gpu: $(GPU_VENV)/ready
 	$(GPU_VENV)/bin/python scripts/bench_gpu.py --json runs/bench_gpu.json
 
 clean:
-	rm -rf $(VENV) $(BENCH_VENV) .venv-gpu* build dist *.egg-info .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(BENCH_VENV) $(TORCH_VENV) .venv-gpu* build dist *.egg-info .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/ready: setup.cfg pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	touch $@
+
+$(TORCH_VENV)/ready: setup.cfg pyproject.toml
+	$(PYTHON) -m venv $(TORCH_VENV)
+	echo '*' > $(TORCH_VENV)/.gitignore
+	$(TORCH_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,torch]'
 	touch $@
 
 # On Linux, PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu saves the download of PyTorch's GPU libraries.

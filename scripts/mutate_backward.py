@@ -43,7 +43,7 @@ FIRST = {  # what notices most, soonest
 PYTEST = ["-x", "-q", "--no-header", "-p", "no:cacheprovider"]
 COMPILED = ["parity", "fuzz", "kernel_cache", "memory", "team", "bad_options"]  # kernels, too
 WITHOUT_KERNELS = [*(f"--ignore=tests/operations/test_{name}.py" for name in COMPILED), "-k", "not cpu and not gpu"]
-POISON = [f"tests/operations/test_{name}.py" for name in ("poison", "masking", "flash_attention", "recurrence")]
+POISON = [f"tests/operations/test_{name}.py" for name in ("poison", "masking", "forward_oracles", "flash_attention")]
 SECOND_OF_REFERENCE = [*POISON, "tests/operations", *WITHOUT_KERNELS]
 SECOND = ["tests/models", "tests/training", *WITHOUT_KERNELS]
 HELPERS = {

@@ -1,10 +1,11 @@
-"""The loss of a whole model and its gradient as functions of a list of arrays, and a batch with padding for them."""
+"""The gradient of whole models: their loss as a function of a list of arrays, and a batch with padding for it."""
 
 import numpy as np
 
-from npformer import tree
+from npformer import gradcheck, tree
+from npformer.gradcheck import COMPLEX_STEP
 
-B, S, T, V_SRC, V_TGT = 5, 11, 7, 17, 19  # every dimension a prime of its own
+B, S, T, V_SRC, V_TGT = 4, 11, 5, 7, 9  # no dimension is as long as another
 
 
 def padded(rng, length, vocab, shortest):
@@ -42,3 +43,29 @@ def loss_of_leaves(model, like, key, backend="reference", src=SRC, tgt=TGT, **op
         return [dloss * grad for _, grad in tree.leaves(grads)]
 
     return f, f_backward
+
+
+def assert_gradient_at_every_parameter(f, f_backward, params):
+    """By the complex step: a pass forward for each number."""
+    names, arrays = zip(*tree.leaves(params), strict=True)
+    gradcheck(f, f_backward, arrays, names=names, complex_tolerance=1e-12, central_tolerance=None)
+
+
+def assert_gradient_along_directions(f, f_backward, params, n=2):
+    """By the complex step, along random directions of each parameter's array: a wrong number shows in all of them."""
+    names, arrays = zip(*tree.leaves(params), strict=True)
+    gradients, rng = f_backward(1.0, *arrays), np.random.default_rng(0)
+    scale = max(np.abs(gradient).max() for gradient in gradients)
+    for i, (name, gradient) in enumerate(zip(names, gradients, strict=True)):
+        for direction in rng.standard_normal((n, *gradient.shape)):
+            moved = [*arrays[:i], arrays[i] + 1j * COMPLEX_STEP * direction, *arrays[i + 1 :]]
+            slope, expected = np.imag(f(*moved)) / COMPLEX_STEP, (gradient * direction).sum()
+            assert abs(slope - expected) <= 1e-12 * max(np.abs(gradient).max(), 1e-3 * scale) * gradient.size**0.5, name
+
+
+def assert_same_gradient(f_backward, f_backward_of_kernels, params):
+    """But for the order of additions."""
+    names, arrays = zip(*tree.leaves(params), strict=True)
+    both = f_backward(1.0, *arrays), f_backward_of_kernels(1.0, *arrays)
+    for name, wanted, gradient in zip(names, *both, strict=True):
+        np.testing.assert_allclose(gradient, wanted, rtol=0, atol=1e-13 * max(1, np.abs(wanted).max()), err_msg=name)

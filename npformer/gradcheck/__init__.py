@@ -89,7 +89,7 @@ backward gives -0.12573022 and the complex step 0.12573022
         "complex step": (complex_step, complex_tolerance),
         "central differences": (central_differences, central_tolerance),
     }
-    errors = {name: {} for name in names}
+    errors: dict[str, dict[str, float]] = {name: {} for name in names}
     for method, (derivative, tolerance) in methods.items():
         if tolerance is None:
             continue

@@ -1,5 +1,6 @@
 """What every model from a source to a target shares: ids in; logits, loss and gradient out."""
 
+from collections.abc import Callable
 from functools import cached_property
 
 import numpy as np
@@ -26,6 +27,13 @@ class EncoderDecoder:
       dmemory, the gradients of the decoder and of the target's table
     - ``decoder_type``, the ``StepwiseDecoder`` that ``decoder`` makes
     """
+
+    src_vocab: int
+    tgt_vocab: int
+    d_model: int
+    tie_embeddings: bool
+    dtype: str
+    _init_stacks: Callable
 
     def init(self, seed: int = 0) -> dict:
         """New parameters, the same for the same seed.

@@ -5,7 +5,6 @@ All have one calling convention: ``score(q, k, *params)`` returns (..., T, S), a
 passes nothing on, even if it is NaN. A is the width of the hidden layer of the additive score.
 """
 
-from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
@@ -222,9 +221,7 @@ def _hidden(q, k, w_q, w_k):
     return np.tanh(q_part[..., :, None, :] + k_part[..., None, :, :])
 
 
-SCORES: dict[
-    str, tuple[Callable, Callable, tuple[str, ...]]
-] = {  # the score, its backward, the names of its parameters
+SCORES = {  # the score, its backward, the names of its parameters
     "dot": (dot_score, dot_score_backward, ()),
     "scaled_dot": (scaled_dot_score, scaled_dot_score_backward, ()),
     "cosine": (cosine_score, cosine_score_backward, ()),

@@ -205,7 +205,7 @@ class Trainer:
         """
         if n_steps is not None:
             check_int("n_steps", n_steps, at_least=0)
-        history = []
+        history: list = []
         with progress_bar(n_steps, progress) as bar:
             for batch in islice(batches, n_steps):
                 self.step_accumulated([batch])

@@ -6,7 +6,7 @@ import pytest
 from npformer import gradcheck, layers, reference, tree
 from npformer.models.initialization import Initializer
 
-B, T, S, H, K, F = 3, 5, 7, 2, 11, 13
+B, T, S, H, K, F = 4, 5, 7, 2, 3, 8
 D = H * K
 KEY = 99
 

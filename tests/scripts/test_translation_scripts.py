@@ -25,7 +25,7 @@ for name in ("sentencepiece", "safetensors", "sacrebleu", "sacremoses"):
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 SMALL = ["--vocab-size", 40, "--max-tokens", 150, "--max-len", 60, "--quiet"]
 PAIR = ["--src", "en", "--tgt", "fr"]
-RECIPE = [*SMALL, "--steps", 16, "--validate-every", 6, "--save-every", 2, "--n-average", 2]
+RECIPE = [*SMALL, "--steps", 10, "--validate-every", 4, "--save-every", 2, "--n-average", 2]
 
 
 def command(script, arguments):
@@ -94,8 +94,8 @@ def test_everything_that_was_announced_comes_out(finished):
     names = ["curves.png", "figures.json", "last.safetensors", "log.jsonl", "model.safetensors", "snapshots"]
     assert sorted(path.name for path in out.iterdir()) == names
     assert [path.name for path in sorted((out / "snapshots").iterdir())] == [
-        "step-0000012.safetensors",
-        "step-0000016.safetensors",
+        "step-0000008.safetensors",
+        "step-0000010.safetensors",
     ]
     assert is_png(out / "curves.png")
     assert "en to fr, preset tiny, seed 1: " in shown
@@ -104,19 +104,19 @@ def test_everything_that_was_announced_comes_out(finished):
 
 def test_the_log_has_each_step_and_validation_once(finished):
     records = JsonLog.read(finished[0] / "log.jsonl")
-    assert [record["step"] for record in records if "loss" in record] == list(range(1, 17))
-    assert [record["step"] for record in records if "val_loss" in record] == [6, 12, 16]
+    assert [record["step"] for record in records if "loss" in record] == list(range(1, 11))
+    assert [record["step"] for record in records if "val_loss" in record] == [4, 8, 10]
     assert all(record["n_tokens"] > 0 and record["seconds"] > 0 for record in records if "loss" in record)
 
 
 def test_the_figures_say_what_was_done_and_how_good_it_is(finished):
     out, _ = finished
     figures = json.loads((out / "figures.json").read_text())
-    assert figures["step"] == 16
-    assert figures["averaged"] == [12, 16]
+    assert figures["step"] == 10
+    assert figures["averaged"] == [8, 10]
     assert figures.keys() >= {"val_loss", "val_bleu", "val_bleu_lower", "seconds"}
     settings = figures["settings"]
-    assert (settings["vocab_size"], settings["steps"], settings["seed"], settings["dropout"]) == (40, 16, 1, 0.3)
+    assert (settings["vocab_size"], settings["steps"], settings["seed"], settings["dropout"]) == (40, 10, 1, 0.3)
     assert load_checkpoint(out / "model.safetensors")[1]["settings"] == settings
 
 
@@ -127,11 +127,11 @@ def test_sigterm_saves_and_resuming_leaves_no_trace(tmp_path, data, finished):
     shown = process.communicate()[0].decode()
     assert process.returncode == 143
     step = load_checkpoint(tmp_path / "run" / "last.safetensors")[1]["n_steps"]
-    assert 2 <= step < 16
+    assert 2 <= step < 10
     assert f"SIGTERM: saved after step {step}; --resume goes on from there" in shown
     assert not (tmp_path / "run" / "model.safetensors").exists()
     assert (
-        f"{step} of 16 steps done" in run("train_translation", "--out", tmp_path / "run", "--resume", "--quiet").stdout
+        f"{step} of 10 steps done" in run("train_translation", "--out", tmp_path / "run", "--resume", "--quiet").stdout
     )
     assert_same_training(tmp_path / "run", finished[0])
 
@@ -301,7 +301,7 @@ def model(tmp_path_factory):
     model = Transformer(60, 60, d_model=32, n_heads=2, n_layers=1, d_ff=32, dropout=0.0, tie_embeddings=True)
     trainer = Trainer(model, Adam(0.01), seed=1)
     batches = TokenBatches(pairs, subwords, subwords, max_tokens=600, seed=1).from_place()
-    trainer.fit(((src, tgt) for _, src, tgt in batches), 120, progress=False)
+    trainer.fit(((src, tgt) for _, src, tgt in batches), 80, progress=False)
     folder = tmp_path_factory.mktemp("model")
     Translator(model, trainer.params, subwords, subwords).save(folder / "model.safetensors")
     return folder
