@@ -73,16 +73,21 @@ $(VENV)/ready: setup.cfg pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	touch $@
 
+# On Linux, PyPI's PyTorch comes with gigabytes of GPU libraries. If pip is told of a folder of wheels (PIP_FIND_LINKS)
+# that has one, that is taken; else PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu saves the download.
+torch_from_disk = $(1)/bin/python -m pip install --quiet --no-index --no-deps torch 2> /dev/null || true
+
 $(TORCH_VENV)/ready: setup.cfg pyproject.toml
 	$(PYTHON) -m venv $(TORCH_VENV)
 	echo '*' > $(TORCH_VENV)/.gitignore
+	$(call torch_from_disk,$(TORCH_VENV))
 	$(TORCH_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,torch]'
 	touch $@
 
-# On Linux, PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu saves the download of PyTorch's GPU libraries.
 $(BENCH_VENV)/ready: setup.cfg pyproject.toml
 	$(PYTHON) -m venv $(BENCH_VENV)
 	echo '*' > $(BENCH_VENV)/.gitignore
+	$(call torch_from_disk,$(BENCH_VENV))
 	$(BENCH_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
 	touch $@
 
