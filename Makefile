@@ -34,12 +34,13 @@ translate: $(VENV)/ready
 	$(BIN)/python scripts/translate.py --model runs/en-fr "A man is riding a bicycle."
 	$(BIN)/python scripts/evaluate.py --model runs/en-fr --data data/multi30k --src en --tgt fr --split val
 
-# Two processes side by side; what one of them compiles, the other finds on disk.
+# Two processes side by side, on one thread each; what one of them compiles, the other finds on disk.
+PYTEST = OPENBLAS_NUM_THREADS=1 $(1)/bin/python -m pytest -q -rs -n 2 --dist loadfile --no-loadscope-reorder
 test: $(VENV)/ready
-	$(BIN)/python -m pytest -q -rs -n 2 --dist loadfile
+	$(call PYTEST,$(VENV))
 
 test-torch: $(TORCH_VENV)/ready
-	$(TORCH_VENV)/bin/python -m pytest -q -rs -n 2 --dist loadfile $(TORCH_TESTS)
+	$(call PYTEST,$(TORCH_VENV)) $(TORCH_TESTS)
 
 lint: $(VENV)/ready
 	$(BIN)/ruff check .

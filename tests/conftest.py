@@ -7,6 +7,13 @@ import npformer
 from npformer import cpu, reference
 from npformer.threads import n_threads
 
+FIRST = ["tests/operations/test_parity.py", "tests/gpu/", "tests/scripts/"]
+
+
+def pytest_collection_modifyitems(items):
+    """Begin with what compiles most: where two processes share the tests, numba in the first and g++ in the second."""
+    items.sort(key=lambda item: [item.nodeid.startswith(path) for path in [*FIRST, ""]].index(True))
+
 
 @pytest.fixture(autouse=True)
 def threads_are_left_as_they_were():

@@ -16,8 +16,8 @@ def test_links_lead_somewhere(path):
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
-def test_scripts_are_there(path):
-    names = re.findall(r"scripts/\w+\.py", path.read_text(encoding="utf-8"))
+def test_scripts_and_tests_are_there(path):
+    names = re.findall(r"(?:scripts|tests)/[\w/]+\.py", path.read_text(encoding="utf-8"))
     assert [name for name in names if not (ROOT / name).exists()] == []
 
 

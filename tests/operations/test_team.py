@@ -13,12 +13,19 @@ from npformer import Transformer, cpu, greedy_decode, reference
 from npformer.cpu import linear, team
 from npformer.cpu.blas import BLAS
 from npformer.cpu.tile import COLUMNS, multiply_columns
-from npformer.threads import in_parallel, kernel_threads, n_kernel_threads, n_threads
+from npformer.threads import blas_threads, cores, in_parallel, kernel_threads, n_kernel_threads, n_threads
 
 pytestmark = pytest.mark.skipif(not team.JIT, reason="the helper and the tiles are nothing but compiled code")
 SHAPES = [(1, 512, 64), (1, 100, 777), (3, 131, 777), (8, 9, 5000), (9, 131, 777), (17, 64, 512), (64, 65, 1030)]
 SHAPES += [(m, 128, 257) for m in range(1, 8)] + [(65, 128, 512), (16, 1, 40000)]
 RNG = np.random.default_rng(0)
+
+
+@pytest.fixture(autouse=True)
+def two_threads():
+    """Also where the tests run on one thread."""
+    with blas_threads(2):
+        yield
 
 
 def multiply(a, b, out):
@@ -78,7 +85,7 @@ def test_single_rows_whose_stride_means_nothing(norm):
     np.testing.assert_allclose(*results, atol=1e-5)
 
 
-@pytest.mark.skipif(n_threads() < 2, reason="one thread has no helper")
+@pytest.mark.skipif(cores() < 2, reason="one thread has no helper")
 @pytest.mark.parametrize("m", [1, 8, 30])
 def test_the_same_bits_with_and_without_the_helper(m):
     a, b = RNG.standard_normal((m, 512), "float32"), RNG.standard_normal((512, 1000), "float32")
