@@ -89,31 +89,38 @@ def explain() -> Iterator[Calls]:
     ('linear', 'reference', (5, 3), 60)
     """
     calls = Calls()
-    busy = threading.local()
-
-    def listen(record, room, plan, values, run):
-        if getattr(busy, "now", False):  # a part of an operation that is listed as a whole
-            return run(plan, values)
-        refused = []
-        kernel = plan.kernel and _watched(plan.kernel, refused)
-        busy.now = True
-        try:
-            room.wait()
-            start = time.perf_counter()
-            result = run(plan._replace(kernel=kernel), values)
-            room.wait()
-            seconds = time.perf_counter() - start
-        finally:
-            busy.now = False
-        why = plan.why or ("the kernel left it to the reference" if refused else "")
-        calls.append(_call(record, room, why, values, result, seconds))
-        return result
-
-    before, operation.listener = operation.listener, listen
+    _active.append(calls)
+    operation.listener = _listen
     try:
         yield calls
     finally:
-        operation.listener = before
+        _active[:] = [others for others in _active if others is not calls]
+        operation.listener = _listen if _active else None
+
+
+_active: list[Calls] = []  # those of all blocks that have not ended, in any thread
+_busy = threading.local()
+
+
+def _listen(record, room, plan, values, run):
+    if getattr(_busy, "now", False):  # a part of an operation that is listed as a whole
+        return run(plan, values)
+    refused = []
+    kernel = plan.kernel and _watched(plan.kernel, refused)
+    _busy.now = True
+    try:
+        room.wait()
+        start = time.perf_counter()
+        result = run(plan._replace(kernel=kernel), values)
+        room.wait()
+        seconds = time.perf_counter() - start
+    finally:
+        _busy.now = False
+    why = plan.why or ("the kernel left it to the reference" if refused else "")
+    call = _call(record, room, why, values, result, seconds)
+    for calls in _active:
+        calls.append(call)
+    return result
 
 
 def _watched(kernel, refused):

@@ -194,7 +194,7 @@ def _door(record, kernel, reference=None):
 
     def run(plan, values):
         if plan.nothing is not None:
-            return plan.nothing
+            return plan.nothing()
         result = plan.kernel(*converted(values, plan.for_kernel)) if plan.kernel else NotImplemented
         if result is NotImplemented:
             given = dict(zip(names, converted(values, plan.for_function), strict=True))

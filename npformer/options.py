@@ -197,6 +197,7 @@ def check_ids(ids, size, name, ignore_id=None):
         return  # a negative one is a large one, too
     library = library_of(ids, name)
     _check_kind(ids, name, "ids")
+    ids = np.asarray(ids) if library is np else ids  # a masked array would leave out what a kernel reads
     if ids.size == 0 or is_recording(library):
         return
     if ids.min() >= 0 and ids.max() < size:

@@ -20,7 +20,7 @@ class Plan(NamedTuple):
     for_function: tuple
     of_results: tuple  # dtypes
     ids: tuple  # (place, name, what they are less than)
-    nothing: Any  # the result, where it has no entries, else None
+    nothing: Callable | None  # returns the result, where that has no entries
 
 
 def make_plan(record, kernel, given: Mapping[str, Any]) -> Plan:
@@ -106,11 +106,15 @@ def _nothing(contract, sizes, dtypes, arrays):
         return None
     like = next(iter(arrays.values()))
     empty = [np.zeros_like(like, shape=shape, dtype=dtype) for shape, dtype in zip(shapes, dtypes, strict=True)]
-    return tuple(empty) if len(empty) > 1 else empty[0]
+    return lambda: tuple(x.copy() for x in empty) if len(empty) > 1 else empty[0].copy()
 
 
 def _cast_to(dtype):
-    return lambda x: x.astype(dtype, order="C")
+    def cast(x):
+        x = np.asarray(x) if isinstance(x, np.generic | np.ndarray) else x  # no scalar, and no subclass
+        return x.astype(dtype, order="C")
+
+    return cast
 
 
 def converted(values, conversions):

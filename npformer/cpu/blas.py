@@ -74,6 +74,8 @@ def _multiply_by_hand(a, b, out, add):
 def _layout(x):
     """How BLAS has to read a matrix, and the numbers from one row (or column, if it is transposed) to the next."""
     rows, columns = x.shape
+    if columns == 1 and x.strides[0] >= x.itemsize:  # its stride along the columns means nothing
+        return AS_IT_IS, x.strides[0] // x.itemsize
     if x.strides[1] == x.itemsize and (rows == 1 or x.strides[0] >= columns * x.itemsize):
         return AS_IT_IS, max(x.strides[0] // x.itemsize, columns)
     return TRANSPOSED, max(x.strides[1] // x.itemsize, rows)

@@ -5,6 +5,7 @@ import inspect
 import numpy as np
 
 from npformer import reference
+from npformer.contract import GATES
 from npformer.cpu.activations import CODES, activate
 from npformer.cpu.blas import BLAS
 from npformer.cpu.jit import inlined, kernel
@@ -34,6 +35,8 @@ def decoder_layer_step(x0, params, kv, at, memory_kv, memory_at, memory_mask, n_
     norms = [params[f"{name}_norm"] for name in SUBLAYERS]
     weights = tuple([linear["weight"] for linear in maps])
     vectors = tuple([linear["bias"] for linear in maps] + [x for n in norms for x in (n["gain"], n.get("bias"))])
+    if GATES[activation] > 1:
+        return NotImplemented  # the hidden layer is activated in place, and has one column for each result
     D, F = x0.shape[1], weights[-1].shape[0]
     shapes = [(D, 3 * D), (D, D), (D, D), (D, D), (D, F), (F, D), (3 * D,), (D,), (D,), (D,), (F,), *[(D,)] * 7]
     for x, shape in zip((*weights, *vectors), shapes, strict=True):

@@ -10,7 +10,7 @@ from npformer.cpu.dropout import drawing
 from npformer.cpu.jit import inlined, kernel
 from npformer.cpu.linear import linear, multiply_backward
 from npformer.cpu.memory import empty
-from npformer.cpu.room import as_matrix, as_rows, kernel_of
+from npformer.cpu.room import as_matrix, as_rows, kernel_of, original
 from npformer.cpu.scalar import is_kept, like
 from npformer.threads import n_kernel_threads
 
@@ -57,9 +57,7 @@ def linear_dropout_residual_backward(dy, x, weight, bias, dropout_rate, dropout_
     dh, dx, dweight, dbias = _gradients(x, weight)
     arrays = as_rows(dy), as_rows(x), as_matrix(weight), dh, as_rows(dx), dweight, dbias
     _drop_backward(BLAS[x.dtype], *arrays, *drawing(dropout_rate, dropout_key, x.dtype))
-    dresidual = dy.view()
-    dresidual.flags.writeable = False  # as it is dy itself
-    return dx, dweight, None if bias is None else dbias, dresidual
+    return dx, dweight, None if bias is None else dbias, original(dy)
 
 
 def _gradients(x, weight):
@@ -82,7 +80,7 @@ def _activate(h, bias, y, code, draw, factor):
         for j in range(h.shape[1]):
             h[i, j] += bias[j]
         activate(h[i], y[i], code)
-        if draw[0] > 0:
+        if factor != like(factor, 1):
             for j in range(F):
                 y[i, j] = y[i, j] * factor if is_kept(i * F + j, draw) else like(factor, 0)
 
@@ -111,7 +109,7 @@ def _drop_and_add(y, bias, residual, draw, factor):
     for i in range(n):
         for j in range(D):
             y[i, j] += bias[j]
-        if draw[0] > 0:
+        if factor != like(factor, 1):
             for j in range(D):
                 y[i, j] = y[i, j] * factor if is_kept(i * D + j, draw) else like(factor, 0)
         if len(residual) > 0:
