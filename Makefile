@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 BENCH_VENV := .venv-bench
 TORCH_VENV := .venv-torch
+INSTALL := -m pip install --quiet --no-compile --disable-pip-version-check
 TORCH_TESTS = $(shell grep -rl "importorskip(\"torch\")" tests)
 
 CUDA := 13
@@ -62,7 +63,7 @@ test-gpu: $(GPU_VENV)/ready
 	$(GPU_VENV)/bin/python scripts/train_copy.py --backend gpu
 
 bench-gpu: $(GPU_VENV)/ready
-	$(GPU_VENV)/bin/python -m pip install --quiet --disable-pip-version-check torch
+	$(GPU_VENV)/bin/python $(INSTALL) torch
 	$(GPU_VENV)/bin/python scripts/bench_gpu.py --json runs/bench_gpu.json
 
 clean:
@@ -71,30 +72,30 @@ clean:
 
 $(VENV)/ready: setup.cfg pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(BIN)/python $(INSTALL) --editable '.[dev]'
 	touch $@
 
 # On Linux, PyPI's PyTorch comes with gigabytes of GPU libraries. If pip is told of a folder of wheels (PIP_FIND_LINKS)
 # that has one, that is taken; else PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu saves the download.
-torch_from_disk = $(1)/bin/python -m pip install --quiet --no-index --no-deps torch 2> /dev/null || true
+torch_from_disk = $(1)/bin/python $(INSTALL) --no-index --no-deps torch 2> /dev/null || true
 
 $(TORCH_VENV)/ready: setup.cfg pyproject.toml
 	$(PYTHON) -m venv $(TORCH_VENV)
 	echo '*' > $(TORCH_VENV)/.gitignore
 	$(call torch_from_disk,$(TORCH_VENV))
-	$(TORCH_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,torch]'
+	$(TORCH_VENV)/bin/python $(INSTALL) --editable '.[dev,torch]'
 	touch $@
 
 $(BENCH_VENV)/ready: setup.cfg pyproject.toml
 	$(PYTHON) -m venv $(BENCH_VENV)
 	echo '*' > $(BENCH_VENV)/.gitignore
 	$(call torch_from_disk,$(BENCH_VENV))
-	$(BENCH_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
+	$(BENCH_VENV)/bin/python $(INSTALL) --editable '.[bench]'
 	touch $@
 
 $(GPU_VENV)/ready: | gpu
 $(GPU_VENV)/ready: setup.cfg pyproject.toml
 	$(PYTHON) -m venv $(GPU_VENV)
 	echo '*' > $(GPU_VENV)/.gitignore
-	$(GPU_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,cudnn$(CUDA)x]'
+	$(GPU_VENV)/bin/python $(INSTALL) --editable '.[dev,cudnn$(CUDA)x]'
 	touch $@

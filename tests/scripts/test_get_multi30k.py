@@ -128,7 +128,9 @@ def test_a_wrong_checksum_names_both_and_keeps_nothing(server, tmp_path):
     assert texts_in(tmp_path) == {}
 
 
-@pytest.mark.parametrize("damaged", [GZIPPED["/train.en.gz"][:-9], b"\x1f\x8bnonsense", b""])
+@pytest.mark.parametrize(
+    "damaged", [GZIPPED["/train.en.gz"][:-9], b"\x1f\x8bnonsense", b""], ids=["cut short", "nonsense", "empty"]
+)
 def test_a_damaged_gzip_file_is_a_wrong_checksum(server, tmp_path, damaged):
     server.files["/train.en.gz"] = damaged
     assert "is damaged or not the train.en expected" in failure("--url", server.url, "--out", tmp_path)
