@@ -17,6 +17,7 @@ from npformer.cpu.scalar import exp, largest, like
 from npformer.cpu.team import board, wake_helper
 
 EPS = inspect.signature(reference.layer_norm).parameters["eps"].default
+BLOCK = 128  # entries that are looked at together, as hardly any is among the best
 NO_MASK = np.ones((1, 1), bool)
 SUITED = C_CONTIGUOUS | ALIGNED | WRITEABLE
 SUBLAYERS = ("attention", "memory_attention", "feed_forward")
@@ -170,6 +171,15 @@ def _beats(x, y):
     return x > y or (y != y and x == x)
 
 
+@inlined
+def _any_beats(block, worst):
+    """Counted, not sought, so that LLVM writes vector code."""
+    n = 0
+    for j in range(len(block)):
+        n += _beats(block[j], worst)
+    return n > 0
+
+
 @kernel
 def _top(x, values, ids):
     """Each entry is compared with the k-th best so far, and moved up to its place if it is better."""
@@ -177,15 +187,19 @@ def _top(x, values, ids):
     for i in range(n):
         row, best, where = x[i], values[i], ids[i]
         found = 0
-        for j in range(V):
-            if found == k and not _beats(row[j], best[k - 1]):
+        for start in range(0, V, BLOCK):
+            block = row[start : start + BLOCK]
+            if found == k and not _any_beats(block, best[k - 1]):
                 continue
-            place = min(found, k - 1)
-            while place > 0 and _beats(row[j], best[place - 1]):
-                best[place], where[place] = best[place - 1], where[place - 1]
-                place -= 1
-            best[place], where[place] = row[j], j
-            found = min(found + 1, k)
+            for j in range(len(block)):
+                if found == k and not _beats(block[j], best[k - 1]):
+                    continue
+                place = min(found, k - 1)
+                while place > 0 and _beats(block[j], best[place - 1]):
+                    best[place], where[place] = best[place - 1], where[place - 1]
+                    place -= 1
+                best[place], where[place] = block[j], start + j
+                found = min(found + 1, k)
         peak, total = best[0], like(x[0, 0], 0)
         if peak == -np.inf:
             continue

@@ -344,6 +344,21 @@ def test_top_k_are_the_first_of_all_sorted_with_lower_ids_first(every_backend, k
     assert values.dtype == dtype
 
 
+@pytest.mark.parametrize("k", [1, 5, 300])
+def test_top_k_of_wide_rows_with_nan_last(every_backend, k):
+    """Wider than what the kernel looks at together; the best are in its first, last and other parts."""
+    rng = np.random.default_rng(2)
+    x = rng.integers(0, 40, (60, 1000)).astype("float32")
+    x[:20, :300] = np.nan  # the first k are
+    x[20:40][rng.random((20, 1000)) < 0.99] = np.nan
+    x[40, 999], x[41, 128], x[42, 0] = 50, 50, 50
+    ids = every_backend.log_softmax_top_k(x, k)[1]
+    expected = [sorted(range(1000), key=lambda i, row=row: (row[i] != row[i], -row[i], i)) for row in x]
+    for found, order, row in zip(ids, expected, x, strict=True):
+        n = min(k, np.isfinite(row).sum())
+        assert list(found[:n]) == order[:n]
+
+
 def test_the_first_of_top_k_is_argmax(every_backend):
     x = np.random.default_rng(1).integers(0, 3, (99, 6)).astype("float32")
     np.testing.assert_array_equal(every_backend.log_softmax_top_k(x, 1)[1][:, 0], x.argmax(axis=1))
