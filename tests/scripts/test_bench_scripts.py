@@ -43,14 +43,22 @@ def exit_code(script, *arguments):
     return stop.value.code
 
 
-def run_npformer_alone(script, path, *arguments):
-    """The shortest run there is, and the figures it writes."""
-    short = ("--quick", "--rounds", 1, "--seconds", 0.001, "--backends", "reference", "--json", path)
-    shown = run(script, *short, *NO_PEERS[script], *arguments).stdout
-    assert "sgemm" in shown and "NumPy's BLAS" in shown
-    figures = json.loads(path.read_text())
-    assert figures["machine"]["versions"]["numpy"] == np.__version__
-    return figures
+@pytest.fixture
+def run_npformer_alone(tmp_path, monkeypatch, capsys):
+    """The shortest run there is, in this process and without pauses; returns the figures it writes."""
+    monkeypatch.setattr(benchmarking, "PAUSE", 0)
+
+    def run_here(script, *arguments):
+        path = tmp_path / "new" / "figures.json"
+        short = ("--quick", "--rounds", 1, "--seconds", 0.001, "--backends", "reference", "--json", path)
+        import_module(script.removesuffix(".py")).main([*map(str, short), *NO_PEERS[script], *arguments])
+        shown = capsys.readouterr().out
+        assert "sgemm" in shown and "NumPy's BLAS" in shown
+        figures = json.loads(path.read_text())
+        assert figures["machine"]["versions"]["numpy"] == np.__version__
+        return figures
+
+    return run_here
 
 
 # -- as a user runs them ------------------------------------------------------------------------------------------
@@ -85,8 +93,8 @@ def test_wrong_arguments_are_named(script, arguments, said, capsys):
     assert said in capsys.readouterr().err
 
 
-def test_a_training_step_is_measured(tmp_path):
-    figures = run_npformer_alone("bench_train.py", tmp_path / "new" / "figures.json", "--steps", "tiny")
+def test_a_training_step_is_measured(run_npformer_alone):
+    figures = run_npformer_alone("bench_train.py", "--steps", "tiny")
     step = figures["steps"]["tiny"]
     (found,) = step["contenders"].values()
     assert found["times_as_long"] == 1
@@ -105,10 +113,8 @@ def test_a_recurrent_step_is_measured(tmp_path):
     assert abs(found["first_loss"] - math.log(1000)) < 0.5
 
 
-def test_attention_is_measured(tmp_path):
-    figures = run_npformer_alone(
-        "bench_attention.py", tmp_path / "figures.json", "--lengths", "130,64", "--masks", "causal"
-    )
+def test_attention_is_measured(run_npformer_alone):
+    figures = run_npformer_alone("bench_attention.py", "--lengths", "130,64", "--masks", "causal")
     assert [result["T"] for result in figures["results"]] == [64, 130]
     for result in figures["results"]:
         (found,) = result["contenders"].values()
@@ -116,8 +122,8 @@ def test_attention_is_measured(tmp_path):
     assert len(figures["fits"]) == 1
 
 
-def test_operations_are_measured(tmp_path):
-    figures = run_npformer_alone("bench_ops.py", tmp_path / "figures.json", "--ops", "layer_norm,linear_backward")
+def test_operations_are_measured(run_npformer_alone):
+    figures = run_npformer_alone("bench_ops.py", "--ops", "layer_norm,linear_backward")
     assert list(figures["operations"]) == ["layer_norm", "linear_backward"]
     for result in figures["operations"].values():
         (found,) = result["contenders"].values()
@@ -125,9 +131,9 @@ def test_operations_are_measured(tmp_path):
         assert found["gflops"] == pytest.approx(result["flops"] / found["seconds"]["median"] / 1e9)
 
 
-def test_decoding_is_measured(tmp_path):
+def test_decoding_is_measured(run_npformer_alone):
     sizes = ("--size", "tiny", "--batches", "1,3", "--beams", "1,2")
-    figures = run_npformer_alone("bench_decode.py", tmp_path / "figures.json", *sizes)
+    figures = run_npformer_alone("bench_decode.py", *sizes)
     settings = [(result["batch"], result["beam"]) for result in figures["results"]]
     assert settings == [(1, 1), (1, 2), (3, 1), (3, 2)]
     for result in figures["results"]:
