@@ -36,7 +36,7 @@ translate: $(VENV)/ready
 	$(BIN)/python scripts/evaluate.py --model runs/en-fr --data data/multi30k --src en --tgt fr --split val
 
 # Two processes side by side, on one thread each; what one of them compiles, the other finds on disk.
-PYTEST = OPENBLAS_NUM_THREADS=1 $(1)/bin/python -m pytest -q -rs -n 2 --dist loadfile --no-loadscope-reorder
+PYTEST = PYTHONDONTWRITEBYTECODE= OPENBLAS_NUM_THREADS=1 $(1)/bin/python -m pytest -q -rs -n 2 --dist loadfile --no-loadscope-reorder
 test: $(VENV)/ready
 	$(call PYTEST,$(VENV))
 
