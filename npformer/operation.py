@@ -219,7 +219,10 @@ def _binder(record, room, parameters):
         before.append(f"{name}=default_{name}" if has_default else name)
         defaults[f"default_{name}"] = parameter.default
         if name in contract.arrays:
-            field = f"({name}.__class__, {name}.shape, {name}.dtype, {room.layout.format(x=name)})"
+            layout = room.layout.format(x=name)
+            if contract.arrays[name].kind == "written":  # and may be read-only
+                layout += f", getattr({name}.flags, 'writeable', True)"
+            field = f"({name}.__class__, {name}.shape, {name}.dtype, {layout})"
             fields.append(f"None if {name} is None else {field}" if may_be_none(parameter) else field)
         elif name in contract.sizes:
             fields.append(name)

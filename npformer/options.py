@@ -11,7 +11,7 @@ from typing import Literal, get_args, get_origin
 
 import numpy as np
 
-from npformer.arrays import is_recording, library_of
+from npformer.arrays import is_cupy, is_recording, library_of
 from npformer.checks import check_key
 from npformer.contract import may_be_none
 
@@ -68,8 +68,8 @@ def check_of(parameter: inspect.Parameter):
         if value is None and optional:
             return None
         if type(value) is not exact:
-            if _is_scalar_on_gpu(value):
-                return value
+            if is_cupy(value) and value.shape == ():
+                return value  # what is recorded reads such numbers when it is replayed
             value = convert(name, value)
         if exact is int and not SMALLEST <= value <= LARGEST:
             raise ValueError(f"{name}={value}, expected an int of 64 bits")
@@ -103,11 +103,6 @@ def _number(name, value):
 
 
 CONVERSIONS = {bool: _flag, int: _integer, float: _number}
-
-
-def _is_scalar_on_gpu(value):
-    """Whether it is an array (): what is recorded reads such numbers when it is replayed."""
-    return getattr(value, "shape", None) == () and not isinstance(value, (np.ndarray, np.generic))
 
 
 def _key(value):

@@ -3,6 +3,7 @@
 import numpy as np
 
 from npformer.arrays import Array
+from npformer.checks import check_int
 from npformer.operation import operation
 
 
@@ -32,8 +33,8 @@ def causal_mask(T: int, S: int | None = None, *, like: Array | None = None) -> A
            [ True,  True,  True]])
     """
     S = T if S is None else S
-    if T < 0 or S < 0:
-        raise ValueError(f"T={T}, S={S}: expected lengths of 0 or more")
+    check_int("T", T, at_least=0)
+    check_int("S", S, at_least=0)
     at = np.zeros(0) if like is None else like
     return np.arange(S, like=at) <= np.arange(T, like=at)[:, None] + S - T
 
@@ -86,6 +87,8 @@ def to_additive(keep_mask: Array, dtype="float32") -> Array:
     >>> to_additive(np.array([True, False]), "float64")
     array([  0., -inf])
     """
+    if np.dtype(dtype).kind in "biuSU":
+        raise ValueError(f"dtype={dtype!r}, expected a float dtype: integers have no -inf")
     return np.where(keep_mask, 0.0, -np.inf).astype(dtype)
 
 

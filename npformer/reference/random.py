@@ -6,8 +6,8 @@ taken with the mask frozen, and a resumed run repeats the run that was interrupt
 
 import numpy as np
 
-from npformer.arrays import Array
-from npformer.checks import check_key
+from npformer.arrays import Array, library_of
+from npformer.checks import check_int, check_key
 
 _64_BITS = 0xFFFFFFFFFFFFFFFF
 _32_BITS = 0xFFFFFFFF
@@ -27,6 +27,7 @@ def derive_key(key: int | None, *path: int) -> int | None:
     if hasattr(key, "derive"):
         return key.derive(*path)
     for number in path:
+        check_key(number, "path")
         key = _splitmix64(_splitmix64(int(key)) + 1 + int(number))
     return key
 
@@ -39,6 +40,7 @@ def split_key(key: int | None, n: int) -> list:
     >>> len(set(split_key(7, 3) + split_key(8, 3)))
     6
     """
+    check_int("n", n, at_least=0)
     return [derive_key(key, i) for i in range(n)]
 
 
@@ -65,6 +67,8 @@ def random_bits(index: Array, key: int) -> Array:
     >>> bool((bits[500:] == random_bits(index[500:], key=1)).all()), len(np.unique(bits))
     (True, 1000)
     """
+    library_of(index, "index")
+    check_key(key)
     low_key, high_key = key_words(key)
     low, high = index.astype(np.uint32), (index >> 32).astype(np.uint32)
     first = _mix32(low ^ low_key)

@@ -218,12 +218,33 @@ def test_convolutions_without_a_tap_in_the_middle(n_taps):
 
 
 def test_lengths_below_zero():
-    with pytest.raises(ValueError, match="T=-1, S=-1: expected lengths of 0 or more"):
-        npf.causal_mask(-1)
-    with pytest.raises(ValueError, match="length=-1, d_model=4: expected length >= 0 and d_model >= 1"):
-        npf.sinusoidal_encoding(-1, 4)
-    with pytest.raises(ValueError, match="length=4, d_model=0"):
+    for f, name in (
+        (lambda n: npf.causal_mask(n), "T"),
+        (lambda n: npf.causal_mask(3, n), "S"),
+        (lambda n: npf.sinusoidal_encoding(n, 4), "length"),
+        (lambda n: npf.split_key(1, n), "n"),
+    ):
+        with pytest.raises(ValueError, match=f"^{name}=-1, expected at least 0"):
+            f(-1)
+        for wrong in ("a", 2.5):
+            with pytest.raises(TypeError, match=f"^{name}={wrong!r} is a {type(wrong).__name__}, expected an int"):
+                f(wrong)
+    with pytest.raises(ValueError, match="d_model=0, expected at least 1"):
         npf.sinusoidal_encoding(4, 0)
+
+
+def test_keys_and_paths_are_integers():
+    with pytest.raises(TypeError, match="path is a float, expected an integer"):
+        npf.derive_key(1, 2.7)
+    with pytest.raises(TypeError, match="key is a float, expected an integer"):
+        npf.random_bits(np.arange(3), 2.7)
+    with pytest.raises(TypeError, match="index is a int, expected an array"):
+        npf.random_bits(-1, 3)
+
+
+def test_an_additive_mask_holds_infinities():
+    with pytest.raises(ValueError, match="dtype='int32', expected a float dtype"):
+        npf.to_additive(np.ones(3, bool), "int32")
 
 
 @pytest.mark.parametrize("d_model", [1, 3, 5, 511])

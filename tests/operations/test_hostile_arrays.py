@@ -76,3 +76,29 @@ def test_blocks_of_explain_may_end_in_any_order():
     second.__exit__(None, None, None)
     nf.relu(np.ones(3))
     assert (len(calls), len(others)) == (0, 1)
+
+
+@ROOMS
+def test_memory_that_became_read_only_is_not_written(ops):
+    """After a call of the same kind that was allowed to."""
+    case = next(case for case in CASES if case.operation == "sgd_update")
+    given = case.arguments()
+    velocity = given["velocity"].copy()
+    ops.sgd_update(**given | {"velocity": velocity.copy()})
+    velocity.flags.writeable = False
+    before = velocity.copy()
+    with pytest.raises(ValueError, match="velocity is read-only"):
+        ops.sgd_update(**given | {"velocity": velocity})
+    np.testing.assert_array_equal(velocity, before)
+
+
+class Scalar:
+    """Of another library."""
+
+    shape = ()
+
+
+@ROOMS
+def test_scalars_of_other_libraries_are_not_numbers(ops):
+    with pytest.raises(TypeError, match="eps=.* is a Scalar, expected a number"):
+        ops.layer_norm(np.ones((2, 3)), np.ones(3), np.ones(3), eps=Scalar())
