@@ -74,7 +74,7 @@ def conv1d_backward(
 
 def taps(T, W, dilation, causal):
     """(w, at, seen) for each tap: the outputs ``at`` see the inputs ``seen`` through it, and the others a 0."""
-    centre = W - 1 if causal else (W - 1) // 2
+    centre = W - 1 if causal else W // 2
     for w in range(W):
         shift = dilation * (w - centre)  # output t sees input t + shift
         first, stop = max(0, -shift), min(T, T - shift)
