@@ -25,7 +25,7 @@ def linear_cross_entropy(x, weight, bias, targets, ignore_id, label_smoothing, n
 
 def differentiated(differentiate, logits, bias, targets, ignore_id, n_tokens, *numbers):
     """The loss by a kernel that turns logits (n, V) or (2, n, V) into their gradient, and this gradient."""
-    counted, V = is_counted(targets, ignore_id), logits.shape[-1]
+    counted, V = is_counted(targets, ignore_id=ignore_id), logits.shape[-1]
     n_tokens = np.count_nonzero(counted) if n_tokens is None else n_tokens
     if n_tokens == 0:
         return NotImplemented  # a loss of nothing: the reference warns of it

@@ -48,7 +48,7 @@ def cross_entropy(
     >>> print(loss.round(4), dlogits)
     0.2877 [[ 0.25 -0.25]]
     """
-    counted = is_counted(targets, ignore_id)
+    counted = is_counted(targets, ignore_id=ignore_id)
     if n_tokens is None:
         n_tokens = int(counted.sum())
         if n_tokens == 0:
@@ -69,7 +69,7 @@ def cross_entropy(
     return loss, np.where(counted[..., None], p_minus_q * share, 0)
 
 
-def is_counted(targets: Array, ignore_id: int | None) -> Array:
+def is_counted(targets: Array, *, ignore_id: int | None) -> Array:
     """Which targets count: all, or those that are not ``ignore_id``."""
     return np.ones_like(targets, dtype=bool) if ignore_id is None else targets != ignore_id
 

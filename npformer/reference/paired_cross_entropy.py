@@ -56,7 +56,7 @@ def paired_cross_entropy(
     options = {"ignore_id": ignore_id, "label_smoothing": label_smoothing}
     of_both = None if n_tokens is None else 2 * n_tokens
     loss, dlogits = cross_entropy(logits, np.stack([targets, targets]), **options, n_tokens=of_both)
-    counted = is_counted(targets, ignore_id)
+    counted = is_counted(targets, ignore_id=ignore_id)
     n = max(int(counted.sum()), 1) if n_tokens is None else n_tokens
     share = consistency / (4 * n)
 
