@@ -13,6 +13,10 @@ def library_of(array, name):
         import cupy
 
         return cupy
+    if array is None:
+        raise TypeError(f"{name} is None, expected an array")
+    if isinstance(array, tuple) and any(getattr(x, "ndim", 0) for x in array):
+        raise TypeError(f"{name} is a tuple of {len(array)}, expected an array: pass one of its items")
     raise TypeError(f"{name} is a {type(array).__name__}, expected an array: try numpy.asarray({name})")
 
 

@@ -43,26 +43,28 @@ class Call(NamedTuple):
 
 
 class Calls(list[Call]):
-    """The calls that ``explain`` has seen. As a string it is a table, the operation that took longest first."""
+    """The calls that ``explain`` has seen. As a string it is a table, the operation that took longest first.
+
+    Each line is an operation with the number of its calls, their time, its share of the time of all operations, and
+    its rate: billions of additions and multiplications a second where these take the time, else billions of bytes read
+    and written a second. The shapes are those of the call that took longest.
+    """
 
     def __str__(self) -> str:
         groups = defaultdict(list)
         for call in self:
-            groups[call.operation, call.dtype, str(call.shapes), call.by, call.why].append(call)
+            groups[call.operation, call.dtype, call.room, call.by, call.why].append(call)
         total = sum(call.seconds for call in self)
-        lines = [f"{'calls':>5} {'ms':>9} {'share':>6} {'rate':>12}  operation"]
+        lines = [f"{'calls':>5} {'ms':>9} {'share':>6} {'rate':>12}  {'computed by':<12} operation"]
         for calls in sorted(groups.values(), key=lambda calls: -_sum(calls, "seconds")):
-            first, seconds = calls[0], _sum(calls, "seconds")
-            shapes = ", ".join(
-                f"{name} {'×'.join(map(str, shape)) or 'scalar'}" for name, shape in first.shapes.items()
-            )
-            by = "" if first.by == "kernel" else f" [reference: {first.why}]"
+            slowest, seconds = max(calls, key=lambda call: call.seconds), _sum(calls, "seconds")
+            by = f"{slowest.room} kernel" if slowest.by == "kernel" else "reference"
             lines.append(
-                f"{len(calls):5} {1e3 * seconds:9.3f} {seconds / total:6.1%} {_rate(calls, seconds):>12}  "
-                f"{first.operation}: {', '.join(filter(None, (shapes, first.dtype)))}{by}"
+                f"{len(calls):5} {1e3 * seconds:9.3f} {seconds / total:6.1%} {_rate(calls, seconds):>12}  {by:<12} "
+                f"{' '.join(filter(None, (slowest.operation, slowest.dtype)))}: {_shapes(calls, slowest)}"
+                f"{slowest.why and f' [{slowest.why}]'}"
             )
-        n_kernels = sum(call.by == "kernel" for call in self)
-        lines.append(f"{len(self)} calls, {1e3 * total:.1f} ms of all threads; {n_kernels} were computed by kernels")
+        lines.append(f"{len(self)} calls, {1e3 * total:.1f} ms (of several threads at once, the sum)")
         return "\n".join(lines)
 
 
@@ -71,7 +73,8 @@ def explain() -> Iterator[Calls]:
     """List the operations that run inside, with their shapes and times, and whether a kernel computed each.
 
     An operation that is computed by other operations of the reference is one call. Where several threads compute,
-    the times of all are added. Nothing is listed, and nothing costs time, outside of the ``with`` block.
+    the times of all are added. The first call of a kernel includes its compilation, or its loading from disk: call it
+    once before. Nothing is listed, and nothing costs time, outside of the ``with`` block.
 
     Yields
     ------
@@ -150,6 +153,12 @@ def _call(record, room, why, values, result, seconds):
         int(eval(record.flops, {}, sizes)) if record.flops else 0,
         sum(x.nbytes for x in (*arrays.values(), *results)),
     )
+
+
+def _shapes(calls, slowest):
+    shapes = [f"{name} {'×'.join(map(str, shape)) or 'scalar'}" for name, shape in slowest.shapes.items()]
+    others = len({str(call.shapes) for call in calls}) - 1
+    return ", ".join(shapes) + (f" (and {others} more)" if others else "")
 
 
 def _sum(calls, field):

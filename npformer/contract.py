@@ -16,14 +16,21 @@ A contract reads ``arguments -> results``::
 ``ids<V``               an array of integers from 0 to V - 1, but for those equal to ``ignore_id``
 ``wide``                floats, which are float32 where the other arrays have half precision
 ``written``             floats that the operation changes
+``loss: wide``          a result without axes is a single number
 ``-> dq: ... T K, *``   more arrays of floats come after these
 ======================  ============================================================================================
+
+An axis is one capital letter, perhaps with a small letter after it, or one small letter. An array may be None if its
+type hint says so: ``bias: Array | None``. Arguments that the contract does not name are options: ``npformer.options``
+checks them by their type hints, and by the ranges that names such as ``eps`` and ``dropout_rate`` have everywhere.
 """
 
 import inspect
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, get_args
+
+import numpy as np
 
 GATES = {"relu": 1, "gelu": 1, "silu": 1, "swiglu": 2}  # how many inputs an activation takes for one result
 KINDS = {"mask", "ids", "wide", "written"}
@@ -95,7 +102,10 @@ def parse(text: str) -> Contract:
     """
     not_empty = frozenset(re.findall(r"(\w+)>0", text))
     inputs, _, outputs = text.replace(">0", "").partition("->")
-    items = [item.strip() for item in inputs.split(",")]
+    items = [item.strip() for item in inputs.split(",") if item.strip()]
+    for item in (*items, *(outputs.removesuffix("*").split(",") if outputs.strip(" *") else ())):
+        if item.strip() and not re.fullmatch(r"\w+ *(:.*|= *\w+( +\w+)*)", item.strip()):
+            raise ValueError(f"contract {text!r}: {item.strip()!r}, expected 'array: axes' or 'argument = letters'")
     sizes = {name.strip(): tuple(letters.split()) for name, _, letters in (i.partition("=") for i in items) if letters}
     arrays = [_argument(item) for item in items if ":" in item]
     results = tuple(_argument(item) for item in outputs.split(",") if ":" in item)
@@ -131,6 +141,38 @@ def contract_of_backward(forward: Contract, backward: Callable) -> Contract:
     return Contract(inputs, sizes, gradients, False, forward.not_empty)
 
 
+def check_contract(contract: Contract, function: Callable, flops: str = "") -> None:
+    """Whether a contract says something of each array of a function, and of nothing else.
+
+    Raises
+    ------
+    ValueError
+        If the contract has a name that is no parameter, or lacks a parameter that is an array: one with the hint of an
+        array, or with neither a default value nor a hint; or if ``flops`` has a letter that the contract lacks.
+    """
+    parameters = inspect.signature(function).parameters
+    described = [*contract.arrays, *contract.sizes]
+    unknown = [name for name in described if name not in parameters]
+    if unknown:
+        raise ValueError(f"the contract of {function.__name__} has {unknown[0]}, expected some of {list(parameters)}")
+    for name, parameter in parameters.items():
+        if _is_array(parameter) and name not in described:
+            raise ValueError(
+                f"the contract of {function.__name__} lacks {name}, expected '{name}: axes', or, if it is no array, "
+                "a type hint; of a backward pass the name in the forward pass, as dy for the gradient of its result y"
+            )
+    axes = [axis for x in (*contract.arrays.values(), *contract.results) for axis in x.axes]
+    letters = {"N"}.union(*contract.sizes.values(), *(re.findall(r"[A-Z][a-z]?|[a-z]", axis) for axis in axes))
+    wrong = set(re.findall(r"[A-Za-z]\w*", flops)) - letters
+    if wrong:
+        raise ValueError(f"flops={flops!r} of {function.__name__} has {min(wrong)}, expected some of {sorted(letters)}")
+
+
+def _is_array(parameter):
+    hint, empty = parameter.annotation, parameter.empty
+    return hint is np.ndarray or np.ndarray in get_args(hint) or (hint is empty and parameter.default is empty)
+
+
 def may_be_none(parameter: inspect.Parameter) -> bool:
     """Whether the type hint of a parameter includes None."""
     return type(None) in get_args(parameter.annotation)
@@ -148,7 +190,9 @@ def match(contract: Contract, given: Mapping[str, Any]) -> Sizes:
     for name, letters in contract.sizes.items():
         values = given[name] if isinstance(given[name], tuple) else (given[name],)
         for letter, value in zip(letters, values, strict=True):
-            sizes.learn(letter, GATES[value] if isinstance(value, str) else int(value), name)
+            if not isinstance(value, int) and value not in GATES:
+                raise TypeError(f"{name}={value!r} is a {type(value).__name__}, expected an int")
+            sizes.learn(letter, GATES.get(value, value), name)
     for argument in sorted(contract.arrays.values(), key=lambda argument: argument.broadcasts):
         x = given[argument.name]
         if x is not None:

@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from npformer.contract import Contract, contract_of_backward, may_be_none, parse
+from npformer.contract import Contract, check_contract, contract_of_backward, may_be_none, parse
 from npformer.options import check_arrays, check_ids, check_of, check_rate_and_key
 from npformer.plan import converted, make_plan, rounded
 
@@ -80,7 +80,9 @@ def operation(contract: str, *, check: Callable | None = None, flops: str = "") 
     """
 
     def decorate(function):
-        return _door(Record(function.__name__, function, parse(contract), check, flops), Kernel(REFERENCE))
+        record = Record(function.__name__, function, parse(contract), check, flops)
+        check_contract(record.contract, function, flops)
+        return _door(record, Kernel(REFERENCE))
 
     return decorate
 
@@ -92,14 +94,31 @@ def backward_of(forward: Callable, contract: str | None = None, **options) -> Ca
     ----------
     forward : operation
     contract : str, optional
-        If it is not that of the forward pass: ``dy`` like the result ``y``, a gradient for each array of floats.
+        If it is not that of the forward pass: ``dy`` like the result ``y``, everything else like the argument or the
+        result of the same name; and a gradient for each array of floats that the forward pass takes.
     check, flops
         As for ``operation``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> @operation("x: ... D, weight: D F -> y: ... F")
+    ... def project(x, weight):
+    ...     return x @ weight
+    >>> @backward_of(project)
+    ... def project_backward(dy, x, weight):
+    ...     return dy @ weight.T, x.reshape(-1, x.shape[-1]).T @ dy.reshape(-1, dy.shape[-1])
+    >>> dx, dweight = project_backward(np.ones((2, 3)), np.ones((2, 5)), np.ones((5, 3)))
+    >>> project_backward(np.ones((2, 4)), np.ones((2, 5)), np.ones((5, 3)))
+    Traceback (most recent call last):
+    ValueError: dy has shape (2, 4), expected (..., F) with ... = (2,) from x (2, 5), F = 3 from weight (5, 3)
     """
 
     def decorate(function):
         own = parse(contract) if contract else contract_of_backward(forward.record.contract, function)
-        return _door(Record(function.__name__, function, own, **options, forward=forward), Kernel(REFERENCE))
+        record = Record(function.__name__, function, own, **options, forward=forward)
+        check_contract(own, function, record.flops)
+        return _door(record, Kernel(REFERENCE))
 
     return decorate
 
@@ -121,7 +140,7 @@ class Room:
         Returns when all kernels that were called have ended.
     """
 
-    def __init__(self, name, array, dtypes="", layout="0", suited=None, wait=lambda: None):
+    def __init__(self, name, array, dtypes="", layout="0", suited=lambda x, as_it_lies: None, wait=lambda: None):
         self.name, self.array, self.dtypes, self.layout = name, array, dtypes, layout
         self.suited, self.wait = suited, wait
         self.doors: dict[str, Callable] = {}

@@ -181,7 +181,8 @@ def _check_kind(x, name, kind):
         if x.dtype.kind not in "iu":
             raise TypeError(f"{name} has dtype {x.dtype}, expected integers: try {name}.astype('int64')")
     elif (x.dtype.kind not in "fc" or x.dtype.itemsize == 1) and x.dtype.name != "bfloat16":  # which is ml_dtypes' own
-        raise TypeError(f"{name} has dtype {x.dtype}, expected a float dtype: try {name}.astype('float32')")
+        advice = f": try {name}.astype('float32')" if x.dtype.kind in "biuf" else ""
+        raise TypeError(f"{name} has dtype {x.dtype}, expected a float dtype{advice}")
     elif kind == "written" and isinstance(x, np.ndarray) and not x.flags.writeable:
         raise ValueError(f"{name} is read-only, expected an array that can be written: try {name}.copy()")
 

@@ -75,7 +75,7 @@ def _for_function(x, kind):
 def _for_kernel(kernel, arrays, kinds, computed):
     """Why no kernel takes these arrays, or "", and what each array needs that does not suit it."""
     if kernel.function is None:
-        return "there is no kernel", {}
+        return f"{kernel.room.name} was called", {}
     if computed is not None and computed.name not in kernel.dtypes:
         return f"there is none for {computed}", {}
     conversions = {}

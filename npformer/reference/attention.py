@@ -74,7 +74,7 @@ def attention_backward(
 ) -> tuple[Array, Array, Array]:
     """The gradients (dq, dk, dv), given the scale, dropout_rate and dropout_key of the forward pass.
 
-    With P the weights and d( ) their dropout: dv = d(P)ᵀ dout, dP = d(dout vᵀ), dscores = P (dP - Σ_s dP P),
+    With P the weights: dv = drop(P)ᵀ dout, dP = drop(dout vᵀ), dscores = P (dP - Σ_s dP P),
     dq = scale dscores k and dk = scale dscoresᵀ q. The masks need not be told: what is masked has weight 0.
     """
     # out = dropout(weights) v

@@ -64,23 +64,23 @@ def gru(
 
 def _gru_cell(x_gates, h, weight, bias):
     """One step: (B, 3D), (B, D) -> the new state (B, D) and what its backward needs (B, 4D)."""
-    x_r, x_z, x_n = np.split(x_gates, 3, axis=-1)
-    h_r, h_z, h_n = np.split(h @ weight, 3, axis=-1)
+    x_r, x_z, x_n = np.split(x_gates, 3, axis=1)
+    h_r, h_z, h_n = np.split(h @ weight, 3, axis=1)
     r, z = sigmoid(x_r + h_r), sigmoid(x_z + h_z)
     h_n = h_n + bias
     n = tanh(x_n + r * h_n)
-    return (1 - z) * n + z * h, np.concatenate([r, z, n, h_n], axis=-1)
+    return (1 - z) * n + z * h, np.concatenate([r, z, n, h_n], axis=1)
 
 
 def _gru_cell_backward(dnew, h, weight, gates):
     """dnew (B, D) -> d x_gates (B, 3D), dh (B, D), and d (h U + b) (B, 3D)."""
-    r, z, n, h_n = np.split(gates, 4, axis=-1)
+    r, z, n, h_n = np.split(gates, 4, axis=1)
     da_n = dnew * (1 - z) * (1 - n * n)  # of what is inside n's tanh
     da_r = da_n * h_n * r * (1 - r)
     da_z = dnew * (h - n) * z * (1 - z)
-    dh_gates = np.concatenate([da_r, da_z, da_n * r], axis=-1)
+    dh_gates = np.concatenate([da_r, da_z, da_n * r], axis=1)
     dh = dnew * z + dh_gates @ transpose(weight)
-    return np.concatenate([da_r, da_z, da_n], axis=-1), dh, dh_gates
+    return np.concatenate([da_r, da_z, da_n], axis=1), dh, dh_gates
 
 
 @backward_of(gru, flops="12*B*T*D*D")

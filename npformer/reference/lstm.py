@@ -65,20 +65,20 @@ def lstm(
 
 def _lstm_cell(x_gates, h, c, weight):
     """One step: (B, 4D), (B, D), (B, D) -> the new state and cell (B, D), and the gates (B, 4D)."""
-    a_i, a_f, a_g, a_o = np.split(x_gates + h @ weight, 4, axis=-1)
+    a_i, a_f, a_g, a_o = np.split(x_gates + h @ weight, 4, axis=1)
     i, f, g, o = sigmoid(a_i), sigmoid(a_f), tanh(a_g), sigmoid(a_o)
     new_c = f * c + i * g
-    return o * tanh(new_c), new_c, np.concatenate([i, f, g, o], axis=-1)
+    return o * tanh(new_c), new_c, np.concatenate([i, f, g, o], axis=1)
 
 
 def _lstm_cell_backward(dnew_h, dnew_c, c, new_c, weight, gates):
     """dnew_h, dnew_c (B, D) -> d gates' insides (B, 4D), dh and dc (B, D)."""
-    i, f, g, o = np.split(gates, 4, axis=-1)
+    i, f, g, o = np.split(gates, 4, axis=1)
     tanh_c = tanh(new_c)
     dc = dnew_c + dnew_h * o * (1 - tanh_c * tanh_c)
     da_i, da_f, da_g = dc * g * i * (1 - i), dc * c * f * (1 - f), dc * i * (1 - g * g)
     da_o = dnew_h * tanh_c * o * (1 - o)
-    da = np.concatenate([da_i, da_f, da_g, da_o], axis=-1)
+    da = np.concatenate([da_i, da_f, da_g, da_o], axis=1)
     return da, da @ transpose(weight), dc * f
 
 

@@ -25,6 +25,7 @@ from npformer.training.progress import progress_bar
 from npformer.training.recorded import RecordedStep
 
 ADDED_LATER = {"consistency": 0.0}  # settings that older checkpoints lack
+EXPLAINED = 5  # steps of which the fastest is shown
 WORTH_A_SHARD = 5 * 10**7  # parameters · target tokens: with less, threads wait for each other longer than they compute
 
 
@@ -217,7 +218,9 @@ class Trainer:
         return history
 
     def explain(self, src, tgt) -> Calls:
-        """The operations of a step on this batch, with their times. Parameters and optimizer stay as they are.
+        """The operations of a step on this batch, with their times: of several steps those of the fastest.
+
+        Parameters and optimizer stay as they are.
 
         Parameters
         ----------
@@ -239,13 +242,15 @@ class Trainer:
         ('adam_update', 'kernel')
         """
         key, n_tokens = derive_key(self.seed, self.n_steps), max(self._count(tgt), 1)
-        for _ in range(2):  # the first time compiles what is missing
+        runs = []
+        for _ in range(1 + EXPLAINED):  # the first one compiles what is missing
+            arrays = self.flat_params.copy(), self.flat_grads, {name: x.copy() for name, x in self.state.items()}
             with explain() as calls:
                 self.compute_gradient(src, tgt, key, n_tokens)
                 self.ops.global_norm(self.flat_grads)
-                arrays = self.flat_params.copy(), self.flat_grads, {name: x.copy() for name, x in self.state.items()}
                 self.optimizer.update(self.ops, *arrays, self.n_steps + 1, 1.0, None)
-        return calls
+            runs.append(calls)
+        return min(runs[1:], key=lambda calls: sum(call.seconds for call in calls))
 
     def save(self, path, info=None, arrays=None):
         """Write everything that is needed to go on from here, bit for bit, to one file.

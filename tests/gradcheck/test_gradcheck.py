@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import npformer
-from npformer.gradcheck import GradientError, gradcheck
+from npformer.gradcheck import GradientError, cotangent, gradcheck
 
 T, D = 5, 7
 
@@ -84,9 +84,19 @@ def test_nan_in_the_forward_fails():
         gradcheck(lambda x: x * np.nan, lambda dy, x: dy, [X])
 
 
+@pytest.mark.parametrize("seed", [0, 1, 7])
+def test_arguments_drawn_from_the_same_seed_are_not_taken_for_dy(seed):
+    x = np.random.default_rng(seed).standard_normal((3, 4))
+    with pytest.raises(GradientError):
+        gradcheck(lambda x: 1.0 * x, lambda dy, x: x, [x], seed=seed)
+    for wrong in (lambda dy, x: 2 * dy * dy, lambda dy, x: 2 * x * x):
+        with pytest.raises(GradientError):
+            gradcheck(lambda x: x**2, wrong, [x], seed=seed)
+
+
 def test_the_message_shows_the_worst_entry_and_both_values():
     x, off = np.zeros(3), np.array([0.0, 0.25, -0.5])
-    dy = np.random.default_rng(0).standard_normal(3)
+    dy = cotangent(3)
     with pytest.raises(GradientError) as error:
         gradcheck(lambda x: x, lambda dy, x: dy + off, [x], names=["logits"])
     message = str(error.value)

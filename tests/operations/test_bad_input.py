@@ -59,7 +59,8 @@ def test_no_array(name, argument):
     wrong = [arguments[argument.name].tolist(), tuple(arguments[argument.name]), "0.1", 1.5]
     wrong += [] if may_be_none(DOORS[name].record.parameters[argument.name]) else [None]
     for x in wrong:
-        expected = f"{argument.name} is a {type(x).__name__}, expected an array"
+        given = {type(None): "None", tuple: "a tuple"}.get(type(x), f"a {type(x).__name__}, expected an array")
+        expected = f"{argument.name} is {given}"
         assert_raises(TypeError, name, {**arguments, argument.name: x}, expected)
 
 
