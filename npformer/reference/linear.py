@@ -35,9 +35,10 @@ def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
 @backward_of(linear, flops="4*N*D*F")
 def linear_backward(dy: Array, x: Array, weight: Array, bias: Array | None = None) -> tuple:
     """dx = dy Wᵀ, dW = xᵀ dy, db = Σ dy, sums over every axis but the last; db is None without a bias."""
-    dx = (rows(dy) @ transpose(weight)).reshape(x.shape)
-    dweight = transpose(rows(x)) @ rows(dy)
-    dbias = None if bias is None else rows(dy).sum(axis=0)
+    dy_rows = rows(dy)
+    dx = (dy_rows @ transpose(weight)).reshape(x.shape)
+    dweight = transpose(rows(x)) @ dy_rows
+    dbias = None if bias is None else dy_rows.sum(axis=0)
     return dx, dweight, dbias
 
 
