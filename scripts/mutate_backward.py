@@ -213,7 +213,9 @@ def mutations(node):
 
 
 def is_gradient(node):
-    """Gradients can be negated; dicts of them, None and other tuples are returned as they are."""
+    """Gradients can be negated; zeros, dicts of them, None and other tuples are returned as they are."""
+    if isinstance(node, ast.Call) and name_of(node.func) == "zeros_like":
+        return False
     return not isinstance(node, (ast.Dict, ast.Constant, ast.Tuple, ast.Starred, ast.GeneratorExp, ast.ListComp))
 
 

@@ -59,7 +59,7 @@ def read_steps(ops, params, x, cell, *, keep_mask=None, first=None, reverse=Fals
         if dend is not None and not x.shape[1]:
             dfirst = dend
         dx, input_grads = input_backward(dgates)
-        return dx, tuple(dfirst), {"input": input_grads, "hidden": hidden_grads}
+        return dx, dfirst, {"input": input_grads, "hidden": hidden_grads}
 
     return states, end, backward
 

@@ -114,8 +114,7 @@ def _direction(x):
     peak = np.where(peak == 0, 1, peak)
     scaled = x / peak  # so that no square overflows or vanishes
     norm = np.sqrt((scaled * scaled).sum(axis=-1, keepdims=True))
-    is_zero = norm.real == 0
-    return np.where(is_zero, 0, scaled / np.where(is_zero, 1, norm)), peak * norm
+    return scaled / np.where(norm.real == 0, 1, norm), peak * norm
 
 
 def _direction_backward(dy, direction, length):

@@ -332,6 +332,15 @@ def test_all_targets_ignored(every_backend):
     assert not dlogits.any()
 
 
+def test_all_targets_of_pairs_ignored(every_backend):
+    pairs = np.stack([LOGITS, LOGITS + 1])
+    with pytest.warns(UserWarning, match="no target is counted, the loss is 0"):
+        loss, dlogits = npf.paired_cross_entropy(pairs, np.zeros((B, T), int), 0.5, ignore_id=0)
+    assert loss == 0
+    assert dlogits.shape == pairs.shape
+    assert not dlogits.any()
+
+
 @pytest.mark.parametrize(("B", "T"), [(0, 5), (2, 0)])
 def test_no_targets(B, T):
     with pytest.warns(UserWarning, match="no target is counted"):

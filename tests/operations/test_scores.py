@@ -111,6 +111,16 @@ def test_a_cosine_does_not_depend_on_lengths(dtype, exponent):
     assert np.abs(scores).max() <= 1 + np.finfo(dtype).eps
 
 
+def test_a_cosine_of_vectors_whose_largest_entries_are_negative():
+    q, k, _, _ = arrays_for("cosine")
+    q, k = -np.abs(q), -np.abs(k)
+    expected = npf.cosine_score(-q, -k)
+    for factor in (1, 1e200):
+        assert_close(npf.cosine_score(factor * q, k), expected, 1e-14)
+    mixed = np.array([[[1e-3, -1e200]]])  # whose square overflows
+    assert_close(npf.cosine_score(mixed, -mixed), np.array([[[-1.0]]]), 1e-14)
+
+
 def test_a_vector_of_zeros_has_no_direction():
     q, k, v, _ = arrays_for("cosine")
     clean = npf.cosine_score(q, k), npf.cosine_score_backward(np.ones((B, T, S)), q, k)
