@@ -189,7 +189,12 @@ def _check_kind(x, name, kind):
 
 def check_ids(ids, size, name, ignore_id=None):
     """Token ids are integers with 0 <= id < ``size``; entries equal to ``ignore_id`` may be anything."""
-    if type(ids) is np.ndarray and ids.dtype is INT64 and ids.size and ids.view(np.uint64).max() < size:
+    if (
+        type(ids) is np.ndarray
+        and ids.dtype is INT64
+        and ids.size
+        and np.maximum.reduce(ids.view(np.uint64), axis=None) < size
+    ):
         return  # a negative one is a large one, too
     library = library_of(ids, name)
     _check_kind(ids, name, "ids")

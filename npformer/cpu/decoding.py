@@ -15,27 +15,26 @@ from npformer.cpu.memory import empty
 from npformer.cpu.room import ALIGNED, C_CONTIGUOUS, WRITEABLE, kernel_of
 from npformer.cpu.scalar import exp, largest, like
 from npformer.cpu.team import board, wake_helper
+from npformer.reference.decoding import PARAMS, check_params
 
 EPS = inspect.signature(reference.layer_norm).parameters["eps"].default
 BLOCK = 128  # entries that are looked at together, as hardly any is among the best
 NO_MASK = np.ones((1, 1), bool)
 SUITED = C_CONTIGUOUS | ALIGNED | WRITEABLE
-SUBLAYERS = ("attention", "memory_attention", "feed_forward")
+MAPS = [(sublayer, name) for sublayer, names in PARAMS.items() for name in names if name != "gain"]
+NORMS = [name for name, names in PARAMS.items() if names == ("gain",)]
 
 
 @kernel_of(reference.decoder_layer_step)  # in one kernel: a step is so short that Python would take half of it
 def decoder_layer_step(x0, params, kv, at, memory_kv, memory_at, memory_mask, n_heads, norm, activation):
-    maps = [
-        params["attention"]["qkv"],
-        params["attention"]["out"],
-        params["memory_attention"]["q"],
-        params["memory_attention"]["out"],
-        params["feed_forward"]["hidden"],
-        params["feed_forward"]["out"],
-    ]
-    norms = [params[f"{name}_norm"] for name in SUBLAYERS]
-    weights = tuple([linear["weight"] for linear in maps])
-    vectors = tuple([linear["bias"] for linear in maps] + [x for n in norms for x in (n["gain"], n.get("bias"))])
+    try:
+        maps = [params[sublayer][name] for sublayer, name in MAPS]
+        norms = [params[name] for name in NORMS]
+        weights = tuple([linear["weight"] for linear in maps])
+        vectors = tuple([linear["bias"] for linear in maps] + [x for n in norms for x in (n["gain"], n.get("bias"))])
+    except KeyError:
+        check_params(params)
+        raise
     if GATES[activation] > 1:
         return NotImplemented  # the hidden layer is activated in place, and has one column for each result
     D, F = x0.shape[1], weights[-1].shape[0]

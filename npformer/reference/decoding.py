@@ -19,7 +19,8 @@ PARAMS = {  # of a layer, that a step needs
 }
 
 
-def _check_params(*, params, **_):
+def check_params(params):
+    """Whether the parameters of a layer are all there."""
     for sublayer, names in PARAMS.items():
         missing = [name for name in names if name not in params.get(sublayer, ())]
         if missing:
@@ -28,8 +29,7 @@ def _check_params(*, params, **_):
 
 @operation(
     "x0: B H*K>0, kv: P 2*H*K written, at: B T>0 ids<P, memory_kv: R 2*H*K, memory_at: B S ids<R, "
-    "memory_mask: B S mask, n_heads = H -> x3: B H*K",
-    check=_check_params,
+    "memory_mask: B S mask, n_heads = H -> x3: B H*K"
 )
 def decoder_layer_step(
     x0: Array,
@@ -70,6 +70,7 @@ def decoder_layer_step(
     """
     from npformer import reference as ops  # which imports this file
 
+    check_params(params)
     caches = kv, at, memory_kv, memory_at, memory_mask
     return layer_step(ops, cached_attention, x0, params, *caches, n_heads, norm, activation)
 
