@@ -18,7 +18,7 @@ from pathlib import Path
 WORKER = """
 import json, sys, time
 tree = sys.argv[1]
-sys.path[:0] = [tree, tree + "/scripts"]
+sys.path[:0] = [tree, tree + "/scripts/bench", tree + "/scripts"]  # once the benchmarks were in scripts/ itself
 import bench_decode, bench_train
 import npformer
 assert npformer.__file__.startswith(tree), npformer.__file__
