@@ -49,10 +49,10 @@ lint: $(VENV)/ready
 	$(BIN)/mypy
 
 bench: $(BENCH_VENV)/ready
-	$(BENCH_VENV)/bin/python scripts/bench_train.py --quick
-	$(BENCH_VENV)/bin/python scripts/bench_attention.py --quick
-	$(BENCH_VENV)/bin/python scripts/bench_ops.py --quick
-	$(BENCH_VENV)/bin/python scripts/bench_decode.py --quick
+	$(BENCH_VENV)/bin/python scripts/bench/bench_train.py --quick
+	$(BENCH_VENV)/bin/python scripts/bench/bench_attention.py --quick
+	$(BENCH_VENV)/bin/python scripts/bench/bench_ops.py --quick
+	$(BENCH_VENV)/bin/python scripts/bench/bench_decode.py --quick
 
 gpu:
 	@nvidia-smi > /dev/null || { echo "there is no NVIDIA GPU: nvidia-smi finds none"; exit 1; }
@@ -64,7 +64,7 @@ test-gpu: $(GPU_VENV)/ready
 
 bench-gpu: $(GPU_VENV)/ready
 	$(GPU_VENV)/bin/python $(INSTALL) torch
-	$(GPU_VENV)/bin/python scripts/bench_gpu.py --json runs/bench_gpu.json
+	$(GPU_VENV)/bin/python scripts/bench/bench_gpu.py --json runs/bench_gpu.json
 
 clean:
 	rm -rf $(VENV) $(BENCH_VENV) $(TORCH_VENV) .venv-gpu* build dist *.egg-info .pytest_cache .ruff_cache

@@ -43,6 +43,19 @@ def _number(text, fits, expected):
     return value
 
 
+def some_of(names):
+    """Type of a list of names with commas."""
+
+    def parse(text):
+        given = text.split(",")
+        for name in given:
+            if name not in names:
+                raise argparse.ArgumentTypeError(f"{name!r}, expected some of {','.join(names)}")
+        return given
+
+    return parse
+
+
 def backend(name):
     """The operations of this name."""
     try:

@@ -40,7 +40,7 @@ SETTINGS = {
     "patience": 20,
     "n_average": 2,
     "average": "last",
-}  # of a TranslationRun
+}  # of TranslationSettings, but for the data
 
 
 def sentence_pairs(n, seed=0):

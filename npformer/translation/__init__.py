@@ -5,6 +5,7 @@ Needs sentencepiece, safetensors, sacrebleu and sacremoses: ``pip install npform
 
 from npformer.translation.run import TranslationRun
 from npformer.translation.scores import score
+from npformer.translation.settings import TranslationSettings
 from npformer.translation.translator import Translator
 
-__all__ = ["TranslationRun", "Translator", "score"]
+__all__ = ["TranslationRun", "TranslationSettings", "Translator", "score"]

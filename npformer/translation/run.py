@@ -1,5 +1,6 @@
 """One training of a translation model, from its files to its result, which can be stopped and gone on with anywhere."""
 
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 
 from npformer.backends import get_backend, is_gpu
@@ -17,11 +18,11 @@ from npformer.training.progress import say
 from npformer.training.schedules import inverse_sqrt, noam, warmup_cosine
 from npformer.training.trainer import Trainer
 from npformer.translation.scores import check_packages, score
+from npformer.translation.settings import TranslationSettings
 from npformer.translation.translator import Translator
 
 LAST, RESULT, SNAPSHOTS, LOG = "last.safetensors", "model.safetensors", "snapshots", "log.jsonl"
 MAY_CHANGE = {"data", "steps", "patience", "save_every", "n_average", "average", "precision"}  # when it goes on
-ADDED_LATER = {"consistency": 0.0, "precision": "float32"}  # settings that older checkpoints lack
 LONGEST = 1024  # tokens a model can take, or more if it is trained with more
 
 
@@ -36,8 +37,7 @@ class TranslationRun:
     out : Path
         Folder for the checkpoint ``last.safetensors``, ``snapshots/`` of the parameters at the last validations, the
         log ``log.jsonl`` and the result ``model.safetensors``.
-    settings : dict
-        As ``scripts/train_translation.py`` puts them together; its ``--help`` explains each.
+    settings : TranslationSettings
     source, target : Subwords
     backend : "auto", "reference", "cpu", "gpu" or a module
     """
@@ -48,13 +48,13 @@ class TranslationRun:
         self.model = _model(settings, source, target)
         self.trainer = Trainer(
             self.model,
-            Adam(_schedule(settings), betas=(0.9, 0.98), eps=1e-9),
-            seed=settings["seed"],
-            label_smoothing=settings["label_smoothing"],
-            consistency=settings["consistency"],
-            clip_norm=settings["clip_norm"],
+            Adam(_schedule(settings, self.model.d_model), betas=(0.9, 0.98), eps=1e-9),
+            seed=settings.seed,
+            label_smoothing=settings.label_smoothing,
+            consistency=settings.consistency,
+            clip_norm=settings.clip_norm,
             backend=backend,
-            precision=settings["precision"],
+            precision=settings.precision,
         )
         self.place = Place()
         self.validations = []
@@ -63,16 +63,17 @@ class TranslationRun:
     @classmethod
     def start(cls, out, settings, backend="auto"):
         """A new training; learns the vocabulary first."""
+        if not isinstance(settings, TranslationSettings):
+            raise TypeError(f"settings is a {type(settings).__name__}, expected TranslationSettings")
         if (Path(out) / LAST).exists():
             raise ValueError(f"{out} holds a training: --resume goes on with it, another --out begins a new one")
-        settings = ADDED_LATER | settings
         text, validation = _text(settings, "train"), _text(settings, "val")
         check_packages()
-        check_precision(settings["precision"], get_backend(backend))
-        if settings["vocab"] == "joint":
-            source = target = Subwords.learn(text.lines(), settings["vocab_size"])
+        check_precision(settings.precision, get_backend(backend))
+        if settings.vocab == "joint":
+            source = target = Subwords.learn(text.lines(), settings.vocab_size)
         else:
-            source, target = (Subwords.learn((pair[side] for pair in text), settings["vocab_size"]) for side in (0, 1))
+            source, target = (Subwords.learn((pair[side] for pair in text), settings.vocab_size) for side in (0, 1))
         run = cls(out, settings, source, target, backend)
         run._check_validation(validation)  # now, not at the first one
         return run
@@ -92,18 +93,18 @@ class TranslationRun:
             raise
         if not {"settings", "place", "n_logged"} <= info.keys():
             raise CheckpointError(f"{path} is not the checkpoint of a translation training")
-        settings = ADDED_LATER | info["settings"]
-        may_change = MAY_CHANGE - {"steps"} if settings["schedule"] == "cosine" else MAY_CHANGE
+        settings = _settings_in(info, path)
+        may_change = MAY_CHANGE - {"steps"} if settings.schedule == "cosine" else MAY_CHANGE
         for name in sorted(changes.keys() - may_change):
-            if changes[name] != settings.get(name):
-                raise ValueError(f"{name}={changes[name]!r}, but {path} was begun with {settings.get(name)!r}")
-        run = cls(out, settings | changes, *Translator.subwords_in(arrays), backend)
+            if changes[name] != (begun := getattr(settings, name, None)):
+                raise ValueError(f"{name}={changes[name]!r}, but {path} was begun with {begun!r}")
+        run = cls(out, replace(settings, **changes), *Translator.subwords_in(arrays), backend)
         run.trainer.restore(arrays, info, path)
-        if run.settings["steps"] < run.trainer.n_steps:
-            raise ValueError(f"steps={run.settings['steps']}, but {run.trainer.n_steps} are done")
+        if run.settings.steps < run.trainer.n_steps:
+            raise ValueError(f"steps={run.settings.steps}, but {run.trainer.n_steps} are done")
         run.place = Place(*info["place"])
         run.validations, run.n_logged = info["validations"], info["n_logged"]
-        wanted = len(run._ranked()[-run.settings["n_average"] :])
+        wanted = len(run._ranked()[-run.settings.n_average :])
         if lacking := wanted - len(run._chosen()):
             say(f"{path.parent / SNAPSHOTS} lacks {lacking} of {wanted} to average: the result is that of the others")
         return run
@@ -111,7 +112,7 @@ class TranslationRun:
     def save(self):
         """Write all that ``resume`` needs, then remove the snapshots that it does not need."""
         info = {
-            "settings": self.settings,
+            "settings": asdict(self.settings),
             "place": list(self.place),
             "validations": self.validations,
             "n_logged": self.n_logged,
@@ -145,20 +146,20 @@ class TranslationRun:
             return self._gets_worse()
 
         def save(trainer, info):
-            if info.step % self.settings["save_every"] == 0:
+            if info.step % self.settings.save_every == 0:
                 self.save()
 
         with locked(self.out), JsonLog(self.out / LOG, keep=self.n_logged) as log:
             if self._validation_is_due():  # it was interrupted
                 write(self.validate())
-            remaining = 0 if self._gets_worse() else max(0, self.settings["steps"] - self.trainer.n_steps)
+            remaining = 0 if self._gets_worse() else max(0, self.settings.steps - self.trainer.n_steps)
             callbacks = [note, validate, save, *stops]
             self.trainer.fit(self._training_batches(), remaining, callbacks=callbacks, progress=progress)
             self.save()
 
     def explain(self):
         """The operations of a step on the next batch, as ``Trainer.explain``."""
-        batches = self._batches(_text(self.settings, "train"), seed=self.settings["seed"])
+        batches = self._batches(_text(self.settings, "train"), seed=self.settings.seed)
         _, src, tgt = next(iter(batches.from_place(self.place)))
         return self.trainer.explain(src, tgt)
 
@@ -183,13 +184,13 @@ class TranslationRun:
         snapshots = (Translator.load(self._snapshot(record)).params for record in chosen)
         translator = self._translator(average(snapshots) if chosen else self.trainer.params)
         result = {"step": self.trainer.n_steps, "averaged": [r["step"] for r in chosen], **self._evaluate(translator)}
-        translator.save(self.out / RESULT, {"settings": self.settings, **result})
+        translator.save(self.out / RESULT, {"settings": asdict(self.settings), **result})
         return result
 
     def _training_batches(self):
         """(src, tgt) without end; ``place`` is always behind the last of them."""
         s = self.settings
-        batches = self._batches(_text(s, "train"), seed=s["seed"])
+        batches = self._batches(_text(s, "train"), seed=s.seed)
         batches = batches.from_place(self.place)
         for place, src, tgt in ahead(batches) if is_gpu(self.trainer.ops) else batches:
             self.place = place
@@ -197,11 +198,11 @@ class TranslationRun:
 
     def _batches(self, text, **options):
         s = self.settings
-        return TokenBatches(text, self.source, self.target, s["max_tokens"], max_len=s["max_len"], **options)
+        return TokenBatches(text, self.source, self.target, s.max_tokens, max_len=s.max_len, **options)
 
     def _check_validation(self, text):
         if next(self._batches(text).epoch(Place()), None) is None:
-            raise ValueError(f"the validation text has no pair of at most max_len={self.settings['max_len']} pieces")
+            raise ValueError(f"the validation text has no pair of at most max_len={self.settings.max_len} pieces")
         lines = list(read_lines(text.source))  # with those that are left out: an error says which line it is
         try:
             self._translator().encode(lines)
@@ -215,16 +216,16 @@ class TranslationRun:
             loss, n = self.model.loss(translator.params, src, tgt[:, :-1], tgt[:, 1:], backend=self.trainer.ops)
             total, n_tokens = total + float(loss) * n, n_tokens + n
         sources, references = zip(*pairs, strict=True)
-        scores = score(translator.greedy(sources), references, self.settings["tgt"])
+        scores = score(translator.greedy(sources), references, self.settings.tgt)
         return {"val_loss": total / n_tokens, "val_bleu": scores["bleu"], "val_bleu_lower": scores["bleu_lower"]}
 
     def _chosen(self):
         """The validations whose parameters are averaged, of those whose snapshots are still there."""
-        return [record for record in self._ranked() if self._snapshot(record).exists()][-self.settings["n_average"] :]
+        return [record for record in self._ranked() if self._snapshot(record).exists()][-self.settings.n_average :]
 
     def _ranked(self):
         """The validations whose parameters may be averaged, those that are wanted most last."""
-        if self.settings["average"] == "best":
+        if self.settings.average == "best":
             return sorted(self.validations, key=lambda record: record["val_bleu"])
         recent = [record for record in self.validations if 3 * record["step"] >= 2 * self.trainer.n_steps]
         return recent or self.validations[-1:]  # what is older than a third of the training is much worse
@@ -233,12 +234,12 @@ class TranslationRun:
         """Whether the step just done is one to validate after, and has not been."""
         step = self.trainer.n_steps
         done = bool(self.validations) and self.validations[-1]["step"] == step
-        return step > 0 and not done and (step % self.settings["validate_every"] == 0 or step == self.settings["steps"])
+        return step > 0 and not done and (step % self.settings.validate_every == 0 or step == self.settings.steps)
 
     def _gets_worse(self):
         """Whether the best validation was ``patience`` validations ago."""
         bleus = [record["val_bleu"] for record in self.validations]
-        return bool(bleus) and len(bleus) - 1 - bleus.index(max(bleus)) >= self.settings["patience"]
+        return bool(bleus) and len(bleus) - 1 - bleus.index(max(bleus)) >= self.settings.patience
 
     def _snapshot(self, record):
         return self.out / SNAPSHOTS / f"step-{record['step']:07}.safetensors"
@@ -248,30 +249,40 @@ class TranslationRun:
         return Translator(self.model, params, self.source, self.target, self.trainer.ops)
 
 
+def _settings_in(info, path):
+    """The settings of a checkpoint."""
+    if unknown := info["settings"].keys() - {field.name for field in fields(TranslationSettings)}:
+        raise CheckpointError(f"{path} has settings that this version of npformer does not know: {sorted(unknown)}")
+    try:
+        return TranslationSettings(**info["settings"])
+    except (TypeError, ValueError) as error:
+        raise CheckpointError(f"{path}: {error}") from error
+
+
 def _model(settings, source, target):
     """A Transformer, or the model that the settings name."""
-    description = {"name": "Transformer", **settings["model"]}
+    description = {"name": "Transformer", **settings.model}
     if description["name"] == "Transformer":
-        description |= {"norm": settings["norm"], "inner_dropout": settings["inner_dropout"]}
+        description |= {"norm": settings.norm, "inner_dropout": settings.inner_dropout}
     description |= {
         "src_vocab": len(source),
         "tgt_vocab": len(target),
-        "dropout": settings["dropout"],
-        "tie_embeddings": settings["vocab"] == "joint",
+        "dropout": settings.dropout,
+        "tie_embeddings": settings.vocab == "joint",
         "pad_id": source.pad_id,
-        "max_len": max(LONGEST, settings["max_len"]),
+        "max_len": max(LONGEST, settings.max_len),
     }
     return from_description(description)
 
 
 def _text(settings, split):
     s = settings
-    return ParallelText.find(s["data"], split, s["src"], s["tgt"], skip_empty=s["skip_empty"])
+    return ParallelText.find(s.data, split, s.src, s.tgt, skip_empty=s.skip_empty)
 
 
-def _schedule(settings):
-    if settings["schedule"] == "noam":
-        return noam(settings["model"]["d_model"], settings["warmup"], factor=settings["lr"])
-    if settings["schedule"] == "cosine":
-        return warmup_cosine(settings["lr"], settings["warmup"], settings["steps"])
-    return inverse_sqrt(settings["lr"], settings["warmup"])
+def _schedule(settings, d_model):
+    if settings.schedule == "noam":
+        return noam(d_model, settings.warmup, factor=settings.lr)
+    if settings.schedule == "cosine":
+        return warmup_cosine(settings.lr, settings.warmup, settings.steps)
+    return inverse_sqrt(settings.lr, settings.warmup)

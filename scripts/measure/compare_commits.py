@@ -2,7 +2,7 @@
 
     git worktree add ../before HEAD~10
     python scripts/measure/compare_commits.py ../before .
-    python scripts/measure/compare_commits.py ../before . --steps tiny,copy --searches greedy --rounds 9
+    python scripts/measure/compare_commits.py ../before . --steps tiny,copy --beams 1 --rounds 9
 
 The sizes are those of ``bench_train.py`` and ``bench_decode.py``. Each checkout has a process of its own, with its own
 package and its own scripts. A ratio above 1 says that the second checkout is slower.
@@ -18,7 +18,7 @@ from pathlib import Path
 WORKER = """
 import json, sys, time
 tree = sys.argv[1]
-sys.path[:0] = [tree, tree + "/scripts"]
+sys.path[:0] = [tree, tree + "/scripts/bench", tree + "/scripts"]  # once the benchmarks were in scripts/ itself
 import bench_decode, bench_train
 import npformer
 assert npformer.__file__.startswith(tree), npformer.__file__

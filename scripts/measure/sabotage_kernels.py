@@ -1,6 +1,6 @@
 """Does a test notice when a kernel does not run? Lead the door of each kernel to the reference in turn, and see.
 
-    python scripts/measure/sabotage_kernels.py              # every kernel of npformer.cpu and npformer.gpu
+    python scripts/measure/sabotage_kernels.py  # every kernel of npformer.cpu and npformer.gpu
     python scripts/measure/sabotage_kernels.py --room cpu --only layer_norm
 
 Without a GPU the kernels of ``npformer.gpu`` run on the stand-in of the tests. The exit status is 1 if a kernel's

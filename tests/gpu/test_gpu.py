@@ -319,10 +319,10 @@ def test_the_copy_task_from_its_script(tmp_path, capsys):
 def test_a_translation_trained_on_the_gpu_translates_on_either(tmp_path):
     for package in ("sentencepiece", "safetensors", "sacrebleu", "sacremoses"):
         pytest.importorskip(package)
-    from npformer.translation import TranslationRun, Translator
+    from npformer.translation import TranslationRun, TranslationSettings, Translator
 
     settings = {**SETTINGS, "data": str(write_corpus(tmp_path / "data")), "steps": 4, "validate_every": 2}
-    run = TranslationRun.start(tmp_path / "run", settings, "gpu")
+    run = TranslationRun.start(tmp_path / "run", TranslationSettings(**settings), "gpu")
     run.train(progress=False)
     run.finish()
     translators = [Translator.load(tmp_path / "run", backend) for backend in ("gpu", "reference")]

@@ -1,4 +1,4 @@
-"""``scripts/bench_*.py``: what they compute, and that they run; not how fast anything is."""
+"""``scripts/bench/``: what they compute, and that they run; not how fast anything is."""
 
 import json
 import math
@@ -13,7 +13,7 @@ import pytest
 
 import npformer as nf
 
-SCRIPTS = Path(__file__).parents[2] / "scripts"
+SCRIPTS = Path(__file__).parents[2] / "scripts" / "bench"
 bench_attention = pytest.importorskip("bench_attention", reason="needs the scripts folder, and a Unix system")
 import arguments  # noqa: E402
 import bench_decode  # noqa: E402

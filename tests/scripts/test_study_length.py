@@ -15,7 +15,7 @@ from npformer import ByteNet, CopyTask
 
 pytest.importorskip("matplotlib")
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "study_length.py"
+SCRIPT = Path(__file__).parents[2] / "scripts" / "studies" / "study_length.py"
 
 
 def test_the_search_for_learning_rates(tmp_path):

@@ -1,4 +1,4 @@
-"""``scripts/study_*.py``: what they compute, and that they run."""
+"""``scripts/studies/``: what they compute, and that they run."""
 
 import importlib.util
 import json
@@ -14,7 +14,7 @@ from npformer import reference
 
 study_scaling = pytest.importorskip("study_scaling", reason="needs the scripts folder")
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "study_scaling.py"
+SCRIPT = Path(__file__).parents[2] / "scripts" / "studies" / "study_scaling.py"
 
 
 def run(*arguments, status=0):

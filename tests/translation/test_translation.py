@@ -15,7 +15,7 @@ from npformer.data import Subwords, TokenBatches
 from npformer.data.marks import mark
 from npformer.training import CheckpointError, JsonLog, Trainer, load_checkpoint, save_checkpoint
 from npformer.training.lock import locked
-from npformer.translation import TranslationRun, Translator, score
+from npformer.translation import TranslationRun, TranslationSettings, Translator, score
 from npformer.translation.translator import EXTRA_LEN
 
 pytest.importorskip("sentencepiece")
@@ -237,7 +237,7 @@ def go_on(out, run=None, stops=(), changes=None):
 
 
 def start(out, data, **changes):
-    return TranslationRun.start(out, SETTINGS | {"data": data} | changes)
+    return TranslationRun.start(out, TranslationSettings(**SETTINGS | {"data": data} | changes))
 
 
 def outcome(out):
@@ -525,13 +525,44 @@ def test_two_trainings_in_one_folder_are_refused(tmp_path, data):
 
 
 def test_a_training_from_before_a_setting_goes_on_with_its_default(tmp_path, data):
-    run = start(tmp_path, data)
-    for name in ("consistency", "precision"):
-        del run.settings[name]
-    run.save()
-    assert TranslationRun.resume(tmp_path, {"consistency": 0.0}).settings["precision"] == "float32"
+    go_on(None, start(tmp_path / "whole", data)).finish()
+    out = tmp_path / "old"
+    go_on(None, start(out, data), [lambda trainer, info: info.step == 5])
+    write_settings(out, lambda settings: {k: v for k, v in settings.items() if k not in ("consistency", "precision")})
+    assert TranslationRun.resume(out, {"consistency": 0.0}).settings.precision == "float32"
     with pytest.raises(ValueError, match=r"consistency=1\.0, but .*last.safetensors was begun with 0\.0"):
-        TranslationRun.resume(tmp_path, {"consistency": 1.0})
+        TranslationRun.resume(out, {"consistency": 1.0})
+    go_on(out).finish()
+    assert_same(outcome(out), outcome(tmp_path / "whole"))
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"cache": 1, "beam": 2}, r"last.safetensors has settings that this version .* not know: \['beam', 'cache'\]"),
+        ({"dropout": 2}, "last.safetensors: dropout=2.0, expected 0 <= dropout < 1"),
+    ],
+)
+def test_a_checkpoint_with_settings_that_cannot_be_is_refused(tmp_path, data, change, message):
+    start(tmp_path, data).save()
+    write_settings(tmp_path, lambda settings: settings | change)
+    with pytest.raises(CheckpointError, match=message):
+        TranslationRun.resume(tmp_path)
+
+
+def write_settings(out, change):
+    """Replace the settings in a checkpoint."""
+    arrays, info = load_checkpoint(out / "last.safetensors")
+    save_checkpoint(out / "last.safetensors", arrays, info | {"settings": change(info["settings"])})
+
+
+def test_what_changes_when_a_training_goes_on_is_checked(tmp_path, data):
+    start(tmp_path, data).save()
+    assert TranslationRun.resume(tmp_path, {"data": Path(data), "patience": 3}).settings.patience == 3
+    with pytest.raises(ValueError, match="patience=0, expected at least 1"):
+        TranslationRun.resume(tmp_path, {"patience": 0})
+    with pytest.raises(ValueError, match="beam=4, but .*last.safetensors was begun with None"):
+        TranslationRun.resume(tmp_path, {"beam": 4})
 
 
 def test_a_precision_that_cannot_be_is_named_before_the_vocabulary_is_learned(tmp_path, data):

@@ -1,11 +1,11 @@
 """Seconds of a training step of the recurrent models: npformer against PyTorch, each in a process of its own, in turns.
 
-python scripts/bench_recurrent.py
-python scripts/bench_recurrent.py --quick
-python scripts/bench_recurrent.py --cells lstm --attention none,additive
+python scripts/bench/bench_recurrent.py
+python scripts/bench/bench_recurrent.py --quick
+python scripts/bench/bench_recurrent.py --cells lstm --attention none,additive
 
 One layer, both ways in the encoder, D 256, batches of 64 pairs of 30 words, V 1,000, dropout 0.1, Adam(0.9, 0.98),
-float32, no padding. Both begin with the same parameters (scripts/peers/ has the twin) and have to begin with the same
+float32, no padding. Both begin with the same parameters (peers/ has the twin) and have to begin with the same
 loss; both use all cores.
 """
 
@@ -13,9 +13,12 @@ import itertools
 import sys
 from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 
 import numpy as np
-from arguments import write_json
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where arguments.py is
+from arguments import some_of, write_json
 from bench_train import begins_alike, print_best_of_pytorch
 from benchmarking import (
     Contender,
@@ -29,7 +32,6 @@ from benchmarking import (
     print_machine,
     print_table,
     short,
-    some_of,
     timing,
 )
 
@@ -105,7 +107,7 @@ def build_npformer(cell, attention, backend):
 
 
 def build_pytorch(cell, attention, **variant):
-    """``step`` of scripts/peers/pytorch_recurrent.py."""
+    """``step`` of peers/pytorch_recurrent.py."""
     from peers.pytorch_recurrent import training_step
 
     return training_step(model_of(cell, attention), *batch(), LEARNING_RATE, physical_cores(), **variant)

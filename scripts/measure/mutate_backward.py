@@ -5,8 +5,8 @@ helpers that they share, each sign is flipped, each term, factor and exponent dr
 each call and each selection skipped, each pair of neighbouring arguments swapped, one at a time; then the tests run on
 that copy of the package. A mutant that no test notices is a survivor, and is printed with its line.
 
-    python scripts/mutate_backward.py                          # everything, about twenty minutes on 2 cores
-    python scripts/mutate_backward.py --only layer_norm        # the files whose name begins so
+    python scripts/measure/mutate_backward.py                    # everything, about twenty minutes on 2 cores
+    python scripts/measure/mutate_backward.py --only layer_norm  # the files whose name begins so
 """
 
 import argparse
@@ -23,7 +23,7 @@ from pathlib import Path
 
 from npformer.gradcheck.cases import CASES
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 MODELS = ["encoder_decoder", "transformer", "recurrent", "recurrent_layer", "autoencoder", "bytenet", "bytenet_block"]
 FILES = [
     *sorted(path for path in (ROOT / "npformer" / "reference").glob("*.py") if path.name != "__init__.py"),

@@ -1,12 +1,12 @@
 """New tokens per second of decoding: npformer against CTranslate2 and Hugging Face, in turns, each in its own process.
 
-python scripts/bench_decode.py                                    # batches of 1 and 32, greedy and beam 4: minutes
-python scripts/bench_decode.py --quick
-python scripts/bench_decode.py --batches 1 --beams 1,4 --without huggingface --rounds 9
+python scripts/bench/bench_decode.py  # batches of 1 and 32, greedy and beam 4: minutes
+python scripts/bench/bench_decode.py --quick
+python scripts/bench/bench_decode.py --batches 1 --beams 1,4 --without huggingface --rounds 9
 
 A base-size encoder-decoder Transformer with random weights, float32, 30 source tokens without padding; exactly 32 new
 tokens a sentence, for the end token is forbidden before. A call encodes as well. CTranslate2 has npformer's parameters,
-Hugging Face's Marian only the same size (scripts/peers/ has both). All use every core.
+Hugging Face's Marian only the same size (peers/ has both). All use every core.
 """
 
 import functools
@@ -14,9 +14,12 @@ import itertools
 import sys
 from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 
 import numpy as np
-from arguments import write_json
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where arguments.py is
+from arguments import some_of, write_json
 from bench_train import SIZES, model_of
 from benchmarking import (
     Contender,
@@ -35,7 +38,6 @@ from benchmarking import (
     print_machine,
     print_table,
     short,
-    some_of,
     timing,
     version,
 )
@@ -114,7 +116,7 @@ def huggingface_decoder(size):
 
 
 def build_peer(size, batch, beam, decoder):
-    """The same with a library of scripts/peers/."""
+    """The same with a library of peers/."""
     return partial(decoder(size), source(size, batch), size.T, beam)
 
 

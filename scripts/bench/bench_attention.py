@@ -1,8 +1,8 @@
 """Time and memory of attention alone: npformer's tiled one against PyTorch's, in turns, each in its own process.
 
-python scripts/bench_attention.py                                    # lengths 128 to 16,384: many minutes
-python scripts/bench_attention.py --quick
-python scripts/bench_attention.py --lengths 1024,4096 --rounds 7 --plot attention.png
+python scripts/bench/bench_attention.py  # lengths 128 to 16,384: many minutes
+python scripts/bench/bench_attention.py --quick
+python scripts/bench/bench_attention.py --lengths 1024,4096 --rounds 7 --plot attention.png
 
 B=1, H=8, K=64, float32; full and causal, without dropout and with rate 0.1; forward with backward, and forward alone.
 Memory is what the process grows by, at most, while forward and backward run, beyond its inputs. FLOPs are 4·T²·K·H
@@ -11,11 +11,15 @@ forward and 10·T²·K·H backward, half if causal.
 
 import itertools
 import math
+import sys
 from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 
 import numpy as np
-from arguments import write_json
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where arguments.py is
+from arguments import some_of, write_json
 from benchmarking import (
     Contender,
     Limits,
@@ -36,7 +40,6 @@ from benchmarking import (
     print_machine,
     print_table,
     short,
-    some_of,
     timing,
 )
 

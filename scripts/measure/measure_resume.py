@@ -1,7 +1,7 @@
 """Kill a training (kill -9) again and again at random moments, and see whether it ends as if nothing had happened.
 
-python scripts/measure_resume.py --data data/multi30k
-python scripts/measure_resume.py --data data/multi30k --kills 3 --steps 40
+python scripts/measure/measure_resume.py --data data/multi30k
+python scripts/measure/measure_resume.py --data data/multi30k --kills 3 --steps 40
 
 Two trainings with the same settings, dropout on: one undisturbed, one killed and resumed. In the end their checkpoints
 (parameters, Adam's state, validations), their results and their logs have to be equal bit for bit. Exit code 1 if not.
@@ -16,11 +16,12 @@ import tempfile
 import time
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where arguments.py is
 from arguments import write_json
 
 from npformer.training import JsonLog, load_checkpoint
 
-TRAIN = Path(__file__).with_name("train_translation.py")
+TRAIN = Path(__file__).resolve().parents[1] / "train_translation.py"
 
 
 def main(argv=None):

@@ -1,8 +1,8 @@
 """On one NVIDIA GPU: training steps against PyTorch's, attention against its fused one, and the largest product.
 
-python scripts/bench_gpu.py                                  # everything; twenty minutes, at a guess
-python scripts/bench_gpu.py --quick                          # tiny and base, attention of 1,024 and 4,096 keys
-python scripts/bench_gpu.py --steps base --precisions tf32
+python scripts/bench/bench_gpu.py          # everything; twenty minutes, at a guess
+python scripts/bench/bench_gpu.py --quick  # tiny and base, attention of 1,024 and 4,096 keys
+python scripts/bench/bench_gpu.py --steps base --precisions tf32
 
 The steps are those of bench_train.py, and "large", base on 16,384 tokens. PyTorch is eager, with fused Adam, and
 compiled in two modes. All begin with the same parameters and have to begin with the same loss; each is a process of its
@@ -13,11 +13,14 @@ import subprocess
 import sys
 from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 
 import numpy as np
-from arguments import write_json
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where arguments.py is
+from arguments import some_of, write_json
 from bench_train import LABEL_SMOOTHING, LEARNING_RATE, SIZES, Size, batch_of, begins_alike, model_of, training_flops
-from benchmarking import Contender, alternate, build_all, machine, new_parser, print_table, short, some_of, timing
+from benchmarking import Contender, alternate, build_all, machine, new_parser, print_table, short, timing
 
 import npformer as nf
 from npformer.backends import why_no_gpu
@@ -65,7 +68,7 @@ def build_npformer(size, precision):
 
 
 def build_pytorch(size, precision, **variant):
-    """``step`` of scripts/peers/pytorch_model.py on the GPU."""
+    """``step`` of peers/pytorch_model.py on the GPU."""
     from peers.pytorch_model import training_step
 
     arguments = model_of(size), *batch_of(size), LEARNING_RATE, LABEL_SMOOTHING, 1

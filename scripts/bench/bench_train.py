@@ -1,13 +1,13 @@
 """Seconds of one training step: npformer against PyTorch and JAX, each in a process of its own, taking turns.
 
-python scripts/bench_train.py                                  # all five steps, all contenders
-python scripts/bench_train.py --quick                          # tiny and copy, without torch.compile
-python scripts/bench_train.py --steps base --without compile,jax --rounds 9
-python scripts/bench_train.py --scaling --plot scaling.png     # npformer alone: time against B, T and D
-python scripts/bench_train.py --first-step                     # from `import npformer` to the end of the first step
+python scripts/bench/bench_train.py                               # all five steps, all contenders
+python scripts/bench/bench_train.py --quick                       # tiny and copy, without torch.compile
+python scripts/bench/bench_train.py --steps base --without compile,jax --rounds 9
+python scripts/bench/bench_train.py --scaling --plot scaling.png  # npformer alone: time against B, T and D
+python scripts/bench/bench_train.py --first-step                  # from `import npformer` to the end of the first step
 
 An encoder-decoder Transformer, pre-norm, dropout 0.1, label smoothing 0.1, Adam(0.9, 0.98), float32, on random tokens
-without padding. All contenders begin with the same parameters (scripts/peers/ has the models), use all cores and have
+without padding. All contenders begin with the same parameters (peers/ has the models), use all cores and have
 to begin with the same loss. FLOP/s are the arithmetic that the step needs, not what a library happens to do.
 """
 
@@ -18,10 +18,13 @@ import sys
 import tempfile
 from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from arguments import write_json
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where arguments.py is
+from arguments import some_of, write_json
 from benchmarking import (
     Contender,
     LeftOut,
@@ -41,7 +44,6 @@ from benchmarking import (
     print_machine,
     print_table,
     short,
-    some_of,
     summary,
     timing,
     upper_half,
@@ -134,7 +136,7 @@ def build_npformer(size, backend):
 
 
 def build_pytorch(size, **variant):
-    """``step`` of scripts/peers/pytorch_model.py."""
+    """``step`` of peers/pytorch_model.py."""
     from peers.pytorch_model import training_step
 
     n_threads = physical_cores()
@@ -142,7 +144,7 @@ def build_pytorch(size, **variant):
 
 
 def build_jax(size):
-    """``step`` of scripts/peers/jax_model.py."""
+    """``step`` of peers/jax_model.py."""
     from peers.jax_model import training_step
 
     return training_step(model_of(size), *batch_of(size), LEARNING_RATE, LABEL_SMOOTHING)

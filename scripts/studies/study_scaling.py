@@ -1,7 +1,7 @@
 """Why attention divides by √K: what scores, softmax and learning do as queries and keys get wider.
 
-python scripts/study_scaling.py --quick          # seconds
-python scripts/study_scaling.py --out docs       # all of it: some minutes of one core
+python scripts/studies/study_scaling.py --quick     # seconds
+python scripts/studies/study_scaling.py --out docs  # all of it: some minutes of one core
 
 1. Random queries and keys with components of variance 1: the variance of the scores, the entropy of the weights, and
    how much gradient comes back through softmax; for the dot product, the scaled one, and the additive score.
@@ -11,10 +11,13 @@ python scripts/study_scaling.py --out docs       # all of it: some minutes of on
 
 import argparse
 import importlib.util
+import sys
 import time
 from pathlib import Path
 
 import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where arguments.py is
 from arguments import natural, positive, write_json
 
 from npformer import Adam, tree

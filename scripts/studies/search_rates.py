@@ -1,7 +1,7 @@
 """Which learning rate suits each system of study_length.py: reversing, with a seed that is none of the study's.
 
-python scripts/search_rates.py            # half an hour
-python scripts/search_rates.py --quick    # a minute, of the study's quick form
+python scripts/studies/search_rates.py          # half an hour
+python scripts/studies/search_rates.py --quick  # a minute, of the study's quick form
 
 Shows how many sequences are right, the mean over the study's lengths. The best rate of each system is the study's.
 """
@@ -11,6 +11,8 @@ import sys
 from pathlib import Path
 
 import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where arguments.py is
 from arguments import natural, positive, write_json
 from study_length import FULL, QUICK, VOCAB, exact_by_length, model_of, sizes_of
 from systems import SYSTEMS

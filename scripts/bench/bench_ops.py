@@ -1,8 +1,8 @@
 """Each operation alone: npformer's kernels against its reference and against PyTorch, in turns, a process for each.
 
-python scripts/bench_ops.py                                     # everything
-python scripts/bench_ops.py --quick
-python scripts/bench_ops.py --ops layer_norm,adam_update --backends cpu --rounds 9
+python scripts/bench/bench_ops.py  # everything
+python scripts/bench/bench_ops.py --quick
+python scripts/bench/bench_ops.py --ops layer_norm,adam_update --backends cpu --rounds 9
 
 float32, at the sizes of the step "base" of bench_train.py: 32 sequences of 30 tokens, D=512, F=2048, V=16,000; 16M
 parameters for the optimizer; 4 causal sequences of 512 tokens for flash_attention. Dropout 0.1. "MB" is what has to
@@ -11,13 +11,17 @@ copy. PyTorch's backward passes are autograd's, of the same function; cross_entr
 """
 
 import statistics
+import sys
 from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
-from arguments import write_json
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where arguments.py is
+from arguments import some_of, write_json
 from benchmarking import (
     Contender,
     Limits,
@@ -34,7 +38,6 @@ from benchmarking import (
     print_machine,
     print_table,
     short,
-    some_of,
     timing,
 )
 

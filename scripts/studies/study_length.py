@@ -1,9 +1,9 @@
 """Why attention won: quality against length, path length, and time, of the Transformer and what came before it.
 
-python scripts/study_length.py --quick                        # a minute
-python scripts/study_length.py --out docs                     # copy and reverse, three seeds, and times
-python scripts/study_length.py --data data/multi30k           # the same, and English to French
-python scripts/study_length.py --data data/multi30k --only translation --seeds 1
+python scripts/studies/study_length.py --quick               # a minute
+python scripts/studies/study_length.py --out docs            # copy and reverse, three seeds, and times
+python scripts/studies/study_length.py --data data/multi30k  # the same, and English to French
+python scripts/studies/study_length.py --data data/multi30k --only translation --seeds 1
 
 Five systems with about equally many parameters: a recurrent encoder-decoder without attention, with "general" and with
 additive attention, ByteNet, and the Transformer.
@@ -21,8 +21,9 @@ import time
 from pathlib import Path
 
 import numpy as np
-from arguments import natural, positive, write_json
-from benchmarking import some_of
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where arguments.py is
+from arguments import natural, positive, some_of, write_json
 from study_translation import check, study_translation
 from systems import SYSTEMS, count, of_size
 

@@ -2,14 +2,17 @@
 
 Each run is a new process and its time everything in it, imports too; two steps of each are run before.
 
-python scripts/bench_copy.py                   # 400 steps each, one after another: about nine minutes
-python scripts/bench_copy.py --steps 40
+python scripts/bench/bench_copy.py  # 400 steps each, one after another: about nine minutes
+python scripts/bench/bench_copy.py --steps 40
 """
 
 import argparse
 import multiprocessing
+import sys
 import time
+from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where arguments.py is
 from arguments import write_json
 from benchmarking import count, machine, output_file, physical_cores, print_machine, print_table
 from train_copy import PAD, PRESETS, training_batches

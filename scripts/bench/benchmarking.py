@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from arguments import some_of
 
 from npformer.threads import cores
 
@@ -527,19 +528,6 @@ def add_backends(parser, default):
 def backend_name(backend):
     """How a backend of npformer is called in tables."""
     return "npformer" if backend == "cpu" else f"npformer, {backend}"
-
-
-def some_of(names):
-    """Type of an argument that is a list of names with commas."""
-
-    def parse(text):
-        given = text.split(",")
-        for name in given:
-            if name not in names:
-                raise argparse.ArgumentTypeError(f"{name!r}, expected some of {','.join(names)}")
-        return given
-
-    return parse
 
 
 def count(text):

@@ -5,11 +5,10 @@ from importlib import import_module
 import numpy as np
 from evaluate import LENGTHS, by_length
 from systems import SYSTEMS, count, of_size
-from train_translation import DEFAULTS, PRESETS
 
 from npformer.data import ParallelText
 from npformer.models import describe
-from npformer.translation import TranslationRun, Translator, score
+from npformer.translation import TranslationRun, TranslationSettings, Translator, score
 from npformer.translation.scores import check_packages
 
 PARAMETERS = 2_400_000  # as many as the preset tiny
@@ -65,17 +64,16 @@ def translate(system, seed, test, options):
 def train(system, seed, out, options):
     """The recipe of the preset tiny, shorter."""
     model = of_size(system, PARAMETERS, src_vocab=VOCAB, tgt_vocab=VOCAB, tie_embeddings=True)
-    changes = {
-        "model": describe(model),
-        "lr": LEARNING_RATES[system],
-        "steps": options.translation_steps,
-        "data": options.data,
-        "preset": system,
-        "seed": seed,
-        "clip_norm": 1.0,
-        "n_average": 3,  # of 200 updates each: what is older is worse
-    }
-    settings = PRESETS["tiny"] | DEFAULTS | changes
+    settings = TranslationSettings(
+        data=options.data,
+        preset=system,
+        model=describe(model),
+        lr=LEARNING_RATES[system],
+        steps=options.translation_steps,
+        seed=seed,
+        clip_norm=1.0,
+        n_average=3,  # of 200 updates each: what is older is worse
+    )
     resumes = (out / "last.safetensors").exists()
     run = TranslationRun.resume(out) if resumes else TranslationRun.start(out, settings)
     run.train()

@@ -1,7 +1,7 @@
 """Measure what the README says of the copy task: each preset, task and seed in a process of its own, then a table.
 
-python scripts/measure_copy.py                 # quick preset, both tasks, seeds 0 to 4: about three minutes
-python scripts/measure_copy.py --annotated     # and the annotated preset, seed 0: about two minutes more
+python scripts/measure/measure_copy.py              # quick preset, both tasks, seeds 0 to 4: about three minutes
+python scripts/measure/measure_copy.py --annotated  # and the annotated preset, seed 0: about two minutes more
 """
 
 import argparse
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from npformer.config import read_config
 
-SCRIPT = Path(__file__).parent / "train_copy.py"
+SCRIPT = Path(__file__).resolve().parents[1] / "train_copy.py"
 
 
 def main(argv=None):

@@ -1,7 +1,7 @@
 """How much memory it takes to read and batch a text of five million pairs: as much as for a small one.
 
-python scripts/measure_streaming.py
-python scripts/measure_streaming.py --pairs 300000
+python scripts/measure/measure_streaming.py
+python scripts/measure/measure_streaming.py --pairs 300000
 
 Writes two files of made-up sentences to a temporary folder, reads one epoch of batches from them, and notes the memory
 of the process (resident set) on the way.
@@ -15,6 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where arguments.py is
 from arguments import write_json
 
 from npformer.data import ParallelText, Place, Subwords, TokenBatches
