@@ -25,6 +25,11 @@ def is_cupy(array):
     return type(array).__module__.partition(".")[0] == "cupy"
 
 
+def is_number_on_gpu(x):
+    """Whether it is an array () there."""
+    return is_cupy(x) and x.shape == ()
+
+
 def is_recording(library):
     """Whether CuPy is recording what is to be done, and nothing can be looked at: who records has checked it."""
     return library is not np and library.cuda.get_current_stream().is_capturing()
@@ -43,3 +48,8 @@ def on_host(x):
 def transpose(x):
     """Swap the last two axes, as a view."""
     return x.swapaxes(-1, -2)
+
+
+def number_of(x):
+    """An integer () as one of Python's, but as it is if it is on the GPU, which would have to be waited for."""
+    return x if is_cupy(x) else int(x)

@@ -42,16 +42,6 @@ def get_backend(backend: str | ModuleType = "auto", params: dict | None = None) 
         raise ValueError(f"backend='cpu' needs numba, expected to be installed: {error}") from error
 
 
-def placed(ops, x):
-    """An array where the operations of a module take it: on the GPU for ``npformer.gpu``."""
-    return import_module("cupy").asarray(x) if is_gpu(ops) else x
-
-
-def is_gpu(ops):
-    """Whether these operations are those of ``npformer.gpu``."""
-    return ops.__name__ == "npformer.gpu"
-
-
 def why_no_gpu() -> str | None:
     """What is missing for ``backend="gpu"``, or None if nothing is."""
     try:

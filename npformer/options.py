@@ -11,7 +11,7 @@ from typing import Literal, get_args, get_origin
 
 import numpy as np
 
-from npformer.arrays import is_cupy, is_recording, library_of
+from npformer.arrays import is_number_on_gpu, is_recording, library_of
 from npformer.checks import check_key
 from npformer.contract import may_be_none
 
@@ -31,6 +31,7 @@ RANGES = {
     "eps": ABOVE_0,
     "k": AT_LEAST_1,
     "label_smoothing": (lambda x: 0 <= x <= 1, "0 <= label_smoothing <= 1"),
+    "loss_scale": ABOVE_0,
     "n_heads": AT_LEAST_1,
     "n_tokens": AT_LEAST_1,
     "rate": FRACTION,
@@ -68,8 +69,8 @@ def check_of(parameter: inspect.Parameter):
         if value is None and optional:
             return None
         if type(value) is not exact:
-            if is_cupy(value) and value.shape == ():
-                return value  # what is recorded reads such numbers when it is replayed
+            if is_number_on_gpu(value):
+                return value  # what is recorded reads it when it is replayed
             value = convert(name, value)
         if exact is int and not SMALLEST <= value <= LARGEST:
             raise ValueError(f"{name}={value}, expected an int of 64 bits")

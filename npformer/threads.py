@@ -15,6 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
+FEW_ROWS = 64  # of a matrix product whose rows are not worth a thread each; what ``npformer.cpu.team`` is good at
+
 
 class _Here(threading.local):
     in_parallel = False  # whether this thread is one of several at work
@@ -23,6 +25,8 @@ class _Here(threading.local):
 
 _here = _Here()
 _cores_taken = threading.Lock()
+_asking = threading.Lock()
+_asked: list = []  # how many threads of BLAS were asked for, by blocks that have not ended, in any Python thread
 
 
 def cores():
@@ -107,7 +111,8 @@ def _pool(thread):
 
 def _begin_anew():
     """In a forked process, which has none of its parent's threads."""
-    global _cores_taken
+    global _cores_taken, _asking
+    _asking = threading.Lock()
     _cores_taken, _here.in_parallel, _here.n_kernel_threads = threading.Lock(), False, 0
     _pool.cache_clear()
 
@@ -142,12 +147,20 @@ def blas_threads(n):
     if n is None or get is None:
         yield
         return
-    before = get()
-    set_to(n)
+    asked = [n]  # a list is itself only, so that each ``with`` block takes back its own wish
+    with _asking:
+        if not _asked:
+            _asked.append([get()])  # what there was before all
+        _asked.append(asked)
+        set_to(n)
     try:
         yield
     finally:
-        set_to(before)
+        with _asking:
+            _asked[:] = [others for others in _asked if others is not asked]
+            set_to(_asked[-1][0])
+            if len(_asked) == 1:
+                _asked.clear()
 
 
 @contextmanager

@@ -138,6 +138,40 @@ def count(tree):
     return sum(math.prod(x.shape) for _, x in leaves(tree))
 
 
+def merged(tree, new):
+    """A tree like ``new`` with the arrays of ``tree`` where these have the same path, shape and dtype.
+
+    So a training can start from the parameters of a model with another vocabulary, another number of layers or another
+    head.
+
+    Parameters
+    ----------
+    tree : nested dict of arrays
+        Parameters that were trained.
+    new : nested dict of arrays
+        Those that the new model begins with, ``model.init(seed)``.
+
+    Returns
+    -------
+    merged : nested dict of arrays
+    taken, left : lists of str
+        The paths of ``new`` that were found in ``tree``, and those that were not.
+
+    Examples
+    --------
+    >>> trained = {"body": {"weight": np.ones((2, 2))}, "output": {"bias": np.ones(3)}}
+    >>> new = {"body": {"weight": np.zeros((2, 2))}, "output": {"bias": np.zeros(5)}}
+    >>> params, taken, left = merged(trained, new)
+    >>> taken, left
+    (['body.weight'], ['output.bias'])
+    """
+    known = dict(leaves(tree))
+    pairs = [(path, known.get(path), x) for path, x in leaves(new)]
+    fits = {path: y is not None and (y.shape, y.dtype) == (x.shape, x.dtype) for path, y, x in pairs}
+    params = from_leaves((path, y if fits[path] else x) for path, y, x in pairs)
+    return params, [path for path in fits if fits[path]], [path for path in fits if not fits[path]]
+
+
 def check_like(tree, expected):
     """Two trees with the same paths, shapes and dtypes, or an error that names the first difference."""
     given, wanted = ({path: (x.shape, x.dtype) for path, x in leaves(t)} for t in (tree, expected))

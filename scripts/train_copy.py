@@ -14,7 +14,6 @@ from pathlib import Path
 from arguments import backend, natural, positive, write_json
 
 from npformer import Adam, CopyTask, ParameterAverage, Trainer, Transformer, noam, tree, warmup_cosine
-from npformer.backends import is_gpu
 from npformer.data.copy_task import BOS, EOS, PAD, exact_match
 from npformer.threads import blas_threads
 from npformer.training.precision import NAMES as PRECISIONS
@@ -200,7 +199,7 @@ def parse_arguments(argv):
     options = parser.parse_args(argv)
     if options.json and options.json.is_dir():
         parser.error(f"argument --json: {options.json} is a folder, expected a file")
-    if options.precision != "float32" and not is_gpu(options.backend):
+    if options.precision not in options.backend.PRECISIONS:
         parser.error(f"argument --precision: {options.precision} is for --backend gpu")
     return options
 

@@ -14,16 +14,20 @@ from npformer.reference.cross_entropy import is_counted
 
 
 @kernel_of(reference.cross_entropy)
-def cross_entropy(logits, targets, ignore_id, label_smoothing, n_tokens):
-    return differentiated(_differentiate, copied(logits), None, targets, ignore_id, n_tokens, label_smoothing)
+def cross_entropy(logits, targets, ignore_id, label_smoothing, n_tokens, loss_scale):
+    return differentiated(
+        _differentiate, copied(logits), None, targets, ignore_id, n_tokens, loss_scale, label_smoothing
+    )
 
 
 @kernel_of(reference.linear_cross_entropy, as_it_lies="weight")
-def linear_cross_entropy(x, weight, bias, targets, ignore_id, label_smoothing, n_tokens):
-    return differentiated(_differentiate, mapped(x, weight), bias, targets, ignore_id, n_tokens, label_smoothing)
+def linear_cross_entropy(x, weight, bias, targets, ignore_id, label_smoothing, n_tokens, loss_scale):
+    return differentiated(
+        _differentiate, mapped(x, weight), bias, targets, ignore_id, n_tokens, loss_scale, label_smoothing
+    )
 
 
-def differentiated(differentiate, logits, bias, targets, ignore_id, n_tokens, *numbers):
+def differentiated(differentiate, logits, bias, targets, ignore_id, n_tokens, loss_scale, *numbers):
     """The loss by a kernel that turns logits (n, V) or (2, n, V) into their gradient, and this gradient."""
     counted, V = is_counted(targets, ignore_id=ignore_id), logits.shape[-1]
     n_tokens = np.count_nonzero(counted) if n_tokens is None else n_tokens
@@ -32,7 +36,7 @@ def differentiated(differentiate, logits, bias, targets, ignore_id, n_tokens, *n
     share, number = 1 / n_tokens, logits.dtype.type
     rows = logits.reshape(*logits.shape[: logits.ndim - 1 - targets.ndim], targets.size, V)
     bias = np.empty(0, number) if bias is None else bias
-    numbers = map(number, (share, *numbers))
+    numbers = map(number, (share * loss_scale, *numbers))
     return number(differentiate(rows, bias, targets.reshape(-1), counted.reshape(-1), *numbers) * share), logits
 
 

@@ -15,39 +15,59 @@ from npformer.cpu.memory import empty
 from npformer.cpu.room import ALIGNED, C_CONTIGUOUS, WRITEABLE, kernel_of
 from npformer.cpu.scalar import exp, largest, like
 from npformer.cpu.team import board, wake_helper
-from npformer.reference.decoding import PARAMS, check_params
+from npformer.reference.decoding import check_params
 
 EPS = inspect.signature(reference.layer_norm).parameters["eps"].default
 BLOCK = 128  # entries that are looked at together, as hardly any is among the best
 NO_MASK = np.ones((1, 1), bool)
 SUITED = C_CONTIGUOUS | ALIGNED | WRITEABLE
-MAPS = [(sublayer, name) for sublayer, names in PARAMS.items() for name in names if name != "gain"]
-NORMS = [name for name, names in PARAMS.items() if names == ("gain",)]
+MAPS = [("attention", "qkv"), ("attention", "out"), ("memory_attention", "q"), ("memory_attention", "out")]
+MAPS += [("feed_forward", "hidden"), ("feed_forward", "out")]
+NORMS = ["attention_norm", "memory_attention_norm", "feed_forward_norm"]
 
 
 @kernel_of(reference.decoder_layer_step)  # in one kernel: a step is so short that Python would take half of it
 def decoder_layer_step(x0, params, kv, at, memory_kv, memory_at, memory_mask, n_heads, norm, activation):
+    step = fused_step(x0, params, activation)
+    if step is None:
+        return composed_step(x0, params, kv, at, memory_kv, memory_at, memory_mask, n_heads, norm, activation)
+    wake_helper()
+    caches = kv, at, memory_kv, memory_at, NO_MASK if memory_mask is None else memory_mask
+    x3 = np.empty_like(x0)
+    _step(board.ctypes.data, BLAS[x0.dtype], x0, *step, caches, n_heads, norm == "pre", CODES[activation], x3)
+    return x3
+
+
+def composed_step(x0, params, kv, at, memory_kv, memory_at, memory_mask, n_heads, norm, activation):
+    """The layer of these kernels one by one, for parameters that the kernel of the whole does not take."""
+    from npformer import cpu, layers  # which import this file
+
+    check_params(params)
+    cache, memory = layers.KeyValueCache(kv, at), layers.KeyValueCache(memory_kv, memory_at, memory_mask)
+    options = {"n_heads": n_heads, "norm": norm, "activation": activation, "cache": cache}
+    return layers.decoder_layer(cpu, params, x0, memory, **options)[0]
+
+
+def fused_step(x0, params, activation):
+    """(weights, vectors) for the kernel of a whole layer; None if it does not take them.
+
+    It takes packed projections with a bias each, and activations with one input for each result.
+    """
+    if GATES[activation] > 1:
+        return None
     try:
         maps = [params[sublayer][name] for sublayer, name in MAPS]
         norms = [params[name] for name in NORMS]
         weights = tuple([linear["weight"] for linear in maps])
         vectors = tuple([linear["bias"] for linear in maps] + [x for n in norms for x in (n["gain"], n.get("bias"))])
     except KeyError:
-        check_params(params)
-        raise
-    if GATES[activation] > 1:
-        return NotImplemented  # the hidden layer is activated in place, and has one column for each result
+        return None
     D, F = x0.shape[1], weights[-1].shape[0]
     shapes = [(D, 3 * D), (D, D), (D, D), (D, D), (D, F), (F, D), (3 * D,), (D,), (D,), (D,), (F,), *[(D,)] * 7]
     for x, shape in zip((*weights, *vectors), shapes, strict=True):
         if type(x) is not np.ndarray or x.shape != shape or x.dtype != x0.dtype or x.flags.num & SUITED != SUITED:
-            return NotImplemented  # the door does not look at parameters
-    wake_helper()
-    caches = kv, at, memory_kv, memory_at, NO_MASK if memory_mask is None else memory_mask
-    options = n_heads, norm == "pre", CODES[activation]
-    x3 = np.empty_like(x0)
-    _step(board.ctypes.data, BLAS[x0.dtype], x0, weights, vectors, caches, *options, x3)
-    return x3
+            return None
+    return weights, vectors
 
 
 @kernel_of(reference.cached_attention)

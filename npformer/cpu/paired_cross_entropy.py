@@ -12,15 +12,17 @@ from npformer.cpu.scalar import exp, largest, like
 
 
 @kernel_of(reference.paired_cross_entropy)
-def paired_cross_entropy(logits, targets, consistency, ignore_id, label_smoothing, n_tokens):
+def paired_cross_entropy(logits, targets, consistency, ignore_id, label_smoothing, n_tokens, loss_scale):
     numbers = label_smoothing, consistency
-    return differentiated(_differentiate, copied(logits), None, targets, ignore_id, n_tokens, *numbers)
+    return differentiated(_differentiate, copied(logits), None, targets, ignore_id, n_tokens, loss_scale, *numbers)
 
 
 @kernel_of(reference.linear_paired_cross_entropy, as_it_lies="weight")
-def linear_paired_cross_entropy(x, weight, bias, targets, consistency, ignore_id, label_smoothing, n_tokens):
+def linear_paired_cross_entropy(
+    x, weight, bias, targets, consistency, ignore_id, label_smoothing, n_tokens, loss_scale
+):
     numbers = label_smoothing, consistency
-    return differentiated(_differentiate, mapped(x, weight), bias, targets, ignore_id, n_tokens, *numbers)
+    return differentiated(_differentiate, mapped(x, weight), bias, targets, ignore_id, n_tokens, loss_scale, *numbers)
 
 
 @kernel

@@ -20,9 +20,8 @@ from npformer.cpu.blas import multiply
 from npformer.cpu.jit import inlined, kernel
 from npformer.cpu.scalar import like
 from npformer.cpu.tile import COLUMNS, multiply_columns
-from npformer.threads import n_kernel_threads
+from npformer.threads import FEW_ROWS, n_kernel_threads
 
-MOST_ROWS = 64  # of the left matrix; with more, the threads of BLAS are as good
 THIN, THIN_TRANSPOSED = 2, 8  # rows; up to so many are multiplied here, more by tiles, or BLAS if b is transposed
 WORTH_IT = 2**15  # entries of the right matrix
 PIECES = 2  # of a product; more of them are smaller and read more slowly
@@ -99,7 +98,7 @@ def multiply_few_rows(board, blas, a, b, out):
     (m, k), n = a.shape, b.shape[1]
     by_rows = b.strides[1] == b.itemsize
     thin = _is_thin(m, by_rows)
-    if not JIT or m > MOST_ROWS or k * n < WORTH_IT or (not thin and n < PIECES * COLUMNS):
+    if not JIT or m > FEW_ROWS or k * n < WORTH_IT or (not thin and n < PIECES * COLUMNS):
         multiply(blas, a, b, out, False)
         return
     sums = np.empty((PIECES if by_rows else 1, m, n), a.dtype) if thin else np.empty((0, 0, 0), a.dtype)

@@ -20,6 +20,8 @@ def global_norm(grad):
 
 @kernel_of(reference.sgd_update)
 def sgd_update(param, grad, velocity, lr, momentum, nesterov, grad_scale):
+    if math.isnan(grad_scale):
+        return
     lr, momentum, grad_scale = (param.dtype.type(x) for x in (lr, momentum, grad_scale))
 
     def work(part):
@@ -33,6 +35,8 @@ def sgd_update(param, grad, velocity, lr, momentum, nesterov, grad_scale):
 
 @kernel_of(reference.adam_update)
 def adam_update(param, grad, m, v, lr, step, beta1, beta2, eps, weight_decay, grad_scale):
+    if math.isnan(grad_scale):
+        return
     m_scale, v_scale = 1 / (1 - beta1**step), 1 / (1 - beta2**step)
     numbers = (lr, 1 - beta1, 1 - beta2, eps, weight_decay, grad_scale, m_scale, v_scale)
     numbers = tuple(param.dtype.type(x) for x in numbers)

@@ -18,7 +18,7 @@ ALIGNMENT = 256  # bytes, of every array on the GPU
 
 
 class Recorder:
-    """Work on batches, which is recorded for each of their shapes.
+    """A step on batches, which is recorded for each of their shapes.
 
     The first batch of a shape is worked on as ever, which compiles what is missing. The second is recorded. From then
     on there is one call. A result has to be looked at before the next call, which writes over what this one reads.
@@ -26,61 +26,61 @@ class Recorder:
     Parameters
     ----------
     work : callable
-        ``work(src, tgt, key, numbers)`` -> an array on the GPU. It must not look at any number there.
-    pad_id : int
-        What batches are filled up with.
-    max_len : int
-        The longest source and the longest target, but for its begin token, that the work takes.
+        ``work(batches, key, numbers)`` -> a tuple of numbers on the GPU. It must not look at any number there.
+    fill_up : callable
+        ``fill_up(batch, rounded_up)`` -> the batch, a tuple of NumPy arrays, with padding: so there are few shapes.
     """
 
-    def __init__(self, work, pad_id, max_len):
-        self.work, self.pad_id, self.max_len = work, pad_id, max_len
+    def __init__(self, work, fill_up):
+        self.work, self.fill_up = work, fill_up
         self.seen, self.recordings = set(), {}  # shapes; of the recordings the one used last is last
         self.refused = False
         self.stream = cupy.cuda.Stream()
         self.pool = cupy.cuda.MemoryPool(self._allocate)
 
-    def __call__(self, src, tgt, key, numbers):
-        """``work``, or its replay.
+    def __call__(self, batches, key, numbers):
+        """``work``, or its replay, which there is for a single batch.
 
         Parameters
         ----------
-        src, tgt : (B, S), (B, T+1) int
-            NumPy arrays.
+        batches : sequence of tuples of NumPy arrays
         key : int
-        numbers : (n,) float64
+        numbers : sequence of float
+
+        Returns
+        -------
+        list of float
         """
-        rows, S, T = (rounded_up(n) for n in (len(src), src.shape[1], tgt.shape[1] - 1))
-        src = filled_up(src, (rows, min(S, self.max_len)), self.pad_id)
-        tgt = filled_up(tgt, (rows, min(T, self.max_len) + 1), self.pad_id)
-        recording = self._recording_of(src, tgt, numbers)
+        batches, numbers = [self.fill_up(batch, rounded_up) for batch in batches], np.array(numbers, np.float64)
+        recording = self._recording_of(batches[0], numbers) if len(batches) == 1 else None
         if not recording:
-            return self.work(cupy.asarray(src), cupy.asarray(tgt), key, cupy.asarray(numbers))
+            there = [tuple(map(cupy.asarray, batch)) for batch in batches]
+            return _together(self.work(there, key, cupy.asarray(numbers))).get().tolist()
         caller = cupy.cuda.get_current_stream()
         self.stream.wait_event(caller.record())
         with self.stream:
-            result = recording.replay(src, tgt, key, numbers, self.stream)
+            result = recording.replay(batches[0], key, numbers, self.stream)
         caller.wait_event(self.stream.record())
-        return result
+        return result.get().tolist()
 
-    def _recording_of(self, src, tgt, numbers):
+    def _recording_of(self, batch, numbers):
         """The recording for this shape, made if it is the second time; None where there is none."""
-        shape = src.shape, tgt.shape
+        shape = tuple(x.shape for x in batch)
         if self.refused:
             return None
         if shape not in self.seen:
             self.seen.add(shape)
             return None
-        recording = self.recordings.pop(shape, None) or self._record(src, tgt, numbers)
+        recording = self.recordings.pop(shape, None) or self._record(batch, numbers)
         self.recordings[shape] = recording
         while len(self.recordings) > MOST_SHAPES:
             del self.recordings[next(iter(self.recordings))]
         return recording
 
-    def _record(self, *batch):
+    def _record(self, batch, numbers):
         try:
             with self.stream, cupy.cuda.using_allocator(self.pool.malloc):
-                return Recording(self.work, *batch, self.stream)
+                return Recording(self.work, batch, numbers, self.stream)
         except Exception as error:  # CuPy has a type for each way to fail
             warnings.warn(f"this step cannot be recorded, its kernels are launched one by one: {error}", stacklevel=6)
             self.refused = True
@@ -103,25 +103,28 @@ class Recorder:
 class Recording:
     """Work on batches of one shape."""
 
-    def __init__(self, work, src, tgt, numbers, stream):
-        words = np.zeros((MOST_KEYS, 2), np.uint32)
-        self.inputs = Inputs({"numbers": numbers, "src": src, "tgt": tgt, "words": words})
+    def __init__(self, work, batch, numbers, stream):
+        words, arrays = np.zeros((MOST_KEYS, 2), np.uint32), dict(enumerate(batch))
+        self.inputs = Inputs({"numbers": numbers, **arrays, "words": words})
         self.keys = KeyTable(self.inputs.there["words"])
         stream.begin_capture()
         try:
             there = self.inputs.there
-            self.result = work(there["src"], there["tgt"], KeyToCome(self.keys), there["numbers"])
+            batch_there = tuple(there[i] for i in arrays)
+            self.result = _together(work([batch_there], KeyToCome(self.keys), there["numbers"]))
         except BaseException:
             with contextlib.suppress(Exception):  # that something was wrong is known
                 stream.end_capture()
             raise
         self.graph = stream.end_capture()
 
-    def replay(self, src, tgt, key, numbers, stream):
+    def replay(self, batch, key, numbers, stream):
         """What the work gives for another batch, in the array in which it gave it before."""
         words = self.keys.words_from(key)
         here = self.inputs.here
-        here["src"][...], here["tgt"][...], here["numbers"][...] = src, tgt, numbers
+        for i, x in enumerate(batch):
+            here[i][...] = x
+        here["numbers"][...] = numbers
         here["words"][: len(words)] = words
         self.inputs.send(here["words"][len(words) :].nbytes, stream)
         self.graph.launch(stream)
@@ -194,7 +197,6 @@ def rounded_up(n):
     return -(-n // step) * step
 
 
-def filled_up(ids, shape, pad_id):
-    """Rows and columns of padding, up to this shape; int64."""
-    missing = [(0, wanted - n) for wanted, n in zip(shape, ids.shape, strict=True)]
-    return np.pad(ids.astype(np.int64, copy=False), missing, constant_values=pad_id)
+def _together(numbers):
+    """In one array, which is one copy to the host."""
+    return cupy.stack([x.astype(np.float64) for x in numbers])

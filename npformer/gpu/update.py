@@ -3,8 +3,6 @@
 Learning rate, step and scale of the gradient may be arrays (): what is recorded reads them when it is replayed.
 """
 
-import math
-
 import cupy
 import numpy as np
 
@@ -15,33 +13,14 @@ from npformer.gpu.room import kernel_of
 BLOCKS = 1024  # that add up squares, at most
 
 
-@kernel_of(reference.global_norm, dtypes="float16 bfloat16 float32")  # squares of float64 may overflow
+@kernel_of(reference.global_norm)
 def global_norm(grad):
-    return math.sqrt(float(_sum_of_squares(grad)))
-
-
-def judge_gradient(loss, grad, unscale, clip_norm):
-    """What a step needs to know of its gradient, without the host.
-
-    Parameters
-    ----------
-    loss : ()
-    grad : (n,)
-        float32; of float64 no square may overflow.
-    unscale : float64 ()
-        What both are to be multiplied by, as the loss was scaled.
-    clip_norm : float, optional
-
-    Returns
-    -------
-    loss_and_norm : (2,)
-        Unscaled; the norm before it is clipped.
-    grad_scale : ()
-        For the update: NaN, which is no update, if the loss or the norm is not finite.
-    """
-    loss, norm = loss.astype(np.float64) * unscale, cupy.sqrt(_sum_of_squares(grad)) * unscale
-    factor = unscale if clip_norm is None else unscale * clip_norm / cupy.maximum(norm, clip_norm)
-    return cupy.stack([loss, norm]), cupy.where(cupy.isfinite(loss + norm), factor, np.nan)
+    if grad.dtype != np.float64:
+        return cupy.sqrt(_sum_of_squares(grad))
+    largest = cupy.abs(grad).max()  # the host does not look at it
+    can_divide = cupy.isfinite(largest) & (largest > 0)
+    divisor = cupy.where(can_divide, largest, 1)
+    return cupy.where(can_divide, divisor * cupy.sqrt(_sum_of_squares(grad / divisor)), largest)
 
 
 def _sum_of_squares(grad):

@@ -153,10 +153,11 @@ INVERSE = {"split_heads": "merge_heads", "merge_heads": "split_heads"}  # and so
 
 
 def _backward_of_loss(dloss, dlogits, arguments):
-    """A loss returns its gradient by the logits; a linear map may come before."""
+    """A loss returns its gradient by the logits, times ``loss_scale``; a linear map may come before."""
+    dlogits = dloss * dlogits / arguments.get("loss_scale", 1.0)
     if "logits" in arguments:
-        return dloss * dlogits
-    gradients = reference.linear_backward(dloss * dlogits, arguments["x"], arguments["weight"], arguments["bias"])
+        return dlogits
+    gradients = reference.linear_backward(dlogits, arguments["x"], arguments["weight"], arguments["bias"])
     return gradients[: 2 if arguments["bias"] is None else 3]
 
 
@@ -290,7 +291,7 @@ def _score_attention():
 
 DROPOUT, NO_DROPOUT = {"dropout_rate": 0.3, "dropout_key": 2024}, {"dropout_rate": 0.0, "dropout_key": None}
 LOSS: list[dict] = [{"ignore_id": None}, {"ignore_id": 0}, {"label_smoothing": 0.1}]
-LOSS += [{"ignore_id": 0, "label_smoothing": 0.1, "n_tokens": 100}]
+LOSS += [{"ignore_id": 0, "label_smoothing": 0.1, "n_tokens": 100}, {"ignore_id": 0, "loss_scale": 8.0}]
 WORDS: dict = {"targets": _words("...")}
 PAIRED: dict = {**WORDS, "consistency": 0.7}
 TOKENS = {"ids": _words("... T"), "pad_id": 0}

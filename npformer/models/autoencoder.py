@@ -13,7 +13,6 @@ from npformer.checks import check_int, check_shape
 from npformer.decoding import log_probability
 from npformer.models.encoder_decoder import EncoderDecoder, in_order
 from npformer.models.incremental_recurrent import AutoencoderDecoder
-from npformer.models.recurrent_layer import read_steps
 
 
 @dataclass(frozen=True)
@@ -98,7 +97,9 @@ class SequenceAutoencoder(EncoderDecoder):
         """The code (B, code_size): a linear map of the state after the last word."""
         src = self._tokens("src", src, self.src_vocab, params)
         x, embed_backward = self._embed(ops, self.tables(params)[0], src, key)
-        states, (end,), read_backward = read_steps(ops, params["encoder"]["0"], x, "gru", keep_mask=src != self.pad_id)
+        states, (end,), read_backward = layers.read_steps(
+            ops, params["encoder"]["0"], x, "gru", keep_mask=src != self.pad_id
+        )
         code, code_backward = layers.linear(ops, params["encoder"]["code"], end)
 
         def backward(dcode):
@@ -115,7 +116,7 @@ class SequenceAutoencoder(EncoderDecoder):
         check_shape(memory=(code, (len(src), self.code_size)))
         x, embed_backward = self._embed(ops, self.tables(params)[1], tgt_in, key)
         first, start_backward = self._start(ops, params, code)
-        states, _, read_backward = read_steps(ops, params["decoder"]["0"], x, "gru", first=(first,))
+        states, _, read_backward = layers.read_steps(ops, params["decoder"]["0"], x, "gru", first=(first,))
 
         def backward(dstates):
             dx, (dfirst,), read_grads = read_backward(dstates, None)

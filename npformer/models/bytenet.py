@@ -8,7 +8,6 @@ import numpy as np
 from npformer import layers
 from npformer.arrays import beside, on_host
 from npformer.checks import check_int, check_number, check_shape
-from npformer.models.bytenet_block import masked_conv1d, residual_conv_block
 from npformer.models.encoder_decoder import EncoderDecoder, in_order
 from npformer.models.incremental_bytenet import IncrementalByteNet
 from npformer.reference import split_key
@@ -221,20 +220,20 @@ class ByteNet(EncoderDecoder):
         return fitted(np.where(keep_mask, projected, 0), T), backward
 
     def _stack(self, ops, params, x, keep_mask, keys, train, causal):
-        backwards = []
+        stack = layers.Stack(train)
         for i, key in enumerate(keys):
             block, options = params[str(i)], {"dilation": self.dilation(i), "causal": causal}
-            convolve = partial(masked_conv1d, ops, block["conv"], keep_mask=keep_mask, **options)
-            x, block_backward = residual_conv_block(ops, block, x, convolve, dropout_rate=self._rate(key), key=key)
-            if train:  # a backward holds its block's activations
-                backwards.append(block_backward)
+            convolve = partial(layers.masked_conv1d, ops, block["conv"], keep_mask=keep_mask, **options)
+            rates = {"dropout_rate": self._rate(key), "dropout_key": key}
+            x, block_backward = layers.residual_conv_block(ops, block, x, convolve, **rates)
+            stack.keep(block_backward)
         y, norm_backward = layers.layer_norm(ops, params["norm"], x)
 
         def backward(dy):
             dx, norm_grads = norm_backward(dy)
             grads = {"norm": norm_grads}
-            for i in reversed(range(len(keys))):
-                dx, grads[str(i)] = backwards.pop()(dx)  # popped, so that its memory is free
+            for i, block_backward in stack.backwards():
+                dx, grads[str(i)] = block_backward(dx)
             return dx, grads
 
         return y, backward

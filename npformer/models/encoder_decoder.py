@@ -1,11 +1,12 @@
 """What every model from a source to a target shares: ids in; logits, loss and gradient out."""
 
+import warnings
 from collections.abc import Callable
 from functools import cached_property
 
 import numpy as np
 
-from npformer.arrays import beside, is_cupy, library_of
+from npformer.arrays import beside, library_of, number_of
 from npformer.backends import get_backend
 from npformer.checks import check_fraction, check_int
 from npformer.models.initialization import Initializer
@@ -128,10 +129,9 @@ class EncoderDecoder:
         """Who attends to what, if the model has attention."""
         raise ValueError(f"a {type(self).__name__} attends to nothing: it has no weights")
 
-    def loss(self, params, src, tgt_in, tgt_out, *, key=None, label_smoothing=0.0, consistency=0.0, backend="auto"):
+    def loss(self, params, src, tgt_in, tgt_out=None, **options):
         """What ``loss_and_grad`` returns, without the gradient: (loss, n_tokens)."""
-        ops, options = get_backend(backend, params), (key, label_smoothing, consistency)
-        loss, n_tokens, _ = self._loss(ops, params, src, tgt_in, tgt_out, *options)
+        loss, _, n_tokens = self.loss_and_grad(params, src, tgt_in, tgt_out, **options, with_grad=False)
         return loss, n_tokens
 
     def loss_and_grad(
@@ -139,13 +139,15 @@ class EncoderDecoder:
         params,
         src,
         tgt_in,
-        tgt_out,
+        tgt_out=None,
         *,
         key=None,
         label_smoothing=0.0,
         consistency=0.0,
         n_tokens=None,
+        loss_scale=1.0,
         backend="auto",
+        with_grad=True,
     ):
         """The mean cross-entropy per token, its gradient, and the number of tokens.
 
@@ -153,8 +155,11 @@ class EncoderDecoder:
         ----------
         params : nested dict
         src : (B, S) int
-        tgt_in, tgt_out : (B, T) int
-            The target without its last, and without its first token.
+        tgt_in : (B, T+1) or (B, T) int
+            The target with begin and end tokens: its first T are the decoder's input, its last T what it has to
+            generate. Or, if ``tgt_out`` is given, the first T alone.
+        tgt_out : (B, T) int, optional
+            The last T.
         key : int, optional
             Where dropout draws from; None means no dropout.
         label_smoothing : float
@@ -163,6 +168,10 @@ class EncoderDecoder:
             ``paired_cross_entropy`` of both (R-Drop). A step takes twice as long.
         n_tokens : int, optional
             Divide by this many instead of the batch's own, where the batch is a part of a larger one.
+        loss_scale : float
+            Multiplies the gradient, see ``cross_entropy``.
+        with_grad : bool
+            False: ``grads`` is None, and nothing is kept for it.
 
         Returns
         -------
@@ -173,9 +182,85 @@ class EncoderDecoder:
             Targets that are not padding; where ``tgt_out`` is on the GPU an array there, so that it is not waited for.
         """
         ops = get_backend(backend, params)
-        options = key, label_smoothing, consistency, n_tokens
-        loss, counted, backward = self._loss(ops, params, src, tgt_in, tgt_out, *options, train=True)
-        return loss, backward(), counted
+        if tgt_out is None:
+            check_ids(tgt_in, self.tgt_vocab, "tgt_in")
+            tgt_in, tgt_out = tgt_in[:, :-1], tgt_in[:, 1:]
+        encoder_key, decoder_key = split_key(key, 2)
+        sources, inputs = src, tgt_in
+        if consistency:
+            src = self._tokens("src", src, self.src_vocab, params)
+            tgt_in = self._tokens("tgt_in", tgt_in, self.tgt_vocab, params)
+            self._check_rows(src, tgt_in)
+            sources, inputs = twice(src), twice(tgt_in)
+        memory, encode_backward = self._encode(ops, params, sources, encoder_key, with_grad)
+        y, decode_backward = self._decode(ops, params, memory, sources, inputs, decoder_key, with_grad)
+
+        targets = self._tokens("tgt_out", tgt_out, self.tgt_vocab, params)
+        if tgt_in.shape != tgt_out.shape:
+            raise ValueError(f"tgt_in {tgt_in.shape}, tgt_out {tgt_out.shape}: expected equal shapes (B, T)")
+        weight, bias = self.tables(params)[2], params["output"]["bias"]
+        options = {"ignore_id": self.pad_id, "label_smoothing": label_smoothing, "n_tokens": n_tokens}
+        if consistency:
+            pairs = y.reshape(2, *tgt_in.shape, y.shape[-1])
+            arguments = pairs, weight, bias, targets, consistency
+            loss, dlogits = ops.linear_paired_cross_entropy(*arguments, **options, loss_scale=loss_scale)
+            dlogits = dlogits.reshape(*y.shape[:-1], dlogits.shape[-1])
+        else:
+            loss, dlogits = ops.linear_cross_entropy(y, weight, bias, targets, **options, loss_scale=loss_scale)
+        counted = number_of((tgt_out != self.pad_id).sum())
+        if not with_grad:
+            return loss, None, counted
+
+        dy, dweight, dbias = ops.linear_backward(dlogits, y, weight, bias)
+        dmemory, decoder_grads, target_table_grad = decode_backward(dy)
+        encoder_grads, source_table_grad = encode_backward(dmemory)
+        grads = {"encoder": encoder_grads, "decoder": decoder_grads}
+        if self.tie_embeddings:  # one table, used three times
+            grads["embedding"] = source_table_grad + target_table_grad + dweight.T
+            grads["output"] = {"bias": dbias}
+        else:
+            grads["source_embedding"], grads["target_embedding"] = source_table_grad, target_table_grad
+            grads["output"] = {"weight": dweight, "bias": dbias}
+        return loss, in_order(grads, params), counted
+
+    def count(self, src, tgt):
+        """How many targets of a batch are counted; and whether its ids and shapes are right.
+
+        Parameters
+        ----------
+        src : (B, S) int
+        tgt : (B, T+1) int
+
+        Raises
+        ------
+        ValueError
+            If an id is out of range, or a shape does not fit.
+        """
+        if getattr(tgt, "ndim", None) != 2 or tgt.shape[1] < 2:
+            given = getattr(tgt, "shape", type(tgt).__name__)
+            raise ValueError(f"tgt is {given}, expected an array of ids (B, T+1): a begin token, then one or more")
+        check_ids(src, self.src_vocab, "src")
+        check_ids(tgt, self.tgt_vocab, "tgt")
+        if src.ndim != 2:
+            raise ValueError(f"src has shape {src.shape}, expected (B, S)")
+        self._check_rows(src, tgt)
+        if (tgt[:, 0] != tgt[:1, 0]).any():
+            warnings.warn("tgt begins with different tokens: is the begin token missing?", stacklevel=3)
+        return int((tgt[:, 1:] != self.pad_id).sum())
+
+    def fill_up(self, batch, rounded_up):
+        """A batch (src, tgt) with rows and columns of padding, so that batches have few shapes.
+
+        Parameters
+        ----------
+        batch : (src (B, S), tgt (B, T+1))
+        rounded_up : callable
+            The next larger length of few.
+        """
+        src, tgt = batch
+        rows, S, T = (rounded_up(n) for n in (len(src), src.shape[1], tgt.shape[1] - 1))
+        shapes = (rows, min(S, self.max_len)), (rows, min(T, self.max_len) + 1)
+        return tuple(padded(ids, shape, self.pad_id) for ids, shape in zip(batch, shapes, strict=True))
 
     def tables(self, params):
         """The (V, D) tables of source and target, and the (D, V) weight of the output; one array if they are tied."""
@@ -194,44 +279,6 @@ class EncoderDecoder:
         if given != expected:
             raise ValueError(f"params are those of another model: tables and layers {given}, expected {expected}")
         return tables
-
-    def _loss(self, ops, params, src, tgt_in, tgt_out, key, label_smoothing, consistency, n_tokens=None, train=False):
-        encoder_key, decoder_key = split_key(key, 2)
-        sources, inputs = src, tgt_in
-        if consistency:
-            src = self._tokens("src", src, self.src_vocab, params)
-            tgt_in = self._tokens("tgt_in", tgt_in, self.tgt_vocab, params)
-            self._check_rows(src, tgt_in)
-            sources, inputs = twice(src), twice(tgt_in)
-        memory, encode_backward = self._encode(ops, params, sources, encoder_key, train)
-        y, decode_backward = self._decode(ops, params, memory, sources, inputs, decoder_key, train)
-        targets = self._tokens("tgt_out", tgt_out, self.tgt_vocab, params)
-        if tgt_in.shape != tgt_out.shape:
-            raise ValueError(f"tgt_in {tgt_in.shape}, tgt_out {tgt_out.shape}: expected equal shapes (B, T)")
-        weight, bias = self.tables(params)[2], params["output"]["bias"]
-        options = {"ignore_id": self.pad_id, "label_smoothing": label_smoothing, "n_tokens": n_tokens}
-        if consistency:
-            pairs = y.reshape(2, *tgt_in.shape, y.shape[-1])
-            loss, dlogits = ops.linear_paired_cross_entropy(pairs, weight, bias, targets, consistency, **options)
-            dlogits = dlogits.reshape(*y.shape[:-1], dlogits.shape[-1])
-        else:
-            loss, dlogits = ops.linear_cross_entropy(y, weight, bias, targets, **options)
-
-        def backward():
-            dy, dweight, dbias = ops.linear_backward(dlogits, y, weight, bias)
-            dmemory, decoder_grads, target_table_grad = decode_backward(dy)
-            encoder_grads, source_table_grad = encode_backward(dmemory)
-            grads = {"encoder": encoder_grads, "decoder": decoder_grads}
-            if self.tie_embeddings:  # one table, used three times
-                grads["embedding"] = source_table_grad + target_table_grad + dweight.T
-                grads["output"] = {"bias": dbias}
-            else:
-                grads["source_embedding"], grads["target_embedding"] = source_table_grad, target_table_grad
-                grads["output"] = {"weight": dweight, "bias": dbias}
-            return in_order(grads, params)
-
-        counted = (tgt_out != self.pad_id).sum()
-        return loss, counted if is_cupy(counted) else int(counted), backward
 
     def _embed(self, ops, table, ids, key):
         positions = self.positions_beside(table)[: ids.shape[1]]
@@ -257,13 +304,11 @@ class EncoderDecoder:
 
     def positions_beside(self, table):
         """``positions`` where the table is."""
-        return self._positions_on_gpu if is_cupy(table) else self.positions
-
-    @cached_property
-    def _positions_on_gpu(self):
-        import cupy
-
-        return cupy.asarray(self.positions)
+        kept = self.__dict__.setdefault("_positions_beside", {})  # a copy for each library
+        library = library_of(table, "table")
+        if library not in kept:
+            kept[library] = beside(self.positions, table)
+        return kept[library]
 
     def _check_settings(self):
         for name in ("src_vocab", "tgt_vocab", "d_model", "max_len"):
@@ -295,6 +340,12 @@ class EncoderDecoder:
 def twice(ids):
     """All rows, and all again."""
     return library_of(ids, "ids").concatenate([ids, ids])
+
+
+def padded(ids, shape, pad_id):
+    """Ids (B, length) with rows and columns of padding, up to this shape; int64."""
+    missing = [(0, wanted - n) for wanted, n in zip(shape, ids.shape, strict=True)]
+    return np.pad(ids.astype(np.int64, copy=False), missing, constant_values=pad_id)
 
 
 def in_order(grads, params):

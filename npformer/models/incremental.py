@@ -1,16 +1,11 @@
 """Decoders a token at a time: what earlier tokens have computed is kept, not computed again."""
 
-from itertools import pairwise
-
 import numpy as np
 
-from npformer.arrays import beside, is_cupy, on_host
-from npformer.layers import layer_norm
+from npformer.arrays import beside, on_host
+from npformer.layers import KeyValueCache, decoder_layer, layer_norm
 from npformer.options import check_ids
 from npformer.reference import padding_mask
-from npformer.threads import in_parallel, kernel_threads, n_threads
-
-FEW_ROWS = 64  # in a product that npformer.cpu.team is good at
 
 
 class StepwiseDecoder:
@@ -40,7 +35,6 @@ class StepwiseDecoder:
         self.sources = np.arange(n_sources)  # whose target each row is
         self.at = np.empty((n_sources, 0), np.int64)  # where in the tables the tokens of each row are
         self.n_steps = 0
-        self.is_on_gpu = is_cupy(model.tables(params)[1])
 
     def step(self, tokens, parents, then=None):
         """Append a token to each row.
@@ -70,7 +64,7 @@ class StepwiseDecoder:
             logits = self._logits(tokens[part], t, part)
             return logits if then is None else then(logits, part)
 
-        results = in_threads(advance, len(tokens), self.is_on_gpu)
+        results = self.ops.run_rows(advance, len(tokens))
         if isinstance(results[0], tuple):
             return tuple(map(_joined, zip(*results, strict=True)))
         return _joined(results)
@@ -97,10 +91,12 @@ class IncrementalDecoder(StepwiseDecoder):
         super().__init__(model, ops, params, len(src), max_rows, max_len)
         self.layers = [params["decoder"][str(i)] for i in range(model.depths[1])]
         self.memory_kv = self.room(len(self.layers), src.size, 2 * model.d_model)  # once for all steps
-        in_threads(lambda part: self._read(src, part), src.shape[0], self.is_on_gpu, rows_each=src.shape[1])
+        ops.run_rows(lambda part: self._read(src, part), *src.shape)
         self.memory_at = np.arange(src.size).reshape(src.shape)  # where in it the words of each source are
         self.memory_mask = padding_mask(src, model.pad_id)[:, 0, 0]
         self.kv = self.room(len(self.layers), max_len * max_rows, 2 * model.d_model)
+        step = getattr(ops, "decoder_layer_step", None)
+        self.fused = step is not None and step.kernel.function is not None  # a whole layer is one kernel
 
     def _read(self, src, part):
         """Keys and values of some sources, for the cross-attention of each layer."""
@@ -120,7 +116,11 @@ class IncrementalDecoder(StepwiseDecoder):
         memory_at, memory_mask = (beside(known[sources], table) for known in (self.memory_at, self.memory_mask))
         options = {"n_heads": model.n_heads, "norm": model.norm, "activation": model.activation}
         for layer, kv, memory_kv in zip(self.layers, self.kv, self.memory_kv, strict=True):
-            x = ops.decoder_layer_step(x, layer, kv, at, memory_kv, memory_at, memory_mask, **options)
+            if self.fused:
+                x = ops.decoder_layer_step(x, layer, kv, at, memory_kv, memory_at, memory_mask, **options)
+            else:
+                cache, memory = KeyValueCache(kv, at), KeyValueCache(memory_kv, memory_at, memory_mask)
+                x, _ = decoder_layer(ops, layer, x, memory, cache=cache, **options)
         if model.norm == "pre":
             x, _ = layer_norm(ops, self.params["decoder"]["norm"], x)
         return ops.linear(x, output, self.params["output"]["bias"])
@@ -139,19 +139,3 @@ def check_step(decoder, tokens, parents, n_rows):
 def _joined(parts):
     """Of all rows, in ordinary memory."""
     return np.concatenate(list(map(on_host, parts)))
-
-
-def in_threads(work, n, is_on_gpu=False, rows_each=1):
-    """``work(part)`` for slices of n things that are so many rows each; a list of what it gives.
-
-    Few rows are one part, whose matrix products are shared between threads. More are a part for each thread. A GPU
-    takes all at once.
-    """
-    if is_on_gpu:
-        return [work(slice(0, n))]
-    if n * rows_each <= FEW_ROWS:
-        with kernel_threads():
-            return [work(slice(0, n))]
-    edges = [n * i // n_threads() for i in range(n_threads() + 1)]
-    parts = [slice(first, last) for first, last in pairwise(edges) if first < last]
-    return in_parallel(work, parts)

@@ -5,9 +5,8 @@ from functools import partial
 import numpy as np
 
 from npformer.arrays import beside
-from npformer.layers import layer_norm
-from npformer.models.bytenet_block import residual_conv_block
-from npformer.models.incremental import StepwiseDecoder, in_threads
+from npformer.layers import layer_norm, residual_conv_block
+from npformer.models.incremental import StepwiseDecoder
 
 
 class IncrementalByteNet(StepwiseDecoder):
@@ -26,7 +25,7 @@ class IncrementalByteNet(StepwiseDecoder):
     def __init__(self, model, ops, params, src, max_rows, max_len):
         super().__init__(model, ops, params, len(src), max_rows, max_len)
         self.columns = self.room(len(src), max_len, model.d_model)  # of the encoder, once for all steps
-        in_threads(lambda part: self._read(src, part), src.shape[0], self.is_on_gpu, rows_each=src.shape[1])
+        ops.run_rows(lambda part: self._read(src, part), *src.shape)
         self.blocks = [params["decoder"][str(i)] for i in range(model.depths[1])]
         self.seen = self.room(len(self.blocks), max_len * max_rows, model.d_model // 2)
 

@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from npformer import layers
 from npformer.arrays import beside
 from npformer.models.incremental import StepwiseDecoder
-from npformer.models.recurrent_layer import read_steps
 
 
 class StateDecoder(StepwiseDecoder):
@@ -33,7 +33,7 @@ class StateDecoder(StepwiseDecoder):
         came_from = at[:, -2] if t else beside(self.sources[part], x)
         for i, tables in enumerate(self.states):
             first = tuple(table[came_from] for table in tables)
-            x, end, _ = read_steps(self.ops, self.params["decoder"][str(i)], x, cell, first=first)
+            x, end, _ = layers.read_steps(self.ops, self.params["decoder"][str(i)], x, cell, first=first)
             for table, state in zip(tables, end, strict=True):
                 table[at[:, -1]] = state
         return x

@@ -15,7 +15,6 @@ from npformer.backends import get_backend
 from npformer.checks import check_int, check_shape
 from npformer.models.encoder_decoder import EncoderDecoder, in_order
 from npformer.models.incremental_recurrent import RecurrentDecoder
-from npformer.models.recurrent_layer import read_both_ways, read_steps
 from npformer.reference import split_key
 from npformer.reference.scores import SCORES
 
@@ -122,23 +121,21 @@ class Recurrent(EncoderDecoder):
         """Memory: the states of the last layer (B, S, D), and what each layer ended with."""
         src = self._tokens("src", src, self.src_vocab, params)
         embedding_key, *layer_keys = split_key(key, 1 + self.n_layers)
-        read = read_both_ways if self.bidirectional else read_steps
+        read = layers.read_both_ways if self.bidirectional else layers.read_steps
         keep_mask = src != self.pad_id
 
         x, embed_backward = self._embed(ops, self.tables(params)[0], src, embedding_key)
-        ends, backwards = [], []
+        ends, stack = [], layers.Stack(train)
         for i, layer_key in enumerate(layer_keys):
             states, end, read_backward = read(ops, params["encoder"][str(i)], x, self.cell, keep_mask=keep_mask)
             x, drop_backward = self._drop(ops, states, layer_key)
             ends.append(end)
-            if train:  # a backward holds its layer's activations
-                backwards.append((read_backward, drop_backward))
+            stack.keep((read_backward, drop_backward))
 
         def backward(dmemory):
             dx, dends = dmemory
             grads = {}
-            for i in reversed(range(self.n_layers)):
-                read_backward, drop_backward = backwards.pop()
+            for i, (read_backward, drop_backward) in stack.backwards():
                 dx, _, grads[str(i)] = read_backward(drop_backward(dx), dends[i])
             return in_order(grads, params["encoder"]), embed_backward(dx)
 
@@ -169,17 +166,15 @@ class Recurrent(EncoderDecoder):
         tgt_in = self._tokens("tgt_in", tgt_in, self.tgt_vocab, params)
         embedding_key, *layer_keys = split_key(key, 1 + self.n_layers)
         x, embed_backward = self._embed(ops, self.tables(params)[1], tgt_in, embedding_key)
-        backwards = []
+        stack = layers.Stack(train)
         for i, layer_key in enumerate(layer_keys):
-            states, _, read_backward = read_steps(ops, params["decoder"][str(i)], x, self.cell, first=ends[i])
+            states, _, read_backward = layers.read_steps(ops, params["decoder"][str(i)], x, self.cell, first=ends[i])
             x, drop_backward = self._drop(ops, states, layer_key)
-            if train:
-                backwards.append((read_backward, drop_backward))
+            stack.keep((read_backward, drop_backward))
 
         def backward(dx):
             dends, grads = {}, {}
-            for i in reversed(range(self.n_layers)):
-                read_backward, drop_backward = backwards.pop()
+            for i, (read_backward, drop_backward) in stack.backwards():
                 dx, dends[i], grads[str(i)] = read_backward(drop_backward(dx), None)
             return dends, grads, embed_backward(dx)
 

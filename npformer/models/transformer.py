@@ -141,19 +141,17 @@ class Transformer(EncoderDecoder):
         keep_mask = padding_mask(src, self.pad_id)
 
         x, embed_backward = self._embed(ops, table, src, embedding_key)
-        backwards = []
+        stack = layers.Stack(train)
         for i, layer_key in enumerate(layer_keys):
-            x, layer_backward = layers.encoder_layer(
-                ops, params["encoder"][str(i)], x, keep_mask, key=layer_key, **options
-            )
-            if train:  # a backward holds its layer's activations
-                backwards.append(layer_backward)
+            layer = params["encoder"][str(i)]
+            x, layer_backward = layers.encoder_layer(ops, layer, x, keep_mask, dropout_key=layer_key, **options)
+            stack.keep(layer_backward)
         x, norm_backward = self._final_norm(ops, params["encoder"], x)
 
         def backward(dx):
             dx, grads = norm_backward(dx)
-            for i in reversed(range(len(layer_keys))):
-                dx, grads[str(i)] = backwards.pop()(dx)  # popped, so that its memory is free
+            for i, layer_backward in stack.backwards():
+                dx, grads[str(i)] = layer_backward(dx)
             return in_order(grads, params["encoder"]), embed_backward(dx)
 
         return x, backward
@@ -169,20 +167,18 @@ class Transformer(EncoderDecoder):
         masks = padding_mask(tgt_in, self.pad_id), padding_mask(src, self.pad_id)
 
         x, embed_backward = self._embed(ops, table, tgt_in, embedding_key)
-        backwards = []
+        stack = layers.Stack(train)
         for i, layer_key in enumerate(layer_keys):
-            x, layer_backward = layers.decoder_layer(
-                ops, params["decoder"][str(i)], x, memory, *masks, key=layer_key, **options
-            )
-            if train:
-                backwards.append(layer_backward)
+            layer = params["decoder"][str(i)]
+            x, layer_backward = layers.decoder_layer(ops, layer, x, memory, *masks, dropout_key=layer_key, **options)
+            stack.keep(layer_backward)
         x, norm_backward = self._final_norm(ops, params["decoder"], x)
 
         def backward(dx):
             dmemory = np.zeros_like(memory)
             dx, grads = norm_backward(dx)
-            for i in reversed(range(len(layer_keys))):
-                dx, dmemory_of_layer, grads[str(i)] = backwards.pop()(dx)
+            for i, layer_backward in stack.backwards():
+                dx, dmemory_of_layer, grads[str(i)] = layer_backward(dx)
                 dmemory += dmemory_of_layer
             return dmemory, in_order(grads, params["decoder"]), embed_backward(dx)
 

@@ -18,6 +18,7 @@ def cross_entropy(
     ignore_id: int | None = None,
     label_smoothing: float = 0.0,
     n_tokens: int | None = None,
+    loss_scale: float = 1.0,
 ) -> tuple[Array, Array]:
     """Mean of -Σ_v q_v log softmax(logits)_v over the counted tokens, and its gradient.
 
@@ -34,6 +35,8 @@ def cross_entropy(
         ε, 0 <= ε <= 1.
     n_tokens : int, optional
         What the sum is divided by: the counted tokens if not given, more if these are a part of a larger batch.
+    loss_scale : float
+        Multiplies the gradient, not the loss: so that it does not underflow in half precision.
 
     Returns
     -------
@@ -66,7 +69,7 @@ def cross_entropy(
 
     p = np.exp(log_p)
     p_minus_q = np.where(target == np.arange(V, like=target), p - (1 - label_smoothing), p) - label_smoothing / V
-    return loss, np.where(counted[..., None], p_minus_q * share, 0)
+    return loss, np.where(counted[..., None], p_minus_q * (share * loss_scale), 0)
 
 
 def is_counted(targets: Array, *, ignore_id: int | None) -> Array:
@@ -87,6 +90,7 @@ def linear_cross_entropy(
     ignore_id: int | None = None,
     label_smoothing: float = 0.0,
     n_tokens: int | None = None,
+    loss_scale: float = 1.0,
 ) -> tuple[Array, Array]:
     """The loss of the logits x W + b: the end of the model, where a kernel turns logits into their gradient in place.
 
@@ -96,7 +100,7 @@ def linear_cross_entropy(
     weight : (D, V)
     bias : (V,), or None
     targets : (...) int
-    ignore_id, label_smoothing, n_tokens
+    ignore_id, label_smoothing, n_tokens, loss_scale
         As for ``cross_entropy``.
 
     Returns
@@ -114,4 +118,4 @@ def linear_cross_entropy(
     """
     logits = linear(x, weight, bias)
     options = {"ignore_id": ignore_id, "label_smoothing": label_smoothing, "n_tokens": n_tokens}
-    return cross_entropy(logits, targets, **options)
+    return cross_entropy(logits, targets, **options, loss_scale=loss_scale)

@@ -12,7 +12,7 @@ from npformer.reference.packed_attention import split_parts
 from npformer.reference.softmax import log_softmax
 
 PARAMS = {  # of a layer, that a step needs
-    "attention": ("qkv", "out"),
+    "attention": ("out",),
     "memory_attention": ("q", "out"),
     "feed_forward": ("hidden", "out"),
     **dict.fromkeys(("attention_norm", "memory_attention_norm", "feed_forward_norm"), ("gain",)),
@@ -68,47 +68,12 @@ def decoder_layer_step(
     -------
     x3 : (B, D)
     """
-    from npformer import reference as ops  # which imports this file
+    from npformer import layers, reference  # which import this file
 
     check_params(params)
-    caches = kv, at, memory_kv, memory_at, memory_mask
-    return layer_step(ops, cached_attention, x0, params, *caches, n_heads, norm, activation)
-
-
-def layer_step(ops, attend_to, x0, params, kv, at, memory_kv, memory_at, memory_mask, n_heads, norm, activation):
-    """``decoder_layer_step`` of the operations of a module; ``attend_to`` is its ``cached_attention``."""
-    D = x0.shape[-1]
-
-    def attend(h, residual):
-        qkv = apply(params["attention"]["qkv"], h)
-        kv[at[:, -1]] = qkv[:, D:]
-        heads = attend_to(qkv[:, :D], kv, at, n_heads)
-        return apply(params["attention"]["out"], heads, residual)
-
-    def attend_memory(h, residual):
-        q = apply(params["memory_attention"]["q"], h)
-        heads = attend_to(q, memory_kv, memory_at, n_heads, memory_mask)
-        return apply(params["memory_attention"]["out"], heads, residual)
-
-    def feed(h, residual):
-        hidden = params["feed_forward"]["hidden"]
-        a, _ = ops.linear_activation_dropout(h, hidden["weight"], hidden["bias"], activation)
-        return apply(params["feed_forward"]["out"], a, residual)
-
-    def apply(params, x, residual=None):
-        if residual is None:
-            return ops.linear(x, params["weight"], params["bias"])
-        return ops.linear_dropout_residual(x, params["weight"], params["bias"], residual)
-
-    def residual_block(norm_params, x, sublayer):
-        normalise = ops.layer_norm if "bias" in norm_params else ops.rms_norm
-        if norm == "pre":
-            return sublayer(normalise(x, **norm_params)[0], x)
-        return normalise(sublayer(x, x), **norm_params)[0]
-
-    x1 = residual_block(params["attention_norm"], x0, attend)
-    x2 = residual_block(params["memory_attention_norm"], x1, attend_memory)
-    return residual_block(params["feed_forward_norm"], x2, feed)
+    cache, memory = layers.KeyValueCache(kv, at), layers.KeyValueCache(memory_kv, memory_at, memory_mask)
+    options = {"n_heads": n_heads, "norm": norm, "activation": activation, "cache": cache}
+    return layers.decoder_layer(reference, params, x0, memory, **options)[0]
 
 
 @operation("q: B H*K>0, kv: P 2*H*K, at: B S ids<P, n_heads = H, keep_mask: B S mask -> out: B H*K", flops="4*B*H*S*K")

@@ -18,6 +18,7 @@ def paired_cross_entropy(
     ignore_id: int | None = None,
     label_smoothing: float = 0.0,
     n_tokens: int | None = None,
+    loss_scale: float = 1.0,
 ) -> tuple[Array, Array]:
     """The cross-entropy of two predictions of each target, and how far these are apart.
 
@@ -38,6 +39,8 @@ def paired_cross_entropy(
         As for ``cross_entropy``.
     n_tokens : int, optional
         What stands for n, if these are a part of a larger batch.
+    loss_scale : float
+        Multiplies the gradient, not the loss.
 
     Returns
     -------
@@ -53,7 +56,7 @@ def paired_cross_entropy(
     >>> print(alike.round(4), (apart - alike).round(4))  # 0.5 (KL + KL) = 0.5 · 0.25 log 3
     0.4904 0.1373
     """
-    options = {"ignore_id": ignore_id, "label_smoothing": label_smoothing}
+    options = {"ignore_id": ignore_id, "label_smoothing": label_smoothing, "loss_scale": loss_scale}
     of_both = None if n_tokens is None else 2 * n_tokens
     loss, dlogits = cross_entropy(logits, np.stack([targets, targets]), **options, n_tokens=of_both)
     counted = is_counted(targets, ignore_id=ignore_id)
@@ -65,7 +68,7 @@ def paired_cross_entropy(
     divergence = (p * apart).sum(axis=-1)  # KL(p‖p') and KL(p'‖p)
     dapart = p * (apart - divergence[..., None]) + p - p[::-1]
     loss = loss + np.where(counted, divergence, 0).sum() * share
-    return loss, dlogits + np.where(counted[..., None], dapart * share, 0)
+    return loss, dlogits + np.where(counted[..., None], dapart * (share * loss_scale), 0)
 
 
 @operation(
@@ -82,6 +85,7 @@ def linear_paired_cross_entropy(
     ignore_id: int | None = None,
     label_smoothing: float = 0.0,
     n_tokens: int | None = None,
+    loss_scale: float = 1.0,
 ) -> tuple[Array, Array]:
     """The same for two predictions of each target, which shall agree.
 
@@ -91,7 +95,7 @@ def linear_paired_cross_entropy(
     weight : (D, V)
     bias : (V,), or None
     targets : (...) int
-    consistency, ignore_id, label_smoothing, n_tokens
+    consistency, ignore_id, label_smoothing, n_tokens, loss_scale
         As for ``paired_cross_entropy``.
 
     Returns
@@ -108,4 +112,4 @@ def linear_paired_cross_entropy(
     """
     logits = linear(x, weight, bias)
     options = {"ignore_id": ignore_id, "label_smoothing": label_smoothing, "n_tokens": n_tokens}
-    return paired_cross_entropy(logits, targets, consistency, **options)
+    return paired_cross_entropy(logits, targets, consistency, **options, loss_scale=loss_scale)

@@ -14,7 +14,7 @@ from npformer.operation import operation
 
 @operation("grad: ...")
 def global_norm(grad: Array) -> float:
-    """√Σ g² over one flat gradient; NaN or inf if any entry is.
+    """√Σ g² over one flat gradient; NaN or inf if any entry is. (On a GPU it is an array there, not waited for.)
 
     Examples
     --------
@@ -54,7 +54,7 @@ def sgd_update(
     lr, momentum, nesterov
         The momentum of Sutskever et al. 2013, but with lr outside of the velocity, as in PyTorch.
     grad_scale : float
-        Multiplies the gradient first (clipping).
+        Multiplies the gradient first (clipping). NaN means that there shall be no update: nothing is written.
 
     Examples
     --------
@@ -64,6 +64,8 @@ def sgd_update(
     >>> param
     array([0.5])
     """
+    if np.isnan(grad_scale):
+        return
     step = grad * grad_scale
     if velocity is not None:
         velocity *= momentum
@@ -101,7 +103,7 @@ def adam_update(
         1 for the first step.
     beta1, beta2, eps, weight_decay : float
     grad_scale : float
-        Multiplies the gradient first (clipping).
+        Multiplies the gradient first (clipping). NaN means that there shall be no update: nothing is written.
 
     Examples
     --------
@@ -111,6 +113,8 @@ def adam_update(
     >>> param
     array([0.75])
     """
+    if np.isnan(grad_scale):
+        return
     g = grad * grad_scale
     m += (1 - beta1) * (g - m)
     v += (1 - beta2) * (g * g - v)

@@ -6,6 +6,7 @@ belongs to the trainer; an optimizer object holds settings only.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -24,9 +25,15 @@ class Optimizer:
 
     lr: float | Callable[[int], float]
 
+    weight_decay: ClassVar[float] = 0.0
+
     def __post_init__(self):
         if not callable(self.lr):
             check_not_negative(lr=self.lr)
+
+    def decays(self, x) -> bool:
+        """Whether the weight decay applies to an array of the parameters."""
+        return self.weight_decay > 0
 
     def learning_rate(self, step: int) -> float:
         """The rate at a step."""
@@ -67,7 +74,7 @@ class SGD(Optimizer):
         """The state before the first step."""
         return {"velocity": np.zeros_like(param)} if self.momentum else {}
 
-    def update(self, ops, param, grad, state, step, grad_scale=1.0, lr=None):
+    def update(self, ops, param, grad, state, step, grad_scale=1.0, lr=None, decay=True):
         """Write one step into ``param`` and ``state``, at the learning rate of this step if none is given."""
         ops.sgd_update(
             param,
@@ -112,7 +119,7 @@ class Adam(Optimizer):
         """The state before the first step."""
         return {"m": np.zeros_like(param), "v": np.zeros_like(param)}
 
-    def update(self, ops, param, grad, state, step, grad_scale=1.0, lr=None):
+    def update(self, ops, param, grad, state, step, grad_scale=1.0, lr=None, decay=True):
         """Write one step into ``param`` and ``state``, at the learning rate of this step if none is given."""
         ops.adam_update(
             param,
@@ -124,7 +131,7 @@ class Adam(Optimizer):
             beta1=self.betas[0],
             beta2=self.betas[1],
             eps=self.eps,
-            weight_decay=getattr(self, "weight_decay", 0.0),  # AdamW has one
+            weight_decay=self.weight_decay if decay else 0.0,
             grad_scale=grad_scale,
         )
 
@@ -138,7 +145,8 @@ class AdamW(Adam):
     lr, betas, eps
         As for ``Adam``.
     weight_decay : float
-        On all parameters, biases and gains included.
+    decay_all : bool
+        False: matrices and tables decay, but not biases and gains, which are arrays with one axis.
 
     Examples
     --------
@@ -149,8 +157,13 @@ class AdamW(Adam):
     array([1.9])
     """
 
-    weight_decay: float = 0.01
+    weight_decay: float = 0.01  # type: ignore[misc]  # a setting, where others have none
+    decay_all: bool = False
 
     def __post_init__(self):
         super().__post_init__()
         check_not_negative(weight_decay=self.weight_decay)
+
+    def decays(self, x) -> bool:
+        """Whether the weight decay applies to an array of the parameters."""
+        return self.weight_decay > 0 and (self.decay_all or x.ndim > 1)

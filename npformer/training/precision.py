@@ -6,9 +6,8 @@ from typing import NamedTuple
 import numpy as np
 
 from npformer import tree
-from npformer.backends import is_gpu, placed
 
-NAMES = ("float32", "tf32", "bfloat16", "float16")
+NAMES = ("float32", "tf32", "bfloat16", "float16")  # of which a backend has some: its PRECISIONS
 GROWS_AFTER = 2000  # steps without an overflow
 
 
@@ -36,17 +35,17 @@ class Precision:
         self.name, self.ops, self.full = name, ops, flat_params
         self.params, self.half = params, None
         if name in ("bfloat16", "float16"):
-            self.half = placed(ops, np.zeros(flat_params.size, _dtype(name)))
+            self.half = ops.asarray(np.zeros(flat_params.size, _dtype(name)))
             self.params = tree.view_as(self.half, params)
         self.state = ScaleState(2.0**15, 0) if name == "float16" else ScaleState(1.0, 0)
 
     @contextlib.contextmanager
     def computing(self):
-        """Within it the copies are up to date, and products as the name says."""
+        """Within it the copies, which it gives, are up to date, and products as the name says."""
         if self.half is not None:
             self.half[...] = self.full
         with self.ops.tf32() if self.name == "tf32" else contextlib.nullcontext():
-            yield
+            yield self.params
 
     def after_step(self):
         """One more without an overflow."""
@@ -64,10 +63,9 @@ class Precision:
 
 def check_precision(name, ops):
     """Whether these operations can compute in it."""
-    if name not in NAMES:
-        raise ValueError(f"precision={name!r}, expected one of {NAMES}")
-    if name != "float32" and not is_gpu(ops):
-        raise ValueError(f"precision={name!r} on the backend {ops.__name__}, expected 'float32', or backend='gpu'")
+    if name not in ops.PRECISIONS:
+        expected = " or ".join(map(repr, ops.PRECISIONS))
+        raise ValueError(f"precision={name!r} on the backend {ops.__name__}, expected {expected}")
 
 
 class ScaleState(NamedTuple):

@@ -1,5 +1,6 @@
 """The training loop."""
 
+import contextlib
 import json
 import math
 import time
@@ -12,19 +13,21 @@ from typing import NamedTuple
 import numpy as np
 
 from npformer import tree
-from npformer.backends import get_backend, is_gpu, placed
+from npformer.backends import get_backend
 from npformer.calls import Calls, explain
 from npformer.checks import check_fraction, check_int, check_not_negative, check_positive
 from npformer.models import describe
 from npformer.reference import derive_key, split_key
-from npformer.threads import in_parallel, n_threads
+from npformer.threads import blas_threads, n_threads
 from npformer.training.checkpoint import joined, load_checkpoint, save_checkpoint
 from npformer.training.optimizers import Optimizer
+from npformer.training.parts import parts_of
 from npformer.training.precision import Precision, ScaleState
 from npformer.training.progress import progress_bar
-from npformer.training.recorded import RecordedStep
+from npformer.training.step import Numbers, training_step
 
-ADDED_LATER = {"consistency": 0.0}  # settings that older checkpoints lack
+ADDED_LATER = {"consistency": 0.0, "frozen": []}  # settings that older checkpoints lack
+ADDED_TO_OPTIMIZERS = {"AdamW": {"decay_all": True}}
 EXPLAINED = 5  # steps of which the fastest is shown
 WORTH_A_SHARD = 5 * 10**7  # parameters · target tokens: with less, threads wait for each other longer than they compute
 
@@ -50,8 +53,16 @@ class Trainer:
     Parameters
     ----------
     model
-        Anything with ``init(seed)``, ``pad_id`` and ``loss_and_grad`` like ``Transformer``; on a GPU with ``max_len``,
-        ``src_vocab`` and ``tgt_vocab``, too; a dataclass if it is to be saved.
+        Anything with these methods; a dataclass if it is to be saved.
+
+        - ``init(seed)`` -> params, a nested dict of arrays
+        - ``loss_and_grad(params, *batch, key, n_tokens, backend)`` -> (loss, grads, number of targets). The loss is the
+          sum over the targets of this batch, divided by ``n_tokens``, which counts those of all parts of a larger
+          batch. ``grads`` has the keys and shapes of ``params``. There is dropout if ``key`` is not None. The batch is
+          what ``step`` is given, whole: the model shifts its targets. ``backend`` is a module. ``label_smoothing``,
+          ``consistency`` and ``loss_scale`` are arguments only where the trainer is asked for them.
+        - ``count(*batch)`` -> the number of targets of a batch
+        - ``fill_up(batch, rounded_up)``, if there is one: the batch with padding, for a GPU
     optimizer : SGD, Adam or AdamW
     seed : int
         Of the initial parameters and of dropout.
@@ -59,10 +70,14 @@ class Trainer:
     consistency : float
         α of R-Drop, see ``paired_cross_entropy``: the model sees each sentence twice, and shall say the same.
     clip_norm : float, optional
-        Gradients with a larger global norm are scaled down to it.
+        Gradients with a larger global norm are scaled down to it: by clip_norm / norm, where PyTorch's
+        ``clip_grad_norm_`` divides by norm + 1e-6. What is frozen does not count.
     backend : "auto", "reference", "cpu", "gpu" or a module
     params : nested dict, optional
-        Where to start from, copied; ``model.init(seed)`` if not given.
+        Where to start from, copied; ``model.init(seed)`` if not given. ``tree.merged`` makes them of the parameters of
+        a model that differs in some.
+    frozen : sequence of str
+        Paths of parameters that are never updated, such as "encoder" or "decoder.0.attention"; all that begin so.
     n_shards : int, optional
         In how many parts a batch is computed side by side, each by a thread of its own with a gradient of its own. If
         not given: one for each thread that matrix products may use, or fewer if the step is too small for so many.
@@ -105,6 +120,7 @@ class Trainer:
         params=None,
         n_shards=None,
         precision="float32",
+        frozen=(),
     ):
         check_fraction(label_smoothing=label_smoothing)
         check_not_negative(consistency=consistency)
@@ -127,72 +143,88 @@ class Trainer:
         if params is not None:
             tree.check_like(params, start)
             start = params
-        self.flat_params = placed(self.ops, tree.flatten(start)[0])
+        self.flat_params = self.ops.asarray(tree.flatten(start)[0])
         self.params = tree.view_as(self.flat_params, start)
         self.precision = Precision(precision, self.ops, self.flat_params, self.params)
         self.flat_grads = np.zeros_like(self.flat_params)
         self.grads = tree.view_as(self.flat_grads, self.params)
         self.state = optimizer.init(self.flat_params)
-        self.recorded = None
-        if is_gpu(self.ops):
-            if n_shards not in (None, 1):
-                raise ValueError(f"n_shards={n_shards} on a GPU, which computes a batch as one, expected None or 1")
-            self.recorded = RecordedStep(self)
+        self.frozen = list(frozen) if not isinstance(frozen, str) else frozen
+        self.parts = parts_of(self.params, frozen, optimizer.decays)
+        if self.ops.asynchronous and n_shards not in (None, 1):
+            raise ValueError(f"n_shards={n_shards} on a GPU, which computes a batch as one, expected None or 1")
+        asked_for = {"label_smoothing": label_smoothing, "consistency": consistency}
+        self.options = {name: value for name, value in asked_for.items() if value}
+        self._take = self.ops.record(partial(training_step, self), getattr(model, "fill_up", lambda batch, _: batch))
         self.n_steps = 0
         self.last: StepInfo | None = None
 
-    def step(self, src, tgt) -> float:
+    def step(self, *batch, batches=None) -> float:
         """One update from one batch.
 
         (A KeyboardInterrupt on a GPU may come after the update and before it is counted: load a checkpoint then.)
 
         Parameters
         ----------
-        src : (B, S) int
-        tgt : (B, T+1) int
-            With begin and end tokens: its first T are the decoder's input, its last T what it has to say. Without a
-            begin token the first word would be given, never learned, and decoding would have nothing to begin with.
+        *batch : arrays
+            What the model's ``loss_and_grad`` takes. Of a model from a source to a target: src (B, S) and tgt (B, T+1),
+            ids with begin and end tokens. The first T of tgt are the decoder's input, the last T what it has to
+            generate. Without a begin token the first word would be given, never learned, and decoding would have
+            nothing to begin with.
+        batches : sequence of batches, optional
+            Several in place of one: see ``step_accumulated``.
 
         Returns
         -------
         float
-            The mean loss per token.
+            The mean loss per target.
         """
-        return self.step_accumulated([(src, tgt)])
+        start, batches = time.perf_counter(), [batch] if batches is None else batches
+        n_targets, key = sum(self.model.count(*batch) for batch in batches), derive_key(self.seed, self.n_steps)
+        if n_targets == 0:
+            warnings.warn("no target is counted: the loss is 0, and the step has no gradient", stacklevel=2)
+        number, before = self.n_steps + 1, self.precision.state
+        lr = self.optimizer.learning_rate(number)
+        while True:
+            numbers = Numbers(max(n_targets, 1), self.precision.state.scale, lr, number)
+            loss, norm = map(float, self._take(batches, key, numbers))
+            if math.isfinite(loss) and math.isfinite(norm):
+                break
+            if not (math.isfinite(loss) and self.precision.after_overflow()):
+                self.precision.state = before
+                raise NonFiniteError(self._diagnosis(loss))
+        self.precision.after_step()
+        self.n_steps = number
+        self.last = StepInfo(number, loss, lr, norm, n_targets, time.perf_counter() - start)
+        return loss
 
     def step_accumulated(self, batches) -> float:
-        """One update from several (src, tgt) batches, the same as from one batch of all their rows.
+        """One update from several batches, the same as from one batch of all their rows.
 
-        Each batch counts by its number of tokens: the mean of the batches' means would weigh a token of a
-        short batch more. (Dropout draws other bits than in the one large batch.)
+        Each batch counts by its number of targets: the mean of the batches' means would weigh a target of a short batch
+        more. (Dropout draws other bits than in the one large batch.)
+
+        Parameters
+        ----------
+        batches : iterable of tuples
+            Batches as ``step`` takes them, for example pairs (src, tgt).
+
+        Returns
+        -------
+        float
+            The mean loss per target.
         """
-        start = time.perf_counter()
         batches = list(batches)
-        if not batches or any(not isinstance(batch, (tuple, list)) or len(batch) != 2 for batch in batches):
-            raise ValueError(f"batches holds {len(batches)} items, expected one or more pairs (src, tgt)")
-        n_tokens = sum(self._count(tgt) for _, tgt in batches)
-        dropout_key = derive_key(self.seed, self.n_steps)
-        if n_tokens == 0:
-            warnings.warn("no target is counted: the loss is 0, and the step has no gradient", stacklevel=3)
-        loss, norm = self._try_step(batches, dropout_key, max(n_tokens, 1))
-        scale = self.precision.state
-        while not (math.isfinite(loss) and math.isfinite(norm)):
-            if not (math.isfinite(loss) and self.precision.after_overflow()):
-                self.precision.state = scale
-                raise NonFiniteError(self._diagnosis(loss))
-            loss, norm = self._try_step(batches, dropout_key, max(n_tokens, 1))
-        self.precision.after_step()
-        self.n_steps += 1
-        lr, seconds = self.optimizer.learning_rate(self.n_steps), time.perf_counter() - start
-        self.last = StepInfo(self.n_steps, loss, lr, norm, n_tokens, seconds)
-        return loss
+        if not batches or any(not isinstance(batch, (tuple, list)) for batch in batches):
+            raise ValueError(f"batches holds {len(batches)} items, expected one or more tuples such as (src, tgt)")
+        return self.step(batches=batches)
 
     def fit(self, batches, n_steps=None, *, callbacks=(), progress=True) -> list[StepInfo]:
         """One step for each batch.
 
         Parameters
         ----------
-        batches : iterable of (src, tgt)
+        batches : iterable of tuples, such as (src, tgt)
         n_steps : int, optional
             Stop after so many; needed if ``batches`` never ends.
         callbacks : sequence of callables
@@ -209,7 +241,9 @@ class Trainer:
         history: list = []
         with progress_bar(n_steps, progress) as bar:
             for batch in islice(batches, n_steps):
-                self.step_accumulated([batch])
+                if not isinstance(batch, (tuple, list)):
+                    raise ValueError(f"a batch is a {type(batch).__name__}, expected a tuple such as (src, tgt)")
+                self.step(*batch)
                 history.append(self.last)
                 bar.advance(self.last)
                 wishes = [callback(self, self.last) for callback in callbacks]  # each is called, whatever another says
@@ -217,15 +251,15 @@ class Trainer:
                     break
         return history
 
-    def explain(self, src, tgt) -> Calls:
+    def explain(self, *batch) -> Calls:
         """The operations of a step on this batch, with their times: of several steps those of the fastest.
 
         Parameters and optimizer stay as they are.
 
         Parameters
         ----------
-        src : (B, S) int
-        tgt : (B, T+1) int
+        *batch : arrays
+            As for ``step``.
 
         Returns
         -------
@@ -241,15 +275,18 @@ class Trainer:
         >>> calls[-1].operation, calls[-1].by
         ('adam_update', 'kernel')
         """
-        key, n_tokens = derive_key(self.seed, self.n_steps), max(self._count(tgt), 1)
-        runs = []
-        for _ in range(1 + EXPLAINED):  # the first one compiles what is missing
-            arrays = self.flat_params.copy(), self.flat_grads, {name: x.copy() for name, x in self.state.items()}
-            with explain() as calls:
-                self.compute_gradient(src, tgt, key, n_tokens)
-                self.ops.global_norm(self.flat_grads)
-                self.optimizer.update(self.ops, *arrays, self.n_steps + 1, 1.0, None)
-            runs.append(calls)
+        key, number = derive_key(self.seed, self.n_steps), self.n_steps + 1
+        n_targets, lr = max(self.model.count(*batch), 1), self.optimizer.learning_rate(number)
+        arrays = [self.flat_params, *self.state.values()]
+        kept, runs = [x.copy() for x in arrays], []
+        try:
+            for _ in range(1 + EXPLAINED):  # the first one compiles what is missing
+                with explain() as calls:
+                    training_step(self, [batch], key, Numbers(n_targets, self.precision.state.scale, lr, number))
+                runs.append(calls)
+        finally:
+            for x, before in zip(arrays, kept, strict=True):
+                x[...] = before
         return min(runs[1:], key=lambda calls: sum(call.seconds for call in calls))
 
     def save(self, path, info=None, arrays=None):
@@ -293,6 +330,8 @@ class Trainer:
         ours = {"model": describe(self.model), "trainer": self._settings()}
         defaults = {field.name: field.default for field in fields(self.model)}  # an older file lacks newer settings
         theirs = {"model": defaults | info.get("model", {}), "trainer": ADDED_LATER | info.get("trainer", {})}
+        optimizer = theirs["trainer"].get("optimizer", {})
+        theirs["trainer"]["optimizer"] = ADDED_TO_OPTIMIZERS.get(optimizer.get("name"), {}) | optimizer
         for part, expected in ours.items():
             for name in expected:
                 given = theirs[part].get(name)
@@ -300,9 +339,9 @@ class Trainer:
                     raise ValueError(f"{path}: {name}={given!r}, expected {expected[name]!r}, the {part}'s")
         params = tree.from_arrays(arrays, "params")
         tree.check_like(params, self.params)
-        self.flat_params[...] = placed(self.ops, tree.flatten(params)[0])
+        self.flat_params[...] = self.ops.asarray(tree.flatten(params)[0])
         for name, x in self.state.items():
-            x[...] = placed(self.ops, arrays[f"optimizer.{name}"])
+            x[...] = self.ops.asarray(arrays[f"optimizer.{name}"])
         self.n_steps = info["n_steps"]
         if self.precision.name == "float16" and "loss_scale" in info:
             self.precision.state = ScaleState(*info["loss_scale"])
@@ -314,91 +353,32 @@ class Trainer:
             "label_smoothing": self.label_smoothing,
             "consistency": self.consistency,
             "clip_norm": self.clip_norm,
+            "frozen": self.frozen,
             "optimizer": {"name": type(self.optimizer).__name__} | json.loads(json.dumps(optimizer)),
         }
 
-    def _count(self, tgt):
-        if getattr(tgt, "ndim", None) != 2 or tgt.shape[1] < 2:
-            given = getattr(tgt, "shape", type(tgt).__name__)
-            raise ValueError(f"tgt is {given}, expected an array of ids (B, T+1): a begin token, then one or more")
-        if (tgt[:, 0] != tgt[:1, 0]).any():
-            warnings.warn("tgt begins with different tokens: is the begin token missing?", stacklevel=4)
-        return int((tgt[:, 1:] != self.model.pad_id).sum())
+    def shards(self, batch, key):
+        """The batch in parts for as many threads: (tuple of arrays, dropout key) of each."""
+        n, rows = self._n_shards(batch), {len(x) for x in batch}
+        if n == 1 or len(rows) > 1:  # the model says what is wrong
+            return [(batch, key)]
+        parts = [slice(part[0], part[-1] + 1) for part in np.array_split(range(rows.pop()), n)]
+        keys = split_key(key, n)
+        return [(tuple(x[part] for x in batch), shard_key) for part, shard_key in zip(parts, keys, strict=True)]
 
-    def _shards(self, src, tgt, key):
-        """The batch in parts, (src, tgt, dropout key) each, for as many threads."""
-        n = self._n_shards(tgt)
-        if n == 1 or self.recorded or len(src) != len(tgt):  # the model says what is wrong
-            return [(src, tgt, key)]
-        rows = [slice(part[0], part[-1] + 1) for part in np.array_split(range(len(tgt)), n)]
-        return [(src[part], tgt[part], shard_key) for part, shard_key in zip(rows, split_key(key, n), strict=True)]
+    def threads(self, batches):
+        """A context for the threads of BLAS: where a step is too small for two shards, they would mostly wait."""
+        n_targets = sum(batch[-1].size for batch in batches)
+        is_small = self.n_shards is None and self.flat_params.size * n_targets < 2 * WORTH_A_SHARD
+        return blas_threads(1) if is_small and not self.ops.asynchronous else contextlib.nullcontext()
 
-    def _n_shards(self, tgt):
+    def _n_shards(self, batch):
+        if self.ops.asynchronous:
+            return 1
         wanted = self.n_shards
         if wanted is None:
-            wanted = min(n_threads(), self.flat_params.size * tgt.size // WORTH_A_SHARD)
-        return max(1, min(wanted, len(tgt)))
-
-    def _try_step(self, batches, dropout_key, n_tokens):
-        """Loss and norm of the gradient; and the step, if both are finite."""
-        keys = [derive_key(dropout_key, i) for i in range(len(batches))]
-        if self.recorded and len(batches) == 1:
-            return self.recorded(*batches[0], keys[0], n_tokens)
-        loss, scale = 0.0, self.precision.state.scale
-        divisor = n_tokens if scale == 1 else placed(self.ops, np.float64(n_tokens / scale))
-        for i, (src, tgt) in enumerate(batches):
-            loss += float(self.compute_gradient(src, tgt, keys[i], divisor, add=i > 0))
-        loss, norm = loss / scale, self.ops.global_norm(self.flat_grads) / scale
-        if math.isfinite(loss) and math.isfinite(norm):
-            self.update(self.n_steps + 1, self._clip(norm) / scale)
-        return loss, norm
-
-    def compute_gradient(self, src, tgt, key, n_tokens, add=False):
-        """The loss of a batch, whose gradient becomes or is added to the flat one."""
-        with self.precision.computing():
-            results = in_parallel(partial(self._loss_and_grad, n_tokens=n_tokens), self._shards(src, tgt, key))
-        self._gather([grads for _, grads in results], add)
-        losses = [loss for loss, _ in results]  # one stays where it is: to make it a float would wait for a GPU
-        return losses[0] if len(losses) == 1 else sum(map(float, losses))
-
-    def update(self, step, grad_scale, lr=None):
-        """What the optimizer makes of the flat gradient; on a GPU the numbers may be there."""
-        arrays = self.flat_params, self.flat_grads, self.state
-        self.optimizer.update(self.ops, *arrays, step, grad_scale, lr)
-
-    def _loss_and_grad(self, shard, n_tokens):
-        src, tgt, key = shard
-        loss, grads, _ = self.model.loss_and_grad(
-            self.precision.params,
-            src,
-            tgt[:, :-1],
-            tgt[:, 1:],
-            key=key,
-            label_smoothing=self.label_smoothing,
-            consistency=self.consistency,
-            n_tokens=n_tokens,
-            backend=self.ops,
-        )
-        return loss, grads
-
-    def _gather(self, shards, add):
-        """The sum of the gradients of shards, into the flat gradient."""
-
-        def gather(total, first, *others):
-            if add:
-                total += first
-            elif others:
-                np.add(first, others[0], out=total)
-                others = others[1:]
-            else:
-                total[...] = first
-            for grad in others:
-                total += grad
-
-        tree.map_leaves(gather, self.grads, *shards)
-
-    def _clip(self, norm):
-        return 1.0 if self.clip_norm is None or norm <= self.clip_norm else self.clip_norm / norm
+            wanted = min(n_threads(), self.flat_params.size * batch[-1].size // WORTH_A_SHARD)
+        return max(1, min(wanted, len(batch[-1])))
 
     def _diagnosis(self, loss):
         bad_params = [path for path, x in tree.leaves(self.params) if not np.isfinite(x).all()]

@@ -3,7 +3,7 @@
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 
-from npformer.backends import get_backend, is_gpu
+from npformer.backends import get_backend
 from npformer.data import ParallelText, Place, Subwords, TokenBatches
 from npformer.data.ahead import ahead
 from npformer.data.parallel_text import read_lines
@@ -192,7 +192,7 @@ class TranslationRun:
         s = self.settings
         batches = self._batches(_text(s, "train"), seed=s.seed)
         batches = batches.from_place(self.place)
-        for place, src, tgt in ahead(batches) if is_gpu(self.trainer.ops) else batches:
+        for place, src, tgt in ahead(batches) if self.trainer.ops.asynchronous else batches:
             self.place = place
             yield src, tgt
 
@@ -213,7 +213,7 @@ class TranslationRun:
         pairs = list(_text(self.settings, "val"))
         total, n_tokens = 0.0, 0
         for _, src, tgt in self._batches(pairs).epoch(Place()):
-            loss, n = self.model.loss(translator.params, src, tgt[:, :-1], tgt[:, 1:], backend=self.trainer.ops)
+            loss, n = self.model.loss(translator.params, src, tgt, backend=self.trainer.ops)
             total, n_tokens = total + float(loss) * n, n_tokens + n
         sources, references = zip(*pairs, strict=True)
         scores = score(translator.greedy(sources), references, self.settings.tgt)

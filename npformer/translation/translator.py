@@ -1,14 +1,13 @@
 """From sentence to sentence: a model, its parameters and its subwords in one object and one file."""
 
 from dataclasses import dataclass
-from functools import partial
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
 
 from npformer import tree
-from npformer.backends import get_backend, placed
+from npformer.backends import get_backend
 from npformer.checks import check_int
 from npformer.data.parallel_text import pack
 from npformer.data.subwords import Subwords
@@ -53,7 +52,7 @@ class Translator:
     info: dict | None = None
 
     def __post_init__(self):
-        move = partial(placed, get_backend(self.backend, self.params))
+        move = get_backend(self.backend, self.params).asarray
         object.__setattr__(self, "params", tree.map_leaves(move, self.params))
 
     def save(self, path, info=None):

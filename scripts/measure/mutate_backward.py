@@ -6,7 +6,7 @@ each call and each selection skipped, each pair of neighbouring arguments swappe
 that copy of the package. A mutant that no test notices is a survivor, and is printed with its line.
 
     python scripts/measure/mutate_backward.py                    # everything, about twenty minutes on 2 cores
-    python scripts/measure/mutate_backward.py --only layer_norm  # the files whose name begins so
+    python scripts/measure/mutate_backward.py --only reference/layer_norm  # the files whose name begins so
 """
 
 import argparse
@@ -24,22 +24,19 @@ from pathlib import Path
 from npformer.gradcheck.cases import CASES
 
 ROOT = Path(__file__).resolve().parents[2]
-MODELS = ["encoder_decoder", "transformer", "recurrent", "recurrent_layer", "autoencoder", "bytenet", "bytenet_block"]
-FILES = [
-    *sorted(path for path in (ROOT / "npformer" / "reference").glob("*.py") if path.name != "__init__.py"),
-    ROOT / "npformer" / "layers.py",
-    *(ROOT / "npformer" / "models" / f"{name}.py" for name in MODELS),
-]
-FIRST = {  # what notices most, soonest
-    "layers.py": ["tests/models/test_layers.py"],
-    "encoder_decoder.py": ["tests/models/test_transformer_gradients.py", "tests/models/test_transformer.py"],
-    "transformer.py": ["tests/models/test_transformer.py", "tests/models/test_transformer_gradients.py"],
-    "recurrent.py": ["tests/models/test_recurrent_model.py"],
-    "recurrent_layer.py": ["tests/models/test_recurrent_model.py", "tests/models/test_autoencoder.py"],
-    "autoencoder.py": ["tests/models/test_autoencoder.py"],
-    "bytenet.py": ["tests/models/test_bytenet.py", "tests/models/test_bytenet_gradients.py"],
-    "bytenet_block.py": ["tests/models/test_bytenet_gradients.py", "tests/models/test_bytenet.py"],
+FIRST = {  # what notices most, soonest, in the folders and files that are not in the reference
+    "layers": ["tests/models/test_layers.py", "tests/models/test_bytenet_gradients.py"],
+    "layers/recurrence": ["tests/models/test_recurrent_model.py", "tests/models/test_autoencoder.py"],
+    "models/encoder_decoder": ["tests/models/test_transformer_gradients.py", "tests/models/test_transformer.py"],
+    "models/transformer": ["tests/models/test_transformer.py", "tests/models/test_transformer_gradients.py"],
+    "models/recurrent": ["tests/models/test_recurrent_model.py"],
+    "models/autoencoder": ["tests/models/test_autoencoder.py"],
+    "models/bytenet": ["tests/models/test_bytenet.py", "tests/models/test_bytenet_gradients.py"],
 }
+FILES = [
+    *(path for folder in ("reference", "layers") for path in sorted((ROOT / "npformer" / folder).glob("*.py"))),
+    *(ROOT / "npformer" / f"{name}.py" for name in FIRST if name.startswith("models/")),
+]
 PYTEST = ["-x", "-q", "--no-header", "-p", "no:cacheprovider"]
 COMPILED = ["parity", "fuzz", "kernel_cache", "memory", "team", "bad_options"]  # kernels, too
 WITHOUT_KERNELS = [*(f"--ignore=tests/operations/test_{name}.py" for name in COMPILED), "-k", "not cpu and not gpu"]
@@ -73,7 +70,7 @@ def main(argv=None):
     parser.add_argument("--only", default="", help="only files whose name begins with this")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="mutants at a time (default: the cores)")
     options = parser.parse_args(argv)
-    files = [path for path in FILES if path.name.startswith(options.only)]
+    files = [path for path in FILES if place_of(path).startswith(options.only)]
     mutants = [mutant for path in files for mutant in mutants_of(path)]
     print(f"{len(mutants)} mutants of {len({(path, name) for path, name, *_ in mutants})} backward passes", flush=True)
 
@@ -111,8 +108,9 @@ class Workplaces:
         original = target.read_text()
         target.write_text(source)
         try:
-            if path.name in FIRST:
-                return all(self._passes(place, ["pytest", *PYTEST, *tests]) for tests in (FIRST[path.name], SECOND))
+            first = FIRST.get(place_of(path), FIRST.get(path.parent.name))
+            if first:
+                return all(self._passes(place, ["pytest", *PYTEST, *tests]) for tests in (first, SECOND))
             own = sorted({case.operation for case in CASES if module_of(case) == path.stem})
             return (
                 self._passes(place, ["npformer.gradcheck", "--stop", *own])
@@ -139,6 +137,11 @@ class Workplaces:
             for name in ("setup.cfg", "conftest.py", "README.md"):
                 shutil.copy(ROOT / name, self.local.place)
         return self.local.place
+
+
+def place_of(path):
+    """``reference/layer_norm``"""
+    return f"{path.parent.name}/{path.stem}"
 
 
 def module_of(case):

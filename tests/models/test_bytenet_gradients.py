@@ -12,7 +12,7 @@ from whole_models import (
 )
 
 from npformer import ByteNet, gradcheck, reference, tree
-from npformer.models.bytenet_block import masked_conv1d, normalised_relu, residual_conv_block
+from npformer.layers.convolution import masked_conv1d, normalised_relu, residual_conv_block
 from npformer.models.initialization import Initializer
 
 B, S, T, V_SRC, V_TGT, D = 3, 11, 8, 7, 9, 6
@@ -109,7 +109,7 @@ def test_masked_conv1d(causal):
     check_layer(lambda params, x: masked_conv1d(reference, params, x, **options), X, shaken(NEW.conv1d(3, D, 5)))
 
 
-@pytest.mark.parametrize("dropout", [{}, {"dropout_rate": 0.3, "key": 99}])
+@pytest.mark.parametrize("dropout", [{}, {"dropout_rate": 0.3, "dropout_key": 99}])
 def test_residual_conv_block(dropout):
     def layer(params, x):
         def convolve(h):

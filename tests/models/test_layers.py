@@ -55,7 +55,7 @@ def check_layer(layer, inputs, params):
     return gradcheck(f, f_backward, [*inputs, *arrays], names=names, central_tolerance=None)
 
 
-DROPOUT = [{}, {"dropout_rate": 0.3, "key": KEY}]
+DROPOUT = [{}, {"dropout_rate": 0.3, "dropout_key": KEY}]
 
 
 def test_layer_norm():
@@ -68,9 +68,7 @@ def test_layer_norm():
 @pytest.mark.parametrize("causal", [False, True])
 def test_self_attention(causal, dropout):
     def layer(params, x):
-        return layers.multi_head_attention(
-            reference, params, x, keep_mask=keep(B, H, T, T), n_heads=H, causal=causal, **dropout
-        )
+        return layers.self_attention(reference, params, x, keep(B, H, T, T), n_heads=H, causal=causal, **dropout)
 
     check_layer(layer, [normal(B, T, D)], shaken(new().self_attention(D)))
 
@@ -78,7 +76,7 @@ def test_self_attention(causal, dropout):
 @pytest.mark.parametrize("dropout", DROPOUT)
 def test_attention_to_a_memory(dropout):
     def layer(params, x, memory):
-        return layers.multi_head_attention(reference, params, x, memory, keep(B, H, T, S), n_heads=H, **dropout)
+        return layers.cross_attention(reference, params, x, memory, keep(B, H, T, S), n_heads=H, **dropout)
 
     check_layer(layer, [normal(B, T, D), normal(B, S, D)], shaken(new().memory_attention(D)))
 
@@ -117,14 +115,89 @@ def test_decoder_layer(norm):
     check_layer(layer, [normal(B, T, D), normal(B, S, D)], shaken(decoder_params()))
 
 
-def test_the_residual_is_added_after_dropout_and_its_gradient_is_dy():
-    params, x, residual = shaken(new().feed_forward(D, F)), normal(B, T, D), normal(B, T, D, seed=5)
-    options = DROPOUT[1]
-    plain, backward = layers.feed_forward(reference, params, x, **options)
-    summed, backward_of_sum = layers.feed_forward(reference, params, x, residual=residual, **options)
-    np.testing.assert_array_equal(summed, residual + plain)
-    dy = normal(B, T, D, seed=6)
-    np.testing.assert_array_equal(backward(dy)[0], backward_of_sum(dy)[0])
+def normal_params(**shapes):
+    return {name: shaken(new().linear(*shape)) for name, shape in shapes.items()}
+
+
+def test_attention_knows_scale_and_dropout_in_its_backward():
+    def layer(params, q, k, v):
+        options = {"causal": True, "scale": 0.3, **DROPOUT[1]}
+        out, backward = layers.attention(reference, q, k, v, keep(B, T, S), **options)
+        return out, lambda dout: (*backward(dout), params)
+
+    q, k, v = normal(B, T, K), normal(B, S, K, seed=4), normal(B, S, 2, seed=5)
+    gradcheck(
+        lambda *args: layer({}, *args)[0], lambda dout, *args: layer({}, *args)[1](dout)[:3], [q, k, v], names="qkv"
+    )
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_projections_apart_are_those_side_by_side(bias):
+    """And their gradients, under the names that the parameters have."""
+    apart = {name: shaken(new().linear(D, D), seed=i) for i, name in enumerate(["q", "k", "v", "out"])}
+    if not bias:
+        apart = {name: {"weight": params["weight"]} for name, params in apart.items()}
+    keys = list(apart["q"])
+    qkv = {key: np.concatenate([apart[name][key] for name in "qkv"], axis=-1) for key in keys}
+    kv = {key: qkv[key][..., D:] for key in keys}
+    x, memory, dy = normal(B, T, D), normal(B, S, D, seed=4), normal(B, T, D, seed=5)
+    for attend, inputs, packed in (
+        (layers.self_attention, [x], {"qkv": qkv, "out": apart["out"]}),
+        (layers.cross_attention, [x, memory], {"q": apart["q"], "kv": kv, "out": apart["out"]}),
+    ):
+        (y, backward), (expected, expected_backward) = (
+            attend(reference, params, *inputs, n_heads=H) for params in (apart, packed)
+        )
+        np.testing.assert_allclose(y, expected, rtol=0, atol=1e-13)
+        *dinputs, grads = backward(dy)
+        *expected_dinputs, expected_grads = expected_backward(dy)
+        for d, wanted in zip(dinputs, expected_dinputs, strict=True):
+            np.testing.assert_allclose(d, wanted, rtol=0, atol=1e-13)
+        tree.check_like(grads, apart)
+        parts = [grads[name] for name in ("qkv" if attend is layers.self_attention else "kv")]
+        (name,) = expected_grads.keys() - {"q", "out"}
+        for key in keys:
+            together = np.concatenate([part[key] for part in parts], axis=-1)
+            np.testing.assert_allclose(together, expected_grads[name][key], rtol=0, atol=1e-12)
+
+
+def test_a_cache_that_does_not_fit_is_named():
+    params, kv = new().encoder_layer(D, F), np.zeros((6, 2 * D))
+    for x, at in ((normal(2, D), np.zeros((2, 0), int)), (normal(3, D), np.zeros((2, 1), int))):
+        with pytest.raises(ValueError, match="of the newest positions for a cache with kv"):
+            layers.encoder_layer(reference, params, x, n_heads=H, cache=layers.KeyValueCache(kv, at))
+
+
+def test_projections_that_are_missing_are_named():
+    params = normal_params(q=(D, D), k=(D, D), out=(D, D))
+    with pytest.raises(
+        ValueError, match=r"params has \['q', 'k', 'out'\], expected 'qkv', or each of \['q', 'k', 'v'\]"
+    ):
+        layers.self_attention(reference, params, normal(B, T, D), n_heads=H)
+
+
+def test_a_feed_forward_layer_without_output_bias_in_its_maps():
+    params = {"weight": normal(D, F)}
+    y, backward = layers.linear(reference, params, normal(B, T, D))
+    dx, grads = backward(np.ones_like(y))
+    assert list(grads) == ["weight"]
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_the_residual_passes_by_its_sublayer(norm):
+    """A sublayer whose last map is 0 changes nothing; the gradient passes by it."""
+    params, norm_params = {"out": {"weight": np.zeros((F, D)), "bias": np.zeros(D)}}, new().layer_norm(D)
+    x, dy = normal(B, T, D), normal(B, T, D, seed=6)
+
+    def inner(h, key):
+        return np.ones((B, T, F)), lambda dz: (np.zeros_like(h), {})
+
+    y, backward = layers.residual(reference, params, norm_params, x, inner, norm=norm, **DROPOUT[1])
+    dx, grads, norm_grads = backward(dy)
+    if norm == "pre":
+        np.testing.assert_array_equal(y, x)
+        np.testing.assert_array_equal(dx, dy)
+    assert list(grads) == ["out"] and list(norm_grads) == ["gain", "bias"]
 
 
 def test_one_key_drops_different_places_in_different_layers():
@@ -132,7 +205,7 @@ def test_one_key_drops_different_places_in_different_layers():
     params, x = shaken(encoder_params()), normal(B, S, D)
     ops, drawn = Recorder(reference), []
     ops.on_key = drawn.append
-    layers.encoder_layer(ops, params, x, n_heads=H, dropout_rate=0.3, key=KEY)
+    layers.encoder_layer(ops, params, x, n_heads=H, dropout_rate=0.3, dropout_key=KEY)
     assert len(drawn) == 4  # attention weights, attention output, hidden layer, feed-forward output
     assert len(set(drawn)) == 4
 
@@ -161,14 +234,13 @@ def test_a_weight_used_twice_gets_the_sum_of_both_gradients():
     params = shaken(new().feed_forward(D, F))
 
     def twice(params, x0):
-        x1, backward1 = layers.feed_forward(reference, params, x0, residual=x0)
-        x2, backward2 = layers.feed_forward(reference, params, x1, residual=x1)
+        x1, backward1 = layers.feed_forward(reference, params, x0)
+        x2, backward2 = layers.feed_forward(reference, params, x1)
 
         def backward(dx2):
             dx1, grads2 = backward2(dx2)
-            dx1 = dx1 + dx2
             dx0, grads1 = backward1(dx1)
-            return dx0 + dx1, tree.add(grads1, grads2)
+            return dx0, tree.add(grads1, grads2)
 
         return x2, backward
 
@@ -179,11 +251,11 @@ def test_poison_in_the_padding_of_a_memory_changes_nothing():
     params, x, memory = shaken(new().memory_attention(D)), normal(B, T, D), normal(B, S, D)
     mask = np.ones((B, 1, 1, S), bool)
     mask[:, :, :, 3:] = False
-    y, backward = layers.multi_head_attention(reference, params, x, memory, mask, n_heads=H)
+    y, backward = layers.cross_attention(reference, params, x, memory, mask, n_heads=H)
     for poison in (np.nan, np.inf, -np.inf):
         poisoned = memory.copy()
         poisoned[:, 3:] = poison
-        poisoned_y, _ = layers.multi_head_attention(reference, params, x, poisoned, mask, n_heads=H)
+        poisoned_y, _ = layers.cross_attention(reference, params, x, poisoned, mask, n_heads=H)
         np.testing.assert_array_equal(poisoned_y, y)
     _, dmemory, _ = backward(normal(B, T, D, seed=7))
     assert not dmemory[:, 3:].any()

@@ -7,6 +7,8 @@ import pytest
 from oracles import assert_close
 
 import npformer as npf
+from npformer import cpu, reference
+from npformer.gradcheck.cases import CASES
 
 N, STEPS = 13, 20
 
@@ -156,3 +158,14 @@ def test_global_norm_of_nan_and_infinity(dtype):
 @pytest.mark.parametrize("size", [1e-30, 1e25])
 def test_global_norm_whose_squares_leave_the_range(size):
     assert npf.global_norm(np.full(4, size, np.float32)) == pytest.approx(2 * size, rel=1e-6)
+
+
+@pytest.mark.parametrize("ops", [reference, cpu], ids=["reference", "cpu"])
+@pytest.mark.parametrize("name", ["sgd_update", "adam_update"])
+def test_a_gradient_scale_that_is_nan_is_no_update(ops, name):
+    for case in (case for case in CASES if case.operation == name):
+        arguments = case.arguments("float32") | {"grad_scale": float("nan")}
+        before = {key: x.copy() for key, x in arguments.items() if isinstance(x, np.ndarray)}
+        getattr(ops, name)(**arguments)
+        for key, x in before.items():
+            np.testing.assert_array_equal(arguments[key], x)

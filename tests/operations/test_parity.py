@@ -74,7 +74,7 @@ def test_every_kernel_is_behind_a_door(ops):
 @WITH_GPU
 def test_both_rooms_have_kernels_of_the_same_operations():
     assert set(gpu.room.doors) - set(cpu.room.doors) == {"product"}
-    assert set(cpu.room.doors) <= set(gpu.room.doors)
+    assert set(cpu.room.doors) - set(gpu.room.doors) == {"decoder_layer_step"}  # of many kernels on the GPU
 
 
 def test_every_operation_has_a_case():

@@ -81,11 +81,11 @@ def test_shards_repeat_bit_for_bit_with_dropout_on():
 def test_small_steps_are_not_split_and_large_ones_are_over_the_threads_there_are(monkeypatch):
     monkeypatch.setattr("npformer.training.trainer.n_threads", lambda: 2)
     trainer = make()
-    assert len(trainer._shards(SRC, TGT, 0)) == 1
+    assert len(trainer.shards((SRC, TGT), 0)) == 1
     monkeypatch.setattr("npformer.training.trainer.WORTH_A_SHARD", 1)
-    shards = trainer._shards(SRC, TGT, 0)
-    assert [len(tgt) for _, tgt, _ in shards] == [len(TGT) - len(TGT) // 2, len(TGT) // 2]
-    np.testing.assert_array_equal(np.concatenate([src for src, _, _ in shards]), SRC)
+    shards = trainer.shards((SRC, TGT), 0)
+    assert [len(tgt) for (_, tgt), _ in shards] == [len(TGT) - len(TGT) // 2, len(TGT) // 2]
+    np.testing.assert_array_equal(np.concatenate([src for (src, _), _ in shards]), SRC)
 
 
 def test_steps_repeat_bit_for_bit_with_dropout_on():
@@ -99,10 +99,11 @@ def test_each_step_and_each_micro_batch_draws_its_own_dropout():
     keys = []
 
     class Spy:
-        pad_id = 0
-
         def init(self, seed):
             return {"w": np.zeros(1)}
+
+        def count(self, src, tgt):
+            return 1
 
         def loss_and_grad(self, params, *args, key, **options):
             keys.append(key)
@@ -166,7 +167,7 @@ def test_every_optimizer_learns_one_batch(optimizer):
         (SGD(0.1, momentum=0.9), "SGD", {"lr": 0.1, "momentum": 0.9}),
         (SGD(0.1, momentum=0.9, nesterov=True), "SGD", {"lr": 0.1, "momentum": 0.9, "nesterov": True}),
         (Adam(0.01, betas=(0.8, 0.95), eps=1e-7), "Adam", {"lr": 0.01, "betas": (0.8, 0.95), "eps": 1e-7}),
-        (AdamW(0.01, weight_decay=0.1), "AdamW", {"lr": 0.01, "weight_decay": 0.1}),
+        (AdamW(0.01, weight_decay=0.1, decay_all=True), "AdamW", {"lr": 0.01, "weight_decay": 0.1}),
     ],
 )
 def test_optimizers_agree_with_torch(ours, theirs, arguments):
@@ -335,12 +336,19 @@ def test_a_missing_begin_token_is_suspected():
         make().step(SRC, TGT[:, 1:])
 
 
-@pytest.mark.parametrize("batches", [(SRC, TGT), [SRC], [(SRC, TGT, SRC)]])
-def test_batches_are_pairs(batches):
-    with pytest.raises(ValueError, match=r"expected one or more pairs \(src, tgt\)"):
+@pytest.mark.parametrize("batches", [(SRC, TGT), [SRC], []])
+def test_batches_are_tuples(batches):
+    with pytest.raises(ValueError, match=r"expected one or more tuples such as \(src, tgt\)"):
         make().step_accumulated(batches)
-    with pytest.raises(ValueError, match=r"expected one or more pairs \(src, tgt\)"):
-        make().fit(batches, progress=False)
+    if batches:
+        with pytest.raises(ValueError, match=r"a batch is a ndarray, expected a tuple such as \(src, tgt\)"):
+            make().fit(batches, progress=False)
+
+
+def test_a_batch_is_what_the_model_takes():
+    for batch in ((SRC,), (SRC, TGT, SRC)):
+        with pytest.raises(TypeError, match="count"):
+            make().step(*batch)
 
 
 @pytest.mark.parametrize("n_shards", [None, 1, 2])
@@ -349,12 +357,28 @@ def test_a_batch_that_does_not_fit_together_is_refused_in_shards_too(n_shards):
         make(n_shards=n_shards).step(SRC, TGT[:3])
 
 
+def test_a_gradient_of_another_shape_is_not_broadcast():
+    class Model:
+        def init(self, seed):
+            return {"w": np.zeros((3, 2))}
+
+        def count(self, *batch):
+            return 1
+
+        def loss_and_grad(self, params, *args, **options):
+            return 1.0, {"w": np.ones((1, 2))}, 1
+
+    with pytest.raises(ValueError, match=r"a gradient has shape \(1, 2\), expected that of its parameter, \(3, 2\)"):
+        Trainer(Model(), SGD(1.0)).step(SRC, TGT)
+
+
 def test_gradients_are_matched_by_name():
     class Model:
-        pad_id = 0
-
         def init(self, seed):
             return {"b": np.zeros(1), "c": np.zeros(1)}
+
+        def count(self, *batch):
+            return 1
 
         def loss_and_grad(self, params, *args, **options):
             return 1.0, {"c": np.full(1, 30.0), "b": np.full(1, 2.0)}, 1

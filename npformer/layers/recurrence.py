@@ -1,11 +1,24 @@
-"""A recurrent layer as a closure: what ``npformer.layers`` has for the Transformer."""
+"""Recurrent layers, which read a sequence step by step."""
+
+from collections.abc import Callable
 
 import numpy as np
 
-from npformer import layers
+from npformer.arrays import Array
+from npformer.layers.linear import linear
+from npformer.layers.types import Ops, Params
 
 
-def read_steps(ops, params, x, cell, *, keep_mask=None, first=None, reverse=False):
+def read_steps(
+    ops: Ops,
+    params: Params,
+    x: Array,
+    cell: str,
+    *,
+    keep_mask: Array | None = None,
+    first: tuple | None = None,
+    reverse: bool = False,
+) -> tuple[Array, tuple, Callable]:
     """One recurrent layer along a sequence.
 
     Parameters
@@ -33,10 +46,10 @@ def read_steps(ops, params, x, cell, *, keep_mask=None, first=None, reverse=Fals
     D, options = len(hidden["weight"]), {"reverse": reverse}
     if first is None:
         first = tuple(np.zeros_like(x, shape=(len(x), D)) for _ in range(1 if cell == "gru" else 2))
-    x_gates, input_backward = layers.linear(ops, params["input"], x)
+    x_gates, input_backward = linear(ops, params["input"], x)
     if cell == "gru":
         states, gates = ops.gru(x_gates, *first, hidden["weight"], hidden["bias"], keep_mask, **options)
-        along = (states,)
+        along: tuple = (states,)
     else:
         states, cells, gates = ops.lstm(x_gates, *first, hidden["weight"], keep_mask, **options)
         along = states, cells
@@ -64,7 +77,9 @@ def read_steps(ops, params, x, cell, *, keep_mask=None, first=None, reverse=Fals
     return states, end, backward
 
 
-def read_both_ways(ops, params, x, cell, *, keep_mask=None):
+def read_both_ways(
+    ops: Ops, params: Params, x: Array, cell: str, *, keep_mask: Array | None = None
+) -> tuple[Array, tuple, Callable]:
     """Two layers of half the width, one from each end; their states and their ends side by side.
 
     Parameters and results are those of ``read_steps``, but params is {"forward", "backward"}, there is no ``first``,

@@ -1,11 +1,24 @@
-"""ByteNet's residual block, as a closure: see ``npformer.layers`` for the form."""
+"""Convolutions, and ByteNet's residual block (Kalchbrenner et al. 2016)."""
+
+from collections.abc import Callable
 
 import numpy as np
 
-from npformer import layers
+from npformer.arrays import Array
+from npformer.layers.linear import linear
+from npformer.layers.normalisation import layer_norm
+from npformer.layers.types import Backward, Ops, Params
 
 
-def residual_conv_block(ops, params, x, convolve, *, dropout_rate=0.0, key=None):
+def residual_conv_block(
+    ops: Ops,
+    params: Params,
+    x: Array,
+    convolve: Callable,
+    *,
+    dropout_rate: float = 0.0,
+    dropout_key: int | None = None,
+) -> tuple[Array, Backward]:
     """x + dropout(expand(a(convolve(a(reduce(a(x))))))), where a(x) = relu(LN(x)) (the paper's figure 3, left).
 
     ``reduce`` and ``expand`` are convolutions of one tap, linear maps from width D to D/2 and back, so that what is
@@ -18,7 +31,7 @@ def residual_conv_block(ops, params, x, convolve, *, dropout_rate=0.0, key=None)
     x : (B, T, D)
     convolve : callable
         ``convolve(h)`` -> (y, backward), with h and y (B, T, D/2), and backward(dy) -> (dh, gradients of "conv").
-    dropout_rate, key
+    dropout_rate, dropout_key
         Dropout on what is added to x.
 
     Returns
@@ -29,21 +42,21 @@ def residual_conv_block(ops, params, x, convolve, *, dropout_rate=0.0, key=None)
     w_out, b_out = params["expand"]["weight"], params["expand"]["bias"]
 
     h1, activate1_backward = normalised_relu(ops, params["reduce_norm"], x)
-    h2, reduce_backward = layers.linear(ops, params["reduce"], h1)
+    h2, reduce_backward = linear(ops, params["reduce"], h1)
     h3, activate2_backward = normalised_relu(ops, params["conv_norm"], h2)
     h4, convolve_backward = convolve(h3)
     h5, activate3_backward = normalised_relu(ops, params["expand_norm"], h4)
-    y = ops.linear_dropout_residual(h5, w_out, b_out, x, dropout_rate, key)
+    y = ops.linear_dropout_residual(h5, w_out, b_out, x, dropout_rate, dropout_key)
 
     def backward(dy):
-        dh5, dw_out, db_out, _ = ops.linear_dropout_residual_backward(dy, h5, w_out, b_out, dropout_rate, key)
+        saved = h5, w_out, b_out, dropout_rate, dropout_key
+        dh5, dw_out, db_out, dresidual = ops.linear_dropout_residual_backward(dy, *saved)
         dh4, expand_norm_grads = activate3_backward(dh5)
         dh3, conv_grads = convolve_backward(dh4)
         dh2, conv_norm_grads = activate2_backward(dh3)
         dh1, reduce_grads = reduce_backward(dh2)
         dx, reduce_norm_grads = activate1_backward(dh1)
-        dx += dy
-        return dx, {
+        return dresidual + dx, {
             "reduce_norm": reduce_norm_grads,
             "reduce": reduce_grads,
             "conv_norm": conv_norm_grads,
@@ -55,7 +68,7 @@ def residual_conv_block(ops, params, x, convolve, *, dropout_rate=0.0, key=None)
     return y, backward
 
 
-def normalised_relu(ops, params, x):
+def normalised_relu(ops: Ops, params: Params, x: Array) -> tuple[Array, Backward]:
     """relu(LN(x)).
 
     Parameters
@@ -69,7 +82,7 @@ def normalised_relu(ops, params, x):
     y : (..., D)
     backward : dy -> (dx, grads)
     """
-    h, norm_backward = layers.layer_norm(ops, params, x)
+    h, norm_backward = layer_norm(ops, params, x)
 
     def backward(dy):
         return norm_backward(ops.relu_backward(dy, h))
@@ -77,7 +90,9 @@ def normalised_relu(ops, params, x):
     return ops.relu(h), backward
 
 
-def masked_conv1d(ops, params, x, keep_mask, *, dilation, causal):
+def masked_conv1d(
+    ops: Ops, params: Params, x: Array, keep_mask: Array, *, dilation: int, causal: bool
+) -> tuple[Array, Backward]:
     """The convolution of x with 0 for padding, as there is beyond both ends.
 
     Parameters

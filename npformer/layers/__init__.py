@@ -1,0 +1,40 @@
+"""Layers as closures: ``y, backward = layer(ops, params, x, …)``, then ``dx, grads = backward(dy)``.
+
+``ops`` is the backend, a module with the operations, such as ``npformer.reference`` or ``npformer.cpu``. ``params`` is
+a dict of arrays, and ``grads`` has its keys. The forward pass reads from top to bottom as in the paper's figure, the
+backward pass the same lines from bottom to top. A layer keeps nothing: what its backward needs is in the closure.
+
+The building blocks ``linear``, ``layer_norm``, ``attention``, ``self_attention``, ``cross_attention`` and
+``feed_forward`` can be used alone. ``encoder_layer`` and ``decoder_layer`` put them together by ``residual``. ``Stack``
+keeps the backwards of several layers. ``KeyValueCache`` holds the keys and values of earlier positions for decoding.
+"""
+
+from npformer.layers.attention import attention, cross_attention, self_attention
+from npformer.layers.cache import KeyValueCache
+from npformer.layers.convolution import masked_conv1d, residual_conv_block
+from npformer.layers.feed_forward import feed_forward
+from npformer.layers.linear import linear, project
+from npformer.layers.normalisation import layer_norm
+from npformer.layers.recurrence import read_both_ways, read_steps
+from npformer.layers.residual import residual
+from npformer.layers.stack import Stack
+from npformer.layers.transformer import decoder_layer, encoder_layer
+
+__all__ = [
+    "KeyValueCache",
+    "Stack",
+    "attention",
+    "cross_attention",
+    "decoder_layer",
+    "encoder_layer",
+    "feed_forward",
+    "layer_norm",
+    "linear",
+    "masked_conv1d",
+    "project",
+    "read_both_ways",
+    "read_steps",
+    "residual",
+    "residual_conv_block",
+    "self_attention",
+]

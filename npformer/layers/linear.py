@@ -1,0 +1,96 @@
+"""Linear maps, and several of them that read the same input."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from npformer.arrays import Array
+from npformer.layers.types import Backward, Ops, Params
+
+
+def linear(ops: Ops, params: Params, x: Array) -> tuple[Array, Backward]:
+    """The linear map x W + b.
+
+    Parameters
+    ----------
+    ops : module
+        The backend.
+    params : {"weight": (D_in, D_out), "bias": (D_out,)}
+        Without "bias" nothing is added.
+    x : (..., D_in)
+
+    Returns
+    -------
+    y : (..., D_out)
+    backward : dy -> (dx, grads)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from npformer import layers, reference
+    >>> params = {"weight": np.array([[1.0], [2.0]]), "bias": np.array([0.5])}
+    >>> y, backward = layers.linear(reference, params, np.array([[3.0, 4.0]]))
+    >>> dx, grads = backward(np.array([[1.0]]))
+    >>> y, dx, grads["weight"].ravel()
+    (array([[11.5]]), array([[1., 2.]]), array([3., 4.]))
+    """
+    weight, bias = params["weight"], params.get("bias")
+    y = ops.linear(x, weight, bias)
+
+    def backward(dy):
+        dx, dweight, dbias = ops.linear_backward(dy, x, weight, bias)
+        return dx, {"weight": dweight} if bias is None else {"weight": dweight, "bias": dbias}
+
+    return y, backward
+
+
+def project(ops: Ops, params: Params, x: Array, names: Sequence[str]) -> tuple[Array, Backward]:
+    """Several linear maps of the same input; their results stand side by side.
+
+    One product with the matrices side by side is faster than one product for each.
+
+    Parameters
+    ----------
+    ops : module
+    params : {"qkv": …} or {"q": …, "k": …, "v": …}
+        The parameters of ``linear``: under all names joined if the matrices are side by side already, else under each.
+    x : (..., D_in)
+    names : sequence of str
+        Of the maps, for example ("q", "k", "v").
+
+    Returns
+    -------
+    y : (..., D_1 + D_2 + …)
+    backward : dy -> (dx, grads)
+        ``grads`` has the names that ``params`` has.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from npformer import layers, reference
+    >>> params = {name: {"weight": np.full((1, 2), n), "bias": np.zeros(2)} for name, n in (("k", 1.0), ("v", 2.0))}
+    >>> layers.project(reference, params, np.array([[3.0]]), ("k", "v"))[0]
+    array([[3., 3., 6., 6.]])
+    """
+    packed = "".join(names)
+    is_packed = packed in params
+    if not is_packed and any(name not in params for name in names):
+        raise ValueError(f"params has {list(params)}, expected {packed!r}, or each of {list(names)}")
+    together = params[packed] if is_packed else _side_by_side([params[name] for name in names])
+    weight, bias = together["weight"], together.get("bias")
+    y = ops.linear(x, weight, bias)
+
+    def backward(dy):
+        dx, dweight, dbias = ops.linear_backward(dy, x, weight, bias)
+        grads = {"weight": dweight} if bias is None else {"weight": dweight, "bias": dbias}
+        if is_packed:
+            return dx, {packed: grads}
+        edges = np.cumsum([params[name]["weight"].shape[1] for name in names])[:-1]
+        parts = {key: np.split(grad, edges, axis=-1) for key, grad in grads.items()}
+        return dx, {name: {key: parts[key][i] for key in parts} for i, name in enumerate(names)}
+
+    return y, backward
+
+
+def _side_by_side(maps):
+    return {key: np.concatenate([params[key] for params in maps], axis=-1) for key in maps[0]}

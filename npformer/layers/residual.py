@@ -1,0 +1,70 @@
+"""The residual connection around a sublayer, with its normalisation and dropout."""
+
+from collections.abc import Callable
+
+from npformer.arrays import Array
+from npformer.layers.normalisation import layer_norm
+from npformer.layers.types import Backward, Ops, Params
+from npformer.reference.random import split_key
+
+
+def residual(
+    ops: Ops,
+    params: Params,
+    norm_params: Params,
+    x: Array,
+    inner: Callable,
+    *,
+    norm: str = "pre",
+    dropout_rate: float = 0.0,
+    dropout_key: int | None = None,
+) -> tuple[Array, Backward]:
+    """x + dropout(inner(x) W + b), with a normalisation before the sublayer or after the sum.
+
+    Pre-norm: x + dropout(inner(LN(x)) W + b). The sum itself is never normalised, gradients pass unhindered, and
+    training needs little warm-up (Xiong et al. 2020). Post-norm: LN(x + dropout(inner(x) W + b)), as in the paper.
+
+    Parameters
+    ----------
+    ops : module
+        The backend.
+    params : {"out": {"weight": (E, D), "bias": (D,)}, …}
+        Of the sublayer: "out" is the map at its end, and all others are those of ``inner``.
+    norm_params : {"gain": (D,), "bias": (D,)} or {"gain": (D,)}
+    x : (..., D)
+    inner : callable
+        ``inner(h, dropout_key)`` -> (z (..., E), backward), where backward(dz) -> (dh, …, grads).
+    norm : "pre" or "post"
+    dropout_rate : float
+        Of the sublayer's output, before it is added to x.
+    dropout_key : int, optional
+        From which the keys of this dropout and of ``inner`` are derived.
+
+    Returns
+    -------
+    y : (..., D)
+    backward : dy -> (dx, …, grads, norm_grads)
+        What ``inner``'s backward returns between dh and grads comes after dx.
+    """
+    if norm not in ("pre", "post"):
+        raise ValueError(f"norm={norm!r}, expected 'pre' or 'post'")
+    inner_key, out_key = split_key(dropout_key, 2)
+    weight, bias = params["out"]["weight"], params["out"]["bias"]
+
+    h, norm_backward = layer_norm(ops, norm_params, x) if norm == "pre" else (x, None)
+    z, inner_backward = inner(h, inner_key)
+    y = ops.linear_dropout_residual(z, weight, bias, x, dropout_rate, out_key)
+    if norm == "post":
+        y, norm_backward = layer_norm(ops, norm_params, y)
+
+    def backward(dy):
+        if norm == "post":
+            dy, norm_grads = norm_backward(dy)
+        saved = z, weight, bias, dropout_rate, out_key
+        dz, dweight, dbias, dx = ops.linear_dropout_residual_backward(dy, *saved)
+        dh, *others, grads = inner_backward(dz)
+        if norm == "pre":
+            dh, norm_grads = norm_backward(dh)
+        return dx + dh, *others, {**grads, "out": {"weight": dweight, "bias": dbias}}, norm_grads
+
+    return y, backward

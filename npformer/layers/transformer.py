@@ -1,0 +1,200 @@
+"""The layers of the Transformer: sublayers with residual connections (Vaswani et al. 2017, figure 1)."""
+
+from typing import Any
+
+from npformer.arrays import Array
+from npformer.layers.attention import cross_attention_heads, self_attention_heads
+from npformer.layers.cache import KeyValueCache
+from npformer.layers.feed_forward import hidden_layer
+from npformer.layers.residual import residual
+from npformer.layers.types import Backward, Ops, Params
+from npformer.reference.random import split_key
+
+
+def encoder_layer(
+    ops: Ops,
+    params: Params,
+    x0: Array,
+    keep_mask: Array | None = None,
+    *,
+    n_heads: int,
+    causal: bool = False,
+    norm: str = "pre",
+    activation: str = "relu",
+    dropout_rate: float = 0.0,
+    inner_dropout_rate: float | None = None,
+    dropout_key: int | None = None,
+    cache: KeyValueCache | None = None,
+) -> tuple[Array, Backward]:
+    """Self-attention, then feed-forward (figure 1, left); with ``causal``, the layer of a decoder-only model.
+
+    Parameters
+    ----------
+    ops : module
+        The backend.
+    params : {"attention", "attention_norm", "feed_forward", "feed_forward_norm"}
+        Those of ``self_attention``, ``layer_norm`` and ``feed_forward``.
+    x0 : (B, S, D)
+    keep_mask : bool, broadcasts to (B, H, S, S), optional
+        True = may attend.
+    n_heads : int
+    causal : bool
+        Each position sees itself and earlier ones only, as in a decoder-only model.
+    norm : "pre" or "post"
+        Normalisation before each sublayer, or after each sum; see ``residual``.
+    activation : "relu", "gelu", "silu" or "swiglu"
+    dropout_rate : float
+        On the output of each sublayer.
+    inner_dropout_rate : float, optional
+        On attention weights and hidden layer; ``dropout_rate`` if not given.
+    dropout_key : int, optional
+        Needed if a rate is above 0.
+    cache : KeyValueCache, optional
+        For decoding: x0 (B, D) is the newest position of each row alone, and sees itself and the earlier ones. Each
+        layer has a cache of its own. Its last place of each row is that of the newest position, where this writes the
+        keys and values of x0; see ``KeyValueCache``.
+
+    Returns
+    -------
+    x2 : (B, S, D), or (B, D) with a cache
+    backward : dx2 -> (dx0, grads)
+        Not to be called if there is a cache.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from npformer import layers, reference
+    >>> from npformer.models.initialization import Initializer
+    >>> params = Initializer(seed=0, dtype="float64").encoder_layer(d_model=4, d_ff=8)
+    >>> x2, backward = layers.encoder_layer(reference, params, np.ones((2, 3, 4)), n_heads=2)
+    >>> dx0, grads = backward(np.ones_like(x2))
+    >>> list(grads), grads["feed_forward"]["hidden"]["weight"].shape
+    (['attention', 'attention_norm', 'feed_forward', 'feed_forward_norm'], (4, 8))
+    """
+    attention_key, feed_forward_key = split_key(dropout_key, 2)
+    inner_rate = dropout_rate if inner_dropout_rate is None else inner_dropout_rate
+    options: dict[str, Any] = {"norm": norm, "dropout_rate": dropout_rate}
+
+    def attend(h, key):
+        rates: dict[str, Any] = {"dropout_rate": inner_rate, "dropout_key": key}
+        heads: dict[str, Any] = {"n_heads": n_heads, "causal": causal, "cache": cache}
+        return self_attention_heads(ops, params["attention"], h, keep_mask, **heads, **rates)
+
+    def feed(h, key):
+        rates: dict[str, Any] = {"dropout_rate": inner_rate, "dropout_key": key}
+        return hidden_layer(ops, params["feed_forward"], h, activation=activation, **rates)
+
+    sublayer = params["attention"], params["attention_norm"]
+    x1, attend_backward = residual(ops, *sublayer, x0, attend, dropout_key=attention_key, **options)
+    sublayer = params["feed_forward"], params["feed_forward_norm"]
+    x2, feed_backward = residual(ops, *sublayer, x1, feed, dropout_key=feed_forward_key, **options)
+
+    def backward(dx2):
+        dx1, feed_forward_grads, feed_forward_norm_grads = feed_backward(dx2)
+        dx0, attention_grads, attention_norm_grads = attend_backward(dx1)
+        return dx0, {
+            "attention": attention_grads,
+            "attention_norm": attention_norm_grads,
+            "feed_forward": feed_forward_grads,
+            "feed_forward_norm": feed_forward_norm_grads,
+        }
+
+    return x2, backward
+
+
+def decoder_layer(
+    ops: Ops,
+    params: Params,
+    x0: Array,
+    memory: Array | KeyValueCache,
+    keep_mask: Array | None = None,
+    memory_keep_mask: Array | None = None,
+    *,
+    n_heads: int,
+    norm: str = "pre",
+    activation: str = "relu",
+    dropout_rate: float = 0.0,
+    inner_dropout_rate: float | None = None,
+    dropout_key: int | None = None,
+    cache: KeyValueCache | None = None,
+) -> tuple[Array, Backward]:
+    """Causal self-attention, attention to the encoder's output, then feed-forward (figure 1, right).
+
+    With caches it computes the newest position of each row alone, as decoding does: the same lines, without a backward.
+
+    Parameters
+    ----------
+    ops : module
+        The backend.
+    params : {"attention", "attention_norm", "memory_attention", "memory_attention_norm", "feed_forward", \
+"feed_forward_norm"}
+        Those of ``self_attention``, ``cross_attention`` and ``feed_forward``, each with those of ``layer_norm``.
+    x0 : (B, T, D), or (B, D) with caches
+    memory : (B, S, D), or a KeyValueCache
+        The encoder's output, or its keys and values.
+    keep_mask : bool, broadcasts to (B, H, T, T), optional
+        Besides the causal mask, which is always there.
+    memory_keep_mask : bool, broadcasts to (B, H, T, S), optional
+    n_heads, norm, activation, dropout_rate, inner_dropout_rate, dropout_key
+        As for ``encoder_layer``.
+    cache : KeyValueCache, optional
+        Of the self-attention, as for ``encoder_layer``.
+
+    Returns
+    -------
+    x3 : like x0
+    backward : dx3 -> (dx0, dmemory, grads)
+        Not to be called if there are caches.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from npformer import layers, reference
+    >>> from npformer.models.initialization import Initializer
+    >>> params = Initializer(seed=0, dtype="float64").decoder_layer(d_model=4, d_ff=8)
+    >>> x0, memory = np.ones((2, 3, 4)), np.ones((2, 5, 4))
+    >>> x3, backward = layers.decoder_layer(reference, params, x0, memory, n_heads=2)
+    >>> dx0, dmemory, grads = backward(np.ones_like(x3))
+    >>> dx0.shape, dmemory.shape
+    ((2, 3, 4), (2, 5, 4))
+    """
+    attention_key, memory_key, feed_forward_key = split_key(dropout_key, 3)
+    inner_rate = dropout_rate if inner_dropout_rate is None else inner_dropout_rate
+    options: dict[str, Any] = {"norm": norm, "dropout_rate": dropout_rate}
+
+    def attend(h, key):
+        rates: dict[str, Any] = {"dropout_rate": inner_rate, "dropout_key": key}
+        heads: dict[str, Any] = {"n_heads": n_heads, "causal": True, "cache": cache}
+        return self_attention_heads(ops, params["attention"], h, keep_mask, **heads, **rates)
+
+    def attend_memory(h, key):
+        rates: dict[str, Any] = {"dropout_rate": inner_rate, "dropout_key": key}
+        sources = memory, memory_keep_mask
+        return cross_attention_heads(ops, params["memory_attention"], h, *sources, n_heads=n_heads, **rates)
+
+    def feed(h, key):
+        rates: dict[str, Any] = {"dropout_rate": inner_rate, "dropout_key": key}
+        return hidden_layer(ops, params["feed_forward"], h, activation=activation, **rates)
+
+    sublayer = params["attention"], params["attention_norm"]
+    x1, attend_backward = residual(ops, *sublayer, x0, attend, dropout_key=attention_key, **options)
+    sublayer = params["memory_attention"], params["memory_attention_norm"]
+    x2, attend_memory_backward = residual(ops, *sublayer, x1, attend_memory, dropout_key=memory_key, **options)
+    sublayer = params["feed_forward"], params["feed_forward_norm"]
+    x3, feed_backward = residual(ops, *sublayer, x2, feed, dropout_key=feed_forward_key, **options)
+
+    def backward(dx3):
+        dx2, feed_forward_grads, feed_forward_norm_grads = feed_backward(dx3)
+        dx1, dmemory, memory_attention_grads, memory_attention_norm_grads = attend_memory_backward(dx2)
+        dx0, attention_grads, attention_norm_grads = attend_backward(dx1)
+        grads = {
+            "attention": attention_grads,
+            "attention_norm": attention_norm_grads,
+            "memory_attention": memory_attention_grads,
+            "memory_attention_norm": memory_attention_norm_grads,
+            "feed_forward": feed_forward_grads,
+            "feed_forward_norm": feed_forward_norm_grads,
+        }
+        return dx0, dmemory, grads
+
+    return x3, backward

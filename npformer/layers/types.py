@@ -1,0 +1,10 @@
+"""What the arguments of layers are, for type hints."""
+
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import Any
+
+Ops = ModuleType  # a backend: npformer.reference, npformer.cpu or npformer.gpu
+Params = Mapping[str, Any]  # parameters of a layer, by name: arrays, or nested dicts of arrays
+Grads = dict[str, Any]  # their gradients, under the same names
+Backward = Callable[..., Any]

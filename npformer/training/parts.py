@@ -1,0 +1,73 @@
+"""Which parts of the flat parameters are updated, and how."""
+
+from typing import NamedTuple
+
+from npformer import tree
+
+
+class Part(NamedTuple):
+    """Neighbouring parameters that are treated alike."""
+
+    place: slice  # in the flat arrays
+    frozen: bool
+    decay: bool
+
+
+def parts_of(params, frozen, decays) -> list[Part]:
+    """The flat parameters in as few parts as possible.
+
+    Parameters
+    ----------
+    params : nested dict of arrays
+    frozen : sequence of str
+        Paths of arrays or of dicts of arrays that are never updated.
+    decays : callable
+        ``decays(array)``: whether the weight decay applies to it.
+
+    Raises
+    ------
+    ValueError
+        If nothing has one of these paths, or if everything is frozen.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> params = {"table": np.zeros((2, 3)), "layer": {"weight": np.zeros((3, 3)), "bias": np.zeros(3)}}
+    >>> for part in parts_of(params, frozen=["table"], decays=lambda x: x.ndim > 1):
+    ...     print(part)
+    Part(place=slice(0, 6, None), frozen=True, decay=True)
+    Part(place=slice(6, 15, None), frozen=False, decay=True)
+    Part(place=slice(15, 18, None), frozen=False, decay=False)
+    """
+    if isinstance(frozen, str):
+        raise TypeError(f"frozen={frozen!r} is a str, expected a sequence of paths: try [{frozen!r}]")
+    paths = [path for path, _ in tree.leaves(params)]
+    for name in frozen:
+        if not any(is_in(path, name) for path in paths):
+            raise ValueError(
+                f"frozen has {name!r}, expected paths of parameters such as {paths[0]!r} or {list(params)}"
+            )
+    parts: list[Part] = []
+    start = 0
+    for path, x in tree.leaves(params):
+        kind = any(is_in(path, name) for name in frozen), decays(x)
+        if parts and parts[-1][1:] == kind:
+            start_of_part = parts.pop().place.start
+        else:
+            start_of_part = start
+        start += x.size
+        parts.append(Part(slice(start_of_part, start), *kind))
+    if all(part.frozen for part in parts):
+        raise ValueError(f"frozen={list(frozen)} holds all parameters, expected some to be left")
+    return parts
+
+
+def is_in(path, name):
+    """Whether a path is ``name`` or begins with it.
+
+    Examples
+    --------
+    >>> is_in("encoder.0.attention", "encoder.0"), is_in("encoder.01.attention", "encoder.0")
+    (True, False)
+    """
+    return f"{path}.".startswith(f"{name}.")
