@@ -13,7 +13,10 @@ import numpy as np
 from npformer.arrays import Array, on_host
 from npformer.threads import FEW_ROWS, in_parallel, kernel_threads, n_threads
 
-PRECISIONS = ("float32",)  # in which a step can be computed, see ``Trainer``
+__all__ = ["PRECISIONS", "asarray", "asynchronous", "record", "run_rows", "run_shards", "to_numpy"]
+
+EVERY_PRECISION = ("float32", "tf32", "bfloat16", "float16")  # that some device has
+PRECISIONS = EVERY_PRECISION[:1]  # in which a step can be computed here, see ``Trainer``
 asynchronous = False  # whether the processor is free while operations compute
 
 

@@ -15,8 +15,8 @@ from arguments import backend, natural, positive, write_json
 
 from npformer import Adam, CopyTask, ParameterAverage, Trainer, Transformer, noam, tree, warmup_cosine
 from npformer.data.copy_task import BOS, EOS, PAD, exact_match
+from npformer.host import EVERY_PRECISION
 from npformer.threads import blas_threads
-from npformer.training.precision import NAMES as PRECISIONS
 
 N_EVALUATED = 1000
 
@@ -189,7 +189,7 @@ def parse_arguments(argv):
     parser.add_argument("--steps", type=positive, help="training steps (default: the preset's)")
     parser.add_argument("--backend", type=backend, default="auto", help="auto, cpu, gpu or reference (default: auto)")
     parser.add_argument(
-        "--precision", choices=PRECISIONS, default="float32", help="what steps are computed in, on a GPU (float32)"
+        "--precision", choices=EVERY_PRECISION, default="float32", help="what steps are computed in, on a GPU (float32)"
     )
     parser.add_argument("--out", type=Path, help="folder of the pictures (default: runs/copy or runs/reverse)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE")

@@ -7,7 +7,7 @@ import importlib
 import pkgutil
 
 from npformer.cpu.room import room
-from npformer.host import PRECISIONS, asarray, asynchronous, record, run_rows, run_shards, to_numpy
+from npformer.host import *  # noqa: F403
 from npformer.reference import *  # noqa: F403
 from npformer.reference import __all__ as __all__
 

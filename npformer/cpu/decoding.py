@@ -15,7 +15,7 @@ from npformer.cpu.memory import empty
 from npformer.cpu.room import ALIGNED, C_CONTIGUOUS, WRITEABLE, kernel_of
 from npformer.cpu.scalar import exp, largest, like
 from npformer.cpu.team import board, wake_helper
-from npformer.reference.decoding import check_params
+from npformer.reference.decoding import composed_step
 
 EPS = inspect.signature(reference.layer_norm).parameters["eps"].default
 BLOCK = 128  # entries that are looked at together, as hardly any is among the best
@@ -29,23 +29,16 @@ NORMS = ["attention_norm", "memory_attention_norm", "feed_forward_norm"]
 @kernel_of(reference.decoder_layer_step)  # in one kernel: a step is so short that Python would take half of it
 def decoder_layer_step(x0, params, kv, at, memory_kv, memory_at, memory_mask, n_heads, norm, activation):
     step = fused_step(x0, params, activation)
-    if step is None:
-        return composed_step(x0, params, kv, at, memory_kv, memory_at, memory_mask, n_heads, norm, activation)
+    if step is None:  # this room's kernels one by one
+        from npformer import cpu  # which imports this file
+
+        caches, options = (kv, at, memory_kv, memory_at, memory_mask), {"norm": norm, "activation": activation}
+        return composed_step(cpu, x0, params, *caches, n_heads=n_heads, **options)
     wake_helper()
     caches = kv, at, memory_kv, memory_at, NO_MASK if memory_mask is None else memory_mask
     x3 = np.empty_like(x0)
     _step(board.ctypes.data, BLAS[x0.dtype], x0, *step, caches, n_heads, norm == "pre", CODES[activation], x3)
     return x3
-
-
-def composed_step(x0, params, kv, at, memory_kv, memory_at, memory_mask, n_heads, norm, activation):
-    """The layer of these kernels one by one, for parameters that the kernel of the whole does not take."""
-    from npformer import cpu, layers  # which import this file
-
-    check_params(params)
-    cache, memory = layers.KeyValueCache(kv, at), layers.KeyValueCache(memory_kv, memory_at, memory_mask)
-    options = {"n_heads": n_heads, "norm": norm, "activation": activation, "cache": cache}
-    return layers.decoder_layer(cpu, params, x0, memory, **options)[0]
 
 
 def fused_step(x0, params, activation):

@@ -8,7 +8,7 @@ import pkgutil
 
 from npformer.gpu.blas import tf32
 from npformer.gpu.cudnn import cudnn_attention
-from npformer.gpu.device import PRECISIONS, asarray, asynchronous, record, run_rows, run_shards, to_numpy
+from npformer.gpu.device import *  # noqa: F403
 from npformer.gpu.room import room
 from npformer.reference import *  # noqa: F403
 from npformer.reference import __all__ as __all__

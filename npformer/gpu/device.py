@@ -2,14 +2,14 @@
 
 import cupy
 
-from npformer.arrays import on_host as to_numpy
-from npformer.gpu.recording import Recorder as record
+from npformer.arrays import on_host
+from npformer.gpu.recording import Recorder
+from npformer.host import EVERY_PRECISION
+from npformer.host import __all__ as __all__
 
-__all__ = ["PRECISIONS", "asarray", "asynchronous", "record", "run_rows", "run_shards", "to_numpy"]
-
-PRECISIONS = ("float32", "tf32", "bfloat16", "float16")
+PRECISIONS = EVERY_PRECISION
 asynchronous = True
-asarray = cupy.asarray
+asarray, to_numpy, record = cupy.asarray, on_host, Recorder
 
 
 def run_shards(work, shards):

@@ -4,7 +4,7 @@ from typing import Any
 
 from npformer.arrays import Array
 from npformer.layers.cache import KeyValueCache
-from npformer.layers.linear import linear, project
+from npformer.layers.linear import project, with_output
 from npformer.layers.types import Backward, Ops, Params
 
 
@@ -127,15 +127,7 @@ def self_attention(
         "dropout_rate": dropout_rate,
         "dropout_key": dropout_key,
     }
-    heads, heads_backward = self_attention_heads(ops, params, x, keep_mask, **options)
-    y, out_backward = linear(ops, params["out"], heads)
-
-    def backward(dy):
-        dheads, out_grads = out_backward(dy)
-        dx, grads = heads_backward(dheads)
-        return dx, {**grads, "out": out_grads}
-
-    return y, backward
+    return with_output(ops, params, *self_attention_heads(ops, params, x, keep_mask, **options))
 
 
 def cross_attention(
@@ -184,15 +176,7 @@ def cross_attention(
     ((1, 2, 4), (1, 5, 4), ['q', 'k', 'v', 'out'])
     """
     options: dict[str, Any] = {"n_heads": n_heads, "dropout_rate": dropout_rate, "dropout_key": dropout_key}
-    heads, heads_backward = cross_attention_heads(ops, params, x, memory, keep_mask, **options)
-    y, out_backward = linear(ops, params["out"], heads)
-
-    def backward(dy):
-        dheads, out_grads = out_backward(dy)
-        dx, dmemory, grads = heads_backward(dheads)
-        return dx, dmemory, {**grads, "out": out_grads}
-
-    return y, backward
+    return with_output(ops, params, *cross_attention_heads(ops, params, x, memory, keep_mask, **options))
 
 
 def self_attention_heads(

@@ -3,7 +3,7 @@
 from typing import Any
 
 from npformer.arrays import Array
-from npformer.layers.linear import linear
+from npformer.layers.linear import with_output
 from npformer.layers.types import Backward, Ops, Params
 
 
@@ -55,15 +55,7 @@ def feed_forward(
     True
     """
     options: dict[str, Any] = {"activation": activation, "dropout_rate": dropout_rate, "dropout_key": dropout_key}
-    hidden, hidden_backward = hidden_layer(ops, params, x, **options)
-    y, out_backward = linear(ops, params["out"], hidden)
-
-    def backward(dy):
-        dhidden, out_grads = out_backward(dy)
-        dx, grads = hidden_backward(dhidden)
-        return dx, {**grads, "out": out_grads}
-
-    return y, backward
+    return with_output(ops, params, *hidden_layer(ops, params, x, **options))
 
 
 def hidden_layer(

@@ -39,7 +39,7 @@ def linear(ops: Ops, params: Params, x: Array) -> tuple[Array, Backward]:
 
     def backward(dy):
         dx, dweight, dbias = ops.linear_backward(dy, x, weight, bias)
-        return dx, {"weight": dweight} if bias is None else {"weight": dweight, "bias": dbias}
+        return dx, _gradients(dweight, dbias)
 
     return y, backward
 
@@ -82,7 +82,7 @@ def project(ops: Ops, params: Params, x: Array, names: Sequence[str]) -> tuple[A
 
     def backward(dy):
         dx, dweight, dbias = ops.linear_backward(dy, x, weight, bias)
-        grads = {"weight": dweight} if bias is None else {"weight": dweight, "bias": dbias}
+        grads = _gradients(dweight, dbias)
         if is_packed:
             return dx, {packed: grads}
         edges = np.cumsum([params[name]["weight"].shape[1] for name in names])[:-1]
@@ -90,6 +90,35 @@ def project(ops: Ops, params: Params, x: Array, names: Sequence[str]) -> tuple[A
         return dx, {name: {key: parts[key][i] for key in parts} for i, name in enumerate(names)}
 
     return y, backward
+
+
+def with_output(ops: Ops, params: Params, z: Array, inner_backward: Backward | None) -> tuple[Array, Backward]:
+    """z W_out + b_out, the end of a sublayer whose other parts gave z.
+
+    Parameters
+    ----------
+    ops : module
+    params : {"out": {"weight": (E, D), "bias": (D,)}, …}
+    z : (..., E)
+    inner_backward : dz -> (dx, …, grads of all but "out")
+
+    Returns
+    -------
+    y : (..., D)
+    backward : dy -> (dx, …, grads)
+    """
+    y, out_backward = linear(ops, params["out"], z)
+
+    def backward(dy):
+        dz, out_grads = out_backward(dy)
+        *dinputs, grads = inner_backward(dz)
+        return *dinputs, {**grads, "out": out_grads}
+
+    return y, backward
+
+
+def _gradients(dweight, dbias):
+    return {"weight": dweight} if dbias is None else {"weight": dweight, "bias": dbias}
 
 
 def _side_by_side(maps):

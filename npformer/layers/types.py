@@ -6,5 +6,4 @@ from typing import Any
 
 Ops = ModuleType  # a backend: npformer.reference, npformer.cpu or npformer.gpu
 Params = Mapping[str, Any]  # parameters of a layer, by name: arrays, or nested dicts of arrays
-Grads = dict[str, Any]  # their gradients, under the same names
 Backward = Callable[..., Any]

@@ -183,7 +183,7 @@ class EncoderDecoder:
         """
         ops = get_backend(backend, params)
         if tgt_out is None:
-            check_ids(tgt_in, self.tgt_vocab, "tgt_in")
+            library_of(tgt_in, "tgt_in")  # or it cannot be cut
             tgt_in, tgt_out = tgt_in[:, :-1], tgt_in[:, 1:]
         encoder_key, decoder_key = split_key(key, 2)
         sources, inputs = src, tgt_in

@@ -1,11 +1,14 @@
 """Decoders a token at a time: what earlier tokens have computed is kept, not computed again."""
 
+from functools import partial
+
 import numpy as np
 
 from npformer.arrays import beside, on_host
-from npformer.layers import KeyValueCache, decoder_layer, layer_norm
+from npformer.layers import layer_norm
 from npformer.options import check_ids
 from npformer.reference import padding_mask
+from npformer.reference.decoding import composed_step
 
 
 class StepwiseDecoder:
@@ -96,7 +99,8 @@ class IncrementalDecoder(StepwiseDecoder):
         self.memory_mask = padding_mask(src, model.pad_id)[:, 0, 0]
         self.kv = self.room(len(self.layers), max_len * max_rows, 2 * model.d_model)
         step = getattr(ops, "decoder_layer_step", None)
-        self.fused = step is not None and step.kernel.function is not None  # a whole layer is one kernel
+        is_one_kernel = step is not None and step.kernel.function is not None
+        self.layer_step = step if is_one_kernel else partial(composed_step, ops)
 
     def _read(self, src, part):
         """Keys and values of some sources, for the cross-attention of each layer."""
@@ -116,11 +120,7 @@ class IncrementalDecoder(StepwiseDecoder):
         memory_at, memory_mask = (beside(known[sources], table) for known in (self.memory_at, self.memory_mask))
         options = {"n_heads": model.n_heads, "norm": model.norm, "activation": model.activation}
         for layer, kv, memory_kv in zip(self.layers, self.kv, self.memory_kv, strict=True):
-            if self.fused:
-                x = ops.decoder_layer_step(x, layer, kv, at, memory_kv, memory_at, memory_mask, **options)
-            else:
-                cache, memory = KeyValueCache(kv, at), KeyValueCache(memory_kv, memory_at, memory_mask)
-                x, _ = decoder_layer(ops, layer, x, memory, cache=cache, **options)
+            x = self.layer_step(x, layer, kv, at, memory_kv, memory_at, memory_mask, **options)
         if model.norm == "pre":
             x, _ = layer_norm(ops, self.params["decoder"]["norm"], x)
         return ops.linear(x, output, self.params["output"]["bias"])

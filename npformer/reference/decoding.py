@@ -68,12 +68,19 @@ def decoder_layer_step(
     -------
     x3 : (B, D)
     """
-    from npformer import layers, reference  # which import this file
+    from npformer import reference  # which imports this file
+
+    caches, options = (kv, at, memory_kv, memory_at, memory_mask), {"norm": norm, "activation": activation}
+    return composed_step(reference, x0, params, *caches, n_heads=n_heads, **options)
+
+
+def composed_step(ops, x0, params, kv, at, memory_kv, memory_at, memory_mask, **options):
+    """``decoder_layer_step`` by the operations of a module, one after the other."""
+    from npformer import layers  # which imports this file
 
     check_params(params)
     cache, memory = layers.KeyValueCache(kv, at), layers.KeyValueCache(memory_kv, memory_at, memory_mask)
-    options = {"n_heads": n_heads, "norm": norm, "activation": activation, "cache": cache}
-    return layers.decoder_layer(reference, params, x0, memory, **options)[0]
+    return layers.decoder_layer(ops, params, x0, memory, cache=cache, **options)[0]
 
 
 @operation("q: B H*K>0, kv: P 2*H*K, at: B S ids<P, n_heads = H, keep_mask: B S mask -> out: B H*K", flops="4*B*H*S*K")

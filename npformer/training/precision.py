@@ -7,7 +7,6 @@ import numpy as np
 
 from npformer import tree
 
-NAMES = ("float32", "tf32", "bfloat16", "float16")  # of which a backend has some: its PRECISIONS
 GROWS_AFTER = 2000  # steps without an overflow
 
 

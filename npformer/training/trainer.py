@@ -149,8 +149,8 @@ class Trainer:
         self.flat_grads = np.zeros_like(self.flat_params)
         self.grads = tree.view_as(self.flat_grads, self.params)
         self.state = optimizer.init(self.flat_params)
-        self.frozen = list(frozen) if not isinstance(frozen, str) else frozen
         self.parts = parts_of(self.params, frozen, optimizer.decays)
+        self.frozen = list(frozen)
         if self.ops.asynchronous and n_shards not in (None, 1):
             raise ValueError(f"n_shards={n_shards} on a GPU, which computes a batch as one, expected None or 1")
         asked_for = {"label_smoothing": label_smoothing, "consistency": consistency}
@@ -183,10 +183,9 @@ class Trainer:
         n_targets, key = sum(self.model.count(*batch) for batch in batches), derive_key(self.seed, self.n_steps)
         if n_targets == 0:
             warnings.warn("no target is counted: the loss is 0, and the step has no gradient", stacklevel=2)
-        number, before = self.n_steps + 1, self.precision.state
-        lr = self.optimizer.learning_rate(number)
+        before = self.precision.state
         while True:
-            numbers = Numbers(max(n_targets, 1), self.precision.state.scale, lr, number)
+            numbers = self._numbers(n_targets)
             loss, norm = map(float, self._take(batches, key, numbers))
             if math.isfinite(loss) and math.isfinite(norm):
                 break
@@ -194,8 +193,8 @@ class Trainer:
                 self.precision.state = before
                 raise NonFiniteError(self._diagnosis(loss))
         self.precision.after_step()
-        self.n_steps = number
-        self.last = StepInfo(number, loss, lr, norm, n_targets, time.perf_counter() - start)
+        self.n_steps = numbers.step
+        self.last = StepInfo(numbers.step, loss, numbers.lr, norm, n_targets, time.perf_counter() - start)
         return loss
 
     def step_accumulated(self, batches) -> float:
@@ -275,14 +274,13 @@ class Trainer:
         >>> calls[-1].operation, calls[-1].by
         ('adam_update', 'kernel')
         """
-        key, number = derive_key(self.seed, self.n_steps), self.n_steps + 1
-        n_targets, lr = max(self.model.count(*batch), 1), self.optimizer.learning_rate(number)
+        key, numbers = derive_key(self.seed, self.n_steps), self._numbers(self.model.count(*batch))
         arrays = [self.flat_params, *self.state.values()]
         kept, runs = [x.copy() for x in arrays], []
         try:
             for _ in range(1 + EXPLAINED):  # the first one compiles what is missing
                 with explain() as calls:
-                    training_step(self, [batch], key, Numbers(n_targets, self.precision.state.scale, lr, number))
+                    training_step(self, [batch], key, numbers)
                 runs.append(calls)
         finally:
             for x, before in zip(arrays, kept, strict=True):
@@ -356,6 +354,11 @@ class Trainer:
             "frozen": self.frozen,
             "optimizer": {"name": type(self.optimizer).__name__} | json.loads(json.dumps(optimizer)),
         }
+
+    def _numbers(self, n_targets):
+        """Those of the step that comes next."""
+        step = self.n_steps + 1
+        return Numbers(max(n_targets, 1), self.precision.state.scale, self.optimizer.learning_rate(step), step)
 
     def shards(self, batch, key):
         """The batch in parts for as many threads: (tuple of arrays, dropout key) of each."""

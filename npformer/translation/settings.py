@@ -9,14 +9,14 @@ from typing import get_type_hints
 import numpy as np
 
 from npformer.checks import check_fraction, check_int, check_not_negative, check_positive
-from npformer.training.precision import NAMES as PRECISIONS
+from npformer.host import EVERY_PRECISION
 
 CHOICES = {
     "vocab": ("joint", "separate"),
     "norm": ("pre", "post"),
     "schedule": ("inverse_sqrt", "noam", "cosine"),
     "average": ("last", "best"),
-    "precision": PRECISIONS,
+    "precision": EVERY_PRECISION,
 }
 COUNTS = (
     "vocab_size",

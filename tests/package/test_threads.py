@@ -8,6 +8,8 @@ import pytest
 
 from npformer import threads
 
+GET = threads.openblas_function("get_num_threads")
+WITH_OPENBLAS = pytest.mark.skipif(GET is None, reason="NumPy is not linked to OpenBLAS")
 JAX_WARNS_OF_FORKS = ["ignore::RuntimeWarning", "ignore::pytest.PytestUnraisableExceptionWarning"]  # once imported
 
 
@@ -122,3 +124,34 @@ def test_a_forked_process_has_threads_of_its_own(two_threads):
         signal.alarm(20)
         os._exit(0 if threads.in_parallel(lambda part: part, [3, 4]) == [3, 4] else 1)
     assert os.waitpid(pid, 0)[1] == 0
+
+
+@WITH_OPENBLAS
+def test_blocks_that_overlap_leave_everything_as_it_was():
+    """They once left one thread for good: the second block to begin saw, and restored, what the first had set."""
+    before, began, ended = GET(), threading.Event(), threading.Event()
+
+    def other():
+        with threads.blas_threads(1):
+            began.set()
+            ended.wait(10)
+
+    with threads.blas_threads(2):
+        thread = threading.Thread(target=other)
+        thread.start()
+        began.wait(10)
+        assert GET() == 1
+    assert GET() == 1  # the other block has not ended
+    ended.set()
+    thread.join()
+    assert GET() == before
+
+
+@WITH_OPENBLAS
+def test_blocks_in_one_another():
+    before = GET()
+    with threads.blas_threads(1):
+        with threads.blas_threads(2):
+            assert GET() == 2
+        assert GET() == 1
+    assert GET() == before
