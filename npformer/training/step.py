@@ -43,7 +43,7 @@ def training_step(trainer, batches: Sequence[tuple], key, numbers: Sequence) -> 
     options = {"n_tokens": n_targets, "backend": trainer.ops, **trainer.options}
     if trainer.precision.name == "float16":
         options["loss_scale"] = loss_scale
-    with trainer.precision.computing() as params, trainer.threads(batches):
+    with trainer.precision.computing() as params:
         gradient = partial(trainer.model.loss_and_grad, params, **options)
         for i, batch in enumerate(batches):
             (first, first_key), *others = shards = trainer.shards(batch, derive_key(key, i))

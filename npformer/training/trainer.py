@@ -1,6 +1,5 @@
 """The training loop."""
 
-import contextlib
 import json
 import math
 import time
@@ -18,7 +17,7 @@ from npformer.calls import Calls, explain
 from npformer.checks import check_fraction, check_int, check_not_negative, check_positive
 from npformer.models import describe
 from npformer.reference import derive_key, split_key
-from npformer.threads import blas_threads, n_threads
+from npformer.threads import n_threads
 from npformer.training.checkpoint import joined, load_checkpoint, save_checkpoint
 from npformer.training.optimizers import Optimizer
 from npformer.training.parts import parts_of
@@ -368,12 +367,6 @@ class Trainer:
         parts = [slice(part[0], part[-1] + 1) for part in np.array_split(range(rows.pop()), n)]
         keys = split_key(key, n)
         return [(tuple(x[part] for x in batch), shard_key) for part, shard_key in zip(parts, keys, strict=True)]
-
-    def threads(self, batches):
-        """A context for the threads of BLAS: where a step is too small for two shards, they would mostly wait."""
-        n_targets = sum(batch[-1].size for batch in batches)
-        is_small = self.n_shards is None and self.flat_params.size * n_targets < 2 * WORTH_A_SHARD
-        return blas_threads(1) if is_small and not self.ops.asynchronous else contextlib.nullcontext()
 
     def _n_shards(self, batch):
         if self.ops.asynchronous:
