@@ -17,7 +17,7 @@ class Call(NamedTuple):
 
     Attributes
     ----------
-    operation, room : str
+    operation, backend : str
         The name of the operation, and of the backend: "reference", "cpu" or "gpu".
     by : str
         "kernel", or "reference" where the reference computed it.
@@ -32,7 +32,7 @@ class Call(NamedTuple):
     """
 
     operation: str
-    room: str
+    backend: str
     by: str
     why: str
     shapes: dict[str, tuple[int, ...]]
@@ -53,12 +53,12 @@ class Calls(list[Call]):
     def __str__(self) -> str:
         groups = defaultdict(list)
         for call in self:
-            groups[call.operation, call.dtype, call.room, call.by, call.why].append(call)
+            groups[call.operation, call.dtype, call.backend, call.by, call.why].append(call)
         total = sum(call.seconds for call in self)
         lines = [f"{'calls':>5} {'ms':>9} {'share':>6} {'rate':>12}  {'computed by':<12} operation"]
         for calls in sorted(groups.values(), key=lambda calls: -_sum(calls, "seconds")):
             slowest, seconds = max(calls, key=lambda call: call.seconds), _sum(calls, "seconds")
-            by = f"{slowest.room} kernel" if slowest.by == "kernel" else "reference"
+            by = f"{slowest.backend} kernel" if slowest.by == "kernel" else "reference"
             lines.append(
                 f"{len(calls):5} {1e3 * seconds:9.3f} {seconds / total:6.1%} {_rate(calls, seconds):>12}  {by:<12} "
                 f"{' '.join(filter(None, (slowest.operation, slowest.dtype)))}: {_shapes(calls, slowest)}"
@@ -105,22 +105,22 @@ _active: list[Calls] = []  # those of all blocks that have not ended, in any thr
 _busy = threading.local()
 
 
-def _listen(record, room, plan, values, run):
+def _listen(record, backend, plan, values, run):
     if getattr(_busy, "now", False):  # a part of an operation that is listed as a whole
         return run(plan, values)
     refused = []
     kernel = plan.kernel and _watched(plan.kernel, refused)
     _busy.now = True
     try:
-        room.wait()
+        backend.wait()
         start = time.perf_counter()
         result = run(plan._replace(kernel=kernel), values)
-        room.wait()
+        backend.wait()
         seconds = time.perf_counter() - start
     finally:
         _busy.now = False
     why = plan.why or ("the kernel left it to the reference" if refused else "")
-    call = _call(record, room, why, values, result, seconds)
+    call = _call(record, backend, why, values, result, seconds)
     for calls in _active:
         calls.append(call)
     return result
@@ -136,7 +136,7 @@ def _watched(kernel, refused):
     return watched
 
 
-def _call(record, room, why, values, result, seconds):
+def _call(record, backend, why, values, result, seconds):
     given = dict(zip(record.parameters, values, strict=True))
     arrays = {name: given[name] for name in record.contract.arrays if given[name] is not None}
     sizes = match(record.contract, given)
@@ -144,7 +144,7 @@ def _call(record, room, why, values, result, seconds):
     results = [x for x in (result if isinstance(result, tuple) else (result,)) if hasattr(x, "nbytes")]
     return Call(
         record.name,
-        room.name,
+        backend.name,
         "reference" if why else "kernel",
         why,
         {name: x.shape for name, x in arrays.items()},

@@ -1,4 +1,4 @@
-"""Bad input is turned away at the door, with the argument, what was given and what was expected."""
+"""Errors for bad input, with the argument, what was given and what was expected."""
 
 import math
 import numbers

@@ -1,8 +1,8 @@
-"""An operation is one record: its math, its contract, and the door that is made from them.
+"""An operation is one record: its math, its contract, and the dispatcher that is made from them.
 
 ``operation`` makes an operation of a function, and ``backward_of`` one of its backward pass, whose contract follows
-from the forward pass. ``Room.kernel_of`` puts a kernel in the function's place, for the arrays that the kernel takes.
-What is called is always the door: it checks the arguments against the contract (``npformer.contract``) and their type
+from the forward pass. ``Backend.kernel_of`` puts a kernel in the function's place, for the arrays it takes. What is
+called is always the dispatcher: it checks the arguments against the contract (``npformer.contract``) and their type
 hints (``npformer.options``), converts what has to be converted, and calls the kernel, or else the function.
 
 Arrays of floats that are not ``wide`` decide the dtype of the results, by NumPy's rules. Half precision is computed in
@@ -21,9 +21,9 @@ from npformer.options import check_arrays, check_ids, check_of, check_rate_and_k
 from npformer.plan import converted, make_plan, rounded
 
 Function = TypeVar("Function", bound=Callable)
-MOST_PLANS = 4096  # that a door remembers
+MOST_PLANS = 4096  # that a dispatcher remembers
 
-listener: Callable | None = None  # what ``npformer.explain`` puts between a door and its work
+listener: Callable | None = None  # what ``npformer.explain`` puts between a dispatcher and its work
 
 
 class Record(NamedTuple):
@@ -47,9 +47,9 @@ class Record(NamedTuple):
 
 
 class Kernel(NamedTuple):
-    """What computes an operation in a room, and for which arrays."""
+    """What computes an operation in a backend, and for which arrays."""
 
-    room: "Room"
+    backend: "Backend"
     function: Callable | None = None
     as_it_lies: frozenset[str] = frozenset()
     dtypes: frozenset[str] = frozenset()
@@ -82,7 +82,7 @@ def operation(contract: str, *, check: Callable | None = None, flops: str = "") 
     def decorate(function):
         record = Record(function.__name__, function, parse(contract), check, flops)
         check_contract(record.contract, function, flops)
-        return _door(record, Kernel(REFERENCE))
+        return _dispatcher(record, Kernel(REFERENCE))
 
     return decorate
 
@@ -118,12 +118,12 @@ def backward_of(forward: Callable, contract: str | None = None, **options) -> Ca
         own = parse(contract) if contract else contract_of_backward(forward.record.contract, function)
         record = Record(function.__name__, function, own, **options, forward=forward)
         check_contract(own, function, record.flops)
-        return _door(record, Kernel(REFERENCE))
+        return _dispatcher(record, Kernel(REFERENCE))
 
     return decorate
 
 
-class Room:
+class Backend:
     """A place for kernels: which arrays they take, and how an array is made to suit.
 
     Parameters
@@ -143,10 +143,12 @@ class Room:
     def __init__(self, name, array, dtypes="", layout="0", suited=lambda x, as_it_lies: None, wait=lambda: None):
         self.name, self.array, self.dtypes, self.layout = name, array, dtypes, layout
         self.suited, self.wait = suited, wait
-        self.doors: dict[str, Callable] = {}
+        self.operations: dict[str, Callable] = {}
 
-    def kernel_of(self, door: Function, *, as_it_lies: str = "", dtypes: str = "") -> Callable[[Callable], Function]:
-        """Make a function the kernel of an operation in this room.
+    def kernel_of(
+        self, operation: Function, *, as_it_lies: str = "", dtypes: str = ""
+    ) -> Callable[[Callable], Function]:
+        """Make a function the kernel of an operation in this backend.
 
         It is called with every argument by position. Arrays of floats have one dtype, but for ``wide`` ones, which
         have float32 if the others have half precision. Ids have 64 bits. No array is empty, and all are contiguous. If
@@ -154,7 +156,8 @@ class Room:
 
         Parameters
         ----------
-        door : operation
+        operation : callable
+            What ``npformer.reference`` has under its name.
         as_it_lies : str
             Names of arrays whose layout the kernel minds itself.
         dtypes : str
@@ -163,43 +166,39 @@ class Room:
 
         def decorate(function):
             kernel = Kernel(self, function, frozenset(as_it_lies.split()), frozenset((dtypes or self.dtypes).split()))
-            made = self.doors[door.record.name] = _door(door.record, kernel, door)
+            made = self.operations[operation.record.name] = _dispatcher(operation.record, kernel, operation)
             made.__module__ = function.__module__
             return made
 
         return decorate
 
 
-REFERENCE = Room("reference", np.ndarray)
+REFERENCE = Backend("reference", np.ndarray)
 
 
-def _door(record, kernel, reference=None):
-    """The function that everybody calls; ``reference`` is the door of an operation whose kernel this is."""
+def _dispatcher(record, kernel, reference=None):
+    """The function that everybody calls; ``reference`` is the dispatcher of an operation whose kernel this is."""
     parameters = record.parameters
-    bind = _binder(record, kernel.room, parameters)
+    bind = _binder(record, kernel.backend, parameters)
     names, places = list(parameters), {name: place for place, name in enumerate(parameters)}
     options = [parameter for name, parameter in parameters.items() if name not in record.contract.arrays]
     checks = [(places[option.name], check) for option in options if (check := check_of(option))]
-    rate, key, ignored = (
-        places.get("rate", places.get("dropout_rate")),
-        places.get("dropout_key"),
-        places.get("ignore_id"),
-    )
+    rate, key, ignored = map(places.get, ("dropout_rate", "dropout_key", "ignore_id"))
     plans: dict = {}
 
     @wraps(record.function)
-    def door(*args, **keywords):
+    def dispatch(*args, **keywords):
         try:
             values, signature = bind(*args, **keywords)
         except AttributeError:  # what has no shape is no array
             check_arrays(record.contract, record.bound(*args, **keywords), parameters)
             if reference is None:
                 raise
-            return reference(*args, **keywords)  # arrays of another library, whose layout this room cannot read
+            return reference(*args, **keywords)  # arrays of another library, whose layout this backend cannot read
         for place, check in checks:
             values[place] = check(values[place])
         if rate is not None:
-            check_rate_and_key(names[rate], values[rate], values[key])
+            check_rate_and_key(values[rate], values[key])
         plan = plans.get(signature)
         if plan is None:
             if len(plans) >= MOST_PLANS:
@@ -209,7 +208,7 @@ def _door(record, kernel, reference=None):
             record.check(**dict(zip(names, values, strict=True)))
         for place, name, size in plan.ids:
             check_ids(values[place], size, name, None if ignored is None else values[ignored])
-        return run(plan, values) if listener is None else listener(record, kernel.room, plan, values, run)
+        return run(plan, values) if listener is None else listener(record, kernel.backend, plan, values, run)
 
     def run(plan, values):
         if plan.nothing is not None:
@@ -221,11 +220,11 @@ def _door(record, kernel, reference=None):
                 result = record.function(**given)
         return rounded(result, plan.of_results) if plan.of_results else result
 
-    door.record, door.kernel = record, kernel
-    return door
+    dispatch.record, dispatch.kernel = record, kernel
+    return dispatch
 
 
-def _binder(record, room, parameters):
+def _binder(record, backend, parameters):
     """A function of the operation's parameters that returns their values and what a plan depends on.
 
     It is made from text, as named tuples are: Python then binds the arguments in half a microsecond.
@@ -238,7 +237,7 @@ def _binder(record, room, parameters):
         before.append(f"{name}=default_{name}" if has_default else name)
         defaults[f"default_{name}"] = parameter.default
         if name in contract.arrays:
-            layout = room.layout.format(x=name)
+            layout = backend.layout.format(x=name)
             if contract.arrays[name].kind == "written":  # and may be read-only
                 layout += f", getattr({name}.flags, 'writeable', True)"
             field = f"({name}.__class__, {name}.shape, {name}.dtype, {layout})"

@@ -34,7 +34,6 @@ RANGES = {
     "loss_scale": ABOVE_0,
     "n_heads": AT_LEAST_1,
     "n_tokens": AT_LEAST_1,
-    "rate": FRACTION,
     "step": AT_LEAST_1,
 }
 SMALLEST, LARGEST = -(2**63), 2**63 - 1  # ints that a kernel takes
@@ -144,10 +143,10 @@ def _instance(name, kind):
     return check
 
 
-def check_rate_and_key(name, rate, key):
+def check_rate_and_key(rate, key):
     """Dropping anything takes a key."""
     if rate > 0 and key is None:
-        raise ValueError(f"{name}={rate} needs a dropout_key (an integer) to draw from, got dropout_key=None")
+        raise ValueError(f"dropout_rate={rate} needs a dropout_key (an integer) to draw from, got dropout_key=None")
 
 
 def check_arrays(contract, given, parameters):

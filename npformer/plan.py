@@ -1,4 +1,4 @@
-"""What a door does with arguments of one kind: checked once, and remembered for all arguments of that kind."""
+"""What a dispatcher does with arguments of one kind: checked once, and remembered for all arguments of that kind."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -75,14 +75,16 @@ def _for_function(x, kind):
 def _for_kernel(kernel, arrays, kinds, computed):
     """Why no kernel takes these arrays, or "", and what each array needs that does not suit it."""
     if kernel.function is None:
-        return f"{kernel.room.name} was called", {}
+        return f"{kernel.backend.name} was called", {}
     if computed is not None and computed.name not in kernel.dtypes:
         return f"there is none for {computed}", {}
     conversions = {}
     for name, x in arrays.items():
         wanted = {"wide": widened(computed), "ids": IDS, "mask": MASK}.get(kinds[name], computed)
-        conversion = kernel.room.suited(x, name in kernel.as_it_lies) if isinstance(x, kernel.room.array) else None
-        if not isinstance(x, kernel.room.array):
+        conversion = (
+            kernel.backend.suited(x, name in kernel.as_it_lies) if isinstance(x, kernel.backend.array) else None
+        )
+        if not isinstance(x, kernel.backend.array):
             return f"{name} is a {type(x).__name__}", {}
         if x.size == 0:
             return f"{name} is empty", {}

@@ -5,7 +5,9 @@ import numpy as np
 from npformer import reference
 from npformer.gradcheck.cases import CASES
 
-DOORS = {name: getattr(reference, name) for name in reference.__all__ if hasattr(getattr(reference, name), "record")}
+OPERATIONS = {
+    name: getattr(reference, name) for name in reference.__all__ if hasattr(getattr(reference, name), "record")
+}
 FIRST = {name: case for case in reversed(CASES) for name in case.names}  # the first case of each operation
 
 
@@ -16,7 +18,7 @@ def arguments_of(name, dtype="float64"):
 
 def written_by(name):
     """The names of the arrays that an operation changes."""
-    return [x.name for x in DOORS[name].record.contract.arrays.values() if x.kind == "written"]
+    return [x.name for x in OPERATIONS[name].record.contract.arrays.values() if x.kind == "written"]
 
 
 def run(ops, name, arguments):

@@ -25,10 +25,10 @@ def shaken(params):
     return tree.map_leaves(lambda x: x + 0.1 * rng.standard_normal(x.shape), params)
 
 
-def loss_of_leaves(model, like, key, backend="reference", src=SRC, tgt=TGT, **options):
+def loss_of_leaves(model, like, dropout_key, backend="reference", src=SRC, tgt=TGT, **options):
     """The loss and its gradient as functions of the list of parameter arrays."""
     batch = src % model.src_vocab, tgt[:, :-1], tgt[:, 1:]
-    arguments = {"key": key, "label_smoothing": 0.1, "backend": backend, **options}
+    arguments = {"dropout_key": dropout_key, "label_smoothing": 0.1, "backend": backend, **options}
 
     def rebuild(arrays):
         values = iter(arrays)

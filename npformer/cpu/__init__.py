@@ -6,11 +6,11 @@ An operation that has no kernel is the reference's own; and each file in this fo
 import importlib
 import pkgutil
 
-from npformer.cpu.room import room
+from npformer.cpu.backend import backend
 from npformer.host import *  # noqa: F403
 from npformer.reference import *  # noqa: F403
 from npformer.reference import __all__ as __all__
 
 for _file in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_file.name}")
-globals().update(room.doors)  # in the place of the reference's, and of the modules of these names
+globals().update(backend.operations)  # in the place of the reference's, and of the modules of these names

@@ -3,9 +3,9 @@
 import numpy as np
 
 from npformer import reference
+from npformer.cpu.backend import kernel_of
 from npformer.cpu.jit import kernel
 from npformer.cpu.memory import empty
-from npformer.cpu.room import kernel_of
 from npformer.cpu.scalar import like, sigmoid, tanh
 from npformer.reference.activations import GELU_SLOPE
 

@@ -4,11 +4,11 @@ import numpy as np
 
 from npformer import reference
 from npformer.arrays import transpose
+from npformer.cpu.backend import kernel_of
 from npformer.cpu.dropout import drawing, dropped
 from npformer.cpu.flash_attention import as_heads, hide, is_usual, n_visible, options_for
 from npformer.cpu.jit import kernel
 from npformer.cpu.memory import empty
-from npformer.cpu.room import kernel_of
 from npformer.cpu.scalar import exp, is_kept, largest, like
 from npformer.reference.attention import default_scale
 

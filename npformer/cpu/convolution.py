@@ -7,10 +7,10 @@ order each sequence is a product of its own.
 import numpy as np
 
 from npformer import reference
+from npformer.cpu.backend import kernel_of
 from npformer.cpu.blas import BLAS, multiply
 from npformer.cpu.jit import inlined, kernel
 from npformer.cpu.memory import empty, zeros
-from npformer.cpu.room import kernel_of
 
 
 @kernel_of(reference.conv1d)

@@ -5,10 +5,10 @@ import math
 import numpy as np
 
 from npformer import reference
+from npformer.cpu.backend import as_matrix, as_rows, kernel_of
 from npformer.cpu.blas import BLAS, multiply
 from npformer.cpu.jit import kernel
 from npformer.cpu.memory import empty
-from npformer.cpu.room import as_matrix, as_rows, kernel_of
 from npformer.cpu.scalar import exp, largest, like
 from npformer.reference.cross_entropy import is_counted
 

@@ -7,12 +7,12 @@ import numpy as np
 from npformer import reference
 from npformer.contract import GATES
 from npformer.cpu.activations import CODES, activate
+from npformer.cpu.backend import ALIGNED, C_CONTIGUOUS, WRITEABLE, kernel_of
 from npformer.cpu.blas import BLAS
 from npformer.cpu.jit import inlined, kernel
 from npformer.cpu.layer_norm import normalise_rows
 from npformer.cpu.linear import map_few_rows
 from npformer.cpu.memory import empty
-from npformer.cpu.room import ALIGNED, C_CONTIGUOUS, WRITEABLE, kernel_of
 from npformer.cpu.scalar import exp, largest, like
 from npformer.cpu.team import board, wake_helper
 from npformer.reference.decoding import composed_step
@@ -29,7 +29,7 @@ NORMS = ["attention_norm", "memory_attention_norm", "feed_forward_norm"]
 @kernel_of(reference.decoder_layer_step)  # in one kernel: a step is so short that Python would take half of it
 def decoder_layer_step(x0, params, kv, at, memory_kv, memory_at, memory_mask, n_heads, norm, activation):
     step = fused_step(x0, params, activation)
-    if step is None:  # this room's kernels one by one
+    if step is None:  # this backend's kernels one by one
         from npformer import cpu  # which imports this file
 
         caches, options = (kv, at, memory_kv, memory_at, memory_mask), {"norm": norm, "activation": activation}

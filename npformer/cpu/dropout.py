@@ -3,9 +3,9 @@
 import numpy as np
 
 from npformer import reference
+from npformer.cpu.backend import kernel_of
 from npformer.cpu.jit import kernel
 from npformer.cpu.memory import empty
-from npformer.cpu.room import kernel_of
 from npformer.cpu.scalar import is_kept, like
 from npformer.reference.dropout import kept_scale, threshold
 from npformer.reference.random import key_words
@@ -14,29 +14,29 @@ KEEP_ALL = np.uint32(0), np.uint32(0), np.uint32(0)
 
 
 @kernel_of(reference.dropout)
-def dropout(x, rate, dropout_key):
-    return dropped(x, rate, dropout_key) if rate > 0 else x.copy()
+def dropout(x, dropout_rate, dropout_key):
+    return dropped(x, dropout_rate, dropout_key) if dropout_rate > 0 else x.copy()
 
 
 @kernel_of(reference.dropout_backward)
-def dropout_backward(dy, rate, dropout_key):
-    return dropped(dy, rate, dropout_key) if rate > 0 else dy.copy()
+def dropout_backward(dy, dropout_rate, dropout_key):
+    return dropped(dy, dropout_rate, dropout_key) if dropout_rate > 0 else dy.copy()
 
 
-def dropped(x, rate, dropout_key):
+def dropped(x, dropout_rate, dropout_key):
     """The same for kernels; ``x`` itself where nothing is dropped."""
-    if rate == 0:
+    if dropout_rate == 0:
         return x
     y = empty(x.shape, x.dtype)
-    _dropout(x.reshape(-1), y.reshape(-1), *drawing(rate, dropout_key, x.dtype))
+    _dropout(x.reshape(-1), y.reshape(-1), *drawing(dropout_rate, dropout_key, x.dtype))
     return y
 
 
-def drawing(rate, dropout_key, dtype):
+def drawing(dropout_rate, dropout_key, dtype):
     """What a kernel needs to drop: ``draw`` for ``is_kept``, and the factor of what is kept."""
-    if rate == 0:
+    if dropout_rate == 0:
         return KEEP_ALL, dtype.type(1)
-    return (np.uint32(threshold(rate)), *key_words(dropout_key)), dtype.type(kept_scale(rate))
+    return (np.uint32(threshold(dropout_rate)), *key_words(dropout_key)), dtype.type(kept_scale(dropout_rate))
 
 
 @kernel

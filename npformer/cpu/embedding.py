@@ -1,10 +1,10 @@
 """From token ids to vectors: rows are copied, and in the backward pass added, in the order of the ids."""
 
 from npformer import reference
+from npformer.cpu.backend import as_rows, kernel_of
 from npformer.cpu.dropout import drawing
 from npformer.cpu.jit import kernel
 from npformer.cpu.memory import empty, zeros
-from npformer.cpu.room import as_rows, kernel_of
 from npformer.cpu.scalar import is_kept, like
 
 

@@ -13,11 +13,11 @@ import numba
 import numpy as np
 
 from npformer import reference
+from npformer.cpu.backend import kernel_of
 from npformer.cpu.blas import BLAS, multiply
 from npformer.cpu.dropout import drawing
 from npformer.cpu.jit import inlined, kernel
 from npformer.cpu.memory import empty
-from npformer.cpu.room import kernel_of
 from npformer.cpu.scalar import exp, is_kept, largest, like
 from npformer.reference.attention import default_scale
 from npformer.threads import in_parallel, n_threads

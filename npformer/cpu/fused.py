@@ -5,12 +5,12 @@ import numpy as np
 from npformer import reference
 from npformer.contract import GATES
 from npformer.cpu.activations import CODES, activate, multiply_by_slope
+from npformer.cpu.backend import as_matrix, as_rows, kernel_of, original
 from npformer.cpu.blas import BLAS, multiply
 from npformer.cpu.dropout import drawing
 from npformer.cpu.jit import inlined, kernel
 from npformer.cpu.linear import linear, multiply_backward
 from npformer.cpu.memory import empty
-from npformer.cpu.room import as_matrix, as_rows, kernel_of, original
 from npformer.cpu.scalar import is_kept, like
 from npformer.threads import n_kernel_threads
 

@@ -3,11 +3,11 @@
 import numpy as np
 
 from npformer import reference
+from npformer.cpu.backend import kernel_of
 from npformer.cpu.blas import BLAS, multiply
 from npformer.cpu.jit import inlined, kernel
 from npformer.cpu.memory import empty
 from npformer.cpu.recurrence import kept_steps
-from npformer.cpu.room import kernel_of
 from npformer.cpu.scalar import like, sigmoid, tanh
 
 

@@ -3,9 +3,9 @@
 import numpy as np
 
 from npformer import reference
+from npformer.cpu.backend import as_rows, kernel_of
 from npformer.cpu.jit import kernel
 from npformer.cpu.memory import empty
-from npformer.cpu.room import as_rows, kernel_of
 from npformer.cpu.scalar import like, reciprocal_root
 
 

@@ -3,10 +3,10 @@
 import numpy as np
 
 from npformer import reference
+from npformer.cpu.backend import as_matrix, as_rows, kernel_of
 from npformer.cpu.blas import BLAS, multiply
 from npformer.cpu.jit import inlined, kernel
 from npformer.cpu.memory import empty
-from npformer.cpu.room import as_matrix, as_rows, kernel_of
 from npformer.cpu.team import board, multiply_few_rows, wake_helper
 from npformer.threads import n_kernel_threads
 

@@ -1,9 +1,9 @@
 """Attention on packed projections: heads are views, results and gradients are written where they belong."""
 
 from npformer import reference
+from npformer.cpu.backend import kernel_of
 from npformer.cpu.flash_attention import attend, attend_backward, options_for
 from npformer.cpu.memory import empty
-from npformer.cpu.room import kernel_of
 from npformer.reference.packed_attention import split_parts
 
 

@@ -5,9 +5,9 @@ import math
 import numpy as np
 
 from npformer import reference
+from npformer.cpu.backend import kernel_of
 from npformer.cpu.cross_entropy import copied, differentiated, mapped
 from npformer.cpu.jit import kernel
-from npformer.cpu.room import kernel_of
 from npformer.cpu.scalar import exp, largest, like
 
 

@@ -5,8 +5,8 @@ import math
 import numpy as np
 
 from npformer import reference
+from npformer.cpu.backend import kernel_of
 from npformer.cpu.jit import kernel
-from npformer.cpu.room import kernel_of
 from npformer.threads import in_parallel
 
 CHUNK = 2**20  # numbers a thread takes at a time

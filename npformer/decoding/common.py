@@ -1,4 +1,4 @@
-"""What all ways of decoding share: the door, and rows that end one after the other."""
+"""What all ways of decoding share: what goes in, and rows that end one after the other."""
 
 from functools import partial
 

@@ -16,7 +16,7 @@ def sample(
     bos_id,
     eos_id,
     max_len,
-    key,
+    seed,
     temperature=1.0,
     top_k=None,
     top_p=1.0,
@@ -32,8 +32,8 @@ def sample(
     src : (B, S) int
     bos_id, eos_id, max_len, min_len, backend
         As for ``greedy_decode``.
-    key : int
-        What is drawn is a function of (key, row, position): the same key draws the same.
+    seed : int
+        What is drawn is a function of (seed, row, position): the same seed draws the same.
     temperature : float
         Logits are divided by it: below 1 what is probable gets more probable.
     top_k : int, optional
@@ -51,12 +51,12 @@ def sample(
     >>> from npformer import Transformer
     >>> model = Transformer(11, 11, d_model=8, n_heads=2, n_layers=1, d_ff=8)
     >>> params, src = model.init(0), np.array([[3, 4, 5]])
-    >>> a, b, c = (sample(model, params, src, bos_id=1, eos_id=2, max_len=8, key=key) for key in (1, 1, 2))
+    >>> a, b, c = (sample(model, params, src, bos_id=1, eos_id=2, max_len=8, seed=seed) for seed in (1, 1, 2))
     >>> np.array_equal(a, b), np.array_equal(a, c)
     (True, False)
     """
     limits = check_limits(model, src, bos_id, eos_id, max_len, min_len)
-    check_key(key)
+    check_key(seed, "seed")
     check_positive(temperature=temperature)
     check_number("top_p", top_p)
     if not 0 < top_p <= 1:
@@ -67,7 +67,7 @@ def sample(
     def choose(logits, rows, t):
         logits = on_host(logits)
         forbid(logits, [model.pad_id] + [eos_id] * (t + 1 < min_len))
-        uniform = (random_bits(rows, derive_key(key, t)) + 0.5) / 2**32
+        uniform = (random_bits(rows, derive_key(seed, t)) + 0.5) / 2**32
         return draw(logits, uniform, temperature, top_k, top_p)
 
     return generate(model, params, src, choose, bos_id, eos_id, limits, backend)

@@ -6,13 +6,13 @@ An operation that has no kernel is the reference's own; and each file in this fo
 import importlib
 import pkgutil
 
+from npformer.gpu.backend import backend
 from npformer.gpu.blas import tf32
 from npformer.gpu.cudnn import cudnn_attention
 from npformer.gpu.device import *  # noqa: F403
-from npformer.gpu.room import room
 from npformer.reference import *  # noqa: F403
 from npformer.reference import __all__ as __all__
 
 for _file in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_file.name}")
-globals().update(room.doors)  # in the place of the reference's, and of the modules of these names
+globals().update(backend.operations)  # in the place of the reference's, and of the modules of these names

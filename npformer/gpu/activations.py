@@ -4,8 +4,8 @@ import cupy
 import numpy as np
 
 from npformer import reference
+from npformer.gpu.backend import kernel_of
 from npformer.gpu.launch import for_each_element
-from npformer.gpu.room import kernel_of
 
 CODES = {"relu": np.int32(0), "gelu": np.int32(1), "silu": np.int32(2)}  # as in activations.cuh
 

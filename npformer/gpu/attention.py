@@ -1,12 +1,12 @@
 """Attention that returns its weights: products by cuBLAS, and scale, masks and softmax in one pass over each row."""
 
 from npformer import reference
+from npformer.gpu.backend import kernel_of
 from npformer.gpu.blas import multiply_each
 from npformer.gpu.dropout import drawing, dropout
 from npformer.gpu.flash_attention import mask_of
 from npformer.gpu.launch import for_each_row, real
 from npformer.gpu.product import mended_product
-from npformer.gpu.room import kernel_of
 from npformer.reference.attention import default_scale
 
 DTYPES = "float32 float64"  # in half precision scores would be rounded before the softmax

@@ -6,9 +6,9 @@ So the inputs that a tap sees lie one after another. In half precision what is a
 import cupy
 
 from npformer import reference
+from npformer.gpu.backend import kernel_of
 from npformer.gpu.blas import multiply
 from npformer.gpu.columns import sum_columns
-from npformer.gpu.room import kernel_of
 from npformer.reference.convolution import taps
 
 

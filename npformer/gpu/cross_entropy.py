@@ -3,9 +3,9 @@
 import cupy
 
 from npformer import reference
+from npformer.gpu.backend import kernel_of
 from npformer.gpu.launch import THREADS, for_each_row, launch, real
 from npformer.gpu.linear import linear
-from npformer.gpu.room import kernel_of
 
 NOTHING_IGNORED = -1
 

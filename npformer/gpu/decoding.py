@@ -4,8 +4,8 @@ import cupy
 import numpy as np
 
 from npformer import reference
+from npformer.gpu.backend import kernel_of
 from npformer.gpu.launch import for_each_row, launch, real
-from npformer.gpu.room import kernel_of
 from npformer.gpu.softmax import log_softmax
 
 

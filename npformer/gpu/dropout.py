@@ -6,36 +6,36 @@ import cupy
 import numpy as np
 
 from npformer import reference
+from npformer.gpu.backend import kernel_of
 from npformer.gpu.launch import for_each_element, real
-from npformer.gpu.room import kernel_of
 from npformer.reference.dropout import kept_scale, threshold
 from npformer.reference.random import key_words
 
 
 @kernel_of(reference.dropout)
-def dropout(x, rate, dropout_key):
-    return _drop(x, rate, dropout_key)
+def dropout(x, dropout_rate, dropout_key):
+    return _drop(x, dropout_rate, dropout_key)
 
 
 @kernel_of(reference.dropout_backward)
-def dropout_backward(dy, rate, dropout_key):
-    return _drop(dy, rate, dropout_key)
+def dropout_backward(dy, dropout_rate, dropout_key):
+    return _drop(dy, dropout_rate, dropout_key)
 
 
-def _drop(x, rate, dropout_key):
-    if rate == 0:
+def _drop(x, dropout_rate, dropout_key):
+    if dropout_rate == 0:
         return x
     y = cupy.empty(x.shape, x.dtype)
-    for_each_element("dropout", "dropout", x.dtype, x.size, x, y, x.size, *drawing(rate, dropout_key, x.dtype))
+    for_each_element("dropout", "dropout", x.dtype, x.size, x, y, x.size, *drawing(dropout_rate, dropout_key, x.dtype))
     return y
 
 
-def drawing(rate, dropout_key, dtype):
+def drawing(dropout_rate, dropout_key, dtype):
     """What a kernel needs to drop: the key's two words on the GPU, the threshold, the factor of what is kept."""
-    if rate == 0:
+    if dropout_rate == 0:
         return None, np.uint32(0), real(dtype).type(1)
     words = dropout_key.words() if hasattr(dropout_key, "words") else words_on_gpu(dropout_key)
-    return words, np.uint32(threshold(rate)), real(dtype).type(kept_scale(rate))
+    return words, np.uint32(threshold(dropout_rate)), real(dtype).type(kept_scale(dropout_rate))
 
 
 @lru_cache(maxsize=1024)  # forward and backward pass use the same

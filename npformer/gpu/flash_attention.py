@@ -6,9 +6,9 @@ import cupy
 
 from npformer import reference
 from npformer.gpu import cudnn
+from npformer.gpu.backend import kernel_of
 from npformer.gpu.dropout import drawing
 from npformer.gpu.launch import launch, real
-from npformer.gpu.room import kernel_of
 from npformer.gpu.tensor_attention import Tiles, on_tensor_cores, tensor_tiles
 from npformer.reference.attention import default_scale
 

@@ -3,10 +3,10 @@
 import cupy
 
 from npformer import reference
+from npformer.gpu.backend import kernel_of
 from npformer.gpu.blas import multiply
 from npformer.gpu.columns import sum_columns
 from npformer.gpu.recurrence import launch_step, states_before
-from npformer.gpu.room import kernel_of
 from npformer.reference.recurrence import state_before, steps
 
 

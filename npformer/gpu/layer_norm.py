@@ -3,9 +3,9 @@
 import cupy
 
 from npformer import reference
+from npformer.gpu.backend import as_rows, kernel_of
 from npformer.gpu.columns import sum_gain_and_bias
 from npformer.gpu.launch import for_each_row, real
-from npformer.gpu.room import as_rows, kernel_of
 
 
 @kernel_of(reference.layer_norm)

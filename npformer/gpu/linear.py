@@ -1,10 +1,10 @@
 """The linear map."""
 
 from npformer import reference
+from npformer.gpu.backend import as_rows, kernel_of
 from npformer.gpu.blas import multiply
 from npformer.gpu.columns import sum_columns
 from npformer.gpu.launch import for_each_element
-from npformer.gpu.room import as_rows, kernel_of
 
 
 @kernel_of(reference.linear, as_it_lies="weight")

@@ -3,8 +3,8 @@
 import cupy
 
 from npformer import reference
+from npformer.gpu.backend import kernel_of
 from npformer.gpu.flash_attention import attend, attend_backward, mask_of
-from npformer.gpu.room import kernel_of
 from npformer.reference.packed_attention import split_parts
 
 

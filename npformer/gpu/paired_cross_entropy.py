@@ -3,9 +3,9 @@
 import cupy
 
 from npformer import reference
+from npformer.gpu.backend import kernel_of
 from npformer.gpu.cross_entropy import differentiated
 from npformer.gpu.linear import linear
-from npformer.gpu.room import kernel_of
 
 
 @kernel_of(reference.paired_cross_entropy)

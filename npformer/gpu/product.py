@@ -1,9 +1,9 @@
 """Matrix products in which an exact 0 annihilates NaN and inf."""
 
 from npformer import reference
+from npformer.gpu.backend import kernel_of
 from npformer.gpu.blas import multiply_each
 from npformer.gpu.launch import for_each_element
-from npformer.gpu.room import kernel_of
 
 
 @kernel_of(reference.product, as_it_lies="a b")

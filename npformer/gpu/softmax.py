@@ -6,8 +6,8 @@ import cupy
 from numpy.lib.array_utils import normalize_axis_index
 
 from npformer import reference
+from npformer.gpu.backend import kernel_of
 from npformer.gpu.launch import for_each_row
-from npformer.gpu.room import kernel_of
 
 
 @kernel_of(reference.softmax)

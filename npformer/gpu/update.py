@@ -7,8 +7,8 @@ import cupy
 import numpy as np
 
 from npformer import reference
+from npformer.gpu.backend import kernel_of
 from npformer.gpu.launch import THREADS, for_each_element, launch, real
-from npformer.gpu.room import kernel_of
 
 BLOCKS = 1024  # that add up squares, at most
 

@@ -20,9 +20,9 @@ SIZES = {
     **{"D": 17, "F": 19, "E": 19, "V": 23, "W": 3, "A": 17, "P": 29, "R": 31, "n": 37, "m": 5, "p": 7, "G": 1},
 }
 BACKWARD = {
-    door.record.forward.record.name: door
-    for door in (getattr(reference, name) for name in reference.__all__)
-    if hasattr(door, "record") and door.record.forward
+    backward.record.forward.record.name: backward
+    for backward in (getattr(reference, name) for name in reference.__all__)
+    if hasattr(backward, "record") and backward.record.forward
 }
 
 
@@ -308,7 +308,7 @@ CASES: list[Case] = [
     *_cases("tanh sigmoid", bound=0, leading=(2, 5, 17)),
     *_cases("gelu silu", bound=4, leading=(2, 5, 17)),
     *_cases("swiglu", bound=4),
-    *_cases("dropout", {"rate": 0.3, "dropout_key": 7}, {"rate": 0.0, "dropout_key": 7}, bound=0, leading=(2, 5, 17)),
+    *_cases("dropout", *[{"dropout_rate": p, "dropout_key": 7} for p in (0.3, 0.0)], bound=0, leading=(2, 5, 17)),
     *_cases("softmax log_softmax", {}, {"axis": 0}, {"axis": 1}, bound=4, leading=(5, 7, 11)),
     *_cases("split_heads merge_heads", bound=0, leading=(2,)),
     *_cases("layer_norm rms_norm", {}, {"eps": 0.1}, bound=8),

@@ -28,7 +28,7 @@ class SequenceAutoencoder(EncoderDecoder):
     code_size : int
         Numbers a sequence is compressed to.
     dropout : float
-        On embeddings, active when a key is given.
+        On embeddings, active when a dropout_key is given.
     pad_id : int
     max_len : int
         Longest sequence accepted.
@@ -93,10 +93,10 @@ class SequenceAutoencoder(EncoderDecoder):
         decoder = {"start": new.linear(self.code_size, D), "0": new.recurrence(D, D, "gru")}
         return encoder, decoder
 
-    def _encode(self, ops, params, src, key=None, train=False):
+    def _encode(self, ops, params, src, dropout_key=None, train=False):
         """The code (B, code_size): a linear map of the state after the last word."""
         src = self._tokens("src", src, self.src_vocab, params)
-        x, embed_backward = self._embed(ops, self.tables(params)[0], src, key)
+        x, embed_backward = self._embed(ops, self.tables(params)[0], src, dropout_key)
         states, (end,), read_backward = layers.read_steps(
             ops, params["encoder"]["0"], x, "gru", keep_mask=src != self.pad_id
         )
@@ -109,12 +109,12 @@ class SequenceAutoencoder(EncoderDecoder):
 
         return code, backward
 
-    def _decode(self, ops, params, code, src, tgt_in, key=None, train=False):
+    def _decode(self, ops, params, code, src, tgt_in, dropout_key=None, train=False):
         """States (B, T, D) that begin with what the code says."""
         tgt_in = self._tokens("tgt_in", tgt_in, self.tgt_vocab, params)
         self._check_rows(src, tgt_in)
         check_shape(memory=(code, (len(src), self.code_size)))
-        x, embed_backward = self._embed(ops, self.tables(params)[1], tgt_in, key)
+        x, embed_backward = self._embed(ops, self.tables(params)[1], tgt_in, dropout_key)
         first, start_backward = self._start(ops, params, code)
         states, _, read_backward = layers.read_steps(ops, params["decoder"]["0"], x, "gru", first=(first,))
 

@@ -45,7 +45,7 @@ class ByteNet(EncoderDecoder):
     unfold : (float, int)
         (a, b), with a at least 1: how many columns a source gets. Not many targets should need more.
     dropout : float
-        On embeddings and every block's output, active when a key is given.
+        On embeddings and every block's output, active when a dropout_key is given.
     tie_embeddings : bool
         One table for source, target and output projection; both vocabularies must be the same size.
     pad_id : int
@@ -62,7 +62,7 @@ class ByteNet(EncoderDecoder):
     >>> src, tgt = np.array([[3, 4, 5]]), np.array([[1, 3, 4, 5, 2]])
     >>> model.logits(params, src, tgt[:, :-1]).shape
     (1, 4, 11)
-    >>> loss, grads, n_tokens = model.loss_and_grad(params, src, tgt[:, :-1], tgt[:, 1:], key=1)
+    >>> loss, grads, n_tokens = model.loss_and_grad(params, src, tgt[:, :-1], tgt[:, 1:], dropout_key=1)
     >>> grads["encoder"]["0"]["conv"]["weight"].shape, n_tokens
     ((5, 8, 8), 4)
     """
@@ -133,9 +133,9 @@ class ByteNet(EncoderDecoder):
         decoder["memory"] = new.linear(self.d_model, self.d_model)
         return encoder, decoder
 
-    def _encode(self, ops, params, src, key=None, train=False):
+    def _encode(self, ops, params, src, dropout_key=None, train=False):
         src = self._tokens("src", src, self.src_vocab, params)
-        embedding_key, *block_keys = split_key(key, 1 + self.depths[0])
+        embedding_key, *block_keys = split_key(dropout_key, 1 + self.depths[0])
         keep_mask = beside(self.unfolded(src), src)
 
         words, embed_backward = self._embed(ops, self.tables(params)[0], src, embedding_key)
@@ -148,10 +148,10 @@ class ByteNet(EncoderDecoder):
 
         return y, backward
 
-    def _decode(self, ops, params, memory, src, tgt_in, key=None, train=False):
+    def _decode(self, ops, params, memory, src, tgt_in, dropout_key=None, train=False):
         tgt_in = self._tokens("tgt_in", tgt_in, self.tgt_vocab, params)
         self._check_rows(src, tgt_in)
-        embedding_key, *block_keys = split_key(key, 1 + self.depths[1])
+        embedding_key, *block_keys = split_key(dropout_key, 1 + self.depths[1])
         keep_mask = tgt_in != self.pad_id
 
         words, embed_backward = self._embed(ops, self.tables(params)[1], tgt_in, embedding_key)
@@ -221,10 +221,10 @@ class ByteNet(EncoderDecoder):
 
     def _stack(self, ops, params, x, keep_mask, keys, train, causal):
         stack = layers.Stack(train)
-        for i, key in enumerate(keys):
+        for i, dropout_key in enumerate(keys):
             block, options = params[str(i)], {"dilation": self.dilation(i), "causal": causal}
             convolve = partial(layers.masked_conv1d, ops, block["conv"], keep_mask=keep_mask, **options)
-            rates = {"dropout_rate": self._rate(key), "dropout_key": key}
+            rates = {"dropout_rate": self._rate(dropout_key), "dropout_key": dropout_key}
             x, block_backward = layers.residual_conv_block(ops, block, x, convolve, **rates)
             stack.keep(block_backward)
         y, norm_backward = layers.layer_norm(ops, params["norm"], x)

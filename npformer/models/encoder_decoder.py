@@ -22,10 +22,10 @@ class EncoderDecoder:
 
     - ``depths``, the numbers of layers of encoder and decoder, whose parameters are under "0", "1", …
     - ``_init_stacks(new)`` -> parameters of (encoder, decoder), drawn from an ``Initializer``
-    - ``_encode(ops, params, src, key, train)`` -> (memory, backward), where backward(dmemory) gives the gradients of
-      the encoder and of the source's table
-    - ``_decode(ops, params, memory, src, tgt_in, key, train)`` -> (y (B, T, D), backward), where backward(dy) gives
-      dmemory, the gradients of the decoder and of the target's table
+    - ``_encode(ops, params, src, dropout_key, train)`` -> (memory, backward), where backward(dmemory) gives the
+      gradients of the encoder and of the source's table
+    - ``_decode(ops, params, memory, src, tgt_in, dropout_key, train)`` -> (y (B, T, D), backward), where
+      backward(dy) gives dmemory, the gradients of the decoder and of the target's table
     - ``decoder_type``, the ``StepwiseDecoder`` that ``decoder`` makes
     """
 
@@ -141,7 +141,7 @@ class EncoderDecoder:
         tgt_in,
         tgt_out=None,
         *,
-        key=None,
+        dropout_key=None,
         label_smoothing=0.0,
         consistency=0.0,
         n_tokens=None,
@@ -160,7 +160,7 @@ class EncoderDecoder:
             generate. Or, if ``tgt_out`` is given, the first T alone.
         tgt_out : (B, T) int, optional
             The last T.
-        key : int, optional
+        dropout_key : int, optional
             Where dropout draws from; None means no dropout.
         label_smoothing : float
         consistency : float
@@ -185,7 +185,7 @@ class EncoderDecoder:
         if tgt_out is None:
             library_of(tgt_in, "tgt_in")  # or it cannot be cut
             tgt_in, tgt_out = tgt_in[:, :-1], tgt_in[:, 1:]
-        encoder_key, decoder_key = split_key(key, 2)
+        encoder_key, decoder_key = split_key(dropout_key, 2)
         sources, inputs = src, tgt_in
         if consistency:
             src = self._tokens("src", src, self.src_vocab, params)
@@ -280,13 +280,13 @@ class EncoderDecoder:
             raise ValueError(f"params are those of another model: tables and layers {given}, expected {expected}")
         return tables
 
-    def _embed(self, ops, table, ids, key):
+    def _embed(self, ops, table, ids, dropout_key):
         positions = self.positions_beside(table)[: ids.shape[1]]
-        rate = self._rate(key)
-        x = ops.embed_tokens(ids, table, positions, self.pad_id, rate, key)
+        rate = self._rate(dropout_key)
+        x = ops.embed_tokens(ids, table, positions, self.pad_id, rate, dropout_key)
 
         def backward(dx):
-            return ops.embed_tokens_backward(dx, ids, table.shape, self.pad_id, rate, key)
+            return ops.embed_tokens_backward(dx, ids, table.shape, self.pad_id, rate, dropout_key)
 
         return x, backward
 
@@ -294,8 +294,8 @@ class EncoderDecoder:
         if len(tgt_in) != len(src):
             raise ValueError(f"src has {len(src)} rows, the target {len(tgt_in)}: expected the same number")
 
-    def _rate(self, key):
-        return 0.0 if key is None else self.dropout
+    def _rate(self, dropout_key):
+        return 0.0 if dropout_key is None else self.dropout
 
     @cached_property
     def positions(self):

@@ -72,7 +72,7 @@ class StepwiseDecoder:
             return tuple(map(_joined, zip(*results, strict=True)))
         return _joined(results)
 
-    def room(self, *shape):
+    def empty_cache(self, *shape):
         """An array for what is kept, where the parameters are; its numbers are still to be written."""
         return np.empty_like(self.model.tables(self.params)[1], shape=shape)
 
@@ -93,11 +93,11 @@ class IncrementalDecoder(StepwiseDecoder):
     def __init__(self, model, ops, params, src, max_rows, max_len):
         super().__init__(model, ops, params, len(src), max_rows, max_len)
         self.layers = [params["decoder"][str(i)] for i in range(model.depths[1])]
-        self.memory_kv = self.room(len(self.layers), src.size, 2 * model.d_model)  # once for all steps
+        self.memory_kv = self.empty_cache(len(self.layers), src.size, 2 * model.d_model)  # once for all steps
         ops.run_rows(lambda part: self._read(src, part), *src.shape)
         self.memory_at = np.arange(src.size).reshape(src.shape)  # where in it the words of each source are
         self.memory_mask = padding_mask(src, model.pad_id)[:, 0, 0]
-        self.kv = self.room(len(self.layers), max_len * max_rows, 2 * model.d_model)
+        self.kv = self.empty_cache(len(self.layers), max_len * max_rows, 2 * model.d_model)
         step = getattr(ops, "decoder_layer_step", None)
         is_one_kernel = step is not None and step.kernel.function is not None
         self.layer_step = step if is_one_kernel else partial(composed_step, ops)

@@ -24,10 +24,10 @@ class IncrementalByteNet(StepwiseDecoder):
 
     def __init__(self, model, ops, params, src, max_rows, max_len):
         super().__init__(model, ops, params, len(src), max_rows, max_len)
-        self.columns = self.room(len(src), max_len, model.d_model)  # of the encoder, once for all steps
+        self.columns = self.empty_cache(len(src), max_len, model.d_model)  # of the encoder, once for all steps
         ops.run_rows(lambda part: self._read(src, part), *src.shape)
         self.blocks = [params["decoder"][str(i)] for i in range(model.depths[1])]
-        self.seen = self.room(len(self.blocks), max_len * max_rows, model.d_model // 2)
+        self.seen = self.empty_cache(len(self.blocks), max_len * max_rows, model.d_model // 2)
 
     def _read(self, src, part):
         """What some sources say to each step."""

@@ -24,8 +24,8 @@ class StateDecoder(StepwiseDecoder):
     def __init__(self, model, ops, params, ends, max_rows, max_len):
         self.n_sources = len(ends[0][0])
         super().__init__(model, ops, params, self.n_sources, max_rows, max_len)
-        room = self.room(max_len * max_rows, model.d_model)
-        self.states = [tuple(np.concatenate([first, room]) for first in layer) for layer in ends]
+        empty_cache = self.empty_cache(max_len * max_rows, model.d_model)
+        self.states = [tuple(np.concatenate([first, empty_cache]) for first in layer) for layer in ends]
 
     def _advance(self, x, t, part, cell):
         """The states (R, 1, D) of the last layer after one more input (R, 1, D) of some rows."""

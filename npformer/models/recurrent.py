@@ -39,7 +39,7 @@ class Recurrent(EncoderDecoder):
     bidirectional : bool
         Half of each encoder layer reads from the end to the beginning, so that a state knows both sides of its word.
     dropout : float
-        On embeddings, the states of each layer and the attentional state, active when a key is given.
+        On embeddings, the states of each layer and the attentional state, active when a dropout_key is given.
     tie_embeddings : bool
         One table for source, target and output projection; both vocabularies must be the same size.
     pad_id : int
@@ -56,7 +56,7 @@ class Recurrent(EncoderDecoder):
     >>> src, tgt = np.array([[3, 4, 5]]), np.array([[1, 3, 4, 5, 2]])
     >>> model.logits(params, src, tgt[:, :-1]).shape
     (1, 4, 11)
-    >>> loss, grads, n_tokens = model.loss_and_grad(params, src, tgt[:, :-1], tgt[:, 1:], key=1)
+    >>> loss, grads, n_tokens = model.loss_and_grad(params, src, tgt[:, :-1], tgt[:, 1:], dropout_key=1)
     """
 
     src_vocab: int
@@ -117,10 +117,10 @@ class Recurrent(EncoderDecoder):
         decoder["combine"] = new.linear(D if self.attention is None else 2 * D, D)
         return encoder, decoder
 
-    def _encode(self, ops, params, src, key=None, train=False):
+    def _encode(self, ops, params, src, dropout_key=None, train=False):
         """Memory: the states of the last layer (B, S, D), and what each layer ended with."""
         src = self._tokens("src", src, self.src_vocab, params)
-        embedding_key, *layer_keys = split_key(key, 1 + self.n_layers)
+        embedding_key, *layer_keys = split_key(dropout_key, 1 + self.n_layers)
         read = layers.read_both_ways if self.bidirectional else layers.read_steps
         keep_mask = src != self.pad_id
 
@@ -141,10 +141,10 @@ class Recurrent(EncoderDecoder):
 
         return (x, ends), backward
 
-    def _decode(self, ops, params, memory, src, tgt_in, key=None, train=False):
+    def _decode(self, ops, params, memory, src, tgt_in, dropout_key=None, train=False):
         src = self._tokens("src", src, self.src_vocab, params)
         self._check_rows(src, tgt_in)
-        states_key, out_key = split_key(key, 2)
+        states_key, out_key = split_key(dropout_key, 2)
         if not isinstance(memory, tuple):
             raise TypeError(f"memory is a {type(memory).__name__}, expected what encode gives: (states, ends)")
         encoder_states, ends = memory
@@ -161,10 +161,10 @@ class Recurrent(EncoderDecoder):
 
         return y, backward
 
-    def _decoder_states(self, ops, params, ends, tgt_in, key=None, train=False):
+    def _decoder_states(self, ops, params, ends, tgt_in, dropout_key=None, train=False):
         """h_t of the last layer, each of which begins where the encoder's ended: (B, T, D)."""
         tgt_in = self._tokens("tgt_in", tgt_in, self.tgt_vocab, params)
-        embedding_key, *layer_keys = split_key(key, 1 + self.n_layers)
+        embedding_key, *layer_keys = split_key(dropout_key, 1 + self.n_layers)
         x, embed_backward = self._embed(ops, self.tables(params)[1], tgt_in, embedding_key)
         stack = layers.Stack(train)
         for i, layer_key in enumerate(layer_keys):
@@ -214,6 +214,6 @@ class Recurrent(EncoderDecoder):
     def _score_names(self):
         return SCORES[SCORE_OF[self.attention]][2]
 
-    def _drop(self, ops, x, key):
-        rate = self._rate(key)
-        return ops.dropout(x, rate, key), lambda dy: ops.dropout_backward(dy, rate, key)
+    def _drop(self, ops, x, dropout_key):
+        rate = self._rate(dropout_key)
+        return ops.dropout(x, rate, dropout_key), lambda dy: ops.dropout_backward(dy, rate, dropout_key)

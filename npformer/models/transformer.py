@@ -31,7 +31,7 @@ class Transformer(EncoderDecoder):
     n_layers : int or (int, int)
         Layers N of both stacks, or of (encoder, decoder).
     dropout : float
-        On embeddings and every sublayer's output (section 5.4), active when a key is given.
+        On embeddings and every sublayer's output (section 5.4), active when a dropout_key is given.
     norm : "pre" or "post"
         Layer normalisation before each sublayer, with one more after each stack, or after each sum as in the paper.
     norm_type : "layer_norm" or "rms_norm"
@@ -57,7 +57,7 @@ class Transformer(EncoderDecoder):
     >>> src, tgt = np.array([[3, 4, 5]]), np.array([[1, 3, 4, 5, 2]])
     >>> model.logits(params, src, tgt[:, :-1]).shape
     (1, 4, 11)
-    >>> loss, grads, n_tokens = model.loss_and_grad(params, src, tgt[:, :-1], tgt[:, 1:], key=1)
+    >>> loss, grads, n_tokens = model.loss_and_grad(params, src, tgt[:, :-1], tgt[:, 1:], dropout_key=1)
     >>> grads["encoder"]["0"]["attention"]["qkv"]["weight"].shape, n_tokens
     ((16, 48), 4)
     """
@@ -133,11 +133,11 @@ class Transformer(EncoderDecoder):
             return [tree.from_leaves(x for x in stack if not x[0].endswith("norm.bias")) for stack in stacks]
         return encoder, decoder
 
-    def _encode(self, ops, params, src, key=None, train=False):
+    def _encode(self, ops, params, src, dropout_key=None, train=False):
         src = self._tokens("src", src, self.src_vocab, params)
-        embedding_key, *layer_keys = split_key(key, 1 + self.depths[0])
+        embedding_key, *layer_keys = split_key(dropout_key, 1 + self.depths[0])
         table = self.tables(params)[0]
-        options = self._layer_options(key)
+        options = self._layer_options(dropout_key)
         keep_mask = padding_mask(src, self.pad_id)
 
         x, embed_backward = self._embed(ops, table, src, embedding_key)
@@ -156,14 +156,14 @@ class Transformer(EncoderDecoder):
 
         return x, backward
 
-    def _decode(self, ops, params, memory, src, tgt_in, key=None, train=False):
+    def _decode(self, ops, params, memory, src, tgt_in, dropout_key=None, train=False):
         src = self._tokens("src", src, self.src_vocab, params)
         tgt_in = self._tokens("tgt_in", tgt_in, self.tgt_vocab, params)
         self._check_rows(src, tgt_in)
         check_shape(memory=(memory, (*src.shape, self.d_model)))
-        embedding_key, *layer_keys = split_key(key, 1 + self.depths[1])
+        embedding_key, *layer_keys = split_key(dropout_key, 1 + self.depths[1])
         table = self.tables(params)[1]
-        options = self._layer_options(key)
+        options = self._layer_options(dropout_key)
         masks = padding_mask(tgt_in, self.pad_id), padding_mask(src, self.pad_id)
 
         x, embed_backward = self._embed(ops, table, tgt_in, embedding_key)
@@ -196,13 +196,13 @@ class Transformer(EncoderDecoder):
 
         return y, backward
 
-    def _layer_options(self, key):
+    def _layer_options(self, dropout_key):
         return {
             "n_heads": self.n_heads,
             "norm": self.norm,
             "activation": self.activation,
-            "dropout_rate": self._rate(key),
-            "inner_dropout_rate": None if key is None else self.inner_dropout,
+            "dropout_rate": self._rate(dropout_key),
+            "inner_dropout_rate": None if dropout_key is None else self.inner_dropout,
         }
 
     @cached_property

@@ -8,8 +8,8 @@ from npformer.reference.random import random_bits
 
 
 @operation("x: ... -> y: ...")
-def dropout(x: Array, rate: float, dropout_key: int | None) -> Array:
-    """Set each entry to zero with probability ``rate`` and divide the others by 1 - rate.
+def dropout(x: Array, dropout_rate: float, dropout_key: int | None) -> Array:
+    """Set each entry to zero with probability ``dropout_rate`` and divide the others by 1 - dropout_rate.
 
     Which entries survive is a pure function of (dropout_key, position in C order): calling twice with one key
     drops the same entries, on every backend.
@@ -17,10 +17,10 @@ def dropout(x: Array, rate: float, dropout_key: int | None) -> Array:
     Parameters
     ----------
     x : array of any shape
-    rate : float
-        0 <= rate < 1.
+    dropout_rate : float
+        0 <= dropout_rate < 1.
     dropout_key : int or None
-        May be None only if ``rate`` is 0.
+        May be None only if ``dropout_rate`` is 0.
 
     Returns
     -------
@@ -29,31 +29,31 @@ def dropout(x: Array, rate: float, dropout_key: int | None) -> Array:
     Examples
     --------
     >>> import numpy as np
-    >>> dropout(np.ones(8), rate=0.5, dropout_key=1)
+    >>> dropout(np.ones(8), dropout_rate=0.5, dropout_key=1)
     array([0., 2., 2., 2., 0., 0., 2., 0.])
     """
-    if rate == 0:
+    if dropout_rate == 0:
         return x
     index = np.arange(x.size, like=x).reshape(x.shape)
-    return np.where(dropout_keep(index, rate, dropout_key), x * kept_scale(rate), 0)
+    return np.where(dropout_keep(index, dropout_rate, dropout_key), x * kept_scale(dropout_rate), 0)
 
 
 @backward_of(dropout)
-def dropout_backward(dy: Array, rate: float, dropout_key: int | None) -> Array:
-    """A dropped entry passes no gradient, a kept one passes dy / (1 - rate): dropout itself, of dy."""
-    return dropout(dy, rate, dropout_key)
+def dropout_backward(dy: Array, dropout_rate: float, dropout_key: int | None) -> Array:
+    """A dropped entry passes no gradient, a kept one passes dy / (1 - dropout_rate): dropout itself, of dy."""
+    return dropout(dy, dropout_rate, dropout_key)
 
 
-def dropout_keep(index: Array, rate: float, dropout_key: int) -> Array:
+def dropout_keep(index: Array, dropout_rate: float, dropout_key: int) -> Array:
     """Which elements survive, True = kept, for an array of element indices."""
-    return random_bits(index, dropout_key) >= threshold(rate)
+    return random_bits(index, dropout_key) >= threshold(dropout_rate)
 
 
-def threshold(rate: float) -> int:
-    """The 32-bit numbers below it are the share ``rate`` of all."""
-    return round(rate * (2**32 - 1))
+def threshold(dropout_rate: float) -> int:
+    """The 32-bit numbers below it are the share ``dropout_rate`` of all."""
+    return round(dropout_rate * (2**32 - 1))
 
 
-def kept_scale(rate: float) -> float:
-    """What a kept element is multiplied by, so that the mean stays: 1 / (1 - rate)."""
-    return 1 / (1 - rate)
+def kept_scale(dropout_rate: float) -> float:
+    """What a kept element is multiplied by, so that the mean stays: 1 / (1 - dropout_rate)."""
+    return 1 / (1 - dropout_rate)

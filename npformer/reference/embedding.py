@@ -56,7 +56,7 @@ def embed_tokens(
 ) -> Array:
     """dropout(√D · table[id] + position), and exact zeros where the id is padding (section 3.4).
 
-    Padding is stopped here, at the door: whatever its row of the table holds, the model never sees it.
+    Padding is zeroed here: whatever its row of the table holds, the model never sees it.
 
     Parameters
     ----------

@@ -48,9 +48,9 @@ def training_step(trainer, batches: Sequence[tuple], key, numbers: Sequence) -> 
         for i, batch in enumerate(batches):
             (first, first_key), *others = shards = trainer.shards(batch, derive_key(key, i))
             if others:
-                results = trainer.ops.run_shards(lambda shard: gradient(*shard[0], key=shard[1]), shards)
+                results = trainer.ops.run_shards(lambda shard: gradient(*shard[0], dropout_key=shard[1]), shards)
             else:
-                results = [gradient(*first, key=first_key)]
+                results = [gradient(*first, dropout_key=first_key)]
             loss = sum((loss_of_shard for loss_of_shard, *_ in results), loss)
             tree.map_leaves(partial(_add_up, i == 0), trainer.grads, *(grads for _, grads, _ in results))
 

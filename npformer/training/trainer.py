@@ -55,11 +55,12 @@ class Trainer:
         Anything with these methods; a dataclass if it is to be saved.
 
         - ``init(seed)`` -> params, a nested dict of arrays
-        - ``loss_and_grad(params, *batch, key, n_tokens, backend)`` -> (loss, grads, number of targets). The loss is the
-          sum over the targets of this batch, divided by ``n_tokens``, which counts those of all parts of a larger
-          batch. ``grads`` has the keys and shapes of ``params``. There is dropout if ``key`` is not None. The batch is
-          what ``step`` is given, whole: the model shifts its targets. ``backend`` is a module. ``label_smoothing``,
-          ``consistency`` and ``loss_scale`` are arguments only where the trainer is asked for them.
+        - ``loss_and_grad(params, *batch, dropout_key, n_tokens, backend)`` -> (loss, grads, number of targets). The
+          loss is the sum over the targets of this batch, divided by ``n_tokens``, which counts those of all parts of a
+          larger batch. ``grads`` has the keys and shapes of ``params``. There is dropout if ``dropout_key`` is not
+          None. The batch is what ``step`` is given, whole: the model shifts its targets. ``backend`` is a module.
+          ``label_smoothing``, ``consistency`` and ``loss_scale`` are arguments only where the trainer is asked for
+          them.
         - ``count(*batch)`` -> the number of targets of a batch
         - ``fill_up(batch, rounded_up)``, if there is one: the batch with padding, for a GPU
     optimizer : SGD, Adam or AdamW

@@ -1,7 +1,7 @@
-"""Does a test notice when a kernel does not run? Lead the door of each kernel to the reference in turn, and see.
+"""Does a test notice when a kernel does not run? Let the reference compute in place of each kernel in turn, and see.
 
     python scripts/measure/sabotage_kernels.py  # every kernel of npformer.cpu and npformer.gpu
-    python scripts/measure/sabotage_kernels.py --room cpu --only layer_norm
+    python scripts/measure/sabotage_kernels.py --backend cpu --only layer_norm
 
 Without a GPU the kernels of ``npformer.gpu`` run on the stand-in of the tests. The exit status is 1 if a kernel's
 absence goes unnoticed.
@@ -19,57 +19,61 @@ SABOTAGED = "NPFORMER_SABOTAGED"  # "cpu.layer_norm", for the tests that are run
 
 def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--room", choices=("cpu", "gpu"), help="only kernels of this room")
+    parser.add_argument("--backend", choices=("cpu", "gpu"), help="only kernels of this backend")
     parser.add_argument("--only", default="", help="only kernels whose name begins so")
     options = parser.parse_args(argv)
-    rooms = rooms_of_kernels()
-    kernels = [(room, name) for room, doors in rooms.items() for name in sorted(doors)]
-    kernels = [(room, name) for room, name in kernels if options.room in (None, room) and name.startswith(options.only)]
+    backends = backends_of_kernels()
+    kernels = [(backend, name) for backend, operations in backends.items() for name in sorted(operations)]
+    kernels = [
+        (backend, name)
+        for backend, name in kernels
+        if options.backend in (None, backend) and name.startswith(options.only)
+    ]
     survivors = []
-    if not all(passes(room, "") for room in {room for room, _ in kernels}):
+    if not all(passes(backend, "") for backend in {backend for backend, _ in kernels}):
         sys.exit("the tests fail without any sabotage; there is nothing to learn")
-    for room, name in kernels:
-        noticed = not passes(room, name)
-        survivors += [] if noticed else [f"{room}.{name}"]
-        print(f"{room}.{name}: {'noticed' if noticed else 'NOT NOTICED'}", flush=True)
+    for backend, name in kernels:
+        noticed = not passes(backend, name)
+        survivors += [] if noticed else [f"{backend}.{name}"]
+        print(f"{backend}.{name}: {'noticed' if noticed else 'NOT NOTICED'}", flush=True)
     print(f"{len(kernels)} kernels were sabotaged, {len(survivors)} without any test noticing", *survivors)
     return 1 if survivors else 0
 
 
-def passes(room, name):
+def passes(backend, name):
     """Whether the tests of an operation pass while its kernel is not used; without a name, all with every kernel."""
     tests = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "sabotage_kernels", "-p", "no:cacheprovider"]
-    tests += ["tests/operations/test_parity.py", "-k", f"{name} and {room}" if name else room]
-    environment = {**os.environ, SABOTAGED: f"{room}.{name}", "PYTHONPATH": str(Path(__file__).parent)}
+    tests += ["tests/operations/test_parity.py", "-k", f"{name} and {backend}" if name else backend]
+    environment = {**os.environ, SABOTAGED: f"{backend}.{name}", "PYTHONPATH": str(Path(__file__).parent)}
     status = subprocess.run(tests, cwd=ROOT, env=environment, capture_output=True).returncode
     if status not in (0, 1):
         sys.exit(f"{' '.join(tests)} ended with {status}: tests could not be run")
     return status == 0
 
 
-def rooms_of_kernels():
-    """The doors of each room that lead to a kernel."""
+def backends_of_kernels():
+    """The operations of each backend that lead to a kernel."""
     sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
     from on_gpu import gpu
 
     from npformer import cpu
 
-    return {"cpu": cpu.room.doors, "gpu": gpu.room.doors}
+    return {"cpu": cpu.backend.operations, "gpu": gpu.backend.operations}
 
 
 def pytest_configure():
     """As a plugin of pytest: put the reference in the place of a kernel."""
     if SABOTAGED not in os.environ:
         return
-    room, name = os.environ[SABOTAGED].split(".")
+    backend, name = os.environ[SABOTAGED].split(".")
     if not name:
         return
-    doors = rooms_of_kernels()[room]
+    operations = backends_of_kernels()[backend]
 
     from npformer import reference
 
-    setattr(sys.modules[f"npformer.{room}"], name, getattr(reference, name))
-    assert name in doors
+    setattr(sys.modules[f"npformer.{backend}"], name, getattr(reference, name))
+    assert name in operations
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ def assert_frequencies(counts, p):
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
 def test_first_tokens_are_as_frequent_as_probable(every_backend, temperature):
     model, params = random_model()
-    options = {"max_len": 1, "key": 1, "temperature": temperature, "backend": every_backend}
+    options = {"max_len": 1, "seed": 1, "temperature": temperature, "backend": every_backend}
     drawn = sample(model, params, MANY, **IDS, **options)[:, 0]
     p = probabilities(model, params, SRC[:1], [BOS], temperature)
     assert_frequencies(np.bincount(drawn, minlength=7), p)
@@ -51,7 +51,7 @@ def test_first_tokens_are_as_frequent_as_probable(every_backend, temperature):
 
 def test_the_bound_on_frequencies_sees_another_temperature():
     model, params = random_model()
-    drawn = sample(model, params, MANY, **IDS, max_len=1, key=1, temperature=0.8)[:, 0]
+    drawn = sample(model, params, MANY, **IDS, max_len=1, seed=1, temperature=0.8)[:, 0]
     with pytest.raises(AssertionError):
         assert_frequencies(np.bincount(drawn, minlength=7), probabilities(model, params, SRC[:1], [BOS]))
 
@@ -59,7 +59,7 @@ def test_the_bound_on_frequencies_sees_another_temperature():
 def test_pairs_of_tokens_are_as_frequent_as_probable():
     """Draws at one position tell nothing of those at the next."""
     model, params = random_model(1, tgt_vocab=5)
-    first, second = sample(model, params, MANY, **IDS, max_len=2, key=2).T
+    first, second = sample(model, params, MANY, **IDS, max_len=2, seed=2).T
     counts = np.zeros((5, 5), int)
     np.add.at(counts, (first, second), 1)
     p = np.diag(probabilities(model, params, SRC[:1], [BOS]))
@@ -70,14 +70,14 @@ def test_pairs_of_tokens_are_as_frequent_as_probable():
 
 def test_one_row_draws_by_key_as_by_row():
     model, params = random_model(2)
-    drawn = [sample(model, params, SRC[:1], **IDS, max_len=1, key=key)[0, 0] for key in range(500)]
+    drawn = [sample(model, params, SRC[:1], **IDS, max_len=1, seed=seed)[0, 0] for seed in range(500)]
     assert_frequencies(np.bincount(drawn, minlength=7), probabilities(model, params, SRC[:1], [BOS]))
 
 
 @pytest.mark.parametrize("top_k", [2, 3])
 def test_top_k_draws_among_the_k_most_probable(top_k):
     model, params = random_model()
-    drawn = sample(model, params, MANY, **IDS, max_len=1, key=3, top_k=top_k)[:, 0]
+    drawn = sample(model, params, MANY, **IDS, max_len=1, seed=3, top_k=top_k)[:, 0]
     p = probabilities(model, params, SRC[:1], [BOS])
     p[np.argsort(-p)[top_k:]] = 0
     assert_frequencies(np.bincount(drawn, minlength=7), p / p.sum())
@@ -86,7 +86,7 @@ def test_top_k_draws_among_the_k_most_probable(top_k):
 @pytest.mark.parametrize("top_p", [0.5, 0.7, 0.9])
 def test_top_p_draws_among_the_fewest_that_together_have_it(top_p):
     model, params = random_model()
-    drawn = sample(model, params, MANY, **IDS, max_len=1, key=4, top_p=top_p)[:, 0]
+    drawn = sample(model, params, MANY, **IDS, max_len=1, seed=4, top_p=top_p)[:, 0]
     p = probabilities(model, params, SRC[:1], [BOS])
     ranked = np.argsort(-p)
     n = next(n for n in range(1, 8) if p[ranked[:n]].sum() >= top_p)
@@ -106,7 +106,7 @@ def test_the_most_probable_only_is_greedy(options, seed):
     model, params = random_model(seed, dtype="float32")
     for lengths in ({"max_len": 9}, {"max_len": [4, 9, 1]}, {"max_len": 9, "min_len": 5}):
         said = greedy_decode(model, params, SRC, **IDS, **lengths)
-        np.testing.assert_array_equal(sample(model, params, SRC, **IDS, **lengths, key=seed, **options), said)
+        np.testing.assert_array_equal(sample(model, params, SRC, **IDS, **lengths, seed=seed, **options), said)
 
 
 # --- the key ---
@@ -114,15 +114,17 @@ def test_the_most_probable_only_is_greedy(options, seed):
 
 def test_the_same_key_draws_the_same_and_others_differ():
     model, params = random_model()
-    draws = [sample(model, params, MANY[:20], **IDS, max_len=5, key=key, min_len=5) for key in (1, 1, 2, 1 + 2**40, -1)]
+    draws = [
+        sample(model, params, MANY[:20], **IDS, max_len=5, seed=seed, min_len=5) for seed in (1, 1, 2, 1 + 2**40, -1)
+    ]
     np.testing.assert_array_equal(draws[0], draws[1])
     assert len({x.tobytes() for x in draws}) == 4
 
 
 def test_rows_draw_by_their_number_whatever_follows():
     model, params = random_model()
-    many = sample(model, params, MANY[:20], **IDS, max_len=9, key=1)
-    few = sample(model, params, MANY[:6], **IDS, max_len=9, key=1)
+    many = sample(model, params, MANY[:20], **IDS, max_len=9, seed=1)
+    few = sample(model, params, MANY[:6], **IDS, max_len=9, seed=1)
     np.testing.assert_array_equal(np.pad(few, ((0, 0), (0, many.shape[1] - few.shape[1]))), many[:6])
     assert len(np.unique(many, axis=0)) > 10  # and not all the same
 
@@ -130,7 +132,7 @@ def test_rows_draw_by_their_number_whatever_follows():
 def test_parts_of_a_batch_in_threads_draw_as_the_whole(every_backend, monkeypatch):
     model, params = random_model()
     src, limits = np.concatenate([SRC] * 4), np.array([9, 2, 5] * 4)
-    options = {**IDS, "max_len": limits, "key": 1, "backend": every_backend}
+    options = {**IDS, "max_len": limits, "seed": 1, "backend": every_backend}
     whole = sample(model, params, src, **options)
     monkeypatch.setattr("npformer.host.FEW_ROWS", 0)
     for n in (2, 3, 12):
@@ -146,7 +148,7 @@ def test_lengths_are_bounded_and_padding_follows_the_end_only():
     model, params = random_model()
     params["output"]["bias"][[PAD, EOS]] += 3
     limits = np.arange(300) % 6 + 3
-    drawn = sample(model, params, MANY[:300], **IDS, max_len=limits, min_len=3, key=1)
+    drawn = sample(model, params, MANY[:300], **IDS, max_len=limits, min_len=3, seed=1)
     ended = 0
     for row, limit in zip(drawn, limits, strict=True):
         n = int((row != PAD).sum())
@@ -159,7 +161,7 @@ def test_lengths_are_bounded_and_padding_follows_the_end_only():
 
 def test_no_sources_no_draws():
     model, params = random_model()
-    assert sample(model, params, SRC[:0], **IDS, max_len=5, key=1).shape == (0, 0)
+    assert sample(model, params, SRC[:0], **IDS, max_len=5, seed=1).shape == (0, 0)
 
 
 # --- draw ---
@@ -218,8 +220,8 @@ def test_large_float32_logits_do_not_overflow():
 @pytest.mark.parametrize(
     ("bad", "error", "message"),
     [
-        ({"key": None}, TypeError, "key is a NoneType, expected an integer"),
-        ({"key": 1.0}, TypeError, "key is a float, expected an integer"),
+        ({"seed": None}, TypeError, "seed is a NoneType, expected an integer"),
+        ({"seed": 1.0}, TypeError, "seed is a float, expected an integer"),
         ({"temperature": 0}, ValueError, "temperature=0, expected a finite number above 0"),
         ({"temperature": -1.0}, ValueError, "temperature=-1.0, expected a finite number above 0"),
         ({"temperature": np.inf}, ValueError, "temperature=inf, expected a finite number above 0"),
@@ -238,7 +240,7 @@ def test_large_float32_logits_do_not_overflow():
 def test_bad_arguments_are_named(bad, error, message):
     model, params = random_model()
     with pytest.raises(error, match=message):
-        sample(model, params, **{"src": SRC, **IDS, "max_len": 3, "key": 1, **bad})
+        sample(model, params, **{"src": SRC, **IDS, "max_len": 3, "seed": 1, **bad})
 
 
 def test_a_temperature_near_zero_is_greedy():

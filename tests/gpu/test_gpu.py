@@ -73,8 +73,8 @@ def test_loss_and_gradient_are_those_of_the_reference(name):
     model = MODELS[name]
     params = tree.map_leaves(lambda x: x.astype("float64"), model.init(0))
     batch = SRC, TGT[:, :-1], TGT[:, 1:]
-    loss, grads, n = model.loss_and_grad(params, *batch, key=3, label_smoothing=0.1, backend=reference)
-    result = model.loss_and_grad(put(params), *batch, key=3, label_smoothing=0.1, backend=gpu)
+    loss, grads, n = model.loss_and_grad(params, *batch, dropout_key=3, label_smoothing=0.1, backend=reference)
+    result = model.loss_and_grad(put(params), *batch, dropout_key=3, label_smoothing=0.1, backend=gpu)
     assert result[2] == n
     np.testing.assert_allclose(float(result[0]), loss, rtol=1e-12)
     for (path, x), (_, wanted) in zip(tree.leaves(take(result[1])), tree.leaves(grads), strict=True):
@@ -261,7 +261,7 @@ def test_arrays_here_and_there_do_not_mix():
 @pytest.mark.skipif(NO_GPU is None, reason="threads of a GPU run as they like")
 def test_the_order_of_threads_changes_nothing(monkeypatch):
     """Where it does, a barrier is missing."""
-    in_order = {name: run(ON_GPU, name, arguments_of(name, "float32")) for name in gpu.room.doors}
+    in_order = {name: run(ON_GPU, name, arguments_of(name, "float32")) for name in gpu.backend.operations}
     monkeypatch.setattr(cupy, "threads_run_in_reverse", True)
     for name, expected in in_order.items():
         for x, y in zip(run(ON_GPU, name, arguments_of(name, "float32")), expected, strict=True):

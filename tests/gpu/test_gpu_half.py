@@ -27,7 +27,7 @@ DTYPES = [
         "bfloat16", marks=pytest.mark.skipif(not importlib.util.find_spec("ml_dtypes"), reason="no ml_dtypes")
     ),
 ]
-IN_HALF = {name for name, door in gpu.room.doors.items() if {"float16", "bfloat16"} <= door.kernel.dtypes}
+IN_HALF = {name for name, kernel in gpu.backend.operations.items() if {"float16", "bfloat16"} <= kernel.kernel.dtypes}
 CALLS = [pytest.param(case, name, id=f"{name}-{case}") for case in CASES for name in case.names if name in IN_HALF]
 
 

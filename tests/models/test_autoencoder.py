@@ -14,10 +14,10 @@ MODEL = SequenceAutoencoder(11, d_model=5, code_size=3, dropout=0.3, dtype="floa
 SRC = np.array([[3, 4, 5, 6], [7, 8, 0, 0], [9, 0, 0, 0]])
 
 
-@pytest.mark.parametrize("key", [None, 5])
-def test_every_parameter_by_complex_step(key):
+@pytest.mark.parametrize("dropout_key", [None, 5])
+def test_every_parameter_by_complex_step(dropout_key):
     params = shaken(MODEL.init(0))
-    assert_gradient_at_every_parameter(*loss_of_leaves(MODEL, params, key), params)
+    assert_gradient_at_every_parameter(*loss_of_leaves(MODEL, params, dropout_key), params)
 
 
 def test_steps_equal_recomputation(every_backend):

@@ -120,7 +120,7 @@ def test_nothing_to_count_is_loss_zero_gradient_zero(src, tgt):
 @pytest.mark.parametrize("src", [SRC * 0, SRC[:, :0]], ids=["padding only", "length zero"])
 def test_a_source_without_words_is_finite_and_leaves_the_encoder_alone(src, norm):
     model = Transformer(13, 11, **SMALL, norm=norm)
-    loss, grads, _ = model.loss_and_grad(model.init(0), src, TGT[:, :-1], TGT[:, 1:], key=1)
+    loss, grads, _ = model.loss_and_grad(model.init(0), src, TGT[:, :-1], TGT[:, 1:], dropout_key=1)
     assert np.isfinite(loss)
     assert all(np.isfinite(x).all() for _, x in tree.leaves(grads))
     assert all_zero(grads["encoder"])

@@ -94,7 +94,7 @@ def test_padding_is_zero_before_every_convolution(chosen_backend):
 @pytest.mark.parametrize("poison", [np.nan, np.inf])
 def test_nan_in_the_embedding_of_the_padding_changes_nothing(poison):
     def run(params):
-        loss, grads, _ = MODEL.loss_and_grad(params, SRC, TGT[:, :-1], TGT[:, 1:], key=1)
+        loss, grads, _ = MODEL.loss_and_grad(params, SRC, TGT[:, :-1], TGT[:, 1:], dropout_key=1)
         return [loss, *(grad for _, grad in tree.leaves(grads))]
 
     _, poisoned = tree.flatten(PARAMS)
@@ -241,7 +241,7 @@ def test_nothing_to_count_is_loss_zero_gradient_zero(src, tgt):
 
 @pytest.mark.parametrize("src", [SRC * 0, SRC[:, :0]], ids=["padding only", "length zero"])
 def test_a_source_without_words_is_finite_and_leaves_the_encoder_alone(src):
-    loss, grads, _ = MODEL.loss_and_grad(PARAMS, src, TGT[:, :-1], TGT[:, 1:], key=1)
+    loss, grads, _ = MODEL.loss_and_grad(PARAMS, src, TGT[:, :-1], TGT[:, 1:], dropout_key=1)
     assert np.isfinite(loss)
     assert all(np.isfinite(x).all() for _, x in tree.leaves(grads))
     assert not any(x.any() for _, x in tree.leaves(grads["encoder"]))
@@ -264,7 +264,7 @@ def test_parameters_are_reproducible_and_scaled_as_documented():
 
 def test_dropout_is_off_without_a_key_and_repeats_with_one():
     args = PARAMS, SRC, TGT[:, :-1], TGT[:, 1:]
-    plain, first, again, other = (MODEL.loss(*args, key=key)[0] for key in (None, 1, 1, 2))
+    plain, first, again, other = (MODEL.loss(*args, dropout_key=key)[0] for key in (None, 1, 1, 2))
     assert plain == MODEL.loss(*args)[0]
     assert first == again
     assert len({plain, first, other}) == 3
@@ -313,8 +313,8 @@ def test_greedy_beams_sampling_and_rescoring_agree():
         for hypothesis in found:
             tgt = np.array([[1, *hypothesis.tokens]])
             np.testing.assert_allclose(log_probability(MODEL, PARAMS, src[None], tgt), hypothesis.log_probability)
-    drawn = sample(MODEL, PARAMS, SOURCES, **ids, key=3)
-    np.testing.assert_array_equal(drawn, sample(MODEL, PARAMS, SOURCES, **ids, key=3))
+    drawn = sample(MODEL, PARAMS, SOURCES, **ids, seed=3)
+    np.testing.assert_array_equal(drawn, sample(MODEL, PARAMS, SOURCES, **ids, seed=3))
 
 
 def test_float32_stays_float32():
@@ -322,7 +322,7 @@ def test_float32_stays_float32():
     params = model.init(0)
     decoder = model.decoder(params, SRC, max_rows=2, max_len=2)
     assert {decoder.step(np.ones(2, int), np.arange(2)).dtype for _ in range(2)} == {np.dtype("float32")}
-    loss, grads, _ = model.loss_and_grad(params, SRC, TGT[:, :-1], TGT[:, 1:], key=1)
+    loss, grads, _ = model.loss_and_grad(params, SRC, TGT[:, :-1], TGT[:, 1:], dropout_key=1)
     assert {loss.dtype, *(x.dtype for _, x in tree.leaves(grads))} == {np.dtype("float32")}
 
 

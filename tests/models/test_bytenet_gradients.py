@@ -36,8 +36,8 @@ def make(tied=False, unfold=(1.2, 0)):
     )
 
 
-def of_model(model, key=5, backend="reference"):
-    return loss_of_leaves(model, shaken(model.init(0)), key, backend, SRC, TGT)
+def of_model(model, dropout_key=5, backend="reference"):
+    return loss_of_leaves(model, shaken(model.init(0)), dropout_key, backend, SRC, TGT)
 
 
 def test_the_batch_has_targets_shorter_and_longer_than_what_the_encoder_unfolds_to():
@@ -60,12 +60,12 @@ def test_random_directions_by_complex_step(tied, unfold):
 
 
 @pytest.mark.parametrize("tied", [False, True])
-@pytest.mark.parametrize("key", [None, 5])
+@pytest.mark.parametrize("dropout_key", [None, 5])
 @pytest.mark.parametrize("backend", ["reference", "cpu"])
-def test_random_directions_by_central_differences(tied, key, backend):
+def test_random_directions_by_central_differences(tied, dropout_key, backend):
     model = make(tied)
     flat, params = tree.flatten(shaken(model.init(0)))
-    f, f_backward = of_model(model, key, backend)
+    f, f_backward = of_model(model, dropout_key, backend)
 
     def loss_at(point):
         return f(*(x for _, x in tree.leaves(tree.view_as(point, params))))

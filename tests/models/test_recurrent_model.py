@@ -40,7 +40,7 @@ def test_random_directions_by_complex_step(cell, options):
     """Through five steps of the decoder and eleven of the encoder, with dropout, padding and label smoothing."""
     model = make(cell, **options)
     params = shaken(model.init(0))
-    f, f_backward = loss_of_leaves(model, params, key=5)
+    f, f_backward = loss_of_leaves(model, params, dropout_key=5)
     assert_gradient_along_directions(f, f_backward, params)
     assert_same_gradient(f_backward, loss_of_leaves(model, params, 5, "cpu")[1], params)
 
@@ -49,7 +49,7 @@ def test_random_directions_by_complex_step(cell, options):
 def test_every_parameter_by_complex_step(cell):
     model = make(cell, "additive" if cell == "gru" else "general", n_layers=1)
     params = shaken(model.init(0))
-    assert_gradient_at_every_parameter(*loss_of_leaves(model, params, key=5), params)
+    assert_gradient_at_every_parameter(*loss_of_leaves(model, params, dropout_key=5), params)
 
 
 @CELLS
@@ -137,7 +137,7 @@ def test_nothing_to_read_or_to_say(cell, attention, bidirectional):
     np.testing.assert_array_equal(model.logits(params, none, tgt), model.logits(params, padding, tgt))
     assert model.logits(params, tgt, none).shape == (2, 0, V_TGT)
     for src in (none, padding):
-        _, grads, n = model.loss_and_grad(params, src, tgt[:, :-1], tgt[:, 1:], key=1)
+        _, grads, n = model.loss_and_grad(params, src, tgt[:, :-1], tgt[:, 1:], dropout_key=1)
         assert n == 4
         assert not any(x.any() for _, x in tree.leaves(grads["encoder"]))
 

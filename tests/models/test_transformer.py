@@ -41,7 +41,7 @@ def test_padding_columns_change_nothing():
 @pytest.mark.parametrize("poison", [np.nan, np.inf])
 def test_nan_in_the_embedding_of_the_padding_changes_nothing(poison):
     def run(params):
-        loss, grads, _ = MODEL.loss_and_grad(params, SRC, TGT[:, :-1], TGT[:, 1:], key=1)
+        loss, grads, _ = MODEL.loss_and_grad(params, SRC, TGT[:, :-1], TGT[:, 1:], dropout_key=1)
         return [loss, *(grad for _, grad in tree.leaves(grads))]
 
     _, poisoned = tree.flatten(PARAMS)
@@ -134,7 +134,7 @@ def test_without_layers_the_logits_are_embedding_position_norm_and_output():
 
 def test_dropout_is_off_without_a_key_and_repeats_with_one():
     args = PARAMS, SRC, TGT[:, :-1], TGT[:, 1:]
-    plain, first, again, other = (MODEL.loss(*args, key=key)[0] for key in (None, 1, 1, 2))
+    plain, first, again, other = (MODEL.loss(*args, dropout_key=key)[0] for key in (None, 1, 1, 2))
     assert plain == MODEL.loss(*args)[0]
     assert first == again
     assert len({plain, first, other}) == 3

@@ -39,7 +39,7 @@ def make(norm, tied, activation="gelu", n_layers=N):
 def test_every_parameter_by_complex_step(norm):
     model = make(norm, tied=norm == "post")
     params = shaken(model.init(0))
-    assert_gradient_at_every_parameter(*loss_of_leaves(model, params, key=5), params)
+    assert_gradient_at_every_parameter(*loss_of_leaves(model, params, dropout_key=5), params)
 
 
 @pytest.mark.parametrize("tied", [False, True])
@@ -47,7 +47,7 @@ def test_every_parameter_by_complex_step(norm):
 def test_random_directions_by_complex_step(norm, tied):
     model = make(norm, tied, n_layers=(2, 3))
     params = shaken(model.init(0))
-    f, f_backward = loss_of_leaves(model, params, key=5)
+    f, f_backward = loss_of_leaves(model, params, dropout_key=5)
     assert_gradient_along_directions(f, f_backward, params)
     assert_same_gradient(f_backward, loss_of_leaves(model, params, 5, "cpu")[1], params)
 
@@ -55,13 +55,13 @@ def test_random_directions_by_complex_step(norm, tied):
 @pytest.mark.parametrize("activation", ["relu", "gelu", "silu"])
 @pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize("norm", ["pre", "post"])
-@pytest.mark.parametrize("key", [None, 5])
+@pytest.mark.parametrize("dropout_key", [None, 5])
 @pytest.mark.parametrize("backend", ["reference", "cpu"])
-def test_random_directions_by_central_differences(norm, tied, activation, key, backend):
+def test_random_directions_by_central_differences(norm, tied, activation, dropout_key, backend):
     """A second opinion that knows no complex numbers: the slope of the loss along random directions."""
     model = make(norm, tied, activation)
     flat, params = tree.flatten(shaken(model.init(0)))
-    f, f_backward = loss_of_leaves(model, params, key, backend)
+    f, f_backward = loss_of_leaves(model, params, dropout_key, backend)
 
     def loss_at(point):
         return f(*(x for _, x in tree.leaves(tree.view_as(point, params))))
@@ -81,11 +81,13 @@ def test_two_predictions_that_shall_agree(backend):
     f, _ = loss_of_leaves(model, params, 5, consistency=0.7)
     _, f_backward = loss_of_leaves(model, params, 5, backend, consistency=0.7)
     assert_gradient_along_directions(f, f_backward, params)
-    for key in (None, 5):
-        alone, apart = (model.loss(params, *batch, key=key, consistency=x, backend=backend) for x in (1e-9, 0.7))
+    for dropout_key in (None, 5):
+        alone, apart = (
+            model.loss(params, *batch, dropout_key=dropout_key, consistency=x, backend=backend) for x in (1e-9, 0.7)
+        )
         assert alone[1] == apart[1] == np.count_nonzero(TGT[:, 1:])
-        assert (alone[0] < apart[0] - 1e-3) if key else abs(alone[0] - apart[0]) < 1e-12
-    assert abs(alone[0] - model.loss(params, *batch, key=5)[0]) > 1e-3
+        assert (alone[0] < apart[0] - 1e-3) if dropout_key else abs(alone[0] - apart[0]) < 1e-12
+    assert abs(alone[0] - model.loss(params, *batch, dropout_key=5)[0]) > 1e-3
     without = (model.loss(params, *batch, consistency=x, backend=backend)[0] for x in (0.0, 0.7))
     np.testing.assert_allclose(*without, rtol=1e-12)
 
@@ -93,8 +95,10 @@ def test_two_predictions_that_shall_agree(backend):
 def test_loss_and_loss_and_grad_agree():
     model = make("pre", tied=False)
     params = model.init(0)
-    for key in (None, 3):
-        loss, n = model.loss(params, SRC, TGT[:, :-1], TGT[:, 1:], key=key, label_smoothing=0.1)
-        loss2, _, n2 = model.loss_and_grad(params, SRC, TGT[:, :-1], TGT[:, 1:], key=key, label_smoothing=0.1)
+    for dropout_key in (None, 3):
+        loss, n = model.loss(params, SRC, TGT[:, :-1], TGT[:, 1:], dropout_key=dropout_key, label_smoothing=0.1)
+        loss2, _, n2 = model.loss_and_grad(
+            params, SRC, TGT[:, :-1], TGT[:, 1:], dropout_key=dropout_key, label_smoothing=0.1
+        )
         assert (loss, n) == (loss2, n2)
         assert n == np.count_nonzero(TGT[:, 1:])

@@ -8,7 +8,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from results import DOORS, FIRST, arguments_of, run
+from results import FIRST, OPERATIONS, arguments_of, run
 
 import npformer as npf
 from npformer import reference
@@ -28,7 +28,7 @@ X, IDS, TABLE, LOGITS = normal(B, T, D), np.array([[3, 1, 4, 1, 5], [2, 6, 5, 0,
 
 
 def arrays_of_contract(name):
-    return DOORS[name].record.contract.arrays.values()
+    return OPERATIONS[name].record.contract.arrays.values()
 
 
 ARRAYS = [(name, argument) for name in FIRST for argument in arrays_of_contract(name)]
@@ -57,7 +57,7 @@ def assert_raises(error, name, arguments, *texts):
 def test_no_array(name, argument):
     arguments = arguments_with(name, argument.name)
     wrong = [arguments[argument.name].tolist(), tuple(arguments[argument.name]), "0.1", 1.5]
-    wrong += [] if may_be_none(DOORS[name].record.parameters[argument.name]) else [None]
+    wrong += [] if may_be_none(OPERATIONS[name].record.parameters[argument.name]) else [None]
     for x in wrong:
         given = {type(None): "None", tuple: "a tuple"}.get(type(x), f"a {type(x).__name__}, expected an array")
         expected = f"{argument.name} is {given}"
@@ -79,7 +79,7 @@ def test_dtypes_of_another_kind(name, argument):
 def test_shapes_that_do_not_fit(name, argument):
     arguments = arguments_with(name, argument.name)
     x = arguments[argument.name]
-    for shape in wrong_shapes(DOORS[name].record.contract, argument, arguments):
+    for shape in wrong_shapes(OPERATIONS[name].record.contract, argument, arguments):
         texts = f"{argument.name} has shape {shape}, expected ", f"from {argument.name} {shape}"
         assert_raises(ValueError, name, {**arguments, argument.name: np.zeros(shape, x.dtype)}, *texts)
 
@@ -104,7 +104,7 @@ def wrong_shapes(contract, argument, arguments):
 
 @pytest.mark.parametrize("name", FIRST)
 def test_axes_of_no_entries(name):
-    for letter in DOORS[name].record.contract.not_empty:
+    for letter in OPERATIONS[name].record.contract.not_empty:
         arguments = arguments_of(name)
         cut = [x for x in arrays_of_contract(name) if letter in "*".join(x.axes).split("*")]
         arguments |= {x.name: without(letter, x.axes, arguments[x.name]) for x in cut}
@@ -123,7 +123,7 @@ def without(letter, axes, x):
 @ALL_IDS
 def test_ids_out_of_range(name, argument):
     arguments = arguments_of(name)
-    size = match(DOORS[name].record.contract, arguments)[argument.below]
+    size = match(OPERATIONS[name].record.contract, arguments)[argument.below]
     last = tuple(n - 1 for n in arguments[argument.name].shape)
     for wrong in (-1, size, 2**40):
         ids = arguments[argument.name].copy()
@@ -171,7 +171,7 @@ def test_padding_mask_wants_a_batch_of_sentences():
 
 @pytest.mark.parametrize("name", [name for name in FIRST if all(x.axes == ("...",) for x in arrays_of_contract(name))])
 def test_a_scalar_of_numpy_is_an_array_without_axes(name):
-    if "axis" in DOORS[name].record.parameters:
+    if "axis" in OPERATIONS[name].record.parameters:
         return  # which has none to sum over
     arguments = arguments_of(name)
     scalars, arrays = ({x.name: kind(0.5) for x in arrays_of_contract(name)} for kind in (np.float64, np.array))

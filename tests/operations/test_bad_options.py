@@ -6,15 +6,15 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from results import DOORS, FIRST, arguments_of, run
+from results import FIRST, OPERATIONS, arguments_of, run
 
 import npformer as npf
 from npformer import cpu, reference
 from npformer.reference.activations import ACTIVATIONS
 from npformer.reference.scores import SCORES
 
-PARAMETERS = {name: DOORS[name].record.parameters for name in FIRST}
-OPTIONS = [(name, x) for name in FIRST for x in PARAMETERS[name] if x not in DOORS[name].record.contract.arrays]
+PARAMETERS = {name: OPERATIONS[name].record.parameters for name in FIRST}
+OPTIONS = [(name, x) for name in FIRST for x in PARAMETERS[name] if x not in OPERATIONS[name].record.contract.arrays]
 FLAGS = [(name, x) for name, x in OPTIONS if PARAMETERS[name][x].annotation is bool]
 
 
@@ -42,7 +42,7 @@ SCALARS = [np.True_, np.int8(3), np.uint8(2), np.uint64(2**63), np.float16(0.5),
 
 @pytest.mark.parametrize(("name", "option"), OPTIONS)
 def test_any_value_gives_a_result_or_an_error_that_names_the_option(name, option):
-    """The same error in both rooms; and a scalar of NumPy is as good as a number of Python."""
+    """The same error in both backends; and a scalar of NumPy is as good as a number of Python."""
     for value in VALUES + SCALARS:
         outcome, expected = (outcome_of(ops, name, option, value) for ops in (cpu, reference))
         if isinstance(outcome, str) or isinstance(expected, str):
@@ -63,7 +63,7 @@ def test_flags_are_flags(name, option):
 BELOW_1 = [-0.1, 1.0, 30.0, math.nan]
 OUT_OF_RANGE = {
     **dict.fromkeys(["n_heads", "k", "step", "n_tokens", "dilation"], ([0, -1], "at least 1")),
-    **{name: (BELOW_1, f"0 <= {name} < 1") for name in ("rate", "dropout_rate", "beta1", "beta2")},
+    **{name: (BELOW_1, f"0 <= {name} < 1") for name in ("dropout_rate", "beta1", "beta2")},
     "label_smoothing": ([-0.1, 1.1, math.nan], "0 <= label_smoothing <= 1"),
     "eps": ([0.0, -1e-5, math.nan, math.inf], "a finite number above 0"),
     "consistency": ([-0.1, math.nan, math.inf], "a finite number of 0 or more"),
@@ -84,9 +84,10 @@ def test_values_out_of_range(name, option):
 
 @pytest.mark.parametrize("name", [name for name, x in OPTIONS if x == "dropout_key"])
 def test_dropout_without_a_key(name):
-    rate = "rate" if "rate" in PARAMETERS[name] else "dropout_rate"
-    arguments = {**arguments_of(name), rate: 0.3}
-    with pytest.raises(ValueError, match=rf"{rate}=0.3 needs a dropout_key \(an integer\) .*, got dropout_key=None"):
+    arguments = {**arguments_of(name), "dropout_rate": 0.3}
+    with pytest.raises(
+        ValueError, match=r"dropout_rate=0.3 needs a dropout_key \(an integer\) .*, got dropout_key=None"
+    ):
         getattr(npf, name)(**{**arguments, "dropout_key": None})
     for key in (1.5, "7", True):
         with pytest.raises(TypeError, match=f"dropout_key is a {type(key).__name__}, expected an integer"):

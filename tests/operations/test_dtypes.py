@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from layouts import byte_swapped
 from oracles import assert_close
-from results import DOORS, FIRST, arguments_of, run, written_by
+from results import FIRST, OPERATIONS, arguments_of, run, written_by
 
 import npformer as npf
 from npformer.gradcheck.cases import cast
@@ -18,7 +18,7 @@ def assert_dtypes(name, dtype, results):
     """Each result of the operation has the dtype that its kind in the contract says."""
     is_half = np.dtype(dtype).itemsize == 2
     dtypes = {"float": dtype, "written": dtype, "wide": "float32" if is_half else dtype, "ids": "int64"}
-    kinds = [result.kind for result in DOORS[name].record.contract.results] + ["written"] * len(written_by(name))
+    kinds = [result.kind for result in OPERATIONS[name].record.contract.results] + ["written"] * len(written_by(name))
     for i, (x, kind) in enumerate(zip(results, kinds, strict=False)):  # gradients of what is None are missing
         assert x.dtype == dtypes[kind], f"result {i}"
 
@@ -49,7 +49,7 @@ def test_bfloat16_is_half_precision_too(name):
 def test_dtypes_that_differ_give_what_numpy_gives(name, dtype):
     """With float64 that is float64."""
     arguments = arguments_of(name, dtype)
-    last = [x for x in DOORS[name].record.contract.arrays.values() if x.kind == "float"][-1].name
+    last = [x for x in OPERATIONS[name].record.contract.arrays.values() if x.kind == "float"][-1].name
     arguments[last] = arguments[last].astype("float64")
     assert_dtypes(name, "float64", run(npf, name, arguments))
 

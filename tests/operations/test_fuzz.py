@@ -161,7 +161,7 @@ def assert_agree(actual, expected, atol):
 @given(st.data())
 def test_the_rooms_agree(name, data):
     call = data.draw(calls(name))
-    is_modest = call.scale <= 1  # beyond it what overflows overflows, in each room in its own way
+    is_modest = call.scale <= 1  # beyond it what overflows overflows, in each backend in its own way
     with np.errstate(all="warn" if is_modest else "ignore", under="ignore"):
         try:
             arguments = arguments_of(call)

@@ -18,7 +18,7 @@ def test_gradient(case):
 
 def test_every_backward_has_a_case():
     operations = [getattr(reference, name) for name in reference.__all__]
-    records = [door.record for door in operations if hasattr(door, "record")]
+    records = [x.record for x in operations if hasattr(x, "record")]
     backwards = {record.forward.record.name for record in records if record.forward}
     losses = {record.name for record in records if "loss" in [result.name for result in record.contract.results]}
     assert backwards | losses | set(INVERSE) == {case.operation for case in DIFFERENTIABLE}

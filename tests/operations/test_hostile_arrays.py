@@ -7,10 +7,10 @@ import npformer as nf
 from npformer import cpu, reference
 from npformer.gradcheck.cases import CASES
 
-ROOMS = pytest.mark.parametrize("ops", [reference, cpu], ids=["reference", "cpu"])
+BACKENDS = pytest.mark.parametrize("ops", [reference, cpu], ids=["reference", "cpu"])
 
 
-@ROOMS
+@BACKENDS
 @pytest.mark.parametrize("wrong", [-3, 50, 10**12])
 def test_masked_ids_are_checked(ops, wrong):
     ids = np.ma.masked_array([0, wrong, 1], mask=[False, True, False])
@@ -18,7 +18,7 @@ def test_masked_ids_are_checked(ops, wrong):
         ops.embedding_backward(np.ones((3, 4)), ids, (3, 4))
 
 
-@ROOMS
+@BACKENDS
 def test_subclasses_and_scalars_that_are_converted(ops):
     x = np.array([[1, 2], [3, 4]], "float16")
     np.testing.assert_array_equal(ops.gelu(x.view(np.matrix)), ops.gelu(x))
@@ -28,7 +28,7 @@ def test_subclasses_and_scalars_that_are_converted(ops):
     assert ops.dropout(np.float16(1), 0.5, 1) in (0, 2)
 
 
-@ROOMS
+@BACKENDS
 def test_a_decoding_step_with_a_gate_and_no_weights_for_it(ops):
     case = next(case for case in CASES if case.operation == "decoder_layer_step")
     with pytest.raises(ValueError, match=r"G\*F divisible by 2"):
@@ -46,13 +46,13 @@ def test_views_of_width_1_with_five_axes():
         np.testing.assert_allclose(x, wanted, rtol=0, atol=1e-13)
 
 
-@ROOMS
+@BACKENDS
 def test_empty_results_are_the_caller_s_own(ops):
     ops.relu(np.zeros((0, 3))).shape = (3, 0)
     assert ops.relu(np.zeros((0, 3))).shape == (0, 3)
 
 
-@ROOMS
+@BACKENDS
 def test_no_result_opens_memory_that_is_read_only(ops):
     dy = np.frombuffer(np.ones(6).tobytes()).reshape(2, 3)
     *_, dresidual = ops.linear_dropout_residual_backward(dy, np.ones((2, 4)), np.ones((4, 3)), None)
@@ -60,7 +60,7 @@ def test_no_result_opens_memory_that_is_read_only(ops):
         dresidual.flags.writeable = True
 
 
-@ROOMS
+@BACKENDS
 def test_a_rate_too_small_to_drop_anything_still_scales(ops):
     options = {"dropout_rate": 1e-10, "dropout_key": 1}
     y, _ = ops.linear_activation_dropout(np.ones((1, 1)), np.ones((1, 1)), None, "relu", **options)
@@ -78,7 +78,7 @@ def test_blocks_of_explain_may_end_in_any_order():
     assert (len(calls), len(others)) == (0, 1)
 
 
-@ROOMS
+@BACKENDS
 def test_memory_that_became_read_only_is_not_written(ops):
     """After a call of the same kind that was allowed to."""
     case = next(case for case in CASES if case.operation == "sgd_update")
@@ -98,7 +98,7 @@ class Scalar:
     shape = ()
 
 
-@ROOMS
+@BACKENDS
 def test_scalars_of_other_libraries_are_not_numbers(ops):
     with pytest.raises(TypeError, match="eps=.* is a Scalar, expected a number"):
         ops.layer_norm(np.ones((2, 3)), np.ones(3), np.ones(3), eps=Scalar())

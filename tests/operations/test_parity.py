@@ -1,4 +1,4 @@
-"""The rooms have the same doors: same names, same parameters, same numbers; and kernels compute them.
+"""The backends have the same operations: same names, same parameters, same numbers; and kernels compute them.
 
 An operation is tested by its line in ``npformer.gradcheck.cases``, which says how far a kernel may be off.
 """
@@ -21,7 +21,7 @@ from npformer.gradcheck.cases import CASES
 
 WITH_GPU = pytest.mark.skipif(bool(MISSING), reason=str(MISSING))
 BACKENDS = [pytest.param(cpu, id="cpu"), pytest.param(ON_GPU, id="gpu", marks=WITH_GPU)]
-KERNELS = {cpu: cpu.room.doors, ON_GPU: gpu.room.doors}
+KERNELS = {cpu: cpu.backend.operations, ON_GPU: gpu.backend.operations}
 ON_REAL_GPU = 0 if NO_GPU else 8  # units that CuPy's own functions and products are off, where there is no kernel
 
 LAYOUTS = [every_second, rows_apart, fortran, backwards, read_only]
@@ -60,8 +60,8 @@ def test_same_names_and_parameters(ops):
 
 
 @pytest.mark.parametrize("ops", BACKENDS)
-def test_every_kernel_is_behind_a_door(ops):
-    """A function of a room that has the name of an operation is its kernel, and is registered as that."""
+def test_every_kernel_is_behind_a_dispatcher(ops):
+    """A function of a backend that has the name of an operation is its kernel, and is registered as that."""
     package = cpu if ops is cpu else gpu
     for file in pkgutil.iter_modules(package.__path__):
         module = sys.modules[f"{package.__name__}.{file.name}"]
@@ -73,8 +73,10 @@ def test_every_kernel_is_behind_a_door(ops):
 
 @WITH_GPU
 def test_both_rooms_have_kernels_of_the_same_operations():
-    assert set(gpu.room.doors) - set(cpu.room.doors) == {"product"}
-    assert set(cpu.room.doors) - set(gpu.room.doors) == {"decoder_layer_step"}  # of many kernels on the GPU
+    assert set(gpu.backend.operations) - set(cpu.backend.operations) == {"product"}
+    assert set(cpu.backend.operations) - set(gpu.backend.operations) == {
+        "decoder_layer_step"
+    }  # of many kernels on the GPU
 
 
 def test_every_operation_has_a_case():

@@ -105,8 +105,8 @@ def test_each_step_and_each_micro_batch_draws_its_own_dropout():
         def count(self, src, tgt):
             return 1
 
-        def loss_and_grad(self, params, *args, key, **options):
-            keys.append(key)
+        def loss_and_grad(self, params, *args, dropout_key, **options):
+            keys.append(dropout_key)
             return 0.0, {"w": np.zeros(1)}, 1
 
     trainer = Trainer(Spy(), SGD(0.1))
@@ -322,7 +322,7 @@ def test_a_batch_of_padding_has_no_gradient_and_counts_as_a_step():
 
 def test_a_step_with_consistency_has_the_loss_of_the_model_that_is_asked_for_it():
     trainer = make(dropout=0.2, consistency=0.7, label_smoothing=0.1)
-    options = {"key": derive_key(derive_key(trainer.seed, 0), 0), "label_smoothing": 0.1}
+    options = {"dropout_key": derive_key(derive_key(trainer.seed, 0), 0), "label_smoothing": 0.1}
     batch = SRC, TGT[:, :-1], TGT[:, 1:]
     expected, without = (
         trainer.model.loss(trainer.params, *batch, **options, consistency=consistency)[0] for consistency in (0.7, 1e-9)

@@ -1,10 +1,10 @@
-"""The room of the kernels on the processor: which arrays they take, and how others are made to suit."""
+"""The backend of the kernels on the processor: which arrays they take, and how others are made to suit."""
 
 import math
 
 import numpy as np
 
-from npformer.operation import Room
+from npformer.operation import Backend
 
 # The bits of ``flags.num``. Numba compiles a kernel anew for arrays that differ in one of them.
 C_CONTIGUOUS, ALIGNED, WRITEABLE = 0x1, 0x100, 0x400
@@ -46,8 +46,8 @@ class _Alias:
         self.__array_interface__ = {**x.__array_interface__, "data": (address, False), "strides": x.strides}
 
 
-room = Room("cpu", np.ndarray, dtypes="float32 float64", layout="{x}.flags.num", suited=suited)
-kernel_of = room.kernel_of
+backend = Backend("cpu", np.ndarray, dtypes="float32 float64", layout="{x}.flags.num", suited=suited)
+kernel_of = backend.kernel_of
 
 
 def as_rows(x):

@@ -1,8 +1,8 @@
-"""The room of the kernels on the GPU: which arrays they take, and how others are made to suit."""
+"""The backend of the kernels on the GPU: which arrays they take, and how others are made to suit."""
 
 import cupy
 
-from npformer.operation import Room
+from npformer.operation import Backend
 
 
 def suited(x, as_it_lies):
@@ -22,8 +22,8 @@ def wait():
 
 
 DTYPES = "float16 bfloat16 float32 float64"
-room = Room("gpu", cupy.ndarray, dtypes=DTYPES, layout="{x}.strides", suited=suited, wait=wait)
-kernel_of = room.kernel_of
+backend = Backend("gpu", cupy.ndarray, dtypes=DTYPES, layout="{x}.strides", suited=suited, wait=wait)
+kernel_of = backend.kernel_of
 
 
 def as_rows(x):
