@@ -1,4 +1,8 @@
-"""Pictures, with matplotlib (``pip install npformer[plot]``), which is imported only when one is drawn."""
+"""Pictures, drawn with matplotlib (``pip install npformer[plot]``), which is imported only when one is drawn.
+
+Every function draws on the axes that it is given, or else on those of a new figure, returns them, and writes the figure
+to a file if it is given a ``path``, whose ending selects the format.
+"""
 
 import math
 
@@ -9,20 +13,32 @@ from npformer.reference import sinusoidal_encoding
 UNLIMITED = 10**9
 
 
-def plot_loss(history, path, title="Training loss"):
+def plot_loss(history, path=None, title="Training loss", *, axes=None):
     """The loss per token against the step, on a logarithmic scale, and the learning rate below it.
 
     Parameters
     ----------
     history : list of StepInfo
         What ``Trainer.fit`` returns.
-    path : str or Path
-        Where to write the picture; the ending says the format.
+    path : str or Path, optional
+    title : str
+    axes : 2 Axes, optional
+
+    Returns
+    -------
+    axes : 2 Axes
+
+    Examples
+    --------
+    >>> from npformer.training import StepInfo
+    >>> history = [StepInfo(step, 1 / step, 1e-3, 1.0, 10, 0.1) for step in range(1, 9)]
+    >>> above, below = plot_loss(history)
+    >>> above.get_ylabel()
+    'cross-entropy per token (nats)'
     """
-    figure = _figure(7, 5)
+    above, below = axes = _axes(axes, 2, (7, 5), sharex=True, height_ratios=[3, 1])
     steps = [info.step for info in history]
     losses = np.array([info.loss for info in history])
-    above, below = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
     above.plot(steps, losses, color="0.75", linewidth=0.8, label="each step")
     window = max(1, min(25, len(losses) // 4))
     if window > 1:
@@ -34,23 +50,27 @@ def plot_loss(history, path, title="Training loss"):
     below.plot(steps, [info.lr for info in history], color="C1")
     below.set(xlabel="step", ylabel="learning rate")
     below.grid(alpha=0.3)
-    figure.savefig(path)
+    return _saved(axes, path)
 
 
-def plot_training(records, path, title="Training"):
+def plot_training(records, path=None, title="Training", *, axes=None):
     """Loss, BLEU on the validation text and learning rate against the step, from the records of a ``JsonLog``.
 
     Parameters
     ----------
     records : list of dict
         With "loss" and "lr" (one a step), or "val_loss" and "val_bleu" (one a validation).
-    path : str or Path
+    path : str or Path, optional
     title : str
+    axes : 3 Axes, optional
+
+    Returns
+    -------
+    axes : 3 Axes
     """
     steps = [record for record in records if "loss" in record]
     validations = [record for record in records if "val_loss" in record]
-    figure = _figure(7, 7)
-    above, middle, below = figure.subplots(3, 1, sharex=True, height_ratios=[3, 2, 1])
+    above, middle, below = axes = _axes(axes, 3, (7, 7), sharex=True, height_ratios=[3, 2, 1])
     at, losses = [record["step"] for record in steps], np.array([record["loss"] for record in steps])
     window = max(1, min(100, len(losses) // 10))
     smooth = np.convolve(losses, np.ones(window) / window, mode="valid") if len(losses) else losses
@@ -65,23 +85,27 @@ def plot_training(records, path, title="Training"):
     middle.set(ylabel="BLEU, validation, greedy")
     below.plot(at, [record["lr"] for record in steps], color="C1")
     below.set(xlabel="step", ylabel="learning rate")
-    for ax in (above, middle, below):
+    for ax in axes:
         ax.grid(alpha=0.3)
-    figure.savefig(path)
+    return _saved(axes, path)
 
 
-def plot_scores_by_length(rows, path, title="Quality by length of the source"):
+def plot_scores_by_length(rows, path=None, title="Quality by length of the source", *, ax=None):
     """BLEU and chrF of the sentences of each range of lengths.
 
     Parameters
     ----------
     rows : list of dict
         {"words": (shortest, longest), "sentences", "bleu", "bleu_lower", "chrf"}; a longest of 10⁹ is no limit.
-    path : str or Path
+    path : str or Path, optional
     title : str
+    ax : Axes, optional
+
+    Returns
+    -------
+    ax : Axes
     """
-    figure = _figure(8, 4)
-    ax = figure.subplots()
+    (ax,) = _axes(ax, 1, (8, 4))
     at = range(len(rows))
     for name, label in (("bleu_lower", "BLEU, lower-cased, tokenised"), ("bleu", "BLEU, cased"), ("chrf", "chrF")):
         ax.plot(at, [row[name] for row in rows], marker="o", label=label)
@@ -91,10 +115,10 @@ def plot_scores_by_length(rows, path, title="Quality by length of the source"):
     ax.set(xlabel="words of the source (number of sentences)", ylabel="score", title=title, ylim=(0, 100))
     ax.legend(loc="lower left")
     ax.grid(alpha=0.3)
-    figure.savefig(path)
+    return _saved(ax, path)
 
 
-def plot_by_length(panels, path):
+def plot_by_length(panels, path=None, *, axes=None):
     """One panel beside another: curves of several systems against length, each the median of its repetitions.
 
     Parameters
@@ -102,10 +126,15 @@ def plot_by_length(panels, path):
     panels : list of dict
         {"title", "xlabel", "ylabel", "at": lengths, "systems": {name: values (repetitions, lengths)}}, and if wanted
         "ylim", or "log" for two logarithmic axes.
-    path : str or Path
+    path : str or Path, optional
+    axes : sequence of Axes, optional
+        One for each panel.
+
+    Returns
+    -------
+    axes : array of Axes
     """
-    figure = _figure(1 + 5 * len(panels), 4.5)
-    axes = figure.subplots(1, len(panels), squeeze=False)[0]
+    axes = _axes(axes, (1, len(panels)), (1 + 5 * len(panels), 4.5))[0]
     for ax, panel in zip(axes, panels, strict=True):
         for i, (system, values) in enumerate(panel["systems"].items()):
             values = np.asarray(values, float)
@@ -122,57 +151,73 @@ def plot_by_length(panels, path):
             ax.set_ylim(panel["ylim"])
         ax.grid(alpha=0.3)
         ax.legend(fontsize=8)
-    figure.savefig(path)
+    return _saved(axes, path)
 
 
-def plot_anomaly_scores(errors, path, title="Reconstruction error of sequences that were never seen"):
+def plot_anomaly_scores(errors, path=None, title="Reconstruction error of sequences that were never seen", *, ax=None):
     """How reconstruction errors are distributed: what follows the pattern, and each kind of anomaly.
 
     Parameters
     ----------
     errors : dict of str to sequence of float
         Of each kind, nats a token.
-    path : str or Path
+    path : str or Path, optional
     title : str
+    ax : Axes, optional
+
+    Returns
+    -------
+    ax : Axes
     """
-    figure = _figure(7, 4)
-    ax = figure.subplots()
+    (ax,) = _axes(ax, 1, (7, 4))
     values = [np.maximum(of_kind, 1e-6) for of_kind in errors.values()]  # on a logarithmic axis
     edges = np.geomspace(min(map(np.min, values)), max(map(np.max, values)), 60)
     for name, of_kind in zip(errors, values, strict=True):
         ax.hist(of_kind, edges, histtype="stepfilled", alpha=0.5, label=name)
     ax.set(xscale="log", xlabel="mean -log p a token (nats)", ylabel="sequences", title=title)
     ax.legend(fontsize=8)
-    figure.savefig(path)
+    return _saved(ax, path)
 
 
-def plot_alignment(weights, path, source, target, title="Where the decoder looks"):
+def plot_alignment(weights, source, target, path=None, title="Where the decoder looks", *, ax=None):
     """One heat map of cross-attention: source pieces across, the pieces of the translation down.
 
     Parameters
     ----------
     weights : (T, S)
         As of ``Translator.attention``, the mean of some heads.
-    path : str or Path
     source, target : sequences of str
         S and T pieces.
+    path : str or Path, optional
     title : str
+    ax : Axes, optional
+
+    Returns
+    -------
+    ax : Axes
     """
     weights = np.asarray(weights)
     if weights.shape != (len(target), len(source)):
         raise ValueError(f"weights {weights.shape}: expected ({len(target)}, {len(source)}), a piece for each")
-    figure = _figure(2.5 + 0.32 * len(source), 1.8 + 0.28 * len(target))
-    ax = figure.subplots()
+    (ax,) = _axes(ax, 1, (2.5 + 0.32 * len(source), 1.8 + 0.28 * len(target)))
     image = ax.imshow(weights, vmin=0, cmap="viridis", aspect="auto")
     ax.set_xticks(range(len(source)), [_shown(piece) for piece in source], rotation=90)
     ax.set_yticks(range(len(target)), [_shown(piece) for piece in target])
     ax.set(xlabel="source piece", ylabel="piece being said", title=title)
-    figure.colorbar(image, ax=ax, label="attention weight")
-    figure.savefig(path)
+    ax.figure.colorbar(image, ax=ax, label="attention weight")
+    return _saved(ax, path)
 
 
 def plot_attention(
-    weights, path, keys, queries, title="Attention", xlabel="source word (key)", ylabel="target word just read (query)"
+    weights,
+    keys,
+    queries,
+    path=None,
+    title="Attention",
+    xlabel="source word (key)",
+    ylabel="target word just read (query)",
+    *,
+    axes=None,
 ):
     """One heat map a head, a row of them a layer: keys across, queries down.
 
@@ -180,10 +225,15 @@ def plot_attention(
     ----------
     weights : sequence of (H, T, S)
         A layer each, of one sequence: ``model.attention_weights(...)["memory"]`` without its axis B.
-    path : str or Path
     keys, queries : sequences of str
         The words at the S keys and at the T queries. A query is the word read; the model answers with the next one.
+    path : str or Path, optional
     title, xlabel, ylabel : str
+    axes : (layers, heads) array of Axes, optional
+
+    Returns
+    -------
+    axes : (layers, heads) array of Axes
     """
     weights = [np.asarray(layer) for layer in weights]
     n_heads, T, S = weights[0].shape
@@ -191,9 +241,9 @@ def plot_attention(
         raise ValueError(f"weights {weights[0].shape}: expected (H, {len(queries)}, {len(keys)}), a word for each")
     brightest = max(layer.max() for layer in weights)
     rotation = 90 if max(map(len, keys), default=0) > 2 else 0
-    figure = _figure(1 + n_heads * max(2.0, 0.22 * S), 1 + len(weights) * max(2.2, 0.24 * T))
+    size = 1 + n_heads * max(2.0, 0.22 * S), 1 + len(weights) * max(2.2, 0.24 * T)
     colours = _colours("viridis", masked="0.85")
-    axes = figure.subplots(len(weights), n_heads, squeeze=False, sharex=True, sharey=True)
+    axes = _axes(axes, (len(weights), n_heads), size, sharex=True, sharey=True, title=title)
     for i, layer in enumerate(weights):
         for h in range(n_heads):
             ax = axes[i, h]
@@ -206,19 +256,28 @@ def plot_attention(
                 ax.set_xlabel(xlabel)
             if h == 0:
                 ax.set_ylabel(ylabel)
-    figure.suptitle(title)
-    figure.colorbar(image, ax=axes, label="attention weight (grey: masked)", shrink=0.8)
-    figure.savefig(path)
+    axes[0, 0].figure.colorbar(image, ax=axes, label="attention weight (grey: masked)", shrink=0.8)
+    return _saved(axes, path)
 
 
-def plot_positional_encoding(path, length=100, d_model=64):
-    """The sinusoidal encoding as an image, and four of its dimensions as curves."""
+def plot_positional_encoding(path=None, length=100, d_model=64, *, axes=None):
+    """The sinusoidal encoding as an image, and four of its dimensions as curves.
+
+    Parameters
+    ----------
+    path : str or Path, optional
+    length, d_model : int
+    axes : 2 Axes, optional
+
+    Returns
+    -------
+    axes : 2 Axes
+    """
     encoding = sinusoidal_encoding(length, d_model)
-    figure = _figure(8, 7)
-    above, below = figure.subplots(2, 1, height_ratios=[3, 2])
+    above, below = axes = _axes(axes, 2, (8, 7), height_ratios=[3, 2])
     image = above.imshow(encoding.T, cmap="RdBu", vmin=-1, vmax=1, aspect="auto", origin="lower")
     above.set(xlabel="position", ylabel="dimension", title=f"Sinusoidal positional encoding, D = {d_model}")
-    figure.colorbar(image, ax=above, label="value")
+    above.figure.colorbar(image, ax=above, label="value")
     for dimension in sorted({min(d, d_model - 1) for d in (0, 8, 9, 24)}):
         wave = "sine" if dimension % 2 == 0 else "cosine"
         wavelength = 2 * math.pi * 10000 ** (2 * (dimension // 2) / d_model)
@@ -226,15 +285,28 @@ def plot_positional_encoding(path, length=100, d_model=64):
     below.set(xlabel="position", ylabel="value", xlim=(0, length - 1))
     below.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.25), ncols=2)
     below.grid(alpha=0.3)
-    figure.savefig(path)
+    return _saved(axes, path)
 
 
-def plot_positional_curves(path, positions=(0, 1, 10, 1000, 2500, 4999), d_model=128):
-    """The encoding of a few positions, each as two curves over the dimensions: the sines and the cosines."""
+def plot_positional_curves(path=None, positions=(0, 1, 10, 1000, 2500, 4999), d_model=128, *, axes=None):
+    """The encoding of a few positions, each as two curves over the dimensions: the sines and the cosines.
+
+    Parameters
+    ----------
+    path : str or Path, optional
+    positions : sequence of int
+    d_model : int
+    axes : (rows, 2) array of Axes, optional
+        With as many rows as the positions fill.
+
+    Returns
+    -------
+    axes : (rows, 2) array of Axes
+    """
     encoding = sinusoidal_encoding(max(positions) + 1, d_model)
     n_rows = math.ceil(len(positions) / 2)
-    figure = _figure(9, 1 + 1.8 * n_rows)
-    axes = figure.subplots(n_rows, 2, sharex=True, sharey=True, squeeze=False)
+    title = f"Sinusoidal positional encoding over the dimensions, D = {d_model}"
+    axes = _axes(axes, (n_rows, 2), (9, 1 + 1.8 * n_rows), sharex=True, sharey=True, title=title)
     dimensions = np.arange(d_model)
     for ax, position in zip(axes.flat, positions, strict=False):
         for first, wave in enumerate(("sine", "cosine")):
@@ -248,15 +320,14 @@ def plot_positional_curves(path, positions=(0, 1, 10, 1000, 2500, 4999), d_model
         ax.set_xlabel("dimension")
     for ax in axes[:, 0]:
         ax.set_ylabel("value")
-    figure.suptitle(f"Sinusoidal positional encoding over the dimensions, D = {d_model}")
-    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
-    figure.savefig(path)
+    axes[0, 0].figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    return _saved(axes, path)
 
 
 SCORE_LABELS = {"dot": "dot product", "scaled_dot": "dot product / √K", "additive": "additive"}
 
 
-def plot_scores_by_width(random, learned, path, n_keys, n_shown, steps):
+def plot_scores_by_width(random, learned, path=None, *, n_keys, n_shown, steps, axes=None):
     """Four pictures against the width K: variance, entropy, gradient through softmax, and what was learned.
 
     Parameters
@@ -265,14 +336,18 @@ def plot_scores_by_width(random, learned, path, n_keys, n_shown, steps):
         {"score", "width", "variance", "entropy", "gradient_median"}, the last three with a figure for each seed.
     learned : list of dict
         {"score", "width", "found"}, the share of queries that find their key, for each seed.
-    path : str or Path
+    path : str or Path, optional
     n_keys, n_shown : int
         Keys of a random query and of one that learns.
     steps : int
         Of learning.
+    axes : (2, 2) array of Axes, optional
+
+    Returns
+    -------
+    axes : (2, 2) array of Axes
     """
-    figure = _figure(10, 7.5)
-    (variance, entropy), (gradient, found) = figure.subplots(2, 2)
+    (variance, entropy), (gradient, found) = axes = _axes(axes, (2, 2), (10, 7.5))
     _curves_by_width(variance, random, "variance")
     variance.set(yscale="log", ylabel="variance", title="Scores of random queries and keys")
     _curves_by_width(entropy, random, "entropy")
@@ -283,8 +358,8 @@ def plot_scores_by_width(random, learned, path, n_keys, n_shown, steps):
     _curves_by_width(found, learned, "found")
     _dotted(found, 1 / n_shown, "chance")
     found.set(ylabel="share of queries that find their key", ylim=(0, 1.05), title=f"After {steps} steps of learning")
-    figure.legend(*variance.get_legend_handles_labels(), loc="outside lower center", ncols=3)
-    figure.savefig(path)
+    variance.figure.legend(*variance.get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    return _saved(axes, path)
 
 
 def _curves_by_width(ax, rows, name):
@@ -314,6 +389,27 @@ def _shown(piece):
     if piece.startswith("▁"):
         return piece[1:] or "(space)"
     return piece if piece.startswith("<") else f"-{piece}"
+
+
+def _axes(given, shape, size, title=None, **options):
+    """The given axes, an array of this shape, or those of a new figure of this size in inches."""
+    if given is None:
+        figure = _figure(*size)
+        if title:
+            figure.suptitle(title)
+        axes = figure.subplots(*np.atleast_1d(shape), squeeze=False, **options)
+    else:
+        axes = np.array(given, object)
+        if axes.size != np.prod(shape):
+            raise ValueError(f"{axes.size} axes are given, expected {shape}")
+    return axes.reshape(shape)
+
+
+def _saved(axes, path):
+    """The axes, whose figure is written to a file if there is a path."""
+    if path is not None:
+        np.ravel(axes)[0].figure.savefig(path)
+    return axes
 
 
 def _figure(width, height):

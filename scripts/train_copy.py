@@ -169,7 +169,7 @@ def draw(folder, task, model, params, ops, history, held_out):
     for kind, keys, queries, xlabel, ylabel, title in attention_plots:
         first = [layer[0] for layer in weights[kind]]
         path = folder / f"attention_{kind}.png"
-        plot_attention(first, path, keys, queries, f"{title}, {name} task", xlabel, ylabel)
+        plot_attention(first, keys, queries, path, f"{title}, {name} task", xlabel, ylabel)
     plot_positional_encoding(folder / "positional_encoding.png", length=100, d_model=model.d_model)
     plot_positional_curves(folder / "positional_curves.png")
     print(

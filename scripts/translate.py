@@ -73,7 +73,7 @@ def draw(translator, line, hypotheses, path):
 
     source, target, layers = translator.attention(line, hypotheses[0])
     path.parent.mkdir(parents=True, exist_ok=True)
-    plot_alignment(np.mean(layers, axis=(0, 1)), path, source, target, "Cross-attention, mean of all layers and heads")
+    plot_alignment(np.mean(layers, axis=(0, 1)), source, target, path, "Cross-attention, mean of all layers and heads")
 
 
 def parse_arguments(argv):

@@ -2,8 +2,8 @@
 
 import on_gpu
 import pytest
+from tested import npf
 
-import npformer
 from npformer import cpu, reference
 from npformer.threads import n_threads
 
@@ -24,9 +24,8 @@ def threads_are_left_as_they_were():
 
 @pytest.fixture(params=[reference, cpu], ids=["reference", "cpu"])
 def every_backend(request, monkeypatch):
-    """Runs a test once for each backend, whose operations are then those of ``npformer``."""
-    for name in reference.__all__:
-        monkeypatch.setattr(npformer, name, getattr(request.param, name))
+    """Runs a test once for each backend, whose operations are then those of ``tested.npf``."""
+    monkeypatch.setattr(npf, "backend", request.param)
     return request.param
 
 

@@ -112,7 +112,7 @@ def soft_lookup(query: Array, keys: Array, values: Array, similarity: Callable) 
 
     With exp(cosine) as the similarity it is attention:
 
-    >>> from npformer import score_attention
+    >>> from npformer.reference import score_attention
     >>> query, keys = np.array([[0.1, 1.0]]), np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
     >>> soft_lookup(query, keys, values, exp_cosine).round(4)
     array([[3.6562]])

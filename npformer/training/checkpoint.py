@@ -27,7 +27,7 @@ def save_checkpoint(path, arrays: dict[str, np.ndarray], info: dict) -> None:
     """Write arrays and facts to one file, which appears at once and whole.
 
     Whatever interrupts this, ``path`` holds the old file or the new one. Folders that are missing are made. Needs
-    safetensors: ``pip install 'npformer[translation]'``.
+    safetensors: ``pip install 'npformer[checkpoint]'``.
 
     Parameters
     ----------
@@ -211,5 +211,5 @@ def _import_safetensors():
     try:
         import safetensors.numpy
     except ImportError as error:
-        raise ImportError("checkpoints need safetensors: pip install 'npformer[translation]'") from error
+        raise ImportError("checkpoints need safetensors: pip install 'npformer[checkpoint]'") from error
     return safetensors

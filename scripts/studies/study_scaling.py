@@ -260,7 +260,8 @@ def draw(folder, figures):
 
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "attention_scores.png"
-    plot_scores_by_width(figures["random"], figures["learned"], path, N_KEYS, N_SHOWN, figures["sizes"]["steps"])
+    sizes = {"n_keys": N_KEYS, "n_shown": N_SHOWN, "steps": figures["sizes"]["steps"]}
+    plot_scores_by_width(figures["random"], figures["learned"], path, **sizes)
     print(f"picture: {path}")
 
 

@@ -9,8 +9,8 @@ from collections import Counter
 import numpy as np
 import pytest
 from results import FIRST, OPERATIONS, arguments_of, run
+from tested import npf
 
-import npformer as npf
 from npformer import reference
 from npformer.contract import match, may_be_none
 from npformer.gradcheck.cases import CASES

@@ -7,8 +7,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from results import FIRST, OPERATIONS, arguments_of, run
+from tested import npf
 
-import npformer as npf
 from npformer import cpu, reference
 from npformer.reference.activations import ACTIVATIONS
 from npformer.reference.scores import SCORES

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 from oracles import assert_close
+from tested import npf
 
-import npformer as npf
 from npformer import cpu, reference
 
 pytestmark = pytest.mark.usefixtures("every_backend")

@@ -5,8 +5,7 @@ import sys
 import numpy as np
 import oracles
 import pytest
-
-import npformer as npf
+from tested import npf
 
 N = 1_000_000
 KEYS = [0, 1, 2024, 2**63, 2**64 - 1]

@@ -5,8 +5,8 @@ import pytest
 from layouts import byte_swapped
 from oracles import assert_close
 from results import FIRST, OPERATIONS, arguments_of, run, written_by
+from tested import npf
 
-import npformer as npf
 from npformer.gradcheck.cases import cast
 
 pytestmark = pytest.mark.usefixtures("every_backend")

@@ -6,8 +6,7 @@ import numpy as np
 import oracles
 import pytest
 from oracles import assert_close
-
-import npformer as npf
+from tested import npf
 
 B, H, T, S, K, KV, D, F, V = 2, 3, 5, 7, 11, 13, 17, 19, 23
 RATE, KEY = 0.3, 2024

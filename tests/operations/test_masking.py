@@ -6,8 +6,8 @@
 import numpy as np
 import oracles
 import pytest
+from tested import npf
 
-import npformer as npf
 from npformer import reference
 
 pytestmark = pytest.mark.usefixtures("every_backend")

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 from oracles import assert_close
+from tested import npf
 
-import npformer as npf
 from npformer import cpu, reference
 from npformer.gradcheck.cases import CASES
 

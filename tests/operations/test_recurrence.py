@@ -4,8 +4,8 @@ import numpy as np
 import oracles
 import pytest
 from oracles import assert_close
+from tested import npf
 
-import npformer as npf
 from npformer import cpu
 
 B, T, D, D_IN = 3, 7, 5, 2

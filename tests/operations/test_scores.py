@@ -4,8 +4,8 @@ import numpy as np
 import oracles
 import pytest
 from oracles import assert_close
+from tested import npf
 
-import npformer as npf
 from npformer.reference.scores import SCORES
 
 B, H, T, S, K, KV, A = 2, 3, 5, 7, 11, 13, 17

@@ -4,8 +4,7 @@ import numpy as np
 import oracles
 import pytest
 from oracles import assert_close
-
-import npformer as npf
+from tested import npf
 
 B, T, S, K, KV = 2, 5, 7, 11, 13
 

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 from oracles import assert_close
-
-import npformer as npf
+from tested import npf
 
 torch = pytest.importorskip("torch")
 functional = torch.nn.functional

@@ -5,8 +5,7 @@ import math
 import numpy as np
 import pytest
 from oracles import assert_close
-
-import npformer as npf
+from tested import npf
 
 pytestmark = pytest.mark.usefixtures("every_backend")
 

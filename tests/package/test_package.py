@@ -10,16 +10,24 @@ import npformer
 from npformer import reference
 
 
-@pytest.mark.parametrize("name", npformer.__all__)
+@pytest.mark.parametrize("name", sorted({*npformer.__all__} - {"layers", "reference", "tree"}))
 def test_every_public_name_is_there_and_not_hidden_by_its_module(name):
     value = getattr(npformer, name)
     assert callable(value), f"npformer.{name} is {value!r}: a module has taken the place of the function"
     assert value.__doc__, f"npformer.{name} has no docstring"
+    assert getattr(reference, name, value) is value
 
 
-@pytest.mark.parametrize("name", reference.__all__)
-def test_top_level_operations_are_those_of_the_reference(name):
-    assert getattr(npformer, name) is getattr(reference, name)
+def test_an_operation_has_its_backward_pass_beside_it():
+    missing = [f"{name}_backward" for name in npformer.__all__ if hasattr(reference, f"{name}_backward")]
+    assert not {*missing} - {*npformer.__all__}
+    assert 40 <= len([name for name in npformer.__all__ if not name.endswith("_backward")]) <= 50
+
+
+def test_gradcheck_is_a_function_and_a_package():
+    assert npformer.gradcheck.gradcheck.__name__ == "gradcheck"
+    assert list(inspect.signature(npformer.gradcheck).parameters)[:3] == ["f", "f_backward", "args"]
+    assert npformer.gradcheck.cases.CASES
 
 
 @pytest.mark.parametrize("name", [name for name in reference.__all__ if name.endswith("_backward")])

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 import npformer as nf
-from npformer import StepInfo, plots
+from npformer import plots
+from npformer.training import StepInfo
 
 PNG = b"\x89PNG"
 
@@ -16,16 +17,30 @@ def test_pictures_are_written(tmp_path):
     plots.plot_loss(history, tmp_path / "loss.png")
     plots.plot_loss(history[:1], tmp_path / "one_step.png")
     weights = np.full((2, 3, 5), 0.2)
-    plots.plot_attention([weights, weights], tmp_path / "attention.png", list("abcde"), ["<begin>", "b", "c"])
+    plots.plot_attention([weights, weights], list("abcde"), ["<begin>", "b", "c"], tmp_path / "attention.png")
     plots.plot_positional_encoding(tmp_path / "positions.png", length=7, d_model=5)
     for path in tmp_path.iterdir():
         assert path.read_bytes()[:4] == PNG
 
 
+def test_drawing_on_axes_of_ones_own(tmp_path):
+    figures = pytest.importorskip("matplotlib.figure")
+    figure = figures.Figure()
+    (a, b), (c, d) = figure.subplots(2, 2)
+    history = [StepInfo(step, 1 / step, 0.1, 1.0, 10, 0.01) for step in range(1, 9)]
+    assert list(plots.plot_loss(history, axes=[a, c])) == [a, c]
+    assert a.get_lines() and c.get_lines() and not b.get_lines()
+    assert plots.plot_anomaly_scores({"one": [0.1, 0.2], "two": [0.5]}, tmp_path / "all.png", ax=d) is d
+    assert figure.get_suptitle() == ""
+    assert (tmp_path / "all.png").read_bytes()[:4] == PNG
+    with pytest.raises(ValueError, match="1 axes are given, expected 2"):
+        plots.plot_loss(history, axes=a)
+
+
 def test_words_have_to_fit_the_weights(tmp_path):
     pytest.importorskip("matplotlib")
     with pytest.raises(ValueError, match=r"weights \(2, 3, 5\): expected \(H, 3, 4\)"):
-        plots.plot_attention([np.zeros((2, 3, 5))], tmp_path / "a.png", list("abcd"), list("abc"))
+        plots.plot_attention([np.zeros((2, 3, 5))], list("abcd"), list("abc"))
 
 
 RECORDS = [
@@ -38,24 +53,9 @@ RECORDS = [
 ]
 
 
-@pytest.fixture
-def drawn(monkeypatch):
-    """The figures that are drawn."""
-    pytest.importorskip("matplotlib")
-    figures, new = [], plots._figure
-
-    def figure(*size):
-        figures.append(new(*size))
-        return figures[-1]
-
-    monkeypatch.setattr(plots, "_figure", figure)
-    return figures
-
-
-def test_a_training_is_drawn_as_it_was_logged(drawn, tmp_path):
-    plots.plot_training(RECORDS, tmp_path / "x.png", "A title")
+def test_a_training_is_drawn_as_it_was_logged(tmp_path):
+    above, middle, below = plots.plot_training(RECORDS, tmp_path / "x.png", "A title")
     assert (tmp_path / "x.png").read_bytes()[:4] == PNG
-    above, middle, below = drawn[0].axes
     assert above.get_title() == "A title"
     training, validation = above.get_lines()
     np.testing.assert_allclose(training.get_xydata(), [(step, 1.5) for step in range(4, 41)])  # the mean of 4 steps
@@ -65,32 +65,30 @@ def test_a_training_is_drawn_as_it_was_logged(drawn, tmp_path):
 
 
 @pytest.mark.parametrize("records", [[], RECORDS[:1], RECORDS[:5], RECORDS[10:11]], ids=len)
-def test_a_training_that_has_hardly_begun_is_drawn_too(drawn, tmp_path, records):
-    plots.plot_training(records, tmp_path / "x.png")
+def test_a_training_that_has_hardly_begun_is_drawn_too(tmp_path, records):
+    axes = plots.plot_training(records, tmp_path / "x.png")
     assert (tmp_path / "x.png").read_bytes()[:4] == PNG
-    points = [len(line.get_xdata()) for ax in drawn[0].axes for line in ax.get_lines()]
+    points = [len(line.get_xdata()) for ax in axes for line in ax.get_lines()]
     n_steps = sum("loss" in record for record in records)
     assert points == [n_steps, len(records) - n_steps, len(records) - n_steps, n_steps]
 
 
-def test_scores_are_drawn_over_the_lengths(drawn, tmp_path):
+def test_scores_are_drawn_over_the_lengths(tmp_path):
     rows = [
         {"words": [1, 8], "sentences": 5, "bleu": 30.0, "bleu_lower": 40.0, "chrf": 50.0},
         {"words": (9, 10**9), "sentences": 3, "bleu": 20.0, "bleu_lower": 25.0, "chrf": 45.0},
     ]
-    plots.plot_scores_by_length(rows, tmp_path / "x.png", "A title")
+    ax = plots.plot_scores_by_length(rows, tmp_path / "x.png", "A title")
     assert (tmp_path / "x.png").read_bytes()[:4] == PNG
-    [ax] = drawn[0].axes
     assert [list(line.get_ydata()) for line in ax.get_lines()] == [[40, 25], [30, 20], [50, 45]]
     assert [label.get_text() for label in ax.get_xticklabels()] == ["1 to 8\n(5)", "9 and more\n(3)"]
 
 
-def test_an_alignment_has_a_cell_for_each_pair_of_pieces(drawn, tmp_path):
+def test_an_alignment_has_a_cell_for_each_pair_of_pieces(tmp_path):
     weights = np.random.default_rng(0).dirichlet(np.ones(4), 3)
     source, target = ["▁a", "▁m", "an", "</s>"], ["▁un", "▁", "</s>"]
-    plots.plot_alignment(weights, tmp_path / "x.png", source, target)
+    ax = plots.plot_alignment(weights, source, target, tmp_path / "x.png")
     assert (tmp_path / "x.png").read_bytes()[:4] == PNG
-    ax = drawn[0].axes[0]
     np.testing.assert_array_equal(ax.get_images()[0].get_array(), weights)
     assert [label.get_text() for label in ax.get_xticklabels()] == ["a", "m", "-an", "</s>"]
     assert [label.get_text() for label in ax.get_yticklabels()] == ["un", "(space)", "</s>"]
@@ -98,14 +96,14 @@ def test_an_alignment_has_a_cell_for_each_pair_of_pieces(drawn, tmp_path):
 
 def test_pieces_have_to_fit_the_alignment(tmp_path):
     with pytest.raises(ValueError, match=r"weights \(3, 4\): expected \(4, 3\), a piece for each"):
-        plots.plot_alignment(np.zeros((3, 4)), tmp_path / "x.png", list("abc"), list("abcd"))
+        plots.plot_alignment(np.zeros((3, 4)), list("abc"), list("abcd"))
 
 
 @pytest.mark.parametrize("positions", [(0, 1, 10, 1000, 2500, 4999), (7,), (3, 0, 2)])
-def test_the_encoding_of_a_position_is_drawn_over_the_dimensions(drawn, tmp_path, positions):
-    plots.plot_positional_curves(tmp_path / "x.png", positions, d_model=7)
+def test_the_encoding_of_a_position_is_drawn_over_the_dimensions(tmp_path, positions):
+    axes = plots.plot_positional_curves(tmp_path / "x.png", positions, d_model=7)
     assert (tmp_path / "x.png").read_bytes()[:4] == PNG
-    visible = [ax for ax in drawn[0].axes if ax.get_visible()]
+    visible = [ax for ax in axes.flat if ax.get_visible()]
     for ax, position in zip(visible, positions, strict=True):
         assert ax.get_title() == f"position {position}"
         sines, cosines = (line.get_xydata() for line in ax.get_lines())
@@ -114,15 +112,15 @@ def test_the_encoding_of_a_position_is_drawn_over_the_dimensions(drawn, tmp_path
         np.testing.assert_allclose(cosines, list(enumerate(encoding))[1::2])
 
 
-def test_scores_are_drawn_over_the_width_with_their_spread(drawn, tmp_path):
+def test_scores_are_drawn_over_the_width_with_their_spread(tmp_path):
     def rows(*names):
         figures = {name: [0.2, 0.1, 0.6] for name in names}
         return [{"score": s, "width": K, **figures} for s in ("dot", "scaled_dot", "additive") for K in (4, 16)]
 
     random, learned = rows("variance", "entropy", "gradient_median"), rows("found")
-    plots.plot_scores_by_width(random, learned, tmp_path / "x.png", n_keys=64, n_shown=16, steps=10)
+    axes = plots.plot_scores_by_width(random, learned, tmp_path / "x.png", n_keys=64, n_shown=16, steps=10)
     assert (tmp_path / "x.png").read_bytes()[:4] == PNG
-    for ax in drawn[0].axes:
+    for ax in axes.flat:
         for line in ax.get_lines()[:3]:
             np.testing.assert_allclose(line.get_xydata(), [(4, 0.3), (16, 0.3)])
         for band in ax.collections:
