@@ -1,4 +1,4 @@
-"""What to train on."""
+"""Data to train on: parallel text, its subwords and batches, and the copy task."""
 
 from npformer.data.copy_task import BOS, EOS, PAD, CopyTask
 from npformer.data.parallel_text import ParallelText, Place, TokenBatches

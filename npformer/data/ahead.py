@@ -1,4 +1,4 @@
-"""One item made while the one before is worked on."""
+"""Prefetching: the next item is made while the caller uses the current one."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -6,7 +6,7 @@ _END = object()
 
 
 def ahead(items):
-    """The same items, each made by a thread while the caller has the one before: where the caller waits for a GPU.
+    """Yield the same items; a thread makes each while the caller uses the previous one, for example on a GPU.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The copy task: say the source again, forwards or backwards."""
+"""The copy task: the target is the source, forwards or reversed."""
 
 import zlib
 from dataclasses import dataclass
@@ -15,19 +15,19 @@ FIRST_SYMBOL = 3
 
 @dataclass(frozen=True)
 class CopyTask:
-    """Random sequences of symbols, and their copies between a begin and an end token.
+    """Random sequences of symbols; each target is a copy of the source between a begin and an end token.
 
-    Of the ``vocab`` ids, 0 is padding, 1 begins and 2 ends a target; the others are symbols. One sequence in ten,
-    chosen by its checksum, is held out: it is never in a training batch.
+    Of the ``vocab`` ids, 0 is padding, 1 the begin token and 2 the end token; the others are symbols. One sequence in
+    ten, chosen by its checksum, is held out: it is never in a training batch.
 
     Parameters
     ----------
     vocab : int
-        Ids in all, at least 4.
+        Number of ids, at least 4.
     min_len, max_len : int
-        Symbols in a sequence: any number from min_len to max_len.
+        Minimum and maximum number of symbols in a sequence.
     reverse : bool
-        The target is the source backwards.
+        Whether the target is the reversed source.
     seed : int
 
     Examples
@@ -54,7 +54,7 @@ class CopyTask:
             raise ValueError(f"min_len={self.min_len}, max_len={self.max_len}: expected 1 <= min_len <= max_len")
 
     def batch(self, step, size):
-        """Training batch number ``step``: a pure function of (seed, step).
+        """Return training batch number ``step``, a pure function of (seed, step).
 
         Returns
         -------
@@ -66,12 +66,12 @@ class CopyTask:
         return self._pack(self._draw(rng, size, self.min_len, self.max_len, held_out=False))
 
     def held_out(self, size):
-        """``size`` different sequences that no training batch holds, as (src, tgt)."""
+        """Return ``size`` different sequences that are in no training batch, as (src, tgt)."""
         rng = np.random.default_rng([self.seed, 1])
         return self._pack(self._draw(rng, size, self.min_len, self.max_len, held_out=True, distinct=True))
 
     def longer(self, size, extra=5):
-        """``size`` sequences of max_len + 1 ... max_len + extra symbols, longer than any in training."""
+        """Return ``size`` sequences of max_len + 1 ... max_len + extra symbols, longer than any in training."""
         check_int("extra", extra, at_least=1)
         rng = np.random.default_rng([self.seed, 2])
         return self._pack(self._draw(rng, size, self.max_len + 1, self.max_len + extra, held_out=True))
@@ -98,12 +98,12 @@ class CopyTask:
 
 
 def is_held_out(sequence):
-    """Whether a sequence of symbols is one of the tenth that is kept out of training."""
+    """Return whether a sequence of symbols is held out of training, as one in ten is."""
     return zlib.crc32(np.asarray(sequence, dtype="<i8").tobytes()) % 10 == 0
 
 
 def exact_match(model, params, src, tgt, *, backend="auto"):
-    """The share of sources whose greedily decoded target is right in every token, the end token included.
+    """Decode greedily; return the fraction of targets that are right in every token, including the end token.
 
     Parameters
     ----------

@@ -1,9 +1,10 @@
-"""Words written alike wherever they stand: the capital of a sentence and missing spaces become marks, and text again.
+"""Marks for capitals at the beginning of a sentence and for missing spaces, so that a word is always written alike.
 
-Without marks a vocabulary of pieces holds ``▁Un`` and ``▁un``, ``homme`` behind an apostrophe and ``▁homme`` behind a
-space, and learns each by itself; with them both are one word beside a mark.
+Without marks a subword vocabulary holds both ``▁Un`` and ``▁un``, and both ``homme`` (after an apostrophe) and
+``▁homme`` (after a space), and a model learns each separately. With marks each pair is one word and a mark. ``unmark``
+restores the text.
 
-    ↑   the next word, which begins a sentence, begins with a capital
+    ↑   the next word is the first of a sentence and begins with a capital
     ‿   on the side where a word or sign has no space
 """
 
@@ -12,17 +13,18 @@ import unicodedata
 
 CAPITAL, JOINED = "↑", "‿"
 
-# A French word that an apostrophe cuts short (l', jusqu'); a word, with hyphens, or behind an apostrophe ('s); signs.
+# A French word that ends with an apostrophe (l', jusqu'); a word, with hyphens, or after an apostrophe ('s); signs.
 _PART = re.compile(r"(?:[cdjlmnst]|\w*qu)['’](?=\w)|['’]?\w+(?:-\w+)*|[^\w\s]+", re.IGNORECASE)
 _OTHERWISE = str.maketrans({CAPITAL: "^", JOINED: "_"} | dict.fromkeys("\u200b\u200e\u200f\ufeff", " "))
 _NO_MARKS = str.maketrans(dict.fromkeys([CAPITAL, JOINED]))
 
 
 def mark(line):
-    """A line with parts that touched each other apart, without the capitals of its sentences, and marks that tell.
+    """Separate words and signs by spaces, make the first word of each sentence lower-case, and mark both changes.
 
-    Letters are composed first (Unicode's NFKC), as sentencepiece does, so that an accent is never cut from its letter.
-    A word such as "TV" keeps its capitals. Signs that are marks, and spaces of no width, are written otherwise.
+    Unicode is normalised first (NFKC), as sentencepiece does, so that an accent is never separated from its letter. A
+    word such as "TV" keeps its capitals. Characters of the text that look like marks, and zero-width spaces, are
+    replaced.
 
     Examples
     --------
@@ -47,7 +49,7 @@ def mark(line):
 
 
 def unmark(line):
-    """What ``mark`` was given, composed and with single spaces; of any other text its words, without marks."""
+    """Return the line given to ``mark``, normalised and with single spaces; for other text, its words without marks."""
     text, begins, joined = [], False, True
     for word in line.split():
         if word == CAPITAL:

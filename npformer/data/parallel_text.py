@@ -1,4 +1,4 @@
-"""Line-aligned text of two languages, and batches of it; read as a stream, so that its size does not matter."""
+"""Line-aligned text of two languages, and batches of it. It is read as a stream, so it may be of any size."""
 
 import gzip
 import zlib
@@ -15,7 +15,7 @@ from npformer.reference import derive_key
 
 
 def find_text(folder, split, language):
-    """The file of a split, ``train.en`` or ``train.en.gz``, in a folder."""
+    """Return the path of the file of a split in a folder, ``train.en`` or ``train.en.gz``."""
     folder = Path(folder)
     names = [f"{split}.{language}", f"{split}.{language}.gz"]
     for name in names:
@@ -26,7 +26,7 @@ def find_text(folder, split, language):
 
 
 def read_lines(path):
-    r"""The lines of a UTF-8 text, plain or (if its name ends with .gz) gzip, one after the other.
+    r"""Yield the lines of a UTF-8 text file, which is compressed by gzip if its name ends with .gz.
 
     Examples
     --------
@@ -49,7 +49,7 @@ def read_lines(path):
 
 
 def decoded(file, name):
-    """The lines of a UTF-8 text from a file of bytes, whose name is for errors."""
+    """Yield the lines of UTF-8 text from a binary file; ``name`` is for error messages."""
     for number, line in enumerate(file, start=1):  # lines end at \n only, unlike those of str.splitlines
         try:
             yield line.decode("utf-8").rstrip("\r\n")
@@ -59,7 +59,7 @@ def decoded(file, name):
 
 @dataclass(frozen=True)
 class ParallelText:
-    r"""Two files whose lines are each other's translations.
+    r"""Two text files; line n of one is the translation of line n of the other.
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ class ParallelText:
 
     @classmethod
     def find(cls, folder, split, source, target, *, skip_empty=False):
-        """The pair of files of a split in a folder, as ``train.en`` and ``train.fr.gz``."""
+        """Find the two files of a split in a folder, for example ``train.en`` and ``train.fr.gz``."""
         if source == target:
             raise ValueError(f"source and target are both {source!r}, expected two languages")
         return cls(find_text(folder, split, source), find_text(folder, split, target), skip_empty)
@@ -110,19 +110,19 @@ class ParallelText:
             n_target = number + (target is not end) + sum(1 for _ in targets)
             raise ValueError(
                 f"{self.source} has {n_source} lines, {self.target} {n_target}: expected the same number, "
-                "line by line a translation"
+                "each line the translation of the other's"
             )
         if n_kept == 0:
-            raise ValueError(f"{self.source} and {self.target} have no pair of sentences, expected one a line")
+            raise ValueError(f"{self.source} and {self.target} have no pair of sentences, expected one per line")
 
     def lines(self):
-        """The lines of both languages in turn: what a joint vocabulary is learned from."""
+        """Yield the lines of both languages in turn, to learn a joint vocabulary from."""
         for pair in self:
             yield from pair
 
 
 class Place(NamedTuple):
-    """How far a training has come in its data: the next batch."""
+    """The position of a training in its data: that of the next batch."""
 
     epoch: int = 0
     chunk: int = 0
@@ -131,24 +131,25 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class TokenBatches:
-    """Batches of about equally many tokens, of sentences about equally long, in an order that follows from the seed.
+    """Batches with about the same number of tokens, of sentences of similar length, in an order given by the seed.
 
-    Text is read ``chunk_size`` pairs at a time. Within a chunk pairs are shuffled, sorted by length, cut into batches,
-    and the batches shuffled, so that memory depends on the chunk, not on the text. (Shuffle a text larger than a
-    chunk once beforehand if its lines are ordered by origin.) The pieces of a text of one chunk are kept, and cut once.
+    The text is read in chunks of ``chunk_size`` pairs, so memory depends on the size of a chunk, not on that of the
+    text. The pairs of a chunk are shuffled, sorted by length and divided into batches, and the batches are shuffled.
+    (If the lines of a text larger than a chunk are ordered by origin, shuffle the text once beforehand.) If the text
+    fits into one chunk, its subwords are computed once and kept.
 
     Parameters
     ----------
     text : iterable of (str, str)
-        Each time it is iterated over, the same pairs: a ``ParallelText``, or a list.
+        A ``ParallelText`` or a list: an iterable that yields the same pairs each time.
     source, target : Subwords
     max_tokens : int
-        Most tokens of a batch on either side, padding, begin and end included.
+        Maximum number of tokens of a batch on either side, including padding, begin and end tokens.
     max_len : int
-        Pairs with more tokens than this on one side are left out.
+        Pairs with more tokens than this on either side are left out.
     seed : int
     chunk_size : int
-        In pairs.
+        Number of pairs in a chunk.
 
     Examples
     --------
@@ -177,7 +178,7 @@ class TokenBatches:
             raise ValueError(f"max_len={self.max_len}, expected at most max_tokens={self.max_tokens}")
 
     def from_place(self, place=None):
-        """Batches without end, beginning at a place: (place after it, src (B, S), tgt (B, T+1)) each."""
+        """Yield batches (place after the batch, src (B, S), tgt (B, T+1)) without end, starting at a place."""
         place = place or Place()
         while True:
             n_batches = 0
@@ -189,7 +190,7 @@ class TokenBatches:
             place = Place(place.epoch + 1)
 
     def epoch(self, place):
-        """The rest of one epoch, from a place on."""
+        """Yield the batches of one epoch, starting at a place."""
         for chunk, pairs in self._chunks(place.chunk):
             batches = self._batches(pairs, derive_key(self.seed, place.epoch, chunk))
             done = place.batch if chunk == place.chunk else 0
@@ -197,7 +198,7 @@ class TokenBatches:
                 yield Place(place.epoch, chunk, i), *self._pack(rows)
 
     def _chunks(self, first):
-        """(number, pairs of ids) of each chunk from one on."""
+        """Yield (number, pairs of ids) of each chunk, starting at number ``first``."""
         if self._kept:
             yield from islice(enumerate(self._kept), first, None)
             return
@@ -209,10 +210,10 @@ class TokenBatches:
                 pairs = list(zip(self.source.encode(sources), self.target.encode(targets), strict=True))
                 yield chunk, pairs
         if chunk == first == 0:
-            self._kept[:] = [pairs]  # not one more: two epochs may be read at once
+            self._kept[:] = [pairs]  # assigned, not appended: two epochs may be read at once
 
     def _batches(self, pairs, key):
-        """A chunk's pairs, cut into batches."""
+        """Divide the pairs of a chunk into batches."""
         rng = np.random.default_rng(key)
         pairs = [pairs[i] for i in rng.permutation(len(pairs))]
         pairs = [pair for pair in pairs if _length(pair) <= self.max_len]
@@ -235,14 +236,14 @@ class TokenBatches:
 
 
 def pack(sequences, pad_id, *, begin=None, end=None):
-    """Sequences of ids as rows (B, longest), the shorter ones filled up with padding.
+    """Return sequences of ids as the rows of an array (B, longest), where shorter ones are padded.
 
     Parameters
     ----------
     sequences : sequence of sequences of int
     pad_id : int
     begin, end : int, optional
-        Put before and behind each.
+        Ids to put before and after each sequence.
 
     Examples
     --------
@@ -262,6 +263,6 @@ def pack(sequences, pad_id, *, begin=None, end=None):
 
 
 def _length(pair):
-    """Tokens of the longer side, with the end of the source and begin and end of the target."""
+    """The number of tokens of the longer side, with the source's end token and the target's begin and end tokens."""
     source, target = pair
     return max(len(source) + 1, len(target) + 2)

@@ -1,4 +1,4 @@
-"""Between sentences and ids: subword pieces, by sentencepiece (``pip install npformer[translation]``)."""
+"""Conversion of sentences to ids of subword pieces, and back, by sentencepiece (in ``npformer[translation]``)."""
 
 import io
 from pathlib import Path
@@ -9,21 +9,21 @@ from npformer.checks import check_int
 from npformer.data.marks import mark, unmark
 
 PAD, BOS, EOS, UNKNOWN = 0, 1, 2, 3
-MARKED = "<marked>"  # a piece that no text has: its vocabulary was learned from marked text
-AT_ONCE = 5000  # lines whose ids exist as Python lists, ten times as large as arrays
+MARKED = "<marked>"  # a piece that is in no text; a vocabulary that has it was learned from marked text
+AT_ONCE = 5000  # lines converted at a time, as lists of ids take ten times as much memory as arrays
 
 
 class Subwords:
-    """A vocabulary of pieces; a sentence becomes their ids, and ids a sentence again.
+    """A vocabulary of subword pieces, which converts sentences to ids and ids to sentences.
 
-    Ids 0, 1, 2, 3 are padding, begin, end and "unknown" in every vocabulary made by ``learn``, and its text is marked
-    (``npformer.data.marks``) before it is cut, so that a word is the same at the beginning of a sentence, behind an
-    apostrophe and before a full stop.
+    In every vocabulary made by ``learn``, ids 0, 1, 2, 3 are padding, begin, end and "unknown", and (with ``marks``)
+    text is marked (``npformer.data.marks``) before it is divided into pieces, so that a word is the same at the
+    beginning of a sentence, after an apostrophe and before a full stop.
 
     Parameters
     ----------
     model : bytes
-        A sentencepiece model; ``learn`` makes one, ``read`` takes one from a file.
+        A sentencepiece model, such as the content of a model file; see also ``learn`` and ``read``.
 
     Examples
     --------
@@ -54,20 +54,20 @@ class Subwords:
 
     @classmethod
     def learn(cls, lines, size, *, kind="bpe", marks=True, n_lines=2_000_000):
-        """A vocabulary from text.
+        """Learn a vocabulary from text.
 
         Parameters
         ----------
         lines : iterable of str
-            Of both languages, for a joint vocabulary.
+            The text; for a joint vocabulary, that of both languages.
         size : int
-            Pieces V, the four special ones included.
+            Number of pieces V, including the four special ones.
         kind : "bpe" or "unigram"
             Byte-pair encoding (Sennrich et al. 2016) or the unigram model (Kudo 2018).
         marks : bool
-            Whether to mark capitals and missing spaces; without, pieces are of the text as it is.
+            Whether to mark capitals and missing spaces; if False, the text is used as it is.
         n_lines : int
-            More lines than this are sampled from, as learning needs memory for each.
+            If there are more lines, this number of them is sampled, as each line takes memory.
         """
         check_int("size", size, at_least=5)
         if kind not in ("bpe", "unigram"):
@@ -78,7 +78,7 @@ class Subwords:
             try:
                 yield from map(mark, lines) if marks else lines
             except Exception as error:
-                errors.append(error)  # sentencepiece would say INTERNAL and no more of it
+                errors.append(error)  # sentencepiece reports only INTERNAL
                 raise
 
         try:
@@ -94,9 +94,9 @@ class Subwords:
                 bos_id=BOS,
                 eos_id=EOS,
                 unk_id=UNKNOWN,
-                split_by_unicode_script=not marks,  # marking has cut words from signs; l'‿ may be one piece
+                split_by_unicode_script=not marks,  # marks already separate words and signs; l'‿ may be one piece
                 control_symbols=[MARKED] if marks else [],
-                num_threads=1,  # the same pieces everywhere
+                num_threads=1,  # the same pieces on every machine
                 minloglevel=2,
             )
         except RuntimeError as error:
@@ -109,17 +109,17 @@ class Subwords:
 
     @classmethod
     def read(cls, path):
-        """A vocabulary from a sentencepiece file."""
+        """Read a vocabulary from a sentencepiece model file."""
         path = Path(path)
         if not path.is_file():
-            raise FileNotFoundError(f"there is no sentencepiece model {path}, expected a file that spm_train has made")
+            raise FileNotFoundError(f"there is no sentencepiece model {path}, expected a model file of spm_train")
         try:
             return cls(path.read_bytes())
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
 
     def encode(self, lines):
-        """The ids of each line, without begin and end.
+        """Return the ids of each line, without begin and end tokens.
 
         Parameters
         ----------
@@ -137,12 +137,12 @@ class Subwords:
         return ids
 
     def decode(self, ids):
-        """The sentence of each sequence of ids, up to its end token, without padding and begin."""
+        """Return the sentence of each sequence of ids, up to its end token; padding and begin tokens are skipped."""
         lines = self._processor.decode([self._words_of(row) for row in ids], num_threads=1)
         return list(map(unmark, lines)) if self.marked else lines
 
     def pieces(self, ids):
-        """The text of each id, ``▁`` being a space."""
+        """Return the piece of each id as text, in which ``▁`` is a space."""
         return [self._processor.id_to_piece(int(id_)) for id_ in ids]
 
     def _words_of(self, row):

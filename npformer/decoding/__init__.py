@@ -1,9 +1,9 @@
-"""From a model to a sequence: the most probable token each time, the best of many beginnings, or by chance.
+"""Decoding: generate sequences with a model by greedy decoding, beam search or sampling.
 
 A model is anything with ``src_vocab``, ``tgt_vocab``, ``pad_id``, ``max_len`` and
-``decoder(params, src, max_rows=…, max_len=…, backend=…)``, whose ``step(tokens, parents, then)`` gives ``then(logits of
-the next tokens, slice of the rows)``, as that of ``Transformer`` does. ``log_probability`` needs
-``logits(params, src, tgt_in, backend=…)`` instead of a decoder.
+``decoder(params, src, max_rows=…, max_len=…, backend=…)``, which returns an object like that of
+``Transformer.decoder``: its ``step(tokens, parents, then)`` returns ``then(logits of the next tokens, slice of the
+rows)``. ``log_probability`` needs ``logits(params, src, tgt_in, backend=…)`` instead of a decoder.
 """
 
 from npformer.decoding.beam import Hypothesis, beam_search

@@ -1,4 +1,4 @@
-"""Beam search: several beginnings at once, so that a good sentence may begin with a less probable word."""
+"""Beam search: it extends several prefixes at once, so a good sentence may begin with a less probable word."""
 
 from dataclasses import dataclass
 
@@ -11,16 +11,17 @@ from npformer.decoding.common import check_limits
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """One translation that was found.
+    """One output sequence of beam search.
 
     Attributes
     ----------
     tokens : tuple of int
-        After the begin token, up to and with the end token; without one if ``max_len`` cut it off.
+        The tokens after the begin token, up to and including the end token, which is missing if the sequence was cut
+        at ``max_len``.
     log_probability : float
-        The sum over all tokens.
+        The sum of the log-probabilities of all tokens.
     score : float
-        The same over the length penalty: what hypotheses are ranked by.
+        ``log_probability`` divided by the length penalty; hypotheses are ranked by it.
     """
 
     tokens: tuple[int, ...]
@@ -43,12 +44,13 @@ def beam_search(
     n_best=1,
     backend="auto",
 ):
-    """The best targets found when the ``beam_size`` best beginnings are followed at each step.
+    """Generate a target for each source by beam search, which keeps the ``beam_size`` best prefixes at each step.
 
-    At each step all beginnings of a source are continued by all tokens, and the 2·beam_size most probable results
-    are looked at. One with the end token is finished if it is among the first beam_size; the first beam_size
-    without it go on. A source is done when beam_size hypotheses are finished, or at ``max_len``, where those that
-    have not ended are taken as they are. Padding is never generated.
+    At each step all prefixes of a source are extended by all tokens, and the 2·beam_size most probable results are
+    considered. A result with the end token is finished if it is among the first beam_size; the first beam_size results
+    without the end token are the prefixes of the next step. The search for a source ends when beam_size hypotheses are
+    finished, or at ``max_len``, where the unfinished prefixes become hypotheses as they are. Padding is never
+    generated.
 
     Parameters
     ----------
@@ -57,22 +59,24 @@ def beam_search(
     src : (B, S) int
     bos_id, eos_id : int
     max_len, min_len : int
-        Most and fewest tokens to generate, the end token included; ``max_len`` may be an array (B,).
+        Maximum and minimum number of tokens to generate, including the end token; ``max_len`` may be an array (B,).
     beam_size : int
         1 is greedy decoding.
     length_penalty : float
-        α: 0 compares sums of log-probabilities, which favours short sentences, 1 their mean a token ("power").
+        α: 0 compares sums of log-probabilities, which favours short sentences; 1 compares their means per token (with
+        "power").
     penalty_form : "power" or "gnmt"
-        A score is log p / length^α, or log p / ((5 + length) / 6)^α (Wu et al. 2016, which the paper uses with 0.6).
+        The score is log p / length^α, or log p / ((5 + length) / 6)^α (Wu et al. 2016; the Transformer paper uses it
+        with α = 0.6).
         The length counts the end token, not the begin token.
     n_best : int
-        How many hypotheses of each source to return, at most beam_size.
+        Number of hypotheses to return for each source, at most beam_size.
     backend : "auto", "reference", "cpu", "gpu" or a module
 
     Returns
     -------
     list of lists of Hypothesis
-        For each source its best, the best first.
+        The ``n_best`` best hypotheses of each source, best first.
 
     Examples
     --------
@@ -99,7 +103,7 @@ def beam_search(
 
 
 def length_penalty_of(alpha, form):
-    """What log-probabilities of a length are divided by, as a function of the length.
+    """Return the length penalty, which divides the log-probability, as a function of the length.
 
     Examples
     --------
@@ -108,7 +112,7 @@ def length_penalty_of(alpha, form):
     """
     check_not_negative(length_penalty=alpha)
     if alpha > 10:
-        raise ValueError(f"length_penalty={alpha}, expected 0 to 10; 1 compares means a token")
+        raise ValueError(f"length_penalty={alpha}, expected 0 to 10; 1 compares means per token")
     if form == "power":
         return lambda length: length**alpha
     if form == "gnmt":
@@ -117,12 +121,12 @@ def length_penalty_of(alpha, form):
 
 
 def search(ops, decoder, beams, beam_size):
-    """Step after step, the beginnings of all beams as rows of one batch."""
+    """Extend all beams step by step until they are done; the prefixes of all beams are the rows of one batch."""
     beams, parents = list(beams), np.arange(len(beams))
     while beams:
         rows = [len(beam.sums) for beam in beams]
         tokens = np.array([token for beam in beams for token in beam.last_tokens()])
-        # more than needed, as padding, and the end token before min_len, are left out
+        # 2 more than needed, as padding and, before min_len, the end token are discarded
         log_p, ids = decoder.step(tokens, parents, lambda logits, _: ops.log_softmax_top_k(logits, 2 * beam_size + 2))
         going_on, parents, first = [], [], 0
         for beam, n in zip(beams, rows, strict=True):
@@ -135,22 +139,33 @@ def search(ops, decoder, beams, beam_size):
 
 
 class Beam:
-    """The beginnings of one source's targets that are followed, and what is finished."""
+    """The beam of one source: its unfinished prefixes and its finished hypotheses."""
 
     def __init__(self, size, max_len, min_len, bos_id, eos_id, pad_id, penalty):
         self.size, self.max_len, self.min_len = size, max_len, min_len
         self.bos_id, self.eos_id, self.pad_id = bos_id, eos_id, pad_id
         self.penalty = penalty
-        self.begun = [()]  # tokens of each
-        self.sums = [0.0]  # log-probability of each
+        self.begun = [()]  # tokens of each prefix
+        self.sums = [0.0]  # log-probability of each prefix
         self.finished = []
 
     def last_tokens(self):
-        """What each beginning ends with: the input of the next step."""
+        """Return the last token of each prefix, the input of the next step."""
         return [tokens[-1] if tokens else self.bos_id for tokens in self.begun]
 
     def grow(self, log_p, ids):
-        """Continue each beginning by one token, given the most probable ones; which beginnings are gone on from."""
+        """Extend the prefixes by one token.
+
+        Parameters
+        ----------
+        log_p, ids : (R, K)
+            The K most probable next tokens of each prefix, and their log-probabilities.
+
+        Returns
+        -------
+        list of int
+            For each new prefix the index of the prefix that it extends; empty if the beam is done.
+        """
         length = len(self.begun[0]) + 1
         totals = log_p + np.array(self.sums, log_p.dtype)[:, None]
         totals[(ids == self.pad_id) | ((ids == self.eos_id) & (length < self.min_len))] = -np.inf
@@ -179,5 +194,5 @@ class Beam:
         self.finished.append(Hypothesis(tokens, total, total / self.penalty(len(tokens))))
 
     def best(self, n):
-        """The n best of what is finished."""
+        """Return the n best finished hypotheses, best first."""
         return sorted(self.finished, key=lambda hypothesis: -hypothesis.score)[:n]

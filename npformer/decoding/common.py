@@ -1,4 +1,4 @@
-"""What all ways of decoding share: what goes in, and rows that end one after the other."""
+"""Shared parts of the decoding methods: checks of the arguments, and the loop over the tokens."""
 
 from functools import partial
 
@@ -9,13 +9,13 @@ from npformer.options import check_ids
 
 
 def check_limits(model, src, bos_id, eos_id, max_len, min_len):
-    """Ids and lengths, or an error; ``max_len`` as an array (B,)."""
+    """Check ids and lengths, and return ``max_len`` as an array (B,)."""
     for name, token in (("bos_id", bos_id), ("eos_id", eos_id)):
         check_int(name, token)
         if not 0 <= token < model.tgt_vocab:
             raise ValueError(f"{name}={token}, expected 0 <= {name} < {model.tgt_vocab}")
         if token == model.pad_id:
-            raise ValueError(f"{name}={token} is the padding's id: expected another, as padding is never attended to")
+            raise ValueError(f"{name}={token} is the padding's id, which is never attended to: expected another id")
     check_ids(src, model.src_vocab, "src")
     if src.ndim != 2:
         raise ValueError(f"src has shape {src.shape}, expected (B, S)")
@@ -24,7 +24,7 @@ def check_limits(model, src, bos_id, eos_id, max_len, min_len):
         check_int("max_len", max_len)
     limits = np.asarray(max_len)
     if limits.shape not in ((), (len(src),)) or limits.dtype.kind not in "iu":
-        raise ValueError(f"max_len has shape {limits.shape}, dtype {limits.dtype}: expected an int, or one a source")
+        raise ValueError(f"max_len has shape {limits.shape}, dtype {limits.dtype}: expected an int, or one per source")
     limits = np.broadcast_to(limits, (len(src),))
     for limit in np.unique(limits if limits.size else np.asarray(max_len)):
         if not 1 <= limit <= model.max_len:
@@ -35,24 +35,25 @@ def check_limits(model, src, bos_id, eos_id, max_len, min_len):
 
 
 def forbid(logits, ids):
-    """Logits with which some tokens are never chosen."""
+    """Set the logits of some tokens to -inf, in place, so that these tokens are never chosen."""
     logits[:, ids] = -np.inf
     return logits
 
 
 def generate(model, params, src, choose, bos_id, eos_id, limits, backend):
-    """Token after token for each row until its end token or its limit; rows that have ended are dropped.
+    """Generate each row token by token until its end token or its limit; finished rows are not extended.
 
     Parameters
     ----------
     choose : callable
-        ``choose(logits, rows, t)`` -> token t of some rows that are still going on.
+        ``choose(logits, rows, t)`` -> token t of these rows, which are not finished.
     limits : (B,) int
+        Maximum number of tokens of each row.
 
     Returns
     -------
     (B, T) int
-        Padding after the end.
+        The generated tokens, with padding after the end token.
     """
     said = np.full((len(src), max(limits, default=0)), model.pad_id)
     if not len(src):

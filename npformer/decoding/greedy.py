@@ -1,10 +1,10 @@
-"""The most probable next token, again and again."""
+"""Greedy decoding: always the most probable next token."""
 
 from npformer.decoding.common import check_limits, forbid, generate
 
 
 def greedy_decode(model, params, src, *, bos_id, eos_id, max_len, min_len=0, backend="auto"):
-    """The most probable next token, again and again, until the end token.
+    """Generate a target for each source; each token is the most probable one, until the end token.
 
     Parameters
     ----------
@@ -12,15 +12,15 @@ def greedy_decode(model, params, src, *, bos_id, eos_id, max_len, min_len=0, bac
     params : nested dict
     src : (B, S) int
     bos_id, eos_id : int
-        The tokens that begin and end every target in training.
+        The begin and end token of every target in training.
     max_len, min_len : int
-        Most and fewest tokens to generate, the end token included; ``max_len`` may be an array (B,).
+        Maximum and minimum number of tokens to generate, including the end token; ``max_len`` may be an array (B,).
     backend : "auto", "reference", "cpu", "gpu" or a module
 
     Returns
     -------
     (B, T) int
-        What follows the begin token, up to and with the end token; ``model.pad_id`` after that, which is never
+        The tokens after the begin token, up to and including the end token, then ``model.pad_id``, which is never
         generated. T <= max_len.
 
     Examples

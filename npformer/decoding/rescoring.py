@@ -1,4 +1,4 @@
-"""How probable a given target is."""
+"""The probability of a given target."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ from npformer.reference import log_softmax
 
 
 def log_probability(model, params, src, tgt, *, backend="auto"):
-    """log p(target | source), the sum over its tokens.
+    """Return log p(target | source), the sum over the tokens of the target.
 
     Parameters
     ----------
@@ -16,7 +16,7 @@ def log_probability(model, params, src, tgt, *, backend="auto"):
     params : nested dict
     src : (B, S) int
     tgt : (B, T+1) int
-        With the begin token, which is given; padding is not counted.
+        The target with the begin token, whose own probability is not counted; neither is that of padding.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""The next token by chance, as probable as the model says."""
+"""Sampling: each next token is drawn at random from the distribution of the model."""
 
 import numpy as np
 
@@ -23,7 +23,7 @@ def sample(
     min_len=0,
     backend="auto",
 ):
-    """A target for each source, drawn token by token from the model's distribution.
+    """Generate a target for each source, drawn token by token from the model's distribution.
 
     Parameters
     ----------
@@ -33,18 +33,19 @@ def sample(
     bos_id, eos_id, max_len, min_len, backend
         As for ``greedy_decode``.
     seed : int
-        What is drawn is a function of (seed, row, position): the same seed draws the same.
+        The random numbers are a function of (seed, row, position), so the same seed gives the same targets.
     temperature : float
-        Logits are divided by it: below 1 what is probable gets more probable.
+        The logits are divided by it; a value below 1 makes probable tokens more probable.
     top_k : int, optional
-        Draw among the k most probable tokens only (Fan et al. 2018).
+        Draw from the k most probable tokens only (Fan et al. 2018).
     top_p : float
-        Draw among the most probable tokens that together have this probability (Holtzman et al. 2020); 1 for all.
+        Draw from the smallest set of most probable tokens that together have at least this probability (Holtzman et
+        al. 2020); 1 means all tokens.
 
     Returns
     -------
     (B, T) int
-        As of ``greedy_decode``.
+        As for ``greedy_decode``.
 
     Examples
     --------
@@ -74,7 +75,9 @@ def sample(
 
 
 def draw(logits, uniform, temperature=1.0, top_k=None, top_p=1.0):
-    """A token for each row of logits (B, V): where the distribution function passes the row's number in (0, 1).
+    """Draw a token for each row of logits (B, V), by inverting its cumulative distribution function.
+
+    ``uniform`` (B,) holds a random number in (0, 1) for each row.
 
     Examples
     --------
@@ -83,10 +86,10 @@ def draw(logits, uniform, temperature=1.0, top_k=None, top_p=1.0):
     """
     order = np.argsort(-logits, axis=-1, kind="stable")[:, :top_k]
     ranked = np.take_along_axis(logits, order, axis=-1).astype(np.float64)
-    with np.errstate(over="ignore"):  # far below the best, at a low temperature: -inf
+    with np.errstate(over="ignore"):  # at a low temperature the division may overflow to -inf
         p = np.exp((ranked - ranked[:, :1]) / temperature)
     p /= p.sum(axis=-1, keepdims=True)
-    before = np.cumsum(p, axis=-1) - p  # the probability of all that are more probable
+    before = np.cumsum(p, axis=-1) - p  # the probability of all more probable tokens
     p[before >= top_p] = 0
     cumulative = np.cumsum(p, axis=-1)
     chosen = (cumulative < uniform[:, None] * cumulative[:, -1:]).sum(axis=-1)

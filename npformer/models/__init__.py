@@ -1,4 +1,4 @@
-"""Models, put together from ``npformer.layers``."""
+"""Models, built from ``npformer.layers``."""
 
 from npformer.models.autoencoder import SequenceAutoencoder
 from npformer.models.bytenet import ByteNet

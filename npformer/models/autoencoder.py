@@ -1,7 +1,7 @@
-"""The sequence auto-encoder (Dai and Le 2015): compress a sequence to a few numbers, and say it again from them.
+"""The sequence auto-encoder (Dai and Le 2015): compress a sequence to a few numbers, and reconstruct it from them.
 
-What it has learned to say, it says well; what does not follow the patterns it was trained on does not fit through the
-code, and is said wrongly. So the reconstruction error tells what is unusual.
+Sequences with the patterns of the training data are reconstructed well. The code is too small to hold sequences that do
+not follow these patterns, and they are reconstructed badly. So a large reconstruction error marks an unusual sequence.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from npformer.models.incremental_recurrent import AutoencoderDecoder
 
 @dataclass(frozen=True)
 class SequenceAutoencoder(EncoderDecoder):
-    """A recurrent encoder, a bottleneck, and a recurrent decoder that knows nothing but the bottleneck.
+    """A recurrent encoder, a bottleneck, and a recurrent decoder whose only input besides its tokens is the bottleneck.
 
     Parameters
     ----------
@@ -26,14 +26,14 @@ class SequenceAutoencoder(EncoderDecoder):
     d_model : int
         Width D of embeddings and states.
     code_size : int
-        Numbers a sequence is compressed to.
+        Number of values that a sequence is compressed to.
     dropout : float
-        On embeddings, active when a dropout_key is given.
+        Dropout rate on embeddings, active when a dropout_key is given.
     pad_id : int
     max_len : int
         Longest sequence accepted.
     dtype : "float32" or "float64"
-        Of the parameters.
+        Data type of the parameters.
 
     Examples
     --------
@@ -55,7 +55,7 @@ class SequenceAutoencoder(EncoderDecoder):
     dtype: str = "float32"
 
     decoder_type = AutoencoderDecoder
-    tie_embeddings = False  # of what every EncoderDecoder has
+    tie_embeddings = False  # attributes of every EncoderDecoder
     depths = (1, 1)
 
     def __post_init__(self):
@@ -65,13 +65,13 @@ class SequenceAutoencoder(EncoderDecoder):
 
     @property
     def src_vocab(self):
-        """V, as of every model from a source to a target; here both are the same."""
+        """Vocabulary size V, the same for source and target."""
         return self.vocab
 
     tgt_vocab = src_vocab
 
     def reconstruction_error(self, params, src, tgt, *, backend="auto"):
-        """How badly each sequence is said again: the mean of -log p a token, in nats.
+        """Return the reconstruction error of each sequence: the mean of -log p per token, in nats.
 
         Parameters
         ----------
@@ -94,7 +94,7 @@ class SequenceAutoencoder(EncoderDecoder):
         return encoder, decoder
 
     def _encode(self, ops, params, src, dropout_key=None, train=False):
-        """The code (B, code_size): a linear map of the state after the last word."""
+        """Return the code (B, code_size): a linear map of the state after the last word."""
         src = self._tokens("src", src, self.src_vocab, params)
         x, embed_backward = self._embed(ops, self.tables(params)[0], src, dropout_key)
         states, (end,), read_backward = layers.read_steps(
@@ -110,7 +110,7 @@ class SequenceAutoencoder(EncoderDecoder):
         return code, backward
 
     def _decode(self, ops, params, code, src, tgt_in, dropout_key=None, train=False):
-        """States (B, T, D) that begin with what the code says."""
+        """Return the decoder's states (B, T, D); the first state is computed from the code."""
         tgt_in = self._tokens("tgt_in", tgt_in, self.tgt_vocab, params)
         self._check_rows(src, tgt_in)
         check_shape(memory=(code, (len(src), self.code_size)))

@@ -1,4 +1,4 @@
-"""ByteNet: translation by convolutions (Kalchbrenner et al. 2016, "Neural machine translation in linear time")."""
+"""ByteNet: translation with convolutions (Kalchbrenner et al. 2016, "Neural machine translation in linear time")."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -17,43 +17,46 @@ from npformer.reference import split_key
 class ByteNet(EncoderDecoder):
     """An encoder-decoder of dilated convolutions: the architecture only; parameters are a separate nested dict.
 
-    The encoder is a stack of residual blocks whose convolutions see both sides. The decoder is another, of causal
-    convolutions, and stands on the encoder: its input at step t is the embedding of target token t plus, after a
-    linear map, column t of the encoder's output. The cost is linear in the length, and as the dilations double from
-    block to block, each set of five lets a position see (W - 1) · (1 + 2 + 4 + 8 + 16) others.
+    The encoder is a stack of residual blocks whose convolutions see the positions on both sides. The decoder is a
+    stack of residual blocks with causal convolutions on top of the encoder: its input at step t is the embedding of
+    target token t plus a linear map of column t of the encoder's output. The cost is linear in the length. As the
+    dilations double from block to block, each set of five blocks adds (W - 1) · (1 + 2 + 4 + 8 + 16) positions to
+    the receptive field.
 
-    Dynamic unfolding makes up for different lengths. The encoder turns a source of |s| words into a |s| + b columns:
-    those after the last word are zeros before the first block, and from then on what convolutions bring there. A
-    step beyond the last column gets zeros, and is left with what the steps before it have seen. Where a target is
-    shorter, the last columns are cut off, in training as in decoding: a causal decoder could not have seen them yet.
-    So step t knows of the columns up to t only, and column t of the words up to (W - 1)/2 · (1 + 2 + 4 + 8 + 16)
-    to its right, with each set of the encoder. A source longer than that, of which the first step has to know the
-    end, takes more sets or larger dilations.
+    Source and target may have different lengths, which dynamic unfolding handles. The encoder turns a source of |s|
+    words into a |s| + b columns. The columns after the last word are zeros at the input of the first block; then the
+    convolutions fill them. A decoder step beyond the last column gets zeros from the encoder, and sees the source only
+    through the steps before it. If the target is shorter, the last columns are cut off, in training as in decoding,
+    as a causal decoder cannot have seen them yet. So step t sees only the columns up to t, and each set of the encoder
+    lets column t see (W - 1)/2 · (1 + 2 + 4 + 8 + 16) more words to its right. If a source is longer than that and
+    the first step depends on its end, the model needs more sets or larger dilations.
 
     Parameters
     ----------
     src_vocab, tgt_vocab : int
         Vocabulary sizes V.
     d_model : int
-        Width D, an even number: inside of the blocks it is D/2. (The paper writes 2d and d.)
+        Width D, an even number: inside the blocks the width is D/2. (The paper writes 2d and d.)
     n_sets : int or (int, int)
-        Sets of blocks in both stacks, or in (encoder, decoder).
+        Number of sets of blocks in each stack, or in (encoder, decoder).
     dilations : tuple of int
-        Those of the blocks of a set, one after the other.
+        Dilation of each block of a set, in order.
     kernel_sizes : (int, int)
-        Taps W of the convolutions of the encoder (an odd number) and of the decoder.
+        Kernel size W (number of taps) of the convolutions of the encoder (an odd number) and of the decoder.
     unfold : (float, int)
-        (a, b), with a at least 1: how many columns a source gets. Not many targets should need more.
+        (a, b), with a at least 1: a source of |s| words gets a |s| + b columns. Choose them such that few targets are
+        longer.
     dropout : float
-        On embeddings and every block's output, active when a dropout_key is given.
+        Dropout rate on embeddings and every block's output, active when a dropout_key is given.
     tie_embeddings : bool
         One table for source, target and output projection; both vocabularies must be the same size.
     pad_id : int
-        The id that fills up short sequences: embedded as zeros, zero before every convolution, never counted.
+        The id that pads short sequences: embedded as zeros, set to zero before every convolution, not counted in the
+        loss.
     max_len : int
         Longest sequence accepted.
     dtype : "float32" or "float64"
-        Of the parameters.
+        Data type of the parameters.
 
     Examples
     --------
@@ -90,7 +93,7 @@ class ByteNet(EncoderDecoder):
             value = getattr(self, name)
             if not isinstance(value, (tuple, list)) or not value or (meaning == "two" and len(value) != 2):
                 raise ValueError(f"{name}={value!r}, expected a tuple of {meaning} numbers")
-            object.__setattr__(self, name, tuple(value))  # a list, if a file has held it
+            object.__setattr__(self, name, tuple(value))  # it is a list when it was read from a file
         for name, values in (("dilations", self.dilations), ("kernel_sizes", self.kernel_sizes)):
             for value in values:
                 check_int(name, value, at_least=1)
@@ -106,7 +109,7 @@ class ByteNet(EncoderDecoder):
         check_number("unfold[0]", a)
         check_int("unfold[1]", b, at_least=0)
         if not 1 <= a < float("inf"):
-            raise ValueError(f"unfold={self.unfold}, expected (a, b) with a of at least 1, for a |s| + b columns")
+            raise ValueError(f"unfold={self.unfold}, expected (a, b) with a >= 1, for a |s| + b columns")
 
     @property
     def depths(self):
@@ -121,7 +124,7 @@ class ByteNet(EncoderDecoder):
         return n_sets
 
     def dilation(self, block):
-        """Of block number ``block`` of a stack."""
+        """The dilation of block number ``block`` of a stack."""
         return self.dilations[block % len(self.dilations)]
 
     def _init_stacks(self, new):
@@ -167,7 +170,7 @@ class ByteNet(EncoderDecoder):
         return y, backward
 
     def unfolded(self, src):
-        """Which columns each source is unfolded to: those of its words, and blank ones up to a |s| + b.
+        """Return a mask of the columns of each source: one for each word, and blank ones up to a |s| + b.
 
         Parameters
         ----------
@@ -176,7 +179,7 @@ class ByteNet(EncoderDecoder):
         Returns
         -------
         (B, S') bool
-            S' being the most that one of them gets; False is padding.
+            S' is the largest number of columns of a source in the batch; False is padding.
 
         Examples
         --------
@@ -192,7 +195,7 @@ class ByteNet(EncoderDecoder):
         return fitted(is_word, len(t)) | ((n_words <= t) & (t < n_columns))
 
     def columns(self, ops, params, memory, src, T):
-        """What the decoder unfolds over: the encoder's output after a linear map, and zeros where it has none.
+        """Return the encoder's part of the decoder's input: a linear map of its output, and zeros beyond its columns.
 
         Parameters
         ----------
@@ -202,7 +205,7 @@ class ByteNet(EncoderDecoder):
             ``encode(params, src)``.
         src : (B, S) int
         T : int
-            How many steps.
+            Number of steps.
 
         Returns
         -------
@@ -211,7 +214,7 @@ class ByteNet(EncoderDecoder):
         """
         keep_mask = beside(self.unfolded(src)[..., None], memory)
         check_shape(memory=(memory, (*keep_mask.shape[:2], self.d_model)))
-        kept = np.where(keep_mask, memory, 0)  # what is padding never matters, not even NaN
+        kept = np.where(keep_mask, memory, 0)  # padding has no influence, even if it is NaN
         projected, project_backward = layers.linear(ops, params["decoder"]["memory"], kept)
 
         def backward(dcolumns):
@@ -240,7 +243,7 @@ class ByteNet(EncoderDecoder):
 
 
 def fitted(x, length):
-    """x (B, T, …) cut, or filled up with zeros, to another length: its own backward.
+    """x (B, T, …) cut, or padded with zeros, to another length. The function is its own backward pass.
 
     Examples
     --------

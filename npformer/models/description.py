@@ -1,4 +1,4 @@
-"""Models as dicts that a file can hold, and back."""
+"""Conversion of models to dicts that JSON can hold, and back."""
 
 import json
 from dataclasses import asdict
@@ -12,7 +12,7 @@ MODELS = {model.__name__: model for model in (ByteNet, Recurrent, SequenceAutoen
 
 
 def describe(model):
-    """The name and the settings of a model.
+    """Return the class name and the settings of a model as one dict.
 
     Examples
     --------
@@ -24,7 +24,7 @@ def describe(model):
 
 
 def from_description(description):
-    """The model that ``describe`` has described."""
+    """Build the model from a dict that ``describe`` returned."""
     name, settings = description.get("name"), {k: v for k, v in description.items() if k != "name"}
     if name not in MODELS:
         raise ValueError(f"the model is a {name!r}, expected one of {list(MODELS)}")

@@ -1,4 +1,4 @@
-"""What every model from a source to a target shares: ids in; logits, loss and gradient out."""
+"""The base class of all models from a source to a target: from token ids to logits, loss and gradients."""
 
 import warnings
 from collections.abc import Callable
@@ -15,18 +15,18 @@ from npformer.reference import split_key
 
 
 class EncoderDecoder:
-    """An architecture whose parameters are a separate nested dict, {"encoder", "decoder", "output"} and the embeddings.
+    """An architecture; its parameters are a separate nested dict: {"encoder", "decoder", "output"} and the embeddings.
 
-    A model is a dataclass with ``src_vocab``, ``tgt_vocab``, ``d_model``, ``dropout``, ``tie_embeddings``, ``pad_id``,
-    ``max_len`` and ``dtype``, and adds to what is here
+    A subclass is a dataclass with ``src_vocab``, ``tgt_vocab``, ``d_model``, ``dropout``, ``tie_embeddings``,
+    ``pad_id``, ``max_len`` and ``dtype``. It defines
 
-    - ``depths``, the numbers of layers of encoder and decoder, whose parameters are under "0", "1", …
-    - ``_init_stacks(new)`` -> parameters of (encoder, decoder), drawn from an ``Initializer``
-    - ``_encode(ops, params, src, dropout_key, train)`` -> (memory, backward), where backward(dmemory) gives the
-      gradients of the encoder and of the source's table
+    - ``depths``, the numbers of layers of encoder and decoder; the parameters of the layers are under "0", "1", …
+    - ``_init_stacks(new)`` -> parameters of (encoder, decoder), drawn from the ``Initializer`` ``new``
+    - ``_encode(ops, params, src, dropout_key, train)`` -> (memory, backward), where backward(dmemory) returns the
+      gradients of the encoder and of the source's embedding table
     - ``_decode(ops, params, memory, src, tgt_in, dropout_key, train)`` -> (y (B, T, D), backward), where
-      backward(dy) gives dmemory, the gradients of the decoder and of the target's table
-    - ``decoder_type``, the ``StepwiseDecoder`` that ``decoder`` makes
+      backward(dy) returns dmemory and the gradients of the decoder and of the target's embedding table
+    - ``decoder_type``, the subclass of ``StepwiseDecoder`` of which ``decoder`` returns an instance
     """
 
     src_vocab: int
@@ -37,7 +37,7 @@ class EncoderDecoder:
     _init_stacks: Callable
 
     def init(self, seed: int = 0) -> dict:
-        """New parameters, the same for the same seed.
+        """Return new parameters; the same seed gives the same parameters.
 
         Returns
         -------
@@ -60,7 +60,7 @@ class EncoderDecoder:
         return params
 
     def encode(self, params, src, *, backend="auto"):
-        """What the encoder makes of the source, without dropout.
+        """Return the encoder's output for a source, without dropout.
 
         Parameters
         ----------
@@ -70,13 +70,13 @@ class EncoderDecoder:
         Returns
         -------
         memory
-            What ``decode`` takes: (B, S, D), or more than that, as the model has it.
+            The argument of ``decode``: an array (B, S, D), or what the model has instead of it.
         """
         memory, _ = self._encode(get_backend(backend, params), params, src)
         return memory
 
     def decode(self, params, memory, src, tgt_in, *, backend="auto"):
-        """Logits of each next token, given the encoder's output, without dropout.
+        """Return the logits of each next token, given the encoder's output, without dropout.
 
         Parameters
         ----------
@@ -84,9 +84,9 @@ class EncoderDecoder:
         memory
             ``encode(params, src)``.
         src : (B, S) int
-            Read only to know what is padding.
+            Needed only to find the padding.
         tgt_in : (B, T) int
-            The target up to each position, beginning with the begin token.
+            The decoder's input, which starts with the begin token; logits t predict the token after ``tgt_in[:, t]``.
 
         Returns
         -------
@@ -97,16 +97,16 @@ class EncoderDecoder:
         return ops.linear(y, self.tables(params)[2], params["output"]["bias"])
 
     def decoder(self, params, src, *, max_rows, max_len, backend="auto"):
-        """A decoder that takes a token at a time and keeps what it has computed: see ``StepwiseDecoder``.
+        """Return a decoder for step-by-step decoding, which caches what it has computed: see ``StepwiseDecoder``.
 
         Parameters
         ----------
         params : nested dict
         src : (B, S) int
         max_rows : int
-            Most rows of a step, B times the hypotheses of each source.
+            Largest number of rows in a step: B times the number of hypotheses per source.
         max_len : int
-            Most steps.
+            Largest number of steps.
 
         Examples
         --------
@@ -122,15 +122,15 @@ class EncoderDecoder:
         return self.decoder_type(self, get_backend(backend, params), params, src, max_rows, max_len)
 
     def logits(self, params, src, tgt_in, *, backend="auto"):
-        """``decode`` after ``encode``: (B, S) and (B, T) ids -> (B, T, V) logits."""
+        """Call ``encode``, then ``decode``: ids (B, S) and (B, T) -> logits (B, T, V)."""
         return self.decode(params, self.encode(params, src, backend=backend), src, tgt_in, backend=backend)
 
     def attention_weights(self, params, src, tgt_in, *, backend="auto"):
-        """Who attends to what, if the model has attention."""
-        raise ValueError(f"a {type(self).__name__} attends to nothing: it has no weights")
+        """Return the attention weights, if the model has attention."""
+        raise ValueError(f"a {type(self).__name__} has no attention, so there are no attention weights")
 
     def loss(self, params, src, tgt_in, tgt_out=None, **options):
-        """What ``loss_and_grad`` returns, without the gradient: (loss, n_tokens)."""
+        """Return the same as ``loss_and_grad``, without the gradient: (loss, n_tokens)."""
         loss, _, n_tokens = self.loss_and_grad(params, src, tgt_in, tgt_out, **options, with_grad=False)
         return loss, n_tokens
 
@@ -149,29 +149,30 @@ class EncoderDecoder:
         backend="auto",
         with_grad=True,
     ):
-        """The mean cross-entropy per token, its gradient, and the number of tokens.
+        """Return the mean cross-entropy per token, its gradient, and the number of tokens.
 
         Parameters
         ----------
         params : nested dict
         src : (B, S) int
         tgt_in : (B, T+1) or (B, T) int
-            The target with begin and end tokens: its first T are the decoder's input, its last T what it has to
-            generate. Or, if ``tgt_out`` is given, the first T alone.
+            The target with begin and end tokens, (B, T+1): its first T columns are the decoder's input, its last T
+            columns the tokens to predict. If ``tgt_out`` is given, only the first T columns.
         tgt_out : (B, T) int, optional
-            The last T.
+            The last T columns of the target.
         dropout_key : int, optional
-            Where dropout draws from; None means no dropout.
+            Key of the random bits of dropout; None means no dropout.
         label_smoothing : float
         consistency : float
-            Not 0: each sentence goes through the model twice, with dropout that differs, and the loss is the
-            ``paired_cross_entropy`` of both (R-Drop). A step takes twice as long.
+            If not 0, each sentence passes through the model twice, with different dropout, and the loss is the
+            ``paired_cross_entropy`` of the two predictions (R-Drop). A step takes twice as long.
         n_tokens : int, optional
-            Divide by this many instead of the batch's own, where the batch is a part of a larger one.
+            Divide the loss by this number instead of the batch's own number of tokens, for a batch that is a part of
+            a larger one.
         loss_scale : float
             Multiplies the gradient, see ``cross_entropy``.
         with_grad : bool
-            False: ``grads`` is None, and nothing is kept for it.
+            If False, ``grads`` is None, and nothing is saved for the backward pass.
 
         Returns
         -------
@@ -179,11 +180,12 @@ class EncoderDecoder:
         grads : nested dict
             With the keys and shapes of ``params``.
         n_tokens : int
-            Targets that are not padding; where ``tgt_out`` is on the GPU an array there, so that it is not waited for.
+            Number of targets that are not padding. If ``tgt_out`` is on the GPU, this is an array on the GPU, so that
+            the CPU does not have to wait for it.
         """
         ops = get_backend(backend, params)
         if tgt_out is None:
-            library_of(tgt_in, "tgt_in")  # or it cannot be cut
+            library_of(tgt_in, "tgt_in")  # raises if it is not an array
             tgt_in, tgt_out = tgt_in[:, :-1], tgt_in[:, 1:]
         encoder_key, decoder_key = split_key(dropout_key, 2)
         sources, inputs = src, tgt_in
@@ -224,7 +226,7 @@ class EncoderDecoder:
         return loss, in_order(grads, params), counted
 
     def count(self, src, tgt):
-        """How many targets of a batch are counted; and whether its ids and shapes are right.
+        """Check a batch, and return its number of targets that are not padding.
 
         Parameters
         ----------
@@ -234,7 +236,7 @@ class EncoderDecoder:
         Raises
         ------
         ValueError
-            If an id is out of range, or a shape does not fit.
+            If an id is out of range, or if the shapes do not match.
         """
         if getattr(tgt, "ndim", None) != 2 or tgt.shape[1] < 2:
             given = getattr(tgt, "shape", type(tgt).__name__)
@@ -249,13 +251,13 @@ class EncoderDecoder:
         return int((tgt[:, 1:] != self.pad_id).sum())
 
     def fill_up(self, batch, rounded_up):
-        """A batch (src, tgt) with rows and columns of padding, so that batches have few shapes.
+        """Pad a batch (src, tgt) with rows and columns, so that batches have only a few different shapes.
 
         Parameters
         ----------
         batch : (src (B, S), tgt (B, T+1))
         rounded_up : callable
-            The next larger length of few.
+            ``rounded_up(n)`` -> the smallest length >= n out of a small set of lengths.
         """
         src, tgt = batch
         rows, S, T = (rounded_up(n) for n in (len(src), src.shape[1], tgt.shape[1] - 1))
@@ -263,7 +265,7 @@ class EncoderDecoder:
         return tuple(padded(ids, shape, self.pad_id) for ids, shape in zip(batch, shapes, strict=True))
 
     def tables(self, params):
-        """The (V, D) tables of source and target, and the (D, V) weight of the output; one array if they are tied."""
+        """The (V, D) tables of source and target, and the (D, V) output weight; all the same array if tied."""
         if not isinstance(params, dict):
             raise TypeError(f"params is a {type(params).__name__}, expected a nested dict such as model.init(seed)")
         if ("embedding" in params) != self.tie_embeddings:
@@ -299,11 +301,11 @@ class EncoderDecoder:
 
     @cached_property
     def positions(self):
-        """What is added to the embedding at each position, (max_len, D): nothing, where the order needs no telling."""
+        """The positional encoding (max_len, D), added to the embeddings: zeros for models that do not need one."""
         return np.zeros((self.max_len, self.d_model), self.dtype)
 
     def positions_beside(self, table):
-        """``positions`` where the table is."""
+        """``positions`` as an array of the table's library (NumPy or CuPy)."""
         kept = self.__dict__.setdefault("_positions_beside", {})  # a copy for each library
         library = library_of(table, "table")
         if library not in kept:
@@ -328,7 +330,7 @@ class EncoderDecoder:
         object.__setattr__(self, "dtype", dtype)
 
     def _tokens(self, name, ids, vocab, params):
-        """Ids that are checked, and moved to where the parameters are."""
+        """Check ids, and move them to the device of the parameters."""
         check_ids(ids, vocab, name)
         if ids.ndim != 2:
             raise ValueError(f"{name} has shape {ids.shape}, expected (B, length)")
@@ -338,16 +340,16 @@ class EncoderDecoder:
 
 
 def twice(ids):
-    """All rows, and all again."""
+    """Repeat the whole batch once, along the first axis."""
     return library_of(ids, "ids").concatenate([ids, ids])
 
 
 def padded(ids, shape, pad_id):
-    """Ids (B, length) with rows and columns of padding, up to this shape; int64."""
+    """Ids (B, length) with rows and columns of padding, so that they have this shape; int64."""
     missing = [(0, wanted - n) for wanted, n in zip(shape, ids.shape, strict=True)]
     return np.pad(ids.astype(np.int64, copy=False), missing, constant_values=pad_id)
 
 
 def in_order(grads, params):
-    """Gradients under the keys of the parameters, in their order."""
+    """The gradients in the order of the keys of ``params``."""
     return {name: grads[name] for name in params}

@@ -1,4 +1,4 @@
-"""Decoders a token at a time: what earlier tokens have computed is kept, not computed again."""
+"""Step-by-step decoding, one token at a time, with a cache of what was computed for the earlier tokens."""
 
 from functools import partial
 
@@ -12,13 +12,14 @@ from npformer.reference.decoding import composed_step
 
 
 class StepwiseDecoder:
-    """A decoder on a growing target: what the decoders of all models share.
+    """The base class of the step-by-step decoders of all models.
 
-    Each step appends one token to each of its rows. A row goes on from any row of the step before: beams part, and
-    rows that are finished are simply not gone on from. What all tokens have computed stays where it was written, in
-    tables of max_len · max_rows entries; each row knows where that of its own past is.
+    Each step appends one token to each row. A row extends any row of the previous step, its parent: a parent may be
+    extended by several rows, as in beam search, and finished rows are not extended. What is computed for a token is
+    written once to a cache of max_len · max_rows entries and stays in its place; for each row the decoder keeps the
+    indices of the entries of its own past.
 
-    A model's own decoder adds ``_logits(tokens, t, part)``: those after the newest tokens of a part of the rows.
+    A subclass adds ``_logits(tokens, t, part)``: the logits after the newest tokens of a part of the rows.
 
     Parameters
     ----------
@@ -27,34 +28,35 @@ class StepwiseDecoder:
     params : nested dict
     n_sources : int
     max_rows : int
-        Most rows of a step.
+        Largest number of rows in a step.
     max_len : int
-        Most steps.
+        Largest number of steps.
     """
 
     def __init__(self, model, ops, params, n_sources, max_rows, max_len):
         self.model, self.ops, self.params = model, ops, params
         self.max_rows, self.max_len = max_rows, max_len
-        self.sources = np.arange(n_sources)  # whose target each row is
-        self.at = np.empty((n_sources, 0), np.int64)  # where in the tables the tokens of each row are
+        self.sources = np.arange(n_sources)  # the source of each row
+        self.at = np.empty((n_sources, 0), np.int64)  # indices in the cache of the tokens of each row
         self.n_steps = 0
 
     def step(self, tokens, parents, then=None):
-        """Append a token to each row.
+        """Append a token to each row, and return the logits of the token after it.
 
         Parameters
         ----------
         tokens : (R,) int
             The begin token in the first step.
         parents : (R,) int
-            Which row of the step before each row goes on from; in the first step which source.
+            For each row the index of the row of the previous step that it extends; in the first step the index of
+            its source.
         then : callable, optional
-            ``then(logits, part)`` -> array or tuple of arrays: what is wanted of the logits (of the token after these)
-            of a part of the rows, a slice. Threads that compute the parts do this, too.
+            ``then(logits, part)`` -> array or tuple of arrays: a function of the logits of a part of the rows, where
+            ``part`` is a slice. The threads that compute the parts call it.
 
         Returns
         -------
-        (R, V), or what ``then`` gives for all rows
+        (R, V), or the results of ``then`` for all rows
         """
         check_step(self, tokens, parents, n_rows=len(self.at))
         t = self.n_steps
@@ -73,12 +75,12 @@ class StepwiseDecoder:
         return _joined(results)
 
     def empty_cache(self, *shape):
-        """An array for what is kept, where the parameters are; its numbers are still to be written."""
+        """An uninitialised array for the cache, on the device of the parameters."""
         return np.empty_like(self.model.tables(self.params)[1], shape=shape)
 
 
 class IncrementalDecoder(StepwiseDecoder):
-    """The decoder of a ``Transformer``, which keeps keys and values; ``Transformer.decoder`` makes one.
+    """The step-by-step decoder of a ``Transformer``, which caches keys and values; ``Transformer.decoder`` makes one.
 
     Parameters
     ----------
@@ -87,15 +89,15 @@ class IncrementalDecoder(StepwiseDecoder):
     params : nested dict
     src : (B, S) int
     max_rows, max_len : int
-        Most rows of a step, most steps.
+        Largest number of rows in a step, largest number of steps.
     """
 
     def __init__(self, model, ops, params, src, max_rows, max_len):
         super().__init__(model, ops, params, len(src), max_rows, max_len)
         self.layers = [params["decoder"][str(i)] for i in range(model.depths[1])]
-        self.memory_kv = self.empty_cache(len(self.layers), src.size, 2 * model.d_model)  # once for all steps
+        self.memory_kv = self.empty_cache(len(self.layers), src.size, 2 * model.d_model)  # the same in all steps
         ops.run_rows(lambda part: self._read(src, part), *src.shape)
-        self.memory_at = np.arange(src.size).reshape(src.shape)  # where in it the words of each source are
+        self.memory_at = np.arange(src.size).reshape(src.shape)  # indices in memory_kv of the words of each source
         self.memory_mask = padding_mask(src, model.pad_id)[:, 0, 0]
         self.kv = self.empty_cache(len(self.layers), max_len * max_rows, 2 * model.d_model)
         step = getattr(ops, "decoder_layer_step", None)
@@ -103,7 +105,7 @@ class IncrementalDecoder(StepwiseDecoder):
         self.layer_step = step if is_one_kernel else partial(composed_step, ops)
 
     def _read(self, src, part):
-        """Keys and values of some sources, for the cross-attention of each layer."""
+        """Compute the keys and values of some sources, for the cross-attention of each layer."""
         memory = self.model.encode(self.params, src[part], backend=self.ops)
         S = src.shape[1]
         for layer, kv in zip(self.layers, self.memory_kv, strict=True):
@@ -127,15 +129,15 @@ class IncrementalDecoder(StepwiseDecoder):
 
 
 def check_step(decoder, tokens, parents, n_rows):
-    """A token for each row, and which of the ``n_rows`` rows before each goes on from."""
+    """Check that there is a token and a parent for each row, each parent being one of ``n_rows`` rows."""
     if not 0 < len(tokens) == len(parents) <= decoder.max_rows:
         given = f"{len(tokens)} tokens, {len(parents)} parents"
-        raise ValueError(f"{given}: expected as many, at most max_rows={decoder.max_rows}")
+        raise ValueError(f"{given}: expected equal numbers, from 1 to max_rows={decoder.max_rows}")
     check_ids(parents, n_rows, "parents")
     if decoder.n_steps == decoder.max_len:
         raise ValueError(f"step {decoder.n_steps + 1}, expected at most max_len={decoder.max_len}")
 
 
 def _joined(parts):
-    """Of all rows, in ordinary memory."""
+    """The results of all rows, as NumPy arrays."""
     return np.concatenate(list(map(on_host, parts)))

@@ -1,4 +1,4 @@
-"""ByteNet's decoder a token at a time."""
+"""The step-by-step decoder of ByteNet."""
 
 from functools import partial
 
@@ -10,7 +10,9 @@ from npformer.models.incremental import StepwiseDecoder
 
 
 class IncrementalByteNet(StepwiseDecoder):
-    """The decoder of a ``ByteNet``, which keeps what its convolutions see; ``ByteNet.decoder`` makes one.
+    """The step-by-step decoder of a ``ByteNet``, which caches the inputs of its convolutions.
+
+    ``ByteNet.decoder`` makes one.
 
     Parameters
     ----------
@@ -19,18 +21,18 @@ class IncrementalByteNet(StepwiseDecoder):
     params : nested dict
     src : (B, S) int
     max_rows, max_len : int
-        Most rows of a step, most steps.
+        Largest number of rows in a step, largest number of steps.
     """
 
     def __init__(self, model, ops, params, src, max_rows, max_len):
         super().__init__(model, ops, params, len(src), max_rows, max_len)
-        self.columns = self.empty_cache(len(src), max_len, model.d_model)  # of the encoder, once for all steps
+        self.columns = self.empty_cache(len(src), max_len, model.d_model)  # of the encoder, the same in all steps
         ops.run_rows(lambda part: self._read(src, part), *src.shape)
         self.blocks = [params["decoder"][str(i)] for i in range(model.depths[1])]
         self.seen = self.empty_cache(len(self.blocks), max_len * max_rows, model.d_model // 2)
 
     def _read(self, src, part):
-        """What some sources say to each step."""
+        """Compute the columns of some sources for all steps."""
         memory = self.model.encode(self.params, src[part], backend=self.ops)
         columns, _ = self.model.columns(self.ops, self.params, memory, src[part], self.max_len)
         self.columns[part] = columns
@@ -49,9 +51,9 @@ class IncrementalByteNet(StepwiseDecoder):
         return ops.linear(y, output, self.params["output"]["bias"])
 
     def _convolve(self, params, seen, at, keep_mask, dilation, h):
-        """The newest output of a causal ``masked_conv1d``, from its newest input and those it has seen before."""
+        """The newest output of a causal ``masked_conv1d``, from the newest input and the cached ones."""
         seen[at[:, -1]] = np.where(keep_mask, h, 0)
-        taps = at[:, ::-dilation][:, : len(params["weight"])][:, ::-1]  # before the first token there are none
+        taps = at[:, ::-dilation][:, : len(params["weight"])][:, ::-1]  # none before the first token
         window = seen[taps].reshape(len(at), -1)
         weight = params["weight"][-taps.shape[1] :].reshape(window.shape[1], -1)
         return self.ops.linear(window, weight, params["bias"]), None

@@ -1,4 +1,4 @@
-"""The decoders of models with recurrent layers a token at a time."""
+"""Step-by-step decoders of the models with recurrent layers."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ from npformer.models.incremental import StepwiseDecoder
 
 
 class StateDecoder(StepwiseDecoder):
-    """A decoder that keeps nothing of the past but states: of each layer one for each token so far.
+    """A decoder that caches only states: for each layer, the state after each token so far.
 
     Parameters
     ----------
@@ -16,9 +16,9 @@ class StateDecoder(StepwiseDecoder):
     ops : module
     params : nested dict
     ends : list of tuples of (B, D)
-        What each layer begins with: (h,) or (h, c) of each source.
+        The initial state of each layer: (h,) or (h, c) of each source.
     max_rows, max_len : int
-        Most rows of a step, most steps.
+        Largest number of rows in a step, largest number of steps.
     """
 
     def __init__(self, model, ops, params, ends, max_rows, max_len):
@@ -28,7 +28,7 @@ class StateDecoder(StepwiseDecoder):
         self.states = [tuple(np.concatenate([first, empty_cache]) for first in layer) for layer in ends]
 
     def _advance(self, x, t, part, cell):
-        """The states (R, 1, D) of the last layer after one more input (R, 1, D) of some rows."""
+        """Return the states (R, 1, D) of the last layer after one more input (R, 1, D) of some rows."""
         at = self.n_sources + beside(self.at[part], x)
         came_from = at[:, -2] if t else beside(self.sources[part], x)
         for i, tables in enumerate(self.states):
@@ -40,7 +40,7 @@ class StateDecoder(StepwiseDecoder):
 
 
 class RecurrentDecoder(StateDecoder):
-    """The decoder of a ``Recurrent`` a token at a time; ``Recurrent.decoder`` makes one."""
+    """The step-by-step decoder of a ``Recurrent``; ``Recurrent.decoder`` makes one."""
 
     def __init__(self, model, ops, params, src, max_rows, max_len):
         (self.encoder_states, ends), _ = model._encode(ops, params, src)
@@ -59,7 +59,7 @@ class RecurrentDecoder(StateDecoder):
 
 
 class AutoencoderDecoder(StateDecoder):
-    """The decoder of a ``SequenceAutoencoder`` a token at a time; ``SequenceAutoencoder.decoder`` makes one."""
+    """The step-by-step decoder of a ``SequenceAutoencoder``; ``SequenceAutoencoder.decoder`` makes one."""
 
     def __init__(self, model, ops, params, src, max_rows, max_len):
         code, _ = model._encode(ops, params, src)

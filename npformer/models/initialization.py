@@ -1,4 +1,4 @@
-"""Where the numbers of a new model come from."""
+"""Initialization of the parameters of a new model."""
 
 import math
 
@@ -6,15 +6,15 @@ import numpy as np
 
 
 class Initializer:
-    """Draws parameters from one seed, in the order in which they are asked for."""
+    """Draws parameters from one random generator, so that they depend on the seed and on the order of the calls."""
 
     def __init__(self, seed, dtype):
         self.rng = np.random.default_rng(seed)
         self.dtype = np.dtype(dtype)
-        self.gates = 1  # inputs of an activation for one result
+        self.gates = 1  # projections per hidden unit: 2 for a gated activation
 
     def linear(self, d_in, *d_outs):
-        """Projections that read the same input, side by side: each Xavier uniform (Glorot and Bengio 2010), bias 0."""
+        """Projections of the same input, concatenated: each is Xavier uniform (Glorot and Bengio 2010), with bias 0."""
         return {
             "weight": np.concatenate([self._xavier(d_in, d_out) for d_out in d_outs], axis=1),
             "bias": np.zeros(sum(d_outs), self.dtype),
@@ -25,18 +25,18 @@ class Initializer:
         return self.rng.uniform(-bound, bound, (d_in, d_out)).astype(self.dtype)
 
     def embedding(self, vocab, d_model):
-        """Variance 1/D, so that entries have variance 1 once they are scaled by √D."""
+        """An embedding table with variance 1/D: after scaling by √D its entries have variance 1."""
         return (self.rng.standard_normal((vocab, d_model)) / math.sqrt(d_model)).astype(self.dtype)
 
     def layer_norm(self, d_model):
-        """Gain 1, bias 0."""
+        """Layer normalisation with gain 1 and bias 0."""
         return {"gain": np.ones(d_model, self.dtype), "bias": np.zeros(d_model, self.dtype)}
 
     def recurrence(self, d_in, d_out, cell):
-        """A recurrent layer: the map of its input, and that of its state, which is orthogonal for each gate.
+        """A recurrent layer: the linear map of its input, and that of its hidden state, orthogonal for each gate.
 
-        An orthogonal map keeps the length of what passes through it again and again (Saxe et al. 2014). The forget
-        gate of an LSTM begins open, with bias 1 (Jozefowicz et al. 2015).
+        An orthogonal matrix preserves the norm of a vector, however often it is applied (Saxe et al. 2014). The
+        forget gate of an LSTM starts open, with bias 1 (Jozefowicz et al. 2015).
         """
         n_gates = {"gru": 3, "lstm": 4}[cell]
         params = {
@@ -54,7 +54,7 @@ class Initializer:
         return (q * np.sign(np.diag(r))).astype(self.dtype)
 
     def score(self, name, d_model):
-        """What a recurrent model's attention learns: nothing, a bridge, or a hidden layer as wide as the states."""
+        """The attention score of a recurrent model: no parameters, a (D, D) matrix, or a hidden layer of width D."""
         if name == "dot":
             return {}
         if name == "general":
@@ -67,7 +67,7 @@ class Initializer:
         return {"qkv": self.linear(d_model, d_model, d_model, d_model), "out": self.linear(d_model, d_model)}
 
     def memory_attention(self, d_model):
-        """The same, with the keys and values read from another input."""
+        """The projections of cross-attention, where keys and values are computed from the encoder's output."""
         return {
             "q": self.linear(d_model, d_model),
             "kv": self.linear(d_model, d_model, d_model),
@@ -75,17 +75,17 @@ class Initializer:
         }
 
     def feed_forward(self, d_model, d_ff):
-        """The hidden layer, as wide as the activation takes it, and the output."""
+        """The hidden layer, d_ff or (with a gated activation) 2 · d_ff wide, and the output projection."""
         return {"hidden": self.linear(d_model, *[d_ff] * self.gates), "out": self.linear(d_ff, d_model)}
 
     def conv1d(self, n_taps, d_in, d_out):
-        """A projection for each tap, all of which add up: Xavier uniform, n_taps · d_in in and n_taps · d_out out."""
+        """A convolution: Xavier uniform, with fan-in n_taps · d_in and fan-out n_taps · d_out, and bias 0."""
         bound = math.sqrt(6 / (n_taps * (d_in + d_out)))
         weight = self.rng.uniform(-bound, bound, (n_taps, d_in, d_out)).astype(self.dtype)
         return {"weight": weight, "bias": np.zeros(d_out, self.dtype)}
 
     def residual_conv_block(self, d_model, n_taps):
-        """To half the width, a convolution there, and back, each after its normalisation."""
+        """A projection to half the width, a convolution, and a projection back, each preceded by a normalisation."""
         inner = d_model // 2
         return {
             "reduce_norm": self.layer_norm(d_model),
@@ -97,7 +97,7 @@ class Initializer:
         }
 
     def encoder_layer(self, d_model, d_ff):
-        """Self-attention and feed-forward, each with its normalisation."""
+        """A Transformer encoder layer: self-attention and feed-forward, each with its normalisation."""
         return {
             "attention": self.self_attention(d_model),
             "attention_norm": self.layer_norm(d_model),
@@ -106,7 +106,7 @@ class Initializer:
         }
 
     def decoder_layer(self, d_model, d_ff):
-        """The same, with attention to the encoder's output in between."""
+        """A Transformer decoder layer: as ``encoder_layer``, with attention to the encoder's output in between."""
         return {
             "attention": self.self_attention(d_model),
             "attention_norm": self.layer_norm(d_model),

@@ -1,8 +1,8 @@
 """The recurrent sequence-to-sequence model, and the attention that was invented for it.
 
-An encoder reads the source word by word into a state (Sutskever et al. 2014); a decoder begins with that state and
-says the target word by word. Attention (Bahdanau et al. 2015, in the form of Luong et al. 2015) lets each step of the
-decoder look back at all states of the encoder, so that not everything has to pass through the last one.
+An encoder reads the source word by word into a state (Sutskever et al. 2014); a decoder starts from that state and
+generates the target word by word. With attention (Bahdanau et al. 2015, in the form of Luong et al. 2015) each step of
+the decoder has access to all states of the encoder, so that the last state need not hold the whole source.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from npformer.models.incremental_recurrent import RecurrentDecoder
 from npformer.reference import split_key
 from npformer.reference.scores import SCORES
 
-SCORE_OF = {"dot": "dot", "general": "bilinear", "additive": "additive"}  # as the papers call them: as npformer does
+SCORE_OF = {"dot": "dot", "general": "bilinear", "additive": "additive"}  # the name in the papers: the name in npformer
 
 
 @dataclass(frozen=True)
@@ -32,22 +32,25 @@ class Recurrent(EncoderDecoder):
     d_model : int
         Width D of embeddings and states.
     n_layers : int
-        Layers N of encoder and decoder, each reading the states of the one below.
+        Number of layers N of encoder and of decoder. The input of a layer is the states of the layer below.
     cell : "gru" or "lstm"
     attention : None, "dot", "general" or "additive"
-        How a state of the decoder is compared with the encoder's; None: the decoder sees the last of these only.
+        The score that compares a decoder state with the encoder's states; None means no attention, so the decoder
+        starts from the encoder's final states and sees nothing else of the source.
     bidirectional : bool
-        Half of each encoder layer reads from the end to the beginning, so that a state knows both sides of its word.
+        Half of each encoder layer reads from the end to the beginning, so that a state depends on the words on both
+        sides.
     dropout : float
-        On embeddings, the states of each layer and the attentional state, active when a dropout_key is given.
+        Dropout rate on embeddings, the states of each layer and the attentional state, active when a dropout_key is
+        given.
     tie_embeddings : bool
         One table for source, target and output projection; both vocabularies must be the same size.
     pad_id : int
-        The id that fills up short sequences: it changes no state of the encoder, and nothing attends to it.
+        The id that pads short sequences: it changes no state of the encoder, and nothing attends to it.
     max_len : int
         Longest sequence accepted.
     dtype : "float32" or "float64"
-        Of the parameters.
+        Data type of the parameters.
 
     Examples
     --------
@@ -92,9 +95,9 @@ class Recurrent(EncoderDecoder):
         return self.n_layers, self.n_layers
 
     def attention_weights(self, params, src, tgt_in, *, backend="auto"):
-        """Where the decoder looks: {"memory": [(B, 1, T, S)]}, in the form in which ``Transformer`` has it."""
+        """Return the attention weights of the decoder, {"memory": [(B, 1, T, S)]}, in the format of ``Transformer``."""
         if self.attention is None:
-            raise ValueError("a model with attention=None attends to nothing: it has no weights")
+            raise ValueError("a model with attention=None has no attention weights")
         ops = get_backend(backend, params)
         src = self._tokens("src", src, self.src_vocab, params)
         self._check_rows(src, tgt_in)
@@ -118,7 +121,7 @@ class Recurrent(EncoderDecoder):
         return encoder, decoder
 
     def _encode(self, ops, params, src, dropout_key=None, train=False):
-        """Memory: the states of the last layer (B, S, D), and what each layer ended with."""
+        """Return the memory: the states of the last layer (B, S, D), and the final states of each layer."""
         src = self._tokens("src", src, self.src_vocab, params)
         embedding_key, *layer_keys = split_key(dropout_key, 1 + self.n_layers)
         read = layers.read_both_ways if self.bidirectional else layers.read_steps
@@ -146,7 +149,7 @@ class Recurrent(EncoderDecoder):
         self._check_rows(src, tgt_in)
         states_key, out_key = split_key(dropout_key, 2)
         if not isinstance(memory, tuple):
-            raise TypeError(f"memory is a {type(memory).__name__}, expected what encode gives: (states, ends)")
+            raise TypeError(f"memory is a {type(memory).__name__}, expected the output of encode: (states, ends)")
         encoder_states, ends = memory
         check_shape(memory=(encoder_states, (*src.shape, self.d_model)))
         states, states_backward = self._decoder_states(ops, params, ends, tgt_in, states_key, train)
@@ -162,7 +165,7 @@ class Recurrent(EncoderDecoder):
         return y, backward
 
     def _decoder_states(self, ops, params, ends, tgt_in, dropout_key=None, train=False):
-        """h_t of the last layer, each of which begins where the encoder's ended: (B, T, D)."""
+        """The states h_t (B, T, D) of the last layer; each layer starts from the encoder's final state."""
         tgt_in = self._tokens("tgt_in", tgt_in, self.tgt_vocab, params)
         embedding_key, *layer_keys = split_key(dropout_key, 1 + self.n_layers)
         x, embed_backward = self._embed(ops, self.tables(params)[1], tgt_in, embedding_key)
@@ -181,7 +184,7 @@ class Recurrent(EncoderDecoder):
         return x, backward
 
     def _combine(self, ops, params, states, encoder_states, keep_mask):
-        """The attentional state h̃_t = tanh(W [h_t; c_t] + b), from which the next word is said (Luong, equation 5)."""
+        """The attentional state h̃_t = tanh(W [h_t; c_t] + b), which predicts the next word (Luong, equation 5)."""
         D = self.d_model
         if self.attention is None:
             joined = states
@@ -208,7 +211,7 @@ class Recurrent(EncoderDecoder):
         return ops.score_attention(states, encoder_states, encoder_states, *self._score(params), keep_mask[:, None])
 
     def _score(self, params):
-        """The name of the score, and its parameters in the order in which it takes them."""
+        """The name of the score, and its parameters in the order of its arguments."""
         return SCORE_OF[self.attention], tuple(params["attention"][name] for name in self._score_names())
 
     def _score_names(self):

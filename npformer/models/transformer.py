@@ -29,25 +29,27 @@ class Transformer(EncoderDecoder):
     d_model, n_heads, d_ff : int
         Width D, heads H (D must be divisible by H), feed-forward width F.
     n_layers : int or (int, int)
-        Layers N of both stacks, or of (encoder, decoder).
+        Number of layers N of each stack, or of (encoder, decoder).
     dropout : float
-        On embeddings and every sublayer's output (section 5.4), active when a dropout_key is given.
+        Dropout rate on embeddings and every sublayer's output (section 5.4), active when a dropout_key is given.
     norm : "pre" or "post"
-        Layer normalisation before each sublayer, with one more after each stack, or after each sum as in the paper.
+        "pre": normalisation before each sublayer, and once more after each stack. "post": normalisation after each
+        residual sum, as in the paper.
     norm_type : "layer_norm" or "rms_norm"
-        What normalises: with a mean and a bias, or by the root mean square alone.
+        Layer normalisation, or normalisation by the root mean square, which has no mean and no bias.
     activation : "relu", "gelu", "silu" or "swiglu"
-        With "swiglu" the hidden weight is (D, 2F), as it has a gate for each hidden unit.
+        With "swiglu" the hidden weight is (D, 2F), as each hidden unit also has a gate.
     tie_embeddings : bool
         One table for source, target and output projection (section 3.4); both vocabularies must be the same size.
     pad_id : int
-        The id that fills up short sequences: never attended to, never counted in the loss, embedded as zeros.
+        The id that pads short sequences: never attended to, not counted in the loss, embedded as zeros.
     max_len : int
         Longest sequence accepted.
     dtype : "float32" or "float64"
-        Of the parameters.
+        Data type of the parameters.
     inner_dropout : float, optional
-        On attention weights and hidden layers; the same as ``dropout`` if not given. The paper has none.
+        Dropout rate on attention weights and feed-forward hidden layers; the same as ``dropout`` if not given. The
+        paper has no such dropout.
 
     Examples
     --------
@@ -107,11 +109,11 @@ class Transformer(EncoderDecoder):
         return self.n_layers, self.n_layers
 
     def attention_weights(self, params, src, tgt_in, *, backend="auto"):
-        """Who attends to what, layer by layer.
+        """Return the attention weights of each layer.
 
         Returns
         -------
-        dict of lists of NumPy arrays, an entry a layer
+        dict of lists of NumPy arrays, one for each layer
             "encoder" (B, H, S, S), "decoder" (B, H, T, T), and "memory" (B, H, T, S), the cross-attention.
         """
         ops = _Watched(get_backend(backend, params))
@@ -185,7 +187,7 @@ class Transformer(EncoderDecoder):
         return x, backward
 
     def _final_norm(self, ops, params, x):
-        """After a pre-norm stack, whose sums are never normalised otherwise."""
+        """Normalise the output of a pre-norm stack, where the residual sums are not normalised."""
         if self.norm == "post":
             return x, lambda dx: (dx, {})
         y, norm_backward = layers.layer_norm(ops, params["norm"], x)
@@ -207,12 +209,12 @@ class Transformer(EncoderDecoder):
 
     @cached_property
     def positions(self):
-        """The encoding added at each position: (max_len, D)."""
+        """The sinusoidal positional encoding (max_len, D)."""
         return sinusoidal_encoding(self.max_len, self.d_model).astype(self.dtype)
 
 
 class _Watched:
-    """A backend that notes the weights of every attention it computes."""
+    """A backend that records the weights of every attention it computes."""
 
     def __init__(self, ops):
         self.ops = ops

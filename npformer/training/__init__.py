@@ -1,4 +1,4 @@
-"""Training: optimizers, schedules of the learning rate, the loop, and what is kept of it."""
+"""Training: optimizers, learning rate schedules, the training loop, checkpoints and logs."""
 
 from npformer.training.averaging import ParameterAverage, average
 from npformer.training.checkpoint import CheckpointError, load_checkpoint, save_checkpoint

@@ -1,4 +1,4 @@
-"""The mean of the parameters over many steps: steadier than the last of them (Polyak and Juditsky 1992)."""
+"""The mean of the parameters over many steps, which has less noise than the last ones (Polyak and Juditsky 1992)."""
 
 import numpy as np
 
@@ -8,19 +8,20 @@ from npformer import tree
 class ParameterAverage:
     """A callback of ``Trainer.fit`` that averages the parameters after each step from ``first_step`` on.
 
-    With a high learning rate the parameters wander around a good place; their mean is nearer to it. The paper
+    With a high learning rate the parameters fluctuate around an optimum, and their mean is closer to it. The paper
     averages its last checkpoints for the same reason (section 6.1).
 
     Parameters
     ----------
     first_step : int
+        The first step to include, counted from 1.
 
     Attributes
     ----------
     params : nested dict or None
-        The mean so far; None before the first step.
+        The mean so far; None before ``first_step``.
     n : int
-        How many steps it covers.
+        Number of steps averaged.
 
     Examples
     --------
@@ -51,9 +52,9 @@ class ParameterAverage:
 
 
 def average(trees):
-    """The mean of several parameter trees, one after the other: an iterable that loads them one by one needs little.
+    """Return the mean of several parameter trees, summed in float64.
 
-    Summed in float64.
+    The trees are read one after the other, so an iterable that loads them one by one needs little memory.
 
     Examples
     --------

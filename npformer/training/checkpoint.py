@@ -1,7 +1,7 @@
-"""Checkpoints: named arrays and some facts in one file that is either whole or refused.
+"""Checkpoints: named arrays and a dict of other values in one file, which is refused if it is damaged.
 
 The file is a safetensors file, which other programs can read: the arrays, and in its metadata ``info`` as JSON, the
-order of the names and a checksum over all of it.
+order of the names and a checksum of everything.
 """
 
 import contextlib
@@ -20,29 +20,30 @@ VERSION = "1"
 
 
 class CheckpointError(ValueError):
-    """A checkpoint that could not be saved, or a file that is not a whole one."""
+    """A checkpoint could not be saved, or a file is not a valid checkpoint."""
 
 
 def save_checkpoint(path, arrays: dict[str, np.ndarray], info: dict) -> None:
-    """Write arrays and facts to one file, which appears at once and whole.
+    """Write arrays and a dict of other values to one file, atomically.
 
-    Whatever interrupts this, ``path`` holds the old file or the new one. Folders that are missing are made. Needs
-    safetensors: ``pip install 'npformer[checkpoint]'``.
+    Whatever interrupts this, ``path`` holds the complete old file or the complete new one. Missing folders are created.
+    Needs safetensors: ``pip install 'npformer[checkpoint]'``.
 
     Parameters
     ----------
     path : str or Path
     arrays : dict of str to array
-        Of any shape and layout; booleans, integers, and floats of up to 64 bits.
+        Arrays of any shape and memory layout; booleans, integers, and floats of up to 64 bits.
     info : dict
-        Nested dicts with string keys, lists, strings, numbers, booleans and None. All come back exactly, NaN too.
+        Nested dicts with string keys, lists, strings, numbers, booleans and None. All are restored exactly, including
+        NaN.
 
     Raises
     ------
     CheckpointError
-        If the file cannot be written, as when the disk is full. The file that was there before is unchanged.
+        If the file cannot be written, for example because the disk is full. A previous file is unchanged.
     TypeError
-        If a value in ``arrays`` or ``info`` cannot be kept; the error says which.
+        If a value in ``arrays`` or ``info`` cannot be saved; the error names it.
 
     Examples
     --------
@@ -68,19 +69,19 @@ def save_checkpoint(path, arrays: dict[str, np.ndarray], info: dict) -> None:
             new = scratch / "new"
             safetensors.numpy.save_file(arrays, new, metadata)
             with contextlib.suppress(OSError):  # not every disk has permissions
-                new.chmod(scratch.stat().st_mode & 0o666)  # as the umask says: safetensors lets only its owner read it
+                new.chmod(scratch.stat().st_mode & 0o666)  # the umask; safetensors makes it readable by its owner only
             with open(new, "rb+") as file:
-                os.fsync(file.fileno())  # before the rename, or a power cut could leave the new name on an empty file
+                os.fsync(file.fileno())  # before the rename, or a power failure could leave an empty file
             os.replace(new, path)
         _sync_folder(path.parent)
     except (OSError, safetensors.SafetensorError) as error:
-        raise CheckpointError(f"{path} could not be saved: {error}; what was there before is unchanged") from error
+        raise CheckpointError(f"{path} could not be saved: {error}; a previous file is unchanged") from error
 
 
 def load_checkpoint(path) -> tuple[dict[str, np.ndarray], dict]:
-    """Read what ``save_checkpoint`` wrote: the arrays in their order, writable, and ``info``.
+    """Read what ``save_checkpoint`` wrote: the arrays, writable and in their order, and ``info``.
 
-    Nothing in the file is executed, and a file with as much as one wrong bit is refused.
+    Nothing in the file is executed, and a file with even one wrong bit is refused.
 
     Parameters
     ----------
@@ -115,7 +116,7 @@ def load_checkpoint(path) -> tuple[dict[str, np.ndarray], dict]:
 
 
 def joined(argument, ours, given):
-    """Our entries of a checkpoint and the caller's, who may not replace one of them.
+    """Merge our entries of a checkpoint with those of the caller, who must not use our names.
 
     Examples
     --------
@@ -137,18 +138,18 @@ def _check_format(metadata, path):
 
 
 def _refusal(path, why):
-    wanted = "expected a file as save_checkpoint wrote it, take an earlier one"
+    wanted = "expected a file written by save_checkpoint, try an earlier one"
     return CheckpointError(f"{path} cannot be read as a checkpoint: {why}; {wanted}")
 
 
 def _storable(arrays):
-    """The arrays as the file holds them: contiguous, which safetensors does not see to, and in native byte order."""
+    """Make the arrays contiguous, which safetensors does not do itself, and convert them to native byte order."""
     arrays = {name: on_host(array) for name, array in arrays.items()}
     for name, array in arrays.items():
         if not isinstance(name, str):
             raise TypeError(f"arrays has the key {name!r}, expected strings")
         if name == "__metadata__":
-            raise ValueError("arrays has the key '__metadata__', which safetensors keeps for itself: rename it")
+            raise ValueError("arrays has the key '__metadata__', which safetensors reserves: rename it")
         if not isinstance(array, np.ndarray):
             raise TypeError(f"arrays[{name!r}] is a {type(array).__name__}, expected a NumPy array")
         if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
@@ -157,7 +158,7 @@ def _storable(arrays):
 
 
 def _check_info(value, where="info"):
-    """Only what JSON gives back as it was: it would turn tuples into lists, and the keys of dicts into strings."""
+    """Refuse values that JSON does not restore exactly: it turns tuples into lists, and keys of dicts into strings."""
     if where == "info" and not isinstance(value, dict):
         raise TypeError(f"info is a {type(value).__name__}, expected a dict")
     if isinstance(value, dict):
@@ -174,7 +175,7 @@ def _check_info(value, where="info"):
 
 
 def _checksum(arrays, metadata):
-    """CRC-32: finds every flip within 32 bits, misses wider damage once in 4e9, and is 5 times as fast as blake2b."""
+    """CRC-32: finds all errors within 32 bits, misses 1 of 4e9 wider ones, and is 5 times as fast as blake2b."""
     layout = sorted([name, array.dtype.name, array.shape] for name, array in arrays.items())
     crc = zlib.crc32(json.dumps([layout, metadata], sort_keys=True).encode())
     for name, _, _ in layout:
@@ -184,9 +185,9 @@ def _checksum(arrays, metadata):
 
 @contextlib.contextmanager
 def _scratch_folder(path):
-    """A hidden folder beside the file, on the same disk: safetensors writes files with names of its own into it.
+    """A hidden folder next to the file, on the same disk, where safetensors can write its temporary files.
 
-    Its name is always the same, so the next save removes what a killed one left.
+    Its name is always the same, so a save removes what a killed one has left.
     """
     scratch = path.with_name(f".{path.name}.tmp")
     shutil.rmtree(scratch, ignore_errors=True)
@@ -198,8 +199,8 @@ def _scratch_folder(path):
 
 
 def _sync_folder(folder):
-    """Have the new name on the disk as well."""
-    with contextlib.suppress(OSError):  # Windows cannot, nor some network folders; then the old file may come back
+    """Write the renamed entry of the folder to the disk."""
+    with contextlib.suppress(OSError):  # impossible on Windows and some network folders; the old file may then reappear
         descriptor = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""Being told to stop: finish what is being done, then stop."""
+"""Stopping on a signal: the current step is finished first."""
 
 import contextlib
 import os
@@ -7,15 +7,15 @@ import threading
 
 
 class StopSignals:
-    """While it is open, SIGINT (Ctrl-C) and SIGTERM only set a flag, so that a step can end and be saved.
+    """A context manager in which SIGINT (Ctrl-C) and SIGTERM only set a flag, so that a step can end and be saved.
 
-    A second signal interrupts at once, as always. Use it as a callback of ``Trainer.fit``: it asks to stop after the
-    step in which a signal came. Outside the main thread, where Python has no signals, it does nothing.
+    A second signal interrupts at once, as usual. Use it as a callback of ``Trainer.fit``: it stops the training after
+    the step in which a signal came. Outside the main thread, where Python cannot handle signals, it does nothing.
 
     Parameters
     ----------
     message : str, optional
-        What to write to standard error when a signal comes: a step may take a while to end.
+        Text to write to standard error when a signal comes, as the step may take a while to end.
 
     Attributes
     ----------
@@ -37,7 +37,7 @@ class StopSignals:
 
     @property
     def exit_code(self):
-        """128 + the signal's number, as shells have it: 130 after SIGINT, 143 after SIGTERM; 0 if none came."""
+        """128 + the signal's number, as in shells: 130 after SIGINT, 143 after SIGTERM; 0 if none came."""
         return 128 + self.received if self.received else 0
 
     def __enter__(self):
@@ -50,13 +50,13 @@ class StopSignals:
             signal.signal(number, handler)
 
     def __call__(self, trainer, info):
-        """Whether to stop."""
+        """Return whether to stop."""
         return self.received is not None
 
     def _note(self, number, frame):
         self.received = signal.Signals(number)
         for other, handler in self._before.items():
-            signal.signal(other, handler)  # the next one is not only noted
+            signal.signal(other, handler)  # the next signal has its usual effect
         if self.message:
-            with contextlib.suppress(OSError):  # who reads may be gone already
+            with contextlib.suppress(OSError):  # the reader of standard error may have exited
                 os.write(2, f"\n{self.received.name}: {self.message}\n".encode())  # print may be in mid-line

@@ -1,4 +1,4 @@
-"""What happened in a training, a line of JSON each time: readable while it runs, and whole up to the last line."""
+"""A training log with one line of JSON per record: readable while it is written; only its last line may be cut."""
 
 import json
 import os
@@ -12,13 +12,13 @@ class JsonLog:
     ----------
     path : str or Path
     keep : int
-        How many records of the file that is there to keep. A training that goes on from a checkpoint does those again
-        that it wrote after it.
+        Number of records to keep from an existing file. A training that is resumed from a checkpoint writes the
+        records after the checkpoint again.
 
     Attributes
     ----------
     n_records : int
-        In the file now: what a checkpoint has to remember for ``keep``.
+        Number of records in the file, which a checkpoint saves for ``keep``.
 
     Examples
     --------
@@ -44,7 +44,7 @@ class JsonLog:
         self._file = open(self.path, "a", encoding="utf-8")  # noqa: SIM115, closed by __exit__
 
     def write(self, record):
-        """Add one record; it is in the file when this returns."""
+        """Append one record; it is in the file when this returns."""
         self._file.write(json.dumps(record) + "\n")
         self._file.flush()
         self.n_records += 1
@@ -57,7 +57,7 @@ class JsonLog:
 
     @staticmethod
     def read(path):
-        """All records, up to the first line that is not whole: a crash may have cut it short."""
+        """Return all records before the first incomplete line, which a crash may have left."""
         records = []
         for line in Path(path).read_text(encoding="utf-8", errors="replace").split("\n")[:-1]:
             try:

@@ -1,4 +1,4 @@
-"""One training at a time in a folder."""
+"""A lock that allows one training at a time in a folder."""
 
 import contextlib
 import os
@@ -12,12 +12,12 @@ except ImportError:  # Windows
 
 @contextlib.contextmanager
 def locked(folder):
-    """Keep other trainings out of a folder; the system lets go of it when the process ends, however it ends.
+    """Lock a folder against other trainings; the system releases the lock when the process ends, however it ends.
 
     Raises
     ------
     ValueError
-        If another holds it.
+        If another training holds the lock.
 
     Examples
     --------
@@ -35,8 +35,8 @@ def locked(folder):
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(descriptor)
-        raise ValueError(f"{folder} belongs to a training that runs: expected to end first, or another --out") from None
-    except OSError:  # not every disk has locks
+        raise ValueError(f"{folder} belongs to a running training: wait for its end, or choose another --out") from None
+    except OSError:  # not every file system has locks
         pass
     try:
         yield

@@ -1,7 +1,7 @@
-"""Optimizers: which state they keep, and which update they call with it.
+"""Optimizers: the state that each needs, and its update.
 
-All parameters are one flat array, so an update is one call. The state is a dict of flat arrays that
-belongs to the trainer; an optimizer object holds settings only.
+All parameters are one flat array, so an update is one call. The state is a dict of flat arrays, which the trainer owns;
+an optimizer object holds only settings.
 """
 
 from collections.abc import Callable
@@ -15,12 +15,12 @@ from npformer.checks import check_fraction, check_not_negative, check_positive
 
 @dataclass(frozen=True)
 class Optimizer:
-    """What all optimizers have: a learning rate, fixed or scheduled.
+    """The base class of all optimizers, with a fixed or scheduled learning rate.
 
     Parameters
     ----------
     lr : float or callable
-        The learning rate, or a schedule: ``lr(step)``, step 1 being the first.
+        The learning rate, or a schedule ``lr(step)``; the first step is 1.
     """
 
     lr: float | Callable[[int], float]
@@ -32,11 +32,11 @@ class Optimizer:
             check_not_negative(lr=self.lr)
 
     def decays(self, x) -> bool:
-        """Whether the weight decay applies to an array of the parameters."""
+        """Return whether weight decay applies to an array of the parameters."""
         return self.weight_decay > 0
 
     def learning_rate(self, step: int) -> float:
-        """The rate at a step."""
+        """Return the learning rate of a step."""
         if not callable(self.lr):
             return self.lr
         lr = self.lr(step)
@@ -46,7 +46,7 @@ class Optimizer:
 
 @dataclass(frozen=True)
 class SGD(Optimizer):
-    """Stochastic gradient descent, with momentum and in Nesterov's form if asked.
+    """Stochastic gradient descent, optionally with (Nesterov) momentum.
 
     Parameters
     ----------
@@ -71,11 +71,11 @@ class SGD(Optimizer):
             raise ValueError("nesterov=True with momentum=0, expected momentum > 0")
 
     def init(self, param) -> dict:
-        """The state before the first step."""
+        """Return the state before the first step."""
         return {"velocity": np.zeros_like(param)} if self.momentum else {}
 
     def update(self, ops, param, grad, state, step, grad_scale=1.0, lr=None, decay=True):
-        """Write one step into ``param`` and ``state``, at the learning rate of this step if none is given."""
+        """Update ``param`` and ``state`` in place; ``lr`` defaults to the learning rate of this step."""
         ops.sgd_update(
             param,
             grad,
@@ -95,7 +95,7 @@ class Adam(Optimizer):
     ----------
     lr : float or callable
     betas : (float, float)
-        Decay of the means of g and g²; the paper of the Transformer uses (0.9, 0.98).
+        Decay rates of the running means of g and g²; the Transformer paper uses (0.9, 0.98).
     eps : float
 
     Examples
@@ -116,11 +116,11 @@ class Adam(Optimizer):
         check_positive(eps=self.eps)
 
     def init(self, param) -> dict:
-        """The state before the first step."""
+        """Return the state before the first step."""
         return {"m": np.zeros_like(param), "v": np.zeros_like(param)}
 
     def update(self, ops, param, grad, state, step, grad_scale=1.0, lr=None, decay=True):
-        """Write one step into ``param`` and ``state``, at the learning rate of this step if none is given."""
+        """Update ``param`` and ``state`` in place; ``lr`` defaults to the learning rate of this step."""
         ops.adam_update(
             param,
             grad,
@@ -138,7 +138,9 @@ class Adam(Optimizer):
 
 @dataclass(frozen=True)
 class AdamW(Adam):
-    """Adam with decoupled weight decay (Loshchilov and Hutter 2019): param -= lr · weight_decay · param besides.
+    """Adam with decoupled weight decay (Loshchilov and Hutter 2019).
+
+    Each step also does param -= lr · weight_decay · param.
 
     Parameters
     ----------
@@ -146,7 +148,7 @@ class AdamW(Adam):
         As for ``Adam``.
     weight_decay : float
     decay_all : bool
-        False: matrices and tables decay, but not biases and gains, which are arrays with one axis.
+        If False, matrices and embedding tables decay, but not biases and gains, which are arrays with one axis.
 
     Examples
     --------
@@ -157,7 +159,7 @@ class AdamW(Adam):
     array([1.9])
     """
 
-    weight_decay: float = 0.01  # type: ignore[misc]  # a setting, where others have none
+    weight_decay: float = 0.01  # type: ignore[misc]  # a setting here, a constant in the other optimizers
     decay_all: bool = False
 
     def __post_init__(self):
@@ -165,5 +167,5 @@ class AdamW(Adam):
         check_not_negative(weight_decay=self.weight_decay)
 
     def decays(self, x) -> bool:
-        """Whether the weight decay applies to an array of the parameters."""
+        """Return whether weight decay applies to an array of the parameters."""
         return self.weight_decay > 0 and (self.decay_all or x.ndim > 1)

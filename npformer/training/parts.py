@@ -1,4 +1,4 @@
-"""Which parts of the flat parameters are updated, and how."""
+"""The parts of the flat parameters that differ in whether they are frozen and whether they decay."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,7 @@ from npformer import tree
 
 
 class Part(NamedTuple):
-    """Neighbouring parameters that are treated alike."""
+    """Neighbouring parameters with the same settings."""
 
     place: slice  # in the flat arrays
     frozen: bool
@@ -14,7 +14,7 @@ class Part(NamedTuple):
 
 
 def parts_of(params, frozen, decays) -> list[Part]:
-    """The flat parameters in as few parts as possible.
+    """Divide the flat parameters into as few parts as possible.
 
     Parameters
     ----------
@@ -27,7 +27,7 @@ def parts_of(params, frozen, decays) -> list[Part]:
     Raises
     ------
     ValueError
-        If nothing has one of these paths, or if everything is frozen.
+        If one of these paths matches no parameter, or if all parameters are frozen.
 
     Examples
     --------
@@ -58,7 +58,7 @@ def parts_of(params, frozen, decays) -> list[Part]:
         start += x.size
         parts.append(Part(slice(start_of_part, start), *kind))
     if all(part.frozen for part in parts):
-        raise ValueError(f"frozen={list(frozen)} holds all parameters, expected some to be left")
+        raise ValueError(f"frozen={list(frozen)} includes all parameters, expected some that are trained")
     return parts
 
 

@@ -1,4 +1,4 @@
-"""In which numbers a step is computed, on a GPU: parameters and moments stay float32."""
+"""Mixed precision on a GPU: steps are computed in a shorter number format; parameters and moments stay float32."""
 
 import contextlib
 from typing import NamedTuple
@@ -11,20 +11,20 @@ GROWS_AFTER = 2000  # steps without an overflow
 
 
 class Precision:
-    """Copies of the parameters in the numbers that a step is computed in, and a scale against vanishing gradients.
+    """A copy of the parameters in the number format of a step, and the loss scale of float16.
 
-    float16 has no numbers below 6e-8, where many gradients are. So the loss is multiplied by a scale, as large as the
-    gradients bear (Micikevicius et al. 2018): halved when they overflow, doubled after 2,000 steps in which they did
-    not. bfloat16 has the range of float32.
+    float16 has no numbers below 6e-8, but many gradients are smaller. So the loss is multiplied by a scale that is as
+    large as possible without overflow of the gradients (Micikevicius et al. 2018): it is halved when they overflow,
+    and doubled after 2,000 steps without an overflow. bfloat16 has the range of float32 and needs no scale.
 
     Parameters
     ----------
     name : "float32", "tf32", "bfloat16" or "float16"
-        tf32 is float32 whose matrix products round their factors to 11 bits.
+        "tf32" is float32, except that matrix products round their factors to 11 significant bits.
     ops : module
     flat_params : (n,)
     params : nested dict
-        Views into it.
+        Views into ``flat_params``.
     """
 
     def __init__(self, name, ops, flat_params, params):
@@ -40,20 +40,20 @@ class Precision:
 
     @contextlib.contextmanager
     def computing(self):
-        """Within it the copies, which it gives, are up to date, and products as the name says."""
+        """Yield the up-to-date parameters in the number format of the step; inside, tf32 is switched on if chosen."""
         if self.half is not None:
             self.half[...] = self.full
         with self.ops.tf32() if self.name == "tf32" else contextlib.nullcontext():
             yield self.params
 
     def after_step(self):
-        """One more without an overflow."""
+        """Count a step without an overflow."""
         scale, n = self.state
         if self.name == "float16":
             self.state = ScaleState(2 * scale, 0) if n + 1 == GROWS_AFTER else ScaleState(scale, n + 1)
 
     def after_overflow(self):
-        """Whether it is worth trying again, with half the scale."""
+        """Halve the scale if possible, and return whether to try the step again."""
         if self.name != "float16" or self.state.scale <= 1:
             return False
         self.state = ScaleState(self.state.scale / 2, 0)
@@ -61,14 +61,14 @@ class Precision:
 
 
 def check_precision(name, ops):
-    """Whether these operations can compute in it."""
+    """Raise if this backend cannot compute in this precision."""
     if name not in ops.PRECISIONS:
         expected = " or ".join(map(repr, ops.PRECISIONS))
         raise ValueError(f"precision={name!r} on the backend {ops.__name__}, expected {expected}")
 
 
 class ScaleState(NamedTuple):
-    """What the loss is multiplied by, and for how many steps that has gone well."""
+    """The loss scale, and the number of steps without an overflow since it last changed."""
 
     scale: float
     n_steps: int
@@ -80,5 +80,5 @@ def _dtype(name):
     try:
         import ml_dtypes
     except ImportError as error:
-        raise ValueError("precision='bfloat16' needs ml_dtypes, expected to be installed: pip install it") from error
+        raise ValueError("precision='bfloat16' needs ml_dtypes: pip install ml_dtypes") from error
     return ml_dtypes.bfloat16

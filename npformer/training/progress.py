@@ -1,4 +1,4 @@
-"""A progress bar, where tqdm is installed."""
+"""A progress bar, if tqdm is installed."""
 
 import sys
 import time
@@ -7,14 +7,14 @@ from contextlib import contextmanager
 
 @contextmanager
 def progress_bar(n_steps, wanted):
-    """Yield something with ``advance(info)``, which shows a ``StepInfo``."""
+    """Yield an object with a method ``advance(info)``, which shows a ``StepInfo``."""
     if not wanted:
         yield _Silent()
         return
     try:
         from tqdm import tqdm
     except ImportError:
-        print("no progress bar: pip install 'npformer[progress]' brings one", file=sys.stderr)
+        print("no progress bar, as it needs tqdm: pip install 'npformer[progress]'", file=sys.stderr)
         yield _Silent()
         return
     with tqdm(total=n_steps, unit="step") as bar:
@@ -45,4 +45,4 @@ def say(text):
         sys.modules["tqdm"].tqdm.write(text)
     else:
         print(text)
-    sys.stdout.flush()  # a log file shall have it now
+    sys.stdout.flush()  # so that it is in a log file at once

@@ -1,4 +1,4 @@
-"""Schedules: the learning rate as a function of the step, which is 1 for the first update."""
+"""Schedules: the learning rate as a function of the step; the first step is 1."""
 
 import math
 
@@ -20,7 +20,7 @@ def constant(lr):
 def noam(d_model, warmup=4000, factor=1.0):
     """The paper's schedule (section 5.3): factor · D^-½ · min(step^-½, step · warmup^-3/2).
 
-    It rises linearly for ``warmup`` steps and falls with the root of the step from there.
+    It rises linearly for ``warmup`` steps, then falls with the inverse square root of the step.
 
     Examples
     --------
@@ -33,7 +33,9 @@ def noam(d_model, warmup=4000, factor=1.0):
 
 
 def inverse_sqrt(peak, warmup):
-    """Linearly up to ``peak`` in ``warmup`` steps, then down with the root of the step: ``noam`` by its highest point.
+    """Rise linearly to ``peak`` in ``warmup`` steps, then fall with the inverse square root of the step.
+
+    It is ``noam``, parametrised by its highest learning rate.
 
     Examples
     --------
@@ -46,7 +48,7 @@ def inverse_sqrt(peak, warmup):
 
 
 def warmup_cosine(peak, warmup, total, floor=0.0):
-    """Linearly up to ``peak`` in ``warmup`` steps, then down to ``floor`` at step ``total`` along half a cosine.
+    """Rise linearly to ``peak`` in ``warmup`` steps, then fall along half a cosine to ``floor`` at step ``total``.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""One step of training: the gradient, its norm, clipping, and the update."""
+"""One training step: the gradient, its norm, clipping, and the update."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -11,26 +11,27 @@ from npformer.reference import derive_key
 
 
 class Numbers(NamedTuple):
-    """The numbers that differ from step to step. A recorded step reads them where they are on the device."""
+    """The numbers that differ from step to step. A recorded step reads them from memory of the device."""
 
-    n_targets: Any  # that are counted, in all batches of the step
-    loss_scale: Any  # the gradient is computed of the loss times this
+    n_targets: Any  # targets that are not padding, in all batches of the step
+    loss_scale: Any  # the loss is multiplied by this before the backward pass
     lr: Any
     step: Any  # 1 is the first
 
 
 def training_step(trainer, batches: Sequence[tuple], key, numbers: Sequence) -> tuple[Any, Any]:
-    """Loss and gradient, norm, clipping, update. Nothing here looks at a number, so that a GPU can record it.
+    """Compute loss and gradient, norm and clipping, and update the parameters.
 
-    If the loss or the norm is not finite, nothing is updated: the scale of the gradient is NaN then.
+    No Python branch depends on the value of an array, so a GPU can record the step. If the loss or the norm is not
+    finite, ``grad_scale`` is NaN, and the update changes nothing.
 
     Parameters
     ----------
     trainer : Trainer
     batches : sequence of tuples
-        What the model's ``loss_and_grad`` takes; the gradient is that of all of them together.
+        The arguments of the model's ``loss_and_grad``; the gradient is that of all batches together.
     key : int
-        From which the dropout keys of the batches are derived.
+        The key from which the dropout keys of the batches are derived.
     numbers : Numbers
 
     Returns
@@ -69,9 +70,9 @@ def training_step(trainer, batches: Sequence[tuple], key, numbers: Sequence) -> 
 
 
 def _add_up(is_first, total, grad, *others):
-    """The sum of the gradients of shards, in the place where the update reads it."""
+    """Add the gradients of the shards to ``total``, which the update reads; the first batch overwrites it."""
     for part in (grad, *others):
-        if part.shape != total.shape:  # or it would be broadcast
+        if part.shape != total.shape:  # otherwise it would be broadcast
             raise ValueError(f"a gradient has shape {part.shape}, expected that of its parameter, {total.shape}")
     if not is_first:
         total += grad

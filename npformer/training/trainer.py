@@ -25,21 +25,21 @@ from npformer.training.precision import Precision, ScaleState
 from npformer.training.progress import progress_bar
 from npformer.training.step import Numbers, training_step
 
-ADDED_LATER = {"consistency": 0.0, "frozen": []}  # settings that older checkpoints lack
+ADDED_LATER = {"consistency": 0.0, "frozen": []}  # settings that older checkpoints do not have
 ADDED_TO_OPTIMIZERS = {"AdamW": {"decay_all": True}}
-EXPLAINED = 5  # steps of which the fastest is shown
-WORTH_A_SHARD = 5 * 10**7  # parameters · target tokens: with less, threads wait for each other longer than they compute
+EXPLAINED = 5  # number of steps that are timed; the fastest is reported
+WORTH_A_SHARD = 5 * 10**7  # parameters · target tokens; with less, threads wait for each other longer than they compute
 
 
 class NonFiniteError(FloatingPointError):
-    """The loss or the gradient became NaN or infinite; the parameters are those before the step."""
+    """The loss or the gradient became NaN or infinite; the parameters are those from before the step."""
 
 
 class StepInfo(NamedTuple):
-    """What happened in one step."""
+    """The results of one training step."""
 
     step: int
-    loss: float  # mean per token, as trained on: with dropout and label smoothing
+    loss: float  # mean per token, with dropout and label smoothing
     lr: float
     grad_norm: float  # before clipping
     n_tokens: int  # targets that are not padding
@@ -47,53 +47,54 @@ class StepInfo(NamedTuple):
 
 
 class Trainer:
-    """Parameters, optimizer state and a step counter, and what moves them.
+    """The training loop, with the parameters, the optimizer state and the step counter.
 
     Parameters
     ----------
     model
-        Anything with these methods; a dataclass if it is to be saved.
+        Any object with these methods; it must be a dataclass to be saved.
 
         - ``init(seed)`` -> params, a nested dict of arrays
         - ``loss_and_grad(params, *batch, dropout_key, n_tokens, backend)`` -> (loss, grads, number of targets). The
-          loss is the sum over the targets of this batch, divided by ``n_tokens``, which counts those of all parts of a
-          larger batch. ``grads`` has the keys and shapes of ``params``. There is dropout if ``dropout_key`` is not
-          None. The batch is what ``step`` is given, whole: the model shifts its targets. ``backend`` is a module.
-          ``label_smoothing``, ``consistency`` and ``loss_scale`` are arguments only where the trainer is asked for
-          them.
+          loss is the sum over the targets of this batch, divided by ``n_tokens``, the number of targets in all parts
+          of a larger batch. ``grads`` has the keys and shapes of ``params``. Dropout is applied if ``dropout_key`` is
+          not None. The batch is what ``step`` was called with; the model shifts the targets itself. ``backend`` is a
+          module. ``label_smoothing``, ``consistency`` and ``loss_scale`` are passed only if the trainer uses them.
         - ``count(*batch)`` -> the number of targets of a batch
-        - ``fill_up(batch, rounded_up)``, if there is one: the batch with padding, for a GPU
+        - ``fill_up(batch, rounded_up)``, optional: the batch with padding, for a GPU
     optimizer : SGD, Adam or AdamW
     seed : int
-        Of the initial parameters and of dropout.
+        Seed of the initial parameters and of dropout.
     label_smoothing : float
     consistency : float
-        α of R-Drop, see ``paired_cross_entropy``: the model sees each sentence twice, and shall say the same.
+        Weight α of R-Drop: if not 0, each sentence passes through the model twice, with different dropout, and the
+        loss penalises differences between the two predictions (see ``paired_cross_entropy``).
     clip_norm : float, optional
-        Gradients with a larger global norm are scaled down to it: by clip_norm / norm, where PyTorch's
-        ``clip_grad_norm_`` divides by norm + 1e-6. What is frozen does not count.
+        Gradients with a larger global norm are multiplied by clip_norm / norm (PyTorch's ``clip_grad_norm_`` divides
+        by norm + 1e-6). The gradients of frozen parameters are not part of the norm.
     backend : "auto", "reference", "cpu", "gpu" or a module
     params : nested dict, optional
-        Where to start from, copied; ``model.init(seed)`` if not given. ``tree.merged`` makes them of the parameters of
-        a model that differs in some.
+        Initial parameters, which are copied; ``model.init(seed)`` if not given. ``tree.merged`` makes them from the
+        parameters of a model that is partly different.
     frozen : sequence of str
-        Paths of parameters that are never updated, such as "encoder" or "decoder.0.attention"; all that begin so.
+        Paths of parameters that are never updated, such as "encoder" or "decoder.0.attention". A path includes all
+        parameters below it.
     n_shards : int, optional
-        In how many parts a batch is computed side by side, each by a thread of its own with a gradient of its own. If
-        not given: one for each thread that matrix products may use, or fewer if the step is too small for so many.
-        The same number gives the same bits; another number draws other dropout bits and rounds another way.
+        Number of parts of a batch that are computed in parallel, each by its own thread with its own gradient. The
+        default is one for each thread that matrix products may use, or fewer if the step is too small. The same number
+        gives bitwise identical results; another number draws other dropout bits and rounds differently.
     precision : "float32", "tf32", "bfloat16" or "float16"
-        In which numbers steps are computed, other than float32 on a GPU only; parameters and moments are float32.
-        (There batches are filled up with padding to multiples of 8, so that dropout draws other bits than on a CPU.)
+        Number format in which steps are computed; all but "float32" need a GPU. Parameters and moments are float32.
+        (On a GPU batches are padded to multiples of 8, so dropout draws other bits than on a CPU.)
 
     Attributes
     ----------
     params : nested dict
         Views into ``flat_params``, updated in place.
     n_steps : int
-        Steps done.
+        Number of steps done.
     last : StepInfo
-        What happened in the last of them.
+        The results of the last step.
 
     Examples
     --------
@@ -160,19 +161,19 @@ class Trainer:
         self.last: StepInfo | None = None
 
     def step(self, *batch, batches=None) -> float:
-        """One update from one batch.
+        """Make one update from one batch.
 
-        (A KeyboardInterrupt on a GPU may come after the update and before it is counted: load a checkpoint then.)
+        (On a GPU a KeyboardInterrupt may come after the update but before it is counted. Load a checkpoint then.)
 
         Parameters
         ----------
         *batch : arrays
-            What the model's ``loss_and_grad`` takes. Of a model from a source to a target: src (B, S) and tgt (B, T+1),
-            ids with begin and end tokens. The first T of tgt are the decoder's input, the last T what it has to
-            generate. Without a begin token the first word would be given, never learned, and decoding would have
-            nothing to begin with.
+            The arguments of the model's ``loss_and_grad``. For a model from a source to a target these are src (B, S)
+            and tgt (B, T+1), ids with begin and end tokens. The first T columns of tgt are the decoder's input, the
+            last T the tokens to predict. Without a begin token the model would never learn to predict the first word,
+            and decoding would have no first input.
         batches : sequence of batches, optional
-            Several in place of one: see ``step_accumulated``.
+            Several batches instead of one: see ``step_accumulated``.
 
         Returns
         -------
@@ -198,15 +199,15 @@ class Trainer:
         return loss
 
     def step_accumulated(self, batches) -> float:
-        """One update from several batches, the same as from one batch of all their rows.
+        """Make one update from several batches, the same as from one batch with all their rows.
 
-        Each batch counts by its number of targets: the mean of the batches' means would weigh a target of a short batch
-        more. (Dropout draws other bits than in the one large batch.)
+        Each batch is weighted by its number of targets, as the mean of the batches' means would give more weight to the
+        targets of a batch with few of them. (Dropout draws other bits than in one large batch.)
 
         Parameters
         ----------
         batches : iterable of tuples
-            Batches as ``step`` takes them, for example pairs (src, tgt).
+            Each is the arguments of ``step``, for example (src, tgt).
 
         Returns
         -------
@@ -219,15 +220,15 @@ class Trainer:
         return self.step(batches=batches)
 
     def fit(self, batches, n_steps=None, *, callbacks=(), progress=True) -> list[StepInfo]:
-        """One step for each batch.
+        """Make one step for each batch.
 
         Parameters
         ----------
         batches : iterable of tuples, such as (src, tgt)
         n_steps : int, optional
-            Stop after so many; needed if ``batches`` never ends.
+            Stop after this number of steps; needed if ``batches`` never ends.
         callbacks : sequence of callables
-            ``callback(trainer, info)`` after each step, ``info`` a ``StepInfo``; a true value stops the training.
+            ``callback(trainer, info)`` is called after each step, with a ``StepInfo``; a true result stops training.
         progress : bool
             Show a progress bar with loss, learning rate and tokens per second (needs tqdm).
 
@@ -245,15 +246,15 @@ class Trainer:
                 self.step(*batch)
                 history.append(self.last)
                 bar.advance(self.last)
-                wishes = [callback(self, self.last) for callback in callbacks]  # each is called, whatever another says
+                wishes = [callback(self, self.last) for callback in callbacks]  # no short circuit: all are called
                 if any(wishes):
                     break
         return history
 
     def explain(self, *batch) -> Calls:
-        """The operations of a step on this batch, with their times: of several steps those of the fastest.
+        """List the operations of a step on this batch, with their times, from the fastest of several steps.
 
-        Parameters and optimizer stay as they are.
+        The parameters and the optimizer state are left unchanged.
 
         Parameters
         ----------
@@ -278,7 +279,7 @@ class Trainer:
         arrays = [self.flat_params, *self.state.values()]
         kept, runs = [x.copy() for x in arrays], []
         try:
-            for _ in range(1 + EXPLAINED):  # the first one compiles what is missing
+            for _ in range(1 + EXPLAINED):  # the first one may compile kernels
                 with explain() as calls:
                     training_step(self, [batch], key, numbers)
                 runs.append(calls)
@@ -288,21 +289,21 @@ class Trainer:
         return min(runs[1:], key=lambda calls: sum(call.seconds for call in calls))
 
     def save(self, path, info=None, arrays=None):
-        """Write everything that is needed to go on from here, bit for bit, to one file.
+        """Save everything that is needed to resume the training bit for bit, in one file.
 
         Parameters
         ----------
         path : str or Path
-            Replaced at once when all is written, so that there is always a whole file.
+            Replaced atomically when everything is written, so that there is always a complete file.
         info : dict, optional
-            What else to keep, as the place in the data: anything that JSON can hold.
+            Further values to save, such as the position in the data: anything that JSON can hold.
         arrays : dict of arrays, optional
-            The same for arrays.
+            Further arrays to save.
 
         Raises
         ------
         ValueError
-            If ``info`` or ``arrays`` has a name under which the trainer itself saves something.
+            If ``info`` or ``arrays`` has a name that the trainer itself uses.
         """
         own = tree.to_arrays(self.params, "params") | tree.to_arrays(self.state, "optimizer")
         facts = {"model": describe(self.model), "trainer": self._settings(), "n_steps": self.n_steps}
@@ -311,22 +312,22 @@ class Trainer:
         save_checkpoint(path, joined("arrays", own, arrays), joined("info", facts, info))
 
     def load(self, path):
-        """Go on from where ``save`` was called, in a trainer made with the same arguments.
+        """Restore what ``save`` wrote, in a trainer made with the same arguments.
 
         Returns
         -------
         info : dict
         arrays : dict of arrays
-            All that the file holds, what was given to ``save`` included.
+            Everything in the file, including the ``info`` and ``arrays`` given to ``save``.
         """
         arrays, info = load_checkpoint(path)
         self.restore(arrays, info, path)
         return info, arrays
 
     def restore(self, arrays, info, path):
-        """``load`` from what ``load_checkpoint`` has read; the path is for errors."""
+        """Do the same as ``load``, with the result of ``load_checkpoint``; the path is for error messages."""
         ours = {"model": describe(self.model), "trainer": self._settings()}
-        defaults = {field.name: field.default for field in fields(self.model)}  # an older file lacks newer settings
+        defaults = {field.name: field.default for field in fields(self.model)}  # for settings newer than the file
         theirs = {"model": defaults | info.get("model", {}), "trainer": ADDED_LATER | info.get("trainer", {})}
         optimizer = theirs["trainer"].get("optimizer", {})
         theirs["trainer"]["optimizer"] = ADDED_TO_OPTIMIZERS.get(optimizer.get("name"), {}) | optimizer
@@ -356,14 +357,14 @@ class Trainer:
         }
 
     def _numbers(self, n_targets):
-        """Those of the step that comes next."""
+        """The ``Numbers`` of the next step."""
         step = self.n_steps + 1
         return Numbers(max(n_targets, 1), self.precision.state.scale, self.optimizer.learning_rate(step), step)
 
     def shards(self, batch, key):
-        """The batch in parts for as many threads: (tuple of arrays, dropout key) of each."""
+        """Split a batch into one part for each thread: a list of (tuple of arrays, dropout key)."""
         n, rows = self._n_shards(batch), {len(x) for x in batch}
-        if n == 1 or len(rows) > 1:  # the model says what is wrong
+        if n == 1 or len(rows) > 1:  # unequal numbers of rows: the model raises the error
             return [(batch, key)]
         parts = [slice(part[0], part[-1] + 1) for part in np.array_split(range(rows.pop()), n)]
         keys = split_key(key, n)

@@ -1,4 +1,4 @@
-"""Translation: from aligned text to a model, from the model to sentences, from sentences to BLEU.
+"""Translation: train a model on aligned text, translate sentences with it, and compute BLEU.
 
 Needs sentencepiece, safetensors, sacrebleu and sacremoses: ``pip install npformer[translation]``.
 """

@@ -1,4 +1,4 @@
-"""One training of a translation model, from its files to its result, which can be stopped and gone on with anywhere."""
+"""The training of a translation model, from text files to the final model; it can be interrupted and resumed."""
 
 from dataclasses import asdict, fields, replace
 from pathlib import Path
@@ -22,21 +22,21 @@ from npformer.translation.settings import TranslationSettings
 from npformer.translation.translator import Translator
 
 LAST, RESULT, SNAPSHOTS, LOG = "last.safetensors", "model.safetensors", "snapshots", "log.jsonl"
-MAY_CHANGE = {"data", "steps", "patience", "save_every", "n_average", "average", "precision"}  # when it goes on
-LONGEST = 1024  # tokens a model can take, or more if it is trained with more
+MAY_CHANGE = {"data", "steps", "patience", "save_every", "n_average", "average", "precision"}  # on resuming
+LONGEST = 1024  # a model's max_len, unless the setting max_len is larger
 
 
 class TranslationRun:
-    """One training: its settings, its trainer, and how far it has come.
+    """One training: its settings, its trainer and its progress.
 
-    All that changes while it runs is in ``trainer``, ``place`` (in the data), ``validations`` and ``n_logged`` (the
-    records of its log); ``save`` writes it.
+    Everything that changes during training is in ``trainer``, ``place`` (the position in the data), ``validations`` and
+    ``n_logged`` (the number of records in its log); ``save`` writes it.
 
     Parameters
     ----------
     out : Path
-        Folder for the checkpoint ``last.safetensors``, ``snapshots/`` of the parameters at the last validations, the
-        log ``log.jsonl`` and the result ``model.safetensors``.
+        Folder for the checkpoint ``last.safetensors``, the folder ``snapshots`` with the parameters at validations that
+        may be averaged, the log ``log.jsonl`` and the final model ``model.safetensors``.
     settings : TranslationSettings
     source, target : Subwords
     backend : "auto", "reference", "cpu", "gpu" or a module
@@ -62,11 +62,11 @@ class TranslationRun:
 
     @classmethod
     def start(cls, out, settings, backend="auto"):
-        """A new training; learns the vocabulary first."""
+        """Start a new training; this learns the vocabulary."""
         if not isinstance(settings, TranslationSettings):
             raise TypeError(f"settings is a {type(settings).__name__}, expected TranslationSettings")
         if (Path(out) / LAST).exists():
-            raise ValueError(f"{out} holds a training: --resume goes on with it, another --out begins a new one")
+            raise ValueError(f"{out} holds a training: continue it with --resume, or start another with a new --out")
         text, validation = _text(settings, "train"), _text(settings, "val")
         check_packages()
         check_precision(settings.precision, get_backend(backend))
@@ -75,20 +75,20 @@ class TranslationRun:
         else:
             source, target = (Subwords.learn((pair[side] for pair in text), settings.vocab_size) for side in (0, 1))
         run = cls(out, settings, source, target, backend)
-        run._check_validation(validation)  # now, not at the first one
+        run._check_validation(validation)  # now, not only at the first validation
         return run
 
     @classmethod
     def resume(cls, out, changes=None, backend="auto"):
-        """The training that was saved in a folder; ``changes`` are settings that shall be others from here on."""
+        """Resume the training that was saved in a folder; ``changes`` are settings to change from here on."""
         path, changes = Path(out) / LAST, changes or {}
         try:
             arrays, info = load_checkpoint(path)
         except FileNotFoundError as error:
-            raise FileNotFoundError(f"{error} to go on from: begin without --resume") from error
+            raise FileNotFoundError(f"{error} to resume from: start without --resume") from error
         except CheckpointError as error:
             if snapshots := sorted((path.parent / SNAPSHOTS).glob("*.safetensors")):
-                whole = f"{snapshots[-1]} can still translate, but no training goes on from it"
+                whole = f"{snapshots[-1]} can still translate, but no training can resume from it"
                 raise CheckpointError(f"{error}; {whole}") from error
             raise
         if not {"settings", "place", "n_logged"} <= info.keys():
@@ -106,11 +106,11 @@ class TranslationRun:
         run.validations, run.n_logged = info["validations"], info["n_logged"]
         wanted = len(run._ranked()[-run.settings.n_average :])
         if lacking := wanted - len(run._chosen()):
-            say(f"{path.parent / SNAPSHOTS} lacks {lacking} of {wanted} to average: the result is that of the others")
+            say(f"{path.parent / SNAPSHOTS} lacks {lacking} of {wanted} to average: the result averages the others")
         return run
 
     def save(self):
-        """Write all that ``resume`` needs, then remove the snapshots that it does not need."""
+        """Save everything that ``resume`` needs, then delete the snapshots that are not needed any more."""
         info = {
             "settings": asdict(self.settings),
             "place": list(self.place),
@@ -124,12 +124,14 @@ class TranslationRun:
                 path.unlink()
 
     def train(self, stops=(), progress=True):
-        """Step after step, until there were enough, validations get worse, or one of ``stops`` asks for an end.
+        """Train until all steps are done, the validation BLEU has stopped improving, or a callback stops the training.
 
         Parameters
         ----------
-        stops : callbacks of ``Trainer.fit``
+        stops : sequence of callables
+            Further callbacks of ``Trainer.fit``, which may stop the training.
         progress : bool
+            Whether to show a progress bar.
         """
 
         def write(record):
@@ -141,7 +143,7 @@ class TranslationRun:
 
         def validate(trainer, info):
             if self._validation_is_due():
-                self.save()  # it takes a while, and whatever ends it shall lose no step
+                self.save()  # validation takes a while; if it is interrupted, no step is lost
                 write(self.validate())
             return self._gets_worse()
 
@@ -150,7 +152,7 @@ class TranslationRun:
                 self.save()
 
         with locked(self.out), JsonLog(self.out / LOG, keep=self.n_logged) as log:
-            if self._validation_is_due():  # it was interrupted
+            if self._validation_is_due():  # the last run was interrupted during a validation
                 write(self.validate())
             remaining = 0 if self._gets_worse() else max(0, self.settings.steps - self.trainer.n_steps)
             callbacks = [note, validate, save, *stops]
@@ -158,13 +160,13 @@ class TranslationRun:
             self.save()
 
     def explain(self):
-        """The operations of a step on the next batch, as ``Trainer.explain``."""
+        """List the operations of a step on the next batch: see ``Trainer.explain``."""
         batches = self._batches(_text(self.settings, "train"), seed=self.settings.seed)
         _, src, tgt = next(iter(batches.from_place(self.place)))
         return self.trainer.explain(src, tgt)
 
     def validate(self):
-        """Loss and greedy BLEU on the validation text; the parameters are kept in a snapshot."""
+        """Compute loss and BLEU (greedy decoding) on the validation text, and save the parameters as a snapshot."""
         translator = self._translator()
         record = {"step": self.trainer.n_steps, **self._evaluate(translator)}
         self.validations.append(record)
@@ -176,9 +178,9 @@ class TranslationRun:
         return record
 
     def finish(self):
-        """The mean of the snapshots as the result, and how good it is on the validation text.
+        """Save the mean of the snapshots as the final model, and return its loss and BLEU on the validation text.
 
-        Before the first validation there is no snapshot: then the parameters as they are.
+        Without any snapshot, before the first validation, the final model has the current parameters.
         """
         chosen = self._chosen()
         snapshots = (Translator.load(self._snapshot(record)).params for record in chosen)
@@ -188,7 +190,7 @@ class TranslationRun:
         return result
 
     def _training_batches(self):
-        """(src, tgt) without end; ``place`` is always behind the last of them."""
+        """Yield (src, tgt) without end, and set ``place`` to the position after the yielded batch."""
         s = self.settings
         batches = self._batches(_text(s, "train"), seed=s.seed)
         batches = batches.from_place(self.place)
@@ -203,7 +205,7 @@ class TranslationRun:
     def _check_validation(self, text):
         if next(self._batches(text).epoch(Place()), None) is None:
             raise ValueError(f"the validation text has no pair of at most max_len={self.settings.max_len} pieces")
-        lines = list(read_lines(text.source))  # with those that are left out: an error says which line it is
+        lines = list(read_lines(text.source))  # with the skipped lines, so that errors have the right line number
         try:
             self._translator().encode(lines)
         except ValueError as error:
@@ -220,24 +222,24 @@ class TranslationRun:
         return {"val_loss": total / n_tokens, "val_bleu": scores["bleu"], "val_bleu_lower": scores["bleu_lower"]}
 
     def _chosen(self):
-        """The validations whose parameters are averaged, of those whose snapshots are still there."""
+        """Return the validations whose parameters are averaged, among those whose snapshots still exist."""
         return [record for record in self._ranked() if self._snapshot(record).exists()][-self.settings.n_average :]
 
     def _ranked(self):
-        """The validations whose parameters may be averaged, those that are wanted most last."""
+        """Return the validations whose parameters may be averaged, the preferred ones last."""
         if self.settings.average == "best":
             return sorted(self.validations, key=lambda record: record["val_bleu"])
         recent = [record for record in self.validations if 3 * record["step"] >= 2 * self.trainer.n_steps]
-        return recent or self.validations[-1:]  # what is older than a third of the training is much worse
+        return recent or self.validations[-1:]  # snapshots from the first two thirds are much worse
 
     def _validation_is_due(self):
-        """Whether the step just done is one to validate after, and has not been."""
+        """Return whether a validation is due after the last step and has not been done."""
         step = self.trainer.n_steps
         done = bool(self.validations) and self.validations[-1]["step"] == step
         return step > 0 and not done and (step % self.settings.validate_every == 0 or step == self.settings.steps)
 
     def _gets_worse(self):
-        """Whether the best validation was ``patience`` validations ago."""
+        """Return whether the best validation is at least ``patience`` validations ago."""
         bleus = [record["val_bleu"] for record in self.validations]
         return bool(bleus) and len(bleus) - 1 - bleus.index(max(bleus)) >= self.settings.patience
 
@@ -250,7 +252,7 @@ class TranslationRun:
 
 
 def _settings_in(info, path):
-    """The settings of a checkpoint."""
+    """Return the settings in a checkpoint."""
     if unknown := info["settings"].keys() - {field.name for field in fields(TranslationSettings)}:
         raise CheckpointError(f"{path} has settings that this version of npformer does not know: {sorted(unknown)}")
     try:
@@ -260,7 +262,7 @@ def _settings_in(info, path):
 
 
 def _model(settings, source, target):
-    """A Transformer, or the model that the settings name."""
+    """Build the model of the settings: a Transformer if they have no name."""
     description = {"name": "Transformer", **settings.model}
     if description["name"] == "Transformer":
         description |= {"norm": settings.norm, "inner_dropout": settings.inner_dropout}

@@ -1,22 +1,22 @@
-"""How good a translation is, by sacrebleu (``pip install npformer[translation]``)."""
+"""Scores of translations, by sacrebleu (``pip install npformer[translation]``)."""
 
 
 def score(hypotheses, references, language):
-    """BLEU and chrF of translations against one reference each.
+    """Compute BLEU and chrF of translations, with one reference for each.
 
     Parameters
     ----------
     hypotheses, references : lists of str
-        As people write: cased, not tokenised.
+        Ordinary text, cased and not tokenised.
     language : str
-        Of both, as "fr": what Moses' tokeniser has to know.
+        Language of both, such as "fr", for Moses' tokeniser.
 
     Returns
     -------
     dict
-        "bleu", cased and tokenised by sacreBLEU: the number to compare with others that have the same signature;
-        "bleu_lower", of lower-cased text as Moses' tokeniser cuts it: what the literature on Multi30k reports;
-        "chrf"; and the signature of each under "signatures".
+        "bleu", cased and tokenised by sacreBLEU, which is comparable with other scores of the same signature;
+        "bleu_lower", of lower-cased text, tokenised by Moses' tokeniser, as the literature on Multi30k reports it;
+        "chrf"; and "signatures", a dict with the signature of each score.
 
     Examples
     --------
@@ -49,7 +49,7 @@ def score(hypotheses, references, language):
 
 
 def check_packages():
-    """What ``score`` needs is installed, or an error that says how."""
+    """Raise an error that says what to install if a package that ``score`` needs is missing."""
     try:
         import sacrebleu  # noqa: F401
         import sacremoses  # noqa: F401

@@ -1,4 +1,4 @@
-"""What a training of a translation model is told: text, model, recipe, and how often it validates and saves."""
+"""The settings of the training of a translation model: text, model, recipe, and how often it validates and saves."""
 
 import json
 import numbers
@@ -29,7 +29,7 @@ COUNTS = (
     "patience",
     "n_average",
 )
-PRESETS: dict[str, dict] = {  # what each says otherwise than the defaults
+PRESETS: dict[str, dict] = {  # the settings that differ from the defaults
     "tiny": {},  # the model of Wu et al. 2021 for the 29,000 sentences of Multi30k
     "small": {
         "model": {"d_model": 256, "n_heads": 4, "n_layers": 4, "d_ff": 1024},
@@ -38,7 +38,7 @@ PRESETS: dict[str, dict] = {  # what each says otherwise than the defaults
         "steps": 20_000,
         "validate_every": 500,
     },
-    "base": {  # the paper's, with its recipe
+    "base": {  # the model and the recipe of the Transformer paper
         "model": {"d_model": 512, "n_heads": 8, "n_layers": 6, "d_ff": 2048},
         "dropout": 0.1,
         "norm": "post",
@@ -57,72 +57,72 @@ PRESETS: dict[str, dict] = {  # what each says otherwise than the defaults
 class TranslationSettings:
     """The settings of a ``TranslationRun``, checked when they are made; the defaults are the preset "tiny".
 
-    ``dataclasses.asdict`` makes a dict of them that JSON can hold, ``TranslationSettings(**dict)`` settings again, and
-    ``dataclasses.replace`` others that differ in some. Numbers of NumPy become Python's.
+    ``dataclasses.asdict`` converts them to a dict that JSON can hold, ``TranslationSettings(**dict)`` converts it back,
+    and ``dataclasses.replace`` returns a copy with some settings changed. NumPy numbers become Python numbers.
 
     Parameters
     ----------
     data : str or path
-        Folder with the aligned files, ``train`` and ``val``, plain or ``.gz``.
+        Folder with the aligned files of ``train`` and ``val``, such as ``train.en``, plain or ``.gz``.
     src, tgt : str
-        Languages of the source and of the target, the endings of their files.
+        Languages of the source and of the target, which are the suffixes of their files.
     preset : str
-        The name of the recipe, for titles; ``from_preset`` makes the settings that belong to it.
+        The name of the preset, for titles only; ``from_preset`` returns the settings of a preset.
     model : dict
-        The model, as ``npformer.models.describe`` describes it. A name that is missing is "Transformer", a size that
-        is missing the model's default. The vocabularies, ``max_len``, ``dropout``, ``tie_embeddings`` and a
-        Transformer's ``norm`` and ``inner_dropout`` are those of the training.
+        The model, in the format of ``npformer.models.describe``. A missing name means "Transformer", a missing size
+        the model's default. The vocabularies, ``max_len``, ``dropout``, ``tie_embeddings`` and a Transformer's ``norm``
+        and ``inner_dropout`` follow from the other settings.
     seed : int
-        Of parameters, dropout and the order of the data: 0 or more.
+        Seed of the parameters, of dropout and of the order of the data: 0 or more.
     vocab : "joint" or "separate"
         One vocabulary and embedding for both languages, or two.
     vocab_size : int
-        Subword pieces of a vocabulary, 1 or more; a small text has not enough for 8,000.
+        Number of subword pieces of a vocabulary, 1 or more; a small text does not have enough for 8,000.
     max_tokens : int
-        Of a batch on either side, padding included: ``max_len`` or more.
+        Maximum number of tokens of a batch on either side, including padding: ``max_len`` or more.
     max_len : int
-        In pieces, 1 or more: longer pairs are left out.
+        Maximum length in pieces, 1 or more: longer pairs are left out.
     skip_empty : bool
         Leave out pairs with an empty line, which is an error otherwise.
     schedule : "inverse_sqrt", "noam" or "cosine"
-        Of the learning rate, as in ``npformer.training.schedules``; "cosine" ends at the last of ``steps``.
+        Schedule of the learning rate, see ``npformer.training.schedules``; "cosine" ends at step ``steps``.
     lr : float
-        The highest learning rate, and for "noam" a factor: above 0.
+        The highest learning rate, or with "noam" a factor: above 0.
     warmup : int
-        Steps until the highest learning rate, 1 or more.
+        Number of steps until the highest learning rate, 1 or more.
     dropout : float
-        Rate on embeddings and the output of each sublayer, from 0 to below 1.
+        Dropout rate on embeddings and the output of each sublayer, from 0 to below 1.
     inner_dropout : float
-        Rate on a Transformer's attention weights and hidden layers, from 0 to below 1.
+        Dropout rate on a Transformer's attention weights and hidden layers, from 0 to below 1.
     norm : "pre" or "post"
-        A Transformer's layer normalisation, before or after each sublayer.
+        Position of a Transformer's layer normalisation: before or after each sublayer.
     label_smoothing : float
-        How much of a target's probability the other pieces share, from 0 to below 1.
+        The part of a target's probability that is distributed over the vocabulary, from 0 to below 1.
     consistency : float
-        Weight of R-Drop, 0 or more: what the model says under two draws of dropout shall agree, which takes twice as
-        long. 1 is usual, 0 is without.
+        Weight of R-Drop, 0 or more: the loss penalises differences between two predictions with different dropout, and
+        a step takes twice as long. 1 is usual; 0 means no R-Drop.
     clip_norm : float, optional
-        The largest norm of a gradient, above 0.
+        Gradients with a larger norm are scaled down to this norm, above 0.
     precision : "float32", "tf32", "bfloat16" or "float16"
-        What steps are computed in; all but "float32" need a GPU.
+        Number format in which steps are computed; all but "float32" need a GPU.
     steps : int
-        Updates in all, 1 or more.
+        Total number of updates, 1 or more.
     validate_every : int
-        Loss and BLEU on the validation text are computed after so many steps, again and again: 1 or more.
+        Number of steps between validations, which compute loss and BLEU on the validation text: 1 or more.
     save_every : int
-        The same for the checkpoint from which an interrupted training goes on.
+        Number of steps between saves of the checkpoint from which an interrupted training resumes: 1 or more.
     patience : int
-        The training ends after so many validations without a better BLEU, 1 or more.
+        The training ends after this number of validations without a better BLEU, 1 or more.
     average : "last" or "best"
-        The parameters of which validations make the result: the last, of the last third of the steps, or those with
-        the best BLEU.
+        The validations whose parameters are averaged for the final model: the last ones, of the last third of the
+        steps, or the ones with the best BLEU.
     n_average : int
-        Of how many validations, 1 or more.
+        Maximum number of validations to average, 1 or more.
 
     Raises
     ------
     TypeError, ValueError
-        If a setting is of another type, or out of its range.
+        If a setting has the wrong type or is out of range.
 
     Examples
     --------
@@ -138,7 +138,7 @@ class TranslationSettings:
     ValueError: dropout=1.5, expected 0 <= dropout < 1
     """
 
-    # A checkpoint that is older than a setting takes its default: a new one's is what was done before.
+    # An older checkpoint has no value for a new setting and takes its default, so that must be the old behaviour.
     data: str
     src: str = "en"
     tgt: str = "fr"
@@ -185,13 +185,13 @@ class TranslationSettings:
 
     @classmethod
     def from_preset(cls, preset="tiny", **changes):
-        """The settings of a preset, "tiny", "small" or "base", but for some; ``data`` has to be among them."""
+        """Return the settings of a preset ("tiny", "small" or "base") with changes, which must include ``data``."""
         if preset not in PRESETS:
             raise ValueError(f"preset={preset!r}, expected one of {tuple(PRESETS)}")
         return cls(preset=preset, **PRESETS[preset] | changes)
 
 
-TAKEN = {  # for each type of a field what is taken for it, in code and in words
+TAKEN = {  # for each type of a field, the accepted types and their description
     str: ((str, os.PathLike), "a str"),
     int: ((int, np.integer), "an int"),
     float: (numbers.Real, "a number"),
@@ -201,7 +201,7 @@ TAKEN = {  # for each type of a field what is taken for it, in code and in words
 
 
 def _as(kind, name, value):
-    """The value of a field in the type that JSON gives back."""
+    """Convert the value of a field to the type that it has after a round trip through JSON."""
     if kind == float | None:
         if value is None:
             return None

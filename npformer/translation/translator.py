@@ -1,4 +1,4 @@
-"""From sentence to sentence: a model, its parameters and its subwords in one object and one file."""
+"""Translation of sentences: a model, its parameters and its subwords in one object and one file."""
 
 from dataclasses import dataclass
 from itertools import islice
@@ -16,24 +16,24 @@ from npformer.models import EncoderDecoder, describe, from_description
 from npformer.training.checkpoint import CheckpointError, joined, load_checkpoint, save_checkpoint
 
 EXTRA_LEN = 50  # a translation has at most this many tokens more than its source (section 6.1)
-BATCH_TOKENS = 2**14  # that the hypotheses of a batch may have at most: what the cache has to hold
+BATCH_TOKENS = 2**14  # maximum number of tokens of all hypotheses of a batch, which the cache must hold
 BEAM_SIZE = 5
-READ_AHEAD = 1024  # lines that are sorted by length before they are cut into batches
+READ_AHEAD = 1024  # lines that are sorted by length and divided into batches together
 
 
 @dataclass(frozen=True)
 class Translator:
-    """What it takes to translate.
+    """A model with its parameters and subwords, which translates sentences.
 
     Parameters
     ----------
     model : EncoderDecoder
     params : nested dict
     source, target : Subwords
-        Of the two languages; the same object if they share their vocabulary.
+        Vocabularies of the two languages; the same object if they share one.
     backend : "auto", "reference", "cpu", "gpu" or a module
     info : dict, optional
-        What is known about it besides, as a file has it.
+        The ``info`` of the file from which it was loaded.
 
     Examples
     --------
@@ -56,18 +56,18 @@ class Translator:
         object.__setattr__(self, "params", tree.map_leaves(move, self.params))
 
     def save(self, path, info=None):
-        """Write everything to one file, which ``load`` reads; ``info`` is a dict of facts to keep with it."""
+        """Save everything to one file, which ``load`` reads; ``info`` is a dict of further values to save."""
         arrays = tree.to_arrays(self.params, "params") | self.subword_arrays()
         save_checkpoint(path, arrays, joined("info", {"model": describe(self.model)}, info))
 
     @classmethod
     def load(cls, path, backend="auto"):
-        """From a file that ``save`` has written, or ``Trainer.save`` with ``subword_arrays``.
+        """Load a file written by ``save``, or by ``Trainer.save`` with ``subword_arrays``.
 
         Parameters
         ----------
         path : str or Path
-            The file, or the folder of a training, in which it is ``model.safetensors``.
+            The file, or the folder of a training, which has it as ``model.safetensors``.
         backend : "auto", "reference", "cpu", "gpu" or a module
         """
         path = Path(path)
@@ -77,40 +77,40 @@ class Translator:
                 raise FileNotFoundError(f"there is no {path}: its training has not ended; --resume it, or take {last}")
         arrays, info = load_checkpoint(path)
         if "model" not in info or "subwords.source" not in arrays:
-            raise CheckpointError(f"{path} holds no translation model, expected what Translator.save has written")
+            raise CheckpointError(f"{path} holds no translation model, expected a file written by Translator.save")
         params = tree.from_arrays(arrays, "params")
         return cls(from_description(info["model"]), params, *cls.subwords_in(arrays), backend, info)
 
     def subword_arrays(self):
-        """Both vocabularies as arrays that a checkpoint can hold."""
+        """Return both vocabularies as arrays that a checkpoint can hold."""
         models = {"source": self.source.model, "target": self.target.model}
         return {f"subwords.{side}": np.frombuffer(model, np.uint8) for side, model in models.items()}
 
     @staticmethod
     def subwords_in(arrays):
-        """(source, target) from what ``subword_arrays`` has given."""
+        """Return (source, target) from the result of ``subword_arrays``."""
         return tuple(Subwords(arrays[f"subwords.{side}"].tobytes()) for side in ("source", "target"))
 
     def translate(self, lines, **options):
-        """The best translation of each line, in order, one after the other.
+        """Yield the best translation of each line, in order.
 
         Parameters
         ----------
         lines : iterable of str
-            Read some ahead, so that sentences about equally long are translated together.
+            Some lines are read ahead, so that sentences of similar length are translated together.
         **options
-            Of ``beam_search``: beam_size, length_penalty, penalty_form, min_len.
+            Options of ``beam_search``: beam_size, length_penalty, penalty_form, min_len.
 
         Yields
         ------
         str
-            An empty one for an empty line.
+            The translation; an empty string for an empty line.
         """
         for hypotheses in self.hypotheses(lines, **options):
             yield self.text(hypotheses[0]) if hypotheses else ""
 
     def hypotheses(self, lines, **options):
-        """The best hypotheses of each line, as a list, best first; none for an empty line.
+        """Yield a list of the best hypotheses of each line, best first; it is empty for an empty line.
 
         Parameters
         ----------
@@ -134,7 +134,7 @@ class Translator:
             first += len(chunk)
 
     def greedy(self, lines):
-        """The greedy translation of each line, as a list: quicker than beam search, and a little worse."""
+        """Return a list of the greedy translations of all lines: faster than beam search, and a little worse."""
 
         def decode(src):
             return greedy_decode(self.model, self.params, src, **self._limits(src))
@@ -142,7 +142,7 @@ class Translator:
         return self.target.decode(self._decode(list(_each(lines)), decode))
 
     def encode(self, lines, first=1):
-        """The pieces of each line, as ids; ``first`` is the number of the first line, for errors."""
+        """Return the ids of the pieces of each line; ``first`` is the number of the first line, for error messages."""
         sources = self.source.encode(lines)
         for number, ids in enumerate(sources, start=first):
             if len(ids) >= self.model.max_len:
@@ -150,24 +150,24 @@ class Translator:
         return sources
 
     def text(self, hypothesis):
-        """What a hypothesis says."""
+        """Return the text of a hypothesis."""
         return self.target.decode([hypothesis.tokens])[0]
 
     def attention(self, line, hypothesis):
-        """Where in the source the decoder looked when it said each piece.
+        """Return the attention weights of the decoder on the source, for each piece that it generated.
 
         Parameters
         ----------
         line : str
         hypothesis : Hypothesis
-            Of ``hypotheses``.
+            One of ``hypotheses``.
 
         Returns
         -------
         source, target : lists of str
-            The pieces, S and T, with ``</s>`` at the end.
+            The S and T pieces, with ``</s>`` at the end.
         weights : list of (H, T, S)
-            A layer each.
+            One array for each layer.
         """
         src = pack(self.source.encode([line]), self.source.pad_id, end=self.source.eos_id)
         tgt_in = np.array([[self.target.bos_id, *hypothesis.tokens[:-1]]])
@@ -175,7 +175,7 @@ class Translator:
         return self.source.pieces(src[0]), self.target.pieces(hypothesis.tokens), [layer[0] for layer in layers]
 
     def _decode(self, lines, decode, beam_size=1, first=1):
-        """What ``decode(src)`` gives for batches of lines about equally long, in the order of the lines."""
+        """Call ``decode(src)`` for batches of lines of similar length; return the results in the order of the lines."""
         sources = self.encode(lines, first)
         results = [[] for _ in sources]
         order = sorted((i for i, ids in enumerate(sources) if len(ids)), key=lambda i: -len(sources[i]))

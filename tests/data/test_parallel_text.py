@@ -127,7 +127,7 @@ def test_a_plain_file_with_the_name_of_a_gzip_file_is_refused(tmp_path):
         (b"a\nb\n", b"c\n", r"train\.en has 2 lines, .*train\.fr 1: expected the same number"),
         (b"a\n", b"c\nd\ne\n", r"train\.en has 1 lines, .*train\.fr 3: expected the same number"),
         (b"", b"c\n", r"train\.en has 0 lines, .*train\.fr 1: expected the same number"),
-        (b"", b"", r"train\.en and .*train\.fr have no pair of sentences, expected one a line"),
+        (b"", b"", r"train\.en and .*train\.fr have no pair of sentences, expected one per line"),
         (b"a\n\n", b"c\nd\n", r"train\.en, line 2 is empty: .*skip_empty=True"),
         (b"a\nb\n", b" \t\nd\n", r"train\.fr, line 1 is empty: .*skip_empty=True"),
         (b"a\n\n", b"c\n\n", r"train\.en, line 2 is empty"),

@@ -115,7 +115,7 @@ def test_rows_that_have_ended_are_not_computed(monkeypatch):
 def test_more_rows_or_steps_than_announced_are_refused():
     model = Transformer(7, 7, d_model=8, n_heads=2, n_layers=1, d_ff=8)
     decoder = model.decoder(model.init(0), np.array([[3, 4]]), max_rows=1, max_len=1)
-    with pytest.raises(ValueError, match=r"2 tokens, 2 parents: expected as many, at most max_rows=1"):
+    with pytest.raises(ValueError, match=r"2 tokens, 2 parents: expected equal numbers, from 1 to max_rows=1"):
         decoder.step(np.array([1, 1]), np.array([0, 0]))
     decoder.step(np.array([1]), np.array([0]))
     with pytest.raises(ValueError, match="step 2, expected at most max_len=1"):

@@ -188,7 +188,7 @@ def test_without_blocks_the_logits_are_embedding_column_norm_and_output():
         ({"kernel_sizes": 3}, ValueError, "kernel_sizes=3, expected a tuple of two numbers"),
         ({"kernel_sizes": (4, 3)}, ValueError, r"kernel_sizes=\(4, 3\), expected an odd first one"),
         ({"kernel_sizes": (3, 0)}, ValueError, "kernel_sizes=0, expected at least 1"),
-        ({"unfold": (0.5, 0)}, ValueError, r"unfold=\(0.5, 0\), expected \(a, b\) with a of at least 1"),
+        ({"unfold": (0.5, 0)}, ValueError, r"unfold=\(0.5, 0\), expected \(a, b\) with a >= 1"),
         ({"unfold": (np.nan, 0)}, ValueError, r"unfold=\(nan, 0\), expected"),
         ({"unfold": (1.2, -1)}, ValueError, r"unfold\[1\]=-1, expected at least 0"),
         ({"unfold": 1.2}, ValueError, "unfold=1.2, expected a tuple of two numbers"),
@@ -337,7 +337,7 @@ def test_the_trainer_lowers_the_loss_of_reversing():
 
 
 def test_it_has_no_weights_of_attention():
-    with pytest.raises(ValueError, match="a ByteNet attends to nothing"):
+    with pytest.raises(ValueError, match="a ByteNet has no attention"):
         ByteNet(11, 11, **SIZES).attention_weights({}, SRC, TGT)
 
 

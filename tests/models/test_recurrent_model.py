@@ -111,7 +111,7 @@ def test_attention_weights_are_those_of_the_words():
     assert weights.shape == (3, 1, 2, 4)
     assert_close(weights.sum(axis=-1), np.ones((3, 1, 2)))
     assert (weights[2, ..., 1:] == 0).all()
-    with pytest.raises(ValueError, match="attention=None attends to nothing"):
+    with pytest.raises(ValueError, match="attention=None has no attention weights"):
         make("gru", None).attention_weights({}, SRC, SRC)
 
 
@@ -181,7 +181,7 @@ def test_bad_input_is_named():
         model.logits(params, SRC, SRC[:2])
     with pytest.raises(ValueError, match=r"memory has shape \(3, 4, 6\), expected \(3, 3, 6\)"):
         model.decode(params, model.encode(params, SRC), SRC[:, :3], SRC)
-    with pytest.raises(TypeError, match="memory is a ndarray, expected what encode gives"):
+    with pytest.raises(TypeError, match="memory is a ndarray, expected the output of encode"):
         model.decode(params, np.zeros((3, 3, 6)), np.ones((3, 3), int), np.ones((3, 2), int))
     with pytest.raises(ValueError, match=r"src\[0, 0\] is 11, expected 0 <= id < 11"):
         model.encode(params, np.array([[11]]))

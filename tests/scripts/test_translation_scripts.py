@@ -190,7 +190,7 @@ def test_early_stopping_ends_after_the_first_validation_that_is_not_better(tmp_p
 def test_a_folder_that_holds_a_training_is_not_written_over(data, finished, capsys):
     before = (finished[0] / "last.safetensors").read_bytes()
     assert run_here("train_translation", "--data", data, "--out", finished[0], *RECIPE) == 1
-    assert "holds a training: --resume goes on with it" in capsys.readouterr().err
+    assert "holds a training: continue it with --resume" in capsys.readouterr().err
     assert (finished[0] / "last.safetensors").read_bytes() == before
 
 
@@ -228,7 +228,7 @@ def test_a_second_ctrl_c_says_how_to_go_on(tmp_path, data, monkeypatch, capsys):
 def test_resuming_needs_a_checkpoint(tmp_path, capsys):
     assert run_here("train_translation", "--out", tmp_path, "--resume") == 1
     last = tmp_path / "last.safetensors"
-    assert capsys.readouterr().err == f"error: there is no checkpoint {last} to go on from: begin without --resume\n"
+    assert capsys.readouterr().err == f"error: there is no checkpoint {last} to resume from: start without --resume\n"
 
 
 def test_resuming_the_checkpoint_of_something_else_is_refused(tmp_path, capsys, finished):

@@ -171,7 +171,7 @@ def test_info_that_json_would_change_is_named(path, info, message):
 
 
 def test_a_name_of_safetensors_own_is_refused(path):
-    with pytest.raises(ValueError, match="'__metadata__', which safetensors keeps for itself"):
+    with pytest.raises(ValueError, match="'__metadata__', which safetensors reserves"):
         save_checkpoint(path, {"__metadata__": np.zeros(2)}, {})
     assert_untouched(path)
 
@@ -220,7 +220,7 @@ def test_arrays_that_changed_places_are_noticed(path):
 def test_other_files_are_refused(path, content):
     path.write_bytes(content)
     with pytest.raises(
-        CheckpointError, match=r"last\.safetensors cannot be read .* expected a file as save_checkpoint"
+        CheckpointError, match=r"last\.safetensors cannot be read .* expected a file written by save_checkpoint"
     ):
         load_checkpoint(path)
 

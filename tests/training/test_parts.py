@@ -48,7 +48,7 @@ def test_nothing_frozen_is_one_update():
         ("encoder", TypeError, r"frozen='encoder' is a str, expected a sequence of paths: try \['encoder'\]"),
         (["encodr"], ValueError, "frozen has 'encodr', expected paths of parameters such as 'source_embedding' or"),
         (["encoder.0.atten"], ValueError, "frozen has 'encoder.0.atten'"),
-        (list(MODEL.init(0)), ValueError, "holds all parameters, expected some to be left"),
+        (list(MODEL.init(0)), ValueError, "includes all parameters, expected some that are trained"),
     ],
 )
 def test_paths_that_cannot_be_frozen(frozen, error, said):

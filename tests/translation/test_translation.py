@@ -439,7 +439,7 @@ def test_a_missing_snapshot_is_told_of_when_resumed(tmp_path, data, capsys):
     assert "lacks" not in capsys.readouterr().out
     (tmp_path / "snapshots" / "step-0000009.safetensors").unlink()
     assert TranslationRun.resume(tmp_path).finish()["averaged"] == [10]
-    assert "snapshots lacks 1 of 2 to average: the result is that of the others" in capsys.readouterr().out
+    assert "snapshots lacks 1 of 2 to average: the result averages the others" in capsys.readouterr().out
 
 
 def test_what_is_older_than_a_third_of_the_training_is_not_averaged(tmp_path, data):
@@ -519,7 +519,7 @@ def test_facts_may_not_replace_the_model(translator, tmp_path):
 def test_two_trainings_in_one_folder_are_refused(tmp_path, data):
     pytest.importorskip("fcntl")
     run = start(tmp_path, data)
-    with locked(tmp_path), pytest.raises(ValueError, match="belongs to a training that runs"):
+    with locked(tmp_path), pytest.raises(ValueError, match="belongs to a running training"):
         go_on(None, run)
     go_on(None, run)
 
