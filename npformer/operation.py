@@ -17,6 +17,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from npformer.contract import Contract, check_contract, contract_of_backward, may_be_none, parse
+from npformer.docstring import docstring_of_backward
 from npformer.options import check_arrays, check_ids, check_of, check_rate_and_key
 from npformer.plan import converted, make_plan, rounded
 
@@ -118,6 +119,7 @@ def backward_of(forward: Callable, contract: str | None = None, **options) -> Ca
         own = parse(contract) if contract else contract_of_backward(forward.record.contract, function)
         record = Record(function.__name__, function, own, **options, forward=forward)
         check_contract(own, function, record.flops)
+        function.__doc__ = docstring_of_backward(function, own, record.parameters, forward.record)
         return _dispatcher(record, Kernel(REFERENCE))
 
     return decorate
