@@ -1,4 +1,4 @@
-"""``python -m npformer``: show what npformer runs on, and what would make it faster."""
+"""``python -m npformer``: show the configuration of npformer, and what would make it faster."""
 
 import argparse
 import json
@@ -14,7 +14,7 @@ def main(argv=None):
         prog="python -m npformer",
         description="Show the versions, processor, BLAS and backends npformer runs on, and what would make it faster.",
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the facts to FILE")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the configuration to FILE")
     options = parser.parse_args(argv)
     config = read_config()
     print(as_text(config))

@@ -1,12 +1,12 @@
-"""Which library an array belongs to, and where it is."""
+"""The library of an array (NumPy or CuPy) and its device."""
 
 import numpy as np
 
-Array = np.ndarray  # in type hints: a NumPy array, or the CuPy array of the same shape
+Array = np.ndarray  # in type hints: a NumPy array or a CuPy array
 
 
 def library_of(array, name):
-    """The module an array belongs to, NumPy or CuPy; anything else is a ``TypeError`` that names the argument."""
+    """The module of an array, NumPy or CuPy; for anything else a ``TypeError`` that names the argument."""
     if isinstance(array, (np.ndarray, np.generic)):
         return np
     if is_cupy(array):
@@ -21,27 +21,30 @@ def library_of(array, name):
 
 
 def is_cupy(array):
-    """Whether it is a CuPy array, found out without importing CuPy."""
+    """Whether ``array`` is a CuPy array, without importing CuPy."""
     return type(array).__module__.partition(".")[0] == "cupy"
 
 
 def is_number_on_gpu(x):
-    """Whether it is an array () there."""
+    """Whether ``x`` is a 0-d array on the GPU."""
     return is_cupy(x) and x.shape == ()
 
 
 def is_recording(library):
-    """Whether CuPy is recording what is to be done, and nothing can be looked at: who records has checked it."""
+    """Whether CuPy is recording operations.
+
+    Values cannot be checked during recording; the caller has checked them.
+    """
     return library is not np and library.cuda.get_current_stream().is_capturing()
 
 
 def beside(x, neighbour):
-    """``x`` where ``neighbour`` is: as it is, or its copy on the GPU."""
+    """``x`` as an array on the GPU if ``neighbour`` is on the GPU, else ``x`` unchanged."""
     return library_of(neighbour, "neighbour").asarray(x) if is_cupy(neighbour) else x
 
 
 def on_host(x):
-    """``x`` as a NumPy array, copied from the GPU if it is there."""
+    """``x`` as a NumPy array, copied from the GPU if necessary."""
     return x.get() if is_cupy(x) else x
 
 
@@ -51,5 +54,5 @@ def transpose(x):
 
 
 def number_of(x):
-    """An integer () as one of Python's, but as it is if it is on the GPU, which would have to be waited for."""
+    """A 0-d integer array as a Python int; unchanged if it is on the GPU, as a conversion would wait for the GPU."""
     return x if is_cupy(x) else int(x)

@@ -1,4 +1,4 @@
-"""From the name of a backend to its module, and where its arrays are."""
+"""Choose a backend: from its name, or from the device of the parameters, to its module."""
 
 import warnings
 from functools import cache
@@ -12,14 +12,14 @@ NAMES = ("auto", "reference", "cpu", "gpu")
 
 
 def get_backend(backend: str | ModuleType = "auto", params: dict | None = None) -> ModuleType:
-    """The module whose operations a model runs on; a module is returned as it is.
+    """The module of a backend; a module is returned unchanged.
 
     Parameters
     ----------
     backend : "auto", "reference", "cpu", "gpu" or a module
-        "auto" is "gpu" for parameters that are on one, else "cpu" where numba is installed, else "reference".
+        "auto" is "gpu" if the parameters are on a GPU, else "cpu" if numba is installed, else "reference".
     params : nested dict, optional
-        What the operations will work on: "auto" looks at where it is.
+        The parameters of the model; "auto" looks at their device.
 
     Examples
     --------
@@ -43,23 +43,23 @@ def get_backend(backend: str | ModuleType = "auto", params: dict | None = None) 
 
 
 def why_no_gpu() -> str | None:
-    """What is missing for ``backend="gpu"``, or None if nothing is."""
+    """The reason why ``backend="gpu"`` cannot be used, or None if it can be."""
     try:
         cupy = import_module("cupy")
     except ImportError:
         return (
             "CuPy is not installed: it comes with the extra cuda13x of npformer, or cuda12x if nvidia-smi says CUDA 12"
         )
-    except Exception as error:  # a library that does not fit the others may raise anything
+    except Exception as error:  # an incompatible library may raise any exception
         return f"CuPy is installed, but cannot be imported: {error}"
     try:
         cupy.cuda.runtime.getDeviceCount()
-    except Exception as error:  # no driver, no device, not allowed: CuPy has a type for each
-        return f"CuPy finds no GPU (does nvidia-smi, and a driver that is new enough for this CuPy?): {error}"
+    except Exception as error:  # no driver, no device, no permission: CuPy has an exception for each
+        return f"CuPy finds no GPU (does nvidia-smi find one, and is the driver new enough for this CuPy?): {error}"
     return None
 
 
-@cache  # which also says it only once
+@cache  # so the warning is also issued only once
 def _best_on_cpu():
     try:
         return import_module("npformer.cpu")

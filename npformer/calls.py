@@ -1,4 +1,4 @@
-"""Which operations ran, how long each took, and what computed it."""
+"""``explain``: list which operations ran, how long each took, and whether a kernel or the reference computed it."""
 
 import contextlib
 import math
@@ -20,15 +20,17 @@ class Call(NamedTuple):
     operation, backend : str
         The name of the operation, and of the backend: "reference", "cpu" or "gpu".
     by : str
-        "kernel", or "reference" where the reference computed it.
+        "kernel", or "reference" if the reference computed the operation.
     why : str
-        Why no kernel ran; empty if one did.
+        The reason why no kernel ran; empty if one did.
     shapes : dict
         The shape of each array by the name of its argument.
     dtype : str
     seconds : float
-    flops, bytes : int
-        Additions and multiplications, 0 where memory decides; the size of all arguments and results.
+    flops : int
+        Number of additions and multiplications, 0 for operations that are limited by memory bandwidth.
+    bytes : int
+        Size of all array arguments and results.
     """
 
     operation: str
@@ -43,11 +45,11 @@ class Call(NamedTuple):
 
 
 class Calls(list[Call]):
-    """The calls that ``explain`` has seen. As a string it is a table, the operation that took longest first.
+    """The calls that ``explain`` has listed. As a string it is a table, the operation with the longest time first.
 
-    Each line is an operation with the number of its calls, their time, its share of the time of all operations, and
-    its rate: billions of additions and multiplications a second where these take the time, else billions of bytes read
-    and written a second. The shapes are those of the call that took longest.
+    Each line is an operation with the number of its calls, their total time, its share of the time of all operations,
+    and its rate: in GFLOP/s (billions of additions and multiplications per second) if the operation counts them, else
+    in GB/s (billions of bytes read and written per second). The shapes are those of the slowest call.
     """
 
     def __str__(self) -> str:
@@ -64,17 +66,17 @@ class Calls(list[Call]):
                 f"{' '.join(filter(None, (slowest.operation, slowest.dtype)))}: {_shapes(calls, slowest)}"
                 f"{slowest.why and f' [{slowest.why}]'}"
             )
-        lines.append(f"{len(self)} calls, {1e3 * total:.1f} ms (of several threads at once, the sum)")
+        lines.append(f"{len(self)} calls, {1e3 * total:.1f} ms (summed over threads)")
         return "\n".join(lines)
 
 
 @contextlib.contextmanager
 def explain() -> Iterator[Calls]:
-    """List the operations that run inside, with their shapes and times, and whether a kernel computed each.
+    """Context manager that lists the operations that run inside, with shapes, times, and whether a kernel ran.
 
-    An operation that is computed by other operations of the reference is one call. Where several threads compute,
-    the times of all are added. The first call of a kernel includes its compilation, or its loading from disk: call it
-    once before. Nothing is listed, and nothing costs time, outside of the ``with`` block.
+    An operation of the reference that calls other operations is listed as one call. If several threads compute,
+    their times are added. The time of the first call of a kernel includes compiling it or loading it from disk, so
+    call it once before. Outside of the ``with`` block nothing is listed, and there is no overhead.
 
     Yields
     ------
@@ -101,12 +103,12 @@ def explain() -> Iterator[Calls]:
         operation.listener = _listen if _active else None
 
 
-_active: list[Calls] = []  # those of all blocks that have not ended, in any thread
+_active: list[Calls] = []  # of all ``with`` blocks that have not ended, in any thread
 _busy = threading.local()
 
 
 def _listen(record, backend, plan, values, run):
-    if getattr(_busy, "now", False):  # a part of an operation that is listed as a whole
+    if getattr(_busy, "now", False):  # called by another operation, which is listed as a whole
         return run(plan, values)
     refused = []
     kernel = plan.kernel and _watched(plan.kernel, refused)

@@ -1,4 +1,4 @@
-"""Errors for bad input, with the argument, what was given and what was expected."""
+"""Checks that raise errors for bad input; each message has the argument, what was given and what was expected."""
 
 import math
 import numbers
@@ -7,7 +7,7 @@ import numpy as np
 
 
 def check_key(key, name="key"):
-    """Keys are integers, or know themselves what is derived from them, as those of a step that is recorded."""
+    """Check that a key is an integer, or an object with its own ``derive`` method, as in a recorded step."""
     if hasattr(key, "derive"):
         return
     if isinstance(key, bool) or not isinstance(key, (int, np.integer)):
@@ -15,14 +15,14 @@ def check_key(key, name="key"):
 
 
 def check_shape(**arrays):
-    """Arrays against the shapes they have to have, e.g. ``check_shape(dy=(dy, x.shape), bias=(bias, (512,)))``."""
+    """Check that arrays have the expected shapes: ``check_shape(dy=(dy, x.shape), bias=(bias, (512,)))``."""
     for name, (array, shape) in arrays.items():
         if array.shape != tuple(shape):
             raise ValueError(f"{name} has shape {array.shape}, expected {tuple(shape)}")
 
 
 def check_positive(**values):
-    """Finite numbers above zero."""
+    """Check that values are finite numbers above 0."""
     for name, value in values.items():
         check_number(name, value)
         if not (value > 0 and math.isfinite(value)):
@@ -30,7 +30,7 @@ def check_positive(**values):
 
 
 def check_not_negative(**values):
-    """Finite numbers of zero or more."""
+    """Check that values are finite numbers of 0 or more."""
     for name, value in values.items():
         check_number(name, value)
         if not (value >= 0 and math.isfinite(value)):
@@ -38,7 +38,7 @@ def check_not_negative(**values):
 
 
 def check_fraction(**values):
-    """Numbers in [0, 1)."""
+    """Check that values are numbers in [0, 1)."""
     for name, value in values.items():
         check_number(name, value)
         if not 0 <= value < 1:
@@ -46,13 +46,13 @@ def check_fraction(**values):
 
 
 def check_number(name, value):
-    """A real number, not its text."""
+    """Check that a value is a real number, and not a string."""
     if not isinstance(value, numbers.Real):
         raise TypeError(f"{name}={value!r} is a {type(value).__name__}, expected a number")
 
 
 def check_int(name, value, at_least=-math.inf):
-    """An integer, not below a bound."""
+    """Check that a value is an integer of at least ``at_least``."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         raise TypeError(f"{name}={value!r} is a {type(value).__name__}, expected an int")
     if value < at_least:

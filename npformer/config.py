@@ -1,4 +1,4 @@
-"""What npformer runs on, and what would make it faster."""
+"""The configuration of npformer: versions, processor, BLAS and backends, and what would make it faster."""
 
 import ctypes
 import importlib
@@ -17,7 +17,7 @@ from npformer.threads import cores, openblas_function
 
 AVAILABLE = "available"
 
-# Vector instructions, widest first: NumPy's names of them, and the cores whose kernels OpenBLAS has written with them.
+# Vector instructions, widest first: NumPy's names of them, and the OpenBLAS cores whose kernels use them.
 NUMPY_NAMES = {"AVX-512": {"X86_V4", "AVX512_SKX"}, "AVX2": {"X86_V3", "AVX2"}, "SVE": {"SVE"}, "NEON": {"ASIMD"}}
 CORES = {
     "AVX-512": ("SkylakeX", "Cooperlake", "SapphireRapids"),
@@ -43,13 +43,13 @@ def show_config():
 
 
 def read_config():
-    """The facts `show_config` prints, as a dict that JSON can hold; None is what cannot be known.
+    """The configuration that `show_config` prints, as a dict that can be written as JSON; None = unknown.
 
     Returns
     -------
     config : dict
-        "versions", "processor", "blas", "backends", "kernel_cache" and "advice": a list of {"do": what to type in the
-        shell before Python starts, or None, "why": the reason}.
+        The keys are "versions", "processor", "blas", "backends", "kernel_cache" and "advice". The last is a list of
+        {"do": a shell command to run before Python starts, or None, "why": the reason}.
 
     Examples
     --------
@@ -67,7 +67,7 @@ def read_config():
 
 
 def as_text(config):
-    """The lines `show_config` prints, of the facts that `read_config` found.
+    """The text that `show_config` prints, from the dict that `read_config` returned.
 
     Examples
     --------
@@ -94,7 +94,7 @@ def as_text(config):
 
 
 def advise(config, environ):
-    """What would make npformer faster with these facts and variables of the environment; empty if nothing is known.
+    """What would make npformer faster, given the configuration and the environment variables; may be empty.
 
     Examples
     --------
@@ -124,7 +124,7 @@ def _processor():
 
 
 def _processor_name():
-    """What its maker calls it, where the system tells."""
+    """The vendor's name of the processor, if the operating system provides it."""
     if sys.platform == "darwin":
         import subprocess
 
@@ -136,7 +136,7 @@ def _processor_name():
 
 
 def _blas():
-    """The library of NumPy's matrix products; OpenBLAS also says what it is using now."""
+    """The library of NumPy's matrix products; OpenBLAS also reports the core and the threads it uses."""
     settings = _ask_openblas("get_config", ctypes.c_char_p)
     if settings is None:
         built_with = np.show_config(mode="dicts").get("Build Dependencies", {}).get("blas", {})
@@ -165,7 +165,7 @@ def _backends():
 
 
 def _cpu_backend():
-    """``AVAILABLE``, or why not."""
+    """``AVAILABLE``, or the reason why it is not."""
     if importlib.util.find_spec("npformer.cpu") is None:
         return "not part of this version of npformer"
     for name in ("numba", "npformer.cpu"):
@@ -176,7 +176,7 @@ def _cpu_backend():
 
 
 def _gpu_backend():
-    """``AVAILABLE``, or why not."""
+    """``AVAILABLE``, or the reason why it is not."""
     if missing := why_no_gpu():
         return _shortened(missing)
     module, problem = _try_import("npformer.gpu")
@@ -184,29 +184,29 @@ def _gpu_backend():
 
 
 def _try_import(name):
-    """(module, None), or (None, why not)."""
+    """(module, None), or (None, the reason why the import failed)."""
     if importlib.util.find_spec(name) is None:
         return None, "not installed"
     try:
         return importlib.import_module(name), None
-    except Exception as error:  # a library that does not fit the others may raise anything
+    except Exception as error:  # an incompatible library may raise any exception
         return None, f"installed, but cannot be imported ({_shortened(error)})"
 
 
 def _kernel_cache():
-    """The folder numba keeps npformer's compiled kernels in; None if it keeps none."""
+    """The folder in which numba stores npformer's compiled kernels; None if it does not store them."""
     numba, _ = _try_import("numba")
     cpu = importlib.util.find_spec("npformer.cpu")
     if numba is None or cpu is None:
         return None
 
     def kernel():
-        """Stands for one in the folder of the cpu backend: numba chooses by the file of a function, and can write."""
+        """Stand-in for a kernel of the cpu backend: numba chooses the folder by the file that defines a function."""
 
     kernel.__code__ = kernel.__code__.replace(co_filename=cpu.origin)
     try:
         return numba.njit(cache=True)(kernel).stats.cache_path
-    except (AttributeError, RuntimeError):  # it is told not to compile; it finds no folder it may write to
+    except (AttributeError, RuntimeError):  # compilation is disabled; numba finds no folder that it may write to
         return None
 
 
@@ -219,7 +219,7 @@ def _advise_core(config, environ):
     asked = environ.get("OPENBLAS_CORETYPE")
     if not blas["chooses_core"] or (asked and asked.lower() == best.lower()):
         do = "pip install --force-reinstall numpy"
-        why = f"this OpenBLAS has no {fastest} kernels; the one in NumPy's wheels has"
+        why = f"this OpenBLAS has no {fastest} kernels; the one in NumPy's wheels has them"
     else:
         do = "unset OPENBLAS_CORETYPE" if asked else f"export OPENBLAS_CORETYPE={best}"
         why = f"OpenBLAS uses {blas['kernels']}, the processor has {fastest}: matrix products can be twice as fast"
@@ -264,7 +264,7 @@ def _advice_lines(config):
 
 
 def _shortened(error):
-    """CuPy's may be a page."""
+    """The message of an error, at most 200 characters: messages of CuPy may be very long."""
     return textwrap.shorten(str(error), 200, placeholder=" ...")
 
 

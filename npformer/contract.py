@@ -1,28 +1,29 @@
-"""The contract of an operation: one line that says which axes and which kind each array has.
+"""The contract of an operation: one line that states the axes and the kind of each array.
 
 A contract reads ``arguments -> results``::
 
     q: ... T K>0, k: ... S K, v: ... S Kv, keep_mask: ~ ... T S mask -> out: ... T Kv, weights: ... T S
 
 ======================  ============================================================================================
-``x: B T 3*H*K``        an array of floats with these axes. A letter has the same size wherever it stands. A product
-                        may hold one letter whose size nothing before it tells.
-``x: ... D``            any number of leading axes, the same ones wherever the dots stand
+``x: B T 3*H*K``        an array of floats with these axes. A letter has the same size everywhere in the contract. In a
+                        product, at most one letter may have a size that is not known yet.
+``x: ... D``            any number of leading axes, which have the same sizes wherever ``...`` occurs
 ``D>0``                 an axis with at least one entry
 ``n_heads = H``         an argument that is a size, or, as in ``table_shape = V D``, a tuple of sizes
-``activation = G``      the name of an activation: how many inputs it takes for one result
+``activation = G``      the name of an activation; G is the number of inputs that it takes for one output
 ``~ ... T S``           broadcasts to these axes
 ``mask``                an array of booleans
-``ids<V``               an array of integers from 0 to V - 1, but for those equal to ``ignore_id``
-``wide``                floats, which are float32 where the other arrays have half precision
-``written``             floats that the operation changes
+``ids<V``               an array of integers from 0 to V - 1, except entries equal to ``ignore_id``
+``wide``                floats, which are float32 if the other arrays have half precision
+``written``             floats that the operation modifies in place
 ``loss: wide``          a result without axes is a single number
-``-> dq: ... T K, *``   more arrays of floats come after these
+``-> dq: ... T K, *``   more arrays of floats are returned after these
 ======================  ============================================================================================
 
-An axis is one capital letter, perhaps with a small letter after it, or one small letter. An array may be None if its
-type hint says so: ``bias: Array | None``. Arguments that the contract does not name are options: ``npformer.options``
-checks them by their type hints, and by the ranges that names such as ``eps`` and ``dropout_rate`` have everywhere.
+The name of an axis is one capital letter, optionally followed by a small letter, or one small letter. An array may be
+None if its type hint allows it: ``bias: Array | None``. Arguments that the contract does not name are options:
+``npformer.options`` checks them against their type hints, and against the ranges of common names such as ``eps`` and
+``dropout_rate``.
 """
 
 import inspect
@@ -32,7 +33,7 @@ from typing import Any, NamedTuple, get_args
 
 import numpy as np
 
-GATES = {"relu": 1, "gelu": 1, "silu": 1, "swiglu": 2}  # how many inputs an activation takes for one result
+GATES = {"relu": 1, "gelu": 1, "silu": 1, "swiglu": 2}  # number of inputs that an activation takes for one output
 KINDS = {"mask", "ids", "wide", "written"}
 
 
@@ -42,7 +43,7 @@ class Argument(NamedTuple):
     name: str
     axes: tuple[str, ...]  # "...", letters, numbers and products
     kind: str = "float"
-    below: str = ""  # the letter that ids are less than
+    below: str = ""  # the letter whose size is the upper bound of ids
     broadcasts: bool = False
 
     def __str__(self) -> str:
@@ -50,28 +51,28 @@ class Argument(NamedTuple):
 
 
 class Contract(NamedTuple):
-    """The arrays that an operation takes and returns, and the arguments that are sizes."""
+    """The arrays that an operation takes and returns, and its arguments that are sizes."""
 
     arrays: dict[str, Argument]
     sizes: dict[str, tuple[str, ...]]
     results: tuple[Argument, ...]
-    more: bool  # arrays are returned after these
-    not_empty: frozenset[str]  # letters
+    more: bool  # whether more arrays are returned after ``results``
+    not_empty: frozenset[str]  # letters whose size must be at least 1
 
 
 class Sizes(dict):
-    """What is known of letters, and of the dots: their sizes. Remembers which argument told each."""
+    """The known sizes of letters and of ``...``, and the argument that each size comes from."""
 
     def __init__(self):
         super().__init__()
         self.source = {}
 
     def learn(self, letter, size, source):
-        """Note a size, and where it comes from."""
+        """Store a size, and the argument that it comes from."""
         self[letter], self.source[letter] = size, source
 
     def of(self, axis):
-        """(size of an axis as far as it is known, letters of it that are not)."""
+        """(product of the known factors of an axis, letters of it whose size is not known)."""
         known, unknown = 1, []
         for factor in axis.split("*"):
             if factor.isdecimal() or factor in self:
@@ -92,7 +93,7 @@ class Sizes(dict):
 
 
 def parse(text: str) -> Contract:
-    """Read a contract.
+    """Parse a contract.
 
     Examples
     --------
@@ -128,27 +129,29 @@ def _argument(text):
 
 
 def contract_of_backward(forward: Contract, backward: Callable) -> Contract:
-    """The contract of a backward pass: ``dy`` is like the result ``y``, all else like its namesake.
+    """The contract of a backward pass, derived from that of the forward pass.
 
-    The results are a gradient for each array of floats that the forward pass takes.
+    ``dy`` has the axes of the result ``y``, and every other argument those of the argument or result of the same name.
+    The results are one gradient for each array of floats that the forward pass takes.
     """
     known = {argument.name: argument for argument in (*forward.arrays.values(), *forward.results)}
     known |= {f"d{result.name}": Argument(f"d{result.name}", result.axes) for result in forward.results}
     names = inspect.signature(backward).parameters
-    inputs = {name: argument for name, argument in known.items() if name in names}  # gradients last: others tell sizes
+    inputs = {name: argument for name, argument in known.items() if name in names}  # gradients last, sizes known first
     sizes = {name: letters for name, letters in forward.sizes.items() if name in names}
     gradients = tuple(Argument(f"d{x.name}", x.axes) for x in forward.arrays.values() if x.kind == "float")
     return Contract(inputs, sizes, gradients, False, forward.not_empty)
 
 
 def check_contract(contract: Contract, function: Callable, flops: str = "") -> None:
-    """Whether a contract says something of each array of a function, and of nothing else.
+    """Check that a contract describes each array argument of a function, and nothing else.
 
     Raises
     ------
     ValueError
-        If the contract has a name that is no parameter, or lacks a parameter that is an array: one with the hint of an
-        array, or with neither a default value nor a hint; or if ``flops`` has a letter that the contract lacks.
+        If the contract has a name that is not a parameter; if it lacks a parameter that is an array (one with the type
+        hint of an array, or with neither a type hint nor a default value); or if ``flops`` has a letter that the
+        contract does not have.
     """
     parameters = inspect.signature(function).parameters
     described = [*contract.arrays, *contract.sizes]
@@ -159,7 +162,7 @@ def check_contract(contract: Contract, function: Callable, flops: str = "") -> N
         if _is_array(parameter) and name not in described:
             raise ValueError(
                 f"the contract of {function.__name__} lacks {name}, expected '{name}: axes', or, if it is no array, "
-                "a type hint; of a backward pass the name in the forward pass, as dy for the gradient of its result y"
+                "a type hint; a backward pass has the names of the forward pass, as dy for the gradient of its result y"
             )
     axes = [axis for x in (*contract.arrays.values(), *contract.results) for axis in x.axes]
     letters = {"N"}.union(*contract.sizes.values(), *(re.findall(r"[A-Z][a-z]?|[a-z]", axis) for axis in axes))
@@ -183,8 +186,11 @@ def match(contract: Contract, given: Mapping[str, Any]) -> Sizes:
 
     Raises
     ------
+    TypeError
+        If an argument that is a size is not an int.
     ValueError
-        If a shape does not fit; it names the argument, its shape, what was expected, and where the sizes come from.
+        If a shape does not match. The message names the argument, its shape, the expected shape, and the arguments that
+        the sizes come from.
     """
     sizes = Sizes()
     for name, letters in contract.sizes.items():
@@ -226,7 +232,7 @@ def _has_unknown(axis, sizes):
 
 
 def _without_dots(argument, shape, sizes):
-    """(axes, their sizes) but for the leading axes, which are noted or compared; None if they do not fit."""
+    """(axes, their sizes) without ``...``, whose sizes are stored or compared here; None if they do not match."""
     axes = argument.axes
     if "..." not in axes:
         return (axes, shape) if len(axes) == len(shape) else None
@@ -240,7 +246,7 @@ def _without_dots(argument, shape, sizes):
 
 
 def _learn(axis, size, sizes, source):
-    """Whether an axis may have this size; the letter that was not known is known then."""
+    """Whether an axis may have this size; stores the size of a letter that was not known."""
     known, unknown = sizes.of(axis)
     if not unknown:
         return size == known

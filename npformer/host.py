@@ -1,7 +1,7 @@
-"""What a backend knows of the device that it computes on; here, the processor.
+"""The functions of a backend that depend on its device; in this file, the device is the CPU.
 
 Each backend module has these names: ``npformer.reference`` and ``npformer.cpu`` have those of this file,
-``npformer.gpu`` has those of ``npformer/gpu/device.py``. Everything else is written for any device.
+``npformer.gpu`` has those of ``npformer/gpu/device.py``. All code outside of the backends is independent of the device.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,30 +15,31 @@ from npformer.threads import FEW_ROWS, in_parallel, kernel_threads, n_threads
 
 __all__ = ["PRECISIONS", "asarray", "asynchronous", "record", "run_rows", "run_shards", "to_numpy"]
 
-EVERY_PRECISION = ("float32", "tf32", "bfloat16", "float16")  # that some device has
-PRECISIONS = EVERY_PRECISION[:1]  # in which a step can be computed here, see ``Trainer``
-asynchronous = False  # whether the processor is free while operations compute
+EVERY_PRECISION = ("float32", "tf32", "bfloat16", "float16")  # all precisions, of any device
+PRECISIONS = EVERY_PRECISION[:1]  # precisions in which this device can compute a training step, see ``Trainer``
+asynchronous = False  # whether operations return before their results are computed
 
 
 def asarray(x: Any) -> Array:
-    """An array where the operations of the backend take it."""
+    """``x`` as an array on the device of the backend."""
     return np.asarray(x)
 
 
 def to_numpy(x: Array) -> np.ndarray:
-    """An array in the memory of the processor."""
+    """``x`` as a NumPy array in host memory."""
     return on_host(x)
 
 
 def run_shards(work: Callable, shards: Sequence) -> list:
-    """``[work(shard) for shard in shards]``, side by side on the threads of the processor."""
+    """``[work(shard) for shard in shards]``, in parallel on the threads of the CPU."""
     return in_parallel(work, shards)
 
 
 def run_rows(work: Callable[[slice], Any], n: int, size: int = 1) -> list:
-    """What ``work`` gives for slices of ``n`` things, each of ``size`` rows of a matrix product.
+    """The results of ``work`` for slices of ``n`` items, each of which is ``size`` rows of a matrix product.
 
-    Few rows are one slice, whose matrix products the threads share. More are a slice for each thread.
+    If there are few rows, they are one slice, and the threads share its matrix products. Otherwise there is one slice
+    per thread.
     """
     if n * size <= FEW_ROWS:
         with kernel_threads():
@@ -48,5 +49,5 @@ def run_rows(work: Callable[[slice], Any], n: int, size: int = 1) -> list:
 
 
 def record(work: Callable, fill_up: Callable) -> Callable:
-    """``work`` itself: calling it again costs nothing that a recording would save."""
+    """Return ``work`` itself: on the CPU, a recording would save no time."""
     return work

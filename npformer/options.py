@@ -1,6 +1,6 @@
-"""What the arguments of operations may be: arrays of the right kind, and options in their range.
+"""Checks of the arguments of operations: arrays must have the right kind, and options must be in their range.
 
-An option is converted to the type of its hint, so that a NumPy number or flag is as good as Python's own.
+An option is converted to the type of its hint, so that NumPy scalars are accepted like Python numbers and bools.
 """
 
 import inspect
@@ -17,7 +17,7 @@ from npformer.contract import may_be_none
 
 INT64 = np.dtype(np.int64)
 
-# Options that have one meaning wherever they stand: (predicate, what is expected).
+# Options that have the same meaning in all operations: (predicate, what is expected).
 ABOVE_0 = lambda x: 0 < x < math.inf, "a finite number above 0"
 NOT_NEGATIVE = lambda x: 0 <= x < math.inf, "a finite number of 0 or more"
 AT_LEAST_1 = lambda x: x >= 1, "at least 1"
@@ -36,11 +36,11 @@ RANGES = {
     "n_tokens": AT_LEAST_1,
     "step": AT_LEAST_1,
 }
-SMALLEST, LARGEST = -(2**63), 2**63 - 1  # ints that a kernel takes
+SMALLEST, LARGEST = -(2**63), 2**63 - 1  # range of the ints that a kernel takes
 
 
 def check_of(parameter: inspect.Parameter):
-    """A function that returns the value of an option in the type of its hint, or raises; None if anything goes.
+    """A function that converts the value of an option to the type of its hint, or raises; None if there is no check.
 
     Examples
     --------
@@ -69,7 +69,7 @@ def check_of(parameter: inspect.Parameter):
             return None
         if type(value) is not exact:
             if is_number_on_gpu(value):
-                return value  # what is recorded reads it when it is replayed
+                return value  # a recorded operation reads the value when it is replayed
             value = convert(name, value)
         if exact is int and not SMALLEST <= value <= LARGEST:
             raise ValueError(f"{name}={value}, expected an int of 64 bits")
@@ -99,7 +99,7 @@ def _number(name, value):
     try:
         return float(value)
     except OverflowError:
-        raise ValueError(f"{name}={value}, expected a number that a float can be") from None
+        raise ValueError(f"{name}={value}, expected a number in the range of a float") from None
 
 
 CONVERSIONS = {bool: _flag, int: _integer, float: _number}
@@ -144,19 +144,21 @@ def _instance(name, kind):
 
 
 def check_rate_and_key(rate, key):
-    """Dropping anything takes a key."""
+    """Check that there is a key if the dropout rate is above 0."""
     if rate > 0 and key is None:
         raise ValueError(f"dropout_rate={rate} needs a dropout_key (an integer) to draw from, got dropout_key=None")
 
 
 def check_arrays(contract, given, parameters):
-    """Each array is one, of the kind that the contract says, and all are of one library.
+    """Check that arrays have the kind that the contract states, and that all belong to the same library.
 
     Parameters
     ----------
     contract : Contract
-    given : dict of arguments
-    parameters : mapping of inspect.Parameter
+    given : dict
+        The arguments by name.
+    parameters : mapping
+        The ``inspect.Parameter`` of each argument by name.
     """
     libraries = {}
     for name, argument in contract.arrays.items():
@@ -180,7 +182,7 @@ def _check_kind(x, name, kind):
     elif kind == "ids":
         if x.dtype.kind not in "iu":
             raise TypeError(f"{name} has dtype {x.dtype}, expected integers: try {name}.astype('int64')")
-    elif (x.dtype.kind not in "fc" or x.dtype.itemsize == 1) and x.dtype.name != "bfloat16":  # which is ml_dtypes' own
+    elif (x.dtype.kind not in "fc" or x.dtype.itemsize == 1) and x.dtype.name != "bfloat16":  # kind "V", of ml_dtypes
         advice = f": try {name}.astype('float32')" if x.dtype.kind in "biuf" else ""
         raise TypeError(f"{name} has dtype {x.dtype}, expected a float dtype{advice}")
     elif kind == "written" and isinstance(x, np.ndarray) and not x.flags.writeable:
@@ -188,17 +190,17 @@ def _check_kind(x, name, kind):
 
 
 def check_ids(ids, size, name, ignore_id=None):
-    """Token ids are integers with 0 <= id < ``size``; entries equal to ``ignore_id`` may be anything."""
+    """Check that token ids are integers with 0 <= id < ``size``, except entries equal to ``ignore_id``."""
     if (
         type(ids) is np.ndarray
         and ids.dtype is INT64
         and ids.size
         and np.maximum.reduce(ids.view(np.uint64), axis=None) < size
     ):
-        return  # a negative one is a large one, too
+        return  # seen as unsigned, a negative id is a large one, so one comparison is enough
     library = library_of(ids, name)
     _check_kind(ids, name, "ids")
-    ids = np.asarray(ids) if library is np else ids  # a masked array would leave out what a kernel reads
+    ids = np.asarray(ids) if library is np else ids  # of a masked array, kernels read the masked entries too
     if ids.size == 0 or is_recording(library):
         return
     if ids.min() >= 0 and ids.max() < size:

@@ -1,4 +1,7 @@
-"""What a dispatcher does with arguments of one kind: checked once, and remembered for all arguments of that kind."""
+"""The plan of a dispatcher: how it computes an operation for arguments with given types, shapes, dtypes and layouts.
+
+The arguments are checked once, when the plan is made. The dispatcher uses the plan again for all similar arguments.
+"""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -12,19 +15,19 @@ FLOAT32, IDS, MASK = np.dtype(np.float32), np.dtype(np.int64), np.dtype(bool)
 
 
 class Plan(NamedTuple):
-    """What is to be done with arguments of these types, shapes, dtypes and layouts."""
+    """How to compute an operation for arguments with these types, shapes, dtypes and layouts."""
 
     kernel: Callable | None
-    why: str  # no kernel runs, or ""
-    for_kernel: tuple  # (place, conversion) of arguments
-    for_function: tuple
-    of_results: tuple  # dtypes
-    ids: tuple  # (place, name, what they are less than)
-    nothing: Callable | None  # returns the result, where that has no entries
+    why: str  # the reason why no kernel runs, or ""
+    for_kernel: tuple  # (position, conversion) of the arguments to convert for the kernel
+    for_function: tuple  # the same for the function of the reference
+    of_results: tuple  # dtypes of the results, empty if no result has to be cast
+    ids: tuple  # (position, name, upper bound) of each array of ids
+    nothing: Callable | None  # returns the results if all are empty, else None
 
 
 def make_plan(record, kernel, given: Mapping[str, Any]) -> Plan:
-    """Check arguments of a new kind, and decide what computes the operation with them."""
+    """Check arguments with a new signature, and decide whether a kernel or the reference computes the operation."""
     check_arrays(record.contract, given, record.parameters)
     sizes = match(record.contract, given)
     arrays = {name: given[name] for name in record.contract.arrays if given[name] is not None}
@@ -51,13 +54,13 @@ def make_plan(record, kernel, given: Mapping[str, Any]) -> Plan:
 
 
 def _dtype_of_results(arrays, kinds):
-    """By NumPy's rules; None if no array of floats decides."""
+    """The dtype of the results by NumPy's promotion rules; None if there is no array of floats to determine it."""
     deciding = [x.dtype for name, x in arrays.items() if kinds[name] in ("float", "written")]
     try:
         return np.result_type(*deciding).newbyteorder("=") if deciding else None
-    except TypeError:  # float16 and bfloat16 have no dtype that holds both
+    except TypeError:  # float16 and bfloat16 have no common dtype
         given = ", ".join(f"{name} {x.dtype}" for name, x in arrays.items() if kinds[name] in ("float", "written"))
-        raise TypeError(f"arrays whose dtypes do not go together: {given}; convert them to one first") from None
+        raise TypeError(f"arrays of dtypes that have no common dtype: {given}; convert them to one first") from None
 
 
 def widened(dtype):
@@ -66,18 +69,18 @@ def widened(dtype):
 
 
 def _for_function(x, kind):
-    """What an array needs before the reference can compute with it, or None."""
+    """The conversion that an array needs before the reference can compute with it, or None."""
     if kind == "float" and x.dtype.itemsize == 2:
         return _cast_to(FLOAT32)
     return np.asarray if isinstance(x, np.generic | np.ndarray) and type(x) is not np.ndarray else None
 
 
 def _for_kernel(kernel, arrays, kinds, computed):
-    """Why no kernel takes these arrays, or "", and what each array needs that does not suit it."""
+    """(the reason why no kernel takes these arrays, or "", the conversions of the arrays that need one, by name)."""
     if kernel.function is None:
         return f"{kernel.backend.name} was called", {}
     if computed is not None and computed.name not in kernel.dtypes:
-        return f"there is none for {computed}", {}
+        return f"no kernel for {computed}", {}
     conversions = {}
     for name, x in arrays.items():
         wanted = {"wide": widened(computed), "ids": IDS, "mask": MASK}.get(kinds[name], computed)
@@ -91,7 +94,7 @@ def _for_kernel(kernel, arrays, kinds, computed):
         if kinds[name] == "float" and x.dtype.newbyteorder("=") != computed and x.dtype.itemsize != 2:
             return f"{name} has {x.dtype}, others {computed}", {}
         if kinds[name] == "written" and (conversion or x.dtype != wanted):
-            return f"{name} cannot be written as it is", {}
+            return f"{name} would have to be copied, but is written in place", {}
         if x.dtype != wanted:
             conversions[name] = _cast_to(wanted)
         elif conversion:
@@ -100,9 +103,9 @@ def _for_kernel(kernel, arrays, kinds, computed):
 
 
 def _nothing(contract, sizes, dtypes, arrays):
-    """What the operation returns if no result has an entry, else None."""
+    """A function that returns the results if all of them are empty, else None."""
     shapes = [sizes.shape_of(result) for result in contract.results]
-    missing = any(x.kind == "float" and x.name not in arrays for x in contract.arrays.values())  # so is its gradient
+    missing = any(x.kind == "float" and x.name not in arrays for x in contract.arrays.values())  # its gradient is None
     known = shapes and not contract.more and not missing and not any(x is None for x in (*shapes, *dtypes))
     if not known or any(0 not in shape for shape in shapes):
         return None
@@ -113,14 +116,14 @@ def _nothing(contract, sizes, dtypes, arrays):
 
 def _cast_to(dtype):
     def cast(x):
-        x = np.asarray(x) if isinstance(x, np.generic | np.ndarray) else x  # no scalar, and no subclass
+        x = np.asarray(x) if isinstance(x, np.generic | np.ndarray) else x  # from a scalar or a subclass to an array
         return x.astype(dtype, order="C")
 
     return cast
 
 
 def converted(values, conversions):
-    """Arguments with some of them converted."""
+    """The arguments, with the conversions applied."""
     if not conversions:
         return values
     values = list(values)
@@ -130,7 +133,7 @@ def converted(values, conversions):
 
 
 def rounded(result, dtypes):
-    """Results in these dtypes; more results than these in the first one."""
+    """The results, cast to these dtypes; additional results are cast to the first dtype."""
     if not isinstance(result, tuple):
         return _in_dtype(result, dtypes[0])
     return tuple(map(_in_dtype, result, [*dtypes, *dtypes[:1] * (len(result) - len(dtypes))]))

@@ -1,7 +1,7 @@
-"""Who uses the processor's cores: one owner at a time.
+"""Share the cores of the processor among threads, with only one thread pool active at a time.
 
-Either matrix products own them, each split over the threads of BLAS, or Python threads do, each running products on a
-single thread: two pools at once wait for each other.
+Either each matrix product is split over the threads of BLAS, or Python threads run in parallel, each computing its
+products on a single thread: two thread pools that are active at the same time wait for each other.
 """
 
 import ctypes
@@ -15,22 +15,22 @@ from pathlib import Path
 
 import numpy as np
 
-FEW_ROWS = 64  # of a matrix product whose rows are not worth a thread each; what ``npformer.cpu.team`` is good at
+FEW_ROWS = 64  # up to this many rows, a product is not split by rows; ``npformer.cpu.team`` is made for such products
 
 
 class _Here(threading.local):
-    in_parallel = False  # whether this thread is one of several at work
-    n_kernel_threads = 0  # how many threads kernels may have, inside kernel_threads
+    in_parallel = False  # whether this thread runs a part of ``in_parallel``
+    n_kernel_threads = 0  # how many threads a kernel may use inside ``kernel_threads``, else 0
 
 
 _here = _Here()
 _cores_taken = threading.Lock()
 _asking = threading.Lock()
-_asked: list = []  # how many threads of BLAS were asked for, by blocks that have not ended, in any Python thread
+_asked: list = []  # the numbers of BLAS threads asked for by unfinished blocks, in any Python thread
 
 
 def cores():
-    """How many cores this process may use.
+    """Number of cores that this process may use.
 
     Examples
     --------
@@ -41,21 +41,21 @@ def cores():
 
 
 def n_threads():
-    """How many threads work may be split over here: as many as matrix products use, 1 inside ``in_parallel``."""
+    """Number of threads that work may be split over: as many as matrix products use, and 1 inside ``in_parallel``."""
     if _here.in_parallel:
         return 1
     if _here.n_kernel_threads:
         return _here.n_kernel_threads
     get = openblas_function("get_num_threads")
-    return min(cores(), get()) if get else 1  # threads of a BLAS that cannot be told to use one would fight with ours
+    return min(cores(), get()) if get else 1  # another BLAS cannot be limited to 1 thread, and would compete with ours
 
 
 def in_parallel(work, parts):
-    """``[work(part) for part in parts]`` over ``n_threads()`` Python threads, with one BLAS thread each.
+    """``[work(part) for part in parts]`` on ``n_threads()`` Python threads, with one BLAS thread each.
 
-    The parts go to the threads in turn, in an order that does not depend on time. Work that releases the GIL (NumPy
-    on large arrays, compiled kernels) gets faster by it. Work that is already one of several parts, and that of a
-    second thread that wants the cores while they are taken, stays on its own thread.
+    The parts are assigned to the threads in turn, independently of timing. Work that releases the GIL (NumPy on large
+    arrays, compiled kernels) becomes faster. Everything runs on the calling thread if that thread already runs a part
+    of another call, or while another thread uses the cores.
 
     Parameters
     ----------
@@ -105,12 +105,12 @@ def _spread(work, parts, n):
 
 @cache
 def _pool(thread):
-    """One thread, the same for the same number, so that what it keeps (recycled memory) fits its next work."""
+    """A pool of one thread, always the same for the same number, so that the memory it recycles fits its next part."""
     return ThreadPoolExecutor(1, thread_name_prefix=f"npformer-{thread}")
 
 
 def _begin_anew():
-    """In a forked process, which has none of its parent's threads."""
+    """Reset the state in a forked process, which does not inherit the threads of its parent."""
     global _cores_taken, _asking
     _asking = threading.Lock()
     _cores_taken, _here.in_parallel, _here.n_kernel_threads = threading.Lock(), False, 0
@@ -123,18 +123,19 @@ if hasattr(os, "register_at_fork"):
 
 @contextmanager
 def blas_threads(n):
-    """Inside, NumPy's matrix products use ``n`` threads; afterwards as many as before.
+    """Context manager in which NumPy's matrix products use ``n`` threads; afterwards they use as many as before.
 
-    Small products gain nothing from a second thread, and lose much when another program wants the cores: the
-    threads wait for each other at every product. (Measured: the quick copy preset takes 15 s with one thread or
-    two on two idle cores; beside two other busy processes 52 s with one, more than 8 minutes with two.)
+    Small products are not faster with a second thread, and much slower if another program uses the cores, because the
+    threads wait for each other at every product. (Measured on two cores: the quick copy preset takes 15 s with one
+    thread or two on idle cores; while two other processes use the cores, 52 s with one thread, more than 8 minutes with
+    two.)
 
-    Works with the OpenBLAS that NumPy is linked to; with another library nothing changes.
+    This works with the OpenBLAS that NumPy is linked to, and has no effect with another library.
 
     Parameters
     ----------
     n : int or None
-        None leaves everything as it is.
+        None changes nothing.
 
     Examples
     --------
@@ -147,10 +148,10 @@ def blas_threads(n):
     if n is None or get is None:
         yield
         return
-    asked = [n]  # a list is itself only, so that each ``with`` block takes back its own wish
+    asked = [n]  # a list is compared by identity below, so each ``with`` block removes only its own entry
     with _asking:
         if not _asked:
-            _asked.append([get()])  # what there was before all
+            _asked.append([get()])  # the number before the first block
         _asked.append(asked)
         set_to(n)
     try:
@@ -165,12 +166,13 @@ def blas_threads(n):
 
 @contextmanager
 def kernel_threads():
-    """Inside, matrix products use one thread, and kernels that have threads of their own all that products had before.
+    """Context manager for kernels with threads of their own: they may use all threads, and matrix products use one.
 
-    Where another Python thread has the cores, nothing changes.
+    The kernels may use as many threads as matrix products used before. Nothing changes while another Python thread uses
+    the cores.
 
-    A thread of OpenBLAS stays awake for a tenth of a second after a product, in the way of any other thread: decoding
-    a sentence, which takes as long, would be half as fast after a single product on two threads.
+    A thread of OpenBLAS keeps a core busy for a tenth of a second after a product and slows down other threads.
+    Decoding a sentence takes about as long, so it would be half as fast after a single product on two threads.
 
     Examples
     --------
@@ -179,7 +181,7 @@ def kernel_threads():
     ...     n_threads() == n
     True
     """
-    if not _cores_taken.acquire(blocking=False):  # by another thread, or by this one, further out
+    if not _cores_taken.acquire(blocking=False):  # taken by another thread, or by an outer block of this thread
         yield
         return
     n = n_threads()
@@ -193,12 +195,12 @@ def kernel_threads():
 
 
 def n_kernel_threads():
-    """How many threads a kernel may have: 0 outside ``kernel_threads``."""
+    """Number of threads that a kernel may use; 0 outside of ``kernel_threads``."""
     return 0 if _here.in_parallel else _here.n_kernel_threads
 
 
 def openblas_function(name, restype=ctypes.c_int):
-    """``openblas_<name>`` of the library that NumPy is linked to, or None if that is not OpenBLAS."""
+    """The function ``openblas_<name>`` of the library that NumPy is linked to, or None if it is not OpenBLAS."""
     for suffix in ("64_", "_64", ""):
         function = linked_function(f"openblas_{name}{suffix}")
         if function is not None:
@@ -209,9 +211,9 @@ def openblas_function(name, restype=ctypes.c_int):
 
 @cache
 def linked_function(name):
-    """A C function of the libraries that NumPy is linked to, with the prefix of NumPy's wheels or without, or None."""
-    extension = np._core._multiarray_umath.__file__  # a name is looked for in what it is linked to, too
-    on_windows = (Path(np.__file__).parents[1] / "numpy.libs").glob("*openblas*.dll")  # where it is not
+    """A C function of the libraries that NumPy is linked to, with or without the prefix of NumPy's wheels, or None."""
+    extension = np._core._multiarray_umath.__file__  # the lookup includes the libraries that it is linked to
+    on_windows = (Path(np.__file__).parents[1] / "numpy.libs").glob("*openblas*.dll")  # except on Windows
     for path in (extension, *on_windows):
         library = ctypes.CDLL(str(path))
         for prefix in ("scipy_", ""):

@@ -1,4 +1,4 @@
-"""Parameters as nested dicts of arrays, and the same arrays as one flat buffer."""
+"""Functions of trees (nested dicts of arrays, such as parameters), also as one flat buffer."""
 
 import math
 
@@ -6,7 +6,7 @@ import numpy as np
 
 
 def leaves(tree, path=""):
-    """Every (path, array) of a nested dict, in order; paths look like ``encoder.0.attention.qkv.weight``.
+    """List the (path, array) pairs of a nested dict, in order; a path is like ``encoder.0.attention.qkv.weight``.
 
     Examples
     --------
@@ -19,7 +19,7 @@ def leaves(tree, path=""):
 
 
 def from_leaves(leaves):
-    """The nested dict that has these (path, array) pairs.
+    """The nested dict with these (path, array) pairs, the inverse of ``leaves``.
 
     Examples
     --------
@@ -37,7 +37,7 @@ def from_leaves(leaves):
 
 
 def to_arrays(tree, prefix):
-    """The arrays of a tree by their paths behind a prefix: what a checkpoint holds.
+    """A flat dict of the arrays of a tree, with ``prefix.path`` as keys, as in a checkpoint.
 
     Examples
     --------
@@ -48,7 +48,7 @@ def to_arrays(tree, prefix):
 
 
 def from_arrays(arrays, prefix):
-    """The tree that ``to_arrays`` was given, from a dict that may hold other arrays too.
+    """The inverse of ``to_arrays``; the dict may hold other arrays too.
 
     Examples
     --------
@@ -60,7 +60,7 @@ def from_arrays(arrays, prefix):
 
 
 def map_leaves(f, tree, *others):
-    """``f`` of the arrays that stand at the same place in each tree.
+    """Apply ``f`` to the arrays with the same path in each tree, and return the tree of the results.
 
     Examples
     --------
@@ -76,7 +76,7 @@ def map_leaves(f, tree, *others):
 
 
 def add(tree, other):
-    """The sum of two gradients: what a weight used twice needs.
+    """The sum of two trees, such as the gradients of the two uses of a shared weight.
 
     Examples
     --------
@@ -93,7 +93,7 @@ def flatten(tree):
     -------
     flat : (n,)
     views : nested dict
-        The same tree, its arrays being views into ``flat``: writing to one writes to the other.
+        The same tree, with arrays that are views into ``flat``: writing to one writes to the other.
 
     Examples
     --------
@@ -107,7 +107,7 @@ def flatten(tree):
 
 
 def view_as(flat, tree):
-    """A flat buffer seen as the arrays of ``tree``, without a copy: what ``flatten`` was given, from what it returned.
+    """View a flat buffer as a tree with the paths and shapes of ``tree``, without a copy; the inverse of ``flatten``.
 
     Examples
     --------
@@ -128,7 +128,7 @@ def view_as(flat, tree):
 
 
 def count(tree):
-    """How many numbers a tree holds.
+    """Number of array entries in a tree.
 
     Examples
     --------
@@ -139,23 +139,23 @@ def count(tree):
 
 
 def merged(tree, new):
-    """A tree like ``new`` with the arrays of ``tree`` where these have the same path, shape and dtype.
+    """A tree like ``new``, with the arrays of ``tree`` where path, shape and dtype are the same.
 
-    So a training can start from the parameters of a model with another vocabulary, another number of layers or another
-    head.
+    With it, training can start from the parameters of a model with another vocabulary, another number of layers or
+    another output layer.
 
     Parameters
     ----------
     tree : nested dict of arrays
-        Parameters that were trained.
+        Trained parameters.
     new : nested dict of arrays
-        Those that the new model begins with, ``model.init(seed)``.
+        The initial parameters of the new model, ``model.init(seed)``.
 
     Returns
     -------
     merged : nested dict of arrays
     taken, left : lists of str
-        The paths of ``new`` that were found in ``tree``, and those that were not.
+        The paths of ``new`` whose arrays were taken from ``tree``, and the other paths of ``new``.
 
     Examples
     --------
@@ -173,7 +173,7 @@ def merged(tree, new):
 
 
 def check_like(tree, expected):
-    """Two trees with the same paths, shapes and dtypes, or an error that names the first difference."""
+    """Check that two trees have the same paths, shapes and dtypes; the error names the first difference."""
     given, wanted = ({path: (x.shape, x.dtype) for path, x in leaves(t)} for t in (tree, expected))
     for path in [*wanted, *given]:
         if given.get(path) != wanted.get(path):

@@ -1,12 +1,14 @@
 """Layers as closures: ``y, backward = layer(ops, params, x, …)``, then ``dx, grads = backward(dy)``.
 
 ``ops`` is the backend, a module with the operations, such as ``npformer.reference`` or ``npformer.cpu``. ``params`` is
-a dict of arrays, and ``grads`` has its keys. The forward pass reads from top to bottom as in the paper's figure, the
-backward pass the same lines from bottom to top. A layer keeps nothing: what its backward needs is in the closure.
+a dict of arrays, and ``grads`` has the same keys. The forward pass follows the figure of the paper from the input to
+the output, and the backward pass has the corresponding lines in reverse order. A layer has no state: the closure
+``backward`` holds what the backward pass needs.
 
 The building blocks ``linear``, ``layer_norm``, ``attention``, ``self_attention``, ``cross_attention`` and
-``feed_forward`` can be used alone. ``encoder_layer`` and ``decoder_layer`` put them together by ``residual``. ``Stack``
-keeps the backwards of several layers. ``KeyValueCache`` holds the keys and values of earlier positions for decoding.
+``feed_forward`` can be used alone. ``encoder_layer`` and ``decoder_layer`` combine them by ``residual``. ``Stack``
+keeps the backward functions of several layers. ``KeyValueCache`` holds the keys and values of earlier positions for
+decoding.
 """
 
 from npformer.layers.attention import attention, cross_attention, self_attention

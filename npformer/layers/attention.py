@@ -20,7 +20,7 @@ def attention(
     dropout_rate: float = 0.0,
     dropout_key: int | None = None,
 ) -> tuple[Array, Backward]:
-    """softmax(scale · q kᵀ) v, with a backward that knows the scale and the dropout of the forward pass.
+    """softmax(scale · q kᵀ) v; ``backward`` uses the scale and the dropout of the forward pass.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ def attention(
     keep_mask : bool, broadcasts to (..., T, S), optional
         True = may attend.
     causal : bool
-        Each query sees the keys up to its own position only.
+        Each query attends only to the keys up to its own position.
     scale : float, optional
         1/√K if not given.
     dropout_rate, dropout_key
@@ -45,7 +45,7 @@ def attention(
 
     Examples
     --------
-    Learn queries that find the second value:
+    Learn queries that select the second value, by gradient descent:
 
     >>> import numpy as np
     >>> from npformer import layers, reference
@@ -84,13 +84,13 @@ def self_attention(
     ops : module
         The backend.
     params : {"q", "k", "v", "out"} or {"qkv", "out"}
-        Each {"weight": (D, D), "bias": (D,)}; "qkv" holds the three side by side, (D, 3D), which is faster.
+        Each {"weight": (D, D), "bias": (D,)}; "qkv" holds the three maps side by side, (D, 3D), which is faster.
     x : (B, T, D)
     keep_mask : bool, broadcasts to (B, H, T, T), optional
         True = may attend.
     n_heads : int
     causal : bool
-        Each position sees itself and earlier ones only.
+        Each position attends only to itself and earlier positions.
     dropout_rate, dropout_key
         Dropout on the attention weights.
 
@@ -101,7 +101,7 @@ def self_attention(
 
     Examples
     --------
-    Learn to give back the first vector of each sequence, by gradient descent:
+    Learn to output the first vector of each sequence at every position, by gradient descent:
 
     >>> import numpy as np
     >>> from npformer import layers, reference, tree
@@ -110,7 +110,7 @@ def self_attention(
     ...     name: {"weight": rng.normal(size=(4, 4)) / 2, "bias": np.zeros(4)} for name in ("q", "k", "v", "out")
     ... }
     >>> x = rng.normal(size=(8, 3, 4))
-    >>> x[:, 0, 0] = 3  # marks the first
+    >>> x[:, 0, 0] = 3  # marks the first position
     >>> losses = []
     >>> for _ in range(300):
     ...     y, backward = layers.self_attention(reference, params, x, n_heads=2)
@@ -148,11 +148,11 @@ def cross_attention(
     ops : module
         The backend.
     params : {"q", "k", "v", "out"} or {"q", "kv", "out"}
-        Each {"weight": (D, D), "bias": (D,)}; "kv" holds the two side by side, (D, 2D), which is faster.
+        Each {"weight": (D, D), "bias": (D,)}; "kv" holds the two maps side by side, (D, 2D), which is faster.
     x : (B, T, D)
-        Where the queries come from.
+        The input of the queries.
     memory : (B, S, D)
-        Where keys and values come from, such as an encoder's output.
+        The input of the keys and values, such as the output of an encoder.
     keep_mask : bool, broadcasts to (B, H, T, S), optional
         True = may attend.
     n_heads : int
@@ -191,14 +191,15 @@ def self_attention_heads(
     dropout_key: int | None = None,
     cache: KeyValueCache | None = None,
 ) -> tuple[Array, Backward | None]:
-    """concat(head_1 … head_H): ``self_attention`` without the map at its end.
+    """concat(head_1 … head_H): ``self_attention`` without the output projection.
 
     Parameters
     ----------
     ops, params, x, keep_mask, n_heads, causal, dropout_rate, dropout_key
         As for ``self_attention``.
     cache : KeyValueCache, optional
-        Of all earlier positions, if x (B, D) is the newest one of each row alone: what it adds is written into it.
+        The keys and values of the earlier positions. x (B, D) is then only the newest position of each row, and its
+        keys and values are written into the cache.
 
     Returns
     -------
@@ -232,12 +233,12 @@ def cross_attention_heads(
     dropout_rate: float = 0.0,
     dropout_key: int | None = None,
 ) -> tuple[Array, Backward | None]:
-    """concat(head_1 … head_H): ``cross_attention`` without the map at its end.
+    """concat(head_1 … head_H): ``cross_attention`` without the output projection.
 
     Parameters
     ----------
     ops, params, x, memory, keep_mask, n_heads, dropout_rate, dropout_key
-        As for ``cross_attention``. If ``memory`` is a ``KeyValueCache`` of its keys and values, x is (B, D).
+        As for ``cross_attention``. ``memory`` may be a ``KeyValueCache`` of its keys and values; x is then (B, D).
 
     Returns
     -------

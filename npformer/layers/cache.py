@@ -1,4 +1,4 @@
-"""Keys and values of attention that were computed before."""
+"""Cache of the keys and values of attention for decoding."""
 
 from typing import NamedTuple
 
@@ -7,23 +7,24 @@ from npformer.layers.types import Ops
 
 
 class KeyValueCache(NamedTuple):
-    """A table of keys and values, and where in it those of each row are.
+    """A table of keys and values, and the indices of the entries that belong to each row.
 
-    Rows may share entries, as beams with the same beginning do. A layer that is given a cache writes the keys and
-    values of the newest position into the entry that is the last of each row of ``at``.
+    Rows may share entries, as beams with a common beginning do. Self-attention with a cache writes the keys and values
+    of the newest position of each row into the entry ``at[:, -1]``.
 
     Attributes
     ----------
     kv : (P, 2D)
-        A key and a value, all heads side by side, in each of P entries. It is written to.
+        P entries, each with a key and a value, all heads side by side. Self-attention writes to it.
     at : (R, S) int
-        Which entries the keys of each of R rows are: of S positions, the newest included.
+        The entries of the S positions of each of the R rows, including the newest position.
     keep_mask : bool (R, S), optional
         True = may attend.
 
     Examples
     --------
-    Position by position, a layer computes what it computes of the whole sequence with ``causal=True``:
+    A layer with a cache, called position by position, returns the same as the layer with ``causal=True``, called with
+    the whole sequence:
 
     >>> import numpy as np
     >>> from npformer import layers, reference
@@ -31,7 +32,7 @@ class KeyValueCache(NamedTuple):
     >>> params = Initializer(seed=0, dtype="float64").encoder_layer(d_model=4, d_ff=8)
     >>> x = np.random.default_rng(0).normal(size=(2, 3, 4))  # (B, T, D)
     >>> whole, _ = layers.encoder_layer(reference, params, x, n_heads=2, causal=True)
-    >>> kv, at = np.zeros((6, 8)), np.arange(6).reshape(2, 3)  # an entry for each row and position
+    >>> kv, at = np.zeros((6, 8)), np.arange(6).reshape(2, 3)  # one entry for each row and position
     >>> for t in range(3):
     ...     cache = layers.KeyValueCache(kv, at[:, : t + 1])
     ...     y, _ = layers.encoder_layer(reference, params, x[:, t], n_heads=2, cache=cache)
@@ -46,15 +47,15 @@ class KeyValueCache(NamedTuple):
     keep_mask: Array | None = None
 
     def append(self, kv: Array) -> None:
-        """Write the keys and values (R, 2D) of the newest token of each row, whose place is the last of its row."""
+        """Write the keys and values (R, 2D) of the newest position of each row into the entries ``at[:, -1]``."""
         expected = (len(self.at), self.kv.shape[1])
         if kv.shape != expected or self.at.shape[1] == 0:
             raise ValueError(
                 f"keys and values {kv.shape} of the newest positions for a cache with kv {self.kv.shape} and "
-                f"at {self.at.shape}: expected {expected}, and at (B, S) with the newest position as its last"
+                f"at {self.at.shape}: expected {expected}, and at (R, S) with the newest position as its last"
             )
         self.kv[self.at[:, -1]] = kv
 
     def attend(self, ops: Ops, q: Array, n_heads: int) -> Array:
-        """Attention of one query a row, (R, D), to the keys and values of its row: (R, D)."""
+        """Attention of one query per row, (R, D), to the keys and values of its row; returns (R, D)."""
         return ops.cached_attention(q, self.kv, self.at, n_heads, self.keep_mask)

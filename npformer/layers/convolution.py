@@ -19,10 +19,10 @@ def residual_conv_block(
     dropout_rate: float = 0.0,
     dropout_key: int | None = None,
 ) -> tuple[Array, Backward]:
-    """x + dropout(expand(a(convolve(a(reduce(a(x))))))), where a(x) = relu(LN(x)) (the paper's figure 3, left).
+    """x + dropout(expand(a(convolve(a(reduce(a(x))))))), where a(x) = relu(LN(x)) (figure 3 of the paper, left).
 
-    ``reduce`` and ``expand`` are convolutions of one tap, linear maps from width D to D/2 and back, so that what is
-    costly happens at half of the width.
+    ``reduce`` and ``expand`` are convolutions with one tap: linear maps from width D to D/2 and back, so that the
+    expensive convolution has half the width.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ def residual_conv_block(
     convolve : callable
         ``convolve(h)`` -> (y, backward), with h and y (B, T, D/2), and backward(dy) -> (dh, gradients of "conv").
     dropout_rate, dropout_key
-        Dropout on what is added to x.
+        Dropout on the term that is added to x.
 
     Returns
     -------
@@ -93,7 +93,7 @@ def normalised_relu(ops: Ops, params: Params, x: Array) -> tuple[Array, Backward
 def masked_conv1d(
     ops: Ops, params: Params, x: Array, keep_mask: Array, *, dilation: int, causal: bool
 ) -> tuple[Array, Backward]:
-    """The convolution of x with 0 for padding, as there is beyond both ends.
+    """``conv1d`` of x, where padding is replaced by 0, as outside of the sequence.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ def masked_conv1d(
     params : {"weight": (W, D_in, D_out), "bias": (D_out,)}
     x : (B, T, D_in)
     keep_mask : (B, T) bool
-        False is padding.
+        False = padding.
     dilation, causal
         As for ``conv1d``.
 

@@ -16,7 +16,7 @@ def feed_forward(
     dropout_rate: float = 0.0,
     dropout_key: int | None = None,
 ) -> tuple[Array, Backward]:
-    """dropout(activation(x W_1 + b_1)) W_2 + b_2, at each position alone.
+    """dropout(activation(x W_1 + b_1)) W_2 + b_2, applied to each position separately.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ def feed_forward(
 
     Examples
     --------
-    Learn to negate, by gradient descent:
+    Learn y = -x by gradient descent:
 
     >>> import numpy as np
     >>> from npformer import layers, reference, tree
@@ -67,7 +67,7 @@ def hidden_layer(
     dropout_rate: float = 0.0,
     dropout_key: int | None = None,
 ) -> tuple[Array, Backward]:
-    """dropout(activation(x W_1 + b_1)): ``feed_forward`` without its second map.
+    """dropout(activation(x W_1 + b_1)): ``feed_forward`` without its second linear map.
 
     Parameters
     ----------

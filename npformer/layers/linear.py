@@ -1,4 +1,4 @@
-"""Linear maps, and several of them that read the same input."""
+"""A linear map, and several linear maps of the same input."""
 
 from collections.abc import Sequence
 
@@ -16,7 +16,7 @@ def linear(ops: Ops, params: Params, x: Array) -> tuple[Array, Backward]:
     ops : module
         The backend.
     params : {"weight": (D_in, D_out), "bias": (D_out,)}
-        Without "bias" nothing is added.
+        "bias" may be missing; then no bias is added.
     x : (..., D_in)
 
     Returns
@@ -45,24 +45,25 @@ def linear(ops: Ops, params: Params, x: Array) -> tuple[Array, Backward]:
 
 
 def project(ops: Ops, params: Params, x: Array, names: Sequence[str]) -> tuple[Array, Backward]:
-    """Several linear maps of the same input; their results stand side by side.
+    """Several linear maps of the same input, with their results side by side.
 
-    One product with the matrices side by side is faster than one product for each.
+    One product with all the matrices side by side is faster than one product per matrix.
 
     Parameters
     ----------
     ops : module
     params : {"qkv": …} or {"q": …, "k": …, "v": …}
-        The parameters of ``linear``: under all names joined if the matrices are side by side already, else under each.
+        The parameters of ``linear`` for each name; or, if the matrices are stored side by side, those of all maps under
+        the joined names.
     x : (..., D_in)
     names : sequence of str
-        Of the maps, for example ("q", "k", "v").
+        The names of the maps, for example ("q", "k", "v").
 
     Returns
     -------
     y : (..., D_1 + D_2 + …)
     backward : dy -> (dx, grads)
-        ``grads`` has the names that ``params`` has.
+        ``grads`` has the same keys as ``params``, limited to these maps.
 
     Examples
     --------
@@ -93,7 +94,7 @@ def project(ops: Ops, params: Params, x: Array, names: Sequence[str]) -> tuple[A
 
 
 def with_output(ops: Ops, params: Params, z: Array, inner_backward: Backward | None) -> tuple[Array, Backward]:
-    """z W_out + b_out, the end of a sublayer whose other parts gave z.
+    """z W_out + b_out, the output projection of a sublayer, where z is the output of its other parts.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Normalisation with learned gains."""
+"""Normalisation with a learned gain."""
 
 from npformer.arrays import Array
 from npformer.layers.types import Backward, Ops, Params

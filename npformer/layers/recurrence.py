@@ -19,27 +19,27 @@ def read_steps(
     first: tuple | None = None,
     reverse: bool = False,
 ) -> tuple[Array, tuple, Callable]:
-    """One recurrent layer along a sequence.
+    """A recurrent layer along a sequence.
 
     Parameters
     ----------
     ops : module
     params : {"input": {"weight" (D_in, nD), "bias" (nD,)}, "hidden": {"weight" (D, nD)} and, of a GRU, {"bias" (D,)}}
-        n gates side by side: 3 of a GRU, 4 of an LSTM.
+        n gates side by side: 3 for a GRU, 4 for an LSTM.
     x : (B, T, D_in)
     cell : "gru" or "lstm"
     keep_mask : bool (B, T), optional
-        False = padding: the state stays as it is.
+        False = padding: the state does not change.
     first : (h0,) or (h0, c0), each (B, D), optional
-        Where it begins: zeros if not given.
+        The initial state; zeros if not given.
     reverse : bool
-        From the last step to the first.
+        Process the steps from the last to the first.
 
     Returns
     -------
     states : (B, T, D)
     end : (h,) or (h, c)
-        Where it ended, after all steps that are not padding.
+        The final state, after all steps that are not padding.
     backward : (dstates, dend or None) -> (dx, dfirst, grads)
     """
     hidden, last = params["hidden"], slice(0, 1) if reverse else slice(-1, None)
@@ -80,10 +80,11 @@ def read_steps(
 def read_both_ways(
     ops: Ops, params: Params, x: Array, cell: str, *, keep_mask: Array | None = None
 ) -> tuple[Array, tuple, Callable]:
-    """Two layers of half the width, one from each end; their states and their ends side by side.
+    """A bidirectional recurrent layer: two layers of half the width, one in each direction.
 
-    Parameters and results are those of ``read_steps``, but params is {"forward", "backward"}, there is no ``first``,
-    and backward, which needs dend, gives None for dfirst.
+    The states of both directions are side by side, and so are their final states. Parameters and results are those of
+    ``read_steps``, except that ``params`` is {"forward", "backward"} and there is no ``first``; ``dend`` must not be
+    None, and ``dfirst`` is None.
     """
     forth, forth_end, forth_backward = read_steps(ops, params["forward"], x, cell, keep_mask=keep_mask)
     back, back_end, back_backward = read_steps(ops, params["backward"], x, cell, keep_mask=keep_mask, reverse=True)

@@ -21,30 +21,31 @@ def residual(
 ) -> tuple[Array, Backward]:
     """x + dropout(inner(x) W + b), with a normalisation before the sublayer or after the sum.
 
-    Pre-norm: x + dropout(inner(LN(x)) W + b). The sum itself is never normalised, gradients pass unhindered, and
-    training needs little warm-up (Xiong et al. 2020). Post-norm: LN(x + dropout(inner(x) W + b)), as in the paper.
+    Pre-norm: x + dropout(inner(LN(x)) W + b). The sum itself is not normalised, so gradients pass through it unchanged,
+    and training needs little warm-up (Xiong et al. 2020). Post-norm: LN(x + dropout(inner(x) W + b)), as in Vaswani et
+    al. 2017.
 
     Parameters
     ----------
     ops : module
         The backend.
     params : {"out": {"weight": (E, D), "bias": (D,)}, …}
-        Of the sublayer: "out" is the map at its end, and all others are those of ``inner``.
+        The parameters of the sublayer: "out" is its output projection W, b; all others are those of ``inner``.
     norm_params : {"gain": (D,), "bias": (D,)} or {"gain": (D,)}
     x : (..., D)
     inner : callable
         ``inner(h, dropout_key)`` -> (z (..., E), backward), where backward(dz) -> (dh, …, grads).
     norm : "pre" or "post"
     dropout_rate : float
-        Of the sublayer's output, before it is added to x.
+        Dropout on the output of the sublayer, before it is added to x.
     dropout_key : int, optional
-        From which the keys of this dropout and of ``inner`` are derived.
+        The keys of this dropout and of ``inner`` are derived from it.
 
     Returns
     -------
     y : (..., D)
     backward : dy -> (dx, …, grads, norm_grads)
-        What ``inner``'s backward returns between dh and grads comes after dx.
+        The values between dh and grads that the backward of ``inner`` returns are passed on after dx.
     """
     if norm not in ("pre", "post"):
         raise ValueError(f"norm={norm!r}, expected 'pre' or 'post'")

@@ -1,18 +1,19 @@
-"""Layers one upon the other."""
+"""The backward functions of a stack of layers."""
 
 from collections.abc import Iterator
 from typing import Any
 
 
 class Stack:
-    """Keeps the backward of each layer, and gives them back from the last layer to the first.
+    """Keep the backward function of each layer, and return them from the last layer to the first.
 
-    A backward holds the activations of its layer. They are freed as soon as it was given back and called.
+    A backward function holds the activations of its layer. The stack drops its reference when it returns the function,
+    so that the activations are freed after the call.
 
     Parameters
     ----------
     train : bool
-        False: keep nothing, as no gradient will be wanted.
+        If False, keep nothing, because no gradient will be computed.
 
     Examples
     --------
@@ -31,12 +32,12 @@ class Stack:
         self._backwards: list = []
 
     def keep(self, backward: Any) -> None:
-        """Add the backward of the next layer, or several of them as a tuple."""
+        """Add the backward function of the next layer, or a tuple of several."""
         if self._train:
             self._backwards.append(backward)
 
     def backwards(self) -> Iterator[tuple[int, Any]]:
-        """(number of the layer, its backward), the last layer first."""
+        """Yield (index of the layer, its backward function), the last layer first."""
         while self._backwards:
             backward = self._backwards.pop()
             yield len(self._backwards), backward

@@ -33,32 +33,32 @@ def encoder_layer(
     ops : module
         The backend.
     params : {"attention", "attention_norm", "feed_forward", "feed_forward_norm"}
-        Those of ``self_attention``, ``layer_norm`` and ``feed_forward``.
-    x0 : (B, S, D)
+        The parameters of ``self_attention`` and of ``feed_forward``, and those of ``layer_norm`` for each.
+    x0 : (B, S, D), or (B, D) with a cache
     keep_mask : bool, broadcasts to (B, H, S, S), optional
         True = may attend.
     n_heads : int
     causal : bool
-        Each position sees itself and earlier ones only, as in a decoder-only model.
+        Each position attends only to itself and earlier positions, as in a decoder-only model.
     norm : "pre" or "post"
-        Normalisation before each sublayer, or after each sum; see ``residual``.
+        Normalisation before each sublayer, or after each residual sum; see ``residual``.
     activation : "relu", "gelu", "silu" or "swiglu"
     dropout_rate : float
-        On the output of each sublayer.
+        Dropout on the output of each sublayer.
     inner_dropout_rate : float, optional
-        On attention weights and hidden layer; ``dropout_rate`` if not given.
+        Dropout on the attention weights and on the hidden layer; ``dropout_rate`` if not given.
     dropout_key : int, optional
-        Needed if a rate is above 0.
+        Required if a rate is above 0.
     cache : KeyValueCache, optional
-        For decoding: x0 (B, D) is the newest position of each row alone, and sees itself and the earlier ones. Each
-        layer has a cache of its own. Its last place of each row is that of the newest position, where this writes the
-        keys and values of x0; see ``KeyValueCache``.
+        For decoding: x0 (B, D) is only the newest position of each row, and attends to itself and the earlier
+        positions. Each layer needs its own cache, and writes the keys and values of x0 into its entries
+        ``cache.at[:, -1]``; see ``KeyValueCache``.
 
     Returns
     -------
     x2 : (B, S, D), or (B, D) with a cache
     backward : dx2 -> (dx0, grads)
-        Not to be called if there is a cache.
+        Must not be called if there is a cache.
 
     Examples
     --------
@@ -120,7 +120,7 @@ def decoder_layer(
 ) -> tuple[Array, Backward]:
     """Causal self-attention, attention to the encoder's output, then feed-forward (figure 1, right).
 
-    With caches it computes the newest position of each row alone, as decoding does: the same lines, without a backward.
+    With caches, only the newest position of each row is computed, as in decoding, and there is no backward pass.
 
     Parameters
     ----------
@@ -128,23 +128,24 @@ def decoder_layer(
         The backend.
     params : {"attention", "attention_norm", "memory_attention", "memory_attention_norm", "feed_forward", \
 "feed_forward_norm"}
-        Those of ``self_attention``, ``cross_attention`` and ``feed_forward``, each with those of ``layer_norm``.
+        The parameters of ``self_attention``, ``cross_attention`` and ``feed_forward``, and those of ``layer_norm`` for
+        each.
     x0 : (B, T, D), or (B, D) with caches
     memory : (B, S, D), or a KeyValueCache
         The encoder's output, or its keys and values.
     keep_mask : bool, broadcasts to (B, H, T, T), optional
-        Besides the causal mask, which is always there.
+        Applied in addition to the causal mask.
     memory_keep_mask : bool, broadcasts to (B, H, T, S), optional
     n_heads, norm, activation, dropout_rate, inner_dropout_rate, dropout_key
         As for ``encoder_layer``.
     cache : KeyValueCache, optional
-        Of the self-attention, as for ``encoder_layer``.
+        The cache of the self-attention, as for ``encoder_layer``.
 
     Returns
     -------
     x3 : like x0
     backward : dx3 -> (dx0, dmemory, grads)
-        Not to be called if there are caches.
+        Must not be called if there are caches.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What the arguments of layers are, for type hints."""
+"""Type hints for the arguments of layers."""
 
 from collections.abc import Callable, Mapping
 from types import ModuleType

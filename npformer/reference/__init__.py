@@ -1,8 +1,8 @@
-"""The math, in plain array code: one idea a file, each backward directly under its forward.
+"""The math, in plain array code: one idea per file, each backward pass directly below its forward pass.
 
 The functions run on NumPy and CuPy arrays, on any float dtype and on complex numbers (which is how
-``npformer.gradcheck`` differentiates them to machine precision). Some files carry the name of the
-function inside; the imports below bind the function.
+``npformer.gradcheck`` differentiates them to machine precision). Some modules have the same name as a
+function that they define; ``npformer.reference.<name>`` is then the function.
 """
 
 from npformer.reference.activations import (

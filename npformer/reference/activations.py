@@ -1,4 +1,4 @@
-"""Activations, each with its derivative underneath."""
+"""Activation functions, each followed by its backward pass."""
 
 import math
 from typing import Literal
@@ -26,13 +26,13 @@ def relu(x: Array) -> Array:
 
 @backward_of(relu)
 def relu_backward(dy: Array, x: Array) -> Array:
-    """dy where x > 0; at the kink itself the derivative is taken as 0."""
+    """dy where x > 0, else 0; the derivative at x = 0 is taken as 0."""
     return np.where(x.real <= 0, 0, dy)
 
 
 @operation("x: ... -> y: ...")
 def gelu(x: Array) -> Array:
-    """x Φ(x) in its tanh form (Hendrycks and Gimpel 2016): ½ x (1 + tanh(√(2/π) (x + 0.044715 x³))).
+    """x Φ(x) in its tanh approximation (Hendrycks and Gimpel 2016): ½ x (1 + tanh(√(2/π) (x + 0.044715 x³))).
 
     Examples
     --------
@@ -86,13 +86,13 @@ def tanh(x: Array) -> Array:
 
 @backward_of(tanh)
 def tanh_backward(dy: Array, y: Array) -> Array:
-    """dy (1 - y²): the output is all that has to be kept."""
+    """dy (1 - y²): the backward pass needs only the output y."""
     return dy * (1 - y * y)
 
 
 @operation("x: ... -> y: ...")
 def sigmoid(x: Array) -> Array:
-    """1 / (1 + exp(-x)), with the exponent never positive, so that nothing overflows.
+    """1 / (1 + exp(-x)), computed with exponents that are never positive, so that exp cannot overflow.
 
     Examples
     --------
@@ -106,7 +106,7 @@ def sigmoid(x: Array) -> Array:
 
 @backward_of(sigmoid)
 def sigmoid_backward(dy: Array, y: Array) -> Array:
-    """dy y (1 - y): the output is all that has to be kept."""
+    """dy y (1 - y): the backward pass needs only the output y."""
     return dy * y * (1 - y)
 
 
@@ -126,7 +126,7 @@ def swiglu(x: Array) -> Array:
 
 @backward_of(swiglu)
 def swiglu_backward(dy: Array, x: Array) -> Array:
-    """(da, db) side by side: da = dy b silu'(a), db = dy silu(a)."""
+    """(da, db) concatenated: da = dy b silu'(a), db = dy silu(a)."""
     a, b = np.split(x, 2, axis=-1)
     return np.concatenate([silu_backward(dy * b, a), dy * silu(a)], axis=-1)
 

@@ -33,13 +33,13 @@ def attention(
     k : (..., S, K)
     v : (..., S, Kv)
     keep_mask : bool, broadcasts to (..., T, S)
-        True = may attend. A query that may attend to nothing gets exact zeros.
+        True = may attend. The output of a query that may attend to no key is exactly 0.
     causal : bool
-        Query t sees the keys s <= t + (S - T) only.
+        Query t attends only to the keys s <= t + (S - T).
     scale : float
         1/√K if not given: the dot product of K independent components of variance 1 has variance K.
     dropout_rate, dropout_key : float, int
-        Dropout on the weights. One key always drops the same entries: give it to the backward pass too.
+        Dropout on the weights. The same key always drops the same entries: pass it to the backward pass too.
 
     Returns
     -------
@@ -56,7 +56,7 @@ def attention(
     """
     scores = (q * default_scale(q, scale)) @ transpose(k)
     weights = softmax(masked(scores, keep_mask, causal))
-    out = product(dropout(weights, dropout_rate, dropout_key), v)  # where a weight of 0 hides even a NaN
+    out = product(dropout(weights, dropout_rate, dropout_key), v)  # 0 · NaN = 0: a masked value may be NaN
     return out, weights
 
 
@@ -75,13 +75,13 @@ def attention_backward(
     """The gradients (dq, dk, dv), given the scale, dropout_rate and dropout_key of the forward pass.
 
     With P the weights: dv = drop(P)ᵀ dout, dP = drop(dout vᵀ), dscores = P (dP - Σ_s dP P),
-    dq = scale dscores k and dk = scale dscoresᵀ q. The masks need not be told: what is masked has weight 0.
+    dq = scale dscores k and dk = scale dscoresᵀ q. The masks are not needed: a masked key has weight 0.
     """
     # out = dropout(weights) v
     dv = product(transpose(dropout(weights, dropout_rate, dropout_key)), dout)
     dweights = dropout_backward(dout @ transpose(v), dropout_rate, dropout_key)
 
-    # weights = softmax(scores); a masked key has weight 0 and passes nothing, even if it is NaN
+    # weights = softmax(scores); a masked key has weight 0 and passes no gradient, even if it is NaN
     dscores = softmax_backward(np.where(weights == 0, 0, dweights), weights)
 
     # scores = scale q kᵀ
@@ -92,5 +92,5 @@ def attention_backward(
 
 
 def default_scale(q: Array, scale: float | None) -> float:
-    """``scale``, or 1/√K."""
+    """``scale``, or 1/√K if it is None."""
     return q.shape[-1] ** -0.5 if scale is None else float(scale)

@@ -1,4 +1,4 @@
-"""Convolution along a sequence: one linear map for each neighbour, the same at every position."""
+"""Convolution along a sequence: one linear map for each tap, the same at every position."""
 
 import numpy as np
 
@@ -16,23 +16,24 @@ def _check(*, weight, causal, **_):
 
 @operation("x: B T D, weight: W>0 D E, bias: E -> y: B T E", check=_check, flops="2*B*T*W*D*E")
 def conv1d(x: Array, weight: Array, bias: Array | None = None, *, dilation: int = 1, causal: bool = False) -> Array:
-    """y[t] = Σ_w x[t + dilation · (w - c)] weight[w] + bias, with c the tap that sees position t itself.
+    """y[t] = Σ_w x[t + dilation · (w - c)] weight[w] + bias, where c is the tap that reads position t itself.
 
-    c is the middle tap, c = (W - 1)/2, or with ``causal`` the last one, c = W - 1: then nothing after t is seen
-    (Kalchbrenner et al. 2016, ByteNet; van den Oord et al. 2016, WaveNet). Beyond both ends x is 0. A dilation
-    leaves gaps between the taps: a stack with dilations 1, 2, 4, … sees exponentially far. (As in all of deep
-    learning this is a correlation: a convolution would count w the other way round.)
+    c is the middle tap, c = (W - 1)/2, or, if ``causal``, the last tap, c = W - 1: then y[t] does not depend on
+    inputs after t (Kalchbrenner et al. 2016, ByteNet; van den Oord et al. 2016, WaveNet). x is 0 outside the
+    sequence. A dilation above 1 leaves gaps between the taps: the receptive field of a stack with dilations
+    1, 2, 4, … grows exponentially with its depth. (As elsewhere in deep learning, this is a cross-correlation: a
+    convolution would reverse the order of the taps.)
 
     Parameters
     ----------
     x : (B, T, D_in)
     weight : (W, D_in, D_out)
-        A matrix for each of W taps; W is odd, unless ``causal``.
+        One matrix for each of the W taps; W must be odd, unless ``causal``.
     bias : (D_out,), optional
     dilation : int
-        Positions from one tap to the next.
+        Distance in positions from one tap to the next.
     causal : bool
-        Output t sees the inputs t, t - dilation, t - 2 dilation, … only.
+        Output t depends only on the inputs t, t - dilation, t - 2 dilation, …
 
     Returns
     -------
@@ -59,9 +60,9 @@ def conv1d(x: Array, weight: Array, bias: Array | None = None, *, dilation: int 
 def conv1d_backward(
     dy: Array, x: Array, weight: Array, bias: Array | None = None, *, dilation: int = 1, causal: bool = False
 ) -> tuple:
-    """The gradients (dx, dweight, dbias), tap by tap those of a linear map; dbias is None without a bias.
+    """The gradients (dx, dweight, dbias): for each tap, those of a linear map; dbias is None without a bias.
 
-    Where tap w of output t saw x[s]: dx[s] += dy[t] weight[w]ᵀ and dweight[w] += x[s]ᵀ dy[t].
+    Where tap w of output t read x[s]: dx[s] += dy[t] weight[w]ᵀ and dweight[w] += x[s]ᵀ dy[t].
     """
     dtype = np.result_type(dy, x, weight)
     dx, dweight = np.zeros_like(x, dtype=dtype), np.zeros_like(weight, dtype=dtype)
@@ -73,10 +74,10 @@ def conv1d_backward(
 
 
 def taps(T, W, dilation, causal):
-    """(w, at, seen) for each tap: the outputs ``at`` see the inputs ``seen`` through it, and the others a 0."""
+    """(w, at, seen) for each tap w: the outputs ``at`` read the inputs ``seen``; the other outputs read zeros."""
     centre = W - 1 if causal else W // 2
     for w in range(W):
-        shift = dilation * (w - centre)  # output t sees input t + shift
+        shift = dilation * (w - centre)  # output t reads input t + shift
         first, stop = max(0, -shift), min(T, T - shift)
         if first < stop:
             yield w, slice(first, stop), slice(first + shift, stop + shift)

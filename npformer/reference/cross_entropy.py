@@ -1,4 +1,4 @@
-"""The loss."""
+"""The cross-entropy loss."""
 
 import warnings
 
@@ -22,26 +22,28 @@ def cross_entropy(
 ) -> tuple[Array, Array]:
     """Mean of -Σ_v q_v log softmax(logits)_v over the counted tokens, and its gradient.
 
-    q is 1 at the target, or with label smoothing ε (Szegedy et al. 2016): 1 - ε there, plus ε/V
-    everywhere. The gradient costs nothing more, so it comes along: dlogits = (softmax(logits) - q) / n.
+    q is 1 at the target and 0 elsewhere. Label smoothing ε (Szegedy et al. 2016) multiplies it by 1 - ε and adds
+    ε/V to every entry. The gradient costs almost nothing extra, so it is returned too:
+    dlogits = (softmax(logits) - q) / n, with n the number of counted tokens.
 
     Parameters
     ----------
     logits : (..., V)
     targets : (...) int
     ignore_id : int, optional
-        Targets with this id are not counted; their logits may be NaN and get gradient 0.
+        Targets with this id are not counted; their logits may be NaN, and the gradient of these logits is 0.
     label_smoothing : float
         ε, 0 <= ε <= 1.
     n_tokens : int, optional
-        What the sum is divided by: the counted tokens if not given, more if these are a part of a larger batch.
+        The divisor n of the mean: by default the number of counted tokens. If these tokens are one part of a larger
+        batch, pass the number of counted tokens in the whole batch.
     loss_scale : float
-        Multiplies the gradient, not the loss: so that it does not underflow in half precision.
+        Multiplies the gradient, but not the loss, so that the gradient does not underflow in half precision.
 
     Returns
     -------
     loss : scalar
-        float32 where logits have half precision. If no token is counted: 0, with a warning unless n_tokens is given.
+        float32 if the logits have half precision. 0 if no token is counted, with a warning unless n_tokens is given.
     dlogits : (..., V)
 
     Examples
@@ -56,8 +58,8 @@ def cross_entropy(
         n_tokens = int(counted.sum())
         if n_tokens == 0:
             warnings.warn("cross_entropy: no target is counted, the loss is 0", stacklevel=4)
-            n_tokens = 1  # of which 0 is the share
-    share = 1 / n_tokens  # of each counted token in the mean
+            n_tokens = 1  # avoids a division by 0
+    share = 1 / n_tokens  # the weight of each counted token in the mean
 
     V = logits.shape[-1]
     log_p = log_softmax(logits)
@@ -73,7 +75,7 @@ def cross_entropy(
 
 
 def is_counted(targets: Array, *, ignore_id: int | None) -> Array:
-    """Which targets count: all, or those that are not ``ignore_id``."""
+    """Boolean mask of the targets that count: all of them, or those that are not ``ignore_id``."""
     return np.ones_like(targets, dtype=bool) if ignore_id is None else targets != ignore_id
 
 
@@ -92,7 +94,9 @@ def linear_cross_entropy(
     n_tokens: int | None = None,
     loss_scale: float = 1.0,
 ) -> tuple[Array, Array]:
-    """The loss of the logits x W + b: the end of the model, where a kernel turns logits into their gradient in place.
+    """The cross-entropy of the logits x W + b, the last operation of a model.
+
+    As one operation, it lets a kernel overwrite the logits with their gradient.
 
     Parameters
     ----------
@@ -107,7 +111,7 @@ def linear_cross_entropy(
     -------
     loss : scalar
     dlogits : (..., V)
-        For ``linear_backward(dlogits, x, weight, bias)``.
+        Pass it to ``linear_backward(dlogits, x, weight, bias)``.
 
     Examples
     --------

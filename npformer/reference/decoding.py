@@ -1,4 +1,4 @@
-"""What decoding a token at a time needs besides the operations of training; nothing here has a backward pass."""
+"""The operations that only decoding needs, which processes one token at a time; they have no backward pass."""
 
 from typing import Literal
 
@@ -11,7 +11,7 @@ from npformer.reference.attention import attention
 from npformer.reference.packed_attention import split_parts
 from npformer.reference.softmax import log_softmax
 
-PARAMS = {  # of a layer, that a step needs
+PARAMS = {  # the parameters of a decoder layer that one decoding step reads
     "attention": ("out",),
     "memory_attention": ("q", "out"),
     "feed_forward": ("hidden", "out"),
@@ -20,7 +20,7 @@ PARAMS = {  # of a layer, that a step needs
 
 
 def check_params(params):
-    """Whether the parameters of a layer are all there."""
+    """Raise an error if a parameter of the layer is missing."""
     for sublayer, names in PARAMS.items():
         missing = [name for name in names if name not in params.get(sublayer, ())]
         if missing:
@@ -50,15 +50,15 @@ def decoder_layer_step(
     ----------
     x0 : (B, D)
     params : nested dict
-        Of ``layers.decoder_layer``.
+        The parameters of ``layers.decoder_layer``.
     kv : (P, 2D)
-        Cache of the self-attention; the newest keys and values are written into it.
+        Cache of the self-attention; the keys and values of the newest tokens are written into it.
     at : (B, T) int
-        Where in it the tokens of each row are; ``at[:, -1]`` is where the newest are written.
+        The cache entries of the tokens of each row; the newest token is written to the entry ``at[:, -1]``.
     memory_kv : (R, 2D)
         Keys and values of the encoder's output.
     memory_at : (B, S) int
-        Where in it those of each row's source are.
+        The entries of ``memory_kv`` that belong to the source of each row.
     memory_mask : bool (B, S), optional
         True = may attend.
     n_heads, norm, activation
@@ -68,15 +68,15 @@ def decoder_layer_step(
     -------
     x3 : (B, D)
     """
-    from npformer import reference  # which imports this file
+    from npformer import reference  # here, because it imports this file
 
     caches, options = (kv, at, memory_kv, memory_at, memory_mask), {"norm": norm, "activation": activation}
     return composed_step(reference, x0, params, *caches, n_heads=n_heads, **options)
 
 
 def composed_step(ops, x0, params, kv, at, memory_kv, memory_at, memory_mask, **options):
-    """``decoder_layer_step`` by the operations of a module, one after the other."""
-    from npformer import layers  # which imports this file
+    """``decoder_layer_step``, composed of the operations of the module ``ops``."""
+    from npformer import layers  # here, because it imports this file
 
     check_params(params)
     cache, memory = layers.KeyValueCache(kv, at), layers.KeyValueCache(memory_kv, memory_at, memory_mask)
@@ -85,9 +85,10 @@ def composed_step(ops, x0, params, kv, at, memory_kv, memory_at, memory_mask, **
 
 @operation("q: B H*K>0, kv: P 2*H*K, at: B S ids<P, n_heads = H, keep_mask: B S mask -> out: B H*K", flops="4*B*H*S*K")
 def cached_attention(q: Array, kv: Array, at: Array, n_heads: int, keep_mask: Array | None = None) -> Array:
-    """Attention of one query a row to keys and values that were computed before and lie in a table.
+    """Attention of one query per row to keys and values that were computed before and are stored in a cache.
 
-    Several rows may point to the same entry, as beams that began alike do: nothing is copied when they part.
+    Several rows may point to the same entry, as beams with a common beginning do: no entry is copied when the beams
+    diverge.
 
     Parameters
     ----------
@@ -95,7 +96,7 @@ def cached_attention(q: Array, kv: Array, at: Array, n_heads: int, keep_mask: Ar
     kv : (P, 2D)
         The cache: a key and a value, all heads side by side, in each of its P entries.
     at : (B, S) int
-        Where in the cache the S keys of each row are.
+        The cache entries of the S keys of each row.
     n_heads : int
     keep_mask : bool (B, S), optional
         True = may attend.
@@ -103,7 +104,7 @@ def cached_attention(q: Array, kv: Array, at: Array, n_heads: int, keep_mask: Ar
     Returns
     -------
     out : (B, D)
-        The heads side by side.
+        The outputs of all heads, side by side.
 
     Examples
     --------
@@ -123,20 +124,20 @@ def cached_attention(q: Array, kv: Array, at: Array, n_heads: int, keep_mask: Ar
 
 @operation("x: B V>0 -> values: B k, ids: B k ids")
 def log_softmax_top_k(x: Array, k: int) -> tuple[Array, Array]:
-    """The k largest entries of log softmax(x) in each row, the largest first, and where they are.
+    """The k largest entries of log softmax(x) in each row, the largest first, and their indices.
 
     Parameters
     ----------
     x : (B, V)
         Logits.
     k : int
-        At least 1; of fewer than k entries all are returned.
+        At least 1; if V < k, all V entries are returned.
 
     Returns
     -------
     values : (B, k)
     ids : (B, k) int
-        Of equal logits the one with the lower id comes first, as with ``argmax``.
+        If logits are equal, the one with the lowest id comes first, as with ``argmax``.
 
     Examples
     --------

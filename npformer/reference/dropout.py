@@ -11,8 +11,8 @@ from npformer.reference.random import random_bits
 def dropout(x: Array, dropout_rate: float, dropout_key: int | None) -> Array:
     """Set each entry to zero with probability ``dropout_rate`` and divide the others by 1 - dropout_rate.
 
-    Which entries survive is a pure function of (dropout_key, position in C order): calling twice with one key
-    drops the same entries, on every backend.
+    Which entries are kept is a pure function of (dropout_key, position in C order): two calls with the same key
+    drop the same entries, on every backend.
 
     Parameters
     ----------
@@ -40,20 +40,20 @@ def dropout(x: Array, dropout_rate: float, dropout_key: int | None) -> Array:
 
 @backward_of(dropout)
 def dropout_backward(dy: Array, dropout_rate: float, dropout_key: int | None) -> Array:
-    """A dropped entry passes no gradient, a kept one passes dy / (1 - dropout_rate): dropout itself, of dy."""
+    """The gradient of a dropped entry is 0, that of a kept one is dy / (1 - dropout_rate): dropout applied to dy."""
     return dropout(dy, dropout_rate, dropout_key)
 
 
 def dropout_keep(index: Array, dropout_rate: float, dropout_key: int) -> Array:
-    """Which elements survive, True = kept, for an array of element indices."""
+    """Boolean mask, True = kept, of the elements with these indices."""
     return random_bits(index, dropout_key) >= threshold(dropout_rate)
 
 
 def threshold(dropout_rate: float) -> int:
-    """The 32-bit numbers below it are the share ``dropout_rate`` of all."""
+    """The integer below which a fraction ``dropout_rate`` of all 32-bit integers lies."""
     return round(dropout_rate * (2**32 - 1))
 
 
 def kept_scale(dropout_rate: float) -> float:
-    """What a kept element is multiplied by, so that the mean stays: 1 / (1 - dropout_rate)."""
+    """1 / (1 - dropout_rate), the factor of the kept elements, which keeps the expected value unchanged."""
     return 1 / (1 - dropout_rate)

@@ -9,7 +9,7 @@ from npformer.reference.dropout import dropout, dropout_backward
 
 @operation("ids: ... ids<V, table: V D -> y: ... D")
 def embedding(ids: Array, table: Array) -> Array:
-    """Row ``ids[b, t]`` of the table at position (b, t).
+    """Look up the row of each id in the table: ``y[b, t] = table[ids[b, t]]``.
 
     Parameters
     ----------
@@ -25,7 +25,7 @@ def embedding(ids: Array, table: Array) -> Array:
     TypeError
         If ids are not integers.
     ValueError
-        If an id is negative or not below V: NumPy would wrap the first around.
+        If an id is negative or not below V. (NumPy would take a negative id as counted from the end.)
 
     Examples
     --------
@@ -39,7 +39,7 @@ def embedding(ids: Array, table: Array) -> Array:
 
 @backward_of(embedding, "dy: ... D, ids: ... ids<V, table_shape = V D -> dtable: V D")
 def embedding_backward(dy: Array, ids: Array, table_shape: tuple[int, int]) -> Array:
-    """dtable: each row the sum of dy over the places that looked it up, in order, so the same bits every time."""
+    """dtable: each row is the sum of dy over the positions with its id, in a fixed order, hence reproducible."""
     dtable = np.zeros_like(dy, shape=table_shape)
     np.add.at(dtable, ids, dy)
     return dtable
@@ -56,7 +56,7 @@ def embed_tokens(
 ) -> Array:
     """dropout(√D · table[id] + position), and exact zeros where the id is padding (section 3.4).
 
-    Padding is zeroed here: whatever its row of the table holds, the model never sees it.
+    The result does not depend on the row of the table that belongs to the padding.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ def embed_tokens(
     array([[3.1, 2.2, 0. ]])
     """
     x = embedding(ids, table) * table.shape[1] ** 0.5 + positions
-    x = np.where((ids == pad_id)[..., None], 0, x)  # padding may be NaN
+    x = np.where((ids == pad_id)[..., None], 0, x)  # the embedding of padding may be NaN
     return dropout(x, dropout_rate, dropout_key)
 
 
@@ -92,6 +92,6 @@ def embed_tokens_backward(
     dropout_rate: float = 0.0,
     dropout_key: int | None = None,
 ) -> Array:
-    """dtable; the row of the padding is 0."""
+    """dtable; its row of the padding is 0."""
     dx = np.where((ids == pad_id)[..., None], 0, dropout_backward(dy, dropout_rate, dropout_key))
     return embedding_backward(dx * table_shape[1] ** 0.5, ids, table_shape)

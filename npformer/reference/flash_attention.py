@@ -1,9 +1,9 @@
-"""Attention in tiles: the same numbers without ever holding a (T, S) array (Dao et al. 2022, Dao 2023).
+"""Attention in tiles: the same result without a (T, S) array in memory (Dao et al. 2022, Dao 2023).
 
-Softmax needs the sum over all keys before it can divide. The trick is to divide last: go through the
-keys block by block with a running maximum and a running sum, and rescale what was gathered so far
-whenever the maximum grows. The backward pass recomputes each tile of the weights from the row's
-log-sum-exp, which is all that is kept besides q, k, v and out.
+Softmax needs the sum over all keys before it can divide, so the division is done last: the keys are
+processed block by block with a running maximum and a running sum, and the partial results are rescaled
+whenever the maximum grows. The backward pass recomputes each tile of the weights from the log-sum-exp of
+its rows, which is all that is kept besides q, k, v and out.
 """
 
 import math
@@ -16,7 +16,7 @@ from npformer.reference.attention import default_scale
 from npformer.reference.dropout import dropout_keep, kept_scale
 from npformer.reference.product import product
 
-BLOCK = 64  # queries and keys in a tile
+BLOCK = 64  # number of queries, and of keys, in a tile
 
 
 @operation(
@@ -34,7 +34,7 @@ def flash_attention(
     dropout_rate: float = 0.0,
     dropout_key: int | None = None,
 ) -> tuple[Array, Array]:
-    """What ``attention`` computes, in memory that grows with T + S instead of T · S.
+    """The same as ``attention``, with memory that grows with T + S instead of T · S.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ def flash_attention(
     -------
     out : (..., T, Kv)
     logsumexp : (..., T)
-        log Σ_s exp(score), -inf for a query that may attend to nothing; float32 for half precision.
+        log Σ_s exp(score), -inf for a query that may attend to no key; float32 if the inputs have half precision.
 
     Examples
     --------
@@ -61,7 +61,7 @@ def flash_attention(
     logsumexp = np.full_like(q, -np.inf, shape=q.shape[:-1], dtype=dtype)
 
     for queries in blocks(T):
-        peak = logsumexp[..., queries, None].real  # -inf, as no key has been seen
+        peak = logsumexp[..., queries, None].real  # -inf before the first key
         total, gathered = np.zeros_like(peak), out[..., queries, :]
         for keys in blocks(S, stop=queries.stop + S - T if causal else S):
             scores = scores_tile(scaled_q, k, keep_mask, causal, queries, keys)
@@ -94,7 +94,7 @@ def flash_attention_backward(
     dropout_rate: float = 0.0,
     dropout_key: int | None = None,
 ) -> tuple[Array, Array, Array]:
-    """The gradients (dq, dk, dv), tile by tile; the options have to be those of the forward pass.
+    """The gradients (dq, dk, dv), tile by tile; the options must be those of the forward pass.
 
     The row sum Σ_s dweights · weights of the softmax backward would need all keys at once, but it
     equals Σ dout · out, which is known before the first tile.
@@ -116,20 +116,20 @@ def flash_attention_backward(
             dweights = dout[..., queries, :] @ transpose(v[..., keys, :])
             dweights = dropout_tile(dweights, T, S, queries, keys, dropout_rate, dropout_key)
             dscores = weights * (dweights - row_sum[..., queries, :])
-            dscores = np.where(weights == 0, 0, dscores)  # what is masked passes nothing, even if it is NaN
+            dscores = np.where(weights == 0, 0, dscores)  # masked keys pass no gradient, even if they are NaN
             dq[..., queries, :] += product(dscores, k[..., keys, :]) * scale
             dk[..., keys, :] += product(transpose(dscores), scaled_q[..., queries, :])
     return dq, dk, dv
 
 
 def blocks(length, stop=None):
-    """Slices of ``BLOCK`` that cover 0 ... ``stop``, the last one cut off at ``length``."""
+    """Slices of size ``BLOCK`` that cover 0 ... ``stop``, the last one truncated at ``length``."""
     stop = length if stop is None else stop
     return [slice(start, min(start + BLOCK, length)) for start in range(0, stop, BLOCK)]
 
 
 def scores_tile(scaled_q, k, keep_mask, causal, queries, keys):
-    """The scores of some queries with some keys, -inf where a mask forbids them."""
+    """The scores of one tile: a slice of the queries with a slice of the keys, -inf where they are masked."""
     scores = scaled_q[..., queries, :] @ transpose(k[..., keys, :])
     if keep_mask is not None:
         scores = np.where(mask_tile(keep_mask, queries, keys), scores, -np.inf)
@@ -140,7 +140,7 @@ def scores_tile(scaled_q, k, keep_mask, causal, queries, keys):
 
 
 def mask_tile(keep_mask, queries, keys):
-    """The part of a mask that covers the tile, where its last two axes may be 1 or missing."""
+    """The part of a mask that covers the tile; the last two axes of the mask may have size 1 or be missing."""
     if keep_mask.ndim > 0 and keep_mask.shape[-1] > 1:
         keep_mask = keep_mask[..., keys]
     if keep_mask.ndim > 1 and keep_mask.shape[-2] > 1:
@@ -149,7 +149,7 @@ def mask_tile(keep_mask, queries, keys):
 
 
 def dropout_tile(x, T, S, queries, keys, rate, dropout_key):
-    """What ``dropout`` would do to this tile of a (..., T, S) array, from the elements' places in the whole."""
+    """``dropout`` of one tile: it drops the entries that ``dropout`` of the whole (..., T, S) array would drop."""
     if rate == 0:
         return x
     matrix = np.arange(math.prod(x.shape[:-2]), like=x).reshape(x.shape[:-2])[..., None, None]
@@ -159,5 +159,5 @@ def dropout_tile(x, T, S, queries, keys, rate, dropout_key):
 
 
 def places(queries, keys, like):
-    """Where the queries of a tile stand, as a column, and where its keys stand."""
+    """The positions of the queries of a tile, as a column, and the positions of its keys, as a row."""
     return np.arange(queries.start, queries.stop, like=like)[:, None], np.arange(keys.start, keys.stop, like=like)

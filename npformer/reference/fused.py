@@ -1,4 +1,4 @@
-"""Operations that are one pass over memory in a kernel, spelled out through the small ones."""
+"""Operations that a kernel can compute in one pass over memory, written as compositions of smaller operations."""
 
 from npformer.arrays import Array
 from npformer.operation import backward_of, operation
@@ -25,7 +25,7 @@ def linear_activation_dropout(
     bias : (F,) or (2F,), or None
     activation : "relu", "gelu", "silu" or "swiglu"
     dropout_rate, dropout_key
-        Dropout.
+        As for ``dropout``.
 
     Returns
     -------
@@ -55,7 +55,7 @@ def linear_activation_dropout_backward(
     dropout_rate: float = 0.0,
     dropout_key: int | None = None,
 ) -> tuple[Array, Array, Array]:
-    """The gradients (dx, dweight, dbias): dh = dropout(dy) activation'(h), then as ``linear_backward``."""
+    """The gradients (dx, dweight, dbias): dh = dropout(dy) activation'(h), then ``linear_backward`` of dh."""
     _, activate_backward = ACTIVATIONS[activation]
     dh = activate_backward(dropout_backward(dy, dropout_rate, dropout_key), h)
     return linear_backward(dh, x, weight, bias)
@@ -70,7 +70,7 @@ def linear_dropout_residual(
     dropout_rate: float = 0.0,
     dropout_key: int | None = None,
 ) -> Array:
-    """residual + dropout(x W + b): the end of every sublayer.
+    """residual + dropout(x W + b): the last operation of every sublayer.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ def linear_dropout_residual(
     bias : (F,), or None
     residual : (..., F), or None for no residual connection
     dropout_rate, dropout_key
-        Dropout.
+        As for ``dropout``.
 
     Returns
     -------
@@ -101,6 +101,6 @@ def linear_dropout_residual(
 def linear_dropout_residual_backward(
     dy: Array, x: Array, weight: Array, bias: Array | None, dropout_rate: float = 0.0, dropout_key: int | None = None
 ) -> tuple[Array, Array, Array, Array]:
-    """The gradients (dx, dweight, dbias, dresidual); the residual path passes dy as it is."""
+    """The gradients (dx, dweight, dbias, dresidual); dresidual is dy itself."""
     dx, dweight, dbias = linear_backward(dropout_backward(dy, dropout_rate, dropout_key), x, weight, bias)
     return dx, dweight, dbias, dy

@@ -1,4 +1,4 @@
-"""The gated recurrent unit along a sequence (Cho et al. 2014)."""
+"""The gated recurrent unit (GRU) along a sequence (Cho et al. 2014)."""
 
 import numpy as np
 
@@ -15,25 +15,26 @@ from npformer.reference.recurrence import state_before, steps
 def gru(
     x_gates: Array, h0: Array, weight: Array, bias: Array, keep_mask: Array | None = None, *, reverse: bool = False
 ) -> tuple[Array, Array]:
-    """States of a gated recurrent unit: h_t = (1 - z) n + z h_{t-1}.
+    """The states of a gated recurrent unit: h_t = (1 - z) n + z h_{t-1}.
 
-    The reset gate r = σ(x_r + h U_r), the update gate z = σ(x_z + h U_z), the new state n = tanh(x_n + r (h U_n + b)),
-    all of step t, with h = h_{t-1} (equation 5 to 8 of Cho et al. 2014, in the form that cuDNN and PyTorch compute).
+    At step t, with h = h_{t-1}, the reset gate is r = σ(x_r + h U_r), the update gate z = σ(x_z + h U_z), and the
+    candidate state n = tanh(x_n + r (h U_n + b)) (equations 5 to 8 of Cho et al. 2014, in the form that cuDNN and
+    PyTorch compute).
 
     Parameters
     ----------
     x_gates : (B, T, 3D)
-        What the input says to r, z and n, side by side: x W + its bias.
+        The input's terms x_r, x_z, x_n side by side: one linear map of the input, with its own bias.
     h0 : (B, D)
         The state before the first step.
     weight : (D, 3D)
         U_r, U_z, U_n side by side.
     bias : (D,)
-        b, which r multiplies, so that the input's bias cannot stand for it.
+        b. It is multiplied by r, so it cannot be merged with the bias of the input.
     keep_mask : bool (B, T), optional
-        False = leave the state as it is at this step: padding.
+        False = padding: the state does not change at this step.
     reverse : bool
-        From the last step to the first.
+        Process the steps from the last to the first.
 
     Returns
     -------
@@ -63,7 +64,7 @@ def gru(
 
 
 def _gru_cell(x_gates, h, weight, bias):
-    """One step: (B, 3D), (B, D) -> the new state (B, D) and what its backward needs (B, 4D)."""
+    """One step: (B, 3D), (B, D) -> the new state (B, D) and the ``gates`` (B, 4D) that the backward pass needs."""
     x_r, x_z, x_n = np.split(x_gates, 3, axis=1)
     h_r, h_z, h_n = np.split(h @ weight, 3, axis=1)
     r, z = sigmoid(x_r + h_r), sigmoid(x_z + h_z)
@@ -73,7 +74,7 @@ def _gru_cell(x_gates, h, weight, bias):
 
 
 def _gru_cell_backward(dnew, h, weight, gates):
-    """dnew (B, D) -> d x_gates (B, 3D), dh (B, D), and d (h U + b) (B, 3D)."""
+    """dnew (B, D) -> dx_gates (B, 3D), dh (B, D), and the gradient of h U + b (B, 3D)."""
     r, z, n, h_n = np.split(gates, 4, axis=1)
     da_n = dnew * (1 - z) * (1 - n * n)  # of what is inside n's tanh
     da_r = da_n * h_n * r * (1 - r)
@@ -94,11 +95,11 @@ def gru_backward(
     *,
     reverse: bool = False,
 ) -> tuple[Array, Array, Array, Array]:
-    """The gradients (dx_gates, dh0, dweight, dbias): back through time, from the last step to the first.
+    """The gradients (dx_gates, dh0, dweight, dbias): backpropagation through time, in the reverse order of the steps.
 
-    The gradient of a state, dh, is what arrives from above, dstates, and what the step after it sends back. The sums
-    inside the gates get da_n = dh (1 - z) (1 - n²), da_r = da_n (h U_n + b) r (1 - r) and da_z = dh (h - n) z (1 - z);
-    section 14 of docs/math.md.
+    The gradient dh of a state is the sum of its dstates and of the gradient from the next step. The gradients of the
+    sums inside the gates are da_n = dh (1 - z) (1 - n²), da_r = da_n (h U_n + b) r (1 - r) and
+    da_z = dh (h - n) z (1 - z); see section 14 of docs/math.md.
     """
     B, T, D = states.shape
     dx_gates = np.empty_like(states, shape=(B, T, 3 * D), dtype=np.result_type(dstates, weight, gates))
@@ -107,7 +108,7 @@ def gru_backward(
         h = state_before(t, states, h0, reverse)
         dh = dh + dstates[:, t]
         dx, dh_through, dh_gates = _gru_cell_backward(dh, h, weight, gates[:, t])
-        if keep_mask is not None:  # a step that was left out passes on what it gets, and nothing to anything else
+        if keep_mask is not None:  # a masked step passes dh on unchanged, and its other gradients are 0
             kept = keep_mask[:, t, None]
             dx, dh_gates = np.where(kept, dx, 0), np.where(kept, dh_gates, 0)
             dh_through = np.where(kept, dh_through, dh)

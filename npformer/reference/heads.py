@@ -1,4 +1,4 @@
-"""Many heads from one width, and back (Vaswani et al. 2017, section 3.2.2)."""
+"""Split the model width into attention heads, and merge them again (Vaswani et al. 2017, section 3.2.2)."""
 
 from npformer.arrays import Array
 from npformer.operation import operation
@@ -6,9 +6,9 @@ from npformer.operation import operation
 
 @operation("x: ... T H*K, n_heads = H -> y: ... H T K")
 def split_heads(x: Array, n_heads: int) -> Array:
-    """Cut the width D into H heads of K = D/H and bring the heads forward: (B, T, D) -> (B, H, T, K).
+    """Split the width D into H heads of width K = D/H and move the head axis before T: (B, T, D) -> (B, H, T, K).
 
-    Head h is the columns h K ... (h + 1) K of ``x``. ``merge_heads`` undoes it, and is its backward.
+    Head h is ``x[..., h * K : (h + 1) * K]``. ``merge_heads`` is the inverse, and the backward pass.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ def split_heads(x: Array, n_heads: int) -> Array:
 
 @operation("x: ... H T K -> y: ... T H*K")
 def merge_heads(x: Array) -> Array:
-    """Lay the heads side by side again: (B, H, T, K) -> (B, T, D). ``split_heads`` is its backward.
+    """Concatenate the heads: (B, H, T, K) -> (B, T, D). ``split_heads`` is the inverse, and the backward pass.
 
     Parameters
     ----------

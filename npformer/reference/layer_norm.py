@@ -9,24 +9,24 @@ from npformer.reference.linear import rows
 
 @operation("x: ... D>0, gain: D, bias: D -> y: ... D, mean: ... 1 wide, rstd: ... 1 wide")
 def layer_norm(x: Array, gain: Array, bias: Array, eps: float = 1e-5) -> tuple[Array, Array, Array]:
-    """Shift and scale each row to mean 0 and variance 1, then by a learned gain and bias.
+    """Normalise each row to mean 0 and variance 1, then multiply by a learned gain and add a learned bias.
 
-    y = (x - mean) · rstd · gain + bias, rstd = 1/√(variance + eps), with the biased variance, computed
-    from the deviations: E[x²] - E[x]² loses all digits when the mean is large. The mean of the deviations is 0
-    on paper; what rounding leaves of it is added to the mean.
+    y = (x - mean) · rstd · gain + bias, with rstd = 1/√(variance + eps) and the biased variance. The variance is
+    computed from the deviations x - mean, because E[x²] - E[x]² loses all digits if the mean is large. In exact
+    arithmetic the mean of the deviations is 0; its rounding error is added to the mean.
 
     Parameters
     ----------
     x : (..., D)
     gain, bias : (D,)
     eps : float
-        Inside the root.
+        Added to the variance, inside the square root.
 
     Returns
     -------
     y : (..., D)
     mean, rstd : (..., 1)
-        What the backward pass needs besides ``x``; float32 where ``x`` has half precision.
+        For the backward pass; float32 if ``x`` has half precision.
 
     Examples
     --------
@@ -45,8 +45,8 @@ def layer_norm(x: Array, gain: Array, bias: Array, eps: float = 1e-5) -> tuple[A
 def layer_norm_backward(dy: Array, x: Array, gain: Array, mean: Array, rstd: Array) -> tuple[Array, Array, Array]:
     """The gradients (dx, dgain, dbias).
 
-    With x̂ = (x - mean) · rstd: what would shift or stretch the whole row is projected out, since
-    normalisation undoes it: dx = rstd (dx̂ - mean(dx̂) - x̂ mean(dx̂ x̂)), dx̂ = dy · gain.
+    With x̂ = (x - mean) · rstd and dx̂ = dy · gain: dx = rstd (dx̂ - mean(dx̂) - x̂ mean(dx̂ x̂)). The two subtracted
+    terms remove the components of dx̂ that would shift or scale the whole row, since normalisation undoes both.
     """
     x_hat = (x - mean) * rstd
     dx_hat = dy * gain

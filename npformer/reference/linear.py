@@ -26,7 +26,7 @@ def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
     >>> linear(np.array([1.0, 2.0]), np.array([[1.0, 0.0], [0.0, 10.0]]), np.array([0.5, 0.5]))
     array([ 1.5, 20.5])
     """
-    y = rows(x) @ weight  # one large product, where a stack of small ones would be slower
+    y = rows(x) @ weight  # one large product is faster than a batch of small ones
     if bias is not None:
         y = y + bias
     return y.reshape(*x.shape[:-1], weight.shape[1])
@@ -34,7 +34,7 @@ def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
 
 @backward_of(linear, flops="4*N*D*F")
 def linear_backward(dy: Array, x: Array, weight: Array, bias: Array | None = None) -> tuple:
-    """dx = dy Wᵀ, dW = xᵀ dy, db = Σ dy, sums over every axis but the last; db is None without a bias."""
+    """dx = dy Wᵀ, dW = xᵀ dy, db = Σ dy, summed over all leading axes; db is None without a bias."""
     dy_rows = rows(dy)
     dx = (dy_rows @ transpose(weight)).reshape(x.shape)
     dweight = transpose(rows(x)) @ dy_rows
@@ -43,5 +43,5 @@ def linear_backward(dy: Array, x: Array, weight: Array, bias: Array | None = Non
 
 
 def rows(x: Array) -> Array:
-    """(..., D) as (all the rest, D)."""
+    """Reshape (..., D) to (n, D): all leading axes become one."""
     return x.reshape(math.prod(x.shape[:-1]), x.shape[-1])

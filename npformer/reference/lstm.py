@@ -1,4 +1,4 @@
-"""The long short-term memory along a sequence (Hochreiter and Schmidhuber 1997)."""
+"""The long short-term memory (LSTM) along a sequence (Hochreiter and Schmidhuber 1997)."""
 
 import numpy as np
 
@@ -16,24 +16,24 @@ from npformer.reference.recurrence import state_before, steps
 def lstm(
     x_gates: Array, h0: Array, c0: Array, weight: Array, keep_mask: Array | None = None, *, reverse: bool = False
 ) -> tuple[Array, Array, Array]:
-    """States of a long short-term memory: c_t = f c_{t-1} + i g, h_t = o tanh(c_t).
+    """The states of a long short-term memory: c_t = f c_{t-1} + i g, h_t = o tanh(c_t).
 
-    The input gate i, the forget gate f and the output gate o are σ(x + h U) of their own, the candidate g is
-    tanh(x_g + h U_g), all of step t, with h = h_{t-1} (Gers et al. 2000, who added f). Along the cell c gradients are
-    only multiplied by f.
+    At step t, with h = h_{t-1}, the input gate is i = σ(x_i + h U_i), the forget gate f = σ(x_f + h U_f) (added by
+    Gers et al. 2000), the output gate o = σ(x_o + h U_o), and the candidate g = tanh(x_g + h U_g). From c_t to c_{t-1}
+    a gradient is only multiplied by f.
 
     Parameters
     ----------
     x_gates : (B, T, 4D)
-        What the input says to i, f, g and o, side by side: x W + bias.
+        The input's terms x_i, x_f, x_g, x_o side by side: one linear map of the input, with its bias.
     h0, c0 : (B, D)
-        State and cell before the first step.
+        The state and the cell before the first step.
     weight : (D, 4D)
         U_i, U_f, U_g, U_o side by side.
     keep_mask : bool (B, T), optional
-        False = leave state and cell as they are at this step: padding.
+        False = padding: the state and the cell do not change at this step.
     reverse : bool
-        From the last step to the first.
+        Process the steps from the last to the first.
 
     Returns
     -------
@@ -45,7 +45,7 @@ def lstm(
     Examples
     --------
     >>> import numpy as np
-    >>> x_gates = np.array([[[99.0, 0, 99, 99], [-99, 99, 0, -99]]])  # write 1 and say it; then keep it and say nothing
+    >>> x_gates = np.array([[[99.0, 0, 99, 99], [-99, 99, 0, -99]]])  # c = 1, h = tanh(1); then keep c, and h = 0
     >>> states, cells, gates = lstm(x_gates, np.zeros((1, 1)), np.zeros((1, 1)), np.zeros((1, 4)))
     >>> states.round(3).ravel(), cells.round(3).ravel()
     (array([0.762, 0.   ]), array([1., 1.]))
@@ -72,7 +72,7 @@ def _lstm_cell(x_gates, h, c, weight):
 
 
 def _lstm_cell_backward(dnew_h, dnew_c, c, new_c, weight, gates):
-    """dnew_h, dnew_c (B, D) -> d gates' insides (B, 4D), dh and dc (B, D)."""
+    """dnew_h, dnew_c (B, D) -> the gradient of the sums inside the gates (B, 4D), dh and dc (B, D)."""
     i, f, g, o = np.split(gates, 4, axis=1)
     tanh_c = tanh(new_c)
     dc = dnew_c + dnew_h * o * (1 - tanh_c * tanh_c)
@@ -96,11 +96,13 @@ def lstm_backward(
     *,
     reverse: bool = False,
 ) -> tuple[Array, Array, Array, Array]:
-    """The gradients (dx_gates, dh0, dc0, dweight): back through time; dcells is None if nobody has used the cells.
+    """The gradients (dx_gates, dh0, dc0, dweight): backpropagation through time.
 
-    With dh what a state gets from above and from the step after it, and dc what its cell gets from there and through
-    the state: da_i = dc g i (1 - i), da_f = dc c_{t-1} f (1 - f), da_g = dc i (1 - g²), da_o = dh tanh(c_t) o (1 - o);
-    section 14 of docs/math.md.
+    ``dcells`` is None if the loss does not depend on the cells. The gradient dh of a state is the sum of its dstates
+    and of the gradient from the next step. The gradient dc of a cell is the sum of its dcells, of the gradient from
+    the next step, and of dh o (1 - tanh(c_t)²), which comes through the state. The gradients of the sums inside the
+    gates are da_i = dc g i (1 - i), da_f = dc c_{t-1} f (1 - f), da_g = dc i (1 - g²), da_o = dh tanh(c_t) o (1 - o);
+    see section 14 of docs/math.md.
     """
     dx_gates = np.empty_like(gates, dtype=np.result_type(dstates, weight, gates))
     dh, dc, dweight = np.zeros_like(h0), np.zeros_like(c0), np.zeros_like(weight)

@@ -1,4 +1,4 @@
-"""Masks: boolean, True = may attend."""
+"""Attention masks: boolean, True = may attend."""
 
 import numpy as np
 
@@ -8,9 +8,9 @@ from npformer.operation import operation
 
 
 def causal_mask(T: int, S: int | None = None, *, like: Array | None = None) -> Array:
-    """Each query sees the keys up to its own position: keep[t, s] = (s <= t + S - T).
+    """Mask with which each query attends to the keys up to its own position: keep[t, s] = (s <= t + S - T).
 
-    With S > T the queries are the last T of S positions, as in decoding with earlier keys cached.
+    If S > T, the queries are the last T of S positions, as in decoding with a cache of the earlier keys.
 
     Parameters
     ----------
@@ -19,7 +19,7 @@ def causal_mask(T: int, S: int | None = None, *, like: Array | None = None) -> A
     S : int, optional
         Number of keys; T if not given.
     like : array, optional
-        Where the mask shall be: a NumPy array if not given, else an array of the library of this one.
+        The mask is an array of the same library as this one, a NumPy array if not given.
 
     Returns
     -------
@@ -40,7 +40,7 @@ def causal_mask(T: int, S: int | None = None, *, like: Array | None = None) -> A
 
 
 def masked(scores: Array, keep_mask: Array | None, causal: bool) -> Array:
-    """Scores (..., T, S), -inf where a mask does not let the query attend to the key.
+    """The scores (..., T, S), with -inf where the query may not attend to the key.
 
     Examples
     --------
@@ -57,7 +57,7 @@ def masked(scores: Array, keep_mask: Array | None, causal: bool) -> Array:
 
 @operation("ids: B S ids -> keep_mask: B 1 1 S mask")
 def padding_mask(ids: Array, pad_id: int = 0) -> Array:
-    """Which keys are words and not padding, shaped to broadcast over heads and queries.
+    """Mask of the keys that are not padding, in a shape that broadcasts over heads and queries.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ def padding_mask(ids: Array, pad_id: int = 0) -> Array:
 
 @operation("keep_mask: ... mask -> mask: ...")
 def to_additive(keep_mask: Array, dtype="float32") -> Array:
-    """The papers' form of a mask, to be added to the scores: 0 where True, -inf where False.
+    """The additive form of a mask, which papers add to the scores: 0 where True, -inf where False.
 
     Examples
     --------
@@ -94,7 +94,7 @@ def to_additive(keep_mask: Array, dtype="float32") -> Array:
 
 @operation("mask: ... -> keep_mask: ... mask")
 def from_additive(mask: Array) -> Array:
-    """The boolean form of an additive mask; only 0 and -inf have one, -1e9 is refused.
+    """The boolean form of an additive mask; any entry other than 0 and -inf, such as -1e9, is an error.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Attention between projections as they come out of one matrix product: all heads, and q, k, v, side by side."""
+"""Multi-head attention of the result of one matrix product, in which q, k, v and all heads are side by side."""
 
 import numpy as np
 
@@ -21,12 +21,12 @@ def self_attention(
     dropout_rate: float = 0.0,
     dropout_key: int | None = None,
 ) -> tuple[Array, Array]:
-    """The attention of all heads, from queries, keys and values that stand side by side (section 3.2.2).
+    """Multi-head self-attention, with queries, keys and values side by side in one array (section 3.2.2).
 
     Parameters
     ----------
     qkv : (B, T, 3D)
-        Queries, keys and values, one projection of one input.
+        Queries, keys and values: one projection of one input.
     n_heads : int
     keep_mask : bool, broadcasts to (B, H, T, T), optional
     causal, dropout_rate, dropout_key
@@ -35,7 +35,7 @@ def self_attention(
     Returns
     -------
     out : (B, T, D)
-        The heads side by side again.
+        The outputs of all heads, side by side.
     logsumexp : (B, H, T)
         For the backward pass, as in ``flash_attention``.
 
@@ -65,7 +65,7 @@ def self_attention_backward(
     dropout_rate: float = 0.0,
     dropout_key: int | None = None,
 ) -> Array:
-    """dqkv; the options have to be those of the forward pass."""
+    """dqkv; the options must be those of the forward pass."""
     q, k, v = split_parts(qkv, n_heads, 3)
     (dheads,), (heads,) = split_parts(dout, n_heads, 1), split_parts(out, n_heads, 1)
     options = {"causal": causal, "dropout_rate": dropout_rate, "dropout_key": dropout_key}
@@ -87,7 +87,7 @@ def cross_attention(
     dropout_rate: float = 0.0,
     dropout_key: int | None = None,
 ) -> tuple[Array, Array]:
-    """The same with keys and values, side by side, of another sequence: the decoder's look at the source.
+    """Multi-head attention to another sequence, whose keys and values are side by side, as of a decoder to the source.
 
     Parameters
     ----------
@@ -129,7 +129,7 @@ def cross_attention_backward(
     dropout_rate: float = 0.0,
     dropout_key: int | None = None,
 ) -> tuple[Array, Array]:
-    """The gradients (dq, dkv); the options have to be those of the forward pass."""
+    """The gradients (dq, dkv); the options must be those of the forward pass."""
     (q,), (k, v) = split_parts(q, n_heads, 1), split_parts(kv, n_heads, 2)
     (dheads,), (heads,) = split_parts(dout, n_heads, 1), split_parts(out, n_heads, 1)
     options = {"causal": causal, "dropout_rate": dropout_rate, "dropout_key": dropout_key}
@@ -138,11 +138,11 @@ def cross_attention_backward(
 
 
 def split_parts(x: Array, n_heads: int, n_parts: int) -> Array:
-    """Parts side by side, each split into heads, as a view: (B, T, n_parts D) -> (n_parts, B, H, T, K)."""
+    """Split x into parts, and each part into heads, as a view: (B, T, n_parts D) -> (n_parts, B, H, T, K)."""
     B, T, width = x.shape
     return x.reshape(B, T, n_parts, n_heads, width // (n_parts * n_heads)).transpose(2, 0, 3, 1, 4)
 
 
 def join_parts(*parts: Array) -> Array:
-    """What ``split_parts`` has split, side by side again."""
+    """The inverse of ``split_parts``: merge the heads of each part, and concatenate the parts."""
     return np.concatenate([merge_heads(part) for part in parts], axis=-1)

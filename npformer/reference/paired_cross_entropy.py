@@ -1,4 +1,7 @@
-"""A loss that asks two predictions to agree (Liang et al. 2021, "R-Drop: Regularized Dropout for Neural Networks")."""
+"""A loss of two predictions that penalises their difference: R-Drop.
+
+Liang et al. 2021, "R-Drop: Regularized Dropout for Neural Networks".
+"""
 
 import numpy as np
 
@@ -20,27 +23,28 @@ def paired_cross_entropy(
     n_tokens: int | None = None,
     loss_scale: float = 1.0,
 ) -> tuple[Array, Array]:
-    """The cross-entropy of two predictions of each target, and how far these are apart.
+    """The cross-entropy of two predictions of each target, plus a penalty on their difference.
 
-    Dropout makes two predictions p and p' of one model differ. Over the n counted tokens this is
+    Dropout makes two predictions p and p' of the same model differ. The loss over the n counted tokens is
 
         Σ [ce(p) + ce(p') + α/2 (KL(p‖p') + KL(p'‖p))] / 2n
 
-    half of the paper's equation 4, and a mean, so that without α it is ``cross_entropy`` of all predictions.
+    It is half of equation 4 of the paper, and a mean, so that with α = 0 it equals the ``cross_entropy`` of all
+    predictions.
 
     Parameters
     ----------
     logits : (2, ..., V)
-        Of both predictions; finite.
+        The logits of both predictions; they must be finite.
     targets : (...) int
     consistency : float
         α >= 0.
     ignore_id, label_smoothing
         As for ``cross_entropy``.
     n_tokens : int, optional
-        What stands for n, if these are a part of a larger batch.
+        n, if these tokens are one part of a larger batch; by default the number of counted tokens.
     loss_scale : float
-        Multiplies the gradient, not the loss.
+        Multiplies the gradient, but not the loss.
 
     Returns
     -------
@@ -87,7 +91,7 @@ def linear_paired_cross_entropy(
     n_tokens: int | None = None,
     loss_scale: float = 1.0,
 ) -> tuple[Array, Array]:
-    """The same for two predictions of each target, which shall agree.
+    """The ``paired_cross_entropy`` of the logits x W + b.
 
     Parameters
     ----------

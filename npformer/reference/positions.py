@@ -1,4 +1,4 @@
-"""Where a word stands, as a vector (Vaswani et al. 2017, section 3.5)."""
+"""Positional encoding (Vaswani et al. 2017, section 3.5)."""
 
 import numpy as np
 
@@ -15,11 +15,11 @@ def sinusoidal_encoding(length: int, d_model: int, layout: str = "interleaved") 
     Parameters
     ----------
     length : int
-        Number of positions, from 0.
+        Number of positions, starting at 0.
     d_model : int
         The width D.
     layout : "interleaved" or "concatenated"
-        Sines and cosines in turn, as in the paper, or all sines first, as in Marian and tensor2tensor.
+        Alternate sines and cosines, as in the paper, or all sines first, as in Marian and tensor2tensor.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""The matrix product of masked arrays, where a zero weight hides whatever it meets."""
+"""The matrix product for masked arrays, in which 0 · NaN is 0."""
 
 import numpy as np
 
@@ -8,10 +8,11 @@ from npformer.operation import operation
 
 @operation("a: ... n m, b: ... m p -> out: ... n p", flops="2*N*n*m*p")
 def product(a: Array, b: Array) -> Array:
-    """Matrix product in which an exact 0 annihilates NaN and inf: 0 * NaN = 0.
+    """Matrix product in which an exact 0 times NaN or inf is 0.
 
-    A masked key has attention weight 0, yet ``0 * NaN`` is NaN: one NaN in a padded value row would
-    reach every output. Here it reaches only those outputs that give it a weight.
+    A masked key has attention weight 0, but ``0 * NaN`` is NaN in floating-point arithmetic: a single NaN in the
+    value of a masked key would make every output NaN. In this product it affects only the outputs that give this
+    key a weight other than 0.
 
     Parameters
     ----------
@@ -21,7 +22,7 @@ def product(a: Array, b: Array) -> Array:
     Returns
     -------
     (..., n, p)
-        ``a @ b``; NaN where a NaN or inf meets a factor that is not 0.
+        ``a @ b``; NaN where a NaN or inf is multiplied by a factor that is not 0.
 
     Examples
     --------

@@ -1,7 +1,7 @@
 """Random bits as a pure function of (key, element index), the same on every backend.
 
-No state, no mask to store: the backward pass draws the same bits again, a finite difference can be
-taken with the mask frozen, and a resumed run repeats the run that was interrupted.
+There is no generator state and no mask to store: the backward pass generates the same bits again, a finite
+difference can be computed with a fixed dropout mask, and a resumed run repeats the interrupted run exactly.
 """
 
 import numpy as np
@@ -14,7 +14,7 @@ _32_BITS = 0xFFFFFFFF
 
 
 def derive_key(key: int | None, *path: int) -> int | None:
-    """A new key for each path of numbers: ``derive_key(seed, step, layer)``. ``None`` gives ``None``.
+    """Derive a new key from a key and a path of integers: ``derive_key(seed, step, layer)``. ``None`` gives ``None``.
 
     Examples
     --------
@@ -33,7 +33,7 @@ def derive_key(key: int | None, *path: int) -> int | None:
 
 
 def split_key(key: int | None, n: int) -> list:
-    """``n`` different keys derived from one, so that no key is used twice. ``None`` gives n times ``None``.
+    """Derive ``n`` different keys from one, so that no key is used twice. ``None`` gives ``n`` times ``None``.
 
     Examples
     --------
@@ -48,8 +48,8 @@ def split_key(key: int | None, n: int) -> list:
 def random_bits(index: Array, key: int) -> Array:
     """32 random bits for each element index (non-negative int64), under a 64-bit key.
 
-    The index is hashed together with one half of the key and once more with the other half: one round
-    would make the bits of two keys a reordering of each other.
+    The index is hashed with one half of the key, and the result with the other half: after a single round, the
+    bits of one key would be a permutation of the bits of any other key.
 
     Parameters
     ----------
@@ -76,20 +76,20 @@ def random_bits(index: Array, key: int) -> Array:
 
 
 def key_words(key: int) -> tuple[np.uint32, np.uint32]:
-    """The two 32-bit words of a key, well mixed."""
+    """The two 32-bit words of the hash of a key."""
     word = _splitmix64(int(key))
     return np.uint32(word & _32_BITS), np.uint32(word >> 32)
 
 
 def _mix32(h):
-    """A bijection of 32-bit words, each bit of which depends on all: C. Wellons' lowbias32 (2018)."""
+    """A bijection of 32-bit words; each output bit depends on all input bits: C. Wellons' lowbias32 (2018)."""
     h = (h ^ (h >> np.uint32(16))) * np.uint32(0x7FEB352D)
     h = (h ^ (h >> np.uint32(15))) * np.uint32(0x846CA68B)
     return h ^ (h >> np.uint32(16))
 
 
 def _splitmix64(x):
-    """The same for 64-bit words: Steele, Lea and Flood's SplitMix (2014)."""
+    """A bijection of 64-bit words, of the same kind: Steele, Lea and Flood's SplitMix (2014)."""
     x = (x + 0x9E3779B97F4A7C15) & _64_BITS
     x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _64_BITS
     x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _64_BITS

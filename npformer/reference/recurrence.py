@@ -1,7 +1,7 @@
-"""What recurrent cells share: the order of the steps.
+"""What the recurrent cells share: the order of the steps.
 
-What the input says to the gates, ``linear(x, ...)``, is computed for all steps at once before; a recurrence does what
-has to be done step after step. At a step that ``keep_mask`` leaves out the state stays as it is.
+The linear map of the input, ``x_gates``, is computed for all steps at once before the recurrence; the recurrence does
+only what must be done step by step. Where ``keep_mask`` is False, the state does not change.
 """
 
 
@@ -17,6 +17,6 @@ def steps(T, reverse):
 
 
 def state_before(t, states, first, reverse):
-    """What the state was when step t began: (B, D), of states (B, T, D)."""
+    """The state before step t, (B, D), from the states (B, T, D); ``first`` is the state before the first step."""
     before = t + 1 if reverse else t - 1
     return states[:, before] if 0 <= before < states.shape[1] else first

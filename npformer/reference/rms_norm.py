@@ -9,7 +9,7 @@ from npformer.reference.linear import rows
 
 @operation("x: ... D>0, gain: D -> y: ... D, rstd: ... 1 wide")
 def rms_norm(x: Array, gain: Array, eps: float = 1e-6) -> tuple[Array, Array]:
-    """Scale each row to a root mean square of 1, then by a learned gain.
+    """Scale each row to a root mean square of 1, then multiply by a learned gain.
 
     y = x · rstd · gain, rstd = 1/√(mean(x²) + eps). It is layer normalisation without the shift: no mean is
     subtracted, and no bias is added.
@@ -19,13 +19,13 @@ def rms_norm(x: Array, gain: Array, eps: float = 1e-6) -> tuple[Array, Array]:
     x : (..., D)
     gain : (D,)
     eps : float
-        Inside the root.
+        Added to the mean square, inside the square root.
 
     Returns
     -------
     y : (..., D)
     rstd : (..., 1)
-        What the backward pass needs besides ``x``; float32 where ``x`` has half precision.
+        For the backward pass; float32 if ``x`` has half precision.
 
     Examples
     --------
@@ -41,8 +41,8 @@ def rms_norm(x: Array, gain: Array, eps: float = 1e-6) -> tuple[Array, Array]:
 def rms_norm_backward(dy: Array, x: Array, gain: Array, rstd: Array) -> tuple[Array, Array]:
     """The gradients (dx, dgain).
 
-    With x̂ = x · rstd and dx̂ = dy · gain: what would stretch the whole row is projected out, since normalisation
-    undoes it: dx = rstd (dx̂ - x̂ mean(dx̂ x̂)).
+    With x̂ = x · rstd and dx̂ = dy · gain: dx = rstd (dx̂ - x̂ mean(dx̂ x̂)). The subtracted term removes the component
+    of dx̂ that would scale the whole row, since normalisation undoes it.
     """
     x_hat = x * rstd
     dx_hat = dy * gain

@@ -1,8 +1,8 @@
-"""How well does a key match a query? Five answers, each with its backward, and attention with any of them.
+"""Five attention scores, which measure how well a key matches a query, and attention with any of them.
 
-All have one calling convention: ``score(q, k, *params)`` returns (..., T, S), a number for each query and key, and
-``score_backward(dscores, q, k, *params)`` the gradients of these arguments. What is masked has dscores of 0, and
-passes nothing on, even if it is NaN. A is the width of the hidden layer of the additive score.
+All scores have the same calling convention: ``score(q, k, *params)`` returns (..., T, S), a number for each query and
+key, and ``score_backward(dscores, q, k, *params)`` the gradients of q, k and the parameters. Masked entries have
+dscores of 0, and pass no gradient, even if they are NaN. A is the width of the hidden layer of the additive score.
 """
 
 from typing import Literal
@@ -19,7 +19,7 @@ from npformer.reference.softmax import softmax, softmax_backward
 
 @operation("q: ... T K>0, k: ... S K -> scores: ... T S", flops="2*N*T*S*K")
 def dot_score(q: Array, k: Array) -> Array:
-    """q kᵀ (Luong et al. 2015, "dot"): large where query and key point the same way, and larger if they are long.
+    """q kᵀ (Luong et al. 2015, "dot"): it grows with the lengths of query and key, and as their directions agree.
 
     Parameters
     ----------
@@ -69,15 +69,15 @@ def scaled_dot_score(q: Array, k: Array) -> Array:
 
 @backward_of(scaled_dot_score, flops="4*N*T*S*K")
 def scaled_dot_score_backward(dscores: Array, q: Array, k: Array) -> tuple[Array, Array]:
-    """As for ``dot_score``, and the scale belongs to both gradients."""
+    """As for ``dot_score``, with both gradients multiplied by the scale."""
     return dot_score_backward(dscores * q.shape[-1] ** -0.5, q, k)
 
 
 @operation("q: ... T K>0, k: ... S K -> scores: ... T S", flops="2*N*T*S*K")
 def cosine_score(q: Array, k: Array) -> Array:
-    """q kᵀ / (|q| |k|), the cosine of the angle between query and key: from -1 to 1, whatever their lengths.
+    """q kᵀ / (|q| |k|), the cosine of the angle between query and key: from -1 to 1, independent of their lengths.
 
-    A vector of zeros has no direction: its cosines are defined as 0, and it gets no gradient.
+    A vector of zeros has no direction: its cosines and its gradient are defined as 0.
 
     Parameters
     ----------
@@ -99,7 +99,7 @@ def cosine_score(q: Array, k: Array) -> Array:
 
 @backward_of(cosine_score, flops="4*N*T*S*K")
 def cosine_score_backward(dscores: Array, q: Array, k: Array) -> tuple[Array, Array]:
-    """The dot product of two directions, and then each direction's own backward."""
+    """The backward pass of the dot product of two directions, then that of each direction."""
     q_direction, q_length = _direction(q)
     k_direction, k_length = _direction(k)
     dq_direction, dk_direction = dot_score_backward(dscores, q_direction, k_direction)
@@ -109,25 +109,25 @@ def cosine_score_backward(dscores: Array, q: Array, k: Array) -> tuple[Array, Ar
 
 
 def _direction(x):
-    """(x / |x|, |x|) along the last axis; the direction of a zero vector is zero."""
+    """(x / |x|, |x|) along the last axis; the direction of a zero vector is 0."""
     peak = np.maximum(x.real, -x.real).max(axis=-1, keepdims=True)
     peak = np.where(peak == 0, 1, peak)
-    scaled = x / peak  # so that no square overflows or vanishes
+    scaled = x / peak  # so that no square overflows or underflows
     norm = np.sqrt((scaled * scaled).sum(axis=-1, keepdims=True))
     return scaled / np.where(norm.real == 0, 1, norm), peak * norm
 
 
 def _direction_backward(dy, direction, length):
-    """dx = (dy - y Σ dy y) / |x|: what points along x would only make it longer, and has no effect."""
+    """dx = (dy - y Σ dy y) / |x|, y = x / |x|: the component of dy along x has no effect."""
     is_zero = length.real == 0
     dx = (dy - direction * (dy * direction).sum(axis=-1, keepdims=True)) / np.where(is_zero, 1, length)
-    passes_none = is_zero | (dy == 0).all(axis=-1, keepdims=True)  # as what is masked, even if it is NaN
+    passes_none = is_zero | (dy == 0).all(axis=-1, keepdims=True)  # dy is 0 for masked rows, which may be NaN
     return np.where(passes_none, 0, dx)
 
 
 @operation("q: ... T Kq>0, k: ... S Kk>0, weight: Kq Kk -> scores: ... T S", flops="2*N*(T*Kq*Kk+T*S*Kk)")
 def bilinear_score(q: Array, k: Array, weight: Array) -> Array:
-    """q W kᵀ (Luong et al. 2015, "general"): a linear bridge from the queries' space to the keys', which is learned.
+    """q W kᵀ (Luong et al. 2015, "general"): a learned linear map to the space of the keys, then a dot product.
 
     Parameters
     ----------
@@ -150,14 +150,14 @@ def bilinear_score(q: Array, k: Array, weight: Array) -> Array:
 
 @backward_of(bilinear_score, flops="2*N*(3*T*Kq*Kk+2*T*S*Kk)")
 def bilinear_score_backward(dscores: Array, q: Array, k: Array, weight: Array) -> tuple[Array, Array, Array]:
-    """A linear map and a dot product, backwards: (dq, dk, dweight)."""
+    """The gradients (dq, dk, dweight) of a linear map followed by a dot product."""
     dbridged, dk = dot_score_backward(dscores, linear(q, weight), k)
     dq, dweight = _linear_backward(dbridged, q, weight)
     return dq, dk, dweight
 
 
 def _linear_backward(dy, x, weight):
-    """(dx, dweight) of a linear map; a row that is masked has no gradient and passes none, even if it is NaN."""
+    """(dx, dweight) of a linear map; masked rows have dy = 0 and add nothing to dweight, even if they are NaN."""
     return linear(dy, transpose(weight)), product(transpose(rows(x)), rows(dy))
 
 
@@ -166,7 +166,7 @@ def _linear_backward(dy, x, weight):
     flops="2*N*A*(T*Kq+S*Kk+T*S)",
 )
 def additive_score(q: Array, k: Array, w_q: Array, w_k: Array, w_score: Array) -> Array:
-    """tanh(q W_q + k W_k) · w (Bahdanau et al. 2015): a hidden layer looks at both, and learns what a match is.
+    """tanh(q W_q + k W_k) · w (Bahdanau et al. 2015): a hidden layer computes the score from query and key.
 
     Parameters
     ----------
@@ -194,18 +194,18 @@ def additive_score(q: Array, k: Array, w_q: Array, w_k: Array, w_score: Array) -
 def additive_score_backward(
     dscores: Array, q: Array, k: Array, w_q: Array, w_k: Array, w_score: Array
 ) -> tuple[Array, Array, Array, Array, Array]:
-    """(dq, dk, dw_q, dw_k, dw_score).
+    """The gradients (dq, dk, dw_q, dw_k, dw_score).
 
-    With h = tanh(q W_q + k W_k): dw_score = Σ dscores h, and q W_q gets Σ_s dscores (1 - h²) w_score, k W_k the same
-    sum over t. h and its slope 1 - h², (..., T, S, A), are the largest arrays by far. h is computed again, not kept.
-    What is needed of them are sums over keys and over queries, weighted with dscores: matrix products.
+    With h = tanh(q W_q + k W_k): dw_score = Σ dscores h, the gradient of q W_q is Σ_s dscores (1 - h²) w_score, and
+    that of k W_k is the same sum over t. h and its derivative 1 - h², (..., T, S, A), are the largest arrays by far, so
+    h is recomputed instead of stored. The sums over keys and over queries, weighted by dscores, are matrix products.
     """
     hidden = _hidden(q, k, w_q, w_k)
 
     # scores = hidden · w_score
     dw_score = product(dscores.reshape(1, dscores.size), rows(hidden))[0]
 
-    # hidden = tanh(q w_q + k w_k), and tanh' = 1 - tanh²: a sum over keys for each query, over queries for each key
+    # hidden = tanh(q w_q + k w_k), and tanh' = 1 - tanh²; sum over keys for each query, over queries for each key
     slope = 1 - hidden * hidden
     dq_part = product(dscores[..., :, None, :], slope)[..., 0, :] * w_score
     dk_part = product(transpose(dscores)[..., :, None, :], slope.swapaxes(-3, -2))[..., 0, :] * w_score
@@ -215,12 +215,12 @@ def additive_score_backward(
 
 
 def _hidden(q, k, w_q, w_k):
-    """tanh(q W_q + k W_k) of every query with every key, (..., T, S, A)."""
+    """tanh(q W_q + k W_k) for every pair of query and key, (..., T, S, A)."""
     q_part, k_part = linear(q, w_q), linear(k, w_k)
     return np.tanh(q_part[..., :, None, :] + k_part[..., None, :, :])
 
 
-SCORES = {  # the score, its backward, the names of its parameters
+SCORES = {  # name: (score, its backward pass, the names of its parameters)
     "dot": (dot_score, dot_score_backward, ()),
     "scaled_dot": (scaled_dot_score, scaled_dot_score_backward, ()),
     "cosine": (cosine_score, cosine_score_backward, ()),
@@ -233,7 +233,7 @@ Score = Literal["dot", "scaled_dot", "cosine", "bilinear", "additive"]
 
 
 def _check_params(*, score, params, **_):
-    """The parameters are as many as this score has."""
+    """Check that there are as many arrays as the score has parameters."""
     names = SCORES[score][2]
     if not isinstance(params, (tuple, list)):
         raise TypeError(f"params is a {type(params).__name__}, expected a tuple of {len(names)} arrays {names}")
@@ -255,19 +255,20 @@ def score_attention(
     *,
     causal: bool = False,
 ) -> tuple[Array, Array]:
-    """softmax(score(q, k)) v: attention with a score of your choice; with "scaled_dot" it is ``attention``.
+    """softmax(score(q, k)) v: attention with one of five scores; with "scaled_dot" it equals ``attention``.
 
     Parameters
     ----------
     q : (..., T, K)
     k : (..., S, K)
-        Or of another width than q, if the score is "bilinear" or "additive".
+        Its width may differ from that of q if the score is "bilinear" or "additive".
     v : (..., S, Kv)
     score : "dot", "scaled_dot", "cosine", "bilinear" or "additive"
     params : tuple of arrays
-        What the score takes after q and k: ``(weight,)`` of "bilinear", ``(w_q, w_k, w_score)`` of "additive".
+        The arguments of the score after q and k: ``(weight,)`` for "bilinear", ``(w_q, w_k, w_score)`` for "additive",
+        and ``()`` for the others.
     keep_mask, causal
-        As for ``attention``: a query that may attend to nothing gets exact zeros.
+        As for ``attention``: the output of a query that may attend to no key is exactly 0.
 
     Returns
     -------
@@ -297,15 +298,15 @@ def score_attention(
 def score_attention_backward(
     dout: Array, q: Array, k: Array, v: Array, weights: Array, score: Score, params: tuple = ()
 ) -> tuple[Array, ...]:
-    """The gradients (dq, dk, dv, and one for each of params).
+    """The gradients (dq, dk, dv, and one for each of ``params``).
 
-    The masks need not be told: what is masked has weight 0.
+    The masks are not needed: a masked key has weight 0.
     """
     # out = weights v
     dv = product(transpose(weights), dout)
     dweights = dout @ transpose(v)
 
-    # weights = softmax(scores); what is masked has weight 0 and passes nothing, even if it is NaN
+    # weights = softmax(scores); a masked key has weight 0 and passes no gradient, even if it is NaN
     dscores = softmax_backward(np.where(weights == 0, 0, dweights), weights)
 
     # scores = score(q, k, *params)

@@ -16,14 +16,14 @@ def _check_axis(*, axis, y=None, x=None, **_):
 def softmax(x: Array, axis: int = -1) -> Array:
     """Exponentiate and normalise: y_i = exp(x_i) / sum_j exp(x_j).
 
-    The largest entry is subtracted first, which changes nothing in the quotient and keeps exp from
-    overflowing. Entries of -inf get weight 0; a row of nothing else gives exact zeros, not NaN.
+    The largest entry is subtracted first, which does not change the quotient and prevents exp from overflowing.
+    Entries of -inf become 0; a row that consists only of -inf gives exact zeros, not NaN.
 
     Parameters
     ----------
     x : (..., n)
     axis : int
-        The axis that sums to one.
+        The axis along which the result sums to 1.
 
     Returns
     -------
@@ -45,16 +45,16 @@ def softmax(x: Array, axis: int = -1) -> Array:
 def softmax_backward(dy: Array, y: Array, axis: int = -1) -> Array:
     """dx_i = y_i (dy_i - sum_j dy_j y_j).
 
-    ``y`` is all that has to be kept: the exponential is its own derivative.
+    The backward pass needs only the output ``y``, since the exponential is its own derivative.
     """
     return y * (dy - (dy * y).sum(axis=axis, keepdims=True))
 
 
 @operation("x: ... -> y: ...", check=_check_axis)
 def log_softmax(x: Array, axis: int = -1) -> Array:
-    """The logarithm of softmax without taking the logarithm of a tiny number: x_i - log sum_j exp(x_j).
+    """The logarithm of softmax, computed without the logarithm of a tiny number: x_i - log sum_j exp(x_j).
 
-    A row of -inf stays -inf.
+    A row that consists only of -inf is returned unchanged.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
-"""How an optimizer changes parameters, given their gradient.
+"""The updates of the optimizers: how they change parameters, given their gradient.
 
-Parameters and moments are large, so they are written in place. Of all other operations only ``decoder_layer_step``
-writes to an argument, its cache.
+Parameters and moments are large, so they are updated in place. The only other operation that writes to an argument is
+``decoder_layer_step``, which writes to its cache.
 """
 
 import math
@@ -14,7 +14,9 @@ from npformer.operation import operation
 
 @operation("grad: ...")
 def global_norm(grad: Array) -> float:
-    """√Σ g² over one flat gradient; NaN or inf if any entry is. (On a GPU it is an array there, not waited for.)
+    """√Σ g² over one flat gradient; NaN or inf if any entry is.
+
+    On a GPU the result is a 0-d array on the device, so that the host does not wait for it.
 
     Examples
     --------
@@ -25,7 +27,7 @@ def global_norm(grad: Array) -> float:
     largest = float(np.abs(grad).max()) if grad.size else 0.0
     if largest == 0 or not math.isfinite(largest):
         return largest
-    scaled = grad / largest  # so that no square over- or underflows
+    scaled = grad / largest  # so that no square overflows or underflows
     return largest * math.sqrt(float(np.vdot(scaled, scaled)))
 
 
@@ -54,7 +56,7 @@ def sgd_update(
     lr, momentum, nesterov
         The momentum of Sutskever et al. 2013, but with lr outside of the velocity, as in PyTorch.
     grad_scale : float
-        Multiplies the gradient first (clipping). NaN means that there shall be no update: nothing is written.
+        Multiplies the gradient first, for gradient clipping. If it is NaN, the update is skipped.
 
     Examples
     --------
@@ -91,7 +93,7 @@ def adam_update(
 ) -> None:
     """One step of Adam (Kingma and Ba 2015), with decoupled weight decay (Loshchilov and Hutter 2019).
 
-    m and v are running means of g and g², started at 0 and corrected for it:
+    m and v are running means of g and g². They start at 0, and m̂ and v̂ are corrected for this bias:
     param -= lr · (m̂ / (√v̂ + eps) + weight_decay · param).
 
     Parameters
@@ -103,7 +105,7 @@ def adam_update(
         1 for the first step.
     beta1, beta2, eps, weight_decay : float
     grad_scale : float
-        Multiplies the gradient first (clipping). NaN means that there shall be no update: nothing is written.
+        Multiplies the gradient first, for gradient clipping. If it is NaN, the update is skipped.
 
     Examples
     --------
