@@ -19,7 +19,7 @@ from npformer.reference.decoding import composed_step
 
 EPS = inspect.signature(reference.layer_norm).parameters["eps"].default
 BLOCK = 128  # entries that are looked at together, as hardly any is among the best
-NO_MASK = np.ones((1, 1), bool)
+NO_MASK = np.ones((1, 1, 1, 1), bool)
 SUITED = C_CONTIGUOUS | ALIGNED | WRITEABLE
 MAPS = [("attention", "qkv"), ("attention", "out"), ("memory_attention", "q"), ("memory_attention", "out")]
 MAPS += [("feed_forward", "hidden"), ("feed_forward", "out")]
@@ -140,7 +140,7 @@ def _attend(q, kv, at, keep_mask, n_heads, scale, out):
     K = D // n_heads
     weights = np.empty((1, S), q.dtype)
     for b in range(B):
-        keep = keep_mask[b % len(keep_mask)]
+        keep = keep_mask[b % len(keep_mask), 0, 0]
         for h in range(n_heads):
             _weigh(q[b, h * K : (h + 1) * K], kv, at[b], keep, h * K, scale, weights)
             row = out[b, h * K : (h + 1) * K]

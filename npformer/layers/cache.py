@@ -18,8 +18,8 @@ class KeyValueCache(NamedTuple):
         P entries, each with a key and a value, all heads side by side. Self-attention writes to it.
     at : (R, S) int
         The entries of the S positions of each of the R rows, including the newest position.
-    keep_mask : bool (R, S), optional
-        True = may attend.
+    keep_mask : bool (R, 1, 1, S), optional
+        As of ``padding_mask``: True = may attend.
 
     Examples
     --------

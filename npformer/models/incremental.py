@@ -98,7 +98,7 @@ class IncrementalDecoder(StepwiseDecoder):
         self.memory_kv = self.empty_cache(len(self.layers), src.size, 2 * model.d_model)  # the same in all steps
         ops.run_rows(lambda part: self._read(src, part), *src.shape)
         self.memory_at = np.arange(src.size).reshape(src.shape)  # indices in memory_kv of the words of each source
-        self.memory_mask = padding_mask(src, model.pad_id)[:, 0, 0]
+        self.memory_mask = padding_mask(src, model.pad_id)
         self.kv = self.empty_cache(len(self.layers), max_len * max_rows, 2 * model.d_model)
         step = getattr(ops, "decoder_layer_step", None)
         is_one_kernel = step is not None and step.kernel.function is not None

@@ -29,7 +29,7 @@ def check_params(params):
 
 @operation(
     "x0: B H*K>0, kv: P 2*H*K written, at: B T>0 ids<P, memory_kv: R 2*H*K, memory_at: B S ids<R, "
-    "memory_mask: B S mask, n_heads = H -> x3: B H*K"
+    "memory_mask: B 1 1 S mask, n_heads = H -> x3: B H*K"
 )
 def decoder_layer_step(
     x0: Array,
@@ -59,8 +59,8 @@ def decoder_layer_step(
         Keys and values of the encoder's output.
     memory_at : (B, S) int
         The entries of ``memory_kv`` that belong to the source of each row.
-    memory_mask : bool (B, S), optional
-        True = may attend.
+    memory_mask : bool (B, 1, 1, S), optional
+        As of ``padding_mask``: True = may attend.
     n_heads, norm, activation
         As for ``layers.decoder_layer``.
 
@@ -83,7 +83,9 @@ def composed_step(ops, x0, params, kv, at, memory_kv, memory_at, memory_mask, **
     return layers.decoder_layer(ops, params, x0, memory, cache=cache, **options)[0]
 
 
-@operation("q: B H*K>0, kv: P 2*H*K, at: B S ids<P, n_heads = H, keep_mask: B S mask -> out: B H*K", flops="4*B*H*S*K")
+@operation(
+    "q: B H*K>0, kv: P 2*H*K, at: B S ids<P, n_heads = H, keep_mask: B 1 1 S mask -> out: B H*K", flops="4*B*H*S*K"
+)
 def cached_attention(q: Array, kv: Array, at: Array, n_heads: int, keep_mask: Array | None = None) -> Array:
     """Attention of one query per row to keys and values that were computed before and are stored in a cache.
 
@@ -98,8 +100,8 @@ def cached_attention(q: Array, kv: Array, at: Array, n_heads: int, keep_mask: Ar
     at : (B, S) int
         The cache entries of the S keys of each row.
     n_heads : int
-    keep_mask : bool (B, S), optional
-        True = may attend.
+    keep_mask : bool (B, 1, 1, S), optional
+        As of ``padding_mask``: True = may attend.
 
     Returns
     -------
@@ -116,8 +118,6 @@ def cached_attention(q: Array, kv: Array, at: Array, n_heads: int, keep_mask: Ar
     """
     (queries,) = split_parts(q[:, None], n_heads, 1)
     k, v = split_parts(kv[at], n_heads, 2)
-    if keep_mask is not None:
-        keep_mask = keep_mask[:, None, None]
     heads, _ = attention(queries, k, v, keep_mask)
     return heads.reshape(q.shape)
 

@@ -54,7 +54,7 @@ def hidden(case, given):
 
 def unseen(table, at, keep_mask):
     """Which rows of a table nobody sees."""
-    return ~np.isin(np.arange(len(table)), at if keep_mask is None else at[keep_mask])
+    return ~np.isin(np.arange(len(table)), at if keep_mask is None else at[keep_mask[:, 0, 0]])
 
 
 def hidden_by_attention(case, given):
