@@ -26,7 +26,14 @@ def relu(x: Array) -> Array:
 
 @backward_of(relu)
 def relu_backward(dy: Array, x: Array) -> Array:
-    """dy where x > 0, else 0; the derivative at x = 0 is taken as 0."""
+    """dy where x > 0, else 0; the derivative at x = 0 is taken as 0.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> relu_backward(np.array([5.0, 5.0, 5.0]), x=np.array([-1.0, 0.0, 2.0]))
+    array([0., 0., 5.])
+    """
     return np.where(x.real <= 0, 0, dy)
 
 
@@ -45,7 +52,14 @@ def gelu(x: Array) -> Array:
 
 @backward_of(gelu)
 def gelu_backward(dy: Array, x: Array) -> Array:
-    """dy (½ (1 + t) + ½ x (1 - t²) u'), with t = tanh(u), u' = √(2/π) (1 + 3 · 0.044715 x²)."""
+    """dy (½ (1 + t) + ½ x (1 - t²) u'), with t = tanh(u), u' = √(2/π) (1 + 3 · 0.044715 x²).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> gelu_backward(np.ones(3), x=np.array([-1.0, 0.0, 1.0])).round(3)  # the slopes at -x and x add to 1
+    array([-0.083,  0.5  ,  1.083])
+    """
     t = np.tanh(GELU_SLOPE * (x + 0.044715 * x * x * x))
     du = GELU_SLOPE * (1 + 3 * 0.044715 * x * x)
     return dy * 0.5 * (1 + t + x * (1 - t * t) * du)
@@ -66,7 +80,14 @@ def silu(x: Array) -> Array:
 
 @backward_of(silu)
 def silu_backward(dy: Array, x: Array) -> Array:
-    """dy s (1 + x (1 - s)), with s = sigmoid(x)."""
+    """dy s (1 + x (1 - s)), with s = sigmoid(x).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> silu_backward(np.ones(3), x=np.array([-2.0, 0.0, 2.0])).round(3)  # the slopes at -x and x add to 1
+    array([-0.091,  0.5  ,  1.091])
+    """
     s = sigmoid(x)
     return dy * s * (1 + x * (1 - s))
 
@@ -86,7 +107,15 @@ def tanh(x: Array) -> Array:
 
 @backward_of(tanh)
 def tanh_backward(dy: Array, y: Array) -> Array:
-    """dy (1 - y²): the backward pass needs only the output y."""
+    """dy (1 - y²): the backward pass needs only the output y.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> y = tanh(np.log([1.0, 3.0]))  # 0 and (3 - 1/3) / (3 + 1/3) = 0.8
+    >>> tanh_backward(np.array([10.0, 100.0]), y).round(6)  # 10 · 1 and 100 · 0.36
+    array([10., 36.])
+    """
     return dy * (1 - y * y)
 
 
@@ -106,7 +135,15 @@ def sigmoid(x: Array) -> Array:
 
 @backward_of(sigmoid)
 def sigmoid_backward(dy: Array, y: Array) -> Array:
-    """dy y (1 - y): the backward pass needs only the output y."""
+    """dy y (1 - y): the backward pass needs only the output y.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> y = sigmoid(np.log([1.0, 3.0]))  # 1/2 and 3/4
+    >>> sigmoid_backward(np.array([16.0, 16.0]), y).round(6)
+    array([4., 3.])
+    """
     return dy * y * (1 - y)
 
 
@@ -126,7 +163,15 @@ def swiglu(x: Array) -> Array:
 
 @backward_of(swiglu)
 def swiglu_backward(dy: Array, x: Array) -> Array:
-    """(da, db) concatenated: da = dy b silu'(a), db = dy silu(a)."""
+    """(da, db) concatenated: da = dy b silu'(a), db = dy silu(a).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> a, b = np.array([0.0, 100.0]), np.array([10.0, 10.0])  # silu(a) = 0 and 100, silu'(a) = 1/2 and 1
+    >>> swiglu_backward(np.ones(2), np.concatenate([a, b]))
+    array([  5.,  10.,   0., 100.])
+    """
     a, b = np.split(x, 2, axis=-1)
     return np.concatenate([silu_backward(dy * b, a), dy * silu(a)], axis=-1)
 

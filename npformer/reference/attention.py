@@ -76,6 +76,18 @@ def attention_backward(
 
     With P the weights: dv = drop(P)ᵀ dout, dP = drop(dout vᵀ), dscores = P (dP - Σ_s dP P),
     dq = scale dscores k and dk = scale dscoresᵀ q. The masks are not needed: a masked key has weight 0.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> q, k, v = np.array([[1.0, 1.0]]), np.array([[1.0, 0.0], [0.0, 1.0]]), np.array([[10.0], [20.0]])
+    >>> out, weights = attention(q, k, v, scale=1.0)  # equal scores: P = (1/2, 1/2), out = 15
+    >>> dq, dk, dv = attention_backward(np.ones((1, 1)), q, k, v, weights, scale=1.0)
+    >>> dq, dv.ravel()  # dscores = (10 - 15, 20 - 15) / 2, and dv = P
+    (array([[-2.5,  2.5]]), array([0.5, 0.5]))
+    >>> dk
+    array([[-2.5, -2.5],
+           [ 2.5,  2.5]])
     """
     # out = dropout(weights) v
     dv = product(transpose(dropout(weights, dropout_rate, dropout_key)), dout)

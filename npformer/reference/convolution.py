@@ -63,6 +63,15 @@ def conv1d_backward(
     """The gradients (dx, dweight, dbias): for each tap, those of a linear map; dbias is None without a bias.
 
     Where tap w of output t read x[s]: dx[s] += dy[t] weight[w]ᵀ and dweight[w] += x[s]ᵀ dy[t].
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> x, weight = np.array([[[1.0], [2.0], [3.0], [4.0]]]), np.array([[[1.0]], [[10.0]], [[100.0]]])
+    >>> dy = np.array([[[0.0], [1.0], [0.0], [0.0]]])  # only y[1], which read x[0], x[1] and x[2]
+    >>> dx, dweight, dbias = conv1d_backward(dy, x, weight, np.zeros(1))
+    >>> dx[0, :, 0], dweight[:, 0, 0], dbias
+    (array([  1.,  10., 100.,   0.]), array([1., 2., 3.]), array([1.]))
     """
     dtype = np.result_type(dy, x, weight)
     dx, dweight = np.zeros_like(x, dtype=dtype), np.zeros_like(weight, dtype=dtype)

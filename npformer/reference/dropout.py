@@ -40,7 +40,16 @@ def dropout(x: Array, dropout_rate: float, dropout_key: int | None) -> Array:
 
 @backward_of(dropout)
 def dropout_backward(dy: Array, dropout_rate: float, dropout_key: int | None) -> Array:
-    """The gradient of a dropped entry is 0, that of a kept one is dy / (1 - dropout_rate): dropout applied to dy."""
+    """The gradient of a dropped entry is 0, that of a kept one is dy / (1 - dropout_rate): dropout applied to dy.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> dropout(np.ones(8), dropout_rate=0.5, dropout_key=1)
+    array([0., 2., 2., 2., 0., 0., 2., 0.])
+    >>> dropout_backward(np.arange(8.0), dropout_rate=0.5, dropout_key=1)  # the same entries are dropped
+    array([ 0.,  2.,  4.,  6.,  0.,  0., 12.,  0.])
+    """
     return dropout(dy, dropout_rate, dropout_key)
 
 

@@ -39,7 +39,17 @@ def embedding(ids: Array, table: Array) -> Array:
 
 @backward_of(embedding, "dy: ... D, ids: ... ids<V, table_shape = V D -> dtable: V D")
 def embedding_backward(dy: Array, ids: Array, table_shape: tuple[int, int]) -> Array:
-    """dtable: each row is the sum of dy over the positions with its id, in a fixed order, hence reproducible."""
+    """dtable: each row is the sum of dy over the positions with its id, in a fixed order, hence reproducible.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> dy = np.array([[1.0, 10.0], [2.0, 20.0], [3.0, 30.0]])
+    >>> embedding_backward(dy, ids=np.array([2, 0, 2]), table_shape=(3, 2))  # id 1 does not occur, id 2 twice
+    array([[ 2., 20.],
+           [ 0.,  0.],
+           [ 4., 40.]])
+    """
     dtable = np.zeros_like(dy, shape=table_shape)
     np.add.at(dtable, ids, dy)
     return dtable
@@ -92,6 +102,16 @@ def embed_tokens_backward(
     dropout_rate: float = 0.0,
     dropout_key: int | None = None,
 ) -> Array:
-    """dtable; its row of the padding is 0."""
+    """dtable; its row of the padding is 0.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> ids = np.array([[2, 1, 2, 0]])
+    >>> embed_tokens_backward(np.ones((1, 4, 4)), ids, table_shape=(3, 4), pad_id=0)  # √D = 2, and id 2 occurs twice
+    array([[0., 0., 0., 0.],
+           [2., 2., 2., 2.],
+           [4., 4., 4., 4.]])
+    """
     dx = np.where((ids == pad_id)[..., None], 0, dropout_backward(dy, dropout_rate, dropout_key))
     return embedding_backward(dx * table_shape[1] ** 0.5, ids, table_shape)

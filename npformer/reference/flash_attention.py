@@ -98,6 +98,17 @@ def flash_attention_backward(
 
     The row sum Σ_s dweights · weights of the softmax backward would need all keys at once, but it
     equals Σ dout · out, which is known before the first tile.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from npformer.reference import attention, attention_backward
+    >>> q, k, v, dout = np.random.default_rng(0).normal(size=(4, 100, 8))  # tiles of 64 and 36
+    >>> out, logsumexp = flash_attention(q, k, v, causal=True)
+    >>> tiled = flash_attention_backward(dout, q, k, v, out, logsumexp, causal=True)
+    >>> whole = attention_backward(dout, q, k, v, attention(q, k, v, causal=True)[1])
+    >>> [bool(np.allclose(a, b, rtol=0, atol=1e-12)) for a, b in zip(tiled, whole, strict=True)]
+    [True, True, True]
     """
     scale = default_scale(q, scale)
     scaled_q = q * scale

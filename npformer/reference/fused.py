@@ -55,7 +55,16 @@ def linear_activation_dropout_backward(
     dropout_rate: float = 0.0,
     dropout_key: int | None = None,
 ) -> tuple[Array, Array, Array]:
-    """The gradients (dx, dweight, dbias): dh = dropout(dy) activation'(h), then ``linear_backward`` of dh."""
+    """The gradients (dx, dweight, dbias): dh = dropout(dy) activation'(h), then ``linear_backward`` of dh.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> x, weight, bias = np.array([[2.0]]), np.array([[3.0, -3.0]]), np.zeros(2)
+    >>> y, h = linear_activation_dropout(x, weight, bias, "relu")  # h = (6, -6): dh = (dy, 0)
+    >>> linear_activation_dropout_backward(np.ones((1, 2)), x, weight, bias, h, "relu")
+    (array([[3.]]), array([[2., 0.]]), array([1., 0.]))
+    """
     _, activate_backward = ACTIVATIONS[activation]
     dh = activate_backward(dropout_backward(dy, dropout_rate, dropout_key), h)
     return linear_backward(dh, x, weight, bias)
@@ -101,6 +110,16 @@ def linear_dropout_residual(
 def linear_dropout_residual_backward(
     dy: Array, x: Array, weight: Array, bias: Array | None, dropout_rate: float = 0.0, dropout_key: int | None = None
 ) -> tuple[Array, Array, Array, Array]:
-    """The gradients (dx, dweight, dbias, dresidual); dresidual is dy itself."""
+    """The gradients (dx, dweight, dbias, dresidual); dresidual is dy itself.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> x, weight, bias = np.array([[4.0]]), np.array([[2.0, 3.0]]), np.zeros(2)
+    >>> options = {"dropout_rate": 0.5, "dropout_key": 1}  # this key drops the first entry and doubles the second
+    >>> dx, dweight, dbias, dresidual = linear_dropout_residual_backward(np.ones((1, 2)), x, weight, bias, **options)
+    >>> dx, dweight, dbias, dresidual
+    (array([[6.]]), array([[0., 8.]]), array([0., 2.]), array([[1., 1.]]))
+    """
     dx, dweight, dbias = linear_backward(dropout_backward(dy, dropout_rate, dropout_key), x, weight, bias)
     return dx, dweight, dbias, dy

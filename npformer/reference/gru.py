@@ -100,6 +100,18 @@ def gru_backward(
     The gradient dh of a state is the sum of its dstates and of the gradient from the next step. The gradients of the
     sums inside the gates are da_n = dh (1 - z) (1 - n²), da_r = da_n (h U_n + b) r (1 - r) and
     da_z = dh (h - n) z (1 - z); see section 14 of docs/math.md.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> h0, weight, bias = np.array([[8.0]]), np.zeros((1, 3)), np.zeros(1)
+    >>> states, gates = gru(np.zeros((1, 2, 3)), h0, weight, bias)  # r = z = 1/2 and n = 0: the states are 4 and 2
+    >>> dx_gates, dh0, dweight, dbias = gru_backward(np.ones((1, 2, 1)), h0, weight, states, gates)
+    >>> dh0  # z (1 + z · 1)
+    array([[0.75]])
+    >>> dx_gates  # dh = 1 + z · 1 = 1.5 in the first step: da_z = 1.5 · 8 · 1/4, da_n = 1.5 · 1/2
+    array([[[0.  , 3.  , 0.75],
+            [0.  , 1.  , 0.5 ]]])
     """
     B, T, D = states.shape
     dx_gates = np.empty_like(states, shape=(B, T, 3 * D), dtype=np.result_type(dstates, weight, gates))

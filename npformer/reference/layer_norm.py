@@ -47,6 +47,17 @@ def layer_norm_backward(dy: Array, x: Array, gain: Array, mean: Array, rstd: Arr
 
     With x̂ = (x - mean) · rstd and dx̂ = dy · gain: dx = rstd (dx̂ - mean(dx̂) - x̂ mean(dx̂ x̂)). The two subtracted
     terms remove the components of dx̂ that would shift or scale the whole row, since normalisation undoes both.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> x, gain = np.array([-1.0, -1.0, 1.0, 1.0]), np.ones(4)  # mean 0, variance 1: x̂ = x
+    >>> y, mean, rstd = layer_norm(x, gain, np.zeros(4), eps=1e-9)
+    >>> dx, dgain, dbias = layer_norm_backward(np.array([8.0, 0.0, 0.0, 4.0]), x, gain, mean, rstd)
+    >>> dx.round(6)  # (8, 0, 0, 4) - 3 + x̂: orthogonal to (1, 1, 1, 1) and to x̂
+    array([ 4., -4., -2.,  2.])
+    >>> dgain.round(6), dbias
+    (array([-8.,  0.,  0.,  4.]), array([8., 0., 0., 4.]))
     """
     x_hat = (x - mean) * rstd
     dx_hat = dy * gain

@@ -34,7 +34,21 @@ def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
 
 @backward_of(linear, flops="4*N*D*F")
 def linear_backward(dy: Array, x: Array, weight: Array, bias: Array | None = None) -> tuple:
-    """dx = dy Wᵀ, dW = xᵀ dy, db = Σ dy, summed over all leading axes; db is None without a bias."""
+    """dx = dy Wᵀ, dW = xᵀ dy, db = Σ dy, summed over all leading axes; db is None without a bias.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> x, weight = np.array([[1.0, 2.0]]), np.array([[1.0, 0.0], [0.0, 10.0]])
+    >>> dx, dweight, dbias = linear_backward(np.array([[1.0, 0.1]]), x, weight, np.zeros(2))
+    >>> dx
+    array([[1., 1.]])
+    >>> dweight
+    array([[1. , 0.1],
+           [2. , 0.2]])
+    >>> dbias
+    array([1. , 0.1])
+    """
     dy_rows = rows(dy)
     dx = (dy_rows @ transpose(weight)).reshape(x.shape)
     dweight = transpose(rows(x)) @ dy_rows

@@ -103,6 +103,16 @@ def lstm_backward(
     the next step, and of dh o (1 - tanh(c_t)²), which comes through the state. The gradients of the sums inside the
     gates are da_i = dc g i (1 - i), da_f = dc c_{t-1} f (1 - f), da_g = dc i (1 - g²), da_o = dh tanh(c_t) o (1 - o);
     see section 14 of docs/math.md.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> h0, c0, weight = np.zeros((1, 1)), np.array([[8.0]]), np.zeros((1, 4))
+    >>> states, cells, gates = lstm(np.zeros((1, 2, 4)), h0, c0, weight)  # i = f = o = 1/2, g = 0: cells 4 and 2
+    >>> dstates, dcells = np.zeros((1, 2, 1)), np.ones((1, 2, 1))
+    >>> dx_gates, dh0, dc0, dweight = lstm_backward(dstates, dcells, h0, c0, weight, states, cells, gates)
+    >>> dx_gates[..., 1], dc0  # dc = 1 + f · 1 = 1.5 in the first step: da_f = 1.5 · 8 · 1/4, dc0 = f · 1.5
+    (array([[3., 1.]]), array([[0.75]]))
     """
     dx_gates = np.empty_like(gates, dtype=np.result_type(dstates, weight, gates))
     dh, dc, dweight = np.zeros_like(h0), np.zeros_like(c0), np.zeros_like(weight)

@@ -65,7 +65,18 @@ def self_attention_backward(
     dropout_rate: float = 0.0,
     dropout_key: int | None = None,
 ) -> Array:
-    """dqkv; the options must be those of the forward pass."""
+    """dqkv; the options must be those of the forward pass.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> qkv = np.array([[[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]])
+    >>> out, logsumexp = self_attention(qkv, n_heads=1, causal=True)
+    >>> dout = np.array([[[1.0], [0.0]]])  # only of position 0, which attends only to itself: out[0] = v[0]
+    >>> self_attention_backward(dout, qkv, out, logsumexp, n_heads=1, causal=True)
+    array([[[0., 0., 1.],
+            [0., 0., 0.]]])
+    """
     q, k, v = split_parts(qkv, n_heads, 3)
     (dheads,), (heads,) = split_parts(dout, n_heads, 1), split_parts(out, n_heads, 1)
     options = {"causal": causal, "dropout_rate": dropout_rate, "dropout_key": dropout_key}
@@ -129,7 +140,20 @@ def cross_attention_backward(
     dropout_rate: float = 0.0,
     dropout_key: int | None = None,
 ) -> tuple[Array, Array]:
-    """The gradients (dq, dkv); the options must be those of the forward pass."""
+    """The gradients (dq, dkv); the options must be those of the forward pass.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> q, kv = np.array([[[1.0, 0.0]]]), np.array([[[2.0, 1.0, 10.0, 10.0], [2.0, -1.0, 20.0, 20.0]]])
+    >>> out, logsumexp = cross_attention(q, kv, n_heads=2)  # in both heads, equal scores: out = 15
+    >>> dq, dkv = cross_attention_backward(np.ones((1, 1, 2)), q, kv, out, logsumexp, n_heads=2)
+    >>> dq.round(6)  # in both heads, dscores = (10 - 15, 20 - 15) / 2
+    array([[[ 0., -5.]]])
+    >>> dkv.round(6)
+    array([[[-2.5,  0. ,  0.5,  0.5],
+            [ 2.5,  0. ,  0.5,  0.5]]])
+    """
     (q,), (k, v) = split_parts(q, n_heads, 1), split_parts(kv, n_heads, 2)
     (dheads,), (heads,) = split_parts(dout, n_heads, 1), split_parts(out, n_heads, 1)
     options = {"causal": causal, "dropout_rate": dropout_rate, "dropout_key": dropout_key}

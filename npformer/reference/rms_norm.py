@@ -43,6 +43,15 @@ def rms_norm_backward(dy: Array, x: Array, gain: Array, rstd: Array) -> tuple[Ar
 
     With x̂ = x · rstd and dx̂ = dy · gain: dx = rstd (dx̂ - x̂ mean(dx̂ x̂)). The subtracted term removes the component
     of dx̂ that would scale the whole row, since normalisation undoes it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> x, gain = np.array([-1.0, 1.0]), np.ones(2)  # root mean square 1: x̂ = x
+    >>> y, rstd = rms_norm(x, gain, eps=1e-9)
+    >>> dx, dgain = rms_norm_backward(np.array([2.0, 4.0]), x, gain, rstd)
+    >>> dx.round(6), dgain.round(6)  # dx = (2, 4) - x̂: orthogonal to x̂
+    (array([3., 3.]), array([-2.,  4.]))
     """
     x_hat = x * rstd
     dx_hat = dy * gain

@@ -41,7 +41,19 @@ def dot_score(q: Array, k: Array) -> Array:
 
 @backward_of(dot_score, flops="4*N*T*S*K")
 def dot_score_backward(dscores: Array, q: Array, k: Array) -> tuple[Array, Array]:
-    """dq = dscores k, dk = dscoresᵀ q."""
+    """dq = dscores k, dk = dscoresᵀ q.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> q, k = np.array([[1.0, 2.0]]), np.array([[3.0, 4.0], [-2.0, 1.0]])
+    >>> dq, dk = dot_score_backward(np.array([[1.0, 10.0]]), q, k)
+    >>> dq  # 1 · (3, 4) + 10 · (-2, 1)
+    array([[-17.,  14.]])
+    >>> dk
+    array([[ 1.,  2.],
+           [10., 20.]])
+    """
     return product(dscores, k), product(transpose(dscores), q)
 
 
@@ -69,7 +81,15 @@ def scaled_dot_score(q: Array, k: Array) -> Array:
 
 @backward_of(scaled_dot_score, flops="4*N*T*S*K")
 def scaled_dot_score_backward(dscores: Array, q: Array, k: Array) -> tuple[Array, Array]:
-    """As for ``dot_score``, with both gradients multiplied by the scale."""
+    """As for ``dot_score``, with both gradients multiplied by the scale.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> q, k = np.array([[1.0, 1.0, 1.0, 1.0]]), np.array([[1.0, 2.0, 3.0, 4.0]])
+    >>> scaled_dot_score_backward(np.array([[2.0]]), q, k)  # the scale is 1/√4
+    (array([[1., 2., 3., 4.]]), array([[1., 1., 1., 1.]]))
+    """
     return dot_score_backward(dscores * q.shape[-1] ** -0.5, q, k)
 
 
@@ -99,7 +119,18 @@ def cosine_score(q: Array, k: Array) -> Array:
 
 @backward_of(cosine_score, flops="4*N*T*S*K")
 def cosine_score_backward(dscores: Array, q: Array, k: Array) -> tuple[Array, Array]:
-    """The backward pass of the dot product of two directions, then that of each direction."""
+    """The backward pass of the dot product of two directions, then that of each direction.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> q, k = np.array([[2.0, 0.0]]), np.array([[3.0, 4.0]])  # their cosine is 0.6
+    >>> dq, dk = cosine_score_backward(np.ones((1, 1)), q, k)
+    >>> dq.round(6)  # ((0.6, 0.8) - 0.6 · (1, 0)) / 2: orthogonal to q
+    array([[0. , 0.4]])
+    >>> dk.round(6)  # ((1, 0) - 0.6 · (0.6, 0.8)) / 5: orthogonal to k
+    array([[ 0.128, -0.096]])
+    """
     q_direction, q_length = _direction(q)
     k_direction, k_length = _direction(k)
     dq_direction, dk_direction = dot_score_backward(dscores, q_direction, k_direction)
@@ -150,7 +181,19 @@ def bilinear_score(q: Array, k: Array, weight: Array) -> Array:
 
 @backward_of(bilinear_score, flops="2*N*(3*T*Kq*Kk+2*T*S*Kk)")
 def bilinear_score_backward(dscores: Array, q: Array, k: Array, weight: Array) -> tuple[Array, Array, Array]:
-    """The gradients (dq, dk, dweight) of a linear map followed by a dot product."""
+    """The gradients (dq, dk, dweight) of a linear map followed by a dot product.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> q, k, weight = np.array([[1.0, 2.0]]), np.array([[3.0]]), np.array([[10.0], [1.0]])
+    >>> dq, dk, dweight = bilinear_score_backward(np.ones((1, 1)), q, k, weight)
+    >>> dq, dk  # k Wᵀ and q W
+    (array([[30.,  3.]]), array([[12.]]))
+    >>> dweight  # qᵀ k
+    array([[3.],
+           [6.]])
+    """
     dbridged, dk = dot_score_backward(dscores, linear(q, weight), k)
     dq, dweight = _linear_backward(dbridged, q, weight)
     return dq, dk, dweight
@@ -199,6 +242,14 @@ def additive_score_backward(
     With h = tanh(q W_q + k W_k): dw_score = Σ dscores h, the gradient of q W_q is Σ_s dscores (1 - h²) w_score, and
     that of k W_k is the same sum over t. h and its derivative 1 - h², (..., T, S, A), are the largest arrays by far, so
     h is recomputed instead of stored. The sums over keys and over queries, weighted by dscores, are matrix products.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> q, k, one = np.array([[2.0]]), np.array([[-2.0]]), np.array([[1.0]])  # h = tanh(2 - 2) = 0, and its slope is 1
+    >>> dq, dk, dw_q, dw_k, dw_score = additive_score_backward(one, q, k, w_q=one, w_k=one, w_score=np.array([10.0]))
+    >>> dq, dk, dw_q, dw_k, dw_score
+    (array([[10.]]), array([[10.]]), array([[20.]]), array([[-20.]]), array([0.]))
     """
     hidden = _hidden(q, k, w_q, w_k)
 
@@ -301,6 +352,18 @@ def score_attention_backward(
     """The gradients (dq, dk, dv, and one for each of ``params``).
 
     The masks are not needed: a masked key has weight 0.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> q, k = np.array([[1.0, 1.0]]), np.array([[1.0, 0.0], [0.0, 1.0], [np.nan, np.nan]])
+    >>> v, keep_mask = np.array([[10.0], [20.0], [np.nan]]), np.array([True, True, False])
+    >>> out, weights = score_attention(q, k, v, "dot", keep_mask=keep_mask)  # weights (1/2, 1/2, 0), out = 15
+    >>> dq, dk, dv = score_attention_backward(np.ones((1, 1)), q, k, v, weights, "dot")
+    >>> dk  # dscores = (-2.5, 2.5, 0)
+    array([[-2.5, -2.5],
+           [ 2.5,  2.5],
+           [ 0. ,  0. ]])
     """
     # out = weights v
     dv = product(transpose(weights), dout)

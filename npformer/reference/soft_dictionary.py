@@ -81,7 +81,17 @@ def exp_cosine(q: Array, k: Array) -> Array:
 
 @backward_of(exp_cosine)
 def exp_cosine_backward(dy: Array, q: Array, k: Array) -> tuple[Array, Array]:
-    """dy exp(cosine) is the gradient of the cosine, since exp is its own derivative; then ``cosine_score_backward``."""
+    """dy exp(cosine) is the gradient of the cosine, since exp is its own derivative; then ``cosine_score_backward``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> q, k = np.array([[2.0, 0.0]]), np.array([[3.0, 4.0]])
+    >>> y = exp_cosine(q, k)
+    >>> dq, dk = exp_cosine_backward(1 / y, q, k)  # 1 / y is the derivative of log y, which is the cosine
+    >>> dq.round(6), cosine_score_backward(np.ones((1, 1)), q, k)[0].round(6)
+    (array([[0. , 0.4]]), array([[0. , 0.4]]))
+    """
     return cosine_score_backward(dy * exp_cosine(q, k), q, k)
 
 
@@ -132,6 +142,18 @@ def soft_lookup_backward(
 
     ``similarity_backward(dy, query, keys)`` is the backward pass of the similarity and returns (dquery, dkeys). The
     gradient of a similarity is dout · (value - out) / Σ similarity.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> query, keys, values = np.array([[1.0, 0.0]]), np.array([[0.0, 1.0], [0.0, -1.0]]), np.array([[10.0], [20.0]])
+    >>> functions = exp_cosine, exp_cosine_backward  # both similarities are exp(0) = 1: out = 15
+    >>> dquery, dkeys, dvalues = soft_lookup_backward(np.ones((1, 1)), query, keys, values, *functions)
+    >>> dvalues  # the weights
+    array([[0.5],
+           [0.5]])
+    >>> dquery  # the gradients of the similarities are (10 - 15)/2 and (20 - 15)/2: move towards the second key
+    array([[ 0., -5.]])
     """
     weights, total = shares(query, keys, similarity(query, keys))
     out = product(weights, values)

@@ -46,6 +46,13 @@ def softmax_backward(dy: Array, y: Array, axis: int = -1) -> Array:
     """dx_i = y_i (dy_i - sum_j dy_j y_j).
 
     The backward pass needs only the output ``y``, since the exponential is its own derivative.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> y = softmax(np.log([1.0, 3.0]))  # 1/4 and 3/4
+    >>> softmax_backward(np.array([16.0, 0.0]), y).round(6)  # 1/4 (16 - 4) and 3/4 (0 - 4): the sum is 0
+    array([ 3., -3.])
     """
     return y * (dy - (dy * y).sum(axis=axis, keepdims=True))
 
@@ -79,5 +86,13 @@ def log_softmax(x: Array, axis: int = -1) -> Array:
 
 @backward_of(log_softmax, check=_check_axis)
 def log_softmax_backward(dy: Array, y: Array, axis: int = -1) -> Array:
-    """dx_i = dy_i - softmax(x)_i sum_j dy_j, with softmax(x) = exp(y)."""
+    """dx_i = dy_i - softmax(x)_i sum_j dy_j, with softmax(x) = exp(y).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> y = log_softmax(np.log([1.0, 3.0]))  # log 1/4 and log 3/4
+    >>> log_softmax_backward(np.array([4.0, 0.0]), y).round(6)  # 4 - 1/4 · 4 and 0 - 3/4 · 4: the sum is 0
+    array([ 3., -3.])
+    """
     return dy - np.exp(y) * dy.sum(axis=axis, keepdims=True)
