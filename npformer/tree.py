@@ -172,15 +172,27 @@ def merged(tree, new):
     return params, [path for path in fits if fits[path]], [path for path in fits if not fits[path]]
 
 
-def check_like(tree, expected):
-    """Check that two trees have the same paths, shapes and dtypes; the error names the first difference."""
-    given, wanted = ({path: (x.shape, x.dtype) for path, x in leaves(t)} for t in (tree, expected))
+def check_like(tree, expected, *, dtypes=True):
+    """Check that two trees have the same paths, shapes and (unless told otherwise) dtypes.
+
+    Raises
+    ------
+    ValueError
+        With the first difference.
+    TypeError
+        If ``tree`` is not a dict.
+    """
+    if not isinstance(tree, dict):
+        raise TypeError(f"params is a {type(tree).__name__}, expected a nested dict such as model.init(seed)")
+    given, wanted = ({path: _described(x, dtypes) for path, x in leaves(t)} for t in (tree, expected))
     for path in [*wanted, *given]:
         if given.get(path) != wanted.get(path):
             raise ValueError(
-                f"parameter {path}: given {_describe(given.get(path))}, expected {_describe(wanted.get(path))}"
+                f"parameter {path}: given {given.get(path, 'nothing')}, expected {wanted.get(path, 'nothing')}"
             )
 
 
-def _describe(leaf):
-    return "nothing" if leaf is None else f"{leaf[1]} of shape {leaf[0]}"
+def _described(x, dtypes):
+    if not hasattr(x, "shape"):
+        return f"a {type(x).__name__}"
+    return f"{x.dtype} of shape {x.shape}" if dtypes else f"shape {x.shape}"

@@ -3,9 +3,11 @@
 import warnings
 from collections.abc import Callable
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 
+from npformer import tree
 from npformer.arrays import beside, library_of, number_of
 from npformer.backends import get_backend
 from npformer.checks import check_fraction, check_int
@@ -29,6 +31,7 @@ class EncoderDecoder:
     - ``decoder_type``, the subclass of ``StepwiseDecoder`` of which ``decoder`` returns an instance
     """
 
+    _checked: ClassVar[int] = 0  # the id of the parameters that were checked last
     src_vocab: int
     tgt_vocab: int
     d_model: int
@@ -45,7 +48,9 @@ class EncoderDecoder:
             {"source_embedding", "target_embedding", "encoder", "decoder", "output"}, or one "embedding" if tied.
         """
         check_int("seed", seed, at_least=0)
-        new = Initializer(seed, self.dtype)
+        return self._new_params(Initializer(seed, self.dtype))
+
+    def _new_params(self, new):
         params: dict = {}
         if self.tie_embeddings:
             params["embedding"] = new.embedding(self.src_vocab, self.d_model)
@@ -54,10 +59,17 @@ class EncoderDecoder:
             params["target_embedding"] = new.embedding(self.tgt_vocab, self.d_model)
         params["encoder"], params["decoder"] = self._init_stacks(new)
         if self.tie_embeddings:
-            params["output"] = {"bias": np.zeros(self.tgt_vocab, self.dtype)}
+            params["output"] = {"bias": np.zeros(self.tgt_vocab, new.dtype)}
         else:
             params["output"] = new.linear(self.d_model, self.tgt_vocab)
         return params
+
+    def _backend(self, backend, params):
+        """``get_backend``, for parameters that are checked to be those of such a model."""
+        if self._checked != id(params):  # or each training step would check them again
+            tree.check_like(params, self._new_params(Initializer(None, np.int8)), dtypes=False)
+            vars(self)["_checked"] = id(params)  # a dataclass that is frozen
+        return get_backend(backend, params)
 
     def encode(self, params, src, *, backend="auto"):
         """Return the encoder's output for a source, without dropout.
@@ -72,7 +84,7 @@ class EncoderDecoder:
         memory
             The argument of ``decode``: an array (B, S, D), or what the model has instead of it.
         """
-        memory, _ = self._encode(get_backend(backend, params), params, src)
+        memory, _ = self._encode(self._backend(backend, params), params, src)
         return memory
 
     def decode(self, params, memory, src, tgt_in, *, backend="auto"):
@@ -92,7 +104,7 @@ class EncoderDecoder:
         -------
         logits : (B, T, V)
         """
-        ops = get_backend(backend, params)
+        ops = self._backend(backend, params)
         y, _ = self._decode(ops, params, memory, src, tgt_in)
         return ops.linear(y, self.tables(params)[2], params["output"]["bias"])
 
@@ -119,7 +131,7 @@ class EncoderDecoder:
         >>> bool(np.allclose(logits, model.logits(params, src, np.array([[1, 3, 4]]))[:, -1], atol=1e-5))
         True
         """
-        return self.decoder_type(self, get_backend(backend, params), params, src, max_rows, max_len)
+        return self.decoder_type(self, self._backend(backend, params), params, src, max_rows, max_len)
 
     def logits(self, params, src, tgt_in, *, backend="auto"):
         """Call ``encode``, then ``decode``: ids (B, S) and (B, T) -> logits (B, T, V)."""
@@ -183,7 +195,7 @@ class EncoderDecoder:
             Number of targets that are not padding. If ``tgt_out`` is on the GPU, this is an array on the GPU, so that
             the CPU does not have to wait for it.
         """
-        ops = get_backend(backend, params)
+        ops = self._backend(backend, params)
         if tgt_out is None:
             library_of(tgt_in, "tgt_in")  # raises if it is not an array
             tgt_in, tgt_out = tgt_in[:, :-1], tgt_in[:, 1:]
@@ -266,21 +278,9 @@ class EncoderDecoder:
 
     def tables(self, params):
         """The (V, D) tables of source and target, and the (D, V) output weight; all the same array if tied."""
-        if not isinstance(params, dict):
-            raise TypeError(f"params is a {type(params).__name__}, expected a nested dict such as model.init(seed)")
-        if ("embedding" in params) != self.tie_embeddings:
-            raise ValueError(f"params has {list(params)}, the model has tie_embeddings={self.tie_embeddings}")
         if self.tie_embeddings:
-            tables = params["embedding"], params["embedding"], params["embedding"].T
-        else:
-            tables = params["source_embedding"], params["target_embedding"], params["output"]["weight"]
-        layers_in = [sum(name.isdecimal() for name in params[stack]) for stack in ("encoder", "decoder")]
-        given = [*(table.shape for table in tables), *layers_in]
-        D = self.d_model
-        expected = [(self.src_vocab, D), (self.tgt_vocab, D), (D, self.tgt_vocab), *self.depths]
-        if given != expected:
-            raise ValueError(f"params are those of another model: tables and layers {given}, expected {expected}")
-        return tables
+            return params["embedding"], params["embedding"], params["embedding"].T
+        return params["source_embedding"], params["target_embedding"], params["output"]["weight"]
 
     def _embed(self, ops, table, ids, dropout_key):
         positions = self.positions_beside(table)[: ids.shape[1]]

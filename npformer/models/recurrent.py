@@ -11,7 +11,6 @@ import numpy as np
 
 from npformer import layers
 from npformer.arrays import on_host
-from npformer.backends import get_backend
 from npformer.checks import check_int, check_shape
 from npformer.models.encoder_decoder import EncoderDecoder, in_order
 from npformer.models.incremental_recurrent import RecurrentDecoder
@@ -98,7 +97,7 @@ class Recurrent(EncoderDecoder):
         """Return the attention weights of the decoder, {"memory": [(B, 1, T, S)]}, in the format of ``Transformer``."""
         if self.attention is None:
             raise ValueError("a model with attention=None has no attention weights")
-        ops = get_backend(backend, params)
+        ops = self._backend(backend, params)
         src = self._tokens("src", src, self.src_vocab, params)
         self._check_rows(src, tgt_in)
         (encoder_states, ends), _ = self._encode(ops, params, src)

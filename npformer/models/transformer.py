@@ -8,7 +8,6 @@ import numpy as np
 
 from npformer import layers, tree
 from npformer.arrays import on_host
-from npformer.backends import get_backend
 from npformer.checks import check_fraction, check_int, check_shape
 from npformer.contract import GATES
 from npformer.models.encoder_decoder import EncoderDecoder, in_order
@@ -116,7 +115,7 @@ class Transformer(EncoderDecoder):
         dict of lists of NumPy arrays, one for each layer
             "encoder" (B, H, S, S), "decoder" (B, H, T, T), and "memory" (B, H, T, S), the cross-attention.
         """
-        ops = _Watched(get_backend(backend, params))
+        ops = _Watched(self._backend(backend, params))
         memory, _ = self._encode(ops, params, src)
         self._decode(ops, params, memory, src, tgt_in)
         n_encoder, n_decoder = self.depths

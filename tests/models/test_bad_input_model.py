@@ -178,11 +178,20 @@ def test_parameters_of_another_model():
         return Transformer(11, 11, **{**SMALL, **settings})
 
     model = other()
-    for params in (other(tie_embeddings=True).init(0), other(n_layers=2).init(0), other(d_model=16).init(0)):
-        with pytest.raises(ValueError, match="params .*"):
-            model.encode(params, SRC % 11)
-    with pytest.raises(ValueError, match="params has .*, the model has tie_embeddings=True"):
+    settings = [{"tie_embeddings": True}, {"n_layers": 2}, {"n_layers": (1, 2)}, {"d_model": 16}, {"norm": "post"}]
+    settings += [{"norm_type": "rms_norm"}, {"activation": "swiglu"}]
+    for params in (other(**x).init(0) for x in settings):
+        for backend in ("reference", "cpu"):
+            with pytest.raises(ValueError, match="parameter .*: given .*, expected .*"):
+                model.encode(params, SRC % 11, backend=backend)
+            with pytest.raises(ValueError, match="parameter .*: given .*, expected .*"):
+                model.decoder(params, SRC % 11, max_rows=4, max_len=3, backend=backend)
+    with pytest.raises(ValueError, match=r"parameter embedding: given nothing, expected shape \(11, "):
         other(tie_embeddings=True).encode(model.init(0), SRC % 11)
+    grown = model.init(0)
+    grown["encoder"]["0"]["attention"]["q"] = grown["encoder"]["0"]["attention"]["out"]
+    with pytest.raises(ValueError, match="parameter encoder.0.attention.q.weight: given shape .*, expected nothing"):
+        model.loss(grown, SRC % 11, SRC % 11)
     with pytest.raises(TypeError, match="params is a Trainer, expected a nested dict"):
         model.encode(Trainer(model, Adam()), SRC % 11)
 
