@@ -1,4 +1,4 @@
-"""What the command lines of several scripts share."""
+"""Types and options that the command lines of several scripts share."""
 
 import argparse
 import json
@@ -44,7 +44,7 @@ def _number(text, fits, expected):
 
 
 def some_of(names):
-    """Type of a list of names with commas."""
+    """The type of an argument that is a comma-separated list of these names."""
 
     def parse(text):
         given = text.split(",")
@@ -57,7 +57,7 @@ def some_of(names):
 
 
 def backend(name):
-    """The operations of this name."""
+    """The backend with this name."""
     try:
         return get_backend(name)
     except ValueError as error:
@@ -67,8 +67,8 @@ def backend(name):
 def add_search(parser):
     """The options of beam search, which ``search_of`` reads."""
     add = parser.add_argument
-    add("--beam", type=positive, default=5, metavar="N", help="hypotheses followed at once; 1 is greedy (default: 5)")
-    add("--length-penalty", type=float, default=1.0, metavar="A", help="more favours longer translations (default: 1)")
+    add("--beam", type=positive, default=5, metavar="N", help="number of hypotheses; 1 is greedy search (default: 5)")
+    add("--length-penalty", type=float, default=1.0, metavar="A", help="larger: longer translations (default: 1)")
     add("--penalty-form", choices=["power", "gnmt"], default="power", help="length^A or ((5 + length)/6)^A")
 
 
@@ -78,12 +78,12 @@ def search_of(options):
 
 
 def reader_is_gone():
-    """Whoever reads what is printed has enough, as head: nothing more is said, at the end of the program neither."""
+    """Discard further output: the reader of standard output (for example head) has closed the pipe."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def write_json(path, figures):
-    """The same figures for a program; a number that is NaN becomes null."""
+    """Write figures to a JSON file. NaN and inf become null."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(_without_nan(figures), indent=2, allow_nan=False) + "\n")
 

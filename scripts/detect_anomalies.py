@@ -1,12 +1,12 @@
-"""Find sequences that break a pattern, with an auto-encoder that was trained on sequences that follow it.
+"""Detect sequences that break a pattern, with an auto-encoder that was trained on sequences that follow it.
 
 python scripts/detect_anomalies.py
 python scripts/detect_anomalies.py --quick --json anomalies.json
 
 A sequence that follows the pattern repeats a motif of 2 to 4 symbols, "abcabcabcab". The auto-encoder compresses it to
-a few numbers and says it again; it never sees an anomaly in training, and is tested on motifs it never saw. How badly
-a sequence is said again (mean -log p a token) is its score; ROC AUC is the probability that an anomaly has a higher
-one than a sequence that follows the pattern.
+a few numbers and reconstructs it. Training contains no anomalies, and the motifs of the test are not trained on. The
+score of a sequence is its reconstruction error (the mean of -log p per token). ROC AUC is the probability that an
+anomaly has a higher score than a sequence that follows the pattern.
 """
 
 import argparse
@@ -37,7 +37,7 @@ def main(argv=None):
     model = SequenceAutoencoder(FIRST_SYMBOL + N_SYMBOLS, d_model=size["d_model"], code_size=16, pad_id=PAD)
     optimizer = Adam(warmup_cosine(5e-3, warmup=steps // 12, total=steps))
     trainer = Trainer(model, optimizer, seed=options.seed, clip_norm=1.0, backend=options.backend)
-    with blas_threads(1):  # its matrices are small
+    with blas_threads(1):  # the matrices are small
         trainer.fit(training_batches(options.seed), steps, progress=not options.quiet)
         result = evaluate(model, trainer.params, options.seed)
     result |= {"steps": steps, "quick": options.quick, "seed": options.seed, "seconds": time.perf_counter() - start}
@@ -55,23 +55,23 @@ def main(argv=None):
 
 
 def training_batches(seed, size=64):
-    """Sequences that follow the pattern, without end; one set of symbols in ten never comes."""
+    """Batches without end of sequences that follow the pattern. One set of symbols in ten is left out."""
     rng = np.random.default_rng([seed, 0])
     while True:
         yield packed([repeated(rng, held_out=False) for _ in range(size)])
 
 
 def repeated(rng, held_out):
-    """A motif again and again, cut anywhere."""
+    """A random motif, repeated up to a random length."""
     while True:
         motif = rng.integers(FIRST_SYMBOL, FIRST_SYMBOL + N_SYMBOLS, rng.integers(*MOTIF_LENGTHS, endpoint=True))
-        symbols = np.unique(motif)  # the same wherever the motif begins
+        symbols = np.unique(motif)  # the same for all rotations of the motif
         if len(symbols) > 1 and is_held_out(symbols) == held_out:
             return np.resize(motif, rng.integers(*LENGTHS, endpoint=True))
 
 
 def with_wrong_symbols(rng, sequence, n):
-    """``n`` symbols replaced by others."""
+    """The sequence with ``n`` of its symbols replaced by others."""
     broken = sequence.copy()
     for at in rng.choice(len(sequence), n, replace=False):
         others = np.setdiff1d(np.arange(FIRST_SYMBOL, FIRST_SYMBOL + N_SYMBOLS), sequence[at])
@@ -80,12 +80,12 @@ def with_wrong_symbols(rng, sequence, n):
 
 
 def packed(sequences):
-    """(src, tgt): the sequences, and the same between a begin and an end token."""
+    """(src, tgt): the sequences, and the same with a begin and an end token around them."""
     return pack(sequences, PAD), pack(sequences, PAD, begin=BOS, end=EOS)
 
 
 def evaluate(model, params, seed):
-    """Scores of unseen sequences, and how well they tell anomalies of three kinds."""
+    """Scores of unseen sequences, and the ROC AUC for three kinds of anomalies."""
     rng = np.random.default_rng([seed, 1])
     follows = [repeated(rng, held_out=True) for _ in range(N_TESTED)]
     tests = {
@@ -127,9 +127,9 @@ def report(result):
     size = "a small model, trained briefly: " if result["quick"] else ""
     print(
         f"{size}{result['steps']} steps, seed {result['seed']}, {result['seconds']:.0f} s; "
-        f"{100 * result['said_again_exactly']:.1f} % of unseen sequences are said again exactly\n"
+        f"{100 * result['said_again_exactly']:.1f} % of unseen sequences are reconstructed exactly\n"
     )
-    print(f"{'':<32}median error (nats a token)   ROC AUC")
+    print(f"{'':<30}median error (nats per token)   ROC AUC")
     for name, found in result["tests"].items():
         auc = "" if found["auc"] is None else f"{found['auc']:.4f}"
         print(f"{name:<32}{np.median(found['errors']):>27.4f}   {auc:>7}")
@@ -138,13 +138,13 @@ def report(result):
 def parse_arguments(argv):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add("--quick", action="store_true", help="a smaller model and fewer steps: some seconds")
+    add("--quick", action="store_true", help="a smaller model and fewer steps: a few seconds")
     add("--steps", type=positive, metavar="N", help=f"(default: {FULL['steps']}, with --quick {QUICK['steps']})")
-    add("--seed", type=natural, default=0, help="of parameters and data (default: 0)")
+    add("--seed", type=natural, default=0, help="seed of parameters and data (default: 0)")
     add("--backend", type=backend, default="auto", help="auto, cpu, gpu or reference (default: auto)")
     add("--out", type=Path, default=Path("runs/anomalies"), metavar="DIR", help="(default: runs/anomalies)")
     add("--json", type=Path, metavar="FILE", help="write the figures to FILE")
-    add("--no-plots", action="store_true", help="draw nothing")
+    add("--no-plots", action="store_true", help="draw no pictures")
     add("--quiet", action="store_true", help="no progress bar")
     return parser.parse_args(argv)
 

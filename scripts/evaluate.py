@@ -1,10 +1,10 @@
-"""Translate a test text and say how good the translations are: BLEU and chrF, also by length of the source.
+"""Translate a test text and score the translations with BLEU and chrF, in all and by the length of the source.
 
 python scripts/evaluate.py --model runs/en-fr --data data/multi30k --src en --tgt fr
 python scripts/evaluate.py --model runs/en-fr --data data/multi30k --src en --tgt fr --split val --beam 1
 
-BLEU is given twice, each with its signature: as sacreBLEU computes it by itself (cased, detokenised), and of
-lower-cased text tokenised by Moses' tokeniser, as the literature on Multi30k does.
+BLEU is given twice, each with its signature: with the defaults of sacreBLEU (cased, detokenised), and on lower-cased
+text tokenised with the Moses tokeniser, as in the literature on Multi30k.
 """
 
 import argparse
@@ -44,7 +44,7 @@ def evaluate(options):
     try:
         text = ParallelText.find(options.data, options.split, source, target, skip_empty=options.skip_empty)
     except FileNotFoundError as error:
-        raise FileNotFoundError(f"{error}; --split says how the names begin") from error
+        raise FileNotFoundError(f"{error}; --split is the beginning of the names") from error
     sources, references = zip(*text, strict=True)
     start = time.perf_counter()
     search = search_of(options)
@@ -72,14 +72,14 @@ def evaluate(options):
 
 
 def languages(translator, options):
-    """Those the model was trained on, if its file knows them."""
+    """The languages from the command line, or else those in the model's file."""
     pair = []
     for name, given in (("src", options.src), ("tgt", options.tgt)):
         trained = (translator.info or {}).get("settings", {}).get(name)
         if given and trained and given != trained:
             raise ValueError(f"--{name} {given}, but the model was trained on {trained}")
         if not (given or trained):
-            raise ValueError(f"--{name} is missing: the model does not say which language it was trained on")
+            raise ValueError(f"--{name} is missing: the model's file does not name the language it was trained on")
         pair.append(given or trained)
     return pair
 
@@ -116,7 +116,7 @@ def parse_arguments(argv):
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
     add = parser.add_argument
-    add("--model", type=Path, required=True, metavar="DIR", help="what train_translation.py wrote, or one of its files")
+    add("--model", type=Path, required=True, metavar="DIR", help="output of train_translation.py, or a model file")
     add("--data", type=Path, required=True, metavar="DIR", help="folder with the aligned files, plain or .gz")
     add("--src", help="language of the source (default: the model's)")
     add("--tgt", help="language of the target (default: the model's)")
@@ -127,9 +127,9 @@ def parse_arguments(argv):
         help="beginning of the files' names: test for test.en and test.fr (default: test_2016_flickr)",
     )
     add_search(parser)
-    add("--out", type=Path, metavar="FILE", help="write the translations")
+    add("--out", type=Path, metavar="FILE", help="write the translations to FILE")
     add("--plot", type=Path, metavar="PNG", help="draw the scores by length")
-    add("--json", type=Path, metavar="FILE", help="write the figures")
+    add("--json", type=Path, metavar="FILE", help="write the figures to FILE")
     add("--backend", type=backend, default="auto", help="auto, cpu, gpu or reference (default: auto)")
     return parser.parse_args(argv)
 

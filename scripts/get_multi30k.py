@@ -1,4 +1,4 @@
-"""Fetch Multi30k (29,000 captions in English, French and German), verify it, and keep it in a folder.
+"""Download Multi30k (29,000 captions in English, French and German), verify it, and save it in a folder.
 
 python scripts/get_multi30k.py                          # into data/multi30k, 2 MB
 python scripts/get_multi30k.py --from ~/Downloads       # no network: a local copy, gzip or plain text
@@ -20,7 +20,7 @@ URL = "https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw"
 WAITS = (1, 3)  # seconds before the second and the third try
 GZIP_MAGIC = b"\x1f\x8b"
 
-# Of the text, not of the .gz: the same text compressed again, or not at all, is as good.
+# Checksums of the text, not of the .gz files, so that text that is compressed differently or not at all is accepted.
 SHA256 = {
     "train.en": "460a15fbd157e34a7a9957ee388c1ca247fe47af3ef25fb50442af6c274e0fc6",
     "train.fr": "5925a3c18f1587b6b54b87743106e6e8ab93618edb6f65d19eac0621f853a10d",
@@ -47,7 +47,7 @@ def main(argv=None):
             if name in wanted:
                 save(options.out / f"{name}.gz", verified(text_of(read(sources[name])), name, sources[name]))
             print(f"{options.out / name}.gz: {sources.get(name, 'already there')}", flush=True)
-    except (OSError, ValueError) as error:  # a folder that cannot be written, a full disk, a --url that is none
+    except (OSError, ValueError) as error:  # a folder that cannot be written, a full disk, a --url that is not a URL
         sys.exit(f"error: {error}")
     src, tgt, *_ = options.langs
     print(
@@ -78,7 +78,7 @@ def download(url):
         except (OSError, http.client.HTTPException) as error:
             if isinstance(error, urllib.error.HTTPError):
                 error.close()
-            if not waits or getattr(error, "code", 500) < 500:  # a 404 stays a 404
+            if not waits or getattr(error, "code", 500) < 500:  # trying again does not help against a 404
                 sys.exit(f"error: {url}: {error}; --from DIR takes a local copy, --url BASE another server")
         time.sleep(waits.pop(0))
 
@@ -97,11 +97,11 @@ def text_of(data):
     try:
         return gzip.decompress(data) if data.startswith(GZIP_MAGIC) else data
     except (OSError, EOFError, zlib.error):
-        return data  # damaged: as it is, it matches no checksum either
+        return data  # damaged: it will not match the checksum
 
 
 def save(path, text):
-    """Write the whole of ``path``, as gzip, or nothing."""
+    """Write ``path`` as gzip, either completely or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
@@ -114,10 +114,10 @@ def save(path, text):
 def parse_arguments(argv):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("data/multi30k"), help="(default: data/multi30k)")
-    parser.add_argument("--langs", default="en,fr,de", help="two or three of them (default: en,fr,de)")
+    parser.add_argument("--langs", default="en,fr,de", help="two or three of en,fr,de (default: en,fr,de)")
     source = parser.add_mutually_exclusive_group()
     source.add_argument("--from", type=Path, dest="source", metavar="DIR", help="a local copy, instead of downloading")
-    source.add_argument("--url", default=URL, metavar="BASE", help="a mirror's folder (default: GitHub's)")
+    source.add_argument("--url", default=URL, metavar="BASE", help="folder of a mirror (default: on GitHub)")
     options = parser.parse_args(argv)
     options.langs = list(dict.fromkeys(options.langs.split(",")))
     if len(options.langs) < 2 or not set(options.langs) <= {"en", "fr", "de"}:

@@ -1,4 +1,4 @@
-"""Train a Transformer to copy sequences, then see whether it copies sequences it never saw.
+"""Train a Transformer to copy sequences, and test it on sequences it was not trained on.
 
 python scripts/train_copy.py                            # a small model, seconds
 python scripts/train_copy.py --task reverse --seed 1
@@ -20,9 +20,9 @@ from npformer.threads import blas_threads
 
 N_EVALUATED = 1000
 
-# quick: lengths 1 ... 10, so that padding is exercised; no dropout, since every training sequence is new.
-# annotated: the well-known setting, 20 epochs of 20 batches of 80 sequences of 10 symbols. Its learning rate is
-# still rising when it ends, so the parameters of the last 100 steps are averaged.
+# quick: lengths 1 ... 10, so that padding is used; no dropout, since every training sequence is new.
+# annotated: the setting of the Annotated Transformer, 20 epochs of 20 batches of 80 sequences of 10 symbols. The
+# learning rate is still rising when training ends, so the parameters of the last 100 steps are averaged.
 PRESETS = {
     "quick": {
         "task": {"vocab": 11, "min_len": 1, "max_len": 10},
@@ -32,7 +32,7 @@ PRESETS = {
         "batch_size": 32,
         "steps": 1200,
         "average_last": 1,
-        "blas_threads": 1,  # its matrices are small
+        "blas_threads": 1,  # the matrices are small
     },
     "annotated": {
         "task": {"vocab": 11, "min_len": 10, "max_len": 10},
@@ -113,7 +113,7 @@ def train_and_report(options, preset):
 
 
 def training_batches(task, size, seen):
-    """Batches without end; what they hold is noted in ``seen``."""
+    """Batches without end. Their source sequences are added to ``seen``."""
     for step in itertools.count():
         src, tgt = task.batch(step, size)
         seen.update(map(sequence_of, src))
@@ -126,7 +126,7 @@ def sequence_of(row):
 
 def report(result, task, held_out, decoded):
     src, tgt = held_out
-    print(f"\n{N_EVALUATED} sequences that training never saw, each answered word by word; a few of them:")
+    print(f"\n{N_EVALUATED} sequences that were not trained on, decoded word by word; a few of them:")
     for i in range(5):
         said, wanted = sequence_of(decoded[i]), sequence_of(tgt[i])[1:]
         mark = "right" if said == wanted else "WRONG"
@@ -148,7 +148,7 @@ def words(sequence):
 
 def draw(folder, task, model, params, ops, history, held_out):
     if importlib.util.find_spec("matplotlib") is None:
-        print("\nno pictures: pip install 'npformer[plot]' brings matplotlib")
+        print("\nno pictures were drawn: they need matplotlib (pip install 'npformer[plot]')")
         return
     from npformer.plots import plot_attention, plot_loss, plot_positional_curves, plot_positional_encoding
 
@@ -174,7 +174,7 @@ def draw(folder, task, model, params, ops, history, held_out):
     plot_positional_curves(folder / "positional_curves.png")
     print(
         f"\npictures in {folder}/: loss.png; attention_encoder.png, attention_decoder.png and attention_memory.png"
-        "\n(what each head looks at; the last is the decoder reading the source); positional_encoding.png and"
+        "\n(the weights of each head; the last file shows cross-attention); positional_encoding.png and"
         "\npositional_curves.png"
     )
 
@@ -185,15 +185,15 @@ def parse_arguments(argv):
         "--preset", choices=PRESETS, default="quick", help="size of model and training (default: quick)"
     )
     parser.add_argument("--task", choices=["copy", "reverse"], default="copy", help="(default: copy)")
-    parser.add_argument("--seed", type=natural, default=0, help="of parameters, data and dropout (default: 0)")
+    parser.add_argument("--seed", type=natural, default=0, help="seed of parameters, data and dropout (default: 0)")
     parser.add_argument("--steps", type=positive, help="training steps (default: the preset's)")
     parser.add_argument("--backend", type=backend, default="auto", help="auto, cpu, gpu or reference (default: auto)")
     parser.add_argument(
-        "--precision", choices=EVERY_PRECISION, default="float32", help="what steps are computed in, on a GPU (float32)"
+        "--precision", choices=EVERY_PRECISION, default="float32", help="of the steps, on a GPU (default: float32)"
     )
     parser.add_argument("--out", type=Path, help="folder of the pictures (default: runs/copy or runs/reverse)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE")
-    parser.add_argument("--no-plots", action="store_true", help="draw nothing")
+    parser.add_argument("--no-plots", action="store_true", help="draw no pictures")
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
     parser.add_argument("--explain", action="store_true", help="first list the operations of one step and their times")
     options = parser.parse_args(argv)

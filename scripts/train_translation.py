@@ -1,19 +1,20 @@
-"""Train a Transformer to translate, from two files whose lines are each other's translations.
+"""Train a Transformer to translate, from two files in which each line is the translation of the same line in the other.
 
 python scripts/get_multi30k.py
 python scripts/train_translation.py --data data/multi30k --src en --tgt fr --out runs/en-fr
-python scripts/train_translation.py --out runs/en-fr --resume          # go on after an interruption
+python scripts/train_translation.py --out runs/en-fr --resume          # continue after an interruption
 python scripts/translate.py --model runs/en-fr "A man is riding a bicycle."
 
-DATA holds train.en, train.fr, val.en and val.fr, plain or .gz. OUT gets
-  last.safetensors    what --resume goes on from; it repeats what an undisturbed training would have done, bit for bit
-  snapshots/          the parameters at the validations that will be averaged: keep them with it
+DATA contains train.en, train.fr, val.en and val.fr, plain or .gz. The script writes to OUT
+  last.safetensors    the checkpoint for --resume; a resumed training gives the same result, bit for bit, as one that
+                      was not interrupted
+  snapshots/          the parameters at the validations that will be averaged: keep them with the checkpoint
   model.safetensors   their mean, the result
-  log.jsonl           what happened in each step and validation, a line each
-  curves.png          the same as a picture
+  log.jsonl           one line for each step and each validation
+  curves.png          a plot of the log
 
-Ctrl-C and SIGTERM let the step or validation end, save, and exit with 130 and 143; a second one stops at once. Other
-exit codes: 0 when it is done or --minutes are over, 1 after an error, 2 for wrong arguments.
+Ctrl-C and SIGTERM finish the current step or validation, save, and exit with 130 and 143; a second one stops at once.
+Other exit codes: 0 when training is done or --minutes are over, 1 after an error, 2 for wrong arguments.
 """
 
 import argparse
@@ -44,13 +45,13 @@ def main(argv=None):
             run = TranslationRun.start(options.out, TranslationSettings.from_preset(**given), options.backend)
         return train(run, options, start)
     except KeyboardInterrupt:
-        print("stopped at once; if there is a last.safetensors, --resume goes on from there", file=sys.stderr)
+        print("stopped at once; if there is a last.safetensors, --resume continues from there", file=sys.stderr)
         return 130
     except (OSError, ValueError, ImportError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except NonFiniteError as error:
-        print(f"error: {error} --resume would come here again: begin anew, with another --out", file=sys.stderr)
+        print(f"error: {error} --resume would fail again: start a new training with another --out", file=sys.stderr)
         return 1
 
 
@@ -69,10 +70,10 @@ def train(run, options, start):
     def is_late(trainer, info):
         return options.minutes is not None and time.perf_counter() - start > 60 * options.minutes
 
-    with StopSignals("stopping and saving after this step or validation; once more stops at once") as stop:
+    with StopSignals("stopping and saving after this step or validation; a second signal stops at once") as stop:
         run.train([is_late, stop], progress=not options.quiet)
     if stop.received:
-        print(f"{stop.received.name}: saved after step {run.trainer.n_steps}; --resume goes on from there")
+        print(f"{stop.received.name}: saved after step {run.trainer.n_steps}; --resume continues from there")
         return stop.exit_code
     result = run.finish()
     result["seconds"] = time.perf_counter() - start
@@ -108,60 +109,60 @@ def parse_arguments(argv):
     )
     add, setting = parser.add_argument, partial(add_setting, parser)
     add("--data", type=folder, metavar="DIR", help="folder with the aligned files; needed unless --resume")
-    setting("src", help="language of the source, the ending of its files")
+    setting("src", help="language of the source, which is the ending of its files")
     setting("tgt", help="language of the target")
-    add("--out", type=Path, required=True, metavar="DIR", help="folder for what comes out")
+    add("--out", type=Path, required=True, metavar="DIR", help="folder for the results")
     setting(
         "preset",
         choices=PRESETS,
-        help="tiny (D 128, for tens of thousands of pairs), small (D 256) or base (D 512, the "
-        "paper's, for millions): sizes and recipe",
+        help="sizes and recipe: tiny (D 128, for tens of thousands of pairs), small (D 256) or base (D 512, as in the "
+        "paper, for millions)",
     )
-    setting("seed", type=natural, help="of parameters, dropout and the order of the data")
-    setting("steps", type=positive, help="updates in all (default: the preset's)")
+    setting("seed", type=natural, help="seed of parameters, dropout and the order of the data")
+    setting("steps", type=positive, help="number of updates (default: the preset's)")
     add(
         "--minutes",
         type=above_zero,
         metavar="M",
-        help="stop after the step in which these have passed, and make the result of what there is",
+        help="stop after the step in which M minutes have passed, and write the result so far",
     )
-    add("--resume", action="store_true", help="go on with the training in OUT, with its settings")
+    add("--resume", action="store_true", help="continue the training in OUT, with its settings")
     add("--backend", type=backend, default="auto", help="auto, cpu, gpu or reference (default: auto)")
-    setting("precision", help="what steps are computed in, on a GPU")
+    setting("precision", help="precision of the steps on a GPU")
     add("--json", type=Path, metavar="FILE", help="write the figures to FILE")
     add("--quiet", action="store_true", help="no progress bar")
     add("--explain", action="store_true", help="first list the operations of one step and their times")
 
-    recipe = parser.add_argument_group("recipe (defaults: the preset's, where none is said)")
+    recipe = parser.add_argument_group("recipe (defaults: the preset's, if none is given here)")
     add, setting = recipe.add_argument, partial(add_setting, recipe)
     setting("vocab", help="one vocabulary and embedding for both languages, or two")
-    setting("vocab_size", type=positive, metavar="V", help="subword pieces; a small text has not enough for 8,000")
-    setting("max_tokens", type=positive, metavar="N", help="of a batch on either side, padding included")
-    setting("max_len", type=positive, metavar="N", help="leave out longer pairs, in pieces")
+    setting("vocab_size", type=positive, metavar="V", help="number of subword pieces; 8,000 need a large enough text")
+    setting("max_tokens", type=positive, metavar="N", help="most tokens of a batch on either side, padding included")
+    setting("max_len", type=positive, metavar="N", help="leave out pairs with more than N pieces on a side")
     add("--skip-empty", action="store_true", default=None, help="leave out pairs with an empty line")
-    setting("schedule", help="of the learning rate")
-    setting("lr", type=above_zero, help="its peak; for noam a factor")
-    setting("warmup", type=positive, metavar="STEPS", help="until the peak")
-    setting("dropout", type=probability, metavar="P", help="on embeddings and the output of each sublayer")
-    setting("inner_dropout", type=probability, metavar="P", help="on attention weights and hidden layers")
-    setting("label_smoothing", type=probability, metavar="P", help="the share of the pieces that are not the target")
+    setting("schedule", help="schedule of the learning rate")
+    setting("lr", type=above_zero, help="largest learning rate; for noam a factor")
+    setting("warmup", type=positive, metavar="STEPS", help="steps until the largest learning rate")
+    setting("dropout", type=probability, metavar="P", help="dropout of embeddings and of the output of each sublayer")
+    setting("inner_dropout", type=probability, metavar="P", help="dropout of attention weights and hidden layers")
+    setting("label_smoothing", type=probability, metavar="P", help="share of the target that is spread over all pieces")
     setting(
         "consistency",
         type=not_negative,
         metavar="A",
-        help="weight of R-Drop: what the model says under two draws of dropout shall agree, "
-        "which takes twice as long; 1 is usual",
+        help="weight of R-Drop, which makes the predictions under two draws of dropout agree and takes twice as long; "
+        "1 is usual",
     )
     setting("clip_norm", type=above_zero, metavar="X", help="largest norm of a gradient")
     setting("norm", help="layer normalisation before or after each sublayer")
-    setting("validate_every", type=positive, metavar="STEPS", help="loss and BLEU on the validation text")
-    setting("save_every", type=positive, metavar="STEPS", help="what --resume needs")
+    setting("validate_every", type=positive, metavar="STEPS", help="steps between validations (loss and BLEU)")
+    setting("save_every", type=positive, metavar="STEPS", help="steps between checkpoints for --resume")
     setting("patience", type=positive, metavar="N", help="stop after N validations without a better BLEU")
-    setting("n_average", type=positive, metavar="N", help="parameters of N validations make the result")
-    setting("average", help="which; last: of the last third of the steps")
+    setting("n_average", type=positive, metavar="N", help="the result is the mean of the parameters of N validations")
+    setting("average", help="which validations; last: those of the last third of the steps")
     options = parser.parse_args(argv)
     if options.resume and options.preset:
-        parser.error("argument --preset: a resumed training has the one it was begun with")
+        parser.error("argument --preset: a resumed training keeps the preset it was started with")
     if not options.resume and not options.data:
         parser.error("the following arguments are required: --data (or --resume)")
     return options

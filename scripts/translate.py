@@ -1,12 +1,12 @@
-"""Translate sentences with a trained model, line by line, to standard output and in the same order.
+"""Translate sentences with a trained model. Writes one line per sentence to standard output, in the same order.
 
 python scripts/translate.py --model runs/en-fr "A man is riding a bicycle."
 python scripts/translate.py --model runs/en-fr --file test.en > test.fr
 cat test.en | python scripts/translate.py --model runs/en-fr --n-best 3
 python scripts/translate.py --model runs/en-fr --attention attention.png "A man is riding a bicycle."
 
-With --n-best each line has the number of the sentence, the score (log-probability over length penalty) and the
-translation, separated by tabs.
+With --n-best each line has the number of the sentence, the score (log-probability divided by the length penalty) and
+the translation, separated by tabs.
 """
 
 import argparse
@@ -41,7 +41,7 @@ def lines_of(options):
     if options.file:
         return read_lines(options.file)
     if sys.stdin.isatty():
-        print("a sentence a line; Ctrl-D ends", file=sys.stderr)
+        print("type one sentence per line; Ctrl-D ends", file=sys.stderr)
     return decoded(sys.stdin.buffer, "standard input")
 
 
@@ -66,7 +66,7 @@ def write_translations(translator, lines, options):
 
 
 def draw(translator, line, hypotheses, path):
-    """The heat map of the first sentence: the mean of all heads of all layers."""
+    """Draw the heat map of the first sentence: the mean of the weights of all heads and layers."""
     if not hypotheses:
         raise ValueError("--attention: the first line is empty, expected a sentence")
     from npformer.plots import plot_alignment
@@ -82,11 +82,11 @@ def parse_arguments(argv):
     )
     add = parser.add_argument
     add("sentences", nargs="*", metavar="SENTENCE", help="(default: the lines of --file or of standard input)")
-    add("--model", type=Path, required=True, metavar="DIR", help="what train_translation.py wrote, or one of its files")
-    add("--file", type=Path, help="a text, a sentence a line, plain or .gz")
+    add("--model", type=Path, required=True, metavar="DIR", help="output of train_translation.py, or a model file")
+    add("--file", type=Path, help="text file with one sentence per line, plain or .gz")
     add_search(parser)
     add("--n-best", type=positive, metavar="N", help="write the N best of each sentence, with scores")
-    add("--attention", type=Path, metavar="PNG", help="draw where the decoder looked in the first sentence")
+    add("--attention", type=Path, metavar="PNG", help="draw the cross-attention weights of the first sentence")
     add("--backend", type=backend, default="auto", help="auto, cpu, gpu or reference (default: auto)")
     options = parser.parse_args(argv)
     if options.sentences and options.file:

@@ -1,4 +1,4 @@
-"""What several test files share."""
+"""Fixtures and hooks that several test files share."""
 
 import on_gpu
 import pytest
@@ -11,7 +11,7 @@ FIRST = ["tests/operations/test_parity.py", "tests/gpu/", "tests/scripts/"]
 
 
 def pytest_collection_modifyitems(items):
-    """Begin with what compiles most: where two processes share the tests, numba in the first and g++ in the second."""
+    """Run the tests that compile most first: numba in the first and g++ in the second of two processes."""
     items.sort(key=lambda item: [item.nodeid.startswith(path) for path in [*FIRST, ""]].index(True))
 
 
@@ -24,7 +24,7 @@ def threads_are_left_as_they_were():
 
 @pytest.fixture(params=[reference, cpu], ids=["reference", "cpu"])
 def every_backend(request, monkeypatch):
-    """Runs a test once for each backend, whose operations are then those of ``tested.npf``."""
+    """Run a test once for each backend, with its operations as those of ``tested.npf``."""
     monkeypatch.setattr(npf, "backend", request.param)
     return request.param
 

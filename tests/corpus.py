@@ -40,11 +40,11 @@ SETTINGS = {
     "patience": 20,
     "n_average": 2,
     "average": "last",
-}  # of TranslationSettings, but for the data
+}  # fields of TranslationSettings, except the data
 
 
 def sentence_pairs(n, seed=0):
-    """English lines and their word-by-word translations, one to nine words long; one after the other."""
+    """An iterator over English lines of one to nine words and their word-by-word translations."""
     draw = random.Random(seed)
     for _ in range(n):
         words = draw.choices(list(WORDS), k=draw.randint(1, 9))
@@ -52,7 +52,7 @@ def sentence_pairs(n, seed=0):
 
 
 def write_split(folder, split, pairs):
-    """``split.en`` and, to have one of each kind, ``split.fr.gz``."""
+    """Write ``split.en`` and ``split.fr.gz``, so that there is one plain and one compressed file."""
     folder.mkdir(exist_ok=True)
     sources, targets = ("".join(line + "\n" for line in side).encode() for side in zip(*pairs, strict=True))
     (folder / f"{split}.en").write_bytes(sources)
@@ -60,7 +60,7 @@ def write_split(folder, split, pairs):
 
 
 def write_corpus(folder, n_train=60, n_val=6):
-    """A folder as ``train_translation.py`` wants it, with a "test" split as well."""
+    """A data folder for ``train_translation.py``, which also has a "test" split."""
     write_split(folder, "train", sentence_pairs(n_train, seed=1))
     write_split(folder, "val", sentence_pairs(n_val, seed=2))
     write_split(folder, "test", sentence_pairs(n_val, seed=3))

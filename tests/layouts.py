@@ -1,4 +1,4 @@
-"""The same numbers in arrays that lie in memory in another way."""
+"""The same numbers in arrays with other memory layouts."""
 
 import numpy as np
 
@@ -8,14 +8,14 @@ def contiguous(x):
 
 
 def every_second(x):
-    """In an array twice as wide, with NaN (or an id nobody has) in between."""
+    """Every second number of an array twice as wide, with NaN (or an invalid id) in between."""
     wide = np.full((*x.shape[:-1], 2 * x.shape[-1]), _filler(x), x.dtype)
     wide[..., ::2] = x
     return wide[..., ::2]
 
 
 def rows_apart(x):
-    """With a gap of NaN after each row and around the whole."""
+    """A part of a larger array, with NaN after each row and around the whole."""
     wide = np.full((*(n + 2 for n in x.shape[:-1]), x.shape[-1] + 3), _filler(x), x.dtype)
     inside = (*(slice(1, -1) for _ in x.shape[:-1]), slice(1, -2))
     wide[inside] = x
@@ -27,7 +27,7 @@ def fortran(x):
 
 
 def backwards(x):
-    """With all strides negative."""
+    """An array in which all strides are negative."""
     return np.flip(np.flip(x).copy())
 
 
@@ -38,12 +38,12 @@ def read_only(x):
 
 
 def byte_swapped(x):
-    """As files from other machines have it."""
+    """An array in the other byte order, as in files from other machines."""
     return x.astype(x.dtype.newbyteorder("S"))
 
 
 def unaligned(x):
-    """Beginning at an odd address, as in packed records."""
+    """An array that begins at an odd address, as in packed records."""
     memory = np.empty(x.nbytes + 1, np.uint8)[1:]
     apart = memory.view(x.dtype).reshape(x.shape)
     apart[...] = x
@@ -51,7 +51,7 @@ def unaligned(x):
 
 
 def in_records(x):
-    """Each number beside a single byte, so that strides are odd."""
+    """The numbers of an array of records of one number and one byte, so that strides are odd."""
     records = np.zeros(x.shape, [("x", x.dtype), ("y", np.uint8)])
     records["x"] = x
     return records["x"]

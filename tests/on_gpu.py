@@ -1,4 +1,4 @@
-"""``npformer.gpu`` on the GPU if CuPy finds one, else on a stand-in for CuPy that runs the kernels on the processor.
+"""``npformer.gpu`` on the GPU if CuPy finds one, else on a substitute for CuPy that runs the kernels on the processor.
 
 ``ON_GPU`` takes and returns NumPy arrays, so that what tests a backend tests this one, too.
 """
@@ -20,13 +20,13 @@ FOLDER = Path(__file__).with_name("cuda_on_cpu")
 
 
 def reason_for_no_gpu():
-    """The reason why CuPy has none, or None if it has. With NPFORMER_GPU set (make test-gpu) it has to have one."""
+    """The reason why CuPy has no GPU, or None if it has. With NPFORMER_GPU set (make test-gpu) it has to have one."""
     try:
         with warnings.catch_warnings(action="ignore"):
             import cupy
 
             cupy.zeros(1)
-    except Exception as error:  # CuPy has a type for each way to fail
+    except Exception as error:  # CuPy raises many types of errors
         if os.environ.get("NPFORMER_GPU"):
             raise
         return f"{type(error).__name__}: {error}"
@@ -34,7 +34,7 @@ def reason_for_no_gpu():
 
 
 def load(name):
-    """A module of the folder cuda_on_cpu, under no name that an import finds."""
+    """Load a module of the folder cuda_on_cpu, without making its name importable."""
     spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -48,7 +48,7 @@ cupy = load("cupy") if NO_GPU else sys.modules["cupy"]
 
 @contextlib.contextmanager
 def cupy_installed():
-    """Within it, ``import cupy`` finds the stand-in, if there is no GPU."""
+    """Context manager in which ``import cupy`` finds the substitute, if there is no GPU."""
     before = sys.modules.get("cupy")
     sys.modules["cupy"] = cupy
     try:
@@ -70,12 +70,12 @@ if NO_GPU:
 
 
 def smaller(size):
-    """A size that takes not too long on the processor, and several tiles still."""
+    """A size that does not take too long on the processor, but still needs several tiles."""
     return max(3, -(-size // 8)) if NO_GPU else size
 
 
 def put(x):
-    """An argument with its arrays on the GPU, in the layout that they have."""
+    """An argument with its arrays on the GPU, in the same layout."""
     if isinstance(x, np.ndarray):
         return _put_as_it_lies(x)
     if isinstance(x, dict):
@@ -84,7 +84,7 @@ def put(x):
 
 
 def take(x):
-    """A result with its arrays in ordinary memory."""
+    """A result with its arrays in host memory."""
     if isinstance(x, cupy.ndarray):
         return cupy.asnumpy(x)
     if isinstance(x, dict):

@@ -1,4 +1,4 @@
-"""The operations once more, as slowly and plainly as possible: loops over scalars, nothing of npformer.
+"""The operations again, as slow and simple as possible: loops over scalars, without any code of npformer.
 
 NumPy arrays only hold the numbers here; all arithmetic is on Python floats.
 """
@@ -158,7 +158,7 @@ def attend(scores, v, keep_mask=None, causal=False):
 
 
 def soft_lookup(similarities, values):
-    """One query, numbers as values."""
+    """The soft lookup of one query, where the values are numbers."""
     total = math.fsum(similarities)
     return math.fsum(a * value for a, value in zip(similarities, values, strict=True)) / total if total else 0.0
 
@@ -262,7 +262,7 @@ def gelu(x):
 
 
 def random_bits(index, key):
-    """32 bits from an index and a key, in Python integers of unlimited size, cut by hand."""
+    """32 bits from an index and a key, in Python integers of unlimited size, reduced to 32 bits explicitly."""
     word = splitmix64(key)
     low, high = index & 0xFFFFFFFF, index >> 32
     return lowbias32(lowbias32(low ^ (word & 0xFFFFFFFF)) + (high ^ (word >> 32)) & 0xFFFFFFFF)
@@ -296,7 +296,7 @@ def dropout(x, rate, key):
 
 
 def gru(x_gates, h0, weight, bias, keep_mask, order):
-    """State after state, each number by itself; ``order`` of the steps."""
+    """The states, computed step by step and number by number; ``order`` is the order of the steps."""
     B, T, D = x_gates.shape[0], x_gates.shape[1], h0.shape[1]
     states = np.zeros((B, T, D))
     for row in range(B):

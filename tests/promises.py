@@ -1,4 +1,4 @@
-"""What models from a source to a target promise; each a check that the tests of some of them call."""
+"""Properties that all encoder-decoder models should have. Each function checks one; the tests of the models call it."""
 
 import numpy as np
 
@@ -29,7 +29,7 @@ def assert_the_decoder_sees_the_whole_source(model, params, src, tgt):
 
 
 def assert_padding_columns_change_nothing(model, params, src, tgt, n_src, n_tgt):
-    """More columns of padding change no logit, no gradient and no count."""
+    """More columns of padding change no logit, no gradient and no number of tokens."""
     wide_src, wide_tgt = np.pad(src, ((0, 0), (0, n_src))), np.pad(tgt, ((0, 0), (0, n_tgt)))
     logits = model.logits(params, src, tgt[:, :-1])
     wider = model.logits(params, wide_src, np.pad(tgt[:, :-1], ((0, 0), (0, n_tgt))))
@@ -42,7 +42,7 @@ def assert_padding_columns_change_nothing(model, params, src, tgt, n_src, n_tgt)
 
 
 def params_of(model, seed=0):
-    """Parameters none of which is zero, so that none can be forgotten."""
+    """Parameters without any zero, so that a parameter that is not used is noticed."""
     params, rng = model.init(seed), np.random.default_rng(seed)
     for _, x in tree.leaves(params):
         x += 0.3 * rng.standard_normal(x.shape)
@@ -50,7 +50,7 @@ def params_of(model, seed=0):
 
 
 def assert_steps_equal_recomputation(model, params, src, ops, n_steps=7, max_rows=6):
-    """Rows go on from rows drawn at random: some change places, some part, some are dropped."""
+    """Rows extend randomly drawn rows of the step before: some change places, some are duplicated, some dropped."""
     rng = np.random.default_rng(0)
     decoder = model.decoder(params, src, max_rows=max_rows, max_len=n_steps, backend=ops)
     sources, said = np.arange(len(src)), np.empty((len(src), 0), int)

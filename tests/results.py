@@ -1,4 +1,4 @@
-"""What tests of operations need: arguments from the table of cases, and what to do with results."""
+"""Helpers for the tests of operations: arguments from the table of cases, and comparisons of results."""
 
 import numpy as np
 
@@ -12,7 +12,7 @@ FIRST = {name: case for case in reversed(CASES) for name in case.names}  # the f
 
 
 def arguments_of(name, dtype="float64"):
-    """Valid arguments of an operation, those of its first case."""
+    """Valid arguments of an operation, from its first case."""
     return FIRST[name].arguments_of(name, dtype)
 
 
@@ -22,7 +22,7 @@ def written_by(name):
 
 
 def run(ops, name, arguments):
-    """The results of an operation, and after them the arrays that it has written to."""
+    """The results of an operation, followed by the arrays that it has written to."""
     results = [x for x in arrays_of(getattr(ops, name)(**arguments)) if x is not None]
     return results + [arguments[x] for x in written_by(name) if arguments[x] is not None]
 

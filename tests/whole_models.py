@@ -46,13 +46,13 @@ def loss_of_leaves(model, like, dropout_key, backend="reference", src=SRC, tgt=T
 
 
 def assert_gradient_at_every_parameter(f, f_backward, params):
-    """By the complex step: a pass forward for each number."""
+    """The gradient by the complex step: one forward pass for each number."""
     names, arrays = zip(*tree.leaves(params), strict=True)
     gradcheck(f, f_backward, arrays, names=names, complex_tolerance=1e-12, central_tolerance=None)
 
 
 def assert_gradient_along_directions(f, f_backward, params, n=2):
-    """By the complex step, along random directions of each parameter's array: a wrong number shows in all of them."""
+    """Slopes by the complex step along random directions of each parameter's array: a wrong number changes them all."""
     names, arrays = zip(*tree.leaves(params), strict=True)
     gradients, rng = f_backward(1.0, *arrays), np.random.default_rng(0)
     scale = max(np.abs(gradient).max() for gradient in gradients)
@@ -64,7 +64,7 @@ def assert_gradient_along_directions(f, f_backward, params, n=2):
 
 
 def assert_same_gradient(f_backward, f_backward_of_kernels, params):
-    """But for the order of additions."""
+    """The gradients are equal, except for the order of additions."""
     names, arrays = zip(*tree.leaves(params), strict=True)
     both = f_backward(1.0, *arrays), f_backward_of_kernels(1.0, *arrays)
     for name, wanted, gradient in zip(names, *both, strict=True):

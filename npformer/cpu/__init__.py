@@ -1,6 +1,6 @@
-"""Kernels under the names of the reference, on NumPy arrays of float32 and float64.
+"""CPU kernels under the names of the reference operations, for NumPy arrays of float32 and float64.
 
-An operation that has no kernel is the reference's own; and each file in this folder registers the kernels in it.
+An operation that has no kernel is the reference's own. Each file in this folder registers the kernels it defines.
 """
 
 import importlib
@@ -13,4 +13,4 @@ from npformer.reference import __all__ as __all__
 
 for _file in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_file.name}")
-globals().update(backend.operations)  # in the place of the reference's, and of the modules of these names
+globals().update(backend.operations)  # these replace the reference's operations, and the submodules of the same names

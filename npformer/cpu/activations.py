@@ -1,4 +1,4 @@
-"""Activations and their slopes, of one number for the kernels and of arrays for everybody."""
+"""Activations and their derivatives: of rows for the other kernels, and of whole arrays as operations."""
 
 import numpy as np
 
@@ -58,7 +58,7 @@ def _passed_on(dy, x, code):
 
 @kernel
 def activate(x, y, code):
-    """y = activation(x) of one row. A loop each: with the choice inside it, LLVM writes no vector code."""
+    """y = activation(x) of one row. Each has a loop of its own: LLVM does not vectorise a loop with a branch in it."""
     if code == RELU:
         for i in range(x.size):
             y[i] = like(x[i], 0) if x[i] <= like(x[i], 0) else x[i]
@@ -75,7 +75,7 @@ def activate(x, y, code):
 
 @kernel
 def multiply_by_slope(dx, x, code):
-    """dx *= activation'(x) of one row; for SWIGLU the first half of dx becomes both."""
+    """dx *= activation'(x) of one row. For SWIGLU the first half of dx is dy, from which both halves are computed."""
     if code == RELU:
         for i in range(x.size):
             dx[i] = like(x[i], 0) if x[i] <= like(x[i], 0) else dx[i]

@@ -1,4 +1,4 @@
-"""Attention that returns its weights: the products by BLAS, and scale, masks and softmax in one pass over each row."""
+"""Attention that returns its weights: BLAS computes the products, one kernel scale, masks and softmax of each row."""
 
 import numpy as np
 
@@ -16,12 +16,12 @@ from npformer.reference.attention import default_scale
 @kernel_of(reference.attention, as_it_lies="q k v")
 def attention(q, k, v, keep_mask, causal, scale, dropout_rate, dropout_key):
     if not is_usual(scale):
-        return NotImplemented  # the largest score would not stay the largest
+        return NotImplemented  # after scaling, the largest score would not be the largest any more
     weights = _product(as_heads(q), transpose(as_heads(k)))
     _weigh(weights, options_for(q, k, keep_mask, causal, scale, dropout_rate, dropout_key))
     out = _product(dropped(weights, dropout_rate, dropout_key), as_heads(v))
     if not _edges_are_finite(out):
-        return NotImplemented  # NaN or inf got where the mask should have kept it out
+        return NotImplemented  # there may be a NaN or inf that the mask should hide: the reference handles it
     return out.reshape(*q.shape[:-1], v.shape[-1]), weights.reshape(*q.shape[:-1], k.shape[-2])
 
 
@@ -38,19 +38,19 @@ def attention_backward(dout, q, k, v, weights, scale, dropout_rate, dropout_key)
     return dq.reshape(q.shape), dk.reshape(k.shape), dv.reshape(v.shape)
 
 
-@np.errstate(invalid="ignore")  # what is masked may be NaN
+@np.errstate(invalid="ignore")  # masked entries may be NaN
 def _product(a, b):
     return np.matmul(a, b, out=empty((*a.shape[:-1], b.shape[-1]), a.dtype))
 
 
 def _edges_are_finite(product):
-    """As ``edges_are_finite`` of each matrix."""
+    """``edges_are_finite`` of all matrices."""
     return np.isfinite(product[..., 0]).all() and np.isfinite(product[..., 0, :]).all()
 
 
 @kernel
 def _weigh(scores, options):
-    """In place: scores become weights."""
+    """Turn scores into weights, in place."""
     B, H, T, S = scores.shape
     scale, masked, x = options.scale, options.keep_mask.size > 0, scores.reshape(-1, S)
     row = -1
@@ -74,7 +74,7 @@ def _weigh(scores, options):
 
 @kernel
 def _differentiate(weights, dweights, scale, draw, kept_scale):
-    """In place: gradients of the weights after dropout become gradients of the scores, times scale."""
+    """Turn gradients of the weights after dropout into gradients of the scores, times scale, in place."""
     B, H, T, S = weights.shape
     for b in range(B):
         for h in range(H):

@@ -1,4 +1,4 @@
-"""The backend of the kernels on the processor: which arrays they take, and how others are made to suit."""
+"""The CPU backend: which arrays its kernels take, and how other arrays are converted for them."""
 
 import math
 
@@ -6,12 +6,12 @@ import numpy as np
 
 from npformer.operation import Backend
 
-# The bits of ``flags.num``. Numba compiles a kernel anew for arrays that differ in one of them.
+# The bits of ``flags.num``. Numba compiles a kernel again for arrays that differ in one of them.
 C_CONTIGUOUS, ALIGNED, WRITEABLE = 0x1, 0x100, 0x400
 
 
 def suited(x, as_it_lies):
-    """What makes the layout of an array suit the kernels, or None."""
+    """The function that converts an array to a layout the kernels take, or None if it has one."""
     flags = x.flags.num
     if type(x) is not np.ndarray or not flags & ALIGNED:
         return _copied
@@ -27,21 +27,21 @@ def _copied(x):
 
 
 def _as_if_writeable(x):
-    """The same memory, so that numba need not compile for read-only arrays.
+    """A writeable array on the same memory, so that numba need not compile the kernel again for read-only arrays.
 
-    No kernel writes to an argument that is not ``written``.
+    This is safe because a kernel writes only to arguments that its contract calls ``written``.
     """
     return np.asarray(_Alias(x))
 
 
 def original(x):
-    """The caller's own array, for a kernel that returns an argument."""
+    """The array that the caller passed, for a kernel that returns an argument."""
     return x.base.array if isinstance(x.base, _Alias) else x
 
 
 class _Alias:
     def __init__(self, x):
-        self.array = x  # which owns the memory
+        self.array = x  # keeps the memory alive
         address, _ = x.__array_interface__["data"]
         self.__array_interface__ = {**x.__array_interface__, "data": (address, False), "strides": x.strides}
 
@@ -51,10 +51,10 @@ kernel_of = backend.kernel_of
 
 
 def as_rows(x):
-    """A contiguous (..., D) as (all the rest, D)."""
+    """A contiguous (..., D) reshaped to (n, D)."""
     return x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
 
 
 def as_matrix(x):
-    """A matrix that BLAS can read: C-contiguous, or the transpose of one."""
+    """The matrix in a layout that BLAS can read: C-contiguous or Fortran-contiguous; copied if it is neither."""
     return x if x.flags.c_contiguous or x.flags.f_contiguous else np.ascontiguousarray(x)

@@ -1,7 +1,7 @@
 """Matrix products inside kernels, by the BLAS that NumPy is linked to.
 
-A kernel that can multiply does a whole sublayer without going back to Python: threads that compute different parts of
-a batch then do not wait for the interpreter's lock between a product and what follows it.
+A kernel that can call BLAS computes a whole sublayer without returning to Python: threads that compute different parts
+of a batch then do not wait for the GIL between a product and the steps that follow it.
 """
 
 import ctypes
@@ -14,12 +14,12 @@ from numba.extending import intrinsic, overload
 from npformer.cpu.jit import kernel
 from npformer.threads import linked_function
 
-ROW_MAJOR, AS_IT_IS, TRANSPOSED = 101, 111, 112  # CBLAS's numbers
+ROW_MAJOR, AS_IT_IS, TRANSPOSED = 101, 111, 112  # constants of CBLAS
 SPELLINGS = (("64_", True), ("$NEWLAPACK$ILP64", True), ("", False))  # suffix, and whether its integers have 64 bits
 
 
 def _find(name):
-    """(address, whether integers have 64 bits) of a CBLAS function; address 0 if NumPy has no BLAS."""
+    """(address, whether integers have 64 bits) of a CBLAS function; the address is 0 if NumPy has no BLAS."""
     for suffix, wide in SPELLINGS:
         function = linked_function(f"cblas_{name}{suffix}")
         if function is not None:
@@ -31,7 +31,7 @@ BLAS = {np.dtype(np.float32): _find("sgemm"), np.dtype(np.float64): _find("dgemm
 
 
 def multiply(blas, a, b, out, add):
-    """out = a b, or out += a b; matrices with one axis contiguous, ``blas`` being ``BLAS[dtype]``."""
+    """out = a b, or out += a b if ``add``. One axis of each matrix is contiguous; ``blas`` is ``BLAS[dtype]``."""
     out[...] = out + a @ b if add else a @ b
 
 
@@ -61,7 +61,7 @@ def _multiply(blas, a, b, out, add):
 
 @kernel
 def _multiply_by_hand(a, b, out, add):
-    """The same where there is no BLAS."""
+    """``multiply`` without a BLAS."""
     for i in range(len(a)):
         if not add:
             out[i, :] = 0
@@ -72,9 +72,9 @@ def _multiply_by_hand(a, b, out, add):
 
 @numba.njit
 def _layout(x):
-    """How BLAS has to read a matrix, and the numbers from one row (or column, if it is transposed) to the next."""
+    """Whether BLAS has to transpose a matrix, and its leading dimension: the step between rows, or columns if so."""
     rows, columns = x.shape
-    if columns == 1 and x.strides[0] >= x.itemsize:  # its stride along the columns means nothing
+    if columns == 1 and x.strides[0] >= x.itemsize:  # the stride of an axis of length 1 has no meaning
         return AS_IT_IS, x.strides[0] // x.itemsize
     if x.strides[1] == x.itemsize and (rows == 1 or x.strides[0] >= columns * x.itemsize):
         return AS_IT_IS, max(x.strides[0] // x.itemsize, columns)
@@ -82,7 +82,7 @@ def _layout(x):
 
 
 def _gemm(number, wide):
-    """A call of ``cblas_?gemm`` at an address known only when the kernel runs, so that the kernel can be cached."""
+    """A call of ``cblas_?gemm`` at an address that is an argument of the kernel, so that the kernel can be cached."""
     integer, flag = ir.IntType(64 if wide else 32), ir.IntType(32)
     real, pointer = (ir.FloatType() if number == numba.float32 else ir.DoubleType()), ir.IntType(8).as_pointer()
     parameters = [flag] * 3 + [integer] * 3 + [real, pointer, integer, pointer, integer, real, pointer, integer]
@@ -107,7 +107,7 @@ def _gemm(number, wide):
 
 
 def _fit(builder, value, wanted):
-    """The value in the type that the function takes: addresses and lengths are 64-bit integers before."""
+    """Convert a value to the type that the function takes. Addresses and lengths come as 64-bit integers."""
     if value.type == wanted:
         return value
     if isinstance(wanted, ir.PointerType):

@@ -1,7 +1,7 @@
-"""Convolution in an order in which each tap is one matrix product: all sequences at a time, then at the next.
+"""Convolution on arrays in (T, B, D) order, in which each tap is one matrix product.
 
-In (T, B, D) order the inputs that a tap sees lie one after another, as do the outputs that see them; in (B, T, D)
-order each sequence is a product of its own.
+In (T, B, D) order the inputs that a tap sees are contiguous, and so are the outputs that see them; in (B, T, D) order
+each sequence would need a product of its own.
 """
 
 import numpy as np
@@ -72,6 +72,9 @@ def _convolve_backward(blas, dy, x, weight, B, dilation, causal, dx, dweight, db
 
 @inlined
 def _tap(w, W, T, dilation, causal):
-    """The same as ``reference.convolution.taps``: outputs first … stop - 1 see the inputs that are ``shift`` later."""
+    """(first, stop, shift): tap w connects output t with input t + shift, for t in first … stop - 1.
+
+    The same as ``reference.convolution.taps``.
+    """
     shift = dilation * (w - (W - 1 if causal else (W - 1) // 2))
     return max(0, -shift), min(T, T - shift), shift

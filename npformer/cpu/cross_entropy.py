@@ -1,4 +1,4 @@
-"""The loss, and in the place of the logits their gradient: each row is read from memory once."""
+"""The loss and its gradient, which is written over the logits: each row is read from memory once."""
 
 import math
 
@@ -28,11 +28,11 @@ def linear_cross_entropy(x, weight, bias, targets, ignore_id, label_smoothing, n
 
 
 def differentiated(differentiate, logits, bias, targets, ignore_id, n_tokens, loss_scale, *numbers):
-    """The loss by a kernel that turns logits (n, V) or (2, n, V) into their gradient, and this gradient."""
+    """The loss and its gradient, by a kernel that turns logits (n, V) or (2, n, V) into their gradient in place."""
     counted, V = is_counted(targets, ignore_id=ignore_id), logits.shape[-1]
     n_tokens = np.count_nonzero(counted) if n_tokens is None else n_tokens
     if n_tokens == 0:
-        return NotImplemented  # a loss of nothing: the reference warns of it
+        return NotImplemented  # there is no token to count: the reference warns about it
     share, number = 1 / n_tokens, logits.dtype.type
     rows = logits.reshape(*logits.shape[: logits.ndim - 1 - targets.ndim], targets.size, V)
     bias = np.empty(0, number) if bias is None else bias
@@ -41,7 +41,7 @@ def differentiated(differentiate, logits, bias, targets, ignore_id, n_tokens, lo
 
 
 def copied(logits):
-    """Logits that may be written to."""
+    """A copy of the logits that a kernel may overwrite."""
     copy = empty(logits.shape, logits.dtype)
     np.copyto(copy, logits)
     return copy
@@ -72,7 +72,7 @@ def _differentiate(logits, bias, targets, counted, share, smoothing):
             row[j] += bias[j]
         peak = largest(logits, i, V)
         peak = like(share, 0) if peak == -np.inf else peak
-        for j in range(V):  # stored, or LLVM might make x - (peak + log_total) of (x - peak) - log_total
+        for j in range(V):  # stored: LLVM might turn (x - peak) - log_total into x - (peak + log_total)
             row[j] -= peak
         total, sum_of_shifted, logit = like(share, 0), like(share, 0), row[target]
         for j in range(V):

@@ -1,4 +1,4 @@
-"""Decoding a token at a time: keys and values are read where they lie, and the best entries found in one pass."""
+"""Decoding one token at a time: cached keys and values are not copied, and one pass finds the k best entries."""
 
 import inspect
 
@@ -18,7 +18,7 @@ from npformer.cpu.team import board, wake_helper
 from npformer.reference.decoding import composed_step
 
 EPS = inspect.signature(reference.layer_norm).parameters["eps"].default
-BLOCK = 128  # entries that are looked at together, as hardly any is among the best
+BLOCK = 128  # entries that are compared together: in most blocks none is among the best
 NO_MASK = np.ones((1, 1, 1, 1), bool)
 SUITED = C_CONTIGUOUS | ALIGNED | WRITEABLE
 MAPS = [("attention", "qkv"), ("attention", "out"), ("memory_attention", "q"), ("memory_attention", "out")]
@@ -26,11 +26,11 @@ MAPS += [("feed_forward", "hidden"), ("feed_forward", "out")]
 NORMS = ["attention_norm", "memory_attention_norm", "feed_forward_norm"]
 
 
-@kernel_of(reference.decoder_layer_step)  # in one kernel: a step is so short that Python would take half of it
+@kernel_of(reference.decoder_layer_step)  # one kernel: calls from Python would take half the time of such a short step
 def decoder_layer_step(x0, params, kv, at, memory_kv, memory_at, memory_mask, n_heads, norm, activation):
     step = fused_step(x0, params, activation)
-    if step is None:  # this backend's kernels one by one
-        from npformer import cpu  # which imports this file
+    if step is None:  # call the kernels of this backend one by one
+        from npformer import cpu  # not at the top: it imports this file
 
         caches, options = (kv, at, memory_kv, memory_at, memory_mask), {"norm": norm, "activation": activation}
         return composed_step(cpu, x0, params, *caches, n_heads=n_heads, **options)
@@ -42,9 +42,9 @@ def decoder_layer_step(x0, params, kv, at, memory_kv, memory_at, memory_mask, n_
 
 
 def fused_step(x0, params, activation):
-    """(weights, vectors) for the kernel of a whole layer; None if it does not take them.
+    """(weights, vectors) for the kernel of a whole layer; None if it does not take these parameters.
 
-    It takes packed projections with a bias each, and activations with one input for each result.
+    It takes packed projections, each with a bias, and activations that have one input per output.
     """
     if GATES[activation] > 1:
         return None
@@ -110,7 +110,7 @@ def _step(board, blas, x0, weights, vectors, caches, n_heads, pre, activation, x
 
 @kernel
 def _before(x, gain, bias, pre, h):
-    """What a sublayer reads."""
+    """The input of a sublayer: x, normalised in a pre-norm model."""
     if not pre:
         return x
     _normalise(x, gain, bias, h)
@@ -119,7 +119,7 @@ def _before(x, gain, bias, pre, h):
 
 @kernel
 def _after(x, y, gain, bias, pre):
-    """What the next sublayer gets: y, the sublayer's result, becomes x + y, normalised in a post-norm model."""
+    """Turn y, the output of a sublayer, into the input of the next one: x + y, normalised in a post-norm model."""
     for b in range(len(x)):
         for j in range(x.shape[1]):
             y[b, j] += x[b, j]
@@ -135,7 +135,7 @@ def _normalise(x, gain, bias, y):
 
 @kernel
 def _attend(q, kv, at, keep_mask, n_heads, scale, out):
-    """The queries may be followed by something else in their rows."""
+    """The rows of q begin with the queries, and may hold other numbers after them."""
     (B, D), S = out.shape, at.shape[1]
     K = D // n_heads
     weights = np.empty((1, S), q.dtype)
@@ -146,13 +146,13 @@ def _attend(q, kv, at, keep_mask, n_heads, scale, out):
             row = out[b, h * K : (h + 1) * K]
             row[:] = like(scale, 0)
             for s in range(S):
-                if weights[0, s] != like(scale, 0):  # what is masked may be NaN
+                if weights[0, s] != like(scale, 0):  # masked values may be NaN
                     _add(row, weights[0, s], kv[at[b, s], D + h * K : D + (h + 1) * K])
 
 
 @kernel
 def _weigh(query, kv, at, keep, first, scale, weights):
-    """softmax(scale · query · key) over the keys of one row; zeros if it may see none."""
+    """softmax(scale · query · key) over the keys of one row; zeros if all keys are masked."""
     n, K = len(at), len(query)
     for s in range(n):
         key = kv[at[s], first : first + K]
@@ -185,7 +185,7 @@ def _beats(x, y):
 
 @inlined
 def _any_beats(block, worst):
-    """Counted, not sought, so that LLVM writes vector code."""
+    """Whether any entry of a block beats the worst of the best. All are counted, so that LLVM vectorises the loop."""
     n = 0
     for j in range(len(block)):
         n += _beats(block[j], worst)
@@ -194,7 +194,7 @@ def _any_beats(block, worst):
 
 @kernel
 def _top(x, values, ids):
-    """Each entry is compared with the k-th best so far, and moved up to its place if it is better."""
+    """The k best entries of each row and their ids. An entry that beats the k-th best so far is inserted in order."""
     (n, V), k = x.shape, values.shape[1]
     for i in range(n):
         row, best, where = x[i], values[i], ids[i]
@@ -215,7 +215,7 @@ def _top(x, values, ids):
         peak, total = best[0], like(x[0, 0], 0)
         if peak == -np.inf:
             continue
-        for j in range(k):  # apart from the logarithm, which beside a large peak would lose its digits
+        for j in range(k):  # before the logarithm is subtracted: added to a large peak, it would lose its digits
             best[j] -= peak
         for j in range(V):
             total += exp(row[j] - peak)

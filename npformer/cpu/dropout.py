@@ -24,7 +24,7 @@ def dropout_backward(dy, dropout_rate, dropout_key):
 
 
 def dropped(x, dropout_rate, dropout_key):
-    """The same for kernels; ``x`` itself where nothing is dropped."""
+    """Dropout for other kernels; returns ``x`` itself if the rate is 0."""
     if dropout_rate == 0:
         return x
     y = empty(x.shape, x.dtype)
@@ -33,7 +33,7 @@ def dropped(x, dropout_rate, dropout_key):
 
 
 def drawing(dropout_rate, dropout_key, dtype):
-    """What a kernel needs to drop: ``draw`` for ``is_kept``, and the factor of what is kept."""
+    """What a kernel needs for dropout: ``draw`` for ``is_kept``, and the factor by which kept elements are scaled."""
     if dropout_rate == 0:
         return KEEP_ALL, dtype.type(1)
     return (np.uint32(threshold(dropout_rate)), *key_words(dropout_key)), dtype.type(kept_scale(dropout_rate))

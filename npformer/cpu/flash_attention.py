@@ -1,8 +1,8 @@
-"""Attention in tiles: some queries and some keys of one head, so few that their scores stay in the cache.
+"""Attention in tiles. A tile is a few queries and keys of one head, so few that their scores stay in the cache.
 
-A thread computes whole heads without going back to Python. The kernels work in place: scores become weights, and in
-the backward pass gradients of the weights become gradients of the scores. Keys that a causal mask hides from all
-queries of a tile are not even multiplied.
+A thread computes whole heads without returning to Python. The kernels work in place: scores become weights, and in the
+backward pass gradients of the weights become gradients of the scores. Tiles of keys that a causal mask hides from all
+queries of a tile are skipped.
 """
 
 import inspect
@@ -22,13 +22,13 @@ from npformer.cpu.scalar import exp, is_kept, largest, like
 from npformer.reference.attention import default_scale
 from npformer.threads import in_parallel, n_threads
 
-QUERIES, KEYS = 256, 512  # in a tile: 512 KB of float32 scores, half of a core's second cache
-WORTH_A_THREAD = 2**22  # multiplications of queries and keys: a quarter of a millisecond
+QUERIES, KEYS = 256, 512  # per tile: 512 KB of float32 scores, half of a core's second-level cache
+WORTH_A_THREAD = 2**22  # the fewest multiplications of queries and keys per thread: a quarter of a millisecond
 NO_MASK = np.ones((1, 1, 1, 0), bool)
 
 
 class Options(NamedTuple):
-    """What the kernels need to know besides arrays; ``draw`` and ``kept_scale`` are those of dropout."""
+    """The arguments of the kernels besides arrays; ``draw`` and ``kept_scale`` are for dropout."""
 
     keep_mask: np.ndarray  # (1 or B, 1 or H, 1 or T, S), or NO_MASK
     causal: bool
@@ -40,7 +40,7 @@ class Options(NamedTuple):
 @kernel_of(reference.flash_attention, as_it_lies="q k v")
 def flash_attention(q, k, v, keep_mask, causal, scale, dropout_rate, dropout_key):
     if not is_usual(scale):
-        return NotImplemented  # the largest score would not stay the largest
+        return NotImplemented  # after scaling, the largest score would not be the largest any more
     options = options_for(q, k, keep_mask, causal, scale, dropout_rate, dropout_key)
     result = attend(as_heads(q), as_heads(k), as_heads(v), options)
     if result is NotImplemented:
@@ -52,7 +52,7 @@ def flash_attention(q, k, v, keep_mask, causal, scale, dropout_rate, dropout_key
 @kernel_of(reference.flash_attention_backward, as_it_lies="dout q k v out")
 def flash_attention_backward(dout, q, k, v, out, logsumexp, keep_mask, causal, scale, dropout_rate, dropout_key):
     if not is_usual(scale):
-        return NotImplemented  # times a negative scale, the -inf of what is masked would be inf
+        return NotImplemented  # a negative scale would turn the -inf of masked scores into inf
     options = options_for(q, k, keep_mask, causal, scale, dropout_rate, dropout_key)
     q4, k4, v4 = as_heads(q), as_heads(k), as_heads(v)
     dout, out = (np.ascontiguousarray(as_heads(x).swapaxes(1, 2)) for x in (dout, out))
@@ -63,12 +63,12 @@ def flash_attention_backward(dout, q, k, v, out, logsumexp, keep_mask, causal, s
 
 
 def is_usual(scale):
-    """Whether the largest score stays the largest when it is multiplied by this."""
+    """Whether the largest score is still the largest after scaling: the scale is positive and finite."""
     return scale is None or 0 < scale < math.inf
 
 
 def as_heads(x):
-    """(..., T, K) with exactly two axes in front, (B, H, T, K), each head a matrix that BLAS can read."""
+    """(..., T, K) as (B, H, T, K), in which each head is a matrix that BLAS can read."""
     row_step = x.strides[-2]
     if x.strides[-1] != x.itemsize or row_step < x.shape[-1] * x.itemsize:
         x = np.ascontiguousarray(x)
@@ -78,7 +78,7 @@ def as_heads(x):
 
 
 def options_for(q, k, keep_mask, causal, scale, dropout_rate, dropout_key):
-    """The options in the form that the kernels want."""
+    """The options in the form that the kernels take."""
     number = q.dtype.type
     mask = NO_MASK if keep_mask is None or keep_mask.all() else _as_mask(keep_mask, q.shape, k.shape[-2])
     return Options(mask, causal, number(default_scale(q, scale)), *drawing(dropout_rate, dropout_key, q.dtype))
@@ -105,12 +105,12 @@ def attend(q, k, v, options):
         return _attend(BLAS[q.dtype], q, k, v, out, logsumexp, total, scores, options, *heads)
 
     if not _of_all_heads(work, q, v):
-        return NotImplemented  # NaN or inf got where the mask should have kept it out
+        return NotImplemented  # there may be a NaN or inf that the mask should hide: the reference handles it
     return out, logsumexp
 
 
 def attend_backward(dout, out, q, k, v, logsumexp, options, gradients):
-    """Write dq, dk and dv, and return them, or ``NotImplemented``."""
+    """Write the gradients (dq, dk, dv) and return them, or return ``NotImplemented``."""
 
     def work(heads):
         scores, dweights = (empty((_tile_size(q, v),), q.dtype) for _ in range(2))
@@ -125,7 +125,7 @@ def _tile_size(q, v):
 
 
 def _of_all_heads(work, q, v):
-    """Whether ``work`` returns True for all heads, 0 ... B H, which threads share as evenly as it goes."""
+    """Whether ``work`` returns True for all heads, 0 … B H - 1, which are divided evenly between threads."""
     B, H, T, K = q.shape
     n = min(B * H, B * H * T * v.shape[2] * K // WORTH_A_THREAD)
     if n < 2:
@@ -138,7 +138,8 @@ def _of_all_heads(work, q, v):
 def edges_are_finite(product):
     """Whether no factor of this matrix product holds NaN or inf.
 
-    In the left one it spoils a whole row of the product, in the right one a whole column: the first ones tell.
+    In the left factor it makes a whole row of the product NaN or inf, in the right factor a whole column. So it is
+    enough to check the first column and the first row.
     """
     n_wrong = 0
     for i in range(product.shape[0]):
@@ -149,7 +150,7 @@ def edges_are_finite(product):
 
 
 def _of_any_layout(names):
-    """Make a kernel that is compiled once for all layouts of the arrays of these names, and not anew for each."""
+    """Decorate a kernel that is compiled once for all layouts of the arrays with these names, not once for each."""
 
     def decorate(function):
         if numba.config.DISABLE_JIT:
@@ -204,7 +205,7 @@ def _attend_backward(blas, q, k, v, dout, out, logsumexp, dq, dk, dv, scratch, d
         b, h = head // H, head % H
         if T <= QUERIES and (h == 0 or head == first):
             scratch[0] = _fetch(q[b]) + _fetch(k[b]) + _fetch(v[b]) + _fetch(dq[b]) + _fetch(dk[b]) + _fetch(dv[b])
-        again = T > QUERIES  # then keys meet more than one tile of queries
+        again = T > QUERIES  # then dk and dv are sums over several tiles of queries
         if again:
             dk[b, h] = dv[b, h] = like(options.scale, 0)
         for t in range(0, T, QUERIES):
@@ -222,7 +223,7 @@ def _attend_backward(blas, q, k, v, dout, out, logsumexp, dq, dk, dv, scratch, d
                 multiply(blas, q_tile, k_tile.T, scores, False)
                 multiply(blas, dout_tile, v_tile.T, dweights, False)
                 _differentiate(scores, dweights, (b, h, t, s), (H, T, S), logsumexp, row_sums, options)
-                weights, dscores = scores, dweights  # what they have become
+                weights, dscores = scores, dweights  # the kernel worked in place
                 multiply(blas, weights.T, dout_tile, dv[b, h, s:s_end], again)
                 multiply(blas, dscores.T, q_tile, dk[b, h, s:s_end], again)
                 multiply(blas, dscores, k_tile, dq_tile, s > 0)
@@ -233,9 +234,10 @@ def _attend_backward(blas, q, k, v, dout, out, logsumexp, dq, dk, dv, scratch, d
 
 @inlined
 def _fetch(x):
-    """Read a number of each cache line of one sequence (H, T, K), in the order in which they lie in memory.
+    """Read one number of each cache line of one sequence (H, T, K), in the order of memory.
 
-    Heads are short slices far apart. The processor foresees the next address in this order, but not in theirs.
+    The rows of a head are short and far apart in memory. The processor prefetches well in this order, but not if one
+    head is read after another.
     """
     total = x[0, 0, 0]
     for t in range(x.shape[1]):
@@ -247,13 +249,13 @@ def _fetch(x):
 
 @inlined
 def n_visible(t, T, S, causal):
-    """How many keys, from the first on, query t may see."""
+    """The number of keys, from the first on, that query t may see under a causal mask."""
     return min(S, max(0, t + 1 + S - T)) if causal else S
 
 
 @inlined
 def hide(x, row, n, first_key, b, h, t, mask):
-    """-inf where the mask (1 or B, 1 or H, 1 or T, S) forbids, in the first n entries of a row."""
+    """Write -inf where the mask (1 or B, 1 or H, 1 or T, S) is False, in the first n entries of a row."""
     b, h, t = b if len(mask) > 1 else 0, h if mask.shape[1] > 1 else 0, t if mask.shape[2] > 1 else 0
     allowed = mask[b, h, t, first_key : first_key + n]
     for s in range(n):
@@ -262,7 +264,7 @@ def hide(x, row, n, first_key, b, h, t, mask):
 
 @inlined
 def _weigh(x, place, lengths, out, peak, total, options):
-    """In place: scores become exp(score - peak) after dropout, 0 where masked; peak and total as in the reference."""
+    """Turn scores into exp(score - peak) after dropout, 0 if masked, in place; peak and total as in the reference."""
     (b, h, t0, s0), (H, T, S) = place, lengths
     masked, scale, draw = options.keep_mask.size > 0, options.scale, options.draw
     n_queries, n_keys = x.shape
@@ -276,7 +278,7 @@ def _weigh(x, place, lengths, out, peak, total, options):
         if masked:
             hide(x, i, n, s0, b, h, t, options.keep_mask)
         new_peak = largest(x, i, n) * scale
-        new_peak = peak[b, h, t] if new_peak <= peak[b, h, t] else new_peak  # NaN, if it is
+        new_peak = peak[b, h, t] if new_peak <= peak[b, h, t] else new_peak  # a new peak of NaN is kept
         if new_peak == -np.inf:
             for s in range(n):
                 x[i, s] = like(scale, 0)
@@ -302,7 +304,7 @@ def _weigh(x, place, lengths, out, peak, total, options):
 
 @inlined
 def _divide(out, peak, total, b, h, kept_scale):
-    """out /= total, and peak becomes log Σ exp(score), for one head; whether all is finite."""
+    """out /= total, and peak becomes log Σ exp(score), for one head. Returns whether the output is finite."""
     _, T, _, K = out.shape
     n_wrong = 0
     for t in range(T):
@@ -320,7 +322,7 @@ def _divide(out, peak, total, b, h, kept_scale):
 
 @inlined
 def _sum_products(dout, out, row_sums):
-    """Σ dout · out of each query: what the softmax backward subtracts."""
+    """Σ dout · out of each query, which the backward pass of the softmax subtracts."""
     n_queries, K = out.shape
     for i in range(n_queries):
         total = like(out[0, 0], 0)
@@ -331,7 +333,7 @@ def _sum_products(dout, out, row_sums):
 
 @inlined
 def _differentiate(x, dx, place, lengths, logsumexp, row_sums, options):
-    """In place: scores x become the weights after dropout, gradients dx of the weights become dscores · scale."""
+    """Turn scores x into weights after dropout, and gradients dx of the weights into dscores · scale, in place."""
     (b, h, t0, s0), (H, T, S) = place, lengths
     masked, scale, draw = options.keep_mask.size > 0, options.scale, options.draw
     n_queries, n_keys = x.shape

@@ -21,7 +21,7 @@ def linear_activation_dropout(x, weight, bias, activation, dropout_rate, dropout
     bias = np.zeros(width, x.dtype) if bias is None else bias
     y = empty((*x.shape[:-1], width // GATES[activation]), x.dtype)
     rest = CODES[activation], *drawing(dropout_rate, dropout_key, x.dtype)
-    if n_kernel_threads():  # which share the product
+    if n_kernel_threads():  # then the threads share the product
         h = linear(x, weight)
         _activate(as_rows(h), bias, as_rows(y), *rest)
     else:
@@ -61,7 +61,7 @@ def linear_dropout_residual_backward(dy, x, weight, bias, dropout_rate, dropout_
 
 
 def _gradients(x, weight):
-    """Where to write dh, dx, dweight and dbias."""
+    """New arrays for dh, dx, dweight and dbias; dbias begins with zeros."""
     n_rows, width = x.size // x.shape[-1], weight.shape[1]
     dh, dx, dweight = (empty(shape, x.dtype) for shape in ((n_rows, width), x.shape, weight.shape))
     return dh, dx, dweight, np.zeros(width, x.dtype)

@@ -1,4 +1,4 @@
-"""The gated recurrent unit: a whole sequence in one kernel, a product and a fused cell for each step."""
+"""The gated recurrent unit: one kernel for a whole sequence, with a matrix product and a fused cell for each step."""
 
 import numpy as np
 
@@ -61,7 +61,7 @@ def _run_back(
     blas, dstates, h0, weight, states, gates, kept, reverse, dx_gates, dh, dweight, dbias, dh_gates, h_before, step
 ):
     B, T, D = states.shape
-    through = np.empty((B, D), dh.dtype)  # what a step's gates pass to the state before it
+    through = np.empty((B, D), dh.dtype)  # the gradient of the previous state through the gates of a step
     for i in range(T):
         t = i if reverse else T - 1 - i
         before = t + 1 if reverse else t - 1

@@ -1,4 +1,4 @@
-"""Layer normalisation, a row at a time: its entries stay in the cache for all passes over them."""
+"""Layer normalisation, one row at a time: a row stays in the cache for all passes over it."""
 
 import numpy as np
 
@@ -28,7 +28,7 @@ def layer_norm_backward(dy, x, gain, mean, rstd):
 
 @kernel
 def normalise_rows(x, gain, bias, eps, y, mean, rstd):
-    """y may be x itself."""
+    """Layer normalisation of rows. y may be x itself."""
     n, D = x.shape
     for i in range(n):
         total = like(eps, 0)
@@ -38,7 +38,7 @@ def normalise_rows(x, gain, bias, eps, y, mean, rstd):
         for j in range(D):
             total += x[i, j] - m
             squares += (x[i, j] - m) * (x[i, j] - m)
-        error = total / like(eps, D)  # of the mean, by rounding
+        error = total / like(eps, D)  # the rounding error of the mean
         m += error
         r = reciprocal_root(abs(squares / like(eps, D) - error * error) + eps)
         for j in range(D):

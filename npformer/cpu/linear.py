@@ -1,4 +1,4 @@
-"""The linear map: matrix products in two dimensions, into recycled memory."""
+"""The linear map: products of two-dimensional matrices, written to recycled memory."""
 
 import numpy as np
 
@@ -39,7 +39,7 @@ def _map(blas, x, weight, bias, y):
 
 @kernel
 def map_few_rows(board, blas, x, weight, bias, y):
-    """The same, shared between threads by ``team``."""
+    """``_map``, with the product shared between threads by ``team``."""
     multiply_few_rows(board, blas, x, weight, y)
     _add_bias(y, bias)
 
@@ -62,6 +62,6 @@ def _map_backward(blas, dy, x, weight, dx, dweight, dbias):
 
 @kernel
 def multiply_backward(blas, dy, x, weight, dx, dweight):
-    """The two products of x W's backward."""
+    """The two products in the backward pass of x W."""
     multiply(blas, dy, weight.T, dx, False)
     multiply(blas, x.T, dy, dweight, False)

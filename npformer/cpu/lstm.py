@@ -1,4 +1,4 @@
-"""The long short-term memory: a whole sequence in one kernel, a product and a fused cell for each step."""
+"""The long short-term memory: one kernel for a whole sequence, with a matrix product and a fused cell for each step."""
 
 import numpy as np
 
@@ -81,7 +81,7 @@ def _run_back(
     step,
 ):
     B, T, D = states.shape
-    through = np.empty((B, D), dh.dtype)  # what a step's gates pass to the state before it
+    through = np.empty((B, D), dh.dtype)  # the gradient of the previous state through the gates of a step
     for i in range(T):
         t = i if reverse else T - 1 - i
         before = t + 1 if reverse else t - 1

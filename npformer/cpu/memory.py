@@ -1,8 +1,8 @@
-"""Arrays whose memory is used again once nobody refers to them.
+"""Arrays whose memory is reused once they are garbage-collected.
 
-A step allocates the same arrays as the step before, and memory that comes fresh from the system costs a page fault
-every 4 KB, more than the arithmetic of many kernels. So when an array dies its memory goes to a list, from which the
-next array of about that size gets it.
+A training step allocates the same arrays as the step before, and new memory from the system costs a page fault per
+4 KB, more than the arithmetic of many kernels. So the memory of an array that is freed goes to a list, from which the
+next array of about the same size takes it.
 """
 
 import itertools
@@ -15,28 +15,28 @@ from functools import partial
 
 import numpy as np
 
-SMALLEST = 2**18  # bytes; below this, malloc keeps memory itself, once it is told to
-TRIED = 4  # sizes from which memory is taken, up to twice of what is needed
+SMALLEST = 2**18  # bytes; smaller arrays are left to malloc, which reuses memory itself (see below)
+TRIED = 4  # sizes in which free memory is looked for, up to twice the size needed
 PRIVATE = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
-COLOURS = itertools.cycle(range(0, PAGE := 4096, 5 * 64))  # were all to begin a page, they would meet in one cache set
+COLOURS = itertools.cycle(range(0, PAGE := 4096, 5 * 64))  # offsets in a page: equal ones would share a cache set
 
-# The malloc of glibc returns the free end of its heap to the system, unless it is smaller than twice the largest
-# block that the program ever freed. This one makes it 32 MB. (A step of 10 ms lost more than 1 ms on getting back what
-# had been returned.)
+# The malloc of glibc returns the free end of its heap to the system, unless it is smaller than twice the largest block
+# that the program ever freed. Freeing this array raises the limit to 32 MB. (Without it, a step of 10 ms spent more
+# than 1 ms on requesting the returned memory again.)
 np.empty(2**24, np.uint8)
 
 
-class _Pool(threading.local):  # one a thread: what a thread has in its cache it gets again
+class _Pool(threading.local):  # one per thread: a thread reuses memory that is in its cache
     def __init__(self):
         self.free = defaultdict(list)
-        self.alive = {}  # weak references to arrays handed out, which work as long as they are kept
+        self.alive = {}  # weak references to the arrays in use; a weak reference that is not kept does not call back
 
 
 _pool = _Pool()
 
 
 def empty(shape, dtype):
-    """An array with arbitrary contents, as ``numpy.empty``."""
+    """An array with arbitrary contents, like ``numpy.empty``."""
     n_bytes = math.prod(shape) * np.dtype(dtype).itemsize
     if n_bytes < SMALLEST:
         return np.empty(shape, dtype)
@@ -48,27 +48,27 @@ def empty(shape, dtype):
 
 
 def zeros(shape, dtype):
-    """An array of zeros, as ``numpy.zeros``."""
+    """An array of zeros, like ``numpy.zeros``."""
     x = empty(shape, dtype)
     x.fill(0)
     return x
 
 
 def _memory(n_bytes):
-    """Memory for so many bytes, and the size it is filed under: a power of two in quarters."""
+    """(memory, size): memory for at least ``n_bytes`` bytes, and its size class. Each power of two has four classes."""
     step = 2 ** (n_bytes.bit_length() - 3)
     smallest = -(-n_bytes // step) * step
     for size in range(smallest, smallest + TRIED * step, step):
         if _pool.free[size]:
             return _pool.free[size].pop(), size
     for size, free in _pool.free.items():
-        if size < smallest:  # what is asked for has grown: what was used before may never be again
+        if size < smallest:  # arrays have become larger: the smaller memory may never be used again
             free.clear()
     return _pages(smallest + PAGE), smallest
 
 
 def _pages(n_bytes):
-    """Fresh memory that is not an array: views of the array that is laid on it then keep that array alive."""
+    """New memory that is not an array, so that views of an array on this memory keep that array alive."""
     try:
         return mmap.mmap(-1, n_bytes, **PRIVATE)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Attention on packed projections: heads are views, results and gradients are written where they belong."""
+"""Attention on packed projections: heads are views, and results and gradients are written in packed form."""
 
 from npformer import reference
 from npformer.cpu.backend import kernel_of
@@ -45,7 +45,7 @@ def _attend(q, k, v, keep_mask, causal, dropout_rate, dropout_key):
 
 
 def _attend_backward(dout, out, q, k, v, logsumexp, options, gradients, result):
-    """The result, whose parts are the gradients, or ``NotImplemented``."""
+    """Write the gradients, which are views of ``result``, and return it, or return ``NotImplemented``."""
     keep_mask, causal, dropout_rate, dropout_key = options
     B, H, T, K = q.shape
     dout, out = dout.reshape(B, T, H, K), out.reshape(B, T, H, K)

@@ -1,4 +1,4 @@
-"""The loss of pairs of predictions that shall agree, and in the place of their logits the gradient."""
+"""The loss of pairs of predictions that should agree, and its gradient, which is written over the logits."""
 
 import math
 
@@ -28,8 +28,8 @@ def linear_paired_cross_entropy(
 @kernel
 def _differentiate(logits, bias, targets, counted, share, smoothing, consistency):
     _, n, V = logits.shape
-    share /= like(share, 2)  # of each of the two predictions
-    consistency /= like(share, 2)  # of each of the two divergences
+    share /= like(share, 2)  # for each of the two predictions
+    consistency /= like(share, 2)  # for each of the two divergences
     p, one = np.empty((2, V), logits.dtype), like(share, 1)
     total, log_total, divergence = np.empty((3, 2), logits.dtype)
     loss = 0.0
@@ -43,7 +43,7 @@ def _differentiate(logits, bias, targets, counted, share, smoothing, consistency
             for j in range(len(bias)):
                 row[j] += bias[j]
             peak = largest(logits[side], i, V)
-            for j in range(V):  # stored, as for single predictions
+            for j in range(V):  # stored, for the same reason as in cross_entropy.py
                 row[j] -= peak
             total[side] = like(share, 0)
             for j in range(V):

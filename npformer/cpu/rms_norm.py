@@ -1,4 +1,4 @@
-"""Root-mean-square normalisation, a row at a time."""
+"""Root-mean-square normalisation, one row at a time."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Softmax, a row at a time; another axis than the last one is moved there."""
+"""Softmax, one row at a time. If the axis is not the last one, it is moved there."""
 
 import math
 
@@ -32,13 +32,13 @@ def log_softmax_backward(dy, y, axis):
 
 
 def _by_rows(compute, axis, *arrays):
-    """What a kernel computes of these arrays, whose rows lie along the axis."""
+    """The result of a kernel on these arrays, whose rows are along the axis."""
     is_last = axis in (-1, arrays[0].ndim - 1) or arrays[0].ndim == 0
     if not is_last:
         arrays = [np.ascontiguousarray(np.moveaxis(x, axis, -1)) for x in arrays]
     result = empty(arrays[0].shape, arrays[0].dtype)
     n_rows = math.prod(result.shape[:-1])
-    compute(*[x.reshape(n_rows, -1) for x in (*arrays, result)])  # a single number is a row, too
+    compute(*[x.reshape(n_rows, -1) for x in (*arrays, result)])  # a single number is a row of length 1
     return result if is_last else np.moveaxis(result, -1, axis)
 
 
@@ -78,7 +78,7 @@ def _log_softmax(x, y):
         if peak == -np.inf:
             y[i, :] = peak
             continue
-        for j in range(D):  # not to be reordered: beside a large peak the logarithm would lose its digits
+        for j in range(D):  # the peak is subtracted first: added to a large peak, the logarithm would lose its digits
             y[i, j] = x[i, j] - peak
             total += exp(y[i, j])
         log_total = like(peak, np.log(total))

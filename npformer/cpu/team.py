@@ -1,10 +1,10 @@
-"""Products of a few rows with a large matrix, as decoding makes them: most of their time goes into reading the matrix.
+"""Products of a few rows with a large matrix, as in decoding. Most of their time is spent on reading the matrix.
 
 One core cannot read memory as fast as two can, and the threads of BLAS copy such a matrix before they multiply by it.
-So a helper thread waits for pieces of products, spinning, as a product may take only 50 microseconds. A thread that
-wants a product does not wait for the helper to wake up: whoever is free takes the next piece, and if nobody helps it
-does all of them. (It does wait for a piece that the helper has taken, milliseconds if the helper loses its core just
-then.) The helper falls asleep soon after the last product.
+So a helper thread waits for pieces of a product in a busy loop (it spins), since a product may take only 50
+microseconds. The calling thread does not wait for the helper to wake up: each thread that is free takes the next piece,
+so without a helper the caller computes all of them. (The caller does wait for a piece that the helper has taken; that
+takes milliseconds if the helper loses its core meanwhile.) The helper goes to sleep soon after the last product.
 """
 
 import atexit
@@ -22,24 +22,26 @@ from npformer.cpu.scalar import like
 from npformer.cpu.tile import COLUMNS, multiply_columns
 from npformer.threads import FEW_ROWS, n_kernel_threads
 
-THIN, THIN_TRANSPOSED = 2, 8  # rows; up to so many are multiplied here, more by tiles, or BLAS if b is transposed
-WORTH_IT = 2**15  # entries of the right matrix
-PIECES = 2  # of a product; more of them are smaller and read more slowly
-JIT = not numba.config.DISABLE_JIT  # without, BLAS multiplies
-SPINS = 2**20  # of a helper without work, before it falls asleep: about two milliseconds
+# Up to this many rows are multiplied by the loops in this file; more by tiles, or by BLAS if b is transposed.
+THIN, THIN_TRANSPOSED = 2, 8
+WORTH_IT = 2**15  # the smallest right matrix that is shared between threads, in entries
+PIECES = 2  # per product; more pieces would be smaller, and slower to read
+JIT = not numba.config.DISABLE_JIT  # without it, BLAS multiplies
+SPINS = 2**20  # how often a helper without work checks for it before it goes to sleep: about two milliseconds
 
-# The board: where work is announced. Words that different threads write are a cache line (8 words) apart.
+# The board is an array through which threads share work. These are the positions of its words. Words that different
+# threads write are a cache line (8 words) apart.
 TICKET = 0  # the next piece to take
-DONE = 8  # pieces done
-BUSY = 16  # whether a thread has the board
+DONE = 8  # the number of finished pieces
+BUSY = 16  # whether a thread is using the board
 AWAKE = 24  # whether the helper is spinning
-DISMISSED = 32  # whether it shall end
-JOB = 40  # what to do
+DISMISSED = 32  # whether the helper has to end
+JOB = 40  # the arguments of the product, from this position on
 board = np.zeros(64, np.int64)
 
 
 def wake_helper():
-    """Inside ``kernel_threads``, have the helper ready for the products of the kernel that is called next."""
+    """Inside ``kernel_threads``, wake the helper for the products of the kernel that is called next."""
     if n_kernel_threads() > 1 and not board[AWAKE] and JIT:
         _helper.wake()
 
@@ -60,7 +62,7 @@ class _Helper:
         self.call.set()
 
     def dismiss(self):
-        """Before the interpreter takes its memory away."""
+        """End the thread, before the interpreter frees the memory that it reads."""
         board[DISMISSED] = 1
         if self.thread is not None:
             self.call.set()
@@ -77,7 +79,7 @@ _helper = _Helper()
 
 
 def _begin_anew():
-    """In a forked process, which has no helper."""
+    """Start without a helper thread in a forked process, which does not inherit it."""
     global _helper
     _helper = _Helper()
 
@@ -89,11 +91,11 @@ atexit.register(lambda: _helper.dismiss())
 
 @kernel
 def multiply_few_rows(board, blas, a, b, out):
-    """out = a b, for a few contiguous rows of a with the helper if it is awake; b or its transpose is contiguous,
-    and so are the rows of out.
+    """out = a b, where the rows of a and of out are contiguous, and b or its transpose is.
 
-    A piece is some columns of b, or for very few rows of a some of its rows, so that each thread reads one stretch of
-    memory. What the pieces are does not depend on who is awake: the result is always the same.
+    If a has only a few rows, the product is shared with the helper, if it is awake. A piece is a range of columns of b,
+    or, if a has very few rows, a range of rows of b, so that each thread reads one contiguous part of memory. The
+    pieces do not depend on whether the helper is awake, so the result is always the same.
     """
     (m, k), n = a.shape, b.shape[1]
     by_rows = b.strides[1] == b.itemsize
@@ -155,7 +157,7 @@ def _add_up(sums, out):
 
 @kernel
 def _serve(board):
-    """Take pieces of whatever is on the board, until there has been nothing for a while."""
+    """Compute pieces of the jobs on the board, until there has been none for a while."""
     add_to(board + 8 * AWAKE, 1)
     idle = 0
     while idle < SPINS and load(board + 8 * DISMISSED) == 0:
@@ -165,13 +167,13 @@ def _serve(board):
 
 @kernel
 def _take_a_piece(board):
-    """Do the next piece of the job on the board; False if none is left."""
+    """Compute the next piece of the job on the board. Returns False if no piece is left."""
     if load(board + 8 * TICKET) >= PIECES:
         return False
     piece = add_to(board + 8 * TICKET, 1)
     if piece >= PIECES:
         return False
-    at = board + 8 * JOB  # which stays as it is until the piece taken here is done
+    at = board + 8 * JOB  # the job does not change until the piece taken here is done
     job = (
         load(at), load(at + 8), load(at + 16), load(at + 24), load(at + 32), load(at + 40), load(at + 48),
         load(at + 56), load(at + 64), load(at + 72), load(at + 80), load(at + 88), load(at + 96),
@@ -212,7 +214,7 @@ def _multiply(job, piece, zero):
 
 @kernel
 def _add_rows(a, b, out, first, last):
-    """Multiples of the rows of b, from first to last, are added up, eight at a time."""
+    """out = a[:, first:last] b[first:last], eight rows of b at a time."""
     out[:, :] = like(a[0, 0], 0)
     for i in range(first, last - 7, 8):
         for r in range(len(out)):
@@ -232,7 +234,7 @@ def _add_eight(x, b, out):
 
 @kernel
 def _multiply_rows(a, b, out, k, first, last):
-    """The scalar products of the rows of a and the rows of b from first to last."""
+    """The dot products of the rows of a with the rows of b from first to last - 1."""
     for j in range(first, last):
         for r in range(len(a)):
             total = like(a[0, 0], 0)
@@ -249,7 +251,7 @@ def _add(x, b, out):
 
 @intrinsic
 def pointer(typing_context, address):
-    """A number as an address."""
+    """The pointer with this integer as its address."""
 
     def generate(context, builder, signature, arguments):
         return builder.inttoptr(arguments[0], ir.IntType(8).as_pointer())
@@ -259,7 +261,7 @@ def pointer(typing_context, address):
 
 @intrinsic
 def load(typing_context, address):
-    """The word at an address, as other threads have left it."""
+    """Read a word atomically, so that what other threads have written is seen."""
 
     def generate(context, builder, signature, arguments):
         return builder.load_atomic(_word(builder, arguments[0]), "seq_cst", 8)
@@ -269,7 +271,7 @@ def load(typing_context, address):
 
 @intrinsic
 def store(typing_context, address, value):
-    """Write a word so that other threads see it, and all that was written before it."""
+    """Write a word atomically, so that other threads see it, and everything that was written before it."""
 
     def generate(context, builder, signature, arguments):
         value = context.cast(builder, arguments[1], signature.args[1], numba.int64)
@@ -281,7 +283,7 @@ def store(typing_context, address, value):
 
 @intrinsic
 def add_to(typing_context, address, value):
-    """Add to a word and return what it was, in one go."""
+    """Add to a word and return its old value, atomically."""
 
     def generate(context, builder, signature, arguments):
         return builder.atomic_rmw("add", _word(builder, arguments[0]), arguments[1], "seq_cst")
@@ -291,7 +293,7 @@ def add_to(typing_context, address, value):
 
 @intrinsic
 def swap(typing_context, address, value):
-    """Write a word and return what it was, in one go."""
+    """Write a word and return its old value, atomically."""
 
     def generate(context, builder, signature, arguments):
         return builder.atomic_rmw("xchg", _word(builder, arguments[0]), arguments[1], "seq_cst")

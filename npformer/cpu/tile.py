@@ -1,8 +1,9 @@
-"""A few rows times the columns of a large matrix, which is read where it lies.
+"""A few rows times a large matrix, which is read without being copied.
 
-BLAS copies such a matrix before it multiplies by it, which pays only if many rows follow. Here a tile of the result,
-some rows of some columns, stays in vector registers while the matrix goes by; it does so again for the next rows, then
-from the cache. LLVM does not find this form by itself, so the tile's loop is given to it as vectors.
+BLAS copies such a matrix before it multiplies by it, which pays off only for many rows. Here a tile of the result, a
+few rows by a few columns, stays in vector registers while the columns of the matrix are read; the next rows read the
+same columns again, then from the cache. LLVM does not vectorise the loop in this way by itself, so it is written with
+LLVM's vector types.
 """
 
 import llvmlite.binding
@@ -16,18 +17,18 @@ from npformer.cpu.jit import kernel
 
 _FEATURES = llvmlite.binding.get_host_cpu_features()
 BITS = 512 if _FEATURES.get("avx512f") else 256 if _FEATURES.get("avx") else 128  # of a vector register
-WIDTH = 4 if BITS == 512 else 2  # vectors in a row of a tile: of such registers there are 32, of others perhaps 16
-COLUMNS = WIDTH * BITS // 32  # of a tile of float32; of float64 half as many
+WIDTH = 4 if BITS == 512 else 2  # vectors per row of a tile: there are 32 registers of 512 bits, but perhaps 16 others
+COLUMNS = WIDTH * BITS // 32  # of a tile in float32; half as many in float64
 
 
 @kernel
 def multiply_columns(a, b, out, first, last):
-    """out[:, first:last] = a b[:, first:last], at least COLUMNS or none; the rows of b and out are contiguous."""
+    """out[:, first:last] = a b[:, first:last], at least COLUMNS columns or none. Rows of b and out are contiguous."""
     m, columns = len(a), WIDTH * BITS // (8 * a.itemsize)
     fours, sixes = (m + 3) // 4, (m + 5) // 6
     for start in range(first, last, columns):
-        j = min(start, last - columns)  # the last tile may do some columns again
-        if fours == sixes:  # reading b as often, and with less to do
+        j = min(start, last - columns)  # the last tile may compute some columns again
+        if fours == sixes:  # tiles of four rows read b equally often, and compute less
             for i in range(0, m, 4):
                 _tile_4(a, b, out, i, j)
         else:
@@ -36,9 +37,9 @@ def multiply_columns(a, b, out, first, last):
 
 
 def _tile(n_rows):
-    """``tile(a, b, out, i, j)`` computes so many rows of out from i, and WIDTH vectors of columns from j.
+    """``tile(a, b, out, i, j)`` computes ``n_rows`` rows of out from i on, in WIDTH vectors of columns from j on.
 
-    Instead of rows beyond the last one it does that again.
+    In place of rows beyond the last one it computes the last one again.
     """
 
     @intrinsic

@@ -1,4 +1,4 @@
-"""What an optimizer does to the parameters, in one pass over the flat arrays, by all threads."""
+"""The parameter updates of the optimizers, in one pass over the flat arrays, by all threads."""
 
 import math
 
@@ -9,7 +9,7 @@ from npformer.cpu.backend import kernel_of
 from npformer.cpu.jit import kernel
 from npformer.threads import in_parallel
 
-CHUNK = 2**20  # numbers a thread takes at a time
+CHUNK = 2**20  # numbers per part that a thread takes
 
 
 @kernel_of(reference.global_norm, dtypes="float32")  # squares of float64 may overflow

@@ -1,4 +1,4 @@
-// Activations and their derivatives.
+// Activations and their derivatives, of one number.
 
 #pragma once
 #include "common.cuh"

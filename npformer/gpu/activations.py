@@ -1,4 +1,4 @@
-"""Activations."""
+"""Activations, a thread for each element."""
 
 import cupy
 import numpy as np

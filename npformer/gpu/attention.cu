@@ -1,4 +1,4 @@
-// The weights of attention, where they are asked for: a block of threads for each query's row of S scores.
+// Attention that returns its weights: one block of threads for each query, that is for each row of S scores.
 
 #include "common.cuh"
 
@@ -8,7 +8,7 @@ __device__ __forceinline__ const bool* mask_of_row(
   return mask ? mask + row / T / H * mask_batch + row / T % H * mask_head + row % T * mask_row : mask;
 }
 
-// In place: products q kᵀ become softmax(scale q kᵀ) of the keys that are seen, 0 for the others.
+// Turns products q kᵀ into softmax(scale q kᵀ) over the visible keys and 0 for the others, in place.
 extern "C" __global__ void weigh(
     STORED* scores, Index H, Index T, Index S, REAL scale, const bool* mask, Index mask_batch, Index mask_head,
     Index mask_row, Index mask_column, bool causal) {
@@ -30,7 +30,8 @@ extern "C" __global__ void weigh(
   for (Index s = threadIdx.x; s < S; s += blockDim.x) store(scores, s, exp(score(s) - peak) * share);
 }
 
-// In place: gradients of weights after dropout become those of the scores, times scale. A weight of 0 passes none.
+// Turns gradients of the weights after dropout into gradients of the scores, times scale, in place. A weight of 0 gives
+// a gradient of 0.
 extern "C" __global__ void differentiate(
     const STORED* weights, STORED* dweights, Index S, REAL scale, const unsigned* key, unsigned threshold,
     REAL factor) {

@@ -1,4 +1,4 @@
-"""Attention that returns its weights: products by cuBLAS, and scale, masks and softmax in one pass over each row."""
+"""Attention that returns its weights: cuBLAS computes the products, one kernel scale, masks and softmax of each row."""
 
 from npformer import reference
 from npformer.gpu.backend import kernel_of
@@ -9,7 +9,7 @@ from npformer.gpu.launch import for_each_row, real
 from npformer.gpu.product import mended_product
 from npformer.reference.attention import default_scale
 
-DTYPES = "float32 float64"  # in half precision scores would be rounded before the softmax
+DTYPES = "float32 float64"  # in half precision the scores would be rounded before the softmax
 
 
 @kernel_of(reference.attention, dtypes=DTYPES)

@@ -1,4 +1,4 @@
-"""The backend of the kernels on the GPU: which arrays they take, and how others are made to suit."""
+"""The GPU backend: which arrays its kernels take, and how other arrays are converted for them."""
 
 import cupy
 
@@ -6,7 +6,7 @@ from npformer.operation import Backend
 
 
 def suited(x, as_it_lies):
-    """What makes the layout of an array suit the kernels, or None."""
+    """The function that converts an array to a layout the kernels take, or None if it has one."""
     if as_it_lies:
         suits = all(step % x.itemsize == 0 for step in x.strides)
     else:
@@ -15,7 +15,7 @@ def suited(x, as_it_lies):
 
 
 def wait():
-    """Until all kernels have ended; but not while they are recorded, when none has begun."""
+    """Wait until all kernels have finished. Returns at once during recording, when no kernel runs."""
     stream = cupy.cuda.get_current_stream()
     if not stream.is_capturing():
         stream.synchronize()
@@ -27,5 +27,5 @@ kernel_of = backend.kernel_of
 
 
 def as_rows(x):
-    """A contiguous (..., D) as (all the rest, D)."""
+    """A contiguous (..., D) reshaped to (n, D)."""
     return x.reshape(-1, x.shape[-1])

@@ -1,6 +1,6 @@
-"""Matrix products by cuBLAS, on matrices as they lie in memory: no operand is copied to be transposed.
+"""Matrix products by cuBLAS, which reads transposed matrices without copying them.
 
-cuBLAS is called through ctypes, as CuPy's own calls refuse to be recorded in a CUDA graph (cupy issue 6290).
+cuBLAS is called through ctypes, because CuPy's own calls cannot be recorded in a CUDA graph (cupy issue 6290).
 """
 
 import contextlib
@@ -14,15 +14,15 @@ NORMAL, TRANSPOSED = 0, 1  # cublasOperation_t
 DATA_TYPE = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 14}  # cudaDataType_t
 FLOAT32, FAST_TF32, FLOAT64 = 68, 77, 70  # cublasComputeType_t
 DEFAULT_ALGORITHM = -1
-NO_REDUCED_SUMS = 16  # cublasMath_t: parts of a half-precision product are added up in float32
-WORKSPACE = 32 * 2**20  # bytes, what NVIDIA recommends for Hopper
+NO_REDUCED_SUMS = 16  # cublasMath_t: partial sums of half-precision products are added in float32
+WORKSPACE = 32 * 2**20  # bytes; NVIDIA recommends this size for Hopper
 
 _compute_type = {"float32": FLOAT32, "float64": FLOAT64, "float16": FLOAT32, "bfloat16": FLOAT32}
 
 
 @contextlib.contextmanager
 def tf32():
-    """Within it, products of float32 arrays use tensor cores, which round their factors to 11 bits."""
+    """Context manager in which products of float32 arrays use tensor cores, which round their inputs to 11 bits."""
     before = _compute_type["float32"]
     _compute_type["float32"] = FAST_TF32
     try:
@@ -37,11 +37,11 @@ def multiply(a, b, out=None, beta=0.0):
     Parameters
     ----------
     a, b : CuPy arrays of one dtype
-        Read as they lie, transposed or not, if their rows or columns are contiguous; else copied.
+        Not copied if their rows or their columns are contiguous.
     out : CuPy array (n, p), optional
-        Where to write, C-contiguous.
+        The array to write to, C-contiguous.
     beta : float
-        What ``out`` is multiplied by before the product is added to it.
+        ``out`` is multiplied by it before the product is added.
 
     Returns
     -------
@@ -54,7 +54,7 @@ def multiply(a, b, out=None, beta=0.0):
     b, b_op, b_step = _as_it_lies(b)
     kind, scalar = DATA_TYPE[dtype], ctypes.c_double if dtype == "float64" else ctypes.c_float
     one, factor = ctypes.byref(scalar(1)), ctypes.byref(scalar(beta))
-    # cuBLAS reads columns where we have rows, so every matrix looks transposed to it, and outᵀ = bᵀ aᵀ.
+    # cuBLAS expects column-major matrices, so it sees ours as transposed, and computes outᵀ = bᵀ aᵀ.
     matrices = one, b.data.ptr, kind, b_step, a.data.ptr, kind, a_step, factor, out.data.ptr, kind, p
     how = _compute_type[dtype], DEFAULT_ALGORITHM
     _check("cublasGemmEx", library().cublasGemmEx(handle(), b_op, a_op, p, n, m, *matrices, *how))
@@ -62,12 +62,12 @@ def multiply(a, b, out=None, beta=0.0):
 
 
 def multiply_each(a, b, out=None):
-    """``a @ b`` of as many matrices: (N, n, m) @ (N, m, p), by one call.
+    """``a @ b`` for a batch of matrices, (N, n, m) @ (N, m, p), in one call.
 
     Parameters
     ----------
     a, b, out
-        As for ``multiply``, and with one step from a matrix to the next.
+        As for ``multiply``.
 
     Returns
     -------
@@ -87,15 +87,15 @@ def multiply_each(a, b, out=None):
 
 
 def _all_as_they_lie(x):
-    """``_as_it_lies`` for each matrix of an array, and the step from one to the next."""
+    """``_as_it_lies`` for a batch of matrices, and the step from one matrix to the next."""
     first, op, step = _as_it_lies(x[0])
-    if first.data.ptr != x.data.ptr:  # it had to be copied
+    if first.data.ptr != x.data.ptr:  # a copy was needed
         x = cupy.ascontiguousarray(x)
     return x, op, step, x.strides[0] // x.itemsize
 
 
 def _as_it_lies(x):
-    """(array, whether cuBLAS has to transpose it, numbers from a row or column to the next)."""
+    """(array, whether cuBLAS has to transpose it, its leading dimension), where the array is ``x`` or a copy."""
     rows, columns = x.shape
     row_step, column_step = (stride // x.itemsize for stride in x.strides)
     if (column_step == 1 or columns == 1) and (row_step >= columns or rows == 1):
@@ -106,10 +106,10 @@ def _as_it_lies(x):
 
 
 def handle():
-    """cuBLAS's handle for this device, on the current stream, with a workspace of its own."""
+    """The cuBLAS handle of this device, set to the current stream and our own workspace."""
     device = cupy.cuda.Device().id
     known, workspace = _handle_of(device), _workspace_of(device)
-    stream = cupy.cuda.get_current_stream().ptr  # to set it takes the workspace away
+    stream = cupy.cuda.get_current_stream().ptr  # setting the stream resets the workspace
     _check("cublasSetStream_v2", library().cublasSetStream_v2(known, stream))
     _check("cublasSetWorkspace_v2", library().cublasSetWorkspace_v2(known, workspace.data.ptr, workspace.nbytes))
     return known
@@ -130,7 +130,7 @@ def _workspace_of(device):
 
 @cache
 def library():
-    """CuBLAS, which CuPy has found and loaded."""
+    """The cuBLAS library that CuPy has found and loaded."""
     from cupy_backends.cuda.libs import cublas as _cublas  # noqa: F401
 
     loaded = ctypes.CDLL(f"libcublas.so.{cupy.cuda.runtime.runtimeGetVersion() // 1000}")

@@ -1,7 +1,7 @@
-// Sums over the rows of a matrix, column by column: the gradients of biases and gains.
+// Sums over the rows of a matrix: the gradients of biases and gains.
 //
-// A block of 32 x 8 threads adds up 32 columns of every gridDim.y-th eight rows. So there are gridDim.y sums of each
-// column, and add_parts adds those. The order is fixed, so that the bits are the same every time.
+// A block of 32 x 8 threads adds up 32 columns, in every gridDim.y-th group of eight rows. This gives gridDim.y partial
+// sums of each column, which add_parts adds. The order is fixed, so the results are bitwise reproducible.
 
 #include "common.cuh"
 

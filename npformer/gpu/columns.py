@@ -1,20 +1,20 @@
-"""Sums over the rows of a matrix, in two steps, so that all of the GPU takes part."""
+"""Sums over the rows of a matrix, in two steps, so that the whole GPU is used."""
 
 import cupy
 
 from npformer.gpu.launch import for_each_element, launch, real
 
-PARTS = 64  # at most: sums of a column that are then added
+PARTS = 64  # the most partial sums per column, which the second step adds
 
 
 def sum_columns(dy):
-    """Σ dy over the rows of a contiguous (n, D), as dtype of ``dy``."""
+    """Σ dy over the rows of a contiguous (n, D), in the dtype of ``dy``."""
     [total] = _sum("sum_columns", dy, (dy,), 1)
     return total
 
 
 def sum_gain_and_bias(dy, x, mean, rstd):
-    """Σ dy x̂ and Σ dy, of contiguous rows."""
+    """Σ dy x̂ and Σ dy over contiguous rows."""
     return _sum("sum_gain_and_bias", dy, (dy, x, mean, rstd), 2)
 
 

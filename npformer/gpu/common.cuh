@@ -1,7 +1,7 @@
-// What the kernels share: how numbers are stored and computed with, random bits, and sums over a block of threads.
+// What all kernels share: the types of numbers, random bits, and sums over a block of threads.
 //
-// STORED is the type of the arrays, REAL that of the arithmetic: float where arrays have half precision. Without any
-// -D a kernel is compiled for float32.
+// STORED is the type of the arrays, REAL the type of the arithmetic, which is float if the arrays have half precision.
+// Without any -D a kernel is compiled for float32.
 
 #pragma once
 
@@ -39,7 +39,7 @@ __device__ __forceinline__ unsigned short half_of_float(float x) {
 }
 #endif
 
-// bfloat16 is the upper half of a float; rounded to the nearest, to even in the middle.
+// A bfloat16 is the upper half of a float. Conversion rounds to nearest, ties to even.
 __device__ __forceinline__ float float_of_bfloat(unsigned short bits) {
   union { unsigned bits; float x; } wide = {unsigned(bits) << 16};
   return wide.x;
@@ -71,7 +71,7 @@ __device__ __forceinline__ void store(STORED* x, Index i, REAL value) {
 #endif
 }
 
-// npformer.reference.random: 32 bits that depend on the key, two words, and the element's index alone.
+// As in npformer.reference.random: 32 bits that depend only on the key (two words) and the index of the element.
 __device__ __forceinline__ unsigned mix32(unsigned h) {
   h = (h ^ h >> 16) * 0x7feb352du;
   h = (h ^ h >> 15) * 0x846ca68bu;
@@ -84,8 +84,8 @@ __device__ __forceinline__ bool is_kept(Index i, const unsigned* key, unsigned t
   return mix32(first + (unsigned(i >> 32) ^ key[1])) >= threshold;
 }
 
-// The sum over the threads of a warp and of a block, and the largest: each thread gets it. In one order, so the same
-// bits every time. A block has whole warps.
+// The sum and the maximum over the threads of a warp and of a block; all threads get the result. The order is fixed, so
+// the results are bitwise reproducible. The size of a block is a multiple of the size of a warp.
 __device__ __forceinline__ REAL warp_sum(REAL x) {
   for (int distance = 16; distance > 0; distance /= 2) x += __shfl_xor_sync(~0u, x, distance);
   return x;
@@ -100,7 +100,7 @@ __device__ __forceinline__ REAL block_sum(REAL x) {
   __shared__ REAL of_warp[32];
   int lane = threadIdx.x % 32, warp = threadIdx.x / 32, n_warps = blockDim.x / 32;
   x = warp_sum(x);
-  __syncthreads();  // of_warp may still be read, from the last time
+  __syncthreads();  // threads may still be reading of_warp from the previous call
   if (lane == 0) of_warp[warp] = x;
   __syncthreads();
   return warp_sum(lane < n_warps ? of_warp[lane] : REAL(0));
@@ -117,7 +117,7 @@ __device__ __forceinline__ REAL block_max(REAL x) {
 }
 
 __device__ __forceinline__ REAL sigmoid(REAL x) {
-  REAL e = exp(x > 0 ? -x : x);  // never large
+  REAL e = exp(x > 0 ? -x : x);  // cannot overflow
   return (x > 0 ? REAL(1) : e) / (1 + e);
 }
 

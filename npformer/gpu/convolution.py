@@ -1,6 +1,6 @@
-"""Convolution as matrix products, one for each tap, in time order: all sequences at a time, then at the next.
+"""Convolution as matrix products, one for each tap, on arrays in (T, B, D) order.
 
-So the inputs that a tap sees lie one after another. In half precision what is added up is rounded after each tap.
+In this order the inputs that a tap sees are contiguous. In half precision the sum is rounded after each tap.
 """
 
 import cupy
@@ -44,5 +44,5 @@ def _by_sequence(rows, B):
 
 
 def _all(positions, B):
-    """The rows of some positions."""
+    """The rows of a (T·B, D) array that belong to these time steps."""
     return slice(positions.start * B, positions.stop * B)

@@ -1,10 +1,10 @@
-// What the losses share: a row of n logits, and the logarithm of its softmax. The peak is subtracted from a logit first:
-// added to the logarithm of the total, a large one would take its digits.
+// What the losses share: a row of n logits, and the logarithm of its softmax. The peak is subtracted from a logit
+// first: the logarithm of the total would lose its digits if it were added to a large peak.
 
 #pragma once
 #include "common.cuh"
 
-// What the softmax of a row needs: its largest logit (0 in a row of -inf), log Σ exp(logit - peak), Σ (logit - peak).
+// A row of logits, with its peak (the largest logit, or 0 in a row of -inf), log Σ exp(logit - peak), Σ (logit - peak).
 struct Row {
   const STORED* logits;
   REAL peak, log_total, sum;

@@ -18,18 +18,18 @@ def cross_entropy(logits, targets, ignore_id, label_smoothing, n_tokens, loss_sc
 
 @kernel_of(reference.linear_cross_entropy, as_it_lies="weight")
 def linear_cross_entropy(x, weight, bias, targets, ignore_id, label_smoothing, n_tokens, loss_scale):
-    logits = linear(x, weight, bias)  # in whose place comes their gradient
+    logits = linear(x, weight, bias)  # the gradient is written over them
     return differentiated("cross_entropy", logits, logits, targets, ignore_id, n_tokens, loss_scale, label_smoothing)
 
 
 def differentiated(kernel, logits, dlogits, targets, ignore_id, n_tokens, loss_scale, *numbers):
-    """The loss, and in ``dlogits`` its gradient, by the kernel of this name in the file of this name."""
+    """The loss, and its gradient in ``dlogits``, by the kernel with this name in the file with this name."""
     if n_tokens is None:
         n_tokens = targets.size if ignore_id is None else int((targets != ignore_id).sum())
         if n_tokens == 0:
-            return NotImplemented  # a loss of nothing: the reference warns of it
+            return NotImplemented  # there is no token to count: the reference warns about it
     V, n, dtype, wide = logits.shape[-1], targets.size, logits.dtype, real(logits.dtype)
-    share = loss_scale / n_tokens  # of each counted token in the mean, whose gradient is scaled
+    share = loss_scale / n_tokens  # the weight of each counted token in the mean, times the loss scale
     share = share.astype(wide) if isinstance(share, cupy.ndarray) else cupy.full((), share, wide)
     losses, loss = cupy.empty(n, wide), cupy.empty((), wide)
     ignored = NOTHING_IGNORED if ignore_id is None else ignore_id

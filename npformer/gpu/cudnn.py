@@ -1,4 +1,4 @@
-"""cuDNN's fused attention in the place of ours, where it is asked for: needs nvidia-cudnn-frontend."""
+"""cuDNN's fused attention as an optional replacement of ours. It needs nvidia-cudnn-frontend."""
 
 import importlib
 from contextlib import contextmanager
@@ -9,24 +9,26 @@ import cupy
 
 from npformer.gpu.tensor_attention import on_tensor_cores
 
-cudnn = None  # the package, once it is asked for
+cudnn = None  # the package, which is imported when it is first needed
 _asked_for = False
-Q, K, V, OUT, STATS, DOUT, DQ, DK, DV = range(1, 10)  # what a graph knows its arrays by
+Q, K, V, OUT, STATS, DOUT, DQ, DK, DV = range(1, 10)  # the ids of the arrays of a graph
 
 
 @contextmanager
 def cudnn_attention():
-    """Within it, attention is cuDNN's where it computes what ours does.
+    """Context manager in which attention is computed by cuDNN, where it computes the same as our kernels.
 
-    That is: in float16 and bfloat16, without mask and dropout, with heads whose width is a multiple of 8, and where
-    every query sees a key. Elsewhere it stays ours. A key that is not seen has to be finite, as its weight of 0
-    need not hide it. A step that was recorded goes on with the attention it was recorded with. Gradients have the
-    same bits every time, for which cuDNN may take memory that grows with T · S.
+    That is the case in float16 and bfloat16, without a mask and without dropout, if the width of the heads is a
+    multiple of 8 and every query sees a key. In all other cases our kernels are used. Keys that the causal mask hides
+    have to be finite: in cuDNN a weight of 0 need not hide NaN or inf. A recorded step continues to use the attention
+    with which it was recorded. Gradients are bitwise reproducible, for which cuDNN may need memory that grows with
+    T · S.
 
     Raises
     ------
     ImportError
-        If the package cudnn is missing. Within it, what cuDNN raises where it has no kernel for a GPU or a shape.
+        If the package cudnn is missing. Inside the context, operations raise the errors of cuDNN if it has no kernel
+        for this GPU or shape.
     """
     global cudnn, _asked_for
     try:
@@ -41,7 +43,7 @@ def cudnn_attention():
 
 
 def takes(q, k, *others, mask, causal, dropout_rate):
-    """Whether attention of these heads is cuDNN's."""
+    """Whether cuDNN computes the attention of these heads."""
     if not _asked_for or mask is not None or dropout_rate:
         return False
     T, S = q.shape[2], k.shape[2]
@@ -63,15 +65,15 @@ def attend_backward(dout, out, logsumexp, q, k, v, dq, dk, dv, causal, scale):
 
 
 class Layout(NamedTuple):
-    """Of an array, as a graph has to know it."""
+    """What a graph needs to know about an array."""
 
     dim: tuple
-    stride: tuple  # in numbers
+    stride: tuple  # in elements
     dtype: str
 
 
 def forward(layouts, causal, scale, handle=None):
-    """The graph from q, k and v to the output and the logsumexp of each query."""
+    """The graph that computes the output and the logsumexp of each query from q, k and v."""
     graph, given = _begin({name: layouts[name] for name in (Q, K, V)}, handle)
     out, stats = graph.sdpa(q=given[Q], k=given[K], v=given[V], generate_stats=True, **_options(causal, scale))
     _finish({OUT: out, STATS: stats}, layouts)
@@ -79,7 +81,7 @@ def forward(layouts, causal, scale, handle=None):
 
 
 def backward(layouts, causal, scale, handle=None):
-    """The graph from all of these and the output's gradient to those of q, k and v; the same bits every time."""
+    """The graph that computes the gradients of q, k and v, bitwise reproducibly, from all of these and dout."""
     graph, given = _begin({name: layouts[name] for name in (Q, K, V, OUT, STATS, DOUT)}, handle)
     names = {"q": Q, "k": K, "v": V, "o": OUT, "dO": DOUT, "stats": STATS}
     arguments = {name: given[uid] for name, uid in names.items()}
@@ -111,7 +113,7 @@ def _data_type(name):
 
 def _options(causal, scale):
     options = {"attn_scale": scale}
-    if causal:  # the last query sees the last key
+    if causal:  # the last query is aligned with the last key
         options["diagonal_alignment"] = cudnn.diagonal_alignment.BOTTOM_RIGHT
         options["diagonal_band_right_bound"] = 0
     return options
@@ -135,7 +137,7 @@ def _handle(device):
     return cudnn.create_handle()
 
 
-@cache  # and kept, as recordings may need it
+@cache  # without a limit, as recordings may still use a graph
 def _built(make, layouts, causal, scale, handle):
     graph = make(dict(layouts), causal, scale, handle)
     graph.build([cudnn.heur_mode.A])

@@ -1,10 +1,10 @@
-// What decoding a token at a time needs besides the kernels of training.
+// The kernels for decoding one token at a time that training does not need.
 
 #include "common.cuh"
 
-// Attention of one query to keys and values in a table: a block for each row and head of width K. The keys of row b are
-// the entries at[b, 0], at[b, 1], ... of the table, each of which has all keys and then all values side by side. It is
-// q_row numbers from query to query, and weights is memory (B, H, S) for the block to work in.
+// Attention of one query to keys and values in a table: one block for each row and each head of width K. Row b attends
+// to the entries at[b, 0], at[b, 1], ... of the table. An entry holds the keys of all heads, then their values. The
+// step from one query to the next is q_row numbers, and weights (B, H, S) is working memory.
 extern "C" __global__ void cached_attention(
     const STORED* q, Index q_row, const STORED* kv, const Index* at, const bool* keep_mask, REAL* weights,
     STORED* out, Index S, Index K, REAL scale) {
@@ -14,7 +14,7 @@ extern "C" __global__ void cached_attention(
   weights += (row * gridDim.y + blockIdx.y) * S;
   int lane = threadIdx.x % 32, warp = threadIdx.x / 32, n_warps = blockDim.x / 32;
 
-  for (Index s = warp; s < S; s += n_warps) {  // a warp for each key
+  for (Index s = warp; s < S; s += n_warps) {  // one warp for each key
     const STORED* k = kv + at[s] * 2 * D + head;
     REAL score = 0;
     for (Index i = lane; i < K; i += 32) score += load(q, i) * scale * load(k, i);
@@ -31,7 +31,7 @@ extern "C" __global__ void cached_attention(
     weights[s] = exp(weights[s] - peak);
     total += weights[s];
   }
-  total = block_sum(total);  // whose barriers are also those after the weights
+  total = block_sum(total);  // also waits until all weights are written
   total = total == 0 ? REAL(1) : total;
 
   for (Index i = threadIdx.x; i < K; i += blockDim.x) {
@@ -42,8 +42,8 @@ extern "C" __global__ void cached_attention(
   }
 }
 
-// The n_best largest entries of each row x of n, as y has them, and where they are; of equal ones the first, NaN as if it were -inf. A
-// block for each row.
+// The positions of the n_best largest entries in each row of n numbers of x, and the values of y at these positions. Of
+// equal entries the first comes first; NaN counts as -inf. One block for each row.
 extern "C" __global__ void largest(
     const STORED* x, const STORED* y, STORED* values, Index* ids, Index n, Index n_best) {
   __shared__ REAL best_of_thread[1024];
@@ -52,7 +52,7 @@ extern "C" __global__ void largest(
   y += blockIdx.x * n;
   REAL last = INFINITY;
   Index last_id = -1;
-  for (Index rank = 0; rank < n_best; rank++) {  // the largest that comes after the last one
+  for (Index rank = 0; rank < n_best; rank++) {  // find the largest entry that comes after the last one found
     REAL best = -INFINITY;
     Index id = n;
     for (Index i = threadIdx.x; i < n; i += blockDim.x) {
@@ -79,6 +79,6 @@ extern "C" __global__ void largest(
       store(values, blockIdx.x * n_best + rank, load(y, last_id));
       ids[blockIdx.x * n_best + rank] = last_id;
     }
-    __syncthreads();  // read before it is written again
+    __syncthreads();  // wait until it has been read, before it is written again
   }
 }

@@ -1,4 +1,4 @@
-"""What decoding a token at a time needs besides the kernels of training."""
+"""The kernels for decoding one token at a time that training does not need."""
 
 import cupy
 import numpy as np
@@ -9,7 +9,7 @@ from npformer.gpu.launch import for_each_row, launch, real
 from npformer.gpu.softmax import log_softmax
 
 
-@kernel_of(reference.cached_attention, as_it_lies="q")  # whose rows may be parts of longer ones
+@kernel_of(reference.cached_attention, as_it_lies="q")  # the rows of q may be parts of longer rows
 def cached_attention(q, kv, at, n_heads, keep_mask):
     (B, D), S = q.shape, at.shape[1]
     if D > 1 and q.strides[1] != q.itemsize:
@@ -21,7 +21,7 @@ def cached_attention(q, kv, at, n_heads, keep_mask):
     return out
 
 
-@kernel_of(reference.log_softmax_top_k, dtypes="float32 float64")  # half precision would make more of them equal
+@kernel_of(reference.log_softmax_top_k, dtypes="float32 float64")  # rounding to half precision would make ties
 def log_softmax_top_k(x, k):
     y, shape = log_softmax(x), (len(x), min(k, x.shape[1]))
     values, ids = cupy.empty(shape, x.dtype), cupy.empty(shape, np.int64)

@@ -1,4 +1,4 @@
-"""What the backend knows of its device: the names of ``npformer/host.py``, for the GPU."""
+"""The functions and constants of ``npformer/host.py``, for the GPU."""
 
 import cupy
 
@@ -13,10 +13,10 @@ asarray, to_numpy, record = cupy.asarray, on_host, Recorder
 
 
 def run_shards(work, shards):
-    """One after the other: each uses the whole GPU."""
+    """Process the shards one after another: each uses the whole GPU."""
     return [work(shard) for shard in shards]
 
 
 def run_rows(work, n, size=1):
-    """All at once."""
+    """Process all rows at once."""
     return [work(slice(0, n))]

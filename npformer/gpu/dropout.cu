@@ -1,4 +1,4 @@
-// Dropout: a thread for each element.
+// Dropout: one thread for each element.
 
 #include "common.cuh"
 

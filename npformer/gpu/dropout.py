@@ -1,4 +1,4 @@
-"""Dropout, with the bits of ``reference.random``."""
+"""Dropout, with the random bits of ``reference.random``."""
 
 from functools import lru_cache
 
@@ -31,14 +31,14 @@ def _drop(x, dropout_rate, dropout_key):
 
 
 def drawing(dropout_rate, dropout_key, dtype):
-    """What a kernel needs to drop: the key's two words on the GPU, the threshold, the factor of what is kept."""
+    """What a kernel needs for dropout: the words of the key on the GPU, the threshold, the factor of kept elements."""
     if dropout_rate == 0:
         return None, np.uint32(0), real(dtype).type(1)
     words = dropout_key.words() if hasattr(dropout_key, "words") else words_on_gpu(dropout_key)
     return words, np.uint32(threshold(dropout_rate)), real(dtype).type(kept_scale(dropout_rate))
 
 
-@lru_cache(maxsize=1024)  # forward and backward pass use the same
+@lru_cache(maxsize=1024)  # forward and backward pass use the same keys
 def words_on_gpu(key):
     """The two words of a key, on the GPU."""
     return cupy.asarray(np.array(key_words(key), np.uint32))

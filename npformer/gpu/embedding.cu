@@ -2,8 +2,8 @@
 
 #include "common.cuh"
 
-// y = dropout(scale table[id] + position), and zeros for padding: a block for each token. Without positions and
-// padding (nullptr, pad_id -1) just the row.
+// y = dropout(scale table[id] + position), and zeros for padding: one block for each token. There may be no positions
+// (nullptr) and no padding (pad_id -1).
 extern "C" __global__ void embed(
     const Index* ids, const STORED* table, const REAL* positions, STORED* y, Index n, Index length, Index pad_id,
     REAL scale, const unsigned* key, unsigned threshold, REAL factor) {
@@ -19,8 +19,8 @@ extern "C" __global__ void embed(
   }
 }
 
-// dtable: a block for each row of the table looks through all tokens and adds the dy of those that are its own, in
-// order, so that the bits are the same every time. No two threads write to one place.
+// The gradient of the table: one block for each row of the table goes through all tokens and adds the dy of those with
+// its id, in order, so the result is bitwise reproducible. No two threads write to the same place.
 extern "C" __global__ void embed_backward(
     const STORED* dy, const Index* ids, STORED* dtable, Index n_tokens, Index n, Index pad_id, REAL scale,
     const unsigned* key, unsigned threshold, REAL factor) {
@@ -48,7 +48,7 @@ extern "C" __global__ void embed_backward(
         Index at = found[i] * n + column;
         if (is_kept(at, key, threshold)) sum += load(dy, at) * factor;
       }
-    __syncthreads();  // found is read before it is filled again
+    __syncthreads();  // wait until found has been read, before it is filled again
   }
   if (column < n) store(dtable, id * n + column, sum * scale);
 }

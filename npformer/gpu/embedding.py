@@ -1,4 +1,4 @@
-"""From token ids to vectors: rows are copied, and in the backward pass added, in the order of the ids."""
+"""From token ids to vectors: rows of the table are copied; the backward pass adds up rows in the order of the ids."""
 
 import cupy
 

@@ -1,10 +1,11 @@
-// Attention in tiles, forward and backward, as npformer/reference/flash_attention.py: a block of 16 x 16 threads takes
-// TILE queries (or, for dk and dv, TILE keys) of one head and goes through the keys (queries) tile by tile.
+// Attention in tiles, forward and backward, as in npformer/reference/flash_attention.py: a block of 16 x 16 threads
+// takes TILE queries (or, for dk and dv, TILE keys) of one head and loops over the keys (queries), tile by tile.
 //
-// In every product of two tiles the thread (x, y) has the rows y, y + 16, ... and the columns x, x + 16, ... of the
-// result in its registers. So the 16 threads of one y, half a warp, have whole rows of the scores among them.
+// In every product of two tiles, thread (x, y) holds the rows y, y + 16, ... and the columns x, x + 16, ... of the
+// result in its registers. So the 16 threads with the same y, half a warp, together hold whole rows of the scores.
 //
-// What -D sets: WIDTH, a multiple of 16 that is not below the head widths, and TILE, such that the tiles fit in 48 KB.
+// Macros to set with -D: WIDTH, a multiple of 16 that is not less than the head widths, and TILE, small enough for the
+// tiles to fit into 48 KB.
 
 #include "flash_attention.cuh"
 
@@ -14,7 +15,7 @@
 #endif
 
 const int SIDE = 16, ROWS = TILE / SIDE, COLUMNS = WIDTH / SIDE;
-const int STEP = WIDTH + 1, SCORE_STEP = TILE + 1;  // from row to row: one more, so that a column has all banks
+const int STEP = WIDTH + 1, SCORE_STEP = TILE + 1;  // from row to row: padded by 1 to spread a column over all banks
 
 // The sum and the maximum over the 16 threads of a row.
 __device__ __forceinline__ REAL row_sum(REAL x) {
@@ -27,7 +28,8 @@ __device__ __forceinline__ REAL row_max(REAL x) {
   return x;
 }
 
-// Copies rows first, first + 1, ... of x times scale into a tile, zeros beyond its end. Whether all were finite.
+// Copies rows first, first + 1, ... of x times scale into a tile, and zeros beyond the end of x. Returns whether all
+// numbers are finite.
 __device__ __forceinline__ bool load_tile(
     const STORED* x, Index first, Index n_rows, Index step, Index width, REAL scale, REAL* tile) {
   bool finite = true;
@@ -41,7 +43,7 @@ __device__ __forceinline__ bool load_tile(
   return finite;
 }
 
-// out += a bᵀ: rows of queries with rows of keys.
+// out += a bᵀ, where the rows of a are queries and the rows of b are keys.
 __device__ __forceinline__ void add_scores(REAL out[ROWS][ROWS], const REAL* a, const REAL* b) {
   for (int k = 0; k < WIDTH; k++)
     for (int i = 0; i < ROWS; i++)
@@ -49,8 +51,8 @@ __device__ __forceinline__ void add_scores(REAL out[ROWS][ROWS], const REAL* a, 
         out[i][j] += a[(threadIdx.y + SIDE * i) * STEP + k] * b[(threadIdx.x + SIDE * j) * STEP + k];
 }
 
-// out += weights x, where the element (row, s) of the weights is at row * row_step + s * column_step. If x is not all
-// finite, a weight of 0 hides what it meets.
+// out += weights x, where element (row, s) of the weights is at row * row_step + s * column_step. If not all of x is
+// finite, rows of x with weight 0 are skipped, so that 0 · NaN is 0.
 __device__ __forceinline__ void add_weighted(
     REAL out[ROWS][COLUMNS], const REAL* weights, int row_step, int column_step, const REAL* x, bool finite) {
   for (int s = 0; s < TILE; s++)
@@ -70,7 +72,7 @@ __device__ __forceinline__ void store_rows(
     }
 }
 
-// out and log Σ exp(scores) of TILE queries.
+// Computes out and log Σ exp(scores) for TILE queries.
 extern "C" __global__ void attention(
     const STORED* q, Index q_batch, Index q_head, Index q_row, const STORED* k, Index k_batch, Index k_head,
     Index k_row, const STORED* v, Index v_batch, Index v_head, Index v_row, STORED* out, Index out_batch,
@@ -113,7 +115,7 @@ extern "C" __global__ void attention(
       for (int c = 0; c < COLUMNS; c++) gathered[i][c] *= shrink;
     }
 
-    __syncthreads();  // the keys have been read, the weights are written
+    __syncthreads();  // wait until the keys have been read and the weights are written
     bool finite = load_tile(v, first_key, S, v_row, Kv, 1, kv_tile);
     finite = __syncthreads_and(finite);
     add_weighted(gathered, weights, SCORE_STEP, 1, kv_tile, finite);
@@ -128,7 +130,7 @@ extern "C" __global__ void attention(
   store_rows(gathered, out + b * out_batch + h * out_head, first_query, T, out_row, Kv);
 }
 
-// Of one tile: the weights after dropout, and the gradients of the scores. weights = exp(score - logsumexp),
+// Computes the weights of one tile after dropout, and the gradients of its scores: weight = exp(score - logsumexp),
 // dscore = weight (dweight - Σ dout out).
 __device__ __forceinline__ void weigh_backward(
     const Head& head, Index first_query, Index first_key, const REAL* shift, const REAL* sums, REAL scores[ROWS][ROWS],
@@ -147,7 +149,7 @@ __device__ __forceinline__ void weigh_backward(
     }
 }
 
-// dq of TILE queries.
+// Computes dq for TILE queries.
 extern "C" __global__ void attention_backward_q(
     BACKWARD_ARGUMENTS, STORED* dq, Index dq_batch, Index dq_head, Index dq_row, HEAD_ARGUMENTS) {
   __shared__ REAL q_tile[TILE * STEP], dout_tile[TILE * STEP], kv_tile[TILE * STEP], dscores[TILE * SCORE_STEP];
@@ -176,7 +178,7 @@ extern "C" __global__ void attention_backward_q(
   store_rows(gathered, dq + b * dq_batch + h * dq_head, first_query, T, dq_row, K);
 }
 
-// dk and dv of TILE keys.
+// Computes dk and dv for TILE keys.
 extern "C" __global__ void attention_backward_kv(
     BACKWARD_ARGUMENTS, STORED* dk, Index dk_batch, Index dk_head, Index dk_row, STORED* dv, Index dv_batch,
     Index dv_head, Index dv_row, HEAD_ARGUMENTS) {

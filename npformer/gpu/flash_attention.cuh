@@ -1,17 +1,17 @@
-// What attention in tiles has in common, on tensor cores or not: the arguments of a head, and what it may see.
+// What the kernels for attention in tiles share, with and without tensor cores: the arguments of a head, and its mask.
 //
-// Every array is given with its steps from one batch, head and row to the next; numbers of a row are contiguous.
+// Every array comes with its steps, in numbers, from one batch, head and row to the next; rows are contiguous.
 
 #pragma once
 #include "common.cuh"
 
-// One head's part of the arrays, and the options.
+// The sizes, the mask and the options of one head.
 struct Head {
   Index queries, keys, width, value_width;  // T, S, K, Kv
   const bool* mask;                         // of this head, or nullptr
-  Index mask_row, mask_column;              // its steps, 0 where it is broadcast
+  Index mask_row, mask_column;              // steps of the mask, 0 where it is broadcast
   bool causal;
-  Index first_element;  // of its weights in all (B, H, T, S), for dropout
+  Index first_element;  // the index of its first weight in (B, H, T, S), for dropout
   const unsigned* key;
   unsigned threshold;
   REAL factor;
@@ -29,7 +29,7 @@ __device__ __forceinline__ REAL drop(const Head& head, Index query, Index key, R
   return kept ? weight * head.factor : REAL(0);
 }
 
-// The end of the keys that a tile of queries may see, and the first query that may see any key from one on.
+// The end of the keys that are visible to a tile of queries, and the first query that may see first_key or a later key.
 __device__ __forceinline__ Index end_of_keys(const Head& head, Index end_of_queries) {
   Index end = min(end_of_queries, head.queries) + head.keys - head.queries;
   return head.causal ? max(Index(0), min(head.keys, end)) : head.keys;
@@ -62,8 +62,8 @@ __device__ __forceinline__ Index first_query_of(const Head& head, Index first_ke
   shift += bh * T;                                                                                                  \
   sums += bh * T
 
-// What the backward pass needs of each query: Σ dout out, and its logsumexp, or +inf if it sees nothing, so that its
-// weights are 0. A warp for each query.
+// What the backward pass needs for each query: Σ dout out, and shift, the logsumexp, or +inf if the query sees no key,
+// so that its weights are 0. One warp for each query.
 extern "C" __global__ void prepare_backward(
     const STORED* dout, Index dout_batch, Index dout_head, Index dout_row, const STORED* out, Index out_batch,
     Index out_head, Index out_row, const REAL* logsumexp, REAL* shift, REAL* sums, Index T, Index Kv) {

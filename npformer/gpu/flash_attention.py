@@ -1,4 +1,4 @@
-"""Attention in tiles: the (T, S) weights exist a tile at a time, in shared memory or in registers."""
+"""Attention in tiles: only one tile of the (T, S) weights exists at a time, in shared memory or in registers."""
 
 import math
 
@@ -12,8 +12,8 @@ from npformer.gpu.launch import launch, real
 from npformer.gpu.tensor_attention import Tiles, on_tensor_cores, tensor_tiles
 from npformer.reference.attention import default_scale
 
-SHARED_MEMORY = 48 * 1024  # bytes that a block may have without asking for more
-MOST_HEADS = 65535  # and sequences, of a launch
+SHARED_MEMORY = 48 * 1024  # bytes that a block may have by default
+MOST_HEADS = 65535  # and the most sequences, per launch
 WIDTHS = (16, 32, 64, 128)
 
 
@@ -34,7 +34,7 @@ def flash_attention_backward(dout, q, k, v, out, logsumexp, keep_mask, causal, s
 
 
 def attend(q, k, v, out, mask, causal, scale, dropout_rate, dropout_key):
-    """Write ``out`` (B, H, T, Kv), given heads (B, H, T or S, width) and a mask (B, H, T, S) or None, in any layout.
+    """Write ``out`` (B, H, T, Kv) for heads (B, H, T or S, width) and a mask (B, H, T, S) or None, in any layout.
 
     Returns
     -------
@@ -56,7 +56,7 @@ def attend(q, k, v, out, mask, causal, scale, dropout_rate, dropout_key):
 
 
 def attend_backward(logsumexp, dout, out, q, k, v, dq, dk, dv, mask, causal, scale, dropout_rate, dropout_key):
-    """Write ``dq``, ``dk`` and ``dv``, given heads in any layout. Returns None, or NotImplemented."""
+    """Write ``dq``, ``dk`` and ``dv`` for heads in any layout. Returns None, or NotImplemented."""
     tiles = tiles_of(q, k, v, dout, dq, dk, dv)
     if tiles is None:
         return NotImplemented  # as above
@@ -66,7 +66,7 @@ def attend_backward(logsumexp, dout, out, q, k, v, dq, dk, dv, mask, causal, sca
         return None
     B, H, T, _ = q.shape
     shift, sums = cupy.empty((B, H, T), real(q.dtype)), cupy.empty((B, H, T), real(q.dtype))
-    n_queries = 4  # of a block, one a warp
+    n_queries = 4  # per block, one for each warp
     arrays = *_with_steps(dout), *_with_steps(out), logsumexp, shift, sums, T, v.shape[3]
     grid, block = (-(-T // n_queries), H, B), (32, n_queries)
     launch(tiles.file, "prepare_backward", q.dtype, grid, block, *arrays, **tiles.constants)
@@ -79,7 +79,7 @@ def attend_backward(logsumexp, dout, out, q, k, v, dq, dk, dv, mask, causal, sca
 
 
 def tiles_of(q, *arrays):
-    """The tiles for heads (B, H, T or S, width) that are no wider than these; None if there are none."""
+    """The tiles for these heads (B, H, T or S, width); None if the heads are too wide or too many."""
     width = max(x.shape[-1] for x in (q, *arrays))
     if width > WIDTHS[-1] or max(q.shape[:2]) > MOST_HEADS:
         return None
@@ -88,7 +88,7 @@ def tiles_of(q, *arrays):
 
 
 def plain_tiles(width, itemsize):
-    """As many rows as fit, four tiles and two of scores; None if not even 16 do."""
+    """The largest tiles of which four, and two tiles of scores, fit into shared memory; None if not even 16 rows do."""
     for tile in (32, 16):
         if (4 * tile * (width + 1) + 2 * tile * (tile + 1)) * itemsize <= SHARED_MEMORY:
             return Tiles("flash_attention", {"WIDTH": width, "TILE": tile}, tile, (16, 16))
@@ -96,7 +96,7 @@ def plain_tiles(width, itemsize):
 
 
 def as_heads(x):
-    """(..., T, K) as (B, H, T, K), the numbers of a row contiguous."""
+    """(..., T, K) as (B, H, T, K) with contiguous rows."""
     x = _with_four_axes(x)
     return x if x.strides[-1] == x.itemsize else cupy.ascontiguousarray(x)
 
@@ -109,14 +109,14 @@ def mask_of(keep_mask, q, k):
 
 
 def _with_four_axes(x):
-    """Leading axes of length 1 where there are fewer, one instead of several where there are more."""
+    """A view or copy with four axes: leading axes of length 1 are added, or the first axes merged into one."""
     if x.ndim > 4:
         return x.reshape(math.prod(x.shape[:-3]), *x.shape[-3:])
     return x[(None,) * (4 - x.ndim)]
 
 
 def _with_steps(x):
-    """An array and its steps from batch to batch, head to head and row to row."""
+    """An array and its steps, in elements, from one batch, head and row to the next."""
     return x, *(stride // x.itemsize for stride in x.strides[:3])
 
 
@@ -127,7 +127,7 @@ def _options(q, k, v, mask, causal, scale, dropout_rate, dropout_key):
 
 
 def _launch(name, n_kept, tiles, dtype, sizes, *args):
-    """Run a kernel whose blocks keep rows of ``n_kept`` arrays."""
+    """Run a kernel in which each block keeps its rows of ``n_kept`` arrays in shared memory."""
     n, *heads_and_batches = sizes
     grid, shared = (-(-n // tiles.rows), *heads_and_batches), n_kept * tiles.kept + tiles.passing
     launch(tiles.file, name, dtype, grid, tiles.block, *args, shared=shared, **tiles.constants)

@@ -1,4 +1,4 @@
-// What follows a matrix product, in one pass over its elements. A bias or residual that is nullptr is 0.
+// The operations that follow a matrix product, in one pass over its elements. A bias or residual of nullptr is 0.
 
 #include "activations.cuh"
 
@@ -6,10 +6,12 @@ __device__ __forceinline__ REAL with_bias(const STORED* h, const STORED* bias, I
   return bias ? load(h, i) + load(bias, i % n_columns) : load(h, i);
 }
 
-// Where column i % n of a row of n numbers stands in one of two such rows side by side; the other is n further.
+// y has rows of n numbers, and h rows of 2 n, in which two such rows are side by side. Returns the index in h of the
+// element of the first half that belongs to element i of y; that of the second half is n further.
 __device__ __forceinline__ Index first_of_two(Index i, Index n) { return i + i / n * n; }
 
-// h += bias; y = dropout(activation(h)), or with a gate, in the second half of h's columns, times h there
+// h += bias; y = dropout(activation(h)). With a gate, the activation of the first half of h's columns is multiplied by
+// the second half.
 extern "C" __global__ void add_bias_activate_drop(
     STORED* h, const STORED* bias, STORED* y, Index size, Index n_columns, Index n_gates, int code,
     const unsigned* key, unsigned threshold, REAL factor) {
@@ -26,7 +28,7 @@ extern "C" __global__ void add_bias_activate_drop(
   store(y, i, is_kept(i, key, threshold) ? result * factor : REAL(0));
 }
 
-// dh = slope(h) dropout(dy); with a gate also the gate's gradient
+// dh = slope(h) dropout(dy). With a gate, dh also holds the gradient of the gate.
 extern "C" __global__ void activate_drop_backward(
     const STORED* dy, const STORED* h, STORED* dh, Index size, Index n_columns, Index n_gates, int code,
     const unsigned* key, unsigned threshold, REAL factor) {

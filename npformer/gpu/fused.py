@@ -1,4 +1,4 @@
-"""A matrix product, and everything that follows it in one pass over the result."""
+"""A matrix product, followed by one kernel for everything that is applied to its result."""
 
 import cupy
 

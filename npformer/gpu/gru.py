@@ -1,4 +1,4 @@
-"""The gated recurrent unit: a product and a kernel for each step."""
+"""The gated recurrent unit: a matrix product and a kernel for each step."""
 
 import cupy
 

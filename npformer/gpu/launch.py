@@ -1,4 +1,4 @@
-"""From a kernel in one of the .cu files here to its run on the GPU."""
+"""Compile and launch the kernels in the .cu files of this folder."""
 
 import re
 from functools import cache
@@ -9,7 +9,7 @@ import numpy as np
 
 FOLDER = Path(__file__).parent
 MACROS = {"float32": "FLOAT32", "float64": "FLOAT64", "float16": "FLOAT16", "bfloat16": "BFLOAT16"}
-THREADS = 256  # of a block
+THREADS = 256  # per block
 FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 
 
@@ -21,14 +21,14 @@ def launch(file, name, dtype, grid, block, *args, shared=0, **constants):
     file, name : str
     dtype : dtype
     grid, block : tuples of int
-        How many blocks, and of how many threads each.
+        The number of blocks, and of threads per block.
     args
-        CuPy arrays, None for no array, Python's integers and flags for ``Index`` and ``bool``, and NumPy scalars of
+        CuPy arrays, None for no array, Python integers and bools for ``Index`` and ``bool``, and NumPy scalars for
         the other types that a kernel declares.
     shared : int
-        Bytes of shared memory of a block, besides those of which the compiler knows.
+        Bytes of dynamic shared memory per block.
     constants
-        Of the names that the file says.
+        Values of the macros that the comment at the top of the file lists.
     """
     kernel = _kernel(file, name, dtype, tuple(constants.items()))
     if shared and shared > kernel.max_dynamic_shared_size_bytes:
@@ -37,33 +37,33 @@ def launch(file, name, dtype, grid, block, *args, shared=0, **constants):
 
 
 def for_each_element(file, name, dtype, size, *args):
-    """Run a kernel with a thread for each of ``size`` elements."""
+    """Run a kernel with one thread for each of ``size`` elements."""
     launch(file, name, dtype, (-(-size // THREADS),), (THREADS,), *args)
 
 
 def for_each_row(file, name, dtype, n_rows, *args):
-    """Run a kernel with a block of threads for each row."""
+    """Run a kernel with one block of threads for each row."""
     launch(file, name, dtype, (n_rows,), (THREADS,), *args)
 
 
 def macros(dtype, constants):
-    """What a compiler is told besides the source."""
+    """The -D options of the compiler."""
     return (f"-D{MACROS[dtype.name]}", *(f"-D{name}={value}" for name, value in constants))
 
 
-@cache  # as CuPy makes a new one each time it is asked
+@cache  # CuPy would make a new object at each call
 def _kernel(file, name, dtype, constants):
     return _module(file, dtype, constants).get_function(name)
 
 
 @cache
 def _module(file, dtype, constants):
-    """The kernels of a file, compiled when they are first asked for; CuPy keeps them on the disk."""
+    """The kernels of a file, compiled at the first use; CuPy caches them on disk."""
     return cupy.RawModule(code=_source(f"{file}.cu", set()), options=("-std=c++17", *macros(dtype, constants)))
 
 
 def _source(name, included):
-    """A file with those in it that it includes: CuPy would not notice that one of them is another."""
+    """The text of a file with its includes inserted: CuPy's cache would not notice a change in an included file."""
     included.add(name)
 
     def text_of(include):

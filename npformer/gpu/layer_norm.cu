@@ -1,4 +1,4 @@
-// Layer normalisation: a block of threads for each row of n numbers, and for their gradients.
+// Layer normalisation, forward and backward: one block of threads for each row of n numbers.
 
 #include "common.cuh"
 
@@ -13,7 +13,7 @@ extern "C" __global__ void layer_norm(
     deviations += load(x, i) - m;
     squares += (load(x, i) - m) * (load(x, i) - m);
   }
-  REAL error = block_sum(deviations) / n;  // of the mean, by rounding
+  REAL error = block_sum(deviations) / n;  // the rounding error of the mean
   m += error;
   REAL r = 1 / sqrt(fabs(block_sum(squares) / n - error * error) + eps);
   for (Index i = threadIdx.x; i < n; i += blockDim.x)

@@ -1,4 +1,4 @@
-// What a linear map adds to a matrix product.
+// The bias of a linear map.
 
 #include "common.cuh"
 

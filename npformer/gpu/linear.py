@@ -21,6 +21,6 @@ def linear_backward(dy, x, weight, bias):
 
 
 def backward_of_rows(dy, x, weight, bias):
-    """(dx, dweight, dbias) of rows dy (n, D_out)."""
+    """(dx, dweight, dbias) for dy as rows (n, D_out)."""
     dx = multiply(dy, weight.T).reshape(x.shape)
     return dx, multiply(as_rows(x).T, dy), None if bias is None else sum_columns(dy)

@@ -1,4 +1,4 @@
-"""The long short-term memory: a product and a kernel for each step."""
+"""The long short-term memory: a matrix product and a kernel for each step."""
 
 import cupy
 

@@ -1,4 +1,4 @@
-"""Attention between projections as they come out of one matrix product: the kernels read the heads where they lie."""
+"""Attention on packed projections: the kernels read and write the heads as views of them."""
 
 import cupy
 

@@ -1,10 +1,11 @@
-// The loss of two predictions that shall agree, and its gradient: a block of threads for each token.
+// The loss of two predictions that should agree, and its gradient: one block of threads for each token.
 
 #include "cross_entropy.cuh"
 
-// As cross_entropy.cu, for two predictions of each token that shall agree, p and p', the second gridDim.x rows behind
-// the first. To both losses comes consistency / 2 (KL(p‖p') + KL(p'‖p)), with the gradient
-// p (log p - log p' - KL(p‖p')) + p - p' in the first. Each counts by half a share.
+// Like cross_entropy.cu, for two predictions p and p' of each token. The row of p' is gridDim.x rows after that of p.
+// The term consistency / 2 (KL(p‖p') + KL(p'‖p)) is added to the sum of both losses. The gradient of the two
+// divergences by the first logits is p (log p - log p' - KL(p‖p')) + p - p'. Each prediction has half the share of its
+// token.
 extern "C" __global__ void paired_cross_entropy(
     const STORED* logits, const Index* targets, STORED* dlogits, REAL* losses, Index n, Index ignore_id,
     REAL smoothing, REAL consistency, const REAL* share) {
@@ -29,7 +30,7 @@ extern "C" __global__ void paired_cross_entropy(
     REAL both = surprise(row, target, n, smoothing) + surprise(other, target, n, smoothing);
     losses[blockIdx.x] = (both + weight * (divergence + back)) * half;
   }
-  __syncthreads();  // the target's logits have been read
+  __syncthreads();  // wait until the target's logits have been read
   for (Index i = threadIdx.x; i < n; i += blockDim.x) {
     REAL log_p = log_softmax(row, i), log_q = log_softmax(other, i), apart = log_p - log_q;
     REAL p = exp(log_p), q = exp(log_q), asked = wanted(i, target, n, smoothing);

@@ -1,4 +1,4 @@
-"""The loss of pairs of predictions that shall agree, and its gradient."""
+"""The loss of pairs of predictions that should agree, and its gradient."""
 
 import cupy
 

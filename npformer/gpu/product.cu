@@ -1,10 +1,10 @@
-// What npformer.reference.product adds to a matrix product: an exact 0 annihilates NaN and inf.
+// Corrects matrix products as npformer.reference.product defines them: an exact 0 annihilates NaN and inf.
 
 #include "common.cuh"
 
-// Entries of out (N, n, p), the products of N matrices a (n, m) and b (m, p), that are not finite are computed once
-// more, without the terms in which a or b is 0; of the others NaN and inf make NaN. Where all is well that is a look at
-// each entry. Of a and b are given the steps from one matrix, row and column to the next.
+// Entries of out (N, n, p), the products of N matrices a (n, m) and b (m, p), that are not finite are computed again
+// without the terms in which a or b is 0; among the other terms, NaN and inf make the sum NaN. Entries that are finite
+// are only read. The steps of a and b are those from one matrix, row and column to the next, in numbers.
 extern "C" __global__ void mend(
     STORED* out, const STORED* a, Index a_matrix, Index a_row, Index a_column, const STORED* b, Index b_matrix,
     Index b_row, Index b_column, Index size, Index n, Index m, Index p) {

@@ -13,12 +13,12 @@ def product(a, b):
 
 
 def mended_product(a, b):
-    """(N, n, m) @ (N, m, p), in any layout."""
+    """(N, n, m) @ (N, m, p) for matrices in any layout, in which an exact 0 annihilates NaN and inf."""
     out, places = multiply_each(a, b), (*_with_steps(a), *_with_steps(b))
     for_each_element("product", "mend", out.dtype, out.size, out, *places, out.size, *a.shape[1:], b.shape[2])
     return out
 
 
 def _with_steps(x):
-    """An array and its steps from one matrix, row and column to the next."""
+    """An array and its steps, in elements, from one matrix, row and column to the next."""
     return x, *(step // x.itemsize for step in x.strides)

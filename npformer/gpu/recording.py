@@ -1,7 +1,7 @@
-"""Work that is recorded as a CUDA graph, and replayed: hundreds of kernels for one call of the host.
+"""Record work as a CUDA graph and replay it: one call launches hundreds of kernels.
 
-What changes from one time to the next has a place on the GPU that the kernels read: the token ids, some numbers, and
-the words of each key that dropout draws with. One copy fills them all.
+Everything that changes from one replay to the next is read from arrays on the GPU: the token ids, some numbers, and the
+words of each dropout key. One copy from the host fills them all.
 """
 
 import contextlib
@@ -12,34 +12,35 @@ import numpy as np
 
 from npformer.reference.random import derive_key, key_words
 
-MOST_SHAPES = 256  # that are recorded; then those not used for longest are forgotten
+MOST_SHAPES = 256  # the most recordings that are kept; the least recently used one is dropped first
 MOST_KEYS = 4096
-ALIGNMENT = 256  # bytes, of every array on the GPU
+ALIGNMENT = 256  # in bytes, of each array in the block of inputs
 
 
 class Recorder:
-    """A step on batches, which is recorded for each of their shapes.
+    """A function of batches that is recorded once for each shape of a batch, and then replayed.
 
-    The first batch of a shape is worked on as ever, which compiles what is missing. The second is recorded. From then
-    on there is one call. A result has to be looked at before the next call, which writes over what this one reads.
+    For the first batch of a shape the function is called normally, which compiles missing kernels. For the second it
+    is recorded. From then on the recording is replayed. Each call waits for its result, because the next call
+    overwrites the inputs.
 
     Parameters
     ----------
     work : callable
-        ``work(batches, key, numbers)`` -> a tuple of numbers on the GPU. It must not look at any number there.
+        ``work(batches, key, numbers)`` -> a tuple of numbers on the GPU. It must not read values from the GPU.
     fill_up : callable
-        ``fill_up(batch, rounded_up)`` -> the batch, a tuple of NumPy arrays, with padding: so there are few shapes.
+        ``fill_up(batch, rounded_up)`` -> the batch, a tuple of NumPy arrays, padded so that there are few shapes.
     """
 
     def __init__(self, work, fill_up):
         self.work, self.fill_up = work, fill_up
-        self.seen, self.recordings = set(), {}  # shapes; of the recordings the one used last is last
+        self.seen, self.recordings = set(), {}  # keyed by shape; the recording used last comes last
         self.refused = False
         self.stream = cupy.cuda.Stream()
         self.pool = cupy.cuda.MemoryPool(self._allocate)
 
     def __call__(self, batches, key, numbers):
-        """``work``, or its replay, which there is for a single batch.
+        """Call ``work``, or replay its recording if there is a single batch.
 
         Parameters
         ----------
@@ -64,7 +65,7 @@ class Recorder:
         return result.get().tolist()
 
     def _recording_of(self, batch, numbers):
-        """The recording for this shape, made if it is the second time; None where there is none."""
+        """The recording for this shape, which is made at the second batch; None if there is none."""
         shape = tuple(x.shape for x in batch)
         if self.refused:
             return None
@@ -81,27 +82,27 @@ class Recorder:
         try:
             with self.stream, cupy.cuda.using_allocator(self.pool.malloc):
                 return Recording(self.work, batch, numbers, self.stream)
-        except Exception as error:  # CuPy has a type for each way to fail
+        except Exception as error:  # CuPy raises many types of errors
             warnings.warn(f"this step cannot be recorded, its kernels are launched one by one: {error}", stacklevel=6)
             self.refused = True
             return None
 
     def _allocate(self, size):
-        """Memory for the pool.
+        """Allocate memory for the pool.
 
-        What a recording works in is free memory of the pool for everything but its replay. If there is no more, the
-        pool gives back all that is free; so no recording may be replayed after that.
+        The pool counts the working memory of a recording as free, although a replay uses it. When there is no memory
+        left, all free memory of the pool is returned to the system, so the recordings are deleted first.
         """
         try:
             return cupy.cuda.MemoryPointer(cupy.cuda.Memory(size), 0)
         except Exception:
             self.recordings.clear()
             cupy.get_default_memory_pool().free_all_blocks()
-            raise  # and CuPy tries again
+            raise  # CuPy tries again
 
 
 class Recording:
-    """Work on batches of one shape."""
+    """A recording of ``work`` for batches of one shape."""
 
     def __init__(self, work, batch, numbers, stream):
         words, arrays = np.zeros((MOST_KEYS, 2), np.uint32), dict(enumerate(batch))
@@ -113,13 +114,13 @@ class Recording:
             batch_there = tuple(there[i] for i in arrays)
             self.result = _together(work([batch_there], KeyToCome(self.keys), there["numbers"]))
         except BaseException:
-            with contextlib.suppress(Exception):  # that something was wrong is known
+            with contextlib.suppress(Exception):  # the first error is the one to report
                 stream.end_capture()
             raise
         self.graph = stream.end_capture()
 
     def replay(self, batch, key, numbers, stream):
-        """What the work gives for another batch, in the array in which it gave it before."""
+        """Replay the recording on another batch. Returns the same array each time, with new values."""
         words = self.keys.words_from(key)
         here = self.inputs.here
         for i, x in enumerate(batch):
@@ -132,12 +133,12 @@ class Recording:
 
 
 class Inputs:
-    """Arrays that the host fills for each replay: one block of its memory, and one on the GPU.
+    """Arrays that the host fills for each replay, in one block of host memory and one block of GPU memory.
 
     Attributes
     ----------
     here, there : dict of arrays
-        The same, of NumPy and of CuPy.
+        The same arrays on the host (NumPy) and on the GPU (CuPy).
     """
 
     def __init__(self, arrays):
@@ -156,47 +157,47 @@ class Inputs:
         self.copy.set(self.memory)
 
     def send(self, n_unused, stream):
-        """Copy all but the last bytes, before what the stream does next. They must stay until that is done."""
+        """Copy all but the last ``n_unused`` bytes, in the order of the stream; until then they must not change."""
         self.copy.data.copy_from_host_async(self.memory.ctypes.data, self.memory.nbytes - n_unused, stream)
 
 
 class KeyTable:
-    """Where the words of keys that are derived from one are for kernels to read."""
+    """A table on the GPU from which kernels read the words of the keys that are derived from one key."""
 
     def __init__(self, words):
         self.words = words
         self.places = {}
 
     def words_of(self, path):
-        """Where the words of the key with this path of numbers will be."""
+        """The row of the table for the key that is derived with this path of numbers."""
         return self.words[self.places.setdefault(path, len(self.places))]
 
     def words_from(self, key):
-        """The words of all keys that are derived from this one, in their places."""
+        """The words of all keys that are derived from this one, in the order of the table."""
         return np.array([key_words(derive_key(key, *path)) for path in self.places], np.uint32).reshape(-1, 2)
 
 
 class KeyToCome:
-    """A key of which is known only how it will be derived: another for each replay."""
+    """A placeholder for a key in a recording. Only its path of derivation is known; each replay has another key."""
 
     def __init__(self, table, path=()):
         self.table, self.path = table, path
 
     def derive(self, *path):
-        """What ``derive_key`` makes of it."""
+        """The placeholder for ``derive_key(key, *path)``."""
         return KeyToCome(self.table, self.path + path)
 
     def words(self):
-        """Its two words, on the GPU, when it is used."""
+        """The array on the GPU that will hold the two words of the key during a replay."""
         return self.table.words_of(self.path)
 
 
 def rounded_up(n):
-    """A multiple of 8, and of 16 above 128, of 32 above 256, ...: so there are few shapes, and little to fill up."""
+    """Round up to a multiple of 8; above 128 of 16, above 256 of 32, ... This gives few shapes and little padding."""
     step = max(8, 2 ** ((n - 1).bit_length() - 4))
     return -(-n // step) * step
 
 
 def _together(numbers):
-    """In one array, which is one copy to the host."""
+    """All numbers in one array, so that one copy brings them to the host."""
     return cupy.stack([x.astype(np.float64) for x in numbers])

@@ -1,12 +1,12 @@
 // Steps of recurrent cells: everything but the product with the state, in one pass. Arrays along a sequence are
-// (B, T, width); a thread has one number of the state, at step t of sequence b. A step that is not kept leaves the
-// state as it is.
+// (B, T, width); each thread computes one number of the state at step t of sequence b. A step that the mask does not
+// keep leaves the state unchanged.
 
 #include "common.cuh"
 
-// Where this thread's number is.
+// The indices of this thread's number.
 struct Place {
-  Index b, j, step, before;  // of the state: of this step, and of the step before or -1
+  Index b, j, step, before;  // before: the index of the number in the states of the step before, or -1
   bool kept;
 };
 
@@ -30,7 +30,8 @@ extern "C" __global__ void gru_step(
   states[at.step * D + at.j] = at.kept ? (1 - z) * n + z * h : h;
 }
 
-// dh, of the state after this step, becomes that of the state before, but for what comes through dh_gates.
+// dh is the gradient of the state after this step, and becomes that of the state before it, without the part that comes
+// through dh_gates.
 extern "C" __global__ void gru_step_backward(
     const REAL* dstates, const REAL* h0, const bool* keep_mask, const REAL* states, const REAL* gates, REAL* dh,
     REAL* dx_gates, REAL* dh_gates, Index B, Index T, Index D, Index t, Index before) {
@@ -66,7 +67,8 @@ extern "C" __global__ void lstm_step(
   cells[at.step * D + at.j] = at.kept ? moved : c;
 }
 
-// dh and dc, of state and cell after this step, become those before, but for what comes through dx_gates.
+// dh and dc are the gradients of state and cell after this step, and become those before it, without the part that
+// comes through dx_gates.
 extern "C" __global__ void lstm_step_backward(
     const REAL* dstates, const REAL* dcells, const REAL* c0, const bool* keep_mask, const REAL* cells,
     const REAL* gates, REAL* dh, REAL* dc, REAL* dx_gates, Index B, Index T, Index D, Index t, Index before) {

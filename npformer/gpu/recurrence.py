@@ -1,4 +1,4 @@
-"""What the kernels of recurrent cells share."""
+"""Functions that the kernels of recurrent cells share."""
 
 import cupy
 
@@ -14,7 +14,7 @@ def launch_step(name, size, t, T, reverse, *arrays):
 
 
 def states_before(states, first, reverse):
-    """The state with which each step begins, as rows (B T, D)."""
+    """The state before each step, as rows (B T, D)."""
     before = cupy.empty(states.shape, states.dtype)
     if reverse:
         before[:, :-1], before[:, -1] = states[:, 1:], first

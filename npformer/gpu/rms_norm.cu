@@ -1,4 +1,4 @@
-// Root-mean-square normalisation: a block of threads for each row of n numbers, and for their gradients.
+// Root-mean-square normalisation, forward and backward: one block of threads for each row of n numbers.
 
 #include "common.cuh"
 
@@ -12,7 +12,8 @@ extern "C" __global__ void rms_norm(const STORED* x, const STORED* gain, STORED*
   if (threadIdx.x == 0) rstd[blockIdx.x] = r;
 }
 
-// With x̂ = x rstd and dx̂ = dy gain: dx = rstd (dx̂ - x̂ mean(dx̂ x̂)). The sum of products, dy x̂, is gain's gradient.
+// With x̂ = x rstd and dx̂ = dy gain: dx = rstd (dx̂ - x̂ mean(dx̂ x̂)). The sum of products = dy x̂ over all rows is
+// the gradient of gain.
 extern "C" __global__ void rms_norm_backward(
     const STORED* dy, const STORED* x, const STORED* gain, const REAL* rstd, STORED* dx, REAL* products, Index n) {
   dy += blockIdx.x * n;

@@ -1,5 +1,5 @@
-// Softmax and its logarithm, forward and backward: a block of threads for each row of n numbers, from each of which it
-// is a step to the next.
+// Softmax and its logarithm, forward and backward: one block of threads for each row of n numbers. step is the distance
+// in memory from one number of a row to the next.
 
 #include "common.cuh"
 
@@ -7,7 +7,8 @@ __device__ __forceinline__ Index first_of_row(Index n, Index step) {
   return blockIdx.x / step * n * step + blockIdx.x % step;
 }
 
-// The largest entry, or 0 in a row of -inf, and the sum of exp(x - peak), or 1 if it is 0: such a row gives zeros.
+// peak is the largest entry, or 0 in a row of -inf; total is the sum of exp(x - peak), or 1 if the sum is 0, so that
+// the softmax of such a row is 0.
 __device__ __forceinline__ void peak_and_total(const STORED* x, Index n, Index step, REAL* peak, REAL* total) {
   REAL largest = -INFINITY, sum = 0;
   for (Index i = threadIdx.x; i < n; i += blockDim.x) largest = max(largest, load(x, i * step));
@@ -38,7 +39,7 @@ extern "C" __global__ void softmax_backward(const STORED* dy, const STORED* y, S
     store(dx, i * step, load(y, i * step) * (load(dy, i * step) - sum));
 }
 
-// The peak is subtracted first: added to the logarithm of the total, a large one would take its digits.
+// The peak is subtracted first: the logarithm of the total would lose its digits if it were added to a large peak.
 extern "C" __global__ void log_softmax(const STORED* x, STORED* y, Index n, Index step) {
   x += first_of_row(n, step);
   y += first_of_row(n, step);

@@ -31,9 +31,9 @@ def log_softmax_backward(dy, y, axis):
 
 
 def _by_rows(name, axis, *arrays):
-    """What a kernel computes of these arrays, whose rows lie along the axis."""
+    """The result of a kernel on these arrays, whose rows are along the axis."""
     result = cupy.empty(arrays[0].shape, arrays[0].dtype)
-    shape = result.shape or (1,)  # a single number is a row, too
+    shape = result.shape or (1,)  # a single number is a row of length 1
     axis = normalize_axis_index(axis, len(shape))
     n, step = shape[axis], math.prod(shape[axis + 1 :])
     for_each_row("softmax", name, result.dtype, result.size // n, *arrays, result, n, step)

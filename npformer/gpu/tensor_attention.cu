@@ -1,14 +1,15 @@
-// What flash_attention.cu computes, on tensor cores, for arrays of half precision whose rows can be copied 16 bytes at
-// a time.
+// Computes the same as flash_attention.cu, on tensor cores, for arrays of half precision whose rows can be copied in
+// pieces of 16 bytes.
 //
-// A block keeps ROWS rows, queries or (for dk and dv) keys; each of its WARPS warps has ROWS / WARPS of them. The rows
-// that these meet come by in tiles of TILE: while one is used, the next is on its way from memory. Weights never leave
-// registers: what a product of tiles leaves there is the left factor of the next.
+// A block keeps ROWS rows, which are queries or, for dk and dv, keys; each of its WARPS warps has ROWS / WARPS of them.
+// The block loops over the rows of the other arrays in tiles of TILE rows: while one tile is used, the next is loaded.
+// Weights never leave the registers: the result of one product of tiles is the left factor of the next.
 //
-// 0 · NaN is NaN here, but a weight of 0 shall hide what it meets. So if a result is not finite, the block computes it
-// again, carefully, number by number: that hardly ever happens.
+// On tensor cores 0 · NaN is NaN, but a weight of 0 should hide NaN and inf. So if a result is not finite, the block
+// computes it again, number by number, without the terms of weight 0. This is rare.
 //
-// What -D sets: WIDTH, a multiple of 16 that is not below the head widths; ROWS, a multiple of 64; TILE, one of 16.
+// Macros to set with -D: WIDTH, a multiple of 16 that is not less than the head widths; ROWS, a multiple of 64; TILE, a
+// multiple of 16.
 
 #if !defined(FLOAT16) && !defined(BFLOAT16)
 #define BFLOAT16
@@ -24,11 +25,11 @@
 #endif
 
 const int WARPS = 4, WARP_ROWS = ROWS / WARPS;
-const int STEP = WIDTH + 8;  // from row to row of a tile: 16 bytes more, so that 8 rows are in different banks
+const int STEP = WIDTH + 8;  // from row to row of a tile: padded by 16 bytes, so that 8 rows are in different banks
 const float LOG2_E = 1.44269504f, LN_2 = 0.69314718f;
 
-// What a thread has of its warp's rows: of their products with the rows of a tile, and of a result. The number
-// [r][c] is in row row_of(r) of the warp and in column column_of(c).
+// A thread's numbers of a matrix that has the rows of its warp: Scores for products with the rows of a tile, Result for
+// a result. Element [r][c] is in row row_of(r) of the warp and in column column_of(c).
 const int N_ROWS = WARP_ROWS / 8, N_SCORES = TILE / 4, N_RESULTS = WIDTH / 4;
 typedef float Scores[N_ROWS][N_SCORES];
 typedef float Result[N_ROWS][N_RESULTS];
@@ -37,13 +38,13 @@ __device__ __forceinline__ int row_of(int r) { return 8 * r + group_index(); }
 __device__ __forceinline__ int column_of(int c) { return c / 2 * 8 + pair_index() + c % 2; }
 __device__ __forceinline__ int first_row_of_warp() { return warp_index() * WARP_ROWS; }
 
-// Rows of an array that come by, from the row `first` on.
+// The rows of an array, n of them, each of width numbers; step is the distance from one to the next.
 struct Rows {
   const STORED* x;
   Index n, step, width;
 };
 
-// Begins to copy n rows into a tile, zeros beyond the array's end.
+// Begins to copy n rows, from the row `first` on, into a tile, and zeros beyond the end of the array.
 __device__ __forceinline__ void begin_tile(const Rows& rows, Index first, int n, STORED* tile) {
   for (int i = threadIdx.x; i < n * (WIDTH / 8); i += 32 * WARPS) {
     int row = i / (WIDTH / 8), column = i % (WIDTH / 8) * 8;
@@ -52,7 +53,7 @@ __device__ __forceinline__ void begin_tile(const Rows& rows, Index first, int n,
   }
 }
 
-// Two arrays that come by together, and the place for two tiles of each.
+// Two arrays over which a block loops, and the memory for two tiles of each.
 struct Passing {
   Rows x, y;
   STORED* tiles;
@@ -66,14 +67,14 @@ __device__ __forceinline__ void begin_tiles(const Passing& two, Index first, int
   begin_tile(two.y, first, TILE, y_tile(two, turn));
 }
 
-// Waits for the tiles of this turn, and begins to copy those of the next.
+// Waits for the tiles of this turn, and begins to copy those of the next turn.
 __device__ __forceinline__ void take_turn(const Passing& two, Index next, Index end, int turn) {
   wait_for_copies();
   __syncthreads();
   if (next < end) begin_tiles(two, next, 1 - turn);
 }
 
-// out += a bᵀ, where a has the warp's rows and b a row for each column of out.
+// out += a bᵀ, where a has the rows of the warp, and b one row for each column of out.
 __device__ __forceinline__ void add_scores(Scores& out, const STORED* a, const STORED* b) {
 #pragma unroll
   for (int k = 0; k < WIDTH; k += 16) {
@@ -114,7 +115,7 @@ __device__ __forceinline__ void add_weighted_quickly(Result& out, const Scores& 
   }
 }
 
-// The same number by number, where a weight of 0 hides what it meets.
+// The same number by number. Terms of weight 0 are skipped, so that a weight of 0 hides NaN and inf.
 __device__ __forceinline__ void add_weighted_carefully(Result& out, const Scores& weights, const STORED* x) {
   for (int s = 0; s < TILE; s++)
     for (int r = 0; r < N_ROWS; r++) {
@@ -133,7 +134,8 @@ __device__ __forceinline__ void add_weighted(Result& out, const Scores& weights,
     add_weighted_quickly(out, weights, x);
 }
 
-// Writes the warp's rows times a factor, of the array's n rows from `first` on; whether all numbers are finite.
+// Writes the rows of the warp times a factor to the rows of out from `first` on, of which there are n in all. Returns
+// whether all numbers are finite.
 __device__ __forceinline__ bool store_result(
     const Result& result, float factor, STORED* out, Index first, Index n, Index step, Index width) {
   bool finite = true;
@@ -147,11 +149,11 @@ __device__ __forceinline__ bool store_result(
       store_pair(out, row * step + column_of(c), one, other);
       finite = finite && isfinite(one) && isfinite(other);
     }
-  wait_for_copies();  // of tiles that nobody wanted, where no key is seen
+  wait_for_copies();  // if no key is visible, the first tiles have not been used
   return finite;
 }
 
-// Over the four threads of a row.
+// The sum and the maximum over the four threads of a row.
 __device__ __forceinline__ float quad_sum(float x) {
   x += __shfl_xor_sync(~0u, x, 1);
   return x + __shfl_xor_sync(~0u, x, 2);
@@ -162,7 +164,7 @@ __device__ __forceinline__ float quad_max(float x) {
   return max(x, __shfl_xor_sync(~0u, x, 2));
 }
 
-// The scores of rows with the columns of a tile, scaled, and -inf where a query must not see a key.
+// Scales the scores of a tile, and sets them to -inf where the query may not see the key.
 template <bool rows_are_keys>
 __device__ __forceinline__ void scale_and_hide(
     const Head& head, Index first_row, Index first_column, float scale, Scores& scores) {
@@ -184,7 +186,7 @@ __device__ __forceinline__ void scale_and_hide(
     }
 }
 
-// Dropout, of weights or of their gradients.
+// Applies dropout to weights or to their gradients.
 template <bool rows_are_keys>
 __device__ __forceinline__ void drop(const Head& head, Index first_row, Index first_column, Scores& weights) {
   if (head.threshold == 0) return;
@@ -202,7 +204,7 @@ __device__ bool attend(
     const Head& head, const Passing& kv, const STORED* q_tile, STORED* out, Index out_row, float* logsumexp,
     Index first_query, float scale) {
   Index first_row = first_query + first_row_of_warp(), end = end_of_keys(head, first_query + ROWS);
-  float peak[N_ROWS], total[N_ROWS] = {};  // of total, this thread's columns
+  float peak[N_ROWS], total[N_ROWS] = {};  // total: over the columns of this thread
   Result gathered = {};
 #pragma unroll
   for (int r = 0; r < N_ROWS; r++) peak[r] = -INFINITY;
@@ -248,7 +250,7 @@ __device__ bool attend(
   return store_result(gathered, 1, out, first_row, head.queries, out_row, head.value_width);
 }
 
-// out and log Σ exp(scores) of ROWS queries. (Those that see most keys, if causal, are begun first.)
+// Computes out and log Σ exp(scores) for ROWS queries. (With a causal mask, the queries that see most keys come first.)
 extern "C" __launch_bounds__(32 * WARPS) __global__ void attention(
     const STORED* q, Index q_batch, Index q_head, Index q_row, const STORED* k, Index k_batch, Index k_head,
     Index k_row, const STORED* v, Index v_batch, Index v_head, Index v_row, STORED* out, Index out_batch,
@@ -266,8 +268,8 @@ extern "C" __launch_bounds__(32 * WARPS) __global__ void attention(
     attend<true>(head, kv, q_tile, out, out_row, logsumexp, first_query, scale);
 }
 
-// From a score, in units of log 2, to the weight, and from the weight's gradient to the score's.
-// weight = exp(score - logsumexp), dscore = weight (dweight - Σ dout out). A query with shift inf has no weights.
+// Turns a score times log2(e) into the weight, and the gradient of the weight into that of the score:
+// weight = exp(score - logsumexp), dscore = weight (dweight - Σ dout out). If shift is inf, the weight is 0.
 __device__ __forceinline__ void weigh_backward(float shift, float sum, float& weight, float& dscore) {
   weight = shift == INFINITY ? 0.0f : power_of_two(weight - shift * LOG2_E);
   dscore = weight == 0 ? 0.0f : weight * (dscore - sum);
@@ -306,7 +308,7 @@ __device__ bool attend_backward_q(
   return store_result(gathered, scale, dq, first_row, head.queries, dq_row, head.width);
 }
 
-// dq of ROWS queries.
+// Computes dq for ROWS queries.
 extern "C" __launch_bounds__(32 * WARPS) __global__ void attention_backward_q(
     BACKWARD_ARGUMENTS, STORED* dq, Index dq_batch, Index dq_head, Index dq_row, HEAD_ARGUMENTS) {
   GO_TO_HEAD;
@@ -321,7 +323,7 @@ extern "C" __launch_bounds__(32 * WARPS) __global__ void attention_backward_q(
     attend_backward_q<true>(head, kv, q_tile, dout_tile, shift, sums, dq, dq_row, first_query, scale);
 }
 
-// Rows are keys here, and columns queries.
+// In this function rows are keys, and columns are queries.
 template <bool careful>
 __device__ bool attend_backward_kv(
     const Head& head, const Passing& queries, const STORED* k_tile, const STORED* v_tile, const float* shift,
@@ -353,7 +355,7 @@ __device__ bool attend_backward_kv(
   return store_result(of_values, 1, dv, first_row, head.keys, dv_row, head.value_width) && finite;
 }
 
-// dk and dv of ROWS keys.
+// Computes dk and dv for ROWS keys.
 extern "C" __launch_bounds__(32 * WARPS) __global__ void attention_backward_kv(
     BACKWARD_ARGUMENTS, STORED* dk, Index dk_batch, Index dk_head, Index dk_row, STORED* dv, Index dv_batch,
     Index dv_head, Index dv_row, HEAD_ARGUMENTS) {

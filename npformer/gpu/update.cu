@@ -1,9 +1,9 @@
-// What an optimizer does to each parameter, in one pass, and the norm of the gradient. A grad_scale that is NaN means
-// that there is no step.
+// The parameter updates of the optimizers, in one pass, and the norm of the gradient. If grad_scale is NaN, the step is
+// skipped.
 
 #include "common.cuh"
 
-// The sum over a block, in double precision: float32 squared fits, and nothing over- or underflows.
+// The sum over a block, in double precision, in which the squares of float32 neither overflow nor underflow.
 __device__ __forceinline__ double block_sum_of_doubles(double x) {
   __shared__ double of_thread[1024];
   of_thread[threadIdx.x] = x;
@@ -15,7 +15,7 @@ __device__ __forceinline__ double block_sum_of_doubles(double x) {
   return of_thread[0];
 }
 
-// A sum for each block, whose number of threads is a power of 2.
+// One partial sum for each block. The number of threads of a block is a power of 2.
 extern "C" __global__ void sums_of_squares(const STORED* x, double* sums, Index size) {
   double sum = 0;
   for (Index i = this_element(); i < size; i += Index(gridDim.x) * blockDim.x) sum += double(load(x, i)) * load(x, i);
@@ -23,7 +23,7 @@ extern "C" __global__ void sums_of_squares(const STORED* x, double* sums, Index 
   if (threadIdx.x == 0) sums[blockIdx.x] = sum;
 }
 
-// The sum of those, by one block.
+// The sum of the partial sums, by one block.
 extern "C" __global__ void add_sums(const double* sums, double* total, Index n) {
   double sum = 0;
   for (Index i = threadIdx.x; i < n; i += blockDim.x) sum += sums[i];
@@ -45,7 +45,7 @@ extern "C" __global__ void sgd(
   store(param, i, load(param, i) - REAL(*lr) * step);
 }
 
-// m and v are running means of g and g²; m_scale and v_scale correct for their start at 0.
+// m and v are running means of g and g²; m_scale and v_scale correct their bias from starting at 0.
 extern "C" __global__ void adam(
     STORED* param, const STORED* grad, STORED* m, STORED* v, Index size, REAL one_minus_beta1, REAL one_minus_beta2,
     REAL eps, REAL weight_decay, const double* lr, const double* m_scale, const double* v_scale,

@@ -1,6 +1,7 @@
-"""What an optimizer does to the parameters, in one pass over the flat arrays.
+"""The parameter updates of the optimizers, in one pass over the flat arrays.
 
-Learning rate, step and scale of the gradient may be arrays (): what is recorded reads them when it is replayed.
+Learning rate, step and gradient scale may be arrays of shape (), so that a recorded update reads their values at each
+replay.
 """
 
 import cupy
@@ -10,14 +11,14 @@ from npformer import reference
 from npformer.gpu.backend import kernel_of
 from npformer.gpu.launch import THREADS, for_each_element, launch, real
 
-BLOCKS = 1024  # that add up squares, at most
+BLOCKS = 1024  # the most blocks that add up squares
 
 
 @kernel_of(reference.global_norm)
 def global_norm(grad):
     if grad.dtype != np.float64:
         return cupy.sqrt(_sum_of_squares(grad))
-    largest = cupy.abs(grad).max()  # the host does not look at it
+    largest = cupy.abs(grad).max()  # stays on the GPU: the host does not read it
     can_divide = cupy.isfinite(largest) & (largest > 0)
     divisor = cupy.where(can_divide, largest, 1)
     return cupy.where(can_divide, divisor * cupy.sqrt(_sum_of_squares(grad / divisor)), largest)
@@ -45,7 +46,7 @@ def adam_update(param, grad, m, v, lr, step, beta1, beta2, eps, weight_decay, gr
 
 
 def _on_gpu(*numbers):
-    """Each as a float64 () there."""
+    """Each number as a float64 array of shape () on the GPU."""
     return [
         x.astype(np.float64, copy=False) if isinstance(x, cupy.ndarray) else cupy.full((), x, np.float64)
         for x in numbers

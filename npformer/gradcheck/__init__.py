@@ -1,13 +1,13 @@
-"""Is this backward pass the derivative of that forward pass?
+"""Check that a backward pass is the derivative of its forward pass.
 
-Two answers that share nothing but the forward function:
+Two numerical methods compute the derivative. They have nothing in common but the forward function:
 
-* **Complex step.** For an analytic f, f(x + ih) = f(x) + ih f'(x) + O(h²): the derivative is the imaginary
-  part over h. Nothing is subtracted, so h can be 1e-30 and the answer is exact to the last digits. It
-  needs a forward that works on complex numbers and compares only real parts, as npformer's does.
-* **Central differences.** (f(x + h) - f(x - h)) / 2h: exact to about 10 digits, and needs nothing.
+* **Complex step.** For an analytic f, f(x + ih) = f(x) + ih f'(x) + O(h²): the derivative is the imaginary part
+  divided by h. Nothing is subtracted, so h can be 1e-30 and the result is accurate to the last digits. The forward
+  function has to accept complex numbers, and compare only their real parts, as npformer's functions do.
+* **Central differences.** (f(x + h) - f(x - h)) / 2h. This is accurate to about 10 digits, and has no requirements.
 
-Backwards return a vector-Jacobian product, so both differentiate Σ dy · f(x) for one random dy.
+A backward pass returns a vector-Jacobian product, so both methods differentiate Σ dy · f(x) for one random dy.
 """
 
 import sys
@@ -47,12 +47,12 @@ def gradcheck(
         one argument).
     args : sequence of float64 arrays
     names : sequence of str, optional
-        What to call the arguments in an error.
+        The names of the arguments in error messages.
     seed : int
-        Draws the cotangent dy.
+        The seed of the random cotangent dy.
     complex_tolerance, central_tolerance : float or None
         Largest allowed error, relative to the largest entry of the argument's gradient (or to 1/1000 of the largest
-        entry of all gradients, if that is more: some gradients are zero in theory and rounding in
+        entry of all gradients, if that is more: some gradients are zero in theory, but consist of rounding errors in
         practice). None leaves the method out.
 
     Returns
@@ -63,9 +63,10 @@ def gradcheck(
     Raises
     ------
     GradientError
-        With the worst entry, its index and both values. A NaN anywhere is an error. If central differences agree
-        with the backward and the complex step does not, ``f`` is not analytic: it takes abs, conj or a cast to real
-        numbers, say; ``complex_tolerance=None`` then leaves the complex step out.
+        If a gradient is wrong; the message has the index of the worst entry and both values. A NaN anywhere is an
+        error. If central differences agree with the backward pass and the complex step does not, ``f`` is not
+        analytic; for example, it uses abs, conj or a cast to real numbers. ``complex_tolerance=None`` then leaves the
+        complex step out.
 
     Examples
     --------
@@ -107,15 +108,15 @@ backward gives 1.8101675 and the complex step -1.8101675
 
 
 def cotangent(shape, seed=0):
-    """A random dy. Its numbers are not those of ``default_rng(seed)``, from which ``args`` are often drawn.
+    """A random dy that differs from the numbers of ``default_rng(seed)``, with which ``args`` are often drawn.
 
-    With dy equal to x a backward that returns x instead of dy would pass.
+    If dy were equal to x, a backward pass that returns x instead of dy would pass the check.
     """
     return np.random.default_rng([seed, *b"gradcheck"]).standard_normal(shape)
 
 
 def complex_step(f, args, i, dy):
-    """The gradient of Σ dy · f(*args) with respect to ``args[i]``, one entry at a time."""
+    """The gradient of Σ dy · f(*args) with respect to ``args[i]``, by the complex step, one entry at a time."""
     args = [x.astype(complex) for x in args]
     gradient = np.empty(args[i].shape)
     for index in np.ndindex(gradient.shape):
@@ -126,7 +127,7 @@ def complex_step(f, args, i, dy):
 
 
 def central_differences(f, args, i, dy):
-    """The same gradient without complex numbers."""
+    """The gradient of Σ dy · f(*args) with respect to ``args[i]``, by central differences."""
     args = [x.copy() for x in args]
     gradient = np.empty(args[i].shape)
     for index in np.ndindex(gradient.shape):
@@ -141,7 +142,7 @@ def central_differences(f, args, i, dy):
 
 
 def _compare(name, gradient, numeric, floor, method, tolerance):
-    """The largest relative error of one gradient, or the GradientError that shows it."""
+    """The largest relative error of one gradient. Raises ``GradientError`` if it is above the tolerance."""
     if gradient.dtype == object:
         raise GradientError(f"gradient of {name} is {gradient}, expected an array: does the backward return it?")
     if gradient.shape != numeric.shape:

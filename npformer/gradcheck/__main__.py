@@ -8,7 +8,7 @@ from npformer.gradcheck.cases import CASES
 
 
 def main(argv=None):
-    """Run the checks the command line asks for; the exit status is 1 if one fails."""
+    """Run the checks that the command line asks for. Returns the exit status, which is 1 if a check fails."""
     parser = argparse.ArgumentParser(
         prog="python -m npformer.gradcheck",
         description="Check every backward pass against the complex step and central differences.",

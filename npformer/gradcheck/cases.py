@@ -1,7 +1,8 @@
-"""The table of cases: which options of each operation are worth checking, and how far a kernel may round.
+"""The table of cases: the options with which each operation is checked, and the tolerances for kernels.
 
 ``python -m npformer.gradcheck``, the tests of gradients, parity, dtypes, poison and bad input, the fuzzing and the
-mutations all read it. Arguments are drawn from the contracts, so a line here tests an operation everywhere.
+mutations all read it. Arguments are drawn from the contracts, so one line in the table adds an operation to all of
+these tests.
 """
 
 import inspect
@@ -14,7 +15,7 @@ from npformer import reference
 from npformer.contract import GATES, match
 from npformer.reference.activations import ACTIVATIONS
 
-# Of every letter another prime, so that no two axes can be mistaken for each other.
+# Letters that occur together mostly have different primes as sizes, so that mistaking one axis for another is noticed.
 SIZES = {
     **{"...": (2, 3), "B": 2, "H": 3, "T": 5, "S": 7, "K": 11, "Kv": 13, "Kq": 11, "Kk": 13},
     **{"D": 17, "F": 19, "E": 19, "V": 23, "W": 3, "A": 17, "P": 29, "R": 31, "n": 37, "m": 5, "p": 7, "G": 1},
@@ -33,12 +34,14 @@ class Case(NamedTuple):
     ----------
     operation : str
     given : dict
-        Arguments of the forward or backward pass that are not drawn from the contract, or a ``Drawn`` each.
+        Arguments of the forward or backward pass that are not drawn from the contract: values, or a ``Drawn`` that
+        draws them.
     sizes : dict
-        Of letters, where they are not those of ``SIZES``.
+        The sizes of letters that differ from ``SIZES``.
     bound, backward_bound : float
-        How far a kernel may be off: the largest difference over the largest entry of the result, in units of the
-        dtype's rounding error. 0 means the same bits. Sums of n terms in another order differ by about √n units.
+        The largest allowed error of a kernel: the largest difference divided by the largest entry of the result, in
+        units of the dtype's rounding error. 0 means bitwise equality. Sums of n terms in another order differ by about
+        √n units.
     """
 
     operation: str
@@ -73,7 +76,7 @@ class Case(NamedTuple):
 
     @property
     def names(self) -> list[str]:
-        """Of the forward pass, and of the backward pass if there is one."""
+        """The names of the forward pass, and of the backward pass if there is one."""
         return [self.operation] + ([self.backward.record.name] if self.backward else [])
 
     def arguments_of(self, name: str, dtype: str = "float64", seed: int = 0) -> dict[str, Any]:
@@ -81,7 +84,7 @@ class Case(NamedTuple):
         return (self.arguments if name == self.operation else self.backward_arguments)(dtype, seed)
 
     def arguments(self, dtype: str = "float64", seed: int = 0, **others) -> dict[str, Any]:
-        """Valid arguments of the forward pass; ``others`` are sizes of letters."""
+        """Valid arguments of the forward pass; ``others`` are sizes of letters that replace those of the case."""
         rng, contract = np.random.default_rng(seed), self.forward.record.contract
         sizes = {**SIZES, **self.sizes, **others}
         drawn = {name: draw(argument, sizes, rng) for name, argument in contract.arrays.items()}
@@ -90,7 +93,7 @@ class Case(NamedTuple):
         return cast(_taken_by(self.forward, {**drawn, **told, **given}), dtype)
 
     def backward_arguments(self, dtype: str = "float64", seed: int = 0) -> dict[str, Any]:
-        """Valid arguments of the backward pass: those of the forward pass, what it returns, and random gradients."""
+        """Valid arguments of the backward pass: the arguments and results of the forward pass, and random gradients."""
         arguments = self.arguments(dtype, seed)
         rng, contract = np.random.default_rng(seed + 1), self.forward.record.contract
         sizes = {**SIZES, **match(contract, arguments)}
@@ -107,7 +110,7 @@ class Case(NamedTuple):
         return dict(zip(names, results if isinstance(results, tuple) else (results,), strict=True))
 
     def derivative(self, seed: int = 0) -> tuple[Callable, Callable, dict]:
-        """What ``gradcheck`` takes: a function, its backward pass, and the arrays by which it is differentiated."""
+        """The arguments of ``gradcheck``: a function, its backward pass, and the arrays to differentiate it by."""
         arguments = self.arguments(seed=seed)
         kinds = {name: argument.kind for name, argument in self.forward.record.contract.arrays.items()}
         arrays = {name: x for name, x in arguments.items() if kinds.get(name) == "float" and x is not None}
@@ -149,11 +152,14 @@ class Case(NamedTuple):
         return f, f_backward, arrays
 
 
-INVERSE = {"split_heads": "merge_heads", "merge_heads": "split_heads"}  # and so each other's backward pass
+INVERSE = {"split_heads": "merge_heads", "merge_heads": "split_heads"}  # each is the backward pass of the other
 
 
 def _backward_of_loss(dloss, dlogits, arguments):
-    """A loss returns its gradient by the logits, times ``loss_scale``; a linear map may come before."""
+    """The gradients of a loss, from its gradient by the logits, which it returns times ``loss_scale``.
+
+    If the loss includes a linear map, the backward pass of the map is applied.
+    """
     dlogits = dloss * dlogits / arguments.get("loss_scale", 1.0)
     if "logits" in arguments:
         return dlogits
@@ -162,13 +168,13 @@ def _backward_of_loss(dloss, dlogits, arguments):
 
 
 class Drawn(NamedTuple):
-    """An argument that is drawn in its own way: ``draw(rng, sizes)``."""
+    """An argument that is not drawn from the contract, but by the function ``draw(rng, sizes)``."""
 
     draw: Callable
 
 
 def draw(argument, sizes, rng):
-    """A random array as a contract describes it."""
+    """A random array for an argument or result of a contract."""
     shape = _shape(argument.axes, sizes)
     if argument.kind == "ids":
         return rng.integers(0, sizes[argument.below], shape) if argument.below else np.zeros(shape, np.int64)
@@ -187,7 +193,7 @@ def _shape(axes, sizes):
 
 
 def cast(value, dtype):
-    """A value with the floats of its arrays in another dtype."""
+    """A value in which all floating-point arrays are cast to a dtype."""
     if isinstance(value, dict):
         return {name: cast(x, dtype) for name, x in value.items()}
     if isinstance(value, tuple):
@@ -201,7 +207,7 @@ def _taken_by(operation, arguments):
 
 
 def _mask(axes, above=0.0):
-    """A mask with these axes, in which the second query may attend to nothing."""
+    """A mask with these axes. If T is one of them, the second query may attend to nothing."""
 
     def draw(rng, sizes):
         keep_mask = rng.standard_normal(_shape(axes.split(), sizes)) > above
@@ -213,7 +219,7 @@ def _mask(axes, above=0.0):
 
 
 def _words(axes):
-    """Ids, of which the last two stand for padding, and one stands twice."""
+    """Ids with these axes: the last two of a row are padding (0), and the second is the same as the first."""
 
     def draw(rng, sizes):
         ids = rng.integers(1, sizes["V"], _shape(axes.split(), sizes))
@@ -225,14 +231,14 @@ def _words(axes):
 
 @Drawn
 def _away_from_zero(rng, sizes):
-    """Entries not near the kink of relu, where there is no derivative to check."""
+    """Numbers that are not near 0, where relu has no derivative."""
     x = rng.standard_normal(sizes["..."])
     return x + 0.01 * np.where(x < 0, -1, 1)
 
 
 @Drawn
 def _places(rng, sizes):
-    """Where the tokens of each row are in a cache, no two in one place."""
+    """The positions of the tokens of each row in a cache, all different."""
     return rng.permutation(sizes["P"])[: sizes["B"] * sizes["T"]].reshape(sizes["B"], sizes["T"])
 
 
@@ -256,7 +262,7 @@ def _decoder_layer(rng, sizes):
 
 
 def _cases(names, *options, bound, backward_bound=None, **sizes) -> Iterator[Case]:
-    """A case for each of these operations and each of these options."""
+    """One case for each of these operations and each of these options."""
     sizes = {letter.replace("leading", "..."): size for letter, size in sizes.items()}
     for name in names.split():
         for given in options or ({},):
@@ -264,7 +270,7 @@ def _cases(names, *options, bound, backward_bound=None, **sizes) -> Iterator[Cas
 
 
 def _attention(names, scores, *more, bound=16, backward_bound=32, **sizes):
-    """Cases of operations that attend, whose scores have these axes."""
+    """Cases of attention operations, where ``scores`` are the axes of their scores."""
     *batch, T, S = scores.split()
     none, causal = {"keep_mask": None}, {"causal": True}
     masks = (*batch, T, S), (*batch, 1, S), (*batch, T, "1"), (S,)
@@ -272,7 +278,7 @@ def _attention(names, scores, *more, bound=16, backward_bound=32, **sizes):
     options += [{**none, **causal}, {**none, **DROPOUT}, {"keep_mask": _mask(scores), **causal, **DROPOUT}, *more]
     bounds = {"bound": bound, "backward_bound": backward_bound}
     yield from _cases(names, *options, **bounds, **sizes)
-    if T != S:  # under a causal mask the first of more queries than keys see nothing
+    if T != S:  # with a causal mask and more queries than keys, the first queries see no key
         yield from _cases(names, {**none, **causal}, **bounds, **{**sizes, "T": 9})
 
 
@@ -301,7 +307,7 @@ STEPS = {"keep_mask": _mask("B T", above=-0.5), "reverse": True}
 TILES = {"leading": (), "T": 67, "S": 71, "K": 3, "Kv": 2}
 ADAM: dict = {"lr": 0.1, "step": 3, "weight_decay": 0.01, "grad_scale": 0.7}
 ADAM["v"] = Drawn(lambda rng, sizes: 0.1 + rng.random(sizes["n"]))
-DRAWN_ALIKE = {"ids", "targets", "at", "params", "x", "v", *LOOKUP}  # in all cases of an operation
+DRAWN_ALIKE = {"ids", "targets", "at", "params", "x", "v", *LOOKUP}  # the same in all cases of an operation
 
 CASES: list[Case] = [
     *_cases("relu", {"x": _away_from_zero}, bound=0, leading=(2, 5, 17)),

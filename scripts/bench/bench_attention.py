@@ -1,11 +1,11 @@
-"""Time and memory of attention alone: npformer's tiled one against PyTorch's, in turns, each in its own process.
+"""Measure time and memory of attention: npformer's tiled attention and PyTorch's, in turns, each in its own process.
 
 python scripts/bench/bench_attention.py  # lengths 128 to 16,384: many minutes
 python scripts/bench/bench_attention.py --quick
 python scripts/bench/bench_attention.py --lengths 1024,4096 --rounds 7 --plot attention.png
 
 B=1, H=8, K=64, float32; full and causal, without dropout and with rate 0.1; forward with backward, and forward alone.
-Memory is what the process grows by, at most, while forward and backward run, beyond its inputs. FLOPs are 4·T²·K·H
+Memory is the largest growth of the process during forward and backward pass, without its inputs. FLOPs are 4·T²·K·H
 forward and 10·T²·K·H backward, half if causal.
 """
 
@@ -74,7 +74,7 @@ def main(argv=None):
 
 
 def forward_flops(T, causal):
-    """Of scores and weighted sum: 4·T²·K·H, half if causal. The backward pass needs 2.5 times as many."""
+    """FLOPs of scores and weighted sum: 4·T²·K·H, half if causal. The backward pass needs 2.5 times as many."""
     return 4 * T * T * K * H / (2 if causal else 1)
 
 
@@ -122,7 +122,7 @@ def build_pytorch(T, causal, rate, forward_only):
 
 
 def pytorch_bytes(T, rate):
-    """Roughly what PyTorch holds: with dropout four (H, T, T) arrays, without it none."""
+    """The approximate memory of PyTorch: four (H, T, T) arrays with dropout, none without."""
     return 4.2 * H * T * T * 4 if rate else 0
 
 
@@ -130,7 +130,7 @@ def pytorch_bytes(T, rate):
 
 
 def measure(T, causal, rate, options, limits):
-    """Forward with backward, then forward alone, in processes that have done nothing else."""
+    """Measure forward with backward, then forward alone, in new processes."""
     wanted = [
         (backend_name(backend), (f"npformer.{backend}",), partial(build_npformer, backend=backend))
         for backend in options.backends
@@ -229,7 +229,7 @@ def cells(figures):
 
 
 def draw(results, path):
-    """Time and memory of forward with backward against T, a line for each contender and setting."""
+    """Draw time and memory of forward with backward against T, with a line for each contender and setting."""
     figure = new_figure(11, 4.5)
     time_axes, memory_axes = figure.subplots(1, 2)
     lines = {}

@@ -1,6 +1,6 @@
-"""The annotated copy preset from its first step to its last, by npformer and by PyTorch: same batches, same schedule.
+"""Time a whole training of the annotated copy preset in npformer and in PyTorch, on the same batches and schedule.
 
-Each run is a new process and its time everything in it, imports too; two steps of each are run before.
+Each run is a new process, and its time includes everything in it, imports too. Before, two steps of each are run.
 
 python scripts/bench/bench_copy.py  # 400 steps each, one after another: about nine minutes
 python scripts/bench/bench_copy.py --steps 40
@@ -28,7 +28,7 @@ def main(argv=None):
     print_machine(description)
     with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:  # a new process for each
         for run in RUNS.values():
-            pool.apply(run, (2,))  # kernels compiled, libraries read from disk
+            pool.apply(run, (2,))  # compiles kernels, and reads libraries from disk
         runs = {name: pool.apply(run, (options.steps,)) for name, run in RUNS.items()}
     ours = runs["npformer"]["seconds"]
     print(f"\n{options.steps} steps of {PRESET['batch_size']} sequences\n")
@@ -54,7 +54,7 @@ def batches(steps):
 
 
 def run_npformer(steps):
-    """Seconds, and the loss of the last step."""
+    """The seconds of a training, and the loss of its last step."""
     start = time.perf_counter()
     model, optimizer, made = batches(steps)
     trainer = nf.Trainer(model, optimizer, seed=0, backend="cpu")
@@ -63,7 +63,7 @@ def run_npformer(steps):
 
 
 def run_pytorch(steps, fused=False):
-    """The same with PyTorch, its import and the making of its model included."""
+    """The same with PyTorch, including its import and the construction of the model."""
     start = time.perf_counter()
     from peers.pytorch_model import training_step
 
@@ -75,7 +75,7 @@ def run_pytorch(steps, fused=False):
 
 
 def run_pytorch_fused(steps):
-    """With its fused Adam."""
+    """The same with PyTorch's fused Adam."""
     return run_pytorch(steps, fused=True)
 
 

@@ -1,12 +1,13 @@
-"""New tokens per second of decoding: npformer against CTranslate2 and Hugging Face, in turns, each in its own process.
+"""Measure decoding in new tokens per second: npformer, CTranslate2 and Hugging Face, in turns, each in its own process.
 
 python scripts/bench/bench_decode.py  # batches of 1 and 32, greedy and beam 4: minutes
 python scripts/bench/bench_decode.py --quick
 python scripts/bench/bench_decode.py --batches 1 --beams 1,4 --without huggingface --rounds 9
 
-A base-size encoder-decoder Transformer with random weights, float32, 30 source tokens without padding; exactly 32 new
-tokens a sentence, for the end token is forbidden before. A call encodes as well. CTranslate2 has npformer's parameters,
-Hugging Face's Marian only the same size (peers/ has both). All use every core.
+The model is a base-size encoder-decoder Transformer with random weights, in float32. A sentence has 30 source tokens
+without padding, and gets exactly 32 new tokens, since the end token is forbidden before. The time includes the encoder.
+CTranslate2 uses npformer's parameters; Hugging Face's Marian has only the same size (both are in peers/). All use every
+core.
 """
 
 import functools
@@ -77,7 +78,7 @@ def source(size, batch):
 
 @functools.cache
 def model_and_params(size):
-    """The same in each process; made once, for all of its settings."""
+    """A model and its parameters, the same in each process; made once for all settings."""
     model = model_of(size)
     return model, model.init(seed=0)
 
@@ -116,7 +117,7 @@ def huggingface_decoder(size):
 
 
 def build_peer(size, batch, beam, decoder):
-    """The same with a library of peers/."""
+    """``step`` that decodes the batch with a library of peers/."""
     return partial(decoder(size), source(size, batch), size.T, beam)
 
 
@@ -130,7 +131,7 @@ PEERS = {  # option -> (name, libraries, build)
 
 
 def measure(size, options):
-    """All settings, in processes that stay for all of them."""
+    """Measure all settings, with the same processes for all of them."""
     wanted = [
         (backend_name(backend), (f"npformer.{backend}",), partial(build_npformer, backend=backend))
         for backend in options.backends
@@ -173,7 +174,7 @@ def search_name(beam):
 
 
 def print_results(results):
-    """A line for each setting and contender; the ratio is above 1 where the first contender is the faster one."""
+    """Print a line for each setting and contender. The ratio is above 1 if the first contender is faster."""
     header = ["batch", "search", "", "tokens/s", "ms a call", "spread", f"{results[0]['compared_with']} / it"]
     rows = [
         [str(result["batch"]), search_name(result["beam"]), name, *cells(figures)]
@@ -201,7 +202,7 @@ def parse_arguments(argv):
     parser = new_parser(__doc__, rounds=5, seconds="0.7", quick="3 short rounds")
     parser.add_argument("--batches", type=counts, default=[1, 32], metavar="B,B", help="(default: 1,32)")
     parser.add_argument("--beams", type=counts, default=[1, 4], metavar="N,N", help="1 is greedy (default: 1,4)")
-    parser.add_argument("--size", choices=SIZES, default="base", help="of the model, as in bench_train (default: base)")
+    parser.add_argument("--size", choices=SIZES, default="base", help="model of bench_train.py (default: base)")
     add_backends(parser, default=["cpu"])
     parser.add_argument(
         "--without",
@@ -212,7 +213,7 @@ def parse_arguments(argv):
     )
     options = parser.parse_args(argv)
     if {"npformer", *PEERS} == set(options.without):
-        parser.error("argument --without: leaves nobody to measure")
+        parser.error("argument --without: leaves no contender to measure")
     options.rounds = options.rounds or (3 if options.quick else 5)
     options.seconds = options.seconds or (0.1 if options.quick else 0.7)
     options.sgemm_sizes = (1024, 2048) if options.quick else (1024, 2048, 3072, 4096)

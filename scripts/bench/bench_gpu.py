@@ -1,12 +1,13 @@
-"""On one NVIDIA GPU: training steps against PyTorch's, attention against its fused one, and the largest product.
+"""Compare npformer with PyTorch on one NVIDIA GPU: training steps, attention, and the speed of a large matrix product.
 
 python scripts/bench/bench_gpu.py          # everything; twenty minutes, at a guess
 python scripts/bench/bench_gpu.py --quick  # tiny and base, attention of 1,024 and 4,096 keys
 python scripts/bench/bench_gpu.py --steps base --precisions tf32
 
-The steps are those of bench_train.py, and "large", base on 16,384 tokens. PyTorch is eager, with fused Adam, and
-compiled in two modes. All begin with the same parameters and have to begin with the same loss; each is a process of its
-own, and they take turns. Attention is forward and backward, without dropout, 16,384 tokens of 8 heads of 64 numbers.
+The steps are those of bench_train.py, and "large", which is base on 16,384 tokens. PyTorch runs eagerly, and compiled
+in two modes, always with fused Adam. All contenders start with the same parameters and have to start with the same
+loss. Each has its own process, and they take turns. Attention is forward and backward, without dropout, on 16,384
+tokens with 8 heads of width 64; PyTorch's is its fused attention.
 """
 
 import subprocess
@@ -50,7 +51,7 @@ def main(argv=None):
 
 
 def gpu():
-    """Name, driver and memory, as nvidia-smi has them."""
+    """Name, driver and memory of the GPU, as reported by nvidia-smi."""
     query = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
     return subprocess.run(query, capture_output=True, text=True, check=True).stdout.strip()
 
@@ -76,7 +77,7 @@ def build_pytorch(size, precision, **variant):
 
 
 def build_our_product(precision):
-    """``step`` that multiplies two large matrices of random numbers by cuBLAS, as npformer does."""
+    """``step`` that multiplies two large random matrices with cuBLAS, as npformer does."""
     import cupy
 
     from npformer.gpu.blas import multiply, tf32
@@ -92,7 +93,7 @@ def build_our_product(precision):
 
 
 def build_our_attention(T, causal, precision):
-    """``step`` of ``npformer.gpu``'s attention, forward and backward."""
+    """``step`` of attention in ``npformer.gpu``, forward and backward."""
     import cupy
 
     from npformer.gpu import flash_attention, flash_attention_backward
@@ -109,7 +110,7 @@ def build_our_attention(T, causal, precision):
 
 
 def build_attention_of_cudnn(T, causal, precision):
-    """The same with cuDNN's fused attention in the place of ours."""
+    """The same with cuDNN's fused attention instead of ours."""
     from npformer.gpu import cudnn_attention
 
     step = build_our_attention(T, causal, precision)
@@ -151,7 +152,7 @@ def _array(x, precision):
 
 
 def report_product(precision, options):
-    """TFLOP/s of a large product: the best that a step could reach."""
+    """Measure the TFLOP/s of a large product, which no step can exceed."""
     figures = compare([("npformer", ("npformer.gpu",), build_our_product)], (precision,), options)
     rate = 2 * LARGE**3 / figures["npformer"]["seconds"]["median"] / 1e12
     print(f"{precision}: a product of {LARGE} x {LARGE} matrices: {rate:.0f} TFLOP/s\n", flush=True)
@@ -159,7 +160,7 @@ def report_product(precision, options):
 
 
 def report_step(name, precision, best, options):
-    """A table of one step."""
+    """Measure one step, and print a table."""
     wanted = [
         ("npformer", ("npformer.gpu",), build_npformer),
         ("PyTorch, eager", ("torch",), build_pytorch),
@@ -175,7 +176,7 @@ def report_step(name, precision, best, options):
 
 
 def report_attention(precision, options):
-    """A table for each length, causal or not."""
+    """Measure attention, and print a table for each length, causal or not."""
     results = {}
     for T in LENGTHS[::2] if options.quick else LENGTHS:
         for causal in (False, True):
@@ -194,7 +195,7 @@ def report_attention(precision, options):
 
 
 def compare(wanted, case, options):
-    """{name: timing} of contenders that take turns."""
+    """{name: timing} of these contenders, measured in turns."""
     with ExitStack() as stack:
         contenders = build_all([stack.enter_context(Contender(*each)) for each in wanted], *case, warm_up=4)
         if contenders and contenders[0].built.first_value is not None:
@@ -204,7 +205,7 @@ def compare(wanted, case, options):
 
 
 def show(figures, flops, best=None):
-    """Milliseconds, spread, how many times as long as the first, TFLOP/s, and their share of the best."""
+    """Print milliseconds, spread, the ratio to the first, TFLOP/s, and their share of the best."""
     rows = []
     for name, found in figures.items():
         rate = flops / found["seconds"]["median"] / 1e12

@@ -1,13 +1,14 @@
-"""Each operation alone: npformer's kernels against its reference and against PyTorch, in turns, a process for each.
+"""Time single operations: npformer's kernels, its reference and PyTorch, in turns, each in its own process.
 
 python scripts/bench/bench_ops.py  # everything
 python scripts/bench/bench_ops.py --quick
 python scripts/bench/bench_ops.py --ops layer_norm,adam_update --backends cpu --rounds 9
 
 float32, at the sizes of the step "base" of bench_train.py: 32 sequences of 30 tokens, D=512, F=2048, V=16,000; 16M
-parameters for the optimizer; 4 causal sequences of 512 tokens for flash_attention. Dropout 0.1. "MB" is what has to
-be read and written at the least, each array once; arrays that fit into the processor's cache can beat the measured
-copy. PyTorch's backward passes are autograd's, of the same function; cross_entropy is the loss with its gradient.
+parameters for the optimizer; 4 causal sequences of 512 tokens for flash_attention. Dropout 0.1. "MB" is the memory that
+has to be read and written at least, each array once; arrays that fit into the processor's cache can be faster than the
+measured copy. PyTorch's backward passes are those of autograd, of the same function; cross_entropy is the loss with its
+gradient.
 """
 
 import statistics
@@ -44,7 +45,7 @@ from benchmarking import (
 import npformer as nf
 
 B, T, D, H, F, V = 32, 30, 512, 8, 2048, 16_000
-R, K = B * T, D // H  # rows, that is tokens; width of a head
+R, K = B * T, D // H  # number of rows (tokens), width of a head
 LONG = (4, 4, 512, 64)  # (B, H, T, K) of the step "long"
 N_PARAMETERS = 2**24
 DROPOUT = {"dropout_rate": 0.1, "dropout_key": 1}
@@ -72,14 +73,14 @@ def main(argv=None):
 
 
 class Operation(NamedTuple):
-    """What is called on which arrays, and what that has to do at the least."""
+    """An operation: its arrays, the least work that it has to do, and how each library calls it."""
 
     shapes: dict  # name -> shape; "ids" and "targets" are integers below V, the others normal float32
     n_moved: int  # numbers read and written
     flops: int  # of matrix products
     npformer: Any  # (ops, arrays) -> result
-    pytorch: Any = None  # (torch, tensors) -> result; a backward pass without it is autograd's
-    saved: Any = None  # (ops, arrays) -> what npformer's forward pass keeps for this backward pass
+    pytorch: Any = None  # (torch, tensors) -> result; if None, the backward pass is that of autograd
+    saved: Any = None  # (ops, arrays) -> what npformer's forward pass saves for this backward pass
 
 
 def scaled_dot_product(torch, a, causal=False, rate=DROPOUT["dropout_rate"]):
@@ -102,7 +103,7 @@ def loss_and_gradient(torch, logits, targets):
 
 
 def fused_adam(torch, a):
-    """One step of the optimizer, which is made at the first."""
+    """One step of the optimizer, which is constructed at the first call."""
     if not hasattr(a, "optimizer"):
         param = torch.nn.Parameter(a.param)
         param.grad = a.grad
@@ -273,7 +274,7 @@ OPERATIONS = {
         4 * LONG_SIZE,
         LONG_FLOPS,
         lambda ops, a: ops.flash_attention(a.q, a.k, a.v, causal=True),
-        partial(scaled_dot_product, causal=True, rate=0.0),  # with dropout PyTorch leaves its tiled kernel
+        partial(scaled_dot_product, causal=True, rate=0.0),  # with dropout PyTorch does not use its tiled kernel
     ),
     "flash_attention_backward": Operation(
         {"dy": LONG, **LONG_HEADS},
@@ -313,7 +314,7 @@ def wanted(options):
 
 
 def arrays_of(operation):
-    """The inputs by name, the same for everybody."""
+    """The inputs by name, the same for all contenders."""
     rng = np.random.default_rng(0)
     return {
         name: rng.integers(1, V, shape) if name in ("ids", "targets") else rng.standard_normal(shape, dtype=np.float32)
@@ -322,7 +323,7 @@ def arrays_of(operation):
 
 
 def build_npformer(name, backend):
-    """``step`` that calls the operation of a backend; it returns nothing that would travel between processes."""
+    """``step`` that calls the operation of a backend. It returns None, so that no arrays are sent between processes."""
     operation, ops = OPERATIONS[name], nf.get_backend(backend)
     arrays = SimpleNamespace(**arrays_of(operation))
     if operation.saved:
@@ -335,7 +336,7 @@ def build_npformer(name, backend):
 
 
 def build_pytorch(name):
-    """``step`` that calls what PyTorch has for it."""
+    """``step`` that calls the same operation in PyTorch."""
     import torch
 
     torch.set_num_threads(physical_cores())
@@ -351,7 +352,7 @@ def build_pytorch(name):
 
 
 def autograd_step(torch, forward, tensors):
-    """``step`` that is the backward pass alone, of an operation whose inputs all get gradients."""
+    """``step`` that is only the backward pass of an operation, with the gradients of all inputs."""
     inputs = [vars(tensors)[name].requires_grad_() for name in forward.shapes if name not in ("ids", "targets")]
     y = forward.pytorch(torch, tensors)
 
@@ -415,7 +416,7 @@ def matrix_cells(gflops, best):
 def parse_arguments(argv):
     parser = new_parser(__doc__, rounds=5, seconds="0.2", quick="3 very short rounds: under a minute")
     parser.add_argument(
-        "--ops", type=some_of(list(OPERATIONS)), default=list(OPERATIONS), metavar="A,B", help="which (default: all)"
+        "--ops", type=some_of(list(OPERATIONS)), default=list(OPERATIONS), metavar="A,B", help="(default: all)"
     )
     add_backends(parser, default=["cpu", "reference"])
     parser.add_argument("--without", type=some_of(["pytorch"]), default=[], metavar="A", help="leave out pytorch")

@@ -1,12 +1,12 @@
-"""Seconds of a training step of the recurrent models: npformer against PyTorch, each in a process of its own, in turns.
+"""Time a training step of the recurrent models in npformer and PyTorch, each in a process of its own, in turns.
 
 python scripts/bench/bench_recurrent.py
 python scripts/bench/bench_recurrent.py --quick
 python scripts/bench/bench_recurrent.py --cells lstm --attention none,additive
 
-One layer, both ways in the encoder, D 256, batches of 64 pairs of 30 words, V 1,000, dropout 0.1, Adam(0.9, 0.98),
-float32, no padding. Both begin with the same parameters (peers/ has the twin) and have to begin with the same
-loss; both use all cores.
+The models have one layer, which is bidirectional in the encoder, and D 256. Batches have 64 pairs of 30 words without
+padding, V 1,000; dropout 0.1, Adam(0.9, 0.98), float32. Both libraries start with the same parameters (the PyTorch
+model is in peers/) and have to start with the same loss; both use all cores.
 """
 
 import itertools
@@ -53,7 +53,7 @@ def main(argv=None):
 
 
 def measure(cell, attention, options):
-    """One model: all contenders, in turns."""
+    """Measure one model with all contenders, in turns."""
     wanted = [
         (backend_name(backend), (f"npformer.{backend}",), partial(build_npformer, backend=backend))
         for backend in options.backends

@@ -1,4 +1,4 @@
-"""Seconds of one training step: npformer against PyTorch and JAX, each in a process of its own, taking turns.
+"""Time one training step of npformer, PyTorch and JAX, each in a process of its own, in turns.
 
 python scripts/bench/bench_train.py                               # all five steps, all contenders
 python scripts/bench/bench_train.py --quick                       # tiny and copy, without torch.compile
@@ -6,9 +6,10 @@ python scripts/bench/bench_train.py --steps base --without compile,jax --rounds 
 python scripts/bench/bench_train.py --scaling --plot scaling.png  # npformer alone: time against B, T and D
 python scripts/bench/bench_train.py --first-step                  # from `import npformer` to the end of the first step
 
-An encoder-decoder Transformer, pre-norm, dropout 0.1, label smoothing 0.1, Adam(0.9, 0.98), float32, on random tokens
-without padding. All contenders begin with the same parameters (peers/ has the models), use all cores and have
-to begin with the same loss. FLOP/s are the arithmetic that the step needs, not what a library happens to do.
+The model is an encoder-decoder Transformer, pre-norm, dropout 0.1, label smoothing 0.1, Adam(0.9, 0.98), float32, on
+random tokens without padding. All contenders start with the same parameters (the models are in peers/) and use all
+cores; contenders that do not start with the same loss are left out. FLOP/s count the arithmetic that the step needs,
+not what a library actually computes.
 """
 
 import json
@@ -53,10 +54,10 @@ import npformer as nf
 
 
 class Size(NamedTuple):
-    """Of a model and of its batch."""
+    """The sizes of a model and of its batch."""
 
     V: int
-    N: int  # layers of each stack
+    N: int  # layers of the encoder, and of the decoder
     D: int
     H: int
     F: int
@@ -74,7 +75,7 @@ SIZES = {
 }
 LEARNING_RATE = 1e-4
 LABEL_SMOOTHING = 0.1
-SAME_LOSS = 0.05  # losses of the first step may differ by this part: each library draws its own dropout
+SAME_LOSS = 0.05  # the largest relative difference of the first losses: each library draws its own dropout
 
 
 def main(argv=None):
@@ -115,9 +116,10 @@ def batch_of(size):
 
 
 def training_flops(size):
-    """Floating-point operations of forward and backward pass: 6 a token and matrix entry, and attention's own.
+    """Floating-point operations of forward and backward pass: 6 per token and matrix entry, plus those of attention.
 
-    A query's scores and weighted sum take 4 · keys · D forward and twice that backward; causal attention half of it.
+    The scores and the weighted sum of a query take 4 · keys · D operations forward and twice that backward; causal
+    attention takes half of it.
     """
     V, N, D, _, F, B, S, T = size
     attention, memory_keys_values, feed_forward = 4 * D * D, 2 * D * D, 2 * D * F
@@ -212,7 +214,7 @@ def report_step(name, size, options, limits):
 
 
 def begins_alike(contender, contenders):
-    """Whether the loss of the first step is that of the first contender: the same model, and no step for free."""
+    """Whether the loss of the first step is that of the first contender, so that all train the same model."""
     ours, theirs = contenders[0].built.first_value, contender.built.first_value
     if abs(theirs - ours) <= SAME_LOSS * ours:
         return True
@@ -221,7 +223,7 @@ def begins_alike(contender, contenders):
 
 
 def figures_of(contender, turns, flops, limits):
-    """What is known of a contender after its turns, by name."""
+    """The figures of a contender after its turns, by name."""
     found, memory = timing(turns, contender.name), contender.memory()
     rate = flops / found["seconds"]["median"] / 1e9
     return found | {
@@ -265,7 +267,7 @@ def print_best_of_pytorch(figures):
 
 
 def draw_ratios(results, path):
-    """Bars: how many times as long as npformer each takes, step by step."""
+    """Draw bars: the time of each contender divided by npformer's, for each step."""
     figure = new_figure(4 + 1.6 * len(results), 4)
     axes = figure.subplots()
     names = list(dict.fromkeys(name for result in results.values() for name in result["contenders"]))
@@ -362,7 +364,7 @@ def share(gflops, limits):
 
 
 def draw_scaling(results, path, name):
-    """Time against each axis with the fitted line, and the cost model put through the last point."""
+    """Draw time against each axis, with the fitted line, and the FLOPs, scaled to go through the last point."""
     figure = new_figure(11, 3.6)
     for axes, (axis, result) in zip(figure.subplots(1, len(results)), results.items(), strict=True):
         x, seconds, flops = (np.array(result[key]) for key in ("values", "seconds", "flops"))
@@ -398,7 +400,7 @@ print(json.dumps({"import": imported - start, "first_step": time.perf_counter() 
 
 
 def report_first_step(options):
-    """A new user's wait: twice in a fresh process, with numba's cache empty and then as the first has left it."""
+    """The time until a new user's first step has ended, in two new processes: without and with numba's cache."""
     facts = machine()
     print_machine(facts)
     backend, results = options.backends[0], {}
@@ -411,7 +413,7 @@ def report_first_step(options):
             if done.returncode:
                 sys.exit(f"the first step failed: {done.stderr.strip().splitlines()[-1]}")
             results[cache] = json.loads(done.stdout)
-    print(f"backend {backend}, step 'tiny': seconds from before `import npformer`\n")
+    print(f"backend {backend}, step 'tiny': seconds since before `import npformer`\n")
     rows = [[f"{cache} cache", short(r["import"]), short(r["first_step"])] for cache, r in results.items()]
     print_table(["", "to the import's end", "to the first step's end"], rows)
     return {"machine": facts, "backend": backend, "first_step": results}
@@ -435,7 +437,7 @@ def parse_arguments(argv):
     mode = parser.add_mutually_exclusive_group()
     mode.add_argument("--scaling", action="store_true", help="instead: npformer's time against B, T, D, and exponents")
     mode.add_argument(
-        "--first-step", action="store_true", help="instead: the wait for a first step, cold or warm cache"
+        "--first-step", action="store_true", help="instead: the time until the first step ends, cold or warm cache"
     )
     options = parser.parse_args(argv)
     options.steps = options.steps or (["tiny", "copy"] if options.quick else list(SIZES))

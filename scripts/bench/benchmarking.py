@@ -1,8 +1,9 @@
 """What the benchmarks share: contenders that take turns, the machine and its limits, statistics, tables.
 
-Libraries that run in one process, or at the same time in two, fight over the cores; libraries that run one after
-another meet different minutes of a shared machine. So each contender lives in a process of its own and sleeps unless
-it is its turn, and the turns go round: A B C, A B C, ...
+Libraries that run in one process, or in two processes at the same time, compete for the cores. If one library is
+measured completely before the next, the load of a shared machine may have changed. So each contender (a library that
+is measured) has a process of its own, which sleeps unless it is its turn, and the contenders take turns: A B C, A B C,
+...
 """
 
 import argparse
@@ -30,9 +31,9 @@ from npformer.threads import cores
 
 LIBRARIES = ("npformer", "numpy", "numba", "torch", "jax", "jaxlib")
 SETTINGS = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
-MOSTLY_IDLE = 0.2  # cores that other programs may use
+MOSTLY_IDLE = 0.2  # cores that other programs may use without a warning
 WHEN_BUSY = "threads wait for each other, and even ratios mean little"
-CORES_WITH = {  # OpenBLAS's names for the kernels it chooses from, widest instructions first
+CORES_WITH = {  # OpenBLAS's names of its sets of kernels ("cores"), widest instructions first
     "avx512f": {"SkylakeX", "Cooperlake", "Sapphirerapids"},
     "avx2": {"Haswell", "Zen", "Excavator"},
 }
@@ -46,11 +47,11 @@ class LeftOut(Exception):
 
 
 class Built(NamedTuple):
-    """What is known of a step before it is timed."""
+    """What is known about a step before it is timed."""
 
-    first_value: object  # what the very first call returned
+    first_value: object  # the result of the first call
     build_seconds: float  # to build it and call it once, compilation included
-    step_seconds: float  # of a call once it is warm, roughly
+    step_seconds: float  # per call after the warm-up, roughly
 
 
 class Memory(NamedTuple):
@@ -58,12 +59,12 @@ class Memory(NamedTuple):
 
     libraries: int  # after its imports, before it builds anything
     built: int  # after building, before the first step
-    peak: int  # the most since the imports
-    running_peak: int  # the most since it was built
+    peak: int  # the maximum since the imports
+    running_peak: int  # the maximum since it was built
 
 
 class Contender:
-    """A library in a process of its own, asleep unless it is asked to do something.
+    """A library that is measured, in a process of its own, which sleeps unless it has a command to run.
 
     Parameters
     ----------
@@ -83,24 +84,24 @@ class Contender:
         theirs.close()
 
     def build(self, *case, warm_up=2):
-        """Build the step for a case in place of the one before, and call it ``warm_up`` times."""
+        """Build the step for a case, which replaces the previous step, and call it ``warm_up`` times."""
         self.built = Built(*self._ask("build", case, warm_up))
         return self.built
 
     def run(self, n_steps):
-        """(seconds a step, what the last one returned)."""
+        """(seconds per step, result of the last step)."""
         return self._ask("run", n_steps)
 
     def memory(self):
-        """``Memory`` of the process up to now."""
+        """The ``Memory`` of the process so far."""
         return Memory(*self._ask("memory"))
 
     def steps_in(self, seconds):
-        """How many steps last about so long."""
+        """The number of steps that take about this time."""
         return max(1, round(seconds / max(self.built.step_seconds, 1e-7)))
 
     def cpu_seconds(self):
-        """Processor time of the process so far, of all its threads; 0 where the system does not tell."""
+        """Processor time of all threads of the process so far; 0 if the system does not provide it."""
         try:
             fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
         except OSError:
@@ -134,8 +135,8 @@ class Contender:
 
 
 def _serve(pipe, libraries, build):
-    """What a contender's process does: answer until the other end of the pipe is closed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which closes the pipe
+    """The main loop of a contender's process: answer commands until the other end of the pipe is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the parent, which closes the pipe
     worker = _Worker(libraries, build)
     while True:
         try:
@@ -151,7 +152,7 @@ def _serve(pipe, libraries, build):
 
 
 class _Worker:
-    """The commands that a contender's process understands."""
+    """The commands of a contender's process."""
 
     def __init__(self, libraries, build):
         self._libraries, self._build, self._step = libraries, build, None
@@ -184,18 +185,18 @@ class _Worker:
         return self._after_imports, self._after_build, max(running, self._peak_of_build), running
 
 
-PAUSE = 0.5  # seconds between turns: threads of OpenMP go on spinning for a fifth of a second after their work
+PAUSE = 0.5  # seconds between turns: OpenMP threads continue to spin for a fifth of a second after their work
 
 
 def alternate(contenders, rounds, seconds):
-    """Rounds in which each contender works for about so many seconds, one after another.
+    """Run rounds in which the contenders work one after another, each for about ``seconds`` seconds.
 
     Returns
     -------
     turns : dict
-        name -> a (seconds a step, value of the last step) for each round; without those that failed on the way.
+        name -> a (seconds per step, result of the last step) for each round; contenders that failed are left out.
     others : float
-        How many cores other programs used meanwhile.
+        The number of cores that other programs used meanwhile.
     """
     turns = {contender.name: [] for contender in contenders}
     start, busy, own = time.perf_counter(), busy_seconds(), sum(c.cpu_seconds() for c in contenders)
@@ -216,7 +217,7 @@ def alternate(contenders, rounds, seconds):
 
 
 def build_all(contenders, *case, warm_up=2):
-    """Build a case in each, one after another; those that cannot are named with the reason, the others returned."""
+    """Build a case in each contender, one after another. Returns those that succeed; prints why the others fail."""
     able = []
     for contender in contenders:
         note(f"building {contender.name}")
@@ -233,7 +234,7 @@ def build_all(contenders, *case, warm_up=2):
 
 
 def resident_bytes():
-    """Memory of this process now; where the system does not tell, the most so far."""
+    """Memory of this process now, or the maximum so far if the system does not provide it."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
     except OSError:
@@ -241,7 +242,7 @@ def resident_bytes():
 
 
 def peak_bytes():
-    """The most memory of this process so far, or since ``reset_peak`` where that works."""
+    """The maximum memory of this process so far, or since ``reset_peak`` where that works."""
     try:
         lines = Path("/proc/self/status").read_text().splitlines()
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
@@ -251,7 +252,7 @@ def peak_bytes():
 
 
 def reset_peak():
-    """Forget the peak so far (Linux)."""
+    """Reset the peak of the memory (Linux only)."""
     try:
         Path("/proc/self/clear_refs").write_text("5")
     except OSError:
@@ -262,7 +263,7 @@ def reset_peak():
 
 
 def machine():
-    """Processor, cores, versions, and the BLAS core in use: everything that a figure depends on."""
+    """Processor, cores, versions, and the BLAS core in use: everything on which the figures depend."""
     return {
         "processor": processor(),
         "cores": os.cpu_count(),
@@ -276,7 +277,7 @@ def machine():
 
 
 def print_machine(facts):
-    """``machine()`` for a person, with a warning where matrix products are slower than they need to be."""
+    """Print ``machine()``, with warnings about what distorts the figures."""
     versions = ", ".join(f"{name} {number}" for name, number in facts["versions"].items() if number)
     print(f"{facts['processor']}, {facts['physical_cores']} cores; Python {facts['python']}, {versions}")
     print(f"NumPy's BLAS: {facts['blas']['name']}, core {facts['blas']['core']}, {facts['blas']['threads']} threads")
@@ -286,31 +287,31 @@ def print_machine(facts):
 
 
 def warnings_about(core, flags, settings, busy):
-    """What makes figures other than a user's on this processor, a sentence each."""
+    """What makes the figures differ from those of a user on this processor, one sentence for each cause."""
     found = []
     if busy > MOSTLY_IDLE:
         found.append(f"other programs use {busy:.1f} cores: {WHEN_BUSY}")
     if settings:
         given = ", ".join(f"{name}={value}" for name, value in settings.items())
-        found.append(f"{given} in the environment: a user has none of it, and products may be slower or faster")
+        found.append(f"{given} in the environment: users do not set this, and products may be slower or faster")
     for flag, names in CORES_WITH.items():
         if core in names:
             break
         if flag in flags and not core.startswith("unknown"):
-            found.append(f"OpenBLAS uses its {core} core, below what the processor can do ({flag})")
+            found.append(f"OpenBLAS uses its {core} core, below the processor's instruction set ({flag})")
             break
     return found
 
 
 def busy_cores(seconds=0.5):
-    """How many cores other programs use, while this one sleeps; 0 where the system does not tell."""
+    """The number of cores that other programs use while this one sleeps; 0 if the system does not provide it."""
     start, before = time.perf_counter(), busy_seconds()
     time.sleep(seconds)
     return (busy_seconds() - before) / (time.perf_counter() - start)
 
 
 def busy_seconds():
-    """Processor time of all programs since the machine was started; 0 where the system does not tell."""
+    """Processor time of all programs since the machine was started; 0 if the system does not provide it."""
     try:
         user, nice, system, _, _, *rest = map(int, Path("/proc/stat").read_text().splitlines()[0].split()[1:9])
     except OSError:
@@ -324,12 +325,12 @@ def processor():
 
 
 def cpu_flags():
-    """Instruction sets of the processor, where Linux tells them."""
+    """The instruction sets of the processor (Linux only)."""
     return set(_cpuinfo("flags", [""])[0].split())
 
 
 def physical_cores():
-    """Cores that this process may use, without the second thread of each."""
+    """The number of physical cores that this process may use."""
     physical = set(zip(_cpuinfo("physical id", []), _cpuinfo("core id", []), strict=True))
     return min(cores(), len(physical)) if physical else cores()
 
@@ -344,7 +345,7 @@ def _cpuinfo(field, default):
 
 
 def version(package):
-    """Of an installed package, or None."""
+    """The version of an installed package, or None."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -352,7 +353,7 @@ def version(package):
 
 
 def blas_in_use():
-    """Name, core and threads of NumPy's BLAS."""
+    """Name, core and number of threads of NumPy's BLAS."""
     if importlib.util.find_spec("threadpoolctl") is None:
         return dict.fromkeys(("name", "core", "threads"), "unknown (threadpoolctl is not installed)")
     from threadpoolctl import threadpool_info
@@ -365,11 +366,11 @@ def blas_in_use():
 
 
 class Limits(NamedTuple):
-    """What no step can exceed."""
+    """The limits of the machine, which no step can exceed."""
 
-    sgemm: float  # GFLOP/s of NumPy's float32 matrix product, all threads, at its best size
+    sgemm: float  # GFLOP/s of NumPy's float32 matrix product, all threads, at the best size
     copy: float  # GB/s read and written, one thread
-    copy_threads: float  # the same, a thread for each core
+    copy_threads: float  # the same with one thread per core
 
 
 def limits_contender():
@@ -378,7 +379,7 @@ def limits_contender():
 
 
 def build_limits(sizes):
-    """``step`` for matrix products of these sizes; it returns a tuple of ``Limits``."""
+    """``step`` that measures the limits, with matrix products of these sizes, and returns them as a tuple."""
     rng = np.random.default_rng(0)
     factors = [rng.standard_normal((2, n, n), dtype=np.float32) for n in sizes]
     products = [np.empty((n, n), np.float32) for n in sizes]
@@ -402,19 +403,19 @@ def build_limits(sizes):
 
 
 def seconds_of(function, *arguments, **options):
-    """How long one call takes."""
+    """The seconds that one call takes."""
     start = time.perf_counter()
     function(*arguments, **options)
     return time.perf_counter() - start
 
 
 def best_limits(turns):
-    """The best of each of the ``Limits`` over the rounds."""
+    """The best of each limit over the rounds."""
     return Limits(*(max(column) for column in zip(*(value for _, value in turns), strict=True)))
 
 
 def print_limits(limits, others):
-    """One line, to put beside achieved figures, and a warning where other programs were at work."""
+    """Print the limits in one line, for comparison with the figures, and a warning if other programs were running."""
     print(
         f"best of this run: sgemm {short(limits.sgemm)} GFLOP/s, copy {short(limits.copy)} GB/s with one thread, "
         f"{short(limits.copy_threads)} GB/s with {physical_cores()} (bytes read and bytes written)"
@@ -433,14 +434,14 @@ def summary(values):
 
 
 def times_as_long(theirs, ours):
-    """Median over the rounds of their time divided by ours: what slows a round down slows both."""
+    """Median over the rounds of their time divided by ours: whatever slows down a round affects both."""
     return statistics.median(their / our for their, our in zip(theirs, ours, strict=True))
 
 
 def timing(turns, name, first=None):
-    """Of one contender: its seconds, how many times as long it takes as the first, and the rounds as they came.
+    """The times of one contender: a summary of its seconds, their ratio to those of the first, and all rounds.
 
-    The first is the first in ``turns`` if none is named; one that is named and dropped out is compared with nobody.
+    ``first`` is the contender to compare with, by default the first in ``turns``. If it has failed, the ratio is None.
     """
     seconds = [second for second, _ in turns[name]]
     ours = [second for second, _ in turns.get(first or next(iter(turns)), ())]
@@ -449,7 +450,7 @@ def timing(turns, name, first=None):
 
 
 def fit_power(x, y):
-    """(p, c) of the straight line c xᵖ through the upper half of the points on logarithmic axes."""
+    """(p, c) of the power law c xᵖ that fits the upper half of the points (a straight line on logarithmic axes)."""
     points = upper_half(sorted(zip(x, y, strict=True)))
     if len(points) < 2 or min(y for _, y in points) <= 0:
         return math.nan, math.nan
@@ -458,7 +459,7 @@ def fit_power(x, y):
 
 
 def upper_half(points):
-    """Of sorted points, where what is small no longer counts; up to three are all needed."""
+    """The upper half of sorted points, where constant costs no longer count; all points if there are up to three."""
     return points[len(points) // 2 :] if len(points) > 3 else points
 
 
@@ -466,7 +467,7 @@ def upper_half(points):
 
 
 def short(number):
-    """Three digits that count: 0.0123, 12.3, 1,234; "–" for None and NaN."""
+    """A number with three significant digits: 0.0123, 12.3, 1,234; "–" for None and NaN."""
     if number is None or math.isnan(number):
         return "–"
     decimals = 2 - math.floor(math.log10(abs(number))) if number else 0
@@ -474,13 +475,13 @@ def short(number):
 
 
 def note(text):
-    """What is going on, in a line that the next one overwrites, for whoever sits at the screen."""
+    """Show the progress in a terminal, in a line that the next call overwrites."""
     if sys.stderr.isatty():
         print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
 
 
 def print_table(header, rows):
-    """A Markdown table, aligned: the first column to the left, the others to the right."""
+    """Print an aligned Markdown table: the first column to the left, the others to the right."""
     cells = [header, *([str(cell) for cell in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = ["| " + " | ".join(_aligned(row, widths)) + " |" for row in cells]
@@ -507,7 +508,7 @@ def new_parser(description, **defaults):
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=count, help=f"turns of each contender (default: {defaults['rounds']})")
     parser.add_argument(
-        "--seconds", type=duration, help=f"of work in a turn, at least one step (default: {defaults['seconds']})"
+        "--seconds", type=duration, help=f"seconds per turn, at least one step (default: {defaults['seconds']})"
     )
     parser.add_argument("--quick", action="store_true", help=defaults["quick"])
     parser.add_argument("--json", type=output_file, metavar="FILE", help="write the figures to FILE")
@@ -515,35 +516,35 @@ def new_parser(description, **defaults):
 
 
 def add_backends(parser, default):
-    """--backends, of npformer."""
+    """Add the option --backends, for the backends of npformer."""
     parser.add_argument(
         "--backends",
         type=some_of(["cpu", "reference"]),
         default=default,
         metavar="A,B",
-        help=f"of npformer: cpu,reference; all are compared with the first (default: {','.join(default)})",
+        help=f"backends of npformer, cpu,reference; all are compared with the first (default: {','.join(default)})",
     )
 
 
 def backend_name(backend):
-    """How a backend of npformer is called in tables."""
+    """The name of a backend of npformer in tables."""
     return "npformer" if backend == "cpu" else f"npformer, {backend}"
 
 
 def count(text):
-    """Type of an argument that is a whole number of at least 1."""
+    """The type of an argument that is a whole number of at least 1."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r}, expected a whole number of 1 or more")
     return int(text)
 
 
 def counts(text):
-    """Type of an argument that is a list of whole numbers with commas."""
+    """The type of an argument that is a comma-separated list of whole numbers."""
     return [count(part) for part in text.split(",")]
 
 
 def duration(text):
-    """Type of an argument that is a number of seconds above 0."""
+    """The type of an argument that is a number of seconds above 0."""
     try:
         seconds = float(text)
     except ValueError:
@@ -554,7 +555,7 @@ def duration(text):
 
 
 def output_file(text):
-    """Type of an argument that names a file to write."""
+    """The type of an argument that names a file to write."""
     path = Path(text)
     if path.is_dir():
         raise argparse.ArgumentTypeError(f"{text} is a folder, expected a file")
@@ -562,7 +563,7 @@ def output_file(text):
 
 
 def picture_file(text):
-    """The same for a picture, which takes matplotlib."""
+    """The type of an argument that names a picture to write, which needs matplotlib."""
     if importlib.util.find_spec("matplotlib") is None:
         raise argparse.ArgumentTypeError("pictures need matplotlib: pip install 'npformer[plot]'")
     return output_file(text)

@@ -1,11 +1,11 @@
-"""Is a commit slower than another? Time training steps and decoding of two checkouts, in turns, in one run.
+"""Compare the speed of two commits: time training steps and decoding of two checkouts, in turns, in one run.
 
     git worktree add ../before HEAD~10
     python scripts/measure/compare_commits.py ../before .
     python scripts/measure/compare_commits.py ../before . --steps tiny,copy --beams 1 --rounds 9
 
-The sizes are those of ``bench_train.py`` and ``bench_decode.py``. Each checkout has a process of its own, with its own
-package and its own scripts. A ratio above 1 says that the second checkout is slower.
+The sizes are those of ``bench_train.py`` and ``bench_decode.py``. Each checkout runs in its own process, with its own
+package and its own scripts. A ratio above 1 means that the second checkout is slower.
 """
 
 import argparse
@@ -49,11 +49,11 @@ def main(argv=None):
         "checkouts", nargs=2, type=lambda text: str(Path(text).resolve()), help="folders: before, after"
     )
     parser.add_argument("--steps", default="tiny,copy,small,base,long", help="sizes of bench_train.py, or '' for none")
-    parser.add_argument("--size", default="base", help="of bench_decode.py (default: base)")
-    parser.add_argument("--batches", default="1,4,8,32", help="of bench_decode.py, or '' for none")
+    parser.add_argument("--size", default="base", help="size of bench_decode.py (default: base)")
+    parser.add_argument("--batches", default="1,4,8,32", help="batch sizes of bench_decode.py, or '' for none")
     parser.add_argument("--beams", default="1,4", help="beam sizes (default: 1,4)")
     parser.add_argument("--rounds", type=int, default=7, help="turns of each checkout (default: 7)")
-    parser.add_argument("--seconds", type=float, default=2.0, help="of each turn (default: 2)")
+    parser.add_argument("--seconds", type=float, default=2.0, help="seconds per turn (default: 2)")
     options = parser.parse_args(argv)
     cases = [("step", size, []) for size in filter(None, options.steps.split(","))]
     for batch in filter(None, options.batches.split(",")):

@@ -1,4 +1,4 @@
-"""Measure what the README says of the copy task: each preset, task and seed in a process of its own, then a table.
+"""Measure the README's figures for the copy task: run each preset, task and seed in its own process, and print a table.
 
 python scripts/measure/measure_copy.py              # quick preset, both tasks, seeds 0 to 4: about three minutes
 python scripts/measure/measure_copy.py --annotated  # and the annotated preset, seed 0: about two minutes more
@@ -19,7 +19,7 @@ SCRIPT = Path(__file__).resolve().parents[1] / "train_copy.py"
 def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--annotated", action="store_true", help="the annotated preset too")
-    parser.add_argument("--seeds", type=int, default=5, help="how many seeds, from 0 (default: 5)")
+    parser.add_argument("--seeds", type=int, default=5, help="number of seeds, from 0 on (default: 5)")
     parser.add_argument("--backend", default="auto", help="as for train_copy.py (default: auto)")
     options = parser.parse_args(argv)
 

@@ -1,10 +1,11 @@
-"""Kill a training (kill -9) again and again at random moments, and see whether it ends as if nothing had happened.
+"""Kill a training (kill -9) again and again at random moments, and check that this does not change its result.
 
 python scripts/measure/measure_resume.py --data data/multi30k
 python scripts/measure/measure_resume.py --data data/multi30k --kills 3 --steps 40
 
-Two trainings with the same settings, dropout on: one undisturbed, one killed and resumed. In the end their checkpoints
-(parameters, Adam's state, validations), their results and their logs have to be equal bit for bit. Exit code 1 if not.
+Runs two trainings with the same settings, with dropout: one is not interrupted, the other is killed and resumed. At the
+end their checkpoints (parameters, Adam's state, validations), their results and their logs have to be equal, bit for
+bit. The exit code is 1 if they are not.
 """
 
 import argparse
@@ -49,7 +50,7 @@ def main(argv=None):
 
 
 def go_on(out, options):
-    """Start the training, or resume it if it has come to its first checkpoint."""
+    """Start the training, or resume it if it has written a checkpoint."""
     arguments = ["--out", out, "--quiet"]
     if (out / "last.safetensors").exists():
         arguments.append("--resume")
@@ -66,7 +67,7 @@ def run_to_the_end(process):
 
 
 def kill(process, out, seconds):
-    """Kill a training some time after it has opened its log; the last step there."""
+    """Kill a training some time after it has opened its log. Returns the last step in the log."""
     log = out / "log.jsonl"
     before = log.stat().st_mtime_ns if log.exists() else 0
     while process.poll() is None and not (log.exists() and log.stat().st_mtime_ns > before):
@@ -78,7 +79,7 @@ def kill(process, out, seconds):
 
 
 def compare(undisturbed, killed, n_steps):
-    """How the two differ, bit for bit, in what they keep, in their result, and in what they have logged."""
+    """The bitwise differences between the checkpoints, the results and the logs of the two trainings."""
     different = []
     for name in ("last.safetensors", "model.safetensors"):
         (expected, info), (arrays, info_of_killed) = (load_checkpoint(run / name) for run in (undisturbed, killed))
@@ -101,15 +102,14 @@ def parse_arguments(argv):
     add("--src", default="en", help="(default: en)")
     add("--tgt", default="fr", help="(default: fr)")
     add("--kills", type=int, default=20, help="(default: 20)")
-    add("--steps", type=int, default=400, help="of the training (default: 400)")
+    add("--steps", type=int, default=400, help="steps of the training (default: 400)")
     add(
         "--longest",
         type=float,
         metavar="S",
-        help="seconds that a training lives at most, from the opening of its log (default: so many that kills are "
-        "spread over the steps)",
+        help="most seconds from the opening of the log to a kill (default: chosen to spread the kills over the steps)",
     )
-    add("--seed", type=int, default=0, help="of the moments (default: 0)")
+    add("--seed", type=int, default=0, help="seed of the moments (default: 0)")
     add("--json", type=Path, metavar="FILE", help="write the figures to FILE")
     return parser.parse_args(argv)
 

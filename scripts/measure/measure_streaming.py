@@ -1,10 +1,10 @@
-"""How much memory it takes to read and batch a text of five million pairs: as much as for a small one.
+"""Measure the memory for reading and batching a text of five million pairs: it should be the same as for a small text.
 
 python scripts/measure/measure_streaming.py
 python scripts/measure/measure_streaming.py --pairs 300000
 
-Writes two files of made-up sentences to a temporary folder, reads one epoch of batches from them, and notes the memory
-of the process (resident set) on the way.
+Writes two files of random sentences to a temporary folder, reads one epoch of batches from them, and records the memory
+of the process (resident set) meanwhile.
 """
 
 import argparse

@@ -1,12 +1,12 @@
-"""Do the tests notice a wrong gradient? Break every backward pass in every small way and see.
+"""Mutation testing of the backward passes: check that the tests notice a wrong gradient.
 
-For each function named ``backward`` or ``*_backward``, for the losses, which return their own gradient, and for the
-helpers that they share, each sign is flipped, each term, factor and exponent dropped, each transposition undone,
-each call and each selection skipped, each pair of neighbouring arguments swapped, one at a time; then the tests run on
-that copy of the package. A mutant that no test notices is a survivor, and is printed with its line.
+The script mutates each function named ``backward`` or ``*_backward``, the losses, which return their own gradient, and
+the helpers that they share. Each mutant has one change: a sign is flipped, a term, factor or exponent dropped, a
+transposition undone, a call or a selection skipped, or two neighbouring arguments swapped. Then the tests run on that
+copy of the package. A mutant that no test notices is a survivor, and is printed with its line.
 
     python scripts/measure/mutate_backward.py                    # everything, about twenty minutes on 2 cores
-    python scripts/measure/mutate_backward.py --only reference/layer_norm  # the files whose name begins so
+    python scripts/measure/mutate_backward.py --only reference/layer_norm  # the files whose names begin with this
 """
 
 import argparse
@@ -24,7 +24,7 @@ from pathlib import Path
 from npformer.gradcheck.cases import CASES
 
 ROOT = Path(__file__).resolve().parents[2]
-FIRST = {  # what notices most, soonest, in the folders and files that are not in the reference
+FIRST = {  # the tests that notice most mutants soonest, for the folders and files outside the reference
     "layers": ["tests/models/test_layers.py", "tests/models/test_bytenet_gradients.py"],
     "layers/recurrence": ["tests/models/test_recurrent_model.py", "tests/models/test_autoencoder.py"],
     "models/encoder_decoder": ["tests/models/test_transformer_gradients.py", "tests/models/test_transformer.py"],
@@ -38,7 +38,7 @@ FILES = [
     *(ROOT / "npformer" / f"{name}.py" for name in FIRST if name.startswith("models/")),
 ]
 PYTEST = ["-x", "-q", "--no-header", "-p", "no:cacheprovider"]
-COMPILED = ["parity", "fuzz", "kernel_cache", "memory", "team", "bad_options"]  # kernels, too
+COMPILED = ["parity", "fuzz", "kernel_cache", "memory", "team", "bad_options"]  # tests that also run kernels
 WITHOUT_KERNELS = [*(f"--ignore=tests/operations/test_{name}.py" for name in COMPILED), "-k", "not cpu and not gpu"]
 POISON = [f"tests/operations/test_{name}.py" for name in ("poison", "masking", "forward_oracles", "flash_attention")]
 SECOND_OF_REFERENCE = [*POISON, "tests/operations", *WITHOUT_KERNELS]
@@ -68,7 +68,7 @@ KEPT = {"range", "zip", "warn", "result_type", "operation", "backward_of", "arra
 def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="only files whose name begins with this")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="mutants at a time (default: the cores)")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="mutants at a time (default: number of cores)")
     options = parser.parse_args(argv)
     files = [path for path in FILES if place_of(path).startswith(options.only)]
     mutants = [mutant for path in files for mutant in mutants_of(path)]
@@ -78,7 +78,7 @@ def main(argv=None):
     with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         workplaces = Workplaces(Path(folder))
         if not workplaces.survives(FILES[0], FILES[0].read_text()):
-            sys.exit("the tests fail without any mutation; there is nothing to learn")
+            sys.exit("the tests fail without any mutation, so no mutant can be tested")
         runs = {
             pool.submit(workplaces.survives, path, source): (path, name, line, change)
             for path, name, line, change, source in mutants
@@ -95,14 +95,14 @@ def main(argv=None):
 
 
 class Workplaces:
-    """A copy of package and tests for each thread."""
+    """A copy of the package and the tests for each thread."""
 
     def __init__(self, folder):
         self.folder = folder
         self.local = threading.local()
 
     def survives(self, path, source):
-        """Whether every test passes with the text of one file replaced."""
+        """Whether every test passes when the text of one file is replaced."""
         place = self._place()
         target = place / path.relative_to(ROOT)
         original = target.read_text()
@@ -140,17 +140,17 @@ class Workplaces:
 
 
 def place_of(path):
-    """``reference/layer_norm``"""
+    """The folder and name of a file, for example ``reference/layer_norm``."""
     return f"{path.parent.name}/{path.stem}"
 
 
 def module_of(case):
-    """The name of the file in which the reference has an operation."""
+    """The name of the reference's file that contains the operation of a case."""
     return case.forward.__module__.rpartition(".")[2]
 
 
 def mutants_of(path):
-    """Every (path, function, line, change, new source) of a file."""
+    """All mutants of a file, as (path, function, line, change, new source)."""
     tree = ast.parse(path.read_text())
     for function in ast.walk(tree):
         if not isinstance(function, ast.FunctionDef):
@@ -166,7 +166,7 @@ def mutants_of(path):
 
 
 def is_apart(node, outer):
-    """Functions inside are mutated by their own name, the words of errors not at all."""
+    """Whether a node is mutated separately (an inner function) or not at all (the message of an error)."""
     return isinstance(node, ast.Raise) or (isinstance(node, ast.FunctionDef) and node is not outer)
 
 
@@ -216,7 +216,7 @@ def mutations(node):
 
 
 def is_gradient(node):
-    """Gradients can be negated; zeros, dicts of them, None and other tuples are returned as they are."""
+    """Whether a returned expression can be negated: not if it is zeros, a dict of gradients, None or a tuple."""
     if isinstance(node, ast.Call) and name_of(node.func) == "zeros_like":
         return False
     return not isinstance(node, (ast.Dict, ast.Constant, ast.Tuple, ast.Starred, ast.GeneratorExp, ast.ListComp))

@@ -1,10 +1,10 @@
-"""Does a test notice when a kernel does not run? Let the reference compute in place of each kernel in turn, and see.
+"""Check that the tests notice when a kernel does not run: replace each kernel by the reference, one at a time.
 
     python scripts/measure/sabotage_kernels.py  # every kernel of npformer.cpu and npformer.gpu
     python scripts/measure/sabotage_kernels.py --backend cpu --only layer_norm
 
-Without a GPU the kernels of ``npformer.gpu`` run on the stand-in of the tests. The exit status is 1 if a kernel's
-absence goes unnoticed.
+Without a GPU the kernels of ``npformer.gpu`` run on the tests' simulation of a GPU. The exit status is 1 if the tests
+do not notice the absence of a kernel.
 """
 
 import argparse
@@ -14,13 +14,13 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-SABOTAGED = "NPFORMER_SABOTAGED"  # "cpu.layer_norm", for the tests that are run
+SABOTAGED = "NPFORMER_SABOTAGED"  # environment variable of the test process, for example "cpu.layer_norm"
 
 
 def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--backend", choices=("cpu", "gpu"), help="only kernels of this backend")
-    parser.add_argument("--only", default="", help="only kernels whose name begins so")
+    parser.add_argument("--only", default="", help="only kernels whose name begins with this")
     options = parser.parse_args(argv)
     backends = backends_of_kernels()
     kernels = [(backend, name) for backend, operations in backends.items() for name in sorted(operations)]
@@ -31,7 +31,7 @@ def main(argv=None):
     ]
     survivors = []
     if not all(passes(backend, "") for backend in {backend for backend, _ in kernels}):
-        sys.exit("the tests fail without any sabotage; there is nothing to learn")
+        sys.exit("the tests fail without any sabotage, so no kernel can be tested")
     for backend, name in kernels:
         noticed = not passes(backend, name)
         survivors += [] if noticed else [f"{backend}.{name}"]
@@ -41,7 +41,7 @@ def main(argv=None):
 
 
 def passes(backend, name):
-    """Whether the tests of an operation pass while its kernel is not used; without a name, all with every kernel."""
+    """Whether the tests of an operation pass without its kernel; if the name is empty, all tests with every kernel."""
     tests = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "sabotage_kernels", "-p", "no:cacheprovider"]
     tests += ["tests/operations/test_parity.py", "-k", f"{name} and {backend}" if name else backend]
     environment = {**os.environ, SABOTAGED: f"{backend}.{name}", "PYTHONPATH": str(Path(__file__).parent)}
@@ -52,7 +52,7 @@ def passes(backend, name):
 
 
 def backends_of_kernels():
-    """The operations of each backend that lead to a kernel."""
+    """The operations of each backend that have a kernel."""
     sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
     from on_gpu import gpu
 
@@ -62,7 +62,7 @@ def backends_of_kernels():
 
 
 def pytest_configure():
-    """As a plugin of pytest: put the reference in the place of a kernel."""
+    """Replace a kernel by the reference, when this file is used as a pytest plugin."""
     if SABOTAGED not in os.environ:
         return
     backend, name = os.environ[SABOTAGED].split(".")

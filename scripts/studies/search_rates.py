@@ -1,9 +1,10 @@
-"""Which learning rate suits each system of study_length.py: reversing, with a seed that is none of the study's.
+"""Search the learning rate of each system of study_length.py, on the reverse task, with a seed not used in the study.
 
 python scripts/studies/search_rates.py          # half an hour
-python scripts/studies/search_rates.py --quick  # a minute, of the study's quick form
+python scripts/studies/search_rates.py --quick  # a minute, with the quick sizes of the study
 
-Shows how many sequences are right, the mean over the study's lengths. The best rate of each system is the study's.
+Prints the share of sequences that are right, as the mean over the lengths of the study. The study uses the best rate of
+each system.
 """
 
 import argparse
@@ -29,7 +30,7 @@ def main(argv=None):
     task = CopyTask(vocab=VOCAB, min_len=1, max_len=sizes["longest"], reverse=True, seed=options.seed)
     figures = {"sizes": sizes, "seed": options.seed, "rates": RATES, "exact": {}}
     print(f"{'exact match, %':<22}" + "".join(f"{rate:>8}" for rate in RATES), flush=True)
-    with blas_threads(1):  # its matrices are small
+    with blas_threads(1):  # the matrices are small
         for system in SYSTEMS:
             model = model_of(system, sizes)
             exact = [np.mean(exact_by_length(model, task, sizes, rate)) for rate in RATES]
@@ -49,7 +50,7 @@ def parse_arguments(argv):
     add(
         "--steps", type=positive, metavar="N", help=f"updates (default: {FULL['steps']}, with --quick {QUICK['steps']})"
     )
-    add("--seed", type=natural, default=100, help="of the task and the training (default: 100)")
+    add("--seed", type=natural, default=100, help="seed of the task and of the training (default: 100)")
     add("--json", type=Path, metavar="FILE", help="write the figures to FILE")
     return parser.parse_args(argv)
 

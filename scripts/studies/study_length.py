@@ -1,17 +1,18 @@
-"""Why attention won: quality against length, path length, and time, of the Transformer and what came before it.
+"""Compare the Transformer with its predecessors: quality, path length and time against the length of the sequence.
 
 python scripts/studies/study_length.py --quick               # a minute
 python scripts/studies/study_length.py --out docs            # copy and reverse, three seeds, and times
 python scripts/studies/study_length.py --data data/multi30k  # the same, and English to French
 python scripts/studies/study_length.py --data data/multi30k --only translation --seeds 1
 
-Five systems with about equally many parameters: a recurrent encoder-decoder without attention, with "general" and with
-additive attention, ByteNet, and the Transformer.
+The five systems have about the same number of parameters: a recurrent encoder-decoder without attention, with "general"
+and with additive attention, ByteNet, and the Transformer.
 
-1. Copy and reverse: trained on sequences of 1 to 20 symbols, tested on some of each length that training never had. A
-   sequence counts if all of it is right.
+1. Copy and reverse: the systems are trained on sequences of 1 to 20 symbols, and tested on sequences of each length
+   that were not trained on. A sequence is right if all of its symbols are.
 2. With --data, English to French on Multi30k: BLEU of the test sentences by the length of their source.
-3. The three wishes: how far apart two words are for the network, and how long an update takes, against length.
+3. Wishes (what the Transformer's paper asks of a layer): the path length between two words in the network, and the time
+   of an update, against the length of the sequence.
 """
 
 import argparse
@@ -67,7 +68,7 @@ def main(argv=None):
     options = parse_arguments(argv)
     sizes = sizes_of(options, "steps", "seeds")
     start, figures = time.perf_counter(), {"sizes": sizes}
-    with blas_threads(1):  # its matrices are small
+    with blas_threads(1):  # the matrices are small
         for task in TASKS:
             if task in options.only:
                 figures[task] = {system: study_task(system, task, sizes, options) for system in SYSTEMS}
@@ -75,7 +76,7 @@ def main(argv=None):
                 keep(figures, options)
         if "wishes" in options.only:
             figures["times"] = study_times(sizes)
-            show("milliseconds an update, batch of 8, by length", figures["times"], sizes["timed"], "{:.0f}")
+            show("milliseconds per update, batch of 8, by length", figures["times"], sizes["timed"], "{:.0f}")
             figures["paths"] = {"lengths": sizes["timed"], **path_lengths(sizes["timed"])}
             keep(figures, options)
     if "translation" in options.only:
@@ -89,19 +90,19 @@ def main(argv=None):
 
 
 def keep(figures, options):
-    """Write what is known so far: the next part may take hours."""
+    """Write the figures so far, since the next part may take hours."""
     if options.json:
         write_json(options.json, figures)
 
 
 def sizes_of(options, *names):
-    """The full study or the quick one, but for what the command line says of these names."""
+    """The sizes of the full or the quick study; options with these names replace their values."""
     given = {name: getattr(options, name) for name in names if getattr(options, name)}
     return (QUICK if options.quick else FULL) | given
 
 
 def study_task(system, task_name, sizes, options):
-    """The share of sequences of each length that are all right, for each seed: {"values": (seeds, lengths)}."""
+    """The percentage of sequences of each length that are right, for each seed: {"values": (seeds, lengths)}."""
     model, values = model_of(system, sizes), []
     for seed in range(options.seed, options.seed + sizes["seeds"]):
         task = CopyTask(vocab=VOCAB, min_len=1, max_len=sizes["longest"], reverse=task_name == "reverse", seed=seed)
@@ -110,7 +111,7 @@ def study_task(system, task_name, sizes, options):
 
 
 def exact_by_length(model, task, sizes, lr):
-    """Train on a task; then the sequences of each length that are all right, in percent."""
+    """Train on a task. Returns the percentage of sequences of each length that are right."""
     params = trained(model, task, sizes["steps"], lr)
     return [100 * match_of_length(model, params, task, n, sizes["tested"]) for n in sizes["lengths"]]
 
@@ -120,7 +121,7 @@ def model_of(system, sizes):
 
 
 def trained(model, task, steps, lr):
-    """The parameters after so many updates."""
+    """The parameters after a number of updates."""
     optimizer = Adam(warmup_cosine(lr, warmup=steps // 12, total=steps), betas=(0.9, 0.98))
     trainer = Trainer(model, optimizer, seed=task.seed, clip_norm=1.0)
     trainer.fit((task.batch(step, BATCH) for step in range(steps)), steps, progress=False)
@@ -128,13 +129,13 @@ def trained(model, task, steps, lr):
 
 
 def match_of_length(model, params, task, length, size):
-    """Exact match of sequences of one length that no training batch holds."""
+    """The exact match of sequences of one length that were not trained on."""
     of_length = CopyTask(vocab=VOCAB, min_len=length, max_len=length, reverse=task.reverse, seed=task.seed)
     return exact_match(model, params, *of_length.held_out(size))[0]
 
 
 def study_times(sizes, batch=8, rounds=5):
-    """Milliseconds of a training step of each system, in turns, against length."""
+    """Milliseconds of a training step of each system at each length. The systems take turns."""
     rng, values = np.random.default_rng(0), {system: [] for system in SYSTEMS}
     for length in sizes["timed"]:
         src, tgt = (rng.integers(3, VOCAB, (batch, n)) for n in (length, length + 1))
@@ -157,11 +158,11 @@ def milliseconds(trainer, src, tgt):
 
 
 def path_lengths(lengths):
-    """How many states or layers lie on the shortest way from a source word to the last target word, at most.
+    """The number of states or layers on the shortest path from a source word to the last target word, at most.
 
-    Recurrent: the states of the encoder from the word to its nearer end, and all of the decoder's. With attention,
-    or in a Transformer, the last step looks at the word's own state: 1. ByteNet: the fewest convolutions whose taps
-    bridge the distance (what connects a block's input and output directly is free); NaN where all of them do not.
+    Recurrent: the states of the encoder from the word to the nearer end, and all states of the decoder. With attention,
+    and in the Transformer, the last step attends to the state of the word itself: 1. ByteNet: the fewest convolutions
+    whose taps add up to the distance (residual connections are not counted); NaN if no path exists.
     """
     bytenet = SYSTEMS["ByteNet"](4, src_vocab=VOCAB, tgt_vocab=VOCAB)
     return {
@@ -174,7 +175,7 @@ def path_lengths(lengths):
 
 
 def fewest_convolutions(model, n):
-    """The fewest of a ByteNet's convolutions that lead from a word to the steps 0 … n-1 after it; NaN if none do."""
+    """The fewest convolutions of a ByteNet from a word to each of the steps 0 … n-1 after it; NaN if there are none."""
     encoder, decoder = model.kernel_sizes
     fewest = {0: 0}
     for block in range(model.depths[0]):
@@ -187,7 +188,7 @@ def fewest_convolutions(model, n):
 
 
 def with_one_more(fewest, shifts):
-    """{distance: convolutions}, when one more of them may be used."""
+    """{distance: fewest convolutions}, if one more convolution with these shifts may be used."""
     bridged = dict(fewest)
     for distance, n in fewest.items():
         for shift in shifts:
@@ -196,7 +197,7 @@ def with_one_more(fewest, shifts):
 
 
 def show(title, systems, lengths, form):
-    """A table: the median over seeds or rounds, and the smallest and the largest."""
+    """Print a table: the median over seeds or rounds, and the smallest and the largest value."""
     print(f"\n{title}\n{'':<22}" + "".join(f"{n:>16}" for n in lengths))
     for system, found in systems.items():
         cells = [
@@ -206,7 +207,7 @@ def show(title, systems, lengths, form):
 
 
 def draw(folder, figures, sizes):
-    """A picture of the tasks, one of the other wishes, one of translation: of those that were studied."""
+    """Draw a picture of the tasks, one of path length and time, and one of translation, as far as they were studied."""
     folder.mkdir(parents=True, exist_ok=True)
     if done := [task for task in TASKS if task in figures]:
         draw_tasks(folder / "study_length.png", done, figures, sizes)
@@ -270,9 +271,7 @@ def parse_arguments(argv):
     )
     add = parser.add_argument
     add("--quick", action="store_true", help="small models, short sequences, few updates: about a minute")
-    add(
-        "--data", metavar="DIR", help="Multi30k, as get_multi30k.py leaves it: also translate English to French (hours)"
-    )
+    add("--data", metavar="DIR", help="folder of get_multi30k.py: also translate English to French (takes hours)")
     add("--only", type=some_of(list(PARTS)), metavar="A,B", help=f"some of {','.join(PARTS)}; the last needs --data")
     add(
         "--steps",
@@ -284,12 +283,12 @@ def parse_arguments(argv):
         "--seeds",
         type=positive,
         metavar="N",
-        help=f"how many (default: {FULL['seeds']}, with --quick {QUICK['seeds']})",
+        help=f"number of seeds (default: {FULL['seeds']}, with --quick {QUICK['seeds']})",
     )
-    add("--seed", type=natural, default=0, help="the first of them (default: 0)")
+    add("--seed", type=natural, default=0, help="the first seed (default: 0)")
     add("--translation-steps", type=positive, default=2000, metavar="N", help="updates on Multi30k (default: 2000)")
-    add("--runs", type=Path, default=Path("runs/study"), metavar="DIR", help="for its models (default: runs/study)")
-    add("--out", type=Path, default=Path("runs/study"), metavar="DIR", help="for pictures (default: runs/study)")
+    add("--runs", type=Path, default=Path("runs/study"), metavar="DIR", help="its models' folder (default: runs/study)")
+    add("--out", type=Path, default=Path("runs/study"), metavar="DIR", help="pictures' folder (default: runs/study)")
     add("--json", type=Path, metavar="FILE", help="write the figures to FILE")
     options = parser.parse_args(argv)
     if options.quick and options.data:

@@ -1,10 +1,11 @@
-"""Why attention divides by √K: what scores, softmax and learning do as queries and keys get wider.
+"""Why attention divides by √K: scores, softmax and learning for queries and keys of different widths.
 
 python scripts/studies/study_scaling.py --quick     # seconds
-python scripts/studies/study_scaling.py --out docs  # all of it: some minutes of one core
+python scripts/studies/study_scaling.py --out docs  # everything: some minutes on one core
 
 1. Random queries and keys with components of variance 1: the variance of the scores, the entropy of the weights, and
-   how much gradient comes back through softmax; for the dot product, the scaled one, and the additive score.
+   the norm of the gradient that passes through softmax; for the dot product, the scaled dot product and the additive
+   score.
 2. The additive score again, times a factor that gives its weights the entropy of another score.
 3. Learning which of 16 words a query asks for, in a fixed number of steps, with the gradients of npformer.
 """
@@ -49,7 +50,7 @@ def main(argv=None):
     sizes |= {name: getattr(options, name) for name in ("steps", "seeds") if getattr(options, name)}
     seeds = range(options.seed, options.seed + sizes["seeds"])
     start = time.perf_counter()
-    with blas_threads(1):  # its matrices are small
+    with blas_threads(1):  # the matrices are small
         figures = {
             "sizes": sizes,
             "seeds": list(seeds),
@@ -65,13 +66,13 @@ def main(argv=None):
 
 
 def over(seeds, f, *args):
-    """``{name: [a figure for each seed]}`` of a function that returns ``{name: figure}``."""
+    """``{name: [a figure for each seed]}``, for a function that returns ``{name: figure}``."""
     figures = [f(*args, np.random.default_rng(seed)) for seed in seeds]
     return {name: [float(each[name]) for each in figures] for name in figures[0]}
 
 
 def random_params(score, width, rng):
-    """What the score takes after q and k, with 1/√width in it, as an initialisation has: then no sum grows with it."""
+    """The parameters of a score, divided by √width as in an initialisation, so that no sum grows with the width."""
     if score != "additive":
         return {}
     normal = rng.standard_normal
@@ -102,7 +103,7 @@ def study_random(sizes, seeds):
 
 
 def random_scores(score, width, rng):
-    """What softmax makes of the scores of random vectors, and of a random gradient of its weights."""
+    """Figures of the softmax of random scores, and of its backward pass for a random gradient of the weights."""
     q, k = rng.standard_normal((N_QUERIES, width)), rng.standard_normal((N_KEYS, width))
     dweights = rng.standard_normal((N_QUERIES, N_KEYS))
     params = random_params(score, width, rng).values()
@@ -179,7 +180,7 @@ def study_learning(sizes, seeds):
 
 
 def best_learning_rate(score, width, sizes, seeds):
-    """The figures of the learning rate that is best in the mean of the seeds: each score is shown at its best."""
+    """The figures for the learning rate that is best in the mean over the seeds, so that each score is at its best."""
     rows = []
     for lr in sizes["learning_rates"]:
         found = [learn(score, width, lr, sizes["steps"], seed) for seed in seeds]
@@ -188,10 +189,11 @@ def best_learning_rate(score, width, sizes, seeds):
 
 
 def learn(score, width, lr, steps, seed):
-    """Train on a new random batch each step; the share of new questions whose right key gets the largest weight.
+    """Train on a new random batch in each step. Returns the share of new queries that give the right key most weight.
 
-    16 of 64 words are shown, each with one of 8 answers. A query asks, in another language, for one of them: its
-    answer is to be said. The two languages have embeddings of their own, with components of variance 1.
+    Each example shows 16 of 64 words, each with one of 8 answers. The query is the translation of one of these words
+    into another language; the model has to predict the answer of this word. Each language has its own embeddings, with
+    components of variance 1.
     """
     rng = np.random.default_rng(seed)
     translation = rng.permutation(N_WORDS)
@@ -230,7 +232,7 @@ def new_batch(rng, translation, size):
 
 
 def gradients(params, score, batch):
-    """Attention from one query to 16 keys, a linear map and a softmax over the answers; and all of it backwards."""
+    """Attention from one query to 16 keys, a linear map and a softmax over the answers: forward and backward pass."""
     score_params = tuple(params["score"].values())
     q = ops.embedding(batch["asked"], params["queries"])[:, None]
     k = ops.embedding(batch["shown"], params["keys"])
@@ -254,7 +256,7 @@ def gradients(params, score, batch):
 
 def draw(folder, figures):
     if importlib.util.find_spec("matplotlib") is None:
-        print("no picture: pip install 'npformer[plot]' brings matplotlib")
+        print("no picture was drawn: it needs matplotlib (pip install 'npformer[plot]')")
         return
     from npformer.plots import plot_scores_by_width
 

@@ -1,4 +1,4 @@
-"""The part of study_length.py that translates: five systems on Multi30k, and BLEU by the length of the source."""
+"""The translation part of study_length.py: five systems on Multi30k, and BLEU by the length of the source."""
 
 from importlib import import_module
 
@@ -11,16 +11,16 @@ from npformer.models import describe
 from npformer.translation import TranslationRun, TranslationSettings, Translator, score
 from npformer.translation.scores import check_packages
 
-PARAMETERS = 2_400_000  # as many as the preset tiny
+PARAMETERS = 2_400_000  # as in the preset tiny
 VOCAB = 8000
-# The Transformer's is the preset's. Of the others 0.002 (ByteNet: 0.0015) and 0.006 were compared, by the loss on the
-# validation text: recurrent 2.70 and 2.51, ByteNet 2.42 and 2.08 after 1,000 updates, "general" 1.67 and 2.18 after
-# 2,000. Additive attention was trained with 0.006 alone.
+# The learning rate of the Transformer is that of the preset. For the others 0.002 (ByteNet: 0.0015) and 0.006 were
+# compared by the loss on the validation text: recurrent 2.70 and 2.51, ByteNet 2.42 and 2.08 after 1,000 updates,
+# "general" 1.67 and 2.18 after 2,000. Additive attention was trained only with 0.006.
 LEARNING_RATES = {**dict.fromkeys(SYSTEMS, 0.006), "recurrent + general": 0.002, "Transformer": 0.005}
 
 
 def check(data):
-    """Raise if anything is missing that translating takes: it comes last, after hours."""
+    """Raise an error if a package or file for the translation is missing, since it comes last, after hours."""
     check_packages()
     for package in ("sentencepiece", "safetensors"):
         import_module(package)
@@ -29,7 +29,7 @@ def check(data):
 
 
 def study_translation(options, sizes):
-    """BLEU of the test sentences of each class of lengths, for each system and seed, and of all of them."""
+    """BLEU of all test sentences and of each class of lengths, for each system and seed."""
     test = list(ParallelText.find(options.data, "test_2016_flickr", "en", "fr"))
     words = np.array([len(source.split()) for source, _ in test])
     classes = [(words >= shortest) & (words <= longest) for shortest, longest in LENGTHS]
@@ -47,7 +47,7 @@ def study_translation(options, sizes):
 
 
 def translate(system, seed, test, options):
-    """Train, unless the model of so many steps is there, and translate the test."""
+    """Train a model, unless one with the same number of steps exists, and translate the test text."""
     out = options.runs / f"{system.replace(' ', '')}-{options.translation_steps}-{seed}"
     if not (out / "model.safetensors").exists():
         train(system, seed, out, options)
@@ -62,7 +62,7 @@ def translate(system, seed, test, options):
 
 
 def train(system, seed, out, options):
-    """The recipe of the preset tiny, shorter."""
+    """Train with the recipe of the preset tiny, for fewer steps."""
     model = of_size(system, PARAMETERS, src_vocab=VOCAB, tgt_vocab=VOCAB, tie_embeddings=True)
     settings = TranslationSettings(
         data=options.data,
@@ -72,7 +72,7 @@ def train(system, seed, out, options):
         steps=options.translation_steps,
         seed=seed,
         clip_norm=1.0,
-        n_average=3,  # of 200 updates each: what is older is worse
+        n_average=3,  # 200 updates apart: older parameters are worse
     )
     resumes = (out / "last.safetensors").exists()
     run = TranslationRun.resume(out) if resumes else TranslationRun.start(out, settings)

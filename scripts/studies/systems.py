@@ -1,4 +1,4 @@
-"""Five ways from a source to a target, as large as one another: what the studies compare."""
+"""The five encoder-decoder systems that the studies compare, at the same number of parameters."""
 
 from npformer import ByteNet, Recurrent, Transformer, tree
 
@@ -9,11 +9,11 @@ SYSTEMS = {
     "ByteNet": lambda width, **sizes: ByteNet(d_model=width, n_sets=1, kernel_sizes=(5, 3), **sizes),
     "Transformer": lambda width, **sizes: Transformer(d_model=width, n_heads=4, n_layers=2, d_ff=2 * width, **sizes),
 }
-STEP = 4  # widths are multiples of it, for heads and halves
+STEP = 4  # widths are multiples of it, so that they can be divided into heads and halves
 
 
 def of_size(system, n_parameters, **sizes):
-    """The model of a system whose parameters are nearest to a number of them.
+    """The model of a system whose number of parameters is nearest to ``n_parameters``.
 
     Examples
     --------
@@ -21,7 +21,7 @@ def of_size(system, n_parameters, **sizes):
     >>> model.d_model, count(model)
     (48, 95915)
     """
-    low, high = 1, 2  # the number grows with the width
+    low, high = 1, 2  # bisection: the number of parameters grows with the width
     while count(SYSTEMS[system](high * STEP, **sizes)) <= n_parameters:
         low, high = high, 2 * high
     while high - low > 1:
@@ -35,5 +35,5 @@ def of_size(system, n_parameters, **sizes):
 
 
 def count(model):
-    """Parameters of a model."""
+    """The number of parameters of a model."""
     return tree.count(model.init(0))

@@ -1,10 +1,10 @@
-"""A stand-in for cuBLAS: the calls that npformer makes, from the same addresses, steps and flags, by NumPy."""
+"""A substitute for cuBLAS: NumPy computes the calls that npformer makes, from the same addresses, steps and flags."""
 
 import ctypes
 
 import numpy as np
 
-cupy = None  # the other stand-in, which knows whether calls are recorded
+cupy = None  # the substitute for CuPy, which knows whether calls are recorded
 DTYPES = {0: "float32", 1: "float64", 2: "float16", 14: "bfloat16"}  # the last needs ml_dtypes
 
 
@@ -42,7 +42,7 @@ def _itemsize(kind):
 def _multiply(
     handle, transa, transb, m, n, k, alpha, a, atype, lda, b, btype, ldb, beta, c, ctype, ldc, compute, algorithm
 ):
-    """Columns are what is contiguous: A (m, k) after its operation, B (k, n), C (m, n)."""
+    """The product of column-major matrices: A (m, k) and B (k, n) after their operations, C (m, n)."""
     a, b = _matrix(a, atype, (m, k), transa, lda), _matrix(b, btype, (k, n), transb, ldb)
     out, wide = _matrix(c, ctype, (m, n), 0, ldc), np.float64 if ctype == 1 else np.float32
     product = (a.astype(wide) @ b.astype(wide)) * alpha._obj.value

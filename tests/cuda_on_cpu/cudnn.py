@@ -1,4 +1,4 @@
-"""A stand-in for cuDNN's Python package: the graphs of attention, computed by the reference from the same addresses."""
+"""A substitute for cuDNN's Python package: the reference computes the graphs of attention from the same addresses."""
 
 import ctypes
 import types
@@ -21,7 +21,7 @@ def set_stream(*, handle, stream):
 
 
 class Tensor:
-    """The place of an array in a graph."""
+    """An array in a graph."""
 
     def __init__(self, dim=None, stride=None, data_type=None, uid=None):
         self.dim, self.stride, self.data_type, self.uid = dim, stride, data_type, uid

@@ -1,4 +1,4 @@
-"""A stand-in for CuPy where there is no GPU: its arrays are in ordinary memory, its kernels run on the processor.
+"""A substitute for CuPy where there is no GPU: its arrays are in host memory, and its kernels run on the processor.
 
 It has the part of CuPy that npformer uses, and is as strict: NumPy and CuPy arrays do not mix, a CuPy array does not
 become a NumPy array by itself, and a kernel's arguments have to have the sizes that it declares. Besides, it counts in
@@ -22,11 +22,11 @@ __version__ = "14.2.0"
 HEADER = Path(__file__).with_name("cuda_on_cpu.h")
 n_reads = 0
 threads_run_in_reverse = False
-recorded = None  # what was done since a stream began to record, or None
+recorded = None  # the calls since a stream began to record, or None if none does
 
 
 class ndarray(np.lib.mixins.NDArrayOperatorsMixin):  # noqa: N801
-    """An array whose numbers are reached by asking for them only."""
+    """An array whose numbers NumPy cannot read without an explicit conversion."""
 
     def __init__(self, array):
         self._array = array
@@ -95,7 +95,7 @@ ndarray.__module__ = "cupy"
 
 
 class _Place:
-    """Where an array begins."""
+    """The address of an array."""
 
     def __init__(self, ptr):
         self.ptr = ptr
@@ -137,7 +137,7 @@ def __getattr__(name):
 
 
 class _Function:
-    """One of NumPy's, on these arrays."""
+    """A function of NumPy, for these arrays."""
 
     def __init__(self, function):
         self.function = function
@@ -150,7 +150,7 @@ class _Function:
 
 
 def _poisoned(x):
-    """What memory that nobody has written may hold."""
+    """Fill an array with arbitrary contents, as uninitialised memory may have."""
     x.reshape(-1).view(np.uint8)[...] = 0xFF
     return ndarray(x)
 
@@ -164,14 +164,14 @@ def _call(function, args, options):
 
 
 def _arrays(x):
-    """NumPy's scalars as arrays, which have a place."""
+    """Turn NumPy scalars into arrays, which have an address."""
     if isinstance(x, np.generic):
         return np.asarray(x)
     return type(x)(map(_arrays, x)) if type(x) in (tuple, list) else x
 
 
 def _write(place, result):
-    """What a replay computes, where the recording has it."""
+    """Write a result to the array that the recording returned, when it is replayed."""
     for x, y in zip(place, result, strict=True) if isinstance(place, (tuple, list)) else [(place, result)]:
         if isinstance(x, np.ndarray) and x.size:
             np.copyto(x, y)
@@ -221,7 +221,7 @@ class RawModule:
 
 
 class _Kernel:
-    """One of them, as CuPy has them: with a limit to its shared memory that can be raised."""
+    """A kernel with the interface of CuPy: its limit of shared memory can be raised."""
 
     max_dynamic_shared_size_bytes = 48 * 1024
 
@@ -253,7 +253,7 @@ class _Kernel:
 
 
 def _sizes(function):
-    """Of the arguments that a kernel declares."""
+    """The types of the arguments that a kernel declares."""
     sizes = (ctypes.c_int * 64)()
     return list(sizes[: function(sizes)])
 
@@ -278,7 +278,7 @@ def _compile(code, options):
 
 
 class Stream:
-    """One that can record."""
+    """A stream that can record."""
 
     ptr = 0
 

@@ -1,4 +1,4 @@
-"""cuDNN's attention: what is handed to it, and when. Without a GPU its Python package, too, is a stand-in."""
+"""cuDNN's attention: its arguments, and when it is used. Without a GPU its Python package is also replaced."""
 
 import importlib
 import importlib.util
@@ -18,7 +18,7 @@ FLOAT16 = 2.0**-11  # the largest error of rounding, relative
 
 @pytest.fixture
 def cudnn(monkeypatch):
-    """The package, or its stand-in; and how often a graph was run."""
+    """The package, or its substitute, and a counter of the graphs that were run."""
     if NO_GPU:
         monkeypatch.setattr(module, "cudnn", load("cudnn"))
     elif not REAL:
@@ -75,7 +75,7 @@ def test_without_the_package_it_says_what_to_install(monkeypatch):
 @pytest.mark.skipif(not REAL, reason="cudnn is not installed")
 @pytest.mark.parametrize("causal", [False, True])
 def test_the_graphs_are_valid(causal, monkeypatch):
-    """As far as the package can say without a GPU."""
+    """This is tested as far as the package can check it without a GPU."""
     monkeypatch.setattr(module, "cudnn", importlib.import_module("cudnn"))
     heads = module.Layout((2, 4, 128, 64), (128 * 256, 64, 256, 1), "bfloat16")
     layouts = dict.fromkeys(range(module.Q, module.DV + 1), heads)

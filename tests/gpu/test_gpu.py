@@ -1,4 +1,4 @@
-"""Whole models on the GPU, and what its kernels are compiled for: see on_gpu.py for what runs where there is none."""
+"""Whole models on the GPU, and the compilation of its kernels. on_gpu.py describes what runs without a GPU."""
 
 import itertools
 import re
@@ -61,7 +61,7 @@ def cupy_is_installed():
 
 @pytest.fixture(autouse=True)
 def blocks_are_small(monkeypatch):
-    """Two warps, where a processor runs them; what 256 threads compute is tested operation by operation."""
+    """Two warps per block if a processor runs them; 256 threads are tested operation by operation."""
     modules = [sys.modules[name] for name in list(sys.modules) if name.startswith("npformer.gpu.")]
     for module in modules if NO_GPU else ():
         if hasattr(module, "THREADS"):
@@ -117,7 +117,7 @@ def test_training_is_that_of_the_reference_and_goes_on_anywhere(tmp_path):
 
 @pytest.mark.parametrize("consistency", [0.0, 0.7])
 def test_a_recorded_step_is_the_step_itself(consistency):
-    """Of batches of one shape the first is computed as ever, the second recorded, the third a replay."""
+    """Of the batches of one shape, the first is computed normally, the second is recorded, the third is a replay."""
     model = Transformer(11, 11, d_model=16, n_heads=2, n_layers=1, d_ff=16, dropout=0.3, tie_embeddings=True)
     rng = np.random.default_rng(0)
     options = {"clip_norm": 0.5, "consistency": consistency}
@@ -151,7 +151,7 @@ def test_a_replay_whose_gradient_is_not_finite_changes_nothing(optimizer):
         np.testing.assert_array_equal(take(x), y)
     assert on_gpu.n_steps == 3
     row[...] = good
-    for _ in range(2):  # and recorded and accumulated steps go on from each other
+    for _ in range(2):  # recorded and accumulated steps follow each other
         np.testing.assert_allclose(*(trainer.step(*batch) for trainer in trainers), rtol=1e-5)
         np.testing.assert_allclose(*(trainer.step_accumulated([batch, batch]) for trainer in trainers), rtol=1e-5)
 
@@ -216,7 +216,7 @@ def test_lengths_are_filled_up_to_few_others():
 
 
 def test_what_is_filled_up_changes_nothing():
-    """But for dropout's bits: here is none. Lengths are those that the model takes at most, rows no multiple of 8."""
+    """Padding changes only the bits of dropout, which is off here. Lengths are max_len, and rows no multiple of 8."""
     model = Transformer(11, 11, d_model=16, n_heads=2, n_layers=1, d_ff=16, dropout=0.0, max_len=11, dtype="float64")
     rng = np.random.default_rng(0)
     trainers = [Trainer(model, Adam(0.01), backend=ops) for ops in (gpu, reference)]
@@ -260,7 +260,7 @@ def test_arrays_here_and_there_do_not_mix():
 
 @pytest.mark.skipif(NO_GPU is None, reason="threads of a GPU run as they like")
 def test_the_order_of_threads_changes_nothing(monkeypatch):
-    """Where it does, a barrier is missing."""
+    """If it does, a barrier is missing."""
     in_order = {name: run(ON_GPU, name, arguments_of(name, "float32")) for name in gpu.backend.operations}
     monkeypatch.setattr(cupy, "threads_run_in_reverse", True)
     for name, expected in in_order.items():
@@ -271,7 +271,7 @@ def test_the_order_of_threads_changes_nothing(monkeypatch):
 @pytest.mark.skipif(not shutil.which("nvcc"), reason="no nvcc to compile the kernels of npformer.gpu with")
 @pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.name)
 def test_kernels_compile_by_themselves(source, tmp_path):
-    """Without a warning, for each dtype, on one GPU or another; not optimized, which would take four times as long."""
+    """No warning, for each dtype and several GPUs; without optimization, which would take four times as long."""
     known = subprocess.run(["nvcc", "--list-gpu-code"], capture_output=True, text=True, check=True).stdout.split()
     targets = [arch for arch in ("sm_80", "sm_90", "sm_120") if arch in known]
     command = ["nvcc", "-cubin", "-Xcicc", "-O0", "-Xptxas", "-O0", "-Werror", "all-warnings", source]
@@ -283,7 +283,7 @@ def test_kernels_compile_by_themselves(source, tmp_path):
 
 
 def _constants_of(file):
-    """What a source is compiled with."""
+    """The options with which a source is compiled."""
     if file == "flash_attention":
         choices = [("FLOAT32", 16), ("FLOAT64", 16), ("BFLOAT16", 32), ("FLOAT64", 32)]
         choices += [("FLOAT16", 64), ("FLOAT64", 64), ("FLOAT32", 128)]

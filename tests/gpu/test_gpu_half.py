@@ -1,4 +1,4 @@
-"""The kernels on numbers of half precision: as the reference on the same numbers in float32, but for the rounding."""
+"""The kernels in half precision: the same as the reference on the same numbers in float32, except for rounding."""
 
 import importlib.util
 

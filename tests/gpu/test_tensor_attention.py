@@ -1,4 +1,4 @@
-"""Attention on tensor cores: of numbers of half precision, as the reference on the same numbers in float32."""
+"""Attention on tensor cores, in half precision: compared with the reference on the same numbers in float32."""
 
 import sys
 
@@ -42,7 +42,7 @@ def example(dtype, shape, mask=None, hidden=None):
 
 
 def both(dout, q, k, v, keep_mask, **options):
-    """Results of a forward and a backward pass, by the kernels and by the reference; both go back from the same."""
+    """Results of both passes, by the kernels and by the reference, with the same input for both backward passes."""
     with cupy_installed():
         dout_, q_, k_, v_, mask_ = put((dout, q, k, v, keep_mask))
         assert tiles_of(q_, k_, v_, dout_).file == "tensor_attention"
@@ -115,7 +115,7 @@ def test_heads_are_read_where_a_projection_leaves_them():
 @pytest.mark.skipif(NO_GPU is None, reason="threads of a GPU run as they like")
 @pytest.mark.parametrize("mask, hidden", [(None, None), (OF_QUERIES, np.nan)], ids=["", "NaN"])
 def test_the_order_of_threads_and_copies_changes_nothing(mask, hidden, monkeypatch):
-    """With three tiles; where a block computes its result again, too."""
+    """With three tiles, also if a block computes its result again."""
     arrays = example(DTYPES["float16"], (1, 2, 130, 130, 16, 16), mask, hidden)
     in_order, expected = both(*arrays, causal=True)
     assert_near(in_order, expected, ERROR["float16"])

@@ -1,4 +1,4 @@
-"""The gradient checker finds what is wrong: each test hands it a wrong backward, or something it should accept."""
+"""The gradient checker: each test passes it a wrong backward, or something that it should accept."""
 
 import subprocess
 import sys

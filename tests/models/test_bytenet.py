@@ -31,7 +31,7 @@ from npformer.models import describe, from_description
 
 @pytest.fixture(autouse=True, params=["reference", "cpu"])
 def chosen_backend(request, monkeypatch):
-    """What "auto" is."""
+    """The default backend."""
     monkeypatch.setattr("npformer.backends._best_on_cpu", lambda: get_backend(request.param))
     return get_backend(request.param)
 
@@ -146,14 +146,14 @@ def test_steps_beyond_the_columns_get_zeros(chosen_backend):
 
 
 def test_nothing_is_lost_where_a_target_is_shorter_than_the_columns():
-    """The first steps of a long target are those of a short one."""
+    """The first steps of a long target are equal to those of a short one."""
     long = MODEL.logits(PARAMS, SRC, TGT)
     for T in range(1, TGT.shape[1]):
         np.testing.assert_allclose(MODEL.logits(PARAMS, SRC, TGT[:, :T]), long[:, :T], rtol=0, atol=1e-13)
 
 
 def test_without_blocks_the_logits_are_embedding_column_norm_and_output():
-    """The model's two ends, spelled out."""
+    """The embedding and the output of the model, written out."""
     model = ByteNet(13, 11, d_model=14, n_sets=0, unfold=(1, 0), dtype="float64")
     params = params_of(model)
 

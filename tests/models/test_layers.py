@@ -133,7 +133,7 @@ def test_attention_knows_scale_and_dropout_in_its_backward():
 
 @pytest.mark.parametrize("bias", [True, False])
 def test_projections_apart_are_those_side_by_side(bias):
-    """And their gradients, under the names that the parameters have."""
+    """So are their gradients, which have the same names as the parameters."""
     apart = {name: shaken(new().linear(D, D), seed=i) for i, name in enumerate(["q", "k", "v", "out"])}
     if not bias:
         apart = {name: {"weight": params["weight"]} for name, params in apart.items()}
@@ -185,7 +185,7 @@ def test_a_feed_forward_layer_without_output_bias_in_its_maps():
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_the_residual_passes_by_its_sublayer(norm):
-    """A sublayer whose last map is 0 changes nothing; the gradient passes by it."""
+    """A sublayer with a last map of 0 changes nothing; the gradient passes through the residual connection."""
     params, norm_params = {"out": {"weight": np.zeros((F, D)), "bias": np.zeros(D)}}, new().layer_norm(D)
     x, dy = normal(B, T, D), normal(B, T, D, seed=6)
 
@@ -230,7 +230,7 @@ class Recorder:
 
 
 def test_a_weight_used_twice_gets_the_sum_of_both_gradients():
-    """Two uses of one layer: the closures do not disturb each other, and the caller adds."""
+    """A layer that is used twice: the closures are independent, and the caller adds the gradients."""
     params = shaken(new().feed_forward(D, F))
 
     def twice(params, x0):

@@ -13,7 +13,7 @@ from npformer import Transformer, get_backend, greedy_decode, sinusoidal_encodin
 
 @pytest.fixture(autouse=True, params=["reference", "cpu"])
 def chosen_backend(request, monkeypatch):
-    """What "auto" is."""
+    """The default backend."""
     monkeypatch.setattr("npformer.backends._best_on_cpu", lambda: get_backend(request.param))
 
 
@@ -123,7 +123,7 @@ def test_tied_embeddings_are_one_table():
 
 
 def test_without_layers_the_logits_are_embedding_position_norm_and_output():
-    """The model's two ends, spelled out."""
+    """The embedding and the output of the model, written out."""
     model = Transformer(13, 11, d_model=14, n_heads=2, n_layers=0, d_ff=17, norm="post", dtype="float64")
     params = model.init(0)
     x = params["target_embedding"][TGT] * 14**0.5 + sinusoidal_encoding(6, 14)

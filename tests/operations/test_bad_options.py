@@ -42,7 +42,7 @@ SCALARS = [np.True_, np.int8(3), np.uint8(2), np.uint64(2**63), np.float16(0.5),
 
 @pytest.mark.parametrize(("name", "option"), OPTIONS)
 def test_any_value_gives_a_result_or_an_error_that_names_the_option(name, option):
-    """The same error in both backends; and a scalar of NumPy is as good as a number of Python."""
+    """Both backends raise the same error, and accept NumPy scalars like Python numbers."""
     for value in VALUES + SCALARS:
         outcome, expected = (outcome_of(ops, name, option, value) for ops in (cpu, reference))
         if isinstance(outcome, str) or isinstance(expected, str):
@@ -97,7 +97,7 @@ def test_dropout_without_a_key(name):
 
 
 def test_sizes_and_flags_of_any_width():
-    """What once was multiplied as an integer of 8 bits, or took another path."""
+    """Options that were once multiplied as 8-bit integers, or took another path."""
     x, weight, qkv = np.ones((2, 300, 5)), np.ones((3, 5, 7)), np.random.default_rng(0).standard_normal((2, 5, 3 * 129))
     for ops in (reference, cpu):
         for width in (np.int8, np.uint8, np.int64):

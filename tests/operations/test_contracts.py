@@ -1,4 +1,4 @@
-"""A contract that does not fit its function is refused where the operation is made."""
+"""A contract that does not fit its function is an error when the operation is defined."""
 
 import numpy as np
 import pytest

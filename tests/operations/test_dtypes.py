@@ -26,7 +26,7 @@ def assert_dtypes(name, dtype, results):
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("name", sorted(FIRST.keys() - {"global_norm"}))
 def test_dtype_in_is_dtype_out(name, dtype):
-    """And the numbers are those that float64 gives."""
+    """The results are those of float64, rounded."""
     arguments = arguments_of(name, dtype)
     in_float64 = arguments_of(name) if dtype == "complex128" else cast(arguments, "float64")
     results, expected = run(npf, name, arguments), run(npf, name, in_float64)
@@ -47,7 +47,7 @@ def test_bfloat16_is_half_precision_too(name):
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 @pytest.mark.parametrize("name", ["linear", "attention", "gru", "linear_cross_entropy"])
 def test_dtypes_that_differ_give_what_numpy_gives(name, dtype):
-    """With float64 that is float64."""
+    """If one argument is float64, the results are float64."""
     arguments = arguments_of(name, dtype)
     last = [x for x in OPERATIONS[name].record.contract.arrays.values() if x.kind == "float"][-1].name
     arguments[last] = arguments[last].astype("float64")
@@ -56,7 +56,7 @@ def test_dtypes_that_differ_give_what_numpy_gives(name, dtype):
 
 @pytest.mark.parametrize("name", FIRST)
 def test_inputs_are_never_written(name):
-    """But those that the contract says; which, when they cannot be written, are an error."""
+    """Only arguments that the contract calls ``written`` are changed; if these are read-only, that is an error."""
     arguments = arguments_of(name)
     for argument, value in arguments.items():
         if isinstance(value, np.ndarray) and argument not in written_by(name):

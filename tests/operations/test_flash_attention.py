@@ -132,7 +132,7 @@ def test_one_nan_in_a_masked_key_of_a_later_tile(ops):
 
 @pytest.mark.parametrize("ops", BACKENDS)
 def test_rows_that_are_one_row(ops):
-    """All in the same place, with a stride of 0."""
+    """The rows of q and v are broadcast, with a stride of 0."""
     row = normal(40, 8).astype("float32")
     q = np.broadcast_to(row[:1], row.shape)
     assert_equal_within(16, "float32", ops.flash_attention(q, row, q), npf.flash_attention(q.copy(), row, q.copy()))

@@ -26,7 +26,7 @@ def test_every_backward_has_a_case():
 
 @pytest.mark.parametrize("case", [case for case in DIFFERENTIABLE if len(case.derivative()[2]) > 1], ids=str)
 def test_one_complex_argument_among_real_ones(case):
-    """As when only one argument is differentiated: nothing may be cast back to real on the way."""
+    """If only one argument is complex, as in the complex step, no result may be cast to real numbers."""
     f, _, args = case.derivative()
     args = list(args.values())
     for i, x in enumerate(args):

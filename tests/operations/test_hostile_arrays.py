@@ -1,4 +1,4 @@
-"""Arrays that once made kernels read beyond the end of others, or compute something else without a word."""
+"""Arrays that once made kernels read beyond the end of other arrays, or compute wrong results without an error."""
 
 import numpy as np
 import pytest
@@ -80,7 +80,7 @@ def test_blocks_of_explain_may_end_in_any_order():
 
 @BACKENDS
 def test_memory_that_became_read_only_is_not_written(ops):
-    """After a call of the same kind that was allowed to."""
+    """Also after a valid call with the same types."""
     case = next(case for case in CASES if case.operation == "sgd_update")
     given = case.arguments()
     velocity = given["velocity"].copy()

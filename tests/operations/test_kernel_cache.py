@@ -54,7 +54,7 @@ def test_where_nothing_can_be_written_kernels_compile_all_the_same(package):
 
 
 def test_a_process_that_compiles_computes_the_same_bits_as_one_that_finds_kernels_on_disk(tmp_path):
-    """Or a training that is resumed would not repeat the bits of the one that compiled."""
+    """Otherwise a resumed training would not reproduce, bit for bit, the training that compiled the kernels."""
     code = f"""
 import hashlib, sys
 sys.path.insert(0, {str(Path(__file__).parent.parent)!r})

@@ -1,4 +1,4 @@
-"""A query that may attend to nothing gets exact zeros, and what is masked never matters, over several tiles too.
+"""A query that may attend to nothing gets exact zeros, and masked entries never matter, also over several tiles.
 
 ``test_poison.py`` holds the second for every operation and every mask of the table.
 """
@@ -36,7 +36,7 @@ def inputs(n_queries=T, n_keys=S):
 
 
 def assert_same_bits(actual, expected):
-    """The same bits; but where a kernel meets NaN the reference computes instead, which rounds another way."""
+    """Equal bit for bit, unless a kernel meets NaN: then the reference computes the result, with other rounding."""
     for array, wanted in zip(actual, expected, strict=True):
         assert np.isfinite(wanted).all()
         exact = npf.attention is reference.attention

@@ -1,4 +1,4 @@
-"""Memory is used again when nobody refers to it any more, and never before."""
+"""Memory is reused as soon as nothing refers to it any more, and never before."""
 
 import os
 import threading
@@ -28,7 +28,7 @@ def new(value, shape=SHAPE):
 
 @pytest.fixture
 def fresh(monkeypatch):
-    """Lists the sizes that had to be asked of the system; the pool starts empty."""
+    """The sizes that were allocated from the system; the pool starts empty."""
     sizes, pages = [], memory._pages
     monkeypatch.setattr(memory, "_pool", memory._Pool())
     monkeypatch.setattr(memory, "_pages", lambda n_bytes: sizes.append(n_bytes) or pages(n_bytes))

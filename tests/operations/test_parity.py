@@ -29,7 +29,7 @@ CALLS = [pytest.param(case, name, i, id=f"{name}-{case}") for i, case in enumera
 
 
 def laid_out(arguments, layout, written):
-    """The arrays in another layout, but for those that the operation writes to."""
+    """The arrays in another layout, except those that the operation writes to."""
     change = {name: contiguous if name in written else layout for name in arguments}
     return {name: change[name](x) if isinstance(x, np.ndarray) and x.ndim else x for name, x in arguments.items()}
 
@@ -89,7 +89,7 @@ def test_every_operation_has_a_case():
 
 @pytest.mark.skipif(os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="this is the inner run")
 def test_the_kernels_without_jit():
-    """As plain Python they have to give the same numbers: what LLVM makes of them is not part of their meaning."""
+    """As plain Python they have to give the same numbers: their meaning does not depend on LLVM."""
     ignore = "ignore::RuntimeWarning"  # hashing wraps round, which NumPy reports
     command = [
         sys.executable,

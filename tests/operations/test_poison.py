@@ -1,4 +1,4 @@
-"""What is masked never matters: NaN or infinity in it changes no result and no gradient.
+"""Masked entries never matter: NaN or infinity in them changes no result and no gradient.
 
 Every case of the table is tested in which something is hidden: by a mask, by being ignored or by being padding.
 """
@@ -22,7 +22,7 @@ DTYPES = ["float32", "float64", "float16"]
 
 
 def given_of(case, dtype):
-    """Arguments of the forward pass, and of the backward pass what that does not return."""
+    """The arguments of the forward pass, and those of the backward pass that the forward pass does not return."""
     return (case.backward_arguments(dtype) if case.backward else {}) | case.arguments(dtype)
 
 
@@ -53,7 +53,7 @@ def hidden(case, given):
 
 
 def unseen(table, at, keep_mask):
-    """Which rows of a table nobody sees."""
+    """The rows of a table that no query sees."""
     return ~np.isin(np.arange(len(table)), at if keep_mask is None else at[keep_mask[:, 0, 0]])
 
 
@@ -101,7 +101,7 @@ def test_all_operations_that_hide_something_are_here():
 @pytest.mark.parametrize(("case", "i"), [pytest.param(case, i, id=str(case)) for i, case in enumerate(HIDING)])
 @pytest.mark.parametrize("ops", BACKENDS)
 def test_what_is_masked_never_matters(ops, case, i, poison):
-    """On the reference not by one bit; a kernel may leave it to the reference, which rounds in another way."""
+    """No bit changes on the reference. A kernel may leave the operation to the reference, which rounds differently."""
     dtype = DTYPES[i % len(DTYPES)]
     clean, given = forward_and_backward(ops, case, given_of(case, dtype)), given_of(case, dtype)
     for x, where in hidden(case, given):

@@ -200,7 +200,7 @@ def test_scores_that_overflow_half_precision(score):
 
 @pytest.mark.parametrize("score", SCORES)
 def test_half_precision_is_rounded_once(score):
-    """Within half a unit in the last place of what float64 makes of the same numbers."""
+    """The error is at most half a unit in the last place, compared with float64 on the same numbers."""
     q, k, _, params = arrays_for(score, dtype="float16")
     dscores = normal(B, T, S, seed=9).astype("float16")
     wide = [x.astype("float64") for x in (dscores, q, k, *params)]

@@ -23,7 +23,7 @@ RNG = np.random.default_rng(0)
 
 @pytest.fixture(autouse=True)
 def two_threads():
-    """Also where the tests run on one thread."""
+    """Two threads, also if the tests run on one thread."""
     with blas_threads(2):
         yield
 
@@ -90,7 +90,7 @@ def test_single_rows_whose_stride_means_nothing(norm):
 def test_the_same_bits_with_and_without_the_helper(m):
     a, b = RNG.standard_normal((m, 512), "float32"), RNG.standard_normal((512, 1000), "float32")
     alone, helped = np.empty((2, m, 1000), "float32")
-    time.sleep(0.02)  # the helper falls asleep
+    time.sleep(0.02)  # the helper goes to sleep
     n_awake, deadline = 0, time.monotonic() + 60  # it has to be compiled first
     with kernel_threads():
         multiply(a, b, alone)

@@ -157,7 +157,7 @@ def test_cross_entropy(ignore_id, label_smoothing):
 
 
 def test_paired_cross_entropy():
-    """As the authors of R-Drop compute it: the mean of both divergences, which PyTorch's kl_div gives."""
+    """As the authors of R-Drop compute it, with the mean of both divergences from PyTorch's kl_div."""
     logits, targets = 3 * normal(2, T, V), np.array([3, 1, 4, 1, 5])
     loss, dlogits = npf.paired_cross_entropy(logits, targets, 5.0, ignore_id=1, label_smoothing=0.1)
 

@@ -37,7 +37,7 @@ def run(script, *arguments):
 
 
 def exit_code(script, *arguments):
-    """Of a script that ends before it begins, in this process: quicker."""
+    """The exit code of a script that stops at its arguments, run in this process, which is faster."""
     with pytest.raises(SystemExit) as stop:
         import_module(script.removesuffix(".py")).main(list(arguments))
     return stop.value.code
@@ -45,7 +45,7 @@ def exit_code(script, *arguments):
 
 @pytest.fixture
 def run_npformer_alone(tmp_path, monkeypatch, capsys):
-    """The shortest run there is, in this process and without pauses; returns the figures it writes."""
+    """The shortest possible run, in this process and without pauses. Returns the figures that it writes."""
     monkeypatch.setattr(benchmarking, "PAUSE", 0)
 
     def run_here(script, *arguments):
@@ -85,7 +85,11 @@ def test_help(script, capsys):
         ("bench_attention.py", ["--lengths", "128,-1"], "argument --lengths: '-1', expected a whole number"),
         ("bench_ops.py", ["--ops", "layer_nrom"], "argument --ops: 'layer_nrom'"),
         ("bench_decode.py", ["--beams", "1,0"], "argument --beams: '0', expected a whole number"),
-        ("bench_decode.py", ["--without", "npformer,ctranslate2,huggingface"], "argument --without: leaves nobody"),
+        (
+            "bench_decode.py",
+            ["--without", "npformer,ctranslate2,huggingface"],
+            "argument --without: leaves no contender",
+        ),
     ],
 )
 def test_wrong_arguments_are_named(script, arguments, said, capsys):
@@ -167,7 +171,7 @@ def test_summary():
 
 
 def test_ratios_are_taken_round_by_round():
-    """A slow minute slows both; the ratio of the medians would be 10."""
+    """A slow round affects both contenders; the ratio of the medians would be 10."""
     assert benchmarking.times_as_long([2.0, 20.0, 20.0], [1.0, 10.0, 2.0]) == 2.0
 
 

@@ -23,7 +23,7 @@ GZIPPED = {f"/{name}.gz": gzip.compress(text) for name, text in TEXTS.items()}
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Serves ``server.files``; a list is what to answer in turn, a number an HTTP status, None a dropped connection."""
+    """Serves ``server.files``. A list has the answers in turn: a number is an HTTP status, None a lost connection."""
 
     def do_GET(self):
         self.server.asked.append(self.path)

@@ -55,7 +55,7 @@ def test_help_and_wrong_arguments(tmp_path):
 
 @pytest.mark.parametrize("score", study_scaling.SCORES)
 def test_the_gradients_that_learn_are_derivatives(score):
-    """Of the whole model: embeddings, score, softmax, readout and loss."""
+    """The gradient of the whole model: embeddings, score, softmax, readout and loss."""
     rng = np.random.default_rng(0)
     batch = study_scaling.new_batch(rng, rng.permutation(study_scaling.N_WORDS), size=3)
     flat, params = nf.tree.flatten(study_scaling.new_params(score, 2, rng))

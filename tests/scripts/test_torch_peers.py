@@ -1,4 +1,4 @@
-"""What the benchmarks compare npformer with computes the same: in PyTorch, JAX, CTranslate2 and transformers."""
+"""The models in PyTorch, JAX, CTranslate2 and transformers that the benchmarks use compute the same as npformer."""
 
 import numpy as np
 import pytest

@@ -19,7 +19,7 @@ def run(*arguments, status=0):
 
 
 def run_here(*arguments):
-    """In this process: quicker."""
+    """Run the script in this process, which is faster."""
     return train_copy.main([str(argument) for argument in arguments])
 
 

@@ -39,7 +39,7 @@ def run(script, *arguments, status=0, **options):
 
 
 def run_here(script, *arguments):
-    """The exit code, in this process: quicker."""
+    """The exit code of the script, run in this process, which is faster."""
     spec = importlib.util.spec_from_file_location(script, SCRIPTS / f"{script}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -60,7 +60,7 @@ def data(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory, data):
-    """The folder of an undisturbed training, and what it printed."""
+    """The folder of a training that was not interrupted, and its output."""
     pytest.importorskip("matplotlib")
     out = tmp_path_factory.mktemp("runs") / "whole"
     done = run("train_translation", "--data", data, "--out", out, *RECIPE, "--json", out / "figures.json")
@@ -68,7 +68,7 @@ def finished(tmp_path_factory, data):
 
 
 def begin(data, out, *arguments):
-    """A training that runs, and has saved once."""
+    """A running training that has saved once."""
     process = subprocess.Popen(
         command("train_translation", ["--data", data, "--out", out, *RECIPE, *arguments]), stdout=subprocess.PIPE
     )
@@ -128,7 +128,7 @@ def test_sigterm_saves_and_resuming_leaves_no_trace(tmp_path, data, finished):
     assert process.returncode == 143
     step = load_checkpoint(tmp_path / "run" / "last.safetensors")[1]["n_steps"]
     assert 2 <= step < 10
-    assert f"SIGTERM: saved after step {step}; --resume goes on from there" in shown
+    assert f"SIGTERM: saved after step {step}; --resume continues from there" in shown
     assert not (tmp_path / "run" / "model.safetensors").exists()
     assert (
         f"{step} of 10 steps done" in run("train_translation", "--out", tmp_path / "run", "--resume", "--quiet").stdout
@@ -222,7 +222,7 @@ def test_a_second_ctrl_c_says_how_to_go_on(tmp_path, data, monkeypatch, capsys):
 
     monkeypatch.setattr(TranslationRun, "train", interrupt)
     assert run_here("train_translation", "--data", data, "--out", tmp_path, *RECIPE) == 130
-    assert "--resume goes on from there" in capsys.readouterr().err
+    assert "--resume continues from there" in capsys.readouterr().err
 
 
 def test_resuming_needs_a_checkpoint(tmp_path, capsys):
@@ -256,7 +256,7 @@ def test_a_damaged_checkpoint_is_named(tmp_path, finished, capsys, keep):
         (["--data", "x", "--consistency", "-1"], "argument --consistency: -1, expected a finite number of 0 or more"),
         (["--data", "x", "--clip-norm", "inf"], "argument --clip-norm: inf, expected a finite number above 0"),
         (["--data", "x", "--backend", "cup"], "argument --backend: backend='cup', expected one of"),
-        (["--resume", "--preset", "tiny"], "argument --preset: a resumed training has the one"),
+        (["--resume", "--preset", "tiny"], "argument --preset: a resumed training keeps the preset"),
     ],
 )
 def test_wrong_arguments_exit_with_2(tmp_path, capsys, arguments, message):
@@ -278,7 +278,7 @@ def test_a_missing_data_argument_exits_with_2(tmp_path):
         (["--tgt", "en"], "source and target are both 'en', expected two languages"),
         (["--vocab-size", 4000], "no vocabulary of size=4000 could be learned"),
         (["--max-tokens", 30], "max_len=60, expected at most max_tokens=30"),
-        (["--lr", 1e38, "--warmup", 1], "--resume would come here again: begin anew, with another --out"),
+        (["--lr", 1e38, "--warmup", 1], "--resume would fail again: start a new training with another --out"),
     ],
 )
 def test_what_cannot_be_trained_exits_with_1_and_says_why(tmp_path, data, capsys, arguments, message):
@@ -295,7 +295,7 @@ LINES = [source for source, _ in sentence_pairs(5, seed=5)]
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    """A folder with a model that says different things of different sentences."""
+    """A folder with a model that gives different translations for different sentences."""
     pairs = list(sentence_pairs(300))
     subwords = Subwords.learn([line for pair in pairs for line in pair], size=60)
     model = Transformer(60, 60, d_model=32, n_heads=2, n_layers=1, d_ff=32, dropout=0.0, tie_embeddings=True)
@@ -357,7 +357,7 @@ def test_the_attention_of_an_empty_line_is_refused(model, translations, capsys, 
 def test_a_missing_test_text_is_named_with_the_option(finished, data, capsys):
     assert run_here("evaluate", "--model", finished[0], "--data", data) == 1
     error = capsys.readouterr().err
-    assert "expected test_2016_flickr.en" in error and "--split says how the names begin" in error
+    assert "expected test_2016_flickr.en" in error and "--split is the beginning of the names" in error
 
 
 @pytest.mark.parametrize("script", ["translate", "evaluate"])
@@ -443,7 +443,7 @@ def test_the_languages_are_those_of_the_training(finished, model, data, capsys):
     assert run_here("evaluate", "--model", trained, "--data", data, "--tgt", "de") == 1
     assert "--tgt de, but the model was trained on fr" in capsys.readouterr().err
     assert run_here("evaluate", "--model", model, "--data", data) == 1
-    assert "--src is missing: the model does not say" in capsys.readouterr().err
+    assert "--src is missing: the model's file does not name" in capsys.readouterr().err
 
 
 def test_a_missing_split_is_named_with_what_is_there(model, data, capsys):

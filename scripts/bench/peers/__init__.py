@@ -1,1 +1,1 @@
-"""The same training step in other libraries, written as well as we know how, to be compared with."""
+"""The same training and decoding steps in other libraries, written as well as we can, for comparison."""

@@ -1,7 +1,7 @@
 """Decoding with ``npformer.Transformer`` (pre-norm, ReLU) in CTranslate2, an inference engine in C++.
 
-The model is written to a temporary folder in CTranslate2's own format with npformer's parameters, all of them, so both
-decode the same function. Projections that read the same input are one product there as well.
+The model is written to a temporary folder in CTranslate2's own format with all of npformer's parameters, so both
+compute the same function. In CTranslate2, too, projections that read the same input are one product.
 """
 
 import tempfile
@@ -12,17 +12,18 @@ from ctranslate2.specs import TransformerSpec
 
 import npformer as nf
 
-FIRST_NAMES = ["<unk>", "<s>", "</s>"]  # of ids 0 to 2, as CTranslate2 expects them; the others are called by their ids
+FIRST_NAMES = ["<unk>", "<s>", "</s>"]  # the names of ids 0 to 2 that CTranslate2 expects; others are named by their id
 
 
 def decoder(model, params, n_threads):
     """``decode(src, n_new, beam_size)`` -> (B, n_new) ids, for an ``npformer.Transformer`` and its parameters.
 
-    Its defaults are kept. Tokens/s on an AMD EPYC (Zen 5), 2 threads, base size, best call of each process, for batch 1
-    greedy and beam 4, then batch 32 greedy and beam 4: oneDNN, the default on AMD, 296-340, 194-216, 1,303-1,334 and
-    723-748; MKL (CT2_USE_MKL=1) 121, 52, 1,029 and 451; MKL with packed weights (CT2_USE_EXPERIMENTAL_PACKED_GEMM=1)
-    119, 52, 1,083 and 506. OMP_PROC_BIND and OMP_WAIT_POLICY changed nothing beyond noise. CT2_FORCE_CPU_ISA=AVX512
-    instead of AVX2, which it chooses, gave 347, 243, 1,344 and 751 once, but was no faster with one thread.
+    CTranslate2's defaults are used. Tokens/s on an AMD EPYC (Zen 5), 2 threads, base size, best call of each process,
+    for batch 1 greedy and beam 4, then batch 32 greedy and beam 4: oneDNN, the default on AMD, 296-340, 194-216,
+    1,303-1,334 and 723-748; MKL (CT2_USE_MKL=1) 121, 52, 1,029 and 451; MKL with packed weights
+    (CT2_USE_EXPERIMENTAL_PACKED_GEMM=1) 119, 52, 1,083 and 506. OMP_PROC_BIND and OMP_WAIT_POLICY changed nothing
+    beyond noise. CT2_FORCE_CPU_ISA=AVX512 instead of AVX2, which it chooses, gave 347, 243, 1,344 and 751 once, but was
+    no faster with one thread.
     """
     names = token_names(max(model.src_vocab, model.tgt_vocab))
     ids = {name: i for i, name in enumerate(names)}
@@ -37,7 +38,7 @@ def decoder(model, params, n_threads):
     def decode(src, n_new, beam_size):
         found = translator.translate_batch(
             [[names[i] for i in row] for row in src.tolist()],
-            max_batch_size=len(src),  # in one piece
+            max_batch_size=len(src),  # one batch
             beam_size=beam_size,
             min_decoding_length=n_new,
             max_decoding_length=n_new,
@@ -51,7 +52,7 @@ def decoder(model, params, n_threads):
 
 
 def token_names(vocab):
-    """Of ids 0 to V-1."""
+    """The names of ids 0 to V-1."""
     return [*FIRST_NAMES, *map(str, range(len(FIRST_NAMES), vocab))]
 
 
@@ -59,7 +60,7 @@ def token_names(vocab):
 
 
 def specification(model, params):
-    """The model in the form that CTranslate2 saves."""
+    """The model as a specification that CTranslate2 can save."""
     spec = TransformerSpec.from_config(model.depths, model.n_heads)
     spec.register_source_vocabulary(token_names(model.src_vocab))
     spec.register_target_vocabulary(token_names(model.tgt_vocab))
@@ -76,7 +77,7 @@ def specification(model, params):
 
 
 def fill_stack(spec, params):
-    """Of the encoder, or of the decoder, whose layers attend to the memory as well."""
+    """Set the parameters of the encoder, or of the decoder, whose layers also attend to the memory."""
     *layers, norm = params.values()
     fill_norm(spec.layer_norm, norm)
     for to, layer in zip(spec.layer, layers, strict=True):
@@ -87,7 +88,7 @@ def fill_stack(spec, params):
 
 
 def fill_sublayer(spec, projections, layer, name, parts):
-    """The norm in front, and the projections in their order."""
+    """Set the parameters of the norm before a sublayer, and of its projections in their order."""
     fill_norm(spec.layer_norm, layer[f"{name}_norm"])
     for projection, part in zip(projections, parts, strict=True):
         fill_linear(projection, layer[name][part])

@@ -1,7 +1,8 @@
 """Decoding with Marian, Hugging Face's encoder-decoder Transformer for translation, at the size of an npformer model.
 
-Its layers are post-norm, so it cannot take npformer's parameters: the weights are random, and only the speed compares.
-The arithmetic is the same but for the order of the norms, and for one table that is both embeddings and the output.
+Its layers are post-norm, so it cannot use npformer's parameters: the weights are random, and only the speed can be
+compared. The arithmetic is the same, except for the order of the norms, and for one table that is used for both
+embeddings and the output.
 """
 
 import torch
@@ -14,7 +15,8 @@ def decoder(model, n_threads):
     """``decode(src, n_new, beam_size)`` -> (B, n_new) ids, at the size of an ``npformer.Transformer``.
 
     Attention "eager" instead of "sdpa", a static cache, and torch.compile with either cache changed little (-2 to +10 %
-    greedy), but for torch.compile with the growing cache, which compiles again and again and halves the speed of beams.
+    with greedy search). Only torch.compile with the growing cache was slower: it compiles again and again, and halves
+    the speed of beam search.
     """
     torch.set_num_threads(n_threads)
     torch.manual_seed(0)
@@ -32,14 +34,14 @@ def decoder(model, n_threads):
         ).numpy()[:, 1:]  # without the begin token
         lengths = {list(row).index(EOS) if EOS in row else len(row) for row in found}
         if lengths != {n_new}:
-            raise ValueError(f"{n_new} new tokens a sentence were asked for, but the lengths are {sorted(lengths)}")
+            raise ValueError(f"expected {n_new} new tokens per sentence, but the lengths are {sorted(lengths)}")
         return found
 
     return decode
 
 
 def configuration(model):
-    """Marian's, of the same size."""
+    """The configuration of a Marian model of the same size."""
     n_encoder, n_decoder = model.depths
     return MarianConfig(
         vocab_size=model.tgt_vocab,

@@ -1,7 +1,7 @@
-"""The training step of ``npformer.Transformer`` (pre-norm, ReLU) in jax.numpy, compiled whole by ``jax.jit``.
+"""The training step of ``npformer.Transformer`` (pre-norm, ReLU) in jax.numpy, compiled as a whole by ``jax.jit``.
 
-The parameters are npformer's own nested dict, so both begin with the same numbers. Nothing is masked for padding: the
-benchmark has none.
+The parameters are npformer's nested dict, so both start with the same numbers. There is no padding mask, since the
+benchmark has no padding.
 """
 
 from functools import partial
@@ -13,7 +13,7 @@ import npformer as nf
 
 
 def forward(params, src, tgt_in, key, *, n_heads, rate):
-    """(B, S) and (B, T) ids -> (B, T, V) logits; dropout only with a key."""
+    """(B, S) and (B, T) ids -> (B, T, V) logits; no dropout if the key is None."""
     source_key, target_key, encoder_key, decoder_key = split(key, 4)
 
     x = embed(params["source_embedding"], src, source_key, rate)
@@ -101,7 +101,7 @@ def dropout(x, key, rate):
 
 
 def split(key, n):
-    """``n`` keys from one; no dropout stays no dropout."""
+    """``n`` keys derived from one, or ``n`` times None."""
     return [None] * n if key is None else list(jax.random.split(key, n))
 
 
@@ -122,7 +122,7 @@ def adam(params, grads, m, v, step, lr, beta1=0.9, beta2=0.98, eps=1e-9):
 
 
 def training_step(model, src, tgt, lr, label_smoothing):
-    """``step()`` -> loss, of an ``npformer.Transformer``'s twin on the CPU; memory is donated from step to step."""
+    """``step()`` -> loss, of an ``npformer.Transformer``'s twin on the CPU; buffers are donated to the next step."""
     jax.config.update("jax_platforms", "cpu")
     loss_of = partial(smoothed_loss, n_heads=model.n_heads, rate=model.dropout, label_smoothing=label_smoothing)
 

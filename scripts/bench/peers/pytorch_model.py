@@ -1,8 +1,8 @@
 """The training step of ``npformer.Transformer`` (pre-norm, ReLU) in PyTorch.
 
-Modules have the names of npformer's parameters, so that ``load`` can begin with the same numbers. Projections that read
-the same input are one product, attention is PyTorch's own. (``nn.TransformerEncoderLayer`` and its siblings compute
-the same and take a little longer.) Nothing is masked for padding: the benchmark has none.
+Modules have the names of npformer's parameters, so that ``load`` can copy them. Projections that read the same input
+are one product; attention is PyTorch's own. (``nn.TransformerEncoderLayer`` and the related modules compute the same
+and take a little longer.) There is no padding mask, since the benchmark has no padding.
 """
 
 import numpy as np
@@ -135,7 +135,7 @@ class Transformer(nn.Module):
 
 
 def load(twin, params):
-    """Give the twin npformer's parameters, every one of them."""
+    """Copy all of npformer's parameters to the twin."""
     state = {}
     for path, array in nf.tree.leaves(params):
         if path.endswith("embedding"):
@@ -158,10 +158,10 @@ def training_step(
     device="cpu",
     precision="float32",
 ):
-    """``step()`` -> loss, of an ``npformer.Transformer``'s twin, with Adam one array at a time, or fused.
+    """``step()`` -> loss, of an ``npformer.Transformer``'s twin, with Adam on one array at a time, or fused.
 
-    ``step(src, tgt, lr=...)`` takes another batch or learning rate than the first. On a GPU ("cuda") the precision may
-    be "tf32" or "bfloat16", PyTorch's automatic mixed precision, and ``compiled`` a mode of ``torch.compile``.
+    ``step(src, tgt, lr=...)`` uses another batch or learning rate. On a GPU ("cuda") the precision may be "tf32" or
+    "bfloat16", which is PyTorch's automatic mixed precision, and ``compiled`` a mode of ``torch.compile``.
     """
     torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
     mixed = torch.autocast("cuda", torch.bfloat16, enabled=precision == "bfloat16")
@@ -181,7 +181,7 @@ def training_step(
         return F.cross_entropy(logits.flatten(0, 1), target_out.flatten(), label_smoothing=label_smoothing)
 
     if compiled and device == "cpu":
-        loss_of = torch.compile(loss_of, options={"fallback_random": True})  # the eager generator is the faster one
+        loss_of = torch.compile(loss_of, options={"fallback_random": True})  # the eager generator is faster
     elif compiled:
         loss_of = torch.compile(loss_of, mode=compiled)
 

@@ -1,6 +1,7 @@
 """The training step of ``npformer.Recurrent`` in PyTorch, with its own ``nn.GRU`` and ``nn.LSTM``.
 
-One layer, both ways in the encoder, batches without padding. ``load`` lets it begin with npformer's numbers.
+The model has one layer, which is bidirectional in the encoder; batches have no padding. ``load`` copies npformer's
+parameters.
 """
 
 import numpy as np
@@ -44,7 +45,7 @@ class Recurrent(nn.Module):
         return self.output(self.dropout(combined))
 
     def both_ends(self, end):
-        """What the two directions ended with, side by side: (1, B, D) of each state."""
+        """The last states of the two directions, concatenated: (1, B, D) for each state."""
         if isinstance(end, tuple):
             return tuple(torch.cat([part[0], part[1]], dim=-1)[None] for part in end)
         return torch.cat([end[0], end[1]], dim=-1)[None]
@@ -59,7 +60,7 @@ class Recurrent(nn.Module):
 
 
 def load(twin, model, params):
-    """Give the twin npformer's parameters, every one of them."""
+    """Copy all of npformer's parameters to the twin."""
     with torch.no_grad():
         for name in ("source_embedding", "target_embedding"):
             getattr(twin, name).weight.copy_(tensor(params[name]))
@@ -78,7 +79,11 @@ def load(twin, model, params):
 
 
 def load_cell(layer, cell, params, suffix):
-    """PyTorch has a bias of the state for every gate; only the third of a GRU is not the same as one of the input."""
+    """Copy the parameters of a recurrent layer.
+
+    PyTorch has a bias of the hidden state for every gate. Only that of a GRU's third gate is not redundant with the
+    bias of the input; the others are set to 0.
+    """
     bias = torch.zeros_like(getattr(layer, f"bias_hh_l0{suffix}"))
     if cell == "gru":
         bias[-len(bias) // 3 :] = tensor(params["hidden"]["bias"])
@@ -89,18 +94,18 @@ def load_cell(layer, cell, params, suffix):
 
 
 def load_linear(layer, params):
-    """PyTorch's weights are (D_out, D_in)."""
+    """Copy the parameters of a linear layer: PyTorch's weights are (D_out, D_in)."""
     layer.weight.copy_(tensor(params["weight"].T))
     layer.bias.copy_(tensor(params["bias"]))
 
 
 def tensor(array):
-    """A tensor of its own."""
+    """A tensor with a copy of the array."""
     return torch.from_numpy(np.array(array))
 
 
 def training_step(model, src, tgt, lr, n_threads, fused=False):
-    """``step()`` -> loss, of an ``npformer.Recurrent``'s twin, with Adam one array at a time, or fused."""
+    """``step()`` -> loss, of an ``npformer.Recurrent``'s twin, with Adam on one array at a time, or fused."""
     torch.set_num_threads(n_threads)
     torch.manual_seed(0)
     twin = Recurrent(model)
