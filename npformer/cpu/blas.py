@@ -5,29 +5,50 @@ of a batch then do not wait for the GIL between a product and the steps that fol
 """
 
 import ctypes
+from functools import cache
 
 import numba
 import numpy as np
 from llvmlite import ir
 from numba.extending import intrinsic, overload
+from numba.np.arrayobj import make_array
 
-from npformer.cpu.jit import kernel
+from npformer.cpu.jit import inlined
 from npformer.threads import linked_function
 
 ROW_MAJOR, AS_IT_IS, TRANSPOSED = 101, 111, 112  # constants of CBLAS
 SPELLINGS = (("64_", True), ("$NEWLAPACK$ILP64", True), ("", False))  # suffix, and whether its integers have 64 bits
 
 
-def _find(name):
-    """(address, whether integers have 64 bits) of a CBLAS function; the address is 0 if NumPy has no BLAS."""
+def _find(name, number):
+    """(address, whether integers have 64 bits) of a CBLAS function, or of one that takes its place."""
     for suffix, wide in SPELLINGS:
         function = linked_function(f"cblas_{name}{suffix}")
         if function is not None:
             return ctypes.cast(function, ctypes.c_void_p).value, wide
-    return 0, False
+    return by_hand(number).address, True
 
 
-BLAS = {np.dtype(np.float32): _find("sgemm"), np.dtype(np.float64): _find("dgemm")}
+@cache
+def by_hand(number):
+    """The product where NumPy has no BLAS; its arguments are those of ``cblas_?gemm``."""
+    flag, integer, pointer = numba.int32, numba.int64, numba.types.CPointer(number)
+    matrix = pointer, integer
+
+    @numba.cfunc(numba.void(*[flag] * 3, *[integer] * 3, number, *matrix, *matrix, number, *matrix))
+    def gemm(order, a_form, b_form, m, n, depth, alpha, a, a_step, b, b_step, beta, c, c_step):
+        for i in range(m):
+            for j in range(n):
+                c[i * c_step + j] = beta * c[i * c_step + j] if beta != 0 else beta  # what is there may be NaN
+            for k in range(depth):
+                x = a[i * a_step + k] if a_form == AS_IT_IS else a[k * a_step + i]
+                for j in range(n):
+                    c[i * c_step + j] += x * (b[k * b_step + j] if b_form == AS_IT_IS else b[j * b_step + k])
+
+    return gemm
+
+
+BLAS = {np.dtype(np.float32): _find("sgemm", numba.float32), np.dtype(np.float64): _find("dgemm", numba.float64)}
 
 
 def multiply(blas, a, b, out, add):
@@ -44,41 +65,26 @@ def _multiply(blas, a, b, out, add):
     def multiply(blas, a, b, out, add):
         (m, k), n = a.shape, b.shape[1]
         address, wide = blas
-        if address == 0:
-            _multiply_by_hand(a, b, out, add)
-            return
         beta = one if add else zero
-        a_form, a_step = _layout(a)
-        b_form, b_step = _layout(b)
-        c, c_step = out.ctypes.data, max(out.strides[0] // out.itemsize, n)
+        a_form, a_step = _layout(m, k, a.strides, a.itemsize)
+        b_form, b_step = _layout(k, n, b.strides, b.itemsize)
+        step = max(out.strides[0] // out.itemsize, n)
         if wide:
-            gemm_wide(address, a_form, b_form, m, n, k, a.ctypes.data, a_step, b.ctypes.data, b_step, beta, c, c_step)
+            gemm_wide(address, a_form, b_form, m, n, k, a, a_step, b, b_step, beta, out, step)
         else:
-            gemm_narrow(address, a_form, b_form, m, n, k, a.ctypes.data, a_step, b.ctypes.data, b_step, beta, c, c_step)
+            gemm_narrow(address, a_form, b_form, m, n, k, a, a_step, b, b_step, beta, out, step)
 
     return multiply
 
 
-@kernel
-def _multiply_by_hand(a, b, out, add):
-    """``multiply`` without a BLAS."""
-    for i in range(len(a)):
-        if not add:
-            out[i, :] = 0
-        for k in range(a.shape[1]):
-            for j in range(b.shape[1]):
-                out[i, j] += a[i, k] * b[k, j]
-
-
-@numba.njit
-def _layout(x):
+@inlined
+def _layout(rows, columns, strides, itemsize):
     """Whether BLAS has to transpose a matrix, and its leading dimension: the step between rows, or columns if so."""
-    rows, columns = x.shape
-    if columns == 1 and x.strides[0] >= x.itemsize:  # the stride of an axis of length 1 has no meaning
-        return AS_IT_IS, x.strides[0] // x.itemsize
-    if x.strides[1] == x.itemsize and (rows == 1 or x.strides[0] >= columns * x.itemsize):
-        return AS_IT_IS, max(x.strides[0] // x.itemsize, columns)
-    return TRANSPOSED, max(x.strides[1] // x.itemsize, rows)
+    if columns == 1 and strides[0] >= itemsize:  # the stride of an axis of length 1 has no meaning
+        return AS_IT_IS, strides[0] // itemsize
+    if strides[1] == itemsize and (rows == 1 or strides[0] >= columns * itemsize):
+        return AS_IT_IS, max(strides[0] // itemsize, columns)
+    return TRANSPOSED, max(strides[1] // itemsize, rows)
 
 
 def _gemm(number, wide):
@@ -90,7 +96,10 @@ def _gemm(number, wide):
     @intrinsic
     def gemm(typing_context, address, a_form, b_form, m, n, k, a, a_step, b, b_step, beta, c, c_step):
         def generate(context, builder, signature, arguments):
-            address, a_form, b_form, m, n, k, a, a_step, b, b_step, beta, c, c_step = arguments
+            address, a_form, b_form, m, n, k, a, a_step, b, b_step, beta, c, c_step = (
+                make_array(kind)(context, builder, x).data if isinstance(kind, numba.types.Array) else x
+                for kind, x in zip(signature.args, arguments, strict=True)
+            )
             given = [flag(ROW_MAJOR), a_form, b_form, m, n, k, real(1), a, a_step, b, b_step, beta, c, c_step]
             fitted = [_fit(builder, value, wanted) for value, wanted in zip(given, parameters, strict=True)]
             function = builder.inttoptr(address, ir.FunctionType(ir.VoidType(), parameters).as_pointer())
@@ -98,20 +107,17 @@ def _gemm(number, wide):
             return context.get_dummy_value()
 
         integers = [numba.int64] * 6
-        signature = numba.void(
-            *integers, numba.intp, numba.int64, numba.intp, numba.int64, number, numba.intp, numba.int64
-        )
-        return signature, generate
+        return numba.void(*integers, a, numba.int64, b, numba.int64, number, c, numba.int64), generate
 
     return gemm
 
 
 def _fit(builder, value, wanted):
-    """Convert a value to the type that the function takes. Addresses and lengths come as 64-bit integers."""
+    """Convert a value to the type that the function takes. Lengths come as 64-bit integers."""
     if value.type == wanted:
         return value
     if isinstance(wanted, ir.PointerType):
-        return builder.inttoptr(value, wanted)
+        return builder.bitcast(value, wanted)
     return builder.trunc(value, wanted)
 
 

@@ -16,6 +16,7 @@ from npformer.cpu.memory import empty
 from npformer.cpu.scalar import exp, largest, like
 from npformer.cpu.team import board, wake_helper
 from npformer.reference.decoding import composed_step
+from npformer.threads import FEW_ROWS
 
 EPS = inspect.signature(reference.layer_norm).parameters["eps"].default
 BLOCK = 128  # entries that are compared together: in most blocks none is among the best
@@ -28,14 +29,14 @@ NORMS = ["attention_norm", "memory_attention_norm", "feed_forward_norm"]
 
 @kernel_of(reference.decoder_layer_step)  # one kernel: calls from Python would take half the time of such a short step
 def decoder_layer_step(x0, params, kv, at, memory_kv, memory_at, memory_mask, n_heads, norm, activation):
-    step = fused_step(x0, params, activation)
+    step = fused_step(x0, params, activation) if len(x0) <= FEW_ROWS else None
     if step is None:  # call the kernels of this backend one by one
         from npformer import cpu  # not at the top: it imports this file
 
         caches, options = (kv, at, memory_kv, memory_at, memory_mask), {"norm": norm, "activation": activation}
         return composed_step(cpu, x0, params, *caches, n_heads=n_heads, **options)
     wake_helper()
-    caches = kv, at, memory_kv, memory_at, NO_MASK if memory_mask is None else memory_mask
+    caches = kv, at, NO_MASK, memory_kv, memory_at, NO_MASK if memory_mask is None else memory_mask
     x3 = np.empty_like(x0)
     _step(board.ctypes.data, BLAS[x0.dtype], x0, *step, caches, n_heads, norm == "pre", CODES[activation], x3)
     return x3
@@ -80,7 +81,7 @@ def log_softmax_top_k(x, k):
 
 @kernel
 def _step(board, blas, x0, weights, vectors, caches, n_heads, pre, activation, x3):
-    kv, at, memory_kv, memory_at, mask = caches
+    kv, at, mask, memory_kv, memory_at, memory_mask = caches
     w_qkv, w_out, w_q, w_memory_out, w_hidden, w_feed_out = weights
     b_qkv, b_out, b_q, b_memory_out, b_hidden, b_feed_out, gain0, bias0, gain1, bias1, gain2, bias2 = vectors
     (B, D), F = x0.shape, len(b_hidden)
@@ -91,13 +92,14 @@ def _step(board, blas, x0, weights, vectors, caches, n_heads, pre, activation, x
 
     map_few_rows(board, blas, _before(x0, gain0, bias0, pre, h), w_qkv, b_qkv, qkv)
     for b in range(B):
-        kv[at[b, -1]] = qkv[b, D:]
-    _attend(qkv, kv, at, NO_MASK, n_heads, scale, heads)
+        for j in range(2 * D):
+            kv[at[b, -1], j] = qkv[b, D + j]
+    _attend(qkv, kv, at, mask, n_heads, scale, heads)
     map_few_rows(board, blas, heads, w_out, b_out, x1)
     _after(x0, x1, gain0, bias0, pre)
 
     map_few_rows(board, blas, _before(x1, gain1, bias1, pre, h), w_q, b_q, q)
-    _attend(q, memory_kv, memory_at, mask, n_heads, scale, heads)
+    _attend(q, memory_kv, memory_at, memory_mask, n_heads, scale, heads)
     map_few_rows(board, blas, heads, w_memory_out, b_memory_out, x2)
     _after(x1, x2, gain1, bias1, pre)
 

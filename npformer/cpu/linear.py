@@ -7,7 +7,7 @@ from npformer.cpu.backend import as_matrix, as_rows, kernel_of
 from npformer.cpu.blas import BLAS, multiply
 from npformer.cpu.jit import inlined, kernel
 from npformer.cpu.memory import empty
-from npformer.cpu.team import board, multiply_few_rows, wake_helper
+from npformer.cpu.team import WORTH_IT, board, multiply_few_rows, wake_helper
 from npformer.threads import n_kernel_threads
 
 
@@ -16,7 +16,7 @@ def linear(x, weight, bias):
     y = empty((*x.shape[:-1], weight.shape[1]), x.dtype)
     bias = np.zeros(weight.shape[1], x.dtype) if bias is None else bias
     arrays = BLAS[x.dtype], as_rows(x), as_matrix(weight), bias, as_rows(y)
-    if n_kernel_threads():
+    if n_kernel_threads() and weight.size >= WORTH_IT:
         wake_helper()
         map_few_rows(board.ctypes.data, *arrays)
     else:

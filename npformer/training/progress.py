@@ -4,6 +4,8 @@ import sys
 import time
 from contextlib import contextmanager
 
+from npformer.training.compiling import compilations
+
 
 @contextmanager
 def progress_bar(n_steps, wanted):
@@ -17,8 +19,10 @@ def progress_bar(n_steps, wanted):
         print("no progress bar, as it needs tqdm: pip install 'npformer[progress]'", file=sys.stderr)
         yield _Silent()
         return
-    with tqdm(total=n_steps, unit="step") as bar:
-        yield _Bar(bar)
+    with tqdm(total=n_steps, unit="step") as tqdm_bar:
+        bar = _Bar(tqdm_bar)
+        with compilations(bar.compiling, bar.compiled):
+            yield bar
 
 
 class _Silent:
@@ -31,12 +35,24 @@ class _Bar:
         self.bar = bar
         self.start = time.perf_counter()
         self.n_tokens = 0
+        self.text = ""  # what it says unless a kernel is compiled
 
     def advance(self, info):
         self.n_tokens += info.n_tokens
         rate = self.n_tokens / (time.perf_counter() - self.start)
-        self.bar.set_postfix_str(f"loss {info.loss:.4f}, lr {info.lr:.2g}, {rate:,.0f} tokens/s", refresh=False)
+        self.text = f"loss {info.loss:.4f}, lr {info.lr:.2g}, {rate:,.0f} tokens/s"
+        self.bar.set_postfix_str(self.text, refresh=False)
         self.bar.update()
+
+    def compiling(self, n, name):
+        if self.bar.fp.isatty():
+            self.bar.set_postfix_str(f"compiling kernel {n}: {name}")
+        elif n == 1:  # a log file gets one line
+            self.bar.write("compiling kernels for this processor (once): steps are slow until it is done", self.bar.fp)
+
+    def compiled(self):
+        if self.bar.fp.isatty():
+            self.bar.set_postfix_str(self.text)
 
 
 def say(text):

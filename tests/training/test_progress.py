@@ -1,0 +1,75 @@
+"""What the progress bar says while kernels are compiled."""
+
+import io
+import subprocess
+import sys
+
+import pytest
+
+from npformer.training.progress import progress_bar
+from npformer.training.trainer import StepInfo
+
+numba = pytest.importorskip("numba")
+pytest.importorskip("tqdm")
+pytestmark = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="nothing is compiled")
+INFO = StepInfo(step=1, loss=0.5, lr=0.1, grad_norm=1.0, n_tokens=7, seconds=0.1)
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def increase(x):
+    return x + 1
+
+
+def increase_twice(x):
+    return increase(increase(x))
+
+
+@pytest.fixture
+def first_run(monkeypatch, tmp_path):
+    """Functions to compile, with nothing on disk."""
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
+    monkeypatch.setitem(globals(), "increase", numba.njit(increase))
+    return lambda: numba.njit(cache=True)(increase_twice)
+
+
+def shown(monkeypatch, stream, kernel, arguments):
+    """What the bar writes during steps that call a kernel with these arguments."""
+    monkeypatch.setattr(sys, "stderr", stream)
+    with progress_bar(len(arguments), True) as bar:
+        for x in arguments:
+            kernel(x)
+            bar.advance(INFO)
+    return stream.getvalue()
+
+
+def test_a_terminal_sees_which_kernel_is_compiled_and_afterwards_no_more_of_it(monkeypatch, first_run):
+    text = shown(monkeypatch, Terminal(), first_run(), [1, 1, 1.5])
+    assert "compiling kernel 1: increase_twice" in text  # and not the function that is compiled as a part of it
+    assert "compiling kernel 2: increase_twice" in text
+    assert "compiling kernel 3" not in text
+    last = text.split("\r")[-1]
+    assert "loss 0.5000" in last
+    assert "compiling" not in last
+
+
+def test_a_log_file_gets_one_line(monkeypatch, first_run):
+    text = shown(monkeypatch, io.StringIO(), first_run(), [1, 1.5])
+    assert text.count("compiling kernels for this processor (once)") == 1
+    assert "compiling kernel 1" not in text
+
+
+@pytest.mark.parametrize("stream", [Terminal, io.StringIO])
+def test_with_kernels_on_disk_nothing_is_said(monkeypatch, first_run, stream):
+    first_run()(1)
+    kernel = first_run()
+    assert "compiling" not in shown(monkeypatch, stream(), kernel, [1, 1])
+    assert sum(kernel.stats.cache_hits.values()) == 1
+
+
+def test_numba_is_not_imported_for_it():
+    code = "import sys; from npformer.training.progress import progress_bar\nwith progress_bar(1, True): pass\n"
+    subprocess.run([sys.executable, "-c", code + "assert 'numba' not in sys.modules"], check=True)
