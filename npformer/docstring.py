@@ -38,9 +38,14 @@ def docstring_of_backward(function: Callable, contract: Contract, parameters, fo
             lines.append(f"    Result of ``{forward.name}``.")
         elif name.removeprefix("d") in results:
             lines.append(f"    Gradient with respect to {name.removeprefix('d')}.")
-    lines += ["", "Returns", "-------", *(f"{x.name} : {x}" for x in contract.results), ""]
-    lines += ["See Also", "--------", f"{forward.name} : the forward pass, which describes the other arguments"]
+    lines += ["", "Returns", "-------", *(_result(x, forward) for x in contract.results), ""]
+    lines += ["See Also", "--------", f"{forward.name} : the forward pass"]
     return "\n".join([text.rstrip(), "", *lines, "", heading + examples]).rstrip() + "\n"
+
+
+def _result(gradient, forward) -> str:
+    argument = forward.parameters.get(gradient.name.removeprefix("d"))
+    return f"{gradient.name} : {gradient}" + (" or None" if argument and may_be_none(argument) else "")
 
 
 def _type_of(argument: Argument | None, parameter) -> str:

@@ -187,7 +187,7 @@ def plot_alignment(weights, source, target, path=None, title="Where the decoder 
     weights : (T, S)
         As of ``Translator.attention``, the mean of some heads.
     source, target : sequences of str
-        S and T pieces.
+        S and T pieces of SentencePiece: "▁" begins a word; other pieces are shown with a dash before them.
     path : str or Path, optional
     title : str
     ax : Axes, optional
@@ -229,6 +229,7 @@ def plot_attention(
         The words at the S keys and at the T queries. A query is the word read; the model answers with the next one.
     path : str or Path, optional
     title, xlabel, ylabel : str
+        The title is that of a new figure.
     axes : (layers, heads) array of Axes, optional
 
     Returns
@@ -236,6 +237,9 @@ def plot_attention(
     axes : (layers, heads) array of Axes
     """
     weights = [np.asarray(layer) for layer in weights]
+    if not weights or weights[0].ndim != 3 or len({layer.shape for layer in weights}) > 1:
+        given = [layer.shape for layer in weights]
+        raise ValueError(f"weights has layers of the shapes {given}, expected one shape (H, T, S) for all layers")
     n_heads, T, S = weights[0].shape
     if (len(queries), len(keys)) != (T, S):
         raise ValueError(f"weights {weights[0].shape}: expected (H, {len(queries)}, {len(keys)}), a word for each")
@@ -400,8 +404,8 @@ def _axes(given, shape, size, title=None, **options):
         axes = figure.subplots(*np.atleast_1d(shape), squeeze=False, **options)
     else:
         axes = np.array(given, object)
-        if axes.size != np.prod(shape):
-            raise ValueError(f"{axes.size} axes are given, expected {shape}")
+        if axes.size != np.prod(shape) or (axes.ndim == 2 and axes.shape != shape):
+            raise ValueError(f"axes has shape {axes.shape}, expected {shape}")
     return axes.reshape(shape)
 
 

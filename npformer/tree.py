@@ -165,6 +165,9 @@ def merged(tree, new):
     >>> taken, left
     (['body.weight'], ['output.bias'])
     """
+    for name, given in (("tree", tree), ("new", new)):
+        if not isinstance(given, dict):
+            raise TypeError(f"{name} is a {type(given).__name__}, expected a nested dict of arrays")
     known = dict(leaves(tree))
     pairs = [(path, known.get(path), x) for path, x in leaves(new)]
     fits = {path: y is not None and (y.shape, y.dtype) == (x.shape, x.dtype) for path, y, x in pairs}

@@ -3,7 +3,7 @@
 from typing import Any
 
 from npformer.arrays import Array
-from npformer.layers.cache import KeyValueCache
+from npformer.layers.cache import KeyValueCache, check_no_mask
 from npformer.layers.linear import project, with_output
 from npformer.layers.types import Backward, Ops, Params
 
@@ -199,7 +199,7 @@ def self_attention_heads(
         As for ``self_attention``.
     cache : KeyValueCache, optional
         The keys and values of the earlier positions. x (B, D) is then only the newest position of each row, and its
-        keys and values are written into the cache.
+        keys and values are written into the cache. A mask belongs into the cache; there is no dropout.
 
     Returns
     -------
@@ -209,6 +209,7 @@ def self_attention_heads(
     """
     qkv, project_backward = project(ops, params, x, ("q", "k", "v"))
     if cache is not None:
+        check_no_mask(keep_mask)
         D = qkv.shape[-1] // 3
         cache.append(qkv[:, D:])
         return cache.attend(ops, qkv[:, :D], n_heads), None
@@ -248,6 +249,7 @@ def cross_attention_heads(
     """
     q, q_backward = project(ops, params, x, ("q",))
     if isinstance(memory, KeyValueCache):
+        check_no_mask(keep_mask)
         return memory.attend(ops, q, n_heads), None
     kv, kv_backward = project(ops, params, memory, ("k", "v"))
     options: dict[str, Any] = {"dropout_rate": dropout_rate, "dropout_key": dropout_key}

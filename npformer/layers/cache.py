@@ -59,3 +59,11 @@ class KeyValueCache(NamedTuple):
     def attend(self, ops: Ops, q: Array, n_heads: int) -> Array:
         """Attention of one query per row, (R, D), to the keys and values of its row; returns (R, D)."""
         return ops.cached_attention(q, self.kv, self.at, n_heads, self.keep_mask)
+
+
+def check_no_mask(keep_mask: Array | None) -> None:
+    """Raise an error if a layer with a cache is given a mask, which it would ignore."""
+    if keep_mask is not None:
+        raise ValueError(
+            "keep_mask is given beside a cache, expected None: put it into KeyValueCache(kv, at, keep_mask)"
+        )

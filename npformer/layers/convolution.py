@@ -4,8 +4,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from npformer.arrays import Array
-from npformer.layers.linear import linear
+from npformer.arrays import Array, library_of
+from npformer.checks import check_shape
+from npformer.layers.linear import linear, linear_grads
 from npformer.layers.normalisation import layer_norm
 from npformer.layers.types import Backward, Ops, Params
 
@@ -39,7 +40,7 @@ def residual_conv_block(
     y : (B, T, D)
     backward : dy -> (dx, grads)
     """
-    w_out, b_out = params["expand"]["weight"], params["expand"]["bias"]
+    w_out, b_out = params["expand"]["weight"], params["expand"].get("bias")
 
     h1, activate1_backward = normalised_relu(ops, params["reduce_norm"], x)
     h2, reduce_backward = linear(ops, params["reduce"], h1)
@@ -62,7 +63,7 @@ def residual_conv_block(
             "conv_norm": conv_norm_grads,
             "conv": conv_grads,
             "expand_norm": expand_norm_grads,
-            "expand": {"weight": dw_out, "bias": db_out},
+            "expand": linear_grads(dw_out, db_out),
         }
 
     return y, backward
@@ -110,12 +111,15 @@ def masked_conv1d(
     y : (B, T, D_out)
     backward : dy -> (dx, grads)
     """
-    weight, bias = params["weight"], params["bias"]
+    weight, bias = params["weight"], params.get("bias")
+    if library_of(keep_mask, "keep_mask") is not library_of(x, "x") or keep_mask.dtype != bool:
+        raise TypeError(f"keep_mask is a {type(keep_mask).__name__} of {keep_mask.dtype}, expected bool beside x")
+    check_shape(keep_mask=(keep_mask, x.shape[:2]))
     kept = np.where(keep_mask[..., None], x, 0)
     y = ops.conv1d(kept, weight, bias, dilation=dilation, causal=causal)
 
     def backward(dy):
         dkept, dweight, dbias = ops.conv1d_backward(dy, kept, weight, bias, dilation=dilation, causal=causal)
-        return np.where(keep_mask[..., None], dkept, 0), {"weight": dweight, "bias": dbias}
+        return np.where(keep_mask[..., None], dkept, 0), linear_grads(dweight, dbias)
 
     return y, backward

@@ -3,7 +3,7 @@
 from typing import Any
 
 from npformer.arrays import Array
-from npformer.layers.linear import with_output
+from npformer.layers.linear import linear_grads, with_output
 from npformer.layers.types import Backward, Ops, Params
 
 
@@ -79,12 +79,12 @@ def hidden_layer(
     hidden : (..., F)
     backward : dhidden -> (dx, grads of "hidden")
     """
-    weight, bias = params["hidden"]["weight"], params["hidden"]["bias"]
+    weight, bias = params["hidden"]["weight"], params["hidden"].get("bias")
     options = activation, dropout_rate, dropout_key
     hidden, before = ops.linear_activation_dropout(x, weight, bias, *options)
 
     def backward(dhidden):
         dx, dweight, dbias = ops.linear_activation_dropout_backward(dhidden, x, weight, bias, before, *options)
-        return dx, {"hidden": {"weight": dweight, "bias": dbias}}
+        return dx, {"hidden": linear_grads(dweight, dbias)}
 
     return hidden, backward

@@ -39,7 +39,7 @@ def linear(ops: Ops, params: Params, x: Array) -> tuple[Array, Backward]:
 
     def backward(dy):
         dx, dweight, dbias = ops.linear_backward(dy, x, weight, bias)
-        return dx, _gradients(dweight, dbias)
+        return dx, linear_grads(dweight, dbias)
 
     return y, backward
 
@@ -61,7 +61,7 @@ def project(ops: Ops, params: Params, x: Array, names: Sequence[str]) -> tuple[A
 
     Returns
     -------
-    y : (..., D_1 + D_2 + …)
+    y : (..., n D_out)
     backward : dy -> (dx, grads)
         ``grads`` has the same keys as ``params``, limited to these maps.
 
@@ -77,13 +77,13 @@ def project(ops: Ops, params: Params, x: Array, names: Sequence[str]) -> tuple[A
     is_packed = packed in params
     if not is_packed and any(name not in params for name in names):
         raise ValueError(f"params has {list(params)}, expected {packed!r}, or each of {list(names)}")
-    together = params[packed] if is_packed else _side_by_side([params[name] for name in names])
+    together = params[packed] if is_packed else _side_by_side(params, names)
     weight, bias = together["weight"], together.get("bias")
     y = ops.linear(x, weight, bias)
 
     def backward(dy):
         dx, dweight, dbias = ops.linear_backward(dy, x, weight, bias)
-        grads = _gradients(dweight, dbias)
+        grads = linear_grads(dweight, dbias)
         if is_packed:
             return dx, {packed: grads}
         edges = np.cumsum([params[name]["weight"].shape[1] for name in names])[:-1]
@@ -118,9 +118,19 @@ def with_output(ops: Ops, params: Params, z: Array, inner_backward: Backward | N
     return y, backward
 
 
-def _gradients(dweight, dbias):
+def linear_grads(dweight: Array, dbias: Array | None) -> Params:
+    """The gradients of a linear map by the names of its parameters."""
     return {"weight": dweight} if dbias is None else {"weight": dweight, "bias": dbias}
 
 
-def _side_by_side(maps):
-    return {key: np.concatenate([params[key] for params in maps], axis=-1) for key in maps[0]}
+def _side_by_side(params, names):
+    """The matrices and biases of several maps, concatenated."""
+    maps = [params[name] for name in names]
+    for name, linear in zip(names, maps, strict=True):
+        first = maps[0]["weight"]
+        fits = linear["weight"].shape == first.shape and ("bias" in linear) == ("bias" in maps[0])
+        if not fits or ("bias" in linear and linear["bias"].shape != first.shape[1:]):
+            told = {key: x.shape for key, x in linear.items()}
+            expected = {key: x.shape for key, x in maps[0].items()}
+            raise ValueError(f"params of {name!r} have the shapes {told}, expected those of {names[0]!r}, {expected}")
+    return {key: np.concatenate([linear[key] for linear in maps], axis=-1) for key in maps[0]}

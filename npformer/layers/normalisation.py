@@ -35,6 +35,6 @@ def layer_norm(ops: Ops, params: Params, x: Array) -> tuple[Array, Backward]:
 
     def backward(dy):
         dx, *grads = norm_backward(dy, x, params["gain"], *saved)
-        return dx, dict(zip(params, grads, strict=True))
+        return dx, dict(zip(("gain", "bias"), grads, strict=False))
 
     return y, backward

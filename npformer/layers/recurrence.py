@@ -42,6 +42,8 @@ def read_steps(
         The final state, after all steps that are not padding.
     backward : (dstates, dend or None) -> (dx, dfirst, grads)
     """
+    if cell not in ("gru", "lstm"):
+        raise ValueError(f"cell={cell!r}, expected 'gru' or 'lstm'")
     hidden, last = params["hidden"], slice(0, 1) if reverse else slice(-1, None)
     D, options = len(hidden["weight"]), {"reverse": reverse}
     if first is None:

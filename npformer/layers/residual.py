@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from npformer.arrays import Array
+from npformer.layers.linear import linear_grads
 from npformer.layers.normalisation import layer_norm
 from npformer.layers.types import Backward, Ops, Params
 from npformer.reference.random import split_key
@@ -50,7 +51,7 @@ def residual(
     if norm not in ("pre", "post"):
         raise ValueError(f"norm={norm!r}, expected 'pre' or 'post'")
     inner_key, out_key = split_key(dropout_key, 2)
-    weight, bias = params["out"]["weight"], params["out"]["bias"]
+    weight, bias = params["out"]["weight"], params["out"].get("bias")
 
     h, norm_backward = layer_norm(ops, norm_params, x) if norm == "pre" else (x, None)
     z, inner_backward = inner(h, inner_key)
@@ -66,6 +67,6 @@ def residual(
         dh, *others, grads = inner_backward(dz)
         if norm == "pre":
             dh, norm_grads = norm_backward(dh)
-        return dx + dh, *others, {**grads, "out": {"weight": dweight, "bias": dbias}}, norm_grads
+        return dx + dh, *others, {**grads, "out": linear_grads(dweight, dbias)}, norm_grads
 
     return y, backward

@@ -1,7 +1,9 @@
 """Conversion of models to dicts that JSON can hold, and back."""
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, is_dataclass
+
+import numpy as np
 
 from npformer.models.autoencoder import SequenceAutoencoder
 from npformer.models.bytenet import ByteNet
@@ -20,12 +22,24 @@ def describe(model):
     >>> description["name"], description["n_layers"], from_description(description).depths
     ('Transformer', [2, 1], (2, 1))
     """
-    return {"name": type(model).__name__} | json.loads(json.dumps(asdict(model)))
+    if not is_dataclass(model):
+        raise TypeError(
+            f"the model is a {type(model).__name__}, expected a dataclass: its fields are saved as settings"
+        )
+    return {"name": type(model).__name__} | as_json(asdict(model))
+
+
+def as_json(settings):
+    """What JSON makes of a dict: lists of tuples, and numbers of NumPy's."""
+    return json.loads(json.dumps(settings, default=np.generic.item))
 
 
 def from_description(description):
     """Build the model from a dict that ``describe`` returned."""
     name, settings = description.get("name"), {k: v for k, v in description.items() if k != "name"}
     if name not in MODELS:
-        raise ValueError(f"the model is a {name!r}, expected one of {list(MODELS)}")
+        raise ValueError(
+            f"the model is a {name!r}, expected one of {list(MODELS)}; make one of your own class yourself, and "
+            "take its parameters with npformer.tree.from_arrays(arrays, 'params')"
+        )
     return MODELS[name](**settings)

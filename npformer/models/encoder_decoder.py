@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable
+from dataclasses import fields
 from functools import cached_property
 from typing import ClassVar
 
@@ -258,6 +259,8 @@ class EncoderDecoder:
         if src.ndim != 2:
             raise ValueError(f"src has shape {src.shape}, expected (B, S)")
         self._check_rows(src, tgt)
+        self._check_length("src", src)
+        self._check_length("tgt without its last token", tgt[:, :-1])
         if (tgt[:, 0] != tgt[:1, 0]).any():
             warnings.warn("tgt begins with different tokens: is the begin token missing?", stacklevel=3)
         return int((tgt[:, 1:] != self.pad_id).sum())
@@ -334,9 +337,16 @@ class EncoderDecoder:
         check_ids(ids, vocab, name)
         if ids.ndim != 2:
             raise ValueError(f"{name} has shape {ids.shape}, expected (B, length)")
+        self._check_length(name, ids)
+        return beside(ids, self.tables(params)[0])
+
+    def _check_length(self, name, ids):
         if ids.shape[1] > self.max_len:
             raise ValueError(f"{name} has length {ids.shape[1]}, expected at most max_len={self.max_len}")
-        return beside(ids, self.tables(params)[0])
+
+    def __getstate__(self):
+        """The settings alone, to copy or pickle a model: what it has computed for itself is computed again."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
 def twice(ids):

@@ -59,6 +59,7 @@ class StepwiseDecoder:
         (R, V), or the results of ``then`` for all rows
         """
         check_step(self, tokens, parents, n_rows=len(self.at))
+        check_ids(tokens, self.model.tgt_vocab, "tokens")
         t = self.n_steps
         new_at = t * self.max_rows + np.arange(len(tokens))
         self.at = np.concatenate([self.at[parents], new_at[:, None]], axis=1)

@@ -14,7 +14,6 @@ class Initializer:
     def __init__(self, seed, dtype):
         self.rng = _Zeros() if seed is None else np.random.default_rng(seed)
         self.dtype = np.dtype(dtype)
-        self.gates = 1  # projections per hidden unit: 2 for a gated activation
 
     def linear(self, d_in, *d_outs):
         """Projections of the same input, concatenated: each is Xavier uniform (Glorot and Bengio 2010), with bias 0."""
@@ -77,9 +76,9 @@ class Initializer:
             "out": self.linear(d_model, d_model),
         }
 
-    def feed_forward(self, d_model, d_ff):
-        """The hidden layer, d_ff or (with a gated activation) 2 · d_ff wide, and the output projection."""
-        return {"hidden": self.linear(d_model, *[d_ff] * self.gates), "out": self.linear(d_ff, d_model)}
+    def feed_forward(self, d_model, d_ff, gates=1):
+        """The hidden layer, d_ff or gates · d_ff wide (2 gates for "swiglu"), and the output projection."""
+        return {"hidden": self.linear(d_model, *[d_ff] * gates), "out": self.linear(d_ff, d_model)}
 
     def conv1d(self, n_taps, d_in, d_out):
         """A convolution: Xavier uniform, with fan-in n_taps · d_in and fan-out n_taps · d_out, and bias 0."""
@@ -99,23 +98,23 @@ class Initializer:
             "expand": self.linear(inner, d_model),
         }
 
-    def encoder_layer(self, d_model, d_ff):
+    def encoder_layer(self, d_model, d_ff, gates=1):
         """A Transformer encoder layer: self-attention and feed-forward, each with its normalisation."""
         return {
             "attention": self.self_attention(d_model),
             "attention_norm": self.layer_norm(d_model),
-            "feed_forward": self.feed_forward(d_model, d_ff),
+            "feed_forward": self.feed_forward(d_model, d_ff, gates),
             "feed_forward_norm": self.layer_norm(d_model),
         }
 
-    def decoder_layer(self, d_model, d_ff):
+    def decoder_layer(self, d_model, d_ff, gates=1):
         """A Transformer decoder layer: as ``encoder_layer``, with attention to the encoder's output in between."""
         return {
             "attention": self.self_attention(d_model),
             "attention_norm": self.layer_norm(d_model),
             "memory_attention": self.memory_attention(d_model),
             "memory_attention_norm": self.layer_norm(d_model),
-            "feed_forward": self.feed_forward(d_model, d_ff),
+            "feed_forward": self.feed_forward(d_model, d_ff, gates),
             "feed_forward_norm": self.layer_norm(d_model),
         }
 

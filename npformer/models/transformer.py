@@ -85,6 +85,8 @@ class Transformer(EncoderDecoder):
         self._check_settings()
         for name in ("n_heads", "d_ff"):
             check_int(name, getattr(self, name), at_least=1)
+        if isinstance(self.n_layers, list):  # of JSON
+            object.__setattr__(self, "n_layers", tuple(self.n_layers))
         for n in self.depths:
             check_int("n_layers", n, at_least=0)
         if self.d_model % self.n_heads:
@@ -124,9 +126,9 @@ class Transformer(EncoderDecoder):
 
     def _init_stacks(self, new):
         n_encoder, n_decoder = self.depths
-        new.gates = GATES[self.activation]
-        encoder = {str(i): new.encoder_layer(self.d_model, self.d_ff) for i in range(n_encoder)}
-        decoder = {str(i): new.decoder_layer(self.d_model, self.d_ff) for i in range(n_decoder)}
+        sizes = self.d_model, self.d_ff, GATES[self.activation]
+        encoder = {str(i): new.encoder_layer(*sizes) for i in range(n_encoder)}
+        decoder = {str(i): new.decoder_layer(*sizes) for i in range(n_decoder)}
         if self.norm == "pre":
             encoder["norm"], decoder["norm"] = new.layer_norm(self.d_model), new.layer_norm(self.d_model)
         if self.norm_type == "rms_norm":

@@ -1,10 +1,9 @@
 """The training loop."""
 
-import json
 import math
 import time
 import warnings
-from dataclasses import asdict, fields
+from dataclasses import MISSING, asdict, fields
 from functools import partial
 from itertools import islice
 from typing import NamedTuple
@@ -15,7 +14,7 @@ from npformer import tree
 from npformer.backends import get_backend
 from npformer.calls import Calls, explain
 from npformer.checks import check_fraction, check_int, check_not_negative, check_positive
-from npformer.models import describe
+from npformer.models.description import as_json, describe
 from npformer.reference import derive_key, split_key
 from npformer.threads import n_threads
 from npformer.training.checkpoint import joined, load_checkpoint, save_checkpoint
@@ -28,7 +27,9 @@ from npformer.training.step import Numbers, training_step
 ADDED_LATER = {"consistency": 0.0, "frozen": []}  # settings that older checkpoints do not have
 ADDED_TO_OPTIMIZERS = {"AdamW": {"decay_all": True}}
 EXPLAINED = 5  # number of steps that are timed; the fastest is reported
-WORTH_A_SHARD = 5 * 10**7  # parameters · target tokens; with less, threads wait for each other longer than they compute
+WORTH_A_SHARD = (
+    5 * 10**7
+)  # parameters · entries of the largest array; with less, threads wait for each other longer than they compute
 
 
 class NonFiniteError(FloatingPointError):
@@ -58,7 +59,8 @@ class Trainer:
         - ``loss_and_grad(params, *batch, dropout_key, n_tokens, backend)`` -> (loss, grads, number of targets). The
           loss is the sum over the targets of this batch, divided by ``n_tokens``, the number of targets in all parts
           of a larger batch. ``grads`` has the keys and shapes of ``params``. Dropout is applied if ``dropout_key`` is
-          not None. The batch is what ``step`` was called with; the model shifts the targets itself. ``backend`` is a
+          not None. The batch is what ``step`` was called with, or some of its rows: arrays of the same length may be
+          split along their first axis (see ``n_shards``). The model shifts the targets itself. ``backend`` is a
           module. ``label_smoothing``, ``consistency`` and ``loss_scale`` are passed only if the trainer uses them.
         - ``count(*batch)`` -> the number of targets of a batch
         - ``fill_up(batch, rounded_up)``, optional: the batch with padding, for a GPU
@@ -132,6 +134,11 @@ class Trainer:
             check_positive(clip_norm=clip_norm)
         if n_shards is not None:
             check_int("n_shards", n_shards, at_least=1)
+        for method in ("init", "loss_and_grad", "count"):
+            if not callable(getattr(model, method, None)):
+                raise TypeError(
+                    f"model is a {type(model).__name__} without {method}(), expected the methods in help(Trainer)"
+                )
         self.model = model
         self.optimizer = optimizer
         self.seed = seed
@@ -143,15 +150,15 @@ class Trainer:
         start = model.init(seed)
         if params is not None:
             tree.check_like(params, start)
-            start = params
+            start = tree.map_leaves(lambda _, x: x, start, params)  # in the model's order
         self.flat_params = self.ops.asarray(tree.flatten(start)[0])
         self.params = tree.view_as(self.flat_params, start)
         self.precision = Precision(precision, self.ops, self.flat_params, self.params)
         self.flat_grads = np.zeros_like(self.flat_params)
         self.grads = tree.view_as(self.flat_grads, self.params)
         self.state = optimizer.init(self.flat_params)
-        self.parts = parts_of(self.params, frozen, optimizer.decays)
-        self.frozen = list(frozen)
+        self.frozen = frozen if isinstance(frozen, str) else list(frozen)
+        self.parts = parts_of(self.params, self.frozen, optimizer.decays)
         if self.ops.asynchronous and n_shards not in (None, 1):
             raise ValueError(f"n_shards={n_shards} on a GPU, which computes a batch as one, expected None or 1")
         asked_for = {"label_smoothing": label_smoothing, "consistency": consistency}
@@ -180,7 +187,11 @@ class Trainer:
         float
             The mean loss per target.
         """
-        start, batches = time.perf_counter(), [batch] if batches is None else batches
+        if batches is None:
+            batches = [batch]
+        elif batch or not batches or any(not isinstance(one, (tuple, list)) for one in batches):
+            raise ValueError(f"batches holds {len(batches)} items, expected one or more tuples such as (src, tgt)")
+        start = time.perf_counter()
         n_targets, key = sum(self.model.count(*batch) for batch in batches), derive_key(self.seed, self.n_steps)
         if n_targets == 0:
             warnings.warn("no target is counted: the loss is 0, and the step has no gradient", stacklevel=2)
@@ -214,10 +225,7 @@ class Trainer:
         float
             The mean loss per target.
         """
-        batches = list(batches)
-        if not batches or any(not isinstance(batch, (tuple, list)) for batch in batches):
-            raise ValueError(f"batches holds {len(batches)} items, expected one or more tuples such as (src, tgt)")
-        return self.step(batches=batches)
+        return self.step(batches=list(batches))
 
     def fit(self, batches, n_steps=None, *, callbacks=(), progress=True) -> list[StepInfo]:
         """Make one step for each batch.
@@ -305,6 +313,11 @@ class Trainer:
         ValueError
             If ``info`` or ``arrays`` has a name that the trainer itself uses.
         """
+        for name in arrays or ():
+            if name.startswith(("params.", "optimizer.")):
+                raise ValueError(
+                    f"arrays has {name!r}, expected names that do not begin with 'params.' or 'optimizer.'"
+                )
         own = tree.to_arrays(self.params, "params") | tree.to_arrays(self.state, "optimizer")
         facts = {"model": describe(self.model), "trainer": self._settings(), "n_steps": self.n_steps}
         if self.precision.name == "float16":
@@ -327,8 +340,8 @@ class Trainer:
     def restore(self, arrays, info, path):
         """Do the same as ``load``, with the result of ``load_checkpoint``; the path is for error messages."""
         ours = {"model": describe(self.model), "trainer": self._settings()}
-        defaults = {field.name: field.default for field in fields(self.model)}  # for settings newer than the file
-        theirs = {"model": defaults | info.get("model", {}), "trainer": ADDED_LATER | info.get("trainer", {})}
+        defaults = {f.name: f.default for f in fields(self.model) if f.default is not MISSING}  # for newer settings
+        theirs = {"model": as_json(defaults) | info.get("model", {}), "trainer": ADDED_LATER | info.get("trainer", {})}
         optimizer = theirs["trainer"].get("optimizer", {})
         theirs["trainer"]["optimizer"] = ADDED_TO_OPTIMIZERS.get(optimizer.get("name"), {}) | optimizer
         for part, expected in ours.items():
@@ -338,23 +351,27 @@ class Trainer:
                     raise ValueError(f"{path}: {name}={given!r}, expected {expected[name]!r}, the {part}'s")
         params = tree.from_arrays(arrays, "params")
         tree.check_like(params, self.params)
+        params = tree.map_leaves(lambda _, x: x, self.params, params)  # in the order of these
+        state = tree.from_arrays(arrays, "optimizer")
+        tree.check_like(state, self.state)
         self.flat_params[...] = self.ops.asarray(tree.flatten(params)[0])
         for name, x in self.state.items():
-            x[...] = self.ops.asarray(arrays[f"optimizer.{name}"])
+            x[...] = self.ops.asarray(state[name])
         self.n_steps = info["n_steps"]
         if self.precision.name == "float16" and "loss_scale" in info:
             self.precision.state = ScaleState(*info["loss_scale"])
 
     def _settings(self):
         optimizer = {k: v for k, v in asdict(self.optimizer).items() if k != "lr"}  # a schedule is a function
-        return {
+        settings = {
             "seed": self.seed,
             "label_smoothing": self.label_smoothing,
             "consistency": self.consistency,
             "clip_norm": self.clip_norm,
             "frozen": self.frozen,
-            "optimizer": {"name": type(self.optimizer).__name__} | json.loads(json.dumps(optimizer)),
+            "optimizer": {"name": type(self.optimizer).__name__} | optimizer,
         }
+        return as_json(settings)
 
     def _numbers(self, n_targets):
         """The ``Numbers`` of the next step."""
@@ -363,26 +380,29 @@ class Trainer:
 
     def shards(self, batch, key):
         """Split a batch into one part for each thread: a list of (tuple of arrays, dropout key)."""
-        n, rows = self._n_shards(batch), {len(x) for x in batch}
-        if n == 1 or len(rows) > 1:  # unequal numbers of rows: the model raises the error
+        n = self._n_shards(batch)
+        rows = {len(x) for x in batch} if n > 1 else ()
+        if len(rows) != 1:  # one part, or unequal numbers of rows: the model raises the error
             return [(batch, key)]
         parts = [slice(part[0], part[-1] + 1) for part in np.array_split(range(rows.pop()), n)]
         keys = split_key(key, n)
         return [(tuple(x[part] for x in batch), shard_key) for part, shard_key in zip(parts, keys, strict=True)]
 
     def _n_shards(self, batch):
-        if self.ops.asynchronous:
+        if self.ops.asynchronous or not batch or not all(isinstance(x, np.ndarray) and x.ndim for x in batch):
             return 1
         wanted = self.n_shards
         if wanted is None:
-            wanted = min(n_threads(), self.flat_params.size * batch[-1].size // WORTH_A_SHARD)
-        return max(1, min(wanted, len(batch[-1])))
+            wanted = min(n_threads(), self.flat_params.size * max(x.size for x in batch) // WORTH_A_SHARD)
+        return max(1, min(wanted, len(batch[0])))
 
     def _diagnosis(self, loss):
         bad_params = [path for path, x in tree.leaves(self.params) if not np.isfinite(x).all()]
         bad_grads = [path for path, x in tree.leaves(self.grads) if not np.isfinite(x).all()]
         lr = self.optimizer.learning_rate(self.n_steps + 1)
-        where = "no parameter or gradient is NaN or inf, but the gradient's norm is too large for its dtype"
+        where = "no parameter or gradient is NaN or inf"
+        if math.isfinite(loss):
+            where += ", but the gradient's norm is too large for its dtype"
         if bad_params:
             where = f"parameter {bad_params[0]} holds NaN or inf (one of {len(bad_params)})"
         elif bad_grads:

@@ -159,7 +159,7 @@ def assert_agree(actual, expected, atol):
 @pytest.mark.parametrize("name", FIRST)
 @settings(max_examples=20, derandomize=True, deadline=None, database=None, suppress_health_check=[*HealthCheck])
 @given(st.data())
-def test_the_rooms_agree(name, data):
+def test_the_backends_agree(name, data):
     call = data.draw(calls(name))
     is_modest = call.scale <= 1  # beyond it what overflows overflows, in each backend in its own way
     with np.errstate(all="warn" if is_modest else "ignore", under="ignore"):

@@ -72,7 +72,7 @@ def test_every_kernel_is_behind_a_dispatcher(ops):
 
 
 @WITH_GPU
-def test_both_rooms_have_kernels_of_the_same_operations():
+def test_both_backends_have_kernels_of_the_same_operations():
     assert set(gpu.backend.operations) - set(cpu.backend.operations) == {"product"}
     assert set(cpu.backend.operations) - set(gpu.backend.operations) == {
         "decoder_layer_step"

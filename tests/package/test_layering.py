@@ -10,7 +10,7 @@ DEVICE = re.compile(r"import cupy|\bcupy\.|is_gpu|is_on_gpu|is_cupy|== .npformer
 MAY_KNOW = {"backends.py", "arrays.py"}  # which backend there is, and whose array this is
 
 
-def test_only_the_room_of_the_gpu_knows_its_device():
+def test_only_the_backend_of_the_gpu_knows_its_device():
     files = [path for path in PACKAGE.rglob("*.py") if path.parent.name != "gpu" and path.name not in MAY_KNOW]
     assert len(files) > 80
     knowing = {str(path.relative_to(PACKAGE)) for path in files if DEVICE.search(path.read_text("utf-8"))}

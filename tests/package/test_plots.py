@@ -33,7 +33,7 @@ def test_drawing_on_axes_of_ones_own(tmp_path):
     assert plots.plot_anomaly_scores({"one": [0.1, 0.2], "two": [0.5]}, tmp_path / "all.png", ax=d) is d
     assert figure.get_suptitle() == ""
     assert (tmp_path / "all.png").read_bytes()[:4] == PNG
-    with pytest.raises(ValueError, match="1 axes are given, expected 2"):
+    with pytest.raises(ValueError, match=r"axes has shape \(\), expected 2"):
         plots.plot_loss(history, axes=a)
 
 

@@ -1,0 +1,83 @@
+"""Layers with parameters, masks and caches that do not fit, or in another order."""
+
+import numpy as np
+import pytest
+
+from npformer import cpu, layers, reference
+from npformer.models.initialization import Initializer
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(2, 3, 4))
+PARAMS = Initializer(0, "float64").decoder_layer(4, 8)
+BACKENDS = pytest.mark.parametrize("ops", [reference, cpu], ids=["reference", "cpu"])
+
+
+@BACKENDS
+def test_the_order_of_the_parameters_of_a_norm_does_not_matter(ops):
+    gain, bias, dy = RNG.normal(size=4), RNG.normal(size=4), RNG.normal(size=X.shape)
+    grads = [
+        layers.layer_norm(ops, params, X)[1](dy)[1]
+        for params in ({"gain": gain, "bias": bias}, {"bias": bias, "gain": gain})
+    ]
+    np.testing.assert_array_equal(grads[0]["gain"], grads[1]["gain"])
+    np.testing.assert_allclose(grads[1]["bias"], dy.sum(axis=(0, 1)))
+
+
+def maps(**widths):
+    return {name: {"weight": np.ones((4, n)), "bias": np.zeros(n)} for name, n in widths.items()}
+
+
+@BACKENDS
+@pytest.mark.parametrize(
+    "params, message",
+    [
+        (
+            maps(q=2, k=6, v=4),
+            r"params of 'k' have the shapes {'weight': \(4, 6\), .*}, expected those of 'q'",
+        ),
+        (maps(q=4, k=4) | {"v": {"weight": np.ones((4, 4))}}, "params of 'v' have .*, expected those of 'q'"),
+        ({"q": {"weight": np.ones((4, 4))}} | maps(k=4, v=4), "params of 'k' have .*, expected those of 'q'"),
+    ],
+)
+def test_separate_projections_have_equal_shapes(ops, params, message):
+    with pytest.raises(ValueError, match=message):
+        layers.self_attention(ops, {**params, **maps(out=4)}, X, n_heads=2)
+
+
+@BACKENDS
+def test_biases_may_be_left_out_of_any_linear_map(ops):
+    def without(tree):
+        return {k: without(v) for k, v in tree.items() if k != "bias"} if isinstance(tree, dict) else tree
+
+    norms = {name for name in PARAMS if name.endswith("norm")}
+    params = {name: PARAMS[name] if name in norms else without(PARAMS[name]) for name in PARAMS}
+    y, backward = layers.decoder_layer(ops, params, X, X, n_heads=2)
+    expected, expected_backward = layers.decoder_layer(ops, PARAMS, X, X, n_heads=2)  # whose biases are 0
+    np.testing.assert_allclose(y, expected)
+    dx, _, grads = backward(np.ones_like(y))
+    np.testing.assert_allclose(dx, expected_backward(np.ones_like(y))[0])
+    assert list(grads["feed_forward"]["out"]) == list(grads["feed_forward"]["hidden"]) == ["weight"]
+
+
+@BACKENDS
+def test_a_mask_beside_a_cache_is_refused(ops):
+    cache = layers.KeyValueCache(np.zeros((2, 8)), np.arange(2)[:, None])
+    mask = np.zeros((2, 1, 1, 3), bool)
+    with pytest.raises(ValueError, match="keep_mask is given beside a cache, expected None"):
+        layers.encoder_layer(ops, PARAMS, X[:, 0], mask, n_heads=2, cache=cache)
+    with pytest.raises(ValueError, match="keep_mask is given beside a cache, expected None"):
+        layers.decoder_layer(ops, PARAMS, X[:, 0], cache, memory_keep_mask=mask, n_heads=2, cache=cache)
+
+
+@BACKENDS
+@pytest.mark.parametrize("mask", [np.ones((2, 3)), np.ones((3,), bool), np.ones((5, 3), bool), None, "x"], ids=str)
+def test_the_mask_of_a_convolution_is_checked(ops, mask):
+    params = Initializer(0, "float64").conv1d(3, 4, 4)
+    with pytest.raises((TypeError, ValueError), match="keep_mask"):
+        layers.masked_conv1d(ops, params, X, mask, dilation=1, causal=True)
+
+
+def test_the_kind_of_a_recurrent_layer_is_checked():
+    params = Initializer(0, "float64").recurrence(4, 4, "lstm")
+    with pytest.raises(ValueError, match="cell='rnn', expected 'gru' or 'lstm'"):
+        layers.read_steps(reference, params, X, "rnn")

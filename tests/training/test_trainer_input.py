@@ -1,0 +1,162 @@
+"""What a ``Trainer`` refuses, and what it takes in any order or type."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+
+from npformer import SGD, Adam, AdamW, Trainer, Transformer, tree
+from npformer.training import load_checkpoint
+
+SIZES = {"d_model": 8, "n_heads": 2, "n_layers": 1, "d_ff": 8, "dropout": 0.0}
+MODEL = Transformer(11, 11, **SIZES)
+SRC, TGT = np.array([[3, 4, 5]]), np.array([[1, 3, 4, 2]])
+
+
+def reversed_order(params):
+    return {k: reversed_order(params[k]) for k in reversed(params)} if isinstance(params, dict) else params
+
+
+def test_parameters_in_another_order_are_the_same_parameters(tmp_path):
+    pytest.importorskip("safetensors")
+    one, other = Trainer(MODEL, Adam()), Trainer(MODEL, Adam(), params=reversed_order(MODEL.init(0)))
+    for trainer in (one, other):
+        trainer.step(SRC, TGT)
+    np.testing.assert_array_equal(one.flat_params, other.flat_params)
+    other.save(tmp_path / "other.safetensors")
+    again = Trainer(MODEL, Adam())
+    again.load(tmp_path / "other.safetensors")
+    np.testing.assert_array_equal(again.flat_params, one.flat_params)
+    np.testing.assert_array_equal(again.state["m"], one.state["m"])
+
+
+@pytest.mark.parametrize("batches", [[], iter([]), [SRC]])
+def test_no_batches_are_refused_and_nothing_moves(batches):
+    trainer = Trainer(MODEL, SGD(0.1))
+    trainer.step(SRC, TGT)
+    before = trainer.flat_params.copy()
+    with pytest.raises(ValueError, match="batches holds .*, expected one or more tuples"):
+        trainer.step_accumulated(batches)
+    for batch, others in (((), []), ((SRC, TGT), [(SRC, TGT)])):
+        with pytest.raises(ValueError, match="batches holds .*, expected one or more tuples"):
+            trainer.step(*batch, batches=others)
+    np.testing.assert_array_equal(trainer.flat_params, before)
+    assert trainer.n_steps == 1
+
+
+def test_frozen_may_be_a_generator():
+    trainer = Trainer(MODEL, SGD(0.1), frozen=(name for name in ["encoder"]))
+    before = trainer.params["encoder"]["0"]["attention"]["qkv"]["weight"].copy()
+    trainer.step(SRC, TGT)
+    assert trainer.frozen == ["encoder"]
+    np.testing.assert_array_equal(trainer.params["encoder"]["0"]["attention"]["qkv"]["weight"], before)
+
+
+def test_numbers_of_numpy_are_saved_as_those_of_python(tmp_path):
+    pytest.importorskip("safetensors")
+    sizes = SIZES | {"n_layers": (1, 1)}
+    model = Transformer(np.int64(11), 11, **sizes | {"dropout": np.float32(0.5)})
+    trainer = Trainer(model, AdamW(weight_decay=np.float32(0.5)), seed=np.int64(1), clip_norm=np.float32(1))
+    trainer.save(tmp_path / "x.safetensors")
+    model = Transformer(11, 11, **sizes | {"dropout": 0.5})
+    Trainer(model, AdamW(weight_decay=0.5), seed=1, clip_norm=1.0).load(tmp_path / "x.safetensors")
+
+
+def test_names_of_the_trainer_are_refused_before_they_are_saved(tmp_path):
+    with pytest.raises(
+        ValueError, match="arrays has 'params.average', expected names that do not begin with 'params.'"
+    ):
+        Trainer(MODEL, SGD(0.1)).save(tmp_path / "x.safetensors", arrays={"params.average": np.ones(2)})
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_checkpoint_that_lacks_an_array_changes_nothing(tmp_path):
+    pytest.importorskip("safetensors")
+    trainer = Trainer(MODEL, Adam())
+    trainer.step(SRC, TGT)
+    trainer.save(tmp_path / "x.safetensors")
+    arrays, info = load_checkpoint(tmp_path / "x.safetensors")
+    del arrays["optimizer.v"]
+    again = Trainer(MODEL, Adam())
+    with pytest.raises(ValueError, match="parameter v: given nothing, expected float32 of shape"):
+        again.restore(arrays, info, "x")
+    np.testing.assert_array_equal(again.flat_params, Trainer(MODEL, Adam()).flat_params)
+
+
+@pytest.mark.parametrize(
+    "params, message",
+    [
+        ((1, 2), "params is a tuple, expected a nested dict"),
+        ("path", "params is a str, expected a nested dict"),
+        (dict(tree.leaves(MODEL.init(0))), "trees differ"),
+    ],
+    ids=["tuple", "str", "flat"],
+)
+def test_parameters_are_a_nested_dict(params, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        Trainer(MODEL, SGD(0.1), params=params)
+
+
+def test_a_model_needs_its_methods():
+    class Model:
+        def init(self, seed):
+            return {"w": np.zeros(1)}
+
+    with pytest.raises(TypeError, match=r"model is a Model without loss_and_grad\(\)"):
+        Trainer(Model(), SGD(0.1))
+
+
+def test_a_source_that_is_too_long_is_noticed_before_the_step():
+    model = Transformer(11, 11, **SIZES, max_len=3)
+    with pytest.raises(ValueError, match="src has length 4, expected at most max_len=3"):
+        model.count(np.ones((1, 4), int), TGT)
+    assert model.count(SRC, TGT) == 3
+
+
+def test_what_decides_the_shards_is_the_largest_array(monkeypatch):
+    """Of (tokens, labels) the labels are few; and what is no array is handed on as it is."""
+    monkeypatch.setattr("npformer.training.trainer.n_threads", lambda: 2)
+    seen = []
+
+    class Classifier:
+        def init(self, seed):
+            return {"w": np.zeros(10**5, "float32")}
+
+        def count(self, tokens, labels, note=None):
+            return len(labels)
+
+        def loss_and_grad(self, params, tokens, labels, note=None, **options):
+            seen.append(len(tokens))
+            return 0.0, {"w": np.zeros(10**5, "float32")}, len(labels)
+
+    trainer = Trainer(Classifier(), SGD(0.1))
+    trainer.step(np.zeros((4, 500), int), np.zeros(4, int))
+    trainer.step(np.zeros((4, 500), int), np.zeros(4, int), "as it is")
+    assert seen == [2, 2, 4]
+
+
+@pytest.mark.parametrize("use", [lambda model: pickle.loads(pickle.dumps(model)), copy.deepcopy])
+def test_a_model_that_was_used_can_be_copied(use):
+    params = MODEL.init(0)
+    logits = MODEL.logits(params, SRC, TGT)
+    twin = use(MODEL)
+    assert twin == MODEL
+    np.testing.assert_array_equal(twin.logits(params, SRC, TGT), logits)
+
+
+@pytest.mark.parametrize("backend", ["reference", "cpu"])
+def test_a_refused_token_leaves_the_decoder_as_it_was(backend):
+    params = MODEL.init(0)
+    decoder = MODEL.decoder(params, SRC, max_rows=1, max_len=9, backend=backend)
+    row = np.array([0])
+    decoder.step(np.array([1]), row)
+    with pytest.raises(ValueError, match=r"tokens\[0\] is 99, expected 0 <= id < 11"):
+        decoder.step(np.array([99]), row)
+    logits = decoder.step(np.array([3]), row)
+    np.testing.assert_allclose(logits, MODEL.logits(params, SRC, np.array([[1, 3]]))[:, -1], atol=1e-5)
+
+
+def test_merging_takes_dicts():
+    with pytest.raises(TypeError, match="tree is a Trainer, expected a nested dict"):
+        tree.merged(Trainer(MODEL, SGD(0.1)), MODEL.init(0))
