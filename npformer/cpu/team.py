@@ -120,16 +120,13 @@ def multiply_few_rows(board, blas, a, b, out):
         np.int64(blas[0]),
         np.int64(blas[1]),
     )
-    shared = load(board + 8 * AWAKE) > 0 and swap(board + 8 * BUSY, 1) == 0
-    if shared:
+    if load(board + 8 * AWAKE) == 0 or swap(board + 8 * BUSY, 1) == 1:
+        for piece in range(PIECES):
+            _multiply_piece(job, piece)
+    else:
         _announce(board, job)
-    piece = _take_a_piece(board) if shared else 0
-    while piece < PIECES:
-        _multiply(job, piece, like(a[0, 0], 0))
-        if shared:
-            add_to(board + 8 * DONE, 1)
-        piece = _take_a_piece(board) if shared else piece + 1
-    if shared:
+        while _take_a_piece(board):
+            pass
         while load(board + 8 * DONE) < PIECES:
             pass
         store(board + 8 * BUSY, 0)
@@ -152,9 +149,9 @@ def _announce(board, job):
 
 @kernel
 def _add_up(sums, out):
-    out[:, :] = like(sums[0, 0, 0], 0)
     for r in range(len(out)):
-        for piece in range(len(sums)):
+        out[r] = sums[0, r]
+        for piece in range(1, len(sums)):
             _add(like(sums[0, 0, 0], 1), sums[piece, r], out[r])
 
 
@@ -164,32 +161,34 @@ def _serve(board):
     add_to(board + 8 * AWAKE, 1)
     idle = 0
     while idle < SPINS and load(board + 8 * DISMISSED) == 0:
-        piece = _take_a_piece(board)
-        idle += 1
-        if piece < PIECES:
-            job = _job(board + 8 * JOB)  # which stays as it is until the piece taken here is done
-            if job[10] == 4:
-                _multiply(job, piece, np.float32(0))
-            else:
-                _multiply(job, piece, np.float64(0))
-            add_to(board + 8 * DONE, 1)
-            idle = 0
+        idle = 0 if _take_a_piece(board) else idle + 1
     add_to(board + 8 * AWAKE, -1)
 
 
-@inlined
+@kernel
 def _take_a_piece(board):
-    """Take the next piece of the job on the board; the result is ``PIECES`` or more if none is left."""
-    return add_to(board + 8 * TICKET, 1) if load(board + 8 * TICKET) < PIECES else PIECES
-
-
-@inlined
-def _job(at):
-    """Read the job that ``_announce`` has written."""
-    return (
+    """Compute the next piece of the job on the board. Returns False if no piece is left."""
+    if load(board + 8 * TICKET) >= PIECES:
+        return False
+    piece = add_to(board + 8 * TICKET, 1)
+    if piece >= PIECES:
+        return False
+    at = board + 8 * JOB  # the job does not change until the piece taken here is done
+    job = (
         load(at), load(at + 8), load(at + 16), load(at + 24), load(at + 32), load(at + 40), load(at + 48),
         load(at + 56), load(at + 64), load(at + 72), load(at + 80), load(at + 88), load(at + 96),
     )  # fmt: skip
+    _multiply_piece(job, piece)
+    add_to(board + 8 * DONE, 1)
+    return True
+
+
+@kernel
+def _multiply_piece(job, piece):
+    if job[10] == 4:
+        _multiply(job, piece, np.float32(0))
+    else:
+        _multiply(job, piece, np.float64(0))
 
 
 @kernel
