@@ -166,13 +166,14 @@ def check_arrays(contract, given, parameters):
         if x is None and may_be_none(parameters[name]):
             continue
         libraries[name] = library_of(x, name)
-        _check_kind(x, name, argument.kind)
+        check_kind(x, name, argument.kind)
     if len(set(libraries.values())) > 1:
         told = ", ".join(f"{name} {library.__name__}" for name, library in libraries.items())
         raise TypeError(f"arrays of different libraries: {told}; move them to one first")
 
 
-def _check_kind(x, name, kind):
+def check_kind(x, name, kind):
+    """Raise if the dtype of an array does not fit its kind in a contract, such as "mask" or "ids"."""
     if kind == "mask":
         if x.dtype.kind != "b":
             raise TypeError(
@@ -199,7 +200,7 @@ def check_ids(ids, size, name, ignore_id=None):
     ):
         return  # seen as unsigned, a negative id is a large one, so one comparison is enough
     library = library_of(ids, name)
-    _check_kind(ids, name, "ids")
+    check_kind(ids, name, "ids")
     ids = np.asarray(ids) if library is np else ids  # of a masked array, kernels read the masked entries too
     if ids.size == 0 or is_recording(library):
         return

@@ -75,6 +75,17 @@ def map_leaves(f, tree, *others):
     return {name: map_leaves(f, child, *(other[name] for other in others)) for name, child in tree.items()}
 
 
+def ordered_like(tree, like):
+    """The same tree, with the keys of each dict in the order of another tree that has the same paths.
+
+    Examples
+    --------
+    >>> ordered_like({"b": 1, "a": 2}, {"a": 0, "b": 0})
+    {'a': 2, 'b': 1}
+    """
+    return map_leaves(lambda _, x: x, like, tree)
+
+
 def add(tree, other):
     """The sum of two trees, such as the gradients of the two uses of a shared weight.
 

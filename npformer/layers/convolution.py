@@ -9,6 +9,7 @@ from npformer.checks import check_shape
 from npformer.layers.linear import linear, linear_grads
 from npformer.layers.normalisation import layer_norm
 from npformer.layers.types import Backward, Ops, Params
+from npformer.options import check_kind
 
 
 def residual_conv_block(
@@ -112,8 +113,8 @@ def masked_conv1d(
     backward : dy -> (dx, grads)
     """
     weight, bias = params["weight"], params.get("bias")
-    if library_of(keep_mask, "keep_mask") is not library_of(x, "x") or keep_mask.dtype != bool:
-        raise TypeError(f"keep_mask is a {type(keep_mask).__name__} of {keep_mask.dtype}, expected bool beside x")
+    library_of(keep_mask, "keep_mask")
+    check_kind(keep_mask, "keep_mask", "mask")
     check_shape(keep_mask=(keep_mask, x.shape[:2]))
     kept = np.where(keep_mask[..., None], x, 0)
     y = ops.conv1d(kept, weight, bias, dilation=dilation, causal=causal)

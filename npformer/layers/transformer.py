@@ -80,14 +80,10 @@ def encoder_layer(
         heads: dict[str, Any] = {"n_heads": n_heads, "causal": causal, "cache": cache}
         return self_attention_heads(ops, params["attention"], h, keep_mask, **heads, **rates)
 
-    def feed(h, key):
-        rates: dict[str, Any] = {"dropout_rate": inner_rate, "dropout_key": key}
-        return hidden_layer(ops, params["feed_forward"], h, activation=activation, **rates)
-
     sublayer = params["attention"], params["attention_norm"]
     x1, attend_backward = residual(ops, *sublayer, x0, attend, dropout_key=attention_key, **options)
-    sublayer = params["feed_forward"], params["feed_forward_norm"]
-    x2, feed_backward = residual(ops, *sublayer, x1, feed, dropout_key=feed_forward_key, **options)
+    hidden = activation, inner_rate
+    x2, feed_backward = _feed_forward_block(ops, params, x1, *hidden, dropout_key=feed_forward_key, **options)
 
     def backward(dx2):
         dx1, feed_forward_grads, feed_forward_norm_grads = feed_backward(dx2)
@@ -173,16 +169,12 @@ def decoder_layer(
         sources = memory, memory_keep_mask
         return cross_attention_heads(ops, params["memory_attention"], h, *sources, n_heads=n_heads, **rates)
 
-    def feed(h, key):
-        rates: dict[str, Any] = {"dropout_rate": inner_rate, "dropout_key": key}
-        return hidden_layer(ops, params["feed_forward"], h, activation=activation, **rates)
-
     sublayer = params["attention"], params["attention_norm"]
     x1, attend_backward = residual(ops, *sublayer, x0, attend, dropout_key=attention_key, **options)
     sublayer = params["memory_attention"], params["memory_attention_norm"]
     x2, attend_memory_backward = residual(ops, *sublayer, x1, attend_memory, dropout_key=memory_key, **options)
-    sublayer = params["feed_forward"], params["feed_forward_norm"]
-    x3, feed_backward = residual(ops, *sublayer, x2, feed, dropout_key=feed_forward_key, **options)
+    hidden = activation, inner_rate
+    x3, feed_backward = _feed_forward_block(ops, params, x2, *hidden, dropout_key=feed_forward_key, **options)
 
     def backward(dx3):
         dx2, feed_forward_grads, feed_forward_norm_grads = feed_backward(dx3)
@@ -199,3 +191,13 @@ def decoder_layer(
         return dx0, dmemory, grads
 
     return x3, backward
+
+
+def _feed_forward_block(ops, params, x, activation, inner_rate, **options):
+    """The last sublayer of both layers; its hidden layer has a dropout rate of its own."""
+
+    def feed(h, key):
+        rates: dict[str, Any] = {"dropout_rate": inner_rate, "dropout_key": key}
+        return hidden_layer(ops, params["feed_forward"], h, activation=activation, **rates)
+
+    return residual(ops, params["feed_forward"], params["feed_forward_norm"], x, feed, **options)

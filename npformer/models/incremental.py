@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 
 from npformer.arrays import beside, on_host
-from npformer.layers import layer_norm
+from npformer.layers import layer_norm, project
 from npformer.options import check_ids
 from npformer.reference import padding_mask
 from npformer.reference.decoding import composed_step
@@ -110,8 +110,7 @@ class IncrementalDecoder(StepwiseDecoder):
         memory = self.model.encode(self.params, src[part], backend=self.ops)
         S = src.shape[1]
         for layer, kv in zip(self.layers, self.memory_kv, strict=True):
-            weights = layer["memory_attention"]["kv"]
-            projected = self.ops.linear(memory, weights["weight"], weights["bias"])
+            projected, _ = project(self.ops, layer["memory_attention"], memory, ("k", "v"))
             kv[part.start * S : part.stop * S] = projected.reshape(-1, kv.shape[1])
 
     def _logits(self, tokens, t, part):

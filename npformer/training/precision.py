@@ -36,7 +36,8 @@ class Precision:
         if name in ("bfloat16", "float16"):
             self.half = ops.asarray(np.zeros(flat_params.size, _dtype(name)))
             self.params = tree.view_as(self.half, params)
-        self.state = ScaleState(2.0**15, 0) if name == "float16" else ScaleState(1.0, 0)
+        self.has_loss_scale = name == "float16"
+        self.state = ScaleState(2.0**15, 0) if self.has_loss_scale else ScaleState(1.0, 0)
 
     @contextlib.contextmanager
     def computing(self):
@@ -49,12 +50,12 @@ class Precision:
     def after_step(self):
         """Count a step without an overflow."""
         scale, n = self.state
-        if self.name == "float16":
+        if self.has_loss_scale:
             self.state = ScaleState(2 * scale, 0) if n + 1 == GROWS_AFTER else ScaleState(scale, n + 1)
 
     def after_overflow(self):
         """Halve the scale if possible, and return whether to try the step again."""
-        if self.name != "float16" or self.state.scale <= 1:
+        if not self.has_loss_scale or self.state.scale <= 1:
             return False
         self.state = ScaleState(self.state.scale / 2, 0)
         return True

@@ -42,7 +42,7 @@ def training_step(trainer, batches: Sequence[tuple], key, numbers: Sequence) -> 
     n_targets, loss_scale, lr, step = numbers
     loss = 0.0
     options = {"n_tokens": n_targets, "backend": trainer.ops, **trainer.options}
-    if trainer.precision.name == "float16":
+    if trainer.precision.has_loss_scale:
         options["loss_scale"] = loss_scale
     with trainer.precision.computing() as params:
         gradient = partial(trainer.model.loss_and_grad, params, **options)

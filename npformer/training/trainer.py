@@ -150,7 +150,7 @@ class Trainer:
         start = model.init(seed)
         if params is not None:
             tree.check_like(params, start)
-            start = tree.map_leaves(lambda _, x: x, start, params)  # in the model's order
+            start = tree.ordered_like(params, start)
         self.flat_params = self.ops.asarray(tree.flatten(start)[0])
         self.params = tree.view_as(self.flat_params, start)
         self.precision = Precision(precision, self.ops, self.flat_params, self.params)
@@ -320,7 +320,7 @@ class Trainer:
                 )
         own = tree.to_arrays(self.params, "params") | tree.to_arrays(self.state, "optimizer")
         facts = {"model": describe(self.model), "trainer": self._settings(), "n_steps": self.n_steps}
-        if self.precision.name == "float16":
+        if self.precision.has_loss_scale:
             facts["loss_scale"] = list(self.precision.state)
         save_checkpoint(path, joined("arrays", own, arrays), joined("info", facts, info))
 
@@ -351,14 +351,13 @@ class Trainer:
                     raise ValueError(f"{path}: {name}={given!r}, expected {expected[name]!r}, the {part}'s")
         params = tree.from_arrays(arrays, "params")
         tree.check_like(params, self.params)
-        params = tree.map_leaves(lambda _, x: x, self.params, params)  # in the order of these
         state = tree.from_arrays(arrays, "optimizer")
         tree.check_like(state, self.state)
-        self.flat_params[...] = self.ops.asarray(tree.flatten(params)[0])
+        self.flat_params[...] = self.ops.asarray(tree.flatten(tree.ordered_like(params, self.params))[0])
         for name, x in self.state.items():
             x[...] = self.ops.asarray(state[name])
         self.n_steps = info["n_steps"]
-        if self.precision.name == "float16" and "loss_scale" in info:
+        if self.precision.has_loss_scale and "loss_scale" in info:
             self.precision.state = ScaleState(*info["loss_scale"])
 
     def _settings(self):
