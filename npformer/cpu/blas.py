@@ -10,10 +10,11 @@ from functools import cache
 import numba
 import numpy as np
 from llvmlite import ir
-from numba.extending import intrinsic, overload
+from numba.extending import intrinsic, lower_builtin, type_callable
 from numba.np.arrayobj import make_array
 
 from npformer.cpu.jit import inlined
+from npformer.cpu.scalar import like
 from npformer.threads import linked_function
 
 ROW_MAJOR, AS_IT_IS, TRANSPOSED = 101, 111, 112  # constants of CBLAS
@@ -56,25 +57,29 @@ def multiply(blas, a, b, out, add):
     out[...] = out + a @ b if add else a @ b
 
 
-@overload(multiply)
-def _multiply(blas, a, b, out, add):
-    number = np.float32 if a.dtype == numba.float32 else np.float64
-    gemm_wide, gemm_narrow = GEMM[a.dtype, True], GEMM[a.dtype, False]
-    zero, one = number(0), number(1)
+@type_callable(multiply)
+def _type_of_multiply(context):
+    return lambda blas, a, b, out, add: numba.void
 
-    def multiply(blas, a, b, out, add):
-        (m, k), n = a.shape, b.shape[1]
-        address, wide = blas
-        beta = one if add else zero
-        a_form, a_step = _layout(m, k, a.strides, a.itemsize)
-        b_form, b_step = _layout(k, n, b.strides, b.itemsize)
-        step = max(out.strides[0] // out.itemsize, n)
-        if wide:
-            gemm_wide(address, a_form, b_form, m, n, k, a, a_step, b, b_step, beta, out, step)
-        else:
-            gemm_narrow(address, a_form, b_form, m, n, k, a, a_step, b, b_step, beta, out, step)
 
-    return multiply
+@lower_builtin(multiply, *[numba.types.Any] * 5)
+def _compile_multiply(context, builder, signature, arguments):
+    """Compile ``_call_blas`` once for all layouts of the arrays: their values are alike, only their types differ."""
+    kinds = [x.copy(layout="A") if isinstance(x, numba.types.Array) else x for x in signature.args]
+    return context.compile_internal(builder, _call_blas, numba.void(*kinds), arguments)
+
+
+def _call_blas(blas, a, b, out, add):
+    (m, k), n = a.shape, b.shape[1]
+    address, wide = blas
+    beta = like(a[0, 0], 1) if add else like(a[0, 0], 0)
+    a_form, a_step = _layout(m, k, a.strides, a.itemsize)
+    b_form, b_step = _layout(k, n, b.strides, b.itemsize)
+    step = max(out.strides[0] // out.itemsize, n)
+    if wide:
+        gemm_wide(address, a_form, b_form, m, n, k, a, a_step, b, b_step, beta, out, step)
+    else:
+        gemm_narrow(address, a_form, b_form, m, n, k, a, a_step, b, b_step, beta, out, step)
 
 
 @inlined
@@ -87,11 +92,9 @@ def _layout(rows, columns, strides, itemsize):
     return TRANSPOSED, max(strides[1] // itemsize, rows)
 
 
-def _gemm(number, wide):
+def _gemm(wide):
     """A call of ``cblas_?gemm`` at an address that is an argument of the kernel, so that the kernel can be cached."""
-    integer, flag = ir.IntType(64 if wide else 32), ir.IntType(32)
-    real, pointer = (ir.FloatType() if number == numba.float32 else ir.DoubleType()), ir.IntType(8).as_pointer()
-    parameters = [flag] * 3 + [integer] * 3 + [real, pointer, integer, pointer, integer, real, pointer, integer]
+    integer, flag, pointer = ir.IntType(64 if wide else 32), ir.IntType(32), ir.IntType(8).as_pointer()
 
     @intrinsic
     def gemm(typing_context, address, a_form, b_form, m, n, k, a, a_step, b, b_step, beta, c, c_step):
@@ -100,6 +103,8 @@ def _gemm(number, wide):
                 make_array(kind)(context, builder, x).data if isinstance(kind, numba.types.Array) else x
                 for kind, x in zip(signature.args, arguments, strict=True)
             )
+            real = beta.type
+            parameters = [flag] * 3 + [integer] * 3 + [real, pointer, integer, pointer, integer, real, pointer, integer]
             given = [flag(ROW_MAJOR), a_form, b_form, m, n, k, real(1), a, a_step, b, b_step, beta, c, c_step]
             fitted = [_fit(builder, value, wanted) for value, wanted in zip(given, parameters, strict=True)]
             function = builder.inttoptr(address, ir.FunctionType(ir.VoidType(), parameters).as_pointer())
@@ -107,7 +112,7 @@ def _gemm(number, wide):
             return context.get_dummy_value()
 
         integers = [numba.int64] * 6
-        return numba.void(*integers, a, numba.int64, b, numba.int64, number, c, numba.int64), generate
+        return numba.void(*integers, a, numba.int64, b, numba.int64, beta, c, numba.int64), generate
 
     return gemm
 
@@ -121,4 +126,4 @@ def _fit(builder, value, wanted):
     return builder.trunc(value, wanted)
 
 
-GEMM = {(number, wide): _gemm(number, wide) for number in (numba.float32, numba.float64) for wide in (True, False)}
+gemm_wide, gemm_narrow = _gemm(wide=True), _gemm(wide=False)

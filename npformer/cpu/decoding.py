@@ -14,7 +14,7 @@ from npformer.cpu.layer_norm import normalise_rows
 from npformer.cpu.linear import map_few_rows
 from npformer.cpu.memory import empty
 from npformer.cpu.scalar import exp, largest, like
-from npformer.cpu.team import board, wake_helper
+from npformer.cpu.team import helper_for
 from npformer.reference.decoding import composed_step
 from npformer.threads import FEW_ROWS
 
@@ -35,10 +35,9 @@ def decoder_layer_step(x0, params, kv, at, memory_kv, memory_at, memory_mask, n_
 
         caches, options = (kv, at, memory_kv, memory_at, memory_mask), {"norm": norm, "activation": activation}
         return composed_step(cpu, x0, params, *caches, n_heads=n_heads, **options)
-    wake_helper()
     caches = kv, at, NO_MASK, memory_kv, memory_at, NO_MASK if memory_mask is None else memory_mask
     x3 = np.empty_like(x0)
-    _step(board.ctypes.data, BLAS[x0.dtype], x0, *step, caches, n_heads, norm == "pre", CODES[activation], x3)
+    _step(helper_for(x0.dtype), BLAS[x0.dtype], x0, *step, caches, n_heads, norm == "pre", CODES[activation], x3)
     return x3
 
 
@@ -80,7 +79,7 @@ def log_softmax_top_k(x, k):
 
 
 @kernel
-def _step(board, blas, x0, weights, vectors, caches, n_heads, pre, activation, x3):
+def _step(helper, blas, x0, weights, vectors, caches, n_heads, pre, activation, x3):
     kv, at, mask, memory_kv, memory_at, memory_mask = caches
     w_qkv, w_out, w_q, w_memory_out, w_hidden, w_feed_out = weights
     b_qkv, b_out, b_q, b_memory_out, b_hidden, b_feed_out, gain0, bias0, gain1, bias1, gain2, bias2 = vectors
@@ -90,23 +89,23 @@ def _step(board, blas, x0, weights, vectors, caches, n_heads, pre, activation, x
     x1, x2, qkv = np.empty((B, D), x0.dtype), np.empty((B, D), x0.dtype), np.empty((B, 3 * D), x0.dtype)
     hidden = np.empty((B, F), x0.dtype)
 
-    map_few_rows(board, blas, _before(x0, gain0, bias0, pre, h), w_qkv, b_qkv, qkv)
+    map_few_rows(helper, blas, _before(x0, gain0, bias0, pre, h), w_qkv, b_qkv, qkv)
     for b in range(B):
         for j in range(2 * D):
             kv[at[b, -1], j] = qkv[b, D + j]
     _attend(qkv, kv, at, mask, n_heads, scale, heads)
-    map_few_rows(board, blas, heads, w_out, b_out, x1)
+    map_few_rows(helper, blas, heads, w_out, b_out, x1)
     _after(x0, x1, gain0, bias0, pre)
 
-    map_few_rows(board, blas, _before(x1, gain1, bias1, pre, h), w_q, b_q, q)
+    map_few_rows(helper, blas, _before(x1, gain1, bias1, pre, h), w_q, b_q, q)
     _attend(q, memory_kv, memory_at, memory_mask, n_heads, scale, heads)
-    map_few_rows(board, blas, heads, w_memory_out, b_memory_out, x2)
+    map_few_rows(helper, blas, heads, w_memory_out, b_memory_out, x2)
     _after(x1, x2, gain1, bias1, pre)
 
-    map_few_rows(board, blas, _before(x2, gain2, bias2, pre, h), w_hidden, b_hidden, hidden)
+    map_few_rows(helper, blas, _before(x2, gain2, bias2, pre, h), w_hidden, b_hidden, hidden)
     for b in range(B):
         activate(hidden[b], hidden[b], activation)
-    map_few_rows(board, blas, hidden, w_feed_out, b_feed_out, x3)
+    map_few_rows(helper, blas, hidden, w_feed_out, b_feed_out, x3)
     _after(x2, x3, gain2, bias2, pre)
 
 

@@ -15,15 +15,18 @@ import numba
 # loop prevents both.
 FASTMATH = {"contract", "reassoc", "arcp", "nsz", "afn"}
 
+CALLED_BY_ADDRESS = []  # these kernels must not be deleted
+
 # Kernels call functions of other files, so a change in any file makes all of numba's cache files stale.
 SOURCES = [
     (path.name, path.stat().st_mtime_ns, path.stat().st_size) for path in sorted(Path(__file__).parent.glob("*.py"))
 ]
 
 
-def kernel(function, forceinline=False, fastmath=FASTMATH):
+def kernel(function, forceinline=False, fastmath=FASTMATH, has_address=False):
     """Compile a function for this processor. It runs without the GIL, and is cached on disk if that is possible."""
     options = {"nogil": True, "fastmath": fastmath, "error_model": "numpy", "forceinline": forceinline}
+    options["no_cfunc_wrapper"] = not has_address
     if numba.config.DISABLE_JIT:
         return function
     try:
@@ -47,3 +50,12 @@ def inlined(function):
 def exact(function):
     """``inlined`` without the fast-math flags: the arithmetic is computed exactly as written."""
     return kernel(function, forceinline=True, fastmath=False)
+
+
+def address_of(function, signature):
+    """Compile a function, and return the address at which C or another kernel can call it."""
+    compiled = kernel(function, has_address=True)
+    compiled.compile(signature)
+    CALLED_BY_ADDRESS.append(compiled)
+    [result] = compiled.overloads.values()
+    return result.library.get_pointer_to_function(result.fndesc.llvm_cfunc_wrapper_name)

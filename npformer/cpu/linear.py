@@ -7,7 +7,7 @@ from npformer.cpu.backend import as_matrix, as_rows, kernel_of
 from npformer.cpu.blas import BLAS, multiply
 from npformer.cpu.jit import inlined, kernel
 from npformer.cpu.memory import empty
-from npformer.cpu.team import WORTH_IT, board, multiply_few_rows, wake_helper
+from npformer.cpu.team import WORTH_IT, helper_for, multiply_few_rows
 from npformer.threads import n_kernel_threads
 
 
@@ -17,8 +17,7 @@ def linear(x, weight, bias):
     bias = np.zeros(weight.shape[1], x.dtype) if bias is None else bias
     arrays = BLAS[x.dtype], as_rows(x), as_matrix(weight), bias, as_rows(y)
     if n_kernel_threads() and weight.size >= WORTH_IT:
-        wake_helper()
-        map_few_rows(board.ctypes.data, *arrays)
+        map_few_rows(helper_for(x.dtype), *arrays)
     else:
         _map(*arrays)
     return y
@@ -38,9 +37,9 @@ def _map(blas, x, weight, bias, y):
 
 
 @kernel
-def map_few_rows(board, blas, x, weight, bias, y):
+def map_few_rows(helper, blas, x, weight, bias, y):
     """``_map``, with the product shared between threads by ``team``."""
-    multiply_few_rows(board, blas, x, weight, y)
+    multiply_few_rows(helper, blas, x, weight, y)
     _add_bias(y, bias)
 
 

@@ -9,7 +9,7 @@ import math
 import numba
 import numpy as np
 from llvmlite import ir
-from numba.extending import intrinsic, overload
+from numba.extending import intrinsic, lower_builtin, overload, type_callable
 
 from npformer.cpu.jit import exact, inlined
 
@@ -19,11 +19,14 @@ def like(x, number):
     return type(x)(number)
 
 
-@overload(like, inline="always")
-def _like(x, number):
-    if x == numba.float32:
-        return lambda x, number: np.float32(number)
-    return lambda x, number: np.float64(number)
+@type_callable(like)
+def _type_of_like(context):
+    return lambda x, number: x
+
+
+@lower_builtin(like, numba.types.Float, numba.types.Number)
+def _compile_like(context, builder, signature, arguments):
+    return context.cast(builder, arguments[1], signature.args[1], signature.return_type)
 
 
 def exp(x):

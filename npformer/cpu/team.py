@@ -10,6 +10,7 @@ takes milliseconds if the helper loses its core meanwhile.) The helper goes to s
 import atexit
 import os
 import threading
+from functools import cache
 
 import numba
 import numpy as np
@@ -17,7 +18,7 @@ from llvmlite import ir
 from numba.extending import intrinsic
 
 from npformer.cpu.blas import multiply
-from npformer.cpu.jit import inlined, kernel
+from npformer.cpu.jit import address_of, inlined, kernel
 from npformer.cpu.scalar import like
 from npformer.cpu.tile import COLUMNS, multiply_columns
 from npformer.threads import FEW_ROWS, n_kernel_threads
@@ -36,14 +37,19 @@ DONE = 8  # the number of finished pieces
 BUSY = 16  # whether a thread is using the board
 AWAKE = 24  # whether the helper is spinning
 DISMISSED = 32  # whether the helper has to end
-JOB = 40  # the arguments of the product, from this position on
+PIECE = 40  # the address of the function that computes a piece
+JOB = 48  # its first argument, from this position on
+JOB_TYPE = numba.types.UniTuple(numba.int64, 12)
 board = np.zeros(64, np.int64)
 
 
-def wake_helper():
-    """Inside ``kernel_threads``, wake the helper for the products of the kernel that is called next."""
-    if n_kernel_threads() > 1 and not board[AWAKE] and JIT:
+def helper_for(dtype):
+    """The first argument of ``multiply_few_rows`` for this dtype. Inside ``kernel_threads``, this wakes the helper."""
+    if not JIT:
+        return 0, 0
+    if n_kernel_threads() > 1 and not board[AWAKE]:
         _helper.wake()
+    return board.ctypes.data, _address_of_piece(dtype)
 
 
 class _Helper:
@@ -90,13 +96,14 @@ atexit.register(lambda: _helper.dismiss())
 
 
 @kernel
-def multiply_few_rows(board, blas, a, b, out):
+def multiply_few_rows(helper, blas, a, b, out):
     """out = a b, where the rows of a and of out are contiguous, and b or its transpose is.
 
     If a has only a few rows, the product is shared with the helper, if it is awake. A piece is a range of columns of b,
     or, if a has very few rows, a range of rows of b, so that each thread reads one contiguous part of memory. The
     pieces do not depend on whether the helper is awake, so the result is always the same.
     """
+    board, address = helper
     (m, k), n = a.shape, b.shape[1]
     by_rows = b.strides[1] == b.itemsize
     thin = _is_thin(m, by_rows)
@@ -116,15 +123,14 @@ def multiply_few_rows(board, blas, a, b, out):
         np.int64(to),
         n if thin else max(out.strides[0] // out.itemsize, n),
         np.int64(by_rows),
-        np.int64(a.itemsize),
         np.int64(blas[0]),
         np.int64(blas[1]),
     )
     if load(board + 8 * AWAKE) == 0 or swap(board + 8 * BUSY, 1) == 1:
         for piece in range(PIECES):
-            _multiply_piece(job, piece)
+            call(address, job, piece)
     else:
-        _announce(board, job)
+        _announce(board, address, job)
         while _take_a_piece(board):
             pass
         while load(board + 8 * DONE) < PIECES:
@@ -140,7 +146,8 @@ def _is_thin(m, by_rows):
 
 
 @kernel
-def _announce(board, job):
+def _announce(board, address, job):
+    store(board + 8 * PIECE, address)
     for i in range(len(job)):
         store(board + 8 * (JOB + i), job[i])
     store(board + 8 * DONE, 0)
@@ -150,7 +157,8 @@ def _announce(board, job):
 @kernel
 def _add_up(sums, out):
     for r in range(len(out)):
-        out[r] = sums[0, r]
+        for j in range(out.shape[1]):
+            out[r, j] = sums[0, r, j]
         for piece in range(1, len(sums)):
             _add(like(sums[0, 0, 0], 1), sums[piece, r], out[r])
 
@@ -170,46 +178,46 @@ def _take_a_piece(board):
     """Compute the next piece of the job on the board. Returns False if no piece is left."""
     if load(board + 8 * TICKET) >= PIECES:
         return False
-    piece = add_to(board + 8 * TICKET, 1)
-    if piece >= PIECES:
+    n = add_to(board + 8 * TICKET, 1)
+    if n >= PIECES:
         return False
     at = board + 8 * JOB  # the job does not change until the piece taken here is done
     job = (
         load(at), load(at + 8), load(at + 16), load(at + 24), load(at + 32), load(at + 40), load(at + 48),
-        load(at + 56), load(at + 64), load(at + 72), load(at + 80), load(at + 88), load(at + 96),
+        load(at + 56), load(at + 64), load(at + 72), load(at + 80), load(at + 88),
     )  # fmt: skip
-    _multiply_piece(job, piece)
+    call(load(board + 8 * PIECE), job, n)
     add_to(board + 8 * DONE, 1)
     return True
 
 
-@kernel
-def _multiply_piece(job, piece):
-    if job[10] == 4:
-        _multiply(job, piece, np.float32(0))
-    else:
-        _multiply(job, piece, np.float64(0))
+@cache
+def _address_of_piece(number):
+    """The address of ``piece(job, n)``, which computes the n-th piece of a product of matrices of these numbers.
 
+    The kernels that multiply call it by its address, so it is not compiled again into each of them.
+    """
 
-@kernel
-def _multiply(job, piece, zero):
-    m, k, n, a, a_step, b, b_step, out, out_step, by_rows, _, address, wide = job
-    a = numba.carray(pointer(a), (m, a_step), type(zero))[:, :k]
-    b = numba.carray(pointer(b), (k if by_rows else n, b_step), type(zero))
-    first, last = n * piece // PIECES // 64 * 64, n * (piece + 1) // PIECES // 64 * 64
-    last = n if piece + 1 == PIECES else last
-    if not _is_thin(m, by_rows):
-        out = numba.carray(pointer(out), (m, out_step), type(zero))
-        if by_rows:
-            multiply_columns(a, b, out, first, last)
+    def piece(job, n):
+        m, k, columns, a, a_step, b, b_step, out, out_step, by_rows, address, wide = job
+        a = numba.carray(pointer(a), (m, a_step), number)[:, :k]
+        b = numba.carray(pointer(b), (k if by_rows else columns, b_step), number)
+        first, last = columns * n // PIECES // 64 * 64, columns * (n + 1) // PIECES // 64 * 64
+        last = columns if n + 1 == PIECES else last
+        if not _is_thin(m, by_rows):
+            out = numba.carray(pointer(out), (m, out_step), number)
+            if by_rows:
+                multiply_columns(a, b, out, first, last)
+            else:
+                multiply((address, wide), a, b[first:last, :k].T, out[:, first:last], False)
+        elif by_rows:
+            sums = numba.carray(pointer(out), (PIECES, m, columns), number)
+            _add_rows(a, b, sums[n], k * n // PIECES, k * (n + 1) // PIECES)
         else:
-            multiply((address, wide), a, b[first:last, :k].T, out[:, first:last], False)
-    elif by_rows:
-        sums = numba.carray(pointer(out), (PIECES, m, n), type(zero))
-        _add_rows(a, b, sums[piece], k * piece // PIECES, k * (piece + 1) // PIECES)
-    else:
-        sums = numba.carray(pointer(out), (m, n), type(zero))
-        _multiply_rows(a, b, sums, k, first, last)
+            sums = numba.carray(pointer(out), (m, columns), number)
+            _multiply_rows(a, b, sums, k, first, last)
+
+    return address_of(piece, numba.void(JOB_TYPE, numba.int64))
 
 
 @kernel
@@ -257,6 +265,19 @@ def pointer(typing_context, address):
         return builder.inttoptr(arguments[0], ir.IntType(8).as_pointer())
 
     return numba.types.voidptr(numba.int64), generate
+
+
+@intrinsic
+def call(typing_context, address, job, n):
+    """Call the function at this address."""
+
+    def generate(context, builder, signature, arguments):
+        address, job, n = arguments
+        function = ir.FunctionType(ir.VoidType(), [job.type, n.type])
+        builder.call(builder.inttoptr(address, function.as_pointer()), [job, n])
+        return context.get_dummy_value()
+
+    return numba.void(numba.int64, job, numba.int64), generate
 
 
 @intrinsic

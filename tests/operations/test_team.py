@@ -29,7 +29,7 @@ def two_threads():
 
 
 def multiply(a, b, out):
-    team.multiply_few_rows(team.board.ctypes.data, BLAS[a.dtype], a, b, out)
+    team.multiply_few_rows(team.helper_for(a.dtype), BLAS[a.dtype], a, b, out)
 
 
 @pytest.mark.parametrize("transposed", [False, True])
@@ -95,7 +95,7 @@ def test_the_same_bits_with_and_without_the_helper(m):
     with kernel_threads():
         multiply(a, b, alone)
         while n_awake < 100 and time.monotonic() < deadline:
-            team.wake_helper()
+            team.helper_for(a.dtype)
             n_awake += int(team.board[team.AWAKE])
             multiply(a, b, helped)
             np.testing.assert_array_equal(helped, alone)
@@ -138,7 +138,7 @@ def test_threads_that_multiply_at_once_do_not_disturb_each_other():
 
 def test_helpers_fall_asleep():
     with kernel_threads():
-        team.wake_helper()
+        team.helper_for(np.dtype("float32"))
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline:
         time.sleep(0.05)
