@@ -200,16 +200,16 @@ def _address_of_piece(number):
 
     def piece(job, n):
         m, k, columns, a, a_step, b, b_step, out, out_step, by_rows, address, wide = job
-        a = numba.carray(pointer(a), (m, a_step), number)[:, :k]
+        a = numba.carray(pointer(a), (m, a_step), number)
         b = numba.carray(pointer(b), (k if by_rows else columns, b_step), number)
         first, last = columns * n // PIECES // 64 * 64, columns * (n + 1) // PIECES // 64 * 64
         last = columns if n + 1 == PIECES else last
         if not _is_thin(m, by_rows):
             out = numba.carray(pointer(out), (m, out_step), number)
             if by_rows:
-                multiply_columns(a, b, out, first, last)
+                multiply_columns(a[:, :k], b, out, first, last)
             else:
-                multiply((address, wide), a, b[first:last, :k].T, out[:, first:last], False)
+                multiply((address, wide), a[:, :k], b[first:last, :k].T, out[:, first:last], False)
         elif by_rows:
             sums = numba.carray(pointer(out), (PIECES, m, columns), number)
             _add_rows(a, b, sums[n], k * n // PIECES, k * (n + 1) // PIECES)
