@@ -28,7 +28,7 @@ THIN, THIN_TRANSPOSED = 2, 8
 WORTH_IT = 2**15  # the smallest right matrix that is shared between threads, in entries
 PIECES = 2  # per product; more pieces would be smaller, and slower to read
 JIT = not numba.config.DISABLE_JIT  # without it, BLAS multiplies
-SPINS = 2**20  # how often a helper without work checks for it before it goes to sleep: about two milliseconds
+SPINS = 6 * 2**20  # how often a helper without work checks for it before it goes to sleep: about two milliseconds
 
 # The board is an array through which threads share work. These are the positions of its words. Words that different
 # threads write are a cache line (8 words) apart.
