@@ -41,6 +41,7 @@ PIECE = 40  # the address of the function that computes a piece
 JOB = 48  # its first argument, from this position on
 JOB_TYPE = numba.types.UniTuple(numba.int64, 12)
 board = np.zeros(64, np.int64)
+ADDRESS = board.ctypes.data
 
 
 def helper_for(dtype):
@@ -49,7 +50,7 @@ def helper_for(dtype):
         return 0, 0
     if n_kernel_threads() > 1 and not board[AWAKE]:
         _helper.wake()
-    return board.ctypes.data, _address_of_piece(dtype)
+    return ADDRESS, _address_of_piece(dtype)
 
 
 class _Helper:
@@ -78,7 +79,7 @@ class _Helper:
         while not board[DISMISSED]:
             self.call.wait()
             self.call.clear()
-            _serve(board.ctypes.data)
+            _serve(ADDRESS)
 
 
 _helper = _Helper()

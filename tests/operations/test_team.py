@@ -106,12 +106,12 @@ def test_a_new_board_announces_nothing_nor_does_that_of_a_fork():
     code = """
 import os
 from npformer.cpu import team
-assert not team._take_a_piece(team.board.ctypes.data)
+assert not team._take_a_piece(team.ADDRESS)
 team.board[team.TICKET] = 0
 if os.fork():
     assert os.wait()[1] == 0
 else:
-    os._exit(int(team._take_a_piece(team.board.ctypes.data)))
+    os._exit(int(team._take_a_piece(team.ADDRESS)))
 """
     subprocess.run([sys.executable, "-c", code], check=True)
 
