@@ -15,7 +15,7 @@ import numba
 # loop prevents both.
 FASTMATH = {"contract", "reassoc", "arcp", "nsz", "afn"}
 
-CALLED_BY_ADDRESS = []  # these kernels must not be deleted
+CALLED_BY_ADDRESS: list[object] = []  # these kernels must not be deleted
 
 # Kernels call functions of other files, so a change in any file makes all of numba's cache files stale.
 SOURCES = [
