@@ -50,11 +50,6 @@ PRESETS = {
 def main(argv=None):
     options = parse_arguments(argv)
     preset = PRESETS[options.preset]
-    with blas_threads(preset["blas_threads"]):
-        train_and_report(options, preset)
-
-
-def train_and_report(options, preset):
     steps = options.steps or preset["steps"]
     task = CopyTask(reverse=options.task == "reverse", seed=options.seed, **preset["task"])
     model = Transformer(src_vocab=task.vocab, tgt_vocab=task.vocab, pad_id=PAD, **preset["model"])
@@ -78,9 +73,9 @@ def train_and_report(options, preset):
     start = time.perf_counter()
     seen = set()
     average = ParameterAverage(first_step=max(1, steps - preset["average_last"] + 1))
-    history = trainer.fit(
-        training_batches(task, preset["batch_size"], seen), steps, callbacks=[average], progress=not options.quiet
-    )
+    batches = training_batches(task, preset["batch_size"], seen)
+    with blas_threads(preset["blas_threads"]):
+        history = trainer.fit(batches, steps, callbacks=[average], progress=not options.quiet)
     train_seconds = time.perf_counter() - start
 
     held_out, longer = task.held_out(N_EVALUATED), task.longer(N_EVALUATED)
