@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from npformer.arrays import Array, on_host
+from npformer.interrupts import deferred_interrupts
 from npformer.threads import FEW_ROWS, in_parallel, kernel_threads, n_threads
 
 __all__ = ["PRECISIONS", "asarray", "asynchronous", "record", "run_rows", "run_shards", "to_numpy"]
@@ -42,9 +43,10 @@ def run_rows(work: Callable[[slice], Any], n: int, size: int = 1) -> list:
     per thread.
     """
     if n * size <= FEW_ROWS:
-        with kernel_threads():
+        with deferred_interrupts(), kernel_threads():
             return [work(slice(0, n))]
-    edges = [n * i // n_threads() for i in range(n_threads() + 1)]
+    n_parts = n_threads()
+    edges = [n * i // n_parts for i in range(n_parts + 1)]
     return in_parallel(work, [slice(first, last) for first, last in pairwise(edges) if first < last])
 
 

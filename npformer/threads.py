@@ -15,6 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
+from npformer.interrupts import deferred_interrupts
+
 FEW_ROWS = 64  # up to this many rows, a product is not split by rows; ``npformer.cpu.team`` is made for such products
 
 
@@ -26,7 +28,7 @@ class _Here(threading.local):
 _here = _Here()
 _cores_taken = threading.Lock()
 _asking = threading.Lock()
-_asked: list = []  # the numbers of BLAS threads asked for by unfinished blocks, in any Python thread
+_asked: list = []  # (number of BLAS threads, whether a user asked for it) of all unfinished blocks, in any thread
 
 
 def cores():
@@ -47,7 +49,11 @@ def n_threads():
     if _here.n_kernel_threads:
         return _here.n_kernel_threads
     get = openblas_function("get_num_threads")
-    return min(cores(), get()) if get else 1  # another BLAS cannot be limited to 1 thread, and would compete with ours
+    if not get:
+        return 1  # another BLAS cannot be limited to 1 thread, and would compete with ours
+    with _asking:  # another Python thread may have limited BLAS for its own work
+        by_users = [asked.n for asked in _asked if asked.by_user]
+    return min(cores(), by_users[-1] if by_users else get())
 
 
 def in_parallel(work, parts):
@@ -55,7 +61,8 @@ def in_parallel(work, parts):
 
     The parts are assigned to the threads in turn, independently of timing. Work that releases the GIL (NumPy on large
     arrays, compiled kernels) becomes faster. Everything runs on the calling thread if that thread already runs a part
-    of another call, or while another thread uses the cores.
+    of another call, or while another thread uses the cores; the results are the same, bit for bit. An interrupt waits
+    until all parts are done.
 
     Parameters
     ----------
@@ -73,12 +80,15 @@ def in_parallel(work, parts):
     [1, 4, 9]
     """
     n = min(n_threads(), len(parts))
-    if n <= 1 or not _cores_taken.acquire(blocking=False):
+    if n <= 1:
         return [work(part) for part in parts]
-    try:
-        return _spread(work, parts, n)
-    finally:
-        _cores_taken.release()
+    with deferred_interrupts():
+        if not _cores_taken.acquire(blocking=False):
+            return _spread(work, parts, 1)
+        try:
+            return _spread(work, parts, n)
+        finally:
+            _cores_taken.release()
 
 
 def _spread(work, parts, n):
@@ -92,7 +102,7 @@ def _spread(work, parts, n):
         finally:
             _here.in_parallel = False
 
-    with blas_threads(1):
+    with one_blas_thread():
         others = [_pool(thread).submit(copy_context().run, run, thread) for thread in range(1, n)]
         try:
             run(0)
@@ -110,9 +120,12 @@ def _pool(thread):
 
 
 def _begin_anew():
-    """Reset the state in a forked process, which does not inherit the threads of its parent."""
+    """Reset the state in a forked process, which inherits only the thread that forked."""
     global _cores_taken, _asking
     _asking = threading.Lock()
+    if _asked:  # the blocks of other threads will not end in this process
+        _asked[1:] = [asked for asked in _asked[1:] if asked.thread == threading.get_ident()]
+        openblas_function("set_num_threads", None)(_asked[-1].n)
     _cores_taken, _here.in_parallel, _here.n_kernel_threads = threading.Lock(), False, 0
     _pool.cache_clear()
 
@@ -121,8 +134,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_begin_anew)
 
 
-@contextmanager
-def blas_threads(n):
+class blas_threads:
     """Context manager in which NumPy's matrix products use ``n`` threads; afterwards they use as many as before.
 
     Small products are not faster with a second thread, and much slower if another program uses the cores, because the
@@ -142,34 +154,53 @@ def blas_threads(n):
     >>> with blas_threads(1):
     ...     product = np.ones((3, 3)) @ np.ones((3, 3))
     """
-    if n is not None and n < 1:
-        raise ValueError(f"n={n}, expected at least 1 thread, or None")
-    get, set_to = openblas_function("get_num_threads"), openblas_function("set_num_threads", None)
-    if n is None or get is None:
-        yield
-        return
-    asked = [n]  # a list is compared by identity below, so each ``with`` block removes only its own entry
-    with _asking:
-        if not _asked:
-            _asked.append([get()])  # the number before the first block
-        _asked.append(asked)
-        set_to(n)
-    try:
-        yield
-    finally:
-        with _asking:
-            _asked[:] = [others for others in _asked if others is not asked]
-            set_to(_asked[-1][0])
-            if len(_asked) == 1:
-                _asked.clear()
+
+    by_user = True
+
+    def __init__(self, n):
+        if n is not None and n < 1:
+            raise ValueError(f"n={n}, expected at least 1 thread, or None")
+        self.n = n
+
+    def __enter__(self):
+        get, set_to = openblas_function("get_num_threads"), openblas_function("set_num_threads", None)
+        if self.n is None or get is None:
+            return
+        self.thread = threading.get_ident()
+        try:
+            with deferred_interrupts(), _asking:
+                if not _asked:
+                    _asked.append(blas_threads(get()))  # the number before the first block
+                _asked.append(self)
+                set_to(self.n)
+        except BaseException:  # an interrupt, after which nobody would end this block
+            self.__exit__()
+            raise
+
+    def __exit__(self, *exception):
+        with deferred_interrupts(), _asking:
+            if self in _asked:
+                _asked.remove(self)
+                openblas_function("set_num_threads", None)(_asked[-1].n)
+                if len(_asked) == 1:
+                    _asked.clear()
+
+
+class one_blas_thread(blas_threads):
+    """``blas_threads(1)`` for the library's own work, which does not change ``n_threads``, here or in other threads."""
+
+    by_user = False
+
+    def __init__(self):
+        super().__init__(1)
 
 
 @contextmanager
 def kernel_threads():
     """Context manager for kernels with threads of their own: they may use all threads, and matrix products use one.
 
-    The kernels may use as many threads as matrix products used before. Nothing changes while another Python thread uses
-    the cores.
+    The kernels may use as many threads as matrix products used before, or one while another Python thread uses the
+    cores; the results are the same, bit for bit.
 
     A thread of OpenBLAS keeps a core busy for a tenth of a second after a product and slows down other threads.
     Decoding a sentence takes about as long, so it would be half as fast after a single product on two threads.
@@ -181,17 +212,19 @@ def kernel_threads():
     ...     n_threads() == n
     True
     """
-    if not _cores_taken.acquire(blocking=False):  # taken by another thread, or by an outer block of this thread
+    if _here.in_parallel or _here.n_kernel_threads:
         yield
         return
     n = n_threads()
+    taken = _cores_taken.acquire(blocking=False)
     try:
-        with blas_threads(1):
-            _here.n_kernel_threads = n
+        with one_blas_thread():
+            _here.n_kernel_threads = n if taken else 1
             yield
     finally:
         _here.n_kernel_threads = 0
-        _cores_taken.release()
+        if taken:
+            _cores_taken.release()
 
 
 def n_kernel_threads():

@@ -3,7 +3,6 @@
 import warnings
 from collections.abc import Callable
 from dataclasses import fields
-from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -302,7 +301,7 @@ class EncoderDecoder:
     def _rate(self, dropout_key):
         return 0.0 if dropout_key is None else self.dropout
 
-    @cached_property
+    @property
     def positions(self):
         """The positional encoding (max_len, D), added to the embeddings: zeros for models that do not need one."""
         return np.zeros((self.max_len, self.d_model), self.dtype)

@@ -1,7 +1,6 @@
 """The encoder-decoder Transformer (Vaswani et al. 2017, "Attention is all you need")."""
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import get_args
 
 import numpy as np
@@ -208,7 +207,7 @@ class Transformer(EncoderDecoder):
             "inner_dropout_rate": None if dropout_key is None else self.inner_dropout,
         }
 
-    @cached_property
+    @property
     def positions(self):
         """The sinusoidal positional encoding (max_len, D)."""
         return sinusoidal_encoding(self.max_len, self.d_model).astype(self.dtype)

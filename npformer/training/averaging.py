@@ -3,6 +3,7 @@
 import numpy as np
 
 from npformer import tree
+from npformer.interrupts import deferred_interrupts
 
 
 class ParameterAverage:
@@ -44,11 +45,12 @@ class ParameterAverage:
         """Add this step's parameters to the mean."""
         if info.step < self.first_step:
             return
-        self.n += 1
-        if self.params is None:
-            self._mean, self.params = tree.flatten(trainer.params)
-        else:
-            self._mean += (trainer.flat_params - self._mean) * (1 / self.n)
+        with deferred_interrupts():
+            self.n += 1
+            if self.params is None:
+                self._mean, self.params = tree.flatten(trainer.params)
+            else:
+                self._mean += (trainer.flat_params - self._mean) * (1 / self.n)
 
 
 def average(trees):

@@ -5,6 +5,8 @@ import os
 import signal
 import threading
 
+from npformer.interrupts import SIGNALS
+
 
 class StopSignals:
     """A context manager in which SIGINT (Ctrl-C) and SIGTERM only set a flag, so that a step can end and be saved.
@@ -42,7 +44,7 @@ class StopSignals:
 
     def __enter__(self):
         if threading.current_thread() is threading.main_thread():
-            self._before = {number: signal.signal(number, self._note) for number in (signal.SIGINT, signal.SIGTERM)}
+            self._before = {number: signal.signal(number, self._note) for number in SIGNALS}
         return self
 
     def __exit__(self, *error):
@@ -54,9 +56,15 @@ class StopSignals:
         return self.received is not None
 
     def _note(self, number, frame):
+        if self.received is not None:  # the second signal has its usual effect
+            handler = self._before[number]
+            if callable(handler):
+                handler(number, frame)
+            else:
+                signal.signal(number, handler)
+                signal.raise_signal(number)
+            return
         self.received = signal.Signals(number)
-        for other, handler in self._before.items():
-            signal.signal(other, handler)  # the next signal has its usual effect
         if self.message:
             with contextlib.suppress(OSError):  # the reader of standard error may have exited
                 os.write(2, f"\n{self.received.name}: {self.message}\n".encode())  # print may be in mid-line

@@ -3,6 +3,7 @@
 import math
 import time
 import warnings
+from contextlib import nullcontext
 from dataclasses import MISSING, asdict, fields
 from functools import partial
 from itertools import islice
@@ -14,9 +15,10 @@ from npformer import tree
 from npformer.backends import get_backend
 from npformer.calls import Calls, explain
 from npformer.checks import check_fraction, check_int, check_not_negative, check_positive
+from npformer.interrupts import deferred_interrupts
 from npformer.models.description import as_json, describe
 from npformer.reference import derive_key, split_key
-from npformer.threads import n_threads
+from npformer.threads import n_threads, one_blas_thread
 from npformer.training.checkpoint import joined, load_checkpoint, save_checkpoint
 from npformer.training.optimizers import Optimizer
 from npformer.training.parts import parts_of
@@ -27,9 +29,8 @@ from npformer.training.step import Numbers, training_step
 ADDED_LATER = {"consistency": 0.0, "frozen": []}  # settings that older checkpoints do not have
 ADDED_TO_OPTIMIZERS = {"AdamW": {"decay_all": True}}
 EXPLAINED = 5  # number of steps that are timed; the fastest is reported
-WORTH_A_SHARD = (
-    5 * 10**7
-)  # parameters · entries of the largest array; with less, threads wait for each other longer than they compute
+# Parameters · entries of the largest array, per thread. With less, threads mostly wait for each other.
+WORTH_A_SHARD = 5 * 10**7
 
 
 class NonFiniteError(FloatingPointError):
@@ -170,7 +171,7 @@ class Trainer:
     def step(self, *batch, batches=None) -> float:
         """Make one update from one batch.
 
-        (On a GPU a KeyboardInterrupt may come after the update but before it is counted. Load a checkpoint then.)
+        A ``KeyboardInterrupt`` waits until the step has ended: a step is either made and counted, or not made at all.
 
         Parameters
         ----------
@@ -196,17 +197,19 @@ class Trainer:
         if n_targets == 0:
             warnings.warn("no target is counted: the loss is 0, and the step has no gradient", stacklevel=2)
         before = self.precision.state
-        while True:
-            numbers = self._numbers(n_targets)
-            loss, norm = map(float, self._take(batches, key, numbers))
-            if math.isfinite(loss) and math.isfinite(norm):
-                break
-            if not (math.isfinite(loss) and self.precision.after_overflow()):
-                self.precision.state = before
-                raise NonFiniteError(self._diagnosis(loss))
-        self.precision.after_step()
-        self.n_steps = numbers.step
-        self.last = StepInfo(numbers.step, loss, numbers.lr, norm, n_targets, time.perf_counter() - start)
+        small = self.n_shards is None and all(self._n_worth(batch) < 2 for batch in batches)
+        with deferred_interrupts(), one_blas_thread() if small else nullcontext():
+            while True:
+                numbers = self._numbers(n_targets)
+                loss, norm = map(float, self._take(batches, key, numbers))
+                if math.isfinite(loss) and math.isfinite(norm):
+                    break
+                if not (math.isfinite(loss) and self.precision.after_overflow()):
+                    self.precision.state = before
+                    raise NonFiniteError(self._diagnosis(loss))
+            self.precision.after_step()
+            self.n_steps = numbers.step
+            self.last = StepInfo(numbers.step, loss, numbers.lr, norm, n_targets, time.perf_counter() - start)
         return loss
 
     def step_accumulated(self, batches) -> float:
@@ -286,14 +289,15 @@ class Trainer:
         key, numbers = derive_key(self.seed, self.n_steps), self._numbers(self.model.count(*batch))
         arrays = [self.flat_params, *self.state.values()]
         kept, runs = [x.copy() for x in arrays], []
-        try:
-            for _ in range(1 + EXPLAINED):  # the first one may compile kernels
-                with explain() as calls:
-                    training_step(self, [batch], key, numbers)
-                runs.append(calls)
-        finally:
-            for x, before in zip(arrays, kept, strict=True):
-                x[...] = before
+        for _ in range(1 + EXPLAINED):  # the first one may compile kernels
+            with deferred_interrupts():
+                try:
+                    with explain() as calls:
+                        training_step(self, [batch], key, numbers)
+                    runs.append(calls)
+                finally:
+                    for x, before in zip(arrays, kept, strict=True):
+                        x[...] = before
         return min(runs[1:], key=lambda calls: sum(call.seconds for call in calls))
 
     def save(self, path, info=None, arrays=None):
@@ -390,10 +394,12 @@ class Trainer:
     def _n_shards(self, batch):
         if self.ops.asynchronous or not batch or not all(isinstance(x, np.ndarray) and x.ndim for x in batch):
             return 1
-        wanted = self.n_shards
-        if wanted is None:
-            wanted = min(n_threads(), self.flat_params.size * max(x.size for x in batch) // WORTH_A_SHARD)
+        wanted = min(n_threads(), self._n_worth(batch)) if self.n_shards is None else self.n_shards
         return max(1, min(wanted, len(batch[0])))
+
+    def _n_worth(self, batch):
+        """The number of threads that a batch is large enough for."""
+        return self.flat_params.size * max((np.size(x) for x in batch), default=0) // WORTH_A_SHARD
 
     def _diagnosis(self, loss):
         bad_params = [path for path, x in tree.leaves(self.params) if not np.isfinite(x).all()]

@@ -1,0 +1,80 @@
+"""Let Ctrl-C wait while the library changes what belongs together."""
+
+import os
+import signal
+import threading
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+MOST = 5  # signals that one block defers; the last one interrupts at once, for a block that never ends
+
+_outermost = None  # the block that the main thread is in
+
+
+class deferred_interrupts:
+    """A context manager that defers exceptions raised by signals, such as ``KeyboardInterrupt``, to its end.
+
+    Python handles signals in the main thread, between any two instructions: also between taking a lock and releasing
+    it, or between an update of the parameters and counting it. Inside this block a handler runs as usual, but an
+    exception that it raises comes when the block has ended. In other threads this does nothing, nor inside another such
+    block.
+
+    Examples
+    --------
+    >>> try:
+    ...     with deferred_interrupts():
+    ...         signal.raise_signal(signal.SIGINT)
+    ...         done = True
+    ... except KeyboardInterrupt:
+    ...     print("interrupted,", "done" if done else "not done")
+    interrupted, done
+    """
+
+    def __enter__(self):
+        global _outermost
+        self.before, self.error, self.n = {}, None, 0
+        if _outermost is not None or threading.current_thread() is not threading.main_thread():
+            return
+        _outermost = self
+        try:
+            for number in SIGNALS:
+                handler = signal.getsignal(number)
+                if callable(handler):  # Python's own, or the user's
+                    self.before[number] = handler
+                    signal.signal(number, self._hold)
+        except BaseException:  # a signal came before its handler was replaced
+            self._end()
+            raise
+
+    def __exit__(self, *exception):
+        if _outermost is self:
+            self._end()
+        if self.error is not None:
+            raise self.error
+
+    def _end(self):
+        global _outermost
+        if _outermost is self:
+            _outermost = None
+        for number, handler in self.before.items():
+            if signal.getsignal(number) == self._hold:
+                signal.signal(number, handler)
+
+    def _hold(self, number, frame):
+        self.n += 1
+        try:
+            self.before[number](number, frame)
+        except BaseException as error:
+            if _outermost is not self or self.n >= MOST:
+                self._end()
+                raise
+            self.error = error
+
+
+def _begin_anew():
+    """In a forked process, end the block of a main thread that was not inherited."""
+    if _outermost is not None:
+        _outermost._end()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin_anew)

@@ -1,0 +1,173 @@
+"""Interrupts, threads and forks while a training runs."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from npformer import Adam, Trainer, Transformer, greedy_decode, threads
+from npformer.data import CopyTask
+from npformer.interrupts import MOST, deferred_interrupts
+
+WITH_FORK = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+FORKS_OF_THREADS_WARN = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::RuntimeWarning")
+
+
+@pytest.fixture(autouse=True)
+def ctrl_c_interrupts():
+    """As in a program in the foreground; one that a shell runs in the background ignores SIGINT."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture
+def two_threads():
+    with threads.blas_threads(2):
+        yield
+
+
+def test_an_interrupt_comes_when_the_block_has_ended():
+    done = []
+    with pytest.raises(KeyboardInterrupt), deferred_interrupts():
+        signal.raise_signal(signal.SIGINT)
+        with deferred_interrupts():
+            signal.raise_signal(signal.SIGINT)
+        done.append(True)
+    assert done
+
+
+def test_a_handler_that_raises_nothing_runs_at_once():
+    seen = []
+    signal.signal(signal.SIGTERM, before := lambda number, frame: seen.append(number))
+    try:
+        with deferred_interrupts():
+            signal.raise_signal(signal.SIGTERM)
+            assert seen == [signal.SIGTERM]
+        assert signal.getsignal(signal.SIGTERM) is before
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def test_an_interrupt_is_raised_beside_an_error_of_the_block():
+    with pytest.raises(KeyboardInterrupt) as caught, deferred_interrupts():
+        signal.raise_signal(signal.SIGINT)
+        raise ZeroDivisionError
+    assert isinstance(caught.value.__context__, ZeroDivisionError)
+
+
+def test_a_block_that_never_ends_is_interrupted_by_the_fifth_signal():
+    n = 0
+    with pytest.raises(KeyboardInterrupt), deferred_interrupts():
+        while n < 2 * MOST:
+            n += 1
+            signal.raise_signal(signal.SIGINT)
+    assert n == MOST
+
+
+def test_other_threads_defer_nothing():
+    seen = []
+
+    def work():
+        with deferred_interrupts():
+            seen.append(signal.getsignal(signal.SIGINT))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert seen == [signal.default_int_handler]
+
+
+def test_a_handler_that_the_block_sets_is_kept():
+    with deferred_interrupts():
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    assert signal.signal(signal.SIGINT, signal.default_int_handler) is signal.SIG_IGN
+
+
+def small(seed=0, **options):
+    task = CopyTask(seed=seed)
+    model = Transformer(task.vocab, task.vocab, d_model=16, n_heads=2, n_layers=1, d_ff=32, dropout=0.1)
+    return task, Trainer(model, Adam(lr=1e-3), seed=seed, backend="cpu", **options)
+
+
+def test_a_step_that_is_interrupted_is_made_and_counted(two_threads, monkeypatch):
+    (task, trainer), (_, other) = small(n_shards=2), small(n_shards=2)
+    loss_and_grad = Transformer.loss_and_grad
+
+    def interrupted(*args, **options):
+        if threading.current_thread() is threading.main_thread():
+            signal.raise_signal(signal.SIGINT)
+        return loss_and_grad(*args, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Transformer, "loss_and_grad", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            trainer.step(*task.batch(0, 8))
+    other.step(*task.batch(0, 8))
+    assert trainer.n_steps == 1
+    np.testing.assert_array_equal(trainer.flat_params, other.flat_params)
+
+
+@pytest.mark.skipif(threads.openblas_function("get_num_threads") is None, reason="NumPy is not linked to OpenBLAS")
+def test_an_interrupt_of_a_block_that_begins_leaves_the_number_of_threads(monkeypatch, two_threads):
+    real = threads.openblas_function
+
+    def interrupting(name, restype=None):
+        function = real(name, restype)
+        if name == "set_num_threads":
+            signal.raise_signal(signal.SIGINT)
+        return function
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threads, "openblas_function", interrupting)
+        with pytest.raises(KeyboardInterrupt), threads.blas_threads(1):
+            pass
+    assert real("get_num_threads")() == 2
+
+
+def test_interrupts_at_random_moments():
+    """In a process of its own, as pytest's own code would be interrupted, too."""
+    command = [sys.executable, Path(__file__).parents[2] / "scripts" / "measure" / "interrupt_training.py"]
+    done = subprocess.run([*command, "--interrupts", "150"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@WITH_FORK
+@FORKS_OF_THREADS_WARN
+def test_forks_beside_threads_that_train(capsys):
+    fork_training = pytest.importorskip("fork_training", reason="needs the scripts folder")
+    assert fork_training.main(["--forks", "10"]) == 0, capsys.readouterr().out
+
+
+def test_six_threads_train_six_models_with_the_same_bits_as_one_after_the_other(two_threads):
+    def train(seed):
+        task, trainer = small(seed, n_shards=2 if seed % 2 else None)
+        for step in range(20):
+            trainer.step(*task.batch(step, 8))
+        rows = greedy_decode(trainer.model, trainer.params, task.batch(0, 80)[0], bos_id=1, eos_id=2, max_len=6)
+        return trainer.flat_params, [list(row) for row in rows]
+
+    expected, results = [train(seed) for seed in range(6)], {}
+
+    def work(seed):
+        results[seed] = train(seed)
+
+    workers = [threading.Thread(target=work, args=(seed,)) for seed in range(6)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    for seed, (params, rows) in enumerate(expected):
+        np.testing.assert_array_equal(results[seed][0], params)
+        assert results[seed][1] == rows
+
+
+def test_positions_need_no_lock():
+    """Up to Python 3.11 a ``cached_property`` takes a lock of its class, which a fork may inherit locked."""
+    assert isinstance(vars(Transformer)["positions"], property)
