@@ -5,6 +5,7 @@ broadcast, large and tiny numbers, and NaN or infinity somewhere.
 """
 
 import itertools
+import os
 import re
 import warnings
 from functools import partial
@@ -24,6 +25,8 @@ LAYOUTS = [value for value in vars(layouts).values() if getattr(value, "__module
 LAYOUTS = [layout for layout in LAYOUTS if not layout.__name__.startswith("_")]
 WRITEABLE = {*LAYOUTS} - {layouts.read_only, layouts.byte_swapped}
 SCALES, POISONS = [1, 1, 1e-30, 1e4, 1e30], [None, None, np.nan, np.inf, -np.inf]
+IN_SHORT = "NPFORMER_FUZZ" not in os.environ  # if set, by scripts/measure/fuzz_operations.py, other calls are drawn
+N_CALLS = int(os.environ.get("NPFORMER_FUZZ", 20))  # of each operation
 MARGIN = 8  # how much larger than in the table a difference may be: of few numbers, that may nearly cancel
 
 
@@ -157,7 +160,9 @@ def assert_agree(actual, expected, atol):
 
 
 @pytest.mark.parametrize("name", FIRST)
-@settings(max_examples=20, derandomize=True, deadline=None, database=None, suppress_health_check=[*HealthCheck])
+@settings(
+    max_examples=N_CALLS, derandomize=IN_SHORT, deadline=None, database=None, suppress_health_check=[*HealthCheck]
+)
 @given(st.data())
 def test_the_backends_agree(name, data):
     call = data.draw(calls(name))

@@ -1,0 +1,38 @@
+"""Call every operation with random arguments, and check that kernels and reference agree, in results and in errors.
+
+    python scripts/measure/fuzz_operations.py
+    python scripts/measure/fuzz_operations.py --calls 1000 --seed 1 --only attention
+
+Draws what ``tests/operations/test_fuzz.py`` draws, but more of it: sizes of 0 and 1, layouts, masks that broadcast,
+large and tiny numbers, NaN and infinity. No call may crash, change its input or raise anything but ``TypeError`` or
+``ValueError``. A call that fails is printed with its arguments. The exit status is 1 if any failed.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where arguments.py is
+from arguments import natural, positive
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def main(argv=None):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--calls", type=positive, default=1000, metavar="N", help="of each operation (default: 1000)")
+    parser.add_argument("--seed", type=natural, default=0)
+    parser.add_argument("--only", default="", metavar="NAME", help="operations whose name contains this")
+    options = parser.parse_args(argv)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/operations/test_fuzz.py"]
+    command += [f"--hypothesis-seed={options.seed}", "-k", options.only]
+    environment = {**os.environ, "NPFORMER_FUZZ": str(options.calls)}
+    status = subprocess.run(command, cwd=ROOT, env=environment).returncode
+    print(f"{options.calls} calls of each operation were drawn with seed {options.seed}")
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
