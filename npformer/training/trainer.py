@@ -197,7 +197,7 @@ class Trainer:
         if n_targets == 0:
             warnings.warn("no target is counted: the loss is 0, and the step has no gradient", stacklevel=2)
         before = self.precision.state
-        small = self.n_shards is None and all(self._n_worth(batch) < 2 for batch in batches)
+        small = self.n_shards is None and all(are_arrays(batch) and self._n_worth(batch) < 2 for batch in batches)
         with deferred_interrupts(), one_blas_thread() if small else nullcontext():
             while True:
                 numbers = self._numbers(n_targets)
@@ -392,14 +392,14 @@ class Trainer:
         return [(tuple(x[part] for x in batch), shard_key) for part, shard_key in zip(parts, keys, strict=True)]
 
     def _n_shards(self, batch):
-        if self.ops.asynchronous or not batch or not all(isinstance(x, np.ndarray) and x.ndim for x in batch):
+        if self.ops.asynchronous or not are_arrays(batch):
             return 1
         wanted = min(n_threads(), self._n_worth(batch)) if self.n_shards is None else self.n_shards
         return max(1, min(wanted, len(batch[0])))
 
     def _n_worth(self, batch):
         """The number of threads that a batch is large enough for."""
-        return self.flat_params.size * max((np.size(x) for x in batch), default=0) // WORTH_A_SHARD
+        return self.flat_params.size * max(x.size for x in batch) // WORTH_A_SHARD
 
     def _diagnosis(self, loss):
         bad_params = [path for path, x in tree.leaves(self.params) if not np.isfinite(x).all()]
@@ -417,3 +417,8 @@ class Trainer:
             f"of step {self.n_steps}. Try a lower learning rate (now {lr:g}), "
             f"clip_norm=1.0 (now {self.clip_norm}), or a longer warm-up."
         )
+
+
+def are_arrays(batch):
+    """Whether a batch consists of NumPy arrays with axes; a model may take anything else."""
+    return bool(batch) and all(isinstance(x, np.ndarray) and x.ndim for x in batch)
