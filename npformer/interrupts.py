@@ -71,7 +71,7 @@ class deferred_interrupts:
 
 
 def _begin_anew():
-    """In a forked process, end the block of a main thread that was not inherited."""
+    """End the block in a forked process, whose main thread may be another one."""
     if _outermost is not None:
         _outermost._end()
 

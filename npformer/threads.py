@@ -28,7 +28,7 @@ class _Here(threading.local):
 _here = _Here()
 _cores_taken = threading.Lock()
 _asking = threading.Lock()
-_asked: list = []  # (number of BLAS threads, whether a user asked for it) of all unfinished blocks, in any thread
+_asked: list = []  # the unfinished blocks of ``blas_threads``, in any thread; the first holds the number before them
 
 
 def cores():
