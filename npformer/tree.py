@@ -4,6 +4,8 @@ import math
 
 import numpy as np
 
+DEEPEST = 100  # dicts in each other, far from Python's limit of recursion; names below keep their dots
+
 
 def leaves(tree, path=""):
     """List the (path, array) pairs of a nested dict, in order; a path is like ``encoder.0.attention.qkv.weight``.
@@ -25,13 +27,22 @@ def from_leaves(leaves):
     --------
     >>> from_leaves([("a.weight", 1), ("a.bias", 2), ("b", 3)])
     {'a': {'weight': 1, 'bias': 2}, 'b': 3}
+    >>> from_leaves([("a", 1), ("a.b", 2)])
+    Traceback (most recent call last):
+    ValueError: the path 'a.b' leads through a leaf or ends at one that is there, expected other names
     """
     tree: dict = {}
     for path, x in leaves:
-        *parents, name = path.split(".")
+        *parents, name = path.split(".", DEEPEST)
         place = tree
         for parent in parents:
             place = place.setdefault(parent, {})
+            if not isinstance(place, dict):
+                break
+        if not isinstance(place, dict) or name in place:
+            raise ValueError(
+                f"the path {path!r:.60} leads through a leaf or ends at one that is there, expected other names"
+            )
         place[name] = x
     return tree
 
@@ -55,8 +66,19 @@ def from_arrays(arrays, prefix):
     >>> from_arrays({"params.a.weight": 1, "optimizer.m": 2}, "params")
     {'a': {'weight': 1}}
     """
+    return from_leaves(leaves_under(arrays, prefix).items())
+
+
+def leaves_under(arrays, prefix):
+    """The dict of path to array of the names that begin with the prefix.
+
+    Examples
+    --------
+    >>> leaves_under({"params.a.weight": 1, "optimizer.m": 2}, "params")
+    {'a.weight': 1}
+    """
     start = f"{prefix}."
-    return from_leaves((path.removeprefix(start), x) for path, x in arrays.items() if path.startswith(start))
+    return {path.removeprefix(start): x for path, x in arrays.items() if path.startswith(start)}
 
 
 def map_leaves(f, tree, *others):
@@ -201,8 +223,9 @@ def check_like(tree, expected, *, dtypes=True):
     given, wanted = ({path: _described(x, dtypes) for path, x in leaves(t)} for t in (tree, expected))
     for path in [*wanted, *given]:
         if given.get(path) != wanted.get(path):
+            name = path if path.isprintable() else ascii(path)
             raise ValueError(
-                f"parameter {path}: given {given.get(path, 'nothing')}, expected {wanted.get(path, 'nothing')}"
+                f"parameter {name}: given {given.get(path, 'nothing')}, expected {wanted.get(path, 'nothing')}"
             )
 
 

@@ -123,6 +123,12 @@ class ByteNet(EncoderDecoder):
             raise ValueError(f"n_sets={self.n_sets}, expected an int or (encoder, decoder)")
         return n_sets
 
+    @property
+    def n_positions(self):
+        """The largest number of columns that the model may compute for one sequence, or pad one with."""
+        a, b = self.unfold
+        return max(a * self.max_len + b, max(self.dilations) * max(self.kernel_sizes))
+
     def dilation(self, block):
         """The dilation of block number ``block`` of a stack."""
         return self.dilations[block % len(self.dilations)]

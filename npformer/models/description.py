@@ -1,15 +1,17 @@
 """Conversion of models to dicts that JSON can hold, and back."""
 
 import json
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict, fields, is_dataclass
 
 import numpy as np
 
+from npformer import tree
 from npformer.models.autoencoder import SequenceAutoencoder
 from npformer.models.bytenet import ByteNet
 from npformer.models.recurrent import Recurrent
 from npformer.models.transformer import Transformer
 
+MOST_POSITIONS = 2**26  # numbers of a positional encoding, if the parameters are fewer
 MODELS = {model.__name__: model for model in (ByteNet, Recurrent, SequenceAutoencoder, Transformer)}
 
 
@@ -34,12 +36,80 @@ def as_json(settings):
     return json.loads(json.dumps(settings, default=np.generic.item))
 
 
-def from_description(description):
-    """Build the model from a dict that ``describe`` returned."""
-    name, settings = description.get("name"), {k: v for k, v in description.items() if k != "name"}
+def from_description(description, arrays=None):
+    """Build the model from a dict that ``describe`` returned.
+
+    Parameters
+    ----------
+    description : dict
+    arrays : dict of arrays, optional
+        The arrays of the checkpoint from which the description comes: see ``check_params``.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If it describes none of npformer's models, has settings that the model does not have, or wrong ones, or if
+        ``arrays`` do not hold its parameters.
+    """
+    if not isinstance(description, dict) or not isinstance(description.get("name"), str):
+        raise ValueError(f"the model is described by {description!r:.60}, expected a dict that describe returned")
+    name, settings = description["name"], {k: v for k, v in description.items() if k != "name"}
     if name not in MODELS:
         raise ValueError(
-            f"the model is a {name!r}, expected one of {list(MODELS)}; make one of your own class yourself, and "
+            f"the model is a {name!r:.60}, expected one of {list(MODELS)}; make one of your own class yourself, and "
             "take its parameters with npformer.tree.from_arrays(arrays, 'params')"
         )
-    return MODELS[name](**settings)
+    known = [field.name for field in fields(MODELS[name])]
+    if unknown := sorted(settings.keys() - set(known)):
+        raise ValueError(f"the {name} has settings {unknown!s:.200}, expected some of {known}: try a newer npformer")
+    model = MODELS[name](**settings)
+    if arrays is not None:
+        check_params(model, arrays)
+    return model
+
+
+def check_params(model, arrays):
+    """Check that the arrays of a checkpoint hold the parameters of a model, and that its positions fit into memory.
+
+    This allocates nothing, so that a checkpoint that describes a model of terabytes is refused at once.
+
+    Parameters
+    ----------
+    model : EncoderDecoder
+    arrays : dict of arrays
+        The parameters are those whose names begin with "params.".
+
+    Raises
+    ------
+    ValueError
+        If a parameter is missing or different, or if the model's ``max_len`` is too large.
+
+    Examples
+    --------
+    >>> model = Transformer(11, 11, d_model=8, n_heads=2, n_layers=1, d_ff=8)
+    >>> arrays = tree.to_arrays(model.init(0), "params")
+    >>> check_params(model, arrays)
+    >>> check_params(Transformer(11, 11, d_model=8, n_heads=2, n_layers=10**12, d_ff=8), arrays)
+    Traceback (most recent call last):
+    ValueError: the model has 2000000000000 layers, expected at most as many as the 40 arrays of parameters
+    """
+    given = tree.leaves_under(arrays, "params")
+    n_layers = sum(model.depths)
+    if n_layers > len(given):
+        raise ValueError(
+            f"the model has {n_layers} layers, expected at most as many as the {len(given)} arrays of parameters"
+        )
+    try:
+        wanted = dict(tree.leaves(model.shapes()))
+        n_numbers = model.n_positions * model.d_model
+    except (OverflowError, ValueError) as error:
+        raise ValueError(f"the model has a size that no array can have: {error}") from error
+    tree.check_like(given, wanted, dtypes=False)
+    if len({x.dtype for x in given.values()}) > 1 or next(iter(given.values())).dtype.kind != "f":
+        path, x = next((path, x) for path, x in given.items() if x.dtype != model.dtype)
+        raise ValueError(f"parameter {path}: given {x.dtype}, expected {model.dtype}")
+    most = max(MOST_POSITIONS, sum(x.size for x in given.values()))
+    if n_numbers > most:
+        raise ValueError(
+            f"max_len={model.max_len} needs {n_numbers:,} numbers for the positions, expected at most {most:,}"
+        )

@@ -11,7 +11,7 @@ from npformer import tree
 from npformer.arrays import beside, library_of, number_of
 from npformer.backends import get_backend
 from npformer.checks import check_fraction, check_int
-from npformer.models.initialization import Initializer
+from npformer.models.initialization import Initializer, ShapesOnly
 from npformer.options import check_ids
 from npformer.reference import split_key
 
@@ -50,6 +50,15 @@ class EncoderDecoder:
         check_int("seed", seed, at_least=0)
         return self._new_params(Initializer(seed, self.dtype))
 
+    def shapes(self) -> dict:
+        """Return arrays with the paths and shapes of the parameters that take no memory, to compare others with."""
+        return self._new_params(ShapesOnly())
+
+    @property
+    def n_positions(self):
+        """The largest number of positions, of width ``d_model``, that the model may compute for one sequence."""
+        return self.max_len
+
     def _new_params(self, new):
         params: dict = {}
         if self.tie_embeddings:
@@ -59,7 +68,7 @@ class EncoderDecoder:
             params["target_embedding"] = new.embedding(self.tgt_vocab, self.d_model)
         params["encoder"], params["decoder"] = self._init_stacks(new)
         if self.tie_embeddings:
-            params["output"] = {"bias": np.zeros(self.tgt_vocab, new.dtype)}
+            params["output"] = {"bias": new.full(self.tgt_vocab, 0)}
         else:
             params["output"] = new.linear(self.d_model, self.tgt_vocab)
         return params
@@ -67,7 +76,7 @@ class EncoderDecoder:
     def _backend(self, backend, params):
         """``get_backend``, for parameters that are checked to be those of such a model."""
         if self._checked != id(params):  # or each training step would check them again
-            tree.check_like(params, self._new_params(Initializer(None, np.int8)), dtypes=False)
+            tree.check_like(params, self.shapes(), dtypes=False)
             vars(self)["_checked"] = id(params)  # a dataclass that is frozen
         return get_backend(backend, params)
 

@@ -6,25 +6,31 @@ import numpy as np
 
 
 class Initializer:
-    """Draws parameters from one random generator, so that they depend on the seed and on the order of the calls.
-
-    With ``seed=None`` nothing is drawn: the arrays have the right shapes, and their numbers mean nothing.
-    """
+    """Draws parameters from one random generator, so that they depend on the seed and on the order of the calls."""
 
     def __init__(self, seed, dtype):
-        self.rng = _Zeros() if seed is None else np.random.default_rng(seed)
+        self.rng = np.random.default_rng(seed)
         self.dtype = np.dtype(dtype)
 
     def linear(self, d_in, *d_outs):
         """Projections of the same input, concatenated: each is Xavier uniform (Glorot and Bengio 2010), with bias 0."""
         return {
-            "weight": np.concatenate([self._xavier(d_in, d_out) for d_out in d_outs], axis=1),
-            "bias": np.zeros(sum(d_outs), self.dtype),
+            "weight": self._joined([self._xavier(d_in, d_out) for d_out in d_outs]),
+            "bias": self.full(sum(d_outs), 0),
         }
 
     def _xavier(self, d_in, d_out):
-        bound = math.sqrt(6 / (d_in + d_out))
-        return self.rng.uniform(-bound, bound, (d_in, d_out)).astype(self.dtype)
+        return self._uniform(math.sqrt(6 / (d_in + d_out)), (d_in, d_out))
+
+    def _uniform(self, bound, shape):
+        return self.rng.uniform(-bound, bound, shape).astype(self.dtype)
+
+    def full(self, n, value):
+        """A vector with n times the same number."""
+        return np.full(n, value, self.dtype)
+
+    def _joined(self, parts):
+        return np.concatenate(parts, axis=-1)
 
     def embedding(self, vocab, d_model):
         """An embedding table with variance 1/D: after scaling by √D its entries have variance 1."""
@@ -32,7 +38,7 @@ class Initializer:
 
     def layer_norm(self, d_model):
         """Layer normalisation with gain 1 and bias 0."""
-        return {"gain": np.ones(d_model, self.dtype), "bias": np.zeros(d_model, self.dtype)}
+        return {"gain": self.full(d_model, 1), "bias": self.full(d_model, 0)}
 
     def recurrence(self, d_in, d_out, cell):
         """A recurrent layer: the linear map of its input, and that of its hidden state, orthogonal for each gate.
@@ -43,12 +49,12 @@ class Initializer:
         n_gates = {"gru": 3, "lstm": 4}[cell]
         params = {
             "input": self.linear(d_in, *[d_out] * n_gates),
-            "hidden": {"weight": np.concatenate([self._orthogonal(d_out) for _ in range(n_gates)], axis=1)},
+            "hidden": {"weight": self._joined([self._orthogonal(d_out) for _ in range(n_gates)])},
         }
         if cell == "gru":
-            params["hidden"]["bias"] = np.zeros(d_out, self.dtype)
+            params["hidden"]["bias"] = self.full(d_out, 0)
         else:
-            params["input"]["bias"][d_out : 2 * d_out] = 1
+            params["input"]["bias"] = self._joined([self.full(d_out, 0), self.full(d_out, 1), self.full(2 * d_out, 0)])
         return params
 
     def _orthogonal(self, d):
@@ -83,8 +89,7 @@ class Initializer:
     def conv1d(self, n_taps, d_in, d_out):
         """A convolution: Xavier uniform, with fan-in n_taps · d_in and fan-out n_taps · d_out, and bias 0."""
         bound = math.sqrt(6 / (n_taps * (d_in + d_out)))
-        weight = self.rng.uniform(-bound, bound, (n_taps, d_in, d_out)).astype(self.dtype)
-        return {"weight": weight, "bias": np.zeros(d_out, self.dtype)}
+        return {"weight": self._uniform(bound, (n_taps, d_in, d_out)), "bias": self.full(d_out, 0)}
 
     def residual_conv_block(self, d_model, n_taps):
         """A projection to half the width, a convolution, and a projection back, each preceded by a normalisation."""
@@ -119,11 +124,35 @@ class Initializer:
         }
 
 
-class _Zeros:
-    """A random generator that draws nothing."""
+class ShapesOnly(Initializer):
+    """Makes arrays of the same shapes that draw nothing and take no memory, whatever their size: all entries are one.
 
-    def uniform(self, low, high, shape):
-        return np.zeros(shape, np.int8)
+    Examples
+    --------
+    >>> ShapesOnly().linear(10**9, 10**9)["weight"].shape
+    (1000000000, 1000000000)
+    """
 
-    def standard_normal(self, shape):
-        return np.zeros(shape, np.int8)
+    def __init__(self):
+        self.dtype = np.dtype(np.int8)
+
+    def embedding(self, vocab, d_model):
+        """An embedding table."""
+        return _shaped(vocab, d_model)
+
+    def full(self, n, value):
+        """A vector."""
+        return _shaped(n)
+
+    def _uniform(self, bound, shape):
+        return _shaped(*shape)
+
+    def _orthogonal(self, d):
+        return _shaped(d, d)
+
+    def _joined(self, parts):
+        return _shaped(*parts[0].shape[:-1], sum(part.shape[-1] for part in parts))
+
+
+def _shaped(*shape):
+    return np.broadcast_to(np.int8(0), shape)

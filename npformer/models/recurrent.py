@@ -81,7 +81,7 @@ class Recurrent(EncoderDecoder):
         check_int("n_layers", self.n_layers, at_least=1)
         if self.cell not in ("gru", "lstm"):
             raise ValueError(f"cell={self.cell!r}, expected 'gru' or 'lstm'")
-        if self.attention is not None and self.attention not in SCORE_OF:
+        if self.attention is not None and self.attention not in tuple(SCORE_OF):  # a list cannot be looked up in a dict
             raise ValueError(
                 f"attention={self.attention!r}, expected None, 'dot', 'general' (the bilinear score) or 'additive'"
             )

@@ -14,9 +14,10 @@ from pathlib import Path
 import numpy as np
 
 from npformer.arrays import on_host
+from npformer.training.checkpoint_header import FORMAT, VERSION, check_header_size, read_header
+from npformer.training.strict_json import MOST_DIGITS, check_depth, check_size
 
-FORMAT = "npformer checkpoint"
-VERSION = "1"
+LONGEST_REASON = 400  # characters: the reason may quote the file
 
 
 class CheckpointError(ValueError):
@@ -35,8 +36,8 @@ def save_checkpoint(path, arrays: dict[str, np.ndarray], info: dict) -> None:
     arrays : dict of str to array
         Arrays of any shape and memory layout; booleans, integers, and floats of up to 64 bits.
     info : dict
-        Nested dicts with string keys, lists, strings, numbers, booleans and None. All are restored exactly, including
-        NaN.
+        Nested dicts with string keys, lists, strings, numbers, booleans and None, of up to 100 levels, 400,000 values
+        and 8 MB: more belongs into ``arrays``. All are restored exactly, including NaN.
 
     Raises
     ------
@@ -44,6 +45,8 @@ def save_checkpoint(path, arrays: dict[str, np.ndarray], info: dict) -> None:
         If the file cannot be written, for example because the disk is full. A previous file is unchanged.
     TypeError
         If a value in ``arrays`` or ``info`` cannot be saved; the error names it.
+    ValueError
+        If ``info`` is too large.
 
     Examples
     --------
@@ -60,9 +63,11 @@ def save_checkpoint(path, arrays: dict[str, np.ndarray], info: dict) -> None:
     safetensors = _import_safetensors()
     path = Path(path)
     arrays = _storable(arrays)
+    check_depth(info, "info")
     _check_info(info)
     metadata = {"format": FORMAT, "version": VERSION, "order": json.dumps(list(arrays)), "info": json.dumps(info)}
-    metadata["crc32"] = _checksum(arrays, metadata)
+    _check_fits_header(arrays, metadata)
+    metadata["crc32"] = checksum(arrays, metadata)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with _scratch_folder(path) as scratch:
@@ -81,7 +86,8 @@ def save_checkpoint(path, arrays: dict[str, np.ndarray], info: dict) -> None:
 def load_checkpoint(path) -> tuple[dict[str, np.ndarray], dict]:
     """Read what ``save_checkpoint`` wrote: the arrays, writable and in their order, and ``info``.
 
-    Nothing in the file is executed, and a file with even one wrong bit is refused.
+    Nothing in the file is executed, and a file with even one wrong bit is refused. Its header is checked as a whole
+    before any array is allocated, so that a file that was forged takes no more memory than its own size allows.
 
     Parameters
     ----------
@@ -102,17 +108,33 @@ def load_checkpoint(path) -> tuple[dict[str, np.ndarray], dict]:
     """
     safetensors = _import_safetensors()
     try:
+        metadata, order, info = read_header(path)
         with safetensors.safe_open(path, framework="np") as file:
-            metadata = file.metadata() or {}
-            _check_format(metadata, path)
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118, it is not a dict
+            arrays = {name: file.get_tensor(name) for name in order}
     except FileNotFoundError as error:
         raise FileNotFoundError(f"there is no checkpoint {path}") from error
-    except (OSError, safetensors.SafetensorError) as error:
+    except (OSError, ValueError, safetensors.SafetensorError) as error:
         raise _refusal(path, error) from error
-    if metadata.pop("crc32", None) != _checksum(arrays, metadata):
+    if metadata.pop("crc32") != checksum(arrays, metadata):
         raise _refusal(path, "its checksum is wrong, so some of it was changed or damaged")
-    return {name: arrays[name] for name in json.loads(metadata["order"])}, json.loads(metadata["info"])
+    return arrays, info
+
+
+@contextlib.contextmanager
+def refusing(path):
+    """Turn an error about the content of a checkpoint into a ``CheckpointError`` that names the file.
+
+    Examples
+    --------
+    >>> with refusing("last.safetensors"):
+    ...     raise ValueError("n_steps=-1, expected at least 0")
+    Traceback (most recent call last):
+    npformer.training.checkpoint.CheckpointError: last.safetensors: n_steps=-1, expected at least 0; try an earlier file
+    """
+    try:
+        yield
+    except (TypeError, ValueError, OverflowError) as error:
+        raise CheckpointError(f"{path}: {_in_one_line(error)}; try an earlier file") from error
 
 
 def joined(argument, ours, given):
@@ -129,17 +151,27 @@ def joined(argument, ours, given):
     return ours | (given or {})
 
 
-def _check_format(metadata, path):
-    if metadata.get("format") != FORMAT:
-        raise _refusal(path, "npformer did not write it")
-    version = metadata.get("version")
-    if version != VERSION:
-        raise _refusal(path, f"it has format version {version}, this npformer reads {VERSION}: try a newer one")
+def _check_fits_header(arrays, metadata):
+    """Refuse to save what could not be loaded, as ``read_header`` would refuse it."""
+    end = sum(array.nbytes for array in arrays.values())
+    entries = {
+        name: {"dtype": array.dtype.name, "shape": array.shape, "data_offsets": [end, end]}
+        for name, array in arrays.items()
+    }
+    header = json.dumps(entries | {"__metadata__": metadata})
+    check_size(header, "info with the names of the arrays")
+    check_header_size(len(header))
 
 
 def _refusal(path, why):
     wanted = "expected a file written by save_checkpoint, try an earlier one"
-    return CheckpointError(f"{path} cannot be read as a checkpoint: {why}; {wanted}")
+    return CheckpointError(f"{path} cannot be read as a checkpoint: {_in_one_line(why)}; {wanted}")
+
+
+def _in_one_line(error):
+    text = " ".join(str(error).split())
+    text = text if text.isprintable() else ascii(text)[1:-1]
+    return text if len(text) <= LONGEST_REASON else text[:LONGEST_REASON] + "…"
 
 
 def _storable(arrays):
@@ -169,12 +201,14 @@ def _check_info(value, where="info"):
     elif isinstance(value, list):
         for i, child in enumerate(value):
             _check_info(child, f"{where}[{i}]")
+    elif isinstance(value, int) and abs(value) >= 10 ** (MOST_DIGITS - 1):
+        raise ValueError(f"{where} is an integer of more than {MOST_DIGITS - 1} digits, expected a smaller one")
     elif value is not None and not isinstance(value, (str, int, float)):
         wanted = "a dict, list, str, int, float, bool or None"
         raise TypeError(f"{where} is a {type(value).__name__}, expected what JSON has: {wanted}")
 
 
-def _checksum(arrays, metadata):
+def checksum(arrays, metadata):
     """CRC-32: finds all errors within 32 bits, misses 1 of 4e9 wider ones, and is 5 times as fast as blake2b."""
     layout = sorted([name, array.dtype.name, array.shape] for name, array in arrays.items())
     crc = zlib.crc32(json.dumps([layout, metadata], sort_keys=True).encode())

@@ -2,7 +2,11 @@
 
 import json
 import os
+import shutil
+import warnings
 from pathlib import Path
+
+from npformer.training.strict_json import parse_json
 
 
 class JsonLog:
@@ -12,8 +16,9 @@ class JsonLog:
     ----------
     path : str or Path
     keep : int
-        Number of records to keep from an existing file. A training that is resumed from a checkpoint writes the
-        records after the checkpoint again.
+        Number of lines to keep from an existing file. A training that is resumed from a checkpoint writes the
+        records after the checkpoint again. If one of all lines is damaged, the file as it was is kept beside the log,
+        as ``log.jsonl.damaged``, with a warning, and the log goes on without that line.
 
     Attributes
     ----------
@@ -36,7 +41,7 @@ class JsonLog:
     def __init__(self, path, keep=0):
         self.path = Path(path)
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        kept = self.read(self.path)[:keep] if keep and self.path.exists() else []
+        kept = self._kept(keep) if keep and self.path.exists() else []
         new = self.path.with_name(f".{self.path.name}.tmp")  # so that a crash here does not lose what was kept
         new.write_text("".join(json.dumps(record) + "\n" for record in kept), encoding="utf-8")
         os.replace(new, self.path)
@@ -55,13 +60,44 @@ class JsonLog:
     def __exit__(self, *error):
         self._file.close()
 
+    def _kept(self, keep):
+        records, damaged = _parsed(self.path)
+        if damaged:
+            aside = _free_name(self.path)
+            shutil.copy2(self.path, aside)
+            warnings.warn(f"{self.path}: {_described(damaged)}; the file as it was is now {aside}", stacklevel=3)
+        return [record for record in records[:keep] if record is not None]
+
     @staticmethod
     def read(path):
-        """Return all records before the first incomplete line, which a crash may have left."""
-        records = []
-        for line in Path(path).read_text(encoding="utf-8", errors="replace").split("\n")[:-1]:
-            try:
-                records.append(json.loads(line))
-            except json.JSONDecodeError:
-                break
-        return records
+        """Return all records; an incomplete last line, which a crash may have left, is none.
+
+        A damaged line is left out, with a warning.
+        """
+        records, damaged = _parsed(path)
+        if damaged:
+            warnings.warn(f"{path}: {_described(damaged)}", stacklevel=2)
+        return [record for record in records if record is not None]
+
+
+def _parsed(path):
+    """Return a list with the record of each complete line, None where it is damaged, and the numbers of the latter."""
+    records = []
+    for line in Path(path).read_bytes().split(b"\n")[:-1]:
+        try:
+            record = parse_json(line.decode(), "the line")
+        except ValueError:
+            record = None
+        records.append(record if isinstance(record, dict) else None)
+    return records, [number for number, record in enumerate(records, start=1) if record is None]
+
+
+def _described(damaged):
+    others = f" and {len(damaged) - 1} others are" if len(damaged) > 1 else " is"
+    return f"line {damaged[0]}{others} damaged, expected a dict in JSON: left out"
+
+
+def _free_name(path):
+    """Return a name beside the log that is not taken by what an earlier damage left."""
+    names = (path.with_name(f"{path.name}.damaged{n or ''}") for n in range(1_000_000))
+    return next(name for name in names if not name.exists())

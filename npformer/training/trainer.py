@@ -19,15 +19,14 @@ from npformer.interrupts import deferred_interrupts
 from npformer.models.description import as_json, describe
 from npformer.reference import derive_key, split_key
 from npformer.threads import n_threads, one_blas_thread
-from npformer.training.checkpoint import joined, load_checkpoint, save_checkpoint
+from npformer.training.checkpoint import joined, load_checkpoint, refusing, save_checkpoint
 from npformer.training.optimizers import Optimizer
 from npformer.training.parts import parts_of
-from npformer.training.precision import Precision, ScaleState
+from npformer.training.precision import Precision
 from npformer.training.progress import progress_bar
+from npformer.training.saved_training import check_keys, check_training, loss_scale_in
 from npformer.training.step import Numbers, training_step
 
-ADDED_LATER = {"consistency": 0.0, "frozen": []}  # settings that older checkpoints do not have
-ADDED_TO_OPTIMIZERS = {"AdamW": {"decay_all": True}}
 EXPLAINED = 5  # number of steps that are timed; the fastest is reported
 # Parameters · entries of the largest array, per thread. With less, threads mostly wait for each other.
 WORTH_A_SHARD = 5 * 10**7
@@ -336,6 +335,15 @@ class Trainer:
         info : dict
         arrays : dict of arrays
             Everything in the file, including the ``info`` and ``arrays`` given to ``save``.
+
+        Raises
+        ------
+        FileNotFoundError
+            If there is no such file.
+        CheckpointError
+            If it is damaged or malformed, or holds no training.
+        ValueError
+            If it is the checkpoint of another model or of a trainer with other settings.
         """
         arrays, info = load_checkpoint(path)
         self.restore(arrays, info, path)
@@ -344,25 +352,27 @@ class Trainer:
     def restore(self, arrays, info, path):
         """Do the same as ``load``, with the result of ``load_checkpoint``; the path is for error messages."""
         ours = {"model": describe(self.model), "trainer": self._settings()}
+        with refusing(path):
+            settings = check_training(arrays, info, self.model)
         defaults = {f.name: f.default for f in fields(self.model) if f.default is not MISSING}  # for newer settings
-        theirs = {"model": as_json(defaults) | info.get("model", {}), "trainer": ADDED_LATER | info.get("trainer", {})}
-        optimizer = theirs["trainer"].get("optimizer", {})
-        theirs["trainer"]["optimizer"] = ADDED_TO_OPTIMIZERS.get(optimizer.get("name"), {}) | optimizer
+        theirs = {"model": as_json(defaults) | info["model"], "trainer": settings}
         for part, expected in ours.items():
             for name in expected:
                 given = theirs[part].get(name)
                 if given != expected[name]:
-                    raise ValueError(f"{path}: {name}={given!r}, expected {expected[name]!r}, the {part}'s")
-        params = tree.from_arrays(arrays, "params")
-        tree.check_like(params, self.params)
-        state = tree.from_arrays(arrays, "optimizer")
-        tree.check_like(state, self.state)
-        self.flat_params[...] = self.ops.asarray(tree.flatten(tree.ordered_like(params, self.params))[0])
-        for name, x in self.state.items():
-            x[...] = self.ops.asarray(state[name])
-        self.n_steps = info["n_steps"]
-        if self.precision.has_loss_scale and "loss_scale" in info:
-            self.precision.state = ScaleState(*info["loss_scale"])
+                    raise ValueError(f"{path}: {name}={given!r:.200}, expected {expected[name]!r}, the {part}'s")
+        with refusing(path):
+            check_keys("model", theirs["model"], ours["model"].keys())
+            for prefix, own in (("params", self.params), ("optimizer", self.state)):
+                tree.check_like(tree.leaves_under(arrays, prefix), dict(tree.leaves(own)))
+        params, state = tree.from_arrays(arrays, "params"), tree.from_arrays(arrays, "optimizer")
+        with deferred_interrupts():
+            self.flat_params[...] = self.ops.asarray(tree.flatten(tree.ordered_like(params, self.params))[0])
+            for name, x in self.state.items():
+                x[...] = self.ops.asarray(state[name])
+            self.n_steps = info["n_steps"]
+            if self.precision.has_loss_scale:
+                self.precision.state = loss_scale_in(info) or self.precision.state
 
     def _settings(self):
         optimizer = {k: v for k, v in asdict(self.optimizer).items() if k != "lr"}  # a schedule is a function

@@ -3,13 +3,16 @@
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 
+from npformer import tree
 from npformer.backends import get_backend
+from npformer.checks import check_int, check_number
 from npformer.data import ParallelText, Place, Subwords, TokenBatches
 from npformer.data.ahead import ahead
 from npformer.data.parallel_text import read_lines
 from npformer.models import from_description
+from npformer.models.description import check_params
 from npformer.training.averaging import average
-from npformer.training.checkpoint import CheckpointError, load_checkpoint
+from npformer.training.checkpoint import CheckpointError, load_checkpoint, refusing
 from npformer.training.json_log import JsonLog
 from npformer.training.lock import locked
 from npformer.training.optimizers import Adam
@@ -87,23 +90,32 @@ class TranslationRun:
         except FileNotFoundError as error:
             raise FileNotFoundError(f"{error} to resume from: start without --resume") from error
         except CheckpointError as error:
-            if snapshots := sorted((path.parent / SNAPSHOTS).glob("*.safetensors")):
-                whole = f"{snapshots[-1]} can still translate, but no training can resume from it"
+            if snapshot := _last_whole(path.parent / SNAPSHOTS):
+                whole = f"{snapshot} can still translate, but no training can resume from it"
                 raise CheckpointError(f"{error}; {whole}") from error
             raise
-        if not {"settings", "place", "n_logged"} <= info.keys():
+        if not {"settings", "place", "validations", "n_logged"} <= info.keys():
             raise CheckpointError(f"{path} is not the checkpoint of a translation training")
         settings = _settings_in(info, path)
+        with refusing(path):
+            _check_progress(info)
+            source, target = Translator.subwords_in(arrays)
+            check_params(_model(settings, source, target), arrays)  # before a trainer of this size is made
         may_change = MAY_CHANGE - {"steps"} if settings.schedule == "cosine" else MAY_CHANGE
         for name in sorted(changes.keys() - may_change):
             if changes[name] != (begun := getattr(settings, name, None)):
                 raise ValueError(f"{name}={changes[name]!r}, but {path} was begun with {begun!r}")
-        run = cls(out, replace(settings, **changes), *Translator.subwords_in(arrays), backend)
-        run.trainer.restore(arrays, info, path)
+        run = cls(out, replace(settings, **changes), source, target, backend)
+        try:
+            run.trainer.restore(arrays, info, path)
+        except ValueError as error:  # the file contradicts itself: the trainer has its settings
+            raise CheckpointError(str(error)) from error
         if run.settings.steps < run.trainer.n_steps:
-            raise ValueError(f"steps={run.settings.steps}, but {run.trainer.n_steps} are done")
+            kind = ValueError if "steps" in changes else CheckpointError
+            raise kind(f"{path}: steps={run.settings.steps}, but {run.trainer.n_steps} are done")
         run.place = Place(*info["place"])
         run.validations, run.n_logged = info["validations"], info["n_logged"]
+        run._set_damaged_aside()
         wanted = len(run._ranked()[-run.settings.n_average :])
         if lacking := wanted - len(run._chosen()):
             say(f"{path.parent / SNAPSHOTS} lacks {lacking} of {wanted} to average: the result averages the others")
@@ -180,8 +192,10 @@ class TranslationRun:
     def finish(self):
         """Save the mean of the snapshots as the final model, and return its loss and BLEU on the validation text.
 
-        Without any snapshot, before the first validation, the final model has the current parameters.
+        Without any snapshot, before the first validation, the final model has the current parameters. A snapshot that
+        is damaged is set aside, and counts as missing.
         """
+        self._set_damaged_aside()
         chosen = self._chosen()
         snapshots = (Translator.load(self._snapshot(record)).params for record in chosen)
         translator = self._translator(average(snapshots) if chosen else self.trainer.params)
@@ -225,6 +239,16 @@ class TranslationRun:
         """Return the validations whose parameters are averaged, among those whose snapshots still exist."""
         return [record for record in self._ranked() if self._snapshot(record).exists()][-self.settings.n_average :]
 
+    def _set_damaged_aside(self):
+        """Rename the snapshots that cannot be averaged, so that they count as missing, and say so."""
+        for path in sorted((self.out / SNAPSHOTS).glob("*.safetensors")):
+            try:
+                tree.check_like(Translator.load(path, self.trainer.ops).params, self.trainer.params)
+            except ValueError as error:
+                aside = path.with_name(f"{path.name}.damaged")
+                path.replace(aside)
+                say(f"{error}; it is now {aside.name}, and the result will be averaged without it")
+
     def _ranked(self):
         """Return the validations whose parameters may be averaged, the preferred ones last."""
         if self.settings.average == "best":
@@ -251,14 +275,45 @@ class TranslationRun:
         return Translator(self.model, params, self.source, self.target, self.trainer.ops)
 
 
+def _last_whole(folder):
+    """Return the last snapshot that can be loaded, None if there is none."""
+    for path in sorted(folder.glob("*.safetensors"), reverse=True):
+        try:
+            Translator.load(path)
+        except CheckpointError:
+            continue
+        return path
+    return None
+
+
 def _settings_in(info, path):
     """Return the settings in a checkpoint."""
-    if unknown := info["settings"].keys() - {field.name for field in fields(TranslationSettings)}:
-        raise CheckpointError(f"{path} has settings that this version of npformer does not know: {sorted(unknown)}")
-    try:
-        return TranslationSettings(**info["settings"])
-    except (TypeError, ValueError) as error:
-        raise CheckpointError(f"{path}: {error}") from error
+    settings = info["settings"]
+    if not isinstance(settings, dict):
+        raise CheckpointError(f"{path}: settings={settings!r:.60}, expected a dict; try an earlier file")
+    if unknown := sorted(settings.keys() - {field.name for field in fields(TranslationSettings)}):
+        raise CheckpointError(f"{path} has settings that this version of npformer does not know: {unknown!s:.200}")
+    with refusing(path):
+        return TranslationSettings(**settings)
+
+
+def _check_progress(info):
+    """Check how far a checkpoint says that a training is."""
+    place, validations = info["place"], info["validations"]
+    if not isinstance(place, list) or len(place) != len(Place._fields):
+        raise ValueError(f"place={place!r:.60}, expected {len(Place._fields)} numbers: {', '.join(Place._fields)}")
+    numbers = dict(zip(Place._fields, place, strict=True)) | {"n_logged": info["n_logged"]}
+    for name, value in numbers.items():
+        check_int(name, value, at_least=0)
+        if value >= 2**63:
+            raise ValueError(f"{name}={value}, expected a number of 63 bits")
+    if not isinstance(validations, list):
+        raise TypeError(f"validations={validations!r:.60}, expected a list")
+    for record in validations:
+        if not isinstance(record, dict):
+            raise TypeError(f"a validation is {record!r:.60}, expected a dict")
+        check_int("the step of a validation", record.get("step"), at_least=0)
+        check_number("val_bleu", record.get("val_bleu"))
 
 
 def _model(settings, source, target):

@@ -13,11 +13,12 @@ from npformer.data.parallel_text import pack
 from npformer.data.subwords import Subwords
 from npformer.decoding import beam_search, greedy_decode
 from npformer.models import EncoderDecoder, describe, from_description
-from npformer.training.checkpoint import CheckpointError, joined, load_checkpoint, save_checkpoint
+from npformer.training.checkpoint import CheckpointError, joined, load_checkpoint, refusing, save_checkpoint
 
 EXTRA_LEN = 50  # a translation has at most this many tokens more than its source (section 6.1)
 BATCH_TOKENS = 2**14  # maximum number of tokens of all hypotheses of a batch, which the cache must hold
 BEAM_SIZE = 5
+SUBWORDS = {"subwords.source": "source", "subwords.target": "target"}  # the names of the arrays in a file
 READ_AHEAD = 1024  # lines that are sorted by length and divided into batches together
 
 
@@ -69,6 +70,13 @@ class Translator:
         path : str or Path
             The file, or the folder of a training, which has it as ``model.safetensors``.
         backend : "auto", "reference", "cpu", "gpu" or a module
+
+        Raises
+        ------
+        FileNotFoundError
+            If there is no such file.
+        CheckpointError
+            If it is damaged or malformed, or holds no model with its subwords.
         """
         path = Path(path)
         if path.is_dir():
@@ -76,20 +84,28 @@ class Translator:
             if last.exists() and not path.exists():
                 raise FileNotFoundError(f"there is no {path}: its training has not ended; --resume it, or take {last}")
         arrays, info = load_checkpoint(path)
-        if "model" not in info or "subwords.source" not in arrays:
+        if "model" not in info or not SUBWORDS.keys() <= arrays.keys():
             raise CheckpointError(f"{path} holds no translation model, expected a file written by Translator.save")
-        params = tree.from_arrays(arrays, "params")
-        return cls(from_description(info["model"]), params, *cls.subwords_in(arrays), backend, info)
+        with refusing(path):
+            model = from_description(info["model"], arrays)
+            source, target = cls.subwords_in(arrays)
+            for name, subwords, size in (("source", source, model.src_vocab), ("target", target, model.tgt_vocab)):
+                if len(subwords) > size:
+                    raise ValueError(f"{name} has {len(subwords)} pieces, expected at most the model's {size}")
+        return cls(model, tree.from_arrays(arrays, "params"), source, target, backend, info)
 
     def subword_arrays(self):
         """Return both vocabularies as arrays that a checkpoint can hold."""
-        models = {"source": self.source.model, "target": self.target.model}
-        return {f"subwords.{side}": np.frombuffer(model, np.uint8) for side, model in models.items()}
+        return {name: np.frombuffer(getattr(self, side).model, np.uint8) for name, side in SUBWORDS.items()}
 
     @staticmethod
     def subwords_in(arrays):
         """Return (source, target) from the result of ``subword_arrays``."""
-        return tuple(Subwords(arrays[f"subwords.{side}"].tobytes()) for side in ("source", "target"))
+        for name in SUBWORDS:
+            if name not in arrays or arrays[name].dtype != np.uint8 or arrays[name].ndim != 1:
+                given = f"{arrays[name].dtype} of shape {arrays[name].shape}" if name in arrays else "nothing"
+                raise ValueError(f"{name}: given {given}, expected the bytes of a sentencepiece model")
+        return tuple(Subwords(arrays[name].tobytes()) for name in SUBWORDS)
 
     def translate(self, lines, **options):
         """Yield the best translation of each line, in order.

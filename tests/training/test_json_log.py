@@ -82,3 +82,31 @@ def test_an_interruption_while_old_records_are_kept_loses_none(path, monkeypatch
     with pytest.raises(KeyboardInterrupt):
         JsonLog(path, keep=3)
     assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b"\0" * 30, b'{"step": 2, "lo', b"[1]", b"3", b"\xff\xfe", b"[" * 100_000, b'{"a": ' + b"9" * 5000 + b"}"],
+    ids=["zeros", "cut", "a list", "a number", "no text", "deep", "a huge number"],
+)
+def test_a_damaged_line_is_told_of_and_the_file_kept_aside(path, line):
+    lines = path.read_bytes().split(b"\n")
+    lines[1] = line
+    path.write_bytes(before := b"\n".join(lines))
+    for n in ("", 1):  # the second damage does not replace what the first left
+        path.write_bytes(before)
+        with pytest.warns(UserWarning, match=r"log.jsonl: line 2 is damaged, .* is now .*log.jsonl.damaged"):
+            log = JsonLog(path, keep=4)
+        with log:
+            assert log.n_records == 3
+            log.write({"step": 4})
+        assert steps(path) == [1, 2, 3, 4]
+        assert path.with_name(f"log.jsonl.damaged{n}").read_bytes() == before
+
+
+def test_damaged_lines_are_told_of_when_a_log_is_read(path):
+    lines = path.read_bytes().split(b"\n")
+    lines[1] = lines[3] = b"?"
+    path.write_bytes(b"\n".join(lines))
+    with pytest.warns(UserWarning, match="line 2 and 1 others are damaged"):
+        assert steps(path) == [1, 2, 4]

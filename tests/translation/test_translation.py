@@ -157,6 +157,65 @@ def test_a_file_that_holds_no_translator_is_refused(tmp_path, translator):
         Translator.load(tmp_path / "text")
 
 
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"model": [1]}, r"the model is described by \[1\], expected a dict"),
+        ({"model": {"name": ["Transformer"]}}, "the model is described by .*, expected a dict"),
+        (
+            {"max_len": 10**12},
+            r"max_len=1000000000000 needs 32,000,000,000,000 numbers .*, expected at most 67,108,864",
+        ),
+        ({"n_layers": 10**9}, "the model has 2000000000 layers, expected at most as many as the 38 arrays"),
+        ({"d_ff": 10**9}, "parameter encoder.0.feed_forward.hidden.weight: given shape .*, expected shape"),
+        ({"src_vocab": 10**15, "tgt_vocab": 10**15}, "parameter embedding: given shape .*, expected shape"),
+        (
+            {"d_model": 10**30},
+            "the model has a size that no array can have",
+        ),
+        ({"beam": 4}, r"the Transformer has settings \['beam'\], expected some of .*: try a newer npformer"),
+        ({"dropout": float("nan")}, "dropout=nan, expected 0 <= dropout < 1"),
+    ],
+)
+def test_a_model_that_the_file_does_not_hold_is_refused_before_it_is_made(translator, tmp_path, change, message):
+    path = tmp_path / "x.safetensors"
+    translator.save(path)
+    arrays, info = load_checkpoint(path)
+    save_checkpoint(path, arrays, change if "model" in change else {"model": info["model"] | change})
+    with pytest.raises(CheckpointError, match=rf"x.safetensors: ({message}).*; try an earlier file") as caught:
+        Translator.load(path)
+    assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"subwords.target": None}, "x.safetensors holds no translation model"),
+        ({"subwords.target": np.zeros(0, np.uint8)}, r"the sentencepiece model has no \['pad', 'bos', 'eos'\] piece"),
+        ({"subwords.target": np.zeros(9, np.uint8)}, "model is not a sentencepiece model"),
+        ({"subwords.target": np.zeros(9)}, r"subwords.target: given float64 of shape \(9,\), expected the bytes"),
+        ({"params.a": np.zeros(3, "f")}, "parameter a: given shape"),
+        ({"params.output.bias": np.zeros(60, "i")}, "parameter output.bias: given int32, expected float32"),
+        ({"params.embedding.x": np.zeros(3, "f")}, "parameter embedding.x: given shape"),
+        ({"params" + ".a" * 5000: np.zeros(3, "f")}, r"parameter a\.a\."),
+    ],
+)
+def test_a_file_with_other_arrays_is_refused(translator, tmp_path, change, message):
+    path = tmp_path / "x.safetensors"
+    translator.save(path)
+    arrays, info = load_checkpoint(path)
+    save_checkpoint(path, {name: x for name, x in (arrays | change).items() if x is not None}, info)
+    with pytest.raises(CheckpointError, match=message):
+        Translator.load(path)
+
+
+def test_more_pieces_than_the_model_has_rows_are_refused(translator, tmp_path):
+    other = Subwords.learn([line for pair in sentence_pairs(400) for line in pair], size=70)
+    Translator(translator.model, translator.params, translator.source, other).save(tmp_path / "x")
+    with pytest.raises(CheckpointError, match="x: target has 70 pieces, expected at most the model's 60"):
+        Translator.load(tmp_path / "x")
+
+
 def test_lines_that_are_no_strings_are_named(translator):
     with pytest.raises(TypeError, match="line 2 is a int, 3, expected a str"):
         list(translator.translate(["the man", 3]))
@@ -442,6 +501,40 @@ def test_a_missing_snapshot_is_told_of_when_resumed(tmp_path, data, capsys):
     assert "snapshots lacks 1 of 2 to average: the result averages the others" in capsys.readouterr().out
 
 
+def of_another_model(path):
+    model = Transformer(60, 60, d_model=4, n_heads=2, n_layers=1, d_ff=4, tie_embeddings=True)
+    subwords = Translator.load(path).source
+    Translator(model, model.init(0), subwords, subwords).save(path)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [lambda path: path.write_bytes(path.read_bytes()[:-9]), of_another_model],
+    ids=["truncated", "of another model"],
+)
+@pytest.mark.parametrize("before", ["resume", "finish"])
+def test_a_damaged_snapshot_is_told_of_and_counts_as_missing(tmp_path, data, capsys, damage, before):
+    run = go_on(None, start(tmp_path, data))
+    snapshot = tmp_path / "snapshots" / "step-0000009.safetensors"
+    damage(snapshot)
+    damaged = snapshot.read_bytes()
+    run = TranslationRun.resume(tmp_path) if before == "resume" else run
+    assert run.finish()["averaged"] == [10]
+    assert "it is now step-0000009.safetensors.damaged, and the result will be averaged without it" in (
+        capsys.readouterr().out
+    )
+    assert snapshot.with_name(f"{snapshot.name}.damaged").read_bytes() == damaged
+    assert not snapshot.exists()
+
+
+def test_a_damaged_checkpoint_names_a_snapshot_that_is_whole(tmp_path, data):
+    go_on(None, start(tmp_path, data))
+    for path in (tmp_path / "last.safetensors", tmp_path / "snapshots" / "step-0000010.safetensors"):
+        path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(CheckpointError, match="step-0000009.safetensors can still translate"):
+        TranslationRun.resume(tmp_path)
+
+
 def test_what_is_older_than_a_third_of_the_training_is_not_averaged(tmp_path, data):
     run = start(tmp_path, data, n_average=5)
     for step in (2, 4, 6, 8, 10):
@@ -550,10 +643,55 @@ def test_a_checkpoint_with_settings_that_cannot_be_is_refused(tmp_path, data, ch
         TranslationRun.resume(tmp_path)
 
 
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"settings": [1]}, r"settings=\[1\], expected a dict"),
+        ({"place": [1, 2]}, r"place=\[1, 2\], expected 3 numbers: epoch, chunk, batch"),
+        ({"place": [1, 2, -3]}, "batch=-3, expected at least 0"),
+        ({"n_logged": "7"}, "n_logged='7' is a str, expected an int"),
+        ({"n_logged": 2**63}, "n_logged=9223372036854775808, expected a number of 63 bits"),
+        ({"validations": {"step": 1}}, r"validations=.*, expected a list"),
+        ({"validations": [3]}, "a validation is 3, expected a dict"),
+        ({"validations": [{"step": "../x", "val_bleu": 1.0}]}, "the step of a validation='../x' is a str"),
+        ({"validations": [{"step": 1}]}, "val_bleu=None is a NoneType, expected a number"),
+        ({"n_steps": 11}, "steps=10, but 11 are done"),
+    ],
+)
+def test_a_checkpoint_with_progress_that_cannot_be_is_refused(tmp_path, data, change, message):
+    start(tmp_path, data).save()
+    write_info(tmp_path, lambda info: info | change)
+    with pytest.raises(CheckpointError, match=f"last.safetensors: {message}"):
+        TranslationRun.resume(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"max_len": 10**12, "max_tokens": 10**12}, {"model": {"d_model": 10**9, "n_heads": 2, "n_layers": 1, "d_ff": 8}}],
+    ids=["max_len", "d_model"],
+)
+def test_settings_of_a_model_that_the_file_does_not_hold_are_refused_before_it_is_made(tmp_path, data, change):
+    start(tmp_path, data).save()
+    write_settings(tmp_path, lambda settings: settings | change)
+    with pytest.raises(CheckpointError, match=r"last.safetensors: (max_len=|parameter embedding)"):
+        TranslationRun.resume(tmp_path)
+
+
+def test_settings_that_contradict_the_trainer_of_the_same_file_are_refused(tmp_path, data):
+    start(tmp_path, data).save()
+    write_settings(tmp_path, lambda settings: settings | {"seed": 3})
+    with pytest.raises(CheckpointError, match="last.safetensors: seed=1, expected 3, the trainer's"):
+        TranslationRun.resume(tmp_path)
+
+
 def write_settings(out, change):
     """Replace the settings in a checkpoint."""
+    write_info(out, lambda info: info | {"settings": change(info["settings"])})
+
+
+def write_info(out, change):
     arrays, info = load_checkpoint(out / "last.safetensors")
-    save_checkpoint(out / "last.safetensors", arrays, info | {"settings": change(info["settings"])})
+    save_checkpoint(out / "last.safetensors", arrays, change(info))
 
 
 def test_what_changes_when_a_training_goes_on_is_checked(tmp_path, data):

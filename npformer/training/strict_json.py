@@ -1,0 +1,78 @@
+"""JSON from a file of unknown origin: bounded in size and depth, and with each key once."""
+
+import json
+
+MOST_VALUES = 400_000  # about 130 bytes each in memory
+MOST_DIGITS = 300  # of an integer, so that it can be converted to a float
+DEEPEST = 100  # levels of lists and dicts, far from Python's limit of recursion
+
+
+def parse_json(text, what):
+    """Parse JSON that nobody vouches for.
+
+    Parameters
+    ----------
+    text : str
+    what : str
+        What the text is, for error messages.
+
+    Raises
+    ------
+    ValueError
+        If it is no JSON, repeats a key, or is larger or deeper than anything that npformer writes.
+
+    Examples
+    --------
+    >>> parse_json('{"a": [1, 2.5]}', "the header")
+    {'a': [1, 2.5]}
+    >>> parse_json('{"a": 1, "a": 2}', "the header")
+    Traceback (most recent call last):
+    ValueError: the header is not valid JSON: it has the key 'a' twice
+    """
+    check_size(text, what)
+    try:
+        value = json.loads(text, object_pairs_hook=_with_each_key_once, parse_int=_integer)
+    except RecursionError:
+        raise ValueError(f"{what} is nested too deeply, expected at most {DEEPEST} levels") from None
+    except ValueError as error:
+        raise ValueError(f"{what} is not valid JSON: {error}") from None
+    check_depth(value, what)
+    return value
+
+
+def check_size(text, what):
+    """Check that JSON has few enough values, before any of them takes memory."""
+    n = sum(map(text.count, ",:[{"))
+    if n > MOST_VALUES:
+        raise ValueError(f"{what} has up to {n:,} values, expected at most {MOST_VALUES:,}: save more as arrays")
+
+
+def check_depth(value, what):
+    """Check that lists and dicts are not nested too deeply, which would end in a ``RecursionError`` elsewhere."""
+    level = [value]
+    for _ in range(DEEPEST + 1):
+        level = [child for each in level for child in _children(each)]
+        if not level:
+            return
+    raise ValueError(f"{what} is nested too deeply, expected at most {DEEPEST} levels")
+
+
+def _children(value):
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
+
+
+def _with_each_key_once(pairs):
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        seen = set()
+        key = next(key for key, _ in pairs if key in seen or seen.add(key))
+        raise ValueError(f"it has the key {key!r:.60} twice")
+    return found
+
+
+def _integer(digits):
+    if len(digits) > MOST_DIGITS:
+        raise ValueError(f"it has an integer of {len(digits):,} digits, expected at most {MOST_DIGITS}")
+    return int(digits)

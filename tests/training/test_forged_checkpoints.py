@@ -1,0 +1,246 @@
+"""Checkpoints that are forged with a right checksum: each is refused with a line that says why."""
+
+import json
+import os
+
+import forge_checkpoints
+import numpy as np
+import pytest
+from forgery import joined, parts, seal
+
+from npformer import Adam, ByteNet, Trainer, Transformer, tree
+from npformer.models import describe, from_description
+from npformer.training import CheckpointError, load_checkpoint, save_checkpoint
+
+pytest.importorskip("safetensors")
+
+MODEL = Transformer(11, 11, d_model=8, n_heads=2, n_layers=1, d_ff=12)
+
+
+@pytest.fixture
+def path(tmp_path):
+    """A checkpoint with two arrays."""
+    path = tmp_path / "last.safetensors"
+    save_checkpoint(path, {"a": np.ones((2, 3), "f"), "b": np.ones(4)}, {"step": 1})
+    return path
+
+
+@pytest.fixture
+def training(tmp_path):
+    """The checkpoint of a training."""
+    path = tmp_path / "training.safetensors"
+    Trainer(MODEL, Adam(0.01)).save(path)
+    return path
+
+
+def write(path, header, data):
+    """Write a forgery, with a right checksum if it can have one."""
+    seal(header, data)
+    path.write_bytes(joined(json.dumps(header).encode(), data))
+
+
+def refused(call):
+    """The reason why a file is refused."""
+    with pytest.raises(CheckpointError) as caught:
+        call()
+    text = str(caught.value)
+    assert text.isprintable()  # one line
+    assert "safetensors" in text  # the name of the file
+    assert len(text) < 700
+    return text
+
+
+@pytest.mark.parametrize(
+    "which, change, reason",
+    [
+        ("metadata", {"order": None}, "its metadata has the keys"),
+        ("metadata", {"info": None}, "its metadata has the keys"),
+        ("metadata", {"more": "1"}, "its metadata has the keys"),
+        ("metadata", {"format": 3}, "npformer did not write it"),
+        ("metadata", {"version": "\ud800"}, "it has format version \\ud800"),
+        ("metadata", {"info": 3}, "its metadata has info=3, expected a str"),
+        ("metadata", {"info": "[1]"}, "its info is [1], expected a dict"),
+        ("metadata", {"info": "{"}, "its info is not valid JSON"),
+        ("metadata", {"info": '{"a": 1, "a": 2}'}, "it has the key 'a' twice"),
+        ("metadata", {"info": '{"a": ' + "9" * 5000 + "}"}, "an integer of 5,000 digits, expected at most 300"),
+        ("metadata", {"info": "[" * 50_000}, "its info is nested too deeply, expected at most 100 levels"),
+        ("metadata", {"info": '{"a":' * 101 + "1" + "}" * 101}, "its info is nested too deeply"),
+        ("metadata", {"info": "[" + "1," * 500_000 + "1]"}, "values, expected at most 400,000: save more as arrays"),
+        ("metadata", {"info": '"é"'}, "expected a str of ASCII characters"),
+        ("metadata", {"order": "3"}, "its order is 3, expected a list of names"),
+        ("metadata", {"order": '["a", 1]'}, "expected a list of names"),
+        ("metadata", {"order": '["a", "a"]'}, "its order has 2 names, expected those of its 2 arrays, each once"),
+        ("metadata", {"order": '["a", "\\ud800"]'}, "its order has 2 names"),
+        ("a", {"dtype": "BF16"}, "its array 'a' has dtype 'BF16', expected one of BOOL"),
+        ("a", {"dtype": "F8_E4M3"}, "its array 'a' has dtype 'F8_E4M3'"),
+        ("a", {"dtype": "C64", "shape": [3]}, "its array 'a' has dtype 'C64'"),
+        ("a", {"dtype": ["F32"]}, "its array 'a' has dtype ['F32']"),
+        ("a", {"shape": [0, 10**12, 10**12], "data_offsets": [0, 0]}, "too large for an array"),
+        ("a", {"shape": [1] * 70}, "expected counts"),
+        ("a", {"shape": [6.0]}, "expected counts"),
+        ("a", {"shape": [2, -3]}, "expected counts"),
+        ("a", {"shape": [10**30]}, "does not fill its place"),
+        ("b", {"data_offsets": [8, 40]}, "its arrays should fill"),
+        ("a", {"data_offsets": [0, 24]}, "its arrays should fill"),
+        ("a", {"x": 1}, "expected dtype, shape and data_offsets"),
+        ("a", {"shape": None}, "expected dtype, shape and data_offsets"),
+    ],
+)
+def test_a_forged_header_is_refused(path, which, change, reason):
+    header, data = parts(path)
+    entry = header["__metadata__" if which == "metadata" else which]
+    entry |= change
+    for name in [name for name, value in change.items() if value is None]:
+        del entry[name]
+    write(path, header, data)
+    assert reason in refused(lambda: load_checkpoint(path))
+
+
+@pytest.mark.parametrize(
+    "header", [b"[]", b'{"a":1,"a":2}', b"[" * 5000, b"\xff", b"{}" + b" " * 9_000_000, b"9" * 5000]
+)
+def test_a_header_that_is_none_is_refused(path, header):
+    path.write_bytes(joined(header, bytes(8)))
+    refused(lambda: load_checkpoint(path))
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="Windows has no such pipes")
+def test_a_pipe_is_refused_instead_of_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe.safetensors")
+    assert "it is not a regular file" in refused(lambda: load_checkpoint(tmp_path / "pipe.safetensors"))
+
+
+def test_the_order_of_the_names_is_that_of_the_metadata(path):
+    header, data = parts(path)
+    header["__metadata__"]["order"] = '["b", "a"]'
+    write(path, header, data)
+    assert list(load_checkpoint(path)[0]) == ["b", "a"]
+
+
+@pytest.mark.parametrize(
+    "info, error",
+    [
+        ({"a": [0] * 400_001}, "values, expected at most 400,000: save more as arrays"),
+        ({"a": "x" * 9_000_000}, "its header has .* bytes, expected at most 8,388,608"),
+        ({"a": 10**300}, r"info\['a'\] is an integer of more than 299 digits"),
+    ],
+)
+def test_what_could_not_be_loaded_is_not_saved(path, info, error):
+    before = path.read_bytes()
+    with pytest.raises(ValueError, match=error):
+        save_checkpoint(path, {}, info)
+    deep = []
+    deep.append(deep)
+    with pytest.raises(ValueError, match="info is nested too deeply"):
+        save_checkpoint(path, {}, {"a": deep})
+    assert path.read_bytes() == before
+
+
+# ---- Trainer.load ----
+
+
+@pytest.mark.parametrize(
+    "change, reason",
+    [
+        ({"model": None}, "name=None, expected 'Transformer', the model's"),
+        ({"model": [1]}, "model=[1], expected a dict"),
+        ({"model": {"name": [1]}}, "expected a dict with its name"),
+        ({"trainer": None}, "info lacks ['trainer']"),
+        ({"trainer": 3}, "trainer=3, expected a dict"),
+        ({"n_steps": None}, "info lacks ['n_steps']"),
+        ({"n_steps": -1}, "n_steps=-1, expected at least 0"),
+        ({"n_steps": 1.0}, "n_steps=1.0 is a float, expected an int"),
+        ({"n_steps": True}, "n_steps=True is a bool, expected an int"),
+        ({"n_steps": 10**200}, "expected at most 9223372036854775807"),
+        ({"loss_scale": 3}, "loss_scale=3, expected a scale and a number of steps"),
+        ({"loss_scale": [1.0, 2, 3]}, "expected a scale and a number of steps"),
+        ({"loss_scale": [float("nan"), 2]}, "loss_scale[0]=nan"),
+        ({"loss_scale": [1.0, -2]}, "loss_scale[1]=-2"),
+    ],
+)
+def test_a_forged_training_is_refused(training, change, reason):
+    arrays, info = load_checkpoint(training)
+    info = {name: value for name, value in (info | change).items() if value is not None}
+    save_checkpoint(training, arrays, info)
+    trainer = Trainer(MODEL, Adam(0.01))
+    before = trainer.flat_params.copy()
+    assert reason in refused(lambda: trainer.load(training))
+    np.testing.assert_array_equal(trainer.flat_params, before)
+
+
+@pytest.mark.parametrize(
+    "part, change, reason",
+    [
+        ("model", {"cache": 1}, "settings ['cache']"),
+        ("model", {"d_ff": 16}, "parameter encoder.0.feed_forward.hidden.weight"),
+        ("model", {"dropout": float("nan")}, "dropout=nan"),
+        ("model", {"n_layers": 10**12}, "layers, expected at most as many as"),
+        ("trainer", {"cache": 1}, "trainer has keys that this npformer does not know"),
+        ("trainer", {"seed": "1"}, "seed='1' is a str"),
+        ("trainer", {"label_smoothing": float("nan")}, "label_smoothing=nan"),
+        ("trainer", {"frozen": [1]}, "frozen=[1], expected a list of names"),
+        ("trainer", {"optimizer": "Adam"}, "optimizer='Adam', expected a dict"),
+        ("trainer", {"optimizer": {"name": "Adam", "betas": 1}}, "betas=1, expected two numbers"),
+    ],
+)
+def test_forged_settings_are_refused(training, part, change, reason):
+    arrays, info = load_checkpoint(training)
+    save_checkpoint(training, arrays, info | {part: info[part] | change})
+    assert reason in refused(lambda: Trainer(MODEL, Adam(0.01)).load(training))
+
+
+def test_a_whole_training_of_another_model_is_another_model(tmp_path):
+    other = Transformer(11, 11, d_model=8, n_heads=2, n_layers=1, d_ff=16)
+    Trainer(other, Adam(0.01)).save(tmp_path / "x")
+    with pytest.raises(ValueError, match="x: d_ff=16, expected 12, the model's") as caught:
+        Trainer(MODEL, Adam(0.01)).load(tmp_path / "x")
+    assert caught.type is ValueError
+
+
+# ---- descriptions and names ----
+
+
+@pytest.mark.parametrize("description", [None, [1], {}, {"name": 3}, {"name": "Transformer", "x": 1}, {"name": "exec"}])
+def test_a_description_of_nothing_is_named(description):
+    with pytest.raises(ValueError, match="expected"):
+        from_description(description)
+
+
+def test_a_description_that_the_arrays_contradict_is_refused():
+    arrays = tree.to_arrays(MODEL.init(0), "params")
+    assert from_description(describe(MODEL), arrays) == MODEL
+    with pytest.raises(ValueError, match="max_len=1000000000000 needs 8,000,000,000,000 numbers for the positions"):
+        from_description(describe(MODEL) | {"max_len": 10**12}, arrays)
+
+
+def test_columns_of_a_convolution_that_no_memory_has_are_refused():
+    model = ByteNet(9, 10, d_model=8, n_sets=1)
+    arrays = tree.to_arrays(model.init(0), "params")
+    for change in ({"dilations": [1, 2, 4, 8, 10**12]}, {"unfold": [1e300, 0]}, {"unfold": [1, 10**12]}):
+        with pytest.raises(ValueError, match="numbers for the positions, expected at most"):
+            from_description(describe(model) | change, arrays)
+
+
+def test_names_that_contradict_each_other_are_refused():
+    for names in (["params.a", "params.a.b"], ["params.a.b", "params.a"], ["params.a", "params.a.b.c"]):
+        with pytest.raises(ValueError, match="leads through a leaf or ends at one"):
+            tree.from_arrays(dict.fromkeys(names, np.zeros(1)), "params")
+
+
+def test_a_name_with_many_dots_gives_a_tree_that_can_be_walked():
+    name = "params" + ".a" * 100_000
+    [(path, _)] = tree.leaves(tree.from_arrays({name: np.zeros(1)}, "params"))
+    assert f"params.{path}" == name
+
+
+# ---- at random ----
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/clear_refs"), reason="the memory is measured on Linux")
+def test_no_forgery_gives_anything_but_a_line(monkeypatch, capsys):
+    """The short form of scripts/measure/forge_checkpoints.py, which forges thousands."""
+    pytest.importorskip("sentencepiece")
+    names = ("max_len", "model of the settings", "lists up to the limit", "deep")
+    monkeypatch.setattr(forge_checkpoints, "BOMBS", {name: forge_checkpoints.BOMBS[name] for name in names})
+    assert forge_checkpoints.main(["--forged", "250", "--damaged", "50", "--seed", "3"]) == 0
+    assert "\n0 failures\n" in capsys.readouterr().out
