@@ -412,7 +412,10 @@ def _axes(given, shape, size, title=None, **options):
 def _saved(axes, path):
     """The axes, whose figure is written to a file if there is a path."""
     if path is not None:
-        np.ravel(axes)[0].figure.savefig(path)
+        try:
+            np.ravel(axes)[0].figure.savefig(path)
+        except OSError as error:  # which may not name the file, for example if the disk is full
+            raise OSError(error.errno, error.strerror or str(error), str(path)) from error
     return axes
 
 

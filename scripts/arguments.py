@@ -1,24 +1,45 @@
 """Types and options that the command lines of several scripts share."""
 
 import argparse
-import json
+import importlib.util
 import math
-import os
-import sys
 
-from npformer import get_backend
+LARGEST = 2**31 - 1
+LARGEST_SEED = 2**128 - 1
+LARGEST_BEAM, LONGEST = 1000, 2**16  # memory and time grow with them: a slip of the hand would take all of both
 
 
 def positive(text):
     """A whole number above zero."""
-    return natural(text, at_least=1)
+    return _whole(text, 1, LARGEST)
 
 
-def natural(text, at_least=0):
-    """A whole number, zero included."""
-    if not text.isdecimal() or int(text) < at_least:
-        raise argparse.ArgumentTypeError(f"{text}, expected a whole number of {at_least} or more")
+def natural(text):
+    """A whole number, zero included, such as a seed."""
+    return _whole(text, 0, LARGEST_SEED)
+
+
+def beam(text):
+    """A number of hypotheses."""
+    return _whole(text, 1, LARGEST_BEAM)
+
+
+def length(text):
+    """A number of pieces of a sentence."""
+    return _whole(text, 1, LONGEST)
+
+
+def _whole(text, at_least, at_most):
+    if not text.isdecimal() or int(text[:40]) < at_least:
+        raise argparse.ArgumentTypeError(f"{text:.40}, expected a whole number of {at_least} or more")
+    if int(text[:40]) > at_most:
+        raise argparse.ArgumentTypeError(f"{text:.40}, expected at most {at_most}")
     return int(text)
+
+
+def number(text):
+    """A finite number."""
+    return _number(text, math.isfinite, "a finite number")
 
 
 def above_zero(text):
@@ -37,10 +58,22 @@ def probability(text):
 
 
 def _number(text, fits, expected):
-    value = float(text)
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
     if not fits(value):
         raise argparse.ArgumentTypeError(f"{text}, expected {expected}")
     return value
+
+
+def utf_8(text):
+    """Text that is UTF-8. (In the text of arguments, Python replaces other bytes by surrogates.)"""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise argparse.ArgumentTypeError(f"{text!r}, expected UTF-8") from error
+    return text
 
 
 def some_of(names):
@@ -58,39 +91,28 @@ def some_of(names):
 
 def backend(name):
     """The backend with this name."""
+    from npformer import get_backend  # here, as not every script needs npformer
+
     try:
         return get_backend(name)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
+def check_package(name, install):
+    """Raise an error that says what to install if a package that the script needs later is missing."""
+    if importlib.util.find_spec(name) is None:
+        raise ImportError(f"this needs {name}: {install}")
+
+
 def add_search(parser):
     """The options of beam search, which ``search_of`` reads."""
     add = parser.add_argument
-    add("--beam", type=positive, default=5, metavar="N", help="number of hypotheses; 1 is greedy search (default: 5)")
-    add("--length-penalty", type=float, default=1.0, metavar="A", help="larger: longer translations (default: 1)")
+    add("--beam", type=beam, default=5, metavar="N", help="number of hypotheses; 1 is greedy search (default: 5)")
+    add("--length-penalty", type=number, default=1.0, metavar="A", help="larger: longer translations (default: 1)")
     add("--penalty-form", choices=["power", "gnmt"], default="power", help="length^A or ((5 + length)/6)^A")
 
 
 def search_of(options):
     """The keywords of ``beam_search``."""
     return {"beam_size": options.beam, "length_penalty": options.length_penalty, "penalty_form": options.penalty_form}
-
-
-def reader_is_gone():
-    """Discard further output: the reader of standard output (for example head) has closed the pipe."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def write_json(path, figures):
-    """Write figures to a JSON file. NaN and inf become null."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(_without_nan(figures), indent=2, allow_nan=False) + "\n")
-
-
-def _without_nan(value):
-    if isinstance(value, dict):
-        return {name: _without_nan(child) for name, child in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_without_nan(child) for child in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -10,13 +10,14 @@ anomaly has a higher score than a sequence that follows the pattern.
 """
 
 import argparse
-import importlib.util
 import sys
 import time
 from pathlib import Path
 
 import numpy as np
-from arguments import backend, natural, positive, write_json
+from arguments import backend, natural, positive
+from command import command
+from output import add_pictures, output_file, will_draw, write_json
 
 from npformer import Adam, SequenceAutoencoder, Trainer, warmup_cosine
 from npformer.data.copy_task import BOS, EOS, FIRST_SYMBOL, PAD, exact_match, is_held_out
@@ -30,6 +31,7 @@ QUICK = {"steps": 600, "d_model": 64}
 FULL = {"steps": 3000, "d_model": 128}
 
 
+@command
 def main(argv=None):
     options = parse_arguments(argv)
     start, size = time.perf_counter(), QUICK if options.quick else FULL
@@ -41,17 +43,17 @@ def main(argv=None):
         trainer.fit(training_batches(options.seed), steps, progress=not options.quiet)
         result = evaluate(model, trainer.params, options.seed)
     result |= {"steps": steps, "quick": options.quick, "seed": options.seed, "seconds": time.perf_counter() - start}
-    report(result)
-    if importlib.util.find_spec("matplotlib") and not options.no_plots:
-        from npformer.plots import plot_anomaly_scores
-
-        path = options.out / "anomaly_scores.png"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        plot_anomaly_scores({name: found["errors"] for name, found in result["tests"].items()}, path)
-        print(f"wrote {path}")
     if options.json:
         write_json(options.json, result)
-    return 0
+    path = options.out / "anomaly_scores.png"
+    if options.draws:
+        from npformer.plots import plot_anomaly_scores
+
+        path.parent.mkdir(parents=True, exist_ok=True)
+        plot_anomaly_scores({name: found["errors"] for name, found in result["tests"].items()}, path)
+    report(result)
+    if options.draws:
+        print(f"wrote {path}")
 
 
 def training_batches(seed, size=64):
@@ -142,11 +144,13 @@ def parse_arguments(argv):
     add("--steps", type=positive, metavar="N", help=f"(default: {FULL['steps']}, with --quick {QUICK['steps']})")
     add("--seed", type=natural, default=0, help="seed of parameters and data (default: 0)")
     add("--backend", type=backend, default="auto", help="auto, cpu, gpu or reference (default: auto)")
-    add("--out", type=Path, default=Path("runs/anomalies"), metavar="DIR", help="(default: runs/anomalies)")
-    add("--json", type=Path, metavar="FILE", help="write the figures to FILE")
-    add("--no-plots", action="store_true", help="draw no pictures")
+    add_pictures(parser, default="runs/anomalies")
+    add("--json", type=output_file, metavar="FILE", help="write the figures to FILE")
     add("--quiet", action="store_true", help="no progress bar")
-    return parser.parse_args(argv)
+    options = parser.parse_args(argv)
+    options.out = options.out or Path("runs/anomalies")
+    options.draws = will_draw(parser, options)
+    return options
 
 
 if __name__ == "__main__":

@@ -12,30 +12,27 @@ import sys
 import time
 from pathlib import Path
 
-from arguments import add_search, backend, reader_is_gone, search_of, write_json
+from arguments import add_search, backend, search_of
+from command import command
+from output import output_file, picture_file, write_json, write_whole
 
 from npformer.data import ParallelText
 from npformer.translation import Translator, score
+from npformer.translation.scores import check_packages
 
 LENGTHS = [(1, 8), (9, 10), (11, 12), (13, 15), (16, 20), (21, 10**9)]  # words of the source
 
 
+@command
 def main(argv=None):
     options = parse_arguments(argv)
-    try:
-        result = evaluate(options)
-        if options.json:
-            write_json(options.json, result)
-        report(result)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        reader_is_gone()
-    except KeyboardInterrupt:
-        return 130
-    except (OSError, ValueError, ImportError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    return 0
+    check_packages()
+    result = evaluate(options)
+    if options.json:
+        write_json(options.json, result)
+    if options.plot:
+        draw(result, options.plot)
+    report(result)
 
 
 def evaluate(options):
@@ -51,9 +48,8 @@ def evaluate(options):
     translations = list(translator.translate(sources, **search))
     seconds = time.perf_counter() - start
     if options.out:
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text("".join(f"{line}\n" for line in translations), encoding="utf-8")
-    result = {
+        write_whole(options.out, "".join(f"{line}\n" for line in translations).encode())
+    return {
         "model": str(options.model),
         "split": options.split,
         "pair": [source, target],
@@ -63,12 +59,6 @@ def evaluate(options):
         "scores": score(translations, references, target),
         "by_length": by_length(sources, translations, references, target),
     }
-    if options.plot:
-        from npformer.plots import plot_scores_by_length
-
-        options.plot.parent.mkdir(parents=True, exist_ok=True)
-        plot_scores_by_length(result["by_length"], options.plot, f"{source} to {target}, {options.split}")
-    return result
 
 
 def languages(translator, options):
@@ -94,6 +84,14 @@ def by_length(sources, translations, references, language):
             del scores["signatures"]
             rows.append({"words": [shortest, longest], "sentences": len(chosen), **scores})
     return rows
+
+
+def draw(result, path):
+    from npformer.plots import plot_scores_by_length
+
+    source, target = result["pair"]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    plot_scores_by_length(result["by_length"], path, f"{source} to {target}, {result['split']}")
 
 
 def report(result):
@@ -127,9 +125,9 @@ def parse_arguments(argv):
         help="beginning of the files' names: test for test.en and test.fr (default: test_2016_flickr)",
     )
     add_search(parser)
-    add("--out", type=Path, metavar="FILE", help="write the translations to FILE")
-    add("--plot", type=Path, metavar="PNG", help="draw the scores by length")
-    add("--json", type=Path, metavar="FILE", help="write the figures to FILE")
+    add("--out", type=output_file, metavar="FILE", help="write the translations to FILE")
+    add("--plot", type=picture_file, metavar="PNG", help="draw the scores by length")
+    add("--json", type=output_file, metavar="FILE", help="write the figures to FILE")
     add("--backend", type=backend, default="auto", help="auto, cpu, gpu or reference (default: auto)")
     return parser.parse_args(argv)
 

@@ -8,7 +8,7 @@ import argparse
 import gzip
 import hashlib
 import http.client
-import os
+import io
 import sys
 import time
 import urllib.error
@@ -16,9 +16,13 @@ import urllib.request
 import zlib
 from pathlib import Path
 
+from command import command
+from output import output_folder, write_whole
+
 URL = "https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw"
 WAITS = (1, 3)  # seconds before the second and the third try
 GZIP_MAGIC = b"\x1f\x8b"
+LONGEST = 2**24  # bytes read of a file: the longest text has 2 MB, and a small gzip file may hold terabytes
 
 # Checksums of the text, not of the .gz files, so that text that is compressed differently or not at all is accepted.
 SHA256 = {
@@ -34,21 +38,20 @@ SHA256 = {
 }
 
 
+@command
 def main(argv=None):
     options = parse_arguments(argv)
     names = [name for name in SHA256 if name.split(".")[-1] in options.langs]
-    try:
-        wanted = [name for name in names if not is_there(options.out / f"{name}.gz", name)]
-        if options.source:
-            sources, read = local_files(options.source, wanted), Path.read_bytes
-        else:
-            sources, read = {name: f"{options.url.rstrip('/')}/{name}.gz" for name in wanted}, download
-        for name in names:
-            if name in wanted:
-                save(options.out / f"{name}.gz", verified(text_of(read(sources[name])), name, sources[name]))
-            print(f"{options.out / name}.gz: {sources.get(name, 'already there')}", flush=True)
-    except (OSError, ValueError) as error:  # a folder that cannot be written, a full disk, a --url that is not a URL
-        sys.exit(f"error: {error}")
+    wanted = [name for name in names if not is_there(options.out / f"{name}.gz", name)]
+    if options.source:
+        sources, read = local_files(options.source, wanted), read_file
+    else:
+        sources, read = {name: f"{options.url.rstrip('/')}/{name}.gz" for name in wanted}, download
+    for name in names:
+        if name in wanted:
+            text = verified(text_of(read(sources[name])), name, sources[name])
+            write_whole(options.out / f"{name}.gz", gzip.compress(text, mtime=0))
+        print(f"{options.out / name}.gz: {sources.get(name, 'already there')}", flush=True)
     src, tgt, *_ = options.langs
     print(
         "\nThe data is for research and teaching, non-commercial: see the terms of Multi30k and of Flickr30k."
@@ -58,15 +61,22 @@ def main(argv=None):
 
 
 def is_there(path, name):
-    data = path.read_bytes() if path.is_file() else b""
+    data = read_file(path) if path.is_file() else b""
     return data.startswith(GZIP_MAGIC) and hashlib.sha256(text_of(data)).hexdigest() == SHA256[name]
 
 
 def local_files(folder, names):
     found = {name: path for name in names for path in (folder / name, folder / f"{name}.gz") if path.is_file()}
     if missing := [name for name in names if name not in found]:
-        sys.exit(f"error: {folder} lacks (as NAME.gz or as NAME): {', '.join(missing)}; add them, or change --langs")
+        raise FileNotFoundError(
+            f"{folder} lacks (as NAME.gz or as NAME): {', '.join(missing)}; add them, or change --langs"
+        )
     return found
+
+
+def read_file(path):
+    with open(path, "rb") as file:
+        return file.read(LONGEST)
 
 
 def download(url):
@@ -74,20 +84,28 @@ def download(url):
     while True:
         try:
             with urllib.request.urlopen(url, timeout=60) as response:
-                return response.read()
+                return whole(response)
         except (OSError, http.client.HTTPException) as error:
             if isinstance(error, urllib.error.HTTPError):
                 error.close()
             if not waits or getattr(error, "code", 500) < 500:  # trying again does not help against a 404
-                sys.exit(f"error: {url}: {error}; --from DIR takes a local copy, --url BASE another server")
+                raise OSError(f"{url}: {error}; --from DIR takes a local copy, --url BASE another server") from error
         time.sleep(waits.pop(0))
+
+
+def whole(response):
+    """The bytes of an answer, or as many as a file may have."""
+    data = response.read(LONGEST)
+    if response.length and len(data) < LONGEST:  # the connection was lost: reading a number of bytes does not say so
+        raise http.client.IncompleteRead(data, response.length)
+    return data
 
 
 def verified(text, name, source):
     given = hashlib.sha256(text).hexdigest()
     if given != SHA256[name]:
-        sys.exit(
-            f"error: {source} is damaged or not the {name} expected, and was not kept: SHA-256 {given}, "
+        raise ValueError(
+            f"{source} is damaged or not the {name} expected, and was not kept: SHA-256 {given}, "
             f"expected {SHA256[name]}; try again, or another copy with --from DIR or --url BASE"
         )
     return text
@@ -95,29 +113,20 @@ def verified(text, name, source):
 
 def text_of(data):
     try:
-        return gzip.decompress(data) if data.startswith(GZIP_MAGIC) else data
+        return gzip.open(io.BytesIO(data)).read(LONGEST) if data.startswith(GZIP_MAGIC) else data
     except (OSError, EOFError, zlib.error):
         return data  # damaged: it will not match the checksum
 
 
-def save(path, text):
-    """Write ``path`` as gzip, either completely or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        part.write_bytes(gzip.compress(text, mtime=0))
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
-
-
 def parse_arguments(argv):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("data/multi30k"), help="(default: data/multi30k)")
+    parser.add_argument(
+        "--out", type=output_folder, default="data/multi30k", metavar="DIR", help="(default: data/multi30k)"
+    )
     parser.add_argument("--langs", default="en,fr,de", help="two or three of en,fr,de (default: en,fr,de)")
     source = parser.add_mutually_exclusive_group()
     source.add_argument("--from", type=Path, dest="source", metavar="DIR", help="a local copy, instead of downloading")
-    source.add_argument("--url", default=URL, metavar="BASE", help="folder of a mirror (default: on GitHub)")
+    source.add_argument("--url", type=url, default=URL, metavar="BASE", help="folder of a mirror (default: on GitHub)")
     options = parser.parse_args(argv)
     options.langs = list(dict.fromkeys(options.langs.split(",")))
     if len(options.langs) < 2 or not set(options.langs) <= {"en", "fr", "de"}:
@@ -125,5 +134,12 @@ def parse_arguments(argv):
     return options
 
 
+def url(text):
+    """The type of an argument that is an address."""
+    if not text.startswith(("https://", "http://", "file://")) or not text.isascii() or set(text) & set(" \n"):
+        raise argparse.ArgumentTypeError(f"{text!r}, expected an address that begins with https://")
+    return text
+
+
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

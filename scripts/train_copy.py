@@ -6,12 +6,14 @@ python scripts/train_copy.py --preset annotated         # the Annotated Transfor
 """
 
 import argparse
-import importlib.util
 import itertools
+import sys
 import time
 from pathlib import Path
 
-from arguments import backend, natural, positive, write_json
+from arguments import backend, natural, positive
+from command import command
+from output import add_pictures, output_file, will_draw, write_json
 
 from npformer import Adam, CopyTask, ParameterAverage, Trainer, Transformer, noam, tree, warmup_cosine
 from npformer.data.copy_task import BOS, EOS, PAD, exact_match
@@ -47,6 +49,7 @@ PRESETS = {
 }
 
 
+@command
 def main(argv=None):
     options = parse_arguments(argv)
     preset = PRESETS[options.preset]
@@ -100,11 +103,17 @@ def main(argv=None):
         "averaged_steps": average.n,
     }
 
-    report(result, task, held_out, decoded)
-    if not options.no_plots:
-        draw(options.out or Path("runs") / options.task, task, model, params, ops, history, held_out)
     if options.json:
         write_json(options.json, result)
+    if options.draws:
+        draw(options.out, task, model, params, ops, history, held_out)
+    report(result, task, held_out, decoded)
+    if options.draws:
+        print(
+            f"\npictures in {options.out}/: loss.png; attention_encoder.png, attention_decoder.png and "
+            "attention_memory.png\n(the weights of each head; the last file shows cross-attention); "
+            "positional_encoding.png and\npositional_curves.png"
+        )
 
 
 def training_batches(task, size, seen):
@@ -142,9 +151,6 @@ def words(sequence):
 
 
 def draw(folder, task, model, params, ops, history, held_out):
-    if importlib.util.find_spec("matplotlib") is None:
-        print("\nno pictures were drawn: they need matplotlib (pip install 'npformer[plot]')")
-        return
     from npformer.plots import plot_attention, plot_loss, plot_positional_curves, plot_positional_encoding
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -167,11 +173,6 @@ def draw(folder, task, model, params, ops, history, held_out):
         plot_attention(first, keys, queries, path, f"{title}, {name} task", xlabel, ylabel)
     plot_positional_encoding(folder / "positional_encoding.png", length=100, d_model=model.d_model)
     plot_positional_curves(folder / "positional_curves.png")
-    print(
-        f"\npictures in {folder}/: loss.png; attention_encoder.png, attention_decoder.png and attention_memory.png"
-        "\n(the weights of each head; the last file shows cross-attention); positional_encoding.png and"
-        "\npositional_curves.png"
-    )
 
 
 def parse_arguments(argv):
@@ -186,18 +187,17 @@ def parse_arguments(argv):
     parser.add_argument(
         "--precision", choices=EVERY_PRECISION, default="float32", help="of the steps, on a GPU (default: float32)"
     )
-    parser.add_argument("--out", type=Path, help="folder of the pictures (default: runs/copy or runs/reverse)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE")
-    parser.add_argument("--no-plots", action="store_true", help="draw no pictures")
+    add_pictures(parser, default="runs/copy or runs/reverse")
+    parser.add_argument("--json", type=output_file, metavar="FILE", help="write the figures to FILE")
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
     parser.add_argument("--explain", action="store_true", help="first list the operations of one step and their times")
     options = parser.parse_args(argv)
-    if options.json and options.json.is_dir():
-        parser.error(f"argument --json: {options.json} is a folder, expected a file")
     if options.precision not in options.backend.PRECISIONS:
         parser.error(f"argument --precision: {options.precision} is for --backend gpu")
+    options.out = options.out or Path("runs") / options.task
+    options.draws = will_draw(parser, options)
     return options
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -25,7 +25,9 @@ from dataclasses import asdict, fields
 from functools import partial
 from pathlib import Path
 
-from arguments import above_zero, backend, natural, not_negative, positive, probability, write_json
+from arguments import above_zero, backend, length, natural, not_negative, positive, probability
+from command import command, print_error
+from output import output_file, output_folder, write_json
 
 from npformer import NonFiniteError, tree
 from npformer.training import JsonLog, StopSignals
@@ -33,6 +35,7 @@ from npformer.translation import TranslationRun, TranslationSettings
 from npformer.translation.settings import CHOICES, PRESETS
 
 
+@command
 def main(argv=None):
     start = time.perf_counter()
     options = parse_arguments(argv)
@@ -47,11 +50,8 @@ def main(argv=None):
     except KeyboardInterrupt:
         print("stopped at once; if there is a last.safetensors, --resume continues from there", file=sys.stderr)
         return 130
-    except (OSError, ValueError, ImportError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
     except NonFiniteError as error:
-        print(f"error: {error} --resume would fail again: start a new training with another --out", file=sys.stderr)
+        print_error(f"{error} --resume would fail again: start a new training with another --out")
         return 1
 
 
@@ -77,14 +77,17 @@ def train(run, options, start):
         return stop.exit_code
     result = run.finish()
     result["seconds"] = time.perf_counter() - start
-    report(run, result)
     if options.json:
         write_json(options.json, result | {"settings": asdict(s)})
+    if importlib.util.find_spec("matplotlib"):
+        from npformer.plots import plot_training
+
+        plot_training(JsonLog.read(run.out / "log.jsonl"), run.out / "curves.png", title(s))
+    report(run, result)
     return 0
 
 
 def report(run, result):
-    s = run.settings
     averaged = ", ".join(map(str, result["averaged"])) or result["step"]
     print(
         f"\n{result['step']} steps ({result['seconds'] / 60:.1f} minutes in this run). "
@@ -92,10 +95,6 @@ def report(run, result):
         f"validation loss {result['val_loss']:.3f} per token, greedy BLEU "
         f"{result['val_bleu']:.1f} cased and detokenised, {result['val_bleu_lower']:.1f} lower-cased and tokenised"
     )
-    if importlib.util.find_spec("matplotlib"):
-        from npformer.plots import plot_training
-
-        plot_training(JsonLog.read(run.out / "log.jsonl"), run.out / "curves.png", title(s))
     print(f'\nnow: python scripts/translate.py --model {run.out} "A man is riding a bicycle."')
 
 
@@ -111,7 +110,7 @@ def parse_arguments(argv):
     add("--data", type=folder, metavar="DIR", help="folder with the aligned files; needed unless --resume")
     setting("src", help="language of the source, which is the ending of its files")
     setting("tgt", help="language of the target")
-    add("--out", type=Path, required=True, metavar="DIR", help="folder for the results")
+    add("--out", type=output_folder, required=True, metavar="DIR", help="folder for the results")
     setting(
         "preset",
         choices=PRESETS,
@@ -129,7 +128,7 @@ def parse_arguments(argv):
     add("--resume", action="store_true", help="continue the training in OUT, with its settings")
     add("--backend", type=backend, default="auto", help="auto, cpu, gpu or reference (default: auto)")
     setting("precision", help="precision of the steps on a GPU")
-    add("--json", type=Path, metavar="FILE", help="write the figures to FILE")
+    add("--json", type=output_file, metavar="FILE", help="write the figures to FILE")
     add("--quiet", action="store_true", help="no progress bar")
     add("--explain", action="store_true", help="first list the operations of one step and their times")
 
@@ -138,7 +137,7 @@ def parse_arguments(argv):
     setting("vocab", help="one vocabulary and embedding for both languages, or two")
     setting("vocab_size", type=positive, metavar="V", help="number of subword pieces; 8,000 need a large enough text")
     setting("max_tokens", type=positive, metavar="N", help="most tokens of a batch on either side, padding included")
-    setting("max_len", type=positive, metavar="N", help="leave out pairs with more than N pieces on a side")
+    setting("max_len", type=length, metavar="N", help="leave out pairs with more than N pieces on a side")
     add("--skip-empty", action="store_true", default=None, help="leave out pairs with an empty line")
     setting("schedule", help="schedule of the learning rate")
     setting("lr", type=above_zero, help="largest learning rate; for noam a factor")

@@ -14,25 +14,19 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from arguments import add_search, backend, positive, reader_is_gone, search_of
+from arguments import add_search, backend, positive, search_of, utf_8
+from command import command
+from output import picture_file
 
 from npformer.data.parallel_text import decoded, read_lines
 from npformer.translation import Translator
 
 
+@command
 def main(argv=None):
     options = parse_arguments(argv)
-    try:
-        translator = Translator.load(options.model, options.backend)
-        write_translations(translator, lines_of(options), options)
-    except BrokenPipeError:
-        reader_is_gone()
-    except KeyboardInterrupt:
-        return 130
-    except (OSError, ValueError, ImportError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    return 0
+    translator = Translator.load(options.model, options.backend)
+    write_translations(translator, lines_of(options), options)
 
 
 def lines_of(options):
@@ -49,7 +43,7 @@ def write_translations(translator, lines, options):
     search = search_of(options) | {"n_best": options.n_best or 1}
     if options.attention:
         lines = list(lines)
-    if sys.stdin.isatty() and not (options.sentences or options.file):  # answer each line at once
+    if not (options.sentences or options.file) and sys.stdin.isatty():  # answer each line at once
         found = (next(translator.hypotheses([line], **search)) for line in lines)
     else:
         found = translator.hypotheses(lines, **search)
@@ -81,16 +75,24 @@ def parse_arguments(argv):
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
     add = parser.add_argument
-    add("sentences", nargs="*", metavar="SENTENCE", help="(default: the lines of --file or of standard input)")
+    add(
+        "sentences",
+        nargs="*",
+        type=utf_8,
+        metavar="SENTENCE",
+        help="(default: the lines of --file or of standard input)",
+    )
     add("--model", type=Path, required=True, metavar="DIR", help="output of train_translation.py, or a model file")
     add("--file", type=Path, help="text file with one sentence per line, plain or .gz")
     add_search(parser)
     add("--n-best", type=positive, metavar="N", help="write the N best of each sentence, with scores")
-    add("--attention", type=Path, metavar="PNG", help="draw the cross-attention weights of the first sentence")
+    add("--attention", type=picture_file, metavar="PNG", help="draw the cross-attention weights of the first sentence")
     add("--backend", type=backend, default="auto", help="auto, cpu, gpu or reference (default: auto)")
     options = parser.parse_args(argv)
     if options.sentences and options.file:
         parser.error("sentences and --file: expected one of them")
+    if sys.stdin is None and not (options.sentences or options.file):
+        parser.error("there is no standard input: expected sentences, or --file")
     if options.n_best and options.n_best > options.beam:
         parser.error(f"argument --n-best: {options.n_best}, expected at most --beam {options.beam}")
     return options

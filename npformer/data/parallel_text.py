@@ -49,10 +49,10 @@ def read_lines(path):
 
 
 def decoded(file, name):
-    """Yield the lines of UTF-8 text from a binary file; ``name`` is for error messages."""
+    """Yield the lines of UTF-8 text, with or without a byte order mark; ``name`` is for error messages."""
     for number, line in enumerate(file, start=1):  # lines end at \n only, unlike those of str.splitlines
         try:
-            yield line.decode("utf-8").rstrip("\r\n")
+            yield line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
         except UnicodeDecodeError as error:
             raise ValueError(f"{name}, line {number}: {error}; expected UTF-8") from error
 

@@ -105,7 +105,12 @@ class TranslationRun:
         for name in sorted(changes.keys() - may_change):
             if changes[name] != (begun := getattr(settings, name, None)):
                 raise ValueError(f"{name}={changes[name]!r}, but {path} was begun with {begun!r}")
-        run = cls(out, replace(settings, **changes), source, target, backend)
+        check_packages()
+        before, settings = settings, replace(settings, **changes)
+        text, validation = _text(settings, "train"), _text(settings, "val")
+        run = cls(out, settings, source, target, backend)
+        if settings.data != before.data:  # before it is saved as the text of this training
+            run._check_other_text(text, validation)
         try:
             run.trainer.restore(arrays, info, path)
         except ValueError as error:  # the file contradicts itself: the trainer has its settings
@@ -224,6 +229,13 @@ class TranslationRun:
             self._translator().encode(lines)
         except ValueError as error:
             raise ValueError(f"{text.source}, {error}") from error
+
+    def _check_other_text(self, text, validation):
+        """Read the whole text once, so that every error in it comes now."""
+        n_batches = sum(1 for _ in self._batches(text).epoch(Place()))
+        if n_batches == 0:
+            raise ValueError(f"{text.source} has no pair of at most max_len={self.settings.max_len} pieces")
+        self._check_validation(validation)
 
     def _evaluate(self, translator):
         pairs = list(_text(self.settings, "val"))

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where arguments.py is
-from arguments import some_of, write_json
+from arguments import some_of
 from benchmarking import (
     Contender,
     Limits,
@@ -35,13 +35,14 @@ from benchmarking import (
     new_figure,
     new_parser,
     physical_cores,
-    picture_file,
     print_limits,
     print_machine,
     print_table,
     short,
     timing,
 )
+from command import command
+from output import picture_file, write_json
 
 import npformer as nf
 
@@ -52,6 +53,7 @@ PYTORCH = "PyTorch"
 PYTORCH_MOST_BYTES = 8e9
 
 
+@command
 def main(argv=None):
     options = parse_arguments(argv)
     facts = machine()
@@ -63,11 +65,11 @@ def main(argv=None):
             setting = [measure(T, causal, rate, options, limits) for T in options.lengths]
             print_setting(causal, rate, setting)
             results += setting
-    if options.plot:
-        draw(results, options.plot)
     if options.json:
         fits = [fit | {"name": name} for name, fit in fits_of(results).items()]
         write_json(options.json, {"machine": facts, "H": H, "K": K, "results": results, "fits": fits})
+    if options.plot:
+        draw(results, options.plot)
 
 
 # -- what is measured ---------------------------------------------------------------------------------------------
@@ -282,4 +284,4 @@ def parse_arguments(argv):
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

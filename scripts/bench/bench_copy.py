@@ -13,8 +13,10 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where arguments.py is
-from arguments import write_json
-from benchmarking import count, machine, output_file, physical_cores, print_machine, print_table
+from arguments import check_package
+from benchmarking import count, machine, physical_cores, print_machine, print_table
+from command import command
+from output import output_file, write_json
 from train_copy import PAD, PRESETS, training_batches
 
 import npformer as nf
@@ -22,20 +24,22 @@ import npformer as nf
 PRESET = PRESETS["annotated"]
 
 
+@command
 def main(argv=None):
     options = parse_arguments(argv)
+    check_package("torch", "pip install 'npformer[bench]'")
     description = machine()
     print_machine(description)
     with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:  # a new process for each
         for run in RUNS.values():
             pool.apply(run, (2,))  # compiles kernels, and reads libraries from disk
         runs = {name: pool.apply(run, (options.steps,)) for name, run in RUNS.items()}
+    if options.json:
+        write_json(options.json, {"machine": description, "steps": options.steps, "runs": runs})
     ours = runs["npformer"]["seconds"]
     print(f"\n{options.steps} steps of {PRESET['batch_size']} sequences\n")
     rows = [[name, f"{r['seconds']:.1f}", f"{ours / r['seconds']:.0%}", f"{r['loss']:.3f}"] for name, r in runs.items()]
     print_table(["", "seconds", "npformer's time is", "loss of the last step"], rows)
-    if options.json:
-        write_json(options.json, {"machine": description, "steps": options.steps, "runs": runs})
 
 
 def parse_arguments(argv):
@@ -83,4 +87,4 @@ RUNS = {"npformer": run_npformer, "PyTorch": run_pytorch, "PyTorch, fused Adam":
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where arguments.py is
-from arguments import some_of, write_json
+from arguments import some_of
 from bench_train import SIZES, model_of
 from benchmarking import (
     Contender,
@@ -42,6 +42,8 @@ from benchmarking import (
     timing,
     version,
 )
+from command import command
+from output import write_json
 
 import npformer as nf
 
@@ -49,6 +51,7 @@ S, T = 30, 32  # source tokens, new tokens
 BOS, EOS = 1, 2
 
 
+@command
 def main(argv=None):
     options = parse_arguments(argv)
     facts = machine()
@@ -63,9 +66,9 @@ def main(argv=None):
     results = measure(size, options)
     if not results:
         sys.exit("no contender is left")
-    print_results(results)
     if options.json:
         write_json(options.json, {"machine": facts, "size": size._asdict(), "results": results})
+    print_results(results)
 
 
 # -- what is measured ---------------------------------------------------------------------------------------------
@@ -221,4 +224,4 @@ def parse_arguments(argv):
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

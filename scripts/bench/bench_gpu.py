@@ -19,9 +19,11 @@ from pathlib import Path
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where arguments.py is
-from arguments import some_of, write_json
+from arguments import some_of
 from bench_train import LABEL_SMOOTHING, LEARNING_RATE, SIZES, Size, batch_of, begins_alike, model_of, training_flops
 from benchmarking import Contender, alternate, build_all, machine, new_parser, print_table, short, timing
+from command import command
+from output import write_json
 
 import npformer as nf
 from npformer.backends import why_no_gpu
@@ -33,6 +35,7 @@ TOKENS, HEADS, WIDTH = 16_384, 8, 64
 LARGE = 8192  # the sides of the largest product
 
 
+@command
 def main(argv=None):
     options = parse_arguments(argv)
     if missing := why_no_gpu():
@@ -235,4 +238,4 @@ def parse_arguments(argv):
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

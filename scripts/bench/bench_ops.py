@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where arguments.py is
-from arguments import some_of, write_json
+from arguments import some_of
 from benchmarking import (
     Contender,
     Limits,
@@ -41,6 +41,8 @@ from benchmarking import (
     short,
     timing,
 )
+from command import command
+from output import write_json
 
 import npformer as nf
 
@@ -53,6 +55,7 @@ RATE_AND_KEY = 0.1, 1
 ADAM = {"lr": 1e-4, "eps": 1e-9}
 
 
+@command
 def main(argv=None):
     options = parse_arguments(argv)
     facts = machine()
@@ -64,9 +67,9 @@ def main(argv=None):
         names = [contender.name for contender in contenders]
         results = {name: measure(name, contenders, options, limits) for name in options.ops}
     best = Limits(*(max(result["limits"][name] for result in results.values()) for name in Limits._fields))
-    print_results(results, names, best)
     if options.json:
         write_json(options.json, {"machine": facts, "limits": best._asdict(), "operations": results})
+    print_results(results, names, best)
 
 
 # -- the operations -----------------------------------------------------------------------------------------------
@@ -428,4 +431,4 @@ def parse_arguments(argv):
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where arguments.py is
-from arguments import some_of, write_json
+from arguments import some_of
 from bench_train import begins_alike, print_best_of_pytorch
 from benchmarking import (
     Contender,
@@ -34,6 +34,8 @@ from benchmarking import (
     short,
     timing,
 )
+from command import command
+from output import write_json
 
 import npformer as nf
 
@@ -42,6 +44,7 @@ LEARNING_RATE = 1e-4
 ATTENTION = {"none": None, "dot": "dot", "general": "general", "additive": "additive"}
 
 
+@command
 def main(argv=None):
     options = parse_arguments(argv)
     facts, results = machine(), {}
@@ -127,4 +130,4 @@ def parse_arguments(argv):
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where arguments.py is
-from arguments import some_of, write_json
+from arguments import some_of
 from benchmarking import (
     Contender,
     LeftOut,
@@ -40,7 +40,6 @@ from benchmarking import (
     new_figure,
     new_parser,
     physical_cores,
-    picture_file,
     print_limits,
     print_machine,
     print_table,
@@ -49,6 +48,8 @@ from benchmarking import (
     timing,
     upper_half,
 )
+from command import command
+from output import picture_file, write_json
 
 import npformer as nf
 
@@ -78,6 +79,7 @@ LABEL_SMOOTHING = 0.1
 SAME_LOSS = 0.05  # the largest relative difference of the first losses: each library draws its own dropout
 
 
+@command
 def main(argv=None):
     options = parse_arguments(argv)
     if options.first_step:
@@ -452,4 +454,4 @@ def parse_arguments(argv):
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -26,6 +26,7 @@ from typing import NamedTuple
 
 import numpy as np
 from arguments import some_of
+from output import output_file
 
 from npformer.threads import cores
 
@@ -552,18 +553,3 @@ def duration(text):
     if not 0 < seconds < math.inf:
         raise argparse.ArgumentTypeError(f"{text!r}, expected a number of seconds above 0")
     return seconds
-
-
-def output_file(text):
-    """The type of an argument that names a file to write."""
-    path = Path(text)
-    if path.is_dir():
-        raise argparse.ArgumentTypeError(f"{text} is a folder, expected a file")
-    return path
-
-
-def picture_file(text):
-    """The type of an argument that names a picture to write, which needs matplotlib."""
-    if importlib.util.find_spec("matplotlib") is None:
-        raise argparse.ArgumentTypeError("pictures need matplotlib: pip install 'npformer[plot]'")
-    return output_file(text)

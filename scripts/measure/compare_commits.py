@@ -15,6 +15,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where command.py is
+from arguments import above_zero, positive
+from command import command
+
 WORKER = """
 import json, sys, time
 tree = sys.argv[1]
@@ -43,6 +47,7 @@ for line in sys.stdin:
 """
 
 
+@command
 def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
@@ -52,8 +57,8 @@ def main(argv=None):
     parser.add_argument("--size", default="base", help="size of bench_decode.py (default: base)")
     parser.add_argument("--batches", default="1,4,8,32", help="batch sizes of bench_decode.py, or '' for none")
     parser.add_argument("--beams", default="1,4", help="beam sizes (default: 1,4)")
-    parser.add_argument("--rounds", type=int, default=7, help="turns of each checkout (default: 7)")
-    parser.add_argument("--seconds", type=float, default=2.0, help="seconds per turn (default: 2)")
+    parser.add_argument("--rounds", type=positive, default=7, help="turns of each checkout (default: 7)")
+    parser.add_argument("--seconds", type=above_zero, default=2.0, help="seconds per turn (default: 2)")
     options = parser.parse_args(argv)
     cases = [("step", size, []) for size in filter(None, options.steps.split(","))]
     for batch in filter(None, options.batches.split(",")):
@@ -87,4 +92,4 @@ def timed(worker, case, seconds):
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -29,8 +29,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where arguments.py is
 import numpy as np
-from arguments import natural, write_json
+from arguments import natural
+from command import command
 from forgery import damaged, forged, joined, parts
+from output import output_file, write_json
 
 from npformer import SGD, Adam, AdamW, ByteNet, Recurrent, Trainer, Transformer
 from npformer.data import Place
@@ -43,6 +45,7 @@ ACCEPTED, REFUSED, ANOTHER, FAILED = "accepted", "CheckpointError", "ValueError,
 LONGEST_MESSAGE = 1000
 
 
+@command
 def main(argv=None):
     options = parse_arguments(argv)
     with tempfile.TemporaryDirectory() as folder:
@@ -269,7 +272,7 @@ def parse_arguments(argv):
     add("--forged", type=natural, default=10_000, metavar="N", help="number of forgeries (default: 10,000)")
     add("--damaged", type=natural, default=2000, metavar="N", help="number of damaged files (default: 2,000)")
     add("--only", type=natural, metavar="I", help="only the file with this number, from 0")
-    add("--json", type=Path, metavar="FILE", help="write the counts to FILE")
+    add("--json", type=output_file, metavar="FILE", help="write the counts to FILE")
     add("--bomb", choices=BOMBS, help=argparse.SUPPRESS)
     return parser.parse_args(argv)
 

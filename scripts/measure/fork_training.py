@@ -20,6 +20,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where arguments.py is
 from arguments import natural, positive
+from command import command
 
 from npformer import Adam, Trainer, Transformer, greedy_decode
 from npformer.data import CopyTask
@@ -28,6 +29,7 @@ from npformer.threads import blas_threads
 HANGS = 60  # seconds after which a child counts as hanging
 
 
+@command
 def main(argv=None):
     options = parse_arguments(argv)
     moments, stop = random.Random(options.seed), threading.Event()

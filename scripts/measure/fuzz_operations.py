@@ -16,10 +16,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where arguments.py is
 from arguments import natural, positive
+from command import command
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@command
 def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--calls", type=positive, default=1000, metavar="N", help="of each operation (default: 1000)")

@@ -23,6 +23,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where arguments.py is
 from arguments import natural, positive
+from command import command
 
 from npformer import Adam, ParameterAverage, Trainer, Transformer, greedy_decode
 from npformer.data import CopyTask
@@ -77,6 +78,7 @@ class Interrupter(threading.Thread):
             os.kill(os.getpid(), signal.SIGINT)
 
 
+@command
 def main(argv=None):
     options = parse_arguments(argv)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have had it ignored

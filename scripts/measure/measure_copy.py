@@ -11,15 +11,20 @@ import sys
 import tempfile
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where command.py is
+from arguments import positive
+from command import command
+
 from npformer.config import read_config
 
 SCRIPT = Path(__file__).resolve().parents[1] / "train_copy.py"
 
 
+@command
 def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--annotated", action="store_true", help="the annotated preset too")
-    parser.add_argument("--seeds", type=int, default=5, help="number of seeds, from 0 on (default: 5)")
+    parser.add_argument("--seeds", type=positive, default=5, help="number of seeds, from 0 on (default: 5)")
     parser.add_argument("--backend", default="auto", help="as for train_copy.py (default: auto)")
     options = parser.parse_args(argv)
 
@@ -48,8 +53,9 @@ def run(preset, task, seed, backend):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "figures.json"
         arguments = ["--preset", preset, "--task", task, "--seed", str(seed), "--backend", backend]
-        command = [sys.executable, SCRIPT, *arguments, "--quiet", "--no-plots", "--json", path]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        train = [sys.executable, SCRIPT, *arguments, "--quiet", "--no-plots", "--json", path]
+        if subprocess.run(train, stdout=subprocess.DEVNULL).returncode:
+            raise SystemExit(1)  # the script has said why
         return json.loads(path.read_text())
 
 
@@ -59,4 +65,4 @@ def spread(values):
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

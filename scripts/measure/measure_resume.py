@@ -18,13 +18,16 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where arguments.py is
-from arguments import write_json
+from arguments import above_zero, natural, positive
+from command import command
+from output import output_file, write_json
 
 from npformer.training import JsonLog, load_checkpoint
 
 TRAIN = Path(__file__).resolve().parents[1] / "train_translation.py"
 
 
+@command
 def main(argv=None):
     options = parse_arguments(argv)
     moments = random.Random(options.seed)
@@ -101,16 +104,16 @@ def parse_arguments(argv):
     add("--data", required=True, metavar="DIR", help="folder with the aligned files")
     add("--src", default="en", help="(default: en)")
     add("--tgt", default="fr", help="(default: fr)")
-    add("--kills", type=int, default=20, help="(default: 20)")
-    add("--steps", type=int, default=400, help="steps of the training (default: 400)")
+    add("--kills", type=positive, default=20, help="(default: 20)")
+    add("--steps", type=positive, default=400, help="steps of the training (default: 400)")
     add(
         "--longest",
-        type=float,
+        type=above_zero,
         metavar="S",
         help="most seconds from the opening of the log to a kill (default: chosen to spread the kills over the steps)",
     )
-    add("--seed", type=int, default=0, help="seed of the moments (default: 0)")
-    add("--json", type=Path, metavar="FILE", help="write the figures to FILE")
+    add("--seed", type=natural, default=0, help="seed of the moments (default: 0)")
+    add("--json", type=output_file, metavar="FILE", help="write the figures to FILE")
     return parser.parse_args(argv)
 
 

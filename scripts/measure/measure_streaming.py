@@ -16,13 +16,16 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where arguments.py is
-from arguments import write_json
+from arguments import positive
+from command import command
+from output import output_file, write_json
 
 from npformer.data import ParallelText, Place, Subwords, TokenBatches
 
 WORDS = 5000
 
 
+@command
 def main(argv=None):
     options = parse_arguments(argv)
     with tempfile.TemporaryDirectory() as folder:
@@ -69,8 +72,8 @@ def note(n_pairs, start):
 
 def parse_arguments(argv):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pairs", type=int, default=5_000_000, help="(default: 5,000,000)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE")
+    parser.add_argument("--pairs", type=positive, default=5_000_000, help="(default: 5,000,000)")
+    parser.add_argument("--json", type=output_file, metavar="FILE", help="write the figures to FILE")
     return parser.parse_args(argv)
 
 

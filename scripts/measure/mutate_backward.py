@@ -21,6 +21,10 @@ import tempfile
 import threading
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where command.py is
+from arguments import positive
+from command import command
+
 from npformer.gradcheck.cases import CASES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -65,10 +69,11 @@ COMMUTATIVE = {"min", "max", "maximum", "swapaxes"}
 KEPT = {"range", "zip", "warn", "result_type", "operation", "backward_of", "array"}
 
 
+@command
 def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="only files whose name begins with this")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="mutants at a time (default: number of cores)")
+    parser.add_argument("--jobs", type=positive, default=os.cpu_count(), help="mutants at a time (default: all cores)")
     options = parser.parse_args(argv)
     files = [path for path in FILES if place_of(path).startswith(options.only)]
     mutants = [mutant for path in files for mutant in mutants_of(path)]

@@ -13,10 +13,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where command.py is
+from command import command
+
 ROOT = Path(__file__).resolve().parents[2]
 SABOTAGED = "NPFORMER_SABOTAGED"  # environment variable of the test process, for example "cpu.layer_norm"
 
 
+@command
 def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--backend", choices=("cpu", "gpu"), help="only kernels of this backend")

@@ -14,7 +14,9 @@ from pathlib import Path
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where arguments.py is
-from arguments import natural, positive, write_json
+from arguments import natural, positive
+from command import command
+from output import output_file, write_json
 from study_length import FULL, QUICK, VOCAB, exact_by_length, model_of, sizes_of
 from systems import SYSTEMS
 
@@ -24,6 +26,7 @@ from npformer.threads import blas_threads
 RATES = (0.001, 0.002, 0.005, 0.01, 0.02)
 
 
+@command
 def main(argv=None):
     options = parse_arguments(argv)
     sizes = sizes_of(options, "steps")
@@ -36,9 +39,8 @@ def main(argv=None):
             exact = [np.mean(exact_by_length(model, task, sizes, rate)) for rate in RATES]
             figures["exact"][system] = exact
             print(f"{system:<22}" + "".join(f"{right:8.1f}" for right in exact), flush=True)
-    if options.json:
-        write_json(options.json, figures)
-    return 0
+            if options.json:  # so far, since the next system takes minutes
+                write_json(options.json, figures)
 
 
 def parse_arguments(argv):
@@ -51,7 +53,7 @@ def parse_arguments(argv):
         "--steps", type=positive, metavar="N", help=f"updates (default: {FULL['steps']}, with --quick {QUICK['steps']})"
     )
     add("--seed", type=natural, default=100, help="seed of the task and of the training (default: 100)")
-    add("--json", type=Path, metavar="FILE", help="write the figures to FILE")
+    add("--json", type=output_file, metavar="FILE", help="write the figures to FILE")
     return parser.parse_args(argv)
 
 

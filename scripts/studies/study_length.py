@@ -16,7 +16,6 @@ and with additive attention, ByteNet, and the Transformer.
 """
 
 import argparse
-import importlib.util
 import sys
 import time
 from pathlib import Path
@@ -24,7 +23,9 @@ from pathlib import Path
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where arguments.py is
-from arguments import natural, positive, some_of, write_json
+from arguments import natural, positive, some_of
+from command import command
+from output import add_pictures, output_file, output_folder, will_draw, write_json
 from study_translation import check, study_translation
 from systems import SYSTEMS, count, of_size
 
@@ -64,6 +65,7 @@ TASKS = ("copy", "reverse")
 PARTS = (*TASKS, "wishes", "translation")
 
 
+@command
 def main(argv=None):
     options = parse_arguments(argv)
     sizes = sizes_of(options, "steps", "seeds")
@@ -82,11 +84,10 @@ def main(argv=None):
     if "translation" in options.only:
         figures["translation"] = study_translation(options, sizes)
     figures["seconds"] = time.perf_counter() - start
-    print(f"\n{figures['seconds']:.0f} seconds")
     keep(figures, options)
-    if importlib.util.find_spec("matplotlib"):
+    if options.draws:
         draw(options.out, figures, sizes)
-    return 0
+    print(f"\n{figures['seconds']:.0f} seconds")
 
 
 def keep(figures, options):
@@ -288,8 +289,8 @@ def parse_arguments(argv):
     add("--seed", type=natural, default=0, help="the first seed (default: 0)")
     add("--translation-steps", type=positive, default=2000, metavar="N", help="updates on Multi30k (default: 2000)")
     add("--runs", type=Path, default=Path("runs/study"), metavar="DIR", help="its models' folder (default: runs/study)")
-    add("--out", type=Path, default=Path("runs/study"), metavar="DIR", help="pictures' folder (default: runs/study)")
-    add("--json", type=Path, metavar="FILE", help="write the figures to FILE")
+    add_pictures(parser, default="runs/study")
+    add("--json", type=output_file, metavar="FILE", help="write the figures to FILE")
     options = parser.parse_args(argv)
     if options.quick and options.data:
         parser.error("argument --quick: not with --data, which takes hours")
@@ -299,8 +300,11 @@ def parse_arguments(argv):
             parser.error("argument --only: translation needs --data, the folder of Multi30k")
         try:
             check(options.data)
-        except (OSError, ImportError) as error:
+            output_folder(options.runs)
+        except (OSError, ImportError, argparse.ArgumentTypeError) as error:
             parser.error(str(error))
+    options.out = options.out or Path("runs/study")
+    options.draws = will_draw(parser, options)
     return options
 
 

@@ -11,7 +11,6 @@ python scripts/studies/study_scaling.py --out docs  # everything: some minutes o
 """
 
 import argparse
-import importlib.util
 import sys
 import time
 from pathlib import Path
@@ -19,7 +18,9 @@ from pathlib import Path
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where arguments.py is
-from arguments import natural, positive, write_json
+from arguments import natural, positive
+from command import command
+from output import add_pictures, output_file, will_draw, write_json
 
 from npformer import Adam, tree
 from npformer import reference as ops
@@ -44,6 +45,7 @@ QUICK = {
 }
 
 
+@command
 def main(argv=None):
     options = parse_arguments(argv)
     sizes = dict(QUICK if options.quick else FULL)
@@ -59,10 +61,11 @@ def main(argv=None):
             "learned": study_learning(sizes, seeds),
         }
     figures["seconds"] = time.perf_counter() - start
-    print(f"\n{figures['seconds']:.0f} seconds")
-    draw(options.out, figures)
     if options.json:
         write_json(options.json, figures)
+    if options.draws:
+        draw(options.out, figures)
+    print(f"\n{figures['seconds']:.0f} seconds")
 
 
 def over(seeds, f, *args):
@@ -255,9 +258,6 @@ def gradients(params, score, batch):
 
 
 def draw(folder, figures):
-    if importlib.util.find_spec("matplotlib") is None:
-        print("no picture was drawn: it needs matplotlib (pip install 'npformer[plot]')")
-        return
     from npformer.plots import plot_scores_by_width
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -273,13 +273,13 @@ def parse_arguments(argv):
     parser.add_argument("--seed", type=natural, default=0, help="the first seed (default: 0)")
     parser.add_argument("--seeds", type=positive, help="how many seeds (default: 5, with --quick 3)")
     parser.add_argument("--steps", type=positive, help="steps of learning (default: 300, with --quick 200)")
-    parser.add_argument("--out", type=Path, default=Path("runs/scaling"), help="folder of the picture (runs/scaling)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE")
+    add_pictures(parser, default="runs/scaling")
+    parser.add_argument("--json", type=output_file, metavar="FILE", help="write the figures to FILE")
     options = parser.parse_args(argv)
-    if options.json and options.json.is_dir():
-        parser.error(f"argument --json: {options.json} is a folder, expected a file")
+    options.out = options.out or Path("runs/scaling")
+    options.draws = will_draw(parser, options)
     return options
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -94,6 +94,11 @@ def test_a_missing_folder_is_named(tmp_path):
         find_text(tmp_path / "nowhere", "train", "en")
 
 
+def test_a_byte_order_mark_is_no_part_of_the_first_line(tmp_path):
+    mark = b"\xef\xbb\xbf"  # which some editors write
+    assert list(text_of(tmp_path, mark + b"a\nb\n", b"c\n" + mark + b"d\n")) == [("a", "c"), ("b", "\ufeffd")]
+
+
 def test_bytes_that_are_not_utf_8_are_found_by_line(tmp_path):
     with pytest.raises(ValueError, match=r"train\.fr, line 2: .* expected UTF-8"):
         list(text_of(tmp_path, b"a\nb\n", "c\nforêt\n".encode("latin-1")))

@@ -141,3 +141,14 @@ except ImportError as error:
 """
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert "pip install 'npformer[plot]'" in shown
+
+
+def test_a_picture_that_cannot_be_written_is_named(tmp_path, monkeypatch):
+    figure = pytest.importorskip("matplotlib.figure").Figure
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(figure, "savefig", full)
+    with pytest.raises(OSError, match="No space left on device: '.*x.png'"):
+        plots.plot_positional_encoding(tmp_path / "x.png")

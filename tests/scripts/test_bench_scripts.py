@@ -15,11 +15,11 @@ import npformer as nf
 
 SCRIPTS = Path(__file__).parents[2] / "scripts" / "bench"
 bench_attention = pytest.importorskip("bench_attention", reason="needs the scripts folder, and a Unix system")
-import arguments  # noqa: E402
 import bench_decode  # noqa: E402
 import bench_ops  # noqa: E402
 import bench_train  # noqa: E402
 import benchmarking  # noqa: E402
+import output  # noqa: E402
 
 NO_PEERS = {
     "bench_train.py": ("--without", "pytorch,fused,compile,jax"),
@@ -194,7 +194,7 @@ def test_numbers_keep_three_digits(number, text):
 
 
 def test_nan_becomes_null_in_json(tmp_path):
-    arguments.write_json(tmp_path / "a" / "b.json", {"x": [math.nan, 1.0], "y": (2, None)})
+    output.write_json(tmp_path / "a" / "b.json", {"x": [math.nan, 1.0], "y": (2, None)})
     assert json.loads((tmp_path / "a" / "b.json").read_text()) == {"x": [None, 1.0], "y": [2, None]}
 
 

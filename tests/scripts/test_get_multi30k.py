@@ -63,18 +63,20 @@ def small_corpus(monkeypatch):
 
 
 def fetch(*arguments):
-    get_multi30k.main([*map(str, arguments)])
+    assert get_multi30k.main([*map(str, arguments)]) == 0
 
 
-def failure(*arguments):
-    """The one line the script ends with."""
-    with pytest.raises(SystemExit) as stopped:
-        fetch(*arguments)
-    message = stopped.value.code  # a string: Python prints it to stderr and exits with 1
-    assert isinstance(message, str)
-    assert message.startswith("error: ")
-    assert "\n" not in message
-    return message
+@pytest.fixture
+def failure(capsys):
+    """A function that runs the script, and returns the one line with which it ends."""
+
+    def run(*arguments):
+        assert get_multi30k.main([*map(str, arguments)]) == 1
+        [message] = capsys.readouterr().err.splitlines()
+        assert message.startswith("error: ")
+        return message
+
+    return run
 
 
 def texts_in(folder):
@@ -119,7 +121,7 @@ def test_a_wrong_file_already_there_is_fetched_again(server, tmp_path, damaged):
     assert texts_in(tmp_path) == TEXTS
 
 
-def test_a_wrong_checksum_names_both_and_keeps_nothing(server, tmp_path):
+def test_a_wrong_checksum_names_both_and_keeps_nothing(failure, server, tmp_path):
     server.files["/train.en.gz"] = gzip.compress(b"another text\n")
     message = failure("--url", server.url, "--out", tmp_path)
     assert f"{server.url}/train.en.gz is damaged or not the train.en expected" in message
@@ -131,13 +133,13 @@ def test_a_wrong_checksum_names_both_and_keeps_nothing(server, tmp_path):
 @pytest.mark.parametrize(
     "damaged", [GZIPPED["/train.en.gz"][:-9], b"\x1f\x8bnonsense", b""], ids=["cut short", "nonsense", "empty"]
 )
-def test_a_damaged_gzip_file_is_a_wrong_checksum(server, tmp_path, damaged):
+def test_a_damaged_gzip_file_is_a_wrong_checksum(failure, server, tmp_path, damaged):
     server.files["/train.en.gz"] = damaged
     assert "is damaged or not the train.en expected" in failure("--url", server.url, "--out", tmp_path)
     assert texts_in(tmp_path) == {}
 
 
-def test_404_is_not_tried_again(server, tmp_path):
+def test_404_is_not_tried_again(failure, server, tmp_path):
     del server.files["/train.en.gz"]
     message = failure("--url", server.url, "--out", tmp_path)
     assert f"{server.url}/train.en.gz: HTTP Error 404" in message
@@ -152,19 +154,19 @@ def test_a_server_that_fails_twice(server, tmp_path, broken):
     assert texts_in(tmp_path) == TEXTS
 
 
-def test_a_server_that_fails_three_times(server, tmp_path):
+def test_a_server_that_fails_three_times(failure, server, tmp_path):
     server.files["/train.en.gz"] = [503, 503, 503, GZIPPED["/train.en.gz"]]
     assert "503" in failure("--url", server.url, "--out", tmp_path)
     assert server.asked == ["/train.en.gz"] * 3
 
 
-def test_an_answer_cut_short_is_tried_again(server, tmp_path):
+def test_an_answer_cut_short_is_tried_again(failure, server, tmp_path):
     server.cut = 7
     assert "IncompleteRead" in failure("--url", server.url, "--out", tmp_path)
     assert len(server.asked) == 3
 
 
-def test_an_unreachable_server(server, tmp_path):
+def test_an_unreachable_server(failure, server, tmp_path):
     server.server_close()  # nobody listens on its port now
     message = failure("--url", server.url, "--out", tmp_path)
     assert f"{server.url}/train.en.gz: " in message
@@ -172,8 +174,10 @@ def test_an_unreachable_server(server, tmp_path):
     assert "--from DIR takes a local copy" in message
 
 
-def test_an_address_that_is_none(tmp_path):
-    assert "unknown url type" in failure("--url", "somewhere", "--out", tmp_path)
+def test_an_address_that_is_none(tmp_path, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        fetch("--url", "somewhere", "--out", tmp_path)
+    assert "argument --url: 'somewhere', expected an address that begins with https://" in capsys.readouterr().err
 
 
 # -- from a folder ------------------------------------------------------------------------------------------------
@@ -191,7 +195,7 @@ def test_from_a_folder_plain_or_gzip(tmp_path):
     assert texts_in(out) == TEXTS
 
 
-def test_missing_files_of_a_folder_are_all_named(tmp_path):
+def test_missing_files_of_a_folder_are_all_named(failure, tmp_path):
     folder, out = tmp_path / "copy", tmp_path / "out"
     folder.mkdir()
     for name in set(TEXTS) - {"val.de", "train.fr"}:
@@ -205,7 +209,7 @@ def test_missing_files_of_a_folder_are_all_named(tmp_path):
     assert len(texts_in(out)) == 6
 
 
-def test_a_wrong_file_of_a_folder(tmp_path):
+def test_a_wrong_file_of_a_folder(failure, tmp_path):
     for name, text in TEXTS.items():
         (tmp_path / name).write_bytes(text)
     (tmp_path / "train.en").write_bytes(b"<html>")
@@ -214,10 +218,23 @@ def test_a_wrong_file_of_a_folder(tmp_path):
     assert (tmp_path / "train.en").exists()  # not kept in --out; the person's own file stays
 
 
-def test_an_out_that_cannot_be_written(tmp_path):
+def test_an_out_that_cannot_be_written(tmp_path, capsys):
+    (tmp_path / "val.en").write_bytes(TEXTS["val.en"])
+    with pytest.raises(SystemExit, match="2"):
+        fetch("--from", tmp_path, "--out", tmp_path / "val.en")
+    assert f"argument --out: {tmp_path / 'val.en'} cannot be written to" in capsys.readouterr().err
+
+
+def test_no_more_of_a_file_is_read_than_a_text_may_have(failure, tmp_path, monkeypatch):
+    monkeypatch.setattr(get_multi30k, "LONGEST", 1000)
+    bomb = gzip.compress(bytes(10**6)) * 100  # which holds 100 MB
+    assert len(get_multi30k.text_of(bomb)) == 1000
+    (tmp_path / "long").write_bytes(bytes(2000))
+    assert len(get_multi30k.read_file(tmp_path / "long")) == 1000
     for name, text in TEXTS.items():
         (tmp_path / name).write_bytes(text)
-    assert str(tmp_path / "val.en") in failure("--from", tmp_path, "--out", tmp_path / "val.en")
+    (tmp_path / "train.en").write_bytes(bomb[:1000])
+    assert "is damaged or not the train.en expected" in failure("--from", tmp_path, "--out", tmp_path / "out")
 
 
 # -- as a user runs it --------------------------------------------------------------------------------------------

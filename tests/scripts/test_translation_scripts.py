@@ -5,6 +5,7 @@ import importlib.util
 import json
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -207,6 +208,31 @@ def test_resuming_with_another_recipe_is_refused(finished, capsys, arguments, me
     assert re.search(message, capsys.readouterr().err)
 
 
+@pytest.mark.parametrize(
+    "wrong, message", [("missing", "expected train.en or train.en.gz"), ("unequal", "has 61 lines")]
+)
+def test_resuming_with_another_text_that_is_wrong_changes_nothing(tmp_path, data, finished, capsys, wrong, message):
+    out, other = shutil.copytree(finished[0], tmp_path / "run"), tmp_path / wrong
+    if wrong == "unequal":
+        shutil.copytree(data, other)
+        with open(other / "train.en", "a") as file:
+            file.write("a man\n")
+    before = (out / "last.safetensors").read_bytes()
+    assert run_here("train_translation", "--out", out, "--resume", "--quiet", "--steps", 12, "--data", other) == 1
+    assert message in capsys.readouterr().err
+    assert (out / "last.safetensors").read_bytes() == before
+    assert run_here("train_translation", "--out", out, "--resume", "--quiet") == 0  # with the text it had
+
+
+def test_no_vocabulary_is_learned_if_the_results_cannot_be_written(tmp_path, data, monkeypatch, capsys):
+    monkeypatch.setattr(Subwords, "learn", None)
+    (tmp_path / "file").write_text("")
+    for arguments in (["--out", tmp_path / "file"], ["--out", tmp_path, "--json", tmp_path / "file" / "x.json"]):
+        with pytest.raises(SystemExit, match="2"):
+            run_here("train_translation", "--data", data, *RECIPE, *arguments)
+        assert "cannot be written" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("script, arguments", [("translate", ["A man."]), ("evaluate", ["--data", "."])])
 def test_ctrl_c_ends_translating_without_a_traceback(tmp_path, monkeypatch, script, arguments):
     def interrupt(*_, **__):
@@ -381,7 +407,33 @@ def test_input_that_is_not_utf_8_exits_with_1(model):
     assert done.stderr.startswith(b"error: standard input, line 1: 'utf-8' codec can't decode byte 0xea")
 
 
-@pytest.mark.parametrize("arguments", [["--n-best", 6], ["--beam", 0], ["--file", "x", "a sentence"]], ids=str)
+def test_a_standard_input_that_is_closed_is_named(model, monkeypatch, translations, capsys):
+    monkeypatch.setattr(sys, "stdin", None)
+    with pytest.raises(SystemExit, match="2"):
+        run_here("translate", "--model", model)
+    assert "there is no standard input: expected sentences, or --file" in capsys.readouterr().err
+    assert run_here("translate", "--model", model, LINES[0]) == 0
+    assert capsys.readouterr().out == translations[0] + "\n"
+
+
+def test_a_package_that_scores_need_is_missed_before_the_model_is_loaded(tmp_path, data, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "sacremoses", None)
+    assert run_here("evaluate", "--model", tmp_path, "--data", data, "--split", "test") == 1
+    assert capsys.readouterr().err.startswith("error: scores need sacrebleu and sacremoses: pip install")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--n-best", 6],
+        ["--beam", 10**11],
+        ["--attention", "x.doc", "A man"],
+        ["\udce9"],
+        ["--beam", 0],
+        ["--file", "x", "a sentence"],
+    ],
+    ids=str,
+)
 def test_arguments_that_make_no_sense_exit_with_2(model, capsys, arguments):
     with pytest.raises(SystemExit) as stop:
         run_here("translate", "--model", model, *arguments)

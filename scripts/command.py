@@ -1,0 +1,120 @@
+"""How a script ends: with one line for a mistake of its user, a traceback for a bug, silently if it is interrupted.
+
+Every script imports this module before npformer and decorates its ``main`` with ``command``. The module needs only the
+standard library, so that it can say that npformer is missing.
+"""
+
+import functools
+import os
+import sys
+import traceback
+from pathlib import Path
+
+SCRIPTS = str(Path(__file__).parent)
+OURS = ("npformer", "numpy")  # packages without which no script runs
+
+
+def command(main):
+    """Decorate ``main(argv)``, so that it returns an exit code whatever happens, unless there is a bug.
+
+    0: done, or the reader of standard output (for example ``head``) has closed the pipe.
+    1: something that the user can mend is wrong; one line on standard error says what.
+    2: wrong arguments; argparse exits with it.
+    130: Ctrl-C.
+    """
+
+    @functools.wraps(main)
+    def run(argv=None):
+        if hasattr(sys.stdout, "reconfigure"):  # names of files need not be UTF-8: print them as they were given
+            sys.stdout.reconfigure(errors="surrogateescape")
+        code = 0
+        try:
+            code = _exit_code(main, argv)
+        finally:  # also if argparse exits: after this, Python itself would write the output, and complain
+            error = _flush()
+            if error and code == 0:
+                print_error(message_of(error))
+                sys.exit(1)
+        return code
+
+    return run
+
+
+def message_of(error):
+    """What to tell the user about an error that is not a bug; None for a bug, which keeps its traceback."""
+    match error:
+        case MemoryError():
+            return f"there is not enough memory: {str(error) or 'an allocation failed'}; smaller sizes need less"
+        case UnicodeEncodeError() if error.encoding != "utf-8":
+            return f"standard output cannot show {error.object[error.start : error.end]!r}: set PYTHONIOENCODING=utf-8"
+        case OSError(filename=None, strerror=str()):
+            return f"reading or writing failed: {error.strerror}"
+        case OSError(strerror=str()):
+            return f"{os.fsdecode(error.filename)}: {error.strerror}"
+        case OSError():
+            return str(error)
+        case ImportError() if "pip install" in str(error):
+            return str(error)
+        case ValueError() if _is_raised_by_us(error):
+            return str(error)
+    return None
+
+
+def print_error(message):
+    """Print one line to standard error, if it is open."""
+    if sys.stderr is not None:
+        print("error: " + message.replace("\n", " "), file=sys.stderr)
+
+
+def _exit_code(function, *arguments):
+    try:
+        return function(*arguments) or 0
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        _discard_output()
+        return 0
+    except Exception as error:
+        message = message_of(error)
+        if message is None:
+            raise
+        print_error(message)
+        return 1
+
+
+def _flush():
+    """Write what is left of the output. Returns the error if it cannot be written."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError as error:
+        _discard_output()
+        return None if isinstance(error, BrokenPipeError) else OSError(error.errno, error.strerror, "standard output")
+    return None
+
+
+def _discard_output():
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _is_raised_by_us(error):
+    """Whether a ``raise`` of npformer or of a script made the error, whose message is then meant for the user."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    folders = [SCRIPTS]
+    if package := sys.modules.get("npformer"):
+        folders += package.__path__
+    return frame.filename.startswith(tuple(folders)) and (frame.line or "").startswith("raise ")
+
+
+def _before_main(kind, error, trace):
+    """Handle what stops a script while it still imports: Ctrl-C, and a Python that has no npformer."""
+    if issubclass(kind, KeyboardInterrupt):
+        return
+    if issubclass(kind, ModuleNotFoundError) and error.name in OURS:
+        where = f"{sys.executable}: pip install . in the folder above scripts/"
+        print_error(f"{error.name} is not installed for {where}")
+        return
+    sys.__excepthook__(kind, error, trace)
+
+
+sys.excepthook = _before_main

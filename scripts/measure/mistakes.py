@@ -1,0 +1,546 @@
+"""Make the mistakes that users make with the scripts, and check that each script says in one line what is wrong.
+
+python scripts/measure/mistakes.py                   # all of them: about two minutes
+python scripts/measure/mistakes.py --quick           # one of each script: some seconds
+python scripts/measure/mistakes.py --only translate  # those of the scripts whose names begin with this
+python scripts/measure/mistakes.py --table           # only print the table, which is in docs/bad-input.md
+
+Each mistake is a command in a shell, run in a temporary folder that has a text, a small trained model, and damaged
+copies of both. Prints a table of what each script wrote. The exit code is 1 if a script prints a traceback, does not
+end, or ends otherwise than expected, and if a checkpoint was changed.
+"""
+
+import argparse
+import concurrent.futures
+import gzip
+import os
+import random
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where command.py is
+from arguments import positive
+from command import command
+
+SCRIPTS = Path(__file__).resolve().parents[1]
+SECONDS = 120  # until a script counts as hanging: the first run compiles kernels
+
+
+class Mistake(NamedTuple):
+    """A mistake, the command that makes it, and how the script has to end."""
+
+    script: str
+    what: str
+    command: str  # SCRIPT is the script; for a name without spaces alone, its arguments
+    code: int
+    line: str  # on standard error, after "error: "; "…" at its end stands for anything, "" for no output at all
+
+
+RECIPE = "--data data --vocab-size 40 --max-tokens 150 --max-len 60 --quiet --steps 4 --validate-every 4 --save-every 2"
+SHORT = "--steps 2 --quiet"
+FULL_DISK = "ulimit -f 40;"  # blocks of 1024 bytes: larger files cannot be written
+INTERRUPTED = "timeout --preserve-status --signal INT 3"
+NO_FILE = "argument --json: file/x.json cannot be written: Not a directory; choose another file"
+NO_FOLDER = "argument --out: file cannot be written to: Not a directory; choose another folder"
+NO_PICTURES = "pictures need matplotlib: pip install 'npformer[plot]'"
+EACH_LINE = "expected the same number, each line the translation of the other's"
+UNEQUAL = f"unequal/train.en has 60 lines, unequal/train.fr 59: {EACH_LINE}"
+NO_CHECKPOINT = "cannot be read as a checkpoint: …"
+
+
+def without(package):
+    """The beginning of a command that runs as if a package were not installed."""
+    return f"WITHOUT={package} PYTHONPATH=without:$PYTHONPATH"
+
+
+def trainings(script, short, long="--quiet"):
+    """The mistakes with scripts that train and then write figures and pictures."""
+    return [
+        Mistake(script, "`--json` cannot be written", "--json file/x.json", 2, NO_FILE),
+        Mistake(script, "`--out` is a file", "--out file", 2, f"{NO_FOLDER}, or --no-plots"),
+        Mistake(
+            script,
+            "the disk is full when the figures are written",
+            f"SCRIPT {short} --no-plots --json /dev/full",
+            1,
+            "/dev/full: No space left on device",
+        ),
+        Mistake(script, "Ctrl-C", f"{INTERRUPTED} SCRIPT {long} --no-plots", 130, ""),
+        Mistake(script, "the reader of the output is gone", f"SCRIPT {short} --no-plots | head -1", 0, ""),
+        Mistake(script, "no step", "--steps 0", 2, "argument --steps: 0, expected a whole number of 1 or more"),
+    ]
+
+
+MISTAKES = [
+    *trainings("train_copy.py", SHORT),
+    Mistake(
+        "train_copy.py",
+        "the disk is full when the pictures are drawn",
+        f"{FULL_DISK} SCRIPT {SHORT} --out pictures",
+        1,
+        "pictures/loss.png: File too large",
+    ),
+    Mistake(
+        "train_copy.py",
+        "standard output is a file on a full disk",
+        f"SCRIPT {SHORT} --no-plots > /dev/full",
+        1,
+        "standard output: No space left on device",
+    ),
+    Mistake(
+        "train_copy.py",
+        "more steps than can be counted",
+        "--steps 100000000000000000000",
+        2,
+        "argument --steps: 100000000000000000000, expected at most 2147483647",
+    ),
+    Mistake(
+        "train_copy.py",
+        "a seed that is no number",
+        "--seed one",
+        2,
+        "argument --seed: one, expected a whole number of 0 or more",
+    ),
+    Mistake(
+        "train_copy.py",
+        "npformer is not installed",
+        f"{without('npformer')} SCRIPT",
+        1,
+        "npformer is not installed for …",
+    ),
+    *trainings("detect_anomalies.py", f"--quick {SHORT}"),
+    Mistake(
+        "train_translation.py",
+        "no `--data`",
+        "--out new",
+        2,
+        "the following arguments are required: --data (or --resume)",
+    ),
+    Mistake(
+        "train_translation.py",
+        "`--data` does not exist",
+        f"{RECIPE} --out new --data nowhere",
+        1,
+        "nowhere: expected train.en or train.en.gz, found no such folder",
+    ),
+    Mistake(
+        "train_translation.py",
+        "the texts have unequal numbers of lines",
+        f"{RECIPE} --out new --data unequal",
+        1,
+        UNEQUAL,
+    ),
+    Mistake("train_translation.py", "`--out` is a file", f"{RECIPE} --out file", 2, NO_FOLDER),
+    Mistake(
+        "train_translation.py",
+        "`--out` holds a training",
+        f"{RECIPE} --out run",
+        1,
+        "run holds a training: continue it with --resume, or start another with a new --out",
+    ),
+    Mistake("train_translation.py", "`--json` cannot be written", f"{RECIPE} --out new --json file/x.json", 2, NO_FILE),
+    Mistake(
+        "train_translation.py",
+        "a vocabulary that is too large",
+        f"{RECIPE} --out new --vocab-size 2147483647",
+        1,
+        "no vocabulary of size=2147483647 could be learned from this text (in scripts --vocab-size): …",
+    ),
+    Mistake(
+        "train_translation.py",
+        "an absurd length",
+        f"{RECIPE} --out new --max-len 1000000000000",
+        2,
+        "argument --max-len: 1000000000000, expected at most 65536",
+    ),
+    Mistake(
+        "train_translation.py",
+        "sacrebleu is not installed",
+        f"{without('sacrebleu')} SCRIPT {RECIPE} --out new",
+        1,
+        "scores need sacrebleu and sacremoses: pip install 'npformer[translation]'",
+    ),
+    Mistake(
+        "train_translation.py",
+        "sentencepiece is not installed",
+        f"{without('sentencepiece')} SCRIPT {RECIPE} --out new",
+        1,
+        "subwords need sentencepiece: pip install 'npformer[translation]'",
+    ),
+    Mistake(
+        "train_translation.py",
+        "safetensors is not installed",
+        f"{without('safetensors')} SCRIPT {RECIPE} --out new",
+        1,
+        "checkpoints need safetensors: pip install 'npformer[checkpoint]'",
+    ),
+    Mistake(
+        "train_translation.py",
+        "the disk is full when the checkpoint is written",
+        f"{FULL_DISK} SCRIPT {RECIPE} --out full",
+        1,
+        "full/last.safetensors could not be saved: …",
+    ),
+    Mistake(
+        "train_translation.py",
+        "`--resume` without a checkpoint",
+        "--resume --out empty",
+        1,
+        "there is no checkpoint empty/last.safetensors to resume from: start without --resume",
+    ),
+    Mistake(
+        "train_translation.py",
+        "`--resume` with a mistyped `--data`",
+        "--resume --out run --data nowhere --steps 6",
+        1,
+        "nowhere: expected train.en or train.en.gz, found no such folder",
+    ),
+    Mistake(
+        "train_translation.py",
+        "`--resume` with another text that is damaged",
+        "--resume --out run --data unequal --steps 6",
+        1,
+        UNEQUAL,
+    ),
+    Mistake(
+        "train_translation.py",
+        "`--resume` with another seed",
+        "--resume --out run --seed 2",
+        1,
+        "seed=2, but run/last.safetensors was begun with 1",
+    ),
+    Mistake(
+        "train_translation.py",
+        "`--resume` with fewer steps than are done",
+        "--resume --out run --steps 3",
+        1,
+        "steps=3, but 4 are done",
+    ),
+    Mistake(
+        "train_translation.py",
+        "`--resume` of a damaged checkpoint",
+        "--resume --out damaged",
+        1,
+        f"damaged/last.safetensors {NO_CHECKPOINT}",
+    ),
+    Mistake(
+        "translate.py",
+        "no model in `--model`",
+        "--model empty man",
+        1,
+        "there is no checkpoint empty/model.safetensors",
+    ),
+    Mistake("translate.py", "a damaged model", "--model damaged man", 1, f"damaged/model.safetensors {NO_CHECKPOINT}"),
+    Mistake(
+        "translate.py",
+        "standard input is closed",
+        "SCRIPT --model run <&-",
+        2,
+        "there is no standard input: expected sentences, or --file",
+    ),
+    Mistake(
+        "translate.py",
+        "a sentence that is not UTF-8",
+        r"SCRIPT --model run $'for\xeat'",
+        2,
+        r"argument SENTENCE: 'for\udceat', expected UTF-8",
+    ),
+    Mistake(
+        "translate.py",
+        "standard input that is not UTF-8",
+        "SCRIPT --model run < latin.en",
+        1,
+        "standard input, line 1: 'utf-8' codec can't decode byte 0xea in position 3: invalid continuation byte; "
+        "expected UTF-8",
+    ),
+    Mistake(
+        "translate.py",
+        "a gzip file that is cut short",
+        "--model run --file cut.en.gz",
+        1,
+        "cut.en.gz, after line 0: Compressed file ended before the end-of-stream marker was reached; expected a whole "
+        "gzip file",
+    ),
+    Mistake(
+        "translate.py",
+        "`--file` does not exist",
+        "--model run --file nowhere",
+        1,
+        "nowhere is missing: expected a text, or a .gz",
+    ),
+    Mistake(
+        "translate.py",
+        "an absurd beam",
+        "--model run --beam 100000000000 man",
+        2,
+        "argument --beam: 100000000000, expected at most 1000",
+    ),
+    Mistake(
+        "translate.py",
+        "more translations than hypotheses",
+        "--model run --n-best 6 man",
+        2,
+        "argument --n-best: 6, expected at most --beam 5",
+    ),
+    Mistake(
+        "translate.py",
+        "a picture without matplotlib",
+        f"{without('matplotlib')} SCRIPT --model run --attention x.png man",
+        2,
+        f"argument --attention: {NO_PICTURES}",
+    ),
+    Mistake(
+        "translate.py",
+        "a picture of an unknown format",
+        "--model run --attention x.doc man",
+        2,
+        "argument --attention: x.doc, expected a name that ends with …",
+    ),
+    Mistake("translate.py", "the reader of the output is gone", "SCRIPT --model run man on on old | head -1", 0, ""),
+    Mistake("evaluate.py", "`--json` cannot be written", "--model empty --data data --json file/x.json", 2, NO_FILE),
+    Mistake(
+        "evaluate.py",
+        "`--data` does not exist",
+        "--model run --data nowhere --split val",
+        1,
+        "nowhere: expected val.en or val.en.gz, found no such folder; --split is the beginning of the names",
+    ),
+    Mistake(
+        "evaluate.py",
+        "`--out` is a folder",
+        "--model run --data data --out empty",
+        2,
+        "argument --out: empty is a folder, expected a file",
+    ),
+    Mistake(
+        "evaluate.py",
+        "a picture without matplotlib",
+        f"{without('matplotlib')} SCRIPT --model run --data data --plot x.png",
+        2,
+        f"argument --plot: {NO_PICTURES}",
+    ),
+    Mistake(
+        "evaluate.py",
+        "sacremoses is not installed",
+        f"{without('sacremoses')} SCRIPT --model run --data data",
+        1,
+        "scores need sacrebleu and sacremoses: pip install 'npformer[translation]'",
+    ),
+    Mistake(
+        "evaluate.py",
+        "the disk is full when the translations are written",
+        "SCRIPT --model run --data data --split val --out /dev/full",
+        1,
+        "/dev/full: No space left on device",
+    ),
+    Mistake(
+        "get_multi30k.py",
+        "an unknown language",
+        "--langs en,it",
+        2,
+        "argument --langs: 'en,it', expected two or three of en,fr,de",
+    ),
+    Mistake("get_multi30k.py", "`--out` is a file", "--out file", 2, NO_FOLDER),
+    Mistake(
+        "get_multi30k.py",
+        "a copy that lacks files",
+        "--from empty --langs en,fr --out multi30k",
+        1,
+        "empty lacks (as NAME.gz or as NAME): train.en, train.fr, val.en, val.fr, …",
+    ),
+    Mistake(
+        "get_multi30k.py",
+        "a small gzip file that holds gigabytes",
+        "ulimit -v 1000000; SCRIPT --from bomb --langs en,fr --out multi30k",
+        1,
+        "bomb/train.en.gz is damaged or not the train.en expected, and was not kept: …",
+    ),
+    Mistake(
+        "get_multi30k.py",
+        "an address that is none",
+        "--url somewhere --out multi30k",
+        2,
+        "argument --url: 'somewhere', expected an address that begins with https://",
+    ),
+    *trainings("studies/study_scaling.py", "--quick --steps 1 --seeds 1", long=""),
+    Mistake("studies/study_length.py", "`--json` cannot be written", "--quick --json file/x.json", 2, NO_FILE),
+    Mistake("studies/study_length.py", "`--out` is a file", "--quick --out file", 2, f"{NO_FOLDER}, or --no-plots"),
+    Mistake(
+        "studies/study_length.py",
+        "`--data` does not exist",
+        "--data nowhere",
+        2,
+        "nowhere: expected train.en or train.en.gz, found no such folder",
+    ),
+    Mistake("studies/study_length.py", "Ctrl-C", f"{INTERRUPTED} SCRIPT --no-plots", 130, ""),
+    Mistake("studies/search_rates.py", "`--json` cannot be written", "--quick --json file/x.json", 2, NO_FILE),
+    *(
+        Mistake(f"bench/bench_{name}.py", "`--json` cannot be written", "--json file/x.json", 2, NO_FILE)
+        for name in ("attention", "copy", "decode", "gpu", "ops", "recurrent", "train")
+    ),
+    Mistake(
+        "bench/bench_copy.py",
+        "PyTorch is not installed",
+        f"{without('torch')} SCRIPT",
+        1,
+        "this needs torch: pip install 'npformer[bench]'",
+    ),
+    Mistake(
+        "bench/bench_train.py",
+        "a picture without matplotlib",
+        f"{without('matplotlib')} SCRIPT --plot x.png",
+        2,
+        f"argument --plot: {NO_PICTURES}",
+    ),
+]
+
+
+@command
+def main(argv=None):
+    options = parse_arguments(argv)
+    if options.table:
+        print("\n".join(table()))
+        return 0
+    mistakes = first_of_each_script() if options.quick else MISTAKES
+    chosen = [mistake for mistake in mistakes if Path(mistake.script).name.startswith(options.only)]
+    unexpected = run(chosen, options.jobs)
+    for mistake, why in unexpected:
+        print(f"UNEXPECTED: {mistake.script}, {mistake.what}: {why}")
+    print(f"\n{len(chosen)} mistakes, {len(unexpected)} that ended otherwise than expected")
+    return 1 if unexpected else 0
+
+
+def first_of_each_script():
+    return list({mistake.script: mistake for mistake in reversed(MISTAKES)}.values())[::-1]
+
+
+def table():
+    """The lines of a Markdown table of what is expected, as it is in docs/bad-input.md."""
+    return [*header(), *(row(mistake, mistake.code, mistake.line) for mistake in MISTAKES)]
+
+
+def header():
+    return ["| script | mistake | exit code | line |", "| --- | --- | --- | --- |"]
+
+
+def row(mistake, code, line):
+    """A row of the table; a line that is not the same everywhere is shown as it is expected."""
+    return f"| `{mistake.script}` | {mistake.what} | {code} | {f'`{line}`' if line else 'none'} |"
+
+
+def run(mistakes, jobs=1):
+    """Make the mistakes, and print the table. Returns a list of (mistake, why it is not as expected)."""
+    unexpected = []
+    with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        make_files(Path(folder), " ".join(mistake.command for mistake in mistakes))
+        last = Path(folder) / "run" / "last.safetensors"
+        before = last.read_bytes() if last.exists() else None
+        print("\n".join(header()), flush=True)
+        for mistake, found in zip(mistakes, pool.map(lambda mistake: make(mistake, folder), mistakes), strict=True):
+            code, line, why = found
+            print(row(mistake, code, line), flush=True)
+            unexpected += [(mistake, why)] if why else []
+        if before and last.read_bytes() != before:
+            unexpected.append((mistakes[-1], "it or one before has changed the checkpoint"))
+    return unexpected
+
+
+def make(mistake, folder):
+    """Run a command. Returns its exit code, the line that it wrote, and why this is not as expected or None."""
+    script = f"{shlex.quote(sys.executable)} {shlex.quote(str(SCRIPTS / mistake.script))}"
+    text = mistake.command if "SCRIPT" in mistake.command else f"SCRIPT {mistake.command}"
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    environment["PYTHONPATH"] = os.pathsep.join([str(SCRIPTS.parent), environment.get("PYTHONPATH", "")])
+    command = ["bash", "-c", "set -o pipefail; " + text.replace("SCRIPT", script)]
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+    done = subprocess.Popen(command, cwd=folder, env=environment, start_new_session=True, **pipes)
+    try:
+        _, errors = done.communicate(timeout=SECONDS)
+    except subprocess.TimeoutExpired:
+        os.killpg(done.pid, signal.SIGKILL)
+        done.communicate()
+        return "none", "", f"has not ended after {SECONDS} seconds"
+    *above, last = errors.decode(errors="replace").splitlines() or [""]
+    line = re.sub(r"^([\w.]+: )?error: ", "", last)
+    if done.returncode != mistake.code or not is_as_expected(line, mistake.line):
+        return done.returncode, line, f"expected {mistake.code}, {mistake.line}\n" + "\n".join([*above, last])
+    if above and not (mistake.code == 2 and above[0].startswith("usage: ")):
+        return done.returncode, line, "more than one line:\n" + "\n".join(above)
+    return done.returncode, mistake.line, None
+
+
+def is_as_expected(line, expected):
+    return line == expected or (expected.endswith("…") and line.startswith(expected[:-1]))
+
+
+# -- the folder ---------------------------------------------------------------------------------------------------
+
+WORDS = {"a": "un", "the": "le", "man": "homme", "sees": "voit", "horse": "cheval", "on": "sur", "old": "âgé"}
+
+
+def make_files(folder, commands):
+    """Write what the commands read, as their arguments name it."""
+    for name in ("data", "unequal", "empty", "bomb", "without"):
+        (folder / name).mkdir()
+    draw = random.Random(0)
+    for split, n in (("train", 60), ("val", 6)):
+        lines = [draw.choices(list(WORDS), k=draw.randint(2, 8)) for _ in range(n)]
+        translated = [[WORDS[word] for word in line] for line in lines]
+        for language, side in (("en", lines), ("fr", translated)):
+            text = "".join(" ".join(line) + "\n" for line in side)
+            (folder / "data" / f"{split}.{language}").write_text(text, encoding="utf-8")
+            (folder / "unequal" / f"{split}.{language}").write_text(text, encoding="utf-8")
+    short = folder / "unequal" / "train.fr"
+    short.write_bytes(short.read_bytes().rstrip(b"\n").rpartition(b"\n")[0] + b"\n")
+    (folder / "file").write_text("a file\n")
+    (folder / "latin.en").write_bytes(b"for\xeat\n")
+    (folder / "cut.en.gz").write_bytes(gzip.compress(b"a man\n" * 1000)[:20])
+    (folder / "without" / "sitecustomize.py").write_text("import os, sys\nsys.modules[os.environ['WITHOUT']] = None\n")
+    if "bomb" in commands:
+        make_bomb(folder)
+    if " run" in commands or "damaged" in commands:
+        train(folder)
+
+
+def make_bomb(folder):
+    """Write small gzip files that hold gigabytes in place of the texts of Multi30k."""
+    bomb = gzip.compress(bytes(2**26)) * 100  # gzip files one after another are one: 6.7 GB
+    for split in ("train", "val", "test_2016_flickr"):
+        for language in ("en", "fr"):
+            (folder / "bomb" / f"{split}.{language}.gz").write_bytes(bomb if split == "train" else b"")
+
+
+def train(folder):
+    """Train the model in the folder run, and copy it to damaged, where it is damaged."""
+    script = [sys.executable, str(SCRIPTS / "train_translation.py")]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(SCRIPTS.parent), os.environ.get("PYTHONPATH", "")])}
+    done = subprocess.run(
+        [*script, *RECIPE.split(), "--out", "run"], cwd=folder, env=environment, capture_output=True, text=True
+    )
+    if done.returncode:
+        raise ValueError(f"no model could be trained: {done.stderr}")
+    shutil.copytree(folder / "run", folder / "damaged")
+    for name in ("last", "model"):
+        path = folder / "damaged" / f"{name}.safetensors"
+        path.write_bytes(path.read_bytes()[:-100])
+    shutil.rmtree(folder / "damaged" / "snapshots")
+
+
+def parse_arguments(argv):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="only the first mistake of each script")
+    parser.add_argument("--only", default="", help="only scripts whose name begins with this")
+    parser.add_argument("--jobs", type=positive, default=os.cpu_count(), help="mistakes at a time (default: all cores)")
+    parser.add_argument("--table", action="store_true", help="print the table of what is expected, without any run")
+    return parser.parse_args(argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

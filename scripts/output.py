@@ -1,0 +1,113 @@
+"""The files that a script writes: checked before it begins, and written completely or not at all."""
+
+import argparse
+import contextlib
+import importlib.util
+import json
+import math
+import os
+import tempfile
+from pathlib import Path
+
+NO_MATPLOTLIB = "pictures need matplotlib: pip install 'npformer[plot]'"
+
+
+def output_file(text):
+    """The type of an argument that names a file to write."""
+    path = Path(text)
+    try:
+        if path.is_dir():
+            raise argparse.ArgumentTypeError(f"{text} is a folder, expected a file")
+        if path.is_file():
+            os.close(os.open(path, os.O_WRONLY))
+        if not _is_device(path):
+            _try_to_write(Path(os.path.realpath(path)).parent)
+    except OSError as error:
+        raise argparse.ArgumentTypeError(f"{text} cannot be written: {error.strerror}; choose another file") from error
+    return path
+
+
+def output_folder(text):
+    """The type of an argument that names a folder to write to."""
+    try:
+        _try_to_write(Path(text))
+    except OSError as error:
+        message = f"{text} cannot be written to: {error.strerror}; choose another folder"
+        raise argparse.ArgumentTypeError(message) from error
+    return Path(text)
+
+
+def picture_file(text):
+    """The type of an argument that names a picture to write, which needs matplotlib."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise argparse.ArgumentTypeError(NO_MATPLOTLIB)
+    from matplotlib.figure import Figure
+
+    known = Figure().canvas.get_supported_filetypes()
+    if Path(text).suffix[1:].lower() not in known:
+        raise argparse.ArgumentTypeError(f"{text}, expected a name that ends with .{', .'.join(sorted(known))}")
+    return output_file(text)
+
+
+def add_pictures(parser, default):
+    """The options --out and --no-plots; ``will_draw`` reads them."""
+    parser.add_argument("--out", type=Path, metavar="DIR", help=f"folder of the pictures (default: {default})")
+    parser.add_argument("--no-plots", action="store_true", help="draw no pictures")
+
+
+def will_draw(parser, options):
+    """Whether there will be pictures. If --out cannot be written to, the script ends here."""
+    if options.no_plots:
+        return False
+    if importlib.util.find_spec("matplotlib") is None:
+        print(f"no pictures will be drawn: {NO_MATPLOTLIB.replace('pictures', 'they')}", flush=True)
+        return False
+    try:
+        output_folder(options.out)
+    except argparse.ArgumentTypeError as error:
+        parser.error(f"argument --out: {error}, or --no-plots")
+    return True
+
+
+def write_json(path, figures):
+    """Write figures to a JSON file. NaN and inf become null."""
+    write_whole(path, (json.dumps(_without_nan(figures), indent=2, allow_nan=False) + "\n").encode())
+
+
+def write_whole(path, data):
+    """Write bytes to a file. If this fails, a previous file is unchanged."""
+    target = Path(os.path.realpath(path))
+    part = target.with_name(f".{os.getpid()}.part")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if _is_device(path):
+            with open(path, "ab") as device:
+                device.write(data)
+            return
+        part.write_bytes(data)
+        os.replace(part, target)
+    except OSError as error:  # which need not name the file, for example if the disk is full
+        raise OSError(error.errno, error.strerror, str(path)) from error
+    finally:
+        with contextlib.suppress(OSError):
+            part.unlink()
+
+
+def _is_device(path):
+    """Whether a path is /dev/stdout, a pipe or the like, which is written to, not replaced."""
+    return str(path).startswith(("/dev/", "/proc/")) or (path.exists() and not path.is_file())
+
+
+def _try_to_write(folder):
+    """Create and delete a file in a folder, or in the folder in which it would be created."""
+    while not folder.exists():
+        folder = folder.parent
+    tempfile.TemporaryFile(dir=folder).close()
+
+
+def _without_nan(value):
+    if isinstance(value, dict):
+        return {name: _without_nan(child) for name, child in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_without_nan(child) for child in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,221 @@
+"""``scripts/command.py``, ``output.py`` and ``arguments.py``: what all scripts do about mistakes."""
+
+import argparse
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import arguments
+import numpy as np
+import output
+import pytest
+from command import command
+
+import npformer
+from npformer.training import CheckpointError
+
+SCRIPTS = Path(__file__).parents[2] / "scripts"
+
+
+def main_that(act):
+    return command(lambda argv=None: act())
+
+
+def that_raises(error):
+    def act():
+        raise error
+
+    return main_that(act)
+
+
+# -- command.py ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (FileNotFoundError(errno.ENOENT, "No such file or directory", "x.en"), "x.en: No such file or directory"),
+        (FileNotFoundError("there is no checkpoint x"), "there is no checkpoint x"),
+        (OSError(errno.ENOSPC, "No space left on device"), "reading or writing failed: No space left on device"),
+        (CheckpointError("x cannot be read"), "x cannot be read"),
+        (ValueError("two\nlines"), "two lines"),
+        (ImportError("scores need sacrebleu: pip install sacrebleu"), "scores need sacrebleu: pip install sacrebleu"),
+        (MemoryError("1 TiB"), "there is not enough memory: 1 TiB; smaller sizes need less"),
+        (UnicodeEncodeError("ascii", "é", 0, 1, ""), "standard output cannot show 'é': set PYTHONIOENCODING=utf-8"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_mistake_is_one_line_and_exit_code_1(error, line, capsys, monkeypatch):
+    monkeypatch.setattr("command.SCRIPTS", str(Path(__file__).parent))  # as if this file were a script
+    assert that_raises(error)() == 1
+    assert capsys.readouterr().err == f"error: {line}\n"
+
+
+def test_a_value_that_npformer_refuses_is_a_mistake(capsys):
+    assert main_that(lambda: npformer.CopyTask(vocab=2))() == 1
+    assert capsys.readouterr().err.startswith("error: vocab=2")
+
+
+@pytest.mark.parametrize(
+    "bug",
+    [
+        lambda: np.zeros(2) + np.zeros(3),  # a ValueError that nobody wrote for the user
+        lambda: int("x"),
+        lambda: {}["x"],
+        lambda: __import__("a_package_that_is_not_there"),
+    ],
+)
+def test_a_bug_keeps_its_traceback(bug):
+    with pytest.raises((ValueError, KeyError, ImportError)):
+        main_that(bug)()
+
+
+def test_ctrl_c_is_quiet(capsys):
+    assert that_raises(KeyboardInterrupt())() == 130
+    assert capsys.readouterr() == ("", "")
+
+
+def test_an_exit_code_is_passed_on():
+    assert main_that(lambda: 143)() == 143
+    assert main_that(lambda: None)() == 0
+
+
+def run(code, **options):
+    """What a script with this code in its main does."""
+    script = f"import sys; sys.path.insert(0, {str(SCRIPTS)!r})\nfrom command import command\n"
+    script += f"@command\ndef main(argv=None):\n    {code}\nsys.exit(main())"
+    return subprocess.run([sys.executable, "-E", "-c", script], stderr=subprocess.PIPE, text=True, **options)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_output_on_a_full_disk_is_an_error():
+    with open("/dev/full", "w") as full:
+        done = run("print('figures')", stdout=full)
+    assert (done.returncode, done.stderr) == (1, "error: standard output: No space left on device\n")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="on Windows a pipe that is closed is another error")
+def test_a_reader_that_is_gone_is_quiet():
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = run("print('figures')", stdout=writing)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_names_that_are_not_utf_8_are_printed_as_they_were_given():
+    done = run(r"print('\udce9')", stdout=subprocess.PIPE, errors="surrogateescape")
+    assert (done.returncode, done.stdout) == (0, "\udce9\n")
+
+
+# -- output.py ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "file"
+    path.write_text("old")
+    return path
+
+
+def test_what_cannot_be_written_is_refused_at_once(file, tmp_path):
+    for check, path in (
+        (output.output_file, tmp_path),
+        (output.output_file, file / "x.json"),
+        (output.output_file, file / "a" / "b.json"),
+        (output.output_folder, file),
+        (output.output_folder, file / "runs"),
+    ):
+        with pytest.raises(argparse.ArgumentTypeError, match="expected a file|cannot be written.*Not a directory"):
+            check(str(path))
+
+
+def test_what_can_be_written_is_left_alone(file, tmp_path):
+    assert output.output_file(str(file)) == file
+    assert output.output_file(str(tmp_path / "a" / "b.json")) == tmp_path / "a" / "b.json"
+    assert output.output_folder(str(tmp_path / "runs")) == tmp_path / "runs"
+    assert file.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [file]
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root may write everywhere")
+def test_permissions_are_checked(file, tmp_path):
+    file.chmod(0o400)
+    with pytest.raises(argparse.ArgumentTypeError, match="Permission denied"):
+        output.output_file(str(file))
+
+
+def test_a_picture_needs_matplotlib_and_a_format(monkeypatch, tmp_path):
+    pytest.importorskip("matplotlib")
+    assert output.picture_file(str(tmp_path / "x.PNG"))
+    for name in ("x.doc", "x"):
+        with pytest.raises(argparse.ArgumentTypeError, match="expected a name that ends with"):
+            output.picture_file(str(tmp_path / name))
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(argparse.ArgumentTypeError, match="pictures need matplotlib: pip install"):
+        output.picture_file(str(tmp_path / "x.png"))
+
+
+def test_without_matplotlib_a_script_says_at_its_start_that_it_will_not_draw(monkeypatch, capsys, tmp_path):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    parser = argparse.ArgumentParser()
+    assert not output.will_draw(parser, argparse.Namespace(no_plots=False, out=tmp_path))
+    assert capsys.readouterr().out == "no pictures will be drawn: they need matplotlib: pip install 'npformer[plot]'\n"
+
+
+def test_a_write_that_fails_names_the_file_and_leaves_the_old_one(file, monkeypatch):
+    def full(path, data):
+        path.write_text("ha")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(OSError, match=f"No space left on device: '{file}'"):
+        output.write_json(file, {"a": 1})
+    assert file.read_text() == "old"
+    assert list(file.parent.iterdir()) == [file]
+
+
+def test_a_link_stays_a_link(file, tmp_path):
+    (tmp_path / "link").symlink_to(file)
+    output.write_json(tmp_path / "link", 1)
+    assert (tmp_path / "link").is_symlink()
+    assert file.read_text() == "1\n"
+
+
+def test_a_device_is_written_to(tmp_path):
+    code = f"import sys; sys.path.insert(0, {str(SCRIPTS)!r}); import output; from pathlib import Path\n"
+    code += "path = output.output_file('/dev/stdout'); print('before', flush=True); output.write_json(path, 1)"
+    with open(tmp_path / "shown", "a") as shown:
+        subprocess.run([sys.executable, "-c", code], stdout=shown, check=True)
+    assert (tmp_path / "shown").read_text() == "before\n1\n"
+
+
+# -- arguments.py -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("positive", "0"),
+        ("positive", "1" * 20),
+        ("natural", "-1"),
+        ("natural", "9" * 5000),
+        ("beam", "100000000000"),
+        ("length", "1000000000000"),
+        ("number", "nan"),
+        ("above_zero", "one"),
+        ("utf_8", "for\udceat"),
+    ],
+)
+def test_values_that_make_no_sense(kind, text):
+    with pytest.raises(argparse.ArgumentTypeError, match="expected") as refused:
+        getattr(arguments, kind)(text)
+    assert len(str(refused.value)) < 100
+
+
+def test_values_that_make_sense():
+    assert arguments.natural(str(2**64)) == 2**64  # a seed
+    assert arguments.positive("16000") == 16000
+    assert arguments.utf_8("forêt") == "forêt"

@@ -1,0 +1,51 @@
+"""Mistakes with every script; ``scripts/measure/mistakes.py`` makes many more of them."""
+
+import importlib
+import sys
+from pathlib import Path
+
+import mistakes
+import pytest
+
+for name in ("sentencepiece", "safetensors", "sacrebleu", "sacremoses", "matplotlib"):
+    pytest.importorskip(name)
+
+DRAWING = ["train_copy", "detect_anomalies", "study_scaling", "study_length"]
+WRITING = [*DRAWING, "search_rates", "bench_train", "bench_copy"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="some commands and messages are those of Linux")
+def test_one_mistake_with_each_script(capsys):
+    assert mistakes.run(mistakes.first_of_each_script(), jobs=1) == []
+    assert len(capsys.readouterr().out.splitlines()) == 2 + len({each.script for each in mistakes.MISTAKES})
+
+
+def test_every_script_is_in_the_table():
+    folders = [mistakes.SCRIPTS, mistakes.SCRIPTS / "studies", mistakes.SCRIPTS / "bench"]
+    scripts = {path for folder in folders for path in folder.glob("*.py") if "def main(" in path.read_text()}
+    assert {mistakes.SCRIPTS / each.script for each in mistakes.MISTAKES} == scripts
+
+
+@pytest.mark.parametrize(
+    ("script", "option"), [*((name, "--json") for name in WRITING), *((name, "--out") for name in DRAWING)]
+)
+def test_what_cannot_be_written_is_noticed_before_the_training(script, option, tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SystemExit, match="2"):
+        importlib.import_module(script).main([option, str(tmp_path / "file" / "x")])
+    assert f"argument {option}: {tmp_path / 'file' / 'x'} cannot be written" in capsys.readouterr().err
+
+
+def test_the_tool_notices_what_is_unexpected(tmp_path):
+    def make(command, code, line):
+        return mistakes.make(mistakes.Mistake("get_multi30k.py", "", command, code, line), tmp_path)[-1]
+
+    assert make("--langs it", 2, "argument --langs: 'it', …") is None
+    assert make("--langs it", 1, "argument --langs: 'it', …").startswith("expected 1")
+    assert make("--langs it", 2, "argument --langs: 'de', …").startswith("expected 2")
+    assert make("echo Traceback >&2; echo error: x >&2; exit 1; SCRIPT", 1, "x").startswith("more than one line")
+
+
+def test_the_document_has_the_table():
+    text = (Path(__file__).parents[2] / "docs" / "bad-input.md").read_text(encoding="utf-8")
+    assert "\n".join(mistakes.table()) in text, "python scripts/measure/mistakes.py --table prints the present one"
