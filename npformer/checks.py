@@ -51,9 +51,11 @@ def check_number(name, value):
         raise TypeError(f"{name}={value!r} is a {type(value).__name__}, expected a number")
 
 
-def check_int(name, value, at_least=-math.inf):
-    """Check that a value is an integer of at least ``at_least``."""
+def check_int(name, value, at_least=-math.inf, at_most=math.inf):
+    """Check that a value is an integer from ``at_least`` to ``at_most``."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         raise TypeError(f"{name}={value!r} is a {type(value).__name__}, expected an int")
     if value < at_least:
         raise ValueError(f"{name}={value}, expected at least {at_least}")
+    if value > at_most:
+        raise ValueError(f"{name}={value}, expected at most {at_most}")

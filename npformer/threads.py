@@ -43,7 +43,10 @@ def cores():
 
 
 def n_threads():
-    """Number of threads that work may be split over: as many as matrix products use, and 1 inside ``in_parallel``."""
+    """Number of threads that work may be split over: as many as matrix products use, unless the library limits them.
+
+    Inside ``in_parallel`` it is 1.
+    """
     if _here.in_parallel:
         return 1
     if _here.n_kernel_threads:
@@ -61,8 +64,8 @@ def in_parallel(work, parts):
 
     The parts are assigned to the threads in turn, independently of timing. Work that releases the GIL (NumPy on large
     arrays, compiled kernels) becomes faster. Everything runs on the calling thread if that thread already runs a part
-    of another call, or while another thread uses the cores; the results are the same, bit for bit. An interrupt waits
-    until all parts are done.
+    of another call, or while another thread uses the cores; the results are the same, bit for bit. With several
+    threads an interrupt waits until all parts are done.
 
     Parameters
     ----------

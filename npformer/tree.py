@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-DEEPEST = 100  # dicts in each other, far from Python's limit of recursion; names below keep their dots
+DEEPEST = 100  # levels of dicts (and lists, in JSON), far from Python's limit of recursion
 
 
 def leaves(tree, path=""):

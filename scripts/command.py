@@ -6,6 +6,7 @@ standard library, so that it can say that npformer is missing.
 
 import functools
 import os
+import select
 import sys
 import traceback
 from pathlib import Path
@@ -71,10 +72,9 @@ def _exit_code(function, *arguments):
         return function(*arguments) or 0
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:
-        _discard_output()
-        return 0
     except Exception as error:
+        if isinstance(error, BrokenPipeError) and _output_is_broken():
+            return 0
         message = message_of(error)
         if message is None:
             raise
@@ -91,6 +91,18 @@ def _flush():
         _discard_output()
         return None if isinstance(error, BrokenPipeError) else OSError(error.errno, error.strerror, "standard output")
     return None
+
+
+def _output_is_broken():
+    """Whether nobody reads standard output any more; then what is left of it is discarded."""
+    if sys.stdout is None or not hasattr(select, "poll"):
+        return False
+    output = select.poll()
+    output.register(sys.stdout.fileno(), 0)  # of errors alone
+    if not output.poll(0):
+        return False
+    _discard_output()
+    return True
 
 
 def _discard_output():

@@ -95,7 +95,7 @@ def write_whole(path, data):
 
 def _is_device(path):
     """Whether a path is /dev/stdout, a pipe or the like, which is written to, not replaced."""
-    return str(path).startswith(("/dev/", "/proc/")) or (path.exists() and not path.is_file())
+    return str(path).startswith(("/dev/std", "/dev/fd/", "/proc/self/fd/")) or (path.exists() and not path.is_file())
 
 
 def _try_to_write(folder):

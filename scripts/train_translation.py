@@ -13,7 +13,7 @@ DATA contains train.en, train.fr, val.en and val.fr, plain or .gz. The script wr
   log.jsonl           one line for each step and each validation
   curves.png          a plot of the log
 
-Ctrl-C and SIGTERM finish the current step or validation, save, and exit with 130 and 143; a second one stops at once.
+Ctrl-C and SIGTERM finish the current step or validation, save, and exit with 130 and 143; a second one does not save.
 Other exit codes: 0 when training is done or --minutes are over, 1 after an error, 2 for wrong arguments.
 """
 
@@ -70,7 +70,7 @@ def train(run, options, start):
     def is_late(trainer, info):
         return options.minutes is not None and time.perf_counter() - start > 60 * options.minutes
 
-    with StopSignals("stopping and saving after this step or validation; a second signal stops at once") as stop:
+    with StopSignals("stopping and saving after this step or validation; a second signal saves nothing") as stop:
         run.train([is_late, stop], progress=not options.quiet)
     if stop.received:
         print(f"{stop.received.name}: saved after step {run.trainer.n_steps}; --resume continues from there")

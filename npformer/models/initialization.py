@@ -125,7 +125,7 @@ class Initializer:
 
 
 class ShapesOnly(Initializer):
-    """Makes arrays of the same shapes that draw nothing and take no memory, whatever their size: all entries are one.
+    """Makes arrays of the same shapes that draw nothing and take no memory: all entries share one byte.
 
     Examples
     --------

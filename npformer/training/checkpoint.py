@@ -15,7 +15,8 @@ import numpy as np
 
 from npformer.arrays import on_host
 from npformer.training.checkpoint_header import FORMAT, VERSION, check_header_size, read_header
-from npformer.training.strict_json import MOST_DIGITS, check_depth, check_size
+from npformer.training.strict_json import MOST_DIGITS, check_size
+from npformer.tree import DEEPEST
 
 LONGEST_REASON = 400  # characters: the reason may quote the file
 
@@ -63,11 +64,10 @@ def save_checkpoint(path, arrays: dict[str, np.ndarray], info: dict) -> None:
     safetensors = _import_safetensors()
     path = Path(path)
     arrays = _storable(arrays)
-    check_depth(info, "info")
     _check_info(info)
     metadata = {"format": FORMAT, "version": VERSION, "order": json.dumps(list(arrays)), "info": json.dumps(info)}
-    _check_fits_header(arrays, metadata)
     metadata["crc32"] = checksum(arrays, metadata)
+    _check_fits_header(arrays, metadata)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with _scratch_folder(path) as scratch:
@@ -189,18 +189,20 @@ def _storable(arrays):
     return {name: np.asarray(array, array.dtype.newbyteorder("="), order="C") for name, array in arrays.items()}
 
 
-def _check_info(value, where="info"):
+def _check_info(value, where="info", depth=0):
     """Refuse values that JSON does not restore exactly: it turns tuples into lists, and keys of dicts into strings."""
+    if depth > DEEPEST:
+        raise ValueError(f"info is nested too deeply, expected at most {DEEPEST} levels")
     if where == "info" and not isinstance(value, dict):
         raise TypeError(f"info is a {type(value).__name__}, expected a dict")
     if isinstance(value, dict):
         for key, child in value.items():
             if not isinstance(key, str):
                 raise TypeError(f"{where} has the key {key!r}, expected strings")
-            _check_info(child, f"{where}[{key!r}]")
+            _check_info(child, f"{where}[{key!r}]", depth + 1)
     elif isinstance(value, list):
         for i, child in enumerate(value):
-            _check_info(child, f"{where}[{i}]")
+            _check_info(child, f"{where}[{i}]", depth + 1)
     elif isinstance(value, int) and abs(value) >= 10 ** (MOST_DIGITS - 1):
         raise ValueError(f"{where} is an integer of more than {MOST_DIGITS - 1} digits, expected a smaller one")
     elif value is not None and not isinstance(value, (str, int, float)):

@@ -65,7 +65,7 @@ def _read(path):
         start = file.read(8)
         length = int.from_bytes(start, "little")
         if len(start) < 8 or length > size - 8:
-            raise ValueError(f"it has {size:,} bytes, fewer than its header is said to have")
+            raise ValueError(f"it has {size:,} bytes, fewer than the {length:,} of its header")
         check_header_size(length)
         header = parse_json(file.read(length).decode(), "its header")
     if not isinstance(header, dict):
@@ -78,7 +78,7 @@ def _check_metadata(metadata):
         raise ValueError("npformer did not write it")
     version = metadata.get("version")
     if version != VERSION:
-        raise ValueError(f"it has format version {version!s:.20}, this npformer reads {VERSION}: try a newer one")
+        raise ValueError(f"it has format version {version!s:.20}, this npformer reads {VERSION}")
     if metadata.keys() != METADATA:
         raise ValueError(f"its metadata has the keys {sorted(metadata)!s:.200}, expected {sorted(METADATA)}")
     for name, value in metadata.items():

@@ -11,8 +11,9 @@ from npformer.interrupts import SIGNALS
 class StopSignals:
     """A context manager in which SIGINT (Ctrl-C) and SIGTERM only set a flag, so that a step can end and be saved.
 
-    A second signal interrupts at once, as usual. Use it as a callback of ``Trainer.fit``: it stops the training after
-    the step in which a signal came. Outside the main thread, where Python cannot handle signals, it does nothing.
+    A second signal has its usual effect: Ctrl-C interrupts when the current step has ended. Use this as a callback of
+    ``Trainer.fit``: it stops the training after the step in which a signal came. Outside the main thread, where Python
+    cannot handle signals, it does nothing.
 
     Parameters
     ----------

@@ -1,10 +1,11 @@
 """The check that a checkpoint is one that ``Trainer.save`` can have written, before a trainer takes anything from it.
 
-What is refused here is malformed, for every trainer; whether a checkpoint belongs to one trainer is its own question.
+What is refused here is malformed, for every trainer; ``Trainer.restore`` then compares it with its own settings.
 """
 
 from npformer.checks import check_fraction, check_int, check_not_negative, check_positive
-from npformer.models.description import MODELS, from_description
+from npformer.models.description import MODELS, describe, from_description
+from npformer.options import LARGEST
 from npformer.training.optimizers import SGD, Adam, AdamW
 from npformer.training.precision import ScaleState
 
@@ -12,7 +13,6 @@ OPTIMIZERS = {optimizer.__name__: optimizer for optimizer in (SGD, Adam, AdamW)}
 ADDED_LATER = {"consistency": 0.0, "frozen": []}  # settings that older checkpoints do not have
 SETTINGS = {"seed", "label_smoothing", "consistency", "clip_norm", "frozen", "optimizer"}
 ADDED_TO_OPTIMIZERS = {"AdamW": {"decay_all": True}}
-MOST_STEPS = 2**63 - 1
 
 
 def check_training(arrays, info, model):
@@ -43,12 +43,10 @@ def check_training(arrays, info, model):
     if not isinstance(info["model"], dict) or not isinstance(info["model"].get("name"), str):
         raise TypeError(f"model={info['model']!r:.60}, expected a dict with its name and settings")
     name = info["model"]["name"]
-    if name in MODELS and (name != own.__name__ or own is MODELS[name]):
+    if info["model"] != describe(model) and name in MODELS and (name != own.__name__ or own is MODELS[name]):
         from_description(info["model"], arrays)
     settings = _checked_settings(info["trainer"])
-    check_int("n_steps", info["n_steps"], at_least=0)
-    if info["n_steps"] > MOST_STEPS:
-        raise ValueError(f"n_steps={info['n_steps']}, expected at most {MOST_STEPS}")
+    check_int("n_steps", info["n_steps"], at_least=0, at_most=LARGEST)
     loss_scale_in(info)
     return settings
 
@@ -72,7 +70,7 @@ def check_keys(what, given, expected):
     if lacking := sorted(expected - given.keys()):
         raise ValueError(f"{what} lacks {lacking}, expected the keys {sorted(expected)}")
     if unknown := sorted(given.keys() - expected):
-        raise ValueError(f"{what} has keys that this npformer does not know, {unknown!s:.200}: try a newer one")
+        raise ValueError(f"{what} has keys that this npformer does not know, {unknown!s:.200}")
 
 
 def _checked_settings(trainer):

@@ -2,13 +2,14 @@
 
 import json
 
+from npformer.tree import DEEPEST
+
 MOST_VALUES = 400_000  # about 130 bytes each in memory
 MOST_DIGITS = 300  # of an integer, so that it can be converted to a float
-DEEPEST = 100  # levels of lists and dicts, far from Python's limit of recursion
 
 
 def parse_json(text, what):
-    """Parse JSON that nobody vouches for.
+    """Parse JSON from an untrusted file.
 
     Parameters
     ----------

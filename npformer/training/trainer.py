@@ -238,7 +238,8 @@ class Trainer:
         n_steps : int, optional
             Stop after this number of steps; needed if ``batches`` never ends.
         callbacks : sequence of callables
-            ``callback(trainer, info)`` is called after each step, with a ``StepInfo``; a true result stops training.
+            ``callback(trainer, info)`` is called after each step, with a ``StepInfo``; a true result stops training. It
+            is not called after a step that is interrupted.
         progress : bool
             Show a progress bar with loss, learning rate and tokens per second (needs tqdm).
 

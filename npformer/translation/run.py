@@ -11,6 +11,7 @@ from npformer.data.ahead import ahead
 from npformer.data.parallel_text import read_lines
 from npformer.models import from_description
 from npformer.models.description import check_params
+from npformer.options import LARGEST
 from npformer.training.averaging import average
 from npformer.training.checkpoint import CheckpointError, load_checkpoint, refusing
 from npformer.training.json_log import JsonLog
@@ -257,6 +258,8 @@ class TranslationRun:
             try:
                 tree.check_like(Translator.load(path, self.trainer.ops).params, self.trainer.params)
             except ValueError as error:
+                if isinstance(error.__cause__, OSError):
+                    raise  # the disk could not read it, which does not say that it is damaged
                 aside = path.with_name(f"{path.name}.damaged")
                 path.replace(aside)
                 say(f"{error}; it is now {aside.name}, and the result will be averaged without it")
@@ -316,15 +319,13 @@ def _check_progress(info):
         raise ValueError(f"place={place!r:.60}, expected {len(Place._fields)} numbers: {', '.join(Place._fields)}")
     numbers = dict(zip(Place._fields, place, strict=True)) | {"n_logged": info["n_logged"]}
     for name, value in numbers.items():
-        check_int(name, value, at_least=0)
-        if value >= 2**63:
-            raise ValueError(f"{name}={value}, expected a number of 63 bits")
+        check_int(name, value, at_least=0, at_most=LARGEST)
     if not isinstance(validations, list):
         raise TypeError(f"validations={validations!r:.60}, expected a list")
     for record in validations:
         if not isinstance(record, dict):
             raise TypeError(f"a validation is {record!r:.60}, expected a dict")
-        check_int("the step of a validation", record.get("step"), at_least=0)
+        check_int("the step of a validation", record.get("step"), at_least=0, at_most=LARGEST)
         check_number("val_bleu", record.get("val_bleu"))
 
 

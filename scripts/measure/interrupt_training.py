@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where arguments.
 from arguments import natural, positive
 from command import command
 
-from npformer import Adam, ParameterAverage, Trainer, Transformer, greedy_decode
+from npformer import Adam, Trainer, Transformer, greedy_decode
 from npformer.data import CopyTask
 from npformer.threads import blas_threads, n_threads
 
@@ -34,13 +34,12 @@ HANGS = 120  # seconds without an interrupt after which the process counts as ha
 
 
 class Training:
-    """A training on two threads that can be continued, with the average of its parameters."""
+    """A training on two threads that can be continued."""
 
     def __init__(self, seed):
         self.task = CopyTask(seed=seed)
         model = Transformer(self.task.vocab, self.task.vocab, pad_id=0, **MODEL)
         self.trainer = Trainer(model, Adam(lr=1e-3), seed=seed, clip_norm=1.0, n_shards=2, backend="cpu")
-        self.average = ParameterAverage(first_step=1)
 
     def batch(self, step):
         """The batch of a step."""
@@ -97,7 +96,7 @@ def main(argv=None):
             undisturbed.trainer.step(*undisturbed.batch(undisturbed.trainer.n_steps))
         same = np.array_equal(undisturbed.trainer.flat_params, training.trainer.flat_params)
         threads = n_threads()
-    print(f"{options.interrupts} interrupts in {seconds:.0f} s, {n_steps} steps, {n_decoded} decodings; hangs: 0")
+    print(f"{options.interrupts} interrupts in {seconds:.0f} s, {n_steps} steps, {n_decoded} decodings")
     print(f"parameters: {'the same, bit for bit' if same else 'DIFFERENT'}; wrong decodings: {n_wrong}")
     print(f"threads that matrix products may use: {threads} of 2")
     return int(not same or n_wrong > 0 or threads != 2)

@@ -38,7 +38,7 @@ class Mistake(NamedTuple):
 
     script: str
     what: str
-    command: str  # SCRIPT is the script; for a name without spaces alone, its arguments
+    command: str  # in which SCRIPT stands for the script; without SCRIPT, only its arguments
     code: int
     line: str  # on standard error, after "error: "; "…" at its end stands for anything, "" for no output at all
 

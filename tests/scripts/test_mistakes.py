@@ -11,7 +11,6 @@ for name in ("sentencepiece", "safetensors", "sacrebleu", "sacremoses", "matplot
     pytest.importorskip(name)
 
 DRAWING = ["train_copy", "detect_anomalies", "study_scaling", "study_length"]
-WRITING = [*DRAWING, "search_rates", "bench_train", "bench_copy"]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="some commands and messages are those of Linux")
@@ -26,14 +25,12 @@ def test_every_script_is_in_the_table():
     assert {mistakes.SCRIPTS / each.script for each in mistakes.MISTAKES} == scripts
 
 
-@pytest.mark.parametrize(
-    ("script", "option"), [*((name, "--json") for name in WRITING), *((name, "--out") for name in DRAWING)]
-)
-def test_what_cannot_be_written_is_noticed_before_the_training(script, option, tmp_path, capsys):
+@pytest.mark.parametrize("script", DRAWING)
+def test_what_cannot_be_written_is_noticed_before_the_training(script, tmp_path, capsys):
     (tmp_path / "file").write_text("")
     with pytest.raises(SystemExit, match="2"):
-        importlib.import_module(script).main([option, str(tmp_path / "file" / "x")])
-    assert f"argument {option}: {tmp_path / 'file' / 'x'} cannot be written" in capsys.readouterr().err
+        importlib.import_module(script).main(["--out", str(tmp_path / "file" / "x")])
+    assert f"argument --out: {tmp_path / 'file' / 'x'} cannot be written" in capsys.readouterr().err
 
 
 def test_the_tool_notices_what_is_unexpected(tmp_path):

@@ -236,7 +236,7 @@ def test_a_later_format_is_refused(path, monkeypatch):
     monkeypatch.setattr(checkpoint, "VERSION", "2")
     save_numbers(path, 1)
     monkeypatch.undo()
-    with pytest.raises(CheckpointError, match="it has format version 2, this npformer reads 1: try a newer one"):
+    with pytest.raises(CheckpointError, match="it has format version 2, this npformer reads 1"):
         load_checkpoint(path)
 
 
