@@ -9,8 +9,15 @@ TORCH_TESTS = $(shell grep -rl "importorskip(\"torch\")" tests)
 
 CUDA := 13
 GPU_VENV := .venv-gpu$(CUDA)
+TORCH_FOR_CUDA_12 := torch<2.11
+TORCH_FOR_CUDA_13 := torch
 
-.PHONY: help copy translate test test-torch lint bench gpu test-gpu bench-gpu clean
+# Real CuPy on a make-believe CUDA. FMA=0 rounds each product, as the processor's own results do; CC=75: an older GPU.
+CUPY_VENV := .venv-cupy
+FMA := 1
+CC := 90
+
+.PHONY: help copy translate test test-torch test-cupy lint bench gpu test-gpu bench-gpu clean
 
 help:
 	@echo "make copy         train a Transformer to copy, and look at what it does (under a minute)"
@@ -18,6 +25,7 @@ help:
 	@echo "                  again: go on for ten more; MINUTES=80 for longer; MULTI30K=DIR for a local copy of the text"
 	@echo "make test         run every test"
 	@echo "make test-torch   compare with PyTorch, which it installs for that"
+	@echo "make test-cupy    run the tests of the GPU backend on CuPy itself, without a GPU (builds CuPy, ten minutes)"
 	@echo "make lint         check the style and the types"
 	@echo "make bench        short benchmarks against PyTorch, JAX, CTranslate2 and transformers (it installs them)"
 	@echo "make test-gpu     on an NVIDIA GPU: its tests and a training (installs CuPy for CUDA 13; CUDA=12 for 12)"
@@ -43,6 +51,15 @@ test: $(VENV)/ready
 test-torch: $(TORCH_VENV)/ready
 	$(call PYTEST,$(TORCH_VENV)) $(TORCH_TESTS)
 
+# Not what takes hours without a GPU, nor what does not need CuPy.
+CUPY_TEST = MAKE_BELIEVE_FMA=$(FMA) MAKE_BELIEVE_CC=$(CC) NPFORMER_GPU=1 PYTHONPATH=tests/cupy_without_gpu \
+	$(CUPY_VENV)/bin/python -m pytest -q -rs -p cupy_without_gpu
+test-cupy: $(CUPY_VENV)/ready
+	$(CUPY_VENV)/bin/python tests/cupy_without_gpu/build.py $(CUPY_VENV)/cupy --libraries
+	$(CUPY_TEST) tests/cupy_without_gpu
+	$(CUPY_TEST) tests/gpu -k "not compile_by_themselves"
+	$(CUPY_TEST) tests/operations/test_parity.py tests/operations/test_poison.py -k gpu
+
 lint: $(VENV)/ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -63,11 +80,11 @@ test-gpu: $(GPU_VENV)/ready
 	$(GPU_VENV)/bin/python scripts/train_copy.py --backend gpu
 
 bench-gpu: $(GPU_VENV)/ready
-	$(GPU_VENV)/bin/python $(INSTALL) torch
+	$(GPU_VENV)/bin/python $(INSTALL) '$(TORCH_FOR_CUDA_$(CUDA))'
 	$(GPU_VENV)/bin/python scripts/bench/bench_gpu.py --json runs/bench_gpu.json
 
 clean:
-	rm -rf $(VENV) $(BENCH_VENV) $(TORCH_VENV) .venv-gpu* build dist *.egg-info .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(BENCH_VENV) $(TORCH_VENV) $(CUPY_VENV) .venv-gpu* build dist *.egg-info .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/ready: setup.cfg pyproject.toml
@@ -84,6 +101,13 @@ $(TORCH_VENV)/ready: setup.cfg pyproject.toml
 	echo '*' > $(TORCH_VENV)/.gitignore
 	$(call torch_from_disk,$(TORCH_VENV))
 	$(TORCH_VENV)/bin/python $(INSTALL) --editable '.[dev,torch]'
+	touch $@
+
+$(CUPY_VENV)/ready: setup.cfg pyproject.toml tests/cupy_without_gpu/build.py
+	$(PYTHON) -m venv $(CUPY_VENV)
+	echo '*' > $(CUPY_VENV)/.gitignore
+	$(CUPY_VENV)/bin/python $(INSTALL) --editable '.[dev]'
+	$(CUPY_VENV)/bin/python tests/cupy_without_gpu/build.py $(CUPY_VENV)/cupy
 	touch $@
 
 $(BENCH_VENV)/ready: setup.cfg pyproject.toml

@@ -1,5 +1,6 @@
 """Examples in docstrings and in the README are run where the packages they need are installed."""
 
+import sys
 from importlib.util import find_spec
 
 NEEDS = {
@@ -14,4 +15,5 @@ NEEDS = {
 }
 collect_ignore = [path for package, paths in NEEDS.items() if find_spec(package) is None for path in paths]
 collect_ignore_glob = ["tests/cuda_on_cpu/*"]  # whose cupy would be taken for CuPy
+collect_ignore_glob += [] if "cupy_without_gpu" in sys.modules else ["tests/cupy_without_gpu/*"]
 collect_ignore_glob += [] if find_spec("cupy") else ["npformer/gpu/*"]

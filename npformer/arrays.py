@@ -48,6 +48,11 @@ def on_host(x):
     return x.get() if is_cupy(x) else x
 
 
+def kept(keep_mask, x):
+    """``x``, with 0 where the mask is False, in its own dtype (CuPy's ``where`` makes float32 of bfloat16)."""
+    return np.where(keep_mask, x, 0).astype(x.dtype, copy=False)
+
+
 def transpose(x):
     """Swap the last two axes, as a view."""
     return x.swapaxes(-1, -2)

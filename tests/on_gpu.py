@@ -42,8 +42,25 @@ def load(name):
 
 
 NO_GPU = reason_for_no_gpu()
+ON_PROCESSOR = NO_GPU or "cupy_without_gpu" in sys.modules  # where kernels run slowly
 MISSING = NO_GPU and not shutil.which("g++") and f"there is no GPU ({NO_GPU}), and no g++ to run its kernels without"
 cupy = load("cupy") if NO_GPU else sys.modules["cupy"]
+
+
+@contextlib.contextmanager
+def small_blocks():
+    """Context manager with two warps per block if a processor runs them, instead of eight."""
+    modules = (
+        [sys.modules[name] for name in list(sys.modules) if name.startswith("npformer.gpu.")] if ON_PROCESSOR else []
+    )
+    before = [(module, module.THREADS) for module in modules if hasattr(module, "THREADS")]
+    for module, _ in before:
+        module.THREADS = 64
+    try:
+        yield
+    finally:
+        for module, threads in before:
+            module.THREADS = threads
 
 
 @contextlib.contextmanager
@@ -62,6 +79,7 @@ def cupy_installed():
 
 with cupy_installed():
     gpu = importlib.import_module("npformer.gpu")
+HAS_TENSOR_CORES = int(cupy.cuda.Device().compute_capability) >= 80  # for attention: of the Ampere generation or later
 if NO_GPU:
     blas = importlib.import_module("npformer.gpu.blas")
     stand_in = load("cublas")
@@ -71,7 +89,7 @@ if NO_GPU:
 
 def smaller(size):
     """A size that does not take too long on the processor, but still needs several tiles."""
-    return max(3, -(-size // 8)) if NO_GPU else size
+    return max(3, -(-size // 8)) if ON_PROCESSOR else size
 
 
 def put(x):

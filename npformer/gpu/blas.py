@@ -5,10 +5,13 @@ cuBLAS is called through ctypes, because CuPy's own calls cannot be recorded in 
 
 import contextlib
 import ctypes
+import threading
 from functools import cache
 
 import cupy
 import numpy as np
+
+from npformer.gpu.memory import lasting
 
 NORMAL, TRANSPOSED = 0, 1  # cublasOperation_t
 DATA_TYPE = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 14}  # cudaDataType_t
@@ -106,26 +109,34 @@ def _as_it_lies(x):
 
 
 def handle():
-    """The cuBLAS handle of this device, set to the current stream and our own workspace."""
+    """The cuBLAS handle of this thread and device, set to the current stream and a workspace of its own."""
     device = cupy.cuda.Device().id
-    known, workspace = _handle_of(device), _workspace_of(device)
+    if device not in _handles.of_device:
+        _handles.of_device[device] = _new_handle()
+    known, workspace = _handles.of_device[device]
     stream = cupy.cuda.get_current_stream().ptr  # setting the stream resets the workspace
     _check("cublasSetStream_v2", library().cublasSetStream_v2(known, stream))
     _check("cublasSetWorkspace_v2", library().cublasSetWorkspace_v2(known, workspace.data.ptr, workspace.nbytes))
     return known
 
 
-@cache
-def _handle_of(device):
+class _Handles(threading.local):
+    """The handles of a thread: another thread would set the stream of a shared one before a product is launched."""
+
+    def __init__(self):
+        self.of_device = {}
+
+
+_handles = _Handles()
+
+
+def _new_handle():
+    """A handle, and its workspace."""
     new = ctypes.c_void_p()
     _check("cublasCreate_v2", library().cublasCreate_v2(ctypes.byref(new)))
     _check("cublasSetMathMode", library().cublasSetMathMode(new, NO_REDUCED_SUMS))
-    return new
-
-
-@cache
-def _workspace_of(device):
-    return cupy.empty(WORKSPACE, np.uint8)
+    with lasting():
+        return new, cupy.empty(WORKSPACE, np.uint8)
 
 
 @cache

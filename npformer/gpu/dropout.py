@@ -8,6 +8,7 @@ import numpy as np
 from npformer import reference
 from npformer.gpu.backend import kernel_of
 from npformer.gpu.launch import for_each_element, real
+from npformer.gpu.memory import lasting
 from npformer.reference.dropout import kept_scale, threshold
 from npformer.reference.random import key_words
 
@@ -41,4 +42,5 @@ def drawing(dropout_rate, dropout_key, dtype):
 @lru_cache(maxsize=1024)  # forward and backward pass use the same keys
 def words_on_gpu(key):
     """The two words of a key, on the GPU."""
-    return cupy.asarray(np.array(key_words(key), np.uint32))
+    with lasting():
+        return cupy.asarray(np.array(key_words(key), np.uint32))

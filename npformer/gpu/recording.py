@@ -6,10 +6,13 @@ words of each dropout key. One copy from the host fills them all.
 
 import contextlib
 import warnings
+import weakref
 
 import cupy
 import numpy as np
 
+from npformer.gpu.blas import handle
+from npformer.gpu.memory import OutOfMemory, WorkingMemory
 from npformer.reference.random import derive_key, key_words
 
 MOST_SHAPES = 256  # the most recordings that are kept; the least recently used one is dropped first
@@ -34,10 +37,13 @@ class Recorder:
 
     def __init__(self, work, fill_up):
         self.work, self.fill_up = work, fill_up
-        self.seen, self.recordings = set(), {}  # keyed by shape; the recording used last comes last
+        self.seen, self.too_large = set(), set()  # shapes
         self.refused = False
-        self.stream = cupy.cuda.Stream()
-        self.pool = cupy.cuda.MemoryPool(self._allocate)
+        self.stream = cupy.cuda.Stream(non_blocking=True)  # else a call on the default stream would spoil a recording
+        self.memory = WorkingMemory()
+        self.recordings = self.memory.recordings  # by shape; the one used last comes last
+        dropped = weakref.finalize(self, self.memory.give_back)  # CuPy keeps what a pool holds when it is deleted
+        dropped.atexit = False
 
     def __call__(self, batches, key, numbers):
         """Call ``work``, or replay its recording if there is a single batch.
@@ -53,52 +59,55 @@ class Recorder:
         list of float
         """
         batches, numbers = [self.fill_up(batch, rounded_up) for batch in batches], np.array(numbers, np.float64)
-        recording = self._recording_of(batches[0], numbers) if len(batches) == 1 else None
-        if not recording:
-            there = [tuple(map(cupy.asarray, batch)) for batch in batches]
-            return _together(self.work(there, key, cupy.asarray(numbers))).get().tolist()
-        caller = cupy.cuda.get_current_stream()
-        self.stream.wait_event(caller.record())
-        with self.stream:
-            result = recording.replay(batches[0], key, numbers, self.stream)
-        caller.wait_event(self.stream.record())
-        return result.get().tolist()
+        self.stream.synchronize()  # a call that was interrupted may have left a copy that still reads the inputs
+        self.stream.wait_event(cupy.cuda.get_current_stream().record())
+        with self.stream, self.memory.using():
+            recording = self._recording_of(batches[0], numbers) if len(batches) == 1 else None
+            if recording:
+                result = recording.replay(batches[0], key, numbers, self.stream)
+            else:
+                there = [tuple(map(cupy.asarray, batch)) for batch in batches]
+                result = _together(self.work(there, key, cupy.asarray(numbers)))
+            return result.get().tolist()
 
     def _recording_of(self, batch, numbers):
         """The recording for this shape, which is made at the second batch; None if there is none."""
         shape = tuple(x.shape for x in batch)
-        if self.refused:
+        if self.refused or shape in self.too_large:
             return None
         if shape not in self.seen:
             self.seen.add(shape)
             return None
-        recording = self.recordings.pop(shape, None) or self._record(batch, numbers)
-        self.recordings[shape] = recording
+        if self.memory.was_given_back:
+            self.recordings.clear()
+        recording = self.recordings.pop(shape, None) or self._record(shape, batch, numbers)
+        if recording:
+            self.recordings[shape] = recording
         while len(self.recordings) > MOST_SHAPES:
             del self.recordings[next(iter(self.recordings))]
         return recording
 
-    def _record(self, batch, numbers):
+    def _record(self, shape, batch, numbers):
+        """A new recording. If the work cannot be recorded, a warning is issued, and the result is None."""
         try:
-            with self.stream, cupy.cuda.using_allocator(self.pool.malloc):
-                return Recording(self.work, batch, numbers, self.stream)
+            for _ in range(2):
+                self.memory.was_given_back = False
+                try:
+                    recording = Recording(self.work, batch, numbers, self.stream)
+                    if not self.memory.was_given_back:
+                        return recording
+                    del recording  # the memory that it uses is gone
+                except Exception as error:
+                    if not (isinstance(error, OutOfMemory) or self.memory.was_given_back):
+                        raise
+                self.memory.give_back()  # the second time there is all the memory that can be had
+            self.too_large.add(shape)
+            reason = f"the GPU has too little memory to record a step with arrays of {', '.join(map(str, shape))}"
         except Exception as error:  # CuPy raises many types of errors
-            warnings.warn(f"this step cannot be recorded, its kernels are launched one by one: {error}", stacklevel=6)
             self.refused = True
-            return None
-
-    def _allocate(self, size):
-        """Allocate memory for the pool.
-
-        The pool counts the working memory of a recording as free, although a replay uses it. When there is no memory
-        left, all free memory of the pool is returned to the system, so the recordings are deleted first.
-        """
-        try:
-            return cupy.cuda.MemoryPointer(cupy.cuda.Memory(size), 0)
-        except Exception:
-            self.recordings.clear()
-            cupy.get_default_memory_pool().free_all_blocks()
-            raise  # CuPy tries again
+            reason = f"this step cannot be recorded: {error}"
+        warnings.warn(f"{reason}; its kernels are launched one by one", stacklevel=6)
+        return None
 
 
 class Recording:
@@ -108,6 +117,7 @@ class Recording:
         words, arrays = np.zeros((MOST_KEYS, 2), np.uint32), dict(enumerate(batch))
         self.inputs = Inputs({"numbers": numbers, **arrays, "words": words})
         self.keys = KeyTable(self.inputs.there["words"])
+        handle()  # of cuBLAS: a new one could not be made in the recording
         stream.begin_capture()
         try:
             there = self.inputs.there

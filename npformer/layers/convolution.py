@@ -2,9 +2,7 @@
 
 from collections.abc import Callable
 
-import numpy as np
-
-from npformer.arrays import Array, library_of
+from npformer.arrays import Array, kept, library_of
 from npformer.checks import check_shape
 from npformer.layers.linear import linear, linear_grads
 from npformer.layers.normalisation import layer_norm
@@ -116,11 +114,11 @@ def masked_conv1d(
     library_of(keep_mask, "keep_mask")
     check_kind(keep_mask, "keep_mask", "mask")
     check_shape(keep_mask=(keep_mask, x.shape[:2]))
-    kept = np.where(keep_mask[..., None], x, 0)
-    y = ops.conv1d(kept, weight, bias, dilation=dilation, causal=causal)
+    zeroed = kept(keep_mask[..., None], x)
+    y = ops.conv1d(zeroed, weight, bias, dilation=dilation, causal=causal)
 
     def backward(dy):
-        dkept, dweight, dbias = ops.conv1d_backward(dy, kept, weight, bias, dilation=dilation, causal=causal)
-        return np.where(keep_mask[..., None], dkept, 0), linear_grads(dweight, dbias)
+        dzeroed, dweight, dbias = ops.conv1d_backward(dy, zeroed, weight, bias, dilation=dilation, causal=causal)
+        return kept(keep_mask[..., None], dzeroed), linear_grads(dweight, dbias)
 
     return y, backward

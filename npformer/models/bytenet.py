@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 
 from npformer import layers
-from npformer.arrays import beside, on_host
+from npformer.arrays import beside, kept, on_host
 from npformer.checks import check_int, check_number, check_shape
 from npformer.models.encoder_decoder import EncoderDecoder, in_order
 from npformer.models.incremental_bytenet import IncrementalByteNet
@@ -220,13 +220,13 @@ class ByteNet(EncoderDecoder):
         """
         keep_mask = beside(self.unfolded(src)[..., None], memory)
         check_shape(memory=(memory, (*keep_mask.shape[:2], self.d_model)))
-        kept = np.where(keep_mask, memory, 0)  # padding has no influence, even if it is NaN
-        projected, project_backward = layers.linear(ops, params["decoder"]["memory"], kept)
+        zeroed = kept(keep_mask, memory)  # padding has no influence, even if it is NaN
+        projected, project_backward = layers.linear(ops, params["decoder"]["memory"], zeroed)
 
         def backward(dcolumns):
-            return project_backward(np.where(keep_mask, fitted(dcolumns, keep_mask.shape[1]), 0))
+            return project_backward(kept(keep_mask, fitted(dcolumns, keep_mask.shape[1])))
 
-        return fitted(np.where(keep_mask, projected, 0), T), backward
+        return fitted(kept(keep_mask, projected), T), backward
 
     def _stack(self, ops, params, x, keep_mask, keys, train, causal):
         stack = layers.Stack(train)

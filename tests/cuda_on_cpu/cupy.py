@@ -50,12 +50,17 @@ class ndarray(np.lib.mixins.NDArrayOperatorsMixin):  # noqa: N801
         raise TypeError("Implicit conversion to a NumPy array is not allowed. Please use `.get()` to construct one.")
 
     def __array_ufunc__(self, ufunc, method, *inputs, **options):
+        if ufunc is np.matmul and any(x.ndim > 2 and x.dtype.name == "bfloat16" for x in inputs):
+            raise TypeError("data type 'E' not understood")  # CuPy has no such product
         return _call(getattr(ufunc, method), inputs, options)
 
     def __array_function__(self, function, kinds, args, options):
         if options.get("shape") == ():  # which CuPy's zeros_like takes as no shape
             options = {name: x for name, x in options.items() if name != "shape"}
-        return _call(function, args, options)
+        result = _call(function, args, options)
+        if function is np.where and result.dtype.name == "bfloat16":  # of which CuPy makes another dtype
+            return result.astype(np.float32)
+        return result
 
     def __getitem__(self, index):
         return _call(operator.getitem, (self, index), {})
@@ -282,6 +287,9 @@ class Stream:
 
     ptr = 0
 
+    def __init__(self, *, non_blocking=False):
+        pass
+
     def __enter__(self):
         return self
 
@@ -310,12 +318,19 @@ class Stream:
         pass
 
 
+def get_default_memory_pool():
+    """A pool that never has anything to give back."""
+    return types.SimpleNamespace(malloc=None, free_all_blocks=lambda: None)
+
+
 cuda = types.SimpleNamespace(
     alloc_pinned_memory=bytearray,
     Device=lambda: types.SimpleNamespace(id=0, compute_capability="90"),
-    MemoryPool=lambda allocator: types.SimpleNamespace(malloc=None),
+    Memory=object,
+    MemoryPool=lambda allocator: get_default_memory_pool(),
     Stream=Stream,
     get_current_stream=Stream,
+    memory=types.SimpleNamespace(OutOfMemoryError=MemoryError),
     runtime=types.SimpleNamespace(getDeviceCount=lambda: 1, runtimeGetVersion=lambda: 13000),
     using_allocator=lambda malloc: contextlib.nullcontext(),
 )

@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 import pytest
-from on_gpu import MISSING, NO_GPU, cupy_installed, gpu, load, put, take
+from on_gpu import HAS_TENSOR_CORES, MISSING, NO_GPU, cupy_installed, gpu, load, put, take
 
 from npformer import reference
 
@@ -34,6 +34,7 @@ def packed(T, S=None, dtype="float16"):
     return rng.normal(size=(2, T, 16)).astype(dtype), rng.normal(size=(2, S or T, 32)).astype(dtype)
 
 
+@pytest.mark.skipif(not HAS_TENSOR_CORES, reason="no tensor cores of the Ampere generation or later")
 @pytest.mark.parametrize("causal", [False, True], ids=["", "causal"])
 def test_it_computes_what_ours_does(cudnn, causal):
     arrays = packed(5, 7)

@@ -5,13 +5,14 @@ import re
 import shutil
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
 import train_copy
 from corpus import SETTINGS, write_corpus
-from on_gpu import MISSING, NO_GPU, ON_GPU, cupy, cupy_installed, gpu, put, take
+from on_gpu import MISSING, NO_GPU, ON_GPU, ON_PROCESSOR, cupy, cupy_installed, gpu, put, small_blocks, take
 from results import FIRST, arguments_of, run
 
 import npformer
@@ -29,6 +30,7 @@ from npformer import (
     beam_search,
     get_backend,
     greedy_decode,
+    layers,
     reference,
     tree,
 )
@@ -45,9 +47,12 @@ MODELS = {
     "post-norm, tied": Transformer(11, 11, d_model=8, n_heads=2, n_layers=1, d_ff=12, norm="post", tie_embeddings=True),
     "GRU": Recurrent(11, 11, d_model=8, attention="general", cell="gru"),
     "LSTM": Recurrent(11, 11, d_model=8, attention="additive", cell="lstm"),
+    "GRU, dot": Recurrent(11, 11, d_model=8, attention="dot", cell="gru"),
+    "LSTM alone": Recurrent(11, 11, d_model=8, attention=None, cell="lstm"),
     "ByteNet": ByteNet(11, 11, d_model=8, n_sets=1),
     "auto-encoder": SequenceAutoencoder(11, d_model=8, code_size=4),
 }
+NOT_RECORDED = {"GRU", "GRU, dot", "LSTM", "ByteNet"}  # the reference computes a product, or reads a value
 SMALL = Transformer(11, 11, d_model=16, n_heads=2, n_layers=1, d_ff=16, dropout=0.0)
 SOURCES = sorted((Path(npformer.__file__).parent / "gpu").glob("*.cu"))
 IDS = {"bos_id": 1, "eos_id": 2, "max_len": 6}
@@ -60,12 +65,10 @@ def cupy_is_installed():
 
 
 @pytest.fixture(autouse=True)
-def blocks_are_small(monkeypatch):
-    """Two warps per block if a processor runs them; 256 threads are tested operation by operation."""
-    modules = [sys.modules[name] for name in list(sys.modules) if name.startswith("npformer.gpu.")]
-    for module in modules if NO_GPU else ():
-        if hasattr(module, "THREADS"):
-            monkeypatch.setattr(module, "THREADS", 64)
+def blocks_are_small():
+    """256 threads are tested operation by operation."""
+    with small_blocks():
+        yield
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -186,6 +189,51 @@ def test_lower_precision_goes_where_full_precision_goes(precision, tmp_path):
     gone_on.load(tmp_path / "last.safetensors")
     assert gone_on.precision.state == lower.precision.state
     assert gone_on.step(*batches[0]) == lower.step(*batches[0])
+
+
+@pytest.mark.parametrize("precision", ["float32", "tf32", "bfloat16", "float16"])
+@pytest.mark.parametrize("name", MODELS)
+def test_every_model_trains_in_every_precision(name, precision):
+    """With dropout and padding: the first step is computed, the second recorded if it can be, the third a replay."""
+    if precision == "bfloat16":
+        pytest.importorskip("ml_dtypes")
+    rng = np.random.default_rng(0)
+    on_gpu, on_cpu = (
+        Trainer(MODELS[name], Adam(0.01), backend=ops, precision=x)
+        for ops, x in ((gpu, precision), (reference, "float32"))
+    )
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for step in range(3):
+            src, tgt = rng.integers(3, 11, (8, 8)), rng.integers(3, 11, (8, 9))
+            tgt[:, 0], src[:step, 5:], tgt[:step, 6:] = 1, 0, 0
+            np.testing.assert_allclose(on_gpu.step(src, tgt), on_cpu.step(src, tgt), rtol=0.02)
+    assert len(on_gpu._take.recordings) == (name not in NOT_RECORDED), [str(warning.message) for warning in caught]
+    assert len(caught) == (name in NOT_RECORDED)
+    for path, x in tree.leaves(take(on_gpu.grads)):
+        assert np.isfinite(x).all(), path
+
+
+def test_half_precision_stays_half_precision_under_a_mask():
+    """CuPy's ``where`` returns float32 for bfloat16, with which the convolution would be computed."""
+    bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
+    weight, x = put(np.ones((3, 4, 4), bfloat16)), put(np.ones((2, 5, 4), bfloat16))
+    keep_mask = put(np.arange(5) < np.array([[5], [3]]))
+    y, backward = layers.masked_conv1d(gpu, {"weight": weight}, x, keep_mask, dilation=1, causal=True)
+    assert y.dtype == backward(y)[0].dtype == bfloat16
+
+
+def test_attention_of_more_heads_than_a_grid_has_rows():
+    """The leading axes become one."""
+    shape = 257, 256, 1, 2, 4
+    rng = np.random.default_rng(0)
+    q, k, v, dout = (rng.normal(size=shape).astype("float32") for _ in range(4))
+    results = []
+    for ops in (ON_GPU, reference):
+        out, logsumexp = ops.flash_attention(q, k, v)
+        results.append((out, logsumexp, *ops.flash_attention_backward(dout, q, k, v, out, logsumexp)))
+    for x, wanted in zip(*results, strict=True):
+        np.testing.assert_allclose(x, wanted, rtol=0, atol=1e-5)
 
 
 def test_an_overflow_halves_the_scale_and_is_tried_again():
@@ -310,7 +358,7 @@ def test_every_source_is_a_kernel_that_the_package_ships():
             assert f'"{kernel}"' in code, f"{source.name}: nobody runs {kernel}"
 
 
-@pytest.mark.skipif(bool(NO_GPU), reason="without a GPU a training would take hours")
+@pytest.mark.skipif(bool(ON_PROCESSOR), reason="without a GPU a training would take hours")
 def test_the_copy_task_from_its_script(tmp_path, capsys):
     train_copy.main(["--backend", "gpu", "--steps", "2", "--quiet", "--no-plots", "--json", str(tmp_path / "x.json")])
     assert "backend npformer.gpu" in capsys.readouterr().out

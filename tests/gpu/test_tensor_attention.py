@@ -4,12 +4,15 @@ import sys
 
 import numpy as np
 import pytest
-from on_gpu import MISSING, NO_GPU, cupy, cupy_installed, gpu, put, take
+from on_gpu import HAS_TENSOR_CORES, MISSING, NO_GPU, cupy, cupy_installed, gpu, put, take
 
 from npformer import reference
 
 ml_dtypes = pytest.importorskip("ml_dtypes")
-pytestmark = pytest.mark.skipif(bool(MISSING), reason=str(MISSING))
+pytestmark = [
+    pytest.mark.skipif(bool(MISSING), reason=str(MISSING)),
+    pytest.mark.skipif(not HAS_TENSOR_CORES, reason="no tensor cores of the Ampere generation or later"),
+]
 tiles_of = sys.modules["npformer.gpu.flash_attention"].tiles_of
 DTYPES = {"float16": np.dtype("float16"), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
 ERROR = {"float16": 2.0**-11, "bfloat16": 2.0**-8}  # the largest of rounding, relative
