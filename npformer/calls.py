@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from npformer import operation
 from npformer.contract import match
+from npformer.interrupts import deferred_interrupts
 
 
 class Call(NamedTuple):
@@ -94,13 +95,15 @@ def explain() -> Iterator[Calls]:
     ('linear', 'reference', (5, 3), 60)
     """
     calls = Calls()
-    _active.append(calls)
-    operation.listener = _listen
     try:
+        with deferred_interrupts():
+            _active.append(calls)
+            operation.listener = _listen
         yield calls
     finally:
-        _active[:] = [others for others in _active if others is not calls]
-        operation.listener = _listen if _active else None
+        with deferred_interrupts():
+            _active[:] = [others for others in _active if others is not calls]
+            operation.listener = _listen if _active else None
 
 
 _active: list[Calls] = []  # of all ``with`` blocks that have not ended, in any thread

@@ -4,7 +4,8 @@ import os
 import signal
 import threading
 
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
+NAMES = "SIGALRM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGTERM", "SIGINT"
+SIGNALS = [getattr(signal, name) for name in NAMES if hasattr(signal, name)]
 MOST = 5  # signals that one block defers; the last one interrupts at once, for a block that never ends
 
 _outermost = None  # the block that the main thread is in
@@ -15,8 +16,8 @@ class deferred_interrupts:
 
     Python handles signals in the main thread, between any two instructions: also between taking a lock and releasing
     it, or between an update of the parameters and counting it. Inside this block a handler runs as usual, but an
-    exception that it raises comes when the block has ended. In other threads this does nothing, nor inside another such
-    block.
+    exception that it raises comes when the block has ended. (So a handler should set a flag or raise an exception, and
+    not call the library.) In other threads this does nothing, nor inside another such block.
 
     Examples
     --------

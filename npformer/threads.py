@@ -27,7 +27,7 @@ class _Here(threading.local):
 
 _here = _Here()
 _cores_taken = threading.Lock()
-_asking = threading.Lock()
+_asking = threading.RLock()  # which a signal handler may take again
 _asked: list = []  # the unfinished blocks of ``blas_threads``, in any thread; the first holds the number before them
 
 
@@ -106,8 +106,13 @@ def _spread(work, parts, n):
             _here.in_parallel = False
 
     with one_blas_thread():
-        others = [_pool(thread).submit(copy_context().run, run, thread) for thread in range(1, n)]
+        others = []
         try:
+            for thread in range(1, n):
+                try:
+                    others.append(_pool(thread).submit(copy_context().run, run, thread))
+                except RuntimeError:  # the main thread has ended, and with it all pools
+                    run(thread)
             run(0)
         finally:
             errors = [other.exception() for other in others]  # waits for all
@@ -125,7 +130,7 @@ def _pool(thread):
 def _begin_anew():
     """Reset the state in a forked process, which inherits only the thread that forked."""
     global _cores_taken, _asking
-    _asking = threading.Lock()
+    _asking = threading.RLock()
     if _asked:  # the blocks of other threads will not end in this process
         _asked[1:] = [asked for asked in _asked[1:] if asked.thread == threading.get_ident()]
         openblas_function("set_num_threads", None)(_asked[-1].n)

@@ -1,8 +1,11 @@
 """How kernels are compiled. All flags for numba are set in this file."""
 
+import os
 from pathlib import Path
 
 import numba
+from llvmlite.binding.ffi import lib
+from numba.core.compiler_lock import global_compiler_lock
 
 # These flags let LLVM reorder sums and fuse a·b + c. The flags nnan and ninf must not be added: with them isnan is
 # always False, and the masks rely on inf.
@@ -59,3 +62,17 @@ def address_of(function, signature):
     CALLED_BY_ADDRESS.append(compiled)
     [result] = compiled.overloads.values()
     return result.library.get_pointer_to_function(result.fndesc.llvm_cfunc_wrapper_name)
+
+
+def _before_fork():
+    global_compiler_lock.acquire()
+    lib._lock.__enter__()
+
+
+def _after_fork():
+    lib._lock.__exit__(None, None, None)
+    global_compiler_lock.release()
+
+
+if hasattr(os, "register_at_fork"):  # a fork waits until nothing is being compiled: a child could not finish it
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)

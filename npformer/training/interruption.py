@@ -5,7 +5,7 @@ import os
 import signal
 import threading
 
-from npformer.interrupts import SIGNALS
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class StopSignals:
@@ -45,19 +45,27 @@ class StopSignals:
 
     def __enter__(self):
         if threading.current_thread() is threading.main_thread():
-            self._before = {number: signal.signal(number, self._note) for number in SIGNALS}
+            self._process = os.getpid()
+            try:
+                for number in SIGNALS:
+                    self._before[number] = signal.getsignal(number)
+                    signal.signal(number, self._note)
+            except BaseException:  # a signal came before its handler was replaced
+                self.__exit__()
+                raise
         return self
 
     def __exit__(self, *error):
         for number, handler in self._before.items():
-            signal.signal(number, handler)
+            if handler is not None:  # of another language than Python
+                signal.signal(number, handler)
 
     def __call__(self, trainer, info):
         """Return whether to stop."""
         return self.received is not None
 
     def _note(self, number, frame):
-        if self.received is not None:  # the second signal has its usual effect
+        if self.received is not None or os.getpid() != self._process:  # the usual effect, as in a forked process
             handler = self._before[number]
             if callable(handler):
                 handler(number, frame)

@@ -9,6 +9,7 @@ those that the parent computed. The exit status is 1 if a child fails, or does n
 """
 
 import argparse
+import faulthandler
 import os
 import random
 import sys
@@ -26,7 +27,7 @@ from npformer import Adam, Trainer, Transformer, greedy_decode
 from npformer.data import CopyTask
 from npformer.threads import blas_threads
 
-HANGS = 60  # seconds after which a child counts as hanging
+HANGS = 20  # seconds after which a child counts as hanging
 
 
 @command
@@ -72,6 +73,7 @@ def fork(seed, expected):
     child = os.fork()
     if child == 0:
         status = 1
+        faulthandler.dump_traceback_later(HANGS - 5)  # shows where it hangs
         try:
             status = int(not np.array_equal(work(seed), expected))
         finally:

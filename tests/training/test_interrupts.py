@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 from npformer import Adam, Trainer, Transformer, greedy_decode, threads
 from npformer.data import CopyTask
 from npformer.interrupts import MOST, deferred_interrupts
+from npformer.training import StopSignals
 
 WITH_FORK = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 FORKS_OF_THREADS_WARN = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::RuntimeWarning")
@@ -171,3 +173,67 @@ def test_six_threads_train_six_models_with_the_same_bits_as_one_after_the_other(
     for seed, (params, rows) in enumerate(expected):
         np.testing.assert_array_equal(results[seed][0], params)
         assert results[seed][1] == rows
+
+
+@WITH_FORK
+@FORKS_OF_THREADS_WARN
+def test_a_fork_while_another_thread_compiles(tmp_path):
+    code = """
+import os, signal, threading, time
+import numpy as np
+from npformer import cpu
+def work():
+    return cpu.softmax(np.ones((2, 3), "float32"))
+thread = threading.Thread(target=work)
+thread.start()
+time.sleep(0.3)
+if os.fork() == 0:
+    signal.alarm(60)
+    work()
+    os._exit(0)
+assert os.wait()[1] == 0
+"""
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    assert subprocess.run([sys.executable, "-c", code], env=environment).returncode == 0
+
+
+@WITH_FORK
+def test_a_process_forked_beside_stop_signals_ends_on_sigterm():
+    with StopSignals():
+        child = os.fork()
+        if child == 0:
+            signal.alarm(20)
+            while True:
+                signal.pause()
+        time.sleep(0.5)  # until the child has begun
+        os.kill(child, signal.SIGTERM)
+        assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGTERM
+
+
+def test_a_thread_goes_on_training_when_the_main_thread_has_ended():
+    code = """
+import threading, time
+from npformer.threads import blas_threads, in_parallel
+def work():
+    threading.main_thread().join()
+    print(in_parallel(lambda part: 2 * part, [1, 2, 3]))
+blas_threads(2).__enter__()
+threading.Thread(target=work).start()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("[2, 4, 6]\n", "")
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGALRM"), reason="needs SIGALRM")
+def test_a_timeout_is_deferred_like_an_interrupt():
+    def too_late(number, frame):
+        raise TimeoutError
+
+    before, done = signal.signal(signal.SIGALRM, too_late), []
+    try:
+        with pytest.raises(TimeoutError), deferred_interrupts():
+            signal.raise_signal(signal.SIGALRM)
+            done.append(True)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert done
