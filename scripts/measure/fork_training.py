@@ -9,7 +9,6 @@ those that the parent computed. The exit status is 1 if a child fails, or does n
 """
 
 import argparse
-import faulthandler
 import os
 import random
 import sys
@@ -73,7 +72,6 @@ def fork(seed, expected):
     child = os.fork()
     if child == 0:
         status = 1
-        faulthandler.dump_traceback_later(HANGS - 5)  # shows where it hangs
         try:
             status = int(not np.array_equal(work(seed), expected))
         finally:

@@ -138,18 +138,19 @@ def test_an_interrupt_of_a_block_that_begins_leaves_the_number_of_threads(monkey
     assert real("get_num_threads")() == 2
 
 
-def test_interrupts_at_random_moments():
-    """In a process of its own, as pytest's own code would be interrupted, too."""
-    command = [sys.executable, Path(__file__).parents[2] / "scripts" / "measure" / "interrupt_training.py"]
-    done = subprocess.run([*command, "--interrupts", "150"], capture_output=True, text=True)
+@pytest.mark.parametrize(
+    "tool",
+    [
+        ["interrupt_training.py", "--interrupts", "60"],
+        pytest.param(["fork_training.py", "--forks", "10"], marks=WITH_FORK),
+    ],
+)
+def test_interrupts_and_forks_at_random_moments(tool):
+    """In a process of its own: pytest would be interrupted, too, and forked."""
+    name, *arguments = tool
+    command = [sys.executable, Path(__file__).parents[2] / "scripts" / "measure" / name, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
-
-
-@WITH_FORK
-@FORKS_OF_THREADS_WARN
-def test_forks_beside_threads_that_train(capsys):
-    fork_training = pytest.importorskip("fork_training", reason="needs the scripts folder")
-    assert fork_training.main(["--forks", "10"]) == 0, capsys.readouterr().out
 
 
 def test_six_threads_train_six_models_with_the_same_bits_as_one_after_the_other(two_threads):
