@@ -71,11 +71,11 @@ class deferred_interrupts:
             self.error = error
 
 
-def _begin_anew():
+def _reset_in_fork():
     """End the block in a forked process, whose main thread may be another one."""
     if _outermost is not None:
         _outermost._end()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_begin_anew)
+    os.register_at_fork(after_in_child=_reset_in_fork)

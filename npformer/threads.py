@@ -27,8 +27,8 @@ class _Here(threading.local):
 
 _here = _Here()
 _cores_taken = threading.Lock()
-_asking = threading.RLock()  # which a signal handler may take again
-_asked: list = []  # the unfinished blocks of ``blas_threads``, in any thread; the first holds the number before them
+_blocks_lock = threading.RLock()  # which a signal handler may take again
+_blocks: list = []  # the unfinished blocks of ``blas_threads``, in any thread; the first holds the number before them
 
 
 def cores():
@@ -54,8 +54,8 @@ def n_threads():
     get = openblas_function("get_num_threads")
     if not get:
         return 1  # another BLAS cannot be limited to 1 thread, and would compete with ours
-    with _asking:  # another Python thread may have limited BLAS for its own work
-        by_users = [asked.n for asked in _asked if asked.by_user]
+    with _blocks_lock:  # another Python thread may have limited BLAS for its own work
+        by_users = [block.n for block in _blocks if block.by_user]
     return min(cores(), by_users[-1] if by_users else get())
 
 
@@ -85,13 +85,20 @@ def in_parallel(work, parts):
     n = min(n_threads(), len(parts))
     if n <= 1:
         return [work(part) for part in parts]
-    with deferred_interrupts():
-        if not _cores_taken.acquire(blocking=False):
-            return _spread(work, parts, 1)
-        try:
-            return _spread(work, parts, n)
-        finally:
-            _cores_taken.release()
+    with deferred_interrupts(), _free_cores(n) as free:
+        return _spread(work, parts, free)
+
+
+@contextmanager
+def _free_cores(n):
+    """Take the cores until the end of the block: ``n`` of them, or 1 while another thread has taken them."""
+    lock = _cores_taken  # a fork replaces it
+    taken = lock.acquire(blocking=False)
+    try:
+        yield n if taken else 1
+    finally:
+        if taken:
+            lock.release()
 
 
 def _spread(work, parts, n):
@@ -127,19 +134,19 @@ def _pool(thread):
     return ThreadPoolExecutor(1, thread_name_prefix=f"npformer-{thread}")
 
 
-def _begin_anew():
+def _reset_in_fork():
     """Reset the state in a forked process, which inherits only the thread that forked."""
-    global _cores_taken, _asking
-    _asking = threading.RLock()
-    if _asked:  # the blocks of other threads will not end in this process
-        _asked[1:] = [asked for asked in _asked[1:] if asked.thread == threading.get_ident()]
-        openblas_function("set_num_threads", None)(_asked[-1].n)
+    global _cores_taken, _blocks_lock
+    _blocks_lock = threading.RLock()
+    if _blocks:  # the blocks of other threads will not end in this process
+        _blocks[1:] = [block for block in _blocks[1:] if block.thread == threading.get_ident()]
+        openblas_function("set_num_threads", None)(_blocks[-1].n)
     _cores_taken, _here.in_parallel, _here.n_kernel_threads = threading.Lock(), False, 0
     _pool.cache_clear()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_begin_anew)
+    os.register_at_fork(after_in_child=_reset_in_fork)
 
 
 class blas_threads:
@@ -176,22 +183,22 @@ class blas_threads:
             return
         self.thread = threading.get_ident()
         try:
-            with deferred_interrupts(), _asking:
-                if not _asked:
-                    _asked.append(blas_threads(get()))  # the number before the first block
-                _asked.append(self)
+            with deferred_interrupts(), _blocks_lock:
+                if not _blocks:
+                    _blocks.append(blas_threads(get()))  # the number before the first block
+                _blocks.append(self)
                 set_to(self.n)
         except BaseException:  # an interrupt, after which nobody would end this block
             self.__exit__()
             raise
 
     def __exit__(self, *exception):
-        with deferred_interrupts(), _asking:
-            if self in _asked:
-                _asked.remove(self)
-                openblas_function("set_num_threads", None)(_asked[-1].n)
-                if len(_asked) == 1:
-                    _asked.clear()
+        with deferred_interrupts(), _blocks_lock:
+            if self in _blocks:
+                _blocks.remove(self)
+                openblas_function("set_num_threads", None)(_blocks[-1].n)
+                if len(_blocks) == 1:
+                    _blocks.clear()
 
 
 class one_blas_thread(blas_threads):
@@ -223,16 +230,12 @@ def kernel_threads():
     if _here.in_parallel or _here.n_kernel_threads:
         yield
         return
-    n = n_threads()
-    taken = _cores_taken.acquire(blocking=False)
-    try:
-        with one_blas_thread():
-            _here.n_kernel_threads = n if taken else 1
+    with _free_cores(n_threads()) as free, one_blas_thread():
+        _here.n_kernel_threads = free
+        try:
             yield
-    finally:
-        _here.n_kernel_threads = 0
-        if taken:
-            _cores_taken.release()
+        finally:
+            _here.n_kernel_threads = 0
 
 
 def n_kernel_threads():

@@ -85,14 +85,14 @@ class _Helper:
 _helper = _Helper()
 
 
-def _begin_anew():
+def _reset_in_fork():
     """Start without a helper thread in a forked process, which does not inherit it."""
     global _helper
     _helper = _Helper()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_begin_anew)
+    os.register_at_fork(after_in_child=_reset_in_fork)
 atexit.register(lambda: _helper.dismiss())
 
 

@@ -2,9 +2,7 @@
 
 from functools import partial
 
-import numpy as np
-
-from npformer.arrays import beside
+from npformer.arrays import beside, kept
 from npformer.layers import layer_norm, residual_conv_block
 from npformer.models.incremental import StepwiseDecoder
 
@@ -52,7 +50,7 @@ class IncrementalByteNet(StepwiseDecoder):
 
     def _convolve(self, params, seen, at, keep_mask, dilation, h):
         """The newest output of a causal ``masked_conv1d``, from the newest input and the cached ones."""
-        seen[at[:, -1]] = np.where(keep_mask, h, 0)
+        seen[at[:, -1]] = kept(keep_mask, h)
         taps = at[:, ::-dilation][:, : len(params["weight"])][:, ::-1]  # none before the first token
         window = seen[taps].reshape(len(at), -1)
         weight = params["weight"][-taps.shape[1] :].reshape(window.shape[1], -1)

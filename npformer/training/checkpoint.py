@@ -129,12 +129,12 @@ def refusing(path):
     >>> with refusing("last.safetensors"):
     ...     raise ValueError("n_steps=-1, expected at least 0")
     Traceback (most recent call last):
-    npformer.training.checkpoint.CheckpointError: last.safetensors: n_steps=-1, expected at least 0; try an earlier file
+    npformer.training.checkpoint.CheckpointError: last.safetensors: n_steps=-1, expected at least 0; try another file
     """
     try:
         yield
     except (TypeError, ValueError, OverflowError) as error:
-        raise CheckpointError(f"{path}: {_in_one_line(error)}; try an earlier file") from error
+        raise CheckpointError(f"{path}: {_in_one_line(error)}; try another file") from error
 
 
 def joined(argument, ours, given):
@@ -164,7 +164,7 @@ def _check_fits_header(arrays, metadata):
 
 
 def _refusal(path, why):
-    wanted = "expected a file written by save_checkpoint, try an earlier one"
+    wanted = "expected a file written by save_checkpoint, try another one"
     return CheckpointError(f"{path} cannot be read as a checkpoint: {_in_one_line(why)}; {wanted}")
 
 

@@ -4,7 +4,7 @@ import math
 import time
 import warnings
 from contextlib import nullcontext
-from dataclasses import MISSING, asdict, fields
+from dataclasses import asdict
 from functools import partial
 from itertools import islice
 from typing import NamedTuple
@@ -24,7 +24,7 @@ from npformer.training.optimizers import Optimizer
 from npformer.training.parts import parts_of
 from npformer.training.precision import Precision
 from npformer.training.progress import progress_bar
-from npformer.training.saved_training import check_keys, check_training, loss_scale_in
+from npformer.training.saved_training import check_training, loss_scale_in
 from npformer.training.step import Numbers, training_step
 
 EXPLAINED = 5  # number of steps that are timed; the fastest is reported
@@ -323,7 +323,7 @@ class Trainer:
                     f"arrays has {name!r}, expected names that do not begin with 'params.' or 'optimizer.'"
                 )
         own = tree.to_arrays(self.params, "params") | tree.to_arrays(self.state, "optimizer")
-        facts = {"model": describe(self.model), "trainer": self._settings(), "n_steps": self.n_steps}
+        facts = {"model": describe(self.model), "trainer": self.settings(), "n_steps": self.n_steps}
         if self.precision.has_loss_scale:
             facts["loss_scale"] = list(self.precision.state)
         save_checkpoint(path, joined("arrays", own, arrays), joined("info", facts, info))
@@ -342,9 +342,7 @@ class Trainer:
         FileNotFoundError
             If there is no such file.
         CheckpointError
-            If it is damaged or malformed, or holds no training.
-        ValueError
-            If it is the checkpoint of another model or of a trainer with other settings.
+            If it is damaged, or not the checkpoint of this model and of a trainer with these settings.
         """
         arrays, info = load_checkpoint(path)
         self.restore(arrays, info, path)
@@ -352,20 +350,8 @@ class Trainer:
 
     def restore(self, arrays, info, path):
         """Do the same as ``load``, with the result of ``load_checkpoint``; the path is for error messages."""
-        ours = {"model": describe(self.model), "trainer": self._settings()}
         with refusing(path):
-            settings = check_training(arrays, info, self.model)
-        defaults = {f.name: f.default for f in fields(self.model) if f.default is not MISSING}  # for newer settings
-        theirs = {"model": as_json(defaults) | info["model"], "trainer": settings}
-        for part, expected in ours.items():
-            for name in expected:
-                given = theirs[part].get(name)
-                if given != expected[name]:
-                    raise ValueError(f"{path}: {name}={given!r:.200}, expected {expected[name]!r}, the {part}'s")
-        with refusing(path):
-            check_keys("model", theirs["model"], ours["model"].keys())
-            for prefix, own in (("params", self.params), ("optimizer", self.state)):
-                tree.check_like(tree.leaves_under(arrays, prefix), dict(tree.leaves(own)))
+            check_training(arrays, info, self)
         params, state = tree.from_arrays(arrays, "params"), tree.from_arrays(arrays, "optimizer")
         with deferred_interrupts():
             self.flat_params[...] = self.ops.asarray(tree.flatten(tree.ordered_like(params, self.params))[0])
@@ -375,7 +361,8 @@ class Trainer:
             if self.precision.has_loss_scale:
                 self.precision.state = loss_scale_in(info) or self.precision.state
 
-    def _settings(self):
+    def settings(self):
+        """The arguments that a checkpoint has to agree with: a dict that JSON can hold."""
         optimizer = {k: v for k, v in asdict(self.optimizer).items() if k != "lr"}  # a schedule is a function
         settings = {
             "seed": self.seed,

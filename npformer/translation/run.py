@@ -112,10 +112,7 @@ class TranslationRun:
         run = cls(out, settings, source, target, backend)
         if settings.data != before.data:  # before it is saved as the text of this training
             run._check_other_text(text, validation)
-        try:
-            run.trainer.restore(arrays, info, path)
-        except ValueError as error:  # the file contradicts itself: the trainer has its settings
-            raise CheckpointError(str(error)) from error
+        run.trainer.restore(arrays, info, path)
         if run.settings.steps < run.trainer.n_steps:
             kind = ValueError if "steps" in changes else CheckpointError
             raise kind(f"{path}: steps={run.settings.steps}, but {run.trainer.n_steps} are done")
@@ -305,7 +302,7 @@ def _settings_in(info, path):
     """Return the settings in a checkpoint."""
     settings = info["settings"]
     if not isinstance(settings, dict):
-        raise CheckpointError(f"{path}: settings={settings!r:.60}, expected a dict; try an earlier file")
+        raise CheckpointError(f"{path}: settings={settings!r:.60}, expected a dict; try another file")
     if unknown := sorted(settings.keys() - {field.name for field in fields(TranslationSettings)}):
         raise CheckpointError(f"{path} has settings that this version of npformer does not know: {unknown!s:.200}")
     with refusing(path):

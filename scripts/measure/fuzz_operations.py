@@ -28,10 +28,10 @@ def main(argv=None):
     parser.add_argument("--seed", type=natural, default=0)
     parser.add_argument("--only", default="", metavar="NAME", help="operations whose name contains this")
     options = parser.parse_args(argv)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/operations/test_fuzz.py"]
-    command += [f"--hypothesis-seed={options.seed}", "-k", options.only]
+    arguments = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/operations/test_fuzz.py"]
+    arguments += [f"--hypothesis-seed={options.seed}", "-k", options.only]
     environment = {**os.environ, "NPFORMER_FUZZ": str(options.calls)}
-    status = subprocess.run(command, cwd=ROOT, env=environment).returncode
+    status = subprocess.run(arguments, cwd=ROOT, env=environment).returncode
     print(f"{options.calls} calls of each operation were drawn with seed {options.seed}")
     return status
 

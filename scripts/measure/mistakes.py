@@ -458,9 +458,9 @@ def make(mistake, folder):
     text = mistake.command if "SCRIPT" in mistake.command else f"SCRIPT {mistake.command}"
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     environment["PYTHONPATH"] = os.pathsep.join([str(SCRIPTS.parent), environment.get("PYTHONPATH", "")])
-    command = ["bash", "-c", "set -o pipefail; " + text.replace("SCRIPT", script)]
+    arguments = ["bash", "-c", "set -o pipefail; " + text.replace("SCRIPT", script)]
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
-    done = subprocess.Popen(command, cwd=folder, env=environment, start_new_session=True, **pipes)
+    done = subprocess.Popen(arguments, cwd=folder, env=environment, start_new_session=True, **pipes)
     try:
         _, errors = done.communicate(timeout=SECONDS)
     except subprocess.TimeoutExpired:

@@ -144,10 +144,10 @@ def test_what_could_not_be_loaded_is_not_saved(path, info, error):
     [
         ({"model": None}, "name=None, expected 'Transformer', the model's"),
         ({"model": [1]}, "model=[1], expected a dict"),
-        ({"model": {"name": [1]}}, "expected a dict with its name"),
-        ({"trainer": None}, "info lacks ['trainer']"),
+        ({"model": {"name": [1]}}, "name=[1], expected 'Transformer', the model's"),
+        ({"trainer": None}, "seed=None, expected 0, the trainer's"),
         ({"trainer": 3}, "trainer=3, expected a dict"),
-        ({"n_steps": None}, "info lacks ['n_steps']"),
+        ({"n_steps": None}, "n_steps=None is a NoneType, expected an int"),
         ({"n_steps": -1}, "n_steps=-1, expected at least 0"),
         ({"n_steps": 1.0}, "n_steps=1.0 is a float, expected an int"),
         ({"n_steps": True}, "n_steps=True is a bool, expected an int"),
@@ -171,30 +171,20 @@ def test_a_forged_training_is_refused(training, change, reason):
 @pytest.mark.parametrize(
     "part, change, reason",
     [
-        ("model", {"cache": 1}, "settings ['cache']"),
-        ("model", {"d_ff": 16}, "parameter encoder.0.feed_forward.hidden.weight"),
-        ("model", {"dropout": float("nan")}, "dropout=nan"),
-        ("model", {"n_layers": 10**12}, "layers, expected at most as many as"),
-        ("trainer", {"cache": 1}, "trainer has keys that this npformer does not know"),
-        ("trainer", {"seed": "1"}, "seed='1' is a str"),
-        ("trainer", {"label_smoothing": float("nan")}, "label_smoothing=nan"),
-        ("trainer", {"frozen": [1]}, "frozen=[1], expected a list of names"),
-        ("trainer", {"optimizer": "Adam"}, "optimizer='Adam', expected a dict"),
-        ("trainer", {"optimizer": {"name": "Adam", "betas": 1}}, "betas=1, expected two numbers"),
+        ("model", {"cache": 1}, "model has settings that this npformer does not know: ['cache']"),
+        ("model", {"dropout": float("nan")}, "dropout=nan, expected 0.1, the model's"),
+        ("model", {"n_layers": 10**12}, "n_layers=1000000000000, expected 1"),
+        ("trainer", {"cache": 1}, "trainer has settings that this npformer does not know: ['cache']"),
+        ("trainer", {"seed": "1"}, "seed='1', expected 0"),
+        ("trainer", {"frozen": [1]}, "frozen=[1], expected []"),
+        ("trainer", {"optimizer": "Adam"}, "optimizer='Adam', expected {"),
+        ("trainer", {"optimizer": {"name": [1]}}, "optimizer={'name': [1]}, expected {"),
     ],
 )
 def test_forged_settings_are_refused(training, part, change, reason):
     arrays, info = load_checkpoint(training)
     save_checkpoint(training, arrays, info | {part: info[part] | change})
     assert reason in refused(lambda: Trainer(MODEL, Adam(0.01)).load(training))
-
-
-def test_a_whole_training_of_another_model_is_another_model(tmp_path):
-    other = Transformer(11, 11, d_model=8, n_heads=2, n_layers=1, d_ff=16)
-    Trainer(other, Adam(0.01)).save(tmp_path / "x")
-    with pytest.raises(ValueError, match="x: d_ff=16, expected 12, the model's") as caught:
-        Trainer(MODEL, Adam(0.01)).load(tmp_path / "x")
-    assert caught.type is ValueError
 
 
 # ---- descriptions and names ----

@@ -70,7 +70,7 @@ def test_biases_and_gains_do_not_decay():
 def test_adamw_of_older_checkpoints_decayed_everything(tmp_path):
     pytest.importorskip("safetensors")
     old, new = (Trainer(MODEL, AdamW(0.01, decay_all=decay_all)) for decay_all in (True, False))
-    settings = old._settings()
+    settings = old.settings()
     assert settings["optimizer"].pop("decay_all") and settings.pop("frozen") == []
     old._settings = lambda: settings  # as they were written
     old.save(tmp_path / "old.safetensors")

@@ -85,7 +85,7 @@ def test_what_else_is_saved_may_not_replace_the_trainers_own(tmp_path, more, mes
 
 def test_a_checkpoint_from_before_a_setting_is_read_with_its_default(tmp_path):
     trainer = make()
-    info = {"model": describe(trainer.model), "trainer": trainer._settings(), "n_steps": 7}
+    info = {"model": describe(trainer.model), "trainer": trainer.settings(), "n_steps": 7}
     del info["trainer"]["consistency"]
     arrays = tree.to_arrays(trainer.params, "params") | tree.to_arrays(trainer.state, "optimizer")
     save_checkpoint(tmp_path / "x", arrays, info)

@@ -182,7 +182,7 @@ def test_a_model_that_the_file_does_not_hold_is_refused_before_it_is_made(transl
     translator.save(path)
     arrays, info = load_checkpoint(path)
     save_checkpoint(path, arrays, change if "model" in change else {"model": info["model"] | change})
-    with pytest.raises(CheckpointError, match=rf"x.safetensors: ({message}).*; try an earlier file") as caught:
+    with pytest.raises(CheckpointError, match=rf"x.safetensors: ({message}).*; try another file") as caught:
         Translator.load(path)
     assert str(caught.value).isprintable()
 
