@@ -7,9 +7,10 @@
 A forgery is a file of small trainings, models and translation runs in which names, dtypes, shapes, places, JSON or any
 value of the info were changed, with a right checksum. Each file is loaded by ``load_checkpoint``, ``Trainer.load``,
 ``Translator.load`` and ``TranslationRun.resume``. A load may succeed, or raise a ``CheckpointError`` of one line that
-names the file, or an error about ``precision`` for a training on a GPU. Everything else is a failure. Then each
-file of a list that is made to take memory is loaded in a process of its own that may take no more than twice the
-file's size and 100 MB. The exit code is 1 if there was any failure. Needs Linux and ``npformer[translation]``.
+names the file, or say that the text of the settings is not there, or that their ``precision`` needs a GPU. Everything
+else is a failure. Then each file of a list that is made to take memory is loaded in a process of its own that may take
+no more than twice the file's size and 100 MB. The exit code is 1 if there was any failure. Needs Linux and
+``npformer[translation]``.
 """
 
 import argparse
@@ -41,7 +42,7 @@ from npformer.translation import TranslationRun, TranslationSettings, Translator
 
 SIZES = {"d_model": 8, "n_heads": 2, "n_layers": 1, "d_ff": 12}
 SLACK = 100_000_000  # bytes that a refusal may take, besides twice the size of the file
-ACCEPTED, REFUSED, ANOTHER, FAILED = "accepted", "CheckpointError", "ValueError, precision", "FAILURE"
+ACCEPTED, REFUSED, ANOTHER, FAILED = "accepted", "CheckpointError", "text or precision", "FAILURE"
 LONGEST_MESSAGE = 1000
 
 
@@ -143,7 +144,9 @@ def outcome_of(call, path, shown=False):
         return (REFUSED, text.replace(str(path), "FILE")) if good else (FAILED, f"a bad message: {text!r:.500}")
     except Exception as error:
         text = str(error)
-        if type(error) is ValueError and text.startswith("precision="):  # of a training on a GPU
+        if type(error) is ValueError and text.startswith("precision="):
+            return ANOTHER, text
+        if type(error) is FileNotFoundError and re.search(r": expected train\..*, found", text):
             return ANOTHER, text
         if shown:
             traceback.print_exc()

@@ -221,7 +221,7 @@ MISTAKES = [
         "`--resume` with fewer steps than are done",
         "--resume --out run --steps 3",
         1,
-        "steps=3, but 4 are done",
+        "run/last.safetensors: steps=3, but 4 are done",
     ),
     Mistake(
         "train_translation.py",
