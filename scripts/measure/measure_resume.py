@@ -1,16 +1,22 @@
-"""Kill a training (kill -9) again and again at random moments, and check that this does not change its result.
+"""Kill a training again and again at random moments of every phase, and check that this does not change its result.
 
 python scripts/measure/measure_resume.py --data data/multi30k
-python scripts/measure/measure_resume.py --data data/multi30k --kills 3 --steps 40
+python scripts/measure/measure_resume.py --data data/multi30k --kills 5 --steps 60
 
-Runs two trainings with the same settings, with dropout: one is not interrupted, the other is killed and resumed. At the
-end their checkpoints (parameters, Adam's state, validations), their results and their logs have to be equal, bit for
-bit. The exit code is 1 if they are not.
+Runs two trainings with the same settings, with dropout: one is not interrupted, the other is killed and resumed. It is
+killed by the operating system, as by ``kill -9``, at a random moment of a phase: of a step, of writing to the log, of
+saving, of a validation, of resuming, and of averaging at the end. At the end the checkpoints of both (parameters,
+Adam's state, validations), their results and their logs have to be equal, bit for bit. The exit code is 1 if they are
+not. Needs Linux or macOS.
 """
 
 import argparse
+import collections
+import json
 import random
+import runpy
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -18,42 +24,61 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where arguments.py is
-from arguments import above_zero, natural, positive
+from arguments import natural, positive
 from command import command
 from output import output_file, write_json
 
-from npformer.training import JsonLog, load_checkpoint
+from npformer.training import JsonLog, Trainer, load_checkpoint
+from npformer.translation import TranslationRun
 
+PHASES = {
+    "step": (Trainer, "step"),
+    "logging": (JsonLog, "write"),
+    "saving": (TranslationRun, "save"),
+    "validation": (TranslationRun, "validate"),
+    "resuming": (TranslationRun, "resume"),
+    "averaging": (TranslationRun, "finish"),
+}
+CALLS = {"step": 14, "logging": 14, "saving": 2}  # of a phase before its kill, at most; otherwise 1
 TRAIN = Path(__file__).resolve().parents[1] / "train_translation.py"
 
 
 @command
 def main(argv=None):
     options = parse_arguments(argv)
-    moments = random.Random(options.seed)
     with tempfile.TemporaryDirectory() as folder:
         undisturbed, killed = Path(folder) / "undisturbed", Path(folder) / "killed"
-        start = time.perf_counter()
-        run_to_the_end(go_on(undisturbed, options))
-        longest = options.longest or 1.5 * (time.perf_counter() - start) / options.kills
-        kills = []
-        while len(kills) < options.kills:
-            process = go_on(killed, options)
-            step = kill(process, killed, seconds=moments.uniform(0, longest))
-            if process.returncode != -signal.SIGKILL:
-                raise SystemExit(f"the training ended after {len(kills)} kills: more --steps, or a shorter --longest")
-            kills.append(step)
-            print(f"kill {len(kills)}: after step {step}", flush=True)
-        run_to_the_end(go_on(killed, options))
+        run(undisturbed, options, times=Path(folder) / "seconds.json")
+        seconds = json.loads((Path(folder) / "seconds.json").read_text())
+        kills, draw = [], random.Random(options.seed)
+        for phase in phases(options.kills, draw):
+            moment = draw.random() * seconds.get(phase, seconds["saving"])
+            while not run(killed, options, [phase, draw.randint(1, CALLS.get(phase, 1)), moment]):
+                if phase != "averaging":  # which may have been quicker, and can be repeated
+                    raise SystemExit(f"the training ended after {len(kills)} kills: more --steps")
+                moment /= 2
+            kills.append({"phase": phase, "step": last_step(killed), "seconds": moment})
+            print(f"kill {len(kills)}: {phase}, after step {kills[-1]['step']}", flush=True)
+        run(killed, options)
         different = compare(undisturbed, killed, options.steps)
+    counts = collections.Counter(kill["phase"] for kill in kills)
+    print(f"{len(kills)} kills: " + ", ".join(f"{n} of {phase}" for phase, n in counts.items()))
     print("different: " + (", ".join(different) or "nothing"))
     if options.json:
         write_json(options.json, {"kills": kills, "steps": options.steps, "different": different})
     return int(bool(different))
 
 
-def go_on(out, options):
-    """Start the training, or resume it if it has written a checkpoint."""
+def phases(n, draw):
+    """Return a phase for each kill, in random order; the averaging comes last."""
+    *earlier, last = PHASES
+    chosen = [earlier[i % len(earlier)] for i in range(n - n // len(PHASES))]
+    draw.shuffle(chosen)
+    return [*chosen, *[last] * (n // len(PHASES))]
+
+
+def run(out, options, moment=None, times=None):
+    """Start the training, or resume it if it has written a checkpoint. Returns whether it was killed."""
     arguments = ["--out", out, "--quiet"]
     if (out / "last.safetensors").exists():
         arguments.append("--resume")
@@ -61,24 +86,45 @@ def go_on(out, options):
         arguments += ["--data", options.data, "--src", options.src, "--tgt", options.tgt, "--steps", options.steps]
         arguments += ["--max-tokens", 1024, "--vocab-size", 2000, "--warmup", 50]
         arguments += ["--validate-every", 50, "--save-every", 7]
-    return subprocess.Popen([sys.executable, TRAIN, *map(str, arguments)], stdout=subprocess.DEVNULL)
+    given = json.dumps([list(map(str, arguments)), moment, times and str(times)])
+    code = subprocess.run([sys.executable, __file__, "--train", given], stdout=subprocess.DEVNULL).returncode
+    if code not in (0, -signal.SIGALRM):
+        raise SystemExit(f"the training failed with exit code {code}")
+    return code != 0
 
 
-def run_to_the_end(process):
-    if process.wait():
-        raise SystemExit(f"the training failed with exit code {process.returncode}")
+def train(arguments, moment, times):
+    """Run the script, be killed at a moment of a call of a phase, and write the median seconds of the phases."""
+    seconds = {phase: [] for phase in PHASES}
+    for phase, (owner, name) in PHASES.items():
+        setattr(owner, name, watched(getattr(owner, name), seconds[phase], moment if phase in (moment or ()) else None))
+    sys.argv = [str(TRAIN), *arguments]
+    try:
+        runpy.run_path(str(TRAIN), run_name="__main__")
+    finally:
+        if times:
+            medians = {phase: statistics.median(values) for phase, values in seconds.items() if values}
+            Path(times).write_text(json.dumps(medians))
 
 
-def kill(process, out, seconds):
-    """Kill a training some time after it has opened its log. Returns the last step in the log."""
+def watched(function, seconds, moment):
+    """Note the seconds of each call of a function; at a moment of one the operating system kills the process."""
+
+    def call(*arguments, **options):
+        start = time.perf_counter()
+        if moment and len(seconds) + 1 == moment[1]:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)  # it ends the process, whatever Python does
+            signal.setitimer(signal.ITIMER_REAL, max(moment[2], 1e-6))
+        result = function(*arguments, **options)
+        seconds.append(time.perf_counter() - start)
+        return result
+
+    return call
+
+
+def last_step(out):
     log = out / "log.jsonl"
-    before = log.stat().st_mtime_ns if log.exists() else 0
-    while process.poll() is None and not (log.exists() and log.stat().st_mtime_ns > before):
-        time.sleep(0.01)
-    time.sleep(seconds)
-    process.kill()
-    process.wait()
-    return max((record["step"] for record in JsonLog.read(log)), default=0)
+    return max((record["step"] for record in JsonLog.read(log)), default=0) if log.exists() else 0
 
 
 def compare(undisturbed, killed, n_steps):
@@ -106,16 +152,13 @@ def parse_arguments(argv):
     add("--tgt", default="fr", help="(default: fr)")
     add("--kills", type=positive, default=20, help="(default: 20)")
     add("--steps", type=positive, default=400, help="steps of the training (default: 400)")
-    add(
-        "--longest",
-        type=above_zero,
-        metavar="S",
-        help="most seconds from the opening of the log to a kill (default: chosen to spread the kills over the steps)",
-    )
     add("--seed", type=natural, default=0, help="seed of the moments (default: 0)")
     add("--json", type=output_file, metavar="FILE", help="write the figures to FILE")
     return parser.parse_args(argv)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    if sys.argv[1:2] == ["--train"]:  # in a process of its own, which ``run`` starts
+        train(*json.loads(sys.argv[2]))
+    else:
+        sys.exit(main())
