@@ -3,7 +3,6 @@
 import math
 import time
 import warnings
-from contextlib import nullcontext
 from dataclasses import asdict
 from functools import partial
 from itertools import islice
@@ -18,7 +17,7 @@ from npformer.checks import check_fraction, check_int, check_not_negative, check
 from npformer.interrupts import deferred_interrupts
 from npformer.models.description import as_json, describe
 from npformer.reference import derive_key, split_key
-from npformer.threads import n_threads, one_blas_thread
+from npformer.threads import n_threads
 from npformer.training.checkpoint import joined, load_checkpoint, refusing, save_checkpoint
 from npformer.training.optimizers import Optimizer
 from npformer.training.parts import parts_of
@@ -196,8 +195,7 @@ class Trainer:
         if n_targets == 0:
             warnings.warn("no target is counted: the loss is 0, and the step has no gradient", stacklevel=2)
         before = self.precision.state
-        small = self.n_shards is None and all(are_arrays(batch) and self._n_worth(batch) < 2 for batch in batches)
-        with deferred_interrupts(), one_blas_thread() if small else nullcontext():
+        with deferred_interrupts():
             while True:
                 numbers = self._numbers(n_targets)
                 loss, norm = map(float, self._take(batches, key, numbers))
@@ -392,12 +390,9 @@ class Trainer:
     def _n_shards(self, batch):
         if self.ops.asynchronous or not are_arrays(batch):
             return 1
-        wanted = min(n_threads(), self._n_worth(batch)) if self.n_shards is None else self.n_shards
+        worth = self.flat_params.size * max(x.size for x in batch) // WORTH_A_SHARD
+        wanted = min(n_threads(), worth) if self.n_shards is None else self.n_shards
         return max(1, min(wanted, len(batch[0])))
-
-    def _n_worth(self, batch):
-        """The number of threads that a batch is large enough for."""
-        return self.flat_params.size * max(x.size for x in batch) // WORTH_A_SHARD
 
     def _diagnosis(self, loss):
         bad_params = [path for path, x in tree.leaves(self.params) if not np.isfinite(x).all()]
