@@ -59,7 +59,8 @@ def plot_training(records, path=None, title="Training", *, axes=None):
     Parameters
     ----------
     records : list of dict
-        With "loss" and "lr" (one a step), or "val_loss" and "val_bleu" (one a validation).
+        With numbers "step", "loss" and "lr" (one a step), or "step", "val_loss" and "val_bleu" (one a validation).
+        Other records are not drawn.
     path : str or Path, optional
     title : str
     axes : 3 Axes, optional
@@ -68,8 +69,8 @@ def plot_training(records, path=None, title="Training", *, axes=None):
     -------
     axes : 3 Axes
     """
-    steps = [record for record in records if "loss" in record]
-    validations = [record for record in records if "val_loss" in record]
+    steps = [record for record in records if _are_numbers(record, "step", "loss", "lr")]
+    validations = [record for record in records if _are_numbers(record, "step", "val_loss", "val_bleu")]
     above, middle, below = axes = _axes(axes, 3, (7, 7), sharex=True, height_ratios=[3, 2, 1])
     at, losses = [record["step"] for record in steps], np.array([record["loss"] for record in steps])
     window = max(1, min(100, len(losses) // 10))
@@ -88,6 +89,10 @@ def plot_training(records, path=None, title="Training", *, axes=None):
     for ax in axes:
         ax.grid(alpha=0.3)
     return _saved(axes, path)
+
+
+def _are_numbers(record, *names):
+    return all(isinstance(record.get(name), (int, float)) for name in names)
 
 
 def plot_scores_by_length(rows, path=None, title="Quality by length of the source", *, ax=None):

@@ -4,11 +4,13 @@ Every script imports this module before npformer and decorates its ``main`` with
 standard library, so that it can say that npformer is missing.
 """
 
+import contextlib
 import functools
 import os
 import select
 import sys
 import traceback
+import warnings
 from pathlib import Path
 
 SCRIPTS = str(Path(__file__).parent)
@@ -26,6 +28,7 @@ def command(main):
 
     @functools.wraps(main)
     def run(argv=None):
+        warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
         if hasattr(sys.stdout, "reconfigure"):  # names of files need not be UTF-8: print them as they were given
             sys.stdout.reconfigure(errors="surrogateescape")
         code = 0
@@ -62,9 +65,15 @@ def message_of(error):
 
 
 def print_error(message):
-    """Print one line to standard error, if it is open."""
-    if sys.stderr is not None:
-        print("error: " + message.replace("\n", " "), file=sys.stderr)
+    """Print one line to standard error, as ``print_note`` does."""
+    print_note("error: " + message.replace("\n", " "))
+
+
+def print_note(message):
+    """Print to standard error, unless it is closed or its reader has gone."""
+    with contextlib.suppress(OSError):
+        if sys.stderr is not None:
+            print(message, file=sys.stderr, flush=True)
 
 
 def _exit_code(function, *arguments):

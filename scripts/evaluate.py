@@ -14,7 +14,7 @@ from pathlib import Path
 
 from arguments import add_search, backend, search_of
 from command import command
-from output import output_file, picture_file, write_json, write_whole
+from output import output_file, picture_file, refuse_overwriting, write_json, write_whole
 
 from npformer.data import ParallelText
 from npformer.translation import Translator, score
@@ -42,6 +42,8 @@ def evaluate(options):
         text = ParallelText.find(options.data, options.split, source, target, skip_empty=options.skip_empty)
     except FileNotFoundError as error:
         raise FileNotFoundError(f"{error}; --split is the beginning of the names") from error
+    outputs = {"--out": options.out, "--plot": options.plot, "--json": options.json}
+    refuse_overwriting(outputs, [text.source, text.target, options.model, options.model / "model.safetensors"])
     sources, references = zip(*text, strict=True)
     start = time.perf_counter()
     search = search_of(options)

@@ -69,6 +69,17 @@ def will_draw(parser, options):
     return True
 
 
+def refuse_overwriting(outputs, inputs):
+    """Check that outputs, a dict from options to paths or None, are different files, and that none is an input."""
+    taken = {os.path.realpath(path): "which this script reads or writes itself" for path in inputs}
+    for option, path in outputs.items():
+        if path is not None and not _is_device(path):
+            real = os.path.realpath(path)
+            if real in taken:
+                raise ValueError(f"{option} {path}, {taken[real]}: choose another file")
+            taken[real] = f"which is also {option}"
+
+
 def write_json(path, figures):
     """Write figures to a JSON file. NaN and inf become null."""
     write_whole(path, (json.dumps(_without_nan(figures), indent=2, allow_nan=False) + "\n").encode())

@@ -13,7 +13,8 @@ DATA contains train.en, train.fr, val.en and val.fr, plain or .gz. The script wr
   log.jsonl           one line for each step and each validation
   curves.png          a plot of the log
 
-Ctrl-C and SIGTERM finish the current step or validation, save, and exit with 130 and 143; a second one does not save.
+Ctrl-C, SIGTERM and a closed terminal (SIGHUP) finish the current step or validation, save, and exit with 130, 143 and
+129; a second one does not save.
 Other exit codes: 0 when training is done or --minutes are over, 1 after an error, 2 for wrong arguments.
 """
 
@@ -26,11 +27,12 @@ from functools import partial
 from pathlib import Path
 
 from arguments import above_zero, backend, length, natural, not_negative, positive, probability
-from command import command, print_error
-from output import output_file, output_folder, write_json
+from command import command, print_error, print_note
+from output import output_file, output_folder, refuse_overwriting, write_json
 
 from npformer import NonFiniteError, tree
 from npformer.training import JsonLog, StopSignals
+from npformer.training.progress import say
 from npformer.translation import TranslationRun, TranslationSettings
 from npformer.translation.settings import CHOICES, PRESETS
 
@@ -39,6 +41,8 @@ from npformer.translation.settings import CHOICES, PRESETS
 def main(argv=None):
     start = time.perf_counter()
     options = parse_arguments(argv)
+    if options.json:
+        refuse_overwriting({"--json": options.json}, files_of(options))
     names = {field.name for field in fields(TranslationSettings)}
     given = {name: value for name, value in vars(options).items() if name in names and value is not None}
     try:
@@ -48,7 +52,7 @@ def main(argv=None):
             run = TranslationRun.start(options.out, TranslationSettings.from_preset(**given), options.backend)
         return train(run, options, start)
     except KeyboardInterrupt:
-        print("stopped at once; if there is a last.safetensors, --resume continues from there", file=sys.stderr)
+        print_note("stopped at once; if there is a last.safetensors, --resume continues from there")
         return 130
     except NonFiniteError as error:
         print_error(f"{error} --resume would fail again: start a new training with another --out")
@@ -57,15 +61,14 @@ def main(argv=None):
 
 def train(run, options, start):
     s = run.settings
-    print(
+    say(
         f"{title(s)}: {tree.count(run.trainer.params):,} parameters, "
         f"{len(run.source):,} pieces, backend {run.trainer.ops.__name__}; "
-        f"{run.trainer.n_steps} of {s.steps} steps done",
-        flush=True,
+        f"{run.trainer.n_steps} of {s.steps} steps done"
     )
 
     if options.explain:
-        print(f"\nthe operations of one step:\n{run.explain()}\n", flush=True)
+        say(f"\nthe operations of one step:\n{run.explain()}\n")
 
     def is_late(trainer, info):
         return options.minutes is not None and time.perf_counter() - start > 60 * options.minutes
@@ -73,7 +76,7 @@ def train(run, options, start):
     with StopSignals("stopping and saving after this step or validation; a second signal saves nothing") as stop:
         run.train([is_late, stop], progress=not options.quiet)
     if stop.received:
-        print(f"{stop.received.name}: saved after step {run.trainer.n_steps}; --resume continues from there")
+        say(f"{stop.received.name}: saved after step {run.trainer.n_steps}; --resume continues from there")
         return stop.exit_code
     result = run.finish()
     result["seconds"] = time.perf_counter() - start
@@ -85,6 +88,13 @@ def train(run, options, start):
         plot_training(JsonLog.read(run.out / "log.jsonl"), run.out / "curves.png", title(s))
     report(run, result)
     return 0
+
+
+def files_of(options):
+    """The files of a training and its text."""
+    names = "last.safetensors", "model.safetensors", "log.jsonl", "curves.png", "snapshots"
+    text = [*Path(options.data).glob("train.*"), *Path(options.data).glob("val.*")] if options.data else []
+    return [options.out, *(options.out / name for name in names), *text]
 
 
 def report(run, result):

@@ -1,5 +1,6 @@
 """Line-aligned text of two languages, and batches of it. It is read as a stream, so it may be of any size."""
 
+import collections
 import gzip
 import zlib
 from dataclasses import dataclass, field
@@ -101,7 +102,8 @@ class ParallelText:
                 n_kept += 1
                 yield source, target
             elif not self.skip_empty:
-                path = self.target if source.strip() else self.source
+                path, rest = (self.target, targets) if source.strip() else (self.source, sources)
+                collections.deque(rest, maxlen=0)  # a .gz that is damaged is noticed at its end
                 raise ValueError(
                     f"{path}, line {number} is empty: expected a sentence, or skip_empty=True (in scripts --skip-empty)"
                 )

@@ -77,7 +77,7 @@ class Subwords:
         def watched():
             try:
                 yield from map(mark, lines) if marks else lines
-            except Exception as error:
+            except BaseException as error:  # an interrupt, too
                 errors.append(error)  # sentencepiece reports only INTERNAL
                 raise
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from npformer.arrays import on_host
+from npformer.interrupts import deferred_interrupts
 from npformer.training.checkpoint_header import FORMAT, VERSION, check_header_size, read_header
 from npformer.training.strict_json import MOST_DIGITS, check_size
 from npformer.tree import DEEPEST
@@ -63,6 +64,9 @@ def save_checkpoint(path, arrays: dict[str, np.ndarray], info: dict) -> None:
     """
     safetensors = _import_safetensors()
     path = Path(path)
+    path = Path(os.path.realpath(path)) if path.is_symlink() else path  # a link stays one
+    if path.exists() and not path.is_file():
+        raise CheckpointError(f"{path} is no regular file, expected one to replace, or a new name")
     arrays = _storable(arrays)
     _check_info(info)
     metadata = {"format": FORMAT, "version": VERSION, "order": json.dumps(list(arrays)), "info": json.dumps(info)}
@@ -70,7 +74,7 @@ def save_checkpoint(path, arrays: dict[str, np.ndarray], info: dict) -> None:
     _check_fits_header(arrays, metadata)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with _scratch_folder(path) as scratch:
+        with deferred_interrupts(), _scratch_folder(path) as scratch:
             new = scratch / "new"
             safetensors.numpy.save_file(arrays, new, metadata)
             with contextlib.suppress(OSError):  # not every disk has permissions
@@ -121,7 +125,7 @@ def load_checkpoint(path) -> tuple[dict[str, np.ndarray], dict]:
 
 
 @contextlib.contextmanager
-def refusing(path):
+def refusing(path, advice="try another file"):
     """Turn an error about the content of a checkpoint into a ``CheckpointError`` that names the file.
 
     Examples
@@ -134,7 +138,7 @@ def refusing(path):
     try:
         yield
     except (TypeError, ValueError, OverflowError) as error:
-        raise CheckpointError(f"{path}: {_in_one_line(error)}; try another file") from error
+        raise CheckpointError(f"{path}: {_in_one_line(error)}; {advice}") from error
 
 
 def joined(argument, ours, given):

@@ -64,7 +64,9 @@ def _read(path):
         size = os.fstat(file.fileno()).st_size
         start = file.read(8)
         length = int.from_bytes(start, "little")
-        if len(start) < 8 or length > size - 8:
+        if len(start) < 8:
+            raise ValueError(f"it has {size} bytes")
+        if length > size - 8:
             raise ValueError(f"it has {size:,} bytes, fewer than the {length:,} of its header")
         check_header_size(length)
         header = parse_json(file.read(length).decode(), "its header")

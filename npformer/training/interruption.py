@@ -5,13 +5,14 @@ import os
 import signal
 import threading
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
 class StopSignals:
-    """A context manager in which SIGINT (Ctrl-C) and SIGTERM only set a flag, so that a step can end and be saved.
+    """A context manager in which SIGINT (Ctrl-C), SIGTERM and SIGHUP only set a flag, so that a step can end.
 
-    A second signal has its usual effect: Ctrl-C interrupts when the current step has ended. Use this as a callback of
+    SIGHUP comes when a terminal is closed. A signal that is ignored, as SIGHUP is after ``nohup``, stays ignored. A
+    second signal has its usual effect: Ctrl-C interrupts when the current step has ended. Use this as a callback of
     ``Trainer.fit``: it stops the training after the step in which a signal came. Outside the main thread, where Python
     cannot handle signals, it does nothing.
 
@@ -40,7 +41,7 @@ class StopSignals:
 
     @property
     def exit_code(self):
-        """128 + the signal's number, as in shells: 130 after SIGINT, 143 after SIGTERM; 0 if none came."""
+        """128 + the signal's number, as in shells: 130 after SIGINT, 143 after SIGTERM, 129 after SIGHUP; 0 if none."""
         return 128 + self.received if self.received else 0
 
     def __enter__(self):
@@ -48,8 +49,10 @@ class StopSignals:
             self._process = os.getpid()
             try:
                 for number in SIGNALS:
-                    self._before[number] = signal.getsignal(number)
-                    signal.signal(number, self._note)
+                    before = signal.getsignal(number)
+                    if before is not signal.SIG_IGN:
+                        self._before[number] = before
+                        signal.signal(number, self._note)
             except BaseException:  # a signal came before its handler was replaced
                 self.__exit__()
                 raise

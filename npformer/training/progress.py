@@ -1,5 +1,9 @@
-"""A progress bar, if tqdm is installed."""
+"""What a training writes on the way: a progress bar, if tqdm is installed, and lines above it.
 
+If they cannot be written, because the terminal or the reader of a pipe is gone, the training goes on without them.
+"""
+
+import contextlib
 import sys
 import time
 from contextlib import contextmanager
@@ -10,19 +14,44 @@ from npformer.training.compiling import compilations
 @contextmanager
 def progress_bar(n_steps, wanted):
     """Yield an object with a method ``advance(info)``, which shows a ``StepInfo``."""
-    if not wanted:
+    if not wanted or sys.stderr is None:
         yield _Silent()
         return
     try:
         from tqdm import tqdm
     except ImportError:
-        print("no progress bar, as it needs tqdm: pip install 'npformer[progress]'", file=sys.stderr)
+        text = "no progress bar, as it needs tqdm: pip install 'npformer[progress]'"
+        print(text, file=_IfPossible(sys.stderr))
         yield _Silent()
         return
-    with tqdm(total=n_steps, unit="step") as tqdm_bar:
+    with tqdm(total=n_steps, unit="step", file=_IfPossible(sys.stderr)) as tqdm_bar:
         bar = _Bar(tqdm_bar)
         with compilations(bar.compiling, bar.compiled):
             yield bar
+
+
+class _IfPossible:
+    """A file that drops what cannot be written."""
+
+    def __init__(self, file):
+        self.file = file
+
+    def __getattr__(self, name):
+        return getattr(self.file, name)
+
+    def __eq__(self, other):  # so that tqdm knows which bars a line on the terminal would disturb
+        return self.file == getattr(other, "file", other)
+
+    def __hash__(self):
+        return hash(self.file)
+
+    def write(self, text):
+        with contextlib.suppress(OSError):
+            self.file.write(text)
+
+    def flush(self):
+        with contextlib.suppress(OSError):
+            self.file.flush()
 
 
 class _Silent:
@@ -57,8 +86,11 @@ class _Bar:
 
 def say(text):
     """Print a line above the progress bar."""
-    if "tqdm" in sys.modules:
-        sys.modules["tqdm"].tqdm.write(text)
-    else:
-        print(text)
-    sys.stdout.flush()  # so that it is in a log file at once
+    if sys.stdout is None:
+        return
+    with contextlib.suppress(OSError):
+        if sys.modules.get("tqdm"):
+            sys.modules["tqdm"].tqdm.write(text)
+        else:
+            print(text)
+        sys.stdout.flush()  # so that it is in a log file at once

@@ -51,6 +51,6 @@ def _check_settings(owner, given, expected, newer):
         given["optimizer"] = added | given["optimizer"]
     for name, value in expected.items():
         if given.get(name) != value:
-            raise ValueError(f"{name}={given.get(name)!r:.200}, expected {value!r}, the {owner}'s")
+            raise ValueError(f"{name} is {given.get(name)!r:.200} in the file and {value!r} in the {owner}")
     if unknown := sorted(given.keys() - expected.keys()):
         raise ValueError(f"{owner} has settings that this npformer does not know: {unknown!s:.200}")

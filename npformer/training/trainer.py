@@ -1,6 +1,8 @@
 """The training loop."""
 
 import math
+import os
+import threading
 import time
 import warnings
 from dataclasses import asdict
@@ -165,6 +167,7 @@ class Trainer:
         self._take = self.ops.record(partial(training_step, self), getattr(model, "fill_up", lambda batch, _: batch))
         self.n_steps = 0
         self.last: StepInfo | None = None
+        self._lock, self._process = threading.RLock(), os.getpid()
 
     def step(self, *batch, batches=None) -> float:
         """Make one update from one batch.
@@ -191,11 +194,11 @@ class Trainer:
         elif batch or not batches or any(not isinstance(one, (tuple, list)) for one in batches):
             raise ValueError(f"batches holds {len(batches)} items, expected one or more tuples such as (src, tgt)")
         start = time.perf_counter()
-        n_targets, key = sum(self.model.count(*batch) for batch in batches), derive_key(self.seed, self.n_steps)
+        n_targets = sum(self.model.count(*batch) for batch in batches)
         if n_targets == 0:
             warnings.warn("no target is counted: the loss is 0, and the step has no gradient", stacklevel=2)
-        before = self.precision.state
-        with deferred_interrupts():
+        with self._alone(), deferred_interrupts():
+            before, key = self.precision.state, derive_key(self.seed, self.n_steps)
             while True:
                 numbers = self._numbers(n_targets)
                 loss, norm = map(float, self._take(batches, key, numbers))
@@ -288,7 +291,7 @@ class Trainer:
         arrays = [self.flat_params, *self.state.values()]
         kept, runs = [x.copy() for x in arrays], []
         for _ in range(1 + EXPLAINED):  # the first one may compile kernels
-            with deferred_interrupts():
+            with self._alone(), deferred_interrupts():
                 try:
                     with explain() as calls:
                         training_step(self, [batch], key, numbers)
@@ -320,11 +323,12 @@ class Trainer:
                 raise ValueError(
                     f"arrays has {name!r}, expected names that do not begin with 'params.' or 'optimizer.'"
                 )
-        own = tree.to_arrays(self.params, "params") | tree.to_arrays(self.state, "optimizer")
-        facts = {"model": describe(self.model), "trainer": self.settings(), "n_steps": self.n_steps}
-        if self.precision.has_loss_scale:
-            facts["loss_scale"] = list(self.precision.state)
-        save_checkpoint(path, joined("arrays", own, arrays), joined("info", facts, info))
+        with self._alone():
+            own = tree.to_arrays(self.params, "params") | tree.to_arrays(self.state, "optimizer")
+            facts = {"model": describe(self.model), "trainer": self.settings(), "n_steps": self.n_steps}
+            if self.precision.has_loss_scale:
+                facts["loss_scale"] = list(self.precision.state)
+            save_checkpoint(path, joined("arrays", own, arrays), joined("info", facts, info))
 
     def load(self, path):
         """Restore what ``save`` wrote, in a trainer made with the same arguments.
@@ -348,10 +352,10 @@ class Trainer:
 
     def restore(self, arrays, info, path):
         """Do the same as ``load``, with the result of ``load_checkpoint``; the path is for error messages."""
-        with refusing(path):
+        with refusing(path, "make the trainer with the file's settings, or try another file"):
             check_training(arrays, info, self)
         params, state = tree.from_arrays(arrays, "params"), tree.from_arrays(arrays, "optimizer")
-        with deferred_interrupts():
+        with self._alone(), deferred_interrupts():
             self.flat_params[...] = self.ops.asarray(tree.flatten(tree.ordered_like(params, self.params))[0])
             for name, x in self.state.items():
                 x[...] = self.ops.asarray(state[name])
@@ -371,6 +375,12 @@ class Trainer:
             "optimizer": {"name": type(self.optimizer).__name__} | optimizer,
         }
         return as_json(settings)
+
+    def _alone(self):
+        """A lock, so that other threads step, save or restore this trainer before or after, not meanwhile."""
+        if self._process != os.getpid():  # the thread that had the lock is not in this forked process
+            self._lock, self._process = threading.RLock(), os.getpid()
+        return self._lock
 
     def _numbers(self, n_targets):
         """The ``Numbers`` of the next step."""

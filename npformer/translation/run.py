@@ -253,7 +253,10 @@ class TranslationRun:
         """Rename the snapshots that cannot be averaged, so that they count as missing, and say so."""
         for path in sorted((self.out / SNAPSHOTS).glob("*.safetensors")):
             try:
-                tree.check_like(Translator.load(path, self.trainer.ops).params, self.trainer.params)
+                snapshot = Translator.load(path, self.trainer.ops)
+                tree.check_like(snapshot.params, self.trainer.params)
+                if path.stem != f"step-{str(snapshot.info.get('step')):0>7}":
+                    raise ValueError(f"{path} holds the parameters after step {snapshot.info.get('step')!s:.20}")
             except ValueError as error:
                 if isinstance(error.__cause__, OSError):
                     raise  # the disk could not read it, which does not say that it is damaged

@@ -162,7 +162,8 @@ class Translator:
         sources = self.source.encode(lines)
         for number, ids in enumerate(sources, start=first):
             if len(ids) >= self.model.max_len:
-                raise ValueError(f"line {number} has {len(ids)} pieces, expected fewer than {self.model.max_len}")
+                limit = f"expected fewer than {self.model.max_len}: divide it"
+                raise ValueError(f"line {number} has {len(ids)} pieces, {limit}")
         return sources
 
     def text(self, hypothesis):

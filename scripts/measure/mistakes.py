@@ -148,6 +148,20 @@ MISTAKES = [
     Mistake("train_translation.py", "`--json` cannot be written", f"{RECIPE} --out new --json file/x.json", 2, NO_FILE),
     Mistake(
         "train_translation.py",
+        "`--json` is a text of `--data`",
+        f"{RECIPE} --out new --json data/train.en",
+        1,
+        "--json data/train.en, which this script reads or writes itself: choose another file",
+    ),
+    Mistake(
+        "train_translation.py",
+        "standard error is closed",
+        f"SCRIPT {RECIPE.replace('--quiet', '')} --out closed 2>&-",
+        0,
+        "",
+    ),
+    Mistake(
+        "train_translation.py",
         "a vocabulary that is too large",
         f"{RECIPE} --out new --vocab-size 2147483647",
         1,
@@ -318,6 +332,20 @@ MISTAKES = [
         "--model run --data data --out empty",
         2,
         "argument --out: empty is a folder, expected a file",
+    ),
+    Mistake(
+        "evaluate.py",
+        "`--out` is the text of the references",
+        "--model run --data data --split val --out data/val.fr",
+        1,
+        "--out data/val.fr, which this script reads or writes itself: choose another file",
+    ),
+    Mistake(
+        "evaluate.py",
+        "`--out` and `--json` are the same file",
+        "--model run --data data --split val --out x.txt --json x.txt",
+        1,
+        "--json x.txt, which is also --out: choose another file",
     ),
     Mistake(
         "evaluate.py",

@@ -120,6 +120,16 @@ def test_damage_inside_a_gzip_file_is_noticed(tmp_path):
         list(read_lines(tmp_path / "x.gz"))
 
 
+def test_an_empty_line_in_a_gzip_file_may_be_damage(tmp_path):
+    packed = bytearray(gzip.compress(b"".join(b"line %d\n" % i for i in range(1000)), 0))  # stored, not compressed
+    at = packed.index(b"line 500\n")
+    packed[at : at + 8] = b"        "
+    (tmp_path / "train.en.gz").write_bytes(packed)
+    (tmp_path / "train.fr").write_bytes(b"a\n" * 1000)
+    with pytest.raises(ValueError, match=r"train\.en\.gz, after line \d+: CRC check failed"):
+        list(ParallelText.find(tmp_path, "train", "en", "fr"))
+
+
 def test_a_plain_file_with_the_name_of_a_gzip_file_is_refused(tmp_path):
     (tmp_path / "x.gz").write_bytes(b"a\nb\n")
     with pytest.raises(ValueError, match=r"x\.gz, after line 0: Not a gzipped file"):

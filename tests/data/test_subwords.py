@@ -124,6 +124,15 @@ def test_without_sentencepiece_the_error_says_what_to_install(monkeypatch):
         Subwords.learn(LINES, size=SIZE)
 
 
+def test_an_interrupt_while_a_vocabulary_is_learned_is_an_interrupt():
+    def interrupted():
+        yield "a line"
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Subwords.learn(interrupted(), size=20)
+
+
 def test_what_is_wrong_with_the_text_is_said_as_it_is():
     def broken():
         yield "a line"

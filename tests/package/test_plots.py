@@ -64,6 +64,12 @@ def test_a_training_is_drawn_as_it_was_logged(tmp_path):
     np.testing.assert_allclose(below.get_lines()[0].get_xydata(), [(step, 0.1 / step) for step in range(1, 41)])
 
 
+def test_records_that_are_no_numbers_are_not_drawn(tmp_path):
+    damaged = [{"step": 1, "loss": "high", "lr": 0.1}, {"step": "x"}, {"step": 2, "val_loss": None, "val_bleu": 1.0}]
+    axes = plots.plot_training([*damaged, *RECORDS], tmp_path / "x.png")
+    assert [len(line.get_xdata()) for ax in axes for line in ax.get_lines()] == [37, 4, 4, 40]
+
+
 @pytest.mark.parametrize("records", [[], RECORDS[:1], RECORDS[:5], RECORDS[10:11]], ids=len)
 def test_a_training_that_has_hardly_begun_is_drawn_too(tmp_path, records):
     axes = plots.plot_training(records, tmp_path / "x.png")

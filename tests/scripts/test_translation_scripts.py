@@ -3,6 +3,7 @@
 import contextlib
 import importlib.util
 import json
+import os
 import random
 import re
 import shutil
@@ -135,6 +136,24 @@ def test_sigterm_saves_and_resuming_leaves_no_trace(tmp_path, data, finished):
         f"{step} of 10 steps done" in run("train_translation", "--out", tmp_path / "run", "--resume", "--quiet").stdout
     )
     assert_same_training(tmp_path / "run", finished[0])
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no signals between processes")
+def test_a_signal_after_the_reader_of_all_output_has_gone_saves(tmp_path, data):
+    """As with ``2>&1 | tee log``, when Ctrl-C ends tee first."""
+    reader, writer = os.pipe()
+    arguments = ["--data", data, "--out", tmp_path / "run", *RECIPE, "--steps", 10**6]
+    process = subprocess.Popen(command("train_translation", arguments), stdout=writer, stderr=writer)
+    os.close(writer)
+    os.read(reader, 1)
+    os.close(reader)
+    while not (tmp_path / "run" / "last.safetensors").exists():
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait() == 143
+    _, info = load_checkpoint(tmp_path / "run" / "last.safetensors")
+    assert len(JsonLog.read(tmp_path / "run" / "log.jsonl")) == info["n_logged"]
 
 
 def test_kills_at_any_moment_leave_no_trace(tmp_path, data, finished):

@@ -5,6 +5,7 @@ import json
 import math
 import os
 import random
+import signal
 import stat
 import subprocess
 import sys
@@ -291,8 +292,38 @@ except CheckpointError as error:
     assert_untouched(path)
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="Windows has no such pipes")
+def test_a_pipe_or_device_is_not_replaced(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(CheckpointError, match="pipe is no regular file"):
+        save_numbers(tmp_path / "pipe", 1)
+    assert (tmp_path / "pipe").is_fifo()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has links for administrators only")
+def test_a_link_stays_a_link(tmp_path):
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "disk" / "file")
+    for number in (1, 2):  # of which the second replaces a file
+        save_numbers(tmp_path / "link", number)
+        assert load_checkpoint(tmp_path / "disk" / "file")[1] == {"number": number}
+    assert (tmp_path / "link").is_symlink()
+
+
+def test_an_interrupt_comes_when_the_file_is_saved(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "fsync", lambda file: signal.raise_signal(signal.SIGINT))
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            save_numbers(tmp_path / "x", 1)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert load_checkpoint(tmp_path / "x")[1] == {"number": 1}
+    assert [path.name for path in tmp_path.iterdir()] == ["x"]
+
+
 def test_a_folder_where_the_file_should_go_is_refused(tmp_path):
-    with pytest.raises(CheckpointError, match="could not be saved"):
+    with pytest.raises(CheckpointError, match="is no regular file, expected one to replace, or a new name"):
         save_numbers(tmp_path, 1)
 
 

@@ -9,13 +9,24 @@ import numpy as np
 import pytest
 
 from npformer import SGD, Trainer, Transformer
-from npformer.training import StopSignals
+from npformer.training import StopSignals, interruption
 
-BOTH = pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["SIGINT", "SIGTERM"])
+CODES = {"SIGINT": 130, "SIGTERM": 143, "SIGHUP": 129}  # Windows has no SIGHUP
+ALL = pytest.mark.parametrize(
+    "number, code", [(getattr(signal, name), code) for name, code in CODES.items() if hasattr(signal, name)]
+)
+
+
+@pytest.fixture(autouse=True)
+def ctrl_c_interrupts():
+    """As in a program in the foreground; one that a shell runs in the background ignores SIGINT."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def handlers():
-    return [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    return [signal.getsignal(number) for number in interruption.SIGNALS]
 
 
 def test_without_a_signal_nothing_stops():
@@ -24,12 +35,24 @@ def test_without_a_signal_nothing_stops():
     assert (stop.received, stop.exit_code) == (None, 0)
 
 
-@BOTH
+@ALL
 def test_a_signal_is_only_noted(number, code):
     with StopSignals() as stop:
         signal.raise_signal(number)
         assert stop(None, None)
     assert (stop.received, stop.exit_code) == (number, code)
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="Windows has no SIGHUP")
+def test_a_signal_that_is_ignored_stays_ignored():
+    """As SIGHUP is after nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with StopSignals() as stop:
+            signal.raise_signal(signal.SIGHUP)
+        assert stop.received is None
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_a_signal_is_answered_at_once(capfd):
@@ -48,7 +71,7 @@ def test_a_signal_is_noted_even_if_nobody_can_be_told(monkeypatch):
     assert stop.received == signal.SIGTERM
 
 
-@BOTH
+@ALL
 def test_the_handlers_are_what_they_were_after_a_signal_and_after_an_error(number, code):
     before = handlers()
     with StopSignals():
@@ -60,15 +83,7 @@ def test_the_handlers_are_what_they_were_after_a_signal_and_after_an_error(numbe
     assert handlers() == before
 
 
-@pytest.fixture
-def ctrl_c_interrupts():
-    """As in a program in the foreground; one that a shell runs in the background ignores SIGINT."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-@BOTH
+@ALL
 @pytest.mark.usefixtures("ctrl_c_interrupts")
 def test_a_second_ctrl_c_interrupts_whatever_the_first_signal_was(number, code):
     with pytest.raises(KeyboardInterrupt), StopSignals() as stop:

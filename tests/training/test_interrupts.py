@@ -14,7 +14,7 @@ import pytest
 from npformer import Adam, Trainer, Transformer, greedy_decode, threads
 from npformer.data import CopyTask
 from npformer.interrupts import MOST, deferred_interrupts
-from npformer.training import StopSignals
+from npformer.training import StopSignals, load_checkpoint
 
 WITH_FORK = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 FORKS_OF_THREADS_WARN = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::RuntimeWarning")
@@ -226,6 +226,44 @@ threading.Thread(target=work).start()
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGALRM"), reason="needs SIGALRM")
+def test_one_trainer_in_several_threads_takes_every_step_and_saves_between_steps(tmp_path):
+    pytest.importorskip("safetensors")
+    task, trainer = small()
+    steps = [threading.Thread(target=lambda: [trainer.step(*task.batch(i, 8)) for i in range(30)]) for _ in range(2)]
+    for thread in steps:
+        thread.start()
+    n_saved = 0
+    while any(thread.is_alive() for thread in steps):
+        trainer.save(tmp_path / "x")
+        load_checkpoint(tmp_path / "x")  # a checksum that is wrong would be an error
+        n_saved += 1
+    assert trainer.n_steps == 60
+    assert n_saved > 2
+
+
+@WITH_FORK
+@FORKS_OF_THREADS_WARN
+def test_a_trainer_whose_lock_another_thread_has_steps_in_a_forked_process():
+    task, trainer = small()
+    trainer.step(*task.batch(0, 8))
+    taken, done = threading.Event(), threading.Event()
+
+    def hold():
+        with trainer._alone():
+            taken.set()
+            done.wait()
+
+    (holder := threading.Thread(target=hold)).start()
+    taken.wait()
+    if (child := os.fork()) == 0:
+        signal.alarm(60)
+        trainer.step(*task.batch(1, 8))
+        os._exit(trainer.n_steps)
+    done.set()
+    holder.join()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 2
+
+
 def test_a_timeout_is_deferred_like_an_interrupt():
     def too_late(number, frame):
         raise TimeoutError

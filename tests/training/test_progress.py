@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from npformer.training.progress import progress_bar
+from npformer.training.progress import progress_bar, say
 from npformer.training.trainer import StepInfo
 
 numba = pytest.importorskip("numba")
@@ -60,6 +60,21 @@ def test_a_log_file_gets_one_line(monkeypatch, first_run):
     text = shown(monkeypatch, io.StringIO(), first_run(), [1, 1.5])
     assert text.count("compiling kernels for this processor (once)") == 1
     assert "compiling kernel 1" not in text
+
+
+class Gone(io.StringIO):
+    def write(self, text):
+        raise BrokenPipeError
+
+
+@pytest.mark.parametrize("stream", [Gone(), None], ids=["broken", "closed"])
+def test_a_training_goes_on_if_nobody_can_be_told(monkeypatch, stream):
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setattr(sys, "stdout", stream)
+    with progress_bar(2, True) as bar:
+        for _ in range(2):
+            bar.advance(INFO)
+            say("a line")
 
 
 @pytest.mark.parametrize("stream", [Terminal, io.StringIO])

@@ -507,10 +507,14 @@ def of_another_model(path):
     Translator(model, model.init(0), subwords, subwords).save(path)
 
 
+def of_another_step(path):
+    path.write_bytes(path.with_name("step-0000010.safetensors").read_bytes())
+
+
 @pytest.mark.parametrize(
     "damage",
-    [lambda path: path.write_bytes(path.read_bytes()[:-9]), of_another_model],
-    ids=["truncated", "of another model"],
+    [lambda path: path.write_bytes(path.read_bytes()[:-9]), of_another_model, of_another_step],
+    ids=["truncated", "of another model", "of another step"],
 )
 @pytest.mark.parametrize("before", ["resume", "finish"])
 def test_a_damaged_snapshot_is_told_of_and_counts_as_missing(tmp_path, data, capsys, damage, before):
@@ -680,7 +684,7 @@ def test_settings_of_a_model_that_the_file_does_not_hold_are_refused_before_it_i
 def test_settings_that_contradict_the_trainer_of_the_same_file_are_refused(tmp_path, data):
     start(tmp_path, data).save()
     write_settings(tmp_path, lambda settings: settings | {"seed": 3})
-    with pytest.raises(CheckpointError, match="last.safetensors: seed=1, expected 3, the trainer's"):
+    with pytest.raises(CheckpointError, match="last.safetensors: seed is 1 in the file and 3 in the trainer"):
         TranslationRun.resume(tmp_path)
 
 
