@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 BENCH_VENV := .venv-bench
 TORCH_VENV := .venv-torch
+DOCS_VENV := .venv-docs
 INSTALL := -m pip install --quiet --no-compile --disable-pip-version-check
 TORCH_TESTS = $(shell grep -rl "importorskip(\"torch\")" tests)
 
@@ -17,7 +18,7 @@ CUPY_VENV := .venv-cupy
 FMA := 1
 CC := 90
 
-.PHONY: help copy translate test test-torch test-cupy lint bench gpu test-gpu bench-gpu clean
+.PHONY: help copy translate docs test test-torch test-cupy lint bench gpu test-gpu bench-gpu clean
 
 help:
 	@echo "make copy         train a Transformer to copy, and look at what it does (under a minute)"
@@ -26,6 +27,7 @@ help:
 	@echo "make test         run every test"
 	@echo "make test-torch   compare with PyTorch, which it installs for that"
 	@echo "make test-cupy    run the tests of the GPU backend on CuPy itself, without a GPU (builds CuPy, ten minutes)"
+	@echo "make docs         build the book and the reference as a site: docs/_build/index.html"
 	@echo "make lint         check the style and the types"
 	@echo "make bench        short benchmarks against PyTorch, JAX, CTranslate2 and transformers (it installs them)"
 	@echo "make test-gpu     on an NVIDIA GPU: its tests and a training (installs CuPy for CUDA 13; CUDA=12 for 12)"
@@ -60,6 +62,10 @@ test-cupy: $(CUPY_VENV)/ready
 	$(CUPY_TEST) tests/gpu -k "not compile_by_themselves"
 	$(CUPY_TEST) tests/operations/test_parity.py tests/operations/test_poison.py -k gpu
 
+# Every example of every page runs; a warning is an error.
+docs: $(DOCS_VENV)/ready
+	$(DOCS_VENV)/bin/sphinx-build --fail-on-warning --keep-going --quiet docs docs/_build
+
 lint: $(VENV)/ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -84,7 +90,7 @@ bench-gpu: $(GPU_VENV)/ready
 	$(GPU_VENV)/bin/python scripts/bench/bench_gpu.py --json runs/bench_gpu.json
 
 clean:
-	rm -rf $(VENV) $(BENCH_VENV) $(TORCH_VENV) $(CUPY_VENV) .venv-gpu* build dist *.egg-info .pytest_cache .ruff_cache
+	rm -rf docs/_build docs/api/generated $(VENV) $(BENCH_VENV) $(TORCH_VENV) $(DOCS_VENV) $(CUPY_VENV) .venv-gpu* build dist *.egg-info .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/ready: setup.cfg pyproject.toml
@@ -101,6 +107,12 @@ $(TORCH_VENV)/ready: setup.cfg pyproject.toml
 	echo '*' > $(TORCH_VENV)/.gitignore
 	$(call torch_from_disk,$(TORCH_VENV))
 	$(TORCH_VENV)/bin/python $(INSTALL) --editable '.[dev,torch]'
+	touch $@
+
+$(DOCS_VENV)/ready: setup.cfg pyproject.toml
+	$(PYTHON) -m venv $(DOCS_VENV)
+	echo '*' > $(DOCS_VENV)/.gitignore
+	$(DOCS_VENV)/bin/python $(INSTALL) --editable '.[docs]'
 	touch $@
 
 $(CUPY_VENV)/ready: setup.cfg pyproject.toml tests/cupy_without_gpu/build.py

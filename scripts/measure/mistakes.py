@@ -3,7 +3,7 @@
 python scripts/measure/mistakes.py                   # all of them: about two minutes
 python scripts/measure/mistakes.py --quick           # one of each script: some seconds
 python scripts/measure/mistakes.py --only translate  # those of the scripts whose names begin with this
-python scripts/measure/mistakes.py --table           # only print the table, which is in docs/bad-input.md
+python scripts/measure/mistakes.py --table           # only print the table, which is in docs/guides/bad-input.md
 
 Each mistake is a command in a shell, run in a temporary folder that has a text, a small trained model, and damaged
 copies of both. Prints a table of what each script wrote. The exit code is 1 if a script prints a traceback, does not
@@ -450,7 +450,7 @@ def first_of_each_script():
 
 
 def table():
-    """The lines of a Markdown table of what is expected, as it is in docs/bad-input.md."""
+    """The lines of a Markdown table of what is expected, as it is in docs/guides/bad-input.md."""
     return [*header(), *(row(mistake, mistake.code, mistake.line) for mistake in MISTAKES)]
 
 

@@ -6,23 +6,46 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *PAGES]
+NAMES = [str(path.relative_to(ROOT)) for path in DOCUMENTS]
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", DOCUMENTS, ids=NAMES)
 def test_links_lead_somewhere(path):
     links = re.findall(r"\]\(\s*([^\s)#]*[./][^\s)#]*)", path.read_text(encoding="utf-8"))
     assert [link for link in links if "://" not in link and not (path.parent / link).exists()] == []
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", DOCUMENTS, ids=NAMES)
 def test_scripts_and_tests_are_there(path):
     names = re.findall(r"(?:scripts|tests)/[\w/]+\.py", path.read_text(encoding="utf-8"))
     assert [name for name in names if not (ROOT / name).exists()] == []
 
 
+@pytest.fixture(scope="module")
+def code():
+    """The lines of npformer, and of what stands on a page of its own."""
+    files = [*(ROOT / "npformer").rglob("*.py"), *(ROOT / "docs").glob("*.py")]
+    return {line.strip() for file in files for line in file.read_text(encoding="utf-8").splitlines()}
+
+
+@pytest.mark.parametrize("path", PAGES, ids=NAMES[2:])
+def test_quoted_lines_are_lines_of_the_code(path, code):
+    blocks = re.findall(r"^```python\n(.*?)^```", path.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    lines = [line.strip() for block in blocks for line in block.splitlines()]
+    assert [line for line in lines if line not in code and not line.startswith("#")] == []
+
+
+def test_every_picture_has_a_text():
+    texts = {path.name: path.read_text(encoding="utf-8") for path in DOCUMENTS}
+    pictures = [(name, alt) for name, text in texts.items() for alt in re.findall(r"!\[(.*?)\]\(", text, re.DOTALL)]
+    assert len(pictures) > 5
+    assert [name for name, alt in pictures if len(alt) < 20] == []
+
+
 def test_bad_input_names_tests_that_exist():
-    text = (ROOT / "docs" / "bad-input.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "guides" / "bad-input.md").read_text(encoding="utf-8")
     files = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "tests").glob("*/test_*.py")}
     functions = {name for code in files.values() for name in re.findall(r"def (test_\w+)", code)}
     for file, name in re.findall(r"(test_\w+\.py)::(test_\w+)", text):

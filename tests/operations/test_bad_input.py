@@ -1,7 +1,7 @@
 """Bad input has a defined result, or an error that names the argument, what was given and what was expected.
 
 What every operation turns away follows from its contract, and is tested for all arrays of all operations; of options
-see ``test_bad_options.py``. ``docs/bad-input.md`` is the list of what is held here.
+see ``test_bad_options.py``. ``docs/guides/bad-input.md`` is the list of what is held here.
 """
 
 from collections import Counter

@@ -44,5 +44,5 @@ def test_the_tool_notices_what_is_unexpected(tmp_path):
 
 
 def test_the_document_has_the_table():
-    text = (Path(__file__).parents[2] / "docs" / "bad-input.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[2] / "docs" / "guides" / "bad-input.md").read_text(encoding="utf-8")
     assert "\n".join(mistakes.table()) in text, "python scripts/measure/mistakes.py --table prints the present one"

@@ -1,0 +1,40 @@
+"""Settings of Sphinx, which makes the site from this folder: ``make docs``."""
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT / "docs" / "_extensions"), str(ROOT)]
+
+import npformer  # noqa: E402
+
+project = "npformer"
+copyright = "The npformer developers"
+version = release = npformer.__version__
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.viewcode",
+    "numpydoc",
+    "sphinx_copybutton",
+    "sphinx_design",
+    "formulas",
+    "run_examples",
+    "source_links",
+    "contracts",
+]
+templates_path = ["_templates"]
+exclude_patterns = ["_build", "_extensions"]
+myst_enable_extensions = ["dollarmath", "colon_fence"]
+myst_heading_anchors = 3
+html_theme = "furo"
+html_math_renderer = "mathml"
+html_title = "npformer"
+html_static_path = ["_static"]
+html_css_files = ["book.css"]
+html_copy_source = False
+copybutton_prompt_text = r">>> |\.\.\. "
+copybutton_prompt_is_regexp = True
+autosummary_generate = True
+numpydoc_show_class_members = False
