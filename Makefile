@@ -64,7 +64,7 @@ test-cupy: $(CUPY_VENV)/ready
 
 # Every example of every page runs; a warning is an error.
 docs: $(DOCS_VENV)/ready
-	$(DOCS_VENV)/bin/sphinx-build --fail-on-warning --keep-going --quiet docs docs/_build
+	OPENBLAS_NUM_THREADS=1 $(DOCS_VENV)/bin/sphinx-build --fail-on-warning --keep-going --quiet docs docs/_build
 
 lint: $(VENV)/ready
 	$(BIN)/ruff check .
