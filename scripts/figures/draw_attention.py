@@ -155,7 +155,7 @@ def linear_bridge():
         panel.plot(*points[ring].T, color=MIDDLE, lw=1)
         panel.plot(*points.T, "o", color=DARK)
         for name, (x, y) in zip(names, points, strict=True):
-            down = name in ("chat", "lait", "car", "dog")
+            down = name in ("chat", "lait", "dog")
             panel.text(x + 0.1, y - 0.3 if down else y + 0.1, name)
         panel.set(xlim=(-2.4, 2.8), ylim=(-1.2, 1.5), aspect="equal", title=title)
         panel.set(xlabel="component 1", ylabel="component 2")
