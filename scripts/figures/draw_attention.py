@@ -49,10 +49,10 @@ def soft_dictionary():
 
 def word_vectors():
     """Keys, query and answer as arrows in a plane."""
-    vectors = {"computer": (0.8, -0.6), "dog": (1.6, 1.2), "cat": (0.0, 1.0)}
+    vectors = {"computer": (0.6, -0.8), "dog": (1.6, 1.2), "cat": (0.0, 1.0)}
     query, keys = np.array([[0.6, 0.8]]), np.array(list(vectors.values()))
     answer = nf.softmax(nf.reference.cosine_score(query, keys)) @ keys
-    figure, axes = plt.subplots(figsize=(4.6, 4.4))
+    figure, axes = plt.subplots(figsize=(4.6, 4.8))
     places = {"computer": (0.06, -0.1), "dog": (-0.12, 0.08), "cat": (-0.12, 0.08)}
     for name, vector in vectors.items():
         arrow(axes, (0, 0), vector)
@@ -63,7 +63,7 @@ def word_vectors():
     ):
         axes.annotate("", vector, (0, 0), arrowprops={"arrowstyle": "-|>", "ls": line, "lw": 2, "color": "black"})
         axes.text(vector[0] + place[0], vector[1] + place[1], name, weight="bold")
-    axes.set(xlim=(-0.3, 1.9), ylim=(-0.8, 1.5), aspect="equal", xlabel="component 1", ylabel="component 2")
+    axes.set(xlim=(-0.3, 1.9), ylim=(-1.0, 1.5), aspect="equal", xlabel="component 1", ylabel="component 2")
     axes.axhline(0, color=MIDDLE, lw=0.8, zorder=0)
     axes.axvline(0, color=MIDDLE, lw=0.8, zorder=0)
     figure.tight_layout()
@@ -156,7 +156,7 @@ def linear_bridge():
         panel.plot(*points.T, "o", color=DARK)
         for name, (x, y) in zip(names, points, strict=True):
             down = name in ("chat", "lait", "dog")
-            panel.text(x + 0.1, y - 0.3 if down else y + 0.1, name)
+            panel.text(x + 0.12, y - 0.3 if down else y - 0.1 if name == "car" else y + 0.1, name)
         panel.set(xlim=(-2.4, 2.8), ylim=(-1.2, 1.5), aspect="equal", title=title)
         panel.set(xlabel="component 1", ylabel="component 2")
     figure.tight_layout(h_pad=4.5)
