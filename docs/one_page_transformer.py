@@ -302,7 +302,7 @@ def train(n_steps, n_heads=4, size=32, peak=0.003, warmup=200, seed=0, every=200
 
 
 if __name__ == "__main__":
-    trained = train(n_steps=1000)
+    trained = train(n_steps=1400)
     sources, targets = copy_batch(np.random.default_rng(1), 100)
     copies = greedy_decode(trained, sources, n_heads=4, max_len=targets.shape[1] - 1)
     for source, copy in list(zip(sources, copies, strict=True))[:3]:
