@@ -23,7 +23,8 @@ def linear(params, x):
 
     def backward(dy):
         x_rows, dy_rows = x.reshape(-1, x.shape[-1]), dy.reshape(-1, dy.shape[-1])
-        return dy @ params["weight"].T, {"weight": x_rows.T @ dy_rows, "bias": dy_rows.sum(axis=0)}
+        grads = {"weight": x_rows.T @ dy_rows, "bias": dy_rows.sum(axis=0)}
+        return dy @ params["weight"].T, grads
 
     return y, backward
 
@@ -37,8 +38,10 @@ def layer_norm(params, x, eps=1e-5):
     def backward(dy):
         rows = tuple(range(dy.ndim - 1))  # all axes but the last
         dx_hat = dy * params["gain"]
-        mean, slope = dx_hat.mean(axis=-1, keepdims=True), (dx_hat * x_hat).mean(axis=-1, keepdims=True)
-        return rstd * (dx_hat - mean - x_hat * slope), {"gain": (dy * x_hat).sum(axis=rows), "bias": dy.sum(axis=rows)}
+        mean = dx_hat.mean(axis=-1, keepdims=True)
+        slope = (dx_hat * x_hat).mean(axis=-1, keepdims=True)
+        dx = rstd * (dx_hat - mean - x_hat * slope)
+        return dx, {"gain": (dy * x_hat).sum(axis=rows), "bias": dy.sum(axis=rows)}
 
     return x_hat * params["gain"] + params["bias"], backward
 
@@ -69,8 +72,10 @@ def attention(q, k, v, keep_mask):
 
     def backward(dout):
         dweights = dout @ v.swapaxes(-1, -2)
-        dscores = weights * (dweights - (dweights * weights).sum(axis=-1, keepdims=True))  # 0 where masked
-        return scale * dscores @ k, scale * dscores.swapaxes(-1, -2) @ q, weights.swapaxes(-1, -2) @ dout
+        dscores = weights * (dweights - (dweights * weights).sum(axis=-1, keepdims=True))
+        dq, dk = scale * dscores @ k, scale * dscores.swapaxes(-1, -2) @ q
+        dv = weights.swapaxes(-1, -2) @ dout
+        return dq, dk, dv
 
     return weights @ v, backward
 
@@ -185,9 +190,11 @@ def embed(table, ids):
 
 def transformer(params, src, tgt_in, n_heads):
     """Source ids (B, S) and target ids (B, T) -> the logits of each next target token (B, T, V)."""
-    is_src, is_tgt = (src != PAD)[:, None, None, :], (tgt_in != PAD)[:, None, None, :]  # (B, 1, 1, S), (B, 1, 1, T)
+    is_src = (src != PAD)[:, None, None, :]  # (B, 1, 1, S)
+    is_tgt = (tgt_in != PAD)[:, None, None, :]  # (B, 1, 1, T)
     is_past = np.tri(tgt_in.shape[1], dtype=bool)  # (T, T): on and below the diagonal
-    encoder, decoder = ([params[stack][str(i)] for i in range(len(params[stack]))] for stack in ("encoder", "decoder"))
+    encoder = [params["encoder"][str(i)] for i in range(len(params["encoder"]))]
+    decoder = [params["decoder"][str(i)] for i in range(len(params["decoder"]))]
     encoder_backwards, decoder_backwards = [], []
 
     memory, embed_src_backward = embed(params["source_embedding"], src)
@@ -209,7 +216,9 @@ def transformer(params, src, tgt_in, n_heads):
             dmemory += dmemory_of_layer  # every decoder layer reads the same memory
         for i in reversed(range(len(encoder))):
             dmemory, grads["encoder"][str(i)] = encoder_backwards[i](dmemory)
-        return {**grads, "source_embedding": embed_src_backward(dmemory), "target_embedding": embed_tgt_backward(dx)}
+        grads["source_embedding"] = embed_src_backward(dmemory)
+        grads["target_embedding"] = embed_tgt_backward(dx)
+        return grads
 
     return logits, backward
 
@@ -266,7 +275,9 @@ def adam_step(params, grads, means, step, lr, beta1=0.9, beta2=0.98, eps=1e-9):
             adam_step(params[name], g, means.setdefault(name, {}), step, lr, beta1, beta2, eps)
             continue
         m, v = means.get(name, (0.0, 0.0))
-        m, v = means[name] = beta1 * m + (1 - beta1) * g, beta2 * v + (1 - beta2) * g * g
+        m = beta1 * m + (1 - beta1) * g
+        v = beta2 * v + (1 - beta2) * g * g
+        means[name] = m, v
         params[name] -= lr * (m / (1 - beta1**step)) / (np.sqrt(v / (1 - beta2**step)) + eps)
 
 
