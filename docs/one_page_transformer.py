@@ -300,20 +300,21 @@ def copy_batch(rng, size, vocab=11, max_len=10):
     return src, tgt
 
 
-def train(n_steps, n_heads=4, size=32, peak=0.003, warmup=200, seed=0, every=200):
-    """Train a small model to copy."""
+def train(n_steps, n_heads=4, size=32, peak=0.003, warmup=100, seed=0, every=200):
+    """Train a small model to copy, with a learning rate that rises to its peak and then falls to 0."""
     rng, means, start = np.random.default_rng(seed), {}, time.perf_counter()
     params = init(rng, vocab=11, d_model=32, n_layers=2, d_ff=64)
     for step in range(1, n_steps + 1):
         loss, grads = loss_and_grad(params, *copy_batch(rng, size), n_heads)
-        adam_step(params, grads, means, step, lr=peak * min(step / warmup, (warmup / step) ** 0.5))
+        lr = peak * min(step / warmup, (n_steps + 1 - step) / (n_steps + 1 - warmup))
+        adam_step(params, grads, means, step, lr)
         if step % every == 0:
             print(f"step {step:4}   loss {loss:.4f}   {time.perf_counter() - start:4.1f} s", flush=True)
     return params
 
 
 if __name__ == "__main__":
-    trained = train(n_steps=1400)
+    trained = train(n_steps=1200)
     sources, targets = copy_batch(np.random.default_rng(1), 100)
     copies = greedy_decode(trained, sources, n_heads=4, max_len=targets.shape[1] - 1)
     for source, copy in list(zip(sources, copies, strict=True))[:3]:
