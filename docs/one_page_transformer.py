@@ -301,7 +301,7 @@ def copy_batch(rng, size, vocab=11, max_len=10):
 
 
 def train(n_steps, n_heads=4, size=32, peak=0.003, warmup=100, seed=0, every=200):
-    """Train a small model to copy, with a learning rate that rises to its peak and then falls to 0."""
+    """Train a small model to copy; the learning rate rises to its peak in ``warmup`` steps, then falls to 0."""
     rng, means, start = np.random.default_rng(seed), {}, time.perf_counter()
     params = init(rng, vocab=11, d_model=32, n_layers=2, d_ff=64)
     for step in range(1, n_steps + 1):
