@@ -107,6 +107,30 @@ def attention():
     save(axes, "gradients_attention")
 
 
+def heads():
+    """The numbers of heads.md: qkv and dqkv, whose columns are a query, a key and a value for each head."""
+    axes = canvas(5.0, 4.0)
+    qkv = [["2", "3", "0", "0", "4", "0"], ["1", "1", "log 3", "0", "8", "2"]]
+    dqkv = [["0", "0", "−1.5", "−0.5", "1.5", "−0.5"], ["1.6479", "0", "1.5", "0.5", "1.5", "0.5"]]
+    side, left = 0.7, 0.75
+    for top, numbers, names in ((3.25, qkv, ("q", "k", "v")), (1.2, dqkv, ("dq", "dk", "dv"))):
+        for (row, column), text in np.ndenumerate(np.array(numbers)):
+            corner = (left + column * side, top - (row + 1) * 0.5)
+            color = LIGHT if column % 2 == 0 else "white"
+            axes.add_patch(plt.Rectangle(corner, side, 0.5, facecolor=color, edgecolor=DARK))
+            axes.text(corner[0] + side / 2, corner[1] + 0.25, text, ha="center", va="center", size=11)
+        for part, name in enumerate(names):
+            axes.text(left + (2 * part + 1) * side, top + 0.42, name, ha="center", va="bottom", size=13)
+            axes.plot([left + 2 * part * side + 0.06, left + (2 * part + 2) * side - 0.06], [top + 0.38] * 2, color=DARK)
+            for head in range(2):
+                at = left + (2 * part + head + 0.5) * side
+                axes.text(at, top + 0.08, f"head {head}", ha="center", va="bottom", size=10)
+        for row in range(2):
+            text = f"position {row}"
+            axes.text(left - 0.1, top - row * 0.5 - 0.25, text, ha="right", va="center", size=9)
+    save(axes, "gradients_heads")
+
+
 def tiles():
     """One query and four keys in two blocks, with the numbers of tiles.md."""
     axes = canvas(5.0, 4.1)
@@ -212,7 +236,7 @@ def activations():
 
 
 def main():
-    for draw in (two_layers, linear, softmax, attention, tiles, tile_grid, layer_norm, activations):
+    for draw in (two_layers, linear, softmax, attention, heads, tiles, tile_grid, layer_norm, activations):
         draw()
 
 
