@@ -121,7 +121,9 @@ def heads():
             axes.text(corner[0] + side / 2, corner[1] + 0.25, text, ha="center", va="center", size=11)
         for part, name in enumerate(names):
             axes.text(left + (2 * part + 1) * side, top + 0.42, name, ha="center", va="bottom", size=13)
-            axes.plot([left + 2 * part * side + 0.06, left + (2 * part + 2) * side - 0.06], [top + 0.38] * 2, color=DARK)
+            axes.plot(
+                [left + 2 * part * side + 0.06, left + (2 * part + 2) * side - 0.06], [top + 0.38] * 2, color=DARK
+            )
             for head in range(2):
                 at = left + (2 * part + head + 0.5) * side
                 axes.text(at, top + 0.08, f"head {head}", ha="center", va="bottom", size=10)
