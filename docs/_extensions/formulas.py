@@ -15,5 +15,6 @@ def inline(translator, node):
 
 
 def display(translator, node):
-    translator.body.append(f'<div class="formula">{convert(node.astext(), display="block")}</div>')
+    formula = node.astext().replace("{aligned}", "{split}")  # the same, by the name that the converter knows
+    translator.body.append(f'<div class="formula">{convert(formula, display="block")}</div>')
     raise nodes.SkipNode
