@@ -83,7 +83,7 @@ def label_smoothing():
     below.set(ylabel="gradient of the target's logit", xlabel="target's logit minus the others' logit (V = 10)")
     above.legend(frameon=False)
     below.legend(frameon=False, loc="lower right")
-    save(above, "label_smoothing")
+    save(above, "cross_entropy_smoothing")
 
 
 def residual_gradients():
