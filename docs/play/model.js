@@ -1,0 +1,229 @@
+"use strict";
+// Part 1 of the page: a trained model at work. The state is the source, what the decoder has read, and the chosen head.
+
+const models = {}; // name -> {model, vocabulary, content}, made when it is first used
+const state = { name: "reverse", src: [], tgt_in: [BOS], kind: "memory", layer: 0, head: 0, side: "source" };
+const KINDS = {
+  encoder: { title: "Encoder: self-attention", text: "each source token attends to all source tokens" },
+  decoder: { title: "Decoder: self-attention", text: "each target token attends to itself and the tokens before it" },
+  memory: { title: "Decoder: cross-attention", text: "each target token attends to the encoder's output at all source tokens" },
+};
+const $ = (id) => document.getElementById(id);
+
+function chosen(name) {
+  if (!models[name]) {
+    const content = MODELS[name];
+    const Vocabulary = name === "reverse" ? Letters : Subwords;
+    models[name] = { model: new Transformer(content), vocabulary: new Vocabulary(content.tokens), content };
+  }
+  return models[name];
+}
+
+/** The ids of a text as the model was trained on them. @returns {number[]} (S) */
+function source_of(name, text) {
+  const ids = chosen(name).vocabulary.encode(text);
+  return name === "reverse" || !ids.length ? ids : [...ids, EOS];
+}
+
+/** Everything that is computed from a source and the target so far. @param {number[]} src (S) @param {number[]} tgt_in (T) */
+function trace(name, src, tgt_in) {
+  const { model } = chosen(name);
+  const encoded = model.encode(src);
+  const decoded = model.decode(encoded.memory, tgt_in);
+  const logits = decoded.logits.at(-1);
+  const heads = {
+    encoder: encoded.layers.map((layer) => layer.attention),
+    decoder: decoded.layers.map((layer) => layer.attention),
+    memory: decoded.layers.map((layer) => layer.memory_attention),
+  };
+  return { encoded, decoded, heads, logits, probabilities: softmax(logits) };
+}
+
+/** The most probable next token; padding is never generated. @param {number[]} logits (V) */
+function greedy(logits) {
+  return logits.reduce((best, logit, id) => (id !== PAD && logit > logits[best] ? id : best), BOS);
+}
+
+// -- reading and changing the state -----------------------------------------------------------------------------------
+
+const limit = () => state.src.length + (state.name === "reverse" ? 5 : 50); // of the target's length
+const is_finished = () => state.tgt_in.at(-1) === EOS || state.tgt_in.length > limit();
+const read_tokens = () => (state.tgt_in.at(-1) === EOS ? state.tgt_in.slice(0, -1) : state.tgt_in);
+
+function choose_model(name) {
+  const { content } = chosen(name);
+  Object.assign(state, { name, tgt_in: [BOS], kind: "memory", layer: content.model.n_layers - 1, head: 0 });
+  const about = content.about;
+  const size = `${about.n_parameters.toLocaleString("en")} parameters, width D = ${content.model.d_model}, ` +
+    `${content.model.n_layers} layers of ${content.model.n_heads} heads, a vocabulary of ${content.tokens.length} tokens. `;
+  const skill = name === "reverse"
+    ? `Trained on words of 1 to 10 random letters. It reverses ${number(100 * about.exact_match, 1)} % of 1,000 words that it was not ` +
+      `trained on, but only ${number(100 * about.exact_match_longer, 1)} % of words of 11 to 15 letters, as it has never seen these positions.`
+    : "Trained for a few minutes on the 29,000 sentences of Multi30k, which describe pictures. It is far smaller than a useful " +
+      `translation model and often wrong: BLEU ${about.bleu_lower} (lower-cased) on the test text of 2016, where npformer's usual ` +
+      "model reaches 62.0. Outside descriptions of pictures its output is nonsense.";
+  $("about").textContent = size + skill;
+  const examples = name === "reverse" ? ["attention", "model", "level", "abcdefghij", "transformer"] : content.examples.map((example) => example.text);
+  $("examples").replaceChildren(...examples.map((text) => element("option", {}, text)));
+  choose_text(examples[0]);
+  $("text").value = examples[0];
+}
+
+function choose_text(text) {
+  const src = source_of(state.name, text);
+  const most = state.name === "reverse" ? 20 : 60;
+  $("message").textContent = !src.length
+    ? `Type ${state.name === "reverse" ? "at least one letter from a to z" : "an English sentence"}.`
+    : src.length > most ? `Only the first ${most} tokens are taken.` : "";
+  if (!src.length) return;
+  state.src = src.slice(0, most);
+  state.tgt_in = [BOS];
+  show();
+}
+
+function take(id) {
+  if (is_finished()) return;
+  state.tgt_in.push(id);
+  show();
+}
+
+function take_all() {
+  while (!is_finished()) state.tgt_in.push(greedy(trace(state.name, state.src, state.tgt_in).logits));
+  show();
+}
+
+// -- drawing ----------------------------------------------------------------------------------------------------------
+
+const token = (id) => chosen(state.name).vocabulary.pieces[id];
+
+function show() {
+  const { vocabulary } = chosen(state.name);
+  const traced = trace(state.name, state.src, read_tokens());
+  show_tokens("source", state.src);
+  show_tokens("target", state.tgt_in);
+  show_next(traced);
+  show_heads(traced);
+  show_head(traced);
+  show_embeddings(traced);
+  $("read").textContent = vocabulary.decode(state.src);
+  $("said").textContent = vocabulary.decode(state.tgt_in) + (state.tgt_in.at(-1) === EOS ? " <end>" : " …");
+  for (const id of ["next", "end"]) $(id).disabled = is_finished();
+  for (const id of ["back", "begin"]) $(id).disabled = state.tgt_in.length === 1;
+}
+
+function show_tokens(id, ids) {
+  $(id).replaceChildren(...ids.map((id) => element("li", {}, token(id), element("small", {}, `id ${id}`))));
+}
+
+function show_next({ logits, probabilities }) {
+  const [T, V] = [read_tokens().length, logits.length];
+  $("next-text").textContent = `The decoder has read ${T} ${T === 1 ? "token" : "tokens"}. Its last output gives ${V} logits, one for each ` +
+    "token of the vocabulary; softmax makes probabilities of them.";
+  const best = logits.map((_, id) => id).sort((a, b) => logits[b] - logits[a]).slice(0, 10);
+  const rows = best.map((id) => {
+    const button = element("button", { type: "button", disabled: is_finished() || id === PAD, "aria-label": `take ${token(id)}` }, token(id));
+    button.addEventListener("click", () => {
+      take(id);
+      $("distribution").querySelector("button:enabled")?.focus({ preventScroll: true });
+    });
+    const bar = element("div", { class: "bar", style: `width: ${(100 * probabilities[id]).toFixed(2)}%` });
+    return element("tr", {}, element("td", {}, button), element("td", {}, String(id)), element("td", {}, number(logits[id], 3)),
+      element("td", {}, number(probabilities[id])), element("td", {}, bar));
+  });
+  $("distribution").tBodies[0].replaceChildren(...rows);
+}
+
+function show_heads({ heads }) {
+  const blocks = Object.entries(KINDS).flatMap(([kind, { title, text }]) => {
+    const buttons = heads[kind].flatMap((layer, i) => layer.map(({ weights }, h) => {
+      const pressed = kind === state.kind && i === state.layer && h === state.head;
+      const name = `layer ${i + 1}, head ${h + 1}`;
+      const button = element("button", { type: "button", "aria-pressed": String(pressed), "aria-label": `${title}, ${name}` }, small_map(weights), name);
+      button.addEventListener("click", () => {
+        Object.assign(state, { kind, layer: i, head: h });
+        $("heads").querySelector('[aria-pressed="true"]').setAttribute("aria-pressed", "false");
+        button.setAttribute("aria-pressed", "true");
+        show_head({ heads });
+      });
+      return button;
+    }));
+    return [element("h4", {}, `${title}: ${text}`), element("div", { class: "stack" }, ...buttons)];
+  });
+  $("heads").replaceChildren(...blocks);
+}
+
+function show_head({ heads }) {
+  const { q, k, v, keep_mask, scores, weights, out } = heads[state.kind][state.layer][state.head];
+  const [T, S, K] = [q.length, k.length, q[0].length];
+  const { title, text } = KINDS[state.kind];
+  const source = state.src.map(token);
+  const target = read_tokens().map(token);
+  const queries = state.kind === "encoder" ? source : target;
+  const keys = state.kind === "decoder" ? target : source;
+  $("head-title").textContent = `One head: ${title.toLowerCase()}, layer ${state.layer + 1}, head ${state.head + 1}`;
+  $("head-text").textContent = `Here ${text}: T = ${T} queries, S = ${S} keys, width K = ${K}. ` +
+    (state.kind === "decoder" ? "The causal mask crosses out the keys after the query." : "There is no mask, as one sequence has no padding.");
+  const pairs = { row: "query", col: "key" };
+  const narrow = { signed: true, width: 12, height: 18 };
+  $("head").replaceChildren(
+    heat_map({ title: "q", text: `queries (${T}, ${K})`, values: q, rows: queries, row: "query", ...narrow }),
+    heat_map({ title: "k", text: `keys (${S}, ${K})`, values: k, rows: keys, row: "key", ...narrow }),
+    heat_map({ title: "v", text: `values (${S}, ${K})`, values: v, rows: keys, row: "value", ...narrow }),
+    heat_map({ title: "mask", text: `may the query attend to the key? (${T}, ${S})`, values: keep_mask.map((row) => row.map(Number)), keep_mask, rows: queries, cols: keys, ...pairs }),
+    heat_map({ title: "scores", text: `q kᵀ / √K (${T}, ${S})`, values: scores, signed: true, keep_mask, rows: queries, cols: keys, table: true, ...pairs }),
+    heat_map({ title: "weights", text: `softmax of each row of the scores (${T}, ${S})`, values: weights, keep_mask, rows: queries, cols: keys, table: true, ...pairs }),
+    heat_map({ title: "out", text: `weights · v (${T}, ${K})`, values: out, rows: queries, row: "query", ...narrow }),
+  );
+}
+
+function show_embeddings({ encoded, decoded }) {
+  const { embedding, positions, x } = (state.side === "source" ? encoded : decoded).embedded;
+  const ids = state.side === "source" ? state.src : read_tokens();
+  const size = `(${x.length}, ${x[0].length})`;
+  const options = { rows: ids.map(token), signed: true, width: x[0].length > 32 ? 8 : 11, height: 16 };
+  $("embeddings").replaceChildren(
+    heat_map({ title: "embedding", text: `√D · table[id] ${size}`, values: embedding, ...options }),
+    heat_map({ title: "position", text: `sines and cosines of the position ${size}`, values: positions, ...options }),
+    heat_map({ title: "sum", text: `the input of the first layer ${size}`, values: x, ...options }),
+  );
+}
+
+// -- events -----------------------------------------------------------------------------------------------------------
+
+for (const radio of document.querySelectorAll("[name=model]")) {
+  radio.disabled = !MODELS[radio.value];
+  radio.addEventListener("change", () => choose_model(radio.value));
+}
+for (const radio of document.querySelectorAll("[name=side]")) {
+  radio.addEventListener("change", () => {
+    state.side = radio.value;
+    show();
+  });
+}
+$("text").addEventListener("input", (event) => choose_text(event.target.value));
+$("examples").addEventListener("change", (event) => {
+  $("text").value = event.target.value;
+  choose_text(event.target.value);
+});
+
+/** A disabled button loses the focus: give it to the other one. */
+function on_click(id, other, act) {
+  $(id).addEventListener("click", () => {
+    act();
+    if ($(id).disabled) $(other).focus({ preventScroll: true });
+  });
+}
+on_click("begin", "next", () => {
+  state.tgt_in = [BOS];
+  show();
+});
+on_click("back", "next", () => {
+  state.tgt_in.pop();
+  show();
+});
+on_click("next", "back", () => take(greedy(trace(state.name, state.src, state.tgt_in).logits)));
+on_click("end", "begin", take_all);
+
+document.querySelector("[name=model][value=reverse]").checked = true;
+document.querySelector("[name=side][value=source]").checked = true;
+choose_model("reverse");
