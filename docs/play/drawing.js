@@ -64,15 +64,18 @@ function cells(values, opacity, width, height, keep_mask) {
  * @param {string} [options.row] what a row is, for the text of a cell
  * @param {string} [options.col] what a column is
  * @param {boolean} [options.table] whether the numbers can also be read as a table
+ * @param {(value: number) => number} [options.opacity] of a cell
+ * @param {string} [options.scale] what is written below the picture
+ * @param {(value: number) => string} [options.told] how a number is told
  */
 function heat_map({ title, text = "", values, rows, cols, signed = false, keep_mask, width = 22, height = 22, row = "token",
-  col = "column", table = false }) {
+  col = "column", table = false, opacity, scale, told = number }) {
   const [n, m] = [values.length, values[0].length];
   const peak = signed ? peak_of(values) : 1;
-  const opacity = signed ? (value) => 0.5 + value / peak / 2 : (value) => value;
+  opacity ??= signed ? (value) => 0.5 + value / peak / 2 : (value) => value;
   const left = 10 + 7.2 * Math.max(...rows.map((name) => name.length));
   const long = cols ? Math.max(...cols.map((name) => name.length)) : 0;
-  const top = cols ? (long > 2 ? 10 + 5.6 * long : 20) : 4;
+  const top = cols ? (long > 2 ? 14 + 6 * long : 20) : 4;
   const right = long > 2 ? 4 * long : 4; // the last name leans over
   const size = [left + m * width + right, top + n * height + 4];
 
@@ -90,8 +93,8 @@ function heat_map({ title, text = "", values, rows, cols, signed = false, keep_m
     <rect class="frame" width="${m * width}" height="${n * height}"/>
     <rect class="cursor" width="${width}" height="${height}" visibility="hidden"/></g></svg>`;
 
-  const scale = signed ? `${number(-peak, 2)} to ${number(peak, 2)}` : "0 to 1";
-  const readout = element("p", { class: "readout", "aria-live": "polite" }, `scale: ${scale}`);
+  scale ??= `scale: ${signed ? `${number(-peak, 2)} to ${number(peak, 2)}` : "0 to 1"}`;
+  const readout = element("p", { class: "readout", "aria-live": "polite" }, scale);
   const figure = element("figure", { class: "map" }, element("figcaption", {}, element("b", {}, title), ` ${text}`), scroll, readout);
   if (table) figure.append(details(values, rows, cols ?? values[0].map((_, j) => String(j)), keep_mask));
 
@@ -104,11 +107,11 @@ function heat_map({ title, text = "", values, rows, cols, signed = false, keep_m
     cursor.setAttribute("y", i * height);
     cursor.setAttribute("visibility", "visible");
     const masked = keep_mask && !keep_mask[i][j] ? " (masked)" : "";
-    readout.textContent = `${row} ${rows[i]} (${i}), ${col} ${cols ? `${cols[j]} (${j})` : j}: ${number(values[i][j])}${masked}`;
+    readout.textContent = `${row} ${rows[i]} (${i}), ${col} ${cols ? `${cols[j]} (${j})` : j}: ${told(values[i][j])}${masked}`;
   }
   function hide() {
     cursor.setAttribute("visibility", "hidden");
-    readout.textContent = `scale: ${scale}`;
+    readout.textContent = scale;
   }
   svg.addEventListener("pointermove", (event) => {
     const box = svg.getBoundingClientRect();

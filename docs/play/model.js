@@ -63,6 +63,10 @@ function choose_model(name) {
       `translation model and often wrong: BLEU ${about.bleu_lower} (lower-cased) on the test text of 2016, where npformer's usual ` +
       "model reaches 62.0. Outside descriptions of pictures its output is nonsense.";
   $("about").textContent = size + skill;
+  $("token-text").textContent = name === "reverse"
+    ? "Here each letter is a token."
+    : "Here tokens are parts of words: ▁ is a space, ↑ says that the next word begins with a capital letter, ‿ that there is no " +
+      "space on this side; <s> is the begin token, </s> the end token.";
   const examples = name === "reverse" ? ["attention", "model", "level", "abcdefghij", "transformer"] : content.examples.map((example) => example.text);
   $("examples").replaceChildren(...examples.map((text) => element("option", {}, text)));
   choose_text(examples[0]);
@@ -147,7 +151,7 @@ function show_heads({ heads }) {
       });
       return button;
     }));
-    return [element("h4", {}, `${title}: ${text}`), element("div", { class: "stack" }, ...buttons)];
+    return [element("h4", {}, `${title}: ${text}`), element("div", { class: "stack", style: `--heads: ${heads[kind][0].length}` }, ...buttons)];
   });
   $("heads").replaceChildren(...blocks);
 }
@@ -164,12 +168,18 @@ function show_head({ heads }) {
   $("head-text").textContent = `Here ${text}: T = ${T} queries, S = ${S} keys, width K = ${K}. ` +
     (state.kind === "decoder" ? "The causal mask crosses out the keys after the query." : "There is no mask, as one sequence has no padding.");
   const pairs = { row: "query", col: "key" };
+  const may_attend = {
+    values: keep_mask.map((row) => row.map(Number)),
+    opacity: () => 0.12,
+    scale: "crossed out: masked",
+    told: (value) => (value ? "may attend" : "may not attend"),
+  };
   const narrow = { signed: true, width: 12, height: 18 };
   $("head").replaceChildren(
     heat_map({ title: "q", text: `queries (${T}, ${K})`, values: q, rows: queries, row: "query", ...narrow }),
     heat_map({ title: "k", text: `keys (${S}, ${K})`, values: k, rows: keys, row: "key", ...narrow }),
     heat_map({ title: "v", text: `values (${S}, ${K})`, values: v, rows: keys, row: "value", ...narrow }),
-    heat_map({ title: "mask", text: `may the query attend to the key? (${T}, ${S})`, values: keep_mask.map((row) => row.map(Number)), keep_mask, rows: queries, cols: keys, ...pairs }),
+    heat_map({ title: "mask", text: `may the query attend to the key? (${T}, ${S})`, keep_mask, rows: queries, cols: keys, ...pairs, ...may_attend }),
     heat_map({ title: "scores", text: `q kᵀ / √K (${T}, ${S})`, values: scores, signed: true, keep_mask, rows: queries, cols: keys, table: true, ...pairs }),
     heat_map({ title: "weights", text: `softmax of each row of the scores (${T}, ${S})`, values: weights, keep_mask, rows: queries, cols: keys, table: true, ...pairs }),
     heat_map({ title: "out", text: `weights · v (${T}, ${K})`, values: out, rows: queries, row: "query", ...narrow }),
