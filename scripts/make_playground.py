@@ -16,11 +16,10 @@ import sys
 import tempfile
 from pathlib import Path
 
+import numpy as np
 from arguments import positive
 from command import command
 from output import output_file
-
-import numpy as np
 
 from npformer import Adam, CopyTask, Trainer, Transformer, tree, warmup_cosine
 from npformer.data.copy_task import FIRST_SYMBOL, exact_match
@@ -129,7 +128,7 @@ def train_reverse(steps, options):
 
 
 def train_en_fr(steps, options):
-    from npformer.translation import Translator, TranslationRun, TranslationSettings
+    from npformer.translation import TranslationRun, TranslationSettings, Translator
     from npformer.translation.scores import score
 
     settings = TranslationSettings(
@@ -164,7 +163,8 @@ def train_en_fr(steps, options):
         "n_parameters": tree.count(params),
         "loss": round(run.validations[-1]["val_loss"], 3),
     }
-    examples = [{"text": line, "ids": ids.tolist()} for line, ids in zip(EXAMPLES, run.source.encode(EXAMPLES))]
+    coded = zip(EXAMPLES, run.source.encode(EXAMPLES), strict=True)
+    examples = [{"text": line, "ids": ids.tolist()} for line, ids in coded]
     return content_of(run.model, params, run.source.pieces(range(len(run.source))), about, examples=examples)
 
 

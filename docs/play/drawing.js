@@ -35,6 +35,7 @@ function peak_of(matrix) {
  * @param {boolean[][]} [keep_mask] (n, m); where it is false, the cell is crossed out
  */
 function cells(values, opacity, width, height, keep_mask) {
+  const gap = width > 16 ? 1 : 0; // between cells that are large enough
   let rects = "";
   let crosses = "";
   values.forEach((row, i) => row.forEach((value, j) => {
@@ -44,7 +45,7 @@ function cells(values, opacity, width, height, keep_mask) {
     }
     const strength = opacity(value);
     if (strength < 0.004) return;
-    rects += `<rect x="${j * width}" y="${i * height}" width="${width}" height="${height}" fill-opacity="${strength.toFixed(3)}"/>`;
+    rects += `<rect x="${j * width}" y="${i * height}" width="${width - gap}" height="${height - gap}" fill-opacity="${strength.toFixed(3)}"/>`;
   }));
   return `<g fill="currentColor" shape-rendering="crispEdges">${rects}</g><path class="masked" d="${crosses}"/>`;
 }
@@ -73,7 +74,7 @@ function heat_map({ title, text = "", values, rows, cols, signed = false, keep_m
   const [n, m] = [values.length, values[0].length];
   const peak = signed ? peak_of(values) : 1;
   opacity ??= signed ? (value) => 0.5 + value / peak / 2 : (value) => value;
-  const left = 10 + 7.2 * Math.max(...rows.map((name) => name.length));
+  const left = 16 + 7.2 * Math.max(...rows.map((name) => name.length));
   const long = cols ? Math.max(...cols.map((name) => name.length)) : 0;
   const top = cols ? (long > 2 ? 14 + 6 * long : 20) : 4;
   const right = long > 2 ? 4 * long : 4; // the last name leans over

@@ -59,9 +59,9 @@ function choose_model(name) {
   const skill = name === "reverse"
     ? `Trained on words of 1 to 10 random letters. It reverses ${number(100 * about.exact_match, 1)} % of 1,000 words that it was not ` +
       `trained on, but only ${number(100 * about.exact_match_longer, 1)} % of words of 11 to 15 letters, as it has never seen these positions.`
-    : "Trained for a few minutes on the 29,000 sentences of Multi30k, which describe pictures. It is far smaller than a useful " +
-      `translation model and often wrong: BLEU ${about.bleu_lower} (lower-cased) on the test text of 2016, where npformer's usual ` +
-      "model reaches 62.0. Outside descriptions of pictures its output is nonsense.";
+    : `Trained for ${about.steps.toLocaleString("en")} steps on the 29,000 sentences of Multi30k, which describe pictures. It is ` +
+      `too small to translate well and is often wrong: greedy decoding reaches BLEU ${about.bleu_lower} (lower-cased) on the test ` +
+      "text of 2016, npformer's larger model with beam search 62.0. For text of other kinds it is of no use.";
   $("about").textContent = size + skill;
   $("token-text").textContent = name === "reverse"
     ? "Here each letter is a token."

@@ -1,7 +1,6 @@
 """The page to play with, in a browser: its numbers are npformer's, and everything works by keyboard on any screen."""
 
 import base64
-import json
 import os
 import shutil
 from pathlib import Path
@@ -11,7 +10,6 @@ import numpy as np
 import pytest
 
 import npformer as nf
-from npformer.data.copy_task import CopyTask
 from npformer.data.marks import mark, unmark
 
 webdriver = pytest.importorskip("selenium.webdriver")
@@ -149,11 +147,7 @@ def test_the_numbers_in_the_tables_are_those_that_were_computed(browser):
     assert [cell.text for cell in cells] == [f"{weight:.4f}" for weight in weights.ravel()]
 
 
-def test_the_models_are_as_good_as_the_page_says(browser):
-    model, params, content = make_playground.read("reverse")
-    task = CopyTask(vocab=29, min_len=1, max_len=10, reverse=True)
-    share, _ = nf.data.copy_task.exact_match(model, params, *task.held_out(1000))
-    assert share == content["about"]["exact_match"] == 1
+def test_the_page_says_how_good_the_models_are(browser):
     assert "It reverses 100.0 %" in find(browser, "#about").text
     _, _, content = make_playground.read("en-fr")
     choose(browser, "en-fr")
@@ -172,12 +166,16 @@ def test_marks_are_npformers(browser):
 def test_tokens_are_npformers(browser):
     _, _, content = make_playground.read("en-fr")
     for example in content["examples"]:
-        assert browser.execute_script("return source_of('en-fr', arguments[0])", example["text"]) == [*example["ids"], 2]
+        ids = browser.execute_script("return source_of('en-fr', arguments[0])", example["text"])
+        assert ids == [*example["ids"], 2]
 
     pytest.importorskip("sentencepiece")
     subwords = nf.data.Subwords.learn([*LINES, *SENTENCES] * 2, size=140)
     pieces = subwords.pieces(range(len(subwords)))
-    script = "const s = new Subwords(arguments[0]); return arguments[1].map(line => [s.encode(line), s.decode(s.encode(line))])"
+    script = """
+        const [pieces, lines] = arguments, subwords = new Subwords(pieces);
+        return lines.map(line => [subwords.encode(line), subwords.decode(subwords.encode(line))]);
+    """
     lines = [*LINES, *SENTENCES, "Unknown: ЖЖ, z"]
     for line, (ids, text) in zip(lines, browser.execute_script(script, pieces, lines), strict=True):
         [expected] = subwords.encode([line])
@@ -216,7 +214,7 @@ def test_every_gradient_of_the_lab_is_npformers_and_its_finite_difference(browse
     examples[0].click()
     for name in ("q", "k", "v", "dout"):
         field = find(browser, f'[aria-label="{name}, row 2, column 1"]')
-        field.clear()
+        field.send_keys(Keys.CONTROL, "a")
         field.send_keys("-1.75")
         assert browser.execute_script("return lab[arguments[0]][2][1]", name) == -1.75
         check_lab(browser)
@@ -225,7 +223,7 @@ def test_every_gradient_of_the_lab_is_npformers_and_its_finite_difference(browse
     find(browser, "#causal").click()
     assert (numbers(browser, "weights") == np.tril(numbers(browser, "weights"))).all()
     check_lab(browser)
-    find(browser, "#scale").clear()
+    find(browser, "#scale").send_keys(Keys.CONTROL, "a")
     find(browser, "#scale").send_keys("1.25")
     assert browser.execute_script("return lab.scale") == 1.25
     check_lab(browser)
@@ -239,7 +237,7 @@ def test_a_number_can_be_dragged_and_a_wrong_one_changes_nothing(browser):
     webdriver.ActionChains(browser).drag_and_drop_by_offset(field, 50, 0).perform()
     assert browser.execute_script("return lab.v[0][0]") == 2
     check_lab(browser)
-    field.clear()
+    field.send_keys(Keys.CONTROL, "a")
     field.send_keys("-")
     assert field.get_attribute("aria-invalid") == "true"
     field.send_keys(Keys.TAB)
@@ -344,8 +342,8 @@ def test_it_fits_every_screen_and_theme(browser, tmp_path, name, width, theme):
     page, body, screen = browser.execute_script(sizes)
     assert screen == width
     assert max(page, body) <= width
-    cut = "return [...document.querySelectorAll('input[type=number]')].filter(x => x.scrollWidth > x.clientWidth + 1).length"
-    assert browser.execute_script(cut) == 0
+    fields = "return [...document.querySelectorAll('input[type=number]')].map(x => x.scrollWidth - x.clientWidth)"
+    assert max(browser.execute_script(fields)) <= 1  # no number is cut off
     assert browser.execute_script(CONTRAST) == []
     dark = browser.execute_script("return getComputedStyle(document.body).backgroundColor") == "rgb(20, 20, 20)"
     assert dark == (theme == "dark")
@@ -383,32 +381,7 @@ def test_any_text_is_taken_or_refused_with_a_message(browser, text):
     find(browser, "#end").click()
 
 
-# -- the file ------------------------------------------------------------------------------------------------------
-
-
-def test_the_page_is_one_small_file_that_needs_no_network(path):
-    text = path.read_text(encoding="utf-8")
-    assert len(text.encode()) < 1.5e6
-    for other in ("http://", "https://", "<script src", '<link rel="stylesheet"', "fetch(", "import "):
-        assert other not in text, other
-
-
 def test_it_also_opens_without_being_put_together(driver):
     driver.get((make_playground.FOLDER / "index.html").as_uri())
     assert find(driver, "#said").text
     assert driver.get_log("browser") == []
-
-
-def test_the_site_leads_back_to_the_book():
-    assert '<a href="../index.html">' in make_playground.page(home="../index.html")
-
-
-def test_a_model_is_read_as_it_was_written(tmp_path, monkeypatch):
-    model, params, content = make_playground.read("reverse")
-    monkeypatch.setattr(make_playground, "FOLDER", tmp_path)
-    del content["model"]
-    make_playground.write("reverse", make_playground.content_of(model, params, content["tokens"], content["about"]))
-    again, same, _ = make_playground.read("reverse")
-    assert again == model
-    assert all((x == y).all() for (_, x), (_, y) in zip(nf.tree.leaves(params), nf.tree.leaves(same), strict=True))
-    json.loads((tmp_path / "reverse.js").read_text(encoding="utf-8").removeprefix('MODELS["reverse"] = ').rstrip(";\n"))
