@@ -176,9 +176,9 @@ def parse_arguments(argv):
     parser.add_argument("--data", metavar="DIR", help="folder of get_multi30k.py, to train en-fr")
     options = parser.parse_args(argv)
     if not options.out and not options.train:
-        parser.error("nothing to do: give --out or --train")
+        parser.error("nothing to do: give --out for the page, or --train for a model")
     if options.train == "en-fr" and not options.data:
-        parser.error("--train en-fr needs --data: see get_multi30k.py")
+        parser.error("--train en-fr needs --data DIR, a folder of get_multi30k.py")
     return options
 
 

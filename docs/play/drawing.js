@@ -1,6 +1,6 @@
 "use strict";
-// Pictures and tables of matrices. A picture is one SVG; its cells are more or less opaque in the colour of the text, so
-// that it fits both themes.
+// Pictures and tables of matrices. A picture is one SVG; its cells are more or less opaque in the colour of the text,
+// so that it fits both themes.
 
 /** A new HTML element. @param {object} attributes @param {...(Node|string)} children */
 function element(name, attributes = {}, ...children) {
@@ -45,7 +45,8 @@ function cells(values, opacity, width, height, keep_mask) {
     }
     const strength = opacity(value);
     if (strength < 0.004) return;
-    rects += `<rect x="${j * width}" y="${i * height}" width="${width - gap}" height="${height - gap}" fill-opacity="${strength.toFixed(3)}"/>`;
+    const size = `width="${width - gap}" height="${height - gap}"`;
+    rects += `<rect x="${j * width}" y="${i * height}" ${size} fill-opacity="${strength.toFixed(3)}"/>`;
   }));
   return `<g fill="currentColor" shape-rendering="crispEdges">${rects}</g><path class="masked" d="${crosses}"/>`;
 }
@@ -69,8 +70,10 @@ function cells(values, opacity, width, height, keep_mask) {
  * @param {string} [options.scale] what is written below the picture
  * @param {(value: number) => string} [options.told] how a number is told
  */
-function heat_map({ title, text = "", values, rows, cols, signed = false, keep_mask, width = 22, height = 22, row = "token",
-  col = "column", table = false, opacity, scale, told = number }) {
+function heat_map({
+  title, text = "", values, rows, cols, signed = false, keep_mask, width = 22, height = 22, row = "token", col = "column",
+  table = false, opacity, scale, told = number,
+}) {
   const [n, m] = [values.length, values[0].length];
   const peak = signed ? peak_of(values) : 1;
   opacity ??= signed ? (value) => 0.5 + value / peak / 2 : (value) => value;
@@ -80,7 +83,10 @@ function heat_map({ title, text = "", values, rows, cols, signed = false, keep_m
   const right = long > 2 ? 4 * long : 4; // the last name leans over
   const size = [left + m * width + right, top + n * height + 4];
 
-  const names = rows.map((name, i) => `<text x="${left - 6}" y="${top + (i + 0.5) * height + 4}" text-anchor="end">${escaped(name)}</text>`);
+  const names = rows.map((name, i) => {
+    const y = top + (i + 0.5) * height + 4;
+    return `<text x="${left - 6}" y="${y}" text-anchor="end">${escaped(name)}</text>`;
+  });
   for (const [j, name] of (cols ?? []).entries()) {
     const [x, y] = [left + (j + 0.5) * width, top - 6];
     names.push(long > 2
@@ -88,15 +94,17 @@ function heat_map({ title, text = "", values, rows, cols, signed = false, keep_m
       : `<text x="${x}" y="${y}" text-anchor="middle">${escaped(name)}</text>`);
   }
   const scroll = element("div", { class: "scroll" });
-  scroll.innerHTML = `<svg width="${size[0]}" height="${size[1]}" viewBox="0 0 ${size.join(" ")}" tabindex="0" role="application"
-    aria-roledescription="picture of a matrix" aria-label="${escaped(`${title}, ${n} rows and ${m} columns. Arrow keys read its numbers.`)}">
+  const label = escaped(`${title}, ${n} rows and ${m} columns. Arrow keys read its numbers.`);
+  scroll.innerHTML = `<svg width="${size[0]}" height="${size[1]}" viewBox="0 0 ${size.join(" ")}" tabindex="0"
+    role="application" aria-roledescription="picture of a matrix" aria-label="${label}">
     ${names.join("")}<g transform="translate(${left} ${top})">${cells(values, opacity, width, height, keep_mask)}
     <rect class="frame" width="${m * width}" height="${n * height}"/>
     <rect class="cursor" width="${width}" height="${height}" visibility="hidden"/></g></svg>`;
 
   scale ??= `scale: ${signed ? `${number(-peak, 2)} to ${number(peak, 2)}` : "0 to 1"}`;
   const readout = element("p", { class: "readout", "aria-live": "polite" }, scale);
-  const figure = element("figure", { class: "map" }, element("figcaption", {}, element("b", {}, title), ` ${text}`), scroll, readout);
+  const caption = element("figcaption", {}, element("b", {}, title), ` ${text}`);
+  const figure = element("figure", { class: "map" }, caption, scroll, readout);
   if (table) figure.append(details(values, rows, cols ?? values[0].map((_, j) => String(j)), keep_mask));
 
   const svg = scroll.firstChild;
@@ -108,7 +116,8 @@ function heat_map({ title, text = "", values, rows, cols, signed = false, keep_m
     cursor.setAttribute("y", i * height);
     cursor.setAttribute("visibility", "visible");
     const masked = keep_mask && !keep_mask[i][j] ? " (masked)" : "";
-    readout.textContent = `${row} ${rows[i]} (${i}), ${col} ${cols ? `${cols[j]} (${j})` : j}: ${told(values[i][j])}${masked}`;
+    const place = `${row} ${rows[i]} (${i}), ${col} ${cols ? `${cols[j]} (${j})` : j}`;
+    readout.textContent = `${place}: ${told(values[i][j])}${masked}`;
   }
   function hide() {
     cursor.setAttribute("visibility", "hidden");
@@ -124,13 +133,14 @@ function heat_map({ title, text = "", values, rows, cols, signed = false, keep_m
   svg.addEventListener("focus", () => show(Math.max(at[0], 0), Math.max(at[1], 0)));
   svg.addEventListener("blur", hide);
   svg.addEventListener("keydown", (event) => {
-    const move = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1], Home: [0, -m], End: [0, m] }[event.key];
+    const arrows = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
+    const move = { ...arrows, Home: [0, -m], End: [0, m] }[event.key];
     if (!move) return;
     event.preventDefault();
     const within = (value, last) => Math.min(Math.max(value, 0), last);
     show(within(at[0] + move[0], n - 1), within(at[1] + move[1], m - 1));
-    const x = left + at[1] * width;
-    if (x < scroll.scrollLeft + left || x + width > scroll.scrollLeft + scroll.clientWidth) scroll.scrollLeft = x - scroll.clientWidth / 2;
+    const x = left + at[1] * width - scroll.scrollLeft; // where the cell is seen
+    if (x < left || x + width > scroll.clientWidth) scroll.scrollLeft += x - scroll.clientWidth / 2;
   });
   return figure;
 }

@@ -2,6 +2,7 @@
 // Part 2 of the page: one head with 4 queries and 4 keys of width 3, whose numbers and gradients are all shown.
 
 const N_QUERIES = 4, N_KEYS = 4, WIDTH = 3, STEP = 1e-5; // T, S, K = Kv, and h of the finite difference
+const RAISED = { "-": "⁻", ...Object.fromEntries([..."⁰¹²³⁴⁵⁶⁷⁸⁹"].entries()) };
 const everything = () => no_mask(N_QUERIES, N_KEYS);
 const MIXED = {
   q: [[1, 0, 0.5], [0, 1, -0.5], [-1, 0.5, 1], [0.5, 0.5, 0]],
@@ -9,10 +10,13 @@ const MIXED = {
   v: [[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 1]],
   dout: [[1, 0, 0], [0, 1, 0], [0, 0, 1], [0.5, -0.5, 1]],
 };
-const ONE_HOT = matrix(4, 3, (i, j) => Number(i % 3 === j));
+const DICTIONARY = {
+  q: [[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 0, 0]],
+  k: [[1, 0, 0], [0, 1, 0], [0, 0, 1], [0, 0, 0]],
+};
 const LAB_EXAMPLES = {
   "mixed numbers": () => ({ ...MIXED, keep_mask: everything() }),
-  "a dictionary: each query equals one key": () => ({ ...MIXED, q: ONE_HOT, k: ONE_HOT.map((row, i) => (i < 3 ? row : [0, 0, 0])), keep_mask: everything(), scale: 8 }),
+  "a dictionary: each query equals one key": () => ({ ...MIXED, ...DICTIONARY, keep_mask: everything(), scale: 8 }),
   "equal scores: the mean of the values": () => ({ ...MIXED, q: matrix(4, 3, () => 0), keep_mask: everything() }),
   "large scores: the gradients vanish": () => ({ ...MIXED, keep_mask: everything(), scale: 20 }),
   "a query that may attend to no key": () => ({ ...MIXED, keep_mask: matrix(4, 4, (t) => t !== 2) }),
@@ -36,7 +40,10 @@ function finite_difference(x, loss) {
   }));
 }
 
-/** All that the lab shows. @param {{q: Matrix, k: Matrix, v: Matrix, dout: Matrix, keep_mask: boolean[][], scale: number}} inputs */
+/**
+ * All that the lab shows.
+ * @param {{q: Matrix, k: Matrix, v: Matrix, dout: Matrix, keep_mask: boolean[][], scale: number}} inputs
+ */
 function compute(inputs) {
   const { dout, keep_mask, scale } = inputs;
   const [q, k, v] = [inputs.q, inputs.k, inputs.v].map((x) => x.map((row) => [...row]));
@@ -66,7 +73,8 @@ const outputs = {}; // of all computed matrices: the cells of each
 /** A titled table with a cell for each number. @param {(i: number, j: number) => Node} cell */
 function lab_table(title, text, n, m, row, col, cell) {
   const name = (letter, i) => (letter ? `${letter}${i}` : String(i));
-  const head = element("tr", {}, element("td"), ...Array.from({ length: m }, (_, j) => element("th", { scope: "col" }, name(col, j))));
+  const cols = Array.from({ length: m }, (_, j) => element("th", { scope: "col" }, name(col, j)));
+  const head = element("tr", {}, element("td"), ...cols);
   const body = Array.from({ length: n }, (_, i) => element("tr", {}, element("th", { scope: "row" }, name(row, i)),
     ...Array.from({ length: m }, (_, j) => cell(i, j))));
   const caption = element("caption", {}, element("b", {}, title), ` ${text}`);
@@ -74,9 +82,13 @@ function lab_table(title, text, n, m, row, col, cell) {
 }
 
 function input_table(name, text, row) {
-  fields[name] = matrix(4, WIDTH, (i, j) => number_field(`${name}, row ${i}, column ${j}`, () => lab[name][i][j], (value) => {
-    lab[name][i][j] = value;
-  }));
+  fields[name] = matrix(4, WIDTH, (i, j) => {
+    const label = `${name}, row ${i}, column ${j}`;
+    const field = element("input", { class: "number", type: "number", step: "0.1", "aria-label": label });
+    return number_field(field, () => lab[name][i][j], (value) => {
+      lab[name][i][j] = value;
+    });
+  });
   return lab_table(name, text, 4, WIDTH, row, "", (i, j) => element("td", {}, fields[name][i][j]));
 }
 
@@ -89,7 +101,8 @@ function mask_table() {
     });
     return box;
   });
-  return lab_table("mask", "checked: the query may attend to the key", N_QUERIES, N_KEYS, "q", "k", (t, s) => element("td", {}, fields.keep_mask[t][s]));
+  const cell = (t, s) => element("td", {}, fields.keep_mask[t][s]);
+  return lab_table("mask", "checked: the query may attend to the key", N_QUERIES, N_KEYS, "q", "k", cell);
 }
 
 function output_table(name, text, m, row, col) {
@@ -97,12 +110,8 @@ function output_table(name, text, m, row, col) {
   return lab_table(name, text, 4, m, row, col, (i, j) => outputs[name][i][j]);
 }
 
-/** Make a field for a number that can be typed, stepped with the arrow keys, or dragged sideways. */
-function number_field(label, get, set) {
-  return as_number_field(element("input", { class: "number", type: "number", step: "0.1", "aria-label": label }), get, set);
-}
-
-function as_number_field(field, get, set) {
+/** Let the number of a field be typed, stepped with the arrow keys, or dragged sideways. */
+function number_field(field, get, set) {
   const change = () => {
     const value = field.value === "" ? NaN : Number(field.value);
     field.setAttribute("aria-invalid", String(!Number.isFinite(value)));
@@ -179,7 +188,8 @@ function show_lab(typing) {
   }
   $("loss").textContent = number(computed.loss, 6);
   $("loss").dataset.value = computed.loss;
-  $("difference").textContent = largest.toExponential(1).replace("e-", " · 10⁻").replace(/\d+$/, (digits) => [...digits].map((d) => "⁰¹²³⁴⁵⁶⁷⁸⁹"[d]).join(""));
+  const [digits, exponent] = largest.toExponential(1).split("e");
+  $("difference").textContent = `${digits} · 10${[...exponent].map((sign) => RAISED[sign] ?? "").join("")}`;
 }
 
 function start_from(name) {
@@ -210,7 +220,7 @@ $("backward").append(
 );
 $("lab-examples").append(...Object.keys(LAB_EXAMPLES).map((name) => element("option", {}, name)));
 $("lab-examples").addEventListener("change", (event) => start_from(event.target.value));
-as_number_field($("scale"), () => lab.scale, (value) => {
+number_field($("scale"), () => lab.scale, (value) => {
   lab.scale = value;
 });
 $("scale-range").addEventListener("input", (event) => {

@@ -6,8 +6,9 @@ const state = { name: "reverse", src: [], tgt_in: [BOS], kind: "memory", layer: 
 const KINDS = {
   encoder: { title: "Encoder: self-attention", text: "each source token attends to all source tokens" },
   decoder: { title: "Decoder: self-attention", text: "each target token attends to itself and the tokens before it" },
-  memory: { title: "Decoder: cross-attention", text: "each target token attends to the encoder's output at all source tokens" },
+  memory: { title: "Decoder: cross-attention", text: "each target token attends to the outputs of the encoder" },
 };
+const WORDS = ["attention", "model", "level", "abcdefghij", "transformer"]; // the last is longer than any in training
 const $ = (id) => document.getElementById(id);
 
 function chosen(name) {
@@ -25,7 +26,12 @@ function source_of(name, text) {
   return name === "reverse" || !ids.length ? ids : [...ids, EOS];
 }
 
-/** Everything that is computed from a source and the target so far. @param {number[]} src (S) @param {number[]} tgt_in (T) */
+/**
+ * Everything that is computed from a source and the target so far.
+ * @param {string} name of the model
+ * @param {number[]} src (S)
+ * @param {number[]} tgt_in (T)
+ */
 function trace(name, src, tgt_in) {
   const { model } = chosen(name);
   const encoded = model.encode(src);
@@ -54,20 +60,24 @@ function choose_model(name) {
   const { content } = chosen(name);
   Object.assign(state, { name, tgt_in: [BOS], kind: "memory", layer: content.model.n_layers - 1, head: 0 });
   const about = content.about;
-  const size = `${about.n_parameters.toLocaleString("en")} parameters, width D = ${content.model.d_model}, ` +
-    `${content.model.n_layers} layers of ${content.model.n_heads} heads, a vocabulary of ${content.tokens.length} tokens. `;
+  const { d_model, n_layers, n_heads } = content.model;
+  const size = `${about.n_parameters.toLocaleString("en")} parameters, width D = ${d_model}, ` +
+    `encoder and decoder of ${n_layers} layers with ${n_heads} heads each, vocabulary of ${content.tokens.length} tokens. `;
+  const percent = (share) => `${number(100 * share, 1)} %`;
   const skill = name === "reverse"
-    ? `Trained on words of 1 to 10 random letters. It reverses ${number(100 * about.exact_match, 1)} % of 1,000 words that it was not ` +
-      `trained on, but only ${number(100 * about.exact_match_longer, 1)} % of words of 11 to 15 letters, as it has never seen these positions.`
-    : `Trained for ${about.steps.toLocaleString("en")} steps on the 29,000 sentences of Multi30k, which describe pictures. It is ` +
-      `too small to translate well and is often wrong: greedy decoding reaches BLEU ${about.bleu_lower} (lower-cased) on the test ` +
-      "text of 2016, npformer's larger model with beam search 62.0. For text of other kinds it is of no use.";
+    ? `Trained on words of 1 to 10 random letters. It reverses ${percent(about.exact_match)} of 1,000 words that it was ` +
+      `not trained on, but only ${percent(about.exact_match_longer)} of words of 11 to 15 letters, as it has never seen ` +
+      "these positions."
+    : `Trained for ${about.steps.toLocaleString("en")} steps on the 29,000 sentences of Multi30k, which describe ` +
+      "pictures. It is too small to translate well and is often wrong: greedy decoding reaches BLEU " +
+      `${about.bleu_lower} (lower-cased) on the test text of 2016, npformer's larger model with beam search 62.0. ` +
+      "For text of other kinds it is of no use.";
   $("about").textContent = size + skill;
   $("token-text").textContent = name === "reverse"
     ? "Here each letter is a token."
-    : "Here tokens are parts of words: ▁ is a space, ↑ says that the next word begins with a capital letter, ‿ that there is no " +
-      "space on this side; <s> is the begin token, </s> the end token.";
-  const examples = name === "reverse" ? ["attention", "model", "level", "abcdefghij", "transformer"] : content.examples.map((example) => example.text);
+    : "Here tokens are parts of words: ▁ is a space, ↑ says that the next word begins with a capital letter, ‿ that there " +
+      "is no space on this side; <s> is the begin token, </s> the end token.";
+  const examples = name === "reverse" ? WORDS : content.examples.map((example) => example.text);
   $("examples").replaceChildren(...examples.map((text) => element("option", {}, text)));
   choose_text(examples[0]);
   $("text").value = examples[0];
@@ -121,18 +131,19 @@ function show_tokens(id, ids) {
 
 function show_next({ logits, probabilities }) {
   const [T, V] = [read_tokens().length, logits.length];
-  $("next-text").textContent = `The decoder has read ${T} ${T === 1 ? "token" : "tokens"}. Its last output gives ${V} logits, one for each ` +
-    "token of the vocabulary; softmax makes probabilities of them.";
+  $("next-text").textContent = `The decoder has read ${T} ${T === 1 ? "token" : "tokens"}. Its last output gives ${V} ` +
+    "logits, one for each token of the vocabulary; softmax makes probabilities of them.";
   const best = logits.map((_, id) => id).sort((a, b) => logits[b] - logits[a]).slice(0, 10);
   const rows = best.map((id) => {
-    const button = element("button", { type: "button", disabled: is_finished() || id === PAD, "aria-label": `take ${token(id)}` }, token(id));
+    const disabled = is_finished() || id === PAD;
+    const button = element("button", { type: "button", disabled, "aria-label": `take ${token(id)}` }, token(id));
     button.addEventListener("click", () => {
       take(id);
       $("distribution").querySelector("button:enabled")?.focus({ preventScroll: true });
     });
     const bar = element("div", { class: "bar", style: `width: ${(100 * probabilities[id]).toFixed(2)}%` });
-    return element("tr", {}, element("td", {}, button), element("td", {}, String(id)), element("td", {}, number(logits[id], 3)),
-      element("td", {}, number(probabilities[id])), element("td", {}, bar));
+    const shown = [button, String(id), number(logits[id], 3), number(probabilities[id]), bar];
+    return element("tr", {}, ...shown.map((content) => element("td", {}, content)));
   });
   $("distribution").tBodies[0].replaceChildren(...rows);
 }
@@ -142,7 +153,8 @@ function show_heads({ heads }) {
     const buttons = heads[kind].flatMap((layer, i) => layer.map(({ weights }, h) => {
       const pressed = kind === state.kind && i === state.layer && h === state.head;
       const name = `layer ${i + 1}, head ${h + 1}`;
-      const button = element("button", { type: "button", "aria-pressed": String(pressed), "aria-label": `${title}, ${name}` }, small_map(weights), name);
+      const attributes = { type: "button", "aria-pressed": String(pressed), "aria-label": `${title}, ${name}` };
+      const button = element("button", attributes, small_map(weights), name);
       button.addEventListener("click", () => {
         Object.assign(state, { kind, layer: i, head: h });
         $("heads").querySelector('[aria-pressed="true"]').setAttribute("aria-pressed", "false");
@@ -151,7 +163,8 @@ function show_heads({ heads }) {
       });
       return button;
     }));
-    return [element("h4", {}, `${title}: ${text}`), element("div", { class: "stack", style: `--heads: ${heads[kind][0].length}` }, ...buttons)];
+    const style = `--heads: ${heads[kind][0].length}`;
+    return [element("h4", {}, `${title}: ${text}`), element("div", { class: "stack", style }, ...buttons)];
   });
   $("heads").replaceChildren(...blocks);
 }
@@ -165,9 +178,12 @@ function show_head({ heads }) {
   const queries = state.kind === "encoder" ? source : target;
   const keys = state.kind === "decoder" ? target : source;
   $("head-title").textContent = `One head: ${title.toLowerCase()}, layer ${state.layer + 1}, head ${state.head + 1}`;
-  $("head-text").textContent = `Here ${text}: T = ${T} queries, S = ${S} keys, width K = ${K}. ` +
-    (state.kind === "decoder" ? "The causal mask crosses out the keys after the query." : "There is no mask, as one sequence has no padding.");
-  const pairs = { row: "query", col: "key" };
+  const mask = state.kind === "decoder"
+    ? "The causal mask crosses out the keys after the query."
+    : "Nothing is masked, as one sequence has no padding.";
+  $("head-text").textContent = `Here ${text}: T = ${T} queries, S = ${S} keys, width K = ${K}. ${mask}`;
+  const pairs = { rows: queries, cols: keys, row: "query", col: "key", keep_mask };
+  const size = `(${T}, ${S})`;
   const may_attend = {
     values: keep_mask.map((row) => row.map(Number)),
     opacity: () => 0.12,
@@ -179,9 +195,9 @@ function show_head({ heads }) {
     heat_map({ title: "q", text: `queries (${T}, ${K})`, values: q, rows: queries, row: "query", ...narrow }),
     heat_map({ title: "k", text: `keys (${S}, ${K})`, values: k, rows: keys, row: "key", ...narrow }),
     heat_map({ title: "v", text: `values (${S}, ${K})`, values: v, rows: keys, row: "value", ...narrow }),
-    heat_map({ title: "mask", text: `may the query attend to the key? (${T}, ${S})`, keep_mask, rows: queries, cols: keys, ...pairs, ...may_attend }),
-    heat_map({ title: "scores", text: `q kᵀ / √K (${T}, ${S})`, values: scores, signed: true, keep_mask, rows: queries, cols: keys, table: true, ...pairs }),
-    heat_map({ title: "weights", text: `softmax of each row of the scores (${T}, ${S})`, values: weights, keep_mask, rows: queries, cols: keys, table: true, ...pairs }),
+    heat_map({ title: "mask", text: `may the query attend to the key? ${size}`, ...pairs, ...may_attend }),
+    heat_map({ title: "scores", text: `q kᵀ / √K ${size}`, values: scores, signed: true, table: true, ...pairs }),
+    heat_map({ title: "weights", text: `softmax of each row of the scores ${size}`, values: weights, table: true, ...pairs }),
     heat_map({ title: "out", text: `weights · v (${T}, ${K})`, values: out, rows: queries, row: "query", ...narrow }),
   );
 }

@@ -16,7 +16,8 @@ function mark(line) {
   const words = [];
   let end = -1;
   let begins = true;
-  line = line.normalize("NFKC").replaceAll(CAPITAL, "^").replaceAll(JOINED, "_").replace(/[\u200b\u200e\u200f\ufeff]/g, " ");
+  line = line.normalize("NFKC").replaceAll(CAPITAL, "^").replaceAll(JOINED, "_");
+  line = line.replace(/[\u200b\u200e\u200f\ufeff]/g, " ");
   for (const match of line.matchAll(new RegExp(PART, "giu"))) {
     let part = match[0];
     if (match.index === end && /^[\p{L}\p{N}]/u.test(part)) {
@@ -85,7 +86,8 @@ class Subwords {
 
   /** @returns {string} the text of ids; begin, end and padding are skipped */
   decode(ids) {
-    return unmark(ids.filter((id) => id > EOS).map((id) => (id === UNKNOWN ? " ⁇ " : this.pieces[id])).join("").replaceAll("▁", " "));
+    const pieces = ids.filter((id) => id > EOS).map((id) => (id === UNKNOWN ? " ⁇ " : this.pieces[id]));
+    return unmark(pieces.join("").replaceAll("▁", " "));
   }
 }
 

@@ -43,7 +43,7 @@ function columns(a, first, last) {
 
 // -- operations -------------------------------------------------------------------------------------------------------
 
-/** x W + b. @param {Matrix} x (T, D_in) @param {{weight: Matrix, bias: number[]}} params @returns {Matrix} (T, D_out) */
+/** x W + b. @param {{weight: Matrix, bias: number[]}} params @param {Matrix} x (T, D) @returns {Matrix} (T, D_out) */
 function linear(params, x) {
   return product(x, params.weight).map((row) => row.map((y, j) => y + params.bias[j]));
 }
@@ -180,7 +180,7 @@ function encoder_layer(params, x0, keep_mask, n_heads) {
   return { x: x2, attention: attention.heads };
 }
 
-/** Causal self-attention, attention to the memory, feed-forward. @param {Matrix} x0 (T, D) @param {Matrix} memory (S, D) */
+/** Causal self-attention, cross-attention, feed-forward. @param {Matrix} x0 (T, D) @param {Matrix} memory (S, D) */
 function decoder_layer(params, x0, memory, n_heads) {
   const [T, S] = [x0.length, memory.length];
   const attention = self_attention(params.attention, layer_norm(params.attention_norm, x0), causal_mask(T), n_heads);
