@@ -52,7 +52,7 @@ function greedy(logits) {
 
 // -- reading and changing the state -----------------------------------------------------------------------------------
 
-const limit = () => state.src.length + (state.name === "reverse" ? 5 : 50); // of the target's length
+const limit = () => (state.name === "reverse" ? state.src.length + 5 : Math.min(state.src.length + 50, 80));
 const is_finished = () => state.tgt_in.at(-1) === EOS || state.tgt_in.length > limit();
 const read_tokens = () => (state.tgt_in.at(-1) === EOS ? state.tgt_in.slice(0, -1) : state.tgt_in);
 
@@ -85,7 +85,7 @@ function choose_model(name) {
 
 function choose_text(text) {
   const src = source_of(state.name, text);
-  const most = state.name === "reverse" ? 20 : 60;
+  const most = state.name === "reverse" ? 20 : 40;
   $("message").textContent = !src.length
     ? `Type ${state.name === "reverse" ? "at least one letter from a to z" : "an English sentence"}.`
     : src.length > most ? `Only the first ${most} tokens are taken.` : "";
@@ -102,7 +102,9 @@ function take(id) {
 }
 
 function take_all() {
-  while (!is_finished()) state.tgt_in.push(greedy(trace(state.name, state.src, state.tgt_in).logits));
+  const { model } = chosen(state.name);
+  const { memory } = model.encode(state.src);
+  while (!is_finished()) state.tgt_in.push(greedy(model.decode(memory, state.tgt_in).logits.at(-1)));
   show();
 }
 

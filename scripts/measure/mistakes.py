@@ -404,7 +404,13 @@ MISTAKES = [
         2,
         "nothing to do: give --out for the page, or --train for a model",
     ),
-    Mistake("make_playground.py", "`--out` cannot be written", "--out file/x.html", 2, f"argument --out: {NO_FILE}"),
+    Mistake(
+        "make_playground.py",
+        "`--out` cannot be written",
+        "--out file/x.html",
+        2,
+        "argument --out: file/x.html cannot be written: Not a directory; choose another file",
+    ),
     Mistake(
         "make_playground.py",
         "a training without text",

@@ -2,7 +2,6 @@
 
 import base64
 import os
-import shutil
 from pathlib import Path
 
 import make_playground
@@ -13,12 +12,8 @@ import npformer as nf
 from npformer.data.marks import mark, unmark
 
 webdriver = pytest.importorskip("selenium.webdriver")
-from selenium.webdriver.chrome.service import Service  # noqa: E402
 from selenium.webdriver.common.by import By  # noqa: E402
 from selenium.webdriver.common.keys import Keys  # noqa: E402
-
-CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
-pytestmark = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="needs chromium and chromedriver")
 
 WORDS = ["attention", "a", "zebra", "abcdefghijklmnop"]
 SENTENCES = ["A man is riding a bicycle.", "Two dogs play in the snow.", "Quick: (l'été), 2 TVs!"]
@@ -40,32 +35,11 @@ def path(tmp_path_factory):
     return path
 
 
-@pytest.fixture(scope="module")
-def driver():
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
-    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"):
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
-    yield driver
-    driver.quit()
-
-
 @pytest.fixture
-def browser(driver, path):
+def browser(look, errors, path):
     """The page just after it was opened; nothing that is done to it may write to the console."""
-    show_on(driver, 1200, "light")
-    driver.get(path.as_uri())
-    yield driver
-    assert driver.get_log("browser") == []
-
-
-def show_on(driver, width, theme):
-    theme = {"name": "prefers-color-scheme", "value": theme}
-    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [theme]})
-    screen = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
-    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
+    yield look(path)
+    assert errors() == []
 
 
 def find(browser, selector):
@@ -333,8 +307,8 @@ return poor;
 
 @pytest.mark.parametrize(("width", "theme"), SCREENS)
 @pytest.mark.parametrize("name", ["reverse", "en-fr"])
-def test_it_fits_every_screen_and_theme(browser, tmp_path, name, width, theme):
-    show_on(browser, width, theme)
+def test_it_fits_every_screen_and_theme(look, errors, path, tmp_path, name, width, theme):
+    browser = look(path, width, dark=theme == "dark")
     choose(browser, name)
     browser.execute_script("for (let i = 0; i < 4; i++) document.getElementById('next').click()")
     browser.execute_script("document.querySelectorAll('summary').forEach(summary => summary.click())")
@@ -349,12 +323,12 @@ def test_it_fits_every_screen_and_theme(browser, tmp_path, name, width, theme):
     assert dark == (theme == "dark")
 
     height = browser.execute_script("return document.documentElement.scrollHeight")
-    show_on(browser, width, theme)
     options = {"captureBeyondViewport": True, "clip": {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}}
     png = base64.b64decode(browser.execute_cdp_cmd("Page.captureScreenshot", options)["data"])
     folder = Path(os.environ.get(LOOK, tmp_path))
     (folder / f"{name}-{width}-{theme}.png").write_bytes(png)
     assert len(png) > 50_000
+    assert errors() == []
 
 
 def test_whatever_can_have_the_focus_has_a_name(browser):
@@ -381,7 +355,7 @@ def test_any_text_is_taken_or_refused_with_a_message(browser, text):
     find(browser, "#end").click()
 
 
-def test_it_also_opens_without_being_put_together(driver):
-    driver.get((make_playground.FOLDER / "index.html").as_uri())
-    assert find(driver, "#said").text
-    assert driver.get_log("browser") == []
+def test_it_also_opens_without_being_put_together(look, errors):
+    browser = look(make_playground.FOLDER / "index.html")
+    assert find(browser, "#said").text
+    assert errors() == []
