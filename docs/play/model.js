@@ -63,7 +63,7 @@ function choose_model(name) {
   const { d_model, n_layers, n_heads } = content.model;
   const size = `${about.n_parameters.toLocaleString("en")} parameters, width D = ${d_model}, ` +
     `encoder and decoder of ${n_layers} layers with ${n_heads} heads each, vocabulary of ${content.tokens.length} tokens. `;
-  const percent = (share) => `${number(100 * share, 1)} %`;
+  const percent = (share) => `${number(100 * share, 1)}\u00a0%`;
   const skill = name === "reverse"
     ? `Trained on words of 1 to 10 random letters. It reverses ${percent(about.exact_match)} of 1,000 words that it was ` +
       `not trained on, but only ${percent(about.exact_match_longer)} of words of 11 to 15 letters, as it has never seen ` +
@@ -123,6 +123,7 @@ function show() {
   show_embeddings(traced);
   $("read").textContent = vocabulary.decode(state.src);
   $("said").textContent = vocabulary.decode(state.tgt_in) + (state.tgt_in.at(-1) === EOS ? " <end>" : " …");
+  $("said").parentElement.scrollTop = $("said").parentElement.scrollHeight;
   for (const id of ["next", "end"]) $(id).disabled = is_finished();
   for (const id of ["back", "begin"]) $(id).disabled = state.tgt_in.length === 1;
 }
