@@ -32,7 +32,7 @@ class Refusal(Exception):
 
 
 def main(argv=None):
-    """Do what the command line asks for. Returns the exit status: 0, or 1 if an exercise is not solved or on a mistake."""
+    """Do what the command line asks for. Returns the exit status, 1 if an exercise is not solved."""
     options = parser().parse_args(argv)
     try:
         return options.run(options, Progress())

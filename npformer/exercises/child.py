@@ -80,6 +80,7 @@ def watch(file, answer_file, seconds):
 
 
 def write(answer_file, verdict):
+    """Write the verdict for the process that waits."""
     Path(answer_file).write_text(json.dumps({"state": verdict.state, "lines": verdict.lines}), encoding="utf-8")
 
 

@@ -89,12 +89,14 @@ def copied(args):
 
 
 def copy_of(x):
+    """A copy of one argument."""
     if isinstance(x, (np.ndarray, list)):
         return x.copy()
     return x.fresh() if hasattr(x, "fresh") else x
 
 
 def is_same(x, before):
+    """Whether an argument is still what it was."""
     return not isinstance(x, (np.ndarray, list)) or np.array_equal(x, before, equal_nan=np.asarray(x).dtype.kind == "f")
 
 
@@ -148,11 +150,18 @@ def complaint_about_result(name, value, expected):
 
 
 def complaint_about_list(name, value, expected):
-    same = [np.ndim(a) == 0 and a == b for a, b in zip(value, expected, strict=False)]
+    """The line that says where a list differs from the expected one, or None."""
+    same = [np.isscalar(a) and a == b for a, b in zip(value, expected, strict=False)]
     if all(same) and len(value) == len(expected):
         return None
     first = same.index(False) if False in same else len(same)
-    return f"{name} is {[*value]}, expected {expected}: they differ at position {first}"
+    return f"{name} is {shown(value)}, expected {expected}: they differ at position {first}"
+
+
+def shown(value):
+    """A list in one line that is not too long."""
+    text = " ".join(str(value).split())
+    return text if len(text) <= 100 else text[:99] + "…"
 
 
 def close(value, expected):
@@ -170,10 +179,12 @@ def number(x):
 
 
 def kind(value):
+    """The type of a value, with an article."""
     return "an array" if isinstance(value, np.ndarray) else f"a {type(value).__name__}"
 
 
 def is_many(value):
+    """Whether a value is a tuple or a list."""
     return isinstance(value, (tuple, list))
 
 
@@ -187,6 +198,7 @@ def error_text(error):
 
 
 def error_line(error):
+    """The type of an error and the first line of its message."""
     first = (str(error).splitlines() or [""])[0]
     return f"{type(error).__name__}: {first}" if first else type(error).__name__
 
@@ -209,6 +221,7 @@ def described(exercise, case):
 
 
 def argument_text(name, x):
+    """An argument with its numbers if they are few, else with its shape."""
     if isinstance(x, np.ndarray) and x.size <= 8:
         return f"{name} = {np.array2string(x.round(4) if x.dtype.kind == 'f' else x, separator=', ')}".replace("\n", "")
     if isinstance(x, np.ndarray):
@@ -246,9 +259,10 @@ def does_the_same(a, b):
 
 
 def values_agree(a, b):
+    """Whether two values are arrays that agree, or sequences of such arrays."""
     if is_many(a) or is_many(b):
         return is_many(a) and is_many(b) and len(a) == len(b) and all(map(values_agree, a, b))
-    a, b = np.asarray(a), np.asarray(b)
+    a, b = as_array(a), as_array(b)
     if a.shape != b.shape or a.dtype != b.dtype:
         return False
     if a.dtype.kind in "fc":
@@ -260,18 +274,25 @@ def resemblance(outcome, expected):
     """A simple relation between a wrong array and the expected one, or None."""
     if outcome.error is not None or outcome.changed:
         return None
-    values, wanted = (
-        (x if isinstance(x, (tuple, list)) and isinstance(expected, tuple) else [x]) for x in (outcome.value, expected)
-    )
-    for value, want in zip(values, wanted, strict=False):
-        value, want = np.asarray(value), np.asarray(want)
-        if value.dtype.kind == "f" and want.dtype.kind == "f" and value.size > 1:
-            if value.shape != want.shape or not close(value, want).all():
-                return relation(value, want)
+    many = isinstance(expected, tuple) and is_many(outcome.value)
+    pairs = zip(outcome.value, expected, strict=False) if many else [(outcome.value, expected)]
+    for value, want in ((as_array(a), as_array(b)) for a, b in pairs):
+        is_float = value.dtype.kind == "f" and want.dtype.kind == "f" and value.size > 1
+        if is_float and (value.shape != want.shape or not close(value, want).all()):
+            return relation(value, want)
     return None
 
 
+def as_array(x):
+    """The array of a value; one of objects if the value is none of numbers."""
+    try:
+        return np.asarray(x)
+    except ValueError:  # sequences of different lengths
+        return np.asarray(None)
+
+
 def relation(value, want):
+    """In words, how an array of numbers is related to the one that is wanted, or None."""
     if value.ndim == 2 and value.T.shape == want.shape and close(value.T, want).all():
         return "it is the transpose of what is expected"
     if value.shape != want.shape or not np.isfinite(value).all() or not np.isfinite(want).all():

@@ -16,13 +16,18 @@ class Table:
         For numbers that are random, but always the same after the same tokens.
     log : bool
         Return log-probabilities.
+    eos : int
+        The end token: a sequence that contains it has no next token, so asking for it is an error.
     """
 
-    def __init__(self, rows, else_=None, seed=0, n_words=0, log=False):
-        self.rows, self.else_, self.seed, self.n_words, self.log = rows, else_, seed, n_words, log
+    def __init__(self, rows, else_=None, seed=0, n_words=0, log=False, eos=1):
+        self.rows, self.else_, self.seed, self.n_words, self.log, self.eos = rows, else_, seed, n_words, log, eos
 
     def __call__(self, tokens):
+        """The numbers of the next token."""
         tokens = tuple(int(token) for token in tokens)
+        if self.eos in tokens:
+            raise ValueError(f"the next token after {list(tokens)} was asked for, but {self.eos} is the end")
         if tokens in self.rows:
             numbers = np.array(self.rows[tokens])
         elif self.else_ is not None:

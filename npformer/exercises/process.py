@@ -85,5 +85,7 @@ class Printed:
     def text(self):
         """What is kept, once the process has ended."""
         self.thread.join(GRACE)
+        if not self.thread.is_alive():
+            self.stream.close()
         text = self.kept.decode("utf-8", "replace")
         return text + "…\n" if len(self.kept) == KEPT else text

@@ -58,7 +58,7 @@ def cases(rng):
         Case("a beam of 1, which is greedy", garden_path, 0, 1, 4, 1),
         Case("the end comes at once", Table({}, else_=p([0.1, 0.8, 0.1])), 0, 1, 3, 2),
         Case("no end", Table({}, else_=p([0.3, 0.1, 0.6])), 0, 1, 3, 1),
-        Case("other ids of begin and end", Table({}, seed=seed, n_words=5, log=True), 4, 3, 5, 3),
+        Case("other ids of begin and end", Table({}, seed=seed, n_words=5, log=True, eos=3), 4, 3, 5, 3),
         *(Case("random words", Table({}, seed=seed + i, n_words=4, log=True), 0, 1, 4, 2 + i % 3) for i in range(6)),
     ]
 
@@ -97,6 +97,10 @@ exercise = Exercise(
         Mistake(
             {"return tokens[1:], total": "return tokens, total"},
             "the begin token is not generated: leave it out of the result",
+        ),
+        Mistake(
+            {"beam = [pair for pair in best if pair[0][-1] != eos]": "beam = best"},
+            "finished sequences stay in the beam and are extended after eos",
         ),
         Mistake(
             {"return tokens[1:], total": "return tokens[1:], total / len(tokens[1:])"},

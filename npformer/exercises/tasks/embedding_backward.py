@@ -40,6 +40,10 @@ exercise = Exercise(
     cases=cases,
     mistakes=(
         Mistake(
+            {"np.add.at(dtable, ids, dy)": "np.add.at(dtable, ids, 1.0)"},
+            "the ids are counted: add dy of each position",
+        ),
+        Mistake(
             {"np.add.at(dtable, ids, dy)": "dtable[ids] += dy"},
             "of a repeated id only the last gradient is kept: dtable[ids] += dy reads every row before it writes; np.add.at",
         ),

@@ -54,6 +54,7 @@ def cases(rng):
         Case("many blocks", draw(rng, K), blocks_of(rng, [4, 4, 4, 2], K, Kv)),
         Case("scores that grow to 900", np.ones(1), rising),
         Case("scores that fall from 900", np.ones(1), falling),
+        Case("scores of 0 and 900 in one block", np.ones(1), Blocks((np.array([[0.0], [900.0]]), draw(rng, 2, 2)))),
         Case("scores of -900", np.ones(1), low),
     ]
 
