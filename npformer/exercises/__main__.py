@@ -33,9 +33,13 @@ class Refusal(Exception):
 
 def main(argv=None):
     """Do what the command line asks for. Returns the exit status, 1 if an exercise is not solved."""
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="replace")  # of what the terminal cannot show, such as Σ
     options = parser().parse_args(argv)
     try:
-        return options.run(options, Progress())
+        code = options.run(options, Progress())
+        sys.stdout.flush()
+        return code
     except Refusal as refusal:
         print(f"error: {refusal}", file=sys.stderr)
     except OSError as error:

@@ -241,12 +241,19 @@ def explanation(exercise, function, cases, failed, outcome):
         for mistake, wrong in exercise.wrong_functions
         if does_the_same(call(exercise, wrong, failed), outcome)
     ]
-    if len(alike) > 1:
-        outcomes = [call(exercise, function, case) for case in cases]
-        for mistake, wrong in alike:
-            if all(does_the_same(call(exercise, wrong, case), o) for case, o in zip(cases, outcomes, strict=True)):
-                return mistake.explanation
-    return alike[0][0].explanation if alike else None
+    if len(alike) < 2:
+        return alike[0][0].explanation if alike else None
+    outcomes = [call(exercise, function, case) for case in cases]
+    for mistake, wrong in alike:
+        if all(does_the_same(call(exercise, wrong, case), o) for case, o in zip(cases, outcomes, strict=True)):
+            return mistake.explanation
+    return None if is_all_nan(outcome) else alike[0][0].explanation
+
+
+def is_all_nan(outcome):
+    """Whether the results hold no number at all, so that they look like those of many mistakes."""
+    values = outcome.value if is_many(outcome.value) else [outcome.value]
+    return outcome.error is None and not any(np.isfinite(x).any() for x in map(as_array, values) if x.dtype.kind == "f")
 
 
 def does_the_same(a, b):

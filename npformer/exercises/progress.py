@@ -14,13 +14,21 @@ class Progress:
         self.solved, self.files, self.hints = set(), {}, {}
         try:
             read = json.loads(FILE.read_text(encoding="utf-8"))
-            self.solved, self.files, self.hints = set(read["solved"]), dict(read["files"]), dict(read["hints"])
-        except (OSError, ValueError, KeyError, TypeError):  # there is none yet, or it is damaged: begin again
+            self.solved = {str(name) for name in read["solved"]}
+            self.files = {str(name): str(file) for name, file in read["files"].items()}
+            self.hints = {str(name): int(n) for name, n in read["hints"].items()}
+        except (
+            OSError,
+            ValueError,
+            KeyError,
+            TypeError,
+            AttributeError,
+        ):  # there is none yet, or it is damaged: begin again
             pass
 
     def file_of(self, name):
         """The file in which a person writes an exercise."""
-        return Path(str(self.files.get(name, FOLDER / f"{name}.py")))
+        return Path(self.files.get(name, FOLDER / f"{name}.py"))
 
     def is_begun(self, name):
         """Whether there is a file of the exercise."""

@@ -60,7 +60,11 @@ def test_from_the_start_to_the_answer(capsys):
         "softmax: not written yet\n    put your code in place of `raise NotImplementedError`\n",
     )
     file = Path("exercises/softmax.py")
-    file.write_text(file.read_text().replace("raise NotImplementedError", "print(x.shape)\n    return np.exp(x - x.max(axis=-1, keepdims=True))"))
+    file.write_text(
+        file.read_text().replace(
+            "raise NotImplementedError", "print(x.shape)\n    return np.exp(x - x.max(axis=-1, keepdims=True))"
+        )
+    )
     code, said = run(capsys, "check")
     assert code == 1
     assert said.startswith("exercises/softmax.py printed:\n    (3,)\n")
@@ -122,9 +126,10 @@ def test_what_a_person_can_mend_is_one_line(capsys, command, line):
     assert said.count("\n") == 1
 
 
-def test_damaged_progress_is_begun_again(capsys):
+@pytest.mark.parametrize("text", ["{", "[]", '{"solved": 3}', '{"solved": [], "files": [], "hints": {"softmax": "x"}}'])
+def test_damaged_progress_is_begun_again(capsys, text):
     Path("exercises").mkdir()
-    Path("exercises/progress.json").write_text("{")
+    Path("exercises/progress.json").write_text(text)
     assert "0 of 37 solved" in run(capsys, "list")[1]
 
 
@@ -138,7 +143,14 @@ def test_an_endless_loop_is_named_with_its_line():
 
 
 def test_a_loop_that_catches_everything_ends_too():
-    text = "def softmax(x):\n    while True:\n        try:\n            print(x, end='')\n        except BaseException:\n            pass\n"
+    text = """
+def softmax(x):
+    while True:
+        try:
+            print(x, end='')
+        except BaseException:
+            pass
+"""
     lines, printed = check(text, seconds=0.5)
     assert lines[0].startswith("it has not ended after 0.5 seconds")
     assert len(printed) < 5000
@@ -155,7 +167,8 @@ def test_a_loop_that_catches_everything_ends_too():
         ("1 / 0\n", "running the file raises ZeroDivisionError: division by zero (line 1: 1 / 0)"),
         (
             "import nothing_of_the_kind\n",
-            "running the file raises ModuleNotFoundError: No module named 'nothing_of_the_kind' (line 1: import nothing_of_the_kind)",
+            "running the file raises ModuleNotFoundError: No module named 'nothing_of_the_kind'"
+            " (line 1: import nothing_of_the_kind)",
         ),
         (
             "def soft_max(x):\n    return x\n",
@@ -177,7 +190,13 @@ def test_a_process_that_ends_gives_a_line():
 
 
 def test_the_process_is_ended_with_all_it_has_started(folder):
-    text = "import subprocess, sys\ndef softmax(x):\n    child = subprocess.Popen(['sleep', '60'])\n    open('child', 'w').write(str(child.pid))\n    raise ValueError\n"
+    text = """
+import subprocess
+def softmax(x):
+    child = subprocess.Popen(['sleep', '60'])
+    open('child', 'w').write(str(child.pid))
+    raise ValueError
+"""
     check(text)
     with pytest.raises(OSError):
         for _ in range(200):

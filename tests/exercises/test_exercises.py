@@ -87,7 +87,7 @@ def test_each_bug_of_the_given_code_is_explained_by_itself(exercise):
 
 def test_the_checker_notices_mutants_of_the_answers():
     mutants = [mutant for mutant in all_mutants() if mutant[0] != "multi_head_attention"]  # which is slow
-    chosen = [mutants[i] for i in np.random.default_rng(1).choice(len(mutants), 120, replace=False)]
+    chosen = [mutants[i] for i in np.random.default_rng(1).choice(len(mutants), 80, replace=False)]
     caught, _, survivors = judge(chosen, n_seeds=3, verbose=False)
-    assert len(caught) > 90
+    assert len(caught) > 60
     assert len(caught) >= 0.95 * (len(caught) + len(survivors)), survivors

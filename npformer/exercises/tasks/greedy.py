@@ -33,7 +33,13 @@ def cases(rng):
         Case("the end does not come", goes_on, 0, 1, 4),
         Case("the end comes at once", Table({}, else_=[0.0, 5.0]), 0, 1, 3),
         Case("at most one token", goes_on, 0, 1, 1),
-        Case("other ids of begin and end", Table({(3,): [2.0, 0.0, 1.0, 0.0]}, else_=[0.0, 1.0, 3.0, 0.0], eos=2), 3, 2, 5),
+        Case(
+            "other ids of begin and end",
+            Table({(3,): [2.0, 0.0, 1.0, 0.0]}, else_=[0.0, 1.0, 3.0, 0.0], eos=2),
+            3,
+            2,
+            5,
+        ),
         *(Case("random logits", Table({}, seed=seed + i, n_words=4), 0, 1, 6) for i in range(3)),
     ]
 

@@ -26,8 +26,13 @@ class Blocks:
         self.blocks = blocks
 
     def fresh(self):
-        """The iterator that a function is given."""
-        return iter([(k.copy(), v.copy()) for k, v in self.blocks])
+        """The iterator that a function is given; a block is overwritten when the next one is asked for."""
+        given = []
+        for k, v in self.blocks:
+            for x in given:
+                x[:] = np.nan
+            given = [k.copy(), v.copy()]
+            yield tuple(given)
 
     def __repr__(self):
         return f"(blocks of {', '.join(str(len(k)) for k, _ in self.blocks)} keys)"
@@ -38,7 +43,7 @@ def blocks_of(rng, lengths, K, Kv, scale=1.0):
 
 
 def expected(q, blocks):
-    k, v = (np.concatenate(side) for side in zip(*blocks, strict=True))
+    k, v = (np.concatenate(side) for side in zip(*((k.copy(), v.copy()) for k, v in blocks), strict=True))
     return reference.attention(q[None], k, v)[0][0]
 
 
@@ -71,12 +76,17 @@ exercise = Exercise(
 
         Return softmax(q kᵀ / √K) v over the keys of all blocks. Keep three things: the largest score so far, the sum of
         the exponentials, and the sum of the values times the exponentials. When a larger score comes, the old sums have
-        to be made smaller. Scores of 900 must not overflow. Do not collect the blocks.""",
+        to be made smaller. Scores of 900 must not overflow. A block is overwritten when
+        the next one comes, so do not collect them.""",
     arguments={"q": "(K,) array", "blocks": "iterator of (k, v)"},
     results={"out": "(Kv,) array"},
     expected=expected,
     cases=cases,
     mistakes=(
+        Mistake(
+            {"in blocks": "in list(blocks)"},
+            "the blocks are collected, but a block is overwritten when the next one comes: use each block at once",
+        ),
         Mistake(
             {"scores - new_peak": "scores", "peak - new_peak": "0"},
             "exp(900) overflows: subtract the largest score so far",
