@@ -12,8 +12,8 @@ For each head, the attention weights of all queries (not those of padding) are a
   diagonal.
 
 "keys" is exp(entropy) of the weights, the mean over queries: 1 if all weight is on one key, n if it is spread evenly
-over n keys. The last columns are an ablation: the loss, and the share of sequences (or the BLEU) that is right, when
-this head alone puts out zeros.
+over n keys. The first columns are an ablation: the loss, and the share of sequences that is right (or the BLEU), when
+this head alone puts out zeros. Below, the same when all heads of a sublayer put out zeros.
 """
 
 import argparse
@@ -106,13 +106,16 @@ def study(model, params, src, tgt, belongs, quality):
     tokens and a source of S.
     """
     weights = model.attention_weights(params, src, tgt[:, :-1])
-    loss = lambda params: float(model.loss(params, src, tgt)[0])  # noqa: E731
-    heads = []
+
+    def measured(params):
+        return {"loss": round(float(model.loss(params, src, tgt)[0]), 4), "right": round(quality(params), 1)}
+
+    heads, sublayers = [], []
     for kind in KINDS:
         for layer, of_layer in enumerate(weights[kind]):
             for head in range(model.n_heads):
                 shares, keys = places(of_layer[:, head], src, tgt, kind, belongs, model.pad_id)
-                without = without_head(model, params, kind, layer, head)
+                without = without_heads(model, params, kind, layer, [head])
                 heads.append(
                     {
                         "kind": kind,
@@ -122,12 +125,13 @@ def study(model, params, src, tgt, belongs, quality):
                         "even": {place: round(even, 3) for place, (_, even) in shares.items()},
                         "keys": round(keys, 2),
                         "name": named(shares, keys),
-                        "loss": round(loss(without), 4),
-                        "right": round(quality(without), 1),
+                        **measured(without),
                         "weights": np.round(of_layer[:, head].mean(axis=0)[:DRAWN, :DRAWN], 2).tolist(),
                     }
                 )
-    return {"heads": heads, "loss": round(loss(params), 4), "right": round(quality(params), 1)}
+            without = without_heads(model, params, kind, layer, range(model.n_heads))
+            sublayers.append({"kind": kind, "layer": layer, **measured(without)})
+    return {"heads": heads, "sublayers": sublayers, **measured(params)}
 
 
 def places(weights, src, tgt, kind, belongs, pad_id):
@@ -188,11 +192,18 @@ def named(shares, keys):
     return place if shares[place][0] >= CLEAR else f"spread, {keys:.1f} keys"
 
 
-def without_head(model, params, kind, layer, head):
-    """Return the parameters with which one head puts out zeros.
+def without_heads(model, params, kind, layer, heads):
+    """Return the parameters with which some heads of a sublayer put out zeros.
 
     The heads' outputs are concatenated and multiplied by W_out, so rows h K to (h + 1) K of W_out belong to head h: if
     they are zero, it is as if the output of this head were.
+
+    Examples
+    --------
+    >>> model = Transformer(11, 11, d_model=4, n_heads=2, n_layers=1, d_ff=8)
+    >>> changed = without_heads(model, model.init(0), "encoder", 0, [1])
+    >>> changed["encoder"]["0"]["attention"]["out"]["weight"].any(axis=1)
+    array([ True,  True, False, False])
     """
     K = model.d_model // model.n_heads
     stack = "encoder" if kind == "encoder" else "decoder"
@@ -202,7 +213,8 @@ def without_head(model, params, kind, layer, head):
         if name != path:
             return values
         values = values.copy()
-        values[head * K : (head + 1) * K] = 0
+        for head in heads:
+            values[head * K : (head + 1) * K] = 0
         return values
 
     return tree.from_leaves((name, changed(name, values)) for name, values in tree.leaves(params))
@@ -215,6 +227,9 @@ def report(figures):
         name = f"{NAMES[head['kind']]} {head['layer'] + 1}.{head['head'] + 1}"
         shares = ", ".join(f"{place} {100 * share:.0f}" for place, share in head["shares"].items())
         print(f"{name:<22}{head['loss']:>8.3f}{head['right']:>7.1f}{head['keys']:>6.1f}  {shares}: {head['name']}")
+    for sublayer in figures["sublayers"]:
+        name = f"{NAMES[sublayer['kind']]} {sublayer['layer'] + 1}, all"
+        print(f"{name:<22}{sublayer['loss']:>8.3f}{sublayer['right']:>7.1f}")
 
 
 def parse_arguments(argv):

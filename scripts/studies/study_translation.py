@@ -34,11 +34,11 @@ def check(data):
 
 
 JOINED = {  # small models, since recurrent models read long texts slowly
-    "parameters": 600_000,
+    "parameters": 300_000,
     "settings": {
-        "vocab_size": 2000,
+        "vocab_size": 1000,
         "dropout": 0.1,
-        "max_tokens": 2048,
+        "max_tokens": 1024,
         "schedule": "cosine",
         "warmup": 150,
         "n_average": 1,
