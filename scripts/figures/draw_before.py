@@ -20,6 +20,8 @@ def main():
     attention_in_recurrent()
     bridge()
     bytenet()
+    length_reverse()
+    heads()
 
 
 def node(axes, x, y, text="", radius=0.2, color="white"):
@@ -166,6 +168,69 @@ def bytenet():
     axes.text(3.55, 1.45, "depth 1", ha="center", va="center", size=11, color=DARK)
     axes.text(3.55, 2.3, "depth 2", ha="center", va="center", size=11, color=DARK)
     save(axes, "bytenet")
+
+
+STYLES = {  # of the lines, so that they differ in grey
+    "recurrent": {"marker": "o", "linestyle": "--", "color": "#b05000"},
+    "recurrent + general": {"marker": "s", "linestyle": "-.", "color": "#3070b0"},
+    "Transformer": {"marker": "^", "linestyle": "-", "color": "black"},
+}
+
+
+def read(name):
+    return json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def by_length(axes, at, systems, name="values"):
+    """Curves of the median of the seeds, with bars from the smallest to the largest."""
+    for system, found in systems.items():
+        values = np.array(found[name])
+        middle = np.median(values, axis=0)
+        spread = middle - values.min(axis=0), values.max(axis=0) - middle
+        axes.errorbar(at, middle, spread, label=system, capsize=3, markersize=5, **STYLES[system])
+
+
+def length_reverse():
+    """Exact match and symbols right against length, up to ten times the length of the training."""
+    found = read("length_reverse")
+    at, longest = found["sizes"]["lengths"], found["sizes"]["longest"]
+    figure, panels = plt.subplots(2, 1, figsize=(6.2, 6.6), sharex=True)
+    for axes, name, label in (
+        (panels[0], "values", "all symbols right, % of sequences"),
+        (panels[1], "symbols", "symbols right, %"),
+    ):
+        axes.axvspan(at[0] * 0.9, longest * 1.08, color=LIGHT, zorder=0)
+        by_length(axes, at, found["reverse"], name)
+        axes.set(xscale="log", ylim=(-3, 104), ylabel=label)
+        axes.set_xticks(at, [str(n) for n in at])
+        axes.minorticks_off()
+    panels[0].legend(loc="upper right", frameon=False, fontsize=11)
+    panels[0].text(8.2, 30, "lengths of\nthe training", ha="center", size=11, color=DARK)
+    panels[1].axhline(12.5, color=MIDDLE, linewidth=1)
+    panels[1].text(6, 14, "chance", size=10, color=DARK)
+    panels[1].set_xlabel("symbols of the sequence (logarithmic)")
+    figure.tight_layout()
+    save(panels[0], "length_reverse")
+
+
+def heads():
+    """The mean weights of all heads of the model that reverses, darker with what is lost without the head."""
+    found = read("heads_reverse")
+    titles = {"encoder": "encoder, self", "decoder": "decoder, self", "memory": "decoder, cross"}
+    figure, panels = plt.subplots(6, 4, figsize=(6.4, 10.2))
+    for axes, head in zip(panels.ravel(), found["heads"], strict=True):
+        weights = np.array(head["weights"])
+        axes.imshow(weights, cmap="Greys", vmin=0, vmax=1)
+        name = f"{head['layer'] + 1}.{head['head'] + 1}"
+        axes.set_title(f"{name}: {head['right']:.0f} %", size=11)
+        axes.set(xticks=[], yticks=[])
+        axes.spines[["top", "right"]].set_visible(True)
+    for row, (kind, layer) in enumerate((kind, layer) for kind in titles for layer in (1, 2)):
+        panels[row, 0].set_ylabel(f"{titles[kind]} {layer}", size=11)
+    figure.supxlabel("keys, from the first to the last", size=11)
+    figure.supylabel("queries, from the first (top) to the last", size=11)
+    figure.tight_layout()
+    save(panels[0, 0], "heads_reverse")
 
 
 if __name__ == "__main__":

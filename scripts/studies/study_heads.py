@@ -2,7 +2,8 @@
 
 python scripts/studies/study_heads.py --quick                                 # seconds
 python scripts/studies/study_heads.py --json heads.json                       # a model that reverses, minutes
-python scripts/studies/study_heads.py --model runs/en-fr --data data/multi30k # a translation model as well
+python scripts/studies/study_heads.py --data data/multi30k                    # a small translation model, minutes
+python scripts/studies/study_heads.py --data data/multi30k --alignment        # the weights of a recurrent model
 
 For each head, the attention weights of all queries (not those of padding) are averaged by the place of the key:
 
@@ -26,7 +27,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where arguments.py is
 from arguments import natural, positive
 from command import command
-from output import output_file, write_whole
+from output import output_file, output_folder, write_whole
 
 from npformer import Adam, CopyTask, Trainer, Transformer, tree, warmup_cosine
 from npformer.data import ParallelText
@@ -41,6 +42,20 @@ QUICK = {"steps": 100, "longest": 5, "width": 16, "tested": 50}
 VOCAB, N_HEADS, N_LAYERS, BATCH = 11, 4, 2, 64
 SHOWN = 8  # symbols of the sequences that are tested
 DRAWN = SHOWN + 1  # positions whose mean weights are written, for a picture
+PARAMETERS = 300_000  # of the translation models
+RECIPE = {  # of their training
+    "vocab_size": 1000,
+    "max_tokens": 1024,
+    "dropout": 0.1,
+    "schedule": "cosine",
+    "lr": 0.005,
+    "warmup": 200,
+    "steps": 3000,
+    "validate_every": 1000,
+    "n_average": 1,
+    "clip_norm": 1.0,
+}
+SENTENCE = "A man in a red shirt is riding a white horse."
 CLEAR = 0.5  # a head is named after the place that has most weight above an even share, if it has this share of it
 
 
@@ -50,12 +65,15 @@ def main(argv=None):
     sizes = QUICK if options.quick else FULL
     figures = {}
     with blas_threads(1):  # the matrices are small
-        if not options.model:
+        if not options.data:
             sizes = sizes | ({"steps": options.steps} if options.steps else {})
             figures = study_reverse(sizes, options.seed)
+        elif options.alignment:
+            figures = align(translator("recurrent + general", options))
         else:
-            figures = study_translation_model(options.model, options.data, options.sentences)
-    report(figures)
+            figures = study_translation_model(translator("Transformer", options), options.data, options.sentences)
+    if not options.alignment:
+        report(figures)
     if options.json:
         write_whole(options.json, (json.dumps(figures) + "\n").encode())
 
@@ -79,11 +97,27 @@ def study_reverse(sizes, seed):
     return {"title": f"reverse, {n} symbols", "quality": "exact match, %", "sizes": sizes, "seed": seed, **found}
 
 
-def study_translation_model(folder, data, n_sentences):
+def translator(system, options):
+    """A model from English to French, which is trained first if the folder of the runs does not hold it."""
+    from study_translation import trained
+
+    recipe = RECIPE | {"data": str(options.data), "seed": options.seed + 1}
+    return trained(system, PARAMETERS, options.runs / system.replace(" ", ""), recipe)
+
+
+def align(translator):
+    """The translation of a sentence, and the weights (T, S) of the decoder on the source."""
+    [[best]] = translator.hypotheses([SENTENCE], beam_size=1)
+    source, target, [weights] = translator.attention(SENTENCE, best)
+    print(f"{SENTENCE}\n{translator.text(best)}")
+    info = {name: translator.info[name] for name in ("val_loss", "val_bleu_lower")}
+    return {"source": source, "target": target, "weights": np.round(weights[0], 3).tolist(), **info}
+
+
+def study_translation_model(translator, data, n_sentences):
     """Measure the heads of a translation model on sentences of the test text."""
     from npformer.translation import Translator, score
 
-    translator = Translator.load(folder)
     model, settings = translator.model, translator.info["settings"]
     pairs = list(ParallelText.find(data, "test_2016_flickr", settings["src"], settings["tgt"]))[:n_sentences]
     sources, references = zip(*pairs, strict=True)
@@ -240,13 +274,19 @@ def parse_arguments(argv):
     add("--quick", action="store_true", help="a small model, short sequences, few updates: seconds")
     add("--steps", type=positive, metavar="N", help=f"updates of the model that reverses (default: {FULL['steps']})")
     add("--seed", type=natural, default=0, help="seed of the task and of the training (default: 0)")
-    add("--model", type=Path, metavar="DIR", help="the folder of a translation model: measure it instead")
-    add("--data", type=Path, metavar="DIR", help="folder of get_multi30k.py, for --model")
+    add("--data", type=Path, metavar="DIR", help="folder of get_multi30k.py: measure a translation model instead")
+    add("--runs", type=Path, default=Path("runs/heads"), metavar="DIR", help="its folder (default: runs/heads)")
+    add("--alignment", action="store_true", help="write the attention weights of a recurrent model, which needs --data")
     add("--sentences", type=positive, default=1000, metavar="N", help="test sentences (default: 1000)")
     add("--json", type=output_file, metavar="FILE", help="write the figures to FILE")
     options = parser.parse_args(argv)
-    if bool(options.model) != bool(options.data):
-        parser.error("--model and --data belong together")
+    if options.alignment and not options.data:
+        parser.error("argument --alignment: needs --data, the folder of Multi30k")
+    if options.data:
+        try:
+            output_folder(options.runs)
+        except argparse.ArgumentTypeError as error:
+            parser.error(f"argument --runs: {error}")
     return options
 
 

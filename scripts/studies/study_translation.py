@@ -34,13 +34,13 @@ def check(data):
 
 
 JOINED = {  # small models, since recurrent models read long texts slowly
-    "parameters": 300_000,
+    "parameters": 600_000,
     "settings": {
-        "vocab_size": 1000,
+        "vocab_size": 2000,
         "dropout": 0.1,
-        "max_tokens": 1024,
+        "max_tokens": 2048,
         "schedule": "cosine",
-        "warmup": 150,
+        "warmup": 500,
         "n_average": 1,
     },
     "beyond": (1.5, 2, 4),  # times the largest number of sentences of the training
