@@ -18,7 +18,7 @@ CUPY_VENV := .venv-cupy
 FMA := 1
 CC := 90
 
-.PHONY: help copy translate docs test test-torch test-cupy lint bench gpu test-gpu bench-gpu clean
+.PHONY: help copy translate docs test-docs test test-torch test-cupy lint bench gpu test-gpu bench-gpu clean
 
 help:
 	@echo "make copy         train a Transformer to copy, and look at what it does (under a minute)"
@@ -28,6 +28,7 @@ help:
 	@echo "make test-torch   compare with PyTorch, which it installs for that"
 	@echo "make test-cupy    run the tests of the GPU backend on CuPy itself, without a GPU (builds CuPy, ten minutes)"
 	@echo "make docs         build the book and the reference as a site: docs/_build/index.html"
+	@echo "make test-docs    load every page of it in Chromium (which it installs on Debian, if root runs it)"
 	@echo "make lint         check the style and the types"
 	@echo "make bench        short benchmarks against PyTorch, JAX, CTranslate2 and transformers (it installs them)"
 	@echo "make test-gpu     on an NVIDIA GPU: its tests and a training (installs CuPy for CUDA 13; CUDA=12 for 12)"
@@ -64,7 +65,12 @@ test-cupy: $(CUPY_VENV)/ready
 
 # Every example of every page runs; a warning is an error.
 docs: $(DOCS_VENV)/ready
-	$(DOCS_VENV)/bin/sphinx-build --fail-on-warning --keep-going --quiet docs docs/_build
+	OPENBLAS_NUM_THREADS=1 $(DOCS_VENV)/bin/sphinx-build --fail-on-warning --keep-going --quiet docs docs/_build
+
+# In a browser without a window: Debian's packages, which root can install.
+test-docs: docs
+	command -v chromedriver > /dev/null || apt-get install --yes --quiet chromium chromium-driver
+	$(DOCS_VENV)/bin/python -m pytest -q -rs tests/browser
 
 lint: $(VENV)/ready
 	$(BIN)/ruff check .

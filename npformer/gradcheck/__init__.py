@@ -116,7 +116,7 @@ def cotangent(shape, seed=0):
 
 
 def complex_step(f, args, i, dy):
-    """The gradient of Σ dy · f(*args) with respect to ``args[i]``, by the complex step, one entry at a time."""
+    """The gradient of ``Σ dy · f(*args)`` with respect to ``args[i]``, by the complex step, one entry at a time."""
     args = [x.astype(complex) for x in args]
     gradient = np.empty(args[i].shape)
     for index in np.ndindex(gradient.shape):
@@ -127,7 +127,7 @@ def complex_step(f, args, i, dy):
 
 
 def central_differences(f, args, i, dy):
-    """The gradient of Σ dy · f(*args) with respect to ``args[i]``, by central differences."""
+    """The gradient of ``Σ dy · f(*args)`` with respect to ``args[i]``, by central differences."""
     args = [x.copy() for x in args]
     gradient = np.empty(args[i].shape)
     for index in np.ndindex(gradient.shape):

@@ -23,8 +23,8 @@ class ByteNet(EncoderDecoder):
     dilations double from block to block, each set of five blocks adds (W - 1) · (1 + 2 + 4 + 8 + 16) positions to
     the receptive field.
 
-    Source and target may have different lengths, which dynamic unfolding handles. The encoder turns a source of |s|
-    words into a |s| + b columns. The columns after the last word are zeros at the input of the first block; then the
+    Source and target may have different lengths, which dynamic unfolding handles. The encoder turns a source of S
+    words into a·S + b columns. The columns after the last word are zeros at the input of the first block; then the
     convolutions fill them. A decoder step beyond the last column gets zeros from the encoder, and sees the source only
     through the steps before it. If the target is shorter, the last columns are cut off, in training as in decoding,
     as a causal decoder cannot have seen them yet. So step t sees only the columns up to t, and each set of the encoder
@@ -44,7 +44,7 @@ class ByteNet(EncoderDecoder):
     kernel_sizes : (int, int)
         Kernel size W (number of taps) of the convolutions of the encoder (an odd number) and of the decoder.
     unfold : (float, int)
-        (a, b), with a at least 1: a source of |s| words gets a |s| + b columns. Choose them such that few targets are
+        (a, b), with a at least 1: a source of S words gets a·S + b columns. Choose them such that few targets are
         longer.
     dropout : float
         Dropout rate on embeddings and every block's output, active when a dropout_key is given.
@@ -109,7 +109,7 @@ class ByteNet(EncoderDecoder):
         check_number("unfold[0]", a)
         check_int("unfold[1]", b, at_least=0)
         if not 1 <= a < float("inf"):
-            raise ValueError(f"unfold={self.unfold}, expected (a, b) with a >= 1, for a |s| + b columns")
+            raise ValueError(f"unfold={self.unfold}, expected (a, b) with a >= 1, for a·S + b columns")
 
     @property
     def depths(self):
@@ -176,7 +176,7 @@ class ByteNet(EncoderDecoder):
         return y, backward
 
     def unfolded(self, src):
-        """Return a mask of the columns of each source: one for each word, and blank ones up to a |s| + b.
+        """Return a mask of the columns of each source: one for each word, and blank ones up to a·S + b.
 
         Parameters
         ----------

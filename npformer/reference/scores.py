@@ -95,7 +95,7 @@ def scaled_dot_score_backward(dscores: Array, q: Array, k: Array) -> tuple[Array
 
 @operation("q: ... T K>0, k: ... S K -> scores: ... T S", flops="2*N*T*S*K")
 def cosine_score(q: Array, k: Array) -> Array:
-    """q kᵀ / (|q| |k|), the cosine of the angle between query and key: from -1 to 1, independent of their lengths.
+    """q kᵀ / (‖q‖ ‖k‖), the cosine of the angle between query and key: from -1 to 1, independent of their lengths.
 
     A vector of zeros has no direction: its cosines and its gradient are defined as 0.
 

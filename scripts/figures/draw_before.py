@@ -18,7 +18,6 @@ def main():
     hourglass()
     recurrent()
     attention_in_recurrent()
-    bridge()
     bytenet()
     length_reverse()
     heads()
@@ -112,35 +111,6 @@ def attention_in_recurrent():
     axes.text(5.15, 4.68, "ŷ = softmax(h̃ W′ + b′): “chat”", ha="center", va="center", size=11)
     axes.text(1.5, 0.07, "keys and values: all states H", ha="center", va="center", size=11, color=DARK)
     save(axes, "recurrent_attention")
-
-
-def bridge():
-    """Two spaces of words with different axes, and the matrix that maps one to the other."""
-    figure, panels = plt.subplots(1, 3, figsize=(7.2, 2.9))
-    source = {"cat": (0.9, -0.1), "dog": (0.65, 0.6), "house": (-0.75, 0.5)}
-    turn = np.array([[0.0, 1.0], [-1.0, 0.0]])  # the target's axes are those of the source, turned by 90 degrees
-    french = {"chat": "cat", "chien": "dog", "maison": "house"}
-    target = {word: tuple(np.array(source[english]) @ turn) for word, english in french.items()}
-    mapped = {f"{word}": tuple(np.array(at) @ turn.T) for word, at in target.items()}
-    for axes, title, words in (
-        (panels[0], "encoder states H", source),
-        (panels[1], "decoder states h", target),
-        (panels[2], "h W, beside H", mapped),
-    ):
-        for word, (x, y) in words.items():
-            axes.annotate("", (x, y), (0, 0), arrowprops={"arrowstyle": "-|>", "color": DARK})
-            away = 0.22 / np.hypot(x, y)
-            sideways = "left" if x > 0.5 else "right" if x < -0.5 else "center"
-            axes.text(x + away * x * 0.4, y + away * y, word, ha=sideways, va="center", size=10)
-        if title.startswith("h W"):
-            axes.plot(*zip(*source.values(), strict=True), "o", color=DARK, markersize=5)
-        axes.axhline(0, color=MIDDLE, linewidth=0.8, zorder=0)
-        axes.axvline(0, color=MIDDLE, linewidth=0.8, zorder=0)
-        axes.set(xlim=(-1.7, 1.7), ylim=(-1.2, 1.2), aspect="equal", xticks=[], yticks=[])
-        axes.set_title(title, size=12)
-        axes.spines[["left", "bottom"]].set_visible(False)
-    figure.tight_layout()
-    save(panels[0], "linear_bridge")
 
 
 def bytenet():

@@ -1,0 +1,265 @@
+"""Draw the figures of part 1 of the book, docs/attention: python scripts/figures/draw_attention.py."""
+
+import numpy as np
+from drawing import DARK, LIGHT, MIDDLE, arrow, box, canvas, matrix, plt, save
+
+import npformer as nf
+
+WORDS = ("Attention", "is", "all", "you", "need")
+X = np.array([[0.0, 2, 0, 0], [0, 1, 1, 0], [0, 0, 0, 1], [0, 0, 2, 0], [1, 0, 1, 0]])
+W_Q = np.array([[1.0, 0, 0, 0], [0, 1, 0, 0], [0, 1, 0, 1], [0, 0, 1, 0]])
+W_K = np.array([[0.0, 0, 1, 0], [0, 1, 0, 0], [0, 0, 0, 1], [1, 0, 0, 0]])
+W_V = np.array([[0.0, 0, 0, 1], [1, 0, 0, 0], [0, 0, 1, 0], [0, 1, 0, 1]])
+
+
+def main():
+    for draw in (
+        soft_dictionary,
+        word_vectors,
+        attention_is,
+        scaled_dot_product,
+        one_head,
+        linear_bridge,
+        multi_head,
+        head_weights,
+        axes_in_front,
+        masks,
+    ):
+        draw()
+
+
+def soft_dictionary():
+    """The weights of a dictionary and of a soft dictionary."""
+    figure, panels = plt.subplots(1, 2, figsize=(5.4, 2.9), sharey=True)
+    keys, values = ("computer", "dog", "cat"), np.array([9, 2, 3])
+    titles = ("is_same(dog)", "how_similar(puppy)")
+    for panel, title, similarities in zip(panels, titles, ([0, 1, 0], [0.1, 0.9, 0.7]), strict=True):
+        weights = np.array(similarities) / sum(similarities)
+        bars = panel.bar([f"{key}\nvalue {value}" for key, value in zip(keys, values, strict=True)], weights)
+        for bar in bars:
+            bar.set(facecolor=MIDDLE, edgecolor=DARK)
+        panel.bar_label(bars, [f"{weight:.3f}" for weight in weights], padding=2, size=11)
+        panel.set_title(f"{title}\nresult {weights @ values:.3f}", size=12)
+        panel.tick_params("x", length=0, labelsize=10)
+        panel.set_ylim(0, 1.15)
+    panels[0].set_ylabel("weight")
+    figure.tight_layout()
+    save(panels[0], "soft_dictionary")
+
+
+def word_vectors():
+    """Keys, query and answer as arrows in a plane."""
+    vectors = {"computer": (0.6, -0.8), "dog": (1.6, 1.2), "cat": (0.0, 1.0)}
+    query, keys = np.array([[0.6, 0.8]]), np.array(list(vectors.values()))
+    answer = nf.softmax(nf.reference.cosine_score(query, keys)) @ keys
+    figure, axes = plt.subplots(figsize=(4.6, 4.8))
+    places = {"computer": (0.06, -0.1), "dog": (-0.12, 0.08), "cat": (-0.12, 0.08)}
+    for name, vector in vectors.items():
+        arrow(axes, (0, 0), vector)
+        axes.text(vector[0] + places[name][0], vector[1] + places[name][1], name)
+    for name, vector, line, place in (
+        ("puppy (query)", query[0], "--", (-0.3, 0.13)),
+        ("answer", answer[0], ":", (0.06, -0.12)),
+    ):
+        axes.annotate("", vector, (0, 0), arrowprops={"arrowstyle": "-|>", "ls": line, "lw": 2, "color": "black"})
+        axes.text(vector[0] + place[0], vector[1] + place[1], name, weight="bold")
+    axes.set(xlim=(-0.3, 1.9), ylim=(-1.0, 1.5), aspect="equal", xlabel="component 1", ylabel="component 2")
+    axes.axhline(0, color=MIDDLE, lw=0.8, zorder=0)
+    axes.axvline(0, color=MIDDLE, lw=0.8, zorder=0)
+    figure.tight_layout()
+    save(axes, "word_vectors")
+
+
+def attention_is():
+    """One word attends to five words: thicker arrows for larger weights."""
+    weights = nf.attention(X @ W_Q, X @ W_K, X @ W_V)[1][1]
+    axes = canvas(5.4, 3.5)
+    box(axes, 1.3, 2.75, 2.8, 0.55, "z(1, 2) = Σ a(2, j) v(1, j)", color="white")
+    for j, (word, weight) in enumerate(zip(WORDS, weights, strict=True)):
+        x = 0.06 + 1.065 * j
+        box(axes, x, 0.65, 1.0, 0.45, word, color=MIDDLE if word == "is" else LIGHT)
+        axes.text(x + 0.5, 0.5, f"z(0, {j + 1})", ha="center", va="top", size=11)
+        start, end = np.array([x + 0.5, 1.1]), np.array([1.7 + 0.5 * j, 2.75])
+        axes.annotate(
+            "",
+            end,
+            start,
+            arrowprops={"arrowstyle": "-|>", "lw": 0.6 + 8 * weight, "color": DARK, "mutation_scale": 12},
+        )
+        middle = start + 0.42 * (end - start)
+        axes.text(
+            *middle,
+            f"{weight:.2f}",
+            ha="center",
+            va="center",
+            size=11,
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.5},
+        )
+    axes.text(0.06, 2.2, "a(2, j)", size=11)
+    axes.text(2.7, 0.1, "the query is that of “is”", ha="center", size=11)
+    save(axes, "attention_is")
+
+
+def scaled_dot_product():
+    """The flow of scaled dot-product attention, from the bottom to the top."""
+    axes = canvas(4.4, 6.3)
+    steps = ("matrix product q kᵀ", "divide by √K", "mask (optional)", "softmax over the keys")
+    for name, shape, x in (("q", "(T, K)", 0.75), ("k", "(S, K)", 2.0)):
+        box(axes, x - 0.35, 0.15, 0.7, 0.45, name, color="white")
+        arrow(axes, (x, 0.6), (x, 1.15), shape)
+    for row, step in enumerate(steps):
+        box(axes, 0.25, 1.15 + row, 2.3, 0.5, step)
+        if row:
+            arrow(axes, (1.4, 0.65 + row), (1.4, 1.15 + row), "(T, S)")
+    arrow(axes, (1.4, 4.65), (1.4, 5.15), "weights (T, S)")
+    box(axes, 0.25, 5.15, 3.9, 0.5, "matrix product weights · v")
+    box(axes, 3.1, 0.15, 0.7, 0.45, "v", color="white")
+    arrow(axes, (3.45, 0.6), (3.45, 5.15), "(S, Kv)")
+    arrow(axes, (2.2, 5.65), (2.2, 6.2), "out (T, Kv)")
+    save(axes, "scaled_dot_product")
+
+
+def one_head():
+    """Scores, weights and output of the sentence."""
+    q, k, v = X @ W_Q, X @ W_K, X @ W_V
+    out, weights = nf.attention(q, k, v)
+    axes = canvas(5.4, 6.3)
+    for values, x, y, form, title in (
+        (q @ k.T, 1.0, 5.55, "{:.0f}", "scores q kᵀ"),
+        (weights, 1.0, 2.45, "{:.2f}", "weights = softmax(q kᵀ / 2)"),
+        (out, 3.45, 2.45, "{:.2f}", "out = weights · v"),
+        (v, 3.45, 5.55, "{:.0f}", "v"),
+    ):
+        above = 0.24 if values.shape[1] == 5 else 0.0
+        matrix(axes, x, y, values, cell=0.42, form=form)
+        axes.text(x + 0.21 * values.shape[1], y + 0.14 + above, title, ha="center")
+        if x == 1.0:
+            for row, word in enumerate(WORDS):
+                axes.text(x - 0.08, y - 0.42 * (row + 0.5), word, ha="right", va="center", size=11)
+                axes.text(x + 0.42 * (row + 0.5), y + 0.08, word[:4], ha="center", size=10)
+    axes.text(2.7, 0.06, "rows on the left: queries, columns: keys; larger numbers are darker", ha="center", size=10)
+    save(axes, "one_head")
+
+
+def linear_bridge():
+    """Two spaces of word vectors, and the linear map between them."""
+    french_of = {"dog": "chien", "cat": "chat", "milk": "lait", "car": "voiture"}
+    english = np.array([[1.0, 0.2], [0.8, 0.6], [-0.5, 1.0], [-0.4, -0.9]])
+    french = english @ np.array([[0.0, 1.0], [-2.0, 0.0]])
+    figure, panels = plt.subplots(2, 1, figsize=(4.4, 6.4))
+    for panel, points, names, title in (
+        (panels[0], french, french_of.values(), "queries: French"),
+        (panels[1], english, french_of.keys(), "keys: English"),
+    ):
+        ring = [0, 1, 2, 3, 0]
+        panel.plot(*points[ring].T, color=MIDDLE, lw=1)
+        panel.plot(*points.T, "o", color=DARK)
+        for name, (x, y) in zip(names, points, strict=True):
+            down = name in ("chat", "lait", "dog")
+            panel.text(x + 0.12, y - 0.3 if down else y - 0.1 if name == "car" else y + 0.1, name)
+        panel.set(xlim=(-2.4, 2.8), ylim=(-1.2, 1.5), aspect="equal", title=title)
+        panel.set(xlabel="component 1", ylabel="component 2")
+    figure.tight_layout(h_pad=4.5)
+    top, bottom = panels[0].get_position().y0, panels[1].get_position().y1
+    figure.patches.append(
+        plt.matplotlib.patches.FancyArrowPatch(
+            (0.42, top - 0.085),
+            (0.42, bottom + 0.055),
+            transform=figure.transFigure,
+            arrowstyle="-|>",
+            mutation_scale=18,
+            color=DARK,
+        )
+    )
+    figure.text(0.46, (top + bottom) / 2 - 0.015, "q W: a linear map", va="center", weight="bold")
+    save(panels[0], "linear_bridge")
+
+
+def multi_head():
+    """The flow of multi-head attention, with shapes, from the bottom to the top."""
+    axes = canvas(5.2, 7.0)
+    box(axes, 1.6, 0.1, 2.0, 0.45, "x", color="white")
+    for name, x in (("W_q", 0.85), ("W_k", 2.6), ("W_v", 4.35)):
+        arrow(axes, (2.6, 0.55), (x, 1.15), "(T, D)" if name == "W_k" else "")
+        box(axes, x - 0.6, 1.15, 1.2, 0.45, f"· {name}")
+        arrow(axes, (x, 1.6), (x, 2.15), "(T, D)")
+        box(axes, x - 0.6, 2.15, 1.2, 0.45, "split")
+        arrow(axes, (x, 2.6), (x, 3.4), "(H, T, K)")
+    for head in (2, 1, 0):
+        shift = 0.12 * head
+        box(axes, 0.25 + shift, 3.4 + shift, 4.6, 0.6, "" if head else "attention in each head", color=LIGHT)
+    arrow(axes, (2.6, 4.24), (2.6, 4.85), "(H, T, K)")
+    box(axes, 1.2, 4.85, 2.8, 0.45, "concatenate the heads")
+    arrow(axes, (2.6, 5.3), (2.6, 5.85), "(T, D)")
+    box(axes, 2.0, 5.85, 1.2, 0.45, "· W_o")
+    arrow(axes, (2.6, 6.3), (2.6, 6.9), "y (T, D)")
+    axes.text(5.15, 4.42, "H heads", ha="right", size=11)
+    save(axes, "multi_head")
+
+
+def head_weights():
+    """Eight matrices of 64 columns, side by side."""
+    axes = canvas(5.4, 5.2)
+    for head in range(8):
+        x = 0.75 + 0.56 * head
+        axes.add_patch(plt.Rectangle((x, 3.1), 0.42, 1.4, facecolor=str(0.95 - 0.06 * head), edgecolor=DARK))
+        axes.text(x + 0.21, 3.8, f"$W_{head + 1}^Q$", ha="center", va="center", size=11)
+        axes.text(x + 0.21, 4.57, "64", ha="center", size=10)
+        left = 1.0 + 0.45 * head
+        arrow(axes, (x + 0.21, 3.1), (left + 0.22, 2.42))
+        axes.add_patch(plt.Rectangle((left, 0.9), 0.45, 1.5, facecolor=str(0.95 - 0.06 * head), edgecolor=DARK))
+    axes.text(0.68, 3.8, "D = 512", ha="right", va="center", rotation=90, size=11)
+    axes.text(0.93, 1.65, "D = 512", ha="right", va="center", rotation=90, size=11)
+    axes.text(2.9, 4.85, "eight heads: columns of each matrix", ha="center", size=11)
+    axes.text(2.8, 0.62, "8 · 64 = 512 columns: W_q", ha="center", size=12)
+    axes.text(2.8, 0.2, "x W_q holds the queries of all heads side by side", ha="center", size=11)
+    save(axes, "head_weights")
+
+
+def axes_in_front():
+    """A matrix, a stack of matrices, several stacks."""
+    axes = canvas(5.4, 3.0)
+
+    def sheet(x, y, color):
+        axes.add_patch(plt.Rectangle((x, y), 0.7, 0.9, facecolor=color, edgecolor=DARK))
+
+    def stack(x, y):
+        for head in (2, 1, 0):
+            sheet(x + 0.12 * head, y + 0.12 * head, (LIGHT, "white", MIDDLE)[head])
+
+    sheet(0.35, 1.1, LIGHT)
+    stack(1.75, 1.1)
+    for sentence in (0, 1):
+        stack(3.25 + 1.08 * sentence, 1.1)
+    for x, step, shape in ((0.7, "sentence", "(T, K)"), (2.2, "heads", "(H, T, K)"), (4.25, "batch", "(B, H, T, K)")):
+        axes.text(x, 2.5, step, ha="center")
+        axes.text(x, 0.65, shape, ha="center")
+    axes.text(0.3, 1.55, "T", ha="right", va="center", size=11)
+    axes.text(0.7, 0.93, "K", ha="center", va="center", size=11)
+    axes.text(2.7, 0.2, "new axes stand in front; the last two are the matrices", ha="center", size=11)
+    save(axes, "axes")
+
+
+def masks():
+    """Causal mask, padding mask, both."""
+    causal = nf.causal_mask(5)
+    padding = np.broadcast_to([True, True, True, False, False], (5, 5))
+    axes = canvas(5.4, 2.75)
+    grids = {"causal": causal, "padding": padding, "both (&)": causal & padding}
+    for column, (title, mask) in enumerate(grids.items()):
+        x, y = 0.42 + 1.68 * column, 2.15
+        for (row, key), keep in np.ndenumerate(mask):
+            place = (x + 0.3 * key, y - 0.3 * (row + 1))
+            axes.add_patch(plt.Rectangle(place, 0.3, 0.3, facecolor=DARK if keep else "white", edgecolor=MIDDLE))
+            if not keep:
+                axes.text(place[0] + 0.15, place[1] + 0.15, "×", ha="center", va="center", size=10, color=DARK)
+        axes.text(x + 0.75, 2.42, title, ha="center")
+        axes.text(x + 0.75, 2.2, "keys", ha="center", size=10)
+        if column == 0:
+            axes.text(x - 0.08, y - 0.75, "queries", ha="right", va="center", rotation=90, size=10)
+    axes.text(2.7, 0.2, "dark: may attend; ×: may not", ha="center", size=11)
+    save(axes, "masks")
+
+
+if __name__ == "__main__":
+    main()

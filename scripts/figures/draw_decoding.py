@@ -1,0 +1,106 @@
+"""Draw the figures of docs/decoding."""
+
+import numpy as np
+from drawing import DARK, LIGHT, MIDDLE, arrow, box, canvas, plt, save
+
+from npformer.decoding.sampling import draw as draw_tokens
+
+
+def cell(axes, x, y, width, text, color="white", size=13):
+    """Draw one entry of an array."""
+    axes.add_patch(plt.Rectangle((x, y), width, 0.45, facecolor=color, edgecolor=DARK))
+    axes.text(x + width / 2, y + 0.225, text, ha="center", va="center", size=size)
+
+
+def cache():
+    """Three rows that share entries of the table of keys and values."""
+    axes = canvas(6.4, 4.6)
+    axes.text(0.2, 4.25, "kv: the keys and values of tokens 1, 5, 6, …", size=14)
+    entries = [("1", LIGHT), ("", "white"), ("", "white"), ("5", LIGHT), ("6", LIGHT), ("", "white"), ("7", MIDDLE)]
+    entries += [("8", MIDDLE), ("9", MIDDLE)]
+    width = 0.66
+    for i, (token, color) in enumerate(entries):
+        cell(axes, 0.2 + i * width, 3.4, width, token, color)
+        axes.text(0.2 + (i + 0.5) * width, 3.92, str(i), ha="center", size=11, color=DARK)
+    for i in range(3):
+        axes.text(0.2 + (3 * i + 1.5) * width, 3.08, f"step {i + 1}", ha="center", size=12, color=DARK)
+        axes.plot(np.array([3 * i + 0.1, 3 * i + 2.9]) * width + 0.2, [3.32, 3.32], color=DARK, linewidth=1.5)
+    axes.text(0.2, 2.55, "at: indices of the entries, one line per row", size=14)
+    steps = [[[0]], [[0, 3], [0, 4]], [[0, 3, 6], [0, 3, 7], [0, 4, 8]]]
+    lefts = 0.3, 1.75, 4.0
+    for left, rows, n in zip(lefts, steps, (1, 2, 3), strict=True):
+        for r, row in enumerate(rows):
+            for i, entry in enumerate(row):
+                cell(axes, left + 0.5 * i, 1.85 - 0.55 * r, 0.5, str(entry), MIDDLE if i == 2 else LIGHT)
+        axes.text(left + 0.25 * n, 0.15, f"step {n}", ha="center", size=13)
+    parents = [((0.8, 2.08), (1.75, 2.08)), ((0.8, 2.08), (1.75, 1.53))]
+    parents += [((2.75, 2.08), (4.0, 2.08)), ((2.75, 2.08), (4.0, 1.53)), ((2.75, 1.53), (4.0, 0.98))]
+    for start, end in parents:
+        arrow(axes, start, end)
+    save(axes, "cache")
+
+
+def beam_search():
+    """The tree of the page, with the prefixes that are kept and the hypotheses that are finished."""
+    axes = canvas(6.4, 5.2)
+    xs, height = (0.1, 1.5, 3.15, 4.9), 0.62
+    nodes = {  # text: (column, y, what becomes of it)
+        "start": (0, 2.4, "kept"),
+        "A\n0.5": (1, 3.4, "kept"),
+        "B\n0.4": (1, 1.4, "kept"),
+        "end\n0.1": (1, 0.3, "dropped"),
+        "A A\n0.30": (2, 4.1, "kept"),
+        "A B\n0.05": (2, 3.25, "kept"),
+        "A end\n0.15": (2, 2.4, "dropped"),
+        "B end\n0.36": (2, 1.4, "finished"),
+        "A A end\n0.24": (3, 4.1, "finished"),
+        "A B end\n0.045": (3, 3.25, "finished"),
+    }
+    edges = [("start", "A\n0.5"), ("start", "B\n0.4"), ("start", "end\n0.1"), ("A\n0.5", "A A\n0.30")]
+    edges += [("A\n0.5", "A B\n0.05"), ("A\n0.5", "A end\n0.15"), ("B\n0.4", "B end\n0.36")]
+    edges += [("A A\n0.30", "A A end\n0.24"), ("A B\n0.05", "A B end\n0.045")]
+    widths = 0.95, 0.95, 1.15, 1.4
+    colors = {"kept": LIGHT, "finished": MIDDLE, "dropped": "white"}
+    for text, (column, y, state) in nodes.items():
+        box(axes, xs[column], y, widths[column], height, text, colors[state], size=13)
+    for start, end in edges:
+        (a, y, _), (b, z, _) = nodes[start], nodes[end]
+        arrow(axes, (xs[a] + widths[a], y + height / 2), (xs[b], z + height / 2))
+    for i, (state, color) in enumerate(colors.items()):
+        axes.add_patch(plt.Rectangle((2.9 + 1.15 * i, 0.42), 0.25, 0.25, facecolor=color, edgecolor=DARK))
+        axes.text(3.2 + 1.15 * i, 0.545, state, va="center", size=13)
+    for i in range(3):
+        axes.text(xs[i + 1] + widths[i + 1] / 2, 4.9, f"step {i + 1}", ha="center", size=13, color=DARK)
+    save(axes, "beam_search")
+
+
+def sampling():
+    """Four probabilities after temperature, top-k and top-p."""
+    plt.rcParams["font.size"] = 14
+    figure, axes = plt.subplots(figsize=(6.4, 4.0), layout="constrained")
+    p, u = np.array([0.5, 0.25, 0.15, 0.1]), (np.arange(10_000) + 0.5) / 10_000
+    kinds = {
+        "T = 0.5": {"temperature": 0.5},
+        "T = 1": {},
+        "T = 2": {"temperature": 2.0},
+        "top-k 2": {"top_k": 2},
+        "top-p 0.8": {"top_p": 0.8},
+    }
+    for i, options in enumerate(kinds.values()):
+        tokens = draw_tokens(np.tile(np.log(p), (len(u), 1)), u, **options)
+        shares = np.bincount(tokens, minlength=4) / len(u)
+        colors = [DARK, "#808080", MIDDLE, LIGHT]
+        axes.bar(i + 0.2 * (np.arange(4) - 1.5), shares, 0.2, color=colors, edgecolor=DARK)
+    axes.set_xticks(range(len(kinds)), list(kinds))
+    axes.set_ylabel("probability")
+    save(axes, "sampling")
+
+
+def main():
+    """Draw all figures."""
+    for draw in (cache, beam_search, sampling):
+        draw()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,170 @@
+"""Draw the figures of part 2 of the book, the whole model, into docs/figures."""
+
+import sys
+
+import numpy as np
+from drawing import DARK, LIGHT, MIDDLE, arrow, box, canvas, plt, save
+from matplotlib.patches import Rectangle
+
+from npformer import sinusoidal_encoding
+
+HEIGHT, GAP = 0.42, 0.4
+
+
+def main():
+    architecture()
+    one_word()
+    position_curves()
+    parallel_and_serial()
+    return 0
+
+
+def architecture():
+    """Encoder and decoder, with the shape on every arrow."""
+    axes = canvas(5.9, 8.95)
+    left, right, width = 0.5, 3.35, 2.05
+    encoder, decoder = left + width / 2, right + width / 2
+
+    embed_at = 0.62
+    for center, length, name in ((encoder, "S", "source ids"), (decoder, "T", "target ids so far")):
+        axes.text(center, 0.12, name, ha="center", va="center")
+        arrow(axes, (center, 0.26), (center, embed_at), f"(B, {length})")
+        text = "embedding × √D\n+ position"
+        box(axes, center - width / 2, embed_at, width, 0.62, text, color=MIDDLE, size=11)
+    first = embed_at + 0.62 + 0.62
+
+    top = sublayers(axes, left, width, first, "S", ["self-attention", "feed-forward"], side=-0.22)
+    names = ["self-attention, causal", "cross-attention", "feed-forward"]
+    last = sublayers(axes, right, width, first, "T", names, side=width + 0.22)
+    for x, end in ((left - 0.36, top), (right - 0.1, last)):
+        y = embed_at + 0.62 + 0.2
+        size = end + 0.12 - y
+        axes.add_patch(Rectangle((x, y), width + 0.46, size, fill=False, edgecolor=DARK, linestyle="--"))
+        axes.text(x + 0.06, end + 0.16, "N layers", va="bottom", size=11)
+
+    # the memory goes to the cross-attention of every decoder layer
+    cross = first + 2 * (HEIGHT + GAP) + HEIGHT / 2
+    turn = 2.84
+    y = top + 0.62
+    axes.plot([encoder, encoder, turn, turn], [top, y, y, cross], color=DARK)
+    arrow(axes, (turn, cross), (right, cross))
+    axes.text(encoder + 0.08, y + 0.06, "memory (B, S, D)", size=10, color=DARK, va="bottom")
+    axes.text(turn + 0.06, cross + 0.06, "K, V", ha="left", va="bottom", size=10, weight="bold")
+    axes.text(decoder - 0.76, cross - HEIGHT / 2 - GAP / 2 - 0.02, "Q", ha="right", va="center", size=10, weight="bold")
+
+    y = last
+    shape = "(B, T, D)"
+    for text in ("linear, D → V", "softmax"):
+        arrow(axes, (decoder, y), (decoder, y + 0.5), shape)
+        y += 0.5
+        box(axes, right, y, width, HEIGHT, text, color=MIDDLE)
+        y, shape = y + HEIGHT, "(B, T, V) logits"
+    arrow(axes, (decoder, y), (decoder, y + 0.4), "(B, T, V)")
+    axes.text(decoder, y + 0.55, "p(next token | earlier ones, source)", ha="center", va="center", size=10.5)
+    save(axes, "architecture")
+
+
+def sublayers(axes, x, width, y, length, names, side):
+    """Sublayers above each other, each with its residual connection at one side; return the y of the upper edge."""
+    center = x + width / 2
+    at_left, shape = side > 0, f"(B, {length}, D)"
+    options = {"side": "left"} if at_left else {}
+    start = y - 0.62
+    for name in names:
+        arrow(axes, (center, start), (center, y))
+        align, shift = ("right", -0.08) if at_left else ("left", 0.08)
+        axes.text(center + shift, y - GAP / 2 - 0.02, shape, ha=align, va="center", size=10, color=DARK)
+        box(axes, x, y, width, HEIGHT, name, color="white")
+        norm = y + HEIGHT + GAP
+        arrow(axes, (center, y + HEIGHT), (center, norm), shape, **options)
+        box(axes, x, norm, width, HEIGHT, "add, then layer norm", size=11)
+        low, high = y - GAP / 2 - 0.04, norm + HEIGHT / 2
+        axes.plot([center, x + side, x + side], [low, low, high], color=DARK)
+        arrow(axes, (x + side, high), (x if side < 0 else x + width, high))
+        start = norm + HEIGHT
+        y = start + GAP
+    return start
+
+
+def one_word():
+    """The new vector of the second of five words: a weighted sum of the values of all, then feed-forward."""
+    axes = canvas(5.9, 5.1)
+    words = ["that", "is", "a", "good", "idea"]
+    weights = [0.38, 0.21, 0.12, 0.07, 0.21]
+    at = 0.75 + 1.1 * np.arange(5)
+    target = at[1]
+    for j, (x, word, weight) in enumerate(zip(at, words, weights, strict=True), start=1):
+        axes.text(x, 0.28, word, ha="center", va="center", size=13)
+        arrow(axes, (x, 0.44), (x, 0.72))
+        box(axes, x - 0.4, 0.72, 0.8, 0.42, f"e{sub(j)}", color=MIDDLE)
+        arrow(axes, (x, 1.14), (x, 1.48))
+        box(axes, x - 0.4, 1.48, 0.8, 0.42, f"v{sub(j)}", color="white")
+        axes.plot([x, target], [1.9, 2.78], color=DARK, linewidth=0.5 + 9 * weight, solid_capstyle="butt")
+        spot = 0.3
+        bend = x + spot * (target - x)
+        axes.text(
+            bend, 1.9 + spot * 0.88, f"{weight:.2f}", ha="center", va="center", size=10,
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.5},
+        )  # fmt: skip
+    box(axes, target - 0.8, 2.78, 1.6, 0.42, "z₂ = Σⱼ aⱼ vⱼ", color=LIGHT)
+    arrow(axes, (target, 3.2), (target, 3.46))
+    box(axes, target - 0.8, 3.46, 1.6, 0.42, "x₂ = norm(e₂ + z₂)", size=11)
+    arrow(axes, (target, 3.88), (target, 4.2))
+    box(axes, target - 0.8, 4.2, 1.6, 0.42, "feed-forward", color="white")
+    arrow(axes, (target, 4.62), (target, 4.95))
+    axes.text(target + 0.12, 4.86, "e₂′ = norm(x₂ + FFN(x₂))", size=11, va="center")
+    side = 0.28
+    axes.plot([target, side, side], [1.3, 1.3, 3.67], color=DARK, linestyle="--")
+    arrow(axes, (side, 3.67), (target - 0.8, 3.67))
+    note = ["aⱼ: how much word 2", "attends to word j;", "a₁ + … + a₅ = 1"]
+    axes.text(3.6, 3.35, "\n".join(note), size=11, va="center")
+    save(axes, "one_word")
+
+
+def sub(j):
+    """The digit j as a subscript."""
+    return chr(ord("₀") + j)
+
+
+def position_curves():
+    """The vectors of six positions, as curves over the width."""
+    encoding = sinusoidal_encoding(5000, 128)
+    figure, rows = plt.subplots(6, 1, figsize=(5.9, 8.4), sharex=True, sharey=True, layout="constrained")
+    for axes, position in zip(rows, (0, 1, 10, 1000, 2500, 4999), strict=True):
+        axes.plot(encoding[position], color="black", linewidth=0.9, marker=".", markersize=3)
+        axes.set_title(f"position {position}", loc="left", size=12)
+        axes.set(ylim=(-1.15, 1.15), yticks=[-1, 0, 1], xlim=(-1, 128))
+        axes.grid(color=LIGHT)
+    rows[-1].set(xlabel="index in the vector (D = 128)", xticks=[0, 32, 64, 96, 127])
+    figure.supylabel("entry of the position vector", size=12)
+    save(rows[0], "position_curves")
+
+
+def parallel_and_serial():
+    """In training all positions at once; in decoding one after the other."""
+    axes = canvas(5.9, 5.0)
+    given, wanted = ["begin", "le", "chat", "dort"], ["le", "chat", "dort", "end"]
+    axes.text(0.1, 4.82, "training: one pass; the inputs are the true target", size=12, va="center", weight="bold")
+    at = 0.8 + 1.43 * np.arange(4)
+    box(axes, 0.2, 3.45, 5.5, 0.5, "decoder (causal mask)")
+    for x, below, above in zip(at, given, wanted, strict=True):
+        axes.text(x, 2.98, below, ha="center", va="center")
+        arrow(axes, (x, 3.13), (x, 3.45))
+        arrow(axes, (x, 3.95), (x, 4.27))
+        axes.text(x, 4.42, above, ha="center", va="center")
+    axes.text(0.1, 2.42, "decoding: one pass for each token it generates", size=12, va="center", weight="bold")
+    for i, (x, below, above) in enumerate(zip(at, given, wanted, strict=True)):
+        box(axes, x - 0.55, 1.05, 1.1, 0.5, f"pass {i + 1}")
+        axes.text(x, 0.58, below, ha="center", va="center")
+        arrow(axes, (x, 0.73), (x, 1.05))
+        arrow(axes, (x, 1.55), (x, 1.87))
+        axes.text(x, 2.02, above, ha="center", va="center")
+        if i < 3:
+            bend = x + 0.715
+            axes.plot([x + 0.3, bend, bend, x + 1.05], [2.02, 2.02, 0.58, 0.58], color=DARK, linestyle=":")
+    axes.text(0.1, 0.2, "time →", size=11, va="center", color=DARK)
+    save(axes, "parallel_and_serial")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,69 @@
+"""Compare the cost of the dot-product score and the additive score: operations, memory and time, on one thread.
+
+python scripts/measure/measure_scores.py  # some seconds
+"""
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where command.py is
+from arguments import positive
+from command import command
+
+from npformer import reference as ops
+from npformer.config import read_config
+from npformer.threads import blas_threads
+
+
+@command
+def main(argv=None):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--length", type=positive, default=256, help="queries, and keys (default: 256)")
+    parser.add_argument("--widths", type=positive, nargs="+", default=[16, 64, 256], help="K (default: 16 64 256)")
+    parser.add_argument("--repeats", type=positive, default=7, help="the fastest one counts (default: 7)")
+    options = parser.parse_args(argv)
+
+    processor = read_config()["processor"]
+    print(f"{processor['name']}, one thread, NumPy {np.__version__}, float32, T = S = {options.length}, A = K\n")
+    print("| K | score | million operations | MB of the largest array | ms | billion operations a second |")
+    print("| --- | --- | --- | --- | --- | --- |")
+    with blas_threads(1):
+        for K in options.widths:
+            for row in compare(options.length, K, options.repeats):
+                print("| " + " | ".join(row) + " |", flush=True)
+
+
+def compare(T, K, repeats):
+    """The rows of the table for one width: the dot product, the additive score."""
+    rng = np.random.default_rng(0)
+    q, k = rng.standard_normal((2, T, K), dtype=np.float32)
+    w_q, w_k = rng.standard_normal((2, K, K), dtype=np.float32) / np.float32(K**0.5)
+    w_score = rng.standard_normal(K, dtype=np.float32)
+    contenders = [
+        ("dot", 2 * T * T * K, 4 * T * T, lambda: ops.dot_score(q, k)),
+        # two linear maps; then for each pair and hidden unit a sum, a tanh, a product and another sum
+        ("additive", 4 * T * K * K + 4 * T * T * K, 4 * T * T * K, lambda: ops.additive_score(q, k, w_q, w_k, w_score)),
+    ]
+    for name, operations, size, score in contenders:
+        seconds = fastest(score, repeats)
+        figures = operations / 1e6, size / 1e6, 1000 * seconds, operations / seconds / 1e9
+        yield str(K), name, *(f"{figure:.3g}" for figure in figures)
+
+
+def fastest(function, repeats):
+    """Seconds of the fastest of some calls, after one that is not counted."""
+    function()
+    seconds = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        function()
+        seconds.append(time.perf_counter() - start)
+    return min(seconds)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
