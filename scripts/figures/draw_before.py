@@ -19,6 +19,7 @@ def main():
     recurrent()
     attention_in_recurrent()
     bytenet()
+    alignment()
     length_reverse()
     heads()
 
@@ -158,6 +159,24 @@ def by_length(axes, at, systems, name="values"):
         middle = np.median(values, axis=0)
         spread = middle - values.min(axis=0), values.max(axis=0) - middle
         axes.errorbar(at, middle, spread, label=system, capsize=3, markersize=5, **STYLES[system])
+
+
+def alignment():
+    """The weights of a recurrent decoder on the source words, for each word that it translated."""
+    found = read("recurrent_alignment")
+    weights = np.array(found["weights"])
+    figure, axes = plt.subplots(figsize=(6.2, 5.4))
+    axes.imshow(weights, cmap="Greys", vmin=0, vmax=1)
+    for (t, s), weight in np.ndenumerate(weights):
+        if weight >= 0.1:
+            color = "white" if weight > 0.6 else "black"
+            axes.text(s, t, f"{weight:.1f}".lstrip("0"), ha="center", va="center", size=9, color=color)
+    axes.set_xticks(range(len(found["source"])), [piece.replace("▁", "") for piece in found["source"]], rotation=60)
+    axes.set_yticks(range(len(found["target"])), [piece.replace("▁", "") for piece in found["target"]])
+    axes.set(xlabel="pieces of the source", ylabel="pieces of the translation, from the first (top)")
+    axes.spines[["top", "right"]].set_visible(True)
+    figure.tight_layout()
+    save(axes, "recurrent_alignment")
 
 
 def length_reverse():
