@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 
 import numpy as np
-from drawing import DARK, LIGHT, MIDDLE, arrow, box, canvas, matrix, plt, save
+from drawing import DARK, LIGHT, MIDDLE, arrow, box, canvas, plt, save
 
 RESULTS = Path(__file__).parent / "results"
 

@@ -229,9 +229,7 @@ def show(title, systems, lengths, form, name="values"):
     """Print a table: the median over seeds or rounds, and the smallest and the largest value."""
     print(f"\n{title}\n{'':<22}" + "".join(f"{n:>16}" for n in lengths))
     for system, found in systems.items():
-        cells = [
-            f"{form} ({form} … {form})".format(np.median(v), min(v), max(v)) for v in np.transpose(found[name])
-        ]
+        cells = [f"{form} ({form} … {form})".format(np.median(v), min(v), max(v)) for v in np.transpose(found[name])]
         print(f"{system:<22}" + "".join(f"{cell:>16}" for cell in cells), flush=True)
 
 
