@@ -4,13 +4,17 @@ python scripts/studies/study_length.py --quick               # a minute
 python scripts/studies/study_length.py --out docs            # copy and reverse, three seeds, and times
 python scripts/studies/study_length.py --data data/multi30k  # the same, and English to French
 python scripts/studies/study_length.py --data data/multi30k --only translation --seeds 1
+python scripts/studies/study_length.py --data data/multi30k --only joined      # hours
+python scripts/studies/study_length.py --only reverse --longest 30 --beyond 10  # up to ten times the training length
 
 The five systems have about the same number of parameters: a recurrent encoder-decoder without attention, with "general"
 and with additive attention, ByteNet, and the Transformer.
 
 1. Copy and reverse: the systems are trained on sequences of 1 to 20 symbols, and tested on sequences of each length
-   that were not trained on. A sequence is right if all of its symbols are.
-2. With --data, English to French on Multi30k: BLEU of the test sentences by the length of their source.
+   that were not trained on. A sequence is right if all of its symbols are; the share of the symbols that are right is
+   counted too. With --beyond N, sequences up to N times as long as the longest of the training are tested too.
+2. With --data, English to French on Multi30k: BLEU of the test sentences by the length of their source. Joined: the
+   same, for texts of 1 to N sentences, so that long texts differ from short ones in nothing but their length.
 3. Wishes (what the Transformer's paper asks of a layer): the path length between two words in the network, and the time
    of an update, against the length of the sequence.
 """
@@ -26,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where arguments.
 from arguments import natural, positive, some_of
 from command import command
 from output import add_pictures, output_file, output_folder, will_draw, write_json
-from study_translation import check, study_translation
+from study_translation import check, study_joined, study_translation
 from systems import SYSTEMS, count, of_size
 
 from npformer import Adam, CopyTask, Trainer, warmup_cosine
@@ -43,6 +47,7 @@ LEARNING_RATES = {  # found by search_rates.py
 FULL = {
     "rates": LEARNING_RATES,
     "parameters": 150_000,
+    "batch": 64,
     "longest": 20,
     "lengths": [4, 6, 8, 10, 12, 14, 16, 18, 20],
     "steps": 3000,
@@ -53,6 +58,7 @@ FULL = {
 QUICK = {
     "rates": dict.fromkeys(LEARNING_RATES, 0.01),
     "parameters": 40_000,
+    "batch": 64,
     "longest": 8,
     "lengths": [4, 6, 8],
     "steps": 400,
@@ -60,22 +66,28 @@ QUICK = {
     "tested": 50,
     "timed": [8, 32, 128],
 }
-VOCAB, BATCH = 11, 64
+VOCAB = 11
+FACTORS = (1.5, 2, 5, 10)  # times the longest of the training
 TASKS = ("copy", "reverse")
-PARTS = (*TASKS, "wishes", "translation")
+PARTS = (*TASKS, "wishes", "translation", "joined")
+ON_TEXT = ("translation", "joined")
 
 
 @command
 def main(argv=None):
     options = parse_arguments(argv)
-    sizes = sizes_of(options, "steps", "seeds")
+    sizes = sizes_of(options, "steps", "seeds", "parameters", "batch", "longest", "beyond")
+    systems = options.systems or list(SYSTEMS)
     start, figures = time.perf_counter(), {"sizes": sizes}
     with blas_threads(1):  # the matrices are small
         for task in TASKS:
             if task in options.only:
-                figures[task] = {system: study_task(system, task, sizes, options) for system in SYSTEMS}
+                figures[task] = {}
+                for system in systems:
+                    figures[task][system] = study_task(system, task, sizes, options)
+                    keep(figures, options)
                 show(f"{task}: exact match, %, by length", figures[task], sizes["lengths"], "{:.0f}")
-                keep(figures, options)
+                show(f"{task}: symbols right, %, by length", figures[task], sizes["lengths"], "{:.0f}", "symbols")
         if "wishes" in options.only:
             figures["times"] = study_times(sizes)
             show("milliseconds per update, batch of 8, by length", figures["times"], sizes["timed"], "{:.0f}")
@@ -83,6 +95,8 @@ def main(argv=None):
             keep(figures, options)
     if "translation" in options.only:
         figures["translation"] = study_translation(options, sizes)
+    if "joined" in options.only:
+        figures["joined"] = study_joined(options, sizes, lambda found: keep(figures | {"joined": found}, options))
     figures["seconds"] = time.perf_counter() - start
     keep(figures, options)
     if options.draws:
@@ -99,40 +113,54 @@ def keep(figures, options):
 def sizes_of(options, *names):
     """The sizes of the full or the quick study; options with these names replace their values."""
     given = {name: getattr(options, name) for name in names if getattr(options, name)}
-    return (QUICK if options.quick else FULL) | given
+    sizes = (QUICK if options.quick else FULL) | given
+    if "longest" in given:
+        sizes["lengths"] = sorted({-(-sizes["longest"] * fifth // 5) for fifth in range(1, 6)})
+    if "beyond" in given:
+        longer = [factor * sizes["longest"] for factor in FACTORS if factor <= sizes["beyond"]]
+        sizes["lengths"] = [*sizes["lengths"], *map(round, longer)]
+    return sizes
 
 
 def study_task(system, task_name, sizes, options):
-    """The percentage of sequences of each length that are right, for each seed: {"values": (seeds, lengths)}."""
-    model, values = model_of(system, sizes), []
+    """The percentage of sequences and of symbols of each length that are right, for each seed: (seeds, lengths)."""
+    model, values, symbols = model_of(system, sizes), [], []
     for seed in range(options.seed, options.seed + sizes["seeds"]):
         task = CopyTask(vocab=VOCAB, min_len=1, max_len=sizes["longest"], reverse=task_name == "reverse", seed=seed)
-        values.append(exact_by_length(model, task, sizes, sizes["rates"][system]))
-    return {"parameters": count(model), "width": model.d_model, "values": values}
+        exact, of_symbols = right_by_length(model, task, sizes, sizes["rates"][system])
+        values.append(exact)
+        symbols.append(of_symbols)
+        print(f"{system}, seed {seed}: {' '.join(f'{share:.0f}' for share in exact)}", flush=True)
+    return {"parameters": count(model), "width": model.d_model, "values": values, "symbols": symbols}
 
 
-def exact_by_length(model, task, sizes, lr):
-    """Train on a task. Returns the percentage of sequences of each length that are right."""
-    params = trained(model, task, sizes["steps"], lr)
-    return [100 * match_of_length(model, params, task, n, sizes["tested"]) for n in sizes["lengths"]]
+def right_by_length(model, task, sizes, lr):
+    """Train on a task. Returns the percentages of sequences and of symbols of each length that are right."""
+    params = trained(model, task, sizes, lr)
+    shares = [right_of_length(model, params, task, n, sizes["tested"]) for n in sizes["lengths"]]
+    return [[100 * share for share in of_kind] for of_kind in zip(*shares, strict=True)]
 
 
 def model_of(system, sizes):
     return of_size(system, sizes["parameters"], src_vocab=VOCAB, tgt_vocab=VOCAB, dropout=0.0)
 
 
-def trained(model, task, steps, lr):
-    """The parameters after a number of updates."""
+def trained(model, task, sizes, lr):
+    """The parameters after the training."""
+    steps = sizes["steps"]
     optimizer = Adam(warmup_cosine(lr, warmup=steps // 12, total=steps), betas=(0.9, 0.98))
     trainer = Trainer(model, optimizer, seed=task.seed, clip_norm=1.0)
-    trainer.fit((task.batch(step, BATCH) for step in range(steps)), steps, progress=False)
+    trainer.fit((task.batch(step, sizes["batch"]) for step in range(steps)), steps, progress=False)
     return trainer.params
 
 
-def match_of_length(model, params, task, length, size):
-    """The exact match of sequences of one length that were not trained on."""
+def right_of_length(model, params, task, length, size):
+    """The shares of sequences, and of symbols, that are right, of sequences of one length that were not trained on."""
     of_length = CopyTask(vocab=VOCAB, min_len=length, max_len=length, reverse=task.reverse, seed=task.seed)
-    return exact_match(model, params, *of_length.held_out(size))[0]
+    src, tgt = of_length.held_out(size)
+    exact, decoded = exact_match(model, params, src, tgt)
+    n = min(length, decoded.shape[1])
+    return exact, float((decoded[:, :n] == tgt[:, 1 : n + 1]).sum() / (size * length))
 
 
 def study_times(sizes, batch=8, rounds=5):
@@ -197,13 +225,11 @@ def with_one_more(fewest, shifts):
     return bridged
 
 
-def show(title, systems, lengths, form):
+def show(title, systems, lengths, form, name="values"):
     """Print a table: the median over seeds or rounds, and the smallest and the largest value."""
     print(f"\n{title}\n{'':<22}" + "".join(f"{n:>16}" for n in lengths))
     for system, found in systems.items():
-        cells = [
-            f"{form} ({form} … {form})".format(np.median(v), min(v), max(v)) for v in np.transpose(found["values"])
-        ]
+        cells = [f"{form} ({form} … {form})".format(np.median(v), min(v), max(v)) for v in np.transpose(found[name])]
         print(f"{system:<22}" + "".join(f"{cell:>16}" for cell in cells), flush=True)
 
 
@@ -273,7 +299,7 @@ def parse_arguments(argv):
     add = parser.add_argument
     add("--quick", action="store_true", help="small models, short sequences, few updates: about a minute")
     add("--data", metavar="DIR", help="folder of get_multi30k.py: also translate English to French (takes hours)")
-    add("--only", type=some_of(list(PARTS)), metavar="A,B", help=f"some of {','.join(PARTS)}; the last needs --data")
+    add("--only", type=some_of(list(PARTS)), metavar="A,B", help=f"some of {','.join(PARTS)}; the last two need --data")
     add(
         "--steps",
         type=positive,
@@ -287,17 +313,31 @@ def parse_arguments(argv):
         help=f"number of seeds (default: {FULL['seeds']}, with --quick {QUICK['seeds']})",
     )
     add("--seed", type=natural, default=0, help="the first seed (default: 0)")
+    add(
+        "--longest",
+        type=positive,
+        metavar="N",
+        help=f"symbols of the longest sequence of the training (default: {FULL['longest']}, with --quick "
+        f"{QUICK['longest']}); a fifth to five fifths of it are tested",
+    )
+    for name, meaning in (("parameters", "parameters of each system"), ("batch", "sequences of an update")):
+        numbers = f"(default: {FULL[name]}, with --quick {QUICK[name]})"
+        add(f"--{name}", type=positive, metavar="N", help=f"number of {meaning} on copy and reverse {numbers}")
+    add("--beyond", type=positive, metavar="N", help="also test sequences up to N times as long as the longest")
+    add("--systems", type=some_of(list(SYSTEMS)), metavar="A,B", help=f"some of {','.join(SYSTEMS)} (default: all)")
     add("--translation-steps", type=positive, default=2000, metavar="N", help="updates on Multi30k (default: 2000)")
+    add("--join", type=positive, default=3, metavar="N", help="join up to N sentences of Multi30k (default: 3)")
+    add("--joined-steps", type=positive, default=6000, metavar="N", help="updates on joined sentences (default: 6000)")
     add("--runs", type=Path, default=Path("runs/study"), metavar="DIR", help="its models' folder (default: runs/study)")
     add_pictures(parser, default="runs/study")
     add("--json", type=output_file, metavar="FILE", help="write the figures to FILE")
     options = parser.parse_args(argv)
     if options.quick and options.data:
         parser.error("argument --quick: not with --data, which takes hours")
-    options.only = options.only or [part for part in PARTS if part != "translation" or options.data]
-    if "translation" in options.only:
+    options.only = options.only or [part for part in PARTS if part not in ON_TEXT or options.data]
+    if any(part in options.only for part in ON_TEXT):
         if not options.data:
-            parser.error("argument --only: translation needs --data, the folder of Multi30k")
+            parser.error("argument --only: translation and joined need --data, the folder of Multi30k")
         try:
             check(options.data)
             output_folder(options.runs)

@@ -1,4 +1,9 @@
-"""The translation part of study_length.py: five systems on Multi30k, and BLEU by the length of the source."""
+"""The translation parts of study_length.py: systems on Multi30k, and BLEU by the length of the source.
+
+"translation" divides the test sentences into classes by their length. Longer sentences are also harder in other ways
+than their length. "joined" removes this: it trains on texts of 1 to N sentences, one after the other, and tests on the
+same 1,000 sentences, joined k at a time.
+"""
 
 from importlib import import_module
 
@@ -28,6 +33,78 @@ def check(data):
         ParallelText.find(data, split, "en", "fr")
 
 
+JOINED = {  # small models, since recurrent models read long texts slowly
+    "parameters": 600_000,
+    "settings": {
+        "vocab_size": 2000,
+        "dropout": 0.1,
+        "max_tokens": 2048,
+        "schedule": "cosine",
+        "warmup": 500,
+        "n_average": 1,
+    },
+    "beyond": (1.5, 2, 4),  # times the largest number of sentences of the training
+}
+
+
+def study_joined(options, sizes, keep):
+    """BLEU of the test text, joined k sentences at a time, for each system and seed; ``keep`` is called after each."""
+    folder = options.runs / f"joined-{options.join}"
+    write_joined(options.data, folder, options.join)
+    pairs = list(ParallelText.find(options.data, "test_2016_flickr", "en", "fr"))
+    at_a_time = [*range(1, options.join + 1), *(round(factor * options.join) for factor in JOINED["beyond"])]
+    words = sum(len(source.split()) for source, _ in pairs) / len(pairs)
+    found = {"sentences": at_a_time, "words": [words * k for k in at_a_time], "systems": {}}
+    for system in options.systems or SYSTEMS:
+        of_system = found["systems"][system] = {"values": [], "val_loss": []}
+        for seed in range(options.seed + 1, options.seed + 1 + sizes["seeds"]):
+            name = f"{system.replace(' ', '')}-joined-{options.join}-{options.joined_steps}-{seed}"
+            recipe = JOINED["settings"] | {"data": str(folder), "steps": options.joined_steps, "clip_norm": 1.0}
+            recipe |= {"validate_every": options.joined_steps, "lr": LEARNING_RATES[system], "seed": seed}
+            translator = trained(system, JOINED["parameters"], options.runs / name, recipe)
+            bleu = [bleu_of(translator, joined(pairs, k)) for k in at_a_time]
+            of_system["parameters"] = count(translator.model)
+            of_system["values"].append(bleu)
+            of_system["val_loss"].append(translator.info["val_loss"])
+            print(f"{system}, seed {seed}: BLEU {' '.join(f'{each:.1f}' for each in bleu)}", flush=True)
+            keep(found)
+    return found
+
+
+def bleu_of(translator, pairs):
+    sources, references = zip(*pairs, strict=True)
+    return score(translator.greedy(sources), references, "fr")["bleu_lower"]
+
+
+def joined(pairs, k):
+    """The pairs, k after each other joined to one; what is left over at the end is left out.
+
+    Examples
+    --------
+    >>> joined([("A.", "Un."), ("B.", "Deux."), ("C.", "Trois.")], 2)
+    [('A. B.', 'Un. Deux.')]
+    """
+    groups = [pairs[first : first + k] for first in range(0, len(pairs) - k + 1, k)]
+    return [tuple(" ".join(side) for side in zip(*group, strict=True)) for group in groups]
+
+
+def write_joined(data, folder, at_most, rounds=4):
+    """Write the texts of the training and the validation, joined at random, 1 to ``at_most`` sentences at a time."""
+    folder.mkdir(parents=True, exist_ok=True)
+    rng = np.random.default_rng(0)
+    for split in ("train", "val"):
+        pairs, texts = list(ParallelText.find(data, split, "en", "fr")), []
+        for _ in range(rounds if split == "train" else 1):
+            order, first = rng.permutation(len(pairs)), 0
+            while first < len(pairs):
+                k = int(rng.integers(1, at_most + 1))
+                chosen = [pairs[i] for i in order[first : first + k]]
+                texts += joined(chosen, len(chosen))
+                first += k
+        for side, language in enumerate(("en", "fr")):
+            (folder / f"{split}.{language}").write_text("".join(f"{text[side]}\n" for text in texts), encoding="utf-8")
+
+
 def study_translation(options, sizes):
     """BLEU of all test sentences and of each class of lengths, for each system and seed."""
     test = list(ParallelText.find(options.data, "test_2016_flickr", "en", "fr"))
@@ -49,9 +126,9 @@ def study_translation(options, sizes):
 def translate(system, seed, test, options):
     """Train a model, unless one with the same number of steps exists, and translate the test text."""
     out = options.runs / f"{system.replace(' ', '')}-{options.translation_steps}-{seed}"
-    if not (out / "model.safetensors").exists():
-        train(system, seed, out, options)
-    translator = Translator.load(out)
+    recipe = {"data": str(options.data), "steps": options.translation_steps, "seed": seed, "clip_norm": 1.0}
+    recipe |= {"lr": LEARNING_RATES[system], "n_average": 3}  # 200 updates apart: older parameters are worse
+    translator = trained(system, PARAMETERS, out, {"vocab_size": VOCAB} | recipe)
     sources, references = zip(*test, strict=True)
     translations = translator.greedy(sources)
     return {
@@ -61,20 +138,14 @@ def translate(system, seed, test, options):
     }
 
 
-def train(system, seed, out, options):
-    """Train with the recipe of the preset tiny, for fewer steps."""
-    model = of_size(system, PARAMETERS, src_vocab=VOCAB, tgt_vocab=VOCAB, tie_embeddings=True)
-    settings = TranslationSettings(
-        data=options.data,
-        preset=system,
-        model=describe(model),
-        lr=LEARNING_RATES[system],
-        steps=options.translation_steps,
-        seed=seed,
-        clip_norm=1.0,
-        n_average=3,  # 200 updates apart: older parameters are worse
-    )
-    resumes = (out / "last.safetensors").exists()
-    run = TranslationRun.resume(out) if resumes else TranslationRun.start(out, settings)
-    run.train()
-    run.finish()
+def trained(system, parameters, out, recipe):
+    """Train a model, unless the folder holds one, with the recipe of the preset tiny and these changes to it."""
+    if not (out / "model.safetensors").exists():
+        vocab = recipe["vocab_size"]
+        model = of_size(system, parameters, src_vocab=vocab, tgt_vocab=vocab, tie_embeddings=True)
+        settings = TranslationSettings(preset=system, model=describe(model), **recipe)
+        resumes = (out / "last.safetensors").exists()
+        run = TranslationRun.resume(out) if resumes else TranslationRun.start(out, settings)
+        run.train(progress=False)
+        run.finish()
+    return Translator.load(out)

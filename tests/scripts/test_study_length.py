@@ -64,10 +64,10 @@ def test_lengths_are_tested_with_sequences_that_training_never_had(monkeypatch):
     def match(model, params, src, tgt):
         assert src.shape == (50, 8)
         seen.extend(row.tobytes() in trained for row in src)
-        return 1.0, None
+        return 1.0, tgt[:, 1:]
 
     monkeypatch.setattr(study_length, "exact_match", match)
-    assert study_length.match_of_length(None, None, task, 8, 50) == 1.0
+    assert study_length.right_of_length(None, None, task, 8, 50) == (1.0, 1.0)
     assert seen == [False] * 50
 
 
@@ -77,3 +77,19 @@ def test_what_translating_lacks_is_said_before_the_hours(tmp_path, capsys):
     with pytest.raises(SystemExit):
         study_length.parse_arguments(["--data", str(tmp_path)])
     assert "expected train.en or train.en.gz" in capsys.readouterr().err
+
+
+def test_joined_text_is_the_text_again(tmp_path):
+    """Every sentence once a round, its translation in the same line, 1 to 3 at a time."""
+    pytest.importorskip("sacrebleu")
+    from study_translation import write_joined
+
+    lines = [f"s{i}" for i in range(20)]
+    for split in ("train", "val"):
+        (tmp_path / f"{split}.en").write_text("".join(f"{line}\n" for line in lines))
+        (tmp_path / f"{split}.fr").write_text("".join(f"t{line}\n" for line in lines))
+    write_joined(tmp_path, tmp_path / "joined", at_most=3, rounds=2)
+    english, french = ((tmp_path / "joined" / f"train.{end}").read_text().splitlines() for end in ("en", "fr"))
+    assert sorted(" ".join(english).split()) == sorted(2 * lines)
+    assert [" ".join(f"t{word}" for word in line.split()) for line in english] == french
+    assert {len(line.split()) for line in english} == {1, 2, 3}

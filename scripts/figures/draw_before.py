@@ -1,0 +1,226 @@
+"""Draw the figures of docs/before: the models before the Transformer, and what was measured of them.
+
+python scripts/figures/draw_before.py
+
+The measured figures are drawn from the files in ``scripts/figures/results``; the pages say which command wrote each.
+"""
+
+import json
+from pathlib import Path
+
+import numpy as np
+from drawing import DARK, LIGHT, MIDDLE, arrow, box, canvas, plt, save
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def main():
+    hourglass()
+    recurrent()
+    attention_in_recurrent()
+    bytenet()
+    alignment()
+    length_reverse()
+    heads()
+
+
+def node(axes, x, y, text="", radius=0.2, color="white"):
+    axes.add_patch(plt.Circle((x, y), radius, facecolor=color, edgecolor=DARK, zorder=3))
+    axes.text(x, y, text, ha="center", va="center", size=11, zorder=4)
+
+
+def line(axes, start, end, **style):
+    axes.plot(*zip(start, end, strict=True), **{"color": MIDDLE, "linewidth": 1, "zorder": 1} | style)
+
+
+def hourglass():
+    """An auto-encoder: 4 → 2 → 4 numbers."""
+    axes = canvas(5.3, 4.0)
+    columns = {0.9: np.linspace(0.8, 2.9, 4), 2.6: np.linspace(1.5, 2.2, 2), 4.3: np.linspace(0.8, 2.9, 4)}
+    names = [["x₄", "x₃", "x₂", "x₁"], ["z₂", "z₁"], ["x′₄", "x′₃", "x′₂", "x′₁"]]
+    places = list(columns.items())
+    for (x, ys), (next_x, next_ys) in zip(places, places[1:], strict=False):
+        for y in ys:
+            for next_y in next_ys:
+                line(axes, (x, y), (next_x, next_y))
+    for (x, ys), texts in zip(places, names, strict=True):
+        for y, text in zip(ys, texts, strict=True):
+            node(axes, x, y, text, 0.26, LIGHT if x == 2.6 else "white")
+    for x, text in ((0.9, "input x"), (2.6, "code z"), (4.3, "reconstruction x′")):
+        axes.text(x, 3.55, text, ha="center", size=13)
+    axes.text(1.75, 3.2, "encoder", ha="center", size=12, color=DARK)
+    axes.text(3.45, 3.2, "decoder", ha="center", size=12, color=DARK)
+    for start, end in (((0.9, 0.5), (0.9, 0.4)), ((0.9, 0.4), (4.3, 0.4)), ((4.3, 0.4), (4.3, 0.5))):
+        line(axes, start, end, color=DARK)
+    axes.text(2.6, 0.2, "loss: |x − x′|²", ha="center", va="center", size=13)
+    save(axes, "hourglass")
+
+
+def recurrent():
+    """An encoder and a decoder that are connected by one state."""
+    axes = canvas(6.4, 2.6)
+    xs = (0.3, 1.2, 2.1, 3.6, 4.5, 5.4)
+    inputs = ("the", "cat", "sleeps", "<begin>", "le", "chat")
+    outputs = ("", "", "", "le", "chat", "dort")
+    for x, word, output in zip(xs, inputs, outputs, strict=True):
+        box(axes, x, 1.1, 0.7, 0.5, "", MIDDLE if x == 2.1 else LIGHT)
+        arrow(axes, (x + 0.35, 0.62), (x + 0.35, 1.1))
+        axes.text(x + 0.35, 0.42, word, ha="center", va="center", size=12)
+        if output:
+            arrow(axes, (x + 0.35, 1.6), (x + 0.35, 2.0))
+            axes.text(x + 0.35, 2.16, output, ha="center", va="center", size=12)
+    for left, right in zip(xs, xs[1:], strict=False):
+        arrow(axes, (left + 0.7, 1.35), (right, 1.35))
+    axes.text(1.55, 0.08, "encoder", ha="center", size=12, color=DARK)
+    axes.text(4.85, 0.08, "decoder", ha="center", size=12, color=DARK)
+    axes.text(2.45, 1.75, "all that the decoder gets", ha="center", size=11, color=DARK)
+    save(axes, "recurrent")
+
+
+def attention_in_recurrent():
+    """One step of a recurrent decoder with attention."""
+    axes = canvas(6.6, 5.0)
+    axes.set_ylim(-0.1, 4.9)
+    xs, words = (0.25, 1.15, 2.05), ("the", "cat", "sleeps")
+    weights = (0.1, 0.8, 0.1)
+    for i, (x, word, weight) in enumerate(zip(xs, words, weights, strict=True)):
+        box(axes, x, 0.85, 0.7, 0.5, f"H{'₁₂₃'[i]}")
+        arrow(axes, (x + 0.35, 0.5), (x + 0.35, 0.85))
+        axes.text(x + 0.35, 0.33, word, ha="center", va="center", size=12)
+        if i:
+            arrow(axes, (x - 0.2, 1.1), (x, 1.1))
+        axes.add_patch(plt.Rectangle((x + 0.2, 2.05), 0.3, 0.9 * weight, facecolor=DARK))
+        axes.text(x + 0.35, 2.1 + 0.9 * weight, f"{weight}", ha="center", va="bottom", size=10)
+        line(axes, (x + 0.35, 1.35), (x + 0.35, 2.0), color=DARK, linestyle=":")
+    line(axes, (0.25, 2.05), (2.75, 2.05), color=DARK)
+    axes.text(1.5, 1.66, "scores", ha="center", va="center", size=11, color=DARK, backgroundcolor="white")
+    axes.text(1.5, 3.22, "w = softmax(hₜ W Hᵀ)", ha="center", va="center", size=12)
+    box(axes, 1.0, 3.6, 1.0, 0.45, "c = w H")
+    arrow(axes, (1.5, 3.38), (1.5, 3.6))
+    for x, name, word in ((3.5, "hₜ₋₁", "<begin>"), (5.0, "hₜ", "le")):
+        box(axes, x, 0.85, 0.8, 0.5, name, LIGHT if x == 3.5 else MIDDLE)
+        arrow(axes, (x + 0.4, 0.5), (x + 0.4, 0.85))
+        axes.text(x + 0.4, 0.33, word, ha="center", va="center", size=12)
+    arrow(axes, (2.75, 1.1), (3.5, 1.1))
+    arrow(axes, (4.3, 1.1), (5.0, 1.1))
+    arrow(axes, (5.1, 1.35), (2.8, 2.0), curve=0.12)
+    axes.text(3.95, 2.0, "query", ha="center", va="center", size=11, color=DARK)
+    box(axes, 4.1, 3.6, 2.1, 0.45, "h̃ = tanh([hₜ; c] Wc + b)", size=10)
+    arrow(axes, (5.4, 1.35), (5.4, 3.6))
+    arrow(axes, (2.0, 3.82), (4.1, 3.82))
+    arrow(axes, (5.15, 4.05), (5.15, 4.5))
+    axes.text(5.15, 4.68, "ŷ = softmax(h̃ W′ + b′): “chat”", ha="center", va="center", size=11)
+    axes.text(1.5, 0.07, "keys and values: all states H", ha="center", va="center", size=11, color=DARK)
+    save(axes, "recurrent_attention")
+
+
+def bytenet():
+    """The words that a column sees: two layers of three taps, in the encoder and in the causal decoder."""
+    axes = canvas(7.2, 3.1)
+    for left, title, back, ahead, shown in ((0.5, "encoder: both sides", 1, 1, 2), (4.2, "decoder: causal", 2, 0, 2)):
+        ys = (0.6, 1.45, 2.3)
+        seen = [{shown} if depth == 2 else set() for depth in range(3)]
+        for depth in (2, 1):
+            for at in seen[depth]:
+                seen[depth - 1] |= {at + shift for shift in range(-back, ahead + 1) if 0 <= at + shift < 5}
+        for depth in (1, 2):
+            for at in range(5):
+                for shift in range(-back, ahead + 1):
+                    if 0 <= at + shift < 5:
+                        strong = at in seen[depth]
+                        style = {"color": DARK, "linewidth": 2} if strong else {"linestyle": ":"}
+                        line(axes, (left + 0.6 * at, ys[depth]), (left + 0.6 * (at + shift), ys[depth - 1]), **style)
+        for depth, y in enumerate(ys):
+            for at in range(5):
+                text = str(at + 1) if depth == 0 else ""
+                node(axes, left + 0.6 * at, y, text, 0.19, MIDDLE if at in seen[depth] else "white")
+        axes.text(left + 1.2, 2.75, title, ha="center", size=13)
+        axes.text(left + 1.2, 0.12, "words", ha="center", size=11, color=DARK)
+    axes.text(3.55, 1.45, "depth 1", ha="center", va="center", size=11, color=DARK)
+    axes.text(3.55, 2.3, "depth 2", ha="center", va="center", size=11, color=DARK)
+    save(axes, "bytenet")
+
+
+STYLES = {  # of the lines, so that they differ in grey
+    "recurrent": {"marker": "o", "linestyle": "--", "color": "#b05000"},
+    "recurrent + general": {"marker": "s", "linestyle": "-.", "color": "#3070b0"},
+    "Transformer": {"marker": "^", "linestyle": "-", "color": "black"},
+}
+
+
+def read(name):
+    return json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def by_length(axes, at, systems, name="values"):
+    """Curves of the median of the seeds, with bars from the smallest to the largest."""
+    for system, found in systems.items():
+        values = np.array(found[name])
+        middle = np.median(values, axis=0)
+        spread = middle - values.min(axis=0), values.max(axis=0) - middle
+        axes.errorbar(at, middle, spread, label=system, capsize=3, markersize=5, **STYLES[system])
+
+
+def alignment():
+    """The weights of a recurrent decoder on the source words, for each word that it translated."""
+    found = read("recurrent_alignment")
+    weights = np.array(found["weights"])
+    figure, axes = plt.subplots(figsize=(6.2, 5.4))
+    axes.imshow(weights, cmap="Greys", vmin=0, vmax=1)
+    for (t, s), weight in np.ndenumerate(weights):
+        if weight >= 0.1:
+            color = "white" if weight > 0.6 else "black"
+            axes.text(s, t, f"{weight:.1f}".lstrip("0"), ha="center", va="center", size=9, color=color)
+    axes.set_xticks(range(len(found["source"])), [piece.replace("▁", "") for piece in found["source"]], rotation=60)
+    axes.set_yticks(range(len(found["target"])), [piece.replace("▁", "") for piece in found["target"]])
+    axes.set(xlabel="pieces of the source", ylabel="pieces of the translation, from the first (top)")
+    axes.spines[["top", "right"]].set_visible(True)
+    figure.tight_layout()
+    save(axes, "recurrent_alignment")
+
+
+def length_reverse():
+    """Exact match and symbols right against length, up to ten times the length of the training."""
+    found = read("length_reverse")
+    at, longest = found["sizes"]["lengths"], found["sizes"]["longest"]
+    figure, panels = plt.subplots(2, 1, figsize=(6.2, 6.6), sharex=True)
+    for axes, name, label in (
+        (panels[0], "values", "all symbols right, % of sequences"),
+        (panels[1], "symbols", "symbols right, %"),
+    ):
+        axes.axvspan(at[0] * 0.9, longest * 1.08, color=LIGHT, zorder=0)
+        by_length(axes, at, found["reverse"], name)
+        axes.set(xscale="log", ylim=(-3, 104), ylabel=label)
+        axes.set_xticks(at, [str(n) for n in at])
+        axes.minorticks_off()
+    panels[0].legend(loc="upper right", frameon=False, fontsize=11)
+    panels[0].text(8.2, 30, "lengths of\nthe training", ha="center", size=11, color=DARK)
+    panels[1].axhline(12.5, color=MIDDLE, linewidth=1)
+    panels[1].text(6, 14, "chance", size=10, color=DARK)
+    panels[1].set_xlabel("symbols of the sequence (logarithmic)")
+    figure.tight_layout()
+    save(panels[0], "length_reverse")
+
+
+def heads():
+    """The mean weights of all heads of the model that reverses, darker with what is lost without the head."""
+    found = read("heads_reverse")
+    titles = {"encoder": "encoder, self", "decoder": "decoder, self", "memory": "decoder, cross"}
+    figure, panels = plt.subplots(6, 4, figsize=(6.4, 10.2))
+    for axes, head in zip(panels.ravel(), found["heads"], strict=True):
+        weights = np.array(head["weights"])
+        axes.imshow(weights, cmap="Greys", vmin=0, vmax=1)
+        name = f"{head['layer'] + 1}.{head['head'] + 1}"
+        axes.set_title(f"{name}: {head['right']:.0f} %", size=11)
+        axes.set(xticks=[], yticks=[])
+        axes.spines[["top", "right"]].set_visible(True)
+    for row, (kind, layer) in enumerate((kind, layer) for kind in titles for layer in (1, 2)):
+        panels[row, 0].set_ylabel(f"{titles[kind]} {layer}", size=11)
+    figure.supxlabel("keys, from the first to the last", size=11)
+    figure.supylabel("queries, from the first (top) to the last", size=11)
+    figure.tight_layout()
+    save(panels[0, 0], "heads_reverse")
+
+
+if __name__ == "__main__":
+    main()
