@@ -22,6 +22,7 @@ def main():
     alignment()
     length_reverse()
     heads()
+    heads_en_fr()
 
 
 def node(axes, x, y, text="", radius=0.2, color="white"):
@@ -220,6 +221,32 @@ def heads():
     figure.supylabel("queries, from the first (top) to the last", size=11)
     figure.tight_layout()
     save(panels[0, 0], "heads_reverse")
+
+
+def heads_en_fr():
+    """By how much the loss of the translation model grows without each head, and without each sublayer's heads."""
+    found = read("heads_en_fr")
+    titles = {"encoder": "encoder, self", "decoder": "decoder, self", "memory": "decoder, cross"}
+    figure, axes = plt.subplots(figsize=(6.2, 6.4))
+    labels, y = [], 0.0
+    for sublayer in found["sublayers"]:
+        kind, layer = sublayer["kind"], sublayer["layer"]
+        rows = [head for head in found["heads"] if (head["kind"], head["layer"]) == (kind, layer)]
+        for head in rows:
+            axes.barh(y, head["loss"] - found["loss"], color=DARK)
+            labels.append((y, f"{titles[kind]} {layer + 1}.{head['head'] + 1}"))
+            y += 1
+        axes.barh(y, sublayer["loss"] - found["loss"], color="white", edgecolor=DARK, hatch="///")
+        labels.append((y, "all four"))
+        y += 1.6
+    axes.set_yticks([at for at, _ in labels], [text for _, text in labels], size=9)
+    axes.set(xscale="log", xlim=(0.002, 2), xlabel="increase of the loss, nats per token (logarithmic)")
+    axes.set_xticks([0.01, 0.1, 1], ["0.01", "0.1", "1"])
+    axes.invert_yaxis()
+    axes.grid(axis="x", color=LIGHT)
+    axes.set_axisbelow(True)
+    figure.tight_layout()
+    save(axes, "heads_en_fr")
 
 
 if __name__ == "__main__":
