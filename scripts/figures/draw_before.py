@@ -20,7 +20,7 @@ def main():
     attention_in_recurrent()
     bytenet()
     alignment()
-    length_reverse()
+    length_sequences()
     heads()
     heads_en_fr()
 
@@ -180,27 +180,24 @@ def alignment():
     save(axes, "recurrent_alignment")
 
 
-def length_reverse():
-    """Exact match and symbols right against length, up to ten times the length of the training."""
-    found = read("length_reverse")
+def length_sequences():
+    """The share of symbols that are right against length, up to ten times the length of the training."""
+    found = read("length_sequences")
     at, longest = found["sizes"]["lengths"], found["sizes"]["longest"]
     figure, panels = plt.subplots(2, 1, figsize=(6.2, 6.6), sharex=True)
-    for axes, name, label in (
-        (panels[0], "values", "all symbols right, % of sequences"),
-        (panels[1], "symbols", "symbols right, %"),
-    ):
+    for axes, task in zip(panels, ("reverse", "copy"), strict=True):
         axes.axvspan(at[0] * 0.9, longest * 1.08, color=LIGHT, zorder=0)
-        by_length(axes, at, found["reverse"], name)
-        axes.set(xscale="log", ylim=(-3, 104), ylabel=label)
+        by_length(axes, at, found[task], "symbols")
+        axes.set(xscale="log", ylim=(-3, 104), ylabel=f"{task}: symbols right, %")
         axes.set_xticks(at, [str(n) for n in at])
         axes.minorticks_off()
-    panels[0].legend(loc="upper right", frameon=False, fontsize=11)
-    panels[0].text(8.2, 30, "lengths of\nthe training", ha="center", size=11, color=DARK)
-    panels[1].axhline(12.5, color=MIDDLE, linewidth=1)
-    panels[1].text(6, 14, "chance", size=10, color=DARK)
+        axes.axhline(12.5, color=MIDDLE, linewidth=1)
+        axes.text(6, 14, "chance", size=10, color=DARK)
+    panels[1].legend(loc="upper right", frameon=False, fontsize=11)
+    panels[0].text(8.6, 45, "lengths of\nthe training", ha="center", size=11, color=DARK)
     panels[1].set_xlabel("symbols of the sequence (logarithmic)")
     figure.tight_layout()
-    save(panels[0], "length_reverse")
+    save(panels[0], "length_sequences")
 
 
 def heads():
