@@ -23,6 +23,7 @@ extensions = [
     "run_examples",
     "source_links",
     "contracts",
+    "playground",
 ]
 templates_path = ["_templates"]
 exclude_patterns = ["_build", "_extensions"]

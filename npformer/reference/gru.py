@@ -99,7 +99,7 @@ def gru_backward(
 
     The gradient dh of a state is the sum of its dstates and of the gradient from the next step. The gradients of the
     sums inside the gates are da_n = dh (1 - z) (1 - n²), da_r = da_n (h U_n + b) r (1 - r) and
-    da_z = dh (h - n) z (1 - z); see section 14 of docs/gradients/math.md.
+    da_z = dh (h - n) z (1 - z); see docs/gradients/recurrence.md.
 
     Examples
     --------

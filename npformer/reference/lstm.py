@@ -102,7 +102,7 @@ def lstm_backward(
     and of the gradient from the next step. The gradient dc of a cell is the sum of its dcells, of the gradient from
     the next step, and of dh o (1 - tanh(c_t)²), which comes through the state. The gradients of the sums inside the
     gates are da_i = dc g i (1 - i), da_f = dc c_{t-1} f (1 - f), da_g = dc i (1 - g²), da_o = dh tanh(c_t) o (1 - o);
-    see section 14 of docs/gradients/math.md.
+    see docs/gradients/recurrence.md.
 
     Examples
     --------

@@ -1,0 +1,110 @@
+"use strict";
+// From text to the ids of tokens and back, as npformer.data.marks and npformer.data.subwords do it.
+
+const CAPITAL = "↑", JOINED = "‿"; // the next word begins with a capital; there is no space on this side
+const PAD = 0, BOS = 1, EOS = 2, UNKNOWN = 3;
+const WORD = "[\\p{L}\\p{N}_]";
+const PART = `(?:[cdjlmnst]|${WORD}*qu)['’](?=${WORD})|['’]?${WORD}+(?:-${WORD}+)*|[^\\p{L}\\p{N}_\\s]+`;
+
+/** The first letter in upper case. */
+function capital(part) {
+  return part.slice(0, 1).toUpperCase() + part.slice(1);
+}
+
+/** Separate words and signs, make the first word of a sentence lower-case, and mark both changes. */
+function mark(line) {
+  const words = [];
+  let end = -1;
+  let begins = true;
+  line = line.normalize("NFKC").replaceAll(CAPITAL, "^").replaceAll(JOINED, "_");
+  line = line.replace(/[\u200b\u200e\u200f\ufeff]/g, " ");
+  for (const match of line.matchAll(new RegExp(PART, "giu"))) {
+    let part = match[0];
+    if (match.index === end && /^[\p{L}\p{N}]/u.test(part)) {
+      words[words.length - 1] += JOINED;
+    } else if (match.index === end) {
+      part = JOINED + part;
+    } else if (begins && part !== part.toLowerCase() && capital(part.toLowerCase()) === part) {
+      words.push(CAPITAL);
+      part = part.toLowerCase();
+    }
+    words.push(part);
+    begins = ".!?".includes(part.at(-1));
+    end = match.index + match[0].length;
+  }
+  return words.join(" ");
+}
+
+/** The line that was given to mark. */
+function unmark(line) {
+  let text = "";
+  let begins = false;
+  let joined = true;
+  for (const word of line.split(/\s+/).filter((word) => word)) {
+    if (word === CAPITAL) {
+      begins = true;
+      continue;
+    }
+    let bare = word.replaceAll(CAPITAL, "").replaceAll(JOINED, "");
+    bare = begins ? capital(bare) : bare;
+    text += joined || word.startsWith(JOINED) ? bare : ` ${bare}`;
+    begins = false;
+    joined = word.endsWith(JOINED);
+  }
+  return text;
+}
+
+/** Byte-pair encoding: join the pair of neighbours that makes the piece with the smallest id, until there is none. */
+class Subwords {
+  /** @param {string[]} pieces, one for each id; "▁" is a space */
+  constructor(pieces) {
+    this.pieces = pieces;
+    this.ids = new Map(pieces.map((piece, id) => [piece, id]).filter(([piece]) => !/^<.*>$/.test(piece)));
+  }
+
+  /** @returns {number[]} the ids of a line, without begin and end tokens */
+  encode(line) {
+    const ids = [];
+    const words = mark(line).split(" ").filter((word) => word);
+    for (const piece of words.flatMap((word) => this.divide(`▁${word}`))) {
+      const id = this.ids.get(piece) ?? UNKNOWN;
+      if (id !== UNKNOWN || ids.at(-1) !== UNKNOWN) ids.push(id); // unknown letters in a row are one token
+    }
+    return ids;
+  }
+
+  /** @returns {string[]} the pieces of a word */
+  divide(word) {
+    const parts = [...word];
+    for (;;) {
+      const joined = parts.slice(1).map((part, i) => this.ids.get(parts[i] + part) ?? Infinity);
+      const best = joined.indexOf(Math.min(...joined));
+      if (best < 0 || joined[best] === Infinity) return parts;
+      parts.splice(best, 2, parts[best] + parts[best + 1]);
+    }
+  }
+
+  /** @returns {string} the text of ids; begin, end and padding are skipped */
+  decode(ids) {
+    const pieces = ids.filter((id) => id > EOS).map((id) => (id === UNKNOWN ? " ⁇ " : this.pieces[id]));
+    return unmark(pieces.join("").replaceAll("▁", " "));
+  }
+}
+
+/** The tokens of the model that reverses words: each letter is one token. */
+class Letters {
+  /** @param {string[]} pieces, one for each id */
+  constructor(pieces) {
+    this.pieces = pieces;
+  }
+
+  /** @returns {number[]} the ids of a word; what is not a letter from a to z is left out */
+  encode(word) {
+    return [...word.toLowerCase()].map((letter) => this.pieces.indexOf(letter)).filter((id) => id > EOS);
+  }
+
+  /** @returns {string} the word of ids */
+  decode(ids) {
+    return ids.filter((id) => id > EOS).map((id) => this.pieces[id]).join("");
+  }
+}

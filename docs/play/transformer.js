@@ -1,0 +1,261 @@
+"use strict";
+// The forward pass of npformer's Transformer, and the backward pass of its attention, for one sequence (no batch).
+// Functions, arguments and parameters have the names that they have in npformer. A matrix is an array of rows.
+// T queries or target length, S keys or source length, D model width, H heads, K = D/H head width, V vocabulary.
+
+/** @typedef {number[][]} Matrix  An array of rows */
+
+const MODELS = {}; // name -> the content of NAME.js
+
+// -- matrices ---------------------------------------------------------------------------------------------------------
+
+/** @returns {Matrix} (n, m), whose entry (i, j) is f(i, j) */
+function matrix(n, m, f) {
+  return Array.from({ length: n }, (_, i) => Array.from({ length: m }, (_, j) => f(i, j)));
+}
+
+/** @param {Matrix} a (n, m) @returns {Matrix} (m, n) */
+function transpose(a) {
+  return matrix(a.length ? a[0].length : 0, a.length, (i, j) => a[j][i]);
+}
+
+/** @param {Matrix} a (n, m) @param {Matrix} b (m, p) @returns {Matrix} (n, p) */
+function product(a, b) {
+  return a.map((row) => {
+    const out = new Array(b[0].length).fill(0);
+    row.forEach((factor, k) => {
+      const other = b[k];
+      for (let j = 0; j < out.length; j++) out[j] += factor * other[j];
+    });
+    return out;
+  });
+}
+
+/** @param {Matrix} a (n, m) @param {Matrix} b (n, m) @returns {Matrix} (n, m) */
+function add(a, b) {
+  return a.map((row, i) => row.map((x, j) => x + b[i][j]));
+}
+
+/** Columns first … last - 1. @param {Matrix} a (n, m) @returns {Matrix} (n, last - first) */
+function columns(a, first, last) {
+  return a.map((row) => row.slice(first, last));
+}
+
+// -- operations -------------------------------------------------------------------------------------------------------
+
+/** x W + b. @param {{weight: Matrix, bias: number[]}} params @param {Matrix} x (T, D) @returns {Matrix} (T, D_out) */
+function linear(params, x) {
+  return product(x, params.weight).map((row) => row.map((y, j) => y + params.bias[j]));
+}
+
+/** exp(x_i) / sum_j exp(x_j); a row of -Infinity gives zeros. @param {number[]} x (n) @returns {number[]} (n) */
+function softmax(x) {
+  const peak = Math.max(...x);
+  const e = x.map((value) => Math.exp(value - (peak === -Infinity ? 0 : peak)));
+  const total = e.reduce((sum, value) => sum + value, 0);
+  return e.map((value) => value / (total === 0 ? 1 : total));
+}
+
+/** dx_i = y_i (dy_i - sum_j dy_j y_j). @param {number[]} dy (n) @param {number[]} y (n) @returns {number[]} (n) */
+function softmax_backward(dy, y) {
+  const mean = dy.reduce((sum, value, i) => sum + value * y[i], 0);
+  return y.map((value, i) => value * (dy[i] - mean));
+}
+
+/** Rows of mean 0 and variance 1, times gain, plus bias. @param {Matrix} x (T, D) @returns {Matrix} (T, D) */
+function layer_norm(params, x, eps = 1e-5) {
+  return x.map((row) => {
+    const mean = row.reduce((sum, value) => sum + value, 0) / row.length;
+    const variance = row.reduce((sum, value) => sum + (value - mean) ** 2, 0) / row.length;
+    const rstd = 1 / Math.sqrt(variance + eps);
+    return row.map((value, j) => (value - mean) * rstd * params.gain[j] + params.bias[j]);
+  });
+}
+
+/** PE(pos, 2i) = sin(pos / 10000^(2i/D)), PE(pos, 2i+1) = cos of the same. @returns {Matrix} (length, D) */
+function sinusoidal_encoding(length, d_model) {
+  return matrix(length, d_model, (pos, j) => {
+    const angle = pos / 10000 ** ((2 * Math.floor(j / 2)) / d_model);
+    return j % 2 ? Math.cos(angle) : Math.sin(angle);
+  });
+}
+
+/** keep[t][s] = (s <= t + S - T): True = may attend. @returns {boolean[][]} (T, S) */
+function causal_mask(T, S = T) {
+  return matrix(T, S, (t, s) => s <= t + S - T);
+}
+
+/** All true: one sequence has no padding. @returns {boolean[][]} (T, S) */
+function no_mask(T, S) {
+  return matrix(T, S, () => true);
+}
+
+/**
+ * softmax(scale · q kᵀ) v.
+ * @param {Matrix} q (T, K)
+ * @param {Matrix} k (S, K)
+ * @param {Matrix} v (S, Kv)
+ * @param {boolean[][]} keep_mask (T, S), true = may attend
+ * @param {number} [scale] 1/√K if not given
+ * @returns {{scores: Matrix, weights: Matrix, out: Matrix}} scores (T, S) before the mask, weights (T, S), out (T, Kv)
+ */
+function attention(q, k, v, keep_mask, scale = 1 / Math.sqrt(q[0].length)) {
+  const scores = product(q, transpose(k)).map((row) => row.map((score) => scale * score));
+  const masked = scores.map((row, t) => row.map((score, s) => (keep_mask[t][s] ? score : -Infinity)));
+  const weights = masked.map(softmax);
+  return { scores, weights, out: product(weights, v) };
+}
+
+/**
+ * The gradients of a loss, given its gradient with respect to the output.
+ * @param {Matrix} dout (T, Kv)
+ * @param {Matrix} q (T, K)
+ * @param {Matrix} k (S, K)
+ * @param {Matrix} v (S, Kv)
+ * @param {Matrix} weights (T, S), of the forward pass
+ * @param {number} [scale] as in the forward pass
+ * @returns {{dweights: Matrix, dscores: Matrix, dq: Matrix, dk: Matrix, dv: Matrix}}
+ */
+function attention_backward(dout, q, k, v, weights, scale = 1 / Math.sqrt(q[0].length)) {
+  // out = weights v
+  const dv = product(transpose(weights), dout);
+  const dweights = product(dout, transpose(v));
+  // weights = softmax(scores): a masked key has weight 0, and its score gets the gradient 0
+  const dscores = dweights.map((row, t) => softmax_backward(row, weights[t]));
+  // scores = scale q kᵀ
+  const times_scale = (x) => x.map((row) => row.map((value) => scale * value));
+  const dq = times_scale(product(dscores, k));
+  const dk = times_scale(product(transpose(dscores), q));
+  return { dweights, dscores, dq, dk, dv };
+}
+
+// -- layers: every function also returns what it has computed on the way ----------------------------------------------
+
+/** Divide the width into heads: (T, D) -> H matrices (T, K). @param {Matrix} x @returns {Matrix[]} */
+function split_heads(x, n_heads) {
+  const K = x[0].length / n_heads;
+  return Array.from({ length: n_heads }, (_, h) => columns(x, h * K, (h + 1) * K));
+}
+
+/** H matrices (T, K) side by side: (T, D). @param {Matrix[]} heads @returns {Matrix} */
+function merge_heads(heads) {
+  return heads[0].map((_, t) => heads.flatMap((head) => head[t]));
+}
+
+/** Attention of each head. @returns {{heads: object[], merged: Matrix}} merged (T, D) */
+function attend(q, k, v, keep_mask, n_heads) {
+  const parts = [q, k, v].map((x) => split_heads(x, n_heads));
+  const heads = parts[0].map((_, h) => {
+    const [q, k, v] = parts.map((part) => part[h]);
+    return { q, k, v, keep_mask, ...attention(q, k, v, keep_mask) };
+  });
+  return { heads, merged: merge_heads(heads.map((head) => head.out)) };
+}
+
+/** @param {Matrix} x (T, D) @returns {{heads: object[], merged: Matrix}} before the output projection */
+function self_attention(params, x, keep_mask, n_heads) {
+  const D = x[0].length;
+  const qkv = linear(params.qkv, x); // (T, 3D)
+  return attend(columns(qkv, 0, D), columns(qkv, D, 2 * D), columns(qkv, 2 * D, 3 * D), keep_mask, n_heads);
+}
+
+/** Queries of x (T, D), keys and values of memory (S, D). @returns {{heads: object[], merged: Matrix}} */
+function cross_attention(params, x, memory, keep_mask, n_heads) {
+  const D = x[0].length;
+  const kv = linear(params.kv, memory); // (S, 2D)
+  return attend(linear(params.q, x), columns(kv, 0, D), columns(kv, D, 2 * D), keep_mask, n_heads);
+}
+
+/** relu(x W_1 + b_1) W_2 + b_2. @param {Matrix} x (T, D) @returns {Matrix} (T, D) */
+function feed_forward(params, x) {
+  const hidden = linear(params.hidden, x).map((row) => row.map((value) => Math.max(value, 0)));
+  return linear(params.out, hidden);
+}
+
+/** Self-attention, then feed-forward, each as x + sublayer(layer_norm(x)). @param {Matrix} x0 (S, D) */
+function encoder_layer(params, x0, keep_mask, n_heads) {
+  const attention = self_attention(params.attention, layer_norm(params.attention_norm, x0), keep_mask, n_heads);
+  const x1 = add(x0, linear(params.attention.out, attention.merged));
+  const x2 = add(x1, feed_forward(params.feed_forward, layer_norm(params.feed_forward_norm, x1)));
+  return { x: x2, attention: attention.heads };
+}
+
+/** Causal self-attention, cross-attention, feed-forward. @param {Matrix} x0 (T, D) @param {Matrix} memory (S, D) */
+function decoder_layer(params, x0, memory, n_heads) {
+  const [T, S] = [x0.length, memory.length];
+  const attention = self_attention(params.attention, layer_norm(params.attention_norm, x0), causal_mask(T), n_heads);
+  const x1 = add(x0, linear(params.attention.out, attention.merged));
+  const h = layer_norm(params.memory_attention_norm, x1);
+  const memory_attention = cross_attention(params.memory_attention, h, memory, no_mask(T, S), n_heads);
+  const x2 = add(x1, linear(params.memory_attention.out, memory_attention.merged));
+  const x3 = add(x2, feed_forward(params.feed_forward, layer_norm(params.feed_forward_norm, x2)));
+  return { x: x3, attention: attention.heads, memory_attention: memory_attention.heads };
+}
+
+// -- the model --------------------------------------------------------------------------------------------------------
+
+/** √D · table[id] + position. @param {number[]} ids (T) @param {Matrix} table (V, D) */
+function embed_tokens(ids, table) {
+  const D = table[0].length;
+  const embedding = ids.map((id) => table[id].map((value) => value * Math.sqrt(D)));
+  const positions = sinusoidal_encoding(ids.length, D);
+  return { embedding, positions, x: add(embedding, positions) };
+}
+
+/** The layers of a stack: its parameters "0", "1", … */
+function layers_of(stack) {
+  return Object.keys(stack).filter((name) => /^\d+$/.test(name)).sort((a, b) => a - b).map((name) => stack[name]);
+}
+
+class Transformer {
+  /** @param {object} content of NAME.js */
+  constructor(content) {
+    Object.assign(this, content.model); // d_model, n_heads, n_layers, d_ff, …
+    this.params = {};
+    for (const [path, array] of Object.entries(content.params)) {
+      const names = path.split(".").slice(1); // after "params."
+      const last = names.pop();
+      names.reduce((params, name) => (params[name] ??= {}), this.params)[last] = from_float16(array);
+    }
+    const { embedding, source_embedding, target_embedding, output } = this.params;
+    this.source_table = embedding ?? source_embedding; // (V, D)
+    this.target_table = embedding ?? target_embedding;
+    this.output = { weight: output.weight ?? transpose(embedding), bias: output.bias }; // (D, V)
+  }
+
+  /** @param {number[]} src (S) @returns {{embedded: object, layers: object[], memory: Matrix}} memory (S, D) */
+  encode(src) {
+    const embedded = embed_tokens(src, this.source_table);
+    let x = embedded.x;
+    const layers = layers_of(this.params.encoder).map((params) => {
+      const layer = encoder_layer(params, x, no_mask(src.length, src.length), this.n_heads);
+      x = layer.x;
+      return layer;
+    });
+    return { embedded, layers, memory: layer_norm(this.params.encoder.norm, x) };
+  }
+
+  /** @param {Matrix} memory (S, D) @param {number[]} tgt_in (T) @returns {{embedded, layers, logits}} logits (T, V) */
+  decode(memory, tgt_in) {
+    const embedded = embed_tokens(tgt_in, this.target_table);
+    let x = embedded.x;
+    const layers = layers_of(this.params.decoder).map((params) => {
+      const layer = decoder_layer(params, x, memory, this.n_heads);
+      x = layer.x;
+      return layer;
+    });
+    return { embedded, layers, logits: linear(this.output, layer_norm(this.params.decoder.norm, x)) };
+  }
+}
+
+/** The numbers of an array of NAME.js, which are stored with 16 bits. @returns {number[] | Matrix} */
+function from_float16({ shape, float16 }) {
+  const bytes = atob(float16);
+  const numbers = Array.from({ length: bytes.length / 2 }, (_, i) => {
+    const bits = bytes.charCodeAt(2 * i) + 256 * bytes.charCodeAt(2 * i + 1);
+    const [sign, exponent, fraction] = [bits >> 15 ? -1 : 1, (bits >> 10) & 31, bits & 1023];
+    return sign * (exponent ? 2 ** (exponent - 15) * (1 + fraction / 1024) : 2 ** -14 * (fraction / 1024));
+  });
+  if (shape.length === 1) return numbers;
+  return matrix(shape[0], 0, null).map((_, i) => numbers.slice(i * shape[1], (i + 1) * shape[1]));
+}

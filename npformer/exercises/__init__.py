@@ -1,0 +1,11 @@
+"""Exercises along the path of the book, with a checker: ``python -m npformer.exercises``.
+
+Each exercise is one record in one file of ``npformer.exercises.tasks``: what is asked, the answer, typical mistakes
+with explanations, hints, and the inputs on which a function is compared with what is expected.
+"""
+
+from npformer.exercises.compare import Verdict, check_function
+from npformer.exercises.exercise import Case, Exercise, Mistake
+from npformer.exercises.tasks import EXERCISES
+
+__all__ = ["EXERCISES", "Case", "Exercise", "Mistake", "Verdict", "check_function"]

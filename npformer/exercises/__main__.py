@@ -1,0 +1,242 @@
+"""``python -m npformer.exercises``: list, start and check the exercises."""
+
+import argparse
+import ast
+import contextlib
+import os
+import sys
+from difflib import get_close_matches
+from pathlib import Path
+from textwrap import indent
+
+from npformer.exercises.compare import Verdict
+from npformer.exercises.process import SECONDS, check_in_process
+from npformer.exercises.progress import FOLDER, Progress
+from npformer.exercises.start import heading, starting_text, task_text
+from npformer.exercises.tasks import EXERCISES
+
+PROGRAM = "python -m npformer.exercises"
+DESCRIPTION = f"""\
+Exercises along the path of the book, with a checker.
+
+    {PROGRAM}                  list the exercises, and which are solved
+    {PROGRAM} start softmax    write exercises/softmax.py, which you complete
+    {PROGRAM} check softmax    run it, and say precisely what is wrong
+    {PROGRAM} hint softmax     a hint; the next time one more
+    {PROGRAM} answer softmax   the answer
+"""
+
+
+class Refusal(Exception):
+    """What the person can mend, in one line."""
+
+
+def main(argv=None):
+    """Do what the command line asks for. Returns the exit status, 1 if an exercise is not solved."""
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="replace")  # of what the terminal cannot show, such as Σ
+    options = parser().parse_args(argv)
+    try:
+        code = options.run(options, Progress())
+        sys.stdout.flush()
+        return code
+    except Refusal as refusal:
+        print(f"error: {refusal}", file=sys.stderr)
+    except OSError as error:
+        if isinstance(error, BrokenPipeError):
+            return close_output()
+        print(f"error: {error.filename or 'writing'}: {error.strerror}", file=sys.stderr)
+    except KeyboardInterrupt:
+        return 130
+    return 1
+
+
+def close_output():
+    """Discard the output, which nobody reads any more."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
+def parser():
+    """The arguments of the command line."""
+    top = argparse.ArgumentParser(
+        prog=PROGRAM, description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    top.set_defaults(run=show_list)
+    commands = top.add_subparsers(title="commands", metavar="COMMAND")
+    commands.add_parser("list", help="the exercises in order, and which are solved").set_defaults(run=show_list)
+
+    start = commands.add_parser("start", help="write the file of an exercise, which you complete")
+    start.add_argument("name", nargs="?", metavar="EXERCISE", help="(default: the first that is not solved)")
+    start.add_argument("--file", type=Path, metavar="FILE", help="where to write it (default: exercises/EXERCISE.py)")
+    start.set_defaults(run=begin)
+
+    check = commands.add_parser("check", help="run your function, and say what is wrong")
+    check.add_argument(
+        "what",
+        nargs="*",
+        metavar="EXERCISE|FILE",
+        help="an exercise, or a file that defines functions of exercises (default: all that you have started)",
+    )
+    check.add_argument(
+        "--seconds", type=seconds, default=SECONDS, help="the time that a function has (default: %(default)g)"
+    )
+    check.set_defaults(run=check_all)
+
+    hint = commands.add_parser("hint", help="a hint; the next time one more")
+    hint.add_argument("name", metavar="EXERCISE")
+    hint.set_defaults(run=give_hint)
+
+    answer = commands.add_parser("answer", help="the answer")
+    answer.add_argument("name", metavar="EXERCISE")
+    answer.set_defaults(run=show_answer)
+    return top
+
+
+def seconds(text):
+    """A number of seconds, of the command line."""
+    value = float(text)
+    if not 0 < value <= 3600:
+        raise argparse.ArgumentTypeError(f"{text}, expected more than 0 and at most 3600")
+    return value
+
+
+def find(name):
+    """The exercise of this name."""
+    if name not in EXERCISES:
+        close = get_close_matches(name, EXERCISES, 1)
+        raise Refusal(f"there is no exercise {name!r}: {f'try {close[0]}' if close else f'see {PROGRAM}'}")
+    return EXERCISES[name]
+
+
+# -- the commands -------------------------------------------------------------------------------------------------
+
+
+def show_list(options, progress):
+    """Print a line an exercise, under the page of the book that explains it."""
+    page = None
+    for number, (name, exercise) in enumerate(EXERCISES.items(), 1):
+        if exercise.page != page:
+            page = exercise.page
+            print(f"\ndocs/{page}.md")
+        state = "solved" if name in progress.solved else "begun" if progress.is_begun(name) else ""
+        print(f"{number:3}  {name:<23}{exercise.title:<58}{state}".rstrip())
+    solved = len(progress.solved & set(EXERCISES))
+    print(f"\n{solved} of {len(EXERCISES)} solved")
+    name = next_of(progress)
+    print(f"next: {PROGRAM} {'check' if progress.is_begun(name) else 'start'} {name}" if name else "all are solved")
+    return 0
+
+
+def next_of(progress):
+    """The first exercise that is not solved, or None."""
+    return next((name for name in EXERCISES if name not in progress.solved), None)
+
+
+def begin(options, progress):
+    """Write the file of an exercise."""
+    exercise = find(options.name or next_of(progress) or next(iter(EXERCISES)))
+    file = options.file or FOLDER / f"{exercise.name}.py"
+    if file.exists():
+        raise Refusal(f"{file} is there already: check it, delete it, or choose another name with --file")
+    if options.file is None:
+        FOLDER.mkdir(exist_ok=True)
+    with file.open("x", encoding="utf-8") as stream:
+        stream.write(starting_text(exercise))
+    progress.files[exercise.name] = str(file)
+    progress.save()
+    print(f"{exercise.name}: {heading(exercise)}\n\n{indent(task_text(exercise), '    ')}\n")
+    print(f"Your file: {file}\nEdit it, then: {PROGRAM} check {exercise.name}")
+    return 0
+
+
+def check_all(options, progress):
+    """Check each function. The exit status is 1 if one is not right."""
+    todo = [pair for what in options.what for pair in functions_of(what, progress)] if options.what else None
+    if todo is None:
+        todo = [(name, progress.file_of(name)) for name in EXERCISES if progress.is_begun(name)]
+    if not todo:
+        raise Refusal(f"you have not started any exercise yet: {PROGRAM} start")
+    verdicts = []
+    for name, file in todo:
+        verdict, printed = check_in_process(name, file, options.seconds)
+        verdicts.append(verdict)
+        report(name, file, verdict, printed)
+        (progress.solved.add if verdict.solved else progress.solved.discard)(name)
+        progress.files[name] = str(file)
+    progress.save()
+    if all(verdict.solved for verdict in verdicts) and next_of(progress):
+        print(f"next: {PROGRAM} start {next_of(progress)}")
+    return 0 if all(verdict.solved for verdict in verdicts) else 1
+
+
+def functions_of(what, progress):
+    """The pairs (exercise, file) that an argument of ``check`` means."""
+    if not (what.endswith(".py") or os.sep in what or Path(what).is_file()):
+        exercise, file = find(what), progress.file_of(what)
+        if not file.exists():
+            raise Refusal(f"{file} is missing: {PROGRAM} start {exercise.name} writes it")
+        return [(exercise.name, file)]
+    file = Path(what)
+    if not file.is_file():
+        raise Refusal(f"{file}, {'a folder' if file.is_dir() else 'which is missing'}: expected a file of Python")
+    if file.stem in EXERCISES:
+        return [(file.stem, file)]
+    names = [name for name in EXERCISES if name in names_in(file)]
+    if not names:
+        started = [name for name, place in progress.files.items() if Path(place) == file and name in EXERCISES]
+        names = started[:1]
+    if not names:
+        raise Refusal(f"{file} defines no function of an exercise, such as {next(iter(EXERCISES.values())).signature}")
+    return [(name, file) for name in names]
+
+
+def names_in(file):
+    """The names that the top level of a file defines."""
+    try:
+        tree = ast.parse(file.read_bytes())
+    except SyntaxError as error:
+        raise Refusal(f"{file}: Python cannot read it: {error.msg} in line {error.lineno}") from None
+    except ValueError as error:
+        raise Refusal(f"{file}: Python cannot read it: {error}") from None
+    targets = [target for node in tree.body if isinstance(node, ast.Assign) for target in node.targets]
+    functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    return functions | {target.id for target in targets if isinstance(target, ast.Name)}
+
+
+def report(name, file, verdict: Verdict, printed):
+    """Print what is wrong, or that nothing is."""
+    if printed:
+        print(f"{file} printed:\n{indent(printed.rstrip(), '    ')}")
+    said = {"solved": "solved", "wrong": "not yet right", "not written": "not written yet"}[verdict.state]
+    print(f"{name}: {said}")
+    for line in verdict.lines:
+        print(f"    {line}")
+    if verdict.state == "wrong":
+        print(f"    a hint: {PROGRAM} hint {name}")
+
+
+def give_hint(options, progress):
+    """Print one hint more than the last time."""
+    exercise = find(options.name)
+    n = min(int(progress.hints.get(exercise.name, 0)) + 1, len(exercise.hints))
+    for number, hint in enumerate(exercise.hints[:n], 1):
+        print(f"{number}. {hint}")
+    last = n == len(exercise.hints)
+    print(f"that is the last hint; the answer: {PROGRAM} answer {exercise.name}" if last else "again for one more")
+    progress.hints[exercise.name] = n
+    progress.save()
+    return 0
+
+
+def show_answer(options, progress):
+    """Print the answer."""
+    exercise = find(options.name)
+    print(f"{exercise.imports}\n\n\n{exercise.answer_source.rstrip()}")
+    print(f"\n\n# explained in docs/{exercise.page}.md")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

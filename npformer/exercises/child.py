@@ -1,0 +1,88 @@
+"""Runs in a process of its own: load a person's file, check one function of it, and write the verdict to a file.
+
+    python -m npformer.exercises.child EXERCISE FILE VERDICT SECONDS
+
+The process may end in any way, or not at all; ``process`` starts it and waits.
+"""
+
+import json
+import linecache
+import os
+import sys
+import threading
+import time
+import traceback
+from difflib import get_close_matches
+from pathlib import Path
+from types import ModuleType
+
+from npformer.exercises.compare import LEARNERS, Verdict, check_function, error_text
+from npformer.exercises.tasks import EXERCISES
+
+
+def main(name, file, answer_file, seconds):
+    """Check the function ``name`` of a file."""
+    LEARNERS.add(file)
+    watch(file, answer_file, float(seconds))
+    try:
+        verdict = check_file(EXERCISES[name], file)
+    except KeyboardInterrupt:
+        verdict = Verdict("wrong", ["it was interrupted"])
+    write(answer_file, verdict)
+
+
+def check_file(exercise, file):
+    """Run a file, and check the function in it."""
+    try:
+        names = run(file)
+    except SyntaxError as error:
+        return Verdict("wrong", [syntax_error_text(error)])
+    except (Exception, SystemExit) as error:
+        return Verdict("wrong", [f"running the file raises {error_text(error)}"])
+    if exercise.name not in names:
+        close = get_close_matches(exercise.name, [name for name in names if callable(names[name])], 1)
+        but = f", but one called {close[0]}" if close else ""
+        return Verdict("wrong", [f"the file has no function {exercise.name}{but}: expected {exercise.signature}"])
+    return check_function(exercise, names[exercise.name])
+
+
+def run(file):
+    """The names that a file defines. It may import other files of its folder."""
+    sys.path.append(str(Path(file).parent))
+    module = ModuleType("exercise")
+    module.__file__ = file
+    sys.modules["exercise"] = module
+    exec(compile(Path(file).read_bytes(), file, "exec"), vars(module))
+    return vars(module)
+
+
+def syntax_error_text(error):
+    """A syntax error in one line."""
+    where = f" in line {error.lineno}" if error.lineno else ""
+    text = f": {error.text.strip()}" if error.text else ""
+    return f"Python cannot read the file: {error.msg}{where}{text}"
+
+
+def watch(file, answer_file, seconds):
+    """Start a thread that says, when the time is over, which line was being executed, and ends the process."""
+    main_thread = threading.get_ident()
+
+    def wait():
+        time.sleep(seconds)
+        stack = traceback.extract_stack(sys._current_frames()[main_thread])
+        lines = [frame.lineno for frame in stack if frame.filename == file]
+        where = f" (line {lines[-1]}: {linecache.getline(file, lines[-1]).strip()})" if lines else ""
+        text = f"it has not ended after {seconds:g} seconds: is there a loop that never ends?{where}"
+        write(answer_file, Verdict("wrong", [text]))
+        os._exit(0)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+def write(answer_file, verdict):
+    """Write the verdict for the process that waits."""
+    Path(answer_file).write_text(json.dumps({"state": verdict.state, "lines": verdict.lines}), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,313 @@
+"""Compare a function with what is expected of it, and say precisely what is wrong."""
+
+import inspect
+import linecache
+import traceback
+import warnings
+from dataclasses import dataclass, field
+
+import numpy as np
+
+TOLERANCE = 1e-9  # relative to the largest entry that is expected
+SEED = 0
+
+
+@dataclass
+class Verdict:
+    """Whether a function is right, and the lines that say what is not."""
+
+    state: str  # "solved", "wrong" or "not written"
+    lines: list = field(default_factory=list)
+
+    @property
+    def solved(self):
+        """Whether nothing is wrong."""
+        return self.state == "solved"
+
+
+@dataclass
+class Outcome:
+    """What a call did: its value, or the error it raised, and the arguments it changed."""
+
+    value: object = None
+    error: BaseException | None = None
+    changed: list = field(default_factory=list)
+
+
+def check_function(exercise, function, seed=SEED):
+    """Compare a function with what is expected on every case. Returns a `Verdict`."""
+    if not callable(function):
+        return Verdict("wrong", [f"{exercise.name} is a {type(function).__name__}, expected a function"])
+    if not takes(function, len(exercise.arguments)):
+        line = f"{exercise.name}{inspect.signature(function)} is what you wrote, expected {exercise.signature}"
+        return Verdict("wrong", [line.rstrip(":")])
+    cases = exercise.cases(np.random.default_rng(seed))
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        for case in cases:
+            outcome = call(exercise, function, case)
+            if isinstance(outcome.error, NotImplementedError):
+                return Verdict("not written", ["put your code in place of `raise NotImplementedError`"])
+            expected = exercise.expected(*copied(case.args))
+            complaint = complaint_about(exercise, outcome, expected)
+            if complaint:
+                lines = [f"with {described(exercise, case)}", complaint]
+                perhaps = explanation(exercise, function, cases, case, outcome) or resemblance(outcome, expected)
+                return Verdict("wrong", lines + ([f"perhaps: {perhaps}"] if perhaps else []))
+    return Verdict("solved", [f"right in all {len(cases)} cases"])
+
+
+def takes(function, n):
+    """Whether a function can be called with n positional arguments."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # of some functions that are written in C
+        return True
+    try:
+        signature.bind(*range(n))
+    except TypeError:
+        return False
+    return True
+
+
+def call(exercise, function, case):
+    """Call a function with copies of the arguments of a case."""
+    args = copied(case.args)
+    kept = copied(case.args)
+    try:
+        value = function(*args)
+    except (Exception, SystemExit) as error:
+        return Outcome(error=error)
+    names = exercise.arguments
+    changed = [name for name, x, before in zip(names, args, kept, strict=True) if not is_same(x, before)]
+    return Outcome(value, changed=changed)
+
+
+def copied(args):
+    """The arguments, with arrays and lists copied, and iterators made anew."""
+    return [copy_of(x) for x in args]
+
+
+def copy_of(x):
+    """A copy of one argument."""
+    if isinstance(x, (np.ndarray, list)):
+        return x.copy()
+    return x.fresh() if hasattr(x, "fresh") else x
+
+
+def is_same(x, before):
+    """Whether an argument is still what it was."""
+    return not isinstance(x, (np.ndarray, list)) or np.array_equal(x, before, equal_nan=np.asarray(x).dtype.kind == "f")
+
+
+# -- what is wrong ------------------------------------------------------------------------------------------------
+
+
+def complaint_about(exercise, outcome, expected):
+    """The line that says what is wrong with an outcome, or None."""
+    if outcome.error is not None:
+        return f"it raises {error_text(outcome.error)}"
+    if outcome.changed:
+        return (
+            f"it changes its argument {outcome.changed[0]} in place: work on a new array, as in x = x - 1, not x -= 1"
+        )
+    names = list(exercise.results)
+    if outcome.value is None:
+        return f"it returns None: is `return {', '.join(names)}` missing?"
+    if len(names) == 1:
+        return complaint_about_result(names[0], outcome.value, expected)
+    if not isinstance(outcome.value, (tuple, list)) or len(outcome.value) != len(names):
+        what = f"{kind(outcome.value)} of {len(outcome.value)}" if is_many(outcome.value) else kind(outcome.value)
+        return f"it returns {what}, expected {len(names)} results: {', '.join(names)}"
+    complaints = map(complaint_about_result, names, outcome.value, expected)
+    return next((complaint for complaint in complaints if complaint), None)
+
+
+def complaint_about_result(name, value, expected):
+    """The line that says what is wrong with one result, or None."""
+    if value is None:
+        return f"{name} is None, expected an array of shape {np.shape(expected)}"
+    if isinstance(expected, list):
+        if not isinstance(value, (list, tuple, np.ndarray)):
+            return f"{name} is {kind(value)}, expected a list"
+        return complaint_about_list(name, list(value), expected)
+    if np.ndim(expected) == 0 and not isinstance(value, (np.ndarray, np.generic, float, int)):
+        return f"{name} is {kind(value)}, expected a number"
+    if np.ndim(expected) and not isinstance(value, np.ndarray):
+        return f"{name} is {kind(value)}, expected an array of shape {np.shape(expected)}"
+    value, expected = np.asarray(value), np.asarray(expected)
+    if value.shape != expected.shape:
+        return f"{name} has shape {value.shape}, expected {expected.shape}"
+    if value.dtype != expected.dtype and not (value.dtype.kind in "iu" and expected.dtype.kind in "iu"):
+        return f"{name} has dtype {value.dtype}, expected {expected.dtype}"
+    wrong = ~close(value, expected)
+    if not wrong.any():
+        return None
+    first = tuple(int(i) for i in np.argwhere(wrong)[0])
+    where = f" at {list(first)}" if value.ndim else ""
+    many = f" ({wrong.sum()} of {wrong.size} entries are wrong)" if wrong.size > 1 else ""
+    return f"{name} is wrong{where}: yours is {number(value[first])}, expected {number(expected[first])}{many}"
+
+
+def complaint_about_list(name, value, expected):
+    """The line that says where a list differs from the expected one, or None."""
+    same = [np.isscalar(a) and a == b for a, b in zip(value, expected, strict=False)]
+    if all(same) and len(value) == len(expected):
+        return None
+    first = same.index(False) if False in same else len(same)
+    return f"{name} is {shown(value)}, expected {expected}: they differ at position {first}"
+
+
+def shown(value):
+    """A list in one line that is not too long."""
+    text = " ".join(str(value).split())
+    return text if len(text) <= 100 else text[:99] + "…"
+
+
+def close(value, expected):
+    """Where the entries agree. NaN never does."""
+    if value.dtype.kind not in "fc":
+        return value == expected
+    finite = np.isfinite(expected)
+    scale = np.abs(expected[finite]).max(initial=0) if expected.ndim else np.abs(expected)
+    return np.where(finite, np.abs(value - expected) <= TOLERANCE * scale + 1e-13, value == expected)
+
+
+def number(x):
+    """A number with as many digits as are of use."""
+    return f"{x:.6g}" if np.asarray(x).dtype.kind in "fc" else str(x)
+
+
+def kind(value):
+    """The type of a value, with an article."""
+    return "an array" if isinstance(value, np.ndarray) else f"a {type(value).__name__}"
+
+
+def is_many(value):
+    """Whether a value is a tuple or a list."""
+    return isinstance(value, (tuple, list))
+
+
+def error_text(error):
+    """An error in one line, with the line of the person's file that raised it."""
+    text = "SystemExit: it must return, not exit" if isinstance(error, SystemExit) else error_line(error)
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if is_learners(frame.filename):
+            return f"{text} (line {frame.lineno}: {linecache.getline(frame.filename, frame.lineno).strip()})"
+    return text
+
+
+def error_line(error):
+    """The type of an error and the first line of its message."""
+    first = (str(error).splitlines() or [""])[0]
+    return f"{type(error).__name__}: {first}" if first else type(error).__name__
+
+
+LEARNERS: set[str] = set()  # the files that people wrote
+
+
+def is_learners(filename):
+    """Whether a file is that of the person whose function is checked."""
+    return filename in LEARNERS
+
+
+# -- the case -----------------------------------------------------------------------------------------------------
+
+
+def described(exercise, case):
+    """The arguments of a case in one line."""
+    texts = [argument_text(name, x) for name, x in zip(exercise.arguments, case.args, strict=True)]
+    return f"{case.what}: {', '.join(texts)}"
+
+
+def argument_text(name, x):
+    """An argument with its numbers if they are few, else with its shape."""
+    if isinstance(x, np.ndarray) and x.size <= 8:
+        return f"{name} = {np.array2string(x.round(4) if x.dtype.kind == 'f' else x, separator=', ')}".replace("\n", "")
+    if isinstance(x, np.ndarray):
+        return f"{name} of shape {x.shape}"
+    if callable(x) or (isinstance(x, list) and len(x) > 8):
+        return name
+    return f"{name} = {x!r}"
+
+
+# -- why ----------------------------------------------------------------------------------------------------------
+
+
+def explanation(exercise, function, cases, failed, outcome):
+    """The explanation of the typical mistake that does the same; one that does the same in every case comes first."""
+    alike = [
+        (mistake, wrong)
+        for mistake, wrong in exercise.wrong_functions
+        if does_the_same(call(exercise, wrong, failed), outcome)
+    ]
+    if len(alike) < 2:
+        return alike[0][0].explanation if alike else None
+    outcomes = [call(exercise, function, case) for case in cases]
+    for mistake, wrong in alike:
+        if all(does_the_same(call(exercise, wrong, case), o) for case, o in zip(cases, outcomes, strict=True)):
+            return mistake.explanation
+    return None if is_all_nan(outcome) else alike[0][0].explanation
+
+
+def is_all_nan(outcome):
+    """Whether the results hold no number at all, so that they look like those of many mistakes."""
+    values = outcome.value if is_many(outcome.value) else [outcome.value]
+    return outcome.error is None and not any(np.isfinite(x).any() for x in map(as_array, values) if x.dtype.kind == "f")
+
+
+def does_the_same(a, b):
+    """Whether two outcomes are the same error, or equal values."""
+    if a.error is not None or b.error is not None:
+        return error_line(a.error) == error_line(b.error) if a.error is not None and b.error is not None else False
+    if a.changed != b.changed:
+        return False
+    return values_agree(a.value, b.value)
+
+
+def values_agree(a, b):
+    """Whether two values are arrays that agree, or sequences of such arrays."""
+    if is_many(a) or is_many(b):
+        return is_many(a) and is_many(b) and len(a) == len(b) and all(map(values_agree, a, b))
+    a, b = as_array(a), as_array(b)
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    if a.dtype.kind in "fc":
+        return np.allclose(a, b, rtol=1e-9, atol=1e-13, equal_nan=True)
+    return bool(np.all(a == b))
+
+
+def resemblance(outcome, expected):
+    """A simple relation between a wrong array and the expected one, or None."""
+    if outcome.error is not None or outcome.changed:
+        return None
+    many = isinstance(expected, tuple) and is_many(outcome.value)
+    pairs = zip(outcome.value, expected, strict=False) if many else [(outcome.value, expected)]
+    for value, want in ((as_array(a), as_array(b)) for a, b in pairs):
+        is_float = value.dtype.kind == "f" and want.dtype.kind == "f" and value.size > 1
+        if is_float and (value.shape != want.shape or not close(value, want).all()):
+            return relation(value, want)
+    return None
+
+
+def as_array(x):
+    """The array of a value; one of objects if the value is none of numbers."""
+    try:
+        return np.asarray(x)
+    except ValueError:  # sequences of different lengths
+        return np.asarray(None)
+
+
+def relation(value, want):
+    """In words, how an array of numbers is related to the one that is wanted, or None."""
+    if value.ndim == 2 and value.T.shape == want.shape and close(value.T, want).all():
+        return "it is the transpose of what is expected"
+    if value.shape != want.shape or not np.isfinite(value).all() or not np.isfinite(want).all():
+        return None
+    square = float((want * want).sum())
+    factor = float((value * want).sum()) / square if square else 0.0
+    if factor and close(value, want * factor).all():
+        return "its sign is wrong" if np.isclose(factor, -1) else f"it is what is expected times {factor:.6g}"
+    if np.ptp(value - want) <= TOLERANCE * max(1, np.abs(want).max()):
+        return f"each entry is too large by {(value - want).flat[0]:.6g}"
+    return None

@@ -1,0 +1,142 @@
+"""What an exercise is made of."""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from npformer.gradcheck import complex_step
+
+
+@dataclass(frozen=True, eq=False)
+class Mistake:
+    """A typical mistake: the answer with some text replaced, and what to tell a person who makes it."""
+
+    change: dict[str, str]
+    explanation: str
+
+
+class Case:
+    """Arguments with which a function is called, and what is special about them."""
+
+    def __init__(self, what, *args):
+        self.what, self.args = what, args
+
+
+@dataclass(frozen=True, eq=False)
+class Exercise:
+    """A function to write or to mend.
+
+    Attributes
+    ----------
+    answer : function
+        Its name is that of the exercise, its source what ``answer`` prints.
+    title : str
+        A line in the list of exercises.
+    page : str
+        The page of the book that explains it, without ``docs/`` and ``.md``.
+    task : str
+        What the function has to do.
+    arguments, results : dict
+        Name and description of each argument and of each result.
+    expected : callable
+        What the function should return; not the answer, so that a mistake in the answer is noticed.
+    cases : callable
+        ``cases(rng)`` draws the arguments on which the function is checked, the simplest first.
+    mistakes : tuple of Mistake
+    hints : tuple of str
+        Each says more than the one before.
+    given : str
+        In a task of the kind "find the bug", the faulty code.
+    needs : tuple of str
+        Lines that import what the function may use besides NumPy.
+    """
+
+    answer: Callable
+    title: str
+    page: str
+    task: str
+    arguments: dict[str, str]
+    results: dict[str, str]
+    expected: Callable
+    cases: Callable
+    mistakes: tuple[Mistake, ...]
+    hints: tuple[str, ...]
+    given: str = ""
+    needs: tuple[str, ...] = ()
+
+    @property
+    def name(self):
+        """The name of the exercise and of its function."""
+        return self.answer.__name__
+
+    @property
+    def signature(self):
+        """The first line of the function."""
+        return f"def {self.name}{inspect.signature(self.answer)}:"
+
+    @property
+    def imports(self):
+        """The lines above the function."""
+        return "\n".join(["import numpy as np", *([""] if self.needs else []), *self.needs])
+
+    @cached_property
+    def answer_source(self):
+        """The text of the answer."""
+        return inspect.getsource(self.answer)
+
+    def function_from(self, source):
+        """The function that a changed text of the answer defines."""
+        names = dict(self.answer.__globals__)
+        exec(compile(source, f"<a change of {self.name}>", "exec"), names)
+        return names[self.name]
+
+    def with_mistake(self, mistake):
+        """The answer with a mistake in it."""
+        source = self.answer_source
+        for old, new in mistake.change.items():
+            if old not in source:
+                raise ValueError(f"{self.name}: a mistake replaces {old!r}, which the answer does not contain")
+            source = source.replace(old, new)
+        return self.function_from(source)
+
+    @cached_property
+    def wrong_functions(self):
+        """Each mistake with its function."""
+        return [(mistake, self.with_mistake(mistake)) for mistake in self.mistakes]
+
+
+def gradients_of(forward, which=None):
+    """Return ``expected(dy, *args)``: the derivatives of Σ dy · forward(*args), each entry by the complex step.
+
+    Parameters
+    ----------
+    forward : callable
+        It takes the same arguments as the backward pass after ``dy``, and returns one array.
+    which : list of int
+        The positions in ``args`` of the arguments with a gradient: by default all.
+    """
+
+    def expected(dy, *args):
+        wanted = range(len(args)) if which is None else which
+
+        def gradient(i):
+            f = lambda x: forward(*args[:i], x, *args[i + 1 :])
+            return complex_step(f, [args[i]], 0, dy)
+
+        gradients = tuple(gradient(i) for i in wanted)
+        return gradients if len(gradients) > 1 else gradients[0]
+
+    return expected
+
+
+def draw(rng, *shape):
+    """Normal random numbers."""
+    return rng.standard_normal(shape)
+
+
+def sizes(rng, n, low=1, high=5):
+    """Draw n different sizes, so that no axis can be mistaken for another."""
+    return (int(size) for size in rng.permutation(np.arange(low, max(high, low + n - 1) + 1))[:n])

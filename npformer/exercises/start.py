@@ -1,0 +1,40 @@
+"""The file with which a person begins an exercise."""
+
+from textwrap import dedent, indent
+
+
+def starting_text(exercise):
+    """The task as a docstring, and the function without its body; with its bugs, if there are some to find."""
+    return (
+        f'"""{heading(exercise)}\n\n{task_text(exercise)}\n\n'
+        f"Explained in: docs/{exercise.page}.md\n"
+        f'Check it with: python -m npformer.exercises check {exercise.name}\n"""\n\n'
+        f"{exercise.imports}\n\n\n{function_text(exercise)}"
+    )
+
+
+def heading(exercise):
+    """The title as a sentence."""
+    return exercise.title[0].upper() + exercise.title[1:] + "."
+
+
+def task_text(exercise):
+    """What to do, without indentation."""
+    return dedent(exercise.task).strip()
+
+
+def function_text(exercise):
+    """The function that a person edits."""
+    if exercise.given:
+        given = exercise.given.strip().splitlines()
+        return "\n".join([given[0], shapes_text(exercise), *given[1:], ""])
+    return f"{exercise.signature}\n{shapes_text(exercise)}\n    raise NotImplementedError\n"
+
+
+def shapes_text(exercise):
+    """The docstring of the function: its arguments and its results."""
+    lines = ['"""', "Parameters", "----------"]
+    lines += [f"{name} : {text}" for name, text in exercise.arguments.items()]
+    lines += ["", "Returns", "-------"]
+    lines += [f"{name} : {text}" for name, text in exercise.results.items()]
+    return indent("\n".join([*lines, '"""']), "    ")

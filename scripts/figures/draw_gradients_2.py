@@ -1,0 +1,256 @@
+"""Draw the figures of the second half of the pages about gradients, from the embedding to the recurrence.
+
+python scripts/figures/draw_gradients_2.py
+"""
+
+import numpy as np
+from drawing import DARK, LIGHT, MIDDLE, arrow, box, canvas, matrix, plt, save
+from matplotlib.patches import Circle
+
+import npformer as nf
+
+
+def embedding_rows():
+    """A look-up copies rows; its backward pass adds rows."""
+    axes = canvas(5, 5.9)
+    ids, dy = np.array([2, 0, 2]), np.array([[1.0, -1.0], [2.0, 0.0], [10.0, 5.0]])
+    table = np.array([[0.1, 0.2], [0.3, 0.4], [0.5, 0.6], [0.7, 0.8]])
+    dtable = nf.embedding_backward(dy, ids, (4, 2))
+    for top, left, right, names, forward in (
+        (5.1, table, table[ids], ("table E", "Y"), True),
+        (2.3, dtable, dy, ("dE", "dY"), False),
+    ):
+        matrix(axes, 0.8, top, left, title=names[0])
+        matrix(axes, 3.2, top - 0.25, right, title=names[1])
+        for row in range(4):
+            axes.text(0.65, top - 0.25 - 0.5 * row, f"{row}", ha="right", va="center", color=DARK)
+        for place, row in enumerate(ids):
+            axes.text(4.3, top - 0.5 - 0.5 * place, f"id {row}", va="center", color=DARK)
+            ends = (1.84, top - 0.25 - 0.5 * row), (3.16, top - 0.5 - 0.5 * place)
+            arrow(axes, *(ends if forward else ends[::-1]))
+    axes.text(2.5, 5.65, "forward: rows are copied", ha="center", weight="bold")
+    axes.text(2.5, 2.82, "backward: rows are added", ha="center", weight="bold")
+    save(axes, "embedding_rows")
+
+
+def positions_rotation():
+    """Steps rotate each pair; the dot product depends on the distance only."""
+    figure = plt.figure(figsize=(5, 6.6))
+    turn = np.linspace(0, 2 * np.pi, 200)
+    encoding = nf.sinusoidal_encoding(101, 64)
+    for i, (frequency, name) in enumerate(((1.0, "pair 0, ω = 1"), (0.1, "pair 1, ω = 0.1"))):
+        axes = figure.add_axes((0.03 + 0.49 * i, 0.56, 0.46, 0.36), aspect="equal", xlim=(-1.4, 1.4), ylim=(-1.4, 1.4))
+        axes.set_axis_off()
+        axes.plot(np.cos(turn), np.sin(turn), color=MIDDLE)
+        for position in range(7):
+            x, y = np.cos(frequency * position), np.sin(frequency * position)
+            axes.plot([0, x], [0, y], color=MIDDLE, linewidth=0.8)
+            axes.plot(x, y, "o", color=DARK, markersize=5)
+            if i == 0 or position % 3 == 0:
+                axes.text(1.2 * x, 1.2 * y, f"{position}", ha="center", va="center", size=11)
+        axes.set_title(f"{name} (D = 8)", size=12)
+    axes = figure.add_axes((0.14, 0.09, 0.82, 0.36))
+    distance = np.arange(-50, 51)
+    axes.plot(distance, encoding[50] @ encoding.T, color=DARK)
+    axes.axhline(0, color=MIDDLE, linewidth=0.8)
+    axes.set(xlabel="distance n of two positions", ylabel="dot product (D = 64)", ylim=(0, 34))
+    save(axes, "positions_rotation")
+
+
+def label_smoothing():
+    """Loss and gradient of one token against the distance of its logit."""
+    V, gaps = 10, np.linspace(0, 10, 201)
+    figure, (above, below) = plt.subplots(2, 1, figsize=(5, 6.4), sharex=True, layout="constrained")
+    for smoothing, style in ((0.0, "--"), (0.1, "-")):
+        losses, gradients = [], []
+        for gap in gaps:
+            logits = np.zeros((1, V))
+            logits[0, 0] = gap
+            loss, dlogits = nf.cross_entropy(logits, np.array([0]), label_smoothing=smoothing)
+            losses.append(float(loss))
+            gradients.append(dlogits[0, 0])
+        above.plot(gaps, losses, style, color=DARK, label=f"ε = {smoothing:g}")
+        below.plot(gaps, gradients, style, color=DARK, label=f"ε = {smoothing:g}")
+    best = np.log(1 + 0.9 * V / 0.1)
+    entropy = -0.91 * np.log(0.91) - 9 * 0.01 * np.log(0.01)
+    above.plot(best, entropy, "o", color=DARK)
+    above.annotate(
+        "smallest loss: p = q", (best, entropy), (best - 0.6, entropy + 0.55), arrowprops={"arrowstyle": "->"}
+    )
+    below.axhline(0, color=MIDDLE, linewidth=0.8)
+    below.plot(best, 0, "o", color=DARK)
+    above.set(ylabel="loss", ylim=(0, 2.5))
+    below.set(ylabel="gradient of the target's logit", xlabel="target's logit minus the others' logit (V = 10)")
+    above.legend(frameon=False)
+    below.legend(frameon=False, loc="lower right")
+    save(above, "cross_entropy_smoothing")
+
+
+def residual_gradients():
+    """The gradient goes past the sublayer and through it."""
+    axes = canvas(5, 4.9)
+    for y, forward in ((3.2, True), (0.7, False)):
+        ends = [(0.7, y), (1.9, y), (3.1, y), (3.65, y), (3.95, y), (4.3, y)]
+        names = ("x", "y") if forward else ("dx", "dy")
+        for x, name in zip((0.1, 4.3), names, strict=True):
+            box(axes, x, y - 0.28, 0.6, 0.56, name, color="white", size=14)
+        box(axes, 1.75, y - 0.35, 1.3, 0.7, "sublayer f" if forward else "backward\nof f")
+        plus = 3.7 if forward else 1.2
+        axes.add_patch(Circle((plus, y), 0.17, facecolor="white", edgecolor=DARK))
+        axes.text(plus, y - 0.01, "+", ha="center", va="center", size=15)
+        fork = 1.2 if forward else 3.7
+        axes.plot([fork, fork, plus], [y, y + 0.85, y + 0.85], color=DARK, linewidth=1.5)
+        arrow(axes, (plus, y + 0.85), (plus, y + 0.17))
+        if forward:
+            ends = ((0.7, y), (1.75, y)), ((3.05, y), (3.53, y)), ((3.87, y), (4.3, y))
+        else:
+            ends = ((4.3, y), (3.05, y)), ((1.75, y), (1.37, y)), ((1.03, y), (0.7, y))
+        for start, end in ends:
+            arrow(axes, start, end)
+        axes.text(2.45, y + 0.93, "x, unchanged" if forward else "dy, unchanged", ha="center", va="bottom")
+    axes.text(2.5, 4.6, "forward: y = x + f(x)", ha="center", weight="bold")
+    axes.text(2.5, 2.1, "backward: dx = dy + Jᵀ dy", ha="center", weight="bold")
+    save(axes, "residual_gradients")
+
+
+def model_backward():
+    """The order of the backward passes of a whole model."""
+    axes = canvas(5, 6.4)
+    left, right, width = 0.1, 2.75, 1.75
+    middle_left, middle_right = left + width / 2, right + width / 2
+    for x, y, text, color in (
+        (left, 1.5, "embedding\n(source)", LIGHT),
+        (left, 2.8, "encoder,\nN layers", LIGHT),
+        (right, 1.5, "embedding\n(target)", LIGHT),
+        (right, 2.8, "decoder,\nN layers", LIGHT),
+        (right, 4.1, "linear map", LIGHT),
+        (right, 5.4, "loss", MIDDLE),
+    ):
+        box(axes, x, y, width, 0.75, text, color=color)
+    for x, y, name in (
+        (middle_left, 2.25, "dx"),
+        (middle_right, 2.25, "dx"),
+        (middle_right, 3.55, "dy"),
+        (middle_right, 4.85, "dlogits"),
+    ):
+        axes.plot([x - 0.3, x - 0.3], [y, y + 0.55], color=MIDDLE, linewidth=1.2, linestyle=":")
+        arrow(axes, (x, y + 0.55), (x, y), name)
+    axes.plot([left + width, right], [3.38, 3.38], color=MIDDLE, linewidth=1.2, linestyle=":")
+    arrow(axes, (right, 3.1), (left + width, 3.1))
+    axes.text((left + width + right) / 2, 3.45, "memory", ha="center", va="bottom", size=10, color=DARK)
+    axes.text(
+        (left + width + right) / 2, 3.02, "dmemory:\nsum over N\nlayers", ha="center", va="top", size=10, color=DARK
+    )
+    box(axes, left, 0.2, 4.4, 0.7, "gradient of a tied table: the sum of three", color="white")
+    arrow(axes, (middle_left, 1.5), (middle_left, 0.9))
+    arrow(axes, (middle_right - 0.3, 1.5), (middle_right - 0.3, 0.9))
+    axes.plot([right + width, 4.75, 4.75], [4.47, 4.47, 0.55], color=DARK, linewidth=1.2)
+    arrow(axes, (4.75, 0.55), (4.5, 0.55))
+    axes.text(4.8, 2.3, "dweightᵀ", rotation=90, ha="left", va="center", size=10, color=DARK)
+    axes.plot([0.2, 0.65], [5.9, 5.9], color=MIDDLE, linewidth=1.2, linestyle=":")
+    axes.text(0.75, 5.9, "forward, upwards", va="center", size=11)
+    arrow(axes, (0.2, 5.5), (0.65, 5.5))
+    axes.text(0.75, 5.5, "gradients", va="center", size=11)
+    save(axes, "model_backward")
+
+
+def checks_error():
+    """The error of both numerical derivatives against their step."""
+    x, steps = 1.1, 10.0 ** np.arange(-16, 0.26, 0.25)
+    exact = np.exp(x)
+    central = [abs((np.exp(x + h) - np.exp(x - h)) / (2 * h) / exact - 1) for h in steps]
+    step = [abs(np.exp(x + 1j * h).imag / h / exact - 1) for h in steps]
+    figure, axes = plt.subplots(figsize=(5, 4.6), layout="constrained")
+    axes.loglog(steps, np.maximum(central, 1.1e-16), "o-", color=MIDDLE, markersize=4, label="central differences")
+    axes.loglog(steps, np.maximum(step, 1.1e-16), "s--", color=DARK, markersize=3, label="complex step")
+    axes.loglog(steps, steps**2 / 6, ":", color=DARK, linewidth=1)
+    axes.loglog(steps, 1.1e-16 / steps, ":", color=DARK, linewidth=1)
+    axes.text(3e-4, 3e-6, "h² / 6", ha="right", size=11)
+    axes.text(3e-10, 2e-6, "u / h", ha="left", size=11)
+    axes.set(xlabel="h", ylabel="relative error (at least u = 1.1e-16)", ylim=(2e-17, 30))
+    axes.legend(frameon=False, loc="upper center", ncols=1)
+    save(axes, "checks_error")
+
+
+def dilated_convolution():
+    """Which inputs an output depends on, and which outputs an input's gradient comes from."""
+    axes = canvas(5, 6.3)
+    dilations, n, gap, height = (1, 2, 4), 16, 0.29, 0.62
+    for bottom, forward in ((3.6, True), (0.4, False)):
+        place = lambda row, t, bottom=bottom: (0.33 + gap * t, bottom + height * row)
+        lines, marked = set(), {(3, n - 1)} if forward else {(0, 0)}
+        for level in range(3) if not forward else range(2, -1, -1):
+            shift = dilations[level]
+            for t in range(n):
+                for tap in range(3):
+                    lower = t - shift * tap
+                    known = (level + 1, t) if forward else (level, lower)
+                    if lower >= 0 and known in marked:
+                        lines.add((level, lower, t))
+            marked |= {(level, u) if forward else (level + 1, t) for at, u, t in lines if at == level}
+        for level, u, t in sorted(lines):
+            low, high = np.array(place(level, u)), np.array(place(level + 1, t))
+            axes.plot(*np.transpose([low, high]), color=DARK, linewidth=0.8, zorder=0)
+        for row in range(4):
+            for t in range(n):
+                color = DARK if (row, t) in marked else "white"
+                axes.add_patch(
+                    Circle(place(row, t), 0.085, facecolor=color, edgecolor=DARK if color == DARK else MIDDLE)
+                )
+        for row, text in enumerate(("d = 1", "d = 2", "d = 4")):
+            x = 0.28 if forward else 0.28 + gap * 15 + 0.1
+            side = "left" if forward else "right"
+            axes.text(x, bottom + height * (row + 0.5), text, ha=side, va="center", size=10, color=DARK)
+        names = ("inputs x", "outputs y") if forward else ("dx", "dy")
+        axes.text(2.5, bottom - 0.17, names[0], ha="center", va="top", size=11)
+        axes.text(2.5, bottom + 3 * height + 0.14, names[1], ha="center", va="bottom", size=11)
+    axes.text(2.5, 6.0, "forward: what the last output sees (d: dilation)", ha="center", weight="bold")
+    axes.text(2.5, 2.8, "backward: what the first input's gradient collects", ha="center", weight="bold")
+    save(axes, "dilated_convolution")
+
+
+def unrolled_recurrence():
+    """The states forward, and their gradients backward."""
+    axes = canvas(5, 5.9)
+    centres = (0.45, 1.75, 3.05, 4.35)
+    digits = "₀₁₂₃"
+    for y, forward in ((4.2, True), (1.2, False)):
+        for t, x in enumerate(centres):
+            name = ("h" if forward else "dh") + digits[t]
+            box(axes, x - 0.35, y - 0.28, 0.7, 0.56, name, color=LIGHT if t else "white", size=13)
+            if t:
+                before = (centres[t - 1] + 0.35, y), (x - 0.35, y)
+                arrow(axes, *(before if forward else before[::-1]))
+                above, below = (x, y + 0.75), (x, y - 0.75)
+                if forward:
+                    arrow(axes, below, (x, y - 0.28))
+                    arrow(axes, (x, y + 0.28), above)
+                else:
+                    arrow(axes, above, (x, y + 0.28))
+                    arrow(axes, (x, y - 0.28), below)
+                axes.text(x, y + 0.8, ("h" if forward else "ds") + digits[t], ha="center", va="bottom")
+                axes.text(x, y - 0.8, ("x" if forward else "dx") + digits[t], ha="center", va="top")
+                if not forward and t < 3:
+                    axes.text(x + 0.39, y + 0.3, "+", size=16, ha="center", va="center")
+    axes.text(2.5, 5.5, "forward", ha="center", weight="bold")
+    axes.text(2.5, 2.5, "backward", ha="center", weight="bold")
+    save(axes, "unrolled_recurrence")
+
+
+def main():
+    """Draw all."""
+    for draw in (
+        embedding_rows,
+        positions_rotation,
+        label_smoothing,
+        residual_gradients,
+        model_backward,
+        checks_error,
+        dilated_convolution,
+        unrolled_recurrence,
+    ):
+        draw()
+
+
+if __name__ == "__main__":
+    main()

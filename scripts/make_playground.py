@@ -1,0 +1,186 @@
+"""Make the page to play with: one HTML file that holds two small trained models and needs nothing else.
+
+python scripts/make_playground.py --out play.html                          # put docs/play/ together: a second
+python scripts/make_playground.py --train reverse                          # train again, into docs/play/: 10 seconds
+python scripts/make_playground.py --train en-fr --data data/multi30k       # about 10 minutes
+
+The parts of the page are in docs/play/, where index.html also opens without being put together. A model is a file
+NAME.js there: its settings, its tokens and its parameters, which are rounded to float16.
+"""
+
+import argparse
+import base64
+import json
+import re
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from arguments import positive
+from command import command
+from output import output_file
+
+from npformer import Adam, CopyTask, Trainer, Transformer, tree, warmup_cosine
+from npformer.data.copy_task import FIRST_SYMBOL, exact_match
+from npformer.data.parallel_text import read_lines
+from npformer.models import describe, from_description
+from npformer.threads import blas_threads
+from npformer.training.progress import say
+
+FOLDER = Path(__file__).resolve().parents[1] / "docs" / "play"
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+PREFIX = "MODELS[{}] = "
+STEPS = {"reverse": 2000, "en-fr": 1600}
+EXAMPLES = [  # the first three are of the test text, which is not trained on
+    "A man in an orange hat starring at something.",
+    "People are fixing the roof of a house.",
+    "A girl in karate uniform breaking a stick with a front kick.",
+    "A man is sleeping on a couch.",
+    "Two dogs play in the snow.",
+    "A little girl in a red dress is eating an apple.",
+]
+
+
+@command
+def main(argv=None):
+    options = parse_arguments(argv)
+    if options.train:
+        train = {"reverse": train_reverse, "en-fr": train_en_fr}[options.train]
+        write(options.train, train(options.steps or STEPS[options.train], options))
+    if options.out:
+        options.out.write_text(page(), encoding="utf-8")
+        print(f"{options.out}: {options.out.stat().st_size / 1e6:.2f} MB")
+
+
+# -- the page -----------------------------------------------------------------------------------------------------
+
+
+def page(home=None):
+    """Return docs/play/index.html with its style, its scripts and its models in it.
+
+    Parameters
+    ----------
+    home : str, optional
+        The address of the book, to which the page then links.
+    """
+
+    def script(match):
+        text = (FOLDER / match[1]).read_text(encoding="utf-8")
+        return f"<script>\n{text}</script>"
+
+    html = (FOLDER / "index.html").read_text(encoding="utf-8")
+    style = (FOLDER / "page.css").read_text(encoding="utf-8")
+    html = html.replace('<link rel="stylesheet" href="page.css">', f"<style>\n{style}</style>")
+    html = re.sub(r'<script src="([\w.-]+)"></script>', script, html)
+    return html.replace("<!-- home -->", f'<a href="{home}">The book of npformer</a>' if home else "")
+
+
+# -- the models ---------------------------------------------------------------------------------------------------
+
+
+def read(name):
+    """Return (model, parameters as float64, everything else of its file) of a model of the page."""
+    text = (FOLDER / f"{name}.js").read_text(encoding="utf-8")
+    content = json.loads(text.removeprefix(PREFIX.format(json.dumps(name))).rstrip(";\n"))
+    arrays = {path: decoded(x) for path, x in content.pop("params").items()}
+    return from_description(content["model"]), tree.from_arrays(arrays, "params"), content
+
+
+def write(name, content):
+    """Write the file of a model."""
+    text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+    (FOLDER / f"{name}.js").write_text(f"{PREFIX.format(json.dumps(name))}{text};\n", encoding="utf-8")
+    print(f"{FOLDER / name}.js: {len(text) / 1e6:.2f} MB, {json.dumps(content['about'])}")
+
+
+def encoded(x):
+    return {"shape": x.shape, "float16": base64.b64encode(x.astype("<f2").tobytes()).decode()}
+
+
+def decoded(x):
+    return np.frombuffer(base64.b64decode(x["float16"]), "<f2").reshape(x["shape"]).astype(np.float64)
+
+
+def rounded(params):
+    """The parameters as they will be read."""
+    return tree.map_leaves(lambda x: decoded(encoded(x)), params)
+
+
+def content_of(model, params, tokens, about, **others):
+    settings = describe(model) | {"dtype": "float64"}
+    arrays = {path: encoded(x) for path, x in tree.to_arrays(params, "params").items()}
+    return {"about": about, "model": settings, "tokens": tokens, **others, "params": arrays}
+
+
+def train_reverse(steps, options):
+    task = CopyTask(vocab=FIRST_SYMBOL + len(LETTERS), min_len=1, max_len=10, reverse=True)
+    model = Transformer(task.vocab, task.vocab, d_model=32, n_heads=2, n_layers=2, d_ff=64, dropout=0.0, max_len=64)
+    schedule = warmup_cosine(5e-3, warmup=steps // 12, total=steps)
+    trainer = Trainer(model, Adam(schedule, betas=(0.9, 0.98)), clip_norm=1.0)
+    with blas_threads(1):  # the matrices are small
+        trainer.fit((task.batch(step, 64) for step in range(steps)), steps)
+    params = rounded(trainer.params)
+    share, _ = exact_match(model, params, *task.held_out(1000))
+    longer, _ = exact_match(model, params, *task.longer(1000))
+    about = {"steps": steps, "exact_match": share, "exact_match_longer": longer, "n_parameters": tree.count(params)}
+    return content_of(model, params, ["<pad>", "<begin>", "<end>", *LETTERS], about)
+
+
+def train_en_fr(steps, options):
+    from npformer.translation import TranslationRun, TranslationSettings, Translator
+    from npformer.translation.scores import score
+
+    settings = TranslationSettings(
+        data=options.data,
+        model={"d_model": 64, "n_heads": 4, "n_layers": 2, "d_ff": 256},
+        vocab_size=2000,
+        max_tokens=4096,
+        schedule="cosine",
+        lr=0.005,
+        warmup=steps // 8,
+        dropout=0.1,
+        label_smoothing=0.1,
+        steps=steps,
+        validate_every=steps,
+        save_every=steps,
+        n_average=1,
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        run = TranslationRun.start(folder, settings)
+        say(f"{tree.count(run.trainer.params):,} parameters")
+        run.train()
+        params = rounded(run.trainer.params)
+    translator = Translator(run.model, params, run.source, run.target)
+    data = Path(options.data)
+    sources, references = (list(read_lines(next(data.glob(f"test*.{lang}*")))) for lang in ("en", "fr"))
+    scores = score(translator.greedy(sources), references, "fr")
+    for line in EXAMPLES:
+        say(f"{line} -> {translator.greedy([line])[0]}")
+    about = {
+        "steps": steps,
+        "bleu_lower": round(scores["bleu_lower"], 1),
+        "n_parameters": tree.count(params),
+        "loss": round(run.validations[-1]["val_loss"], 3),
+    }
+    coded = zip(EXAMPLES, run.source.encode(EXAMPLES), strict=True)
+    examples = [{"text": line, "ids": ids.tolist()} for line, ids in coded]
+    return content_of(run.model, params, run.source.pieces(range(len(run.source))), about, examples=examples)
+
+
+def parse_arguments(argv):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=output_file, metavar="FILE", help="write the page to FILE")
+    parser.add_argument("--train", choices=list(STEPS), help="train one of the models again")
+    parser.add_argument("--steps", type=positive, help="training steps (default: 2000 for reverse, 1600 for en-fr)")
+    parser.add_argument("--data", metavar="DIR", help="folder of get_multi30k.py, to train en-fr")
+    options = parser.parse_args(argv)
+    if not options.out and not options.train:
+        parser.error("nothing to do: give --out for the page, or --train for a model")
+    if options.train == "en-fr" and not options.data:
+        parser.error("--train en-fr needs --data DIR, a folder of get_multi30k.py")
+    return options
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,265 @@
+"""Mutation testing of the exercises: check that the checker notices a wrong answer.
+
+Each mutant is the answer of an exercise with one change: another operator, comparison or function, a term dropped, a
+constant, axis or index changed, a transposition undone, two arguments swapped, a statement left out. A mutant is
+equivalent, and left out, if each of its numbers is equal to that of the answer (without any tolerance) on all cases of
+many seeds, whose sizes and numbers differ from those that the checker uses. A mutant that the checker does not notice,
+though it is not equivalent, is a survivor, and is printed with the largest difference of its results.
+
+    python scripts/measure/mutate_exercises.py                # all mutants, about two minutes
+    python scripts/measure/mutate_exercises.py --sample 200   # a random part of them
+"""
+
+import argparse
+import ast
+import contextlib
+import copy
+import random
+import signal
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where command.py is
+from arguments import positive
+from command import command
+
+from npformer.exercises import EXERCISES, check_function
+from npformer.exercises.compare import call
+
+SECONDS = 5  # for one mutant on one case
+ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Pow)
+COMPARISONS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Eq, ast.NotEq)
+FUNCTIONS = {
+    "max": "min",
+    "min": "max",
+    "sum": "mean",
+    "mean": "sum",
+    "sin": "cos",
+    "cos": "sin",
+    "exp": "log",
+    "log": "exp",
+    "sqrt": "square",
+    "argmax": "argmin",
+    "maximum": "minimum",
+    "triu": "tril",
+    "zeros": "ones",
+    "tanh": "sin",
+    "cumsum": "cumprod",
+}
+
+
+@command
+def main(argv=None):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", help="only exercises whose name begins with this")
+    parser.add_argument("--sample", type=positive, help="so many mutants, drawn at random (default: all)")
+    parser.add_argument("--seed", type=int, default=0, help="of the sample (default: %(default)s)")
+    parser.add_argument("--seeds", type=positive, default=100, help="with which a survivor is compared with the answer")
+    parser.add_argument(
+        "--least", type=float, default=95.0, help="per cent that have to be caught (default: %(default)g)"
+    )
+    options = parser.parse_args(argv)
+    mutants = [mutant for mutant in all_mutants() if mutant[0].startswith(options.only)]
+    if options.sample and options.sample < len(mutants):
+        mutants = random.Random(options.seed).sample(mutants, options.sample)
+    caught, equivalent, survivors = judge(mutants, options.seeds)
+    print(f"\n{len(mutants)} mutants of {len({name for name, *_ in mutants})} answers: {len(caught)} caught, ", end="")
+    print(f"{len(equivalent)} equivalent, {len(survivors)} survivors")
+    share = 100 * len(caught) / max(len(caught) + len(survivors), 1)
+    print(f"caught of those that are not equivalent: {share:.1f} %")
+    return 0 if share >= options.least else 1
+
+
+def judge(mutants, n_seeds, verbose=True):
+    """Check each mutant. Returns three lists: caught, equivalent, survivors with their largest difference."""
+    caught, equivalent, survivors = [], [], []
+    for name, change, source in mutants:
+        exercise = EXERCISES[name]
+        if is_caught(exercise, source):
+            caught.append((name, change))
+            continue
+        difference = largest_difference(exercise, exercise.function_from(source), n_seeds)
+        if difference is None:
+            equivalent.append((name, change))
+        else:
+            survivors.append((name, change, difference))
+        if verbose:
+            what = "equivalent" if difference is None else f"SURVIVED, differs by {difference:.2g}:"
+            print(f"{what} {name}: {change}", flush=True)
+    return caught, equivalent, survivors
+
+
+def is_caught(exercise, source):
+    """Whether the checker finds something wrong with a mutant."""
+    try:
+        with time_limit():
+            return not check_function(exercise, exercise.function_from(source)).solved
+    except TimeoutError:
+        return True
+
+
+def largest_difference(exercise, mutant, n_seeds):
+    """How far the results are apart, relative to the largest number; None if they are equal everywhere."""
+    largest = None
+    for seed in range(1, n_seeds + 1):
+        for case in exercise.cases(np.random.default_rng(seed)):
+            with warnings.catch_warnings(), np.errstate(all="ignore"):
+                warnings.simplefilter("ignore")
+                right = call(exercise, exercise.answer, case)
+                try:
+                    with time_limit():
+                        other = call(exercise, mutant, case)
+                except TimeoutError:
+                    return np.inf
+            difference = difference_of(right, other)
+            if difference is not None:
+                largest = max(difference, largest or 0.0)
+    return largest
+
+
+def difference_of(right, other):
+    """The largest relative difference of two outcomes; None if they are equal."""
+    if other.error is not None or other.changed:
+        return np.inf
+    pairs = list(zip(arrays_of(right.value), arrays_of(other.value), strict=False))
+    if len(pairs) != len(arrays_of(right.value)):
+        return np.inf
+    if any(a.shape != b.shape or a.dtype != b.dtype for a, b in pairs):
+        return np.inf
+    if all(np.array_equal(a, b) for a, b in pairs):
+        return None
+    with np.errstate(all="ignore"):
+        apart = [
+            np.abs(a - b) / max(np.abs(a[np.isfinite(a)]).max(initial=0), 1e-300)
+            for a, b in pairs
+            if a.dtype.kind == "f"
+        ]
+    return float(max((np.where(x != x, 0, x).max(initial=0) for x in apart), default=np.inf))
+
+
+def arrays_of(value):
+    """The results as a list of arrays."""
+    return [np.atleast_1d(np.asarray(x)) for x in (value if isinstance(value, tuple) else (value,))]
+
+
+@contextlib.contextmanager
+def time_limit():
+    """Raise TimeoutError in code that does not end."""
+
+    def stop(*_):
+        raise Stopped
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, SECONDS)
+    try:
+        yield
+    except Stopped:
+        raise TimeoutError from None
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+class Stopped(BaseException):
+    """Not an Exception, which the checker would take for one of the function."""
+
+
+# -- the mutants --------------------------------------------------------------------------------------------------
+
+
+def all_mutants():
+    """(exercise, change, source) for each mutant of each answer."""
+    mutants = {}
+    for name, exercise in EXERCISES.items():
+        tree = ast.parse(exercise.answer_source)
+        original = ast.unparse(tree)
+        for node in ast.walk(tree):
+            for change, new in mutations(node):
+                with contextlib.suppress(ValueError, SyntaxError):
+                    source = with_replaced(tree, node, new)
+                    compile(source, "", "exec")
+                    if source != original:
+                        mutants.setdefault((name, source), change)
+    return [(name, change, source) for (name, source), change in mutants.items()]
+
+
+def mutations(node):
+    """(description, replacement) for each way to change one node of the syntax tree."""
+    if not isinstance(node, (ast.expr, ast.stmt)):
+        return
+    text = ast.unparse(node).splitlines()[0]
+    match node:
+        case ast.BinOp(left, operator, right):
+            if isinstance(operator, ARITHMETIC):
+                for other in ARITHMETIC[:4]:
+                    if not isinstance(operator, other):
+                        yield f"{text}: operator {other.__name__}", ast.BinOp(left, other(), right)
+            if not isinstance(operator, (ast.Add, ast.Mult)):
+                yield f"{text}: operands swapped", ast.BinOp(right, operator, left)
+            yield f"{text}: {ast.unparse(right)} dropped", left
+            yield f"{text}: {ast.unparse(left)} dropped", right
+        case ast.Compare(left, [operator], [right]):
+            for other in COMPARISONS:
+                if not isinstance(operator, other):
+                    yield f"{text}: comparison {other.__name__}", ast.Compare(left, [other()], [right])
+        case ast.UnaryOp(_, operand):
+            yield f"{text}: sign dropped", operand
+        case ast.Constant(bool() as value):
+            yield f"{text}: {not value}", ast.Constant(not value)
+        case ast.Constant(int() | float() as value):
+            for other in (value + 1, value - 1, -value, 2 * value, 0):
+                yield f"{text}: becomes {other}", ast.Constant(other)
+        case ast.Attribute(value, "T"):
+            yield f"{text}: not transposed", value
+        case ast.Attribute(value, attribute, context) if attribute in FUNCTIONS:
+            yield f"{text}: {FUNCTIONS[attribute]}", ast.Attribute(value, FUNCTIONS[attribute], context)
+        case ast.Tuple(elements, context) | ast.List(elements, context) if len(elements) > 1:
+            for i in range(len(elements) - 1):
+                swapped = [*elements[:i], elements[i + 1], elements[i], *elements[i + 2 :]]
+                yield f"{text}: {i} and {i + 1} swapped", type(node)(swapped, context)
+        case ast.Return(ast.expr() as value) if not isinstance(value, (ast.Tuple, ast.Subscript)):
+            yield f"{text}: negated", ast.Return(ast.UnaryOp(ast.USub(), value))
+        case ast.Assign() | ast.AugAssign() | ast.Expr():
+            yield f"{text}: left out", ast.Pass()
+        case ast.Break():
+            yield f"{text}: left out", ast.Pass()
+        case ast.Slice(lower, upper, step) if lower or upper:
+            yield f"{text}: whole axis", ast.Slice(None, None, step)
+    match node:
+        case ast.AugAssign(target, ast.Add(), value):
+            yield f"{text}: -=", ast.AugAssign(target, ast.Sub(), value)
+            yield f"{text}: =", ast.Assign([target], value)
+        case ast.AugAssign(target, ast.Sub(), value):
+            yield f"{text}: +=", ast.AugAssign(target, ast.Add(), value)
+        case ast.Call(function, [first, *_] as arguments, keywords):
+            yield f"{text}: call skipped", first
+            for i in range(len(arguments) - 1):
+                swapped = [*arguments[:i], arguments[i + 1], arguments[i], *arguments[i + 2 :]]
+                yield f"{text}: arguments {i} and {i + 1} swapped", ast.Call(function, swapped, keywords)
+        case ast.Call(ast.Attribute(operand, _), [], _):
+            yield f"{text}: call skipped", operand
+    if isinstance(node, ast.Call):
+        for i, keyword in enumerate(node.keywords):
+            left = node.keywords[:i] + node.keywords[i + 1 :]
+            yield f"{text}: {keyword.arg} left out", ast.Call(node.func, node.args, left)
+        if isinstance(node.func, ast.Attribute) and not isinstance(node.func.value, ast.Name):
+            yield f"{text}: call skipped", node.func.value
+
+
+def with_replaced(tree, node, new):
+    """The source of the tree with one node replaced."""
+    changed = copy.deepcopy(tree, memo := {})
+    twin = memo[id(node)]
+
+    class Replace(ast.NodeTransformer):
+        def visit(self, child):
+            return copy.deepcopy(new) if child is twin else self.generic_visit(child)
+
+    return ast.unparse(ast.fix_missing_locations(Replace().visit(changed)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,361 @@
+"""The page to play with, in a browser: its numbers are npformer's, and everything works by keyboard on any screen."""
+
+import base64
+import os
+from pathlib import Path
+
+import make_playground
+import numpy as np
+import pytest
+
+import npformer as nf
+from npformer.data.marks import mark, unmark
+
+webdriver = pytest.importorskip("selenium.webdriver")
+from selenium.webdriver.common.by import By  # noqa: E402
+from selenium.webdriver.common.keys import Keys  # noqa: E402
+
+WORDS = ["attention", "a", "zebra", "abcdefghijklmnop"]
+SENTENCES = ["A man is riding a bicycle.", "Two dogs play in the snow.", "Quick: (l'été), 2 TVs!"]
+LINES = [
+    "L'homme parle à Paul. Il dit « bonjour » !",
+    "A young man's T-shirt isn't red, it's 100% blue...",
+    "Jusqu'à l’école, qu'il aime; aujourd'hui",
+    "IBM and TV. école Élan. un ↑ mark_ed ‿ line",
+    "ﬁne print ½ ① x²  two  spaces",
+]
+SCREENS = [(width, theme) for width in (380, 1200) for theme in ("light", "dark")]
+LOOK = "PLAYGROUND_SCREENSHOTS"  # set it to a folder, to look at the page yourself
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    path = tmp_path_factory.mktemp("page") / "play.html"
+    path.write_text(make_playground.page(), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def browser(look, errors, path):
+    """The page just after it was opened; nothing that is done to it may write to the console."""
+    yield look(path)
+    assert errors() == []
+
+
+def find(browser, selector):
+    return browser.find_element(By.CSS_SELECTOR, selector)
+
+
+def choose(browser, name):
+    find(browser, f"[name=model][value={name}]").click()
+
+
+def numbers(browser, name, key="value"):
+    """A matrix of the lab, as it stands in the page."""
+    script = "return outputs[arguments[0]].map(row => row.map(cell => Number(cell.dataset[arguments[1]])))"
+    return np.array(browser.execute_script(script, name, key))
+
+
+# -- the numbers of the trained models -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["reverse", "en-fr"])
+def test_logits_distribution_and_weights_of_every_head_are_npformers(browser, name):
+    model, params, _ = make_playground.read(name)
+    for text in {"reverse": WORDS, "en-fr": SENTENCES}[name]:
+        src = browser.execute_script("return source_of(...arguments)", name, text)
+        tgt_in = [1, *src[::-1]]
+        traced = browser.execute_script("return trace(...arguments)", name, src, tgt_in)
+
+        arrays = np.array([src]), np.array([tgt_in])
+        logits = model.logits(params, *arrays, backend="reference")[0]
+        np.testing.assert_allclose(traced["decoded"]["logits"], logits, rtol=0, atol=1e-9)
+        np.testing.assert_allclose(traced["probabilities"], nf.softmax(logits[-1]), rtol=0, atol=1e-9)
+        memory = model.encode(params, arrays[0], backend="reference")[0]
+        np.testing.assert_allclose(traced["encoded"]["memory"], memory, rtol=0, atol=1e-9)
+
+        weights = model.attention_weights(params, *arrays, backend="reference")
+        for kind, layers in weights.items():
+            assert len(layers) == len(traced["heads"][kind]) == model.n_layers
+            for layer, heads in zip(layers, traced["heads"][kind], strict=True):
+                shown = [head["weights"] for head in heads]
+                np.testing.assert_allclose(shown, layer[0], rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["reverse", "en-fr"])
+def test_the_page_decodes_what_greedy_decode_does(browser, name):
+    model, params, content = make_playground.read(name)
+    choose(browser, name)
+    for text in {"reverse": WORDS[:3], "en-fr": SENTENCES}[name]:
+        field = find(browser, "#text")
+        field.clear()
+        field.send_keys(text)
+        find(browser, "#end").click()
+        src = np.array([browser.execute_script("return state.src")])
+        limit = src.shape[1] + {"reverse": 5, "en-fr": 50}[name]
+        expected = nf.greedy_decode(model, params, src, bos_id=1, eos_id=2, max_len=limit, backend="reference")[0]
+        assert browser.execute_script("return state.tgt_in") == [1, *expected]
+        shown = [item.text.split("\n")[0] for item in browser.find_elements(By.CSS_SELECTOR, "#target li")]
+        assert shown == [content["tokens"][id_] for id_ in [1, *expected]]
+    if name == "reverse":
+        assert find(browser, "#said").text == "arbez <end>"
+
+
+def test_the_numbers_in_the_tables_are_those_that_were_computed(browser):
+    model, params, _ = make_playground.read("reverse")
+    src, tgt_in = [3 + "abcdefghijklmnopqrstuvwxyz".index(letter) for letter in "model"], [1]
+    field = find(browser, "#text")
+    field.clear()
+    field.send_keys("model")
+    arrays = np.array([src]), np.array([tgt_in])
+    logits = model.logits(params, *arrays, backend="reference")[0, -1]
+    rows = browser.find_elements(By.CSS_SELECTOR, "#distribution tbody tr")
+    shown = [[cell.text for cell in row.find_elements(By.TAG_NAME, "td")] for row in rows]
+    for row, id_ in zip(shown, np.argsort(-logits), strict=False):
+        assert row[1:4] == [str(id_), f"{logits[id_]:.3f}".replace("-", "−"), f"{nf.softmax(logits)[id_]:.4f}"]
+
+    weights = model.attention_weights(params, *arrays, backend="reference")["memory"][-1][0, 0]
+    summaries = browser.find_elements(By.CSS_SELECTOR, "#head summary")
+    browser.execute_script("arguments[0].click()", summaries[1])
+    cells = browser.find_elements(By.CSS_SELECTOR, "#head details[open] td:not(:empty)")
+    assert [cell.text for cell in cells] == [f"{weight:.4f}" for weight in weights.ravel()]
+
+
+def test_the_page_says_how_good_the_models_are(browser):
+    assert "It reverses 100.0 %" in find(browser, "#about").text
+    _, _, content = make_playground.read("en-fr")
+    choose(browser, "en-fr")
+    assert f"BLEU {content['about']['bleu_lower']}" in find(browser, "#about").text
+
+
+# -- text to tokens ------------------------------------------------------------------------------------------------
+
+
+def test_marks_are_npformers(browser):
+    for line in [*LINES, *SENTENCES]:
+        assert browser.execute_script("return mark(arguments[0])", line) == mark(line)
+        assert browser.execute_script("return unmark(arguments[0])", mark(line)) == unmark(mark(line))
+
+
+def test_tokens_are_npformers(browser):
+    _, _, content = make_playground.read("en-fr")
+    for example in content["examples"]:
+        ids = browser.execute_script("return source_of('en-fr', arguments[0])", example["text"])
+        assert ids == [*example["ids"], 2]
+
+    pytest.importorskip("sentencepiece")
+    subwords = nf.data.Subwords.learn([*LINES, *SENTENCES] * 2, size=140)
+    pieces = subwords.pieces(range(len(subwords)))
+    script = """
+        const [pieces, lines] = arguments, subwords = new Subwords(pieces);
+        return lines.map(line => [subwords.encode(line), subwords.decode(subwords.encode(line))]);
+    """
+    lines = [*LINES, *SENTENCES, "Unknown: ЖЖ, z"]
+    for line, (ids, text) in zip(lines, browser.execute_script(script, pieces, lines), strict=True):
+        [expected] = subwords.encode([line])
+        assert ids == expected.tolist()
+        assert text.split() == subwords.decode([expected])[0].split()
+
+
+# -- the lab -------------------------------------------------------------------------------------------------------
+
+
+def check_lab(browser):
+    inputs = browser.execute_script("return lab")
+    q, k, v, dout = (np.array(inputs[name], float) for name in ("q", "k", "v", "dout"))
+    scale, keep_mask = inputs["scale"], np.array(inputs["keep_mask"])
+    out, weights = nf.attention(q, k, v, keep_mask=keep_mask, scale=scale)
+    dq, dk, dv = nf.attention_backward(dout, q, k, v, weights, scale=scale)
+    dweights = dout @ v.T
+    grads = {"dq": dq, "dk": dk, "dv": dv, "dweights": dweights, "dscores": nf.softmax_backward(dweights, weights)}
+    for name, expected in {"scores": scale * q @ k.T, "weights": weights, "out": out, **grads}.items():
+        np.testing.assert_allclose(numbers(browser, name), expected, rtol=0, atol=1e-9, err_msg=name)
+    for name, expected in grads.items():
+        np.testing.assert_allclose(numbers(browser, name, "difference"), expected, rtol=0, atol=1e-6, err_msg=name)
+    loss = float(find(browser, "#loss").get_attribute("data-value"))
+    np.testing.assert_allclose(loss, (dout * out).sum(), rtol=0, atol=1e-9)
+    text = find(browser, "#backward td.value").text.split()
+    assert text == [f"{x:.4f}".replace("-", "−") for x in (dv[0, 0], numbers(browser, "dv", "difference")[0, 0])]
+
+
+def test_every_gradient_of_the_lab_is_npformers_and_its_finite_difference(browser):
+    examples = browser.find_elements(By.CSS_SELECTOR, "#lab-examples option")
+    assert len(examples) >= 5
+    for example in examples:
+        example.click()
+        check_lab(browser)
+
+    examples[0].click()
+    for name in ("q", "k", "v", "dout"):
+        field = find(browser, f'[aria-label="{name}, row 2, column 1"]')
+        field.send_keys(Keys.CONTROL, "a")
+        field.send_keys("-1.75")
+        assert browser.execute_script("return lab[arguments[0]][2][1]", name) == -1.75
+        check_lab(browser)
+    find(browser, '[aria-label="query 1 may attend to key 3"]').click()
+    check_lab(browser)
+    find(browser, "#causal").click()
+    assert (numbers(browser, "weights") == np.tril(numbers(browser, "weights"))).all()
+    check_lab(browser)
+    find(browser, "#scale").send_keys(Keys.CONTROL, "a")
+    find(browser, "#scale").send_keys("1.25")
+    assert browser.execute_script("return lab.scale") == 1.25
+    check_lab(browser)
+    find(browser, "#default-scale").click()
+    find(browser, "#all-keys").click()
+    check_lab(browser)
+
+
+def test_a_number_can_be_dragged_and_a_wrong_one_changes_nothing(browser):
+    field = find(browser, '[aria-label="v, row 0, column 0"]')
+    webdriver.ActionChains(browser).drag_and_drop_by_offset(field, 50, 0).perform()
+    assert browser.execute_script("return lab.v[0][0]") == 2
+    check_lab(browser)
+    field.send_keys(Keys.CONTROL, "a")
+    field.send_keys("-")
+    assert field.get_attribute("aria-invalid") == "true"
+    field.send_keys(Keys.TAB)
+    assert (field.get_attribute("value"), field.get_attribute("aria-invalid")) == ("2", "false")
+    check_lab(browser)
+
+
+# -- keyboard, screens and readers ---------------------------------------------------------------------------------
+
+
+def press(browser, *keys):
+    webdriver.ActionChains(browser).send_keys(*keys).perform()
+
+
+def tab_to(browser, selector):
+    """Press Tab until the element has the focus."""
+    for _ in range(300):
+        if browser.execute_script("return document.activeElement.matches(arguments[0])", selector):
+            return
+        press(browser, Keys.TAB)
+    raise AssertionError(f"Tab does not come to {selector}")
+
+
+def test_everything_works_by_keyboard(browser):
+    tab_to(browser, "[name=model]")
+    press(browser, Keys.ARROW_RIGHT)
+    assert browser.execute_script("return state.name") == "en-fr"
+    tab_to(browser, "#text")
+    press(browser, Keys.CONTROL, "a")
+    press(browser, "Two dogs play.")
+    assert browser.execute_script("return state.src.length") > 4
+    tab_to(browser, "#distribution button")
+    press(browser, Keys.ENTER)
+    assert browser.execute_script("return state.tgt_in.length") == 2
+    assert browser.execute_script("return document.activeElement.matches('#distribution button')")
+    tab_to(browser, "#heads button[aria-pressed=false]")
+    press(browser, Keys.SPACE)
+    assert "encoder" in find(browser, "#head-title").text
+    tab_to(browser, "#head svg")
+    before = find(browser, "#head .readout").text
+    press(browser, Keys.ARROW_RIGHT, Keys.ARROW_DOWN)
+    after = find(browser, "#head .readout").text
+    assert before != after and "(1), column 1:" in after
+    tab_to(browser, "#next")
+    press(browser, Keys.ENTER, Keys.ENTER)
+    assert browser.execute_script("return state.tgt_in.length") == 4
+    tab_to(browser, "#end")
+    press(browser, Keys.SPACE)
+    assert find(browser, "#said").text.endswith("<end>")
+    assert browser.execute_script("return document.activeElement.id") == "begin"  # the button itself is disabled now
+    press(browser, Keys.ENTER)
+    assert browser.execute_script("return state.tgt_in") == [1]
+
+    tab_to(browser, "#scale-range")
+    press(browser, Keys.ARROW_RIGHT)
+    tab_to(browser, '[aria-label="q, row 0, column 0"]')
+    press(browser, Keys.ARROW_UP)
+    assert browser.execute_script("return lab.q[0][0]") == 1.1
+    tab_to(browser, '[aria-label="query 0 may attend to key 0"]')
+    press(browser, Keys.SPACE)
+    assert browser.execute_script("return lab.keep_mask[0][0]") is False
+    check_lab(browser)
+
+
+CONTRAST = """
+const channels = (color) => {
+  const parts = color.match(/[\\d.]+/g).map(Number);
+  return color.startsWith("color(") ? parts.slice(0, 4) : [...parts.slice(0, 3).map((x) => x / 255), ...parts.slice(3)];
+};
+const light = (color) => {
+  const linear = channels(color).slice(0, 3).map((x) => (x <= 0.04045 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4));
+  return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2];
+};
+const behind = (node) => {
+  for (; node; node = node.parentElement) {
+    const color = getComputedStyle(node).backgroundColor;
+    if ((channels(color)[3] ?? 1) > 0) return color;
+  }
+};
+const poor = [];
+for (const node of document.querySelectorAll("body *")) {
+  const has_text = [...node.childNodes].some((child) => child.nodeType === 3 && child.data.trim());
+  if (!has_text && !node.matches("input, select, svg text")) continue;
+  if (node.matches("script, option, noscript, option *")) continue;
+  const style = getComputedStyle(node);
+  const [a, b] = [light(node.matches("svg text") ? style.fill : style.color), light(behind(node))];
+  const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+  if (ratio < 4.5) poor.push([node.outerHTML.slice(0, 80), ratio]);
+}
+return poor;
+"""
+
+
+@pytest.mark.parametrize(("width", "theme"), SCREENS)
+@pytest.mark.parametrize("name", ["reverse", "en-fr"])
+def test_it_fits_every_screen_and_theme(look, errors, path, tmp_path, name, width, theme):
+    browser = look(path, width, dark=theme == "dark")
+    choose(browser, name)
+    browser.execute_script("for (let i = 0; i < 4; i++) document.getElementById('next').click()")
+    browser.execute_script("document.querySelectorAll('summary').forEach(summary => summary.click())")
+    sizes = "return [document.documentElement.scrollWidth, document.body.scrollWidth, innerWidth]"
+    page, body, screen = browser.execute_script(sizes)
+    assert screen == width
+    assert max(page, body) <= width
+    fields = "return [...document.querySelectorAll('input[type=number]')].map(x => x.scrollWidth - x.clientWidth)"
+    assert max(browser.execute_script(fields)) <= 1  # no number is cut off
+    assert browser.execute_script(CONTRAST) == []
+    dark = browser.execute_script("return getComputedStyle(document.body).backgroundColor") == "rgb(20, 20, 20)"
+    assert dark == (theme == "dark")
+
+    height = browser.execute_script("return document.documentElement.scrollHeight")
+    options = {"captureBeyondViewport": True, "clip": {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}}
+    png = base64.b64decode(browser.execute_cdp_cmd("Page.captureScreenshot", options)["data"])
+    folder = Path(os.environ.get(LOOK, tmp_path))
+    (folder / f"{name}-{width}-{theme}.png").write_bytes(png)
+    assert len(png) > 50_000
+    assert errors() == []
+
+
+def test_whatever_can_have_the_focus_has_a_name(browser):
+    choose(browser, "en-fr")
+    nodes = browser.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]
+    focusable = [n for n in nodes if any(p["name"] == "focusable" for p in n.get("properties", []))]
+    focusable = [n for n in focusable if n["role"]["value"] != "RootWebArea" and not n.get("ignored")]
+    assert len(focusable) > 100
+    unnamed = [n["role"]["value"] for n in focusable if not n.get("name", {}).get("value", "").strip()]
+    assert [role for role in unnamed if role not in ("generic", "none")] == []
+
+
+@pytest.mark.parametrize("text", ["", "  ", "123", "x" * 100])
+def test_any_text_is_taken_or_refused_with_a_message(browser, text):
+    field = find(browser, "#text")
+    field.clear()
+    field.send_keys(text or " ")
+    assert bool(find(browser, "#message").text)
+    find(browser, "#next").click()
+    choose(browser, "en-fr")
+    field = find(browser, "#text")
+    field.clear()
+    field.send_keys(text or " ")
+    find(browser, "#end").click()
+
+
+def test_it_also_opens_without_being_put_together(look, errors):
+    browser = look(make_playground.FOLDER / "index.html")
+    assert find(browser, "#said").text
+    assert errors() == []

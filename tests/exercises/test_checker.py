@@ -1,0 +1,121 @@
+"""What the checker says about a function that is wrong in some other way than the typical ones."""
+
+import numpy as np
+import pytest
+
+from npformer.exercises import EXERCISES, check_function
+
+LAYER_NORM = EXERCISES["layer_norm_backward"]
+RIGHT = LAYER_NORM.answer
+
+
+def lines_of(name, function):
+    verdict = check_function(EXERCISES[name], function)
+    assert verdict.state == "wrong"
+    return verdict.lines
+
+
+def change_result(i, change):
+    def function(*args):
+        results = list(RIGHT(*args))
+        results[i] = change(results[i])
+        return tuple(results)
+
+    return function
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        (lambda x: x.astype(np.float32), "dgain has dtype float32, expected float64"),
+        (lambda x: x[None], "dgain has shape (1, 3), expected (3,)"),
+        (lambda x: None, "dgain is None, expected an array of shape (3,)"),
+        (lambda x: x.tolist(), "dgain is a list, expected an array of shape (3,)"),
+        (lambda x: "gain", "dgain is a str, expected an array of shape (3,)"),
+        (lambda x: x.astype(object), "dgain has dtype object, expected float64"),
+        (lambda x: x.astype(complex), "dgain has dtype complex128, expected float64"),
+    ],
+)
+def test_which_result_is_wrong_and_how(change, line):
+    assert lines_of("layer_norm_backward", change_result(1, change))[1] == line
+
+
+def test_the_first_wrong_entry_is_named():
+    def function(x):
+        y = EXERCISES["softmax"].answer(x)
+        if y.ndim == 2:
+            y[1, 2] = 7
+        return y
+
+    case, complaint = lines_of("softmax", function)
+    assert case.startswith("with two rows: x = [[")
+    assert complaint.startswith("y is wrong at [1, 2]: yours is 7, expected 0.")
+    assert complaint.endswith("(1 of 6 entries are wrong)")
+
+
+def test_nan_is_never_right():
+    assert "yours is nan" in lines_of("softmax", lambda x: np.full(x.shape, np.nan))[1]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda x: -x, "its sign is wrong"),
+        (lambda x: 3 * x, "it is what is expected times 3"),
+        (lambda x: x + 2, "each entry is too large by 2"),
+    ],
+)
+def test_simple_relations_are_recognised(change, words):
+    assert lines_of("layer_norm_backward", change_result(0, change))[2] == f"perhaps: {words}"
+
+
+def test_a_transpose_is_recognised():
+    assert lines_of("causal_mask", lambda T, S: np.ones((T, S)))[1] == "keep has dtype float64, expected bool"
+    lines = lines_of(
+        "residual_backward", lambda *args: [x.T.copy() for x in EXERCISES["residual_backward"].answer(*args)]
+    )
+    assert "transpose" in lines[-1] or "shape" in lines[1]
+
+
+@pytest.mark.parametrize(
+    ("function", "line"),
+    [
+        (lambda *args: None, "it returns None: is `return dx, dgain, dbias` missing?"),
+        (lambda *args: RIGHT(*args)[:2], "it returns a tuple of 2, expected 3 results: dx, dgain, dbias"),
+        (lambda *args: RIGHT(*args)[0], "it returns an array, expected 3 results: dx, dgain, dbias"),
+        (lambda *args: [[1, 2], [1, [2, 3]], 5], "dx is a list, expected an array of shape (1, 3)"),
+    ],
+)
+def test_the_number_of_results(function, line):
+    assert lines_of("layer_norm_backward", function)[1] == line
+
+
+def test_a_change_of_an_argument_is_named():
+    def function(x):
+        x -= x.max(axis=-1, keepdims=True)
+        return EXERCISES["softmax"].answer(x)
+
+    assert lines_of("softmax", function)[1].startswith("it changes its argument x in place")
+
+
+def test_an_error_is_one_line():
+    assert (
+        lines_of("softmax", lambda x: x.nothing)[1]
+        == "it raises AttributeError: 'numpy.ndarray' object has no attribute 'nothing'"
+    )
+    assert lines_of("softmax", lambda x: exit())[1] == "it raises SystemExit: it must return, not exit"
+
+
+def test_the_signature_is_compared():
+    assert lines_of("softmax", lambda x, y: x) == ["softmax(x, y) is what you wrote, expected def softmax(x)"]
+    assert lines_of("softmax", 3) == ["softmax is a int, expected a function"]
+
+
+@pytest.mark.parametrize(
+    "value", [3, "a", None, [1, [2, 3]], {}, (), np.ones((2, 2)), [np.ones(2)], object(), [None], [1.5] * 1000]
+)
+@pytest.mark.parametrize("name", ["greedy", "beam_search", "cross_entropy", "softmax", "attention"])
+def test_any_value_gets_a_short_line(name, value):
+    for result in (value, (value, value)):
+        lines = lines_of(name, lambda *args, result=result: result)
+        assert all(0 < len(line) < 300 and "\n" not in line for line in lines)

@@ -1,0 +1,222 @@
+"""The command line, as a person uses it; the functions run in processes of their own."""
+
+import linecache
+import os
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from npformer.exercises import EXERCISES
+from npformer.exercises.__main__ import main
+from npformer.exercises.child import check_file
+from npformer.exercises.compare import LEARNERS
+from npformer.exercises.process import check_in_process
+
+PAGE = Path(__file__).parents[2] / "docs" / "guides" / "exercises.md"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(capsys, text):
+    code = main(shlex.split(text))
+    said = capsys.readouterr()
+    return code, said.out + said.err
+
+
+def lines_about(text):
+    """What is said about a file, without a process of its own."""
+    Path("mine.py").write_text(text)
+    file = str(Path("mine.py").resolve())
+    LEARNERS.add(file)
+    linecache.checkcache(file)
+    try:
+        return check_file(EXERCISES["softmax"], file).lines
+    finally:
+        sys.path.remove(str(Path(file).parent))
+        del sys.modules["exercise"]
+
+
+def check(text, name="softmax", seconds=10):
+    Path("mine.py").write_text(text)
+    verdict, printed = check_in_process(name, "mine.py", seconds)
+    assert "Traceback" not in printed
+    return verdict.lines, printed
+
+
+def test_from_the_start_to_the_answer(capsys):
+    assert "next: python -m npformer.exercises start soft_lookup" in run(capsys, "")[1]
+    code, said = run(capsys, "start softmax")
+    assert code == 0
+    assert "Your file: exercises/softmax.py" in said
+    assert run(capsys, "check softmax") == (
+        1,
+        "softmax: not written yet\n    put your code in place of `raise NotImplementedError`\n",
+    )
+    file = Path("exercises/softmax.py")
+    file.write_text(
+        file.read_text().replace(
+            "raise NotImplementedError", "print(x.shape)\n    return np.exp(x - x.max(axis=-1, keepdims=True))"
+        )
+    )
+    code, said = run(capsys, "check")
+    assert code == 1
+    assert said.startswith("exercises/softmax.py printed:\n    (3,)\n")
+    assert "perhaps: the division by the sum is missing" in said
+    hints = EXERCISES["softmax"].hints
+    assert [hint in run(capsys, "hint softmax")[1] for hint in hints] == [True] * len(hints)
+    assert "that is the last hint" in run(capsys, "hint softmax")[1]
+    code, answer = run(capsys, "answer softmax")
+    file.write_text(answer)
+    assert run(capsys, "check exercises/softmax.py") == (
+        0,
+        "softmax: solved\n    right in all 7 cases\nnext: python -m npformer.exercises start soft_lookup\n",
+    )
+    code, said = run(capsys, "list")
+    assert re.search(r"softmax of each row, without overflow +solved\n", said)
+    assert "1 of 37 solved" in said
+
+
+def test_a_file_of_ones_own_with_several_functions(capsys):
+    run(capsys, "start causal_mask --file mine.py")
+    names = ("padding_mask", "causal_mask")
+    Path("mine.py").write_text("import numpy as np\n" + "\n".join(EXERCISES[name].answer_source for name in names))
+    code, said = run(capsys, "check mine.py")
+    assert (code, said.count(": solved\n")) == (0, 2)
+    assert run(capsys, "check padding_mask")[0] == 0  # it remembers where the function is
+
+
+@pytest.mark.parametrize(
+    ("command", "line"),
+    [
+        ("start softmx", "error: there is no exercise 'softmx': try softmax\n"),
+        (
+            "check softmax",
+            "error: exercises/softmax.py is missing: python -m npformer.exercises start softmax writes it\n",
+        ),
+        ("check", "error: you have not started any exercise yet: python -m npformer.exercises start\n"),
+        ("check nothing.py", "error: nothing.py, which is missing: expected a file of Python\n"),
+        (
+            "check other.py",
+            "error: other.py defines no function of an exercise, such as def soft_lookup(similarities, values):\n",
+        ),
+        ("check broken.py", "error: broken.py: Python cannot read it: '(' was never closed in line 1\n"),
+        ("check zeros.py", "error: zeros.py: Python cannot read it: "),
+        (
+            "start softmax --file other.py",
+            "error: other.py is there already: check it, delete it, or choose another name with --file\n",
+        ),
+        ("start softmax --file nowhere/x.py", "error: nowhere/x.py: No such file or directory\n"),
+        ("hint 3", "error: there is no exercise '3': see python -m npformer.exercises\n"),
+    ],
+)
+def test_what_a_person_can_mend_is_one_line(capsys, command, line):
+    Path("other.py").write_text("x = 1\n")
+    Path("broken.py").write_text("f(\n")
+    Path("zeros.py").write_bytes(bytes(10))
+    code, said = run(capsys, command)
+    assert code == 1
+    assert said.startswith(line)
+    assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"solved": 3}', '{"solved": [], "files": [], "hints": {"softmax": "x"}}'])
+def test_damaged_progress_is_begun_again(capsys, text):
+    Path("exercises").mkdir()
+    Path("exercises/progress.json").write_text(text)
+    assert "0 of 37 solved" in run(capsys, "list")[1]
+
+
+def test_an_endless_loop_is_named_with_its_line():
+    lines, printed = check("def softmax(x):\n    print('begin')\n    while True:\n        pass\n", seconds=0.5)
+    assert re.fullmatch(
+        r"it has not ended after 0.5 seconds: is there a loop that never ends\? \(line [34]: (while True:|pass)\)",
+        lines[0],
+    )
+    assert printed == "begin\n"
+
+
+def test_a_loop_that_catches_everything_ends_too():
+    text = """
+def softmax(x):
+    while True:
+        try:
+            print(x, end='')
+        except BaseException:
+            pass
+"""
+    lines, printed = check(text, seconds=0.5)
+    assert lines[0].startswith("it has not ended after 0.5 seconds")
+    assert len(printed) < 5000
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (
+            "def softmax(x):\n    return x.nothing\n",
+            "it raises AttributeError: 'numpy.ndarray' object has no attribute 'nothing' (line 2: return x.nothing)",
+        ),
+        ("def softmax(x):\n    return y +\n", "Python cannot read the file: invalid syntax in line 2: return y +"),
+        ("1 / 0\n", "running the file raises ZeroDivisionError: division by zero (line 1: 1 / 0)"),
+        (
+            "import nothing_of_the_kind\n",
+            "running the file raises ModuleNotFoundError: No module named 'nothing_of_the_kind'"
+            " (line 1: import nothing_of_the_kind)",
+        ),
+        (
+            "def soft_max(x):\n    return x\n",
+            "the file has no function softmax, but one called soft_max: expected def softmax(x):",
+        ),
+        (
+            "def softmax(x):\n    return softmax(x)\n",
+            "it raises RecursionError: maximum recursion depth exceeded (line 2: return softmax(x))",
+        ),
+    ],
+)
+def test_whatever_a_file_does_gives_a_line(text, line):
+    assert line in lines_about(text)
+
+
+def test_a_process_that_ends_gives_a_line():
+    lines, _ = check("import os\ndef softmax(x):\n    os._exit(3)\n")
+    assert lines == ["the process ended in the middle of the function (exit code 3)"]
+
+
+def test_the_process_is_ended_with_all_it_has_started(folder):
+    text = """
+import subprocess
+def softmax(x):
+    child = subprocess.Popen(['sleep', '60'])
+    open('child', 'w').write(str(child.pid))
+    raise ValueError
+"""
+    check(text)
+    with pytest.raises(OSError):
+        for _ in range(200):
+            os.kill(int(Path("child").read_text()), 0)
+            state = Path(f"/proc/{Path('child').read_text()}/stat")
+            if state.exists() and state.read_text().split()[2] == "Z":
+                raise OSError("it has ended, and nobody has asked for its exit code")
+
+
+def test_the_page_shows_what_is_printed(capsys):
+    """Each console block of the page, in order, with the edits between them."""
+    text = PAGE.read_text(encoding="utf-8")
+    blocks = re.findall(r"^```(console|py)\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    assert len(blocks) >= 5
+    for kind, block in blocks:
+        if kind == "py":
+            Path("exercises/softmax_backward.py").write_text("import numpy as np\n\n" + block)
+            continue
+        for call in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+            command, _, expected = call.partition("\n")
+            said = run(capsys, command.removeprefix("python -m npformer.exercises"))[1]
+            for part in expected.split("...\n"):
+                assert part.rstrip("\n") in said

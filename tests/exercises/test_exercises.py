@@ -1,0 +1,94 @@
+"""Each record is sound: the answer passes, and every typical mistake fails with its explanation."""
+
+import ast
+import inspect
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+from mutate_exercises import all_mutants, judge
+
+from npformer.exercises import EXERCISES, check_function
+from npformer.exercises.start import starting_text
+
+ROOT = Path(__file__).parents[2]
+every_exercise = pytest.mark.parametrize("exercise", EXERCISES.values(), ids=EXERCISES)
+TO_MEND = [exercise for exercise in EXERCISES.values() if exercise.given]
+
+
+def test_there_are_enough():
+    assert len(EXERCISES) - len(TO_MEND) >= 22
+    assert len(TO_MEND) >= 6
+
+
+@every_exercise
+def test_the_record_is_complete(exercise):
+    assert EXERCISES[exercise.name] is exercise
+    assert list(inspect.signature(exercise.answer).parameters) == list(exercise.arguments)
+    assert exercise.results
+    assert exercise.hints
+    assert len(exercise.mistakes) >= 4
+    assert len({mistake.explanation for mistake in exercise.mistakes}) == len(exercise.mistakes)
+    assert len(exercise.title) <= 58
+    assert exercise.page in (ROOT / "docs" / "index.md").read_text(encoding="utf-8").split()
+    assert exercise.name not in sys.stdlib_module_names
+    spec = find_spec(exercise.name)
+    assert spec is None or spec.origin is None  # a file of this name would hide a module; a folder of docs is none
+
+
+@every_exercise
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_the_answer_passes(exercise, seed):
+    assert check_function(exercise, exercise.answer, seed).lines == [f"right in all {len(cases_of(exercise))} cases"]
+
+
+def cases_of(exercise):
+    return exercise.cases(np.random.default_rng(0))
+
+
+@every_exercise
+def test_the_answer_needs_only_what_the_file_imports(exercise):
+    names = {}
+    exec(exercise.imports, names)
+    exec(exercise.answer_source, names)
+    assert check_function(exercise, names[exercise.name]).solved
+
+
+@every_exercise
+def test_every_typical_mistake_fails_with_its_explanation(exercise):
+    for mistake, function in exercise.wrong_functions:
+        verdict = check_function(exercise, function)
+        assert verdict.state == "wrong", mistake.change
+        assert f"perhaps: {mistake.explanation}" in verdict.lines or mistake_is_named_already(verdict), mistake.change
+
+
+def mistake_is_named_already(verdict):
+    return "in place" in verdict.lines[1]
+
+
+@every_exercise
+def test_the_file_to_begin_with_is_no_answer(exercise):
+    text = starting_text(exercise)
+    assert max(map(len, text.splitlines())) <= 120
+    ast.parse(text)
+    names = {}
+    exec(text, names)
+    verdict = check_function(exercise, names[exercise.name])
+    assert verdict.state == ("wrong" if exercise.given else "not written")
+
+
+@pytest.mark.parametrize("exercise", TO_MEND, ids=lambda exercise: exercise.name)
+def test_each_bug_of_the_given_code_is_explained_by_itself(exercise):
+    assert len(exercise.hints) >= 2
+    verdict = check_function(exercise, exercise.function_from("import numpy as np\n" + exercise.given))
+    assert verdict.state == "wrong"
+
+
+def test_the_checker_notices_mutants_of_the_answers():
+    mutants = [mutant for mutant in all_mutants() if mutant[0] != "multi_head_attention"]  # which is slow
+    chosen = [mutants[i] for i in np.random.default_rng(1).choice(len(mutants), 80, replace=False)]
+    caught, _, survivors = judge(chosen, n_seeds=3, verbose=False)
+    assert len(caught) > 60
+    assert len(caught) >= 0.95 * (len(caught) + len(survivors)), survivors

@@ -1,0 +1,48 @@
+"""``scripts/make_playground.py``: the page to play with is one file, and its models are what it says."""
+
+import make_playground
+import pytest
+
+import npformer as nf
+from npformer import tree
+from npformer.data.copy_task import exact_match
+
+
+def test_the_page_is_one_small_file_that_needs_no_network(tmp_path, capsys):
+    path = tmp_path / "play.html"
+    assert make_playground.main(["--out", str(path)]) in (0, None)
+    assert str(path) in capsys.readouterr().out
+    text = path.read_text(encoding="utf-8")
+    assert len(text.encode()) < 1.5e6
+    for other in ("http://", "https://", "<script src", '<link rel="stylesheet"', "fetch(", "import "):
+        assert other not in text, other
+
+
+def test_the_page_of_the_site_leads_back_to_the_book():
+    assert '<a href="../index.html">' in make_playground.page(home="../index.html")
+
+
+def test_the_model_that_reverses_is_as_good_as_the_page_says():
+    model, params, content = make_playground.read("reverse")
+    task = nf.CopyTask(vocab=29, min_len=1, max_len=10, reverse=True)
+    share, _ = exact_match(model, params, *task.held_out(1000))
+    assert share == content["about"]["exact_match"] == 1
+
+
+def test_a_trained_model_is_read_as_it_was_written(tmp_path, monkeypatch):
+    monkeypatch.setattr(make_playground, "FOLDER", tmp_path)
+    make_playground.main(["--train", "reverse", "--steps", "12"])
+    model, params, content = make_playground.read("reverse")
+    assert content["tokens"][:4] == ["<pad>", "<begin>", "<end>", "a"]
+    assert content["about"]["n_parameters"] == tree.count(params)
+    same = make_playground.rounded(params)
+    assert all((x == y).all() for (_, x), (_, y) in zip(tree.leaves(params), tree.leaves(same), strict=True))
+    assert model.dtype == "float64"
+
+
+@pytest.mark.parametrize("arguments", [[], ["--train", "en-fr"], ["--train", "de-fr"]])
+def test_wrong_arguments(arguments, capsys):
+    with pytest.raises(SystemExit) as exit_:
+        make_playground.main(arguments)
+    assert exit_.value.code == 2
+    assert "error:" in capsys.readouterr().err
