@@ -20,8 +20,9 @@ def main():
     attention_in_recurrent()
     bytenet()
     alignment()
-    length_reverse()
+    length_sequences()
     heads()
+    heads_en_fr()
 
 
 def node(axes, x, y, text="", radius=0.2, color="white"):
@@ -179,27 +180,24 @@ def alignment():
     save(axes, "recurrent_alignment")
 
 
-def length_reverse():
-    """Exact match and symbols right against length, up to ten times the length of the training."""
-    found = read("length_reverse")
+def length_sequences():
+    """The share of symbols that are right against length, up to ten times the length of the training."""
+    found = read("length_sequences")
     at, longest = found["sizes"]["lengths"], found["sizes"]["longest"]
     figure, panels = plt.subplots(2, 1, figsize=(6.2, 6.6), sharex=True)
-    for axes, name, label in (
-        (panels[0], "values", "all symbols right, % of sequences"),
-        (panels[1], "symbols", "symbols right, %"),
-    ):
+    for axes, task in zip(panels, ("reverse", "copy"), strict=True):
         axes.axvspan(at[0] * 0.9, longest * 1.08, color=LIGHT, zorder=0)
-        by_length(axes, at, found["reverse"], name)
-        axes.set(xscale="log", ylim=(-3, 104), ylabel=label)
+        by_length(axes, at, found[task], "symbols")
+        axes.set(xscale="log", ylim=(-3, 104), ylabel=f"{task}: symbols right, %")
         axes.set_xticks(at, [str(n) for n in at])
         axes.minorticks_off()
-    panels[0].legend(loc="upper right", frameon=False, fontsize=11)
-    panels[0].text(8.2, 30, "lengths of\nthe training", ha="center", size=11, color=DARK)
-    panels[1].axhline(12.5, color=MIDDLE, linewidth=1)
-    panels[1].text(6, 14, "chance", size=10, color=DARK)
+        axes.axhline(12.5, color=MIDDLE, linewidth=1)
+        axes.text(6, 14, "chance", size=10, color=DARK)
+    panels[1].legend(loc="upper right", frameon=False, fontsize=11)
+    panels[0].text(8.6, 45, "lengths of\nthe training", ha="center", size=11, color=DARK)
     panels[1].set_xlabel("symbols of the sequence (logarithmic)")
     figure.tight_layout()
-    save(panels[0], "length_reverse")
+    save(panels[0], "length_sequences")
 
 
 def heads():
@@ -220,6 +218,32 @@ def heads():
     figure.supylabel("queries, from the first (top) to the last", size=11)
     figure.tight_layout()
     save(panels[0, 0], "heads_reverse")
+
+
+def heads_en_fr():
+    """By how much the loss of the translation model grows without each head, and without each sublayer's heads."""
+    found = read("heads_en_fr")
+    titles = {"encoder": "encoder, self", "decoder": "decoder, self", "memory": "decoder, cross"}
+    figure, axes = plt.subplots(figsize=(6.2, 6.4))
+    labels, y = [], 0.0
+    for sublayer in found["sublayers"]:
+        kind, layer = sublayer["kind"], sublayer["layer"]
+        rows = [head for head in found["heads"] if (head["kind"], head["layer"]) == (kind, layer)]
+        for head in rows:
+            axes.barh(y, head["loss"] - found["loss"], color=DARK)
+            labels.append((y, f"{titles[kind]} {layer + 1}.{head['head'] + 1}"))
+            y += 1
+        axes.barh(y, sublayer["loss"] - found["loss"], color="white", edgecolor=DARK, hatch="///")
+        labels.append((y, "all four"))
+        y += 1.6
+    axes.set_yticks([at for at, _ in labels], [text for _, text in labels], size=9)
+    axes.set(xscale="log", xlim=(0.002, 2), xlabel="increase of the loss, nats per token (logarithmic)")
+    axes.set_xticks([0.01, 0.1, 1], ["0.01", "0.1", "1"])
+    axes.invert_yaxis()
+    axes.grid(axis="x", color=LIGHT)
+    axes.set_axisbelow(True)
+    figure.tight_layout()
+    save(axes, "heads_en_fr")
 
 
 if __name__ == "__main__":

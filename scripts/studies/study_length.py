@@ -4,7 +4,7 @@ python scripts/studies/study_length.py --quick               # a minute
 python scripts/studies/study_length.py --out docs            # copy and reverse, three seeds, and times
 python scripts/studies/study_length.py --data data/multi30k  # the same, and English to French
 python scripts/studies/study_length.py --data data/multi30k --only translation --seeds 1
-python scripts/studies/study_length.py --data data/multi30k --only joined      # hours
+python scripts/studies/study_length.py --data data/multi30k --only joined      # an hour
 python scripts/studies/study_length.py --only reverse --longest 30 --beyond 10  # up to ten times the training length
 
 The five systems have about the same number of parameters: a recurrent encoder-decoder without attention, with "general"
@@ -327,7 +327,7 @@ def parse_arguments(argv):
     add("--systems", type=some_of(list(SYSTEMS)), metavar="A,B", help=f"some of {','.join(SYSTEMS)} (default: all)")
     add("--translation-steps", type=positive, default=2000, metavar="N", help="updates on Multi30k (default: 2000)")
     add("--join", type=positive, default=3, metavar="N", help="join up to N sentences of Multi30k (default: 3)")
-    add("--joined-steps", type=positive, default=6000, metavar="N", help="updates on joined sentences (default: 6000)")
+    add("--joined-steps", type=positive, default=2500, metavar="N", help="updates on joined sentences (default: 2500)")
     add("--runs", type=Path, default=Path("runs/study"), metavar="DIR", help="its models' folder (default: runs/study)")
     add_pictures(parser, default="runs/study")
     add("--json", type=output_file, metavar="FILE", help="write the figures to FILE")

@@ -34,13 +34,14 @@ def check(data):
 
 
 JOINED = {  # small models, since recurrent models read long texts slowly
-    "parameters": 600_000,
+    "parameters": 300_000,
     "settings": {
-        "vocab_size": 2000,
+        "vocab_size": 1000,
         "dropout": 0.1,
-        "max_tokens": 2048,
+        "max_tokens": 1024,
         "schedule": "cosine",
-        "warmup": 500,
+        "lr": 0.005,  # for all systems
+        "warmup": 200,
         "n_average": 1,
     },
     "beyond": (1.5, 2, 4),  # times the largest number of sentences of the training
@@ -60,7 +61,7 @@ def study_joined(options, sizes, keep):
         for seed in range(options.seed + 1, options.seed + 1 + sizes["seeds"]):
             name = f"{system.replace(' ', '')}-joined-{options.join}-{options.joined_steps}-{seed}"
             recipe = JOINED["settings"] | {"data": str(folder), "steps": options.joined_steps, "clip_norm": 1.0}
-            recipe |= {"validate_every": options.joined_steps, "lr": LEARNING_RATES[system], "seed": seed}
+            recipe |= {"validate_every": options.joined_steps, "seed": seed}
             translator = trained(system, JOINED["parameters"], options.runs / name, recipe)
             bleu = [bleu_of(translator, joined(pairs, k)) for k in at_a_time]
             of_system["parameters"] = count(translator.model)

@@ -61,3 +61,9 @@ def test_a_head_without_rows_in_the_output_puts_out_zeros():
     heads[..., :4] = 0
     out = params["encoder"]["0"]["attention"]["out"]
     np.testing.assert_allclose(y, heads @ out["weight"] + out["bias"])
+
+
+def test_an_alignment_needs_data(capsys):
+    with pytest.raises(SystemExit):
+        study_heads.parse_arguments(["--alignment"])
+    assert "needs --data" in capsys.readouterr().err
