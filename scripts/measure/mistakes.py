@@ -429,6 +429,15 @@ MISTAKES = [
         "nowhere: expected train.en or train.en.gz, found no such folder",
     ),
     Mistake("studies/study_length.py", "Ctrl-C", f"{INTERRUPTED} SCRIPT --no-plots", 130, ""),
+    Mistake("studies/study_heads.py", "`--json` cannot be written", "--quick --json file/x.json", 2, NO_FILE),
+    Mistake(
+        "studies/study_heads.py",
+        "`--data` does not exist",
+        "--data nowhere",
+        1,
+        "nowhere: expected train.en or train.en.gz, found no such folder",
+    ),
+    Mistake("studies/study_heads.py", "Ctrl-C", f"{INTERRUPTED} SCRIPT", 130, ""),
     Mistake("studies/search_rates.py", "`--json` cannot be written", "--quick --json file/x.json", 2, NO_FILE),
     *(
         Mistake(f"bench/bench_{name}.py", "`--json` cannot be written", "--json file/x.json", 2, NO_FILE)
