@@ -17,6 +17,20 @@ def test_links_lead_somewhere(path):
     assert [link for link in links if "://" not in link and not (path.parent / link).exists()] == []
 
 
+def headings(path):
+    """The anchors of a page's headings, as GitHub and the site name them."""
+    text = re.sub(r"^```.*?^```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    titles = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.strip().lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=NAMES)
+def test_links_lead_to_headings(path):
+    links = re.findall(r"\]\(([^\s)#]*\.md|)#([^\s)]+)\)", path.read_text(encoding="utf-8"))
+    pages = [(path.parent / page if page else path, anchor) for page, anchor in links]
+    assert [(page.name, anchor) for page, anchor in pages if anchor not in headings(page)] == []
+
+
 @pytest.mark.parametrize("path", DOCUMENTS, ids=NAMES)
 def test_scripts_and_tests_are_there(path):
     names = re.findall(r"(?:scripts|tests)/[\w/]+\.py", path.read_text(encoding="utf-8"))
