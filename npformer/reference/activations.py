@@ -61,8 +61,8 @@ def gelu_backward(dy: Array, x: Array) -> Array:
     array([-0.083,  0.5  ,  1.083])
     """
     t = np.tanh(GELU_SLOPE * (x + 0.044715 * x * x * x))
-    du = GELU_SLOPE * (1 + 3 * 0.044715 * x * x)
-    return dy * 0.5 * (1 + t + x * (1 - t * t) * du)
+    slope_u = GELU_SLOPE * (1 + 3 * 0.044715 * x * x)
+    return dy * 0.5 * (1 + t + x * (1 - t * t) * slope_u)
 
 
 @operation("x: ... -> y: ...")

@@ -87,7 +87,7 @@ def attention():
     axes = canvas(5.0, 5.3)
     steps = [
         (3.9, "scores =\nscale · q kᵀ", "dq = scale · dscores k\ndk = scale · dscoresᵀ q", "q, k"),
-        (2.35, "weights =\nsoftmax(scores)", "dscores = weights ·\n(dweights − row sum)", "weights"),
+        (2.35, "weights =\nsoftmax(scores)", "dscores = weights ·\n(dweights − mean)", "weights"),
         (0.8, "out =\nweights v", "dweights = dout vᵀ\ndv = weightsᵀ dout", "v, weights"),
     ]
     for y, forward, backward, saved in steps:
@@ -172,7 +172,7 @@ def tile_grid():
             tile_query, tile_key = query // 2, key // 2
             color = "white" if tile_key > tile_query else LIGHT if tile_key < tile_query else MIDDLE
             corner = (left + key * side, top - (query + 1) * side)
-            axes.add_patch(plt.Rectangle(corner, side, side, facecolor=color, edgecolor=MIDDLE, linewidth=0.6))
+            axes.add_patch(plt.Rectangle(corner, side, side, facecolor=color, edgecolor=DARK, linewidth=0.5))
             if tile_key == tile_query and key > query:
                 axes.text(corner[0] + side / 2, corner[1] + side / 2, "×", ha="center", va="center", size=11)
     for line in range(5):
@@ -184,6 +184,8 @@ def tile_grid():
     for y, color, text in ((2.3, LIGHT, "whole tile"), (1.6, MIDDLE, "masked\nin part"), (0.9, "white", "skipped")):
         axes.add_patch(plt.Rectangle((3.75, y - 0.15), 0.3, 0.3, facecolor=color, edgecolor=DARK))
         axes.text(4.12, y, text, ha="left", va="center", size=11)
+    axes.text(3.9, 0.4, "×", ha="center", va="center", size=11)
+    axes.text(4.12, 0.4, "masked", ha="left", va="center", size=11)
     save(axes, "gradients_tile_grid")
 
 

@@ -43,12 +43,12 @@ def positions_rotation():
         axes.set_axis_off()
         axes.plot(np.cos(turn), np.sin(turn), color=MIDDLE)
         for position in range(7):
-            x, y = np.cos(frequency * position), np.sin(frequency * position)
+            x, y = np.sin(frequency * position), np.cos(frequency * position)
             axes.plot([0, x], [0, y], color=MIDDLE, linewidth=0.8)
             axes.plot(x, y, "o", color=DARK, markersize=5)
             if i == 0 or position % 3 == 0:
                 axes.text(1.2 * x, 1.2 * y, f"{position}", ha="center", va="center", size=11)
-        axes.set_title(f"{name} (D = 8)", size=12)
+        axes.set_title(f"{name} (D = 8)\nright: sin, up: cos", size=12)
     axes = figure.add_axes((0.14, 0.09, 0.82, 0.36))
     distance = np.arange(-50, 51)
     axes.plot(distance, encoding[50] @ encoding.T, color=DARK)
@@ -113,6 +113,12 @@ def residual_gradients():
     save(axes, "residual_gradients")
 
 
+def forward(axes, start, end):
+    """Draw a dashed arrow of the forward pass, beside the solid ones of the gradients."""
+    style = {"arrowstyle": "-|>", "linestyle": (0, (3, 2)), "color": DARK, "shrinkA": 0, "shrinkB": 0}
+    axes.annotate("", end, start, arrowprops=style)
+
+
 def model_backward():
     """The order of the backward passes of a whole model."""
     axes = canvas(5, 6.4)
@@ -133,9 +139,9 @@ def model_backward():
         (middle_right, 3.55, "dy"),
         (middle_right, 4.85, "dlogits"),
     ):
-        axes.plot([x - 0.3, x - 0.3], [y, y + 0.55], color=MIDDLE, linewidth=1.2, linestyle=":")
+        forward(axes, (x - 0.3, y), (x - 0.3, y + 0.55))
         arrow(axes, (x, y + 0.55), (x, y), name)
-    axes.plot([left + width, right], [3.38, 3.38], color=MIDDLE, linewidth=1.2, linestyle=":")
+    forward(axes, (left + width, 3.38), (right, 3.38))
     arrow(axes, (right, 3.1), (left + width, 3.1))
     axes.text((left + width + right) / 2, 3.45, "memory", ha="center", va="bottom", size=10, color=DARK)
     axes.text(
@@ -147,7 +153,7 @@ def model_backward():
     axes.plot([right + width, 4.75, 4.75], [4.47, 4.47, 0.55], color=DARK, linewidth=1.2)
     arrow(axes, (4.75, 0.55), (4.5, 0.55))
     axes.text(4.8, 2.3, "dweightᵀ", rotation=90, ha="left", va="center", size=10, color=DARK)
-    axes.plot([0.2, 0.65], [5.9, 5.9], color=MIDDLE, linewidth=1.2, linestyle=":")
+    forward(axes, (0.2, 5.9), (0.65, 5.9))
     axes.text(0.75, 5.9, "forward, upwards", va="center", size=11)
     arrow(axes, (0.2, 5.5), (0.65, 5.5))
     axes.text(0.75, 5.5, "gradients", va="center", size=11)
@@ -155,18 +161,19 @@ def model_backward():
 
 
 def checks_error():
-    """The error of both numerical derivatives against their step."""
-    x, steps = 1.1, 10.0 ** np.arange(-16, 0.26, 0.25)
-    exact = np.exp(x)
-    central = [abs((np.exp(x + h) - np.exp(x - h)) / (2 * h) / exact - 1) for h in steps]
-    step = [abs(np.exp(x + 1j * h).imag / h / exact - 1) for h in steps]
+    """The error of both numerical derivatives of x⁵ at 1.1 against their step."""
+    f, x, steps = lambda x: x * x * x * x * x, 1.1, 10.0 ** np.arange(-16, 0.26, 0.25)
+    exact = 5 * x**4
+    central = [abs((f(x + h) - f(x - h)) / (2 * h) / exact - 1) for h in steps]
+    step = [abs(f(x + 1j * h).imag / h / exact - 1) for h in steps]
     figure, axes = plt.subplots(figsize=(5, 4.6), layout="constrained")
     axes.loglog(steps, np.maximum(central, 1.1e-16), "o-", color=MIDDLE, markersize=4, label="central differences")
     axes.loglog(steps, np.maximum(step, 1.1e-16), "s--", color=DARK, markersize=3, label="complex step")
-    axes.loglog(steps, steps**2 / 6, ":", color=DARK, linewidth=1)
-    axes.loglog(steps, 1.1e-16 / steps, ":", color=DARK, linewidth=1)
-    axes.text(3e-4, 3e-6, "h² / 6", ha="right", size=11)
-    axes.text(3e-10, 2e-6, "u / h", ha="left", size=11)
+    axes.loglog(steps, 2 * steps**2 / x**2, ":", color=DARK, linewidth=1)
+    axes.loglog(steps, 1.1e-16 * x / (5 * steps), ":", color=DARK, linewidth=1)
+    axes.text(3e-4, 3e-6, "2 h² / x²", ha="right", size=11)
+    axes.text(3e-10, 2e-6, "u x / (5 h)", ha="left", size=11)
+    axes.set_title("the derivative of x⁵ at x = 1.1", size=12)
     axes.set(xlabel="h", ylabel="relative error (at least u = 1.1e-16)", ylim=(2e-17, 30))
     axes.legend(frameon=False, loc="upper center", ncols=1)
     save(axes, "checks_error")
