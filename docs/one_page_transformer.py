@@ -226,11 +226,11 @@ def transformer(params, src, tgt_in, n_heads):
 def cross_entropy(logits, targets, label_smoothing=0.0):
     """The mean loss per target that is not padding, and its gradient with respect to the logits (B, T, V)."""
     V, counted = logits.shape[-1], (targets != PAD)[..., None]
-    q = (1 - label_smoothing) * np.eye(V)[targets] + label_smoothing / V  # the wanted distribution
+    wanted = (1 - label_smoothing) * np.eye(V)[targets] + label_smoothing / V  # a distribution for each target
     shifted = logits - logits.max(axis=-1, keepdims=True)
     log_p = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
     share = counted / counted.sum()
-    return -(share * q * log_p).sum(), share * (np.exp(log_p) - q)
+    return -(share * wanted * log_p).sum(), share * (np.exp(log_p) - wanted)
 
 
 def loss_and_grad(params, src, tgt, n_heads, label_smoothing=0.0):

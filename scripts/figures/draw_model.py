@@ -88,7 +88,7 @@ def sublayers(axes, x, width, y, length, names, side):
 
 def one_word():
     """The new vector of the second of five words: a weighted sum of the values of all, then feed-forward."""
-    axes = canvas(5.9, 5.1)
+    axes = canvas(5.9, 5.55)
     words = ["that", "is", "a", "good", "idea"]
     weights = [0.38, 0.21, 0.12, 0.07, 0.21]
     at = 0.75 + 1.1 * np.arange(5)
@@ -106,18 +106,21 @@ def one_word():
             bend, 1.9 + spot * 0.88, f"{weight:.2f}", ha="center", va="center", size=10,
             bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.5},
         )  # fmt: skip
-    box(axes, target - 0.8, 2.78, 1.6, 0.42, "z₂ = Σⱼ aⱼ vⱼ", color=LIGHT)
+    box(axes, target - 0.9, 2.78, 1.8, 0.42, "z₂ = Σⱼ a(2, j) vⱼ", color=LIGHT)
     arrow(axes, (target, 3.2), (target, 3.46))
-    box(axes, target - 0.8, 3.46, 1.6, 0.42, "x₂ = norm(e₂ + z₂)", size=11)
-    arrow(axes, (target, 3.88), (target, 4.2))
-    box(axes, target - 0.8, 4.2, 1.6, 0.42, "feed-forward", color="white")
-    arrow(axes, (target, 4.62), (target, 4.95))
-    axes.text(target + 0.12, 4.86, "e₂′ = norm(x₂ + FFN(x₂))", size=11, va="center")
-    side = 0.28
-    axes.plot([target, side, side], [1.3, 1.3, 3.67], color=DARK, linestyle="--")
-    arrow(axes, (side, 3.67), (target - 0.8, 3.67))
-    note = ["aⱼ: how much word 2", "attends to word j;", "a₁ + … + a₅ = 1"]
-    axes.text(3.6, 3.35, "\n".join(note), size=11, va="center")
+    box(axes, target - 0.9, 3.46, 1.8, 0.42, "x₂ = norm(e₂ + z₂)", size=11)
+    box(axes, 0.08, 3.46, 0.5, 0.42, "e₂", color=MIDDLE)
+    arrow(axes, (0.58, 3.67), (target - 0.9, 3.67))
+    arrow(axes, (target, 3.88), (target, 4.3))
+    box(axes, target - 0.9, 4.3, 1.8, 0.42, "feed-forward", color="white")
+    arrow(axes, (target, 4.72), (target, 5.0))
+    box(axes, target - 1.3, 5.0, 2.6, 0.42, "e₂′ = norm(x₂ + FFN(x₂))", size=11)
+    side = target + 1.1
+    axes.plot([target, side], [4.08, 4.08], color=DARK)
+    arrow(axes, (side, 4.08), (side, 5.0))
+    axes.text(side + 0.1, 4.5, "x₂", size=11, va="center")
+    note = ["a(2, j): how much word 2", "attends to word j;", "a(2, 1) + … + a(2, 5) = 1"]
+    axes.text(3.55, 3.35, "\n".join(note), size=11, va="center")
     save(axes, "one_word")
 
 
@@ -142,26 +145,29 @@ def position_curves():
 
 def parallel_and_serial():
     """In training all positions at once; in decoding one after the other."""
-    axes = canvas(5.9, 5.0)
+    axes = canvas(5.9, 5.75)
     given, wanted = ["begin", "le", "chat", "dort"], ["le", "chat", "dort", "end"]
-    axes.text(0.1, 4.82, "training: one pass; the inputs are the true target", size=12, va="center", weight="bold")
+    axes.text(0.1, 5.57, "training: one pass; the inputs are the true target", size=12, va="center", weight="bold")
     at = 0.8 + 1.43 * np.arange(4)
-    box(axes, 0.2, 3.45, 5.5, 0.5, "decoder (causal mask)")
+    box(axes, 0.2, 4.2, 5.5, 0.5, "decoder (causal mask)")
     for x, below, above in zip(at, given, wanted, strict=True):
-        axes.text(x, 2.98, below, ha="center", va="center")
-        arrow(axes, (x, 3.13), (x, 3.45))
-        arrow(axes, (x, 3.95), (x, 4.27))
-        axes.text(x, 4.42, above, ha="center", va="center")
-    axes.text(0.1, 2.42, "decoding: one pass for each token it generates", size=12, va="center", weight="bold")
-    for i, (x, below, above) in enumerate(zip(at, given, wanted, strict=True)):
-        box(axes, x - 0.55, 1.05, 1.1, 0.5, f"pass {i + 1}")
-        axes.text(x, 0.58, below, ha="center", va="center")
-        arrow(axes, (x, 0.73), (x, 1.05))
-        arrow(axes, (x, 1.55), (x, 1.87))
-        axes.text(x, 2.02, above, ha="center", va="center")
+        axes.text(x, 3.73, below, ha="center", va="center")
+        arrow(axes, (x, 3.88), (x, 4.2))
+        arrow(axes, (x, 4.7), (x, 5.02))
+        axes.text(x, 5.17, above, ha="center", va="center")
+    axes.text(0.1, 3.2, "decoding: one pass for each token it generates", size=12, va="center", weight="bold")
+    line = 0.25  # each pass reads all tokens so far, written below each other
+    for i, (x, above) in enumerate(zip(at, wanted, strict=True)):
+        box(axes, x - 0.55, 1.83, 1.1, 0.5, f"pass {i + 1}")
+        for row, word in enumerate(given[: i + 1]):
+            axes.text(x, 1.36 - line * row, word, ha="center", va="center")
+        arrow(axes, (x, 1.51), (x, 1.83))
+        arrow(axes, (x, 2.33), (x, 2.65))
+        axes.text(x, 2.8, above, ha="center", va="center")
         if i < 3:
-            bend = x + 0.715
-            axes.plot([x + 0.3, bend, bend, x + 1.05], [2.02, 2.02, 0.58, 0.58], color=DARK, linestyle=":")
+            bend, newest = x + 0.715, 1.36 - line * (i + 1)
+            axes.plot([x + 0.3, bend, bend, x + 1.02], [2.8, 2.8, newest, newest], color=DARK, linestyle=":")
+            arrow(axes, (x + 1.02, newest), (x + 1.18, newest))
     axes.text(0.1, 0.2, "time →", size=11, va="center", color=DARK)
     save(axes, "parallel_and_serial")
 
