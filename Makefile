@@ -69,7 +69,8 @@ docs: $(DOCS_VENV)/ready
 
 # In a browser without a window: Debian's packages, which root can install.
 test-docs: docs
-	command -v chromedriver > /dev/null || apt-get install --yes --quiet chromium chromium-driver
+	command -v chromedriver > /dev/null || { apt-get update --quiet && apt-get install --yes --quiet chromium chromium-driver; } \
+		|| echo "no chromedriver, and it could not be installed: the tests in the browser are skipped"
 	$(DOCS_VENV)/bin/python -m pytest -q -rs tests/browser
 
 lint: $(VENV)/ready
