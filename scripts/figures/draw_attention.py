@@ -58,7 +58,7 @@ def word_vectors():
         arrow(axes, (0, 0), vector)
         axes.text(vector[0] + places[name][0], vector[1] + places[name][1], name)
     for name, vector, line, place in (
-        ("puppy (query, dashed)", query[0], "--", (-0.54, 0.45)),
+        ("puppy (dashed)", query[0], "--", (-0.36, 0.13)),
         ("answer (dotted)", answer[0], ":", (0.1, -0.3)),
     ):
         axes.annotate("", vector, (0, 0), arrowprops={"arrowstyle": "-|>", "ls": line, "lw": 2, "color": "black"})
