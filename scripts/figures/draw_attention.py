@@ -53,13 +53,13 @@ def word_vectors():
     query, keys = np.array([[0.6, 0.8]]), np.array(list(vectors.values()))
     answer = nf.softmax(nf.reference.cosine_score(query, keys)) @ keys
     figure, axes = plt.subplots(figsize=(4.6, 4.8))
-    places = {"computer": (0.06, -0.1), "dog": (-0.12, 0.08), "cat": (-0.12, 0.08)}
+    places = {"computer": (0.06, -0.1), "dog": (-0.12, 0.08), "cat": (0.06, 0.08)}
     for name, vector in vectors.items():
         arrow(axes, (0, 0), vector)
         axes.text(vector[0] + places[name][0], vector[1] + places[name][1], name)
     for name, vector, line, place in (
-        ("puppy (query)", query[0], "--", (-0.3, 0.13)),
-        ("answer", answer[0], ":", (0.06, -0.12)),
+        ("puppy (dashed)", query[0], "--", (-0.36, 0.13)),
+        ("answer (dotted)", answer[0], ":", (0.1, -0.3)),
     ):
         axes.annotate("", vector, (0, 0), arrowprops={"arrowstyle": "-|>", "ls": line, "lw": 2, "color": "black"})
         axes.text(vector[0] + place[0], vector[1] + place[1], name, weight="bold")
@@ -74,11 +74,11 @@ def attention_is():
     """One word attends to five words: thicker arrows for larger weights."""
     weights = nf.attention(X @ W_Q, X @ W_K, X @ W_V)[1][1]
     axes = canvas(5.4, 3.5)
-    box(axes, 1.3, 2.75, 2.8, 0.55, "z(1, 2) = Σ a(2, j) v(1, j)", color="white")
+    box(axes, 1.3, 2.75, 2.8, 0.55, "out$_2$ = Σ a$_{2j}$ v$_j$", color="white")
     for j, (word, weight) in enumerate(zip(WORDS, weights, strict=True)):
         x = 0.06 + 1.065 * j
         box(axes, x, 0.65, 1.0, 0.45, word, color=MIDDLE if word == "is" else LIGHT)
-        axes.text(x + 0.5, 0.5, f"z(0, {j + 1})", ha="center", va="top", size=11)
+        axes.text(x + 0.5, 0.5, f"word {j + 1}", ha="center", va="top", size=11)
         start, end = np.array([x + 0.5, 1.1]), np.array([1.7 + 0.5 * j, 2.75])
         axes.annotate(
             "",
@@ -95,7 +95,7 @@ def attention_is():
             size=11,
             bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.5},
         )
-    axes.text(0.06, 2.2, "a(2, j)", size=11)
+    axes.text(0.06, 2.2, "weight a$_{2j}$", size=11)
     axes.text(2.7, 0.1, "the query is that of “is”", ha="center", size=11)
     save(axes, "attention_is")
 
@@ -135,8 +135,8 @@ def one_head():
         axes.text(x + 0.21 * values.shape[1], y + 0.14 + above, title, ha="center")
         if x == 1.0:
             for row, word in enumerate(WORDS):
-                axes.text(x - 0.08, y - 0.42 * (row + 0.5), word, ha="right", va="center", size=11)
-                axes.text(x + 0.42 * (row + 0.5), y + 0.08, word[:4], ha="center", size=10)
+                axes.text(x - 0.08, y - 0.42 * (row + 0.5), f"{word} {row + 1}", ha="right", va="center", size=11)
+                axes.text(x + 0.42 * (row + 0.5), y + 0.08, str(row + 1), ha="center", size=10)
     axes.text(2.7, 0.06, "rows on the left: queries, columns: keys; larger numbers are darker", ha="center", size=10)
     save(axes, "one_head")
 
