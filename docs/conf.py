@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "docs" / "_extensions"), str(ROOT), str(ROOT / "docs")]
+sys.path[:0] = [str(ROOT / folder) for folder in ("docs/_extensions", "", "docs", "scripts")]
 
 import npformer  # noqa: E402
 

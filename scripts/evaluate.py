@@ -18,6 +18,7 @@ from output import output_file, picture_file, refuse_overwriting, write_json, wr
 
 from npformer.data import ParallelText
 from npformer.translation import Translator, score
+from npformer.translation.run import RESULT
 from npformer.translation.scores import check_packages
 
 LENGTHS = [(1, 8), (9, 10), (11, 12), (13, 15), (16, 20), (21, 10**9)]  # words of the source
@@ -43,7 +44,7 @@ def evaluate(options):
     except FileNotFoundError as error:
         raise FileNotFoundError(f"{error}; --split is the beginning of the names") from error
     outputs = {"--out": options.out, "--plot": options.plot, "--json": options.json}
-    refuse_overwriting(outputs, [text.source, text.target, options.model, options.model / "model.safetensors"])
+    refuse_overwriting(outputs, [text.source, text.target, options.model, options.model / RESULT])
     sources, references = zip(*text, strict=True)
     start = time.perf_counter()
     search = search_of(options)

@@ -34,7 +34,10 @@ from npformer import NonFiniteError, tree
 from npformer.training import JsonLog, StopSignals
 from npformer.training.progress import say
 from npformer.translation import TranslationRun, TranslationSettings
+from npformer.translation.run import LAST, LOG, RESULT, SNAPSHOTS
 from npformer.translation.settings import CHOICES, PRESETS
+
+CURVES = "curves.png"
 
 
 @command
@@ -85,14 +88,14 @@ def train(run, options, start):
     if importlib.util.find_spec("matplotlib"):
         from npformer.plots import plot_training
 
-        plot_training(JsonLog.read(run.out / "log.jsonl"), run.out / "curves.png", title(s))
+        plot_training(JsonLog.read(run.out / LOG), run.out / CURVES, title(s))
     report(run, result)
     return 0
 
 
 def files_of(options):
     """The files of a training and its text."""
-    names = "last.safetensors", "model.safetensors", "log.jsonl", "curves.png", "snapshots"
+    names = LAST, RESULT, SNAPSHOTS, LOG, CURVES
     text = [*Path(options.data).glob("train.*"), *Path(options.data).glob("val.*")] if options.data else []
     return [options.out, *(options.out / name for name in names), *text]
 

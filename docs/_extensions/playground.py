@@ -1,10 +1,8 @@
 """The page to play with, put together from docs/play/ when the site is built."""
 
-import importlib.util
-import sys
 from pathlib import Path
 
-SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
+import make_playground
 
 
 def setup(app):
@@ -18,13 +16,4 @@ def make(app, error):
         return
     path = Path(app.outdir) / "play" / "index.html"
     path.parent.mkdir(exist_ok=True)
-    path.write_text(_script().page(home="../index.html"), encoding="utf-8")
-
-
-def _script():
-    sys.path.insert(0, str(SCRIPTS))
-    spec = importlib.util.spec_from_file_location("make_playground", SCRIPTS / "make_playground.py")
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
-    sys.path.remove(str(SCRIPTS))
-    return script
+    path.write_text(make_playground.page(home="../index.html"), encoding="utf-8")

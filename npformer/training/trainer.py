@@ -287,18 +287,19 @@ class Trainer:
         >>> calls[-1].operation, calls[-1].by
         ('adam_update', 'kernel')
         """
-        key, numbers = derive_key(self.seed, self.n_steps), self._numbers(self.model.count(*batch))
-        arrays = [self.flat_params, *self.state.values()]
-        kept, runs = [x.copy() for x in arrays], []
-        for _ in range(1 + EXPLAINED):  # the first one may compile kernels
-            with self._alone(), deferred_interrupts():
-                try:
-                    with explain() as calls:
-                        training_step(self, [batch], key, numbers)
-                    runs.append(calls)
-                finally:
-                    for x, before in zip(arrays, kept, strict=True):
-                        x[...] = before
+        with self._alone():
+            key, numbers = derive_key(self.seed, self.n_steps), self._numbers(self.model.count(*batch))
+            arrays = [self.flat_params, *self.state.values()]
+            kept, runs = [x.copy() for x in arrays], []
+            for _ in range(1 + EXPLAINED):  # the first one may compile kernels
+                with deferred_interrupts():
+                    try:
+                        with explain() as calls:
+                            training_step(self, [batch], key, numbers)
+                        runs.append(calls)
+                    finally:
+                        for x, before in zip(arrays, kept, strict=True):
+                            x[...] = before
         return min(runs[1:], key=lambda calls: sum(call.seconds for call in calls))
 
     def save(self, path, info=None, arrays=None):

@@ -13,7 +13,6 @@ though it is not equivalent, is a survivor, and is printed with the largest diff
 import argparse
 import ast
 import contextlib
-import copy
 import random
 import signal
 import sys
@@ -25,6 +24,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where command.py is
 from arguments import positive
 from command import command
+from mutate_backward import with_replaced
 
 from npformer.exercises import EXERCISES, check_function
 from npformer.exercises.compare import call
@@ -247,18 +247,6 @@ def mutations(node):
             yield f"{text}: {keyword.arg} left out", ast.Call(node.func, node.args, left)
         if isinstance(node.func, ast.Attribute) and not isinstance(node.func.value, ast.Name):
             yield f"{text}: call skipped", node.func.value
-
-
-def with_replaced(tree, node, new):
-    """The source of the tree with one node replaced."""
-    changed = copy.deepcopy(tree, memo := {})
-    twin = memo[id(node)]
-
-    class Replace(ast.NodeTransformer):
-        def visit(self, child):
-            return copy.deepcopy(new) if child is twin else self.generic_visit(child)
-
-    return ast.unparse(ast.fix_missing_locations(Replace().visit(changed)))
 
 
 if __name__ == "__main__":

@@ -186,7 +186,7 @@ def places(weights, src, tgt, kind, belongs, pad_id):
             shares.setdefault(place, []).append((w * at).sum(axis=1)[there])
             evens.setdefault(place, []).append((at / n_allowed[:T]).sum(axis=1)[there])
         spread.append(np.exp(-(w * np.log(np.maximum(w, 1e-30))).sum(axis=1)))
-    mean = lambda found: float(np.concatenate(found).mean())  # noqa: E731
+    mean = lambda found: float(np.concatenate(found).mean())
     return {place: (mean(shares[place]), mean(evens[place])) for place in shares}, mean(spread)
 
 
