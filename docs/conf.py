@@ -6,6 +6,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / folder) for folder in ("docs/_extensions", "", "docs", "scripts")]
 
+import ziamath  # noqa: E402
+
 import npformer  # noqa: E402
 
 project = "npformer"
@@ -32,7 +34,7 @@ myst_heading_anchors = 3
 html_theme = "furo"
 html_math_renderer = "mathml"
 html_title = "npformer"
-html_static_path = ["_static"]
+html_static_path = ["_static", str(Path(ziamath.__file__).parent / "fonts" / "STIXTwoMath-Regular.ttf")]
 html_css_files = ["book.css"]
 html_copy_source = False
 copybutton_prompt_text = r">>> |\.\.\. "

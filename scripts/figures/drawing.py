@@ -1,5 +1,7 @@
 """What the figures of the book have in common: their size, letters and greys, boxes, arrows and matrices."""
 
+import re
+from io import StringIO
 from pathlib import Path
 
 import matplotlib
@@ -63,6 +65,9 @@ def matrix(axes, x, y, values, cell=0.5, form="{:g}", title=""):
 
 
 def save(axes, name):
-    """Write the figure of the axes to docs/figures/NAME.svg."""
-    axes.figure.savefig(FOLDER / f"{name}.svg", metadata={"Date": None}, facecolor="white")
+    """Write the figure of the axes to docs/figures/NAME.svg, with coordinates rounded to 0.001 points."""
+    drawing = StringIO()
+    axes.figure.savefig(drawing, format="svg", metadata={"Date": None, "Creator": None}, facecolor="white")
+    rounded = re.sub(r"\d+\.\d{5,}", lambda number: f"{float(number[0]):.3f}", drawing.getvalue())
+    (FOLDER / f"{name}.svg").write_text(rounded, encoding="utf-8")
     plt.close(axes.figure)

@@ -58,6 +58,14 @@ def test_every_picture_has_a_text():
     assert [name for name, alt in pictures if len(alt) < 20] == []
 
 
+def test_every_drawing_has_a_script_and_a_page():
+    drawings = {path.stem for path in (ROOT / "docs" / "figures").glob("*.svg")}
+    scripts = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "scripts" / "figures").glob("draw_*.py"))
+    assert drawings == set(re.findall(r'save\(.*, "(\w+)"\)', scripts))
+    pages = "".join(path.read_text(encoding="utf-8") for path in DOCUMENTS)
+    assert {name for name in drawings if f"figures/{name}.svg)" not in pages} == set()
+
+
 def test_bad_input_names_tests_that_exist():
     text = (ROOT / "docs" / "guides" / "bad-input.md").read_text(encoding="utf-8")
     files = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "tests").glob("*/test_*.py")}

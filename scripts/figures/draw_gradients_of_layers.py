@@ -1,6 +1,6 @@
 """Draw the figures of the second half of the pages about gradients, from the embedding to the recurrence.
 
-python scripts/figures/draw_gradients_2.py
+python scripts/figures/draw_gradients_of_layers.py
 """
 
 import numpy as np
