@@ -17,6 +17,7 @@ def main():
         soft_dictionary,
         word_vectors,
         attention_is,
+        words_and_layers,
         scaled_dot_product,
         one_head,
         linear_bridge,
@@ -98,6 +99,32 @@ def attention_is():
     axes.text(0.06, 2.2, "weight a$_{2j}$", size=11)
     axes.text(2.7, 0.1, "the query is that of “is”", ha="center", size=11)
     save(axes, "attention_is")
+
+
+def words_and_layers():
+    """Five words and the rows of their vectors: one node for each word and layer, and what z(1, 2) is computed from."""
+    axes = canvas(5.9, 4.3)
+    at, rows = 1.55 + 0.95 * np.arange(5), (0.95, 2.25, 3.55)
+    names = ("layer 0:\nembeddings", "layer 1", "layer 2")
+    for layer, (y, name) in enumerate(zip(rows, names, strict=True)):
+        axes.text(0.08, y, name, va="center", size=11)
+        for j, x in enumerate(at, start=1):
+            dark = layer == 0 or (layer, j) == (1, 2)
+            axes.add_patch(plt.Circle((x, y), 0.35, facecolor=MIDDLE if dark else "white", edgecolor=DARK, zorder=2))
+            axes.text(x, y, f"z({layer}, {j})", ha="center", va="center", size=10, zorder=3)
+    for low, high in zip(rows[:-1], rows[1:], strict=True):
+        for start in at:
+            for j, end in enumerate(at):
+                used = low == rows[0] and j == 1
+                line = {"color": DARK, "lw": 2.2, "zorder": 1} if used else {"color": MIDDLE, "lw": 0.5, "zorder": 0}
+                axes.plot([start, end], [low + 0.35, high - 0.35], **line)
+    for j, x in enumerate(at, start=1):
+        options = {"ha": "center", "va": "center", "size": 9, "bbox": {"facecolor": "white", "ec": "none", "pad": 1}}
+        axes.text(x + 0.3 * (at[1] - x), rows[0] + 0.53, f"a(2, {j})", **options)
+    for x, word in zip(at, WORDS, strict=True):
+        axes.text(x, 0.12, word, ha="center", va="center")
+        arrow(axes, (x, 0.27), (x, 0.6))
+    save(axes, "words_and_layers")
 
 
 def scaled_dot_product():
