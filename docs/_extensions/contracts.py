@@ -1,11 +1,19 @@
-"""Show the contract of an operation, the shapes of its arrays, in its page of the API."""
+"""What the pages of the API show: each package's own names, and the contract of an operation, the shapes of its arrays."""
 
 from npformer.operation import Record
 
 
 def setup(app):
     app.connect("autodoc-process-docstring", add_contract)
+    app.connect("autodoc-skip-member", skip_names_from_elsewhere)
     return {"parallel_read_safe": True}
+
+
+def skip_names_from_elsewhere(app, what, name, member, skip, options):
+    """Leave out what a module imports for its own use: it belongs to a package that the module is not part of."""
+    module = getattr(member, "__module__", None)
+    page = app.env.current_document.docname.removeprefix("api/generated/")
+    return True if what == "module" and module and not module.startswith(page) else None
 
 
 def add_contract(app, what, name, function, options, lines):
