@@ -29,7 +29,7 @@ def paired_cross_entropy(
 
         Σ [ce(p) + ce(p') + α/2 (KL(p‖p') + KL(p'‖p))] / 2n
 
-    It is half of equation 4 of the paper, and a mean, so that with α = 0 it equals the ``cross_entropy`` of all
+    It is half of the loss of the paper, and a mean, so that with α = 0 it equals the ``cross_entropy`` of all
     predictions.
 
     Parameters
