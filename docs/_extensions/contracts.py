@@ -21,7 +21,7 @@ def add_contract(app, what, name, function, options, lines):
     record = getattr(function, "record", None)
     if isinstance(record, Record) and record.forward is None:  # the docstring of a backward pass has the shapes already
         given, made = shapes(record.contract.arrays.values()), shapes(record.contract.results)
-        lines[1:1] = ["", f"**Shapes:** {given} → {made}", ""]
+        lines[1:1] = ["", f"**Shapes:** {given}{made and ' → ' + made}", ""]
 
 
 def shapes(arrays):
