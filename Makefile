@@ -102,8 +102,8 @@ clean:
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/ready: setup.cfg pyproject.toml
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python $(INSTALL) --editable '.[dev]'
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python $(INSTALL) --editable '.[dev]'
 	touch $@
 
 # On Linux, PyPI's PyTorch comes with gigabytes of GPU libraries. If pip is told of a folder of wheels (PIP_FIND_LINKS)
@@ -111,35 +111,30 @@ $(VENV)/ready: setup.cfg pyproject.toml
 torch_from_disk = $(1)/bin/python $(INSTALL) --no-index --no-deps torch 2> /dev/null || true
 
 $(TORCH_VENV)/ready: setup.cfg pyproject.toml
-	$(PYTHON) -m venv $(TORCH_VENV)
-	echo '*' > $(TORCH_VENV)/.gitignore
+	$(PYTHON) -m venv $(@D)
 	$(call torch_from_disk,$(TORCH_VENV))
-	$(TORCH_VENV)/bin/python $(INSTALL) --editable '.[dev,torch]'
+	$(@D)/bin/python $(INSTALL) --editable '.[dev,torch]'
 	touch $@
 
 $(DOCS_VENV)/ready: setup.cfg pyproject.toml
-	$(PYTHON) -m venv $(DOCS_VENV)
-	echo '*' > $(DOCS_VENV)/.gitignore
-	$(DOCS_VENV)/bin/python $(INSTALL) --editable '.[docs]'
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python $(INSTALL) --editable '.[docs]'
 	touch $@
 
 $(CUPY_VENV)/ready: setup.cfg pyproject.toml tests/cupy_without_gpu/build.py
-	$(PYTHON) -m venv $(CUPY_VENV)
-	echo '*' > $(CUPY_VENV)/.gitignore
-	$(CUPY_VENV)/bin/python $(INSTALL) --editable '.[dev]'
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python $(INSTALL) --editable '.[dev]'
 	$(CUPY_VENV)/bin/python tests/cupy_without_gpu/build.py $(CUPY_VENV)/cupy
 	touch $@
 
 $(BENCH_VENV)/ready: setup.cfg pyproject.toml
-	$(PYTHON) -m venv $(BENCH_VENV)
-	echo '*' > $(BENCH_VENV)/.gitignore
+	$(PYTHON) -m venv $(@D)
 	$(call torch_from_disk,$(BENCH_VENV))
-	$(BENCH_VENV)/bin/python $(INSTALL) --editable '.[bench]'
+	$(@D)/bin/python $(INSTALL) --editable '.[bench]'
 	touch $@
 
 $(GPU_VENV)/ready: | gpu
 $(GPU_VENV)/ready: setup.cfg pyproject.toml
-	$(PYTHON) -m venv $(GPU_VENV)
-	echo '*' > $(GPU_VENV)/.gitignore
-	$(GPU_VENV)/bin/python $(INSTALL) --editable '.[dev,cudnn$(CUDA)x]'
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python $(INSTALL) --editable '.[dev,cudnn$(CUDA)x]'
 	touch $@

@@ -19,7 +19,7 @@ def of_size(system, n_parameters, **sizes):
     --------
     >>> model = of_size("Transformer", 100_000, src_vocab=11, tgt_vocab=11)
     >>> model.d_model, count(model)
-    (48, 95915)
+    (48, 96635)
     """
     low, high = 1, 2  # bisection: the number of parameters grows with the width
     while count(SYSTEMS[system](high * STEP, **sizes)) <= n_parameters:

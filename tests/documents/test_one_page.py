@@ -2,10 +2,10 @@
 
 import re
 import sys
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import numpy as np
+import one_page_transformer as page
 import pytest
 
 import npformer as nf
@@ -20,14 +20,6 @@ MODELS = {
     "no encoder layer": {"n_layers": (0, 1)},
     "an odd width": {"n_layers": 2, "d_model": 9, "n_heads": 3},
 }
-
-
-@pytest.fixture(scope="module")
-def page():
-    spec = spec_from_file_location("one_page_transformer_alone", FILE)
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def drawn(settings):
@@ -48,7 +40,7 @@ def difference(found, expected):
 
 
 @pytest.mark.parametrize("settings", MODELS.values(), ids=MODELS)
-def test_logits_loss_and_gradients_are_those_of_npformer(page, settings):
+def test_logits_loss_and_gradients_are_those_of_npformer(settings):
     model, params, src, tgt = drawn(settings)
     logits, _ = page.transformer(params, src, tgt[:, :-1], model.n_heads)
     is_target = tgt[:, 1:] != 0
@@ -64,13 +56,13 @@ def test_logits_loss_and_gradients_are_those_of_npformer(page, settings):
         assert {name: d for name in leaves if (d := difference(leaves[name], expected_leaves[name])) > 1e-12} == {}
 
 
-def test_new_parameters_are_those_of_a_model_of_npformer(page):
+def test_new_parameters_are_those_of_a_model_of_npformer():
     model = nf.Transformer(11, 11, d_model=8, n_heads=2, n_layers=2, d_ff=16, norm="post", dtype="float64")
     params = page.init(np.random.default_rng(0), vocab=11, d_model=8, n_layers=2, d_ff=16)
     tree.check_like(params, model.shapes(), dtypes=False)
 
 
-def test_adam_is_that_of_npformer(page):
+def test_adam_is_that_of_npformer():
     model, params, src, tgt = drawn({"n_layers": 1})
     theirs, optimizer = {name: x.flatten() for name, x in tree.leaves(params)}, nf.Adam(0.01, (0.9, 0.98), 1e-9)
     states, means = {name: optimizer.init(x) for name, x in theirs.items()}, {}
@@ -82,13 +74,13 @@ def test_adam_is_that_of_npformer(page):
     assert max(difference(x.ravel(), theirs[name]) for name, x in tree.leaves(params)) < 1e-12
 
 
-def test_decodes_as_npformer_does(page):
+def test_decodes_as_npformer_does():
     model, params, src, _ = drawn({"n_layers": 2})
     theirs = nf.greedy_decode(model, params, src, bos_id=1, eos_id=2, max_len=7, backend=reference)
     np.testing.assert_array_equal(page.greedy_decode(params, src, model.n_heads, max_len=7), theirs)
 
 
-def test_learns_to_copy(page, capsys):
+def test_learns_to_copy(capsys):
     page.train(n_steps=60, warmup=20, every=30)
     first, last = (float(loss) for loss in re.findall(r"loss ([\d.]+)", capsys.readouterr().out))
     assert last < first < 2.5
