@@ -13,9 +13,9 @@ function element(name, attributes = {}, ...children) {
   return node;
 }
 
-/** A number for people, with a real minus sign. */
+/** A number for people, with a real minus sign; a large one with an exponent. */
 function number(value, digits = 4) {
-  const text = value.toFixed(digits);
+  const text = Math.abs(value) < 1e4 ? value.toFixed(digits) : value.toExponential(digits);
   return (/^-0\.?0*$/.test(text) ? text.slice(1) : text).replace("-", "−");
 }
 
@@ -94,7 +94,7 @@ function heat_map({
       : `<text x="${x}" y="${y}" text-anchor="middle">${escaped(name)}</text>`);
   }
   const scroll = element("div", { class: "scroll" });
-  const label = escaped(`${title}, ${n} rows and ${m} columns. Arrow keys read its numbers.`);
+  const label = escaped(`${title}, ${n} by ${m} numbers. Arrow keys read them.`);
   scroll.innerHTML = `<svg width="${size[0]}" height="${size[1]}" viewBox="0 0 ${size.join(" ")}" tabindex="0"
     role="application" aria-roledescription="picture of a matrix" aria-label="${label}">
     ${names.join("")}<g transform="translate(${left} ${top})">${cells(values, opacity, width, height, keep_mask)}

@@ -2,6 +2,7 @@
 // Part 2 of the page: one head with 4 queries and 4 keys of width 3, whose numbers and gradients are all shown.
 
 const N_QUERIES = 4, N_KEYS = 4, WIDTH = 3, STEP = 1e-5; // T, S, K = Kv, and h of the finite difference
+const LARGEST = 1000; // of an input, so that nothing overflows
 const RAISED = { "-": "⁻", ...Object.fromEntries([..."⁰¹²³⁴⁵⁶⁷⁸⁹"].entries()) };
 const everything = () => no_mask(N_QUERIES, N_KEYS);
 const MIXED = {
@@ -112,27 +113,31 @@ function output_table(name, text, m, row, col) {
 
 /** Let the number of a field be typed, stepped with the arrow keys, or dragged sideways. */
 function number_field(field, get, set) {
+  [field.min, field.max] = [-LARGEST, LARGEST];
   const change = () => {
-    const value = field.value === "" ? NaN : Number(field.value);
-    field.setAttribute("aria-invalid", String(!Number.isFinite(value)));
-    if (!Number.isFinite(value)) return;
-    set(value);
+    const valid = field.value !== "" && Math.abs(Number(field.value)) <= LARGEST;
+    field.setAttribute("aria-invalid", String(!valid));
+    if (!valid) return;
+    set(Number(short(Number(field.value)))); // what will be shown
     show_lab(field);
   };
   field.addEventListener("input", change);
+  field.addEventListener("wheel", () => field.blur(), { passive: true }); // scroll the page and leave the number alone
   field.addEventListener("blur", () => {
     field.value = short(get());
     field.setAttribute("aria-invalid", "false");
   });
   let from = null; // where a drag began
   field.addEventListener("pointerdown", (event) => {
+    if (event.button) return; // another than the main one
     from = { x: event.clientX, value: get(), moves: false };
     field.setPointerCapture(event.pointerId);
   });
   field.addEventListener("pointermove", (event) => {
     if (!from || (!from.moves && Math.abs(event.clientX - from.x) < 5)) return;
     from.moves = true;
-    field.value = short(from.value + Math.round((event.clientX - from.x) / 5) * 0.1);
+    const value = from.value + Math.round((event.clientX - from.x) / 5) * 0.1;
+    field.value = short(Math.min(Math.max(value, -LARGEST), LARGEST));
     change();
   });
   for (const name of ["pointerup", "pointercancel"]) {
@@ -148,6 +153,11 @@ function short(value) {
   return String(Number(value.toFixed(6)));
 }
 
+/** A number that fits into a cell: a large one has fewer digits. */
+function fitting(value) {
+  return number(value, Math.abs(value) < 100 ? 4 : 2);
+}
+
 /** Fill the cells of a matrix. @param {Matrix} [differences] shown below, for gradients */
 function fill(name, values, differences) {
   const peak = peak_of(values);
@@ -156,10 +166,10 @@ function fill(name, values, differences) {
     const masked = name === "scores" && !lab.keep_mask[i][j];
     cell.dataset.value = value;
     cell.style.setProperty("--tint", masked ? 0 : ((Math.abs(value) / peak) * 22).toFixed(1));
-    cell.replaceChildren(masked ? "masked" : number(value, 4));
+    cell.replaceChildren(masked ? "masked" : fitting(value));
     if (differences) {
       cell.dataset.difference = differences[i][j];
-      cell.append(element("small", {}, number(differences[i][j], 4)));
+      cell.append(element("small", {}, fitting(differences[i][j])));
     }
   }));
 }

@@ -85,12 +85,14 @@ function choose_model(name) {
 
 function choose_text(text) {
   const src = source_of(state.name, text);
-  const most = state.name === "reverse" ? 20 : 40;
+  const [most, end] = state.name === "reverse" ? [20, []] : [40, [EOS]];
+  const is_long = src.length > most + end.length;
+  const left_out = state.name === "reverse" && /[^a-z]/i.test(text);
   $("message").textContent = !src.length
     ? `Type ${state.name === "reverse" ? "at least one letter from a to z" : "an English sentence"}.`
-    : src.length > most ? `Only the first ${most} tokens are taken.` : "";
+    : is_long ? `Only the first ${most} tokens are taken.` : left_out ? "Only the letters from a to z are taken." : "";
   if (!src.length) return;
-  state.src = src.slice(0, most);
+  state.src = is_long ? [...src.slice(0, most), ...end] : src;
   state.tgt_in = [BOS];
   show();
 }
@@ -142,7 +144,7 @@ function show_next({ logits, probabilities }) {
     const button = element("button", { type: "button", disabled, "aria-label": `take ${token(id)}` }, token(id));
     button.addEventListener("click", () => {
       take(id);
-      $("distribution").querySelector("button:enabled")?.focus({ preventScroll: true });
+      ($("distribution").querySelector("button:enabled") ?? $("begin")).focus({ preventScroll: true });
     });
     const bar = element("div", { class: "bar", style: `width: ${(100 * probabilities[id]).toFixed(2)}%` });
     const shown = [button, String(id), number(logits[id], 3), number(probabilities[id]), bar];
@@ -194,6 +196,7 @@ function show_head({ heads }) {
     told: (value) => (value ? "may attend" : "may not attend"),
   };
   const narrow = { signed: true, width: 12, height: 18 };
+  const open = [...$("head").querySelectorAll("details")].map((table) => table.open);
   $("head").replaceChildren(
     heat_map({ title: "q", text: `queries (${T}, ${K})`, values: q, rows: queries, row: "query", ...narrow }),
     heat_map({ title: "k", text: `keys (${S}, ${K})`, values: k, rows: keys, row: "key", ...narrow }),
@@ -203,6 +206,9 @@ function show_head({ heads }) {
     heat_map({ title: "weights", text: `softmax of each row of the scores ${size}`, values: weights, table: true, ...pairs }),
     heat_map({ title: "out", text: `weights · v (${T}, ${K})`, values: out, rows: queries, row: "query", ...narrow }),
   );
+  $("head").querySelectorAll("details").forEach((table, i) => {
+    table.open = open[i];
+  });
 }
 
 function show_embeddings({ encoded, decoded }) {

@@ -8,7 +8,8 @@ const PART = `(?:[cdjlmnst]|${WORD}*qu)['’](?=${WORD})|['’]?${WORD}+(?:-${WO
 
 /** The first letter in upper case. */
 function capital(part) {
-  return part.slice(0, 1).toUpperCase() + part.slice(1);
+  const [first = ""] = part; // one or two units of UTF-16
+  return first.toUpperCase() + part.slice(first.length);
 }
 
 /** Separate words and signs, make the first word of a sentence lower-case, and mark both changes. */

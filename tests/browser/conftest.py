@@ -40,6 +40,7 @@ def look(chromium):
 
     def look(path, width=1200, dark=False):
         features = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
+        features += [{"name": "prefers-reduced-motion", "value": "reduce"}]  # nothing is clicked while it moves
         chromium.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
         size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
         chromium.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)

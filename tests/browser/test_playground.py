@@ -24,7 +24,7 @@ LINES = [
     "IBM and TV. école Élan. un ↑ mark_ed ‿ line",
     "ﬁne print ½ ① x²  two  spaces",
 ]
-SCREENS = [(width, theme) for width in (380, 1200) for theme in ("light", "dark")]
+SCREENS = [(width, theme) for width in (320, 1200) for theme in ("light", "dark")]
 LOOK = "PLAYGROUND_SCREENSHOTS"  # set it to a folder, to look at the page yourself
 
 
@@ -132,7 +132,7 @@ def test_the_page_says_how_good_the_models_are(browser):
 
 
 def test_marks_are_npformers(browser):
-    for line in [*LINES, *SENTENCES]:
+    for line in [*LINES, *SENTENCES, "𐐀b İ"]:
         assert browser.execute_script("return mark(arguments[0])", line) == mark(line)
         assert browser.execute_script("return unmark(arguments[0])", mark(line)) == unmark(mark(line))
 
@@ -219,6 +219,41 @@ def test_a_number_can_be_dragged_and_a_wrong_one_changes_nothing(browser):
     check_lab(browser)
 
 
+def test_no_number_that_can_be_given_overflows_or_is_too_wide_for_its_cell(browser):
+    field = find(browser, '[aria-label="v, row 0, column 0"]')
+    for text, taken in [("1000", 1000), ("1e308", 1000), ("-1000.5", -1000), ("0.12345678", 0.123457)]:
+        field.send_keys(Keys.CONTROL, "a")
+        field.send_keys(text, Keys.TAB)
+        assert browser.execute_script("return lab.v[0][0]") == float(field.get_attribute("value")) == taken
+
+    random = np.random.default_rng(0)
+    for scale in (-1000, 0.5, 1000):
+        q, k, v, dout = random.choice([-1000, 999.875, 1000], size=(4, 4, 3))
+        inputs = {"q": q.tolist(), "k": k.tolist(), "v": v.tolist(), "dout": dout.tolist(), "scale": scale}
+        browser.execute_script("Object.assign(lab, arguments[0]); show_lab()", inputs)
+        out, weights = nf.attention(q, k, v, scale=scale)
+        grads = nf.attention_backward(dout, q, k, v, weights, scale=scale)
+        for name, expected in zip(["dq", "dk", "dv"], grads, strict=True):
+            np.testing.assert_allclose(numbers(browser, name), expected, rtol=0, atol=1e-12 * np.abs(expected).max())
+            assert np.isfinite(numbers(browser, name, "difference")).all()
+        cells = "return [...document.querySelectorAll('td.value')].map(cell => cell.scrollWidth - cell.clientWidth)"
+        assert max(browser.execute_script(cells)) <= 0
+
+
+def test_only_the_main_button_drags_and_a_wheel_scrolls(browser):
+    field = find(browser, '[aria-label="v, row 0, column 0"]')
+    field.send_keys("")  # gives it the focus
+    box = browser.execute_script("return arguments[0].getBoundingClientRect()", field)
+    at = {"x": box["x"] + box["width"] / 2, "y": box["y"] + box["height"] / 2}
+    browser.execute_cdp_cmd("Input.dispatchMouseEvent", {"type": "mousePressed", "button": "right", **at})
+    browser.execute_cdp_cmd("Input.dispatchMouseEvent", {"type": "mouseMoved", **at, "x": at["x"] + 50})
+    browser.execute_cdp_cmd("Input.dispatchMouseEvent", {"type": "mouseReleased", "button": "right", **at})
+    assert browser.execute_script("return lab.v[0][0]") == 1
+    wheel = {"type": "mouseWheel", "deltaX": 0, "deltaY": -100, **at}
+    browser.execute_cdp_cmd("Input.dispatchMouseEvent", wheel)
+    assert browser.execute_script("return lab.v[0][0]") == 1
+
+
 # -- keyboard, screens and readers ---------------------------------------------------------------------------------
 
 
@@ -274,6 +309,18 @@ def test_everything_works_by_keyboard(browser):
     press(browser, Keys.SPACE)
     assert browser.execute_script("return lab.keep_mask[0][0]") is False
     check_lab(browser)
+
+
+def test_the_focus_and_open_tables_stay_while_decoding(browser):
+    for summary in browser.find_elements(By.CSS_SELECTOR, "#head summary"):
+        summary.send_keys(Keys.ENTER)
+    for _ in range(20):
+        if browser.execute_script("return is_finished()"):
+            break
+        tab_to(browser, "#distribution button")
+        press(browser, Keys.ENTER)
+    assert browser.execute_script("return document.activeElement.id") == "begin"  # no button of the table is enabled
+    assert len(browser.find_elements(By.CSS_SELECTOR, "#head details[open]")) == 2
 
 
 CONTRAST = """
@@ -353,6 +400,23 @@ def test_any_text_is_taken_or_refused_with_a_message(browser, text):
     field.clear()
     field.send_keys(text or " ")
     find(browser, "#end").click()
+
+
+def test_what_is_left_out_of_a_text_is_told(browser):
+    def message(text):
+        field = find(browser, "#text")
+        field.send_keys(Keys.CONTROL, "a")
+        field.send_keys(text)
+        return find(browser, "#message").text
+
+    assert message("h3llo") == "Only the letters from a to z are taken."
+    assert message("hello") == ""
+    assert message("a" * 21) == "Only the first 20 tokens are taken."
+    choose(browser, "en-fr")
+    assert message("a " * 41) == "Only the first 40 tokens are taken."
+    src = browser.execute_script("return state.src")
+    assert len(src) == 41 and src[-1] == 2  # the end token, which the model was trained on
+    assert message("Two dogs play.") == ""
 
 
 def test_it_also_opens_without_being_put_together(look, errors):

@@ -1,6 +1,10 @@
 """Every page of the site loads in a browser without an error, wide and narrow, and without a network."""
 
+from pathlib import Path
+
 import pytest
+
+EXTENSIONS = Path(__file__).parents[2] / "docs" / "_extensions"
 
 
 def pages(site):
@@ -45,3 +49,12 @@ def test_formulas_are_shown_by_the_browser_itself(site, look):
             n_formulas += driver.execute_script("return document.querySelectorAll('math').length")
             assert driver.execute_script("return document.querySelectorAll('merror, .math.notranslate').length") == 0
     assert n_formulas > 100
+
+
+@pytest.mark.parametrize("formula", [r"\frac{1", r"\frac{1}", r"\alhpa + 1", "a & b", r"a_b_c", r"\left( a", "a}"])
+def test_a_wrong_formula_is_noticed(monkeypatch, formula):
+    monkeypatch.syspath_prepend(EXTENSIONS)
+    formulas = pytest.importorskip("formulas")
+    assert "<mfrac>" in formulas.converted(r"\left\{ \frac{1}{2} \right.")
+    with pytest.raises(ValueError):
+        formulas.converted(formula)
