@@ -13,6 +13,8 @@ import traceback
 import warnings
 from pathlib import Path
 
+from on_ranks import Quiet
+
 SCRIPTS = str(Path(__file__).parent)
 OURS = ("npformer", "numpy")  # packages without which no script runs
 
@@ -31,14 +33,16 @@ def command(main):
         warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
         if hasattr(sys.stdout, "reconfigure"):  # names of files need not be UTF-8: print them as they were given
             sys.stdout.reconfigure(errors="surrogateescape")
-        code = 0
-        try:
-            code = _exit_code(main, argv)
-        finally:  # also if argparse exits: after this, Python itself would write the output, and complain
-            error = _flush()
-            if error and code == 0:
-                print_error(message_of(error))
-                sys.exit(1)
+        with Quiet() as ranks:
+            code = 0
+            try:
+                code = _exit_code(main, argv, ranks)
+            finally:  # also if argparse exits: after this, Python itself would write the output, and complain
+                error = _flush()
+                if error and code == 0:
+                    print_error(message_of(error))
+                    ranks.failed(1)
+                    sys.exit(1)
         return code
 
     return run
@@ -76,18 +80,23 @@ def print_note(message):
             print(message, file=sys.stderr, flush=True)
 
 
-def _exit_code(function, *arguments):
+def _exit_code(main, argv, ranks):
     try:
-        return function(*arguments) or 0
+        return main(argv) or 0
     except KeyboardInterrupt:
+        ranks.failed(130)
         return 130
     except Exception as error:
         if isinstance(error, BrokenPipeError) and _output_is_broken():
             return 0
         message = message_of(error)
         if message is None:
+            if ranks.several:
+                traceback.print_exc()
+            ranks.failed(1)
             raise
         print_error(message)
+        ranks.failed(1)
         return 1
 
 

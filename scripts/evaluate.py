@@ -17,6 +17,7 @@ from command import command
 from output import output_file, picture_file, refuse_overwriting, write_json, write_whole
 
 from npformer.data import ParallelText
+from npformer.ranks import world
 from npformer.translation import Translator, score
 from npformer.translation.run import RESULT
 from npformer.translation.scores import check_packages
@@ -29,6 +30,8 @@ def main(argv=None):
     options = parse_arguments(argv)
     check_packages()
     result = evaluate(options)
+    if not world().is_first:
+        return
     if options.json:
         write_json(options.json, result)
     if options.plot:
@@ -48,9 +51,10 @@ def evaluate(options):
     sources, references = zip(*text, strict=True)
     start = time.perf_counter()
     search = search_of(options)
-    translations = list(translator.translate(sources, **search))
+    ranks = world()
+    translations = ranks.gather_lists(list(translator.translate(ranks.my_share(sources), **search)))
     seconds = time.perf_counter() - start
-    if options.out:
+    if options.out and ranks.is_first:
         write_whole(options.out, "".join(f"{line}\n" for line in translations).encode())
     return {
         "model": str(options.model),
@@ -59,6 +63,7 @@ def evaluate(options):
         "search": search,
         "sentences": len(sources),
         "seconds": seconds,
+        "n_ranks": ranks.size,
         "scores": score(translations, references, target),
         "by_length": by_length(sources, translations, references, target),
     }

@@ -18,6 +18,7 @@ from output import add_pictures, output_file, will_draw, write_json
 from npformer import Adam, CopyTask, ParameterAverage, Trainer, Transformer, noam, tree, warmup_cosine
 from npformer.data.copy_task import BOS, EOS, PAD, exact_match
 from npformer.host import EVERY_PRECISION
+from npformer.ranks import world
 from npformer.threads import blas_threads
 
 N_EVALUATED = 1000
@@ -52,7 +53,7 @@ PRESETS = {
 @command
 def main(argv=None):
     options = parse_arguments(argv)
-    preset = PRESETS[options.preset]
+    preset, ranks = PRESETS[options.preset], world()
     steps = options.steps or preset["steps"]
     task = CopyTask(reverse=options.task == "reverse", seed=options.seed, **preset["task"])
     model = Transformer(src_vocab=task.vocab, tgt_vocab=task.vocab, pad_id=PAD, **preset["model"])
@@ -63,6 +64,7 @@ def main(argv=None):
         clip_norm=preset["clip_norm"],
         backend=options.backend,
         precision=options.precision,
+        ranks=ranks,
     )
     n_parameters = tree.count(trainer.params)
     print(
@@ -80,6 +82,8 @@ def main(argv=None):
     with blas_threads(preset["blas_threads"]):
         history = trainer.fit(batches, steps, callbacks=[average], progress=not options.quiet)
     train_seconds = time.perf_counter() - start
+    if not ranks.is_first:
+        return
 
     held_out, longer = task.held_out(N_EVALUATED), task.longer(N_EVALUATED)
     assert seen.isdisjoint(map(sequence_of, held_out[0])), "a held-out sequence was trained on"
@@ -101,6 +105,7 @@ def main(argv=None):
         "tokens_per_second": sum(info.n_tokens for info in history) / train_seconds,
         "n_parameters": n_parameters,
         "averaged_steps": average.n,
+        "n_ranks": ranks.size,
     }
 
     if options.json:

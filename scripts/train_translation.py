@@ -25,12 +25,14 @@ import time
 from dataclasses import asdict, fields
 from functools import partial
 from pathlib import Path
+from signal import Signals
 
 from arguments import above_zero, backend, length, natural, not_negative, positive, probability
 from command import command, print_error, print_note
 from output import output_file, output_folder, refuse_overwriting, write_json
 
 from npformer import NonFiniteError, tree
+from npformer.ranks import world
 from npformer.training import JsonLog, StopSignals
 from npformer.training.progress import say
 from npformer.translation import TranslationRun, TranslationSettings
@@ -46,13 +48,14 @@ def main(argv=None):
     options = parse_arguments(argv)
     if options.json:
         refuse_overwriting({"--json": options.json}, files_of(options))
+    ranks = world()
     names = {field.name for field in fields(TranslationSettings)}
     given = {name: value for name, value in vars(options).items() if name in names and value is not None}
     try:
         if options.resume:
-            run = TranslationRun.resume(options.out, given, options.backend)
+            run = TranslationRun.resume(options.out, given, options.backend, ranks)
         else:
-            run = TranslationRun.start(options.out, TranslationSettings.from_preset(**given), options.backend)
+            run = TranslationRun.start(options.out, TranslationSettings.from_preset(**given), options.backend, ranks)
         return train(run, options, start)
     except KeyboardInterrupt:
         print_note("stopped at once; if there is a last.safetensors, --resume continues from there")
@@ -69,6 +72,8 @@ def train(run, options, start):
         f"{len(run.source):,} pieces, backend {run.trainer.ops.__name__}; "
         f"{run.trainer.n_steps} of {s.steps} steps done"
     )
+    if run.ranks.size > 1:
+        say(f"{run.ranks}")
 
     if options.explain:
         say(f"\nthe operations of one step:\n{run.explain()}\n")
@@ -78,13 +83,15 @@ def train(run, options, start):
 
     with StopSignals("stopping and saving after this step or validation; a second signal saves nothing") as stop:
         run.train([is_late, stop], progress=not options.quiet)
-    if stop.received:
-        say(f"{stop.received.name}: saved after step {run.trainer.n_steps}; --resume continues from there")
-        return stop.exit_code
+    if code := max(run.ranks.gather(stop.exit_code)):  # a signal may have come to one rank alone
+        say(f"{Signals(code - 128).name}: saved after step {run.trainer.n_steps}; --resume continues from there")
+        return code
     result = run.finish()
     result["seconds"] = time.perf_counter() - start
+    if not run.ranks.is_first:
+        return 0
     if options.json:
-        write_json(options.json, result | {"settings": asdict(s)})
+        write_json(options.json, result | {"settings": asdict(s), "n_ranks": run.ranks.size})
     if importlib.util.find_spec("matplotlib"):
         from npformer.plots import plot_training
 

@@ -11,6 +11,8 @@ the translation, separated by tabs.
 
 import argparse
 import sys
+from dataclasses import asdict
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -19,14 +21,20 @@ from command import command
 from output import picture_file
 
 from npformer.data.parallel_text import decoded, read_lines
+from npformer.decoding.beam import Hypothesis
+from npformer.ranks import OneProcess, world
 from npformer.translation import Translator
+from npformer.translation.translator import READ_AHEAD
 
 
 @command
 def main(argv=None):
     options = parse_arguments(argv)
+    ranks = world() if options.file and not options.attention else OneProcess()
+    if ranks.size < world().size and not world().is_first:
+        return  # rank 0 is enough for some sentences
     translator = Translator.load(options.model, options.backend)
-    write_translations(translator, lines_of(options), options)
+    write_translations(translator, lines_of(options), options, ranks)
 
 
 def lines_of(options):
@@ -39,11 +47,13 @@ def lines_of(options):
     return decoded(sys.stdin.buffer, "standard input")
 
 
-def write_translations(translator, lines, options):
+def write_translations(translator, lines, options, ranks):
     search = search_of(options) | {"n_best": options.n_best or 1}
     if options.attention:
         lines = list(lines)
-    if not (options.sentences or options.file) and sys.stdin.isatty():  # answer each line at once
+    if ranks.size > 1:
+        found = found_on_ranks(translator, lines, search, ranks)
+    elif not (options.sentences or options.file) and sys.stdin.isatty():  # answer each line at once
         found = (next(translator.hypotheses([line], **search)) for line in lines)
     else:
         found = translator.hypotheses(lines, **search)
@@ -57,6 +67,14 @@ def write_translations(translator, lines, options):
             print(translator.text(hypotheses[0]) if hypotheses else "", flush=True)
     if options.attention and lines:
         draw(translator, lines[0], first, options.attention)
+
+
+def found_on_ranks(translator, lines, search, ranks):
+    """Yield the hypotheses of each line, in order. Rank 0 reads the lines, and each rank translates a part of them."""
+    while some := ranks.first(lambda: list(islice(lines, READ_AHEAD * ranks.size))):
+        mine = [list(map(asdict, hypotheses)) for hypotheses in translator.hypotheses(ranks.my_share(some), **search)]
+        for hypotheses in ranks.gather_lists(mine):
+            yield [Hypothesis(**hypothesis) for hypothesis in hypotheses]
 
 
 def draw(translator, line, hypotheses, path):

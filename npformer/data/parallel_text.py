@@ -12,6 +12,7 @@ import numpy as np
 
 from npformer.checks import check_int
 from npformer.data.subwords import Subwords
+from npformer.ranks import OneProcess
 from npformer.reference import derive_key
 
 
@@ -152,6 +153,8 @@ class TokenBatches:
     seed : int
     chunk_size : int
         Number of pairs in a chunk.
+    ranks : Ranks, optional
+        Each rank converts its part of a chunk to ids, and all ranks yield the same batches.
 
     Examples
     --------
@@ -170,6 +173,7 @@ class TokenBatches:
     max_len: int = 256
     seed: int = 0
     chunk_size: int = 100_000
+    ranks: OneProcess = field(default=OneProcess(), repr=False, compare=False)
     _kept: list = field(default_factory=list, init=False, repr=False, compare=False)
 
     def __post_init__(self):
@@ -208,11 +212,19 @@ class TokenBatches:
         while some := list(islice(lines, self.chunk_size)):
             chunk += 1
             if chunk >= first:
-                sources, targets = zip(*some, strict=True)
-                pairs = list(zip(self.source.encode(sources), self.target.encode(targets), strict=True))
+                pairs = list(zip(*map(self._encode, (self.source, self.target), zip(*some, strict=True)), strict=True))
                 yield chunk, pairs
         if chunk == first == 0:
             self._kept[:] = [pairs]  # assigned, not appended: two epochs may be read at once
+
+    def _encode(self, subwords, lines):
+        """The ids of lines, of which each rank converts its part."""
+        ids = subwords.encode(self.ranks.my_share(lines))
+        if self.ranks.size == 1:
+            return ids
+        lengths = np.concatenate(self.ranks.gather_arrays(np.array([len(x) for x in ids], np.int64)))
+        joined = np.concatenate(self.ranks.gather_arrays(np.concatenate([np.empty(0, np.int64), *ids])))
+        return np.split(joined, np.cumsum(lengths)[:-1])
 
     def _batches(self, pairs, key):
         """Divide the pairs of a chunk into batches."""

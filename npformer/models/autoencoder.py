@@ -102,7 +102,7 @@ class SequenceAutoencoder(EncoderDecoder):
         )
         code, code_backward = layers.linear(ops, params["encoder"]["code"], end)
 
-        def backward(dcode):
+        def backward(dcode, ready):
             dend, code_grads = code_backward(dcode)
             dx, _, read_grads = read_backward(np.zeros_like(states), (dend,))
             return {"0": read_grads, "code": code_grads}, embed_backward(dx)
@@ -118,7 +118,7 @@ class SequenceAutoencoder(EncoderDecoder):
         first, start_backward = self._start(ops, params, code)
         states, _, read_backward = layers.read_steps(ops, params["decoder"]["0"], x, "gru", first=(first,))
 
-        def backward(dstates):
+        def backward(dstates, ready):
             dx, (dfirst,), read_grads = read_backward(dstates, None)
             dcode, start_grads = start_backward(dfirst)
             return dcode, in_order({"0": read_grads, "start": start_grads}, params["decoder"]), embed_backward(dx)

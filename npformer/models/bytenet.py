@@ -151,7 +151,7 @@ class ByteNet(EncoderDecoder):
         x = fitted(words, keep_mask.shape[1])
         y, stack_backward = self._stack(ops, params["encoder"], x, keep_mask, block_keys, train, causal=False)
 
-        def backward(dy):
+        def backward(dy, ready):
             dx, grads = stack_backward(dy)
             return in_order(grads, params["encoder"]), embed_backward(fitted(dx, src.shape[1]))
 
@@ -168,7 +168,7 @@ class ByteNet(EncoderDecoder):
         x = words + columns
         y, stack_backward = self._stack(ops, params["decoder"], x, keep_mask, block_keys, train, causal=True)
 
-        def backward(dy):
+        def backward(dy, ready):
             dx, grads = stack_backward(dy)
             dmemory, grads["memory"] = columns_backward(dx)
             return dmemory, in_order(grads, params["decoder"]), embed_backward(dx)

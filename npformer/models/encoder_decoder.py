@@ -24,10 +24,11 @@ class EncoderDecoder:
 
     - ``depths``, the numbers of layers of encoder and decoder; the parameters of the layers are under "0", "1", …
     - ``_init_stacks(new)`` -> parameters of (encoder, decoder), drawn from the ``Initializer`` ``new``
-    - ``_encode(ops, params, src, dropout_key, train)`` -> (memory, backward), where backward(dmemory) returns the
-      gradients of the encoder and of the source's embedding table
+    - ``_encode(ops, params, src, dropout_key, train)`` -> (memory, backward), where backward(dmemory, ready) returns
+      the gradients of the encoder and of the source's embedding table
     - ``_decode(ops, params, memory, src, tgt_in, dropout_key, train)`` -> (y (B, T, D), backward), where
-      backward(dy) returns dmemory and the gradients of the decoder and of the target's embedding table
+      backward(dy, ready) returns dmemory and the gradients of the decoder and of the target's embedding table. It may
+      call ``ready`` for the gradients of each layer
     - ``decoder_type``, the subclass of ``StepwiseDecoder`` of which ``decoder`` returns an instance
     """
 
@@ -169,6 +170,7 @@ class EncoderDecoder:
         loss_scale=1.0,
         backend="auto",
         with_grad=True,
+        ready=None,
     ):
         """Return the mean cross-entropy per token, its gradient, and the number of tokens.
 
@@ -194,6 +196,10 @@ class EncoderDecoder:
             Multiplies the gradient, see ``cross_entropy``.
         with_grad : bool
             If False, ``grads`` is None, and nothing is saved for the backward pass.
+        ready : callable, optional
+            ``ready(path, grads)`` is called as soon as the gradients of the parameters below a path are complete, from
+            the last layer to the first, so that they can be sent while the others are computed. They are a part of
+            the result too.
 
         Returns
         -------
@@ -235,15 +241,18 @@ class EncoderDecoder:
             return loss, None, counted
 
         dy, dweight, dbias = ops.linear_backward(dlogits, y, weight, bias)
-        dmemory, decoder_grads, target_table_grad = decode_backward(dy)
-        encoder_grads, source_table_grad = encode_backward(dmemory)
-        grads = {"encoder": encoder_grads, "decoder": decoder_grads}
+        ready = ready or _nobody_waits
+        output_grads = {"bias": dbias} if self.tie_embeddings else {"weight": dweight, "bias": dbias}
+        ready("output", output_grads)
+        dmemory, decoder_grads, target_table_grad = decode_backward(dy, ready)
+        ready("decoder", decoder_grads)
+        encoder_grads, source_table_grad = encode_backward(dmemory, ready)
+        ready("encoder", encoder_grads)
+        grads = {"encoder": encoder_grads, "decoder": decoder_grads, "output": output_grads}
         if self.tie_embeddings:  # one table, used three times
             grads["embedding"] = source_table_grad + target_table_grad + dweight.T
-            grads["output"] = {"bias": dbias}
         else:
             grads["source_embedding"], grads["target_embedding"] = source_table_grad, target_table_grad
-            grads["output"] = {"weight": dweight, "bias": dbias}
         return loss, in_order(grads, params), counted
 
     def count(self, src, tgt):
@@ -366,6 +375,10 @@ def padded(ids, shape, pad_id):
     """Ids (B, length) with rows and columns of padding, so that they have this shape; int64."""
     missing = [(0, wanted - n) for wanted, n in zip(shape, ids.shape, strict=True)]
     return np.pad(ids.astype(np.int64, copy=False), missing, constant_values=pad_id)
+
+
+def _nobody_waits(path, grads):
+    """Nothing is sent while the backward pass computes."""
 
 
 def in_order(grads, params):

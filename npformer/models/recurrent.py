@@ -134,7 +134,7 @@ class Recurrent(EncoderDecoder):
             ends.append(end)
             stack.keep((read_backward, drop_backward))
 
-        def backward(dmemory):
+        def backward(dmemory, ready):
             dx, dends = dmemory
             grads = {}
             for i, (read_backward, drop_backward) in stack.backwards():
@@ -155,7 +155,7 @@ class Recurrent(EncoderDecoder):
         combined, combine_backward = self._combine(ops, params["decoder"], states, encoder_states, src != self.pad_id)
         y, drop_backward = self._drop(ops, combined, out_key)
 
-        def backward(dy):
+        def backward(dy, ready):
             dstates, dencoder_states, combine_grads = combine_backward(drop_backward(dy))
             dends, layer_grads, dtable = states_backward(dstates)
             grads = layer_grads | combine_grads

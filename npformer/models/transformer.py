@@ -150,10 +150,11 @@ class Transformer(EncoderDecoder):
             stack.keep(layer_backward)
         x, norm_backward = self._final_norm(ops, params["encoder"], x)
 
-        def backward(dx):
+        def backward(dx, ready):
             dx, grads = norm_backward(dx)
             for i, layer_backward in stack.backwards():
                 dx, grads[str(i)] = layer_backward(dx)
+                ready(f"encoder.{i}", grads[str(i)])
             return in_order(grads, params["encoder"]), embed_backward(dx)
 
         return x, backward
@@ -176,11 +177,12 @@ class Transformer(EncoderDecoder):
             stack.keep(layer_backward)
         x, norm_backward = self._final_norm(ops, params["decoder"], x)
 
-        def backward(dx):
+        def backward(dx, ready):
             dmemory = np.zeros_like(memory)
             dx, grads = norm_backward(dx)
             for i, layer_backward in stack.backwards():
                 dx, dmemory_of_layer, grads[str(i)] = layer_backward(dx)
+                ready(f"decoder.{i}", grads[str(i)])
                 dmemory += dmemory_of_layer
             return dmemory, in_order(grads, params["decoder"]), embed_backward(dx)
 

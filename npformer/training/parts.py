@@ -13,6 +13,16 @@ class Part(NamedTuple):
     decay: bool
 
 
+class Piece(NamedTuple):
+    """Neighbouring parameters that this process updates, with the same settings."""
+
+    place: slice  # in the flat parameters
+    grad: slice  # in the flat gradient
+    state: slice  # in the arrays of the optimizer's state
+    frozen: bool
+    decay: bool
+
+
 def parts_of(params, frozen, decays) -> list[Part]:
     """Divide the flat parameters into as few parts as possible.
 

@@ -18,9 +18,12 @@ from npformer.calls import Calls, explain
 from npformer.checks import check_fraction, check_int, check_not_negative, check_positive
 from npformer.interrupts import deferred_interrupts
 from npformer.models.description import as_json, describe
+from npformer.ranks import OneProcess
 from npformer.reference import derive_key, split_key
 from npformer.threads import n_threads
 from npformer.training.checkpoint import joined, load_checkpoint, refusing, save_checkpoint
+from npformer.training.exchange import Exchange
+from npformer.training.gradient_sum import GradientSum
 from npformer.training.optimizers import Optimizer
 from npformer.training.parts import parts_of
 from npformer.training.precision import Precision
@@ -83,12 +86,18 @@ class Trainer:
         Paths of parameters that are never updated, such as "encoder" or "decoder.0.attention". A path includes all
         parameters below it.
     n_shards : int, optional
-        Number of parts of a batch that are computed in parallel, each by its own thread with its own gradient. The
+        Number of parts of a batch that are computed in parallel, each by its own thread with its own gradient (on each
+        rank, if there are ranks). The
         default is one for each thread that matrix products may use, or fewer if the step is too small. The same number
         gives bitwise identical results; another number draws other dropout bits and rounds differently.
     precision : "float32", "tf32", "bfloat16" or "float16"
         Number format in which steps are computed; all but "float32" need a GPU. Parameters and moments are float32.
         (On a GPU batches are padded to multiples of 8, so dropout draws other bits than on a CPU.)
+
+    ranks : Ranks, optional
+        The processes that compute this training together, ``npformer.ranks.world()``. Each has to make the same
+        trainer and call the same methods with the same arguments: a batch is divided among the ranks, and n ranks make
+        the same steps as one process with n shards. Only rank 0 writes checkpoints.
 
     Attributes
     ----------
@@ -125,6 +134,7 @@ class Trainer:
         n_shards=None,
         precision="float32",
         frozen=(),
+        ranks=None,
     ):
         check_fraction(label_smoothing=label_smoothing)
         check_not_negative(consistency=consistency)
@@ -157,14 +167,21 @@ class Trainer:
         self.precision = Precision(precision, self.ops, self.flat_params, self.params)
         self.flat_grads = np.zeros_like(self.flat_params)
         self.grads = tree.view_as(self.flat_grads, self.params)
-        self.state = optimizer.init(self.flat_params)
         self.frozen = frozen if isinstance(frozen, str) else list(frozen)
-        self.parts = parts_of(self.params, self.frozen, optimizer.decays)
+        arrays = self.flat_params, self.flat_grads, self.grads, parts_of(self.params, self.frozen, optimizer.decays)
+        self.ranks = ranks or OneProcess()
+        if self.ranks.size > 1:
+            self.sums = Exchange(self.ranks, model, self.ops, *arrays)
+        else:
+            self.sums = GradientSum(self.ops, *arrays)
+        self.state = optimizer.init(self.sums.own(self.flat_params))
         if self.ops.asynchronous and n_shards not in (None, 1):
             raise ValueError(f"n_shards={n_shards} on a GPU, which computes a batch as one, expected None or 1")
         asked_for = {"label_smoothing": label_smoothing, "consistency": consistency}
         self.options = {name: value for name, value in asked_for.items() if value}
-        self._take = self.ops.record(partial(training_step, self), getattr(model, "fill_up", lambda batch, _: batch))
+        self._take = partial(training_step, self)
+        if self.ranks.size == 1:  # a message to another rank cannot be recorded
+            self._take = self.ops.record(self._take, getattr(model, "fill_up", lambda batch, _: batch))
         self.n_steps = 0
         self.last: StepInfo | None = None
         self._lock, self._process = threading.RLock(), os.getpid()
@@ -251,7 +268,7 @@ class Trainer:
         if n_steps is not None:
             check_int("n_steps", n_steps, at_least=0)
         history: list = []
-        with progress_bar(n_steps, progress) as bar:
+        with progress_bar(n_steps, progress and self.ranks.is_first) as bar:
             for batch in islice(batches, n_steps):
                 if not isinstance(batch, (tuple, list)):
                     raise ValueError(f"a batch is a {type(batch).__name__}, expected a tuple such as (src, tgt)")
@@ -259,7 +276,7 @@ class Trainer:
                 history.append(self.last)
                 bar.advance(self.last)
                 wishes = [callback(self, self.last) for callback in callbacks]  # no short circuit: all are called
-                if any(wishes):
+                if any(self.ranks.gather(any(wishes))):  # all ranks stop after the same step
                     break
         return history
 
@@ -325,11 +342,13 @@ class Trainer:
                     f"arrays has {name!r}, expected names that do not begin with 'params.' or 'optimizer.'"
                 )
         with self._alone():
-            own = tree.to_arrays(self.params, "params") | tree.to_arrays(self.state, "optimizer")
+            state = {name: self.sums.whole(x) for name, x in self.state.items()}
+            own = tree.to_arrays(self.params, "params") | tree.to_arrays(state, "optimizer")
             facts = {"model": describe(self.model), "trainer": self.settings(), "n_steps": self.n_steps}
             if self.precision.has_loss_scale:
                 facts["loss_scale"] = list(self.precision.state)
-            save_checkpoint(path, joined("arrays", own, arrays), joined("info", facts, info))
+            arrays, info = joined("arrays", own, arrays), joined("info", facts, info)
+            self.ranks.first(lambda: save_checkpoint(path, arrays, info))
 
     def load(self, path):
         """Restore what ``save`` wrote, in a trainer made with the same arguments.
@@ -359,7 +378,7 @@ class Trainer:
         with self._alone(), deferred_interrupts():
             self.flat_params[...] = self.ops.asarray(tree.flatten(tree.ordered_like(params, self.params))[0])
             for name, x in self.state.items():
-                x[...] = self.ops.asarray(state[name])
+                x[...] = self.ops.asarray(self.sums.own(state[name]))
             self.n_steps = info["n_steps"]
             if self.precision.has_loss_scale:
                 self.precision.state = loss_scale_in(info) or self.precision.state
@@ -389,21 +408,24 @@ class Trainer:
         return Numbers(max(n_targets, 1), self.precision.state.scale, self.optimizer.learning_rate(step), step)
 
     def shards(self, batch, key):
-        """Split a batch into one part for each thread: a list of (tuple of arrays, dropout key)."""
+        """Split a batch into one part for each thread of each rank; those of this rank: [(tuple of arrays, key)]."""
         n = self._n_shards(batch)
         rows = {len(x) for x in batch} if n > 1 else ()
         if len(rows) != 1:  # one part, or unequal numbers of rows: the model raises the error
-            return [(batch, key)]
+            return self.ranks.my_share([(batch, key)])
         parts = [slice(part[0], part[-1] + 1) for part in np.array_split(range(rows.pop()), n)]
-        keys = split_key(key, n)
-        return [(tuple(x[part] for x in batch), shard_key) for part, shard_key in zip(parts, keys, strict=True)]
+        shards = list(zip(parts, split_key(key, n), strict=True))
+        return [(tuple(x[part] for x in batch), shard_key) for part, shard_key in self.ranks.my_share(shards)]
 
     def _n_shards(self, batch):
-        if self.ops.asynchronous or not are_arrays(batch):
+        """The number of shards of a batch, on all ranks together."""
+        if not are_arrays(batch):
             return 1
-        worth = self.flat_params.size * max(x.size for x in batch) // WORTH_A_SHARD
-        wanted = min(n_threads(), worth) if self.n_shards is None else self.n_shards
-        return max(1, min(wanted, len(batch[0])))
+        on_each = 1 if self.ops.asynchronous else self.n_shards
+        if on_each is None:
+            worth = self.flat_params.size * max(x.size for x in batch) // (WORTH_A_SHARD * self.ranks.size)
+            on_each = max(1, min(n_threads(), worth))
+        return max(1, min(on_each * self.ranks.size, len(batch[0])))
 
     def _diagnosis(self, loss):
         bad_params = [path for path, x in tree.leaves(self.params) if not np.isfinite(x).all()]

@@ -1,5 +1,7 @@
 """The training of a translation model, from text files to the final model; it can be interrupted and resumed."""
 
+import zlib
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from npformer.data.parallel_text import read_lines
 from npformer.models import from_description
 from npformer.models.description import check_params
 from npformer.options import LARGEST
+from npformer.ranks import OneProcess
 from npformer.training.averaging import average
 from npformer.training.checkpoint import CheckpointError, load_checkpoint, refusing
 from npformer.training.json_log import JsonLog
@@ -44,10 +47,12 @@ class TranslationRun:
     settings : TranslationSettings
     source, target : Subwords
     backend : "auto", "reference", "cpu", "gpu" or a module
+    ranks : Ranks, optional
+        The processes that train together: see ``Trainer``. Rank 0 writes all files.
     """
 
-    def __init__(self, out, settings, source, target, backend="auto"):
-        self.out, self.settings = Path(out), settings
+    def __init__(self, out, settings, source, target, backend="auto", ranks=None):
+        self.out, self.settings, self.ranks = Path(out), settings, ranks or OneProcess()
         self.source, self.target = source, target
         self.model = _model(settings, source, target)
         self.trainer = Trainer(
@@ -59,13 +64,14 @@ class TranslationRun:
             clip_norm=settings.clip_norm,
             backend=backend,
             precision=settings.precision,
+            ranks=ranks,
         )
         self.place = Place()
         self.validations = []
         self.n_logged = 0
 
     @classmethod
-    def start(cls, out, settings, backend="auto"):
+    def start(cls, out, settings, backend="auto", ranks=None):
         """Start a new training; this learns the vocabulary."""
         if not isinstance(settings, TranslationSettings):
             raise TypeError(f"settings is a {type(settings).__name__}, expected TranslationSettings")
@@ -74,16 +80,15 @@ class TranslationRun:
         text, validation = _text(settings, "train"), _text(settings, "val")
         check_packages()
         check_precision(settings.precision, get_backend(backend))
-        if settings.vocab == "joint":
-            source = target = Subwords.learn(text.lines(), settings.vocab_size)
-        else:
-            source, target = (Subwords.learn((pair[side] for pair in text), settings.vocab_size) for side in (0, 1))
-        run = cls(out, settings, source, target, backend)
+        ranks = ranks or OneProcess()
+        ranks.agree(settings=asdict(settings), data=_beginnings(text, validation))
+        source, target = _learned(text, settings, ranks)
+        run = cls(out, settings, source, target, backend, ranks)
         run._check_validation(validation)  # now, not only at the first validation
         return run
 
     @classmethod
-    def resume(cls, out, changes=None, backend="auto"):
+    def resume(cls, out, changes=None, backend="auto", ranks=None):
         """Resume the training that was saved in a folder; ``changes`` are settings to change from here on."""
         path, changes = Path(out) / LAST, changes or {}
         try:
@@ -109,7 +114,8 @@ class TranslationRun:
         check_packages()
         before, settings = settings, replace(settings, **changes)
         text, validation = _text(settings, "train"), _text(settings, "val")
-        run = cls(out, settings, source, target, backend)
+        run = cls(out, settings, source, target, backend, ranks)
+        run.ranks.agree(settings=asdict(settings), data=_beginnings(text, validation), steps_done=info.get("n_steps"))
         if settings.data != before.data:  # before it is saved as the text of this training
             run._check_other_text(text, validation)
         run.trainer.restore(arrays, info, path)
@@ -118,7 +124,7 @@ class TranslationRun:
             raise kind(f"{path}: steps={run.settings.steps}, but {run.trainer.n_steps} are done")
         run.place = Place(*info["place"])
         run.validations, run.n_logged = info["validations"], info["n_logged"]
-        run._set_damaged_aside()
+        run.ranks.first(run._set_damaged_aside)
         wanted = len(run._ranked()[-run.settings.n_average :])
         if lacking := wanted - len(run._chosen()):
             say(f"{path.parent / SNAPSHOTS} lacks {lacking} of {wanted} to average: the result averages the others")
@@ -133,6 +139,9 @@ class TranslationRun:
             "n_logged": self.n_logged,
         }
         self.trainer.save(self.out / LAST, info, self._translator().subword_arrays())
+        self.ranks.first(self._delete_snapshots)
+
+    def _delete_snapshots(self):
         kept = {self._snapshot(chosen) for chosen in self._chosen()}
         for path in (self.out / SNAPSHOTS).glob("*.safetensors"):
             if path not in kept:
@@ -166,13 +175,25 @@ class TranslationRun:
             if info.step % self.settings.save_every == 0:
                 self.save()
 
-        with locked(self.out), JsonLog(self.out / LOG, keep=self.n_logged) as log:
+        with self._log() as log:
             if self._validation_is_due():  # the last run was interrupted during a validation
                 write(self.validate())
             remaining = 0 if self._gets_worse() else max(0, self.settings.steps - self.trainer.n_steps)
             callbacks = [note, validate, save, *stops]
             self.trainer.fit(self._training_batches(), remaining, callbacks=callbacks, progress=progress)
             self.save()
+
+    @contextmanager
+    def _log(self):
+        """The log, in a folder that is locked against other trainings. Ranks other than 0 have none."""
+        with ExitStack() as stack:
+
+            def opened():
+                stack.enter_context(locked(self.out))
+                stack.log = stack.enter_context(JsonLog(self.out / LOG, keep=self.n_logged))
+
+            self.ranks.first(opened)
+            yield stack.log if self.ranks.is_first else _NoLog(self.n_logged)
 
     def explain(self):
         """List the operations of a step on the next batch: see ``Trainer.explain``."""
@@ -185,7 +206,7 @@ class TranslationRun:
         translator = self._translator()
         record = {"step": self.trainer.n_steps, **self._evaluate(translator)}
         self.validations.append(record)
-        translator.save(self._snapshot(record), record)
+        self.ranks.first(lambda: translator.save(self._snapshot(record), record))
         say(
             f"step {record['step']}: validation loss {record['val_loss']:.3f}, BLEU {record['val_bleu']:.1f} cased, "
             f"{record['val_bleu_lower']:.1f} lower-cased (greedy)"
@@ -198,12 +219,13 @@ class TranslationRun:
         Without any snapshot, before the first validation, the final model has the current parameters. A snapshot that
         is damaged is set aside, and counts as missing.
         """
-        self._set_damaged_aside()
-        chosen = self._chosen()
+        self.ranks.first(self._set_damaged_aside)
+        chosen = self.ranks.first(self._chosen)
         snapshots = (Translator.load(self._snapshot(record)).params for record in chosen)
         translator = self._translator(average(snapshots) if chosen else self.trainer.params)
         result = {"step": self.trainer.n_steps, "averaged": [r["step"] for r in chosen], **self._evaluate(translator)}
-        translator.save(self.out / RESULT, {"settings": asdict(self.settings), **result})
+        info = {"settings": asdict(self.settings), **result}
+        self.ranks.first(lambda: translator.save(self.out / RESULT, info))
         return result
 
     def _training_batches(self):
@@ -211,13 +233,15 @@ class TranslationRun:
         s = self.settings
         batches = self._batches(_text(s, "train"), seed=s.seed)
         batches = batches.from_place(self.place)
-        for place, src, tgt in ahead(batches) if self.trainer.ops.asynchronous else batches:
+        reads_ahead = self.trainer.ops.asynchronous and self.ranks.size == 1  # messages have an order
+        for place, src, tgt in ahead(batches) if reads_ahead else batches:
             self.place = place
             yield src, tgt
 
     def _batches(self, text, **options):
         s = self.settings
-        return TokenBatches(text, self.source, self.target, s.max_tokens, max_len=s.max_len, **options)
+        sizes = {"max_tokens": s.max_tokens, "max_len": s.max_len}
+        return TokenBatches(text, self.source, self.target, **sizes, ranks=self.ranks, **options)
 
     def _check_validation(self, text):
         if next(self._batches(text).epoch(Place()), None) is None:
@@ -237,12 +261,17 @@ class TranslationRun:
 
     def _evaluate(self, translator):
         pairs = list(_text(self.settings, "val"))
-        total, n_tokens = 0.0, 0
-        for _, src, tgt in self._batches(pairs).epoch(Place()):
+        batches = list(self._batches(pairs).epoch(Place()))
+        losses = []
+        for _, src, tgt in self.ranks.my_share(batches):
             loss, n = self.model.loss(translator.params, src, tgt, backend=self.trainer.ops)
-            total, n_tokens = total + float(loss) * n, n_tokens + n
+            losses.append([float(loss), n])
+        total, n_tokens = 0.0, 0
+        for loss, n in self.ranks.gather_lists(losses):
+            total, n_tokens = total + loss * n, n_tokens + n
         sources, references = zip(*pairs, strict=True)
-        scores = score(translator.greedy(sources), references, self.settings.tgt)
+        translations = self.ranks.gather_lists(translator.greedy(self.ranks.my_share(sources)))
+        scores = score(translations, references, self.settings.tgt)
         return {"val_loss": total / n_tokens, "val_bleu": scores["bleu"], "val_bleu_lower": scores["bleu_lower"]}
 
     def _chosen(self):
@@ -288,6 +317,38 @@ class TranslationRun:
     def _translator(self, params=None):
         params = self.trainer.params if params is None else params
         return Translator(self.model, params, self.source, self.target, self.trainer.ops)
+
+
+class _NoLog:
+    """The log of a rank other than 0: it counts the records."""
+
+    def __init__(self, n_records):
+        self.n_records = n_records
+
+    def write(self, record):
+        self.n_records += 1
+
+
+def _learned(text, settings, ranks):
+    """The vocabularies of source and target, which rank 0 learns."""
+    if settings.vocab == "joint":
+        streams = [text.lines]
+    else:
+        streams = [lambda side=side: (pair[side] for pair in text) for side in (0, 1)]
+    models = ranks.first(lambda: [Subwords.learn(lines(), settings.vocab_size).model.hex() for lines in streams])
+    learned = [Subwords(bytes.fromhex(model)) for model in models]
+    return learned[0], learned[-1]
+
+
+def _beginnings(*texts):
+    """The sizes of the files of texts, and a checksum of their beginnings."""
+    files = [Path(path) for text in texts for path in (text.source, text.target)]
+    return [[path.stat().st_size, _checksum_of_beginning(path)] for path in files]
+
+
+def _checksum_of_beginning(path):
+    with open(path, "rb") as file:
+        return zlib.crc32(file.read(1_000_000))
 
 
 def _last_whole(folder):

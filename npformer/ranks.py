@@ -1,0 +1,184 @@
+"""The processes that MPI has started together to compute one result: ranks, numbered from 0 to size - 1.
+
+``mpiexec -n 4 python script.py`` starts four. Every rank runs the same script and has to call the methods of its
+``Ranks`` in the same order. MPI is imported only in a process that one of its programs has started.
+"""
+
+import json
+import os
+import platform
+import socket
+import time
+from functools import cache
+
+import numpy as np
+
+from npformer.threads import blas_threads, cores
+
+# What the programs that start MPI processes (mpiexec, mpirun, srun) set in the environment of each.
+STARTED = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK")
+SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE")  # of some of them
+
+
+class RankError(RuntimeError):
+    """The ranks do not fit together, or rank 0 could not do what all ranks need."""
+
+
+class OneProcess:
+    """A program that is one process: what ``Ranks`` offers, without MPI.
+
+    Examples
+    --------
+    >>> ranks = OneProcess()
+    >>> ranks.rank, ranks.size, ranks.gather("mine")
+    (0, 1, ['mine'])
+    """
+
+    rank, size = 0, 1
+
+    @property
+    def is_first(self):
+        """Whether this is rank 0, which writes files."""
+        return self.rank == 0
+
+    def gather(self, value):
+        """Return the values of all ranks, in their order: whatever JSON can hold."""
+        return [value]
+
+    def gather_arrays(self, x):
+        """Return the arrays of all ranks, in their order; they have one axis and the same dtype."""
+        return [x]
+
+    def gather_lists(self, mine):
+        """Return the lists of all ranks as one list."""
+        return [x for part in self.gather(mine) for x in part]
+
+    def first(self, work):
+        """Return the result of ``work()`` on rank 0, which JSON can hold; other ranks wait for it.
+
+        Raises
+        ------
+        RankError
+            On the other ranks, if rank 0 raises an error.
+        """
+        return work()
+
+    def agree(self, **facts):
+        """Raise an error on all ranks if one of them has other facts than rank 0."""
+
+    def my_share(self, items):
+        """Return this rank's part of a sequence: neighbouring items, about as many as on the other ranks.
+
+        Examples
+        --------
+        >>> OneProcess().my_share([1, 2, 3])
+        [1, 2, 3]
+        """
+        n = len(items)
+        return items[n * self.rank // self.size : n * (self.rank + 1) // self.size]
+
+
+class Ranks(OneProcess):
+    """The ranks of an MPI communicator.
+
+    Ranks on the same host divide its cores: matrix products of this process use no more threads than its part.
+
+    Parameters
+    ----------
+    comm : mpi4py.MPI.Comm
+    """
+
+    def __init__(self, comm):
+        from mpi4py import MPI
+
+        if MPI.Query_thread() < MPI.THREAD_SERIALIZED:
+            raise RankError("this MPI takes calls from the main thread alone, expected MPI_THREAD_SERIALIZED or more")
+        self.mpi, self.comm = MPI, comm.Dup()
+        self.rank, self.size = comm.Get_rank(), comm.Get_size()
+        allowed = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(cores()))
+        own = {"host": socket.gethostname(), "pid": os.getpid(), "may use": allowed}
+        self.table = self.gather(own)
+        there = [row["may use"] for row in self.table if row["host"] == own["host"]]
+        self.n_cores = sum(1 / sum(core in others for others in there) for core in allowed)
+        for row, n in zip(self.table, self.gather(self.n_cores), strict=True):
+            row["cores"] = n
+        blas_threads(max(1, int(self.n_cores))).__enter__()  # until the process ends
+        self.agree(npformer=_npformer_version(), NumPy=np.__version__, Python=platform.python_version())
+
+    def gather(self, value):
+        mine = np.frombuffer(json.dumps(value).encode(), np.uint8)
+        return [json.loads(x.tobytes()) for x in self.gather_arrays(mine)]
+
+    def gather_arrays(self, x):
+        sizes = np.empty(self.size, np.int64)
+        self.wait(self.comm.Iallgather(np.array([x.size]), sizes))
+        joined = np.empty(sizes.sum(), x.dtype)
+        self.wait(self.comm.Iallgatherv(np.ascontiguousarray(x), [joined, sizes]))
+        return np.split(joined, np.cumsum(sizes)[:-1])
+
+    def first(self, work):
+        result, error = None, None
+        if self.is_first:
+            try:
+                result = work()
+            except Exception as raised:
+                error = raised
+        result, message = self.gather([result, error and str(error)])[0]
+        if error:
+            raise error
+        if message is not None:
+            raise RankError(f"rank 0: {message}")
+        return result
+
+    def agree(self, **facts):
+        wanted, *others = self.gather(facts)
+        for rank, given in enumerate(others, start=1):
+            for name, value in wanted.items():
+                if given[name] != value:
+                    raise RankError(
+                        f"rank {rank} has {name} {given[name]!s:.200}, rank 0 has {value!s:.200}: "
+                        "start all ranks with the same versions, settings and data"
+                    )
+
+    def wait(self, *requests):
+        """Wait until messages have arrived. Meanwhile other processes may use the core, and signals are handled."""
+        while not self.mpi.Request.Testall(requests):
+            time.sleep(0)
+
+    def __str__(self):
+        rows = [
+            f"{rank:>4}   {row['host']:<20} {row['pid']:>8}   {row['cores']:g}" for rank, row in enumerate(self.table)
+        ]
+        shared = min(row["cores"] for row in self.table) < 1
+        hint = "\nranks share cores: start no more ranks on a host than it has cores" if shared else ""
+        return "\n".join(["rank   host                      pid   cores", *rows]) + hint
+
+
+@cache
+def world():
+    """Return the ranks that were started together with this process: ``Ranks``, or ``OneProcess`` if it is alone.
+
+    Raises
+    ------
+    ImportError
+        If MPI has started the process, and mpi4py is missing.
+
+    Examples
+    --------
+    >>> world().size
+    1
+    """
+    is_one = any(os.environ.get(name) == "1" for name in SIZES)
+    if is_one or not any(name in os.environ for name in STARTED):
+        return OneProcess()
+    try:
+        from mpi4py import MPI
+    except ImportError as error:
+        raise ImportError(f"several ranks need mpi4py: pip install 'npformer[mpi]' ({error})") from error
+    return Ranks(MPI.COMM_WORLD) if MPI.COMM_WORLD.Get_size() > 1 else OneProcess()
+
+
+def _npformer_version():
+    from npformer import __version__
+
+    return __version__

@@ -1,0 +1,70 @@
+"""The sum of the gradients of all shards and batches of a step, in one process."""
+
+from functools import partial
+
+import numpy as np
+
+from npformer import tree
+from npformer.training.parts import Piece
+
+
+class GradientSum:
+    """Adds up the gradients of a step in ``flat_grads``. ``Exchange`` does it on several ranks.
+
+    Parameters
+    ----------
+    ops : module
+        The backend.
+    flat_params, flat_grads : (n,)
+    grads : nested dict
+        The views of ``flat_grads``.
+    parts : list of Part
+    """
+
+    def __init__(self, ops, flat_params, flat_grads, grads, parts):
+        self.ops, self.flat_params, self.flat_grads, self.grads = ops, flat_params, flat_grads, grads
+        self.pieces = self._pieces(parts)
+
+    def _pieces(self, parts):
+        """What this process updates."""
+        return [Piece(part.place, part.place, part.place, part.frozen, part.decay) for part in parts]
+
+    def begin(self, n_shards, *, is_first, is_last):
+        """Prepare for the gradients of a batch. Returns for each shard the further options of ``loss_and_grad``."""
+        self.is_first, self.is_last = is_first, is_last
+        return [{}] * n_shards
+
+    def add(self, gradients):
+        """Add the gradients of the shards of a batch; those of the first batch overwrite what was there."""
+        tree.map_leaves(partial(add_up, self.is_first), self.grads, *gradients)
+
+    def totals(self, loss):
+        """The loss of all shards, given that of this process's shards, and the norm of the sum."""
+        return loss, self.ops.global_norm(self.flat_grads)
+
+    def own(self, flat):
+        """The numbers of a flat array that belong to the parameters which this process updates."""
+        return flat
+
+    def whole(self, own):
+        """The inverse of ``own``, in the process that saves checkpoints."""
+        return own
+
+    def share_parameters(self):
+        """Let all processes have the parameters that each has updated."""
+
+
+def add_up(is_first, total, grad, *others):
+    """Add arrays, in their order, to ``total``, or to nothing if these are the first."""
+    for part in (grad, *others):
+        if part.shape != total.shape:  # otherwise it would be broadcast
+            raise ValueError(f"a gradient has shape {part.shape}, expected that of its parameter, {total.shape}")
+    if not is_first:
+        total += grad
+    elif others:
+        np.add(grad, others[0], out=total)
+        others = others[1:]
+    else:
+        total[...] = grad
+    for grad in others:
+        total += grad

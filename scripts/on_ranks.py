@@ -1,0 +1,55 @@
+"""How a script ends that MPI has started on several ranks: rank 0 alone prints, and if a rank fails, all end at once.
+
+This module needs only the standard library, as ``command.py`` does.
+"""
+
+import io
+import os
+import sys
+import time
+
+OF_RANK = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK")  # variables that hold the number of the rank
+PATIENCE = 1.0  # seconds that another rank waits for rank 0 to tell the same error
+
+
+def rank():
+    """The number of this process, None if MPI has not started it."""
+    given = [os.environ[name] for name in OF_RANK if name in os.environ]
+    return int(given[0]) if given else None
+
+
+class Quiet:
+    """A context manager in which ranks other than 0 print nothing.
+
+    If a rank fails, it ends all others, which may wait for it. Ranks other than 0 first give rank 0 the time to tell
+    the same error and end them; if it does not, they tell theirs.
+    """
+
+    def __enter__(self):
+        self.before, self.said = (sys.stdout, sys.stderr), None
+        if rank():
+            self.said = io.StringIO()
+            self.nowhere = open(os.devnull, "w")  # noqa: SIM115, closed by __exit__
+            sys.stdout, sys.stderr = self.nowhere, self.said
+        return self
+
+    def __exit__(self, *exception):
+        sys.stdout, sys.stderr = self.before
+        if self.said is not None:
+            self.nowhere.close()
+
+    @property
+    def several(self):
+        mpi = sys.modules.get("mpi4py.MPI")
+        return mpi is not None and mpi.COMM_WORLD.Get_size() > 1
+
+    def failed(self, code):
+        """End all ranks with this exit code, if there are several."""
+        if not self.several:
+            return
+        if self.said is not None:
+            time.sleep(PATIENCE)
+            os.write(2, f"rank {rank()}: {self.said.getvalue()}".encode())
+        else:
+            sys.stderr.flush()
+        sys.modules["mpi4py.MPI"].COMM_WORLD.Abort(code)
