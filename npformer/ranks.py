@@ -53,6 +53,10 @@ class OneProcess:
         """Return the lists of all ranks as one list."""
         return [x for part in self.gather(mine) for x in part]
 
+    def union(self, mine):
+        """Return what is in the list of any rank, once."""
+        return list(dict.fromkeys(self.gather_lists(mine)))
+
     def first(self, work):
         """Return the result of ``work()`` on rank 0, which JSON can hold; other ranks wait for it.
 
@@ -106,10 +110,12 @@ class Ranks(OneProcess):
         self.agree(npformer=_npformer_version(), NumPy=np.__version__, Python=platform.python_version())
 
     def gather(self, value):
+        """Return the values of all ranks, in their order: whatever JSON can hold."""
         mine = np.frombuffer(json.dumps(value).encode(), np.uint8)
         return [json.loads(x.tobytes()) for x in self.gather_arrays(mine)]
 
     def gather_arrays(self, x):
+        """Return the arrays of all ranks, in their order; they have one axis and the same dtype."""
         sizes = np.empty(self.size, np.int64)
         self.wait(self.comm.Iallgather(np.array([x.size]), sizes))
         joined = np.empty(sizes.sum(), x.dtype)
@@ -117,6 +123,7 @@ class Ranks(OneProcess):
         return np.split(joined, np.cumsum(sizes)[:-1])
 
     def first(self, work):
+        """Return the result of ``work()`` on rank 0; its error is raised on all ranks."""
         result, error = None, None
         if self.is_first:
             try:
@@ -131,12 +138,14 @@ class Ranks(OneProcess):
         return result
 
     def agree(self, **facts):
-        wanted, *others = self.gather(facts)
+        """Raise an error on all ranks if one of them has other facts than rank 0."""
+        wanted, *others = map(dict, map(_items, self.gather(facts)))
         for rank, given in enumerate(others, start=1):
-            for name, value in wanted.items():
-                if given[name] != value:
+            for name in wanted | given:
+                ours, theirs = wanted.get(name), given.get(name)
+                if ours != theirs:
                     raise RankError(
-                        f"rank {rank} has {name} {given[name]!s:.200}, rank 0 has {value!s:.200}: "
+                        f"rank {rank} has {name}={theirs!r:.200}, rank 0 has {ours!r:.200}: "
                         "start all ranks with the same versions, settings and data"
                     )
 
@@ -176,6 +185,12 @@ def world():
     except ImportError as error:
         raise ImportError(f"several ranks need mpi4py: pip install 'npformer[mpi]' ({error})") from error
     return Ranks(MPI.COMM_WORLD) if MPI.COMM_WORLD.Get_size() > 1 else OneProcess()
+
+
+def _items(facts):
+    """The (name, value) pairs of a dict, and of the dicts in it."""
+    for name, value in facts.items():
+        yield from _items(value) if isinstance(value, dict) else [(name, value)]
 
 
 def _npformer_version():

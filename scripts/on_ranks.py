@@ -40,6 +40,7 @@ class Quiet:
 
     @property
     def several(self):
+        """Whether MPI has started several processes, and this one has joined them."""
         mpi = sys.modules.get("mpi4py.MPI")
         return mpi is not None and mpi.COMM_WORLD.Get_size() > 1
 
@@ -50,6 +51,5 @@ class Quiet:
         if self.said is not None:
             time.sleep(PATIENCE)
             os.write(2, f"rank {rank()}: {self.said.getvalue()}".encode())
-        else:
-            sys.stderr.flush()
+        time.sleep(0.3)  # until mpiexec has read what was written
         sys.modules["mpi4py.MPI"].COMM_WORLD.Abort(code)

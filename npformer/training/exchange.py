@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from npformer import tree
+from npformer.arrays import on_host
 from npformer.training.gradient_sum import GradientSum, add_up
 from npformer.training.parts import Piece
 
@@ -89,6 +90,7 @@ class Exchange(GradientSum):
         return pieces
 
     def begin(self, n_shards, *, is_first, is_last):
+        """Prepare for the gradients of a batch; with ``ready``, a shard gives them while it computes the others."""
         self.is_first, self.is_last = is_first, is_last
         self.given = {path: [None] * n_shards for path in self.places}
         self.complete: dict = {}  # {end: start} of the parameters whose gradients are complete, but not those behind
@@ -96,6 +98,7 @@ class Exchange(GradientSum):
         return [{"ready": partial(self._ready, i)} if self.reports else {} for i in range(n_shards)]
 
     def add(self, gradients):
+        """Add what was not given with ``ready``, and wait for the sums over all ranks."""
         for i, grads in enumerate(gradients):  # what was not reported
             self._ready(i, "", grads)
         if not gradients and self.is_first:  # this rank has no row of the batch
@@ -130,16 +133,29 @@ class Exchange(GradientSum):
         self.ranks.mpi.Request.Testall(self.requests)
 
     def totals(self, loss):
+        """The loss of all ranks, and the norm of the sum of their gradients."""
         norm = math.hypot(*(self.ops.global_norm(self.flat_grads[piece.grad]) for piece in self.pieces))
         losses, norms = np.transpose(self.ranks.gather_arrays(np.array([loss, norm], np.float64)))
         return sum(losses.astype(self.flat_grads.dtype)), math.hypot(*norms)
 
+    def not_finite(self):
+        """The paths of parameters of this rank whose gradient holds NaN or inf."""
+        bad = [
+            piece.place.start + np.flatnonzero(~np.isfinite(on_host(self.flat_grads[piece.grad])))
+            for piece in self.pieces
+        ]
+        ends = [end for _, end, _ in self.places.values()]
+        numbers = np.unique(np.searchsorted(ends, np.concatenate(bad), side="right"))
+        return [list(self.places)[i] for i in numbers]
+
     def share_parameters(self):
+        """Send the parameters that this rank has updated, and receive the others."""
         in_place, comm = self.ranks.mpi.IN_PLACE, self.ranks.comm
         places = [[self.flat_params[chunk.place], chunk.counts] for chunk in self.chunks]
         self.ranks.wait(*(comm.Iallgatherv(in_place, place) for place in places))
 
     def own(self, flat):
+        """Copy this rank's pieces of a flat array into one array, as in the optimizer's state."""
         return np.concatenate([flat[chunk.own] for chunk in self.chunks])
 
     def whole(self, own):
@@ -152,4 +168,5 @@ class Exchange(GradientSum):
 
 
 def shifted(place, by):
+    """A slice of the same length elsewhere."""
     return slice(place.start + by, place.stop + by)

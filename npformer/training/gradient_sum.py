@@ -42,6 +42,10 @@ class GradientSum:
         """The loss of all shards, given that of this process's shards, and the norm of the sum."""
         return loss, self.ops.global_norm(self.flat_grads)
 
+    def not_finite(self):
+        """The paths of parameters whose gradient holds NaN or inf."""
+        return [path for path, x in tree.leaves(self.grads) if not np.isfinite(x).all()]
+
     def own(self, flat):
         """The numbers of a flat array that belong to the parameters which this process updates."""
         return flat

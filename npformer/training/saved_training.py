@@ -25,7 +25,8 @@ def check_training(arrays, info, trainer):
     _check_settings("trainer", info.get("trainer", {}), trainer.settings(), ADDED_LATER)
     check_int("n_steps", info.get("n_steps"), at_least=0, at_most=LARGEST)
     loss_scale_in(info)
-    for prefix, own in (("params", trainer.params), ("optimizer", trainer.state)):
+    state = dict.fromkeys(trainer.state, trainer.flat_params)  # whole, also if this process has a part of it
+    for prefix, own in (("params", trainer.params), ("optimizer", state)):
         tree.check_like(tree.leaves_under(arrays, prefix), dict(tree.leaves(own)))
 
 

@@ -5,6 +5,7 @@ import os
 import threading
 import time
 import warnings
+import zlib
 from dataclasses import asdict
 from functools import partial
 from itertools import islice
@@ -13,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from npformer import tree
+from npformer.arrays import on_host
 from npformer.backends import get_backend
 from npformer.calls import Calls, explain
 from npformer.checks import check_fraction, check_int, check_not_negative, check_positive
@@ -184,6 +186,9 @@ class Trainer:
             self._take = self.ops.record(self._take, getattr(model, "fill_up", lambda batch, _: batch))
         self.n_steps = 0
         self.last: StepInfo | None = None
+        if self.ranks.size > 1:
+            start_of = zlib.crc32(on_host(self.flat_params))
+            self.ranks.agree(model=describe(model), settings=self.settings(), shards=n_shards, parameters=start_of)
         self._lock, self._process = threading.RLock(), os.getpid()
 
     def step(self, *batch, batches=None) -> float:
@@ -212,6 +217,8 @@ class Trainer:
             raise ValueError(f"batches holds {len(batches)} items, expected one or more tuples such as (src, tgt)")
         start = time.perf_counter()
         n_targets = sum(self.model.count(*batch) for batch in batches)
+        if self.ranks.size > 1:
+            self.ranks.agree(step=self.n_steps + 1, targets=n_targets, batch=checksum(batches))
         if n_targets == 0:
             warnings.warn("no target is counted: the loss is 0, and the step has no gradient", stacklevel=2)
         with self._alone(), deferred_interrupts():
@@ -429,7 +436,7 @@ class Trainer:
 
     def _diagnosis(self, loss):
         bad_params = [path for path, x in tree.leaves(self.params) if not np.isfinite(x).all()]
-        bad_grads = [path for path, x in tree.leaves(self.grads) if not np.isfinite(x).all()]
+        bad_params, bad_grads = map(self.ranks.union, (bad_params, self.sums.not_finite()))
         lr = self.optimizer.learning_rate(self.n_steps + 1)
         where = "no parameter or gradient is NaN or inf"
         if math.isfinite(loss):
@@ -443,6 +450,14 @@ class Trainer:
             f"of step {self.n_steps}. Try a lower learning rate (now {lr:g}), "
             f"clip_norm=1.0 (now {self.clip_norm}), or a longer warm-up."
         )
+
+
+def checksum(batches):
+    """A checksum of the arrays of batches."""
+    crc = 0
+    for x in (x for batch in batches for x in batch if isinstance(x, np.ndarray)):
+        crc = zlib.crc32(np.ascontiguousarray(x), crc)
+    return crc
 
 
 def are_arrays(batch):

@@ -1,0 +1,159 @@
+"""Run by mpiexec on several ranks: train with them, and compare with one process that has as many shards.
+
+Rank 0 prints what it found, as JSON.
+"""
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from npformer import SGD, Adam, AdamW, CopyTask, NonFiniteError, Trainer, Transformer
+from npformer.ranks import RankError, world
+from npformer.training import load_checkpoint
+
+RANKS = world()
+TASK = CopyTask(vocab=50, max_len=9)
+SIZES = {"d_model": 64, "n_heads": 2, "n_layers": 2, "d_ff": 128, "dropout": 0.1}  # several chunks
+MODEL = Transformer(50, 50, **SIZES)
+STEPS = 3
+
+
+@dataclass(frozen=True)
+class Silent:
+    """A model that does not say when its gradients are complete."""
+
+    model: Transformer = MODEL
+
+    def init(self, seed):
+        return self.model.init(seed)
+
+    def count(self, src, tgt):
+        return self.model.count(src, tgt)
+
+    def loss_and_grad(self, params, src, tgt, *, dropout_key, n_tokens, backend):
+        return self.model.loss_and_grad(params, src, tgt, dropout_key=dropout_key, n_tokens=n_tokens, backend=backend)
+
+
+TRAININGS = {  # name: (model, optimizer, settings of the trainer, rows of a batch)
+    "adam": (MODEL, Adam(0.01), {}, 8),
+    "clipped": (MODEL, Adam(0.01), {"clip_norm": 0.1, "label_smoothing": 0.1}, 8),
+    "frozen, decay": (MODEL, AdamW(0.01, weight_decay=0.1), {"frozen": ["encoder.0", "output"]}, 8),
+    "momentum": (MODEL, SGD(0.1, momentum=0.9), {}, 8),
+    "no state": (MODEL, SGD(0.1), {}, 8),
+    "fewer rows than ranks": (MODEL, Adam(0.01), {}, 1),
+    "rows that do not divide": (MODEL, Adam(0.01), {}, 5),
+    "silent": (Silent(), Adam(0.01), {}, 8),
+    "untied": (Transformer(50, 50, **SIZES, tie_embeddings=False), Adam(0.01), {}, 8),
+    "two shards each": (MODEL, Adam(0.01), {"n_shards": 2}, 8),
+}
+
+
+def trainer_of(name, ranks=None):
+    model, optimizer, settings, _ = TRAININGS[name]
+    n_shards = settings.get("n_shards", 1) * (1 if ranks else RANKS.size)
+    return Trainer(model, optimizer, backend="reference", ranks=ranks, **settings | {"n_shards": n_shards})
+
+
+def train(trainer, rows, first=0, steps=STEPS):
+    for step in range(first, first + steps):
+        trainer.step(*TASK.batch(step, rows))
+
+
+def compare_trainings():
+    """For each training: whether all parameters are the same bits, and their and the losses' largest differences."""
+    found = {}
+    for name, (_, _, _, rows) in TRAININGS.items():
+        together, alone = trainer_of(name, RANKS), trainer_of(name)
+        losses = [(together.step(*TASK.batch(i, rows)), alone.step(*TASK.batch(i, rows))) for i in range(STEPS)]
+        state = {key: together.sums.whole(x) for key, x in together.state.items()}
+        if RANKS.is_first:
+            pairs = [(together.flat_params, alone.flat_params), *((state[key], alone.state[key]) for key in state)]
+            found[name] = {
+                "same bits": all(np.array_equal(x, y) for x, y in pairs),
+                "difference": max(float(abs(x - y).max() / abs(y).max()) for x, y in pairs),
+                "loss": max(abs(x - y) / y for x, y in losses),
+                "norm": abs(together.last.grad_norm - alone.last.grad_norm) / alone.last.grad_norm,
+                "state": sum(x.size for x in together.state.values())
+                / max(1, sum(x.size for x in alone.state.values())),
+            }
+    return found
+
+
+def compare_accumulated():
+    together, alone = trainer_of("adam", RANKS), trainer_of("adam")
+    batches = [TASK.batch(0, 8), TASK.batch(1, 1), TASK.batch(2, 6)]
+    losses = [trainer.step_accumulated(batches) for trainer in (together, alone)]
+    return {"same bits": bool(np.array_equal(together.flat_params, alone.flat_params)), "losses": losses}
+
+
+def resume(folder):
+    """A checkpoint of all ranks is that of one process; each can go on from the other's."""
+    ours, theirs = folder / "ranks.safetensors", folder / "alone.safetensors"
+    together, alone = trainer_of("adam", RANKS), trainer_of("adam")
+    train(together, 8), train(alone, 8)
+    together.save(ours)
+    RANKS.first(lambda: alone.save(theirs))
+    (arrays, _), (expected, _) = load_checkpoint(ours), load_checkpoint(theirs)
+    new, one = trainer_of("adam", RANKS), trainer_of("adam")
+    new.load(theirs), one.load(ours)
+    for trainer in (together, new, one):
+        train(trainer, 8, first=STEPS)
+    return {
+        "same file": all(np.array_equal(arrays[name], expected[name]) for name in expected),
+        "same after it": bool(np.array_equal(new.flat_params, together.flat_params)),
+        "same alone": bool(np.array_equal(one.flat_params, together.flat_params)),
+    }
+
+
+def message_of(kind, work):
+    """The error of this kind that ``work`` raises, on each rank."""
+    try:
+        work()
+    except kind as error:
+        return RANKS.gather(str(error))
+    return RANKS.gather(None)
+
+
+def diagnoses():
+    trainer = trainer_of("adam", RANKS)
+    if RANKS.rank == 1:
+        trainer.params["decoder"]["0"]["feed_forward"]["out"]["bias"][0] = np.nan
+    return message_of(NonFiniteError, lambda: train(trainer, 8))
+
+
+def stopped():
+    """All ranks stop when one of them wants to."""
+    trainer = trainer_of("adam", RANKS)
+    trainer.fit((TASK.batch(i, 8) for i in range(9)), callbacks=[lambda _, info: info.step == 3 and RANKS.rank == 1])
+    return RANKS.gather(trainer.n_steps)
+
+
+def fail():
+    raise OSError("the disk is full")
+
+
+def main(folder):
+    found = {
+        "trainings": compare_trainings(),
+        "accumulated": compare_accumulated(),
+        "resumed": resume(folder),
+        "diagnoses": diagnoses(),
+        "stopped": stopped(),
+        "first": RANKS.first(lambda: {"of": "rank 0"}),
+        "no first": message_of(Exception, lambda: RANKS.first(fail)),
+        "disagree": message_of(RankError, lambda: RANKS.agree(seed=RANKS.rank)),
+        "other settings": message_of(RankError, lambda: Trainer(MODEL, Adam(0.1), seed=RANKS.rank, ranks=RANKS)),
+        "other batch": message_of(RankError, lambda: train(trainer_of("adam", RANKS), 8, first=RANKS.rank)),
+        "arrays": [x.tolist() for x in RANKS.gather_arrays(np.arange(RANKS.rank))],
+        "shares": RANKS.gather_lists(RANKS.my_share(list("abcde"))),
+        "table": str(RANKS),
+    }
+    if RANKS.is_first:
+        print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

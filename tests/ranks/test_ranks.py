@@ -1,0 +1,172 @@
+"""Training on several ranks of MPI: the same results as in one process, and one end for all."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from corpus import write_corpus
+
+ROOT = Path(__file__).parents[2]
+MPIEXEC = Path(sys.executable).with_name("mpiexec")
+pytestmark = pytest.mark.skipif(not MPIEXEC.exists(), reason="there is no MPI: pip install 'npformer[mpi]'")
+
+
+def start(n, script, *arguments):
+    command = [str(MPIEXEC), "-n", str(n), sys.executable, ROOT / script, *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def run(n, script, *arguments, code=0):
+    """The outputs of a script on n ranks."""
+    process = start(n, script, *arguments)
+    out, err = process.communicate(timeout=100)
+    assert process.returncode == code, err
+    return out, err
+
+
+@pytest.fixture(scope="module", params=[2, 3])
+def found(request, tmp_path_factory):
+    out, _ = run(request.param, "tests/ranks/on_ranks.py", tmp_path_factory.mktemp("ranks"))
+    return {"n": request.param, **json.loads(out)}
+
+
+def test_ranks_compute_what_shards_of_one_process_compute(found):
+    assert len(found["trainings"]) > 8
+    for name, training in found["trainings"].items():
+        assert training["loss"] < 1e-6, name
+        assert training["norm"] < 1e-6, name
+        assert training["state"] <= 1 / found["n"] + 1e-3, name
+
+
+def test_two_ranks_compute_the_same_bits_unless_they_clip_or_have_shards(found):
+    """With more ranks MPI chooses the order of the sums."""
+    if found["n"] == 2:
+        differing = {name for name, training in found["trainings"].items() if not training["same bits"]}
+        assert differing <= {"clipped", "two shards each"}
+
+
+def test_several_batches_are_one_step(found):
+    ours, one_process = found["accumulated"]["losses"]
+    assert ours == pytest.approx(one_process, rel=1e-6)
+
+
+def test_a_checkpoint_is_that_of_one_process(found):
+    if found["n"] == 2:
+        assert found["resumed"] == {"same file": True, "same after it": True, "same alone": True}
+    assert found["resumed"]["same after it"]
+
+
+def test_all_ranks_end_with_the_same_diagnosis(found):
+    (diagnosis,) = set(found["diagnoses"])
+    assert "step 1: the loss is nan; " in diagnosis
+    assert " holds NaN" in diagnosis
+
+
+def test_all_ranks_stop_after_the_same_step(found):
+    assert found["stopped"] == [3] * found["n"]
+
+
+def test_an_error_of_rank_0_is_raised_on_all(found):
+    assert found["first"] == {"of": "rank 0"}
+    ours, *others = found["no first"]
+    assert ours == "the disk is full"
+    assert set(others) == {"rank 0: the disk is full"}
+
+
+def test_ranks_that_differ_refuse_to_start_together(found):
+    for name, what in (
+        ("disagree", "seed=1, rank 0 has 0"),
+        ("other settings", "seed=1, rank 0 has 0"),
+        ("other batch", "targets="),
+    ):
+        (message,) = set(found[name])
+        assert f"rank 1 has {what}" in message
+
+
+def test_values_come_in_the_order_of_the_ranks(found):
+    assert found["arrays"] == [list(range(rank)) for rank in range(found["n"])]
+    assert found["shares"] == list("abcde")
+
+
+def test_the_table_names_every_rank(found):
+    rows = found["table"].splitlines()
+    assert [row.split()[0] for row in rows[1 : found["n"] + 1]] == [str(rank) for rank in range(found["n"])]
+    too_many = found["n"] > len(os.sched_getaffinity(0))
+    assert ("ranks share cores" in found["table"]) == too_many
+
+
+def test_one_process_imports_no_mpi():
+    code = "import sys; from npformer.ranks import world; assert world().size == 1; print('mpi4py' in sys.modules)"
+    one_rank = os.environ | {"PMI_RANK": "0", "PMI_SIZE": "1"}
+    for environment in (os.environ, one_rank):
+        assert subprocess.check_output([sys.executable, "-c", code], env=environment, text=True) == "False\n"
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("text")
+    write_corpus(folder)
+    return folder
+
+
+def training(text, out, *more):
+    sizes = ["--vocab-size", "60", "--max-tokens", "200", "--max-len", "60", "--validate-every", "4", "--warmup", "4"]
+    where = ["--data", text, "--out", out, "--backend", "reference", "--quiet"]
+    return ["scripts/train_translation.py", *where, *sizes, *more]
+
+
+def test_a_translation_model_is_trained_resumed_and_used_on_two_ranks(text, tmp_path):
+    out, _ = run(2, *training(text, tmp_path / "two", "--steps", "4", "--json", tmp_path / "two.json"))
+    assert out.count("validation loss") == 2  # of rank 0: one of the step, one of the result
+    assert "rank   host" in out
+    assert json.loads((tmp_path / "two.json").read_text())["n_ranks"] == 2
+    rows = [json.loads(line) for line in (tmp_path / "two" / "log.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows] == [1, 2, 3, 4, 4]
+    search = ["--model", tmp_path / "two", "--backend", "reference", "--beam", "2"]
+    lines = text / "val.en"
+    out, _ = run(2, "scripts/translate.py", *search, "--file", lines)
+    command = [sys.executable, ROOT / "scripts/translate.py", *search, "--file", lines]
+    assert out == subprocess.check_output(command, text=True)
+    out, _ = run(2, "scripts/evaluate.py", *search, "--data", text, "--split", "val")
+    assert out.count("6 sentences") == 1
+    _, err = run(2, *training(text, tmp_path / "two"), code=1)
+    (message,) = [line for line in err.splitlines() if "error" in line]
+    assert "holds a training" in message
+
+
+def test_the_death_of_a_rank_ends_all_and_the_training_resumes(text, tmp_path):
+    process = start(2, *training(text, tmp_path / "out", "--steps", "100000", "--save-every", "2"))
+    log, killed = tmp_path / "out" / "log.jsonl", None
+    try:
+        table = [process.stdout.readline() for _ in range(4)]
+        killed = int(table[3].split()[2])
+        while not log.exists() or log.read_text().count("\n") < 3:
+            time.sleep(0.05)
+        os.kill(killed, signal.SIGKILL)
+        out, err = process.communicate(timeout=10)
+        assert process.returncode != 0
+        assert str(killed) in out + err
+    finally:
+        process.kill()
+    out, _ = run(3, "scripts/train_translation.py", "--out", tmp_path / "out", "--resume", "--steps", "8", "--quiet")
+    assert json.loads(log.read_text().splitlines()[-1])["step"] == 8
+
+
+def test_a_signal_to_one_rank_saves_once(text, tmp_path):
+    process = start(2, *training(text, tmp_path / "out", "--steps", "100000"))
+    log = tmp_path / "out" / "log.jsonl"
+    try:
+        one = int([process.stdout.readline() for _ in range(4)][3].split()[2])
+        while not log.exists() or log.read_text().count("\n") < 3:
+            time.sleep(0.05)
+        os.kill(one, signal.SIGTERM)
+        out, _ = process.communicate(timeout=20)
+    finally:
+        process.kill()
+    assert process.returncode == 143
+    assert out.count("SIGTERM: saved after step") == 1
