@@ -17,14 +17,8 @@ class Progress:
             self.solved = {str(name) for name in read["solved"]}
             self.files = {str(name): str(file) for name, file in read["files"].items()}
             self.hints = {str(name): int(n) for name, n in read["hints"].items()}
-        except (
-            OSError,
-            ValueError,
-            KeyError,
-            TypeError,
-            AttributeError,
-        ):  # there is none yet, or it is damaged: begin again
-            pass
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            pass  # there is none yet, or it is damaged: begin again
 
     def file_of(self, name):
         """The file in which a person writes an exercise."""

@@ -54,9 +54,9 @@ def cases(rng):
         else_=p([0.1, 0.7, 0.1, 0.1]),
     )
     return [
-        Case("the better sentence begins with the worse word", garden_path, 0, 1, 4, 2),
+        Case("a better sentence that begins with a worse word", garden_path, 0, 1, 4, 2),
         Case("a beam of 1, which is greedy", garden_path, 0, 1, 4, 1),
-        Case("the end comes at once", Table({}, else_=p([0.1, 0.8, 0.1])), 0, 1, 3, 2),
+        Case("the end as the most probable token", Table({}, else_=p([0.1, 0.8, 0.1])), 0, 1, 3, 2),
         Case("no end", Table({}, else_=p([0.3, 0.1, 0.6])), 0, 1, 3, 1),
         Case("other ids of begin and end", Table({}, seed=seed, n_words=5, log=True, eos=3), 4, 3, 5, 3),
         *(Case("random words", Table({}, seed=seed + i, n_words=4, log=True), 0, 1, 4, 2 + i % 3) for i in range(6)),
@@ -86,6 +86,12 @@ exercise = Exercise(
     expected=expected,
     cases=cases,
     mistakes=(
+        Mistake(
+            {
+                "max(finished + beam, key=lambda pair: pair[1])": "max(finished + beam, key=lambda pair: pair[1] / len(pair[0][1:]))"
+            },
+            "the sequence with the largest log-probability per token is returned: here the sum decides",
+        ),
         Mistake({"total + log_p)": "log_p)"}, "only the last log-probability counts: add those of all tokens"),
         Mistake({"total + log_p)": "total * log_p)"}, "log-probabilities of a sequence are added, not multiplied"),
         Mistake({"-pair[1]": "pair[1]"}, "the least probable sequences are kept"),

@@ -29,9 +29,9 @@ def cases(rng):
     ends = Table({(0,): [0.0, 1.0, 3.0, 2.0], (0, 2): [0.0, 2.0, 1.0, 1.5]})
     goes_on = Table({}, else_=[0.0, 1.0, 3.0, 2.0])
     return [
-        Case("the end comes second", ends, 0, 1, 5),
-        Case("the end does not come", goes_on, 0, 1, 4),
-        Case("the end comes at once", Table({}, else_=[0.0, 5.0]), 0, 1, 3),
+        Case("the end as the second token", ends, 0, 1, 5),
+        Case("no end", goes_on, 0, 1, 4),
+        Case("the end as the first token", Table({}, else_=[0.0, 5.0]), 0, 1, 3),
         Case("at most one token", goes_on, 0, 1, 1),
         Case(
             "other ids of begin and end",
