@@ -59,11 +59,12 @@ def test_every_picture_has_a_text():
 
 
 def test_every_drawing_has_a_script_and_a_page():
-    drawings = {path.stem for path in (ROOT / "docs" / "figures").glob("*.svg")}
+    pictures = {path.name for path in (ROOT / "docs" / "figures").iterdir()}
     scripts = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "scripts" / "figures").glob("draw_*.py"))
-    assert drawings == set(re.findall(r'save\(.*, "(\w+)"\)', scripts))
+    drawn = {f"{name}.svg" for name in re.findall(r"^@figure\ndef (\w+)", scripts, re.MULTILINE)}
+    assert drawn == {name for name in pictures if name.endswith(".svg")}
     pages = "".join(path.read_text(encoding="utf-8") for path in DOCUMENTS)
-    assert {name for name in drawings if f"figures/{name}.svg)" not in pages} == set()
+    assert {name for name in pictures if f"figures/{name})" not in pages} == set()
 
 
 def test_bad_input_names_tests_that_exist():
