@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from npformer.exercises import EXERCISES
+
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *PAGES]
@@ -49,6 +51,14 @@ def test_quoted_lines_are_lines_of_the_code(path, code):
     blocks = re.findall(r"^```python\n(.*?)^```", path.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
     lines = [line.strip() for block in blocks for line in block.splitlines()]
     assert [line for line in lines if line not in code and not line.startswith("#")] == []
+
+
+@pytest.mark.parametrize("path", PAGES, ids=NAMES[2:])
+def test_a_page_names_the_exercises_that_it_explains(path):
+    text, page = path.read_text(encoding="utf-8"), path.relative_to(ROOT / "docs").with_suffix("").as_posix()
+    lines = re.findall(r"(?ms)^\[Exercises with a checker\]\(\S+\): .*?\.$", text)
+    wanted = [exercise.name for exercise in EXERCISES.values() if exercise.page == page]
+    assert re.findall(r"`(\w+)`", "".join(lines)) == wanted
 
 
 def test_every_picture_has_a_text():
