@@ -12,6 +12,7 @@ import numpy as np
 from drawing import DARK, LIGHT, MIDDLE, arrow, box, canvas, draw_all, figure, node, plt
 
 RESULTS = Path(__file__).parent / "results"
+SUBLAYERS = {"encoder": "encoder, self", "decoder": "decoder, self", "memory": "decoder, cross"}
 
 
 def line(axes, start, end, **style):
@@ -188,7 +189,6 @@ def length_sequences():
 def heads_reverse():
     """The mean weights of all heads of the model that reverses, darker with what is lost without the head."""
     found = read("heads_reverse")
-    titles = {"encoder": "encoder, self", "decoder": "decoder, self", "memory": "decoder, cross"}
     figure, panels = plt.subplots(6, 4, figsize=(6.4, 10.2))
     for axes, head in zip(panels.ravel(), found["heads"], strict=True):
         weights = np.array(head["weights"])
@@ -197,8 +197,8 @@ def heads_reverse():
         axes.set_title(f"{name}: {head['right']:.0f} %", size=11)
         axes.set(xticks=[], yticks=[])
         axes.spines[["top", "right"]].set_visible(True)
-    for row, (kind, layer) in enumerate((kind, layer) for kind in titles for layer in (1, 2)):
-        panels[row, 0].set_ylabel(f"{titles[kind]} {layer}", size=11)
+    for row, (kind, layer) in enumerate((kind, layer) for kind in SUBLAYERS for layer in (1, 2)):
+        panels[row, 0].set_ylabel(f"{SUBLAYERS[kind]} {layer}", size=11)
     figure.supxlabel("keys, from the first to the last", size=11)
     figure.supylabel("queries, from the first (top) to the last", size=11)
     figure.tight_layout()
@@ -208,7 +208,6 @@ def heads_reverse():
 def heads_en_fr():
     """By how much the loss of the translation model grows without each head, and without each sublayer's heads."""
     found = read("heads_en_fr")
-    titles = {"encoder": "encoder, self", "decoder": "decoder, self", "memory": "decoder, cross"}
     figure, axes = plt.subplots(figsize=(6.2, 6.4))
     labels, y = [], 0.0
     for sublayer in found["sublayers"]:
@@ -216,7 +215,7 @@ def heads_en_fr():
         rows = [head for head in found["heads"] if (head["kind"], head["layer"]) == (kind, layer)]
         for head in rows:
             axes.barh(y, head["loss"] - found["loss"], color=DARK)
-            labels.append((y, f"{titles[kind]} {layer + 1}.{head['head'] + 1}"))
+            labels.append((y, f"{SUBLAYERS[kind]} {layer + 1}.{head['head'] + 1}"))
             y += 1
         axes.barh(y, sublayer["loss"] - found["loss"], color="white", edgecolor=DARK, hatch="///")
         labels.append((y, "all four"))
