@@ -1,4 +1,4 @@
-"""What the pages of the API show: each package's own names, and the contract of an operation, the shapes of its arrays."""
+"""What the pages of the API show: a package's own names, and the contract of an operation, the shapes of its arrays."""
 
 from npformer.operation import Record
 
