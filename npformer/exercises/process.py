@@ -45,7 +45,8 @@ def check_in_process(name, file, seconds=SECONDS):
 
 def environment():
     """The variables of the process: one thread of BLAS is enough, and npformer is found where this one is."""
-    path = os.pathsep.join([str(Path(npformer.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+    paths = [str(Path(npformer.__file__).parents[1]), os.environ.get("PYTHONPATH")]
+    path = os.pathsep.join(filter(None, paths))  # an empty entry would be the current folder
     ours = {"PYTHONPATH": path, "PYTHONUNBUFFERED": "1", "PYTHONIOENCODING": "utf-8", "PYTHONDONTWRITEBYTECODE": "1"}
     return os.environ | ours | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 

@@ -228,6 +228,12 @@ def test_the_folder_of_the_exercises_itself(capsys, monkeypatch):
     assert not Path("exercises").exists()
 
 
+def test_a_file_of_the_folder_does_not_hide_the_standard_library(capsys, monkeypatch):
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    Path("random.py").write_text("import numpy as np\n" + EXERCISES["causal_mask"].answer_source)
+    assert run(capsys, "check random.py")[0] == 0
+
+
 def test_a_process_that_ends_gives_a_line():
     lines, _ = check("import os\ndef softmax(x):\n    os._exit(3)\n")
     assert lines == ["the process ended in the middle of the function (exit code 3)"]
