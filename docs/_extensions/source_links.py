@@ -1,4 +1,4 @@
-"""Links from pages to files of the repository: to the site's copy of a module, if it has one, and else shown as text."""
+"""Links from pages to files of the repository: to the site's page of a module, if it has one; else shown as text."""
 
 import re
 
@@ -16,7 +16,7 @@ def setup(app):
 
 
 def mark(app, page, source):
-    """Write ``module:npformer/...`` for the addresses of modules; replace all other links out of docs by their texts."""
+    """Write ``module:npformer/...`` for the addresses of modules; replace the other links out of docs by their texts."""
     source[0] = OUTSIDE.sub(r"\1", MODULE.sub(rf"\1{SCHEME}:\2)", source[0]))
 
 
