@@ -16,7 +16,7 @@ def setup(app):
 
 
 def mark(app, page, source):
-    """Write ``module:npformer/...`` for the addresses of modules; replace the other links out of docs by their texts."""
+    """Write ``module:npformer/...`` for the addresses of modules; replace other links out of docs by their texts."""
     source[0] = OUTSIDE.sub(r"\1", MODULE.sub(rf"\1{SCHEME}:\2)", source[0]))
 
 
