@@ -172,7 +172,8 @@ def parse_arguments(argv):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=output_file, metavar="FILE", help="write the page to FILE")
     parser.add_argument("--train", choices=list(STEPS), help="train one of the models again")
-    parser.add_argument("--steps", type=positive, help="training steps (default: 2000 for reverse, 1600 for en-fr)")
+    steps = ", ".join(f"{n} for {name}" for name, n in STEPS.items())
+    parser.add_argument("--steps", type=positive, help=f"training steps (default: {steps})")
     parser.add_argument("--data", metavar="DIR", help="folder of get_multi30k.py, to train en-fr")
     options = parser.parse_args(argv)
     if not options.out and not options.train:

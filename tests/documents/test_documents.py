@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from npformer.exercises import EXERCISES
+
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *PAGES]
@@ -51,6 +53,14 @@ def test_quoted_lines_are_lines_of_the_code(path, code):
     assert [line for line in lines if line not in code and not line.startswith("#")] == []
 
 
+@pytest.mark.parametrize("path", PAGES, ids=NAMES[2:])
+def test_a_page_names_the_exercises_that_it_explains(path):
+    text, page = path.read_text(encoding="utf-8"), path.relative_to(ROOT / "docs").with_suffix("").as_posix()
+    lines = re.findall(r"(?ms)^\[Exercises with a checker\]\(\S+\): .*?\.$", text)
+    wanted = [exercise.name for exercise in EXERCISES.values() if exercise.page == page]
+    assert re.findall(r"`(\w+)`", "".join(lines)) == wanted
+
+
 def test_every_picture_has_a_text():
     texts = {path.name: path.read_text(encoding="utf-8") for path in DOCUMENTS}
     pictures = [(name, alt) for name, text in texts.items() for alt in re.findall(r"!\[(.*?)\]\(", text, re.DOTALL)]
@@ -59,11 +69,12 @@ def test_every_picture_has_a_text():
 
 
 def test_every_drawing_has_a_script_and_a_page():
-    drawings = {path.stem for path in (ROOT / "docs" / "figures").glob("*.svg")}
+    pictures = {path.name for path in (ROOT / "docs" / "figures").iterdir()}
     scripts = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "scripts" / "figures").glob("draw_*.py"))
-    assert drawings == set(re.findall(r'save\(.*, "(\w+)"\)', scripts))
+    drawn = {f"{name}.svg" for name in re.findall(r"^@figure\ndef (\w+)", scripts, re.MULTILINE)}
+    assert drawn == {name for name in pictures if name.endswith(".svg")}
     pages = "".join(path.read_text(encoding="utf-8") for path in DOCUMENTS)
-    assert {name for name in drawings if f"figures/{name}.svg)" not in pages} == set()
+    assert {name for name in pictures if f"figures/{name})" not in pages} == set()
 
 
 def test_bad_input_names_tests_that_exist():
