@@ -89,7 +89,8 @@ function choose_text(text) {
   const is_long = src.length > most + end.length;
   const left_out = state.name === "reverse" && /[^a-z]/i.test(text);
   $("message").textContent = !src.length
-    ? `Type ${state.name === "reverse" ? "at least one letter from a to z" : "an English sentence"}.`
+    ? `Type ${state.name === "reverse" ? "at least one letter from a to z" : "an English sentence"}: ` +
+      "the page still shows the last source."
     : is_long ? `Only the first ${most} tokens are taken.` : left_out ? "Only the letters from a to z are taken." : "";
   if (!src.length) return;
   state.src = is_long ? [...src.slice(0, most), ...end] : src;

@@ -125,7 +125,7 @@ def show_list(options, progress):
             page = exercise.page
             print(f"\ndocs/{page}.md")
         state = "solved" if name in progress.solved else "begun" if progress.is_begun(name) else ""
-        print(f"{number:3}  {name:<23}{exercise.title:<58}{state}".rstrip())
+        print(f"{number:3}  {name:<24}{exercise.title:<58}{state}".rstrip())
     solved = len(progress.solved & set(EXERCISES))
     print(f"\n{solved} of {len(EXERCISES)} solved")
     print(next_line(progress))

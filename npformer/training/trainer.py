@@ -4,7 +4,6 @@ import math
 import os
 import threading
 import time
-import warnings
 from dataclasses import asdict
 from functools import partial
 from itertools import islice
@@ -15,7 +14,7 @@ import numpy as np
 from npformer import tree
 from npformer.backends import get_backend
 from npformer.calls import Calls, explain
-from npformer.checks import check_fraction, check_int, check_not_negative, check_positive
+from npformer.checks import check_fraction, check_int, check_not_negative, check_positive, warn
 from npformer.interrupts import deferred_interrupts
 from npformer.models.description import as_json, describe
 from npformer.reference import derive_key, split_key
@@ -196,7 +195,7 @@ class Trainer:
         start = time.perf_counter()
         n_targets = sum(self.model.count(*batch) for batch in batches)
         if n_targets == 0:
-            warnings.warn("no target is counted: the loss is 0, and the step has no gradient", stacklevel=2)
+            warn("no target is counted: the loss is 0, and the step has no gradient")
         with self._alone(), deferred_interrupts():
             before, key = self.precision.state, derive_key(self.seed, self.n_steps)
             while True:

@@ -214,7 +214,9 @@ def test_a_number_can_be_dragged_and_a_wrong_one_changes_nothing(browser):
     field.send_keys(Keys.CONTROL, "a")
     field.send_keys("-")
     assert field.get_attribute("aria-invalid") == "true"
+    assert find(browser, "#forward").value_of_css_property("opacity") == "0.4"
     field.send_keys(Keys.TAB)
+    assert find(browser, "#forward").value_of_css_property("opacity") == "1"
     assert (field.get_attribute("value"), field.get_attribute("aria-invalid")) == ("2", "false")
     check_lab(browser)
 
