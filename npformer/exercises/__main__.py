@@ -165,9 +165,8 @@ def begin(options, progress):
 
 def check_all(options, progress):
     """Check each function. The exit status is 1 if one is not right."""
-    todo = [pair for what in options.what for pair in functions_of(what, progress)] if options.what else None
-    if todo is None:
-        todo = [(name, progress.file_of(name)) for name in EXERCISES if progress.is_begun(name)]
+    begun = [name for name in EXERCISES if progress.is_begun(name)]
+    todo = [pair for what in options.what or begun for pair in functions_of(what, progress)]
     if not todo:
         raise Refusal(f"you have not started any exercise yet: {PROGRAM} start")
     verdicts = []
@@ -175,7 +174,9 @@ def check_all(options, progress):
         verdict, printed = check_in_process(name, file, options.seconds)
         verdicts.append(verdict)
         report(name, file, verdict, printed, progress)
-        (progress.solved.add if verdict.solved else progress.solved.discard)(name)
+        progress.solved.discard(name)
+        if verdict.solved:
+            progress.solved.add(name)
         progress.files[name] = str(file)
     progress.save()
     n_solved = sum(verdict.solved for verdict in verdicts)

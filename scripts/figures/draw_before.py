@@ -186,6 +186,21 @@ def length_sequences():
 
 
 @figure
+def length_joined():
+    """BLEU against the number of sentences that are translated as one text."""
+    found = read("joined")
+    figure, axes = plt.subplots(figsize=(6.2, 3.6))
+    axes.axvspan(0.9, 3.2, color=LIGHT, zorder=0)
+    by_length(axes, found["sentences"], found["systems"])
+    axes.set(xscale="log", ylim=(0, 29), xlabel="sentences joined (logarithmic)", ylabel="BLEU")
+    axes.set_xticks(found["sentences"], [str(n) for n in found["sentences"]])
+    axes.minorticks_off()
+    axes.text(1.75, 15, "numbers of\nthe training", ha="center", size=11, color=DARK)
+    axes.legend(loc="upper right", frameon=False, fontsize=11)
+    figure.tight_layout()
+
+
+@figure
 def heads_reverse():
     """The mean weights of all heads of the model that reverses, darker with what is lost without the head."""
     found = read("heads_reverse")
