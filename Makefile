@@ -21,19 +21,20 @@ CC := 90
 .PHONY: help copy translate docs test-docs test test-torch test-cupy lint bench gpu test-gpu bench-gpu clean
 
 help:
-	@echo "make copy         train a Transformer to copy, and look at what it does (under a minute)"
+	@echo "make copy         train a Transformer to copy, and look at what it does (a minute)"
 	@echo "make translate    train on Multi30k for ten minutes, then translate English to French (downloads 2 MB);"
 	@echo "                  again: go on for ten more; MINUTES=80 for longer; MULTI30K=DIR for a local copy of the text"
-	@echo "make test         run every test"
+	@echo "make test         run every test (three to five minutes)"
 	@echo "make test-torch   compare with PyTorch, which it installs for that"
 	@echo "make test-cupy    run the tests of the GPU backend on CuPy itself, without a GPU (builds CuPy, ten minutes)"
-	@echo "make docs         build the book and the reference as a site: docs/_build/index.html"
+	@echo "make docs         build the book and the reference as a site: docs/_build/index.html (a few minutes, mostly silent)"
 	@echo "make test-docs    load every page of it in Chromium (which it installs on Debian, if root runs it)"
 	@echo "make lint         check the style and the types"
 	@echo "make bench        short benchmarks against PyTorch, JAX, CTranslate2 and transformers (it installs them)"
 	@echo "make test-gpu     on an NVIDIA GPU: its tests and a training (installs CuPy for CUDA 13; CUDA=12 for 12)"
 	@echo "make bench-gpu    on an NVIDIA GPU: training steps and attention against PyTorch (it installs it)"
 	@echo "make clean        remove what the other targets made, but for runs/ and data/"
+	@echo "The first time, a target also installs packages and compiles kernels, which takes a few minutes more."
 
 copy: $(VENV)/ready
 	$(BIN)/python scripts/train_copy.py

@@ -20,7 +20,6 @@ extensions = [
     "sphinx.ext.viewcode",
     "numpydoc",
     "sphinx_copybutton",
-    "sphinx_design",
     "formulas",
     "run_examples",
     "source_links",
@@ -29,8 +28,9 @@ extensions = [
 ]
 templates_path = ["_templates"]
 exclude_patterns = ["_build", "_extensions"]
-myst_enable_extensions = ["dollarmath", "colon_fence"]
+myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
+myst_url_schemes = ["http", "https", "module"]  # the last one is of source_links
 html_theme = "furo"
 html_math_renderer = "mathml"
 html_title = "npformer"

@@ -1,9 +1,19 @@
 """Checks that raise errors for bad input; each message has the argument, what was given and what was expected."""
 
+import inspect
 import math
 import numbers
+import warnings
 
 import numpy as np
+
+
+def warn(message):
+    """Issue a warning at the line of the caller's program that called npformer."""
+    frame, level = inspect.currentframe(), 1
+    while frame and frame.f_globals.get("__name__", "").startswith("npformer."):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, stacklevel=level)
 
 
 def check_key(key, name="key"):

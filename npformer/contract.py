@@ -224,7 +224,9 @@ def _match(argument, shape, sizes, not_empty):
         ]
         expected = f"one that broadcasts to {argument}" if argument.broadcasts else argument
         reasons = f" with {', '.join(told)}" if told else ""
-        raise ValueError(f"{argument.name} has shape {shape}, expected {expected}{reasons}")
+        index = index_that_fits(shape, sizes.shape_of(argument)) if argument.broadcasts else None
+        advice = f": try {argument.name}[{index}]" if index else ""
+        raise ValueError(f"{argument.name} has shape {shape}, expected {expected}{reasons}{advice}")
 
 
 def _has_unknown(axis, sizes):
@@ -266,3 +268,21 @@ def broadcasts_to(shape: tuple, target: tuple) -> bool:
     """
     axes = zip(reversed(shape), reversed(target), strict=False)
     return len(shape) <= len(target) and all(size in (1, wanted) for size, wanted in axes)
+
+
+def index_that_fits(shape: tuple, target: tuple) -> str | None:
+    """The index after which an array of ``shape`` broadcasts to ``target``, by axes more or by an axis of size 1 less.
+
+    Examples
+    --------
+    >>> index_that_fits((2, 5), (2, 8, 3, 5)), index_that_fits((2, 1, 1, 5), (2, 3, 5))
+    (':, None, None', ':, 0')
+    """
+    for n in range(1, len(target) - len(shape) + 1):
+        for i in range(1, len(shape)):
+            if broadcasts_to(shape[:i] + (1,) * n + shape[i:], target):
+                return ", ".join([":"] * i + ["None"] * n)
+    for i, size in enumerate(shape):
+        if size == 1 and broadcasts_to(shape[:i] + shape[i + 1 :], target):
+            return ", ".join([":"] * i + ["0"])
+    return None

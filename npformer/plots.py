@@ -297,42 +297,6 @@ def plot_positional_encoding(path=None, length=100, d_model=64, *, axes=None):
     return _saved(axes, path)
 
 
-def plot_positional_curves(path=None, positions=(0, 1, 10, 1000, 2500, 4999), d_model=128, *, axes=None):
-    """The encoding of a few positions, each as two curves over the dimensions: the sines and the cosines.
-
-    Parameters
-    ----------
-    path : str or Path, optional
-    positions : sequence of int
-    d_model : int
-    axes : (rows, 2) array of Axes, optional
-        With as many rows as the positions fill.
-
-    Returns
-    -------
-    axes : (rows, 2) array of Axes
-    """
-    encoding = sinusoidal_encoding(max(positions) + 1, d_model)
-    n_rows = math.ceil(len(positions) / 2)
-    title = f"Sinusoidal positional encoding over the dimensions, D = {d_model}"
-    axes = _axes(axes, (n_rows, 2), (9, 1 + 1.8 * n_rows), sharex=True, sharey=True, title=title)
-    dimensions = np.arange(d_model)
-    for ax, position in zip(axes.flat, positions, strict=False):
-        for first, wave in enumerate(("sine", "cosine")):
-            label = f"{wave}s, {('even', 'odd')[first]} dimensions"
-            ax.plot(dimensions[first::2], encoding[position, first::2], marker=".", markersize=3, label=label)
-        ax.set(title=f"position {position}", ylim=(-1.1, 1.1), xlim=(0, d_model - 1))
-        ax.grid(alpha=0.3)
-    for ax in axes.flat[len(positions) :]:
-        ax.set_visible(False)
-    for ax in axes[-1]:
-        ax.set_xlabel("dimension")
-    for ax in axes[:, 0]:
-        ax.set_ylabel("value")
-    axes[0, 0].figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
-    return _saved(axes, path)
-
-
 SCORE_LABELS = {"dot": "dot product", "scaled_dot": "dot product / √K", "additive": "additive"}
 
 

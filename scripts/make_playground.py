@@ -123,7 +123,8 @@ def train_reverse(steps, options):
     params = rounded(trainer.params)
     share, _ = exact_match(model, params, *task.held_out(1000))
     longer, _ = exact_match(model, params, *task.longer(1000))
-    about = {"steps": steps, "exact_match": share, "exact_match_longer": longer, "n_parameters": tree.count(params)}
+    about = {"steps": steps, "max_len": task.max_len, "n_parameters": tree.count(params)}
+    about |= {"exact_match": share, "exact_match_longer": longer}
     return content_of(model, params, ["<pad>", "<begin>", "<end>", *LETTERS], about)
 
 
@@ -152,13 +153,14 @@ def train_en_fr(steps, options):
         run.train()
         params = rounded(run.trainer.params)
     translator = Translator(run.model, params, run.source, run.target)
-    data = Path(options.data)
-    sources, references = (list(read_lines(next(data.glob(f"test*.{lang}*")))) for lang in ("en", "fr"))
+    files = (next(Path(options.data).glob(name)) for name in ("train*.en*", "test*.en*", "test*.fr*"))
+    trained, sources, references = (list(read_lines(file)) for file in files)
     scores = score(translator.greedy(sources), references, "fr")
     for line in EXAMPLES:
         say(f"{line} -> {translator.greedy([line])[0]}")
     about = {
         "steps": steps,
+        "n_sentences": len(trained),
         "bleu_lower": round(scores["bleu_lower"], 1),
         "n_parameters": tree.count(params),
         "loss": round(run.validations[-1]["val_loss"], 3),
@@ -172,7 +174,8 @@ def parse_arguments(argv):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=output_file, metavar="FILE", help="write the page to FILE")
     parser.add_argument("--train", choices=list(STEPS), help="train one of the models again")
-    parser.add_argument("--steps", type=positive, help="training steps (default: 2000 for reverse, 1600 for en-fr)")
+    steps = ", ".join(f"{n} for {name}" for name, n in STEPS.items())
+    parser.add_argument("--steps", type=positive, help=f"training steps (default: {steps})")
     parser.add_argument("--data", metavar="DIR", help="folder of get_multi30k.py, to train en-fr")
     options = parser.parse_args(argv)
     if not options.out and not options.train:

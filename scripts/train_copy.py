@@ -117,7 +117,7 @@ def main(argv=None):
         print(
             f"\npictures in {options.out}/: loss.png; attention_encoder.png, attention_decoder.png and "
             "attention_memory.png\n(the weights of each head; the last file shows cross-attention); "
-            "positional_encoding.png and\npositional_curves.png"
+            "positional_encoding.png"
         )
 
 
@@ -156,7 +156,7 @@ def words(sequence):
 
 
 def draw(folder, task, model, params, ops, history, held_out):
-    from npformer.plots import plot_attention, plot_loss, plot_positional_curves, plot_positional_encoding
+    from npformer.plots import plot_attention, plot_loss, plot_positional_encoding
 
     folder.mkdir(parents=True, exist_ok=True)
     example = (held_out[0] != PAD).sum(axis=1).argmax()  # the first of the longest
@@ -177,7 +177,6 @@ def draw(folder, task, model, params, ops, history, held_out):
         path = folder / f"attention_{kind}.png"
         plot_attention(first, keys, queries, path, f"{title}, {name} task", xlabel, ylabel)
     plot_positional_encoding(folder / "positional_encoding.png", length=100, d_model=model.d_model)
-    plot_positional_curves(folder / "positional_curves.png")
 
 
 def parse_arguments(argv):

@@ -2,6 +2,7 @@
 
 import on_gpu
 import pytest
+from in_browser import chromium, errors, look, site  # noqa: F401
 from tested import npf
 
 from npformer import cpu, reference

@@ -1,13 +1,18 @@
-"""Run the examples of every page, as ``pytest`` does: a page with a wrong result is an error of the build."""
+"""Run the examples of every page, as ``pytest`` does: a page with a wrong result is an error of the build.
+
+The empty line that ends an example in the source is not shown.
+"""
 
 import doctest
 import io
 
+from docutils import nodes
 from sphinx.errors import ExtensionError
 
 
 def setup(app):
     app.connect("source-read", run)
+    app.connect("doctree-read", cut)
     return {"parallel_read_safe": True}
 
 
@@ -20,3 +25,12 @@ def run(app, page, source):
     results = doctest.DocTestRunner(verbose=False).run(test, out=report.write)
     if results.failed:
         raise ExtensionError(f"{page}: {results.failed} examples failed\n{report.getvalue()}")
+
+
+def cut(app, tree):
+    """Cut the empty lines at the end of every block of code."""
+    for block in tree.findall(nodes.literal_block):
+        if block.rawsource == block.astext():  # what is coloured later
+            block.rawsource = block.rawsource.rstrip()
+            block.children = []
+            block += nodes.Text(block.rawsource)

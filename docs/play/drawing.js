@@ -65,7 +65,7 @@ function cells(values, opacity, width, height, keep_mask) {
  * @param {number} [options.height] of a cell
  * @param {string} [options.row] what a row is, for the text of a cell
  * @param {string} [options.col] what a column is
- * @param {boolean} [options.table] whether the numbers can also be read as a table
+ * @param {boolean} [options.table] whether the numbers can also be read as a table, which needs cols
  * @param {(value: number) => number} [options.opacity] of a cell
  * @param {string} [options.scale] what is written below the picture
  * @param {(value: number) => string} [options.told] how a number is told
@@ -105,7 +105,7 @@ function heat_map({
   const readout = element("p", { class: "readout", "aria-live": "polite" }, scale);
   const caption = element("figcaption", {}, element("b", {}, title), ` ${text}`);
   const figure = element("figure", { class: "map" }, caption, scroll, readout);
-  if (table) figure.append(details(values, rows, cols ?? values[0].map((_, j) => String(j)), keep_mask));
+  if (table) figure.append(details(values, rows, cols, keep_mask));
 
   const svg = scroll.firstChild;
   const cursor = svg.querySelector(".cursor");
@@ -159,7 +159,7 @@ function details(values, rows, cols, keep_mask) {
 }
 
 /** A small picture of weights without names. @param {Matrix} weights (T, S) */
-function small_map(weights, keep_mask) {
+function small_map(weights) {
   const [n, m] = [weights.length, weights[0].length];
   const span = document.createElement("span");
   const size = Math.max(n, m) * 8;

@@ -4,23 +4,26 @@
 const N_QUERIES = 4, N_KEYS = 4, WIDTH = 3, STEP = 1e-5; // T, S, K = Kv, and h of the finite difference
 const LARGEST = 1000; // of an input, so that nothing overflows
 const RAISED = { "-": "⁻", ...Object.fromEntries([..."⁰¹²³⁴⁵⁶⁷⁸⁹"].entries()) };
-const everything = () => no_mask(N_QUERIES, N_KEYS);
+const SIZES = { q: N_QUERIES, k: N_KEYS, "": WIDTH }; // of an axis, by the letter before its numbers
+const DEFAULT_SCALE = 1 / Math.sqrt(WIDTH);
 const MIXED = {
   q: [[1, 0, 0.5], [0, 1, -0.5], [-1, 0.5, 1], [0.5, 0.5, 0]],
   k: [[1, 0.5, 0], [0, 1, 0.5], [-0.5, 0, 1], [0.5, -1, 0.5]],
   v: [[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 1]],
   dout: [[1, 0, 0], [0, 1, 0], [0, 0, 1], [0.5, -0.5, 1]],
+  keep_mask: no_mask(N_QUERIES, N_KEYS),
+  scale: DEFAULT_SCALE,
 };
-const DICTIONARY = {
-  q: [[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 0, 0]],
-  k: [[1, 0, 0], [0, 1, 0], [0, 0, 1], [0, 0, 0]],
-};
-const LAB_EXAMPLES = {
-  "mixed numbers": () => ({ ...MIXED, keep_mask: everything() }),
-  "a dictionary: each query equals one key": () => ({ ...MIXED, ...DICTIONARY, keep_mask: everything(), scale: 8 }),
-  "equal scores: the mean of the values": () => ({ ...MIXED, q: matrix(4, 3, () => 0), keep_mask: everything() }),
-  "large scores: the gradients vanish": () => ({ ...MIXED, keep_mask: everything(), scale: 20 }),
-  "a query that may attend to no key": () => ({ ...MIXED, keep_mask: matrix(4, 4, (t) => t !== 2) }),
+const LAB_EXAMPLES = { // what differs from MIXED
+  "mixed numbers": {},
+  "a dictionary: each query equals one key": {
+    q: [[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 0, 0]],
+    k: [[1, 0, 0], [0, 1, 0], [0, 0, 1], [0, 0, 0]],
+    scale: 8,
+  },
+  "equal scores: the mean of the values": { q: matrix(N_QUERIES, WIDTH, () => 0) },
+  "large scores: the gradients vanish": { scale: 20 },
+  "a query that may attend to no key": { keep_mask: matrix(N_QUERIES, N_KEYS, (t) => t !== 2) },
 };
 const lab = {}; // q, k, v, dout, keep_mask, scale
 
@@ -72,25 +75,26 @@ const fields = {}; // of q, k, v, dout and keep_mask: the inputs of each
 const outputs = {}; // of all computed matrices: the cells of each
 
 /** A titled table with a cell for each number. @param {(i: number, j: number) => Node} cell */
-function lab_table(title, text, n, m, row, col, cell) {
+function lab_table(title, text, row, col, cell) {
+  const [n, m] = [SIZES[row], SIZES[col]];
   const name = (letter, i) => (letter ? `${letter}${i}` : String(i));
   const cols = Array.from({ length: m }, (_, j) => element("th", { scope: "col" }, name(col, j)));
   const head = element("tr", {}, element("td"), ...cols);
   const body = Array.from({ length: n }, (_, i) => element("tr", {}, element("th", { scope: "row" }, name(row, i)),
     ...Array.from({ length: m }, (_, j) => cell(i, j))));
-  const caption = element("caption", {}, element("b", {}, title), ` ${text}`);
+  const caption = element("caption", {}, element("b", {}, title), ` ${text} (${n}, ${m})`);
   return element("div", {}, element("table", {}, caption, element("thead", {}, head), element("tbody", {}, ...body)));
 }
 
 function input_table(name, text, row) {
-  fields[name] = matrix(4, WIDTH, (i, j) => {
+  fields[name] = matrix(SIZES[row], WIDTH, (i, j) => {
     const label = `${name}, row ${i}, column ${j}`;
     const field = element("input", { class: "number", type: "number", step: "0.1", "aria-label": label });
     return number_field(field, () => lab[name][i][j], (value) => {
       lab[name][i][j] = value;
     });
   });
-  return lab_table(name, text, 4, WIDTH, row, "", (i, j) => element("td", {}, fields[name][i][j]));
+  return lab_table(name, text, row, "", (i, j) => element("td", {}, fields[name][i][j]));
 }
 
 function mask_table() {
@@ -103,12 +107,12 @@ function mask_table() {
     return box;
   });
   const cell = (t, s) => element("td", {}, fields.keep_mask[t][s]);
-  return lab_table("mask", "checked: the query may attend to the key", N_QUERIES, N_KEYS, "q", "k", cell);
+  return lab_table("mask", "checked: the query may attend to the key", "q", "k", cell);
 }
 
-function output_table(name, text, m, row, col) {
-  outputs[name] = matrix(4, m, () => element("td", { class: "value" }));
-  return lab_table(name, text, 4, m, row, col, (i, j) => outputs[name][i][j]);
+function output_table(name, text, row, col) {
+  outputs[name] = matrix(SIZES[row], SIZES[col], () => element("td", { class: "value" }));
+  return lab_table(name, text, row, col, (i, j) => outputs[name][i][j]);
 }
 
 /** Let the number of a field be typed, stepped with the arrow keys, or dragged sideways. */
@@ -203,30 +207,30 @@ function show_lab(typing) {
 }
 
 function start_from(name) {
-  const { scale = 1 / Math.sqrt(WIDTH), ...arrays } = LAB_EXAMPLES[name]();
+  const { scale, ...arrays } = { ...MIXED, ...LAB_EXAMPLES[name] };
   Object.assign(lab, { scale });
   for (const [key, x] of Object.entries(arrays)) lab[key] = x.map((row) => [...row]);
   show_lab();
 }
 
 $("inputs").append(
-  input_table("q", "queries (4, 3)", "q"),
-  input_table("k", "keys (4, 3)", "k"),
-  input_table("v", "values (4, 3)", "k"),
-  input_table("dout", "gradient of the loss with respect to out (4, 3)", "q"),
+  input_table("q", "queries", "q"),
+  input_table("k", "keys", "k"),
+  input_table("v", "values", "k"),
+  input_table("dout", "gradient of the loss with respect to out", "q"),
   mask_table(),
 );
 $("forward").append(
-  output_table("scores", "scale · q kᵀ (4, 4)", N_KEYS, "q", "k"),
-  output_table("weights", "softmax of each row of scores, P (4, 4)", N_KEYS, "q", "k"),
-  output_table("out", "P v (4, 3)", WIDTH, "q", ""),
+  output_table("scores", "scale · q kᵀ", "q", "k"),
+  output_table("weights", "softmax of each row of scores, P", "q", "k"),
+  output_table("out", "P v", "q", ""),
 );
 $("backward").append(
-  output_table("dv", "Pᵀ dout (4, 3)", WIDTH, "k", ""),
-  output_table("dweights", "dP = dout vᵀ (4, 4)", N_KEYS, "q", "k"),
-  output_table("dscores", "P (dP − Σₛ dP P) (4, 4)", N_KEYS, "q", "k"),
-  output_table("dq", "scale · dscores k (4, 3)", WIDTH, "q", ""),
-  output_table("dk", "scale · dscoresᵀ q (4, 3)", WIDTH, "k", ""),
+  output_table("dv", "Pᵀ dout", "k", ""),
+  output_table("dweights", "dP = dout vᵀ", "q", "k"),
+  output_table("dscores", "P (dP − Σₛ dP P)", "q", "k"),
+  output_table("dq", "scale · dscores k", "q", ""),
+  output_table("dk", "scale · dscoresᵀ q", "k", ""),
 );
 $("lab-examples").append(...Object.keys(LAB_EXAMPLES).map((name) => element("option", {}, name)));
 $("lab-examples").addEventListener("change", (event) => start_from(event.target.value));
@@ -238,7 +242,7 @@ $("scale-range").addEventListener("input", (event) => {
   show_lab(event.target);
 });
 $("default-scale").addEventListener("click", () => {
-  lab.scale = 1 / Math.sqrt(WIDTH);
+  lab.scale = DEFAULT_SCALE;
   show_lab();
 });
 for (const [id, mask] of [["causal", causal_mask], ["all-keys", no_mask]]) {

@@ -8,14 +8,42 @@ const KINDS = {
   decoder: { title: "Decoder: self-attention", text: "each target token attends to itself and the tokens before it" },
   memory: { title: "Decoder: cross-attention", text: "each target token attends to the outputs of the encoder" },
 };
-const WORDS = ["attention", "model", "level", "abcdefghij", "transformer"]; // the last is longer than any in training
+const percent = (share) => `${number(100 * share, 1)}\u00a0%`;
+const TASKS = { // what differs between the models
+  reverse: {
+    Vocabulary: Letters,
+    ends: [], // what follows the tokens of a source
+    most: 20, // tokens of a source
+    limit: (n) => n + 5, // tokens of the target of a source of n tokens
+    examples: ["attention", "model", "level", "abcdefghij", "transformer"], // the last is longer than any in training
+    wanted: "at least one letter from a to z",
+    left_out: /[^a-z]/i,
+    skill: ({ max_len, exact_match, exact_match_longer }) =>
+      `Trained on words of at most ${max_len} random letters. It reverses ${percent(exact_match)} of other words of such ` +
+      `lengths, but only ${percent(exact_match_longer)} of longer ones, as it has never seen their positions.`,
+    tokens: "Here each letter is a token.",
+  },
+  "en-fr": {
+    Vocabulary: Subwords,
+    ends: [EOS],
+    most: 40,
+    limit: (n) => Math.min(n + 50, 80),
+    wanted: "an English sentence",
+    skill: ({ steps, n_sentences, bleu_lower }) =>
+      `Trained for ${steps.toLocaleString("en")} steps on the ${n_sentences.toLocaleString("en")} sentences of Multi30k, ` +
+      "which describe pictures. It is too small to translate well and is often wrong: greedy decoding reaches BLEU " +
+      `${bleu_lower} (lower-cased) on the test text of 2016. For text of other kinds it is of no use.`,
+    tokens: "Here tokens are parts of words: ▁ is a space, ↑ says that the next word begins with a capital letter, ‿ " +
+      "that there is no space on this side; <s> is the begin token, </s> the end token.",
+  },
+};
 const $ = (id) => document.getElementById(id);
 
 function chosen(name) {
   if (!models[name]) {
     const content = MODELS[name];
-    const Vocabulary = name === "reverse" ? Letters : Subwords;
-    models[name] = { model: new Transformer(content), vocabulary: new Vocabulary(content.tokens), content };
+    const vocabulary = new TASKS[name].Vocabulary(content.tokens);
+    models[name] = { model: new Transformer(content), vocabulary, content };
   }
   return models[name];
 }
@@ -23,7 +51,7 @@ function chosen(name) {
 /** The ids of a text as the model was trained on them. @returns {number[]} (S) */
 function source_of(name, text) {
   const ids = chosen(name).vocabulary.encode(text);
-  return name === "reverse" || !ids.length ? ids : [...ids, EOS];
+  return ids.length ? [...ids, ...TASKS[name].ends] : ids;
 }
 
 /**
@@ -52,8 +80,8 @@ function greedy(logits) {
 
 // -- reading and changing the state -----------------------------------------------------------------------------------
 
-const limit = () => (state.name === "reverse" ? state.src.length + 5 : Math.min(state.src.length + 50, 80));
-const is_finished = () => state.tgt_in.at(-1) === EOS || state.tgt_in.length > limit();
+const task = () => TASKS[state.name];
+const is_finished = () => state.tgt_in.at(-1) === EOS || state.tgt_in.length > task().limit(state.src.length);
 const read_tokens = () => (state.tgt_in.at(-1) === EOS ? state.tgt_in.slice(0, -1) : state.tgt_in);
 
 function choose_model(name) {
@@ -63,21 +91,9 @@ function choose_model(name) {
   const { d_model, n_layers, n_heads } = content.model;
   const size = `${about.n_parameters.toLocaleString("en")} parameters, width D = ${d_model}, ` +
     `encoder and decoder of ${n_layers} layers with ${n_heads} heads each, vocabulary of ${content.tokens.length} tokens. `;
-  const percent = (share) => `${number(100 * share, 1)}\u00a0%`;
-  const skill = name === "reverse"
-    ? `Trained on words of 1 to 10 random letters. It reverses ${percent(about.exact_match)} of 1,000 words that it was ` +
-      `not trained on, but only ${percent(about.exact_match_longer)} of words of 11 to 15 letters, as it has never seen ` +
-      "these positions."
-    : `Trained for ${about.steps.toLocaleString("en")} steps on the 29,000 sentences of Multi30k, which describe ` +
-      "pictures. It is too small to translate well and is often wrong: greedy decoding reaches BLEU " +
-      `${about.bleu_lower} (lower-cased) on the test text of 2016, npformer's larger model with beam search 62.0. ` +
-      "For text of other kinds it is of no use.";
-  $("about").textContent = size + skill;
-  $("token-text").textContent = name === "reverse"
-    ? "Here each letter is a token."
-    : "Here tokens are parts of words: ▁ is a space, ↑ says that the next word begins with a capital letter, ‿ that there " +
-      "is no space on this side; <s> is the begin token, </s> the end token.";
-  const examples = name === "reverse" ? WORDS : content.examples.map((example) => example.text);
+  $("about").textContent = size + task().skill(about);
+  $("token-text").textContent = task().tokens;
+  const examples = task().examples ?? content.examples.map((example) => example.text);
   $("examples").replaceChildren(...examples.map((text) => element("option", {}, text)));
   choose_text(examples[0]);
   $("text").value = examples[0];
@@ -85,14 +101,13 @@ function choose_model(name) {
 
 function choose_text(text) {
   const src = source_of(state.name, text);
-  const [most, end] = state.name === "reverse" ? [20, []] : [40, [EOS]];
-  const is_long = src.length > most + end.length;
-  const left_out = state.name === "reverse" && /[^a-z]/i.test(text);
-  $("message").textContent = !src.length
-    ? `Type ${state.name === "reverse" ? "at least one letter from a to z" : "an English sentence"}.`
-    : is_long ? `Only the first ${most} tokens are taken.` : left_out ? "Only the letters from a to z are taken." : "";
+  const { most, ends, wanted, left_out } = task();
+  const is_long = src.length > most + ends.length;
+  $("message").textContent = !src.length ? `Type ${wanted}: the page still shows the last source.`
+    : is_long ? `Only the first ${most} tokens are taken.`
+      : left_out?.test(text) ? "Only the letters from a to z are taken." : "";
   if (!src.length) return;
-  state.src = is_long ? [...src.slice(0, most), ...end] : src;
+  state.src = is_long ? [...src.slice(0, most), ...ends] : src;
   state.tgt_in = [BOS];
   show();
 }

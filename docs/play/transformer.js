@@ -257,5 +257,5 @@ function from_float16({ shape, float16 }) {
     return sign * (exponent ? 2 ** (exponent - 15) * (1 + fraction / 1024) : 2 ** -14 * (fraction / 1024));
   });
   if (shape.length === 1) return numbers;
-  return matrix(shape[0], 0, null).map((_, i) => numbers.slice(i * shape[1], (i + 1) * shape[1]));
+  return Array.from({ length: shape[0] }, (_, i) => numbers.slice(i * shape[1], (i + 1) * shape[1]));
 }

@@ -9,9 +9,9 @@ from difflib import get_close_matches
 from pathlib import Path
 from textwrap import indent
 
-from npformer.exercises.compare import Verdict
+from npformer.exercises.compare import PERHAPS, Verdict
 from npformer.exercises.process import SECONDS, check_in_process
-from npformer.exercises.progress import FOLDER, Progress
+from npformer.exercises.progress import FILE, FOLDER, Progress
 from npformer.exercises.start import heading, starting_text, task_text
 from npformer.exercises.tasks import EXERCISES
 
@@ -37,6 +37,8 @@ def main(argv=None):
         sys.stdout.reconfigure(errors="replace")  # of what the terminal cannot show, such as Σ
     options = parser().parse_args(argv)
     try:
+        if Path.cwd().name == FOLDER.name and Path(FILE.name).is_file():
+            raise Refusal("this is the folder of your exercises: go to the folder above it (cd ..)")
         code = options.run(options, Progress())
         sys.stdout.flush()
         return code
@@ -103,7 +105,9 @@ def seconds(text):
 
 
 def find(name):
-    """The exercise of this name."""
+    """The exercise of this name, or of this number in the list."""
+    if name.isascii() and name.isdigit() and 0 < int(name) <= len(EXERCISES):
+        name = list(EXERCISES)[int(name) - 1]
     if name not in EXERCISES:
         close = get_close_matches(name, EXERCISES, 1)
         raise Refusal(f"there is no exercise {name!r}: {f'try {close[0]}' if close else f'see {PROGRAM}'}")
@@ -121,11 +125,10 @@ def show_list(options, progress):
             page = exercise.page
             print(f"\ndocs/{page}.md")
         state = "solved" if name in progress.solved else "begun" if progress.is_begun(name) else ""
-        print(f"{number:3}  {name:<23}{exercise.title:<58}{state}".rstrip())
+        print(f"{number:3}  {name:<24}{exercise.title:<58}{state}".rstrip())
     solved = len(progress.solved & set(EXERCISES))
     print(f"\n{solved} of {len(EXERCISES)} solved")
-    name = next_of(progress)
-    print(f"next: {PROGRAM} {'check' if progress.is_begun(name) else 'start'} {name}" if name else "all are solved")
+    print(next_line(progress))
     return 0
 
 
@@ -134,9 +137,18 @@ def next_of(progress):
     return next((name for name in EXERCISES if name not in progress.solved), None)
 
 
+def next_line(progress):
+    """The line that says what to do next."""
+    name = next_of(progress)
+    return f"next: {PROGRAM} {'check' if progress.is_begun(name) else 'start'} {name}" if name else "all are solved"
+
+
 def begin(options, progress):
     """Write the file of an exercise."""
-    exercise = find(options.name or next_of(progress) or next(iter(EXERCISES)))
+    name = options.name or next_of(progress)
+    if name is None:
+        raise Refusal(f"all are solved: name the one that you want to do again, as in {PROGRAM} start softmax")
+    exercise = find(name)
     file = options.file or FOLDER / f"{exercise.name}.py"
     if file.exists():
         raise Refusal(f"{file} is there already: check it, delete it, or choose another name with --file")
@@ -153,34 +165,40 @@ def begin(options, progress):
 
 def check_all(options, progress):
     """Check each function. The exit status is 1 if one is not right."""
-    todo = [pair for what in options.what for pair in functions_of(what, progress)] if options.what else None
-    if todo is None:
-        todo = [(name, progress.file_of(name)) for name in EXERCISES if progress.is_begun(name)]
+    begun = [name for name in EXERCISES if progress.is_begun(name)]
+    todo = [pair for what in options.what or begun for pair in functions_of(what, progress)]
     if not todo:
         raise Refusal(f"you have not started any exercise yet: {PROGRAM} start")
     verdicts = []
     for name, file in todo:
         verdict, printed = check_in_process(name, file, options.seconds)
         verdicts.append(verdict)
-        report(name, file, verdict, printed)
-        (progress.solved.add if verdict.solved else progress.solved.discard)(name)
+        report(name, file, verdict, printed, progress)
+        progress.solved.discard(name)
+        if verdict.solved:
+            progress.solved.add(name)
         progress.files[name] = str(file)
     progress.save()
-    if all(verdict.solved for verdict in verdicts) and next_of(progress):
-        print(f"next: {PROGRAM} start {next_of(progress)}")
-    return 0 if all(verdict.solved for verdict in verdicts) else 1
+    n_solved = sum(verdict.solved for verdict in verdicts)
+    if len(verdicts) > 1:
+        print(f"{n_solved} of these {len(verdicts)} are solved")
+    if n_solved < len(verdicts):
+        return 1
+    print(next_line(progress))
+    return 0
 
 
 def functions_of(what, progress):
     """The pairs (exercise, file) that an argument of ``check`` means."""
     if not (what.endswith(".py") or os.sep in what or Path(what).is_file()):
-        exercise, file = find(what), progress.file_of(what)
+        exercise = find(what)
+        file = progress.file_of(exercise.name)
         if not file.exists():
             raise Refusal(f"{file} is missing: {PROGRAM} start {exercise.name} writes it")
         return [(exercise.name, file)]
     file = Path(what)
     if not file.is_file():
-        raise Refusal(f"{file}, {'a folder' if file.is_dir() else 'which is missing'}: expected a file of Python")
+        raise Refusal(f"{file} {'is a folder' if file.is_dir() else 'is missing'}: expected a Python file")
     if file.stem in EXERCISES:
         return [(file.stem, file)]
     names = [name for name in EXERCISES if name in names_in(file)]
@@ -205,14 +223,20 @@ def names_in(file):
     return functions | {target.id for target in targets if isinstance(target, ast.Name)}
 
 
-def report(name, file, verdict: Verdict, printed):
-    """Print what is wrong, or that nothing is."""
+def report(name, file, verdict: Verdict, printed, progress):
+    """Print what is wrong, or that nothing is.
+
+    Where the bug is what the exercise asks for, its explanation comes only after the last hint.
+    """
     if printed:
         print(f"{file} printed:\n{indent(printed.rstrip(), '    ')}")
     said = {"solved": "solved", "wrong": "not yet right", "not written": "not written yet"}[verdict.state]
     print(f"{name}: {said}")
+    exercise = EXERCISES[name]
+    is_early = exercise.given and progress.hints.get(name, 0) < len(exercise.hints)
     for line in verdict.lines:
-        print(f"    {line}")
+        if not (is_early and line.startswith(PERHAPS)):
+            print(f"    {line}")
     if verdict.state == "wrong":
         print(f"    a hint: {PROGRAM} hint {name}")
 
@@ -223,8 +247,11 @@ def give_hint(options, progress):
     n = min(int(progress.hints.get(exercise.name, 0)) + 1, len(exercise.hints))
     for number, hint in enumerate(exercise.hints[:n], 1):
         print(f"{number}. {hint}")
-    last = n == len(exercise.hints)
-    print(f"that is the last hint; the answer: {PROGRAM} answer {exercise.name}" if last else "again for one more")
+    if n < len(exercise.hints):
+        print("the same command again gives one more")
+    else:
+        more = "; `check` now says more about what is wrong" if exercise.given else ""
+        print(f"that was the last hint{more}; the answer: {PROGRAM} answer {exercise.name}")
     progress.hints[exercise.name] = n
     progress.save()
     return 0

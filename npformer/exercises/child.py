@@ -5,6 +5,7 @@
 The process may end in any way, or not at all; ``process`` starts it and waits.
 """
 
+import contextlib
 import json
 import linecache
 import os
@@ -16,19 +17,44 @@ from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
 
-from npformer.exercises.compare import LEARNERS, Verdict, check_function, error_text
+import npformer
+from npformer.exercises.compare import UNDER_WAY, Verdict, check_function, error_line, error_text, too_long
 from npformer.exercises.tasks import EXERCISES
+
+MEMORY = 8 * 2**30  # bytes of addresses, of which the libraries take some
 
 
 def main(name, file, answer_file, seconds):
     """Check the function ``name`` of a file."""
-    LEARNERS.add(file)
+    limit_memory()
+    forbid(name)
     watch(file, answer_file, float(seconds))
     try:
         verdict = check_file(EXERCISES[name], file)
-    except KeyboardInterrupt:
-        verdict = Verdict("wrong", ["it was interrupted"])
+    except Exception as error:
+        line = (
+            f"the checker stopped with {error_line(error)}: does your code change Python or NumPy, as np.sum = … does?"
+        )
+        verdict = Verdict("wrong", [*UNDER_WAY, line])
     write(answer_file, verdict)
+
+
+def limit_memory():
+    """Let NumPy raise an error if a function asks for too much memory, on systems that have such a limit."""
+    with contextlib.suppress(ImportError, OSError, ValueError):
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+
+
+def forbid(name):
+    """Replace npformer's function of this name, which a person is asked to write."""
+
+    def forbidden(*args, **options):
+        raise RuntimeError(f"npformer.{name} is the function that you are asked to write")
+
+    if hasattr(npformer, name):
+        setattr(npformer, name, forbidden)
 
 
 def check_file(exercise, file):
@@ -38,12 +64,12 @@ def check_file(exercise, file):
     except SyntaxError as error:
         return Verdict("wrong", [syntax_error_text(error)])
     except (Exception, SystemExit) as error:
-        return Verdict("wrong", [f"running the file raises {error_text(error)}"])
+        return Verdict("wrong", [f"running the file raises {error_text(error, file)}"])
     if exercise.name not in names:
         close = get_close_matches(exercise.name, [name for name in names if callable(names[name])], 1)
         but = f", but one called {close[0]}" if close else ""
         return Verdict("wrong", [f"the file has no function {exercise.name}{but}: expected {exercise.signature}"])
-    return check_function(exercise, names[exercise.name])
+    return check_function(exercise, names[exercise.name], file=file)
 
 
 def run(file):
@@ -72,8 +98,7 @@ def watch(file, answer_file, seconds):
         stack = traceback.extract_stack(sys._current_frames()[main_thread])
         lines = [frame.lineno for frame in stack if frame.filename == file]
         where = f" (line {lines[-1]}: {linecache.getline(file, lines[-1]).strip()})" if lines else ""
-        text = f"it has not ended after {seconds:g} seconds: is there a loop that never ends?{where}"
-        write(answer_file, Verdict("wrong", [text]))
+        write(answer_file, Verdict("wrong", [*UNDER_WAY, f"{too_long(seconds)}{where}"]))
         os._exit(0)
 
     threading.Thread(target=wait, daemon=True).start()

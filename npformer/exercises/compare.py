@@ -2,6 +2,7 @@
 
 import inspect
 import linecache
+import re
 import traceback
 import warnings
 from dataclasses import dataclass, field
@@ -10,6 +11,8 @@ import numpy as np
 
 TOLERANCE = 1e-9  # relative to the largest entry that is expected
 SEED = 0
+PERHAPS = "perhaps: "  # begins the line that says what may be the reason
+UNDER_WAY: list[str] = []  # the line about the case on which a function is being run
 
 
 @dataclass
@@ -25,6 +28,11 @@ class Verdict:
         return self.state == "solved"
 
 
+def too_long(seconds):
+    """What is wrong with a function that has not ended."""
+    return f"it has not ended after {seconds:g} seconds: is there a loop that never ends?"
+
+
 @dataclass
 class Outcome:
     """What a call did: its value, or the error it raised, and the arguments it changed."""
@@ -34,39 +42,39 @@ class Outcome:
     changed: list = field(default_factory=list)
 
 
-def check_function(exercise, function, seed=SEED):
-    """Compare a function with what is expected on every case. Returns a `Verdict`."""
+def check_function(exercise, function, seed=SEED, file=None):
+    """Compare a function, of a person's file, with what is expected on every case. Returns a `Verdict`."""
     if not callable(function):
-        return Verdict("wrong", [f"{exercise.name} is a {type(function).__name__}, expected a function"])
+        return Verdict("wrong", [f"{exercise.name} is {kind(function)}, expected a function"])
     if not takes(function, len(exercise.arguments)):
-        line = f"{exercise.name}{inspect.signature(function)} is what you wrote, expected {exercise.signature}"
-        return Verdict("wrong", [line.rstrip(":")])
+        expected = f"{exercise.name}({', '.join(exercise.arguments)})"
+        line = f"your function is {exercise.name}{inspect.signature(function)}, expected {expected}"
+        return Verdict("wrong", [line])
     cases = exercise.cases(np.random.default_rng(seed))
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         for case in cases:
+            UNDER_WAY[:] = [f"with {described(exercise, case)}"]
             outcome = call(exercise, function, case)
             if isinstance(outcome.error, NotImplementedError):
                 return Verdict("not written", ["put your code in place of `raise NotImplementedError`"])
             expected = exercise.expected(*copied(case.args))
-            complaint = complaint_about(exercise, outcome, expected)
+            complaint = complaint_about(exercise, outcome, expected, file)
             if complaint:
-                lines = [f"with {described(exercise, case)}", complaint]
-                perhaps = explanation(exercise, function, cases, case, outcome) or resemblance(outcome, expected)
-                return Verdict("wrong", lines + ([f"perhaps: {perhaps}"] if perhaps else []))
+                perhaps = explanation(exercise, function, cases, case, outcome)
+                perhaps = perhaps or resemblance(exercise, function, cases, case)
+                return Verdict("wrong", [*UNDER_WAY, complaint, *([f"{PERHAPS}{perhaps}"] if perhaps else [])])
     return Verdict("solved", [f"right in all {len(cases)} cases"])
 
 
 def takes(function, n):
     """Whether a function can be called with n positional arguments."""
     try:
-        signature = inspect.signature(function)
-    except (TypeError, ValueError):  # of some functions that are written in C
-        return True
-    try:
-        signature.bind(*range(n))
+        inspect.signature(function).bind(*range(n))
     except TypeError:
         return False
+    except ValueError:  # some functions that are written in C have no signature
+        return True
     return True
 
 
@@ -103,10 +111,10 @@ def is_same(x, before):
 # -- what is wrong ------------------------------------------------------------------------------------------------
 
 
-def complaint_about(exercise, outcome, expected):
+def complaint_about(exercise, outcome, expected, file):
     """The line that says what is wrong with an outcome, or None."""
     if outcome.error is not None:
-        return f"it raises {error_text(outcome.error)}"
+        return f"it raises {error_text(outcome.error, file)}"
     if outcome.changed:
         return (
             f"it changes its argument {outcome.changed[0]} in place: work on a new array, as in x = x - 1, not x -= 1"
@@ -119,18 +127,37 @@ def complaint_about(exercise, outcome, expected):
     if not isinstance(outcome.value, (tuple, list)) or len(outcome.value) != len(names):
         what = f"{kind(outcome.value)} of {len(outcome.value)}" if is_many(outcome.value) else kind(outcome.value)
         return f"it returns {what}, expected {len(names)} results: {', '.join(names)}"
-    complaints = map(complaint_about_result, names, outcome.value, expected)
-    return next((complaint for complaint in complaints if complaint), None)
+    for complaint_of in (complaint_about_form, complaint_about_result):  # a shape says more than a number
+        for complaint in map(complaint_of, names, outcome.value, expected):
+            if complaint:
+                return complaint
+    return None
 
 
 def complaint_about_result(name, value, expected):
     """The line that says what is wrong with one result, or None."""
+    form = complaint_about_form(name, value, expected)
+    if form or isinstance(expected, list):
+        return form or complaint_about_list(name, list(value), expected)
+    value, expected = np.asarray(value), np.asarray(expected)
+    wrong = ~close(value, expected)
+    if not wrong.any():
+        return None
+    first = tuple(int(i) for i in np.argwhere(wrong)[0])
+    where = f" at {list(first)}" if value.ndim else ""
+    many = f" ({wrong.sum()} of {wrong.size} entries are wrong)" if wrong.size > 1 else ""
+    yours, right = two_numbers(value[first], expected[first])
+    return f"{name} is wrong{where}: yours is {yours}, expected {right}{many}"
+
+
+def complaint_about_form(name, value, expected):
+    """The line that says what is wrong with the type, the shape or the dtype of one result, or None."""
     if value is None:
         return f"{name} is None, expected an array of shape {np.shape(expected)}"
     if isinstance(expected, list):
         if not isinstance(value, (list, tuple, np.ndarray)):
             return f"{name} is {kind(value)}, expected a list"
-        return complaint_about_list(name, list(value), expected)
+        return None
     if np.ndim(expected) == 0 and not isinstance(value, (np.ndarray, np.generic, float, int)):
         return f"{name} is {kind(value)}, expected a number"
     if np.ndim(expected) and not isinstance(value, np.ndarray):
@@ -140,13 +167,7 @@ def complaint_about_result(name, value, expected):
         return f"{name} has shape {value.shape}, expected {expected.shape}"
     if value.dtype != expected.dtype and not (value.dtype.kind in "iu" and expected.dtype.kind in "iu"):
         return f"{name} has dtype {value.dtype}, expected {expected.dtype}"
-    wrong = ~close(value, expected)
-    if not wrong.any():
-        return None
-    first = tuple(int(i) for i in np.argwhere(wrong)[0])
-    where = f" at {list(first)}" if value.ndim else ""
-    many = f" ({wrong.sum()} of {wrong.size} entries are wrong)" if wrong.size > 1 else ""
-    return f"{name} is wrong{where}: yours is {number(value[first])}, expected {number(expected[first])}{many}"
+    return None
 
 
 def complaint_about_list(name, value, expected):
@@ -173,14 +194,18 @@ def close(value, expected):
     return np.where(finite, np.abs(value - expected) <= TOLERANCE * scale + 1e-13, value == expected)
 
 
-def number(x):
-    """A number with as many digits as are of use."""
-    return f"{x:.6g}" if np.asarray(x).dtype.kind in "fc" else str(x)
+def two_numbers(a, b):
+    """Two different numbers with as many digits as are of use, so that the texts differ too."""
+    if a.dtype.kind not in "fc":
+        return str(a), str(b)
+    digits = next((n for n in (6, 9, 12) if f"{a:.{n}g}" != f"{b:.{n}g}"), 17)
+    return f"{a:.{digits}g}", f"{b:.{digits}g}"
 
 
 def kind(value):
     """The type of a value, with an article."""
-    return "an array" if isinstance(value, np.ndarray) else f"a {type(value).__name__}"
+    name = "array" if isinstance(value, np.ndarray) else type(value).__name__
+    return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
 
 
 def is_many(value):
@@ -188,12 +213,12 @@ def is_many(value):
     return isinstance(value, (tuple, list))
 
 
-def error_text(error):
+def error_text(error, file):
     """An error in one line, with the line of the person's file that raised it."""
     text = "SystemExit: it must return, not exit" if isinstance(error, SystemExit) else error_line(error)
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        if is_learners(frame.filename):
-            return f"{text} (line {frame.lineno}: {linecache.getline(frame.filename, frame.lineno).strip()})"
+        if frame.filename == file:
+            return f"{text} (line {frame.lineno}: {linecache.getline(file, frame.lineno).strip()})"
     return text
 
 
@@ -201,14 +226,6 @@ def error_line(error):
     """The type of an error and the first line of its message."""
     first = (str(error).splitlines() or [""])[0]
     return f"{type(error).__name__}: {first}" if first else type(error).__name__
-
-
-LEARNERS: set[str] = set()  # the files that people wrote
-
-
-def is_learners(filename):
-    """Whether a file is that of the person whose function is checked."""
-    return filename in LEARNERS
 
 
 # -- the case -----------------------------------------------------------------------------------------------------
@@ -223,7 +240,8 @@ def described(exercise, case):
 def argument_text(name, x):
     """An argument with its numbers if they are few, else with its shape."""
     if isinstance(x, np.ndarray) and x.size <= 8:
-        return f"{name} = {np.array2string(x.round(4) if x.dtype.kind == 'f' else x, separator=', ')}".replace("\n", "")
+        text = np.array2string(x.round(4) if x.dtype.kind == "f" else x, separator=", ")
+        return f"{name} = " + re.sub(r"\s*\n\s*", " ", text)
     if isinstance(x, np.ndarray):
         return f"{name} of shape {x.shape}"
     if callable(x) or (isinstance(x, list) and len(x) > 8):
@@ -277,16 +295,24 @@ def values_agree(a, b):
     return bool(np.all(a == b))
 
 
-def resemblance(outcome, expected):
-    """A simple relation between a wrong array and the expected one, or None."""
-    if outcome.error is not None or outcome.changed:
+def resemblance(exercise, function, cases, failed):
+    """A simple relation between the first wrong result and the expected one, the same in every case, or None."""
+    pairs = {case: first_wrong(exercise, function, case) for case in cases}
+    relations = {case: relation(*pair) for case, pair in pairs.items() if pair and pair[1].size > 1}
+    if not relations.get(failed) or len({found and found[:2] for found in relations.values()}) > 1:
         return None
-    many = isinstance(expected, tuple) and is_many(outcome.value)
-    pairs = zip(outcome.value, expected, strict=False) if many else [(outcome.value, expected)]
-    for value, want in ((as_array(a), as_array(b)) for a, b in pairs):
-        is_float = value.dtype.kind == "f" and want.dtype.kind == "f" and value.size > 1
-        if is_float and (value.shape != want.shape or not close(value, want).all()):
-            return relation(value, want)
+    return "{0} {2}".format(*relations[failed])
+
+
+def first_wrong(exercise, function, case):
+    """The name, the array and the expected array of the first result that is not right, or None if all are right."""
+    outcome, expected = call(exercise, function, case), exercise.expected(*copied(case.args))
+    if len(exercise.results) == 1:
+        outcome.value, expected = [outcome.value], [expected]
+    values = outcome.value if is_many(outcome.value) else [None]
+    for name, value, want in zip(exercise.results, map(as_array, values), map(as_array, expected), strict=False):
+        if value.shape != want.shape or value.dtype != want.dtype or not close(value, want).all():
+            return name, value, want
     return None
 
 
@@ -298,16 +324,19 @@ def as_array(x):
         return np.asarray(None)
 
 
-def relation(value, want):
-    """In words, how an array of numbers is related to the one that is wanted, or None."""
+def relation(name, value, want):
+    """How an array of numbers is related to the one that is wanted: its name, the kind and the words; or None."""
+    if value.dtype.kind != "f" or want.dtype.kind != "f":
+        return None
     if value.ndim == 2 and value.T.shape == want.shape and close(value.T, want).all():
-        return "it is the transpose of what is expected"
+        return name, "transpose", "is the transpose of what is expected"
     if value.shape != want.shape or not np.isfinite(value).all() or not np.isfinite(want).all():
         return None
     square = float((want * want).sum())
     factor = float((value * want).sum()) / square if square else 0.0
     if factor and close(value, want * factor).all():
-        return "its sign is wrong" if np.isclose(factor, -1) else f"it is what is expected times {factor:.6g}"
+        sign = np.isclose(factor, -1)
+        return name, "factor", "has the wrong sign" if sign else f"is what is expected times {factor:.6g}"
     if np.ptp(value - want) <= TOLERANCE * max(1, np.abs(want).max()):
-        return f"each entry is too large by {(value - want).flat[0]:.6g}"
+        return name, "shift", f"is what is expected plus {(value - want).flat[0]:.6g} in each entry"
     return None

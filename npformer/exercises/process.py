@@ -11,7 +11,7 @@ import threading
 from pathlib import Path
 
 import npformer
-from npformer.exercises.compare import Verdict
+from npformer.exercises.compare import Verdict, too_long
 
 SECONDS = 10.0  # for one function
 GRACE = 5.0  # for starting Python, and for writing the verdict
@@ -36,8 +36,7 @@ def check_in_process(name, file, seconds=SECONDS):
             child.wait(seconds + GRACE)
             verdict = read(answer, child.returncode)
         except subprocess.TimeoutExpired:
-            line = f"it has not ended after {seconds:g} seconds: is there a loop that never ends?"
-            verdict = Verdict("wrong", [line])
+            verdict = Verdict("wrong", [too_long(seconds)])
         finally:
             end(child)
         return verdict, printed.text()
@@ -45,7 +44,8 @@ def check_in_process(name, file, seconds=SECONDS):
 
 def environment():
     """The variables of the process: one thread of BLAS is enough, and npformer is found where this one is."""
-    path = os.pathsep.join([str(Path(npformer.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+    paths = [str(Path(npformer.__file__).parents[1]), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    path = os.pathsep.join(filter(None, paths))  # an empty entry would be the current folder
     ours = {"PYTHONPATH": path, "PYTHONUNBUFFERED": "1", "PYTHONIOENCODING": "utf-8", "PYTHONDONTWRITEBYTECODE": "1"}
     return os.environ | ours | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 

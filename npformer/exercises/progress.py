@@ -1,5 +1,6 @@
 """What a person has done: which exercises are solved, where their files are, and how many hints were given."""
 
+import contextlib
 import json
 from pathlib import Path
 
@@ -12,19 +13,11 @@ class Progress:
 
     def __init__(self):
         self.solved, self.files, self.hints = set(), {}, {}
-        try:
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):  # none yet, or damaged
             read = json.loads(FILE.read_text(encoding="utf-8"))
             self.solved = {str(name) for name in read["solved"]}
             self.files = {str(name): str(file) for name, file in read["files"].items()}
             self.hints = {str(name): int(n) for name, n in read["hints"].items()}
-        except (
-            OSError,
-            ValueError,
-            KeyError,
-            TypeError,
-            AttributeError,
-        ):  # there is none yet, or it is damaged: begin again
-            pass
 
     def file_of(self, name):
         """The file in which a person writes an exercise."""

@@ -1,6 +1,5 @@
 """The base class of all models from a source to a target: from token ids to logits, loss and gradients."""
 
-import warnings
 from collections.abc import Callable
 from dataclasses import fields
 from typing import ClassVar
@@ -10,7 +9,7 @@ import numpy as np
 from npformer import tree
 from npformer.arrays import beside, library_of, number_of
 from npformer.backends import get_backend
-from npformer.checks import check_fraction, check_int
+from npformer.checks import check_fraction, check_int, warn
 from npformer.models.initialization import Initializer, ShapesOnly
 from npformer.options import check_ids
 from npformer.reference import split_key
@@ -279,7 +278,7 @@ class EncoderDecoder:
         self._check_length("src", src)
         self._check_length("tgt without its last token", tgt[:, :-1])
         if (tgt[:, 0] != tgt[:1, 0]).any():
-            warnings.warn("tgt begins with different tokens: is the begin token missing?", stacklevel=3)
+            warn("tgt begins with different tokens: is the begin token missing?")
         return int((tgt[:, 1:] != self.pad_id).sum())
 
     def fill_up(self, batch, rounded_up):

@@ -4,7 +4,6 @@ import math
 import os
 import threading
 import time
-import warnings
 import zlib
 from dataclasses import asdict
 from functools import partial
@@ -17,7 +16,7 @@ from npformer import tree
 from npformer.arrays import on_host
 from npformer.backends import get_backend
 from npformer.calls import Calls, explain
-from npformer.checks import check_fraction, check_int, check_not_negative, check_positive
+from npformer.checks import check_fraction, check_int, check_not_negative, check_positive, warn
 from npformer.interrupts import deferred_interrupts
 from npformer.models.description import as_json, describe
 from npformer.ranks import OneProcess
@@ -220,7 +219,7 @@ class Trainer:
         if self.ranks.size > 1:
             self.ranks.agree(step=self.n_steps + 1, targets=n_targets, batch=checksum(batches))
         if n_targets == 0:
-            warnings.warn("no target is counted: the loss is 0, and the step has no gradient", stacklevel=2)
+            warn("no target is counted: the loss is 0, and the step has no gradient")
         with self._alone(), deferred_interrupts():
             before, key = self.precision.state, derive_key(self.seed, self.n_steps)
             while True:

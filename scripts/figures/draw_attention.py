@@ -1,7 +1,7 @@
 """Draw the figures of part 1 of the book, docs/attention: python scripts/figures/draw_attention.py."""
 
 import numpy as np
-from drawing import DARK, LIGHT, MIDDLE, arrow, box, canvas, matrix, plt, save
+from drawing import DARK, LIGHT, MIDDLE, arrow, box, canvas, cell, draw_all, figure, matrix, node, plt
 
 import npformer as nf
 
@@ -12,23 +12,7 @@ W_K = np.array([[0.0, 0, 1, 0], [0, 1, 0, 0], [0, 0, 0, 1], [1, 0, 0, 0]])
 W_V = np.array([[0.0, 0, 0, 1], [1, 0, 0, 0], [0, 0, 1, 0], [0, 1, 0, 1]])
 
 
-def main():
-    for draw in (
-        soft_dictionary,
-        word_vectors,
-        attention_is,
-        words_and_layers,
-        scaled_dot_product,
-        one_head,
-        linear_bridge,
-        multi_head,
-        head_weights,
-        axes_in_front,
-        masks,
-    ):
-        draw()
-
-
+@figure
 def soft_dictionary():
     """The weights of a dictionary and of a soft dictionary."""
     figure, panels = plt.subplots(1, 2, figsize=(5.4, 2.9), sharey=True)
@@ -45,9 +29,9 @@ def soft_dictionary():
         panel.set_ylim(0, 1.15)
     panels[0].set_ylabel("weight")
     figure.tight_layout()
-    save(panels[0], "soft_dictionary")
 
 
+@figure
 def word_vectors():
     """Keys, query and answer as arrows in a plane."""
     vectors = {"computer": (0.6, -0.8), "dog": (1.6, 1.2), "cat": (0.0, 1.0)}
@@ -68,9 +52,9 @@ def word_vectors():
     axes.axhline(0, color=MIDDLE, lw=0.8, zorder=0)
     axes.axvline(0, color=MIDDLE, lw=0.8, zorder=0)
     figure.tight_layout()
-    save(axes, "word_vectors")
 
 
+@figure
 def attention_is():
     """One word attends to five words: thicker arrows for larger weights."""
     weights = nf.attention(X @ W_Q, X @ W_K, X @ W_V)[1][1]
@@ -98,9 +82,9 @@ def attention_is():
         )
     axes.text(0.06, 2.2, "weight a$_{2j}$", size=11)
     axes.text(2.7, 0.1, "the query is that of “is”", ha="center", size=11)
-    save(axes, "attention_is")
 
 
+@figure
 def words_and_layers():
     """Five words and the rows of their vectors: one node for each word and layer, and what z(1, 2) is computed from."""
     axes = canvas(5.9, 4.3)
@@ -110,8 +94,7 @@ def words_and_layers():
         axes.text(0.08, y, name, va="center", size=11)
         for j, x in enumerate(at, start=1):
             dark = layer == 0 or (layer, j) == (1, 2)
-            axes.add_patch(plt.Circle((x, y), 0.35, facecolor=MIDDLE if dark else "white", edgecolor=DARK, zorder=2))
-            axes.text(x, y, f"z({layer}, {j})", ha="center", va="center", size=10, zorder=3)
+            node(axes, x, y, f"z({layer}, {j})", 0.35, MIDDLE if dark else "white", size=10)
     for low, high in zip(rows[:-1], rows[1:], strict=True):
         for start in at:
             for j, end in enumerate(at):
@@ -124,9 +107,9 @@ def words_and_layers():
     for x, word in zip(at, WORDS, strict=True):
         axes.text(x, 0.12, word, ha="center", va="center")
         arrow(axes, (x, 0.27), (x, 0.6))
-    save(axes, "words_and_layers")
 
 
+@figure
 def scaled_dot_product():
     """The flow of scaled dot-product attention, from the bottom to the top."""
     axes = canvas(4.4, 6.3)
@@ -143,9 +126,9 @@ def scaled_dot_product():
     box(axes, 3.1, 0.15, 0.7, 0.45, "v", color="white")
     arrow(axes, (3.45, 0.6), (3.45, 5.15), "(S, Kv)")
     arrow(axes, (2.2, 5.65), (2.2, 6.2), "out (T, Kv)")
-    save(axes, "scaled_dot_product")
 
 
+@figure
 def one_head():
     """Scores, weights and output of the sentence."""
     q, k, v = X @ W_Q, X @ W_K, X @ W_V
@@ -158,16 +141,16 @@ def one_head():
         (v, 3.45, 5.55, "{:.0f}", "v"),
     ):
         above = 0.24 if values.shape[1] == 5 else 0.0
-        matrix(axes, x, y, values, cell=0.42, form=form)
+        matrix(axes, x, y, values, side=0.42, form=form)
         axes.text(x + 0.21 * values.shape[1], y + 0.14 + above, title, ha="center")
         if x == 1.0:
             for row, word in enumerate(WORDS):
                 axes.text(x - 0.08, y - 0.42 * (row + 0.5), f"{word} {row + 1}", ha="right", va="center", size=11)
                 axes.text(x + 0.42 * (row + 0.5), y + 0.08, str(row + 1), ha="center", size=10)
     axes.text(2.7, 0.06, "rows on the left: queries, columns: keys; larger numbers are darker", ha="center", size=10)
-    save(axes, "one_head")
 
 
+@figure
 def linear_bridge():
     """Two spaces of word vectors, and the linear map between them."""
     french_of = {"dog": "chien", "cat": "chat", "milk": "lait", "car": "voiture"}
@@ -188,20 +171,12 @@ def linear_bridge():
         panel.set(xlabel="component 1", ylabel="component 2")
     figure.tight_layout(h_pad=4.5)
     top, bottom = panels[0].get_position().y0, panels[1].get_position().y1
-    figure.patches.append(
-        plt.matplotlib.patches.FancyArrowPatch(
-            (0.42, top - 0.085),
-            (0.42, bottom + 0.055),
-            transform=figure.transFigure,
-            arrowstyle="-|>",
-            mutation_scale=18,
-            color=DARK,
-        )
-    )
+    style = {"arrowstyle": "-|>", "mutation_scale": 18, "color": DARK}
+    panel.annotate("", (0.42, bottom + 0.055), (0.42, top - 0.085), "figure fraction", arrowprops=style)
     figure.text(0.46, (top + bottom) / 2 - 0.015, "q W: a linear map", va="center", weight="bold")
-    save(panels[0], "linear_bridge")
 
 
+@figure
 def multi_head():
     """The flow of multi-head attention, with shapes, from the bottom to the top."""
     axes = canvas(5.2, 7.0)
@@ -221,40 +196,37 @@ def multi_head():
     box(axes, 2.0, 5.85, 1.2, 0.45, "· W_o")
     arrow(axes, (2.6, 6.3), (2.6, 6.9), "y (T, D)")
     axes.text(5.15, 4.42, "H heads", ha="right", size=11)
-    save(axes, "multi_head")
 
 
+@figure
 def head_weights():
     """Eight matrices of 64 columns, side by side."""
     axes = canvas(5.4, 5.2)
     for head in range(8):
         x = 0.75 + 0.56 * head
-        axes.add_patch(plt.Rectangle((x, 3.1), 0.42, 1.4, facecolor=str(0.95 - 0.06 * head), edgecolor=DARK))
-        axes.text(x + 0.21, 3.8, f"$W_{head + 1}^Q$", ha="center", va="center", size=11)
+        shade = str(0.95 - 0.06 * head)
+        cell(axes, x, 3.1, 0.42, 1.4, f"$W_{head + 1}^Q$", shade)
         axes.text(x + 0.21, 4.57, "64", ha="center", size=10)
         left = 1.0 + 0.45 * head
         arrow(axes, (x + 0.21, 3.1), (left + 0.22, 2.42))
-        axes.add_patch(plt.Rectangle((left, 0.9), 0.45, 1.5, facecolor=str(0.95 - 0.06 * head), edgecolor=DARK))
+        cell(axes, left, 0.9, 0.45, 1.5, color=shade)
     axes.text(0.68, 3.8, "D = 512", ha="right", va="center", rotation=90, size=11)
     axes.text(0.93, 1.65, "D = 512", ha="right", va="center", rotation=90, size=11)
     axes.text(2.9, 4.85, "eight heads: columns of each matrix", ha="center", size=11)
     axes.text(2.8, 0.62, "8 · 64 = 512 columns: W_q", ha="center", size=12)
     axes.text(2.8, 0.2, "x W_q holds the queries of all heads side by side", ha="center", size=11)
-    save(axes, "head_weights")
 
 
+@figure
 def axes_in_front():
     """A matrix, a stack of matrices, several stacks."""
     axes = canvas(5.4, 3.0)
 
-    def sheet(x, y, color):
-        axes.add_patch(plt.Rectangle((x, y), 0.7, 0.9, facecolor=color, edgecolor=DARK))
-
     def stack(x, y):
         for head in (2, 1, 0):
-            sheet(x + 0.12 * head, y + 0.12 * head, (LIGHT, "white", MIDDLE)[head])
+            cell(axes, x + 0.12 * head, y + 0.12 * head, 0.7, 0.9, color=(LIGHT, "white", MIDDLE)[head])
 
-    sheet(0.35, 1.1, LIGHT)
+    cell(axes, 0.35, 1.1, 0.7, 0.9, color=LIGHT)
     stack(1.75, 1.1)
     for sentence in (0, 1):
         stack(3.25 + 1.08 * sentence, 1.1)
@@ -264,9 +236,9 @@ def axes_in_front():
     axes.text(0.3, 1.55, "T", ha="right", va="center", size=11)
     axes.text(0.7, 0.93, "K", ha="center", va="center", size=11)
     axes.text(2.7, 0.2, "new axes stand in front; the last two are the matrices", ha="center", size=11)
-    save(axes, "axes")
 
 
+@figure
 def masks():
     """Causal mask, padding mask, both."""
     causal = nf.causal_mask(5)
@@ -276,17 +248,14 @@ def masks():
     for column, (title, mask) in enumerate(grids.items()):
         x, y = 0.42 + 1.68 * column, 2.15
         for (row, key), keep in np.ndenumerate(mask):
-            place = (x + 0.3 * key, y - 0.3 * (row + 1))
-            axes.add_patch(plt.Rectangle(place, 0.3, 0.3, facecolor=DARK if keep else "white", edgecolor=MIDDLE))
-            if not keep:
-                axes.text(place[0] + 0.15, place[1] + 0.15, "×", ha="center", va="center", size=10, color=DARK)
+            text, color = ("", DARK) if keep else ("×", "white")
+            cell(axes, x + 0.3 * key, y - 0.3 * (row + 1), 0.3, 0.3, text, color, 10, DARK, edgecolor=MIDDLE)
         axes.text(x + 0.75, 2.42, title, ha="center")
         axes.text(x + 0.75, 2.2, "keys", ha="center", size=10)
         if column == 0:
             axes.text(x - 0.08, y - 0.75, "queries", ha="right", va="center", rotation=90, size=10)
     axes.text(2.7, 0.2, "dark: may attend; ×: may not", ha="center", size=11)
-    save(axes, "masks")
 
 
 if __name__ == "__main__":
-    main()
+    draw_all()

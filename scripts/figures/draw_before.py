@@ -9,31 +9,17 @@ import json
 from pathlib import Path
 
 import numpy as np
-from drawing import DARK, LIGHT, MIDDLE, arrow, box, canvas, plt, save
+from drawing import DARK, LIGHT, MIDDLE, arrow, box, canvas, draw_all, figure, node, plt
 
 RESULTS = Path(__file__).parent / "results"
-
-
-def main():
-    hourglass()
-    recurrent()
-    attention_in_recurrent()
-    bytenet()
-    alignment()
-    length_sequences()
-    heads()
-    heads_en_fr()
-
-
-def node(axes, x, y, text="", radius=0.2, color="white"):
-    axes.add_patch(plt.Circle((x, y), radius, facecolor=color, edgecolor=DARK, zorder=3))
-    axes.text(x, y, text, ha="center", va="center", size=11, zorder=4)
+SUBLAYERS = {"encoder": "encoder, self", "decoder": "decoder, self", "memory": "decoder, cross"}
 
 
 def line(axes, start, end, **style):
     axes.plot(*zip(start, end, strict=True), **{"color": MIDDLE, "linewidth": 1, "zorder": 1} | style)
 
 
+@figure
 def hourglass():
     """An auto-encoder: 4 → 2 → 4 numbers."""
     axes = canvas(5.3, 4.0)
@@ -54,9 +40,9 @@ def hourglass():
     for start, end in (((0.9, 0.5), (0.9, 0.4)), ((0.9, 0.4), (4.3, 0.4)), ((4.3, 0.4), (4.3, 0.5))):
         line(axes, start, end, color=DARK)
     axes.text(2.6, 0.2, "loss: |x − x′|²", ha="center", va="center", size=13)
-    save(axes, "hourglass")
 
 
+@figure
 def recurrent():
     """An encoder and a decoder that are connected by one state."""
     axes = canvas(6.4, 2.6)
@@ -75,10 +61,10 @@ def recurrent():
     axes.text(1.55, 0.08, "encoder", ha="center", size=12, color=DARK)
     axes.text(4.85, 0.08, "decoder", ha="center", size=12, color=DARK)
     axes.text(2.45, 1.75, "all that the decoder gets", ha="center", size=11, color=DARK)
-    save(axes, "recurrent")
 
 
-def attention_in_recurrent():
+@figure
+def recurrent_attention():
     """One step of a recurrent decoder with attention."""
     axes = canvas(6.6, 5.0)
     axes.set_ylim(-0.1, 4.9)
@@ -112,9 +98,9 @@ def attention_in_recurrent():
     arrow(axes, (5.15, 4.05), (5.15, 4.5))
     axes.text(5.15, 4.68, "ŷ = softmax(h̃ W′ + b′): “chat”", ha="center", va="center", size=11)
     axes.text(1.5, 0.07, "keys and values: all states H", ha="center", va="center", size=11, color=DARK)
-    save(axes, "recurrent_attention")
 
 
+@figure
 def bytenet():
     """The words that a column sees: two layers of three taps, in the encoder and in the causal decoder."""
     axes = canvas(7.2, 3.1)
@@ -139,7 +125,6 @@ def bytenet():
         axes.text(left + 1.2, 0.12, "words", ha="center", size=11, color=DARK)
     axes.text(3.55, 1.45, "depth 1", ha="center", va="center", size=11, color=DARK)
     axes.text(3.55, 2.3, "depth 2", ha="center", va="center", size=11, color=DARK)
-    save(axes, "bytenet")
 
 
 STYLES = {  # of the lines, so that they differ in grey
@@ -162,7 +147,8 @@ def by_length(axes, at, systems, name="values"):
         axes.errorbar(at, middle, spread, label=system, capsize=3, markersize=5, **STYLES[system])
 
 
-def alignment():
+@figure
+def recurrent_alignment():
     """The weights of a recurrent decoder on the source words, for each word that it translated."""
     found = read("recurrent_alignment")
     weights = np.array(found["weights"])
@@ -177,9 +163,9 @@ def alignment():
     axes.set(xlabel="pieces of the source", ylabel="pieces of the translation, from the first (top)")
     axes.spines[["top", "right"]].set_visible(True)
     figure.tight_layout()
-    save(axes, "recurrent_alignment")
 
 
+@figure
 def length_sequences():
     """The share of symbols that are right against length, up to ten times the length of the training."""
     found = read("length_sequences")
@@ -197,13 +183,27 @@ def length_sequences():
     panels[0].text(8.6, 45, "lengths of\nthe training", ha="center", size=11, color=DARK)
     panels[1].set_xlabel("symbols of the sequence (logarithmic)")
     figure.tight_layout()
-    save(panels[0], "length_sequences")
 
 
-def heads():
+@figure
+def length_joined():
+    """BLEU against the number of sentences that are translated as one text."""
+    found = read("joined")
+    figure, axes = plt.subplots(figsize=(6.2, 3.6))
+    axes.axvspan(0.9, 3.2, color=LIGHT, zorder=0)
+    by_length(axes, found["sentences"], found["systems"])
+    axes.set(xscale="log", ylim=(0, 29), xlabel="sentences joined (logarithmic)", ylabel="BLEU")
+    axes.set_xticks(found["sentences"], [str(n) for n in found["sentences"]])
+    axes.minorticks_off()
+    axes.text(1.75, 15, "numbers of\nthe training", ha="center", size=11, color=DARK)
+    axes.legend(loc="upper right", frameon=False, fontsize=11)
+    figure.tight_layout()
+
+
+@figure
+def heads_reverse():
     """The mean weights of all heads of the model that reverses, darker with what is lost without the head."""
     found = read("heads_reverse")
-    titles = {"encoder": "encoder, self", "decoder": "decoder, self", "memory": "decoder, cross"}
     figure, panels = plt.subplots(6, 4, figsize=(6.4, 10.2))
     for axes, head in zip(panels.ravel(), found["heads"], strict=True):
         weights = np.array(head["weights"])
@@ -212,18 +212,17 @@ def heads():
         axes.set_title(f"{name}: {head['right']:.0f} %", size=11)
         axes.set(xticks=[], yticks=[])
         axes.spines[["top", "right"]].set_visible(True)
-    for row, (kind, layer) in enumerate((kind, layer) for kind in titles for layer in (1, 2)):
-        panels[row, 0].set_ylabel(f"{titles[kind]} {layer}", size=11)
+    for row, (kind, layer) in enumerate((kind, layer) for kind in SUBLAYERS for layer in (1, 2)):
+        panels[row, 0].set_ylabel(f"{SUBLAYERS[kind]} {layer}", size=11)
     figure.supxlabel("keys, from the first to the last", size=11)
     figure.supylabel("queries, from the first (top) to the last", size=11)
     figure.tight_layout()
-    save(panels[0, 0], "heads_reverse")
 
 
+@figure
 def heads_en_fr():
     """By how much the loss of the translation model grows without each head, and without each sublayer's heads."""
     found = read("heads_en_fr")
-    titles = {"encoder": "encoder, self", "decoder": "decoder, self", "memory": "decoder, cross"}
     figure, axes = plt.subplots(figsize=(6.2, 6.4))
     labels, y = [], 0.0
     for sublayer in found["sublayers"]:
@@ -231,7 +230,7 @@ def heads_en_fr():
         rows = [head for head in found["heads"] if (head["kind"], head["layer"]) == (kind, layer)]
         for head in rows:
             axes.barh(y, head["loss"] - found["loss"], color=DARK)
-            labels.append((y, f"{titles[kind]} {layer + 1}.{head['head'] + 1}"))
+            labels.append((y, f"{SUBLAYERS[kind]} {layer + 1}.{head['head'] + 1}"))
             y += 1
         axes.barh(y, sublayer["loss"] - found["loss"], color="white", edgecolor=DARK, hatch="///")
         labels.append((y, "all four"))
@@ -243,8 +242,7 @@ def heads_en_fr():
     axes.grid(axis="x", color=LIGHT)
     axes.set_axisbelow(True)
     figure.tight_layout()
-    save(axes, "heads_en_fr")
 
 
 if __name__ == "__main__":
-    main()
+    draw_all()

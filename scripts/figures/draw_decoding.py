@@ -1,17 +1,12 @@
 """Draw the figures of docs/decoding."""
 
 import numpy as np
-from drawing import DARK, LIGHT, MIDDLE, arrow, box, canvas, plt, save
+from drawing import DARK, LIGHT, MIDDLE, arrow, box, canvas, cell, chart, draw_all, figure
 
 from npformer.decoding.sampling import draw as draw_tokens
 
 
-def cell(axes, x, y, width, text, color="white", size=13):
-    """Draw one entry of an array."""
-    axes.add_patch(plt.Rectangle((x, y), width, 0.45, facecolor=color, edgecolor=DARK))
-    axes.text(x + width / 2, y + 0.225, text, ha="center", va="center", size=size)
-
-
+@figure
 def cache():
     """Three rows that share entries of the table of keys and values."""
     axes = canvas(6.4, 4.6)
@@ -20,7 +15,7 @@ def cache():
     entries += [("8", MIDDLE), ("9", MIDDLE)]
     width = 0.66
     for i, (token, color) in enumerate(entries):
-        cell(axes, 0.2 + i * width, 3.4, width, token, color)
+        cell(axes, 0.2 + i * width, 3.4, width, 0.45, token, color, size=13)
         axes.text(0.2 + (i + 0.5) * width, 3.92, str(i), ha="center", size=11, color=DARK)
     for i in range(3):
         axes.text(0.2 + (3 * i + 1.5) * width, 3.08, f"step {i + 1}", ha="center", size=12, color=DARK)
@@ -31,15 +26,16 @@ def cache():
     for left, rows, n in zip(lefts, steps, (1, 2, 3), strict=True):
         for r, row in enumerate(rows):
             for i, entry in enumerate(row):
-                cell(axes, left + 0.5 * i, 1.85 - 0.55 * r, 0.5, str(entry), MIDDLE if i == 2 else LIGHT)
+                color = MIDDLE if i == 2 else LIGHT
+                cell(axes, left + 0.5 * i, 1.85 - 0.55 * r, 0.5, 0.45, str(entry), color, size=13)
         axes.text(left + 0.25 * n, 0.15, f"step {n}", ha="center", size=13)
     parents = [((0.8, 2.08), (1.75, 2.08)), ((0.8, 2.08), (1.75, 1.53))]
     parents += [((2.75, 2.08), (4.0, 2.08)), ((2.75, 2.08), (4.0, 1.53)), ((2.75, 1.53), (4.0, 0.98))]
     for start, end in parents:
         arrow(axes, start, end)
-    save(axes, "cache")
 
 
+@figure
 def beam_search():
     """The tree of the page, with the prefixes that are kept and the hypotheses that are finished."""
     axes = canvas(6.4, 5.2)
@@ -67,17 +63,16 @@ def beam_search():
         (a, y, _), (b, z, _) = nodes[start], nodes[end]
         arrow(axes, (xs[a] + widths[a], y + height / 2), (xs[b], z + height / 2))
     for i, (state, color) in enumerate(colors.items()):
-        axes.add_patch(plt.Rectangle((2.9 + 1.15 * i, 0.42), 0.25, 0.25, facecolor=color, edgecolor=DARK))
+        cell(axes, 2.9 + 1.15 * i, 0.42, 0.25, 0.25, color=color)
         axes.text(3.2 + 1.15 * i, 0.545, state, va="center", size=13)
     for i in range(3):
         axes.text(xs[i + 1] + widths[i + 1] / 2, 4.9, f"step {i + 1}", ha="center", size=13, color=DARK)
-    save(axes, "beam_search")
 
 
+@figure
 def sampling():
     """Four probabilities after temperature, top-k and top-p."""
-    plt.rcParams["font.size"] = 14
-    figure, axes = plt.subplots(figsize=(6.4, 4.0), layout="constrained")
+    axes = chart("", "probability")
     p, u = np.array([0.5, 0.25, 0.15, 0.1]), (np.arange(10_000) + 0.5) / 10_000
     kinds = {
         "T = 0.5": {"temperature": 0.5},
@@ -92,15 +87,7 @@ def sampling():
         colors = [DARK, "#808080", MIDDLE, LIGHT]
         axes.bar(i + 0.2 * (np.arange(4) - 1.5), shares, 0.2, color=colors, edgecolor=DARK)
     axes.set_xticks(range(len(kinds)), list(kinds))
-    axes.set_ylabel("probability")
-    save(axes, "sampling")
-
-
-def main():
-    """Draw all figures."""
-    for draw in (cache, beam_search, sampling):
-        draw()
 
 
 if __name__ == "__main__":
-    main()
+    draw_all()

@@ -1,15 +1,65 @@
-"""Draw the figures of the second half of the pages about gradients, from the embedding to the recurrence.
+"""Draw the figures of the pages about gradients from layer normalisation on.
 
 python scripts/figures/draw_gradients_of_layers.py
 """
 
 import numpy as np
-from drawing import DARK, LIGHT, MIDDLE, arrow, box, canvas, matrix, plt, save
-from matplotlib.patches import Circle
+from drawing import DARK, DASHED, LIGHT, MIDDLE, arrow, box, canvas, draw_all, figure, matrix, node, plt
 
 import npformer as nf
 
 
+@figure
+def gradients_layer_norm():
+    """The gradient of x̂ keeps only its part along the circle on which all x̂ lie."""
+    axes = canvas(5.0, 4.7)
+    centre, radius, turn = np.array([1.75, 2.05]), 1.5, 0.4
+    angle = np.linspace(0, 2 * np.pi, 200)
+    axes.plot(centre[0] + radius * np.cos(angle), centre[1] + radius * np.sin(angle), color=DARK, linewidth=1.2)
+    direction, around = np.array([np.cos(turn), np.sin(turn)]), np.array([-np.sin(turn), np.cos(turn)])
+    x_hat, x = centre + radius * direction, centre + 2.6 * direction
+    kept = x_hat + 1.4 * around
+    end = kept + 0.75 * direction
+    dashed = {"color": DARK, "linewidth": 1, "linestyle": DASHED}
+    axes.plot(*zip(x_hat, x, strict=True), **dashed)
+    axes.plot(*zip(kept, end, strict=True), **dashed)
+    arrow(axes, centre, x_hat)
+    arrow(axes, x_hat, end)
+    arrow(axes, x_hat, kept)
+    axes.plot(*centre, "o", color=DARK, markersize=4)
+    axes.plot(*x, "o", color=DARK, markersize=5)
+    axes.text(*(centre + 0.6 * direction + 0.1 * around), "x̂", ha="center", va="bottom", size=14)
+    axes.text(x[0], x[1] + 0.12, "x − mean(x)", ha="center", va="bottom", size=12)
+    axes.text(end[0] - 0.2, end[1] + 0.08, "dx̂ − mean(dx̂)", ha="center", va="bottom", size=12)
+    axes.text(kept[0] - 0.12, kept[1] + 0.1, "what is kept: dx / rstd", ha="right", va="bottom", size=12)
+    axes.text(centre[0] - 0.1, centre[1] - 0.1, "0", ha="right", va="top", size=12)
+    axes.text(2.5, 0.3, "the rows with mean 0; the circle has radius √D", ha="center", va="top", size=12)
+
+
+@figure
+def gradients_activations():
+    """The curves of three activations and their slopes."""
+    figure, panels = plt.subplots(2, 1, figsize=(5, 5.6), sharex=True)
+    x = np.linspace(-4, 3, 701)
+    styles = {"relu": (0, ()), "gelu": (0, (5, 2)), "silu": (0, (1, 1.5))}
+    for name, style in styles.items():
+        f, f_backward = nf.reference.activations.ACTIVATIONS[name]
+        panels[0].plot(x, f(x), color="black", linestyle=style, label=name)
+        slope = f_backward(np.ones_like(x), x)
+        if name == "relu":
+            slope[abs(x) < 1e-9] = np.nan  # a jump, not a line
+        panels[1].plot(x, slope, color="black", linestyle=style)
+    panels[0].set_ylabel("f(x)")
+    panels[1].set_ylabel("slope f′(x)")
+    panels[1].set_xlabel("x")
+    panels[0].legend(frameon=False)
+    for axes in panels:
+        axes.axhline(0, color=MIDDLE, linewidth=0.8, zorder=0)
+        axes.axvline(0, color=MIDDLE, linewidth=0.8, zorder=0)
+    figure.tight_layout()
+
+
+@figure
 def embedding_rows():
     """A look-up copies rows; its backward pass adds rows."""
     axes = canvas(5, 5.9)
@@ -30,9 +80,9 @@ def embedding_rows():
             arrow(axes, *(ends if forward else ends[::-1]))
     axes.text(2.5, 5.65, "forward: rows are copied", ha="center", weight="bold")
     axes.text(2.5, 2.82, "backward: rows are added", ha="center", weight="bold")
-    save(axes, "embedding_rows")
 
 
+@figure
 def positions_rotation():
     """Steps rotate each pair; the dot product depends on the distance only."""
     figure = plt.figure(figsize=(5, 6.6))
@@ -54,10 +104,10 @@ def positions_rotation():
     axes.plot(distance, encoding[50] @ encoding.T, color=DARK)
     axes.axhline(0, color=MIDDLE, linewidth=0.8)
     axes.set(xlabel="distance n of two positions", ylabel="dot product (D = 64)", ylim=(0, 34))
-    save(axes, "positions_rotation")
 
 
-def label_smoothing():
+@figure
+def cross_entropy_smoothing():
     """Gradient of one token's logit against its distance from the others."""
     V, gaps = 10, np.linspace(0, 10, 201)
     figure, axes = plt.subplots(figsize=(5, 3.4), layout="constrained")
@@ -74,9 +124,9 @@ def label_smoothing():
     axes.annotate("p = q", (best, 0), (best - 1.6, 0.08), arrowprops={"arrowstyle": "->"})
     axes.set(ylabel="gradient of the target's logit", xlabel="target's logit minus the others' logit (V = 10)")
     axes.legend(frameon=False, loc="lower right")
-    save(axes, "cross_entropy_smoothing")
 
 
+@figure
 def residual_gradients():
     """The gradient goes past the sublayer and through it."""
     axes = canvas(5, 4.9)
@@ -87,8 +137,7 @@ def residual_gradients():
             box(axes, x, y - 0.28, 0.6, 0.56, name, color="white", size=14)
         box(axes, 1.75, y - 0.35, 1.3, 0.7, "sublayer f" if forward else "backward\nof f")
         plus = 3.7 if forward else 1.2
-        axes.add_patch(Circle((plus, y), 0.17, facecolor="white", edgecolor=DARK))
-        axes.text(plus, y - 0.01, "+", ha="center", va="center", size=15)
+        node(axes, plus, y, "+", 0.17, size=15)
         fork = 1.2 if forward else 3.7
         axes.plot([fork, fork, plus], [y, y + 0.85, y + 0.85], color=DARK, linewidth=1.5)
         arrow(axes, (plus, y + 0.85), (plus, y + 0.17))
@@ -101,15 +150,9 @@ def residual_gradients():
         axes.text(2.45, y + 0.93, "x, unchanged" if forward else "dy, unchanged", ha="center", va="bottom")
     axes.text(2.5, 4.6, "forward: y = x + f(x)", ha="center", weight="bold")
     axes.text(2.5, 2.1, "backward: dx = dy + Jᵀ dy", ha="center", weight="bold")
-    save(axes, "residual_gradients")
 
 
-def forward(axes, start, end):
-    """Draw a dashed arrow of the forward pass, beside the solid ones of the gradients."""
-    style = {"arrowstyle": "-|>", "linestyle": (0, (3, 2)), "color": DARK, "shrinkA": 0, "shrinkB": 0}
-    axes.annotate("", end, start, arrowprops=style)
-
-
+@figure
 def model_backward():
     """The order of the backward passes of a whole model."""
     axes = canvas(5, 6.4)
@@ -130,9 +173,9 @@ def model_backward():
         (middle_right, 3.55, "dy"),
         (middle_right, 4.85, "dlogits"),
     ):
-        forward(axes, (x - 0.3, y), (x - 0.3, y + 0.55))
+        arrow(axes, (x - 0.3, y), (x - 0.3, y + 0.55), linestyle=DASHED)
         arrow(axes, (x, y + 0.55), (x, y), name)
-    forward(axes, (left + width, 3.38), (right, 3.38))
+    arrow(axes, (left + width, 3.38), (right, 3.38), linestyle=DASHED)
     arrow(axes, (right, 3.1), (left + width, 3.1))
     axes.text((left + width + right) / 2, 3.45, "memory", ha="center", va="bottom", size=10, color=DARK)
     axes.text(
@@ -144,13 +187,13 @@ def model_backward():
     axes.plot([right + width, 4.75, 4.75], [4.47, 4.47, 0.55], color=DARK, linewidth=1.2)
     arrow(axes, (4.75, 0.55), (4.5, 0.55))
     axes.text(4.8, 2.3, "dweightᵀ", rotation=90, ha="left", va="center", size=10, color=DARK)
-    forward(axes, (0.2, 5.9), (0.65, 5.9))
+    arrow(axes, (0.2, 5.9), (0.65, 5.9), linestyle=DASHED)
     axes.text(0.75, 5.9, "forward, upwards", va="center", size=11)
     arrow(axes, (0.2, 5.5), (0.65, 5.5))
     axes.text(0.75, 5.5, "gradients", va="center", size=11)
-    save(axes, "model_backward")
 
 
+@figure
 def checks_error():
     """The error of both numerical derivatives of x⁵ at 1.1 against their step."""
     f, x, steps = lambda x: x * x * x * x * x, 1.1, 10.0 ** np.arange(-16, 0.26, 0.25)
@@ -167,9 +210,9 @@ def checks_error():
     axes.set_title("the derivative of x⁵ at x = 1.1", size=12)
     axes.set(xlabel="h", ylabel="relative error (at least u = 1.1e-16)", ylim=(2e-17, 30))
     axes.legend(frameon=False, loc="upper center", ncols=1)
-    save(axes, "checks_error")
 
 
+@figure
 def dilated_convolution():
     """Which inputs an output depends on, and which outputs an input's gradient comes from."""
     axes = canvas(5, 6.3)
@@ -193,7 +236,7 @@ def dilated_convolution():
             for t in range(n):
                 color = DARK if (row, t) in marked else "white"
                 axes.add_patch(
-                    Circle(place(row, t), 0.085, facecolor=color, edgecolor=DARK if color == DARK else MIDDLE)
+                    plt.Circle(place(row, t), 0.085, facecolor=color, edgecolor=DARK if color == DARK else MIDDLE)
                 )
         for row, text in enumerate(("d = 1", "d = 2", "d = 4")):
             x = 0.28 if forward else 0.28 + gap * 15 + 0.1
@@ -204,9 +247,9 @@ def dilated_convolution():
         axes.text(2.5, bottom + 3 * height + 0.14, names[1], ha="center", va="bottom", size=11)
     axes.text(2.5, 6.0, "forward: what the last output sees (d: dilation)", ha="center", weight="bold")
     axes.text(2.5, 2.8, "backward: what the first input's gradient collects", ha="center", weight="bold")
-    save(axes, "dilated_convolution")
 
 
+@figure
 def unrolled_recurrence():
     """The states forward, and their gradients backward."""
     axes = canvas(5, 5.9)
@@ -232,23 +275,7 @@ def unrolled_recurrence():
                     axes.text(x + 0.39, y + 0.3, "+", size=16, ha="center", va="center")
     axes.text(2.5, 5.5, "forward", ha="center", weight="bold")
     axes.text(2.5, 2.5, "backward", ha="center", weight="bold")
-    save(axes, "unrolled_recurrence")
-
-
-def main():
-    """Draw all."""
-    for draw in (
-        embedding_rows,
-        positions_rotation,
-        label_smoothing,
-        residual_gradients,
-        model_backward,
-        checks_error,
-        dilated_convolution,
-        unrolled_recurrence,
-    ):
-        draw()
 
 
 if __name__ == "__main__":
-    main()
+    draw_all()

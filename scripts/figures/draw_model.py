@@ -1,24 +1,14 @@
 """Draw the figures of part 2 of the book, the whole model, into docs/figures."""
 
-import sys
-
 import numpy as np
-from drawing import DARK, LIGHT, MIDDLE, arrow, box, canvas, plt, save
-from matplotlib.patches import Rectangle
+from drawing import DARK, LIGHT, MIDDLE, arrow, box, canvas, cell, draw_all, figure, plt
 
-from npformer import sinusoidal_encoding
+from npformer import sinusoidal_encoding, softmax
 
 HEIGHT, GAP = 0.42, 0.4
 
 
-def main():
-    architecture()
-    one_word()
-    position_curves()
-    parallel_and_serial()
-    return 0
-
-
+@figure
 def architecture():
     """Encoder and decoder, with the shape on every arrow."""
     axes = canvas(5.9, 8.95)
@@ -39,7 +29,7 @@ def architecture():
     for x, end in ((left - 0.36, top), (right - 0.1, last)):
         y = embed_at + 0.62 + 0.2
         size = end + 0.12 - y
-        axes.add_patch(Rectangle((x, y), width + 0.46, size, fill=False, edgecolor=DARK, linestyle="--"))
+        cell(axes, x, y, width + 0.46, size, color="none", linestyle="--")
         axes.text(x + 0.06, end + 0.16, "N layers", va="bottom", size=11)
 
     # the memory goes to the cross-attention of every decoder layer
@@ -61,7 +51,6 @@ def architecture():
         y, shape = y + HEIGHT, "(B, T, V) logits"
     arrow(axes, (decoder, y), (decoder, y + 0.4), "(B, T, V)")
     axes.text(decoder, y + 0.55, "p(next token | earlier ones, source)", ha="center", va="center", size=10.5)
-    save(axes, "architecture")
 
 
 def sublayers(axes, x, width, y, length, names, side):
@@ -86,11 +75,12 @@ def sublayers(axes, x, width, y, length, names, side):
     return start
 
 
+@figure
 def one_word():
     """The new vector of the second of five words: a weighted sum of the values of all, then feed-forward."""
     axes = canvas(5.9, 5.55)
     words = ["that", "is", "a", "good", "idea"]
-    weights = [0.38, 0.21, 0.12, 0.07, 0.21]
+    weights = softmax(np.array([3, 2, 1, 0, 2]) / np.sqrt(3)).round(2)  # of the scores on the page
     at = 0.75 + 1.1 * np.arange(5)
     target = at[1]
     for j, (x, word, weight) in enumerate(zip(at, words, weights, strict=True), start=1):
@@ -121,7 +111,6 @@ def one_word():
     axes.text(side + 0.1, 4.5, "x₂", size=11, va="center")
     note = ["a(2, j): how much word 2", "attends to word j;", "a(2, 1) + … + a(2, 5) = 1"]
     axes.text(3.55, 3.35, "\n".join(note), size=11, va="center")
-    save(axes, "one_word")
 
 
 def sub(j):
@@ -129,6 +118,7 @@ def sub(j):
     return chr(ord("₀") + j)
 
 
+@figure
 def position_curves():
     """The vectors of six positions, as curves over the width."""
     encoding = sinusoidal_encoding(5000, 128)
@@ -140,9 +130,9 @@ def position_curves():
         axes.grid(color=LIGHT)
     rows[-1].set(xlabel="index in the vector (D = 128)", xticks=[0, 32, 64, 96, 127])
     figure.supylabel("entry of the position vector", size=12)
-    save(rows[0], "position_curves")
 
 
+@figure
 def parallel_and_serial():
     """In training all positions at once; in decoding one after the other."""
     axes = canvas(5.9, 5.75)
@@ -169,8 +159,7 @@ def parallel_and_serial():
             axes.plot([x + 0.3, bend, bend, x + 1.02], [2.8, 2.8, newest, newest], color=DARK, linestyle=":")
             arrow(axes, (x + 1.02, newest), (x + 1.18, newest))
     axes.text(0.1, 0.2, "time →", size=11, va="center", color=DARK)
-    save(axes, "parallel_and_serial")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    draw_all()

@@ -1,23 +1,13 @@
 """Draw the figures of docs/training."""
 
 import numpy as np
-from drawing import DARK, MIDDLE, plt, save
+from drawing import DARK, MIDDLE, chart, draw_all, figure
 
 import npformer as nf
 from npformer.training import constant, inverse_sqrt, warmup_cosine
 
-SIZE = 6.4, 4.0
 
-
-def chart(xlabel, ylabel):
-    """Axes for curves, with larger letters than those of drawings."""
-    plt.rcParams["font.size"] = 14
-    figure, axes = plt.subplots(figsize=SIZE, layout="constrained")
-    axes.set_xlabel(xlabel)
-    axes.set_ylabel(ylabel)
-    return axes
-
-
+@figure
 def label_smoothing():
     """The loss as a function of the gap between the target's logit and the others, V = 5."""
     axes = chart("target's logit - other logits", "loss")
@@ -33,9 +23,9 @@ def label_smoothing():
             axes.plot(gaps[best], losses[best], "o", color="black")
     axes.set_ylim(0, 1.8)
     axes.legend(frameon=False)
-    save(axes, "label_smoothing")
 
 
+@figure
 def adam_bias():
     """Adam's step for a constant gradient, with bias correction and without."""
     axes = chart("step", "length of the step / lr")
@@ -47,9 +37,9 @@ def adam_bias():
     axes.set_xscale("log")
     axes.set_ylim(0, 7)
     axes.legend(frameon=False)
-    save(axes, "adam_bias")
 
 
+@figure
 def schedules():
     """The learning rate over 16,000 steps."""
     axes = chart("step", "learning rate")
@@ -65,9 +55,9 @@ def schedules():
     axes.set_xticks([0, 2000, 8000, 16_000])
     axes.set_yticks([0, 0.0025, 0.005])
     axes.legend(frameon=False, fontsize=12, ncols=2, loc="upper left", columnspacing=1.0)
-    save(axes, "schedules")
 
 
+@figure
 def norm_gradients():
     """The norm of the gradients of a model's decoder layers at the first step, pre-norm and post-norm."""
     axes = chart("decoder layer", "norm of the gradient")
@@ -82,9 +72,9 @@ def norm_gradients():
     axes.set_yscale("log")
     axes.set_xticks([1, 4, 8, 12])
     axes.legend(frameon=False)
-    save(axes, "norm_gradients")
 
 
+@figure
 def averaging():
     """A parameter on a parabola with noisy gradients, and the running mean of its values."""
     axes = chart("step", "parameter")
@@ -98,14 +88,7 @@ def averaging():
     axes.axhline(0, color=DARK, linewidth=0.8, linestyle=":")
     axes.set_ylim(-1.3, 1.7)
     axes.legend(frameon=False, ncols=2, loc="upper left")
-    save(axes, "averaging")
-
-
-def main():
-    """Draw all figures."""
-    for draw in (label_smoothing, adam_bias, schedules, norm_gradients, averaging):
-        draw()
 
 
 if __name__ == "__main__":
-    main()
+    draw_all()

@@ -1,4 +1,7 @@
-"""What the figures of the book have in common: their size, letters and greys, boxes, arrows and matrices."""
+"""What the figures of the book have in common: their size, letters and greys, boxes, arrows and matrices.
+
+A script draws one figure with each function that has the decorator ``figure``, and ends with ``draw_all()``.
+"""
 
 import re
 from io import StringIO
@@ -13,6 +16,8 @@ from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "figures"
 LIGHT, MIDDLE, DARK = "#e8e8e8", "#b0b0b0", "#404040"
+DASHED = (0, (3, 2))  # a linestyle
+FIGURES = []
 plt.rcParams.update(
     {
         "svg.hashsalt": "npformer",  # the same figure gives the same file
@@ -23,6 +28,32 @@ plt.rcParams.update(
         "axes.spines.right": False,
     }
 )
+
+
+def figure(draw):
+    """Decorate a function that draws a figure: ``draw_all`` writes it to docs/figures, under the function's name."""
+    FIGURES.append(draw)
+    return draw
+
+
+def draw_all():
+    """Draw the figures of a script into docs/figures/NAME.svg, with coordinates rounded to 0.001 points."""
+    for draw in FIGURES:
+        drawing = StringIO()
+        with plt.rc_context():  # what a figure sets is for this figure only
+            draw()
+            plt.savefig(drawing, format="svg", metadata={"Date": None, "Creator": None}, facecolor="white")
+        plt.close()
+        rounded = re.sub(r"\d+\.\d{5,}", lambda number: f"{float(number[0]):.3f}", drawing.getvalue())
+        (FOLDER / f"{draw.__name__}.svg").write_text(rounded, encoding="utf-8")
+
+
+def chart(xlabel, ylabel):
+    """Return axes for curves, with larger letters than those of drawings."""
+    plt.rcParams["font.size"] = 14
+    axes = plt.figure(figsize=(6.4, 4.0), layout="constrained").add_subplot()
+    axes.set(xlabel=xlabel, ylabel=ylabel)
+    return axes
 
 
 def canvas(width, height):
@@ -40,34 +71,33 @@ def box(axes, x, y, width, height, text, color=LIGHT, size=12):
     axes.text(x + width / 2, y + height / 2, text, ha="center", va="center", size=size)
 
 
-def arrow(axes, start, end, text="", curve=0.0, side="right"):
+def cell(axes, x, y, width, height, text="", color="white", size=11, ink="black", **style):
+    """Draw a rectangle whose lower left corner is (x, y), with a text in its centre."""
+    axes.add_patch(plt.Rectangle((x, y), width, height, **{"facecolor": color, "edgecolor": DARK} | style))
+    axes.text(x + width / 2, y + height / 2, text, ha="center", va="center", size=size, color=ink)
+
+
+def node(axes, x, y, text="", radius=0.2, color="white", size=11):
+    """Draw a circle around (x, y) above the lines that end there, with a text in its centre."""
+    axes.add_patch(plt.Circle((x, y), radius, facecolor=color, edgecolor=DARK, zorder=3))
+    axes.text(x, y, text, ha="center", va="center", size=size, zorder=4)
+
+
+def arrow(axes, start, end, text="", curve=0.0, side="right", linestyle="-"):
     """Draw an arrow between two points, with a text (such as a shape) beside its middle."""
-    style = {"arrowstyle": "-|>", "mutation_scale": 12, "color": DARK, "shrinkA": 0, "shrinkB": 0}
+    style = {"arrowstyle": "-|>", "mutation_scale": 12, "color": DARK, "shrinkA": 0, "shrinkB": 0, "ls": linestyle}
     axes.add_patch(FancyArrowPatch(start, end, connectionstyle=f"arc3,rad={curve}", **style))
     middle = (np.add(start, end)) / 2
     shift, align = (0.08, "left") if side == "right" else (-0.08, "right")
     axes.text(middle[0] + shift, middle[1], text, ha=align, va="center", size=10, color=DARK)
 
 
-def matrix(axes, x, y, values, cell=0.5, form="{:g}", title=""):
+def matrix(axes, x, y, values, side=0.5, form="{:g}", title=""):
     """Draw a matrix of numbers, larger ones darker; its upper left corner is (x, y)."""
     values = np.atleast_2d(values)
     low, high = float(values.min()), float(values.max())
     for (row, column), value in np.ndenumerate(values):
         share = (value - low) / (high - low) if high > low else 0.0
-        left, bottom = x + column * cell, y - (row + 1) * cell
-        axes.add_patch(plt.Rectangle((left, bottom), cell, cell, facecolor=str(1 - 0.6 * share), edgecolor=DARK))
-        color = "white" if share > 0.75 else "black"
-        axes.text(
-            left + cell / 2, bottom + cell / 2, form.format(value), ha="center", va="center", size=10, color=color
-        )
-    axes.text(x + values.shape[1] * cell / 2, y + 0.12, title, ha="center", va="bottom")
-
-
-def save(axes, name):
-    """Write the figure of the axes to docs/figures/NAME.svg, with coordinates rounded to 0.001 points."""
-    drawing = StringIO()
-    axes.figure.savefig(drawing, format="svg", metadata={"Date": None, "Creator": None}, facecolor="white")
-    rounded = re.sub(r"\d+\.\d{5,}", lambda number: f"{float(number[0]):.3f}", drawing.getvalue())
-    (FOLDER / f"{name}.svg").write_text(rounded, encoding="utf-8")
-    plt.close(axes.figure)
+        shade, ink = str(1 - 0.6 * share), "white" if share > 0.75 else "black"
+        cell(axes, x + column * side, y - (row + 1) * side, side, side, form.format(value), shade, size=10, ink=ink)
+    axes.text(x + values.shape[1] * side / 2, y + 0.12, title, ha="center", va="bottom")

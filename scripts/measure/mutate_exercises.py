@@ -22,9 +22,9 @@ from pathlib import Path
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where command.py is
+import mutate_backward
 from arguments import positive
 from command import command
-from mutate_backward import with_replaced
 
 from npformer.exercises import EXERCISES, check_function
 from npformer.exercises.compare import call
@@ -179,7 +179,7 @@ def all_mutants():
         for node in ast.walk(tree):
             for change, new in mutations(node):
                 with contextlib.suppress(ValueError, SyntaxError):
-                    source = with_replaced(tree, node, new)
+                    source = mutate_backward.with_replaced(tree, node, new)
                     compile(source, "", "exec")
                     if source != original:
                         mutants.setdefault((name, source), change)
@@ -187,9 +187,10 @@ def all_mutants():
 
 
 def mutations(node):
-    """(description, replacement) for each way to change one node of the syntax tree."""
+    """(description, replacement) for each way to change one node: those of the backward passes, and more."""
     if not isinstance(node, (ast.expr, ast.stmt)):
         return
+    yield from mutate_backward.mutations(node)
     text = ast.unparse(node).splitlines()[0]
     match node:
         case ast.BinOp(left, operator, right):
@@ -205,48 +206,31 @@ def mutations(node):
             for other in COMPARISONS:
                 if not isinstance(operator, other):
                     yield f"{text}: comparison {other.__name__}", ast.Compare(left, [other()], [right])
-        case ast.UnaryOp(_, operand):
-            yield f"{text}: sign dropped", operand
+        case ast.UnaryOp(ast.Not() | ast.Invert(), operand):
+            yield f"{text}: not negated", operand
         case ast.Constant(bool() as value):
             yield f"{text}: {not value}", ast.Constant(not value)
         case ast.Constant(int() | float() as value):
             for other in (value + 1, value - 1, -value, 2 * value, 0):
                 yield f"{text}: becomes {other}", ast.Constant(other)
-        case ast.Attribute(value, "T"):
-            yield f"{text}: not transposed", value
         case ast.Attribute(value, attribute, context) if attribute in FUNCTIONS:
             yield f"{text}: {FUNCTIONS[attribute]}", ast.Attribute(value, FUNCTIONS[attribute], context)
-        case ast.Tuple(elements, context) | ast.List(elements, context) if len(elements) > 1:
+        case ast.Tuple(elements, context) | ast.List(elements, context):
             for i in range(len(elements) - 1):
                 swapped = [*elements[:i], elements[i + 1], elements[i], *elements[i + 2 :]]
                 yield f"{text}: {i} and {i + 1} swapped", type(node)(swapped, context)
-        case ast.Return(ast.expr() as value) if not isinstance(value, (ast.Tuple, ast.Subscript)):
-            yield f"{text}: negated", ast.Return(ast.UnaryOp(ast.USub(), value))
-        case ast.Assign() | ast.AugAssign() | ast.Expr():
-            yield f"{text}: left out", ast.Pass()
-        case ast.Break():
+        case ast.Assign() | ast.AugAssign() | ast.Expr() | ast.Break():
             yield f"{text}: left out", ast.Pass()
         case ast.Slice(lower, upper, step) if lower or upper:
             yield f"{text}: whole axis", ast.Slice(None, None, step)
-    match node:
-        case ast.AugAssign(target, ast.Add(), value):
-            yield f"{text}: -=", ast.AugAssign(target, ast.Sub(), value)
-            yield f"{text}: =", ast.Assign([target], value)
-        case ast.AugAssign(target, ast.Sub(), value):
-            yield f"{text}: +=", ast.AugAssign(target, ast.Add(), value)
-        case ast.Call(function, [first, *_] as arguments, keywords):
-            yield f"{text}: call skipped", first
-            for i in range(len(arguments) - 1):
-                swapped = [*arguments[:i], arguments[i + 1], arguments[i], *arguments[i + 2 :]]
-                yield f"{text}: arguments {i} and {i + 1} swapped", ast.Call(function, swapped, keywords)
-        case ast.Call(ast.Attribute(operand, _), [], _):
-            yield f"{text}: call skipped", operand
-    if isinstance(node, ast.Call):
-        for i, keyword in enumerate(node.keywords):
-            left = node.keywords[:i] + node.keywords[i + 1 :]
-            yield f"{text}: {keyword.arg} left out", ast.Call(node.func, node.args, left)
-        if isinstance(node.func, ast.Attribute) and not isinstance(node.func.value, ast.Name):
-            yield f"{text}: call skipped", node.func.value
+        case ast.Call(function, arguments, keywords):
+            for i, keyword in enumerate(keywords):
+                left = keywords[:i] + keywords[i + 1 :]
+                yield f"{text}: {keyword.arg} left out", ast.Call(function, arguments, left)
+            if isinstance(function, ast.Attribute) and not (arguments and isinstance(function.value, ast.Name)):
+                yield f"{text}: call skipped", function.value
+    if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Sub):
+        yield f"{text}: +=", ast.AugAssign(node.target, ast.Add(), node.value)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Measure what each attention head of a trained Transformer does: where its weight goes, and what is lost without it.
 
 python scripts/studies/study_heads.py --quick                                 # seconds
-python scripts/studies/study_heads.py --json heads.json                       # a model that reverses, minutes
+python scripts/studies/study_heads.py --json heads_reverse.json               # a model that reverses, minutes
 python scripts/studies/study_heads.py --data data/multi30k                    # a small translation model, minutes
 python scripts/studies/study_heads.py --data data/multi30k --alignment        # the weights of a recurrent model
 
@@ -28,8 +28,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where arguments.
 from arguments import natural, positive
 from command import command
 from output import output_file, output_folder, write_whole
+from study_length import trained
+from study_translation import JOINED, trained_translator
 
-from npformer import Adam, CopyTask, Trainer, Transformer, tree, warmup_cosine
+from npformer import CopyTask, Transformer, tree
 from npformer.data import ParallelText
 from npformer.data.copy_task import exact_match
 from npformer.data.parallel_text import pack
@@ -37,24 +39,12 @@ from npformer.threads import blas_threads
 
 KINDS = {"encoder": "attention", "decoder": "attention", "memory": "memory_attention"}  # and their parameters
 NAMES = {"encoder": "encoder, self", "decoder": "decoder, self", "memory": "decoder, cross"}
-FULL = {"steps": 3000, "longest": 12, "width": 64, "tested": 500}
-QUICK = {"steps": 100, "longest": 5, "width": 16, "tested": 50}
-VOCAB, N_HEADS, N_LAYERS, BATCH = 11, 4, 2, 64
+FULL = {"steps": 3000, "longest": 12, "width": 64, "tested": 500, "batch": 64}
+QUICK = {"steps": 100, "longest": 5, "width": 16, "tested": 50, "batch": 64}
+VOCAB, N_HEADS, N_LAYERS = 11, 4, 2
 SHOWN = 8  # symbols of the sequences that are tested
 DRAWN = SHOWN + 1  # positions whose mean weights are written, for a picture
-PARAMETERS = 300_000  # of the translation models
-RECIPE = {  # of their training
-    "vocab_size": 1000,
-    "max_tokens": 1024,
-    "dropout": 0.1,
-    "schedule": "cosine",
-    "lr": 0.005,
-    "warmup": 200,
-    "steps": 3000,
-    "validate_every": 1000,
-    "n_average": 1,
-    "clip_norm": 1.0,
-}
+RECIPE = JOINED["settings"] | {"steps": 3000, "validate_every": 1000, "clip_norm": 1.0}  # of the translation models
 SENTENCE = "A man in a red shirt is riding a white horse."
 CLEAR = 0.5  # a head is named after the place that has most weight above an even share, if it has this share of it
 
@@ -83,9 +73,7 @@ def study_reverse(sizes, seed):
     task = CopyTask(vocab=VOCAB, min_len=1, max_len=sizes["longest"], reverse=True, seed=seed)
     width = sizes["width"]
     model = Transformer(VOCAB, VOCAB, width, N_HEADS, N_LAYERS, 2 * width, dropout=0.0)
-    optimizer = Adam(warmup_cosine(0.002, warmup=sizes["steps"] // 12, total=sizes["steps"]), betas=(0.9, 0.98))
-    trainer = Trainer(model, optimizer, seed=seed, clip_norm=1.0)
-    trainer.fit((task.batch(step, BATCH) for step in range(sizes["steps"])), sizes["steps"], progress=False)
+    params = trained(model, task, sizes, lr=0.002)
 
     n = min(SHOWN, sizes["longest"])
     src, tgt = CopyTask(vocab=VOCAB, min_len=n, max_len=n, reverse=True, seed=seed).held_out(sizes["tested"])
@@ -93,16 +81,14 @@ def study_reverse(sizes, seed):
     def quality(params):
         return 100 * exact_match(model, params, src, tgt)[0]
 
-    found = study(model, trainer.params, src, tgt, reversed_word, quality)
+    found = study(model, params, src, tgt, reversed_word, quality)
     return {"title": f"reverse, {n} symbols", "quality": "exact match, %", "sizes": sizes, "seed": seed, **found}
 
 
 def translator(system, options):
     """A model from English to French, which is trained first if the folder of the runs does not hold it."""
-    from study_translation import trained
-
     recipe = RECIPE | {"data": str(options.data), "seed": options.seed + 1}
-    return trained(system, PARAMETERS, options.runs / system.replace(" ", ""), recipe)
+    return trained_translator(system, JOINED["parameters"], options.runs / system.replace(" ", ""), recipe)
 
 
 def align(translator):

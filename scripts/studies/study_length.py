@@ -1,7 +1,7 @@
 """Compare the Transformer with its predecessors: quality, path length and time against the length of the sequence.
 
 python scripts/studies/study_length.py --quick               # a minute
-python scripts/studies/study_length.py --out docs            # copy and reverse, three seeds, and times
+python scripts/studies/study_length.py --out docs/figures    # copy and reverse, three seeds, and times
 python scripts/studies/study_length.py --data data/multi30k  # the same, and English to French
 python scripts/studies/study_length.py --data data/multi30k --only translation --seeds 1
 python scripts/studies/study_length.py --data data/multi30k --only joined      # an hour

@@ -1,7 +1,7 @@
 """Why attention divides by √K: scores, softmax and learning for queries and keys of different widths.
 
-python scripts/studies/study_scaling.py --quick     # seconds
-python scripts/studies/study_scaling.py --out docs  # everything: some minutes on one core
+python scripts/studies/study_scaling.py --quick             # seconds
+python scripts/studies/study_scaling.py --out docs/figures  # everything: some minutes on one core
 
 1. Random queries and keys with components of variance 1: the variance of the scores, the entropy of the weights, and
    the norm of the gradient that passes through softmax; for the dot product, the scaled dot product and the additive
@@ -269,10 +269,11 @@ def draw(folder, figures):
 
 def parse_arguments(argv):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    default = lambda name: f"(default: {FULL[name]}, with --quick {QUICK[name]})"
     parser.add_argument("--quick", action="store_true", help="fewer widths, seeds and steps: seconds")
     parser.add_argument("--seed", type=natural, default=0, help="the first seed (default: 0)")
-    parser.add_argument("--seeds", type=positive, help="how many seeds (default: 5, with --quick 3)")
-    parser.add_argument("--steps", type=positive, help="steps of learning (default: 300, with --quick 200)")
+    parser.add_argument("--seeds", type=positive, help=f"how many seeds {default('seeds')}")
+    parser.add_argument("--steps", type=positive, help=f"steps of learning {default('steps')}")
     add_pictures(parser, default="runs/scaling")
     parser.add_argument("--json", type=output_file, metavar="FILE", help="write the figures to FILE")
     options = parser.parse_args(argv)

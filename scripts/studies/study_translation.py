@@ -62,7 +62,7 @@ def study_joined(options, sizes, keep):
             name = f"{system.replace(' ', '')}-joined-{options.join}-{options.joined_steps}-{seed}"
             recipe = JOINED["settings"] | {"data": str(folder), "steps": options.joined_steps, "clip_norm": 1.0}
             recipe |= {"validate_every": options.joined_steps, "seed": seed}
-            translator = trained(system, JOINED["parameters"], options.runs / name, recipe)
+            translator = trained_translator(system, JOINED["parameters"], options.runs / name, recipe)
             bleu = [bleu_of(translator, joined(pairs, k)) for k in at_a_time]
             of_system["parameters"] = count(translator.model)
             of_system["values"].append(bleu)
@@ -129,7 +129,7 @@ def translate(system, seed, test, options):
     out = options.runs / f"{system.replace(' ', '')}-{options.translation_steps}-{seed}"
     recipe = {"data": str(options.data), "steps": options.translation_steps, "seed": seed, "clip_norm": 1.0}
     recipe |= {"lr": LEARNING_RATES[system], "n_average": 3}  # 200 updates apart: older parameters are worse
-    translator = trained(system, PARAMETERS, out, {"vocab_size": VOCAB} | recipe)
+    translator = trained_translator(system, PARAMETERS, out, {"vocab_size": VOCAB} | recipe)
     sources, references = zip(*test, strict=True)
     translations = translator.greedy(sources)
     return {
@@ -139,7 +139,7 @@ def translate(system, seed, test, options):
     }
 
 
-def trained(system, parameters, out, recipe):
+def trained_translator(system, parameters, out, recipe):
     """Train a model, unless the folder holds one, with the recipe of the preset tiny and these changes to it."""
     if not (out / "model.safetensors").exists():
         vocab = recipe["vocab_size"]

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from npformer.exercises import EXERCISES
+
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *PAGES]
@@ -39,16 +41,38 @@ def test_scripts_and_tests_are_there(path):
 
 @pytest.fixture(scope="module")
 def code():
-    """The lines of npformer, and of what stands on a page of its own."""
+    """The lines of each file of npformer, and of what stands on a page of its own."""
     files = [*(ROOT / "npformer").rglob("*.py"), *(ROOT / "docs").glob("*.py")]
-    return {line.strip() for file in files for line in file.read_text(encoding="utf-8").splitlines()}
+    texts = {str(file.relative_to(ROOT)): file.read_text(encoding="utf-8") for file in files}
+    return {file: [line.strip() for line in text.splitlines()] for file, text in texts.items()}
 
 
 @pytest.mark.parametrize("path", PAGES, ids=NAMES[2:])
-def test_quoted_lines_are_lines_of_the_code(path, code):
-    blocks = re.findall(r"^```python\n(.*?)^```", path.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
-    lines = [line.strip() for block in blocks for line in block.splitlines()]
-    assert [line for line in lines if line not in code and not line.startswith("#")] == []
+def test_quoted_lines_are_lines_of_one_file_in_its_order(path, code):
+    names = {*code, *re.findall(r"(?<=def )\w+", "\n".join(line for lines in code.values() for line in lines))}
+    parts = []
+    for block in re.findall(r"^```python\n(.*?)^```", path.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE):
+        parts.append([])
+        for line in filter(None, map(str.strip, block.splitlines())):
+            label = re.fullmatch(r"# ([\w/.]+)([:,] .*)?", line)  # of a file or a function, which begins a part
+            if label and label[1] in names:
+                parts.append([])
+            else:
+                parts[-1].append(line)
+    assert [part for part in parts if not any(is_in_order(part, lines) for lines in code.values())] == []
+
+
+def is_in_order(part, lines):
+    rest = iter(lines)
+    return all(line in rest for line in part)
+
+
+@pytest.mark.parametrize("path", PAGES, ids=NAMES[2:])
+def test_a_page_names_the_exercises_that_it_explains(path):
+    text, page = path.read_text(encoding="utf-8"), path.relative_to(ROOT / "docs").with_suffix("").as_posix()
+    lines = re.findall(r"(?ms)^\[Exercises with a checker\]\(\S+\): .*?\.$", text)
+    wanted = [exercise.name for exercise in EXERCISES.values() if exercise.page == page]
+    assert re.findall(r"`(\w+)`", "".join(lines)) == wanted
 
 
 def test_every_picture_has_a_text():
@@ -59,11 +83,12 @@ def test_every_picture_has_a_text():
 
 
 def test_every_drawing_has_a_script_and_a_page():
-    drawings = {path.stem for path in (ROOT / "docs" / "figures").glob("*.svg")}
+    pictures = {path.name for path in (ROOT / "docs" / "figures").iterdir()}
     scripts = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "scripts" / "figures").glob("draw_*.py"))
-    assert drawings == set(re.findall(r'save\(.*, "(\w+)"\)', scripts))
+    drawn = {f"{name}.svg" for name in re.findall(r"^@figure\ndef (\w+)", scripts, re.MULTILINE)}
+    assert drawn == {name for name in pictures if name.endswith(".svg")}
     pages = "".join(path.read_text(encoding="utf-8") for path in DOCUMENTS)
-    assert {name for name in drawings if f"figures/{name}.svg)" not in pages} == set()
+    assert {name for name in pictures if f"figures/{name})" not in pages} == set()
 
 
 def test_bad_input_names_tests_that_exist():

@@ -1,5 +1,6 @@
 """The command line, as a person uses it; the functions run in processes of their own."""
 
+import json
 import linecache
 import os
 import re
@@ -12,7 +13,6 @@ import pytest
 from npformer.exercises import EXERCISES
 from npformer.exercises.__main__ import main
 from npformer.exercises.child import check_file
-from npformer.exercises.compare import LEARNERS
 from npformer.exercises.process import check_in_process
 
 PAGE = Path(__file__).parents[2] / "docs" / "guides" / "exercises.md"
@@ -34,7 +34,6 @@ def lines_about(text):
     """What is said about a file, without a process of its own."""
     Path("mine.py").write_text(text)
     file = str(Path("mine.py").resolve())
-    LEARNERS.add(file)
     linecache.checkcache(file)
     try:
         return check_file(EXERCISES["softmax"], file).lines
@@ -71,7 +70,7 @@ def test_from_the_start_to_the_answer(capsys):
     assert "perhaps: the division by the sum is missing" in said
     hints = EXERCISES["softmax"].hints
     assert [hint in run(capsys, "hint softmax")[1] for hint in hints] == [True] * len(hints)
-    assert "that is the last hint" in run(capsys, "hint softmax")[1]
+    assert "that was the last hint; the answer:" in run(capsys, "hint softmax")[1]
     code, answer = run(capsys, "answer softmax")
     file.write_text(answer)
     assert run(capsys, "check exercises/softmax.py") == (
@@ -80,7 +79,7 @@ def test_from_the_start_to_the_answer(capsys):
     )
     code, said = run(capsys, "list")
     assert re.search(r"softmax of each row, without overflow +solved\n", said)
-    assert "1 of 37 solved" in said
+    assert f"1 of {len(EXERCISES)} solved" in said
 
 
 def test_a_file_of_ones_own_with_several_functions(capsys):
@@ -101,7 +100,7 @@ def test_a_file_of_ones_own_with_several_functions(capsys):
             "error: exercises/softmax.py is missing: python -m npformer.exercises start softmax writes it\n",
         ),
         ("check", "error: you have not started any exercise yet: python -m npformer.exercises start\n"),
-        ("check nothing.py", "error: nothing.py, which is missing: expected a file of Python\n"),
+        ("check nothing.py", "error: nothing.py is missing: expected a Python file\n"),
         (
             "check other.py",
             "error: other.py defines no function of an exercise, such as def soft_lookup(similarities, values):\n",
@@ -113,7 +112,7 @@ def test_a_file_of_ones_own_with_several_functions(capsys):
             "error: other.py is there already: check it, delete it, or choose another name with --file\n",
         ),
         ("start softmax --file nowhere/x.py", "error: nowhere/x.py: No such file or directory\n"),
-        ("hint 3", "error: there is no exercise '3': see python -m npformer.exercises\n"),
+        ("hint 99", "error: there is no exercise '99': see python -m npformer.exercises\n"),
     ],
 )
 def test_what_a_person_can_mend_is_one_line(capsys, command, line):
@@ -130,15 +129,16 @@ def test_what_a_person_can_mend_is_one_line(capsys, command, line):
 def test_damaged_progress_is_begun_again(capsys, text):
     Path("exercises").mkdir()
     Path("exercises/progress.json").write_text(text)
-    assert "0 of 37 solved" in run(capsys, "list")[1]
+    assert f"0 of {len(EXERCISES)} solved" in run(capsys, "list")[1]
 
 
 def test_an_endless_loop_is_named_with_its_line():
     lines, printed = check("def softmax(x):\n    print('begin')\n    while True:\n        pass\n", seconds=0.5)
     assert re.fullmatch(
         r"it has not ended after 0.5 seconds: is there a loop that never ends\? \(line [34]: (while True:|pass)\)",
-        lines[0],
+        lines[1],
     )
+    assert lines[0] == "with one row: x = [0.    , 1.0986, 1.3863]"
     assert printed == "begin\n"
 
 
@@ -152,7 +152,7 @@ def softmax(x):
             pass
 """
     lines, printed = check(text, seconds=0.5)
-    assert lines[0].startswith("it has not ended after 0.5 seconds")
+    assert lines[1].startswith("it has not ended after 0.5 seconds")
     assert len(printed) < 5000
 
 
@@ -182,6 +182,59 @@ def softmax(x):
 )
 def test_whatever_a_file_does_gives_a_line(text, line):
     assert line in lines_about(text)
+
+
+def test_npformers_own_function_is_no_answer():
+    text = "import npformer\nfrom npformer import softmax as theirs\n"
+    for call in ("npformer.softmax", "theirs"):
+        lines, _ = check(f"{text}def softmax(x):\n    return {call}(x)\n")
+        assert "RuntimeError: npformer.softmax is the function that you are asked to write (line 4" in lines[1]
+    assert "are asked to write" in check("from npformer import softmax\n")[0][1]
+
+
+def test_code_that_breaks_the_checker_gets_a_line():
+    lines, _ = check("import numpy as np\ndef softmax(x):\n    np.abs = None\n    return 2 * x\n")
+    assert lines[1].startswith("the checker stopped with TypeError: 'NoneType' object is not callable: does your code")
+
+
+def test_a_bug_to_find_is_explained_after_the_last_hint(capsys):
+    assert "3  fix_softmax" in run(capsys, "list")[1]
+    assert run(capsys, "start 3")[0] == 0  # by its number
+    code, said = run(capsys, "check fix_softmax")
+    assert (code, "it raises AxisError" in said, "perhaps:" in said) == (1, True, False)
+    assert "the same command again gives one more" in run(capsys, "hint fix_softmax")[1]
+    assert "`check` now says more about what is wrong" in run(capsys, "hint fix_softmax")[1]
+    assert "perhaps: axis=2" in run(capsys, "check 3")[1]
+
+
+def test_what_comes_next(capsys):
+    run(capsys, "start soft_lookup")
+    run(capsys, "start causal_mask")
+    Path("exercises/causal_mask.py").write_text("import numpy as np\n" + EXERCISES["causal_mask"].answer_source)
+    assert run(capsys, "check causal_mask")[1].endswith("next: python -m npformer.exercises check soft_lookup\n")
+    assert run(capsys, "check")[1].endswith("1 of these 2 are solved\n")
+    Path("exercises/progress.json").write_text(json.dumps({"solved": list(EXERCISES), "files": {}, "hints": {}}))
+    assert run(capsys, "start")[1].startswith("error: all are solved: ")
+    assert run(capsys, "check causal_mask")[1].endswith("all are solved\n")
+
+
+def test_the_folder_of_the_exercises_itself(capsys, monkeypatch):
+    run(capsys, "start softmax")
+    monkeypatch.chdir("exercises")
+    line = "error: this is the folder of your exercises: go to the folder above it (cd ..)\n"
+    assert run(capsys, "check softmax") == (1, line)
+    assert not Path("exercises").exists()
+
+
+def test_a_file_of_the_folder_does_not_hide_the_standard_library(capsys, monkeypatch):
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    Path("random.py").write_text("import numpy as np\n" + EXERCISES["causal_mask"].answer_source)
+    assert run(capsys, "check random.py")[0] == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits the memory")
+def test_too_much_memory_is_an_error():
+    assert "MemoryError: Unable to allocate" in check("import numpy as np\nsoftmax = lambda x: np.ones(2**32)\n")[0][1]
 
 
 def test_a_process_that_ends_gives_a_line():

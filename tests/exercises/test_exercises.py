@@ -10,17 +10,15 @@ import numpy as np
 import pytest
 from mutate_exercises import all_mutants, judge
 
-from npformer.exercises import EXERCISES, check_function
+from npformer.exercises import EXERCISES, check_function, tasks
 from npformer.exercises.start import starting_text
 
 ROOT = Path(__file__).parents[2]
 every_exercise = pytest.mark.parametrize("exercise", EXERCISES.values(), ids=EXERCISES)
-TO_MEND = [exercise for exercise in EXERCISES.values() if exercise.given]
 
 
-def test_there_are_enough():
-    assert len(EXERCISES) - len(TO_MEND) >= 22
-    assert len(TO_MEND) >= 6
+def test_each_file_is_an_exercise():
+    assert set(EXERCISES) == {path.stem for path in Path(tasks.__file__).parent.glob("[a-z]*.py")}
 
 
 @every_exercise
@@ -28,7 +26,7 @@ def test_the_record_is_complete(exercise):
     assert EXERCISES[exercise.name] is exercise
     assert list(inspect.signature(exercise.answer).parameters) == list(exercise.arguments)
     assert exercise.results
-    assert exercise.hints
+    assert len(exercise.hints) >= (2 if exercise.given else 1)
     assert len(exercise.mistakes) >= 4
     assert len({mistake.explanation for mistake in exercise.mistakes}) == len(exercise.mistakes)
     assert len(exercise.title) <= 58
@@ -77,13 +75,6 @@ def test_the_file_to_begin_with_is_no_answer(exercise):
     exec(text, names)
     verdict = check_function(exercise, names[exercise.name])
     assert verdict.state == ("wrong" if exercise.given else "not written")
-
-
-@pytest.mark.parametrize("exercise", TO_MEND, ids=lambda exercise: exercise.name)
-def test_each_bug_of_the_given_code_is_explained_by_itself(exercise):
-    assert len(exercise.hints) >= 2
-    verdict = check_function(exercise, exercise.function_from("import numpy as np\n" + exercise.given))
-    assert verdict.state == "wrong"
 
 
 def test_the_checker_notices_mutants_of_the_answers():

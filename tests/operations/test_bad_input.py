@@ -4,6 +4,7 @@ What every operation turns away follows from its contract, and is tested for all
 see ``test_bad_options.py``. ``docs/guides/bad-input.md`` is the list of what is held here.
 """
 
+import re
 from collections import Counter
 
 import numpy as np
@@ -195,6 +196,19 @@ def test_masks_that_do_not_broadcast(shape):
             getattr(npf, name)(q, k, v, np.ones(shape, bool))
         assert f"keep_mask has shape {shape}, expected one that broadcasts to (..., T, S)" in str(error.value)
         assert "... = (2, 3) from q (2, 3, 5, 11), T = 5 from q (2, 3, 5, 11), S = 7 from k" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("shape", "index"),
+    [((B, S), ":, None, None"), ((B, T, S), ":, None"), ((B, H, S), ":, :, None"), ((B, 1, 1, 1, S), ":, 0")],
+)
+def test_masks_that_lack_an_axis_or_have_one_too_many(shape, index):
+    q, k, v = normal(B, H, T, K), normal(B, H, S, K), normal(B, H, S, KV)
+    mask = np.ones(shape, bool)
+    with pytest.raises(ValueError, match=re.escape(f"keep_mask has shape {shape}, ")) as error:
+        npf.attention(q, k, v, mask)
+    assert str(error.value).endswith(f": try keep_mask[{index}]")
+    npf.attention(q, k, v, eval(f"mask[{index}]", {"mask": mask}))
 
 
 def test_masks_that_are_not_boolean():

@@ -4,7 +4,6 @@ import sys
 import numpy as np
 import pytest
 
-import npformer as nf
 from npformer import plots
 from npformer.training import StepInfo
 
@@ -103,19 +102,6 @@ def test_an_alignment_has_a_cell_for_each_pair_of_pieces(tmp_path):
 def test_pieces_have_to_fit_the_alignment(tmp_path):
     with pytest.raises(ValueError, match=r"weights \(3, 4\): expected \(4, 3\), a piece for each"):
         plots.plot_alignment(np.zeros((3, 4)), list("abc"), list("abcd"))
-
-
-@pytest.mark.parametrize("positions", [(0, 1, 10, 1000, 2500, 4999), (7,), (3, 0, 2)])
-def test_the_encoding_of_a_position_is_drawn_over_the_dimensions(tmp_path, positions):
-    axes = plots.plot_positional_curves(tmp_path / "x.png", positions, d_model=7)
-    assert (tmp_path / "x.png").read_bytes()[:4] == PNG
-    visible = [ax for ax in axes.flat if ax.get_visible()]
-    for ax, position in zip(visible, positions, strict=True):
-        assert ax.get_title() == f"position {position}"
-        sines, cosines = (line.get_xydata() for line in ax.get_lines())
-        encoding = nf.sinusoidal_encoding(5000, 7)[position]
-        np.testing.assert_allclose(sines, list(enumerate(encoding))[0::2])
-        np.testing.assert_allclose(cosines, list(enumerate(encoding))[1::2])
 
 
 def test_scores_are_drawn_over_the_width_with_their_spread(tmp_path):

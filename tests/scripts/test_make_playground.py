@@ -24,7 +24,7 @@ def test_the_page_of_the_site_leads_back_to_the_book():
 
 def test_the_model_that_reverses_is_as_good_as_the_page_says():
     model, params, content = make_playground.read("reverse")
-    task = nf.CopyTask(vocab=29, min_len=1, max_len=10, reverse=True)
+    task = nf.CopyTask(vocab=29, max_len=content["about"]["max_len"], reverse=True)
     share, _ = exact_match(model, params, *task.held_out(1000))
     assert share == content["about"]["exact_match"] == 1
 

@@ -332,8 +332,16 @@ def test_a_step_with_consistency_has_the_loss_of_the_model_that_is_asked_for_it(
 
 
 def test_a_missing_begin_token_is_suspected():
-    with pytest.warns(UserWarning, match="is the begin token missing"):
-        make().step(SRC, TGT[:, 1:])
+    trainer, batch = make(), (SRC, TGT[:, 1:])
+    for call in (
+        lambda: trainer.step(*batch),
+        lambda: trainer.step_accumulated([batch]),
+        lambda: trainer.fit([batch], progress=False),
+        lambda: trainer.model.count(*batch),
+    ):
+        with pytest.warns(UserWarning, match="is the begin token missing") as caught:
+            call()
+        assert [warning.filename for warning in caught] == [__file__]
 
 
 @pytest.mark.parametrize("batches", [(SRC, TGT), [SRC], []])

@@ -45,6 +45,8 @@ exercise = Exercise(
     expected=reference.attention,
     cases=cases,
     mistakes=(
+        Mistake({"softmax(scores)": "scores"}, "the softmax is missing: the weights of a query have to sum to 1"),
+        Mistake({"weights @ v, weights": "weights, weights @ v"}, "the results are exchanged: first out, then weights"),
         Mistake({" / np.sqrt(K)": ""}, "the scores are not divided by √K"),
         Mistake({"/ np.sqrt(K)": "/ K"}, "the scores are divided by K, not by √K"),
         Mistake({"q.shape[-1]": "k.shape[-2]"}, "the scores are divided by √S: K is the last axis of q and k"),

@@ -33,7 +33,7 @@ def cases(rng):
         case("equal sizes", rng, (), 3, 3, 3, 3),
         case("a sentence", rng, (), 2, 3, 4, 5),
         case("heads", rng, (H,), T, S, K, Kv),
-        case("with the future hidden", rng, (2,), 3, 3, 2, 4, causal=True),
+        case("the future hidden", rng, (2,), 3, 3, 2, 4, causal=True),
     ]
 
 

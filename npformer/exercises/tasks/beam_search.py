@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 
 from npformer.exercises.exercise import Case, Exercise, Mistake
-from npformer.exercises.language import Table
+from npformer.exercises.language import random_words, table
 
 
 def beam_search(next_log_p, bos, eos, max_len, beam_size):
@@ -45,21 +45,21 @@ def expected(next_log_p, bos, eos, max_len, beam_size):
 def cases(rng):
     seed = int(rng.integers(1000))
     p = np.log
-    garden_path = Table(
+    garden_path = table(
         {
             (0,): p([0.02, 0.03, 0.5, 0.45]),
             (0, 2): p([0.25, 0.27, 0.23, 0.25]),
             (0, 3): p([0.02, 0.9, 0.04, 0.04]),
         },
-        else_=p([0.1, 0.7, 0.1, 0.1]),
+        p([0.1, 0.7, 0.1, 0.1]),
     )
     return [
-        Case("the better sentence begins with the worse word", garden_path, 0, 1, 4, 2),
+        Case("a better sentence that begins with a worse word", garden_path, 0, 1, 4, 2),
         Case("a beam of 1, which is greedy", garden_path, 0, 1, 4, 1),
-        Case("the end comes at once", Table({}, else_=p([0.1, 0.8, 0.1])), 0, 1, 3, 2),
-        Case("no end", Table({}, else_=p([0.3, 0.1, 0.6])), 0, 1, 3, 1),
-        Case("other ids of begin and end", Table({}, seed=seed, n_words=5, log=True, eos=3), 4, 3, 5, 3),
-        *(Case("random words", Table({}, seed=seed + i, n_words=4, log=True), 0, 1, 4, 2 + i % 3) for i in range(6)),
+        Case("the end as the most probable token", table({}, p([0.1, 0.8, 0.1])), 0, 1, 3, 2),
+        Case("no end", table({}, p([0.3, 0.1, 0.6])), 0, 1, 3, 1),
+        Case("other ids of begin and end", random_words(seed, 5, eos=3), 4, 3, 5, 3),
+        *(Case("random words", random_words(seed + i, 4), 0, 1, 4, 2 + i % 3) for i in range(6)),
     ]
 
 
@@ -86,6 +86,12 @@ exercise = Exercise(
     expected=expected,
     cases=cases,
     mistakes=(
+        Mistake(
+            {
+                "max(finished + beam, key=lambda pair: pair[1])": "max(finished + beam, key=lambda pair: pair[1] / len(pair[0][1:]))"
+            },
+            "the sequence with the largest log-probability per token is returned: here the sum decides",
+        ),
         Mistake({"total + log_p)": "log_p)"}, "only the last log-probability counts: add those of all tokens"),
         Mistake({"total + log_p)": "total * log_p)"}, "log-probabilities of a sequence are added, not multiplied"),
         Mistake({"-pair[1]": "pair[1]"}, "the least probable sequences are kept"),

@@ -41,6 +41,20 @@ exercise = Exercise(
     cases=cases,
     mistakes=(
         Mistake(
+            {
+                "log_p = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))": "log_p = np.log(np.exp(logits) / np.exp(logits).sum(axis=-1, keepdims=True))"
+            },
+            "exp of a large logit is inf, and inf / inf is NaN: compute log p as x - log Σ exp(x), after subtracting the maximum",
+        ),
+        Mistake(
+            {"[np.arange(n), targets]": "[:, targets]"},
+            "[:, targets] takes all targets in every row: [np.arange(n), targets] takes one entry of each row",
+        ),
+        Mistake(
+            {".mean()": ".sum()", "dlogits / n": "dlogits"},
+            "this is the sum over the words and its gradient: divide both by n",
+        ),
+        Mistake(
             {"dlogits / n": "dlogits"},
             "the loss is a mean over the words, so the gradient is divided by their number n",
         ),

@@ -43,6 +43,7 @@ exercise = Exercise(
     expected=expected,
     cases=cases,
     mistakes=(
+        Mistake({"0.0, -np.inf": "0.0, -1e9"}, "-1e9 is not -inf: the task asks for -inf"),
         Mistake(
             {"np.where(keep, 0.0, -np.inf)": "(1.0 - keep) * -np.inf"},
             "0 · inf is NaN: choose between 0 and -inf with np.where instead of multiplying",

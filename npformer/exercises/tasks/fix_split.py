@@ -20,7 +20,7 @@ def cases(rng):
     T, H, K = (int(n) for n in rng.integers(1, 6, size=3))
     return [
         Case("two words, two heads", draw(rng, 2, 4), 2),
-        Case("(3, 128) becomes (4, 3, 32)", draw(rng, 3, 128), 4),
+        Case("(3, 128), which becomes (4, 3, 32)", draw(rng, 3, 128), 4),
         Case("other sizes", draw(rng, T, H * K), H),
         Case("three words, two heads", draw(rng, 3, 4), 2),
     ]

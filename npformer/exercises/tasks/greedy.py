@@ -1,7 +1,7 @@
 """Greedy decoding."""
 
 from npformer.exercises.exercise import Case, Exercise, Mistake
-from npformer.exercises.language import Table
+from npformer.exercises.language import random_words, table
 
 
 def greedy(next_logits, bos, eos, max_len):
@@ -26,21 +26,21 @@ def expected(next_logits, bos, eos, max_len):
 
 def cases(rng):
     seed = int(rng.integers(1000))
-    ends = Table({(0,): [0.0, 1.0, 3.0, 2.0], (0, 2): [0.0, 2.0, 1.0, 1.5]})
-    goes_on = Table({}, else_=[0.0, 1.0, 3.0, 2.0])
+    ends = table({(0,): [0.0, 1.0, 3.0, 2.0], (0, 2): [0.0, 2.0, 1.0, 1.5]}, [0.0, 0.0, 0.0, 0.0])
+    goes_on = table({}, [0.0, 1.0, 3.0, 2.0])
     return [
-        Case("the end comes second", ends, 0, 1, 5),
-        Case("the end does not come", goes_on, 0, 1, 4),
-        Case("the end comes at once", Table({}, else_=[0.0, 5.0]), 0, 1, 3),
+        Case("the end as the second token", ends, 0, 1, 5),
+        Case("no end", goes_on, 0, 1, 4),
+        Case("the end as the first token", table({}, [0.0, 5.0]), 0, 1, 3),
         Case("at most one token", goes_on, 0, 1, 1),
         Case(
             "other ids of begin and end",
-            Table({(3,): [2.0, 0.0, 1.0, 0.0]}, else_=[0.0, 1.0, 3.0, 0.0], eos=2),
+            table({(3,): [2.0, 0.0, 1.0, 0.0]}, [0.0, 1.0, 3.0, 0.0], eos=2),
             3,
             2,
             5,
         ),
-        *(Case("random logits", Table({}, seed=seed + i, n_words=4), 0, 1, 6) for i in range(3)),
+        *(Case("random logits", random_words(seed + i, 4), 0, 1, 6) for i in range(3)),
     ]
 
 

@@ -46,6 +46,14 @@ exercise = Exercise(
     expected=expected,
     cases=cases,
     mistakes=(
+        Mistake({"return (x - mean) /": "return x /"}, "the mean is not subtracted from x"),
+        Mistake(
+            {"((x - mean) ** 2)": "(x**2)", "return (x - mean) /": "return x /"},
+            "the mean is not subtracted, neither from x nor in the variance (this is RMS normalisation)",
+        ),
+        Mistake({"axis=-1, ": ""}, "mean and variance are taken over the whole array, not over each row"),
+        Mistake({" + bias": ""}, "the bias is missing"),
+        Mistake({" * gain": ""}, "the gain is missing"),
         Mistake(
             {"axis=-1": "axis=0"},
             "mean and variance are taken over the first axis (as batch normalisation does), not over each row",

@@ -56,6 +56,21 @@ exercise = Exercise(
     cases=cases,
     mistakes=(
         Mistake(
+            {
+                "(dy * x_hat).reshape(-1, len(gain)).sum(axis=0)": "dy * x_hat",
+                "dy.reshape(-1, len(gain)).sum(axis=0)": "dy",
+            },
+            "gain and bias are used by every row, so their gradients are sums over all rows",
+        ),
+        Mistake(
+            {".reshape(-1, len(gain)).sum(axis=0)": ".sum(axis=0)"},
+            "in a batch there are more axes than the first to sum over: all but the last",
+        ),
+        Mistake(
+            {".reshape(-1, len(gain)).sum(axis=0)": ".sum(axis=-1)"},
+            "dgain and dbias are sums over the rows, not sums of each row",
+        ),
+        Mistake(
             {" - shift - x_hat * scale": ""},
             "mean and rstd are taken as constants, but they depend on x: two terms are missing in dx",
         ),

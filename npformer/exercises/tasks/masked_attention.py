@@ -58,6 +58,14 @@ exercise = Exercise(
     cases=cases,
     mistakes=(
         Mistake(
+            {
+                "keep, scores, -np.inf": "keep, -np.inf, scores",
+                "np.where(total == 0, 1, total)": "total",
+                "np.where(peak == -np.inf, 0, peak)": "peak",
+            },
+            "the mask is the wrong way round: True means that the key may be attended to",
+        ),
+        Mistake(
             {"keep, scores, -np.inf": "keep, -np.inf, scores"}, "True means that the key may be attended to, not hidden"
         ),
         Mistake(

@@ -15,7 +15,7 @@ def cases(rng):
     B, T, H, K = sizes(rng, 4, low=2)
     return [
         Case("two heads of two words", np.arange(8.0).reshape(2, 2, 2)),
-        Case("(4, 3, 32) becomes (3, 128)", draw(rng, 4, 3, 32)),
+        Case("(4, 3, 32), which becomes (3, 128)", draw(rng, 4, 3, 32)),
         Case("one head", draw(rng, 1, T, K)),
         Case("a batch", draw(rng, B, H, T, K)),
     ]

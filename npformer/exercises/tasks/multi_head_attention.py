@@ -67,6 +67,34 @@ exercise = Exercise(
     expected=expected,
     cases=cases,
     mistakes=(
+        Mistake(
+            {"x @ w_q, n_heads": "x, n_heads", "x @ w_k, n_heads": "x, n_heads", "x @ w_v, n_heads": "x, n_heads"},
+            "x is split into heads without the projections: q = x W_q, k = x W_k, v = x W_v",
+        ),
+        Mistake(
+            {
+                "x @ w_q, n_heads)": "x @ w_q, 1)",
+                "x @ w_k, n_heads)": "x @ w_k, 1)",
+                "x @ w_v, n_heads)": "x @ w_v, 1)",
+            },
+            "there is only one head: split q, k and v into n_heads heads",
+        ),
+        Mistake(
+            {
+                "split_heads(x @ w_q, n_heads)": "x @ w_q",
+                "split_heads(x @ w_k, n_heads)": "x @ w_k",
+                "split_heads(x @ w_v, n_heads)": "x @ w_v",
+                "merge_heads(out)": "out",
+            },
+            "q, k and v are not split into heads",
+        ),
+        Mistake(
+            {"@ w_q": "@ w_q.T", "@ w_k": "@ w_k.T", "@ w_v": "@ w_v.T"}, "W_q, W_k and W_v are transposed: q = x W_q"
+        ),
+        Mistake(
+            {"@ w_q": "@ w_q.T", "@ w_k": "@ w_k.T", "@ w_v": "@ w_v.T", "@ w_o": "@ w_o.T"},
+            "the weights are transposed: q = x W_q, y = out W_o",
+        ),
         Mistake({" @ w_o": ""}, "the projection W_o after the heads are merged is missing"),
         Mistake({"k = split_heads(x @ w_k": "k = split_heads(x @ w_q"}, "the keys are projected with W_q"),
         Mistake({"v = split_heads(x @ w_v": "v = split_heads(x @ w_k"}, "the values are projected with W_k"),

@@ -16,8 +16,8 @@ def cases(rng):
         Case("the first step", 1, 512, 4000),
         Case("the highest rate", 4000, 512, 4000),
         Case("four times as many steps", 16000, 512, 4000),
-        Case("during the warm-up", warmup // 2 + 1, 64, warmup),
-        Case("after the warm-up", warmup * 3, 128, warmup),
+        Case("a step of the warm-up", warmup // 2 + 1, 64, warmup),
+        Case("a step after the warm-up", warmup * 3, 128, warmup),
     ]
 
 

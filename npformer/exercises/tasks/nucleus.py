@@ -30,10 +30,10 @@ def cases(rng):
 
     return [
         Case("four words", np.array([0.1, 0.5, 0.15, 0.25]), 0.7),
-        Case("the first word is enough", np.array([0.0625, 0.9375]), 0.5),
-        Case("reached exactly", np.array([0.25, 0.125, 0.5, 0.125]), 0.75),
-        Case("every word", random(), 1.0),
-        *(Case("random", random(), float(rng.uniform(0.1, 0.95))) for _ in range(4)),
+        Case("a first word that is enough", np.array([0.0625, 0.9375]), 0.5),
+        Case("a sum of exactly top_p", np.array([0.25, 0.125, 0.5, 0.125]), 0.75),
+        Case("top_p = 1, which keeps every word", random(), 1.0),
+        *(Case("random probabilities", random(), float(rng.uniform(0.1, 0.95))) for _ in range(4)),
     ]
 
 
@@ -50,6 +50,14 @@ exercise = Exercise(
     expected=expected,
     cases=cases,
     mistakes=(
+        Mistake(
+            {
+                "order[before < top_p]": "order[p[order] >= top_p]",
+                "p[kept] / p[kept].sum()": "p[kept]",
+                "return out": "return out / out.sum()",
+            },
+            "each probability is compared with top_p: it is the sum of the most probable ones that has to reach it",
+        ),
         Mistake({" / p[kept].sum()": ""}, "the probabilities that are left do not sum to 1: divide them by their sum"),
         Mistake(
             {"np.cumsum(p[order]) - p[order]": "np.cumsum(p[order])"},

@@ -34,6 +34,10 @@ exercise = Exercise(
     expected=reference.padding_mask,
     cases=cases,
     mistakes=(
+        Mistake(
+            {"[:, None, None, :]": "[:, None, :, None]"},
+            "the mask hides queries, not keys: the keys are the last axis, (B, 1, 1, S)",
+        ),
         Mistake({"ids != pad_id": "ids == pad_id"}, "the mask is True at the padding; here True = may attend"),
         Mistake(
             {"[:, None, None, :]": ""},

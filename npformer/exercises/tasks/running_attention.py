@@ -76,13 +76,17 @@ exercise = Exercise(
 
         Return softmax(q kᵀ / √K) v over the keys of all blocks. Keep three things: the largest score so far, the sum of
         the exponentials, and the sum of the values times the exponentials. When a larger score comes, the old sums have
-        to be made smaller. Scores of 900 must not overflow. A block is overwritten when
-        the next one comes, so do not collect them.""",
+        to be made smaller. Scores of 900 must not overflow. A block is overwritten when the next one comes, so do not
+        collect them.""",
     arguments={"q": "(K,) array", "blocks": "iterator of (k, v)"},
     results={"out": "(Kv,) array"},
     expected=expected,
     cases=cases,
     mistakes=(
+        Mistake(
+            {"out * shrink": "out", "total * shrink": "total"},
+            "neither of the old sums is made smaller when the maximum grows",
+        ),
         Mistake(
             {"in blocks": "in list(blocks)"},
             "the blocks are collected, but a block is overwritten when the next one comes: use each block at once",

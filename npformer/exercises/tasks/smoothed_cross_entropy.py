@@ -24,9 +24,9 @@ def cases(rng):
     targets[0] = 1
     return [
         Case("one word", np.log([[0.25, 0.75]]), np.array([1]), 0.2, 0),
-        Case("without smoothing", draw(rng, 3, 4), np.array([1, 2, 3]), 0.0, 0),
+        Case("no smoothing", draw(rng, 3, 4), np.array([1, 2, 3]), 0.0, 0),
         Case("two words", draw(rng, 2, 3), np.array([1, 2]), 0.3, 0),
-        Case("with padding", draw(rng, 4, 5), np.array([1, 0, 3, 0]), 0.1, 0),
+        Case("padding", draw(rng, 4, 5), np.array([1, 0, 3, 0]), 0.1, 0),
         Case("another padding", draw(rng, n, V), targets, 0.25, 0 if V < 3 else 2),
     ]
 
@@ -57,6 +57,12 @@ exercise = Exercise(
     expected=expected,
     cases=cases,
     mistakes=(
+        Mistake(
+            {
+                "(1 - smoothing) * np.eye(V)[targets] + smoothing / V": "np.where(np.eye(V)[targets] == 1, 1 - smoothing, smoothing / V)"
+            },
+            "the target gets smoothing / V too, like every word: 1 - smoothing is added to it",
+        ),
         Mistake({"counts.sum()": "len(targets)"}, "the mean divides by all words, also by the padding"),
         Mistake({"counts = targets != pad_id": "counts = np.ones(len(targets), bool)"}, "padding counts like a word"),
         Mistake({"counts = targets != pad_id": "counts = targets != 0"}, "the padding is taken to be 0: use pad_id"),

@@ -14,7 +14,7 @@ def cases(rng):
     n, Kv = (int(size) for size in rng.integers(2, 7, size=2))
     return [
         Case("three keys", np.array([0.1, 0.9, 0.7]), np.array([9.0, 2.0, 3.0])),
-        Case("one key is the same", np.array([0.0, 1.0, 0.0]), np.array([9.0, 2.0, 3.0])),
+        Case("one key that is the same", np.array([0.0, 1.0, 0.0]), np.array([9.0, 2.0, 3.0])),
         Case("other numbers", rng.random(n), draw(rng, n)),
         Case("values that are vectors", rng.random(n), draw(rng, n, Kv)),
     ]
@@ -42,6 +42,10 @@ exercise = Exercise(
     expected=expected,
     cases=cases,
     mistakes=(
+        Mistake(
+            {"return similarities @": "similarities = np.exp(similarities)\n    return similarities @"},
+            "here no exponential is taken: the similarities are the weights before the division",
+        ),
         Mistake({" / similarities.sum()": ""}, "the division by the sum of the similarities is missing"),
         Mistake(
             {" / similarities.sum()": " / len(similarities)"},

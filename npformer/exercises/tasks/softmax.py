@@ -43,6 +43,11 @@ exercise = Exercise(
     expected=reference.softmax,
     cases=cases,
     mistakes=(
+        Mistake({"axis=-1": "axis=1"}, "axis 1 is the last axis only if there are two axes: axis=-1"),
+        Mistake(
+            {"e.sum(axis=-1, keepdims=True)": "e.sum()"},
+            "the division is by one sum of all rows: each row has its own sum",
+        ),
         Mistake(
             {"x - peak": "x"},
             "the maximum of the row is not subtracted: exp(1000) is inf, and inf / inf is NaN",

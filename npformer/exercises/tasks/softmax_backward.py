@@ -26,7 +26,7 @@ def cases(rng):
         Case("as many rows as columns", draw(rng, 3, 3), reference.softmax(draw(rng, 3, 3))),
         Case("the same dy everywhere, which gives 0", np.full((2, 3), 5.0), reference.softmax(draw(rng, 2, 3))),
         Case("a batch", draw(rng, B, T, S), reference.softmax(draw(rng, B, T, S))),
-        Case("some weights are 0", draw(rng, T, S), reference.softmax(hidden)),
+        Case("some weights of 0", draw(rng, T, S), reference.softmax(hidden)),
     ]
 
 

@@ -15,8 +15,8 @@ def cases(rng):
     B, T, H, K = sizes(rng, 4, low=2)
     return [
         Case("two words, two heads of two", np.arange(8.0).reshape(2, 4), 2),
-        Case("(3, 128) becomes (4, 3, 32)", draw(rng, 3, 128), 4),
-        Case("(10, 512) becomes (8, 10, 64)", draw(rng, 10, 512), 8),
+        Case("(3, 128), which becomes (4, 3, 32)", draw(rng, 3, 128), 4),
+        Case("(10, 512), which becomes (8, 10, 64)", draw(rng, 10, 512), 8),
         Case("one head", draw(rng, T, K), 1),
         Case("heads of one number", draw(rng, T, H), H),
         Case("a batch", draw(rng, B, T, H * K), H),

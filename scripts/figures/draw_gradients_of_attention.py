@@ -1,12 +1,14 @@
-"""Draw the figures of part 3, the gradients: ``python scripts/figures/draw_gradients.py``."""
+"""Draw the figures of the pages about gradients up to the tiles of attention.
+
+python scripts/figures/draw_gradients_of_attention.py
+"""
 
 import numpy as np
-from drawing import DARK, LIGHT, MIDDLE, arrow, box, canvas, plt, save
-
-from npformer import reference as ops
+from drawing import DARK, DASHED, LIGHT, MIDDLE, arrow, box, canvas, cell, draw_all, figure
 
 
-def two_layers():
+@figure
+def gradients_two_layers():
     """The graph of the example in idea.md: values go down on the left, gradients go up on the right."""
     axes = canvas(5.0, 6.3)
     steps = [
@@ -32,10 +34,10 @@ def two_layers():
     for level, text in ((4.18, "dW₁"), (1.68, "dw₂")):
         arrow(axes, (3.6, level + 0.65), (4.15, level + 0.65))
         axes.text(4.2, level + 0.65, text, ha="left", va="center", size=11)
-    save(axes, "gradients_two_layers")
 
 
-def linear():
+@figure
+def gradients_linear():
     """The three products of a linear map and of its backward pass, with the numbers of linear.md."""
     axes = canvas(5.0, 5.6)
     x, weight = np.array([[1, 2, 0], [0, -1, 3]]), np.array([[1, 0], [2, -1], [0, 1]])
@@ -50,39 +52,30 @@ def linear():
         for sign, title, values in (("", left_name, left), ("·", right_name, right), ("=", name, result)):
             axes.text(at, middle, sign, ha="center", va="center", size=16)
             at += 0.2
-            plain(axes, at, middle + len(values) * 0.21, values, title)
-            at += values.shape[1] * 0.42 + 0.2
-    save(axes, "gradients_linear")
+            top, width = middle + len(values) * 0.21, values.shape[1] * 0.42
+            for (i, j), value in np.ndenumerate(values):
+                cell(axes, at + j * 0.42, top - (i + 1) * 0.42, 0.42, 0.42, f"{value:g}".replace("-", "−"))
+            axes.text(at + width / 2, top + 0.1, title, ha="center", va="bottom", size=12)
+            at += width + 0.2
 
 
-def plain(axes, x, y, values, title, cell=0.42):
-    """Draw a matrix without shades."""
-    for (row, column), value in np.ndenumerate(values):
-        corner = (x + column * cell, y - (row + 1) * cell)
-        axes.add_patch(plt.Rectangle(corner, cell, cell, facecolor="white", edgecolor=DARK))
-        text = f"{value:g}".replace("-", "−")
-        axes.text(corner[0] + cell / 2, corner[1] + cell / 2, text, ha="center", va="center", size=11)
-    axes.text(x + values.shape[1] * cell / 2, y + 0.1, title, ha="center", va="bottom", size=12)
-
-
-def softmax():
+@figure
+def gradients_softmax():
     """The Jacobian of softmax for a flat, a middling and a peaked result: the peaked one is nearly 0."""
     axes = canvas(5.0, 2.55)
     for at, parts in ((0.1, (1, 1, 1)), (1.78, (1, 2, 5)), (3.46, (1, 1, 98))):
         y = np.array(parts) / sum(parts)
         jacobian = np.diag(y) - np.outer(y, y)
         for (row, column), value in np.ndenumerate(jacobian):
-            corner = (at + column * 0.48, 2.0 - (row + 1) * 0.48)
-            shade = str(1 - 2.4 * abs(value))
-            axes.add_patch(plt.Rectangle(corner, 0.48, 0.48, facecolor=shade, edgecolor=DARK))
             text = f"{value:.2f}".replace("-0.00", "0.00").replace("-", "−")
-            axes.text(corner[0] + 0.24, corner[1] + 0.24, text, ha="center", va="center", size=9)
+            shade = str(1 - 2.4 * abs(value))
+            cell(axes, at + column * 0.48, 2.0 - (row + 1) * 0.48, 0.48, 0.48, text, shade, size=9)
         axes.text(at + 0.72, 2.12, f"y = {parts} / {sum(parts)}", ha="center", va="bottom", size=11)
         axes.text(at + 0.72, 0.42, f"trace {np.trace(jacobian):.2f}", ha="center", va="top", size=11)
-    save(axes, "gradients_softmax")
 
 
-def attention():
+@figure
+def gradients_attention():
     """Attention and its backward pass: what each step saves, and what each gradient needs."""
     axes = canvas(5.0, 5.3)
     steps = [
@@ -93,8 +86,7 @@ def attention():
     for y, forward, backward, saved in steps:
         box(axes, 0.1, y, 1.55, 0.85, forward, size=11)
         box(axes, 2.75, y, 2.15, 0.85, backward, size=11)
-        style = {"arrowstyle": "-|>", "linestyle": (0, (3, 2)), "color": DARK}
-        axes.annotate("", (2.73, y + 0.42), (1.67, y + 0.42), arrowprops=style)
+        arrow(axes, (1.7, y + 0.42), (2.7, y + 0.42), linestyle=DASHED)
         axes.text(2.2, y + 0.48, saved, ha="center", va="bottom", size=10)
     for y, value, gradient in ((4.75, "q, k", "dq, dk"), (3.2, "scores", "dscores"), (1.65, "weights", "dweights")):
         start = y + (0.3 if y > 4 else 0.7)
@@ -104,10 +96,10 @@ def attention():
     arrow(axes, (3.85, 0.3), (3.85, 0.8), "dout")
     axes.text(0.85, 5.1, "forward", ha="center", size=12, weight="bold")
     axes.text(3.85, 5.1, "backward", ha="center", size=12, weight="bold")
-    save(axes, "gradients_attention")
 
 
-def heads():
+@figure
+def gradients_heads():
     """The numbers of heads.md: qkv and dqkv, whose columns are a query, a key and a value for each head."""
     axes = canvas(5.0, 4.0)
     qkv = [["2", "3", "0", "0", "4", "0"], ["1", "1", "log 3", "0", "8", "2"]]
@@ -115,10 +107,8 @@ def heads():
     side, left = 0.7, 0.75
     for top, numbers, names in ((3.25, qkv, ("q", "k", "v")), (1.2, dqkv, ("dq", "dk", "dv"))):
         for (row, column), text in np.ndenumerate(np.array(numbers)):
-            corner = (left + column * side, top - (row + 1) * 0.5)
             color = LIGHT if column % 2 == 0 else "white"
-            axes.add_patch(plt.Rectangle(corner, side, 0.5, facecolor=color, edgecolor=DARK))
-            axes.text(corner[0] + side / 2, corner[1] + 0.25, text, ha="center", va="center", size=11)
+            cell(axes, left + column * side, top - (row + 1) * 0.5, side, 0.5, text, color)
         for part, name in enumerate(names):
             axes.text(left + (2 * part + 1) * side, top + 0.42, name, ha="center", va="bottom", size=13)
             axes.plot(
@@ -130,10 +120,10 @@ def heads():
         for row in range(2):
             text = f"position {row}"
             axes.text(left - 0.1, top - row * 0.5 - 0.25, text, ha="right", va="center", size=9)
-    save(axes, "gradients_heads")
 
 
-def tiles():
+@figure
+def gradients_tiles():
     """One query and four keys in two blocks, with the numbers of tiles.md."""
     axes = canvas(5.0, 4.1)
     exponentials, values = (1, 2, 4, 1), (8, 4, 2, 16)
@@ -159,11 +149,11 @@ def tiles():
         axes.text(4.02, y, second, ha="center", va="center", size=10.5)
         axes.plot([0.1, 4.95], [y - 0.21, y - 0.21], color=MIDDLE, linewidth=0.8)
     axes.plot([0.1, 4.95], [2.31, 2.31], color=MIDDLE, linewidth=0.8)
-    axes.plot([3.03, 3.03], [0.21, 3.5], color=DARK, linewidth=0.8, linestyle=(0, (3, 2)))
-    save(axes, "gradients_tiles")
+    axes.plot([3.03, 3.03], [0.21, 3.5], color=DARK, linewidth=0.8, linestyle=DASHED)
 
 
-def tile_grid():
+@figure
+def gradients_tile_grid():
     """The scores of 8 queries and 8 keys in tiles of 2 × 2, with the causal mask: skipped, masked in part, whole."""
     axes = canvas(5.0, 3.3)
     side, left, top = 0.34, 0.75, 2.9
@@ -171,10 +161,8 @@ def tile_grid():
         for key in range(8):
             tile_query, tile_key = query // 2, key // 2
             color = "white" if tile_key > tile_query else LIGHT if tile_key < tile_query else MIDDLE
-            corner = (left + key * side, top - (query + 1) * side)
-            axes.add_patch(plt.Rectangle(corner, side, side, facecolor=color, edgecolor=DARK, linewidth=0.5))
-            if tile_key == tile_query and key > query:
-                axes.text(corner[0] + side / 2, corner[1] + side / 2, "×", ha="center", va="center", size=11)
+            text = "×" if tile_key == tile_query and key > query else ""
+            cell(axes, left + key * side, top - (query + 1) * side, side, side, text, color, linewidth=0.5)
     for line in range(5):
         at = line * 2 * side
         axes.plot([left, left + 8 * side], [top - at, top - at], color=DARK, linewidth=1.6)
@@ -182,67 +170,11 @@ def tile_grid():
     axes.text(left + 4 * side, top + 0.1, "keys", ha="center", va="bottom", size=12)
     axes.text(left - 0.12, top - 4 * side, "queries", ha="right", va="center", size=12, rotation=90)
     for y, color, text in ((2.3, LIGHT, "whole tile"), (1.6, MIDDLE, "masked\nin part"), (0.9, "white", "skipped")):
-        axes.add_patch(plt.Rectangle((3.75, y - 0.15), 0.3, 0.3, facecolor=color, edgecolor=DARK))
+        cell(axes, 3.75, y - 0.15, 0.3, 0.3, color=color)
         axes.text(4.12, y, text, ha="left", va="center", size=11)
     axes.text(3.9, 0.4, "×", ha="center", va="center", size=11)
     axes.text(4.12, 0.4, "masked", ha="left", va="center", size=11)
-    save(axes, "gradients_tile_grid")
-
-
-def layer_norm():
-    """The gradient of x̂ keeps only its part along the circle on which all x̂ lie."""
-    axes = canvas(5.0, 4.7)
-    centre, radius, turn = np.array([1.75, 2.05]), 1.5, 0.4
-    angle = np.linspace(0, 2 * np.pi, 200)
-    axes.plot(centre[0] + radius * np.cos(angle), centre[1] + radius * np.sin(angle), color=DARK, linewidth=1.2)
-    direction, around = np.array([np.cos(turn), np.sin(turn)]), np.array([-np.sin(turn), np.cos(turn)])
-    x_hat, x = centre + radius * direction, centre + 2.6 * direction
-    kept = x_hat + 1.4 * around
-    end = kept + 0.75 * direction
-    dashed = {"color": DARK, "linewidth": 1, "linestyle": (0, (3, 2))}
-    axes.plot(*zip(x_hat, x, strict=True), **dashed)
-    axes.plot(*zip(kept, end, strict=True), **dashed)
-    arrow(axes, centre, x_hat)
-    arrow(axes, x_hat, end)
-    arrow(axes, x_hat, kept)
-    axes.plot(*centre, "o", color=DARK, markersize=4)
-    axes.plot(*x, "o", color=DARK, markersize=5)
-    axes.text(*(centre + 0.6 * direction + 0.1 * around), "x̂", ha="center", va="bottom", size=14)
-    axes.text(x[0], x[1] + 0.12, "x − mean(x)", ha="center", va="bottom", size=12)
-    axes.text(end[0] - 0.2, end[1] + 0.08, "dx̂ − mean(dx̂)", ha="center", va="bottom", size=12)
-    axes.text(kept[0] - 0.12, kept[1] + 0.1, "what is kept: dx / rstd", ha="right", va="bottom", size=12)
-    axes.text(centre[0] - 0.1, centre[1] - 0.1, "0", ha="right", va="top", size=12)
-    axes.text(2.5, 0.3, "the rows with mean 0; the circle has radius √D", ha="center", va="top", size=12)
-    save(axes, "gradients_layer_norm")
-
-
-def activations():
-    """The curves of three activations and their slopes."""
-    figure, panels = plt.subplots(2, 1, figsize=(5, 5.6), sharex=True)
-    x = np.linspace(-4, 3, 701)
-    styles = {"relu": (0, ()), "gelu": (0, (5, 2)), "silu": (0, (1, 1.5))}
-    for name, style in styles.items():
-        f, f_backward = ops.activations.ACTIVATIONS[name]
-        panels[0].plot(x, f(x), color="black", linestyle=style, label=name)
-        slope = f_backward(np.ones_like(x), x)
-        if name == "relu":
-            slope[abs(x) < 1e-9] = np.nan  # a jump, not a line
-        panels[1].plot(x, slope, color="black", linestyle=style)
-    panels[0].set_ylabel("f(x)")
-    panels[1].set_ylabel("slope f′(x)")
-    panels[1].set_xlabel("x")
-    panels[0].legend(frameon=False)
-    for axes in panels:
-        axes.axhline(0, color=MIDDLE, linewidth=0.8, zorder=0)
-        axes.axvline(0, color=MIDDLE, linewidth=0.8, zorder=0)
-    figure.tight_layout()
-    save(panels[0], "gradients_activations")
-
-
-def main():
-    for draw in (two_layers, linear, softmax, attention, heads, tiles, tile_grid, layer_norm, activations):
-        draw()
 
 
 if __name__ == "__main__":
-    main()
+    draw_all()
