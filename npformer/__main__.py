@@ -1,4 +1,7 @@
-"""``python -m npformer``: show the configuration of npformer, and what would make it faster."""
+"""``python -m npformer``: show the configuration of npformer, and what would make it faster.
+
+Under mpiexec it also shows the ranks, their hosts and their cores.
+"""
 
 import argparse
 import json
@@ -6,6 +9,7 @@ import sys
 from pathlib import Path
 
 from npformer.config import as_text, read_config
+from npformer.ranks import world
 
 
 def main(argv=None):
@@ -16,8 +20,13 @@ def main(argv=None):
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the configuration to FILE")
     options = parser.parse_args(argv)
+    ranks = world()
+    if not ranks.is_first:
+        return 0
     config = read_config()
     print(as_text(config))
+    if ranks.size > 1:
+        print(f"\n{ranks}")
     if options.json:
         try:
             options.json.write_text(json.dumps(config, indent=2) + "\n")

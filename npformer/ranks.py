@@ -34,7 +34,7 @@ class OneProcess:
     (0, 1, ['mine'])
     """
 
-    rank, size = 0, 1
+    rank, size, seconds_waited = 0, 1, 0.0
 
     @property
     def is_first(self):
@@ -151,8 +151,10 @@ class Ranks(OneProcess):
 
     def wait(self, *requests):
         """Wait until messages have arrived. Meanwhile other processes may use the core, and signals are handled."""
+        start = time.perf_counter()
         while not self.mpi.Request.Testall(requests):
             time.sleep(0)
+        self.seconds_waited += time.perf_counter() - start
 
     def __str__(self):
         rows = [

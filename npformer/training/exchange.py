@@ -8,6 +8,7 @@ ranks exchange the new parameters (all-gather).
 
 import inspect
 import math
+import os
 import threading
 from functools import partial
 from itertools import accumulate
@@ -20,6 +21,7 @@ from npformer.arrays import on_host
 from npformer.training.gradient_sum import GradientSum, add_up
 from npformer.training.parts import Piece
 
+GPU_AWARE = "NPFORMER_GPU_AWARE_MPI"  # set in the environment if MPI takes arrays of the GPU
 SMALLEST, LARGEST, WANTED = 2**16, 2**22, 16  # numbers of a chunk, and chunks, unless they would be smaller or larger
 
 
@@ -76,6 +78,11 @@ class Exchange(GradientSum):
         self.places = {path: (end - x.size, end, x) for (path, x), end in zip(leaves, ends, strict=True)}
         self.reports = "ready" in inspect.signature(model.loss_and_grad).parameters
         self.lock = threading.Lock()
+        # What MPI reads and writes: the arrays themselves, or copies in host memory if it cannot reach those of a GPU.
+        is_on_host = isinstance(flat_grads, np.ndarray) or os.environ.get(GPU_AWARE)
+        self.sent_params, self.sent_grads = (
+            x if is_on_host else np.empty(x.shape, x.dtype) for x in (flat_params, flat_grads)
+        )
 
     def _pieces(self, parts):
         pieces = []
@@ -106,6 +113,9 @@ class Exchange(GradientSum):
         self.frontier = 0
         self._send()
         self.ranks.wait(*self.requests)
+        if self.is_last and self.sent_grads is not self.flat_grads:
+            for piece in self.pieces:
+                self.flat_grads[piece.grad] = self.ops.asarray(self.sent_grads[piece.grad])
 
     def _ready(self, shard, path, grads):
         """Take the gradients below a path from a shard, and send what is complete."""
@@ -128,14 +138,16 @@ class Exchange(GradientSum):
         for chunk in self.chunks[len(self.requests) :] if self.is_last else ():
             if chunk.place.start < self.frontier:
                 break
-            numbers = self.flat_grads[chunk.place]
+            numbers = self.sent_grads[chunk.place]
+            if self.sent_grads is not self.flat_grads:
+                numbers[...] = on_host(self.flat_grads[chunk.place])
             self.requests.append(self.ranks.comm.Ireduce_scatter(self.ranks.mpi.IN_PLACE, numbers, chunk.counts))
         self.ranks.mpi.Request.Testall(self.requests)
 
     def totals(self, loss):
         """The loss of all ranks, and the norm of the sum of their gradients."""
         norm = math.hypot(*(self.ops.global_norm(self.flat_grads[piece.grad]) for piece in self.pieces))
-        losses, norms = np.transpose(self.ranks.gather_arrays(np.array([loss, norm], np.float64)))
+        losses, norms = np.transpose(self.ranks.gather_arrays(np.array([float(loss), norm])))
         return sum(losses.astype(self.flat_grads.dtype)), math.hypot(*norms)
 
     def not_finite(self):
@@ -151,8 +163,13 @@ class Exchange(GradientSum):
     def share_parameters(self):
         """Send the parameters that this rank has updated, and receive the others."""
         in_place, comm = self.ranks.mpi.IN_PLACE, self.ranks.comm
-        places = [[self.flat_params[chunk.place], chunk.counts] for chunk in self.chunks]
+        is_copied = self.sent_params is not self.flat_params
+        for chunk in self.chunks if is_copied else ():
+            self.sent_params[chunk.own] = on_host(self.flat_params[chunk.own])
+        places = [[self.sent_params[chunk.place], chunk.counts] for chunk in self.chunks]
         self.ranks.wait(*(comm.Iallgatherv(in_place, place) for place in places))
+        if is_copied:
+            self.flat_params[...] = self.ops.asarray(self.sent_params)
 
     def own(self, flat):
         """Copy this rank's pieces of a flat array into one array, as in the optimizer's state."""
@@ -160,7 +177,7 @@ class Exchange(GradientSum):
 
     def whole(self, own):
         """All ranks have to call this. On ranks other than 0 the result is empty."""
-        flat = np.empty(self.flat_grads.size if self.ranks.is_first else 0, own.dtype)
+        flat, own = np.empty(self.flat_grads.size if self.ranks.is_first else 0, own.dtype), on_host(own)
         for chunk in self.chunks:
             place = [flat[chunk.place], chunk.counts] if self.ranks.is_first else None
             self.ranks.wait(self.ranks.comm.Igatherv(own[chunk.state], place))

@@ -5,12 +5,18 @@ Rank 0 prints what it found, as JSON.
 
 import json
 import sys
+import traceback
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+sys.path.insert(0, str(Path(__file__).parents[1]))  # where on_gpu.py is
+
+from on_gpu import MISSING, cupy_installed, gpu, small_blocks
+
 from npformer import SGD, Adam, AdamW, CopyTask, NonFiniteError, Trainer, Transformer
+from npformer.arrays import on_host
 from npformer.ranks import RankError, world
 from npformer.training import load_checkpoint
 
@@ -108,6 +114,20 @@ def resume(folder):
     }
 
 
+def on_the_gpu():
+    """Two steps with arrays of the GPU, which are sent through host memory."""
+    if MISSING:
+        return None
+    model = Transformer(50, 50, **SIZES | {"n_layers": 1, "dropout": 0.0})
+    with cupy_installed(), small_blocks():
+        RANKS.first(lambda: train(Trainer(model, SGD(0.1), backend=gpu), 4, steps=1))  # compiles the kernels
+        trainers = [Trainer(model, SGD(0.1), backend=backend, ranks=RANKS) for backend in (gpu, "reference")]
+        for trainer in trainers:
+            train(trainer, 4, steps=2)
+    theirs, ours = (on_host(trainer.flat_params) for trainer in trainers)
+    return float(abs(theirs - ours).max() / abs(ours).max())
+
+
 def message_of(kind, work):
     """The error of this kind that ``work`` raises, on each rank."""
     try:
@@ -142,6 +162,7 @@ def main(folder):
         "resumed": resume(folder),
         "diagnoses": diagnoses(),
         "stopped": stopped(),
+        "on the gpu": on_the_gpu() if RANKS.size == 2 else None,
         "first": RANKS.first(lambda: {"of": "rank 0"}),
         "no first": message_of(Exception, lambda: RANKS.first(fail)),
         "disagree": message_of(RankError, lambda: RANKS.agree(seed=RANKS.rank)),
@@ -156,4 +177,8 @@ def main(folder):
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    try:
+        main(Path(sys.argv[1]))
+    except BaseException:
+        traceback.print_exc()
+        RANKS.comm.Abort(1)  # the other ranks would wait

@@ -67,6 +67,11 @@ def test_all_ranks_end_with_the_same_diagnosis(found):
     assert " holds NaN" in diagnosis
 
 
+def test_arrays_of_the_gpu_are_sent_too(found):
+    if found["on the gpu"] is not None:
+        assert found["on the gpu"] < 1e-3
+
+
 def test_all_ranks_stop_after_the_same_step(found):
     assert found["stopped"] == [3] * found["n"]
 
