@@ -17,6 +17,8 @@ import time
 from pathlib import Path
 
 import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where command.py is
 from arguments import above_zero, positive, some_of
 from bench_train import LABEL_SMOOTHING, LEARNING_RATE, SIZES, model_of
 from benchmarking import machine
