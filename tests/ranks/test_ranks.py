@@ -31,7 +31,7 @@ def run(n, script, *arguments, code=0):
 
 @pytest.fixture(scope="module", params=[2, 3])
 def found(request, tmp_path_factory):
-    out, _ = run(request.param, "tests/ranks/on_ranks.py", tmp_path_factory.mktemp("ranks"))
+    out, _ = run(request.param, "tests/ranks/ranks_program.py", tmp_path_factory.mktemp("ranks"))
     return {"n": request.param, **json.loads(out)}
 
 

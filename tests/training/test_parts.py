@@ -38,8 +38,8 @@ def test_what_is_frozen_does_not_count_in_the_norm():
 
 
 def test_nothing_frozen_is_one_update():
-    assert len(Trainer(MODEL, Adam(0.01)).parts) == 1
-    assert len(Trainer(MODEL, AdamW(0.01, decay_all=True)).parts) == 1
+    assert len(Trainer(MODEL, Adam(0.01)).sums.pieces) == 1
+    assert len(Trainer(MODEL, AdamW(0.01, decay_all=True)).sums.pieces) == 1
 
 
 @pytest.mark.parametrize(

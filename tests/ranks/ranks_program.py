@@ -72,10 +72,12 @@ def compare_trainings():
     """For each training: whether all parameters are the same bits, and their and the losses' largest differences."""
     found = {}
     for name, (_, _, _, rows) in TRAININGS.items():
-        together, alone = trainer_of(name, RANKS), trainer_of(name)
-        losses = [(together.step(*TASK.batch(i, rows)), alone.step(*TASK.batch(i, rows))) for i in range(STEPS)]
+        together = trainer_of(name, RANKS)
+        losses = [together.step(*TASK.batch(i, rows)) for i in range(STEPS)]
         state = {key: together.sums.whole(x) for key, x in together.state.items()}
         if RANKS.is_first:
+            alone = trainer_of(name)
+            losses = [(loss, alone.step(*TASK.batch(i, rows))) for i, loss in enumerate(losses)]
             pairs = [(together.flat_params, alone.flat_params), *((state[key], alone.state[key]) for key in state)]
             found[name] = {
                 "same bits": all(np.array_equal(x, y) for x, y in pairs),
