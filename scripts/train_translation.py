@@ -148,6 +148,12 @@ def parse_arguments(argv):
     add("--resume", action="store_true", help="continue the training in OUT, with its settings")
     add("--backend", type=backend, default="auto", help="auto, cpu, gpu or reference (default: auto)")
     setting("precision", help="precision of the steps on a GPU")
+    setting(
+        "n_shards",
+        type=positive,
+        metavar="N",
+        help="parts of a batch; the same N on any number of ranks computes the same",
+    )
     add("--json", type=output_file, metavar="FILE", help="write the figures to FILE")
     add("--quiet", action="store_true", help="no progress bar")
     add("--explain", action="store_true", help="first list the operations of one step and their times")

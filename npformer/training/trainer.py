@@ -87,18 +87,17 @@ class Trainer:
         Paths of parameters that are never updated, such as "encoder" or "decoder.0.attention". A path includes all
         parameters below it.
     n_shards : int, optional
-        Number of parts of a batch that are computed in parallel, each by its own thread with its own gradient (on each
-        rank, if there are ranks). The
-        default is one for each thread that matrix products may use, or fewer if the step is too small. The same number
-        gives bitwise identical results; another number draws other dropout bits and rounds differently.
+        Number of parts of a batch that are computed in parallel, each with its own gradient, by the threads of all
+        ranks. The default is one for each thread that matrix products may use, or fewer if the step is too small. The
+        same number gives bitwise identical results; another number draws other dropout bits and rounds differently.
     precision : "float32", "tf32", "bfloat16" or "float16"
         Number format in which steps are computed; all but "float32" need a GPU. Parameters and moments are float32.
         (On a GPU batches are padded to multiples of 8, so dropout draws other bits than on a CPU.)
 
     ranks : Ranks, optional
         The processes that compute this training together, ``npformer.ranks.world()``. Each has to make the same
-        trainer and call the same methods with the same arguments: a batch is divided among the ranks, and n ranks make
-        the same steps as one process with n shards. Only rank 0 writes checkpoints.
+        trainer and call the same methods with the same arguments. The shards of a batch are divided among the ranks,
+        which make the same steps as one process with as many shards. Only rank 0 writes checkpoints.
 
     Attributes
     ----------
@@ -176,8 +175,11 @@ class Trainer:
         else:
             self.sums = GradientSum(self.ops, *arrays)
         self.state = optimizer.init(self.sums.own(self.flat_params))
-        if self.ops.asynchronous and n_shards not in (None, 1):
-            raise ValueError(f"n_shards={n_shards} on a GPU, which computes a batch as one, expected None or 1")
+        if self.ops.asynchronous and n_shards not in (None, self.ranks.size):
+            wanted = f"None or {self.ranks.size}"
+            raise ValueError(f"n_shards={n_shards} on a GPU, which computes a batch as one, expected {wanted}")
+        if n_shards is not None and n_shards < self.ranks.size:
+            raise ValueError(f"n_shards={n_shards}, expected one or more for each of {self.ranks.size} ranks")
         asked_for = {"label_smoothing": label_smoothing, "consistency": consistency}
         self.options = {name: value for name, value in asked_for.items() if value}
         self._take = partial(training_step, self)
@@ -427,11 +429,12 @@ class Trainer:
         """The number of shards of a batch, on all ranks together."""
         if not are_arrays(batch):
             return 1
-        on_each = 1 if self.ops.asynchronous else self.n_shards
-        if on_each is None:
+        n = self.n_shards
+        if n is None:
             worth = self.flat_params.size * max(x.size for x in batch) // (WORTH_A_SHARD * self.ranks.size)
-            on_each = max(1, min(n_threads(), worth))
-        return max(1, min(on_each * self.ranks.size, len(batch[0])))
+            on_each = 1 if self.ops.asynchronous else max(1, min(n_threads(), worth))
+            n = on_each * self.ranks.size
+        return max(1, min(n, len(batch[0])))
 
     def _diagnosis(self, loss):
         bad_params = [path for path, x in tree.leaves(self.params) if not np.isfinite(x).all()]

@@ -29,7 +29,7 @@ from npformer.translation.settings import TranslationSettings
 from npformer.translation.translator import Translator
 
 LAST, RESULT, SNAPSHOTS, LOG = "last.safetensors", "model.safetensors", "snapshots", "log.jsonl"
-MAY_CHANGE = {"data", "steps", "patience", "save_every", "n_average", "average", "precision"}  # on resuming
+MAY_CHANGE = {"data", "steps", "patience", "save_every", "n_average", "average", "precision", "n_shards"}  # on resuming
 LONGEST = 1024  # a model's max_len, unless the setting max_len is larger
 
 
@@ -64,6 +64,7 @@ class TranslationRun:
             clip_norm=settings.clip_norm,
             backend=backend,
             precision=settings.precision,
+            n_shards=settings.n_shards,
             ranks=ranks,
         )
         self.place = Place()

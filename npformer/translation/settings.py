@@ -4,7 +4,7 @@ import json
 import numbers
 import os
 from dataclasses import dataclass, field, fields
-from typing import get_type_hints
+from typing import get_args, get_type_hints
 
 import numpy as np
 
@@ -105,6 +105,9 @@ class TranslationSettings:
         Gradients with a larger norm are scaled down to this norm, above 0.
     precision : "float32", "tf32", "bfloat16" or "float16"
         Number format in which steps are computed; all but "float32" need a GPU.
+    n_shards : int, optional
+        Number of parts of a batch, 1 or more, which the threads of all ranks compute; see ``Trainer``. Trainings with
+        the same number draw the same dropout bits on any number of ranks.
     steps : int
         Total number of updates, 1 or more.
     validate_every : int
@@ -160,6 +163,7 @@ class TranslationSettings:
     consistency: float = 0.0
     clip_norm: float | None = None
     precision: str = "float32"
+    n_shards: int | None = None
     steps: int = 16_000
     validate_every: int = 200
     save_every: int = 100
@@ -177,6 +181,8 @@ class TranslationSettings:
         check_fraction(dropout=self.dropout, inner_dropout=self.inner_dropout, label_smoothing=self.label_smoothing)
         check_not_negative(consistency=self.consistency)
         check_positive(lr=self.lr)
+        if self.n_shards is not None:
+            check_int("n_shards", self.n_shards, at_least=1)
         if self.clip_norm is not None:
             check_positive(clip_norm=self.clip_norm)
         for name, choices in CHOICES.items():
@@ -202,10 +208,10 @@ TAKEN = {  # for each type of a field, the accepted types and their description
 
 def _as(kind, name, value):
     """Convert the value of a field to the type that it has after a round trip through JSON."""
-    if kind == float | None:
+    if type(None) in get_args(kind):
         if value is None:
             return None
-        kind = float
+        kind = get_args(kind)[0]
     taken, words = TAKEN[kind]
     if not isinstance(value, taken) or (isinstance(value, bool) and kind is not bool):
         raise TypeError(f"{name}={value!r} is a {type(value).__name__}, expected {words}")

@@ -51,7 +51,7 @@ def work(size, seconds, shards, rows, at_end):
     rng = np.random.default_rng(0)
     src, tgt = (rng.integers(3, size.V, (round(size.B * rows), n)) for n in (size.S, size.T + 1))
     tgt[:, 0] = 1
-    settings = {"label_smoothing": LABEL_SMOOTHING, "n_shards": shards, "ranks": ranks}
+    settings = {"label_smoothing": LABEL_SMOOTHING, "n_shards": max(shards, ranks.size), "ranks": ranks}
     with blas_threads(1 if ranks.size > 1 else shards):
         trainer = Trainer(model_of(size), Adam(LEARNING_RATE), **settings)
         if at_end:

@@ -53,14 +53,13 @@ TRAININGS = {  # name: (model, optimizer, settings of the trainer, rows of a bat
     "rows that do not divide": (MODEL, Adam(0.01), {}, 5),
     "silent": (Silent(), Adam(0.01), {}, 8),
     "untied": (Transformer(50, 50, **SIZES, tie_embeddings=False), Adam(0.01), {}, 8),
-    "two shards each": (MODEL, Adam(0.01), {"n_shards": 2}, 8),
+    "two shards each": (MODEL, Adam(0.01), {"n_shards": 2 * RANKS.size}, 8),
 }
 
 
 def trainer_of(name, ranks=None):
     model, optimizer, settings, _ = TRAININGS[name]
-    n_shards = settings.get("n_shards", 1) * (1 if ranks else RANKS.size)
-    return Trainer(model, optimizer, backend="reference", ranks=ranks, **settings | {"n_shards": n_shards})
+    return Trainer(model, optimizer, backend="reference", ranks=ranks, **{"n_shards": RANKS.size} | settings)
 
 
 def train(trainer, rows, first=0, steps=STEPS):

@@ -1,0 +1,64 @@
+"""Compare the loss curves of trainings on 1, 2, … ranks of MPI with the same number of shards.
+
+python scripts/measure/compare_ranks.py --data data/multi30k
+"""
+
+import argparse
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where command.py is
+from arguments import positive
+from command import command
+
+from npformer.training import JsonLog
+from npformer.translation.run import LOG
+
+TRAIN = Path(__file__).parents[1] / "train_translation.py"
+N_SHARDS = 12  # which 1, 2, 3 and 4 ranks share evenly
+
+
+@command
+def main(argv=None):
+    options = parse_arguments(argv)
+    with tempfile.TemporaryDirectory() as folder:
+        curves = {n: losses_of(n, Path(folder) / str(n), options) for n in range(1, options.ranks + 1)}
+    for n, losses in curves.items():
+        difference = max(abs(loss - one) / one for loss, one in zip(losses, curves[1], strict=True))
+        print(f"{n} ranks: loss {losses[0]:.6f} … {losses[-1]:.6f}, largest relative difference {difference:.1e}")
+
+
+def losses_of(n, out, options):
+    """The loss of each step of a training on n ranks."""
+    start = [str(Path(sys.executable).with_name("mpiexec")), "-n", str(n)] if n > 1 else []
+    settings = {
+        "--data": options.data,
+        "--out": out,
+        "--steps": options.steps,
+        "--max-tokens": options.max_tokens,
+        "--n-shards": N_SHARDS,
+        "--vocab-size": 2000,
+        "--validate-every": 10**6,
+        "--warmup": 100,
+    }
+    arguments = [str(word) for setting in settings.items() for word in setting]
+    subprocess.run([*start, sys.executable, TRAIN, *arguments, "--minutes", "60", "--quiet"], check=True)
+    return [record["loss"] for record in JsonLog.read(out / LOG) if "loss" in record]
+
+
+def parse_arguments(argv):
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    add = parser.add_argument
+    add("--data", type=Path, required=True, metavar="DIR", help="folder with Multi30k")
+    add("--ranks", type=positive, default=4, help="the most ranks (default: 4)")
+    add("--steps", type=positive, default=200, help="(default: 200)")
+    add("--max-tokens", type=positive, default=1000, help="of a batch (default: 1000)")
+    return parser.parse_args(argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
