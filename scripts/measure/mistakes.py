@@ -441,7 +441,7 @@ MISTAKES = [
     Mistake("studies/search_rates.py", "`--json` cannot be written", "--quick --json file/x.json", 2, NO_FILE),
     *(
         Mistake(f"bench/bench_{name}.py", "`--json` cannot be written", "--json file/x.json", 2, NO_FILE)
-        for name in ("attention", "copy", "decode", "gpu", "ops", "recurrent", "train")
+        for name in ("attention", "copy", "decode", "gpu", "ops", "ranks", "recurrent", "train")
     ),
     Mistake(
         "bench/bench_copy.py",
