@@ -28,6 +28,7 @@ COUNTS = (
     "save_every",
     "patience",
     "n_average",
+    "n_shards",
 )
 PRESETS: dict[str, dict] = {  # the settings that differ from the defaults
     "tiny": {},  # the model of Wu et al. 2021 for the 29,000 sentences of Multi30k
@@ -177,12 +178,11 @@ class TranslationSettings:
             object.__setattr__(self, name, _as(kinds[name], name, getattr(self, name)))
         check_int("seed", self.seed, at_least=0)
         for name in COUNTS:
-            check_int(name, getattr(self, name), at_least=1)
+            if getattr(self, name) is not None:
+                check_int(name, getattr(self, name), at_least=1)
         check_fraction(dropout=self.dropout, inner_dropout=self.inner_dropout, label_smoothing=self.label_smoothing)
         check_not_negative(consistency=self.consistency)
         check_positive(lr=self.lr)
-        if self.n_shards is not None:
-            check_int("n_shards", self.n_shards, at_least=1)
         if self.clip_norm is not None:
             check_positive(clip_norm=self.clip_norm)
         for name, choices in CHOICES.items():
