@@ -7,8 +7,10 @@ import io
 import os
 import sys
 import time
+from pathlib import Path
 
-OF_RANK = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK")  # variables that hold the number of the rank
+OF_RANK = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK")  # as in npformer/ranks.py, which may be missing
+MPIEXEC = Path(sys.executable).with_name("mpiexec")  # the one that mpich of the extra mpi installs
 PATIENCE = 1.0  # seconds that another rank waits for rank 0 to tell the same error
 
 
@@ -16,6 +18,11 @@ def rank():
     """The number of this process, None if MPI has not started it."""
     given = [os.environ[name] for name in OF_RANK if name in os.environ]
     return int(given[0]) if given else None
+
+
+def mpiexec(n):
+    """The beginning of a command that runs on n ranks; empty for one process."""
+    return [str(MPIEXEC), "-n", str(n)] if n > 1 else []
 
 
 class Quiet:

@@ -16,20 +16,17 @@ import sys
 import time
 from pathlib import Path
 
-import numpy as np
-
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where command.py is
 from arguments import above_zero, positive, some_of
-from bench_train import LABEL_SMOOTHING, LEARNING_RATE, SIZES, model_of
-from benchmarking import machine
+from bench_train import LABEL_SMOOTHING, LEARNING_RATE, SIZES, batch_of, model_of
+from benchmarking import counts, machine, print_table, summary
 from command import command
+from on_ranks import mpiexec
 from output import output_file, write_json
 
 from npformer import Adam, Trainer
 from npformer.ranks import world
 from npformer.threads import blas_threads, cores
-
-MPIEXEC = Path(sys.executable).with_name("mpiexec")
 
 
 @command
@@ -48,9 +45,7 @@ def main(argv=None):
 def work(size, seconds, shards, rows, at_end):
     """Make steps for some time, and print how long each took."""
     ranks, size = world(), SIZES[size]
-    rng = np.random.default_rng(0)
-    src, tgt = (rng.integers(3, size.V, (round(size.B * rows), n)) for n in (size.S, size.T + 1))
-    tgt[:, 0] = 1
+    src, tgt = batch_of(size._replace(B=size.B * rows))
     settings = {"label_smoothing": LABEL_SMOOTHING, "n_shards": max(shards, ranks.size), "ranks": ranks}
     with blas_threads(1 if ranks.size > 1 else shards):
         trainer = Trainer(model_of(size), Adam(LEARNING_RATE), **settings)
@@ -81,13 +76,16 @@ def report(name, options):
     for _ in range(options.rounds):
         for contender, (n, settings) in contenders.items():
             measured[contender].append(measure(n, {"size": name, "seconds": options.seconds} | settings))
-    rows = {contender: summary(runs) for contender, runs in measured.items()}
+    rows = {
+        contender: summary([1000 * run["step"] for run in runs])
+        | {"waited": 1000 * statistics.median(run["waited"] for run in runs)}
+        for contender, runs in measured.items()
+    }
     parameters = measured["1 process, 1 thread"][0]["parameters"]
     print(f"\n{name}: {parameters:,} parameters; {4e-6 * parameters:.1f} MB of gradients")
-    print(f"{'':<24}   ms a step (smallest … largest)   waiting")
-    for contender, row in rows.items():
-        spread = f"({row['smallest']:.1f} … {row['largest']:.1f})"
-        print(f"{contender:<24}   {row['median']:>9.1f} {spread:<20}   {row['waited']:>7.1f}")
+    columns = "median", "min", "max", "waited"
+    table = [[contender, *(f"{row[column]:.1f}" for column in columns)] for contender, row in rows.items()]
+    print_table(["", "ms a step", "smallest", "largest", "waiting"], table)
     for n in options.ranks:
         ours = rows[f"{n} ranks"]["median"]
         if one := rows.get(f"1 process, {n} shards"):
@@ -100,20 +98,8 @@ def report(name, options):
 def measure(n, settings):
     """Run the worker on n ranks."""
     settings = {"shards": 1, "rows": 1, "at_end": False} | settings
-    start = [str(MPIEXEC), "-n", str(n)] if n > 1 else []
-    command = [*start, sys.executable, __file__, "--worker", json.dumps(settings)]
+    command = [*mpiexec(n), sys.executable, __file__, "--worker", json.dumps(settings)]
     return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-
-
-def summary(runs):
-    """The median of the runs' medians, with the smallest and the largest, in milliseconds."""
-    steps = [1000 * run["step"] for run in runs]
-    return {
-        "median": statistics.median(steps),
-        "smallest": min(steps),
-        "largest": max(steps),
-        "waited": 1000 * statistics.median(run["waited"] for run in runs),
-    }
 
 
 def parse_arguments(argv):
@@ -123,7 +109,7 @@ def parse_arguments(argv):
     add = parser.add_argument
     sizes = [name for name in SIZES if name != "long"]
     add("--steps", type=some_of(sizes), default=["copy", "small", "base"], metavar="A,B", help=f"some of {sizes}")
-    add("--ranks", type=lambda text: [positive(n) for n in text.split(",")], default=[2], metavar="N,M")
+    add("--ranks", type=counts, default=[2], metavar="N,M")
     add("--rounds", type=positive, default=5, help="turns of each contender (default: 5)")
     add("--seconds", type=above_zero, default=4.0, help="of each turn (default: 4)")
     add("--json", type=output_file, metavar="FILE", help="write the figures to FILE")

@@ -12,6 +12,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where command.py is
 from arguments import positive
 from command import command
+from on_ranks import mpiexec
 
 from npformer.training import JsonLog
 from npformer.translation.run import LOG
@@ -32,7 +33,6 @@ def main(argv=None):
 
 def losses_of(n, out, options):
     """The loss of each step of a training on n ranks."""
-    start = [str(Path(sys.executable).with_name("mpiexec")), "-n", str(n)] if n > 1 else []
     settings = {
         "--data": options.data,
         "--out": out,
@@ -44,7 +44,7 @@ def losses_of(n, out, options):
         "--warmup": 100,
     }
     arguments = [str(word) for setting in settings.items() for word in setting]
-    subprocess.run([*start, sys.executable, TRAIN, *arguments, "--minutes", "60", "--quiet"], check=True)
+    subprocess.run([*mpiexec(n), sys.executable, TRAIN, *arguments, "--minutes", "60", "--quiet"], check=True)
     return [record["loss"] for record in JsonLog.read(out / LOG) if "loss" in record]
 
 

@@ -10,14 +10,16 @@ from pathlib import Path
 
 import pytest
 from corpus import write_corpus
+from on_ranks import MPIEXEC, OF_RANK, mpiexec
+
+from npformer.ranks import STARTED
 
 ROOT = Path(__file__).parents[2]
-MPIEXEC = Path(sys.executable).with_name("mpiexec")
 pytestmark = pytest.mark.skipif(not MPIEXEC.exists(), reason="there is no MPI: pip install 'npformer[mpi]'")
 
 
 def start(n, script, *arguments):
-    command = [str(MPIEXEC), "-n", str(n), sys.executable, ROOT / script, *map(str, arguments)]
+    command = [*mpiexec(n), sys.executable, ROOT / script, *map(str, arguments)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -103,6 +105,10 @@ def test_the_table_names_every_rank(found):
     assert [row.split()[0] for row in rows[1 : found["n"] + 1]] == [str(rank) for rank in range(found["n"])]
     too_many = found["n"] > len(os.sched_getaffinity(0))
     assert ("ranks share cores" in found["table"]) == too_many
+
+
+def test_scripts_and_package_know_the_same_variables():
+    assert OF_RANK == STARTED
 
 
 def test_one_process_imports_no_mpi():
