@@ -43,9 +43,9 @@ def beside(x, neighbour):
     return library_of(neighbour, "neighbour").asarray(x) if is_cupy(neighbour) else x
 
 
-def on_host(x):
-    """``x`` as a NumPy array, copied from the GPU if necessary."""
-    return x.get() if is_cupy(x) else x
+def on_host(x, out=None):
+    """``x`` as a NumPy array, copied from the GPU if necessary, into ``out`` if given."""
+    return x.get(out=out) if is_cupy(x) else x
 
 
 def kept(keep_mask, x):

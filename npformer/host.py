@@ -14,7 +14,17 @@ from npformer.arrays import Array, on_host
 from npformer.interrupts import deferred_interrupts
 from npformer.threads import FEW_ROWS, in_parallel, kernel_threads, n_threads
 
-__all__ = ["PRECISIONS", "asarray", "asynchronous", "record", "run_rows", "run_shards", "to_numpy"]
+__all__ = [
+    "PRECISIONS",
+    "asarray",
+    "asynchronous",
+    "host_memory",
+    "record",
+    "run_rows",
+    "run_shards",
+    "to_numpy",
+    "wait",
+]
 
 EVERY_PRECISION = ("float32", "tf32", "bfloat16", "float16")  # all precisions, of any device
 PRECISIONS = EVERY_PRECISION[:1]  # precisions in which this device can compute a training step, see ``Trainer``
@@ -29,6 +39,15 @@ def asarray(x: Any) -> Array:
 def to_numpy(x: Array) -> np.ndarray:
     """``x`` as a NumPy array in host memory."""
     return on_host(x)
+
+
+def host_memory(n: int, dtype: np.dtype) -> np.ndarray:
+    """An array of n numbers in host memory, from and to which the device copies as fast as it can."""
+    return np.empty(n, dtype)
+
+
+def wait() -> None:
+    """Wait until all operations have computed their results."""
 
 
 def run_shards(work: Callable, shards: Sequence) -> list:

@@ -14,6 +14,11 @@ def positive(text):
     return _whole(text, 1, LARGEST)
 
 
+def positives(text):
+    """Whole numbers above zero, between commas."""
+    return [positive(part) for part in text.split(",")]
+
+
 def natural(text):
     """A whole number, zero included, such as a seed."""
     return _whole(text, 0, LARGEST_SEED)

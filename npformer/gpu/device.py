@@ -1,8 +1,10 @@
 """The functions and constants of ``npformer/host.py``, for the GPU."""
 
 import cupy
+import numpy as np
 
 from npformer.arrays import on_host
+from npformer.gpu.backend import wait as wait
 from npformer.gpu.recording import Recorder
 from npformer.host import EVERY_PRECISION
 from npformer.host import __all__ as __all__
@@ -10,6 +12,11 @@ from npformer.host import __all__ as __all__
 PRECISIONS = EVERY_PRECISION
 asynchronous = True
 asarray, to_numpy, record = cupy.asarray, on_host, Recorder
+
+
+def host_memory(n, dtype):
+    """Pinned memory: the GPU reads and writes it itself."""
+    return np.frombuffer(cupy.cuda.alloc_pinned_memory(n * dtype.itemsize), dtype, n)
 
 
 def run_shards(work, shards):

@@ -1,9 +1,12 @@
 """The sum of the gradients of all ranks, computed while the backward pass goes on, and the optimizer's state divided.
 
-The flat gradient is cut into chunks, from its end, where the backward pass begins. As soon as a chunk is complete, all
-ranks begin to add it up (reduce-scatter): each rank receives the sum of its own piece of the chunk. It updates these
-parameters, for which it alone has the optimizer's state (the first stage of ZeRO, Rajbhandari et al. 2020), and the
-ranks exchange the new parameters (all-gather).
+The flat gradient is cut into chunks, from its end, where the backward pass begins, and each chunk into one piece for
+each rank. As soon as a chunk is complete, the ranks begin to send each other its pieces (all-to-all), and each adds up
+what it receives for its own piece. It updates these parameters, for which it alone has the optimizer's state (the first
+stage of ZeRO, Rajbhandari et al. 2020), and the ranks exchange the new parameters (all-gather).
+
+MPI's reduce-scatter sends as much, but adds in an order that depends on the number of ranks. Here the sum of the shards
+is that of ``tree_sum``, so it has the same bits on any number of ranks.
 """
 
 import inspect
@@ -11,50 +14,26 @@ import math
 import os
 import threading
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, zip_longest
 from typing import NamedTuple
 
 import numpy as np
 
 from npformer import tree
 from npformer.arrays import on_host
+from npformer.training.chunks import chunks_of
 from npformer.training.gradient_sum import GradientSum, add_up
 from npformer.training.parts import Piece
+from npformer.training.tree_sum import subtrees, tree_sum
 
 GPU_AWARE = "NPFORMER_GPU_AWARE_MPI"  # set in the environment if MPI takes arrays of the GPU
-SMALLEST, LARGEST, WANTED = 2**16, 2**22, 16  # numbers of a chunk, and chunks, unless they would be smaller or larger
 
 
-class Chunk(NamedTuple):
-    """A part of the flat arrays; each rank owns a piece of it."""
+class Message(NamedTuple):
+    """What this rank receives of its piece of a chunk: the sum of one subtree from each rank that has one."""
 
-    place: slice
-    counts: list[int]  # numbers that each rank owns
-    own: slice  # this rank's piece, in the flat arrays
-    state: slice  # the same, in the optimizer's state of this rank
-
-
-def chunks_of(n, rank, size):
-    """Cut n numbers into chunks, the last one first.
-
-    Examples
-    --------
-    >>> for chunk in chunks_of(100_000, rank=1, size=2):
-    ...     print(chunk.place, chunk.own, chunk.state)
-    slice(34464, 100000, None) slice(67232, 100000, None) slice(0, 32768, None)
-    slice(0, 34464, None) slice(17232, 34464, None) slice(32768, 50000, None)
-    """
-    length = min(max(n // WANTED, SMALLEST), LARGEST)
-    chunks: list[Chunk] = []
-    stop, done = n, 0
-    while stop > 0:
-        start = max(0, stop - length)
-        edges = [start + (stop - start) * i // size for i in range(size + 1)]
-        counts = [after - before for before, after in zip(edges, edges[1:], strict=False)]
-        own = slice(edges[rank], edges[rank + 1])
-        chunks.append(Chunk(slice(start, stop), counts, own, slice(done, done + counts[rank])))
-        stop, done = start, done + counts[rank]
-    return chunks
+    request: object  # MPI's
+    parts: dict  # {(start, stop): array}, as for ``tree_sum``
 
 
 class Exchange(GradientSum):
@@ -75,13 +54,14 @@ class Exchange(GradientSum):
         super().__init__(ops, flat_params, flat_grads, grads, parts)
         leaves = tree.leaves(grads)
         ends = accumulate(x.size for _, x in leaves)
-        self.places = {path: (end - x.size, end, x) for (path, x), end in zip(leaves, ends, strict=True)}
+        self.places = {path: (slice(end - x.size, end), x.shape) for (path, x), end in zip(leaves, ends, strict=True)}
         self.reports = "ready" in inspect.signature(model.loss_and_grad).parameters
         self.lock = threading.Lock()
+        self.sums = [flat_grads]  # one for each subtree of this rank
         # What MPI reads and writes: the arrays themselves, or copies in host memory if it cannot reach those of a GPU.
-        is_on_host = isinstance(flat_grads, np.ndarray) or os.environ.get(GPU_AWARE)
+        self.is_direct = isinstance(flat_grads, np.ndarray) or bool(os.environ.get(GPU_AWARE))
         self.sent_params, self.sent_grads = (
-            x if is_on_host else np.empty(x.shape, x.dtype) for x in (flat_params, flat_grads)
+            x if self.is_direct else ops.host_memory(x.size, x.dtype) for x in (flat_params, flat_grads)
         )
 
     def _pieces(self, parts):
@@ -90,19 +70,30 @@ class Exchange(GradientSum):
             for part in parts:
                 start, stop = max(chunk.own.start, part.place.start), min(chunk.own.stop, part.place.stop)
                 if start < stop:
-                    place = slice(start, stop)
-                    grad = shifted(place, chunk.place.start - chunk.own.start)  # reduce-scatter writes to the start
-                    state = shifted(place, chunk.state.start - chunk.own.start)
-                    pieces.append(Piece(place, grad, state, part.frozen, part.decay))
+                    before = chunk.own.start - chunk.state.start
+                    pieces.append(Piece(slice(start, stop), slice(start - before, stop - before), *part[1:]))
         return pieces
 
-    def begin(self, n_shards, *, is_first, is_last):
+    def begin(self, shards, *, is_first, is_last):
         """Prepare for the gradients of a batch; with ``ready``, a shard gives them while it computes the others."""
         self.is_first, self.is_last = is_first, is_last
-        self.given = {path: [None] * n_shards for path in self.places}
+        size, rank = self.ranks.size, self.ranks.rank
+        self.n_leaves = len(shards)
+        owned = [self.ranks.share_of(i, range(len(shards))) for i in range(size)]
+        mine = owned[rank]
+        if is_first and is_last:
+            self.subtrees = [subtrees(0, len(shards), of_rank) for of_rank in owned]
+            self.groups = [slice(start - mine.start, stop - mine.start) for start, stop in self.subtrees[rank]]
+        else:  # of several batches, each rank first adds up its part
+            self.n_leaves, self.subtrees, self.groups = size, [[(i, i + 1)] for i in range(size)], [slice(None)]
+        while len(self.sums) < len(self.groups):
+            self.sums.append(np.empty_like(self.flat_grads))
+        self.given = {path: [None] * len(mine) for path in self.places}
         self.complete: dict = {}  # {end: start} of the parameters whose gradients are complete, but not those behind
-        self.frontier, self.requests = self.flat_grads.size, []  # everything from the frontier on is complete
-        return [{"ready": partial(self._ready, i)} if self.reports else {} for i in range(n_shards)]
+        self.frontier = self.flat_grads.size  # everything from the frontier on is complete
+        self.under_way: list[list[Message]] = []  # of each chunk
+        options = [{"ready": partial(self._ready, i)} if self.reports else {} for i in range(len(mine))]
+        return list(zip([shards[i] for i in mine], options, strict=True))
 
     def add(self, gradients):
         """Add what was not given with ``ready``, and wait for the sums over all ranks."""
@@ -112,10 +103,14 @@ class Exchange(GradientSum):
             self.flat_grads[...] = 0
         self.frontier = 0
         self._send()
-        self.ranks.wait(*self.requests)
-        if self.is_last and self.sent_grads is not self.flat_grads:
-            for piece in self.pieces:
-                self.flat_grads[piece.grad] = self.ops.asarray(self.sent_grads[piece.grad])
+        for chunk, messages in zip(self.chunks, self.under_way, strict=False):
+            self.ranks.wait(*(message.request for message in messages))
+            parts = {subtree: x for message in messages for subtree, x in message.parts.items()}
+            own = self.flat_grads[chunk.own]
+            total = tree_sum(parts, 0, self.n_leaves, out=own if self.is_direct else None)
+            if total is not own:
+                own[...] = self.ops.asarray(total)
+            messages.clear()  # frees what was received
 
     def _ready(self, shard, path, grads):
         """Take the gradients below a path from a shard, and send what is complete."""
@@ -126,49 +121,63 @@ class Exchange(GradientSum):
                     continue
                 given[shard] = grad
                 if all(x is not None for x in given):
-                    start, end, total = self.places[leaf]
-                    add_up(self.is_first, total, *given)
-                    self.given[leaf], self.complete[end] = None, start
+                    place, shape = self.places[leaf]
+                    for total, group in zip(self.sums, self.groups, strict=False):
+                        add_up(self.is_first, total[place].reshape(shape), *given[group])
+                    self.given[leaf], self.complete[place.stop] = None, place.start
             while self.frontier in self.complete:
                 self.frontier = self.complete.pop(self.frontier)
             self._send()
 
     def _send(self):
-        """Begin to add up the chunks that are complete, and go on with those before."""
-        for chunk in self.chunks[len(self.requests) :] if self.is_last else ():
+        """Begin to exchange the chunks that are complete, and go on with those before."""
+        for chunk in self.chunks[len(self.under_way) :] if self.is_last else ():
             if chunk.place.start < self.frontier:
                 break
-            numbers = self.sent_grads[chunk.place]
-            if self.sent_grads is not self.flat_grads:
-                numbers[...] = on_host(self.flat_grads[chunk.place])
-            self.requests.append(self.ranks.comm.Ireduce_scatter(self.ranks.mpi.IN_PLACE, numbers, chunk.counts))
-        self.ranks.mpi.Request.Testall(self.requests)
+            self.under_way.append([self._message(chunk, *one) for one in enumerate(zip_longest(*self.subtrees))])
+        self.ranks.mpi.Request.Testall([message.request for messages in self.under_way for message in messages])
+
+    def _message(self, chunk, i, of_ranks):
+        """Send a chunk of the i-th sum of each rank that has so many; ``of_ranks`` are their subtrees, or None."""
+        n_own, there = chunk.counts[self.ranks.rank], [subtree for subtree in of_ranks if subtree]
+        received = np.empty_like(self.sent_grads, shape=n_own * len(there))
+        expected = [n_own if subtree else 0 for subtree in of_ranks]
+        sent, counts = self.sent_grads[chunk.place], [0] * self.ranks.size
+        if of_ranks[self.ranks.rank]:
+            sent, counts = self._for_mpi(self.sums[i], self.sent_grads, chunk.place), chunk.counts
+        request = self.ranks.comm.Ialltoallv([sent, counts], [received, expected])
+        return Message(request, dict(zip(there, np.split(received, len(there)), strict=True)))
+
+    def _for_mpi(self, flat, copy, place):
+        """The numbers at a place of a flat array, where MPI can read them."""
+        if self.is_direct:
+            self.ops.wait()
+            return flat[place]
+        return on_host(flat[place], out=copy[place])
 
     def totals(self, loss):
         """The loss of all ranks, and the norm of the sum of their gradients."""
-        norm = math.hypot(*(self.ops.global_norm(self.flat_grads[piece.grad]) for piece in self.pieces))
-        losses, norms = np.transpose(self.ranks.gather_arrays(np.array([float(loss), norm])))
-        return sum(losses.astype(self.flat_grads.dtype)), math.hypot(*norms)
+        norm = math.hypot(*(self.ops.global_norm(self.flat_grads[chunk.own]) for chunk in self.chunks))
+        losses, norms = self.ranks.stack(np.array([float(loss), norm])).T
+        return losses.sum(), math.hypot(*norms)
 
     def not_finite(self):
         """The paths of parameters of this rank whose gradient holds NaN or inf."""
         bad = [
-            piece.place.start + np.flatnonzero(~np.isfinite(on_host(self.flat_grads[piece.grad])))
-            for piece in self.pieces
+            chunk.own.start + np.flatnonzero(~np.isfinite(on_host(self.flat_grads[chunk.own]))) for chunk in self.chunks
         ]
-        ends = [end for _, end, _ in self.places.values()]
+        ends = [place.stop for place, _ in self.places.values()]
         numbers = np.unique(np.searchsorted(ends, np.concatenate(bad), side="right"))
         return [list(self.places)[i] for i in numbers]
 
     def share_parameters(self):
         """Send the parameters that this rank has updated, and receive the others."""
         in_place, comm = self.ranks.mpi.IN_PLACE, self.ranks.comm
-        is_copied = self.sent_params is not self.flat_params
-        for chunk in self.chunks if is_copied else ():
-            self.sent_params[chunk.own] = on_host(self.flat_params[chunk.own])
+        for chunk in self.chunks:
+            self._for_mpi(self.flat_params, self.sent_params, chunk.own)
         places = [[self.sent_params[chunk.place], chunk.counts] for chunk in self.chunks]
         self.ranks.wait(*(comm.Iallgatherv(in_place, place) for place in places))
-        if is_copied:
+        if not self.is_direct:
             self.flat_params[...] = self.ops.asarray(self.sent_params)
 
     def own(self, flat):
@@ -182,8 +191,3 @@ class Exchange(GradientSum):
             place = [flat[chunk.place], chunk.counts] if self.ranks.is_first else None
             self.ranks.wait(self.ranks.comm.Igatherv(own[chunk.state], place))
         return flat
-
-
-def shifted(place, by):
-    """A slice of the same length elsewhere."""
-    return slice(place.start + by, place.stop + by)

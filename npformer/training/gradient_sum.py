@@ -6,6 +6,7 @@ import numpy as np
 
 from npformer import tree
 from npformer.training.parts import Piece
+from npformer.training.tree_sum import tree_sum
 
 
 class GradientSum:
@@ -27,12 +28,18 @@ class GradientSum:
 
     def _pieces(self, parts):
         """What this process updates."""
-        return [Piece(part.place, part.place, part.place, part.frozen, part.decay) for part in parts]
+        return [Piece(part.place, part.place, part.frozen, part.decay) for part in parts]
 
-    def begin(self, n_shards, *, is_first, is_last):
-        """Prepare for the gradients of a batch. Returns for each shard the further options of ``loss_and_grad``."""
-        self.is_first, self.is_last = is_first, is_last
-        return [{}] * n_shards
+    def begin(self, shards, *, is_first, is_last):
+        """Prepare for the gradients of a batch.
+
+        Returns
+        -------
+        list of (shard, dict)
+            The shards that this process computes, with further options of ``loss_and_grad``.
+        """
+        self.is_first = is_first
+        return [(shard, {}) for shard in shards]
 
     def add(self, gradients):
         """Add the gradients of the shards of a batch; those of the first batch overwrite what was there."""
@@ -58,17 +65,14 @@ class GradientSum:
         """Let all processes have the parameters that each has updated."""
 
 
-def add_up(is_first, total, grad, *others):
-    """Add arrays, in their order, to ``total``, or to nothing if these are the first."""
-    for part in (grad, *others):
-        if part.shape != total.shape:  # otherwise it would be broadcast
-            raise ValueError(f"a gradient has shape {part.shape}, expected that of its parameter, {total.shape}")
+def add_up(is_first, total, *gradients):
+    """Add arrays, as a tree, to ``total``, or to nothing if these are the first."""
+    for grad in gradients:
+        if grad.shape != total.shape:  # otherwise it would be broadcast
+            raise ValueError(f"a gradient has shape {grad.shape}, expected that of its parameter, {total.shape}")
+    parts = {(i, i + 1): grad for i, grad in enumerate(gradients)}
+    added = tree_sum(parts, 0, len(parts), out=total if is_first else None)
     if not is_first:
-        total += grad
-    elif others:
-        np.add(grad, others[0], out=total)
-        others = others[1:]
-    else:
-        total[...] = grad
-    for grad in others:
-        total += grad
+        total += added
+    elif added is not total:
+        total[...] = added

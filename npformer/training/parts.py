@@ -16,8 +16,7 @@ class Part(NamedTuple):
 class Piece(NamedTuple):
     """Neighbouring parameters that this process updates, with the same settings."""
 
-    place: slice  # in the flat parameters
-    grad: slice  # in the flat gradient
+    place: slice  # in the flat arrays
     state: slice  # in the arrays of the optimizer's state
     frozen: bool
     decay: bool

@@ -38,7 +38,7 @@ def training_step(trainer, batches: Sequence[tuple], key, numbers: Sequence) -> 
         The mean loss per target, and the norm of its gradient before clipping.
     """
     n_targets, loss_scale, lr, step = numbers
-    loss, sums = 0.0, trainer.sums
+    loss, sums = np.float64(0), trainer.sums  # the sum of float32 losses in float64 has the same bits in any order
     options = {"n_tokens": n_targets, "backend": trainer.ops, **trainer.options}
     if trainer.precision.has_loss_scale:
         options["loss_scale"] = loss_scale
@@ -50,15 +50,14 @@ def training_step(trainer, batches: Sequence[tuple], key, numbers: Sequence) -> 
 
         for i, batch in enumerate(batches):
             shards = trainer.shards(batch, derive_key(key, i))
-            more = sums.begin(len(shards), is_first=i == 0, is_last=i == len(batches) - 1)
-            work = list(zip(shards, more, strict=True))
+            work = sums.begin(shards, is_first=i == 0, is_last=i == len(batches) - 1)
             results = trainer.ops.run_shards(gradient, work) if len(work) > 1 else list(map(gradient, work))
             loss = sum((loss_of_shard for loss_of_shard, *_ in results), loss)
             sums.add([grads for _, grads, _ in results])
 
     for piece in sums.pieces:
         if piece.frozen:
-            trainer.flat_grads[piece.grad] = 0
+            trainer.flat_grads[piece.place] = 0
     loss, norm = sums.totals(loss)
     norm = norm / loss_scale
     clipping = 1.0 if trainer.clip_norm is None else trainer.clip_norm / np.maximum(norm, trainer.clip_norm)
@@ -66,7 +65,7 @@ def training_step(trainer, batches: Sequence[tuple], key, numbers: Sequence) -> 
     for piece in sums.pieces:
         if not piece.frozen:
             state = {name: x[piece.state] for name, x in trainer.state.items()}
-            arrays = trainer.flat_params[piece.place], trainer.flat_grads[piece.grad], state
+            arrays = trainer.flat_params[piece.place], trainer.flat_grads[piece.place], state
             trainer.optimizer.update(trainer.ops, *arrays, step, grad_scale, lr, piece.decay)
     sums.share_parameters()
     return loss, norm

@@ -284,7 +284,7 @@ class Trainer:
                 history.append(self.last)
                 bar.advance(self.last)
                 wishes = [callback(self, self.last) for callback in callbacks]  # no short circuit: all are called
-                if any(self.ranks.gather(any(wishes))):  # all ranks stop after the same step
+                if self.ranks.any(any(wishes)):  # all ranks stop after the same step
                     break
         return history
 
@@ -416,14 +416,13 @@ class Trainer:
         return Numbers(max(n_targets, 1), self.precision.state.scale, self.optimizer.learning_rate(step), step)
 
     def shards(self, batch, key):
-        """Split a batch into one part for each thread of each rank; those of this rank: [(tuple of arrays, key)]."""
+        """Split a batch into one part for each thread of each rank: [(tuple of arrays, key)]."""
         n = self._n_shards(batch)
         rows = {len(x) for x in batch} if n > 1 else ()
         if len(rows) != 1:  # one part, or unequal numbers of rows: the model raises the error
-            return self.ranks.my_share([(batch, key)])
+            return [(batch, key)]
         parts = [slice(part[0], part[-1] + 1) for part in np.array_split(range(rows.pop()), n)]
-        shards = list(zip(parts, split_key(key, n), strict=True))
-        return [(tuple(x[part] for x in batch), shard_key) for part, shard_key in self.ranks.my_share(shards)]
+        return [(tuple(x[part] for x in batch), of) for part, of in zip(parts, split_key(key, n), strict=True)]
 
     def _n_shards(self, batch):
         """The number of shards of a batch, on all ranks together."""

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where arguments.py is
-from arguments import some_of
+from arguments import positives, some_of
 from benchmarking import (
     Contender,
     Limits,
@@ -28,7 +28,6 @@ from benchmarking import (
     backend_name,
     best_limits,
     build_all,
-    counts,
     fit_power,
     limits_contender,
     machine,
@@ -264,7 +263,7 @@ def draw(results, path):
 
 def parse_arguments(argv):
     parser = new_parser(__doc__, rounds=5, seconds="0.7", quick="lengths 128 to 1,024, 3 short rounds: about a minute")
-    parser.add_argument("--lengths", type=counts, metavar="T,T", help="(default: 128,256,...,16384)")
+    parser.add_argument("--lengths", type=positives, metavar="T,T", help="(default: 128,256,...,16384)")
     parser.add_argument(
         "--masks", type=some_of(["full", "causal"]), default=["full", "causal"], metavar="A,B", help="(default: both)"
     )

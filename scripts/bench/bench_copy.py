@@ -13,8 +13,8 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where arguments.py is
-from arguments import check_package
-from benchmarking import count, machine, physical_cores, print_machine, print_table
+from arguments import check_package, positive
+from benchmarking import machine, physical_cores, print_machine, print_table
 from command import command
 from output import output_file, write_json
 from train_copy import PAD, PRESETS, training_batches
@@ -44,8 +44,9 @@ def main(argv=None):
 
 def parse_arguments(argv):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=count, default=PRESET["steps"], help="training steps (default: the preset's)")
-    parser.add_argument("--json", type=output_file, metavar="FILE", help="write the figures to FILE")
+    add = parser.add_argument
+    add("--steps", type=positive, default=PRESET["steps"], help="training steps (default: the preset's)")
+    add("--json", type=output_file, metavar="FILE", help="write the figures to FILE")
     return parser.parse_args(argv)
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where arguments.py is
-from arguments import some_of
+from arguments import positives, some_of
 from bench_train import SIZES, model_of
 from benchmarking import (
     Contender,
@@ -30,7 +30,6 @@ from benchmarking import (
     backend_name,
     best_limits,
     build_all,
-    counts,
     limits_contender,
     machine,
     new_parser,
@@ -203,8 +202,8 @@ def cells(figures):
 
 def parse_arguments(argv):
     parser = new_parser(__doc__, rounds=5, seconds="0.7", quick="3 short rounds")
-    parser.add_argument("--batches", type=counts, default=[1, 32], metavar="B,B", help="(default: 1,32)")
-    parser.add_argument("--beams", type=counts, default=[1, 4], metavar="N,N", help="1 is greedy (default: 1,4)")
+    parser.add_argument("--batches", type=positives, default=[1, 32], metavar="B,B", help="(default: 1,32)")
+    parser.add_argument("--beams", type=positives, default=[1, 4], metavar="N,N", help="1 is greedy (default: 1,4)")
     parser.add_argument("--size", choices=SIZES, default="base", help="model of bench_train.py (default: base)")
     add_backends(parser, default=["cpu"])
     parser.add_argument(

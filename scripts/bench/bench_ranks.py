@@ -17,9 +17,9 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where command.py is
-from arguments import above_zero, positive, some_of
+from arguments import above_zero, positive, positives, some_of
 from bench_train import LABEL_SMOOTHING, LEARNING_RATE, SIZES, batch_of, model_of
-from benchmarking import counts, machine, print_table, summary
+from benchmarking import machine, print_table, summary
 from command import command
 from on_ranks import mpiexec
 from output import output_file, write_json
@@ -109,7 +109,7 @@ def parse_arguments(argv):
     add = parser.add_argument
     sizes = [name for name in SIZES if name != "long"]
     add("--steps", type=some_of(sizes), default=["copy", "small", "base"], metavar="A,B", help=f"some of {sizes}")
-    add("--ranks", type=counts, default=[2], metavar="N,M")
+    add("--ranks", type=positives, default=[2], metavar="N,M")
     add("--rounds", type=positive, default=5, help="turns of each contender (default: 5)")
     add("--seconds", type=above_zero, default=4.0, help="of each turn (default: 4)")
     add("--json", type=output_file, metavar="FILE", help="write the figures to FILE")

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from arguments import some_of
+from arguments import above_zero, positive, some_of
 from output import output_file
 
 from npformer.threads import cores
@@ -507,9 +507,9 @@ def new_figure(width, height):
 def new_parser(description, **defaults):
     """Options that most benchmarks share: --rounds, --seconds, --quick, --json."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=count, help=f"turns of each contender (default: {defaults['rounds']})")
+    parser.add_argument("--rounds", type=positive, help=f"turns of each contender (default: {defaults['rounds']})")
     parser.add_argument(
-        "--seconds", type=duration, help=f"seconds per turn, at least one step (default: {defaults['seconds']})"
+        "--seconds", type=above_zero, help=f"seconds per turn, at least one step (default: {defaults['seconds']})"
     )
     parser.add_argument("--quick", action="store_true", help=defaults["quick"])
     parser.add_argument("--json", type=output_file, metavar="FILE", help="write the figures to FILE")
@@ -530,26 +530,3 @@ def add_backends(parser, default):
 def backend_name(backend):
     """The name of a backend of npformer in tables."""
     return "npformer" if backend == "cpu" else f"npformer, {backend}"
-
-
-def count(text):
-    """The type of an argument that is a whole number of at least 1."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r}, expected a whole number of 1 or more")
-    return int(text)
-
-
-def counts(text):
-    """The type of an argument that is a comma-separated list of whole numbers."""
-    return [count(part) for part in text.split(",")]
-
-
-def duration(text):
-    """The type of an argument that is a number of seconds above 0."""
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = math.nan
-    if not 0 < seconds < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r}, expected a number of seconds above 0")
-    return seconds

@@ -2,17 +2,22 @@
 
 python scripts/measure/measure_resume.py --data data/multi30k
 python scripts/measure/measure_resume.py --data data/multi30k --kills 5 --steps 60
+python scripts/measure/measure_resume.py --data data/multi30k --ranks 1,2,3
 
 Runs two trainings with the same settings, with dropout: one is not interrupted, the other is killed and resumed. It is
 killed by the operating system, as by ``kill -9``, at a random moment of a phase: of a step, of writing to the log, of
 saving, of a validation, of resuming, and of averaging at the end. At the end the checkpoints of both (parameters,
 Adam's state, validations), their results and their logs have to be equal, bit for bit. The exit code is 1 if they are
 not. Needs Linux or macOS.
+
+With --ranks the killed training continues each time on another number of ranks of MPI, and one of them is killed: the
+others have to end within ten seconds. The undisturbed training runs in one process, with as many shards.
 """
 
 import argparse
 import collections
 import json
+import math
 import random
 import runpy
 import signal
@@ -24,12 +29,14 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where arguments.py is
-from arguments import natural, positive
+from arguments import natural, positive, positives
 from command import command
+from on_ranks import mpiexec, rank
 from output import output_file, write_json
 
 from npformer.training import JsonLog, Trainer, load_checkpoint
 from npformer.translation import TranslationRun
+from npformer.translation.run import LAST, LOG, RESULT
 
 PHASES = {
     "step": (Trainer, "step"),
@@ -39,6 +46,8 @@ PHASES = {
     "resuming": (TranslationRun, "resume"),
     "averaging": (TranslationRun, "finish"),
 }
+SAVE_EVERY = 7
+PATIENCE = 10.0  # seconds in which all ranks have to end
 CALLS = {"step": 14, "logging": 14, "saving": 2}  # of a phase before its kill, at most; otherwise 1
 TRAIN = Path(__file__).resolve().parents[1] / "train_translation.py"
 
@@ -53,16 +62,26 @@ def main(argv=None):
         kills, draw = [], random.Random(options.seed)
         for phase in phases(options.kills, draw):
             moment = draw.random() * seconds.get(phase, seconds["saving"])
-            while not run(killed, options, [phase, draw.randint(1, CALLS.get(phase, 1)), moment]):
+            n = draw.choice(options.ranks)
+            victim = 0 if phase == "logging" else draw.randrange(n)  # only rank 0 writes a log
+            while not (end := run(killed, options, [victim, phase, draw.randint(1, CALLS.get(phase, 1)), moment], n)):
                 if phase != "averaging":  # which may have been quicker, and can be repeated
                     raise SystemExit(f"the training ended after {len(kills)} kills: more --steps")
                 moment /= 2
-            kills.append({"phase": phase, "step": last_step(killed), "seconds": moment})
-            print(f"kill {len(kills)}: {phase}, after step {kills[-1]['step']}", flush=True)
+            step = last_step(killed)
+            kills.append({"phase": phase, "rank": victim, "ranks": n, "step": step, "moment": moment, "end": end})
+            kills[-1]["lost"] = lost = max(0, step - saved_step(killed))
+            on = f"rank {victim} of {n}, " if n > 1 else ""
+            print(f"kill {len(kills)}: {on}{phase}, after step {step}; {lost} lost, end in {end:.1f} s", flush=True)
+            if lost > SAVE_EVERY or end > PATIENCE or still_running(killed):
+                raise SystemExit(f"{lost} steps are lost, or not all has ended after {PATIENCE:g} s")
         run(killed, options)
         different = compare(undisturbed, killed, options.steps)
-    counts = collections.Counter(kill["phase"] for kill in kills)
-    print(f"{len(kills)} kills: " + ", ".join(f"{n} of {phase}" for phase, n in counts.items()))
+    for what in "phase", "ranks", "rank":
+        counts = collections.Counter(kill[what] for kill in kills)
+        print(f"{len(kills)} kills by {what}: " + ", ".join(f"{value}: {n}" for value, n in sorted(counts.items())))
+    print(f"the last process ended {max(kill['end'] for kill in kills):.1f} s after a kill, at most")
+    print(f"steps lost, at most: {max(kill['lost'] for kill in kills)}; saved every {SAVE_EVERY}")
     print("different: " + (", ".join(different) or "nothing"))
     if options.json:
         write_json(options.json, {"kills": kills, "steps": options.steps, "different": different})
@@ -77,27 +96,40 @@ def phases(n, draw):
     return [*chosen, *[last] * (n // len(PHASES))]
 
 
-def run(out, options, moment=None, times=None):
-    """Start the training, or resume it if it has written a checkpoint. Returns whether it was killed."""
+def run(out, options, moment=None, n=1, times=None):
+    """Start the training, or resume it if it has written a checkpoint.
+
+    Returns
+    -------
+    float or None
+        How many seconds after the kill everything had ended; None if nothing was killed.
+    """
     arguments = ["--out", out, "--quiet"]
-    if (out / "last.safetensors").exists():
+    if (out / LAST).exists():
         arguments.append("--resume")
     else:
         arguments += ["--data", options.data, "--src", options.src, "--tgt", options.tgt, "--steps", options.steps]
         arguments += ["--max-tokens", 1024, "--vocab-size", 2000, "--warmup", 50]
-        arguments += ["--validate-every", 50, "--save-every", 7]
-    given = json.dumps([list(map(str, arguments)), moment, times and str(times)])
-    code = subprocess.run([sys.executable, __file__, "--train", given], stdout=subprocess.DEVNULL).returncode
-    if code not in (0, -signal.SIGALRM):
+        arguments += ["--validate-every", 50, "--save-every", SAVE_EVERY]
+        if max(options.ranks) > 1:
+            arguments += ["--n-shards", math.lcm(*options.ranks)]
+    note = out.with_name("killed at")
+    given = json.dumps([list(map(str, arguments)), moment, times and str(times), str(note)])
+    command = [*mpiexec(n), sys.executable, __file__, "--train", given]
+    code = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE if n > 1 else None).returncode
+    end = time.time()
+    if code not in (0, signal.SIGALRM if n > 1 else -signal.SIGALRM):
         raise SystemExit(f"the training failed with exit code {code}")
-    return code != 0
+    return max(0.0, end - float(note.read_text())) if code else None
 
 
-def train(arguments, moment, times):
+def train(arguments, moment, times, note):
     """Run the script, be killed at a moment of a call of a phase, and write the median seconds of the phases."""
     seconds = {phase: [] for phase in PHASES}
+    victim, of, *when = moment or (None, None)
     for phase, (owner, name) in PHASES.items():
-        setattr(owner, name, watched(getattr(owner, name), seconds[phase], moment if phase in (moment or ()) else None))
+        is_it = phase == of and victim == (rank() or 0)
+        setattr(owner, name, watched(getattr(owner, name), seconds[phase], [*when, note] if is_it else None))
     sys.argv = [str(TRAIN), *arguments]
     try:
         runpy.run_path(str(TRAIN), run_name="__main__")
@@ -112,9 +144,10 @@ def watched(function, seconds, moment):
 
     def call(*arguments, **options):
         start = time.perf_counter()
-        if moment and len(seconds) + 1 == moment[1]:
+        if moment and len(seconds) + 1 == moment[0]:
+            Path(moment[2]).write_text(str(time.time() + moment[1]))
             signal.signal(signal.SIGALRM, signal.SIG_DFL)  # it ends the process, whatever Python does
-            signal.setitimer(signal.ITIMER_REAL, max(moment[2], 1e-6))
+            signal.setitimer(signal.ITIMER_REAL, max(moment[1], 1e-6))
         result = function(*arguments, **options)
         seconds.append(time.perf_counter() - start)
         return result
@@ -123,22 +156,31 @@ def watched(function, seconds, moment):
 
 
 def last_step(out):
-    log = out / "log.jsonl"
+    log = out / LOG
     return max((record["step"] for record in JsonLog.read(log)), default=0) if log.exists() else 0
+
+
+def saved_step(out):
+    return load_checkpoint(out / LAST)[1]["n_steps"] if (out / LAST).exists() else 0
+
+
+def still_running(out):
+    """Whether a process with this folder among its arguments is left."""
+    return subprocess.run(["pgrep", "-f", f"--train.*{out}"], stdout=subprocess.DEVNULL).returncode == 0
 
 
 def compare(undisturbed, killed, n_steps):
     """The bitwise differences between the checkpoints, the results and the logs of the two trainings."""
     different = []
-    for name in ("last.safetensors", "model.safetensors"):
+    for name in (LAST, RESULT):
         (expected, info), (arrays, info_of_killed) = (load_checkpoint(run / name) for run in (undisturbed, killed))
         different += [f"{name}: {key}" for key in expected if arrays[key].tobytes() != expected[key].tobytes()]
         different += [f"{name}: {key}" for key in info if info_of_killed[key] != info[key]]
     expected, records = (
-        [{k: v for k, v in r.items() if k != "seconds"} for r in JsonLog.read(run / "log.jsonl")]
+        [{k: v for k, v in r.items() if k != "seconds"} for r in JsonLog.read(run / LOG)]
         for run in (undisturbed, killed)
     )
-    different += ["log.jsonl"] if records != expected else []
+    different += [LOG] if records != expected else []
     steps = [record["step"] for record in records if "loss" in record]
     assert steps == list(range(1, n_steps + 1)), "a step is missing from the log, or in it twice"
     return different
@@ -150,8 +192,9 @@ def parse_arguments(argv):
     add("--data", required=True, metavar="DIR", help="folder with the aligned files")
     add("--src", default="en", help="(default: en)")
     add("--tgt", default="fr", help="(default: fr)")
+    add("--ranks", type=positives, default=[1], metavar="N,M", help="numbers of ranks to draw from (default: 1)")
     add("--kills", type=positive, default=20, help="(default: 20)")
-    add("--steps", type=positive, default=400, help="steps of the training (default: 400)")
+    add("--steps", type=positive, default=400, help="of the training (default: 400)")
     add("--seed", type=natural, default=0, help="seed of the moments (default: 0)")
     add("--json", type=output_file, metavar="FILE", help="write the figures to FILE")
     return parser.parse_args(argv)

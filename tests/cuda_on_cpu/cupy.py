@@ -35,8 +35,11 @@ class ndarray(np.lib.mixins.NDArrayOperatorsMixin):  # noqa: N801
     def data(self):
         return _Place(self._array.ctypes.data)
 
-    def get(self):
-        return asnumpy(self)
+    def get(self, out=None):
+        if out is None:
+            return asnumpy(self)
+        out[...] = asnumpy(self)
+        return out
 
     def set(self, array):
         _refuse_while_recording("a copy to the GPU")

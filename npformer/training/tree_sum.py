@@ -1,0 +1,57 @@
+"""Sums in an order that does not depend on who computes which part of them.
+
+n arrays are added as the leaves of a binary tree: neighbours first, ((x0 + x1) + (x2 + x3)) + …. Whoever has some
+neighbouring leaves adds up the subtrees that it has whole; adding these gives the same bits for any division.
+"""
+
+import numpy as np
+
+
+def tree_sum(parts, start, stop, out=None):
+    """Add up the leaves from ``start`` to ``stop``.
+
+    Parameters
+    ----------
+    parts : dict of (start, stop) to array
+        Sums of subtrees, which together hold all these leaves.
+    start, stop : int
+    out : array, optional
+        Where to put the sum, unless it is one of the parts already.
+
+    Examples
+    --------
+    >>> a, b, c = np.float32([1e8, 1, -1e8])
+    >>> tree_sum({(0, 1): a, (1, 2): b, (2, 3): c}, 0, 3) == (a + b) + c == tree_sum({(0, 2): a + b, (2, 3): c}, 0, 3)
+    np.True_
+    """
+    if (start, stop) in parts:
+        return parts[start, stop]
+    middle = start + half(stop - start)
+    return np.add(tree_sum(parts, start, middle), tree_sum(parts, middle, stop), out=out)
+
+
+def subtrees(start, stop, own):
+    """The largest subtrees, of the tree with the leaves from ``start`` to ``stop``, that lie in a range.
+
+    Examples
+    --------
+    >>> subtrees(0, 12, range(0, 4)), subtrees(0, 12, range(3, 6))
+    ([(0, 4)], [(3, 4), (4, 6)])
+    """
+    if own.start <= start and stop <= own.stop:
+        return [(start, stop)]
+    if stop <= own.start or own.stop <= start:
+        return []
+    middle = start + half(stop - start)
+    return subtrees(start, middle, own) + subtrees(middle, stop, own)
+
+
+def half(n):
+    """The number of leaves of n in the left subtree: the largest power of two below n.
+
+    Examples
+    --------
+    >>> [half(n) for n in (2, 3, 4, 5, 12)]
+    [1, 2, 2, 4, 8]
+    """
+    return 1 << ((n - 1).bit_length() - 1)
