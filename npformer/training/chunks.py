@@ -1,5 +1,6 @@
 """The parts of a flat array that ranks exchange one after another."""
 
+from itertools import pairwise
 from typing import NamedTuple
 
 SMALLEST, LARGEST, WANTED = 2**16, 2**22, 16  # numbers of a chunk, and chunks, unless they would be smaller or larger
@@ -8,10 +9,19 @@ SMALLEST, LARGEST, WANTED = 2**16, 2**22, 16  # numbers of a chunk, and chunks, 
 class Chunk(NamedTuple):
     """A part of the flat arrays; each rank owns a piece of it."""
 
-    place: slice
-    counts: list[int]  # numbers that each rank owns
-    own: slice  # this rank's piece, in the flat arrays
+    pieces: list[slice]  # of each rank, in the flat arrays
+    own: slice  # that of this rank
     state: slice  # the same, in the optimizer's state of this rank
+
+    @property
+    def place(self):
+        """The whole part, in the flat arrays."""
+        return slice(self.pieces[0].start, self.pieces[-1].stop)
+
+    @property
+    def counts(self):
+        """How many numbers each rank owns."""
+        return [piece.stop - piece.start for piece in self.pieces]
 
 
 def chunks_of(n, rank, size):
@@ -30,8 +40,8 @@ def chunks_of(n, rank, size):
     while stop > 0:
         start = max(0, stop - length)
         edges = [start + (stop - start) * i // size for i in range(size + 1)]
-        counts = [after - before for before, after in zip(edges, edges[1:], strict=False)]
-        own = slice(edges[rank], edges[rank + 1])
-        chunks.append(Chunk(slice(start, stop), counts, own, slice(done, done + counts[rank])))
-        stop, done = start, done + counts[rank]
+        pieces = [slice(*pair) for pair in pairwise(edges)]
+        own = pieces[rank]
+        chunks.append(Chunk(pieces, own, slice(done, done + own.stop - own.start)))
+        stop, done = start, chunks[-1].state.stop
     return chunks
