@@ -87,12 +87,7 @@ class OneProcess:
         >>> OneProcess().my_share([1, 2, 3])
         [1, 2, 3]
         """
-        return self.share_of(self.rank, items)
-
-    def share_of(self, rank, items):
-        """Return the part of a sequence that ``my_share`` returns on another rank."""
-        n = len(items)
-        return items[n * rank // self.size : n * (rank + 1) // self.size]
+        return share_of(items, self.rank, self.size)
 
 
 class Ranks(OneProcess):
@@ -207,6 +202,18 @@ def world():
     except ImportError as error:
         raise ImportError(f"several ranks need mpi4py: pip install 'npformer[mpi]' ({error})") from error
     return Ranks(MPI.COMM_WORLD) if MPI.COMM_WORLD.Get_size() > 1 else OneProcess()
+
+
+def share_of(items, rank, size):
+    """A rank's part of a sequence: see ``OneProcess.my_share``.
+
+    Examples
+    --------
+    >>> [share_of("abcde", rank, size=3) for rank in range(3)]
+    ['a', 'bc', 'de']
+    """
+    n = len(items)
+    return items[n * rank // size : n * (rank + 1) // size]
 
 
 def _items(facts):

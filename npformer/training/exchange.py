@@ -23,6 +23,7 @@ import numpy as np
 
 from npformer import tree
 from npformer.arrays import on_host
+from npformer.ranks import share_of
 from npformer.training.chunks import chunks_of
 from npformer.training.gradient_sum import GradientSum, add_up
 from npformer.training.parts import Piece
@@ -81,7 +82,7 @@ class Exchange(GradientSum):
         self.is_first, self.is_last = is_first, is_last
         size, rank = self.ranks.size, self.ranks.rank
         self.n_leaves = len(shards)
-        owned = [self.ranks.share_of(i, range(len(shards))) for i in range(size)]
+        owned = [share_of(range(len(shards)), i, size) for i in range(size)]
         mine = owned[rank]
         if is_first and is_last:
             self.subtrees = [subtrees(0, len(shards), of_rank) for of_rank in owned]

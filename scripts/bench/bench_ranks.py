@@ -4,17 +4,24 @@
     python scripts/bench/bench_ranks.py --steps base --ranks 2,4 --rounds 9
 
 Strong scaling: all compute the same batch. Weak scaling: each rank has a batch of the full size. *Waiting* is the part
-of a step in which a rank waits for others, with the gradients sent while the backward pass computes ("waiting") or
-all at its end ("at the end").
+of a step in which a rank waits for others: for messages, and for ranks that are slower. "At the end" is the same with
+gradients that are sent when the backward pass has ended, not beside it.
+
+The messages are also timed alone, between ranks that do nothing else: the exchange of the gradients, the gathering of
+the parameters, and a message of one number. What scaling_model.py predicts from them is printed beside the measured
+step.
 """
 
 import argparse
 import json
+import resource
 import statistics
 import subprocess
 import sys
 import time
 from pathlib import Path
+
+import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where command.py is
 from arguments import above_zero, positive, positives, some_of
@@ -23,6 +30,7 @@ from benchmarking import machine, print_table, summary
 from command import command
 from on_ranks import mpiexec
 from output import output_file, write_json
+from scaling_model import Network, Step, predict
 
 from npformer import Adam, Trainer
 from npformer.ranks import world
@@ -58,9 +66,36 @@ def work(size, seconds, shards, rows, at_end):
             start = time.perf_counter()
             trainer.step(src, tgt)
             taken.append(time.perf_counter() - start)
-    if ranks.is_first:
         waited = (ranks.seconds_waited - waited) / len(taken)
-        print(json.dumps({"step": statistics.median(taken), "waited": waited, "parameters": trainer.flat_params.size}))
+        memory = max(ranks.gather(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)) / 1000
+        alone = messages(trainer, ranks) if ranks.size > 1 else {}
+    if ranks.is_first:
+        found = {"step": statistics.median(taken), "waited": waited, "memory": memory}
+        found["parameters"] = trainer.flat_params.size
+        print(json.dumps(found | alone))
+
+
+def messages(trainer, ranks):
+    """The median seconds of a step's messages between ranks that do nothing else, and the bytes that each receives."""
+    exchange, gathering, one_number = [], [], []
+    shards = [None] * trainer.n_shards
+    for _ in range(9):
+        ranks.stack(np.zeros(1))  # all begin together
+        start = time.perf_counter()
+        trainer.sums.begin(shards, is_first=True, is_last=True)
+        trainer.sums.finish()
+        exchanged = time.perf_counter()
+        trainer.sums.share_parameters()
+        gathered = time.perf_counter()
+        for _ in range(20):
+            ranks.stack(np.zeros(1))
+        exchange.append(exchanged - start)
+        gathering.append(gathered - exchanged)
+        one_number.append((time.perf_counter() - gathered) / 20)
+    own = sum(x.stop - x.start for x in (chunk.own for chunk in trainer.sums.chunks))
+    n_bytes = trainer.flat_params.itemsize * (own * (ranks.size - 1) + trainer.flat_params.size - own)
+    times = {"exchange": exchange, "gathering": gathering, "one number": one_number}
+    return {name: statistics.median(seconds) for name, seconds in times.items()} | {"bytes": n_bytes}
 
 
 def report(name, options):
@@ -79,20 +114,44 @@ def report(name, options):
     rows = {
         contender: summary([1000 * run["step"] for run in runs])
         | {"waited": 1000 * statistics.median(run["waited"] for run in runs)}
+        | {"memory": statistics.median(run["memory"] for run in runs)}
         for contender, runs in measured.items()
     }
     parameters = measured["1 process, 1 thread"][0]["parameters"]
     print(f"\n{name}: {parameters:,} parameters; {4e-6 * parameters:.1f} MB of gradients")
-    columns = "median", "min", "max", "waited"
+    columns = "median", "min", "max", "waited", "memory"
     table = [[contender, *(f"{row[column]:.1f}" for column in columns)] for contender, row in rows.items()]
-    print_table(["", "ms a step", "smallest", "largest", "waiting"], table)
+    print_table(["", "ms a step", "smallest", "largest", "waiting", "MB of a rank"], table)
+    figures = {"parameters": parameters, "contenders": rows, "messages": {}}
     for n in options.ranks:
-        ours = rows[f"{n} ranks"]["median"]
-        if one := rows.get(f"1 process, {n} shards"):
-            print(f"throughput of {n} ranks / 1 process with {n} shards: {one['median'] / ours:.3f}")
-        weak = rows["1 process, 1 thread"]["median"] / rows[f"{n} ranks, {n} × the batch"]["median"]
-        print(f"weak scaling, {n} ranks: {weak:.3f} of the throughput per rank")
-    return {"parameters": parameters, "contenders": rows}
+        figures["messages"][n] = compare(n, parameters, rows, measured[f"{n} ranks"])
+    return figures
+
+
+def compare(n, parameters, rows, runs):
+    """Print how n ranks scale, and what their messages take."""
+    alone = {key: statistics.median(run[key] for run in runs) for key in ("exchange", "gathering", "one number")}
+    n_bytes, ours = runs[0]["bytes"], rows[f"{n} ranks"]["median"]
+    if one := rows.get(f"1 process, {n} shards"):
+        print(f"throughput of {n} ranks / 1 process with {n} shards: {one['median'] / ours:.3f}")
+        less, share = one["memory"] - rows[f"{n} ranks"]["memory"], 8e-6 * parameters * (n - 1) / n
+        print(f"memory of a rank: {less:.0f} MB less, of which {share:.0f} MB are moments of Adam")
+    one = rows["1 process, 1 thread"]
+    print(f"strong scaling, {n} ranks: {one['median'] / ours:.2f} times the throughput of 1 process with 1 thread")
+    weak = rows[f"{n} ranks, {n} × the batch"]
+    print(f"weak scaling, {n} ranks: {one['median'] / weak['median']:.3f} of the throughput per rank")
+    times = ", ".join(f"{key} {1000 * seconds:.3g} ms" for key, seconds in alone.items())
+    print(f"each rank receives {n_bytes / 1e6:.1f} MB a step; alone: {times}")
+    in_total = 1000 * (alone["exchange"] + alone["gathering"])
+    hidden = 1 - (rows[f"{n} ranks"]["waited"] / in_total)
+    print(
+        f"of these, {hidden:.0%} are hidden; {1 - rows[f'{n} ranks, at the end']['waited'] / in_total:.0%} at the end"
+    )
+    bandwidth = n_bytes / (alone["exchange"] + alone["gathering"])
+    step = Step(one["median"] / 1000, n_bytes=n_bytes / 2 / ((n - 1) / n))
+    predicted = 1000 * predict(step, Network(alone["one number"], bandwidth), n).step
+    print(f"weak scaling, predicted: {predicted:.1f} ms a step, measured {weak['median']:.1f}", flush=True)
+    return alone | {"bytes": n_bytes, "bandwidth": bandwidth, "hidden": hidden, "predicted": predicted}
 
 
 def measure(n, settings):

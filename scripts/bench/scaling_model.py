@@ -42,7 +42,7 @@ class Prediction(NamedTuple):
         return 1 - self.waiting / self.step
 
 
-def predict(step, network, n, hidden=1.0):
+def predict(step, network, n, *, hidden=1.0, all_beside=False):
     """Predict a step on n ranks.
 
     Parameters
@@ -53,6 +53,9 @@ def predict(step, network, n, hidden=1.0):
     hidden : float
         How much of the backward pass the exchange can use: 1 if the network needs no processor, 0 if gradients are
         sent after the backward pass.
+    all_beside : bool
+        Whether the gathering goes on beside the backward pass, too, as in an all-reduce of the gradients; npformer has
+        to update its part of the parameters first.
 
     Returns
     -------
@@ -62,13 +65,14 @@ def predict(step, network, n, hidden=1.0):
     --------
     >>> one_second, network = Step(1.0, n_bytes=1e9), Network(latency=0.0, bandwidth=1e9)
     >>> [round(predict(one_second, network, n).efficiency, 2) for n in (1, 2, 1000)]
-    [1.0, 0.65, 0.43]
+    [1.0, 0.65, 0.42]
     """
     if n == 1:
         return Prediction(step.seconds, 0.0)
     transfer = step.n_chunks * (n - 1) * network.latency + (n - 1) / n * step.n_bytes / network.bandwidth
     beside = hidden * step.backward * step.seconds * (1 - 1 / step.n_chunks)
-    exchange = max(transfer - beside, transfer / step.n_chunks)
+    first = 2 * transfer if all_beside else transfer
+    exchange = max(first - beside, first / step.n_chunks)
     small = 3 * math.ceil(math.log2(n)) * network.latency
-    waiting = exchange + transfer + small
+    waiting = exchange + 2 * transfer - first + small
     return Prediction(step.seconds + waiting, waiting)

@@ -1,0 +1,53 @@
+"""Sums of shards: the same bits for any division among ranks."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from npformer.ranks import share_of
+from npformer.training.chunks import chunks_of
+from npformer.training.tree_sum import subtrees, tree_sum
+
+MOST = 40
+
+
+@given(st.integers(1, MOST), st.integers(1, MOST), st.randoms(use_true_random=False))
+def test_any_number_of_ranks_gets_the_same_bits(n, size, random):
+    leaves = [np.float32(random.uniform(-1, 1) * 10 ** random.randint(-4, 4)) for _ in range(n)]
+    parts = {(i, i + 1): x for i, x in enumerate(leaves)}
+    whole, found = tree_sum(parts, 0, n), {}
+    for rank in range(size):
+        for start, stop in subtrees(0, n, share_of(range(n), rank, size)):
+            assert (start, stop) not in found
+            found[start, stop] = tree_sum(parts, start, stop)
+    assert sum(stop - start for start, stop in found) == n
+    assert tree_sum(found, 0, n) == whole
+    assert abs(whole - np.sum(leaves, dtype=np.float64)) <= 1e-5 * np.abs(leaves).max()
+
+
+@pytest.mark.parametrize(("n", "size"), [(8, 1), (8, 4), (12, 3), (24, 6), (5, 5), (48, 12)])
+def test_ranks_send_one_sum_each_where_they_divide_the_tree(n, size):
+    assert {len(subtrees(0, n, share_of(range(n), rank, size))) for rank in range(size)} == {1}
+
+
+def test_the_sum_is_written_to_out():
+    out, ones = np.zeros(3), np.ones(3)
+    assert tree_sum({(i, i + 1): ones for i in range(5)}, 0, 5, out=out) is out
+    assert (out == 5).all()
+    assert (ones == 1).all()
+
+
+@pytest.mark.parametrize(("n", "size"), [(1, 3), (100_000, 2), (10**7, 1000)])
+def test_chunks_divide_everything_among_the_ranks(n, size):
+    owned, states = [], []
+    for rank in (0, size // 2, size - 1):
+        chunks = chunks_of(n, rank, size)
+        assert [chunk.place.stop for chunk in chunks][1:] == [chunk.place.start for chunk in chunks][:-1]
+        assert (chunks[0].place.stop, chunks[-1].place.start) == (n, 0)
+        assert all(sum(chunk.counts) == chunk.place.stop - chunk.place.start for chunk in chunks)
+        assert all(chunk.own == chunk.pieces[rank] for chunk in chunks)
+        states.append([chunk.state for chunk in chunks])
+        owned.append(sum(chunk.counts[rank] for chunk in chunks))
+        assert states[-1][-1].stop == owned[-1]
+    assert max(owned) - min(owned) <= len(chunks)
