@@ -263,13 +263,16 @@ class TranslationRun:
     def _evaluate(self, translator):
         pairs = list(_text(self.settings, "val"))
         batches = list(self._batches(pairs).epoch(Place()))
-        losses = []
-        for _, src, tgt in self.ranks.my_share(batches):
+
+        def loss_of(batch):
+            _, src, tgt = batch
             loss, n = self.model.loss(translator.params, src, tgt, backend=self.trainer.ops)
-            losses.append([float(loss), n])
-        total, n_tokens = 0.0, 0
-        for loss, n in self.ranks.gather_lists(losses):
-            total, n_tokens = total + loss * n, n_tokens + n
+            return [float(loss), n]
+
+        # One batch for each thread: the bits do not depend on the number of threads.
+        losses = self.ranks.gather_lists(self.trainer.ops.run_shards(loss_of, self.ranks.my_share(batches)))
+        n_tokens = sum(n for _, n in losses)
+        total = sum(loss * n for loss, n in losses)
         sources, references = zip(*pairs, strict=True)
         translations = self.ranks.gather_lists(translator.greedy(self.ranks.my_share(sources)))
         scores = score(translations, references, self.settings.tgt)

@@ -8,7 +8,7 @@ of a step in which a rank waits for others: for messages, and for ranks that are
 gradients that are sent when the backward pass has ended, not beside it.
 
 The messages are also timed alone, between ranks that do nothing else: the exchange of the gradients, the gathering of
-the parameters, and a message of one number. What scaling_model.py predicts from them is printed beside the measured
+the parameters, and a message of one number. What predict_ranks.py predicts from them is printed beside the measured
 step.
 """
 
@@ -30,7 +30,7 @@ from benchmarking import machine, print_table, summary
 from command import command
 from on_ranks import mpiexec
 from output import output_file, write_json
-from scaling_model import Network, Step, predict
+from predict_ranks import Network, Step, predict
 
 from npformer import Adam, Trainer
 from npformer.ranks import world
@@ -122,7 +122,8 @@ def report(name, options):
     columns = "median", "min", "max", "waited", "memory"
     table = [[contender, *(f"{row[column]:.1f}" for column in columns)] for contender, row in rows.items()]
     print_table(["", "ms a step", "smallest", "largest", "waiting", "MB of a rank"], table)
-    figures = {"parameters": parameters, "contenders": rows, "messages": {}}
+    tokens = SIZES[name].B * SIZES[name].T
+    figures = {"parameters": parameters, "tokens": tokens, "contenders": rows, "messages": {}}
     for n in options.ranks:
         figures["messages"][n] = compare(n, parameters, rows, measured[f"{n} ranks"])
     return figures

@@ -1,0 +1,179 @@
+"""Predict the step of many ranks from the measured step of one process: a model of data parallel training.
+
+    python scripts/bench/predict_ranks.py
+    python scripts/bench/bench_ranks.py --json here.json && python scripts/bench/predict_ranks.py --measured here.json
+
+A step of n ranks takes the step of one process on its part of the batch, and what it waits for messages:
+
+- the *exchange* of gradients, which goes on beside the backward pass, except for its last chunk;
+- the *gathering* of the new parameters, which begins after the update, so that nothing hides it;
+- three small messages among all ranks: whether all have the same batch, the loss with the norm, whether to stop.
+
+Exchange and gathering each bring (n - 1)/n of the gradient's bytes to every rank, in n - 1 messages for each chunk. A
+message takes the network's latency, a byte the inverse of its bandwidth. Ranks that are slower than others, and
+networks that others use too, are not in the model.
+"""
+
+import argparse
+import json
+import math
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where command.py is
+from benchmarking import print_table
+from command import command
+
+MEASURED = Path(__file__).resolve().parents[1] / "figures" / "results" / "ranks.json"
+RANKS = [8, 32, 128, 512, 1024]
+TOKENS_OF_THE_PAPER = 25_000  # of a batch, on each side
+
+
+class Network(NamedTuple):
+    """What connects the ranks."""
+
+    latency: float  # seconds of a message
+    bandwidth: float  # bytes per second into a rank, and as many out of it
+
+
+class Step(NamedTuple):
+    """A step of one process on the rows of one rank."""
+
+    seconds: float
+    n_bytes: float  # of the gradient
+    backward: float = 2 / 3  # share of the seconds, beside which gradients are exchanged
+    n_chunks: int = 16
+
+
+class Prediction(NamedTuple):
+    """The seconds of a step on n ranks."""
+
+    step: float
+    waiting: float  # of these
+
+    @property
+    def efficiency(self):
+        """The throughput of a rank, relative to a process alone."""
+        return 1 - self.waiting / self.step
+
+
+class Published(NamedTuple):
+    """What others measured of data parallel training, with all-reduce between hosts."""
+
+    name: str
+    n: int  # hosts
+    efficiency: float
+    step: Step
+
+
+GBIT = 1e9 / 8
+NETWORKS = {  # latencies as is usual: TCP, and remote direct memory access
+    "10 Gbit/s": Network(30e-6, 10 * GBIT),
+    "25 Gbit/s": Network(30e-6, 25 * GBIT),
+    "100 Gbit/s": Network(2e-6, 100 * GBIT),
+}
+# Of 8 GPUs in one host, as their manufacturer tells: NVLink 4 of an H100, PCIe 5. A step takes 6 FLOP per parameter and
+# token, at 300 TFLOP/s in bfloat16: an assumption, nothing here was measured on a GPU.
+LINKS = {"NVLink": Network(3e-6, 450e9), "PCIe": Network(3e-6, 64e9)}
+GPU_PARAMETERS, GPU_TOKENS, GPU_SPEED = 10**9, [16_384, 4_096], 300e12
+# Horovod's documentation, "Benchmarks": 512 Pascal GPUs, 4 in each host, RoCE with 25 Gbit/s; and its README of 2018
+# for 128 GPUs. Batches of 64 images per GPU. Images per second of one GPU (P100): TensorFlow's guide "Benchmarks"; for
+# ResNet-101, which is not in it, a 16th of the 1,656.82 of Horovod's 16 GPUs.
+ROCE = Network(3e-6, 25 * GBIT)
+PUBLISHED = [
+    Published("VGG-16", 32, 0.79, Step(64 / 154, 4 * 138.4e6)),
+    Published("VGG-16", 128, 0.68, Step(64 / 154, 4 * 138.4e6)),
+    Published("Inception V3", 128, 0.90, Step(64 / 142, 4 * 23.8e6)),
+    Published("ResNet-101", 128, 0.90, Step(64 * 16 / 1656.82, 4 * 44.5e6)),
+]
+
+
+def predict(step, network, n, *, hidden=1.0, all_beside=False):
+    """Predict a step on n ranks.
+
+    Parameters
+    ----------
+    step : Step
+    network : Network
+    n : int
+    hidden : float
+        How much of the backward pass the exchange can use: 1 if the network needs no processor, 0 if gradients are
+        sent after the backward pass.
+    all_beside : bool
+        Whether the gathering goes on beside the backward pass, too, as in an all-reduce of the gradients. npformer has
+        to update its part of the parameters first.
+
+    Returns
+    -------
+    Prediction
+
+    Examples
+    --------
+    >>> one_second, network = Step(1.0, n_bytes=1e9), Network(latency=0.0, bandwidth=1e9)
+    >>> [round(predict(one_second, network, n).efficiency, 2) for n in (1, 2, 1000)]
+    [1.0, 0.65, 0.42]
+    """
+    if n == 1:
+        return Prediction(step.seconds, 0.0)
+    transfer = step.n_chunks * (n - 1) * network.latency + (n - 1) / n * step.n_bytes / network.bandwidth
+    beside = hidden * step.backward * step.seconds * (1 - 1 / step.n_chunks)
+    first = 2 * transfer if all_beside else transfer
+    exchange = max(first - beside, first / step.n_chunks)
+    small = 3 * math.ceil(math.log2(n)) * network.latency
+    waiting = exchange + 2 * transfer - first + small
+    return Prediction(step.seconds + waiting, waiting)
+
+
+def measured(path=MEASURED, name="base"):
+    """The step of one process that uses all cores, its tokens, and the processor, as bench_ranks.py wrote them."""
+    try:
+        figures = json.loads(path.read_text(encoding="utf-8"))
+        found = figures["steps"][name]
+        *_, all_cores = (row for contender, row in found["contenders"].items() if contender.endswith(" shards"))
+        step = Step(all_cores["median"] / 1000, 4.0 * found["parameters"])
+        return step, found["tokens"], figures["machine"]["processor"]
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{path}: expected what bench_ranks.py --json writes, with the step {name!r}") from error
+
+
+def strong(step, tokens, network, n):
+    """The efficiency of n ranks that divide a batch of the paper's size."""
+    part = step._replace(seconds=step.seconds * TOKENS_OF_THE_PAPER / tokens / n)
+    return predict(part, network, n).efficiency
+
+
+@command
+def main(argv=None):
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    parser.add_argument("--measured", type=Path, default=MEASURED, metavar="FILE", help="of bench_ranks.py --json")
+    step, tokens, processor = measured(parser.parse_args(argv).measured)
+    print(f"base, on hosts such as {processor}: {step.seconds:.2f} s for {tokens} tokens")
+    print(f"\nefficiency, {tokens} tokens on each rank (weak scaling):")
+    print_table(
+        ["ranks", *map(str, RANKS)],
+        [[name, *(f"{predict(step, of, n).efficiency:.1%}" for n in RANKS)] for name, of in NETWORKS.items()],
+    )
+    print(f"\nefficiency, {TOKENS_OF_THE_PAPER:,} tokens on all ranks together (strong scaling):")
+    print_table(
+        ["ranks", *map(str, RANKS)],
+        [[name, *(f"{strong(step, tokens, of, n):.1%}" for n in RANKS)] for name, of in NETWORKS.items()],
+    )
+    print("\nefficiency of 8 GPUs, a model of a billion parameters, by the tokens on each:")
+    steps = [Step(6 * GPU_PARAMETERS * tokens / GPU_SPEED, 4 * GPU_PARAMETERS) for tokens in GPU_TOKENS]
+    print_table(
+        ["tokens", *(f"{tokens:,}" for tokens in GPU_TOKENS)],
+        [[name, *(f"{predict(each, link, 8).efficiency:.0%}" for each in steps)] for name, link in LINKS.items()],
+    )
+    print("\npublished efficiencies, and the model's with nothing and with everything hidden behind the backward pass:")
+    rows = []
+    for name, n, efficiency, of in PUBLISHED:
+        either = [predict(of, ROCE, n, hidden=hidden, all_beside=True).efficiency for hidden in (0.0, 1.0)]
+        rows.append([name, n, f"{efficiency:.0%}", *(f"{share:.0%}" for share in either)])
+    print_table(["", "hosts", "published", "nothing", "everything"], rows)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,46 @@
+"""Draw the figure of docs/guides/scale.md: the efficiency of many ranks, as predicted, measured and published.
+
+python scripts/figures/draw_ranks.py
+"""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+from drawing import chart, draw_all, figure
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "bench"))
+from predict_ranks import NETWORKS, PUBLISHED, measured, predict, strong
+
+MARKS = {"VGG-16": "s", "Inception V3": "^", "ResNet-101": "D"}
+COLORS = dict(zip(NETWORKS, ("#b05000", "#3070b0", "black"), strict=True))
+
+
+@figure
+def ranks_efficiency():
+    """The throughput of a rank, relative to a process alone."""
+    axes = chart("hosts (logarithmic)", "efficiency, %")
+    step, tokens, _ = measured()
+    at = 2 ** np.linspace(0, 10, 101)
+    for name, network in NETWORKS.items():
+        style = {"color": COLORS[name], "linewidth": 1.5}
+        axes.plot(at, [100 * predict(step, network, n).efficiency for n in at], label=name, **style)
+        axes.plot(at, [100 * strong(step, tokens, network, n) for n in at], linestyle="--", **style)
+    for name, mark in MARKS.items():
+        there = [one for one in PUBLISHED if one.name == name]
+        axes.plot(
+            [one.n for one in there],
+            [100 * one.efficiency for one in there],
+            mark,
+            color="white",
+            markeredgecolor="black",
+            label=f"{name}, published",
+        )
+    axes.set(xscale="log", ylim=(0, 104))
+    axes.set_xticks(2 ** np.arange(0, 11, 2), [str(n) for n in 2 ** np.arange(0, 11, 2)])
+    axes.minorticks_off()
+    axes.legend(loc="lower left", frameon=False, fontsize=11)
+
+
+if __name__ == "__main__":
+    draw_all()
