@@ -10,10 +10,12 @@ import platform
 import socket
 import time
 import zlib
+from fractions import Fraction
 from functools import cache
 
 import numpy as np
 
+from npformer import tree
 from npformer.threads import blas_threads, cores
 
 # What the programs that start MPI processes (mpiexec, mpirun, srun) set in the environment of each.
@@ -21,7 +23,7 @@ STARTED = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK")
 SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE")  # of some of them
 
 
-class RankError(RuntimeError):
+class RankError(ValueError):
     """The ranks do not fit together, or rank 0 could not do what all ranks need."""
 
 
@@ -93,7 +95,8 @@ class OneProcess:
 class Ranks(OneProcess):
     """The ranks of an MPI communicator.
 
-    Ranks on the same host divide its cores: matrix products of this process use no more threads than its part.
+    Ranks on the same host divide its cores. Each rank uses as many threads as the one with the fewest cores: it would
+    wait for that one otherwise.
 
     Parameters
     ----------
@@ -111,10 +114,10 @@ class Ranks(OneProcess):
         own = {"host": socket.gethostname(), "pid": os.getpid(), "may use": allowed}
         self.table = self.gather(own)
         there = [row["may use"] for row in self.table if row["host"] == own["host"]]
-        self.n_cores = sum(1 / sum(core in others for others in there) for core in allowed)
-        for row, n in zip(self.table, self.gather(self.n_cores), strict=True):
-            row["cores"] = n
-        blas_threads(max(1, int(self.n_cores))).__enter__()  # until the process ends
+        for row, text in zip(self.table, self.gather(str(part_of_cores(allowed, there))), strict=True):
+            row["cores"] = Fraction(text)
+        fewest = min(row["cores"] for row in self.table)
+        blas_threads(max(1, int(fewest))).__enter__()  # until the process ends
         self.agree(npformer=_npformer_version(), NumPy=np.__version__, Python=platform.python_version())
 
     def gather(self, value):
@@ -137,10 +140,10 @@ class Ranks(OneProcess):
 
     def first(self, work):
         """Return the result of ``work()`` on rank 0; its error is raised on all ranks."""
-        result, error = None, None
+        result, error = "null", None
         if self.is_first:
             try:
-                result = work()
+                result = json.dumps(work())
             except Exception as raised:
                 error = raised
         result, message = self.gather([result, error and str(error)])[0]
@@ -148,21 +151,19 @@ class Ranks(OneProcess):
             raise error
         if message is not None:
             raise RankError(f"rank 0: {message}")
-        return result
+        return json.loads(result)
 
     def agree(self, **facts):
         """Raise an error on all ranks if one of them has other facts than rank 0."""
         if len(set(self.stack(np.array(zlib.crc32(json.dumps(facts).encode()))))) == 1:
             return
-        wanted, *others = map(dict, map(_items, self.gather(facts)))
-        for rank, given in enumerate(others, start=1):
-            for name in wanted | given:
-                ours, theirs = wanted.get(name), given.get(name)
-                if ours != theirs:
-                    raise RankError(
-                        f"rank {rank} has {name}={theirs!r:.200}, rank 0 has {ours!r:.200}: "
-                        "start all ranks with the same versions, settings and data"
-                    )
+        wanted, *others = (dict(tree.leaves(of_rank)) for of_rank in self.gather(facts))
+        rank, given = next((i, given) for i, given in enumerate(others, start=1) if given != wanted)
+        name = next(name for name in wanted | given if given.get(name) != wanted.get(name))
+        raise RankError(
+            f"rank {rank} has {name}={given.get(name)!r:.200}, rank 0 has {wanted.get(name)!r:.200}: "
+            "start all ranks with the same versions, settings and data"
+        )
 
     def wait(self, *requests):
         """Wait until messages have arrived. Meanwhile other processes may use the core, and signals are handled."""
@@ -173,7 +174,8 @@ class Ranks(OneProcess):
 
     def __str__(self):
         rows = [
-            f"{rank:>4}   {row['host']:<20} {row['pid']:>8}   {row['cores']:g}" for rank, row in enumerate(self.table)
+            f"{rank:>4}   {row['host']:<20} {row['pid']:>8}   {float(row['cores']):g}"
+            for rank, row in enumerate(self.table)
         ]
         shared = min(row["cores"] for row in self.table) < 1
         hint = "\nranks share cores: start no more ranks on a host than it has cores" if shared else ""
@@ -188,20 +190,48 @@ def world():
     ------
     ImportError
         If MPI has started the process, and mpi4py is missing.
+    RankError
+        If mpi4py uses another MPI than that which has started the process.
 
     Examples
     --------
     >>> world().size
     1
     """
-    is_one = any(os.environ.get(name) == "1" for name in SIZES)
-    if is_one or not any(name in os.environ for name in STARTED):
+    sizes = [os.environ[name] for name in SIZES if name in os.environ]
+    if "1" in sizes or not any(name in os.environ for name in STARTED):
         return OneProcess()
     try:
         from mpi4py import MPI
     except ImportError as error:
         raise ImportError(f"several ranks need mpi4py: pip install 'npformer[mpi]' ({error})") from error
-    return Ranks(MPI.COMM_WORLD) if MPI.COMM_WORLD.Get_size() > 1 else OneProcess()
+    if MPI.COMM_WORLD.Get_size() > 1:
+        return Ranks(MPI.COMM_WORLD)
+    if sizes:
+        library = MPI.Get_library_version().partition("\n")[0].strip()
+        raise RankError(
+            f"{sizes[0]} processes were started, but each is alone for mpi4py, which uses {library}: "
+            "start them with the mpiexec of this MPI, or install mpi4py for the other one"
+        )
+    return OneProcess()
+
+
+def part_of_cores(mine, there):
+    """How many cores a rank has, if ranks which may use the same core share it evenly.
+
+    Parameters
+    ----------
+    mine : list of int
+        The cores that the rank may use.
+    there : list of lists of int
+        Those of all ranks on its host, itself included.
+
+    Examples
+    --------
+    >>> part_of_cores([0, 1, 2, 3], [[0, 1, 2, 3], [2, 3]])
+    Fraction(3, 1)
+    """
+    return sum(Fraction(1, sum(core in others for others in there)) for core in mine)
 
 
 def share_of(items, rank, size):
@@ -214,12 +244,6 @@ def share_of(items, rank, size):
     """
     n = len(items)
     return items[n * rank // size : n * (rank + 1) // size]
-
-
-def _items(facts):
-    """The (name, value) pairs of a dict, and of the dicts in it."""
-    for name, value in facts.items():
-        yield from _items(value) if isinstance(value, dict) else [(name, value)]
 
 
 def _npformer_version():

@@ -59,7 +59,7 @@ def main(argv=None):
         return train(run, options, start)
     except KeyboardInterrupt:
         print_note("stopped at once; if there is a last.safetensors, --resume continues from there")
-        return 130
+        raise
     except NonFiniteError as error:
         print_error(f"{error} --resume would fail again: start a new training with another --out")
         return 1

@@ -27,7 +27,7 @@ def global_norm(grad: Array) -> float:
     largest = float(np.abs(grad).max()) if grad.size else 0.0
     if largest == 0 or not math.isfinite(largest):
         return largest
-    scaled = grad.astype(np.float64) / largest  # so that no square overflows or underflows
+    scaled = np.divide(grad, largest, dtype=np.float64)  # so that no square overflows or underflows
     return largest * math.sqrt(float(np.vdot(scaled, scaled)))
 
 

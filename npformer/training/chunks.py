@@ -34,7 +34,7 @@ def chunks_of(n, rank, size):
     slice(34464, 100000, None) slice(67232, 100000, None) slice(0, 32768, None)
     slice(0, 34464, None) slice(17232, 34464, None) slice(32768, 50000, None)
     """
-    length = min(max(n // WANTED, SMALLEST), LARGEST)
+    length = min(max(-(-n // WANTED), SMALLEST), LARGEST)
     chunks: list[Chunk] = []
     stop, done = n, 0
     while stop > 0:

@@ -6,9 +6,8 @@ receives for its own piece. It updates these parameters, for which it alone has 
 of ZeRO, Rajbhandari et al. 2020), and the ranks exchange the new parameters (all-gather).
 
 MPI's reduce-scatter sends as much, but adds in an order that depends on the number of ranks. Here the sum of the shards
-is that of ``tree_sum``, so it has the same bits on any number of ranks. (MPI's own all-to-all would take 40 times as
-long as these messages with MPICH 5.0, its reduce-scatter 5 times: ``Ialltoallv`` and ``Ireduce_scatter`` of 59 MB
-between two ranks in shared memory.)
+of a batch is that of ``tree_sum``, which has the same bits on any number of ranks. If several batches make one step,
+each rank adds up its part of all of them first.
 """
 
 import inspect
@@ -36,7 +35,7 @@ class UnderWay(NamedTuple):
     """A chunk that the ranks are exchanging."""
 
     requests: list  # MPI's
-    parts: dict  # {(start, stop): array}: this rank's piece of all sums, as ``tree_sum`` takes them
+    sums: dict  # {subtree: array}: this rank's piece of all sums, for ``tree_sum``
 
 
 class Exchange(GradientSum):
@@ -60,7 +59,7 @@ class Exchange(GradientSum):
         self.places = {path: (slice(end - x.size, end), x.shape) for (path, x), end in zip(leaves, ends, strict=True)}
         self.reports = "ready" in inspect.signature(model.loss_and_grad).parameters
         self.lock = threading.Lock()
-        self.sums = [flat_grads]  # one for each subtree of this rank
+        self.flat_sums = [flat_grads]  # of each subtree of this rank
         # What MPI reads and writes: the arrays themselves, or copies in host memory if it cannot reach those of a GPU.
         self.is_direct = isinstance(flat_grads, np.ndarray) or bool(os.environ.get(GPU_AWARE))
         self.sent_params, self.sent_grads = (
@@ -89,8 +88,8 @@ class Exchange(GradientSum):
             self.groups = [slice(start - mine.start, stop - mine.start) for start, stop in self.subtrees[rank]]
         else:  # of several batches, each rank first adds up its part
             self.n_leaves, self.subtrees, self.groups = size, [[(i, i + 1)] for i in range(size)], [slice(None)]
-        while len(self.sums) < len(self.groups):
-            self.sums.append(np.empty_like(self.flat_grads))
+        while len(self.flat_sums) < len(self.groups):
+            self.flat_sums.append(np.empty_like(self.flat_grads))
         self.given = {path: [None] * len(mine) for path in self.places}
         self.complete: dict = {}  # {end: start} of the parameters whose gradients are complete, but not those behind
         self.frontier = self.flat_grads.size  # everything from the frontier on is complete
@@ -101,8 +100,9 @@ class Exchange(GradientSum):
     def add(self, gradients):
         """Add what was not given with ``ready``, and wait for the sums over all ranks."""
         for i, grads in enumerate(gradients):  # what was not reported
+            tree.check_like(grads, self.grads, dtypes=False)
             self._ready(i, "", grads)
-        if not gradients and self.is_first:  # this rank has no row of the batch
+        if not gradients and self.is_first:  # this rank has no row of the first of several batches
             self.flat_grads[...] = 0
         self.finish()
 
@@ -110,25 +110,26 @@ class Exchange(GradientSum):
         """Exchange what is not under way yet, and wait for the sums over all ranks."""
         self.frontier = 0
         self._send()
-        for chunk, (requests, parts) in zip(self.chunks, self.under_way, strict=False):
+        for chunk, (requests, sums) in zip(self.chunks, self.under_way, strict=False):
             self.ranks.wait(*requests)
             own = self.flat_grads[chunk.own]
-            total = tree_sum(parts, 0, self.n_leaves, out=own if self.is_direct else None)
-            if total is not own:
-                own[...] = self.ops.asarray(total)
-            parts.clear()  # frees what was received
+            if self.is_direct:
+                tree_sum(sums, 0, self.n_leaves, out=own)
+            else:
+                own[...] = self.ops.asarray(tree_sum(sums, 0, self.n_leaves))
+            sums.clear()  # frees what was received
 
     def _ready(self, shard, path, grads):
         """Take the gradients below a path from a shard, and send what is complete."""
         with self.lock:
             for leaf, grad in tree.leaves(grads, path):
-                given = self.given[leaf]
-                if given is None or given[shard] is not None:
+                given = self.given.get(leaf)
+                if given is None or given[shard] is not None:  # ``add`` refuses paths that are not there
                     continue
                 given[shard] = grad
                 if all(x is not None for x in given):
                     place, shape = self.places[leaf]
-                    for total, group in zip(self.sums, self.groups, strict=False):
+                    for total, group in zip(self.flat_sums, self.groups, strict=False):
                         add_up(self.is_first, total[place].reshape(shape), *given[group])
                     self.given[leaf], self.complete[place.stop] = None, place.start
             while self.frontier in self.complete:
@@ -137,7 +138,9 @@ class Exchange(GradientSum):
 
     def _send(self):
         """Begin to exchange the chunks that are complete, and go on with those before."""
-        for chunk in self.chunks[len(self.under_way) :] if self.is_last else ():
+        if not self.is_last:
+            return
+        for chunk in self.chunks[len(self.under_way) :]:
             if chunk.place.start < self.frontier:
                 break
             self.under_way.append(self._exchanged(chunk))
@@ -147,15 +150,16 @@ class Exchange(GradientSum):
         """Begin to exchange a chunk."""
         comm, me = self.ranks.comm, self.ranks.rank
         others = [rank for rank in range(self.ranks.size) if rank != me]
-        ours = [self._for_mpi(total, self.sent_grads, chunk.place) for total in self.sums[: len(self.subtrees[me])]]
-        pieces = [slice(piece.start - chunk.place.start, piece.stop - chunk.place.start) for piece in chunk.pieces]
+        flat_sums = self.flat_sums[: len(self.subtrees[me])]  # one at most on a GPU, which has one shard
+        ours = [self._for_mpi(total, self.sent_grads, chunk.place) for total in flat_sums]
+        there = [slice(piece.start - chunk.place.start, piece.stop - chunk.place.start) for piece in chunk.pieces]
         theirs = [(rank, subtree) for rank in others for subtree in self.subtrees[rank]]
         received = np.empty_like(self.sent_grads, shape=(len(theirs), chunk.own.stop - chunk.own.start))
         requests = [comm.Irecv(x, source=rank) for x, (rank, _) in zip(received, theirs, strict=True)]
-        requests += [comm.Isend(total[pieces[rank]], dest=rank) for rank in others for total in ours]
-        parts = {subtree: x for x, (_, subtree) in zip(received, theirs, strict=True)}
-        parts |= {subtree: total[pieces[me]] for total, subtree in zip(ours, self.subtrees[me], strict=True)}
-        return UnderWay(requests, parts)
+        requests += [comm.Isend(total[there[rank]], dest=rank) for rank in others for total in ours]
+        sums = {subtree: x for x, (_, subtree) in zip(received, theirs, strict=True)}
+        sums |= {subtree: total[there[me]] for total, subtree in zip(ours, self.subtrees[me], strict=True)}
+        return UnderWay(requests, sums)
 
     def _for_mpi(self, flat, copy, place):
         """The numbers at a place of a flat array, where MPI can read them."""
@@ -184,8 +188,8 @@ class Exchange(GradientSum):
         in_place, comm = self.ranks.mpi.IN_PLACE, self.ranks.comm
         for chunk in self.chunks:
             self._for_mpi(self.flat_params, self.sent_params, chunk.own)
-        places = [[self.sent_params[chunk.place], chunk.counts] for chunk in self.chunks]
-        self.ranks.wait(*(comm.Iallgatherv(in_place, place) for place in places))
+        buffers = [[self.sent_params[chunk.place], chunk.counts] for chunk in self.chunks]
+        self.ranks.wait(*(comm.Iallgatherv(in_place, buffer) for buffer in buffers))
         if not self.is_direct:
             self.flat_params[...] = self.ops.asarray(self.sent_params)
 

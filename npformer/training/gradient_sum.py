@@ -71,8 +71,7 @@ def add_up(is_first, total, *gradients):
         if grad.shape != total.shape:  # otherwise it would be broadcast
             raise ValueError(f"a gradient has shape {grad.shape}, expected that of its parameter, {total.shape}")
     parts = {(i, i + 1): grad for i, grad in enumerate(gradients)}
-    added = tree_sum(parts, 0, len(parts), out=total if is_first else None)
-    if not is_first:
-        total += added
-    elif added is not total:
-        total[...] = added
+    if is_first:
+        tree_sum(parts, 0, len(parts), out=total)
+    else:
+        total += tree_sum(parts, 0, len(parts))

@@ -38,7 +38,7 @@ def training_step(trainer, batches: Sequence[tuple], key, numbers: Sequence) -> 
         The mean loss per target, and the norm of its gradient before clipping.
     """
     n_targets, loss_scale, lr, step = numbers
-    loss, sums = np.float64(0), trainer.sums  # the sum of float32 losses in float64 has the same bits in any order
+    loss, sums = np.float64(0), trainer.sums  # in float64 a sum of float32 losses has the same bits in any order
     options = {"n_tokens": n_targets, "backend": trainer.ops, **trainer.options}
     if trainer.precision.has_loss_scale:
         options["loss_scale"] = loss_scale

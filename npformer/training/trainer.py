@@ -5,7 +5,7 @@ import os
 import threading
 import time
 import zlib
-from dataclasses import asdict
+from dataclasses import asdict, is_dataclass
 from functools import partial
 from itertools import islice
 from typing import NamedTuple
@@ -88,16 +88,16 @@ class Trainer:
         parameters below it.
     n_shards : int, optional
         Number of parts of a batch that are computed in parallel, each with its own gradient, by the threads of all
-        ranks. The default is one for each thread that matrix products may use, or fewer if the step is too small. The
-        same number gives bitwise identical results; another number draws other dropout bits and rounds differently.
+        ranks. The default is one for each thread that matrix products may use on each rank, or fewer if the step is too
+        small. The same number gives bitwise identical results; another draws other dropout bits and rounds differently.
     precision : "float32", "tf32", "bfloat16" or "float16"
         Number format in which steps are computed; all but "float32" need a GPU. Parameters and moments are float32.
         (On a GPU batches are padded to multiples of 8, so dropout draws other bits than on a CPU.)
-
     ranks : Ranks, optional
         The processes that compute this training together, ``npformer.ranks.world()``. Each has to make the same
-        trainer and call the same methods with the same arguments. The shards of a batch are divided among the ranks,
-        which make the same steps as one process with as many shards. Only rank 0 writes checkpoints.
+        trainer and call the same methods with the same arguments. The shards of a batch are divided among the ranks.
+        They make the same steps, bit for bit, as one process with as many shards, except that several batches which
+        make one step are added in another order. Only rank 0 writes checkpoints.
 
     Attributes
     ----------
@@ -188,8 +188,12 @@ class Trainer:
         self.n_steps = 0
         self.last: StepInfo | None = None
         if self.ranks.size > 1:
-            start_of = zlib.crc32(on_host(self.flat_params))
-            self.ranks.agree(model=describe(model), settings=self.settings(), shards=n_shards, parameters=start_of)
+            self.ranks.agree(
+                model=describe(model) if is_dataclass(model) else type(model).__name__,
+                settings=self.settings() | {"n_shards": n_shards, "precision": precision},
+                backend=self.ops.__name__,
+                parameters=zlib.crc32(on_host(self.flat_params)),
+            )
         self._lock, self._process = threading.RLock(), os.getpid()
 
     def step(self, *batch, batches=None) -> float:
@@ -219,7 +223,13 @@ class Trainer:
         start = time.perf_counter()
         n_targets = sum(self.model.count(*batch) for batch in batches)
         if self.ranks.size > 1:
-            self.ranks.agree(step=self.n_steps + 1, targets=n_targets, batch=checksum(batches))
+            self.ranks.agree(
+                step=self.n_steps + 1,
+                lr=self.optimizer.learning_rate(self.n_steps + 1),
+                shards=[self._n_shards(batch) for batch in batches],
+                targets=n_targets,
+                batch=checksum(batches),
+            )
         if n_targets == 0:
             warn("no target is counted: the loss is 0, and the step has no gradient")
         with self._alone(), deferred_interrupts():

@@ -16,7 +16,12 @@ def tree_sum(parts, start, stop, out=None):
         Sums of subtrees, which together hold all these leaves.
     start, stop : int
     out : array, optional
-        Where to put the sum, unless it is one of the parts already.
+        Where to put the sum. It may be one of the parts.
+
+    Returns
+    -------
+    array
+        ``out`` if given.
 
     Examples
     --------
@@ -25,7 +30,11 @@ def tree_sum(parts, start, stop, out=None):
     np.True_
     """
     if (start, stop) in parts:
-        return parts[start, stop]
+        part = parts[start, stop]
+        if out is None or out is part:
+            return part
+        out[...] = part
+        return out
     middle = start + half(stop - start)
     return np.add(tree_sum(parts, start, middle), tree_sum(parts, middle, stop), out=out)
 

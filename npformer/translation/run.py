@@ -187,14 +187,16 @@ class TranslationRun:
     @contextmanager
     def _log(self):
         """The log, in a folder that is locked against other trainings. Ranks other than 0 have none."""
+        log = _NoLog(self.n_logged)
         with ExitStack() as stack:
 
             def opened():
+                nonlocal log
                 stack.enter_context(locked(self.out))
-                stack.log = stack.enter_context(JsonLog(self.out / LOG, keep=self.n_logged))
+                log = stack.enter_context(JsonLog(self.out / LOG, keep=self.n_logged))
 
             self.ranks.first(opened)
-            yield stack.log if self.ranks.is_first else _NoLog(self.n_logged)
+            yield log
 
     def explain(self):
         """List the operations of a step on the next batch: see ``Trainer.explain``."""

@@ -95,7 +95,8 @@ def messages(trainer, ranks):
     own = sum(x.stop - x.start for x in (chunk.own for chunk in trainer.sums.chunks))
     n_bytes = trainer.flat_params.itemsize * (own * (ranks.size - 1) + trainer.flat_params.size - own)
     times = {"exchange": exchange, "gathering": gathering, "one number": one_number}
-    return {name: statistics.median(seconds) for name, seconds in times.items()} | {"bytes": n_bytes}
+    found = {name: statistics.median(seconds) for name, seconds in times.items()}
+    return found | {"bytes": n_bytes, "chunks": len(trainer.sums.chunks)}
 
 
 def report(name, options):
@@ -149,7 +150,7 @@ def compare(n, parameters, rows, runs):
         f"of these, {hidden:.0%} are hidden; {1 - rows[f'{n} ranks, at the end']['waited'] / in_total:.0%} at the end"
     )
     bandwidth = n_bytes / (alone["exchange"] + alone["gathering"])
-    step = Step(one["median"] / 1000, n_bytes=n_bytes / 2 / ((n - 1) / n))
+    step = Step(one["median"] / 1000, n_bytes=4.0 * parameters, n_chunks=runs[0]["chunks"])
     predicted = 1000 * predict(step, Network(alone["one number"], bandwidth), n).step
     print(f"weak scaling, predicted: {predicted:.1f} ms a step, measured {weak['median']:.1f}", flush=True)
     return alone | {"bytes": n_bytes, "bandwidth": bandwidth, "hidden": hidden, "predicted": predicted}

@@ -15,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # where on_gpu.py is
 
 from on_gpu import MISSING, cupy_installed, gpu, small_blocks
 
+import npformer.training.trainer
 from npformer import SGD, Adam, AdamW, CopyTask, NonFiniteError, Trainer, Transformer
 from npformer.arrays import on_host
 from npformer.ranks import RankError, world
@@ -73,6 +74,7 @@ def compare_trainings():
     found = {}
     for name, (_, _, _, rows) in TRAININGS.items():
         together = trainer_of(name, RANKS)
+        early = sent_early(together.sums)
         losses = [together.step(*TASK.batch(i, rows)) for i in range(STEPS)]
         state = {key: together.sums.whole(x) for key, x in together.state.items()}
         if RANKS.is_first:
@@ -80,6 +82,7 @@ def compare_trainings():
             pairs = [(losses, [alone.step(*TASK.batch(i, rows)) for i in range(STEPS)])]
             pairs += [(together.flat_params, alone.flat_params), *((state[key], alone.state[key]) for key in state)]
             found[name] = {
+                "sent early": early,
                 "same bits": all(np.array_equal(x, y) for x, y in pairs),
                 "norm": abs(together.last.grad_norm - alone.last.grad_norm) / alone.last.grad_norm,
                 "state": sum(x.size for x in together.state.values())
@@ -88,11 +91,27 @@ def compare_trainings():
     return found
 
 
+def sent_early(sums):
+    """A list that gets, at each step, how many chunks were under way before the backward pass had ended."""
+    found, add = [], sums.add
+
+    def counting(gradients):
+        found.append(len(sums.under_way))
+        add(gradients)
+
+    sums.add = counting
+    return found
+
+
 def compare_accumulated():
-    together, alone = trainer_of("adam", RANKS), trainer_of("adam")
-    batches = [TASK.batch(0, 8), TASK.batch(1, 1), TASK.batch(2, 6)]
-    losses = [trainer.step_accumulated(batches) for trainer in (together, alone)]
-    return {"same bits": bool(np.array_equal(together.flat_params, alone.flat_params)), "losses": losses}
+    """The largest difference between the parameters after two steps of several batches; the first has one row."""
+    trainers = [Trainer(MODEL, SGD(0.1), n_shards=RANKS.size, ranks=ranks) for ranks in (RANKS, None)]
+    for trainer in trainers:
+        for _ in range(2):
+            trainer.step_accumulated([TASK.batch(0, 1), TASK.batch(1, 8), TASK.batch(2, 6)])
+    together, alone = trainers
+    start = Trainer(MODEL, SGD(0.1)).flat_params
+    return float(abs(together.flat_params - alone.flat_params).max() / abs(alone.flat_params - start).max())
 
 
 def resume(folder):
@@ -151,6 +170,25 @@ def stopped():
     return RANKS.gather(trainer.n_steps)
 
 
+class Forgetful(Silent):
+    """A model that forgets a gradient."""
+
+    def loss_and_grad(self, *args, **options):
+        loss, grads, n = super().loss_and_grad(*args, **options)
+        del grads["output"]
+        return loss, grads, n
+
+
+def with_other_threads():
+    """A step of ranks whose number of threads, and so of shards, differs."""
+    before = npformer.training.trainer.n_threads, npformer.training.trainer.WORTH_A_SHARD
+    npformer.training.trainer.n_threads, npformer.training.trainer.WORTH_A_SHARD = (lambda: 1 + RANKS.rank), 1
+    try:
+        train(Trainer(MODEL, Adam(0.01), ranks=RANKS), 8)
+    finally:
+        npformer.training.trainer.n_threads, npformer.training.trainer.WORTH_A_SHARD = before
+
+
 def fail():
     raise OSError("the disk is full")
 
@@ -165,7 +203,12 @@ def main(folder):
         "on the gpu": on_the_gpu() if RANKS.size == 2 else None,
         "first": RANKS.first(lambda: {"of": "rank 0"}),
         "no first": message_of(Exception, lambda: RANKS.first(fail)),
+        "no json": message_of(Exception, lambda: RANKS.first(lambda: {1, 2})),
+        "forgotten": message_of(ValueError, lambda: train(Trainer(Forgetful(), SGD(0.1), ranks=RANKS), 8)),
         "disagree": message_of(RankError, lambda: RANKS.agree(seed=RANKS.rank)),
+        "disagree below": message_of(RankError, lambda: RANKS.agree(a={"name": RANKS.rank}, b={"name": 0})),
+        "other threads": message_of(RankError, with_other_threads),
+        "other rates": message_of(RankError, lambda: train(Trainer(MODEL, SGD(0.1 + RANKS.rank), ranks=RANKS), 8)),
         "other settings": message_of(RankError, lambda: Trainer(MODEL, Adam(0.1), seed=RANKS.rank, ranks=RANKS)),
         "other batch": message_of(RankError, lambda: train(trainer_of("adam", RANKS), 8, first=RANKS.rank)),
         "arrays": [x.tolist() for x in RANKS.gather_arrays(np.arange(RANKS.rank))],

@@ -45,9 +45,15 @@ def test_ranks_compute_the_same_bits_as_shards_of_one_process(found):
         assert training["state"] <= 1 / found["n"] + 1e-3, name
 
 
+def test_gradients_are_sent_while_others_are_computed(found):
+    early = {name: training["sent early"] for name, training in found["trainings"].items()}
+    assert min(early.pop("fewer rows than ranks")) == 0  # a rank without rows
+    assert set(early.pop("silent")) == {0}
+    assert all(min(chunks) > 0 for chunks in early.values())
+
+
 def test_several_batches_are_one_step(found):
-    ours, one_process = found["accumulated"]["losses"]
-    assert ours == pytest.approx(one_process, rel=1e-6)
+    assert found["accumulated"] < 1e-5
 
 
 def test_a_checkpoint_is_that_of_one_process(found):
@@ -61,8 +67,9 @@ def test_all_ranks_end_with_the_same_diagnosis(found):
 
 
 def test_arrays_of_the_gpu_are_sent_too(found):
-    if found["on the gpu"] is not None:
-        assert found["on the gpu"] < 1e-3
+    if found["on the gpu"] is None:
+        pytest.skip("there is neither a GPU nor a substitute, or these are 3 ranks")
+    assert found["on the gpu"] < 1e-3
 
 
 def test_all_ranks_stop_after_the_same_step(found):
@@ -74,12 +81,21 @@ def test_an_error_of_rank_0_is_raised_on_all(found):
     ours, *others = found["no first"]
     assert ours == "the disk is full"
     assert set(others) == {"rank 0: the disk is full"}
+    assert all("not JSON serializable" in message for message in found["no json"])
+
+
+def test_all_ranks_refuse_a_model_that_forgets_a_gradient(found):
+    (message,) = set(found["forgotten"])
+    assert "output.weight: given nothing" in message
 
 
 def test_ranks_that_differ_refuse_to_start_together(found):
     for name, what in (
         ("disagree", "seed=1, rank 0 has 0"),
-        ("other settings", "seed=1, rank 0 has 0"),
+        ("disagree below", "a.name=1, rank 0 has 0"),
+        ("other settings", "settings.seed=1, rank 0 has 0"),
+        ("other threads", "shards="),
+        ("other rates", "lr=1.1, rank 0 has 0.1"),
         ("other batch", "targets="),
     ):
         (message,) = set(found[name])
@@ -107,6 +123,13 @@ def test_one_process_imports_no_mpi():
     one_rank = os.environ | {"PMI_RANK": "0", "PMI_SIZE": "1"}
     for environment in (os.environ, one_rank):
         assert subprocess.check_output([sys.executable, "-c", code], env=environment, text=True) == "False\n"
+
+
+def test_an_mpi_that_did_not_start_the_process_is_refused():
+    code = "from npformer.ranks import world; world()"
+    started = os.environ | {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "4"}
+    done = subprocess.run([sys.executable, "-c", code], env=started, capture_output=True, text=True)
+    assert "4 processes were started, but each is alone for mpi4py" in done.stderr
 
 
 @pytest.fixture(scope="module")

@@ -31,11 +31,16 @@ def test_ranks_send_one_sum_each_where_they_divide_the_tree(n, size):
     assert {len(subtrees(0, n, share_of(range(n), rank, size))) for rank in range(size)} == {1}
 
 
-def test_the_sum_is_written_to_out():
-    out, ones = np.zeros(3), np.ones(3)
-    assert tree_sum({(i, i + 1): ones for i in range(5)}, 0, 5, out=out) is out
-    assert (out == 5).all()
-    assert (ones == 1).all()
+@pytest.mark.parametrize("n", [1, 2, 3, 5])
+def test_the_sum_is_written_to_out_which_may_be_a_part(n):
+    parts = {(i, i + 1): np.full(3, 10.0**i) for i in range(n)}
+    out, expected = np.zeros(3), sum(10**i for i in range(n))
+    assert tree_sum(parts, 0, n, out=out) is out
+    assert (out == expected).all()
+    assert [x[0] for x in parts.values()] == [10**i for i in range(n)]
+    own = parts[n - 1, n]
+    assert tree_sum(parts, 0, n, out=own) is own
+    assert (own == expected).all()
 
 
 @pytest.mark.parametrize(("n", "size"), [(1, 3), (100_000, 2), (10**7, 1000)])
