@@ -13,6 +13,9 @@ from corpus import write_corpus
 from on_ranks import MPIEXEC, OF_RANK, mpiexec
 
 from npformer.ranks import STARTED
+from npformer.training import JsonLog, load_checkpoint
+from npformer.translation import Translator
+from npformer.translation.run import LAST, RESULT
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.skipif(not MPIEXEC.exists(), reason="there is no MPI: pip install 'npformer[mpi]'")
@@ -153,10 +156,11 @@ def test_a_translation_model_is_trained_resumed_and_used_on_two_ranks(text, tmp_
     rows = [json.loads(line) for line in (tmp_path / "two" / "log.jsonl").read_text().splitlines()]
     assert [row["step"] for row in rows] == [1, 2, 3, 4, 4]
     search = ["--model", tmp_path / "two", "--backend", "reference", "--beam", "2"]
-    lines = text / "val.en"
-    out, _ = run(2, "scripts/translate.py", *search, "--file", lines)
-    command = [sys.executable, ROOT / "scripts/translate.py", *search, "--file", lines]
-    assert out == subprocess.check_output(command, text=True)
+    out, _ = run(2, "scripts/translate.py", *search, "--file", text / "val.en")
+    sentences = (text / "val.en").read_text(encoding="utf-8").splitlines()
+    assert out.splitlines() == list(
+        Translator.load(tmp_path / "two" / RESULT, "reference").translate(sentences, beam_size=2)
+    )
     out, _ = run(2, "scripts/evaluate.py", *search, "--data", text, "--split", "val")
     assert out.count("6 sentences") == 1
     _, err = run(2, *training(text, tmp_path / "two"), code=1)
@@ -164,34 +168,50 @@ def test_a_translation_model_is_trained_resumed_and_used_on_two_ranks(text, tmp_
     assert "holds a training" in message
 
 
-def test_the_death_of_a_rank_ends_all_and_the_training_resumes(text, tmp_path):
-    process = start(2, *training(text, tmp_path / "out", "--steps", "100000", "--save-every", "2"))
-    log, killed = tmp_path / "out" / "log.jsonl", None
-    try:
-        table = [process.stdout.readline() for _ in range(4)]
-        killed = int(table[3].split()[2])
-        while not log.exists() or log.read_text().count("\n") < 3:
-            time.sleep(0.05)
-        os.kill(killed, signal.SIGKILL)
-        out, err = process.communicate(timeout=10)
-        assert process.returncode != 0
-        assert str(killed) in out + err
-    finally:
-        process.kill()
-    out, _ = run(3, "scripts/train_translation.py", "--out", tmp_path / "out", "--resume", "--steps", "8", "--quiet")
-    assert json.loads(log.read_text().splitlines()[-1])["step"] == 8
+def in_the_midst(n, log, *arguments):
+    """A training on n ranks that has made some more steps, and the numbers of its processes."""
+    before = len(JsonLog.read(log)) if log.exists() else 0
+    process = start(n, *arguments)
+    while not process.stdout.readline().startswith("rank"):
+        assert process.poll() is None
+    pids = [int(process.stdout.readline().split()[2]) for _ in range(n)]
+    while process.poll() is None and (not log.exists() or log.read_text().count("\n") < before + 3):
+        time.sleep(0.05)
+    return process, pids
 
 
-def test_a_signal_to_one_rank_saves_once(text, tmp_path):
-    process = start(2, *training(text, tmp_path / "out", "--steps", "100000"))
-    log = tmp_path / "out" / "log.jsonl"
+def ended(process):
     try:
-        one = int([process.stdout.readline() for _ in range(4)][3].split()[2])
-        while not log.exists() or log.read_text().count("\n") < 3:
-            time.sleep(0.05)
-        os.kill(one, signal.SIGTERM)
-        out, _ = process.communicate(timeout=20)
+        return process.communicate(timeout=20)
     finally:
         process.kill()
+
+
+def test_a_dead_rank_ends_all_and_a_signal_to_one_saves_once(text, tmp_path):
+    out = tmp_path / "out"
+    log = out / "log.jsonl"
+    process, pids = in_the_midst(2, log, *training(text, out, "--steps", "100000", "--save-every", "2"))
+    os.kill(pids[1], signal.SIGKILL)
+    said = "".join(ended(process))
+    assert process.returncode != 0
+    assert str(pids[1]) in said
+
+    process, pids = in_the_midst(3, log, "scripts/train_translation.py", "--out", out, "--resume", "--quiet")
+    os.kill(pids[2], signal.SIGTERM)
+    said, _ = ended(process)
     assert process.returncode == 143
-    assert out.count("SIGTERM: saved after step") == 1
+    assert said.count("SIGTERM: saved after step") == 1
+    steps = [record["step"] for record in JsonLog.read(log) if "loss" in record]
+    assert steps == list(range(1, len(steps) + 1))
+    assert load_checkpoint(out / LAST)[1]["n_steps"] == len(steps)
+
+
+def test_a_second_interrupt_of_one_rank_ends_all(text, tmp_path):
+    process, pids = in_the_midst(
+        2, tmp_path / "out" / "log.jsonl", *training(text, tmp_path / "out", "--steps", "100000")
+    )
+    while process.poll() is None:
+        os.kill(pids[1], signal.SIGINT)
+        time.sleep(0.02)
+    ended(process)
+    assert process.returncode in (130, signal.SIGINT)  # the latter if one came while the first was handled
