@@ -20,7 +20,11 @@ def main(argv=None):
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the configuration to FILE")
     options = parser.parse_args(argv)
-    ranks = world()
+    try:
+        ranks = world()
+    except (ImportError, ValueError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
     if not ranks.is_first:
         return 0
     config = read_config()

@@ -122,7 +122,7 @@ class Ranks(OneProcess):
 
     def gather(self, value):
         """Return the values of all ranks, in their order: whatever JSON can hold."""
-        mine = np.frombuffer(json.dumps(value).encode(), np.uint8)
+        mine = np.frombuffer(as_json(value).encode(), np.uint8)
         return [json.loads(x.tobytes()) for x in self.gather_arrays(mine)]
 
     def gather_arrays(self, x):
@@ -143,10 +143,10 @@ class Ranks(OneProcess):
         result, error = "null", None
         if self.is_first:
             try:
-                result = json.dumps(work())
-            except Exception as raised:
+                result = as_json(work())
+            except BaseException as raised:  # an interrupt too: the others wait
                 error = raised
-        result, message = self.gather([result, error and str(error)])[0]
+        result, message = self.gather([result, error and (str(error) or type(error).__name__)])[0]
         if error:
             raise error
         if message is not None:
@@ -155,7 +155,7 @@ class Ranks(OneProcess):
 
     def agree(self, **facts):
         """Raise an error on all ranks if one of them has other facts than rank 0."""
-        if len(set(self.stack(np.array(zlib.crc32(json.dumps(facts).encode()))))) == 1:
+        if len(set(self.stack(np.array(zlib.crc32(as_json(facts).encode()))))) == 1:
             return
         wanted, *others = (dict(tree.leaves(of_rank)) for of_rank in self.gather(facts))
         rank, given = next((i, given) for i, given in enumerate(others, start=1) if given != wanted)
@@ -214,6 +214,22 @@ def world():
             "start them with the mpiexec of this MPI, or install mpi4py for the other one"
         )
     return OneProcess()
+
+
+def as_json(value):
+    """The JSON of a value, in which numbers may be NumPy's."""
+    return json.dumps(value, default=np.generic.item)
+
+
+def checksum(values):
+    """A checksum of NumPy arrays and texts; what is neither is left out."""
+    crc = 0
+    for x in values:
+        if isinstance(x, np.ndarray):
+            crc = zlib.crc32(np.ascontiguousarray(x), crc)
+        elif isinstance(x, str):
+            crc = zlib.crc32(x.encode("utf-8", "surrogatepass"), crc)
+    return crc
 
 
 def part_of_cores(mine, there):

@@ -86,8 +86,13 @@ def _exit_code(main, argv, ranks):
     except KeyboardInterrupt:
         ranks.failed(130)
         return 130
+    except SystemExit as stop:  # of argparse
+        if stop.code:
+            ranks.failed(stop.code)
+        raise
     except Exception as error:
         if isinstance(error, BrokenPipeError) and _output_is_broken():
+            ranks.failed(0)
             return 0
         message = message_of(error)
         if message is None:

@@ -17,7 +17,7 @@ from command import command
 from output import output_file, picture_file, refuse_overwriting, write_json, write_whole
 
 from npformer.data import ParallelText
-from npformer.ranks import world
+from npformer.ranks import checksum, world
 from npformer.translation import Translator, score
 from npformer.translation.run import RESULT
 from npformer.translation.scores import check_packages
@@ -52,6 +52,7 @@ def evaluate(options):
     start = time.perf_counter()
     search = search_of(options)
     ranks = world()
+    ranks.agree(model=translator.checksum(), text=checksum([*sources, *references]))
     translations = ranks.gather_lists(list(translator.translate(ranks.my_share(sources), **search)))
     seconds = time.perf_counter() - start
     if options.out and ranks.is_first:

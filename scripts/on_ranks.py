@@ -3,13 +3,15 @@
 This module needs only the standard library, as ``command.py`` does.
 """
 
+import contextlib
 import io
 import os
 import sys
 import time
 from pathlib import Path
 
-OF_RANK = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK")  # as in npformer/ranks.py, which may be missing
+# As in npformer/ranks.py, which may be missing: the variables that hold the number of a rank, and that of all ranks.
+OF_RANK, OF_ALL = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK"), ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE")
 MPIEXEC = Path(sys.executable).with_name("mpiexec")  # the one that mpich of the extra mpi installs
 PATIENCE = 1.0  # seconds that another rank waits for rank 0 to tell the same error
 
@@ -29,10 +31,13 @@ class Quiet:
     """A context manager in which ranks other than 0 print nothing.
 
     If a rank fails, it ends all others, which may wait for it. Ranks other than 0 first give rank 0 the time to tell
-    the same error and end them; if it does not, they tell theirs.
+    the same error and end them; if it does not, they tell theirs. All join MPI here, so that each can end the others.
     """
 
     def __enter__(self):
+        if rank() is not None and "1" not in [os.environ.get(name) for name in OF_ALL]:
+            with contextlib.suppress(ImportError):  # ``npformer.ranks.world`` says what is missing
+                import mpi4py.MPI  # noqa: F401
         self.before, self.said = (sys.stdout, sys.stderr), None
         if rank():
             self.said = io.StringIO()

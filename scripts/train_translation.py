@@ -81,7 +81,8 @@ def train(run, options, start):
     def is_late(trainer, info):
         return options.minutes is not None and time.perf_counter() - start > 60 * options.minutes
 
-    with StopSignals("stopping and saving after this step or validation; a second signal saves nothing") as stop:
+    note = "stopping and saving after this step or validation; a second signal saves nothing"
+    with StopSignals(note if run.ranks.is_first else "") as stop:
         run.train([is_late, stop], progress=not options.quiet)
     if code := max(run.ranks.gather(stop.exit_code)):  # a signal may have come to one rank alone
         say(f"{Signals(code - 128).name}: saved after step {run.trainer.n_steps}; --resume continues from there")

@@ -12,7 +12,7 @@ import numpy as np
 
 from npformer.checks import check_int
 from npformer.data.subwords import Subwords
-from npformer.ranks import OneProcess
+from npformer.ranks import OneProcess, checksum
 from npformer.reference import derive_key
 
 
@@ -154,7 +154,8 @@ class TokenBatches:
     chunk_size : int
         Number of pairs in a chunk.
     ranks : Ranks, optional
-        Each rank converts its part of a chunk to ids, and all ranks yield the same batches.
+        Each rank converts its part of a chunk to ids, and all ranks yield the same batches. All have to read the same
+        text.
 
     Examples
     --------
@@ -209,13 +210,20 @@ class TokenBatches:
             yield from islice(enumerate(self._kept), first, None)
             return
         lines, chunk, pairs = iter(self.text), -1, []
-        while some := list(islice(lines, self.chunk_size)):
+        while some := self._same(list(islice(lines, self.chunk_size))):
             chunk += 1
             if chunk >= first:
                 pairs = list(zip(*map(self._encode, (self.source, self.target), zip(*some, strict=True)), strict=True))
                 yield chunk, pairs
         if chunk == first == 0:
             self._kept[:] = [pairs]  # assigned, not appended: two epochs may be read at once
+
+    def _same(self, pairs):
+        """These pairs, which have to be the same on all ranks."""
+        if self.ranks.size > 1:
+            lines = (line for pair in pairs for line in pair)
+            self.ranks.agree(text={"pairs": len(pairs), "checksum": checksum(lines)})
+        return pairs
 
     def _encode(self, subwords, lines):
         """The ids of lines, of which each rank converts its part."""

@@ -4,7 +4,6 @@ import math
 import os
 import threading
 import time
-import zlib
 from dataclasses import asdict, is_dataclass
 from functools import partial
 from itertools import islice
@@ -19,7 +18,7 @@ from npformer.calls import Calls, explain
 from npformer.checks import check_fraction, check_int, check_not_negative, check_positive, warn
 from npformer.interrupts import deferred_interrupts
 from npformer.models.description import as_json, describe
-from npformer.ranks import OneProcess
+from npformer.ranks import OneProcess, checksum
 from npformer.reference import derive_key, split_key
 from npformer.threads import n_threads
 from npformer.training.checkpoint import joined, load_checkpoint, refusing, save_checkpoint
@@ -97,7 +96,7 @@ class Trainer:
         The processes that compute this training together, ``npformer.ranks.world()``. Each has to make the same
         trainer and call the same methods with the same arguments. The shards of a batch are divided among the ranks.
         They make the same steps, bit for bit, as one process with as many shards, except that several batches which
-        make one step are added in another order. Only rank 0 writes checkpoints.
+        make one step are added in another order. Only rank 0 writes checkpoints. One thread calls the methods.
 
     Attributes
     ----------
@@ -192,7 +191,7 @@ class Trainer:
                 model=describe(model) if is_dataclass(model) else type(model).__name__,
                 settings=self.settings() | {"n_shards": n_shards, "precision": precision},
                 backend=self.ops.__name__,
-                parameters=zlib.crc32(on_host(self.flat_params)),
+                parameters=checksum([on_host(self.flat_params)]),
             )
         self._lock, self._process = threading.RLock(), os.getpid()
 
@@ -222,17 +221,17 @@ class Trainer:
             raise ValueError(f"batches holds {len(batches)} items, expected one or more tuples such as (src, tgt)")
         start = time.perf_counter()
         n_targets = sum(self.model.count(*batch) for batch in batches)
-        if self.ranks.size > 1:
-            self.ranks.agree(
-                step=self.n_steps + 1,
-                lr=self.optimizer.learning_rate(self.n_steps + 1),
-                shards=[self._n_shards(batch) for batch in batches],
-                targets=n_targets,
-                batch=checksum(batches),
-            )
         if n_targets == 0:
             warn("no target is counted: the loss is 0, and the step has no gradient")
         with self._alone(), deferred_interrupts():
+            if self.ranks.size > 1:
+                self.ranks.agree(
+                    step=self.n_steps + 1,
+                    lr=self.optimizer.learning_rate(self.n_steps + 1),
+                    shards=[self._n_shards(batch) for batch in batches],
+                    targets=n_targets,
+                    batch=checksum(x for batch in batches for x in batch),
+                )
             before, key = self.precision.state, derive_key(self.seed, self.n_steps)
             while True:
                 numbers = self._numbers(n_targets)
@@ -287,16 +286,26 @@ class Trainer:
             check_int("n_steps", n_steps, at_least=0)
         history: list = []
         with progress_bar(n_steps, progress and self.ranks.is_first) as bar:
-            for batch in islice(batches, n_steps):
+            upcoming = islice(batches, n_steps)
+            while (batch := self._next(upcoming)) is not None:
                 if not isinstance(batch, (tuple, list)):
                     raise ValueError(f"a batch is a {type(batch).__name__}, expected a tuple such as (src, tgt)")
                 self.step(*batch)
                 history.append(self.last)
                 bar.advance(self.last)
                 wishes = [callback(self, self.last) for callback in callbacks]  # no short circuit: all are called
-                if self.ranks.any(any(wishes)):  # all ranks stop after the same step
-                    break
+                with deferred_interrupts():
+                    if self.ranks.any(any(wishes)):  # all ranks stop after the same step
+                        break
         return history
+
+    def _next(self, batches):
+        """The next batch, None at the end, which has to come on all ranks at once."""
+        batch = next(batches, None)
+        if self.ranks.size > 1:
+            with deferred_interrupts():
+                self.ranks.agree(batches_end=batch is None)
+        return batch
 
     def explain(self, *batch) -> Calls:
         """List the operations of a step on this batch, with their times, from the fastest of several steps.
@@ -393,6 +402,8 @@ class Trainer:
         with refusing(path, "make the trainer with the file's settings, or try another file"):
             check_training(arrays, info, self)
         params, state = tree.from_arrays(arrays, "params"), tree.from_arrays(arrays, "optimizer")
+        if self.ranks.size > 1:
+            self.ranks.agree(checkpoint={"n_steps": info["n_steps"], "arrays": checksum(arrays.values())})
         with self._alone(), deferred_interrupts():
             self.flat_params[...] = self.ops.asarray(tree.flatten(tree.ordered_like(params, self.params))[0])
             for name, x in self.state.items():
@@ -461,14 +472,6 @@ class Trainer:
             f"of step {self.n_steps}. Try a lower learning rate (now {lr:g}), "
             f"clip_norm=1.0 (now {self.clip_norm}), or a longer warm-up."
         )
-
-
-def checksum(batches):
-    """A checksum of the arrays of batches."""
-    crc = 0
-    for x in (x for batch in batches for x in batch if isinstance(x, np.ndarray)):
-        crc = zlib.crc32(np.ascontiguousarray(x), crc)
-    return crc
 
 
 def are_arrays(batch):

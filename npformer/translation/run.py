@@ -1,6 +1,5 @@
 """The training of a translation model, from text files to the final model; it can be interrupted and resumed."""
 
-import zlib
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, fields, replace
 from pathlib import Path
@@ -82,7 +81,7 @@ class TranslationRun:
         check_packages()
         check_precision(settings.precision, get_backend(backend))
         ranks = ranks or OneProcess()
-        ranks.agree(settings=asdict(settings), data=_beginnings(text, validation))
+        ranks.agree(settings=asdict(settings), out=str(Path(out).resolve()))
         source, target = _learned(text, settings, ranks)
         run = cls(out, settings, source, target, backend, ranks)
         run._check_validation(validation)  # now, not only at the first validation
@@ -116,7 +115,7 @@ class TranslationRun:
         before, settings = settings, replace(settings, **changes)
         text, validation = _text(settings, "train"), _text(settings, "val")
         run = cls(out, settings, source, target, backend, ranks)
-        run.ranks.agree(settings=asdict(settings), data=_beginnings(text, validation), steps_done=info.get("n_steps"))
+        run.ranks.agree(settings=asdict(settings), info=info, out=str(path.parent.resolve()))
         if settings.data != before.data:  # before it is saved as the text of this training
             run._check_other_text(text, validation)
         run.trainer.restore(arrays, info, path)
@@ -344,17 +343,6 @@ def _learned(text, settings, ranks):
     models = ranks.first(lambda: [Subwords.learn(lines(), settings.vocab_size).model.hex() for lines in streams])
     learned = [Subwords(bytes.fromhex(model)) for model in models]
     return learned[0], learned[-1]
-
-
-def _beginnings(*texts):
-    """The sizes of the files of texts, and a checksum of their beginnings."""
-    files = [Path(path) for text in texts for path in (text.source, text.target)]
-    return [[path.stat().st_size, _checksum_of_beginning(path)] for path in files]
-
-
-def _checksum_of_beginning(path):
-    with open(path, "rb") as file:
-        return zlib.crc32(file.read(1_000_000))
 
 
 def _last_whole(folder):

@@ -7,12 +7,14 @@ from pathlib import Path
 import numpy as np
 
 from npformer import tree
+from npformer.arrays import on_host
 from npformer.backends import get_backend
 from npformer.checks import check_int
 from npformer.data.parallel_text import pack
 from npformer.data.subwords import Subwords
 from npformer.decoding import beam_search, greedy_decode
 from npformer.models import EncoderDecoder, describe, from_description
+from npformer.ranks import checksum
 from npformer.training.checkpoint import CheckpointError, joined, load_checkpoint, refusing, save_checkpoint
 
 EXTRA_LEN = 50  # a translation has at most this many tokens more than its source (section 6.1)
@@ -156,6 +158,10 @@ class Translator:
             return greedy_decode(self.model, self.params, src, **self._limits(src))
 
         return self.target.decode(self._decode(list(_each(lines)), decode))
+
+    def checksum(self):
+        """Return a checksum of the parameters, to compare them on several ranks."""
+        return checksum(on_host(x) for _, x in tree.leaves(self.params))
 
     def encode(self, lines, first=1):
         """Return the ids of the pieces of each line; ``first`` is the number of the first line, for error messages."""

@@ -18,6 +18,7 @@ from on_gpu import MISSING, cupy_installed, gpu, small_blocks
 import npformer.training.trainer
 from npformer import SGD, Adam, AdamW, CopyTask, NonFiniteError, Trainer, Transformer
 from npformer.arrays import on_host
+from npformer.data import Subwords, TokenBatches
 from npformer.ranks import RankError, world
 from npformer.training import load_checkpoint
 
@@ -189,6 +190,13 @@ def with_other_threads():
         npformer.training.trainer.n_threads, npformer.training.trainer.WORTH_A_SHARD = before
 
 
+def read_other_text():
+    """Batches of a text that is another on rank 1."""
+    lines = [("a b c", "c b a"), ("b", "b"), ("c c", f"c {'abc'[RANKS.rank]}")]
+    subwords = Subwords.learn(["a b c", "c b a"] * 4, size=9)
+    next(TokenBatches(lines, subwords, subwords, max_tokens=30, max_len=8, ranks=RANKS).from_place())
+
+
 def fail():
     raise OSError("the disk is full")
 
@@ -210,6 +218,10 @@ def main(folder):
         "other threads": message_of(RankError, with_other_threads),
         "other rates": message_of(RankError, lambda: train(Trainer(MODEL, SGD(0.1 + RANKS.rank), ranks=RANKS), 8)),
         "other settings": message_of(RankError, lambda: Trainer(MODEL, Adam(0.1), seed=RANKS.rank, ranks=RANKS)),
+        "other text": message_of(RankError, read_other_text),
+        "other end": message_of(
+            RankError, lambda: trainer_of("adam", RANKS).fit([TASK.batch(0, 4)] * (1 + RANKS.rank), progress=False)
+        ),
         "other batch": message_of(RankError, lambda: train(trainer_of("adam", RANKS), 8, first=RANKS.rank)),
         "arrays": [x.tolist() for x in RANKS.gather_arrays(np.arange(RANKS.rank))],
         "shares": RANKS.gather_lists(RANKS.my_share(list("abcde"))),
