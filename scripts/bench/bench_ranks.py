@@ -61,6 +61,7 @@ def work(size, seconds, shards, rows, at_end):
             trainer.sums.reports = False
         for _ in range(3):
             trainer.step(src, tgt)
+        arrived = note_arrived(trainer.sums) if ranks.size > 1 else [0.0]
         taken, waited, end = [], ranks.seconds_waited, time.perf_counter() + seconds
         while max(ranks.gather(time.perf_counter() < end)):
             start = time.perf_counter()
@@ -71,8 +72,22 @@ def work(size, seconds, shards, rows, at_end):
         alone = messages(trainer, ranks) if ranks.size > 1 else {}
     if ranks.is_first:
         found = {"step": statistics.median(taken), "waited": waited, "memory": memory}
+        found["arrived"] = statistics.median(arrived)
         found["parameters"] = trainer.flat_params.size
         print(json.dumps(found | alone))
+
+
+def note_arrived(sums):
+    """A list that gets, at each step, which share of the chunks has been exchanged when the backward pass ends."""
+    found, add = [], sums.add
+
+    def noting(gradients):
+        arrived = [sums.ranks.mpi.Request.Testall(chunk.requests) for chunk in sums.under_way]
+        found.append(sum(arrived) / len(sums.chunks))
+        add(gradients)
+
+    sums.add = noting
+    return found
 
 
 def messages(trainer, ranks):
@@ -144,16 +159,13 @@ def compare(n, parameters, rows, runs):
     print(f"weak scaling, {n} ranks: {one['median'] / weak['median']:.3f} of the throughput per rank")
     times = ", ".join(f"{key} {1000 * seconds:.3g} ms" for key, seconds in alone.items())
     print(f"each rank receives {n_bytes / 1e6:.1f} MB a step; alone: {times}")
-    in_total = 1000 * (alone["exchange"] + alone["gathering"])
-    hidden = 1 - (rows[f"{n} ranks"]["waited"] / in_total)
-    print(
-        f"of these, {hidden:.0%} are hidden; {1 - rows[f'{n} ranks, at the end']['waited'] / in_total:.0%} at the end"
-    )
+    arrived = statistics.median(run["arrived"] for run in runs)
+    print(f"{arrived:.0%} of the chunks have been exchanged when the backward pass ends")
     bandwidth = n_bytes / (alone["exchange"] + alone["gathering"])
     step = Step(one["median"] / 1000, n_bytes=4.0 * parameters, n_chunks=runs[0]["chunks"])
     predicted = 1000 * predict(step, Network(alone["one number"], bandwidth), n).step
     print(f"weak scaling, predicted: {predicted:.1f} ms a step, measured {weak['median']:.1f}", flush=True)
-    return alone | {"bytes": n_bytes, "bandwidth": bandwidth, "hidden": hidden, "predicted": predicted}
+    return alone | {"bytes": n_bytes, "bandwidth": bandwidth, "arrived": arrived, "predicted": predicted}
 
 
 def measure(n, settings):
