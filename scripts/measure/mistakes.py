@@ -444,6 +444,13 @@ MISTAKES = [
         for name in ("attention", "copy", "decode", "gpu", "ops", "ranks", "recurrent", "train")
     ),
     Mistake(
+        "bench/predict_ranks.py",
+        "a file that is not of bench_ranks.py",
+        "--measured file",
+        1,
+        "file: expected what bench_ranks.py --json writes, with the step 'base'",
+    ),
+    Mistake(
         "bench/bench_copy.py",
         "PyTorch is not installed",
         f"{without('torch')} SCRIPT",

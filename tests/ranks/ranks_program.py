@@ -12,7 +12,9 @@ from pathlib import Path
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # where on_gpu.py is
+sys.path.insert(0, str(Path(__file__).parents[2] / "scripts" / "bench"))
 
+import bench_ranks
 from on_gpu import MISSING, cupy_installed, gpu, small_blocks
 
 import npformer.training.trainer
@@ -197,6 +199,14 @@ def read_other_text():
     next(TokenBatches(lines, subwords, subwords, max_tokens=30, max_len=8, ranks=RANKS).from_place())
 
 
+def time_messages():
+    """What the benchmark of ranks measures on this training."""
+    trainer = trainer_of("adam", RANKS)
+    arrived = bench_ranks.note_arrived(trainer.sums)
+    train(trainer, 8)
+    return bench_ranks.messages(trainer, RANKS) | {"arrived": arrived, "numbers": trainer.flat_params.size}
+
+
 def fail():
     raise OSError("the disk is full")
 
@@ -209,6 +219,7 @@ def main(folder):
         "diagnoses": diagnoses(),
         "stopped": stopped(),
         "on the gpu": on_the_gpu() if RANKS.size == 2 else None,
+        "messages": time_messages(),
         "first": RANKS.first(lambda: {"of": "rank 0"}),
         "no first": message_of(Exception, lambda: RANKS.first(fail)),
         "no json": message_of(Exception, lambda: RANKS.first(lambda: {1, 2})),

@@ -76,6 +76,15 @@ def test_arrays_of_the_gpu_are_sent_too(found):
     assert found["on the gpu"] < 1e-3
 
 
+def test_the_benchmark_times_the_messages_of_a_step(found):
+    messages = found["messages"]
+    all_but_own = 4 * messages["numbers"] * (found["n"] - 1) / found["n"]
+    assert messages["bytes"] == pytest.approx(2 * all_but_own, rel=1e-3)
+    assert min(messages[name] for name in ("exchange", "gathering", "one number")) > 0
+    assert len(messages["arrived"]) == 2
+    assert all(0 <= share <= 1 for share in messages["arrived"])
+
+
 def test_all_ranks_stop_after_the_same_step(found):
     assert found["stopped"] == [3] * found["n"]
 

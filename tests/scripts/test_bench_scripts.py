@@ -17,9 +17,11 @@ SCRIPTS = Path(__file__).parents[2] / "scripts" / "bench"
 bench_attention = pytest.importorskip("bench_attention", reason="needs the scripts folder, and a Unix system")
 import bench_decode  # noqa: E402
 import bench_ops  # noqa: E402
+import bench_ranks  # noqa: E402
 import bench_train  # noqa: E402
 import benchmarking  # noqa: E402
 import output  # noqa: E402
+import predict_ranks  # noqa: E402
 
 NO_PEERS = {
     "bench_train.py": ("--without", "pytorch,fused,compile,jax"),
@@ -294,3 +296,44 @@ def test_contenders_take_turns_and_say_why_they_are_left_out(capsys):
         with pytest.raises(benchmarking.LeftOut, match="ended with exit code 3"):
             b.run(1000)
     assert "left out: c: ModuleNotFoundError: No module named 'no_such_library'" in capsys.readouterr().out
+
+
+# -- ranks --------------------------------------------------------------------------------------------------------
+
+
+def test_the_benchmark_of_ranks_writes_what_the_prediction_reads(tmp_path, monkeypatch, capsys):
+    one = {"step": 2.0, "waited": 0.0, "memory": 500.0, "parameters": 10**6, "bytes": 4e6, "chunks": 15}
+    messages = {"arrived": 0.9, "exchange": 0.01, "gathering": 0.01, "one number": 1e-4}
+    seconds = {"shards": 1.0, "rows": 2.1}
+
+    def measure(n, settings):
+        return one | messages | {"step": next((seconds[name] for name in seconds if settings.get(name, 1) > 1), 2 / n)}
+
+    monkeypatch.setattr(bench_ranks, "measure", measure)
+    monkeypatch.setattr(bench_ranks, "cores", lambda: 2)
+    bench_ranks.main(["--steps", "base", "--rounds", "1", "--json", str(tmp_path / "ranks.json")])
+    shown = capsys.readouterr().out
+    assert "throughput of 2 ranks / 1 process with 2 shards: 1.000" in shown
+    assert "weak scaling, 2 ranks: 0.952" in shown
+    assert "90% of the chunks" in shown
+    step, tokens, _ = predict_ranks.measured(tmp_path / "ranks.json")
+    assert (step.seconds, step.n_bytes, tokens) == (1.0, 4e6, 32 * 30)
+    assert predict_ranks.main(["--measured", str(tmp_path / "ranks.json")]) in (0, None)
+    assert "strong scaling" in capsys.readouterr().out
+
+
+def test_what_others_published_lies_between_the_predictions():
+    for _, n, efficiency, step in predict_ranks.PUBLISHED:
+        low, high = (
+            predict_ranks.predict(step, predict_ranks.ROCE, n, hidden=hidden, all_beside=True).efficiency
+            for hidden in (0.0, 1.0)
+        )
+        assert low < efficiency < high
+
+
+def test_messages_that_take_no_time_cost_nothing():
+    step = predict_ranks.Step(1.0, n_bytes=1e9)
+    free, slow = predict_ranks.Network(0.0, math.inf), predict_ranks.Network(1e-3, 1e8)
+    assert predict_ranks.predict(step, free, 1024).efficiency == 1
+    falling = [predict_ranks.predict(step, slow, n).efficiency for n in (1, 2, 8, 64, 1024)]
+    assert falling == sorted(falling, reverse=True)
