@@ -79,7 +79,7 @@ def test_help(script, capsys):
     [
         ("bench_train.py", ["--steps", "tiny,huge"], "argument --steps: 'huge', expected some of tiny,copy"),
         ("bench_train.py", ["--rounds", "0"], "argument --rounds: 0, expected a whole number"),
-        ("bench_train.py", ["--seconds", "nan"], "argument --seconds: nan, expected a number"),
+        ("bench_train.py", ["--seconds", "nan"], "argument --seconds: nan, expected a finite number"),
         ("bench_train.py", ["--backends", "gpu"], "argument --backends: 'gpu'"),
         ("bench_train.py", ["--without", "numpy"], "argument --without: 'numpy'"),
         ("bench_train.py", ["--json", "."], "argument --json: . is a folder"),
