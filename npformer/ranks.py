@@ -174,8 +174,7 @@ class Ranks(OneProcess):
 
     def __str__(self):
         rows = [
-            f"{rank:>4}   {row['host']:<20} {row['pid']:>8}   {float(row['cores']):g}"
-            for rank, row in enumerate(self.table)
+            f"{rank:>4}   {row['host']:<20} {row['pid']:>8}   {row['cores']}" for rank, row in enumerate(self.table)
         ]
         shared = min(row["cores"] for row in self.table) < 1
         hint = "\nranks share cores: start no more ranks on a host than it has cores" if shared else ""

@@ -3,6 +3,7 @@
 python scripts/get_multi30k.py
 python scripts/train_translation.py --data data/multi30k --src en --tgt fr --out runs/en-fr
 python scripts/train_translation.py --out runs/en-fr --resume          # continue after an interruption
+mpiexec -n 4 python scripts/train_translation.py --data data/multi30k --out runs/en-fr  # see docs/guides/scale.md
 python scripts/translate.py --model runs/en-fr "A man is riding a bicycle."
 
 DATA contains train.en, train.fr, val.en and val.fr, plain or .gz. The script writes to OUT
@@ -153,7 +154,7 @@ def parse_arguments(argv):
         "n_shards",
         type=positive,
         metavar="N",
-        help="parts of a batch; the same N on any number of ranks computes the same",
+        help="parts of a batch; the same N on any number of ranks computes the same; if none, about one per thread",
     )
     add("--json", type=output_file, metavar="FILE", help="write the figures to FILE")
     add("--quiet", action="store_true", help="no progress bar")
