@@ -106,7 +106,7 @@ clean:
 
 $(VENV)/ready: setup.cfg pyproject.toml
 	$(PYTHON) -m venv $(@D)
-	$(@D)/bin/python $(INSTALL) --editable '.[dev]'
+	$(@D)/bin/python $(INSTALL) --editable '.[dev,nvrtc]'
 	touch $@
 
 # On Linux, PyPI's PyTorch comes with gigabytes of GPU libraries. If pip is told of a folder of wheels (PIP_FIND_LINKS)

@@ -1,9 +1,6 @@
-"""Whole models on the GPU, and the compilation of its kernels. on_gpu.py describes what runs without a GPU."""
+"""Whole models on the GPU. on_gpu.py describes what runs without a GPU."""
 
-import itertools
 import re
-import shutil
-import subprocess
 import sys
 import warnings
 from pathlib import Path
@@ -34,8 +31,6 @@ from npformer import (
     reference,
     tree,
 )
-
-tiles = sys.modules["npformer.gpu.flash_attention"]  # the package has a function of that name
 
 rounded_up = sys.modules["npformer.gpu.recording"].rounded_up
 
@@ -314,34 +309,6 @@ def test_the_order_of_threads_changes_nothing(monkeypatch):
     for name, expected in in_order.items():
         for x, y in zip(run(ON_GPU, name, arguments_of(name, "float32")), expected, strict=True):
             np.testing.assert_array_equal(x, y, err_msg=name)
-
-
-@pytest.mark.skipif(not shutil.which("nvcc"), reason="no nvcc to compile the kernels of npformer.gpu with")
-@pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.name)
-def test_kernels_compile_by_themselves(source, tmp_path):
-    """No warning, for each dtype and several GPUs; without optimization, which would take four times as long."""
-    known = subprocess.run(["nvcc", "--list-gpu-code"], capture_output=True, text=True, check=True).stdout.split()
-    targets = [arch for arch in ("sm_80", "sm_90", "sm_120") if arch in known]
-    command = ["nvcc", "-cubin", "-Xcicc", "-O0", "-Xptxas", "-O0", "-Werror", "all-warnings", source]
-    for constants, arch in zip(_constants_of(source.stem), itertools.cycle(targets), strict=False):
-        macros = [f"-D{name}={value}" for name, value in constants.items()]
-        options = [f"-arch={arch}", *macros, "-o", tmp_path / "x"]
-        done = subprocess.run(command + options, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, f"{arch} {macros}\n{done.stderr}"
-
-
-def _constants_of(file):
-    """The options with which a source is compiled."""
-    if file == "flash_attention":
-        choices = [("FLOAT32", 16), ("FLOAT64", 16), ("BFLOAT16", 32), ("FLOAT64", 32)]
-        choices += [("FLOAT16", 64), ("FLOAT64", 64), ("FLOAT32", 128)]
-        choices = [(dtype, tiles.plain_tiles(width, 8 if dtype == "FLOAT64" else 4)) for dtype, width in choices]
-    elif file == "tensor_attention":
-        choices = [("BFLOAT16", tiles.tensor_tiles(width)) for width in tiles.WIDTHS]
-        choices.append(("FLOAT16", tiles.tensor_tiles(64)))
-    else:
-        return [{}, {"FLOAT64": ""}, {"FLOAT16": ""}, {"BFLOAT16": ""}]
-    return [{dtype: "", **chosen.constants} for dtype, chosen in choices]
 
 
 def test_the_package_binds_its_kernels_and_not_the_reference():

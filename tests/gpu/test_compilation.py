@@ -1,0 +1,70 @@
+"""Every kernel compiles with NVRTC, the compiler that CuPy uses, which needs no GPU."""
+
+import ctypes
+import importlib.util
+import itertools
+import sys
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+from on_gpu import MISSING, gpu
+
+if MISSING:
+    pytest.skip(MISSING, allow_module_level=True)
+
+launch = sys.modules["npformer.gpu.launch"]
+tiles = sys.modules["npformer.gpu.flash_attention"]  # the package has a function of that name
+
+GPUS = "sm_80", "sm_90", "sm_120"
+BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+SOURCES = sorted(path.stem for path in Path(gpu.__file__).parent.glob("*.cu"))
+NVIDIA = importlib.util.find_spec("nvidia")
+CUDA = [Path(folder) / "cu13" for folder in NVIDIA.submodule_search_locations] if NVIDIA else []
+LIBRARIES = [path for folder in CUDA for path in folder.glob("lib/libnvrtc.so.13")]
+
+
+@pytest.fixture(scope="module")
+def nvrtc():
+    if not LIBRARIES:
+        pytest.skip("there is no compiler for the kernels of npformer.gpu: pip install -e '.[nvrtc]'")
+    return ctypes.CDLL(LIBRARIES[0])
+
+
+def compile_for(gpu_name, module, nvrtc):
+    """The status and the messages of the compiler; without optimization, which would take five times as long."""
+    options = [*module["options"], f"-arch={gpu_name}", "--Ofast-compile=max", *(f"-I{path}/include" for path in CUDA)]
+    program, size = ctypes.c_void_p(), ctypes.c_size_t()
+    nvrtc.nvrtcCreateProgram(ctypes.byref(program), module["code"].encode(), b"kernels.cu", 0, None, None)
+    status = nvrtc.nvrtcCompileProgram(
+        program, len(options), (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
+    )
+    nvrtc.nvrtcGetProgramLogSize(program, ctypes.byref(size))
+    messages = ctypes.create_string_buffer(size.value)
+    nvrtc.nvrtcGetProgramLog(program, messages)
+    nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
+    return status, messages.value.decode()
+
+
+def variants(file):
+    """The dtypes and macros with which a file of kernels is compiled."""
+    if file == "flash_attention":
+        widths = [("float32", 16), ("float64", 16), (BFLOAT16, 32), ("float64", 32)]
+        widths += [("float16", 64), ("float64", 64), ("float32", 128)]
+        return [
+            (dtype, tiles.plain_tiles(width, max(4, np.dtype(dtype).itemsize)).constants) for dtype, width in widths
+        ]
+    if file == "tensor_attention":
+        widths = [*((BFLOAT16, width) for width in tiles.WIDTHS), ("float16", 64)]
+        return [(dtype, tiles.tensor_tiles(width).constants) for dtype, width in widths]
+    return [(dtype, {}) for dtype in ("float32", "float64", "float16", BFLOAT16)]
+
+
+@pytest.mark.parametrize("file", SOURCES)
+def test_it_compiles_without_a_warning(file, nvrtc, monkeypatch):
+    """In the variants that the package compiles, for several generations of GPUs."""
+    monkeypatch.setattr(launch.cupy, "RawModule", dict)
+    for (dtype, constants), gpu_name in zip(variants(file), itertools.cycle(GPUS), strict=False):
+        module = launch._module.__wrapped__(file, np.dtype(dtype), tuple(constants.items()))
+        assert compile_for(gpu_name, module, nvrtc) == (0, ""), (gpu_name, dtype, constants)
