@@ -41,6 +41,11 @@ def test_the_quick_preset_learns_to_copy(tmp_path):
         assert picture.read_bytes()[:4] == b"\x89PNG"
 
 
+def test_fewer_steps_learn_to_reverse(tmp_path):
+    run_here("--task", "reverse", "--steps", 500, "--no-plots", "--quiet", "--json", tmp_path / "f.json")
+    assert json.loads((tmp_path / "f.json").read_text())["exact_match"] >= 0.98
+
+
 def test_few_steps_do_not_learn_it_and_the_figures_say_so(tmp_path):
     run_here("--steps", 2, "--no-plots", "--quiet", "--json", tmp_path / "f.json", "--out", tmp_path / "pictures")
     figures = json.loads((tmp_path / "f.json").read_text())
