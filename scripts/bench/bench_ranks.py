@@ -71,9 +71,8 @@ def work(size, seconds, shards, rows, at_end):
         memory = max(ranks.gather(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)) / 1000
         alone = messages(trainer, ranks) if ranks.size > 1 else {}
     if ranks.is_first:
-        found = {"step": statistics.median(taken), "waited": waited, "memory": memory}
-        found["arrived"] = statistics.median(arrived)
-        found["parameters"] = trainer.flat_params.size
+        found = {"step": statistics.median(taken), "waited": waited, "arrived": statistics.median(arrived)}
+        found |= {"memory": memory, "parameters": trainer.flat_params.size}
         print(json.dumps(found | alone))
 
 

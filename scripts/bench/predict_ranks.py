@@ -125,14 +125,33 @@ def predict(step, network, n, *, hidden=1.0, all_beside=False):
     return Prediction(step.seconds + waiting, waiting)
 
 
+def range_of(published):
+    """The efficiencies with nothing and with everything hidden behind the backward pass, of an all-reduce."""
+    step, n = published.step, published.n
+    return [predict(step, ROCE, n, hidden=hidden, all_beside=True).efficiency for hidden in (0.0, 1.0)]
+
+
+class Measured(NamedTuple):
+    """What bench_ranks.py wrote of one size."""
+
+    step: Step  # of one process that uses all cores
+    tokens: int  # of its batch
+    processor: str
+    weak: dict[int, float]  # efficiencies of n ranks, each with a whole batch on one thread
+
+
 def measured(path=MEASURED, name="base"):
-    """The step of one process that uses all cores, its tokens, and the processor, as bench_ranks.py wrote them."""
+    """Read what bench_ranks.py wrote."""
     try:
         figures = json.loads(path.read_text(encoding="utf-8"))
         found = figures["steps"][name]
         *_, all_cores = (row for contender, row in found["contenders"].items() if contender.endswith(" shards"))
         step = Step(all_cores["median"] / 1000, 4.0 * found["parameters"])
-        return step, found["tokens"], figures["machine"]["processor"]
+        one_thread = found["contenders"]["1 process, 1 thread"]["median"]
+        weak = {
+            int(n): one_thread / found["contenders"][f"{n} ranks, {n} × the batch"]["median"] for n in found["messages"]
+        }
+        return Measured(step, found["tokens"], figures["machine"]["processor"], weak)
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{path}: expected what bench_ranks.py --json writes, with the step {name!r}") from error
 
@@ -149,7 +168,7 @@ def main(argv=None):
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
     parser.add_argument("--measured", type=Path, default=MEASURED, metavar="FILE", help="of bench_ranks.py --json")
-    step, tokens, processor = measured(parser.parse_args(argv).measured)
+    step, tokens, processor, _ = measured(parser.parse_args(argv).measured)
     print(f"base, on hosts such as {processor}: {step.seconds:.2f} s for {tokens} tokens")
     print(f"\nefficiency, {tokens} tokens on each rank (weak scaling):")
     print_table(
@@ -168,11 +187,10 @@ def main(argv=None):
         [[name, *(f"{predict(each, link, 8).efficiency:.0%}" for each in steps)] for name, link in LINKS.items()],
     )
     print("\npublished efficiencies, and the model's with nothing and with everything hidden behind the backward pass:")
-    rows = []
-    for name, n, efficiency, of in PUBLISHED:
-        either = [predict(of, ROCE, n, hidden=hidden, all_beside=True).efficiency for hidden in (0.0, 1.0)]
-        rows.append([name, n, f"{efficiency:.0%}", *(f"{share:.0%}" for share in either)])
-    print_table(["", "hosts", "published", "nothing", "everything"], rows)
+    print_table(
+        ["", "hosts", "published", "nothing", "everything"],
+        [[one.name, one.n, *(f"{share:.0%}" for share in (one.efficiency, *range_of(one)))] for one in PUBLISHED],
+    )
 
 
 if __name__ == "__main__":

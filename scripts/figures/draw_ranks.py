@@ -3,7 +3,6 @@
 python scripts/figures/draw_ranks.py
 """
 
-import json
 import sys
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import numpy as np
 from drawing import MIDDLE, chart, draw_all, figure
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "bench"))
-from predict_ranks import MEASURED, NETWORKS, PUBLISHED, ROCE, measured, predict, strong
+from predict_ranks import NETWORKS, PUBLISHED, measured, predict, range_of, strong
 
 MARKS = {"VGG-16": ("s", 1.0), "Inception V3": ("^", 0.8), "ResNet-101": ("D", 1.25)}  # and beside the number of hosts
 COLORS = dict(zip(NETWORKS, ("#b05000", "#3070b0", "black"), strict=True))
@@ -21,20 +20,18 @@ COLORS = dict(zip(NETWORKS, ("#b05000", "#3070b0", "black"), strict=True))
 def ranks_efficiency():
     """The throughput of a rank, relative to a process alone; bars are what the model says of published points."""
     axes = chart("ranks (logarithmic)", "efficiency, %")
-    step, tokens, _ = measured()
+    step, tokens, _, weak = measured()
     at = 2 ** np.linspace(0, 10, 101)
     for name, network in NETWORKS.items():
         style = {"color": COLORS[name], "linewidth": 1.5}
         axes.plot(at, [100 * predict(step, network, n).efficiency for n in at], label=name, **style)
         axes.plot(at, [100 * strong(step, tokens, network, n) for n in at], linestyle="--", **style)
-    rows = json.loads(MEASURED.read_text(encoding="utf-8"))["steps"]["base"]["contenders"]
-    weak = rows["1 process, 1 thread"]["median"] / rows["2 ranks, 2 × the batch"]["median"]
-    axes.plot([2], [100 * weak], "o", color="black", label="measured, 2 ranks")
+    for n, efficiency in weak.items():
+        axes.plot([n], [100 * efficiency], "o", color="black", label=f"measured, {n} ranks")
     for name, (mark, beside) in MARKS.items():
         there = [one for one in PUBLISHED if one.name == name]
         for one in there:
-            range_of = [predict(one.step, ROCE, one.n, hidden=h, all_beside=True).efficiency for h in (0.0, 1.0)]
-            axes.plot([beside * one.n] * 2, [100 * share for share in range_of], color=MIDDLE, linewidth=4)
+            axes.plot([beside * one.n] * 2, [100 * share for share in range_of(one)], color=MIDDLE, linewidth=4)
         style = {"color": "white", "markeredgecolor": "black", "label": f"{name}, published"}
         axes.plot([beside * one.n for one in there], [100 * one.efficiency for one in there], mark, **style)
     axes.set(xscale="log", ylim=(0, 104))

@@ -1,8 +1,9 @@
-"""Every kernel compiles with NVRTC, the compiler that CuPy uses, which needs no GPU."""
+"""Every kernel is shipped, and compiles with NVRTC, the compiler that CuPy uses, which needs no GPU."""
 
 import ctypes
 import importlib.util
 import itertools
+import re
 import sys
 from pathlib import Path
 
@@ -19,7 +20,8 @@ tiles = sys.modules["npformer.gpu.flash_attention"]  # the package has a functio
 
 GPUS = "sm_80", "sm_90", "sm_120"
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
-SOURCES = sorted(path.stem for path in Path(gpu.__file__).parent.glob("*.cu"))
+FOLDER = Path(gpu.__file__).parent
+SOURCES = sorted(FOLDER.glob("*.cu"))
 NVIDIA = importlib.util.find_spec("nvidia")
 CUDA = [Path(folder) / "cu13" for folder in NVIDIA.submodule_search_locations] if NVIDIA else []
 LIBRARIES = [path for folder in CUDA for path in folder.glob("lib/libnvrtc.so.13")]
@@ -61,10 +63,17 @@ def variants(file):
     return [(dtype, {}) for dtype in ("float32", "float64", "float16", BFLOAT16)]
 
 
-@pytest.mark.parametrize("file", SOURCES)
+@pytest.mark.parametrize("file", [source.stem for source in SOURCES])
 def test_it_compiles_without_a_warning(file, nvrtc, monkeypatch):
     """In the variants that the package compiles, for several generations of GPUs."""
     monkeypatch.setattr(launch.cupy, "RawModule", dict)
     for (dtype, constants), gpu_name in zip(variants(file), itertools.cycle(GPUS), strict=False):
         module = launch._module.__wrapped__(file, np.dtype(dtype), tuple(constants.items()))
         assert compile_for(gpu_name, module, nvrtc) == (0, ""), (gpu_name, dtype, constants)
+
+
+def test_every_source_is_a_kernel_that_the_package_ships():
+    code = "".join(path.read_text() for path in FOLDER.glob("*.py"))
+    for source in SOURCES:
+        for kernel in re.findall(r"__global__ void (\w+)\(", source.read_text()):
+            assert f'"{kernel}"' in code, f"{source.name}: nobody runs {kernel}"

@@ -49,7 +49,6 @@ MODELS = {
 }
 NOT_RECORDED = {"GRU", "GRU, dot", "LSTM", "ByteNet"}  # the reference computes a product, or reads a value
 SMALL = Transformer(11, 11, d_model=16, n_heads=2, n_layers=1, d_ff=16, dropout=0.0)
-SOURCES = sorted((Path(npformer.__file__).parent / "gpu").glob("*.cu"))
 IDS = {"bos_id": 1, "eos_id": 2, "max_len": 6}
 
 
@@ -316,13 +315,6 @@ def test_the_package_binds_its_kernels_and_not_the_reference():
     written = {name for path in folder.glob("*.py") for name in re.findall(r"^def (\w+)\(", path.read_text(), re.M)}
     for name in written & set(reference.__all__):
         assert getattr(gpu, name).__module__.startswith("npformer.gpu."), name
-
-
-def test_every_source_is_a_kernel_that_the_package_ships():
-    code = "".join(path.read_text() for path in (Path(npformer.__file__).parent / "gpu").glob("*.py"))
-    for source in SOURCES:
-        for kernel in re.findall(r"__global__ void (\w+)\(", source.read_text()):
-            assert f'"{kernel}"' in code, f"{source.name}: nobody runs {kernel}"
 
 
 @pytest.mark.skipif(bool(ON_PROCESSOR), reason="without a GPU a training would take hours")

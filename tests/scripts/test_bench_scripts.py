@@ -316,19 +316,17 @@ def test_the_benchmark_of_ranks_writes_what_the_prediction_reads(tmp_path, monke
     assert "throughput of 2 ranks / 1 process with 2 shards: 1.000" in shown
     assert "weak scaling, 2 ranks: 0.952" in shown
     assert "90% of the chunks" in shown
-    step, tokens, _ = predict_ranks.measured(tmp_path / "ranks.json")
+    step, tokens, _, weak = predict_ranks.measured(tmp_path / "ranks.json")
     assert (step.seconds, step.n_bytes, tokens) == (1.0, 4e6, 32 * 30)
+    assert weak == {2: 2.0 / 2.1}
     assert predict_ranks.main(["--measured", str(tmp_path / "ranks.json")]) in (0, None)
     assert "strong scaling" in capsys.readouterr().out
 
 
 def test_what_others_published_lies_between_the_predictions():
-    for _, n, efficiency, step in predict_ranks.PUBLISHED:
-        low, high = (
-            predict_ranks.predict(step, predict_ranks.ROCE, n, hidden=hidden, all_beside=True).efficiency
-            for hidden in (0.0, 1.0)
-        )
-        assert low < efficiency < high
+    for published in predict_ranks.PUBLISHED:
+        low, high = predict_ranks.range_of(published)
+        assert low < published.efficiency < high
 
 
 def test_messages_that_take_no_time_cost_nothing():
