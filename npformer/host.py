@@ -51,7 +51,7 @@ def wait() -> None:
 
 
 def run_shards(work: Callable, shards: Sequence) -> list:
-    """``[work(shard) for shard in shards]``, in parallel on the threads of the CPU."""
+    """``[work(shard) for shard in shards]``, in parallel on the threads of the CPU: each on one thread."""
     return in_parallel(work, shards)
 
 
@@ -64,9 +64,11 @@ def run_rows(work: Callable[[slice], Any], n: int, size: int = 1) -> list:
     if n * size <= FEW_ROWS:
         with deferred_interrupts(), kernel_threads():
             return [work(slice(0, n))]
-    n_parts = n_threads()
+    n_parts = min(n, n_threads())
+    if n_parts <= 1:  # nor can one item be divided
+        return [work(slice(0, n))]
     edges = [n * i // n_parts for i in range(n_parts + 1)]
-    return in_parallel(work, [slice(first, last) for first, last in pairwise(edges) if first < last])
+    return in_parallel(work, [slice(*edge) for edge in pairwise(edges)])
 
 
 def record(work: Callable, fill_up: Callable) -> Callable:

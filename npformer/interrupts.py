@@ -3,10 +3,10 @@
 import os
 import signal
 import threading
+from _signal import getsignal  # that of ``signal`` makes an enum of the result: 60 of them take 40 microseconds
 
-NAMES = "SIGALRM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGTERM", "SIGINT"
-SIGNALS = [getattr(signal, name) for name in NAMES if hasattr(signal, name)]
-MOST = 5  # signals that one block defers; the last one interrupts at once, for a block that never ends
+SIGNALS = sorted(signal.valid_signals())
+MOST = 5  # times that a block defers Ctrl-C; the last one interrupts at once, for a block that never ends
 
 _outermost = None  # the block that the main thread is in
 
@@ -15,9 +15,10 @@ class deferred_interrupts:
     """A context manager that defers exceptions raised by signals, such as ``KeyboardInterrupt``, to its end.
 
     Python handles signals in the main thread, between any two instructions: also between taking a lock and releasing
-    it, or between an update of the parameters and counting it. Inside this block a handler runs as usual, but an
-    exception that it raises comes when the block has ended. (So a handler should set a flag or raise an exception, and
-    not call the library.) In other threads this does nothing, nor inside another such block.
+    it, or between an update of the parameters and counting it. Inside this block the handler of any signal runs as
+    usual, but an exception that it raises comes when the block has ended: that of the last signal, if there are
+    several. (So a handler should set a flag or raise an exception, and not call the library.) In other threads this
+    does nothing, nor inside another such block.
 
     Examples
     --------
@@ -38,7 +39,7 @@ class deferred_interrupts:
         _outermost = self
         try:
             for number in SIGNALS:
-                handler = signal.getsignal(number)
+                handler = getsignal(number)
                 if callable(handler):  # Python's own, or the user's
                     self.before[number] = handler
                     signal.signal(number, self._hold)
@@ -57,15 +58,15 @@ class deferred_interrupts:
         if _outermost is self:
             _outermost = None
         for number, handler in self.before.items():
-            if signal.getsignal(number) == self._hold:
+            if getsignal(number) == self._hold:
                 signal.signal(number, handler)
 
     def _hold(self, number, frame):
-        self.n += 1
+        self.n += number == signal.SIGINT
         try:
             self.before[number](number, frame)
         except BaseException as error:
-            if _outermost is not self or self.n >= MOST:
+            if _outermost is not self or (self.n >= MOST and number == signal.SIGINT):
                 self._end()
                 raise
             self.error = error

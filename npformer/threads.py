@@ -64,8 +64,8 @@ def in_parallel(work, parts):
 
     The parts are assigned to the threads in turn, independently of timing. Work that releases the GIL (NumPy on large
     arrays, compiled kernels) becomes faster. Everything runs on the calling thread if that thread already runs a part
-    of another call, or while another thread uses the cores; the results are the same, bit for bit. With several
-    threads an interrupt waits until all parts are done.
+    of another call, or while another thread uses the cores. A part is computed on one thread in each case, so the
+    results are the same, bit for bit. An interrupt waits until all parts are done.
 
     Parameters
     ----------
@@ -82,18 +82,17 @@ def in_parallel(work, parts):
     >>> in_parallel(lambda part: part**2, [1, 2, 3])
     [1, 4, 9]
     """
-    n = min(n_threads(), len(parts))
-    if n <= 1:
+    if _here.in_parallel:
         return [work(part) for part in parts]
-    with deferred_interrupts(), _free_cores(n) as free:
+    with deferred_interrupts(), _free_cores(min(n_threads(), len(parts))) as free:
         return _spread(work, parts, free)
 
 
 @contextmanager
 def _free_cores(n):
-    """Take the cores until the end of the block: ``n`` of them, or 1 while another thread has taken them."""
+    """Take ``n`` cores until the end of the block, or only 1 while another thread has taken several."""
     lock = _cores_taken  # a fork replaces it
-    taken = lock.acquire(blocking=False)
+    taken = n > 1 and lock.acquire(blocking=False)
     try:
         yield n if taken else 1
     finally:
@@ -140,13 +139,18 @@ def _reset_in_fork():
     _blocks_lock = threading.RLock()
     if _blocks:  # the blocks of other threads will not end in this process
         _blocks[1:] = [block for block in _blocks[1:] if block.thread == threading.get_ident()]
-        openblas_function("set_num_threads", None)(_blocks[-1].n)
+        openblas_function("set_num_threads", None)(_n_of_blas())
     _cores_taken, _here.in_parallel, _here.n_kernel_threads = threading.Lock(), False, 0
     _pool.cache_clear()
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_reset_in_fork)
+
+
+def _n_of_blas():
+    """The number of threads that BLAS has to use: 1 while the library itself needs that in any thread."""
+    return _blocks[-1].n if all(block.by_user for block in _blocks) else 1
 
 
 class blas_threads:
@@ -187,7 +191,7 @@ class blas_threads:
                 if not _blocks:
                     _blocks.append(blas_threads(get()))  # the number before the first block
                 _blocks.append(self)
-                set_to(self.n)
+                set_to(_n_of_blas())
         except BaseException:  # an interrupt, after which nobody would end this block
             self.__exit__()
             raise
@@ -196,7 +200,7 @@ class blas_threads:
         with deferred_interrupts(), _blocks_lock:
             if self in _blocks:
                 _blocks.remove(self)
-                openblas_function("set_num_threads", None)(_blocks[-1].n)
+                openblas_function("set_num_threads", None)(_n_of_blas())
                 if len(_blocks) == 1:
                     _blocks.clear()
 

@@ -7,15 +7,22 @@ import numpy as np
 from npformer import reference
 from npformer.cpu.backend import kernel_of
 from npformer.cpu.jit import kernel
+from npformer.reference.update import BLOCK, norm_of
 from npformer.threads import in_parallel
 
-CHUNK = 2**20  # numbers per part that a thread takes
+CHUNK = 2**20  # numbers per part that a thread takes: a multiple of BLOCK
 
 
-@kernel_of(reference.global_norm, dtypes="float32")  # squares of float64 may overflow
+@kernel_of(reference.norms_of_blocks, dtypes="float32")  # squares of float64 may overflow
+def norms_of_blocks(grad):
+    norms = np.empty(-(-grad.size // BLOCK))
+    in_parallel(lambda part: _norms(grad[part], norms[part.start // BLOCK :]), _chunks(grad.size))
+    return norms
+
+
+@kernel_of(reference.global_norm, dtypes="float32")
 def global_norm(grad):
-    grad = grad.reshape(-1)
-    return math.sqrt(math.fsum(in_parallel(lambda part: _sum_of_squares(grad[part]), _chunks(grad.size))))
+    return norm_of(norms_of_blocks(grad.reshape(-1)))
 
 
 @kernel_of(reference.sgd_update)
@@ -48,11 +55,12 @@ def _chunks(size):
 
 
 @kernel
-def _sum_of_squares(x):
-    total = 0.0
-    for i in range(x.size):
-        total += np.float64(x[i]) * np.float64(x[i])
-    return total
+def _norms(x, norms):
+    for start in range(0, x.size, BLOCK):
+        total = 0.0
+        for i in range(start, min(start + BLOCK, x.size)):
+            total += np.float64(x[i]) * np.float64(x[i])
+        norms[start // BLOCK] = np.sqrt(total)
 
 
 @kernel

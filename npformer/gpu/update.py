@@ -10,6 +10,7 @@ import numpy as np
 from npformer import reference
 from npformer.gpu.backend import kernel_of
 from npformer.gpu.launch import THREADS, for_each_element, launch, real
+from npformer.reference.update import BLOCK
 
 BLOCKS = 1024  # the most blocks that add up squares
 
@@ -22,6 +23,13 @@ def global_norm(grad):
     can_divide = cupy.isfinite(largest) & (largest > 0)
     divisor = cupy.where(can_divide, largest, 1)
     return cupy.where(can_divide, divisor * cupy.sqrt(_sum_of_squares(grad / divisor)), largest)
+
+
+@kernel_of(reference.norms_of_blocks)
+def norms_of_blocks(grad):
+    norms = cupy.empty(-(-grad.size // BLOCK), np.float64)
+    launch("update", "norms_of_blocks", grad.dtype, norms.shape, (THREADS,), grad, norms, grad.size, BLOCK)
+    return norms
 
 
 def _sum_of_squares(grad):

@@ -353,6 +353,7 @@ CASES: list[Case] = [
     *_cases("paired_cross_entropy linear_paired_cross_entropy", *({**PAIRED, **options} for options in LOSS), bound=16,
             leading=(5,)),
     *_cases("global_norm", bound=4, leading=(1009,)),
+    *_cases("norms_of_blocks", bound=4, n=10007),
     *_cases("sgd_update", {"lr": 0.1, "momentum": 0.9, "grad_scale": 0.7}, {"lr": 0.1, "velocity": None}, bound=4),
     *_cases("sgd_update", {"lr": 0.1, "momentum": 0.9, "nesterov": True}, bound=4),
     *_cases("adam_update", ADAM, bound=4),

@@ -71,7 +71,7 @@ from npformer.reference.soft_dictionary import (
     soft_lookup_backward,
 )
 from npformer.reference.softmax import log_softmax, log_softmax_backward, softmax, softmax_backward
-from npformer.reference.update import adam_update, global_norm, sgd_update
+from npformer.reference.update import adam_update, global_norm, norms_of_blocks, sgd_update
 
 __all__ = [name for name, value in globals().items() if callable(value)]
 

@@ -12,11 +12,15 @@ from npformer.arrays import Array
 from npformer.operation import operation
 
 
+BLOCK = 2**12  # numbers whose squares are added first
+
+
 @operation("grad: ...")
 def global_norm(grad: Array) -> float:
     """√Σ g² over one flat gradient; NaN or inf if any entry is.
 
-    On a GPU the result is a 0-d array on the device, so that the host does not wait for it.
+    It is the norm of ``norms_of_blocks``, so it has the same bits however many threads or processes compute them. On a
+    GPU the result is a 0-d array on the device, so that the host does not wait for it.
 
     Examples
     --------
@@ -24,11 +28,43 @@ def global_norm(grad: Array) -> float:
     >>> global_norm(np.array([3.0, 4.0]))
     5.0
     """
-    largest = float(np.abs(grad).max()) if grad.size else 0.0
+    return norm_of(norms_of_blocks(grad.reshape(-1)))
+
+
+@operation("grad: n")
+def norms_of_blocks(grad: Array) -> Array:
+    """√Σ g² of the first ``BLOCK`` numbers, of the next ones, and so on, in float64.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> norms_of_blocks(np.full(BLOCK + 1, 3.0))
+    array([192.,   3.])
+    """
+    blocks = [grad[start : start + BLOCK] for start in range(0, grad.size, BLOCK)]
+    return np.array([_norm(block) for block in blocks])
+
+
+def norm_of(norms: np.ndarray) -> float:
+    """The norm of an array, given those of its blocks, in any order.
+
+    Examples
+    --------
+    >>> norm_of(np.array([3.0, 4.0]))
+    5.0
+    """
+    largest = float(norms.max(initial=0))
     if largest == 0 or not math.isfinite(largest):
         return largest
-    scaled = np.divide(grad, largest, dtype=np.float64)  # so that no square overflows or underflows
-    return largest * math.sqrt(float(np.vdot(scaled, scaled)))
+    return largest * math.sqrt(math.fsum((norms / largest) ** 2))  # which rounds once, at the end
+
+
+def _norm(x):
+    largest = np.float64(np.abs(x).max())
+    if largest == 0 or not np.isfinite(largest):
+        return largest
+    scaled = x / largest  # so that no square overflows or underflows
+    return largest * np.sqrt((scaled * scaled).sum())  # BLAS would divide a sum among its threads
 
 
 def _check_sgd(*, velocity, momentum, nesterov, **_):

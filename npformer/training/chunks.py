@@ -3,6 +3,8 @@
 from itertools import pairwise
 from typing import NamedTuple
 
+from npformer.reference.update import BLOCK
+
 SMALLEST, LARGEST, WANTED = 2**16, 2**22, 16  # numbers of a chunk, and chunks, unless they would be smaller or larger
 
 
@@ -25,21 +27,22 @@ class Chunk(NamedTuple):
 
 
 def chunks_of(n, rank, size):
-    """Cut n numbers into chunks, the last one first.
+    """Cut n numbers into chunks, the last one first. Every piece begins with a block of ``norms_of_blocks``.
 
     Examples
     --------
     >>> for chunk in chunks_of(100_000, rank=1, size=2):
     ...     print(chunk.place, chunk.own, chunk.state)
-    slice(34464, 100000, None) slice(67232, 100000, None) slice(0, 32768, None)
-    slice(0, 34464, None) slice(17232, 34464, None) slice(32768, 50000, None)
+    slice(36864, 100000, None) slice(69632, 100000, None) slice(0, 30368, None)
+    slice(0, 36864, None) slice(20480, 36864, None) slice(30368, 46752, None)
     """
     length = min(max(-(-n // WANTED), SMALLEST), LARGEST)
     chunks: list[Chunk] = []
     stop, done = n, 0
     while stop > 0:
-        start = max(0, stop - length)
-        edges = [start + (stop - start) * i // size for i in range(size + 1)]
+        start = -(-max(0, stop - length) // BLOCK) * BLOCK
+        n_blocks = -(-(stop - start) // BLOCK)
+        edges = [min(start + -(-n_blocks * i // size) * BLOCK, stop) for i in range(size + 1)]
         pieces = [slice(*pair) for pair in pairwise(edges)]
         own = pieces[rank]
         chunks.append(Chunk(pieces, own, slice(done, done + own.stop - own.start)))

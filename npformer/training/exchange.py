@@ -11,7 +11,6 @@ each rank adds up its part of all of them first.
 """
 
 import inspect
-import math
 import os
 import threading
 from functools import partial
@@ -23,6 +22,7 @@ import numpy as np
 from npformer import tree
 from npformer.arrays import on_host
 from npformer.ranks import share_of
+from npformer.reference.update import norm_of
 from npformer.training.chunks import chunks_of
 from npformer.training.gradient_sum import GradientSum, add_up
 from npformer.training.parts import Piece
@@ -168,11 +168,12 @@ class Exchange(GradientSum):
             return flat[place]
         return on_host(flat[place], out=copy[place])
 
-    def totals(self, loss):
-        """The loss of all ranks, and the norm of the sum of their gradients."""
-        norm = math.hypot(*(self.ops.global_norm(self.flat_grads[chunk.own]) for chunk in self.chunks))
-        losses, norms = self.ranks.stack(np.array([float(loss), norm])).T
-        return losses.sum(), math.hypot(*norms)
+    def totals(self, losses):
+        """The loss of all ranks, given those of this rank's shards, and the norm of the sum of their gradients."""
+        norms = [on_host(self.ops.norms_of_blocks(self.flat_grads[chunk.own])) for chunk in self.chunks]
+        losses = self.ranks.gather([[float(loss) for loss in of_batch] for of_batch in losses])
+        in_order = [loss for of_batch in zip(*losses, strict=True) for of_rank in of_batch for loss in of_rank]
+        return sum(in_order, np.float64(0)), norm_of(np.concatenate(self.ranks.gather_arrays(np.concatenate(norms))))
 
     def not_finite(self):
         """The paths of parameters of this rank whose gradient holds NaN or inf."""

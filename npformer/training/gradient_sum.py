@@ -45,9 +45,9 @@ class GradientSum:
         """Add the gradients of the shards of a batch; those of the first batch overwrite what was there."""
         tree.map_leaves(partial(add_up, self.is_first), self.grads, *gradients)
 
-    def totals(self, loss):
-        """The loss of all shards, given that of this process's shards, and the norm of the sum."""
-        return loss, self.ops.global_norm(self.flat_grads)
+    def totals(self, losses):
+        """The loss of all shards, given a list with those of this process for each batch, and the norm of the sum."""
+        return sum((loss for of_batch in losses for loss in of_batch), np.float64(0)), self.ops.global_norm(self.flat_grads)
 
     def not_finite(self):
         """The paths of parameters whose gradient holds NaN or inf."""

@@ -38,7 +38,7 @@ def training_step(trainer, batches: Sequence[tuple], key, numbers: Sequence) -> 
         The mean loss per target, and the norm of its gradient before clipping.
     """
     n_targets, loss_scale, lr, step = numbers
-    loss, sums = np.float64(0), trainer.sums  # in float64 a sum of float32 losses has the same bits in any order
+    losses, sums = [], trainer.sums
     options = {"n_tokens": n_targets, "backend": trainer.ops, **trainer.options}
     if trainer.precision.has_loss_scale:
         options["loss_scale"] = loss_scale
@@ -51,14 +51,15 @@ def training_step(trainer, batches: Sequence[tuple], key, numbers: Sequence) -> 
         for i, batch in enumerate(batches):
             shards = trainer.shards(batch, derive_key(key, i))
             work = sums.begin(shards, is_first=i == 0, is_last=i == len(batches) - 1)
-            results = trainer.ops.run_shards(gradient, work) if len(work) > 1 else list(map(gradient, work))
-            loss = sum((loss_of_shard for loss_of_shard, *_ in results), loss)
+            divides = trainer.n_shards in (None, 1) and len(work) == 1  # its products, among the threads of BLAS
+            results = list(map(gradient, work)) if divides else trainer.ops.run_shards(gradient, work)
+            losses.append([loss for loss, *_ in results])
             sums.add([grads for _, grads, _ in results])
 
     for piece in sums.pieces:
         if piece.frozen:
             trainer.flat_grads[piece.place] = 0
-    loss, norm = sums.totals(loss)
+    loss, norm = sums.totals(losses)
     norm = norm / loss_scale
     clipping = 1.0 if trainer.clip_norm is None else trainer.clip_norm / np.maximum(norm, trainer.clip_norm)
     grad_scale = np.where(np.isfinite(loss + norm), clipping / loss_scale, np.nan)

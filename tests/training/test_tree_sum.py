@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from npformer.ranks import share_of
+from npformer.reference.update import BLOCK
 from npformer.training.chunks import chunks_of
 from npformer.training.tree_sum import subtrees, tree_sum
 
@@ -55,4 +56,5 @@ def test_chunks_divide_everything_among_the_ranks(n, size):
         states.append([chunk.state for chunk in chunks])
         owned.append(sum(chunk.counts[rank] for chunk in chunks))
         assert states[-1][-1].stop == owned[-1]
-    assert max(owned) - min(owned) <= len(chunks)
+    assert max(owned) - min(owned) <= BLOCK * len(chunks)
+    assert all(piece.start % BLOCK == 0 for chunk in chunks for piece in chunk.pieces if piece.start < piece.stop)
