@@ -6,8 +6,7 @@ import numpy as np
 from npformer.arrays import on_host
 from npformer.gpu.backend import wait as wait
 from npformer.gpu.recording import Recorder
-from npformer.host import EVERY_PRECISION
-from npformer.host import __all__ as __all__
+from npformer.host import EVERY_PRECISION, __all__ as __all__
 
 PRECISIONS = EVERY_PRECISION
 asynchronous = True

@@ -11,7 +11,6 @@ import numpy as np
 from npformer.arrays import Array
 from npformer.operation import operation
 
-
 BLOCK = 2**12  # numbers whose squares are added first
 
 

@@ -1,6 +1,7 @@
 """The sum of the gradients of all shards and batches of a step, in one process."""
 
 from functools import partial
+from itertools import chain
 
 import numpy as np
 
@@ -47,7 +48,7 @@ class GradientSum:
 
     def totals(self, losses):
         """The loss of all shards, given a list with those of this process for each batch, and the norm of the sum."""
-        return sum((loss for of_batch in losses for loss in of_batch), np.float64(0)), self.ops.global_norm(self.flat_grads)
+        return sum(chain(*losses), np.float64(0)), self.ops.global_norm(self.flat_grads)
 
     def not_finite(self):
         """The paths of parameters whose gradient holds NaN or inf."""

@@ -22,8 +22,7 @@ from arguments import natural, positive
 from command import command
 from output import add_pictures, output_file, will_draw, write_json
 
-from npformer import Adam, tree
-from npformer import reference as ops
+from npformer import Adam, reference as ops, tree
 from npformer.threads import blas_threads
 
 SCORES = ("dot", "scaled_dot", "additive")

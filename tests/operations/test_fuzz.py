@@ -14,8 +14,7 @@ from typing import NamedTuple
 import layouts
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, assume, given, settings, strategies as st
 from results import FIRST, run, written_by
 
 from npformer import cpu, reference

@@ -44,6 +44,22 @@ def test_import_needs_numpy_and_few_modules_of_python():
     assert len([name for name in modules if not name.startswith("npformer")]) <= 50  # each takes a moment
 
 
+def test_several_threads_import_it_at_once():
+    code = """
+import threading
+modules = "npformer", "npformer.backends", "npformer.translation", "npformer.training", "npformer.reference"
+begin = threading.Barrier(len(modules))
+def load(module):
+    begin.wait()
+    exec(f"import {module}; npformer.Trainer, npformer.attention")
+    print(module)
+threads = [threading.Thread(target=load, args=(module,)) for module in modules]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+"""
+    assert len(run_python(code).split()) == 5
+
+
 def test_everything_works_where_numba_and_the_extras_are_not_installed():
     code = """
 import sys

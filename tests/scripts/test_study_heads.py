@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 import study_heads
 
-from npformer import Transformer, layers
-from npformer import reference as ops
+from npformer import Transformer, layers, reference as ops
 from npformer.layers.attention import self_attention_heads
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "studies" / "study_heads.py"

@@ -1,0 +1,78 @@
+"""The names of ``npformer``: where each comes from. ``__init__.py`` reads this file, as type checkers do."""
+
+from npformer import (
+    layers as layers,
+    reference as reference,
+    tree as tree,
+)
+from npformer.backends import get_backend as get_backend
+from npformer.calls import explain as explain
+from npformer.config import show_config as show_config
+from npformer.data import CopyTask as CopyTask
+from npformer.decoding import (
+    beam_search as beam_search,
+    greedy_decode as greedy_decode,
+    log_probability as log_probability,
+    sample as sample,
+)
+from npformer.gradcheck import gradcheck as gradcheck
+from npformer.models import (
+    ByteNet as ByteNet,
+    Recurrent as Recurrent,
+    SequenceAutoencoder as SequenceAutoencoder,
+    Transformer as Transformer,
+)
+from npformer.reference import (
+    attention as attention,
+    attention_backward as attention_backward,
+    causal_mask as causal_mask,
+    cross_entropy as cross_entropy,
+    derive_key as derive_key,
+    dropout as dropout,
+    dropout_backward as dropout_backward,
+    embedding as embedding,
+    embedding_backward as embedding_backward,
+    flash_attention as flash_attention,
+    flash_attention_backward as flash_attention_backward,
+    from_additive as from_additive,
+    gelu as gelu,
+    gelu_backward as gelu_backward,
+    layer_norm as layer_norm,
+    layer_norm_backward as layer_norm_backward,
+    linear as linear,
+    linear_backward as linear_backward,
+    log_softmax as log_softmax,
+    log_softmax_backward as log_softmax_backward,
+    merge_heads as merge_heads,
+    padding_mask as padding_mask,
+    relu as relu,
+    relu_backward as relu_backward,
+    rms_norm as rms_norm,
+    rms_norm_backward as rms_norm_backward,
+    sigmoid as sigmoid,
+    sigmoid_backward as sigmoid_backward,
+    silu as silu,
+    silu_backward as silu_backward,
+    sinusoidal_encoding as sinusoidal_encoding,
+    softmax as softmax,
+    softmax_backward as softmax_backward,
+    split_heads as split_heads,
+    split_key as split_key,
+    tanh as tanh,
+    tanh_backward as tanh_backward,
+    to_additive as to_additive,
+)
+from npformer.training import (
+    SGD as SGD,
+    Adam as Adam,
+    AdamW as AdamW,
+    NonFiniteError as NonFiniteError,
+    ParameterAverage as ParameterAverage,
+    Trainer as Trainer,
+    constant as constant,
+    inverse_sqrt as inverse_sqrt,
+    noam as noam,
+    warmup_cosine as warmup_cosine,
+)
+
+__version__: str
