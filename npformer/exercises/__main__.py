@@ -132,14 +132,16 @@ def show_list(options, progress):
     return 0
 
 
-def next_of(progress):
-    """The first exercise that is not solved, or None."""
-    return next((name for name in EXERCISES if name not in progress.solved), None)
+def next_of(progress, after=None):
+    """The first exercise that is not solved: behind ``after``, and from the first one again; or None."""
+    names = list(EXERCISES)
+    start = names.index(after) + 1 if after else 0
+    return next((name for name in names[start:] + names[:start] if name not in progress.solved), None)
 
 
-def next_line(progress):
+def next_line(progress, after=None):
     """The line that says what to do next."""
-    name = next_of(progress)
+    name = next_of(progress, after)
     return f"next: {PROGRAM} {'check' if progress.is_begun(name) else 'start'} {name}" if name else "all are solved"
 
 
@@ -184,7 +186,7 @@ def check_all(options, progress):
         print(f"{n_solved} of these {len(verdicts)} are solved")
     if n_solved < len(verdicts):
         return 1
-    print(next_line(progress))
+    print(next_line(progress, after=todo[-1][0]))
     return 0
 
 

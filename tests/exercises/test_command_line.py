@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from npformer.exercises import EXERCISES
-from npformer.exercises.__main__ import main
+from npformer.exercises.__main__ import main, next_of
 from npformer.exercises.child import check_file
 from npformer.exercises.process import check_in_process
+from npformer.exercises.progress import Progress
 
 PAGE = Path(__file__).parents[2] / "docs" / "guides" / "exercises.md"
 
@@ -75,7 +76,7 @@ def test_from_the_start_to_the_answer(capsys):
     file.write_text(answer)
     assert run(capsys, "check exercises/softmax.py") == (
         0,
-        "softmax: solved\n    right in all 7 cases\nnext: python -m npformer.exercises start soft_lookup\n",
+        "softmax: solved\n    right in all 7 cases\nnext: python -m npformer.exercises start fix_softmax\n",
     )
     code, said = run(capsys, "list")
     assert re.search(r"softmax of each row, without overflow +solved\n", said)
@@ -207,12 +208,20 @@ def test_a_bug_to_find_is_explained_after_the_last_hint(capsys):
     assert "perhaps: axis=2" in run(capsys, "check 3")[1]
 
 
+def test_what_comes_next_follows_in_order_and_then_from_the_first():
+    progress, (first, second, third, fourth, *_, last) = Progress(), EXERCISES
+    progress.solved = {first, third}
+    assert [next_of(progress, after) for after in (None, first, second, last)] == [second, second, fourth, second]
+
+
 def test_what_comes_next(capsys):
     run(capsys, "start soft_lookup")
     run(capsys, "start causal_mask")
     Path("exercises/causal_mask.py").write_text("import numpy as np\n" + EXERCISES["causal_mask"].answer_source)
-    assert run(capsys, "check causal_mask")[1].endswith("next: python -m npformer.exercises check soft_lookup\n")
-    assert run(capsys, "check")[1].endswith("1 of these 2 are solved\n")
+    assert run(capsys, "check causal_mask")[1].endswith("next: python -m npformer.exercises start fix_square_mask\n")
+    run(capsys, "start fix_square_mask")
+    assert run(capsys, "check causal_mask")[1].endswith("next: python -m npformer.exercises check fix_square_mask\n")
+    assert run(capsys, "check")[1].endswith("1 of these 3 are solved\n")
     Path("exercises/progress.json").write_text(json.dumps({"solved": list(EXERCISES), "files": {}, "hints": {}}))
     assert run(capsys, "start")[1].startswith("error: all are solved: ")
     assert run(capsys, "check causal_mask")[1].endswith("all are solved\n")
