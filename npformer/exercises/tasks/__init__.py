@@ -9,7 +9,7 @@ soft_lookup softmax fix_softmax attention split_heads fix_split merge_heads mult
 causal_mask fix_square_mask padding_mask fix_additive_mask masked_attention fix_polarity fix_causal_attention
 sinusoidal_positions fix_positions layer_norm greedy
 linear_backward softmax_backward attention_backward running_attention layer_norm_backward relu_backward gelu_backward
-embedding_backward cross_entropy fix_loss residual_backward dropout_backward
+dropout_backward embedding_backward cross_entropy fix_loss residual_backward
 smoothed_cross_entropy adam_step noam_rate beam_search nucleus
 """
 

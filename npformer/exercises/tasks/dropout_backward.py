@@ -26,7 +26,7 @@ def cases(rng):
 exercise = Exercise(
     answer=dropout_backward,
     title="the backward pass of dropout",
-    page="gradients/rules",
+    page="gradients/activations",
     task="""
         Dropout sets some entries to 0 and divides the others by 1 - rate, so that the expected value stays the same:
 
