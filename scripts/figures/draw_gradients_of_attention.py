@@ -116,7 +116,7 @@ def gradients_heads():
             )
             for head in range(2):
                 at = left + (2 * part + head + 0.5) * side
-                axes.text(at, top + 0.08, f"head {head}", ha="center", va="bottom", size=10)
+                axes.text(at, top + 0.08, f"head {head + 1}", ha="center", va="bottom", size=10)
         for row in range(2):
             text = f"position {row}"
             axes.text(left - 0.1, top - row * 0.5 - 0.25, text, ha="right", va="center", size=9)
