@@ -1,6 +1,7 @@
-"""What the documents point to is there."""
+"""What the documents point to is there, and is what they say."""
 
 import re
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -8,29 +9,81 @@ import pytest
 from npformer.exercises import EXERCISES
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted((ROOT / "docs").rglob("*.md"))
+DOCS = ROOT / "docs"
+PAGES = sorted(DOCS.rglob("*.md"))
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *PAGES]
 NAMES = [str(path.relative_to(ROOT)) for path in DOCUMENTS]
+NUMBER = r"\d+(?:\.\d+)?"
+
+
+def read(path):
+    return path.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=NAMES)
 def test_links_lead_somewhere(path):
-    links = re.findall(r"\]\(\s*([^\s)#]*[./][^\s)#]*)", path.read_text(encoding="utf-8"))
+    links = re.findall(r"(?:\]\(\s*|href=\")([^\s)#\"]*[./][^\s)#\"]*)", read(path))
     assert [link for link in links if "://" not in link and not (path.parent / link).exists()] == []
 
 
-def headings(path):
-    """The anchors of a page's headings, as GitHub and the site name them."""
-    text = re.sub(r"^```.*?^```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
-    titles = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", title.strip().lower()).replace(" ", "-") for title in titles}
+CODE = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
+
+
+def sections(path):
+    """The texts of a page's sections by their anchors, as GitHub and the site name them."""
+    text = CODE.sub(lambda code: code[0].replace("\n#", "\n #"), read(path))  # its comments are no headings
+    found = {}
+    for title, content in re.findall(r"^#+ (.+)((?:\n(?!#).*)*)", text, re.MULTILINE):
+        anchor = re.sub(r"[^\w\- ]", "", title.strip().lower()).replace(" ", "-")
+        found.setdefault(anchor, []).append(content)
+    return found
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=NAMES)
 def test_links_lead_to_headings(path):
-    links = re.findall(r"\]\(([^\s)#]*\.md|)#([^\s)]+)\)", path.read_text(encoding="utf-8"))
+    links = re.findall(r"\]\(([^\s)#]*\.md|)#([^\s)]+)\)", read(path))
     pages = [(path.parent / page if page else path, anchor) for page, anchor in links]
-    assert [(page.name, anchor) for page, anchor in pages if anchor not in headings(page)] == []
+    assert [(page.name, anchor) for page, anchor in pages if len(sections(page).get(anchor, [])) != 1] == []
+
+
+@pytest.fixture(scope="module")
+def parts():
+    """The pages of each part of the book, in its order; the last part has the guides."""
+    trees = re.findall(r"^```{toctree}\n(.*?)^```", read(DOCS / "index.md"), re.DOTALL | re.MULTILINE)
+    return [[DOCS / f"{name}.md" for name in re.findall(r"^\w\S+", tree, re.MULTILINE)] for tree in trees]
+
+
+@pytest.mark.parametrize("path", PAGES, ids=NAMES[2:])
+def test_links_to_a_part_lead_into_it(path, parts):
+    for number, page in re.findall(r"\[[^\]]*[Pp]art\s(\d)[^\]]*\]\(([^\s)#]+)", read(path)):
+        assert (path.parent / page).resolve() in parts[int(number) - 1]
+
+
+def test_the_last_lines_of_a_page_lead_to_the_next_page_and_to_its_own_gradients(parts):
+    pages = [page for part in parts[:-1] for page in part]
+    for path, following in pairwise(pages):
+        *_, last_lines = re.findall(r"Next: \[(?:.+\n)+", read(path))
+        first, *others = [(path.parent / link).resolve() for link in re.findall(r"\]\(([^\s)#]+)", last_lines)]
+        gradients = DOCS / "gradients" / path.name
+        assert first == following, path
+        assert others in ([], [gradients]) or not gradients.exists(), path
+
+
+def test_topics_lead_to_sections_that_have_their_numbers():
+    for topic, places in re.findall(r"^\| (.+?) \| (\[.+) \|$", read(DOCS / "topics.md"), re.MULTILINE):
+        links = re.findall(r"\(([^\s)#]+)#([^\s)]+)\)", places)
+        text = "".join(sections(DOCS / page)[anchor][0] for page, anchor in links)
+        assert set(re.findall(NUMBER, topic)) <= set(re.findall(NUMBER, text.replace(",", ""))), topic
+
+
+def test_heads_are_counted_from_1():
+    for path in [*PAGES, *(DOCS / "figures").glob("*.svg")]:
+        assert not re.search(r"\b[Hh]ead 0\b", read(path)), path
+
+
+@pytest.mark.parametrize("path", PAGES, ids=NAMES[2:])
+def test_commands_are_indented_as_code(path):
+    assert re.findall(r"(?<=\n\n) {1,2}\w.*", read(path)) == []
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=NAMES)
