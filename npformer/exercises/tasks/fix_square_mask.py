@@ -55,7 +55,7 @@ exercise = Exercise(
             {
                 "np.stack([one_head] * n_heads)": "np.array([np.dstack([one_head] * n_heads)[:, :, h] for h in (0, 1, 2)])"
             },
-            "heads 0, 1 and 2 are written into the code: there are n_heads",
+            "the indices of three heads are written into the code: there are n_heads",
         ),
         Mistake(
             {"np.stack([one_head] * n_heads)": "np.dstack([one_head] * n_heads)"},

@@ -26,7 +26,7 @@ exercise = Exercise(
     title="merge the heads again: (4, 3, 32) → (3, 128)",
     page="attention/heads",
     task="""
-        The inverse of split_heads: put the heads of each position side by side, head 0 first.""",
+        The inverse of split_heads: put the heads of each position side by side, head 1 first.""",
     arguments={"heads": "(..., H, T, K) array"},
     results={"x": "(..., T, H·K) array"},
     expected=reference.merge_heads,
