@@ -88,15 +88,16 @@ class Trainer:
     n_shards : int, optional
         Number of parts of a batch that are computed in parallel, each with its own gradient, by the threads of all
         ranks. The default is one for each thread that matrix products may use on each rank, or fewer if the step is too
-        small. The same number gives bitwise identical results; another draws other dropout bits and rounds differently.
+        small. The same number, if it is 2 or more, gives bitwise identical results on any number of threads and ranks
+        (``docs/guides/same-bits.md``); another draws other dropout bits and rounds differently.
     precision : "float32", "tf32", "bfloat16" or "float16"
         Number format in which steps are computed; all but "float32" need a GPU. Parameters and moments are float32.
         (On a GPU batches are padded to multiples of 8, so dropout draws other bits than on a CPU.)
     ranks : Ranks, optional
         The processes that compute this training together, ``npformer.ranks.world()``. Each has to make the same
         trainer and call the same methods with the same arguments. The shards of a batch are divided among the ranks.
-        They make the same steps, bit for bit, as one process with as many shards, except that several batches which
-        make one step are added in another order. Only rank 0 writes checkpoints. One thread calls the methods.
+        They make the same steps, bit for bit, as one process with as many shards (``docs/guides/same-bits.md``). Only
+        rank 0 writes checkpoints. One thread calls the methods.
 
     Attributes
     ----------

@@ -1,0 +1,140 @@
+"""When a training gives the same bits: docs/guides/same-bits.md, in one process. Those of ranks are in tests/ranks."""
+
+import signal
+import threading
+from contextlib import contextmanager
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+
+from npformer import Adam, CopyTask, Trainer, Transformer, threads
+from npformer.reference import global_norm, norms_of_blocks
+from npformer.reference.update import BLOCK, norm_of
+
+TASK = CopyTask(vocab=20, min_len=40, max_len=60)
+pytestmark = pytest.mark.skipif(
+    threads.openblas_function("get_num_threads") is None, reason="NumPy is not linked to OpenBLAS"
+)
+
+
+def train(n_shards, rows, dtype="float32"):
+    """The losses, norms and parameters of two clipped steps, whose products are large enough for two BLAS threads."""
+    model = Transformer(20, 20, d_model=256, n_heads=2, n_layers=1, d_ff=1000, dtype=dtype)
+    trainer = Trainer(model, Adam(0.01), n_shards=n_shards, backend="cpu", clip_norm=0.1)
+    history = trainer.fit((TASK.batch(i, rows) for i in range(2)), progress=False)
+    return [(info.loss, info.grad_norm) for info in history], trainer.flat_params
+
+
+def on_one_core():
+    return patch.object(threads, "cores", return_value=1)
+
+
+@contextmanager
+def beside_a_thread_that_sets_the_number_of_threads():
+    stop = threading.Event()
+
+    def toggle():
+        while not stop.is_set():
+            with threads.blas_threads(1):
+                pass
+            with threads.blas_threads(2):
+                pass
+
+    thread = threading.Thread(target=toggle)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+CIRCUMSTANCES = {
+    "one thread": lambda: threads.blas_threads(1),
+    "three threads": lambda: threads.blas_threads(3),
+    "one core": on_one_core,
+    "another thread sets it": beside_a_thread_that_sets_the_number_of_threads,
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def three_cores_and_two_threads():
+    with patch.object(threads, "cores", return_value=3), threads.blas_threads(2):
+        yield
+
+
+@pytest.fixture(scope="module", params=[(2, 3, "float32"), (3, 3, "float64"), (2, 1, "float32")], ids=str)
+def on_two_threads(request):
+    """Shards, rows and dtype of a training, and what it gives."""
+    return request.param, train(*request.param)
+
+
+@pytest.mark.parametrize("circumstances", CIRCUMSTANCES)
+def test_shards_are_the_same_on_any_number_of_threads(on_two_threads, circumstances):
+    settings, (numbers, params) = on_two_threads
+    with CIRCUMSTANCES[circumstances]():
+        found, after = train(*settings)
+    assert found == numbers
+    np.testing.assert_array_equal(after, params)
+
+
+def test_one_shard_is_the_same_on_the_same_number_of_threads():
+    (numbers, params), (found, after) = train(1, 2), train(1, 2)
+    assert found == numbers
+    np.testing.assert_array_equal(after, params)
+
+
+def test_without_a_number_of_shards_the_number_of_threads_decides():
+    (numbers, params), (found, after) = train(None, 4), train(2, 4)
+    assert found == numbers
+    np.testing.assert_array_equal(after, params)
+
+
+def test_the_library_s_own_limit_holds_while_another_thread_sets_one():
+    get = threads.openblas_function("get_num_threads")
+    with threads.one_blas_thread():
+        assert get() == 1
+        with threads.blas_threads(3):
+            assert get() == 1
+            assert threads.n_threads() == 3
+        assert get() == 1
+    assert get() == 2
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_norm_does_not_depend_on_who_computes_which_blocks(dtype):
+    gradient = np.random.default_rng(0).standard_normal(10 * BLOCK + 7).astype(dtype)
+    parts = [norms_of_blocks(part) for part in (gradient[3 * BLOCK :], gradient[: 3 * BLOCK])]
+    assert norm_of(np.concatenate(parts)) == global_norm(gradient)
+
+
+@pytest.mark.parametrize("name", ["SIGVTALRM", "SIGPROF", "SIGCHLD", "SIGUSR2", "SIGRTMIN"])
+def test_a_handler_of_any_signal_may_raise(name):
+    """The step is made and counted, or not made at all."""
+    number = getattr(signal, name, None)
+    if number is None:
+        pytest.skip(f"there is no {name} here")
+    model = Transformer(20, 20, d_model=16, n_heads=2, n_layers=1, d_ff=32)
+    trainer, undisturbed = (Trainer(model, Adam(0.01), n_shards=2, backend="cpu") for _ in range(2))
+    loss_and_grad, main = Transformer.loss_and_grad, threading.main_thread()
+
+    def interrupted(*args, **options):
+        if threading.current_thread() is main:
+            for _ in range(7):
+                signal.raise_signal(number)
+        return loss_and_grad(*args, **options)
+
+    def handler(number, frame):
+        raise TimeoutError
+
+    before = signal.signal(number, handler)
+    try:
+        with patch.object(Transformer, "loss_and_grad", interrupted), pytest.raises(TimeoutError):
+            trainer.step(*TASK.batch(0, 2))
+        assert signal.getsignal(number) is handler
+    finally:
+        signal.signal(number, before)
+    undisturbed.step(*TASK.batch(0, 2))
+    assert trainer.n_steps == 1
+    np.testing.assert_array_equal(trainer.flat_params, undisturbed.flat_params)
