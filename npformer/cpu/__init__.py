@@ -4,7 +4,14 @@ An operation that has no kernel is the reference's own. Each file in this folder
 """
 
 import importlib
+import os
 import pkgutil
+
+try:
+    import numba  # noqa: F401
+except ValueError as error:  # of a setting
+    settings = [f"{name}={value}" for name, value in os.environ.items() if name.startswith("NUMBA_")]
+    raise ImportError(f"numba cannot be imported: {error} Unset or correct {', '.join(settings)}") from error
 
 from npformer.cpu.backend import backend
 from npformer.host import *  # noqa: F403

@@ -1,11 +1,13 @@
 """How kernels are compiled. All flags for numba are set in this file."""
 
+import contextlib
 import os
-from pathlib import Path
 
 import numba
 from llvmlite.binding.ffi import lib
 from numba.core.compiler_lock import global_compiler_lock
+
+from npformer.cpu.kernel_cache import KernelCache
 
 # These flags let LLVM reorder sums and fuse a·b + c. The flags nnan and ninf must not be added: with them isnan is
 # always False, and the masks rely on inf.
@@ -20,11 +22,6 @@ FASTMATH = {"contract", "reassoc", "arcp", "nsz", "afn"}
 
 CALLED_BY_ADDRESS: list[object] = []  # these kernels must not be deleted
 
-# Kernels call functions of other files, so a change in any file makes all of numba's cache files stale.
-SOURCES = [
-    (path.name, path.stat().st_mtime_ns, path.stat().st_size) for path in sorted(Path(__file__).parent.glob("*.py"))
-]
-
 
 def kernel(function, forceinline=False, fastmath=FASTMATH, has_address=False):
     """Compile a function for this processor. It runs without the GIL, and is cached on disk if that is possible."""
@@ -32,11 +29,9 @@ def kernel(function, forceinline=False, fastmath=FASTMATH, has_address=False):
     options["no_cfunc_wrapper"] = not has_address
     if numba.config.DISABLE_JIT:
         return function
-    try:
-        compiled = numba.njit(cache=True, **options)(function)
-        compiled._cache._cache_file._source_stamp = SOURCES  # numba itself checks only the function's own file
-    except (RuntimeError, AttributeError):  # no writable folder ("no locator available"), or numba's internals changed
-        return numba.njit(**options)(function)
+    compiled = numba.njit(**options)(function)
+    with contextlib.suppress(RuntimeError, AttributeError):  # no folder can be written to, or numba's internals changed
+        compiled._cache = KernelCache(function)
     return compiled
 
 

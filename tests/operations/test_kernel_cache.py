@@ -1,5 +1,6 @@
 """Compiled kernels are kept on disk, and compiled again when any file they may depend on has changed."""
 
+import importlib
 import os
 import shutil
 import subprocess
@@ -8,8 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numba.core.caching import FunctionCache
 
 import npformer
+from npformer.cpu import jit, kernel_cache
 
 RUN = """
 import numpy as np
@@ -71,17 +74,105 @@ for name in ("self_attention_backward", "linear_activation_dropout", "layer_norm
     assert first == second
 
 
-def test_without_a_place_to_write_the_decorator_falls_back(monkeypatch):
-    import numba
+@pytest.fixture
+def tiny(tmp_path, monkeypatch):
+    """A function that returns a tiny kernel, as a new process would find it, and the folder of its files."""
+    (tmp_path / "tiny_kernel.py").write_text("def tiny(x):\n    return x + 1\n")
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "tiny_kernel", raising=False)
+    kernel_cache._warn.cache_clear()
+    function = importlib.import_module("tiny_kernel").tiny
+    return lambda: jit.kernel(function), tmp_path / "__pycache__"
 
-    from npformer.cpu import jit
 
-    njit = numba.njit
+def is_loaded(kernel):
+    """Whether a kernel, which has been called, was found on disk."""
+    return not kernel.stats.cache_misses
 
-    def refuse(*args, cache=False, **options):
-        if cache:
-            raise RuntimeError("cannot cache function: no locator available for file")
-        return njit(*args, **options)
 
-    monkeypatch.setattr(numba, "njit", refuse)
-    assert jit.kernel(lambda x: x + 1)(np.float32(1)) == 2
+def test_without_a_place_to_write_the_decorator_falls_back(tiny, monkeypatch):
+    def refuse(self, function):
+        raise RuntimeError("cannot cache function: no locator available for file")
+
+    monkeypatch.setattr(FunctionCache, "__init__", refuse)
+    new, folder = tiny
+    assert new()(1.0) == 2
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda whole: b"",
+        lambda whole: b"no kernel",
+        lambda whole: bytes(len(whole)),
+        lambda whole: whole[: len(whole) // 2],
+        lambda whole: whole[:5000] + bytes([whole[5000] ^ 1]) + whole[5001:],  # in the machine code
+    ],
+    ids=["empty", "garbage", "zeros", "cut", "a bit"],
+)
+def test_a_damaged_file_is_replaced(tiny, damage):
+    new, folder = tiny
+    kernel = new()
+    assert (kernel(1.0), kernel(np.ones(1))) == (2, [2])
+    files = {path: path.read_bytes() for path in folder.iterdir()}
+    for path, whole in files.items():
+        path.write_bytes(damage(whole))
+    kernel = new()
+    with pytest.warns(UserWarning, match="a compiled kernel in .*__pycache__ is damaged: it is compiled") as said:
+        assert (kernel(1.0), kernel(np.ones(1))) == (2, [2])
+    assert len(said) == 1
+    assert set(folder.iterdir()) == set(files)
+    kernel = new()
+    assert (kernel(1.0), kernel(np.ones(1))) == (2, [2])
+    assert is_loaded(kernel)
+
+
+def test_a_full_disk_does_not_stop_a_kernel(tiny):
+    resource = pytest.importorskip("resource")
+    new, folder = tiny
+    kernel, before = new(), resource.getrlimit(resource.RLIMIT_FSIZE)
+    with pytest.warns(UserWarning, match="cannot be kept in .*__pycache__: File too large. .* NUMBA_CACHE_DIR") as said:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+        try:
+            assert (kernel(1.0), kernel(np.ones(1))) == (2, [2])
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert len(said) == 1
+    assert list(folder.iterdir()) == []
+    kernel = new()
+    assert kernel(1.0) == 2
+    assert not is_loaded(kernel)
+
+
+def test_a_folder_that_is_gone_is_made_again(tiny):
+    new, folder = tiny
+    kernel = new()
+    shutil.rmtree(folder)
+    assert kernel(1.0) == 2
+    kernel = new()
+    assert kernel(1.0) == 2
+    assert is_loaded(kernel)
+    shutil.rmtree(folder)
+    folder.touch()  # where no folder can be made
+    with pytest.warns(UserWarning, match="cannot be kept in .*__pycache__: "):
+        assert kernel(np.ones(1)) == [2]
+
+
+def test_two_processes_that_compile_at_once_do_not_mix_their_kernels(tiny, monkeypatch):
+    """Each saves its own signature, the second one in the middle of the first one's save."""
+    new, _ = tiny
+    first, second = new(), new()
+    dumps = kernel_cache.dumps
+
+    def save_another(data):
+        monkeypatch.setattr(kernel_cache, "dumps", dumps)
+        second(np.ones(1))
+        return dumps(data)
+
+    monkeypatch.setattr(kernel_cache, "dumps", save_another)
+    first(1.0)
+    kernel = new()
+    assert (kernel(1.0), kernel(np.ones(1))) == (2, [2])
+    assert is_loaded(kernel)

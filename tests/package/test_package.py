@@ -1,6 +1,7 @@
 """What every public name promises, and what importing the package costs."""
 
 import inspect
+import re
 import subprocess
 import sys
 
@@ -106,3 +107,17 @@ except ValueError as error:
     chosen, error = run_python(code).splitlines()
     assert chosen == "npformer.reference npformer.reference 1"
     assert error.startswith("backend='cpu' needs numba, expected")
+
+
+def test_a_setting_that_numba_refuses_is_named():
+    code = """
+import os
+os.environ["NUMBA_NUM_THREADS"] = "0"
+import npformer
+print(npformer.config.read_config()["advice"][-1]["do"])
+npformer.get_backend("cpu")
+"""
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True)
+    assert done.stdout == "unset NUMBA_NUM_THREADS\n"
+    error = "ValueError: backend='cpu' needs numba, .* must be > 0. Unset or correct NUMBA_NUM_THREADS=0\n"
+    assert re.search(error, done.stderr)

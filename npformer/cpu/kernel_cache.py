@@ -1,0 +1,89 @@
+"""Compiled kernels on disk. A kernel runs whether its file can be written or not, and a damaged file is replaced.
+
+numba's own files are not used: an error in reading or writing them ends the call of the kernel, and two processes that
+compile at once can leave one kernel under the name of another.
+"""
+
+import os
+import pickle
+import warnings
+import zlib
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from uuid import uuid4
+
+import numba
+from numba.core.caching import FunctionCache
+from numba.core.serialize import dumps
+
+# Kernels call functions of other files, so a change in any file makes all compiled kernels stale.
+SOURCES = [
+    (path.name, path.stat().st_mtime_ns, path.stat().st_size) for path in sorted(Path(__file__).parent.glob("*.py"))
+]
+
+
+class KernelCache(FunctionCache):
+    """numba's cache of one function, with files of our own; ``RuntimeError`` if there is no folder for them."""
+
+    def __init__(self, function):
+        super().__init__(function)
+        self._cache_file = _Files(self._cache_path, self._impl.filename_base)
+
+    def save_overload(self, sig, data):
+        """Save what was compiled for a signature, if that is possible."""
+        try:
+            super().save_overload(sig, data)
+        except OSError as error:
+            _warn(
+                f"compiled kernels cannot be kept in {self._cache_path}: {error.strerror or error}. They are compiled "
+                "again by each process; make room there, or set NUMBA_CACHE_DIR to another folder"
+            )
+
+
+class _Files:
+    """One file for each signature of a function: a checksum (4 bytes), a digest of its origin (32), the content."""
+
+    def __init__(self, folder, name):
+        self.folder, self.name = Path(folder), name
+
+    def load(self, key):
+        """Return what was saved with this key, None if there is nothing that can be used."""
+        path, origin = self._place(key)
+        try:
+            whole = path.read_bytes()
+        except OSError:
+            return None
+        if _checksum(whole[4:]) != whole[:4]:
+            _warn(f"a compiled kernel in {self.folder} is damaged: it is compiled again, and its file replaced")
+            return None
+        return pickle.loads(whole[36:]) if whole[4:36] == origin else None
+
+    def save(self, key, data):
+        """Write the file of this key in one step, so that other processes find the old content or the new one."""
+        path, origin = self._place(key)
+        content = origin + dumps(data)
+        new = path.with_name(f"{path.name}.{uuid4().hex[:16]}.tmp")
+        try:
+            new.write_bytes(_checksum(content) + content)
+            os.replace(new, path)
+        finally:
+            new.unlink(missing_ok=True)
+
+    def _place(self, key):
+        """Return the file of a key, and a digest of all that its content follows from."""
+        path = self.folder / f"{self.name}.{_digest(key).hex()[:16]}.nbc"
+        return path, _digest([key, SOURCES, numba.__version__])
+
+
+def _digest(value):
+    return sha256(repr(value).encode()).digest()
+
+
+def _checksum(content):
+    return zlib.crc32(content).to_bytes(4, "little")
+
+
+@cache  # a text once: there are hundreds of kernels
+def _warn(text):
+    warnings.warn(text, stacklevel=2)
