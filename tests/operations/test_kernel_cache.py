@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numba
 import numpy as np
 import pytest
 from numba.core.caching import FunctionCache
@@ -79,6 +80,7 @@ def tiny(tmp_path, monkeypatch):
     """A function that returns a tiny kernel, as a new process would find it, and the folder of its files."""
     (tmp_path / "tiny_kernel.py").write_text("def tiny(x):\n    return x + 1\n")
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    monkeypatch.setattr(numba.config, "CACHE_DIR", "")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "tiny_kernel", raising=False)
     kernel_cache._warn.cache_clear()
