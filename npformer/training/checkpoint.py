@@ -5,9 +5,9 @@ order of the names and a checksum of everything.
 """
 
 import contextlib
+import itertools
 import json
 import os
-import shutil
 import zlib
 from pathlib import Path
 
@@ -15,8 +15,16 @@ import numpy as np
 
 from npformer.arrays import on_host
 from npformer.interrupts import deferred_interrupts
-from npformer.training.checkpoint_header import FORMAT, VERSION, check_header_size, read_header
-from npformer.training.strict_json import MOST_DIGITS, check_size
+from npformer.training.checkpoint_header import (
+    FORMAT,
+    VERSION,
+    check_header_size,
+    open_file,
+    read_array,
+    read_header,
+)
+from npformer.training.scratch import scratch_folder
+from npformer.training.strict_json import MOST_DIGITS, MOST_VALUES, check_size
 from npformer.tree import DEEPEST
 
 LONGEST_REASON = 400  # characters: the reason may quote the file
@@ -30,6 +38,7 @@ def save_checkpoint(path, arrays: dict[str, np.ndarray], info: dict) -> None:
     """Write arrays and a dict of other values to one file, atomically.
 
     Whatever interrupts this, ``path`` holds the complete old file or the complete new one. Missing folders are created.
+    Several processes may save to one path, which then holds what the last of them saved.
     Needs safetensors: ``pip install 'npformer[checkpoint]'``.
 
     Parameters
@@ -74,7 +83,7 @@ def save_checkpoint(path, arrays: dict[str, np.ndarray], info: dict) -> None:
     _check_fits_header(arrays, metadata)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with deferred_interrupts(), _scratch_folder(path) as scratch:
+        with deferred_interrupts(), scratch_folder(path) as scratch:
             new = scratch / "new"
             safetensors.numpy.save_file(arrays, new, metadata)
             with contextlib.suppress(OSError):  # not every disk has permissions
@@ -91,7 +100,8 @@ def load_checkpoint(path) -> tuple[dict[str, np.ndarray], dict]:
     """Read what ``save_checkpoint`` wrote: the arrays, writable and in their order, and ``info``.
 
     Nothing in the file is executed, and a file with even one wrong bit is refused. Its header is checked as a whole
-    before any array is allocated, so that a file that was forged takes no more memory than its own size allows.
+    before any array is allocated, so that a file that was forged takes no more memory than its own size allows. While
+    another process saves to ``path``, this returns what it held before or what it holds then.
 
     Parameters
     ----------
@@ -110,14 +120,14 @@ def load_checkpoint(path) -> tuple[dict[str, np.ndarray], dict]:
     Traceback (most recent call last):
     npformer.training.checkpoint.CheckpointError: ...checkpoint.py cannot be read as a checkpoint: ...
     """
-    safetensors = _import_safetensors()
+    _import_safetensors()  # only saving needs it; but who loads a training will save it
     try:
-        metadata, order, info = read_header(path)
-        with safetensors.safe_open(path, framework="np") as file:
-            arrays = {name: file.get_tensor(name) for name in order}
+        with open_file(path) as file:
+            metadata, info, layout = read_header(file)
+            arrays = {name: read_array(file, *place) for name, place in layout.items()}
     except FileNotFoundError as error:
         raise FileNotFoundError(f"there is no checkpoint {path}") from error
-    except (OSError, ValueError, safetensors.SafetensorError) as error:
+    except (OSError, ValueError) as error:
         raise _refusal(path, error) from error
     if metadata.pop("crc32") != checksum(arrays, metadata):
         raise _refusal(path, "its checksum is wrong, so some of it was changed or damaged")
@@ -184,6 +194,8 @@ def _storable(arrays):
     for name, array in arrays.items():
         if not isinstance(name, str):
             raise TypeError(f"arrays has the key {name!r}, expected strings")
+        if name.encode(errors="replace").decode() != name:  # it has a half of a surrogate pair
+            raise ValueError(f"arrays has the key {name!r}, expected text that UTF-8 can encode: rename it")
         if name == "__metadata__":
             raise ValueError("arrays has the key '__metadata__', which safetensors reserves: rename it")
         if not isinstance(array, np.ndarray):
@@ -193,8 +205,14 @@ def _storable(arrays):
     return {name: np.asarray(array, array.dtype.newbyteorder("="), order="C") for name, array in arrays.items()}
 
 
-def _check_info(value, where="info", depth=0):
+def _check_info(info):
     """Refuse values that JSON does not restore exactly: it turns tuples into lists, and keys of dicts into strings."""
+    _check_value(info, "info", 0, itertools.count())
+
+
+def _check_value(value, where, depth, count):
+    if next(count) > MOST_VALUES:  # lists and dicts that are in several places are saved as often
+        raise ValueError(f"info has too many values, expected at most {MOST_VALUES:,}: save more as arrays")
     if depth > DEEPEST:
         raise ValueError(f"info is nested too deeply, expected at most {DEEPEST} levels")
     if where == "info" and not isinstance(value, dict):
@@ -203,10 +221,10 @@ def _check_info(value, where="info", depth=0):
         for key, child in value.items():
             if not isinstance(key, str):
                 raise TypeError(f"{where} has the key {key!r}, expected strings")
-            _check_info(child, f"{where}[{key!r}]", depth + 1)
+            _check_value(child, f"{where}[{key!r}]", depth + 1, count)
     elif isinstance(value, list):
         for i, child in enumerate(value):
-            _check_info(child, f"{where}[{i}]", depth + 1)
+            _check_value(child, f"{where}[{i}]", depth + 1, count)
     elif isinstance(value, int) and abs(value) >= 10 ** (MOST_DIGITS - 1):
         raise ValueError(f"{where} is an integer of more than {MOST_DIGITS - 1} digits, expected a smaller one")
     elif value is not None and not isinstance(value, (str, int, float)):
@@ -221,21 +239,6 @@ def checksum(arrays, metadata):
     for name, _, _ in layout:
         crc = zlib.crc32(arrays[name], crc)
     return f"{crc:08x}"
-
-
-@contextlib.contextmanager
-def _scratch_folder(path):
-    """A hidden folder next to the file, on the same disk, where safetensors can write its temporary files.
-
-    Its name is always the same, so a save removes what a killed one has left.
-    """
-    scratch = path.with_name(f".{path.name}.tmp")
-    shutil.rmtree(scratch, ignore_errors=True)
-    try:
-        scratch.mkdir()
-        yield scratch
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _sync_folder(folder):

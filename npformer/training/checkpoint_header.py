@@ -8,26 +8,36 @@ import math
 import os
 import stat
 
+import numpy as np
+
 from npformer.training.strict_json import parse_json
 
 FORMAT = "npformer checkpoint"
 VERSION = "1"
 LARGEST_HEADER = 8 * 2**20  # bytes; parsed, it takes some times as much memory
 METADATA = {"format", "version", "order", "info", "crc32"}
-ITEM_SIZES = {"BOOL": 1, "F16": 2, "F32": 4, "F64": 8}  # by the names in safetensors
-ITEM_SIZES |= {f"{kind}{bits}": bits // 8 for kind in "IU" for bits in (8, 16, 32, 64)}
+DTYPES = {"BOOL": np.dtype(bool)}  # by the names in safetensors
+DTYPES |= {f"F{bits}": np.dtype(f"<f{bits // 8}") for bits in (16, 32, 64)}
+DTYPES |= {f"{kind}{bits}": np.dtype(f"<{kind.lower()}{bits // 8}") for kind in "IU" for bits in (8, 16, 32, 64)}
 MOST_AXES = 64  # of an array of NumPy's
 
 
-def read_header(path):
-    """Read and check all of a checkpoint but its arrays.
+def open_file(path):
+    """Open a file of which all is read, so that one that is saved meanwhile under its name changes nothing."""
+    if not stat.S_ISREG(os.stat(path).st_mode):  # opening a pipe would wait for someone to write to it
+        raise ValueError("it is not a regular file")
+    return open(path, "rb")
+
+
+def read_header(file):
+    """Read and check all of an open checkpoint but its arrays.
 
     Returns
     -------
     metadata : dict of str to str
-    order : list of str
-        The names of the arrays, in the order in which they were saved.
     info : dict
+    layout : dict of str to (dtype, shape, position in the file)
+        Of the arrays, in the order in which they were saved.
 
     Raises
     ------
@@ -36,7 +46,7 @@ def read_header(path):
     ValueError
         With the reason why it is no checkpoint.
     """
-    header, n_bytes = _read(path)
+    header, start, n_bytes = _read(file)
     metadata = header.pop("__metadata__", None)
     _check_metadata(metadata)
     _check_arrays(header, n_bytes)
@@ -47,7 +57,15 @@ def read_header(path):
         raise ValueError(f"its order has {len(order)} names, expected those of its {len(header)} arrays, each once")
     if not isinstance(info, dict):
         raise ValueError(f"its info is {info!r:.60}, expected a dict")
-    return metadata, order, info
+    entries = ((name, header[name]) for name in order)
+    layout = {name: (DTYPES[x["dtype"]], x["shape"], start + x["data_offsets"][0]) for name, x in entries}
+    return metadata, info, layout
+
+
+def read_array(file, dtype, shape, position):
+    """Read one array of an open checkpoint."""
+    file.seek(position)
+    return np.fromfile(file, dtype, math.prod(shape)).reshape(shape)
 
 
 def check_header_size(n_bytes):
@@ -56,23 +74,20 @@ def check_header_size(n_bytes):
         raise ValueError(f"its header has {n_bytes:,} bytes, expected at most {LARGEST_HEADER:,}")
 
 
-def _read(path):
-    """Return the header of a safetensors file as a dict, and the number of bytes behind it."""
-    if not stat.S_ISREG(os.stat(path).st_mode):  # opening a pipe would wait for someone to write to it
-        raise ValueError("it is not a regular file")
-    with open(path, "rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        start = file.read(8)
-        length = int.from_bytes(start, "little")
-        if len(start) < 8:
-            raise ValueError(f"it has {size} bytes")
-        if length > size - 8:
-            raise ValueError(f"it has {size:,} bytes, fewer than the {length:,} of its header")
-        check_header_size(length)
-        header = parse_json(file.read(length).decode(), "its header")
+def _read(file):
+    """Return the header of a safetensors file as a dict, where it ends, and the number of bytes behind it."""
+    size = os.fstat(file.fileno()).st_size
+    start = file.read(8)
+    length = int.from_bytes(start, "little")
+    if len(start) < 8:
+        raise ValueError(f"it has {size} bytes")
+    if length > size - 8:
+        raise ValueError(f"it has {size:,} bytes, fewer than the {length:,} of its header")
+    check_header_size(length)
+    header = parse_json(file.read(length).decode(), "its header")
     if not isinstance(header, dict):
         raise ValueError(f"its header is {header!r:.60}, expected a dict")
-    return header, size - 8 - length
+    return header, 8 + length, size - 8 - length
 
 
 def _check_metadata(metadata):
@@ -101,14 +116,14 @@ def _place(name, array):
     if not isinstance(array, dict) or array.keys() != {"dtype", "shape", "data_offsets"}:
         raise ValueError(f"its array {name!r:.60} is {array!r:.60}, expected dtype, shape and data_offsets")
     dtype, shape, place = array["dtype"], array["shape"], array["data_offsets"]
-    if not isinstance(dtype, str) or dtype not in ITEM_SIZES:
-        raise ValueError(f"its array {name!r:.60} has dtype {dtype!r:.60}, expected one of {', '.join(ITEM_SIZES)}")
+    if not isinstance(dtype, str) or dtype not in DTYPES:
+        raise ValueError(f"its array {name!r:.60} has dtype {dtype!r:.60}, expected one of {', '.join(DTYPES)}")
     if not _are_counts(shape) or len(shape) > MOST_AXES or not _are_counts(place) or len(place) != 2:
         raise ValueError(f"its array {name!r:.60} has shape {shape!r:.60} at {place!r:.60}, expected counts")
     begin, end = place
-    if end - begin != math.prod(shape) * ITEM_SIZES[dtype]:
+    if end - begin != math.prod(shape) * DTYPES[dtype].itemsize:
         raise ValueError(f"its array {name!r:.60} has shape {shape!r:.60}, which does not fill its place {place!r:.60}")
-    if math.prod(n or 1 for n in shape) * ITEM_SIZES[dtype] >= 2**63:  # an empty one may have any other lengths
+    if math.prod(n or 1 for n in shape) * DTYPES[dtype].itemsize >= 2**63:  # an empty one may have any other lengths
         raise ValueError(f"its array {name!r:.60} has shape {shape!r:.60}, too large for an array")
     return begin, end
 

@@ -1,6 +1,7 @@
-"""A lock that allows one training at a time in a folder."""
+"""Locks on folders, one of which allows one training at a time in a folder."""
 
 import contextlib
+import errno
 import os
 from pathlib import Path
 
@@ -25,20 +26,35 @@ def locked(folder):
     >>> with TemporaryDirectory() as folder, locked(folder):
     ...     pass
     """
-    if fcntl is None:
-        yield
-        return
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.callback(os.close, lock_folder(folder))
+        except BlockingIOError:
+            line = f"{folder} belongs to a running training: wait for its end, or choose another --out"
+            raise ValueError(line) from None
+        except OSError:  # not every system has locks
+            pass
+        yield
+
+
+def lock_folder(folder):
+    """Lock a folder against other processes, until the descriptor that this returns is closed.
+
+    Raises
+    ------
+    BlockingIOError
+        If another process, or another descriptor of this one, holds the lock.
+    OSError
+        If the operating system or the disk has no locks, or there is no such folder.
+    """
+    if fcntl is None:
+        raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP))
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    except OSError:
         os.close(descriptor)
-        raise ValueError(f"{folder} belongs to a running training: wait for its end, or choose another --out") from None
-    except OSError:  # not every file system has locks
-        pass
-    try:
-        yield
-    finally:
-        os.close(descriptor)
+        raise
+    return descriptor

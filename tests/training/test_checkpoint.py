@@ -4,6 +4,7 @@ import errno
 import json
 import math
 import os
+import pkgutil
 import random
 import signal
 import stat
@@ -14,8 +15,10 @@ import time
 import numpy as np
 import pytest
 
-from npformer.training import checkpoint
+from npformer.training import checkpoint, scratch
 from npformer.training.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
+from npformer.training.checkpoint_header import read_header
+from npformer.training.lock import lock_folder
 
 safetensors_numpy = pytest.importorskip("safetensors.numpy")
 
@@ -171,9 +174,13 @@ def test_info_that_json_would_change_is_named(path, info, message):
     assert_untouched(path)
 
 
-def test_a_name_of_safetensors_own_is_refused(path):
-    with pytest.raises(ValueError, match="'__metadata__', which safetensors reserves"):
-        save_checkpoint(path, {"__metadata__": np.zeros(2)}, {})
+@pytest.mark.parametrize(
+    "name, message",
+    [("__metadata__", "'__metadata__', which safetensors reserves"), ("\ud800", r"the key '\\ud800', expected text")],
+)
+def test_a_name_that_safetensors_cannot_write_is_refused(path, name, message):
+    with pytest.raises(ValueError, match=message):
+        save_checkpoint(path, {name: np.zeros(2)}, {})
     assert_untouched(path)
 
 
@@ -348,10 +355,61 @@ for number in itertools.count(2):
     assert_untouched(path)
 
 
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no locks on folders")
 def test_what_a_killed_save_left_is_cleared_up(path):
-    left = path.with_name(f".{path.name}.tmp")
+    left = path.with_name(f".{path.name}.0123456789abcdef.tmp")
     left.mkdir()
     (left / ".tmpAbCdEf").write_bytes(b"half of a check")
+    save_numbers(path, 1)
+    assert_untouched(path)
+
+
+# ---- several processes ----
+
+
+def test_a_save_during_a_load_changes_nothing(path, monkeypatch):
+    def read_and_save_another(file):
+        found = read_header(file)
+        save_numbers(path, 2)
+        return found
+
+    monkeypatch.setattr(checkpoint, "read_header", read_and_save_another)
+    arrays, info = load_checkpoint(path)
+    assert info == {"number": 1}
+    assert all((array == 1).all() for array in arrays.values())
+
+
+@pytest.mark.parametrize("function", ["safetensors.numpy.save_file", "os.fsync", "os.replace"])
+def test_a_save_during_a_save_succeeds_too(path, monkeypatch, function):
+    def save_another(*arguments):
+        monkeypatch.undo()
+        save_numbers(path, 2)
+        assert load_checkpoint(path)[1] == {"number": 2}
+        return original(*arguments)
+
+    original = pkgutil.resolve_name(function)
+    monkeypatch.setattr(function, save_another)
+    save_numbers(path, 1)
+    assert_untouched(path)
+
+
+def test_a_scratch_folder_that_another_save_took_for_a_left_one_is_made_again(path, monkeypatch):
+    def lock_after_another_save(folder):
+        monkeypatch.setattr(scratch, "lock_folder", lock_folder)
+        save_numbers(path, 2)
+        return lock_folder(folder)
+
+    monkeypatch.setattr(scratch, "lock_folder", lock_after_another_save)
+    save_numbers(path, 1)
+    assert_untouched(path)
+
+
+@pytest.mark.parametrize("error", [errno.ENOTSUP, errno.ENOLCK])
+def test_where_there_are_no_locks_files_are_saved_too(path, monkeypatch, error):
+    def fail(folder):
+        raise OSError(error, os.strerror(error))
+
+    monkeypatch.setattr(scratch, "lock_folder", fail)
     save_numbers(path, 1)
     assert_untouched(path)
 

@@ -129,10 +129,14 @@ def test_what_could_not_be_loaded_is_not_saved(path, info, error):
     before = path.read_bytes()
     with pytest.raises(ValueError, match=error):
         save_checkpoint(path, {}, info)
-    deep = []
+    deep, shared = [], [1]
     deep.append(deep)
+    for _ in range(40):
+        shared = [shared, shared]
     with pytest.raises(ValueError, match="info is nested too deeply"):
         save_checkpoint(path, {}, {"a": deep})
+    with pytest.raises(ValueError, match="too many values, expected at most 400,000: save more as arrays"):
+        save_checkpoint(path, {}, {"a": shared})
     assert path.read_bytes() == before
 
 
