@@ -1,8 +1,11 @@
 """What a person has done: which exercises are solved, where their files are, and how many hints were given."""
 
-import contextlib
 import json
+import os
+import sys
 from pathlib import Path
+
+from npformer.damaged import name_for_damaged
 
 FOLDER = Path("exercises")  # in the current folder
 FILE = FOLDER / "progress.json"
@@ -13,11 +16,17 @@ class Progress:
 
     def __init__(self):
         self.solved, self.files, self.hints = set(), {}, {}
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):  # none yet, or damaged
-            read = json.loads(FILE.read_text(encoding="utf-8"))
-            self.solved = {str(name) for name in read["solved"]}
-            self.files = {str(name): str(file) for name, file in read["files"].items()}
-            self.hints = {str(name): int(n) for name, n in read["hints"].items()}
+        try:
+            self.solved, self.files, self.hints = parsed(FILE.read_bytes())
+        except FileNotFoundError:  # nothing is done yet
+            pass
+        except (ValueError, KeyError, TypeError, AttributeError):
+            aside = name_for_damaged(FILE)
+            FILE.rename(aside)
+            print(
+                f"{FILE} is damaged: it is now {aside}. Which exercises are solved is forgotten; check them again",
+                file=sys.stderr,
+            )
 
     def file_of(self, name):
         """The file in which a person writes an exercise."""
@@ -31,4 +40,14 @@ class Progress:
         """Write it; raises OSError."""
         FOLDER.mkdir(exist_ok=True)
         state = {"solved": sorted(self.solved), "files": self.files, "hints": self.hints}
-        FILE.write_text(json.dumps(state, indent=1), encoding="utf-8")
+        new = FILE.with_name(f".{FILE.name}.tmp")  # a full disk leaves the old file
+        new.write_text(json.dumps(state, indent=1), encoding="utf-8")
+        os.replace(new, FILE)
+
+
+def parsed(text):
+    """What is solved, the files and the hints, of the text of a file."""
+    read = json.loads(text)
+    solved = {str(name) for name in read["solved"]}
+    files = {str(name): str(file) for name, file in read["files"].items()}
+    return solved, files, {str(name): int(n) for name, n in read["hints"].items()}

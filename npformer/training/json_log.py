@@ -6,6 +6,8 @@ import shutil
 import warnings
 from pathlib import Path
 
+from npformer.damaged import name_for_damaged
+from npformer.interrupts import deferred_interrupts
 from npformer.training.strict_json import parse_json
 
 
@@ -46,13 +48,20 @@ class JsonLog:
         new.write_text("".join(json.dumps(record) + "\n" for record in kept), encoding="utf-8")
         os.replace(new, self.path)
         self.n_records = len(kept)
-        self._file = open(self.path, "a", encoding="utf-8")  # noqa: SIM115, closed by __exit__
+        self._file = open(self.path, "ab", buffering=0)  # noqa: SIM115, closed by __exit__
 
     def write(self, record):
-        """Append one record; it is in the file when this returns."""
-        self._file.write(json.dumps(record) + "\n")
-        self._file.flush()
-        self.n_records += 1
+        """Append one record, which is in the file when this returns; if this raises an error, none of it is."""
+        line = (json.dumps(record) + "\n").encode()
+        with deferred_interrupts():
+            end = os.fstat(self._file.fileno()).st_size
+            try:
+                while line:  # a disk that is nearly full takes a part
+                    line = line[self._file.write(line) :]
+            except OSError:
+                self._file.truncate(end)
+                raise
+            self.n_records += 1
 
     def __enter__(self):
         return self
@@ -63,7 +72,7 @@ class JsonLog:
     def _kept(self, keep):
         records, damaged = _parsed(self.path)
         if damaged:
-            aside = _free_name(self.path)
+            aside = name_for_damaged(self.path)
             shutil.copy2(self.path, aside)
             warnings.warn(f"{self.path}: {_described(damaged)}; the file as it was is now {aside}", stacklevel=3)
         return [record for record in records[:keep] if record is not None]
@@ -95,9 +104,3 @@ def _parsed(path):
 def _described(damaged):
     others = f" and {len(damaged) - 1} others are" if len(damaged) > 1 else " is"
     return f"line {damaged[0]}{others} damaged, expected a dict in JSON: left out"
-
-
-def _free_name(path):
-    """Return a name beside the log that is not taken by what an earlier damage left."""
-    names = (path.with_name(f"{path.name}.damaged{n or ''}") for n in range(1_000_000))
-    return next(name for name in names if not name.exists())

@@ -126,11 +126,18 @@ def test_what_a_person_can_mend_is_one_line(capsys, command, line):
     assert said.count("\n") == 1
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"solved": 3}', '{"solved": [], "files": [], "hints": {"softmax": "x"}}'])
-def test_damaged_progress_is_begun_again(capsys, text):
+@pytest.mark.parametrize(
+    "text", [b"{", b"[]", b"\xff", b'{"solved": 3}', b'{"solved": [], "files": [], "hints": {"softmax": "x"}}']
+)
+def test_damaged_progress_is_told_of_and_kept_aside(capsys, text):
     Path("exercises").mkdir()
-    Path("exercises/progress.json").write_text(text)
-    assert f"0 of {len(EXERCISES)} solved" in run(capsys, "list")[1]
+    for n in ("", 1):
+        Path("exercises/progress.json").write_bytes(text)
+        said = run(capsys, "list")[1]
+        assert f"0 of {len(EXERCISES)} solved" in said
+        assert f"exercises/progress.json is damaged: it is now exercises/progress.json.damaged{n}." in said
+        assert Path(f"exercises/progress.json.damaged{n}").read_bytes() == text
+    assert "damaged" not in run(capsys, "list")[1]
 
 
 def test_an_endless_loop_is_named_with_its_line():

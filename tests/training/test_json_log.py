@@ -52,6 +52,25 @@ def test_as_many_records_are_kept_and_new_ones_follow(path, keep, kept):
     assert JsonLog.read(path)[: len(kept)] == before[: len(kept)]
 
 
+def test_a_record_that_cannot_be_written_is_not_written_later(path):
+    resource = pytest.importorskip("resource")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with JsonLog(path, keep=4) as log:
+        whole = path.read_bytes()
+        resource.setrlimit(resource.RLIMIT_FSIZE, (len(whole) + 10, before[1]))  # the disk takes 10 bytes more
+        try:
+            for _ in range(2):
+                with pytest.raises(OSError, match="File too large"):
+                    log.write({"step": 4, "loss": 1.0})
+                assert log.n_records == 4
+                assert path.read_bytes() == whole
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        log.write({"step": 5})
+        assert log.n_records == 5
+    assert steps(path) == [1, 2, 2, 3, 5]
+
+
 def test_a_log_that_is_not_there_is_begun(tmp_path):
     with JsonLog(tmp_path / "log.jsonl", keep=5) as log:
         log.write({"step": 6})
