@@ -1,13 +1,12 @@
 """How kernels are compiled. All flags for numba are set in this file."""
 
-import contextlib
 import os
 
 import numba
 from llvmlite.binding.ffi import lib
 from numba.core.compiler_lock import global_compiler_lock
 
-from npformer.cpu.kernel_cache import KernelCache
+from npformer.cpu.kernel_cache import keep_on_disk
 
 # These flags let LLVM reorder sums and fuse a·b + c. The flags nnan and ninf must not be added: with them isnan is
 # always False, and the masks rely on inf.
@@ -30,8 +29,7 @@ def kernel(function, forceinline=False, fastmath=FASTMATH, has_address=False):
     if numba.config.DISABLE_JIT:
         return function
     compiled = numba.njit(**options)(function)
-    with contextlib.suppress(RuntimeError, AttributeError):  # no folder can be written to, or numba's internals changed
-        compiled._cache = KernelCache(function)
+    keep_on_disk(compiled)
     return compiled
 
 

@@ -21,10 +21,21 @@ from numba.core.serialize import dumps
 SOURCES = [
     (path.name, path.stat().st_mtime_ns, path.stat().st_size) for path in sorted(Path(__file__).parent.glob("*.py"))
 ]
+AGAIN = "Each process compiles them again"
 
 
-class KernelCache(FunctionCache):
-    """numba's cache of one function, with files of our own; ``RuntimeError`` if there is no folder for them."""
+def keep_on_disk(kernel):
+    """Let a kernel that numba compiles use files of ours, if there is a folder for them."""
+    try:
+        kernel._cache = _Cache(kernel.py_func)
+    except RuntimeError:
+        _warn(f"compiled kernels are not kept: no folder can be written. {AGAIN}; set NUMBA_CACHE_DIR to a folder")
+    except AttributeError:  # numba's internals changed
+        _warn(f"compiled kernels are not kept: npformer does not know this numba. {AGAIN}; try an older one")
+
+
+class _Cache(FunctionCache):
+    """numba's cache of one function, with other files."""
 
     def __init__(self, function):
         super().__init__(function)
@@ -35,10 +46,8 @@ class KernelCache(FunctionCache):
         try:
             super().save_overload(sig, data)
         except OSError as error:
-            _warn(
-                f"compiled kernels cannot be kept in {self._cache_path}: {error.strerror or error}. They are compiled "
-                "again by each process; make room there, or set NUMBA_CACHE_DIR to another folder"
-            )
+            why = f"compiled kernels cannot be kept in {self._cache_path}: {error.strerror or error}"
+            _warn(f"{why}. {AGAIN}; make room there, or set NUMBA_CACHE_DIR to another folder")
 
 
 class _Files:

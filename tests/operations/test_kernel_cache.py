@@ -93,13 +93,22 @@ def is_loaded(kernel):
     return not kernel.stats.cache_misses
 
 
-def test_without_a_place_to_write_the_decorator_falls_back(tiny, monkeypatch):
+@pytest.mark.parametrize(
+    "error, message",
+    [
+        (RuntimeError("no locator available"), "no folder can be written.* set NUMBA_CACHE_DIR to a folder"),
+        (AttributeError("no attribute '_impl'"), "does not know this numba"),
+    ],
+)
+def test_without_a_place_to_write_kernels_are_not_kept(tiny, monkeypatch, error, message):
     def refuse(self, function):
-        raise RuntimeError("cannot cache function: no locator available for file")
+        raise error
 
     monkeypatch.setattr(FunctionCache, "__init__", refuse)
     new, folder = tiny
-    assert new()(1.0) == 2
+    with pytest.warns(UserWarning, match=message) as said:
+        assert (new()(1.0), new()(1.0)) == (2, 2)
+    assert len(said) == 1
     assert not folder.exists()
 
 
