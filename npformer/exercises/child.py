@@ -22,6 +22,7 @@ from npformer.exercises.compare import UNDER_WAY, Verdict, check_function, error
 from npformer.exercises.tasks import EXERCISES
 
 MEMORY = 8 * 2**30  # bytes of addresses, of which the libraries take some
+ENDING = threading.Lock()
 
 
 def main(name, file, answer_file, seconds):
@@ -36,7 +37,7 @@ def main(name, file, answer_file, seconds):
             f"the checker stopped with {error_line(error)}: does your code change Python or NumPy, as np.sum = … does?"
         )
         verdict = Verdict("wrong", [*UNDER_WAY, line])
-    write(answer_file, verdict)
+    end(answer_file, verdict)
 
 
 def limit_memory():
@@ -98,15 +99,16 @@ def watch(file, answer_file, seconds):
         stack = traceback.extract_stack(sys._current_frames()[main_thread])
         lines = [frame.lineno for frame in stack if frame.filename == file]
         where = f" (line {lines[-1]}: {linecache.getline(file, lines[-1]).strip()})" if lines else ""
-        write(answer_file, Verdict("wrong", [*UNDER_WAY, f"{too_long(seconds)}{where}"]))
-        os._exit(0)
+        end(answer_file, Verdict("wrong", [*UNDER_WAY, f"{too_long(seconds)}{where}"]))
 
     threading.Thread(target=wait, daemon=True).start()
 
 
-def write(answer_file, verdict):
-    """Write the verdict for the process that waits."""
-    Path(answer_file).write_text(json.dumps({"state": verdict.state, "lines": verdict.lines}), encoding="utf-8")
+def end(answer_file, verdict):
+    """Write the verdict for the process that waits, and end this one without its threads and what ``atexit`` holds."""
+    with ENDING:  # never released: the first verdict is the one
+        Path(answer_file).write_text(json.dumps({"state": verdict.state, "lines": verdict.lines}), encoding="utf-8")
+        os._exit(0)
 
 
 if __name__ == "__main__":

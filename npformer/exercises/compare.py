@@ -181,7 +181,7 @@ def complaint_about_list(name, value, expected):
 
 def shown(value):
     """A list in one line that is not too long."""
-    text = " ".join(str(value).split())
+    text = " ".join(text_of(value).split())
     return text if len(text) <= 100 else text[:99] + "…"
 
 
@@ -224,8 +224,16 @@ def error_text(error, file):
 
 def error_line(error):
     """The type of an error and the first line of its message."""
-    first = (str(error).splitlines() or [""])[0]
+    first = (text_of(error).splitlines() or [""])[0]
     return f"{type(error).__name__}: {first}" if first else type(error).__name__
+
+
+def text_of(value):
+    """The text of what a person's code has made, whose own methods may raise."""
+    try:
+        return str(value)
+    except (Exception, SystemExit) as error:
+        return f"(its text cannot be shown: that raises {type(error).__name__})"
 
 
 # -- the case -----------------------------------------------------------------------------------------------------

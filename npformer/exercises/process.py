@@ -16,6 +16,7 @@ from npformer.exercises.compare import Verdict, too_long
 SECONDS = 10.0  # for one function
 GRACE = 5.0  # for starting Python, and for writing the verdict
 KEPT = 4000  # bytes of what a function prints
+MARK = "NPFORMER_EXERCISE"  # a variable that what a function starts inherits
 
 
 def check_in_process(name, file, seconds=SECONDS):
@@ -25,7 +26,7 @@ def check_in_process(name, file, seconds=SECONDS):
         arguments = [name, str(Path(file).resolve()), str(answer), str(seconds)]
         child = subprocess.Popen(
             [sys.executable, "-P", "-m", "npformer.exercises.child", *arguments],
-            env=environment(),
+            env=environment() | {MARK: folder},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -38,7 +39,7 @@ def check_in_process(name, file, seconds=SECONDS):
         except subprocess.TimeoutExpired:
             verdict = Verdict("wrong", [too_long(seconds)])
         finally:
-            end(child)
+            end(child, folder)
         return verdict, printed.text()
 
 
@@ -59,14 +60,31 @@ def read(answer, code):
         return Verdict("wrong", [f"the process ended in the middle of the function ({how})"])
 
 
-def end(child):
-    """End the process and all that it has started."""
+def end(child, mark):
+    """End the process and what it has started: on Linux all that has its variables, elsewhere all of its session."""
     with contextlib.suppress(OSError):
         if hasattr(os, "killpg"):
             os.killpg(child.pid, signal.SIGKILL)
         else:
             child.kill()
     child.wait()
+    for _ in range(100):  # they may start others meanwhile
+        if not (found := marked(mark)):
+            break
+        for number in found:
+            with contextlib.suppress(OSError):
+                os.kill(number, signal.SIGKILL)
+
+
+def marked(mark):
+    """The numbers of the processes that have our variable with this value."""
+    wanted = os.fsencode(f"{MARK}={mark}")
+    found = []
+    for file in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):  # another user's, or it has ended
+            if wanted in file.read_bytes().split(b"\0"):
+                found.append(int(file.parent.name))
+    return found
 
 
 class Printed:

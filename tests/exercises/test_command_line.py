@@ -186,6 +186,10 @@ def softmax(x):
             "def softmax(x):\n    return softmax(x)\n",
             "it raises RecursionError: maximum recursion depth exceeded (line 2: return softmax(x))",
         ),
+        (
+            "class Mute(Exception):\n    def __str__(self):\n        return 1 / 0\ndef softmax(x):\n    raise Mute\n",
+            "it raises Mute: (its text cannot be shown: that raises ZeroDivisionError) (line 5: raise Mute)",
+        ),
     ],
 )
 def test_whatever_a_file_does_gives_a_line(text, line):
@@ -258,11 +262,21 @@ def test_a_process_that_ends_gives_a_line():
     assert lines == ["the process ended in the middle of the function (exit code 3)"]
 
 
-def test_the_process_is_ended_with_all_it_has_started(folder):
-    text = """
+@pytest.mark.parametrize(
+    "options",
+    [
+        "",
+        pytest.param(
+            ", start_new_session=True",
+            marks=pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows the variables of a process"),
+        ),
+    ],
+)
+def test_the_process_is_ended_with_all_it_has_started(folder, options):
+    text = f"""
 import subprocess
 def softmax(x):
-    child = subprocess.Popen(['sleep', '60'])
+    child = subprocess.Popen(['sleep', '60']{options})
     open('child', 'w').write(str(child.pid))
     raise ValueError
 """
@@ -273,6 +287,14 @@ def softmax(x):
             state = Path(f"/proc/{Path('child').read_text()}/stat")
             if state.exists() and state.read_text().split()[2] == "Z":
                 raise OSError("it has ended, and nobody has asked for its exit code")
+
+
+@pytest.mark.parametrize(
+    "left", ["threading.Thread(target=time.sleep, args=[60]).start()", "atexit.register(time.sleep, 60)"]
+)
+def test_what_is_left_running_does_not_make_an_answer_wrong(left):
+    text = f"import atexit, threading, time\nimport numpy as np\n{left}\n{EXERCISES['softmax'].answer_source}"
+    assert check(text, seconds=2) == (["right in all 7 cases"], "")
 
 
 def test_the_page_shows_what_is_printed(capsys):
