@@ -208,18 +208,18 @@ class Trainer:
             and tgt (B, T+1), ids with begin and end tokens. The first T columns of tgt are the decoder's input, the
             last T the tokens to predict. Without a begin token the model would never learn to predict the first word,
             and decoding would have no first input.
-        batches : sequence of batches, optional
-            Several batches instead of one: see ``step_accumulated``.
+        batches : iterable of batches, optional
+            Several batches instead of one, as for ``step_accumulated``.
 
         Returns
         -------
         float
             The mean loss per target.
         """
-        if batches is None:
-            batches = [batch]
-        elif batch or not batches or any(not isinstance(one, (tuple, list)) for one in batches):
-            raise ValueError(f"batches holds {len(batches)} items, expected one or more tuples such as (src, tgt)")
+        if batch and batches is not None:
+            raise ValueError(f"step got a batch of {len(batch)} items and batches=…, expected one of them")
+        batches = [batch] if batches is None else list(batches)
+        check_batches(batches)
         start = time.perf_counter()
         n_targets = sum(self.model.count(*batch) for batch in batches)
         if n_targets == 0:
@@ -263,7 +263,7 @@ class Trainer:
         float
             The mean loss per target.
         """
-        return self.step(batches=list(batches))
+        return self.step(batches=batches)
 
     def fit(self, batches, n_steps=None, *, callbacks=(), progress=True) -> list[StepInfo]:
         """Make one step for each batch.
@@ -273,7 +273,7 @@ class Trainer:
         batches : iterable of tuples, such as (src, tgt)
         n_steps : int, optional
             Stop after this number of steps; needed if ``batches`` never ends.
-        callbacks : sequence of callables
+        callbacks : iterable of callables
             ``callback(trainer, info)`` is called after each step, with a ``StepInfo``; a true result stops training. It
             is not called after a step that is interrupted.
         progress : bool
@@ -286,6 +286,7 @@ class Trainer:
         if n_steps is not None:
             check_int("n_steps", n_steps, at_least=0)
         history: list = []
+        callbacks = list(callbacks)  # an iterator would call them after the first step only
         with progress_bar(n_steps, progress and self.ranks.is_first) as bar:
             upcoming = islice(batches, n_steps)
             while (batch := self._next(upcoming)) is not None:
@@ -332,6 +333,7 @@ class Trainer:
         >>> calls[-1].operation, calls[-1].by
         ('adam_update', 'kernel')
         """
+        check_batches([batch])
         with self._alone():
             key, numbers = derive_key(self.seed, self.n_steps), self._numbers(self.model.count(*batch))
             arrays = [self.flat_params, *self.state.values()]
@@ -473,6 +475,16 @@ class Trainer:
             f"of step {self.n_steps}. Try a lower learning rate (now {lr:g}), "
             f"clip_norm=1.0 (now {self.clip_norm}), or a longer warm-up."
         )
+
+
+def check_batches(batches):
+    """Check that there are batches, and that what they hold can be read more than once: to count targets, and again."""
+    if not batches or any(not isinstance(batch, (tuple, list)) for batch in batches):
+        raise ValueError(f"batches holds {len(batches)} items, expected one or more tuples such as (src, tgt)")
+    for batch in batches:
+        for i, x in enumerate(batch):
+            if hasattr(x, "__next__"):
+                raise TypeError(f"batch[{i}] is a {type(x).__name__}, which can be read only once: expected an array")
 
 
 def are_arrays(batch):

@@ -38,11 +38,43 @@ def test_no_batches_are_refused_and_nothing_moves(batches):
     before = trainer.flat_params.copy()
     with pytest.raises(ValueError, match="batches holds .*, expected one or more tuples"):
         trainer.step_accumulated(batches)
-    for batch, others in (((), []), ((SRC, TGT), [(SRC, TGT)])):
-        with pytest.raises(ValueError, match="batches holds .*, expected one or more tuples"):
-            trainer.step(*batch, batches=others)
+    for others in ([], zip()):
+        with pytest.raises(ValueError, match="batches holds 0 items, expected one or more tuples"):
+            trainer.step(batches=others)
+    with pytest.raises(ValueError, match="a batch of 2 items and batches=…, expected one of them"):
+        trainer.step(SRC, TGT, batches=[(SRC, TGT)])
     np.testing.assert_array_equal(trainer.flat_params, before)
     assert trainer.n_steps == 1
+
+
+@pytest.mark.parametrize("once", [iter, lambda pairs: (pair for pair in pairs), lambda pairs: zip(*zip(*pairs))])
+def test_batches_that_can_be_read_once_make_a_whole_step(once):
+    pairs = [(SRC, TGT), (TGT, TGT)]
+    given, expected = Trainer(MODEL, Adam()), Trainer(MODEL, Adam())
+    assert given.step(batches=once(pairs)) == expected.step(batches=pairs) > 0
+    np.testing.assert_array_equal(given.flat_params, expected.flat_params)
+    assert given.last.n_tokens == 6
+
+
+def test_what_can_be_read_once_is_no_part_of_a_batch():
+    trainer, rows = Trainer(MODEL, Adam()), [[3, 4, 5]]
+    before = trainer.flat_params.copy()
+    for call in (
+        lambda: trainer.step(SRC, iter(rows)),
+        lambda: trainer.step(batches=[(SRC, TGT), (SRC, iter(rows))]),
+        lambda: trainer.fit([(SRC, iter(rows))], progress=False),
+        lambda: trainer.explain(SRC, iter(rows)),
+    ):
+        with pytest.raises(TypeError, match=r"batch\[1\] is a list_iterator, which can be read only once: expected"):
+            call()
+    np.testing.assert_array_equal(trainer.flat_params, before)
+
+
+def test_callbacks_may_be_a_generator():
+    seen: list = []
+    callbacks = (lambda trainer, info, i=i: seen.append((info.step, i)) for i in range(2))
+    Trainer(MODEL, SGD(0.1)).fit([(SRC, TGT)] * 2, callbacks=callbacks, progress=False)
+    assert seen == [(1, 0), (1, 1), (2, 0), (2, 1)]
 
 
 def test_frozen_may_be_a_generator():
