@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import fields
-from typing import ClassVar
+from functools import cached_property
 
 import numpy as np
 
@@ -31,7 +31,6 @@ class EncoderDecoder:
     - ``decoder_type``, the subclass of ``StepwiseDecoder`` of which ``decoder`` returns an instance
     """
 
-    _checked: ClassVar[int] = 0  # the id of the parameters that were checked last
     src_vocab: int
     tgt_vocab: int
     d_model: int
@@ -59,6 +58,11 @@ class EncoderDecoder:
         """The largest number of positions, of width ``d_model``, that the model may compute for one sequence."""
         return self.max_len
 
+    @cached_property
+    def _expected(self):
+        """``shapes()``, computed once."""
+        return self.shapes()
+
     def _new_params(self, new):
         params: dict = {}
         if self.tie_embeddings:
@@ -75,9 +79,8 @@ class EncoderDecoder:
 
     def _backend(self, backend, params):
         """``get_backend``, for parameters that are checked to be those of such a model."""
-        if self._checked != id(params):  # or each training step would check them again
-            tree.check_like(params, self.shapes(), dtypes=False)
-            vars(self)["_checked"] = id(params)  # a dataclass that is frozen
+        if not tree.agrees(params, self._expected, same_shape):
+            tree.check_like(params, self._expected, dtypes=False)  # raises
         return get_backend(backend, params)
 
     def encode(self, params, src, *, backend="auto"):
@@ -127,7 +130,7 @@ class EncoderDecoder:
         max_rows : int
             Largest number of rows in a step: B times the number of hypotheses per source.
         max_len : int
-            Largest number of steps.
+            Largest number of steps, at most that of the model.
 
         Examples
         --------
@@ -140,6 +143,8 @@ class EncoderDecoder:
         >>> bool(np.allclose(logits, model.logits(params, src, np.array([[1, 3, 4]]))[:, -1], atol=1e-5))
         True
         """
+        check_int("max_rows", max_rows, at_least=1)
+        check_int("max_len", max_len, at_least=1, at_most=self.max_len)
         return self.decoder_type(self, self._backend(backend, params), params, src, max_rows, max_len)
 
     def logits(self, params, src, tgt_in, *, backend="auto"):
@@ -363,6 +368,11 @@ class EncoderDecoder:
     def __getstate__(self):
         """The settings alone, to copy or pickle a model: what it has computed for itself is computed again."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
+
+
+def same_shape(x, y):
+    """Whether x is an array with the shape of y."""
+    return getattr(x, "shape", None) == y.shape
 
 
 def twice(ids):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from promises import assert_steps_equal_recomputation, params_of
 
-from npformer import Transformer, greedy_decode
+from npformer import ByteNet, Recurrent, Transformer, greedy_decode
 from npformer.models.incremental import IncrementalDecoder
 
 SIZES = {"d_model": 8, "n_heads": 2, "d_ff": 9, "max_len": 16, "dtype": "float64"}
@@ -120,3 +120,16 @@ def test_more_rows_or_steps_than_announced_are_refused():
     decoder.step(np.array([1]), np.array([0]))
     with pytest.raises(ValueError, match="step 2, expected at most max_len=1"):
         decoder.step(np.array([3]), np.array([0]))
+
+
+@pytest.mark.parametrize("make", [Transformer, ByteNet, Recurrent])
+def test_a_decoder_has_at_most_the_positions_of_its_model(make):
+    model = make(7, 7, d_model=8, max_len=5)
+    params, src = model.init(0), np.array([[3, 4]])
+    for name, value, message in (
+        ("max_len", 6, "max_len=6, expected at most 5"),
+        ("max_len", 0, "max_len=0, expected at least 1"),
+        ("max_rows", 0, "max_rows=0, expected at least 1"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            model.decoder(params, src, **{"max_rows": 1, "max_len": 5, name: value})

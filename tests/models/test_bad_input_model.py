@@ -196,6 +196,20 @@ def test_parameters_of_another_model():
         model.encode(Trainer(model, Adam()), SRC % 11)
 
 
+def test_parameters_that_fitted_once_are_checked_again():
+    model = Transformer(11, 11, **SMALL)
+    params = model.init(0)
+    model.encode(params, SRC % 11)
+    del params["decoder"]["0"]["feed_forward"]
+    with pytest.raises(ValueError, match="parameter decoder.0.feed_forward.hidden.weight: given nothing, expected"):
+        model.encode(params, SRC % 11)
+    params["decoder"] = model.init(0)["decoder"]
+    model.encode(params, SRC % 11)
+    params["output"]["bias"] = np.zeros(12, "float32")
+    with pytest.raises(ValueError, match=r"parameter output.bias: given shape \(12,\), expected shape \(11,\)"):
+        model.encode(params, SRC % 11)
+
+
 def test_a_dtype_by_its_numpy_type():
     assert Transformer(13, 11, **SMALL, dtype=np.float64).dtype == "float64"
 
