@@ -171,6 +171,17 @@ def count(tree):
     return sum(math.prod(x.shape) for _, x in leaves(tree))
 
 
+def not_finite(tree):
+    """The paths of the arrays that hold NaN or inf.
+
+    Examples
+    --------
+    >>> not_finite({"a": {"weight": np.array([1.0, np.nan]), "bias": np.zeros(2)}})
+    ['a.weight']
+    """
+    return [path for path, x in leaves(tree) if not np.isfinite(x).all()]
+
+
 def agrees(tree, like, agree):
     """Whether two trees have the same paths, and ``agree(x, y)`` is true of each array x and that of ``like``, y.
 

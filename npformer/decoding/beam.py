@@ -6,7 +6,7 @@ import numpy as np
 
 from npformer.backends import get_backend
 from npformer.checks import check_int, check_not_negative
-from npformer.decoding.common import check_limits
+from npformer.decoding.common import check_limits, nothing_to_choose
 
 
 @dataclass(frozen=True)
@@ -70,13 +70,20 @@ def beam_search(
         with α = 0.6).
         The length counts the end token, not the begin token.
     n_best : int
-        Number of hypotheses to return for each source, at most beam_size.
+        Largest number of hypotheses to return for each source, at most beam_size.
     backend : "auto", "reference", "cpu", "gpu" or a module
 
     Returns
     -------
     list of lists of Hypothesis
-        The ``n_best`` best hypotheses of each source, best first.
+        The best hypotheses found for each source, best first: at least one, and ``n_best`` unless there are not as many
+        sequences of at most ``max_len`` tokens, as in a small vocabulary. (There may be better ones that the search
+        does not see; a larger beam sees more.)
+
+    Raises
+    ------
+    ValueError
+        As ``greedy_decode``.
 
     Examples
     --------
@@ -98,7 +105,7 @@ def beam_search(
     if beams:
         ops, max_rows = get_backend(backend, params), len(src) * beam_size
         decoder = model.decoder(params, src, max_rows=max_rows, max_len=max(limits), backend=ops)
-        search(ops, decoder, beams, beam_size)
+        search(ops, decoder, params, beams, beam_size)
     return [beam.best(n_best) for beam in beams]
 
 
@@ -120,17 +127,22 @@ def length_penalty_of(alpha, form):
     raise ValueError(f"penalty_form={form!r}, expected 'power' or 'gnmt'")
 
 
-def search(ops, decoder, beams, beam_size):
+def search(ops, decoder, params, beams, beam_size):
     """Extend all beams step by step until they are done; the prefixes of all beams are the rows of one batch."""
     beams, parents = list(beams), np.arange(len(beams))
     while beams:
+        t = len(beams[0].begun[0])
         rows = [len(beam.sums) for beam in beams]
         tokens = np.array([token for beam in beams for token in beam.last_tokens()])
         # 2 more than needed, as padding and, before min_len, the end token are discarded
         log_p, ids = decoder.step(tokens, parents, lambda logits, _: ops.log_softmax_top_k(logits, 2 * beam_size + 2))
+        if np.isnan(log_p[:, 0]).any():
+            raise nothing_to_choose(log_p[:, 0], params, t)
         going_on, parents, first = [], [], 0
         for beam, n in zip(beams, rows, strict=True):
             kept = beam.grow(log_p[first : first + n], ids[first : first + n])
+            if not (kept or beam.finished):
+                raise nothing_to_choose(np.array(-np.inf), params, t)
             if kept:
                 going_on.append(beam)
                 parents += [first + row for row in kept]

@@ -4,6 +4,8 @@ from functools import partial
 
 import numpy as np
 
+from npformer import tree
+from npformer.arrays import on_host
 from npformer.checks import check_int
 from npformer.options import check_ids
 
@@ -35,20 +37,48 @@ def check_limits(model, src, bos_id, eos_id, max_len, min_len):
 
 
 def forbid(logits, ids):
-    """Set the logits of some tokens to -inf, in place, so that these tokens are never chosen."""
-    logits[:, ids] = -np.inf
-    return logits
+    """Set the logits of some tokens to -inf, in place, so that these tokens are never chosen; NaN or inf become NaN."""
+    with np.errstate(invalid="ignore"):
+        for token in ids:
+            logits[:, token] -= np.inf
 
 
-def generate(model, params, src, choose, bos_id, eos_id, limits, backend):
+def nothing_to_choose(best, params, t):
+    """Return the error for rows of which one has no next token that can be chosen.
+
+    Parameters
+    ----------
+    best : array
+        The largest logit of each row, or its log-probability: -inf if all tokens that may be chosen have probability 0.
+    params : nested dict
+    t : int
+        The number of tokens generated before.
+    """
+    what = "the logits are NaN or infinite"
+    if (best < np.inf).all():
+        what = "all logits but those of padding (and of the end token before min_len) are -inf"
+    return ValueError(f"token {t + 1} cannot be chosen: {what}; {culprit(params)}")
+
+
+def culprit(params):
+    """Say which parameter holds NaN or inf."""
+    if bad := tree.not_finite(params):
+        return f"parameter {bad[0]} holds NaN or inf (one of {len(bad)}): expected finite parameters"
+    return "no parameter holds NaN or inf"
+
+
+def generate(model, params, src, choose, bos_id, eos_id, limits, min_len, backend):
     """Generate each row token by token until its end token or its limit; finished rows are not extended.
 
     Parameters
     ----------
     choose : callable
-        ``choose(logits, rows, t)`` -> token t of these rows, which are not finished.
+        ``choose(logits, rows, t)`` -> token t of these rows, which are not finished. The logits of tokens that may not
+        be chosen are -inf.
     limits : (B,) int
         Maximum number of tokens of each row.
+    min_len : int
+        The end token is not chosen before.
 
     Returns
     -------
@@ -62,7 +92,8 @@ def generate(model, params, src, choose, bos_id, eos_id, limits, backend):
     rows = parents = np.arange(len(src))
     tokens = np.full(len(src), bos_id)
     for t in range(said.shape[1]):
-        tokens = decoder.step(tokens, parents, partial(_choose, choose, rows, t))
+        forbidden = [model.pad_id] + [eos_id] * (t + 1 < min_len)
+        tokens = decoder.step(tokens, parents, partial(_choose, choose, params, forbidden, rows, t))
         said[rows, t] = tokens
         parents = np.flatnonzero((tokens != eos_id) & (limits[rows] > t + 1))
         rows, tokens = rows[parents], tokens[parents]
@@ -71,5 +102,9 @@ def generate(model, params, src, choose, bos_id, eos_id, limits, backend):
     return said
 
 
-def _choose(choose, rows, t, logits, part):
+def _choose(choose, params, forbidden, rows, t, logits, part):
+    forbid(logits, forbidden)
+    best = on_host(logits.max(axis=-1))
+    if not np.isfinite(best).all():
+        raise nothing_to_choose(best, params, t)
     return choose(logits, rows[part], t)

@@ -1,6 +1,6 @@
 """Greedy decoding: always the most probable next token."""
 
-from npformer.decoding.common import check_limits, forbid, generate
+from npformer.decoding.common import check_limits, generate
 
 
 def greedy_decode(model, params, src, *, bos_id, eos_id, max_len, min_len=0, backend="auto"):
@@ -23,6 +23,12 @@ def greedy_decode(model, params, src, *, bos_id, eos_id, max_len, min_len=0, bac
         The tokens after the begin token, up to and including the end token, then ``model.pad_id``, which is never
         generated. T <= max_len.
 
+    Raises
+    ------
+    ValueError
+        If a logit is NaN or inf, with the parameter that is; or if there is no token to choose, as all but padding (and
+        the end token before ``min_len``) have a logit of -inf.
+
     Examples
     --------
     >>> import numpy as np
@@ -33,8 +39,9 @@ def greedy_decode(model, params, src, *, bos_id, eos_id, max_len, min_len=0, bac
     1
     """
     limits = check_limits(model, src, bos_id, eos_id, max_len, min_len)
+    return generate(model, params, src, most_probable, bos_id, eos_id, limits, min_len, backend)
 
-    def choose(logits, rows, t):
-        return forbid(logits, [model.pad_id] + [eos_id] * (t + 1 < min_len)).argmax(axis=-1)
 
-    return generate(model, params, src, choose, bos_id, eos_id, limits, backend)
+def most_probable(logits, rows, t):
+    """The most probable token of each row."""
+    return logits.argmax(axis=-1)

@@ -3,6 +3,7 @@
 import numpy as np
 
 from npformer.arrays import on_host
+from npformer.decoding.common import culprit
 from npformer.options import check_ids
 from npformer.reference import log_softmax
 
@@ -21,6 +22,12 @@ def log_probability(model, params, src, tgt, *, backend="auto"):
     Returns
     -------
     (B,)
+        -inf if a token has probability 0.
+
+    Raises
+    ------
+    ValueError
+        If the log-probability of a target is NaN, with the parameter that is.
 
     Examples
     --------
@@ -35,4 +42,7 @@ def log_probability(model, params, src, tgt, *, backend="auto"):
         raise ValueError(f"tgt has shape {tgt.shape}, expected (B, T+1): a begin token, then one or more")
     log_p = log_softmax(on_host(model.logits(params, src, tgt[:, :-1], backend=backend)))
     of_tokens = np.take_along_axis(log_p, tgt[:, 1:, None], axis=-1)[..., 0]
-    return np.where(tgt[:, 1:] == model.pad_id, 0, of_tokens).sum(axis=-1)
+    total = np.where(tgt[:, 1:] == model.pad_id, 0, of_tokens).sum(axis=-1)
+    if np.isnan(total).any():
+        raise ValueError(f"the log-probability of row {np.isnan(total).argmax()} is NaN; {culprit(params)}")
+    return total

@@ -4,7 +4,7 @@ import numpy as np
 
 from npformer.arrays import on_host
 from npformer.checks import check_int, check_key, check_number, check_positive
-from npformer.decoding.common import check_limits, forbid, generate
+from npformer.decoding.common import check_limits, generate
 from npformer.reference import derive_key, random_bits
 
 
@@ -47,6 +47,11 @@ def sample(
     (B, T) int
         As for ``greedy_decode``.
 
+    Raises
+    ------
+    ValueError
+        As ``greedy_decode``.
+
     Examples
     --------
     >>> from npformer import Transformer
@@ -66,12 +71,10 @@ def sample(
         check_int("top_k", top_k, at_least=1)
 
     def choose(logits, rows, t):
-        logits = on_host(logits)
-        forbid(logits, [model.pad_id] + [eos_id] * (t + 1 < min_len))
         uniform = (random_bits(rows, derive_key(seed, t)) + 0.5) / 2**32
-        return draw(logits, uniform, temperature, top_k, top_p)
+        return draw(on_host(logits), uniform, temperature, top_k, top_p)
 
-    return generate(model, params, src, choose, bos_id, eos_id, limits, backend)
+    return generate(model, params, src, choose, bos_id, eos_id, limits, min_len, backend)
 
 
 def draw(logits, uniform, temperature=1.0, top_k=None, top_p=1.0):

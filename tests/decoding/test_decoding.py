@@ -1,7 +1,9 @@
+from functools import partial
+
 import numpy as np
 import pytest
 
-from npformer import Transformer, greedy_decode
+from npformer import Transformer, beam_search, greedy_decode, log_probability, sample, tree
 
 MODEL = Transformer(11, 11, d_model=14, n_heads=2, n_layers=1, d_ff=17, dtype="float64")
 SRC = np.array([[3, 4, 5, 6, 7], [3, 9, 8, 0, 0], [10, 0, 0, 0, 0]])
@@ -154,3 +156,83 @@ def test_begin_and_end_are_not_padding():
             greedy_decode(MODEL, params_for(), SRC, **{**IDS, name: 0}, max_len=3)
     with pytest.raises(TypeError, match=r"eos_id=2.5 is a float"):
         greedy_decode(MODEL, params_for(), SRC, bos_id=1, eos_id=2.5, max_len=3)
+
+
+# --- logits of which none can be chosen ---
+
+METHODS = {
+    "greedy_decode": partial(greedy_decode, **IDS),
+    "sample": partial(sample, **IDS, seed=1),
+    "beam_search": partial(beam_search, **IDS, beam_size=4, n_best=4),
+}
+
+
+@pytest.fixture(params=METHODS)
+def method(request):
+    return METHODS[request.param]
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("path", ["decoder.0.memory_attention.out.weight", "source_embedding", "output.bias"])
+def test_a_parameter_that_is_not_finite_is_named(every_backend, method, path, bad):
+    params = params_for()
+    dict(tree.leaves(params))[path][...] = bad
+    with pytest.raises(ValueError, match=rf"token 1 cannot .* NaN or infinite; parameter {path} holds NaN or inf"):
+        method(MODEL, params, SRC, max_len=5, backend=every_backend)
+    with pytest.raises(ValueError, match=f"log-probability of row 0 is NaN; parameter {path} holds NaN or inf"):
+        log_probability(MODEL, params, SRC, SRC, backend=every_backend)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_the_logit_of_padding_has_to_be_finite_too(method, bad):
+    """Otherwise no probability would be."""
+    params = params_for()
+    params["output"]["bias"][0] = bad
+    with pytest.raises(ValueError, match="the logits are NaN or infinite; parameter output.bias holds NaN or inf"):
+        method(MODEL, params, SRC, max_len=5)
+
+
+def test_one_row_that_is_not_finite_is_enough(method):
+    params = params_for()
+    params["source_embedding"][10] = np.nan  # a word of the last source
+    method(MODEL, params, SRC[:2], max_len=5)
+    with pytest.raises(ValueError, match="parameter source_embedding holds NaN or inf"):
+        method(MODEL, params, SRC, max_len=5)
+
+
+@pytest.mark.filterwarnings("ignore:overflow", "ignore:invalid value")
+def test_an_overflow_without_a_bad_parameter_is_told_as_such(method):
+    params = params_for()
+    params["output"]["weight"][...] = 1e308
+    with pytest.raises(ValueError, match="the logits are NaN or infinite; no parameter holds NaN or inf"):
+        method(MODEL, params, SRC, max_len=5)
+
+
+def test_no_token_but_padding_and_end_is_an_error_before_min_len(method):
+    model = Transformer(11, 2, d_model=4, n_heads=2, n_layers=1, d_ff=4)
+    params, ids = model.init(0), {"bos_id": 1, "eos_id": 1}
+    with pytest.raises(ValueError, match="token 1 cannot be chosen: all logits but those of padding .* are -inf"):
+        method(model, params, SRC, max_len=4, min_len=3, **ids)
+    found = method(model, params, SRC, max_len=4, **ids)
+    said = [[hypothesis.tokens for hypothesis in row] for row in found] if isinstance(found, list) else found.tolist()
+    assert said in ([[1]] * 3, [[(1,)]] * 3)  # 1 sequence for each source, also if 4 are asked for
+
+
+def test_tokens_of_probability_0_are_never_said_and_others_are(method):
+    params = params_for()
+    params["output"]["bias"][3:] = -np.inf
+    params["output"]["bias"][2] = -1e9
+    found = method(MODEL, params, SRC, max_len=3)
+    said = [row[0].tokens for row in found] if isinstance(found, list) else found
+    assert np.array_equal(said, np.ones((3, 3)))
+    params["output"]["bias"][1:] = -np.inf
+    with pytest.raises(ValueError, match="token 1 .* are -inf; parameter output.bias holds NaN or inf"):
+        method(MODEL, params, SRC, max_len=3)
+    assert (log_probability(MODEL, params, SRC, SRC) == -np.inf)[:2].all()
+
+
+@pytest.mark.parametrize("beam_size, max_len, expected", [(50, 1, 10), (50, 2, 50), (7, 1, 7)])
+def test_fewer_hypotheses_than_asked_for_if_there_are_no_more_sequences(beam_size, max_len, expected):
+    """With a vocabulary of 11 there are 10 sequences of one token."""
+    options = {**IDS, "max_len": max_len, "beam_size": beam_size, "n_best": beam_size}
+    assert [len(row) for row in beam_search(MODEL, params_for(), SRC, **options)] == [expected] * 3

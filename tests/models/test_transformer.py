@@ -55,6 +55,20 @@ def test_nan_in_the_embedding_of_the_padding_changes_nothing(poison):
     )
 
 
+def test_in_a_tied_table_the_row_of_the_padding_is_its_output_weight_too():
+    """So there NaN reaches the logit of the padding, and with it every probability, but no other logit."""
+    model = Transformer(13, 13, d_model=14, n_heads=2, n_layers=1, d_ff=17, dtype="float64", tie_embeddings=True)
+    params = model.init(0)
+    before = model.logits(params, SRC, TGT[:, :-1])
+    params["embedding"][0] = np.nan
+    after = model.logits(params, SRC, TGT[:, :-1])
+    assert np.isnan(after[..., 0]).all()
+    np.testing.assert_allclose(after[..., 1:], before[..., 1:], rtol=1e-10)
+    assert np.isnan(model.loss(params, SRC, TGT)[0])
+    with pytest.raises(ValueError, match="parameter embedding holds NaN or inf"):
+        greedy_decode(model, params, SRC, bos_id=1, eos_id=2, max_len=4)
+
+
 @pytest.mark.parametrize(("backend", "tolerance"), [("reference", 0), ("cpu", 1e-14)])  # which rounds another way then
 def test_nan_in_the_padding_of_a_memory_changes_no_logit(backend, tolerance):
     memory = MODEL.encode(PARAMS, SRC, backend=backend)
