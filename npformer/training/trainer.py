@@ -1,6 +1,8 @@
 """The training loop."""
 
+import copy
 import math
+import operator
 import os
 import threading
 import time
@@ -102,7 +104,8 @@ class Trainer:
     Attributes
     ----------
     params : nested dict
-        Views into ``flat_params``, updated in place.
+        Views into ``flat_params``, updated in place. Write into these arrays to change them; an array that replaces one
+        of them is an error at the next step.
     n_steps : int
         Number of steps done.
     last : StepInfo
@@ -163,8 +166,9 @@ class Trainer:
             tree.check_like(params, start)
             start = tree.ordered_like(params, start)
         self.flat_params = self.ops.asarray(tree.flatten(start)[0])
-        self.params = tree.view_as(self.flat_params, start)
-        self.precision = Precision(precision, self.ops, self.flat_params, self.params)
+        self._views = tree.view_as(self.flat_params, start)
+        self.params = same_arrays(self._views)
+        self.precision = Precision(precision, self.ops, self.flat_params, self._views)
         self.flat_grads = np.zeros_like(self.flat_params)
         self.grads = tree.view_as(self.flat_grads, self.params)
         self.frozen = frozen if isinstance(frozen, str) else list(frozen)
@@ -220,6 +224,7 @@ class Trainer:
             raise ValueError(f"step got a batch of {len(batch)} items and batches=…, expected one of them")
         batches = [batch] if batches is None else list(batches)
         check_batches(batches)
+        self._check_params()
         start = time.perf_counter()
         n_targets = sum(self.model.count(*batch) for batch in batches)
         if n_targets == 0:
@@ -334,6 +339,7 @@ class Trainer:
         ('adam_update', 'kernel')
         """
         check_batches([batch])
+        self._check_params()
         with self._alone():
             key, numbers = derive_key(self.seed, self.n_steps), self._numbers(self.model.count(*batch))
             arrays = [self.flat_params, *self.state.values()]
@@ -371,6 +377,7 @@ class Trainer:
                 raise ValueError(
                     f"arrays has {name!r}, expected names that do not begin with 'params.' or 'optimizer.'"
                 )
+        self._check_params()
         with self._alone():
             state = {name: self.sums.whole(x) for name, x in self.state.items()}
             own = tree.to_arrays(self.params, "params") | tree.to_arrays(state, "optimizer")
@@ -402,6 +409,7 @@ class Trainer:
 
     def restore(self, arrays, info, path):
         """Do the same as ``load``, with the result of ``load_checkpoint``; the path is for error messages."""
+        self._check_params()
         with refusing(path, "make the trainer with the file's settings, or try another file"):
             check_training(arrays, info, self)
         params, state = tree.from_arrays(arrays, "params"), tree.from_arrays(arrays, "optimizer")
@@ -427,6 +435,43 @@ class Trainer:
             "optimizer": {"name": type(self.optimizer).__name__} | optimizer,
         }
         return as_json(settings)
+
+    def __deepcopy__(self, memo):
+        """A trainer with arrays of its own that makes the same steps from here on."""
+        self._check_params()
+        with self._alone():
+            twin = type(self)(
+                copy.deepcopy(self.model, memo),
+                self.optimizer,
+                seed=self.seed,
+                label_smoothing=self.label_smoothing,
+                consistency=self.consistency,
+                clip_norm=self.clip_norm,
+                backend=self.ops,
+                params=self.params,
+                n_shards=self.n_shards,
+                precision=self.precision.name,
+                frozen=self.frozen,
+                ranks=self.ranks,
+            )
+            for name, x in self.state.items():
+                twin.state[name][...] = x
+            twin.n_steps, twin.last, twin.precision.state = self.n_steps, self.last, self.precision.state
+        return twin
+
+    def _check_params(self):
+        """Raise if an array of ``params`` was replaced, as no step would update the new one; ``params`` is mended."""
+        if tree.agrees(self.params, self._views, operator.is_):
+            return
+        own, given = dict(tree.leaves(self._views)), dict(tree.leaves(self.params))
+        path = next((path for path in [*own, *given] if own.get(path) is not given.get(path)), "")
+        place = "".join(f"[{name!r}]" for name in path.split(".") if path)
+        self.params = same_arrays(self._views)
+        raise ValueError(
+            f"trainer.params{place} is not the array that the trainer updates: it was replaced, added or deleted. "
+            f"params is again as it was: write into its arrays, as trainer.params{place}[...] = x, or make a Trainer "
+            "with params="
+        )
 
     def _alone(self):
         """A lock, so that other threads step, save or restore this trainer before or after, not meanwhile."""
@@ -460,8 +505,7 @@ class Trainer:
         return max(1, min(n, len(batch[0])))
 
     def _diagnosis(self, loss):
-        bad_params = [path for path, x in tree.leaves(self.params) if not np.isfinite(x).all()]
-        bad_params, bad_grads = map(self.ranks.union, (bad_params, self.sums.not_finite()))
+        bad_params, bad_grads = map(self.ranks.union, (tree.not_finite(self.params), self.sums.not_finite()))
         lr = self.optimizer.learning_rate(self.n_steps + 1)
         where = "no parameter or gradient is NaN or inf"
         if math.isfinite(loss):
@@ -475,6 +519,11 @@ class Trainer:
             f"of step {self.n_steps}. Try a lower learning rate (now {lr:g}), "
             f"clip_norm=1.0 (now {self.clip_norm}), or a longer warm-up."
         )
+
+
+def same_arrays(params):
+    """Other dicts with the same arrays."""
+    return tree.map_leaves(lambda x: x, params)
 
 
 def check_batches(batches):

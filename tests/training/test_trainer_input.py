@@ -47,7 +47,11 @@ def test_no_batches_are_refused_and_nothing_moves(batches):
     assert trainer.n_steps == 1
 
 
-@pytest.mark.parametrize("once", [iter, lambda pairs: (pair for pair in pairs), lambda pairs: zip(*zip(*pairs))])
+@pytest.mark.parametrize(
+    "once",
+    [iter, lambda pairs: (pair for pair in pairs), lambda pairs: zip(*zip(*pairs, strict=True), strict=True)],
+    ids=["iterator", "generator", "zip"],
+)
 def test_batches_that_can_be_read_once_make_a_whole_step(once):
     pairs = [(SRC, TGT), (TGT, TGT)]
     given, expected = Trainer(MODEL, Adam()), Trainer(MODEL, Adam())
@@ -75,6 +79,46 @@ def test_callbacks_may_be_a_generator():
     callbacks = (lambda trainer, info, i=i: seen.append((info.step, i)) for i in range(2))
     Trainer(MODEL, SGD(0.1)).fit([(SRC, TGT)] * 2, callbacks=callbacks, progress=False)
     assert seen == [(1, 0), (1, 1), (2, 0), (2, 1)]
+
+
+@pytest.mark.parametrize(
+    "change, place",
+    [
+        (lambda trainer: trainer.params["output"].update(bias=np.ones(11, "float32")), "['output']['bias']"),
+        (lambda trainer: trainer.params.update(output=MODEL.init(1)["output"]), "['output']['weight']"),
+        (lambda trainer: setattr(trainer, "params", MODEL.init(1)), "['source_embedding']"),
+        (lambda trainer: setattr(trainer, "params", None), "['source_embedding']"),
+        (lambda trainer: trainer.params["output"].update(more=np.ones(2)), "['output']['more']"),
+        (lambda trainer: trainer.params["output"].pop("bias"), "['output']['bias']"),
+        (lambda trainer: trainer.params.pop("encoder"), "['encoder']['0']['attention']['qkv']['weight']"),
+    ],
+    ids=["array", "dict", "all", "none", "added", "deleted", "deleted dict"],
+)
+def test_parameters_that_are_replaced_are_noticed(change, place, tmp_path):
+    pytest.importorskip("safetensors")
+    calls = (
+        lambda trainer: trainer.step(SRC, TGT),
+        lambda trainer: trainer.explain(SRC, TGT),
+        lambda trainer: trainer.save(tmp_path / "x"),
+        lambda trainer: trainer.load(tmp_path / "x"),
+        copy.deepcopy,
+    )
+    Trainer(MODEL, Adam()).save(tmp_path / "x")
+    trainer = Trainer(MODEL, Adam())
+    for call in calls:
+        change(trainer)
+        with pytest.raises(ValueError) as raised:
+            call(trainer)
+        assert f"trainer.params{place} is not the array that the trainer updates" in str(raised.value)
+    assert trainer.step(SRC, TGT) == Trainer(MODEL, Adam()).step(SRC, TGT)  # nothing had changed
+
+
+def test_parameters_are_changed_in_place():
+    trainer, other = (Trainer(MODEL, SGD(0.1)) for _ in range(2))
+    trainer.params["output"]["bias"][...] = 1
+    other.params["output"]["bias"] += 1
+    assert (trainer.flat_params == 1).sum() >= 11
+    assert trainer.step(SRC, TGT) == other.step(SRC, TGT)
 
 
 def test_frozen_may_be_a_generator():

@@ -1,5 +1,7 @@
 """``Trainer.save`` and ``load``: a training that was interrupted is the one that was not."""
 
+import copy
+
 import numpy as np
 import pytest
 
@@ -40,6 +42,19 @@ def test_saved_and_loaded_half_way_the_training_is_the_same_bit_for_bit(tmp_path
     for name, x in whole.state.items():
         assert second.state[name].tobytes() == x.tobytes()
     assert second.last[:5] == whole.last[:5]  # all but the seconds
+
+
+def test_a_deep_copy_makes_the_same_steps_and_is_on_its_own():
+    trainer = make(Adam(inverse_sqrt(0.01, 3)), seed=5, label_smoothing=0.1, clip_norm=0.5, frozen=["encoder"])
+    trainer.step(SRC, TGT)
+    (twin,) = copy.deepcopy([trainer])
+    assert twin.last == trainer.last
+    before = trainer.flat_params.copy()
+    losses = [twin.step(SRC, TGT) for _ in range(3)]
+    np.testing.assert_array_equal(trainer.flat_params, before)
+    assert [trainer.step(SRC, TGT) for _ in range(3)] == losses
+    assert twin.flat_params.tobytes() == trainer.flat_params.tobytes()
+    assert twin.settings() == trainer.settings()
 
 
 def test_saving_does_not_change_the_training(tmp_path):
