@@ -25,7 +25,7 @@ from npformer.training.schedules import inverse_sqrt, noam, warmup_cosine
 from npformer.training.trainer import Trainer
 from npformer.translation.scores import check_packages, score
 from npformer.translation.settings import TranslationSettings
-from npformer.translation.translator import Translator
+from npformer.translation.translator import Translator, check_subwords
 
 LAST, RESULT, SNAPSHOTS, LOG = "last.safetensors", "model.safetensors", "snapshots", "log.jsonl"
 MAY_CHANGE = {"data", "steps", "patience", "save_every", "n_average", "average", "precision", "n_shards"}  # on resuming
@@ -106,7 +106,9 @@ class TranslationRun:
         with refusing(path):
             _check_progress(info)
             source, target = Translator.subwords_in(arrays)
-            check_params(_model(settings, source, target), arrays)  # before a trainer of this size is made
+            model = _model(settings, source, target)
+            check_subwords(model, source, target)
+            check_params(model, arrays)  # before a trainer of this size is made
         may_change = MAY_CHANGE - {"steps"} if settings.schedule == "cosine" else MAY_CHANGE
         for name in sorted(changes.keys() - may_change):
             if changes[name] != (begun := getattr(settings, name, None)):

@@ -33,7 +33,8 @@ class Translator:
     model : EncoderDecoder
     params : nested dict
     source, target : Subwords
-        Vocabularies of the two languages; the same object if they share one.
+        Vocabularies of the two languages; the same object if they share one. Their sizes and their padding are those of
+        the model.
     backend : "auto", "reference", "cpu", "gpu" or a module
     info : dict, optional
         The ``info`` of the file from which it was loaded.
@@ -55,6 +56,7 @@ class Translator:
     info: dict | None = None
 
     def __post_init__(self):
+        check_subwords(self.model, self.source, self.target)
         move = get_backend(self.backend, self.params).asarray
         object.__setattr__(self, "params", tree.map_leaves(move, self.params))
 
@@ -78,7 +80,7 @@ class Translator:
         FileNotFoundError
             If there is no such file.
         CheckpointError
-            If it is damaged or malformed, or holds no model with its subwords.
+            If it is damaged or malformed, or holds no model with its subwords, or with those of another model.
         """
         path = Path(path)
         if path.is_dir():
@@ -91,9 +93,7 @@ class Translator:
         with refusing(path):
             model = from_description(info["model"], arrays)
             source, target = cls.subwords_in(arrays)
-            for name, subwords, size in (("source", source, model.src_vocab), ("target", target, model.tgt_vocab)):
-                if len(subwords) > size:
-                    raise ValueError(f"{name} has {len(subwords)} pieces, expected at most the model's {size}")
+            check_subwords(model, source, target)
         return cls(model, tree.from_arrays(arrays, "params"), source, target, backend, info)
 
     def subword_arrays(self):
@@ -218,6 +218,15 @@ class Translator:
             "max_len": np.minimum((src != self.model.pad_id).sum(axis=1) + EXTRA_LEN, self.model.max_len),
             "backend": self.backend,
         }
+
+
+def check_subwords(model, source, target):
+    """Raise if subwords are not those of the model: each piece is a word of it, and their padding is its padding."""
+    for side, subwords, size in (("source", source, model.src_vocab), ("target", target, model.tgt_vocab)):
+        if len(subwords) != size:
+            raise ValueError(f"{side} has {len(subwords)} pieces, expected as many as the model's vocabulary, {size}")
+        if subwords.pad_id != model.pad_id:
+            raise ValueError(f"{side} has pad_id={subwords.pad_id}, expected that of the model, {model.pad_id}")
 
 
 def _each(lines):

@@ -13,6 +13,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from corpus import WORDS, sentence_pairs, write_corpus
 
@@ -418,6 +419,18 @@ def test_a_file_that_is_no_model_is_named(script, data, capsys, tmp_path):
     more = ["a man"] if script == "translate" else ["--data", data, "--split", "test"]
     assert run_here(script, "--model", tmp_path / "x", *more) == 1
     assert capsys.readouterr().err.startswith(f"error: {tmp_path / 'x'} cannot be read as a checkpoint")
+
+
+@pytest.mark.parametrize("script", ["translate", "evaluate"])
+def test_a_model_with_nan_is_named(script, model, data, capsys, tmp_path):
+    translator = Translator.load(model)
+    translator.params["decoder"]["norm"]["gain"][0] = np.nan
+    translator.save(tmp_path / "model.safetensors")
+    more = ["a man"] if script == "translate" else ["--data", data, "--split", "test", "--src", "en", "--tgt", "fr"]
+    assert run_here(script, "--model", tmp_path, *more) == 1
+    output = capsys.readouterr()
+    assert "parameter decoder.norm.gain holds NaN or inf" in output.err
+    assert (output.err.count("\n"), output.out) == (1, "")
 
 
 def test_input_that_is_not_utf_8_exits_with_1(model):

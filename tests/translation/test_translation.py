@@ -4,6 +4,7 @@ import os
 import random
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from corpus import SETTINGS, WORDS, sentence_pairs, write_corpus
 from npformer import Adam, Transformer, tree
 from npformer.data import Subwords, TokenBatches
 from npformer.data.marks import mark
+from npformer.models import describe
 from npformer.training import CheckpointError, JsonLog, Trainer, load_checkpoint, save_checkpoint
 from npformer.training.lock import locked
 from npformer.translation import TranslationRun, TranslationSettings, Translator, score
@@ -209,11 +211,42 @@ def test_a_file_with_other_arrays_is_refused(translator, tmp_path, change, messa
         Translator.load(path)
 
 
-def test_more_pieces_than_the_model_has_rows_are_refused(translator, tmp_path):
-    other = Subwords.learn([line for pair in sentence_pairs(400) for line in pair], size=70)
-    Translator(translator.model, translator.params, translator.source, other).save(tmp_path / "x")
-    with pytest.raises(CheckpointError, match="x: target has 70 pieces, expected at most the model's 60"):
-        Translator.load(tmp_path / "x")
+@pytest.mark.parametrize("size", [50, 70])
+def test_another_number_of_pieces_than_the_model_has_words_is_refused(translator, tmp_path, size):
+    other = Subwords.learn([line for pair in sentence_pairs(400) for line in pair], size=size)
+    message = f"target has {size} pieces, expected as many as the model's vocabulary, 60"
+    with pytest.raises(ValueError, match=message):
+        Translator(translator.model, translator.params, translator.source, other)
+    arrays = {"subwords.target": np.frombuffer(other.model, np.uint8)}
+    with pytest.raises(CheckpointError, match=f"x: {message}"):
+        Translator.load(with_arrays(translator, tmp_path / "x", arrays))
+
+
+def test_another_padding_than_that_of_the_model_is_refused(translator, tmp_path):
+    model = replace(translator.model, pad_id=4)
+    message = "source has pad_id=0, expected that of the model, 4"
+    with pytest.raises(ValueError, match=message):
+        Translator(model, translator.params, translator.source, translator.target)
+    path = with_arrays(translator, tmp_path / "x", {}, {"model": describe(model)})
+    with pytest.raises(CheckpointError, match=f"x: {message}"):
+        Translator.load(path)
+
+
+def with_arrays(translator, path, arrays, info=None):
+    """A file with other arrays or facts than those of the translator."""
+    translator.save(path)
+    arrays_before, info_before = load_checkpoint(path)
+    save_checkpoint(path, arrays_before | arrays, info_before | (info or {}))
+    return path
+
+
+def test_a_model_with_nan_is_named_instead_of_translating_to_nothing(translator):
+    _, params = tree.flatten(translator.params)
+    params["decoder"]["norm"]["gain"][3] = np.nan
+    broken = Translator(translator.model, params, translator.source, translator.target)
+    for translate in (broken.translate, broken.greedy):
+        with pytest.raises(ValueError, match="parameter decoder.norm.gain holds NaN or inf"):
+            list(translate(LINES))
 
 
 def test_lines_that_are_no_strings_are_named(translator):
@@ -502,8 +535,9 @@ def test_a_missing_snapshot_is_told_of_when_resumed(tmp_path, data, capsys):
 
 
 def of_another_model(path):
-    model = Transformer(60, 60, d_model=4, n_heads=2, n_layers=1, d_ff=4, tie_embeddings=True)
     subwords = Translator.load(path).source
+    sizes = {"d_model": 4, "n_heads": 2, "n_layers": 1, "d_ff": 4}
+    model = Transformer(len(subwords), len(subwords), **sizes, tie_embeddings=True)
     Translator(model, model.init(0), subwords, subwords).save(path)
 
 
@@ -686,6 +720,17 @@ def test_settings_that_contradict_the_trainer_of_the_same_file_are_refused(tmp_p
     write_settings(tmp_path, lambda settings: settings | {"seed": 3})
     with pytest.raises(CheckpointError, match="last.safetensors: seed is 1 in the file and 3 in the trainer"):
         TranslationRun.resume(tmp_path)
+
+
+def test_subwords_of_another_padding_are_refused_when_resumed(tmp_path, data, monkeypatch):
+    start(tmp_path, data, vocab="separate").save()
+    source, target = Translator.subwords_in(load_checkpoint(tmp_path / "last.safetensors")[0])
+    for side in (source, target):
+        with monkeypatch.context() as patched:
+            patched.setattr(Translator, "subwords_in", lambda arrays: (source, target))
+            patched.setattr(side, "pad_id", 4)
+            with pytest.raises(CheckpointError, match="last.safetensors: .*pad_id.*(0.*4|4.*0)"):
+                TranslationRun.resume(tmp_path)
 
 
 def write_settings(out, change):
