@@ -25,9 +25,13 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where command.py is
 from arguments import positive
 from command import command
+
+from npformer.translation import Translator
 
 SCRIPTS = Path(__file__).resolve().parents[1]
 SECONDS = 120  # until a script counts as hanging: the first run compiles kernels
@@ -252,6 +256,13 @@ MISTAKES = [
         "there is no checkpoint empty/model.safetensors",
     ),
     Mistake("translate.py", "a damaged model", "--model damaged man", 1, f"damaged/model.safetensors {NO_CHECKPOINT}"),
+    Mistake(
+        "translate.py",
+        "a model that holds NaN",
+        "--model nan man",
+        1,
+        "token 1 cannot be chosen: the logits are NaN or infinite; parameter output.bias holds NaN or inf (one of 1): …",
+    ),
     Mistake(
         "translate.py",
         "standard input is closed",
@@ -570,7 +581,7 @@ def make_files(folder, commands):
     (folder / "without" / "sitecustomize.py").write_text("import os, sys\nsys.modules[os.environ['WITHOUT']] = None\n")
     if "bomb" in commands:
         make_bomb(folder)
-    if " run" in commands or "damaged" in commands:
+    if any(name in commands for name in (" run", "damaged", " nan")):
         train(folder)
 
 
@@ -583,7 +594,7 @@ def make_bomb(folder):
 
 
 def train(folder):
-    """Train the model in the folder run, and copy it to damaged, where it is damaged."""
+    """Train the model in the folder run, and copy it to damaged, where it is damaged, and to nan, where it is NaN."""
     script = [sys.executable, str(SCRIPTS / "train_translation.py")]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(SCRIPTS.parent), os.environ.get("PYTHONPATH", "")])}
     done = subprocess.run(
@@ -596,6 +607,10 @@ def train(folder):
         path = folder / "damaged" / f"{name}.safetensors"
         path.write_bytes(path.read_bytes()[:-100])
     shutil.rmtree(folder / "damaged" / "snapshots")
+    broken = Translator.load(folder / "run")
+    broken.params["output"]["bias"][...] = np.nan
+    (folder / "nan").mkdir()
+    broken.save(folder / "nan" / "model.safetensors")
 
 
 def parse_arguments(argv):
