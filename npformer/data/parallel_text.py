@@ -183,6 +183,8 @@ class TokenBatches:
         check_int("seed", self.seed, at_least=0)
         if self.max_len > self.max_tokens:
             raise ValueError(f"max_len={self.max_len}, expected at most max_tokens={self.max_tokens}")
+        if hasattr(self.text, "__next__"):
+            raise TypeError(f"text is a {type(self.text).__name__}, which can be read only once: expected a list")
 
     def from_place(self, place=None):
         """Yield batches (place after the batch, src (B, S), tgt (B, T+1)) without end, starting at a place."""

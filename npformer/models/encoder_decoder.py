@@ -59,9 +59,9 @@ class EncoderDecoder:
         return self.max_len
 
     @cached_property
-    def _expected(self):
-        """``shapes()``, computed once."""
-        return self.shapes()
+    def _shapes(self):
+        """The shapes of ``shapes()`` as tuples, computed once."""
+        return tree.map_leaves(lambda x: x.shape, self.shapes())
 
     def _new_params(self, new):
         params: dict = {}
@@ -79,8 +79,8 @@ class EncoderDecoder:
 
     def _backend(self, backend, params):
         """``get_backend``, for parameters that are checked to be those of such a model."""
-        if not tree.agrees(params, self._expected, same_shape):
-            tree.check_like(params, self._expected, dtypes=False)  # raises
+        if not tree.agrees(params, self._shapes, has_shape):
+            tree.check_like(params, self.shapes(), dtypes=False)  # raises
         return get_backend(backend, params)
 
     def encode(self, params, src, *, backend="auto"):
@@ -370,9 +370,9 @@ class EncoderDecoder:
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
-def same_shape(x, y):
-    """Whether x is an array with the shape of y."""
-    return getattr(x, "shape", None) == y.shape
+def has_shape(x, shape):
+    """Whether x is an array of this shape."""
+    return getattr(x, "shape", None) == shape
 
 
 def twice(ids):

@@ -56,6 +56,8 @@ class StepInfo(NamedTuple):
 class Trainer:
     """The training loop, with the parameters, the optimizer state and the step counter.
 
+    ``copy.deepcopy`` makes a trainer with arrays of its own in the same state.
+
     Parameters
     ----------
     model

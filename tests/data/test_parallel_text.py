@@ -366,3 +366,10 @@ def test_what_goes_wrong_ahead_is_said_in_its_turn():
     assert next(stopped) == 1
     stopped.close()
     assert threading.active_count() == before, "a thread is left behind"
+
+
+def test_a_text_that_can_be_read_once_is_refused(make):
+    """It would have one epoch."""
+    for once in (iter(PAIRS), (pair for pair in PAIRS)):
+        with pytest.raises(TypeError, match="text is a .*or, which can be read only once: expected a list"):
+            make(once)
