@@ -1,7 +1,10 @@
 """Examples in docstrings and in the README are run where the packages they need are installed."""
 
+import signal
 import sys
 from importlib.util import find_spec
+
+import pytest
 
 NEEDS = {
     "sentencepiece": [
@@ -18,3 +21,25 @@ collect_ignore_glob = ["tests/cuda_on_cpu/*"]  # whose cupy would be taken for C
 collect_ignore_glob += ["docs/conf.py", "docs/_extensions/*", "docs/_build/*", "docs/api/*"]  # which need Sphinx
 collect_ignore_glob += [] if "cupy_without_gpu" in sys.modules else ["tests/cupy_without_gpu/*"]
 collect_ignore_glob += [] if find_spec("cupy") else ["npformer/gpu/*"]
+
+
+@pytest.fixture
+def signals_of_the_foreground():
+    """SIGINT and SIGHUP act: a process that nohup or a shell starts in the background ignores them.
+
+    Not for the whole session: that would end with the terminal, which nohup is to prevent.
+    """
+    acting = {signal.SIGINT: signal.default_int_handler}
+    if hasattr(signal, "SIGHUP"):  # not on Windows
+        acting[signal.SIGHUP] = signal.SIG_DFL
+    before = {number: signal.signal(number, handler) for number, handler in acting.items()}
+    yield
+    after = {number: signal.signal(number, handler) for number, handler in before.items()}
+    assert after == acting, "the test left a signal changed"
+
+
+@pytest.fixture(autouse=True)
+def examples_run_in_the_foreground(request):
+    """A docstring's example cannot ask for a fixture."""
+    if isinstance(request.node, pytest.DoctestItem):
+        request.getfixturevalue("signals_of_the_foreground")

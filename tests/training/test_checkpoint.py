@@ -317,14 +317,11 @@ def test_a_link_stays_a_link(tmp_path):
     assert (tmp_path / "link").is_symlink()
 
 
+@pytest.mark.usefixtures("signals_of_the_foreground")
 def test_an_interrupt_comes_when_the_file_is_saved(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda file: signal.raise_signal(signal.SIGINT))
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            save_numbers(tmp_path / "x", 1)
-    finally:
-        signal.signal(signal.SIGINT, before)
+    with pytest.raises(KeyboardInterrupt):
+        save_numbers(tmp_path / "x", 1)
     assert load_checkpoint(tmp_path / "x")[1] == {"number": 1}
     assert [path.name for path in tmp_path.iterdir()] == ["x"]
 

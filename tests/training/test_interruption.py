@@ -11,18 +11,11 @@ import pytest
 from npformer import SGD, Trainer, Transformer
 from npformer.training import StopSignals, interruption
 
+pytestmark = pytest.mark.usefixtures("signals_of_the_foreground")
 CODES = {"SIGINT": 130, "SIGTERM": 143, "SIGHUP": 129}  # Windows has no SIGHUP
 ALL = pytest.mark.parametrize(
     "number, code", [(getattr(signal, name), code) for name, code in CODES.items() if hasattr(signal, name)]
 )
-
-
-@pytest.fixture(autouse=True)
-def ctrl_c_interrupts():
-    """As in a program in the foreground; one that a shell runs in the background ignores SIGINT."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 def handlers():
@@ -84,7 +77,6 @@ def test_the_handlers_are_what_they_were_after_a_signal_and_after_an_error(numbe
 
 
 @ALL
-@pytest.mark.usefixtures("ctrl_c_interrupts")
 def test_a_second_ctrl_c_interrupts_whatever_the_first_signal_was(number, code):
     with pytest.raises(KeyboardInterrupt), StopSignals() as stop:
         signal.raise_signal(number)

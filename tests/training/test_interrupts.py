@@ -16,17 +16,9 @@ from npformer.data import CopyTask
 from npformer.interrupts import MOST, deferred_interrupts
 from npformer.training import StopSignals, load_checkpoint
 
+pytestmark = pytest.mark.usefixtures("signals_of_the_foreground")
 WITH_FORK = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 FORKS_OF_THREADS_WARN = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::RuntimeWarning")
-
-
-@pytest.fixture(autouse=True)
-def ctrl_c_interrupts():
-    """As in a program in the foreground; one that a shell runs in the background ignores SIGINT."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture
@@ -276,3 +268,12 @@ def test_a_timeout_is_deferred_like_an_interrupt():
     finally:
         signal.signal(signal.SIGALRM, before)
     assert done
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signals")
+def test_the_tests_of_signals_pass_in_the_background_and_under_nohup():
+    files = "tests/training/test_interruption.py", "npformer/interrupts.py"
+    tests = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files]
+    ignoring = ["sh", "-c", 'trap "" INT HUP; exec "$@"', "sh"]
+    done = subprocess.run([*ignoring, *tests], cwd=Path(__file__).parents[2], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
