@@ -10,6 +10,7 @@ import ctypes
 import functools
 import hashlib
 import operator
+import os
 import re
 import subprocess
 import tempfile
@@ -270,17 +271,18 @@ def _sizes(function):
 def _compile(code, options):
     folder = Path(tempfile.gettempdir()) / "npformer-cuda-on-cpu"
     folder.mkdir(exist_ok=True)
-    facts = [code, *options, HEADER.read_text()]
+    flags = ["-std=c++17", "-O2", "-march=native", "-ffp-contract=off", *(x for x in options if x.startswith("-D"))]
+    facts = [code, *flags, HEADER.read_text()]
     library = folder / f"{hashlib.sha256(repr(facts).encode()).hexdigest()[:32]}.so"
     if not library.exists():
-        source = library.with_suffix(".cpp")
+        made = library.with_suffix(f".{os.getpid()}")  # another process may compile the same
+        source = made.with_suffix(f"{made.suffix}.cpp")
         source.write_text(code)
-        flags = [x for x in options if x.startswith("-D")]
-        command = ["g++", "-std=c++17", "-O2", "-ffp-contract=off", "-shared", "-fPIC", "-include", HEADER, *flags]
-        made = library.with_suffix(".made")
-        done = subprocess.run([*command, source, "-o", made], capture_output=True, text=True, check=False)
+        command = ["g++", *flags, "-shared", "-fPIC", "-include", HEADER, source, "-o", made]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise RuntimeError(f"g++ could not compile the kernels:\n{done.stderr}")
+        source.unlink()
         made.rename(library)
     return ctypes.CDLL(str(library))
 
