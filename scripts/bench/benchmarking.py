@@ -304,10 +304,10 @@ def warnings_about(core, flags, settings, busy):
     return found
 
 
-def busy_cores(seconds=0.5):
+def busy_cores():
     """The number of cores that other programs use while this one sleeps; 0 if the system does not provide it."""
     start, before = time.perf_counter(), busy_seconds()
-    time.sleep(seconds)
+    time.sleep(PAUSE)
     return (busy_seconds() - before) / (time.perf_counter() - start)
 
 

@@ -45,10 +45,14 @@ def exit_code(script, *arguments):
     return stop.value.code
 
 
+@pytest.fixture(autouse=True)
+def pauses_are_short(monkeypatch):
+    monkeypatch.setattr(benchmarking, "PAUSE", 0.01)
+
+
 @pytest.fixture
-def run_npformer_alone(tmp_path, monkeypatch, capsys):
-    """The shortest possible run, in this process and without pauses. Returns the figures that it writes."""
-    monkeypatch.setattr(benchmarking, "PAUSE", 0)
+def run_npformer_alone(tmp_path, capsys):
+    """The shortest possible run, in this process. Returns the figures that it writes."""
 
     def run_here(script, *arguments):
         path = tmp_path / "new" / "figures.json"
