@@ -352,6 +352,14 @@ def assert_same(given, expected):
     assert [name for name, x in given["arrays"].items() if x != expected["arrays"][name]] == []
 
 
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory, data):
+    """The outcome of a training that nothing disturbs."""
+    out = tmp_path_factory.mktemp("runs") / "whole"
+    go_on(None, start(out, data)).finish()
+    return outcome(out)
+
+
 @pytest.mark.parametrize(
     "changes",
     [{}, {"vocab": "separate", "average": "best"}, {"norm": "pre", "schedule": "noam", "lr": 1.0}],
@@ -374,8 +382,7 @@ def test_crashes_at_any_step_leave_no_trace(tmp_path, data, changes):
 
 
 @pytest.mark.parametrize("method", ["_evaluate", "save"], ids=["in it", "after it"])
-def test_a_crash_in_a_validation_or_right_after_it_leaves_no_trace(tmp_path, data, monkeypatch, method):
-    go_on(None, start(tmp_path / "whole", data)).finish()
+def test_a_crash_in_a_validation_or_right_after_it_leaves_no_trace(tmp_path, data, undisturbed, monkeypatch, method):
     out = tmp_path / "disturbed"
     run, whole_method = start(out, data), getattr(TranslationRun, method)
 
@@ -389,7 +396,7 @@ def test_a_crash_in_a_validation_or_right_after_it_leaves_no_trace(tmp_path, dat
         go_on(None, run)
     assert load_checkpoint(out / "last.safetensors")[1]["n_steps"] == 6
     go_on(out).finish()
-    assert_same(outcome(out), outcome(tmp_path / "whole"))
+    assert_same(outcome(out), undisturbed)
 
 
 def test_a_damaged_checkpoint_leaves_a_snapshot_to_translate_with(tmp_path, data):
@@ -408,13 +415,12 @@ def test_an_unfinished_training_is_named_as_such(tmp_path, data):
     Translator.load(tmp_path / "last.safetensors")
 
 
-def test_a_training_that_was_asked_to_stop_goes_on_the_same(tmp_path, data):
-    go_on(None, start(tmp_path / "whole", data)).finish()
+def test_a_training_that_was_asked_to_stop_goes_on_the_same(tmp_path, data, undisturbed):
     out = tmp_path / "stopped"
     run = go_on(None, start(out, data), [lambda trainer, info: info.step == 5])
     assert run.trainer.n_steps == 5
     go_on(out).finish()
-    assert_same(outcome(out), outcome(tmp_path / "whole"))
+    assert_same(outcome(out), undisturbed)
 
 
 def run_python(code):
@@ -423,15 +429,14 @@ def run_python(code):
     subprocess.run([sys.executable, "-c", code], check=True, env=environment, stdout=subprocess.DEVNULL)
 
 
-def test_another_process_goes_on_the_same(tmp_path, data):
-    go_on(None, start(tmp_path / "whole", data)).finish()
+def test_another_process_goes_on_the_same(tmp_path, data, undisturbed):
     out = tmp_path / "moved"
     code = f"from test_translation import *; start(Path({str(out)!r}), {data!r}).save()"
     run_python(code)
     go_on(out, stops=[lambda trainer, info: info.step == 5])
     code = f"from test_translation import *; go_on({str(out)!r}).finish()"
     run_python(code)
-    assert_same(outcome(out), outcome(tmp_path / "whole"))
+    assert_same(outcome(out), undisturbed)
 
 
 def test_a_training_that_got_worse_is_not_gone_on_with(tmp_path, data):
@@ -655,8 +660,7 @@ def test_two_trainings_in_one_folder_are_refused(tmp_path, data):
     go_on(None, run)
 
 
-def test_a_training_from_before_a_setting_goes_on_with_its_default(tmp_path, data):
-    go_on(None, start(tmp_path / "whole", data)).finish()
+def test_a_training_from_before_a_setting_goes_on_with_its_default(tmp_path, data, undisturbed):
     out = tmp_path / "old"
     go_on(None, start(out, data), [lambda trainer, info: info.step == 5])
     write_settings(out, lambda settings: {k: v for k, v in settings.items() if k not in ("consistency", "precision")})
@@ -664,7 +668,7 @@ def test_a_training_from_before_a_setting_goes_on_with_its_default(tmp_path, dat
     with pytest.raises(ValueError, match=r"consistency=1\.0, but .*last.safetensors was begun with 0\.0"):
         TranslationRun.resume(out, {"consistency": 1.0})
     go_on(out).finish()
-    assert_same(outcome(out), outcome(tmp_path / "whole"))
+    assert_same(outcome(out), undisturbed)
 
 
 @pytest.mark.parametrize(
