@@ -1,4 +1,8 @@
-"""Checks that raise errors for bad input; each message has the argument, what was given and what was expected."""
+"""Checks that raise errors for bad input; each message has the argument, what was given and what was expected.
+
+Checks of numbers return them as Python's own: what is given may be a number of NumPy's, which overflows, or a fraction,
+which cannot be saved.
+"""
 
 import inspect
 import math
@@ -17,11 +21,20 @@ def warn(message):
 
 
 def check_key(key, name="key"):
-    """Check that a key is an integer, or an object with its own ``derive`` method, as in a recorded step."""
+    """An integer as an ``int``, or an object with its own ``derive`` method, as in a recorded step."""
     if hasattr(key, "derive"):
-        return
+        return key
     if isinstance(key, bool) or not isinstance(key, (int, np.integer)):
         raise TypeError(f"{name} is a {type(key).__name__}, expected an integer")
+    return int(key)
+
+
+def check_seed(name, value):
+    """A seed as an ``int``: of 64 bits, like the keys that are derived from it."""
+    value = check_int(name, value, at_least=0)
+    if value.bit_length() > 64:
+        raise ValueError(f"{name} has {value.bit_length()} bits, expected at most 64")
+    return value
 
 
 def check_shape(**arrays):
@@ -31,41 +44,73 @@ def check_shape(**arrays):
             raise ValueError(f"{name} has shape {array.shape}, expected {tuple(shape)}")
 
 
-def check_positive(**values):
-    """Check that values are finite numbers above 0."""
-    for name, value in values.items():
-        check_number(name, value)
-        if not (value > 0 and math.isfinite(value)):
-            raise ValueError(f"{name}={value}, expected a finite number above 0")
+def check_fields(settings, check, *names, **bounds):
+    """Check fields of a dataclass, which may be frozen, and replace them by what ``check`` returns.
+
+    Examples
+    --------
+    >>> from types import SimpleNamespace
+    >>> settings = SimpleNamespace(d_ff=np.uint8(200))
+    >>> check_fields(settings, check_int, "d_ff", at_least=1)
+    >>> settings.d_ff * 2
+    400
+    """
+    for name in names:
+        object.__setattr__(settings, name, check(name, getattr(settings, name), **bounds))
 
 
-def check_not_negative(**values):
-    """Check that values are finite numbers of 0 or more."""
-    for name, value in values.items():
-        check_number(name, value)
-        if not (value >= 0 and math.isfinite(value)):
-            raise ValueError(f"{name}={value}, expected a finite number of 0 or more")
-
-
-def check_fraction(**values):
-    """Check that values are numbers in [0, 1)."""
-    for name, value in values.items():
-        check_number(name, value)
-        if not 0 <= value < 1:
-            raise ValueError(f"{name}={value}, expected 0 <= {name} < 1")
-
-
-def check_number(name, value):
-    """Check that a value is a real number, and not a string."""
-    if not isinstance(value, numbers.Real):
-        raise TypeError(f"{name}={value!r} is a {type(value).__name__}, expected a number")
+def check_flag(name, value):
+    """True or False as a ``bool``, also 1 and 0."""
+    if isinstance(value, (np.bool_, numbers.Integral)):
+        return bool(value)
+    raise TypeError(f"{name}={value!r} is a {type(value).__name__}, expected True or False")
 
 
 def check_int(name, value, at_least=-math.inf, at_most=math.inf):
-    """Check that a value is an integer from ``at_least`` to ``at_most``."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+    """An integer from ``at_least`` to ``at_most`` as an ``int``, as those of NumPy overflow."""
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Integral):
         raise TypeError(f"{name}={value!r} is a {type(value).__name__}, expected an int")
     if value < at_least:
         raise ValueError(f"{name}={value}, expected at least {at_least}")
     if value > at_most:
         raise ValueError(f"{name}={value}, expected at most {at_most}")
+    return int(value)
+
+
+def check_number(name, value):
+    """A real number, also as an array without axes, as a ``float``."""
+    value = value.item() if isinstance(value, np.ndarray) and value.ndim == 0 else value
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Real):
+        raise TypeError(f"{name}={value!r} is a {type(value).__name__}, expected a number")
+    try:
+        return float(value)
+    except OverflowError:
+        raise ValueError(f"{name}={value}, expected a number in the range of a float") from None
+
+
+# Ranges of numbers: (predicate, what is expected).
+ABOVE_0 = lambda x: 0 < x < math.inf, "a finite number above 0"
+NOT_NEGATIVE = lambda x: 0 <= x < math.inf, "a finite number of 0 or more"
+FRACTION = lambda x: 0 <= x < 1, "0 <= {name} < 1"
+
+
+def check_positive(name, value):
+    """A finite number above 0 as a ``float``."""
+    return _in_range(ABOVE_0, name, value)
+
+
+def check_not_negative(name, value):
+    """A finite number of 0 or more as a ``float``."""
+    return _in_range(NOT_NEGATIVE, name, value)
+
+
+def check_fraction(name, value):
+    """A number in [0, 1) as a ``float``."""
+    return _in_range(FRACTION, name, value)
+
+
+def _in_range(wanted, name, value):
+    number, (fits, expected) = check_number(name, value), wanted
+    if not fits(number):
+        raise ValueError(f"{name}={value}, expected {expected.format(name=name)}")
+    return number

@@ -5,23 +5,19 @@ An option is converted to the type of its hint, so that NumPy scalars are accept
 
 import inspect
 import math
-import numbers
 from collections.abc import Callable
 from typing import Literal, get_args, get_origin
 
 import numpy as np
 
 from npformer.arrays import is_number_on_gpu, is_recording, library_of
-from npformer.checks import check_key
+from npformer.checks import ABOVE_0, FRACTION, NOT_NEGATIVE, check_flag, check_int, check_key, check_number
 from npformer.contract import may_be_none
 
 INT64 = np.dtype(np.int64)
 
 # Options that have the same meaning in all operations: (predicate, what is expected).
-ABOVE_0 = lambda x: 0 < x < math.inf, "a finite number above 0"
-NOT_NEGATIVE = lambda x: 0 <= x < math.inf, "a finite number of 0 or more"
 AT_LEAST_1 = lambda x: x >= 1, "at least 1"
-FRACTION = lambda x: 0 <= x < 1, "0 <= {name} < 1"
 RANGES = {
     "beta1": FRACTION,
     "beta2": FRACTION,
@@ -36,6 +32,7 @@ RANGES = {
     "n_tokens": AT_LEAST_1,
     "step": AT_LEAST_1,
 }
+WIDEST = np.dtype(np.complex128).itemsize
 SMALLEST, LARGEST = -(2**63), 2**63 - 1  # range of the ints that a kernel takes
 
 
@@ -80,35 +77,11 @@ def check_of(parameter: inspect.Parameter):
     return check
 
 
-def _flag(name, value):
-    if isinstance(value, (np.bool_, numbers.Integral)):
-        return bool(value)
-    raise TypeError(f"{name}={value!r} is a {type(value).__name__}, expected True or False")
-
-
-def _integer(name, value):
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Integral):
-        raise TypeError(f"{name}={value!r} is a {type(value).__name__}, expected an int")
-    return int(value)
-
-
-def _number(name, value):
-    value = value.item() if isinstance(value, np.ndarray) and value.ndim == 0 else value
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Real):
-        raise TypeError(f"{name}={value!r} is a {type(value).__name__}, expected a number")
-    try:
-        return float(value)
-    except OverflowError:
-        raise ValueError(f"{name}={value}, expected a number in the range of a float") from None
-
-
-CONVERSIONS = {bool: _flag, int: _integer, float: _number}
+CONVERSIONS = {bool: check_flag, int: check_int, float: check_number}
 
 
 def _key(value):
-    if value is not None and type(value) is not int:
-        check_key(value, "dropout_key")
-    return value
+    return value if value is None or type(value) is int else check_key(value, "dropout_key")
 
 
 def _choice(name, choices):
@@ -126,9 +99,11 @@ def _sizes(name, n):
     def check(value):
         if not isinstance(value, tuple):
             raise TypeError(f"{name}={value!r} is a {type(value).__name__}, expected a tuple of {n} ints")
-        sizes = tuple(_integer(name, size) for size in value)
+        sizes = tuple(check_int(name, size) for size in value)
         if len(sizes) != n or not all(0 <= size <= LARGEST for size in sizes):
             raise ValueError(f"{name}={value}, expected {n} sizes of 0 or more")
+        if math.prod(size or 1 for size in sizes) > LARGEST // WIDEST:
+            raise ValueError(f"{name}={value}, expected the shape of an array, this is larger than any can be")
         return sizes
 
     return check

@@ -5,7 +5,7 @@ import importlib.util
 import math
 
 LARGEST = 2**31 - 1
-LARGEST_SEED = 2**128 - 1
+LARGEST_SEED = 2**64 - 1
 LARGEST_BEAM, LONGEST = 1000, 2**16  # memory and time grow with them: a slip of the hand would take all of both
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from npformer.checks import check_int
+from npformer.checks import check_fields, check_int, check_seed
 from npformer.data.parallel_text import pack
 from npformer.decoding import greedy_decode
 
@@ -48,6 +48,8 @@ class CopyTask:
     seed: int = 0
 
     def __post_init__(self):
+        check_fields(self, check_int, "vocab", "min_len", "max_len")
+        check_fields(self, check_seed, "seed")
         if self.vocab <= FIRST_SYMBOL:
             raise ValueError(f"vocab={self.vocab}, expected at least {FIRST_SYMBOL + 1}: three ids are reserved")
         if not 1 <= self.min_len <= self.max_len:
@@ -61,7 +63,7 @@ class CopyTask:
         src : (B, S) int
         tgt : (B, T+1) int
         """
-        check_int("step", step, at_least=0)
+        step = check_int("step", step, at_least=0)
         rng = np.random.default_rng([self.seed, 0, step])
         return self._pack(self._draw(rng, size, self.min_len, self.max_len, held_out=False))
 
@@ -72,12 +74,12 @@ class CopyTask:
 
     def longer(self, size, extra=5):
         """Return ``size`` sequences of max_len + 1 ... max_len + extra symbols, longer than any in training."""
-        check_int("extra", extra, at_least=1)
+        extra = check_int("extra", extra, at_least=1)
         rng = np.random.default_rng([self.seed, 2])
         return self._pack(self._draw(rng, size, self.max_len + 1, self.max_len + extra, held_out=True))
 
     def _draw(self, rng, size, min_len, max_len, held_out, distinct=False):
-        check_int("size", size, at_least=1)
+        size = check_int("size", size, at_least=1)
         sequences, seen = [], set()
         for _ in range(200 * size):
             length = rng.integers(min_len, max_len + 1)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from npformer.checks import check_int
+from npformer.checks import check_fields, check_int, check_seed
 from npformer.data.subwords import Subwords
 from npformer.ranks import OneProcess, checksum
 from npformer.reference import derive_key
@@ -178,9 +178,8 @@ class TokenBatches:
     _kept: list = field(default_factory=list, init=False, repr=False, compare=False)
 
     def __post_init__(self):
-        for name in ("max_tokens", "max_len", "chunk_size"):
-            check_int(name, getattr(self, name), at_least=1)
-        check_int("seed", self.seed, at_least=0)
+        check_fields(self, check_int, "max_tokens", "max_len", "chunk_size", at_least=1)
+        check_fields(self, check_seed, "seed")
         if self.max_len > self.max_tokens:
             raise ValueError(f"max_len={self.max_len}, expected at most max_tokens={self.max_tokens}")
         if hasattr(self.text, "__next__"):

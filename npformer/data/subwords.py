@@ -69,7 +69,7 @@ class Subwords:
         n_lines : int
             If there are more lines, this number of them is sampled, as each line takes memory.
         """
-        check_int("size", size, at_least=5)
+        size = check_int("size", size, at_least=5)
         if kind not in ("bpe", "unigram"):
             raise ValueError(f"kind={kind!r}, expected 'bpe' or 'unigram'")
         model, errors = io.BytesIO(), []

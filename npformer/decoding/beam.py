@@ -95,8 +95,7 @@ def beam_search(
     (2, 2, True)
     """
     limits = check_limits(model, src, bos_id, eos_id, max_len, min_len)
-    check_int("beam_size", beam_size, at_least=1)
-    check_int("n_best", n_best, at_least=1)
+    beam_size, n_best = check_int("beam_size", beam_size, at_least=1), check_int("n_best", n_best, at_least=1)
     if n_best > beam_size:
         raise ValueError(f"n_best={n_best}, expected at most beam_size={beam_size}")
     penalty = length_penalty_of(length_penalty, penalty_form)
@@ -117,7 +116,7 @@ def length_penalty_of(alpha, form):
     >>> length_penalty_of(1.0, "power")(7), length_penalty_of(1.0, "gnmt")(7)
     (7.0, 2.0)
     """
-    check_not_negative(length_penalty=alpha)
+    alpha = check_not_negative("length_penalty", alpha)
     if alpha > 10:
         raise ValueError(f"length_penalty={alpha}, expected 0 to 10; 1 compares means per token")
     if form == "power":

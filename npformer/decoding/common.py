@@ -13,7 +13,7 @@ from npformer.options import check_ids
 def check_limits(model, src, bos_id, eos_id, max_len, min_len):
     """Check ids and lengths, and return ``max_len`` as an array (B,)."""
     for name, token in (("bos_id", bos_id), ("eos_id", eos_id)):
-        check_int(name, token)
+        token = check_int(name, token)
         if not 0 <= token < model.tgt_vocab:
             raise ValueError(f"{name}={token}, expected 0 <= {name} < {model.tgt_vocab}")
         if token == model.pad_id:
@@ -21,9 +21,9 @@ def check_limits(model, src, bos_id, eos_id, max_len, min_len):
     check_ids(src, model.src_vocab, "src")
     if src.ndim != 2:
         raise ValueError(f"src has shape {src.shape}, expected (B, S)")
-    check_int("min_len", min_len, at_least=0)
+    min_len = check_int("min_len", min_len, at_least=0)
     if np.ndim(max_len) == 0:
-        check_int("max_len", max_len)
+        max_len = check_int("max_len", max_len)
     limits = np.asarray(max_len)
     if limits.shape not in ((), (len(src),)) or limits.dtype.kind not in "iu":
         raise ValueError(f"max_len has shape {limits.shape}, dtype {limits.dtype}: expected an int, or one per source")
@@ -33,7 +33,7 @@ def check_limits(model, src, bos_id, eos_id, max_len, min_len):
             raise ValueError(f"max_len={limit}, expected 1 <= max_len <= {model.max_len}, the model's")
         if limit < min_len:
             raise ValueError(f"min_len={min_len}, expected at most max_len={limit}")
-    return limits
+    return limits.astype(np.int64)
 
 
 def forbid(logits, ids):

@@ -62,13 +62,12 @@ def sample(
     (True, False)
     """
     limits = check_limits(model, src, bos_id, eos_id, max_len, min_len)
-    check_key(seed, "seed")
-    check_positive(temperature=temperature)
-    check_number("top_p", top_p)
+    seed, temperature = check_key(seed, "seed"), check_positive("temperature", temperature)
+    top_p = check_number("top_p", top_p)
     if not 0 < top_p <= 1:
         raise ValueError(f"top_p={top_p}, expected 0 < top_p <= 1")
     if top_k is not None:
-        check_int("top_k", top_k, at_least=1)
+        top_k = check_int("top_k", top_k, at_least=1)
 
     def choose(logits, rows, t):
         uniform = (random_bits(rows, derive_key(seed, t)) + 0.5) / 2**32

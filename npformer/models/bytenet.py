@@ -7,8 +7,8 @@ import numpy as np
 
 from npformer import layers
 from npformer.arrays import beside, kept, on_host
-from npformer.checks import check_int, check_number, check_shape
-from npformer.models.encoder_decoder import EncoderDecoder, in_order
+from npformer.checks import check_fields, check_int, check_number, check_shape
+from npformer.models.encoder_decoder import EncoderDecoder, check_depths, in_order
 from npformer.models.incremental_bytenet import IncrementalByteNet
 from npformer.reference import split_key
 
@@ -93,35 +93,24 @@ class ByteNet(EncoderDecoder):
             value = getattr(self, name)
             if not isinstance(value, (tuple, list)) or not value or (meaning == "two" and len(value) != 2):
                 raise ValueError(f"{name}={value!r}, expected a tuple of {meaning} numbers")
-            object.__setattr__(self, name, tuple(value))  # it is a list when it was read from a file
-        for name, values in (("dilations", self.dilations), ("kernel_sizes", self.kernel_sizes)):
-            for value in values:
-                check_int(name, value, at_least=1)
+        for name in ("dilations", "kernel_sizes"):
+            sizes = tuple(check_int(name, size, at_least=1) for size in getattr(self, name))
+            object.__setattr__(self, name, sizes)  # a list when it was read from a file
         if self.kernel_sizes[0] % 2 == 0:
             raise ValueError(
                 f"kernel_sizes={self.kernel_sizes}, expected an odd first one: the encoder sees both sides"
             )
-        for n in self._sets:
-            check_int("n_sets", n, at_least=0)
-        if isinstance(self.n_sets, list):
-            object.__setattr__(self, "n_sets", tuple(self.n_sets))
-        a, b = self.unfold
-        check_number("unfold[0]", a)
-        check_int("unfold[1]", b, at_least=0)
+        check_fields(self, check_depths, "n_sets")
+        a, b = check_number("unfold[0]", self.unfold[0]), check_int("unfold[1]", self.unfold[1], at_least=0)
         if not 1 <= a < float("inf"):
             raise ValueError(f"unfold={self.unfold}, expected (a, b) with a >= 1, for a·S + b columns")
+        object.__setattr__(self, "unfold", (a, b))
 
     @property
     def depths(self):
         """Blocks of (encoder, decoder)."""
-        return tuple(n * len(self.dilations) for n in self._sets)
-
-    @property
-    def _sets(self):
-        n_sets = self.n_sets if isinstance(self.n_sets, (tuple, list)) else (self.n_sets, self.n_sets)
-        if len(n_sets) != 2:
-            raise ValueError(f"n_sets={self.n_sets}, expected an int or (encoder, decoder)")
-        return n_sets
+        n_sets = self.n_sets if isinstance(self.n_sets, tuple) else (self.n_sets, self.n_sets)
+        return tuple(n * len(self.dilations) for n in n_sets)
 
     @property
     def n_positions(self):

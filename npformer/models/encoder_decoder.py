@@ -9,7 +9,7 @@ import numpy as np
 from npformer import tree
 from npformer.arrays import beside, library_of, number_of
 from npformer.backends import get_backend
-from npformer.checks import check_fraction, check_int, warn
+from npformer.checks import check_fields, check_fraction, check_int, check_seed, warn
 from npformer.models.initialization import Initializer, ShapesOnly
 from npformer.options import check_ids
 from npformer.reference import split_key
@@ -46,8 +46,7 @@ class EncoderDecoder:
         nested dict of arrays
             {"source_embedding", "target_embedding", "encoder", "decoder", "output"}, or one "embedding" if tied.
         """
-        check_int("seed", seed, at_least=0)
-        return self._new_params(Initializer(seed, self.dtype))
+        return self._new_params(Initializer(check_seed("seed", seed), self.dtype))
 
     def shapes(self) -> dict:
         """Return arrays with the paths and shapes of the parameters that take no memory, to compare others with."""
@@ -143,8 +142,8 @@ class EncoderDecoder:
         >>> bool(np.allclose(logits, model.logits(params, src, np.array([[1, 3, 4]]))[:, -1], atol=1e-5))
         True
         """
-        check_int("max_rows", max_rows, at_least=1)
-        check_int("max_len", max_len, at_least=1, at_most=self.max_len)
+        max_rows = check_int("max_rows", max_rows, at_least=1)
+        max_len = check_int("max_len", max_len, at_least=1, at_most=self.max_len)
         return self.decoder_type(self, self._backend(backend, params), params, src, max_rows, max_len)
 
     def logits(self, params, src, tgt_in, *, backend="auto"):
@@ -337,15 +336,15 @@ class EncoderDecoder:
         return kept[library]
 
     def _check_settings(self):
-        for name in ("src_vocab", "tgt_vocab", "d_model", "max_len"):
-            check_int(name, getattr(self, name), at_least=1)
-        check_fraction(dropout=self.dropout)
+        sizes = ("src_vocab", "tgt_vocab", "d_model", "max_len")
+        check_fields(self, check_int, *(name for name in sizes if name in vars(self)), at_least=1)  # no properties
+        check_fields(self, check_fraction, "dropout")
         if self.tie_embeddings and self.src_vocab != self.tgt_vocab:
             raise ValueError(
                 f"tie_embeddings=True with src_vocab={self.src_vocab}, tgt_vocab={self.tgt_vocab}: "
                 "expected equal sizes, from one joint vocabulary"
             )
-        check_int("pad_id", self.pad_id, at_least=0)
+        check_fields(self, check_int, "pad_id", at_least=0)
         if self.pad_id >= min(self.src_vocab, self.tgt_vocab):
             raise ValueError(f"pad_id={self.pad_id}, expected an id of both vocabularies")
         dtype = getattr(self.dtype, "__name__", str(self.dtype))
@@ -373,6 +372,15 @@ class EncoderDecoder:
 def has_shape(x, shape):
     """Whether x is an array of this shape."""
     return getattr(x, "shape", None) == shape
+
+
+def check_depths(name, value):
+    """An int, or a tuple of two for encoder and decoder, which is a list when it was read from a file."""
+    if not isinstance(value, (tuple, list)):
+        return check_int(name, value, at_least=0)
+    if len(value) != 2:
+        raise ValueError(f"{name}={value}, expected an int or (encoder, decoder)")
+    return tuple(check_int(name, n, at_least=0) for n in value)
 
 
 def twice(ids):

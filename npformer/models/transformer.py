@@ -7,9 +7,9 @@ import numpy as np
 
 from npformer import layers, tree
 from npformer.arrays import on_host
-from npformer.checks import check_fraction, check_int, check_shape
+from npformer.checks import check_fields, check_fraction, check_int, check_shape
 from npformer.contract import GATES
-from npformer.models.encoder_decoder import EncoderDecoder, in_order
+from npformer.models.encoder_decoder import EncoderDecoder, check_depths, in_order
 from npformer.models.incremental import IncrementalDecoder
 from npformer.reference import padding_mask, sinusoidal_encoding, split_key
 from npformer.reference.activations import Activation
@@ -24,17 +24,17 @@ class Transformer(EncoderDecoder):
     ----------
     src_vocab, tgt_vocab : int
         Vocabulary sizes V.
-    d_model, n_heads, d_ff : int
-        Width D, heads H (D must be divisible by H), feed-forward width F.
+    d_model, n_heads : int
+        Width D, heads H (D must be divisible by H).
     n_layers : int or (int, int)
         Number of layers N of each stack, or of (encoder, decoder).
+    d_ff : int
+        Feed-forward width F.
     dropout : float
         Dropout rate on embeddings and every sublayer's output (section 5.4), active when a dropout_key is given.
     norm : "pre" or "post"
         "pre": normalisation before each sublayer, and once more after each stack. "post": normalisation after each
         residual sum, as in the paper.
-    norm_type : "layer_norm" or "rms_norm"
-        Layer normalisation, or normalisation by the root mean square, which has no mean and no bias.
     activation : "relu", "gelu", "silu" or "swiglu"
         With "swiglu" the hidden weight is (D, 2F), as each hidden unit also has a gate.
     tie_embeddings : bool
@@ -48,6 +48,8 @@ class Transformer(EncoderDecoder):
     inner_dropout : float, optional
         Dropout rate on attention weights and feed-forward hidden layers; the same as ``dropout`` if not given. The
         paper has no such dropout.
+    norm_type : "layer_norm" or "rms_norm"
+        Layer normalisation, or normalisation by the root mean square, which has no mean and no bias.
 
     Examples
     --------
@@ -82,12 +84,8 @@ class Transformer(EncoderDecoder):
 
     def __post_init__(self):
         self._check_settings()
-        for name in ("n_heads", "d_ff"):
-            check_int(name, getattr(self, name), at_least=1)
-        if isinstance(self.n_layers, list):  # of JSON
-            object.__setattr__(self, "n_layers", tuple(self.n_layers))
-        for n in self.depths:
-            check_int("n_layers", n, at_least=0)
+        check_fields(self, check_int, "n_heads", "d_ff", at_least=1)
+        check_fields(self, check_depths, "n_layers")
         if self.d_model % self.n_heads:
             raise ValueError(f"d_model={self.d_model} is not divisible by n_heads={self.n_heads}")
         if self.norm not in ("pre", "post"):
@@ -95,18 +93,14 @@ class Transformer(EncoderDecoder):
         if self.norm_type not in ("layer_norm", "rms_norm"):
             raise ValueError(f"norm_type={self.norm_type!r}, expected 'layer_norm' or 'rms_norm'")
         if self.inner_dropout is not None:
-            check_fraction(inner_dropout=self.inner_dropout)
+            check_fields(self, check_fraction, "inner_dropout")
         if self.activation not in get_args(Activation):
             raise ValueError(f"activation={self.activation!r}, expected one of {sorted(get_args(Activation))}")
 
     @property
     def depths(self):
         """Layers of (encoder, decoder)."""
-        if isinstance(self.n_layers, (tuple, list)):
-            if len(self.n_layers) != 2:
-                raise ValueError(f"n_layers={self.n_layers}, expected an int or (encoder, decoder)")
-            return tuple(self.n_layers)
-        return self.n_layers, self.n_layers
+        return self.n_layers if isinstance(self.n_layers, tuple) else (self.n_layers, self.n_layers)
 
     def attention_weights(self, params, src, tgt_in, *, backend="auto"):
         """Return the attention weights of each layer.

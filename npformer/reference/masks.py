@@ -32,9 +32,8 @@ def causal_mask(T: int, S: int | None = None, *, like: Array | None = None) -> A
            [ True,  True, False],
            [ True,  True,  True]])
     """
-    S = T if S is None else S
-    check_int("T", T, at_least=0)
-    check_int("S", S, at_least=0)
+    T = check_int("T", T, at_least=0)
+    S = T if S is None else check_int("S", S, at_least=0)
     at = np.zeros(0) if like is None else like
     return np.arange(S, like=at) <= np.arange(T, like=at)[:, None] + S - T
 

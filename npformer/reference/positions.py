@@ -31,8 +31,7 @@ def sinusoidal_encoding(length: int, d_model: int, layout: str = "interleaved") 
     array([[0.    , 1.    , 0.    , 1.    ],
            [0.8415, 0.5403, 0.01  , 1.    ]])
     """
-    check_int("length", length, at_least=0)
-    check_int("d_model", d_model, at_least=1)
+    length, d_model = check_int("length", length, at_least=0), check_int("d_model", d_model, at_least=1)
     if layout not in ("interleaved", "concatenated"):
         raise ValueError(f"layout={layout!r}, expected 'interleaved' or 'concatenated'")
     n_sines, n_cosines = (d_model + 1) // 2, d_model // 2

@@ -8,6 +8,7 @@ import numpy as np
 
 from npformer.arrays import Array, library_of
 from npformer.checks import check_int, check_key
+from npformer.options import check_kind
 
 _64_BITS = 0xFFFFFFFFFFFFFFFF
 _32_BITS = 0xFFFFFFFF
@@ -23,12 +24,11 @@ def derive_key(key: int | None, *path: int) -> int | None:
     """
     if key is None:
         return None
-    check_key(key)
+    key = check_key(key)
     if hasattr(key, "derive"):
         return key.derive(*path)
     for number in path:
-        check_key(number, "path")
-        key = _splitmix64(_splitmix64(int(key)) + 1 + int(number))
+        key = _splitmix64(_splitmix64(key) + 1 + check_key(number, "path"))
     return key
 
 
@@ -40,8 +40,7 @@ def split_key(key: int | None, n: int) -> list:
     >>> len(set(split_key(7, 3) + split_key(8, 3)))
     6
     """
-    check_int("n", n, at_least=0)
-    return [derive_key(key, i) for i in range(n)]
+    return [derive_key(key, i) for i in range(check_int("n", n, at_least=0))]
 
 
 @np.errstate(over="ignore")  # hashing multiplies modulo 2^32
@@ -68,8 +67,8 @@ def random_bits(index: Array, key: int) -> Array:
     (True, 1000)
     """
     library_of(index, "index")
-    check_key(key)
-    low_key, high_key = key_words(key)
+    check_kind(index, "index", "ids")
+    low_key, high_key = key_words(check_key(key))
     low, high = index.astype(np.uint32), (index >> 32).astype(np.uint32)
     first = _mix32(low ^ low_key)
     return _mix32(first + (high ^ high_key))

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from npformer.checks import check_fraction, check_not_negative, check_positive
+from npformer.checks import check_fields, check_fraction, check_not_negative, check_positive
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Optimizer:
 
     def __post_init__(self):
         if not callable(self.lr):
-            check_not_negative(lr=self.lr)
+            check_fields(self, check_not_negative, "lr")
 
     def decays(self, x) -> bool:
         """Return whether weight decay applies to an array of the parameters."""
@@ -39,9 +39,7 @@ class Optimizer:
         """Return the learning rate of a step."""
         if not callable(self.lr):
             return self.lr
-        lr = self.lr(step)
-        check_not_negative(**{f"lr({step})": lr})
-        return lr
+        return check_not_negative(f"lr({step})", self.lr(step))
 
 
 @dataclass(frozen=True)
@@ -66,7 +64,7 @@ class SGD(Optimizer):
 
     def __post_init__(self):
         super().__post_init__()
-        check_fraction(momentum=self.momentum)
+        check_fields(self, check_fraction, "momentum")
         if self.nesterov and not self.momentum:
             raise ValueError("nesterov=True with momentum=0, expected momentum > 0")
 
@@ -112,8 +110,9 @@ class Adam(Optimizer):
         super().__post_init__()
         if not isinstance(self.betas, (tuple, list)) or len(self.betas) != 2:
             raise ValueError(f"betas={self.betas!r}, expected two numbers such as (0.9, 0.98)")
-        check_fraction(**{"betas[0]": self.betas[0], "betas[1]": self.betas[1]})
-        check_positive(eps=self.eps)
+        betas = tuple(check_fraction(f"betas[{i}]", beta) for i, beta in enumerate(self.betas))
+        object.__setattr__(self, "betas", betas)
+        check_fields(self, check_positive, "eps")
 
     def init(self, param) -> dict:
         """Return the state before the first step."""
@@ -164,7 +163,7 @@ class AdamW(Adam):
 
     def __post_init__(self):
         super().__post_init__()
-        check_not_negative(weight_decay=self.weight_decay)
+        check_fields(self, check_not_negative, "weight_decay")
 
     def decays(self, x) -> bool:
         """Return whether weight decay applies to an array of the parameters."""

@@ -1,5 +1,6 @@
 """The parts of the flat parameters that differ in whether they are frozen and whether they decay."""
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from npformer import tree
@@ -48,8 +49,6 @@ def parts_of(params, frozen, decays) -> list[Part]:
     Part(place=slice(6, 15, None), frozen=False, decay=True)
     Part(place=slice(15, 18, None), frozen=False, decay=False)
     """
-    if isinstance(frozen, str):
-        raise TypeError(f"frozen={frozen!r} is a str, expected a sequence of paths: try [{frozen!r}]")
     paths = [path for path, _ in tree.leaves(params)]
     for name in frozen:
         if not any(is_in(path, name) for path in paths):
@@ -69,6 +68,14 @@ def parts_of(params, frozen, decays) -> list[Part]:
     if all(part.frozen for part in parts):
         raise ValueError(f"frozen={list(frozen)} includes all parameters, expected some that are trained")
     return parts
+
+
+def listed(frozen):
+    """The paths of frozen parameters as a list."""
+    if isinstance(frozen, str) or not isinstance(frozen, Iterable):
+        advice = f": try [{frozen!r}]" if isinstance(frozen, str) else " such as ['encoder']"
+        raise TypeError(f"frozen={frozen!r} is a {type(frozen).__name__}, expected a sequence of paths{advice}")
+    return list(frozen)
 
 
 def is_in(path, name):

@@ -37,9 +37,7 @@ def loss_scale_in(info):
     given = info["loss_scale"]
     if not isinstance(given, list) or len(given) != 2:
         raise ValueError(f"loss_scale={given!r:.60}, expected a scale and a number of steps")
-    check_positive(**{"loss_scale[0]": given[0]})
-    check_int("loss_scale[1]", given[1], at_least=0)
-    return ScaleState(*given)
+    return ScaleState(check_positive("loss_scale[0]", given[0]), check_int("loss_scale[1]", given[1], at_least=0))
 
 
 def _check_settings(owner, given, expected, newer):

@@ -2,7 +2,7 @@
 
 import math
 
-from npformer.checks import check_not_negative, check_positive
+from npformer.checks import check_not_negative, check_number, check_positive
 
 
 def constant(lr):
@@ -13,7 +13,7 @@ def constant(lr):
     >>> constant(0.1)(1000)
     0.1
     """
-    check_not_negative(lr=lr)
+    lr = check_not_negative("lr", lr)
     return lambda step: lr
 
 
@@ -28,7 +28,8 @@ def noam(d_model, warmup=4000, factor=1.0):
     >>> [round(rate(step), 6) for step in (1, 4000, 16000)]
     [0.0, 0.000699, 0.000349]
     """
-    check_positive(d_model=d_model, warmup=warmup, factor=factor)
+    d_model, warmup = check_positive("d_model", d_model), check_positive("warmup", warmup)
+    factor = check_positive("factor", factor)
     return lambda step: factor * d_model**-0.5 * min(step**-0.5, step * warmup**-1.5)
 
 
@@ -43,7 +44,7 @@ def inverse_sqrt(peak, warmup):
     >>> [rate(step) for step in (1000, 2000, 8000)]
     [0.0025, 0.005, 0.0025]
     """
-    check_positive(peak=peak, warmup=warmup)
+    peak, warmup = check_positive("peak", peak), check_positive("warmup", warmup)
     return lambda step: peak * min(step / warmup, (warmup / step) ** 0.5)
 
 
@@ -56,10 +57,10 @@ def warmup_cosine(peak, warmup, total, floor=0.0):
     >>> [round(rate(step), 3) for step in (1, 10, 60, 110, 200)]
     [0.1, 1.0, 0.5, 0.0, 0.0]
     """
-    check_positive(peak=peak, total=total)
-    check_not_negative(floor=floor)
+    peak, total = check_positive("peak", peak), check_positive("total", total)
+    warmup, floor = check_number("warmup", warmup), check_not_negative("floor", floor)
     if not 0 <= warmup < total:
-        raise ValueError(f"warmup={warmup}, total={total}: expected 0 <= warmup < total")
+        raise ValueError(f"warmup={warmup:g}, total={total:g}: expected 0 <= warmup < total")
 
     def rate(step):
         if step < warmup:

@@ -17,7 +17,7 @@ from npformer import tree
 from npformer.arrays import on_host
 from npformer.backends import get_backend
 from npformer.calls import Calls, explain
-from npformer.checks import check_fraction, check_int, check_not_negative, check_positive, warn
+from npformer.checks import check_fraction, check_int, check_not_negative, check_positive, check_seed, warn
 from npformer.interrupts import deferred_interrupts
 from npformer.models.description import as_json, describe
 from npformer.ranks import OneProcess, checksum
@@ -27,7 +27,7 @@ from npformer.training.checkpoint import joined, load_checkpoint, refusing, save
 from npformer.training.exchange import Exchange
 from npformer.training.gradient_sum import GradientSum
 from npformer.training.optimizers import Optimizer
-from npformer.training.parts import parts_of
+from npformer.training.parts import listed, parts_of
 from npformer.training.precision import Precision
 from npformer.training.progress import progress_bar
 from npformer.training.saved_training import check_training, loss_scale_in
@@ -141,15 +141,15 @@ class Trainer:
         frozen=(),
         ranks=None,
     ):
-        check_fraction(label_smoothing=label_smoothing)
-        check_not_negative(consistency=consistency)
-        check_int("seed", seed, at_least=0)
+        label_smoothing = check_fraction("label_smoothing", label_smoothing)
+        consistency = check_not_negative("consistency", consistency)
+        seed = check_seed("seed", seed)
         if not isinstance(optimizer, Optimizer):
             raise TypeError(f"optimizer={optimizer!r}, expected an optimizer such as Adam(lr=0.001)")
         if clip_norm is not None:
-            check_positive(clip_norm=clip_norm)
+            clip_norm = check_positive("clip_norm", clip_norm)
         if n_shards is not None:
-            check_int("n_shards", n_shards, at_least=1)
+            n_shards = check_int("n_shards", n_shards, at_least=1)
         for method in ("init", "loss_and_grad", "count"):
             if not callable(getattr(model, method, None)):
                 raise TypeError(
@@ -173,7 +173,7 @@ class Trainer:
         self.precision = Precision(precision, self.ops, self.flat_params, self._views)
         self.flat_grads = np.zeros_like(self.flat_params)
         self.grads = tree.view_as(self.flat_grads, self.params)
-        self.frozen = frozen if isinstance(frozen, str) else list(frozen)
+        self.frozen = listed(frozen)
         arrays = self.flat_params, self.flat_grads, self.grads, parts_of(self.params, self.frozen, optimizer.decays)
         self.ranks = ranks or OneProcess()
         if self.ranks.size > 1:
@@ -291,7 +291,7 @@ class Trainer:
         list of StepInfo
         """
         if n_steps is not None:
-            check_int("n_steps", n_steps, at_least=0)
+            n_steps = check_int("n_steps", n_steps, at_least=0)
         history: list = []
         callbacks = list(callbacks)  # an iterator would call them after the first step only
         with progress_bar(n_steps, progress and self.ranks.is_first) as bar:

@@ -8,7 +8,7 @@ from typing import get_args, get_type_hints
 
 import numpy as np
 
-from npformer.checks import check_fraction, check_int, check_not_negative, check_positive
+from npformer.checks import check_fields, check_fraction, check_int, check_not_negative, check_positive, check_seed
 from npformer.host import EVERY_PRECISION
 
 CHOICES = {
@@ -176,15 +176,15 @@ class TranslationSettings:
         kinds = get_type_hints(type(self))
         for name in (each.name for each in fields(self)):
             object.__setattr__(self, name, _as(kinds[name], name, getattr(self, name)))
-        check_int("seed", self.seed, at_least=0)
+        check_fields(self, check_seed, "seed")
         for name in COUNTS:
             if getattr(self, name) is not None:
-                check_int(name, getattr(self, name), at_least=1)
-        check_fraction(dropout=self.dropout, inner_dropout=self.inner_dropout, label_smoothing=self.label_smoothing)
-        check_not_negative(consistency=self.consistency)
-        check_positive(lr=self.lr)
+                check_fields(self, check_int, name, at_least=1)
+        check_fields(self, check_fraction, "dropout", "inner_dropout", "label_smoothing")
+        check_fields(self, check_not_negative, "consistency")
+        check_fields(self, check_positive, "lr")
         if self.clip_norm is not None:
-            check_positive(clip_norm=self.clip_norm)
+            check_fields(self, check_positive, "clip_norm")
         for name, choices in CHOICES.items():
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name}={getattr(self, name)!r}, expected one of {choices}")

@@ -144,8 +144,7 @@ class Translator:
         def decode(src):
             return beam_search(self.model, self.params, src, **self._limits(src), **{"beam_size": BEAM_SIZE, **options})
 
-        beam_size = options.get("beam_size", BEAM_SIZE)
-        check_int("beam_size", beam_size, at_least=1)
+        beam_size = check_int("beam_size", options.get("beam_size", BEAM_SIZE), at_least=1)
         lines, first = _each(lines), 1
         while chunk := list(islice(lines, READ_AHEAD)):
             yield from self._decode(chunk, decode, beam_size, first)

@@ -88,3 +88,14 @@ def test_exact_match_counts_whole_sequences_with_their_end():
     too_short = said.copy()
     too_short[2, 0] = EOS
     assert exact_match(model, too_short, src, tgt)[0] == 7 / 8
+
+
+def test_numbers_of_8_bits_do_not_overflow():
+    task = CopyTask(np.uint8(100), np.uint8(1), np.uint8(200))
+    for batch, expected in zip(
+        (task.batch(np.int8(5), np.int8(100)), task.longer(np.int8(100), np.uint8(100))),
+        (CopyTask(100, 1, 200).batch(5, 100), CopyTask(100, 1, 200).longer(100, 100)),
+        strict=True,
+    ):
+        for ids, wanted in zip(batch, expected, strict=True):
+            np.testing.assert_array_equal(ids, wanted)

@@ -418,3 +418,17 @@ def test_bad_arguments_are_named(bad, error, message):
     model, params = random_model(0)
     with pytest.raises(error, match=message):
         beam_search(model, params, **{"src": SRC, **IDS, "max_len": 3, **bad})
+
+
+def test_numbers_of_8_bits_do_not_overflow():
+    """Entries of the cache were once overwritten: 20 rows of 5 hypotheses and 16 tokens are 1,600."""
+    model, params = random_model(0)
+    src = np.random.default_rng(0).integers(3, 11, (20, 5))
+    expected = beam_search(model, params, src, **IDS, max_len=16, beam_size=5, n_best=2)
+    ids = {name: np.uint8(token) for name, token in IDS.items()}
+    found = beam_search(
+        model, params, src, **ids, max_len=np.full(20, 16, np.uint8), beam_size=np.uint8(5), n_best=np.int8(2)
+    )
+    assert found == expected
+    sizes = {"max_rows": np.uint8(100), "max_len": np.uint8(16)}
+    assert model.decoder(params, src, **sizes).kv.shape[1] == 1600

@@ -7,6 +7,9 @@ from npformer import (
     SGD,
     Adam,
     AdamW,
+    ByteNet,
+    Recurrent,
+    SequenceAutoencoder,
     Trainer,
     Transformer,
     derive_key,
@@ -49,6 +52,33 @@ def replaced(ids, value):
 def test_settings(arguments, error, message):
     with pytest.raises(error, match=message):
         Transformer(13, 11, **{**SMALL, **arguments})
+
+
+@pytest.mark.parametrize(
+    ("kind", "sizes"),
+    [
+        (Transformer, {"d_model": 200, "n_heads": 8, "n_layers": (2, 1), "d_ff": 200}),
+        (ByteNet, {"d_model": 200, "n_sets": (1, 1), "dilations": (1, 2), "kernel_sizes": (3, 2), "unfold": (1, 2)}),
+        (Recurrent, {"d_model": 200, "n_layers": 2}),
+        (SequenceAutoencoder, {"d_model": 200, "code_size": 200}),
+    ],
+    ids=lambda x: getattr(x, "__name__", ""),
+)
+def test_sizes_of_8_bits_give_the_model_of_these_sizes(kind, sizes):
+    """They were once computed with, and overflowed."""
+
+    def narrow(size):
+        return tuple(map(narrow, size)) if isinstance(size, tuple) else np.uint8(size)
+
+    vocabularies = (200,) if kind is SequenceAutoencoder else (200, 210)
+    model, wanted = kind(*map(narrow, vocabularies), **narrow_all(sizes, narrow)), kind(*vocabularies, **sizes)
+    assert repr(model) == repr(wanted)
+    shapes = [[(path, x.shape) for path, x in tree.leaves(made.shapes())] for made in (model, wanted)]
+    assert shapes[0] == shapes[1]
+
+
+def narrow_all(sizes, narrow):
+    return {name: narrow(size) for name, size in sizes.items()}
 
 
 @pytest.mark.parametrize(
@@ -164,6 +194,7 @@ def test_training_settings(make, message):
         (lambda: Trainer(MODEL, Adam(), seed=None), "seed=None is a NoneType, expected an int"),
         (lambda: Trainer(MODEL, Adam), "optimizer=.*Adam.*, expected an optimizer such as Adam"),
         (lambda: Adam("0.1"), "lr='0.1' is a str, expected a number"),
+        (lambda: Adam(lr=True), "lr=True is a bool, expected a number"),
         (lambda: derive_key("7", 1), "key is a str, expected an integer"),
         (lambda: split_key(7.9, 2), "key is a float, expected an integer"),
     ],

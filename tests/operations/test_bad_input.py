@@ -257,6 +257,11 @@ def test_keys_and_paths_are_integers():
         npf.random_bits(-1, 3)
 
 
+def test_an_index_of_random_bits_is_an_integer():
+    with pytest.raises(TypeError, match="index has dtype float64, expected integers"):
+        npf.random_bits(np.ones(3), 1)
+
+
 def test_an_additive_mask_holds_infinities():
     with pytest.raises(ValueError, match="dtype='int32', expected a float dtype"):
         npf.to_additive(np.ones(3, bool), "int32")

@@ -118,3 +118,8 @@ def test_options_that_do_not_exist():
         npf.linear(np.ones((1, 1)))
     with pytest.raises(ValueError, match="layout='sines first', expected 'interleaved' or 'concatenated'"):
         npf.sinusoidal_encoding(4, 4, "sines first")
+
+
+def test_a_table_larger_than_any_array():
+    with pytest.raises(ValueError, match=r"table_shape=\(4611686018427387904, 2\), expected the shape of an array"):
+        npf.embedding_backward(np.ones((1, 2)), np.array([0]), (2**62, 2))

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -137,6 +138,40 @@ def test_numbers_of_numpy_are_saved_as_those_of_python(tmp_path):
     trainer.save(tmp_path / "x.safetensors")
     model = Transformer(11, 11, **sizes | {"dropout": 0.5})
     Trainer(model, AdamW(weight_decay=0.5), seed=1, clip_norm=1.0).load(tmp_path / "x.safetensors")
+
+
+def test_a_fraction_is_saved_as_the_float_that_it_is_computed_as(tmp_path):
+    pytest.importorskip("safetensors")
+    trainer = Trainer(MODEL, Adam(Fraction(1, 8), [np.float32(0.5), Fraction(3, 4)]), clip_norm=Fraction(1, 3))
+    trainer.step(SRC, TGT)
+    trainer.save(tmp_path / "x.safetensors")
+    again = Trainer(MODEL, Adam(0.125, (0.5, 0.75)), clip_norm=1 / 3)
+    again.load(tmp_path / "x.safetensors")
+    assert again.optimizer == trainer.optimizer
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"seed": 10**400}, ValueError, "seed has 1329 bits, expected at most 64"),
+        ({"seed": 2**64}, ValueError, "seed has 65 bits, expected at most 64"),
+        ({"clip_norm": True}, TypeError, "clip_norm=True is a bool, expected a number"),
+        ({"frozen": 5}, TypeError, "frozen=5 is a int, expected a sequence of paths such as"),
+        ({"frozen": None}, TypeError, "frozen=None is a NoneType, expected a sequence of paths such as"),
+        ({"frozen": [5]}, ValueError, "frozen has 5, expected paths of parameters such as"),
+    ],
+)
+def test_what_cannot_be_saved_is_refused_before_it_trains(arguments, error, message):
+    with pytest.raises(error, match=message):
+        Trainer(MODEL, SGD(0.1), **arguments)
+
+
+def test_the_largest_seed_trains_and_is_saved(tmp_path):
+    pytest.importorskip("safetensors")
+    trainer = Trainer(MODEL, SGD(0.1), seed=2**64 - 1)
+    trainer.step(SRC, TGT)
+    trainer.save(tmp_path / "x.safetensors")
+    Trainer(MODEL, SGD(0.1), seed=2**64 - 1).load(tmp_path / "x.safetensors")
 
 
 def test_names_of_the_trainer_are_refused_before_they_are_saved(tmp_path):
