@@ -6,7 +6,6 @@ an optimizer object holds only settings.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -25,7 +24,7 @@ class Optimizer:
 
     lr: float | Callable[[int], float]
 
-    weight_decay: ClassVar[float] = 0.0
+    weight_decay = 0.0  # no field, which would come before those of the subclasses
 
     def __post_init__(self):
         if not callable(self.lr):
@@ -158,7 +157,7 @@ class AdamW(Adam):
     array([1.9])
     """
 
-    weight_decay: float = 0.01  # type: ignore[misc]  # a setting here, a constant in the other optimizers
+    weight_decay: float = 0.01
     decay_all: bool = False
 
     def __post_init__(self):

@@ -19,6 +19,26 @@ def test_every_public_name_is_there_and_not_hidden_by_its_module(name):
     assert getattr(reference, name, value) is value
 
 
+PACKAGES = [npformer, npformer.data, npformer.decoding, npformer.layers, npformer.models, npformer.training]
+CLASSES = {x for package in PACKAGES for name in package.__all__ if inspect.isclass(x := getattr(package, name))}
+
+
+@pytest.mark.parametrize("cls", sorted(CLASSES, key=lambda x: x.__name__), ids=lambda x: x.__name__)
+def test_a_constructor_takes_its_arguments_in_the_order_of_its_docstring(cls):
+    _, _, section = inspect.getdoc(cls).partition("Parameters\n----------\n")
+    lines = re.split(r"\n\n(?=\w+\n---)", section)[0].splitlines()
+    told = [name for line in lines if line[:1].strip() for name in line.partition(" : ")[0].split(", ")]
+    if told:
+        parameters = inspect.signature(cls).parameters.values()
+        by_position = [x.name for x in parameters if x.kind is x.POSITIONAL_OR_KEYWORD]
+        assert told[: len(by_position)] == by_position
+        assert sorted(told) == sorted(x.name for x in parameters)
+    else:  # results and errors, which nobody makes, and what takes nothing
+        assert issubclass(cls, (tuple, Exception, npformer.models.EncoderDecoder)) or "Attributes" in inspect.getdoc(
+            cls
+        )
+
+
 def test_an_operation_has_its_backward_pass_beside_it():
     missing = [f"{name}_backward" for name in npformer.__all__ if hasattr(reference, f"{name}_backward")]
     assert not {*missing} - {*npformer.__all__}
