@@ -7,6 +7,11 @@ Array = np.ndarray  # in type hints: a NumPy array or a CuPy array
 
 def library_of(array, name):
     """The module of an array, NumPy or CuPy; for anything else a ``TypeError`` that names the argument."""
+    if has_own_rules(type(array)):
+        advice = (
+            f"{name}.filled(value), for ids the padding's" if hasattr(array, "filled") else f"numpy.asarray({name})"
+        )
+        raise TypeError(f"{name} is a {type(array).__name__}, expected an array without rules of its own: try {advice}")
     if isinstance(array, (np.ndarray, np.generic)):
         return np
     if is_cupy(array):
@@ -18,6 +23,17 @@ def library_of(array, name):
     if isinstance(array, tuple) and any(getattr(x, "ndim", 0) for x in array):
         raise TypeError(f"{name} is a tuple of {len(array)}, expected an array: pass one of its items")
     raise TypeError(f"{name} is a {type(array).__name__}, expected an array: try numpy.asarray({name})")
+
+
+def has_own_rules(cls):
+    """Whether a subclass of NumPy's array computes otherwise, as masked arrays, matrices and quantities with units do.
+
+    Operations would ignore these rules: a kernel reads what is masked, too. A ``numpy.memmap`` has none.
+    """
+    if cls is np.ndarray or not issubclass(cls, np.ndarray):
+        return False
+    rules = ("__mul__", "__array_ufunc__", "__array_function__")
+    return any(getattr(cls, rule) is not getattr(np.ndarray, rule) for rule in rules)
 
 
 def is_cupy(array):

@@ -176,7 +176,6 @@ def check_ids(ids, size, name, ignore_id=None):
         return  # seen as unsigned, a negative id is a large one, so one comparison is enough
     library = library_of(ids, name)
     check_kind(ids, name, "ids")
-    ids = np.asarray(ids) if library is np else ids  # of a masked array, kernels read the masked entries too
     if ids.size == 0 or is_recording(library):
         return
     if ids.min() >= 0 and ids.max() < size:

@@ -4,6 +4,8 @@ import math
 
 import numpy as np
 
+from npformer.arrays import has_own_rules
+
 DEEPEST = 100  # levels of dicts (and lists, in JSON), far from Python's limit of recursion
 
 
@@ -261,6 +263,6 @@ def check_like(tree, expected, *, dtypes=True):
 
 
 def _described(x, dtypes):
-    if not hasattr(x, "shape"):
+    if not hasattr(x, "shape") or has_own_rules(type(x)):
         return f"a {type(x).__name__}"
     return f"{x.dtype} of shape {x.shape}" if dtypes else f"shape {x.shape}"

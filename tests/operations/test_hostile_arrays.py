@@ -10,22 +10,88 @@ from npformer.gradcheck.cases import CASES
 BACKENDS = pytest.mark.parametrize("ops", [reference, cpu], ids=["reference", "cpu"])
 
 
-@BACKENDS
-@pytest.mark.parametrize("wrong", [-3, 50, 10**12])
-def test_masked_ids_are_checked(ops, wrong):
-    ids = np.ma.masked_array([0, wrong, 1], mask=[False, True, False])
-    with pytest.raises(ValueError, match=rf"ids\[1\] is {wrong}, expected 0 <= id < 3"):
-        ops.embedding_backward(np.ones((3, 4)), ids, (3, 4))
+class Metres(np.ndarray):
+    """Has a unit."""
+
+    def __array_ufunc__(self, ufunc, method, *inputs, **options):
+        raise NotImplementedError
+
+
+OWN_RULES = {
+    "masked": (np.ma.masked_array, r"is a MaskedArray, expected an array .*: try {}.filled\(value\), for ids"),
+    "matrix": (lambda x: x.view(np.matrix), r"is a matrix, expected an array .*: try numpy.asarray\({}\)"),
+    "with units": (lambda x: x.view(Metres), r"is a Metres, expected an array .*: try numpy.asarray\({}\)"),
+}
+SUBCLASSES = pytest.mark.parametrize(("subclass", "message"), OWN_RULES.values(), ids=OWN_RULES)
 
 
 @BACKENDS
-def test_subclasses_and_scalars_that_are_converted(ops):
+@SUBCLASSES
+def test_arrays_with_rules_of_their_own_are_refused(ops, subclass, message):
+    """Operations would compute with the entries that are masked."""
+    x, table, ids = np.ones((2, 3)), np.ones((3, 4)), np.array([[0, 1, 2]])
+    for operation, arguments, name in [
+        (ops.relu, {"x": x}, "x"),
+        (ops.linear, {"x": x, "weight": table, "bias": None}, "weight"),
+        (ops.embedding, {"ids": ids, "table": table}, "ids"),
+        (ops.random_bits, {"index": ids, "key": 1}, "index"),
+    ]:
+        operation(**arguments)
+        with pytest.raises(TypeError, match=f"{name} {message.format(name)}"):
+            operation(**arguments | {name: subclass(arguments[name])})
+
+
+@SUBCLASSES
+def test_models_refuse_arrays_with_rules_of_their_own(subclass, message):
+    """A masked target once trained with another loss than its gradient's."""
+    model = nf.Transformer(11, 11, d_model=8, n_heads=2, n_layers=1, d_ff=8)
+    params, src, tgt = model.init(0), np.array([[3, 4, 5]]), np.array([[1, 3, 4, 5, 2]])
+    trainer, ids = nf.Trainer(model, nf.SGD(0.1)), {"bos_id": 1, "eos_id": 2, "max_len": 4}
+    before = trainer.flat_params.copy()
+    odd_src, odd_tgt = subclass(src), subclass(tgt)
+    for name, use in {
+        "tgt": lambda: trainer.step(src, odd_tgt),
+        "src": lambda: trainer.step(odd_src, tgt),
+        "tgt_in": lambda: model.loss_and_grad(params, src, odd_tgt),
+        "src ": lambda: model.loss_and_grad(params, odd_src, tgt),
+        "tgt_out": lambda: model.loss_and_grad(params, src, tgt[:, :-1], odd_tgt[:, 1:]),
+        "src  ": lambda: nf.greedy_decode(model, params, odd_src, **ids),
+        "src   ": lambda: nf.beam_search(model, params, odd_src, **ids),
+        "tgt ": lambda: nf.log_probability(model, params, src, odd_tgt),
+    }.items():
+        with pytest.raises(TypeError, match=f"{name.strip()} {message.format(name.strip())}"):
+            use()
+    decoder = model.decoder(params, src, max_rows=1, max_len=3)
+    with pytest.raises(TypeError, match=f"tokens {message.format('tokens')}"):
+        decoder.step(subclass(np.array([[1]]))[0], np.array([0]))
+    np.testing.assert_array_equal(trainer.flat_params, before)
+    params["output"]["bias"] = subclass(params["output"]["bias"])
+    with pytest.raises(ValueError, match="parameter output.bias: given a .*, expected"):
+        nf.Trainer(model, nf.SGD(0.1), params=params)
+
+
+class Plain(np.ndarray):
+    """Another class, and nothing else."""
+
+
+@BACKENDS
+def test_subclasses_and_scalars_that_are_converted(ops, tmp_path):
     x = np.array([[1, 2], [3, 4]], "float16")
-    np.testing.assert_array_equal(ops.gelu(x.view(np.matrix)), ops.gelu(x))
-    ids = np.array([[0, 2, 1]], np.int32)
-    gradients = [ops.embedding_backward(np.ones((1, 3, 4)), y, (3, 4)) for y in (ids, ids.view(np.matrix))]
+    np.testing.assert_array_equal(ops.gelu(x.view(Plain)), ops.gelu(x))
+    ids = np.memmap(tmp_path / "ids", np.int32, "w+", shape=(1, 3))
+    ids[...] = [0, 2, 1]
+    gradients = [ops.embedding_backward(np.ones((1, 3, 4)), y, (3, 4)) for y in (ids, np.array(ids))]
     np.testing.assert_array_equal(*gradients)
     assert ops.dropout(np.float16(1), 0.5, 1) in (0, 2)
+
+
+def test_a_model_trains_on_a_file_in_memory(tmp_path):
+    model = nf.Transformer(11, 11, d_model=8, n_heads=2, n_layers=1, d_ff=8)
+    src, tgt = np.array([[3, 4, 5]] * 4), np.array([[1, 3, 4, 5, 2]] * 4)
+    mapped = [np.memmap(tmp_path / str(i), x.dtype, "w+", shape=x.shape) for i, x in enumerate((src, tgt))]
+    mapped[0][...], mapped[1][...] = src, tgt
+    losses = [nf.Trainer(model, nf.SGD(0.1), n_shards=2).step(*batch) for batch in ((src, tgt), mapped)]
+    assert losses[0] == losses[1]
 
 
 @BACKENDS
