@@ -8,6 +8,7 @@ import inspect
 import math
 import numbers
 import warnings
+from functools import lru_cache
 
 import numpy as np
 
@@ -114,3 +115,12 @@ def _in_range(wanted, name, value):
     if not fits(number):
         raise ValueError(f"{name}={value}, expected {expected.format(name=name)}")
     return number
+
+
+@lru_cache(maxsize=100)  # an operation checks the same eps in each call
+def check_in_dtype(name, value, dtype):
+    """Check that a number is not rounded to 0 or infinity in the dtype that is computed with."""
+    with np.errstate(all="ignore"):
+        rounded = abs(dtype.type(value))
+    if value and not 0 < rounded < math.inf:
+        raise ValueError(f"{name}={value} is {rounded} in {dtype}, expected a number that {dtype} can hold")

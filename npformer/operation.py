@@ -16,6 +16,7 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
+from npformer.checks import check_in_dtype
 from npformer.contract import Contract, check_contract, contract_of_backward, may_be_none, parse
 from npformer.docstring import docstring_of_backward
 from npformer.options import check_arrays, check_ids, check_of, check_rate_and_key
@@ -185,7 +186,7 @@ def _dispatcher(record, kernel, reference=None):
     names, places = list(parameters), {name: place for place, name in enumerate(parameters)}
     options = [parameter for name, parameter in parameters.items() if name not in record.contract.arrays]
     checks = [(places[option.name], check) for option in options if (check := check_of(option))]
-    rate, key, ignored = map(places.get, ("dropout_rate", "dropout_key", "ignore_id"))
+    rate, key, ignored, eps = map(places.get, ("dropout_rate", "dropout_key", "ignore_id", "eps"))
     plans: dict = {}
 
     @wraps(record.function)
@@ -206,6 +207,8 @@ def _dispatcher(record, kernel, reference=None):
             if len(plans) >= MOST_PLANS:
                 plans.clear()
             plan = plans[signature] = make_plan(record, kernel, dict(zip(names, values, strict=True)))
+        if eps is not None:
+            check_in_dtype("eps", values[eps], plan.dtype)
         if record.check:
             record.check(**dict(zip(names, values, strict=True)))
         for place, name, size in plan.ids:

@@ -24,6 +24,7 @@ class Plan(NamedTuple):
     of_results: tuple  # dtypes of the results, empty if no result has to be cast
     ids: tuple  # (position, name, upper bound) of each array of ids
     nothing: Callable | None  # returns the results if all are empty, else None
+    dtype: np.dtype | None  # in which the reference computes
 
 
 def make_plan(record, kernel, given: Mapping[str, Any]) -> Plan:
@@ -50,6 +51,7 @@ def make_plan(record, kernel, given: Mapping[str, Any]) -> Plan:
         tuple(results) if rounds else (),
         tuple((places[name], name, sizes[letter]) for name, letter in limits.items() if letter),
         _nothing(record.contract, sizes, results, arrays),
+        widened(dtype),
     )
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from npformer.checks import check_fields, check_fraction, check_not_negative, check_positive
+from npformer.checks import check_fields, check_fraction, check_in_dtype, check_not_negative, check_positive
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,12 @@ class Optimizer:
     def __post_init__(self):
         if not callable(self.lr):
             check_fields(self, check_not_negative, "lr")
+
+    def check_dtype(self, dtype):
+        """Check that no setting is rounded to 0 or infinity in the dtype of the parameters."""
+        for name, value in vars(self).items():
+            if isinstance(value, float):
+                check_in_dtype(name, value, dtype)
 
     def decays(self, x) -> bool:
         """Return whether weight decay applies to an array of the parameters."""

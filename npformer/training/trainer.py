@@ -17,7 +17,15 @@ from npformer import tree
 from npformer.arrays import on_host
 from npformer.backends import get_backend
 from npformer.calls import Calls, explain
-from npformer.checks import check_fraction, check_int, check_not_negative, check_positive, check_seed, warn
+from npformer.checks import (
+    check_fraction,
+    check_in_dtype,
+    check_int,
+    check_not_negative,
+    check_positive,
+    check_seed,
+    warn,
+)
 from npformer.interrupts import deferred_interrupts
 from npformer.models.description import as_json, describe
 from npformer.ranks import OneProcess, checksum
@@ -170,6 +178,8 @@ class Trainer:
         self.flat_params = self.ops.asarray(tree.flatten(start)[0])
         self._views = tree.view_as(self.flat_params, start)
         self.params = same_arrays(self._views)
+        optimizer.check_dtype(self.flat_params.dtype)
+        check_in_dtype("clip_norm", clip_norm or 0.0, self.flat_params.dtype)
         self.precision = Precision(precision, self.ops, self.flat_params, self._views)
         self.flat_grads = np.zeros_like(self.flat_params)
         self.grads = tree.view_as(self.flat_grads, self.params)
@@ -484,7 +494,10 @@ class Trainer:
     def _numbers(self, n_targets):
         """The ``Numbers`` of the next step."""
         step = self.n_steps + 1
-        return Numbers(max(n_targets, 1), self.precision.state.scale, self.optimizer.learning_rate(step), step)
+        lr = self.optimizer.learning_rate(step)
+        if lr > 1:  # a small one may become 0 at the end of a schedule
+            check_in_dtype(f"lr({step})", lr, self.flat_params.dtype)
+        return Numbers(max(n_targets, 1), self.precision.state.scale, lr, step)
 
     def shards(self, batch, key):
         """Split a batch into one part for each thread of each rank: [(tuple of arrays, key)]."""

@@ -189,6 +189,35 @@ def test_training_settings(make, message):
 
 
 @pytest.mark.parametrize(
+    ("optimizer", "options", "message"),
+    [
+        (Adam(eps=1e-46), {}, "eps=1e-46 is 0.0 in float32, expected a number that float32 can hold"),
+        (SGD(lr=1e39), {}, "lr=1e.39 is inf in float32, expected"),
+        (SGD(lr=1e-46), {}, "lr=1e-46 is 0.0 in float32, expected"),
+        (SGD(0.1, momentum=1e-50), {}, "momentum=1e-50 is 0.0 in float32, expected"),
+        (AdamW(weight_decay=1e39), {}, "weight_decay=1e.39 is inf in float32, expected"),
+        (SGD(0.1), {"clip_norm": 1e-46}, "clip_norm=1e-46 is 0.0 in float32, expected"),
+    ],
+)
+def test_settings_that_the_dtype_of_the_parameters_cannot_hold(optimizer, options, message):
+    """Adam once divided by an eps of 0: NaN in rows of embeddings that no batch has used."""
+    with pytest.raises(ValueError, match=message):
+        Trainer(MODEL, optimizer, **options)
+    in_float64 = Transformer(13, 11, **SMALL, dtype="float64")
+    Trainer(in_float64, optimizer, **options).step(SRC, TGT)
+
+
+def test_a_scheduled_rate_that_is_too_large_changes_nothing():
+    trainer = Trainer(MODEL, AdamW(lambda step: 1e-50 if step == 1 else 1e39))
+    trainer.step(SRC, TGT)  # a schedule may end in 0
+    before = trainer.flat_params.copy()
+    with pytest.raises(ValueError, match=r"lr\(2\)=1e.39 is inf in float32, expected"):
+        trainer.step(SRC, TGT)
+    np.testing.assert_array_equal(trainer.flat_params, before)
+    assert (trainer.n_steps, trainer.state["m"].any()) == (1, True)
+
+
+@pytest.mark.parametrize(
     ("make", "message"),
     [
         (lambda: Trainer(MODEL, Adam(), seed=None), "seed=None is a NoneType, expected an int"),

@@ -123,3 +123,14 @@ def test_options_that_do_not_exist():
 def test_a_table_larger_than_any_array():
     with pytest.raises(ValueError, match=r"table_shape=\(4611686018427387904, 2\), expected the shape of an array"):
         npf.embedding_backward(np.ones((1, 2)), np.array([0]), (2**62, 2))
+
+
+@pytest.mark.parametrize(("name", "option"), [(name, x) for name, x in OPTIONS if x == "eps"])
+def test_an_eps_that_is_0_in_the_dtype_of_the_arrays(every_backend, name, option):
+    in_float32 = arguments_of(name, "float32")
+    message = "eps=1e-46 is 0.0 in float32, expected a number that float32 can hold"
+    assert outcome_of(npf, name, option, 1e-46).__class__ is list  # of float64
+    for dtype in ("float32", "float16"):  # which is computed in float32
+        with pytest.raises(ValueError, match=message):
+            run(npf, name, arguments_of(name, dtype) | {"eps": 1e-46})
+    run(npf, name, in_float32 | {"eps": 1e-40})

@@ -229,6 +229,20 @@ def test_training_that_diverges_stops():
             trainer.step(SRC, TGT)
 
 
+@pytest.mark.filterwarnings("ignore:overflow", "ignore:invalid")
+def test_an_update_that_overflows_is_noticed_in_the_next_step():
+    trainer = make(dtype="float32", optimizer=SGD(1e38, momentum=0.5))
+    trainer.flat_params *= 10
+    assert np.isfinite(trainer.step(SRC, TGT))
+    assert not np.isfinite(trainer.flat_params).all()
+    arrays = [trainer.flat_params, trainer.state["velocity"]]
+    before = [x.copy() for x in arrays]
+    with pytest.raises(NonFiniteError, match="step 2: .* parameters are those of step 1"):
+        trainer.step(SRC, TGT)
+    for x, unchanged in zip(arrays, before, strict=True):
+        np.testing.assert_array_equal(x, unchanged)
+
+
 def test_fit_reports_each_step_and_callbacks_can_stop_it(capsys):
     trainer, task, seen = make(), CopyTask(), []
 
