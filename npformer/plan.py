@@ -8,10 +8,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from npformer.checks import warn
 from npformer.contract import match
 from npformer.options import check_arrays
 
+DECIDING = ("float", "written")  # kinds of arrays whose dtypes decide that of the results
 FLOAT32, IDS, MASK = np.dtype(np.float32), np.dtype(np.int64), np.dtype(bool)
+_warned: set[tuple[str, str]] = set()  # operations and arguments, each of which is told of once
 
 
 class Plan(NamedTuple):
@@ -57,11 +60,11 @@ def make_plan(record, kernel, given: Mapping[str, Any]) -> Plan:
 
 def _dtype_of_results(arrays, kinds):
     """The dtype of the results by NumPy's promotion rules; None if there is no array of floats to determine it."""
-    deciding = [x.dtype for name, x in arrays.items() if kinds[name] in ("float", "written")]
+    deciding = [x.dtype for name, x in arrays.items() if kinds[name] in DECIDING]
     try:
         return np.result_type(*deciding).newbyteorder("=") if deciding else None
     except TypeError:  # float16 and bfloat16 have no common dtype
-        given = ", ".join(f"{name} {x.dtype}" for name, x in arrays.items() if kinds[name] in ("float", "written"))
+        given = ", ".join(f"{name} {x.dtype}" for name, x in arrays.items() if kinds[name] in DECIDING)
         raise TypeError(f"arrays of dtypes that have no common dtype: {given}; convert them to one first") from None
 
 
@@ -93,8 +96,8 @@ def _for_kernel(kernel, arrays, kinds, computed):
             return f"{name} is a {type(x).__name__}", {}
         if x.size == 0:
             return f"{name} is empty", {}
-        if kinds[name] == "float" and x.dtype.newbyteorder("=") != computed and x.dtype.itemsize != 2:
-            return f"{name} has {x.dtype}, others {computed}", {}
+        if kinds[name] in DECIDING and x.dtype.newbyteorder("=") != computed and x.dtype.itemsize != 2:
+            return _told_of_dtypes(kernel, arrays, kinds, computed), {}
         if kinds[name] == "written" and (conversion or x.dtype != wanted):
             return f"{name} would have to be copied, but is written in place", {}
         if x.dtype != wanted:
@@ -102,6 +105,22 @@ def _for_kernel(kernel, arrays, kinds, computed):
         elif conversion:
             conversions[name] = conversion
     return "", conversions
+
+
+def _told_of_dtypes(kernel, arrays, kinds, computed):
+    """Why no kernel takes arrays of several dtypes, with the one that most others do not have; a warning says it, too.
+
+    A float64 array beside float32 parameters would else make everything after it slow without a word.
+    """
+    floats = {name: x for name, x in arrays.items() if kinds[name] in DECIDING and x.dtype.itemsize != 2}
+    dtypes = {name: x.dtype.newbyteorder("=") for name, x in floats.items()}
+    most = max(dtypes.values(), key=lambda dtype: (list(dtypes.values()).count(dtype), dtype != computed))
+    name, other = next((name, dtype) for name, dtype in dtypes.items() if dtype != most)
+    why, operation = f"{name} has {other}, others {most}", kernel.function.__name__
+    if (operation, name) not in _warned:
+        warn(f"{why}: the slower reference computes {operation} in {computed}; try {name}.astype('{most}')")
+        _warned.add((operation, name))
+    return why
 
 
 def _nothing(contract, sizes, dtypes, arrays):

@@ -1,5 +1,7 @@
 """Dtype in = dtype out, half precision sums in float32, and nobody writes to an input."""
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 from layouts import byte_swapped
@@ -7,6 +9,7 @@ from oracles import assert_close
 from results import FIRST, OPERATIONS, arguments_of, run, written_by
 from tested import npf
 
+from npformer import cpu
 from npformer.gradcheck.cases import cast
 
 pytestmark = pytest.mark.usefixtures("every_backend")
@@ -46,12 +49,17 @@ def test_bfloat16_is_half_precision_too(name):
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 @pytest.mark.parametrize("name", ["linear", "attention", "gru", "linear_cross_entropy"])
-def test_dtypes_that_differ_give_what_numpy_gives(name, dtype):
-    """If one argument is float64, the results are float64."""
+def test_dtypes_that_differ_give_what_numpy_gives(every_backend, name, dtype, monkeypatch):
+    """If one argument is float64, the results are float64; if no kernel computes them, a warning names it."""
+    monkeypatch.setattr("npformer.plan._warned", set())
     arguments = arguments_of(name, dtype)
     last = [x for x in OPERATIONS[name].record.contract.arrays.values() if x.kind == "float"][-1].name
     arguments[last] = arguments[last].astype("float64")
-    assert_dtypes(name, "float64", run(npf, name, arguments))
+    is_told = every_backend is cpu and dtype == "float32"
+    message = f"{last} has float64, others float32: the slower reference computes {name} in float64; try {last}.astype"
+    with pytest.warns(UserWarning, match=message) if is_told else nullcontext():
+        results = run(npf, name, arguments)
+    assert_dtypes(name, "float64", results)
 
 
 @pytest.mark.parametrize("name", FIRST)

@@ -1,5 +1,8 @@
 """Arrays that once made kernels read beyond the end of other arrays, or compute wrong results without an error."""
 
+import re
+import warnings
+
 import numpy as np
 import pytest
 
@@ -168,3 +171,37 @@ class Scalar:
 def test_scalars_of_other_libraries_are_not_numbers(ops):
     with pytest.raises(TypeError, match="eps=.* is a Scalar, expected a number"):
         ops.layer_norm(np.ones((2, 3)), np.ones(3), np.ones(3), eps=Scalar())
+
+
+FLOAT32 = {"x": (2, 3), "weight": (3, 5), "bias": 5}
+
+
+@pytest.mark.parametrize(
+    ("wide", "message"),
+    [
+        (["x"], "x has float64, others float32: the slower reference computes linear in float64; try x.astype"),
+        (["bias"], "bias has float64, others float32"),
+        (["weight", "bias"], r"x has float32, others float64: .* linear in float64; try x.astype\('float64'\)"),
+    ],
+)
+def test_the_array_of_another_dtype_is_told_of_once(monkeypatch, wide, message):
+    """At the line that called; for each shape there is another plan."""
+    monkeypatch.setattr("npformer.plan._warned", set())
+    linear = cpu.backend.operations["linear"]
+    arrays = {name: np.ones(shape, "float64" if name in wide else "float32") for name, shape in FLOAT32.items()}
+    for n in range(50, 53):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            linear(**arrays | {"x": np.ones((n, 3), arrays["x"].dtype)})
+        assert len(caught) == (n == 50)
+        for warning in caught:
+            assert re.match(message, str(warning.message))
+            assert warning.filename == __file__
+
+
+def test_a_gradient_of_another_dtype_than_its_parameters_is_told_of(monkeypatch):
+    monkeypatch.setattr("npformer.plan._warned", set())
+    param, m, v = np.zeros((3, 61), "float32")
+    with pytest.warns(UserWarning, match="grad has float64, others float32: .* computes adam_update in float64"):
+        cpu.adam_update(param, np.ones(61), m, v, lr=0.1, step=1)
+    np.testing.assert_allclose(param, -0.1, rtol=1e-6)
