@@ -69,7 +69,7 @@ def check_flag(name, value):
 
 def check_int(name, value, at_least=-math.inf, at_most=math.inf):
     """An integer from ``at_least`` to ``at_most`` as an ``int``, as those of NumPy overflow."""
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Integral):
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         raise TypeError(f"{name}={value!r} is a {type(value).__name__}, expected an int")
     if value < at_least:
         raise ValueError(f"{name}={value}, expected at least {at_least}")

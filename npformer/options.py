@@ -32,7 +32,7 @@ RANGES = {
     "n_tokens": AT_LEAST_1,
     "step": AT_LEAST_1,
 }
-WIDEST = np.dtype(np.complex128).itemsize
+WIDEST = np.dtype(np.complex128).itemsize  # bytes of a number
 SMALLEST, LARGEST = -(2**63), 2**63 - 1  # range of the ints that a kernel takes
 
 
@@ -100,9 +100,9 @@ def _sizes(name, n):
         if not isinstance(value, tuple):
             raise TypeError(f"{name}={value!r} is a {type(value).__name__}, expected a tuple of {n} ints")
         sizes = tuple(check_int(name, size) for size in value)
-        if len(sizes) != n or not all(0 <= size <= LARGEST for size in sizes):
+        if len(sizes) != n or min(sizes) < 0:
             raise ValueError(f"{name}={value}, expected {n} sizes of 0 or more")
-        if math.prod(size or 1 for size in sizes) > LARGEST // WIDEST:
+        if max(math.prod(sizes), *sizes) > LARGEST // WIDEST:
             raise ValueError(f"{name}={value}, expected the shape of an array, this is larger than any can be")
         return sizes
 
