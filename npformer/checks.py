@@ -12,13 +12,22 @@ from functools import lru_cache
 
 import numpy as np
 
+OURS = ("npformer.", "concurrent.", "threading")  # modules whose lines are not those of the caller's program
 
-def warn(message):
-    """Issue a warning at the line of the caller's program that called npformer."""
+
+def warn(message, told=None):
+    """Issue a warning at the line of the caller's program that called npformer.
+
+    ``told`` is a set of such lines, each of which gets only one warning. (A thread of npformer's own has none.)
+    """
     frame, level = inspect.currentframe(), 1
-    while frame and frame.f_globals.get("__name__", "").startswith("npformer."):
+    while frame and frame.f_globals.get("__name__", "").startswith(OURS):
         frame, level = frame.f_back, level + 1
-    warnings.warn(message, stacklevel=level)
+    line = frame and (frame.f_code.co_filename, frame.f_lineno)
+    if told is None or not (line in told or (line is None and told)):
+        warnings.warn(message, stacklevel=level)
+    if told is not None:
+        told.add(line)
 
 
 def check_key(key, name="key"):
