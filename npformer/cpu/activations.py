@@ -6,7 +6,7 @@ from npformer import reference
 from npformer.cpu.backend import kernel_of
 from npformer.cpu.jit import kernel
 from npformer.cpu.memory import empty
-from npformer.cpu.scalar import like, sigmoid, tanh
+from npformer.cpu.scalar import like, sigmoid
 from npformer.reference.activations import GELU_SLOPE
 
 RELU, GELU, SILU, SWIGLU = range(4)
@@ -64,7 +64,7 @@ def activate(x, y, code):
             y[i] = like(x[i], 0) if x[i] <= like(x[i], 0) else x[i]
     elif code == GELU:
         for i in range(x.size):
-            y[i] = like(x[i], 0.5) * x[i] * (like(x[i], 1) + tanh(_gelu_inner(x[i])))
+            y[i] = x[i] * _gelu_gate(x[i])
     elif code == SILU:
         for i in range(x.size):
             y[i] = x[i] * sigmoid(x[i])
@@ -93,15 +93,17 @@ def multiply_by_slope(dx, x, code):
 
 
 @kernel
-def _gelu_inner(x):
-    return like(x, GELU_SLOPE) * (x + like(x, 0.044715) * x * x * x)
+def _gelu_gate(x):
+    """½ (1 + tanh(u)) as σ(2u), in which nothing cancels where u is negative."""
+    return sigmoid(like(x, 2 * GELU_SLOPE) * (x + like(x, 0.044715) * x * x * x))
 
 
 @kernel
 def _gelu_slope(x):
-    t = tanh(_gelu_inner(x))
-    inner_slope = like(x, GELU_SLOPE) * (like(x, 1) + like(x, 3 * 0.044715) * x * x)
-    return like(x, 0.5) * (like(x, 1) + t + x * (like(x, 1) - t * t) * inner_slope)
+    """σ(2u) + x σ'(2u) 2u'."""
+    s = _gelu_gate(x)
+    twice_inner_slope = like(x, 2 * GELU_SLOPE) * (like(x, 1) + like(x, 3 * 0.044715) * x * x)
+    return s * (like(x, 1) + x * (like(x, 1) - s) * twice_inner_slope)
 
 
 @kernel

@@ -44,8 +44,8 @@ def inlined(function):
 
 
 def exact(function):
-    """``inlined`` without the fast-math flags: the arithmetic is computed exactly as written."""
-    return kernel(function, forceinline=True, fastmath=False)
+    """``inlined``, with the arithmetic computed as written, but a·b + c may be rounded once instead of twice."""
+    return kernel(function, forceinline=True, fastmath={"contract"})
 
 
 def address_of(function, signature):

@@ -1,7 +1,7 @@
 """Functions of one number that kernels call in their loops; LLVM turns them into vector instructions.
 
-The bodies of ``like``, ``exp`` and ``largest`` are used only when the JIT is switched off, and show what is computed.
-Compiled kernels use the ``overload`` below each of them.
+The bodies of ``like``, ``exp``, ``_tanh`` and ``largest`` are used only when the JIT is switched off, and show what is
+computed. Compiled kernels use the ``overload`` below each of them.
 """
 
 import math
@@ -30,7 +30,10 @@ def _compile_like(context, builder, signature, arguments):
 
 
 def exp(x):
-    """exp(x). In float32 the relative error is up to 3e-7 (8e-7 above 88); below the smallest normal number it is 0."""
+    """exp(x) of x <= 70, as kernels need it after they subtract the largest entry: above, float32 gives wrong numbers.
+
+    In float32 the relative error is up to 9e-8, and results below the smallest normal number are rounded to subnormals.
+    """
     return np.exp(x)
 
 
@@ -41,21 +44,45 @@ def _exp(x):
     return lambda x: math.exp(x)
 
 
-@inlined
+@exact
 def _exp32(x):
-    """exp(x) = 2ⁿ exp(r): n is written into the exponent bits; exp(r), |r| <= ln(2)/2, is a Taylor polynomial."""
-    n = np.floor(min(max(x, np.float32(-87)), np.float32(88)) * np.float32(1 / math.log(2)) + np.float32(0.5))
-    r = x - n * np.float32(math.log(2))
-    p = np.float32(1 / 5040)
+    """2ⁿ exp(r), computed as 2ⁿ⁺²⁵ exp(r) 2⁻²⁵, in which only the result may be subnormal."""
+    n, expm1_r = _split(np.float32(-104) if x < np.float32(-104) else x)  # NaN stays NaN
+    return (np.float32(1) + expm1_r) * _power_of_two(n + np.int32(25)) * np.float32(2.0**-25)
+
+
+@exact
+def _expm1_32(x):
+    """exp(x) - 1 as 2ⁿ (exp(r) - 1) + (2ⁿ - 1): if x is small n is 0, and nothing cancels."""
+    n, expm1_r = _split(x)
+    power = _power_of_two(n)
+    return power * expm1_r + (power - np.float32(1))
+
+
+@exact
+def _power_of_two(n):
+    """2ⁿ, of which n + 127 is the exponent's bits."""
+    return float32_of_bits((n + np.int32(127)) << np.int32(23))
+
+
+@exact
+def _split(x):
+    """(n, exp(r) - 1) with x = n ln(2) + r and |r| <= ln(2)/2. Only the lower nine bits of the integer n are right.
+
+    The sum with 1.5 · 2²³ rounds to an integer, which is in the lower bits of the sum. ln(2) is split into a number of
+    nine bits, whose product with n is exact, and the rest.
+    """
+    shifted = x * np.float32(1 / math.log(2)) + np.float32(1.5 * 2**23)
+    n = shifted - np.float32(1.5 * 2**23)
+    r = x - n * np.float32(355 / 512)
+    r = r - n * np.float32(math.log(2) - 355 / 512)
+    p = np.float32(1 / 5040)  # the Taylor polynomial
     p = p * r + np.float32(1 / 720)
     p = p * r + np.float32(1 / 120)
     p = p * r + np.float32(1 / 24)
     p = p * r + np.float32(1 / 6)
     p = p * r + np.float32(1 / 2)
-    p = p * r * r + r + np.float32(1)
-    y = p * float32_of_bits((np.int32(n) + np.int32(127)) << np.int32(23))
-    y = np.float32(0) if x < np.float32(-87) else y
-    return np.float32(np.inf) if x > np.float32(88.7) else y
+    return bits_of_float32(shifted), p * r * r + r
 
 
 @intrinsic
@@ -121,15 +148,34 @@ def reciprocal_root(x):
 
 @inlined
 def tanh(x):
-    """1 - 2 / (exp(2x) + 1), with x limited to ±20, where tanh rounds to ±1."""
-    e = exp(like(x, 2) * min(max(x, like(x, -20)), like(x, 20)))
-    return like(x, 1) - like(x, 2) / (e + like(x, 1)) if x == x else x
+    """tanh(x). In float32 the relative error is up to 2e-7, also of tiny results."""
+    return _tanh(x)
+
+
+def _tanh(x):
+    return np.tanh(x)
+
+
+@overload(_tanh)
+def _tanh_of(x):
+    if x == numba.float32:
+        return lambda x: _tanh32(x)
+    return lambda x: math.tanh(x)
+
+
+@inlined
+def _tanh32(x):
+    """e / (e + 2) with e = exp(2x) - 1, and x limited to ±10, where tanh rounds to ±1."""
+    x = np.float32(-10) if x < np.float32(-10) else x
+    e = _expm1_32(np.float32(2) * (np.float32(10) if x > np.float32(10) else x))
+    return e / (e + np.float32(2))
 
 
 @inlined
 def sigmoid(x):
-    """1 / (1 + exp(-x))."""
-    return like(x, 1) / (like(x, 1) + exp(-x))
+    """1 / (1 + exp(-x)), computed with exponents that are never positive, as in the reference."""
+    e = exp(-abs(x))
+    return (like(x, 1) if x >= like(x, 0) else e) / (like(x, 1) + e)
 
 
 @inlined
