@@ -11,6 +11,7 @@ from npformer.cpu.backend import kernel_of
 from npformer.cpu.blas import BLAS, multiply
 from npformer.cpu.jit import inlined, kernel
 from npformer.cpu.memory import empty, zeros
+from npformer.cpu.sums import add_rows
 
 
 @kernel_of(reference.conv1d)
@@ -25,7 +26,7 @@ def conv1d(x, weight, bias, dilation, causal):
 @kernel_of(reference.conv1d_backward)
 def conv1d_backward(dy, x, weight, bias, dilation, causal):
     B, T, D = x.shape
-    dx, dweight, dbias = zeros((T * B, D), x.dtype), zeros(weight.shape, x.dtype), np.zeros(weight.shape[2], x.dtype)
+    dx, dweight, dbias = zeros((T * B, D), x.dtype), zeros(weight.shape, x.dtype), np.empty(weight.shape[2], x.dtype)
     inputs = _by_time(dy), _by_time(x), weight, B, min(dilation, T), causal
     _convolve_backward(BLAS[x.dtype], *inputs, dx, dweight, dbias)
     return _by_sequence(dx, B), dweight, None if bias is None else dbias
@@ -58,9 +59,7 @@ def _convolve(blas, x, weight, B, dilation, causal, y):
 
 @kernel
 def _convolve_backward(blas, dy, x, weight, B, dilation, causal, dx, dweight, dbias):
-    for i in range(len(dy)):
-        for j in range(len(dbias)):
-            dbias[j] += dy[i, j]
+    add_rows(dy, dbias)
     for w in range(len(weight)):
         first, stop, shift = _tap(w, len(weight), len(x) // B, dilation, causal)
         if first < stop:

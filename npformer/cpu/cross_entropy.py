@@ -10,6 +10,7 @@ from npformer.cpu.blas import BLAS, multiply
 from npformer.cpu.jit import kernel
 from npformer.cpu.memory import empty
 from npformer.cpu.scalar import exp, largest, like
+from npformer.cpu.sums import BLOCK
 from npformer.reference.cross_entropy import is_counted
 
 
@@ -74,17 +75,20 @@ def _differentiate(logits, bias, targets, counted, share, smoothing):
         peak = like(share, 0) if peak == -np.inf else peak
         for j in range(V):  # stored: LLVM might turn (x - peak) - log_total into x - (peak + log_total)
             row[j] -= peak
-        total, sum_of_shifted, logit = like(share, 0), like(share, 0), row[target]
-        for j in range(V):
-            sum_of_shifted += row[j]
-            row[j] = exp(row[j])
-            total += row[j]
-        total = one if total == 0 else total
+        total, sum_of_shifted, logit = 0.0, 0.0, row[target]
+        for first in range(0, V, BLOCK):
+            block, part, shifted = row[first : first + BLOCK], like(share, 0), like(share, 0)
+            for j in range(block.size):
+                shifted += block[j]
+                block[j] = exp(block[j])
+                part += block[j]
+            total, sum_of_shifted = total + part, sum_of_shifted + shifted
+        total = 1.0 if total == 0 else total
         log_total = math.log(total)
         loss += (one - smoothing) * (log_total - logit)
         if smoothing > 0:
-            loss += smoothing * (log_total - sum_of_shifted / like(share, V))
-        scale, everywhere = share / total, share * smoothing / like(share, V)
+            loss += smoothing * (log_total - sum_of_shifted / V)
+        scale, everywhere = like(share, share / total), share * smoothing / like(share, V)
         for j in range(V):
             row[j] = row[j] * scale - everywhere
         row[target] -= share * (one - smoothing)

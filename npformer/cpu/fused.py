@@ -4,6 +4,7 @@ import numpy as np
 
 from npformer import reference
 from npformer.contract import GATES
+from npformer.cpu import sums
 from npformer.cpu.activations import CODES, activate, multiply_by_slope
 from npformer.cpu.backend import as_matrix, as_rows, kernel_of, original
 from npformer.cpu.blas import BLAS, multiply
@@ -61,10 +62,10 @@ def linear_dropout_residual_backward(dy, x, weight, bias, dropout_rate, dropout_
 
 
 def _gradients(x, weight):
-    """New arrays for dh, dx, dweight and dbias; dbias begins with zeros."""
+    """New arrays for dh, dx, dweight and dbias."""
     n_rows, width = x.size // x.shape[-1], weight.shape[1]
     dh, dx, dweight = (empty(shape, x.dtype) for shape in ((n_rows, width), x.shape, weight.shape))
-    return dh, dx, dweight, np.zeros(width, x.dtype)
+    return dh, dx, dweight, np.empty(width, x.dtype)
 
 
 @kernel
@@ -88,12 +89,15 @@ def _activate(h, bias, y, code, draw, factor):
 @kernel
 def _activate_backward(blas, dy, x, weight, h, dh, dx, dweight, dbias, code, draw, factor):
     n, F = dy.shape
+    rows = sums.start(dbias)
     for i in range(n):
         for j in range(F):
             dh[i, j] = dy[i, j] * factor if is_kept(i * F + j, draw) else like(factor, 0)
         multiply_by_slope(dh[i], h[i], code)
         for j in range(h.shape[1]):
-            dbias[j] += dh[i, j]
+            rows[0, j] += dh[i, j]
+        sums.carry(rows, i + 1)
+    sums.finish(rows, dbias)
     multiply_backward(blas, dh, x, weight, dx, dweight)
 
 
@@ -120,9 +124,12 @@ def _drop_and_add(y, bias, residual, draw, factor):
 @kernel
 def _drop_backward(blas, dy, x, weight, dh, dx, dweight, dbias, draw, factor):
     n, D = dy.shape
+    rows = sums.start(dbias)
     for i in range(n):
         for j in range(D):
             d = dy[i, j] * factor if is_kept(i * D + j, draw) else like(factor, 0)
             dh[i, j] = d
-            dbias[j] += d
+            rows[0, j] += d
+        sums.carry(rows, i + 1)
+    sums.finish(rows, dbias)
     multiply_backward(blas, dh, x, weight, dx, dweight)

@@ -9,6 +9,7 @@ from npformer.cpu.jit import inlined, kernel
 from npformer.cpu.memory import empty
 from npformer.cpu.recurrence import kept_steps
 from npformer.cpu.scalar import like, sigmoid, tanh
+from npformer.cpu.sums import add_rows
 
 
 @kernel_of(reference.gru)
@@ -24,7 +25,7 @@ def gru(x_gates, h0, weight, bias, keep_mask, reverse):
 def gru_backward(dstates, h0, weight, states, gates, keep_mask, reverse):
     B, T, D = states.shape
     dx_gates, dh_gates, h_before = (empty((B, T, width), h0.dtype) for width in (3 * D, 3 * D, D))
-    dh, dweight, dbias = np.zeros((B, D), h0.dtype), empty((D, 3 * D), h0.dtype), np.zeros(D, h0.dtype)
+    dh, dweight, dbias = np.zeros((B, D), h0.dtype), empty((D, 3 * D), h0.dtype), np.empty(D, h0.dtype)
     inputs = dstates, h0, weight, states, gates, kept_steps(keep_mask, B, T), reverse
     work = dh_gates, h_before, np.empty((B, 3 * D), h0.dtype)
     _run_back(BLAS[h0.dtype], *inputs, dx_gates, dh, dweight, dbias, *work)
@@ -67,17 +68,19 @@ def _run_back(
         before = t + 1 if reverse else t - 1
         for b in range(B):
             h_before[b, t] = states[b, before] if 0 <= before < T else h0[b]
-            _cell_back(dstates[b, t], h_before[b, t], gates[b, t], kept[b, t], dh[b], dx_gates[b, t], step[b], dbias)
+            _cell_back(dstates[b, t], h_before[b, t], gates[b, t], kept[b, t], dh[b], dx_gates[b, t], step[b])
             dh_gates[b, t] = step[b]
         multiply(blas, step, weight.T, through, False)
         for b in range(B):
             if kept[b, t]:
                 dh[b] += through[b]
-    multiply(blas, h_before.reshape(B * T, D).T, dh_gates.reshape(B * T, 3 * D), dweight, False)
+    rows = dh_gates.reshape(B * T, 3 * D)
+    multiply(blas, h_before.reshape(B * T, D).T, rows, dweight, False)
+    add_rows(rows[:, 2 * D :], dbias)
 
 
 @inlined
-def _cell_back(dstate, h, gates, kept, dh, dx, dh_gates, dbias):
+def _cell_back(dstate, h, gates, kept, dh, dx, dh_gates):
     D = len(h)
     zero, one = like(h[0], 0), like(h[0], 1)
     for j in range(D):
@@ -92,4 +95,3 @@ def _cell_back(dstate, h, gates, kept, dh, dx, dh_gates, dbias):
     for j in range(D):
         dh_gates[j] = dx[j]
         dh_gates[D + j] = dx[D + j]
-        dbias[j] += dh_gates[2 * D + j]

@@ -3,6 +3,7 @@
 import numpy as np
 
 from npformer import reference
+from npformer.cpu import sums
 from npformer.cpu.backend import as_rows, kernel_of
 from npformer.cpu.jit import kernel
 from npformer.cpu.memory import empty
@@ -20,7 +21,7 @@ def layer_norm(x, gain, bias, eps):
 @kernel_of(reference.layer_norm_backward)
 def layer_norm_backward(dy, x, gain, mean, rstd):
     dx = empty(x.shape, x.dtype)
-    dgain, dbias = np.zeros((2, x.shape[-1]), x.dtype)
+    dgain, dbias = np.empty((2, x.shape[-1]), x.dtype)
     saved = gain, mean.reshape(-1), rstd.reshape(-1)
     _normalise_backward(as_rows(dy), as_rows(x), *saved, as_rows(dx), dgain, dbias)
     return dx, dgain, dbias
@@ -31,16 +32,16 @@ def normalise_rows(x, gain, bias, eps, y, mean, rstd):
     """Layer normalisation of rows. y may be x itself."""
     n, D = x.shape
     for i in range(n):
-        total = like(eps, 0)
-        for j in range(D):
-            total += x[i, j]
-        m, total, squares = total / like(eps, D), like(eps, 0), like(eps, 0)
-        for j in range(D):
-            total += x[i, j] - m
-            squares += (x[i, j] - m) * (x[i, j] - m)
-        error = total / like(eps, D)  # the rounding error of the mean
-        m += error
-        r = reciprocal_root(abs(squares / like(eps, D) - error * error) + eps)
+        m, total, squares = like(eps, sums.sum_of(x[i]) / D), 0.0, 0.0
+        for first in range(0, D, sums.BLOCK):
+            block, deviations, their_squares = x[i, first : first + sums.BLOCK], like(eps, 0), like(eps, 0)
+            for j in range(block.size):
+                deviations += block[j] - m
+                their_squares += (block[j] - m) * (block[j] - m)
+            total, squares = total + deviations, squares + their_squares
+        error = total / D  # the rounding error of the mean
+        m += like(eps, error)
+        r = reciprocal_root(like(eps, abs(squares / D - error * error)) + eps)
         for j in range(D):
             y[i, j] = (x[i, j] - m) * r * gain[j] + bias[j]
         mean[i], rstd[i] = m, r
@@ -49,17 +50,24 @@ def normalise_rows(x, gain, bias, eps, y, mean, rstd):
 @kernel
 def _normalise_backward(dy, x, gain, mean, rstd, dx, dgain, dbias):
     n, D = x.shape
+    gains, biases = sums.start(dgain), sums.start(dbias)
     for i in range(n):
-        m, r = mean[i], rstd[i]
-        mean_dx_hat, mean_product = like(r, 0), like(r, 0)
-        for j in range(D):
-            x_hat, dx_hat = (x[i, j] - m) * r, dy[i, j] * gain[j]
-            mean_dx_hat += dx_hat
-            mean_product += dx_hat * x_hat
-        mean_dx_hat /= like(r, D)
-        mean_product /= like(r, D)
+        m, r, total, total_product = mean[i], rstd[i], 0.0, 0.0
+        for first in range(0, D, sums.BLOCK):
+            block = slice(first, first + sums.BLOCK)
+            dys, xs, gains_here, part, product = dy[i, block], x[i, block], gain[block], like(r, 0), like(r, 0)
+            for j in range(dys.size):
+                x_hat, dx_hat = (xs[j] - m) * r, dys[j] * gains_here[j]
+                part += dx_hat
+                product += dx_hat * x_hat
+            total, total_product = total + part, total_product + product
+        mean_dx_hat, mean_product = like(r, total / D), like(r, total_product / D)
         for j in range(D):
             x_hat = (x[i, j] - m) * r
             dx[i, j] = r * (dy[i, j] * gain[j] - mean_dx_hat - x_hat * mean_product)
-            dgain[j] += dy[i, j] * x_hat
-            dbias[j] += dy[i, j]
+            gains[0, j] += dy[i, j] * x_hat
+            biases[0, j] += dy[i, j]
+        sums.carry(gains, i + 1)
+        sums.carry(biases, i + 1)
+    sums.finish(gains, dgain)
+    sums.finish(biases, dbias)

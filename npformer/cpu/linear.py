@@ -7,6 +7,7 @@ from npformer.cpu.backend import as_matrix, as_rows, kernel_of
 from npformer.cpu.blas import BLAS, multiply
 from npformer.cpu.jit import inlined, kernel
 from npformer.cpu.memory import empty
+from npformer.cpu.sums import add_rows
 from npformer.cpu.team import WORTH_IT, helper_for, multiply_few_rows
 from npformer.threads import n_kernel_threads
 
@@ -25,7 +26,7 @@ def linear(x, weight, bias):
 
 @kernel_of(reference.linear_backward, as_it_lies="weight")
 def linear_backward(dy, x, weight, bias):
-    dx, dweight, dbias = empty(x.shape, x.dtype), empty(weight.shape, x.dtype), np.zeros(weight.shape[1], x.dtype)
+    dx, dweight, dbias = empty(x.shape, x.dtype), empty(weight.shape, x.dtype), np.empty(weight.shape[1], x.dtype)
     _map_backward(BLAS[x.dtype], as_rows(dy), as_rows(x), as_matrix(weight), as_rows(dx), dweight, dbias)
     return dx, dweight, None if bias is None else dbias
 
@@ -52,10 +53,7 @@ def _add_bias(y, bias):
 
 @kernel
 def _map_backward(blas, dy, x, weight, dx, dweight, dbias):
-    n, D = dy.shape
-    for i in range(n):
-        for j in range(D):
-            dbias[j] += dy[i, j]
+    add_rows(dy, dbias)
     multiply_backward(blas, dy, x, weight, dx, dweight)
 
 

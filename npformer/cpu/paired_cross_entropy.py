@@ -9,6 +9,7 @@ from npformer.cpu.backend import kernel_of
 from npformer.cpu.cross_entropy import copied, differentiated, mapped
 from npformer.cpu.jit import kernel
 from npformer.cpu.scalar import exp, largest, like
+from npformer.cpu.sums import BLOCK
 
 
 @kernel_of(reference.paired_cross_entropy)
@@ -31,7 +32,7 @@ def _differentiate(logits, bias, targets, counted, share, smoothing, consistency
     share /= like(share, 2)  # for each of the two predictions
     consistency /= like(share, 2)  # for each of the two divergences
     p, one = np.empty((2, V), logits.dtype), like(share, 1)
-    total, log_total, divergence = np.empty((3, 2), logits.dtype)
+    total, log_total = np.empty((2, 2))
     loss = 0.0
     for i in range(n):
         target = targets[i]
@@ -39,37 +40,48 @@ def _differentiate(logits, bias, targets, counted, share, smoothing, consistency
             logits[:, i] = like(share, 0)
             continue
         for side in range(2):  # shifted logits, exp of them
-            row, sum_of_shifted = logits[side, i], like(share, 0)
+            row, sum_of_shifted = logits[side, i], 0.0
             for j in range(len(bias)):
                 row[j] += bias[j]
             peak = largest(logits[side], i, V)
             for j in range(V):  # stored, for the same reason as in cross_entropy.py
                 row[j] -= peak
-            total[side] = like(share, 0)
-            for j in range(V):
-                p[side, j] = exp(row[j])
-                total[side] += p[side, j]
-                sum_of_shifted += row[j]
+            total[side] = 0.0
+            for first in range(0, V, BLOCK):
+                xs, ps = row[first : first + BLOCK], p[side, first : first + BLOCK]
+                part, shifted = like(share, 0), like(share, 0)
+                for j in range(xs.size):
+                    ps[j] = exp(xs[j])
+                    part += ps[j]
+                    shifted += xs[j]
+                total[side], sum_of_shifted = total[side] + part, sum_of_shifted + shifted
             log_total[side] = math.log(total[side])
             loss += (one - smoothing) * (log_total[side] - row[target])
             if smoothing > 0:
-                loss += smoothing * (log_total[side] - sum_of_shifted / like(share, V))
+                loss += smoothing * (log_total[side] - sum_of_shifted / V)
 
-        x, y, less = logits[0, i], logits[1, i], log_total[0] - log_total[1]
-        divergence[:] = like(share, 0)
-        for j in range(V):
-            apart = x[j] - y[j] - less
-            divergence[0] += p[0, j] * apart
-            divergence[1] -= p[1, j] * apart
-        divergence /= total
-        loss += consistency * (divergence[0] + divergence[1])
+        x, y, less = logits[0, i], logits[1, i], like(share, log_total[0] - log_total[1])
+        divergence_x, divergence_y = 0.0, 0.0
+        for first in range(0, V, BLOCK):
+            xs, ys = x[first : first + BLOCK], y[first : first + BLOCK]
+            p_xs, p_ys = p[0, first : first + BLOCK], p[1, first : first + BLOCK]
+            part_x, part_y = like(share, 0), like(share, 0)
+            for j in range(xs.size):
+                apart = xs[j] - ys[j] - less
+                part_x += p_xs[j] * apart
+                part_y -= p_ys[j] * apart
+            divergence_x, divergence_y = divergence_x + part_x, divergence_y + part_y
+        divergence_x, divergence_y = divergence_x / total[0], divergence_y / total[1]
+        loss += consistency * (divergence_x + divergence_y)
 
         everywhere, weight = share * smoothing / like(share, V), share * consistency
+        share_x, share_y = like(share, 1 / total[0]), like(share, 1 / total[1])
+        kl_x, kl_y = like(share, divergence_x), like(share, divergence_y)
         for j in range(V):
-            apart, p_x, p_y = x[j] - y[j] - less, p[0, j] / total[0], p[1, j] / total[1]
+            apart, p_x, p_y = x[j] - y[j] - less, p[0, j] * share_x, p[1, j] * share_y
             between = weight * (p_x - p_y)
-            x[j] = p_x * (share + weight * (apart - divergence[0])) + between - everywhere
-            y[j] = p_y * (share - weight * (apart + divergence[1])) - between - everywhere
+            x[j] = p_x * (share + weight * (apart - kl_x)) + between - everywhere
+            y[j] = p_y * (share - weight * (apart + kl_y)) - between - everywhere
         x[target] -= share * (one - smoothing)
         y[target] -= share * (one - smoothing)
     return loss / 2

@@ -3,6 +3,7 @@
 import numpy as np
 
 from npformer import reference
+from npformer.cpu import sums
 from npformer.cpu.backend import as_rows, kernel_of
 from npformer.cpu.jit import kernel
 from npformer.cpu.memory import empty
@@ -18,7 +19,7 @@ def rms_norm(x, gain, eps):
 
 @kernel_of(reference.rms_norm_backward)
 def rms_norm_backward(dy, x, gain, rstd):
-    dx, dgain = empty(x.shape, x.dtype), np.zeros(x.shape[-1], x.dtype)
+    dx, dgain = empty(x.shape, x.dtype), np.empty(x.shape[-1], x.dtype)
     _scale_backward(as_rows(dy), as_rows(x), gain, rstd.reshape(-1), as_rows(dx), dgain)
     return dx, dgain
 
@@ -27,10 +28,7 @@ def rms_norm_backward(dy, x, gain, rstd):
 def _scale_rows(x, gain, eps, y, rstd):
     n, D = x.shape
     for i in range(n):
-        squares = like(eps, 0)
-        for j in range(D):
-            squares += x[i, j] * x[i, j]
-        r = reciprocal_root(squares / like(eps, D) + eps)
+        r = reciprocal_root(like(eps, sums.sum_of_products(x[i], x[i]) / D) + eps)
         for j in range(D):
             y[i, j] = x[i, j] * r * gain[j]
         rstd[i] = r
@@ -39,12 +37,19 @@ def _scale_rows(x, gain, eps, y, rstd):
 @kernel
 def _scale_backward(dy, x, gain, rstd, dx, dgain):
     n, D = x.shape
+    gains = sums.start(dgain)
     for i in range(n):
-        r, mean_product = rstd[i], like(rstd[i], 0)
-        for j in range(D):
-            mean_product += dy[i, j] * gain[j] * (x[i, j] * r)
-        mean_product /= like(r, D)
+        r, total = rstd[i], 0.0
+        for first in range(0, D, sums.BLOCK):
+            block = slice(first, first + sums.BLOCK)
+            dys, xs, gains_here, part = dy[i, block], x[i, block], gain[block], like(r, 0)
+            for j in range(dys.size):
+                part += dys[j] * gains_here[j] * (xs[j] * r)
+            total += part
+        mean_product = like(r, total / D)
         for j in range(D):
             x_hat = x[i, j] * r
             dx[i, j] = r * (dy[i, j] * gain[j] - x_hat * mean_product)
-            dgain[j] += dy[i, j] * x_hat
+            gains[0, j] += dy[i, j] * x_hat
+        sums.carry(gains, i + 1)
+    sums.finish(gains, dgain)

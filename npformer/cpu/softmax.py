@@ -9,6 +9,7 @@ from npformer.cpu.backend import kernel_of
 from npformer.cpu.jit import kernel
 from npformer.cpu.memory import empty
 from npformer.cpu.scalar import exp, largest, like
+from npformer.cpu.sums import BLOCK, sum_of, sum_of_products
 
 
 @kernel_of(reference.softmax)
@@ -46,15 +47,18 @@ def _by_rows(compute, axis, *arrays):
 def _softmax(x, y):
     n, D = x.shape
     for i in range(n):
-        peak, total = largest(x, i, D), like(x[i, 0], 0)
+        peak, total = largest(x, i, D), 0.0
         if peak == -np.inf:
             y[i, :] = like(peak, 0)
             continue
-        for j in range(D):
-            e = exp(x[i, j] - peak)
-            y[i, j] = e
-            total += e
-        share = like(peak, 1) / total
+        for first in range(0, D, BLOCK):
+            xs, ys, part = x[i, first : first + BLOCK], y[i, first : first + BLOCK], like(peak, 0)
+            for j in range(xs.size):
+                e = exp(xs[j] - peak)
+                ys[j] = e
+                part += e
+            total += part
+        share = like(peak, 1 / total)
         for j in range(D):
             y[i, j] *= share
 
@@ -63,9 +67,7 @@ def _softmax(x, y):
 def _softmax_backward(dy, y, dx):
     n, D = y.shape
     for i in range(n):
-        total = like(y[i, 0], 0)
-        for j in range(D):
-            total += dy[i, j] * y[i, j]
+        total = like(y[i, 0], sum_of_products(dy[i], y[i]))
         for j in range(D):
             dx[i, j] = y[i, j] * (dy[i, j] - total)
 
@@ -74,13 +76,16 @@ def _softmax_backward(dy, y, dx):
 def _log_softmax(x, y):
     n, D = x.shape
     for i in range(n):
-        peak, total = largest(x, i, D), like(x[i, 0], 0)
+        peak, total = largest(x, i, D), 0.0
         if peak == -np.inf:
             y[i, :] = peak
             continue
-        for j in range(D):  # the peak is subtracted first: added to a large peak, the logarithm would lose its digits
-            y[i, j] = x[i, j] - peak
-            total += exp(y[i, j])
+        for first in range(0, D, BLOCK):
+            xs, ys, part = x[i, first : first + BLOCK], y[i, first : first + BLOCK], like(peak, 0)
+            for j in range(xs.size):  # the peak first: added to a large peak, the logarithm would lose its digits
+                ys[j] = xs[j] - peak
+                part += exp(ys[j])
+            total += part
         log_total = like(peak, np.log(total))
         for j in range(D):
             y[i, j] -= log_total
@@ -90,8 +95,6 @@ def _log_softmax(x, y):
 def _log_softmax_backward(dy, y, dx):
     n, D = y.shape
     for i in range(n):
-        total = like(y[i, 0], 0)
-        for j in range(D):
-            total += dy[i, j]
+        total = like(y[i, 0], sum_of(dy[i]))
         for j in range(D):
             dx[i, j] = dy[i, j] - exp(y[i, j]) * total

@@ -5,6 +5,7 @@ import numpy as np
 from npformer.arrays import Array, transpose
 from npformer.operation import backward_of, operation
 from npformer.reference.activations import sigmoid, tanh
+from npformer.reference.linear import sum_of_rows
 from npformer.reference.recurrence import state_before, steps
 
 
@@ -114,17 +115,17 @@ def gru_backward(
             [0.  , 1.  , 0.5 ]]])
     """
     B, T, D = states.shape
-    dx_gates = np.empty_like(states, shape=(B, T, 3 * D), dtype=np.result_type(dstates, weight, gates))
-    dh, dweight, dbias = np.zeros_like(h0), np.zeros_like(weight), np.zeros_like(h0, shape=D)
+    dtype = np.result_type(dstates, weight, gates)
+    dx_gates, dh_gates = (np.empty_like(states, shape=(B, T, 3 * D), dtype=dtype) for _ in range(2))
+    dh, dweight = np.zeros_like(h0), np.zeros_like(weight)
     for t in reversed(steps(T, reverse)):
         h = state_before(t, states, h0, reverse)
         dh = dh + dstates[:, t]
-        dx, dh_through, dh_gates = _gru_cell_backward(dh, h, weight, gates[:, t])
+        dx, dh_through, da_h = _gru_cell_backward(dh, h, weight, gates[:, t])
         if keep_mask is not None:  # a masked step passes dh on unchanged, and its other gradients are 0
             kept = keep_mask[:, t, None]
-            dx, dh_gates = np.where(kept, dx, 0), np.where(kept, dh_gates, 0)
+            dx, da_h = np.where(kept, dx, 0), np.where(kept, da_h, 0)
             dh_through = np.where(kept, dh_through, dh)
-        dx_gates[:, t], dh = dx, dh_through
-        dweight = dweight + transpose(h) @ dh_gates
-        dbias = dbias + dh_gates[:, 2 * D :].sum(axis=0)
-    return dx_gates, dh, dweight, dbias
+        dx_gates[:, t], dh_gates[:, t], dh = dx, da_h, dh_through
+        dweight = dweight + transpose(h) @ da_h
+    return dx_gates, dh, dweight, sum_of_rows(dh_gates[..., 2 * D :])

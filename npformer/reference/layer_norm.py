@@ -4,7 +4,7 @@ import numpy as np
 
 from npformer.arrays import Array
 from npformer.operation import backward_of, operation
-from npformer.reference.linear import rows
+from npformer.reference.linear import sum_of_rows
 
 
 @operation("x: ... D>0, gain: D, bias: D -> y: ... D, mean: ... 1 wide, rstd: ... 1 wide")
@@ -62,4 +62,4 @@ def layer_norm_backward(dy: Array, x: Array, gain: Array, mean: Array, rstd: Arr
     x_hat = (x - mean) * rstd
     dx_hat = dy * gain
     dx = rstd * (dx_hat - dx_hat.mean(axis=-1, keepdims=True) - x_hat * (dx_hat * x_hat).mean(axis=-1, keepdims=True))
-    return dx, rows(dy * x_hat).sum(axis=0), rows(dy).sum(axis=0)
+    return dx, sum_of_rows(dy * x_hat), sum_of_rows(dy)

@@ -4,7 +4,7 @@ import numpy as np
 
 from npformer.arrays import Array
 from npformer.operation import backward_of, operation
-from npformer.reference.linear import rows
+from npformer.reference.linear import sum_of_rows
 
 
 @operation("x: ... D>0, gain: D -> y: ... D, rstd: ... 1 wide")
@@ -56,4 +56,4 @@ def rms_norm_backward(dy: Array, x: Array, gain: Array, rstd: Array) -> tuple[Ar
     x_hat = x * rstd
     dx_hat = dy * gain
     dx = rstd * (dx_hat - x_hat * (dx_hat * x_hat).mean(axis=-1, keepdims=True))
-    return dx, rows(dy * x_hat).sum(axis=0)
+    return dx, sum_of_rows(dy * x_hat)

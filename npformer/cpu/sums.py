@@ -1,0 +1,77 @@
+"""Sums of many numbers, in blocks.
+
+A sum that takes one number after the other loses digits: it rounds to the size of what has been added up so far. The
+sum of a block is small, so it rounds little, and there are fewer sums of blocks than numbers. The blocks depend on the
+shape alone, so the bits of a sum do not depend on threads.
+
+The rows of a matrix are added up like the digits of an odometer: 64 rows to the first of three sums, 64 of its values
+to the second, 64 of those to the third. The entries of one row are added up in blocks of 1,024, and these in float64. A
+kernel that computes the entries while it adds them up writes this loop itself.
+"""
+
+import numpy as np
+
+from npformer.cpu.jit import inlined
+from npformer.cpu.scalar import like
+
+ROWS, LEVELS = 64, 3
+BLOCK = 1024  # entries of a row: 16 for each of the 64 sums that a loop with vectors of 16 floats computes side by side
+
+
+@inlined
+def start(total):
+    """The sums (levels, D) of no rows yet. A row is added to the first of them."""
+    return np.zeros((LEVELS, total.size), total.dtype)
+
+
+@inlined
+def carry(sums, n_rows):
+    """To be called after each row, when ``n_rows`` have been added."""
+    for level in range(LEVELS - 1):
+        if n_rows % ROWS ** (level + 1) != 0:
+            break
+        for j in range(sums.shape[1]):
+            sums[level + 1, j] += sums[level, j]
+            sums[level, j] = like(sums[0, 0], 0)
+
+
+@inlined
+def finish(sums, total):
+    """Write the sum of all rows."""
+    for j in range(total.size):
+        total[j] = sums[2, j] + sums[1, j] + sums[0, j]
+
+
+@inlined
+def add_rows(x, total):
+    """total = Σ x over the rows of a matrix."""
+    sums = start(total)
+    for i in range(len(x)):
+        for j in range(total.size):
+            sums[0, j] += x[i, j]
+        carry(sums, i + 1)
+    finish(sums, total)
+
+
+@inlined
+def sum_of(x):
+    """Σ x of a row, in float64."""
+    total = 0.0
+    for first in range(0, x.size, BLOCK):
+        block, part = x[first : first + BLOCK], like(x[0], 0)
+        for j in range(block.size):
+            part += block[j]
+        total += part
+    return total
+
+
+@inlined
+def sum_of_products(x, y):
+    """Σ x y of two rows, in float64."""
+    total = 0.0
+    for first in range(0, x.size, BLOCK):
+        a, b, part = x[first : first + BLOCK], y[first : first + BLOCK], like(x[0], 0)
+        for j in range(a.size):
+            part += a[j] * b[j]
+        total += part
+    return total
