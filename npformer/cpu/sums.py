@@ -4,8 +4,8 @@ A sum that takes one number after the other loses digits: it rounds to the size 
 sum of a block is small, so it rounds little, and there are fewer sums of blocks than numbers. The blocks depend on the
 shape alone, so the bits of a sum do not depend on threads.
 
-The rows of a matrix are added up like the digits of an odometer: 64 rows to the first of three sums, 64 of its values
-to the second, 64 of those to the third. The entries of one row are added up in blocks of 1,024, and these in float64. A
+The rows of a matrix are added up as an odometer counts: 16 rows to the first of four sums, 16 of its values to the
+second, and so on. The entries of one row are added up in blocks of 1,024, and these in float64. A
 kernel that computes the entries while it adds them up writes this loop itself.
 """
 
@@ -14,7 +14,7 @@ import numpy as np
 from npformer.cpu.jit import inlined
 from npformer.cpu.scalar import like
 
-ROWS, LEVELS = 64, 3
+ROWS, LEVELS = 16, 4
 BLOCK = 1024  # entries of a row: 16 for each of the 64 sums that a loop with vectors of 16 floats computes side by side
 
 
@@ -39,7 +39,7 @@ def carry(sums, n_rows):
 def finish(sums, total):
     """Write the sum of all rows."""
     for j in range(total.size):
-        total[j] = sums[2, j] + sums[1, j] + sums[0, j]
+        total[j] = sums[0, j] + sums[1, j] + sums[2, j] + sums[3, j]
 
 
 @inlined
