@@ -1,0 +1,290 @@
+"""Measure how far results and gradients are from the exact ones on hard inputs, beside PyTorch if it is installed.
+
+python scripts/measure/measure_accuracy.py  # one or two minutes
+python scripts/measure/measure_accuracy.py --only layer_norm,gru --dtype float64
+
+An input is hard if it makes a sum or a difference lose digits: a large offset, tiny arguments, long rows, constant
+rows, many rows. The exact result is what the reference computes in NumPy's long double, whose significand has 64 bits
+on x86. An error is the largest difference divided by the largest entry of the result, or, where the table says "each",
+the largest relative error of a single entry of the result. It is in units of the dtype's rounding error (2⁻²³ in
+float32).
+"""
+
+import argparse
+import importlib.util
+import sys
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where command.py is
+from arguments import some_of
+from command import command
+from output import output_file, write_json
+
+from npformer import get_backend, reference
+from npformer.config import read_config
+from npformer.gradcheck.cases import Case, Drawn, cast, draw
+
+
+class Hard(NamedTuple):
+    """An operation, an input, and how far a backend may be from the exact result (the bounds of the case)."""
+
+    case: Case
+    label: str
+    each: bool = False
+
+    def __str__(self):
+        return f"{self.case.operation}-{self.label}"
+
+
+def hard(operations, label, change=None, given=None, each=False, bounds=(4, 4), **sizes):
+    """A hard input for each of these operations: ``change`` maps names of arrays to functions of standard normals.
+
+    ``bounds`` are the largest errors of the result and of a gradient that a backend may have.
+    """
+    for operation in operations.split():
+        contract = getattr(reference, operation).record.contract
+        changed = {
+            name: Drawn(lambda rng, all_sizes, x=contract.arrays[name], f=f: f(draw(x, all_sizes, rng)))
+            for name, f in (change or {}).items()
+            if name in contract.arrays
+        }
+        sizes = {letter.replace("leading", "..."): size for letter, size in sizes.items()}
+        yield Hard(Case(operation, {**(given or {}), **changed}, sizes, *bounds), label, each)
+
+
+def plus(offset):
+    return lambda x: offset + x
+
+
+def times(factor):
+    return lambda x: factor * x
+
+
+def constant(x):
+    return np.full_like(x, 0.37)
+
+
+def down_to_tiny(x):
+    """Numbers of both signs, from 1 to below 1e-40."""
+    return np.sign(x) * 10.0 ** (-10 * np.abs(x))
+
+
+NO_MASK = {"keep_mask": None}
+FEED_FORWARD = {"activation": "gelu", "dropout_rate": 0.0, "dropout_key": None}
+PAIRED = {"consistency": 5.0, "ignore_id": None}
+STATES = {**NO_MASK, "dcells": None}
+QUERIES = {"leading": (2, 2), "T": 50, "S": 50}
+ADAM = {"grad": times(1e-8), "m": times(1e-8), "v": lambda x: 1e-16 * x * x}
+
+
+def gated(scale):
+    """Recurrent cells whose inputs and first states have this size."""
+    change = {name: times(scale) for name in ("x_gates", "h0", "c0", "bias")}
+    sizes = {"B": 4, "T": 20, "D": 32}
+    return hard("gru lstm", f"{scale:g}", {**change, "weight": times(0.1)}, given=STATES, bounds=(4, 8), **sizes)
+
+
+HARD: list[Hard] = [
+    *hard("softmax log_softmax", "offset 1e6", {"x": plus(1e6)}, leading=(64, 500)),
+    *hard("softmax log_softmax", "rows of 1e6", leading=(1, 10**6)),
+    *hard("softmax log_softmax", "constant rows of 1e5", {"x": constant}, leading=(1, 10**5)),
+    *hard("softmax", "results of 1e-45", {"x": times(20)}, each=True, bounds=(64, 16), leading=(64, 100)),
+    *hard("layer_norm rms_norm", "offset 1e4", {"x": plus(1e4)}, bounds=(4000, 8000), leading=(64,), D=512),
+    *hard("layer_norm rms_norm", "1e-30", {"x": times(1e-30)}, leading=(64,), D=512),
+    *hard("layer_norm rms_norm", "rows of 1e6", leading=(1,), D=10**6),
+    *hard("layer_norm rms_norm", "constant rows of 1e5", {"x": constant}, leading=(2,), D=10**5),
+    *hard("layer_norm", "1e5 rows", bounds=(40, 60), leading=(10**5,), D=8),
+    *hard("rms_norm", "1e6 rows", leading=(10**6,), D=2),
+    *hard("layer_norm rms_norm", "4,096 rows", leading=(4096,), D=64),
+    *hard("rms_norm", "one column", leading=(4096,), D=1),
+    *hard("linear", "1e5 rows", bounds=(4, 24), leading=(10**5,), D=4, F=3),
+    *hard("linear", "4,096 rows", bounds=(6, 10), leading=(4096,), D=64, F=64),
+    *hard("linear_activation_dropout", "1e5 rows", given=FEED_FORWARD, bounds=(4, 24), leading=(10**5,), D=4, F=3),
+    *hard("linear_dropout_residual", "1e5 rows", bounds=(4, 24), leading=(10**5,), D=4, F=3),
+    *hard("conv1d", "1e5 steps", bounds=(4, 100), B=1, T=10**5, D=2, E=2, W=3),
+    *hard("embedding", "1e5 of 3 words", bounds=(0, 60), leading=(10**5,), V=3, D=4),
+    *hard("tanh sigmoid relu gelu silu", "1e-45 … 1", {"x": down_to_tiny}, each=True, leading=(10**5,)),
+    *hard("tanh sigmoid relu silu", "-50 … 50", {"x": times(12)}, each=True, bounds=(4, 12), leading=(10**5,)),
+    *hard("gelu", "-5 … 5", {"x": times(1.2)}, bounds=(4, 8), leading=(10**5,)),
+    *hard("swiglu", "1e-45 … 1", {"x": down_to_tiny}, leading=(1000,), F=50),
+    *hard("cross_entropy", "1e5 words", leading=(2,), V=10**5),
+    *hard("cross_entropy", "smoothing, 1e5 words", given={"label_smoothing": 0.1}, leading=(2,), V=10**5),
+    *hard("cross_entropy", "offset 1e6", {"logits": plus(1e6)}, leading=(64,), V=500),
+    *hard("paired_cross_entropy", "5,000 words", {"logits": times(3)}, given=PAIRED, bounds=(4, 12), leading=(4,), V=5000),
+    *hard("paired_cross_entropy", "offset 1e6", {"logits": lambda x: 1e6 + 3 * x}, given=PAIRED, bounds=(4, 12),
+          leading=(4,), V=5000),
+    *hard("attention flash_attention", "1e5 keys", given=NO_MASK, bounds=(16, 16), leading=(), T=2, S=10**5),
+    *hard("attention flash_attention", "scores of 100", {"q": times(100)}, given=NO_MASK, bounds=(160, 160), **QUERIES),
+    *hard("attention flash_attention", "1e-20", {x: times(1e-20) for x in "qkv"}, given=NO_MASK, bounds=(4, 16),
+          **QUERIES),
+    *hard("additive_score", "1e-8", {x: times(1e-4) for x in ("q", "k", "w_q", "w_k")}, bounds=(4, 12), **QUERIES),
+    *hard("cosine_score", "1e-18", {x: times(1e-18) for x in "qk"}, **QUERIES),
+    *gated(1), *gated(1e-4), *gated(1e-8), *gated(1e-30),
+    *hard("gru lstm", "1,000 steps", {"weight": times(0.5)}, given=STATES, bounds=(4, 50), B=4, T=1000, D=4),
+    *hard("global_norm", "1e-30", {"grad": times(1e-30)}, leading=(10**5,)),
+    *hard("global_norm", "1e30", {"grad": times(1e30)}, leading=(10**5,)),
+    *hard("sgd_update", "1e5 numbers", given={"lr": 0.1, "momentum": 0.9}, n=10**5),
+    *hard("adam_update", "gradients of 1e-8", ADAM, given={"lr": 0.1, "step": 3}, n=10**5),
+]  # fmt: skip
+
+
+def contenders():
+    """What computes each result: the backends, and PyTorch if it is installed."""
+    found = {name: partial(of_backend, get_backend(name)) for name in ("reference", "cpu")}
+    return found | ({"PyTorch": of_torch} if importlib.util.find_spec("torch") else {})
+
+
+def drawn(case, dtype):
+    """The arguments of an operation, and the gradients of its results."""
+    results = {f"d{result.name}" for result in case.forward.record.contract.results}
+    cotangents = case.backward_arguments() if case.backward else {}
+    return case.arguments(dtype), cast({name: x for name, x in cotangents.items() if name in results}, dtype)
+
+
+def of_backend(ops, case, arguments, cotangents):
+    """The first result of an operation, or the arrays it has written to, and all gradients, by name."""
+    arguments = {name: x.copy() if isinstance(x, np.ndarray) else x for name, x in arguments.items()}
+    contract = case.forward.record.contract
+    results = _by_name(contract, getattr(ops, case.operation)(**arguments))
+    found = {name: x for i, (name, x) in enumerate(results.items()) if i == 0 or name == "dlogits"}
+    if case.backward:
+        shapes = {f"{name}_shape": x.shape for name, x in arguments.items() if isinstance(x, np.ndarray)}
+        given = {**results, **arguments, **shapes, **cotangents}
+        taken = {name: given[name] for name in case.backward.record.parameters if name in given}
+        found |= _by_name(case.backward.record.contract, getattr(ops, case.backward.record.name)(**taken))
+    written = {x.name: arguments[x.name] for x in contract.arrays.values() if x.kind == "written"}
+    return {name: x for name, x in (written or found).items() if x is not None}
+
+
+def _by_name(contract, results):
+    results = results if isinstance(results, tuple) else (results,)
+    return dict(zip([result.name for result in contract.results] or ["result"], results, strict=False))
+
+
+def of_torch(case, arguments, cotangents):
+    """As ``of_backend``, with gradients by autograd; None if PyTorch does not have the operation."""
+    import torch
+
+    peer = torch_peers(torch).get(case.operation)
+    if peer is None:
+        return None
+    tensors = {name: torch.tensor(x) if isinstance(x, np.ndarray) else x for name, x in arguments.items()}
+    leaves = {name: x for name, x in tensors.items() if torch.is_tensor(x) and x.is_floating_point()}
+    for x in leaves.values():
+        x.requires_grad_()
+    y = peer(**tensors)
+    y.backward(*[torch.tensor(dy) for dy in [*cotangents.values()][:1]])
+    found = {f"d{name}": x.grad.numpy() for name, x in leaves.items() if x.grad is not None}
+    return {**_by_name(case.forward.record.contract, y.detach().numpy()), **found}
+
+
+def torch_peers(torch):
+    """Operations as PyTorch computes them."""
+    f = torch.nn.functional
+
+    def gru(x_gates, h0, weight, bias, **_):
+        D = h0.shape[1]
+        biases = torch.cat([torch.zeros(2 * D, dtype=bias.dtype), bias])
+        maps = torch.eye(3 * D, dtype=bias.dtype), weight.T, torch.zeros(3 * D, dtype=bias.dtype), biases
+        return torch._VF.gru(x_gates, h0[None], maps, True, 1, 0.0, True, False, True)[0]
+
+    def lstm(x_gates, h0, c0, weight, **_):
+        maps = torch.eye(4 * h0.shape[1], dtype=h0.dtype), weight.T
+        return torch._VF.lstm(x_gates, (h0[None], c0[None]), maps, False, 1, 0.0, True, False, True)[0]
+
+    def paired_cross_entropy(logits, targets, consistency, **_):
+        p, q = f.log_softmax(logits, dim=-1)
+        divergences = sum(f.kl_div(a, b, log_target=True, reduction="sum") for a, b in ((p, q), (q, p)))
+        losses = sum(f.cross_entropy(side, targets, reduction="sum") for side in logits)
+        return (losses + consistency * divergences / 2) / (2 * len(targets))
+
+    def conv1d(x, weight, bias, **_):
+        return f.conv1d(x.mT, weight.permute(2, 1, 0), bias, padding="same").mT
+
+    def additive_score(q, k, w_q, w_k, w_score):
+        return torch.tanh((q @ w_q)[..., :, None, :] + (k @ w_k)[..., None, :, :]) @ w_score
+
+    def swiglu(x):
+        a, b = x.chunk(2, dim=-1)
+        return f.silu(a) * b
+
+    def attention(q, k, v, **_):
+        return f.scaled_dot_product_attention(q, k, v)
+
+    return {
+        **{name: getattr(torch, name) for name in ("tanh", "sigmoid", "relu")},
+        "gelu": lambda x: f.gelu(x, approximate="tanh"),
+        "silu": lambda x: f.silu(x),
+        "swiglu": swiglu,
+        **{name: lambda x, name=name: getattr(f, name)(x, dim=-1) for name in ("softmax", "log_softmax")},
+        "layer_norm": lambda x, gain, bias: f.layer_norm(x, gain.shape, gain, bias, 1e-5),
+        "rms_norm": lambda x, gain: f.rms_norm(x, gain.shape, gain, 1e-6),
+        "linear": lambda x, weight, bias: f.linear(x, weight.T, bias),
+        "linear_activation_dropout": lambda x, weight, bias, **_: f.gelu(x @ weight + bias, approximate="tanh"),
+        "linear_dropout_residual": lambda x, weight, bias, residual: residual + f.linear(x, weight.T, bias),
+        "embedding": lambda ids, table: f.embedding(ids, table),
+        **{"attention": attention, "flash_attention": attention, "additive_score": additive_score},
+        "cosine_score": lambda q, k: f.cosine_similarity(q[..., :, None, :], k[..., None, :, :], dim=-1),
+        "cross_entropy": lambda logits, targets, label_smoothing=0.0: f.cross_entropy(
+            logits, targets, label_smoothing=label_smoothing
+        ),
+        "global_norm": lambda grad: torch.linalg.vector_norm(grad),
+        **{"paired_cross_entropy": paired_cross_entropy, "conv1d": conv1d, "gru": gru, "lstm": lstm},
+    }
+
+
+def errors_of(hard, dtype):
+    """For each contender (the error of the result, the largest error of a gradient), in units of rounding.
+
+    Either is NaN if there is no such thing.
+    """
+    arguments, cotangents = drawn(hard.case, dtype)
+    exact = of_backend(reference, hard.case, *(cast(given, np.longdouble) for given in (arguments, cotangents)))
+    first, *gradients = exact
+    errors = {}
+    for name, compute in contenders().items():
+        found = compute(hard.case, arguments, cotangents) or {}
+        of_result = error_of(found[first], exact[first], dtype, hard.each) if found else np.nan
+        of_gradients = [error_of(found[x], exact[x], dtype) for x in gradients if x in found]
+        errors[name] = of_result, max(of_gradients, default=np.nan)
+    return errors
+
+
+def error_of(found, exact, dtype, each=False):
+    """The error in units of rounding; inf where 0 is exact. Subnormals round as the smallest normal number does."""
+    info = np.finfo(dtype)
+    error, size = np.abs(found - exact), np.abs(exact) if each else np.abs(exact).max()
+    relative = np.where(size == 0, np.where(error == 0, 0, np.inf), error / np.maximum(size, info.tiny))
+    return float(relative.max() / info.eps)
+
+
+@command
+def main(argv=None):
+    operations = list(dict.fromkeys(x.case.operation for x in HARD))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", type=some_of(operations), default=operations, metavar="NAMES", help="(default: all)")
+    parser.add_argument("--dtype", choices=["float32", "float64"], default="float32", help="(default: float32)")
+    parser.add_argument("--json", type=output_file, metavar="FILE", help="write the errors to FILE")
+    options = parser.parse_args(argv)
+
+    print(f"{read_config()['processor']['name']}, NumPy {np.__version__}, {options.dtype}; result, worst gradient\n")
+    print("| operation | input | " + " | ".join(contenders()) + " |")
+    print("| --- | --- |" + " --: |" * len(contenders()))
+    rows = []
+    for hard in HARD:
+        if hard.case.operation in options.only:
+            errors = errors_of(hard, options.dtype)
+            rows.append({"operation": hard.case.operation, "input": hard.label, "each": hard.each, "errors": errors})
+            figures = [", ".join(f"{x:.2g}" for x in pair if x == x) or "-" for pair in errors.values()]
+            label = hard.label + ", each" * hard.each
+            print("| " + " | ".join([hard.case.operation, label, *figures]) + " |", flush=True)
+    if options.json:
+        write_json(options.json, {"dtype": options.dtype, "rows": rows})
+
+
+if __name__ == "__main__":
+    sys.exit(main())

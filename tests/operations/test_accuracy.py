@@ -1,0 +1,49 @@
+"""Results and gradients on inputs that make sums and differences lose digits: against exact ones, and PyTorch's."""
+
+import numpy as np
+import pytest
+from measure_accuracy import HARD, errors_of
+from tested import npf
+
+FLOOR = 2  # units of rounding that are never too many
+RECURRENT = [x for x in HARD if x.case.operation in ("gru", "lstm")]
+CASES = [pytest.param(x, "float32", id=str(x)) for x in HARD]
+CASES += [pytest.param(x, "float64", id=f"{x}-float64") for x in RECURRENT]
+
+
+@pytest.mark.skipif(np.finfo(np.longdouble).nmant < 63, reason="long double is no wider than float64 here")
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # PyTorch's results may be inf
+@pytest.mark.parametrize(("hard", "dtype"), CASES)
+def test_errors_on_hard_inputs(hard, dtype):
+    """Both backends are within the bounds of the table, and at most four times as far off as PyTorch, if installed."""
+    errors = errors_of(hard, dtype)
+    theirs = errors.pop("PyTorch", (np.nan, np.nan))
+    for name, ours in errors.items():
+        for bound, error, their_error in zip((hard.case.bound, hard.case.backward_bound), ours, theirs, strict=True):
+            assert not error > bound, name  # NaN: there is no such error
+            assert not error > 4 * their_error + FLOOR, name
+
+
+NO_DROPOUT = {"dropout_rate": 0.0, "dropout_key": None}
+SUMS_OF_ROWS = {  # each returns the sum over the rows of dy, given 1 x 2 ones, and a column of ones
+    "linear": lambda dy, one, ones: npf.linear_backward(dy, ones, one, one[0])[2],
+    "linear_activation_dropout": lambda dy, one, ones: npf.linear_activation_dropout_backward(
+        dy, ones, one, one[0], np.ones_like(dy), "relu", **NO_DROPOUT
+    )[2],
+    "linear_dropout_residual": lambda dy, one, ones: npf.linear_dropout_residual_backward(dy, ones, one, one[0])[2],
+    "conv1d": lambda dy, one, ones: npf.conv1d_backward(dy[None], ones[None], one[None], one[0])[2],
+    "layer_norm": lambda dy, one, ones: npf.layer_norm_backward(dy, dy, one[0], ones, ones)[2],
+    "rms_norm": lambda dy, one, ones: npf.rms_norm_backward(dy, np.ones_like(dy), one[0], ones)[1],
+    "gru": lambda dy, one, ones: npf.gru_backward(  # with r = 1, z = 0 and n = 0
+        dy[:, None], 0 * dy, np.zeros((2, 6), dy.dtype), 0 * dy[:, None], ones[..., None] * np.float32([1, 1] + [0] * 6)
+    )[3],
+}
+
+
+@pytest.mark.usefixtures("every_backend")
+@pytest.mark.parametrize("name", SUMS_OF_ROWS)
+def test_a_million_rows_are_added_up_with_an_error_below_1e_6(name):
+    dy = np.random.default_rng(0).standard_normal((10**6, 2), dtype=np.float32)
+    total = SUMS_OF_ROWS[name](dy, np.ones((1, 2), dy.dtype), np.ones((len(dy), 1), dy.dtype))
+    exact = dy.astype(np.float64).sum(axis=0)
+    assert np.abs(total - exact).max() <= 1e-6 * np.abs(exact).max()
