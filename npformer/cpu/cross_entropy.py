@@ -77,11 +77,12 @@ def _differentiate(logits, bias, targets, counted, share, smoothing):
             row[j] -= peak
         total, sum_of_shifted, logit = 0.0, 0.0, row[target]
         for first in range(0, V, BLOCK):
-            block, part, shifted = row[first : first + BLOCK], like(share, 0), like(share, 0)
-            for j in range(block.size):
-                shifted += block[j]
-                block[j] = exp(block[j])
-                part += block[j]
+            part, shifted = like(share, 0), like(share, 0)
+            for k in range(min(BLOCK, V - first)):
+                j = np.uint64(first + k)
+                shifted += row[j]
+                row[j] = exp(row[j])
+                part += row[j]
             total, sum_of_shifted = total + part, sum_of_shifted + shifted
         total = 1.0 if total == 0 else total
         log_total = math.log(total)

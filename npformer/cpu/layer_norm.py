@@ -34,10 +34,11 @@ def normalise_rows(x, gain, bias, eps, y, mean, rstd):
     for i in range(n):
         m, total, squares = like(eps, sums.sum_of(x[i]) / D), 0.0, 0.0
         for first in range(0, D, sums.BLOCK):
-            block, deviations, their_squares = x[i, first : first + sums.BLOCK], like(eps, 0), like(eps, 0)
-            for j in range(block.size):
-                deviations += block[j] - m
-                their_squares += (block[j] - m) * (block[j] - m)
+            deviations, their_squares = like(eps, 0), like(eps, 0)
+            for k in range(min(sums.BLOCK, D - first)):
+                j = np.uint64(first + k)
+                deviations += x[i, j] - m
+                their_squares += (x[i, j] - m) * (x[i, j] - m)
             total, squares = total + deviations, squares + their_squares
         error = total / D  # the rounding error of the mean
         m += like(eps, error)
@@ -54,10 +55,10 @@ def _normalise_backward(dy, x, gain, mean, rstd, dx, dgain, dbias):
     for i in range(n):
         m, r, total, total_product = mean[i], rstd[i], 0.0, 0.0
         for first in range(0, D, sums.BLOCK):
-            block = slice(first, first + sums.BLOCK)
-            dys, xs, gains_here, part, product = dy[i, block], x[i, block], gain[block], like(r, 0), like(r, 0)
-            for j in range(dys.size):
-                x_hat, dx_hat = (xs[j] - m) * r, dys[j] * gains_here[j]
+            part, product = like(r, 0), like(r, 0)
+            for k in range(min(sums.BLOCK, D - first)):
+                j = np.uint64(first + k)
+                x_hat, dx_hat = (x[i, j] - m) * r, dy[i, j] * gain[j]
                 part += dx_hat
                 product += dx_hat * x_hat
             total, total_product = total + part, total_product + product

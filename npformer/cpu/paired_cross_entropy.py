@@ -48,12 +48,12 @@ def _differentiate(logits, bias, targets, counted, share, smoothing, consistency
                 row[j] -= peak
             total[side] = 0.0
             for first in range(0, V, BLOCK):
-                xs, ps = row[first : first + BLOCK], p[side, first : first + BLOCK]
                 part, shifted = like(share, 0), like(share, 0)
-                for j in range(xs.size):
-                    ps[j] = exp(xs[j])
-                    part += ps[j]
-                    shifted += xs[j]
+                for k in range(min(BLOCK, V - first)):
+                    j = np.uint64(first + k)
+                    p[side, j] = exp(row[j])
+                    part += p[side, j]
+                    shifted += row[j]
                 total[side], sum_of_shifted = total[side] + part, sum_of_shifted + shifted
             log_total[side] = math.log(total[side])
             loss += (one - smoothing) * (log_total[side] - row[target])
@@ -63,13 +63,12 @@ def _differentiate(logits, bias, targets, counted, share, smoothing, consistency
         x, y, less = logits[0, i], logits[1, i], like(share, log_total[0] - log_total[1])
         divergence_x, divergence_y = 0.0, 0.0
         for first in range(0, V, BLOCK):
-            xs, ys = x[first : first + BLOCK], y[first : first + BLOCK]
-            p_xs, p_ys = p[0, first : first + BLOCK], p[1, first : first + BLOCK]
             part_x, part_y = like(share, 0), like(share, 0)
-            for j in range(xs.size):
-                apart = xs[j] - ys[j] - less
-                part_x += p_xs[j] * apart
-                part_y -= p_ys[j] * apart
+            for k in range(min(BLOCK, V - first)):
+                j = np.uint64(first + k)
+                apart = x[j] - y[j] - less
+                part_x += p[0, j] * apart
+                part_y -= p[1, j] * apart
             divergence_x, divergence_y = divergence_x + part_x, divergence_y + part_y
         divergence_x, divergence_y = divergence_x / total[0], divergence_y / total[1]
         loss += consistency * (divergence_x + divergence_y)

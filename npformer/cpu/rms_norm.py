@@ -41,10 +41,10 @@ def _scale_backward(dy, x, gain, rstd, dx, dgain):
     for i in range(n):
         r, total = rstd[i], 0.0
         for first in range(0, D, sums.BLOCK):
-            block = slice(first, first + sums.BLOCK)
-            dys, xs, gains_here, part = dy[i, block], x[i, block], gain[block], like(r, 0)
-            for j in range(dys.size):
-                part += dys[j] * gains_here[j] * (xs[j] * r)
+            part = like(r, 0)
+            for k in range(min(sums.BLOCK, D - first)):
+                j = np.uint64(first + k)
+                part += dy[i, j] * gain[j] * (x[i, j] * r)
             total += part
         mean_product = like(r, total / D)
         for j in range(D):

@@ -52,10 +52,11 @@ def _softmax(x, y):
             y[i, :] = like(peak, 0)
             continue
         for first in range(0, D, BLOCK):
-            xs, ys, part = x[i, first : first + BLOCK], y[i, first : first + BLOCK], like(peak, 0)
-            for j in range(xs.size):
-                e = exp(xs[j] - peak)
-                ys[j] = e
+            part = like(peak, 0)
+            for k in range(min(BLOCK, D - first)):
+                j = np.uint64(first + k)
+                e = exp(x[i, j] - peak)
+                y[i, j] = e
                 part += e
             total += part
         share = like(peak, 1 / total)
@@ -81,10 +82,11 @@ def _log_softmax(x, y):
             y[i, :] = peak
             continue
         for first in range(0, D, BLOCK):
-            xs, ys, part = x[i, first : first + BLOCK], y[i, first : first + BLOCK], like(peak, 0)
-            for j in range(xs.size):  # the peak first: added to a large peak, the logarithm would lose its digits
-                ys[j] = xs[j] - peak
-                part += exp(ys[j])
+            part = like(peak, 0)
+            for k in range(min(BLOCK, D - first)):
+                j = np.uint64(first + k)
+                y[i, j] = x[i, j] - peak  # first: added to a large peak, the logarithm would lose its digits
+                part += exp(y[i, j])
             total += part
         log_total = like(peak, np.log(total))
         for j in range(D):

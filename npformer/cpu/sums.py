@@ -6,7 +6,8 @@ shape alone, so the bits of a sum do not depend on threads.
 
 The rows of a matrix are added up as an odometer counts: 16 rows to the first of four sums, 16 of its values to the
 second, and so on. The entries of one row are added up in blocks of 1,024, and these in float64. A
-kernel that computes the entries while it adds them up writes this loop itself.
+kernel that computes the entries while it adds them up writes this loop itself. An index is unsigned there, as LLVM does
+not vectorise a loop in which numba has to check whether an index is negative.
 """
 
 import numpy as np
@@ -58,9 +59,9 @@ def sum_of(x):
     """Σ x of a row, in float64."""
     total = 0.0
     for first in range(0, x.size, BLOCK):
-        block, part = x[first : first + BLOCK], like(x[0], 0)
-        for j in range(block.size):
-            part += block[j]
+        part = like(x[0], 0)
+        for k in range(min(BLOCK, x.size - first)):
+            part += x[np.uint64(first + k)]
         total += part
     return total
 
@@ -70,8 +71,8 @@ def sum_of_products(x, y):
     """Σ x y of two rows, in float64."""
     total = 0.0
     for first in range(0, x.size, BLOCK):
-        a, b, part = x[first : first + BLOCK], y[first : first + BLOCK], like(x[0], 0)
-        for j in range(a.size):
-            part += a[j] * b[j]
+        part = like(x[0], 0)
+        for k in range(min(BLOCK, x.size - first)):
+            part += x[np.uint64(first + k)] * y[np.uint64(first + k)]
         total += part
     return total
