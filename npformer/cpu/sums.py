@@ -5,9 +5,9 @@ sum of a block is small, so it rounds little, and there are fewer sums of blocks
 shape alone, so the bits of a sum do not depend on threads.
 
 The rows of a matrix are added up as an odometer counts: 16 rows to the first of four sums, 16 of its values to the
-second, and so on. The entries of one row are added up in blocks of 1,024, and these in float64. A
-kernel that computes the entries while it adds them up writes this loop itself. An index is unsigned there, as LLVM does
-not vectorise a loop in which numba has to check whether an index is negative.
+second, and so on. The entries of one row are added up in blocks of 1,024, and these in float64. A kernel that computes
+the entries while it adds them up writes this loop itself. The index is unsigned there: LLVM does not vectorise a loop
+in which numba has to check whether an index is negative.
 """
 
 import numpy as np
