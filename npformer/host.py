@@ -12,7 +12,7 @@ import numpy as np
 
 from npformer.arrays import Array, on_host
 from npformer.interrupts import deferred_interrupts
-from npformer.threads import FEW_ROWS, in_parallel, kernel_threads, n_threads
+from npformer.threads import FEW_ROWS, in_parallel, kernel_threads, n_threads, one_blas_thread
 
 __all__ = [
     "PRECISIONS",
@@ -51,8 +51,9 @@ def wait() -> None:
 
 
 def run_shards(work: Callable, shards: Sequence) -> list:
-    """``[work(shard) for shard in shards]``, in parallel on the threads of the CPU: each on one thread."""
-    return in_parallel(work, shards)
+    """``[work(shard) for shard in shards]``, in parallel on the threads of the CPU; the products of each on one."""
+    with one_blas_thread():  # also of a single shard
+        return in_parallel(work, shards)
 
 
 def run_rows(work: Callable[[slice], Any], n: int, size: int = 1) -> list:
@@ -65,8 +66,6 @@ def run_rows(work: Callable[[slice], Any], n: int, size: int = 1) -> list:
         with deferred_interrupts(), kernel_threads():
             return [work(slice(0, n))]
     n_parts = min(n, n_threads())
-    if n_parts <= 1:  # nor can one item be divided
-        return [work(slice(0, n))]
     edges = [n * i // n_parts for i in range(n_parts + 1)]
     return in_parallel(work, [slice(*edge) for edge in pairwise(edges)])
 

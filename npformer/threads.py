@@ -64,8 +64,8 @@ def in_parallel(work, parts):
 
     The parts are assigned to the threads in turn, independently of timing. Work that releases the GIL (NumPy on large
     arrays, compiled kernels) becomes faster. Everything runs on the calling thread if that thread already runs a part
-    of another call, or while another thread uses the cores. A part is computed on one thread in each case, so the
-    results are the same, bit for bit. An interrupt waits until all parts are done.
+    of another call, or while another thread uses the cores. Each of several parts is computed with one BLAS thread in
+    any case, so the results are the same, bit for bit. An interrupt waits until all parts are done.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ def in_parallel(work, parts):
     >>> in_parallel(lambda part: part**2, [1, 2, 3])
     [1, 4, 9]
     """
-    if _here.in_parallel:
+    if _here.in_parallel or len(parts) < 2:
         return [work(part) for part in parts]
     with deferred_interrupts(), _free_cores(min(n_threads(), len(parts))) as free:
         return _spread(work, parts, free)
