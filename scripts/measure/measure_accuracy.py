@@ -238,16 +238,18 @@ def torch_peers(torch):
     }
 
 
-def errors_of(hard, dtype):
+def errors_of(hard, dtype, names=None):
     """For each contender (the error of the result, the largest error of a gradient), in units of rounding.
 
-    Either is NaN if there is no such thing.
+    Either is NaN if there is no such thing. ``names`` are those of some contenders.
     """
     arguments, cotangents = drawn(hard.case, dtype)
     exact = of_backend(reference, hard.case, *(cast(given, np.longdouble) for given in (arguments, cotangents)))
     first, *gradients = exact
     errors = {}
     for name, compute in contenders().items():
+        if names is not None and name not in names:
+            continue
         found = compute(hard.case, arguments, cotangents) or {}
         of_result = error_of(found[first], exact[first], dtype, hard.each) if found else np.nan
         of_gradients = [error_of(found[x], exact[x], dtype) for x in gradients if x in found]

@@ -1,0 +1,22 @@
+"""On inputs that make sums and differences lose digits, no operation is more than four times as far off as PyTorch."""
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+from measure_accuracy import HARD, errors_of
+
+FLOOR = 2  # units of rounding that are never too many
+CASES = [pytest.param(x, "float32", id=str(x)) for x in HARD]
+CASES += [pytest.param(x, "float64", id=f"{x}-float64") for x in HARD if x.case.operation in ("gru", "lstm")]
+
+
+@pytest.mark.skipif(np.finfo(np.longdouble).nmant < 63, reason="long double is no wider than float64 here")
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # PyTorch's results may be inf
+@pytest.mark.parametrize(("hard", "dtype"), CASES)
+def test_no_error_on_a_hard_input_is_four_times_that_of_pytorch(hard, dtype):
+    errors = errors_of(hard, dtype)
+    theirs = errors.pop("PyTorch")
+    for name, ours in errors.items():
+        for error, their_error in zip(ours, theirs, strict=True):
+            assert not error > 4 * their_error + FLOOR, name  # NaN: there is no such error
