@@ -12,39 +12,25 @@ from functools import lru_cache
 
 import numpy as np
 
-OURS = ("npformer.", "concurrent.", "threading")  # modules whose lines are not those of the caller's program
+from npformer.arrays import has_own_rules
 
 
-def warn(message, told=None):
-    """Issue a warning at the line of the caller's program that called npformer.
-
-    ``told`` is a set of such lines, each of which gets only one warning. (A thread of npformer's own has none.)
-    """
+def warn(message):
+    """Issue a warning at the line of the caller's program that called npformer."""
     frame, level = inspect.currentframe(), 1
-    while frame and frame.f_globals.get("__name__", "").startswith(OURS):
+    while frame and frame.f_globals.get("__name__", "").partition(".")[0] == "npformer":
         frame, level = frame.f_back, level + 1
-    line = frame and (frame.f_code.co_filename, frame.f_lineno)
-    if told is None or not (line in told or (line is None and told)):
-        warnings.warn(message, stacklevel=level)
-    if told is not None:
-        told.add(line)
+    warnings.warn(message, stacklevel=level)
 
 
-def check_key(key, name="key"):
+def check_key(name, value):
     """An integer as an ``int``, or an object with its own ``derive`` method, as in a recorded step."""
-    if hasattr(key, "derive"):
-        return key
-    if isinstance(key, bool) or not isinstance(key, (int, np.integer)):
-        raise TypeError(f"{name} is a {type(key).__name__}, expected an integer")
-    return int(key)
+    return value if hasattr(value, "derive") else check_int(name, value)
 
 
 def check_seed(name, value):
     """A seed as an ``int``: of 64 bits, like the keys that are derived from it."""
-    value = check_int(name, value, at_least=0)
-    if value.bit_length() > 64:
-        raise ValueError(f"{name} has {value.bit_length()} bits, expected at most 64")
-    return value
+    return check_int(name, value, at_least=0, at_most=2**64 - 1)
 
 
 def check_shape(**arrays):
@@ -69,33 +55,41 @@ def check_fields(settings, check, *names, **bounds):
         object.__setattr__(settings, name, check(name, getattr(settings, name), **bounds))
 
 
+def shown(value):
+    """The text of a value in an error: not that of a whole model, or of a million digits."""
+    if isinstance(value, int) and value.bit_length() > 200:
+        return f"an int of {value.bit_length()} bits"
+    return f"{value!r:.80}"
+
+
 def check_flag(name, value):
     """True or False as a ``bool``, also 1 and 0."""
     if isinstance(value, (np.bool_, numbers.Integral)):
         return bool(value)
-    raise TypeError(f"{name}={value!r} is a {type(value).__name__}, expected True or False")
+    raise TypeError(f"{name}={shown(value)} is a {type(value).__name__}, expected True or False")
 
 
 def check_int(name, value, at_least=-math.inf, at_most=math.inf):
     """An integer from ``at_least`` to ``at_most`` as an ``int``, as those of NumPy overflow."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-        raise TypeError(f"{name}={value!r} is a {type(value).__name__}, expected an int")
+        raise TypeError(f"{name}={shown(value)} is a {type(value).__name__}, expected an int")
     if value < at_least:
-        raise ValueError(f"{name}={value}, expected at least {at_least}")
+        raise ValueError(f"{name}={shown(value)}, expected at least {at_least}")
     if value > at_most:
-        raise ValueError(f"{name}={value}, expected at most {at_most}")
+        raise ValueError(f"{name}={shown(value)}, expected at most {at_most}")
     return int(value)
 
 
 def check_number(name, value):
     """A real number, also as an array without axes, as a ``float``."""
-    value = value.item() if isinstance(value, np.ndarray) and value.ndim == 0 else value
+    if isinstance(value, np.ndarray) and value.ndim == 0 and not has_own_rules(type(value)):
+        value = value.item()
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Real):
-        raise TypeError(f"{name}={value!r} is a {type(value).__name__}, expected a number")
+        raise TypeError(f"{name}={shown(value)} is a {type(value).__name__}, expected a number")
     try:
         return float(value)
     except OverflowError:
-        raise ValueError(f"{name}={value}, expected a number in the range of a float") from None
+        raise ValueError(f"{name}={shown(value)}, expected a number in the range of a float") from None
 
 
 # Ranges of numbers: (predicate, what is expected).

@@ -243,7 +243,8 @@ def _advise_numba(config, environ):
     cpu = config["backends"]["cpu"]
     disabled = environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0")
     if cpu.startswith("numba"):
-        do = "unset NUMBA_NUM_THREADS" if "Number of threads" in cpu else "pip install --upgrade numba"
+        names = [name for name in environ if name.startswith("NUMBA_") and "cannot be imported" in cpu]
+        do = f"unset {' '.join(names)}" if names else "pip install --upgrade numba"
         advice.append({"do": do, "why": "the cpu backend needs it"})
     if disabled:
         advice.append({"do": "unset NUMBA_DISABLE_JIT", "why": "numba compiles nothing while it is set"})

@@ -194,7 +194,10 @@ def _dispatcher(record, kernel, reference=None):
         try:
             values, signature = bind(*args, **keywords)
         except AttributeError:  # what has no shape is no array
-            check_arrays(record.contract, record.bound(*args, **keywords), parameters)
+            try:
+                check_arrays(record.contract, record.bound(*args, **keywords), parameters)
+            except (TypeError, ValueError) as error:
+                raise error from None
             if reference is None:
                 raise
             return reference(*args, **keywords)  # arrays of another library, whose layout this backend cannot read

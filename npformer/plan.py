@@ -14,7 +14,7 @@ from npformer.options import check_arrays
 
 DECIDING = ("float", "written")  # kinds of arrays whose dtypes decide that of the results
 FLOAT32, IDS, MASK = np.dtype(np.float32), np.dtype(np.int64), np.dtype(bool)
-_told: set[tuple[str, int]] = set()  # lines of programs whose arrays of several dtypes were told of
+_told: set[frozenset[np.dtype]] = set()  # pairs of dtypes that a warning has told of
 
 
 class Plan(NamedTuple):
@@ -108,17 +108,19 @@ def _for_kernel(kernel, arrays, kinds, computed):
 
 
 def _told_of_dtypes(kernel, arrays, kinds, computed):
-    """Why no kernel takes arrays of several dtypes, with the one that most others do not have; a warning says it, too.
+    """Why no kernel takes arrays of several dtypes, with an array whose dtype most others do not have.
 
-    A float64 array beside float32 parameters would else make everything after it slow without a word. Everything that
-    a line of a program calls gets one warning: the first operation of a training step is where to look.
+    A float64 array beside float32 parameters would else make everything after it slow without a word. The first such
+    operation of a process is told of in a warning: that is where to look.
     """
     floats = {name: x for name, x in arrays.items() if kinds[name] in DECIDING and x.dtype.itemsize != 2}
     dtypes = {name: x.dtype.newbyteorder("=") for name, x in floats.items()}
     most = max(dtypes.values(), key=lambda dtype: (list(dtypes.values()).count(dtype), dtype != computed))
     name, other = next((name, dtype) for name, dtype in dtypes.items() if dtype != most)
     why, operation = f"{name} has {other}, others {most}", kernel.function.__name__
-    warn(f"{why}: the slower reference computes {operation} in {computed}; try {name}.astype('{most}')", _told)
+    if (pair := frozenset((other, most))) not in _told:
+        _told.add(pair)
+        warn(f"{why}: the slower reference computes {operation} in {computed}; try {name}.astype('{most}')")
     return why
 
 

@@ -102,12 +102,15 @@ def map_leaves(f, tree, *others):
 def ordered_like(tree, like):
     """The same tree, with the keys of each dict in the order of another tree that has the same paths.
 
+    Dicts without arrays, which a file does not hold, are those of the other tree.
+
     Examples
     --------
     >>> ordered_like({"b": 1, "a": 2}, {"a": 0, "b": 0})
     {'a': 2, 'b': 1}
     """
-    return map_leaves(lambda _, x: x, like, tree)
+    own, paths = dict(leaves(tree)), iter([path for path, _ in leaves(like)])
+    return map_leaves(lambda _: own[next(paths)], like)
 
 
 def add(tree, other):
@@ -253,6 +256,7 @@ def check_like(tree, expected, *, dtypes=True):
     """
     if not isinstance(tree, dict):
         raise TypeError(f"params is a {type(tree).__name__}, expected a nested dict such as model.init(seed)")
+    check_names(tree)
     given, wanted = ({path: _described(x, dtypes) for path, x in leaves(t)} for t in (tree, expected))
     for path in [*wanted, *given]:
         if given.get(path) != wanted.get(path):
@@ -260,6 +264,17 @@ def check_like(tree, expected, *, dtypes=True):
             raise ValueError(
                 f"parameter {name}: given {given.get(path, 'nothing')}, expected {wanted.get(path, 'nothing')}"
             )
+
+
+def check_names(tree, path="params"):
+    """Check that the names in a tree are strings: 0 and "0" would have the same path."""
+    for name, child in tree.items():
+        if not isinstance(name, str):
+            raise TypeError(
+                f"{path} has the name {name!r} of type {type(name).__name__}, expected a str: {str(name)!r}"
+            )
+        if isinstance(child, dict):
+            check_names(child, f"{path}[{name!r}]")
 
 
 def _described(x, dtypes):

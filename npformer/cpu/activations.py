@@ -100,7 +100,8 @@ def _gelu_gate(x):
 
 @kernel
 def _gelu_slope(x):
-    """σ(2u) + x σ'(2u) 2u'."""
+    """σ(2u) + x σ'(2u) 2u': 0 below -30, and 1 above 30, where 2u' may overflow."""
+    x = like(x, -30) if x < like(x, -30) else like(x, 30) if x > like(x, 30) else x
     s = _gelu_gate(x)
     twice_inner_slope = like(x, 2 * GELU_SLOPE) * (like(x, 1) + like(x, 3 * 0.044715) * x * x)
     return s * (like(x, 1) + x * (like(x, 1) - s) * twice_inner_slope)

@@ -4,18 +4,19 @@ numba's own files are not used: an error in reading or writing them ends the cal
 compile at once can leave one kernel under the name of another.
 """
 
-import os
+import glob
 import pickle
-import warnings
 import zlib
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
-from uuid import uuid4
 
 import numba
 from numba.core.caching import FunctionCache
 from numba.core.serialize import dumps
+
+from npformer.checks import warn
+from npformer.files import replace_file
 
 # Kernels call functions of other files, so a change in any file makes all compiled kernels stale.
 SOURCES = [
@@ -69,15 +70,15 @@ class _Files:
         return pickle.loads(whole[36:]) if whole[4:36] == origin else None
 
     def save(self, key, data):
-        """Write the file of this key in one step, so that other processes find the old content or the new one."""
+        """Write the file of this key."""
         path, origin = self._place(key)
         content = origin + dumps(data)
-        new = path.with_name(f"{path.name}.{uuid4().hex[:16]}.tmp")
-        try:
-            new.write_bytes(_checksum(content) + content)
-            os.replace(new, path)
-        finally:
-            new.unlink(missing_ok=True)
+        replace_file(path, _checksum(content) + content)
+
+    def flush(self):
+        """Delete all files of the function, before numba compiles it again."""
+        for path in self.folder.glob(f"{glob.escape(self.name)}.*.nbc"):
+            path.unlink(missing_ok=True)
 
     def _place(self, key):
         """Return the file of a key, and a digest of all that its content follows from."""
@@ -93,6 +94,4 @@ def _checksum(content):
     return zlib.crc32(content).to_bytes(4, "little")
 
 
-@cache  # a text once: there are hundreds of kernels
-def _warn(text):
-    warnings.warn(text, stacklevel=2)
+_warn = cache(warn)  # a text once: there are hundreds of kernels

@@ -28,7 +28,7 @@ def rms_norm_backward(dy, x, gain, rstd):
 def _scale_rows(x, gain, eps, y, rstd):
     n, D = x.shape
     for i in range(n):
-        r = reciprocal_root(like(eps, sums.sum_of_products(x[i], x[i]) / D) + eps)
+        r = reciprocal_root(like(eps, sums.sum_of_products(x[i], x[i])) / like(eps, D) + eps)
         for j in range(D):
             y[i, j] = x[i, j] * r * gain[j]
         rstd[i] = r
@@ -46,7 +46,7 @@ def _scale_backward(dy, x, gain, rstd, dx, dgain):
                 j = np.uint64(first + k)
                 part += dy[i, j] * gain[j] * (x[i, j] * r)
             total += part
-        mean_product = like(r, total / D)
+        mean_product = like(r, total) / like(r, D)
         for j in range(D):
             x_hat = x[i, j] * r
             dx[i, j] = r * (dy[i, j] * gain[j] - x_hat * mean_product)

@@ -30,10 +30,7 @@ def _compile_like(context, builder, signature, arguments):
 
 
 def exp(x):
-    """exp(x) of x <= 70, as kernels need it after they subtract the largest entry: above, float32 gives wrong numbers.
-
-    In float32 the relative error is up to 9e-8, and results below the smallest normal number are rounded to subnormals.
-    """
+    """exp(x). In float32 the relative error is up to 9e-8, and results below the normal numbers are subnormal ones."""
     return np.exp(x)
 
 
@@ -46,9 +43,12 @@ def _exp(x):
 
 @exact
 def _exp32(x):
-    """2ⁿ exp(r), computed as 2ⁿ⁺²⁵ exp(r) 2⁻²⁵, in which only the result may be subnormal."""
-    n, expm1_r = _split(np.float32(-104) if x < np.float32(-104) else x)  # NaN stays NaN
-    return (np.float32(1) + expm1_r) * _power_of_two(n + np.int32(25)) * np.float32(2.0**-25)
+    """2ⁿ exp(r), with 2ⁿ as a product of two factors, so that only the result leaves the range of normal numbers."""
+    is_zero = x < np.float32(-104)  # False for NaN
+    n, expm1_r = _split(np.float32(0) if is_zero else np.float32(89) if x > np.float32(89) else x)
+    half = n >> np.int32(1)
+    other = np.float32(0) if is_zero else _power_of_two(n - half)
+    return (np.float32(1) + expm1_r) * _power_of_two(half) * other
 
 
 @exact
@@ -67,7 +67,9 @@ def _power_of_two(n):
 
 @exact
 def _split(x):
-    """(n, exp(r) - 1) with x = n ln(2) + r and |r| <= ln(2)/2. Only the lower nine bits of the integer n are right.
+    """(n, exp(r) - 1) with x = n ln(2) + r and |r| <= ln(2)/2, for |x| up to 128.
+
+    Only the lower nine bits of the integer n are right: those that ``_power_of_two`` keeps.
 
     The sum with 1.5 · 2²³ rounds to an integer, which is in the lower bits of the sum. ln(2) is split into a number of
     nine bits, whose product with n is exact, and the rest.
@@ -173,9 +175,8 @@ def _tanh32(x):
 
 @inlined
 def sigmoid(x):
-    """1 / (1 + exp(-x)), computed with exponents that are never positive, as in the reference."""
-    e = exp(-abs(x))
-    return (like(x, 1) if x >= like(x, 0) else e) / (like(x, 1) + e)
+    """1 / (1 + exp(-x)): 0 where exp(-x) overflows, and the result would be subnormal."""
+    return like(x, 1) / (like(x, 1) + exp(-x))
 
 
 @inlined

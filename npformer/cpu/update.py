@@ -10,7 +10,7 @@ from npformer.cpu.jit import kernel
 from npformer.reference.update import BLOCK, norm_of
 from npformer.threads import in_parallel
 
-CHUNK = 2**20  # numbers per part that a thread takes: a multiple of BLOCK
+CHUNK = 2**8 * BLOCK  # numbers per part that a thread takes
 
 
 @kernel_of(reference.norms_of_blocks, dtypes="float32")  # squares of float64 may overflow

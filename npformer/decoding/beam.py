@@ -6,7 +6,7 @@ import numpy as np
 
 from npformer.backends import get_backend
 from npformer.checks import check_int, check_not_negative
-from npformer.decoding.common import check_limits, nothing_to_choose
+from npformer.decoding.common import FORBIDDEN, NOT_FINITE, check_limits, no_token
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def beam_search(
     >>> len(found), len(found[0]), found[0][0].score >= found[0][1].score
     (2, 2, True)
     """
-    limits = check_limits(model, src, bos_id, eos_id, max_len, min_len)
+    bos_id, eos_id, limits, min_len = check_limits(model, src, bos_id, eos_id, max_len, min_len)
     beam_size, n_best = check_int("beam_size", beam_size, at_least=1), check_int("n_best", n_best, at_least=1)
     if n_best > beam_size:
         raise ValueError(f"n_best={n_best}, expected at most beam_size={beam_size}")
@@ -136,12 +136,12 @@ def search(ops, decoder, params, beams, beam_size):
         # 2 more than needed, as padding and, before min_len, the end token are discarded
         log_p, ids = decoder.step(tokens, parents, lambda logits, _: ops.log_softmax_top_k(logits, 2 * beam_size + 2))
         if np.isnan(log_p[:, 0]).any():
-            raise nothing_to_choose(log_p[:, 0], params, t)
+            raise no_token(NOT_FINITE, params, t)
         going_on, parents, first = [], [], 0
         for beam, n in zip(beams, rows, strict=True):
             kept = beam.grow(log_p[first : first + n], ids[first : first + n])
             if not (kept or beam.finished):
-                raise nothing_to_choose(np.array(-np.inf), params, t)
+                raise no_token(FORBIDDEN, params, t)
             if kept:
                 going_on.append(beam)
                 parents += [first + row for row in kept]

@@ -5,15 +5,15 @@ from functools import partial
 import numpy as np
 
 from npformer import tree
-from npformer.arrays import on_host
+from npformer.arrays import library_of, on_host
 from npformer.checks import check_int
 from npformer.options import check_ids
 
 
 def check_limits(model, src, bos_id, eos_id, max_len, min_len):
-    """Check ids and lengths, and return ``max_len`` as an array (B,)."""
+    """Check ids and lengths, and return (bos_id, eos_id, ``max_len`` as an array (B,), min_len)."""
+    bos_id, eos_id = check_int("bos_id", bos_id), check_int("eos_id", eos_id)
     for name, token in (("bos_id", bos_id), ("eos_id", eos_id)):
-        token = check_int(name, token)
         if not 0 <= token < model.tgt_vocab:
             raise ValueError(f"{name}={token}, expected 0 <= {name} < {model.tgt_vocab}")
         if token == model.pad_id:
@@ -24,6 +24,8 @@ def check_limits(model, src, bos_id, eos_id, max_len, min_len):
     min_len = check_int("min_len", min_len, at_least=0)
     if np.ndim(max_len) == 0:
         max_len = check_int("max_len", max_len)
+    if isinstance(max_len, np.ndarray):
+        library_of(max_len, "max_len")
     limits = np.asarray(max_len)
     if limits.shape not in ((), (len(src),)) or limits.dtype.kind not in "iu":
         raise ValueError(f"max_len has shape {limits.shape}, dtype {limits.dtype}: expected an int, or one per source")
@@ -33,7 +35,7 @@ def check_limits(model, src, bos_id, eos_id, max_len, min_len):
             raise ValueError(f"max_len={limit}, expected 1 <= max_len <= {model.max_len}, the model's")
         if limit < min_len:
             raise ValueError(f"min_len={min_len}, expected at most max_len={limit}")
-    return limits.astype(np.int64)
+    return bos_id, eos_id, limits.astype(np.int64), min_len
 
 
 def forbid(logits, ids):
@@ -43,21 +45,13 @@ def forbid(logits, ids):
             logits[:, token] -= np.inf
 
 
-def nothing_to_choose(best, params, t):
-    """Return the error for rows of which one has no next token that can be chosen.
+NOT_FINITE = "the logits are NaN or infinite"
+FORBIDDEN = "all logits but those of padding (and of the end token before min_len) are -inf"
 
-    Parameters
-    ----------
-    best : array
-        The largest logit of each row, or its log-probability: -inf if all tokens that may be chosen have probability 0.
-    params : nested dict
-    t : int
-        The number of tokens generated before.
-    """
-    what = "the logits are NaN or infinite"
-    if (best < np.inf).all():
-        what = "all logits but those of padding (and of the end token before min_len) are -inf"
-    return ValueError(f"token {t + 1} cannot be chosen: {what}; {culprit(params)}")
+
+def no_token(why, params, t):
+    """Return the error if no token can be chosen after the first t."""
+    return ValueError(f"token {t + 1} cannot be chosen: {why}; {culprit(params)}")
 
 
 def culprit(params):
@@ -106,5 +100,5 @@ def _choose(choose, params, forbidden, rows, t, logits, part):
     forbid(logits, forbidden)
     best = on_host(logits.max(axis=-1))
     if not np.isfinite(best).all():
-        raise nothing_to_choose(best, params, t)
+        raise no_token(FORBIDDEN if (best < np.inf).all() else NOT_FINITE, params, t)
     return choose(logits, rows[part], t)

@@ -38,7 +38,7 @@ def greedy_decode(model, params, src, *, bos_id, eos_id, max_len, min_len=0, bac
     >>> greedy_decode(model, model.init(0), src, bos_id=1, eos_id=2, max_len=4).shape[0]
     1
     """
-    limits = check_limits(model, src, bos_id, eos_id, max_len, min_len)
+    bos_id, eos_id, limits, min_len = check_limits(model, src, bos_id, eos_id, max_len, min_len)
     return generate(model, params, src, most_probable, bos_id, eos_id, limits, min_len, backend)
 
 

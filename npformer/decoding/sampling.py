@@ -61,8 +61,8 @@ def sample(
     >>> np.array_equal(a, b), np.array_equal(a, c)
     (True, False)
     """
-    limits = check_limits(model, src, bos_id, eos_id, max_len, min_len)
-    seed, temperature = check_key(seed, "seed"), check_positive("temperature", temperature)
+    bos_id, eos_id, limits, min_len = check_limits(model, src, bos_id, eos_id, max_len, min_len)
+    seed, temperature = check_key("seed", seed), check_positive("temperature", temperature)
     top_p = check_number("top_p", top_p)
     if not 0 < top_p <= 1:
         raise ValueError(f"top_p={top_p}, expected 0 < top_p <= 1")

@@ -1,11 +1,10 @@
 """What a person has done: which exercises are solved, where their files are, and how many hints were given."""
 
 import json
-import os
 import sys
 from pathlib import Path
 
-from npformer.damaged import name_for_damaged
+from npformer.files import name_for_damaged, replace_file
 
 FOLDER = Path("exercises")  # in the current folder
 FILE = FOLDER / "progress.json"
@@ -40,9 +39,7 @@ class Progress:
         """Write it; raises OSError."""
         FOLDER.mkdir(exist_ok=True)
         state = {"solved": sorted(self.solved), "files": self.files, "hints": self.hints}
-        new = FILE.with_name(f".{FILE.name}.tmp")  # a full disk leaves the old file
-        new.write_text(json.dumps(state, indent=1), encoding="utf-8")
-        os.replace(new, FILE)
+        replace_file(FILE, json.dumps(state, indent=1).encode())
 
 
 def parsed(text):

@@ -15,14 +15,6 @@ __device__ __forceinline__ double block_sum_of_doubles(double x) {
   return of_thread[0];
 }
 
-// One partial sum for each block. The number of threads of a block is a power of 2.
-extern "C" __global__ void sums_of_squares(const STORED* x, double* sums, Index size) {
-  double sum = 0;
-  for (Index i = this_element(); i < size; i += Index(gridDim.x) * blockDim.x) sum += double(load(x, i)) * load(x, i);
-  sum = block_sum_of_doubles(sum);
-  if (threadIdx.x == 0) sums[blockIdx.x] = sum;
-}
-
 // The norm of ``length`` numbers for each block, which divides them by the largest, so that no square overflows.
 extern "C" __global__ void norms_of_blocks(const STORED* x, double* norms, Index size, Index length) {
   __shared__ double of_thread[1024];
@@ -43,14 +35,6 @@ extern "C" __global__ void norms_of_blocks(const STORED* x, double* norms, Index
   }
   sum = block_sum_of_doubles(sum);
   if (threadIdx.x == 0) norms[blockIdx.x] = divisor * sqrt(sum);
-}
-
-// The sum of the partial sums, by one block.
-extern "C" __global__ void add_sums(const double* sums, double* total, Index n) {
-  double sum = 0;
-  for (Index i = threadIdx.x; i < n; i += blockDim.x) sum += sums[i];
-  sum = block_sum_of_doubles(sum);
-  if (threadIdx.x == 0) *total = sum;
 }
 
 extern "C" __global__ void sgd(

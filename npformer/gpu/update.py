@@ -12,17 +12,14 @@ from npformer.gpu.backend import kernel_of
 from npformer.gpu.launch import THREADS, for_each_element, launch, real
 from npformer.reference.update import BLOCK
 
-BLOCKS = 1024  # the most blocks that add up squares
-
 
 @kernel_of(reference.global_norm)
 def global_norm(grad):
-    if grad.dtype != np.float64:
-        return cupy.sqrt(_sum_of_squares(grad))
-    largest = cupy.abs(grad).max()  # stays on the GPU: the host does not read it
+    norms = norms_of_blocks(grad.reshape(-1))
+    largest = norms.max()  # stays on the GPU: the host does not read it
     can_divide = cupy.isfinite(largest) & (largest > 0)
     divisor = cupy.where(can_divide, largest, 1)
-    return cupy.where(can_divide, divisor * cupy.sqrt(_sum_of_squares(grad / divisor)), largest)
+    return divisor * cupy.sqrt(((norms / divisor) ** 2).sum())
 
 
 @kernel_of(reference.norms_of_blocks)
@@ -30,14 +27,6 @@ def norms_of_blocks(grad):
     norms = cupy.empty(-(-grad.size // BLOCK), np.float64)
     launch("update", "norms_of_blocks", grad.dtype, norms.shape, (THREADS,), grad, norms, grad.size, BLOCK)
     return norms
-
-
-def _sum_of_squares(grad):
-    n_blocks = min(BLOCKS, -(-grad.size // THREADS))
-    sums, total = cupy.empty(n_blocks, np.float64), cupy.empty((), np.float64)
-    launch("update", "sums_of_squares", grad.dtype, (n_blocks,), (THREADS,), grad, sums, grad.size)
-    launch("update", "add_sums", grad.dtype, (1,), (THREADS,), sums, total, n_blocks)
-    return total
 
 
 @kernel_of(reference.sgd_update)

@@ -9,7 +9,7 @@ import numpy as np
 from npformer import tree
 from npformer.arrays import beside, library_of, number_of
 from npformer.backends import get_backend
-from npformer.checks import check_fields, check_fraction, check_int, check_seed, warn
+from npformer.checks import check_fields, check_flag, check_fraction, check_int, check_seed, warn
 from npformer.models.initialization import Initializer, ShapesOnly
 from npformer.options import check_ids
 from npformer.reference import split_key
@@ -69,7 +69,8 @@ class EncoderDecoder:
         else:
             params["source_embedding"] = new.embedding(self.src_vocab, self.d_model)
             params["target_embedding"] = new.embedding(self.tgt_vocab, self.d_model)
-        params["encoder"], params["decoder"] = self._init_stacks(new)
+        stacks = zip(("encoder", "decoder"), self._init_stacks(new), strict=True)
+        params |= {name: stack for name, stack in stacks if stack}  # a file holds no empty dicts
         if self.tie_embeddings:
             params["output"] = {"bias": new.full(self.tgt_vocab, 0)}
         else:
@@ -79,7 +80,7 @@ class EncoderDecoder:
     def _backend(self, backend, params):
         """``get_backend``, for parameters that are checked to be those of such a model."""
         if not tree.agrees(params, self._shapes, has_shape):
-            tree.check_like(params, self.shapes(), dtypes=False)  # raises
+            tree.check_like(params, self.shapes(), dtypes=False)
         return get_backend(backend, params)
 
     def encode(self, params, src, *, backend="auto"):
@@ -142,9 +143,11 @@ class EncoderDecoder:
         >>> bool(np.allclose(logits, model.logits(params, src, np.array([[1, 3, 4]]))[:, -1], atol=1e-5))
         True
         """
+        ops = self._backend(backend, params)
+        src = self._tokens("src", src, self.src_vocab, params)
         max_rows = check_int("max_rows", max_rows, at_least=1)
         max_len = check_int("max_len", max_len, at_least=1, at_most=self.max_len)
-        return self.decoder_type(self, self._backend(backend, params), params, src, max_rows, max_len)
+        return self.decoder_type(self, ops, params, src, max_rows, max_len)
 
     def logits(self, params, src, tgt_in, *, backend="auto"):
         """Call ``encode``, then ``decode``: ids (B, S) and (B, T) -> logits (B, T, V)."""
@@ -216,6 +219,8 @@ class EncoderDecoder:
         ops = self._backend(backend, params)
         if tgt_out is None:
             library_of(tgt_in, "tgt_in")  # raises if it is not an array
+            if tgt_in.ndim != 2:
+                raise ValueError(f"tgt_in has shape {tgt_in.shape}, expected (B, T+1) if tgt_out is not given")
             tgt_in, tgt_out = tgt_in[:, :-1], tgt_in[:, 1:]
         encoder_key, decoder_key = split_key(dropout_key, 2)
         sources, inputs = src, tgt_in
@@ -271,9 +276,9 @@ class EncoderDecoder:
         ValueError
             If an id is out of range, or if the shapes do not match.
         """
-        if getattr(tgt, "ndim", None) != 2 or tgt.shape[1] < 2:
-            given = getattr(tgt, "shape", type(tgt).__name__)
-            raise ValueError(f"tgt is {given}, expected an array of ids (B, T+1): a begin token, then one or more")
+        library_of(tgt, "tgt")
+        if tgt.ndim != 2 or tgt.shape[1] < 2:
+            raise ValueError(f"tgt has shape {tgt.shape}, expected ids (B, T+1): a begin token, then one or more")
         check_ids(src, self.src_vocab, "src")
         check_ids(tgt, self.tgt_vocab, "tgt")
         if src.ndim != 2:
@@ -339,6 +344,7 @@ class EncoderDecoder:
         sizes = ("src_vocab", "tgt_vocab", "d_model", "max_len")
         check_fields(self, check_int, *(name for name in sizes if name in vars(self)), at_least=1)  # no properties
         check_fields(self, check_fraction, "dropout")
+        check_fields(self, check_flag, *({"tie_embeddings"} & vars(self).keys()))
         if self.tie_embeddings and self.src_vocab != self.tgt_vocab:
             raise ValueError(
                 f"tie_embeddings=True with src_vocab={self.src_vocab}, tgt_vocab={self.tgt_vocab}: "

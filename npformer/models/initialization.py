@@ -62,9 +62,7 @@ class Initializer:
         return (q * np.sign(np.diag(r))).astype(self.dtype)
 
     def score(self, name, d_model):
-        """The attention score of a recurrent model: no parameters, a (D, D) matrix, or a hidden layer of width D."""
-        if name == "dot":
-            return {}
+        """The attention score of a recurrent model: a (D, D) matrix, or a hidden layer of width D."""
         if name == "general":
             return {"weight": self._xavier(d_model, d_model)}
         w_q, w_k = self._xavier(d_model, d_model), self._xavier(d_model, d_model)

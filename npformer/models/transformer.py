@@ -142,14 +142,14 @@ class Transformer(EncoderDecoder):
             layer = params["encoder"][str(i)]
             x, layer_backward = layers.encoder_layer(ops, layer, x, keep_mask, dropout_key=layer_key, **options)
             stack.keep(layer_backward)
-        x, norm_backward = self._final_norm(ops, params["encoder"], x)
+        x, norm_backward = self._final_norm(ops, params.get("encoder", {}), x)
 
         def backward(dx, ready):
             dx, grads = norm_backward(dx)
             for i, layer_backward in stack.backwards():
                 dx, grads[str(i)] = layer_backward(dx)
                 ready(f"encoder.{i}", grads[str(i)])
-            return in_order(grads, params["encoder"]), embed_backward(dx)
+            return in_order(grads, params.get("encoder", {})), embed_backward(dx)
 
         return x, backward
 
@@ -169,7 +169,7 @@ class Transformer(EncoderDecoder):
             layer = params["decoder"][str(i)]
             x, layer_backward = layers.decoder_layer(ops, layer, x, memory, *masks, dropout_key=layer_key, **options)
             stack.keep(layer_backward)
-        x, norm_backward = self._final_norm(ops, params["decoder"], x)
+        x, norm_backward = self._final_norm(ops, params.get("decoder", {}), x)
 
         def backward(dx, ready):
             dmemory = np.zeros_like(memory)
@@ -178,7 +178,7 @@ class Transformer(EncoderDecoder):
                 dx, dmemory_of_layer, grads[str(i)] = layer_backward(dx)
                 ready(f"decoder.{i}", grads[str(i)])
                 dmemory += dmemory_of_layer
-            return dmemory, in_order(grads, params["decoder"]), embed_backward(dx)
+            return dmemory, in_order(grads, params.get("decoder", {})), embed_backward(dx)
 
         return x, backward
 

@@ -24,11 +24,11 @@ def derive_key(key: int | None, *path: int) -> int | None:
     """
     if key is None:
         return None
-    key = check_key(key)
+    key = check_key("key", key)
     if hasattr(key, "derive"):
         return key.derive(*path)
     for number in path:
-        key = _splitmix64(_splitmix64(key) + 1 + check_key(number, "path"))
+        key = _splitmix64(_splitmix64(key) + 1 + check_key("path", number))
     return key
 
 
@@ -68,7 +68,7 @@ def random_bits(index: Array, key: int) -> Array:
     """
     library_of(index, "index")
     check_kind(index, "index", "ids")
-    low_key, high_key = key_words(check_key(key))
+    low_key, high_key = key_words(check_key("key", key))
     low, high = index.astype(np.uint32), (index >> 32).astype(np.uint32)
     first = _mix32(low ^ low_key)
     return _mix32(first + (high ^ high_key))

@@ -18,8 +18,8 @@ BLOCK = 2**12  # numbers whose squares are added first
 def global_norm(grad: Array) -> float:
     """√Σ g² over one flat gradient; NaN or inf if any entry is.
 
-    It is the norm of ``norms_of_blocks``, so it has the same bits however many threads or processes compute them. On a
-    GPU the result is a 0-d array on the device, so that the host does not wait for it.
+    It is the norm of ``norms_of_blocks``, so that on a CPU it has the same bits however many threads or processes
+    compute them. On a GPU the result is a 0-d array on the device, so that the host does not wait for it.
 
     Examples
     --------
@@ -63,7 +63,7 @@ def _norm(x):
     if largest == 0 or not np.isfinite(largest):
         return largest
     scaled = x / largest  # so that no square overflows or underflows
-    return largest * np.sqrt((scaled * scaled).sum())  # BLAS would divide a sum among its threads
+    return largest * np.sqrt((scaled * scaled).sum())  # a dot product would be divided among the threads of BLAS
 
 
 def _check_sgd(*, velocity, momentum, nesterov, **_):

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from npformer.arrays import on_host
+from npformer.files import check_path
 from npformer.interrupts import deferred_interrupts
 from npformer.training.checkpoint_header import (
     FORMAT,
@@ -72,7 +73,7 @@ def save_checkpoint(path, arrays: dict[str, np.ndarray], info: dict) -> None:
     {'step': 100}
     """
     safetensors = _import_safetensors()
-    path = Path(path)
+    path = check_path(path)
     path = Path(os.path.realpath(path)) if path.is_symlink() else path  # a link stays one
     if path.exists() and not path.is_file():
         raise CheckpointError(f"{path} is no regular file, expected one to replace, or a new name")
@@ -121,6 +122,7 @@ def load_checkpoint(path) -> tuple[dict[str, np.ndarray], dict]:
     npformer.training.checkpoint.CheckpointError: ...checkpoint.py cannot be read as a checkpoint: ...
     """
     _import_safetensors()  # only saving needs it; but who loads a training will save it
+    path = check_path(path)
     try:
         with open_file(path) as file:
             metadata, info, layout = read_header(file)

@@ -40,11 +40,15 @@ def chunks_of(n, rank, size):
     chunks: list[Chunk] = []
     stop, done = n, 0
     while stop > 0:
-        start = -(-max(0, stop - length) // BLOCK) * BLOCK
-        n_blocks = -(-(stop - start) // BLOCK)
-        edges = [min(start + -(-n_blocks * i // size) * BLOCK, stop) for i in range(size + 1)]
+        start = _in_blocks(max(0, stop - length))
+        edges = [min(start + _in_blocks((stop - start) * i // size), stop) for i in range(size + 1)]
         pieces = [slice(*pair) for pair in pairwise(edges)]
         own = pieces[rank]
         chunks.append(Chunk(pieces, own, slice(done, done + own.stop - own.start)))
         stop, done = start, chunks[-1].state.stop
     return chunks
+
+
+def _in_blocks(n):
+    """The smallest multiple of ``BLOCK`` that is not below n."""
+    return -(-n // BLOCK) * BLOCK

@@ -52,7 +52,7 @@ class GradientSum:
 
     def not_finite(self):
         """The paths of parameters whose gradient holds NaN or inf."""
-        return [path for path, x in tree.leaves(self.grads) if not np.isfinite(x).all()]
+        return tree.not_finite(self.grads)
 
     def own(self, flat):
         """The numbers of a flat array that belong to the parameters which this process updates."""

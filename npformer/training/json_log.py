@@ -6,7 +6,7 @@ import shutil
 import warnings
 from pathlib import Path
 
-from npformer.damaged import name_for_damaged
+from npformer.files import check_path, name_for_damaged, replace_file
 from npformer.interrupts import deferred_interrupts
 from npformer.training.strict_json import parse_json
 
@@ -41,12 +41,10 @@ class JsonLog:
     """
 
     def __init__(self, path, keep=0):
-        self.path = Path(path)
+        self.path = check_path(path)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         kept = self._kept(keep) if keep and self.path.exists() else []
-        new = self.path.with_name(f".{self.path.name}.tmp")  # so that a crash here does not lose what was kept
-        new.write_text("".join(json.dumps(record) + "\n" for record in kept), encoding="utf-8")
-        os.replace(new, self.path)
+        replace_file(self.path, "".join(json.dumps(record) + "\n" for record in kept).encode())
         self.n_records = len(kept)
         self._file = open(self.path, "ab", buffering=0)  # noqa: SIM115, closed by __exit__
 

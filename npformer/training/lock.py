@@ -5,6 +5,8 @@ import errno
 import os
 from pathlib import Path
 
+WITHOUT_LOCKS = {errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOLCK, errno.EINVAL}  # of a system or a disk
+
 try:
     import fcntl
 except ImportError:  # Windows
@@ -34,8 +36,9 @@ def locked(folder):
         except BlockingIOError:
             line = f"{folder} belongs to a running training: wait for its end, or choose another --out"
             raise ValueError(line) from None
-        except OSError:  # not every system has locks
-            pass
+        except OSError as error:
+            if error.errno not in WITHOUT_LOCKS:
+                raise
         yield
 
 

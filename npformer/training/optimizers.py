@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from npformer.checks import check_fields, check_fraction, check_in_dtype, check_not_negative, check_positive
+from npformer.checks import check_fields, check_flag, check_fraction, check_in_dtype, check_not_negative, check_positive
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,7 @@ class SGD(Optimizer):
     def __post_init__(self):
         super().__post_init__()
         check_fields(self, check_fraction, "momentum")
+        check_fields(self, check_flag, "nesterov")
         if self.nesterov and not self.momentum:
             raise ValueError("nesterov=True with momentum=0, expected momentum > 0")
 
@@ -169,6 +170,7 @@ class AdamW(Adam):
     def __post_init__(self):
         super().__post_init__()
         check_fields(self, check_not_negative, "weight_decay")
+        check_fields(self, check_flag, "decay_all")
 
     def decays(self, x) -> bool:
         """Return whether weight decay applies to an array of the parameters."""

@@ -71,11 +71,11 @@ def parts_of(params, frozen, decays) -> list[Part]:
 
 
 def listed(frozen):
-    """The paths of frozen parameters as a list."""
+    """The paths of frozen parameters as a list, in one order: a set has another one in each process."""
     if isinstance(frozen, str) or not isinstance(frozen, Iterable):
         advice = f": try [{frozen!r}]" if isinstance(frozen, str) else " such as ['encoder']"
         raise TypeError(f"frozen={frozen!r} is a {type(frozen).__name__}, expected a sequence of paths{advice}")
-    return list(frozen)
+    return sorted(map(str, frozen))
 
 
 def is_in(path, name):

@@ -45,6 +45,8 @@ def _check_settings(owner, given, expected, newer):
     if not isinstance(given, dict):
         raise TypeError(f"{owner}={given!r:.60}, expected a dict of settings")
     given = newer | given
+    if isinstance(given.get("frozen"), list):
+        given["frozen"] = sorted(map(str, given["frozen"]))  # older files have the order in which they were given
     if isinstance(given.get("optimizer"), dict):
         added = ADDED_TO_OPTIMIZERS.get(str(given["optimizer"].get("name")), {})
         given["optimizer"] = added | given["optimizer"]

@@ -1,6 +1,7 @@
 """The training loop."""
 
 import copy
+import inspect
 import math
 import operator
 import os
@@ -41,6 +42,7 @@ from npformer.training.progress import progress_bar
 from npformer.training.saved_training import check_training, loss_scale_in
 from npformer.training.step import Numbers, training_step
 
+END = object()  # of the batches
 EXPLAINED = 5  # number of steps that are timed; the fastest is reported
 # Parameters · entries of the largest array, per thread. With less, threads mostly wait for each other.
 WORTH_A_SHARD = 5 * 10**7
@@ -177,7 +179,7 @@ class Trainer:
             start = tree.ordered_like(params, start)
         self.flat_params = self.ops.asarray(tree.flatten(start)[0])
         self._views = tree.view_as(self.flat_params, start)
-        self.params = same_arrays(self._views)
+        self.params = copy_of_dicts(self._views)
         optimizer.check_dtype(self.flat_params.dtype)
         check_in_dtype("clip_norm", clip_norm or 0.0, self.flat_params.dtype)
         self.precision = Precision(precision, self.ops, self.flat_params, self._views)
@@ -238,7 +240,7 @@ class Trainer:
         check_batches(batches)
         self._check_params()
         start = time.perf_counter()
-        n_targets = sum(self.model.count(*batch) for batch in batches)
+        n_targets = sum(count_of(self.model, batch) for batch in batches)
         if n_targets == 0:
             warn("no target is counted: the loss is 0, and the step has no gradient")
         with self._alone(), deferred_interrupts():
@@ -306,10 +308,8 @@ class Trainer:
         callbacks = list(callbacks)  # an iterator would call them after the first step only
         with progress_bar(n_steps, progress and self.ranks.is_first) as bar:
             upcoming = islice(batches, n_steps)
-            while (batch := self._next(upcoming)) is not None:
-                if not isinstance(batch, (tuple, list)):
-                    raise ValueError(f"a batch is a {type(batch).__name__}, expected a tuple such as (src, tgt)")
-                self.step(*batch)
+            while (batch := self._next(upcoming)) is not END:
+                self.step(batches=[batch])
                 history.append(self.last)
                 bar.advance(self.last)
                 wishes = [callback(self, self.last) for callback in callbacks]  # no short circuit: all are called
@@ -319,11 +319,11 @@ class Trainer:
         return history
 
     def _next(self, batches):
-        """The next batch, None at the end, which has to come on all ranks at once."""
-        batch = next(batches, None)
+        """The next batch, ``END`` after the last, which has to come on all ranks at once."""
+        batch = next(batches, END)
         if self.ranks.size > 1:
             with deferred_interrupts():
-                self.ranks.agree(batches_end=batch is None)
+                self.ranks.agree(batches_end=batch is END)
         return batch
 
     def explain(self, *batch) -> Calls:
@@ -353,7 +353,7 @@ class Trainer:
         check_batches([batch])
         self._check_params()
         with self._alone():
-            key, numbers = derive_key(self.seed, self.n_steps), self._numbers(self.model.count(*batch))
+            key, numbers = derive_key(self.seed, self.n_steps), self._numbers(count_of(self.model, batch))
             arrays = [self.flat_params, *self.state.values()]
             kept, runs = [x.copy() for x in arrays], []
             for _ in range(1 + EXPLAINED):  # the first one may compile kernels
@@ -472,17 +472,19 @@ class Trainer:
         return twin
 
     def _check_params(self):
-        """Raise if an array of ``params`` was replaced, as no step would update the new one; ``params`` is mended."""
-        if tree.agrees(self.params, self._views, operator.is_):
-            return
-        own, given = dict(tree.leaves(self._views)), dict(tree.leaves(self.params))
-        path = next((path for path in [*own, *given] if own.get(path) is not given.get(path)), "")
-        place = "".join(f"[{name!r}]" for name in path.split(".") if path)
-        self.params = same_arrays(self._views)
+        """Raise if an array was replaced, as no step would update the new one, and put those of the trainer back."""
+        with self._alone():
+            if self.flat_params is self.precision.full and tree.agrees(self.params, self._views, operator.is_):
+                return
+            own, given = dict(tree.leaves(self._views)), dict(tree.leaves(self.params))
+            path = next((path for path in [*own, *given] if own.get(path) is not given.get(path)), "")
+            place = "params" + "".join(f"[{name!r}]" for name in path.split(".") if path)
+            place = place if self.flat_params is self.precision.full else "flat_params"
+            self.flat_params, self.params = self.precision.full, copy_of_dicts(self._views)
         raise ValueError(
-            f"trainer.params{place} is not the array that the trainer updates: it was replaced, added or deleted. "
-            f"params is again as it was: write into its arrays, as trainer.params{place}[...] = x, or make a Trainer "
-            "with params="
+            f"trainer.{place} is not the array that the trainer updates: it was replaced, added or deleted. "
+            f"It is again as it was: write into the arrays of the trainer, as trainer.{place}[...] = x, or make a "
+            "Trainer with params="
         )
 
     def _alone(self):
@@ -522,33 +524,50 @@ class Trainer:
     def _diagnosis(self, loss):
         bad_params, bad_grads = map(self.ranks.union, (tree.not_finite(self.params), self.sums.not_finite()))
         lr = self.optimizer.learning_rate(self.n_steps + 1)
+        advice = f"Try a lower learning rate (now {lr:g}), clip_norm=1.0 (now {self.clip_norm}), or a longer warm-up."
         where = "no parameter or gradient is NaN or inf"
         if math.isfinite(loss):
             where += ", but the gradient's norm is too large for its dtype"
         if bad_params:
             where = f"parameter {bad_params[0]} holds NaN or inf (one of {len(bad_params)})"
+            advice = "It did so before this step: go on from a checkpoint. " + advice
         elif bad_grads:
             where = f"the gradient of {bad_grads[0]} holds NaN or inf (one of {len(bad_grads)})"
         return (
             f"step {self.n_steps + 1}: the loss is {loss:g}; {where}. The step was not taken: parameters are those "
-            f"of step {self.n_steps}. Try a lower learning rate (now {lr:g}), "
-            f"clip_norm=1.0 (now {self.clip_norm}), or a longer warm-up."
+            f"of step {self.n_steps}. {advice}"
         )
 
 
-def same_arrays(params):
+def copy_of_dicts(params):
     """Other dicts with the same arrays."""
     return tree.map_leaves(lambda x: x, params)
 
 
 def check_batches(batches):
     """Check that there are batches, and that what they hold can be read more than once: to count targets, and again."""
-    if not batches or any(not isinstance(batch, (tuple, list)) for batch in batches):
-        raise ValueError(f"batches holds {len(batches)} items, expected one or more tuples such as (src, tgt)")
-    for batch in batches:
+    if not batches:
+        raise ValueError("batches is empty, expected one or more tuples such as (src, tgt)")
+    for n, batch in enumerate(batches):
+        if not isinstance(batch, (tuple, list)):
+            raise ValueError(f"batches[{n}] is a {type(batch).__name__}, expected a tuple such as (src, tgt)")
         for i, x in enumerate(batch):
             if hasattr(x, "__next__"):
                 raise TypeError(f"batch[{i}] is a {type(x).__name__}, which can be read only once: expected an array")
+
+
+def count_of(model, batch):
+    """The number of targets of a batch."""
+    try:
+        return model.count(*batch)
+    except TypeError as error:
+        arguments = inspect.signature(model.count)
+        try:
+            arguments.bind(*batch)
+        except TypeError:
+            message = f"a batch has {len(batch)} items, expected those that {type(model).__name__} takes: {arguments}"
+            raise TypeError(f"{message}; write step(src, tgt), or step(*batch)") from error
+        raise
 
 
 def are_arrays(batch):

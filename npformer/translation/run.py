@@ -10,6 +10,7 @@ from npformer.checks import check_int, check_number
 from npformer.data import ParallelText, Place, Subwords, TokenBatches
 from npformer.data.ahead import ahead
 from npformer.data.parallel_text import read_lines
+from npformer.files import name_for_damaged
 from npformer.models import from_description
 from npformer.models.description import check_params
 from npformer.options import LARGEST
@@ -296,7 +297,7 @@ class TranslationRun:
             except ValueError as error:
                 if isinstance(error.__cause__, OSError):
                     raise  # the disk could not read it, which does not say that it is damaged
-                aside = path.with_name(f"{path.name}.damaged")
+                aside = name_for_damaged(path)
                 path.replace(aside)
                 say(f"{error}; it is now {aside.name}, and the result will be averaged without it")
 

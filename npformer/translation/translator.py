@@ -93,7 +93,7 @@ class Translator:
         with refusing(path):
             model = from_description(info["model"], arrays)
             source, target = cls.subwords_in(arrays)
-            check_subwords(model, source, target)
+            check_subwords(model, source, target)  # as the next line does, but with the name of the file
         return cls(model, tree.from_arrays(arrays, "params"), source, target, backend, info)
 
     def subword_arrays(self):

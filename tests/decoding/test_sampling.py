@@ -220,8 +220,8 @@ def test_large_float32_logits_do_not_overflow():
 @pytest.mark.parametrize(
     ("bad", "error", "message"),
     [
-        ({"seed": None}, TypeError, "seed is a NoneType, expected an integer"),
-        ({"seed": 1.0}, TypeError, "seed is a float, expected an integer"),
+        ({"seed": None}, TypeError, "seed=None is a NoneType, expected an int"),
+        ({"seed": 1.0}, TypeError, "seed=1.0 is a float, expected an int"),
         ({"temperature": 0}, ValueError, "temperature=0, expected a finite number above 0"),
         ({"temperature": -1.0}, ValueError, "temperature=-1.0, expected a finite number above 0"),
         ({"temperature": np.inf}, ValueError, "temperature=inf, expected a finite number above 0"),

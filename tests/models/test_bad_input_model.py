@@ -8,6 +8,7 @@ from npformer import (
     Adam,
     AdamW,
     ByteNet,
+    CopyTask,
     Recurrent,
     SequenceAutoencoder,
     Trainer,
@@ -224,8 +225,14 @@ def test_a_scheduled_rate_that_is_too_large_changes_nothing():
         (lambda: Trainer(MODEL, Adam), "optimizer=.*Adam.*, expected an optimizer such as Adam"),
         (lambda: Adam("0.1"), "lr='0.1' is a str, expected a number"),
         (lambda: Adam(lr=True), "lr=True is a bool, expected a number"),
-        (lambda: derive_key("7", 1), "key is a str, expected an integer"),
-        (lambda: split_key(7.9, 2), "key is a float, expected an integer"),
+        (lambda: Adam(lr=np.ma.masked), "lr=masked is a MaskedConstant, expected a number"),
+        (lambda: AdamW(0.1, decay_all="no"), "decay_all='no' is a str, expected True or False"),
+        (lambda: Transformer(13, 13, **SMALL, tie_embeddings="no"), "tie_embeddings='no' is a str, expected True"),
+        (lambda: Recurrent(13, 13, 8, bidirectional=np.array(True)), "bidirectional=.* is a ndarray, expected True or"),
+        (lambda: CopyTask(reverse="no"), "reverse='no' is a str, expected True or False"),
+        (lambda: Adam(lr=10**5000), "lr=an int of 16610 bits, expected a number in the range of a float"),
+        (lambda: derive_key("7", 1), "key='7' is a str, expected an int"),
+        (lambda: split_key(7.9, 2), "key=7.9 is a float, expected an int"),
     ],
 )
 def test_settings_of_the_wrong_type(make, message):
@@ -274,7 +281,12 @@ def test_a_dtype_by_its_numpy_type():
     assert Transformer(13, 11, **SMALL, dtype=np.float64).dtype == "float64"
 
 
-@pytest.mark.parametrize("tgt", [TGT[0], TGT[:, :1], TGT.tolist()])
+@pytest.mark.parametrize("tgt", [TGT[0], TGT[:, :1]])
 def test_targets_need_two_tokens(tgt):
-    with pytest.raises(ValueError, match=r"tgt is .*, expected an array of ids \(B, T\+1\)"):
+    with pytest.raises(ValueError, match=r"tgt has shape .*, expected ids \(B, T\+1\)"):
         Trainer(MODEL, Adam()).step(SRC, tgt)
+
+
+def test_targets_are_an_array():
+    with pytest.raises(TypeError, match=r"tgt is a list, expected an array: try numpy.asarray\(tgt\)"):
+        Trainer(MODEL, Adam()).step(SRC, TGT.tolist())

@@ -90,7 +90,7 @@ def test_dropout_without_a_key(name):
     ):
         getattr(npf, name)(**{**arguments, "dropout_key": None})
     for key in (1.5, "7", True):
-        with pytest.raises(TypeError, match=f"dropout_key is a {type(key).__name__}, expected an integer"):
+        with pytest.raises(TypeError, match=f"dropout_key=.* is a {type(key).__name__}, expected an int"):
             getattr(npf, name)(**{**arguments, "dropout_key": key})
     for key in (-1, 2**64 - 1, 10**30, np.int8(3), np.uint64(2**63)):
         getattr(npf, name)(**{**arguments, "dropout_key": key})

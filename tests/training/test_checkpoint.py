@@ -15,7 +15,7 @@ import time
 import numpy as np
 import pytest
 
-from npformer.training import checkpoint, scratch
+from npformer.training import JsonLog, checkpoint, scratch
 from npformer.training.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
 from npformer.training.checkpoint_header import read_header
 from npformer.training.lock import lock_folder
@@ -433,3 +433,12 @@ def test_importing_the_module_does_not_import_safetensors():
     code = "import sys, npformer, npformer.training.checkpoint; print('safetensors' in sys.modules)"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert shown == "False\n"
+
+
+@pytest.mark.parametrize("path", [1, True, None, 3.5, ["x"]])
+def test_a_path_is_a_path(path):
+    """An integer would be taken for a file that is open, and 1, standard output, be closed."""
+    for call in (load_checkpoint, lambda path: save_checkpoint(path, {}, {}), JsonLog):
+        with pytest.raises(TypeError, match=r"path=.*, expected a str or a Path"):
+            call(path)
+    os.fstat(1)

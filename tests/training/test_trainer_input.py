@@ -37,10 +37,10 @@ def test_no_batches_are_refused_and_nothing_moves(batches):
     trainer = Trainer(MODEL, SGD(0.1))
     trainer.step(SRC, TGT)
     before = trainer.flat_params.copy()
-    with pytest.raises(ValueError, match="batches holds .*, expected one or more tuples"):
+    with pytest.raises(ValueError, match=r"batches(\[0\])? is .*, expected (one or more tuples|a tuple) such as"):
         trainer.step_accumulated(batches)
     for others in ([], zip()):
-        with pytest.raises(ValueError, match="batches holds 0 items, expected one or more tuples"):
+        with pytest.raises(ValueError, match="batches is empty, expected one or more tuples"):
             trainer.step(batches=others)
     with pytest.raises(ValueError, match="a batch of 2 items and batches=…, expected one of them"):
         trainer.step(SRC, TGT, batches=[(SRC, TGT)])
@@ -85,15 +85,16 @@ def test_callbacks_may_be_a_generator():
 @pytest.mark.parametrize(
     "change, place",
     [
-        (lambda trainer: trainer.params["output"].update(bias=np.ones(11, "float32")), "['output']['bias']"),
-        (lambda trainer: trainer.params.update(output=MODEL.init(1)["output"]), "['output']['weight']"),
-        (lambda trainer: setattr(trainer, "params", MODEL.init(1)), "['source_embedding']"),
-        (lambda trainer: setattr(trainer, "params", None), "['source_embedding']"),
-        (lambda trainer: trainer.params["output"].update(more=np.ones(2)), "['output']['more']"),
-        (lambda trainer: trainer.params["output"].pop("bias"), "['output']['bias']"),
-        (lambda trainer: trainer.params.pop("encoder"), "['encoder']['0']['attention']['qkv']['weight']"),
+        (lambda trainer: trainer.params["output"].update(bias=np.ones(11, "float32")), "params['output']['bias']"),
+        (lambda trainer: trainer.params.update(output=MODEL.init(1)["output"]), "params['output']['weight']"),
+        (lambda trainer: setattr(trainer, "params", MODEL.init(1)), "params['source_embedding']"),
+        (lambda trainer: setattr(trainer, "params", None), "params['source_embedding']"),
+        (lambda trainer: trainer.params["output"].update(more=np.ones(2)), "params['output']['more']"),
+        (lambda trainer: trainer.params["output"].pop("bias"), "params['output']['bias']"),
+        (lambda trainer: trainer.params.pop("encoder"), "params['encoder']['0']['attention']['qkv']['weight']"),
+        (lambda trainer: setattr(trainer, "flat_params", trainer.flat_params * 2), "flat_params"),
     ],
-    ids=["array", "dict", "all", "none", "added", "deleted", "deleted dict"],
+    ids=["array", "dict", "all", "none", "added", "deleted", "deleted dict", "flat"],
 )
 def test_parameters_that_are_replaced_are_noticed(change, place, tmp_path):
     pytest.importorskip("safetensors")
@@ -110,7 +111,7 @@ def test_parameters_that_are_replaced_are_noticed(change, place, tmp_path):
         change(trainer)
         with pytest.raises(ValueError) as raised:
             call(trainer)
-        assert f"trainer.params{place} is not the array that the trainer updates" in str(raised.value)
+        assert f"trainer.{place} is not the array that the trainer updates" in str(raised.value)
     assert trainer.step(SRC, TGT) == Trainer(MODEL, Adam()).step(SRC, TGT)  # nothing had changed
 
 
@@ -153,8 +154,8 @@ def test_a_fraction_is_saved_as_the_float_that_it_is_computed_as(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"seed": 10**400}, ValueError, "seed has 1329 bits, expected at most 64"),
-        ({"seed": 2**64}, ValueError, "seed has 65 bits, expected at most 64"),
+        ({"seed": 10**400}, ValueError, "seed=an int of 1329 bits, expected at most"),
+        ({"seed": 2**64}, ValueError, "seed=18446744073709551616, expected at most"),
         ({"clip_norm": True}, TypeError, "clip_norm=True is a bool, expected a number"),
         ({"frozen": 5}, TypeError, "frozen=5 is a int, expected a sequence of paths such as"),
         ({"frozen": None}, TypeError, "frozen=None is a NoneType, expected a sequence of paths such as"),

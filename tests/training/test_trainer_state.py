@@ -5,9 +5,9 @@ import copy
 import numpy as np
 import pytest
 
-from npformer import SGD, Adam, AdamW, Trainer, Transformer, tree
+from npformer import SGD, Adam, AdamW, CopyTask, Recurrent, Trainer, Transformer, tree
 from npformer.models import describe
-from npformer.training import CheckpointError, average, inverse_sqrt, noam, save_checkpoint
+from npformer.training import CheckpointError, average, inverse_sqrt, load_checkpoint, noam, save_checkpoint
 
 pytest.importorskip("safetensors")
 
@@ -192,3 +192,33 @@ def test_inverse_sqrt_is_noam_given_by_its_peak():
     assert by_peak(warmup) == peak
     for step in range(1, 200):
         assert by_peak(step) == pytest.approx(by_factor(step), rel=1e-14)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        Recurrent(11, 11, 16, attention="dot"),
+        Transformer(11, 11, d_model=16, n_heads=2, n_layers=0, d_ff=32, norm="post"),
+        Transformer(11, 11, d_model=16, n_heads=2, n_layers=(0, 1), d_ff=32, norm="post"),
+    ],
+    ids=str,
+)
+def test_a_part_of_a_model_without_parameters_is_saved_and_loaded(model, tmp_path):
+    pytest.importorskip("safetensors")
+    trainer, again = (Trainer(model, Adam(0.01)) for _ in range(2))
+    batch = CopyTask().batch(0, 3)
+    trainer.step(*batch)
+    trainer.save(tmp_path / "x")
+    again.load(tmp_path / "x")
+    arrays, _ = load_checkpoint(tmp_path / "x")
+    params = tree.from_arrays(arrays, "params")
+    assert model.loss(params, *batch) == model.loss(trainer.params, *batch)
+    assert again.step(*batch) == trainer.step(*batch)
+    assert Trainer(model, Adam(0.01), params=params).step(*batch) > 0
+
+
+def test_frozen_may_be_in_any_order(tmp_path):
+    pytest.importorskip("safetensors")
+    model = Transformer(11, 11, d_model=16, n_heads=2, n_layers=1, d_ff=32)
+    Trainer(model, Adam(), frozen=["encoder", "decoder"]).save(tmp_path / "x")
+    Trainer(model, Adam(), frozen={"decoder", "encoder"}).load(tmp_path / "x")

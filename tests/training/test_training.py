@@ -309,7 +309,7 @@ def test_the_average_is_the_mean_of_the_parameters_from_a_step_on():
 def test_batches_may_come_from_a_generator_but_not_be_missing():
     batches = [(SRC[:2], TGT[:2]), (SRC[2:], TGT[2:])]
     assert make().step_accumulated(iter(batches)) == make().step_accumulated(batches)
-    with pytest.raises(ValueError, match="batches holds 0 items"):
+    with pytest.raises(ValueError, match="batches is empty, expected one or more tuples"):
         make().step_accumulated([])
 
 
@@ -358,19 +358,22 @@ def test_a_missing_begin_token_is_suspected():
         assert [warning.filename for warning in caught] == [__file__]
 
 
-@pytest.mark.parametrize("batches", [(SRC, TGT), [SRC], []])
+@pytest.mark.parametrize("batches", [(SRC, TGT), [SRC], [None, (SRC, TGT)]])
 def test_batches_are_tuples(batches):
-    with pytest.raises(ValueError, match=r"expected one or more tuples such as \(src, tgt\)"):
+    message = rf"batches\[0\] is a {type(batches[0]).__name__}, expected a tuple such as \(src, tgt\)"
+    with pytest.raises(ValueError, match=message):
         make().step_accumulated(batches)
-    if batches:
-        with pytest.raises(ValueError, match=r"a batch is a ndarray, expected a tuple such as \(src, tgt\)"):
-            make().fit(batches, progress=False)
+    with pytest.raises(ValueError, match=message):
+        make().fit(batches, progress=False)
 
 
 def test_a_batch_is_what_the_model_takes():
     for batch in ((SRC,), (SRC, TGT, SRC)):
-        with pytest.raises(TypeError, match="count"):
+        message = rf"a batch has {len(batch)} items, expected those that Transformer takes: \(src, tgt\)"
+        with pytest.raises(TypeError, match=message):
             make().step(*batch)
+        with pytest.raises(TypeError, match=message):
+            make().fit([batch], progress=False)
 
 
 @pytest.mark.parametrize("n_shards", [None, 1, 2])

@@ -1,0 +1,53 @@
+"""How a file is replaced, and where a damaged one is kept."""
+
+import contextlib
+import os
+from pathlib import Path
+from uuid import uuid4
+
+from npformer.checks import shown
+
+
+def replace_file(path, content):
+    """Write the whole content of a file, in one step: others find the old content or the new one.
+
+    Raises
+    ------
+    OSError
+        If it cannot be written. The old file is unchanged.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     replace_file(Path(folder, "log"), b"whole")
+    ...     Path(folder, "log").read_bytes()
+    b'whole'
+    """
+    new = path.with_name(f".{path.name}.{uuid4().hex[:16]}.tmp")
+    try:
+        new.write_bytes(content)
+        os.replace(new, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            new.unlink()
+        raise
+
+
+def check_path(path):
+    """The path of a file as a ``Path``. Python would take 1 for standard output."""
+    if not isinstance(path, (str, os.PathLike)):
+        raise TypeError(f"path={shown(path)} is a {type(path).__name__}, expected a str or a Path")
+    return Path(path)
+
+
+def name_for_damaged(path):
+    """Return a name beside a file that is not taken by what an earlier damage left.
+
+    Examples
+    --------
+    >>> str(name_for_damaged(Path("log.jsonl")))
+    'log.jsonl.damaged'
+    """
+    names = (path.with_name(f"{path.name}.damaged{n or ''}") for n in range(1_000_000))
+    return next(name for name in names if not name.exists())
