@@ -34,8 +34,11 @@ def __getattr__(name):
     home = _HOMES.get(name, __name__)
     if home not in (__name__, module):
         value = getattr(importlib.import_module(home), name)
-    elif not name.startswith("_") and find_spec(module):
-        value = importlib.import_module(module)
+    elif name.isidentifier() and not name.startswith("_") and find_spec(module):
+        try:
+            value = importlib.import_module(module)
+        except ImportError as error:  # hasattr() takes it for an error
+            raise AttributeError(f"module {module!r} cannot be imported: {error}") from error
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = value

@@ -41,6 +41,15 @@ def check_path(path):
     return Path(path)
 
 
+def file_to_replace(path):
+    """The file that a path leads to, if it may be replaced: a link stays one, and a device or a pipe what it is."""
+    path = check_path(path)
+    path = Path(os.path.realpath(path)) if path.is_symlink() else path
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{path} is no regular file, expected one to replace, or a new name")
+    return path
+
+
 def name_for_damaged(path):
     """Return a name beside a file that is not taken by what an earlier damage left.
 

@@ -18,7 +18,8 @@ class deferred_interrupts:
     it, or between an update of the parameters and counting it. Inside this block the handler of any signal runs as
     usual, but an exception that it raises comes when the block has ended: that of the last signal, if there are
     several. (So a handler should set a flag or raise an exception, and not call the library.) In other threads this
-    does nothing, nor inside another such block.
+    does nothing, nor inside another such block. Python forgets what ``faulthandler.register`` and
+    ``signal.siginterrupt`` have set for a signal with a handler.
 
     Examples
     --------

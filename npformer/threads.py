@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from npformer.checks import check_int
 from npformer.interrupts import deferred_interrupts
 
 FEW_ROWS = 64  # up to this many rows, a product is not split by rows; ``npformer.cpu.team`` is made for such products
@@ -177,9 +178,7 @@ class blas_threads:
     by_user = True
 
     def __init__(self, n):
-        if n is not None and n < 1:
-            raise ValueError(f"n={n}, expected at least 1 thread, or None")
-        self.n = n
+        self.n = n if n is None else check_int("n", n, at_least=1, at_most=2**31 - 1)
 
     def __enter__(self):
         get, set_to = openblas_function("get_num_threads"), openblas_function("set_num_threads", None)

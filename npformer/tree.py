@@ -256,25 +256,21 @@ def check_like(tree, expected, *, dtypes=True):
     """
     if not isinstance(tree, dict):
         raise TypeError(f"params is a {type(tree).__name__}, expected a nested dict such as model.init(seed)")
-    check_names(tree)
-    given, wanted = ({path: _described(x, dtypes) for path, x in leaves(t)} for t in (tree, expected))
-    for path in [*wanted, *given]:
-        if given.get(path) != wanted.get(path):
+    given, wanted = ({place: _described(x, dtypes) for place, x in _places(t)} for t in (tree, expected))
+    for place in [*wanted, *given]:
+        if given.get(place) != wanted.get(place):
+            path = ".".join(name if isinstance(name, str) else repr(name) for name in place)
             name = path if path.isprintable() else ascii(path)
             raise ValueError(
-                f"parameter {name}: given {given.get(path, 'nothing')}, expected {wanted.get(path, 'nothing')}"
+                f"parameter {name}: given {given.get(place, 'nothing')}, expected {wanted.get(place, 'nothing')}"
             )
 
 
-def check_names(tree, path="params"):
-    """Check that the names in a tree are strings: 0 and "0" would have the same path."""
-    for name, child in tree.items():
-        if not isinstance(name, str):
-            raise TypeError(
-                f"{path} has the name {name!r} of type {type(name).__name__}, expected a str: {str(name)!r}"
-            )
-        if isinstance(child, dict):
-            check_names(child, f"{path}[{name!r}]")
+def _places(tree, place=()):
+    """The (names, array) pairs of a nested dict. (Joined, 0 would be like "0", and a name "a.b" like two names.)"""
+    if not isinstance(tree, dict):
+        return [(place, tree)]
+    return [leaf for name, child in tree.items() for leaf in _places(child, (*place, name))]
 
 
 def _described(x, dtypes):

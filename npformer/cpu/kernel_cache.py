@@ -27,6 +27,8 @@ AGAIN = "Each process compiles them again"
 
 def keep_on_disk(kernel):
     """Let a kernel that numba compiles use files of ours, if there is a folder for them."""
+    if not SOURCES:  # they are in a zip file: nothing would tell that they have changed
+        return
     try:
         kernel._cache = _Cache(kernel.py_func)
     except RuntimeError:

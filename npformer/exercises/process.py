@@ -54,8 +54,11 @@ def environment():
 def read(answer, code):
     """The verdict that the process has written; what ended the process if there is none."""
     try:
-        return Verdict(**json.loads(answer.read_text(encoding="utf-8")))
-    except (OSError, ValueError):
+        verdict = Verdict(**json.loads(answer.read_text(encoding="utf-8")))
+        if verdict.state not in ("solved", "wrong", "not written") or not all(type(x) is str for x in verdict.lines):
+            raise ValueError(verdict)
+        return verdict
+    except (OSError, ValueError, TypeError):  # or the function has written there
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
         return Verdict("wrong", [f"the process ended in the middle of the function ({how})"])
 

@@ -9,12 +9,11 @@ import itertools
 import json
 import os
 import zlib
-from pathlib import Path
 
 import numpy as np
 
-from npformer.arrays import on_host
-from npformer.files import check_path
+from npformer.arrays import has_own_rules, on_host
+from npformer.files import check_path, file_to_replace
 from npformer.interrupts import deferred_interrupts
 from npformer.training.checkpoint_header import (
     FORMAT,
@@ -73,20 +72,22 @@ def save_checkpoint(path, arrays: dict[str, np.ndarray], info: dict) -> None:
     {'step': 100}
     """
     safetensors = _import_safetensors()
-    path = check_path(path)
-    path = Path(os.path.realpath(path)) if path.is_symlink() else path  # a link stays one
-    if path.exists() and not path.is_file():
-        raise CheckpointError(f"{path} is no regular file, expected one to replace, or a new name")
+    try:
+        path = file_to_replace(path)
+    except ValueError as error:
+        raise CheckpointError(str(error)) from None
     arrays = _storable(arrays)
     _check_info(info)
-    metadata = {"format": FORMAT, "version": VERSION, "order": json.dumps(list(arrays)), "info": json.dumps(info)}
-    metadata["crc32"] = checksum(arrays, metadata)
+    described = {"format": FORMAT, "version": VERSION, "order": json.dumps(list(arrays)), "info": json.dumps(info)}
+    metadata = described | {"crc32": checksum(arrays, described)}
     _check_fits_header(arrays, metadata)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with deferred_interrupts(), scratch_folder(path) as scratch:
             new = scratch / "new"
             safetensors.numpy.save_file(arrays, new, metadata)
+            if checksum(arrays, described) != metadata["crc32"]:
+                raise CheckpointError(f"{path} was not saved: another thread has changed an array, save a copy of it")
             with contextlib.suppress(OSError):  # not every disk has permissions
                 new.chmod(scratch.stat().st_mode & 0o666)  # the umask; safetensors makes it readable by its owner only
             with open(new, "rb+") as file:
@@ -200,7 +201,7 @@ def _storable(arrays):
             raise ValueError(f"arrays has the key {name!r}, expected text that UTF-8 can encode: rename it")
         if name == "__metadata__":
             raise ValueError("arrays has the key '__metadata__', which safetensors reserves: rename it")
-        if not isinstance(array, np.ndarray):
+        if not isinstance(array, np.ndarray) or has_own_rules(type(array)):
             raise TypeError(f"arrays[{name!r}] is a {type(array).__name__}, expected a NumPy array")
         if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
             raise TypeError(f"arrays[{name!r}] has dtype {array.dtype}, expected bool, integers or floats to 64 bits")

@@ -6,7 +6,7 @@ import shutil
 import warnings
 from pathlib import Path
 
-from npformer.files import check_path, name_for_damaged, replace_file
+from npformer.files import file_to_replace, name_for_damaged, replace_file
 from npformer.interrupts import deferred_interrupts
 from npformer.training.strict_json import parse_json
 
@@ -41,7 +41,7 @@ class JsonLog:
     """
 
     def __init__(self, path, keep=0):
-        self.path = check_path(path)
+        self.path = file_to_replace(path)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         kept = self._kept(keep) if keep and self.path.exists() else []
         replace_file(self.path, "".join(json.dumps(record) + "\n" for record in kept).encode())

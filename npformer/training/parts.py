@@ -75,7 +75,7 @@ def listed(frozen):
     if isinstance(frozen, str) or not isinstance(frozen, Iterable):
         advice = f": try [{frozen!r}]" if isinstance(frozen, str) else " such as ['encoder']"
         raise TypeError(f"frozen={frozen!r} is a {type(frozen).__name__}, expected a sequence of paths{advice}")
-    return sorted(map(str, frozen))
+    return sorted(frozen, key=str)
 
 
 def is_in(path, name):

@@ -46,7 +46,7 @@ def _check_settings(owner, given, expected, newer):
         raise TypeError(f"{owner}={given!r:.60}, expected a dict of settings")
     given = newer | given
     if isinstance(given.get("frozen"), list):
-        given["frozen"] = sorted(map(str, given["frozen"]))  # older files have the order in which they were given
+        given["frozen"] = sorted(given["frozen"], key=str)  # older files have the order in which they were given
     if isinstance(given.get("optimizer"), dict):
         added = ADDED_TO_OPTIMIZERS.get(str(given["optimizer"].get("name")), {})
         given["optimizer"] = added | given["optimizer"]

@@ -7,6 +7,7 @@ import operator
 import os
 import threading
 import time
+from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
 from functools import partial
 from itertools import islice
@@ -212,7 +213,7 @@ class Trainer:
                 backend=self.ops.__name__,
                 parameters=checksum([on_host(self.flat_params)]),
             )
-        self._lock, self._process = threading.RLock(), os.getpid()
+        self._lock, self._process, self._changing = threading.RLock(), os.getpid(), False
 
     def step(self, *batch, batches=None) -> float:
         """Make one update from one batch.
@@ -243,7 +244,7 @@ class Trainer:
         n_targets = sum(count_of(self.model, batch) for batch in batches)
         if n_targets == 0:
             warn("no target is counted: the loss is 0, and the step has no gradient")
-        with self._alone(), deferred_interrupts():
+        with self._alone(changing=True), deferred_interrupts():
             if self.ranks.size > 1:
                 self.ranks.agree(
                     step=self.n_steps + 1,
@@ -427,7 +428,7 @@ class Trainer:
         params, state = tree.from_arrays(arrays, "params"), tree.from_arrays(arrays, "optimizer")
         if self.ranks.size > 1:
             self.ranks.agree(checkpoint={"n_steps": info["n_steps"], "arrays": checksum(arrays.values())})
-        with self._alone(), deferred_interrupts():
+        with self._alone(changing=True), deferred_interrupts():
             self.flat_params[...] = self.ops.asarray(tree.flatten(tree.ordered_like(params, self.params))[0])
             for name, x in self.state.items():
                 x[...] = self.ops.asarray(self.sums.own(state[name]))
@@ -487,11 +488,25 @@ class Trainer:
             "Trainer with params="
         )
 
-    def _alone(self):
-        """A lock, so that other threads step, save or restore this trainer before or after, not meanwhile."""
+    @contextmanager
+    def _alone(self, changing=False):
+        """A lock, so that other threads step, save or restore this trainer before or after, not meanwhile.
+
+        A signal handler, which runs in the thread that has the lock, is refused while the trainer is ``changing``.
+        """
         if self._process != os.getpid():  # the thread that had the lock is not in this forked process
-            self._lock, self._process = threading.RLock(), os.getpid()
-        return self._lock
+            self._lock, self._process, self._changing = threading.RLock(), os.getpid(), False
+        with self._lock:
+            if self._changing:
+                raise RuntimeError(
+                    "a signal handler called the trainer in the middle of a step: set a flag in the handler, and call "
+                    "the trainer after the step, as npformer.training.StopSignals does"
+                )
+            self._changing = changing
+            try:
+                yield
+            finally:
+                self._changing = False
 
     def _numbers(self, n_targets):
         """The ``Numbers`` of the next step."""

@@ -25,6 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where arguments.
 from arguments import natural, positive
 from command import command
 
+import npformer.threads
 from npformer import Adam, Trainer, Transformer, greedy_decode
 from npformer.data import CopyTask
 from npformer.threads import blas_threads, n_threads
@@ -95,11 +96,12 @@ def main(argv=None):
         while undisturbed.trainer.n_steps < n_steps:
             undisturbed.trainer.step(*undisturbed.batch(undisturbed.trainer.n_steps))
         same = np.array_equal(undisturbed.trainer.flat_params, training.trainer.flat_params)
-        threads = n_threads()
+        threads, taken = n_threads(), npformer.threads._cores_taken.locked()
     print(f"{options.interrupts} interrupts in {seconds:.0f} s, {n_steps} steps, {n_decoded} decodings")
     print(f"parameters: {'the same, bit for bit' if same else 'DIFFERENT'}; wrong decodings: {n_wrong}")
     print(f"threads that matrix products may use: {threads} of 2")
-    return int(not same or n_wrong > 0 or threads != 2)
+    print(f"the lock of the cores: {'LEFT BEHIND' if taken else 'released'}")
+    return int(not same or n_wrong > 0 or threads != 2 or taken)
 
 
 def interrupted(training, interrupter, n_interrupts, params, expected):

@@ -404,7 +404,8 @@ def test_activations_at_infinity(name, at_minus_infinity, at_infinity):
 def test_the_slope_of_gelu_far_from_0_is_0_or_1(dtype, size):
     """The derivative of its inner cubic may overflow there, where 0 times infinity would be NaN."""
     x = np.array([-size, -50, 50, size], dtype)
-    np.testing.assert_array_equal(npf.gelu_backward(np.ones_like(x), x), [0, 0, 1, 1])
+    with np.errstate(over="ignore"):
+        np.testing.assert_array_equal(npf.gelu_backward(np.ones_like(x), x), [0, 0, 1, 1])
 
 
 @pytest.mark.parametrize("name", ["relu", "gelu", "silu", "tanh", "sigmoid", "softmax", "log_softmax"])

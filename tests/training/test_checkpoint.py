@@ -442,3 +442,23 @@ def test_a_path_is_a_path(path):
         with pytest.raises(TypeError, match=r"path=.*, expected a str or a Path"):
             call(path)
     os.fstat(1)
+
+
+def test_an_array_that_changes_during_a_save_is_noticed(tmp_path, monkeypatch):
+    path, weight = tmp_path / "x", np.zeros(1000)
+    save_checkpoint(path, {"weight": weight}, {})
+    save_file = safetensors_numpy.save_file
+
+    def beside_a_thread(arrays, *rest):
+        weight[...] = 1  # as another thread may
+        save_file(arrays, *rest)
+
+    monkeypatch.setattr(safetensors_numpy, "save_file", beside_a_thread)
+    with pytest.raises(CheckpointError, match="another thread has changed an array, save a copy"):
+        save_checkpoint(path, {"weight": weight}, {})
+    assert not load_checkpoint(path)[0]["weight"].any()
+
+
+def test_masks_are_not_dropped(tmp_path):
+    with pytest.raises(TypeError, match=r"arrays\['weight'\] is a MaskedArray, expected a NumPy array"):
+        save_checkpoint(tmp_path / "x", {"weight": np.ma.masked_array([1.0, 2.0], [False, True])}, {})

@@ -277,3 +277,32 @@ def test_the_tests_of_signals_pass_in_the_background_and_under_nohup():
     ignoring = ["sh", "-c", 'trap "" INT HUP; exec "$@"', "sh"]
     done = subprocess.run([*ignoring, *tests], cwd=Path(__file__).parents[2], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
+
+
+def test_a_handler_that_calls_the_trainer_in_mid_step_is_refused(monkeypatch, tmp_path):
+    """It would save parameters of which some are updated, or make a step inside a step."""
+    (task, trainer), (_, other) = small(n_shards=2), small(n_shards=2)
+    loss_and_grad, errors = Transformer.loss_and_grad, []
+
+    def handler(number, frame):
+        for call in (lambda: trainer.save(tmp_path / "x"), lambda: trainer.step(*task.batch(1, 8))):
+            with pytest.raises(RuntimeError, match="set a flag in the handler") as raised:
+                call()
+            errors.append(raised.value)
+
+    def interrupted(*args, **options):
+        if threading.current_thread() is threading.main_thread():
+            signal.raise_signal(signal.SIGUSR1)
+        return loss_and_grad(*args, **options)
+
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(Transformer, "loss_and_grad", interrupted)
+            trainer.step(*task.batch(0, 8))
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    other.step(*task.batch(0, 8))
+    assert errors
+    np.testing.assert_array_equal(trainer.flat_params, other.flat_params)
+    trainer.step(*task.batch(1, 8))  # and the lock is free

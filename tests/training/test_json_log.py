@@ -129,3 +129,16 @@ def test_damaged_lines_are_told_of_when_a_log_is_read(path):
     path.write_bytes(b"\n".join(lines))
     with pytest.warns(UserWarning, match="line 2 and 1 others are damaged"):
         assert steps(path) == [1, 2, 4]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes")
+def test_a_pipe_is_not_replaced_and_a_link_stays_one(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ValueError, match="pipe is no regular file, expected one to replace"):
+        JsonLog(tmp_path / "pipe")
+    (tmp_path / "log").write_text("")
+    (tmp_path / "link").symlink_to(tmp_path / "log")
+    with JsonLog(tmp_path / "link") as log:
+        log.write({"step": 1})
+    assert (tmp_path / "link").is_symlink()
+    assert JsonLog.read(tmp_path / "log") == [{"step": 1}]
