@@ -144,7 +144,7 @@ class EncoderDecoder:
         True
         """
         ops = self._backend(backend, params)
-        src = self._tokens("src", src, self.src_vocab, params)
+        self._check_tokens("src", src, self.src_vocab)
         max_rows = check_int("max_rows", max_rows, at_least=1)
         max_len = check_int("max_len", max_len, at_least=1, at_most=self.max_len)
         return self.decoder_type(self, ops, params, src, max_rows, max_len)
@@ -360,11 +360,14 @@ class EncoderDecoder:
 
     def _tokens(self, name, ids, vocab, params):
         """Check ids, and move them to the device of the parameters."""
+        self._check_tokens(name, ids, vocab)
+        return beside(ids, self.tables(params)[0])
+
+    def _check_tokens(self, name, ids, vocab):
         check_ids(ids, vocab, name)
         if ids.ndim != 2:
             raise ValueError(f"{name} has shape {ids.shape}, expected (B, length)")
         self._check_length(name, ids)
-        return beside(ids, self.tables(params)[0])
 
     def _check_length(self, name, ids):
         if ids.shape[1] > self.max_len:

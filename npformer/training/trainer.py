@@ -292,7 +292,7 @@ class Trainer:
         ----------
         batches : iterable of tuples, such as (src, tgt)
         n_steps : int, optional
-            Stop after this number of steps; needed if ``batches`` never ends.
+            Make at most this number of steps from here on; needed if ``batches`` never ends.
         callbacks : iterable of callables
             ``callback(trainer, info)`` is called after each step, with a ``StepInfo``; a true result stops training. It
             is not called after a step that is interrupted.

@@ -241,7 +241,7 @@ def torch_peers(torch):
 def errors_of(hard, dtype, names=None):
     """For each contender (the error of the result, the largest error of a gradient), in units of rounding.
 
-    Either is NaN if there is no such thing. ``names`` are those of some contenders.
+    Either is None if there is no such thing. ``names`` are those of some contenders.
     """
     arguments, cotangents = drawn(hard.case, dtype)
     exact = of_backend(reference, hard.case, *(cast(given, np.longdouble) for given in (arguments, cotangents)))
@@ -251,9 +251,9 @@ def errors_of(hard, dtype, names=None):
         if names is not None and name not in names:
             continue
         found = compute(hard.case, arguments, cotangents) or {}
-        of_result = error_of(found[first], exact[first], dtype, hard.each) if found else np.nan
+        of_result = error_of(found[first], exact[first], dtype, hard.each) if found else None
         of_gradients = [error_of(found[x], exact[x], dtype) for x in gradients if x in found]
-        errors[name] = of_result, max(of_gradients, default=np.nan)
+        errors[name] = of_result, float(np.max(of_gradients)) if of_gradients else None  # NaN if one is
     return errors
 
 
@@ -274,7 +274,7 @@ def main(argv=None):
     parser.add_argument("--json", type=output_file, metavar="FILE", help="write the errors to FILE")
     options = parser.parse_args(argv)
 
-    print(f"{read_config()['processor']['name']}, NumPy {np.__version__}, {options.dtype}; result, worst gradient\n")
+    print(f"{read_config()['processor']['name']}, NumPy {np.__version__}, {options.dtype}; result / worst gradient\n")
     print("| operation | input | " + " | ".join(contenders()) + " |")
     print("| --- | --- |" + " --: |" * len(contenders()))
     rows = []
@@ -282,7 +282,7 @@ def main(argv=None):
         if hard.case.operation in options.only:
             errors = errors_of(hard, options.dtype)
             rows.append({"operation": hard.case.operation, "input": hard.label, "each": hard.each, "errors": errors})
-            figures = [", ".join(f"{x:.2g}" for x in pair if x == x) or "-" for pair in errors.values()]
+            figures = [" / ".join(f"{x:.3g}" for x in pair if x is not None) or "-" for pair in errors.values()]
             label = hard.label + ", each" * hard.each
             print("| " + " | ".join([hard.case.operation, label, *figures]) + " |", flush=True)
     if options.json:

@@ -11,7 +11,7 @@ from tested import npf
 def test_errors_on_hard_inputs_are_within_the_bounds_of_the_table(hard):
     for name, (of_result, of_gradients) in errors_of(hard, "float32", ["reference", "cpu"]).items():
         assert of_result <= hard.case.bound, name
-        assert not of_gradients > hard.case.backward_bound, name  # NaN: there are none
+        assert of_gradients is None or of_gradients <= hard.case.backward_bound, name
 
 
 NO_DROPOUT = {"dropout_rate": 0.0, "dropout_key": None}

@@ -19,4 +19,4 @@ def test_no_error_on_a_hard_input_is_four_times_that_of_pytorch(hard, dtype):
     theirs = errors.pop("PyTorch")
     for name, ours in errors.items():
         for error, their_error in zip(ours, theirs, strict=True):
-            assert not error > 4 * their_error + FLOOR, name  # NaN: there is no such error
+            assert None in (error, their_error) or error <= 4 * their_error + FLOOR or np.isnan(their_error), name
