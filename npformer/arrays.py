@@ -11,7 +11,8 @@ def library_of(array, name):
         advice = (
             f"{name}.filled(value), for ids the padding's" if hasattr(array, "filled") else f"numpy.asarray({name})"
         )
-        raise TypeError(f"{name} is a {type(array).__name__}, expected an array without rules of its own: try {advice}")
+        kind = type(array).__name__
+        raise TypeError(f"{name} is a {kind}, whose own rules would be ignored: expected an array, try {advice}")
     if isinstance(array, (np.ndarray, np.generic)):
         return np
     if is_cupy(array):

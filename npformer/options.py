@@ -103,7 +103,7 @@ def _sizes(name, n):
         if len(sizes) != n or min(sizes) < 0:
             raise ValueError(f"{name}={value}, expected {n} sizes of 0 or more")
         if max(math.prod(sizes), *sizes) > LARGEST // WIDEST:
-            raise ValueError(f"{name}={value}, expected the shape of an array, this is larger than any can be")
+            raise ValueError(f"{name}={value}, expected fewer entries: no array can have as many")
         return sizes
 
     return check

@@ -342,7 +342,7 @@ class EncoderDecoder:
 
     def _check_settings(self):
         sizes = ("src_vocab", "tgt_vocab", "d_model", "max_len")
-        check_fields(self, check_int, *(name for name in sizes if name in vars(self)), at_least=1)  # no properties
+        check_fields(self, check_int, *(name for name in sizes if name in vars(self)), at_least=1)  # else a property
         check_fields(self, check_fraction, "dropout")
         check_fields(self, check_flag, *({"tie_embeddings"} & vars(self).keys()))
         if self.tie_embeddings and self.src_vocab != self.tgt_vocab:

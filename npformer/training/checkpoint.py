@@ -5,7 +5,6 @@ order of the names and a checksum of everything.
 """
 
 import contextlib
-import itertools
 import json
 import os
 import zlib
@@ -24,8 +23,7 @@ from npformer.training.checkpoint_header import (
     read_header,
 )
 from npformer.training.scratch import scratch_folder
-from npformer.training.strict_json import MOST_DIGITS, MOST_VALUES, check_size
-from npformer.tree import DEEPEST
+from npformer.training.strict_json import check_restorable, check_size
 
 LONGEST_REASON = 400  # characters: the reason may quote the file
 
@@ -77,7 +75,7 @@ def save_checkpoint(path, arrays: dict[str, np.ndarray], info: dict) -> None:
     except ValueError as error:
         raise CheckpointError(str(error)) from None
     arrays = _storable(arrays)
-    _check_info(info)
+    check_restorable(info, "info")
     described = {"format": FORMAT, "version": VERSION, "order": json.dumps(list(arrays)), "info": json.dumps(info)}
     metadata = described | {"crc32": checksum(arrays, described)}
     _check_fits_header(arrays, metadata)
@@ -206,33 +204,6 @@ def _storable(arrays):
         if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
             raise TypeError(f"arrays[{name!r}] has dtype {array.dtype}, expected bool, integers or floats to 64 bits")
     return {name: np.asarray(array, array.dtype.newbyteorder("="), order="C") for name, array in arrays.items()}
-
-
-def _check_info(info):
-    """Refuse values that JSON does not restore exactly: it turns tuples into lists, and keys of dicts into strings."""
-    _check_value(info, "info", 0, itertools.count())
-
-
-def _check_value(value, where, depth, count):
-    if next(count) > MOST_VALUES:  # lists and dicts that are in several places are saved as often
-        raise ValueError(f"info has too many values, expected at most {MOST_VALUES:,}: save more as arrays")
-    if depth > DEEPEST:
-        raise ValueError(f"info is nested too deeply, expected at most {DEEPEST} levels")
-    if where == "info" and not isinstance(value, dict):
-        raise TypeError(f"info is a {type(value).__name__}, expected a dict")
-    if isinstance(value, dict):
-        for key, child in value.items():
-            if not isinstance(key, str):
-                raise TypeError(f"{where} has the key {key!r}, expected strings")
-            _check_value(child, f"{where}[{key!r}]", depth + 1, count)
-    elif isinstance(value, list):
-        for i, child in enumerate(value):
-            _check_value(child, f"{where}[{i}]", depth + 1, count)
-    elif isinstance(value, int) and abs(value) >= 10 ** (MOST_DIGITS - 1):
-        raise ValueError(f"{where} is an integer of more than {MOST_DIGITS - 1} digits, expected a smaller one")
-    elif value is not None and not isinstance(value, (str, int, float)):
-        wanted = "a dict, list, str, int, float, bool or None"
-        raise TypeError(f"{where} is a {type(value).__name__}, expected what JSON has: {wanted}")
 
 
 def checksum(arrays, metadata):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from npformer.files import file_to_replace, name_for_damaged, replace_file
 from npformer.interrupts import deferred_interrupts
-from npformer.training.strict_json import parse_json
+from npformer.training.strict_json import check_restorable, parse_json
 
 
 class JsonLog:
@@ -50,6 +50,7 @@ class JsonLog:
 
     def write(self, record):
         """Append one record, which is in the file when this returns; if this raises an error, none of it is."""
+        check_restorable(record, "record")
         line = (json.dumps(record) + "\n").encode()
         with deferred_interrupts():
             end = os.fstat(self._file.fileno()).st_size

@@ -1,5 +1,6 @@
 """JSON from a file of unknown origin: bounded in size and depth, and with each key once."""
 
+import itertools
 import json
 
 from npformer.tree import DEEPEST
@@ -77,3 +78,42 @@ def _integer(digits):
     if len(digits) > MOST_DIGITS:
         raise ValueError(f"it has an integer of {len(digits):,} digits, expected at most {MOST_DIGITS}")
     return int(digits)
+
+
+def check_restorable(values, what):
+    """Check that a dict is what JSON restores: it turns tuples into lists, and keys of dicts into strings.
+
+    Raises
+    ------
+    TypeError, ValueError
+        That name the first value which would not be restored.
+
+    Examples
+    --------
+    >>> check_restorable({"sizes": (1, 2)}, "info")
+    Traceback (most recent call last):
+    TypeError: info['sizes'] is a tuple, expected what JSON has: a dict, list, str, int, float, bool or None
+    """
+    if not isinstance(values, dict):
+        raise TypeError(f"{what} is a {type(values).__name__}, expected a dict")
+    _check_value(values, what, what, 0, itertools.count())
+
+
+def _check_value(value, where, what, depth, count):
+    if next(count) > MOST_VALUES:  # lists and dicts that are in several places are saved as often
+        raise ValueError(f"{what} has too many values, expected at most {MOST_VALUES:,}: save more as arrays")
+    if depth > DEEPEST:
+        raise ValueError(f"{what} is nested too deeply, expected at most {DEEPEST} levels")
+    if isinstance(value, dict):
+        for key, child in value.items():
+            if not isinstance(key, str):
+                raise TypeError(f"{where} has the key {key!r}, expected strings")
+            _check_value(child, f"{where}[{key!r}]", what, depth + 1, count)
+    elif isinstance(value, list):
+        for i, child in enumerate(value):
+            _check_value(child, f"{where}[{i}]", what, depth + 1, count)
+    elif isinstance(value, int) and abs(value) >= 10 ** (MOST_DIGITS - 1):
+        raise ValueError(f"{where} is an integer of more than {MOST_DIGITS - 1} digits, expected a smaller one")
+    elif value is not None and not isinstance(value, (str, int, float)):
+        wanted = "a dict, list, str, int, float, bool or None"
+        raise TypeError(f"{where} is a {type(value).__name__}, expected what JSON has: {wanted}")

@@ -142,3 +142,12 @@ def test_a_pipe_is_not_replaced_and_a_link_stays_one(tmp_path):
         log.write({"step": 1})
     assert (tmp_path / "link").is_symlink()
     assert JsonLog.read(tmp_path / "log") == [{"step": 1}]
+
+
+@pytest.mark.parametrize("record", [[1, 2], None, {1: 2}, {"a": (1,)}, {"a": 10**700}, {"a": object()}])
+def test_a_record_that_could_not_be_read_again_is_refused(path, record):
+    with JsonLog(path) as log:
+        with pytest.raises((TypeError, ValueError), match="^record"):
+            log.write(record)
+        log.write({"step": 1})
+    assert JsonLog.read(path) == [{"step": 1}]
