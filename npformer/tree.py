@@ -197,12 +197,15 @@ def agrees(tree, like, agree):
     >>> agrees({"a": {"b": 1}}, {"a": {"b": 1}}, int.__eq__), agrees({"a": 1}, {"a": 1, "b": 2}, int.__eq__)
     (True, False)
     """
-    if not isinstance(like, dict):
-        return agree(tree, like)
     if not isinstance(tree, dict) or len(tree) != len(like):
         return False
-    for name, child in like.items():  # noqa: SIM110 (all() would take twice as long)
-        if name not in tree or not agrees(tree[name], child, agree):
+    for name, child in like.items():
+        if name not in tree:
+            return False
+        if isinstance(child, dict):
+            if not agrees(tree[name], child, agree):
+                return False
+        elif not agree(tree[name], child):
             return False
     return True
 

@@ -32,7 +32,7 @@ def normalise_rows(x, gain, bias, eps, y, mean, rstd):
     """Layer normalisation of rows. y may be x itself."""
     n, D = x.shape
     for i in range(n):
-        m, total, squares = like(eps, sums.sum_of(x[i])) / like(eps, D), 0.0, 0.0
+        m, total, squares = sums.sum_of(x[i]) / like(eps, D), like(eps, 0), like(eps, 0)
         for first in range(0, D, sums.BLOCK):
             deviations, their_squares = like(eps, 0), like(eps, 0)
             for k in range(min(sums.BLOCK, D - first)):
@@ -40,9 +40,9 @@ def normalise_rows(x, gain, bias, eps, y, mean, rstd):
                 deviations += x[i, j] - m
                 their_squares += (x[i, j] - m) * (x[i, j] - m)
             total, squares = total + deviations, squares + their_squares
-        error = like(eps, total) / like(eps, D)  # the rounding error of the mean
+        error = total / like(eps, D)  # the rounding error of the mean
         m += error
-        r = reciprocal_root(abs(like(eps, squares) / like(eps, D) - error * error) + eps)
+        r = reciprocal_root(abs(squares / like(eps, D) - error * error) + eps)
         for j in range(D):
             y[i, j] = (x[i, j] - m) * r * gain[j] + bias[j]
         mean[i], rstd[i] = m, r
@@ -53,7 +53,7 @@ def _normalise_backward(dy, x, gain, mean, rstd, dx, dgain, dbias):
     n, D = x.shape
     gains, biases = sums.start(dgain), sums.start(dbias)
     for i in range(n):
-        m, r, total, total_product = mean[i], rstd[i], 0.0, 0.0
+        m, r, total, total_product = mean[i], rstd[i], like(rstd[i], 0), like(rstd[i], 0)
         for first in range(0, D, sums.BLOCK):
             part, product = like(r, 0), like(r, 0)
             for k in range(min(sums.BLOCK, D - first)):
@@ -62,7 +62,7 @@ def _normalise_backward(dy, x, gain, mean, rstd, dx, dgain, dbias):
                 part += dx_hat
                 product += dx_hat * x_hat
             total, total_product = total + part, total_product + product
-        mean_dx_hat, mean_product = like(r, total) / like(r, D), like(r, total_product) / like(r, D)
+        mean_dx_hat, mean_product = total / like(r, D), total_product / like(r, D)
         for j in range(D):
             x_hat = (x[i, j] - m) * r
             dx[i, j] = r * (dy[i, j] * gain[j] - mean_dx_hat - x_hat * mean_product)

@@ -28,7 +28,7 @@ def rms_norm_backward(dy, x, gain, rstd):
 def _scale_rows(x, gain, eps, y, rstd):
     n, D = x.shape
     for i in range(n):
-        r = reciprocal_root(like(eps, sums.sum_of_products(x[i], x[i])) / like(eps, D) + eps)
+        r = reciprocal_root(sums.sum_of_products(x[i], x[i]) / like(eps, D) + eps)
         for j in range(D):
             y[i, j] = x[i, j] * r * gain[j]
         rstd[i] = r
@@ -39,14 +39,14 @@ def _scale_backward(dy, x, gain, rstd, dx, dgain):
     n, D = x.shape
     gains = sums.start(dgain)
     for i in range(n):
-        r, total = rstd[i], 0.0
+        r, total = rstd[i], like(rstd[i], 0)
         for first in range(0, D, sums.BLOCK):
             part = like(r, 0)
             for k in range(min(sums.BLOCK, D - first)):
                 j = np.uint64(first + k)
                 part += dy[i, j] * gain[j] * (x[i, j] * r)
             total += part
-        mean_product = like(r, total) / like(r, D)
+        mean_product = total / like(r, D)
         for j in range(D):
             x_hat = x[i, j] * r
             dx[i, j] = r * (dy[i, j] * gain[j] - x_hat * mean_product)

@@ -68,7 +68,7 @@ def _softmax(x, y):
 def _softmax_backward(dy, y, dx):
     n, D = y.shape
     for i in range(n):
-        total = like(y[i, 0], sum_of_products(dy[i], y[i]))
+        total = sum_of_products(dy[i], y[i])
         for j in range(D):
             dx[i, j] = y[i, j] * (dy[i, j] - total)
 
@@ -97,6 +97,6 @@ def _log_softmax(x, y):
 def _log_softmax_backward(dy, y, dx):
     n, D = y.shape
     for i in range(n):
-        total = like(y[i, 0], sum_of(dy[i]))
+        total = sum_of(dy[i])
         for j in range(D):
             dx[i, j] = dy[i, j] - exp(y[i, j]) * total

@@ -5,8 +5,8 @@ sum of a block is small, so it rounds little, and there are fewer sums of blocks
 shape alone, so the bits of a sum do not depend on threads.
 
 The rows of a matrix are added up as an odometer counts: 16 rows to the first of four sums, 16 of its values to the
-second, and so on. The entries of one row are added up in blocks of 1,024, and these in float64. A kernel that computes
-the entries while it adds them up writes this loop itself. The index is unsigned there: LLVM does not vectorise a loop
+second, and so on. The entries of one row are added up in blocks of 1,024. A kernel that computes the entries while it
+adds them up writes this loop itself. The index is unsigned there: LLVM does not vectorise a loop
 in which numba has to check whether an index is negative.
 """
 
@@ -56,8 +56,8 @@ def add_rows(x, total):
 
 @inlined
 def sum_of(x):
-    """Σ x of a row, in float64."""
-    total = 0.0
+    """Σ x of a row."""
+    total = like(x[0], 0)
     for first in range(0, x.size, BLOCK):
         part = like(x[0], 0)
         for k in range(min(BLOCK, x.size - first)):
@@ -68,8 +68,8 @@ def sum_of(x):
 
 @inlined
 def sum_of_products(x, y):
-    """Σ x y of two rows, in float64."""
-    total = 0.0
+    """Σ x y of two rows."""
+    total = like(x[0], 0)
     for first in range(0, x.size, BLOCK):
         part = like(x[0], 0)
         for k in range(min(BLOCK, x.size - first)):

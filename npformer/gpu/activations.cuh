@@ -15,6 +15,7 @@ __device__ __forceinline__ REAL activation_of(REAL x, int code) {
 __device__ __forceinline__ REAL slope_of(REAL x, int code) {
   if (code == RELU) return x <= 0 ? REAL(0) : REAL(1);
   if (code == GELU) {
+    if (x < -30 || x > 30) return x > 0;  // x * x may overflow
     REAL t = tanh(SQRT_2_OVER_PI * (x + CUBIC * x * x * x));
     return (1 + t) / 2 + x / 2 * (1 - t * t) * SQRT_2_OVER_PI * (1 + 3 * CUBIC * x * x);
   }
