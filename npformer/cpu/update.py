@@ -58,8 +58,9 @@ def _chunks(size):
 def _norms(x, norms):
     for start in range(0, x.size, BLOCK):
         total = 0.0
-        for i in range(start, min(start + BLOCK, x.size)):
-            total += np.float64(x[i]) * np.float64(x[i])
+        for k in range(min(BLOCK, x.size - start)):
+            number = np.float64(x[np.uint64(start + k)])  # unsigned: see sums.py
+            total += number * number
         norms[start // BLOCK] = np.sqrt(total)
 
 
