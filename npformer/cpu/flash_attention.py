@@ -284,15 +284,12 @@ def _weigh(x, place, lengths, out, peak, total, options):
                 x[i, s] = like(scale, 0)
             continue
         row_total, start = like(scale, 0), ((b * H + h) * T + t) * S + s0
+        for s in range(n):
+            x[i, s] = exp(x[i, s] * scale - new_peak)
+            row_total += x[i, s]
         if draw[0] > 0:
             for s in range(n):
-                e = exp(x[i, s] * scale - new_peak)
-                row_total += e
-                x[i, s] = e if is_kept(start + s, draw) else like(scale, 0)
-        else:
-            for s in range(n):
-                x[i, s] = exp(x[i, s] * scale - new_peak)
-                row_total += x[i, s]
+                x[i, s] = x[i, s] if is_kept(start + s, draw) else like(scale, 0)
         if s0 > 0:
             shrink = exp(peak[b, h, t] - new_peak)
             total[b, h, t] *= shrink
