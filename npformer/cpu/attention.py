@@ -9,7 +9,7 @@ from npformer.cpu.dropout import drawing, dropped
 from npformer.cpu.flash_attention import as_heads, hide, is_usual, n_visible, options_for
 from npformer.cpu.jit import kernel
 from npformer.cpu.memory import empty
-from npformer.cpu.scalar import exp, is_kept, largest, like
+from npformer.cpu.scalar import exp_negative, is_kept, largest, like
 from npformer.reference.attention import default_scale
 
 
@@ -65,7 +65,7 @@ def _weigh(scores, options):
                     hide(x, row, n, 0, b, h, t, options.keep_mask)
                 peak, total = largest(x, row, n) if n > 0 else like(scale, -np.inf), like(scale, 0)
                 for s in range(n):
-                    x[row, s] = exp((x[row, s] - peak) * scale) if peak != -np.inf else like(scale, 0)
+                    x[row, s] = exp_negative((x[row, s] - peak) * scale) if peak != -np.inf else like(scale, 0)
                     total += x[row, s]
                 share = like(scale, 1) / total if peak != -np.inf else like(scale, 0)
                 for s in range(n):

@@ -42,7 +42,7 @@ def by_hand(number):
             for j in range(n):
                 c[i * c_step + j] = beta * c[i * c_step + j] if beta != 0 else beta  # what is there may be NaN
             for k in range(depth):
-                x = a[i * a_step + k] if a_form == AS_IT_IS else a[k * a_step + i]
+                x = alpha * (a[i * a_step + k] if a_form == AS_IT_IS else a[k * a_step + i])
                 for j in range(n):
                     c[i * c_step + j] += x * (b[k * b_step + j] if b_form == AS_IT_IS else b[j * b_step + k])
 
@@ -57,29 +57,46 @@ def multiply(blas, a, b, out, add):
     out[...] = out + a @ b if add else a @ b
 
 
+def multiply_scaled(blas, a, b, out, add, scale):
+    """``multiply``, with the product times ``scale``: rounded to it before a kernel computes with it."""
+    multiply(blas, a, b * scale, out, add)
+
+
 @type_callable(multiply)
 def _type_of_multiply(context):
     return lambda blas, a, b, out, add: numba.void
 
 
+@type_callable(multiply_scaled)
+def _type_of_multiply_scaled(context):
+    return lambda blas, a, b, out, add, scale: numba.void
+
+
 @lower_builtin(multiply, *[numba.types.Any] * 5)
 def _compile_multiply(context, builder, signature, arguments):
+    number = signature.args[1].dtype
+    signature = numba.void(*signature.args, number)
+    return _compile_multiply_scaled(context, builder, signature, [*arguments, context.get_constant(number, 1)])
+
+
+@lower_builtin(multiply_scaled, *[numba.types.Any] * 6)
+def _compile_multiply_scaled(context, builder, signature, arguments):
     """Compile ``_call_blas`` once for all layouts of the arrays: their values are alike, only their types differ."""
     kinds = [x.copy(layout="A") if isinstance(x, numba.types.Array) else x for x in signature.args]
     return context.compile_internal(builder, _call_blas, numba.void(*kinds), arguments)
 
 
-def _call_blas(blas, a, b, out, add):
+def _call_blas(blas, a, b, out, add, scale):
     (m, k), n = a.shape, b.shape[1]
     address, wide = blas
-    beta = like(a[0, 0], 1) if add else like(a[0, 0], 0)
+    beta = like(scale, 1) if add else like(scale, 0)
     a_form, a_step = _layout(m, k, a.strides, a.itemsize)
     b_form, b_step = _layout(k, n, b.strides, b.itemsize)
     step = max(out.strides[0] // out.itemsize, n)
     if wide:
-        gemm_wide(address, a_form, b_form, m, n, k, a, a_step, b, b_step, beta, out, step)
+        gemm_wide(address, a_form, b_form, m, n, k, scale, a, a_step, b, b_step, beta, out, step)
     else:
-        gemm_narrow(address, a_form, b_form, m, n, k, a, a_step, b, b_step, beta, out, step)
+        gemm_narrow(address, a_form, b_form, m, n, k, scale, a, a_step, b, b_step, beta, out, step)
 
 
 @inlined
@@ -97,22 +114,22 @@ def _gemm(wide):
     integer, flag, pointer = ir.IntType(64 if wide else 32), ir.IntType(32), ir.IntType(8).as_pointer()
 
     @intrinsic
-    def gemm(typing_context, address, a_form, b_form, m, n, k, a, a_step, b, b_step, beta, c, c_step):
+    def gemm(typing_context, address, a_form, b_form, m, n, k, alpha, a, a_step, b, b_step, beta, c, c_step):
         def generate(context, builder, signature, arguments):
-            address, a_form, b_form, m, n, k, a, a_step, b, b_step, beta, c, c_step = (
+            address, a_form, b_form, m, n, k, alpha, a, a_step, b, b_step, beta, c, c_step = (
                 make_array(kind)(context, builder, x).data if isinstance(kind, numba.types.Array) else x
                 for kind, x in zip(signature.args, arguments, strict=True)
             )
             real = beta.type
             parameters = [flag] * 3 + [integer] * 3 + [real, pointer, integer, pointer, integer, real, pointer, integer]
-            given = [flag(ROW_MAJOR), a_form, b_form, m, n, k, real(1), a, a_step, b, b_step, beta, c, c_step]
+            given = [flag(ROW_MAJOR), a_form, b_form, m, n, k, alpha, a, a_step, b, b_step, beta, c, c_step]
             fitted = [_fit(builder, value, wanted) for value, wanted in zip(given, parameters, strict=True)]
             function = builder.inttoptr(address, ir.FunctionType(ir.VoidType(), parameters).as_pointer())
             builder.call(function, fitted)
             return context.get_dummy_value()
 
         integers = [numba.int64] * 6
-        return numba.void(*integers, a, numba.int64, b, numba.int64, beta, c, numba.int64), generate
+        return numba.void(*integers, alpha, a, numba.int64, b, numba.int64, beta, c, numba.int64), generate
 
     return gemm
 

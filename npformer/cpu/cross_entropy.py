@@ -9,7 +9,7 @@ from npformer.cpu.backend import as_matrix, as_rows, kernel_of
 from npformer.cpu.blas import BLAS, multiply
 from npformer.cpu.jit import kernel
 from npformer.cpu.memory import empty
-from npformer.cpu.scalar import exp, largest, like
+from npformer.cpu.scalar import exp_negative, largest, like
 from npformer.cpu.sums import BLOCK
 from npformer.reference.cross_entropy import is_counted
 
@@ -81,7 +81,7 @@ def _differentiate(logits, bias, targets, counted, share, smoothing):
             for k in range(min(BLOCK, V - first)):
                 j = np.uint64(first + k)
                 shifted += row[j]
-                row[j] = exp(row[j])
+                row[j] = exp_negative(row[j])
                 part += row[j]
             total, sum_of_shifted = total + part, sum_of_shifted + shifted
         total = 1.0 if total == 0 else total

@@ -13,7 +13,7 @@ from npformer.cpu.jit import inlined, kernel
 from npformer.cpu.layer_norm import normalise_rows
 from npformer.cpu.linear import map_few_rows
 from npformer.cpu.memory import empty
-from npformer.cpu.scalar import exp, largest, like
+from npformer.cpu.scalar import exp_negative, largest, like
 from npformer.cpu.team import helper_for
 from npformer.reference.decoding import composed_step
 from npformer.threads import FEW_ROWS
@@ -166,7 +166,7 @@ def _weigh(query, kv, at, keep, first, scale, weights):
         weights[0, :] = like(scale, 0)
         return
     for s in range(n):
-        weights[0, s] = exp(weights[0, s] - peak)
+        weights[0, s] = exp_negative(weights[0, s] - peak)
         total += weights[0, s]
     for s in range(n):
         weights[0, s] /= total
@@ -219,7 +219,7 @@ def _top(x, values, ids):
         for j in range(k):  # before the logarithm is subtracted: added to a large peak, it would lose its digits
             best[j] -= peak
         for j in range(V):
-            total += exp(row[j] - peak)
+            total += exp_negative(row[j] - peak)
         log_total = like(peak, np.log(total))
         for j in range(k):
             best[j] -= log_total

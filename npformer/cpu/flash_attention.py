@@ -14,11 +14,11 @@ import numpy as np
 
 from npformer import reference
 from npformer.cpu.backend import kernel_of
-from npformer.cpu.blas import BLAS, multiply
+from npformer.cpu.blas import BLAS, multiply, multiply_scaled
 from npformer.cpu.dropout import drawing
 from npformer.cpu.jit import inlined, kernel
 from npformer.cpu.memory import empty
-from npformer.cpu.scalar import exp, is_kept, largest, like
+from npformer.cpu.scalar import exp_negative, is_kept, largest, like
 from npformer.reference.attention import default_scale
 from npformer.threads import in_parallel, n_threads
 
@@ -188,7 +188,7 @@ def _attend(blas, q, k, v, out, peak, total, scratch, options, first, end):
             for s in range(0, seen, KEYS):
                 s_end = min(s + KEYS, seen)
                 scores = scratch[: (t_end - t) * (s_end - s)].reshape(t_end - t, s_end - s)
-                multiply(blas, q[b, h, t:t_end], k[b, h, s:s_end].T, scores, False)
+                multiply_scaled(blas, q[b, h, t:t_end], k[b, h, s:s_end].T, scores, False, options.scale)
                 _weigh(scores, (b, h, t, s), (H, T, S), out, peak, total, options)
                 multiply(blas, scores, v[b, h, s:s_end], out[b, t:t_end, h], s > 0)
         finite &= _divide(out, peak, total, b, h, options.kept_scale)
@@ -220,13 +220,13 @@ def _attend_backward(blas, q, k, v, dout, out, logsumexp, dq, dk, dv, scratch, d
                 scores = scratch[: (t_end - t) * (s_end - s)].reshape(t_end - t, s_end - s)
                 dweights = dscratch[: (t_end - t) * (s_end - s)].reshape(t_end - t, s_end - s)
                 k_tile, v_tile = k[b, h, s:s_end], v[b, h, s:s_end]
-                multiply(blas, q_tile, k_tile.T, scores, False)
+                multiply_scaled(blas, q_tile, k_tile.T, scores, False, options.scale)
                 multiply(blas, dout_tile, v_tile.T, dweights, False)
                 _differentiate(scores, dweights, (b, h, t, s), (H, T, S), logsumexp, row_sums, options)
                 weights, dscores = scores, dweights  # the kernel worked in place
                 multiply(blas, weights.T, dout_tile, dv[b, h, s:s_end], again)
-                multiply(blas, dscores.T, q_tile, dk[b, h, s:s_end], again)
-                multiply(blas, dscores, k_tile, dq_tile, s > 0)
+                multiply_scaled(blas, dscores.T, q_tile, dk[b, h, s:s_end], again, options.scale)
+                multiply_scaled(blas, dscores, k_tile, dq_tile, s > 0, options.scale)
             finite &= edges_are_finite(dq_tile)
         finite &= edges_are_finite(dk[b, h]) & edges_are_finite(dv[b, h])
     return finite
@@ -277,21 +277,24 @@ def _weigh(x, place, lengths, out, peak, total, options):
             continue
         if masked:
             hide(x, i, n, s0, b, h, t, options.keep_mask)
-        new_peak = largest(x, i, n) * scale
+        new_peak = largest(x, i, n)
         new_peak = peak[b, h, t] if new_peak <= peak[b, h, t] else new_peak  # a new peak of NaN is kept
         if new_peak == -np.inf:
             for s in range(n):
                 x[i, s] = like(scale, 0)
             continue
         row_total, start = like(scale, 0), ((b * H + h) * T + t) * S + s0
-        for s in range(n):
-            x[i, s] = exp(x[i, s] * scale - new_peak)
-            row_total += x[i, s]
         if draw[0] > 0:
             for s in range(n):
-                x[i, s] = x[i, s] if is_kept(start + s, draw) else like(scale, 0)
+                e = exp_negative(x[i, s] - new_peak)
+                row_total += e
+                x[i, s] = e if is_kept(start + s, draw) else like(scale, 0)
+        else:
+            for s in range(n):
+                x[i, s] = exp_negative(x[i, s] - new_peak)
+                row_total += x[i, s]
         if s0 > 0:
-            shrink = exp(peak[b, h, t] - new_peak)
+            shrink = exp_negative(peak[b, h, t] - new_peak)
             total[b, h, t] *= shrink
             for c in range(out.shape[3]):
                 out[b, t, h, c] *= shrink
@@ -330,7 +333,7 @@ def _sum_products(dout, out, row_sums):
 
 @inlined
 def _differentiate(x, dx, place, lengths, logsumexp, row_sums, options):
-    """Turn scores x into weights after dropout, and gradients dx of the weights into dscores · scale, in place."""
+    """Turn scores x into weights after dropout, and gradients dx of the weights into those of x, in place."""
     (b, h, t0, s0), (H, T, S) = place, lengths
     masked, scale, draw = options.keep_mask.size > 0, options.scale, options.draw
     n_queries, n_keys = x.shape
@@ -344,7 +347,7 @@ def _differentiate(x, dx, place, lengths, logsumexp, row_sums, options):
             hide(x, i, n, s0, b, h, t, options.keep_mask)
         for s in range(n):
             factor = options.kept_scale if is_kept(start + s, draw) else like(scale, 0)
-            weight = exp(x[i, s] * scale - shift)
-            dscore = weight * (dx[i, s] * factor - row_sum) * scale
+            weight = exp_negative(x[i, s] - shift)
+            dscore = weight * (dx[i, s] * factor - row_sum)
             x[i, s] = weight * factor
             dx[i, s] = dscore if weight != like(scale, 0) else like(scale, 0)

@@ -8,7 +8,7 @@ from npformer import reference
 from npformer.cpu.backend import kernel_of
 from npformer.cpu.cross_entropy import copied, differentiated, mapped
 from npformer.cpu.jit import kernel
-from npformer.cpu.scalar import exp, largest, like
+from npformer.cpu.scalar import exp_negative, largest, like
 from npformer.cpu.sums import BLOCK
 
 
@@ -51,7 +51,7 @@ def _differentiate(logits, bias, targets, counted, share, smoothing, consistency
                 part, shifted = like(share, 0), like(share, 0)
                 for k in range(min(BLOCK, V - first)):
                     j = np.uint64(first + k)
-                    p[side, j] = exp(row[j])
+                    p[side, j] = exp_negative(row[j])
                     part += p[side, j]
                     shifted += row[j]
                 total[side], sum_of_shifted = total[side] + part, sum_of_shifted + shifted

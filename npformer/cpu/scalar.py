@@ -1,7 +1,7 @@
 """Functions of one number that kernels call in their loops; LLVM turns them into vector instructions.
 
-The bodies of ``like``, ``exp``, ``_tanh`` and ``largest`` are used only when the JIT is switched off, and show what is
-computed. Compiled kernels use the ``overload`` below each of them.
+The bodies of ``like``, ``exp``, ``exp_negative``, ``_tanh`` and ``largest`` are used only when the JIT is switched off,
+and show what is computed. Compiled kernels use the ``overload`` below each of them.
 """
 
 import math
@@ -39,6 +39,26 @@ def _exp(x):
     if x == numba.float32:
         return lambda x: _exp32(x)
     return lambda x: math.exp(x)
+
+
+def exp_negative(x):
+    """exp(min(x, 0)), which is cheaper: x is a distance from the largest number of a row, above 0 only by rounding."""
+    return np.exp(np.minimum(x, 0))
+
+
+@overload(exp_negative)
+def _exp_negative(x):
+    if x == numba.float32:
+        return lambda x: _exp_negative32(x)
+    return lambda x: math.exp(0 if x > 0 else x)
+
+
+@exact
+def _exp_negative32(x):
+    """2ⁿ⁺²⁴ exp(r) · 2⁻²⁴, in which only the last product leaves the range of normal numbers."""
+    n, expm1_r = _split(np.float32(0) if x > np.float32(0) else x)
+    y = (np.float32(1) + expm1_r) * _power_of_two(n + np.int32(24)) * np.float32(2**-24)
+    return np.float32(0) if x < np.float32(-104) else y
 
 
 @exact

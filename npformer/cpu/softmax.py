@@ -8,7 +8,7 @@ from npformer import reference
 from npformer.cpu.backend import kernel_of
 from npformer.cpu.jit import kernel
 from npformer.cpu.memory import empty
-from npformer.cpu.scalar import exp, largest, like
+from npformer.cpu.scalar import exp, exp_negative, largest, like
 from npformer.cpu.sums import BLOCK, sum_of, sum_of_products
 
 
@@ -55,7 +55,7 @@ def _softmax(x, y):
             part = like(peak, 0)
             for k in range(min(BLOCK, D - first)):
                 j = np.uint64(first + k)
-                e = exp(x[i, j] - peak)
+                e = exp_negative(x[i, j] - peak)
                 y[i, j] = e
                 part += e
             total += part
@@ -86,7 +86,7 @@ def _log_softmax(x, y):
             for k in range(min(BLOCK, D - first)):
                 j = np.uint64(first + k)
                 y[i, j] = x[i, j] - peak  # first: added to a large peak, the logarithm would lose its digits
-                part += exp(y[i, j])
+                part += exp_negative(y[i, j])
             total += part
         log_total = like(peak, np.log(total))
         for j in range(D):

@@ -15,19 +15,19 @@ extern "C" __global__ void weigh(
   scores += blockIdx.x * S;
   mask = mask_of_row(mask, blockIdx.x, H, T, mask_batch, mask_head, mask_row);
   Index last_seen = causal ? blockIdx.x % T + S - T : S;
-  auto score = [&](Index s) {
-    bool seen = s <= last_seen && (!mask || mask[s * mask_column]);
-    return seen ? load(scores, s) * scale : REAL(-INFINITY);
-  };
-
   REAL largest = -INFINITY, total = 0;
-  for (Index s = threadIdx.x; s < S; s += blockDim.x) largest = max(largest, score(s));
+  for (Index s = threadIdx.x; s < S; s += blockDim.x) {
+    bool seen = s <= last_seen && (!mask || mask[s * mask_column]);
+    REAL score = seen ? load(scores, s) * scale : REAL(-INFINITY);
+    store(scores, s, score);  // rounded, so that the largest one minus the peak is 0
+    largest = max(largest, score);
+  }
   largest = block_max(largest);
   REAL peak = largest == REAL(-INFINITY) ? REAL(0) : largest;
-  for (Index s = threadIdx.x; s < S; s += blockDim.x) total += exp(score(s) - peak);
+  for (Index s = threadIdx.x; s < S; s += blockDim.x) total += exp(load(scores, s) - peak);
   total = block_sum(total);
   REAL share = total == 0 ? REAL(0) : 1 / total;
-  for (Index s = threadIdx.x; s < S; s += blockDim.x) store(scores, s, exp(score(s) - peak) * share);
+  for (Index s = threadIdx.x; s < S; s += blockDim.x) store(scores, s, exp(load(scores, s) - peak) * share);
 }
 
 // Turns gradients of the weights after dropout into gradients of the scores, times scale, in place. A weight of 0 gives

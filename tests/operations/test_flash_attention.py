@@ -91,6 +91,16 @@ def test_scores_of_a_thousand_do_not_overflow():
     assert_same_as_attention(300 * q, 300 * k, v, dout / 300)
 
 
+@pytest.mark.parametrize("ops", BACKENDS)
+@pytest.mark.parametrize("name", ["attention", "flash_attention"])
+def test_the_largest_of_enormous_scores_is_the_peak(ops, name):
+    for seed in range(20):  # each alone: a head with inf would send all heads to the reference
+        q, k, v = (normal(1, 1, n, 6, seed=3 * seed + n).astype(np.float32) for n in (1, 2, 3))
+        q, k = 1e5 * q, np.concatenate([1e5 * k, -1e5 * k[:, :, :1]], axis=2)
+        out, _ = getattr(ops, name)(q, k, v)
+        assert_close(out, getattr(npf.reference, name)(q, k, v)[0])
+
+
 def test_peak_that_grows_from_tile_to_tile():
     q, k, v, dout = inputs(3, 5 * BLOCK)
     k += np.arange(5 * BLOCK)[:, None] * q.mean()
