@@ -25,7 +25,7 @@ def warn(message):
 
 def check_key(name, value):
     """An integer as an ``int``, or an object with its own ``derive`` method, as in a recorded step."""
-    return value if hasattr(value, "derive") else check_int(name, value)
+    return value if type(value) is int or hasattr(value, "derive") else check_int(name, value)
 
 
 def check_seed(name, value):

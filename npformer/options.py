@@ -81,7 +81,7 @@ CONVERSIONS = {bool: check_flag, int: check_int, float: check_number}
 
 
 def _key(value):
-    return value if value is None or type(value) is int else check_key("dropout_key", value)
+    return None if value is None else check_key("dropout_key", value)
 
 
 def _choice(name, choices):
