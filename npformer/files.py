@@ -44,6 +44,8 @@ def check_path(path):
 def file_to_replace(path):
     """The file that a path leads to, if it may be replaced: a link stays one, and a device or a pipe what it is."""
     path = check_path(path)
+    if any(character == "\0" or "\ud800" <= character <= "\udfff" for character in str(path)):  # not in UTF-8, either
+        raise ValueError(f"path={str(path)!a:.80} has a character that no name of a file can have")
     path = Path(os.path.realpath(path)) if path.is_symlink() else path
     if path.exists() and not path.is_file():
         raise ValueError(f"{path} is no regular file, expected one to replace, or a new name")

@@ -72,7 +72,7 @@ def save_checkpoint(path, arrays: dict[str, np.ndarray], info: dict) -> None:
     safetensors = _import_safetensors()
     try:
         path = file_to_replace(path)
-    except ValueError as error:
+    except (OSError, ValueError) as error:
         raise CheckpointError(str(error)) from None
     arrays = _storable(arrays)
     check_restorable(info, "info")

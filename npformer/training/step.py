@@ -58,7 +58,7 @@ def training_step(trainer, batches: Sequence[tuple], key, numbers: Sequence) -> 
 
     for piece in sums.pieces:
         if piece.frozen:
-            trainer.flat_grads[piece.place] = 0
+            sums.flat_grads[piece.place] = 0
     loss, norm = sums.totals(losses)
     norm = norm / loss_scale
     clipping = 1.0 if trainer.clip_norm is None else trainer.clip_norm / np.maximum(norm, trainer.clip_norm)
@@ -66,7 +66,7 @@ def training_step(trainer, batches: Sequence[tuple], key, numbers: Sequence) -> 
     for piece in sums.pieces:
         if not piece.frozen:
             state = {name: x[piece.state] for name, x in trainer.state.items()}
-            arrays = trainer.flat_params[piece.place], trainer.flat_grads[piece.place], state
+            arrays = trainer.flat_params[piece.place], sums.flat_grads[piece.place], state
             trainer.optimizer.update(trainer.ops, *arrays, step, grad_scale, lr, piece.decay)
     sums.share_parameters()
     return loss, norm

@@ -353,7 +353,7 @@ class Trainer:
         """
         check_batches([batch])
         self._check_params()
-        with self._alone():
+        with self._alone(changing=True):
             key, numbers = derive_key(self.seed, self.n_steps), self._numbers(count_of(self.model, batch))
             arrays = [self.flat_params, *self.state.values()]
             kept, runs = [x.copy() for x in arrays], []

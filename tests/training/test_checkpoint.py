@@ -331,6 +331,12 @@ def test_a_folder_where_the_file_should_go_is_refused(tmp_path):
         save_numbers(tmp_path, 1)
 
 
+@pytest.mark.parametrize("name", ["a" * 300, "a\0b", "a\udc80"], ids=["too long", "NUL", "surrogate"])
+def test_a_name_that_no_file_can_have_is_refused(tmp_path, name):
+    with pytest.raises(CheckpointError, match="too long|no name of a file can have"):
+        save_numbers(tmp_path / name, 1)
+
+
 def test_a_killed_process_leaves_a_whole_file_and_the_next_save_clears_up(path):
     code = f"""
 import itertools, numpy as np

@@ -279,7 +279,8 @@ def test_the_tests_of_signals_pass_in_the_background_and_under_nohup():
     assert done.returncode == 0, done.stdout
 
 
-def test_a_handler_that_calls_the_trainer_in_mid_step_is_refused(monkeypatch, tmp_path):
+@pytest.mark.parametrize("name", ["step", "explain"])
+def test_a_handler_that_calls_the_trainer_in_mid_step_is_refused(name, monkeypatch, tmp_path):
     """It would save parameters of which some are updated, or make a step inside a step."""
     (task, trainer), (_, other) = small(n_shards=2), small(n_shards=2)
     loss_and_grad, errors = Transformer.loss_and_grad, []
@@ -299,10 +300,10 @@ def test_a_handler_that_calls_the_trainer_in_mid_step_is_refused(monkeypatch, tm
     try:
         with monkeypatch.context() as patch:
             patch.setattr(Transformer, "loss_and_grad", interrupted)
-            trainer.step(*task.batch(0, 8))
+            getattr(trainer, name)(*task.batch(0, 8))
     finally:
         signal.signal(signal.SIGUSR1, before)
-    other.step(*task.batch(0, 8))
+    getattr(other, name)(*task.batch(0, 8))
     assert errors
     np.testing.assert_array_equal(trainer.flat_params, other.flat_params)
     trainer.step(*task.batch(1, 8))  # and the lock is free
