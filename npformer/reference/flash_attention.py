@@ -55,7 +55,7 @@ def flash_attention(
     >>> bool(np.allclose(flash_attention(q, k, v)[0], attention(q, k, v)[0], rtol=0, atol=1e-14))
     True
     """
-    scaled_q = q * default_scale(q, scale)
+    scale = default_scale(q, scale)
     T, S, dtype = q.shape[-2], k.shape[-2], np.result_type(q, k, v)
     out = np.zeros_like(q, shape=(*q.shape[:-1], v.shape[-1]), dtype=dtype)
     logsumexp = np.full_like(q, -np.inf, shape=q.shape[:-1], dtype=dtype)
@@ -64,7 +64,7 @@ def flash_attention(
         peak = logsumexp[..., queries, None].real  # -inf before the first key
         total, gathered = np.zeros_like(peak), out[..., queries, :]
         for keys in blocks(S, stop=queries.stop + S - T if causal else S):
-            scores = scores_tile(scaled_q, k, keep_mask, causal, queries, keys)
+            scores = scores_tile(q, k, scale, keep_mask, causal, queries, keys)
             old_peak, peak = peak, np.maximum(peak, scores.real.max(axis=-1, keepdims=True))
             shift = np.where(np.isneginf(peak), 0, peak)
             e = np.exp(scores - shift)
@@ -111,7 +111,6 @@ def flash_attention_backward(
     [True, True, True]
     """
     scale = default_scale(q, scale)
-    scaled_q = q * scale
     T, S, dtype = q.shape[-2], k.shape[-2], np.result_type(dout, q, k, v)
     row_sum = (dout * out).sum(axis=-1, keepdims=True)
     shift = np.where(np.isneginf(logsumexp.real), 0, logsumexp)[..., None]
@@ -119,7 +118,7 @@ def flash_attention_backward(
 
     for queries in blocks(T):
         for keys in blocks(S, stop=queries.stop + S - T if causal else S):
-            scores = scores_tile(scaled_q, k, keep_mask, causal, queries, keys)
+            scores = scores_tile(q, k, scale, keep_mask, causal, queries, keys)
             weights = np.exp(scores - shift[..., queries, :])
             dropped = dropout_tile(weights, T, S, queries, keys, dropout_rate, dropout_key)
             dv[..., keys, :] += product(transpose(dropped), dout[..., queries, :])
@@ -129,7 +128,7 @@ def flash_attention_backward(
             dscores = weights * (dweights - row_sum[..., queries, :])
             dscores = np.where(weights == 0, 0, dscores)  # masked keys pass no gradient, even if they are NaN
             dq[..., queries, :] += product(dscores, k[..., keys, :]) * scale
-            dk[..., keys, :] += product(transpose(dscores), scaled_q[..., queries, :])
+            dk[..., keys, :] += product(transpose(dscores), q[..., queries, :]) * scale
     return dq, dk, dv
 
 
@@ -139,14 +138,14 @@ def blocks(length, stop=None):
     return [slice(start, min(start + BLOCK, length)) for start in range(0, stop, BLOCK)]
 
 
-def scores_tile(scaled_q, k, keep_mask, causal, queries, keys):
+def scores_tile(q, k, scale, keep_mask, causal, queries, keys):
     """The scores of one tile: a slice of the queries with a slice of the keys, -inf where they are masked."""
-    scores = scaled_q[..., queries, :] @ transpose(k[..., keys, :])
+    scores = q[..., queries, :] @ transpose(k[..., keys, :]) * scale
     if keep_mask is not None:
         scores = np.where(mask_tile(keep_mask, queries, keys), scores, -np.inf)
     if causal:
         query, key = places(queries, keys, like=k)
-        scores = np.where(key <= query + k.shape[-2] - scaled_q.shape[-2], scores, -np.inf)
+        scores = np.where(key <= query + k.shape[-2] - q.shape[-2], scores, -np.inf)
     return scores
 
 

@@ -101,6 +101,19 @@ def test_the_largest_of_enormous_scores_is_the_peak(ops, name):
         assert_close(out, getattr(npf.reference, name)(q, k, v)[0])
 
 
+@pytest.mark.parametrize("ops", BACKENDS)
+def test_nan_of_a_masked_key_changes_no_weight_of_enormous_scores(ops):
+    """The kernel leaves these gradients to the reference, whose scores have to be rounded as its own."""
+    q, k, v, dout = (normal(1, 1, n, 24, seed=n).astype(np.float32) for n in (6, 5, 5, 6))
+    keep_mask, q = np.array([1, 1, 1, 1, 0], bool), 1e8 * q
+    gradients_of_v = []
+    for hidden in (0, np.nan):
+        k[..., 4, :] = hidden
+        out, logsumexp = ops.flash_attention(q, k, v, keep_mask)
+        gradients_of_v.append(ops.flash_attention_backward(dout, q, k, v, out, logsumexp, keep_mask)[2:])
+    assert_equal_within(100, "float32", *gradients_of_v)
+
+
 def test_peak_that_grows_from_tile_to_tile():
     q, k, v, dout = inputs(3, 5 * BLOCK)
     k += np.arange(5 * BLOCK)[:, None] * q.mean()
@@ -175,9 +188,9 @@ def test_tiles_that_the_causal_mask_hides_are_skipped(longer, monkeypatch):
     expected = [(t, s) for t in range(0, T, 64) for s in range(0, S, 64) if s <= t + 63 + S - T]
     computed = []
 
-    def spy(scaled_q, k, keep_mask, causal, queries, keys):
+    def spy(q, k, scale, keep_mask, causal, queries, keys):
         computed.append((queries.start, keys.start))
-        return scores_tile(scaled_q, k, keep_mask, causal, queries, keys)
+        return scores_tile(q, k, scale, keep_mask, causal, queries, keys)
 
     module = sys.modules["npformer.reference.flash_attention"]
     scores_tile = module.scores_tile
