@@ -6,7 +6,6 @@ from npformer import (
     tree as tree,
 )
 from npformer.backends import get_backend as get_backend
-from npformer.calls import explain as explain
 from npformer.config import show_config as show_config
 from npformer.data import CopyTask as CopyTask
 from npformer.decoding import (
@@ -22,6 +21,7 @@ from npformer.models import (
     SequenceAutoencoder as SequenceAutoencoder,
     Transformer as Transformer,
 )
+from npformer.operations.explain import explain as explain
 from npformer.reference import (
     attention as attention,
     attention_backward as attention_backward,

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from npformer.config import as_text, read_config
-from npformer.ranks import world
+from npformer.runtime.ranks import world
 
 
 def main(argv=None):

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from npformer.backends import why_no_gpu
-from npformer.threads import cores, openblas_function
+from npformer.runtime.threads import cores, openblas_function
 
 AVAILABLE = "available"
 

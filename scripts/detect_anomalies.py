@@ -22,7 +22,7 @@ from output import add_pictures, output_file, will_draw, write_json
 from npformer import Adam, SequenceAutoencoder, Trainer, warmup_cosine
 from npformer.data.copy_task import BOS, EOS, FIRST_SYMBOL, PAD, exact_match, is_held_out
 from npformer.data.parallel_text import pack
-from npformer.threads import blas_threads
+from npformer.runtime.threads import blas_threads
 
 N_SYMBOLS = 12
 MOTIF_LENGTHS, LENGTHS = (2, 4), (12, 20)

@@ -17,7 +17,7 @@ from command import command
 from output import output_file, picture_file, refuse_overwriting, write_json, write_whole
 
 from npformer.data import ParallelText
-from npformer.ranks import checksum, world
+from npformer.runtime.ranks import checksum, world
 from npformer.translation import Translator, score
 from npformer.translation.run import RESULT
 from npformer.translation.scores import check_packages

@@ -25,7 +25,7 @@ from npformer import Adam, CopyTask, Trainer, Transformer, tree, warmup_cosine
 from npformer.data.copy_task import FIRST_SYMBOL, exact_match
 from npformer.data.parallel_text import read_lines
 from npformer.models import describe, from_description
-from npformer.threads import blas_threads
+from npformer.runtime.threads import blas_threads
 from npformer.training.progress import say
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "play"

@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-# As in npformer/ranks.py, which may be missing: the variables that hold the number of a rank, and that of all ranks.
+# As in npformer/runtime/ranks.py, which may be missing: the variables with the number of a rank, and that of all ranks.
 OF_RANK, OF_ALL = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK"), ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE")
 MPIEXEC = Path(sys.executable).with_name("mpiexec")  # the one that mpich of the extra mpi installs
 PATIENCE = 1.0  # seconds that another rank waits for rank 0 to tell the same error
@@ -36,7 +36,7 @@ class Quiet:
 
     def __enter__(self):
         if rank() is not None and "1" not in [os.environ.get(name) for name in OF_ALL]:
-            with contextlib.suppress(ImportError):  # ``npformer.ranks.world`` says what is missing
+            with contextlib.suppress(ImportError):  # ``npformer.runtime.ranks.world`` says what is missing
                 import mpi4py.MPI  # noqa: F401
         self.before, self.said = (sys.stdout, sys.stderr), None
         if rank():

@@ -17,9 +17,9 @@ from output import add_pictures, output_file, will_draw, write_json
 
 from npformer import Adam, CopyTask, ParameterAverage, Trainer, Transformer, noam, tree, warmup_cosine
 from npformer.data.copy_task import BOS, EOS, PAD, exact_match
-from npformer.host import EVERY_PRECISION
-from npformer.ranks import world
-from npformer.threads import blas_threads
+from npformer.runtime.host import EVERY_PRECISION
+from npformer.runtime.ranks import world
+from npformer.runtime.threads import blas_threads
 
 N_EVALUATED = 1000
 

@@ -33,7 +33,7 @@ from command import command, print_error, print_note
 from output import output_file, output_folder, refuse_overwriting, write_json
 
 from npformer import NonFiniteError, tree
-from npformer.ranks import world
+from npformer.runtime.ranks import world
 from npformer.training import JsonLog, StopSignals
 from npformer.training.progress import say
 from npformer.translation import TranslationRun, TranslationSettings

@@ -22,7 +22,7 @@ from output import picture_file
 
 from npformer.data.parallel_text import decoded, read_lines
 from npformer.decoding.beam import Hypothesis
-from npformer.ranks import OneProcess, world
+from npformer.runtime.ranks import OneProcess, world
 from npformer.translation import Translator
 from npformer.translation.translator import READ_AHEAD
 

@@ -6,7 +6,7 @@ from in_browser import chromium, errors, look, site  # noqa: F401
 from tested import npf
 
 from npformer import cpu, reference
-from npformer.threads import n_threads
+from npformer.runtime.threads import n_threads
 
 FIRST = ["tests/operations/test_parity.py", "tests/gpu/", "tests/scripts/"]
 

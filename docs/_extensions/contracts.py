@@ -1,6 +1,6 @@
 """What the pages of the API show: a package's own names, and the contract of an operation, the shapes of its arrays."""
 
-from npformer.operation import Record
+from npformer.operations.record import Record
 
 
 def setup(app):

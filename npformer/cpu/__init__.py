@@ -14,9 +14,9 @@ except ValueError as error:  # of a setting
     raise ImportError(f"numba cannot be imported: {error} Unset or correct {', '.join(settings)}") from error
 
 from npformer.cpu.backend import backend
-from npformer.host import *  # noqa: F403
 from npformer.reference import *  # noqa: F403
 from npformer.reference import __all__ as __all__
+from npformer.runtime.host import *  # noqa: F403
 
 for _file in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_file.name}")

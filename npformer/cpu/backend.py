@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from npformer.operation import Backend
+from npformer.operations.backend import Backend
 
 # The bits of ``flags.num``. Numba compiles a kernel again for arrays that differ in one of them.
 C_CONTIGUOUS, ALIGNED, WRITEABLE = 0x1, 0x100, 0x400

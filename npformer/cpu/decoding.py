@@ -5,7 +5,6 @@ import inspect
 import numpy as np
 
 from npformer import reference
-from npformer.contract import GATES
 from npformer.cpu.activations import CODES, activate
 from npformer.cpu.backend import ALIGNED, C_CONTIGUOUS, WRITEABLE, kernel_of
 from npformer.cpu.blas import BLAS
@@ -15,8 +14,9 @@ from npformer.cpu.linear import map_few_rows
 from npformer.cpu.memory import empty
 from npformer.cpu.scalar import exp_negative, largest, like
 from npformer.cpu.team import helper_for
+from npformer.operations.contract import GATES
 from npformer.reference.decoding import composed_step
-from npformer.threads import FEW_ROWS
+from npformer.runtime.threads import FEW_ROWS
 
 EPS = inspect.signature(reference.layer_norm).parameters["eps"].default
 BLOCK = 128  # entries that are compared together: in most blocks none is among the best

@@ -20,7 +20,7 @@ from npformer.cpu.jit import inlined, kernel
 from npformer.cpu.memory import empty
 from npformer.cpu.scalar import exp_negative, is_kept, largest, like
 from npformer.reference.attention import default_scale
-from npformer.threads import in_parallel, n_threads
+from npformer.runtime.threads import in_parallel, n_threads
 
 QUERIES, KEYS = 256, 512  # per tile: 512 KB of float32 scores, half of a core's second-level cache
 WORTH_A_THREAD = 2**22  # the fewest multiplications of queries and keys per thread: a quarter of a millisecond

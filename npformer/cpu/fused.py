@@ -3,7 +3,6 @@
 import numpy as np
 
 from npformer import reference
-from npformer.contract import GATES
 from npformer.cpu import sums
 from npformer.cpu.activations import CODES, activate, multiply_by_slope
 from npformer.cpu.backend import as_matrix, as_rows, kernel_of, original
@@ -13,7 +12,8 @@ from npformer.cpu.jit import inlined, kernel
 from npformer.cpu.linear import linear, multiply_backward
 from npformer.cpu.memory import empty
 from npformer.cpu.scalar import is_kept, like
-from npformer.threads import n_kernel_threads
+from npformer.operations.contract import GATES
+from npformer.runtime.threads import n_kernel_threads
 
 
 @kernel_of(reference.linear_activation_dropout, as_it_lies="weight")

@@ -1,12 +1,11 @@
 """How kernels are compiled. All flags for numba are set in this file."""
 
-import os
-
 import numba
 from llvmlite.binding.ffi import lib
 from numba.core.compiler_lock import global_compiler_lock
 
 from npformer.cpu.kernel_cache import keep_on_disk
+from npformer.runtime.forks import at_fork
 
 # These flags let LLVM reorder sums and fuse a·b + c. The flags nnan and ninf must not be added: with them isnan is
 # always False, and the masks rely on inf.
@@ -67,5 +66,5 @@ def _after_fork():
     global_compiler_lock.release()
 
 
-if hasattr(os, "register_at_fork"):  # a fork waits until nothing is being compiled: a child could not finish it
-    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
+# a fork waits until nothing is being compiled: a child could not finish it
+at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)

@@ -16,7 +16,7 @@ from numba.core.caching import FunctionCache
 from numba.core.serialize import dumps
 
 from npformer.checks import warn
-from npformer.files import replace_file
+from npformer.runtime.files import replace_file
 
 # Kernels call functions of other files, so a change in any file makes all compiled kernels stale.
 SOURCES = [

@@ -9,7 +9,7 @@ from npformer.cpu.jit import inlined, kernel
 from npformer.cpu.memory import empty
 from npformer.cpu.sums import add_rows
 from npformer.cpu.team import WORTH_IT, helper_for, multiply_few_rows
-from npformer.threads import n_kernel_threads
+from npformer.runtime.threads import n_kernel_threads
 
 
 @kernel_of(reference.linear, as_it_lies="weight")

@@ -8,7 +8,6 @@ takes milliseconds if the helper loses its core meanwhile.) The helper goes to s
 """
 
 import atexit
-import os
 import threading
 from functools import cache
 
@@ -21,7 +20,8 @@ from npformer.cpu.blas import multiply
 from npformer.cpu.jit import address_of, inlined, kernel
 from npformer.cpu.scalar import like
 from npformer.cpu.tile import COLUMNS, multiply_columns
-from npformer.threads import FEW_ROWS, n_kernel_threads
+from npformer.runtime.forks import in_forked_process
+from npformer.runtime.threads import FEW_ROWS, n_kernel_threads
 
 # Up to this many rows are multiplied by the loops in this file; more by tiles, or by BLAS if b is transposed.
 THIN, THIN_TRANSPOSED = 2, 8
@@ -85,14 +85,13 @@ class _Helper:
 _helper = _Helper()
 
 
+@in_forked_process
 def _reset_in_fork():
     """Start without a helper thread in a forked process, which does not inherit it."""
     global _helper
     _helper = _Helper()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_reset_in_fork)
 atexit.register(lambda: _helper.dismiss())
 
 

@@ -8,7 +8,7 @@ from npformer import reference
 from npformer.cpu.backend import kernel_of
 from npformer.cpu.jit import kernel
 from npformer.reference.update import BLOCK, norm_of
-from npformer.threads import in_parallel
+from npformer.runtime.threads import in_parallel
 
 CHUNK = 2**8 * BLOCK  # numbers per part that a thread takes
 

@@ -12,8 +12,8 @@ import numpy as np
 
 from npformer.checks import check_fields, check_int, check_seed
 from npformer.data.subwords import Subwords
-from npformer.ranks import OneProcess, checksum
 from npformer.reference import derive_key
+from npformer.runtime.ranks import OneProcess, checksum
 
 
 def find_text(folder, split, language):

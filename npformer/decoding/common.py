@@ -7,7 +7,7 @@ import numpy as np
 from npformer import tree
 from npformer.arrays import library_of, on_host
 from npformer.checks import check_int
-from npformer.options import check_ids
+from npformer.operations.options import check_ids
 
 
 def check_limits(model, src, bos_id, eos_id, max_len, min_len):

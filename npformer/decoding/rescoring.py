@@ -4,7 +4,7 @@ import numpy as np
 
 from npformer.arrays import on_host
 from npformer.decoding.common import culprit
-from npformer.options import check_ids
+from npformer.operations.options import check_ids
 from npformer.reference import log_softmax
 
 

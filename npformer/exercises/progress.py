@@ -4,7 +4,7 @@ import json
 import sys
 from pathlib import Path
 
-from npformer.files import name_for_damaged, replace_file
+from npformer.runtime.files import name_for_damaged, replace_file
 
 FOLDER = Path("exercises")  # in the current folder
 FILE = FOLDER / "progress.json"

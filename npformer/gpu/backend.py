@@ -2,7 +2,7 @@
 
 import cupy
 
-from npformer.operation import Backend
+from npformer.operations.backend import Backend
 
 
 def suited(x, as_it_lies):

@@ -1,4 +1,4 @@
-"""The functions and constants of ``npformer/host.py``, for the GPU."""
+"""The functions and constants of ``npformer/runtime/host.py``, for the GPU."""
 
 import cupy
 import numpy as np
@@ -6,7 +6,7 @@ import numpy as np
 from npformer.arrays import on_host
 from npformer.gpu.backend import wait as wait
 from npformer.gpu.recording import Recorder
-from npformer.host import EVERY_PRECISION, __all__ as __all__
+from npformer.runtime.host import EVERY_PRECISION, __all__ as __all__
 
 PRECISIONS = EVERY_PRECISION
 asynchronous = True

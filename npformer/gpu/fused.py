@@ -3,13 +3,13 @@
 import cupy
 
 from npformer import reference
-from npformer.contract import GATES
 from npformer.gpu.activations import CODES
 from npformer.gpu.backend import as_rows, kernel_of
 from npformer.gpu.blas import multiply
 from npformer.gpu.dropout import drawing, dropout_backward
 from npformer.gpu.launch import for_each_element
 from npformer.gpu.linear import backward_of_rows
+from npformer.operations.contract import GATES
 
 
 @kernel_of(reference.linear_activation_dropout, as_it_lies="weight")

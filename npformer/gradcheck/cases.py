@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npformer import reference
-from npformer.contract import GATES, match
+from npformer.operations.contract import GATES, match
 from npformer.reference.activations import ACTIVATIONS
 
 # Letters that occur together mostly have different primes as sizes, so that mistaking one axis for another is noticed.

@@ -7,7 +7,7 @@ from npformer.checks import check_shape
 from npformer.layers.linear import linear, linear_grads
 from npformer.layers.normalisation import layer_norm
 from npformer.layers.types import Backward, Ops, Params
-from npformer.options import check_kind
+from npformer.operations.options import check_kind
 
 
 def residual_conv_block(

@@ -11,7 +11,7 @@ from npformer.arrays import beside, library_of, number_of
 from npformer.backends import get_backend
 from npformer.checks import check_fields, check_flag, check_fraction, check_int, check_seed, warn
 from npformer.models.initialization import Initializer, ShapesOnly
-from npformer.options import check_ids
+from npformer.operations.options import check_ids
 from npformer.reference import split_key
 
 

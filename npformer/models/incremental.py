@@ -6,7 +6,7 @@ import numpy as np
 
 from npformer.arrays import beside, on_host
 from npformer.layers import layer_norm, project
-from npformer.options import check_ids
+from npformer.operations.options import check_ids
 from npformer.reference import padding_mask
 from npformer.reference.decoding import composed_step
 

@@ -8,9 +8,9 @@ import numpy as np
 from npformer import layers, tree
 from npformer.arrays import on_host
 from npformer.checks import check_fields, check_fraction, check_int, check_shape
-from npformer.contract import GATES
 from npformer.models.encoder_decoder import EncoderDecoder, check_depths, in_order
 from npformer.models.incremental import IncrementalDecoder
+from npformer.operations.contract import GATES
 from npformer.reference import padding_mask, sinusoidal_encoding, split_key
 from npformer.reference.activations import Activation
 from npformer.reference.packed_attention import split_parts

@@ -75,4 +75,4 @@ from npformer.reference.update import adam_update, global_norm, norms_of_blocks,
 
 __all__ = [name for name, value in globals().items() if callable(value)]
 
-from npformer.host import *
+from npformer.runtime.host import *

@@ -6,7 +6,7 @@ from typing import Literal
 import numpy as np
 
 from npformer.arrays import Array
-from npformer.operation import backward_of, operation
+from npformer.operations.record import backward_of, operation
 
 GELU_SLOPE = math.sqrt(2 / math.pi)
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from npformer.arrays import Array, transpose
-from npformer.operation import backward_of, operation
+from npformer.operations.record import backward_of, operation
 from npformer.reference.dropout import dropout, dropout_backward
 from npformer.reference.masks import masked
 from npformer.reference.product import product

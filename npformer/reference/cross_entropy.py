@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 
 from npformer.arrays import Array
-from npformer.operation import operation
+from npformer.operations.record import operation
 from npformer.reference.linear import linear
 from npformer.reference.softmax import log_softmax
 

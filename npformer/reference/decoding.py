@@ -5,7 +5,7 @@ from typing import Literal
 import numpy as np
 
 from npformer.arrays import Array
-from npformer.operation import operation
+from npformer.operations.record import operation
 from npformer.reference.activations import Activation
 from npformer.reference.attention import attention
 from npformer.reference.packed_attention import split_parts

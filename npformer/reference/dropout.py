@@ -3,7 +3,7 @@
 import numpy as np
 
 from npformer.arrays import Array
-from npformer.operation import backward_of, operation
+from npformer.operations.record import backward_of, operation
 from npformer.reference.random import random_bits
 
 

@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from npformer.arrays import Array, transpose
-from npformer.operation import backward_of, operation
+from npformer.operations.record import backward_of, operation
 from npformer.reference.attention import default_scale
 from npformer.reference.dropout import dropout_keep, kept_scale
 from npformer.reference.product import product

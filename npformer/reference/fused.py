@@ -1,7 +1,7 @@
 """Operations that a kernel can compute in one pass over memory, written as compositions of smaller operations."""
 
 from npformer.arrays import Array
-from npformer.operation import backward_of, operation
+from npformer.operations.record import backward_of, operation
 from npformer.reference.activations import ACTIVATIONS, Activation
 from npformer.reference.dropout import dropout, dropout_backward
 from npformer.reference.linear import linear, linear_backward

@@ -3,7 +3,7 @@
 import numpy as np
 
 from npformer.arrays import Array, transpose
-from npformer.operation import backward_of, operation
+from npformer.operations.record import backward_of, operation
 from npformer.reference.activations import sigmoid, tanh
 from npformer.reference.linear import sum_of_rows
 from npformer.reference.recurrence import state_before, steps

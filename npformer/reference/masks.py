@@ -4,7 +4,7 @@ import numpy as np
 
 from npformer.arrays import Array
 from npformer.checks import check_int
-from npformer.operation import operation
+from npformer.operations.record import operation
 
 
 def causal_mask(T: int, S: int | None = None, *, like: Array | None = None) -> Array:

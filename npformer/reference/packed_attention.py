@@ -3,7 +3,7 @@
 import numpy as np
 
 from npformer.arrays import Array
-from npformer.operation import backward_of, operation
+from npformer.operations.record import backward_of, operation
 from npformer.reference.flash_attention import flash_attention, flash_attention_backward
 from npformer.reference.heads import merge_heads
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from npformer.arrays import Array, library_of
 from npformer.checks import check_int, check_key
-from npformer.options import check_kind
+from npformer.operations.options import check_kind
 
 _64_BITS = 0xFFFFFFFFFFFFFFFF
 _32_BITS = 0xFFFFFFFF

@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 
 from npformer.arrays import Array, transpose
-from npformer.operation import backward_of, operation
+from npformer.operations.record import backward_of, operation
 from npformer.reference.linear import linear, rows
 from npformer.reference.masks import masked
 from npformer.reference.product import product

@@ -26,7 +26,7 @@ from collections.abc import Callable
 import numpy as np
 
 from npformer.arrays import Array, transpose
-from npformer.operation import backward_of, operation
+from npformer.operations.record import backward_of, operation
 from npformer.reference.product import product
 from npformer.reference.scores import cosine_score, cosine_score_backward
 

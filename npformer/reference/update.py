@@ -9,7 +9,7 @@ import math
 import numpy as np
 
 from npformer.arrays import Array
-from npformer.operation import operation
+from npformer.operations.record import operation
 
 BLOCK = 2**12  # numbers whose squares are added first
 

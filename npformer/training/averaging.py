@@ -3,7 +3,7 @@
 import numpy as np
 
 from npformer import tree
-from npformer.interrupts import deferred_interrupts
+from npformer.runtime.interrupts import deferred_interrupts
 
 
 class ParameterAverage:

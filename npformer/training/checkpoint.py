@@ -12,8 +12,8 @@ import zlib
 import numpy as np
 
 from npformer.arrays import has_own_rules, on_host
-from npformer.files import check_path, file_to_replace
-from npformer.interrupts import deferred_interrupts
+from npformer.runtime.files import check_path, file_to_replace
+from npformer.runtime.interrupts import deferred_interrupts
 from npformer.training.checkpoint_header import (
     FORMAT,
     VERSION,

@@ -21,8 +21,8 @@ import numpy as np
 
 from npformer import tree
 from npformer.arrays import on_host
-from npformer.ranks import share_of
 from npformer.reference.update import norm_of
+from npformer.runtime.ranks import share_of
 from npformer.training.chunks import chunks_of
 from npformer.training.gradient_sum import GradientSum, add_up
 from npformer.training.parts import Piece

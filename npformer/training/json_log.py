@@ -6,8 +6,8 @@ import shutil
 import warnings
 from pathlib import Path
 
-from npformer.files import file_to_replace, name_for_damaged, replace_file
-from npformer.interrupts import deferred_interrupts
+from npformer.runtime.files import file_to_replace, name_for_damaged, replace_file
+from npformer.runtime.interrupts import deferred_interrupts
 from npformer.training.strict_json import check_restorable, parse_json
 
 

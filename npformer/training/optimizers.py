@@ -9,7 +9,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from npformer.checks import check_fields, check_flag, check_fraction, check_in_dtype, check_not_negative, check_positive
+from npformer.checks import (
+    check_fields,
+    check_flag,
+    check_fraction,
+    check_in_dtype,
+    check_not_negative,
+    check_positive,
+)
 
 
 @dataclass(frozen=True)

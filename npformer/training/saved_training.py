@@ -5,7 +5,7 @@ from dataclasses import MISSING, fields
 from npformer import tree
 from npformer.checks import check_int, check_positive
 from npformer.models.description import as_json, describe
-from npformer.options import LARGEST
+from npformer.operations.options import LARGEST
 from npformer.training.precision import ScaleState
 
 ADDED_LATER = {"consistency": 0.0, "frozen": []}  # settings that older checkpoints do not have

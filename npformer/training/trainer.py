@@ -18,7 +18,6 @@ import numpy as np
 from npformer import tree
 from npformer.arrays import on_host
 from npformer.backends import get_backend
-from npformer.calls import Calls, explain
 from npformer.checks import (
     check_fraction,
     check_in_dtype,
@@ -28,11 +27,12 @@ from npformer.checks import (
     check_seed,
     warn,
 )
-from npformer.interrupts import deferred_interrupts
 from npformer.models.description import as_json, describe
-from npformer.ranks import OneProcess, checksum
+from npformer.operations.explain import Calls, explain
 from npformer.reference import derive_key, split_key
-from npformer.threads import n_threads
+from npformer.runtime.interrupts import deferred_interrupts
+from npformer.runtime.ranks import OneProcess, checksum
+from npformer.runtime.threads import n_threads
 from npformer.training.checkpoint import joined, load_checkpoint, refusing, save_checkpoint
 from npformer.training.exchange import Exchange
 from npformer.training.gradient_sum import GradientSum
@@ -109,7 +109,7 @@ class Trainer:
         Number format in which steps are computed; all but "float32" need a GPU. Parameters and moments are float32.
         (On a GPU batches are padded to multiples of 8, so dropout draws other bits than on a CPU.)
     ranks : Ranks, optional
-        The processes that compute this training together, ``npformer.ranks.world()``. Each has to make the same
+        The processes that compute this training together, ``npformer.runtime.ranks.world()``. Each has to make the same
         trainer and call the same methods with the same arguments. The shards of a batch are divided among the ranks.
         They make the same steps, bit for bit, as one process with as many shards (``docs/guides/same-bits.md``). Only
         rank 0 writes checkpoints. One thread calls the methods.

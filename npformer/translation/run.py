@@ -10,11 +10,11 @@ from npformer.checks import check_int, check_number
 from npformer.data import ParallelText, Place, Subwords, TokenBatches
 from npformer.data.ahead import ahead
 from npformer.data.parallel_text import read_lines
-from npformer.files import name_for_damaged
 from npformer.models import from_description
 from npformer.models.description import check_params
-from npformer.options import LARGEST
-from npformer.ranks import OneProcess
+from npformer.operations.options import LARGEST
+from npformer.runtime.files import name_for_damaged
+from npformer.runtime.ranks import OneProcess
 from npformer.training.averaging import average
 from npformer.training.checkpoint import CheckpointError, load_checkpoint, refusing
 from npformer.training.json_log import JsonLog

@@ -8,8 +8,15 @@ from typing import get_args, get_type_hints
 
 import numpy as np
 
-from npformer.checks import check_fields, check_fraction, check_int, check_not_negative, check_positive, check_seed
-from npformer.host import EVERY_PRECISION
+from npformer.checks import (
+    check_fields,
+    check_fraction,
+    check_int,
+    check_not_negative,
+    check_positive,
+    check_seed,
+)
+from npformer.runtime.host import EVERY_PRECISION
 
 CHOICES = {
     "vocab": ("joint", "separate"),

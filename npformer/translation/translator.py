@@ -14,7 +14,7 @@ from npformer.data.parallel_text import pack
 from npformer.data.subwords import Subwords
 from npformer.decoding import beam_search, greedy_decode
 from npformer.models import EncoderDecoder, describe, from_description
-from npformer.ranks import checksum
+from npformer.runtime.ranks import checksum
 from npformer.training.checkpoint import CheckpointError, joined, load_checkpoint, refusing, save_checkpoint
 
 EXTRA_LEN = 50  # a translation has at most this many tokens more than its source (section 6.1)

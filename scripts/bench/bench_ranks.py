@@ -33,8 +33,8 @@ from output import output_file, write_json
 from predict_ranks import Network, Step, predict
 
 from npformer import Adam, Trainer
-from npformer.ranks import world
-from npformer.threads import blas_threads, cores
+from npformer.runtime.ranks import world
+from npformer.runtime.threads import blas_threads, cores
 
 
 @command

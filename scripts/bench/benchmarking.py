@@ -28,7 +28,7 @@ import numpy as np
 from arguments import above_zero, positive, some_of
 from output import output_file
 
-from npformer.threads import cores
+from npformer.runtime.threads import cores
 
 LIBRARIES = ("npformer", "numpy", "numba", "torch", "jax", "jaxlib")
 SETTINGS = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")

@@ -25,10 +25,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where arguments.
 from arguments import natural, positive
 from command import command
 
-import npformer.threads
+import npformer.runtime.threads
 from npformer import Adam, Trainer, Transformer, greedy_decode
 from npformer.data import CopyTask
-from npformer.threads import blas_threads, n_threads
+from npformer.runtime.threads import blas_threads, n_threads
 
 MODEL = {"d_model": 16, "n_heads": 2, "n_layers": 1, "d_ff": 32, "dropout": 0.1}
 HANGS = 120  # seconds without an interrupt after which the process counts as hanging
@@ -96,7 +96,7 @@ def main(argv=None):
         while undisturbed.trainer.n_steps < n_steps:
             undisturbed.trainer.step(*undisturbed.batch(undisturbed.trainer.n_steps))
         same = np.array_equal(undisturbed.trainer.flat_params, training.trainer.flat_params)
-        threads, taken = n_threads(), npformer.threads._cores_taken.locked()
+        threads, taken = n_threads(), npformer.runtime.threads._cores_taken.locked()
     print(f"{options.interrupts} interrupts in {seconds:.0f} s, {n_steps} steps, {n_decoded} decodings")
     print(f"parameters: {'the same, bit for bit' if same else 'DIFFERENT'}; wrong decodings: {n_wrong}")
     print(f"threads that matrix products may use: {threads} of 2")

@@ -16,7 +16,7 @@ from command import command
 
 from npformer import reference as ops
 from npformer.config import read_config
-from npformer.threads import blas_threads
+from npformer.runtime.threads import blas_threads
 
 
 @command

@@ -21,7 +21,7 @@ from study_length import FULL, QUICK, VOCAB, model_of, right_by_length, sizes_of
 from systems import SYSTEMS
 
 from npformer import CopyTask
-from npformer.threads import blas_threads
+from npformer.runtime.threads import blas_threads
 
 RATES = (0.001, 0.002, 0.005, 0.01, 0.02)
 

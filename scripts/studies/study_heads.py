@@ -35,7 +35,7 @@ from npformer import CopyTask, Transformer, tree
 from npformer.data import ParallelText
 from npformer.data.copy_task import exact_match
 from npformer.data.parallel_text import pack
-from npformer.threads import blas_threads
+from npformer.runtime.threads import blas_threads
 
 KINDS = {"encoder": "attention", "decoder": "attention", "memory": "memory_attention"}  # and their parameters
 NAMES = {"encoder": "encoder, self", "decoder": "decoder, self", "memory": "decoder, cross"}

@@ -35,7 +35,7 @@ from systems import SYSTEMS, count, of_size
 
 from npformer import Adam, CopyTask, Trainer, warmup_cosine
 from npformer.data.copy_task import exact_match
-from npformer.threads import blas_threads
+from npformer.runtime.threads import blas_threads
 
 LEARNING_RATES = {  # found by search_rates.py
     "recurrent": 0.01,

@@ -23,7 +23,7 @@ from command import command
 from output import add_pictures, output_file, will_draw, write_json
 
 from npformer import Adam, reference as ops, tree
-from npformer.threads import blas_threads
+from npformer.runtime.threads import blas_threads
 
 SCORES = ("dot", "scaled_dot", "additive")
 N_QUERIES, N_KEYS = 64, 64

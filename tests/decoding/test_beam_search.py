@@ -176,7 +176,7 @@ def test_parts_of_a_batch_in_threads_are_as_the_whole(monkeypatch):
     src, limits = np.concatenate([SRC, SRC[::-1], SRC]), np.arange(1, 10)
     options = {**IDS, "max_len": limits, "beam_size": 3, "n_best": 2}
     whole = beam_search(model, params, src, **options)
-    monkeypatch.setattr("npformer.host.FEW_ROWS", 0)
+    monkeypatch.setattr("npformer.runtime.host.FEW_ROWS", 0)
     for module in ("threads", "host"):
         monkeypatch.setattr(f"npformer.{module}.n_threads", lambda: 4)
     for found, expected in zip(beam_search(model, params, src, **options), whole, strict=True):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from npformer.operation import backward_of, operation
+from npformer.operations.record import backward_of, operation
 
 
 def of_two(x, weight):

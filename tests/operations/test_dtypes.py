@@ -51,7 +51,7 @@ def test_bfloat16_is_half_precision_too(name):
 @pytest.mark.parametrize("name", ["linear", "attention", "gru", "linear_cross_entropy"])
 def test_dtypes_that_differ_give_what_numpy_gives(every_backend, name, dtype, monkeypatch):
     """If one argument is float64, the results are float64; if no kernel computes them, a warning names it."""
-    monkeypatch.setattr("npformer.plan._told", set())
+    monkeypatch.setattr("npformer.operations.plan._told", set())
     arguments = arguments_of(name, dtype)
     last = [x for x in OPERATIONS[name].record.contract.arrays.values() if x.kind == "float"][-1].name
     arguments[last] = arguments[last].astype("float64")

@@ -186,7 +186,7 @@ FLOAT32 = {"x": (2, 3), "weight": (3, 5), "bias": 5}
 )
 def test_the_array_of_another_dtype_is_told_of_once(monkeypatch, wide, message):
     """At the line that called, once; for each shape there is another plan."""
-    monkeypatch.setattr("npformer.plan._told", set())
+    monkeypatch.setattr("npformer.operations.plan._told", set())
     linear = cpu.backend.operations["linear"]
     arrays = {name: np.ones(shape, "float64" if name in wide else "float32") for name, shape in FLOAT32.items()}
     for n in range(50, 53):
@@ -200,7 +200,7 @@ def test_the_array_of_another_dtype_is_told_of_once(monkeypatch, wide, message):
 
 
 def test_a_gradient_of_another_dtype_than_its_parameters_is_told_of(monkeypatch):
-    monkeypatch.setattr("npformer.plan._told", set())
+    monkeypatch.setattr("npformer.operations.plan._told", set())
     param, m, v = np.zeros((3, 61), "float32")
     with pytest.warns(UserWarning, match="grad has float64, others float32: .* computes adam_update in float64"):
         cpu.adam_update(param, np.ones(61), m, v, lr=0.1, step=1)
@@ -209,7 +209,7 @@ def test_a_gradient_of_another_dtype_than_its_parameters_is_told_of(monkeypatch)
 
 def test_a_model_with_an_array_of_another_dtype_gives_one_warning(monkeypatch):
     """Though every operation after it has arrays of two dtypes, too."""
-    monkeypatch.setattr("npformer.plan._told", set())
+    monkeypatch.setattr("npformer.operations.plan._told", set())
     model = nf.Transformer(11, 11, d_model=18, n_heads=2, n_layers=1, d_ff=34)
     params = model.init(seed=0)
     params["encoder"]["0"]["feed_forward"]["out"]["weight"] = np.ones((34, 18))

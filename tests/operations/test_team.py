@@ -13,7 +13,7 @@ from npformer import Transformer, cpu, greedy_decode, reference
 from npformer.cpu import linear, team
 from npformer.cpu.blas import BLAS
 from npformer.cpu.tile import COLUMNS, multiply_columns
-from npformer.threads import blas_threads, cores, in_parallel, kernel_threads, n_kernel_threads, n_threads
+from npformer.runtime.threads import blas_threads, cores, in_parallel, kernel_threads, n_kernel_threads, n_threads
 
 pytestmark = pytest.mark.skipif(not team.JIT, reason="the helper and the tiles are nothing but compiled code")
 SHAPES = [(1, 512, 64), (1, 100, 777), (3, 131, 777), (8, 9, 5000), (9, 131, 777), (17, 64, 512), (64, 65, 1030)]
@@ -61,7 +61,7 @@ def test_without_the_jit():
     code = """
 import numpy as np
 from npformer.cpu import linear
-from npformer.threads import kernel_threads
+from npformer.runtime.threads import kernel_threads
 with kernel_threads():
     y = linear(np.ones((2, 256), "float32"), np.ones((256, 512), "float32"))
 assert (y == 256).all()

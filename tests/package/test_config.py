@@ -14,7 +14,7 @@ import pytest
 
 import npformer
 from npformer import config
-from npformer.threads import blas_threads
+from npformer.runtime.threads import blas_threads
 
 VARIABLES = ("OPENBLAS_CORETYPE", "NUMBA_DISABLE_JIT", "NUMBA_CACHE_DIR", *config.THREAD_VARIABLES)
 

@@ -21,7 +21,7 @@ import npformer.training.trainer
 from npformer import SGD, Adam, AdamW, CopyTask, NonFiniteError, Trainer, Transformer
 from npformer.arrays import on_host
 from npformer.data import Subwords, TokenBatches
-from npformer.ranks import RankError, world
+from npformer.runtime.ranks import RankError, world
 from npformer.training import load_checkpoint
 
 RANKS = world()

@@ -13,7 +13,7 @@ import pytest
 from corpus import write_corpus
 from on_ranks import MPIEXEC, OF_ALL, OF_RANK, mpiexec
 
-from npformer.ranks import SIZES, STARTED
+from npformer.runtime.ranks import SIZES, STARTED
 from npformer.training import JsonLog, load_checkpoint
 from npformer.translation import Translator
 from npformer.translation.run import LAST, RESULT
@@ -133,14 +133,16 @@ def test_scripts_and_package_know_the_same_variables():
 
 
 def test_one_process_imports_no_mpi():
-    code = "import sys; from npformer.ranks import world; assert world().size == 1; print('mpi4py' in sys.modules)"
+    code = (
+        "import sys; from npformer.runtime.ranks import world; assert world().size == 1; print('mpi4py' in sys.modules)"
+    )
     one_rank = os.environ | {"PMI_RANK": "0", "PMI_SIZE": "1"}
     for environment in (os.environ, one_rank):
         assert subprocess.check_output([sys.executable, "-c", code], env=environment, text=True) == "False\n"
 
 
 def test_an_mpi_that_did_not_start_the_process_is_refused():
-    code = "from npformer.ranks import world; world()"
+    code = "from npformer.runtime.ranks import world; world()"
     started = os.environ | {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "4"}
     done = subprocess.run([sys.executable, "-c", code], env=started, capture_output=True, text=True)
     assert "4 processes were started, but each is alone for mpi4py" in done.stderr

@@ -13,7 +13,7 @@ import pytest
 
 from npformer import Adam, Trainer, Transformer, greedy_decode, threads
 from npformer.data import CopyTask
-from npformer.interrupts import MOST, deferred_interrupts
+from npformer.runtime.interrupts import MOST, deferred_interrupts
 from npformer.training import StopSignals, load_checkpoint
 
 pytestmark = pytest.mark.usefixtures("signals_of_the_foreground")
@@ -206,7 +206,7 @@ def test_a_process_forked_beside_stop_signals_ends_on_sigterm():
 def test_a_thread_goes_on_training_when_the_main_thread_has_ended():
     code = """
 import threading, time
-from npformer.threads import blas_threads, in_parallel
+from npformer.runtime.threads import blas_threads, in_parallel
 def work():
     threading.main_thread().join()
     print(in_parallel(lambda part: 2 * part, [1, 2, 3]))
@@ -272,7 +272,7 @@ def test_a_timeout_is_deferred_like_an_interrupt():
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signals")
 def test_the_tests_of_signals_pass_in_the_background_and_under_nohup():
-    files = "tests/training/test_interruption.py", "npformer/interrupts.py"
+    files = "tests/training/test_interruption.py", "npformer/runtime/interrupts.py"
     tests = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files]
     ignoring = ["sh", "-c", 'trap "" INT HUP; exec "$@"', "sh"]
     done = subprocess.run([*ignoring, *tests], cwd=Path(__file__).parents[2], capture_output=True, text=True)

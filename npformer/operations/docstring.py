@@ -4,7 +4,7 @@ from collections.abc import Callable
 from inspect import cleandoc
 from typing import Literal, get_args, get_origin
 
-from npformer.contract import Argument, Contract, may_be_none
+from npformer.operations.contract import Argument, Contract, may_be_none
 
 KINDS = {"mask": "bool ", "ids": "int ", "float": "", "wide": "", "written": ""}
 

@@ -1,9 +1,10 @@
 """Let Ctrl-C wait while the library changes what belongs together."""
 
-import os
 import signal
 import threading
 from _signal import getsignal  # that of ``signal`` makes an enum of the result: 60 of them take 40 microseconds
+
+from npformer.runtime.forks import in_forked_process
 
 SIGNALS = sorted(signal.valid_signals())
 MOST = 5  # times that a block defers Ctrl-C; the last one interrupts at once, for a block that never ends
@@ -73,11 +74,8 @@ class deferred_interrupts:
             self.error = error
 
 
+@in_forked_process
 def _reset_in_fork():
     """End the block in a forked process, whose main thread may be another one."""
     if _outermost is not None:
         _outermost._end()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_reset_in_fork)

@@ -12,7 +12,7 @@ import numpy as np
 
 from npformer.arrays import is_number_on_gpu, is_recording, library_of
 from npformer.checks import ABOVE_0, FRACTION, NOT_NEGATIVE, check_flag, check_int, check_key, check_number
-from npformer.contract import may_be_none
+from npformer.operations.contract import may_be_none
 
 INT64 = np.dtype(np.int64)
 

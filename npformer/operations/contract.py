@@ -22,8 +22,8 @@ A contract reads ``arguments -> results``::
 
 The name of an axis is one capital letter, optionally followed by a small letter, or one small letter. An array may be
 None if its type hint allows it: ``bias: Array | None``. Arguments that the contract does not name are options:
-``npformer.options`` checks them against their type hints, and against the ranges of common names such as ``eps`` and
-``dropout_rate``.
+``npformer.operations.options`` checks them against their type hints, and against the ranges of common names such as
+``eps`` and ``dropout_rate``.
 """
 
 import inspect

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from npformer.arrays import Array, on_host
-from npformer.interrupts import deferred_interrupts
-from npformer.threads import FEW_ROWS, in_parallel, kernel_threads, n_threads, one_blas_thread
+from npformer.runtime.interrupts import deferred_interrupts
+from npformer.runtime.threads import FEW_ROWS, in_parallel, kernel_threads, n_threads, one_blas_thread
 
 __all__ = [
     "PRECISIONS",

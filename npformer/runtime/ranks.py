@@ -16,7 +16,7 @@ from functools import cache
 import numpy as np
 
 from npformer import tree
-from npformer.threads import blas_threads, cores
+from npformer.runtime.threads import blas_threads, cores
 
 # What the programs that start MPI processes (mpiexec, mpirun, srun) set in the environment of each.
 STARTED = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK")

@@ -16,7 +16,8 @@ from pathlib import Path
 import numpy as np
 
 from npformer.checks import check_int
-from npformer.interrupts import deferred_interrupts
+from npformer.runtime.forks import in_forked_process
+from npformer.runtime.interrupts import deferred_interrupts
 
 FEW_ROWS = 64  # up to this many rows, a product is not split by rows; ``npformer.cpu.team`` is made for such products
 
@@ -134,6 +135,7 @@ def _pool(thread):
     return ThreadPoolExecutor(1, thread_name_prefix=f"npformer-{thread}")
 
 
+@in_forked_process
 def _reset_in_fork():
     """Reset the state in a forked process, which inherits only the thread that forked."""
     global _cores_taken, _blocks_lock
@@ -143,10 +145,6 @@ def _reset_in_fork():
         openblas_function("set_num_threads", None)(_n_of_blas())
     _cores_taken, _here.in_parallel, _here.n_kernel_threads = threading.Lock(), False, 0
     _pool.cache_clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_reset_in_fork)
 
 
 def _n_of_blas():

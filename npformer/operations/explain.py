@@ -8,9 +8,9 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from npformer import operation
-from npformer.contract import match
-from npformer.interrupts import deferred_interrupts
+from npformer.operations import dispatcher
+from npformer.operations.contract import match
+from npformer.runtime.interrupts import deferred_interrupts
 
 
 class Call(NamedTuple):
@@ -98,12 +98,12 @@ def explain() -> Iterator[Calls]:
     try:
         with deferred_interrupts():
             _active.append(calls)
-            operation.listener = _listen
+            dispatcher.listener = _listen
         yield calls
     finally:
         with deferred_interrupts():
             _active[:] = [others for others in _active if others is not calls]
-            operation.listener = _listen if _active else None
+            dispatcher.listener = _listen if _active else None
 
 
 _active: list[Calls] = []  # of all ``with`` blocks that have not ended, in any thread

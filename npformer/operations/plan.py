@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npformer.checks import warn
-from npformer.contract import match
-from npformer.options import check_arrays
+from npformer.operations.contract import match
+from npformer.operations.options import check_arrays
 
 DECIDING = ("float", "written")  # kinds of arrays whose dtypes decide that of the results
 FLOAT32, IDS, MASK = np.dtype(np.float32), np.dtype(np.int64), np.dtype(bool)

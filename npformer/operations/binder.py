@@ -1,0 +1,39 @@
+"""Bind the arguments of an operation to its parameters."""
+
+from npformer.operations.contract import may_be_none
+
+
+def make_binder(record, backend, parameters):
+    """A function of the operation's parameters that returns their values and what a plan depends on.
+
+    It is made from text, as named tuples are: Python then binds the arguments in half a microsecond. For ``linear`` on
+    the CPU the text is ::
+
+        lambda x, weight, bias=default_bias: (
+            [x, weight, bias],
+            (
+                (x.__class__, x.shape, x.dtype, x.flags.num),
+                (weight.__class__, weight.shape, weight.dtype, weight.flags.num),
+                None if bias is None else (bias.__class__, bias.shape, bias.dtype, bias.flags.num),
+            ),
+        )
+    """
+    contract, defaults, before, fields = record.contract, {}, [], []
+    for name, parameter in parameters.items():
+        if parameter.kind is parameter.KEYWORD_ONLY and "*" not in before:
+            before.append("*")
+        has_default = parameter.default is not parameter.empty
+        before.append(f"{name}=default_{name}" if has_default else name)
+        defaults[f"default_{name}"] = parameter.default
+        if name in contract.arrays:
+            layout = backend.layout.format(x=name)
+            if contract.arrays[name].kind == "written":  # and may be read-only
+                layout += f", getattr({name}.flags, 'writeable', True)"
+            field = f"({name}.__class__, {name}.shape, {name}.dtype, {layout})"
+            fields.append(f"None if {name} is None else {field}" if may_be_none(parameter) else field)
+        elif name in contract.sizes:
+            fields.append(name)
+    text = f"lambda {', '.join(before)}: ([{', '.join(parameters)}], ({', '.join(fields)},))"
+    bind = eval(text, defaults)
+    bind.__name__ = bind.__qualname__ = record.name  # for Python's own errors
+    return bind

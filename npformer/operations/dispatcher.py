@@ -1,0 +1,68 @@
+"""The dispatcher of an operation, which everybody calls: it checks arguments, and calls a kernel or the reference."""
+
+from collections.abc import Callable
+from functools import wraps
+
+import numpy as np
+
+from npformer.checks import check_in_dtype
+from npformer.operations.binder import make_binder
+from npformer.operations.options import check_arrays, check_ids, check_of, check_rate_and_key
+from npformer.operations.plan import converted, make_plan, rounded
+
+MOST_PLANS = 4096  # that a dispatcher remembers
+
+listener: Callable | None = None  # what ``npformer.explain`` puts between a dispatcher and its work
+
+
+def make_dispatcher(record, kernel, reference=None):
+    """The function that everybody calls; ``reference`` is the dispatcher of an operation whose kernel this is."""
+    parameters = record.parameters
+    bind = make_binder(record, kernel.backend, parameters)
+    names, places = list(parameters), {name: place for place, name in enumerate(parameters)}
+    options = [parameter for name, parameter in parameters.items() if name not in record.contract.arrays]
+    checks = [(places[option.name], check) for option in options if (check := check_of(option))]
+    rate, key, ignored, eps = map(places.get, ("dropout_rate", "dropout_key", "ignore_id", "eps"))
+    plans: dict = {}
+
+    @wraps(record.function)
+    def dispatch(*args, **keywords):
+        try:
+            values, signature = bind(*args, **keywords)
+        except AttributeError:  # what has no shape is no array
+            try:
+                check_arrays(record.contract, record.bound(*args, **keywords), parameters)
+            except (TypeError, ValueError) as error:
+                raise error from None
+            if reference is None:
+                raise
+            return reference(*args, **keywords)  # arrays of another library, whose layout this backend cannot read
+        for place, check in checks:
+            values[place] = check(values[place])
+        if rate is not None:
+            check_rate_and_key(values[rate], values[key])
+        plan = plans.get(signature)
+        if plan is None:
+            if len(plans) >= MOST_PLANS:
+                plans.clear()
+            plan = plans[signature] = make_plan(record, kernel, dict(zip(names, values, strict=True)))
+        if eps is not None:
+            check_in_dtype("eps", values[eps], plan.dtype)
+        if record.check:
+            record.check(**dict(zip(names, values, strict=True)))
+        for place, name, size in plan.ids:
+            check_ids(values[place], size, name, None if ignored is None else values[ignored])
+        return run(plan, values) if listener is None else listener(record, kernel.backend, plan, values, run)
+
+    def run(plan, values):
+        if plan.nothing is not None:
+            return plan.nothing()
+        result = plan.kernel(*converted(values, plan.for_kernel)) if plan.kernel else NotImplemented
+        if result is NotImplemented:
+            given = dict(zip(names, converted(values, plan.for_function), strict=True))
+            with np.errstate(invalid="ignore"):  # NaN in is NaN out, and what is masked may be NaN
+                result = record.function(**given)
+        return rounded(result, plan.of_results) if plan.of_results else result
+
+    dispatch.record, dispatch.kernel = record, kernel
+    return dispatch

@@ -1,0 +1,105 @@
+"""An operation is one record: its math, its contract, and the dispatcher that is made from them.
+
+Arrays of floats that are not ``wide`` decide the dtype of the results, by NumPy's rules. Half precision is computed in
+float32 and rounded at the end, where no kernel takes it.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, TypeVar
+
+from npformer.operations.backend import REFERENCE, Kernel
+from npformer.operations.contract import Contract, check_contract, contract_of_backward, parse
+from npformer.operations.dispatcher import make_dispatcher
+from npformer.operations.docstring import docstring_of_backward
+
+Function = TypeVar("Function", bound=Callable)
+
+
+class Record(NamedTuple):
+    """All that is known of an operation."""
+
+    name: str
+    function: Callable  # the math
+    contract: Contract
+    check: Callable | None = None  # raises if options do not go together
+    flops: str = ""  # a formula in the contract's letters
+    forward: Callable | None = None  # the operation whose backward pass this is
+
+    @property
+    def parameters(self) -> Mapping[str, inspect.Parameter]:
+        """The arguments by name."""
+        return inspect.signature(self.function).parameters
+
+    def bound(self, *args, **keywords) -> dict:
+        """The values of the arguments of a call, without defaults."""
+        return inspect.signature(self.function).bind(*args, **keywords).arguments
+
+
+def operation(contract: str, *, check: Callable | None = None, flops: str = "") -> Callable[[Function], Function]:
+    """Make an operation of a function.
+
+    Parameters
+    ----------
+    contract : str
+        As in ``npformer.operations.contract``.
+    check : callable, optional
+        Is called with all arguments by name, and raises if they do not go together.
+    flops : str
+        How many additions and multiplications it takes, in the contract's letters, where N stands for the dots:
+        ``"2*N*D*F"``. With it ``explain`` tells GFLOP/s, without it GB/s.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> @operation("x: ... D, weight: D F -> y: ... F")
+    ... def project(x, weight):
+    ...     return x @ weight
+    >>> project(np.ones((2, 5)), np.ones((4, 3)))
+    Traceback (most recent call last):
+    ValueError: weight has shape (4, 3), expected (D, F) with D = 5 from x (2, 5)
+    """
+
+    def decorate(function):
+        record = Record(function.__name__, function, parse(contract), check, flops)
+        check_contract(record.contract, function, flops)
+        return make_dispatcher(record, Kernel(REFERENCE))
+
+    return decorate
+
+
+def backward_of(forward: Callable, contract: str | None = None, **options) -> Callable[[Function], Function]:
+    """Make an operation of the backward pass of another.
+
+    Parameters
+    ----------
+    forward : operation
+    contract : str, optional
+        If it is not that of the forward pass: ``dy`` like the result ``y``, everything else like the argument or the
+        result of the same name; and a gradient for each array of floats that the forward pass takes.
+    check, flops
+        As for ``operation``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> @operation("x: ... D, weight: D F -> y: ... F")
+    ... def project(x, weight):
+    ...     return x @ weight
+    >>> @backward_of(project)
+    ... def project_backward(dy, x, weight):
+    ...     return dy @ weight.T, x.reshape(-1, x.shape[-1]).T @ dy.reshape(-1, dy.shape[-1])
+    >>> dx, dweight = project_backward(np.ones((2, 3)), np.ones((2, 5)), np.ones((5, 3)))
+    >>> project_backward(np.ones((2, 4)), np.ones((2, 5)), np.ones((5, 3)))
+    Traceback (most recent call last):
+    ValueError: dy has shape (2, 4), expected (..., F) with ... = (2,) from x (2, 5), F = 3 from weight (5, 3)
+    """
+
+    def decorate(function):
+        own = parse(contract) if contract else contract_of_backward(forward.record.contract, function)
+        record = Record(function.__name__, function, own, **options, forward=forward)
+        check_contract(own, function, record.flops)
+        function.__doc__ = docstring_of_backward(function, own, record.parameters, forward.record)
+        return make_dispatcher(record, Kernel(REFERENCE))
+
+    return decorate
