@@ -136,7 +136,7 @@ def test_parts_of_a_batch_in_threads_draw_as_the_whole(every_backend, monkeypatc
     whole = sample(model, params, src, **options)
     monkeypatch.setattr("npformer.runtime.host.FEW_ROWS", 0)
     for n in (2, 3, 12):
-        for module in ("threads", "host"):
+        for module in ("runtime.threads", "runtime.host"):
             monkeypatch.setattr(f"npformer.{module}.n_threads", lambda n=n: n)
         np.testing.assert_array_equal(sample(model, params, src, **options), whole)
 

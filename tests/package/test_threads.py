@@ -6,7 +6,7 @@ import time
 import numpy as np
 import pytest
 
-from npformer import threads
+from npformer.runtime import threads
 
 GET = threads.openblas_function("get_num_threads")
 WITH_OPENBLAS = pytest.mark.skipif(GET is None, reason="NumPy is not linked to OpenBLAS")

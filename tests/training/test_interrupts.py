@@ -11,8 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from npformer import Adam, Trainer, Transformer, greedy_decode, threads
+from npformer import Adam, Trainer, Transformer, greedy_decode
 from npformer.data import CopyTask
+from npformer.runtime import threads
 from npformer.runtime.interrupts import MOST, deferred_interrupts
 from npformer.training import StopSignals, load_checkpoint
 
