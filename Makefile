@@ -139,5 +139,5 @@ $(BENCH_VENV)/ready: setup.cfg pyproject.toml
 $(GPU_VENV)/ready: | gpu
 $(GPU_VENV)/ready: setup.cfg pyproject.toml
 	$(PYTHON) -m venv $(@D)
-	$(@D)/bin/python $(INSTALL) --editable '.[dev,cudnn$(CUDA)x]'
+	$(@D)/bin/python $(INSTALL) --editable '.[dev,cuda$(CUDA)x]'
 	touch $@

@@ -8,7 +8,6 @@ import pkgutil
 
 from npformer.gpu.backend import backend
 from npformer.gpu.blas import tf32
-from npformer.gpu.cudnn import cudnn_attention
 from npformer.gpu.device import *  # noqa: F403
 from npformer.reference import *  # noqa: F403
 from npformer.reference import __all__ as __all__

@@ -5,7 +5,6 @@ import math
 import cupy
 
 from npformer import reference
-from npformer.gpu import cudnn
 from npformer.gpu.backend import kernel_of
 from npformer.gpu.dropout import drawing
 from npformer.gpu.launch import launch, real
@@ -46,9 +45,6 @@ def attend(q, k, v, out, mask, causal, scale, dropout_rate, dropout_key):
         return NotImplemented  # the heads are too wide for shared memory
     B, H, T, _ = q.shape
     logsumexp = cupy.empty((B, H, T), real(q.dtype))
-    if cudnn.takes(q, k, v, out, mask=mask, causal=causal, dropout_rate=dropout_rate):
-        cudnn.attend(q, k, v, out, logsumexp, causal, default_scale(q, scale))
-        return logsumexp
     arrays = [part for x in (q, k, v, out) for part in _with_steps(x)]
     options = _options(q, k, v, mask, causal, scale, dropout_rate, dropout_key)
     _launch("attention", 1, tiles, q.dtype, (T, H, B), *arrays, logsumexp, *options)
@@ -60,10 +56,6 @@ def attend_backward(logsumexp, dout, out, q, k, v, dq, dk, dv, mask, causal, sca
     tiles = tiles_of(q, k, v, dout, dq, dk, dv)
     if tiles is None:
         return NotImplemented  # as above
-    if cudnn.takes(q, k, v, dout, out, dq, dk, dv, mask=mask, causal=causal, dropout_rate=dropout_rate):
-        logsumexp = logsumexp.reshape(q.shape[:-1])
-        cudnn.attend_backward(dout, out, logsumexp, q, k, v, dq, dk, dv, causal, default_scale(q, scale))
-        return None
     B, H, T, _ = q.shape
     shift, sums = cupy.empty((B, H, T), real(q.dtype)), cupy.empty((B, H, T), real(q.dtype))
     n_queries = 4  # per block, one for each warp

@@ -112,19 +112,6 @@ def build_our_attention(T, causal, precision):
     return step
 
 
-def build_attention_of_cudnn(T, causal, precision):
-    """The same with cuDNN's fused attention instead of ours."""
-    from npformer.gpu import cudnn_attention
-
-    step = build_our_attention(T, causal, precision)
-
-    def step_with_cudnn():
-        with cudnn_attention():
-            step()
-
-    return step_with_cudnn
-
-
 def build_their_attention(T, causal, precision):
     """``step`` of PyTorch's ``scaled_dot_product_attention``, forward and backward."""
     import torch
@@ -187,8 +174,6 @@ def report_attention(precision, options):
                 ("npformer", ("npformer.gpu",), build_our_attention),
                 ("PyTorch", ("torch",), build_their_attention),
             ]
-            if precision == "bfloat16":
-                wanted.append(("npformer with cuDNN", ("npformer.gpu", "cudnn"), build_attention_of_cudnn))
             figures = compare(wanted, (T, causal, precision), options)
             flops = 14 * TOKENS * T * HEADS * WIDTH / (2 if causal else 1)  # 4 forward, 10 backward
             print(f"attention, forward and backward, {T} keys{', causal' if causal else ''}, {precision}")
