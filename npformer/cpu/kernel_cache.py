@@ -6,6 +6,7 @@ compile at once can leave one kernel under the name of another.
 
 import glob
 import pickle
+import re
 import zlib
 from functools import cache
 from hashlib import sha256
@@ -18,16 +19,30 @@ from numba.core.serialize import dumps
 from npformer.checks import warn
 from npformer.runtime.files import replace_file
 
-# Kernels call functions of other files, so a change in any file makes all compiled kernels stale.
-SOURCES = [
-    (path.name, path.stat().st_mtime_ns, path.stat().st_size) for path in sorted(Path(__file__).parent.glob("*.py"))
-]
+FOLDER = Path(__file__).parent
+ON_THE_HOST = {"backend", "kernel_cache", "memory"}  # files of this folder that no kernel calls
 AGAIN = "Each process compiles them again"
+
+
+@cache
+def sources_of(file):
+    """A digest of the files that the kernels of a file are made of: itself, and those of this folder that it imports.
+
+    A change in one of them makes its compiled kernels stale, a change in another file does not.
+    """
+    texts, files = {}, [Path(file)]
+    while files:
+        path = files.pop()
+        if path not in texts and path.stem not in ON_THE_HOST:
+            texts[path] = path.read_text("utf-8")
+            imported = re.findall(r"^from npformer\.cpu(?:\.(\w+) import| import (\w+))", texts[path], re.MULTILINE)
+            files += [FOLDER / f"{module or name}.py" for module, name in imported]
+    return _digest(sorted((path.name, text) for path, text in texts.items()))
 
 
 def keep_on_disk(kernel):
     """Let a kernel that numba compiles use files of ours, if there is a folder for them."""
-    if not SOURCES:  # they are in a zip file: nothing would tell that they have changed
+    if not FOLDER.is_dir():  # in a zip file nothing would tell that the sources have changed
         return
     try:
         kernel._cache = _Cache(kernel.py_func)
@@ -42,7 +57,7 @@ class _Cache(FunctionCache):
 
     def __init__(self, function):
         super().__init__(function)
-        self._cache_file = _Files(self._cache_path, self._impl.filename_base)
+        self._cache_file = _Files(self._cache_path, self._impl.filename_base, sources_of(function.__code__.co_filename))
 
     def save_overload(self, sig, data):
         """Save what was compiled for a signature, if that is possible."""
@@ -56,8 +71,8 @@ class _Cache(FunctionCache):
 class _Files:
     """One file for each signature of a function: a checksum (4 bytes), a digest of its origin (32), the content."""
 
-    def __init__(self, folder, name):
-        self.folder, self.name = Path(folder), name
+    def __init__(self, folder, name, sources):
+        self.folder, self.name, self.sources = Path(folder), name, sources
 
     def load(self, key):
         """Return what was saved with this key, None if there is nothing that can be used."""
@@ -85,7 +100,7 @@ class _Files:
     def _place(self, key):
         """Return the file of a key, and a digest of all that its content follows from."""
         path = self.folder / f"{self.name}.{_digest(key).hex()[:16]}.nbc"
-        return path, _digest([key, SOURCES, numba.__version__])
+        return path, _digest([key, self.sources, numba.__version__])
 
 
 def _digest(value):
