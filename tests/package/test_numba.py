@@ -1,0 +1,55 @@
+"""What npformer uses of numba and llvmlite that they do not document. A later version has to have it, or new code."""
+
+import inspect
+
+import llvmlite.binding
+import pytest
+from llvmlite.binding.ffi import lib
+from numba import njit
+from numba.core import cgutils, event
+from numba.core.caching import FunctionCache
+from numba.core.compiler_lock import global_compiler_lock
+from numba.core.serialize import dumps
+from numba.np.arrayobj import make_array
+
+
+def double(x):
+    return 2 * x
+
+
+def test_a_fork_can_wait_for_both_locks_of_a_compilation():  # cpu/jit.py
+    with lib._lock, global_compiler_lock:
+        pass
+    assert callable(global_compiler_lock.acquire)
+    assert callable(global_compiler_lock.release)
+
+
+def test_files_of_ours_can_take_the_place_of_numba_s_cache(tmp_path, monkeypatch):  # cpu/kernel_cache.py
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    cache = FunctionCache(double)
+    assert isinstance(cache._cache_path, str)
+    assert isinstance(cache._impl.filename_base, str)
+    assert {"load", "save", "flush"} <= set(dir(cache._cache_file))
+    assert list(inspect.signature(cache.save_overload).parameters) == ["sig", "data"]
+    assert isinstance(dumps([1]), bytes)
+    assert hasattr(njit(double), "_cache")
+
+
+@pytest.mark.parametrize(
+    ("place", "name"),
+    [
+        (cgutils, "alloca_once_value"),
+        (cgutils, "for_range"),
+        (cgutils, "get_item_pointer"),
+        (cgutils, "unpack_tuple"),
+        (event, "Listener"),
+        (event, "install_listener"),
+        (llvmlite.binding, "get_host_cpu_features"),
+    ],
+)
+def test_a_function_is_there(place, name):
+    assert callable(getattr(place, name))
+
+
+def test_an_intrinsic_can_find_the_memory_of_an_array():  # cpu/blas.py, cpu/tile.py
+    assert list(inspect.signature(make_array).parameters) == ["array_type"]
