@@ -115,6 +115,14 @@ def test_parameters_that_are_replaced_are_noticed(change, place, tmp_path):
     assert trainer.step(SRC, TGT) == Trainer(MODEL, Adam()).step(SRC, TGT)  # nothing had changed
 
 
+def test_another_array_for_the_gradients_changes_no_step():
+    trainer, other = (Trainer(MODEL, SGD(0.1)) for _ in range(2))
+    trainer.flat_grads = trainer.flat_grads.copy()
+    for _ in range(2):
+        assert trainer.step(SRC, TGT) == other.step(SRC, TGT)
+    np.testing.assert_array_equal(trainer.flat_params, other.flat_params)
+
+
 def test_parameters_are_changed_in_place():
     trainer, other = (Trainer(MODEL, SGD(0.1)) for _ in range(2))
     trainer.params["output"]["bias"][...] = 1
