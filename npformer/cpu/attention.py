@@ -16,7 +16,7 @@ from npformer.reference.attention import default_scale
 @kernel_of(reference.attention, as_it_lies="q k v")
 def attention(q, k, v, keep_mask, causal, scale, dropout_rate, dropout_key):
     if not is_usual(scale):
-        return NotImplemented  # after scaling, the largest score would not be the largest any more
+        return NotImplemented
     weights = _product(as_heads(q), transpose(as_heads(k)))
     _weigh(weights, options_for(q, k, keep_mask, causal, scale, dropout_rate, dropout_key))
     out = _product(dropped(weights, dropout_rate, dropout_key), as_heads(v))

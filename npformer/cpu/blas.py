@@ -58,7 +58,7 @@ def multiply(blas, a, b, out, add):
 
 
 def multiply_scaled(blas, a, b, out, add, scale):
-    """``multiply``, with the product times ``scale``: rounded to it before a kernel computes with it."""
+    """``multiply``, with the product times ``scale``, which is rounded before a kernel subtracts from it."""
     multiply(blas, a, b * scale, out, add)
 
 

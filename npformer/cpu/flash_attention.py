@@ -40,7 +40,7 @@ class Options(NamedTuple):
 @kernel_of(reference.flash_attention, as_it_lies="q k v")
 def flash_attention(q, k, v, keep_mask, causal, scale, dropout_rate, dropout_key):
     if not is_usual(scale):
-        return NotImplemented  # after scaling, the largest score would not be the largest any more
+        return NotImplemented
     options = options_for(q, k, keep_mask, causal, scale, dropout_rate, dropout_key)
     result = attend(as_heads(q), as_heads(k), as_heads(v), options)
     if result is NotImplemented:
@@ -52,7 +52,7 @@ def flash_attention(q, k, v, keep_mask, causal, scale, dropout_rate, dropout_key
 @kernel_of(reference.flash_attention_backward, as_it_lies="dout q k v out")
 def flash_attention_backward(dout, q, k, v, out, logsumexp, keep_mask, causal, scale, dropout_rate, dropout_key):
     if not is_usual(scale):
-        return NotImplemented  # a negative scale would turn the -inf of masked scores into inf
+        return NotImplemented
     options = options_for(q, k, keep_mask, causal, scale, dropout_rate, dropout_key)
     q4, k4, v4 = as_heads(q), as_heads(k), as_heads(v)
     dout, out = (np.ascontiguousarray(as_heads(x).swapaxes(1, 2)) for x in (dout, out))
@@ -63,7 +63,11 @@ def flash_attention_backward(dout, q, k, v, out, logsumexp, keep_mask, causal, s
 
 
 def is_usual(scale):
-    """Whether the largest score is still the largest after scaling: the scale is positive and finite."""
+    """Whether the scale is positive and finite. Any other is rare, and left to the reference.
+
+    ``cpu.attention`` scales differences from the largest score, which has to stay the largest. At a scale of 0, BLAS
+    does not read q and k, which may hold NaN.
+    """
     return scale is None or 0 < scale < math.inf
 
 

@@ -30,14 +30,21 @@ def sources_of(file):
 
     A change in one of them makes its compiled kernels stale, a change in another file does not.
     """
-    texts, files = {}, [Path(file)]
+    digests, files = {}, [Path(file)]
     while files:
         path = files.pop()
-        if path not in texts and path.stem not in ON_THE_HOST:
-            texts[path] = path.read_text("utf-8")
-            imported = re.findall(r"^from npformer\.cpu(?:\.(\w+) import| import (\w+))", texts[path], re.MULTILINE)
-            files += [FOLDER / f"{module or name}.py" for module, name in imported]
-    return _digest(sorted((path.name, text) for path, text in texts.items()))
+        if path not in digests and path.stem not in ON_THE_HOST:
+            digests[path], imported = _read(path)
+            files += imported
+    return _digest(sorted((path.name, digest) for path, digest in digests.items()))
+
+
+@cache
+def _read(path):
+    """A digest of the text of a file, and the files of this folder that it imports."""
+    text = path.read_text("utf-8")
+    imported = re.findall(r"^from npformer\.cpu(?:\.(\w+) import| import (\w+))", text, re.MULTILINE)
+    return _digest(text), [FOLDER / f"{module or name}.py" for module, name in imported]
 
 
 def keep_on_disk(kernel):
