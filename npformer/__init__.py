@@ -3,9 +3,10 @@
 One letter for each axis, everywhere: ``B`` batch, ``T`` query or target length, ``S`` key or source length, ``D`` model
 width, ``H`` heads, ``K`` head width (= D/H), ``F`` feed-forward width, ``V`` vocabulary, ``N`` layers.
 
-The names below are the operations that people call, the models, what trains them and what decodes from them. All other
-operations are in ``npformer.reference``, the building blocks of models in ``npformer.layers``. The import needs NumPy
-alone.
+The names below are the operations that people call, the models, what trains them and what decodes from them. An
+operation is computed by the kernels for its arrays, ``npformer.cpu`` or ``npformer.gpu``; ``npformer.reference`` has
+the math of all operations, ``npformer.layers`` the building blocks of models. The import needs NumPy alone: numba is
+imported by the first operation that is called.
 
 A name is imported when it is first used. If all were imported here, a program that imports ``npformer`` in one thread
 and one of its modules in another would fail: each thread would wait for what the other has begun to import.
@@ -13,6 +14,7 @@ and one of its modules in another would fail: each thread would wait for what th
 
 import ast
 import importlib
+from functools import cache
 from importlib.util import find_spec
 
 __version__ = "0.2.0"
@@ -29,21 +31,24 @@ _HOMES = _homes()
 __all__ = list(_HOMES)
 
 
-def __getattr__(name):
+@cache
+def _find(name):
     module = f"{__name__}.{name}"
     home = _HOMES.get(name, __name__)
     if home not in (__name__, module):
         value = getattr(importlib.import_module(home), name)
-    elif name.isidentifier() and not name.startswith("_") and find_spec(module):
+        return importlib.import_module("npformer.backends").by_arrays(value) if hasattr(value, "record") else value
+    if name.isidentifier() and not name.startswith("_") and find_spec(module):
         try:
-            value = importlib.import_module(module)
+            return importlib.import_module(module)
         except ImportError as error:  # hasattr() takes it for an error
             raise AttributeError(f"module {module!r} cannot be imported: {error}") from error
-    else:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = value
-    return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __getattr__(name):
+    return _find(name)
 
 
 def __dir__():
-    return sorted({*globals(), *__all__})
+    return sorted({"__version__", *__all__})

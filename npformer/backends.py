@@ -1,45 +1,72 @@
-"""Choose a backend: from its name, or from the device of the parameters, to its module."""
+"""Choose a backend: by its name, by the device of the parameters, or by the arrays of a call."""
 
 import warnings
-from functools import cache
+from collections.abc import Callable
+from functools import cache, wraps
 from importlib import import_module
 from types import ModuleType
+from typing import TypeVar, cast
 
 from npformer import reference, tree
 from npformer.arrays import is_cupy
+from npformer.reference import Ops
 
 NAMES = ("auto", "reference", "cpu", "gpu")
+Function = TypeVar("Function", bound=Callable)
 
 
-def get_backend(backend: str | ModuleType = "auto", params: dict | None = None) -> ModuleType:
-    """The module of a backend; a module is returned unchanged.
+def get_backend(backend: str | Ops | ModuleType = "auto", params: dict | None = None) -> Ops:
+    """The backend with this name; a backend is returned unchanged.
 
     Parameters
     ----------
-    backend : "auto", "reference", "cpu", "gpu" or a module
-        "auto" is "gpu" if the parameters are on a GPU, else "cpu" if numba is installed, else "reference".
+    backend : "auto", "reference", "cpu", "gpu", or a backend
+        "auto" is "gpu" if the parameters are on a GPU, else "cpu" if numba is installed, else "reference". A backend is
+        also taken from its package, such as ``npformer.cpu``.
     params : nested dict, optional
         The parameters of the model; "auto" looks at their device.
 
     Examples
     --------
-    >>> get_backend("cpu").__name__
-    'npformer.cpu'
+    >>> get_backend("cpu")
+    <the backend cpu>
+    >>> get_backend("cpu").name
+    'cpu'
     """
-    if isinstance(backend, ModuleType):
-        return backend
-    if not isinstance(backend, str) or backend not in NAMES:
-        raise ValueError(f"backend={backend!r}, expected one of {NAMES} or a module with the same operations")
-    if backend == "auto":
+    ops = getattr(backend, "ops", None) if isinstance(backend, ModuleType) else backend
+    if isinstance(ops, Ops):
+        return ops
+    if not isinstance(ops, str) or ops not in NAMES:
+        raise ValueError(f"backend={backend!r}, expected one of {NAMES}, or what get_backend returns for one of them")
+    if ops == "auto":
         return _gpu() if _on_gpu(params) else _best_on_cpu()
-    if backend == "reference":
-        return reference
-    if backend == "gpu":
+    if ops == "reference":
+        return reference.ops
+    if ops == "gpu":
         return _gpu()
     try:
-        return import_module("npformer.cpu")
+        return import_module("npformer.cpu").ops
     except ImportError as error:
         raise ValueError(f"backend='cpu' needs numba, expected to be installed: {error}") from error
+
+
+def by_arrays(operation: Function) -> Function:
+    """An operation that is computed by the backend of the arrays that it is given: the kernels, where there are any.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> by_arrays(reference.relu)(np.array([-1.0, 2.0]))
+    array([0., 2.])
+    """
+    name = operation.__name__
+
+    @wraps(operation)
+    def call(*args, **keywords):
+        on_gpu = any(map(is_cupy, (*args, *keywords.values())))
+        return getattr(_gpu() if on_gpu else _best_on_cpu(), name)(*args, **keywords)
+
+    return cast(Function, call)
 
 
 def why_no_gpu() -> str | None:
@@ -62,16 +89,16 @@ def why_no_gpu() -> str | None:
 @cache  # so the warning is also issued only once
 def _best_on_cpu():
     try:
-        return import_module("npformer.cpu")
+        return import_module("npformer.cpu").ops
     except ImportError as error:
         warnings.warn(f"the slower reference backend is used, as the kernels need numba: {error}", stacklevel=4)
-        return reference
+        return reference.ops
 
 
 def _gpu():
     if missing := why_no_gpu():
         raise ValueError(f"backend='gpu' needs a GPU and CuPy, expected to find both: {missing}")
-    return import_module("npformer.gpu")
+    return import_module("npformer.gpu").ops
 
 
 def _on_gpu(params):

@@ -69,7 +69,7 @@ def main(argv=None):
     n_parameters = tree.count(trainer.params)
     print(
         f"{options.task} task, preset {options.preset}: {n_parameters:,} parameters, {steps} steps of "
-        f"{preset['batch_size']} sequences, seed {options.seed}, backend {trainer.ops.__name__}"
+        f"{preset['batch_size']} sequences, seed {options.seed}, backend {trainer.ops.name}"
     )
 
     if options.explain:
@@ -95,7 +95,7 @@ def main(argv=None):
         "task": options.task,
         "preset": options.preset,
         "seed": options.seed,
-        "backend": ops.__name__,
+        "backend": ops.name,
         "exact_match": share,
         "exact_match_longer": share_longer,
         "loss": float(loss),
@@ -196,7 +196,7 @@ def parse_arguments(argv):
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
     parser.add_argument("--explain", action="store_true", help="first list the operations of one step and their times")
     options = parser.parse_args(argv)
-    if options.precision not in options.backend.PRECISIONS:
+    if options.precision not in options.backend.device.precisions:
         parser.error(f"argument --precision: {options.precision} is for --backend gpu")
     options.out = options.out or Path("runs") / options.task
     options.draws = will_draw(parser, options)

@@ -70,7 +70,7 @@ def train(run, options, start):
     s = run.settings
     say(
         f"{title(s)}: {tree.count(run.trainer.params):,} parameters, "
-        f"{len(run.source):,} pieces, backend {run.trainer.ops.__name__}; "
+        f"{len(run.source):,} pieces, backend {run.trainer.ops.name}; "
         f"{run.trainer.n_steps} of {s.steps} steps done"
     )
     if run.ranks.size > 1:

@@ -23,7 +23,7 @@ def threads_are_left_as_they_were():
     assert n_threads() == before
 
 
-@pytest.fixture(params=[reference, cpu], ids=["reference", "cpu"])
+@pytest.fixture(params=[reference.ops, cpu.ops], ids=["reference", "cpu"])
 def every_backend(request, monkeypatch):
     """Run a test once for each backend, with its operations as those of ``tested.npf``."""
     monkeypatch.setattr(npf, "backend", request.param)

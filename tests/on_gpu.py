@@ -5,6 +5,7 @@
 
 import contextlib
 import ctypes
+import functools
 import importlib
 import importlib.util
 import inspect
@@ -121,29 +122,23 @@ def _put_as_it_lies(x):
     return cupy.ndarray(x.shape, x.dtype, memory.data + start, x.strides)
 
 
-class _OnGpu:
-    """The operations of ``npformer.gpu``, which take and return NumPy arrays."""
+def _with_numpy_arrays(operation):
+    """An operation of ``npformer.gpu`` that takes and returns NumPy arrays."""
+    signature = inspect.signature(operation)
+    written = [x.name for x in operation.record.contract.arrays.values() if x.kind == "written"]
 
-    __name__ = "npformer.gpu"
-    __all__ = gpu.__all__
+    @functools.wraps(operation)
+    def call(*args, **options):
+        given = signature.bind(*args, **options).arguments
+        with cupy_installed():
+            placed = put(given)
+            result = take(operation(**placed))
+            for x in written:
+                if given.get(x) is not None:
+                    given[x][...] = take(placed[x])
+        return result
 
-    def __getattr__(self, name):
-        operation = getattr(gpu, name)
-        signature, record = inspect.signature(operation), getattr(operation, "record", None)
-        written = [x.name for x in record.contract.arrays.values() if x.kind == "written"] if record else []
-
-        def call(*args, **options):
-            given = signature.bind(*args, **options).arguments
-            with cupy_installed():
-                placed = put(given)
-                result = take(operation(**placed))
-                for x in written:
-                    if given.get(x) is not None:
-                        given[x][...] = take(placed[x])
-            return result
-
-        call.__signature__ = signature
-        return call
+    return call
 
 
-ON_GPU = _OnGpu()
+ON_GPU = gpu.ops.replaced(**{name: _with_numpy_arrays(getattr(gpu.ops, name)) for name in gpu.ops.names()})

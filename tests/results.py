@@ -3,11 +3,9 @@
 import numpy as np
 
 from npformer import reference
-from npformer.gradcheck.cases import CASES
+from npformer.gradients.cases import CASES
 
-OPERATIONS = {
-    name: getattr(reference, name) for name in reference.__all__ if hasattr(getattr(reference, name), "record")
-}
+OPERATIONS = {name: getattr(reference.ops, name) for name in reference.Ops.names()}
 FIRST = {name: case for case in reversed(CASES) for name in case.names}  # the first case of each operation
 
 

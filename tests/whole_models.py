@@ -3,7 +3,7 @@
 import numpy as np
 
 from npformer import gradcheck, tree
-from npformer.gradcheck import COMPLEX_STEP
+from npformer.gradients import COMPLEX_STEP
 
 B, S, T, V_SRC, V_TGT = 4, 11, 5, 7, 9  # no dimension is as long as another
 

@@ -1,6 +1,7 @@
 """CPU kernels under the names of the reference operations, for NumPy arrays of float32 and float64.
 
-An operation that has no kernel is the reference's own. Each file in this folder registers the kernels it defines.
+An operation that has no kernel is the reference's own. Each file of the folder ``kernels`` registers those it defines
+in ``ops``, the backend; ``npformer.cpu.softmax`` is ``npformer.cpu.ops.softmax``.
 """
 
 import importlib
@@ -13,11 +14,11 @@ except ValueError as error:  # of a setting
     settings = [f"{name}={value}" for name, value in os.environ.items() if name.startswith("NUMBA_")]
     raise ImportError(f"numba cannot be imported: {error} Unset or correct {', '.join(settings)}") from error
 
-from npformer.cpu.backend import backend
-from npformer.reference import *  # noqa: F403
-from npformer.reference import __all__ as __all__
-from npformer.runtime.host import *  # noqa: F403
+from npformer.cpu import kernels
+from npformer.cpu.backend import ops
+from npformer.reference.forwarding import forwarding
 
-for _file in pkgutil.iter_modules(__path__):
-    importlib.import_module(f"{__name__}.{_file.name}")
-globals().update(backend.operations)  # these replace the reference's operations, and the submodules of the same names
+for _file in pkgutil.iter_modules(kernels.__path__):
+    importlib.import_module(f"{kernels.__name__}.{_file.name}")
+
+__getattr__, __dir__ = forwarding(__name__, ops)

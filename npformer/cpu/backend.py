@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from npformer.operations.backend import Backend
+from npformer.reference import Ops
 
 # The bits of ``flags.num``. Numba compiles a kernel again for arrays that differ in one of them.
 C_CONTIGUOUS, ALIGNED, WRITEABLE = 0x1, 0x100, 0x400
@@ -46,8 +46,8 @@ class _Alias:
         self.__array_interface__ = {**x.__array_interface__, "data": (address, False), "strides": x.strides}
 
 
-backend = Backend("cpu", np.ndarray, dtypes="float32 float64", layout="{x}.flags.num", suited=suited)
-kernel_of = backend.kernel_of
+ops = Ops("cpu", np.ndarray, dtypes="float32 float64", layout="{x}.flags.num", suited=suited)
+kernel_of = ops.kernel_of
 
 
 def as_rows(x):

@@ -2,9 +2,11 @@
 
 import numba
 from llvmlite.binding.ffi import lib
+from numba.core import event
 from numba.core.compiler_lock import global_compiler_lock
 
 from npformer.cpu.kernel_cache import keep_on_disk
+from npformer.runtime.compilation import compilation_begins, compilation_ends
 from npformer.runtime.forks import at_fork
 
 # These flags let LLVM reorder sums and fuse a·b + c. The flags nnan and ninf must not be added: with them isnan is
@@ -18,6 +20,7 @@ from npformer.runtime.forks import at_fork
 # loop prevents both.
 FASTMATH = {"contract", "reassoc", "arcp", "nsz", "afn"}
 
+KERNELS: set = set()  # the functions that were made kernels
 CALLED_BY_ADDRESS: list[object] = []  # these kernels must not be deleted
 
 
@@ -29,6 +32,7 @@ def kernel(function, forceinline=False, fastmath=FASTMATH, has_address=False):
         return function
     compiled = numba.njit(**options)(function)
     keep_on_disk(compiled)
+    KERNELS.add(function)
     return compiled
 
 
@@ -54,6 +58,24 @@ def address_of(function, signature):
     CALLED_BY_ADDRESS.append(compiled)
     [result] = compiled.overloads.values()
     return result.library.get_pointer_to_function(result.fndesc.llvm_cfunc_wrapper_name)
+
+
+class _Compilations(event.Listener):
+    depth = 0  # the compilation of a kernel begins and ends around those of the functions that it calls
+
+    def on_start(self, compilation):
+        function = compilation.data["dispatcher"].py_func
+        self.depth += self.depth > 0 or function in KERNELS
+        if self.depth == 1:
+            compilation_begins(function.__name__)
+
+    def on_end(self, compilation):
+        if self.depth == 1:
+            compilation_ends()
+        self.depth -= self.depth > 0
+
+
+event.register("numba:compile", _Compilations())
 
 
 def _before_fork():

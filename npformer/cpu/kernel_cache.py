@@ -19,7 +19,7 @@ from numba.core.serialize import dumps
 from npformer.checks import warn
 from npformer.runtime.files import replace_file
 
-FOLDER = Path(__file__).parent
+FOLDER = Path(__file__).parent  # with its folder of kernels
 ON_THE_HOST = {"backend", "kernel_cache", "memory"}  # files of this folder that no kernel calls
 AGAIN = "Each process compiles them again"
 
@@ -43,8 +43,8 @@ def sources_of(file):
 def _read(path):
     """A digest of the text of a file, and the files of this folder that it imports."""
     text = path.read_text("utf-8")
-    imported = re.findall(r"^from npformer\.cpu(?:\.(\w+) import| import (\w+))", text, re.MULTILINE)
-    return _digest(text), [FOLDER / f"{module or name}.py" for module, name in imported]
+    imported = re.findall(r"^from npformer\.cpu(?:\.([\w.]+) import| import (\w+))", text, re.MULTILINE)
+    return _digest(text), [FOLDER / f"{(module or name).replace('.', '/')}.py" for module, name in imported]
 
 
 def keep_on_disk(kernel):

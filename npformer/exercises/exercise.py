@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from npformer.gradcheck import complex_step
+from npformer.gradients import complex_step
 
 
 @dataclass(frozen=True, eq=False)

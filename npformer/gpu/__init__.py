@@ -1,17 +1,17 @@
 """CUDA kernels under the names of the reference operations, for CuPy arrays of float32, float64, float16 and bfloat16.
 
-An operation that has no kernel is the reference's own. Each file in this folder registers the kernels it defines.
+An operation that has no kernel is the reference's own. Each file of the folder ``kernels`` registers those it defines
+in ``ops``, the backend; ``npformer.gpu.softmax`` is ``npformer.gpu.ops.softmax``.
 """
 
 import importlib
 import pkgutil
 
-from npformer.gpu.backend import backend
-from npformer.gpu.blas import tf32
-from npformer.gpu.device import *  # noqa: F403
-from npformer.reference import *  # noqa: F403
-from npformer.reference import __all__ as __all__
+from npformer.gpu import kernels
+from npformer.gpu.backend import ops
+from npformer.reference.forwarding import forwarding
 
-for _file in pkgutil.iter_modules(__path__):
-    importlib.import_module(f"{__name__}.{_file.name}")
-globals().update(backend.operations)  # these replace the reference's operations, and the submodules of the same names
+for _file in pkgutil.iter_modules(kernels.__path__):
+    importlib.import_module(f"{kernels.__name__}.{_file.name}")
+
+__getattr__, __dir__ = forwarding(__name__, ops)

@@ -2,7 +2,8 @@
 
 import cupy
 
-from npformer.operations.backend import Backend
+from npformer.gpu.device import Gpu
+from npformer.reference import Ops
 
 
 def suited(x, as_it_lies):
@@ -14,16 +15,9 @@ def suited(x, as_it_lies):
     return None if suits else cupy.ascontiguousarray
 
 
-def wait():
-    """Wait until all kernels have finished. Returns at once during recording, when no kernel runs."""
-    stream = cupy.cuda.get_current_stream()
-    if not stream.is_capturing():
-        stream.synchronize()
-
-
 DTYPES = "float16 bfloat16 float32 float64"
-backend = Backend("gpu", cupy.ndarray, dtypes=DTYPES, layout="{x}.strides", suited=suited, wait=wait)
-kernel_of = backend.kernel_of
+ops = Ops("gpu", cupy.ndarray, device=Gpu(), dtypes=DTYPES, layout="{x}.strides", suited=suited)
+kernel_of = ops.kernel_of
 
 
 def as_rows(x):

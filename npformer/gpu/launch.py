@@ -7,7 +7,7 @@ from pathlib import Path
 import cupy
 import numpy as np
 
-FOLDER = Path(__file__).parent
+FOLDER = Path(__file__).parent / "cuda"
 MACROS = {"float32": "FLOAT32", "float64": "FLOAT64", "float16": "FLOAT16", "bfloat16": "BFLOAT16"}
 THREADS = 256  # per block
 FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)

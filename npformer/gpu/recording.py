@@ -13,7 +13,7 @@ import numpy as np
 
 from npformer.gpu.blas import handle
 from npformer.gpu.memory import OutOfMemory, WorkingMemory
-from npformer.reference.random import derive_key, key_words
+from npformer.reference.math.random import derive_key, key_words
 
 MOST_SHAPES = 256  # the most recordings that are kept; the least recently used one is dropped first
 MOST_KEYS = 4096

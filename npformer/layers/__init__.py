@@ -11,15 +11,15 @@ keeps the backward functions of several layers. ``KeyValueCache`` holds the keys
 decoding.
 """
 
-from npformer.layers.attention import attention, cross_attention, self_attention
 from npformer.layers.cache import KeyValueCache
 from npformer.layers.convolution import masked_conv1d, residual_conv_block
-from npformer.layers.feed_forward import feed_forward
-from npformer.layers.linear import linear, project
+from npformer.layers.multi_head import attention, cross_attention, self_attention
 from npformer.layers.normalisation import layer_norm
+from npformer.layers.position_wise import feed_forward
+from npformer.layers.projection import linear, project
 from npformer.layers.recurrence import read_both_ways, read_steps
-from npformer.layers.residual import residual
 from npformer.layers.stack import Stack
+from npformer.layers.sublayer import residual
 from npformer.layers.transformer import decoder_layer, encoder_layer
 
 __all__ = [

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 from npformer.arrays import Array, kept, library_of
 from npformer.checks import check_shape
-from npformer.layers.linear import linear, linear_grads
 from npformer.layers.normalisation import layer_norm
+from npformer.layers.projection import linear, linear_grads
 from npformer.layers.types import Backward, Ops, Params
 from npformer.operations.options import check_kind
 

@@ -1,5 +1,7 @@
 """Normalisation with a learned gain."""
 
+from typing import Any
+
 from npformer.arrays import Array
 from npformer.layers.types import Backward, Ops, Params
 
@@ -28,7 +30,8 @@ def layer_norm(ops: Ops, params: Params, x: Array) -> tuple[Array, Backward]:
     >>> y.round(3), grads["bias"]
     (array([[-1.,  1.]]), array([1., 0.]))
     """
-    norm, norm_backward = ops.layer_norm, ops.layer_norm_backward
+    norm: Any = ops.layer_norm
+    norm_backward: Any = ops.layer_norm_backward
     if "bias" not in params:
         norm, norm_backward = ops.rms_norm, ops.rms_norm_backward
     y, *saved = norm(x, **params)

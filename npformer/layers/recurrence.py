@@ -1,11 +1,12 @@
 """Recurrent layers, which read a sequence step by step."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from npformer.arrays import Array
-from npformer.layers.linear import linear
+from npformer.layers.projection import linear
 from npformer.layers.types import Ops, Params
 
 
@@ -16,7 +17,7 @@ def read_steps(
     cell: str,
     *,
     keep_mask: Array | None = None,
-    first: tuple | None = None,
+    first: Any = None,
     reverse: bool = False,
 ) -> tuple[Array, tuple, Callable]:
     """A recurrent layer along a sequence.
@@ -45,31 +46,33 @@ def read_steps(
     if cell not in ("gru", "lstm"):
         raise ValueError(f"cell={cell!r}, expected 'gru' or 'lstm'")
     hidden, last = params["hidden"], slice(0, 1) if reverse else slice(-1, None)
-    D, options = len(hidden["weight"]), {"reverse": reverse}
+    D = len(hidden["weight"])
     if first is None:
         first = tuple(np.zeros_like(x, shape=(len(x), D)) for _ in range(1 if cell == "gru" else 2))
     x_gates, input_backward = linear(ops, params["input"], x)
     if cell == "gru":
-        states, gates = ops.gru(x_gates, *first, hidden["weight"], hidden["bias"], keep_mask, **options)
+        states, gates = ops.gru(x_gates, first[0], hidden["weight"], hidden["bias"], keep_mask, reverse=reverse)
         along: tuple = (states,)
     else:
-        states, cells, gates = ops.lstm(x_gates, *first, hidden["weight"], keep_mask, **options)
+        states, cells, gates = ops.lstm(x_gates, first[0], first[1], hidden["weight"], keep_mask, reverse=reverse)
         along = states, cells
     end = tuple(x[:, last][:, 0] for x in along) if x.shape[1] else first
 
     def backward(dstates, dend):
-        dalong = [dstates, None] if cell == "lstm" else [dstates]
+        dalong: Any = [dstates, None] if cell == "lstm" else [dstates]
         if dend is not None and x.shape[1]:
             dalong = [dstates.copy(), *(np.zeros_like(dstates) for _ in dend[1:])]
             for d, d_at_end in zip(dalong, dend, strict=True):
                 d[:, last] += d_at_end[:, None]
         if cell == "gru":
-            saved = (states, gates, keep_mask)
-            dgates, *dfirst, dweight, dbias = ops.gru_backward(*dalong, *first, hidden["weight"], *saved, **options)
+            saved: Any = (states, gates, keep_mask)
+            dgates, *dfirst, dweight, dbias = ops.gru_backward(
+                *dalong, *first, hidden["weight"], *saved, reverse=reverse
+            )
             hidden_grads = {"weight": dweight, "bias": dbias}
         else:
             saved = (states, cells, gates, keep_mask)
-            dgates, *dfirst, dweight = ops.lstm_backward(*dalong, *first, hidden["weight"], *saved, **options)
+            dgates, *dfirst, dweight = ops.lstm_backward(*dalong, *first, hidden["weight"], *saved, reverse=reverse)
             hidden_grads = {"weight": dweight}
         if dend is not None and not x.shape[1]:
             dfirst = dend

@@ -3,12 +3,12 @@
 from typing import Any
 
 from npformer.arrays import Array
-from npformer.layers.attention import cross_attention_heads, self_attention_heads
 from npformer.layers.cache import KeyValueCache
-from npformer.layers.feed_forward import hidden_layer
-from npformer.layers.residual import residual
+from npformer.layers.multi_head import cross_attention_heads, self_attention_heads
+from npformer.layers.position_wise import hidden_layer
+from npformer.layers.sublayer import residual
 from npformer.layers.types import Backward, Ops, Params
-from npformer.reference.random import split_key
+from npformer.reference.math.random import split_key
 
 
 def encoder_layer(

@@ -1,14 +1,11 @@
 """Step-by-step decoding, one token at a time, with a cache of what was computed for the earlier tokens."""
 
-from functools import partial
-
 import numpy as np
 
 from npformer.arrays import beside, on_host
-from npformer.layers import layer_norm, project
+from npformer.layers import KeyValueCache, decoder_layer, layer_norm, project
 from npformer.operations.options import check_ids
 from npformer.reference import padding_mask
-from npformer.reference.decoding import composed_step
 
 
 class StepwiseDecoder:
@@ -70,7 +67,7 @@ class StepwiseDecoder:
             logits = self._logits(tokens[part], t, part)
             return logits if then is None else then(logits, part)
 
-        results = self.ops.run_rows(advance, len(tokens))
+        results = self.ops.device.run_rows(advance, len(tokens))
         if isinstance(results[0], tuple):
             return tuple(map(_joined, zip(*results, strict=True)))
         return _joined(results)
@@ -97,13 +94,10 @@ class IncrementalDecoder(StepwiseDecoder):
         super().__init__(model, ops, params, len(src), max_rows, max_len)
         self.layers = [params["decoder"][str(i)] for i in range(model.depths[1])]
         self.memory_kv = self.empty_cache(len(self.layers), src.size, 2 * model.d_model)  # the same in all steps
-        ops.run_rows(lambda part: self._read(src, part), *src.shape)
+        ops.device.run_rows(lambda part: self._read(src, part), *src.shape)
         self.memory_at = np.arange(src.size).reshape(src.shape)  # indices in memory_kv of the words of each source
         self.memory_mask = padding_mask(src, model.pad_id)
         self.kv = self.empty_cache(len(self.layers), max_len * max_rows, 2 * model.d_model)
-        step = getattr(ops, "decoder_layer_step", None)
-        is_one_kernel = step is not None and step.kernel.function is not None
-        self.layer_step = step if is_one_kernel else partial(composed_step, ops)
 
     def _read(self, src, part):
         """Compute the keys and values of some sources, for the cross-attention of each layer."""
@@ -122,10 +116,17 @@ class IncrementalDecoder(StepwiseDecoder):
         memory_at, memory_mask = (beside(known[sources], table) for known in (self.memory_at, self.memory_mask))
         options = {"n_heads": model.n_heads, "norm": model.norm, "activation": model.activation}
         for layer, kv, memory_kv in zip(self.layers, self.kv, self.memory_kv, strict=True):
-            x = self.layer_step(x, layer, kv, at, memory_kv, memory_at, memory_mask, **options)
+            caches = KeyValueCache(kv, at), KeyValueCache(memory_kv, memory_at, memory_mask)
+            x = self._layer(layer, x, *caches, **options)
         if model.norm == "pre":
             x, _ = layer_norm(ops, self.params["decoder"]["norm"], x)
         return ops.linear(x, output, self.params["output"]["bias"])
+
+    def _layer(self, layer, x, cache, memory, **options):
+        """``decoder_layer``, by the function of the backend for such a step, if it has one and that takes this step."""
+        step = self.ops.hooks.get("decoder_layer_step")
+        y = step(layer, x, cache, memory, **options) if step else NotImplemented
+        return decoder_layer(self.ops, layer, x, memory, cache=cache, **options)[0] if y is NotImplemented else y
 
 
 def check_step(decoder, tokens, parents, n_rows):

@@ -25,7 +25,7 @@ class IncrementalByteNet(StepwiseDecoder):
     def __init__(self, model, ops, params, src, max_rows, max_len):
         super().__init__(model, ops, params, len(src), max_rows, max_len)
         self.columns = self.empty_cache(len(src), max_len, model.d_model)  # of the encoder, the same in all steps
-        ops.run_rows(lambda part: self._read(src, part), *src.shape)
+        ops.device.run_rows(lambda part: self._read(src, part), *src.shape)
         self.blocks = [params["decoder"][str(i)] for i in range(model.depths[1])]
         self.seen = self.empty_cache(len(self.blocks), max_len * max_rows, model.d_model // 2)
 

@@ -15,7 +15,7 @@ from npformer.checks import check_fields, check_flag, check_int, check_shape
 from npformer.models.encoder_decoder import EncoderDecoder, in_order
 from npformer.models.incremental_recurrent import RecurrentDecoder
 from npformer.reference import split_key
-from npformer.reference.scores import SCORES
+from npformer.reference.math.scores import SCORES
 
 SCORE_OF = {"dot": "dot", "general": "bilinear", "additive": "additive"}  # the name in the papers: the name in npformer
 

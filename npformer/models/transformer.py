@@ -12,8 +12,8 @@ from npformer.models.encoder_decoder import EncoderDecoder, check_depths, in_ord
 from npformer.models.incremental import IncrementalDecoder
 from npformer.operations.contract import GATES
 from npformer.reference import padding_mask, sinusoidal_encoding, split_key
-from npformer.reference.activations import Activation
-from npformer.reference.packed_attention import split_parts
+from npformer.reference.math.activations import Activation
+from npformer.reference.math.packed_attention import split_parts
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,14 @@
-"""A backend: the kernels of a device, and for which arrays they take the place of the reference."""
+"""A backend: every operation as an attribute, with the kernels of a device in the place of the reference."""
 
+import copy
 import inspect
 from collections.abc import Callable
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, Self, TypeVar
 
 import numpy as np
 
 from npformer.operations.dispatcher import make_dispatcher
+from npformer.runtime.host import HOST
 
 Function = TypeVar("Function", bound=Callable)
 
@@ -15,32 +17,82 @@ class Kernel(NamedTuple):
     """What computes an operation in a backend, and for which arrays."""
 
     backend: "Backend"
-    function: Callable | None = None
-    as_it_lies: frozenset[str] = frozenset()
-    dtypes: frozenset[str] = frozenset()
+    function: Callable
+    as_it_lies: frozenset[str]
+    dtypes: frozenset[str]
 
 
 class Backend:
-    """A place for kernels: which arrays they take, and how an array is made to suit.
+    """The operations for a device, which layers and models take as their argument ``ops``.
+
+    A subclass has each operation as a static method: ``npformer.reference.Ops`` those of npformer. A kernel takes the
+    place of one of them in an instance.
 
     Parameters
     ----------
     name : str
     array : type
+        Of the arrays that kernels take.
+    device : Host
+        The device, and how work is divided on it.
     dtypes : str
         Names of the dtypes that kernels take.
     layout : str
         An expression of an array ``{x}``: its value differs where ``suited`` returns another conversion.
     suited : callable
         ``suited(x, as_it_lies)`` returns the conversion that makes the layout of ``x`` suit the kernels, or None.
-    wait : callable
-        Returns when all kernels that were called have ended.
+
+    Attributes
+    ----------
+    kernels : dict
+        The operations that have a kernel in this backend, by name.
+    hooks : dict
+        Functions that this backend has for work that consists of several operations, by name. Who calls one asks for it
+        with ``hooks.get``, and composes operations if there is none.
     """
 
-    def __init__(self, name, array, dtypes="", layout="0", suited=lambda x, as_it_lies: None, wait=lambda: None):
-        self.name, self.array, self.dtypes, self.layout = name, array, dtypes, layout
-        self.suited, self.wait = suited, wait
-        self.operations: dict[str, Callable] = {}
+    def __init__(
+        self, name, array=np.ndarray, *, device=HOST, dtypes="", layout="0", suited=lambda x, as_it_lies: None
+    ):
+        self.name, self.array, self.device = name, array, device
+        self.dtypes, self.layout, self.suited = dtypes, layout, suited
+        self.kernels: dict[str, Callable] = {}
+        self.hooks: dict[str, Callable] = {}
+
+    def __repr__(self):
+        return f"<the backend {self.name}>"
+
+    @classmethod
+    def names(cls) -> list[str]:
+        """The names of all operations.
+
+        Examples
+        --------
+        >>> from npformer.reference import Ops
+        >>> "softmax_backward" in Ops.names()
+        True
+        """
+        return [name for name, value in vars(cls).items() if isinstance(value, staticmethod)]
+
+    def replaced(self, **operations: Callable) -> Self:
+        """A copy with other functions in the place of some operations; it has no hooks, which would pass them by.
+
+        Examples
+        --------
+        >>> from npformer.reference import ops
+        >>> ops.replaced(relu=abs).relu(-3.0)
+        3.0
+        >>> ops.replaced(rely=abs)
+        Traceback (most recent call last):
+        ValueError: no operation is called rely, expected one of adam_update, additive_score, …
+        """
+        if unknown := operations.keys() - set(self.names()):
+            expected = ", ".join([*sorted(self.names())[:2], "…"])
+            raise ValueError(f"no operation is called {min(unknown)}, expected one of {expected}")
+        changed = copy.copy(self)
+        vars(changed).update(operations)
+        changed.hooks = {}
+        return changed
 
     def kernel_of(
         self, operation: Function, *, as_it_lies: str = "", dtypes: str = ""
@@ -62,18 +114,18 @@ class Backend:
         """
 
         def decorate(function):
-            given, expected = list(inspect.signature(function).parameters), list(operation.record.parameters)
-            if given != expected:
+            name, parameters = operation.record.name, list(operation.record.parameters)
+            given = list(inspect.signature(function).parameters)
+            if given != parameters:
                 raise TypeError(
-                    f"the kernel of {operation.record.name} in the backend {self.name} has the parameters "
-                    f"({', '.join(given)}), expected ({', '.join(expected)}): it is called by position"
+                    f"the kernel of {name} in the backend {self.name} has the parameters "
+                    f"({', '.join(given)}), expected ({', '.join(parameters)}): it is called by position"
                 )
             kernel = Kernel(self, function, frozenset(as_it_lies.split()), frozenset((dtypes or self.dtypes).split()))
-            made = self.operations[operation.record.name] = make_dispatcher(operation.record, kernel, operation)
+            made = make_dispatcher(operation.record, kernel, operation)
             made.__module__ = function.__module__
+            self.kernels[name] = made
+            setattr(self, name, made)
             return made
 
         return decorate
-
-
-REFERENCE = Backend("reference", np.ndarray)

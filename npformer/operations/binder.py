@@ -3,11 +3,11 @@
 from npformer.operations.contract import may_be_none
 
 
-def make_binder(record, backend, parameters):
+def make_binder(record, layout, parameters):
     """A function of the operation's parameters that returns their values and what a plan depends on.
 
-    It is made from text, as named tuples are: Python then binds the arguments in half a microsecond. For ``linear`` on
-    the CPU the text is ::
+    ``layout`` is that of a backend. The function is made from text, as named tuples are: Python then binds arguments in
+    half a microsecond. For ``linear`` on the CPU the text is ::
 
         lambda x, weight, bias=default_bias: (
             [x, weight, bias],
@@ -26,10 +26,10 @@ def make_binder(record, backend, parameters):
         before.append(f"{name}=default_{name}" if has_default else name)
         defaults[f"default_{name}"] = parameter.default
         if name in contract.arrays:
-            layout = backend.layout.format(x=name)
+            lies = layout.format(x=name)
             if contract.arrays[name].kind == "written":  # and may be read-only
-                layout += f", getattr({name}.flags, 'writeable', True)"
-            field = f"({name}.__class__, {name}.shape, {name}.dtype, {layout})"
+                lies += f", getattr({name}.flags, 'writeable', True)"
+            field = f"({name}.__class__, {name}.shape, {name}.dtype, {lies})"
             fields.append(f"None if {name} is None else {field}" if may_be_none(parameter) else field)
         elif name in contract.sizes:
             fields.append(name)

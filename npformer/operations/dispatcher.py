@@ -15,10 +15,10 @@ MOST_PLANS = 4096  # that a dispatcher remembers
 listener: Callable | None = None  # what ``npformer.explain`` puts between a dispatcher and its work
 
 
-def make_dispatcher(record, kernel, reference=None):
-    """The function that everybody calls; ``reference`` is the dispatcher of an operation whose kernel this is."""
+def make_dispatcher(record, kernel=None, reference=None):
+    """The function that everybody calls; ``reference`` is the dispatcher without the kernel, if there is one."""
     parameters = record.parameters
-    bind = make_binder(record, kernel.backend, parameters)
+    bind = make_binder(record, kernel.backend.layout if kernel else "0", parameters)
     names, places = list(parameters), {name: place for place, name in enumerate(parameters)}
     options = [parameter for name, parameter in parameters.items() if name not in record.contract.arrays]
     checks = [(places[option.name], check) for option in options if (check := check_of(option))]
@@ -52,7 +52,7 @@ def make_dispatcher(record, kernel, reference=None):
             record.check(**dict(zip(names, values, strict=True)))
         for place, name, size in plan.ids:
             check_ids(values[place], size, name, None if ignored is None else values[ignored])
-        return run(plan, values) if listener is None else listener(record, kernel.backend, plan, values, run)
+        return run(plan, values) if listener is None else listener(record, kernel, plan, values, run)
 
     def run(plan, values):
         if plan.nothing is not None:

@@ -92,7 +92,7 @@ def explain() -> Iterator[Calls]:
     >>> with nf.explain() as calls:
     ...     y = nf.linear(x, weight)
     >>> calls[0].operation, calls[0].by, calls[0].shapes["weight"], calls[0].flops
-    ('linear', 'reference', (5, 3), 60)
+    ('linear', 'kernel', (5, 3), 60)
     """
     calls = Calls()
     try:
@@ -110,22 +110,25 @@ _active: list[Calls] = []  # of all ``with`` blocks that have not ended, in any 
 _busy = threading.local()
 
 
-def _listen(record, backend, plan, values, run):
+def _listen(record, its_kernel, plan, values, run):
     if getattr(_busy, "now", False):  # called by another operation, which is listed as a whole
         return run(plan, values)
     refused = []
     kernel = plan.kernel and _watched(plan.kernel, refused)
+    name, wait = (
+        (its_kernel.backend.name, its_kernel.backend.device.wait) if its_kernel else ("reference", lambda: None)
+    )
     _busy.now = True
     try:
-        backend.wait()
+        wait()
         start = time.perf_counter()
         result = run(plan._replace(kernel=kernel), values)
-        backend.wait()
+        wait()
         seconds = time.perf_counter() - start
     finally:
         _busy.now = False
     why = plan.why or ("the kernel left it to the reference" if refused else "")
-    call = _call(record, backend, why, values, result, seconds)
+    call = _call(record, name, why, values, result, seconds)
     for calls in _active:
         calls.append(call)
     return result
@@ -141,7 +144,7 @@ def _watched(kernel, refused):
     return watched
 
 
-def _call(record, backend, why, values, result, seconds):
+def _call(record, name, why, values, result, seconds):
     given = dict(zip(record.parameters, values, strict=True))
     arrays = {name: given[name] for name in record.contract.arrays if given[name] is not None}
     sizes = match(record.contract, given)
@@ -149,7 +152,7 @@ def _call(record, backend, why, values, result, seconds):
     results = [x for x in (result if isinstance(result, tuple) else (result,)) if hasattr(x, "nbytes")]
     return Call(
         record.name,
-        backend.name,
+        name,
         "reference" if why else "kernel",
         why,
         {name: x.shape for name, x in arrays.items()},

@@ -39,7 +39,7 @@ def make_plan(record, kernel, given: Mapping[str, Any]) -> Plan:
     places = {name: place for place, name in enumerate(given)}
 
     dtype = _dtype_of_results(arrays, kinds)
-    computed = dtype if dtype is None or dtype.name in kernel.dtypes else widened(dtype)
+    computed = dtype if dtype is None or (kernel and dtype.name in kernel.dtypes) else widened(dtype)
     why, for_kernel = _for_kernel(kernel, arrays, kinds, computed)
     for_function = {name: conversion for name, x in arrays.items() if (conversion := _for_function(x, kinds[name]))}
     floats = [x for name, x in arrays.items() if kinds[name] in ("float", "wide")]
@@ -47,7 +47,7 @@ def make_plan(record, kernel, given: Mapping[str, Any]) -> Plan:
     results = [{"wide": widened(dtype), "ids": IDS, "mask": MASK}.get(x.kind, dtype) for x in record.contract.results]
     limits = {name: record.contract.arrays[name].below for name in arrays}
     return Plan(
-        None if why else kernel.function,
+        kernel.function if kernel and not why else None,
         why,
         tuple((places[name], conversion) for name, conversion in for_kernel.items()),
         tuple((places[name], conversion) for name, conversion in for_function.items()),
@@ -82,8 +82,8 @@ def _for_function(x, kind):
 
 def _for_kernel(kernel, arrays, kinds, computed):
     """(the reason why no kernel takes these arrays, or "", the conversions of the arrays that need one, by name)."""
-    if kernel.function is None:
-        return f"{kernel.backend.name} was called", {}
+    if kernel is None:
+        return "reference was called", {}
     if computed is not None and computed.name not in kernel.dtypes:
         return f"no kernel for {computed}", {}
     conversions = {}

@@ -8,7 +8,6 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeVar
 
-from npformer.operations.backend import REFERENCE, Kernel
 from npformer.operations.contract import Contract, check_contract, contract_of_backward, parse
 from npformer.operations.dispatcher import make_dispatcher
 from npformer.operations.docstring import docstring_of_backward
@@ -63,7 +62,7 @@ def operation(contract: str, *, check: Callable | None = None, flops: str = "") 
     def decorate(function):
         record = Record(function.__name__, function, parse(contract), check, flops)
         check_contract(record.contract, function, flops)
-        return make_dispatcher(record, Kernel(REFERENCE))
+        return make_dispatcher(record)
 
     return decorate
 
@@ -100,6 +99,6 @@ def backward_of(forward: Callable, contract: str | None = None, **options) -> Ca
         record = Record(function.__name__, function, own, **options, forward=forward)
         check_contract(own, function, record.flops)
         function.__doc__ = docstring_of_backward(function, own, record.parameters, forward.record)
-        return make_dispatcher(record, Kernel(REFERENCE))
+        return make_dispatcher(record)
 
     return decorate

@@ -1,9 +1,6 @@
-"""The functions of a backend that depend on its device; in this file, the device is the CPU.
+"""The device of a backend, and how work is divided on it; in this file, the device is the CPU."""
 
-Each backend module has these names: ``npformer.reference`` and ``npformer.cpu`` have those of this file,
-``npformer.gpu`` has those of ``npformer/gpu/device.py``. All code outside of the backends is independent of the device.
-"""
-
+import contextlib
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
@@ -14,62 +11,63 @@ from npformer.arrays import Array, on_host
 from npformer.runtime.interrupts import deferred_interrupts
 from npformer.runtime.threads import FEW_ROWS, in_parallel, kernel_threads, n_threads, one_blas_thread
 
-__all__ = [
-    "PRECISIONS",
-    "asarray",
-    "asynchronous",
-    "host_memory",
-    "record",
-    "run_rows",
-    "run_shards",
-    "to_numpy",
-    "wait",
-]
-
-EVERY_PRECISION = ("float32", "tf32", "bfloat16", "float16")  # all precisions, of any device
-PRECISIONS = EVERY_PRECISION[:1]  # precisions in which this device can compute a training step, see ``Trainer``
-asynchronous = False  # whether operations return before their results are computed
+PRECISIONS = ("float32", "tf32", "bfloat16", "float16")  # of training steps, on any device
 
 
-def asarray(x: Any) -> Array:
-    """``x`` as an array on the device of the backend."""
-    return np.asarray(x)
+class Host:
+    """The CPU. ``npformer.gpu.device.Gpu`` has the same for a GPU; all code outside of the backends is independent.
 
-
-def to_numpy(x: Array) -> np.ndarray:
-    """``x`` as a NumPy array in host memory."""
-    return on_host(x)
-
-
-def host_memory(n: int, dtype: np.dtype) -> np.ndarray:
-    """An array of n numbers in host memory, from and to which the device copies as fast as it can."""
-    return np.empty(n, dtype)
-
-
-def wait() -> None:
-    """Wait until all operations have computed their results."""
-
-
-def run_shards(work: Callable, shards: Sequence) -> list:
-    """``[work(shard) for shard in shards]``, in parallel on the threads of the CPU; the products of each on one."""
-    with one_blas_thread():  # also of a single shard
-        return in_parallel(work, shards)
-
-
-def run_rows(work: Callable[[slice], Any], n: int, size: int = 1) -> list:
-    """The results of ``work`` for slices of ``n`` items, each of which is ``size`` rows of a matrix product.
-
-    If there are few rows, they are one slice, and the threads share its matrix products. Otherwise there is one slice
-    per thread.
+    Attributes
+    ----------
+    precisions : tuple of str
+        In which this device can compute a training step, see ``Trainer``.
+    asynchronous : bool
+        Whether operations return before their results are computed.
     """
-    if n * size <= FEW_ROWS:
-        with deferred_interrupts(), kernel_threads():
-            return [work(slice(0, n))]
-    n_parts = min(n, n_threads())
-    edges = [n * i // n_parts for i in range(n_parts + 1)]
-    return in_parallel(work, [slice(*edge) for edge in pairwise(edges)])
+
+    precisions: tuple[str, ...] = PRECISIONS[:1]
+    asynchronous = False
+
+    def asarray(self, x: Any) -> Array:
+        """``x`` as an array on the device."""
+        return np.asarray(x)
+
+    def to_numpy(self, x: Array) -> np.ndarray:
+        """``x`` as a NumPy array in host memory."""
+        return on_host(x)
+
+    def host_memory(self, n: int, dtype: np.dtype) -> np.ndarray:
+        """An array of n numbers in host memory, from and to which the device copies as fast as it can."""
+        return np.empty(n, dtype)
+
+    def wait(self) -> None:
+        """Wait until all operations have computed their results."""
+
+    def tf32(self) -> contextlib.AbstractContextManager:
+        """Inside, the factors of matrix products are rounded to 11 significant bits, if the device is faster then."""
+        return contextlib.nullcontext()
+
+    def run_shards(self, work: Callable, shards: Sequence) -> list:
+        """``[work(shard) for shard in shards]``, in parallel on the threads of the CPU; the products of each on one."""
+        with one_blas_thread():  # also of a single shard
+            return in_parallel(work, shards)
+
+    def run_rows(self, work: Callable[[slice], Any], n: int, size: int = 1) -> list:
+        """The results of ``work`` for slices of ``n`` items, each of which is ``size`` rows of a matrix product.
+
+        If there are few rows, they are one slice, and the threads share its matrix products. Otherwise there is one
+        slice per thread.
+        """
+        if n * size <= FEW_ROWS:
+            with deferred_interrupts(), kernel_threads():
+                return [work(slice(0, n))]
+        n_parts = min(n, n_threads())
+        edges = [n * i // n_parts for i in range(n_parts + 1)]
+        return in_parallel(work, [slice(*edge) for edge in pairwise(edges)])
+
+    def record(self, work: Callable, fill_up: Callable) -> Callable:
+        """Return ``work`` itself: on the CPU, a recording would save no time."""
+        return work
 
 
-def record(work: Callable, fill_up: Callable) -> Callable:
-    """Return ``work`` itself: on the CPU, a recording would save no time."""
-    return work
+HOST = Host()

@@ -3,7 +3,7 @@
 from itertools import pairwise
 from typing import NamedTuple
 
-from npformer.reference.update import BLOCK
+from npformer.reference.math.update import BLOCK
 
 SMALLEST, LARGEST, WANTED = 2**16, 2**22, 16  # numbers of a chunk, and chunks, unless they would be smaller or larger
 

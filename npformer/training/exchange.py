@@ -21,7 +21,7 @@ import numpy as np
 
 from npformer import tree
 from npformer.arrays import on_host
-from npformer.reference.update import norm_of
+from npformer.reference.math.update import norm_of
 from npformer.runtime.ranks import share_of
 from npformer.training.chunks import chunks_of
 from npformer.training.gradient_sum import GradientSum, add_up
@@ -63,7 +63,7 @@ class Exchange(GradientSum):
         # What MPI reads and writes: the arrays themselves, or copies in host memory if it cannot reach those of a GPU.
         self.is_direct = isinstance(flat_grads, np.ndarray) or bool(os.environ.get(GPU_AWARE))
         self.sent_params, self.sent_grads = (
-            x if self.is_direct else ops.host_memory(x.size, x.dtype) for x in (flat_params, flat_grads)
+            x if self.is_direct else ops.device.host_memory(x.size, x.dtype) for x in (flat_params, flat_grads)
         )
 
     def _pieces(self, parts):
@@ -116,7 +116,7 @@ class Exchange(GradientSum):
             if self.is_direct:
                 tree_sum(sums, 0, self.n_leaves, out=own)
             else:
-                own[...] = self.ops.asarray(tree_sum(sums, 0, self.n_leaves))
+                own[...] = self.ops.device.asarray(tree_sum(sums, 0, self.n_leaves))
             sums.clear()  # frees what was received
 
     def _ready(self, shard, path, grads):
@@ -192,7 +192,7 @@ class Exchange(GradientSum):
         buffers = [[self.sent_params[chunk.place], chunk.counts] for chunk in self.chunks]
         self.ranks.wait(*(comm.Iallgatherv(in_place, buffer) for buffer in buffers))
         if not self.is_direct:
-            self.flat_params[...] = self.ops.asarray(self.sent_params)
+            self.flat_params[...] = self.ops.device.asarray(self.sent_params)
 
     def own(self, flat):
         """Copy this rank's pieces of a flat array into one array, as in the optimizer's state."""

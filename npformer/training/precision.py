@@ -21,7 +21,7 @@ class Precision:
     ----------
     name : "float32", "tf32", "bfloat16" or "float16"
         "tf32" is float32, except that matrix products round their factors to 11 significant bits.
-    ops : module
+    ops : Backend
     flat_params : (n,)
     params : nested dict
         Views into ``flat_params``.
@@ -34,7 +34,7 @@ class Precision:
         self.name, self.ops, self.full = name, ops, flat_params
         self.params, self.half = params, None
         if name in ("bfloat16", "float16"):
-            self.half = ops.asarray(np.zeros(flat_params.size, _dtype(name)))
+            self.half = ops.device.asarray(np.zeros(flat_params.size, _dtype(name)))
             self.params = tree.view_as(self.half, params)
         self.has_loss_scale = name == "float16"
         self.state = ScaleState(2.0**15, 0) if self.has_loss_scale else ScaleState(1.0, 0)
@@ -44,7 +44,7 @@ class Precision:
         """Yield the up-to-date parameters in the number format of the step; inside, tf32 is switched on if chosen."""
         if self.half is not None:
             self.half[...] = self.full
-        with self.ops.tf32() if self.name == "tf32" else contextlib.nullcontext():
+        with self.ops.device.tf32() if self.name == "tf32" else contextlib.nullcontext():
             yield self.params
 
     def after_step(self):
@@ -63,9 +63,9 @@ class Precision:
 
 def check_precision(name, ops):
     """Raise if this backend cannot compute in this precision."""
-    if name not in ops.PRECISIONS:
-        expected = " or ".join(map(repr, ops.PRECISIONS))
-        raise ValueError(f"precision={name!r} on the backend {ops.__name__}, expected {expected}")
+    if name not in ops.device.precisions:
+        expected = " or ".join(map(repr, ops.device.precisions))
+        raise ValueError(f"precision={name!r} on the backend {ops.name}, expected {expected}")
 
 
 class ScaleState(NamedTuple):

@@ -8,7 +8,7 @@ import sys
 import time
 from contextlib import contextmanager
 
-from npformer.training.compiling import compilations
+from npformer.runtime.compilation import told
 
 
 @contextmanager
@@ -26,7 +26,7 @@ def progress_bar(n_steps, wanted):
         return
     with tqdm(total=n_steps, unit="step", file=_IfPossible(sys.stderr)) as tqdm_bar:
         bar = _Bar(tqdm_bar)
-        with compilations(bar.compiling, bar.compiled):
+        with told(bar.compiling, bar.compiled):
             yield bar
 
 
@@ -34,10 +34,11 @@ class _IfPossible:
     """A file that drops what cannot be written."""
 
     def __init__(self, file):
-        self.file = file
+        self.file, self.isatty = file, file.isatty
+        self.encoding = getattr(file, "encoding", None)
 
-    def __getattr__(self, name):
-        return getattr(self.file, name)
+    def fileno(self):
+        return self.file.fileno()
 
     def __eq__(self, other):  # so that tqdm knows which bars a line on the terminal would disturb
         return self.file == getattr(other, "file", other)
@@ -63,7 +64,7 @@ class _Bar:
     def __init__(self, bar):
         self.bar = bar
         self.start = time.perf_counter()
-        self.n_tokens = 0
+        self.n_tokens = self.n_compiled = 0
         self.text = ""  # what it says unless a kernel is compiled
 
     def advance(self, info):
@@ -73,10 +74,11 @@ class _Bar:
         self.bar.set_postfix_str(self.text, refresh=False)
         self.bar.update()
 
-    def compiling(self, n, name):
+    def compiling(self, name):
+        self.n_compiled += 1
         if self.bar.fp.isatty():
-            self.bar.set_postfix_str(f"compiling kernel {n}: {name}")
-        elif n == 1:  # a log file gets one line
+            self.bar.set_postfix_str(f"compiling kernel {self.n_compiled}: {name}")
+        elif self.n_compiled == 1:  # a log file gets one line
             self.bar.write("compiling kernels for this processor (once): steps are slow until it is done", self.bar.fp)
 
     def compiled(self):

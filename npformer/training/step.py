@@ -52,7 +52,7 @@ def training_step(trainer, batches: Sequence[tuple], key, numbers: Sequence) -> 
             shards = trainer.shards(batch, derive_key(key, i))
             work = sums.begin(shards, is_first=i == 0, is_last=i == len(batches) - 1)
             by_blas = trainer.n_shards in (None, 1) and len(work) == 1  # which divides the products among its threads
-            results = list(map(gradient, work)) if by_blas else trainer.ops.run_shards(gradient, work)
+            results = list(map(gradient, work)) if by_blas else trainer.ops.device.run_shards(gradient, work)
             losses.append([loss for loss, *_ in results])
             sums.add([grads for _, grads, _ in results])
 

@@ -178,7 +178,7 @@ class Trainer:
         if params is not None:
             tree.check_like(params, start)
             start = tree.ordered_like(params, start)
-        self.flat_params = self.ops.asarray(tree.flatten(start)[0])
+        self.flat_params = self.ops.device.asarray(tree.flatten(start)[0])
         self._views = tree.view_as(self.flat_params, start)
         self.params = copy_of_dicts(self._views)
         optimizer.check_dtype(self.flat_params.dtype)
@@ -194,7 +194,7 @@ class Trainer:
         else:
             self.sums = GradientSum(self.ops, *arrays)
         self.state = optimizer.init(self.sums.own(self.flat_params))
-        if self.ops.asynchronous and n_shards not in (None, self.ranks.size):
+        if self.ops.device.asynchronous and n_shards not in (None, self.ranks.size):
             wanted = f"None or {self.ranks.size}"
             raise ValueError(f"n_shards={n_shards} on a GPU, which computes a batch as one, expected {wanted}")
         if n_shards is not None and n_shards < self.ranks.size:
@@ -203,14 +203,14 @@ class Trainer:
         self.options = {name: value for name, value in asked_for.items() if value}
         self._take = partial(training_step, self)
         if self.ranks.size == 1:  # a message to another rank cannot be recorded
-            self._take = self.ops.record(self._take, getattr(model, "fill_up", lambda batch, _: batch))
+            self._take = self.ops.device.record(self._take, getattr(model, "fill_up", lambda batch, _: batch))
         self.n_steps = 0
         self.last: StepInfo | None = None
         if self.ranks.size > 1:
             self.ranks.agree(
                 model=describe(model) if is_dataclass(model) else type(model).__name__,
                 settings=self.settings() | {"n_shards": n_shards, "precision": precision},
-                backend=self.ops.__name__,
+                backend=self.ops.name,
                 parameters=checksum([on_host(self.flat_params)]),
             )
         self._lock, self._process, self._changing = threading.RLock(), os.getpid(), False
@@ -429,9 +429,9 @@ class Trainer:
         if self.ranks.size > 1:
             self.ranks.agree(checkpoint={"n_steps": info["n_steps"], "arrays": checksum(arrays.values())})
         with self._alone(changing=True), deferred_interrupts():
-            self.flat_params[...] = self.ops.asarray(tree.flatten(tree.ordered_like(params, self.params))[0])
+            self.flat_params[...] = self.ops.device.asarray(tree.flatten(tree.ordered_like(params, self.params))[0])
             for name, x in self.state.items():
-                x[...] = self.ops.asarray(self.sums.own(state[name]))
+                x[...] = self.ops.device.asarray(self.sums.own(state[name]))
             self.n_steps = info["n_steps"]
             if self.precision.has_loss_scale:
                 self.precision.state = loss_scale_in(info) or self.precision.state
@@ -532,7 +532,7 @@ class Trainer:
         n = self.n_shards
         if n is None:
             worth = self.flat_params.size * max(x.size for x in batch) // (WORTH_A_SHARD * self.ranks.size)
-            on_each = 1 if self.ops.asynchronous else max(1, min(n_threads(), worth))
+            on_each = 1 if self.ops.device.asynchronous else max(1, min(n_threads(), worth))
             n = on_each * self.ranks.size
         return max(1, min(n, len(batch[0])))
 

@@ -238,7 +238,7 @@ class TranslationRun:
         s = self.settings
         batches = self._batches(_text(s, "train"), seed=s.seed)
         batches = batches.from_place(self.place)
-        reads_ahead = self.trainer.ops.asynchronous and self.ranks.size == 1  # messages have an order
+        reads_ahead = self.trainer.ops.device.asynchronous and self.ranks.size == 1  # messages have an order
         for place, src, tgt in ahead(batches) if reads_ahead else batches:
             self.place = place
             yield src, tgt
@@ -274,7 +274,7 @@ class TranslationRun:
             return [float(loss), n]
 
         # One batch for each thread: the bits do not depend on the number of threads.
-        losses = self.ranks.gather_lists(self.trainer.ops.run_shards(loss_of, self.ranks.my_share(batches)))
+        losses = self.ranks.gather_lists(self.trainer.ops.device.run_shards(loss_of, self.ranks.my_share(batches)))
         n_tokens = sum(n for _, n in losses)
         total = sum(loss * n for loss, n in losses)
         sources, references = zip(*pairs, strict=True)

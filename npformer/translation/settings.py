@@ -16,14 +16,14 @@ from npformer.checks import (
     check_positive,
     check_seed,
 )
-from npformer.runtime.host import EVERY_PRECISION
+from npformer.runtime.host import PRECISIONS
 
 CHOICES = {
     "vocab": ("joint", "separate"),
     "norm": ("pre", "post"),
     "schedule": ("inverse_sqrt", "noam", "cosine"),
     "average": ("last", "best"),
-    "precision": EVERY_PRECISION,
+    "precision": PRECISIONS,
 }
 COUNTS = (
     "vocab_size",

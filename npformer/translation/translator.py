@@ -57,7 +57,7 @@ class Translator:
 
     def __post_init__(self):
         check_subwords(self.model, self.source, self.target)
-        move = get_backend(self.backend, self.params).asarray
+        move = get_backend(self.backend, self.params).device.asarray
         object.__setattr__(self, "params", tree.map_leaves(move, self.params))
 
     def save(self, path, info=None):

@@ -26,7 +26,7 @@ from output import output_file, write_json
 
 from npformer import get_backend, reference
 from npformer.config import read_config
-from npformer.gradcheck.cases import Case, Drawn, cast, draw
+from npformer.gradients.cases import Case, Drawn, cast, draw
 
 
 class Hard(NamedTuple):

@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where command.py
 from arguments import positive
 from command import command
 
-from npformer.gradcheck.cases import CASES
+from npformer.gradients.cases import CASES
 
 ROOT = Path(__file__).resolve().parents[2]
 FIRST = {  # the tests that notice most mutants soonest, for the folders and files outside the reference
@@ -118,7 +118,7 @@ class Workplaces:
                 return all(self._passes(place, ["pytest", *PYTEST, *tests]) for tests in (first, SECOND))
             own = sorted({case.operation for case in CASES if module_of(case) == path.stem})
             return (
-                self._passes(place, ["npformer.gradcheck", "--stop", *own])
+                self._passes(place, ["npformer.gradients", "--stop", *own])
                 and self._passes(place, ["pytest", *PYTEST, *SECOND_OF_REFERENCE])
                 and self._passes(place, ["pytest", *PYTEST, *SECOND])
             )

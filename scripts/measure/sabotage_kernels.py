@@ -26,8 +26,7 @@ def main(argv=None):
     parser.add_argument("--backend", choices=("cpu", "gpu"), help="only kernels of this backend")
     parser.add_argument("--only", default="", help="only kernels whose name begins with this")
     options = parser.parse_args(argv)
-    backends = backends_of_kernels()
-    kernels = [(backend, name) for backend, operations in backends.items() for name in sorted(operations)]
+    kernels = [(backend, name) for backend, ops in backends().items() for name in sorted(ops.kernels)]
     kernels = [
         (backend, name)
         for backend, name in kernels
@@ -55,14 +54,14 @@ def passes(backend, name):
     return status == 0
 
 
-def backends_of_kernels():
-    """The operations of each backend that have a kernel."""
+def backends():
+    """The backends whose kernels are tested, by name."""
     sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
     from on_gpu import gpu
 
     from npformer import cpu
 
-    return {"cpu": cpu.backend.operations, "gpu": gpu.backend.operations}
+    return {"cpu": cpu.ops, "gpu": gpu.ops}
 
 
 def pytest_configure():
@@ -72,12 +71,12 @@ def pytest_configure():
     backend, name = os.environ[SABOTAGED].split(".")
     if not name:
         return
-    operations = backends_of_kernels()[backend]
+    ops = backends()[backend]
 
     from npformer import reference
 
-    setattr(sys.modules[f"npformer.{backend}"], name, getattr(reference, name))
-    assert name in operations
+    setattr(ops, name, getattr(reference, name))
+    assert name in ops.kernels
 
 
 if __name__ == "__main__":

@@ -267,7 +267,7 @@ static unsigned short half_of_float(float x) {
   return bits;
 }
 
-// What npformer/gpu/tensor_cores.cuh says of a warp's registers. Numbers of half precision are known by their bits.
+// What npformer/gpu/cuda/tensor_cores.cuh says of a warp's registers. Numbers of half precision are known by their bits.
 
 #if defined(BFLOAT16)
 static float float_of_bits(unsigned short bits) {

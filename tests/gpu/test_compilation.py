@@ -16,7 +16,7 @@ if MISSING:
     pytest.skip(MISSING, allow_module_level=True)
 
 launch = sys.modules["npformer.gpu.launch"]
-tiles = sys.modules["npformer.gpu.flash_attention"]  # the package has a function of that name
+tiles = sys.modules["npformer.gpu.kernels.flash_attention"]  # the package has a function of that name
 
 GPUS = "sm_80", "sm_90", "sm_120"
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)

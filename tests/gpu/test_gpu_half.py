@@ -8,7 +8,7 @@ from on_gpu import MISSING, ON_GPU, gpu
 from results import run
 
 from npformer import reference
-from npformer.gradcheck.cases import CASES, cast
+from npformer.gradients.cases import CASES, cast
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=str(MISSING))
 
@@ -27,7 +27,7 @@ DTYPES = [
         "bfloat16", marks=pytest.mark.skipif(not importlib.util.find_spec("ml_dtypes"), reason="no ml_dtypes")
     ),
 ]
-IN_HALF = {name for name, kernel in gpu.backend.operations.items() if {"float16", "bfloat16"} <= kernel.kernel.dtypes}
+IN_HALF = {name for name, kernel in gpu.ops.kernels.items() if {"float16", "bfloat16"} <= kernel.kernel.dtypes}
 CALLS = [pytest.param(case, name, id=f"{name}-{case}") for case in CASES for name in case.names if name in IN_HALF]
 
 

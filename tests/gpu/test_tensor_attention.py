@@ -13,7 +13,7 @@ pytestmark = [
     pytest.mark.skipif(bool(MISSING), reason=str(MISSING)),
     pytest.mark.skipif(not HAS_TENSOR_CORES, reason="no tensor cores of the Ampere generation or later"),
 ]
-tiles_of = sys.modules["npformer.gpu.flash_attention"].tiles_of
+tiles_of = sys.modules["npformer.gpu.kernels.flash_attention"].tiles_of
 DTYPES = {"float16": np.dtype("float16"), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
 ERROR = {"float16": 2.0**-11, "bfloat16": 2.0**-8}  # the largest of rounding, relative
 SHAPES = [  # B, H, T, S, K, Kv

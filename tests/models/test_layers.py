@@ -203,30 +203,27 @@ def test_the_residual_passes_by_its_sublayer(norm):
 def test_one_key_drops_different_places_in_different_layers():
     """Sub-keys are derived: were a key used twice, two dropouts of one shape would agree."""
     params, x = shaken(encoder_params()), normal(B, S, D)
-    ops, drawn = Recorder(reference), []
-    ops.on_key = drawn.append
+    drawn = []
+    ops = noting_keys(drawn)
     layers.encoder_layer(ops, params, x, n_heads=H, dropout_rate=0.3, dropout_key=KEY)
     assert len(drawn) == 4  # attention weights, attention output, hidden layer, feed-forward output
     assert len(set(drawn)) == 4
 
 
-class Recorder:
-    """The reference, noting the dropout keys it is called with."""
+def noting_keys(drawn):
+    """The reference, which appends the dropout keys that it is called with to a list."""
 
-    def __init__(self, ops):
-        self.ops = ops
-
-    def __getattr__(self, name):
-        operation = getattr(self.ops, name)
+    def noting(operation):
+        place = list(operation.record.parameters).index("dropout_key")
 
         def call(*args, **keywords):
-            if name == "self_attention":
-                self.on_key(keywords["dropout_key"])
-            elif name in ("linear_activation_dropout", "linear_dropout_residual"):
-                self.on_key(args[-1])
+            drawn.append(keywords["dropout_key"] if "dropout_key" in keywords else args[place])
             return operation(*args, **keywords)
 
         return call
+
+    names = "self_attention", "linear_activation_dropout", "linear_dropout_residual"
+    return reference.ops.replaced(**{name: noting(getattr(reference.ops, name)) for name in names})
 
 
 def test_a_weight_used_twice_gets_the_sum_of_both_gradients():

@@ -13,7 +13,7 @@ from results import FIRST, OPERATIONS, arguments_of, run
 from tested import npf
 
 from npformer import reference
-from npformer.gradcheck.cases import CASES
+from npformer.gradients.cases import CASES
 from npformer.operations.contract import match, may_be_none
 
 pytestmark = pytest.mark.usefixtures("every_backend")

@@ -10,8 +10,8 @@ from results import FIRST, OPERATIONS, arguments_of, run
 from tested import npf
 
 from npformer import cpu, reference
-from npformer.reference.activations import ACTIVATIONS
-from npformer.reference.scores import SCORES
+from npformer.reference.math.activations import ACTIVATIONS
+from npformer.reference.math.scores import SCORES
 
 PARAMETERS = {name: OPERATIONS[name].record.parameters for name in FIRST}
 OPTIONS = [(name, x) for name in FIRST for x in PARAMETERS[name] if x not in OPERATIONS[name].record.contract.arrays]

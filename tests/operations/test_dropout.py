@@ -166,6 +166,6 @@ def test_dtype_stays(dtype, rate):
 @pytest.mark.parametrize(("excess", "kept"), [(0.4, [False, True, True]), (0.6, [False, False, True])])
 def test_the_threshold_is_rounded(k, excess, kept, monkeypatch):
     bits = np.array([k - 1, k, k + 1], np.uint32)
-    module = sys.modules["npformer.reference.dropout"]
+    module = sys.modules["npformer.reference.math.dropout"]
     monkeypatch.setattr(module, "random_bits", lambda index, dropout_key: bits)
     assert module.dropout_keep(np.arange(3), (k + excess) / (2**32 - 1), dropout_key=1).tolist() == kept

@@ -10,7 +10,7 @@ from results import FIRST, OPERATIONS, arguments_of, run, written_by
 from tested import npf
 
 from npformer import cpu
-from npformer.gradcheck.cases import cast
+from npformer.gradients.cases import cast
 
 pytestmark = pytest.mark.usefixtures("every_backend")
 

@@ -11,7 +11,7 @@ from results import assert_equal_within
 
 import npformer as npf
 from npformer import cpu
-from npformer.reference.flash_attention import BLOCK
+from npformer.reference.math.flash_attention import BLOCK
 
 WITH_GPU = pytest.mark.skipif(bool(MISSING), reason=str(MISSING))
 BACKENDS = [pytest.param(cpu, id="cpu"), pytest.param(ON_GPU, id="gpu", marks=WITH_GPU)]
@@ -192,7 +192,7 @@ def test_tiles_that_the_causal_mask_hides_are_skipped(longer, monkeypatch):
         computed.append((queries.start, keys.start))
         return scores_tile(q, k, scale, keep_mask, causal, queries, keys)
 
-    module = sys.modules["npformer.reference.flash_attention"]
+    module = sys.modules["npformer.reference.math.flash_attention"]
     scores_tile = module.scores_tile
     monkeypatch.setattr(module, "scores_tile", spy)
     q, k, v = (np.random.default_rng(0).standard_normal((n, 3)) for n in (T, S, S))

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, assume, given, settings, strategies as st
 from results import FIRST, run, written_by
 
 from npformer import cpu, reference
-from npformer.gradcheck.cases import CASES, SIZES, Case, Drawn
+from npformer.gradients.cases import CASES, SIZES, Case, Drawn
 
 LAYOUTS = [value for value in vars(layouts).values() if getattr(value, "__module__", "") == "layouts"]
 LAYOUTS = [layout for layout in LAYOUTS if not layout.__name__.startswith("_")]

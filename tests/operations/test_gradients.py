@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from npformer import reference
-from npformer.gradcheck import gradcheck
-from npformer.gradcheck.cases import CASES, INVERSE
+from npformer.gradients import gradcheck
+from npformer.gradients.cases import CASES, INVERSE
 
 DIFFERENTIABLE = [case for case in CASES if case.is_differentiable]
 
@@ -17,8 +17,7 @@ def test_gradient(case):
 
 
 def test_every_backward_has_a_case():
-    operations = [getattr(reference, name) for name in reference.__all__]
-    records = [x.record for x in operations if hasattr(x, "record")]
+    records = [getattr(reference.ops, name).record for name in reference.Ops.names()]
     backwards = {record.forward.record.name for record in records if record.forward}
     losses = {record.name for record in records if "loss" in [result.name for result in record.contract.results]}
     assert backwards | losses | set(INVERSE) == {case.operation for case in DIFFERENTIABLE}

@@ -8,7 +8,7 @@ import pytest
 
 import npformer as nf
 from npformer import cpu, reference
-from npformer.gradcheck.cases import CASES
+from npformer.gradients.cases import CASES
 
 BACKENDS = pytest.mark.parametrize("ops", [reference, cpu], ids=["reference", "cpu"])
 
@@ -187,7 +187,7 @@ FLOAT32 = {"x": (2, 3), "weight": (3, 5), "bias": 5}
 def test_the_array_of_another_dtype_is_told_of_once(monkeypatch, wide, message):
     """At the line that called, once; for each shape there is another plan."""
     monkeypatch.setattr("npformer.operations.plan._told", set())
-    linear = cpu.backend.operations["linear"]
+    linear = cpu.ops.linear
     arrays = {name: np.ones(shape, "float64" if name in wide else "float32") for name, shape in FLOAT32.items()}
     for n in range(50, 53):
         with warnings.catch_warnings(record=True) as caught:

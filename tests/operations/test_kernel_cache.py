@@ -18,7 +18,7 @@ from npformer.cpu import jit, kernel_cache
 RUN = """
 import numpy as np
 from npformer.cpu import dropout
-from npformer.cpu.dropout import _dropout
+from npformer.cpu.kernels.dropout import _dropout
 print(dropout(np.ones(4, np.float32), 0.5, 1).tolist(), sum(_dropout.stats.cache_misses.values()))
 """
 

@@ -8,7 +8,7 @@ from oracles import assert_close
 from tested import npf
 
 from npformer import cpu, reference
-from npformer.gradcheck.cases import CASES
+from npformer.gradients.cases import CASES
 
 N, STEPS = 13, 20
 

@@ -9,8 +9,8 @@ from on_gpu import MISSING, ON_GPU
 from results import arrays_of, assert_equal_within
 
 from npformer import cpu, reference
-from npformer.gradcheck.cases import CASES
-from npformer.reference.packed_attention import split_parts
+from npformer.gradients.cases import CASES
+from npformer.reference.math.packed_attention import split_parts
 
 WITH_GPU = pytest.mark.skipif(bool(MISSING), reason=str(MISSING))
 BACKENDS = [

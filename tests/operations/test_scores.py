@@ -6,7 +6,7 @@ import pytest
 from oracles import assert_close
 from tested import npf
 
-from npformer.reference.scores import SCORES
+from npformer.reference.math.scores import SCORES
 
 B, H, T, S, K, KV, A = 2, 3, 5, 7, 11, 13, 17
 POISONS = [np.nan, np.inf, -np.inf]

@@ -2,9 +2,12 @@
 
 import ast
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import npformer
+from npformer.runtime.host import Host
 
 PACKAGE = Path(npformer.__file__).parent
 DEVICE = re.compile(r"import cupy|\bcupy\.|is_gpu|is_on_gpu|is_cupy|== .npformer\.gpu")
@@ -16,7 +19,7 @@ FLOORS = """
     runtime
     operations
     reference
-    cpu gpu gradcheck plots
+    cpu gpu gradients plots
     backends
     config decoding
     layers data
@@ -25,7 +28,6 @@ FLOORS = """
     exercises translation
     __main__
 """
-UPWARD = {("reference", "layers")}  # decoder_layer_step is composed of layers
 
 
 def test_nothing_imports_what_stands_above_it():
@@ -44,22 +46,32 @@ def test_nothing_imports_what_stands_above_it():
                 }
     imports = {(own, other) for own, other in imports if own != other and other != "__version__"}
     assert {name for pair in imports for name in pair} - {"npformer"} == set(floors)
-    assert {(own, other) for own, other in imports if floors[own] <= floors[other]} == UPWARD
+    assert {(own, other) for own, other in imports if floors[own] <= floors[other]} == set()
 
 
 def test_only_the_backend_of_the_gpu_knows_its_device():
-    files = [path for path in PACKAGE.rglob("*.py") if path.parent.name != "gpu" and path.name not in MAY_KNOW]
+    files = [path for path in PACKAGE.rglob("*.py") if "gpu" not in path.parts and path.name not in MAY_KNOW]
     assert len(files) > 80
     knowing = {str(path.relative_to(PACKAGE)) for path in files if DEVICE.search(path.read_text("utf-8"))}
     assert knowing == set()
 
 
-def test_each_backend_knows_its_device():
-    from npformer import cpu, reference
-    from npformer.runtime import host
+def test_the_device_of_the_gpu_has_the_methods_of_the_host():
+    tree = ast.parse((PACKAGE / "gpu" / "device.py").read_text("utf-8"))
+    [device] = [node for node in tree.body if isinstance(node, ast.ClassDef)]
+    names = {node.name for node in device.body if isinstance(node, ast.FunctionDef)}
+    assert names == {name for name in vars(Host) if not name.startswith("_")} - {
+        "precisions",
+        "asynchronous",
+        "to_numpy",
+    }
 
-    names = {"PRECISIONS", "asarray", "asynchronous", "record", "run_rows", "run_shards", "to_numpy"}
-    assert {name for name in vars(host) if name in names} == names
-    for ops in (reference, cpu):
-        assert all(getattr(ops, name) is getattr(host, name) for name in names)
-        assert not names & set(reference.__all__)
+
+def test_a_misspelled_operation_is_an_error_of_types(tmp_path):
+    code = "def layer(ops: Ops, x: Array) -> Array:\n    return ops.{}(x, x)\n"
+    imports = "from npformer.arrays import Array\nfrom npformer.layers.types import Ops\n"
+    for name, status in (("linear", 0), ("linaer", 1)):
+        (tmp_path / "layer.py").write_text(imports + code.format(name))
+        command = [sys.executable, "-m", "mypy", "--follow-imports=silent", str(tmp_path / "layer.py")]
+        run = subprocess.run(command, cwd=PACKAGE.parent, capture_output=True, text=True)
+        assert (run.returncode, '"Ops" has no attribute "linaer"' in run.stdout) == (status, bool(status)), run.stdout

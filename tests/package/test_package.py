@@ -1,10 +1,14 @@
 """What every public name promises, and what importing the package costs."""
 
+import importlib
 import inspect
+import math
+import pkgutil
 import re
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 import npformer
@@ -16,7 +20,7 @@ def test_every_public_name_is_there_and_not_hidden_by_its_module(name):
     value = getattr(npformer, name)
     assert callable(value), f"npformer.{name} is {value!r}: a module has taken the place of the function"
     assert value.__doc__, f"npformer.{name} has no docstring"
-    assert getattr(reference, name, value) is value
+    assert value.__doc__ == getattr(reference, name, value).__doc__
 
 
 PACKAGES = [npformer, npformer.data, npformer.decoding, npformer.layers, npformer.models, npformer.training]
@@ -45,13 +49,43 @@ def test_an_operation_has_its_backward_pass_beside_it():
     assert 40 <= len([name for name in npformer.__all__ if not name.endswith("_backward")]) <= 50
 
 
-def test_gradcheck_is_a_function_and_a_package():
-    assert npformer.gradcheck.gradcheck.__name__ == "gradcheck"
-    assert list(inspect.signature(npformer.gradcheck).parameters)[:3] == ["f", "f_backward", "args"]
-    assert npformer.gradcheck.cases.CASES
+def test_no_name_stands_for_a_module_and_something_else():
+    """``import npformer.reference.softmax as m`` must not give a function."""
+    names = [file.name for file in pkgutil.walk_packages(npformer.__path__, "npformer.") if "gpu" not in file.name]
+    names = [name for name in names if not name.endswith("__main__")]
+    modules = [importlib.import_module(name) for name in names]
+    assert len(modules) > 150
+    for name, module in zip(names, modules, strict=True):
+        parent, _, child = name.rpartition(".")
+        assert getattr(sys.modules[parent], child) is module, name
 
 
-@pytest.mark.parametrize("name", [name for name in reference.__all__ if name.endswith("_backward")])
+def test_operations_are_computed_by_the_backend_of_their_arrays():
+    x = np.ones((2, 3), "float32")
+    with npformer.explain() as calls:
+        npformer.attention(x, x, x)
+        npformer.softmax(x.astype("float16"))
+        npformer.softmax(x + 0j)
+        reference.softmax(x)
+    assert [call.backend for call in calls] == ["cpu", "cpu", "cpu", "reference"]
+    assert [call.by for call in calls] == ["kernel", "kernel", "reference", "reference"]
+    assert inspect.signature(npformer.softmax) == inspect.signature(reference.softmax)
+    assert npformer.softmax.__doc__ == reference.softmax.__doc__
+
+
+def test_every_operation_of_the_math_is_in_the_type_of_the_backends():
+    files = pkgutil.iter_modules(reference.math.__path__, "npformer.reference.math.")
+    found = {
+        name: value
+        for file in files
+        for name, value in vars(importlib.import_module(file.name)).items()
+        if inspect.isfunction(value) and hasattr(value, "record")
+    }
+    assert found == {name: getattr(reference, name) for name in reference.Ops.names()}
+    assert found == {name: getattr(reference.ops, name) for name in reference.Ops.names()}
+
+
+@pytest.mark.parametrize("name", [name for name in reference.Ops.names() if name.endswith("_backward")])
 def test_every_backward_takes_the_upstream_gradient_first(name):
     first = next(iter(inspect.signature(getattr(reference, name)).parameters))
     assert first in ("dy", "dout", "dparts", "dscores", "dstates")
@@ -92,9 +126,9 @@ model = npformer.Transformer(11, 11, d_model=8, n_heads=2, n_layers=1, d_ff=8)
 trainer = npformer.Trainer(model, npformer.Adam(0.01))
 task = npformer.CopyTask()
 trainer.fit((task.batch(i, 3) for i in range(2)), 2)
-print(trainer.n_steps, trainer.ops.__name__)
+print(trainer.n_steps, trainer.ops.name)
 """
-    assert run_python(code) == "2 npformer.reference"
+    assert run_python(code) == "2 reference"
 
 
 def run_python(code):
@@ -108,25 +142,27 @@ def test_a_backend_that_is_not_there_is_named(backend):
 
 
 def test_a_module_is_a_backend():
-    assert npformer.get_backend(reference) is reference
+    assert npformer.get_backend(reference) is reference.ops is npformer.get_backend(reference.ops)
+    with pytest.raises(ValueError, match=r"backend=<module 'math'.* expected one of .*, or what get_backend returns"):
+        npformer.get_backend(math)
 
 
 def test_auto_is_cpu_and_without_numba_the_reference_which_is_said_once():
-    assert run_python("import npformer; print(npformer.get_backend('auto').__name__)") == "npformer.cpu"
+    assert run_python("import npformer; print(npformer.get_backend('auto'))") == "<the backend cpu>"
     code = """
 import sys, warnings
 sys.modules["numba"] = None
 import npformer
 with warnings.catch_warnings(record=True) as said:
     warnings.simplefilter("always")
-    print(npformer.get_backend("auto").__name__, npformer.get_backend("auto").__name__, len(said))
+    print(npformer.get_backend("auto").name, npformer.get_backend("auto").name, len(said))
 try:
     npformer.get_backend("cpu")
 except ValueError as error:
     print(error)
 """
     chosen, error = run_python(code).splitlines()
-    assert chosen == "npformer.reference npformer.reference 1"
+    assert chosen == "reference reference 1"
     assert error.startswith("backend='cpu' needs numba, expected")
 
 

@@ -10,7 +10,7 @@ import pytest
 import study_heads
 
 from npformer import Transformer, layers, reference as ops
-from npformer.layers.attention import self_attention_heads
+from npformer.layers.multi_head import self_attention_heads
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "studies" / "study_heads.py"
 

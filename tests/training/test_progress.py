@@ -1,6 +1,7 @@
 """What the progress bar says while kernels are compiled."""
 
 import io
+import os
 import subprocess
 import sys
 
@@ -33,7 +34,9 @@ def first_run(monkeypatch, tmp_path):
     """Functions to compile, with nothing on disk."""
     monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
     monkeypatch.setitem(globals(), "increase", numba.njit(increase))
-    return lambda: numba.njit(cache=True)(increase_twice)
+    from npformer.cpu import jit  # here, as it needs numba
+
+    return lambda: jit.kernel(increase_twice)
 
 
 def shown(monkeypatch, stream, kernel, arguments):
@@ -88,3 +91,27 @@ def test_with_kernels_on_disk_nothing_is_said(monkeypatch, first_run, stream):
 def test_numba_is_not_imported_for_it():
     code = "import sys; from npformer.training.progress import progress_bar\nwith progress_bar(1, True): pass\n"
     subprocess.run([sys.executable, "-c", code + "assert 'numba' not in sys.modules"], check=True)
+
+
+SLOW = """
+import time
+from npformer.cpu import jit
+from npformer.runtime import compilation
+
+compilation.PATIENCE = {patience}
+def slow(x):
+    return x + 1
+jit.kernel(slow)(1)
+import numba
+numba.njit(lambda x: x - 1)(1)
+"""
+
+
+@pytest.mark.parametrize(("patience", "said"), [(0, 1), (60, 0)])
+def test_a_compilation_that_takes_long_says_so_wherever_it_happens(patience, said, tmp_path):
+    """For kernels of npformer, not for what others compile."""
+    (tmp_path / "slow.py").write_text(SLOW.format(patience=patience))
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    command = [sys.executable, str(tmp_path / "slow.py")]
+    run = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+    assert run.stderr == "npformer: compiling the kernel slow for this processor (once)\n" * said

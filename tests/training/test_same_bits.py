@@ -10,7 +10,7 @@ import pytest
 
 from npformer import Adam, CopyTask, Trainer, Transformer
 from npformer.reference import global_norm, norms_of_blocks
-from npformer.reference.update import BLOCK, norm_of
+from npformer.reference.math.update import BLOCK, norm_of
 from npformer.runtime import threads
 
 TASK = CopyTask(vocab=20, min_len=40, max_len=60)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from npformer.reference.update import BLOCK
+from npformer.reference.math.update import BLOCK
 from npformer.runtime.ranks import share_of
 from npformer.training.chunks import chunks_of
 from npformer.training.tree_sum import subtrees, tree_sum

@@ -1,0 +1,1 @@
+"""The kernels, in files with the names of those of the math."""

@@ -1,0 +1,113 @@
+"""Activations and their derivatives: of rows for the other kernels, and of whole arrays as operations."""
+
+import numpy as np
+
+from npformer import reference
+from npformer.cpu.backend import kernel_of
+from npformer.cpu.jit import kernel
+from npformer.cpu.memory import empty
+from npformer.cpu.scalar import like, sigmoid
+from npformer.reference.math.activations import GELU_SLOPE
+
+RELU, GELU, SILU, SWIGLU = range(4)
+CODES = {"relu": RELU, "gelu": GELU, "silu": SILU, "swiglu": SWIGLU}
+
+
+@kernel_of(reference.relu)
+def relu(x):
+    return _activated(x, RELU)
+
+
+@kernel_of(reference.relu_backward)
+def relu_backward(dy, x):
+    return _passed_on(dy, x, RELU)
+
+
+@kernel_of(reference.gelu)
+def gelu(x):
+    return _activated(x, GELU)
+
+
+@kernel_of(reference.gelu_backward)
+def gelu_backward(dy, x):
+    return _passed_on(dy, x, GELU)
+
+
+@kernel_of(reference.silu)
+def silu(x):
+    return _activated(x, SILU)
+
+
+@kernel_of(reference.silu_backward)
+def silu_backward(dy, x):
+    return _passed_on(dy, x, SILU)
+
+
+def _activated(x, code):
+    y = empty(x.shape, x.dtype)
+    activate(x.reshape(-1), y.reshape(-1), code)
+    return y
+
+
+def _passed_on(dy, x, code):
+    dx = empty(x.shape, x.dtype)
+    np.copyto(dx, dy)
+    multiply_by_slope(dx.reshape(-1), x.reshape(-1), code)
+    return dx
+
+
+@kernel
+def activate(x, y, code):
+    """y = activation(x) of one row. Each has a loop of its own: LLVM does not vectorise a loop with a branch in it."""
+    if code == RELU:
+        for i in range(x.size):
+            y[i] = like(x[i], 0) if x[i] <= like(x[i], 0) else x[i]
+    elif code == GELU:
+        for i in range(x.size):
+            y[i] = x[i] * _gelu_gate(x[i])
+    elif code == SILU:
+        for i in range(x.size):
+            y[i] = x[i] * sigmoid(x[i])
+    else:
+        for i in range(y.size):
+            y[i] = x[i] * sigmoid(x[i]) * x[y.size + i]
+
+
+@kernel
+def multiply_by_slope(dx, x, code):
+    """dx *= activation'(x) of one row. For SWIGLU the first half of dx is dy, from which both halves are computed."""
+    if code == RELU:
+        for i in range(x.size):
+            dx[i] = like(x[i], 0) if x[i] <= like(x[i], 0) else dx[i]
+    elif code == GELU:
+        for i in range(x.size):
+            dx[i] *= _gelu_slope(x[i])
+    elif code == SILU:
+        for i in range(x.size):
+            dx[i] *= _silu_slope(x[i])
+    else:
+        F = x.size // 2
+        for i in range(F):
+            dx[F + i] = dx[i] * x[i] * sigmoid(x[i])
+            dx[i] *= x[F + i] * _silu_slope(x[i])
+
+
+@kernel
+def _gelu_gate(x):
+    """½ (1 + tanh(u)) as σ(2u), in which nothing cancels where u is negative."""
+    return sigmoid(like(x, 2 * GELU_SLOPE) * (x + like(x, 0.044715) * x * x * x))
+
+
+@kernel
+def _gelu_slope(x):
+    """σ(2u) + x σ'(2u) 2u': 0 below -30, and 1 above 30, where 2u' may overflow."""
+    x = like(x, -30) if x < like(x, -30) else like(x, 30) if x > like(x, 30) else x
+    s = _gelu_gate(x)
+    twice_inner_slope = like(x, 2 * GELU_SLOPE) * (like(x, 1) + like(x, 3 * 0.044715) * x * x)
+    return s * (like(x, 1) + x * (like(x, 1) - s) * twice_inner_slope)
+
+
+@kernel
+def _silu_slope(x):
+    s = sigmoid(x)
+    return s * (like(x, 1) + x * (like(x, 1) - s))

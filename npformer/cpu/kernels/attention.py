@@ -1,0 +1,89 @@
+"""Attention that returns its weights: BLAS computes the products, one kernel scale, masks and softmax of each row."""
+
+import numpy as np
+
+from npformer import reference
+from npformer.arrays import transpose
+from npformer.cpu.backend import kernel_of
+from npformer.cpu.jit import kernel
+from npformer.cpu.kernels.dropout import drawing, dropped
+from npformer.cpu.kernels.flash_attention import as_heads, hide, is_usual, n_visible, options_for
+from npformer.cpu.memory import empty
+from npformer.cpu.scalar import exp_negative, is_kept, largest, like
+from npformer.reference.math.attention import default_scale
+
+
+@kernel_of(reference.attention, as_it_lies="q k v")
+def attention(q, k, v, keep_mask, causal, scale, dropout_rate, dropout_key):
+    if not is_usual(scale):
+        return NotImplemented
+    weights = _product(as_heads(q), transpose(as_heads(k)))
+    _weigh(weights, options_for(q, k, keep_mask, causal, scale, dropout_rate, dropout_key))
+    out = _product(dropped(weights, dropout_rate, dropout_key), as_heads(v))
+    if not _edges_are_finite(out):
+        return NotImplemented  # there may be a NaN or inf that the mask should hide: the reference handles it
+    return out.reshape(*q.shape[:-1], v.shape[-1]), weights.reshape(*q.shape[:-1], k.shape[-2])
+
+
+@kernel_of(reference.attention_backward, as_it_lies="dout q k v")
+def attention_backward(dout, q, k, v, weights, scale, dropout_rate, dropout_key):
+    q4, k4, v4, dout4, weights4 = map(as_heads, (q, k, v, dout, weights))
+    dscores = _product(dout4, transpose(v4))
+    scale = q.dtype.type(default_scale(q, scale))
+    _differentiate(weights4, dscores, scale, *drawing(dropout_rate, dropout_key, q.dtype))
+    dv = _product(transpose(dropped(weights4, dropout_rate, dropout_key)), dout4)
+    dq, dk = _product(dscores, k4), _product(transpose(dscores), q4)
+    if not all(map(_edges_are_finite, (dq, dk, dv))):
+        return NotImplemented  # as above
+    return dq.reshape(q.shape), dk.reshape(k.shape), dv.reshape(v.shape)
+
+
+@np.errstate(invalid="ignore")  # masked entries may be NaN
+def _product(a, b):
+    return np.matmul(a, b, out=empty((*a.shape[:-1], b.shape[-1]), a.dtype))
+
+
+def _edges_are_finite(product):
+    """``edges_are_finite`` of all matrices."""
+    return np.isfinite(product[..., 0]).all() and np.isfinite(product[..., 0, :]).all()
+
+
+@kernel
+def _weigh(scores, options):
+    """Turn scores into weights, in place."""
+    B, H, T, S = scores.shape
+    scale, masked, x = options.scale, options.keep_mask.size > 0, scores.reshape(-1, S)
+    row = -1
+    for b in range(B):
+        for h in range(H):
+            for t in range(T):
+                row += 1
+                n = n_visible(t, T, S, options.causal)
+                for s in range(n, S):
+                    x[row, s] = like(scale, 0)
+                if masked:
+                    hide(x, row, n, 0, b, h, t, options.keep_mask)
+                peak, total = largest(x, row, n) if n > 0 else like(scale, -np.inf), like(scale, 0)
+                for s in range(n):
+                    x[row, s] = exp_negative((x[row, s] - peak) * scale) if peak != -np.inf else like(scale, 0)
+                    total += x[row, s]
+                share = like(scale, 1) / total if peak != -np.inf else like(scale, 0)
+                for s in range(n):
+                    x[row, s] *= share
+
+
+@kernel
+def _differentiate(weights, dweights, scale, draw, kept_scale):
+    """Turn gradients of the weights after dropout into gradients of the scores, times scale, in place."""
+    B, H, T, S = weights.shape
+    for b in range(B):
+        for h in range(H):
+            for t in range(T):
+                row, drow, total = weights[b, h, t], dweights[b, h, t], like(scale, 0)
+                start = ((b * H + h) * T + t) * S
+                for s in range(S):
+                    kept = row[s] != like(scale, 0) and is_kept(start + s, draw)
+                    drow[s] = drow[s] * kept_scale if kept else like(scale, 0)
+                    total += drow[s] * row[s]
+                for s in range(S):
+                    drow[s] = row[s] * (drow[s] - total) * scale

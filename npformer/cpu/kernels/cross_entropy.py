@@ -1,0 +1,96 @@
+"""The loss and its gradient, which is written over the logits: each row is read from memory once."""
+
+import math
+
+import numpy as np
+
+from npformer import reference
+from npformer.cpu.backend import as_matrix, as_rows, kernel_of
+from npformer.cpu.blas import BLAS, multiply
+from npformer.cpu.jit import kernel
+from npformer.cpu.memory import empty
+from npformer.cpu.scalar import exp_negative, largest, like
+from npformer.cpu.sums import BLOCK
+from npformer.reference.math.cross_entropy import is_counted
+
+
+@kernel_of(reference.cross_entropy)
+def cross_entropy(logits, targets, ignore_id, label_smoothing, n_tokens, loss_scale):
+    return differentiated(
+        _differentiate, copied(logits), None, targets, ignore_id, n_tokens, loss_scale, label_smoothing
+    )
+
+
+@kernel_of(reference.linear_cross_entropy, as_it_lies="weight")
+def linear_cross_entropy(x, weight, bias, targets, ignore_id, label_smoothing, n_tokens, loss_scale):
+    return differentiated(
+        _differentiate, mapped(x, weight), bias, targets, ignore_id, n_tokens, loss_scale, label_smoothing
+    )
+
+
+def differentiated(differentiate, logits, bias, targets, ignore_id, n_tokens, loss_scale, *numbers):
+    """The loss and its gradient, by a kernel that turns logits (n, V) or (2, n, V) into their gradient in place."""
+    counted, V = is_counted(targets, ignore_id=ignore_id), logits.shape[-1]
+    n_tokens = np.count_nonzero(counted) if n_tokens is None else n_tokens
+    if n_tokens == 0:
+        return NotImplemented  # there is no token to count: the reference warns about it
+    share, number = 1 / n_tokens, logits.dtype.type
+    rows = logits.reshape(*logits.shape[: logits.ndim - 1 - targets.ndim], targets.size, V)
+    bias = np.empty(0, number) if bias is None else bias
+    numbers = map(number, (share * loss_scale, *numbers))
+    return number(differentiate(rows, bias, targets.reshape(-1), counted.reshape(-1), *numbers) * share), logits
+
+
+def copied(logits):
+    """A copy of the logits that a kernel may overwrite."""
+    copy = empty(logits.shape, logits.dtype)
+    np.copyto(copy, logits)
+    return copy
+
+
+def mapped(x, weight):
+    """The logits without their bias."""
+    logits = empty((*x.shape[:-1], weight.shape[1]), x.dtype)
+    _map(BLAS[x.dtype], as_rows(x), as_matrix(weight), as_rows(logits))
+    return logits
+
+
+@kernel
+def _map(blas, x, weight, logits):
+    multiply(blas, x, weight, logits, False)
+
+
+@kernel
+def _differentiate(logits, bias, targets, counted, share, smoothing):
+    n, V = logits.shape
+    one, loss = like(share, 1), 0.0
+    for i in range(n):
+        row, target = logits[i], targets[i]
+        if not counted[i]:
+            row[:] = like(share, 0)
+            continue
+        for j in range(len(bias)):
+            row[j] += bias[j]
+        peak = largest(logits, i, V)
+        peak = like(share, 0) if peak == -np.inf else peak
+        for j in range(V):  # stored: LLVM might turn (x - peak) - log_total into x - (peak + log_total)
+            row[j] -= peak
+        total, sum_of_shifted, logit = 0.0, 0.0, row[target]
+        for first in range(0, V, BLOCK):
+            part, shifted = like(share, 0), like(share, 0)
+            for k in range(min(BLOCK, V - first)):
+                j = np.uint64(first + k)
+                shifted += row[j]
+                row[j] = exp_negative(row[j])
+                part += row[j]
+            total, sum_of_shifted = total + part, sum_of_shifted + shifted
+        total = 1.0 if total == 0 else total
+        log_total = math.log(total)
+        loss += (one - smoothing) * (log_total - logit)
+        if smoothing > 0:
+            loss += smoothing * (log_total - sum_of_shifted / V)
+        scale, everywhere = like(share, share / total), share * smoothing / like(share, V)
+        for j in range(V):
+            row[j] = row[j] * scale - everywhere
+        row[target] -= share * (one - smoothing)
+    return loss

@@ -1,0 +1,45 @@
+"""Dropout in one pass."""
+
+import numpy as np
+
+from npformer import reference
+from npformer.cpu.backend import kernel_of
+from npformer.cpu.jit import kernel
+from npformer.cpu.memory import empty
+from npformer.cpu.scalar import is_kept, like
+from npformer.reference.math.dropout import kept_scale, threshold
+from npformer.reference.math.random import key_words
+
+KEEP_ALL = np.uint32(0), np.uint32(0), np.uint32(0)
+
+
+@kernel_of(reference.dropout)
+def dropout(x, dropout_rate, dropout_key):
+    return dropped(x, dropout_rate, dropout_key) if dropout_rate > 0 else x.copy()
+
+
+@kernel_of(reference.dropout_backward)
+def dropout_backward(dy, dropout_rate, dropout_key):
+    return dropped(dy, dropout_rate, dropout_key) if dropout_rate > 0 else dy.copy()
+
+
+def dropped(x, dropout_rate, dropout_key):
+    """Dropout for other kernels; returns ``x`` itself if the rate is 0."""
+    if dropout_rate == 0:
+        return x
+    y = empty(x.shape, x.dtype)
+    _dropout(x.reshape(-1), y.reshape(-1), *drawing(dropout_rate, dropout_key, x.dtype))
+    return y
+
+
+def drawing(dropout_rate, dropout_key, dtype):
+    """What a kernel needs for dropout: ``draw`` for ``is_kept``, and the factor by which kept elements are scaled."""
+    if dropout_rate == 0:
+        return KEEP_ALL, dtype.type(1)
+    return (np.uint32(threshold(dropout_rate)), *key_words(dropout_key)), dtype.type(kept_scale(dropout_rate))
+
+
+@kernel
+def _dropout(x, y, draw, factor):
+    for i in range(x.size):
+        y[i] = x[i] * factor if is_kept(i, draw) else like(factor, 0)

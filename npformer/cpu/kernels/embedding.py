@@ -1,0 +1,70 @@
+"""From token ids to vectors: rows of the table are copied; the backward pass adds up rows in the order of the ids."""
+
+from npformer import reference
+from npformer.cpu.backend import as_rows, kernel_of
+from npformer.cpu.jit import kernel
+from npformer.cpu.kernels.dropout import drawing
+from npformer.cpu.memory import empty, zeros
+from npformer.cpu.scalar import is_kept, like
+
+
+@kernel_of(reference.embedding)
+def embedding(ids, table):
+    return table.take(ids, axis=0)
+
+
+@kernel_of(reference.embedding_backward)
+def embedding_backward(dy, ids, table_shape):
+    dtable = zeros(table_shape, dy.dtype)
+    _add_rows(as_rows(dy), ids.reshape(-1), dtable)
+    return dtable
+
+
+@kernel_of(reference.embed_tokens)
+def embed_tokens(ids, table, positions, pad_id, dropout_rate, dropout_key):
+    D = table.shape[1]
+    x = empty((*ids.shape, D), table.dtype)
+    arrays, scale = (ids.reshape(-1), table, positions), table.dtype.type(D**0.5)
+    _embed(*arrays, pad_id, scale, as_rows(x), *drawing(dropout_rate, dropout_key, x.dtype))
+    return x
+
+
+@kernel_of(reference.embed_tokens_backward)
+def embed_tokens_backward(dy, ids, table_shape, pad_id, dropout_rate, dropout_key):
+    dtable, scale = zeros(table_shape, dy.dtype), dy.dtype.type(table_shape[1] ** 0.5)
+    drawn = drawing(dropout_rate, dropout_key, dy.dtype)
+    _embed_backward(as_rows(dy), ids.reshape(-1), pad_id, scale, dtable, *drawn)
+    return dtable
+
+
+@kernel
+def _add_rows(dy, ids, dtable):
+    n, D = dy.shape
+    for i in range(n):
+        row = dtable[ids[i]]
+        for j in range(D):
+            row[j] += dy[i, j]
+
+
+@kernel
+def _embed(ids, table, positions, pad_id, scale, y, draw, factor):
+    n, D = y.shape
+    for i in range(n):
+        if ids[i] == pad_id:
+            y[i, :] = like(scale, 0)
+            continue
+        word, position = table[ids[i]], positions[i % len(positions)]
+        for j in range(D):
+            x = (word[j] * scale + position[j]) * factor
+            y[i, j] = x if is_kept(i * D + j, draw) else like(scale, 0)
+
+
+@kernel
+def _embed_backward(dy, ids, pad_id, scale, dtable, draw, factor):
+    n, D = dy.shape
+    for i in range(n):
+        if ids[i] == pad_id:
+            continue
+        row = dtable[ids[i]]
+        for j in range(D):
+            row[j] += dy[i, j] * (scale * factor) if is_kept(i * D + j, draw) else like(scale, 0)

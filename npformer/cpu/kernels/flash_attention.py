@@ -1,0 +1,357 @@
+"""Attention in tiles. A tile is a few queries and keys of one head, so few that their scores stay in the cache.
+
+A thread computes whole heads without returning to Python. The kernels work in place: scores become weights, and in the
+backward pass gradients of the weights become gradients of the scores. Tiles of keys that a causal mask hides from all
+queries of a tile are skipped.
+"""
+
+import inspect
+import math
+from typing import NamedTuple
+
+import numba
+import numpy as np
+
+from npformer import reference
+from npformer.cpu.backend import kernel_of
+from npformer.cpu.blas import BLAS, multiply, multiply_scaled
+from npformer.cpu.jit import inlined, kernel
+from npformer.cpu.kernels.dropout import drawing
+from npformer.cpu.memory import empty
+from npformer.cpu.scalar import exp_negative, is_kept, largest, like
+from npformer.reference.math.attention import default_scale
+from npformer.runtime.threads import in_parallel, n_threads
+
+QUERIES, KEYS = 256, 512  # per tile: 512 KB of float32 scores, half of a core's second-level cache
+WORTH_A_THREAD = 2**22  # the fewest multiplications of queries and keys per thread: a quarter of a millisecond
+NO_MASK = np.ones((1, 1, 1, 0), bool)
+
+
+class Options(NamedTuple):
+    """The arguments of the kernels besides arrays; ``draw`` and ``kept_scale`` are for dropout."""
+
+    keep_mask: np.ndarray  # (1 or B, 1 or H, 1 or T, S), or NO_MASK
+    causal: bool
+    scale: float
+    draw: tuple
+    kept_scale: float
+
+
+@kernel_of(reference.flash_attention, as_it_lies="q k v")
+def flash_attention(q, k, v, keep_mask, causal, scale, dropout_rate, dropout_key):
+    if not is_usual(scale):
+        return NotImplemented
+    options = options_for(q, k, keep_mask, causal, scale, dropout_rate, dropout_key)
+    result = attend(as_heads(q), as_heads(k), as_heads(v), options)
+    if result is NotImplemented:
+        return result
+    out, logsumexp = result
+    return out.swapaxes(1, 2).reshape(*q.shape[:-1], v.shape[-1]), logsumexp.reshape(q.shape[:-1])
+
+
+@kernel_of(reference.flash_attention_backward, as_it_lies="dout q k v out")
+def flash_attention_backward(dout, q, k, v, out, logsumexp, keep_mask, causal, scale, dropout_rate, dropout_key):
+    if not is_usual(scale):
+        return NotImplemented
+    options = options_for(q, k, keep_mask, causal, scale, dropout_rate, dropout_key)
+    q4, k4, v4 = as_heads(q), as_heads(k), as_heads(v)
+    dout, out = (np.ascontiguousarray(as_heads(x).swapaxes(1, 2)) for x in (dout, out))
+    gradients = tuple(empty(x.shape, x.dtype) for x in (q4, k4, v4))
+    if attend_backward(dout, out, q4, k4, v4, logsumexp.reshape(q4.shape[:-1]), options, gradients) is NotImplemented:
+        return NotImplemented
+    return tuple(gradient.reshape(x.shape) for gradient, x in zip(gradients, (q, k, v), strict=True))
+
+
+def is_usual(scale):
+    """Whether the scale is positive and finite. Any other is rare, and left to the reference.
+
+    ``cpu.attention`` scales differences from the largest score, which has to stay the largest. At a scale of 0, BLAS
+    does not read q and k, which may hold NaN.
+    """
+    return scale is None or 0 < scale < math.inf
+
+
+def as_heads(x):
+    """(..., T, K) as (B, H, T, K), in which each head is a matrix that BLAS can read."""
+    row_step = x.strides[-2]
+    if x.strides[-1] != x.itemsize or row_step < x.shape[-1] * x.itemsize:
+        x = np.ascontiguousarray(x)
+    if x.ndim == 4:
+        return x
+    return x[(None,) * (4 - x.ndim)] if x.ndim < 4 else x.reshape(-1, *x.shape[-3:])
+
+
+def options_for(q, k, keep_mask, causal, scale, dropout_rate, dropout_key):
+    """The options in the form that the kernels take."""
+    number = q.dtype.type
+    mask = NO_MASK if keep_mask is None or keep_mask.all() else _as_mask(keep_mask, q.shape, k.shape[-2])
+    return Options(mask, causal, number(default_scale(q, scale)), *drawing(dropout_rate, dropout_key, q.dtype))
+
+
+def _as_mask(keep_mask, q_shape, S):
+    """A mask that broadcasts to the scores as (1 or B, 1 or H, 1 or T, S)."""
+    mask = keep_mask.reshape((1,) * (4 - keep_mask.ndim) + keep_mask.shape)
+    if mask.shape[-1] == S and len(q_shape) <= 4:
+        return mask
+    leading = q_shape[:-3] if len(q_shape) > 4 else mask.shape[:1]
+    whole = np.broadcast_to(mask, (*leading, *mask.shape[-3:-1], S))
+    return whole.copy().reshape(-1, *whole.shape[-3:])
+
+
+def attend(q, k, v, options):
+    """(out (B, T, H, Kv), logsumexp (B, H, T)), or ``NotImplemented``."""
+    B, H, T, _ = q.shape
+    out = empty((B, T, H, v.shape[-1]), q.dtype)
+    logsumexp, total = np.empty((B, H, T), q.dtype), np.empty((B, H, T), q.dtype)
+
+    def work(heads):
+        scores = empty((_tile_size(q, v),), q.dtype)
+        return _attend(BLAS[q.dtype], q, k, v, out, logsumexp, total, scores, options, *heads)
+
+    if not _of_all_heads(work, q, v):
+        return NotImplemented  # there may be a NaN or inf that the mask should hide: the reference handles it
+    return out, logsumexp
+
+
+def attend_backward(dout, out, q, k, v, logsumexp, options, gradients):
+    """Write the gradients (dq, dk, dv) and return them, or return ``NotImplemented``."""
+
+    def work(heads):
+        scores, dweights = (empty((_tile_size(q, v),), q.dtype) for _ in range(2))
+        arrays = (q, k, v, dout, out, logsumexp, *gradients, scores, dweights)
+        return _attend_backward(BLAS[q.dtype], *arrays, options, *heads)
+
+    return gradients if _of_all_heads(work, q, v) else NotImplemented  # as above
+
+
+def _tile_size(q, v):
+    return min(q.shape[2], QUERIES) * min(v.shape[2], KEYS)
+
+
+def _of_all_heads(work, q, v):
+    """Whether ``work`` returns True for all heads, 0 … B H - 1, which are divided evenly between threads."""
+    B, H, T, K = q.shape
+    n = min(B * H, B * H * T * v.shape[2] * K // WORTH_A_THREAD)
+    if n < 2:
+        return work((0, B * H))
+    n = min(n, n_threads())
+    return all(in_parallel(work, [(B * H * i // n, B * H * (i + 1) // n) for i in range(n)]))
+
+
+@kernel
+def edges_are_finite(product):
+    """Whether no factor of this matrix product holds NaN or inf.
+
+    In the left factor it makes a whole row of the product NaN or inf, in the right factor a whole column. So it is
+    enough to check the first column and the first row.
+    """
+    n_wrong = 0
+    for i in range(product.shape[0]):
+        n_wrong += not np.isfinite(product[i, 0])
+    for j in range(product.shape[1]):
+        n_wrong += not np.isfinite(product[0, j])
+    return n_wrong == 0
+
+
+def _of_any_layout(names):
+    """Decorate a kernel that is compiled once for all layouts of the arrays with these names, not once for each."""
+
+    def decorate(function):
+        if numba.config.DISABLE_JIT:
+            return function
+        compiled, entries = kernel(function), {}
+
+        def compile_for(arguments):
+            kinds = dict(zip(inspect.signature(function).parameters, map(numba.typeof, arguments), strict=True))
+            kinds |= {name: kinds[name].copy(layout="A") for name in names.split()}
+            return compiled.compile(tuple(kinds.values()))
+
+        def call(blas, q, *others):
+            if q.dtype not in entries:
+                entries[q.dtype] = compile_for((blas, q, *others))
+            return entries[q.dtype](blas, q, *others)
+
+        return call
+
+    return decorate
+
+
+@_of_any_layout("q k v")
+def _attend(blas, q, k, v, out, peak, total, scratch, options, first, end):
+    B, H, T, K = q.shape
+    S = k.shape[2]
+    finite = True
+    for head in range(first, end):
+        b, h = head // H, head % H
+        peak[b, h], total[b, h] = like(options.scale, -np.inf), like(options.scale, 0)
+        if T <= QUERIES and (h == 0 or head == first):
+            scratch[0] = _fetch(q[b]) + _fetch(k[b]) + _fetch(v[b])
+        for t in range(0, T, QUERIES):
+            t_end = min(t + QUERIES, T)
+            seen = n_visible(t_end - 1, T, S, options.causal)
+            for s in range(0, seen, KEYS):
+                s_end = min(s + KEYS, seen)
+                scores = scratch[: (t_end - t) * (s_end - s)].reshape(t_end - t, s_end - s)
+                multiply_scaled(blas, q[b, h, t:t_end], k[b, h, s:s_end].T, scores, False, options.scale)
+                _weigh(scores, (b, h, t, s), (H, T, S), out, peak, total, options)
+                multiply(blas, scores, v[b, h, s:s_end], out[b, t:t_end, h], s > 0)
+        finite &= _divide(out, peak, total, b, h, options.kept_scale)
+    return finite
+
+
+@_of_any_layout("q k v dq dk dv")
+def _attend_backward(blas, q, k, v, dout, out, logsumexp, dq, dk, dv, scratch, dscratch, options, first, end):
+    B, H, T, K = q.shape
+    S = k.shape[2]
+    finite = True
+    row_sums = np.empty(QUERIES, q.dtype)
+    for head in range(first, end):
+        b, h = head // H, head % H
+        if T <= QUERIES and (h == 0 or head == first):
+            scratch[0] = _fetch(q[b]) + _fetch(k[b]) + _fetch(v[b]) + _fetch(dq[b]) + _fetch(dk[b]) + _fetch(dv[b])
+        again = T > QUERIES  # then dk and dv are sums over several tiles of queries
+        if again:
+            dk[b, h] = dv[b, h] = like(options.scale, 0)
+        for t in range(0, T, QUERIES):
+            t_end = min(t + QUERIES, T)
+            q_tile, dout_tile, dq_tile = q[b, h, t:t_end], dout[b, t:t_end, h], dq[b, h, t:t_end]
+            _sum_products(dout_tile, out[b, t:t_end, h], row_sums)
+            seen = n_visible(t_end - 1, T, S, options.causal)
+            if seen == 0:
+                dq_tile[:] = like(options.scale, 0)
+            for s in range(0, seen, KEYS):
+                s_end = min(s + KEYS, seen)
+                scores = scratch[: (t_end - t) * (s_end - s)].reshape(t_end - t, s_end - s)
+                dweights = dscratch[: (t_end - t) * (s_end - s)].reshape(t_end - t, s_end - s)
+                k_tile, v_tile = k[b, h, s:s_end], v[b, h, s:s_end]
+                multiply_scaled(blas, q_tile, k_tile.T, scores, False, options.scale)
+                multiply(blas, dout_tile, v_tile.T, dweights, False)
+                _differentiate(scores, dweights, (b, h, t, s), (H, T, S), logsumexp, row_sums, options)
+                weights, dscores = scores, dweights  # the kernel worked in place
+                multiply(blas, weights.T, dout_tile, dv[b, h, s:s_end], again)
+                multiply_scaled(blas, dscores.T, q_tile, dk[b, h, s:s_end], again, options.scale)
+                multiply_scaled(blas, dscores, k_tile, dq_tile, s > 0, options.scale)
+            finite &= edges_are_finite(dq_tile)
+        finite &= edges_are_finite(dk[b, h]) & edges_are_finite(dv[b, h])
+    return finite
+
+
+@inlined
+def _fetch(x):
+    """Read one number of each cache line of one sequence (H, T, K), in the order of memory.
+
+    The rows of a head are short and far apart in memory. The processor prefetches well in this order, but not if one
+    head is read after another.
+    """
+    total = x[0, 0, 0]
+    for t in range(x.shape[1]):
+        for h in range(x.shape[0]):
+            for c in range(0, x.shape[2], 16):
+                total += x[h, t, c]
+    return total
+
+
+@inlined
+def n_visible(t, T, S, causal):
+    """The number of keys, from the first on, that query t may see under a causal mask."""
+    return min(S, max(0, t + 1 + S - T)) if causal else S
+
+
+@inlined
+def hide(x, row, n, first_key, b, h, t, mask):
+    """Write -inf where the mask (1 or B, 1 or H, 1 or T, S) is False, in the first n entries of a row."""
+    b, h, t = b if len(mask) > 1 else 0, h if mask.shape[1] > 1 else 0, t if mask.shape[2] > 1 else 0
+    allowed = mask[b, h, t, first_key : first_key + n]
+    for s in range(n):
+        x[row, s] = x[row, s] if allowed[s] else like(x[row, s], -np.inf)
+
+
+@inlined
+def _weigh(x, place, lengths, out, peak, total, options):
+    """Turn scores into exp(score - peak) after dropout, 0 if masked, in place; peak and total as in the reference."""
+    (b, h, t0, s0), (H, T, S) = place, lengths
+    masked, scale, draw = options.keep_mask.size > 0, options.scale, options.draw
+    n_queries, n_keys = x.shape
+    for i in range(n_queries):
+        t = t0 + i
+        n = min(n_keys, max(0, n_visible(t, T, S, options.causal) - s0))
+        for s in range(n, n_keys):
+            x[i, s] = like(scale, 0)
+        if n == 0:
+            continue
+        if masked:
+            hide(x, i, n, s0, b, h, t, options.keep_mask)
+        new_peak = largest(x, i, n)
+        new_peak = peak[b, h, t] if new_peak <= peak[b, h, t] else new_peak  # a new peak of NaN is kept
+        if new_peak == -np.inf:
+            for s in range(n):
+                x[i, s] = like(scale, 0)
+            continue
+        row_total, start = like(scale, 0), ((b * H + h) * T + t) * S + s0
+        if draw[0] > 0:
+            for s in range(n):
+                e = exp_negative(x[i, s] - new_peak)
+                row_total += e
+                x[i, s] = e if is_kept(start + s, draw) else like(scale, 0)
+        else:
+            for s in range(n):
+                x[i, s] = exp_negative(x[i, s] - new_peak)
+                row_total += x[i, s]
+        if s0 > 0:
+            shrink = exp_negative(peak[b, h, t] - new_peak)
+            total[b, h, t] *= shrink
+            for c in range(out.shape[3]):
+                out[b, t, h, c] *= shrink
+        total[b, h, t] += row_total
+        peak[b, h, t] = new_peak
+
+
+@inlined
+def _divide(out, peak, total, b, h, kept_scale):
+    """out /= total, and peak becomes log Σ exp(score), for one head. Returns whether the output is finite."""
+    _, T, _, K = out.shape
+    n_wrong = 0
+    for t in range(T):
+        row = out[b, t, h]
+        if total[b, h, t] == 0:
+            row[:] = like(kept_scale, 0)
+            continue
+        share = kept_scale / total[b, h, t]
+        for c in range(K):
+            row[c] *= share
+            n_wrong += not np.isfinite(row[c])
+        peak[b, h, t] += like(kept_scale, math.log(total[b, h, t]))
+    return n_wrong == 0
+
+
+@inlined
+def _sum_products(dout, out, row_sums):
+    """Σ dout · out of each query, which the backward pass of the softmax subtracts."""
+    n_queries, K = out.shape
+    for i in range(n_queries):
+        total = like(out[0, 0], 0)
+        for c in range(K):
+            total += dout[i, c] * out[i, c]
+        row_sums[i] = total
+
+
+@inlined
+def _differentiate(x, dx, place, lengths, logsumexp, row_sums, options):
+    """Turn scores x into weights after dropout, and gradients dx of the weights into those of x, in place."""
+    (b, h, t0, s0), (H, T, S) = place, lengths
+    masked, scale, draw = options.keep_mask.size > 0, options.scale, options.draw
+    n_queries, n_keys = x.shape
+    for i in range(n_queries):
+        t = t0 + i
+        shift, row_sum, start = logsumexp[b, h, t], row_sums[i], ((b * H + h) * T + t) * S + s0
+        n = min(n_keys, max(0, n_visible(t, T, S, options.causal) - s0)) if shift != -np.inf else 0
+        for s in range(n, n_keys):
+            x[i, s] = dx[i, s] = like(scale, 0)
+        if masked:
+            hide(x, i, n, s0, b, h, t, options.keep_mask)
+        for s in range(n):
+            factor = options.kept_scale if is_kept(start + s, draw) else like(scale, 0)
+            weight = exp_negative(x[i, s] - shift)
+            dscore = weight * (dx[i, s] * factor - row_sum)
+            x[i, s] = weight * factor
+            dx[i, s] = dscore if weight != like(scale, 0) else like(scale, 0)

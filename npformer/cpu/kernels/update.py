@@ -1,0 +1,87 @@
+"""The parameter updates of the optimizers, in one pass over the flat arrays, by all threads."""
+
+import math
+
+import numpy as np
+
+from npformer import reference
+from npformer.cpu.backend import kernel_of
+from npformer.cpu.jit import kernel
+from npformer.reference.math.update import BLOCK, norm_of
+from npformer.runtime.threads import in_parallel
+
+CHUNK = 2**8 * BLOCK  # numbers per part that a thread takes
+
+
+@kernel_of(reference.norms_of_blocks, dtypes="float32")  # squares of float64 may overflow
+def norms_of_blocks(grad):
+    norms = np.empty(-(-grad.size // BLOCK))
+    in_parallel(lambda part: _norms(grad[part], norms[part.start // BLOCK :]), _chunks(grad.size))
+    return norms
+
+
+@kernel_of(reference.global_norm, dtypes="float32")
+def global_norm(grad):
+    return norm_of(norms_of_blocks(grad.reshape(-1)))
+
+
+@kernel_of(reference.sgd_update)
+def sgd_update(param, grad, velocity, lr, momentum, nesterov, grad_scale):
+    if math.isnan(grad_scale):
+        return
+    lr, momentum, grad_scale = (param.dtype.type(x) for x in (lr, momentum, grad_scale))
+
+    def work(part):
+        if velocity is None:
+            _descend(param[part], grad[part], lr, grad_scale)
+        else:
+            _descend_with_momentum(param[part], grad[part], velocity[part], lr, momentum, grad_scale, nesterov)
+
+    in_parallel(work, _chunks(param.size))
+
+
+@kernel_of(reference.adam_update)
+def adam_update(param, grad, m, v, lr, step, beta1, beta2, eps, weight_decay, grad_scale):
+    if math.isnan(grad_scale):
+        return
+    m_scale, v_scale = 1 / (1 - beta1**step), 1 / (1 - beta2**step)
+    numbers = (lr, 1 - beta1, 1 - beta2, eps, weight_decay, grad_scale, m_scale, v_scale)
+    numbers = tuple(param.dtype.type(x) for x in numbers)
+    in_parallel(lambda part: _adam(param[part], grad[part], m[part], v[part], *numbers), _chunks(param.size))
+
+
+def _chunks(size):
+    return [slice(start, min(start + CHUNK, size)) for start in range(0, size, CHUNK)]
+
+
+@kernel
+def _norms(x, norms):
+    for start in range(0, x.size, BLOCK):
+        total = 0.0
+        for k in range(min(BLOCK, x.size - start)):
+            number = np.float64(x[np.uint64(start + k)])  # unsigned: see sums.py
+            total += number * number
+        norms[start // BLOCK] = np.sqrt(total)
+
+
+@kernel
+def _descend(param, grad, lr, grad_scale):
+    for i in range(param.size):
+        param[i] -= lr * (grad[i] * grad_scale)
+
+
+@kernel
+def _descend_with_momentum(param, grad, velocity, lr, momentum, grad_scale, nesterov):
+    for i in range(param.size):
+        g = grad[i] * grad_scale
+        velocity[i] = velocity[i] * momentum + g
+        param[i] -= lr * (g + momentum * velocity[i] if nesterov else velocity[i])
+
+
+@kernel
+def _adam(param, grad, m, v, lr, one_minus_beta1, one_minus_beta2, eps, weight_decay, grad_scale, m_scale, v_scale):
+    for i in range(param.size):
+        g = grad[i] * grad_scale
+        m[i] += one_minus_beta1 * (g - m[i])
+        v[i] += one_minus_beta2 * (g * g - v[i])
+        param[i] -= lr * (m[i] * m_scale / (np.sqrt(v[i] * v_scale) + eps) + weight_decay * param[i])

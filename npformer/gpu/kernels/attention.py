@@ -1,0 +1,43 @@
+"""Attention that returns its weights: cuBLAS computes the products, one kernel scale, masks and softmax of each row."""
+
+from npformer import reference
+from npformer.gpu.backend import kernel_of
+from npformer.gpu.blas import multiply_each
+from npformer.gpu.kernels.dropout import drawing, dropout
+from npformer.gpu.kernels.flash_attention import mask_of
+from npformer.gpu.kernels.product import mended_product
+from npformer.gpu.launch import for_each_row, real
+from npformer.reference.math.attention import default_scale
+
+DTYPES = "float32 float64"  # in half precision the scores would be rounded before the softmax
+
+
+@kernel_of(reference.attention, dtypes=DTYPES)
+def attention(q, k, v, keep_mask, causal, scale, dropout_rate, dropout_key):
+    weights = multiply_each(_each(q), _each(k).swapaxes(1, 2))
+    (_, T, S), mask = weights.shape, mask_of(keep_mask, q, k)
+    heads, steps = (1, (0,) * 4) if mask is None else (mask.shape[1], mask.strides)
+    options = heads, T, S, _scale(q, scale), mask, *steps, causal
+    for_each_row("attention", "weigh", q.dtype, len(weights) * T, weights, *options)
+    out = mended_product(dropout(weights, dropout_rate, dropout_key), _each(v))
+    return out.reshape(*q.shape[:-1], v.shape[-1]), weights.reshape(*q.shape[:-1], S)
+
+
+@kernel_of(reference.attention_backward, dtypes=DTYPES)
+def attention_backward(dout, q, k, v, weights, scale, dropout_rate, dropout_key):
+    dout, q_, k_, v_, weights = map(_each, (dout, q, k, v, weights))
+    dscores = multiply_each(dout, v_.swapaxes(1, 2))
+    (_, T, S), drawn = weights.shape, drawing(dropout_rate, dropout_key, q.dtype)
+    for_each_row("attention", "differentiate", q.dtype, len(weights) * T, weights, dscores, S, _scale(q, scale), *drawn)
+    dv = mended_product(dropout(weights, dropout_rate, dropout_key).swapaxes(1, 2), dout)
+    dq, dk = mended_product(dscores, k_), mended_product(dscores.swapaxes(1, 2), q_)
+    return dq.reshape(q.shape), dk.reshape(k.shape), dv.reshape(v.shape)
+
+
+def _each(x):
+    """(..., n, m) as (N, n, m)."""
+    return x.reshape(-1, *x.shape[-2:])
+
+
+def _scale(q, scale):
+    return real(q.dtype).type(default_scale(q, scale))

@@ -1,0 +1,29 @@
+"""The kernels for decoding one token at a time that training does not need."""
+
+import cupy
+import numpy as np
+
+from npformer import reference
+from npformer.gpu.backend import kernel_of
+from npformer.gpu.kernels.softmax import log_softmax
+from npformer.gpu.launch import for_each_row, launch, real
+
+
+@kernel_of(reference.cached_attention, as_it_lies="q")  # the rows of q may be parts of longer rows
+def cached_attention(q, kv, at, n_heads, keep_mask):
+    (B, D), S = q.shape, at.shape[1]
+    if D > 1 and q.strides[1] != q.itemsize:
+        q = cupy.ascontiguousarray(q)
+    out, weights = cupy.empty((B, D), q.dtype), cupy.empty((B, n_heads, S), real(q.dtype))
+    arrays, K = (q, q.strides[0] // q.itemsize, kv, at, keep_mask, weights, out), D // n_heads
+    scale = real(q.dtype).type(K**-0.5)
+    launch("decoding", "cached_attention", q.dtype, (B, n_heads), (128,), *arrays, S, K, scale)
+    return out
+
+
+@kernel_of(reference.log_softmax_top_k, dtypes="float32 float64")  # rounding to half precision would make ties
+def log_softmax_top_k(x, k):
+    y, shape = log_softmax(x), (len(x), min(k, x.shape[1]))
+    values, ids = cupy.empty(shape, x.dtype), cupy.empty(shape, np.int64)
+    for_each_row("decoding", "largest", x.dtype, len(x), x, y, values, ids, x.shape[1], shape[1])
+    return values, ids

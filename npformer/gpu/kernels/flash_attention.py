@@ -1,0 +1,125 @@
+"""Attention in tiles: only one tile of the (T, S) weights exists at a time, in shared memory or in registers."""
+
+import math
+
+import cupy
+
+from npformer import reference
+from npformer.gpu.backend import kernel_of
+from npformer.gpu.kernels.dropout import drawing
+from npformer.gpu.launch import launch, real
+from npformer.gpu.tensor_attention import Tiles, on_tensor_cores, tensor_tiles
+from npformer.reference.math.attention import default_scale
+
+SHARED_MEMORY = 48 * 1024  # bytes that a block may have by default
+MOST_HEADS = 65535  # and the most sequences, per launch
+WIDTHS = (16, 32, 64, 128)
+
+
+@kernel_of(reference.flash_attention, as_it_lies="q k v")
+def flash_attention(q, k, v, keep_mask, causal, scale, dropout_rate, dropout_key):
+    out = cupy.empty((*q.shape[:-1], v.shape[-1]), q.dtype)
+    options = mask_of(keep_mask, q, k), causal, scale, dropout_rate, dropout_key
+    logsumexp = attend(*map(as_heads, (q, k, v, out)), *options)
+    return logsumexp if logsumexp is NotImplemented else (out, logsumexp.reshape(q.shape[:-1]))
+
+
+@kernel_of(reference.flash_attention_backward, as_it_lies="dout q k v out")
+def flash_attention_backward(dout, q, k, v, out, logsumexp, keep_mask, causal, scale, dropout_rate, dropout_key):
+    gradients = tuple(cupy.empty(x.shape, x.dtype) for x in (q, k, v))
+    options = mask_of(keep_mask, q, k), causal, scale, dropout_rate, dropout_key
+    done = attend_backward(logsumexp, *map(as_heads, (dout, out, q, k, v, *gradients)), *options)
+    return done if done is NotImplemented else gradients
+
+
+def attend(q, k, v, out, mask, causal, scale, dropout_rate, dropout_key):
+    """Write ``out`` (B, H, T, Kv) for heads (B, H, T or S, width) and a mask (B, H, T, S) or None, in any layout.
+
+    Returns
+    -------
+    logsumexp : (B, H, T)
+        Or NotImplemented.
+    """
+    tiles = tiles_of(q, k, v, out)
+    if tiles is None:
+        return NotImplemented  # the heads are too wide for shared memory
+    B, H, T, _ = q.shape
+    logsumexp = cupy.empty((B, H, T), real(q.dtype))
+    arrays = [part for x in (q, k, v, out) for part in _with_steps(x)]
+    options = _options(q, k, v, mask, causal, scale, dropout_rate, dropout_key)
+    _launch("attention", 1, tiles, q.dtype, (T, H, B), *arrays, logsumexp, *options)
+    return logsumexp
+
+
+def attend_backward(logsumexp, dout, out, q, k, v, dq, dk, dv, mask, causal, scale, dropout_rate, dropout_key):
+    """Write ``dq``, ``dk`` and ``dv`` for heads in any layout. Returns None, or NotImplemented."""
+    tiles = tiles_of(q, k, v, dout, dq, dk, dv)
+    if tiles is None:
+        return NotImplemented  # as above
+    B, H, T, _ = q.shape
+    shift, sums = cupy.empty((B, H, T), real(q.dtype)), cupy.empty((B, H, T), real(q.dtype))
+    n_queries = 4  # per block, one for each warp
+    arrays = *_with_steps(dout), *_with_steps(out), logsumexp, shift, sums, T, v.shape[3]
+    grid, block = (-(-T // n_queries), H, B), (32, n_queries)
+    launch(tiles.file, "prepare_backward", q.dtype, grid, block, *arrays, **tiles.constants)
+    inputs = *(part for x in (dout, q, k, v) for part in _with_steps(x)), shift, sums
+    options = _options(q, k, v, mask, causal, scale, dropout_rate, dropout_key)
+    _launch("attention_backward_q", 2, tiles, q.dtype, (T, H, B), *inputs, *_with_steps(dq), *options)
+    outputs = *_with_steps(dk), *_with_steps(dv)
+    _launch("attention_backward_kv", 2, tiles, q.dtype, (k.shape[2], H, B), *inputs, *outputs, *options)
+    return None
+
+
+def tiles_of(q, *arrays):
+    """The tiles for these heads (B, H, T or S, width); None if the heads are too wide or too many."""
+    width = max(x.shape[-1] for x in (q, *arrays))
+    if width > WIDTHS[-1] or max(q.shape[:2]) > MOST_HEADS:
+        return None
+    width = next(wide for wide in WIDTHS if wide >= width)
+    return tensor_tiles(width) if on_tensor_cores(q, *arrays) else plain_tiles(width, real(q.dtype).itemsize)
+
+
+def plain_tiles(width, itemsize):
+    """The largest tiles of which four, and two tiles of scores, fit into shared memory; None if not even 16 rows do."""
+    for tile in (32, 16):
+        if (4 * tile * (width + 1) + 2 * tile * (tile + 1)) * itemsize <= SHARED_MEMORY:
+            return Tiles("flash_attention", {"WIDTH": width, "TILE": tile}, tile, (16, 16))
+    return None
+
+
+def as_heads(x):
+    """(..., T, K) as (B, H, T, K) with contiguous rows."""
+    x = _with_four_axes(x)
+    return x if x.strides[-1] == x.itemsize else cupy.ascontiguousarray(x)
+
+
+def mask_of(keep_mask, q, k):
+    """The mask as a view (B, H, T, S)."""
+    if keep_mask is None:
+        return None
+    return _with_four_axes(cupy.broadcast_to(keep_mask, (*q.shape[:-1], k.shape[-2])))
+
+
+def _with_four_axes(x):
+    """A view or copy with four axes: leading axes of length 1 are added, or the first axes merged into one."""
+    if x.ndim > 4:
+        return x.reshape(math.prod(x.shape[:-3]), *x.shape[-3:])
+    return x[(None,) * (4 - x.ndim)]
+
+
+def _with_steps(x):
+    """An array and its steps, in elements, from one batch, head and row to the next."""
+    return x, *(stride // x.itemsize for stride in x.strides[:3])
+
+
+def _options(q, k, v, mask, causal, scale, dropout_rate, dropout_key):
+    sizes, steps = (q.shape[2], k.shape[2], q.shape[3], v.shape[3]), (0,) * 4 if mask is None else mask.strides
+    scale = real(q.dtype).type(default_scale(q, scale))
+    return *sizes, scale, mask, *steps, causal, *drawing(dropout_rate, dropout_key, q.dtype)
+
+
+def _launch(name, n_kept, tiles, dtype, sizes, *args):
+    """Run a kernel in which each block keeps its rows of ``n_kept`` arrays in shared memory."""
+    n, *heads_and_batches = sizes
+    grid, shared = (-(-n // tiles.rows), *heads_and_batches), n_kept * tiles.kept + tiles.passing
+    launch(tiles.file, name, dtype, grid, tiles.block, *args, shared=shared, **tiles.constants)

@@ -1,0 +1,51 @@
+"""``python -m npformer.gradients``: check every operation and print a table."""
+
+import argparse
+import sys
+
+from npformer.gradients import GradientError, gradcheck
+from npformer.gradients.cases import CASES
+
+
+def main(argv=None):
+    """Run the checks that the command line asks for. Returns the exit status, which is 1 if a check fails."""
+    parser = argparse.ArgumentParser(
+        prog="python -m npformer.gradients",
+        description="Check every backward pass against the complex step and central differences.",
+    )
+    parser.add_argument("operation", nargs="*", help="only these operations, e.g. attention (default: all)")
+    parser.add_argument("--seed", type=int, default=0, help="of the random inputs (default: %(default)s)")
+    parser.add_argument("--stop", action="store_true", help="stop at the first check that fails")
+    options = parser.parse_args(argv)
+    cases = [case for case in CASES if case.is_differentiable]
+    known = sorted({case.operation for case in cases})
+    for name in options.operation:
+        if name not in known:
+            parser.error(f"no operation {name!r}; there are: {', '.join(known)}")
+
+    print("Largest error relative to the largest entry of the gradient, at every entry, in float64:\n")
+    print(f"{'operation':<60} {'argument':<9} {'complex step':>13} {'central differences':>20}")
+    wrong = 0
+    for case in cases:
+        if options.operation and case.operation not in options.operation:
+            continue
+        label = str(case)
+        f, f_backward, args = case.derivative(options.seed)
+        try:
+            errors = gradcheck(f, f_backward, args.values(), names=args, seed=options.seed)
+        except GradientError as error:
+            wrong += 1
+            print(f"{label:<60} WRONG: {error}")
+            if options.stop:
+                break
+            continue
+        for argument, by_method in errors.items():
+            complex_step, central = by_method["complex step"], by_method["central differences"]
+            print(f"{label:<60} {argument:<9} {complex_step:>13.1e} {central:>20.1e}")
+            label = ""
+    print("\nevery backward is the derivative of its forward" if not wrong else f"\n{wrong} checks failed")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

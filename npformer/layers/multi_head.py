@@ -1,0 +1,264 @@
+"""Attention, and multi-head attention with its projections (Vaswani et al. 2017, section 3.2)."""
+
+from typing import Any
+
+from npformer.arrays import Array
+from npformer.layers.cache import KeyValueCache, check_no_mask
+from npformer.layers.projection import project, with_output
+from npformer.layers.types import Backward, Ops, Params
+
+
+def attention(
+    ops: Ops,
+    q: Array,
+    k: Array,
+    v: Array,
+    keep_mask: Array | None = None,
+    *,
+    causal: bool = False,
+    scale: float | None = None,
+    dropout_rate: float = 0.0,
+    dropout_key: int | None = None,
+) -> tuple[Array, Backward]:
+    """softmax(scale · q kᵀ) v; ``backward`` uses the scale and the dropout of the forward pass.
+
+    Parameters
+    ----------
+    ops : module
+        The backend.
+    q : (..., T, K)
+    k : (..., S, K)
+    v : (..., S, Kv)
+    keep_mask : bool, broadcasts to (..., T, S), optional
+        True = may attend.
+    causal : bool
+        Each query attends only to the keys up to its own position.
+    scale : float, optional
+        1/√K if not given.
+    dropout_rate, dropout_key
+        Dropout on the weights.
+
+    Returns
+    -------
+    out : (..., T, Kv)
+    backward : dout -> (dq, dk, dv)
+
+    Examples
+    --------
+    Learn queries that select the second value, by gradient descent:
+
+    >>> import numpy as np
+    >>> from npformer import layers, reference
+    >>> q, k, v = np.zeros((1, 2)), np.eye(2), np.array([[0.0], [1.0]])
+    >>> for _ in range(200):
+    ...     out, backward = layers.attention(reference, q, k, v)
+    ...     dq, dk, dv = backward(out - 1)
+    ...     q = q - 2 * dq
+    >>> bool(out.item() > 0.95)
+    True
+    """
+    options: dict[str, Any] = {"scale": scale, "dropout_rate": dropout_rate, "dropout_key": dropout_key}
+    out, weights = ops.attention(q, k, v, keep_mask, causal=causal, **options)
+
+    def backward(dout):
+        return ops.attention_backward(dout, q, k, v, weights, **options)
+
+    return out, backward
+
+
+def self_attention(
+    ops: Ops,
+    params: Params,
+    x: Array,
+    keep_mask: Array | None = None,
+    *,
+    n_heads: int,
+    causal: bool = False,
+    dropout_rate: float = 0.0,
+    dropout_key: int | None = None,
+) -> tuple[Array, Backward]:
+    """concat(head_1 … head_H) W_out + b_out, where each head attends from x to x.
+
+    Parameters
+    ----------
+    ops : module
+        The backend.
+    params : {"q", "k", "v", "out"} or {"qkv", "out"}
+        Each {"weight": (D, D), "bias": (D,)}; "qkv" holds the three maps side by side, (D, 3D), which is faster.
+    x : (B, T, D)
+    keep_mask : bool, broadcasts to (B, H, T, T), optional
+        True = may attend.
+    n_heads : int
+    causal : bool
+        Each position attends only to itself and earlier positions.
+    dropout_rate, dropout_key
+        Dropout on the attention weights.
+
+    Returns
+    -------
+    y : (B, T, D)
+    backward : dy -> (dx, grads)
+
+    Examples
+    --------
+    Learn to output the first vector of each sequence at every position, by gradient descent:
+
+    >>> import numpy as np
+    >>> from npformer import layers, reference, tree
+    >>> rng = np.random.default_rng(0)
+    >>> params = {
+    ...     name: {"weight": rng.normal(size=(4, 4)) / 2, "bias": np.zeros(4)} for name in ("q", "k", "v", "out")
+    ... }
+    >>> x = rng.normal(size=(8, 3, 4))
+    >>> x[:, 0, 0] = 3  # marks the first position
+    >>> losses = []
+    >>> for _ in range(300):
+    ...     y, backward = layers.self_attention(reference, params, x, n_heads=2)
+    ...     error = y - x[:, :1]
+    ...     losses.append(float((error**2).mean()))
+    ...     dx, grads = backward(2 * error / error.size)
+    ...     params = tree.map_leaves(lambda p, g: p - 0.3 * g, params, grads)
+    >>> losses[-1] < 0.1 * losses[0]
+    True
+    """
+    options: dict[str, Any] = {
+        "n_heads": n_heads,
+        "causal": causal,
+        "dropout_rate": dropout_rate,
+        "dropout_key": dropout_key,
+    }
+    return with_output(ops, params, *self_attention_heads(ops, params, x, keep_mask, **options))
+
+
+def cross_attention(
+    ops: Ops,
+    params: Params,
+    x: Array,
+    memory: Array,
+    keep_mask: Array | None = None,
+    *,
+    n_heads: int,
+    dropout_rate: float = 0.0,
+    dropout_key: int | None = None,
+) -> tuple[Array, Backward]:
+    """concat(head_1 … head_H) W_out + b_out, where each head attends from x to a memory.
+
+    Parameters
+    ----------
+    ops : module
+        The backend.
+    params : {"q", "k", "v", "out"} or {"q", "kv", "out"}
+        Each {"weight": (D, D), "bias": (D,)}; "kv" holds the two maps side by side, (D, 2D), which is faster.
+    x : (B, T, D)
+        The input of the queries.
+    memory : (B, S, D)
+        The input of the keys and values, such as the output of an encoder.
+    keep_mask : bool, broadcasts to (B, H, T, S), optional
+        True = may attend.
+    n_heads : int
+    dropout_rate, dropout_key
+        Dropout on the attention weights.
+
+    Returns
+    -------
+    y : (B, T, D)
+    backward : dy -> (dx, dmemory, grads)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from npformer import layers, reference
+    >>> params = {name: {"weight": np.eye(4), "bias": np.zeros(4)} for name in ("q", "k", "v", "out")}
+    >>> x, memory = np.ones((1, 2, 4)), np.ones((1, 5, 4))
+    >>> y, backward = layers.cross_attention(reference, params, x, memory, n_heads=2)
+    >>> dx, dmemory, grads = backward(np.ones_like(y))
+    >>> dx.shape, dmemory.shape, list(grads)
+    ((1, 2, 4), (1, 5, 4), ['q', 'k', 'v', 'out'])
+    """
+    options: dict[str, Any] = {"n_heads": n_heads, "dropout_rate": dropout_rate, "dropout_key": dropout_key}
+    return with_output(ops, params, *cross_attention_heads(ops, params, x, memory, keep_mask, **options))
+
+
+def self_attention_heads(
+    ops: Ops,
+    params: Params,
+    x: Array,
+    keep_mask: Array | None = None,
+    *,
+    n_heads: int,
+    causal: bool = False,
+    dropout_rate: float = 0.0,
+    dropout_key: int | None = None,
+    cache: KeyValueCache | None = None,
+) -> tuple[Array, Backward | None]:
+    """concat(head_1 … head_H): ``self_attention`` without the output projection.
+
+    Parameters
+    ----------
+    ops, params, x, keep_mask, n_heads, causal, dropout_rate, dropout_key
+        As for ``self_attention``.
+    cache : KeyValueCache, optional
+        The keys and values of the earlier positions. x (B, D) is then only the newest position of each row, and its
+        keys and values are written into the cache. A mask belongs into the cache; there is no dropout.
+
+    Returns
+    -------
+    heads : (B, T, D), or (B, D) with a cache
+    backward : dheads -> (dx, grads)
+        None with a cache.
+    """
+    qkv, project_backward = project(ops, params, x, ("q", "k", "v"))
+    if cache is not None:
+        check_no_mask(keep_mask)
+        D = qkv.shape[-1] // 3
+        cache.append(qkv[:, D:])
+        return cache.attend(ops, qkv[:, :D], n_heads), None
+    options: dict[str, Any] = {"causal": causal, "dropout_rate": dropout_rate, "dropout_key": dropout_key}
+    heads, logsumexp = ops.self_attention(qkv, n_heads, keep_mask, **options)
+
+    def backward(dheads):
+        dqkv = ops.self_attention_backward(dheads, qkv, heads, logsumexp, n_heads, keep_mask, **options)
+        return project_backward(dqkv)
+
+    return heads, backward
+
+
+def cross_attention_heads(
+    ops: Ops,
+    params: Params,
+    x: Array,
+    memory: Array | KeyValueCache,
+    keep_mask: Array | None = None,
+    *,
+    n_heads: int,
+    dropout_rate: float = 0.0,
+    dropout_key: int | None = None,
+) -> tuple[Array, Backward | None]:
+    """concat(head_1 … head_H): ``cross_attention`` without the output projection.
+
+    Parameters
+    ----------
+    ops, params, x, memory, keep_mask, n_heads, dropout_rate, dropout_key
+        As for ``cross_attention``. ``memory`` may be a ``KeyValueCache`` of its keys and values; x is then (B, D).
+
+    Returns
+    -------
+    heads : (B, T, D), or (B, D) with a cache
+    backward : dheads -> (dx, dmemory, grads)
+        None with a cache.
+    """
+    q, q_backward = project(ops, params, x, ("q",))
+    if isinstance(memory, KeyValueCache):
+        check_no_mask(keep_mask)
+        return memory.attend(ops, q, n_heads), None
+    kv, kv_backward = project(ops, params, memory, ("k", "v"))
+    options: dict[str, Any] = {"dropout_rate": dropout_rate, "dropout_key": dropout_key}
+    heads, logsumexp = ops.cross_attention(q, kv, n_heads, keep_mask, **options)
+
+    def backward(dheads):
+        dq, dkv = ops.cross_attention_backward(dheads, q, kv, heads, logsumexp, n_heads, keep_mask, **options)
+        dx, q_grads = q_backward(dq)
+        dmemory, kv_grads = kv_backward(dkv)
+        return dx, dmemory, {**q_grads, **kv_grads}
+
+    return heads, backward

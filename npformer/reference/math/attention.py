@@ -1,0 +1,108 @@
+"""Scaled dot-product attention (Vaswani et al. 2017, section 3.2.1)."""
+
+import numpy as np
+
+from npformer.arrays import Array, transpose
+from npformer.operations.record import backward_of, operation
+from npformer.reference.math.dropout import dropout, dropout_backward
+from npformer.reference.math.masks import masked
+from npformer.reference.math.product import product
+from npformer.reference.math.softmax import softmax, softmax_backward
+
+
+@operation(
+    "q: ... T K>0, k: ... S K, v: ... S Kv, keep_mask: ~ ... T S mask -> out: ... T Kv, weights: ... T S",
+    flops="2*N*T*S*(K+Kv)",
+)
+def attention(
+    q: Array,
+    k: Array,
+    v: Array,
+    keep_mask: Array | None = None,
+    *,
+    causal: bool = False,
+    scale: float | None = None,
+    dropout_rate: float = 0.0,
+    dropout_key: int | None = None,
+) -> tuple[Array, Array]:
+    """softmax(q kᵀ / √K) v: each query gets the mean of the values, weighted by how well their keys match.
+
+    Parameters
+    ----------
+    q : (..., T, K)
+    k : (..., S, K)
+    v : (..., S, Kv)
+    keep_mask : bool, broadcasts to (..., T, S)
+        True = may attend. The output of a query that may attend to no key is exactly 0.
+    causal : bool
+        Query t attends only to the keys s <= t + (S - T).
+    scale : float
+        1/√K if not given: the dot product of K independent components of variance 1 has variance K.
+    dropout_rate, dropout_key : float, int
+        Dropout on the weights. The same key always drops the same entries: pass it to the backward pass too.
+
+    Returns
+    -------
+    out : (..., T, Kv)
+    weights : (..., T, S)
+        The probabilities, before dropout.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> q, k, v = np.array([[9.0, 0]]), np.array([[9.0, 0], [0, 9.0]]), np.array([[1.0], [2.0]])
+    >>> attention(q, k, v)[0]
+    array([[1.]])
+    """
+    scores = (q * default_scale(q, scale)) @ transpose(k)
+    weights = softmax(masked(scores, keep_mask, causal))
+    out = product(dropout(weights, dropout_rate, dropout_key), v)  # 0 · NaN = 0: a masked value may be NaN
+    return out, weights
+
+
+@backward_of(attention, flops="4*N*T*S*(K+Kv)")
+def attention_backward(
+    dout: Array,
+    q: Array,
+    k: Array,
+    v: Array,
+    weights: Array,
+    *,
+    scale: float | None = None,
+    dropout_rate: float = 0.0,
+    dropout_key: int | None = None,
+) -> tuple[Array, Array, Array]:
+    """The gradients (dq, dk, dv), given the scale, dropout_rate and dropout_key of the forward pass.
+
+    With P the weights: dv = drop(P)ᵀ dout, dP = drop(dout vᵀ), dscores = P (dP - Σ_s dP P),
+    dq = scale dscores k and dk = scale dscoresᵀ q. The masks are not needed: a masked key has weight 0.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> q, k, v = np.array([[1.0, 1.0]]), np.array([[1.0, 0.0], [0.0, 1.0]]), np.array([[10.0], [20.0]])
+    >>> out, weights = attention(q, k, v, scale=1.0)  # equal scores: P = (1/2, 1/2), out = 15
+    >>> dq, dk, dv = attention_backward(np.ones((1, 1)), q, k, v, weights, scale=1.0)
+    >>> dq, dv.ravel()  # dscores = (10 - 15, 20 - 15) / 2, and dv = P
+    (array([[-2.5,  2.5]]), array([0.5, 0.5]))
+    >>> dk
+    array([[-2.5, -2.5],
+           [ 2.5,  2.5]])
+    """
+    # out = dropout(weights) v
+    dv = product(transpose(dropout(weights, dropout_rate, dropout_key)), dout)
+    dweights = dropout_backward(dout @ transpose(v), dropout_rate, dropout_key)
+
+    # weights = softmax(scores); a masked key has weight 0 and passes no gradient, even if it is NaN
+    dscores = softmax_backward(np.where(weights == 0, 0, dweights), weights)
+
+    # scores = scale q kᵀ
+    scale = default_scale(q, scale)
+    dq = product(dscores, k) * scale
+    dk = product(transpose(dscores), q) * scale
+    return dq, dk, dv
+
+
+def default_scale(q: Array, scale: float | None) -> float:
+    """``scale``, or 1/√K if it is None."""
+    return q.shape[-1] ** -0.5 if scale is None else float(scale)

@@ -1,0 +1,125 @@
+"""The cross-entropy loss."""
+
+import warnings
+
+import numpy as np
+
+from npformer.arrays import Array
+from npformer.operations.record import operation
+from npformer.reference.math.linear import linear
+from npformer.reference.math.softmax import log_softmax
+
+
+@operation("logits: ... V>0, targets: ... ids<V -> loss: wide, dlogits: ... V")
+def cross_entropy(
+    logits: Array,
+    targets: Array,
+    *,
+    ignore_id: int | None = None,
+    label_smoothing: float = 0.0,
+    n_tokens: int | None = None,
+    loss_scale: float = 1.0,
+) -> tuple[Array, Array]:
+    """Mean of -Σ_v q_v log softmax(logits)_v over the counted tokens, and its gradient.
+
+    q is 1 at the target and 0 elsewhere. Label smoothing ε (Szegedy et al. 2016) multiplies it by 1 - ε and adds
+    ε/V to every entry. The gradient costs almost nothing extra, so it is returned too:
+    dlogits = (softmax(logits) - q) / n, with n the number of counted tokens.
+
+    Parameters
+    ----------
+    logits : (..., V)
+    targets : (...) int
+    ignore_id : int, optional
+        Targets with this id are not counted; their logits may be NaN, and the gradient of these logits is 0.
+    label_smoothing : float
+        ε, 0 <= ε <= 1.
+    n_tokens : int, optional
+        The divisor n of the mean: by default the number of counted tokens. If these tokens are one part of a larger
+        batch, pass the number of counted tokens in the whole batch.
+    loss_scale : float
+        Multiplies the gradient, but not the loss, so that the gradient does not underflow in half precision.
+
+    Returns
+    -------
+    loss : scalar
+        float32 if the logits have half precision. 0 if no token is counted, with a warning unless n_tokens is given.
+    dlogits : (..., V)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> loss, dlogits = cross_entropy(np.log([[0.25, 0.75]]), np.array([1]))
+    >>> print(loss.round(4), dlogits)
+    0.2877 [[ 0.25 -0.25]]
+    """
+    counted = is_counted(targets, ignore_id=ignore_id)
+    if n_tokens is None:
+        n_tokens = int(counted.sum())
+        if n_tokens == 0:
+            warnings.warn("cross_entropy: no target is counted, the loss is 0", stacklevel=4)
+            n_tokens = 1  # avoids a division by 0
+    share = 1 / n_tokens  # the weight of each counted token in the mean
+
+    V = logits.shape[-1]
+    log_p = log_softmax(logits)
+    target = np.where(counted, targets, 0)[..., None]
+    surprise = -(1 - label_smoothing) * np.take_along_axis(log_p, target, axis=-1)[..., 0]
+    if label_smoothing:
+        surprise = surprise - label_smoothing * log_p.mean(axis=-1)
+    loss = np.where(counted, surprise, 0).sum() * share
+
+    p = np.exp(log_p)
+    p_minus_q = np.where(target == np.arange(V, like=target), p - (1 - label_smoothing), p) - label_smoothing / V
+    return loss, np.where(counted[..., None], p_minus_q * (share * loss_scale), 0)
+
+
+def is_counted(targets: Array, *, ignore_id: int | None) -> Array:
+    """Boolean mask of the targets that count: all of them, or those that are not ``ignore_id``."""
+    return np.ones_like(targets, dtype=bool) if ignore_id is None else targets != ignore_id
+
+
+@operation(
+    "x: ... D, weight: D V>0, bias: V, targets: ... ids<V -> loss: wide, dlogits: ... V",
+    flops="2*N*D*V",
+)
+def linear_cross_entropy(
+    x: Array,
+    weight: Array,
+    bias: Array | None,
+    targets: Array,
+    *,
+    ignore_id: int | None = None,
+    label_smoothing: float = 0.0,
+    n_tokens: int | None = None,
+    loss_scale: float = 1.0,
+) -> tuple[Array, Array]:
+    """The cross-entropy of the logits x W + b, the last operation of a model.
+
+    As one operation, it lets a kernel overwrite the logits with their gradient.
+
+    Parameters
+    ----------
+    x : (..., D)
+    weight : (D, V)
+    bias : (V,), or None
+    targets : (...) int
+    ignore_id, label_smoothing, n_tokens, loss_scale
+        As for ``cross_entropy``.
+
+    Returns
+    -------
+    loss : scalar
+    dlogits : (..., V)
+        Pass it to ``linear_backward(dlogits, x, weight, bias)``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> loss, dlogits = linear_cross_entropy(np.ones((1, 1)), np.zeros((1, 4)), np.zeros(4), np.array([2]))
+    >>> print(loss.round(4), dlogits)
+    1.3863 [[ 0.25  0.25 -0.75  0.25]]
+    """
+    logits = linear(x, weight, bias)
+    options = {"ignore_id": ignore_id, "label_smoothing": label_smoothing, "n_tokens": n_tokens}
+    return cross_entropy(logits, targets, **options, loss_scale=loss_scale)

@@ -1,0 +1,76 @@
+"""The operations that only decoding needs, which processes one token at a time; they have no backward pass."""
+
+import numpy as np
+
+from npformer.arrays import Array
+from npformer.operations.record import operation
+from npformer.reference.math.attention import attention
+from npformer.reference.math.packed_attention import split_parts
+from npformer.reference.math.softmax import log_softmax
+
+
+@operation(
+    "q: B H*K>0, kv: P 2*H*K, at: B S ids<P, n_heads = H, keep_mask: B 1 1 S mask -> out: B H*K", flops="4*B*H*S*K"
+)
+def cached_attention(q: Array, kv: Array, at: Array, n_heads: int, keep_mask: Array | None = None) -> Array:
+    """Attention of one query per row to keys and values that were computed before and are stored in a cache.
+
+    Several rows may point to the same entry, as beams with a common beginning do: no entry is copied when the beams
+    diverge.
+
+    Parameters
+    ----------
+    q : (B, D)
+    kv : (P, 2D)
+        The cache: a key and a value, all heads side by side, in each of its P entries.
+    at : (B, S) int
+        The cache entries of the S keys of each row.
+    n_heads : int
+    keep_mask : bool (B, 1, 1, S), optional
+        As of ``padding_mask``: True = may attend.
+
+    Returns
+    -------
+    out : (B, D)
+        The outputs of all heads, side by side.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> kv = np.array([[0.0, 1.0], [0.0, 3.0], [0.0, np.nan]])  # three entries, D = 1
+    >>> cached_attention(np.ones((2, 1)), kv, np.array([[0, 1], [1, 1]]), n_heads=1)
+    array([[2.],
+           [3.]])
+    """
+    (queries,) = split_parts(q[:, None], n_heads, 1)
+    k, v = split_parts(kv[at], n_heads, 2)
+    heads, _ = attention(queries, k, v, keep_mask)
+    return heads.reshape(q.shape)
+
+
+@operation("x: B V>0 -> values: B k, ids: B k ids")
+def log_softmax_top_k(x: Array, k: int) -> tuple[Array, Array]:
+    """The k largest entries of log softmax(x) in each row, the largest first, and their indices.
+
+    Parameters
+    ----------
+    x : (B, V)
+        Logits.
+    k : int
+        At least 1; if V < k, all V entries are returned.
+
+    Returns
+    -------
+    values : (B, k)
+    ids : (B, k) int
+        If logits are equal, the one with the lowest id comes first, as with ``argmax``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> values, ids = log_softmax_top_k(np.log(np.array([[0.1, 0.6, 0.3]])), k=2)
+    >>> np.exp(values).round(3), ids
+    (array([[0.6, 0.3]]), array([[1, 2]]))
+    """
+    ids = np.argsort(-x.real, axis=-1, kind="stable")[:, :k]
+    return np.take_along_axis(log_softmax(x), ids, axis=-1), ids

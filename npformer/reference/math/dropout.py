@@ -1,0 +1,68 @@
+"""Dropout, with the mask recomputed instead of stored (Srivastava et al. 2014)."""
+
+import numpy as np
+
+from npformer.arrays import Array
+from npformer.operations.record import backward_of, operation
+from npformer.reference.math.random import random_bits
+
+
+@operation("x: ... -> y: ...")
+def dropout(x: Array, dropout_rate: float, dropout_key: int | None) -> Array:
+    """Set each entry to zero with probability ``dropout_rate`` and divide the others by 1 - dropout_rate.
+
+    Which entries are kept is a pure function of (dropout_key, position in C order): two calls with the same key
+    drop the same entries, on every backend.
+
+    Parameters
+    ----------
+    x : array of any shape
+    dropout_rate : float
+        0 <= dropout_rate < 1.
+    dropout_key : int or None
+        May be None only if ``dropout_rate`` is 0.
+
+    Returns
+    -------
+    array like x
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> dropout(np.ones(8), dropout_rate=0.5, dropout_key=1)
+    array([0., 2., 2., 2., 0., 0., 2., 0.])
+    """
+    if dropout_rate == 0:
+        return x
+    index = np.arange(x.size, like=x).reshape(x.shape)
+    return np.where(dropout_keep(index, dropout_rate, dropout_key), x * kept_scale(dropout_rate), 0)
+
+
+@backward_of(dropout)
+def dropout_backward(dy: Array, dropout_rate: float, dropout_key: int | None) -> Array:
+    """The gradient of a dropped entry is 0, that of a kept one is dy / (1 - dropout_rate): dropout applied to dy.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> dropout(np.ones(8), dropout_rate=0.5, dropout_key=1)
+    array([0., 2., 2., 2., 0., 0., 2., 0.])
+    >>> dropout_backward(np.arange(8.0), dropout_rate=0.5, dropout_key=1)  # the same entries are dropped
+    array([ 0.,  2.,  4.,  6.,  0.,  0., 12.,  0.])
+    """
+    return dropout(dy, dropout_rate, dropout_key)
+
+
+def dropout_keep(index: Array, dropout_rate: float, dropout_key: int) -> Array:
+    """Boolean mask, True = kept, of the elements with these indices."""
+    return random_bits(index, dropout_key) >= threshold(dropout_rate)
+
+
+def threshold(dropout_rate: float) -> int:
+    """The integer below which a fraction ``dropout_rate`` of all 32-bit integers lies."""
+    return round(dropout_rate * (2**32 - 1))
+
+
+def kept_scale(dropout_rate: float) -> float:
+    """1 / (1 - dropout_rate), the factor of the kept elements, which keeps the expected value unchanged."""
+    return 1 / (1 - dropout_rate)

@@ -1,0 +1,117 @@
+"""From token ids to vectors."""
+
+import numpy as np
+
+from npformer.arrays import Array
+from npformer.operations.record import backward_of, operation
+from npformer.reference.math.dropout import dropout, dropout_backward
+
+
+@operation("ids: ... ids<V, table: V D -> y: ... D")
+def embedding(ids: Array, table: Array) -> Array:
+    """Look up the row of each id in the table: ``y[b, t] = table[ids[b, t]]``.
+
+    Parameters
+    ----------
+    ids : (B, T) int, or any shape
+    table : (V, D)
+
+    Returns
+    -------
+    (B, T, D)
+
+    Raises
+    ------
+    TypeError
+        If ids are not integers.
+    ValueError
+        If an id is negative or not below V. (NumPy would take a negative id as counted from the end.)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> embedding(np.array([2, 0]), np.array([[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]]))
+    array([[4., 5.],
+           [0., 1.]])
+    """
+    return table[ids]
+
+
+@backward_of(embedding, "dy: ... D, ids: ... ids<V, table_shape = V D -> dtable: V D")
+def embedding_backward(dy: Array, ids: Array, table_shape: tuple[int, int]) -> Array:
+    """dtable: each row is the sum of dy over the positions with its id, in a fixed order, hence reproducible.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> dy = np.array([[1.0, 10.0], [2.0, 20.0], [3.0, 30.0]])
+    >>> embedding_backward(dy, ids=np.array([2, 0, 2]), table_shape=(3, 2))  # id 1 does not occur, id 2 twice
+    array([[ 2., 20.],
+           [ 0.,  0.],
+           [ 4., 40.]])
+    """
+    dtable = np.zeros_like(dy, shape=table_shape)
+    np.add.at(dtable, ids, dy)
+    return dtable
+
+
+@operation("ids: ... T ids<V, table: V D, positions: T D wide -> y: ... T D")
+def embed_tokens(
+    ids: Array,
+    table: Array,
+    positions: Array,
+    pad_id: int,
+    dropout_rate: float = 0.0,
+    dropout_key: int | None = None,
+) -> Array:
+    """dropout(√D · table[id] + position), and exact zeros where the id is padding (section 3.4).
+
+    The result does not depend on the row of the table that belongs to the padding.
+
+    Parameters
+    ----------
+    ids : (B, T) int
+    table : (V, D)
+    positions : (T, D)
+    pad_id : int
+    dropout_rate, dropout_key
+        Dropout.
+
+    Returns
+    -------
+    (B, T, D)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> table, positions = np.array([[np.nan], [2.0], [3.0]]), np.array([[0.1], [0.2], [0.3]])
+    >>> embed_tokens(np.array([[2, 1, 0]]), table, positions, pad_id=0)[..., 0]
+    array([[3.1, 2.2, 0. ]])
+    """
+    x = embedding(ids, table) * table.shape[1] ** 0.5 + positions
+    x = np.where((ids == pad_id)[..., None], 0, x)  # the embedding of padding may be NaN
+    return dropout(x, dropout_rate, dropout_key)
+
+
+@backward_of(embed_tokens, "dy: ... D, ids: ... ids<V, table_shape = V D -> dtable: V D")
+def embed_tokens_backward(
+    dy: Array,
+    ids: Array,
+    table_shape: tuple[int, int],
+    pad_id: int,
+    dropout_rate: float = 0.0,
+    dropout_key: int | None = None,
+) -> Array:
+    """dtable; its row of the padding is 0.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> ids = np.array([[2, 1, 2, 0]])
+    >>> embed_tokens_backward(np.ones((1, 4, 4)), ids, table_shape=(3, 4), pad_id=0)  # √D = 2, and id 2 occurs twice
+    array([[0., 0., 0., 0.],
+           [2., 2., 2., 2.],
+           [4., 4., 4., 4.]])
+    """
+    dx = np.where((ids == pad_id)[..., None], 0, dropout_backward(dy, dropout_rate, dropout_key))
+    return embedding_backward(dx * table_shape[1] ** 0.5, ids, table_shape)

@@ -1,0 +1,173 @@
+"""Attention in tiles: the same result without a (T, S) array in memory (Dao et al. 2022, Dao 2023).
+
+Softmax needs the sum over all keys before it can divide, so the division is done last: the keys are
+processed block by block with a running maximum and a running sum, and the partial results are rescaled
+whenever the maximum grows. The backward pass recomputes each tile of the weights from the log-sum-exp of
+its rows, which is all that is kept besides q, k, v and out.
+"""
+
+import math
+
+import numpy as np
+
+from npformer.arrays import Array, transpose
+from npformer.operations.record import backward_of, operation
+from npformer.reference.math.attention import default_scale
+from npformer.reference.math.dropout import dropout_keep, kept_scale
+from npformer.reference.math.product import product
+
+BLOCK = 64  # number of queries, and of keys, in a tile
+
+
+@operation(
+    "q: ... T K>0, k: ... S K, v: ... S Kv, keep_mask: ~ ... T S mask -> out: ... T Kv, logsumexp: ... T wide",
+    flops="2*N*T*S*(K+Kv)",
+)
+def flash_attention(
+    q: Array,
+    k: Array,
+    v: Array,
+    keep_mask: Array | None = None,
+    *,
+    causal: bool = False,
+    scale: float | None = None,
+    dropout_rate: float = 0.0,
+    dropout_key: int | None = None,
+) -> tuple[Array, Array]:
+    """The same as ``attention``, with memory that grows with T + S instead of T · S.
+
+    Parameters
+    ----------
+    q, k, v, keep_mask, causal, scale, dropout_rate, dropout_key
+        As for ``attention``.
+
+    Returns
+    -------
+    out : (..., T, Kv)
+    logsumexp : (..., T)
+        log Σ_s exp(score), -inf for a query that may attend to no key; float32 if the inputs have half precision.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from npformer.reference import attention
+    >>> q, k, v = np.random.default_rng(0).normal(size=(3, 2, 100, 8))
+    >>> bool(np.allclose(flash_attention(q, k, v)[0], attention(q, k, v)[0], rtol=0, atol=1e-14))
+    True
+    """
+    scale = default_scale(q, scale)
+    T, S, dtype = q.shape[-2], k.shape[-2], np.result_type(q, k, v)
+    out = np.zeros_like(q, shape=(*q.shape[:-1], v.shape[-1]), dtype=dtype)
+    logsumexp = np.full_like(q, -np.inf, shape=q.shape[:-1], dtype=dtype)
+
+    for queries in blocks(T):
+        peak = logsumexp[..., queries, None].real  # -inf before the first key
+        total, gathered = np.zeros_like(peak), out[..., queries, :]
+        for keys in blocks(S, stop=queries.stop + S - T if causal else S):
+            scores = scores_tile(q, k, scale, keep_mask, causal, queries, keys)
+            old_peak, peak = peak, np.maximum(peak, scores.real.max(axis=-1, keepdims=True))
+            shift = np.where(np.isneginf(peak), 0, peak)
+            e = np.exp(scores - shift)
+            shrink = np.exp(old_peak - shift)
+            total = total * shrink + e.sum(axis=-1, keepdims=True)
+            dropped = dropout_tile(e, T, S, queries, keys, dropout_rate, dropout_key)
+            gathered = gathered * shrink + product(dropped, v[..., keys, :])
+        seen = total != 0
+        divisor = np.where(seen, total, 1)
+        out[..., queries, :] = gathered / divisor
+        logsumexp[..., queries] = np.where(seen, peak + np.log(divisor), -np.inf)[..., 0]
+    return out, logsumexp
+
+
+@backward_of(flash_attention, flops="2*N*T*S*(3*K+2*Kv)")
+def flash_attention_backward(
+    dout: Array,
+    q: Array,
+    k: Array,
+    v: Array,
+    out: Array,
+    logsumexp: Array,
+    keep_mask: Array | None = None,
+    *,
+    causal: bool = False,
+    scale: float | None = None,
+    dropout_rate: float = 0.0,
+    dropout_key: int | None = None,
+) -> tuple[Array, Array, Array]:
+    """The gradients (dq, dk, dv), tile by tile; the options must be those of the forward pass.
+
+    The row sum Σ_s dweights · weights of the softmax backward would need all keys at once, but it
+    equals Σ dout · out, which is known before the first tile.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from npformer.reference import attention, attention_backward
+    >>> q, k, v, dout = np.random.default_rng(0).normal(size=(4, 100, 8))  # tiles of 64 and 36
+    >>> out, logsumexp = flash_attention(q, k, v, causal=True)
+    >>> tiled = flash_attention_backward(dout, q, k, v, out, logsumexp, causal=True)
+    >>> whole = attention_backward(dout, q, k, v, attention(q, k, v, causal=True)[1])
+    >>> [bool(np.allclose(a, b, rtol=0, atol=1e-12)) for a, b in zip(tiled, whole, strict=True)]
+    [True, True, True]
+    """
+    scale = default_scale(q, scale)
+    T, S, dtype = q.shape[-2], k.shape[-2], np.result_type(dout, q, k, v)
+    row_sum = (dout * out).sum(axis=-1, keepdims=True)
+    shift = np.where(np.isneginf(logsumexp.real), 0, logsumexp)[..., None]
+    dq, dk, dv = (np.zeros_like(x, dtype=dtype) for x in (q, k, v))
+
+    for queries in blocks(T):
+        for keys in blocks(S, stop=queries.stop + S - T if causal else S):
+            scores = scores_tile(q, k, scale, keep_mask, causal, queries, keys)
+            weights = np.exp(scores - shift[..., queries, :])
+            dropped = dropout_tile(weights, T, S, queries, keys, dropout_rate, dropout_key)
+            dv[..., keys, :] += product(transpose(dropped), dout[..., queries, :])
+
+            dweights = dout[..., queries, :] @ transpose(v[..., keys, :])
+            dweights = dropout_tile(dweights, T, S, queries, keys, dropout_rate, dropout_key)
+            dscores = weights * (dweights - row_sum[..., queries, :])
+            dscores = np.where(weights == 0, 0, dscores)  # masked keys pass no gradient, even if they are NaN
+            dq[..., queries, :] += product(dscores, k[..., keys, :]) * scale
+            dk[..., keys, :] += product(transpose(dscores), q[..., queries, :]) * scale
+    return dq, dk, dv
+
+
+def blocks(length, stop=None):
+    """Slices of size ``BLOCK`` that cover 0 ... ``stop``, the last one truncated at ``length``."""
+    stop = length if stop is None else stop
+    return [slice(start, min(start + BLOCK, length)) for start in range(0, stop, BLOCK)]
+
+
+def scores_tile(q, k, scale, keep_mask, causal, queries, keys):
+    """The scores of one tile: a slice of the queries with a slice of the keys, -inf where they are masked."""
+    scores = q[..., queries, :] @ transpose(k[..., keys, :]) * scale
+    if keep_mask is not None:
+        scores = np.where(mask_tile(keep_mask, queries, keys), scores, -np.inf)
+    if causal:
+        query, key = places(queries, keys, like=k)
+        scores = np.where(key <= query + k.shape[-2] - q.shape[-2], scores, -np.inf)
+    return scores
+
+
+def mask_tile(keep_mask, queries, keys):
+    """The part of a mask that covers the tile; the last two axes of the mask may have size 1 or be missing."""
+    if keep_mask.ndim > 0 and keep_mask.shape[-1] > 1:
+        keep_mask = keep_mask[..., keys]
+    if keep_mask.ndim > 1 and keep_mask.shape[-2] > 1:
+        keep_mask = keep_mask[..., queries, :]
+    return keep_mask
+
+
+def dropout_tile(x, T, S, queries, keys, rate, dropout_key):
+    """``dropout`` of one tile: it drops the entries that ``dropout`` of the whole (..., T, S) array would drop."""
+    if rate == 0:
+        return x
+    matrix = np.arange(math.prod(x.shape[:-2]), like=x).reshape(x.shape[:-2])[..., None, None]
+    query, key = places(queries, keys, like=x)
+    index = (matrix * T + query) * S + key
+    return np.where(dropout_keep(index, rate, dropout_key), x * kept_scale(rate), 0)
+
+
+def places(queries, keys, like):
+    """The positions of the queries of a tile, as a column, and the positions of its keys, as a row."""
+    return np.arange(queries.start, queries.stop, like=like)[:, None], np.arange(keys.start, keys.stop, like=like)

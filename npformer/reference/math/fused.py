@@ -1,0 +1,125 @@
+"""Operations that a kernel can compute in one pass over memory, written as compositions of smaller operations."""
+
+from npformer.arrays import Array
+from npformer.operations.record import backward_of, operation
+from npformer.reference.math.activations import ACTIVATIONS, Activation
+from npformer.reference.math.dropout import dropout, dropout_backward
+from npformer.reference.math.linear import linear, linear_backward
+
+
+@operation("x: ... D, weight: D G*F, bias: G*F, activation = G -> y: ... F, h: ... G*F", flops="2*N*D*G*F")
+def linear_activation_dropout(
+    x: Array,
+    weight: Array,
+    bias: Array | None,
+    activation: Activation,
+    dropout_rate: float = 0.0,
+    dropout_key: int | None = None,
+) -> tuple[Array, Array]:
+    """dropout(activation(x W + b)): the first half of the feed-forward layer.
+
+    Parameters
+    ----------
+    x : (..., D)
+    weight : (D, F), or (D, 2F) for "swiglu"
+    bias : (F,) or (2F,), or None
+    activation : "relu", "gelu", "silu" or "swiglu"
+    dropout_rate, dropout_key
+        As for ``dropout``.
+
+    Returns
+    -------
+    y : (..., F)
+    h : (..., F) or (..., 2F)
+        x W + b, for the backward pass.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> linear_activation_dropout(np.array([1.0]), np.array([[3.0, -3.0]]), np.zeros(2), "relu")[0]
+    array([3., 0.])
+    """
+    activate, _ = ACTIVATIONS[activation]
+    h = linear(x, weight, bias)
+    return dropout(activate(h), dropout_rate, dropout_key), h
+
+
+@backward_of(linear_activation_dropout, flops="4*N*D*G*F")
+def linear_activation_dropout_backward(
+    dy: Array,
+    x: Array,
+    weight: Array,
+    bias: Array | None,
+    h: Array,
+    activation: Activation,
+    dropout_rate: float = 0.0,
+    dropout_key: int | None = None,
+) -> tuple[Array, Array, Array]:
+    """The gradients (dx, dweight, dbias): dh = dropout(dy) activation'(h), then ``linear_backward`` of dh.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> x, weight, bias = np.array([[2.0]]), np.array([[3.0, -3.0]]), np.zeros(2)
+    >>> y, h = linear_activation_dropout(x, weight, bias, "relu")  # h = (6, -6): dh = (dy, 0)
+    >>> linear_activation_dropout_backward(np.ones((1, 2)), x, weight, bias, h, "relu")
+    (array([[3.]]), array([[2., 0.]]), array([1., 0.]))
+    """
+    _, activate_backward = ACTIVATIONS[activation]
+    dh = activate_backward(dropout_backward(dy, dropout_rate, dropout_key), h)
+    return linear_backward(dh, x, weight, bias)
+
+
+@operation("x: ... D, weight: D F, bias: F, residual: ... F -> y: ... F", flops="2*N*D*F")
+def linear_dropout_residual(
+    x: Array,
+    weight: Array,
+    bias: Array | None,
+    residual: Array | None,
+    dropout_rate: float = 0.0,
+    dropout_key: int | None = None,
+) -> Array:
+    """residual + dropout(x W + b): the last operation of every sublayer.
+
+    Parameters
+    ----------
+    x : (..., D)
+    weight : (D, F)
+    bias : (F,), or None
+    residual : (..., F), or None for no residual connection
+    dropout_rate, dropout_key
+        As for ``dropout``.
+
+    Returns
+    -------
+    (..., F)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> linear_dropout_residual(np.array([1.0]), np.array([[2.0]]), np.array([0.5]), np.array([10.0]))
+    array([12.5])
+    """
+    y = dropout(linear(x, weight, bias), dropout_rate, dropout_key)
+    if residual is None:
+        return y
+    return residual + y
+
+
+@backward_of(linear_dropout_residual, flops="4*N*D*F")
+def linear_dropout_residual_backward(
+    dy: Array, x: Array, weight: Array, bias: Array | None, dropout_rate: float = 0.0, dropout_key: int | None = None
+) -> tuple[Array, Array, Array, Array]:
+    """The gradients (dx, dweight, dbias, dresidual); dresidual is dy itself.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> x, weight, bias = np.array([[4.0]]), np.array([[2.0, 3.0]]), np.zeros(2)
+    >>> options = {"dropout_rate": 0.5, "dropout_key": 1}  # this key drops the first entry and doubles the second
+    >>> dx, dweight, dbias, dresidual = linear_dropout_residual_backward(np.ones((1, 2)), x, weight, bias, **options)
+    >>> dx, dweight, dbias, dresidual
+    (array([[6.]]), array([[0., 8.]]), array([0., 2.]), array([[1., 1.]]))
+    """
+    dx, dweight, dbias = linear_backward(dropout_backward(dy, dropout_rate, dropout_key), x, weight, bias)
+    return dx, dweight, dbias, dy

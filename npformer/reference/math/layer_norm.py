@@ -1,0 +1,65 @@
+"""Layer normalisation (Ba, Kiros and Hinton 2016)."""
+
+import numpy as np
+
+from npformer.arrays import Array
+from npformer.operations.record import backward_of, operation
+from npformer.reference.math.linear import sum_of_rows
+
+
+@operation("x: ... D>0, gain: D, bias: D -> y: ... D, mean: ... 1 wide, rstd: ... 1 wide")
+def layer_norm(x: Array, gain: Array, bias: Array, eps: float = 1e-5) -> tuple[Array, Array, Array]:
+    """Normalise each row to mean 0 and variance 1, then multiply by a learned gain and add a learned bias.
+
+    y = (x - mean) · rstd · gain + bias, with rstd = 1/√(variance + eps) and the biased variance. The variance is
+    computed from the deviations x - mean, because E[x²] - E[x]² loses all digits if the mean is large. In exact
+    arithmetic the mean of the deviations is 0; its rounding error is added to the mean.
+
+    Parameters
+    ----------
+    x : (..., D)
+    gain, bias : (D,)
+    eps : float
+        Added to the variance, inside the square root.
+
+    Returns
+    -------
+    y : (..., D)
+    mean, rstd : (..., 1)
+        For the backward pass; float32 if ``x`` has half precision.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> layer_norm(np.array([1.0, 3.0]), np.ones(2), np.zeros(2))[0].round(4)
+    array([-1.,  1.])
+    """
+    mean = x.mean(axis=-1, keepdims=True)
+    mean = mean + (x - mean).mean(axis=-1, keepdims=True)
+    variance = ((x - mean) ** 2).mean(axis=-1, keepdims=True)
+    rstd = 1 / np.sqrt(variance + eps)
+    return (x - mean) * rstd * gain + bias, mean, rstd
+
+
+@backward_of(layer_norm)
+def layer_norm_backward(dy: Array, x: Array, gain: Array, mean: Array, rstd: Array) -> tuple[Array, Array, Array]:
+    """The gradients (dx, dgain, dbias).
+
+    With x̂ = (x - mean) · rstd and dx̂ = dy · gain: dx = rstd (dx̂ - mean(dx̂) - x̂ mean(dx̂ x̂)). The two subtracted
+    terms remove the components of dx̂ that would shift or scale the whole row, since normalisation undoes both.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> x, gain = np.array([-1.0, -1.0, 1.0, 1.0]), np.ones(4)  # mean 0, variance 1: x̂ = x
+    >>> y, mean, rstd = layer_norm(x, gain, np.zeros(4), eps=1e-9)
+    >>> dx, dgain, dbias = layer_norm_backward(np.array([8.0, 0.0, 0.0, 4.0]), x, gain, mean, rstd)
+    >>> dx.round(6)  # (8, 0, 0, 4) - 3 + x̂: orthogonal to (1, 1, 1, 1) and to x̂
+    array([ 4., -4., -2.,  2.])
+    >>> dgain.round(6), dbias
+    (array([-8.,  0.,  0.,  4.]), array([8., 0., 0., 4.]))
+    """
+    x_hat = (x - mean) * rstd
+    dx_hat = dy * gain
+    dx = rstd * (dx_hat - dx_hat.mean(axis=-1, keepdims=True) - x_hat * (dx_hat * x_hat).mean(axis=-1, keepdims=True))
+    return dx, sum_of_rows(dy * x_hat), sum_of_rows(dy)

@@ -1,0 +1,59 @@
+"""Root-mean-square normalisation (Zhang and Sennrich 2019)."""
+
+import numpy as np
+
+from npformer.arrays import Array
+from npformer.operations.record import backward_of, operation
+from npformer.reference.math.linear import sum_of_rows
+
+
+@operation("x: ... D>0, gain: D -> y: ... D, rstd: ... 1 wide")
+def rms_norm(x: Array, gain: Array, eps: float = 1e-6) -> tuple[Array, Array]:
+    """Scale each row to a root mean square of 1, then multiply by a learned gain.
+
+    y = x · rstd · gain, rstd = 1/√(mean(x²) + eps). It is layer normalisation without the shift: no mean is
+    subtracted, and no bias is added.
+
+    Parameters
+    ----------
+    x : (..., D)
+    gain : (D,)
+    eps : float
+        Added to the mean square, inside the square root.
+
+    Returns
+    -------
+    y : (..., D)
+    rstd : (..., 1)
+        For the backward pass; float32 if ``x`` has half precision.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rms_norm(np.array([3.0, 4.0, 0.0, 0.0]), np.ones(4))[0].round(4)
+    array([1.2, 1.6, 0. , 0. ])
+    """
+    rstd = 1 / np.sqrt((x * x).mean(axis=-1, keepdims=True) + eps)
+    return x * rstd * gain, rstd
+
+
+@backward_of(rms_norm)
+def rms_norm_backward(dy: Array, x: Array, gain: Array, rstd: Array) -> tuple[Array, Array]:
+    """The gradients (dx, dgain).
+
+    With x̂ = x · rstd and dx̂ = dy · gain: dx = rstd (dx̂ - x̂ mean(dx̂ x̂)). The subtracted term removes the component
+    of dx̂ that would scale the whole row, since normalisation undoes it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> x, gain = np.array([-1.0, 1.0]), np.ones(2)  # root mean square 1: x̂ = x
+    >>> y, rstd = rms_norm(x, gain, eps=1e-9)
+    >>> dx, dgain = rms_norm_backward(np.array([2.0, 4.0]), x, gain, rstd)
+    >>> dx.round(6), dgain.round(6)  # dx = (2, 4) - x̂: orthogonal to x̂
+    (array([3., 3.]), array([-2.,  4.]))
+    """
+    x_hat = x * rstd
+    dx_hat = dy * gain
+    dx = rstd * (dx_hat - x_hat * (dx_hat * x_hat).mean(axis=-1, keepdims=True))
+    return dx, sum_of_rows(dy * x_hat)

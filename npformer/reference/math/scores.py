@@ -1,0 +1,377 @@
+"""Five attention scores, which measure how well a key matches a query, and attention with any of them.
+
+All scores have the same calling convention: ``score(q, k, *params)`` returns (..., T, S), a number for each query and
+key, and ``score_backward(dscores, q, k, *params)`` the gradients of q, k and the parameters. Masked entries have
+dscores of 0, and pass no gradient, even if they are NaN. A is the width of the hidden layer of the additive score.
+"""
+
+from typing import Literal
+
+import numpy as np
+
+from npformer.arrays import Array, transpose
+from npformer.operations.record import backward_of, operation
+from npformer.reference.math.linear import linear, rows
+from npformer.reference.math.masks import masked
+from npformer.reference.math.product import product
+from npformer.reference.math.softmax import softmax, softmax_backward
+
+
+@operation("q: ... T K>0, k: ... S K -> scores: ... T S", flops="2*N*T*S*K")
+def dot_score(q: Array, k: Array) -> Array:
+    """q kᵀ (Luong et al. 2015, "dot"): it grows with the lengths of query and key, and as their directions agree.
+
+    Parameters
+    ----------
+    q : (..., T, K)
+    k : (..., S, K)
+
+    Returns
+    -------
+    (..., T, S)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> dot_score(np.array([[1.0, 2.0]]), np.array([[3.0, 4.0], [-2.0, 1.0]]))
+    array([[11.,  0.]])
+    """
+    return q @ transpose(k)
+
+
+@backward_of(dot_score, flops="4*N*T*S*K")
+def dot_score_backward(dscores: Array, q: Array, k: Array) -> tuple[Array, Array]:
+    """dq = dscores k, dk = dscoresᵀ q.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> q, k = np.array([[1.0, 2.0]]), np.array([[3.0, 4.0], [-2.0, 1.0]])
+    >>> dq, dk = dot_score_backward(np.array([[1.0, 10.0]]), q, k)
+    >>> dq  # 1 · (3, 4) + 10 · (-2, 1)
+    array([[-17.,  14.]])
+    >>> dk
+    array([[ 1.,  2.],
+           [10., 20.]])
+    """
+    return product(dscores, k), product(transpose(dscores), q)
+
+
+@operation("q: ... T K>0, k: ... S K -> scores: ... T S", flops="2*N*T*S*K")
+def scaled_dot_score(q: Array, k: Array) -> Array:
+    """q kᵀ / √K (Vaswani et al. 2017, section 3.2.1): a dot product whose variance does not grow with the width.
+
+    Parameters
+    ----------
+    q : (..., T, K)
+    k : (..., S, K)
+
+    Returns
+    -------
+    (..., T, S)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> scaled_dot_score(np.array([[1.0, 1.0, 1.0, 1.0]]), np.array([[1.0, 2.0, 3.0, 4.0]]))
+    array([[5.]])
+    """
+    return dot_score(q * q.shape[-1] ** -0.5, k)
+
+
+@backward_of(scaled_dot_score, flops="4*N*T*S*K")
+def scaled_dot_score_backward(dscores: Array, q: Array, k: Array) -> tuple[Array, Array]:
+    """As for ``dot_score``, with both gradients multiplied by the scale.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> q, k = np.array([[1.0, 1.0, 1.0, 1.0]]), np.array([[1.0, 2.0, 3.0, 4.0]])
+    >>> scaled_dot_score_backward(np.array([[2.0]]), q, k)  # the scale is 1/√4
+    (array([[1., 2., 3., 4.]]), array([[1., 1., 1., 1.]]))
+    """
+    return dot_score_backward(dscores * q.shape[-1] ** -0.5, q, k)
+
+
+@operation("q: ... T K>0, k: ... S K -> scores: ... T S", flops="2*N*T*S*K")
+def cosine_score(q: Array, k: Array) -> Array:
+    """q kᵀ / (‖q‖ ‖k‖), the cosine of the angle between query and key: from -1 to 1, independent of their lengths.
+
+    A vector of zeros has no direction: its cosines and its gradient are defined as 0.
+
+    Parameters
+    ----------
+    q : (..., T, K)
+    k : (..., S, K)
+
+    Returns
+    -------
+    (..., T, S)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> cosine_score(np.array([[2.0, 0.0]]), np.array([[3.0, 4.0], [0.0, 5.0], [-1.0, 0.0], [0.0, 0.0]]))
+    array([[ 0.6,  0. , -1. ,  0. ]])
+    """
+    return dot_score(_direction(q)[0], _direction(k)[0])
+
+
+@backward_of(cosine_score, flops="4*N*T*S*K")
+def cosine_score_backward(dscores: Array, q: Array, k: Array) -> tuple[Array, Array]:
+    """The backward pass of the dot product of two directions, then that of each direction.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> q, k = np.array([[2.0, 0.0]]), np.array([[3.0, 4.0]])  # their cosine is 0.6
+    >>> dq, dk = cosine_score_backward(np.ones((1, 1)), q, k)
+    >>> dq.round(6)  # ((0.6, 0.8) - 0.6 · (1, 0)) / 2: orthogonal to q
+    array([[0. , 0.4]])
+    >>> dk.round(6)  # ((1, 0) - 0.6 · (0.6, 0.8)) / 5: orthogonal to k
+    array([[ 0.128, -0.096]])
+    """
+    q_direction, q_length = _direction(q)
+    k_direction, k_length = _direction(k)
+    dq_direction, dk_direction = dot_score_backward(dscores, q_direction, k_direction)
+    dq = _direction_backward(dq_direction, q_direction, q_length)
+    dk = _direction_backward(dk_direction, k_direction, k_length)
+    return dq, dk
+
+
+def _direction(x):
+    """(x / |x|, |x|) along the last axis; the direction of a zero vector is 0."""
+    peak = np.maximum(x.real, -x.real).max(axis=-1, keepdims=True)
+    peak = np.where(peak == 0, 1, peak)
+    scaled = x / peak  # so that no square overflows or underflows
+    norm = np.sqrt((scaled * scaled).sum(axis=-1, keepdims=True))
+    return scaled / np.where(norm.real == 0, 1, norm), peak * norm
+
+
+def _direction_backward(dy, direction, length):
+    """dx = (dy - y Σ dy y) / |x|, y = x / |x|: the component of dy along x has no effect."""
+    is_zero = length.real == 0
+    dx = (dy - direction * (dy * direction).sum(axis=-1, keepdims=True)) / np.where(is_zero, 1, length)
+    passes_none = is_zero | (dy == 0).all(axis=-1, keepdims=True)  # dy is 0 for masked rows, which may be NaN
+    return np.where(passes_none, 0, dx)
+
+
+@operation("q: ... T Kq>0, k: ... S Kk>0, weight: Kq Kk -> scores: ... T S", flops="2*N*(T*Kq*Kk+T*S*Kk)")
+def bilinear_score(q: Array, k: Array, weight: Array) -> Array:
+    """q W kᵀ (Luong et al. 2015, "general"): a learned linear map to the space of the keys, then a dot product.
+
+    Parameters
+    ----------
+    q : (..., T, Kq)
+    k : (..., S, Kk)
+    weight : (Kq, Kk)
+
+    Returns
+    -------
+    (..., T, S)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> bilinear_score(np.array([[1.0, 2.0]]), np.array([[3.0], [4.0]]), weight=np.array([[10.0], [1.0]]))
+    array([[36., 48.]])
+    """
+    return dot_score(linear(q, weight), k)
+
+
+@backward_of(bilinear_score, flops="2*N*(3*T*Kq*Kk+2*T*S*Kk)")
+def bilinear_score_backward(dscores: Array, q: Array, k: Array, weight: Array) -> tuple[Array, Array, Array]:
+    """The gradients (dq, dk, dweight) of a linear map followed by a dot product.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> q, k, weight = np.array([[1.0, 2.0]]), np.array([[3.0]]), np.array([[10.0], [1.0]])
+    >>> dq, dk, dweight = bilinear_score_backward(np.ones((1, 1)), q, k, weight)
+    >>> dq, dk  # k Wᵀ and q W
+    (array([[30.,  3.]]), array([[12.]]))
+    >>> dweight  # qᵀ k
+    array([[3.],
+           [6.]])
+    """
+    dbridged, dk = dot_score_backward(dscores, linear(q, weight), k)
+    dq, dweight = _linear_backward(dbridged, q, weight)
+    return dq, dk, dweight
+
+
+def _linear_backward(dy, x, weight):
+    """(dx, dweight) of a linear map; masked rows have dy = 0 and add nothing to dweight, even if they are NaN."""
+    return linear(dy, transpose(weight)), product(transpose(rows(x)), rows(dy))
+
+
+@operation(
+    "q: ... T Kq>0, k: ... S Kk>0, w_q: Kq A, w_k: Kk A, w_score: A -> scores: ... T S",
+    flops="2*N*A*(T*Kq+S*Kk+T*S)",
+)
+def additive_score(q: Array, k: Array, w_q: Array, w_k: Array, w_score: Array) -> Array:
+    """tanh(q W_q + k W_k) · w (Bahdanau et al. 2015): a hidden layer computes the score from query and key.
+
+    Parameters
+    ----------
+    q : (..., T, Kq)
+    k : (..., S, Kk)
+    w_q : (Kq, A)
+    w_k : (Kk, A)
+    w_score : (A,)
+
+    Returns
+    -------
+    (..., T, S)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> q, k, one = np.array([[1.0]]), np.array([[-1.0], [1.0]]), np.array([[1.0]])
+    >>> additive_score(q, k, w_q=one, w_k=one, w_score=np.array([10.0])).round(4)
+    array([[0.    , 9.6403]])
+    """
+    return _hidden(q, k, w_q, w_k) @ w_score
+
+
+@backward_of(additive_score, flops="2*N*A*(3*T*Kq+3*S*Kk+3*T*S)")
+def additive_score_backward(
+    dscores: Array, q: Array, k: Array, w_q: Array, w_k: Array, w_score: Array
+) -> tuple[Array, Array, Array, Array, Array]:
+    """The gradients (dq, dk, dw_q, dw_k, dw_score).
+
+    With h = tanh(q W_q + k W_k): dw_score = Σ dscores h, the gradient of q W_q is Σ_s dscores (1 - h²) w_score, and
+    that of k W_k is the same sum over t. h and its derivative 1 - h², (..., T, S, A), are the largest arrays by far, so
+    h is recomputed instead of stored. The sums over keys and over queries, weighted by dscores, are matrix products.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> q, k, one = np.array([[2.0]]), np.array([[-2.0]]), np.array([[1.0]])  # h = tanh(2 - 2) = 0, and its slope is 1
+    >>> dq, dk, dw_q, dw_k, dw_score = additive_score_backward(one, q, k, w_q=one, w_k=one, w_score=np.array([10.0]))
+    >>> dq, dk, dw_q, dw_k, dw_score
+    (array([[10.]]), array([[10.]]), array([[20.]]), array([[-20.]]), array([0.]))
+    """
+    hidden = _hidden(q, k, w_q, w_k)
+
+    # scores = hidden · w_score
+    dw_score = product(dscores.reshape(1, dscores.size), rows(hidden))[0]
+
+    # hidden = tanh(q w_q + k w_k), and tanh' = 1 - tanh²; sum over keys for each query, over queries for each key
+    slope = 1 - hidden * hidden
+    dq_part = product(dscores[..., :, None, :], slope)[..., 0, :] * w_score
+    dk_part = product(transpose(dscores)[..., :, None, :], slope.swapaxes(-3, -2))[..., 0, :] * w_score
+    dq, dw_q = _linear_backward(dq_part, q, w_q)
+    dk, dw_k = _linear_backward(dk_part, k, w_k)
+    return dq, dk, dw_q, dw_k, dw_score
+
+
+def _hidden(q, k, w_q, w_k):
+    """tanh(q W_q + k W_k) for every pair of query and key, (..., T, S, A)."""
+    q_part, k_part = linear(q, w_q), linear(k, w_k)
+    return np.tanh(q_part[..., :, None, :] + k_part[..., None, :, :])
+
+
+SCORES = {  # name: (score, its backward pass, the names of its parameters)
+    "dot": (dot_score, dot_score_backward, ()),
+    "scaled_dot": (scaled_dot_score, scaled_dot_score_backward, ()),
+    "cosine": (cosine_score, cosine_score_backward, ()),
+    "bilinear": (bilinear_score, bilinear_score_backward, ("weight",)),
+    "additive": (additive_score, additive_score_backward, ("w_q", "w_k", "w_score")),
+}
+
+
+Score = Literal["dot", "scaled_dot", "cosine", "bilinear", "additive"]
+
+
+def _check_params(*, score, params, **_):
+    """Check that there are as many arrays as the score has parameters."""
+    names = SCORES[score][2]
+    if not isinstance(params, (tuple, list)):
+        raise TypeError(f"params is a {type(params).__name__}, expected a tuple of {len(names)} arrays {names}")
+    if len(params) != len(names):
+        raise ValueError(f"params has {len(params)} arrays, expected {len(names)} with score={score!r}: {names}")
+
+
+@operation(
+    "q: ... T Kq>0, k: ... S Kk>0, v: ... S Kv, keep_mask: ~ ... T S mask -> out: ... T Kv, weights: ... T S",
+    check=_check_params,
+)
+def score_attention(
+    q: Array,
+    k: Array,
+    v: Array,
+    score: Score,
+    params: tuple = (),
+    keep_mask: Array | None = None,
+    *,
+    causal: bool = False,
+) -> tuple[Array, Array]:
+    """softmax(score(q, k)) v: attention with one of five scores; with "scaled_dot" it equals ``attention``.
+
+    Parameters
+    ----------
+    q : (..., T, K)
+    k : (..., S, K)
+        Its width may differ from that of q if the score is "bilinear" or "additive".
+    v : (..., S, Kv)
+    score : "dot", "scaled_dot", "cosine", "bilinear" or "additive"
+    params : tuple of arrays
+        The arguments of the score after q and k: ``(weight,)`` for "bilinear", ``(w_q, w_k, w_score)`` for "additive",
+        and ``()`` for the others.
+    keep_mask, causal
+        As for ``attention``: the output of a query that may attend to no key is exactly 0.
+
+    Returns
+    -------
+    out : (..., T, Kv)
+    weights : (..., T, S)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> q, k, v = np.array([[1.0, 0.0]]), np.array([[9.0, 0.0], [0.0, 0.1]]), np.array([[1.0], [2.0]])
+    >>> for score in ("dot", "cosine"):
+    ...     print(score, score_attention(q, k, v, score)[1].round(3))
+    dot [[1. 0.]]
+    cosine [[0.731 0.269]]
+    """
+    scores = SCORES[score][0](q, k, *params)
+    weights = softmax(masked(scores, keep_mask, causal))
+    return product(weights, v), weights
+
+
+@backward_of(
+    score_attention,
+    "q: ... T Kq>0, k: ... S Kk>0, v: ... S Kv, weights: ... T S, dout: ... T Kv "
+    "-> dq: ... T Kq, dk: ... S Kk, dv: ... S Kv, *",
+    check=_check_params,
+)
+def score_attention_backward(
+    dout: Array, q: Array, k: Array, v: Array, weights: Array, score: Score, params: tuple = ()
+) -> tuple[Array, ...]:
+    """The gradients (dq, dk, dv, and one for each of ``params``).
+
+    The masks are not needed: a masked key has weight 0.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> q, k = np.array([[1.0, 1.0]]), np.array([[1.0, 0.0], [0.0, 1.0], [np.nan, np.nan]])
+    >>> v, keep_mask = np.array([[10.0], [20.0], [np.nan]]), np.array([True, True, False])
+    >>> out, weights = score_attention(q, k, v, "dot", keep_mask=keep_mask)  # weights (1/2, 1/2, 0), out = 15
+    >>> dq, dk, dv = score_attention_backward(np.ones((1, 1)), q, k, v, weights, "dot")
+    >>> dk  # dscores = (-2.5, 2.5, 0)
+    array([[-2.5, -2.5],
+           [ 2.5,  2.5],
+           [ 0. ,  0. ]])
+    """
+    # out = weights v
+    dv = product(transpose(weights), dout)
+    dweights = dout @ transpose(v)
+
+    # weights = softmax(scores); a masked key has weight 0 and passes no gradient, even if it is NaN
+    dscores = softmax_backward(np.where(weights == 0, 0, dweights), weights)
+
+    # scores = score(q, k, *params)
+    dq, dk, *dparams = SCORES[score][1](dscores, q, k, *params)
+    return dq, dk, dv, *dparams

@@ -1,0 +1,193 @@
+"""The gradient checker: each test passes it a wrong backward, or something that it should accept."""
+
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import npformer
+from npformer.gradients import GradientError, cotangent, gradcheck
+
+T, D = 5, 7
+
+
+def normal(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape)
+
+
+X, Y = normal(T, D), normal(T, D, seed=1)
+
+
+def multiply(x, y):
+    return np.sin(x) * y
+
+
+def multiply_backward(dz, x, y):
+    return dz * np.cos(x) * y, dz * np.sin(x)
+
+
+def with_one_wrong_entry(dz, x, y):
+    dx, dy = multiply_backward(dz, x, y)
+    dy[3, 4] += 1e-6
+    return dx, dy
+
+
+def with_a_nan(dz, x, y):
+    dx, dy = multiply_backward(dz, x, y)
+    dx[1, 2] = np.nan
+    return dx, dy
+
+
+WRONG = {
+    "sign": (lambda dz, x, y: (-dz * np.cos(x) * y, dz * np.sin(x)), "gradient of x0 is off by"),
+    "sign of the second": (lambda dz, x, y: (dz * np.cos(x) * y, -dz * np.sin(x)), "gradient of x1 is off by"),
+    "missing factor": (lambda dz, x, y: (dz * np.cos(x), dz * np.sin(x)), "gradient of x0 is off by"),
+    "zero": (lambda dz, x, y: (0 * x, dz * np.sin(x)), "gradient of x0 is off by"),
+    "swapped": (lambda dz, x, y: multiply_backward(dz, x, y)[::-1], "gradient of x0 is off by"),
+    "upstream ignored": (lambda dz, x, y: (np.cos(x) * y, np.sin(x)), "gradient of x0 is off by"),
+    "shape": (lambda dz, x, y: ((dz * np.cos(x) * y).sum(axis=0), dz * np.sin(x)), r"shape \(7,\), expected \(5, 7\)"),
+    "shape that broadcasts": (lambda dz, x, y: (dz * np.cos(x) * y, dz[None]), r"x1 has shape \(1, 5, 7\)"),
+    "too few": (lambda dz, x, y: (dz * np.cos(x) * y,), "returned 1 gradients for 2 arguments"),
+    "too many": (lambda dz, x, y: (*multiply_backward(dz, x, y), dz), "returned 3 gradients for 2 arguments"),
+    "NaN": (with_a_nan, r"gradient of x0 is off by inf .* at \[1, 2\] the backward gives nan"),
+    "one entry": (with_one_wrong_entry, r"gradient of x1 is off by .* at \[3, 4\]"),
+}
+
+
+def test_right_gradients_pass():
+    errors = gradcheck(multiply, multiply_backward, [X, Y], names=["x", "y"])
+    assert list(errors) == ["x", "y"]
+    assert all(0 <= error["complex step"] < 1e-15 for error in errors.values())
+    assert all(0 < error["central differences"] < 1e-9 for error in errors.values())
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+@pytest.mark.parametrize("left_out", [{}, {"complex_tolerance": None}, {"central_tolerance": None}])
+def test_wrong_gradients_fail(wrong, left_out):
+    f_backward, message = WRONG[wrong]
+    with pytest.raises(GradientError, match=message):
+        gradcheck(multiply, f_backward, [X, Y], **left_out)
+
+
+def test_dropped_term_fails():
+    x = normal(D)
+    y = np.exp(x) / np.exp(x).sum()
+    with pytest.raises(GradientError, match="off by"):
+        gradcheck(lambda x: np.exp(x) / np.exp(x).sum(), lambda dy, x: dy * y, [x])
+
+
+def test_nan_in_the_forward_fails():
+    with pytest.raises(GradientError, match="nan"):
+        gradcheck(lambda x: x * np.nan, lambda dy, x: dy, [X])
+
+
+@pytest.mark.parametrize("seed", [0, 1, 7])
+def test_arguments_drawn_from_the_same_seed_are_not_taken_for_dy(seed):
+    x = np.random.default_rng(seed).standard_normal((3, 4))
+    with pytest.raises(GradientError):
+        gradcheck(lambda x: 1.0 * x, lambda dy, x: x, [x], seed=seed)
+    for wrong in (lambda dy, x: 2 * dy * dy, lambda dy, x: 2 * x * x):
+        with pytest.raises(GradientError):
+            gradcheck(lambda x: x**2, wrong, [x], seed=seed)
+
+
+def test_the_message_shows_the_worst_entry_and_both_values():
+    x, off = np.zeros(3), np.array([0.0, 0.25, -0.5])
+    dy = cotangent(3)
+    with pytest.raises(GradientError) as error:
+        gradcheck(lambda x: x, lambda dy, x: dy + off, [x], names=["logits"])
+    message = str(error.value)
+    assert "gradient of logits is off by" in message
+    assert "at [2]" in message
+    assert f"{dy[2] - 0.5:.8g}" in message
+    assert f"{dy[2]:.8g}" in message
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "complex128", "int64"])
+def test_only_float64_is_accepted(dtype):
+    with pytest.raises(TypeError, match=rf"args\[1\] has dtype {dtype}, expected float64"):
+        gradcheck(multiply, multiply_backward, [X, Y.astype(dtype)])
+
+
+@pytest.mark.parametrize("view", [lambda x: x, lambda x: x.T, lambda x: x.reshape(-1), lambda x: x[::2]])
+def test_views_of_the_arguments_are_not_confused(view):
+    def f_backward(dy, x):
+        dx = np.zeros(x.shape)
+        view(dx)[...] = dy
+        return dx
+
+    gradcheck(view, f_backward, [X])
+    with pytest.raises(GradientError):
+        gradcheck(view, lambda dy, x: 2 * f_backward(dy, x), [X])
+
+
+def test_arguments_are_left_as_they_were():
+    x, y = X.copy(), Y.copy()
+    gradcheck(multiply, multiply_backward, [x, y])
+    assert np.array_equal(x, X)
+    assert np.array_equal(y, Y)
+
+
+def test_scalar_functions():
+    gradcheck(lambda x: (x**2).sum(), lambda dy, x: dy * 2 * x, [X])
+    with pytest.raises(GradientError):
+        gradcheck(lambda x: (x**2).sum(), lambda dy, x: dy * x, [X])
+
+
+def test_noise_in_a_gradient_that_is_zero_is_accepted_beside_a_real_one():
+    def f(x, shift):
+        return x * x + shift - shift
+
+    gradcheck(f, lambda dy, x, shift: (dy * 2 * x, 1e-17 * shift), [X, Y], central_tolerance=None)
+    with pytest.raises(GradientError, match="gradient of x1"):
+        gradcheck(f, lambda dy, x, shift: (dy * 2 * x, 1e-12 * shift), [X, Y], central_tolerance=None)
+
+
+def run_module(*arguments):
+    command = [sys.executable, "-m", "npformer.gradients", *arguments]
+    return subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=60)
+
+
+def test_command_prints_a_table():
+    done = run_module("softmax", "--seed", "3")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[2].split() == ["operation", "argument", "complex", "step", "central", "differences"]
+    assert [line.split()[0] for line in lines[3:5]] == ["softmax", "softmax"]
+    assert all(float(line.split()[-2]) < 1e-13 and float(line.split()[-1]) < 1e-8 for line in lines[3:5])
+    assert lines[-1] == "every backward is the derivative of its forward"
+
+
+def test_command_names_the_operations_it_knows():
+    done = run_module("softmin")
+    assert done.returncode == 2
+    assert "no operation 'softmin'" in done.stderr
+    assert "softmax" in done.stderr
+
+
+def test_command_fails_with_the_gradient(monkeypatch, capsys):
+    from npformer.gradients import __main__ as command
+
+    broken = SimpleNamespace(operation="broken", is_differentiable=True)
+    broken.derivative = lambda seed: (np.sin, lambda dy, x: dy, {"x": X})
+    monkeypatch.setattr(command, "CASES", [broken])
+    assert command.main([]) == 1
+    assert "WRONG: gradient of x is off by" in capsys.readouterr().out
+
+
+def test_functions_of_several_results_are_refused():
+    with pytest.raises(TypeError, match=r"f returns a tuple of 3, expected one array: try lambda \*x: f\(\*x\)\[0\]"):
+        gradcheck(npformer.layer_norm, npformer.layer_norm_backward, [np.ones((2, 3)), np.ones(3), np.ones(3)])
+
+
+def test_an_array_in_place_of_the_list_is_refused():
+    with pytest.raises(TypeError, match=r"args is an array, expected a list of arrays: try \[x\]"):
+        gradcheck(np.sin, lambda dy, x: dy * np.cos(x), np.ones(3))
+
+
+def test_a_backward_that_returns_nothing():
+    with pytest.raises(GradientError, match="gradient of x0 is None"):
+        gradcheck(np.sin, lambda dy, x: None, [np.ones(3)])
