@@ -17,7 +17,7 @@ from output import add_pictures, output_file, will_draw, write_json
 
 from npformer import Adam, CopyTask, ParameterAverage, Trainer, Transformer, noam, tree, warmup_cosine
 from npformer.data.copy_task import BOS, EOS, PAD, exact_match
-from npformer.runtime.host import EVERY_PRECISION
+from npformer.runtime.host import PRECISIONS
 from npformer.runtime.ranks import world
 from npformer.runtime.threads import blas_threads
 
@@ -189,7 +189,7 @@ def parse_arguments(argv):
     parser.add_argument("--steps", type=positive, help="training steps (default: the preset's)")
     parser.add_argument("--backend", type=backend, default="auto", help="auto, cpu, gpu or reference (default: auto)")
     parser.add_argument(
-        "--precision", choices=EVERY_PRECISION, default="float32", help="of the steps, on a GPU (default: float32)"
+        "--precision", choices=PRECISIONS, default="float32", help="of the steps, on a GPU (default: float32)"
     )
     add_pictures(parser, default="runs/copy or runs/reverse")
     parser.add_argument("--json", type=output_file, metavar="FILE", help="write the figures to FILE")

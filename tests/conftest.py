@@ -26,7 +26,8 @@ def threads_are_left_as_they_were():
 @pytest.fixture(params=[reference.ops, cpu.ops], ids=["reference", "cpu"])
 def every_backend(request, monkeypatch):
     """Run a test once for each backend, with its operations as those of ``tested.npf``."""
-    monkeypatch.setattr(npf, "backend", request.param)
+    for name in request.param.names():
+        monkeypatch.setattr(npf, name, getattr(request.param, name))
     return request.param
 
 

@@ -1,16 +1,8 @@
-"""``npf``: npformer with the operations of the backend under test, which the fixture ``every_backend`` selects."""
+"""``npf``: the functions of ``npformer.reference``; ``every_backend`` replaces those that are operations."""
 
-import npformer
-from npformer.reference import ops
+from inspect import isfunction
+from types import SimpleNamespace
 
+from npformer import reference
 
-class Tested:
-    """Attributes of a backend, or else of ``npformer``."""
-
-    backend = ops
-
-    def __getattr__(self, name):
-        return getattr(self.backend if hasattr(self.backend, name) else npformer, name)
-
-
-npf = Tested()
+npf = SimpleNamespace(**{name: value for name, value in vars(reference).items() if isfunction(value)})

@@ -164,7 +164,7 @@ class Exchange(GradientSum):
     def _for_mpi(self, flat, copy, place):
         """The numbers at a place of a flat array, where MPI can read them."""
         if self.is_direct:
-            self.ops.wait()
+            self.ops.device.wait()
             return flat[place]
         return on_host(flat[place], out=copy[place])
 

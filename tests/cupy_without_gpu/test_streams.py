@@ -76,7 +76,7 @@ def test_what_an_interrupted_call_sends_is_what_arrives():
         total[...] = total + batches[0][0].sum()
         return (total,)
 
-    recorder = gpu.record(work, lambda batch, _: batch)
+    recorder = gpu.ops.device.record(work, lambda batch, _: batch)
     for _ in range(3):
         [before] = recorder([(batch,)], 0, [0.0])
     [recording] = recorder.recordings.values()

@@ -19,7 +19,7 @@ BOUNDS = {
     **dict.fromkeys(["linear", "linear_backward", "product"], 1.01),
     **dict.fromkeys(["linear_activation_dropout", "linear_dropout_residual", "conv1d", "conv1d_backward"], 1.6),
     **dict.fromkeys(["linear_activation_dropout_backward", "linear_dropout_residual_backward"], 2),
-    **dict.fromkeys(["linear_cross_entropy", "linear_paired_cross_entropy", "decoder_layer_step"], 2),
+    **dict.fromkeys(["linear_cross_entropy", "linear_paired_cross_entropy"], 2),
 }
 DTYPES = [
     "float16",

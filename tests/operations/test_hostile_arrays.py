@@ -97,13 +97,6 @@ def test_a_model_trains_on_a_file_in_memory(tmp_path):
     assert losses[0] == losses[1]
 
 
-@BACKENDS
-def test_a_decoding_step_with_a_gate_and_no_weights_for_it(ops):
-    case = next(case for case in CASES if case.operation == "decoder_layer_step")
-    with pytest.raises(ValueError, match=r"G\*F divisible by 2"):
-        ops.decoder_layer_step(**case.arguments() | {"activation": "swiglu"})
-
-
 def test_views_of_width_1_with_five_axes():
     qkv = np.random.default_rng(0).standard_normal((2, 2, 3, 4, 3))
     q, k, v = (qkv[..., i : i + 1] for i in range(3))

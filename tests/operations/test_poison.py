@@ -43,12 +43,6 @@ def hidden(case, given):
             return [(table, np.arange(len(table)) == pad_id), (given["dy"], given["ids"] == pad_id)]
         case "cached_attention":
             return [(given["kv"], unseen(given["kv"], given["at"], given["keep_mask"]))]
-        case "decoder_layer_step":
-            memory = given["memory_kv"]
-            return [
-                (given["kv"], unseen(given["kv"], given["at"], None)),
-                (memory, unseen(memory, given["memory_at"], given["memory_mask"])),
-            ]
     return hidden_by_attention(case, given) if "causal" in given and "dout" in given else []
 
 

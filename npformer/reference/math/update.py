@@ -1,7 +1,6 @@
 """The updates of the optimizers: how they change parameters, given their gradient.
 
-Parameters and moments are large, so they are updated in place. The only other operation that writes to an argument is
-``decoder_layer_step``, which writes to its cache.
+Parameters and moments are large, so they are updated in place. No other operation writes to an argument.
 """
 
 import math
