@@ -62,6 +62,13 @@ def shown(value):
     return f"{value!r:.80}"
 
 
+def check_choice(name, value, choices):
+    """Check that a value is one of several."""
+    if value not in choices:
+        *others, last = map(repr, choices)
+        raise ValueError(f"{name}={shown(value)}, expected {', '.join(others)} or {last}")
+
+
 def check_flag(name, value):
     """True or False as a ``bool``, also 1 and 0."""
     if isinstance(value, (np.bool_, numbers.Integral)):

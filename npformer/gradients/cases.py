@@ -7,6 +7,7 @@ these tests.
 
 import inspect
 from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -88,9 +89,15 @@ class Case(NamedTuple):
         rng, contract = np.random.default_rng(seed), self.forward.record.contract
         sizes = {**SIZES, **self.sizes, **others}
         drawn = {name: draw(argument, sizes, rng) for name, argument in contract.arrays.items()}
-        told = {name: sizes[letters[0]] for name, letters in contract.sizes.items()}
+        told = {name.rpartition(".")[2]: sizes[letters[0]] for name, letters in contract.sizes.items()}
         given = {name: x.draw(rng, sizes) if isinstance(x, Drawn) else x for name, x in self.given.items()}
-        return cast(_taken_by(self.forward, {**drawn, **told, **given}), dtype)
+        known = {**drawn, **told, **given}
+        for name, parameter in self.forward.record.parameters.items():
+            if is_dataclass(parameter.annotation):  # a record of settings, which are given by their own names
+                names = {field.name for field in fields(parameter.annotation)} & known.keys()
+                record: Any = parameter.annotation
+                known[name] = record(**{field: known[field] for field in names})
+        return cast(_taken_by(self.forward, known), dtype)
 
     def backward_arguments(self, dtype: str = "float64", seed: int = 0) -> dict[str, Any]:
         """Valid arguments of the backward pass: the arguments and results of the forward pass, and random gradients."""

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from npformer.arrays import Array
 from npformer.layers.types import Ops
+from npformer.reference.settings import AttentionSettings
 
 
 class KeyValueCache(NamedTuple):
@@ -31,11 +32,12 @@ class KeyValueCache(NamedTuple):
     >>> from npformer.models.initialization import Initializer
     >>> params = Initializer(seed=0, dtype="float64").encoder_layer(d_model=4, d_ff=8)
     >>> x = np.random.default_rng(0).normal(size=(2, 3, 4))  # (B, T, D)
-    >>> whole, _ = layers.encoder_layer(reference, params, x, n_heads=2, causal=True)
+    >>> settings = layers.LayerSettings(layers.AttentionSettings(2, causal=True))
+    >>> whole, _ = layers.encoder_layer(reference, params, x, settings)
     >>> kv, at = np.zeros((6, 8)), np.arange(6).reshape(2, 3)  # one entry for each row and position
     >>> for t in range(3):
     ...     cache = layers.KeyValueCache(kv, at[:, : t + 1])
-    ...     y, _ = layers.encoder_layer(reference, params, x[:, t], n_heads=2, cache=cache)
+    ...     y, _ = layers.encoder_layer(reference, params, x[:, t], settings, cache=cache)
     ...     print(bool(np.allclose(y, whole[:, t])))
     True
     True
@@ -56,9 +58,9 @@ class KeyValueCache(NamedTuple):
             )
         self.kv[self.at[:, -1]] = kv
 
-    def attend(self, ops: Ops, q: Array, n_heads: int) -> Array:
+    def attend(self, ops: Ops, q: Array, settings: AttentionSettings) -> Array:
         """Attention of one query per row, (R, D), to the keys and values of its row; returns (R, D)."""
-        return ops.cached_attention(q, self.kv, self.at, n_heads, self.keep_mask)
+        return ops.cached_attention(q, self.kv, self.at, settings, self.keep_mask)
 
 
 def check_no_mask(keep_mask: Array | None) -> None:

@@ -26,7 +26,7 @@ def residual_conv_block(
 
     Parameters
     ----------
-    ops : module
+    ops : Backend
     params : {"reduce_norm", "reduce", "conv_norm", "conv", "expand_norm", "expand"}
     x : (B, T, D)
     convolve : callable
@@ -73,7 +73,7 @@ def normalised_relu(ops: Ops, params: Params, x: Array) -> tuple[Array, Backward
 
     Parameters
     ----------
-    ops : module
+    ops : Backend
     params : {"gain": (D,), "bias": (D,)}
     x : (..., D)
 
@@ -97,7 +97,7 @@ def masked_conv1d(
 
     Parameters
     ----------
-    ops : module
+    ops : Backend
     params : {"weight": (W, D_in, D_out), "bias": (D_out,)}
     x : (B, T, D_in)
     keep_mask : (B, T) bool

@@ -6,6 +6,7 @@ from npformer.arrays import Array
 from npformer.layers.cache import KeyValueCache, check_no_mask
 from npformer.layers.projection import project, with_output
 from npformer.layers.types import Backward, Ops, Params
+from npformer.reference.settings import AttentionSettings
 
 
 def attention(
@@ -24,8 +25,7 @@ def attention(
 
     Parameters
     ----------
-    ops : module
-        The backend.
+    ops : Backend
     q : (..., T, K)
     k : (..., S, K)
     v : (..., S, Kv)
@@ -70,29 +70,24 @@ def self_attention(
     ops: Ops,
     params: Params,
     x: Array,
+    settings: AttentionSettings,
     keep_mask: Array | None = None,
     *,
-    n_heads: int,
-    causal: bool = False,
-    dropout_rate: float = 0.0,
     dropout_key: int | None = None,
 ) -> tuple[Array, Backward]:
     """concat(head_1 … head_H) W_out + b_out, where each head attends from x to x.
 
     Parameters
     ----------
-    ops : module
-        The backend.
+    ops : Backend
     params : {"q", "k", "v", "out"} or {"qkv", "out"}
         Each {"weight": (D, D), "bias": (D,)}; "qkv" holds the three maps side by side, (D, 3D), which is faster.
     x : (B, T, D)
+    settings : AttentionSettings
     keep_mask : bool, broadcasts to (B, H, T, T), optional
         True = may attend.
-    n_heads : int
-    causal : bool
-        Each position attends only to itself and earlier positions.
-    dropout_rate, dropout_key
-        Dropout on the attention weights.
+    dropout_key : int, optional
+        Of the dropout on the attention weights.
 
     Returns
     -------
@@ -113,7 +108,7 @@ def self_attention(
     >>> x[:, 0, 0] = 3  # marks the first position
     >>> losses = []
     >>> for _ in range(300):
-    ...     y, backward = layers.self_attention(reference, params, x, n_heads=2)
+    ...     y, backward = layers.self_attention(reference, params, x, layers.AttentionSettings(2))
     ...     error = y - x[:, :1]
     ...     losses.append(float((error**2).mean()))
     ...     dx, grads = backward(2 * error / error.size)
@@ -121,13 +116,8 @@ def self_attention(
     >>> losses[-1] < 0.1 * losses[0]
     True
     """
-    options: dict[str, Any] = {
-        "n_heads": n_heads,
-        "causal": causal,
-        "dropout_rate": dropout_rate,
-        "dropout_key": dropout_key,
-    }
-    return with_output(ops, params, *self_attention_heads(ops, params, x, keep_mask, **options))
+    given = params, x, settings, keep_mask
+    return with_output(ops, params, *self_attention_heads(ops, *given, dropout_key=dropout_key))
 
 
 def cross_attention(
@@ -135,29 +125,27 @@ def cross_attention(
     params: Params,
     x: Array,
     memory: Array,
+    settings: AttentionSettings,
     keep_mask: Array | None = None,
     *,
-    n_heads: int,
-    dropout_rate: float = 0.0,
     dropout_key: int | None = None,
 ) -> tuple[Array, Backward]:
     """concat(head_1 … head_H) W_out + b_out, where each head attends from x to a memory.
 
     Parameters
     ----------
-    ops : module
-        The backend.
+    ops : Backend
     params : {"q", "k", "v", "out"} or {"q", "kv", "out"}
         Each {"weight": (D, D), "bias": (D,)}; "kv" holds the two maps side by side, (D, 2D), which is faster.
     x : (B, T, D)
         The input of the queries.
     memory : (B, S, D)
         The input of the keys and values, such as the output of an encoder.
+    settings : AttentionSettings
     keep_mask : bool, broadcasts to (B, H, T, S), optional
         True = may attend.
-    n_heads : int
-    dropout_rate, dropout_key
-        Dropout on the attention weights.
+    dropout_key : int, optional
+        Of the dropout on the attention weights.
 
     Returns
     -------
@@ -170,24 +158,22 @@ def cross_attention(
     >>> from npformer import layers, reference
     >>> params = {name: {"weight": np.eye(4), "bias": np.zeros(4)} for name in ("q", "k", "v", "out")}
     >>> x, memory = np.ones((1, 2, 4)), np.ones((1, 5, 4))
-    >>> y, backward = layers.cross_attention(reference, params, x, memory, n_heads=2)
+    >>> y, backward = layers.cross_attention(reference, params, x, memory, layers.AttentionSettings(2))
     >>> dx, dmemory, grads = backward(np.ones_like(y))
     >>> dx.shape, dmemory.shape, list(grads)
     ((1, 2, 4), (1, 5, 4), ['q', 'k', 'v', 'out'])
     """
-    options: dict[str, Any] = {"n_heads": n_heads, "dropout_rate": dropout_rate, "dropout_key": dropout_key}
-    return with_output(ops, params, *cross_attention_heads(ops, params, x, memory, keep_mask, **options))
+    given = params, x, memory, settings, keep_mask
+    return with_output(ops, params, *cross_attention_heads(ops, *given, dropout_key=dropout_key))
 
 
 def self_attention_heads(
     ops: Ops,
     params: Params,
     x: Array,
+    settings: AttentionSettings,
     keep_mask: Array | None = None,
     *,
-    n_heads: int,
-    causal: bool = False,
-    dropout_rate: float = 0.0,
     dropout_key: int | None = None,
     cache: KeyValueCache | None = None,
 ) -> tuple[Array, Backward | None]:
@@ -195,7 +181,7 @@ def self_attention_heads(
 
     Parameters
     ----------
-    ops, params, x, keep_mask, n_heads, causal, dropout_rate, dropout_key
+    ops, params, x, settings, keep_mask, dropout_key
         As for ``self_attention``.
     cache : KeyValueCache, optional
         The keys and values of the earlier positions. x (B, D) is then only the newest position of each row, and its
@@ -212,13 +198,12 @@ def self_attention_heads(
         check_no_mask(keep_mask)
         D = qkv.shape[-1] // 3
         cache.append(qkv[:, D:])
-        return cache.attend(ops, qkv[:, :D], n_heads), None
-    options: dict[str, Any] = {"causal": causal, "dropout_rate": dropout_rate, "dropout_key": dropout_key}
-    heads, logsumexp = ops.self_attention(qkv, n_heads, keep_mask, **options)
+        return cache.attend(ops, qkv[:, :D], settings), None
+    heads, logsumexp = ops.self_attention(qkv, settings, keep_mask, dropout_key=dropout_key)
 
     def backward(dheads):
-        dqkv = ops.self_attention_backward(dheads, qkv, heads, logsumexp, n_heads, keep_mask, **options)
-        return project_backward(dqkv)
+        saved = qkv, heads, logsumexp, settings, keep_mask
+        return project_backward(ops.self_attention_backward(dheads, *saved, dropout_key=dropout_key))
 
     return heads, backward
 
@@ -228,17 +213,16 @@ def cross_attention_heads(
     params: Params,
     x: Array,
     memory: Array | KeyValueCache,
+    settings: AttentionSettings,
     keep_mask: Array | None = None,
     *,
-    n_heads: int,
-    dropout_rate: float = 0.0,
     dropout_key: int | None = None,
 ) -> tuple[Array, Backward | None]:
     """concat(head_1 … head_H): ``cross_attention`` without the output projection.
 
     Parameters
     ----------
-    ops, params, x, memory, keep_mask, n_heads, dropout_rate, dropout_key
+    ops, params, x, memory, settings, keep_mask, dropout_key
         As for ``cross_attention``. ``memory`` may be a ``KeyValueCache`` of its keys and values; x is then (B, D).
 
     Returns
@@ -250,13 +234,13 @@ def cross_attention_heads(
     q, q_backward = project(ops, params, x, ("q",))
     if isinstance(memory, KeyValueCache):
         check_no_mask(keep_mask)
-        return memory.attend(ops, q, n_heads), None
+        return memory.attend(ops, q, settings), None
     kv, kv_backward = project(ops, params, memory, ("k", "v"))
-    options: dict[str, Any] = {"dropout_rate": dropout_rate, "dropout_key": dropout_key}
-    heads, logsumexp = ops.cross_attention(q, kv, n_heads, keep_mask, **options)
+    heads, logsumexp = ops.cross_attention(q, kv, settings, keep_mask, dropout_key=dropout_key)
 
     def backward(dheads):
-        dq, dkv = ops.cross_attention_backward(dheads, q, kv, heads, logsumexp, n_heads, keep_mask, **options)
+        saved = q, kv, heads, logsumexp, settings, keep_mask
+        dq, dkv = ops.cross_attention_backward(dheads, *saved, dropout_key=dropout_key)
         dx, q_grads = q_backward(dq)
         dmemory, kv_grads = kv_backward(dkv)
         return dx, dmemory, {**q_grads, **kv_grads}

@@ -1,20 +1,20 @@
-"""Normalisation with a learned gain."""
-
-from typing import Any
+"""Normalisation with learned parameters."""
 
 from npformer.arrays import Array
 from npformer.layers.types import Backward, Ops, Params
+from npformer.reference.settings import LayerSettings
 
 
-def layer_norm(ops: Ops, params: Params, x: Array) -> tuple[Array, Backward]:
-    """Layer normalisation with a learned gain and bias; without a bias, root-mean-square normalisation.
+def layer_norm(ops: Ops, params: Params, x: Array, eps: float = 1e-5) -> tuple[Array, Backward]:
+    """Layer normalisation with a learned gain and bias.
 
     Parameters
     ----------
-    ops : module
-        The backend.
-    params : {"gain": (D,), "bias": (D,)} or {"gain": (D,)}
+    ops : Backend
+    params : {"gain": (D,), "bias": (D,)}
     x : (..., D)
+    eps : float
+        Added to the variance.
 
     Returns
     -------
@@ -30,14 +30,49 @@ def layer_norm(ops: Ops, params: Params, x: Array) -> tuple[Array, Backward]:
     >>> y.round(3), grads["bias"]
     (array([[-1.,  1.]]), array([1., 0.]))
     """
-    norm: Any = ops.layer_norm
-    norm_backward: Any = ops.layer_norm_backward
-    if "bias" not in params:
-        norm, norm_backward = ops.rms_norm, ops.rms_norm_backward
-    y, *saved = norm(x, **params)
+    y, mean, rstd = ops.layer_norm(x, params["gain"], params["bias"], eps)
 
     def backward(dy):
-        dx, *grads = norm_backward(dy, x, params["gain"], *saved)
-        return dx, dict(zip(("gain", "bias"), grads, strict=False))
+        dx, dgain, dbias = ops.layer_norm_backward(dy, x, params["gain"], mean, rstd)
+        return dx, {"gain": dgain, "bias": dbias}
 
     return y, backward
+
+
+def rms_norm(ops: Ops, params: Params, x: Array, eps: float = 1e-6) -> tuple[Array, Backward]:
+    """Root-mean-square normalisation with a learned gain; it has no bias.
+
+    Parameters
+    ----------
+    ops : Backend
+    params : {"gain": (D,)}
+    x : (..., D)
+    eps : float
+        Added to the mean square.
+
+    Returns
+    -------
+    y : (..., D)
+    backward : dy -> (dx, grads)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from npformer import layers, reference
+    >>> y, backward = layers.rms_norm(reference, {"gain": np.ones(4)}, np.array([[3.0, 4.0, 0.0, 0.0]]))
+    >>> y.round(3), backward(np.ones_like(y))[1]["gain"].round(3)
+    (array([[1.2, 1.6, 0. , 0. ]]), array([1.2, 1.6, 0. , 0. ]))
+    """
+    y, rstd = ops.rms_norm(x, params["gain"], eps)
+
+    def backward(dy):
+        dx, dgain = ops.rms_norm_backward(dy, x, params["gain"], rstd)
+        return dx, {"gain": dgain}
+
+    return y, backward
+
+
+def normalise(ops: Ops, params: Params, x: Array, settings: LayerSettings) -> tuple[Array, Backward]:
+    """The normalisation that a layer has: ``layer_norm`` or ``rms_norm``."""
+    norm = {"layer_norm": layer_norm, "rms_norm": rms_norm}[settings.norm_type]
+    return norm(ops, params, x) if settings.eps is None else norm(ops, params, x, settings.eps)

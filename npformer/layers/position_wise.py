@@ -4,7 +4,7 @@ from typing import Any
 
 from npformer.arrays import Array
 from npformer.layers.projection import linear_grads, with_output
-from npformer.layers.types import Backward, Ops, Params
+from npformer.layers.types import Activation, Backward, Ops, Params
 
 
 def feed_forward(
@@ -12,7 +12,7 @@ def feed_forward(
     params: Params,
     x: Array,
     *,
-    activation: str = "relu",
+    activation: Activation = "relu",
     dropout_rate: float = 0.0,
     dropout_key: int | None = None,
 ) -> tuple[Array, Backward]:
@@ -20,8 +20,7 @@ def feed_forward(
 
     Parameters
     ----------
-    ops : module
-        The backend.
+    ops : Backend
     params : {"hidden": {"weight": (D, F), "bias": (F,)}, "out": {"weight": (F, D), "bias": (D,)}}
     x : (..., D)
     activation : "relu", "gelu", "silu", or "swiglu" with hidden weights (D, 2F) and biases (2F,)
@@ -63,7 +62,7 @@ def hidden_layer(
     params: Params,
     x: Array,
     *,
-    activation: str = "relu",
+    activation: Activation = "relu",
     dropout_rate: float = 0.0,
     dropout_key: int | None = None,
 ) -> tuple[Array, Backward]:
@@ -80,7 +79,7 @@ def hidden_layer(
     backward : dhidden -> (dx, grads of "hidden")
     """
     weight, bias = params["hidden"]["weight"], params["hidden"].get("bias")
-    options: Any = activation, dropout_rate, dropout_key
+    options: tuple[Activation, float, int | None] = activation, dropout_rate, dropout_key
     hidden, before = ops.linear_activation_dropout(x, weight, bias, *options)
 
     def backward(dhidden):

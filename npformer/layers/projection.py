@@ -13,8 +13,7 @@ def linear(ops: Ops, params: Params, x: Array) -> tuple[Array, Backward]:
 
     Parameters
     ----------
-    ops : module
-        The backend.
+    ops : Backend
     params : {"weight": (D_in, D_out), "bias": (D_out,)}
         "bias" may be missing; then no bias is added.
     x : (..., D_in)
@@ -51,7 +50,7 @@ def project(ops: Ops, params: Params, x: Array, names: Sequence[str]) -> tuple[A
 
     Parameters
     ----------
-    ops : module
+    ops : Backend
     params : {"qkv": …} or {"q": …, "k": …, "v": …}
         The parameters of ``linear`` for each name; or, if the matrices are stored side by side, those of all maps under
         the joined names.
@@ -98,7 +97,7 @@ def with_output(ops: Ops, params: Params, z: Array, inner_backward: Backward | N
 
     Parameters
     ----------
-    ops : module
+    ops : Backend
     params : {"out": {"weight": (E, D), "bias": (D,)}, …}
     z : (..., E)
     inner_backward : dz -> (dx, …, grads of all but "out")

@@ -24,7 +24,7 @@ def read_steps(
 
     Parameters
     ----------
-    ops : module
+    ops : Backend
     params : {"input": {"weight" (D_in, nD), "bias" (nD,)}, "hidden": {"weight" (D, nD)} and, of a GRU, {"bias" (D,)}}
         n gates side by side: 3 for a GRU, 4 for an LSTM.
     x : (B, T, D_in)

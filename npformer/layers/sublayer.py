@@ -3,10 +3,11 @@
 from collections.abc import Callable
 
 from npformer.arrays import Array
-from npformer.layers.normalisation import layer_norm
+from npformer.layers.normalisation import normalise
 from npformer.layers.projection import linear_grads
 from npformer.layers.types import Backward, Ops, Params
 from npformer.reference.math.random import split_key
+from npformer.reference.settings import LayerSettings
 
 
 def residual(
@@ -15,9 +16,8 @@ def residual(
     norm_params: Params,
     x: Array,
     inner: Callable,
+    settings: LayerSettings,
     *,
-    norm: str = "pre",
-    dropout_rate: float = 0.0,
     dropout_key: int | None = None,
 ) -> tuple[Array, Backward]:
     """x + dropout(inner(x) W + b), with a normalisation before the sublayer or after the sum.
@@ -28,17 +28,15 @@ def residual(
 
     Parameters
     ----------
-    ops : module
-        The backend.
+    ops : Backend
     params : {"out": {"weight": (E, D), "bias": (D,)}, …}
         The parameters of the sublayer: "out" is its output projection W, b; all others are those of ``inner``.
-    norm_params : {"gain": (D,), "bias": (D,)} or {"gain": (D,)}
+    norm_params : {"gain": (D,), "bias": (D,)} or, with "rms_norm", {"gain": (D,)}
     x : (..., D)
     inner : callable
         ``inner(h, dropout_key)`` -> (z (..., E), backward), where backward(dz) -> (dh, …, grads).
-    norm : "pre" or "post"
-    dropout_rate : float
-        Dropout on the output of the sublayer, before it is added to x.
+    settings : LayerSettings
+        Of these, the place and type of the normalisation, and the rate of the dropout on the output.
     dropout_key : int, optional
         The keys of this dropout and of ``inner`` are derived from it.
 
@@ -48,24 +46,22 @@ def residual(
     backward : dy -> (dx, …, grads, norm_grads)
         The values between dh and grads that the backward of ``inner`` returns are passed on after dx.
     """
-    if norm not in ("pre", "post"):
-        raise ValueError(f"norm={norm!r}, expected 'pre' or 'post'")
     inner_key, out_key = split_key(dropout_key, 2)
     weight, bias = params["out"]["weight"], params["out"].get("bias")
 
-    h, norm_backward = layer_norm(ops, norm_params, x) if norm == "pre" else (x, None)
+    h, norm_backward = normalise(ops, norm_params, x, settings) if settings.norm == "pre" else (x, None)
     z, inner_backward = inner(h, inner_key)
-    y = ops.linear_dropout_residual(z, weight, bias, x, dropout_rate, out_key)
-    if norm == "post":
-        y, norm_backward = layer_norm(ops, norm_params, y)
+    y = ops.linear_dropout_residual(z, weight, bias, x, settings.dropout_rate, out_key)
+    if settings.norm == "post":
+        y, norm_backward = normalise(ops, norm_params, y, settings)
 
     def backward(dy):
-        if norm == "post":
+        if settings.norm == "post":
             dy, norm_grads = norm_backward(dy)
-        saved = z, weight, bias, dropout_rate, out_key
+        saved = z, weight, bias, settings.dropout_rate, out_key
         dz, dweight, dbias, dx = ops.linear_dropout_residual_backward(dy, *saved)
         dh, *others, grads = inner_backward(dz)
-        if norm == "pre":
+        if settings.norm == "pre":
             dh, norm_grads = norm_backward(dh)
         return dx + dh, *others, {**grads, "out": linear_grads(dweight, dbias)}, norm_grads
 

@@ -1,7 +1,5 @@
 """The layers of the Transformer: sublayers with residual connections (Vaswani et al. 2017, figure 1)."""
 
-from typing import Any
-
 from npformer.arrays import Array
 from npformer.layers.cache import KeyValueCache
 from npformer.layers.multi_head import cross_attention_heads, self_attention_heads
@@ -9,20 +7,16 @@ from npformer.layers.position_wise import hidden_layer
 from npformer.layers.sublayer import residual
 from npformer.layers.types import Backward, Ops, Params
 from npformer.reference.math.random import split_key
+from npformer.reference.settings import LayerSettings
 
 
 def encoder_layer(
     ops: Ops,
     params: Params,
     x0: Array,
+    settings: LayerSettings,
     keep_mask: Array | None = None,
     *,
-    n_heads: int,
-    causal: bool = False,
-    norm: str = "pre",
-    activation: str = "relu",
-    dropout_rate: float = 0.0,
-    inner_dropout_rate: float | None = None,
     dropout_key: int | None = None,
     cache: KeyValueCache | None = None,
 ) -> tuple[Array, Backward]:
@@ -30,23 +24,14 @@ def encoder_layer(
 
     Parameters
     ----------
-    ops : module
-        The backend.
+    ops : Backend
     params : {"attention", "attention_norm", "feed_forward", "feed_forward_norm"}
         The parameters of ``self_attention`` and of ``feed_forward``, and those of ``layer_norm`` for each.
     x0 : (B, S, D), or (B, D) with a cache
+    settings : LayerSettings
+        With ``causal`` attention this is the layer of a decoder-only model.
     keep_mask : bool, broadcasts to (B, H, S, S), optional
         True = may attend.
-    n_heads : int
-    causal : bool
-        Each position attends only to itself and earlier positions, as in a decoder-only model.
-    norm : "pre" or "post"
-        Normalisation before each sublayer, or after each residual sum; see ``residual``.
-    activation : "relu", "gelu", "silu" or "swiglu"
-    dropout_rate : float
-        Dropout on the output of each sublayer.
-    inner_dropout_rate : float, optional
-        Dropout on the attention weights and on the hidden layer; ``dropout_rate`` if not given.
     dropout_key : int, optional
         Required if a rate is above 0.
     cache : KeyValueCache, optional
@@ -66,24 +51,21 @@ def encoder_layer(
     >>> from npformer import layers, reference
     >>> from npformer.models.initialization import Initializer
     >>> params = Initializer(seed=0, dtype="float64").encoder_layer(d_model=4, d_ff=8)
-    >>> x2, backward = layers.encoder_layer(reference, params, np.ones((2, 3, 4)), n_heads=2)
+    >>> settings = layers.LayerSettings(layers.AttentionSettings(2))
+    >>> x2, backward = layers.encoder_layer(reference, params, np.ones((2, 3, 4)), settings)
     >>> dx0, grads = backward(np.ones_like(x2))
     >>> list(grads), grads["feed_forward"]["hidden"]["weight"].shape
     (['attention', 'attention_norm', 'feed_forward', 'feed_forward_norm'], (4, 8))
     """
     attention_key, feed_forward_key = split_key(dropout_key, 2)
-    inner_rate = dropout_rate if inner_dropout_rate is None else inner_dropout_rate
-    options: dict[str, Any] = {"norm": norm, "dropout_rate": dropout_rate}
 
     def attend(h, key):
-        rates: dict[str, Any] = {"dropout_rate": inner_rate, "dropout_key": key}
-        heads: dict[str, Any] = {"n_heads": n_heads, "causal": causal, "cache": cache}
-        return self_attention_heads(ops, params["attention"], h, keep_mask, **heads, **rates)
+        given = params["attention"], h, settings.attention, keep_mask
+        return self_attention_heads(ops, *given, dropout_key=key, cache=cache)
 
     sublayer = params["attention"], params["attention_norm"]
-    x1, attend_backward = residual(ops, *sublayer, x0, attend, dropout_key=attention_key, **options)
-    hidden = activation, inner_rate
-    x2, feed_backward = _feed_forward_block(ops, params, x1, *hidden, dropout_key=feed_forward_key, **options)
+    x1, attend_backward = residual(ops, *sublayer, x0, attend, settings, dropout_key=attention_key)
+    x2, feed_backward = _feed_forward_block(ops, params, x1, settings, feed_forward_key)
 
     def backward(dx2):
         dx1, feed_forward_grads, feed_forward_norm_grads = feed_backward(dx2)
@@ -103,14 +85,10 @@ def decoder_layer(
     params: Params,
     x0: Array,
     memory: Array | KeyValueCache,
+    settings: LayerSettings,
     keep_mask: Array | None = None,
     memory_keep_mask: Array | None = None,
     *,
-    n_heads: int,
-    norm: str = "pre",
-    activation: str = "relu",
-    dropout_rate: float = 0.0,
-    inner_dropout_rate: float | None = None,
     dropout_key: int | None = None,
     cache: KeyValueCache | None = None,
 ) -> tuple[Array, Backward]:
@@ -120,8 +98,7 @@ def decoder_layer(
 
     Parameters
     ----------
-    ops : module
-        The backend.
+    ops : Backend
     params : {"attention", "attention_norm", "memory_attention", "memory_attention_norm", "feed_forward", \
 "feed_forward_norm"}
         The parameters of ``self_attention``, ``cross_attention`` and ``feed_forward``, and those of ``layer_norm`` for
@@ -129,13 +106,12 @@ def decoder_layer(
     x0 : (B, T, D), or (B, D) with caches
     memory : (B, S, D), or a KeyValueCache
         The encoder's output, or its keys and values.
+    settings : LayerSettings
     keep_mask : bool, broadcasts to (B, H, T, T), optional
         Applied in addition to the causal mask.
     memory_keep_mask : bool, broadcasts to (B, H, T, S), optional
-    n_heads, norm, activation, dropout_rate, inner_dropout_rate, dropout_key
-        As for ``encoder_layer``.
-    cache : KeyValueCache, optional
-        The cache of the self-attention, as for ``encoder_layer``.
+    dropout_key, cache
+        As for ``encoder_layer``; the cache is that of the self-attention.
 
     Returns
     -------
@@ -150,31 +126,27 @@ def decoder_layer(
     >>> from npformer.models.initialization import Initializer
     >>> params = Initializer(seed=0, dtype="float64").decoder_layer(d_model=4, d_ff=8)
     >>> x0, memory = np.ones((2, 3, 4)), np.ones((2, 5, 4))
-    >>> x3, backward = layers.decoder_layer(reference, params, x0, memory, n_heads=2)
+    >>> settings = layers.LayerSettings(layers.AttentionSettings(2))
+    >>> x3, backward = layers.decoder_layer(reference, params, x0, memory, settings)
     >>> dx0, dmemory, grads = backward(np.ones_like(x3))
     >>> dx0.shape, dmemory.shape
     ((2, 3, 4), (2, 5, 4))
     """
     attention_key, memory_key, feed_forward_key = split_key(dropout_key, 3)
-    inner_rate = dropout_rate if inner_dropout_rate is None else inner_dropout_rate
-    options: dict[str, Any] = {"norm": norm, "dropout_rate": dropout_rate}
 
     def attend(h, key):
-        rates: dict[str, Any] = {"dropout_rate": inner_rate, "dropout_key": key}
-        heads: dict[str, Any] = {"n_heads": n_heads, "causal": True, "cache": cache}
-        return self_attention_heads(ops, params["attention"], h, keep_mask, **heads, **rates)
+        given = params["attention"], h, settings.causal_attention, keep_mask
+        return self_attention_heads(ops, *given, dropout_key=key, cache=cache)
 
     def attend_memory(h, key):
-        rates: dict[str, Any] = {"dropout_rate": inner_rate, "dropout_key": key}
-        sources = memory, memory_keep_mask
-        return cross_attention_heads(ops, params["memory_attention"], h, *sources, n_heads=n_heads, **rates)
+        given = params["memory_attention"], h, memory, settings.memory_attention, memory_keep_mask
+        return cross_attention_heads(ops, *given, dropout_key=key)
 
     sublayer = params["attention"], params["attention_norm"]
-    x1, attend_backward = residual(ops, *sublayer, x0, attend, dropout_key=attention_key, **options)
+    x1, attend_backward = residual(ops, *sublayer, x0, attend, settings, dropout_key=attention_key)
     sublayer = params["memory_attention"], params["memory_attention_norm"]
-    x2, attend_memory_backward = residual(ops, *sublayer, x1, attend_memory, dropout_key=memory_key, **options)
-    hidden = activation, inner_rate
-    x3, feed_backward = _feed_forward_block(ops, params, x2, *hidden, dropout_key=feed_forward_key, **options)
+    x2, attend_memory_backward = residual(ops, *sublayer, x1, attend_memory, settings, dropout_key=memory_key)
+    x3, feed_backward = _feed_forward_block(ops, params, x2, settings, feed_forward_key)
 
     def backward(dx3):
         dx2, feed_forward_grads, feed_forward_norm_grads = feed_backward(dx3)
@@ -193,11 +165,12 @@ def decoder_layer(
     return x3, backward
 
 
-def _feed_forward_block(ops, params, x, activation, inner_rate, **options):
-    """The last sublayer of both layers; its hidden layer has a dropout rate of its own."""
+def _feed_forward_block(ops, params, x, settings, dropout_key):
+    """The last sublayer of both layers."""
 
     def feed(h, key):
-        rates: dict[str, Any] = {"dropout_rate": inner_rate, "dropout_key": key}
-        return hidden_layer(ops, params["feed_forward"], h, activation=activation, **rates)
+        options = {"activation": settings.activation, "dropout_rate": settings.hidden_dropout_rate}
+        return hidden_layer(ops, params["feed_forward"], h, dropout_key=key, **options)
 
-    return residual(ops, params["feed_forward"], params["feed_forward_norm"], x, feed, **options)
+    norm = params["feed_forward_norm"]
+    return residual(ops, params["feed_forward"], norm, x, feed, settings, dropout_key=dropout_key)

@@ -194,7 +194,7 @@ class ByteNet(EncoderDecoder):
 
         Parameters
         ----------
-        ops : module
+        ops : Backend
         params : nested dict
         memory : (B, S', D)
             ``encode(params, src)``.

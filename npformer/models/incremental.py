@@ -3,7 +3,8 @@
 import numpy as np
 
 from npformer.arrays import beside, on_host
-from npformer.layers import KeyValueCache, decoder_layer, layer_norm, project
+from npformer.layers import KeyValueCache, decoder_layer, project
+from npformer.layers.normalisation import normalise
 from npformer.operations.options import check_ids
 from npformer.reference import padding_mask
 
@@ -21,7 +22,7 @@ class StepwiseDecoder:
     Parameters
     ----------
     model : EncoderDecoder
-    ops : module
+    ops : Backend
     params : nested dict
     n_sources : int
     max_rows : int
@@ -83,7 +84,7 @@ class IncrementalDecoder(StepwiseDecoder):
     Parameters
     ----------
     model : Transformer
-    ops : module
+    ops : Backend
     params : nested dict
     src : (B, S) int
     max_rows, max_len : int
@@ -114,19 +115,19 @@ class IncrementalDecoder(StepwiseDecoder):
         x = ops.embed_tokens(beside(tokens[:, None], table), table, positions, model.pad_id)[:, 0]
         at, sources = beside(np.ascontiguousarray(self.at[part]), table), self.sources[part]
         memory_at, memory_mask = (beside(known[sources], table) for known in (self.memory_at, self.memory_mask))
-        options = {"n_heads": model.n_heads, "norm": model.norm, "activation": model.activation}
+        settings = model._layer_settings(None)
         for layer, kv, memory_kv in zip(self.layers, self.kv, self.memory_kv, strict=True):
             caches = KeyValueCache(kv, at), KeyValueCache(memory_kv, memory_at, memory_mask)
-            x = self._layer(layer, x, *caches, **options)
+            x = self._layer(layer, x, *caches, settings)
         if model.norm == "pre":
-            x, _ = layer_norm(ops, self.params["decoder"]["norm"], x)
+            x, _ = normalise(ops, self.params["decoder"]["norm"], x, settings)
         return ops.linear(x, output, self.params["output"]["bias"])
 
-    def _layer(self, layer, x, cache, memory, **options):
+    def _layer(self, params, x, cache, memory, settings):
         """``decoder_layer``, by the function of the backend for such a step, if it has one and that takes this step."""
         step = self.ops.hooks.get("decoder_layer_step")
-        y = step(layer, x, cache, memory, **options) if step else NotImplemented
-        return decoder_layer(self.ops, layer, x, memory, cache=cache, **options)[0] if y is NotImplemented else y
+        y = step(params, x, cache, memory, settings) if step else NotImplemented
+        return decoder_layer(self.ops, params, x, memory, settings, cache=cache)[0] if y is NotImplemented else y
 
 
 def check_step(decoder, tokens, parents, n_rows):

@@ -15,7 +15,7 @@ class IncrementalByteNet(StepwiseDecoder):
     Parameters
     ----------
     model : ByteNet
-    ops : module
+    ops : Backend
     params : nested dict
     src : (B, S) int
     max_rows, max_len : int

@@ -13,7 +13,7 @@ class StateDecoder(StepwiseDecoder):
     Parameters
     ----------
     model : EncoderDecoder
-    ops : module
+    ops : Backend
     params : nested dict
     ends : list of tuples of (B, D)
         The initial state of each layer: (h,) or (h, c) of each source.

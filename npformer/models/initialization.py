@@ -4,6 +4,11 @@ import math
 
 import numpy as np
 
+from npformer.operations.contract import GATES
+from npformer.reference.settings import AttentionSettings, LayerSettings
+
+PLAIN = LayerSettings(AttentionSettings(1))
+
 
 class Initializer:
     """Draws parameters from one random generator, so that they depend on the seed and on the order of the calls."""
@@ -38,7 +43,12 @@ class Initializer:
 
     def layer_norm(self, d_model):
         """Layer normalisation with gain 1 and bias 0."""
-        return {"gain": self.full(d_model, 1), "bias": self.full(d_model, 0)}
+        return self.norm(d_model, "layer_norm")
+
+    def norm(self, d_model, norm_type):
+        """A normalisation with gain 1 and, if it has one, bias 0."""
+        gain = {"gain": self.full(d_model, 1)}
+        return gain if norm_type == "rms_norm" else {**gain, "bias": self.full(d_model, 0)}
 
     def recurrence(self, d_in, d_out, cell):
         """A recurrent layer: the linear map of its input, and that of its hidden state, orthogonal for each gate.
@@ -101,24 +111,24 @@ class Initializer:
             "expand": self.linear(inner, d_model),
         }
 
-    def encoder_layer(self, d_model, d_ff, gates=1):
+    def encoder_layer(self, d_model, d_ff, settings=PLAIN):
         """A Transformer encoder layer: self-attention and feed-forward, each with its normalisation."""
         return {
             "attention": self.self_attention(d_model),
-            "attention_norm": self.layer_norm(d_model),
-            "feed_forward": self.feed_forward(d_model, d_ff, gates),
-            "feed_forward_norm": self.layer_norm(d_model),
+            "attention_norm": self.norm(d_model, settings.norm_type),
+            "feed_forward": self.feed_forward(d_model, d_ff, GATES[settings.activation]),
+            "feed_forward_norm": self.norm(d_model, settings.norm_type),
         }
 
-    def decoder_layer(self, d_model, d_ff, gates=1):
+    def decoder_layer(self, d_model, d_ff, settings=PLAIN):
         """A Transformer decoder layer: as ``encoder_layer``, with attention to the encoder's output in between."""
         return {
             "attention": self.self_attention(d_model),
-            "attention_norm": self.layer_norm(d_model),
+            "attention_norm": self.norm(d_model, settings.norm_type),
             "memory_attention": self.memory_attention(d_model),
-            "memory_attention_norm": self.layer_norm(d_model),
-            "feed_forward": self.feed_forward(d_model, d_ff, gates),
-            "feed_forward_norm": self.layer_norm(d_model),
+            "memory_attention_norm": self.norm(d_model, settings.norm_type),
+            "feed_forward": self.feed_forward(d_model, d_ff, GATES[settings.activation]),
+            "feed_forward_norm": self.norm(d_model, settings.norm_type),
         }
 
 

@@ -1,18 +1,16 @@
 """The encoder-decoder Transformer (Vaswani et al. 2017, "Attention is all you need")."""
 
 from dataclasses import dataclass
-from typing import get_args
 
 import numpy as np
 
-from npformer import layers, tree
+from npformer import layers
 from npformer.arrays import on_host
 from npformer.checks import check_fields, check_fraction, check_int, check_shape
+from npformer.layers.normalisation import normalise
 from npformer.models.encoder_decoder import EncoderDecoder, check_depths, in_order
 from npformer.models.incremental import IncrementalDecoder
-from npformer.operations.contract import GATES
 from npformer.reference import padding_mask, sinusoidal_encoding, split_key
-from npformer.reference.math.activations import Activation
 from npformer.reference.math.packed_attention import split_parts
 
 
@@ -50,6 +48,8 @@ class Transformer(EncoderDecoder):
         paper has no such dropout.
     norm_type : "layer_norm" or "rms_norm"
         Layer normalisation, or normalisation by the root mean square, which has no mean and no bias.
+    eps : float, optional
+        Added to the variance, or to the mean square, in normalisations; 1e-5 or 1e-6 if not given.
 
     Examples
     --------
@@ -79,6 +79,7 @@ class Transformer(EncoderDecoder):
     dtype: str = "float32"
     inner_dropout: float | None = None
     norm_type: str = "layer_norm"
+    eps: float | None = None
 
     decoder_type = IncrementalDecoder
 
@@ -88,14 +89,9 @@ class Transformer(EncoderDecoder):
         check_fields(self, check_depths, "n_layers")
         if self.d_model % self.n_heads:
             raise ValueError(f"d_model={self.d_model} is not divisible by n_heads={self.n_heads}")
-        if self.norm not in ("pre", "post"):
-            raise ValueError(f"norm={self.norm!r}, expected 'pre' or 'post'")
-        if self.norm_type not in ("layer_norm", "rms_norm"):
-            raise ValueError(f"norm_type={self.norm_type!r}, expected 'layer_norm' or 'rms_norm'")
         if self.inner_dropout is not None:
             check_fields(self, check_fraction, "inner_dropout")
-        if self.activation not in get_args(Activation):
-            raise ValueError(f"activation={self.activation!r}, expected one of {sorted(get_args(Activation))}")
+        self._layer_settings(None)  # raises if one of them is wrong
 
     @property
     def depths(self):
@@ -110,37 +106,51 @@ class Transformer(EncoderDecoder):
         dict of lists of NumPy arrays, one for each layer
             "encoder" (B, H, S, S), "decoder" (B, H, T, T), and "memory" (B, H, T, S), the cross-attention.
         """
-        ops = _Watched(self._backend(backend, params))
-        memory, _ = self._encode(ops, params, src)
-        self._decode(ops, params, memory, src, tgt_in)
-        n_encoder, n_decoder = self.depths
-        decoder = ops.weights[n_encoder:]  # self-attention and attention to the memory in turn
-        return {"encoder": ops.weights[:n_encoder], "decoder": decoder[0::2], "memory": decoder[1::2]}
+        ops = self._backend(backend, params)
+        weights: dict[str, list] = {"encoder": [], "decoder": [], "memory": []}
+
+        def watched(self_attention, cross_attention=None):
+            """The backend, with attention that appends its weights to the lists of these names."""
+
+            def self_attend(qkv, settings, keep_mask=None, *, dropout_key=None):
+                return attend(split_parts(qkv, *3 * (settings.n_heads,)), settings, keep_mask, self_attention)
+
+            def cross_attend(q, kv, settings, keep_mask=None, *, dropout_key=None):
+                parts = *split_parts(q, settings.n_heads), *split_parts(kv, *2 * (settings.n_heads,))
+                return attend(parts, settings, keep_mask, cross_attention)
+
+            return ops.replaced(self_attention=self_attend, cross_attention=cross_attend)
+
+        def attend(parts, settings, keep_mask, name):
+            out, of_heads = ops.attention(*parts, keep_mask, causal=settings.causal, scale=settings.scale)
+            weights[name].append(on_host(of_heads))
+            return ops.merge_heads(out), None  # nothing is kept for a backward pass
+
+        memory, _ = self._encode(watched("encoder"), params, src)
+        self._decode(watched("decoder", "memory"), params, memory, src, tgt_in)
+        return weights
 
     def _init_stacks(self, new):
         n_encoder, n_decoder = self.depths
-        sizes = self.d_model, self.d_ff, GATES[self.activation]
-        encoder = {str(i): new.encoder_layer(*sizes) for i in range(n_encoder)}
-        decoder = {str(i): new.decoder_layer(*sizes) for i in range(n_decoder)}
+        given = self.d_model, self.d_ff, self._layer_settings(None)
+        encoder = {str(i): new.encoder_layer(*given) for i in range(n_encoder)}
+        decoder = {str(i): new.decoder_layer(*given) for i in range(n_decoder)}
         if self.norm == "pre":
-            encoder["norm"], decoder["norm"] = new.layer_norm(self.d_model), new.layer_norm(self.d_model)
-        if self.norm_type == "rms_norm":
-            stacks = map(tree.leaves, (encoder, decoder))
-            return [tree.from_leaves(x for x in stack if not x[0].endswith("norm.bias")) for stack in stacks]
+            encoder["norm"], decoder["norm"] = (new.norm(self.d_model, self.norm_type) for _ in range(2))
         return encoder, decoder
 
     def _encode(self, ops, params, src, dropout_key=None, train=False):
         src = self._tokens("src", src, self.src_vocab, params)
         embedding_key, *layer_keys = split_key(dropout_key, 1 + self.depths[0])
         table = self.tables(params)[0]
-        options = self._layer_options(dropout_key)
+        settings = self._layer_settings(dropout_key)
         keep_mask = padding_mask(src, self.pad_id)
 
         x, embed_backward = self._embed(ops, table, src, embedding_key)
         stack = layers.Stack(train)
         for i, layer_key in enumerate(layer_keys):
             layer = params["encoder"][str(i)]
-            x, layer_backward = layers.encoder_layer(ops, layer, x, keep_mask, dropout_key=layer_key, **options)
+            x, layer_backward = layers.encoder_layer(ops, layer, x, settings, keep_mask, dropout_key=layer_key)
             stack.keep(layer_backward)
         x, norm_backward = self._final_norm(ops, params.get("encoder", {}), x)
 
@@ -160,14 +170,14 @@ class Transformer(EncoderDecoder):
         check_shape(memory=(memory, (*src.shape, self.d_model)))
         embedding_key, *layer_keys = split_key(dropout_key, 1 + self.depths[1])
         table = self.tables(params)[1]
-        options = self._layer_options(dropout_key)
+        settings = self._layer_settings(dropout_key)
         masks = padding_mask(tgt_in, self.pad_id), padding_mask(src, self.pad_id)
 
         x, embed_backward = self._embed(ops, table, tgt_in, embedding_key)
         stack = layers.Stack(train)
         for i, layer_key in enumerate(layer_keys):
             layer = params["decoder"][str(i)]
-            x, layer_backward = layers.decoder_layer(ops, layer, x, memory, *masks, dropout_key=layer_key, **options)
+            x, layer_backward = layers.decoder_layer(ops, layer, x, memory, settings, *masks, dropout_key=layer_key)
             stack.keep(layer_backward)
         x, norm_backward = self._final_norm(ops, params.get("decoder", {}), x)
 
@@ -186,7 +196,7 @@ class Transformer(EncoderDecoder):
         """Normalise the output of a pre-norm stack, where the residual sums are not normalised."""
         if self.norm == "post":
             return x, lambda dx: (dx, {})
-        y, norm_backward = layers.layer_norm(ops, params["norm"], x)
+        y, norm_backward = normalise(ops, params["norm"], x, self._layer_settings(None))
 
         def backward(dy):
             dx, grads = norm_backward(dy)
@@ -194,37 +204,21 @@ class Transformer(EncoderDecoder):
 
         return y, backward
 
-    def _layer_options(self, dropout_key):
-        return {
-            "n_heads": self.n_heads,
-            "norm": self.norm,
-            "activation": self.activation,
-            "dropout_rate": self._rate(dropout_key),
-            "inner_dropout_rate": None if dropout_key is None else self.inner_dropout,
-        }
+    def _layer_settings(self, dropout_key):
+        """The settings of each layer, with dropout if there is a key."""
+        rate = self._rate(dropout_key)
+        inner_rate = rate if dropout_key is None or self.inner_dropout is None else self.inner_dropout
+        return layers.LayerSettings(
+            layers.AttentionSettings(self.n_heads, dropout_rate=inner_rate),
+            norm=self.norm,
+            norm_type=self.norm_type,
+            eps=self.eps,
+            activation=self.activation,
+            dropout_rate=rate,
+            hidden_dropout_rate=inner_rate,
+        )
 
     @property
     def positions(self):
         """The sinusoidal positional encoding (max_len, D)."""
         return sinusoidal_encoding(self.max_len, self.d_model).astype(self.dtype)
-
-
-class _Watched:
-    """A backend that records the weights of every attention it computes."""
-
-    def __init__(self, ops):
-        self.ops = ops
-        self.weights = []
-
-    def __getattr__(self, name):
-        return getattr(self.ops, name)
-
-    def self_attention(self, qkv, n_heads, keep_mask=None, *, causal=False, **options):
-        q, k, v = split_parts(qkv, n_heads, 3)
-        self.weights.append(on_host(self.ops.attention(q, k, v, keep_mask, causal=causal)[1]))
-        return self.ops.self_attention(qkv, n_heads, keep_mask, causal=causal, **options)
-
-    def cross_attention(self, q, kv, n_heads, keep_mask=None, *, causal=False, **options):
-        (queries,), (k, v) = split_parts(q, n_heads, 1), split_parts(kv, n_heads, 2)
-        self.weights.append(on_host(self.ops.attention(queries, k, v, keep_mask, causal=causal)[1]))
-        return self.ops.cross_attention(q, kv, n_heads, keep_mask, causal=causal, **options)

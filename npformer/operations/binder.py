@@ -31,9 +31,14 @@ def make_binder(record, layout, parameters):
                 lies += f", getattr({name}.flags, 'writeable', True)"
             field = f"({name}.__class__, {name}.shape, {name}.dtype, {lies})"
             fields.append(f"None if {name} is None else {field}" if may_be_none(parameter) else field)
-        elif name in contract.sizes:
-            fields.append(name)
+        fields += [_value_of(size) for size in contract.sizes if size.partition(".")[0] == name]
     text = f"lambda {', '.join(before)}: ([{', '.join(parameters)}], ({', '.join(fields)},))"
     bind = eval(text, defaults)
     bind.__name__ = bind.__qualname__ = record.name  # for Python's own errors
     return bind
+
+
+def _value_of(size):
+    """The expression of a size, which is an argument or a field of one that may be missing in a wrong argument."""
+    argument, _, field = size.partition(".")
+    return f"getattr({argument}, {field!r}, None)" if field else argument

@@ -10,6 +10,7 @@ A contract reads ``arguments -> results``::
 ``x: ... D``            any number of leading axes, which have the same sizes wherever ``...`` occurs
 ``D>0``                 an axis with at least one entry
 ``n_heads = H``         an argument that is a size, or, as in ``table_shape = V D``, a tuple of sizes
+``settings.n_heads = H``  a field of an argument that is a size
 ``activation = G``      the name of an activation; G is the number of inputs that it takes for one output
 ``~ ... T S``           broadcasts to these axes
 ``mask``                an array of booleans
@@ -105,7 +106,7 @@ def parse(text: str) -> Contract:
     inputs, _, outputs = text.replace(">0", "").partition("->")
     items = [item.strip() for item in inputs.split(",") if item.strip()]
     for item in (*items, *(outputs.removesuffix("*").split(",") if outputs.strip(" *") else ())):
-        if item.strip() and not re.fullmatch(r"\w+ *(:.*|= *\w+( +\w+)*)", item.strip()):
+        if item.strip() and not re.fullmatch(r"[\w.]+ *(:.*|= *\w+( +\w+)*)", item.strip()):
             raise ValueError(f"contract {text!r}: {item.strip()!r}, expected 'array: axes' or 'argument = letters'")
     sizes = {name.strip(): tuple(letters.split()) for name, _, letters in (i.partition("=") for i in items) if letters}
     arrays = [_argument(item) for item in items if ":" in item]
@@ -138,7 +139,7 @@ def contract_of_backward(forward: Contract, backward: Callable) -> Contract:
     known |= {f"d{result.name}": Argument(f"d{result.name}", result.axes) for result in forward.results}
     names = inspect.signature(backward).parameters
     inputs = {name: argument for name, argument in known.items() if name in names}  # gradients last, sizes known first
-    sizes = {name: letters for name, letters in forward.sizes.items() if name in names}
+    sizes = {name: letters for name, letters in forward.sizes.items() if name.partition(".")[0] in names}
     gradients = tuple(Argument(f"d{x.name}", x.axes) for x in forward.arrays.values() if x.kind == "float")
     return Contract(inputs, sizes, gradients, False, forward.not_empty)
 
@@ -154,7 +155,7 @@ def check_contract(contract: Contract, function: Callable, flops: str = "") -> N
         contract does not have.
     """
     parameters = inspect.signature(function).parameters
-    described = [*contract.arrays, *contract.sizes]
+    described = [*contract.arrays, *(name.partition(".")[0] for name in contract.sizes)]
     unknown = [name for name in described if name not in parameters]
     if unknown:
         raise ValueError(f"the contract of {function.__name__} has {unknown[0]}, expected some of {list(parameters)}")
@@ -194,7 +195,9 @@ def match(contract: Contract, given: Mapping[str, Any]) -> Sizes:
     """
     sizes = Sizes()
     for name, letters in contract.sizes.items():
-        values = given[name] if isinstance(given[name], tuple) else (given[name],)
+        record, _, field = name.partition(".")
+        value = getattr(given[record], field) if field else given[record]
+        values = value if isinstance(value, tuple) else (value,)
         for letter, value in zip(letters, values, strict=True):
             if not isinstance(value, int) and value not in GATES:
                 raise TypeError(f"{name}={value!r} is a {type(value).__name__}, expected an int")

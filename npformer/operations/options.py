@@ -6,6 +6,7 @@ An option is converted to the type of its hint, so that NumPy scalars are accept
 import inspect
 import math
 from collections.abc import Callable
+from dataclasses import is_dataclass
 from typing import Literal, get_args, get_origin
 
 import numpy as np
@@ -54,10 +55,8 @@ def check_of(parameter: inspect.Parameter):
         return _choice(name, get_args(kind))
     if get_origin(kind) is tuple:
         return _sizes(name, len(get_args(kind)))
-    if kind in (Callable, dict):
-        return _instance(name, kind)
     if kind not in CONVERSIONS:
-        return None
+        return _instance(name, kind) if kind in (Callable, dict) or is_dataclass(kind) else None
     convert, (fits, expected) = CONVERSIONS[kind], RANGES.get(name, (lambda x: True, ""))
     optional, exact = may_be_none(parameter), kind
 
@@ -110,9 +109,11 @@ def _sizes(name, n):
 
 
 def _instance(name, kind):
+    told = "a callable" if kind is Callable else "a dict" if kind is dict else f"{kind.__name__}(…)"
+
     def check(value):
         if not isinstance(value, kind):
-            raise TypeError(f"{name} is a {type(value).__name__}, expected a {kind.__name__.lower()}")
+            raise TypeError(f"{name} is a {type(value).__name__}, expected {told}")
         return value
 
     return check

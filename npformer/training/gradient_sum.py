@@ -15,8 +15,7 @@ class GradientSum:
 
     Parameters
     ----------
-    ops : module
-        The backend.
+    ops : Backend
     flat_params, flat_grads : (n,)
     grads : nested dict
         The views of ``flat_grads``.

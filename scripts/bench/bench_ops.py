@@ -45,12 +45,14 @@ from command import command
 from output import write_json
 
 import npformer as nf
+from npformer.reference.settings import AttentionSettings
 
 B, T, D, H, F, V = 32, 30, 512, 8, 2048, 16_000
 R, K = B * T, D // H  # number of rows (tokens), width of a head
 LONG = (4, 4, 512, 64)  # (B, H, T, K) of the step "long"
 N_PARAMETERS = 2**24
 DROPOUT = {"dropout_rate": 0.1, "dropout_key": 1}
+SETTINGS = AttentionSettings(H, dropout_rate=0.1)
 RATE_AND_KEY = 0.1, 1
 ADAM = {"lr": 1e-4, "eps": 1e-9}
 
@@ -262,15 +264,17 @@ OPERATIONS = {
         {"qkv": (B, T, 3 * D)},
         4 * R * D,
         ATTENTION_FLOPS,
-        lambda ops, a: ops.self_attention(a.qkv, H, **DROPOUT),
+        lambda ops, a: ops.self_attention(a.qkv, SETTINGS, dropout_key=1),
         packed_self_attention,
     ),
     "self_attention_backward": Operation(
         {"dy": (B, T, D), "qkv": (B, T, 3 * D)},
         8 * R * D,
         2 * ATTENTION_FLOPS,
-        lambda ops, a: ops.self_attention_backward(a.dy, a.qkv, a.out, a.logsumexp, H, **DROPOUT),
-        saved=lambda ops, a: dict(zip(("out", "logsumexp"), ops.self_attention(a.qkv, H, **DROPOUT), strict=True)),
+        lambda ops, a: ops.self_attention_backward(a.dy, a.qkv, a.out, a.logsumexp, SETTINGS, dropout_key=1),
+        saved=lambda ops, a: dict(
+            zip(("out", "logsumexp"), ops.self_attention(a.qkv, SETTINGS, dropout_key=1), strict=True)
+        ),
     ),
     "flash_attention": Operation(
         LONG_HEADS,

@@ -7,6 +7,7 @@ import pytest
 from on_gpu import HAS_TENSOR_CORES, MISSING, NO_GPU, cupy, cupy_installed, gpu, put, take
 
 from npformer import reference
+from npformer.reference.settings import AttentionSettings
 
 ml_dtypes = pytest.importorskip("ml_dtypes")
 pytestmark = [
@@ -102,16 +103,17 @@ def test_what_is_seen_and_is_not_finite_is_not_hidden():
 
 
 def test_heads_are_read_where_a_projection_leaves_them():
+    settings = AttentionSettings(2, causal=True)
     qkv = np.random.default_rng(0).normal(size=(2, 70, 3 * 32)).astype("float16")
     dout = qkv[..., :32]
     with cupy_installed():
-        out, logsumexp = gpu.self_attention(put(qkv), 2, causal=True)
-        dqkv = take(gpu.self_attention_backward(put(dout), put(qkv), out, logsumexp, 2, causal=True))
+        out, logsumexp = gpu.self_attention(put(qkv), settings)
+        dqkv = take(gpu.self_attention_backward(put(dout), put(qkv), out, logsumexp, settings))
         saved = [take(x).astype("float32") for x in (out, logsumexp)]
     wide, wide_dout = qkv.astype("float32"), dout.astype("float32")
-    wanted = reference.self_attention(wide, 2, causal=True)
+    wanted = reference.self_attention(wide, settings)
     np.testing.assert_allclose(saved[0], wanted[0], rtol=0, atol=4 * ERROR["float16"] * np.abs(wanted[0]).max())
-    wanted = reference.self_attention_backward(wide_dout, wide, *saved, 2, causal=True)
+    wanted = reference.self_attention_backward(wide_dout, wide, *saved, settings)
     np.testing.assert_allclose(dqkv, wanted, rtol=0, atol=4 * ERROR["float16"] * np.abs(wanted).max())
 
 

@@ -9,6 +9,8 @@ from npformer.models.initialization import Initializer
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(2, 3, 4))
 PARAMS = Initializer(0, "float64").decoder_layer(4, 8)
+HEADS = layers.AttentionSettings(2)
+SETTINGS = layers.LayerSettings(HEADS)
 BACKENDS = pytest.mark.parametrize("ops", [reference, cpu], ids=["reference", "cpu"])
 
 
@@ -41,7 +43,7 @@ def maps(**widths):
 )
 def test_separate_projections_have_equal_shapes(ops, params, message):
     with pytest.raises(ValueError, match=message):
-        layers.self_attention(ops, {**params, **maps(out=4)}, X, n_heads=2)
+        layers.self_attention(ops, {**params, **maps(out=4)}, X, HEADS)
 
 
 @BACKENDS
@@ -51,8 +53,8 @@ def test_biases_may_be_left_out_of_any_linear_map(ops):
 
     norms = {name for name in PARAMS if name.endswith("norm")}
     params = {name: PARAMS[name] if name in norms else without(PARAMS[name]) for name in PARAMS}
-    y, backward = layers.decoder_layer(ops, params, X, X, n_heads=2)
-    expected, expected_backward = layers.decoder_layer(ops, PARAMS, X, X, n_heads=2)  # whose biases are 0
+    y, backward = layers.decoder_layer(ops, params, X, X, SETTINGS)
+    expected, expected_backward = layers.decoder_layer(ops, PARAMS, X, X, SETTINGS)  # whose biases are 0
     np.testing.assert_allclose(y, expected)
     dx, _, grads = backward(np.ones_like(y))
     np.testing.assert_allclose(dx, expected_backward(np.ones_like(y))[0])
@@ -64,9 +66,9 @@ def test_a_mask_beside_a_cache_is_refused(ops):
     cache = layers.KeyValueCache(np.zeros((2, 8)), np.arange(2)[:, None])
     mask = np.zeros((2, 1, 1, 3), bool)
     with pytest.raises(ValueError, match="keep_mask is given beside a cache, expected None"):
-        layers.encoder_layer(ops, PARAMS, X[:, 0], mask, n_heads=2, cache=cache)
+        layers.encoder_layer(ops, PARAMS, X[:, 0], SETTINGS, mask, cache=cache)
     with pytest.raises(ValueError, match="keep_mask is given beside a cache, expected None"):
-        layers.decoder_layer(ops, PARAMS, X[:, 0], cache, memory_keep_mask=mask, n_heads=2, cache=cache)
+        layers.decoder_layer(ops, PARAMS, X[:, 0], cache, SETTINGS, memory_keep_mask=mask, cache=cache)
 
 
 @BACKENDS

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from npformer import gradcheck, layers, reference, tree
+from npformer.layers.normalisation import normalise
 from npformer.models.initialization import Initializer
 
 B, T, S, H, K, F = 4, 5, 7, 2, 3, 8
@@ -56,6 +57,14 @@ def check_layer(layer, inputs, params):
 
 
 DROPOUT = [{}, {"dropout_rate": 0.3, "dropout_key": KEY}]
+RATES = [0.0, 0.3]
+HEADS = layers.AttentionSettings(H)
+
+
+def settings(**options):
+    """Of a layer, with dropout everywhere."""
+    attention = layers.AttentionSettings(H, dropout_rate=0.3)
+    return layers.LayerSettings(attention, dropout_rate=0.3, hidden_dropout_rate=0.3, **options)
 
 
 def test_layer_norm():
@@ -64,19 +73,37 @@ def test_layer_norm():
     )
 
 
-@pytest.mark.parametrize("dropout", DROPOUT)
+def test_rms_norm():
+    params = shaken(new().norm(D, "rms_norm"))
+    check_layer(lambda params, x: layers.rms_norm(reference, params, x, 0.1), [normal(B, T, D)], params)
+
+
+@pytest.mark.parametrize("norm_type", ["layer_norm", "rms_norm"])
+def test_the_normalisation_of_a_layer_has_the_type_and_the_eps_of_its_settings(norm_type):
+    x, params = normal(B, T, D), new().norm(D, norm_type)
+    given = layers.LayerSettings(HEADS, norm_type=norm_type, eps=0.5)
+    y, _ = normalise(reference, params, x, given)
+    np.testing.assert_array_equal(y, getattr(layers, norm_type)(reference, params, x, 0.5)[0])
+    assert not np.allclose(y, getattr(layers, norm_type)(reference, params, x)[0])
+
+
+@pytest.mark.parametrize("rate", RATES)
 @pytest.mark.parametrize("causal", [False, True])
-def test_self_attention(causal, dropout):
+def test_self_attention(causal, rate):
+    heads = layers.AttentionSettings(H, causal=causal, dropout_rate=rate)
+
     def layer(params, x):
-        return layers.self_attention(reference, params, x, keep(B, H, T, T), n_heads=H, causal=causal, **dropout)
+        return layers.self_attention(reference, params, x, heads, keep(B, H, T, T), dropout_key=KEY)
 
     check_layer(layer, [normal(B, T, D)], shaken(new().self_attention(D)))
 
 
-@pytest.mark.parametrize("dropout", DROPOUT)
-def test_attention_to_a_memory(dropout):
+@pytest.mark.parametrize("rate", RATES)
+def test_attention_to_a_memory(rate):
+    heads = layers.AttentionSettings(H, dropout_rate=rate)
+
     def layer(params, x, memory):
-        return layers.cross_attention(reference, params, x, memory, keep(B, H, T, S), n_heads=H, **dropout)
+        return layers.cross_attention(reference, params, x, memory, heads, keep(B, H, T, S), dropout_key=KEY)
 
     check_layer(layer, [normal(B, T, D), normal(B, S, D)], shaken(new().memory_attention(D)))
 
@@ -101,7 +128,7 @@ def decoder_params():
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_encoder_layer(norm):
     def layer(params, x):
-        return layers.encoder_layer(reference, params, x, keep(B, 1, 1, S), n_heads=H, norm=norm, **DROPOUT[1])
+        return layers.encoder_layer(reference, params, x, settings(norm=norm), keep(B, 1, 1, S), dropout_key=KEY)
 
     check_layer(layer, [normal(B, S, D)], shaken(encoder_params()))
 
@@ -110,7 +137,7 @@ def test_encoder_layer(norm):
 def test_decoder_layer(norm):
     def layer(params, x, memory):
         masks = keep(B, 1, T, T), keep(B, 1, 1, S)
-        return layers.decoder_layer(reference, params, x, memory, *masks, n_heads=H, norm=norm, **DROPOUT[1])
+        return layers.decoder_layer(reference, params, x, memory, settings(norm=norm), *masks, dropout_key=KEY)
 
     check_layer(layer, [normal(B, T, D), normal(B, S, D)], shaken(decoder_params()))
 
@@ -146,7 +173,7 @@ def test_projections_apart_are_those_side_by_side(bias):
         (layers.cross_attention, [x, memory], {"q": apart["q"], "kv": kv, "out": apart["out"]}),
     ):
         (y, backward), (expected, expected_backward) = (
-            attend(reference, params, *inputs, n_heads=H) for params in (apart, packed)
+            attend(reference, params, *inputs, HEADS) for params in (apart, packed)
         )
         np.testing.assert_allclose(y, expected, rtol=0, atol=1e-13)
         *dinputs, grads = backward(dy)
@@ -165,7 +192,7 @@ def test_a_cache_that_does_not_fit_is_named():
     params, kv = new().encoder_layer(D, F), np.zeros((6, 2 * D))
     for x, at in ((normal(2, D), np.zeros((2, 0), int)), (normal(3, D), np.zeros((2, 1), int))):
         with pytest.raises(ValueError, match="of the newest positions for a cache with kv"):
-            layers.encoder_layer(reference, params, x, n_heads=H, cache=layers.KeyValueCache(kv, at))
+            layers.encoder_layer(reference, params, x, layers.LayerSettings(HEADS), cache=layers.KeyValueCache(kv, at))
 
 
 def test_projections_that_are_missing_are_named():
@@ -173,7 +200,7 @@ def test_projections_that_are_missing_are_named():
     with pytest.raises(
         ValueError, match=r"params has \['q', 'k', 'out'\], expected 'qkv', or each of \['q', 'k', 'v'\]"
     ):
-        layers.self_attention(reference, params, normal(B, T, D), n_heads=H)
+        layers.self_attention(reference, params, normal(B, T, D), HEADS)
 
 
 def test_a_feed_forward_layer_without_output_bias_in_its_maps():
@@ -192,7 +219,7 @@ def test_the_residual_passes_by_its_sublayer(norm):
     def inner(h, key):
         return np.ones((B, T, F)), lambda dz: (np.zeros_like(h), {})
 
-    y, backward = layers.residual(reference, params, norm_params, x, inner, norm=norm, **DROPOUT[1])
+    y, backward = layers.residual(reference, params, norm_params, x, inner, settings(norm=norm), dropout_key=KEY)
     dx, grads, norm_grads = backward(dy)
     if norm == "pre":
         np.testing.assert_array_equal(y, x)
@@ -205,7 +232,7 @@ def test_one_key_drops_different_places_in_different_layers():
     params, x = shaken(encoder_params()), normal(B, S, D)
     drawn = []
     ops = noting_keys(drawn)
-    layers.encoder_layer(ops, params, x, n_heads=H, dropout_rate=0.3, dropout_key=KEY)
+    layers.encoder_layer(ops, params, x, settings(), dropout_key=KEY)
     assert len(drawn) == 4  # attention weights, attention output, hidden layer, feed-forward output
     assert len(set(drawn)) == 4
 
@@ -248,11 +275,11 @@ def test_poison_in_the_padding_of_a_memory_changes_nothing():
     params, x, memory = shaken(new().memory_attention(D)), normal(B, T, D), normal(B, S, D)
     mask = np.ones((B, 1, 1, S), bool)
     mask[:, :, :, 3:] = False
-    y, backward = layers.cross_attention(reference, params, x, memory, mask, n_heads=H)
+    y, backward = layers.cross_attention(reference, params, x, memory, HEADS, mask)
     for poison in (np.nan, np.inf, -np.inf):
         poisoned = memory.copy()
         poisoned[:, 3:] = poison
-        poisoned_y, _ = layers.cross_attention(reference, params, x, poisoned, mask, n_heads=H)
+        poisoned_y, _ = layers.cross_attention(reference, params, x, poisoned, HEADS, mask)
         np.testing.assert_array_equal(poisoned_y, y)
     _, dmemory, _ = backward(normal(B, T, D, seed=7))
     assert not dmemory[:, 3:].any()
@@ -260,4 +287,4 @@ def test_poison_in_the_padding_of_a_memory_changes_nothing():
 
 def test_an_unknown_norm_is_named():
     with pytest.raises(ValueError, match="norm='Pre', expected 'pre' or 'post'"):
-        layers.encoder_layer(reference, encoder_params(), normal(B, S, D), n_heads=H, norm="Pre")
+        layers.LayerSettings(HEADS, norm="Pre")

@@ -169,9 +169,11 @@ def test_multi_head_attention_layer(with_memory, causal):
 
     params, keep_mask = attention(value, theirs, memory=with_memory), keep[:, None, None, :]
     if with_memory:
-        ours, backward = layers.cross_attention(reference, params, x, memory, keep_mask, n_heads=H)
+        ours, backward = layers.cross_attention(reference, params, x, memory, layers.AttentionSettings(H), keep_mask)
     else:
-        ours, backward = layers.self_attention(reference, params, x, keep_mask, n_heads=H, causal=causal)
+        ours, backward = layers.self_attention(
+            reference, params, x, layers.AttentionSettings(H, causal=causal), keep_mask
+        )
     dx, *dmemory, grads = backward(dy)
     np.testing.assert_allclose(ours, y.detach().numpy(), rtol=0, atol=1e-10)
     if with_memory:

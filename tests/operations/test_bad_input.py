@@ -15,6 +15,7 @@ from tested import npf
 from npformer import reference
 from npformer.gradients.cases import CASES
 from npformer.operations.contract import match, may_be_none
+from npformer.reference.settings import AttentionSettings
 
 pytestmark = pytest.mark.usefixtures("every_backend")
 
@@ -184,8 +185,10 @@ def test_a_scalar_of_numpy_is_an_array_without_axes(name):
 def test_width_not_divisible_by_heads(n_heads):
     with pytest.raises(ValueError, match=rf"x has shape \(1, 2, 510\), expected .* with H = {n_heads} from n_heads"):
         npf.split_heads(np.zeros((1, 2, 510)), n_heads)
-    with pytest.raises(ValueError, match=rf"qkv has shape \(1, 2, 1530\), expected .* with H = {n_heads} from n_heads"):
-        npf.self_attention(np.zeros((1, 2, 3 * 510)), n_heads)
+    with pytest.raises(
+        ValueError, match=rf"qkv has shape \(1, 2, 1530\), expected .* with H = {n_heads} from settings"
+    ):
+        npf.self_attention(np.zeros((1, 2, 3 * 510)), AttentionSettings(n_heads))
 
 
 @pytest.mark.parametrize("shape", [(5,), (7, 5), (4, 1, 1, 7), (1, 2, 3, 5, 7)])
@@ -308,7 +311,7 @@ def test_layers_of_nothing(B, T):
     assert npf.dropout(x, 0.3, 1).shape == x.shape
     assert npf.split_heads(x, 3).shape == (B, 3, T, 2)
     assert npf.merge_heads(npf.split_heads(x, 3)).shape == x.shape
-    assert npf.self_attention(x, 2)[0].shape == (B, T, 2)
+    assert npf.self_attention(x, AttentionSettings(2))[0].shape == (B, T, 2)
     assert npf.padding_mask(ids).shape == (B, 1, 1, T)
     assert npf.causal_mask(T).shape == (T, T)
     assert npf.sinusoidal_encoding(T, 6).shape == (T, 6)

@@ -1,6 +1,7 @@
 """An option of another type or out of range has a defined result, or an error that names it: in all operations."""
 
 import math
+from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
 
@@ -12,6 +13,7 @@ from tested import npf
 from npformer import cpu, reference
 from npformer.reference.math.activations import ACTIVATIONS
 from npformer.reference.math.scores import SCORES
+from npformer.reference.settings import AttentionSettings
 
 PARAMETERS = {name: OPERATIONS[name].record.parameters for name in FIRST}
 OPTIONS = [(name, x) for name in FIRST for x in PARAMETERS[name] if x not in OPERATIONS[name].record.contract.arrays]
@@ -69,7 +71,6 @@ OUT_OF_RANGE = {
     "consistency": ([-0.1, math.nan, math.inf], "a finite number of 0 or more"),
     "activation": (["swish"], f"one of {sorted(ACTIVATIONS)}"),
     "score": (["general"], f"one of {sorted(SCORES)}"),
-    "norm": (["middle"], "one of ['post', 'pre']"),
     "table_shape": ([(-1, 17), (23,)], "2 sizes of 0 or more"),
     **dict.fromkeys(["pad_id", "ignore_id", "axis"], ([10**30, -(2**64)], "an int of 64 bits")),
 }
@@ -84,7 +85,11 @@ def test_values_out_of_range(name, option):
 
 @pytest.mark.parametrize("name", [name for name, x in OPTIONS if x == "dropout_key"])
 def test_dropout_without_a_key(name):
-    arguments = {**arguments_of(name), "dropout_rate": 0.3}
+    arguments = arguments_of(name)
+    if "settings" in arguments:
+        arguments["settings"] = replace(arguments["settings"], dropout_rate=0.3)
+    else:
+        arguments["dropout_rate"] = 0.3
     with pytest.raises(
         ValueError, match=r"dropout_rate=0.3 needs a dropout_key \(an integer\) .*, got dropout_key=None"
     ):
@@ -101,9 +106,12 @@ def test_sizes_and_flags_of_any_width():
     x, weight, qkv = np.ones((2, 300, 5)), np.ones((3, 5, 7)), np.random.default_rng(0).standard_normal((2, 5, 3 * 129))
     for ops in (reference, cpu):
         for width in (np.int8, np.uint8, np.int64):
-            y, heads = ops.conv1d(x, weight, dilation=width(100)), ops.self_attention(qkv, width(3))[0]
+            y, heads = (
+                ops.conv1d(x, weight, dilation=width(100)),
+                ops.self_attention(qkv, AttentionSettings(width(3)))[0],
+            )
             np.testing.assert_array_equal(y, ops.conv1d(x, weight, dilation=100))
-            np.testing.assert_array_equal(heads, ops.self_attention(qkv, 3)[0])
+            np.testing.assert_array_equal(heads, ops.self_attention(qkv, AttentionSettings(3))[0])
 
 
 def test_momentum_without_a_velocity():

@@ -43,7 +43,8 @@ def hidden(case, given):
             return [(table, np.arange(len(table)) == pad_id), (given["dy"], given["ids"] == pad_id)]
         case "cached_attention":
             return [(given["kv"], unseen(given["kv"], given["at"], given["keep_mask"]))]
-    return hidden_by_attention(case, given) if "causal" in given and "dout" in given else []
+    has_mask = {"causal", "settings"} & given.keys() and "dout" in given
+    return hidden_by_attention(case, given) if has_mask else []
 
 
 def unseen(table, at, keep_mask):
@@ -53,17 +54,22 @@ def unseen(table, at, keep_mask):
 
 def hidden_by_attention(case, given):
     """Keys and values that no query may attend to, and queries that may attend to no key."""
-    n_heads = given.get("n_heads")
+    settings = given.get("settings")
     if case.operation == "self_attention":
-        (q, k, v), (dout,) = split_parts(given["qkv"], n_heads, 3), split_parts(given["dout"], n_heads, 1)
+        q, k, v = split_parts(given["qkv"], *3 * [settings.n_heads])
+        (dout,) = split_parts(given["dout"], settings.n_heads)
     elif case.operation == "cross_attention":
-        (q,), (k, v) = split_parts(given["q"], n_heads, 1), split_parts(given["kv"], n_heads, 2)
-        (dout,) = split_parts(given["dout"], n_heads, 1)
+        (q,), (k, v) = split_parts(given["q"], settings.n_heads), split_parts(given["kv"], *2 * [settings.n_heads])
+        (dout,) = split_parts(given["dout"], settings.n_heads)
     else:
         q, k, v, dout = (given[name] for name in ("q", "k", "v", "dout"))
     T, S = q.shape[-2], k.shape[-2]
     keep_mask = True if given["keep_mask"] is None else given["keep_mask"]
-    sees = np.ones((*q.shape[:-1], S), bool) & keep_mask & (reference.causal_mask(T, S) | (not given["causal"]))
+    sees = (
+        np.ones((*q.shape[:-1], S), bool)
+        & keep_mask
+        & (reference.causal_mask(T, S) | (not (settings.causal if settings else given["causal"])))
+    )
     no_key, no_query = ~sees.any(axis=-1), ~sees.any(axis=-2)
     return [(q, no_key), (dout, no_key), (k, no_query), (v, no_query)]
 

@@ -5,6 +5,8 @@ import pytest
 from oracles import assert_close
 from tested import npf
 
+from npformer.reference.settings import AttentionSettings
+
 torch = pytest.importorskip("torch")
 functional = torch.nn.functional
 
@@ -222,7 +224,7 @@ def test_multi_head_attention():
     qkv, keep_mask = npf.linear(x, in_weight.T, in_bias), is_word[:, None, None, :]
     q, k, v = (npf.split_heads(part, H) for part in np.split(qkv, 3, axis=-1))
     _, weights = npf.attention(q, k, v, keep_mask)
-    y = npf.linear(npf.self_attention(qkv, H, keep_mask)[0], out_weight.T, out_bias)
+    y = npf.linear(npf.self_attention(qkv, AttentionSettings(H), keep_mask)[0], out_weight.T, out_bias)
 
     x = torch.tensor(x)
     torch_y, torch_weights = theirs(x, x, x, key_padding_mask=torch.tensor(~is_word), average_attn_weights=False)

@@ -55,8 +55,8 @@ def test_a_head_without_rows_in_the_output_puts_out_zeros():
     model = Transformer(11, 11, d_model=8, n_heads=2, n_layers=1, d_ff=8, dtype="float64")
     params, x = model.init(0), np.random.default_rng(0).normal(size=(2, 5, 8))
     without = study_heads.without_heads(model, params, "encoder", 0, [0])["encoder"]["0"]["attention"]
-    y, _ = layers.self_attention(ops, without, x, n_heads=2)
-    heads, _ = self_attention_heads(ops, params["encoder"]["0"]["attention"], x, n_heads=2)
+    y, _ = layers.self_attention(ops, without, x, layers.AttentionSettings(2))
+    heads, _ = self_attention_heads(ops, params["encoder"]["0"]["attention"], x, layers.AttentionSettings(2))
     heads[..., :4] = 0
     out = params["encoder"]["0"]["attention"]["out"]
     np.testing.assert_allclose(y, heads @ out["weight"] + out["bias"])

@@ -10,7 +10,7 @@ from npformer.cpu.kernels.dropout import drawing, dropped
 from npformer.cpu.kernels.flash_attention import as_heads, hide, is_usual, n_visible, options_for
 from npformer.cpu.memory import empty
 from npformer.cpu.scalar import exp_negative, is_kept, largest, like
-from npformer.reference.math.attention import default_scale
+from npformer.reference.math.attention import scale_of
 
 
 @kernel_of(reference.attention, as_it_lies="q k v")
@@ -29,7 +29,7 @@ def attention(q, k, v, keep_mask, causal, scale, dropout_rate, dropout_key):
 def attention_backward(dout, q, k, v, weights, scale, dropout_rate, dropout_key):
     q4, k4, v4, dout4, weights4 = map(as_heads, (q, k, v, dout, weights))
     dscores = _product(dout4, transpose(v4))
-    scale = q.dtype.type(default_scale(q, scale))
+    scale = q.dtype.type(scale_of(q.shape[-1], scale))
     _differentiate(weights4, dscores, scale, *drawing(dropout_rate, dropout_key, q.dtype))
     dv = _product(transpose(dropped(weights4, dropout_rate, dropout_key)), dout4)
     dq, dk = _product(dscores, k4), _product(transpose(dscores), q4)

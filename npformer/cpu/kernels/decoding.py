@@ -1,6 +1,7 @@
 """Decoding one token at a time: cached keys and values are not copied, and one pass finds the k best entries."""
 
 import inspect
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,6 +16,8 @@ from npformer.cpu.memory import empty
 from npformer.cpu.scalar import exp_negative, largest, like
 from npformer.cpu.team import helper_for
 from npformer.operations.contract import GATES
+from npformer.reference.math.attention import scale_of
+from npformer.reference.settings import AttentionSettings, LayerSettings
 from npformer.runtime.threads import FEW_ROWS
 
 EPS = inspect.signature(reference.layer_norm).parameters["eps"].default
@@ -26,36 +29,56 @@ MAPS += [("feed_forward", "hidden"), ("feed_forward", "out")]
 NORMS = ["attention_norm", "memory_attention_norm", "feed_forward_norm"]
 
 
-def decoder_layer_step(params, x0, cache, memory, *, n_heads, norm, activation):
+class Step(NamedTuple):
+    """The settings of a layer, as the kernel takes them."""
+
+    n_heads: int
+    scale: float
+    pre: bool
+    eps: float
+    activation: int
+
+
+def decoder_layer_step(params, x0, cache, memory, settings):
     """``layers.decoder_layer`` for the newest token of each row, with caches, or ``NotImplemented``.
 
     It is one kernel: calls from Python would take half the time of such a short step.
     """
-    step = fused_step(x0, params, activation) if len(x0) <= FEW_ROWS else None
-    if step is None:
+    arrays = fused_arrays(params, x0, settings) if len(x0) <= FEW_ROWS else None
+    if arrays is None:
         return NotImplemented
+    n_heads, number = settings.attention.n_heads, x0.dtype.type
+    scale = scale_of(x0.shape[1] // n_heads, settings.attention.scale)
+    eps = number(EPS if settings.eps is None else settings.eps)
+    step = Step(n_heads, number(scale), settings.norm == "pre", eps, CODES[settings.activation])
     masks = [NO_MASK if part.keep_mask is None else part.keep_mask for part in (cache, memory)]
     caches = cache.kv, cache.at, masks[0], memory.kv, memory.at, masks[1]
     x3 = np.empty_like(x0)
-    _step(helper_for(x0.dtype), BLAS[x0.dtype], x0, *step, caches, n_heads, norm == "pre", CODES[activation], x3)
+    _step(helper_for(x0.dtype), BLAS[x0.dtype], x0, *arrays, caches, step, x3)
     return x3
 
 
 ops.hooks["decoder_layer_step"] = decoder_layer_step
 
 
-def fused_step(x0, params, activation):
-    """(weights, vectors) for the kernel of a whole layer; None if it does not take these parameters.
+def fused_arrays(params, x0, settings):
+    """(weights, vectors) for the kernel of a whole layer; None if it does not take this layer.
 
-    It takes packed projections, each with a bias, and activations that have one input per output.
+    It takes packed projections, each with a bias, layer normalisation, and activations that have one input per output.
     """
-    if GATES[activation] > 1:
+    known = LayerSettings(
+        AttentionSettings(settings.attention.n_heads, scale=settings.attention.scale),
+        norm=settings.norm,
+        eps=settings.eps,
+        activation=settings.activation,
+    )
+    if settings != known or GATES[settings.activation] > 1:  # a setting that the kernel does not know
         return None
     try:
         maps = [params[sublayer][name] for sublayer, name in MAPS]
         norms = [params[name] for name in NORMS]
         weights = tuple([linear["weight"] for linear in maps])
-        vectors = tuple([linear["bias"] for linear in maps] + [x for n in norms for x in (n["gain"], n.get("bias"))])
+        vectors = tuple([linear["bias"] for linear in maps] + [x for n in norms for x in (n["gain"], n["bias"])])
     except KeyError:
         return None
     D, F = x0.shape[1], weights[-1].shape[0]
@@ -67,9 +90,9 @@ def fused_step(x0, params, activation):
 
 
 @kernel_of(reference.cached_attention)
-def cached_attention(q, kv, at, n_heads, keep_mask):
-    out, scale = empty(q.shape, q.dtype), q.dtype.type((q.shape[1] // n_heads) ** -0.5)
-    _attend(q, kv, at, NO_MASK if keep_mask is None else keep_mask, n_heads, scale, out)
+def cached_attention(q, kv, at, settings, keep_mask):
+    out, scale = empty(q.shape, q.dtype), q.dtype.type(scale_of(q.shape[1] // settings.n_heads, settings.scale))
+    _attend(q, kv, at, NO_MASK if keep_mask is None else keep_mask, settings.n_heads, scale, out)
     return out if np.isfinite(out).all() else NotImplemented  # the reference handles inf and NaN as in other attention
 
 
@@ -82,59 +105,58 @@ def log_softmax_top_k(x, k):
 
 
 @kernel
-def _step(helper, blas, x0, weights, vectors, caches, n_heads, pre, activation, x3):
+def _step(helper, blas, x0, weights, vectors, caches, step, x3):
     kv, at, mask, memory_kv, memory_at, memory_mask = caches
     w_qkv, w_out, w_q, w_memory_out, w_hidden, w_feed_out = weights
     b_qkv, b_out, b_q, b_memory_out, b_hidden, b_feed_out, gain0, bias0, gain1, bias1, gain2, bias2 = vectors
     (B, D), F = x0.shape, len(b_hidden)
-    scale = like(x0[0, 0], (D // n_heads) ** -0.5)
     h, heads, q = np.empty((B, D), x0.dtype), np.empty((B, D), x0.dtype), np.empty((B, D), x0.dtype)
     x1, x2, qkv = np.empty((B, D), x0.dtype), np.empty((B, D), x0.dtype), np.empty((B, 3 * D), x0.dtype)
     hidden = np.empty((B, F), x0.dtype)
 
-    map_few_rows(helper, blas, _before(x0, gain0, bias0, pre, h), w_qkv, b_qkv, qkv)
+    map_few_rows(helper, blas, _before(x0, gain0, bias0, step, h), w_qkv, b_qkv, qkv)
     for b in range(B):
         for j in range(2 * D):
             kv[at[b, -1], j] = qkv[b, D + j]
-    _attend(qkv, kv, at, mask, n_heads, scale, heads)
+    _attend(qkv, kv, at, mask, step.n_heads, step.scale, heads)
     map_few_rows(helper, blas, heads, w_out, b_out, x1)
-    _after(x0, x1, gain0, bias0, pre)
+    _after(x0, x1, gain0, bias0, step)
 
-    map_few_rows(helper, blas, _before(x1, gain1, bias1, pre, h), w_q, b_q, q)
-    _attend(q, memory_kv, memory_at, memory_mask, n_heads, scale, heads)
+    map_few_rows(helper, blas, _before(x1, gain1, bias1, step, h), w_q, b_q, q)
+    _attend(q, memory_kv, memory_at, memory_mask, step.n_heads, step.scale, heads)
     map_few_rows(helper, blas, heads, w_memory_out, b_memory_out, x2)
-    _after(x1, x2, gain1, bias1, pre)
+    _after(x1, x2, gain1, bias1, step)
 
-    map_few_rows(helper, blas, _before(x2, gain2, bias2, pre, h), w_hidden, b_hidden, hidden)
+    map_few_rows(helper, blas, _before(x2, gain2, bias2, step, h), w_hidden, b_hidden, hidden)
     for b in range(B):
-        activate(hidden[b], hidden[b], activation)
+        activate(hidden[b], hidden[b], step.activation)
     map_few_rows(helper, blas, hidden, w_feed_out, b_feed_out, x3)
-    _after(x2, x3, gain2, bias2, pre)
+    _after(x2, x3, gain2, bias2, step)
 
 
 @kernel
-def _before(x, gain, bias, pre, h):
+def _before(x, gain, bias, step, h):
     """The input of a sublayer: x, normalised in a pre-norm model."""
-    if not pre:
+    if not step.pre:
         return x
-    _normalise(x, gain, bias, h)
+    _normalise(x, gain, bias, step.eps, h)
     return h
 
 
 @kernel
-def _after(x, y, gain, bias, pre):
+def _after(x, y, gain, bias, step):
     """Turn y, the output of a sublayer, into the input of the next one: x + y, normalised in a post-norm model."""
     for b in range(len(x)):
         for j in range(x.shape[1]):
             y[b, j] += x[b, j]
-    if not pre:
-        _normalise(y, gain, bias, y)
+    if not step.pre:
+        _normalise(y, gain, bias, step.eps, y)
 
 
 @kernel
-def _normalise(x, gain, bias, y):
+def _normalise(x, gain, bias, eps, y):
     statistics = np.empty((2, len(x)), x.dtype)
-    normalise_rows(x, gain, bias, like(x[0, 0], EPS), y, statistics[0], statistics[1])
+    normalise_rows(x, gain, bias, eps, y, statistics[0], statistics[1])
 
 
 @kernel

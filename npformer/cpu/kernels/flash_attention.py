@@ -19,7 +19,7 @@ from npformer.cpu.jit import inlined, kernel
 from npformer.cpu.kernels.dropout import drawing
 from npformer.cpu.memory import empty
 from npformer.cpu.scalar import exp_negative, is_kept, largest, like
-from npformer.reference.math.attention import default_scale
+from npformer.reference.math.attention import scale_of
 from npformer.runtime.threads import in_parallel, n_threads
 
 QUERIES, KEYS = 256, 512  # per tile: 512 KB of float32 scores, half of a core's second-level cache
@@ -85,7 +85,7 @@ def options_for(q, k, keep_mask, causal, scale, dropout_rate, dropout_key):
     """The options in the form that the kernels take."""
     number = q.dtype.type
     mask = NO_MASK if keep_mask is None or keep_mask.all() else _as_mask(keep_mask, q.shape, k.shape[-2])
-    return Options(mask, causal, number(default_scale(q, scale)), *drawing(dropout_rate, dropout_key, q.dtype))
+    return Options(mask, causal, number(scale_of(q.shape[-1], scale)), *drawing(dropout_rate, dropout_key, q.dtype))
 
 
 def _as_mask(keep_mask, q_shape, S):

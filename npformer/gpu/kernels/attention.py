@@ -7,7 +7,7 @@ from npformer.gpu.kernels.dropout import drawing, dropout
 from npformer.gpu.kernels.flash_attention import mask_of
 from npformer.gpu.kernels.product import mended_product
 from npformer.gpu.launch import for_each_row, real
-from npformer.reference.math.attention import default_scale
+from npformer.reference.math.attention import scale_of
 
 DTYPES = "float32 float64"  # in half precision the scores would be rounded before the softmax
 
@@ -40,4 +40,4 @@ def _each(x):
 
 
 def _scale(q, scale):
-    return real(q.dtype).type(default_scale(q, scale))
+    return real(q.dtype).type(scale_of(q.shape[-1], scale))

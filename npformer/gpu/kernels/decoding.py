@@ -7,16 +7,17 @@ from npformer import reference
 from npformer.gpu.backend import kernel_of
 from npformer.gpu.kernels.softmax import log_softmax
 from npformer.gpu.launch import for_each_row, launch, real
+from npformer.reference.math.attention import scale_of
 
 
 @kernel_of(reference.cached_attention, as_it_lies="q")  # the rows of q may be parts of longer rows
-def cached_attention(q, kv, at, n_heads, keep_mask):
-    (B, D), S = q.shape, at.shape[1]
+def cached_attention(q, kv, at, settings, keep_mask):
+    (B, D), S, n_heads = q.shape, at.shape[1], settings.n_heads
     if D > 1 and q.strides[1] != q.itemsize:
         q = cupy.ascontiguousarray(q)
     out, weights = cupy.empty((B, D), q.dtype), cupy.empty((B, n_heads, S), real(q.dtype))
     arrays, K = (q, q.strides[0] // q.itemsize, kv, at, keep_mask, weights, out), D // n_heads
-    scale = real(q.dtype).type(K**-0.5)
+    scale = real(q.dtype).type(scale_of(K, settings.scale))
     launch("decoding", "cached_attention", q.dtype, (B, n_heads), (128,), *arrays, S, K, scale)
     return out
 

@@ -9,7 +9,7 @@ from npformer.gpu.backend import kernel_of
 from npformer.gpu.kernels.dropout import drawing
 from npformer.gpu.launch import launch, real
 from npformer.gpu.tensor_attention import Tiles, on_tensor_cores, tensor_tiles
-from npformer.reference.math.attention import default_scale
+from npformer.reference.math.attention import scale_of
 
 SHARED_MEMORY = 48 * 1024  # bytes that a block may have by default
 MOST_HEADS = 65535  # and the most sequences, per launch
@@ -114,7 +114,7 @@ def _with_steps(x):
 
 def _options(q, k, v, mask, causal, scale, dropout_rate, dropout_key):
     sizes, steps = (q.shape[2], k.shape[2], q.shape[3], v.shape[3]), (0,) * 4 if mask is None else mask.strides
-    scale = real(q.dtype).type(default_scale(q, scale))
+    scale = real(q.dtype).type(scale_of(q.shape[-1], scale))
     return *sizes, scale, mask, *steps, causal, *drawing(dropout_rate, dropout_key, q.dtype)
 
 

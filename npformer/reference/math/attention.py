@@ -54,7 +54,7 @@ def attention(
     >>> attention(q, k, v)[0]
     array([[1.]])
     """
-    scores = (q * default_scale(q, scale)) @ transpose(k)
+    scores = (q * scale_of(q.shape[-1], scale)) @ transpose(k)
     weights = softmax(masked(scores, keep_mask, causal))
     out = product(dropout(weights, dropout_rate, dropout_key), v)  # 0 · NaN = 0: a masked value may be NaN
     return out, weights
@@ -97,12 +97,12 @@ def attention_backward(
     dscores = softmax_backward(np.where(weights == 0, 0, dweights), weights)
 
     # scores = scale q kᵀ
-    scale = default_scale(q, scale)
+    scale = scale_of(q.shape[-1], scale)
     dq = product(dscores, k) * scale
     dk = product(transpose(dscores), q) * scale
     return dq, dk, dv
 
 
-def default_scale(q: Array, scale: float | None) -> float:
+def scale_of(K: int, scale: float | None) -> float:
     """``scale``, or 1/√K if it is None."""
-    return q.shape[-1] ** -0.5 if scale is None else float(scale)
+    return K**-0.5 if scale is None else float(scale)

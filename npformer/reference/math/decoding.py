@@ -7,12 +7,16 @@ from npformer.operations.record import operation
 from npformer.reference.math.attention import attention
 from npformer.reference.math.packed_attention import split_parts
 from npformer.reference.math.softmax import log_softmax
+from npformer.reference.settings import AttentionSettings
 
 
 @operation(
-    "q: B H*K>0, kv: P 2*H*K, at: B S ids<P, n_heads = H, keep_mask: B 1 1 S mask -> out: B H*K", flops="4*B*H*S*K"
+    "q: B H*K>0, kv: P 2*H*K, at: B S ids<P, settings.n_heads = H, keep_mask: B 1 1 S mask -> out: B H*K",
+    flops="4*B*H*S*K",
 )
-def cached_attention(q: Array, kv: Array, at: Array, n_heads: int, keep_mask: Array | None = None) -> Array:
+def cached_attention(
+    q: Array, kv: Array, at: Array, settings: AttentionSettings, keep_mask: Array | None = None
+) -> Array:
     """Attention of one query per row to keys and values that were computed before and are stored in a cache.
 
     Several rows may point to the same entry, as beams with a common beginning do: no entry is copied when the beams
@@ -25,7 +29,9 @@ def cached_attention(q: Array, kv: Array, at: Array, n_heads: int, keep_mask: Ar
         The cache: a key and a value, all heads side by side, in each of its P entries.
     at : (B, S) int
         The cache entries of the S keys of each row.
-    n_heads : int
+    settings : AttentionSettings
+        Only keys that may be attended to are in the cache, and nothing is dropped: ``causal`` and ``dropout_rate`` are
+        not used.
     keep_mask : bool (B, 1, 1, S), optional
         As of ``padding_mask``: True = may attend.
 
@@ -37,14 +43,15 @@ def cached_attention(q: Array, kv: Array, at: Array, n_heads: int, keep_mask: Ar
     Examples
     --------
     >>> import numpy as np
+    >>> from npformer.reference.settings import AttentionSettings
     >>> kv = np.array([[0.0, 1.0], [0.0, 3.0], [0.0, np.nan]])  # three entries, D = 1
-    >>> cached_attention(np.ones((2, 1)), kv, np.array([[0, 1], [1, 1]]), n_heads=1)
+    >>> cached_attention(np.ones((2, 1)), kv, np.array([[0, 1], [1, 1]]), AttentionSettings(1))
     array([[2.],
            [3.]])
     """
-    (queries,) = split_parts(q[:, None], n_heads, 1)
-    k, v = split_parts(kv[at], n_heads, 2)
-    heads, _ = attention(queries, k, v, keep_mask)
+    (queries,) = split_parts(q[:, None], settings.n_heads)
+    k, v = split_parts(kv[at], *2 * (settings.n_heads,))
+    heads, _ = attention(queries, k, v, keep_mask, scale=settings.scale)
     return heads.reshape(q.shape)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from npformer.arrays import Array, transpose
 from npformer.operations.record import backward_of, operation
-from npformer.reference.math.attention import default_scale
+from npformer.reference.math.attention import scale_of
 from npformer.reference.math.dropout import dropout_keep, kept_scale
 from npformer.reference.math.product import product
 
@@ -55,7 +55,7 @@ def flash_attention(
     >>> bool(np.allclose(flash_attention(q, k, v)[0], attention(q, k, v)[0], rtol=0, atol=1e-14))
     True
     """
-    scale = default_scale(q, scale)
+    scale = scale_of(q.shape[-1], scale)
     T, S, dtype = q.shape[-2], k.shape[-2], np.result_type(q, k, v)
     out = np.zeros_like(q, shape=(*q.shape[:-1], v.shape[-1]), dtype=dtype)
     logsumexp = np.full_like(q, -np.inf, shape=q.shape[:-1], dtype=dtype)
@@ -110,7 +110,7 @@ def flash_attention_backward(
     >>> [bool(np.allclose(a, b, rtol=0, atol=1e-12)) for a, b in zip(tiled, whole, strict=True)]
     [True, True, True]
     """
-    scale = default_scale(q, scale)
+    scale = scale_of(q.shape[-1], scale)
     T, S, dtype = q.shape[-2], k.shape[-2], np.result_type(dout, q, k, v)
     row_sum = (dout * out).sum(axis=-1, keepdims=True)
     shift = np.where(np.isneginf(logsumexp.real), 0, logsumexp)[..., None]

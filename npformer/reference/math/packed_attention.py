@@ -1,24 +1,32 @@
 """Multi-head attention of the result of one matrix product, in which q, k, v and all heads are side by side."""
 
+from itertools import accumulate
+
 import numpy as np
 
 from npformer.arrays import Array
+from npformer.operations.options import check_rate_and_key
 from npformer.operations.record import backward_of, operation
 from npformer.reference.math.flash_attention import flash_attention, flash_attention_backward
 from npformer.reference.math.heads import merge_heads
+from npformer.reference.settings import AttentionSettings
+
+
+def check_dropout_key(settings, dropout_key, **others):
+    """Raise if weights are to be dropped, and there is no key to draw from."""
+    check_rate_and_key(settings.dropout_rate, dropout_key)
 
 
 @operation(
-    "qkv: B T 3*H*K>0, n_heads = H, keep_mask: ~ B H T T mask -> out: B T H*K, logsumexp: B H T wide",
+    "qkv: B T 3*H*K>0, settings.n_heads = H, keep_mask: ~ B H T T mask -> out: B T H*K, logsumexp: B H T wide",
+    check=check_dropout_key,
     flops="4*B*H*T*T*K",
 )
 def self_attention(
     qkv: Array,
-    n_heads: int,
+    settings: AttentionSettings,
     keep_mask: Array | None = None,
     *,
-    causal: bool = False,
-    dropout_rate: float = 0.0,
     dropout_key: int | None = None,
 ) -> tuple[Array, Array]:
     """Multi-head self-attention, with queries, keys and values side by side in one array (section 3.2.2).
@@ -27,9 +35,9 @@ def self_attention(
     ----------
     qkv : (B, T, 3D)
         Queries, keys and values: one projection of one input.
-    n_heads : int
+    settings : AttentionSettings
     keep_mask : bool, broadcasts to (B, H, T, T), optional
-    causal, dropout_rate, dropout_key
+    dropout_key : int, optional
         As for ``attention``.
 
     Returns
@@ -42,27 +50,25 @@ def self_attention(
     Examples
     --------
     >>> import numpy as np
-    >>> out, logsumexp = self_attention(np.ones((1, 10, 3 * 512)), n_heads=8)
+    >>> from npformer.reference.settings import AttentionSettings
+    >>> out, logsumexp = self_attention(np.ones((1, 10, 3 * 512)), AttentionSettings(n_heads=8))
     >>> out.shape, logsumexp.shape
     ((1, 10, 512), (1, 8, 10))
     """
-    q, k, v = split_parts(qkv, n_heads, 3)
-    options = {"causal": causal, "dropout_rate": dropout_rate, "dropout_key": dropout_key}
-    heads, logsumexp = flash_attention(q, k, v, keep_mask, **options)
+    q, k, v = split_parts(qkv, *3 * (settings.n_heads,))
+    heads, logsumexp = flash_attention(q, k, v, keep_mask, **_options(settings, dropout_key))
     return merge_heads(heads), logsumexp
 
 
-@backward_of(self_attention, flops="10*B*H*T*T*K")
+@backward_of(self_attention, check=check_dropout_key, flops="10*B*H*T*T*K")
 def self_attention_backward(
     dout: Array,
     qkv: Array,
     out: Array,
     logsumexp: Array,
-    n_heads: int,
+    settings: AttentionSettings,
     keep_mask: Array | None = None,
     *,
-    causal: bool = False,
-    dropout_rate: float = 0.0,
     dropout_key: int | None = None,
 ) -> Array:
     """dqkv; the options must be those of the forward pass.
@@ -70,32 +76,33 @@ def self_attention_backward(
     Examples
     --------
     >>> import numpy as np
-    >>> qkv = np.array([[[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]])
-    >>> out, logsumexp = self_attention(qkv, n_heads=1, causal=True)
+    >>> from npformer.reference.settings import AttentionSettings
+    >>> qkv, settings = np.array([[[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]]), AttentionSettings(1, causal=True)
+    >>> out, logsumexp = self_attention(qkv, settings)
     >>> dout = np.array([[[1.0], [0.0]]])  # only of position 0, which attends only to itself: out[0] = v[0]
-    >>> self_attention_backward(dout, qkv, out, logsumexp, n_heads=1, causal=True)
+    >>> self_attention_backward(dout, qkv, out, logsumexp, settings)
     array([[[0., 0., 1.],
             [0., 0., 0.]]])
     """
-    q, k, v = split_parts(qkv, n_heads, 3)
-    (dheads,), (heads,) = split_parts(dout, n_heads, 1), split_parts(out, n_heads, 1)
-    options = {"causal": causal, "dropout_rate": dropout_rate, "dropout_key": dropout_key}
+    q, k, v = split_parts(qkv, *3 * (settings.n_heads,))
+    (dheads,), (heads,) = split_parts(dout, settings.n_heads), split_parts(out, settings.n_heads)
+    options = _options(settings, dropout_key)
     dq, dk, dv = flash_attention_backward(dheads, q, k, v, heads, logsumexp, keep_mask, **options)
     return join_parts(dq, dk, dv)
 
 
 @operation(
-    "q: B T H*K>0, kv: B S 2*H*K, n_heads = H, keep_mask: ~ B H T S mask -> out: B T H*K, logsumexp: B H T wide",
+    "q: B T H*K>0, kv: B S 2*H*K, settings.n_heads = H, keep_mask: ~ B H T S mask "
+    "-> out: B T H*K, logsumexp: B H T wide",
+    check=check_dropout_key,
     flops="4*B*H*T*S*K",
 )
 def cross_attention(
     q: Array,
     kv: Array,
-    n_heads: int,
+    settings: AttentionSettings,
     keep_mask: Array | None = None,
     *,
-    causal: bool = False,
-    dropout_rate: float = 0.0,
     dropout_key: int | None = None,
 ) -> tuple[Array, Array]:
     """Multi-head attention to another sequence, whose keys and values are side by side, as of a decoder to the source.
@@ -104,9 +111,9 @@ def cross_attention(
     ----------
     q : (B, T, D)
     kv : (B, S, 2D)
-    n_heads : int
+    settings : AttentionSettings
     keep_mask : bool, broadcasts to (B, H, T, S), optional
-    causal, dropout_rate, dropout_key
+    dropout_key : int, optional
         As for ``attention``.
 
     Returns
@@ -117,27 +124,25 @@ def cross_attention(
     Examples
     --------
     >>> import numpy as np
-    >>> cross_attention(np.ones((1, 10, 512)), np.ones((1, 7, 2 * 512)), n_heads=8)[0].shape
+    >>> from npformer.reference.settings import AttentionSettings
+    >>> cross_attention(np.ones((1, 10, 512)), np.ones((1, 7, 2 * 512)), AttentionSettings(8))[0].shape
     (1, 10, 512)
     """
-    (q,), (k, v) = split_parts(q, n_heads, 1), split_parts(kv, n_heads, 2)
-    options = {"causal": causal, "dropout_rate": dropout_rate, "dropout_key": dropout_key}
-    heads, logsumexp = flash_attention(q, k, v, keep_mask, **options)
+    (q,), (k, v) = split_parts(q, settings.n_heads), split_parts(kv, *2 * (settings.n_heads,))
+    heads, logsumexp = flash_attention(q, k, v, keep_mask, **_options(settings, dropout_key))
     return merge_heads(heads), logsumexp
 
 
-@backward_of(cross_attention, flops="10*B*H*T*S*K")
+@backward_of(cross_attention, check=check_dropout_key, flops="10*B*H*T*S*K")
 def cross_attention_backward(
     dout: Array,
     q: Array,
     kv: Array,
     out: Array,
     logsumexp: Array,
-    n_heads: int,
+    settings: AttentionSettings,
     keep_mask: Array | None = None,
     *,
-    causal: bool = False,
-    dropout_rate: float = 0.0,
     dropout_key: int | None = None,
 ) -> tuple[Array, Array]:
     """The gradients (dq, dkv); the options must be those of the forward pass.
@@ -145,28 +150,47 @@ def cross_attention_backward(
     Examples
     --------
     >>> import numpy as np
+    >>> from npformer.reference.settings import AttentionSettings
     >>> q, kv = np.array([[[1.0, 0.0]]]), np.array([[[2.0, 1.0, 10.0, 10.0], [2.0, -1.0, 20.0, 20.0]]])
-    >>> out, logsumexp = cross_attention(q, kv, n_heads=2)  # in both heads, equal scores: out = 15
-    >>> dq, dkv = cross_attention_backward(np.ones((1, 1, 2)), q, kv, out, logsumexp, n_heads=2)
+    >>> out, logsumexp = cross_attention(q, kv, AttentionSettings(2))  # in both heads, equal scores: out = 15
+    >>> dq, dkv = cross_attention_backward(np.ones((1, 1, 2)), q, kv, out, logsumexp, AttentionSettings(2))
     >>> dq.round(6)  # in both heads, dscores = (10 - 15, 20 - 15) / 2
     array([[[ 0., -5.]]])
     >>> dkv.round(6)
     array([[[-2.5,  0. ,  0.5,  0.5],
             [ 2.5,  0. ,  0.5,  0.5]]])
     """
-    (q,), (k, v) = split_parts(q, n_heads, 1), split_parts(kv, n_heads, 2)
-    (dheads,), (heads,) = split_parts(dout, n_heads, 1), split_parts(out, n_heads, 1)
-    options = {"causal": causal, "dropout_rate": dropout_rate, "dropout_key": dropout_key}
+    (q,), (k, v) = split_parts(q, settings.n_heads), split_parts(kv, *2 * (settings.n_heads,))
+    (dheads,), (heads,) = split_parts(dout, settings.n_heads), split_parts(out, settings.n_heads)
+    options = _options(settings, dropout_key)
     dq, dk, dv = flash_attention_backward(dheads, q, k, v, heads, logsumexp, keep_mask, **options)
     return join_parts(dq), join_parts(dk, dv)
 
 
-def split_parts(x: Array, n_heads: int, n_parts: int) -> Array:
-    """Split x into parts, and each part into heads, as a view: (B, T, n_parts D) -> (n_parts, B, H, T, K)."""
+def split_parts(x: Array, *n_heads: int) -> list[Array]:
+    """Parts of x that lie side by side, each with this number of heads, as views: (B, T, ΣH·K) -> (B, H, T, K) each.
+
+    This is the layout of all packed projections: the heads of the queries, then those of the keys, then those of the
+    values.
+
+    Examples
+    --------
+    >>> q, k, v = split_parts(np.zeros((2, 5, 12)), 2, 2, 2)
+    >>> q.shape
+    (2, 2, 5, 2)
+    """
     B, T, width = x.shape
-    return x.reshape(B, T, n_parts, n_heads, width // (n_parts * n_heads)).transpose(2, 0, 3, 1, 4)
+    heads = x.reshape(B, T, sum(n_heads), width // sum(n_heads)).swapaxes(1, 2)
+    ends = list(accumulate(n_heads))
+    return [heads[:, end - n : end] for n, end in zip(n_heads, ends, strict=True)]
 
 
 def join_parts(*parts: Array) -> Array:
     """The inverse of ``split_parts``: merge the heads of each part, and concatenate the parts."""
     return np.concatenate([merge_heads(part) for part in parts], axis=-1)
+
+
+def _options(settings, dropout_key):
+    """The settings as options of ``flash_attention``."""
+    rate = settings.dropout_rate
+    return {"causal": settings.causal, "scale": settings.scale, "dropout_rate": rate, "dropout_key": dropout_key}

@@ -1,0 +1,100 @@
+"""The settings of attention and of the layers of the Transformer, which everything passes on as one record."""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from npformer.checks import check_choice, check_fields, check_flag, check_fraction, check_int, check_positive
+from npformer.reference.math.activations import ACTIVATIONS, Activation
+
+
+@dataclass(frozen=True)
+class AttentionSettings:
+    """How the heads of an attention attend to keys: all but its parameters, its inputs and its masks.
+
+    Parameters
+    ----------
+    n_heads : int
+    causal : bool
+        Each query attends only to the keys up to its own position.
+    scale : float, optional
+        The factor of the scores; 1/√K if not given.
+    dropout_rate : float
+        Dropout on the weights.
+
+    Examples
+    --------
+    >>> AttentionSettings(8, causal=True)
+    AttentionSettings(n_heads=8, causal=True, scale=None, dropout_rate=0.0)
+    >>> AttentionSettings(0)
+    Traceback (most recent call last):
+    ValueError: n_heads=0, expected at least 1
+    """
+
+    n_heads: int
+    causal: bool = False
+    scale: float | None = None
+    dropout_rate: float = 0.0
+
+    def __post_init__(self):
+        check_fields(self, check_int, "n_heads", at_least=1)
+        check_fields(self, check_flag, "causal")
+        check_fields(self, check_fraction, "dropout_rate")
+        if self.scale is not None:
+            check_fields(self, check_positive, "scale")
+
+
+@dataclass(frozen=True)
+class LayerSettings:
+    """The settings of an encoder or decoder layer: all but its parameters, its inputs and its masks.
+
+    Parameters
+    ----------
+    attention : AttentionSettings
+        Of the self-attention. ``decoder_layer`` makes it causal, and attention to the memory not causal.
+    norm : "pre" or "post"
+        Normalisation before each sublayer, or after each residual sum; see ``residual``.
+    norm_type : "layer_norm" or "rms_norm"
+    eps : float, optional
+        Of the normalisation; that of the operation if not given.
+    activation : "relu", "gelu", "silu" or "swiglu"
+    dropout_rate : float
+        Dropout on the output of each sublayer.
+    hidden_dropout_rate : float
+        Dropout on the hidden layer.
+
+    Examples
+    --------
+    >>> LayerSettings(AttentionSettings(8), norm="post").norm
+    'post'
+    >>> LayerSettings(AttentionSettings(8), activation="tanh")
+    Traceback (most recent call last):
+    ValueError: activation='tanh', expected 'relu', 'gelu', 'silu' or 'swiglu'
+    """
+
+    attention: AttentionSettings
+    norm: str = "pre"
+    norm_type: str = "layer_norm"
+    eps: float | None = None
+    activation: Activation = "relu"
+    dropout_rate: float = 0.0
+    hidden_dropout_rate: float = 0.0
+
+    def __post_init__(self):
+        if not isinstance(self.attention, AttentionSettings):
+            raise TypeError(f"attention is a {type(self.attention).__name__}, expected AttentionSettings(…)")
+        check_choice("norm", self.norm, ("pre", "post"))
+        check_choice("norm_type", self.norm_type, ("layer_norm", "rms_norm"))
+        check_choice("activation", self.activation, tuple(ACTIVATIONS))
+        check_fields(self, check_fraction, "dropout_rate", "hidden_dropout_rate")
+        if self.eps is not None:
+            check_fields(self, check_positive, "eps")
+
+    @cached_property
+    def causal_attention(self) -> AttentionSettings:
+        """The settings of a decoder's self-attention."""
+        return replace(self.attention, causal=True)
+
+    @cached_property
+    def memory_attention(self) -> AttentionSettings:
+        """The settings of a decoder's attention to the encoder's output."""
+        return replace(self.attention, causal=False)
