@@ -196,7 +196,7 @@ def self_attention_heads(
     qkv, project_backward = project(ops, params, x, ("q", "k", "v"))
     if cache is not None:
         check_no_mask(keep_mask)
-        D = qkv.shape[-1] // 3
+        D = qkv.shape[-1] // sum(settings.parts) * settings.n_heads
         cache.append(qkv[:, D:])
         return cache.attend(ops, qkv[:, :D], settings), None
     heads, logsumexp = ops.self_attention(qkv, settings, keep_mask, dropout_key=dropout_key)

@@ -94,11 +94,13 @@ class IncrementalDecoder(StepwiseDecoder):
     def __init__(self, model, ops, params, src, max_rows, max_len):
         super().__init__(model, ops, params, len(src), max_rows, max_len)
         self.layers = [params["decoder"][str(i)] for i in range(model.depths[1])]
-        self.memory_kv = self.empty_cache(len(self.layers), src.size, 2 * model.d_model)  # the same in all steps
+        self.settings = model._layer_settings(None)
+        widths = self.settings.attention.widths(model.d_model)
+        self.memory_kv = self.empty_cache(len(self.layers), src.size, sum(widths[1:]))  # the same in all steps
         ops.device.run_rows(lambda part: self._read(src, part), *src.shape)
         self.memory_at = np.arange(src.size).reshape(src.shape)  # indices in memory_kv of the words of each source
         self.memory_mask = padding_mask(src, model.pad_id)
-        self.kv = self.empty_cache(len(self.layers), max_len * max_rows, 2 * model.d_model)
+        self.kv = self.empty_cache(len(self.layers), max_len * max_rows, sum(widths[1:]))
 
     def _read(self, src, part):
         """Compute the keys and values of some sources, for the cross-attention of each layer."""
@@ -115,19 +117,20 @@ class IncrementalDecoder(StepwiseDecoder):
         x = ops.embed_tokens(beside(tokens[:, None], table), table, positions, model.pad_id)[:, 0]
         at, sources = beside(np.ascontiguousarray(self.at[part]), table), self.sources[part]
         memory_at, memory_mask = (beside(known[sources], table) for known in (self.memory_at, self.memory_mask))
-        settings = model._layer_settings(None)
         for layer, kv, memory_kv in zip(self.layers, self.kv, self.memory_kv, strict=True):
             caches = KeyValueCache(kv, at), KeyValueCache(memory_kv, memory_at, memory_mask)
-            x = self._layer(layer, x, *caches, settings)
+            x = self._layer(layer, x, *caches)
         if model.norm == "pre":
-            x, _ = normalise(ops, self.params["decoder"]["norm"], x, settings)
+            x, _ = normalise(ops, self.params["decoder"]["norm"], x, self.settings)
         return ops.linear(x, output, self.params["output"]["bias"])
 
-    def _layer(self, params, x, cache, memory, settings):
+    def _layer(self, params, x, cache, memory):
         """``decoder_layer``, by the function of the backend for such a step, if it has one and that takes this step."""
         step = self.ops.hooks.get("decoder_layer_step")
-        y = step(params, x, cache, memory, settings) if step else NotImplemented
-        return decoder_layer(self.ops, params, x, memory, settings, cache=cache)[0] if y is NotImplemented else y
+        y = step(params, x, cache, memory, self.settings) if step else NotImplemented
+        if y is NotImplemented:
+            y, _ = decoder_layer(self.ops, params, x, memory, self.settings, cache=cache)
+        return y
 
 
 def check_step(decoder, tokens, parents, n_rows):

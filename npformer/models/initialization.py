@@ -78,17 +78,14 @@ class Initializer:
         w_q, w_k = self._xavier(d_model, d_model), self._xavier(d_model, d_model)
         return {"w_q": w_q, "w_k": w_k, "w_score": self._xavier(d_model, 1)[:, 0]}
 
-    def self_attention(self, d_model):
+    def self_attention(self, d_model, settings=PLAIN.attention):
         """Projections to queries, keys and values, and the output projection."""
-        return {"qkv": self.linear(d_model, d_model, d_model, d_model), "out": self.linear(d_model, d_model)}
+        return {"qkv": self.linear(d_model, *settings.widths(d_model)), "out": self.linear(d_model, d_model)}
 
-    def memory_attention(self, d_model):
+    def memory_attention(self, d_model, settings=PLAIN.attention):
         """The projections of cross-attention, where keys and values are computed from the encoder's output."""
-        return {
-            "q": self.linear(d_model, d_model),
-            "kv": self.linear(d_model, d_model, d_model),
-            "out": self.linear(d_model, d_model),
-        }
+        q, *kv = settings.widths(d_model)
+        return {"q": self.linear(d_model, q), "kv": self.linear(d_model, *kv), "out": self.linear(d_model, d_model)}
 
     def feed_forward(self, d_model, d_ff, gates=1):
         """The hidden layer, d_ff or gates · d_ff wide (2 gates for "swiglu"), and the output projection."""
@@ -114,7 +111,7 @@ class Initializer:
     def encoder_layer(self, d_model, d_ff, settings=PLAIN):
         """A Transformer encoder layer: self-attention and feed-forward, each with its normalisation."""
         return {
-            "attention": self.self_attention(d_model),
+            "attention": self.self_attention(d_model, settings.attention),
             "attention_norm": self.norm(d_model, settings.norm_type),
             "feed_forward": self.feed_forward(d_model, d_ff, GATES[settings.activation]),
             "feed_forward_norm": self.norm(d_model, settings.norm_type),
@@ -123,9 +120,9 @@ class Initializer:
     def decoder_layer(self, d_model, d_ff, settings=PLAIN):
         """A Transformer decoder layer: as ``encoder_layer``, with attention to the encoder's output in between."""
         return {
-            "attention": self.self_attention(d_model),
+            "attention": self.self_attention(d_model, settings.attention),
             "attention_norm": self.norm(d_model, settings.norm_type),
-            "memory_attention": self.memory_attention(d_model),
+            "memory_attention": self.memory_attention(d_model, settings.attention),
             "memory_attention_norm": self.norm(d_model, settings.norm_type),
             "feed_forward": self.feed_forward(d_model, d_ff, GATES[settings.activation]),
             "feed_forward_norm": self.norm(d_model, settings.norm_type),

@@ -113,10 +113,10 @@ class Transformer(EncoderDecoder):
             """The backend, with attention that appends its weights to the lists of these names."""
 
             def self_attend(qkv, settings, keep_mask=None, *, dropout_key=None):
-                return attend(split_parts(qkv, *3 * (settings.n_heads,)), settings, keep_mask, self_attention)
+                return attend(split_parts(qkv, *settings.parts), settings, keep_mask, self_attention)
 
             def cross_attend(q, kv, settings, keep_mask=None, *, dropout_key=None):
-                parts = *split_parts(q, settings.n_heads), *split_parts(kv, *2 * (settings.n_heads,))
+                parts = *split_parts(q, settings.n_heads), *split_parts(kv, *settings.parts[1:])
                 return attend(parts, settings, keep_mask, cross_attention)
 
             return ops.replaced(self_attention=self_attend, cross_attention=cross_attend)

@@ -35,6 +35,15 @@ class AttentionSettings:
     scale: float | None = None
     dropout_rate: float = 0.0
 
+    @property
+    def parts(self) -> tuple[int, int, int]:
+        """The numbers of heads of queries, keys and values, which lie side by side in a packed projection."""
+        return self.n_heads, self.n_heads, self.n_heads
+
+    def widths(self, d_model: int) -> list[int]:
+        """The widths of the queries, keys and values of all heads, of a model with this width."""
+        return [n * (d_model // self.n_heads) for n in self.parts]
+
     def __post_init__(self):
         check_fields(self, check_int, "n_heads", at_least=1)
         check_fields(self, check_flag, "causal")

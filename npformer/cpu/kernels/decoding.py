@@ -82,7 +82,8 @@ def fused_arrays(params, x0, settings):
     except KeyError:
         return None
     D, F = x0.shape[1], weights[-1].shape[0]
-    shapes = [(D, 3 * D), (D, D), (D, D), (D, D), (D, F), (F, D), (3 * D,), (D,), (D,), (D,), (F,), *[(D,)] * 7]
+    P = D // settings.attention.n_heads * sum(settings.attention.parts)
+    shapes = [(D, P), (D, D), (D, D), (D, D), (D, F), (F, D), (P,), (D,), (D,), (D,), (F,), *[(D,)] * 7]
     for x, shape in zip((*weights, *vectors), shapes, strict=True):
         if type(x) is not np.ndarray or x.shape != shape or x.dtype != x0.dtype or x.flags.num & SUITED != SUITED:
             return None
@@ -111,12 +112,12 @@ def _step(helper, blas, x0, weights, vectors, caches, step, x3):
     b_qkv, b_out, b_q, b_memory_out, b_hidden, b_feed_out, gain0, bias0, gain1, bias1, gain2, bias2 = vectors
     (B, D), F = x0.shape, len(b_hidden)
     h, heads, q = np.empty((B, D), x0.dtype), np.empty((B, D), x0.dtype), np.empty((B, D), x0.dtype)
-    x1, x2, qkv = np.empty((B, D), x0.dtype), np.empty((B, D), x0.dtype), np.empty((B, 3 * D), x0.dtype)
+    x1, x2, qkv = np.empty((B, D), x0.dtype), np.empty((B, D), x0.dtype), np.empty((B, len(b_qkv)), x0.dtype)
     hidden = np.empty((B, F), x0.dtype)
 
     map_few_rows(helper, blas, _before(x0, gain0, bias0, step, h), w_qkv, b_qkv, qkv)
     for b in range(B):
-        for j in range(2 * D):
+        for j in range(kv.shape[1]):
             kv[at[b, -1], j] = qkv[b, D + j]
     _attend(qkv, kv, at, mask, step.n_heads, step.scale, heads)
     map_few_rows(helper, blas, heads, w_out, b_out, x1)
@@ -161,19 +162,20 @@ def _normalise(x, gain, bias, eps, y):
 
 @kernel
 def _attend(q, kv, at, keep_mask, n_heads, scale, out):
-    """The rows of q begin with the queries, and may hold other numbers after them."""
-    (B, D), S = out.shape, at.shape[1]
-    K = D // n_heads
+    """The rows of q begin with the queries, and may hold other numbers after them. Heads may share keys and values."""
+    (B, D), S, values = out.shape, at.shape[1], kv.shape[1] // 2
+    K, share = D // n_heads, D // values
     weights = np.empty((1, S), q.dtype)
     for b in range(B):
         keep = keep_mask[b % len(keep_mask), 0, 0]
         for h in range(n_heads):
-            _weigh(q[b, h * K : (h + 1) * K], kv, at[b], keep, h * K, scale, weights)
+            first = h // share * K
+            _weigh(q[b, h * K : (h + 1) * K], kv, at[b], keep, first, scale, weights)
             row = out[b, h * K : (h + 1) * K]
             row[:] = like(scale, 0)
             for s in range(S):
                 if weights[0, s] != like(scale, 0):  # masked values may be NaN
-                    _add(row, weights[0, s], kv[at[b, s], D + h * K : D + (h + 1) * K])
+                    _add(row, weights[0, s], kv[at[b, s], values + first : values + first + K])
 
 
 @kernel

@@ -2,7 +2,8 @@
 
 A thread computes whole heads without returning to Python. The kernels work in place: scores become weights, and in the
 backward pass gradients of the weights become gradients of the scores. Tiles of keys that a causal mask hides from all
-queries of a tile are skipped.
+queries of a tile are skipped. H heads of queries may share G heads of keys and values, H / G each; in the backward pass
+a thread computes all that share one, as they add to the same gradients.
 """
 
 import inspect
@@ -108,7 +109,7 @@ def attend(q, k, v, options):
         scores = empty((_tile_size(q, v),), q.dtype)
         return _attend(BLAS[q.dtype], q, k, v, out, logsumexp, total, scores, options, *heads)
 
-    if not _of_all_heads(work, q, v):
+    if not _of_all_heads(work, B * H, q, v):
         return NotImplemented  # there may be a NaN or inf that the mask should hide: the reference handles it
     return out, logsumexp
 
@@ -121,21 +122,22 @@ def attend_backward(dout, out, q, k, v, logsumexp, options, gradients):
         arrays = (q, k, v, dout, out, logsumexp, *gradients, scores, dweights)
         return _attend_backward(BLAS[q.dtype], *arrays, options, *heads)
 
-    return gradients if _of_all_heads(work, q, v) else NotImplemented  # as above
+    B, G = v.shape[:2]
+    return gradients if _of_all_heads(work, B * G, q, v) else NotImplemented  # as above
 
 
 def _tile_size(q, v):
     return min(q.shape[2], QUERIES) * min(v.shape[2], KEYS)
 
 
-def _of_all_heads(work, q, v):
-    """Whether ``work`` returns True for all heads, 0 … B H - 1, which are divided evenly between threads."""
+def _of_all_heads(work, n_heads, q, v):
+    """Whether ``work`` returns True for all heads, 0 … n_heads - 1, which are divided evenly between threads."""
     B, H, T, K = q.shape
-    n = min(B * H, B * H * T * v.shape[2] * K // WORTH_A_THREAD)
+    n = min(n_heads, B * H * T * v.shape[2] * K // WORTH_A_THREAD)
     if n < 2:
-        return work((0, B * H))
+        return work((0, n_heads))
     n = min(n, n_threads())
-    return all(in_parallel(work, [(B * H * i // n, B * H * (i + 1) // n) for i in range(n)]))
+    return all(in_parallel(work, [(n_heads * i // n, n_heads * (i + 1) // n) for i in range(n)]))
 
 
 @kernel
@@ -178,11 +180,11 @@ def _of_any_layout(names):
 
 @_of_any_layout("q k v")
 def _attend(blas, q, k, v, out, peak, total, scratch, options, first, end):
-    B, H, T, K = q.shape
-    S = k.shape[2]
+    (H, T), (G, S) = q.shape[1:3], k.shape[1:3]
+    share = H // G
     finite = True
     for head in range(first, end):
-        b, h = head // H, head % H
+        b, h, g = head // H, head % H, head % H // share
         peak[b, h], total[b, h] = like(options.scale, -np.inf), like(options.scale, 0)
         if T <= QUERIES and (h == 0 or head == first):
             scratch[0] = _fetch(q[b]) + _fetch(k[b]) + _fetch(v[b])
@@ -192,26 +194,26 @@ def _attend(blas, q, k, v, out, peak, total, scratch, options, first, end):
             for s in range(0, seen, KEYS):
                 s_end = min(s + KEYS, seen)
                 scores = scratch[: (t_end - t) * (s_end - s)].reshape(t_end - t, s_end - s)
-                multiply_scaled(blas, q[b, h, t:t_end], k[b, h, s:s_end].T, scores, False, options.scale)
+                multiply_scaled(blas, q[b, h, t:t_end], k[b, g, s:s_end].T, scores, False, options.scale)
                 _weigh(scores, (b, h, t, s), (H, T, S), out, peak, total, options)
-                multiply(blas, scores, v[b, h, s:s_end], out[b, t:t_end, h], s > 0)
+                multiply(blas, scores, v[b, g, s:s_end], out[b, t:t_end, h], s > 0)
         finite &= _divide(out, peak, total, b, h, options.kept_scale)
     return finite
 
 
 @_of_any_layout("q k v dq dk dv")
 def _attend_backward(blas, q, k, v, dout, out, logsumexp, dq, dk, dv, scratch, dscratch, options, first, end):
-    B, H, T, K = q.shape
-    S = k.shape[2]
+    (H, T), (G, S) = q.shape[1:3], k.shape[1:3]
+    share = H // G
     finite = True
     row_sums = np.empty(QUERIES, q.dtype)
-    for head in range(first, end):
-        b, h = head // H, head % H
-        if T <= QUERIES and (h == 0 or head == first):
+    for head in range(first * share, end * share):
+        b, h, g = head // H, head % H, head % H // share
+        if T <= QUERIES and (h == 0 or head == first * share):
             scratch[0] = _fetch(q[b]) + _fetch(k[b]) + _fetch(v[b]) + _fetch(dq[b]) + _fetch(dk[b]) + _fetch(dv[b])
-        again = T > QUERIES  # then dk and dv are sums over several tiles of queries
-        if again:
-            dk[b, h] = dv[b, h] = like(options.scale, 0)
+        again = T > QUERIES or share > 1  # then dk and dv are sums over several tiles of queries, or several heads
+        if again and h % share == 0:
+            dk[b, g] = dv[b, g] = like(options.scale, 0)
         for t in range(0, T, QUERIES):
             t_end = min(t + QUERIES, T)
             q_tile, dout_tile, dq_tile = q[b, h, t:t_end], dout[b, t:t_end, h], dq[b, h, t:t_end]
@@ -223,16 +225,16 @@ def _attend_backward(blas, q, k, v, dout, out, logsumexp, dq, dk, dv, scratch, d
                 s_end = min(s + KEYS, seen)
                 scores = scratch[: (t_end - t) * (s_end - s)].reshape(t_end - t, s_end - s)
                 dweights = dscratch[: (t_end - t) * (s_end - s)].reshape(t_end - t, s_end - s)
-                k_tile, v_tile = k[b, h, s:s_end], v[b, h, s:s_end]
+                k_tile, v_tile = k[b, g, s:s_end], v[b, g, s:s_end]
                 multiply_scaled(blas, q_tile, k_tile.T, scores, False, options.scale)
                 multiply(blas, dout_tile, v_tile.T, dweights, False)
                 _differentiate(scores, dweights, (b, h, t, s), (H, T, S), logsumexp, row_sums, options)
                 weights, dscores = scores, dweights  # the kernel worked in place
-                multiply(blas, weights.T, dout_tile, dv[b, h, s:s_end], again)
-                multiply_scaled(blas, dscores.T, q_tile, dk[b, h, s:s_end], again, options.scale)
+                multiply(blas, weights.T, dout_tile, dv[b, g, s:s_end], again)
+                multiply_scaled(blas, dscores.T, q_tile, dk[b, g, s:s_end], again, options.scale)
                 multiply_scaled(blas, dscores, k_tile, dq_tile, s > 0, options.scale)
             finite &= edges_are_finite(dq_tile)
-        finite &= edges_are_finite(dk[b, h]) & edges_are_finite(dv[b, h])
+        finite &= edges_are_finite(dk[b, g]) & edges_are_finite(dv[b, g])
     return finite
 
 

@@ -9,27 +9,28 @@ from npformer.reference.math.packed_attention import split_parts
 
 @kernel_of(reference.self_attention)
 def self_attention(qkv, settings, keep_mask, dropout_key):
-    return _attend(*split_parts(qkv, *3 * (settings.n_heads,)), settings, keep_mask, dropout_key)
+    return _attend(*split_parts(qkv, *settings.parts), settings, keep_mask, dropout_key)
 
 
 @kernel_of(reference.self_attention_backward)
 def self_attention_backward(dout, qkv, out, logsumexp, settings, keep_mask, dropout_key):
-    dqkv, n_heads = empty(qkv.shape, qkv.dtype), 3 * (settings.n_heads,)
-    given = dout, out, *split_parts(qkv, *n_heads), logsumexp, settings, keep_mask, dropout_key
-    return _attend_backward(*given, split_parts(dqkv, *n_heads), dqkv)
+    dqkv = empty(qkv.shape, qkv.dtype)
+    given = dout, out, *split_parts(qkv, *settings.parts), logsumexp, settings, keep_mask, dropout_key
+    return _attend_backward(*given, split_parts(dqkv, *settings.parts), dqkv)
 
 
 @kernel_of(reference.cross_attention)
 def cross_attention(q, kv, settings, keep_mask, dropout_key):
-    n = settings.n_heads
-    return _attend(*split_parts(q, n), *split_parts(kv, n, n), settings, keep_mask, dropout_key)
+    n_heads, *of_keys = settings.parts
+    return _attend(*split_parts(q, n_heads), *split_parts(kv, *of_keys), settings, keep_mask, dropout_key)
 
 
 @kernel_of(reference.cross_attention_backward)
 def cross_attention_backward(dout, q, kv, out, logsumexp, settings, keep_mask, dropout_key):
-    n, dq, dkv = settings.n_heads, empty(q.shape, q.dtype), empty(kv.shape, kv.dtype)
-    parts = *split_parts(q, n), *split_parts(kv, n, n)
-    gradients = *split_parts(dq, n), *split_parts(dkv, n, n)
+    dq, dkv = empty(q.shape, q.dtype), empty(kv.shape, kv.dtype)
+    n_heads, *of_keys = settings.parts
+    parts = *split_parts(q, n_heads), *split_parts(kv, *of_keys)
+    gradients = *split_parts(dq, n_heads), *split_parts(dkv, *of_keys)
     return _attend_backward(dout, out, *parts, logsumexp, settings, keep_mask, dropout_key, gradients, (dq, dkv))
 
 

@@ -3,19 +3,20 @@
 #include "common.cuh"
 
 // Attention of one query to keys and values in a table: one block for each row and each head of width K. Row b attends
-// to the entries at[b, 0], at[b, 1], ... of the table. An entry holds the keys of all heads, then their values. The
-// step from one query to the next is q_row numbers, and weights (B, H, S) is working memory.
+// to the entries at[b, 0], at[b, 1], ... of the table. An entry holds the keys of all heads, then their values, each
+// kv_width numbers; several heads of queries may share one. The step from one query to the next is q_row numbers, and
+// weights (B, H, S) is working memory.
 extern "C" __global__ void cached_attention(
     const STORED* q, Index q_row, const STORED* kv, const Index* at, const bool* keep_mask, REAL* weights,
-    STORED* out, Index S, Index K, REAL scale) {
-  Index D = gridDim.y * K, row = blockIdx.x, head = blockIdx.y * K;
+    STORED* out, Index S, Index K, Index kv_width, REAL scale) {
+  Index D = gridDim.y * K, row = blockIdx.x, head = blockIdx.y * K, kv_head = blockIdx.y / (D / kv_width) * K;
   q += row * q_row + head;
   at += row * S;
   weights += (row * gridDim.y + blockIdx.y) * S;
   int lane = threadIdx.x % 32, warp = threadIdx.x / 32, n_warps = blockDim.x / 32;
 
   for (Index s = warp; s < S; s += n_warps) {  // one warp for each key
-    const STORED* k = kv + at[s] * 2 * D + head;
+    const STORED* k = kv + at[s] * 2 * kv_width + kv_head;
     REAL score = 0;
     for (Index i = lane; i < K; i += 32) score += load(q, i) * scale * load(k, i);
     score = warp_sum(score);
@@ -37,7 +38,7 @@ extern "C" __global__ void cached_attention(
   for (Index i = threadIdx.x; i < K; i += blockDim.x) {
     REAL sum = 0;
     for (Index s = 0; s < S; s++)
-      if (weights[s] != 0) sum += weights[s] * load(kv, at[s] * 2 * D + D + head + i);
+      if (weights[s] != 0) sum += weights[s] * load(kv, at[s] * 2 * kv_width + kv_width + kv_head + i);
     store(out, row * D + head + i, sum / total);
   }
 }

@@ -81,8 +81,8 @@ extern "C" __global__ void attention(
   THIS_HEAD;
   Index first_query = Index(blockIdx.x) * TILE;
   load_tile(q + b * q_batch + h * q_head, first_query, T, q_row, K, scale, q_tile);
-  k += b * k_batch + h * k_head;
-  v += b * v_batch + h * v_head;
+  k += b * k_batch + g * k_head;
+  v += b * v_batch + g * v_head;
 
   REAL peak[ROWS], total[ROWS], gathered[ROWS][COLUMNS] = {};
   for (int i = 0; i < ROWS; i++) peak[i] = -INFINITY, total[i] = 0;

@@ -1,6 +1,7 @@
 // What the kernels for attention in tiles share, with and without tensor cores: the arguments of a head, and its mask.
 //
-// Every array comes with its steps, in numbers, from one batch, head and row to the next; rows are contiguous.
+// Every array comes with its steps, in numbers, from one batch, head and row to the next; rows are contiguous. As many
+// heads of queries as share says have the same head g of keys and values.
 
 #pragma once
 #include "common.cuh"
@@ -40,11 +41,11 @@ __device__ __forceinline__ Index first_query_of(const Head& head, Index first_ke
 }
 
 #define HEAD_ARGUMENTS                                                                                              \
-  Index T, Index S, Index K, Index Kv, REAL scale, const bool *mask, Index mask_batch, Index mask_head,             \
+  Index T, Index S, Index K, Index Kv, Index share, REAL scale, const bool *mask, Index mask_batch, Index mask_head,             \
       Index mask_row, Index mask_column, bool causal, const unsigned *key, unsigned threshold, REAL factor
 
 #define THIS_HEAD                                                                                                   \
-  Index h = blockIdx.y, b = blockIdx.z, bh = b * gridDim.y + h;                                                     \
+  Index h = blockIdx.y, g = h / share, b = blockIdx.z, bh = b * gridDim.y + h;                                      \
   Head head = {T, S, K, Kv, mask ? mask + b * mask_batch + h * mask_head : mask, mask_row, mask_column,             \
                causal, bh * T * S, key, threshold, factor}
 
@@ -57,8 +58,8 @@ __device__ __forceinline__ Index first_query_of(const Head& head, Index first_ke
   THIS_HEAD;                                                                                                        \
   dout += b * dout_batch + h * dout_head;                                                                           \
   q += b * q_batch + h * q_head;                                                                                    \
-  k += b * k_batch + h * k_head;                                                                                    \
-  v += b * v_batch + h * v_head;                                                                                    \
+  k += b * k_batch + g * k_head;                                                                                    \
+  v += b * v_batch + g * v_head;                                                                                    \
   shift += bh * T;                                                                                                  \
   sums += bh * T
 

@@ -258,8 +258,8 @@ extern "C" __launch_bounds__(32 * WARPS) __global__ void attention(
   THIS_HEAD;
   Index first_query = Index(gridDim.x - 1 - blockIdx.x) * ROWS;
   STORED* q_tile = shared_memory();
-  Rows queries = {q + b * q_batch + h * q_head, T, q_row, K}, keys = {k + b * k_batch + h * k_head, S, k_row, K};
-  Rows values = {v + b * v_batch + h * v_head, S, v_row, Kv};
+  Rows queries = {q + b * q_batch + h * q_head, T, q_row, K}, keys = {k + b * k_batch + g * k_head, S, k_row, K};
+  Rows values = {v + b * v_batch + g * v_head, S, v_row, Kv};
   Passing kv = {keys, values, q_tile + ROWS * STEP};
   begin_tile(queries, first_query, ROWS, q_tile);
   out += b * out_batch + h * out_head;

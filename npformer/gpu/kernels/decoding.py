@@ -18,7 +18,7 @@ def cached_attention(q, kv, at, settings, keep_mask):
     out, weights = cupy.empty((B, D), q.dtype), cupy.empty((B, n_heads, S), real(q.dtype))
     arrays, K = (q, q.strides[0] // q.itemsize, kv, at, keep_mask, weights, out), D // n_heads
     scale = real(q.dtype).type(scale_of(K, settings.scale))
-    launch("decoding", "cached_attention", q.dtype, (B, n_heads), (128,), *arrays, S, K, scale)
+    launch("decoding", "cached_attention", q.dtype, (B, n_heads), (128,), *arrays, S, K, kv.shape[1] // 2, scale)
     return out
 
 

@@ -65,8 +65,12 @@ def attend_backward(logsumexp, dout, out, q, k, v, dq, dk, dv, mask, causal, sca
     inputs = *(part for x in (dout, q, k, v) for part in _with_steps(x)), shift, sums
     options = _options(q, k, v, mask, causal, scale, dropout_rate, dropout_key)
     _launch("attention_backward_q", 2, tiles, q.dtype, (T, H, B), *inputs, *_with_steps(dq), *options)
-    outputs = *_with_steps(dk), *_with_steps(dv)
+    parts = [cupy.empty((B, H, *x.shape[2:]), x.dtype) if x.shape[1] < H else x for x in (dk, dv)]
+    outputs = [given for x in parts for given in _with_steps(x)]
     _launch("attention_backward_kv", 2, tiles, q.dtype, (k.shape[2], H, B), *inputs, *outputs, *options)
+    for x, part in zip((dk, dv), parts, strict=True):  # heads of queries that share keys and values add to them
+        if part is not x:
+            x[...] = part.reshape(B, x.shape[1], -1, *x.shape[2:]).sum(axis=2, dtype=real(x.dtype))
     return None
 
 
@@ -113,7 +117,8 @@ def _with_steps(x):
 
 
 def _options(q, k, v, mask, causal, scale, dropout_rate, dropout_key):
-    sizes, steps = (q.shape[2], k.shape[2], q.shape[3], v.shape[3]), (0,) * 4 if mask is None else mask.strides
+    sizes = q.shape[2], k.shape[2], q.shape[3], v.shape[3], q.shape[1] // k.shape[1]
+    steps = (0,) * 4 if mask is None else mask.strides
     scale = real(q.dtype).type(scale_of(q.shape[-1], scale))
     return *sizes, scale, mask, *steps, causal, *drawing(dropout_rate, dropout_key, q.dtype)
 

@@ -10,27 +10,29 @@ from npformer.reference.math.packed_attention import split_parts
 
 @kernel_of(reference.self_attention)
 def self_attention(qkv, settings, keep_mask, dropout_key):
-    return _attend(*split_parts(qkv, *3 * (settings.n_heads,)), settings, keep_mask, dropout_key)
+    return _attend(*split_parts(qkv, *settings.parts), settings, keep_mask, dropout_key)
 
 
 @kernel_of(reference.self_attention_backward)
 def self_attention_backward(dout, qkv, out, logsumexp, settings, keep_mask, dropout_key):
-    dqkv, n_heads = cupy.empty(qkv.shape, qkv.dtype), 3 * (settings.n_heads,)
-    heads = *split_parts(qkv, *n_heads), *split_parts(dqkv, *n_heads)
+    dqkv = cupy.empty(qkv.shape, qkv.dtype)
+    heads = *split_parts(qkv, *settings.parts), *split_parts(dqkv, *settings.parts)
     done = _attend_backward(logsumexp, dout, out, *heads, settings, keep_mask, dropout_key)
     return done if done is NotImplemented else dqkv
 
 
 @kernel_of(reference.cross_attention)
 def cross_attention(q, kv, settings, keep_mask, dropout_key):
-    n = settings.n_heads
-    return _attend(*split_parts(q, n), *split_parts(kv, n, n), settings, keep_mask, dropout_key)
+    n_heads, *of_keys = settings.parts
+    return _attend(*split_parts(q, n_heads), *split_parts(kv, *of_keys), settings, keep_mask, dropout_key)
 
 
 @kernel_of(reference.cross_attention_backward)
 def cross_attention_backward(dout, q, kv, out, logsumexp, settings, keep_mask, dropout_key):
-    n, dq, dkv = settings.n_heads, cupy.empty(q.shape, q.dtype), cupy.empty(kv.shape, kv.dtype)
-    heads = *split_parts(q, n), *split_parts(kv, n, n), *split_parts(dq, n), *split_parts(dkv, n, n)
+    dq, dkv = cupy.empty(q.shape, q.dtype), cupy.empty(kv.shape, kv.dtype)
+    n_heads, *of_keys = settings.parts
+    parts = *split_parts(q, n_heads), *split_parts(kv, *of_keys)
+    heads = *parts, *split_parts(dq, n_heads), *split_parts(dkv, *of_keys)
     done = _attend_backward(logsumexp, dout, out, *heads, settings, keep_mask, dropout_key)
     return done if done is NotImplemented else (dq, dkv)
 

@@ -50,7 +50,7 @@ def cached_attention(
            [3.]])
     """
     (queries,) = split_parts(q[:, None], settings.n_heads)
-    k, v = split_parts(kv[at], *2 * (settings.n_heads,))
+    k, v = split_parts(kv[at], *settings.parts[1:])
     heads, _ = attention(queries, k, v, keep_mask, scale=settings.scale)
     return heads.reshape(q.shape)
 

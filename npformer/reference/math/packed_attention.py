@@ -55,7 +55,7 @@ def self_attention(
     >>> out.shape, logsumexp.shape
     ((1, 10, 512), (1, 8, 10))
     """
-    q, k, v = split_parts(qkv, *3 * (settings.n_heads,))
+    q, k, v = split_parts(qkv, *settings.parts)
     heads, logsumexp = flash_attention(q, k, v, keep_mask, **_options(settings, dropout_key))
     return merge_heads(heads), logsumexp
 
@@ -84,7 +84,7 @@ def self_attention_backward(
     array([[[0., 0., 1.],
             [0., 0., 0.]]])
     """
-    q, k, v = split_parts(qkv, *3 * (settings.n_heads,))
+    q, k, v = split_parts(qkv, *settings.parts)
     (dheads,), (heads,) = split_parts(dout, settings.n_heads), split_parts(out, settings.n_heads)
     options = _options(settings, dropout_key)
     dq, dk, dv = flash_attention_backward(dheads, q, k, v, heads, logsumexp, keep_mask, **options)
@@ -128,7 +128,7 @@ def cross_attention(
     >>> cross_attention(np.ones((1, 10, 512)), np.ones((1, 7, 2 * 512)), AttentionSettings(8))[0].shape
     (1, 10, 512)
     """
-    (q,), (k, v) = split_parts(q, settings.n_heads), split_parts(kv, *2 * (settings.n_heads,))
+    (q,), (k, v) = split_parts(q, settings.n_heads), split_parts(kv, *settings.parts[1:])
     heads, logsumexp = flash_attention(q, k, v, keep_mask, **_options(settings, dropout_key))
     return merge_heads(heads), logsumexp
 
@@ -160,7 +160,7 @@ def cross_attention_backward(
     array([[[-2.5,  0. ,  0.5,  0.5],
             [ 2.5,  0. ,  0.5,  0.5]]])
     """
-    (q,), (k, v) = split_parts(q, settings.n_heads), split_parts(kv, *2 * (settings.n_heads,))
+    (q,), (k, v) = split_parts(q, settings.n_heads), split_parts(kv, *settings.parts[1:])
     (dheads,), (heads,) = split_parts(dout, settings.n_heads), split_parts(out, settings.n_heads)
     options = _options(settings, dropout_key)
     dq, dk, dv = flash_attention_backward(dheads, q, k, v, heads, logsumexp, keep_mask, **options)
