@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npformer import reference
-from npformer.operations.contract import GATES, match
-from npformer.reference.math.activations import ACTIVATIONS
+from npformer.operations.shapes import match, size_of
+from npformer.reference.math.activations import ACTIVATIONS, INPUTS
 
 # Letters that occur together mostly have different primes as sizes, so that mistaking one axis for another is noticed.
 SIZES = {
     **{"...": (2, 3), "B": 2, "H": 3, "T": 5, "S": 7, "K": 11, "Kv": 13, "Kq": 11, "Kk": 13},
-    **{"D": 17, "F": 19, "E": 19, "V": 23, "W": 3, "A": 17, "P": 29, "R": 31, "n": 37, "m": 5, "p": 7, "G": 1},
+    **{"D": 17, "F": 19, "E": 19, "V": 23, "W": 3, "A": 17, "P": 29, "R": 31, "n": 37, "m": 5, "p": 7},
 }
 BACKWARD = {
     backward.record.forward.record.name: backward
@@ -87,9 +87,10 @@ class Case(NamedTuple):
     def arguments(self, dtype: str = "float64", seed: int = 0, **others) -> dict[str, Any]:
         """Valid arguments of the forward pass; ``others`` are sizes of letters that replace those of the case."""
         rng, contract = np.random.default_rng(seed), self.forward.record.contract
-        sizes = {**SIZES, **self.sizes, **others}
+        of_names = {x.letters[0]: x.table[self.given[name]] for name, x in contract.sizes.items() if x.table}
+        sizes = {**SIZES, **self.sizes, **others, **of_names}
         drawn = {name: draw(argument, sizes, rng) for name, argument in contract.arrays.items()}
-        told = {name.rpartition(".")[2]: sizes[letters[0]] for name, letters in contract.sizes.items()}
+        told = {name.rpartition(".")[2]: sizes[x.letters[0]] for name, x in contract.sizes.items() if not x.table}
         given = {name: x.draw(rng, sizes) if isinstance(x, Drawn) else x for name, x in self.given.items()}
         known = {**drawn, **told, **given}
         for name, parameter in self.forward.record.parameters.items():
@@ -195,7 +196,7 @@ def _shape(axes, sizes):
         if axis == "...":
             shape.extend(sizes["..."])
         else:
-            shape.append(int(np.prod([int(x) if x.isdecimal() else sizes.get(x, 1) for x in axis.split("*")])))
+            shape.append(size_of(str(axis), sizes)[0])
     return shape
 
 
@@ -309,12 +310,12 @@ CASES: list[Case] = [
     *_cases("linear", {}, {"bias": None}, bound=8),
     *_cases(
         "linear_activation_dropout",
-        *({"activation": name, **NO_DROPOUT} for name in ACTIVATIONS if GATES[name] == 1),
-        *({"activation": "gelu", **DROPOUT}, {"activation": "relu", "bias": None, **DROPOUT}),
+        *({"activation": name, **NO_DROPOUT} for name in ACTIVATIONS if INPUTS[name] == 1),
+        *({"activation": name, **DROPOUT} for name in ("gelu", "swiglu")),
+        {"activation": "relu", "bias": None, **DROPOUT},
         bound=8,
         backward_bound=32,  # dh is rounded before two products
     ),
-    *_cases("linear_activation_dropout", {"activation": "swiglu", **DROPOUT}, bound=8, backward_bound=32, G=2),
     *_cases("linear_dropout_residual", DROPOUT, {"bias": None}, {"residual": None, **DROPOUT}, bound=8),
     *_cases("conv1d", {}, {"bias": None}, {"causal": True}, {"dilation": 2}, {"dilation": 9, "causal": True}, bound=16),
     *_cases("conv1d", {"dilation": 4}, {"dilation": 2, "causal": True}, bound=16, W=5),

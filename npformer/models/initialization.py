@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from npformer.operations.contract import GATES
+from npformer.reference.math.activations import INPUTS
 from npformer.reference.settings import AttentionSettings, LayerSettings
 
 PLAIN = LayerSettings(AttentionSettings(1))
@@ -113,7 +113,7 @@ class Initializer:
         return {
             "attention": self.self_attention(d_model, settings.attention),
             "attention_norm": self.norm(d_model, settings.norm_type),
-            "feed_forward": self.feed_forward(d_model, d_ff, GATES[settings.activation]),
+            "feed_forward": self.feed_forward(d_model, d_ff, INPUTS[settings.activation]),
             "feed_forward_norm": self.norm(d_model, settings.norm_type),
         }
 
@@ -124,7 +124,7 @@ class Initializer:
             "attention_norm": self.norm(d_model, settings.norm_type),
             "memory_attention": self.memory_attention(d_model, settings.attention),
             "memory_attention_norm": self.norm(d_model, settings.norm_type),
-            "feed_forward": self.feed_forward(d_model, d_ff, GATES[settings.activation]),
+            "feed_forward": self.feed_forward(d_model, d_ff, INPUTS[settings.activation]),
             "feed_forward_norm": self.norm(d_model, settings.norm_type),
         }
 

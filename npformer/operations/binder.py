@@ -1,6 +1,6 @@
 """Bind the arguments of an operation to its parameters."""
 
-from npformer.operations.contract import may_be_none
+from npformer.operations.contract import argument_of, may_be_none
 
 
 def make_binder(record, layout, parameters):
@@ -31,7 +31,7 @@ def make_binder(record, layout, parameters):
                 lies += f", getattr({name}.flags, 'writeable', True)"
             field = f"({name}.__class__, {name}.shape, {name}.dtype, {lies})"
             fields.append(f"None if {name} is None else {field}" if may_be_none(parameter) else field)
-        fields += [_value_of(size) for size in contract.sizes if size.partition(".")[0] == name]
+        fields += [_value_of(size) for size in contract.sizes if argument_of(size) == name]
     text = f"lambda {', '.join(before)}: ([{', '.join(parameters)}], ({', '.join(fields)},))"
     bind = eval(text, defaults)
     bind.__name__ = bind.__qualname__ = record.name  # for Python's own errors

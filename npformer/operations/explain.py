@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from npformer.operations import dispatcher
-from npformer.operations.contract import match
+from npformer.operations.shapes import match
 from npformer.runtime.interrupts import deferred_interrupts
 
 

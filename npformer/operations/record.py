@@ -35,7 +35,13 @@ class Record(NamedTuple):
         return inspect.signature(self.function).bind(*args, **keywords).arguments
 
 
-def operation(contract: str, *, check: Callable | None = None, flops: str = "") -> Callable[[Function], Function]:
+def operation(
+    contract: str,
+    *,
+    check: Callable | None = None,
+    flops: str = "",
+    tables: Mapping[str, Mapping[str, int]] | None = None,
+) -> Callable[[Function], Function]:
     """Make an operation of a function.
 
     Parameters
@@ -47,6 +53,8 @@ def operation(contract: str, *, check: Callable | None = None, flops: str = "") 
     flops : str
         How many additions and multiplications it takes, in the contract's letters, where N stands for the dots:
         ``"2*N*D*F"``. With it ``explain`` tells GFLOP/s, without it GB/s.
+    tables : mapping, optional
+        The tables of sizes that the contract names, as in ``INPUTS[activation] = I``.
 
     Examples
     --------
@@ -60,7 +68,7 @@ def operation(contract: str, *, check: Callable | None = None, flops: str = "") 
     """
 
     def decorate(function):
-        record = Record(function.__name__, function, parse(contract), check, flops)
+        record = Record(function.__name__, function, parse(contract, tables), check, flops)
         check_contract(record.contract, function, flops)
         return make_dispatcher(record)
 

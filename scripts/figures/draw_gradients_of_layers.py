@@ -7,6 +7,7 @@ import numpy as np
 from drawing import DARK, DASHED, LIGHT, MIDDLE, arrow, box, canvas, draw_all, figure, matrix, node, plt
 
 import npformer as nf
+from npformer.reference.math.activations import ACTIVATIONS
 
 
 @figure
@@ -43,7 +44,7 @@ def gradients_activations():
     x = np.linspace(-4, 3, 701)
     styles = {"relu": (0, ()), "gelu": (0, (5, 2)), "silu": (0, (1, 1.5))}
     for name, style in styles.items():
-        f, f_backward = nf.reference.activations.ACTIVATIONS[name]
+        f, f_backward = ACTIVATIONS[name]
         panels[0].plot(x, f(x), color="black", linestyle=style, label=name)
         slope = f_backward(np.ones_like(x), x)
         if name == "relu":

@@ -14,7 +14,8 @@ from tested import npf
 
 from npformer import reference
 from npformer.gradients.cases import CASES
-from npformer.operations.contract import match, may_be_none
+from npformer.operations.contract import letters_of, may_be_none
+from npformer.operations.shapes import match
 from npformer.reference.settings import AttentionSettings
 
 pytestmark = pytest.mark.usefixtures("every_backend")
@@ -90,8 +91,8 @@ def wrong_shapes(contract, argument, arguments):
     """Too many or too few axes, and each axis too long whose size is told by something else."""
     shape = arguments[argument.name].shape
     others = [x for x in contract.arrays.values() if arguments[x.name] is not None and not x.broadcasts]
-    letters = Counter(letter for x in others for axis in x.axes for letter in set(axis.split("*")))
-    letters.update(letter for known in contract.sizes.values() for letter in known)
+    letters = Counter(letter for x in others for axis in x.axes for letter in {*letters_of(axis), axis})
+    letters.update(letter for size in contract.sizes.values() for letter in size.letters)
     axes = [axis for axis in argument.axes if axis != "..."]
     leading = ["..."] * (len(shape) - len(axes))
     place = argument.axes.index("...") if "..." in argument.axes else 0
@@ -108,7 +109,7 @@ def wrong_shapes(contract, argument, arguments):
 def test_axes_of_no_entries(name):
     for letter in OPERATIONS[name].record.contract.not_empty:
         arguments = arguments_of(name)
-        cut = [x for x in arrays_of_contract(name) if letter in "*".join(x.axes).split("*")]
+        cut = [x for x in arrays_of_contract(name) if letter in letters_of(*x.axes)]
         arguments |= {x.name: without(letter, x.axes, arguments[x.name]) for x in cut}
         if cut:  # of a backward pass it may be none
             assert_raises(ValueError, name, arguments, f"{letter} at least 1", f"{letter}=0")
@@ -117,7 +118,7 @@ def test_axes_of_no_entries(name):
 def without(letter, axes, x):
     """An array with no entries along the axes that have this letter."""
     for i, axis in enumerate(reversed(axes), start=1):
-        if letter in axis.split("*"):
+        if letter in letters_of(axis):
             x = np.take(x, [], axis=-i)
     return x
 

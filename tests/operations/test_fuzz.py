@@ -6,7 +6,6 @@ broadcast, large and tiny numbers, and NaN or infinity somewhere.
 
 import itertools
 import os
-import re
 import warnings
 from functools import partial
 from typing import NamedTuple
@@ -19,6 +18,7 @@ from results import FIRST, run, written_by
 
 from npformer import cpu, reference
 from npformer.gradients.cases import CASES, SIZES, Case, Drawn
+from npformer.operations.contract import letters_of
 
 LAYOUTS = [value for value in vars(layouts).values() if getattr(value, "__module__", "") == "layouts"]
 LAYOUTS = [layout for layout in LAYOUTS if not layout.__name__.startswith("_")]
@@ -59,10 +59,11 @@ def calls(draw, name):
 
 @st.composite
 def sizes_for(draw, case):
-    """Of all letters but those that ids are below; letters of equal size stay equal."""
+    """Of all letters but those that ids are below, or that a name tells; letters of equal size stay equal."""
     contract, before = case.forward.record.contract, {**SIZES, **case.sizes}
-    axes = [axis for x in contract.arrays.values() for axis in x.axes] + sum(map(list, contract.sizes.values()), [])
-    letters = set(re.findall(r"[A-Za-z]+", " ".join(axes))) - {x.below for x in contract.arrays.values()}
+    letters = {letter for x in contract.arrays.values() for letter in letters_of(*x.axes)}
+    letters |= {letter for x in contract.sizes.values() for letter in x.letters}
+    letters = (letters & before.keys()) - {x.below for x in contract.arrays.values()}
     of_size = {n: draw(st.sampled_from([0, 1, 2, 3, 5, 9])) for n in sorted({before[letter] for letter in letters})}
     leading = draw(st.lists(st.sampled_from([0, 1, 2, 3]), max_size=3))
     return {"...": tuple(leading)} | {letter: of_size[before[letter]] for letter in letters}

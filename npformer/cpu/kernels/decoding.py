@@ -15,7 +15,7 @@ from npformer.cpu.kernels.linear import map_few_rows
 from npformer.cpu.memory import empty
 from npformer.cpu.scalar import exp_negative, largest, like
 from npformer.cpu.team import helper_for
-from npformer.operations.contract import GATES
+from npformer.reference.math.activations import INPUTS
 from npformer.reference.math.attention import scale_of
 from npformer.reference.settings import AttentionSettings, LayerSettings
 from npformer.runtime.threads import FEW_ROWS
@@ -72,7 +72,7 @@ def fused_arrays(params, x0, settings):
         eps=settings.eps,
         activation=settings.activation,
     )
-    if settings != known or GATES[settings.activation] > 1:  # a setting that the kernel does not know
+    if settings != known or INPUTS[settings.activation] > 1:  # a setting that the kernel does not know
         return None
     try:
         maps = [params[sublayer][name] for sublayer, name in MAPS]

@@ -12,7 +12,7 @@ from npformer.cpu.kernels.dropout import drawing
 from npformer.cpu.kernels.linear import linear, multiply_backward
 from npformer.cpu.memory import empty
 from npformer.cpu.scalar import is_kept, like
-from npformer.operations.contract import GATES
+from npformer.reference.math.activations import INPUTS
 from npformer.runtime.threads import n_kernel_threads
 
 
@@ -20,7 +20,7 @@ from npformer.runtime.threads import n_kernel_threads
 def linear_activation_dropout(x, weight, bias, activation, dropout_rate, dropout_key):
     width = weight.shape[1]
     bias = np.zeros(width, x.dtype) if bias is None else bias
-    y = empty((*x.shape[:-1], width // GATES[activation]), x.dtype)
+    y = empty((*x.shape[:-1], width // INPUTS[activation]), x.dtype)
     rest = CODES[activation], *drawing(dropout_rate, dropout_key, x.dtype)
     if n_kernel_threads():  # then the threads share the product
         h = linear(x, weight)

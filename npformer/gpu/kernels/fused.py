@@ -9,13 +9,13 @@ from npformer.gpu.kernels.activations import CODES
 from npformer.gpu.kernels.dropout import drawing, dropout_backward
 from npformer.gpu.kernels.linear import backward_of_rows
 from npformer.gpu.launch import for_each_element
-from npformer.operations.contract import GATES
+from npformer.reference.math.activations import INPUTS
 
 
 @kernel_of(reference.linear_activation_dropout, as_it_lies="weight")
 def linear_activation_dropout(x, weight, bias, activation, dropout_rate, dropout_key):
     h = multiply(as_rows(x), weight)
-    gates = GATES[activation]
+    gates = INPUTS[activation]
     y = cupy.empty((len(h), h.shape[1] // gates), h.dtype)
     code = CODES["silu" if gates > 1 else activation]
     options = y.size, y.shape[1], gates, code, *drawing(dropout_rate, dropout_key, h.dtype)
@@ -26,7 +26,7 @@ def linear_activation_dropout(x, weight, bias, activation, dropout_rate, dropout
 @kernel_of(reference.linear_activation_dropout_backward, as_it_lies="weight")
 def linear_activation_dropout_backward(dy, x, weight, bias, h, activation, dropout_rate, dropout_key):
     dh = cupy.empty(h.shape, h.dtype)
-    gates = GATES[activation]
+    gates = INPUTS[activation]
     code = CODES["silu" if gates > 1 else activation]
     options = dy.size, dy.shape[-1], gates, code, *drawing(dropout_rate, dropout_key, h.dtype)
     for_each_element("fused", "activate_drop_backward", h.dtype, dy.size, dy, h, dh, *options)

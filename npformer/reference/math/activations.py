@@ -184,3 +184,4 @@ ACTIVATIONS = {
     "silu": (silu, silu_backward),
     "swiglu": (swiglu, swiglu_backward),
 }
+INPUTS = {**dict.fromkeys(ACTIVATIONS, 1), "swiglu": 2}  # how many an activation takes for one output

@@ -2,12 +2,16 @@
 
 from npformer.arrays import Array
 from npformer.operations.record import backward_of, operation
-from npformer.reference.math.activations import ACTIVATIONS, Activation
+from npformer.reference.math.activations import ACTIVATIONS, INPUTS, Activation
 from npformer.reference.math.dropout import dropout, dropout_backward
 from npformer.reference.math.linear import linear, linear_backward
 
 
-@operation("x: ... D, weight: D G*F, bias: G*F, activation = G -> y: ... F, h: ... G*F", flops="2*N*D*G*F")
+@operation(
+    "x: ... D, weight: D I*F, bias: I*F, INPUTS[activation] = I -> y: ... F, h: ... I*F",
+    flops="2*N*D*I*F",
+    tables={"INPUTS": INPUTS},
+)
 def linear_activation_dropout(
     x: Array,
     weight: Array,
@@ -44,7 +48,7 @@ def linear_activation_dropout(
     return dropout(activate(h), dropout_rate, dropout_key), h
 
 
-@backward_of(linear_activation_dropout, flops="4*N*D*G*F")
+@backward_of(linear_activation_dropout, flops="4*N*D*I*F")
 def linear_activation_dropout_backward(
     dy: Array,
     x: Array,
