@@ -1,12 +1,17 @@
 """What a backend accepts as a kernel."""
 
 import re
+from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
 
+import npformer
 from npformer import reference
+from npformer.cpu.kernels import activations
 from npformer.operations.backend import Backend
+from npformer.reference.math.activations import ACTIVATIONS, INPUTS, Activation
 
 
 def test_a_kernel_with_two_parameters_swapped_is_refused():
@@ -30,3 +35,12 @@ def test_a_kernel_replaces_the_reference_for_the_arrays_it_takes():
 
     assert softmax(np.zeros(2, np.float32), axis=0).tolist() == [0, 0]
     assert softmax(np.zeros(2), axis=0).tolist() == [0.5, 0.5]
+
+
+def test_kernels_number_activations_in_the_order_of_the_reference():
+    names = list(ACTIVATIONS)
+    assert list(get_args(Activation)) == list(INPUTS) == names
+    assert [getattr(activations, name.upper()) for name in names] == list(range(len(names)))
+    header = (Path(npformer.__file__).parent / "gpu" / "cuda" / "activations.cuh").read_text("utf-8")
+    [enumerated] = re.findall(r"enum \{ (.*) \};", header)
+    assert enumerated.split(", ") == [name.upper() for name in names if INPUTS[name] == 1]

@@ -7,10 +7,10 @@ from npformer.cpu.backend import kernel_of
 from npformer.cpu.jit import kernel
 from npformer.cpu.memory import empty
 from npformer.cpu.scalar import like, sigmoid
-from npformer.reference.math.activations import GELU_SLOPE
+from npformer.reference.math.activations import ACTIVATIONS, GELU_SLOPE
 
 RELU, GELU, SILU, SWIGLU = range(4)
-CODES = {"relu": RELU, "gelu": GELU, "silu": SILU, "swiglu": SWIGLU}
+CODES = {name: code for code, name in enumerate(ACTIVATIONS)}
 
 
 @kernel_of(reference.relu)

@@ -6,8 +6,9 @@ import numpy as np
 from npformer import reference
 from npformer.gpu.backend import kernel_of
 from npformer.gpu.launch import for_each_element
+from npformer.reference.math.activations import ACTIVATIONS
 
-CODES = {"relu": np.int32(0), "gelu": np.int32(1), "silu": np.int32(2)}  # as in activations.cuh
+CODES = {name: np.int32(code) for code, name in enumerate(ACTIVATIONS)}  # as in activations.cuh
 
 
 @kernel_of(reference.relu)
