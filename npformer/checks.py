@@ -28,31 +28,11 @@ def check_key(name, value):
     return value if type(value) is int or hasattr(value, "derive") else check_int(name, value)
 
 
-def check_seed(name, value):
-    """A seed as an ``int``: of 64 bits, like the keys that are derived from it."""
-    return check_int(name, value, at_least=0, at_most=2**64 - 1)
-
-
 def check_shape(**arrays):
     """Check that arrays have the expected shapes: ``check_shape(dy=(dy, x.shape), bias=(bias, (512,)))``."""
     for name, (array, shape) in arrays.items():
         if array.shape != tuple(shape):
             raise ValueError(f"{name} has shape {array.shape}, expected {tuple(shape)}")
-
-
-def check_fields(settings, check, *names, **bounds):
-    """Check fields of a dataclass, which may be frozen, and replace them by what ``check`` returns.
-
-    Examples
-    --------
-    >>> from types import SimpleNamespace
-    >>> settings = SimpleNamespace(d_ff=np.uint8(200))
-    >>> check_fields(settings, check_int, "d_ff", at_least=1)
-    >>> settings.d_ff * 2
-    400
-    """
-    for name in names:
-        object.__setattr__(settings, name, check(name, getattr(settings, name), **bounds))
 
 
 def shown(value):
@@ -71,7 +51,7 @@ def check_choice(name, value, choices):
 
 def check_flag(name, value):
     """True or False as a ``bool``, also 1 and 0."""
-    if isinstance(value, (np.bool_, numbers.Integral)):
+    if isinstance(value, (np.bool_, numbers.Integral)) and value in (0, 1):
         return bool(value)
     raise TypeError(f"{name}={shown(value)} is a {type(value).__name__}, expected True or False")
 
@@ -97,34 +77,6 @@ def check_number(name, value):
         return float(value)
     except OverflowError:
         raise ValueError(f"{name}={shown(value)}, expected a number in the range of a float") from None
-
-
-# Ranges of numbers: (predicate, what is expected).
-ABOVE_0 = lambda x: 0 < x < math.inf, "a finite number above 0"
-NOT_NEGATIVE = lambda x: 0 <= x < math.inf, "a finite number of 0 or more"
-FRACTION = lambda x: 0 <= x < 1, "0 <= {name} < 1"
-
-
-def check_positive(name, value):
-    """A finite number above 0 as a ``float``."""
-    return _in_range(ABOVE_0, name, value)
-
-
-def check_not_negative(name, value):
-    """A finite number of 0 or more as a ``float``."""
-    return _in_range(NOT_NEGATIVE, name, value)
-
-
-def check_fraction(name, value):
-    """A number in [0, 1) as a ``float``."""
-    return _in_range(FRACTION, name, value)
-
-
-def _in_range(wanted, name, value):
-    number, (fits, expected) = check_number(name, value), wanted
-    if not fits(number):
-        raise ValueError(f"{name}={value}, expected {expected.format(name=name)}")
-    return number
 
 
 @lru_cache(maxsize=100)  # an operation checks the same eps in each call

@@ -2,74 +2,44 @@
 
 import argparse
 import importlib.util
-import math
 
 LARGEST = 2**31 - 1
 LARGEST_SEED = 2**64 - 1
 LARGEST_BEAM, LONGEST = 1000, 2**16  # memory and time grow with them: a slip of the hand would take all of both
 
 
-def positive(text):
-    """A whole number above zero."""
-    return _whole(text, 1, LARGEST)
+def option(name, at_most=LARGEST):
+    """The type of an argument that is an option of npformer: what it may be is what npformer takes."""
+    return _in_range(lambda options: options.OPTIONS[name], name, at_most)
+
+
+def _in_range(choose, name="", at_most=LARGEST):
+    def parse(text):
+        from npformer.operations import options  # here, as not every script needs npformer
+
+        kind, fits, expected = choose(options)
+        try:
+            value = kind(text)
+        except ValueError:
+            wanted = "a whole number" if kind is int else "a number"
+            raise argparse.ArgumentTypeError(f"{text:.40}, expected {wanted}") from None
+        if not fits(value):
+            raise argparse.ArgumentTypeError(f"{text:.40}, expected {expected.format(name=name)}")
+        if kind is int and value > at_most:
+            raise argparse.ArgumentTypeError(f"{text:.40}, expected at most {at_most}")
+        return value
+
+    return parse
+
+
+positive = _in_range(lambda options: options.AT_LEAST_1)
+natural = _in_range(lambda options: options.AT_LEAST_0, at_most=LARGEST_SEED)  # such as a seed
+above_zero = _in_range(lambda options: options.ABOVE_0)
 
 
 def positives(text):
     """Whole numbers above zero, between commas."""
     return [positive(part) for part in text.split(",")]
-
-
-def natural(text):
-    """A whole number, zero included, such as a seed."""
-    return _whole(text, 0, LARGEST_SEED)
-
-
-def beam(text):
-    """A number of hypotheses."""
-    return _whole(text, 1, LARGEST_BEAM)
-
-
-def length(text):
-    """A number of pieces of a sentence."""
-    return _whole(text, 1, LONGEST)
-
-
-def _whole(text, at_least, at_most):
-    if not text.isdecimal() or int(text[:40]) < at_least:
-        raise argparse.ArgumentTypeError(f"{text:.40}, expected a whole number of {at_least} or more")
-    if int(text[:40]) > at_most:
-        raise argparse.ArgumentTypeError(f"{text:.40}, expected at most {at_most}")
-    return int(text)
-
-
-def number(text):
-    """A finite number."""
-    return _number(text, math.isfinite, "a finite number")
-
-
-def above_zero(text):
-    """A finite number above zero."""
-    return _number(text, lambda value: 0 < value < math.inf, "a finite number above 0")
-
-
-def not_negative(text):
-    """A finite number, zero included."""
-    return _number(text, lambda value: 0 <= value < math.inf, "a finite number of 0 or more")
-
-
-def probability(text):
-    """A number from 0 to below 1."""
-    return _number(text, lambda value: 0 <= value < 1, "from 0 to below 1")
-
-
-def _number(text, fits, expected):
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not fits(value):
-        raise argparse.ArgumentTypeError(f"{text}, expected {expected}")
-    return value
 
 
 def utf_8(text):
@@ -113,8 +83,9 @@ def check_package(name, install):
 def add_search(parser):
     """The options of beam search, which ``search_of`` reads."""
     add = parser.add_argument
+    beam, penalty = option("beam_size", LARGEST_BEAM), option("length_penalty")
     add("--beam", type=beam, default=5, metavar="N", help="number of hypotheses; 1 is greedy search (default: 5)")
-    add("--length-penalty", type=number, default=1.0, metavar="A", help="larger: longer translations (default: 1)")
+    add("--length-penalty", type=penalty, default=1.0, metavar="A", help="larger: longer translations (default: 1)")
     add("--penalty-form", choices=["power", "gnmt"], default="power", help="length^A or ((5 + length)/6)^A")
 
 

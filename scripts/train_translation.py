@@ -28,11 +28,12 @@ from functools import partial
 from pathlib import Path
 from signal import Signals
 
-from arguments import above_zero, backend, length, natural, not_negative, positive, probability
+from arguments import LONGEST, above_zero, backend, natural, option
 from command import command, print_error, print_note
 from output import output_file, output_folder, refuse_overwriting, write_json
 
 from npformer import NonFiniteError, tree
+from npformer.operations.options import OPTIONS
 from npformer.runtime.ranks import world
 from npformer.training import JsonLog, StopSignals
 from npformer.training.progress import say
@@ -140,7 +141,7 @@ def parse_arguments(argv):
         "paper, for millions)",
     )
     setting("seed", type=natural, help="seed of parameters, dropout and the order of the data")
-    setting("steps", type=positive, help="number of updates (default: the preset's)")
+    setting("steps", help="number of updates (default: the preset's)")
     add(
         "--minutes",
         type=above_zero,
@@ -152,7 +153,6 @@ def parse_arguments(argv):
     setting("precision", help="precision of the steps on a GPU")
     setting(
         "n_shards",
-        type=positive,
         metavar="N",
         help="parts of a batch; the same N on any number of ranks computes the same; if none, about one per thread",
     )
@@ -163,29 +163,29 @@ def parse_arguments(argv):
     recipe = parser.add_argument_group("recipe (defaults: the preset's, if none is given here)")
     add, setting = recipe.add_argument, partial(add_setting, recipe)
     setting("vocab", help="one vocabulary and embedding for both languages, or two")
-    setting("vocab_size", type=positive, metavar="V", help="number of subword pieces; 8,000 need a large enough text")
-    setting("max_tokens", type=positive, metavar="N", help="most tokens of a batch on either side, padding included")
-    setting("max_len", type=length, metavar="N", help="leave out pairs with more than N pieces on a side")
+    setting("vocab_size", metavar="V", help="number of subword pieces; 8,000 need a large enough text")
+    setting("max_tokens", metavar="N", help="most tokens of a batch on either side, padding included")
+    longest = option("max_len", LONGEST)
+    setting("max_len", type=longest, metavar="N", help="leave out pairs with more than N pieces on a side")
     add("--skip-empty", action="store_true", default=None, help="leave out pairs with an empty line")
     setting("schedule", help="schedule of the learning rate")
-    setting("lr", type=above_zero, help="largest learning rate; for noam a factor")
-    setting("warmup", type=positive, metavar="STEPS", help="steps until the largest learning rate")
-    setting("dropout", type=probability, metavar="P", help="dropout of embeddings and of the output of each sublayer")
-    setting("inner_dropout", type=probability, metavar="P", help="dropout of attention weights and hidden layers")
-    setting("label_smoothing", type=probability, metavar="P", help="share of the target that is spread over all pieces")
+    setting("lr", type=option("peak"), help="largest learning rate; for noam a factor")
+    setting("warmup", metavar="STEPS", help="steps until the largest learning rate")
+    setting("dropout", metavar="P", help="dropout of embeddings and of the output of each sublayer")
+    setting("inner_dropout", metavar="P", help="dropout of attention weights and hidden layers")
+    setting("label_smoothing", metavar="P", help="share of the target that is spread over all pieces")
     setting(
         "consistency",
-        type=not_negative,
         metavar="A",
         help="weight of R-Drop, which makes the predictions under two draws of dropout agree and takes twice as long; "
         "1 is usual",
     )
-    setting("clip_norm", type=above_zero, metavar="X", help="largest norm of a gradient")
+    setting("clip_norm", metavar="X", help="largest norm of a gradient")
     setting("norm", help="layer normalisation before or after each sublayer")
-    setting("validate_every", type=positive, metavar="STEPS", help="steps between validations (loss and BLEU)")
-    setting("save_every", type=positive, metavar="STEPS", help="steps between checkpoints for --resume")
-    setting("patience", type=positive, metavar="N", help="stop after N validations without a better BLEU")
-    setting("n_average", type=positive, metavar="N", help="the result is the mean of the parameters of N validations")
+    setting("validate_every", metavar="STEPS", help="steps between validations (loss and BLEU)")
+    setting("save_every", metavar="STEPS", help="steps between checkpoints for --resume")
+    setting("patience", metavar="N", help="stop after N validations without a better BLEU")
+    setting("n_average", metavar="N", help="the result is the mean of the parameters of N validations")
     setting("average", help="which validations; last: those of the last third of the steps")
     options = parser.parse_args(argv)
     if options.resume and options.preset:
@@ -199,6 +199,8 @@ def add_setting(group, name, **details):
     """An option for a field of ``TranslationSettings``, with its choices, and its default if all presets share it."""
     if name in CHOICES:
         details["choices"] = CHOICES[name]
+    elif name in OPTIONS:
+        details.setdefault("type", option(name))
     if not any(name in changes for changes in PRESETS.values()):
         default = getattr(TranslationSettings, name)
         details["help"] += f" (default: {'none' if default is None else default})"

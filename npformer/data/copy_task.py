@@ -5,9 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from npformer.checks import check_fields, check_flag, check_int, check_seed
+from npformer.checks import check_int
 from npformer.data.parallel_text import pack
 from npformer.decoding import greedy_decode
+from npformer.operations.options import check_fields
 
 PAD, BOS, EOS = 0, 1, 2
 FIRST_SYMBOL = 3
@@ -48,9 +49,7 @@ class CopyTask:
     seed: int = 0
 
     def __post_init__(self):
-        check_fields(self, check_int, "vocab", "min_len", "max_len")
-        check_fields(self, check_seed, "seed")
-        check_fields(self, check_flag, "reverse")
+        check_fields(self)
         if self.vocab <= FIRST_SYMBOL:
             raise ValueError(f"vocab={self.vocab}, expected at least {FIRST_SYMBOL + 1}: three ids are reserved")
         if not 1 <= self.min_len <= self.max_len:

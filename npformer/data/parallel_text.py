@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from npformer.checks import check_fields, check_int, check_seed
 from npformer.data.subwords import Subwords
+from npformer.operations.options import check_fields
 from npformer.reference import derive_key
 from npformer.runtime.ranks import OneProcess, checksum
 
@@ -178,8 +178,7 @@ class TokenBatches:
     _kept: list = field(default_factory=list, init=False, repr=False, compare=False)
 
     def __post_init__(self):
-        check_fields(self, check_int, "max_tokens", "max_len", "chunk_size", at_least=1)
-        check_fields(self, check_seed, "seed")
+        check_fields(self)
         if self.max_len > self.max_tokens:
             raise ValueError(f"max_len={self.max_len}, expected at most max_tokens={self.max_tokens}")
         if hasattr(self.text, "__next__"):

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from npformer.backends import get_backend
-from npformer.checks import check_int, check_not_negative
 from npformer.decoding.common import FORBIDDEN, NOT_FINITE, check_limits, no_token
+from npformer.operations.options import check_option
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def beam_search(
     (2, 2, True)
     """
     bos_id, eos_id, limits, min_len = check_limits(model, src, bos_id, eos_id, max_len, min_len)
-    beam_size, n_best = check_int("beam_size", beam_size, at_least=1), check_int("n_best", n_best, at_least=1)
+    beam_size, n_best = check_option("beam_size", beam_size), check_option("n_best", n_best)
     if n_best > beam_size:
         raise ValueError(f"n_best={n_best}, expected at most beam_size={beam_size}")
     penalty = length_penalty_of(length_penalty, penalty_form)
@@ -116,7 +116,7 @@ def length_penalty_of(alpha, form):
     >>> length_penalty_of(1.0, "power")(7), length_penalty_of(1.0, "gnmt")(7)
     (7.0, 2.0)
     """
-    alpha = check_not_negative("length_penalty", alpha)
+    alpha = check_option("length_penalty", alpha)
     if alpha > 10:
         raise ValueError(f"length_penalty={alpha}, expected 0 to 10; 1 compares means per token")
     if form == "power":

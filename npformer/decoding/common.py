@@ -7,12 +7,12 @@ import numpy as np
 from npformer import tree
 from npformer.arrays import library_of, on_host
 from npformer.checks import check_int
-from npformer.operations.options import check_ids
+from npformer.operations.options import check_ids, check_option
 
 
 def check_limits(model, src, bos_id, eos_id, max_len, min_len):
     """Check ids and lengths, and return (bos_id, eos_id, ``max_len`` as an array (B,), min_len)."""
-    bos_id, eos_id = check_int("bos_id", bos_id), check_int("eos_id", eos_id)
+    bos_id, eos_id = check_option("bos_id", bos_id), check_option("eos_id", eos_id)
     for name, token in (("bos_id", bos_id), ("eos_id", eos_id)):
         if not 0 <= token < model.tgt_vocab:
             raise ValueError(f"{name}={token}, expected 0 <= {name} < {model.tgt_vocab}")
@@ -21,7 +21,7 @@ def check_limits(model, src, bos_id, eos_id, max_len, min_len):
     check_ids(src, model.src_vocab, "src")
     if src.ndim != 2:
         raise ValueError(f"src has shape {src.shape}, expected (B, S)")
-    min_len = check_int("min_len", min_len, at_least=0)
+    min_len = check_option("min_len", min_len)
     if np.ndim(max_len) == 0:
         max_len = check_int("max_len", max_len)
     if isinstance(max_len, np.ndarray):

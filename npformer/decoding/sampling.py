@@ -3,8 +3,9 @@
 import numpy as np
 
 from npformer.arrays import on_host
-from npformer.checks import check_int, check_key, check_number, check_positive
+from npformer.checks import check_key
 from npformer.decoding.common import check_limits, generate
+from npformer.operations.options import check_option
 from npformer.reference import derive_key, random_bits
 
 
@@ -62,12 +63,10 @@ def sample(
     (True, False)
     """
     bos_id, eos_id, limits, min_len = check_limits(model, src, bos_id, eos_id, max_len, min_len)
-    seed, temperature = check_key("seed", seed), check_positive("temperature", temperature)
-    top_p = check_number("top_p", top_p)
-    if not 0 < top_p <= 1:
-        raise ValueError(f"top_p={top_p}, expected 0 < top_p <= 1")
+    seed, temperature = check_key("seed", seed), check_option("temperature", temperature)
+    top_p = check_option("top_p", top_p)
     if top_k is not None:
-        top_k = check_int("top_k", top_k, at_least=1)
+        top_k = check_option("top_k", top_k)
 
     def choose(logits, rows, t):
         uniform = (random_bits(rows, derive_key(seed, t)) + 0.5) / 2**32

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from npformer import layers
-from npformer.checks import check_fields, check_int, check_shape
+from npformer.checks import check_shape
 from npformer.decoding import log_probability
 from npformer.models.encoder_decoder import EncoderDecoder, in_order
 from npformer.models.incremental_recurrent import AutoencoderDecoder
@@ -59,7 +59,6 @@ class SequenceAutoencoder(EncoderDecoder):
     depths = (1, 1)
 
     def __post_init__(self):
-        check_fields(self, check_int, "vocab", "code_size", at_least=1)
         self._check_settings()
 
     @property

@@ -7,7 +7,7 @@ import numpy as np
 
 from npformer import layers
 from npformer.arrays import beside, kept, on_host
-from npformer.checks import check_fields, check_int, check_number, check_shape
+from npformer.checks import check_int, check_number, check_shape
 from npformer.models.encoder_decoder import EncoderDecoder, check_depths, in_order
 from npformer.models.incremental_bytenet import IncrementalByteNet
 from npformer.reference import split_key
@@ -100,7 +100,7 @@ class ByteNet(EncoderDecoder):
             raise ValueError(
                 f"kernel_sizes={self.kernel_sizes}, expected an odd first one: the encoder sees both sides"
             )
-        check_fields(self, check_depths, "n_sets")
+        object.__setattr__(self, "n_sets", check_depths("n_sets", self.n_sets))
         a, b = check_number("unfold[0]", self.unfold[0]), check_int("unfold[1]", self.unfold[1], at_least=0)
         if not 1 <= a < float("inf"):
             raise ValueError(f"unfold={self.unfold}, expected (a, b) with a >= 1, for a·S + b columns")

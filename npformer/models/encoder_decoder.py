@@ -9,9 +9,9 @@ import numpy as np
 from npformer import tree
 from npformer.arrays import beside, library_of, number_of
 from npformer.backends import get_backend
-from npformer.checks import check_fields, check_flag, check_fraction, check_int, check_seed, warn
+from npformer.checks import check_int, warn
 from npformer.models.initialization import Initializer, ShapesOnly
-from npformer.operations.options import check_ids
+from npformer.operations.options import check_fields, check_ids, check_option
 from npformer.reference import split_key
 
 
@@ -46,7 +46,7 @@ class EncoderDecoder:
         nested dict of arrays
             {"source_embedding", "target_embedding", "encoder", "decoder", "output"}, or one "embedding" if tied.
         """
-        return self._new_params(Initializer(check_seed("seed", seed), self.dtype))
+        return self._new_params(Initializer(check_option("seed", seed), self.dtype))
 
     def shapes(self) -> dict:
         """Return arrays with the paths and shapes of the parameters that take no memory, to compare others with."""
@@ -145,7 +145,7 @@ class EncoderDecoder:
         """
         ops = self._backend(backend, params)
         self._check_tokens("src", src, self.src_vocab)
-        max_rows = check_int("max_rows", max_rows, at_least=1)
+        max_rows = check_option("max_rows", max_rows)
         max_len = check_int("max_len", max_len, at_least=1, at_most=self.max_len)
         return self.decoder_type(self, ops, params, src, max_rows, max_len)
 
@@ -341,17 +341,13 @@ class EncoderDecoder:
         return kept[library]
 
     def _check_settings(self):
-        sizes = ("src_vocab", "tgt_vocab", "d_model", "max_len")
-        check_fields(self, check_int, *(name for name in sizes if name in vars(self)), at_least=1)  # else a property
-        check_fields(self, check_fraction, "dropout")
-        check_fields(self, check_flag, *({"tie_embeddings"} & vars(self).keys()))
+        check_fields(self)
         if self.tie_embeddings and self.src_vocab != self.tgt_vocab:
             raise ValueError(
                 f"tie_embeddings=True with src_vocab={self.src_vocab}, tgt_vocab={self.tgt_vocab}: "
                 "expected equal sizes, from one joint vocabulary"
             )
-        check_fields(self, check_int, "pad_id", at_least=0)
-        if self.pad_id >= min(self.src_vocab, self.tgt_vocab):
+        if not 0 <= self.pad_id < min(self.src_vocab, self.tgt_vocab):
             raise ValueError(f"pad_id={self.pad_id}, expected an id of both vocabularies")
         dtype = getattr(self.dtype, "__name__", str(self.dtype))
         if dtype not in ("float32", "float64"):

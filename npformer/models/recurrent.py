@@ -11,7 +11,7 @@ import numpy as np
 
 from npformer import layers
 from npformer.arrays import on_host
-from npformer.checks import check_fields, check_flag, check_int, check_shape
+from npformer.checks import check_shape
 from npformer.models.encoder_decoder import EncoderDecoder, in_order
 from npformer.models.incremental_recurrent import RecurrentDecoder
 from npformer.reference import split_key
@@ -78,8 +78,6 @@ class Recurrent(EncoderDecoder):
 
     def __post_init__(self):
         self._check_settings()
-        check_fields(self, check_int, "n_layers", at_least=1)
-        check_fields(self, check_flag, "bidirectional")
         if self.cell not in ("gru", "lstm"):
             raise ValueError(f"cell={self.cell!r}, expected 'gru' or 'lstm'")
         if self.attention is not None and self.attention not in tuple(SCORE_OF):  # a list cannot be looked up in a dict

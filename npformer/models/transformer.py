@@ -6,7 +6,7 @@ import numpy as np
 
 from npformer import layers
 from npformer.arrays import on_host
-from npformer.checks import check_fields, check_fraction, check_int, check_shape
+from npformer.checks import check_shape
 from npformer.layers.normalisation import normalise
 from npformer.models.encoder_decoder import EncoderDecoder, check_depths, in_order
 from npformer.models.incremental import IncrementalDecoder
@@ -85,12 +85,9 @@ class Transformer(EncoderDecoder):
 
     def __post_init__(self):
         self._check_settings()
-        check_fields(self, check_int, "n_heads", "d_ff", at_least=1)
-        check_fields(self, check_depths, "n_layers")
+        object.__setattr__(self, "n_layers", check_depths("n_layers", self.n_layers))
         if self.d_model % self.n_heads:
             raise ValueError(f"d_model={self.d_model} is not divisible by n_heads={self.n_heads}")
-        if self.inner_dropout is not None:
-            check_fields(self, check_fraction, "inner_dropout")
         self._layer_settings(None)  # raises if one of them is wrong
 
     @property

@@ -21,7 +21,7 @@ def make_dispatcher(record, kernel=None, reference=None):
     bind = make_binder(record, kernel.backend.layout if kernel else "0", parameters)
     names, places = list(parameters), {name: place for place, name in enumerate(parameters)}
     options = [parameter for name, parameter in parameters.items() if name not in record.contract.arrays]
-    checks = [(places[option.name], check) for option in options if (check := check_of(option))]
+    checks = [(places[option.name], check) for option in options if (check := check_of(option.name, option.annotation))]
     rate, key, ignored, eps = map(places.get, ("dropout_rate", "dropout_key", "ignore_id", "eps"))
     plans: dict = {}
 

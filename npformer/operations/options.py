@@ -1,54 +1,156 @@
-"""Checks of the arguments of operations: arrays must have the right kind, and options must be in their range.
+"""The options of everything in npformer: one table of their types and ranges, and the checks that follow from it.
 
-An option is converted to the type of its hint, so that NumPy scalars are accepted like Python numbers and bools.
+Operations, optimizers, schedules, models, decoding, trainings and the command lines of the scripts read the table. What
+is given is converted to the type of the option, so that NumPy's scalars are accepted like Python's numbers and flags.
+Below the options are the checks of the arrays of operations.
 """
 
-import inspect
 import math
 from collections.abc import Callable
-from dataclasses import is_dataclass
-from typing import Literal, get_args, get_origin
+from dataclasses import fields, is_dataclass
+from functools import cache
+from types import NoneType
+from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 import numpy as np
 
 from npformer.arrays import is_number_on_gpu, is_recording, library_of
-from npformer.checks import ABOVE_0, FRACTION, NOT_NEGATIVE, check_flag, check_int, check_key, check_number
+from npformer.checks import check_flag, check_int, check_key, check_number, shown
 from npformer.operations.contract import may_be_none
 
 INT64 = np.dtype(np.int64)
-
-# Options that have the same meaning in all operations: (predicate, what is expected).
-AT_LEAST_1 = lambda x: x >= 1, "at least 1"
-RANGES = {
-    "beta1": FRACTION,
-    "beta2": FRACTION,
-    "consistency": NOT_NEGATIVE,
-    "dilation": AT_LEAST_1,
-    "dropout_rate": FRACTION,
-    "eps": ABOVE_0,
-    "k": AT_LEAST_1,
-    "label_smoothing": (lambda x: 0 <= x <= 1, "0 <= label_smoothing <= 1"),
-    "loss_scale": ABOVE_0,
-    "n_heads": AT_LEAST_1,
-    "n_tokens": AT_LEAST_1,
-    "step": AT_LEAST_1,
-}
+CONVERSIONS = {bool: check_flag, int: check_int, float: check_number}
 WIDEST = np.dtype(np.complex128).itemsize  # bytes of a number
 SMALLEST, LARGEST = -(2**63), 2**63 - 1  # range of the ints that a kernel takes
 
 
-def check_of(parameter: inspect.Parameter):
-    """A function that converts the value of an option to the type of its hint, or raises; None if there is no check.
+class Option(NamedTuple):
+    """The type of an option, and its range: a predicate, and what is expected."""
+
+    kind: type
+    fits: Callable[[Any], bool] = lambda value: True
+    expected: str = ""
+
+    def check(self, name, value):
+        """Return the value as a Python number or flag, or raise an error that names it."""
+        if type(value) is self.kind and self.fits(value):
+            return value
+        converted = CONVERSIONS[self.kind](name, value)
+        if not self.fits(converted):
+            given = shown(converted) if self.kind is int else f"{value!s:.80}"
+            raise ValueError(f"{name}={given}, expected {self.expected.format(name=name)}")
+        return converted
+
+
+FLAG, INTEGER, NUMBER = Option(bool), Option(int), Option(float)
+AT_LEAST_0 = Option(int, lambda x: x >= 0, "at least 0")
+AT_LEAST_1 = Option(int, lambda x: x >= 1, "at least 1")
+SEED = Option(int, lambda x: 0 <= x < 2**64, "at least 0 and below 2**64")  # as the keys that are derived from it
+ABOVE_0 = Option(float, lambda x: 0 < x < math.inf, "a finite number above 0")
+NOT_NEGATIVE = Option(float, lambda x: 0 <= x < math.inf, "a finite number of 0 or more")
+FRACTION = Option(float, lambda x: 0 <= x < 1, "0 <= {name} < 1")
+PROBABILITY = Option(float, lambda x: 0 < x <= 1, "0 < {name} <= 1")
+
+
+def _named(option, names):
+    return dict.fromkeys(names.split(), option)
+
+
+OPTIONS: dict[str, Option] = {  # a name means the same everywhere
+    # of operations and optimizers
+    **_named(FLAG, "causal decay_all nesterov reverse"),
+    **_named(AT_LEAST_1, "dilation k n_heads n_kv_heads n_tokens step"),
+    **_named(NUMBER, "grad_scale scale"),
+    **_named(FRACTION, "beta1 beta2 dropout_rate hidden_dropout_rate label_smoothing momentum"),
+    **_named(NOT_NEGATIVE, "consistency lr weight_decay"),
+    **_named(ABOVE_0, "eps loss_scale"),
+    # of models
+    **_named(FLAG, "bidirectional tie_embeddings"),
+    **_named(INTEGER, "pad_id"),
+    **_named(AT_LEAST_1, "code_size d_ff d_model max_len n_layers src_vocab tgt_vocab vocab"),
+    **_named(FRACTION, "dropout inner_dropout"),
+    # of decoding
+    **_named(INTEGER, "bos_id eos_id"),
+    **_named(AT_LEAST_0, "min_len"),
+    **_named(AT_LEAST_1, "beam_size max_rows n_best top_k"),
+    **_named(NOT_NEGATIVE, "length_penalty"),
+    **_named(ABOVE_0, "temperature"),
+    **_named(PROBABILITY, "top_p"),
+    # of data and trainings
+    **_named(FLAG, "skip_empty"),
+    **_named(SEED, "seed"),
+    **_named(AT_LEAST_0, "n_steps"),
+    **_named(AT_LEAST_1, "chunk_size max_tokens n_average n_shards patience save_every steps total validate_every"),
+    **_named(AT_LEAST_1, "vocab_size warmup"),
+    **_named(NOT_NEGATIVE, "floor"),
+    **_named(ABOVE_0, "clip_norm factor peak"),
+}
+
+
+def check_option(name, value):
+    """Return the value of the option with this name as a Python number or flag, or raise an error that names it.
 
     Examples
     --------
-    >>> def scaled(x, *, eps: float = 0.1): ...
-    >>> check_of(inspect.signature(scaled).parameters["eps"])(np.float32(0.5))
+    >>> check_option("n_best", np.int8(3))
+    3
+    >>> check_option("n_best", 0)
+    Traceback (most recent call last):
+    ValueError: n_best=0, expected at least 1
+    """
+    return OPTIONS[name].check(name, value)
+
+
+def check_fields(settings):
+    """Check the fields of a dataclass that are options, and replace them by Python's numbers and flags.
+
+    A field is checked if it has the name and the type of an option; it may be None if its type hint says so. The
+    dataclass may be frozen.
+
+    Examples
+    --------
+    >>> from dataclasses import dataclass
+    >>> @dataclass(frozen=True)
+    ... class Sizes:
+    ...     d_ff: int
+    ...     n_shards: int | None = None
+    ...     def __post_init__(self):
+    ...         check_fields(self)
+    >>> Sizes(d_ff=np.uint8(200)).d_ff * 2
+    400
+    >>> Sizes(d_ff=0)
+    Traceback (most recent call last):
+    ValueError: d_ff=0, expected at least 1
+    """
+    for name, option, optional in _options_of(type(settings)):
+        value = getattr(settings, name)
+        if not (optional and value is None):
+            object.__setattr__(settings, name, option.check(name, value))
+
+
+@cache  # as settings are made in each step of decoding
+def _options_of(dataclass):
+    """(name, option, whether it may be None) of each field with the name and the type of an option."""
+    kinds = {field.name: _kind_of(field.type) for field in fields(dataclass) if field.name in OPTIONS}
+    return [(name, OPTIONS[name], optional) for name, (kind, optional) in kinds.items() if OPTIONS[name].kind is kind]
+
+
+def _kind_of(hint):
+    """(the type of a hint, or the whole hint if it has several, whether it includes None)."""
+    kinds = [kind for kind in get_args(hint) if kind is not NoneType]
+    optional = NoneType in get_args(hint)
+    return (kinds[0] if optional and len(kinds) == 1 else hint), optional
+
+
+def check_of(name, hint):
+    """A function that converts an option of an operation to the type of its hint, or raises; None if there is no check.
+
+    Examples
+    --------
+    >>> check_of("eps", float)(np.float32(0.5))
     0.5
     """
-    name, hint = parameter.name, parameter.annotation
-    hints = get_args(hint) if may_be_none(parameter) else (hint,)
-    kind = hints[0]
+    kind, optional = _kind_of(hint)
     if name == "dropout_key":
         return _key
     if get_origin(kind) is Literal:
@@ -57,26 +159,21 @@ def check_of(parameter: inspect.Parameter):
         return _sizes(name, len(get_args(kind)))
     if kind not in CONVERSIONS:
         return _instance(name, kind) if kind in (Callable, dict) or is_dataclass(kind) else None
-    convert, (fits, expected) = CONVERSIONS[kind], RANGES.get(name, (lambda x: True, ""))
-    optional, exact = may_be_none(parameter), kind
+    option = OPTIONS.get(name, Option(kind))
+    option = option if option.kind is kind else Option(kind)
+    fits = (lambda x: SMALLEST <= x <= LARGEST and option.fits(x)) if kind is int else option.fits
 
     def check(value):
-        if value is None and optional:
-            return None
-        if type(value) is not exact:
-            if is_number_on_gpu(value):
-                return value  # a recorded operation reads the value when it is replayed
-            value = convert(name, value)
-        if exact is int and not SMALLEST <= value <= LARGEST:
-            raise ValueError(f"{name}={value}, expected an int of 64 bits")
-        if not fits(value):
-            raise ValueError(f"{name}={value}, expected {expected.format(name=name)}")
+        if type(value) is kind and fits(value):
+            return value
+        if (value is None and optional) or is_number_on_gpu(value):
+            return value  # a recorded operation reads the number when it is replayed
+        value = option.check(name, value)
+        if kind is int and not SMALLEST <= value <= LARGEST:
+            raise ValueError(f"{name}={shown(value)}, expected an int of 64 bits")
         return value
 
     return check
-
-
-CONVERSIONS = {bool: check_flag, int: check_int, float: check_number}
 
 
 def _key(value):

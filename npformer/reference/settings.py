@@ -3,7 +3,8 @@
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from npformer.checks import check_choice, check_fields, check_flag, check_fraction, check_int, check_positive
+from npformer.checks import check_choice
+from npformer.operations.options import ABOVE_0, check_fields
 from npformer.reference.math.activations import ACTIVATIONS, Activation
 
 
@@ -45,11 +46,9 @@ class AttentionSettings:
         return [n * (d_model // self.n_heads) for n in self.parts]
 
     def __post_init__(self):
-        check_fields(self, check_int, "n_heads", at_least=1)
-        check_fields(self, check_flag, "causal")
-        check_fields(self, check_fraction, "dropout_rate")
+        check_fields(self)
         if self.scale is not None:
-            check_fields(self, check_positive, "scale")
+            ABOVE_0.check("scale", self.scale)
 
 
 @dataclass(frozen=True)
@@ -94,9 +93,7 @@ class LayerSettings:
         check_choice("norm", self.norm, ("pre", "post"))
         check_choice("norm_type", self.norm_type, ("layer_norm", "rms_norm"))
         check_choice("activation", self.activation, tuple(ACTIVATIONS))
-        check_fields(self, check_fraction, "dropout_rate", "hidden_dropout_rate")
-        if self.eps is not None:
-            check_fields(self, check_positive, "eps")
+        check_fields(self)
 
     @cached_property
     def causal_attention(self) -> AttentionSettings:

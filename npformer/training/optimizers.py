@@ -9,14 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from npformer.checks import (
-    check_fields,
-    check_flag,
-    check_fraction,
-    check_in_dtype,
-    check_not_negative,
-    check_positive,
-)
+from npformer.checks import check_in_dtype
+from npformer.operations.options import OPTIONS, check_fields, check_option
 
 
 @dataclass(frozen=True)
@@ -34,8 +28,9 @@ class Optimizer:
     weight_decay = 0.0  # no field, which would come before those of the subclasses
 
     def __post_init__(self):
+        check_fields(self)
         if not callable(self.lr):
-            check_fields(self, check_not_negative, "lr")
+            object.__setattr__(self, "lr", check_option("lr", self.lr))
 
     def check_dtype(self, dtype):
         """Check that no setting is rounded to 0 or infinity in the dtype of the parameters."""
@@ -51,7 +46,7 @@ class Optimizer:
         """Return the learning rate of a step."""
         if not callable(self.lr):
             return self.lr
-        return check_not_negative(f"lr({step})", self.lr(step))
+        return OPTIONS["lr"].check(f"lr({step})", self.lr(step))
 
 
 @dataclass(frozen=True)
@@ -76,8 +71,6 @@ class SGD(Optimizer):
 
     def __post_init__(self):
         super().__post_init__()
-        check_fields(self, check_fraction, "momentum")
-        check_fields(self, check_flag, "nesterov")
         if self.nesterov and not self.momentum:
             raise ValueError("nesterov=True with momentum=0, expected momentum > 0")
 
@@ -123,9 +116,8 @@ class Adam(Optimizer):
         super().__post_init__()
         if not isinstance(self.betas, (tuple, list)) or len(self.betas) != 2:
             raise ValueError(f"betas={self.betas!r}, expected two numbers such as (0.9, 0.98)")
-        betas = tuple(check_fraction(f"betas[{i}]", beta) for i, beta in enumerate(self.betas))
+        betas = tuple(OPTIONS[f"beta{i + 1}"].check(f"betas[{i}]", beta) for i, beta in enumerate(self.betas))
         object.__setattr__(self, "betas", betas)
-        check_fields(self, check_positive, "eps")
 
     def init(self, param) -> dict:
         """Return the state before the first step."""
@@ -173,11 +165,6 @@ class AdamW(Adam):
 
     weight_decay: float = 0.01
     decay_all: bool = False
-
-    def __post_init__(self):
-        super().__post_init__()
-        check_fields(self, check_not_negative, "weight_decay")
-        check_fields(self, check_flag, "decay_all")
 
     def decays(self, x) -> bool:
         """Return whether weight decay applies to an array of the parameters."""

@@ -3,9 +3,9 @@
 from dataclasses import MISSING, fields
 
 from npformer import tree
-from npformer.checks import check_int, check_positive
+from npformer.checks import check_int
 from npformer.models.description import as_json, describe
-from npformer.operations.options import LARGEST
+from npformer.operations.options import LARGEST, OPTIONS
 from npformer.training.precision import ScaleState
 
 ADDED_LATER = {"consistency": 0.0, "frozen": []}  # settings that older checkpoints do not have
@@ -37,7 +37,8 @@ def loss_scale_in(info):
     given = info["loss_scale"]
     if not isinstance(given, list) or len(given) != 2:
         raise ValueError(f"loss_scale={given!r:.60}, expected a scale and a number of steps")
-    return ScaleState(check_positive("loss_scale[0]", given[0]), check_int("loss_scale[1]", given[1], at_least=0))
+    scale = OPTIONS["loss_scale"].check("loss_scale[0]", given[0])
+    return ScaleState(scale, check_int("loss_scale[1]", given[1], at_least=0))
 
 
 def _check_settings(owner, given, expected, newer):

@@ -2,7 +2,8 @@
 
 import math
 
-from npformer.checks import check_not_negative, check_number, check_positive
+from npformer.checks import check_int
+from npformer.operations.options import check_option
 
 
 def constant(lr):
@@ -13,7 +14,7 @@ def constant(lr):
     >>> constant(0.1)(1000)
     0.1
     """
-    lr = check_not_negative("lr", lr)
+    lr = check_option("lr", lr)
     return lambda step: lr
 
 
@@ -28,8 +29,8 @@ def noam(d_model, warmup=4000, factor=1.0):
     >>> [round(rate(step), 6) for step in (1, 4000, 16000)]
     [0.0, 0.000699, 0.000349]
     """
-    d_model, warmup = check_positive("d_model", d_model), check_positive("warmup", warmup)
-    factor = check_positive("factor", factor)
+    d_model, warmup = check_option("d_model", d_model), check_option("warmup", warmup)
+    factor = check_option("factor", factor)
     return lambda step: factor * d_model**-0.5 * min(step**-0.5, step * warmup**-1.5)
 
 
@@ -44,7 +45,7 @@ def inverse_sqrt(peak, warmup):
     >>> [rate(step) for step in (1000, 2000, 8000)]
     [0.0025, 0.005, 0.0025]
     """
-    peak, warmup = check_positive("peak", peak), check_positive("warmup", warmup)
+    peak, warmup = check_option("peak", peak), check_option("warmup", warmup)
     return lambda step: peak * min(step / warmup, (warmup / step) ** 0.5)
 
 
@@ -57,10 +58,10 @@ def warmup_cosine(peak, warmup, total, floor=0.0):
     >>> [round(rate(step), 3) for step in (1, 10, 60, 110, 200)]
     [0.1, 1.0, 0.5, 0.0, 0.0]
     """
-    peak, total = check_positive("peak", peak), check_positive("total", total)
-    warmup, floor = check_number("warmup", warmup), check_not_negative("floor", floor)
+    peak, total = check_option("peak", peak), check_option("total", total)
+    warmup, floor = check_int("warmup", warmup), check_option("floor", floor)
     if not 0 <= warmup < total:
-        raise ValueError(f"warmup={warmup:g}, total={total:g}: expected 0 <= warmup < total")
+        raise ValueError(f"warmup={warmup}, total={total}: expected 0 <= warmup < total")
 
     def rate(step):
         if step < warmup:

@@ -18,17 +18,10 @@ import numpy as np
 from npformer import tree
 from npformer.arrays import on_host
 from npformer.backends import get_backend
-from npformer.checks import (
-    check_fraction,
-    check_in_dtype,
-    check_int,
-    check_not_negative,
-    check_positive,
-    check_seed,
-    warn,
-)
+from npformer.checks import check_in_dtype, warn
 from npformer.models.description import as_json, describe
 from npformer.operations.explain import Calls, explain
+from npformer.operations.options import check_option
 from npformer.reference import derive_key, split_key
 from npformer.runtime.interrupts import deferred_interrupts
 from npformer.runtime.ranks import OneProcess, checksum
@@ -152,15 +145,15 @@ class Trainer:
         frozen=(),
         ranks=None,
     ):
-        label_smoothing = check_fraction("label_smoothing", label_smoothing)
-        consistency = check_not_negative("consistency", consistency)
-        seed = check_seed("seed", seed)
+        label_smoothing = check_option("label_smoothing", label_smoothing)
+        consistency = check_option("consistency", consistency)
+        seed = check_option("seed", seed)
         if not isinstance(optimizer, Optimizer):
             raise TypeError(f"optimizer={optimizer!r}, expected an optimizer such as Adam(lr=0.001)")
         if clip_norm is not None:
-            clip_norm = check_positive("clip_norm", clip_norm)
+            clip_norm = check_option("clip_norm", clip_norm)
         if n_shards is not None:
-            n_shards = check_int("n_shards", n_shards, at_least=1)
+            n_shards = check_option("n_shards", n_shards)
         for method in ("init", "loss_and_grad", "count"):
             if not callable(getattr(model, method, None)):
                 raise TypeError(
@@ -304,7 +297,7 @@ class Trainer:
         list of StepInfo
         """
         if n_steps is not None:
-            n_steps = check_int("n_steps", n_steps, at_least=0)
+            n_steps = check_option("n_steps", n_steps)
         history: list = []
         callbacks = list(callbacks)  # an iterator would call them after the first step only
         with progress_bar(n_steps, progress and self.ranks.is_first) as bar:

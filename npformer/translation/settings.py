@@ -1,21 +1,10 @@
 """The settings of the training of a translation model: text, model, recipe, and how often it validates and saves."""
 
 import json
-import numbers
 import os
 from dataclasses import dataclass, field, fields
-from typing import get_args, get_type_hints
 
-import numpy as np
-
-from npformer.checks import (
-    check_fields,
-    check_fraction,
-    check_int,
-    check_not_negative,
-    check_positive,
-    check_seed,
-)
+from npformer.operations.options import OPTIONS, check_fields
 from npformer.runtime.host import PRECISIONS
 
 CHOICES = {
@@ -25,18 +14,6 @@ CHOICES = {
     "average": ("last", "best"),
     "precision": PRECISIONS,
 }
-COUNTS = (
-    "vocab_size",
-    "max_tokens",
-    "max_len",
-    "warmup",
-    "steps",
-    "validate_every",
-    "save_every",
-    "patience",
-    "n_average",
-    "n_shards",
-)
 PRESETS: dict[str, dict] = {  # the settings that differ from the defaults
     "tiny": {},  # the model of Wu et al. 2021 for the 29,000 sentences of Multi30k
     "small": {
@@ -180,18 +157,11 @@ class TranslationSettings:
     n_average: int = 10
 
     def __post_init__(self):
-        kinds = get_type_hints(type(self))
-        for name in (each.name for each in fields(self)):
-            object.__setattr__(self, name, _as(kinds[name], name, getattr(self, name)))
-        check_fields(self, check_seed, "seed")
-        for name in COUNTS:
-            if getattr(self, name) is not None:
-                check_fields(self, check_int, name, at_least=1)
-        check_fields(self, check_fraction, "dropout", "inner_dropout", "label_smoothing")
-        check_fields(self, check_not_negative, "consistency")
-        check_fields(self, check_positive, "lr")
-        if self.clip_norm is not None:
-            check_fields(self, check_positive, "clip_norm")
+        OPTIONS["peak"].check("lr", self.lr)  # of its schedule
+        check_fields(self)
+        for name in (each.name for each in fields(self) if each.type is str):
+            object.__setattr__(self, name, _as_text(name, getattr(self, name)))
+        object.__setattr__(self, "model", _as_in_json("model", self.model))
         for name, choices in CHOICES.items():
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name}={getattr(self, name)!r}, expected one of {choices}")
@@ -204,27 +174,17 @@ class TranslationSettings:
         return cls(preset=preset, **PRESETS[preset] | changes)
 
 
-TAKEN = {  # for each type of a field, the accepted types and their description
-    str: ((str, os.PathLike), "a str"),
-    int: ((int, np.integer), "an int"),
-    float: (numbers.Real, "a number"),
-    bool: ((bool, np.bool_), "a bool"),
-    dict: (dict, "a dict"),
-}
+def _as_text(name, value):
+    if not isinstance(value, (str, os.PathLike)):
+        raise TypeError(f"{name}={value!r} is a {type(value).__name__}, expected a str")
+    return os.fspath(value)
 
 
-def _as(kind, name, value):
-    """Convert the value of a field to the type that it has after a round trip through JSON."""
-    if type(None) in get_args(kind):
-        if value is None:
-            return None
-        kind = get_args(kind)[0]
-    taken, words = TAKEN[kind]
-    if not isinstance(value, taken) or (isinstance(value, bool) and kind is not bool):
-        raise TypeError(f"{name}={value!r} is a {type(value).__name__}, expected {words}")
-    if kind is dict:
-        try:
-            return json.loads(json.dumps(value))
-        except (TypeError, ValueError) as error:
-            raise TypeError(f"{name}={value!r}, expected what JSON can hold: {error}") from error
-    return os.fspath(value) if kind is str else kind(value)
+def _as_in_json(name, value):
+    """A dict as it is after a round trip through JSON."""
+    if not isinstance(value, dict):
+        raise TypeError(f"{name}={value!r} is a {type(value).__name__}, expected a dict")
+    try:
+        return json.loads(json.dumps(value))
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{name}={value!r}, expected what JSON can hold: {error}") from error

@@ -9,11 +9,11 @@ import numpy as np
 from npformer import tree
 from npformer.arrays import on_host
 from npformer.backends import get_backend
-from npformer.checks import check_int
 from npformer.data.parallel_text import pack
 from npformer.data.subwords import Subwords
 from npformer.decoding import beam_search, greedy_decode
 from npformer.models import EncoderDecoder, describe, from_description
+from npformer.operations.options import check_option
 from npformer.runtime.ranks import checksum
 from npformer.training.checkpoint import CheckpointError, joined, load_checkpoint, refusing, save_checkpoint
 
@@ -144,7 +144,7 @@ class Translator:
         def decode(src):
             return beam_search(self.model, self.params, src, **self._limits(src), **{"beam_size": BEAM_SIZE, **options})
 
-        beam_size = check_int("beam_size", options.get("beam_size", BEAM_SIZE), at_least=1)
+        beam_size = check_option("beam_size", options.get("beam_size", BEAM_SIZE))
         lines, first = _each(lines), 1
         while chunk := list(islice(lines, READ_AHEAD)):
             yield from self._decode(chunk, decode, beam_size, first)

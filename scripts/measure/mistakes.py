@@ -78,7 +78,7 @@ def trainings(script, short, long="--quiet"):
         ),
         Mistake(script, "Ctrl-C", f"{INTERRUPTED} SCRIPT {long} --no-plots", 130, ""),
         Mistake(script, "the reader of the output is gone", f"SCRIPT {short} --no-plots | head -1", 0, ""),
-        Mistake(script, "no step", "--steps 0", 2, "argument --steps: 0, expected a whole number of 1 or more"),
+        Mistake(script, "no step", "--steps 0", 2, "argument --steps: 0, expected at least 1"),
     ]
 
 
@@ -110,7 +110,7 @@ MISTAKES = [
         "a seed that is no number",
         "--seed one",
         2,
-        "argument --seed: one, expected a whole number of 0 or more",
+        "argument --seed: one, expected a whole number",
     ),
     Mistake(
         "train_copy.py",

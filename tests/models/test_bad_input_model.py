@@ -176,7 +176,7 @@ def test_an_odd_width_works():
         (lambda: Adam(betas=(0.9, 1.0)), r"betas\[1\]=1.0, expected"),
         (lambda: Adam(eps=0.0), "eps=0.0, expected a finite number above 0"),
         (lambda: AdamW(weight_decay=-1), "weight_decay=-1, expected"),
-        (lambda: noam(512, warmup=0), "warmup=0, expected a finite number above 0"),
+        (lambda: noam(512, warmup=0), "warmup=0, expected at least 1"),
         (lambda: warmup_cosine(1e-3, warmup=10, total=10), "warmup=10, total=10: expected 0 <= warmup < total"),
         (lambda: Trainer(MODEL, Adam(), clip_norm=0), "clip_norm=0, expected a finite number above 0"),
         (lambda: Trainer(MODEL, Adam(), label_smoothing=1.5), "label_smoothing=1.5, expected 0 <= label_smoothing"),

@@ -57,18 +57,23 @@ def test_any_value_gives_a_result_or_an_error_that_names_the_option(name, option
 def test_flags_are_flags(name, option):
     for value in (True, False):
         assert_same(outcome_of(npf, name, option, np.bool_(value)), outcome_of(npf, name, option, value))
-    for value in (np.float16(1), 1.0, "True", None):
+    for value in (np.float16(1), 1.0, 2, -1, "True", None):
         text = f"{option}={value!r} is a {type(value).__name__}, expected True or False"
         assert outcome_of(npf, name, option, value) == f"TypeError: {text}"
 
 
-BELOW_1 = [-0.1, 1.0, 30.0, math.nan]
+BELOW_1, BELOW_0 = [-0.1, 1.0, 30.0, math.nan], [-0.1, math.nan, math.inf]
+FRACTIONS = "dropout_rate", "beta1", "beta2", "label_smoothing", "momentum"
 OUT_OF_RANGE = {
     **dict.fromkeys(["n_heads", "k", "step", "n_tokens", "dilation"], ([0, -1], "at least 1")),
-    **{name: (BELOW_1, f"0 <= {name} < 1") for name in ("dropout_rate", "beta1", "beta2")},
-    "label_smoothing": ([-0.1, 1.1, math.nan], "0 <= label_smoothing <= 1"),
+    **{
+        name: (BELOW_1, f"0 <= {name} < 1")
+        for name in ("dropout_rate", "beta1", "beta2", "label_smoothing", "momentum")
+    },
     "eps": ([0.0, -1e-5, math.nan, math.inf], "a finite number above 0"),
-    "consistency": ([-0.1, math.nan, math.inf], "a finite number of 0 or more"),
+    **dict.fromkeys(
+        ["consistency", "lr", "weight_decay"], ([-0.1, math.nan, math.inf], "a finite number of 0 or more")
+    ),
     "activation": (["swish"], f"one of {sorted(ACTIVATIONS)}"),
     "score": (["general"], f"one of {sorted(SCORES)}"),
     "table_shape": ([(-1, 17), (23,)], "2 sizes of 0 or more"),

@@ -82,15 +82,15 @@ def test_help(script, capsys):
     ("script", "arguments", "said"),
     [
         ("bench_train.py", ["--steps", "tiny,huge"], "argument --steps: 'huge', expected some of tiny,copy"),
-        ("bench_train.py", ["--rounds", "0"], "argument --rounds: 0, expected a whole number"),
+        ("bench_train.py", ["--rounds", "0"], "argument --rounds: 0, expected at least 1"),
         ("bench_train.py", ["--seconds", "nan"], "argument --seconds: nan, expected a finite number"),
         ("bench_train.py", ["--backends", "gpu"], "argument --backends: 'gpu'"),
         ("bench_train.py", ["--without", "numpy"], "argument --without: 'numpy'"),
         ("bench_train.py", ["--json", "."], "argument --json: . is a folder"),
         ("bench_train.py", ["--scaling", "--first-step"], "argument --first-step: not allowed with"),
-        ("bench_attention.py", ["--lengths", "128,-1"], "argument --lengths: -1, expected a whole number"),
+        ("bench_attention.py", ["--lengths", "128,-1"], "argument --lengths: -1, expected at least 1"),
         ("bench_ops.py", ["--ops", "layer_nrom"], "argument --ops: 'layer_nrom'"),
-        ("bench_decode.py", ["--beams", "1,0"], "argument --beams: 0, expected a whole number"),
+        ("bench_decode.py", ["--beams", "1,0"], "argument --beams: 0, expected at least 1"),
         (
             "bench_decode.py",
             ["--without", "npformer,ctranslate2,huggingface"],

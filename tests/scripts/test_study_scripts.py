@@ -49,7 +49,7 @@ def test_help_and_wrong_arguments(tmp_path):
     shown = run("--help").stdout
     for option in ("--quick", "--seed", "--seeds", "--steps", "--out", "--json"):
         assert option in shown
-    assert "expected a whole number of 1 or more" in run("--steps", "0", status=2).stderr
+    assert "expected at least 1" in run("--steps", "0", status=2).stderr
     assert "expected a file" in run("--json", tmp_path, status=2).stderr
 
 

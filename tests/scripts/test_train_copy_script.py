@@ -72,8 +72,8 @@ def test_help():
     ("arguments", "said"),
     [
         (["--task", "sort"], "invalid choice: 'sort'"),
-        (["--steps", "0"], "expected a whole number of 1 or more"),
-        (["--seed=-1"], "-1, expected a whole number of 0 or more"),
+        (["--steps", "0"], "expected at least 1"),
+        (["--seed=-1"], "-1, expected at least 0"),
         (["--json", "."], "expected a file"),
         (["--backend", "gpu"], "backend='gpu'"),
     ],

@@ -294,9 +294,9 @@ def test_a_damaged_checkpoint_is_named(tmp_path, finished, capsys, keep):
     "arguments, message",
     [
         ([], "required: --data (or --resume)"),
-        (["--data", "x", "--steps", "0"], "argument --steps: 0, expected a whole number of 1 or more"),
-        (["--data", "x", "--dropout", "1.5"], "argument --dropout: 1.5, expected from 0 to below 1"),
-        (["--data", "x", "--seed", "-1"], "argument --seed: -1, expected a whole number of 0 or more"),
+        (["--data", "x", "--steps", "0"], "argument --steps: 0, expected at least 1"),
+        (["--data", "x", "--dropout", "1.5"], "argument --dropout: 1.5, expected 0 <= dropout < 1"),
+        (["--data", "x", "--seed", "-1"], "argument --seed: -1, expected at least 0"),
         (["--data", "x", "--lr", "0"], "argument --lr: 0, expected a finite number above 0"),
         (["--data", "x", "--minutes", "nan"], "argument --minutes: nan, expected a finite number above 0"),
         (["--data", "x", "--consistency", "-1"], "argument --consistency: -1, expected a finite number of 0 or more"),

@@ -162,8 +162,8 @@ def test_a_fraction_is_saved_as_the_float_that_it_is_computed_as(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"seed": 10**400}, ValueError, "seed=an int of 1329 bits, expected at most"),
-        ({"seed": 2**64}, ValueError, "seed=18446744073709551616, expected at most"),
+        ({"seed": 10**400}, ValueError, "seed=an int of 1329 bits, expected at least 0 and below"),
+        ({"seed": 2**64}, ValueError, "seed=18446744073709551616, expected at least 0 and below"),
         ({"clip_norm": True}, TypeError, "clip_norm=True is a bool, expected a number"),
         ({"frozen": 5}, TypeError, "frozen=5 is a int, expected a sequence of paths such as"),
         ({"frozen": None}, TypeError, "frozen=None is a NoneType, expected a sequence of paths such as"),

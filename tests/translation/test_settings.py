@@ -12,9 +12,12 @@ from corpus import SETTINGS
 
 from npformer import ByteNet
 from npformer.models import describe
+from npformer.operations.options import AT_LEAST_1, OPTIONS
 from npformer.translation import TranslationRun, TranslationSettings
-from npformer.translation.settings import CHOICES, COUNTS, PRESETS
+from npformer.translation.settings import CHOICES, PRESETS
 
+NUMBERS = [field.name for field in fields(TranslationSettings) if field.type not in (str, dict)]
+COUNTS = [name for name in NUMBERS if OPTIONS[name] is AT_LEAST_1]
 RATES = ("dropout", "inner_dropout", "label_smoothing")
 TEXTS = ("data", "src", "tgt", "preset")
 OF_TYPE = [  # a value of another type for each field
@@ -25,11 +28,11 @@ OF_TYPE = [  # a value of another type for each field
     *((name, True, "a bool, expected a number") for name in ("lr", "consistency", "clip_norm", *RATES)),
     *((name, None, "a NoneType, expected a str") for name in CHOICES),
     ("lr", None, "a NoneType, expected a number"),
-    ("skip_empty", 1, "an int, expected a bool"),
+    ("skip_empty", 2, "an int, expected True or False"),
     ("model", "Transformer", "a str, expected a dict"),
 ]
 OF_RANGE = [
-    ("seed", -1, "expected at least 0"),
+    *(("seed", seed, "expected at least 0 and below 2**64") for seed in (-1, 2**64)),
     *((name, 0, "expected at least 1") for name in COUNTS),
     *((name, value, f"expected 0 <= {name} < 1") for name in RATES for value in (-0.1, 1.0, np.nan)),
     *((name, value, "expected a finite number above 0") for name in ("lr", "clip_norm") for value in (0.0, np.inf)),

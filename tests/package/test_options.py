@@ -1,0 +1,71 @@
+"""One table has the types and ranges of all options: ``npformer.operations.options``."""
+
+from dataclasses import fields
+from functools import partial
+
+import numpy as np
+import pytest
+
+from npformer import SGD, Adam, AdamW, ByteNet, Recurrent, SequenceAutoencoder, Trainer, Transformer, reference
+from npformer.data import CopyTask
+from npformer.operations.options import OPTIONS, check_option
+from npformer.reference import Ops
+from npformer.reference.settings import AttentionSettings, LayerSettings
+from npformer.training.schedules import constant, inverse_sqrt, noam
+from npformer.translation import TranslationSettings
+
+SETTINGS = [SGD, Adam, AdamW, ByteNet, Recurrent, SequenceAutoencoder, Transformer, CopyTask, TranslationSettings]
+SETTINGS += [AttentionSettings, LayerSettings]
+NUMBERS = {kind: kind for kind in (bool, int, float)} | {kind | None: kind for kind in (bool, int, float)}
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_every_number_of_settings_is_in_the_table(settings):
+    of_type = {field.name: NUMBERS[field.type] for field in fields(settings) if field.type in NUMBERS}
+    assert of_type == {name: OPTIONS[name].kind for name in of_type}
+
+
+def test_operations_and_the_table_agree_on_types():
+    for name in Ops.names():
+        for parameter in getattr(reference, name).record.parameters.values():
+            if parameter.annotation in NUMBERS and parameter.name in OPTIONS:
+                assert OPTIONS[parameter.name].kind is NUMBERS[parameter.annotation], (name, parameter.name)
+
+
+def error_of(f, *args, **options):
+    with pytest.raises((TypeError, ValueError)) as error:
+        f(*args, **options)
+    return f"{type(error.value).__name__}: {error.value}"
+
+
+@pytest.mark.parametrize("lr", [True, np.True_, "0.1", -0.1, np.nan, np.inf])
+def test_a_rate_is_refused_with_the_same_words_wherever_it_is_given(lr):
+    param, grad = np.ones(3), np.ones(3)
+    doors = [Adam, SGD, constant, partial(reference.sgd_update, param, grad, None)]
+    doors.append(partial(reference.adam_update, param, grad, grad, grad, step=1))
+    [message] = {error_of(door, lr=lr) for door in doors}
+    assert message.startswith(f"{'ValueError' if isinstance(lr, float) else 'TypeError'}: lr=")
+
+
+@pytest.mark.parametrize("rate", [True, -0.1, 1.0, np.nan])
+def test_smoothing_is_refused_with_the_same_words_wherever_it_is_given(rate):
+    model = Transformer(11, 11, d_model=8, n_heads=2, n_layers=1, d_ff=8)
+    doors = [
+        lambda label_smoothing: Trainer(model, Adam(), label_smoothing=label_smoothing),
+        lambda label_smoothing: TranslationSettings(data="x", label_smoothing=label_smoothing),
+        lambda label_smoothing: reference.cross_entropy(
+            np.ones((1, 2)), np.array([1]), label_smoothing=label_smoothing
+        ),
+    ]
+    assert len({error_of(door, label_smoothing=rate) for door in doors}) == 1
+
+
+def test_steps_are_counted():
+    for schedule in (lambda warmup: noam(8, warmup), lambda warmup: inverse_sqrt(0.1, warmup)):
+        assert error_of(schedule, 2.5) == "TypeError: warmup=2.5 is a float, expected an int"
+
+
+def test_what_is_given_becomes_a_number_of_python():
+    assert type(check_option("lr", np.float32(0.5))) is float
+    assert type(check_option("n_best", np.uint8(3))) is int
+    assert check_option("causal", np.True_) is check_option("causal", 1) is True
