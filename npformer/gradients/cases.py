@@ -316,7 +316,7 @@ CASES: list[Case] = [
         bound=8,
         backward_bound=32,  # dh is rounded before two products
     ),
-    *_cases("linear_dropout_residual", DROPOUT, {"bias": None}, {"residual": None, **DROPOUT}, bound=8),
+    *_cases("linear_dropout_residual", DROPOUT, {"bias": None}, bound=8),
     *_cases("conv1d", {}, {"bias": None}, {"causal": True}, {"dilation": 2}, {"dilation": 9, "causal": True}, bound=16),
     *_cases("conv1d", {"dilation": 4}, {"dilation": 2, "causal": True}, bound=16, W=5),
     *_cases("conv1d", {"causal": True}, bound=16, W=2),

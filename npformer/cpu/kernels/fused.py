@@ -42,8 +42,7 @@ def linear_activation_dropout_backward(dy, x, weight, bias, h, activation, dropo
 @kernel_of(reference.linear_dropout_residual, as_it_lies="weight")
 def linear_dropout_residual(x, weight, bias, residual, dropout_rate, dropout_key):
     bias = np.zeros(weight.shape[1], x.dtype) if bias is None else bias
-    residual = np.empty((0, 0), x.dtype) if residual is None else as_rows(residual)
-    rest = bias, residual, *drawing(dropout_rate, dropout_key, x.dtype)
+    rest = bias, as_rows(residual), *drawing(dropout_rate, dropout_key, x.dtype)
     if n_kernel_threads():
         y = linear(x, weight)
         _drop_and_add(as_rows(y), *rest)
@@ -116,9 +115,8 @@ def _drop_and_add(y, bias, residual, draw, factor):
         if factor != like(factor, 1):
             for j in range(D):
                 y[i, j] = y[i, j] * factor if is_kept(i * D + j, draw) else like(factor, 0)
-        if len(residual) > 0:
-            for j in range(D):
-                y[i, j] += residual[i, j]
+        for j in range(D):
+            y[i, j] += residual[i, j]
 
 
 @kernel

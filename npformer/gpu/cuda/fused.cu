@@ -1,4 +1,4 @@
-// The operations that follow a matrix product, in one pass over its elements. A bias or residual of nullptr is 0.
+// The operations that follow a matrix product, in one pass over its elements. A bias of nullptr is 0.
 
 #include "activations.cuh"
 
@@ -50,5 +50,5 @@ extern "C" __global__ void add_bias_drop_residual(
   Index i = this_element();
   if (i >= size) return;
   REAL kept = is_kept(i, key, threshold) ? with_bias(y, bias, i, n_columns) * factor : REAL(0);
-  store(y, i, residual ? load(residual, i) + kept : kept);
+  store(y, i, load(residual, i) + kept);
 }

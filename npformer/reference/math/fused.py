@@ -79,7 +79,7 @@ def linear_dropout_residual(
     x: Array,
     weight: Array,
     bias: Array | None,
-    residual: Array | None,
+    residual: Array,
     dropout_rate: float = 0.0,
     dropout_key: int | None = None,
 ) -> Array:
@@ -90,7 +90,7 @@ def linear_dropout_residual(
     x : (..., D)
     weight : (D, F)
     bias : (F,), or None
-    residual : (..., F), or None for no residual connection
+    residual : (..., F)
     dropout_rate, dropout_key
         As for ``dropout``.
 
@@ -104,10 +104,7 @@ def linear_dropout_residual(
     >>> linear_dropout_residual(np.array([1.0]), np.array([[2.0]]), np.array([0.5]), np.array([10.0]))
     array([12.5])
     """
-    y = dropout(linear(x, weight, bias), dropout_rate, dropout_key)
-    if residual is None:
-        return y
-    return residual + y
+    return residual + dropout(linear(x, weight, bias), dropout_rate, dropout_key)
 
 
 @backward_of(linear_dropout_residual, flops="4*N*D*F")
