@@ -10,16 +10,20 @@ import sys
 import time
 from pathlib import Path
 
-# As in npformer/runtime/ranks.py, which may be missing: the variables with the number of a rank, and that of all ranks.
-OF_RANK, OF_ALL = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK"), ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE")
 MPIEXEC = Path(sys.executable).with_name("mpiexec")  # the one that mpich of the extra mpi installs
 PATIENCE = 1.0  # seconds that another rank waits for rank 0 to tell the same error
 
 
 def rank():
-    """The number of this process, None if MPI has not started it."""
-    given = [os.environ[name] for name in OF_RANK if name in os.environ]
+    """The number of this process, None if MPI has not started it, or if the script has not imported npformer."""
+    given = _given("STARTED")
     return int(given[0]) if given else None
+
+
+def _given(names):
+    """The values of the variables of MPI that npformer knows under this name, if npformer is there and imported."""
+    ranks = sys.modules.get("npformer.runtime.ranks")
+    return [os.environ[name] for name in getattr(ranks, names, ()) if name in os.environ]
 
 
 def mpiexec(n):
@@ -35,7 +39,7 @@ class Quiet:
     """
 
     def __enter__(self):
-        if rank() is not None and "1" not in [os.environ.get(name) for name in OF_ALL]:
+        if rank() is not None and "1" not in _given("SIZES"):
             with contextlib.suppress(ImportError):  # ``npformer.runtime.ranks.world`` says what is missing
                 import mpi4py.MPI  # noqa: F401
         self.before, self.said = (sys.stdout, sys.stderr), None

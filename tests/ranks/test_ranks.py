@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 from corpus import write_corpus
-from on_ranks import MPIEXEC, OF_ALL, OF_RANK, mpiexec
+from on_ranks import MPIEXEC, mpiexec
 
-from npformer.runtime.ranks import SIZES, STARTED
 from npformer.training import JsonLog, load_checkpoint
 from npformer.translation import Translator
 from npformer.translation.run import LAST, RESULT
@@ -126,10 +125,6 @@ def test_the_table_names_every_rank(found):
     assert [row.split()[0] for row in rows[1 : found["n"] + 1]] == [str(rank) for rank in range(found["n"])]
     too_many = found["n"] > len(os.sched_getaffinity(0))
     assert ("ranks share cores" in found["table"]) == too_many
-
-
-def test_scripts_and_package_know_the_same_variables():
-    assert (OF_RANK, OF_ALL) == (STARTED, SIZES)
 
 
 def test_one_process_imports_no_mpi():
