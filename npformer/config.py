@@ -148,10 +148,21 @@ def _blas():
         "library": "OpenBLAS",
         "version": version and version[0],
         "core": core,
-        "kernels": next((level for level, cores in CORES.items() if core.lower() in map(str.lower, cores)), None),
+        "kernels": instructions_of(core),
         "threads": _ask_openblas("get_num_threads", ctypes.c_int),
         "chooses_core": b"DYNAMIC_ARCH" in settings,
     }
+
+
+def instructions_of(core):
+    """The widest instructions that the kernels of a core of OpenBLAS use, None if the core is not known.
+
+    Examples
+    --------
+    >>> instructions_of("Zen")
+    'AVX2'
+    """
+    return next((level for level, cores in CORES.items() if core.lower() in map(str.lower, cores)), None)
 
 
 def _ask_openblas(name, restype):

@@ -28,16 +28,14 @@ import numpy as np
 from arguments import above_zero, positive, some_of
 from output import output_file
 
+from npformer.config import instructions_of
 from npformer.runtime.threads import cores
 
 LIBRARIES = ("npformer", "numpy", "numba", "torch", "jax", "jaxlib")
 SETTINGS = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 MOSTLY_IDLE = 0.2  # cores that other programs may use without a warning
 WHEN_BUSY = "threads wait for each other, and even ratios mean little"
-CORES_WITH = {  # OpenBLAS's names of its sets of kernels ("cores"), widest instructions first
-    "avx512f": {"SkylakeX", "Cooperlake", "Sapphirerapids"},
-    "avx2": {"Haswell", "Zen", "Excavator"},
-}
+FLAGS = {"AVX-512": "avx512f", "AVX2": "avx2"}  # of processors with these instructions, widest first
 
 
 # -- contenders ---------------------------------------------------------------------------------------------------
@@ -295,8 +293,8 @@ def warnings_about(core, flags, settings, busy):
     if settings:
         given = ", ".join(f"{name}={value}" for name, value in settings.items())
         found.append(f"{given} in the environment: users do not set this, and products may be slower or faster")
-    for flag, names in CORES_WITH.items():
-        if core in names:
+    for instructions, flag in FLAGS.items():
+        if instructions_of(core) == instructions:
             break
         if flag in flags and not core.startswith("unknown"):
             found.append(f"OpenBLAS uses its {core} core, below the processor's instruction set ({flag})")

@@ -211,6 +211,7 @@ def test_a_slow_blas_core_is_pointed_out():
     assert warnings("SkylakeX", {"avx2", "avx512f"}) == []
     assert warnings("Haswell", {"avx2"}) == []
     assert warnings("Zen", {"avx2"}) == []
+    assert "Excavator core, below" in warnings("Excavator", {"avx2"})[0]  # its kernels use AVX
     assert "Haswell core, below" in warnings("Haswell", {"avx2", "avx512f"})[0]
     assert "Nehalem core, below" in warnings("Nehalem", {"avx2"})[0]
     assert warnings("unknown (threadpoolctl is not installed)", {"avx512f"}) == []
