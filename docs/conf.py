@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / folder) for folder in ("docs/_extensions", "docs", "scripts")]
+sys.path[:0] = [str(ROOT / folder) for folder in ("docs/_extensions", "docs")]
 
 import ziamath  # noqa: E402, for the font that it brings
 

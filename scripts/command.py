@@ -1,7 +1,7 @@
 """How a script ends: with one line for a mistake of its user, a traceback for a bug, silently if it is interrupted.
 
 Every script imports this module before npformer and decorates its ``main`` with ``command``. The module needs only the
-standard library, so that it can say that npformer is missing.
+standard library, so that it can say that NumPy is missing.
 """
 
 import contextlib
@@ -13,10 +13,9 @@ import traceback
 import warnings
 from pathlib import Path
 
-from on_ranks import Quiet
+from scripts.on_ranks import Quiet
 
 SCRIPTS = str(Path(__file__).parent)
-OURS = ("npformer", "numpy")  # packages without which no script runs
 
 
 def command(main):
@@ -142,12 +141,11 @@ def _is_raised_by_us(error):
 
 
 def _before_main(kind, error, trace):
-    """Handle what stops a script while it still imports: Ctrl-C, and a Python that has no npformer."""
+    """Handle what stops a script while it still imports: Ctrl-C, and a Python that has no NumPy."""
     if issubclass(kind, KeyboardInterrupt):
         return
-    if issubclass(kind, ModuleNotFoundError) and error.name in OURS:
-        where = f"{sys.executable}: pip install . in the folder above scripts/"
-        print_error(f"{error.name} is not installed for {where}")
+    if issubclass(kind, ModuleNotFoundError) and error.name == "numpy":
+        print_error(f"numpy is not installed for {sys.executable}: pip install -e . in the folder above scripts/")
         return
     sys.__excepthook__(kind, error, trace)
 

@@ -15,9 +15,10 @@ import time
 from pathlib import Path
 
 import numpy as np
-from arguments import backend, natural, positive
-from command import command
-from output import add_pictures, output_file, will_draw, write_json
+
+from scripts.arguments import backend, natural, positive  # needs pip install -e .
+from scripts.command import command
+from scripts.output import add_pictures, output_file, will_draw, write_json
 
 from npformer import Adam, SequenceAutoencoder, Trainer, warmup_cosine
 from npformer.data.copy_task import BOS, EOS, FIRST_SYMBOL, PAD, exact_match, is_held_out

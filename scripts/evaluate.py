@@ -12,9 +12,9 @@ import sys
 import time
 from pathlib import Path
 
-from arguments import add_search, backend, search_of
-from command import command
-from output import output_file, picture_file, refuse_overwriting, write_json, write_whole
+from scripts.arguments import add_search, backend, search_of  # needs pip install -e .
+from scripts.command import command
+from scripts.output import output_file, picture_file, refuse_overwriting, write_json, write_whole
 
 from npformer.data import ParallelText
 from npformer.runtime.ranks import checksum, world

@@ -16,8 +16,8 @@ import urllib.request
 import zlib
 from pathlib import Path
 
-from command import command
-from output import output_folder, write_whole
+from scripts.command import command  # needs pip install -e .
+from scripts.output import output_folder, write_whole
 
 URL = "https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw"
 WAITS = (1, 3)  # seconds before the second and the third try

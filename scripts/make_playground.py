@@ -17,9 +17,10 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-from arguments import positive
-from command import command
-from output import output_file
+
+from scripts.arguments import positive  # needs pip install -e .
+from scripts.command import command
+from scripts.output import output_file
 
 from npformer import Adam, CopyTask, Trainer, Transformer, tree, warmup_cosine
 from npformer.data.copy_task import FIRST_SYMBOL, exact_match

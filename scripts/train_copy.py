@@ -11,9 +11,9 @@ import sys
 import time
 from pathlib import Path
 
-from arguments import backend, natural, positive
-from command import command
-from output import add_pictures, output_file, will_draw, write_json
+from scripts.arguments import backend, natural, positive  # needs pip install -e .
+from scripts.command import command
+from scripts.output import add_pictures, output_file, will_draw, write_json
 
 from npformer import Adam, CopyTask, ParameterAverage, Trainer, Transformer, noam, tree, warmup_cosine
 from npformer.data.copy_task import BOS, EOS, PAD, exact_match

@@ -28,9 +28,9 @@ from functools import partial
 from pathlib import Path
 from signal import Signals
 
-from arguments import LONGEST, above_zero, backend, natural, option
-from command import command, print_error, print_note
-from output import output_file, output_folder, refuse_overwriting, write_json
+from scripts.arguments import LONGEST, above_zero, backend, natural, option  # needs pip install -e .
+from scripts.command import command, print_error, print_note
+from scripts.output import output_file, output_folder, refuse_overwriting, write_json
 
 from npformer import NonFiniteError, tree
 from npformer.operations.options import OPTIONS

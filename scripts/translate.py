@@ -16,9 +16,10 @@ from itertools import islice
 from pathlib import Path
 
 import numpy as np
-from arguments import add_search, backend, positive, search_of, utf_8
-from command import command
-from output import picture_file
+
+from scripts.arguments import add_search, backend, positive, search_of, utf_8  # needs pip install -e .
+from scripts.command import command
+from scripts.output import picture_file
 
 from npformer.data.parallel_text import decoded, read_lines
 from npformer.decoding.beam import Hypothesis

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-import make_playground
+from scripts import make_playground
 
 
 def setup(app):

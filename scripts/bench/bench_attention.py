@@ -14,13 +14,11 @@ import math
 import sys
 from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where arguments.py is
-from arguments import positives, some_of
-from benchmarking import (
+from scripts.arguments import positives, some_of  # needs pip install -e .
+from scripts.bench.benchmarking import (
     Contender,
     Limits,
     add_backends,
@@ -40,8 +38,8 @@ from benchmarking import (
     short,
     timing,
 )
-from command import command
-from output import picture_file, write_json
+from scripts.command import command
+from scripts.output import picture_file, write_json
 
 import npformer as nf
 

@@ -10,14 +10,12 @@ import argparse
 import multiprocessing
 import sys
 import time
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where arguments.py is
-from arguments import check_package, positive
-from benchmarking import machine, physical_cores, print_machine, print_table
-from command import command
-from output import output_file, write_json
-from train_copy import PAD, PRESETS, training_batches
+from scripts.arguments import check_package, positive  # needs pip install -e .
+from scripts.bench.benchmarking import machine, physical_cores, print_machine, print_table
+from scripts.command import command
+from scripts.output import output_file, write_json
+from scripts.train_copy import PAD, PRESETS, training_batches
 
 import npformer as nf
 
@@ -70,7 +68,7 @@ def run_npformer(steps):
 def run_pytorch(steps, fused=False):
     """The same with PyTorch, including its import and the construction of the model."""
     start = time.perf_counter()
-    from peers.pytorch_model import training_step
+    from scripts.bench.peers.pytorch_model import training_step
 
     model, optimizer, made = batches(steps)
     step = training_step(model, *made[0], 0.0, 0.0, physical_cores(), fused=fused)

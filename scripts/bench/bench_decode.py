@@ -15,14 +15,12 @@ import itertools
 import sys
 from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where arguments.py is
-from arguments import positives, some_of
-from bench_train import SIZES, model_of
-from benchmarking import (
+from scripts.arguments import positives, some_of  # needs pip install -e .
+from scripts.bench.bench_train import SIZES, model_of
+from scripts.bench.benchmarking import (
     Contender,
     Limits,
     add_backends,
@@ -41,8 +39,8 @@ from benchmarking import (
     timing,
     version,
 )
-from command import command
-from output import write_json
+from scripts.command import command
+from scripts.output import write_json
 
 import npformer as nf
 
@@ -106,14 +104,14 @@ def build_npformer(size, batch, beam, backend):
 
 @functools.cache
 def ctranslate2_decoder(size):
-    from peers.ctranslate2_model import decoder
+    from scripts.bench.peers.ctranslate2_model import decoder
 
     return decoder(*model_and_params(size), physical_cores())
 
 
 @functools.cache
 def huggingface_decoder(size):
-    from peers.huggingface_model import decoder
+    from scripts.bench.peers.huggingface_model import decoder
 
     return decoder(model_of(size), physical_cores())
 

@@ -14,16 +14,23 @@ import subprocess
 import sys
 from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where arguments.py is
-from arguments import some_of
-from bench_train import LABEL_SMOOTHING, LEARNING_RATE, SIZES, Size, batch_of, begins_alike, model_of, training_flops
-from benchmarking import Contender, alternate, build_all, machine, new_parser, print_table, short, timing
-from command import command
-from output import write_json
+from scripts.arguments import some_of  # needs pip install -e .
+from scripts.bench.bench_train import (
+    LABEL_SMOOTHING,
+    LEARNING_RATE,
+    SIZES,
+    Size,
+    batch_of,
+    begins_alike,
+    model_of,
+    training_flops,
+)
+from scripts.bench.benchmarking import Contender, alternate, build_all, machine, new_parser, print_table, short, timing
+from scripts.command import command
+from scripts.output import write_json
 
 import npformer as nf
 from npformer.backends import why_no_gpu
@@ -73,7 +80,7 @@ def build_npformer(size, precision):
 
 def build_pytorch(size, precision, **variant):
     """``step`` of peers/pytorch_model.py on the GPU."""
-    from peers.pytorch_model import training_step
+    from scripts.bench.peers.pytorch_model import training_step
 
     arguments = model_of(size), *batch_of(size), LEARNING_RATE, LABEL_SMOOTHING, 1
     return training_step(*arguments, fused=True, device="cuda", precision=precision, **variant)

@@ -15,15 +15,13 @@ import statistics
 import sys
 from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where arguments.py is
-from arguments import some_of
-from benchmarking import (
+from scripts.arguments import some_of  # needs pip install -e .
+from scripts.bench.benchmarking import (
     Contender,
     Limits,
     add_backends,
@@ -41,8 +39,8 @@ from benchmarking import (
     short,
     timing,
 )
-from command import command
-from output import write_json
+from scripts.command import command
+from scripts.output import write_json
 
 import npformer as nf
 from npformer.reference.settings import AttentionSettings

@@ -19,18 +19,16 @@ import statistics
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where command.py is
-from arguments import above_zero, positive, positives, some_of
-from bench_train import LABEL_SMOOTHING, LEARNING_RATE, SIZES, batch_of, model_of
-from benchmarking import machine, print_table, summary
-from command import command
-from on_ranks import mpiexec
-from output import output_file, write_json
-from predict_ranks import Network, Step, predict
+from scripts.arguments import above_zero, positive, positives, some_of  # needs pip install -e .
+from scripts.bench.bench_train import LABEL_SMOOTHING, LEARNING_RATE, SIZES, batch_of, model_of
+from scripts.bench.benchmarking import machine, print_table, summary
+from scripts.bench.predict_ranks import Network, Step, predict
+from scripts.command import command
+from scripts.on_ranks import mpiexec
+from scripts.output import output_file, write_json
 
 from npformer import Adam, Trainer
 from npformer.runtime.ranks import world

@@ -13,14 +13,12 @@ import itertools
 import sys
 from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where arguments.py is
-from arguments import some_of
-from bench_train import begins_alike, print_best_of_pytorch
-from benchmarking import (
+from scripts.arguments import some_of  # needs pip install -e .
+from scripts.bench.bench_train import begins_alike, print_best_of_pytorch
+from scripts.bench.benchmarking import (
     Contender,
     add_backends,
     alternate,
@@ -34,8 +32,8 @@ from benchmarking import (
     short,
     timing,
 )
-from command import command
-from output import write_json
+from scripts.command import command
+from scripts.output import write_json
 
 import npformer as nf
 
@@ -111,7 +109,7 @@ def build_npformer(cell, attention, backend):
 
 def build_pytorch(cell, attention, **variant):
     """``step`` of peers/pytorch_recurrent.py."""
-    from peers.pytorch_recurrent import training_step
+    from scripts.bench.peers.pytorch_recurrent import training_step
 
     return training_step(model_of(cell, attention), *batch(), LEARNING_RATE, physical_cores(), **variant)
 

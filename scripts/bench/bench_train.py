@@ -19,14 +19,12 @@ import sys
 import tempfile
 from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where arguments.py is
-from arguments import some_of
-from benchmarking import (
+from scripts.arguments import some_of  # needs pip install -e .
+from scripts.bench.benchmarking import (
     Contender,
     LeftOut,
     add_backends,
@@ -48,8 +46,8 @@ from benchmarking import (
     timing,
     upper_half,
 )
-from command import command
-from output import picture_file, write_json
+from scripts.command import command
+from scripts.output import picture_file, write_json
 
 import npformer as nf
 
@@ -141,7 +139,7 @@ def build_npformer(size, backend):
 
 def build_pytorch(size, **variant):
     """``step`` of peers/pytorch_model.py."""
-    from peers.pytorch_model import training_step
+    from scripts.bench.peers.pytorch_model import training_step
 
     n_threads = physical_cores()
     return training_step(model_of(size), *batch_of(size), LEARNING_RATE, LABEL_SMOOTHING, n_threads, **variant)
@@ -149,7 +147,7 @@ def build_pytorch(size, **variant):
 
 def build_jax(size):
     """``step`` of peers/jax_model.py."""
-    from peers.jax_model import training_step
+    from scripts.bench.peers.jax_model import training_step
 
     return training_step(model_of(size), *batch_of(size), LEARNING_RATE, LABEL_SMOOTHING)
 

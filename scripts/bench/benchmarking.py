@@ -25,8 +25,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from arguments import above_zero, positive, some_of
-from output import output_file
+
+from scripts.arguments import above_zero, positive, some_of
+from scripts.output import output_file
 
 from npformer.config import instructions_of
 from npformer.runtime.threads import cores

@@ -21,9 +21,8 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where command.py is
-from benchmarking import print_table
-from command import command
+from scripts.bench.benchmarking import print_table  # needs pip install -e .
+from scripts.command import command
 
 MEASURED = Path(__file__).resolve().parents[1] / "figures" / "results" / "ranks.json"
 RANKS = [8, 32, 128, 512, 1024]

@@ -1,7 +1,8 @@
 """Draw the figures of part 1 of the book, docs/attention: python scripts/figures/draw_attention.py."""
 
 import numpy as np
-from drawing import DARK, LIGHT, MIDDLE, arrow, box, canvas, cell, draw_all, figure, matrix, node, plt
+
+from scripts.figures.drawing import DARK, LIGHT, MIDDLE, arrow, box, canvas, cell, draw_all, figure, matrix, node, plt
 
 import npformer as nf
 

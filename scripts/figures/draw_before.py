@@ -9,7 +9,8 @@ import json
 from pathlib import Path
 
 import numpy as np
-from drawing import DARK, LIGHT, MIDDLE, arrow, box, canvas, draw_all, figure, node, plt
+
+from scripts.figures.drawing import DARK, LIGHT, MIDDLE, arrow, box, canvas, draw_all, figure, node, plt
 
 RESULTS = Path(__file__).parent / "results"
 SUBLAYERS = {"encoder": "encoder, self", "decoder": "decoder, self", "memory": "decoder, cross"}

@@ -1,7 +1,8 @@
 """Draw the figures of docs/decoding."""
 
 import numpy as np
-from drawing import DARK, LIGHT, MIDDLE, arrow, box, canvas, cell, chart, draw_all, figure
+
+from scripts.figures.drawing import DARK, LIGHT, MIDDLE, arrow, box, canvas, cell, chart, draw_all, figure
 
 from npformer.decoding.sampling import draw as draw_tokens
 

@@ -4,7 +4,8 @@ python scripts/figures/draw_gradients_of_attention.py
 """
 
 import numpy as np
-from drawing import DARK, DASHED, LIGHT, MIDDLE, arrow, box, canvas, cell, draw_all, figure
+
+from scripts.figures.drawing import DARK, DASHED, LIGHT, MIDDLE, arrow, box, canvas, cell, draw_all, figure
 
 
 @figure

@@ -4,7 +4,8 @@ python scripts/figures/draw_gradients_of_layers.py
 """
 
 import numpy as np
-from drawing import DARK, DASHED, LIGHT, MIDDLE, arrow, box, canvas, draw_all, figure, matrix, node, plt
+
+from scripts.figures.drawing import DARK, DASHED, LIGHT, MIDDLE, arrow, box, canvas, draw_all, figure, matrix, node, plt
 
 import npformer as nf
 from npformer.reference.math.activations import ACTIVATIONS

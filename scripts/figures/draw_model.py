@@ -1,7 +1,8 @@
 """Draw the figures of part 2 of the book, the whole model, into docs/figures."""
 
 import numpy as np
-from drawing import DARK, LIGHT, MIDDLE, arrow, box, canvas, cell, draw_all, figure, plt
+
+from scripts.figures.drawing import DARK, LIGHT, MIDDLE, arrow, box, canvas, cell, draw_all, figure, plt
 
 from npformer import sinusoidal_encoding, softmax
 

@@ -3,14 +3,10 @@
 python scripts/figures/draw_ranks.py
 """
 
-import sys
-from pathlib import Path
-
 import numpy as np
-from drawing import MIDDLE, chart, draw_all, figure
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "bench"))
-from predict_ranks import NETWORKS, PUBLISHED, measured, predict, range_of, strong
+from scripts.bench.predict_ranks import NETWORKS, PUBLISHED, measured, predict, range_of, strong
+from scripts.figures.drawing import MIDDLE, chart, draw_all, figure
 
 MARKS = {"VGG-16": ("s", 1.0), "Inception V3": ("^", 0.8), "ResNet-101": ("D", 1.25)}  # and beside the number of hosts
 COLORS = dict(zip(NETWORKS, ("#b05000", "#3070b0", "black"), strict=True))

@@ -1,7 +1,8 @@
 """Draw the figures of docs/training."""
 
 import numpy as np
-from drawing import DARK, MIDDLE, chart, draw_all, figure
+
+from scripts.figures.drawing import DARK, MIDDLE, chart, draw_all, figure
 
 import npformer as nf
 from npformer.training import constant, inverse_sqrt, warmup_cosine

@@ -10,22 +10,20 @@ package and its own scripts. A ratio above 1 means that the second checkout is s
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where command.py is
-from arguments import above_zero, positive
-from command import command
+from scripts.arguments import above_zero, positive  # needs pip install -e .
+from scripts.command import command
 
 WORKER = """
 import json, sys, time
-tree = sys.argv[1]
-sys.path[:0] = [tree, tree + "/scripts/bench", tree + "/scripts"]  # once the benchmarks were in scripts/ itself
 import bench_decode, bench_train
 import npformer
-assert npformer.__file__.startswith(tree), npformer.__file__
+assert npformer.__file__.startswith(sys.argv[1]), npformer.__file__
 functions = {}
 for line in sys.stdin:
     kind, size, detail, seconds = json.loads(line)
@@ -78,8 +76,16 @@ def main(argv=None):
 
 
 def start(checkout):
-    command = [sys.executable, "-c", WORKER, checkout]
-    return subprocess.Popen(command, cwd=checkout, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    """Start the process of a checkout. The benchmarks of older commits are in scripts itself."""
+    folders = [checkout, f"{checkout}/scripts/bench", f"{checkout}/scripts", os.environ.get("PYTHONPATH", "")]
+    return subprocess.Popen(
+        [sys.executable, "-c", WORKER, checkout],
+        cwd=checkout,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(folders)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
 
 
 def timed(worker, case, seconds):

@@ -9,10 +9,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where command.py is
-from arguments import positive
-from command import command
-from on_ranks import mpiexec
+from scripts.arguments import positive  # needs pip install -e .
+from scripts.command import command
+from scripts.on_ranks import mpiexec
 
 from npformer.training import JsonLog
 from npformer.translation.run import LOG

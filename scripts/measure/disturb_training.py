@@ -22,9 +22,8 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where arguments.py is
-from arguments import natural, positive
-from command import command
+from scripts.arguments import natural, positive  # needs pip install -e .
+from scripts.command import command
 
 from npformer import Adam, Trainer, Transformer
 from npformer.data import CopyTask

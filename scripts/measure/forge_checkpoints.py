@@ -28,12 +28,12 @@ import traceback
 import warnings
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where arguments.py is
 import numpy as np
-from arguments import natural
-from command import command
-from forgery import damaged, forged, joined, parts
-from output import output_file, write_json
+
+from scripts.arguments import natural  # needs pip install -e .
+from scripts.command import command
+from scripts.measure.forgery import damaged, forged, joined, parts
+from scripts.output import output_file, write_json
 
 from npformer import SGD, Adam, AdamW, ByteNet, Recurrent, Trainer, Transformer
 from npformer.data import Place

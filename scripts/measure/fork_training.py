@@ -14,13 +14,11 @@ import random
 import sys
 import threading
 import time
-from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where arguments.py is
-from arguments import natural, positive
-from command import command
+from scripts.arguments import natural, positive  # needs pip install -e .
+from scripts.command import command
 
 from npformer import Adam, Trainer, Transformer, greedy_decode
 from npformer.data import CopyTask

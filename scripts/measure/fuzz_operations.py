@@ -14,9 +14,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where arguments.py is
-from arguments import natural, positive
-from command import command
+from scripts.arguments import natural, positive  # needs pip install -e .
+from scripts.command import command
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -17,13 +17,11 @@ import signal
 import sys
 import threading
 import time
-from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where arguments.py is
-from arguments import natural, positive
-from command import command
+from scripts.arguments import natural, positive  # needs pip install -e .
+from scripts.command import command
 
 import npformer.runtime.threads
 from npformer import Adam, Trainer, Transformer, greedy_decode

@@ -14,15 +14,13 @@ import argparse
 import importlib.util
 import sys
 from functools import partial
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where command.py is
-from arguments import some_of
-from command import command
-from output import output_file, write_json
+from scripts.arguments import some_of  # needs pip install -e .
+from scripts.command import command
+from scripts.output import output_file, write_json
 
 from npformer import get_backend, reference
 from npformer.config import read_config

@@ -11,9 +11,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where command.py is
-from arguments import positive
-from command import command
+from scripts.arguments import positive  # needs pip install -e .
+from scripts.command import command
 
 from npformer.config import read_config
 

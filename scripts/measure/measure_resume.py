@@ -28,11 +28,10 @@ import tempfile
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where arguments.py is
-from arguments import natural, positive, positives
-from command import command
-from on_ranks import mpiexec, rank
-from output import output_file, write_json
+from scripts.arguments import natural, positive, positives  # needs pip install -e .
+from scripts.command import command
+from scripts.on_ranks import mpiexec, rank
+from scripts.output import output_file, write_json
 
 from npformer.training import JsonLog, Trainer, load_checkpoint
 from npformer.translation import TranslationRun

@@ -6,13 +6,11 @@ python scripts/measure/measure_scores.py  # some seconds
 import argparse
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where command.py is
-from arguments import positive
-from command import command
+from scripts.arguments import positive  # needs pip install -e .
+from scripts.command import command
 
 from npformer import reference as ops
 from npformer.config import read_config

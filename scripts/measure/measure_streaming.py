@@ -15,10 +15,9 @@ import tempfile
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where arguments.py is
-from arguments import positive
-from command import command
-from output import output_file, write_json
+from scripts.arguments import positive  # needs pip install -e .
+from scripts.command import command
+from scripts.output import output_file, write_json
 
 from npformer.data import ParallelText, Place, Subwords, TokenBatches
 

@@ -27,9 +27,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where command.py is
-from arguments import positive
-from command import command
+from scripts.arguments import positive  # needs pip install -e .
+from scripts.command import command
 
 from npformer.translation import Translator
 
@@ -114,10 +113,10 @@ MISTAKES = [
     ),
     Mistake(
         "train_copy.py",
-        "npformer is not installed",
-        f"{without('npformer')} SCRIPT",
+        "NumPy is not installed",
+        f"{without('numpy')} SCRIPT",
         1,
-        "npformer is not installed for …",
+        "numpy is not installed for …",
     ),
     *trainings("detect_anomalies.py", f"--quick {SHORT}"),
     Mistake(

@@ -21,9 +21,8 @@ import tempfile
 import threading
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where command.py is
-from arguments import positive
-from command import command
+from scripts.arguments import positive  # needs pip install -e .
+from scripts.command import command
 
 from npformer.gradients.cases import CASES
 

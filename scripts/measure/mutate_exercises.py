@@ -17,14 +17,12 @@ import random
 import signal
 import sys
 import warnings
-from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where command.py is
-import mutate_backward
-from arguments import positive
-from command import command
+from scripts.arguments import positive  # needs pip install -e .
+from scripts.command import command
+from scripts.measure import mutate_backward
 
 from npformer.exercises import EXERCISES, check_function
 from npformer.exercises.compare import call

@@ -13,8 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where command.py is
-from command import command
+from scripts.command import command  # needs pip install -e .
 
 ROOT = Path(__file__).resolve().parents[2]
 SABOTAGED = "NPFORMER_SABOTAGED"  # environment variable of the test process, for example "cpu.layer_norm"
@@ -56,7 +55,6 @@ def passes(backend, name):
 
 def backends():
     """The backends whose kernels are tested, by name."""
-    sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
     from on_gpu import gpu
 
     from npformer import cpu

@@ -9,16 +9,14 @@ each system.
 
 import argparse
 import sys
-from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where arguments.py is
-from arguments import natural, positive
-from command import command
-from output import output_file, write_json
-from study_length import FULL, QUICK, VOCAB, model_of, right_by_length, sizes_of
-from systems import SYSTEMS
+from scripts.arguments import natural, positive  # needs pip install -e .
+from scripts.command import command
+from scripts.output import output_file, write_json
+from scripts.studies.study_length import FULL, QUICK, VOCAB, model_of, right_by_length, sizes_of
+from scripts.studies.systems import SYSTEMS
 
 from npformer import CopyTask
 from npformer.runtime.threads import blas_threads

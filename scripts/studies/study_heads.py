@@ -24,12 +24,11 @@ from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where arguments.py is
-from arguments import natural, positive
-from command import command
-from output import output_file, output_folder, write_whole
-from study_length import trained
-from study_translation import JOINED, trained_translator
+from scripts.arguments import natural, positive  # needs pip install -e .
+from scripts.command import command
+from scripts.output import output_file, output_folder, write_whole
+from scripts.studies.study_length import trained
+from scripts.studies.study_translation import JOINED, trained_translator
 
 from npformer import CopyTask, Transformer, tree
 from npformer.data import ParallelText

@@ -26,12 +26,11 @@ from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where arguments.py is
-from arguments import natural, positive, some_of
-from command import command
-from output import add_pictures, output_file, output_folder, will_draw, write_json
-from study_translation import check, study_joined, study_translation
-from systems import SYSTEMS, count, of_size
+from scripts.arguments import natural, positive, some_of  # needs pip install -e .
+from scripts.command import command
+from scripts.output import add_pictures, output_file, output_folder, will_draw, write_json
+from scripts.studies.study_translation import check, study_joined, study_translation
+from scripts.studies.systems import SYSTEMS, count, of_size
 
 from npformer import Adam, CopyTask, Trainer, warmup_cosine
 from npformer.data.copy_task import exact_match

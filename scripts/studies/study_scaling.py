@@ -17,10 +17,9 @@ from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where arguments.py is
-from arguments import natural, positive
-from command import command
-from output import add_pictures, output_file, will_draw, write_json
+from scripts.arguments import natural, positive  # needs pip install -e .
+from scripts.command import command
+from scripts.output import add_pictures, output_file, will_draw, write_json
 
 from npformer import Adam, reference as ops, tree
 from npformer.runtime.threads import blas_threads

@@ -8,8 +8,9 @@ same 1,000 sentences, joined k at a time.
 from importlib import import_module
 
 import numpy as np
-from evaluate import LENGTHS, by_length
-from systems import SYSTEMS, count, of_size
+
+from scripts.evaluate import LENGTHS, by_length
+from scripts.studies.systems import SYSTEMS, count, of_size
 
 from npformer.data import ParallelText
 from npformer.models import describe

@@ -4,9 +4,10 @@ import base64
 import os
 from pathlib import Path
 
-import make_playground
 import numpy as np
 import pytest
+
+from scripts import make_playground
 
 import npformer as nf
 from npformer.data.marks import mark, unmark

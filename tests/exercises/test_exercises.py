@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from mutate_exercises import all_mutants, judge
+
+from scripts.measure.mutate_exercises import all_mutants, judge
 
 from npformer.exercises import EXERCISES, check_function, tasks
 from npformer.exercises.start import starting_text

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import train_copy
 from corpus import SETTINGS, write_corpus
 from on_gpu import MISSING, NO_GPU, ON_GPU, ON_PROCESSOR, cupy, cupy_installed, gpu, put, small_blocks, take
 from results import FIRST, arguments_of, run
+
+from scripts import train_copy
 
 import npformer
 from npformer import (

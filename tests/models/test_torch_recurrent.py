@@ -7,7 +7,7 @@ from oracles import assert_close
 from npformer import Recurrent
 
 torch = pytest.importorskip("torch")
-pytorch_recurrent = pytest.importorskip("peers.pytorch_recurrent", reason="needs the scripts folder")
+pytorch_recurrent = pytest.importorskip("scripts.bench.peers.pytorch_recurrent", reason="needs the scripts folder")
 
 V_SRC, V_TGT, D, TOLERANCE = 13, 17, 6, 1e-10
 

@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
-from measure_accuracy import HARD, errors_of
 from tested import npf
+
+from scripts.measure.measure_accuracy import HARD, errors_of
 
 
 @pytest.mark.skipif(np.finfo(np.longdouble).nmant < 63, reason="long double is no wider than float64 here")

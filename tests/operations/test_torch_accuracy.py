@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip("torch")
-from measure_accuracy import HARD, errors_of
+from scripts.measure.measure_accuracy import HARD, errors_of
 
 FLOOR = 2  # units of rounding that are never too many
 CASES = [pytest.param(x, "float32", id=str(x)) for x in HARD]

@@ -10,12 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-
-sys.path.insert(0, str(Path(__file__).parents[1]))  # where on_gpu.py is
-sys.path.insert(0, str(Path(__file__).parents[2] / "scripts" / "bench"))
-
-import bench_ranks
 from on_gpu import MISSING, cupy_installed, gpu, small_blocks
+
+from scripts.bench import bench_ranks
 
 import npformer.training.trainer
 from npformer import SGD, Adam, AdamW, CopyTask, NonFiniteError, Trainer, Transformer

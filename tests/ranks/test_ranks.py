@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 from corpus import write_corpus
-from on_ranks import MPIEXEC, mpiexec
+
+from scripts.on_ranks import MPIEXEC, mpiexec
 
 from npformer.training import JsonLog, load_checkpoint
 from npformer.translation import Translator
@@ -22,8 +23,10 @@ pytestmark = pytest.mark.skipif(not MPIEXEC.exists(), reason="there is no MPI: p
 
 
 def start(n, script, *arguments):
+    """Start a script on n ranks, which find the modules that this process finds."""
     command = [*mpiexec(n), sys.executable, ROOT / script, *map(str, arguments)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def run(n, script, *arguments, code=0):

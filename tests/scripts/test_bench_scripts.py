@@ -14,14 +14,17 @@ import pytest
 import npformer as nf
 
 SCRIPTS = Path(__file__).parents[2] / "scripts" / "bench"
-bench_attention = pytest.importorskip("bench_attention", reason="needs the scripts folder, and a Unix system")
-import bench_decode  # noqa: E402
-import bench_ops  # noqa: E402
-import bench_ranks  # noqa: E402
-import bench_train  # noqa: E402
-import benchmarking  # noqa: E402
-import output  # noqa: E402
-import predict_ranks  # noqa: E402
+pytest.importorskip("resource", reason="the benchmarks need a Unix system")
+from scripts import output  # noqa: E402
+from scripts.bench import (  # noqa: E402
+    bench_attention,
+    bench_decode,
+    bench_ops,
+    bench_ranks,
+    bench_train,
+    benchmarking,
+    predict_ranks,
+)
 
 NO_PEERS = {
     "bench_train.py": ("--without", "pytorch,fused,compile,jax"),
@@ -41,7 +44,7 @@ def run(script, *arguments):
 def exit_code(script, *arguments):
     """The exit code of a script that stops at its arguments, run in this process, which is faster."""
     with pytest.raises(SystemExit) as stop:
-        import_module(script.removesuffix(".py")).main(list(arguments))
+        import_module(f"scripts.bench.{script.removesuffix('.py')}").main(list(arguments))
     return stop.value.code
 
 
@@ -57,7 +60,9 @@ def run_npformer_alone(tmp_path, capsys):
     def run_here(script, *arguments):
         path = tmp_path / "new" / "figures.json"
         short = ("--quick", "--rounds", 1, "--seconds", 0.001, "--backends", "reference", "--json", path)
-        import_module(script.removesuffix(".py")).main([*map(str, short), *NO_PEERS[script], *arguments])
+        import_module(f"scripts.bench.{script.removesuffix('.py')}").main(
+            [*map(str, short), *NO_PEERS[script], *arguments]
+        )
         shown = capsys.readouterr().out
         assert "sgemm" in shown and "NumPy's BLAS" in shown
         figures = json.loads(path.read_text())

@@ -3,20 +3,21 @@
 import argparse
 import errno
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
-import arguments
 import numpy as np
-import output
 import pytest
-from command import command
+
+from scripts import arguments, output
+from scripts.command import command
 
 import npformer
 from npformer.training import CheckpointError
 
-SCRIPTS = Path(__file__).parents[2] / "scripts"
+ROOT = Path(__file__).parents[2]
 
 
 def main_that(act):
@@ -48,7 +49,7 @@ def that_raises(error):
     ids=lambda value: type(value).__name__,
 )
 def test_a_mistake_is_one_line_and_exit_code_1(error, line, capsys, monkeypatch):
-    monkeypatch.setattr("command.SCRIPTS", str(Path(__file__).parent))  # as if this file were a script
+    monkeypatch.setattr("scripts.command.SCRIPTS", str(Path(__file__).parent))  # as if this file were a script
     assert that_raises(error)() == 1
     assert capsys.readouterr().err == f"error: {line}\n"
 
@@ -84,9 +85,11 @@ def test_an_exit_code_is_passed_on():
 
 def run(code, **options):
     """What a script with this code in its main does."""
-    script = f"import sys; sys.path.insert(0, {str(SCRIPTS)!r})\nfrom command import command\n"
-    script += f"@command\ndef main(argv=None):\n    {code}\nsys.exit(main())"
-    return subprocess.run([sys.executable, "-E", "-c", script], stderr=subprocess.PIPE, text=True, **options)
+    script = (
+        f"import sys\nfrom scripts.command import command\n@command\ndef main(argv=None):\n    {code}\nsys.exit(main())"
+    )
+    command = [sys.executable, "-E", "-c", script]
+    return subprocess.run(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, **options)
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
@@ -108,6 +111,14 @@ def test_a_reader_that_is_gone_is_quiet():
 def test_names_that_are_not_utf_8_are_printed_as_they_were_given():
     done = run(r"print('\udce9')", stdout=subprocess.PIPE, errors="surrogateescape")
     assert (done.returncode, done.stdout) == (0, "\udce9\n")
+
+
+@pytest.mark.parametrize("folder", ["", "bench", "studies", "measure"])
+def test_the_line_at_which_an_import_fails_says_what_to_install(folder):
+    for path in (ROOT / "scripts" / folder).glob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        if "@command" in text:
+            assert re.search("^from scripts.*", text, re.MULTILINE)[0].endswith("  # needs pip install -e ."), path
 
 
 # -- output.py ----------------------------------------------------------------------------------------------------
@@ -185,10 +196,10 @@ def test_a_link_stays_a_link(file, tmp_path):
 
 
 def test_a_device_is_written_to(tmp_path):
-    code = f"import sys; sys.path.insert(0, {str(SCRIPTS)!r}); import output; from pathlib import Path\n"
+    code = "from scripts import output\n"
     code += "path = output.output_file('/dev/stdout'); print('before', flush=True); output.write_json(path, 1)"
     with open(tmp_path / "shown", "a") as shown:
-        subprocess.run([sys.executable, "-c", code], stdout=shown, check=True)
+        subprocess.run([sys.executable, "-c", code], cwd=ROOT, stdout=shown, check=True)
     assert (tmp_path / "shown").read_text() == "before\n1\n"
 
 

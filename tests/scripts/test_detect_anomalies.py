@@ -6,9 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import detect_anomalies
 import numpy as np
 from oracles import assert_close
+
+from scripts import detect_anomalies
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "detect_anomalies.py"
 

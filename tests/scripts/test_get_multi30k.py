@@ -9,8 +9,9 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-import get_multi30k
 import pytest
+
+from scripts import get_multi30k
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 

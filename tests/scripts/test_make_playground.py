@@ -1,7 +1,8 @@
 """``scripts/make_playground.py``: the page to play with is one file, and its models are what it says."""
 
-import make_playground
 import pytest
+
+from scripts import make_playground
 
 import npformer as nf
 from npformer import tree

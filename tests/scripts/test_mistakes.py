@@ -1,16 +1,18 @@
 """Mistakes with every script; ``scripts/measure/mistakes.py`` makes many more of them."""
 
-import importlib
 import sys
 from pathlib import Path
 
-import mistakes
 import pytest
+
+from scripts import detect_anomalies, train_copy
+from scripts.measure import mistakes
+from scripts.studies import study_length, study_scaling
 
 for name in ("sentencepiece", "safetensors", "sacrebleu", "sacremoses", "matplotlib"):
     pytest.importorskip(name)
 
-DRAWING = ["train_copy", "detect_anomalies", "study_scaling", "study_length"]
+DRAWING = [train_copy, detect_anomalies, study_scaling, study_length]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="some commands and messages are those of Linux")
@@ -25,11 +27,11 @@ def test_every_script_is_in_the_table():
     assert {mistakes.SCRIPTS / each.script for each in mistakes.MISTAKES} == scripts
 
 
-@pytest.mark.parametrize("script", DRAWING)
+@pytest.mark.parametrize("script", DRAWING, ids=lambda script: script.__name__)
 def test_what_cannot_be_written_is_noticed_before_the_training(script, tmp_path, capsys):
     (tmp_path / "file").write_text("")
     with pytest.raises(SystemExit, match="2"):
-        importlib.import_module(script).main(["--out", str(tmp_path / "file" / "x")])
+        script.main(["--out", str(tmp_path / "file" / "x")])
     assert f"argument --out: {tmp_path / 'file' / 'x'} cannot be written" in capsys.readouterr().err
 
 

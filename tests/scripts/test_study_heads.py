@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import study_heads
+
+from scripts.studies import study_heads
 
 from npformer import Transformer, layers, reference as ops
 from npformer.layers.multi_head import self_attention_heads

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from scripts.studies import study_scaling
+
 import npformer as nf
 from npformer import reference
-
-study_scaling = pytest.importorskip("study_scaling", reason="needs the scripts folder")
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "studies" / "study_scaling.py"
 

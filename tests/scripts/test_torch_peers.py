@@ -5,7 +5,9 @@ import pytest
 
 import npformer as nf
 
-bench_train = pytest.importorskip("bench_train", reason="needs the scripts folder, and a Unix system")
+pytest.importorskip("resource", reason="the benchmarks need a Unix system")
+from scripts.bench import bench_train  # noqa: E402
+
 SMALL = bench_train.Size(V=17, N=2, D=32, H=4, F=48, B=3, S=7, T=6)
 OPTIONS = {"lr": 1e-3, "label_smoothing": 0.1}
 
@@ -26,7 +28,7 @@ def small_case():
 def test_pytorch_takes_the_same_steps(fused):
     """Five losses without dropout: the same model, the same gradient, the same Adam."""
     torch = pytest.importorskip("torch")
-    from peers import pytorch_model
+    from scripts.bench.peers import pytorch_model
 
     model, src, tgt, losses = small_case()
     step = pytorch_model.training_step(model, src, tgt, n_threads=torch.get_num_threads(), fused=fused, **OPTIONS)
@@ -35,7 +37,7 @@ def test_pytorch_takes_the_same_steps(fused):
 
 def test_jax_takes_the_same_steps():
     pytest.importorskip("jax")
-    from peers import jax_model
+    from scripts.bench.peers import jax_model
 
     model, src, tgt, losses = small_case()
     assert losses_of(jax_model.training_step(model, src, tgt, **OPTIONS)) == pytest.approx(losses, rel=1e-5)
@@ -51,7 +53,7 @@ def small_decoding_case():
 
 def test_ctranslate2_decodes_the_same_tokens():
     pytest.importorskip("ctranslate2")
-    from peers import ctranslate2_model
+    from scripts.bench.peers import ctranslate2_model
 
     model, params, src = small_decoding_case()
     decode = ctranslate2_model.decoder(model, params, n_threads=1)
@@ -64,7 +66,7 @@ def test_ctranslate2_decodes_the_same_tokens():
 def test_huggingface_decodes_as_many_tokens(beam_size):
     pytest.importorskip("transformers")
     torch = pytest.importorskip("torch")
-    from peers import huggingface_model
+    from scripts.bench.peers import huggingface_model
 
     model, _, src = small_decoding_case()
     decode = huggingface_model.decoder(model, n_threads=torch.get_num_threads())

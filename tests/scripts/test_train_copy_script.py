@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
-import train_copy
+
+from scripts import train_copy
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "train_copy.py"
 FIGURES = {"exact_match", "exact_match_longer", "loss", "seconds", "steps", "tokens_per_second"}

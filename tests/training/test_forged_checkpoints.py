@@ -3,10 +3,11 @@
 import json
 import os
 
-import forge_checkpoints
 import numpy as np
 import pytest
-from forgery import joined, parts, seal
+
+from scripts.measure import forge_checkpoints
+from scripts.measure.forgery import joined, parts, seal
 
 from npformer import Adam, ByteNet, Trainer, Transformer, tree
 from npformer.models import describe, from_description

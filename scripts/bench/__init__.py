@@ -1,0 +1,1 @@
+"""Benchmarks: how fast npformer is, beside other libraries."""

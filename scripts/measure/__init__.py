@@ -1,0 +1,1 @@
+"""Measurements for single claims of the documents."""

@@ -1,0 +1,1 @@
+"""Studies: what models learn, and what it depends on."""
