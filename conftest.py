@@ -18,6 +18,7 @@ NEEDS = {
 }
 collect_ignore = [path for package, paths in NEEDS.items() if find_spec(package) is None for path in paths]
 collect_ignore_glob = ["tests/cuda_on_cpu/*"]  # whose cupy would be taken for CuPy
+collect_ignore_glob += ["tests/tools/*"]  # which are imported as tests.tools, or run as scripts
 collect_ignore_glob += ["docs/conf.py", "docs/_extensions/*", "docs/_build/*", "docs/api/*"]  # which need Sphinx
 collect_ignore_glob += [] if "cupy_without_gpu" in sys.modules else ["tests/cupy_without_gpu/*"]
 collect_ignore_glob += [] if find_spec("cupy") else ["npformer/gpu/*"]

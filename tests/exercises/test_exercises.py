@@ -9,10 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from scripts.measure.mutate_exercises import all_mutants, judge
-
 from npformer.exercises import EXERCISES, check_function, tasks
 from npformer.exercises.start import starting_text
+from tests.tools.mutate_exercises import all_mutants, judge
 
 ROOT = Path(__file__).parents[2]
 every_exercise = pytest.mark.parametrize("exercise", EXERCISES.values(), ids=EXERCISES)

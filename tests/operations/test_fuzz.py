@@ -24,7 +24,7 @@ LAYOUTS = [value for value in vars(layouts).values() if getattr(value, "__module
 LAYOUTS = [layout for layout in LAYOUTS if not layout.__name__.startswith("_")]
 WRITEABLE = {*LAYOUTS} - {layouts.read_only, layouts.byte_swapped}
 SCALES, POISONS = [1, 1, 1e-30, 1e4, 1e30], [None, None, np.nan, np.inf, -np.inf]
-IN_SHORT = "NPFORMER_FUZZ" not in os.environ  # if set, by scripts/measure/fuzz_operations.py, other calls are drawn
+IN_SHORT = "NPFORMER_FUZZ" not in os.environ  # if set, by tests/tools/fuzz_operations.py, other calls are drawn
 N_CALLS = int(os.environ.get("NPFORMER_FUZZ", 20))  # of each operation
 MARGIN = 8  # how much larger than in the table a difference may be: of few numbers, that may nearly cancel
 

@@ -1,4 +1,4 @@
-"""Mistakes with every script; ``scripts/measure/mistakes.py`` makes many more of them."""
+"""Mistakes with every script; ``tests/tools/mistakes.py`` makes many more of them."""
 
 import sys
 from pathlib import Path
@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from scripts import detect_anomalies, train_copy
-from scripts.measure import mistakes
 from scripts.studies import study_length, study_scaling
+
+from tests.tools import mistakes
 
 for name in ("sentencepiece", "safetensors", "sacrebleu", "sacremoses", "matplotlib"):
     pytest.importorskip(name)
@@ -47,4 +48,4 @@ def test_the_tool_notices_what_is_unexpected(tmp_path):
 
 def test_the_document_has_the_table():
     text = (Path(__file__).parents[2] / "docs" / "guides" / "bad-input.md").read_text(encoding="utf-8")
-    assert "\n".join(mistakes.table()) in text, "python scripts/measure/mistakes.py --table prints the present one"
+    assert "\n".join(mistakes.table()) in text, "python tests/tools/mistakes.py --table prints the present one"

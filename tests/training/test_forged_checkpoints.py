@@ -6,12 +6,11 @@ import os
 import numpy as np
 import pytest
 
-from scripts.measure import forge_checkpoints
-from scripts.measure.forgery import joined, parts, seal
-
 from npformer import Adam, ByteNet, Trainer, Transformer, tree
 from npformer.models import describe, from_description
 from npformer.training import CheckpointError, load_checkpoint, save_checkpoint
+from tests.tools import forge_checkpoints
+from tests.tools.forgery import joined, parts, seal
 
 pytest.importorskip("safetensors")
 
@@ -233,7 +232,7 @@ def test_a_name_with_many_dots_gives_a_tree_that_can_be_walked():
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/clear_refs"), reason="the memory is measured on Linux")
 def test_no_forgery_gives_anything_but_a_line(monkeypatch, capsys):
-    """The short form of scripts/measure/forge_checkpoints.py, which forges thousands."""
+    """The short form of tests/tools/forge_checkpoints.py, which forges thousands."""
     pytest.importorskip("sentencepiece")
     names = ("max_len", "model of the settings", "lists up to the limit", "deep")
     monkeypatch.setattr(forge_checkpoints, "BOMBS", {name: forge_checkpoints.BOMBS[name] for name in names})

@@ -141,7 +141,7 @@ def test_an_interrupt_of_a_block_that_begins_leaves_the_number_of_threads(monkey
 def test_interrupts_and_forks_at_random_moments(tool):
     """In a process of its own: pytest would be interrupted, too, and forked."""
     name, *arguments = tool
-    command = [sys.executable, Path(__file__).parents[2] / "scripts" / "measure" / name, *arguments]
+    command = [sys.executable, Path(__file__).parents[1] / "tools" / name, *arguments]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
 

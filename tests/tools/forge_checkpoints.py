@@ -1,8 +1,8 @@
 """Forge and damage checkpoints at random, and check that each is refused with one line or is whole in itself.
 
-    python scripts/measure/forge_checkpoints.py
-    python scripts/measure/forge_checkpoints.py --forged 300 --damaged 100 --seed 7
-    python scripts/measure/forge_checkpoints.py --seed 7 --only 123  # one file again, with the traceback of its failure
+    python tests/tools/forge_checkpoints.py
+    python tests/tools/forge_checkpoints.py --forged 300 --damaged 100 --seed 7
+    python tests/tools/forge_checkpoints.py --seed 7 --only 123  # one file again, with the traceback of its failure
 
 A forgery is a file of small trainings, models and translation runs in which names, dtypes, shapes, places, JSON or any
 value of the info were changed, with a right checksum. Each file is loaded by ``load_checkpoint``, ``Trainer.load``,
@@ -32,13 +32,13 @@ import numpy as np
 
 from scripts.arguments import natural  # needs pip install -e .
 from scripts.command import command
-from scripts.measure.forgery import damaged, forged, joined, parts
 from scripts.output import output_file, write_json
 
 from npformer import SGD, Adam, AdamW, ByteNet, Recurrent, Trainer, Transformer
 from npformer.data import Place
 from npformer.training import CheckpointError, load_checkpoint, save_checkpoint
 from npformer.translation import TranslationRun, TranslationSettings, Translator
+from tests.tools.forgery import damaged, forged, joined, parts
 
 SIZES = {"d_model": 8, "n_heads": 2, "n_layers": 1, "d_ff": 12}
 SLACK = 100_000_000  # bytes that a refusal may take, besides twice the size of the file

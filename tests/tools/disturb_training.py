@@ -1,7 +1,7 @@
 """Train beside everything that could disturb it, and check that each result has the bits of an undisturbed training.
 
-    python scripts/measure/disturb_training.py
-    python scripts/measure/disturb_training.py --rounds 100 --seed 1
+    python tests/tools/disturb_training.py
+    python tests/tools/disturb_training.py --rounds 100 --seed 1
 
 Meanwhile one thread changes the number of BLAS threads, one the cores that the process may use, and one trains another
 model; another process saves checkpoints to the same path. In each round a training makes some steps, saves, and goes on

@@ -1,7 +1,7 @@
 """Call every operation with random arguments, and check that kernels and reference agree, in results and in errors.
 
-    python scripts/measure/fuzz_operations.py
-    python scripts/measure/fuzz_operations.py --calls 1000 --seed 1 --only attention
+    python tests/tools/fuzz_operations.py
+    python tests/tools/fuzz_operations.py --calls 1000 --seed 1 --only attention
 
 Draws what ``tests/operations/test_fuzz.py`` draws, but more of it: sizes of 0 and 1, layouts, masks that broadcast,
 large and tiny numbers, NaN and infinity. No call may crash, change its input or raise anything but ``TypeError`` or

@@ -1,7 +1,7 @@
 """Check that the tests notice when a kernel does not run: replace each kernel by the reference, one at a time.
 
-    python scripts/measure/sabotage_kernels.py  # every kernel of npformer.cpu and npformer.gpu
-    python scripts/measure/sabotage_kernels.py --backend cpu --only layer_norm
+    python tests/tools/sabotage_kernels.py  # every kernel of npformer.cpu and npformer.gpu
+    python tests/tools/sabotage_kernels.py --backend cpu --only layer_norm
 
 Without a GPU the kernels of ``npformer.gpu`` run on the tests' simulation of a GPU. The exit status is 1 if the tests
 do not notice the absence of a kernel.
@@ -15,6 +15,8 @@ from pathlib import Path
 
 from scripts.command import command  # needs pip install -e .
 
+from npformer import cpu, reference
+
 ROOT = Path(__file__).resolve().parents[2]
 SABOTAGED = "NPFORMER_SABOTAGED"  # environment variable of the test process, for example "cpu.layer_norm"
 
@@ -25,10 +27,12 @@ def main(argv=None):
     parser.add_argument("--backend", choices=("cpu", "gpu"), help="only kernels of this backend")
     parser.add_argument("--only", default="", help="only kernels whose name begins with this")
     options = parser.parse_args(argv)
-    kernels = [(backend, name) for backend, ops in backends().items() for name in sorted(ops.kernels)]
+    from tests.on_gpu import gpu
+
     kernels = [
         (backend, name)
-        for backend, name in kernels
+        for backend, ops in (("cpu", cpu.ops), ("gpu", gpu.ops))
+        for name in sorted(ops.kernels)
         if options.backend in (None, backend) and name.startswith(options.only)
     ]
     survivors = []
@@ -44,22 +48,13 @@ def main(argv=None):
 
 def passes(backend, name):
     """Whether the tests of an operation pass without its kernel; if the name is empty, all tests with every kernel."""
-    tests = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "sabotage_kernels", "-p", "no:cacheprovider"]
+    tests = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "tests.tools.sabotage_kernels", "-p", "no:cacheprovider"]
     tests += ["tests/operations/test_parity.py", "-k", f"{name} and {backend}" if name else backend]
-    environment = {**os.environ, SABOTAGED: f"{backend}.{name}", "PYTHONPATH": str(Path(__file__).parent)}
+    environment = {**os.environ, SABOTAGED: f"{backend}.{name}", "PYTHONPATH": str(ROOT)}
     status = subprocess.run(tests, cwd=ROOT, env=environment, capture_output=True).returncode
     if status not in (0, 1):
         sys.exit(f"{' '.join(tests)} ended with {status}: tests could not be run")
     return status == 0
-
-
-def backends():
-    """The backends whose kernels are tested, by name."""
-    from on_gpu import gpu
-
-    from npformer import cpu
-
-    return {"cpu": cpu.ops, "gpu": gpu.ops}
 
 
 def pytest_configure():
@@ -69,10 +64,9 @@ def pytest_configure():
     backend, name = os.environ[SABOTAGED].split(".")
     if not name:
         return
-    ops = backends()[backend]
+    from on_gpu import gpu  # the name by which the tests import it: under another it would be another backend
 
-    from npformer import reference
-
+    ops = {"cpu": cpu.ops, "gpu": gpu.ops}[backend]
     setattr(ops, name, getattr(reference, name))
     assert name in ops.kernels
 

@@ -6,8 +6,8 @@ equivalent, and left out, if each of its numbers is equal to that of the answer 
 many seeds, whose sizes and numbers differ from those that the checker uses. A mutant that the checker does not notice,
 though it is not equivalent, is a survivor, and is printed with the largest difference of its results.
 
-    python scripts/measure/mutate_exercises.py                # all mutants, about two minutes
-    python scripts/measure/mutate_exercises.py --sample 200   # a random part of them
+    python tests/tools/mutate_exercises.py                # all mutants, about two minutes
+    python tests/tools/mutate_exercises.py --sample 200   # a random part of them
 """
 
 import argparse
@@ -22,10 +22,10 @@ import numpy as np
 
 from scripts.arguments import positive  # needs pip install -e .
 from scripts.command import command
-from scripts.measure import mutate_backward
 
 from npformer.exercises import EXERCISES, check_function
 from npformer.exercises.compare import call
+from tests.tools import mutate_backward
 
 SECONDS = 5  # for one mutant on one case
 ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Pow)

@@ -1,7 +1,7 @@
 """Interrupt a training (Ctrl-C) again and again at random moments, and check that this does not change its result.
 
-    python scripts/measure/interrupt_training.py
-    python scripts/measure/interrupt_training.py --interrupts 200 --seed 1
+    python tests/tools/interrupt_training.py
+    python tests/tools/interrupt_training.py --interrupts 200 --seed 1
 
 One process trains on two threads and decodes; after each ``KeyboardInterrupt`` it goes on where it was. A step that was
 made only in part, or twice, or a lock that was left behind, would show: at the end the parameters have to be those of a

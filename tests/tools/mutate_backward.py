@@ -5,8 +5,8 @@ the helpers that they share. Each mutant has one change: a sign is flipped, a te
 transposition undone, a call or a selection skipped, or two neighbouring arguments swapped. Then the tests run on that
 copy of the package. A mutant that no test notices is a survivor, and is printed with its line.
 
-    python scripts/measure/mutate_backward.py                    # everything, about twenty minutes on 2 cores
-    python scripts/measure/mutate_backward.py --only reference/layer_norm  # the files whose names begin with this
+    python tests/tools/mutate_backward.py                    # everything, about twenty minutes on 2 cores
+    python tests/tools/mutate_backward.py --only reference/layer_norm  # the files whose names begin with this
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """Fork a process again and again while its threads train and decode, and check that the children work.
 
-    python scripts/measure/fork_training.py
-    python scripts/measure/fork_training.py --forks 10 --threads 3
+    python tests/tools/fork_training.py
+    python tests/tools/fork_training.py --forks 10 --threads 3
 
 A child inherits every lock as it was at the moment of the fork, but of the threads only the one that forked. Each child
 makes a new model, trains it on two threads and decodes with it; its parameters and its decoded sequences have to be

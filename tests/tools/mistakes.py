@@ -1,9 +1,9 @@
 """Make the mistakes that users make with the scripts, and check that each script says in one line what is wrong.
 
-python scripts/measure/mistakes.py                   # all of them: about two minutes
-python scripts/measure/mistakes.py --quick           # one of each script: some seconds
-python scripts/measure/mistakes.py --only translate  # those of the scripts whose names begin with this
-python scripts/measure/mistakes.py --table           # only print the table, which is in docs/guides/bad-input.md
+python tests/tools/mistakes.py                   # all of them: about two minutes
+python tests/tools/mistakes.py --quick           # one of each script: some seconds
+python tests/tools/mistakes.py --only translate  # those of the scripts whose names begin with this
+python tests/tools/mistakes.py --table           # only print the table, which is in docs/guides/bad-input.md
 
 Each mistake is a command in a shell, run in a temporary folder that has a text, a small trained model, and damaged
 copies of both. Prints a table of what each script wrote. The exit code is 1 if a script prints a traceback, does not
@@ -32,7 +32,7 @@ from scripts.command import command
 
 from npformer.translation import Translator
 
-SCRIPTS = Path(__file__).resolve().parents[1]
+SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 SECONDS = 120  # until a script counts as hanging: the first run compiles kernels
 
 
