@@ -6,7 +6,7 @@ transposition undone, a call or a selection skipped, or two neighbouring argumen
 copy of the package. A mutant that no test notices is a survivor, and is printed with its line.
 
     python tests/tools/mutate_backward.py                    # everything, about twenty minutes on 2 cores
-    python tests/tools/mutate_backward.py --only reference/layer_norm  # the files whose names begin with this
+    python tests/tools/mutate_backward.py --only reference/math/layer_norm  # the files whose names begin with this
 """
 
 import argparse
@@ -37,7 +37,7 @@ FIRST = {  # the tests that notice most mutants soonest, for the folders and fil
     "models/bytenet": ["tests/models/test_bytenet.py", "tests/models/test_bytenet_gradients.py"],
 }
 FILES = [
-    *(path for folder in ("reference", "layers") for path in sorted((ROOT / "npformer" / folder).glob("*.py"))),
+    *(path for folder in ("reference/math", "layers") for path in sorted((ROOT / "npformer" / folder).glob("*.py"))),
     *(ROOT / "npformer" / f"{name}.py" for name in FIRST if name.startswith("models/")),
 ]
 PYTEST = ["-x", "-q", "--no-header", "-p", "no:cacheprovider"]
@@ -144,8 +144,8 @@ class Workplaces:
 
 
 def place_of(path):
-    """The folder and name of a file, for example ``reference/layer_norm``."""
-    return f"{path.parent.name}/{path.stem}"
+    """The place of a file in the package, for example ``reference/math/layer_norm``."""
+    return path.relative_to(ROOT / "npformer").with_suffix("").as_posix()
 
 
 def module_of(case):
