@@ -8,6 +8,12 @@ LARGEST_SEED = 2**64 - 1
 LARGEST_BEAM, LONGEST = 1000, 2**16  # memory and time grow with them: a slip of the hand would take all of both
 
 
+def new_parser(description, **settings):
+    """A parser that shows a description as it is written: the docstring of a script."""
+    formatter = argparse.RawDescriptionHelpFormatter
+    return argparse.ArgumentParser(description=description, formatter_class=formatter, **settings)
+
+
 def option(name, at_most=LARGEST):
     """The type of an argument that is an option of npformer: what it may be is what npformer takes."""
     return _in_range(lambda options: options.OPTIONS[name], name, at_most)
@@ -72,6 +78,11 @@ def backend(name):
         return get_backend(name)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def add_backend(parser):
+    """The option --backend."""
+    parser.add_argument("--backend", type=backend, default="auto", help="auto, cpu, gpu or reference (default: auto)")
 
 
 def check_package(name, install):

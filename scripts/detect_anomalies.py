@@ -9,16 +9,15 @@ score of a sequence is its reconstruction error (the mean of -log p per token). 
 anomaly has a higher score than a sequence that follows the pattern.
 """
 
-import argparse
 import sys
 import time
 from pathlib import Path
 
 import numpy as np
 
-from scripts.arguments import backend, natural, positive  # needs pip install -e .
+from scripts.arguments import add_backend, natural, new_parser, positive  # needs pip install -e .
 from scripts.command import command
-from scripts.output import add_pictures, output_file, will_draw, write_json
+from scripts.output import add_json, add_pictures, will_draw, write_json
 
 from npformer import Adam, SequenceAutoencoder, Trainer, warmup_cosine
 from npformer.data.copy_task import BOS, EOS, FIRST_SYMBOL, PAD, exact_match, is_held_out
@@ -139,14 +138,14 @@ def report(result):
 
 
 def parse_arguments(argv):
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = new_parser(__doc__)
     add = parser.add_argument
     add("--quick", action="store_true", help="a smaller model and fewer steps: a few seconds")
     add("--steps", type=positive, metavar="N", help=f"(default: {FULL['steps']}, with --quick {QUICK['steps']})")
     add("--seed", type=natural, default=0, help="seed of parameters and data (default: 0)")
-    add("--backend", type=backend, default="auto", help="auto, cpu, gpu or reference (default: auto)")
+    add_backend(parser)
     add_pictures(parser, default="runs/anomalies")
-    add("--json", type=output_file, metavar="FILE", help="write the figures to FILE")
+    add_json(parser)
     add("--quiet", action="store_true", help="no progress bar")
     options = parser.parse_args(argv)
     options.out = options.out or Path("runs/anomalies")

@@ -7,14 +7,13 @@ BLEU is given twice, each with its signature: with the defaults of sacreBLEU (ca
 text tokenised with the Moses tokeniser, as in the literature on Multi30k.
 """
 
-import argparse
 import sys
 import time
 from pathlib import Path
 
-from scripts.arguments import add_search, backend, search_of  # needs pip install -e .
+from scripts.arguments import add_backend, add_search, new_parser, search_of  # needs pip install -e .
 from scripts.command import command
-from scripts.output import output_file, picture_file, refuse_overwriting, write_json, write_whole
+from scripts.output import add_json, output_file, picture_file, refuse_overwriting, write_json, write_whole
 
 from npformer.data import ParallelText
 from npformer.runtime.ranks import checksum, world
@@ -119,9 +118,7 @@ def report(result):
 
 
 def parse_arguments(argv):
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
+    parser = new_parser(__doc__, allow_abbrev=False)
     add = parser.add_argument
     add("--model", type=Path, required=True, metavar="DIR", help="output of train_translation.py, or a model file")
     add("--data", type=Path, required=True, metavar="DIR", help="folder with the aligned files, plain or .gz")
@@ -136,8 +133,8 @@ def parse_arguments(argv):
     add_search(parser)
     add("--out", type=output_file, metavar="FILE", help="write the translations to FILE")
     add("--plot", type=picture_file, metavar="PNG", help="draw the scores by length")
-    add("--json", type=output_file, metavar="FILE", help="write the figures to FILE")
-    add("--backend", type=backend, default="auto", help="auto, cpu, gpu or reference (default: auto)")
+    add_json(parser)
+    add_backend(parser)
     return parser.parse_args(argv)
 
 

@@ -16,7 +16,8 @@ import urllib.request
 import zlib
 from pathlib import Path
 
-from scripts.command import command  # needs pip install -e .
+from scripts.arguments import new_parser  # needs pip install -e .
+from scripts.command import command
 from scripts.output import output_folder, write_whole
 
 URL = "https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw"
@@ -119,7 +120,7 @@ def text_of(data):
 
 
 def parse_arguments(argv):
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = new_parser(__doc__)
     parser.add_argument(
         "--out", type=output_folder, default="data/multi30k", metavar="DIR", help="(default: data/multi30k)"
     )

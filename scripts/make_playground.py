@@ -8,7 +8,6 @@ The parts of the page are in docs/play/, where index.html also opens without bei
 NAME.js there: its settings, its tokens and its parameters, which are rounded to float16.
 """
 
-import argparse
 import base64
 import json
 import re
@@ -18,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from scripts.arguments import positive  # needs pip install -e .
+from scripts.arguments import new_parser, positive  # needs pip install -e .
 from scripts.command import command
 from scripts.output import output_file
 
@@ -172,7 +171,7 @@ def train_en_fr(steps, options):
 
 
 def parse_arguments(argv):
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = new_parser(__doc__)
     parser.add_argument("--out", type=output_file, metavar="FILE", help="write the page to FILE")
     parser.add_argument("--train", choices=list(STEPS), help="train one of the models again")
     steps = ", ".join(f"{n} for {name}" for name, n in STEPS.items())

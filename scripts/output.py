@@ -49,6 +49,11 @@ def picture_file(text):
     return output_file(text)
 
 
+def add_json(parser):
+    """The option --json, for ``write_json``."""
+    parser.add_argument("--json", type=output_file, metavar="FILE", help="write the figures to FILE")
+
+
 def add_pictures(parser, default):
     """The options --out and --no-plots; ``will_draw`` reads them."""
     parser.add_argument("--out", type=Path, metavar="DIR", help=f"folder of the pictures (default: {default})")

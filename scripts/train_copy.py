@@ -5,15 +5,14 @@ python scripts/train_copy.py --task reverse --seed 1
 python scripts/train_copy.py --preset annotated         # the Annotated Transformer's size, minutes
 """
 
-import argparse
 import itertools
 import sys
 import time
 from pathlib import Path
 
-from scripts.arguments import backend, natural, positive  # needs pip install -e .
+from scripts.arguments import add_backend, natural, new_parser, positive  # needs pip install -e .
 from scripts.command import command
-from scripts.output import add_pictures, output_file, will_draw, write_json
+from scripts.output import add_json, add_pictures, will_draw, write_json
 
 from npformer import Adam, CopyTask, ParameterAverage, Trainer, Transformer, noam, tree, warmup_cosine
 from npformer.data.copy_task import BOS, EOS, PAD, exact_match
@@ -180,19 +179,19 @@ def draw(folder, task, model, params, ops, history, held_out):
 
 
 def parse_arguments(argv):
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = new_parser(__doc__)
     parser.add_argument(
         "--preset", choices=PRESETS, default="quick", help="size of model and training (default: quick)"
     )
     parser.add_argument("--task", choices=["copy", "reverse"], default="copy", help="(default: copy)")
     parser.add_argument("--seed", type=natural, default=0, help="seed of parameters, data and dropout (default: 0)")
     parser.add_argument("--steps", type=positive, help="training steps (default: the preset's)")
-    parser.add_argument("--backend", type=backend, default="auto", help="auto, cpu, gpu or reference (default: auto)")
+    add_backend(parser)
     parser.add_argument(
         "--precision", choices=PRECISIONS, default="float32", help="of the steps, on a GPU (default: float32)"
     )
     add_pictures(parser, default="runs/copy or runs/reverse")
-    parser.add_argument("--json", type=output_file, metavar="FILE", help="write the figures to FILE")
+    add_json(parser)
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
     parser.add_argument("--explain", action="store_true", help="first list the operations of one step and their times")
     options = parser.parse_args(argv)

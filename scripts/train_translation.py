@@ -19,7 +19,6 @@ Ctrl-C, SIGTERM and a closed terminal (SIGHUP) finish the current step or valida
 Other exit codes: 0 when training is done or --minutes are over, 1 after an error, 2 for wrong arguments.
 """
 
-import argparse
 import importlib.util
 import sys
 import time
@@ -28,9 +27,9 @@ from functools import partial
 from pathlib import Path
 from signal import Signals
 
-from scripts.arguments import LONGEST, above_zero, backend, natural, option  # needs pip install -e .
+from scripts.arguments import LONGEST, above_zero, add_backend, natural, new_parser, option  # needs pip install -e .
 from scripts.command import command, print_error, print_note
-from scripts.output import output_file, output_folder, refuse_overwriting, write_json
+from scripts.output import add_json, output_folder, refuse_overwriting, write_json
 
 from npformer import NonFiniteError, tree
 from npformer.operations.options import OPTIONS
@@ -126,9 +125,7 @@ def title(s):
 
 
 def parse_arguments(argv):
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
+    parser = new_parser(__doc__, allow_abbrev=False)
     add, setting = parser.add_argument, partial(add_setting, parser)
     add("--data", type=folder, metavar="DIR", help="folder with the aligned files; needed unless --resume")
     setting("src", help="language of the source, which is the ending of its files")
@@ -149,14 +146,14 @@ def parse_arguments(argv):
         help="stop after the step in which M minutes have passed, and write the result so far",
     )
     add("--resume", action="store_true", help="continue the training in OUT, with its settings")
-    add("--backend", type=backend, default="auto", help="auto, cpu, gpu or reference (default: auto)")
+    add_backend(parser)
     setting("precision", help="precision of the steps on a GPU")
     setting(
         "n_shards",
         metavar="N",
         help="parts of a batch; the same N on any number of ranks computes the same; if none, about one per thread",
     )
-    add("--json", type=output_file, metavar="FILE", help="write the figures to FILE")
+    add_json(parser)
     add("--quiet", action="store_true", help="no progress bar")
     add("--explain", action="store_true", help="first list the operations of one step and their times")
 

@@ -9,7 +9,6 @@ With --n-best each line has the number of the sentence, the score (log-probabili
 the translation, separated by tabs.
 """
 
-import argparse
 import sys
 from dataclasses import asdict
 from itertools import islice
@@ -17,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from scripts.arguments import add_search, backend, positive, search_of, utf_8  # needs pip install -e .
+from scripts.arguments import add_backend, add_search, new_parser, positive, search_of, utf_8  # needs pip install -e .
 from scripts.command import command
 from scripts.output import picture_file
 
@@ -91,9 +90,7 @@ def draw(translator, line, hypotheses, path):
 
 
 def parse_arguments(argv):
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
+    parser = new_parser(__doc__, allow_abbrev=False)
     add = parser.add_argument
     add(
         "sentences",
@@ -107,7 +104,7 @@ def parse_arguments(argv):
     add_search(parser)
     add("--n-best", type=positive, metavar="N", help="write the N best of each sentence, with scores")
     add("--attention", type=picture_file, metavar="PNG", help="draw the cross-attention weights of the first sentence")
-    add("--backend", type=backend, default="auto", help="auto, cpu, gpu or reference (default: auto)")
+    add_backend(parser)
     options = parser.parse_args(argv)
     if options.sentences and options.file:
         parser.error("sentences and --file: expected one of them")

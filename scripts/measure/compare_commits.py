@@ -8,7 +8,6 @@ The sizes are those of ``bench_train.py`` and ``bench_decode.py``. Each checkout
 package and its own scripts. A ratio above 1 means that the second checkout is slower.
 """
 
-import argparse
 import json
 import os
 import statistics
@@ -16,7 +15,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from scripts.arguments import above_zero, positive  # needs pip install -e .
+from scripts.arguments import above_zero, new_parser, positive  # needs pip install -e .
 from scripts.command import command
 
 WORKER = """
@@ -47,7 +46,7 @@ for line in sys.stdin:
 
 @command
 def main(argv=None):
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = new_parser(__doc__)
     parser.add_argument(
         "checkouts", nargs=2, type=lambda text: str(Path(text).resolve()), help="folders: before, after"
     )

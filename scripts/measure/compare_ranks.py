@@ -3,13 +3,12 @@
 python scripts/measure/compare_ranks.py --data data/multi30k
 """
 
-import argparse
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from scripts.arguments import positive  # needs pip install -e .
+from scripts.arguments import new_parser, positive  # needs pip install -e .
 from scripts.command import command
 from scripts.on_ranks import mpiexec
 
@@ -48,9 +47,7 @@ def losses_of(n, out, options):
 
 
 def parse_arguments(argv):
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
+    parser = new_parser(__doc__, allow_abbrev=False)
     add = parser.add_argument
     add("--data", type=Path, required=True, metavar="DIR", help="folder with Multi30k")
     add("--ranks", type=positive, default=4, help="the most ranks (default: 4)")

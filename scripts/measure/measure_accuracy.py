@@ -10,7 +10,6 @@ the largest relative error of a single entry of the result. It is in units of th
 float32).
 """
 
-import argparse
 import importlib.util
 import sys
 from functools import partial
@@ -18,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from scripts.arguments import some_of  # needs pip install -e .
+from scripts.arguments import new_parser, some_of  # needs pip install -e .
 from scripts.command import command
 from scripts.output import output_file, write_json
 
@@ -266,7 +265,7 @@ def error_of(found, exact, dtype, each=False):
 @command
 def main(argv=None):
     operations = list(dict.fromkeys(x.case.operation for x in HARD))
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = new_parser(__doc__)
     parser.add_argument("--only", type=some_of(operations), default=operations, metavar="NAMES", help="(default: all)")
     parser.add_argument("--dtype", choices=["float32", "float64"], default="float32", help="(default: float32)")
     parser.add_argument("--json", type=output_file, metavar="FILE", help="write the errors to FILE")

@@ -4,14 +4,13 @@ python scripts/measure/measure_copy.py              # quick preset, both tasks, 
 python scripts/measure/measure_copy.py --annotated  # and the annotated preset, seed 0: about two minutes more
 """
 
-import argparse
 import json
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from scripts.arguments import positive  # needs pip install -e .
+from scripts.arguments import new_parser, positive  # needs pip install -e .
 from scripts.command import command
 
 from npformer.config import read_config
@@ -21,7 +20,7 @@ SCRIPT = Path(__file__).resolve().parents[1] / "train_copy.py"
 
 @command
 def main(argv=None):
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = new_parser(__doc__)
     parser.add_argument("--annotated", action="store_true", help="the annotated preset too")
     parser.add_argument("--seeds", type=positive, default=5, help="number of seeds, from 0 on (default: 5)")
     parser.add_argument("--backend", default="auto", help="as for train_copy.py (default: auto)")

@@ -14,7 +14,6 @@ With --ranks the killed training continues each time on another number of ranks 
 others have to end within ten seconds. The undisturbed training runs in one process, with as many shards.
 """
 
-import argparse
 import collections
 import json
 import math
@@ -28,10 +27,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from scripts.arguments import natural, positive, positives  # needs pip install -e .
+from scripts.arguments import natural, new_parser, positive, positives  # needs pip install -e .
 from scripts.command import command
 from scripts.on_ranks import mpiexec, rank
-from scripts.output import output_file, write_json
+from scripts.output import add_json, write_json
 
 from npformer.training import JsonLog, Trainer, load_checkpoint
 from npformer.translation import TranslationRun
@@ -192,7 +191,7 @@ def compare(undisturbed, killed, options):
 
 
 def parse_arguments(argv):
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = new_parser(__doc__)
     add = parser.add_argument
     add("--data", required=True, metavar="DIR", help="folder with the aligned files")
     add("--src", default="en", help="(default: en)")
@@ -201,7 +200,7 @@ def parse_arguments(argv):
     add("--kills", type=positive, default=20, help="(default: 20)")
     add("--steps", type=positive, default=400, help="of the training (default: 400)")
     add("--seed", type=natural, default=0, help="seed of the moments (default: 0)")
-    add("--json", type=output_file, metavar="FILE", help="write the figures to FILE")
+    add_json(parser)
     return parser.parse_args(argv)
 
 

@@ -3,13 +3,12 @@
 python scripts/measure/measure_scores.py  # some seconds
 """
 
-import argparse
 import sys
 import time
 
 import numpy as np
 
-from scripts.arguments import positive  # needs pip install -e .
+from scripts.arguments import new_parser, positive  # needs pip install -e .
 from scripts.command import command
 
 from npformer import reference as ops
@@ -19,7 +18,7 @@ from npformer.runtime.threads import blas_threads
 
 @command
 def main(argv=None):
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = new_parser(__doc__)
     parser.add_argument("--length", type=positive, default=256, help="queries, and keys (default: 256)")
     parser.add_argument("--widths", type=positive, nargs="+", default=[16, 64, 256], help="K (default: 16 64 256)")
     parser.add_argument("--repeats", type=positive, default=7, help="the fastest one counts (default: 7)")

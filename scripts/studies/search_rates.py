@@ -7,14 +7,13 @@ Prints the share of sequences that are right, as the mean over the lengths of th
 each system.
 """
 
-import argparse
 import sys
 
 import numpy as np
 
-from scripts.arguments import natural, positive  # needs pip install -e .
+from scripts.arguments import natural, new_parser, positive  # needs pip install -e .
 from scripts.command import command
-from scripts.output import output_file, write_json
+from scripts.output import add_json, write_json
 from scripts.studies.study_length import FULL, QUICK, VOCAB, model_of, right_by_length, sizes_of
 from scripts.studies.systems import SYSTEMS
 
@@ -42,16 +41,14 @@ def main(argv=None):
 
 
 def parse_arguments(argv):
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
+    parser = new_parser(__doc__, allow_abbrev=False)
     add = parser.add_argument
     add("--quick", action="store_true", help="small models, short sequences, few updates: about a minute")
     add(
         "--steps", type=positive, metavar="N", help=f"updates (default: {FULL['steps']}, with --quick {QUICK['steps']})"
     )
     add("--seed", type=natural, default=100, help="seed of the task and of the training (default: 100)")
-    add("--json", type=output_file, metavar="FILE", help="write the figures to FILE")
+    add_json(parser)
     return parser.parse_args(argv)
 
 

@@ -24,9 +24,9 @@ from pathlib import Path
 
 import numpy as np
 
-from scripts.arguments import natural, positive  # needs pip install -e .
+from scripts.arguments import natural, new_parser, positive  # needs pip install -e .
 from scripts.command import command
-from scripts.output import output_file, output_folder, write_whole
+from scripts.output import add_json, output_folder, write_whole
 from scripts.studies.study_length import trained
 from scripts.studies.study_translation import JOINED, trained_translator
 
@@ -254,9 +254,7 @@ def report(figures):
 
 
 def parse_arguments(argv):
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
+    parser = new_parser(__doc__, allow_abbrev=False)
     add = parser.add_argument
     add("--quick", action="store_true", help="a small model, short sequences, few updates: seconds")
     add("--steps", type=positive, metavar="N", help=f"updates of the model that reverses (default: {FULL['steps']})")
@@ -265,7 +263,7 @@ def parse_arguments(argv):
     add("--runs", type=Path, default=Path("runs/heads"), metavar="DIR", help="its folder (default: runs/heads)")
     add("--alignment", action="store_true", help="write the attention weights of a recurrent model, which needs --data")
     add("--sentences", type=positive, default=1000, metavar="N", help="test sentences (default: 1000)")
-    add("--json", type=output_file, metavar="FILE", help="write the figures to FILE")
+    add_json(parser)
     options = parser.parse_args(argv)
     if options.alignment and not options.data:
         parser.error("argument --alignment: needs --data, the folder of Multi30k")

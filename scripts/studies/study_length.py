@@ -26,9 +26,9 @@ from pathlib import Path
 
 import numpy as np
 
-from scripts.arguments import natural, positive, some_of  # needs pip install -e .
+from scripts.arguments import natural, new_parser, positive, some_of  # needs pip install -e .
 from scripts.command import command
-from scripts.output import add_pictures, output_file, output_folder, will_draw, write_json
+from scripts.output import add_json, add_pictures, output_folder, will_draw, write_json
 from scripts.studies.study_translation import check, study_joined, study_translation
 from scripts.studies.systems import SYSTEMS, count, of_size
 
@@ -292,9 +292,7 @@ def save(panels, path):
 
 
 def parse_arguments(argv):
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
+    parser = new_parser(__doc__, allow_abbrev=False)
     add = parser.add_argument
     add("--quick", action="store_true", help="small models, short sequences, few updates: about a minute")
     add("--data", metavar="DIR", help="folder of get_multi30k.py: also translate English to French (takes hours)")
@@ -329,7 +327,7 @@ def parse_arguments(argv):
     add("--joined-steps", type=positive, default=2500, metavar="N", help="updates on joined sentences (default: 2500)")
     add("--runs", type=Path, default=Path("runs/study"), metavar="DIR", help="its models' folder (default: runs/study)")
     add_pictures(parser, default="runs/study")
-    add("--json", type=output_file, metavar="FILE", help="write the figures to FILE")
+    add_json(parser)
     options = parser.parse_args(argv)
     if options.quick and options.data:
         parser.error("argument --quick: not with --data, which takes hours")

@@ -10,16 +10,15 @@ python scripts/studies/study_scaling.py --out docs/figures  # everything: some m
 3. Learning which of 16 words a query asks for, in a fixed number of steps, with the gradients of npformer.
 """
 
-import argparse
 import sys
 import time
 from pathlib import Path
 
 import numpy as np
 
-from scripts.arguments import natural, positive  # needs pip install -e .
+from scripts.arguments import natural, new_parser, positive  # needs pip install -e .
 from scripts.command import command
-from scripts.output import add_pictures, output_file, will_draw, write_json
+from scripts.output import add_json, add_pictures, will_draw, write_json
 
 from npformer import Adam, reference as ops, tree
 from npformer.runtime.threads import blas_threads
@@ -266,14 +265,14 @@ def draw(folder, figures):
 
 
 def parse_arguments(argv):
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = new_parser(__doc__)
     default = lambda name: f"(default: {FULL[name]}, with --quick {QUICK[name]})"
     parser.add_argument("--quick", action="store_true", help="fewer widths, seeds and steps: seconds")
     parser.add_argument("--seed", type=natural, default=0, help="the first seed (default: 0)")
     parser.add_argument("--seeds", type=positive, help=f"how many seeds {default('seeds')}")
     parser.add_argument("--steps", type=positive, help=f"steps of learning {default('steps')}")
     add_pictures(parser, default="runs/scaling")
-    parser.add_argument("--json", type=output_file, metavar="FILE", help="write the figures to FILE")
+    add_json(parser)
     options = parser.parse_args(argv)
     options.out = options.out or Path("runs/scaling")
     options.draws = will_draw(parser, options)

@@ -9,7 +9,6 @@ from what it loads: its own checkpoint or that of the other process. The exit st
 differs in one bit, or if a whole file is refused.
 """
 
-import argparse
 import multiprocessing
 import os
 import random
@@ -22,7 +21,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from scripts.arguments import natural, positive  # needs pip install -e .
+from scripts.arguments import natural, new_parser, positive  # needs pip install -e .
 from scripts.command import command
 
 from npformer import Adam, Trainer, Transformer
@@ -140,7 +139,7 @@ def main(argv=None):
 
 
 def parse_arguments(argv):
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = new_parser(__doc__)
     parser.add_argument("--rounds", type=positive, default=1000, metavar="N")
     parser.add_argument("--seed", type=natural, default=0)
     return parser.parse_args(argv)

@@ -8,7 +8,6 @@ makes a new model, trains it on two threads and decodes with it; its parameters 
 those that the parent computed. The exit status is 1 if a child fails, or does not end.
 """
 
-import argparse
 import os
 import random
 import sys
@@ -17,7 +16,7 @@ import time
 
 import numpy as np
 
-from scripts.arguments import natural, positive  # needs pip install -e .
+from scripts.arguments import natural, new_parser, positive  # needs pip install -e .
 from scripts.command import command
 
 from npformer import Adam, Trainer, Transformer, greedy_decode
@@ -91,7 +90,7 @@ def outcome_of(child):
 
 
 def parse_arguments(argv):
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = new_parser(__doc__)
     parser.add_argument("--forks", type=positive, default=100, metavar="N")
     parser.add_argument("--threads", type=positive, default=2, metavar="N", help="that train meanwhile (default: 2)")
     parser.add_argument("--seed", type=natural, default=0)

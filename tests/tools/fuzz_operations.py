@@ -8,13 +8,12 @@ large and tiny numbers, NaN and infinity. No call may crash, change its input or
 ``ValueError``. A call that fails is printed with its arguments. The exit status is 1 if any failed.
 """
 
-import argparse
 import os
 import subprocess
 import sys
 from pathlib import Path
 
-from scripts.arguments import natural, positive  # needs pip install -e .
+from scripts.arguments import natural, new_parser, positive  # needs pip install -e .
 from scripts.command import command
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -22,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @command
 def main(argv=None):
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = new_parser(__doc__)
     parser.add_argument("--calls", type=positive, default=1000, metavar="N", help="of each operation (default: 1000)")
     parser.add_argument("--seed", type=natural, default=0)
     parser.add_argument("--only", default="", metavar="NAME", help="operations whose name contains this")

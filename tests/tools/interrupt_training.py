@@ -9,7 +9,6 @@ training that was not interrupted, bit for bit, each decoded batch what it was b
 status is 1 if anything differs.
 """
 
-import argparse
 import faulthandler
 import os
 import random
@@ -20,7 +19,7 @@ import time
 
 import numpy as np
 
-from scripts.arguments import natural, positive  # needs pip install -e .
+from scripts.arguments import natural, new_parser, positive  # needs pip install -e .
 from scripts.command import command
 
 import npformer.runtime.threads
@@ -120,7 +119,7 @@ def interrupted(training, interrupter, n_interrupts, params, expected):
 
 
 def parse_arguments(argv):
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = new_parser(__doc__)
     parser.add_argument("--interrupts", type=positive, default=10000, metavar="N")
     parser.add_argument("--seed", type=natural, default=0)
     return parser.parse_args(argv)

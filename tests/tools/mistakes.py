@@ -10,7 +10,6 @@ copies of both. Prints a table of what each script wrote. The exit code is 1 if 
 end, or ends otherwise than expected, and if a checkpoint was changed.
 """
 
-import argparse
 import concurrent.futures
 import gzip
 import os
@@ -27,7 +26,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from scripts.arguments import positive  # needs pip install -e .
+from scripts.arguments import new_parser, positive  # needs pip install -e .
 from scripts.command import command
 
 from npformer.translation import Translator
@@ -531,11 +530,9 @@ def make(mistake, folder):
     """Run a command. Returns its exit code, the line that it wrote, and why this is not as expected or None."""
     script = f"{shlex.quote(sys.executable)} {shlex.quote(str(SCRIPTS / mistake.script))}"
     text = mistake.command if "SCRIPT" in mistake.command else f"SCRIPT {mistake.command}"
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
-    environment["PYTHONPATH"] = os.pathsep.join([str(SCRIPTS.parent), environment.get("PYTHONPATH", "")])
     arguments = ["bash", "-c", "set -o pipefail; " + text.replace("SCRIPT", script)]
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
-    done = subprocess.Popen(arguments, cwd=folder, env=environment, start_new_session=True, **pipes)
+    done = subprocess.Popen(arguments, cwd=folder, env=environment(), start_new_session=True, **pipes)
     try:
         _, errors = done.communicate(timeout=SECONDS)
     except subprocess.TimeoutExpired:
@@ -550,6 +547,12 @@ def make(mistake, folder):
     if above and not (mistake.code == 2 and above[0].startswith("usage: ")):
         return done.returncode, line, "more than one line:\n" + "\n".join(above)
     return done.returncode, mistake.line, None
+
+
+def environment():
+    """The environment of a script, which finds npformer and the other scripts."""
+    given = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    return given | {"PYTHONPATH": os.pathsep.join([str(SCRIPTS.parent), given.get("PYTHONPATH", "")])}
 
 
 def is_as_expected(line, expected):
@@ -596,9 +599,8 @@ def make_bomb(folder):
 def train(folder):
     """Train the model in the folder run, and copy it to damaged, where it is damaged, and to nan, where it is NaN."""
     script = [sys.executable, str(SCRIPTS / "train_translation.py")]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(SCRIPTS.parent), os.environ.get("PYTHONPATH", "")])}
     done = subprocess.run(
-        [*script, *RECIPE.split(), "--out", "run"], cwd=folder, env=environment, capture_output=True, text=True
+        [*script, *RECIPE.split(), "--out", "run"], cwd=folder, env=environment(), capture_output=True, text=True
     )
     if done.returncode:
         raise ValueError(f"no model could be trained: {done.stderr}")
@@ -614,7 +616,7 @@ def train(folder):
 
 
 def parse_arguments(argv):
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = new_parser(__doc__)
     parser.add_argument("--quick", action="store_true", help="only the first mistake of each script")
     parser.add_argument("--only", default="", help="only scripts whose name begins with this")
     parser.add_argument("--jobs", type=positive, default=os.cpu_count(), help="mistakes at a time (default: all cores)")

@@ -9,7 +9,6 @@ copy of the package. A mutant that no test notices is a survivor, and is printed
     python tests/tools/mutate_backward.py --only reference/math/layer_norm  # the files whose names begin with this
 """
 
-import argparse
 import ast
 import concurrent.futures
 import copy
@@ -21,7 +20,7 @@ import tempfile
 import threading
 from pathlib import Path
 
-from scripts.arguments import positive  # needs pip install -e .
+from scripts.arguments import new_parser, positive  # needs pip install -e .
 from scripts.command import command
 
 from npformer.gradients.cases import CASES
@@ -70,7 +69,7 @@ KEPT = {"range", "zip", "warn", "result_type", "operation", "backward_of", "arra
 
 @command
 def main(argv=None):
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = new_parser(__doc__)
     parser.add_argument("--only", default="", help="only files whose name begins with this")
     parser.add_argument("--jobs", type=positive, default=os.cpu_count(), help="mutants at a time (default: all cores)")
     options = parser.parse_args(argv)

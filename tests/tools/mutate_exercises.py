@@ -10,7 +10,6 @@ though it is not equivalent, is a survivor, and is printed with the largest diff
     python tests/tools/mutate_exercises.py --sample 200   # a random part of them
 """
 
-import argparse
 import ast
 import contextlib
 import random
@@ -20,7 +19,7 @@ import warnings
 
 import numpy as np
 
-from scripts.arguments import positive  # needs pip install -e .
+from scripts.arguments import new_parser, positive  # needs pip install -e .
 from scripts.command import command
 
 from npformer.exercises import EXERCISES, check_function
@@ -51,7 +50,7 @@ FUNCTIONS = {
 
 @command
 def main(argv=None):
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = new_parser(__doc__)
     parser.add_argument("--only", default="", help="only exercises whose name begins with this")
     parser.add_argument("--sample", type=positive, help="so many mutants, drawn at random (default: all)")
     parser.add_argument("--seed", type=int, default=0, help="of the sample (default: %(default)s)")

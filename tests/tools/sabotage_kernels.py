@@ -7,12 +7,12 @@ Without a GPU the kernels of ``npformer.gpu`` run on the tests' simulation of a 
 do not notice the absence of a kernel.
 """
 
-import argparse
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+from scripts.arguments import new_parser
 from scripts.command import command  # needs pip install -e .
 
 from npformer import cpu, reference
@@ -23,7 +23,7 @@ SABOTAGED = "NPFORMER_SABOTAGED"  # environment variable of the test process, fo
 
 @command
 def main(argv=None):
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = new_parser(__doc__)
     parser.add_argument("--backend", choices=("cpu", "gpu"), help="only kernels of this backend")
     parser.add_argument("--only", default="", help="only kernels whose name begins with this")
     options = parser.parse_args(argv)
