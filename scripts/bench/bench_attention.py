@@ -12,32 +12,15 @@ forward and 10·T²·K·H backward, half if causal.
 import itertools
 import math
 import sys
-from contextlib import ExitStack
-from functools import partial
 
 import numpy as np
 
 from scripts.arguments import positives, some_of  # needs pip install -e .
-from scripts.bench.benchmarking import (
-    Contender,
-    Limits,
-    add_backends,
-    alternate,
-    backend_name,
-    best_limits,
-    build_all,
-    fit_power,
-    limits_contender,
-    machine,
-    new_figure,
-    new_parser,
-    physical_cores,
-    print_limits,
-    print_machine,
-    print_table,
-    short,
-    timing,
-)
+from scripts.bench.contenders import build_all, of_backends, started
+from scripts.bench.limits import alternate_with, best_of_all, limits_contender, print_limits
+from scripts.bench.machine import machine, physical_cores, print_machine
+from scripts.bench.options import add_backends, parsed, parser_of
+from scripts.bench.report import fit_power, milliseconds, new_figure, percent, print_table, rated, short, time_cells
 from scripts.command import command
 from scripts.output import picture_file, write_json
 
@@ -53,8 +36,7 @@ PYTORCH_MOST_BYTES = 8e9
 @command
 def main(argv=None):
     options = parse_arguments(argv)
-    facts = machine()
-    print_machine(facts)
+    facts = print_machine(machine())
     results = []
     with limits_contender() as limits:
         limits.build(options.sgemm_sizes)
@@ -130,10 +112,7 @@ def pytorch_bytes(T, rate):
 
 def measure(T, causal, rate, options, limits):
     """Measure forward with backward, then forward alone, in new processes."""
-    wanted = [
-        (backend_name(backend), (f"npformer.{backend}",), partial(build_npformer, backend=backend))
-        for backend in options.backends
-    ]
+    wanted = of_backends(options.backends, build_npformer)
     if "pytorch" not in options.without:
         if pytorch_bytes(T, rate) > PYTORCH_MOST_BYTES:
             print(f"left out: {PYTORCH}, T={T:,} with dropout: needs about {pytorch_bytes(T, rate) / 1e9:.0f} GB")
@@ -141,17 +120,15 @@ def measure(T, causal, rate, options, limits):
             wanted.append((PYTORCH, ("torch",), build_pytorch))
 
     figures = {}
-    with ExitStack() as stack:
-        contenders = [stack.enter_context(Contender(*each)) for each in wanted]
+    with started(wanted) as contenders:
         for part, forward_only in (("both", False), ("forward", True)):
             contenders = build_all(contenders, T, causal, rate, forward_only, warm_up=1)
-            turns, others = alternate([*contenders, limits], options.rounds, options.seconds)
-            best = best_limits(turns.pop(limits.name))
+            turns, best, others = alternate_with(limits, contenders, options)
             contenders = [contender for contender in contenders if contender.name in turns]
             flops = forward_flops(T, causal) * (1 if forward_only else 3.5)
             for contender in contenders:
                 found = figures.setdefault(contender.name, {})
-                found[part] = figures_of(turns, contender.name, flops, best)
+                found[part] = rated(turns, contender.name, flops, best)
                 if not forward_only:
                     memory = contender.memory()
                     found["bytes"] = memory.running_peak - memory.built
@@ -163,12 +140,6 @@ def measure(T, causal, rate, options, limits):
         "other_programs_cores": others,
         "contenders": figures,
     }
-
-
-def figures_of(turns, name, flops, limits):
-    found = timing(turns, name)
-    rate = flops / found["seconds"]["median"] / 1e9
-    return found | {"gflops": rate, "share_of_sgemm": rate / limits.sgemm}
 
 
 def fits_of(results):
@@ -207,21 +178,18 @@ def print_setting(causal, rate, results):
         if math.isnan(fit["time_exponent"]):
             continue  # one length
         print(f"{name}: time ~ T^{fit['time_exponent']:.2f}, memory ~ T^{fit['memory_exponent']:.2f} (upper half)")
-    best = Limits(*(max(result["limits"][name] for result in results) for name in Limits._fields))
-    print_limits(best, max(result["other_programs_cores"] for result in results))
+    print_limits(best_of_all(results), max(result["other_programs_cores"] for result in results))
     print(flush=True)
 
 
 def cells(figures):
     both, forward = figures["both"], figures["forward"]
     return [
-        short(1e3 * both["seconds"]["median"]),
-        f"{100 * both['seconds']['spread']:.0f} %",
-        f"{both['times_as_long']:.2f}",
+        *time_cells(both),
         short(both["gflops"]),
-        f"{100 * both['share_of_sgemm']:.0f} %",
+        percent(both["share_of_sgemm"]),
         f"{figures['bytes'] / 1e6:,.1f}",
-        short(1e3 * forward["seconds"]["median"]),
+        milliseconds(forward),
         f"{forward['times_as_long']:.2f}",
         short(forward["gflops"]),
     ]
@@ -260,7 +228,8 @@ def draw(results, path):
 
 
 def parse_arguments(argv):
-    parser = new_parser(__doc__, rounds=5, seconds="0.7", quick="lengths 128 to 1,024, 3 short rounds: about a minute")
+    quick = "lengths 128 to 1,024, 3 short rounds: about a minute"
+    parser = parser_of(__doc__, rounds=5, seconds=0.7, quick_seconds=0.1, quick=quick)
     parser.add_argument("--lengths", type=positives, metavar="T,T", help="(default: 128,256,...,16384)")
     parser.add_argument(
         "--masks", type=some_of(["full", "causal"]), default=["full", "causal"], metavar="A,B", help="(default: both)"
@@ -270,13 +239,10 @@ def parse_arguments(argv):
         "--without", type=some_of(["pytorch", "dropout"]), default=[], metavar="A,B", help="leave out pytorch, dropout"
     )
     parser.add_argument("--plot", type=picture_file, metavar="FILE", help="draw time and memory against T into FILE")
-    options = parser.parse_args(argv)
+    options = parsed(parser, argv)
     options.lengths = sorted(options.lengths or ([128, 256, 512, 1024] if options.quick else LENGTHS))
     options.masks = [mask == "causal" for mask in options.masks]
     options.rates = [0.0] if "dropout" in options.without else [0.0, DROPOUT]
-    options.rounds = options.rounds or (3 if options.quick else 5)
-    options.seconds = options.seconds or (0.1 if options.quick else 0.7)
-    options.sgemm_sizes = (1024, 2048) if options.quick else (1024, 2048, 3072, 4096)
     return options
 
 

@@ -6,15 +6,15 @@ python scripts/bench/bench_copy.py  # 400 steps each, one after another: about n
 python scripts/bench/bench_copy.py --steps 40
 """
 
-import argparse
 import multiprocessing
 import sys
 import time
 
-from scripts.arguments import check_package, positive  # needs pip install -e .
-from scripts.bench.benchmarking import machine, physical_cores, print_machine, print_table
+from scripts.arguments import check_package, new_parser, positive  # needs pip install -e .
+from scripts.bench.machine import machine, physical_cores, print_machine
+from scripts.bench.report import print_table
 from scripts.command import command
-from scripts.output import output_file, write_json
+from scripts.output import add_json, write_json
 from scripts.train_copy import PAD, PRESETS, training_batches
 
 import npformer as nf
@@ -26,8 +26,7 @@ PRESET = PRESETS["annotated"]
 def main(argv=None):
     options = parse_arguments(argv)
     check_package("torch", "pip install 'npformer[bench]'")
-    description = machine()
-    print_machine(description)
+    description = print_machine(machine())
     with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:  # a new process for each
         for run in RUNS.values():
             pool.apply(run, (2,))  # compiles kernels, and reads libraries from disk
@@ -41,10 +40,10 @@ def main(argv=None):
 
 
 def parse_arguments(argv):
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = new_parser(__doc__)
     add = parser.add_argument
     add("--steps", type=positive, default=PRESET["steps"], help="training steps (default: the preset's)")
-    add("--json", type=output_file, metavar="FILE", help="write the figures to FILE")
+    add_json(parser)
     return parser.parse_args(argv)
 
 

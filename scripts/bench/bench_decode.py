@@ -13,32 +13,17 @@ core.
 import functools
 import itertools
 import sys
-from contextlib import ExitStack
 from functools import partial
 
 import numpy as np
 
 from scripts.arguments import positives, some_of  # needs pip install -e .
-from scripts.bench.bench_train import SIZES, model_of
-from scripts.bench.benchmarking import (
-    Contender,
-    Limits,
-    add_backends,
-    alternate,
-    backend_name,
-    best_limits,
-    build_all,
-    limits_contender,
-    machine,
-    new_parser,
-    physical_cores,
-    print_limits,
-    print_machine,
-    print_table,
-    short,
-    timing,
-    version,
-)
+from scripts.bench.contenders import build_all, of_backends, started
+from scripts.bench.limits import alternate_with, best_of_all, limits_contender, print_limits
+from scripts.bench.machine import machine, physical_cores, print_machine
+from scripts.bench.options import add_backends, parsed, parser_of
+from scripts.bench.report import milliseconds, percent, print_table, short, timing
+from scripts.bench.steps import SIZES, model_of
 from scripts.command import command
 from scripts.output import write_json
 
@@ -51,9 +36,7 @@ BOS, EOS = 1, 2
 @command
 def main(argv=None):
     options = parse_arguments(argv)
-    facts = machine()
-    facts["versions"] |= {name: version(name) for name in ("ctranslate2", "transformers")}
-    print_machine(facts)
+    facts = print_machine(machine("ctranslate2", "transformers"))
     size = SIZES[options.size]._replace(S=S, T=T)
     print(
         f"{options.size}: V={size.V} N={size.N}+{size.N} D={size.D} H={size.H} F={size.F}, "
@@ -132,15 +115,9 @@ PEERS = {  # option -> (name, libraries, build)
 
 def measure(size, options):
     """Measure all settings, with the same processes for all of them."""
-    wanted = [
-        (backend_name(backend), (f"npformer.{backend}",), partial(build_npformer, backend=backend))
-        for backend in options.backends
-        if "npformer" not in options.without
-    ]
+    wanted = [] if "npformer" in options.without else of_backends(options.backends, build_npformer)
     wanted += [peer for key, peer in PEERS.items() if key not in options.without]
-    with ExitStack() as stack:
-        contenders = [stack.enter_context(Contender(*each)) for each in wanted]
-        limits = stack.enter_context(limits_contender())
+    with started(wanted) as contenders, limits_contender() as limits:
         limits.build(options.sgemm_sizes)
         settings = itertools.product(options.batches, options.beams)
         results = [measure_setting(size, batch, beam, contenders, limits, options) for batch, beam in settings]
@@ -149,8 +126,7 @@ def measure(size, options):
 
 def measure_setting(size, batch, beam, contenders, limits, options):
     able = build_all(contenders, size, batch, beam)
-    turns, others = alternate([*able, limits], options.rounds, options.seconds)
-    best = best_limits(turns.pop(limits.name))
+    turns, best, others = alternate_with(limits, able, options)
     return {
         "batch": batch,
         "beam": beam,
@@ -182,15 +158,14 @@ def print_results(results):
         for name, figures in result["contenders"].items()
     ]
     print_table(header, rows)
-    best = Limits(*(max(result["limits"][name] for result in results) for name in Limits._fields))
-    print_limits(best, max(result["other_programs_cores"] for result in results))
+    print_limits(best_of_all(results), max(result["other_programs_cores"] for result in results))
 
 
 def cells(figures):
     return [
         short(figures["tokens_per_second"]),
-        short(1e3 * figures["seconds"]["median"]),
-        f"{100 * figures['seconds']['spread']:.0f} %",
+        milliseconds(figures),
+        percent(figures["seconds"]["spread"]),
         short(figures["times_as_long"]),
     ]
 
@@ -199,7 +174,7 @@ def cells(figures):
 
 
 def parse_arguments(argv):
-    parser = new_parser(__doc__, rounds=5, seconds="0.7", quick="3 short rounds")
+    parser = parser_of(__doc__, rounds=5, seconds=0.7, quick_seconds=0.1, quick="3 short rounds")
     parser.add_argument("--batches", type=positives, default=[1, 32], metavar="B,B", help="(default: 1,32)")
     parser.add_argument("--beams", type=positives, default=[1, 4], metavar="N,N", help="1 is greedy (default: 1,4)")
     parser.add_argument("--size", choices=SIZES, default="base", help="model of bench_train.py (default: base)")
@@ -211,12 +186,9 @@ def parse_arguments(argv):
         metavar="A,B",
         help=f"leave out some of npformer,{','.join(PEERS)}",
     )
-    options = parser.parse_args(argv)
+    options = parsed(parser, argv)
     if {"npformer", *PEERS} == set(options.without):
         parser.error("argument --without: leaves no contender to measure")
-    options.rounds = options.rounds or (3 if options.quick else 5)
-    options.seconds = options.seconds or (0.1 if options.quick else 0.7)
-    options.sgemm_sizes = (1024, 2048) if options.quick else (1024, 2048, 3072, 4096)
     return options
 
 

@@ -12,27 +12,29 @@ tokens with 8 heads of width 64; PyTorch's is its fused attention.
 
 import subprocess
 import sys
-from contextlib import ExitStack
 from functools import partial
 
 import numpy as np
 
 from scripts.arguments import some_of  # needs pip install -e .
-from scripts.bench.bench_train import (
+from scripts.bench.contenders import alternate, build_all, started
+from scripts.bench.machine import machine
+from scripts.bench.options import parsed, parser_of
+from scripts.bench.report import percent, print_table, short, time_cells, timing
+from scripts.bench.steps import (
     LABEL_SMOOTHING,
     LEARNING_RATE,
     SIZES,
     Size,
     batch_of,
-    begins_alike,
     model_of,
+    that_begin_alike,
+    trainer_step,
     training_flops,
 )
-from scripts.bench.benchmarking import Contender, alternate, build_all, machine, new_parser, print_table, short, timing
 from scripts.command import command
 from scripts.output import write_json
 
-import npformer as nf
 from npformer.backends import why_no_gpu
 
 STEPS = {**SIZES, "large": Size(V=16000, N=6, D=512, H=8, F=2048, B=512, S=32, T=32)}
@@ -71,11 +73,8 @@ def gpu():
 
 def build_npformer(size, precision):
     """``step`` of ``npformer.Trainer``, which is recorded and then replayed."""
-    adam = nf.Adam(LEARNING_RATE, betas=(0.9, 0.98), eps=1e-9)
-    options = {"seed": 0, "label_smoothing": LABEL_SMOOTHING, "backend": "gpu", "precision": precision}
-    trainer = nf.Trainer(model_of(size), adam, **options)
-    src, tgt = batch_of(size)
-    return lambda: trainer.step(src, tgt)
+    settings = {"label_smoothing": LABEL_SMOOTHING, "backend": "gpu", "precision": precision}
+    return trainer_step(model_of(size), batch_of(size), **settings)
 
 
 def build_pytorch(size, precision, **variant):
@@ -191,10 +190,10 @@ def report_attention(precision, options):
 
 def compare(wanted, case, options):
     """{name: timing} of these contenders, measured in turns."""
-    with ExitStack() as stack:
-        contenders = build_all([stack.enter_context(Contender(*each)) for each in wanted], *case, warm_up=4)
+    with started(wanted) as contenders:
+        contenders = build_all(contenders, *case, warm_up=4)
         if contenders and contenders[0].built.first_value is not None:
-            contenders = [contender for contender in contenders if begins_alike(contender, contenders)]
+            contenders = that_begin_alike(contenders)
         turns, _ = alternate(contenders, options.rounds, options.seconds)
         return {contender.name: timing(turns, contender.name) for contender in contenders if contender.name in turns}
 
@@ -204,15 +203,14 @@ def show(figures, flops, best=None):
     rows = []
     for name, found in figures.items():
         rate = flops / found["seconds"]["median"] / 1e12
-        row = [name, short(1e3 * found["seconds"]["median"]), f"{100 * found['seconds']['spread']:.0f} %"]
-        row += [f"{found['times_as_long']:.2f}", short(rate), f"{100 * rate / best:.0f} %" if best else ""]
-        rows.append(row)
+        rows.append([name, *time_cells(found), short(rate), percent(rate / best) if best else ""])
     print_table(["", "ms", "spread", f"× {next(iter(figures), '')}", "TFLOP/s", "of the product"], rows)
     print(flush=True)
 
 
 def parse_arguments(argv):
-    parser = new_parser(__doc__, rounds=7, seconds="0.5", quick="tiny and base, eager PyTorch, 3 rounds")
+    quick = "tiny and base, eager PyTorch, 3 rounds"
+    parser = parser_of(__doc__, rounds=7, seconds=0.5, quick_seconds=0.5, quick=quick)
     add = parser.add_argument
     add("--steps", type=some_of(list(STEPS)), metavar="A,B", help=f"some of {','.join(STEPS)} (default: all)")
     add(
@@ -222,10 +220,8 @@ def parse_arguments(argv):
         metavar="A,B",
         help=f"some of {','.join(PRECISIONS)} (default: both)",
     )
-    options = parser.parse_args(argv)
+    options = parsed(parser, argv)
     options.steps = options.steps or (["tiny", "base"] if options.quick else list(STEPS))
-    options.rounds = options.rounds or (3 if options.quick else 7)
-    options.seconds = options.seconds or 0.5
     return options
 
 

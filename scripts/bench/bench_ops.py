@@ -13,7 +13,6 @@ gradient.
 
 import statistics
 import sys
-from contextlib import ExitStack
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -21,24 +20,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from scripts.arguments import some_of  # needs pip install -e .
-from scripts.bench.benchmarking import (
-    Contender,
-    Limits,
-    add_backends,
-    alternate,
-    backend_name,
-    best_limits,
-    build_all,
-    limits_contender,
-    machine,
-    new_parser,
-    physical_cores,
-    print_limits,
-    print_machine,
-    print_table,
-    short,
-    timing,
-)
+from scripts.bench.contenders import alternate, build_all, of_backends, started
+from scripts.bench.limits import best_limits, best_of_all, limits_contender, print_limits
+from scripts.bench.machine import machine, physical_cores, print_machine
+from scripts.bench.options import add_backends, parsed, parser_of
+from scripts.bench.report import milliseconds, percent, print_table, short, timing
 from scripts.command import command
 from scripts.output import write_json
 
@@ -58,15 +44,12 @@ ADAM = {"lr": 1e-4, "eps": 1e-9}
 @command
 def main(argv=None):
     options = parse_arguments(argv)
-    facts = machine()
-    print_machine(facts)
-    with ExitStack() as stack:
-        limits = stack.enter_context(limits_contender())
-        limits.build(options.sgemm_sizes)
-        contenders = [stack.enter_context(Contender(*each)) for each in wanted(options)]
+    facts = print_machine(machine())
+    with limits_contender() as limits, started(wanted(options)) as contenders:
+        limits.build(options.sgemm_sizes[:3])
         names = [contender.name for contender in contenders]
         results = {name: measure(name, contenders, options, limits) for name in options.ops}
-    best = Limits(*(max(result["limits"][name] for result in results.values()) for name in Limits._fields))
+    best = best_of_all(results.values())
     if options.json:
         write_json(options.json, {"machine": facts, "limits": best._asdict(), "operations": results})
     print_results(results, names, best)
@@ -311,10 +294,7 @@ OPERATIONS = {
 
 def wanted(options):
     """(name, libraries, build) of each contender."""
-    found = [
-        (backend_name(backend), (f"npformer.{backend}",), partial(build_npformer, backend=backend))
-        for backend in options.backends
-    ]
+    found = of_backends(options.backends, build_npformer)
     return found if "pytorch" in options.without else [*found, ("PyTorch", ("torch",), build_pytorch)]
 
 
@@ -399,37 +379,33 @@ def print_results(results, names, best):
         figures = result["contenders"]
         if first in figures:
             ours = figures[first]
-            milliseconds, moved = short(1e3 * ours["seconds"]["median"]), short(ours["gb_per_second"])
-            row = [milliseconds, moved, *matrix_cells(ours["gflops"], best)]
+            row = [milliseconds(ours), short(ours["gb_per_second"]), *matrix_cells(ours["gflops"], best)]
         else:
             row = ["–"] * 4
         for name in others:
             theirs = figures.get(name)
-            row += [short(1e3 * theirs["seconds"]["median"]), f"{theirs['times_as_long']:.2f}"] if theirs else ["–"] * 2
+            row += [milliseconds(theirs), f"{theirs['times_as_long']:.2f}"] if theirs else ["–"] * 2
         rows.append([operation, short(result["bytes"] / 1e6), *row])
     print_table(header, rows)
     print_limits(best, statistics.median(result["other_programs_cores"] for result in results.values()))
 
 
 def matrix_cells(gflops, best):
-    return [short(gflops), f"{100 * gflops / best.sgemm:.0f} %"] if gflops else ["", ""]
+    return [short(gflops), percent(gflops / best.sgemm)] if gflops else ["", ""]
 
 
 # -- arguments ----------------------------------------------------------------------------------------------------
 
 
 def parse_arguments(argv):
-    parser = new_parser(__doc__, rounds=5, seconds="0.2", quick="3 very short rounds: under a minute")
+    quick = "3 very short rounds: under a minute"
+    parser = parser_of(__doc__, rounds=5, seconds=0.2, quick_seconds=0.03, quick=quick)
     parser.add_argument(
         "--ops", type=some_of(list(OPERATIONS)), default=list(OPERATIONS), metavar="A,B", help="(default: all)"
     )
     add_backends(parser, default=["cpu", "reference"])
     parser.add_argument("--without", type=some_of(["pytorch"]), default=[], metavar="A", help="leave out pytorch")
-    options = parser.parse_args(argv)
-    options.rounds = options.rounds or (3 if options.quick else 5)
-    options.seconds = options.seconds or (0.03 if options.quick else 0.2)
-    options.sgemm_sizes = (1024, 2048) if options.quick else (1024, 2048, 3072)
-    return options
+    return parsed(parser, argv)
 
 
 if __name__ == "__main__":

@@ -22,13 +22,14 @@ import time
 
 import numpy as np
 
-from scripts.arguments import above_zero, positive, positives, some_of  # needs pip install -e .
-from scripts.bench.bench_train import LABEL_SMOOTHING, LEARNING_RATE, SIZES, batch_of, model_of
-from scripts.bench.benchmarking import machine, print_table, summary
+from scripts.arguments import above_zero, new_parser, positive, positives, some_of  # needs pip install -e .
+from scripts.bench.machine import machine
 from scripts.bench.predict_ranks import Network, Step, predict
+from scripts.bench.report import print_table, summary
+from scripts.bench.steps import LABEL_SMOOTHING, LEARNING_RATE, SIZES, batch_of, model_of
 from scripts.command import command
 from scripts.on_ranks import mpiexec
-from scripts.output import output_file, write_json
+from scripts.output import add_json, write_json
 
 from npformer import Adam, Trainer
 from npformer.runtime.ranks import world
@@ -173,16 +174,14 @@ def measure(n, settings):
 
 
 def parse_arguments(argv):
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
+    parser = new_parser(__doc__, allow_abbrev=False)
     add = parser.add_argument
     sizes = [name for name in SIZES if name != "long"]
     add("--steps", type=some_of(sizes), default=["copy", "small", "base"], metavar="A,B", help=f"some of {sizes}")
     add("--ranks", type=positives, default=[2], metavar="N,M")
     add("--rounds", type=positive, default=5, help="turns of each contender (default: 5)")
     add("--seconds", type=above_zero, default=4.0, help="of each turn (default: 4)")
-    add("--json", type=output_file, metavar="FILE", help="write the figures to FILE")
+    add_json(parser)
     add("--worker", help=argparse.SUPPRESS)
     return parser.parse_args(argv)
 

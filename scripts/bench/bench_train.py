@@ -17,64 +17,42 @@ import os
 import subprocess
 import sys
 import tempfile
-from contextlib import ExitStack
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 
 from scripts.arguments import some_of  # needs pip install -e .
-from scripts.bench.benchmarking import (
-    Contender,
-    LeftOut,
-    add_backends,
-    alternate,
-    backend_name,
-    best_limits,
-    build_all,
+from scripts.bench.contenders import LeftOut, build_all, of_backends, started
+from scripts.bench.limits import alternate_with, limits_contender, print_limits
+from scripts.bench.machine import machine, physical_cores, print_machine
+from scripts.bench.options import add_backends, parsed, parser_of
+from scripts.bench.report import (
     fit_power,
-    limits_contender,
-    machine,
+    milliseconds,
     new_figure,
-    new_parser,
-    physical_cores,
-    print_limits,
-    print_machine,
+    percent,
     print_table,
+    rated,
     short,
     summary,
-    timing,
     upper_half,
+)
+from scripts.bench.steps import (
+    LABEL_SMOOTHING,
+    LEARNING_RATE,
+    SIZES,
+    Size,
+    batch_of,
+    model_of,
+    print_best_of_pytorch,
+    that_begin_alike,
+    trainer_step,
+    training_flops,
 )
 from scripts.command import command
 from scripts.output import picture_file, write_json
 
 import npformer as nf
-
-
-class Size(NamedTuple):
-    """The sizes of a model and of its batch."""
-
-    V: int
-    N: int  # layers of the encoder, and of the decoder
-    D: int
-    H: int
-    F: int
-    B: int
-    S: int
-    T: int  # of the decoder's input; the target has one token more
-
-
-SIZES = {
-    "tiny": Size(V=11, N=2, D=64, H=4, F=256, B=32, S=10, T=9),
-    "copy": Size(V=11, N=2, D=512, H=8, F=2048, B=80, S=10, T=9),  # the Annotated Transformer's
-    "small": Size(V=8000, N=3, D=256, H=8, F=1024, B=64, S=20, T=20),
-    "base": Size(V=16000, N=6, D=512, H=8, F=2048, B=32, S=30, T=30),
-    "long": Size(V=11, N=2, D=256, H=4, F=1024, B=4, S=512, T=512),
-}
-LEARNING_RATE = 1e-4
-LABEL_SMOOTHING = 0.1
-SAME_LOSS = 0.05  # the largest relative difference of the first losses: each library draws its own dropout
 
 
 @command
@@ -93,48 +71,9 @@ def main(argv=None):
 # -- the step -----------------------------------------------------------------------------------------------------
 
 
-def model_of(size):
-    """The Transformer of this size."""
-    return nf.Transformer(
-        src_vocab=size.V,
-        tgt_vocab=size.V,
-        d_model=size.D,
-        n_heads=size.H,
-        n_layers=size.N,
-        d_ff=size.F,
-        dropout=0.1,
-        max_len=max(size.S, size.T),
-    )
-
-
-def batch_of(size):
-    """Random ids (B, S) and (B, T+1) without padding."""
-    rng = np.random.default_rng(0)
-    src, tgt = rng.integers(1, size.V, (size.B, size.S)), rng.integers(1, size.V, (size.B, size.T + 1))
-    tgt[:, 0] = 1  # the begin token
-    return src, tgt
-
-
-def training_flops(size):
-    """Floating-point operations of forward and backward pass: 6 per token and matrix entry, plus those of attention.
-
-    The scores and the weighted sum of a query take 4 · keys · D operations forward and twice that backward; causal
-    attention takes half of it.
-    """
-    V, N, D, _, F, B, S, T = size
-    attention, memory_keys_values, feed_forward = 4 * D * D, 2 * D * D, 2 * D * F
-    source_weights = N * (attention + feed_forward + memory_keys_values)  # the decoder projects the source as well
-    target_weights = N * (attention + (attention - memory_keys_values) + feed_forward) + D * V
-    pairs = S * S + T * S + T * T / 2
-    return 6 * B * (S * source_weights + T * target_weights) + 12 * N * B * pairs * D
-
-
 def build_npformer(size, backend):
     """``step`` of ``npformer.Trainer``."""
-    adam = nf.Adam(LEARNING_RATE, betas=(0.9, 0.98), eps=1e-9)
-    trainer = nf.Trainer(model_of(size), adam, seed=0, label_smoothing=LABEL_SMOOTHING, backend=backend)
-    src, tgt = batch_of(size)
-    return lambda: trainer.step(src, tgt)
+    return trainer_step(model_of(size), batch_of(size), label_smoothing=LABEL_SMOOTHING, backend=backend)
 
 
 def build_pytorch(size, **variant):
@@ -160,16 +99,11 @@ PEERS = {  # option -> (name, libraries, build)
 }
 
 
-def npformer_contender(backend):
-    return backend_name(backend), (f"npformer.{backend}",), partial(build_npformer, backend=backend)
-
-
 # -- npformer against the others ----------------------------------------------------------------------------------
 
 
 def report_steps(options):
-    facts = machine()
-    print_machine(facts)
+    facts = print_machine(machine())
     results = {}
     with limits_contender() as limits:
         limits.build(options.sgemm_sizes)
@@ -187,13 +121,11 @@ def report_step(name, size, options, limits):
         f"{nf.tree.count(model_of(size).init()):,} parameters, {short(flops / 1e9)} GFLOP a step",
         flush=True,
     )
-    wanted = [npformer_contender(backend) for backend in options.backends]
+    wanted = of_backends(options.backends, build_npformer)
     wanted += [peer for key, peer in PEERS.items() if key not in options.without]
-    with ExitStack() as stack:
-        contenders = build_all([stack.enter_context(Contender(*each)) for each in wanted], size)
-        contenders = [contender for contender in contenders if begins_alike(contender, contenders)]
-        turns, others = alternate([*contenders, limits], options.rounds, options.seconds)
-        best = best_limits(turns.pop(limits.name))
+    with started(wanted) as contenders:
+        contenders = that_begin_alike(build_all(contenders, size))
+        turns, best, others = alternate_with(limits, contenders, options)
         figures = {
             contender.name: figures_of(contender, turns, flops, best)
             for contender in contenders
@@ -213,22 +145,10 @@ def report_step(name, size, options, limits):
     }
 
 
-def begins_alike(contender, contenders):
-    """Whether the loss of the first step is that of the first contender, so that all train the same model."""
-    ours, theirs = contenders[0].built.first_value, contender.built.first_value
-    if abs(theirs - ours) <= SAME_LOSS * ours:
-        return True
-    print(f"left out: {contender.name}: begins with loss {theirs:.3f}, {contenders[0].name} with {ours:.3f}")
-    return False
-
-
 def figures_of(contender, turns, flops, limits):
     """The figures of a contender after its turns, by name."""
-    found, memory = timing(turns, contender.name), contender.memory()
-    rate = flops / found["seconds"]["median"] / 1e9
-    return found | {
-        "gflops": rate,
-        "share_of_sgemm": rate / limits.sgemm,
+    memory = contender.memory()
+    return rated(turns, contender.name, flops, limits) | {
         "first_loss": contender.built.first_value,
         "build_seconds": contender.built.build_seconds,
         "libraries_bytes": memory.libraries,
@@ -242,12 +162,12 @@ def print_steps(figures):
     rows = [
         [
             name,
-            short(1e3 * f["seconds"]["median"]),
+            milliseconds(f),
             short(1e3 * f["seconds"]["min"]),
-            f"{100 * f['seconds']['spread']:.0f} %",
+            percent(f["seconds"]["spread"]),
             f"{f['times_as_long']:.2f}",
             short(f["gflops"]),
-            f"{100 * f['share_of_sgemm']:.0f} %",
+            percent(f["share_of_sgemm"]),
             f"{f['first_loss']:.2f}",
             f"{f['libraries_bytes'] / 1e6:,.0f}",
             f"{f['training_bytes'] / 1e6:,.0f}",
@@ -255,15 +175,6 @@ def print_steps(figures):
         for name, f in figures.items()
     ]
     print_table(header, rows)
-
-
-def print_best_of_pytorch(figures):
-    names = [name for name in figures if name.startswith("PyTorch")]
-    if names:
-        best = min(names, key=lambda name: figures[name]["seconds"]["median"])
-        ours, ratio = next(iter(figures)), figures[best]["times_as_long"]
-        print(f"PyTorch's best of these is {best!r}: {ratio:.2f} times as long as {ours}")
-    print(flush=True)
 
 
 def draw_ratios(results, path):
@@ -307,9 +218,8 @@ def scaled(axis, value):
 
 
 def report_scaling(options):
-    facts = machine()
-    print_machine(facts)
-    name, *contender = npformer_contender(options.backends[0])
+    facts = print_machine(machine())
+    [(name, *contender)] = of_backends(options.backends[:1], build_npformer)
     print(f"{name}: around {MIDDLE}; S grows with T, F with D\n")
     results = {}
     with limits_contender() as limits:
@@ -323,27 +233,23 @@ def report_scaling(options):
 
 
 def scaling_along(axis, values, contender, options, limits):
-    with ExitStack() as stack:
-        points = [stack.enter_context(Contender(f"{axis}={value}", *contender)) for value in values]
+    with started([(f"{axis}={value}", *contender) for value in values]) as points:
         for point, value in zip(points, values, strict=True):
             try:
                 point.build(scaled(axis, value))
             except LeftOut as reason:
                 sys.exit(f"{point.name}: {reason}")
-        turns, others = alternate([*points, limits], options.rounds, options.seconds)
-    best = best_limits(turns.pop(limits.name))
+        turns, best, others = alternate_with(limits, points, options)
     if len(turns) < len(points):
         sys.exit(f"no fit along {axis}: a point is missing")
     seconds = [summary([second for second, _ in turn])["median"] for turn in turns.values()]
     flops = [training_flops(scaled(axis, value)) for value in values]
     (exponent, factor), (flops_exponent, _) = fit_power(values, seconds), fit_power(values, flops)
-    print_table(
-        [axis, "ms", "GFLOP", "GFLOP/s", "of sgemm"],
-        [
-            [str(value), short(1e3 * second), short(n / 1e9), short(n / second / 1e9), share(n / second / 1e9, best)]
-            for value, second, n in zip(values, seconds, flops, strict=True)
-        ],
-    )
+    rows = []
+    for value, second, n in zip(values, seconds, flops, strict=True):
+        rate = n / second / 1e9
+        rows.append([str(value), short(1e3 * second), short(n / 1e9), short(rate), percent(rate / best.sgemm)])
+    print_table([axis, "ms", "GFLOP", "GFLOP/s", "of sgemm"], rows)
     print(f"upper half: time ~ {axis}^{exponent:.2f}, FLOPs ~ {axis}^{flops_exponent:.2f}")
     print_limits(best, others)
     print(flush=True)
@@ -357,10 +263,6 @@ def scaling_along(axis, values, contender, options, limits):
         "limits": best._asdict(),
         "other_programs_cores": others,
     }
-
-
-def share(gflops, limits):
-    return f"{100 * gflops / limits.sgemm:.0f} %"
 
 
 def draw_scaling(results, path, name):
@@ -401,8 +303,7 @@ print(json.dumps({"import": imported - start, "first_step": time.perf_counter() 
 
 def report_first_step(options):
     """The time until a new user's first step has ended, in two new processes: without and with numba's cache."""
-    facts = machine()
-    print_machine(facts)
+    facts = print_machine(machine())
     backend, results = options.backends[0], {}
     with tempfile.TemporaryDirectory() as folder:
         for cache in ("cold", "warm"):
@@ -423,9 +324,8 @@ def report_first_step(options):
 
 
 def parse_arguments(argv):
-    parser = new_parser(
-        __doc__, rounds=7, seconds="0.7", quick="tiny and copy, no compilation, 3 short rounds: under a minute"
-    )
+    quick = "tiny and copy, no compilation, 3 short rounds: under a minute"
+    parser = parser_of(__doc__, rounds=7, seconds=0.7, quick_seconds=0.3, quick=quick)
     parser.add_argument(
         "--steps", type=some_of(list(SIZES)), metavar="A,B", help=f"some of {','.join(SIZES)} (default: all)"
     )
@@ -439,11 +339,8 @@ def parse_arguments(argv):
     mode.add_argument(
         "--first-step", action="store_true", help="instead: the time until the first step ends, cold or warm cache"
     )
-    options = parser.parse_args(argv)
+    options = parsed(parser, argv)
     options.steps = options.steps or (["tiny", "copy"] if options.quick else list(SIZES))
-    options.rounds = options.rounds or (3 if options.quick else 7)
-    options.seconds = options.seconds or (0.3 if options.quick else 0.7)
-    options.sgemm_sizes = (1024, 2048) if options.quick else (1024, 2048, 3072, 4096)
     if options.quick:
         options.without = [*options.without, "compile"]
     if options.first_step and options.plot:

@@ -14,14 +14,14 @@ message takes the network's latency, a byte the inverse of its bandwidth. Ranks 
 networks that others use too, are not in the model.
 """
 
-import argparse
 import json
 import math
 import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from scripts.bench.benchmarking import print_table  # needs pip install -e .
+from scripts.arguments import new_parser  # needs pip install -e .
+from scripts.bench.report import print_table
 from scripts.command import command
 
 MEASURED = Path(__file__).resolve().parents[1] / "figures" / "results" / "ranks.json"
@@ -163,9 +163,7 @@ def strong(step, tokens, network, n):
 
 @command
 def main(argv=None):
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
+    parser = new_parser(__doc__, allow_abbrev=False)
     parser.add_argument("--measured", type=Path, default=MEASURED, metavar="FILE", help="of bench_ranks.py --json")
     step, tokens, processor, _ = measured(parser.parse_args(argv).measured)
     print(f"base, on hosts such as {processor}: {step.seconds:.2f} s for {tokens} tokens")

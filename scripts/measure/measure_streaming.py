@@ -7,17 +7,16 @@ Writes two files of random sentences to a temporary folder, reads one epoch of b
 of the process (resident set) meanwhile.
 """
 
-import argparse
 import random
-import resource
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-from scripts.arguments import positive  # needs pip install -e .
+from scripts.arguments import new_parser, positive  # needs pip install -e .
+from scripts.bench.memory import peak_bytes, resident_bytes
 from scripts.command import command
-from scripts.output import output_file, write_json
+from scripts.output import add_json, write_json
 
 from npformer.data import ParallelText, Place, Subwords, TokenBatches
 
@@ -62,17 +61,15 @@ def measure(batches):
 
 
 def note(n_pairs, start):
-    resident = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 1e6
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
-    seconds = time.perf_counter() - start
+    resident, most, seconds = resident_bytes() / 1e6, peak_bytes() / 1e6, time.perf_counter() - start
     print(f"{n_pairs:>13,} {resident:>6.0f} MB {most:>7.0f} MB {seconds:>10.1f}", flush=True)
     return {"pairs": n_pairs, "resident_mb": resident, "peak_mb": most, "seconds": seconds}
 
 
 def parse_arguments(argv):
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = new_parser(__doc__)
     parser.add_argument("--pairs", type=positive, default=5_000_000, help="(default: 5,000,000)")
-    parser.add_argument("--json", type=output_file, metavar="FILE", help="write the figures to FILE")
+    add_json(parser)
     return parser.parse_args(argv)
 
 

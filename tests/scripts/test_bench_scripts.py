@@ -22,8 +22,10 @@ from scripts.bench import (  # noqa: E402
     bench_ops,
     bench_ranks,
     bench_train,
-    benchmarking,
+    contenders,
+    machine,
     predict_ranks,
+    report,
 )
 
 NO_PEERS = {
@@ -50,7 +52,8 @@ def exit_code(script, *arguments):
 
 @pytest.fixture(autouse=True)
 def pauses_are_short(monkeypatch):
-    monkeypatch.setattr(benchmarking, "PAUSE", 0.01)
+    for module in (contenders, machine):
+        monkeypatch.setattr(module, "PAUSE", 0.01)
 
 
 @pytest.fixture
@@ -178,22 +181,22 @@ def test_the_first_step_is_timed(tmp_path):
 
 
 def test_summary():
-    assert benchmarking.summary([3.0, 1.0, 2.0]) == {"median": 2.0, "min": 1.0, "max": 3.0, "spread": 1.0}
+    assert report.summary([3.0, 1.0, 2.0]) == {"median": 2.0, "min": 1.0, "max": 3.0, "spread": 1.0}
 
 
 def test_ratios_are_taken_round_by_round():
     """A slow round affects both contenders; the ratio of the medians would be 10."""
-    assert benchmarking.times_as_long([2.0, 20.0, 20.0], [1.0, 10.0, 2.0]) == 2.0
+    assert report.times_as_long([2.0, 20.0, 20.0], [1.0, 10.0, 2.0]) == 2.0
 
 
 def test_exponent_of_the_upper_half():
     x = [1, 2, 4, 8, 16]
-    p, c = benchmarking.fit_power(x, [100.0, 100.0, *(3.0 * n**2 for n in x[2:])])
+    p, c = report.fit_power(x, [100.0, 100.0, *(3.0 * n**2 for n in x[2:])])
     assert (p, c) == pytest.approx((2.0, 3.0))
-    assert benchmarking.fit_power([16, 8, 4, 2, 1], [16.0, 8.0, 4.0, 7.0, 7.0])[0] == pytest.approx(1.0)
-    assert benchmarking.fit_power([1, 10], [5.0, 50.0]) == pytest.approx((1.0, 5.0))
-    assert math.isnan(benchmarking.fit_power([3], [1.0])[0])
-    assert math.isnan(benchmarking.fit_power([1, 2], [1.0, 0.0])[0])  # no logarithm of 0
+    assert report.fit_power([16, 8, 4, 2, 1], [16.0, 8.0, 4.0, 7.0, 7.0])[0] == pytest.approx(1.0)
+    assert report.fit_power([1, 10], [5.0, 50.0]) == pytest.approx((1.0, 5.0))
+    assert math.isnan(report.fit_power([3], [1.0])[0])
+    assert math.isnan(report.fit_power([1, 2], [1.0, 0.0])[0])  # no logarithm of 0
 
 
 @pytest.mark.parametrize(
@@ -201,7 +204,7 @@ def test_exponent_of_the_upper_half():
     [(26914.4, "26,914"), (123.4, "123"), (12.34, "12.3"), (0.01234, "0.0123"), (0, "0"), (math.nan, "–")],
 )
 def test_numbers_keep_three_digits(number, text):
-    assert benchmarking.short(number) == text
+    assert report.short(number) == text
 
 
 def test_nan_becomes_null_in_json(tmp_path):
@@ -211,7 +214,7 @@ def test_nan_becomes_null_in_json(tmp_path):
 
 def test_a_slow_blas_core_is_pointed_out():
     def warnings(core, flags, settings=(), busy=0.0):
-        return benchmarking.warnings_about(core, flags, dict(settings), busy)
+        return machine.warnings_about(core, flags, dict(settings), busy)
 
     assert warnings("SkylakeX", {"avx2", "avx512f"}) == []
     assert warnings("Haswell", {"avx2"}) == []
@@ -225,8 +228,8 @@ def test_a_slow_blas_core_is_pointed_out():
 
 
 def test_threadpoolctl_is_optional(monkeypatch):
-    monkeypatch.setattr(benchmarking.importlib.util, "find_spec", lambda name: None)
-    assert benchmarking.blas_in_use()["core"] == "unknown (threadpoolctl is not installed)"
+    monkeypatch.setattr(machine.importlib.util, "find_spec", lambda name: None)
+    assert machine.blas_in_use()["core"] == "unknown (threadpoolctl is not installed)"
 
 
 # -- FLOPs --------------------------------------------------------------------------------------------------------
@@ -284,26 +287,26 @@ def build_counter(start):
 
 def test_contenders_take_turns_and_say_why_they_are_left_out(capsys):
     with (
-        benchmarking.Contender("a", ("math",), build_counter) as a,
-        benchmarking.Contender("b", ("math",), build_counter) as b,
-        benchmarking.Contender("c", ("no_such_library",), build_counter) as c,
+        contenders.Contender("a", ("math",), build_counter) as a,
+        contenders.Contender("b", ("math",), build_counter) as b,
+        contenders.Contender("c", ("no_such_library",), build_counter) as c,
     ):
         a.build(0)
         assert a.built.first_value == 1
         assert a.run(5)[1] == 7  # two calls to warm up
         a.build(100, warm_up=1)
         b.build(900)
-        turns, others = benchmarking.alternate([a, b], rounds=2, seconds=0)
+        turns, others = contenders.alternate([a, b], rounds=2, seconds=0)
         assert [value for _, value in turns["a"]] == [102, 103]
         assert [value for _, value in turns["b"]] == [903, 904]
         assert others >= 0
         memory = a.memory()
         assert 0 < memory.libraries <= memory.peak and memory.running_peak <= memory.peak
 
-        assert benchmarking.build_all([a, c], 0) == [a]
-        with pytest.raises(benchmarking.LeftOut, match="^ValueError: start is negative$"):
+        assert contenders.build_all([a, c], 0) == [a]
+        with pytest.raises(contenders.LeftOut, match="^ValueError: start is negative$"):
             a.build(-1)
-        with pytest.raises(benchmarking.LeftOut, match="ended with exit code 3"):
+        with pytest.raises(contenders.LeftOut, match="ended with exit code 3"):
             b.run(1000)
     assert "left out: c: ModuleNotFoundError: No module named 'no_such_library'" in capsys.readouterr().out
 

@@ -30,7 +30,8 @@ from pathlib import Path
 
 import numpy as np
 
-from scripts.arguments import natural  # needs pip install -e .
+from scripts.arguments import natural, new_parser  # needs pip install -e .
+from scripts.bench.memory import peak_bytes, reset_peak
 from scripts.command import command
 from scripts.output import output_file, write_json
 
@@ -55,7 +56,7 @@ def main(argv=None):
         if options.bomb:
             return load_limited(folder, trainers, options.bomb)
         outcomes, reasons, failures = collections.Counter(), collections.Counter(), []
-        start, before = time.perf_counter(), peak()
+        start, before = time.perf_counter(), peak_bytes()
         files = range(options.forged + options.damaged) if options.only is None else [options.only]
         for number in files:
             for way, outcome, text in load(folder, trainers, number, options):
@@ -65,7 +66,7 @@ def main(argv=None):
                 elif outcome == FAILED:
                     failures.append(f"--seed {options.seed} --forged {options.forged} --only {number}, {way}: {text}")
                     print(failures[-1], flush=True)
-        seconds, grown = time.perf_counter() - start, peak() - before
+        seconds, grown = time.perf_counter() - start, peak_bytes() - before
         report(outcomes, reasons)
         largest = max(path.stat().st_size for path in folder.glob("*.safetensors"))
         print(f"{len(files)} files of up to {mb(largest)} in {seconds:.0f} s; the peak of memory grew by {mb(grown)}")
@@ -248,18 +249,12 @@ def load_limited(folder, trainers, name):
     calls = ways(path, trainers["run"])
     outcome_of(lambda: load_checkpoint(original), original)  # what is imported and compiled once
     now = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    Path("/proc/self/clear_refs").write_text("5")  # the peak is now what the process has now
-    before = peak()
+    reset_peak()
+    before = peak_bytes()
     resource.setrlimit(resource.RLIMIT_AS, (now + 2 * size + SLACK, resource.RLIM_INFINITY))
     outcomes = [outcome_of(call, path)[0] for call in calls.values()]
-    print(f"{mb(size)}: {mb(peak() - before)} more; " + ", ".join(outcomes))
+    print(f"{mb(size)}: {mb(peak_bytes() - before)} more; " + ", ".join(outcomes))
     return int(FAILED in outcomes or REFUSED not in outcomes)
-
-
-def peak():
-    """The largest number of bytes that this process has had in memory."""
-    [line] = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")]
-    return 1024 * int(line.split()[1])
 
 
 def mb(n):
@@ -267,7 +262,7 @@ def mb(n):
 
 
 def parse_arguments(argv):
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = new_parser(__doc__)
     add = parser.add_argument
     add("--seed", type=natural, default=0, help="seed of the forgeries and of the damage (default: 0)")
     add("--forged", type=natural, default=10_000, metavar="N", help="number of forgeries (default: 10,000)")

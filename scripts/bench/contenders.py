@@ -1,0 +1,222 @@
+"""Contenders that take turns.
+
+Libraries that run in one process, or in two processes at the same time, compete for the cores. If one library is
+measured completely before the next, the load of a shared machine may have changed. So each contender (a library that
+is measured) has a process of its own, which sleeps unless it is its turn, and the contenders take turns: A B C, A B C,
+...
+"""
+
+import contextlib
+import gc
+import importlib
+import multiprocessing
+import os
+import signal
+import time
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from scripts.bench.machine import PAUSE, busy_seconds
+from scripts.bench.memory import peak_bytes, reset_peak, resident_bytes
+from scripts.bench.report import note
+
+
+class LeftOut(Exception):
+    """A contender cannot take part; the message says why."""
+
+
+class Built(NamedTuple):
+    """What is known about a step before it is timed."""
+
+    first_value: object  # the result of the first call
+    build_seconds: float  # to build it and call it once, compilation included
+    step_seconds: float  # per call after the warm-up, roughly
+
+
+class Memory(NamedTuple):
+    """Resident bytes of a contender's process."""
+
+    libraries: int  # after its imports, before it builds anything
+    built: int  # after building, before the first step
+    peak: int  # the maximum since the imports
+    running_peak: int  # the maximum since it was built
+
+
+class Contender:
+    """A library that is measured, in a process of its own, which sleeps unless it has a command to run.
+
+    Parameters
+    ----------
+    name : str
+    libraries : sequence of str
+        Modules imported before anything is measured.
+    build : function at the top of a module
+        ``build(*case)`` runs in the process and returns ``step``, a function without arguments.
+    """
+
+    def __init__(self, name, libraries, build):
+        self.name, self.built = name, None
+        context = multiprocessing.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(theirs, libraries, build), name=name)
+        self._process.start()
+        theirs.close()
+
+    def build(self, *case, warm_up=2):
+        """Build the step for a case, which replaces the previous step, and call it ``warm_up`` times."""
+        self.built = Built(*self._ask("build", case, warm_up))
+        return self.built
+
+    def run(self, n_steps):
+        """(seconds per step, result of the last step)."""
+        return self._ask("run", n_steps)
+
+    def memory(self):
+        """The ``Memory`` of the process so far."""
+        return Memory(*self._ask("memory"))
+
+    def steps_in(self, seconds):
+        """The number of steps that take about this time."""
+        return max(1, round(seconds / max(self.built.step_seconds, 1e-7)))
+
+    def cpu_seconds(self):
+        """Processor time of all threads of the process so far; 0 if the system does not provide it."""
+        try:
+            fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            return 0.0
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def close(self):
+        """End the process."""
+        self._pipe.close()
+        self._process.join(timeout=10)
+        if self._process.is_alive():
+            self._process.kill()
+            self._process.join()
+
+    def _ask(self, *command):
+        try:
+            self._pipe.send(command)
+            succeeded, answer = self._pipe.recv()
+        except (EOFError, OSError):
+            self._process.join()
+            raise LeftOut(f"its process ended with exit code {self._process.exitcode}") from None
+        if not succeeded:
+            raise LeftOut(answer)
+        return answer
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.close()
+
+
+def _serve(pipe, libraries, build):
+    """The main loop of a contender's process: answer commands until the other end of the pipe is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the parent, which closes the pipe
+    worker = _Worker(libraries, build)
+    while True:
+        try:
+            command, *arguments = pipe.recv()
+        except EOFError:
+            return
+        try:
+            answer = True, getattr(worker, command)(*arguments)
+        except Exception as error:
+            lines = str(error).strip().splitlines() or [""]
+            answer = False, f"{type(error).__name__}: {lines[0]}"
+        pipe.send(answer)
+
+
+class _Worker:
+    """The commands of a contender's process."""
+
+    def __init__(self, libraries, build):
+        self._libraries, self._build, self._step = libraries, build, None
+
+    def build(self, case, warm_up):
+        self._step = None
+        gc.collect()
+        for library in self._libraries:
+            importlib.import_module(library)
+        reset_peak()
+        self._after_imports = resident_bytes()
+        start = time.perf_counter()
+        self._step = self._build(*case)
+        self._after_build, self._peak_of_build = resident_bytes(), peak_bytes()
+        reset_peak()
+        first_value = self._step()
+        seconds = build_seconds = time.perf_counter() - start
+        for _ in range(warm_up - 1):
+            seconds, _ = self.run(1)
+        return first_value, build_seconds, seconds
+
+    def run(self, n_steps):
+        start = time.perf_counter()
+        for _ in range(n_steps):
+            value = self._step()
+        return (time.perf_counter() - start) / n_steps, value
+
+    def memory(self):
+        running = peak_bytes()
+        return self._after_imports, self._after_build, max(running, self._peak_of_build), running
+
+
+def alternate(contenders, rounds, seconds):
+    """Run rounds in which the contenders work one after another, each for about ``seconds`` seconds.
+
+    Returns
+    -------
+    turns : dict
+        name -> a (seconds per step, result of the last step) for each round; contenders that failed are left out.
+    others : float
+        The number of cores that other programs used meanwhile.
+    """
+    turns = {contender.name: [] for contender in contenders}
+    start, busy, own = time.perf_counter(), busy_seconds(), sum(c.cpu_seconds() for c in contenders)
+    for i in range(rounds):
+        for contender in contenders:
+            if contender.name not in turns:
+                continue
+            note(f"round {i + 1} of {rounds}: {contender.name}")
+            time.sleep(PAUSE)
+            try:
+                turns[contender.name].append(contender.run(contender.steps_in(seconds)))
+            except LeftOut as reason:
+                print(f"left out: {contender.name}: {reason}", flush=True)
+                del turns[contender.name]
+    note("")
+    others = busy_seconds() - busy - (sum(c.cpu_seconds() for c in contenders) - own)
+    return turns, max(0.0, others / (time.perf_counter() - start))
+
+
+@contextlib.contextmanager
+def started(wanted):
+    """Context manager with a contender for each (name, libraries, build)."""
+    with contextlib.ExitStack() as stack:
+        yield [stack.enter_context(Contender(*each)) for each in wanted]
+
+
+def of_backends(backends, build):
+    """(name, libraries, build) of a contender for each backend of npformer: ``build(*case, backend=...)``."""
+    return [
+        ("npformer" if name == "cpu" else f"npformer, {name}", (f"npformer.{name}",), partial(build, backend=name))
+        for name in backends
+    ]
+
+
+def build_all(contenders, *case, warm_up=2):
+    """Build a case in each contender, one after another. Returns those that succeed; prints why the others fail."""
+    able = []
+    for contender in contenders:
+        note(f"building {contender.name}")
+        try:
+            contender.build(*case, warm_up=warm_up)
+            able.append(contender)
+        except LeftOut as reason:
+            print(f"left out: {contender.name}: {reason}", flush=True)
+    note("")
+    return able

@@ -1,0 +1,81 @@
+"""The limits of the machine, measured in turns with the contenders: what no step can exceed."""
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+import numpy as np
+
+from scripts.bench.contenders import Contender, alternate
+from scripts.bench.machine import MOSTLY_IDLE, WHEN_BUSY, physical_cores
+from scripts.bench.report import short
+
+
+class Limits(NamedTuple):
+    """The limits of the machine, which no step can exceed."""
+
+    sgemm: float  # GFLOP/s of NumPy's float32 matrix product, all threads, at the best size
+    copy: float  # GB/s read and written, one thread
+    copy_threads: float  # the same with one thread per core
+
+
+def limits_contender():
+    """A contender whose step measures ``Limits`` once."""
+    return Contender("limits", ("numpy",), build_limits)
+
+
+def build_limits(sizes):
+    """``step`` that measures the limits, with matrix products of these sizes, and returns them as a tuple."""
+    rng = np.random.default_rng(0)
+    factors = [rng.standard_normal((2, n, n), dtype=np.float32) for n in sizes]
+    products = [np.empty((n, n), np.float32) for n in sizes]
+    source = np.ones(2**26, np.float32)  # 256 MB
+    target = np.zeros_like(source)
+    n_threads = physical_cores()
+    parts = list(zip(np.array_split(target, n_threads), np.array_split(source, n_threads), strict=True))
+    pool = ThreadPoolExecutor(n_threads)
+
+    def step():
+        sgemm = max(
+            2 * n**3 / seconds_of(np.matmul, a, b, out=out) / 1e9
+            for n, (a, b), out in zip(sizes, factors, products, strict=True)
+        )
+        moved = 2 * source.nbytes / 1e9
+        copy = moved / seconds_of(np.copyto, target, source)
+        copy_threads = moved / seconds_of(lambda: list(pool.map(lambda part: np.copyto(*part), parts)))
+        return sgemm, copy, copy_threads
+
+    return step
+
+
+def seconds_of(function, *arguments, **options):
+    """The seconds that one call takes."""
+    start = time.perf_counter()
+    function(*arguments, **options)
+    return time.perf_counter() - start
+
+
+def best_limits(turns):
+    """The best of each limit over the rounds."""
+    return Limits(*(max(column) for column in zip(*(value for _, value in turns), strict=True)))
+
+
+def alternate_with(limits, contenders, options):
+    """Let contenders and ``limits`` take turns: the turns, the best limits, the cores that other programs used."""
+    turns, others = alternate([*contenders, limits], options.rounds, options.seconds)
+    return turns, best_limits(turns.pop(limits.name)), others
+
+
+def best_of_all(results):
+    """The best of each limit over the results."""
+    return Limits(*(max(result["limits"][name] for result in results) for name in Limits._fields))
+
+
+def print_limits(limits, others):
+    """Print the limits in one line, for comparison with the figures, and a warning if other programs were running."""
+    print(
+        f"best of this run: sgemm {short(limits.sgemm)} GFLOP/s, copy {short(limits.copy)} GB/s with one thread, "
+        f"{short(limits.copy_threads)} GB/s with {physical_cores()} (bytes read and bytes written)"
+    )
+    if others > MOSTLY_IDLE:
+        print(f"WARNING: other programs used {others:.1f} cores meanwhile: {WHEN_BUSY}")

@@ -1,0 +1,122 @@
+"""The machine on which a benchmark runs, and what distorts its figures there."""
+
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import time
+from pathlib import Path
+
+from npformer.config import instructions_of
+from npformer.runtime.threads import cores
+
+LIBRARIES = ("npformer", "numpy", "numba", "torch", "jax", "jaxlib")
+SETTINGS = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+PAUSE = 0.5  # seconds between turns: OpenMP threads continue to spin for a fifth of a second after their work
+MOSTLY_IDLE = 0.2  # cores that other programs may use without a warning
+WHEN_BUSY = "threads wait for each other, and even ratios mean little"
+FLAGS = {"AVX-512": "avx512f", "AVX2": "avx2"}  # of processors with these instructions, widest first
+
+
+def machine(*libraries):
+    """Processor, cores, versions, and the BLAS core in use: everything on which the figures depend."""
+    return {
+        "processor": processor(),
+        "cores": os.cpu_count(),
+        "physical_cores": physical_cores(),
+        "busy_cores": busy_cores(),
+        "python": platform.python_version(),
+        "versions": {name: version(name) for name in (*LIBRARIES, *libraries)},
+        "blas": blas_in_use(),
+        "settings": {name: os.environ[name] for name in SETTINGS if name in os.environ},
+    }
+
+
+def print_machine(facts):
+    """Print ``machine()``, with warnings about what distorts the figures. Returns it."""
+    versions = ", ".join(f"{name} {number}" for name, number in facts["versions"].items() if number)
+    print(f"{facts['processor']}, {facts['physical_cores']} cores; Python {facts['python']}, {versions}")
+    print(f"NumPy's BLAS: {facts['blas']['name']}, core {facts['blas']['core']}, {facts['blas']['threads']} threads")
+    for warning in warnings_about(facts["blas"]["core"], cpu_flags(), facts["settings"], facts["busy_cores"]):
+        print(f"WARNING: {warning}")
+    print(flush=True)
+    return facts
+
+
+def warnings_about(core, flags, settings, busy):
+    """What makes the figures differ from those of a user on this processor, one sentence for each cause."""
+    found = []
+    if busy > MOSTLY_IDLE:
+        found.append(f"other programs use {busy:.1f} cores: {WHEN_BUSY}")
+    if settings:
+        given = ", ".join(f"{name}={value}" for name, value in settings.items())
+        found.append(f"{given} in the environment: users do not set this, and products may be slower or faster")
+    for instructions, flag in FLAGS.items():
+        if instructions_of(core) == instructions:
+            break
+        if flag in flags and not core.startswith("unknown"):
+            found.append(f"OpenBLAS uses its {core} core, below the processor's instruction set ({flag})")
+            break
+    return found
+
+
+def busy_cores():
+    """The number of cores that other programs use while this one sleeps; 0 if the system does not provide it."""
+    start, before = time.perf_counter(), busy_seconds()
+    time.sleep(PAUSE)
+    return (busy_seconds() - before) / (time.perf_counter() - start)
+
+
+def busy_seconds():
+    """Processor time of all programs since the machine was started; 0 if the system does not provide it."""
+    try:
+        user, nice, system, _, _, *rest = map(int, Path("/proc/stat").read_text().splitlines()[0].split()[1:9])
+    except OSError:
+        return 0.0
+    return (user + nice + system + sum(rest)) / os.sysconf("SC_CLK_TCK")
+
+
+def processor():
+    """The processor's name."""
+    return _cpuinfo("model name", [platform.processor() or platform.machine()])[0]
+
+
+def cpu_flags():
+    """The instruction sets of the processor (Linux only)."""
+    return set(_cpuinfo("flags", [""])[0].split())
+
+
+def physical_cores():
+    """The number of physical cores that this process may use."""
+    physical = set(zip(_cpuinfo("physical id", []), _cpuinfo("core id", []), strict=True))
+    return min(cores(), len(physical)) if physical else cores()
+
+
+def _cpuinfo(field, default):
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return default
+    values = [line.partition(":")[2].strip() for line in lines if line.partition(":")[0].strip() == field]
+    return values or default
+
+
+def version(package):
+    """The version of an installed package, or None."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def blas_in_use():
+    """Name, core and number of threads of NumPy's BLAS."""
+    if importlib.util.find_spec("threadpoolctl") is None:
+        return dict.fromkeys(("name", "core", "threads"), "unknown (threadpoolctl is not installed)")
+    from threadpoolctl import threadpool_info
+
+    for library in threadpool_info():
+        if library["user_api"] == "blas":
+            name = f"{library['internal_api']} {library['version']}"
+            return {"name": name, "core": library.get("architecture", "unknown"), "threads": library["num_threads"]}
+    return dict.fromkeys(("name", "core", "threads"), "unknown")

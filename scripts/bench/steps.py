@@ -1,0 +1,97 @@
+"""The training steps that several benchmarks measure, and what a fair comparison of them needs."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+import npformer as nf
+
+
+class Size(NamedTuple):
+    """The sizes of a model and of its batch."""
+
+    V: int
+    N: int  # layers of the encoder, and of the decoder
+    D: int
+    H: int
+    F: int
+    B: int
+    S: int
+    T: int  # of the decoder's input; the target has one token more
+
+
+SIZES = {
+    "tiny": Size(V=11, N=2, D=64, H=4, F=256, B=32, S=10, T=9),
+    "copy": Size(V=11, N=2, D=512, H=8, F=2048, B=80, S=10, T=9),  # the Annotated Transformer's
+    "small": Size(V=8000, N=3, D=256, H=8, F=1024, B=64, S=20, T=20),
+    "base": Size(V=16000, N=6, D=512, H=8, F=2048, B=32, S=30, T=30),
+    "long": Size(V=11, N=2, D=256, H=4, F=1024, B=4, S=512, T=512),
+}
+LEARNING_RATE = 1e-4
+LABEL_SMOOTHING = 0.1
+SAME_LOSS = 0.05  # the largest relative difference of the first losses: each library draws its own dropout
+
+
+def model_of(size):
+    """The Transformer of this size."""
+    return nf.Transformer(
+        src_vocab=size.V,
+        tgt_vocab=size.V,
+        d_model=size.D,
+        n_heads=size.H,
+        n_layers=size.N,
+        d_ff=size.F,
+        dropout=0.1,
+        max_len=max(size.S, size.T),
+    )
+
+
+def batch_of(size):
+    """Random ids (B, S) and (B, T+1) without padding."""
+    rng = np.random.default_rng(0)
+    src, tgt = rng.integers(1, size.V, (size.B, size.S)), rng.integers(1, size.V, (size.B, size.T + 1))
+    tgt[:, 0] = 1  # the begin token
+    return src, tgt
+
+
+def training_flops(size):
+    """Floating-point operations of forward and backward pass: 6 per token and matrix entry, plus those of attention.
+
+    The scores and the weighted sum of a query take 4 · keys · D operations forward and twice that backward; causal
+    attention takes half of it.
+    """
+    V, N, D, _, F, B, S, T = size
+    attention, memory_keys_values, feed_forward = 4 * D * D, 2 * D * D, 2 * D * F
+    source_weights = N * (attention + feed_forward + memory_keys_values)  # the decoder projects the source as well
+    target_weights = N * (attention + (attention - memory_keys_values) + feed_forward) + D * V
+    pairs = S * S + T * S + T * T / 2
+    return 6 * B * (S * source_weights + T * target_weights) + 12 * N * B * pairs * D
+
+
+def trainer_step(model, batch, **settings):
+    """``step`` of ``npformer.Trainer``."""
+    trainer = nf.Trainer(model, nf.Adam(LEARNING_RATE, betas=(0.9, 0.98), eps=1e-9), seed=0, **settings)
+    return lambda: trainer.step(*batch)
+
+
+def that_begin_alike(contenders):
+    """The contenders whose first loss is that of the first contender, so that all train the same model."""
+    return [contender for contender in contenders if begins_alike(contender, contenders[0])]
+
+
+def begins_alike(contender, first):
+    """Whether the first losses of two contenders are the same; prints if not."""
+    ours, theirs = first.built.first_value, contender.built.first_value
+    if abs(theirs - ours) <= SAME_LOSS * ours:
+        return True
+    print(f"left out: {contender.name}: begins with loss {theirs:.3f}, {first.name} with {ours:.3f}")
+    return False
+
+
+def print_best_of_pytorch(figures):
+    names = [name for name in figures if name.startswith("PyTorch")]
+    if names:
+        best = min(names, key=lambda name: figures[name]["seconds"]["median"])
+        ours, ratio = next(iter(figures)), figures[best]["times_as_long"]
+        print(f"PyTorch's best of these is {best!r}: {ratio:.2f} times as long as {ours}")
+    print(flush=True)
