@@ -18,7 +18,7 @@ from npformer.reference.math.activations import ACTIVATIONS, INPUTS
 
 # Letters that occur together mostly have different primes as sizes, so that mistaking one axis for another is noticed.
 SIZES = {
-    **{"...": (2, 3), "B": 2, "H": 3, "T": 5, "S": 7, "K": 11, "Kv": 13, "Kq": 11, "Kk": 13},
+    **{"...": (2, 3), "B": 2, "H": 3, "G": 3, "T": 5, "S": 7, "K": 11, "Kv": 13, "Kq": 11, "Kk": 13},
     **{"D": 17, "F": 19, "E": 19, "V": 23, "W": 3, "A": 17, "P": 29, "R": 31, "n": 37, "m": 5, "p": 7},
 }
 BACKWARD = {
@@ -323,6 +323,9 @@ CASES: list[Case] = [
     *_attention("attention flash_attention", "... T S", {"keep_mask": None, "scale": 0.7}),
     *_attention("self_attention", "B H T T"),
     *_attention("cross_attention", "B H T S"),
+    *_attention("self_attention", "B H T T", H=4, G=2),
+    *_cases("cross_attention", {}, {"keep_mask": None}, bound=16, backward_bound=32, H=4, G=1),
+    *_cases("cached_attention", {}, bound=16, H=4, G=2),
     *_cases("flash_attention", {"keep_mask": None}, {"causal": True, **DROPOUT}, bound=16, backward_bound=32, **TILES),
     *_cases("cached_attention", {}, {"keep_mask": None}, bound=16),
     *_cases("log_softmax_top_k", {"k": 4}, {"k": 1}, {"k": 100}, bound=4),

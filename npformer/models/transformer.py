@@ -11,7 +11,7 @@ from npformer.layers.normalisation import normalise
 from npformer.models.encoder_decoder import EncoderDecoder, check_depths, in_order
 from npformer.models.incremental import IncrementalDecoder
 from npformer.reference import padding_mask, sinusoidal_encoding, split_key
-from npformer.reference.math.packed_attention import split_parts
+from npformer.reference.math.packed_attention import repeated, split_parts
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,9 @@ class Transformer(EncoderDecoder):
         paper has no such dropout.
     norm_type : "layer_norm" or "rms_norm"
         Layer normalisation, or normalisation by the root mean square, which has no mean and no bias.
+    n_kv_heads : int, optional
+        Number of heads of keys and values, a divisor of ``n_heads``: several heads of queries share one, and the cache
+        for decoding is that much smaller. ``n_heads`` if not given.
     eps : float, optional
         Added to the variance, or to the mean square, in normalisations; 1e-5 or 1e-6 if not given.
 
@@ -80,6 +83,7 @@ class Transformer(EncoderDecoder):
     inner_dropout: float | None = None
     norm_type: str = "layer_norm"
     eps: float | None = None
+    n_kv_heads: int | None = None
 
     decoder_type = IncrementalDecoder
 
@@ -119,6 +123,8 @@ class Transformer(EncoderDecoder):
             return ops.replaced(self_attention=self_attend, cross_attention=cross_attend)
 
         def attend(parts, settings, keep_mask, name):
+            q, *kv = parts
+            parts = q, *(repeated(heads, settings.n_heads) for heads in kv)
             out, of_heads = ops.attention(*parts, keep_mask, causal=settings.causal, scale=settings.scale)
             weights[name].append(on_host(of_heads))
             return ops.merge_heads(out), None  # nothing is kept for a backward pass
@@ -206,7 +212,7 @@ class Transformer(EncoderDecoder):
         rate = self._rate(dropout_key)
         inner_rate = rate if dropout_key is None or self.inner_dropout is None else self.inner_dropout
         return layers.LayerSettings(
-            layers.AttentionSettings(self.n_heads, dropout_rate=inner_rate),
+            layers.AttentionSettings(self.n_heads, self.n_kv_heads, dropout_rate=inner_rate),
             norm=self.norm,
             norm_type=self.norm_type,
             eps=self.eps,

@@ -15,6 +15,10 @@ class AttentionSettings:
     Parameters
     ----------
     n_heads : int
+        Number of heads H of the queries.
+    n_kv_heads : int, optional
+        Number of heads G of the keys and values, which divides H: H / G heads of queries share one (Ainslie et al.
+        2023). H if not given.
     causal : bool
         Each query attends only to the keys up to its own position.
     scale : float, optional
@@ -25,13 +29,14 @@ class AttentionSettings:
     Examples
     --------
     >>> AttentionSettings(8, causal=True)
-    AttentionSettings(n_heads=8, causal=True, scale=None, dropout_rate=0.0)
+    AttentionSettings(n_heads=8, n_kv_heads=None, causal=True, scale=None, dropout_rate=0.0)
     >>> AttentionSettings(0)
     Traceback (most recent call last):
     ValueError: n_heads=0, expected at least 1
     """
 
     n_heads: int
+    n_kv_heads: int | None = None
     causal: bool = False
     scale: float | None = None
     dropout_rate: float = 0.0
@@ -39,7 +44,8 @@ class AttentionSettings:
     @property
     def parts(self) -> tuple[int, int, int]:
         """The numbers of heads of queries, keys and values, which lie side by side in a packed projection."""
-        return self.n_heads, self.n_heads, self.n_heads
+        n_kv_heads = self.n_heads if self.n_kv_heads is None else self.n_kv_heads
+        return self.n_heads, n_kv_heads, n_kv_heads
 
     def widths(self, d_model: int) -> list[int]:
         """The widths of the queries, keys and values of all heads, of a model with this width."""
@@ -47,6 +53,8 @@ class AttentionSettings:
 
     def __post_init__(self):
         check_fields(self)
+        if self.n_heads % self.parts[1]:
+            raise ValueError(f"n_kv_heads={self.n_kv_heads}, expected a divisor of n_heads={self.n_heads}")
         if self.scale is not None:
             ABOVE_0.check("scale", self.scale)
 

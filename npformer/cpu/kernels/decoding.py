@@ -67,7 +67,7 @@ def fused_arrays(params, x0, settings):
     It takes packed projections, each with a bias, layer normalisation, and activations that have one input per output.
     """
     known = LayerSettings(
-        AttentionSettings(settings.attention.n_heads, scale=settings.attention.scale),
+        AttentionSettings(settings.attention.n_heads, settings.attention.n_kv_heads, scale=settings.attention.scale),
         norm=settings.norm,
         eps=settings.eps,
         activation=settings.activation,

@@ -5,13 +5,14 @@ import numpy as np
 from npformer.arrays import Array
 from npformer.operations.record import operation
 from npformer.reference.math.attention import attention
-from npformer.reference.math.packed_attention import split_parts
+from npformer.reference.math.packed_attention import repeated, split_parts
 from npformer.reference.math.softmax import log_softmax
 from npformer.reference.settings import AttentionSettings
 
 
 @operation(
-    "q: B H*K>0, kv: P 2*H*K, at: B S ids<P, settings.n_heads = H, keep_mask: B 1 1 S mask -> out: B H*K",
+    "q: B H*K>0, kv: P 2*G*K, at: B S ids<P, settings.n_heads = H, settings.n_kv_heads = G or H, "
+    "keep_mask: B 1 1 S mask -> out: B H*K",
     flops="4*B*H*S*K",
 )
 def cached_attention(
@@ -25,7 +26,7 @@ def cached_attention(
     Parameters
     ----------
     q : (B, D)
-    kv : (P, 2D)
+    kv : (P, 2·G·K)
         The cache: a key and a value, all heads side by side, in each of its P entries.
     at : (B, S) int
         The cache entries of the S keys of each row.
@@ -51,6 +52,7 @@ def cached_attention(
     """
     (queries,) = split_parts(q[:, None], settings.n_heads)
     k, v = split_parts(kv[at], *settings.parts[1:])
+    k, v = repeated(k, settings.n_heads), repeated(v, settings.n_heads)
     heads, _ = attention(queries, k, v, keep_mask, scale=settings.scale)
     return heads.reshape(q.shape)
 

@@ -18,7 +18,8 @@ def check_dropout_key(settings, dropout_key, **others):
 
 
 @operation(
-    "qkv: B T 3*H*K>0, settings.n_heads = H, keep_mask: ~ B H T T mask -> out: B T H*K, logsumexp: B H T wide",
+    "qkv: B T (H+2*G)*K>0, settings.n_heads = H, settings.n_kv_heads = G or H, "
+    "keep_mask: ~ B H T T mask -> out: B T H*K, logsumexp: B H T wide",
     check=check_dropout_key,
     flops="4*B*H*T*T*K",
 )
@@ -33,7 +34,7 @@ def self_attention(
 
     Parameters
     ----------
-    qkv : (B, T, 3D)
+    qkv : (B, T, (H + 2G)·K)
         Queries, keys and values: one projection of one input.
     settings : AttentionSettings
     keep_mask : bool, broadcasts to (B, H, T, T), optional
@@ -56,6 +57,7 @@ def self_attention(
     ((1, 10, 512), (1, 8, 10))
     """
     q, k, v = split_parts(qkv, *settings.parts)
+    k, v = repeated(k, settings.n_heads), repeated(v, settings.n_heads)
     heads, logsumexp = flash_attention(q, k, v, keep_mask, **_options(settings, dropout_key))
     return merge_heads(heads), logsumexp
 
@@ -86,14 +88,14 @@ def self_attention_backward(
     """
     q, k, v = split_parts(qkv, *settings.parts)
     (dheads,), (heads,) = split_parts(dout, settings.n_heads), split_parts(out, settings.n_heads)
-    options = _options(settings, dropout_key)
-    dq, dk, dv = flash_attention_backward(dheads, q, k, v, heads, logsumexp, keep_mask, **options)
-    return join_parts(dq, dk, dv)
+    saved = repeated(k, settings.n_heads), repeated(v, settings.n_heads), heads, logsumexp
+    dq, *dkv = flash_attention_backward(dheads, q, *saved, keep_mask, **_options(settings, dropout_key))
+    return join_parts(dq, *(added_up(dx, k.shape[1]) for dx in dkv))
 
 
 @operation(
-    "q: B T H*K>0, kv: B S 2*H*K, settings.n_heads = H, keep_mask: ~ B H T S mask "
-    "-> out: B T H*K, logsumexp: B H T wide",
+    "q: B T H*K>0, kv: B S 2*G*K, settings.n_heads = H, settings.n_kv_heads = G or H, "
+    "keep_mask: ~ B H T S mask -> out: B T H*K, logsumexp: B H T wide",
     check=check_dropout_key,
     flops="4*B*H*T*S*K",
 )
@@ -110,7 +112,7 @@ def cross_attention(
     Parameters
     ----------
     q : (B, T, D)
-    kv : (B, S, 2D)
+    kv : (B, S, 2·G·K)
     settings : AttentionSettings
     keep_mask : bool, broadcasts to (B, H, T, S), optional
     dropout_key : int, optional
@@ -129,6 +131,7 @@ def cross_attention(
     (1, 10, 512)
     """
     (q,), (k, v) = split_parts(q, settings.n_heads), split_parts(kv, *settings.parts[1:])
+    k, v = repeated(k, settings.n_heads), repeated(v, settings.n_heads)
     heads, logsumexp = flash_attention(q, k, v, keep_mask, **_options(settings, dropout_key))
     return merge_heads(heads), logsumexp
 
@@ -162,9 +165,9 @@ def cross_attention_backward(
     """
     (q,), (k, v) = split_parts(q, settings.n_heads), split_parts(kv, *settings.parts[1:])
     (dheads,), (heads,) = split_parts(dout, settings.n_heads), split_parts(out, settings.n_heads)
-    options = _options(settings, dropout_key)
-    dq, dk, dv = flash_attention_backward(dheads, q, k, v, heads, logsumexp, keep_mask, **options)
-    return join_parts(dq), join_parts(dk, dv)
+    saved = repeated(k, settings.n_heads), repeated(v, settings.n_heads), heads, logsumexp
+    dq, *dkv = flash_attention_backward(dheads, q, *saved, keep_mask, **_options(settings, dropout_key))
+    return join_parts(dq), join_parts(*(added_up(dx, k.shape[1]) for dx in dkv))
 
 
 def split_parts(x: Array, *n_heads: int) -> list[Array]:
@@ -188,6 +191,17 @@ def split_parts(x: Array, *n_heads: int) -> list[Array]:
 def join_parts(*parts: Array) -> Array:
     """The inverse of ``split_parts``: merge the heads of each part, and concatenate the parts."""
     return np.concatenate([merge_heads(part) for part in parts], axis=-1)
+
+
+def repeated(heads: Array, n_heads: int) -> Array:
+    """Each head of keys or values for all the heads of queries that share it: (B, G, S, K) -> (B, H, S, K)."""
+    return np.repeat(heads, n_heads // heads.shape[1], axis=1)
+
+
+def added_up(dheads: Array, n_kv_heads: int) -> Array:
+    """The backward pass of ``repeated``: the gradients of heads that share one are added."""
+    B, H, S, K = dheads.shape
+    return dheads.reshape(B, n_kv_heads, H // n_kv_heads, S, K).sum(axis=2)
 
 
 def _options(settings, dropout_key):
