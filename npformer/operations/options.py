@@ -49,6 +49,7 @@ SEED = Option(int, lambda x: 0 <= x < 2**64, "at least 0 and below 2**64")  # as
 ABOVE_0 = Option(float, lambda x: 0 < x < math.inf, "a finite number above 0")
 NOT_NEGATIVE = Option(float, lambda x: 0 <= x < math.inf, "a finite number of 0 or more")
 FRACTION = Option(float, lambda x: 0 <= x < 1, "0 <= {name} < 1")
+SHARE = Option(float, lambda x: 0 <= x <= 1, "0 <= {name} <= 1")
 PROBABILITY = Option(float, lambda x: 0 < x <= 1, "0 < {name} <= 1")
 
 
@@ -61,7 +62,8 @@ OPTIONS: dict[str, Option] = {  # a name means the same everywhere
     **_named(FLAG, "causal decay_all nesterov reverse"),
     **_named(AT_LEAST_1, "dilation k n_heads n_kv_heads n_tokens step"),
     **_named(NUMBER, "grad_scale scale"),
-    **_named(FRACTION, "beta1 beta2 dropout_rate hidden_dropout_rate label_smoothing momentum"),
+    **_named(FRACTION, "beta1 beta2 dropout_rate hidden_dropout_rate momentum"),
+    **_named(SHARE, "label_smoothing"),
     **_named(NOT_NEGATIVE, "consistency lr weight_decay"),
     **_named(ABOVE_0, "eps loss_scale"),
     # of models

@@ -21,7 +21,7 @@ from npformer.backends import get_backend
 from npformer.checks import check_in_dtype, warn
 from npformer.models.description import as_json, describe
 from npformer.operations.explain import Calls, explain
-from npformer.operations.options import check_option
+from npformer.operations.options import FRACTION, check_option
 from npformer.reference import derive_key, split_key
 from npformer.runtime.interrupts import deferred_interrupts
 from npformer.runtime.ranks import OneProcess, checksum
@@ -145,7 +145,7 @@ class Trainer:
         frozen=(),
         ranks=None,
     ):
-        label_smoothing = check_option("label_smoothing", label_smoothing)
+        label_smoothing = FRACTION.check("label_smoothing", label_smoothing)  # of 1, nothing would be learned
         consistency = check_option("consistency", consistency)
         seed = check_option("seed", seed)
         if not isinstance(optimizer, Optimizer):

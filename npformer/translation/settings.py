@@ -4,7 +4,7 @@ import json
 import os
 from dataclasses import dataclass, field, fields
 
-from npformer.operations.options import OPTIONS, check_fields
+from npformer.operations.options import FRACTION, OPTIONS, check_fields
 from npformer.runtime.host import PRECISIONS
 
 CHOICES = {
@@ -158,6 +158,7 @@ class TranslationSettings:
 
     def __post_init__(self):
         OPTIONS["peak"].check("lr", self.lr)  # of its schedule
+        FRACTION.check("label_smoothing", self.label_smoothing)
         check_fields(self)
         for name in (each.name for each in fields(self) if each.type is str):
             object.__setattr__(self, name, _as_text(name, getattr(self, name)))

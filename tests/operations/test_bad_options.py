@@ -63,17 +63,12 @@ def test_flags_are_flags(name, option):
 
 
 BELOW_1, BELOW_0 = [-0.1, 1.0, 30.0, math.nan], [-0.1, math.nan, math.inf]
-FRACTIONS = "dropout_rate", "beta1", "beta2", "label_smoothing", "momentum"
 OUT_OF_RANGE = {
     **dict.fromkeys(["n_heads", "k", "step", "n_tokens", "dilation"], ([0, -1], "at least 1")),
-    **{
-        name: (BELOW_1, f"0 <= {name} < 1")
-        for name in ("dropout_rate", "beta1", "beta2", "label_smoothing", "momentum")
-    },
+    **{name: (BELOW_1, f"0 <= {name} < 1") for name in ("dropout_rate", "beta1", "beta2", "momentum")},
+    "label_smoothing": ([-0.1, 1.1, math.nan], "0 <= label_smoothing <= 1"),
     "eps": ([0.0, -1e-5, math.nan, math.inf], "a finite number above 0"),
-    **dict.fromkeys(
-        ["consistency", "lr", "weight_decay"], ([-0.1, math.nan, math.inf], "a finite number of 0 or more")
-    ),
+    **dict.fromkeys(["consistency", "lr", "weight_decay"], (BELOW_0, "a finite number of 0 or more")),
     "activation": (["swish"], f"one of {sorted(ACTIVATIONS)}"),
     "score": (["general"], f"one of {sorted(SCORES)}"),
     "table_shape": ([(-1, 17), (23,)], "2 sizes of 0 or more"),

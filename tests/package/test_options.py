@@ -47,17 +47,15 @@ def test_a_rate_is_refused_with_the_same_words_wherever_it_is_given(lr):
     assert message.startswith(f"{'ValueError' if isinstance(lr, float) else 'TypeError'}: lr=")
 
 
-@pytest.mark.parametrize("rate", [True, -0.1, 1.0, np.nan])
-def test_smoothing_is_refused_with_the_same_words_wherever_it_is_given(rate):
+@pytest.mark.parametrize("weight", [True, -0.1, np.nan])
+def test_a_weight_is_refused_with_the_same_words_wherever_it_is_given(weight):
     model = Transformer(11, 11, d_model=8, n_heads=2, n_layers=1, d_ff=8)
     doors = [
-        lambda label_smoothing: Trainer(model, Adam(), label_smoothing=label_smoothing),
-        lambda label_smoothing: TranslationSettings(data="x", label_smoothing=label_smoothing),
-        lambda label_smoothing: reference.cross_entropy(
-            np.ones((1, 2)), np.array([1]), label_smoothing=label_smoothing
-        ),
+        partial(Trainer, model, Adam()),
+        partial(TranslationSettings, data="x"),
+        partial(reference.paired_cross_entropy, np.ones((2, 1, 2)), np.array([1])),
     ]
-    assert len({error_of(door, label_smoothing=rate) for door in doors}) == 1
+    assert len({error_of(door, consistency=weight) for door in doors}) == 1
 
 
 def test_steps_are_counted():
