@@ -9,6 +9,7 @@ from on_gpu import MISSING, ON_GPU, smaller
 from oracles import assert_close
 from results import assert_equal_within
 
+import npformer as nf
 from npformer import cpu, reference as npf
 from npformer.reference.math.flash_attention import BLOCK
 
@@ -200,3 +201,22 @@ def test_tiles_that_the_causal_mask_hides_are_skipped(longer, monkeypatch):
     computed.clear()
     npf.flash_attention_backward(out, q, k, v, out, logsumexp, causal=True)
     assert computed == expected
+
+
+@pytest.mark.parametrize("ops", BACKENDS)
+@pytest.mark.parametrize("causal", [False, True])
+def test_tiles_that_a_mask_hides_are_skipped(ops, causal):
+    """A band of 5 keys in 1,200: the first, the last and other tiles are hidden, and some queries see no key."""
+    T = smaller(1200)
+    q, k, v, dout = (normal(2, 1, T, 8, seed=seed).astype("float32") for seed in range(4))
+    keep_mask = np.abs(np.arange(T)[:, None] - np.arange(T)) < 5
+    keep_mask[T // 3 : T // 2] = False
+    k[:, :, T // 3 + 5 : T // 2 - 5] = np.nan  # of keys that no query sees
+    options = {"keep_mask": keep_mask, "causal": causal}
+    saved = npf.flash_attention(q, k, v, **options)
+    expected = npf.flash_attention_backward(dout, q, k, v, *saved, **options)
+    with nf.explain() as calls:
+        actual = ops.flash_attention(q, k, v, **options)
+    assert_equal_within(32, "float32", actual, saved)
+    assert_equal_within(64, "float32", ops.flash_attention_backward(dout, q, k, v, *saved, **options), expected)
+    assert calls[0].by == "kernel"

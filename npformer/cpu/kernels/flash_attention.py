@@ -1,9 +1,10 @@
 """Attention in tiles. A tile is a few queries and keys of one head, so few that their scores stay in the cache.
 
 A thread computes whole heads without returning to Python. The kernels work in place: scores become weights, and in the
-backward pass gradients of the weights become gradients of the scores. Tiles of keys that a causal mask hides from all
-queries of a tile are skipped. H heads of queries may share G heads of keys and values, H / G each; in the backward pass
-a thread computes all that share one, as they add to the same gradients.
+backward pass gradients of the weights become gradients of the scores. Tiles of keys that are hidden from all queries of
+a tile, by the causal mask or by a mask with a row for each query, are skipped. H heads of queries may share G heads of
+keys and values, H / G each; in the backward pass a thread computes all that share one, as they add to the same
+gradients.
 """
 
 import inspect
@@ -191,12 +192,16 @@ def _attend(blas, q, k, v, out, peak, total, scratch, options, first, end):
         for t in range(0, T, QUERIES):
             t_end = min(t + QUERIES, T)
             seen = n_visible(t_end - 1, T, S, options.causal)
+            n_tiles = 0
             for s in range(0, seen, KEYS):
                 s_end = min(s + KEYS, seen)
+                if _is_hidden(options.keep_mask, b, h, t, t_end, s, s_end):
+                    continue
                 scores = scratch[: (t_end - t) * (s_end - s)].reshape(t_end - t, s_end - s)
                 multiply_scaled(blas, q[b, h, t:t_end], k[b, g, s:s_end].T, scores, False, options.scale)
-                _weigh(scores, (b, h, t, s), (H, T, S), out, peak, total, options)
-                multiply(blas, scores, v[b, g, s:s_end], out[b, t:t_end, h], s > 0)
+                _weigh(scores, (b, h, t, s), (H, T, S), n_tiles > 0, out, peak, total, options)
+                multiply(blas, scores, v[b, g, s:s_end], out[b, t:t_end, h], n_tiles > 0)
+                n_tiles += 1
         finite &= _divide(out, peak, total, b, h, options.kept_scale)
     return finite
 
@@ -211,7 +216,8 @@ def _attend_backward(blas, q, k, v, dout, out, logsumexp, dq, dk, dv, scratch, d
         b, h, g = head // H, head % H, head % H // share
         if T <= QUERIES and (h == 0 or head == first * share):
             scratch[0] = _fetch(q[b]) + _fetch(k[b]) + _fetch(v[b]) + _fetch(dq[b]) + _fetch(dk[b]) + _fetch(dv[b])
-        again = T > QUERIES or share > 1  # then dk and dv are sums over several tiles of queries, or several heads
+        # Whether dk and dv are sums over several tiles of queries, or several heads, or of tiles that may be skipped.
+        again = T > QUERIES or share > 1 or options.keep_mask.shape[2] > 1
         if again and h % share == 0:
             dk[b, g] = dv[b, g] = like(options.scale, 0)
         for t in range(0, T, QUERIES):
@@ -219,10 +225,11 @@ def _attend_backward(blas, q, k, v, dout, out, logsumexp, dq, dk, dv, scratch, d
             q_tile, dout_tile, dq_tile = q[b, h, t:t_end], dout[b, t:t_end, h], dq[b, h, t:t_end]
             _sum_products(dout_tile, out[b, t:t_end, h], row_sums)
             seen = n_visible(t_end - 1, T, S, options.causal)
-            if seen == 0:
-                dq_tile[:] = like(options.scale, 0)
+            n_tiles = 0
             for s in range(0, seen, KEYS):
                 s_end = min(s + KEYS, seen)
+                if _is_hidden(options.keep_mask, b, h, t, t_end, s, s_end):
+                    continue
                 scores = scratch[: (t_end - t) * (s_end - s)].reshape(t_end - t, s_end - s)
                 dweights = dscratch[: (t_end - t) * (s_end - s)].reshape(t_end - t, s_end - s)
                 k_tile, v_tile = k[b, g, s:s_end], v[b, g, s:s_end]
@@ -232,7 +239,10 @@ def _attend_backward(blas, q, k, v, dout, out, logsumexp, dq, dk, dv, scratch, d
                 weights, dscores = scores, dweights  # the kernel worked in place
                 multiply(blas, weights.T, dout_tile, dv[b, g, s:s_end], again)
                 multiply_scaled(blas, dscores.T, q_tile, dk[b, g, s:s_end], again, options.scale)
-                multiply_scaled(blas, dscores, k_tile, dq_tile, s > 0, options.scale)
+                multiply_scaled(blas, dscores, k_tile, dq_tile, n_tiles > 0, options.scale)
+                n_tiles += 1
+            if n_tiles == 0:
+                dq_tile[:] = like(options.scale, 0)
             finite &= edges_are_finite(dq_tile)
         finite &= edges_are_finite(dk[b, g]) & edges_are_finite(dv[b, g])
     return finite
@@ -260,6 +270,19 @@ def n_visible(t, T, S, causal):
 
 
 @inlined
+def _is_hidden(mask, b, h, t, t_end, s, s_end):
+    """Whether a mask (1 or B, 1 or H, T, S) hides a tile. A mask with one row for all queries is not read."""
+    if mask.shape[2] == 1:
+        return False
+    b, h = b if len(mask) > 1 else 0, h if mask.shape[1] > 1 else 0
+    for query in range(t_end - 1, t - 1, -1):  # the last keys of a tile are seen by its last queries, if by any
+        for key in range(s, s_end):
+            if mask[b, h, query, key]:
+                return False
+    return True
+
+
+@inlined
 def hide(x, row, n, first_key, b, h, t, mask):
     """Write -inf where the mask (1 or B, 1 or H, 1 or T, S) is False, in the first n entries of a row."""
     b, h, t = b if len(mask) > 1 else 0, h if mask.shape[1] > 1 else 0, t if mask.shape[2] > 1 else 0
@@ -269,8 +292,11 @@ def hide(x, row, n, first_key, b, h, t, mask):
 
 
 @inlined
-def _weigh(x, place, lengths, out, peak, total, options):
-    """Turn scores into exp(score - peak) after dropout, 0 if masked, in place; peak and total as in the reference."""
+def _weigh(x, place, lengths, goes_on, out, peak, total, options):
+    """Turn scores into exp(score - peak) after dropout, 0 if masked, in place; peak and total as in the reference.
+
+    ``goes_on`` says that another tile of keys came before.
+    """
     (b, h, t0, s0), (H, T, S) = place, lengths
     masked, scale, draw = options.keep_mask.size > 0, options.scale, options.draw
     n_queries, n_keys = x.shape
@@ -299,7 +325,7 @@ def _weigh(x, place, lengths, out, peak, total, options):
             for s in range(n):
                 x[i, s] = exp_negative(x[i, s] - new_peak)
                 row_total += x[i, s]
-        if s0 > 0:
+        if goes_on:
             shrink = exp_negative(peak[b, h, t] - new_peak)
             total[b, h, t] *= shrink
             for c in range(out.shape[3]):
