@@ -6,6 +6,7 @@ from npformer.arrays import Array
 from npformer.layers.cache import KeyValueCache, check_no_mask
 from npformer.layers.projection import project, with_output
 from npformer.layers.types import Backward, Ops, Params
+from npformer.reference.math.masks import window_mask
 from npformer.reference.settings import AttentionSettings
 
 
@@ -198,7 +199,10 @@ def self_attention_heads(
         check_no_mask(keep_mask)
         D = qkv.shape[-1] // sum(settings.parts) * settings.n_heads
         cache.append(qkv[:, D:])
-        return cache.attend(ops, qkv[:, :D], settings), None
+        latest = slice(None) if settings.window is None else slice(-settings.window, None)
+        return cache._replace(at=cache.at[:, latest]).attend(ops, qkv[:, :D], settings), None
+    if settings.window is not None:
+        keep_mask = window_mask(x.shape[1], settings.window, keep_mask, like=x)
     heads, logsumexp = ops.self_attention(qkv, settings, keep_mask, dropout_key=dropout_key)
 
     def backward(dheads):

@@ -51,6 +51,9 @@ class Transformer(EncoderDecoder):
     n_kv_heads : int, optional
         Number of heads of keys and values, a divisor of ``n_heads``: several heads of queries share one, and the cache
         for decoding is that much smaller. ``n_heads`` if not given.
+    window : int, optional
+        Each position attends only to positions at a distance below it, in the decoder to the last ``window`` ones; all
+        positions attend to the whole source.
     eps : float, optional
         Added to the variance, or to the mean square, in normalisations; 1e-5 or 1e-6 if not given.
 
@@ -84,6 +87,7 @@ class Transformer(EncoderDecoder):
     norm_type: str = "layer_norm"
     eps: float | None = None
     n_kv_heads: int | None = None
+    window: int | None = None
 
     decoder_type = IncrementalDecoder
 
@@ -212,7 +216,7 @@ class Transformer(EncoderDecoder):
         rate = self._rate(dropout_key)
         inner_rate = rate if dropout_key is None or self.inner_dropout is None else self.inner_dropout
         return layers.LayerSettings(
-            layers.AttentionSettings(self.n_heads, self.n_kv_heads, dropout_rate=inner_rate),
+            layers.AttentionSettings(self.n_heads, self.n_kv_heads, window=self.window, dropout_rate=inner_rate),
             norm=self.norm,
             norm_type=self.norm_type,
             eps=self.eps,

@@ -60,7 +60,7 @@ def _named(option, names):
 OPTIONS: dict[str, Option] = {  # a name means the same everywhere
     # of operations and optimizers
     **_named(FLAG, "causal decay_all nesterov reverse"),
-    **_named(AT_LEAST_1, "dilation k n_heads n_kv_heads n_tokens step"),
+    **_named(AT_LEAST_1, "dilation k n_heads n_kv_heads n_tokens step window"),
     **_named(NUMBER, "grad_scale scale"),
     **_named(FRACTION, "beta1 beta2 dropout_rate hidden_dropout_rate momentum"),
     **_named(SHARE, "label_smoothing"),

@@ -21,6 +21,9 @@ class AttentionSettings:
         2023). H if not given.
     causal : bool
         Each query attends only to the keys up to its own position.
+    window : int, optional
+        Each query of a self-attention attends only to keys at a distance below it: with ``causal``, to the last
+        ``window`` ones. A layer applies it as a mask, before the operation.
     scale : float, optional
         The factor of the scores; 1/√K if not given.
     dropout_rate : float
@@ -29,7 +32,7 @@ class AttentionSettings:
     Examples
     --------
     >>> AttentionSettings(8, causal=True)
-    AttentionSettings(n_heads=8, n_kv_heads=None, causal=True, scale=None, dropout_rate=0.0)
+    AttentionSettings(n_heads=8, n_kv_heads=None, causal=True, window=None, scale=None, dropout_rate=0.0)
     >>> AttentionSettings(0)
     Traceback (most recent call last):
     ValueError: n_heads=0, expected at least 1
@@ -38,6 +41,7 @@ class AttentionSettings:
     n_heads: int
     n_kv_heads: int | None = None
     causal: bool = False
+    window: int | None = None
     scale: float | None = None
     dropout_rate: float = 0.0
 
@@ -110,5 +114,5 @@ class LayerSettings:
 
     @cached_property
     def memory_attention(self) -> AttentionSettings:
-        """The settings of a decoder's attention to the encoder's output."""
-        return replace(self.attention, causal=False)
+        """The settings of a decoder's attention to the encoder's output, which has no window."""
+        return replace(self.attention, causal=False, window=None)

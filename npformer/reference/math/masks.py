@@ -38,6 +38,35 @@ def causal_mask(T: int, S: int | None = None, *, like: Array | None = None) -> A
     return np.arange(S, like=at) <= np.arange(T, like=at)[:, None] + S - T
 
 
+def window_mask(length: int, window: int, keep_mask: Array | None = None, *, like: Array | None = None) -> Array:
+    """Mask with which each query attends only to keys at a distance below ``window``: keep[t, s] = (|t - s| < window).
+
+    Parameters
+    ----------
+    length : int
+        Number of queries and of keys.
+    window : int
+    keep_mask : bool, broadcasts to (length, length) in its last axes, optional
+        Applied in addition.
+    like : array, optional
+        The mask is an array of the same library as this one, a NumPy array if not given.
+
+    Returns
+    -------
+    (length, length) bool, with the leading axes of ``keep_mask``
+
+    Examples
+    --------
+    >>> window_mask(3, 2)
+    array([[ True,  True, False],
+           [ True,  True,  True],
+           [False,  True,  True]])
+    """
+    at = np.arange(length, like=np.zeros(0) if like is None else like)
+    near = abs(at[:, None] - at) < window
+    return near if keep_mask is None else keep_mask & near
+
+
 def masked(scores: Array, keep_mask: Array | None, causal: bool) -> Array:
     """The scores (..., T, S), with -inf where the query may not attend to the key.
 
