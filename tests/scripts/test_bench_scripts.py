@@ -136,7 +136,8 @@ def test_attention_is_measured(run_npformer_alone):
     assert [result["T"] for result in figures["results"]] == [64, 130]
     for result in figures["results"]:
         (found,) = result["contenders"].values()
-        assert found["both"]["seconds"]["median"] > found["forward"]["seconds"]["min"] > 0
+        assert found["both"]["seconds"]["min"] > 0
+        assert found["forward"]["seconds"]["min"] > 0
     assert len(figures["fits"]) == 1
 
 

@@ -209,20 +209,20 @@ def test_a_device_is_written_to(tmp_path):
 @pytest.mark.parametrize(
     ("kind", "text"),
     [
-        ("positive", "0"),
-        ("positive", "1" * 20),
-        ("natural", "-1"),
-        ("natural", "9" * 5000),
-        ("beam", "100000000000"),
-        ("length", "1000000000000"),
-        ("number", "nan"),
-        ("above_zero", "one"),
-        ("utf_8", "for\udceat"),
+        (arguments.positive, "0"),
+        (arguments.positive, "1" * 20),
+        (arguments.natural, "-1"),
+        (arguments.natural, "9" * 5000),
+        (arguments.option("beam_size", at_most=arguments.LARGEST_BEAM), "100000000000"),
+        (arguments.option("max_len", at_most=arguments.LONGEST), "1000000000000"),
+        (arguments.option("weight_decay"), "nan"),
+        (arguments.above_zero, "one"),
+        (arguments.utf_8, "for\udceat"),
     ],
 )
 def test_values_that_make_no_sense(kind, text):
     with pytest.raises(argparse.ArgumentTypeError, match="expected") as refused:
-        getattr(arguments, kind)(text)
+        kind(text)
     assert len(str(refused.value)) < 100
 
 

@@ -675,7 +675,7 @@ def test_a_training_from_before_a_setting_goes_on_with_its_default(tmp_path, dat
     "change, message",
     [
         ({"cache": 1, "beam": 2}, r"last.safetensors has settings that this version .* not know: \['beam', 'cache'\]"),
-        ({"dropout": 2}, "last.safetensors: dropout=2.0, expected 0 <= dropout < 1"),
+        ({"dropout": 2}, "last.safetensors: dropout=2, expected 0 <= dropout < 1"),
     ],
 )
 def test_a_checkpoint_with_settings_that_cannot_be_is_refused(tmp_path, data, change, message):
