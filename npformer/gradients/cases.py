@@ -337,6 +337,7 @@ CASES: list[Case] = [
     *_cases("soft_lookup", LOOKUP, bound=16),
     *_cases("embedding", TOKENS, bound=0, backward_bound=4, leading=(2,)),
     *_cases("embed_tokens", {**TOKENS, **DROPOUT}, {**TOKENS, **NO_DROPOUT}, bound=4, leading=(2,)),
+    *_cases("embed_tokens", {**TOKENS, "positions": None}, bound=4, leading=(2,)),
     *_cases("cross_entropy linear_cross_entropy", *({**WORDS, **options} for options in LOSS), bound=8, leading=(2, 5)),
     *_cases("linear_cross_entropy", {**WORDS, "bias": None}, bound=8, leading=(2, 5)),
     *_cases("paired_cross_entropy linear_paired_cross_entropy", *({**PAIRED, **options} for options in LOSS), bound=16,

@@ -311,8 +311,7 @@ class EncoderDecoder:
         return params["source_embedding"], params["target_embedding"], params["output"]["weight"]
 
     def _embed(self, ops, table, ids, dropout_key):
-        positions = self.positions_beside(table)[: ids.shape[1]]
-        rate = self._rate(dropout_key)
+        positions, rate = self.positions_beside(table, slice(ids.shape[1])), self._rate(dropout_key)
         x = ops.embed_tokens(ids, table, positions, self.pad_id, rate, dropout_key)
 
         def backward(dx):
@@ -328,17 +327,18 @@ class EncoderDecoder:
         return 0.0 if dropout_key is None else self.dropout
 
     @property
-    def positions(self):
-        """The positional encoding (max_len, D), added to the embeddings: zeros for models that do not need one."""
-        return np.zeros((self.max_len, self.d_model), self.dtype)
+    def position_table(self):
+        """The vectors (max_len, D) that are added to the embeddings, or None: a model may need none."""
+        return None
 
-    def positions_beside(self, table):
-        """``positions`` as an array of the table's library (NumPy or CuPy)."""
+    def positions_beside(self, table, part):
+        """A part of ``position_table`` as an array of the embeddings' library (NumPy or CuPy), or None."""
         kept = self.__dict__.setdefault("_positions_beside", {})  # a copy for each library
         library = library_of(table, "table")
         if library not in kept:
-            kept[library] = beside(self.positions, table)
-        return kept[library]
+            positions = self.position_table
+            kept[library] = None if positions is None else beside(positions, table)
+        return None if kept[library] is None else kept[library][part]
 
     def _check_settings(self):
         check_fields(self)

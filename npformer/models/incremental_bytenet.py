@@ -39,7 +39,7 @@ class IncrementalByteNet(StepwiseDecoder):
         model, ops = self.model, self.ops
         _, table, output = model.tables(self.params)
         tokens, at, sources = (beside(x, table) for x in (tokens, self.at[part], self.sources[part]))
-        positions, keep_mask = model.positions_beside(table)[t : t + 1], tokens[:, None] != model.pad_id
+        positions, keep_mask = model.positions_beside(table, slice(t, t + 1)), tokens[:, None] != model.pad_id
         words = ops.embed_tokens(tokens[:, None], table, positions, model.pad_id)[:, 0]
         x = words + self.columns[sources, t]
         for i, (block, seen) in enumerate(zip(self.blocks, self.seen, strict=True)):

@@ -226,6 +226,6 @@ class Transformer(EncoderDecoder):
         )
 
     @property
-    def positions(self):
+    def position_table(self):
         """The sinusoidal positional encoding (max_len, D)."""
         return sinusoidal_encoding(self.max_len, self.d_model).astype(self.dtype)

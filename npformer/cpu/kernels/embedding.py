@@ -24,6 +24,7 @@ def embedding_backward(dy, ids, table_shape):
 def embed_tokens(ids, table, positions, pad_id, dropout_rate, dropout_key):
     D = table.shape[1]
     x = empty((*ids.shape, D), table.dtype)
+    positions = zeros((1, D), x.dtype) if positions is None else positions
     arrays, scale = (ids.reshape(-1), table, positions), table.dtype.type(D**0.5)
     _embed(*arrays, pad_id, scale, as_rows(x), *drawing(dropout_rate, dropout_key, x.dtype))
     return x

@@ -22,8 +22,7 @@ def embedding_backward(dy, ids, table_shape):
 
 @kernel_of(reference.embed_tokens)
 def embed_tokens(ids, table, positions, pad_id, dropout_rate, dropout_key):
-    T, D = positions.shape
-    return _embed(ids, table, positions, T, pad_id, D**0.5, dropout_rate, dropout_key)
+    return _embed(ids, table, positions, ids.shape[-1], pad_id, table.shape[1] ** 0.5, dropout_rate, dropout_key)
 
 
 @kernel_of(reference.embed_tokens_backward)

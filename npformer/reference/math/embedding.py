@@ -59,7 +59,7 @@ def embedding_backward(dy: Array, ids: Array, table_shape: tuple[int, int]) -> A
 def embed_tokens(
     ids: Array,
     table: Array,
-    positions: Array,
+    positions: Array | None,
     pad_id: int,
     dropout_rate: float = 0.0,
     dropout_key: int | None = None,
@@ -72,7 +72,8 @@ def embed_tokens(
     ----------
     ids : (B, T) int
     table : (V, D)
-    positions : (T, D)
+    positions : (T, D), optional
+        None adds nothing.
     pad_id : int
     dropout_rate, dropout_key
         Dropout.
@@ -88,7 +89,7 @@ def embed_tokens(
     >>> embed_tokens(np.array([[2, 1, 0]]), table, positions, pad_id=0)[..., 0]
     array([[3.1, 2.2, 0. ]])
     """
-    x = embedding(ids, table) * table.shape[1] ** 0.5 + positions
+    x = embedding(ids, table) * table.shape[1] ** 0.5 + (0 if positions is None else positions)
     x = np.where((ids == pad_id)[..., None], 0, x)  # the embedding of padding may be NaN
     return dropout(x, dropout_rate, dropout_key)
 
