@@ -185,7 +185,7 @@ def draw(argument, sizes, rng):
     """A random array for an argument or result of a contract."""
     shape = _shape(argument.axes, sizes)
     if argument.kind == "ids":
-        return rng.integers(0, sizes[argument.below], shape) if argument.below else np.zeros(shape, np.int64)
+        return rng.integers(0, sizes[argument.below], shape) if argument.below else rng.integers(-99, 100, shape)
     x = rng.standard_normal(shape)
     return x > -0.3 if argument.kind == "mask" else x
 

@@ -17,10 +17,12 @@
   extern "C" double name(double); \
   extern "C" float name##f(float); \
   static inline float name(float x) { return name##f(x); }
+FUNCTION(cos)
 FUNCTION(exp)
 FUNCTION(exp2)
 FUNCTION(fabs)
 FUNCTION(log)
+FUNCTION(sin)
 FUNCTION(sqrt)
 FUNCTION(tanh)
 #undef FUNCTION

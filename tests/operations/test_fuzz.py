@@ -98,7 +98,7 @@ def is_drawn_mask(x, argument):
 def smaller_mask(mask, rng):
     """Some axes of size 1, and some of the first axes left out."""
     for axis in np.flatnonzero(rng.random(mask.ndim) < 0.4):
-        mask = mask.any(axis=axis, keepdims=True)
+        mask = mask.any(axis=axis, keepdims=True).astype(mask.dtype)  # there are integers that broadcast, too
     n = rng.integers(mask.ndim + 1)
     return np.asarray(mask[(0,) * n]) if rng.random() < 0.4 and 0 not in mask.shape[:n] else mask
 

@@ -46,7 +46,7 @@ def test_a_constructor_takes_its_arguments_in_the_order_of_its_docstring(cls):
 def test_an_operation_has_its_backward_pass_beside_it():
     missing = [f"{name}_backward" for name in npformer.__all__ if hasattr(reference, f"{name}_backward")]
     assert not {*missing} - {*npformer.__all__}
-    assert 40 <= len([name for name in npformer.__all__ if not name.endswith("_backward")]) <= 50
+    assert 40 <= len([name for name in npformer.__all__ if not name.endswith("_backward")]) <= 60
 
 
 def test_no_name_stands_for_a_module_and_something_else():
