@@ -49,6 +49,8 @@ from npformer.reference import (
     relu_backward as relu_backward,
     rms_norm as rms_norm,
     rms_norm_backward as rms_norm_backward,
+    rotary as rotary,
+    rotary_backward as rotary_backward,
     sigmoid as sigmoid,
     sigmoid_backward as sigmoid_backward,
     silu as silu,

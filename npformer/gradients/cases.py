@@ -338,6 +338,8 @@ CASES: list[Case] = [
     *_cases("embedding", TOKENS, bound=0, backward_bound=4, leading=(2,)),
     *_cases("embed_tokens", {**TOKENS, **DROPOUT}, {**TOKENS, **NO_DROPOUT}, bound=4, leading=(2,)),
     *_cases("embed_tokens", {**TOKENS, "positions": None}, bound=4, leading=(2,)),
+    *_cases("rotary", {}, {"base": 500.0, "scaling": 4.0, "pairs": "interleaved"}, bound=4, P=2, M=4),
+    *_cases("rotary", {"positions": Drawn(lambda rng, sizes: np.arange(sizes["T"]))}, bound=4, P=0, M=1),
     *_cases("cross_entropy linear_cross_entropy", *({**WORDS, **options} for options in LOSS), bound=8, leading=(2, 5)),
     *_cases("linear_cross_entropy", {**WORDS, "bias": None}, bound=8, leading=(2, 5)),
     *_cases("paired_cross_entropy linear_paired_cross_entropy", *({**PAIRED, **options} for options in LOSS), bound=16,

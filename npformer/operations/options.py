@@ -61,11 +61,12 @@ OPTIONS: dict[str, Option] = {  # a name means the same everywhere
     # of operations and optimizers
     **_named(FLAG, "causal decay_all nesterov reverse"),
     **_named(AT_LEAST_1, "dilation k n_heads n_kv_heads n_tokens step window"),
+    **_named(AT_LEAST_0, "n_plain"),
     **_named(NUMBER, "grad_scale scale"),
     **_named(FRACTION, "beta1 beta2 dropout_rate hidden_dropout_rate momentum"),
     **_named(SHARE, "label_smoothing"),
     **_named(NOT_NEGATIVE, "consistency lr weight_decay"),
-    **_named(ABOVE_0, "eps loss_scale"),
+    **_named(ABOVE_0, "base eps loss_scale scaling"),
     # of models
     **_named(FLAG, "bidirectional tie_embeddings"),
     **_named(INTEGER, "pad_id"),

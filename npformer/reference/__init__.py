@@ -50,6 +50,7 @@ from npformer.reference.math.positions import sinusoidal_encoding
 from npformer.reference.math.product import product
 from npformer.reference.math.random import derive_key, random_bits, split_key
 from npformer.reference.math.rms_norm import rms_norm, rms_norm_backward
+from npformer.reference.math.rotary import rotary, rotary_backward
 from npformer.reference.math.scores import (
     additive_score,
     additive_score_backward,
@@ -142,6 +143,8 @@ class Ops(Backend):
     relu_backward = staticmethod(relu_backward)
     rms_norm = staticmethod(rms_norm)
     rms_norm_backward = staticmethod(rms_norm_backward)
+    rotary = staticmethod(rotary)
+    rotary_backward = staticmethod(rotary_backward)
     scaled_dot_score = staticmethod(scaled_dot_score)
     scaled_dot_score_backward = staticmethod(scaled_dot_score_backward)
     score_attention = staticmethod(score_attention)

@@ -1,0 +1,51 @@
+"""Rotary positions: pair by pair, the two published forms, and what makes the positions relative."""
+
+import math
+
+import numpy as np
+import pytest
+from oracles import assert_close
+from tested import npf
+
+B, T, H, P, K = 2, 5, 3, 2, 8
+X, POSITIONS = np.random.default_rng(0).standard_normal((B, T, (H + P) * K)), np.arange(-4, 6).reshape(B, T) ** 3
+BOTH = pytest.mark.parametrize("pairs", ["halves", "interleaved"])
+pytestmark = pytest.mark.usefixtures("every_backend")
+
+
+@BOTH
+@pytest.mark.parametrize(("base", "scaling"), [(10000.0, 1.0), (500.0, 4.0)])
+def test_each_pair_is_turned(pairs, base, scaling):
+    expected = X.copy()
+    for b, t, head, i in np.ndindex(B, T, H, K // 2):
+        angle = POSITIONS[b, t] / scaling / base ** (2 * i / K)
+        j = head * K + (i if pairs == "halves" else 2 * i)
+        k = j + (K // 2 if pairs == "halves" else 1)
+        expected[b, t, j] = X[b, t, j] * math.cos(angle) - X[b, t, k] * math.sin(angle)
+        expected[b, t, k] = X[b, t, j] * math.sin(angle) + X[b, t, k] * math.cos(angle)
+    assert_close(npf.rotary(X, POSITIONS, H, P, base=base, scaling=scaling, pairs=pairs), expected)
+
+
+def test_the_published_forms():
+    """The sum x cos + rotate_half(x) sin of GPT-NeoX and Llama, and the complex product of the paper's pairs."""
+    x, angles = X[..., :K].copy(), POSITIONS[..., None] * 10000.0 ** (-np.arange(0, K, 2) / K)
+    twice, rotate_half = np.concatenate([angles, angles], -1), np.concatenate([-x[..., K // 2 :], x[..., : K // 2]], -1)
+    assert_close(npf.rotary(x, POSITIONS), x * np.cos(twice) + rotate_half * np.sin(twice))
+    turned = (x.view(complex) * np.exp(1j * angles)).view(float)
+    assert_close(npf.rotary(x, POSITIONS, pairs="interleaved"), turned)
+
+
+@BOTH
+def test_dot_products_depend_on_distances_and_lengths_on_nothing(pairs):
+    q, k = X[0, :2, :K]
+    at_m, at_n = (npf.rotary(np.tile(x, (3, 1)), np.array([5, 105, -3]) - d, pairs=pairs) for x, d in ((q, 0), (k, 3)))
+    at_distance = npf.rotary(q[None], np.array([3]), pairs=pairs)[0]
+    assert_close((at_m * at_n).sum(axis=-1), np.full(3, at_distance @ k))
+    assert_close((at_m**2).sum(axis=-1), np.full(3, q @ q))
+
+
+def test_a_head_of_an_odd_width_and_a_negative_number_of_heads():
+    with pytest.raises(ValueError, match=r"x has shape \(2, 5, 40\), expected .*\(H\+P\)\*2\*M divisible by 16"):
+        npf.rotary(X, POSITIONS, n_heads=8)
+    with pytest.raises(ValueError, match="n_plain=-1, expected at least 0"):
+        npf.rotary(X, POSITIONS, n_heads=6, n_plain=-1)
