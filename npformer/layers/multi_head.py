@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import numpy as np
+
 from npformer.arrays import Array
 from npformer.layers.cache import KeyValueCache, check_no_mask
 from npformer.layers.projection import project, with_output
@@ -195,6 +197,9 @@ def self_attention_heads(
         None with a cache.
     """
     qkv, project_backward = project(ops, params, x, ("q", "k", "v"))
+    if settings.rotary is not None:
+        at = np.arange(x.shape[1], like=x) if cache is None else np.full(1, cache.at.shape[1] - 1, like=x)
+        qkv, project_backward = _turned(ops, qkv, project_backward, at, settings)
     if cache is not None:
         check_no_mask(keep_mask)
         D = qkv.shape[-1] // sum(settings.parts) * settings.n_heads
@@ -210,6 +215,13 @@ def self_attention_heads(
         return project_backward(ops.self_attention_backward(dheads, *saved, dropout_key=dropout_key))
 
     return heads, backward
+
+
+def _turned(ops, qkv, project_backward, positions, settings):
+    """Queries and keys turned by their positions, beside the values, and the backward pass of the projection."""
+    of_queries, of_keys, of_values = settings.parts
+    given, options = (positions, of_queries + of_keys, of_values), vars(settings.rotary)
+    return ops.rotary(qkv, *given, **options), lambda d: project_backward(ops.rotary_backward(d, *given, **options))
 
 
 def cross_attention_heads(

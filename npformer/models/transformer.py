@@ -6,12 +6,13 @@ import numpy as np
 
 from npformer import layers
 from npformer.arrays import on_host
-from npformer.checks import check_shape
+from npformer.checks import check_choice, check_shape
 from npformer.layers.normalisation import normalise
 from npformer.models.encoder_decoder import EncoderDecoder, check_depths, in_order
 from npformer.models.incremental import IncrementalDecoder
 from npformer.reference import padding_mask, sinusoidal_encoding, split_key
 from npformer.reference.math.packed_attention import repeated, split_parts
+from npformer.reference.settings import Rotary
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,8 @@ class Transformer(EncoderDecoder):
         positions attend to the whole source.
     eps : float, optional
         Added to the variance, or to the mean square, in normalisations; 1e-5 or 1e-6 if not given.
+    positions : "sinusoidal" or "rotary"
+        A vector that is added to each embedding, or a rotation of the queries and keys of each self-attention.
 
     Examples
     --------
@@ -88,6 +91,7 @@ class Transformer(EncoderDecoder):
     eps: float | None = None
     n_kv_heads: int | None = None
     window: int | None = None
+    positions: str = "sinusoidal"
 
     decoder_type = IncrementalDecoder
 
@@ -96,6 +100,9 @@ class Transformer(EncoderDecoder):
         object.__setattr__(self, "n_layers", check_depths("n_layers", self.n_layers))
         if self.d_model % self.n_heads:
             raise ValueError(f"d_model={self.d_model} is not divisible by n_heads={self.n_heads}")
+        check_choice("positions", self.positions, ("sinusoidal", "rotary"))
+        if self.positions == "rotary" and (K := self.d_model // self.n_heads) % 2:
+            raise ValueError(f"d_model={self.d_model}, n_heads={self.n_heads}: heads of odd width {K} cannot be rotary")
         self._layer_settings(None)  # raises if one of them is wrong
 
     @property
@@ -215,8 +222,11 @@ class Transformer(EncoderDecoder):
         """The settings of each layer, with dropout if there is a key."""
         rate = self._rate(dropout_key)
         inner_rate = rate if dropout_key is None or self.inner_dropout is None else self.inner_dropout
+        rotary = Rotary() if self.positions == "rotary" else None
         return layers.LayerSettings(
-            layers.AttentionSettings(self.n_heads, self.n_kv_heads, window=self.window, dropout_rate=inner_rate),
+            layers.AttentionSettings(
+                self.n_heads, self.n_kv_heads, window=self.window, dropout_rate=inner_rate, rotary=rotary
+            ),
             norm=self.norm,
             norm_type=self.norm_type,
             eps=self.eps,
@@ -227,5 +237,7 @@ class Transformer(EncoderDecoder):
 
     @property
     def position_table(self):
-        """The sinusoidal positional encoding (max_len, D)."""
+        """The sinusoidal positional encoding (max_len, D); None if positions are rotary."""
+        if self.positions == "rotary":
+            return None
         return sinusoidal_encoding(self.max_len, self.d_model).astype(self.dtype)

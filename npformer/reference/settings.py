@@ -9,6 +9,15 @@ from npformer.reference.math.activations import ACTIVATIONS, Activation
 
 
 @dataclass(frozen=True)
+class Rotary:
+    """The options of the operation ``rotary``, which checks them."""
+
+    base: float = 10000.0
+    scaling: float = 1.0
+    pairs: str = "halves"
+
+
+@dataclass(frozen=True)
 class AttentionSettings:
     """How the heads of an attention attend to keys: all but its parameters, its inputs and its masks.
 
@@ -28,11 +37,13 @@ class AttentionSettings:
         The factor of the scores; 1/√K if not given.
     dropout_rate : float
         Dropout on the weights.
+    rotary : Rotary, optional
+        ``layers.self_attention`` turns queries and keys by their positions, before the operation of attention.
 
     Examples
     --------
     >>> AttentionSettings(8, causal=True)
-    AttentionSettings(n_heads=8, n_kv_heads=None, causal=True, window=None, scale=None, dropout_rate=0.0)
+    AttentionSettings(n_heads=8, n_kv_heads=None, causal=True, window=None, scale=None, dropout_rate=0.0, rotary=None)
     >>> AttentionSettings(0)
     Traceback (most recent call last):
     ValueError: n_heads=0, expected at least 1
@@ -44,6 +55,7 @@ class AttentionSettings:
     window: int | None = None
     scale: float | None = None
     dropout_rate: float = 0.0
+    rotary: Rotary | None = None
 
     @property
     def parts(self) -> tuple[int, int, int]:
@@ -59,6 +71,8 @@ class AttentionSettings:
         check_fields(self)
         if self.n_heads % self.parts[1]:
             raise ValueError(f"n_kv_heads={self.n_kv_heads}, expected a divisor of n_heads={self.n_heads}")
+        if not isinstance(self.rotary, Rotary | None):
+            raise TypeError(f"rotary is a {type(self.rotary).__name__}, expected Rotary(…)")
         if self.scale is not None:
             ABOVE_0.check("scale", self.scale)
 
@@ -114,5 +128,5 @@ class LayerSettings:
 
     @cached_property
     def memory_attention(self) -> AttentionSettings:
-        """The settings of a decoder's attention to the encoder's output, which has no window."""
-        return replace(self.attention, causal=False, window=None)
+        """The settings of a decoder's attention to the encoder's output, in which no position is near to another."""
+        return replace(self.attention, causal=False, window=None, rotary=None)

@@ -6,8 +6,10 @@ from results import assert_equal_within
 
 from npformer import cpu, layers
 from npformer.models.initialization import Initializer
+from npformer.reference.settings import Rotary
 
 B, T, S, D, F, H = 3, 4, 5, 12, 20, 3
+ROTARY = layers.AttentionSettings(H, rotary=Rotary())
 SETTINGS = [
     {"norm": norm, "activation": activation, "eps": eps}
     for norm, eps in (("pre", None), ("post", 0.1))
@@ -41,9 +43,11 @@ def test_the_kernel_of_a_step_computes_the_layer(dtype, options, scale):
     assert_equal_within(32, dtype, [y, written.kv], [expected, cache.kv])
 
 
-@pytest.mark.parametrize("options", [{"activation": "swiglu"}, {"norm_type": "rms_norm"}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{"activation": "swiglu"}, {"norm_type": "rms_norm"}, {"attention": ROTARY}], ids=lambda x: next(iter(x))
+)
 def test_a_setting_that_the_kernel_does_not_know_is_left_to_the_layer(options):
-    settings = layers.LayerSettings(layers.AttentionSettings(H), **options)
+    settings = layers.LayerSettings(**{"attention": layers.AttentionSettings(H), **options})
     assert cpu.ops.hooks["decoder_layer_step"](*given("float32", settings), settings) is NotImplemented
 
 

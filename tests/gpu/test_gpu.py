@@ -41,6 +41,7 @@ TGT = np.array([[1, 3, 4, 5, 2], [1, 8, 3, 2, 0]])
 MODELS = {
     "pre-norm": Transformer(11, 11, d_model=8, n_heads=2, n_layers=2, d_ff=12, activation="gelu"),
     "post-norm, tied": Transformer(11, 11, d_model=8, n_heads=2, n_layers=1, d_ff=12, norm="post", tie_embeddings=True),
+    "rotary": Transformer(11, 11, d_model=8, n_heads=2, n_layers=1, d_ff=12, positions="rotary"),
     "GRU": Recurrent(11, 11, d_model=8, attention="general", cell="gru"),
     "LSTM": Recurrent(11, 11, d_model=8, attention="additive", cell="lstm"),
     "GRU, dot": Recurrent(11, 11, d_model=8, attention="dot", cell="gru"),

@@ -1,4 +1,4 @@
-"""A Transformer with RMSNorm or SwiGLU: its gradients, and decoding a token at a time."""
+"""A Transformer with RMSNorm, SwiGLU or rotary positions: its gradients, and decoding a token at a time."""
 
 import numpy as np
 import pytest
@@ -6,12 +6,16 @@ from whole_models import SRC, V_SRC, V_TGT, assert_gradient_along_directions, lo
 
 from npformer import Transformer
 
+OPTIONS = [{"norm_type": "rms_norm"}, {"activation": "swiglu"}, {"positions": "rotary", "n_heads": 3}]
+
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
 @pytest.mark.parametrize("backend", ["reference", "cpu"])
-@pytest.mark.parametrize("options", [{"norm_type": "rms_norm"}, {"activation": "swiglu"}], ids=str)
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_gradients_and_steps(options, norm, backend):
-    model = Transformer(V_SRC, V_TGT, 6, 2, 1, 13, dropout=0.3, norm=norm, dtype="float64", **options)
+    model = Transformer(
+        V_SRC, V_TGT, 6, **{"n_heads": 2, **options}, n_layers=1, d_ff=13, dropout=0.3, norm=norm, dtype="float64"
+    )
     params = shaken(model.init(0))
     f, f_backward = loss_of_leaves(model, params, 5)[0], loss_of_leaves(model, params, 5, backend)[1]
     assert_gradient_along_directions(f, f_backward, params)

@@ -7,6 +7,9 @@ import pytest
 from oracles import assert_close
 from tested import npf
 
+from npformer import Transformer
+from npformer.models import describe, from_description
+
 B, T, H, P, K = 2, 5, 3, 2, 8
 X, POSITIONS = np.random.default_rng(0).standard_normal((B, T, (H + P) * K)), np.arange(-4, 6).reshape(B, T) ** 3
 BOTH = pytest.mark.parametrize("pairs", ["halves", "interleaved"])
@@ -49,3 +52,18 @@ def test_a_head_of_an_odd_width_and_a_negative_number_of_heads():
         npf.rotary(X, POSITIONS, n_heads=8)
     with pytest.raises(ValueError, match="n_plain=-1, expected at least 0"):
         npf.rotary(X, POSITIONS, n_heads=6, n_plain=-1)
+
+
+def test_a_rotary_model(every_backend):
+    """A source that is moved by padding gives the same logits, and not one that is reversed. Old descriptions load."""
+    options = {"d_model": 8, "n_heads": 2, "n_layers": 1, "d_ff": 8, "max_len": 9, "dtype": "float64"}
+    model, ids = Transformer(11, 11, positions="rotary", **options), np.array([[3, 4, 5, 6]])
+    sources = np.pad(ids, ((0, 0), (3, 0))), ids, ids[:, ::-1]
+    moved, logits, other = (model.logits(model.init(0), src, ids[:, :3], backend=every_backend) for src in sources)
+    assert_close(moved, logits)
+    assert np.abs(other - logits).max() > 1e-3
+    assert model.position_table is None
+    old = {name: value for name, value in describe(model).items() if name != "positions"}
+    assert from_description(old) == Transformer(11, 11, **options)
+    with pytest.raises(ValueError, match="d_model=6, n_heads=2: heads of odd width 3 cannot be rotary"):
+        Transformer(11, 11, **{**options, "d_model": 6}, positions="rotary")
