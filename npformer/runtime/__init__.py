@@ -1,1 +1,30 @@
-"""The process and the machine: threads, ranks, signals, forks, and the files and settings of a run."""
+"""The process and the machine: threads, ranks, signals, forks, compilations, and the files and settings of a run.
+
+What holds at any time, and which file sees to it:
+
+**Threads** (``threads.py``). Either one Python thread computes and its matrix products use all threads of BLAS, or
+several Python threads compute and each of their products uses one. ``in_parallel``, ``one_blas_thread`` and
+``kernel_threads`` are the only ways from the first state to the second. One call at a time has several cores; what
+others ask for meanwhile runs on their own thread. The parts of a work do not depend on the number of threads, so the
+results have the same bits.
+
+**Interrupts** (``interrupts.py``). What belongs together is changed inside ``deferred_interrupts``: parameters and the
+count of steps, a file and its name, a lock and the knowledge of who has it. The exception of a signal comes when the
+outermost block of the main thread ends; the fifth Ctrl-C comes at once.
+
+**Forks** (``forks.py``). A forked process has the memory of its parent and only the thread that forked. Every module
+with threads, locks or unfinished blocks gives ``in_forked_process`` a function that sets them right in the child, which
+can then compute, also if the parent forked during a step. No fork happens while a kernel is compiled.
+
+**Ranks** (``ranks.py``). All ranks make the same calls in the same order. What may differ between them, such as an
+error, is exchanged first, so that either all raise or none. The shards of a batch are added as the leaves of one tree,
+whoever computes them: any number of ranks makes the same bits.
+
+**Files** (``files.py``). A file has its old content or its new one, never a part: it is written under another name and
+then renamed.
+
+**Compilations** (``compilation.py``). One kernel is compiled at a time. Somebody is told: a progress bar at once, or
+standard error after a second.
+
+**The device** (``host.py``) is the only part of this that a backend replaces.
+"""
