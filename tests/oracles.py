@@ -261,6 +261,10 @@ def gelu(x):
     return 0.5 * x * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
 
 
+def gelu_erf(x):
+    return 0.5 * x * math.erfc(-x / math.sqrt(2))
+
+
 def random_bits(index, key):
     """32 bits from an index and a key, in Python integers of unlimited size, reduced to 32 bits explicitly."""
     word = splitmix64(key)

@@ -300,7 +300,7 @@ DRAWN_ALIKE = {"ids", "targets", "at", "params", "x", "v", *LOOKUP}  # the same 
 CASES: list[Case] = [
     *_cases("relu", {"x": _away_from_zero}, bound=0, leading=(2, 5, 17)),
     *_cases("tanh sigmoid", bound=0, leading=(2, 5, 17)),
-    *_cases("gelu silu", bound=4, leading=(2, 5, 17)),
+    *_cases("gelu gelu_erf silu", bound=4, leading=(2, 5, 17)),
     *_cases("swiglu", bound=4),
     *_cases("dropout", *[{"dropout_rate": p, "dropout_key": 7} for p in (0.3, 0.0)], bound=0, leading=(2, 5, 17)),
     *_cases("softmax log_softmax", {}, {"axis": 0}, {"axis": 1}, bound=4, leading=(5, 7, 11)),

@@ -23,7 +23,7 @@ def feed_forward(
     ops : Backend
     params : {"hidden": {"weight": (D, F), "bias": (F,)}, "out": {"weight": (F, D), "bias": (D,)}}
     x : (..., D)
-    activation : "relu", "gelu", "silu", or "swiglu" with hidden weights (D, 2F) and biases (2F,)
+    activation : "relu", "gelu", "gelu_erf", "silu", or "swiglu" with hidden weights (D, 2F) and biases (2F,)
     dropout_rate, dropout_key
         Dropout on the hidden layer.
 

@@ -34,7 +34,7 @@ class Transformer(EncoderDecoder):
     norm : "pre" or "post"
         "pre": normalisation before each sublayer, and once more after each stack. "post": normalisation after each
         residual sum, as in the paper.
-    activation : "relu", "gelu", "silu" or "swiglu"
+    activation : "relu", "gelu", "gelu_erf", "silu" or "swiglu"
         With "swiglu" the hidden weight is (D, 2F), as each hidden unit also has a gate.
     tie_embeddings : bool
         One table for source, target and output projection (section 3.4); both vocabularies must be the same size.

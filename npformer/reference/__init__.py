@@ -9,6 +9,8 @@ from npformer.operations.backend import Backend
 from npformer.reference.math.activations import (
     gelu,
     gelu_backward,
+    gelu_erf,
+    gelu_erf_backward,
     relu,
     relu_backward,
     sigmoid,
@@ -115,6 +117,8 @@ class Ops(Backend):
     from_additive = staticmethod(from_additive)
     gelu = staticmethod(gelu)
     gelu_backward = staticmethod(gelu_backward)
+    gelu_erf = staticmethod(gelu_erf)
+    gelu_erf_backward = staticmethod(gelu_erf_backward)
     global_norm = staticmethod(global_norm)
     gru = staticmethod(gru)
     gru_backward = staticmethod(gru_backward)

@@ -90,7 +90,7 @@ class LayerSettings:
     norm_type : "layer_norm" or "rms_norm"
     eps : float, optional
         Of the normalisation; that of the operation if not given.
-    activation : "relu", "gelu", "silu" or "swiglu"
+    activation : "relu", "gelu", "gelu_erf", "silu" or "swiglu"
     dropout_rate : float
         Dropout on the output of each sublayer.
     hidden_dropout_rate : float
@@ -102,7 +102,7 @@ class LayerSettings:
     'post'
     >>> LayerSettings(AttentionSettings(8), activation="tanh")
     Traceback (most recent call last):
-    ValueError: activation='tanh', expected 'relu', 'gelu', 'silu' or 'swiglu'
+    ValueError: activation='tanh', expected 'relu', 'gelu', 'gelu_erf', 'silu' or 'swiglu'
     """
 
     attention: AttentionSettings

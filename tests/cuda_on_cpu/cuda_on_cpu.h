@@ -18,6 +18,7 @@
   extern "C" float name##f(float); \
   static inline float name(float x) { return name##f(x); }
 FUNCTION(cos)
+FUNCTION(erfc)
 FUNCTION(exp)
 FUNCTION(exp2)
 FUNCTION(fabs)

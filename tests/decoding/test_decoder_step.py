@@ -13,7 +13,7 @@ ROTARY = layers.AttentionSettings(H, rotary=Rotary())
 SETTINGS = [
     {"norm": norm, "activation": activation, "eps": eps}
     for norm, eps in (("pre", None), ("post", 0.1))
-    for activation in ("relu", "gelu", "silu")
+    for activation in ("relu", "gelu", "gelu_erf", "silu")
 ]
 
 

@@ -20,7 +20,7 @@ def test_steps_equal_recomputation(every_backend, norm, tie_embeddings, n_layers
     assert_steps_equal_recomputation(model, params_of(model), SRC, every_backend)
 
 
-@pytest.mark.parametrize("activation", ["gelu", "silu"])
+@pytest.mark.parametrize("activation", ["gelu", "gelu_erf", "silu"])
 def test_steps_equal_recomputation_with_other_activations(every_backend, activation):
     model = Transformer(11, 11, n_layers=1, activation=activation, **SIZES)
     assert_steps_equal_recomputation(model, params_of(model), SRC, every_backend)

@@ -44,7 +44,11 @@ def replaced(ids, value):
         ({"dropout": 1.0}, ValueError, "dropout=1.0, expected 0 <= dropout < 1"),
         ({"dropout": -0.1}, ValueError, "dropout=-0.1, expected 0 <= dropout < 1"),
         ({"norm": "both"}, ValueError, "norm='both', expected 'pre' or 'post'"),
-        ({"activation": "swish"}, ValueError, "activation='swish', expected 'relu', 'gelu', 'silu' or 'swiglu'"),
+        (
+            {"activation": "swish"},
+            ValueError,
+            "activation='swish', expected 'relu', 'gelu', 'gelu_erf', 'silu' or 'swiglu'",
+        ),
         ({"tie_embeddings": True}, ValueError, "tie_embeddings=True with src_vocab=13, tgt_vocab=11"),
         ({"pad_id": 11}, ValueError, "pad_id=11, expected an id of both vocabularies"),
         ({"dtype": "int32"}, ValueError, "dtype='int32', expected 'float32' or 'float64'"),

@@ -109,7 +109,7 @@ def test_attention_to_a_memory(rate):
 
 
 @pytest.mark.parametrize("dropout", DROPOUT)
-@pytest.mark.parametrize("activation", ["relu", "gelu", "silu"])
+@pytest.mark.parametrize("activation", ["relu", "gelu", "gelu_erf", "silu"])
 def test_feed_forward(activation, dropout):
     def layer(params, x):
         return layers.feed_forward(reference, params, x, activation=activation, **dropout)

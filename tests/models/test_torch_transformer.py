@@ -10,7 +10,10 @@ functional = torch.nn.functional
 
 B, S, T, H, K, F, N = 3, 7, 5, 2, 11, 13, (2, 1)
 D = H * K
-ACTIVATIONS = {"relu": "relu", "gelu": lambda x: functional.gelu(x, approximate="tanh"), "silu": functional.silu}
+ACTIVATIONS = {
+    **{"relu": "relu", "gelu_erf": "gelu", "silu": functional.silu},
+    "gelu": lambda x: functional.gelu(x, approximate="tanh"),
+}
 
 
 def linear(weight, bias):
@@ -84,7 +87,7 @@ def their_transformer(norm, activation):
 
 
 @pytest.mark.parametrize("tied", [False, True])
-@pytest.mark.parametrize("activation", ["relu", "gelu", "silu"])
+@pytest.mark.parametrize("activation", ["relu", "gelu", "gelu_erf", "silu"])
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_loss_and_all_parameter_gradients(norm, activation, tied):
     torch.manual_seed(0)

@@ -52,7 +52,7 @@ def test_random_directions_by_complex_step(norm, tied):
     assert_same_gradient(f_backward, loss_of_leaves(model, params, 5, "cpu")[1], params)
 
 
-@pytest.mark.parametrize("activation", ["relu", "gelu", "silu"])
+@pytest.mark.parametrize("activation", ["relu", "gelu", "gelu_erf", "silu"])
 @pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize("norm", ["pre", "post"])
 @pytest.mark.parametrize("dropout_key", [None, 5])

@@ -31,12 +31,19 @@ def test_the_comparison_itself_can_fail(wrong):
         (npf.sigmoid, oracles.sigmoid),
         (npf.silu, oracles.silu),
         (npf.gelu, oracles.gelu),
+        (npf.gelu_erf, oracles.gelu_erf),
         (npf.tanh, math.tanh),
     ],
 )
 def test_activations(operation, oracle):
     x = 3 * normal(B, T, D)
     assert_close(operation(x), oracles.elementwise(oracle, x))
+
+
+def test_gelu_erf_has_as_many_digits_where_it_is_small():
+    x = np.linspace(-37, 37, 2001)
+    exact = oracles.elementwise(oracles.gelu_erf, x)
+    assert (np.abs(npf.gelu_erf(x) - exact) <= 1e-15 * (1 + x * x) * np.abs(exact)).all()  # an argument of ε
 
 
 def test_sigmoid_far_out():
@@ -227,7 +234,7 @@ def test_conv1d(W, dilation, causal, bias):
     assert_close(npf.conv1d(x, weight, bias, dilation=dilation, causal=causal), expected)
 
 
-@pytest.mark.parametrize("activation", ["relu", "gelu", "silu"])
+@pytest.mark.parametrize("activation", ["relu", "gelu", "gelu_erf", "silu"])
 def test_linear_activation_dropout(activation):
     x, weight, bias = normal(B, T, D), normal(D, F, seed=1), normal(F, seed=2)
     y, h = npf.linear_activation_dropout(x, weight, bias, activation, RATE, KEY)

@@ -1,15 +1,17 @@
 """Activations and their derivatives: of rows for the other kernels, and of whole arrays as operations."""
 
+import math
+
 import numpy as np
 
 from npformer import reference
 from npformer.cpu.backend import kernel_of
-from npformer.cpu.jit import kernel
+from npformer.cpu.jit import inlined, kernel
 from npformer.cpu.memory import empty
-from npformer.cpu.scalar import like, sigmoid
+from npformer.cpu.scalar import exp, like, normal_distribution, sigmoid
 from npformer.reference.math.activations import ACTIVATIONS, GELU_SLOPE
 
-RELU, GELU, SILU, SWIGLU = range(4)
+RELU, GELU, GELU_ERF, SILU, SWIGLU = range(5)
 CODES = {name: code for code, name in enumerate(ACTIVATIONS)}
 
 
@@ -31,6 +33,16 @@ def gelu(x):
 @kernel_of(reference.gelu_backward)
 def gelu_backward(dy, x):
     return _passed_on(dy, x, GELU)
+
+
+@kernel_of(reference.gelu_erf)
+def gelu_erf(x):
+    return _activated(x, GELU_ERF)
+
+
+@kernel_of(reference.gelu_erf_backward)
+def gelu_erf_backward(dy, x):
+    return _passed_on(dy, x, GELU_ERF)
 
 
 @kernel_of(reference.silu)
@@ -65,6 +77,9 @@ def activate(x, y, code):
     elif code == GELU:
         for i in range(x.size):
             y[i] = x[i] * _gelu_gate(x[i])
+    elif code == GELU_ERF:
+        for i in range(x.size):
+            y[i] = x[i] * normal_distribution(x[i])
     elif code == SILU:
         for i in range(x.size):
             y[i] = x[i] * sigmoid(x[i])
@@ -82,6 +97,9 @@ def multiply_by_slope(dx, x, code):
     elif code == GELU:
         for i in range(x.size):
             dx[i] *= _gelu_slope(x[i])
+    elif code == GELU_ERF:
+        for i in range(x.size):
+            dx[i] *= _gelu_erf_slope(x[i])
     elif code == SILU:
         for i in range(x.size):
             dx[i] *= _silu_slope(x[i])
@@ -101,10 +119,23 @@ def _gelu_gate(x):
 @kernel
 def _gelu_slope(x):
     """σ(2u) + x σ'(2u) 2u': 0 below -30, and 1 above 30, where 2u' may overflow."""
-    x = like(x, -30) if x < like(x, -30) else like(x, 30) if x > like(x, 30) else x
+    x = _limited(x, 30)
     s = _gelu_gate(x)
     twice_inner_slope = like(x, 2 * GELU_SLOPE) * (like(x, 1) + like(x, 3 * 0.044715) * x * x)
     return s * (like(x, 1) + x * (like(x, 1) - s) * twice_inner_slope)
+
+
+@inlined
+def _gelu_erf_slope(x):
+    """Φ(x) + x φ(x): 0 below -40, and 1 above 40, where x² may overflow."""
+    x = _limited(x, 40)
+    density = like(x, 1 / math.sqrt(2 * math.pi)) * exp(like(x, -0.5) * x * x)
+    return normal_distribution(x) + x * density
+
+
+@kernel
+def _limited(x, most):
+    return like(x, -most) if x < like(x, -most) else like(x, most) if x > like(x, most) else x
 
 
 @kernel

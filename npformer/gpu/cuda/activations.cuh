@@ -3,12 +3,16 @@
 #pragma once
 #include "common.cuh"
 
-enum { RELU, GELU, SILU };
+enum { RELU, GELU, GELU_ERF, SILU };
 const REAL SQRT_2_OVER_PI = 0.79788456080286535588, CUBIC = 0.044715;
+const REAL SQRT_HALF = 0.70710678118654752440, ONE_OVER_SQRT_2PI = 0.39894228040143267794;
+
+__device__ __forceinline__ REAL normal_distribution(REAL x) { return erfc(-SQRT_HALF * x) / 2; }
 
 __device__ __forceinline__ REAL activation_of(REAL x, int code) {
   if (code == RELU) return x <= 0 ? REAL(0) : x;
   if (code == GELU) return x / 2 * (1 + tanh(SQRT_2_OVER_PI * (x + CUBIC * x * x * x)));
+  if (code == GELU_ERF) return x * normal_distribution(x);
   return x * sigmoid(x);
 }
 
@@ -18,6 +22,10 @@ __device__ __forceinline__ REAL slope_of(REAL x, int code) {
     if (x < -30 || x > 30) return x > 0;  // x * x may overflow
     REAL t = tanh(SQRT_2_OVER_PI * (x + CUBIC * x * x * x));
     return (1 + t) / 2 + x / 2 * (1 - t * t) * SQRT_2_OVER_PI * (1 + 3 * CUBIC * x * x);
+  }
+  if (code == GELU_ERF) {
+    if (x < -40 || x > 40) return x > 0;  // x * x may overflow
+    return normal_distribution(x) + x * ONE_OVER_SQRT_2PI * exp(-x * x / 2);
   }
   REAL s = sigmoid(x);
   return s * (1 + x * (1 - s));

@@ -31,6 +31,16 @@ def gelu_backward(dy, x):
     return _activate_backward(dy, x, CODES["gelu"])
 
 
+@kernel_of(reference.gelu_erf)
+def gelu_erf(x):
+    return _activate(x, CODES["gelu_erf"])
+
+
+@kernel_of(reference.gelu_erf_backward)
+def gelu_erf_backward(dy, x):
+    return _activate_backward(dy, x, CODES["gelu_erf"])
+
+
 @kernel_of(reference.silu)
 def silu(x):
     return _activate(x, CODES["silu"])

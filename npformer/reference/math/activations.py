@@ -7,6 +7,7 @@ import numpy as np
 
 from npformer.arrays import Array
 from npformer.operations.record import backward_of, operation
+from npformer.reference.math.normal import limited, normal_density, normal_distribution
 
 GELU_SLOPE = math.sqrt(2 / math.pi)
 
@@ -41,6 +42,8 @@ def relu_backward(dy: Array, x: Array) -> Array:
 def gelu(x: Array) -> Array:
     """x Φ(x) in its tanh approximation (Hendrycks and Gimpel 2016): ½ x (1 + tanh(√(2/π) (x + 0.044715 x³))).
 
+    This is the function of GPT-2; that of BERT is ``gelu_erf``. The two differ by at most 0.0005.
+
     Examples
     --------
     >>> import numpy as np
@@ -60,10 +63,40 @@ def gelu_backward(dy: Array, x: Array) -> Array:
     >>> gelu_backward(np.ones(3), x=np.array([-1.0, 0.0, 1.0])).round(3)  # the slopes at -x and x add to 1
     array([-0.083,  0.5  ,  1.083])
     """
-    x = np.where(np.abs(x.real) > 30, 30 * np.sign(x.real), x)  # where the slope is 0 or 1, and x² may overflow
+    x = limited(x, 30)  # beyond it the slope is 0 or 1, and x² may overflow
     t = np.tanh(GELU_SLOPE * (x + 0.044715 * x * x * x))
     slope_u = GELU_SLOPE * (1 + 3 * 0.044715 * x * x)
     return dy * 0.5 * (1 + t + x * (1 - t * t) * slope_u)
+
+
+@operation("x: ... -> y: ...")
+def gelu_erf(x: Array) -> Array:
+    """x Φ(x) = ½ x (1 + erf(x/√2)), with the normal distribution's own Φ (Hendrycks and Gimpel 2016).
+
+    PyTorch's ``gelu`` and Hugging Face's "gelu" are this function, their "tanh" and "gelu_new" are ``gelu``. As Φ is
+    computed with small relative errors, so is the result, also far below 0, where PyTorch's is 0.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> gelu_erf(np.array([-1.0, 0.0, 1.0])).round(4)
+    array([-0.1587,  0.    ,  0.8413])
+    """
+    return x * normal_distribution(x)
+
+
+@backward_of(gelu_erf)
+def gelu_erf_backward(dy: Array, x: Array) -> Array:
+    """dy (Φ(x) + x φ(x)), where φ = Φ' is the density of the normal distribution.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> gelu_erf_backward(np.ones(3), x=np.array([-1.0, 0.0, 1.0])).round(3)  # the slopes at -x and x add to 1
+    array([-0.083,  0.5  ,  1.083])
+    """
+    x = limited(x, 40)  # beyond it the slope is 0 or 1, and x² may overflow
+    return dy * (normal_distribution(x) + x * normal_density(x))
 
 
 @operation("x: ... -> y: ...")
@@ -177,10 +210,11 @@ def swiglu_backward(dy: Array, x: Array) -> Array:
     return np.concatenate([silu_backward(dy * b, a), dy * silu(a)], axis=-1)
 
 
-Activation = Literal["relu", "gelu", "silu", "swiglu"]
+Activation = Literal["relu", "gelu", "gelu_erf", "silu", "swiglu"]
 ACTIVATIONS = {
     "relu": (relu, relu_backward),
     "gelu": (gelu, gelu_backward),
+    "gelu_erf": (gelu_erf, gelu_erf_backward),
     "silu": (silu, silu_backward),
     "swiglu": (swiglu, swiglu_backward),
 }

@@ -27,7 +27,7 @@ def linear_activation_dropout(
     x : (..., D)
     weight : (D, F), or (D, 2F) for "swiglu"
     bias : (F,) or (2F,), or None
-    activation : "relu", "gelu", "silu" or "swiglu"
+    activation : "relu", "gelu", "gelu_erf", "silu" or "swiglu"
     dropout_rate, dropout_key
         As for ``dropout``.
 
