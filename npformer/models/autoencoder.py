@@ -94,7 +94,7 @@ class SequenceAutoencoder(EncoderDecoder):
     def _encode(self, ops, params, src, dropout_key=None, train=False):
         """Return the code (B, code_size): a linear map of the state after the last word."""
         src = self._tokens("src", src, self.src_vocab, params)
-        x, embed_backward = self._embed(ops, self.tables(params)[0], src, dropout_key)
+        x, embed_backward = self._embed(ops, params, "source", src, dropout_key)
         states, (end,), read_backward = layers.read_steps(
             ops, params["encoder"]["0"], x, "gru", keep_mask=src != self.pad_id
         )
@@ -112,7 +112,7 @@ class SequenceAutoencoder(EncoderDecoder):
         tgt_in = self._tokens("tgt_in", tgt_in, self.tgt_vocab, params)
         self._check_rows(src, tgt_in)
         check_shape(memory=(code, (len(src), self.code_size)))
-        x, embed_backward = self._embed(ops, self.tables(params)[1], tgt_in, dropout_key)
+        x, embed_backward = self._embed(ops, params, "target", tgt_in, dropout_key)
         first, start_backward = self._start(ops, params, code)
         states, _, read_backward = layers.read_steps(ops, params["decoder"]["0"], x, "gru", first=(first,))
 

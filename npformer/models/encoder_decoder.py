@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from npformer import tree
-from npformer.arrays import beside, library_of, number_of
+from npformer.arrays import beside, kept, library_of, number_of
 from npformer.backends import get_backend
 from npformer.checks import check_int, warn
 from npformer.models.initialization import Initializer, ShapesOnly
@@ -24,10 +24,10 @@ class EncoderDecoder:
     - ``depths``, the numbers of layers of encoder and decoder; the parameters of the layers are under "0", "1", …
     - ``_init_stacks(new)`` -> parameters of (encoder, decoder), drawn from the ``Initializer`` ``new``
     - ``_encode(ops, params, src, dropout_key, train)`` -> (memory, backward), where backward(dmemory, ready) returns
-      the gradients of the encoder and of the source's embedding table
+      the gradients of the encoder and of the source's tables, as ``_embed`` has them
     - ``_decode(ops, params, memory, src, tgt_in, dropout_key, train)`` -> (y (B, T, D), backward), where
-      backward(dy, ready) returns dmemory and the gradients of the decoder and of the target's embedding table. It may
-      call ``ready`` for the gradients of each layer
+      backward(dy, ready) returns dmemory and the gradients of the decoder and of the target's tables. It may call
+      ``ready`` for the gradients of each layer
     - ``decoder_type``, the subclass of ``StepwiseDecoder`` of which ``decoder`` returns an instance
     """
 
@@ -44,7 +44,8 @@ class EncoderDecoder:
         Returns
         -------
         nested dict of arrays
-            {"source_embedding", "target_embedding", "encoder", "decoder", "output"}, or one "embedding" if tied.
+            {"source_embedding", "target_embedding", "encoder", "decoder", "output"}, or one "embedding" if tied;
+            with learned positions also {"source_positions", "target_positions"}, which are never tied.
         """
         return self._new_params(Initializer(check_option("seed", seed), self.dtype))
 
@@ -69,6 +70,9 @@ class EncoderDecoder:
         else:
             params["source_embedding"] = new.embedding(self.src_vocab, self.d_model)
             params["target_embedding"] = new.embedding(self.tgt_vocab, self.d_model)
+        if self.has_learned_positions:
+            for side in ("source", "target"):
+                params[f"{side}_positions"] = new.embedding(self.max_len, self.d_model)
         stacks = zip(("encoder", "decoder"), self._init_stacks(new), strict=True)
         params |= {name: stack for name, stack in stacks if stack}  # a file holds no empty dicts
         if self.tie_embeddings:
@@ -252,15 +256,14 @@ class EncoderDecoder:
         ready = ready or _nobody_waits
         output_grads = {"bias": dbias} if self.tie_embeddings else {"weight": dweight, "bias": dbias}
         ready("output", output_grads)
-        dmemory, decoder_grads, target_table_grad = decode_backward(dy, ready)
+        dmemory, decoder_grads, target_grads = decode_backward(dy, ready)
         ready("decoder", decoder_grads)
-        encoder_grads, source_table_grad = encode_backward(dmemory, ready)
+        encoder_grads, source_grads = encode_backward(dmemory, ready)
         ready("encoder", encoder_grads)
         grads = {"encoder": encoder_grads, "decoder": decoder_grads, "output": output_grads}
+        grads |= source_grads | target_grads
         if self.tie_embeddings:  # one table, used three times
-            grads["embedding"] = source_table_grad + target_table_grad + dweight.T
-        else:
-            grads["source_embedding"], grads["target_embedding"] = source_table_grad, target_table_grad
+            grads["embedding"] = grads.pop("source_embedding") + grads.pop("target_embedding") + dweight.T
         return loss, in_order(grads, params), counted
 
     def count(self, src, tgt):
@@ -304,18 +307,31 @@ class EncoderDecoder:
         shapes = (rows, min(S, self.max_len)), (rows, min(T, self.max_len) + 1)
         return tuple(padded(ids, shape, self.pad_id) for ids, shape in zip(batch, shapes, strict=True))
 
+    def table_of(self, params, side):
+        """The embedding table (V, D) of a side, "source" or "target"."""
+        return params["embedding" if self.tie_embeddings else f"{side}_embedding"]
+
     def tables(self, params):
         """The (V, D) tables of source and target, and the (D, V) output weight; all the same array if tied."""
         if self.tie_embeddings:
             return params["embedding"], params["embedding"], params["embedding"].T
         return params["source_embedding"], params["target_embedding"], params["output"]["weight"]
 
-    def _embed(self, ops, table, ids, dropout_key):
-        positions, rate = self.positions_beside(table, slice(ids.shape[1])), self._rate(dropout_key)
+    def _embed(self, ops, params, side, ids, dropout_key=None):
+        """The vectors of the tokens of a side, "source" or "target", and the gradients of its tables by their names."""
+        table, rate, T = self.table_of(params, side), self._rate(dropout_key), ids.shape[1]
+        positions = self.positions_of(params, side, slice(T))
         x = ops.embed_tokens(ids, table, positions, self.pad_id, rate, dropout_key)
 
         def backward(dx):
-            return ops.embed_tokens_backward(dx, ids, table.shape, self.pad_id, rate, dropout_key)
+            dtable = ops.embed_tokens_backward(dx, ids, table.shape, self.pad_id, rate, dropout_key)
+            grads = {f"{side}_embedding": dtable}
+            if self.has_learned_positions:  # a look-up, in which token t of each row has the id t
+                dx = kept((ids != self.pad_id)[..., None], ops.dropout_backward(dx, rate, dropout_key))
+                library = library_of(ids, "ids")
+                at = library.broadcast_to(library.arange(T), ids.shape)
+                grads[f"{side}_positions"] = ops.embedding_backward(dx, at, (self.max_len, self.d_model))
+            return grads
 
         return x, backward
 
@@ -327,18 +343,29 @@ class EncoderDecoder:
         return 0.0 if dropout_key is None else self.dropout
 
     @property
+    def has_learned_positions(self):
+        """Whether the vectors that are added to the embeddings are parameters."""
+        return False
+
+    @property
     def position_table(self):
-        """The vectors (max_len, D) that are added to the embeddings, or None: a model may need none."""
+        """The vectors (max_len, D) that are added to the embeddings, if not learned; None: a model may need none."""
         return None
 
+    def positions_of(self, params, side, part):
+        """The vectors that are added to the embeddings of a side, "source" or "target", at a slice of the positions."""
+        if self.has_learned_positions:
+            return params[f"{side}_positions"][part]
+        return self.positions_beside(self.table_of(params, side), part)
+
     def positions_beside(self, table, part):
-        """A part of ``position_table`` as an array of the embeddings' library (NumPy or CuPy), or None."""
-        kept = self.__dict__.setdefault("_positions_beside", {})  # a copy for each library
+        """A part of ``position_table`` as an array of the table's library (NumPy or CuPy), or None."""
+        known = self.__dict__.setdefault("_positions_beside", {})  # a copy for each library
         library = library_of(table, "table")
-        if library not in kept:
+        if library not in known:
             positions = self.position_table
-            kept[library] = None if positions is None else beside(positions, table)
-        return None if kept[library] is None else kept[library][part]
+            known[library] = None if positions is None else beside(positions, table)
+        return None if known[library] is None else known[library][part]
 
     def _check_settings(self):
         check_fields(self)

@@ -113,7 +113,7 @@ class IncrementalDecoder(StepwiseDecoder):
     def _logits(self, tokens, t, part):
         model, ops = self.model, self.ops
         _, table, output = model.tables(self.params)
-        positions = model.positions_beside(table, slice(t, t + 1))
+        positions = model.positions_of(self.params, "target", slice(t, t + 1))
         x = ops.embed_tokens(beside(tokens[:, None], table), table, positions, model.pad_id)[:, 0]
         at, sources = beside(np.ascontiguousarray(self.at[part]), table), self.sources[part]
         memory_at, memory_mask = (beside(known[sources], table) for known in (self.memory_at, self.memory_mask))

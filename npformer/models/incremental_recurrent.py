@@ -50,7 +50,7 @@ class RecurrentDecoder(StateDecoder):
     def _logits(self, tokens, t, part):
         model, ops, sources = self.model, self.ops, self.sources[part]
         _, table, output = model.tables(self.params)
-        x, _ = model._embed(ops, table, beside(tokens[:, None], table), None)
+        x, _ = model._embed(ops, self.params, "target", beside(tokens[:, None], table))
         states = self._advance(x, t, part, model.cell)
         sources = beside(sources, table)
         memory = self.encoder_states[sources], self.keep_mask[sources]
@@ -68,6 +68,6 @@ class AutoencoderDecoder(StateDecoder):
 
     def _logits(self, tokens, t, part):
         _, table, output = self.model.tables(self.params)
-        x, _ = self.model._embed(self.ops, table, beside(tokens[:, None], table), None)
+        x, _ = self.model._embed(self.ops, self.params, "target", beside(tokens[:, None], table))
         states = self._advance(x, t, part, "gru")
         return self.ops.linear(states[:, 0], output, self.params["output"]["bias"])

@@ -125,7 +125,7 @@ class Recurrent(EncoderDecoder):
         read = layers.read_both_ways if self.bidirectional else layers.read_steps
         keep_mask = src != self.pad_id
 
-        x, embed_backward = self._embed(ops, self.tables(params)[0], src, embedding_key)
+        x, embed_backward = self._embed(ops, params, "source", src, embedding_key)
         ends, stack = [], layers.Stack(train)
         for i, layer_key in enumerate(layer_keys):
             states, end, read_backward = read(ops, params["encoder"][str(i)], x, self.cell, keep_mask=keep_mask)
@@ -156,9 +156,9 @@ class Recurrent(EncoderDecoder):
 
         def backward(dy, ready):
             dstates, dencoder_states, combine_grads = combine_backward(drop_backward(dy))
-            dends, layer_grads, dtable = states_backward(dstates)
+            dends, layer_grads, table_grads = states_backward(dstates)
             grads = layer_grads | combine_grads
-            return (dencoder_states, dends), in_order(grads, params["decoder"]), dtable
+            return (dencoder_states, dends), in_order(grads, params["decoder"]), table_grads
 
         return y, backward
 
@@ -166,7 +166,7 @@ class Recurrent(EncoderDecoder):
         """The states h_t (B, T, D) of the last layer; each layer starts from the encoder's final state."""
         tgt_in = self._tokens("tgt_in", tgt_in, self.tgt_vocab, params)
         embedding_key, *layer_keys = split_key(dropout_key, 1 + self.n_layers)
-        x, embed_backward = self._embed(ops, self.tables(params)[1], tgt_in, embedding_key)
+        x, embed_backward = self._embed(ops, params, "target", tgt_in, embedding_key)
         stack = layers.Stack(train)
         for i, layer_key in enumerate(layer_keys):
             states, _, read_backward = layers.read_steps(ops, params["decoder"][str(i)], x, self.cell, first=ends[i])

@@ -57,8 +57,10 @@ class Transformer(EncoderDecoder):
         positions attend to the whole source.
     eps : float, optional
         Added to the variance, or to the mean square, in normalisations; 1e-5 or 1e-6 if not given.
-    positions : "sinusoidal" or "rotary"
-        A vector that is added to each embedding, or a rotation of the queries and keys of each self-attention.
+    positions : "sinusoidal", "learned" or "rotary"
+        Vectors that are added to the embeddings: sines and cosines (section 3.5), or parameters, a table (max_len, D) for
+        each stack; or a rotation of the queries and keys of each self-attention. A learned position that no training
+        sentence reaches learns nothing, so ``max_len`` should not be above their length.
 
     Examples
     --------
@@ -100,7 +102,7 @@ class Transformer(EncoderDecoder):
         object.__setattr__(self, "n_layers", check_depths("n_layers", self.n_layers))
         if self.d_model % self.n_heads:
             raise ValueError(f"d_model={self.d_model} is not divisible by n_heads={self.n_heads}")
-        check_choice("positions", self.positions, ("sinusoidal", "rotary"))
+        check_choice("positions", self.positions, ("sinusoidal", "learned", "rotary"))
         if self.positions == "rotary" and (K := self.d_model // self.n_heads) % 2:
             raise ValueError(f"d_model={self.d_model}, n_heads={self.n_heads}: heads of odd width {K} cannot be rotary")
         self._layer_settings(None)  # raises if one of them is wrong
@@ -156,11 +158,10 @@ class Transformer(EncoderDecoder):
     def _encode(self, ops, params, src, dropout_key=None, train=False):
         src = self._tokens("src", src, self.src_vocab, params)
         embedding_key, *layer_keys = split_key(dropout_key, 1 + self.depths[0])
-        table = self.tables(params)[0]
         settings = self._layer_settings(dropout_key)
         keep_mask = padding_mask(src, self.pad_id)
 
-        x, embed_backward = self._embed(ops, table, src, embedding_key)
+        x, embed_backward = self._embed(ops, params, "source", src, embedding_key)
         stack = layers.Stack(train)
         for i, layer_key in enumerate(layer_keys):
             layer = params["encoder"][str(i)]
@@ -183,11 +184,10 @@ class Transformer(EncoderDecoder):
         self._check_rows(src, tgt_in)
         check_shape(memory=(memory, (*src.shape, self.d_model)))
         embedding_key, *layer_keys = split_key(dropout_key, 1 + self.depths[1])
-        table = self.tables(params)[1]
         settings = self._layer_settings(dropout_key)
         masks = padding_mask(tgt_in, self.pad_id), padding_mask(src, self.pad_id)
 
-        x, embed_backward = self._embed(ops, table, tgt_in, embedding_key)
+        x, embed_backward = self._embed(ops, params, "target", tgt_in, embedding_key)
         stack = layers.Stack(train)
         for i, layer_key in enumerate(layer_keys):
             layer = params["decoder"][str(i)]
@@ -234,6 +234,11 @@ class Transformer(EncoderDecoder):
             dropout_rate=rate,
             hidden_dropout_rate=inner_rate,
         )
+
+    @property
+    def has_learned_positions(self):
+        """Whether the vectors that are added to the embeddings are parameters."""
+        return self.positions == "learned"
 
     @property
     def position_table(self):

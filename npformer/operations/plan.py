@@ -61,6 +61,8 @@ def make_plan(record, kernel, given: Mapping[str, Any]) -> Plan:
 def _dtype_of_results(arrays, kinds):
     """The dtype of the results by NumPy's promotion rules; None if there is no array of floats to determine it."""
     deciding = [x.dtype for name, x in arrays.items() if kinds[name] in DECIDING]
+    if deciding:  # of a complex step the imaginary part must not be lost, whichever array makes the step
+        deciding += [x.dtype for name, x in arrays.items() if kinds[name] == "wide" and x.dtype.kind == "c"]
     try:
         return np.result_type(*deciding).newbyteorder("=") if deciding else None
     except TypeError:  # float16 and bfloat16 have no common dtype

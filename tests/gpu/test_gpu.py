@@ -42,6 +42,7 @@ MODELS = {
     "pre-norm": Transformer(11, 11, d_model=8, n_heads=2, n_layers=2, d_ff=12, activation="gelu"),
     "post-norm, tied": Transformer(11, 11, d_model=8, n_heads=2, n_layers=1, d_ff=12, norm="post", tie_embeddings=True),
     "rotary": Transformer(11, 11, d_model=8, n_heads=2, n_layers=1, d_ff=12, positions="rotary"),
+    "learned positions": Transformer(11, 11, d_model=8, n_heads=2, n_layers=1, d_ff=12, positions="learned", max_len=9),
     "GRU": Recurrent(11, 11, d_model=8, attention="general", cell="gru"),
     "LSTM": Recurrent(11, 11, d_model=8, attention="additive", cell="lstm"),
     "GRU, dot": Recurrent(11, 11, d_model=8, attention="dot", cell="gru"),

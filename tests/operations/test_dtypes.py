@@ -108,6 +108,13 @@ def test_numpy_scalars_do_not_promote_losses_and_norms(scalar):
     assert {a.dtype for a in (loss, dlogits, y, mean, rstd, embedded)} == {np.dtype("float32")}
 
 
+@pytest.mark.usefixtures("every_backend")
+def test_a_complex_step_by_the_positions_alone_is_kept():
+    positions = np.ones((2, 3)) + 1e-30j
+    y = npf.embed_tokens(np.array([[1, 2]]), np.ones((4, 3)), positions, 0)
+    np.testing.assert_array_equal(y.imag, np.full((1, 2, 3), 1e-30))
+
+
 # Half precision: 65504 is the largest number, 2048 + 1 = 2048.
 
 

@@ -54,6 +54,7 @@ TRAININGS = {  # name: (model, optimizer, settings of the trainer, rows of a bat
     "fewer rows than ranks": (MODEL, Adam(0.01), {}, 1),
     "rows that do not divide": (MODEL, Adam(0.01), {}, 5),
     "silent": (Silent(), Adam(0.01), {}, 8),
+    "learned positions": (Transformer(50, 50, **SIZES, positions="learned", max_len=11), Adam(0.01), {}, 8),
     "untied": (Transformer(50, 50, **SIZES, tie_embeddings=False), Adam(0.01), {}, 8),
     "two shards each": (MODEL, Adam(0.01), {"n_shards": 2 * RANKS.size}, 8),
     "seven shards": (MODEL, Adam(0.01), {"n_shards": 7}, 8),  # which no number of ranks divides

@@ -1,0 +1,128 @@
+"""Position vectors that are parameters: their gradients, decoding, padding, checkpoints and shards."""
+
+import numpy as np
+import pytest
+import whole_models
+from whole_models import (
+    SRC,
+    V_TGT,
+    S,
+    T,
+    assert_gradient_along_directions,
+    assert_gradient_at_every_parameter,
+    assert_same_gradient,
+    loss_of_leaves,
+    shaken,
+)
+
+from npformer import Adam, Trainer, Transformer, tree
+from npformer.models.description import describe, from_description
+from npformer.training import save_checkpoint
+
+MAX_LEN = 13
+TGT = np.insert(whole_models.TGT[:, 1:], 0, 1, axis=1)  # every target begins with the same token
+TABLES = ["source_positions", "target_positions"]
+
+
+def make(tied=False, positions="learned", **options):
+    sizes = {"d_model": 6, "n_heads": 2, "n_layers": 1, "d_ff": 8, "max_len": MAX_LEN, **options}
+    return Transformer(V_TGT, V_TGT, **sizes, dropout=0.3, tie_embeddings=tied, positions=positions)
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_every_gradient_by_complex_step(tied):
+    model = make(tied, dtype="float64")
+    params = shaken(model.init(0))
+    f, f_backward = loss_of_leaves(model, params, dropout_key=5)
+    assert_gradient_at_every_parameter(f, f_backward, params)
+    assert_same_gradient(f_backward, loss_of_leaves(model, params, 5, "cpu")[1], params)
+
+
+def test_gradients_of_two_predictions_that_shall_agree():
+    model = make(dtype="float64")
+    params = shaken(model.init(0))
+    assert_gradient_along_directions(*loss_of_leaves(model, params, 5, consistency=0.7), params)
+
+
+def test_positions_that_no_sentence_reaches_have_no_gradient():
+    model = make(dtype="float64")
+    _, grads, _ = model.loss_and_grad(model.init(0), SRC, TGT)
+    for name, length in zip(TABLES, (S, T), strict=True):
+        assert grads[name].shape == (MAX_LEN, 6)
+        assert grads[name][:length].all()
+        assert not grads[name][length:].any()
+
+
+@pytest.mark.parametrize("backend", ["reference", "cpu"])
+def test_steps_are_the_whole_computation(backend):
+    model = make(dtype="float64")
+    params = shaken(model.init(0))
+    decoder = model.decoder(params, SRC, max_rows=len(SRC), max_len=4, backend=backend)
+    tgt = np.random.default_rng(0).integers(1, V_TGT, (len(SRC), 4))
+    steps = [decoder.step(tokens, np.arange(len(SRC))) for tokens in tgt.T]
+    np.testing.assert_allclose(np.stack(steps, axis=1), model.logits(params, SRC, tgt), rtol=0, atol=1e-12)
+
+
+def test_what_lies_beyond_the_sentences_does_not_matter():
+    model = make()
+    params = model.init(0)
+    before = model.loss_and_grad(params, SRC, TGT, dropout_key=1)
+    for name, length in zip(TABLES, (S, T), strict=True):
+        params[name][length:] = np.nan
+    after = model.loss_and_grad(params, SRC, TGT, dropout_key=1)
+    assert before[0] == after[0]
+    for (path, x), (_, y) in zip(tree.leaves(before[1]), tree.leaves(after[1]), strict=True):
+        np.testing.assert_array_equal(x, y, err_msg=path)
+
+
+def test_the_option_changes_nothing_but_the_positions():
+    sinusoidal, learned = make(positions="sinusoidal"), make()
+    params = learned.init(0)
+    assert [params[name].shape for name in TABLES] == [(MAX_LEN, 6)] * 2
+    assert tree.map_leaves(np.shape, learned.shapes()) == tree.map_leaves(np.shape, params)
+    for name in TABLES:
+        params[name][...] = sinusoidal.position_table
+    alike = {name: x for name, x in params.items() if name not in TABLES}
+    np.testing.assert_array_equal(learned.logits(params, SRC, TGT), sinusoidal.logits(alike, SRC, TGT))
+
+
+def test_a_longer_sentence_is_an_error():
+    model = make()
+    src = np.ones((4, MAX_LEN + 1), int)
+    with pytest.raises(ValueError, match=f"src has length {MAX_LEN + 1}, expected at most max_len={MAX_LEN}"):
+        model.logits(model.init(0), src, TGT)
+
+
+@pytest.mark.parametrize("positions", ["rotating", None, True])
+def test_other_positions_are_an_error(positions):
+    with pytest.raises(ValueError, match=r"positions=.*, expected 'sinusoidal' or 'learned'"):
+        make(positions=positions)
+
+
+def test_a_checkpoint_from_before_the_option_is_read(tmp_path):
+    trainer = Trainer(make(positions="sinusoidal"), Adam(0.01))
+    description = describe(trainer.model)
+    assert description.pop("positions") == "sinusoidal"
+    assert from_description(description) == trainer.model
+    info = {"model": description, "trainer": trainer.settings(), "n_steps": 7}
+    arrays = tree.to_arrays(trainer.params, "params") | tree.to_arrays(trainer.state, "optimizer")
+    save_checkpoint(tmp_path / "x", arrays, info)
+    trainer.load(tmp_path / "x")
+    assert trainer.n_steps == 7
+    with pytest.raises(ValueError, match="positions is 'sinusoidal' in the file and 'learned' in the model"):
+        Trainer(make(), Adam(0.01)).load(tmp_path / "x")
+
+
+@pytest.mark.parametrize("n_shards", [None, 2, 3])
+def test_a_training_that_is_resumed_is_the_same_bit_for_bit(tmp_path, n_shards):
+    whole, first, second = (Trainer(make(), Adam(0.01), n_shards=n_shards) for _ in range(3))
+    before = whole.params["source_positions"].copy()
+    losses = [whole.step(SRC, TGT) for _ in range(6)]
+    for _ in range(3):
+        first.step(SRC, TGT)
+    first.save(tmp_path / "x")
+    second.load(tmp_path / "x")
+    assert [second.step(SRC, TGT) for _ in range(3)] == losses[3:]
+    assert second.flat_params.tobytes() == whole.flat_params.tobytes()
+    moved = (whole.params["source_positions"] != before).any(axis=1)
+    assert moved.tolist() == [t < S for t in range(MAX_LEN)]
