@@ -67,6 +67,17 @@ def check_int(name, value, at_least=-math.inf, at_most=math.inf):
     return int(value)
 
 
+def check_float_dtype(name, value):
+    """A dtype of real or complex floats, or its name, as a ``numpy.dtype``."""
+    try:
+        dtype = None if value is None else np.dtype(value)  # which takes None for float64
+    except TypeError:
+        dtype = None
+    if dtype is None or dtype.kind not in "fc" and dtype.name != "bfloat16":  # kind "V", of ml_dtypes
+        raise TypeError(f"{name}={shown(value)}, expected a dtype of floats, such as 'float32'")
+    return dtype
+
+
 def check_number(name, value):
     """A real number, also as an array without axes, as a ``float``."""
     if isinstance(value, np.ndarray) and value.ndim == 0 and not has_own_rules(type(value)):

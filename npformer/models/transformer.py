@@ -245,4 +245,4 @@ class Transformer(EncoderDecoder):
         """The sinusoidal positional encoding (max_len, D); None if positions are rotary."""
         if self.positions == "rotary":
             return None
-        return sinusoidal_encoding(self.max_len, self.d_model).astype(self.dtype)
+        return sinusoidal_encoding(self.max_len, self.d_model, dtype=self.dtype)

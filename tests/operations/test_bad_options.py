@@ -126,6 +126,9 @@ def test_options_that_do_not_exist():
         npf.linear(np.ones((1, 1)))
     with pytest.raises(ValueError, match="layout='sines first', expected 'interleaved' or 'concatenated'"):
         npf.sinusoidal_encoding(4, 4, "sines first")
+    for dtype in ("float31", "int64", bool, None, np.void(1)):
+        with pytest.raises(TypeError, match="dtype=.*, expected a dtype of floats, such as 'float32'"):
+            npf.sinusoidal_encoding(4, 4, dtype=dtype)
 
 
 def test_a_table_larger_than_any_array():

@@ -179,6 +179,10 @@ def test_embedding():
 def test_sinusoidal_encoding(d_model, layout):
     actual = npf.sinusoidal_encoding(50, d_model, layout)
     assert_close(actual, oracles.sinusoidal_encoding(50, d_model, layout))
+    for dtype in ("float16", np.float32, np.dtype("complex128")):
+        rounded = npf.sinusoidal_encoding(50, d_model, layout, dtype)
+        assert rounded.dtype == dtype
+        np.testing.assert_array_equal(rounded, actual.astype(dtype))
 
 
 def test_split_and_merge_heads():

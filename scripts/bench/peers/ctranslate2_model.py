@@ -65,7 +65,7 @@ def specification(model, params):
     spec.register_source_vocabulary(token_names(model.src_vocab))
     spec.register_target_vocabulary(token_names(model.tgt_vocab))
 
-    positions = nf.sinusoidal_encoding(model.max_len, model.d_model).astype(np.float32)
+    positions = nf.sinusoidal_encoding(model.max_len, model.d_model, dtype="float32")
     spec.encoder.position_encodings.encodings = spec.decoder.position_encodings.encodings = positions
     spec.encoder.embeddings[0].weight = params["source_embedding"]
     spec.decoder.embeddings.weight = params["target_embedding"]

@@ -89,7 +89,7 @@ def layer_norm(params, x):
 def embed(table, ids, key, rate):
     """√D times the rows of the table, plus the sinusoidal encoding."""
     D = table.shape[1]
-    positions = nf.sinusoidal_encoding(ids.shape[1], D).astype("float32")
+    positions = nf.sinusoidal_encoding(ids.shape[1], D, dtype="float32")
     return dropout(table[ids] * D**0.5 + positions, key, rate)
 
 

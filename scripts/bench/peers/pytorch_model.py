@@ -97,7 +97,7 @@ class Embedding(nn.Embedding):
     def __init__(self, vocab, d_model, dropout, longest):
         super().__init__(vocab, d_model)
         self.dropout = nn.Dropout(dropout)
-        positions = torch.from_numpy(nf.sinusoidal_encoding(longest, d_model).astype("float32"))
+        positions = torch.from_numpy(nf.sinusoidal_encoding(longest, d_model, dtype="float32"))
         self.register_buffer("positions", positions, persistent=False)
 
     def forward(self, ids):
