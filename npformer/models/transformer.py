@@ -58,9 +58,9 @@ class Transformer(EncoderDecoder):
     eps : float, optional
         Added to the variance, or to the mean square, in normalisations; 1e-5 or 1e-6 if not given.
     positions : "sinusoidal", "learned" or "rotary"
-        Vectors that are added to the embeddings: sines and cosines (section 3.5), or parameters, a table (max_len, D) for
-        each stack; or a rotation of the queries and keys of each self-attention. A learned position that no training
-        sentence reaches learns nothing, so ``max_len`` should not be above their length.
+        Vectors that are added to the embeddings: sines and cosines (section 3.5), or parameters, a table (max_len, D)
+        for each stack; or a rotation of the queries and keys of each self-attention. A learned position that no
+        training sentence reaches learns nothing, so ``max_len`` should not be above their length.
 
     Examples
     --------
