@@ -258,6 +258,12 @@ def _cases(names, *options, bound, backward_bound=None, **sizes) -> Iterator[Cas
             yield Case(name, given, sizes, bound, bound if backward_bound is None else backward_bound)
 
 
+def _biases(*axes):
+    """Cases with a bias on the scores that has these axes."""
+    biases = [Drawn(lambda rng, sizes, axes=x: rng.standard_normal(_shape(axes.split(), sizes))) for x in axes]
+    return [{"bias": biases[0], "causal": True, **DROPOUT}, *({"keep_mask": None, "bias": x} for x in biases[1:])]
+
+
 def _attention(names, scores, *more, bound=16, backward_bound=32, **sizes):
     """Cases of attention operations, where ``scores`` are the axes of their scores."""
     *batch, T, S = scores.split()
@@ -265,10 +271,11 @@ def _attention(names, scores, *more, bound=16, backward_bound=32, **sizes):
     masks = (*batch, T, S), (*batch, 1, S), (*batch, T, "1"), (S,)
     options = [none, *({"keep_mask": _mask(" ".join(map(str, axes)))} for axes in masks)]
     options += [{**none, **causal}, {**none, **DROPOUT}, {"keep_mask": _mask(scores), **causal, **DROPOUT}, *more]
+    options[1:] = [{"bias": None, **given} for given in options[1:]]
     bounds = {"bound": bound, "backward_bound": backward_bound}
     yield from _cases(names, *options, **bounds, **sizes)
     if T != S:  # with a causal mask and more queries than keys, the first queries see no key
-        yield from _cases(names, {**none, **causal}, **bounds, **{**sizes, "T": 9})
+        yield from _cases(names, {**none, **causal, "bias": None}, **bounds, **{**sizes, "T": 9})
 
 
 def _score_attention():
@@ -292,7 +299,7 @@ PAIRED: dict = {**WORDS, "consistency": 0.7}
 TOKENS = {"ids": _words("... T"), "pad_id": 0}
 LOOKUP = {"similarity": reference.exp_cosine, "similarity_backward": reference.exp_cosine_backward}
 STEPS = {"keep_mask": _mask("B T", above=-0.5), "reverse": True}
-TILES = {"leading": (), "T": 67, "S": 71, "K": 3, "Kv": 2}
+TILES: dict = {"bound": 16, "backward_bound": 32, "leading": (), "T": 67, "S": 71, "K": 3, "Kv": 2}
 ADAM: dict = {"lr": 0.1, "step": 3, "weight_decay": 0.01, "grad_scale": 0.7}
 ADAM["v"] = Drawn(lambda rng, sizes: 0.1 + rng.random(sizes["n"]))
 DRAWN_ALIKE = {"ids", "targets", "at", "params", "x", "v", *LOOKUP}  # the same in all cases of an operation
@@ -320,14 +327,14 @@ CASES: list[Case] = [
     *_cases("conv1d", {}, {"bias": None}, {"causal": True}, {"dilation": 2}, {"dilation": 9, "causal": True}, bound=16),
     *_cases("conv1d", {"dilation": 4}, {"dilation": 2, "causal": True}, bound=16, W=5),
     *_cases("conv1d", {"causal": True}, bound=16, W=2),
-    *_attention("attention flash_attention", "... T S", {"keep_mask": None, "scale": 0.7}),
-    *_attention("self_attention", "B H T T"),
-    *_attention("cross_attention", "B H T S"),
+    *_attention("attention flash_attention", "... T S", {"keep_mask": None, "scale": 0.7}, *_biases("T S", "... 1 S")),
+    *_attention("self_attention", "B H T T", *_biases("B H T T", "H 1 T")),
+    *_attention("cross_attention", "B H T S", *_biases("B 1 1 S", "T S")),
     *_attention("self_attention", "B H T T", H=4, G=2),
-    *_cases("cross_attention", {}, {"keep_mask": None}, bound=16, backward_bound=32, H=4, G=1),
-    *_cases("cached_attention", {}, bound=16, H=4, G=2),
-    *_cases("flash_attention", {"keep_mask": None}, {"causal": True, **DROPOUT}, bound=16, backward_bound=32, **TILES),
-    *_cases("cached_attention", {}, {"keep_mask": None}, bound=16),
+    *_cases("cross_attention", {"bias": None}, *_biases("B H T S"), bound=16, backward_bound=32, H=4, G=1),
+    *_cases("cached_attention", *_biases("H 1 S"), bound=16, H=4, G=2),
+    *_cases("flash_attention", {"bias": None, "keep_mask": None}, *_biases("T S"), **TILES),
+    *_cases("cached_attention", {}, {"bias": None}, {"keep_mask": None, "bias": None}, bound=16),
     *_cases("log_softmax_top_k", {"k": 4}, {"k": 1}, {"k": 100}, bound=4),
     *_cases("gru lstm", {"keep_mask": None}, {"reverse": True, "keep_mask": None}, STEPS, bound=16, D=7),
     *_cases("lstm", {"dcells": None}, bound=16, D=7),

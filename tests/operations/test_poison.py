@@ -56,10 +56,10 @@ def hidden_by_attention(case, given):
     """Keys and values that no query may attend to, and queries that may attend to no key."""
     settings = given.get("settings")
     if case.operation == "self_attention":
-        q, k, v = split_parts(given["qkv"], *3 * [settings.n_heads])
+        q, k, v = split_parts(given["qkv"], *settings.parts)
         (dout,) = split_parts(given["dout"], settings.n_heads)
     elif case.operation == "cross_attention":
-        (q,), (k, v) = split_parts(given["q"], settings.n_heads), split_parts(given["kv"], *2 * [settings.n_heads])
+        (q,), (k, v) = split_parts(given["q"], settings.n_heads), split_parts(given["kv"], *settings.parts[1:])
         (dout,) = split_parts(given["dout"], settings.n_heads)
     else:
         q, k, v, dout = (given[name] for name in ("q", "k", "v", "dout"))
@@ -71,7 +71,11 @@ def hidden_by_attention(case, given):
         & (reference.causal_mask(T, S) | (not (settings.causal if settings else given["causal"])))
     )
     no_key, no_query = ~sees.any(axis=-1), ~sees.any(axis=-2)
-    return [(q, no_key), (dout, no_key), (k, no_query), (v, no_query)]
+    if settings:  # heads of queries may share keys and values
+        no_query = no_query.reshape(len(k), k.shape[1], -1, S).all(axis=2)
+    bias = given.get("bias")
+    of_bias = [] if bias is None or bias.shape != sees.shape else [(bias, ~sees)]
+    return [(q, no_key), (dout, no_key), (k, no_query), (v, no_query), *of_bias]
 
 
 def forward_and_backward(ops, case, given):

@@ -7,18 +7,18 @@ from npformer.arrays import transpose
 from npformer.cpu.backend import kernel_of
 from npformer.cpu.jit import kernel
 from npformer.cpu.kernels.dropout import drawing, dropped
-from npformer.cpu.kernels.flash_attention import as_heads, hide, is_usual, n_visible, options_for
+from npformer.cpu.kernels.flash_attention import add_bias, as_heads, hide, is_usual, n_visible, of_bias, options_for
 from npformer.cpu.memory import empty
 from npformer.cpu.scalar import exp_negative, is_kept, largest, like
 from npformer.reference.math.attention import scale_of
 
 
 @kernel_of(reference.attention, as_it_lies="q k v")
-def attention(q, k, v, keep_mask, causal, scale, dropout_rate, dropout_key):
+def attention(q, k, v, keep_mask, bias, causal, scale, dropout_rate, dropout_key):
     if not is_usual(scale):
         return NotImplemented
     weights = _product(as_heads(q), transpose(as_heads(k)))
-    _weigh(weights, options_for(q, k, keep_mask, causal, scale, dropout_rate, dropout_key))
+    _weigh(weights, options_for(q, k, keep_mask, bias, causal, scale, dropout_rate, dropout_key))
     out = _product(dropped(weights, dropout_rate, dropout_key), as_heads(v))
     if not _edges_are_finite(out):
         return NotImplemented  # there may be a NaN or inf that the mask should hide: the reference handles it
@@ -26,16 +26,18 @@ def attention(q, k, v, keep_mask, causal, scale, dropout_rate, dropout_key):
 
 
 @kernel_of(reference.attention_backward, as_it_lies="dout q k v")
-def attention_backward(dout, q, k, v, weights, scale, dropout_rate, dropout_key):
+def attention_backward(dout, q, k, v, weights, bias, scale, dropout_rate, dropout_key):
     q4, k4, v4, dout4, weights4 = map(as_heads, (q, k, v, dout, weights))
     dscores = _product(dout4, transpose(v4))
     scale = q.dtype.type(scale_of(q.shape[-1], scale))
-    _differentiate(weights4, dscores, scale, *drawing(dropout_rate, dropout_key, q.dtype))
+    _differentiate(weights4, dscores, *drawing(dropout_rate, dropout_key, q.dtype))
+    dbias = () if bias is None else (of_bias(dscores, bias, q),)
+    dscores *= scale
     dv = _product(transpose(dropped(weights4, dropout_rate, dropout_key)), dout4)
     dq, dk = _product(dscores, k4), _product(transpose(dscores), q4)
     if not all(map(_edges_are_finite, (dq, dk, dv))):
         return NotImplemented  # as above
-    return dq.reshape(q.shape), dk.reshape(k.shape), dv.reshape(v.shape)
+    return dq.reshape(q.shape), dk.reshape(k.shape), dv.reshape(v.shape), *dbias
 
 
 @np.errstate(invalid="ignore")  # masked entries may be NaN
@@ -52,7 +54,8 @@ def _edges_are_finite(product):
 def _weigh(scores, options):
     """Turn scores into weights, in place."""
     B, H, T, S = scores.shape
-    scale, masked, x = options.scale, options.keep_mask.size > 0, scores.reshape(-1, S)
+    masked, biased, x = options.keep_mask.size > 0, options.bias.size > 0, scores.reshape(-1, S)
+    scale = options.scale if not biased else like(options.scale, 1)
     row = -1
     for b in range(B):
         for h in range(H):
@@ -61,6 +64,10 @@ def _weigh(scores, options):
                 n = n_visible(t, T, S, options.causal)
                 for s in range(n, S):
                     x[row, s] = like(scale, 0)
+                if biased:
+                    for s in range(n):
+                        x[row, s] *= options.scale
+                    add_bias(x, row, n, 0, b, h, t, options.bias)
                 if masked:
                     hide(x, row, n, 0, b, h, t, options.keep_mask)
                 peak, total = largest(x, row, n) if n > 0 else like(scale, -np.inf), like(scale, 0)
@@ -73,17 +80,17 @@ def _weigh(scores, options):
 
 
 @kernel
-def _differentiate(weights, dweights, scale, draw, kept_scale):
-    """Turn gradients of the weights after dropout into gradients of the scores, times scale, in place."""
+def _differentiate(weights, dweights, draw, kept_scale):
+    """Turn gradients of the weights after dropout into gradients of the scores, in place."""
     B, H, T, S = weights.shape
     for b in range(B):
         for h in range(H):
             for t in range(T):
-                row, drow, total = weights[b, h, t], dweights[b, h, t], like(scale, 0)
+                row, drow, total = weights[b, h, t], dweights[b, h, t], like(kept_scale, 0)
                 start = ((b * H + h) * T + t) * S
                 for s in range(S):
-                    kept = row[s] != like(scale, 0) and is_kept(start + s, draw)
-                    drow[s] = drow[s] * kept_scale if kept else like(scale, 0)
+                    kept = row[s] != like(kept_scale, 0) and is_kept(start + s, draw)
+                    drow[s] = drow[s] * kept_scale if kept else like(kept_scale, 0)
                     total += drow[s] * row[s]
                 for s in range(S):
-                    drow[s] = row[s] * (drow[s] - total) * scale
+                    drow[s] = row[s] * (drow[s] - total)

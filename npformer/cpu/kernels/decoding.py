@@ -91,9 +91,11 @@ def fused_arrays(params, x0, settings):
 
 
 @kernel_of(reference.cached_attention)
-def cached_attention(q, kv, at, settings, keep_mask):
+def cached_attention(q, kv, at, settings, keep_mask, bias):
     out, scale = empty(q.shape, q.dtype), q.dtype.type(scale_of(q.shape[1] // settings.n_heads, settings.scale))
-    _attend(q, kv, at, NO_MASK if keep_mask is None else keep_mask, settings.n_heads, scale, out)
+    keep_mask = NO_MASK if keep_mask is None else keep_mask
+    bias = np.zeros((1, 1, 1, 1), q.dtype) if bias is None else bias.reshape((1,) * (4 - bias.ndim) + bias.shape)
+    _attend(q, kv, at, keep_mask, bias, settings.n_heads, scale, out)
     return out if np.isfinite(out).all() else NotImplemented  # the reference handles inf and NaN as in other attention
 
 
@@ -113,18 +115,18 @@ def _step(helper, blas, x0, weights, vectors, caches, step, x3):
     (B, D), F = x0.shape, len(b_hidden)
     h, heads, q = np.empty((B, D), x0.dtype), np.empty((B, D), x0.dtype), np.empty((B, D), x0.dtype)
     x1, x2, qkv = np.empty((B, D), x0.dtype), np.empty((B, D), x0.dtype), np.empty((B, len(b_qkv)), x0.dtype)
-    hidden = np.empty((B, F), x0.dtype)
+    hidden, no_bias = np.empty((B, F), x0.dtype), np.zeros((1, 1, 1, 1), x0.dtype)
 
     map_few_rows(helper, blas, _before(x0, gain0, bias0, step, h), w_qkv, b_qkv, qkv)
     for b in range(B):
         for j in range(kv.shape[1]):
             kv[at[b, -1], j] = qkv[b, D + j]
-    _attend(qkv, kv, at, mask, step.n_heads, step.scale, heads)
+    _attend(qkv, kv, at, mask, no_bias, step.n_heads, step.scale, heads)
     map_few_rows(helper, blas, heads, w_out, b_out, x1)
     _after(x0, x1, gain0, bias0, step)
 
     map_few_rows(helper, blas, _before(x1, gain1, bias1, step, h), w_q, b_q, q)
-    _attend(q, memory_kv, memory_at, memory_mask, step.n_heads, step.scale, heads)
+    _attend(q, memory_kv, memory_at, memory_mask, no_bias, step.n_heads, step.scale, heads)
     map_few_rows(helper, blas, heads, w_memory_out, b_memory_out, x2)
     _after(x1, x2, gain1, bias1, step)
 
@@ -161,7 +163,7 @@ def _normalise(x, gain, bias, eps, y):
 
 
 @kernel
-def _attend(q, kv, at, keep_mask, n_heads, scale, out):
+def _attend(q, kv, at, keep_mask, bias, n_heads, scale, out):
     """The rows of q begin with the queries, and may hold other numbers after them. Heads may share keys and values."""
     (B, D), S, values = out.shape, at.shape[1], kv.shape[1] // 2
     K, share = D // n_heads, D // values
@@ -170,7 +172,8 @@ def _attend(q, kv, at, keep_mask, n_heads, scale, out):
         keep = keep_mask[b % len(keep_mask), 0, 0]
         for h in range(n_heads):
             first = h // share * K
-            _weigh(q[b, h * K : (h + 1) * K], kv, at[b], keep, first, scale, weights)
+            added = bias[b % len(bias), h % bias.shape[1], 0]
+            _weigh(q[b, h * K : (h + 1) * K], kv, at[b], keep, added, first, scale, weights)
             row = out[b, h * K : (h + 1) * K]
             row[:] = like(scale, 0)
             for s in range(S):
@@ -179,15 +182,15 @@ def _attend(q, kv, at, keep_mask, n_heads, scale, out):
 
 
 @kernel
-def _weigh(query, kv, at, keep, first, scale, weights):
-    """softmax(scale · query · key) over the keys of one row; zeros if all keys are masked."""
+def _weigh(query, kv, at, keep, added, first, scale, weights):
+    """softmax(scale · query · key + added) over the keys of one row; zeros if all keys are masked."""
     n, K = len(at), len(query)
     for s in range(n):
         key = kv[at[s], first : first + K]
         score = like(scale, 0)
         for j in range(K):
             score += query[j] * key[j]
-        weights[0, s] = score * scale if keep[s % len(keep)] else -like(scale, np.inf)
+        weights[0, s] = score * scale + added[s % len(added)] if keep[s % len(keep)] else -like(scale, np.inf)
     peak, total = largest(weights, 0, n), like(scale, 0)
     if peak == -np.inf:
         weights[0, :] = like(scale, 0)

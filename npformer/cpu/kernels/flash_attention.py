@@ -21,7 +21,7 @@ from npformer.cpu.jit import inlined, kernel
 from npformer.cpu.kernels.dropout import drawing
 from npformer.cpu.memory import empty
 from npformer.cpu.scalar import exp_negative, is_kept, largest, like
-from npformer.reference.math.attention import scale_of
+from npformer.reference.math.attention import scale_of, summed_to
 from npformer.runtime.threads import in_parallel, n_threads
 
 QUERIES, KEYS = 256, 512  # per tile: 512 KB of float32 scores, half of a core's second-level cache
@@ -33,6 +33,7 @@ class Options(NamedTuple):
     """The arguments of the kernels besides arrays; ``draw`` and ``kept_scale`` are for dropout."""
 
     keep_mask: np.ndarray  # (1 or B, 1 or H, 1 or T, S), or NO_MASK
+    bias: np.ndarray  # the same, or of size 0
     causal: bool
     scale: float
     draw: tuple
@@ -40,10 +41,10 @@ class Options(NamedTuple):
 
 
 @kernel_of(reference.flash_attention, as_it_lies="q k v")
-def flash_attention(q, k, v, keep_mask, causal, scale, dropout_rate, dropout_key):
+def flash_attention(q, k, v, keep_mask, bias, causal, scale, dropout_rate, dropout_key):
     if not is_usual(scale):
         return NotImplemented
-    options = options_for(q, k, keep_mask, causal, scale, dropout_rate, dropout_key)
+    options = options_for(q, k, keep_mask, bias, causal, scale, dropout_rate, dropout_key)
     result = attend(as_heads(q), as_heads(k), as_heads(v), options)
     if result is NotImplemented:
         return result
@@ -52,16 +53,18 @@ def flash_attention(q, k, v, keep_mask, causal, scale, dropout_rate, dropout_key
 
 
 @kernel_of(reference.flash_attention_backward, as_it_lies="dout q k v out")
-def flash_attention_backward(dout, q, k, v, out, logsumexp, keep_mask, causal, scale, dropout_rate, dropout_key):
+def flash_attention_backward(dout, q, k, v, out, logsumexp, keep_mask, bias, causal, scale, dropout_rate, dropout_key):
     if not is_usual(scale):
         return NotImplemented
-    options = options_for(q, k, keep_mask, causal, scale, dropout_rate, dropout_key)
+    options = options_for(q, k, keep_mask, bias, causal, scale, dropout_rate, dropout_key)
     q4, k4, v4 = as_heads(q), as_heads(k), as_heads(v)
     dout, out = (np.ascontiguousarray(as_heads(x).swapaxes(1, 2)) for x in (dout, out))
     gradients = tuple(empty(x.shape, x.dtype) for x in (q4, k4, v4))
-    if attend_backward(dout, out, q4, k4, v4, logsumexp.reshape(q4.shape[:-1]), options, gradients) is NotImplemented:
+    dbias = attend_backward(dout, out, q4, k4, v4, logsumexp.reshape(q4.shape[:-1]), options, gradients)
+    if dbias is NotImplemented:
         return NotImplemented
-    return tuple(gradient.reshape(x.shape) for gradient, x in zip(gradients, (q, k, v), strict=True))
+    gradients = tuple(gradient.reshape(x.shape) for gradient, x in zip(gradients, (q, k, v), strict=True))
+    return gradients if bias is None else (*gradients, of_bias(dbias, bias, q))
 
 
 def is_usual(scale):
@@ -83,20 +86,22 @@ def as_heads(x):
     return x[(None,) * (4 - x.ndim)] if x.ndim < 4 else x.reshape(-1, *x.shape[-3:])
 
 
-def options_for(q, k, keep_mask, causal, scale, dropout_rate, dropout_key):
+def options_for(q, k, keep_mask, bias, causal, scale, dropout_rate, dropout_key):
     """The options in the form that the kernels take."""
-    number = q.dtype.type
-    mask = NO_MASK if keep_mask is None or keep_mask.all() else _as_mask(keep_mask, q.shape, k.shape[-2])
-    return Options(mask, causal, number(scale_of(q.shape[-1], scale)), *drawing(dropout_rate, dropout_key, q.dtype))
+    number, S = q.dtype.type, k.shape[-2]
+    mask = NO_MASK if keep_mask is None or keep_mask.all() else _with_four_axes(keep_mask, q.shape, S)
+    bias = np.empty((1, 1, 1, 0), q.dtype) if bias is None else _with_four_axes(bias, q.shape, S)
+    scale = number(scale_of(q.shape[-1], scale))
+    return Options(mask, bias, causal, scale, *drawing(dropout_rate, dropout_key, q.dtype))
 
 
-def _as_mask(keep_mask, q_shape, S):
-    """A mask that broadcasts to the scores as (1 or B, 1 or H, 1 or T, S)."""
-    mask = keep_mask.reshape((1,) * (4 - keep_mask.ndim) + keep_mask.shape)
-    if mask.shape[-1] == S and len(q_shape) <= 4:
-        return mask
-    leading = q_shape[:-3] if len(q_shape) > 4 else mask.shape[:1]
-    whole = np.broadcast_to(mask, (*leading, *mask.shape[-3:-1], S))
+def _with_four_axes(x, q_shape, S):
+    """A mask or bias that broadcasts to the scores as (1 or B, 1 or H, 1 or T, S)."""
+    x = x.reshape((1,) * (4 - x.ndim) + x.shape)
+    if x.shape[-1] == S and len(q_shape) <= 4:
+        return x
+    leading = q_shape[:-3] if len(q_shape) > 4 else x.shape[:1]
+    whole = np.broadcast_to(x, (*leading, *x.shape[-3:-1], S))
     return whole.copy().reshape(-1, *whole.shape[-3:])
 
 
@@ -116,15 +121,21 @@ def attend(q, k, v, options):
 
 
 def attend_backward(dout, out, q, k, v, logsumexp, options, gradients):
-    """Write the gradients (dq, dk, dv) and return them, or return ``NotImplemented``."""
+    """Write the gradients (dq, dk, dv), and return that of the bias (B, H, 1 or T, S), or return ``NotImplemented``."""
+    dbias = np.zeros((*q.shape[:2], *options.bias.shape[2:]), q.dtype)
 
     def work(heads):
         scores, dweights = (empty((_tile_size(q, v),), q.dtype) for _ in range(2))
-        arrays = (q, k, v, dout, out, logsumexp, *gradients, scores, dweights)
+        arrays = (q, k, v, dout, out, logsumexp, *gradients, dbias, scores, dweights)
         return _attend_backward(BLAS[q.dtype], *arrays, options, *heads)
 
     B, G = v.shape[:2]
-    return gradients if _of_all_heads(work, B * G, q, v) else NotImplemented  # as above
+    return dbias if _of_all_heads(work, B * G, q, v) else NotImplemented  # as above
+
+
+def of_bias(dbias, bias, q):
+    """The gradient of a bias, from that for each head."""
+    return summed_to(dbias.reshape(*q.shape[:-2], *dbias.shape[2:]), bias.shape)
 
 
 def _tile_size(q, v):
@@ -207,7 +218,7 @@ def _attend(blas, q, k, v, out, peak, total, scratch, options, first, end):
 
 
 @_of_any_layout("q k v dq dk dv")
-def _attend_backward(blas, q, k, v, dout, out, logsumexp, dq, dk, dv, scratch, dscratch, options, first, end):
+def _attend_backward(blas, q, k, v, dout, out, logsumexp, dq, dk, dv, dbias, scratch, dscratch, options, first, end):
     (H, T), (G, S) = q.shape[1:3], k.shape[1:3]
     share = H // G
     finite = True
@@ -235,7 +246,7 @@ def _attend_backward(blas, q, k, v, dout, out, logsumexp, dq, dk, dv, scratch, d
                 k_tile, v_tile = k[b, g, s:s_end], v[b, g, s:s_end]
                 multiply_scaled(blas, q_tile, k_tile.T, scores, False, options.scale)
                 multiply(blas, dout_tile, v_tile.T, dweights, False)
-                _differentiate(scores, dweights, (b, h, t, s), (H, T, S), logsumexp, row_sums, options)
+                _differentiate(scores, dweights, (b, h, t, s), (H, T, S), logsumexp, row_sums, dbias, options)
                 weights, dscores = scores, dweights  # the kernel worked in place
                 multiply(blas, weights.T, dout_tile, dv[b, g, s:s_end], again)
                 multiply_scaled(blas, dscores.T, q_tile, dk[b, g, s:s_end], again, options.scale)
@@ -292,13 +303,22 @@ def hide(x, row, n, first_key, b, h, t, mask):
 
 
 @inlined
+def add_bias(x, row, n, first_key, b, h, t, bias):
+    """Add a bias (1 or B, 1 or H, 1 or T, S) to the first n entries of a row."""
+    b, h, t = b if len(bias) > 1 else 0, h if bias.shape[1] > 1 else 0, t if bias.shape[2] > 1 else 0
+    added = bias[b, h, t, first_key : first_key + n]
+    for s in range(n):
+        x[row, s] += added[s]
+
+
+@inlined
 def _weigh(x, place, lengths, goes_on, out, peak, total, options):
     """Turn scores into exp(score - peak) after dropout, 0 if masked, in place; peak and total as in the reference.
 
     ``goes_on`` says that another tile of keys came before.
     """
     (b, h, t0, s0), (H, T, S) = place, lengths
-    masked, scale, draw = options.keep_mask.size > 0, options.scale, options.draw
+    masked, biased, scale, draw = options.keep_mask.size > 0, options.bias.size > 0, options.scale, options.draw
     n_queries, n_keys = x.shape
     for i in range(n_queries):
         t = t0 + i
@@ -307,6 +327,8 @@ def _weigh(x, place, lengths, goes_on, out, peak, total, options):
             x[i, s] = like(scale, 0)
         if n == 0:
             continue
+        if biased:
+            add_bias(x, i, n, s0, b, h, t, options.bias)
         if masked:
             hide(x, i, n, s0, b, h, t, options.keep_mask)
         new_peak = largest(x, i, n)
@@ -364,10 +386,10 @@ def _sum_products(dout, out, row_sums):
 
 
 @inlined
-def _differentiate(x, dx, place, lengths, logsumexp, row_sums, options):
+def _differentiate(x, dx, place, lengths, logsumexp, row_sums, dbias, options):
     """Turn scores x into weights after dropout, and gradients dx of the weights into those of x, in place."""
     (b, h, t0, s0), (H, T, S) = place, lengths
-    masked, scale, draw = options.keep_mask.size > 0, options.scale, options.draw
+    masked, biased, scale, draw = options.keep_mask.size > 0, options.bias.size > 0, options.scale, options.draw
     n_queries, n_keys = x.shape
     for i in range(n_queries):
         t = t0 + i
@@ -375,6 +397,8 @@ def _differentiate(x, dx, place, lengths, logsumexp, row_sums, options):
         n = min(n_keys, max(0, n_visible(t, T, S, options.causal) - s0)) if shift != -np.inf else 0
         for s in range(n, n_keys):
             x[i, s] = dx[i, s] = like(scale, 0)
+        if biased:
+            add_bias(x, i, n, s0, b, h, t, options.bias)
         if masked:
             hide(x, i, n, s0, b, h, t, options.keep_mask)
         for s in range(n):
@@ -383,3 +407,7 @@ def _differentiate(x, dx, place, lengths, logsumexp, row_sums, options):
             dscore = weight * (dx[i, s] * factor - row_sum)
             x[i, s] = weight * factor
             dx[i, s] = dscore if weight != like(scale, 0) else like(scale, 0)
+        if biased:
+            row = dbias[b, h, t if dbias.shape[2] > 1 else 0]
+            for s in range(n):
+                row[s0 + s] += dx[i, s]

@@ -9,12 +9,16 @@ from npformer.reference.math.packed_attention import split_parts
 
 
 @kernel_of(reference.self_attention)
-def self_attention(qkv, settings, keep_mask, dropout_key):
+def self_attention(qkv, settings, keep_mask, bias, dropout_key):
+    if bias is not None:
+        return NotImplemented  # the kernels add none
     return _attend(*split_parts(qkv, *settings.parts), settings, keep_mask, dropout_key)
 
 
 @kernel_of(reference.self_attention_backward)
-def self_attention_backward(dout, qkv, out, logsumexp, settings, keep_mask, dropout_key):
+def self_attention_backward(dout, qkv, out, logsumexp, settings, keep_mask, bias, dropout_key):
+    if bias is not None:
+        return NotImplemented  # as above
     dqkv = cupy.empty(qkv.shape, qkv.dtype)
     heads = *split_parts(qkv, *settings.parts), *split_parts(dqkv, *settings.parts)
     done = _attend_backward(logsumexp, dout, out, *heads, settings, keep_mask, dropout_key)
@@ -22,13 +26,17 @@ def self_attention_backward(dout, qkv, out, logsumexp, settings, keep_mask, drop
 
 
 @kernel_of(reference.cross_attention)
-def cross_attention(q, kv, settings, keep_mask, dropout_key):
+def cross_attention(q, kv, settings, keep_mask, bias, dropout_key):
+    if bias is not None:
+        return NotImplemented  # as above
     n_heads, *of_keys = settings.parts
     return _attend(*split_parts(q, n_heads), *split_parts(kv, *of_keys), settings, keep_mask, dropout_key)
 
 
 @kernel_of(reference.cross_attention_backward)
-def cross_attention_backward(dout, q, kv, out, logsumexp, settings, keep_mask, dropout_key):
+def cross_attention_backward(dout, q, kv, out, logsumexp, settings, keep_mask, bias, dropout_key):
+    if bias is not None:
+        return NotImplemented  # as above
     dq, dkv = cupy.empty(q.shape, q.dtype), cupy.empty(kv.shape, kv.dtype)
     n_heads, *of_keys = settings.parts
     parts = *split_parts(q, n_heads), *split_parts(kv, *of_keys)

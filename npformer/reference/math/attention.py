@@ -11,7 +11,8 @@ from npformer.reference.math.softmax import softmax, softmax_backward
 
 
 @operation(
-    "q: ... T K>0, k: ... S K, v: ... S Kv, keep_mask: ~ ... T S mask -> out: ... T Kv, weights: ... T S",
+    "q: ... T K>0, k: ... S K, v: ... S Kv, keep_mask: ~ ... T S mask, bias: ~ ... T S "
+    "-> out: ... T Kv, weights: ... T S",
     flops="2*N*T*S*(K+Kv)",
 )
 def attention(
@@ -20,12 +21,13 @@ def attention(
     v: Array,
     keep_mask: Array | None = None,
     *,
+    bias: Array | None = None,
     causal: bool = False,
     scale: float | None = None,
     dropout_rate: float = 0.0,
     dropout_key: int | None = None,
 ) -> tuple[Array, Array]:
-    """softmax(q kᵀ / √K) v: each query gets the mean of the values, weighted by how well their keys match.
+    """softmax(q kᵀ / √K + bias) v: each query gets the mean of the values, weighted by how well their keys match.
 
     Parameters
     ----------
@@ -34,6 +36,8 @@ def attention(
     v : (..., S, Kv)
     keep_mask : bool, broadcasts to (..., T, S)
         True = may attend. The output of a query that may attend to no key is exactly 0.
+    bias : broadcasts to (..., T, S)
+        Is added to the scores, as for relative positions (Shaw et al. 2018) or ALiBi (Press et al. 2022).
     causal : bool
         Query t attends only to the keys s <= t + (S - T).
     scale : float
@@ -55,6 +59,7 @@ def attention(
     array([[1.]])
     """
     scores = (q * scale_of(q.shape[-1], scale)) @ transpose(k)
+    scores = scores if bias is None else scores + bias
     weights = softmax(masked(scores, keep_mask, causal))
     out = product(dropout(weights, dropout_rate, dropout_key), v)  # 0 · NaN = 0: a masked value may be NaN
     return out, weights
@@ -68,14 +73,16 @@ def attention_backward(
     v: Array,
     weights: Array,
     *,
+    bias: Array | None = None,
     scale: float | None = None,
     dropout_rate: float = 0.0,
     dropout_key: int | None = None,
-) -> tuple[Array, Array, Array]:
-    """The gradients (dq, dk, dv), given the scale, dropout_rate and dropout_key of the forward pass.
+) -> tuple[Array, ...]:
+    """The gradients (dq, dk, dv), and dbias if there is a bias, given the options of the forward pass.
 
     With P the weights: dv = drop(P)ᵀ dout, dP = drop(dout vᵀ), dscores = P (dP - Σ_s dP P),
-    dq = scale dscores k and dk = scale dscoresᵀ q. The masks are not needed: a masked key has weight 0.
+    dq = scale dscores k and dk = scale dscoresᵀ q; dbias is dscores, added up where the bias was broadcast. The masks
+    are not needed: a masked key has weight 0.
 
     Examples
     --------
@@ -100,9 +107,21 @@ def attention_backward(
     scale = scale_of(q.shape[-1], scale)
     dq = product(dscores, k) * scale
     dk = product(transpose(dscores), q) * scale
-    return dq, dk, dv
+    return (dq, dk, dv) if bias is None else (dq, dk, dv, summed_to(dscores, bias.shape))
 
 
 def scale_of(K: int, scale: float | None) -> float:
     """``scale``, or 1/√K if it is None."""
     return K**-0.5 if scale is None else float(scale)
+
+
+def summed_to(dx: Array, shape: tuple[int, ...]) -> Array:
+    """The gradient of an array of this shape that was broadcast to the shape of ``dx``.
+
+    Examples
+    --------
+    >>> summed_to(np.ones((2, 3, 5)), (3, 1)).ravel()
+    array([10., 10., 10.])
+    """
+    dx = dx.sum(axis=tuple(range(dx.ndim - len(shape))))
+    return dx.sum(axis=tuple(i for i, size in enumerate(shape) if size == 1), keepdims=True)

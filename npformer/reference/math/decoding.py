@@ -12,11 +12,16 @@ from npformer.reference.settings import AttentionSettings
 
 @operation(
     "q: B H*K>0, kv: P 2*G*K, at: B S ids<P, settings.n_heads = H, settings.n_kv_heads = G or H, "
-    "keep_mask: B 1 1 S mask -> out: B H*K",
+    "keep_mask: B 1 1 S mask, bias: ~ B H 1 S -> out: B H*K",
     flops="4*B*H*S*K",
 )
 def cached_attention(
-    q: Array, kv: Array, at: Array, settings: AttentionSettings, keep_mask: Array | None = None
+    q: Array,
+    kv: Array,
+    at: Array,
+    settings: AttentionSettings,
+    keep_mask: Array | None = None,
+    bias: Array | None = None,
 ) -> Array:
     """Attention of one query per row to keys and values that were computed before and are stored in a cache.
 
@@ -35,6 +40,8 @@ def cached_attention(
         not used.
     keep_mask : bool (B, 1, 1, S), optional
         As of ``padding_mask``: True = may attend.
+    bias : broadcasts to (B, H, 1, S), optional
+        Is added to the scores.
 
     Returns
     -------
@@ -53,7 +60,7 @@ def cached_attention(
     (queries,) = split_parts(q[:, None], settings.n_heads)
     k, v = split_parts(kv[at], *settings.parts[1:])
     k, v = repeated(k, settings.n_heads), repeated(v, settings.n_heads)
-    heads, _ = attention(queries, k, v, keep_mask, scale=settings.scale)
+    heads, _ = attention(queries, k, v, keep_mask, bias=bias, scale=settings.scale)
     return heads.reshape(q.shape)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from npformer.arrays import Array, transpose
 from npformer.operations.record import backward_of, operation
-from npformer.reference.math.attention import scale_of
+from npformer.reference.math.attention import scale_of, summed_to
 from npformer.reference.math.dropout import dropout_keep, kept_scale
 from npformer.reference.math.product import product
 
@@ -20,7 +20,8 @@ BLOCK = 64  # number of queries, and of keys, in a tile
 
 
 @operation(
-    "q: ... T K>0, k: ... S K, v: ... S Kv, keep_mask: ~ ... T S mask -> out: ... T Kv, logsumexp: ... T wide",
+    "q: ... T K>0, k: ... S K, v: ... S Kv, keep_mask: ~ ... T S mask, bias: ~ ... T S "
+    "-> out: ... T Kv, logsumexp: ... T wide",
     flops="2*N*T*S*(K+Kv)",
 )
 def flash_attention(
@@ -29,6 +30,7 @@ def flash_attention(
     v: Array,
     keep_mask: Array | None = None,
     *,
+    bias: Array | None = None,
     causal: bool = False,
     scale: float | None = None,
     dropout_rate: float = 0.0,
@@ -38,7 +40,7 @@ def flash_attention(
 
     Parameters
     ----------
-    q, k, v, keep_mask, causal, scale, dropout_rate, dropout_key
+    q, k, v, keep_mask, bias, causal, scale, dropout_rate, dropout_key
         As for ``attention``.
 
     Returns
@@ -56,7 +58,7 @@ def flash_attention(
     True
     """
     scale = scale_of(q.shape[-1], scale)
-    T, S, dtype = q.shape[-2], k.shape[-2], np.result_type(q, k, v)
+    T, S, dtype = q.shape[-2], k.shape[-2], _dtype(q, k, v, bias)
     out = np.zeros_like(q, shape=(*q.shape[:-1], v.shape[-1]), dtype=dtype)
     logsumexp = np.full_like(q, -np.inf, shape=q.shape[:-1], dtype=dtype)
 
@@ -64,7 +66,7 @@ def flash_attention(
         peak = logsumexp[..., queries, None].real  # -inf before the first key
         total, gathered = np.zeros_like(peak), out[..., queries, :]
         for keys in blocks(S, stop=queries.stop + S - T if causal else S):
-            scores = scores_tile(q, k, scale, keep_mask, causal, queries, keys)
+            scores = scores_tile(q, k, scale, keep_mask, bias, causal, queries, keys)
             old_peak, peak = peak, np.maximum(peak, scores.real.max(axis=-1, keepdims=True))
             shift = np.where(np.isneginf(peak), 0, peak)
             e = np.exp(scores - shift)
@@ -89,12 +91,13 @@ def flash_attention_backward(
     logsumexp: Array,
     keep_mask: Array | None = None,
     *,
+    bias: Array | None = None,
     causal: bool = False,
     scale: float | None = None,
     dropout_rate: float = 0.0,
     dropout_key: int | None = None,
-) -> tuple[Array, Array, Array]:
-    """The gradients (dq, dk, dv), tile by tile; the options must be those of the forward pass.
+) -> tuple[Array, ...]:
+    """The gradients (dq, dk, dv), and dbias if there is a bias, tile by tile, given the options of the forward pass.
 
     The row sum Σ_s dweights · weights of the softmax backward would need all keys at once, but it
     equals Σ dout · out, which is known before the first tile.
@@ -111,14 +114,15 @@ def flash_attention_backward(
     [True, True, True]
     """
     scale = scale_of(q.shape[-1], scale)
-    T, S, dtype = q.shape[-2], k.shape[-2], np.result_type(dout, q, k, v)
+    T, S, dtype = q.shape[-2], k.shape[-2], _dtype(dout, q, k, v, bias)
     row_sum = (dout * out).sum(axis=-1, keepdims=True)
     shift = np.where(np.isneginf(logsumexp.real), 0, logsumexp)[..., None]
     dq, dk, dv = (np.zeros_like(x, dtype=dtype) for x in (q, k, v))
+    dbias = () if bias is None else (np.zeros_like(bias, dtype=dtype),)
 
     for queries in blocks(T):
         for keys in blocks(S, stop=queries.stop + S - T if causal else S):
-            scores = scores_tile(q, k, scale, keep_mask, causal, queries, keys)
+            scores = scores_tile(q, k, scale, keep_mask, bias, causal, queries, keys)
             weights = np.exp(scores - shift[..., queries, :])
             dropped = dropout_tile(weights, T, S, queries, keys, dropout_rate, dropout_key)
             dv[..., keys, :] += product(transpose(dropped), dout[..., queries, :])
@@ -129,7 +133,10 @@ def flash_attention_backward(
             dscores = np.where(weights == 0, 0, dscores)  # masked keys pass no gradient, even if they are NaN
             dq[..., queries, :] += product(dscores, k[..., keys, :]) * scale
             dk[..., keys, :] += product(transpose(dscores), q[..., queries, :]) * scale
-    return dq, dk, dv
+            for total in dbias:
+                dtile = tile_of(total, queries, keys)
+                dtile += summed_to(dscores, dtile.shape)
+    return dq, dk, dv, *dbias
 
 
 def blocks(length, stop=None):
@@ -138,24 +145,23 @@ def blocks(length, stop=None):
     return [slice(start, min(start + BLOCK, length)) for start in range(0, stop, BLOCK)]
 
 
-def scores_tile(q, k, scale, keep_mask, causal, queries, keys):
+def scores_tile(q, k, scale, keep_mask, bias, causal, queries, keys):
     """The scores of one tile: a slice of the queries with a slice of the keys, -inf where they are masked."""
     scores = q[..., queries, :] @ transpose(k[..., keys, :]) * scale
+    if bias is not None:
+        scores = scores + tile_of(bias, queries, keys)
     if keep_mask is not None:
-        scores = np.where(mask_tile(keep_mask, queries, keys), scores, -np.inf)
+        scores = np.where(tile_of(keep_mask, queries, keys), scores, -np.inf)
     if causal:
         query, key = places(queries, keys, like=k)
         scores = np.where(key <= query + k.shape[-2] - q.shape[-2], scores, -np.inf)
     return scores
 
 
-def mask_tile(keep_mask, queries, keys):
-    """The part of a mask that covers the tile; the last two axes of the mask may have size 1 or be missing."""
-    if keep_mask.ndim > 0 and keep_mask.shape[-1] > 1:
-        keep_mask = keep_mask[..., keys]
-    if keep_mask.ndim > 1 and keep_mask.shape[-2] > 1:
-        keep_mask = keep_mask[..., queries, :]
-    return keep_mask
+def tile_of(x, queries, keys):
+    """The view of a mask or bias that covers the tile; its last two axes may have size 1 or be missing."""
+    x = x[..., keys] if x.ndim > 0 and x.shape[-1] > 1 else x[...]
+    return x[..., queries, :] if x.ndim > 1 and x.shape[-2] > 1 else x
 
 
 def dropout_tile(x, T, S, queries, keys, rate, dropout_key):
@@ -171,3 +177,8 @@ def dropout_tile(x, T, S, queries, keys, rate, dropout_key):
 def places(queries, keys, like):
     """The positions of the queries of a tile, as a column, and the positions of its keys, as a row."""
     return np.arange(queries.start, queries.stop, like=like)[:, None], np.arange(keys.start, keys.stop, like=like)
+
+
+def _dtype(*arrays):
+    """The dtype of a result of these arrays, of which some may be None."""
+    return np.result_type(*(x for x in arrays if x is not None))

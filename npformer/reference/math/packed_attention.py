@@ -1,6 +1,7 @@
 """Multi-head attention of the result of one matrix product, in which q, k, v and all heads are side by side."""
 
 from itertools import accumulate
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +20,7 @@ def check_dropout_key(settings, dropout_key, **others):
 
 @operation(
     "qkv: B T (H+2*G)*K>0, settings.n_heads = H, settings.n_kv_heads = G or H, "
-    "keep_mask: ~ B H T T mask -> out: B T H*K, logsumexp: B H T wide",
+    "keep_mask: ~ B H T T mask, bias: ~ B H T T -> out: B T H*K, logsumexp: B H T wide",
     check=check_dropout_key,
     flops="4*B*H*T*T*K",
 )
@@ -28,6 +29,7 @@ def self_attention(
     settings: AttentionSettings,
     keep_mask: Array | None = None,
     *,
+    bias: Array | None = None,
     dropout_key: int | None = None,
 ) -> tuple[Array, Array]:
     """Multi-head self-attention, with queries, keys and values side by side in one array (section 3.2.2).
@@ -38,6 +40,7 @@ def self_attention(
         Queries, keys and values: one projection of one input.
     settings : AttentionSettings
     keep_mask : bool, broadcasts to (B, H, T, T), optional
+    bias : broadcasts to (B, H, T, T), optional
     dropout_key : int, optional
         As for ``attention``.
 
@@ -58,7 +61,7 @@ def self_attention(
     """
     q, k, v = split_parts(qkv, *settings.parts)
     k, v = repeated(k, settings.n_heads), repeated(v, settings.n_heads)
-    heads, logsumexp = flash_attention(q, k, v, keep_mask, **_options(settings, dropout_key))
+    heads, logsumexp = flash_attention(q, k, v, keep_mask, bias=bias, **_options(settings, dropout_key))
     return merge_heads(heads), logsumexp
 
 
@@ -71,9 +74,10 @@ def self_attention_backward(
     settings: AttentionSettings,
     keep_mask: Array | None = None,
     *,
+    bias: Array | None = None,
     dropout_key: int | None = None,
-) -> Array:
-    """dqkv; the options must be those of the forward pass.
+) -> Any:
+    """dqkv, or (dqkv, dbias) if there is a bias; the options must be those of the forward pass.
 
     Examples
     --------
@@ -89,13 +93,17 @@ def self_attention_backward(
     q, k, v = split_parts(qkv, *settings.parts)
     (dheads,), (heads,) = split_parts(dout, settings.n_heads), split_parts(out, settings.n_heads)
     saved = repeated(k, settings.n_heads), repeated(v, settings.n_heads), heads, logsumexp
-    dq, *dkv = flash_attention_backward(dheads, q, *saved, keep_mask, **_options(settings, dropout_key))
-    return join_parts(dq, *(added_up(dx, k.shape[1]) for dx in dkv))
+    dq, dk, dv, *dbias = flash_attention_backward(
+        dheads, q, *saved, keep_mask, bias=bias, **_options(settings, dropout_key)
+    )
+    G = settings.parts[1]
+    dqkv = join_parts(dq, added_up(dk, G), added_up(dv, G))
+    return (dqkv, *dbias) if dbias else dqkv
 
 
 @operation(
     "q: B T H*K>0, kv: B S 2*G*K, settings.n_heads = H, settings.n_kv_heads = G or H, "
-    "keep_mask: ~ B H T S mask -> out: B T H*K, logsumexp: B H T wide",
+    "keep_mask: ~ B H T S mask, bias: ~ B H T S -> out: B T H*K, logsumexp: B H T wide",
     check=check_dropout_key,
     flops="4*B*H*T*S*K",
 )
@@ -105,6 +113,7 @@ def cross_attention(
     settings: AttentionSettings,
     keep_mask: Array | None = None,
     *,
+    bias: Array | None = None,
     dropout_key: int | None = None,
 ) -> tuple[Array, Array]:
     """Multi-head attention to another sequence, whose keys and values are side by side, as of a decoder to the source.
@@ -115,6 +124,7 @@ def cross_attention(
     kv : (B, S, 2·G·K)
     settings : AttentionSettings
     keep_mask : bool, broadcasts to (B, H, T, S), optional
+    bias : broadcasts to (B, H, T, S), optional
     dropout_key : int, optional
         As for ``attention``.
 
@@ -132,7 +142,7 @@ def cross_attention(
     """
     (q,), (k, v) = split_parts(q, settings.n_heads), split_parts(kv, *settings.parts[1:])
     k, v = repeated(k, settings.n_heads), repeated(v, settings.n_heads)
-    heads, logsumexp = flash_attention(q, k, v, keep_mask, **_options(settings, dropout_key))
+    heads, logsumexp = flash_attention(q, k, v, keep_mask, bias=bias, **_options(settings, dropout_key))
     return merge_heads(heads), logsumexp
 
 
@@ -146,9 +156,10 @@ def cross_attention_backward(
     settings: AttentionSettings,
     keep_mask: Array | None = None,
     *,
+    bias: Array | None = None,
     dropout_key: int | None = None,
-) -> tuple[Array, Array]:
-    """The gradients (dq, dkv); the options must be those of the forward pass.
+) -> tuple[Array, ...]:
+    """The gradients (dq, dkv), and dbias if there is a bias; the options must be those of the forward pass.
 
     Examples
     --------
@@ -166,8 +177,11 @@ def cross_attention_backward(
     (q,), (k, v) = split_parts(q, settings.n_heads), split_parts(kv, *settings.parts[1:])
     (dheads,), (heads,) = split_parts(dout, settings.n_heads), split_parts(out, settings.n_heads)
     saved = repeated(k, settings.n_heads), repeated(v, settings.n_heads), heads, logsumexp
-    dq, *dkv = flash_attention_backward(dheads, q, *saved, keep_mask, **_options(settings, dropout_key))
-    return join_parts(dq), join_parts(*(added_up(dx, k.shape[1]) for dx in dkv))
+    dq, dk, dv, *dbias = flash_attention_backward(
+        dheads, q, *saved, keep_mask, bias=bias, **_options(settings, dropout_key)
+    )
+    G = settings.parts[1]
+    return join_parts(dq), join_parts(added_up(dk, G), added_up(dv, G)), *dbias
 
 
 def split_parts(x: Array, *n_heads: int) -> list[Array]:
