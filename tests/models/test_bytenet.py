@@ -111,8 +111,8 @@ def test_nan_in_the_padding_of_a_memory_changes_no_logit_and_no_gradient(chosen_
 
     def run():
         y, backward = MODEL._decode(chosen_backend, PARAMS, memory, SRC, TGT[:, :-1], train=True)
-        dmemory, grads, dtable = backward(dy, lambda path, grads: None)
-        return [y, dmemory, dtable, *(x for _, x in tree.leaves(grads))]
+        dmemory, grads, of_tables = backward(dy, lambda path, grads: None)
+        return [y, dmemory, *(x for _, x in tree.leaves({**grads, **of_tables}))]
 
     before = run()
     assert memory.shape == (2, 6, 14)
