@@ -72,7 +72,7 @@ class EncoderDecoder:
             params["target_embedding"] = new.embedding(self.tgt_vocab, self.d_model)
         if self.has_learned_positions:
             for side in ("source", "target"):
-                params[f"{side}_positions"] = new.embedding(self.max_len, self.d_model)
+                params[f"{side}_positions"] = new.positions(self.max_len, self.d_model)
         stacks = zip(("encoder", "decoder"), self._init_stacks(new), strict=True)
         params |= {name: stack for name, stack in stacks if stack}  # a file holds no empty dicts
         if self.tie_embeddings:

@@ -41,6 +41,10 @@ class Initializer:
         """An embedding table with variance 1/D: after scaling by √D its entries have variance 1."""
         return (self.rng.standard_normal((vocab, d_model)) / math.sqrt(d_model)).astype(self.dtype)
 
+    def positions(self, length, d_model):
+        """A table of learned positions with variance ½, which is the mean square of sines and cosines."""
+        return (self.rng.standard_normal((length, d_model)) * math.sqrt(0.5)).astype(self.dtype)
+
     def layer_norm(self, d_model):
         """Layer normalisation with gain 1 and bias 0."""
         return self.norm(d_model, "layer_norm")
@@ -144,6 +148,10 @@ class ShapesOnly(Initializer):
     def embedding(self, vocab, d_model):
         """An embedding table."""
         return _shaped(vocab, d_model)
+
+    def positions(self, length, d_model):
+        """A table of learned positions."""
+        return _shaped(length, d_model)
 
     def full(self, n, value):
         """A vector."""

@@ -86,6 +86,12 @@ def test_the_option_changes_nothing_but_the_positions():
     np.testing.assert_array_equal(learned.logits(params, SRC, TGT), sinusoidal.logits(alike, SRC, TGT))
 
 
+def test_they_begin_as_large_as_sines_and_cosines():
+    params = make(d_model=256, max_len=100).init(0)
+    for name in TABLES:
+        assert abs(np.square(params[name]).mean() - 0.5) < 0.02
+
+
 def test_a_longer_sentence_is_an_error():
     model = make()
     src = np.ones((4, MAX_LEN + 1), int)
