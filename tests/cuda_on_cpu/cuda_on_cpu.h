@@ -66,6 +66,7 @@ static std::vector<Warp> warps;
 static Barrier block_barrier;
 static Place scheduler;
 static int now, alive;
+static int place, end_of_warp, size_of_block;  // place: of the thread that runs, in the order in which they do
 static bool progress, in_reverse;
 static const char* mistake;  // of the kernel, the first that was seen
 static size_t dynamic_size;  // bytes of shared memory that the launch has asked for
@@ -73,12 +74,28 @@ static void run_fiber();
 static void (*body)(const void*);  // what each thread does, and what it is given
 static const void* arguments_of_body;
 
-// From a fiber to the scheduler and back. A context would ask the system at each switch; a jump does not. Those of GCC
-// take fewer instructions than those of the library, and may not be where the place is noted to which they go.
+// The turn is that of the next thread of the warp which has not returned, if there is one.
+static bool next_thread() {
+  while (++place < end_of_warp) {
+    now = in_reverse ? size_of_block - 1 - place : place;
+    if (fibers[now].done) continue;
+    threadIdx = fibers[now].index;
+    return true;
+  }
+  return false;
+}
+
+// From a fiber to the next, or to the scheduler if that has to begin or the warp is through. A context would ask the
+// system at each switch; a jump does not. Those of GCC take fewer instructions than those of the library, and may not be
+// where the place is noted to which they go.
 __attribute__((noipa)) static void jump(Place& to) { __builtin_longjmp(to, 1); }
 
 __attribute__((noipa)) static void give_way() {
-  if (!__builtin_setjmp(fibers[now].at)) jump(scheduler);
+  if (__builtin_setjmp(fibers[now].at)) return;
+  bool found = next_thread();
+  if (found && fibers[now].stack) jump(fibers[now].at);
+  if (found) place--;
+  jump(scheduler);
 }
 
 __attribute__((noipa)) static void go_on() {
@@ -155,7 +172,7 @@ static const char* run_block(int n, bool reversed) {
   warps.assign((n + WARP - 1) / WARP, Warp());
   if (__start_shared_memory) memset(__start_shared_memory, 0xFF, __stop_shared_memory - __start_shared_memory);
   block_barrier = Barrier();
-  alive = n;
+  alive = size_of_block = n;
   for (int i = 0; i < n; i++) {
     fibers[i].done = false;
     fibers[i].copies.clear();
@@ -167,12 +184,9 @@ static const char* run_block(int n, bool reversed) {
     for (int first = 0; first < n; first += WARP) {
       do {  // a warp goes as far as it can before the next: who needs another has to wait at a barrier
         progress = false;
-        for (int i = first; i < n && i < first + WARP; i++) {
-          now = reversed ? n - 1 - i : i;
-          if (fibers[now].done) continue;
-          threadIdx = fibers[now].index;
-          go_on();
-        }
+        place = first - 1;
+        end_of_warp = first + WARP < n ? first + WARP : n;
+        while (next_thread()) go_on();
         any = any || progress;
       } while (progress);
     }
