@@ -143,7 +143,7 @@ def test_shards_in_threads_do_not_share_memory():
     for n_shards in (1, 2):
         trainer = nf.Trainer(model, nf.SGD(0.1), backend="cpu", n_shards=n_shards)
         with blas_threads(2):
-            for _ in range(4):
+            for _ in range(2):
                 trainer.step(ids, ids)
         gradients.append(trainer.flat_grads)
     np.testing.assert_allclose(*gradients, rtol=0, atol=1e-5 * np.abs(gradients[0]).max())
