@@ -1,5 +1,6 @@
 """Beam search against two searches written from its description, and on models with hand-made probabilities."""
 
+from functools import cache
 from itertools import product
 
 import numpy as np
@@ -96,6 +97,7 @@ def naive_beam_search(log_p_after, words, max_len, min_len, beam_size, penalty):
 
 
 def naive_search_of(model, params, src, max_len, min_len, beam_size, penalty):
+    @cache
     def log_p_after(begun):
         ids = np.array([(BOS, *begun)])
         return log_softmax(model.logits(params, src[None, src != PAD], ids, backend="reference")[0, -1])
