@@ -258,7 +258,9 @@ def errors_of(hard, dtype, names=None):
 def error_of(found, exact, dtype, each=False):
     """The error in units of rounding; inf where 0 is exact. Subnormals round as the smallest normal number does."""
     info = np.finfo(dtype)
-    error, size = np.abs(found - exact), np.abs(exact) if each else np.abs(exact).max()
+    error, size = np.abs(found - exact), np.abs(exact)
+    if not each:
+        error, size = error.max(), size.max()
     relative = np.where(size == 0, np.where(error == 0, 0, np.inf), error / np.maximum(size, info.tiny))
     return float(relative.max() / info.eps)
 
