@@ -361,13 +361,14 @@ def translations(model):
     return translations
 
 
-def test_sentences_a_file_and_standard_input_give_the_same_translations_in_order(model, translations, tmp_path):
+def test_sentences_a_file_and_standard_input_give_the_same_translations_in_order(model, translations, tmp_path, capsys):
     expected = "".join(line + "\n" for line in translations)
     text = "".join(line + "\n" for line in LINES)
     (tmp_path / "x.en").write_text(text, encoding="utf-8")
-    assert run("translate", "--model", model, *LINES).stdout == expected
-    assert run("translate", "--model", model / "model.safetensors", "--file", tmp_path / "x.en").stdout == expected
     assert run("translate", "--model", model, input=text.replace("\n", "\r\n")).stdout == expected
+    assert run_here("translate", "--model", model, *LINES) == 0
+    assert run_here("translate", "--model", model / "model.safetensors", "--file", tmp_path / "x.en") == 0
+    assert capsys.readouterr().out == 2 * expected
 
 
 def test_an_empty_line_gives_an_empty_line(model, translations, capsys):
