@@ -24,12 +24,15 @@ def limits_contender():
     return Contender("limits", ("numpy",), build_limits)
 
 
-def build_limits(sizes):
-    """``step`` that measures the limits, with matrix products of these sizes, and returns them as a tuple."""
+def build_limits(sizes, copied=2**26):
+    """``step`` that measures the limits, with matrix products of these sizes, and returns them as a tuple.
+
+    The copies are of so many numbers, 256 MB if nothing else is said.
+    """
     rng = np.random.default_rng(0)
     factors = [rng.standard_normal((2, n, n), dtype=np.float32) for n in sizes]
     products = [np.empty((n, n), np.float32) for n in sizes]
-    source = np.ones(2**26, np.float32)  # 256 MB
+    source = np.ones(copied, np.float32)
     target = np.zeros_like(source)
     n_threads = physical_cores()
     parts = list(zip(np.array_split(target, n_threads), np.array_split(source, n_threads), strict=True))

@@ -23,6 +23,7 @@ from scripts.bench import (  # noqa: E402
     bench_ranks,
     bench_train,
     contenders,
+    limits,
     machine,
     predict_ranks,
     report,
@@ -50,8 +51,16 @@ def exit_code(script, *arguments):
     return stop.value.code
 
 
+build_limits = limits.build_limits
+
+
+def build_small_limits(sizes):
+    return build_limits((128,), copied=2**16)
+
+
 @pytest.fixture(autouse=True)
-def pauses_are_short(monkeypatch):
+def pauses_are_short_and_limits_small(monkeypatch):
+    monkeypatch.setattr(limits, "build_limits", build_small_limits)
     for module in (contenders, machine):
         monkeypatch.setattr(module, "PAUSE", 0.01)
 
