@@ -1,5 +1,7 @@
 """Fixtures and hooks that several test files share."""
 
+import gc
+
 import on_gpu
 import pytest
 from in_browser import chromium, errors, look, site  # noqa: F401
@@ -14,6 +16,17 @@ FIRST = ["tests/operations/test_parity.py", "tests/gpu/", "tests/scripts/"]
 def pytest_collection_modifyitems(items):
     """Run the tests that compile most first: numba in the first and g++ in the second of two processes."""
     items.sort(key=lambda item: [item.nodeid.startswith(path) for path in [*FIRST, ""]].index(True))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """What is imported and collected lives to the end: let the collector of garbage look at none of it."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.fixture(autouse=True)
