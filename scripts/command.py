@@ -4,8 +4,10 @@ Every script imports this module before npformer and decorates its ``main`` with
 standard library, so that it can say that NumPy is missing.
 """
 
+import atexit
 import contextlib
 import functools
+import gc
 import os
 import select
 import sys
@@ -16,6 +18,7 @@ from pathlib import Path
 from scripts.on_ranks import Quiet
 
 SCRIPTS = str(Path(__file__).parent)
+atexit.register(gc.freeze)  # Python would look for cycles among all that numba has made, a tenth of a second long
 
 
 def command(main):
