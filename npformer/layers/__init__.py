@@ -22,12 +22,13 @@ from npformer.layers.recurrence import read_both_ways, read_steps
 from npformer.layers.stack import Stack
 from npformer.layers.sublayer import residual
 from npformer.layers.transformer import decoder_layer, encoder_layer
-from npformer.reference.settings import AttentionSettings, LayerSettings
+from npformer.reference.settings import AttentionSettings, LayerSettings, Rotary
 
 __all__ = [
     "AttentionSettings",
     "KeyValueCache",
     "LayerSettings",
+    "Rotary",
     "Stack",
     "attention",
     "cross_attention",

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from npformer.arrays import Array
 from npformer.layers.types import Ops
-from npformer.reference.settings import AttentionSettings
+from npformer.reference.settings import AttentionSettings, Rotary
 
 
 class KeyValueCache(NamedTuple):
@@ -21,6 +21,8 @@ class KeyValueCache(NamedTuple):
         The entries of the S positions of each of the R rows, including the newest position.
     keep_mask : bool (R, 1, 1, S), optional
         As of ``padding_mask``: True = may attend.
+    rotary : Rotary, optional
+        How the keys in ``kv`` were turned by their positions: as in the settings of the attention.
 
     Examples
     --------
@@ -47,6 +49,7 @@ class KeyValueCache(NamedTuple):
     kv: Array
     at: Array
     keep_mask: Array | None = None
+    rotary: Rotary | None = None
 
     def append(self, kv: Array) -> None:
         """Write the keys and values (R, 2D) of the newest position of each row into the entries ``at[:, -1]``."""

@@ -118,7 +118,8 @@ class IncrementalDecoder(StepwiseDecoder):
         at, sources = beside(np.ascontiguousarray(self.at[part]), table), self.sources[part]
         memory_at, memory_mask = (beside(known[sources], table) for known in (self.memory_at, self.memory_mask))
         for layer, kv, memory_kv in zip(self.layers, self.kv, self.memory_kv, strict=True):
-            caches = KeyValueCache(kv, at), KeyValueCache(memory_kv, memory_at, memory_mask)
+            cache = KeyValueCache(kv, at, rotary=self.settings.attention.rotary)
+            caches = cache, KeyValueCache(memory_kv, memory_at, memory_mask)
             x = self._layer(layer, x, *caches)
         if model.norm == "pre":
             x, _ = normalise(ops, self.params["decoder"]["norm"], x, self.settings)

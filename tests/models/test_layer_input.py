@@ -72,6 +72,15 @@ def test_a_mask_beside_a_cache_is_refused(ops):
 
 
 @BACKENDS
+def test_a_rotation_of_keys_beside_a_cache_that_was_filled_without_one_is_refused(ops):
+    cache = layers.KeyValueCache(np.zeros((2, 8)), np.arange(2)[:, None])
+    turned = layers.LayerSettings(layers.AttentionSettings(2, rotary=layers.Rotary()))
+    for settings, given in ((turned, cache), (SETTINGS, cache._replace(rotary=layers.Rotary()))):
+        with pytest.raises(ValueError, match=r"rotary=.*, the keys of the cache rotary=.*: expected the same"):
+            layers.encoder_layer(ops, PARAMS, X[:, 0], settings, cache=given)
+
+
+@BACKENDS
 @pytest.mark.parametrize("mask", [np.ones((2, 3)), np.ones((3,), bool), np.ones((5, 3), bool), None, "x"], ids=str)
 def test_the_mask_of_a_convolution_is_checked(ops, mask):
     params = Initializer(0, "float64").conv1d(3, 4, 4)
