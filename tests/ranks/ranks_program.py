@@ -61,14 +61,9 @@ TRAININGS = {  # name: (model, optimizer, settings of the trainer, rows of a bat
 }
 
 
-def new_trainer(optimizer, ranks=None, model=MODEL, **settings):
-    """On the reference, which needs no numba: importing it would take each rank as long as all it computes."""
-    return Trainer(model, optimizer, backend="reference", ranks=ranks, **settings)
-
-
 def trainer_of(name, ranks=None):
     model, optimizer, settings, _ = TRAININGS[name]
-    return new_trainer(optimizer, ranks, model, **{"n_shards": RANKS.size} | settings)
+    return Trainer(model, optimizer, backend="reference", ranks=ranks, **{"n_shards": RANKS.size} | settings)
 
 
 def train(trainer, rows, first=0, steps=STEPS):
@@ -112,12 +107,12 @@ def sent_early(sums):
 
 def compare_accumulated():
     """The largest difference between the parameters after two steps of several batches; the first has one row."""
-    trainers = [new_trainer(SGD(0.1), ranks, n_shards=RANKS.size) for ranks in (RANKS, None)]
+    trainers = [Trainer(MODEL, SGD(0.1), n_shards=RANKS.size, ranks=ranks) for ranks in (RANKS, None)]
     for trainer in trainers:
         for _ in range(2):
             trainer.step_accumulated([TASK.batch(0, 1), TASK.batch(1, 8), TASK.batch(2, 6)])
     together, alone = trainers
-    start = new_trainer(SGD(0.1)).flat_params
+    start = Trainer(MODEL, SGD(0.1)).flat_params
     return float(abs(together.flat_params - alone.flat_params).max() / abs(alone.flat_params - start).max())
 
 
@@ -191,7 +186,7 @@ def with_other_threads():
     before = npformer.training.trainer.n_threads, npformer.training.trainer.WORTH_A_SHARD
     npformer.training.trainer.n_threads, npformer.training.trainer.WORTH_A_SHARD = (lambda: 1 + RANKS.rank), 1
     try:
-        train(new_trainer(Adam(0.01), RANKS), 8)
+        train(Trainer(MODEL, Adam(0.01), ranks=RANKS), 8)
     finally:
         npformer.training.trainer.n_threads, npformer.training.trainer.WORTH_A_SHARD = before
 
@@ -227,12 +222,12 @@ def main(folder):
         "first": RANKS.first(lambda: {"of": "rank 0"}),
         "no first": message_of(Exception, lambda: RANKS.first(fail)),
         "no json": message_of(Exception, lambda: RANKS.first(lambda: {1, 2})),
-        "forgotten": message_of(ValueError, lambda: train(new_trainer(SGD(0.1), RANKS, Forgetful()), 8)),
+        "forgotten": message_of(ValueError, lambda: train(Trainer(Forgetful(), SGD(0.1), ranks=RANKS), 8)),
         "disagree": message_of(RankError, lambda: RANKS.agree(seed=RANKS.rank)),
         "disagree below": message_of(RankError, lambda: RANKS.agree(a={"name": RANKS.rank}, b={"name": 0})),
         "other threads": message_of(RankError, with_other_threads),
-        "other rates": message_of(RankError, lambda: train(new_trainer(SGD(0.1 + RANKS.rank), RANKS), 8)),
-        "other settings": message_of(RankError, lambda: new_trainer(Adam(0.1), RANKS, seed=RANKS.rank)),
+        "other rates": message_of(RankError, lambda: train(Trainer(MODEL, SGD(0.1 + RANKS.rank), ranks=RANKS), 8)),
+        "other settings": message_of(RankError, lambda: Trainer(MODEL, Adam(0.1), seed=RANKS.rank, ranks=RANKS)),
         "other text": message_of(RankError, read_other_text),
         "other end": message_of(
             RankError, lambda: trainer_of("adam", RANKS).fit([TASK.batch(0, 4)] * (1 + RANKS.rank), progress=False)
