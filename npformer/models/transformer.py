@@ -49,14 +49,14 @@ class Transformer(EncoderDecoder):
         paper has no such dropout.
     norm_type : "layer_norm" or "rms_norm"
         Layer normalisation, or normalisation by the root mean square, which has no mean and no bias.
+    eps : float, optional
+        Added to the variance, or to the mean square, in normalisations; 1e-5 or 1e-6 if not given.
     n_kv_heads : int, optional
         Number of heads of keys and values, a divisor of ``n_heads``: several heads of queries share one, and the cache
         for decoding is that much smaller. ``n_heads`` if not given.
     window : int, optional
         Each position attends only to positions at a distance below it, in the decoder to the last ``window`` ones; all
         positions attend to the whole source.
-    eps : float, optional
-        Added to the variance, or to the mean square, in normalisations; 1e-5 or 1e-6 if not given.
     positions : "sinusoidal", "learned" or "rotary"
         Vectors that are added to the embeddings: sines and cosines (section 3.5), or parameters, a table (max_len, D)
         for each stack; or a rotation of the queries and keys of each self-attention. A learned position that no

@@ -10,11 +10,29 @@ from npformer.reference.math.activations import ACTIVATIONS, Activation
 
 @dataclass(frozen=True)
 class Rotary:
-    """The options of the operation ``rotary``, which checks them."""
+    """How queries and keys are turned by their positions: the options of the operation ``rotary``.
+
+    Parameters
+    ----------
+    base : float
+        500000 in Llama 3, for example.
+    scaling : float
+    pairs : "halves" or "interleaved"
+        As in Llama, or as in GPT-J.
+
+    Examples
+    --------
+    >>> AttentionSettings(8, rotary=Rotary(base=500000.0)).rotary
+    Rotary(base=500000.0, scaling=1.0, pairs='halves')
+    """
 
     base: float = 10000.0
     scaling: float = 1.0
     pairs: str = "halves"
+
+    def __post_init__(self):
+        check_fields(self)
+        check_choice("pairs", self.pairs, ("halves", "interleaved"))
 
 
 @dataclass(frozen=True)

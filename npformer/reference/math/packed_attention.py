@@ -92,10 +92,9 @@ def self_attention_backward(
     """
     q, k, v = split_parts(qkv, *settings.parts)
     (dheads,), (heads,) = split_parts(dout, settings.n_heads), split_parts(out, settings.n_heads)
-    saved = repeated(k, settings.n_heads), repeated(v, settings.n_heads), heads, logsumexp
-    dq, dk, dv, *dbias = flash_attention_backward(
-        dheads, q, *saved, keep_mask, bias=bias, **_options(settings, dropout_key)
-    )
+    k, v = repeated(k, settings.n_heads), repeated(v, settings.n_heads)
+    saved, options = (heads, logsumexp, keep_mask), _options(settings, dropout_key)
+    dq, dk, dv, *dbias = flash_attention_backward(dheads, q, k, v, *saved, bias=bias, **options)
     G = settings.parts[1]
     dqkv = join_parts(dq, added_up(dk, G), added_up(dv, G))
     return (dqkv, *dbias) if dbias else dqkv
@@ -176,10 +175,9 @@ def cross_attention_backward(
     """
     (q,), (k, v) = split_parts(q, settings.n_heads), split_parts(kv, *settings.parts[1:])
     (dheads,), (heads,) = split_parts(dout, settings.n_heads), split_parts(out, settings.n_heads)
-    saved = repeated(k, settings.n_heads), repeated(v, settings.n_heads), heads, logsumexp
-    dq, dk, dv, *dbias = flash_attention_backward(
-        dheads, q, *saved, keep_mask, bias=bias, **_options(settings, dropout_key)
-    )
+    k, v = repeated(k, settings.n_heads), repeated(v, settings.n_heads)
+    saved, options = (heads, logsumexp, keep_mask), _options(settings, dropout_key)
+    dq, dk, dv, *dbias = flash_attention_backward(dheads, q, k, v, *saved, bias=bias, **options)
     G = settings.parts[1]
     return join_parts(dq), join_parts(added_up(dk, G), added_up(dv, G)), *dbias
 
