@@ -1,6 +1,7 @@
 """The encoder-decoder Transformer (Vaswani et al. 2017, "Attention is all you need")."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -220,13 +221,18 @@ class Transformer(EncoderDecoder):
 
     def _layer_settings(self, dropout_key):
         """The settings of each layer, with dropout if there is a key."""
-        rate = self._rate(dropout_key)
-        inner_rate = rate if dropout_key is None or self.inner_dropout is None else self.inner_dropout
+        return self._with_and_without_dropout[dropout_key is None]
+
+    @cached_property
+    def _with_and_without_dropout(self):
         rotary = Rotary() if self.positions == "rotary" else None
+        inner_rate = self.dropout if self.inner_dropout is None else self.inner_dropout
+        return [self._settings_with(rotary, *rates) for rates in ((self.dropout, inner_rate), (0.0, 0.0))]
+
+    def _settings_with(self, rotary, rate, inner_rate):
+        heads = {"n_kv_heads": self.n_kv_heads, "window": self.window, "rotary": rotary}
         return layers.LayerSettings(
-            layers.AttentionSettings(
-                self.n_heads, self.n_kv_heads, window=self.window, dropout_rate=inner_rate, rotary=rotary
-            ),
+            layers.AttentionSettings(self.n_heads, dropout_rate=inner_rate, **heads),
             norm=self.norm,
             norm_type=self.norm_type,
             eps=self.eps,
