@@ -10,6 +10,7 @@ from npformer.cpu.backend import ALIGNED, C_CONTIGUOUS, WRITEABLE, kernel_of, op
 from npformer.cpu.blas import BLAS
 from npformer.cpu.jit import inlined, kernel
 from npformer.cpu.kernels.activations import CODES, activate
+from npformer.cpu.kernels.flash_attention import no_bias, with_four_axes
 from npformer.cpu.kernels.layer_norm import normalise_rows
 from npformer.cpu.kernels.linear import map_few_rows
 from npformer.cpu.memory import empty
@@ -94,7 +95,7 @@ def fused_arrays(params, x0, settings):
 def cached_attention(q, kv, at, settings, keep_mask, bias):
     out, scale = empty(q.shape, q.dtype), q.dtype.type(scale_of(q.shape[1] // settings.n_heads, settings.scale))
     keep_mask = NO_MASK if keep_mask is None else keep_mask
-    bias = np.zeros((1, 1, 1, 1), q.dtype) if bias is None else bias.reshape((1,) * (4 - bias.ndim) + bias.shape)
+    bias = no_bias(q.dtype) if bias is None else with_four_axes(bias, (len(q), settings.n_heads, 1, 1), at.shape[1])
     _attend(q, kv, at, keep_mask, bias, settings.n_heads, scale, out)
     return out if np.isfinite(out).all() else NotImplemented  # the reference handles inf and NaN as in other attention
 
@@ -115,18 +116,18 @@ def _step(helper, blas, x0, weights, vectors, caches, step, x3):
     (B, D), F = x0.shape, len(b_hidden)
     h, heads, q = np.empty((B, D), x0.dtype), np.empty((B, D), x0.dtype), np.empty((B, D), x0.dtype)
     x1, x2, qkv = np.empty((B, D), x0.dtype), np.empty((B, D), x0.dtype), np.empty((B, len(b_qkv)), x0.dtype)
-    hidden, no_bias = np.empty((B, F), x0.dtype), np.zeros((1, 1, 1, 1), x0.dtype)
+    hidden, nothing = np.empty((B, F), x0.dtype), np.empty((1, 1, 1, 0), x0.dtype)
 
     map_few_rows(helper, blas, _before(x0, gain0, bias0, step, h), w_qkv, b_qkv, qkv)
     for b in range(B):
         for j in range(kv.shape[1]):
             kv[at[b, -1], j] = qkv[b, D + j]
-    _attend(qkv, kv, at, mask, no_bias, step.n_heads, step.scale, heads)
+    _attend(qkv, kv, at, mask, nothing, step.n_heads, step.scale, heads)
     map_few_rows(helper, blas, heads, w_out, b_out, x1)
     _after(x0, x1, gain0, bias0, step)
 
     map_few_rows(helper, blas, _before(x1, gain1, bias1, step, h), w_q, b_q, q)
-    _attend(q, memory_kv, memory_at, memory_mask, no_bias, step.n_heads, step.scale, heads)
+    _attend(q, memory_kv, memory_at, memory_mask, nothing, step.n_heads, step.scale, heads)
     map_few_rows(helper, blas, heads, w_memory_out, b_memory_out, x2)
     _after(x1, x2, gain1, bias1, step)
 
@@ -190,7 +191,8 @@ def _weigh(query, kv, at, keep, added, first, scale, weights):
         score = like(scale, 0)
         for j in range(K):
             score += query[j] * key[j]
-        weights[0, s] = score * scale + added[s % len(added)] if keep[s % len(keep)] else -like(scale, np.inf)
+        score = score * scale + added[s] if len(added) else score * scale
+        weights[0, s] = score if keep[s % len(keep)] else -like(scale, np.inf)
     peak, total = largest(weights, 0, n), like(scale, 0)
     if peak == -np.inf:
         weights[0, :] = like(scale, 0)

@@ -89,13 +89,18 @@ def as_heads(x):
 def options_for(q, k, keep_mask, bias, causal, scale, dropout_rate, dropout_key):
     """The options in the form that the kernels take."""
     number, S = q.dtype.type, k.shape[-2]
-    mask = NO_MASK if keep_mask is None or keep_mask.all() else _with_four_axes(keep_mask, q.shape, S)
-    bias = np.empty((1, 1, 1, 0), q.dtype) if bias is None else _with_four_axes(bias, q.shape, S)
+    mask = NO_MASK if keep_mask is None or keep_mask.all() else with_four_axes(keep_mask, q.shape, S)
+    bias = no_bias(q.dtype) if bias is None else with_four_axes(bias, q.shape, S)
     scale = number(scale_of(q.shape[-1], scale))
     return Options(mask, bias, causal, scale, *drawing(dropout_rate, dropout_key, q.dtype))
 
 
-def _with_four_axes(x, q_shape, S):
+def no_bias(dtype):
+    """What a kernel takes for no bias."""
+    return np.empty((1, 1, 1, 0), dtype)
+
+
+def with_four_axes(x, q_shape, S):
     """A mask or bias that broadcasts to the scores as (1 or B, 1 or H, 1 or T, S)."""
     x = x.reshape((1,) * (4 - x.ndim) + x.shape)
     if x.shape[-1] == S and len(q_shape) <= 4:
