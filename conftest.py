@@ -4,6 +4,7 @@ import signal
 import sys
 from importlib.util import find_spec
 
+import numpy as np
 import pytest
 
 NEEDS = {
@@ -37,6 +38,12 @@ def signals_of_the_foreground():
     yield
     after = {number: signal.signal(number, handler) for number, handler in before.items()}
     assert after == acting, "the test left a signal changed"
+
+
+@pytest.fixture(autouse=True)
+def numpy_has_its_name(doctest_namespace):
+    """As numpydoc has it: an example need not import NumPy."""
+    doctest_namespace["np"] = np
 
 
 @pytest.fixture(autouse=True)

@@ -64,7 +64,6 @@ def gradcheck(
 
     Examples
     --------
-    >>> import numpy as np
     >>> gradcheck(np.sin, lambda dy, x: dy * np.cos(x), [np.array([0.5, 1.0])])["x0"]["complex step"] < 1e-15
     True
     >>> gradcheck(np.sin, lambda dy, x: -dy * np.cos(x), [np.array([0.0])])

@@ -29,7 +29,6 @@ class KeyValueCache(NamedTuple):
     A layer with a cache, called position by position, returns the same as the layer with ``causal=True``, called with
     the whole sequence:
 
-    >>> import numpy as np
     >>> from npformer import layers, reference
     >>> from npformer.models.initialization import Initializer
     >>> params = Initializer(seed=0, dtype="float64").encoder_layer(d_model=4, d_ff=8)

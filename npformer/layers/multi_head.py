@@ -50,7 +50,6 @@ def attention(
     --------
     Learn queries that select the second value, by gradient descent:
 
-    >>> import numpy as np
     >>> from npformer import layers, reference
     >>> q, k, v = np.zeros((1, 2)), np.eye(2), np.array([[0.0], [1.0]])
     >>> for _ in range(200):
@@ -101,7 +100,6 @@ def self_attention(
     --------
     Learn to output the first vector of each sequence at every position, by gradient descent:
 
-    >>> import numpy as np
     >>> from npformer import layers, reference, tree
     >>> rng = np.random.default_rng(0)
     >>> params = {
@@ -157,7 +155,6 @@ def cross_attention(
 
     Examples
     --------
-    >>> import numpy as np
     >>> from npformer import layers, reference
     >>> params = {name: {"weight": np.eye(4), "bias": np.zeros(4)} for name in ("q", "k", "v", "out")}
     >>> x, memory = np.ones((1, 2, 4)), np.ones((1, 5, 4))

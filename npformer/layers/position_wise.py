@@ -36,7 +36,6 @@ def feed_forward(
     --------
     Learn y = -x by gradient descent:
 
-    >>> import numpy as np
     >>> from npformer import layers, reference, tree
     >>> rng = np.random.default_rng(0)
     >>> params = {

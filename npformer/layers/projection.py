@@ -25,7 +25,6 @@ def linear(ops: Ops, params: Params, x: Array) -> tuple[Array, Backward]:
 
     Examples
     --------
-    >>> import numpy as np
     >>> from npformer import layers, reference
     >>> params = {"weight": np.array([[1.0], [2.0]]), "bias": np.array([0.5])}
     >>> y, backward = layers.linear(reference, params, np.array([[3.0, 4.0]]))
@@ -66,7 +65,6 @@ def project(ops: Ops, params: Params, x: Array, names: Sequence[str]) -> tuple[A
 
     Examples
     --------
-    >>> import numpy as np
     >>> from npformer import layers, reference
     >>> params = {name: {"weight": np.full((1, 2), n), "bias": np.zeros(2)} for name, n in (("k", 1.0), ("v", 2.0))}
     >>> layers.project(reference, params, np.array([[3.0]]), ("k", "v"))[0]

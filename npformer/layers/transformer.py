@@ -47,7 +47,6 @@ def encoder_layer(
 
     Examples
     --------
-    >>> import numpy as np
     >>> from npformer import layers, reference
     >>> from npformer.models.initialization import Initializer
     >>> params = Initializer(seed=0, dtype="float64").encoder_layer(d_model=4, d_ff=8)
@@ -121,7 +120,6 @@ def decoder_layer(
 
     Examples
     --------
-    >>> import numpy as np
     >>> from npformer import layers, reference
     >>> from npformer.models.initialization import Initializer
     >>> params = Initializer(seed=0, dtype="float64").decoder_layer(d_model=4, d_ff=8)

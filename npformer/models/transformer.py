@@ -65,7 +65,6 @@ class Transformer(EncoderDecoder):
 
     Examples
     --------
-    >>> import numpy as np
     >>> model = Transformer(src_vocab=11, tgt_vocab=11, d_model=16, n_heads=2, n_layers=1, d_ff=32)
     >>> params = model.init(seed=0)
     >>> src, tgt = np.array([[3, 4, 5]]), np.array([[1, 3, 4, 5, 2]])

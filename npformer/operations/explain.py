@@ -86,7 +86,6 @@ def explain() -> Iterator[Calls]:
 
     Examples
     --------
-    >>> import numpy as np
     >>> import npformer as nf
     >>> x, weight = np.ones((2, 5)), np.ones((5, 3))
     >>> with nf.explain() as calls:
