@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 
 from npformer.operations.contract import Contract, check_contract, contract_of_backward, parse
 from npformer.operations.dispatcher import make_dispatcher
-from npformer.operations.docstring import docstring_of_backward
+from npformer.operations.docstring import docstring_of
 
 Function = TypeVar("Function", bound=Callable)
 
@@ -58,7 +58,6 @@ def operation(
 
     Examples
     --------
-    >>> import numpy as np
     >>> @operation("x: ... D, weight: D F -> y: ... F")
     ... def project(x, weight):
     ...     return x @ weight
@@ -70,6 +69,7 @@ def operation(
     def decorate(function):
         record = Record(function.__name__, function, parse(contract, tables), check, flops)
         check_contract(record.contract, function, flops)
+        function.__doc__ = docstring_of(function, record.contract, record.parameters)
         return make_dispatcher(record)
 
     return decorate
@@ -89,7 +89,6 @@ def backward_of(forward: Callable, contract: str | None = None, **options) -> Ca
 
     Examples
     --------
-    >>> import numpy as np
     >>> @operation("x: ... D, weight: D F -> y: ... F")
     ... def project(x, weight):
     ...     return x @ weight
@@ -106,7 +105,7 @@ def backward_of(forward: Callable, contract: str | None = None, **options) -> Ca
         own = parse(contract) if contract else contract_of_backward(forward.record.contract, function)
         record = Record(function.__name__, function, own, **options, forward=forward)
         check_contract(own, function, record.flops)
-        function.__doc__ = docstring_of_backward(function, own, record.parameters, forward.record)
+        function.__doc__ = docstring_of(function, own, record.parameters, forward.record)
         return make_dispatcher(record)
 
     return decorate

@@ -16,9 +16,6 @@ GELU_SLOPE = math.sqrt(2 / math.pi)
 def relu(x: Array) -> Array:
     """max(x, 0).
 
-    Examples
-    --------
-    >>> import numpy as np
     >>> relu(np.array([-1.0, 2.0]))
     array([0., 2.])
     """
@@ -29,9 +26,6 @@ def relu(x: Array) -> Array:
 def relu_backward(dy: Array, x: Array) -> Array:
     """dy where x > 0, else 0; the derivative at x = 0 is taken as 0.
 
-    Examples
-    --------
-    >>> import numpy as np
     >>> relu_backward(np.array([5.0, 5.0, 5.0]), x=np.array([-1.0, 0.0, 2.0]))
     array([0., 0., 5.])
     """
@@ -44,9 +38,6 @@ def gelu(x: Array) -> Array:
 
     This is the function of GPT-2; that of BERT is ``gelu_erf``. The two differ by at most 0.0005.
 
-    Examples
-    --------
-    >>> import numpy as np
     >>> gelu(np.array([-1.0, 0.0, 1.0])).round(4)
     array([-0.1588,  0.    ,  0.8412])
     """
@@ -57,9 +48,6 @@ def gelu(x: Array) -> Array:
 def gelu_backward(dy: Array, x: Array) -> Array:
     """dy (½ (1 + t) + ½ x (1 - t²) u'), with t = tanh(u), u' = √(2/π) (1 + 3 · 0.044715 x²).
 
-    Examples
-    --------
-    >>> import numpy as np
     >>> gelu_backward(np.ones(3), x=np.array([-1.0, 0.0, 1.0])).round(3)  # the slopes at -x and x add to 1
     array([-0.083,  0.5  ,  1.083])
     """
@@ -76,9 +64,6 @@ def gelu_erf(x: Array) -> Array:
     PyTorch's ``gelu`` and Hugging Face's "gelu" are this function, their "tanh" and "gelu_new" are ``gelu``. As Φ is
     computed with small relative errors, so is the result, also far below 0, where PyTorch's is 0.
 
-    Examples
-    --------
-    >>> import numpy as np
     >>> gelu_erf(np.array([-1.0, 0.0, 1.0])).round(4)
     array([-0.1587,  0.    ,  0.8413])
     """
@@ -89,9 +74,6 @@ def gelu_erf(x: Array) -> Array:
 def gelu_erf_backward(dy: Array, x: Array) -> Array:
     """dy (Φ(x) + x φ(x)), where φ = Φ' is the density of the normal distribution.
 
-    Examples
-    --------
-    >>> import numpy as np
     >>> gelu_erf_backward(np.ones(3), x=np.array([-1.0, 0.0, 1.0])).round(3)  # the slopes at -x and x add to 1
     array([-0.083,  0.5  ,  1.083])
     """
@@ -103,9 +85,6 @@ def gelu_erf_backward(dy: Array, x: Array) -> Array:
 def silu(x: Array) -> Array:
     """x sigmoid(x), also called swish (Ramachandran et al. 2017).
 
-    Examples
-    --------
-    >>> import numpy as np
     >>> silu(np.array([0.0, 1.0])).round(4)
     array([0.    , 0.7311])
     """
@@ -116,9 +95,6 @@ def silu(x: Array) -> Array:
 def silu_backward(dy: Array, x: Array) -> Array:
     """dy s (1 + x (1 - s)), with s = sigmoid(x).
 
-    Examples
-    --------
-    >>> import numpy as np
     >>> silu_backward(np.ones(3), x=np.array([-2.0, 0.0, 2.0])).round(3)  # the slopes at -x and x add to 1
     array([-0.091,  0.5  ,  1.091])
     """
@@ -130,9 +106,6 @@ def silu_backward(dy: Array, x: Array) -> Array:
 def tanh(x: Array) -> Array:
     """The hyperbolic tangent.
 
-    Examples
-    --------
-    >>> import numpy as np
     >>> tanh(np.array([0.0, 1.0])).round(4)
     array([0.    , 0.7616])
     """
@@ -143,9 +116,6 @@ def tanh(x: Array) -> Array:
 def tanh_backward(dy: Array, y: Array) -> Array:
     """dy (1 - y²): the backward pass needs only the output y.
 
-    Examples
-    --------
-    >>> import numpy as np
     >>> y = tanh(np.log([1.0, 3.0]))  # 0 and (3 - 1/3) / (3 + 1/3) = 0.8
     >>> tanh_backward(np.array([10.0, 100.0]), y).round(6)  # 10 · 1 and 100 · 0.36
     array([10., 36.])
@@ -157,9 +127,6 @@ def tanh_backward(dy: Array, y: Array) -> Array:
 def sigmoid(x: Array) -> Array:
     """1 / (1 + exp(-x)), computed with exponents that are never positive, so that exp cannot overflow.
 
-    Examples
-    --------
-    >>> import numpy as np
     >>> sigmoid(np.array([-1000.0, 0.0, 1000.0]))
     array([0. , 0.5, 1. ])
     """
@@ -171,9 +138,6 @@ def sigmoid(x: Array) -> Array:
 def sigmoid_backward(dy: Array, y: Array) -> Array:
     """dy y (1 - y): the backward pass needs only the output y.
 
-    Examples
-    --------
-    >>> import numpy as np
     >>> y = sigmoid(np.log([1.0, 3.0]))  # 1/2 and 3/4
     >>> sigmoid_backward(np.array([16.0, 16.0]), y).round(6)
     array([4., 3.])
@@ -185,9 +149,6 @@ def sigmoid_backward(dy: Array, y: Array) -> Array:
 def swiglu(x: Array) -> Array:
     """silu(a) b, where a and b are the two halves of x (Shazeer 2020, "GLU variants improve Transformer").
 
-    Examples
-    --------
-    >>> import numpy as np
     >>> swiglu(np.array([0.0, 1.0, 10.0, 10.0])).round(4)
     array([0.    , 7.3106])
     """
@@ -199,9 +160,6 @@ def swiglu(x: Array) -> Array:
 def swiglu_backward(dy: Array, x: Array) -> Array:
     """(da, db) concatenated: da = dy b silu'(a), db = dy silu(a).
 
-    Examples
-    --------
-    >>> import numpy as np
     >>> a, b = np.array([0.0, 100.0]), np.array([10.0, 10.0])  # silu(a) = 0 and 100, silu'(a) = 1/2 and 1
     >>> swiglu_backward(np.ones(2), np.concatenate([a, b]))
     array([  5.,  10.,   0., 100.])

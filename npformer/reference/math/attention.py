@@ -31,29 +31,22 @@ def attention(
 
     Parameters
     ----------
-    q : (..., T, K)
-    k : (..., S, K)
-    v : (..., S, Kv)
-    keep_mask : bool, broadcasts to (..., T, S)
+    keep_mask
         True = may attend. The output of a query that may attend to no key is exactly 0.
-    bias : broadcasts to (..., T, S)
+    bias
         Is added to the scores, as for relative positions (Shaw et al. 2018) or ALiBi (Press et al. 2022).
-    causal : bool
+    causal
         Query t attends only to the keys s <= t + (S - T).
-    scale : float
+    scale
         1/√K if not given: the dot product of K independent components of variance 1 has variance K.
-    dropout_rate, dropout_key : float, int
+    dropout_rate, dropout_key
         Dropout on the weights. The same key always drops the same entries: pass it to the backward pass too.
 
     Returns
     -------
-    out : (..., T, Kv)
-    weights : (..., T, S)
+    weights
         The probabilities, before dropout.
 
-    Examples
-    --------
-    >>> import numpy as np
     >>> q, k, v = np.array([[9.0, 0]]), np.array([[9.0, 0], [0, 9.0]]), np.array([[1.0], [2.0]])
     >>> attention(q, k, v)[0]
     array([[1.]])
@@ -84,9 +77,6 @@ def attention_backward(
     dq = scale dscores k and dk = scale dscoresᵀ q; dbias is dscores, added up where the bias was broadcast. The masks
     are not needed: a masked key has weight 0.
 
-    Examples
-    --------
-    >>> import numpy as np
     >>> q, k, v = np.array([[1.0, 1.0]]), np.array([[1.0, 0.0], [0.0, 1.0]]), np.array([[10.0], [20.0]])
     >>> out, weights = attention(q, k, v, scale=1.0)  # equal scores: P = (1/2, 1/2), out = 15
     >>> dq, dk, dv = attention_backward(np.ones((1, 1)), q, k, v, weights, scale=1.0)

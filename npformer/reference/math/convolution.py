@@ -26,22 +26,13 @@ def conv1d(x: Array, weight: Array, bias: Array | None = None, *, dilation: int 
 
     Parameters
     ----------
-    x : (B, T, D_in)
-    weight : (W, D_in, D_out)
+    weight
         One matrix for each of the W taps; W must be odd, unless ``causal``.
-    bias : (D_out,), optional
-    dilation : int
+    dilation
         Distance in positions from one tap to the next.
-    causal : bool
+    causal
         Output t depends only on the inputs t, t - dilation, t - 2 dilation, …
 
-    Returns
-    -------
-    (B, T, D_out)
-
-    Examples
-    --------
-    >>> import numpy as np
     >>> x, weight = np.array([[[1.0], [2.0], [3.0], [4.0]]]), np.array([[[1.0]], [[10.0]], [[100.0]]])
     >>> conv1d(x, weight)[0, :, 0]
     array([210., 321., 432.,  43.])
@@ -64,9 +55,6 @@ def conv1d_backward(
 
     Where tap w of output t read x[s]: dx[s] += dy[t] weight[w]ᵀ and dweight[w] += x[s]ᵀ dy[t].
 
-    Examples
-    --------
-    >>> import numpy as np
     >>> x, weight = np.array([[[1.0], [2.0], [3.0], [4.0]]]), np.array([[[1.0]], [[10.0]], [[100.0]]])
     >>> dy = np.array([[[0.0], [1.0], [0.0], [0.0]]])  # only y[1], which read x[0], x[1] and x[2]
     >>> dx, dweight, dbias = conv1d_backward(dy, x, weight, np.zeros(1))

@@ -28,27 +28,21 @@ def cross_entropy(
 
     Parameters
     ----------
-    logits : (..., V)
-    targets : (...) int
-    ignore_id : int, optional
+    ignore_id
         Targets with this id are not counted; their logits may be NaN, and the gradient of these logits is 0.
-    label_smoothing : float
+    label_smoothing
         ε, 0 <= ε <= 1.
-    n_tokens : int, optional
+    n_tokens
         The divisor n of the mean: by default the number of counted tokens. If these tokens are one part of a larger
         batch, pass the number of counted tokens in the whole batch.
-    loss_scale : float
+    loss_scale
         Multiplies the gradient, but not the loss, so that the gradient does not underflow in half precision.
 
     Returns
     -------
-    loss : scalar
+    loss
         float32 if the logits have half precision. 0 if no token is counted, with a warning unless n_tokens is given.
-    dlogits : (..., V)
 
-    Examples
-    --------
-    >>> import numpy as np
     >>> loss, dlogits = cross_entropy(np.log([[0.25, 0.75]]), np.array([1]))
     >>> print(loss.round(4), dlogits)
     0.2877 [[ 0.25 -0.25]]
@@ -96,26 +90,14 @@ def linear_cross_entropy(
 ) -> tuple[Array, Array]:
     """The cross-entropy of the logits x W + b, the last operation of a model.
 
-    As one operation, it lets a kernel overwrite the logits with their gradient.
-
-    Parameters
-    ----------
-    x : (..., D)
-    weight : (D, V)
-    bias : (V,), or None
-    targets : (...) int
-    ignore_id, label_smoothing, n_tokens, loss_scale
-        As for ``cross_entropy``.
+    As one operation, it lets a kernel overwrite the logits with their gradient. The options are those of
+    ``cross_entropy``.
 
     Returns
     -------
-    loss : scalar
-    dlogits : (..., V)
+    dlogits
         Pass it to ``linear_backward(dlogits, x, weight, bias)``.
 
-    Examples
-    --------
-    >>> import numpy as np
     >>> loss, dlogits = linear_cross_entropy(np.ones((1, 1)), np.zeros((1, 4)), np.zeros(4), np.array([2]))
     >>> print(loss.round(4), dlogits)
     1.3863 [[ 0.25  0.25 -0.75  0.25]]

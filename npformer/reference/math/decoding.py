@@ -30,27 +30,23 @@ def cached_attention(
 
     Parameters
     ----------
-    q : (B, D)
-    kv : (P, 2·G·K)
+    kv
         The cache: a key and a value, all heads side by side, in each of its P entries.
-    at : (B, S) int
+    at
         The cache entries of the S keys of each row.
-    settings : AttentionSettings
+    settings
         Only keys that may be attended to are in the cache, and nothing is dropped: ``causal`` and ``dropout_rate`` are
         not used.
-    keep_mask : bool (B, 1, 1, S), optional
+    keep_mask
         As of ``padding_mask``: True = may attend.
-    bias : broadcasts to (B, H, 1, S), optional
+    bias
         Is added to the scores.
 
     Returns
     -------
-    out : (B, D)
+    out
         The outputs of all heads, side by side.
 
-    Examples
-    --------
-    >>> import numpy as np
     >>> from npformer.reference.settings import AttentionSettings
     >>> kv = np.array([[0.0, 1.0], [0.0, 3.0], [0.0, np.nan]])  # three entries, D = 1
     >>> cached_attention(np.ones((2, 1)), kv, np.array([[0, 1], [1, 1]]), AttentionSettings(1))
@@ -70,20 +66,16 @@ def log_softmax_top_k(x: Array, k: int) -> tuple[Array, Array]:
 
     Parameters
     ----------
-    x : (B, V)
+    x
         Logits.
-    k : int
+    k
         At least 1; if V < k, all V entries are returned.
 
     Returns
     -------
-    values : (B, k)
-    ids : (B, k) int
+    ids
         If logits are equal, the one with the lowest id comes first, as with ``argmax``.
 
-    Examples
-    --------
-    >>> import numpy as np
     >>> values, ids = log_softmax_top_k(np.log(np.array([[0.1, 0.6, 0.3]])), k=2)
     >>> np.exp(values).round(3), ids
     (array([[0.6, 0.3]]), array([[1, 2]]))

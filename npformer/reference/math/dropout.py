@@ -16,19 +16,11 @@ def dropout(x: Array, dropout_rate: float, dropout_key: int | None) -> Array:
 
     Parameters
     ----------
-    x : array of any shape
-    dropout_rate : float
+    dropout_rate
         0 <= dropout_rate < 1.
-    dropout_key : int or None
+    dropout_key
         May be None only if ``dropout_rate`` is 0.
 
-    Returns
-    -------
-    array like x
-
-    Examples
-    --------
-    >>> import numpy as np
     >>> dropout(np.ones(8), dropout_rate=0.5, dropout_key=1)
     array([0., 2., 2., 2., 0., 0., 2., 0.])
     """
@@ -42,9 +34,6 @@ def dropout(x: Array, dropout_rate: float, dropout_key: int | None) -> Array:
 def dropout_backward(dy: Array, dropout_rate: float, dropout_key: int | None) -> Array:
     """The gradient of a dropped entry is 0, that of a kept one is dy / (1 - dropout_rate): dropout applied to dy.
 
-    Examples
-    --------
-    >>> import numpy as np
     >>> dropout(np.ones(8), dropout_rate=0.5, dropout_key=1)
     array([0., 2., 2., 2., 0., 0., 2., 0.])
     >>> dropout_backward(np.arange(8.0), dropout_rate=0.5, dropout_key=1)  # the same entries are dropped

@@ -11,25 +11,9 @@ from npformer.reference.math.dropout import dropout, dropout_backward
 def embedding(ids: Array, table: Array) -> Array:
     """Look up the row of each id in the table: ``y[b, t] = table[ids[b, t]]``.
 
-    Parameters
-    ----------
-    ids : (B, T) int, or any shape
-    table : (V, D)
+    A TypeError is raised if ids are not integers, a ValueError if one is negative or not below V. (NumPy would take a
+    negative id as counted from the end.)
 
-    Returns
-    -------
-    (B, T, D)
-
-    Raises
-    ------
-    TypeError
-        If ids are not integers.
-    ValueError
-        If an id is negative or not below V. (NumPy would take a negative id as counted from the end.)
-
-    Examples
-    --------
-    >>> import numpy as np
     >>> embedding(np.array([2, 0]), np.array([[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]]))
     array([[4., 5.],
            [0., 1.]])
@@ -41,9 +25,6 @@ def embedding(ids: Array, table: Array) -> Array:
 def embedding_backward(dy: Array, ids: Array, table_shape: tuple[int, int]) -> Array:
     """dtable: each row is the sum of dy over the positions with its id, in a fixed order, hence reproducible.
 
-    Examples
-    --------
-    >>> import numpy as np
     >>> dy = np.array([[1.0, 10.0], [2.0, 20.0], [3.0, 30.0]])
     >>> embedding_backward(dy, ids=np.array([2, 0, 2]), table_shape=(3, 2))  # id 1 does not occur, id 2 twice
     array([[ 2., 20.],
@@ -70,21 +51,11 @@ def embed_tokens(
 
     Parameters
     ----------
-    ids : (B, T) int
-    table : (V, D)
-    positions : (T, D), optional
+    positions
         None adds nothing.
-    pad_id : int
     dropout_rate, dropout_key
         Dropout.
 
-    Returns
-    -------
-    (B, T, D)
-
-    Examples
-    --------
-    >>> import numpy as np
     >>> table, positions = np.array([[np.nan], [2.0], [3.0]]), np.array([[0.1], [0.2], [0.3]])
     >>> embed_tokens(np.array([[2, 1, 0]]), table, positions, pad_id=0)[..., 0]
     array([[3.1, 2.2, 0. ]])
@@ -105,9 +76,6 @@ def embed_tokens_backward(
 ) -> Array:
     """dtable; its row of the padding is 0.
 
-    Examples
-    --------
-    >>> import numpy as np
     >>> ids = np.array([[2, 1, 2, 0]])
     >>> embed_tokens_backward(np.ones((1, 4, 4)), ids, table_shape=(3, 4), pad_id=0)  # √D = 2, and id 2 occurs twice
     array([[0., 0., 0., 0.],

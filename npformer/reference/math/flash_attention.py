@@ -36,22 +36,13 @@ def flash_attention(
     dropout_rate: float = 0.0,
     dropout_key: int | None = None,
 ) -> tuple[Array, Array]:
-    """The same as ``attention``, with memory that grows with T + S instead of T · S.
-
-    Parameters
-    ----------
-    q, k, v, keep_mask, bias, causal, scale, dropout_rate, dropout_key
-        As for ``attention``.
+    """The same as ``attention``, with the same arguments, and memory that grows with T + S instead of T · S.
 
     Returns
     -------
-    out : (..., T, Kv)
-    logsumexp : (..., T)
+    logsumexp
         log Σ_s exp(score), -inf for a query that may attend to no key; float32 if the inputs have half precision.
 
-    Examples
-    --------
-    >>> import numpy as np
     >>> from npformer.reference import attention
     >>> q, k, v = np.random.default_rng(0).normal(size=(3, 2, 100, 8))
     >>> bool(np.allclose(flash_attention(q, k, v)[0], attention(q, k, v)[0], rtol=0, atol=1e-14))
@@ -102,9 +93,6 @@ def flash_attention_backward(
     The row sum Σ_s dweights · weights of the softmax backward would need all keys at once, but it
     equals Σ dout · out, which is known before the first tile.
 
-    Examples
-    --------
-    >>> import numpy as np
     >>> from npformer.reference import attention, attention_backward
     >>> q, k, v, dout = np.random.default_rng(0).normal(size=(4, 100, 8))  # tiles of 64 and 36
     >>> out, logsumexp = flash_attention(q, k, v, causal=True)

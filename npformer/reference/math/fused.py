@@ -20,26 +20,13 @@ def linear_activation_dropout(
     dropout_rate: float = 0.0,
     dropout_key: int | None = None,
 ) -> tuple[Array, Array]:
-    """dropout(activation(x W + b)): the first half of the feed-forward layer.
-
-    Parameters
-    ----------
-    x : (..., D)
-    weight : (D, F), or (D, 2F) for "swiglu"
-    bias : (F,) or (2F,), or None
-    activation : "relu", "gelu", "gelu_erf", "silu" or "swiglu"
-    dropout_rate, dropout_key
-        As for ``dropout``.
+    """dropout(activation(x W + b)): the first half of the feed-forward layer; for "swiglu", I = 2, else 1.
 
     Returns
     -------
-    y : (..., F)
-    h : (..., F) or (..., 2F)
+    h
         x W + b, for the backward pass.
 
-    Examples
-    --------
-    >>> import numpy as np
     >>> linear_activation_dropout(np.array([1.0]), np.array([[3.0, -3.0]]), np.zeros(2), "relu")[0]
     array([3., 0.])
     """
@@ -61,9 +48,6 @@ def linear_activation_dropout_backward(
 ) -> tuple[Array, Array, Array]:
     """The gradients (dx, dweight, dbias): dh = dropout(dy) activation'(h), then ``linear_backward`` of dh.
 
-    Examples
-    --------
-    >>> import numpy as np
     >>> x, weight, bias = np.array([[2.0]]), np.array([[3.0, -3.0]]), np.zeros(2)
     >>> y, h = linear_activation_dropout(x, weight, bias, "relu")  # h = (6, -6): dh = (dy, 0)
     >>> linear_activation_dropout_backward(np.ones((1, 2)), x, weight, bias, h, "relu")
@@ -85,22 +69,6 @@ def linear_dropout_residual(
 ) -> Array:
     """residual + dropout(x W + b): the last operation of every sublayer.
 
-    Parameters
-    ----------
-    x : (..., D)
-    weight : (D, F)
-    bias : (F,), or None
-    residual : (..., F)
-    dropout_rate, dropout_key
-        As for ``dropout``.
-
-    Returns
-    -------
-    (..., F)
-
-    Examples
-    --------
-    >>> import numpy as np
     >>> linear_dropout_residual(np.array([1.0]), np.array([[2.0]]), np.array([0.5]), np.array([10.0]))
     array([12.5])
     """
@@ -113,9 +81,6 @@ def linear_dropout_residual_backward(
 ) -> tuple[Array, Array, Array, Array]:
     """The gradients (dx, dweight, dbias, dresidual); dresidual is dy itself.
 
-    Examples
-    --------
-    >>> import numpy as np
     >>> x, weight, bias = np.array([[4.0]]), np.array([[2.0, 3.0]]), np.zeros(2)
     >>> options = {"dropout_rate": 0.5, "dropout_key": 1}  # this key drops the first entry and doubles the second
     >>> dx, dweight, dbias, dresidual = linear_dropout_residual_backward(np.ones((1, 2)), x, weight, bias, **options)

@@ -24,29 +24,26 @@ def gru(
 
     Parameters
     ----------
-    x_gates : (B, T, 3D)
+    x_gates
         The input's terms x_r, x_z, x_n side by side: one linear map of the input, with its own bias.
-    h0 : (B, D)
+    h0
         The state before the first step.
-    weight : (D, 3D)
+    weight
         U_r, U_z, U_n side by side.
-    bias : (D,)
+    bias
         b. It is multiplied by r, so it cannot be merged with the bias of the input.
-    keep_mask : bool (B, T), optional
+    keep_mask
         False = padding: the state does not change at this step.
-    reverse : bool
+    reverse
         Process the steps from the last to the first.
 
     Returns
     -------
-    states : (B, T, D)
+    states
         h_t at each step.
-    gates : (B, T, 4D)
+    gates
         r, z, n and h U_n + b, for the backward pass.
 
-    Examples
-    --------
-    >>> import numpy as np
     >>> x_gates = np.array([[[0.0, -99.0, 9.0], [0.0, 99.0, -9.0]]])  # z = 0: take the new state; z = 1: keep the old
     >>> states, gates = gru(x_gates, np.zeros((1, 1)), np.zeros((1, 3)), np.zeros(1))
     >>> states.round(3)
@@ -102,9 +99,6 @@ def gru_backward(
     sums inside the gates are da_n = dh (1 - z) (1 - n²), da_r = da_n (h U_n + b) r (1 - r) and
     da_z = dh (h - n) z (1 - z); see docs/gradients/recurrence.md.
 
-    Examples
-    --------
-    >>> import numpy as np
     >>> h0, weight, bias = np.array([[8.0]]), np.zeros((1, 3)), np.zeros(1)
     >>> states, gates = gru(np.zeros((1, 2, 3)), h0, weight, bias)  # r = z = 1/2 and n = 0: the states are 4 and 2
     >>> dx_gates, dh0, dweight, dbias = gru_backward(np.ones((1, 2, 1)), h0, weight, states, gates)

@@ -9,24 +9,8 @@ def split_heads(x: Array, n_heads: int) -> Array:
     """Split the width D into H heads of width K = D/H and move the head axis before T: (B, T, D) -> (B, H, T, K).
 
     Head h is ``x[..., h * K : (h + 1) * K]``. ``merge_heads`` is the inverse, and the backward pass.
+    A ValueError is raised if D is not divisible by ``n_heads``.
 
-    Parameters
-    ----------
-    x : (..., T, D)
-    n_heads : int
-
-    Returns
-    -------
-    (..., H, T, K)
-
-    Raises
-    ------
-    ValueError
-        If D is not divisible by ``n_heads``.
-
-    Examples
-    --------
-    >>> import numpy as np
     >>> split_heads(np.zeros((1, 10, 512)), n_heads=8).shape
     (1, 8, 10, 64)
     """
@@ -38,17 +22,6 @@ def split_heads(x: Array, n_heads: int) -> Array:
 def merge_heads(x: Array) -> Array:
     """Concatenate the heads: (B, H, T, K) -> (B, T, D). ``split_heads`` is the inverse, and the backward pass.
 
-    Parameters
-    ----------
-    x : (..., H, T, K)
-
-    Returns
-    -------
-    (..., T, D)
-
-    Examples
-    --------
-    >>> import numpy as np
     >>> merge_heads(np.zeros((1, 8, 10, 64))).shape
     (1, 10, 512)
     """

@@ -17,20 +17,14 @@ def layer_norm(x: Array, gain: Array, bias: Array, eps: float = 1e-5) -> tuple[A
 
     Parameters
     ----------
-    x : (..., D)
-    gain, bias : (D,)
-    eps : float
+    eps
         Added to the variance, inside the square root.
 
     Returns
     -------
-    y : (..., D)
-    mean, rstd : (..., 1)
+    mean, rstd
         For the backward pass; float32 if ``x`` has half precision.
 
-    Examples
-    --------
-    >>> import numpy as np
     >>> layer_norm(np.array([1.0, 3.0]), np.ones(2), np.zeros(2))[0].round(4)
     array([-1.,  1.])
     """
@@ -48,9 +42,6 @@ def layer_norm_backward(dy: Array, x: Array, gain: Array, mean: Array, rstd: Arr
     With x̂ = (x - mean) · rstd and dx̂ = dy · gain: dx = rstd (dx̂ - mean(dx̂) - x̂ mean(dx̂ x̂)). The two subtracted
     terms remove the components of dx̂ that would shift or scale the whole row, since normalisation undoes both.
 
-    Examples
-    --------
-    >>> import numpy as np
     >>> x, gain = np.array([-1.0, -1.0, 1.0, 1.0]), np.ones(4)  # mean 0, variance 1: x̂ = x
     >>> y, mean, rstd = layer_norm(x, gain, np.zeros(4), eps=1e-9)
     >>> dx, dgain, dbias = layer_norm_backward(np.array([8.0, 0.0, 0.0, 4.0]), x, gain, mean, rstd)

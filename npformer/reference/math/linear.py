@@ -10,19 +10,6 @@ from npformer.operations.record import backward_of, operation
 def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
     """y = x W + b.
 
-    Parameters
-    ----------
-    x : (..., D)
-    weight : (D, F)
-    bias : (F,), optional
-
-    Returns
-    -------
-    (..., F)
-
-    Examples
-    --------
-    >>> import numpy as np
     >>> linear(np.array([1.0, 2.0]), np.array([[1.0, 0.0], [0.0, 10.0]]), np.array([0.5, 0.5]))
     array([ 1.5, 20.5])
     """
@@ -36,9 +23,6 @@ def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
 def linear_backward(dy: Array, x: Array, weight: Array, bias: Array | None = None) -> tuple:
     """dx = dy Wᵀ, dW = xᵀ dy, db = Σ dy, summed over all leading axes; db is None without a bias.
 
-    Examples
-    --------
-    >>> import numpy as np
     >>> x, weight = np.array([[1.0, 2.0]]), np.array([[1.0, 0.0], [0.0, 10.0]])
     >>> dx, dweight, dbias = linear_backward(np.array([[1.0, 0.1]]), x, weight, np.zeros(2))
     >>> dx

@@ -24,27 +24,24 @@ def lstm(
 
     Parameters
     ----------
-    x_gates : (B, T, 4D)
+    x_gates
         The input's terms x_i, x_f, x_g, x_o side by side: one linear map of the input, with its bias.
-    h0, c0 : (B, D)
+    h0, c0
         The state and the cell before the first step.
-    weight : (D, 4D)
+    weight
         U_i, U_f, U_g, U_o side by side.
-    keep_mask : bool (B, T), optional
+    keep_mask
         False = padding: the state and the cell do not change at this step.
-    reverse : bool
+    reverse
         Process the steps from the last to the first.
 
     Returns
     -------
-    states, cells : (B, T, D)
+    states, cells
         h_t and c_t at each step.
-    gates : (B, T, 4D)
+    gates
         i, f, g, o, for the backward pass.
 
-    Examples
-    --------
-    >>> import numpy as np
     >>> x_gates = np.array([[[99.0, 0, 99, 99], [-99, 99, 0, -99]]])  # c = 1, h = tanh(1); then keep c, and h = 0
     >>> states, cells, gates = lstm(x_gates, np.zeros((1, 1)), np.zeros((1, 1)), np.zeros((1, 4)))
     >>> states.round(3).ravel(), cells.round(3).ravel()
@@ -104,9 +101,6 @@ def lstm_backward(
     gates are da_i = dc g i (1 - i), da_f = dc c_{t-1} f (1 - f), da_g = dc i (1 - g²), da_o = dh tanh(c_t) o (1 - o);
     see docs/gradients/recurrence.md.
 
-    Examples
-    --------
-    >>> import numpy as np
     >>> h0, c0, weight = np.zeros((1, 1)), np.array([[8.0]]), np.zeros((1, 4))
     >>> states, cells, gates = lstm(np.zeros((1, 2, 4)), h0, c0, weight)  # i = f = o = 1/2, g = 0: cells 4 and 2
     >>> dstates, dcells = np.zeros((1, 2, 1)), np.ones((1, 2, 1))

@@ -87,18 +87,6 @@ def masked(scores: Array, keep_mask: Array | None, causal: bool) -> Array:
 def padding_mask(ids: Array, pad_id: int = 0) -> Array:
     """Mask of the keys that are not padding, in a shape that broadcasts over heads and queries.
 
-    Parameters
-    ----------
-    ids : (B, S) int
-    pad_id : int
-
-    Returns
-    -------
-    (B, 1, 1, S) bool
-
-    Examples
-    --------
-    >>> import numpy as np
     >>> padding_mask(np.array([[5, 3, 0]]))
     array([[[[ True,  True, False]]]])
     """
@@ -109,9 +97,6 @@ def padding_mask(ids: Array, pad_id: int = 0) -> Array:
 def to_additive(keep_mask: Array, dtype="float32") -> Array:
     """The additive form of a mask, which papers add to the scores: 0 where True, -inf where False.
 
-    Examples
-    --------
-    >>> import numpy as np
     >>> to_additive(np.array([True, False]), "float64")
     array([  0., -inf])
     """
@@ -124,9 +109,6 @@ def to_additive(keep_mask: Array, dtype="float32") -> Array:
 def from_additive(mask: Array) -> Array:
     """The boolean form of an additive mask; any entry other than 0 and -inf, such as -1e9, is an error.
 
-    Examples
-    --------
-    >>> import numpy as np
     >>> from_additive(np.array([0.0, -np.inf]))
     array([ True, False])
     """

@@ -34,26 +34,20 @@ def self_attention(
 ) -> tuple[Array, Array]:
     """Multi-head self-attention, with queries, keys and values side by side in one array (section 3.2.2).
 
+    The mask, the bias and the dropout are those of ``attention``.
+
     Parameters
     ----------
-    qkv : (B, T, (H + 2G)·K)
+    qkv
         Queries, keys and values: one projection of one input.
-    settings : AttentionSettings
-    keep_mask : bool, broadcasts to (B, H, T, T), optional
-    bias : broadcasts to (B, H, T, T), optional
-    dropout_key : int, optional
-        As for ``attention``.
 
     Returns
     -------
-    out : (B, T, D)
+    out
         The outputs of all heads, side by side.
-    logsumexp : (B, H, T)
+    logsumexp
         For the backward pass, as in ``flash_attention``.
 
-    Examples
-    --------
-    >>> import numpy as np
     >>> from npformer.reference.settings import AttentionSettings
     >>> out, logsumexp = self_attention(np.ones((1, 10, 3 * 512)), AttentionSettings(n_heads=8))
     >>> out.shape, logsumexp.shape
@@ -79,9 +73,6 @@ def self_attention_backward(
 ) -> Any:
     """dqkv, or (dqkv, dbias) if there is a bias; the options must be those of the forward pass.
 
-    Examples
-    --------
-    >>> import numpy as np
     >>> from npformer.reference.settings import AttentionSettings
     >>> qkv, settings = np.array([[[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]]), AttentionSettings(1, causal=True)
     >>> out, logsumexp = self_attention(qkv, settings)
@@ -117,24 +108,6 @@ def cross_attention(
 ) -> tuple[Array, Array]:
     """Multi-head attention to another sequence, whose keys and values are side by side, as of a decoder to the source.
 
-    Parameters
-    ----------
-    q : (B, T, D)
-    kv : (B, S, 2·G·K)
-    settings : AttentionSettings
-    keep_mask : bool, broadcasts to (B, H, T, S), optional
-    bias : broadcasts to (B, H, T, S), optional
-    dropout_key : int, optional
-        As for ``attention``.
-
-    Returns
-    -------
-    out : (B, T, D)
-    logsumexp : (B, H, T)
-
-    Examples
-    --------
-    >>> import numpy as np
     >>> from npformer.reference.settings import AttentionSettings
     >>> cross_attention(np.ones((1, 10, 512)), np.ones((1, 7, 2 * 512)), AttentionSettings(8))[0].shape
     (1, 10, 512)
@@ -160,9 +133,6 @@ def cross_attention_backward(
 ) -> tuple[Array, ...]:
     """The gradients (dq, dkv), and dbias if there is a bias; the options must be those of the forward pass.
 
-    Examples
-    --------
-    >>> import numpy as np
     >>> from npformer.reference.settings import AttentionSettings
     >>> q, kv = np.array([[[1.0, 0.0]]]), np.array([[[2.0, 1.0, 10.0, 10.0], [2.0, -1.0, 20.0, 20.0]]])
     >>> out, logsumexp = cross_attention(q, kv, AttentionSettings(2))  # in both heads, equal scores: out = 15

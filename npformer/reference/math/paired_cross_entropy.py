@@ -34,26 +34,17 @@ def paired_cross_entropy(
 
     Parameters
     ----------
-    logits : (2, ..., V)
+    logits
         The logits of both predictions; they must be finite.
-    targets : (...) int
-    consistency : float
+    consistency
         α >= 0.
     ignore_id, label_smoothing
         As for ``cross_entropy``.
-    n_tokens : int, optional
+    n_tokens
         n, if these tokens are one part of a larger batch; by default the number of counted tokens.
-    loss_scale : float
+    loss_scale
         Multiplies the gradient, but not the loss.
 
-    Returns
-    -------
-    loss : scalar
-    dlogits : (2, ..., V)
-
-    Examples
-    --------
-    >>> import numpy as np
     >>> logits, target = np.log([[0.5, 0.5], [0.25, 0.75]]), np.array(1)
     >>> alike, _ = paired_cross_entropy(logits, target, 0.0)
     >>> apart, _ = paired_cross_entropy(logits, target, 2.0)
@@ -91,25 +82,8 @@ def linear_paired_cross_entropy(
     n_tokens: int | None = None,
     loss_scale: float = 1.0,
 ) -> tuple[Array, Array]:
-    """The ``paired_cross_entropy`` of the logits x W + b.
+    """The ``paired_cross_entropy`` of the logits x W + b, with the same options.
 
-    Parameters
-    ----------
-    x : (2, ..., D)
-    weight : (D, V)
-    bias : (V,), or None
-    targets : (...) int
-    consistency, ignore_id, label_smoothing, n_tokens, loss_scale
-        As for ``paired_cross_entropy``.
-
-    Returns
-    -------
-    loss : scalar
-    dlogits : (2, ..., V)
-
-    Examples
-    --------
-    >>> import numpy as np
     >>> x, weight, bias, targets = np.ones((2, 3, 1)), np.ones((1, 4)), np.zeros(4), np.array([2, 0, 1])
     >>> print(linear_paired_cross_entropy(x, weight, bias, targets, consistency=1.0)[0].round(4))
     1.3863

@@ -16,20 +16,14 @@ def rms_norm(x: Array, gain: Array, eps: float = 1e-6) -> tuple[Array, Array]:
 
     Parameters
     ----------
-    x : (..., D)
-    gain : (D,)
-    eps : float
+    eps
         Added to the mean square, inside the square root.
 
     Returns
     -------
-    y : (..., D)
-    rstd : (..., 1)
+    rstd
         For the backward pass; float32 if ``x`` has half precision.
 
-    Examples
-    --------
-    >>> import numpy as np
     >>> rms_norm(np.array([3.0, 4.0, 0.0, 0.0]), np.ones(4))[0].round(4)
     array([1.2, 1.6, 0. , 0. ])
     """
@@ -44,9 +38,6 @@ def rms_norm_backward(dy: Array, x: Array, gain: Array, rstd: Array) -> tuple[Ar
     With x̂ = x · rstd and dx̂ = dy · gain: dx = rstd (dx̂ - x̂ mean(dx̂ x̂)). The subtracted term removes the component
     of dx̂ that would scale the whole row, since normalisation undoes it.
 
-    Examples
-    --------
-    >>> import numpy as np
     >>> x, gain = np.array([-1.0, 1.0]), np.ones(2)  # root mean square 1: x̂ = x
     >>> y, rstd = rms_norm(x, gain, eps=1e-9)
     >>> dx, dgain = rms_norm_backward(np.array([2.0, 4.0]), x, gain, rstd)

@@ -26,25 +26,17 @@ def rotary(
 
     Parameters
     ----------
-    x : (..., T, (H+P)·K)
+    x
         H heads that are turned, then P heads that are copied, as the values of a packed projection. K is even.
-    positions : int, broadcasts to (..., T)
-    n_heads, n_plain : int
+    n_heads, n_plain
         H and P.
-    base : float
+    base
         The angles of the K/2 pairs fall from 1 at i = 0 towards 1/base.
-    scaling : float
+    scaling
         Divides the positions, so that a model reads longer texts than those of its training.
-    pairs : "halves" or "interleaved"
+    pairs
         Pair i has the entries i and i + K/2, as in Llama and GPT-NeoX, or 2i and 2i+1, as in the paper and GPT-J.
 
-    Returns
-    -------
-    (..., T, (H+P)·K)
-
-    Examples
-    --------
-    >>> import numpy as np
     >>> rotary(np.array([[1.0, 0.0], [1.0, 0.0]]), np.array([0, 1])).round(4)  # cos 1 and sin 1
     array([[1.    , 0.    ],
            [0.5403, 0.8415]])
@@ -65,9 +57,6 @@ def rotary_backward(
 ) -> Array:
     """dx: a rotation is linear, and its transpose turns by the opposite angle.
 
-    Examples
-    --------
-    >>> import numpy as np
     >>> rotary_backward(rotary(np.array([[1.0, 2.0]]), np.array([7])), np.array([7])).round(6)
     array([[1., 2.]])
     """

@@ -21,18 +21,6 @@ from npformer.reference.math.softmax import softmax, softmax_backward
 def dot_score(q: Array, k: Array) -> Array:
     """q kᵀ (Luong et al. 2015, "dot"): it grows with the lengths of query and key, and as their directions agree.
 
-    Parameters
-    ----------
-    q : (..., T, K)
-    k : (..., S, K)
-
-    Returns
-    -------
-    (..., T, S)
-
-    Examples
-    --------
-    >>> import numpy as np
     >>> dot_score(np.array([[1.0, 2.0]]), np.array([[3.0, 4.0], [-2.0, 1.0]]))
     array([[11.,  0.]])
     """
@@ -43,9 +31,6 @@ def dot_score(q: Array, k: Array) -> Array:
 def dot_score_backward(dscores: Array, q: Array, k: Array) -> tuple[Array, Array]:
     """dq = dscores k, dk = dscoresᵀ q.
 
-    Examples
-    --------
-    >>> import numpy as np
     >>> q, k = np.array([[1.0, 2.0]]), np.array([[3.0, 4.0], [-2.0, 1.0]])
     >>> dq, dk = dot_score_backward(np.array([[1.0, 10.0]]), q, k)
     >>> dq  # 1 · (3, 4) + 10 · (-2, 1)
@@ -61,18 +46,6 @@ def dot_score_backward(dscores: Array, q: Array, k: Array) -> tuple[Array, Array
 def scaled_dot_score(q: Array, k: Array) -> Array:
     """q kᵀ / √K (Vaswani et al. 2017, section 3.2.1): a dot product whose variance does not grow with the width.
 
-    Parameters
-    ----------
-    q : (..., T, K)
-    k : (..., S, K)
-
-    Returns
-    -------
-    (..., T, S)
-
-    Examples
-    --------
-    >>> import numpy as np
     >>> scaled_dot_score(np.array([[1.0, 1.0, 1.0, 1.0]]), np.array([[1.0, 2.0, 3.0, 4.0]]))
     array([[5.]])
     """
@@ -83,9 +56,6 @@ def scaled_dot_score(q: Array, k: Array) -> Array:
 def scaled_dot_score_backward(dscores: Array, q: Array, k: Array) -> tuple[Array, Array]:
     """As for ``dot_score``, with both gradients multiplied by the scale.
 
-    Examples
-    --------
-    >>> import numpy as np
     >>> q, k = np.array([[1.0, 1.0, 1.0, 1.0]]), np.array([[1.0, 2.0, 3.0, 4.0]])
     >>> scaled_dot_score_backward(np.array([[2.0]]), q, k)  # the scale is 1/√4
     (array([[1., 2., 3., 4.]]), array([[1., 1., 1., 1.]]))
@@ -99,18 +69,6 @@ def cosine_score(q: Array, k: Array) -> Array:
 
     A vector of zeros has no direction: its cosines and its gradient are defined as 0.
 
-    Parameters
-    ----------
-    q : (..., T, K)
-    k : (..., S, K)
-
-    Returns
-    -------
-    (..., T, S)
-
-    Examples
-    --------
-    >>> import numpy as np
     >>> cosine_score(np.array([[2.0, 0.0]]), np.array([[3.0, 4.0], [0.0, 5.0], [-1.0, 0.0], [0.0, 0.0]]))
     array([[ 0.6,  0. , -1. ,  0. ]])
     """
@@ -121,9 +79,6 @@ def cosine_score(q: Array, k: Array) -> Array:
 def cosine_score_backward(dscores: Array, q: Array, k: Array) -> tuple[Array, Array]:
     """The backward pass of the dot product of two directions, then that of each direction.
 
-    Examples
-    --------
-    >>> import numpy as np
     >>> q, k = np.array([[2.0, 0.0]]), np.array([[3.0, 4.0]])  # their cosine is 0.6
     >>> dq, dk = cosine_score_backward(np.ones((1, 1)), q, k)
     >>> dq.round(6)  # ((0.6, 0.8) - 0.6 · (1, 0)) / 2: orthogonal to q
@@ -160,19 +115,6 @@ def _direction_backward(dy, direction, length):
 def bilinear_score(q: Array, k: Array, weight: Array) -> Array:
     """q W kᵀ (Luong et al. 2015, "general"): a learned linear map to the space of the keys, then a dot product.
 
-    Parameters
-    ----------
-    q : (..., T, Kq)
-    k : (..., S, Kk)
-    weight : (Kq, Kk)
-
-    Returns
-    -------
-    (..., T, S)
-
-    Examples
-    --------
-    >>> import numpy as np
     >>> bilinear_score(np.array([[1.0, 2.0]]), np.array([[3.0], [4.0]]), weight=np.array([[10.0], [1.0]]))
     array([[36., 48.]])
     """
@@ -183,9 +125,6 @@ def bilinear_score(q: Array, k: Array, weight: Array) -> Array:
 def bilinear_score_backward(dscores: Array, q: Array, k: Array, weight: Array) -> tuple[Array, Array, Array]:
     """The gradients (dq, dk, dweight) of a linear map followed by a dot product.
 
-    Examples
-    --------
-    >>> import numpy as np
     >>> q, k, weight = np.array([[1.0, 2.0]]), np.array([[3.0]]), np.array([[10.0], [1.0]])
     >>> dq, dk, dweight = bilinear_score_backward(np.ones((1, 1)), q, k, weight)
     >>> dq, dk  # k Wᵀ and q W
@@ -211,21 +150,6 @@ def _linear_backward(dy, x, weight):
 def additive_score(q: Array, k: Array, w_q: Array, w_k: Array, w_score: Array) -> Array:
     """tanh(q W_q + k W_k) · w (Bahdanau et al. 2015): a hidden layer computes the score from query and key.
 
-    Parameters
-    ----------
-    q : (..., T, Kq)
-    k : (..., S, Kk)
-    w_q : (Kq, A)
-    w_k : (Kk, A)
-    w_score : (A,)
-
-    Returns
-    -------
-    (..., T, S)
-
-    Examples
-    --------
-    >>> import numpy as np
     >>> q, k, one = np.array([[1.0]]), np.array([[-1.0], [1.0]]), np.array([[1.0]])
     >>> additive_score(q, k, w_q=one, w_k=one, w_score=np.array([10.0])).round(4)
     array([[0.    , 9.6403]])
@@ -243,9 +167,6 @@ def additive_score_backward(
     that of k W_k is the same sum over t. h and its derivative 1 - h², (..., T, S, A), are the largest arrays by far, so
     h is recomputed instead of stored. The sums over keys and over queries, weighted by dscores, are matrix products.
 
-    Examples
-    --------
-    >>> import numpy as np
     >>> q, k, one = np.array([[2.0]]), np.array([[-2.0]]), np.array([[1.0]])  # h = tanh(2 - 2) = 0, and its slope is 1
     >>> dq, dk, dw_q, dw_k, dw_score = additive_score_backward(one, q, k, w_q=one, w_k=one, w_score=np.array([10.0]))
     >>> dq, dk, dw_q, dw_k, dw_score
@@ -310,25 +231,14 @@ def score_attention(
 
     Parameters
     ----------
-    q : (..., T, K)
-    k : (..., S, K)
+    k
         Its width may differ from that of q if the score is "bilinear" or "additive".
-    v : (..., S, Kv)
-    score : "dot", "scaled_dot", "cosine", "bilinear" or "additive"
-    params : tuple of arrays
+    params
         The arguments of the score after q and k: ``(weight,)`` for "bilinear", ``(w_q, w_k, w_score)`` for "additive",
         and ``()`` for the others.
     keep_mask, causal
         As for ``attention``: the output of a query that may attend to no key is exactly 0.
 
-    Returns
-    -------
-    out : (..., T, Kv)
-    weights : (..., T, S)
-
-    Examples
-    --------
-    >>> import numpy as np
     >>> q, k, v = np.array([[1.0, 0.0]]), np.array([[9.0, 0.0], [0.0, 0.1]]), np.array([[1.0], [2.0]])
     >>> for score in ("dot", "cosine"):
     ...     print(score, score_attention(q, k, v, score)[1].round(3))
@@ -353,9 +263,6 @@ def score_attention_backward(
 
     The masks are not needed: a masked key has weight 0.
 
-    Examples
-    --------
-    >>> import numpy as np
     >>> q, k = np.array([[1.0, 1.0]]), np.array([[1.0, 0.0], [0.0, 1.0], [np.nan, np.nan]])
     >>> v, keep_mask = np.array([[10.0], [20.0], [np.nan]]), np.array([True, True, False])
     >>> out, weights = score_attention(q, k, v, "dot", keep_mask=keep_mask)  # weights (1/2, 1/2, 0), out = 15

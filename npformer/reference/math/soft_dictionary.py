@@ -36,18 +36,6 @@ from npformer.reference.math.scores import cosine_score, cosine_score_backward
 def is_same(q: Array, k: Array) -> Array:
     """1 where query and key are equal in every entry, else 0; it has no backward pass, as its derivative is 0.
 
-    Parameters
-    ----------
-    q : (..., T, K)
-    k : (..., S, K)
-
-    Returns
-    -------
-    (..., T, S)
-
-    Examples
-    --------
-    >>> import numpy as np
     >>> keys, values = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]), np.array([[9.0], [2.0], [3.0]])
     >>> soft_lookup(np.array([[0.0, 1.0]]), keys, values, is_same)
     array([[2.]])
@@ -62,18 +50,6 @@ def is_same(q: Array, k: Array) -> Array:
 def exp_cosine(q: Array, k: Array) -> Array:
     """exp(cosine of the angle between query and key): e if they have the same direction, 1/e if opposite directions.
 
-    Parameters
-    ----------
-    q : (..., T, K)
-    k : (..., S, K)
-
-    Returns
-    -------
-    (..., T, S)
-
-    Examples
-    --------
-    >>> import numpy as np
     >>> exp_cosine(np.array([[2.0, 0.0]]), np.array([[5.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])).round(3)
     array([[2.718, 1.   , 0.368]])
     """
@@ -84,9 +60,6 @@ def exp_cosine(q: Array, k: Array) -> Array:
 def exp_cosine_backward(dy: Array, q: Array, k: Array) -> tuple[Array, Array]:
     """dy exp(cosine) is the gradient of the cosine, since exp is its own derivative; then ``cosine_score_backward``.
 
-    Examples
-    --------
-    >>> import numpy as np
     >>> q, k = np.array([[2.0, 0.0]]), np.array([[3.0, 4.0]])
     >>> y = exp_cosine(q, k)
     >>> dq, dk = exp_cosine_backward(1 / y, q, k)  # 1 / y is the derivative of log y, which is the cosine
@@ -102,22 +75,14 @@ def soft_lookup(query: Array, keys: Array, values: Array, similarity: Callable) 
 
     Parameters
     ----------
-    query : (..., T, K)
-    keys : (..., S, K)
-    values : (..., S, Kv)
-    similarity : callable
+    similarity
         ``similarity(query, keys)`` returns (..., T, S), not negative. If all similarities of a query are 0, so is its
         output.
-
-    Returns
-    -------
-    (..., T, Kv)
 
     Examples
     --------
     Three keys with similarities 0.1, 0.9 and 0.7 to the query, and with values 9, 2 and 3:
 
-    >>> import numpy as np
     >>> query, keys, values = np.ones((1, 2)), np.ones((3, 2)), np.array([[9.0], [2.0], [3.0]])
     >>> soft_lookup(query, keys, values, lambda query, keys: np.array([[0.1, 0.9, 0.7]])).round(3)
     array([[2.824]])
@@ -144,9 +109,6 @@ def soft_lookup_backward(
     ``similarity_backward(dy, query, keys)`` is the backward pass of the similarity and returns (dquery, dkeys). The
     gradient of a similarity is dout · (value - out) / Σ similarity.
 
-    Examples
-    --------
-    >>> import numpy as np
     >>> query, keys, values = np.array([[1.0, 0.0]]), np.array([[0.0, 1.0], [0.0, -1.0]]), np.array([[10.0], [20.0]])
     >>> functions = exp_cosine, exp_cosine_backward  # both similarities are exp(0) = 1: out = 15
     >>> dquery, dkeys, dvalues = soft_lookup_backward(np.ones((1, 1)), query, keys, values, *functions)

@@ -21,17 +21,9 @@ def softmax(x: Array, axis: int = -1) -> Array:
 
     Parameters
     ----------
-    x : (..., n)
-    axis : int
+    axis
         The axis along which the result sums to 1.
 
-    Returns
-    -------
-    (..., n)
-
-    Examples
-    --------
-    >>> import numpy as np
     >>> softmax(np.array([0.0, np.log(3.0), -np.inf]))
     array([0.25, 0.75, 0.  ])
     """
@@ -47,9 +39,6 @@ def softmax_backward(dy: Array, y: Array, axis: int = -1) -> Array:
 
     The backward pass needs only the output ``y``, since the exponential is its own derivative.
 
-    Examples
-    --------
-    >>> import numpy as np
     >>> y = softmax(np.log([1.0, 3.0]))  # 1/4 and 3/4
     >>> softmax_backward(np.array([16.0, 0.0]), y).round(6)  # 1/4 (16 - 4) and 3/4 (0 - 4): the sum is 0
     array([ 3., -3.])
@@ -63,18 +52,6 @@ def log_softmax(x: Array, axis: int = -1) -> Array:
 
     A row that consists only of -inf is returned unchanged.
 
-    Parameters
-    ----------
-    x : (..., n)
-    axis : int
-
-    Returns
-    -------
-    (..., n)
-
-    Examples
-    --------
-    >>> import numpy as np
     >>> log_softmax(np.array([0.0, 1000.0]))
     array([-1000.,     0.])
     """
@@ -88,9 +65,6 @@ def log_softmax(x: Array, axis: int = -1) -> Array:
 def log_softmax_backward(dy: Array, y: Array, axis: int = -1) -> Array:
     """dx_i = dy_i - softmax(x)_i sum_j dy_j, with softmax(x) = exp(y).
 
-    Examples
-    --------
-    >>> import numpy as np
     >>> y = log_softmax(np.log([1.0, 3.0]))  # log 1/4 and log 3/4
     >>> log_softmax_backward(np.array([4.0, 0.0]), y).round(6)  # 4 - 1/4 · 4 and 0 - 3/4 · 4: the sum is 0
     array([ 3., -3.])

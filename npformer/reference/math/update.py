@@ -20,9 +20,6 @@ def global_norm(grad: Array) -> float:
     It is the norm of ``norms_of_blocks``, so that on a CPU it has the same bits however many threads or processes
     compute them. On a GPU the result is a 0-d array on the device, so that the host does not wait for it.
 
-    Examples
-    --------
-    >>> import numpy as np
     >>> global_norm(np.array([3.0, 4.0]))
     5.0
     """
@@ -33,9 +30,6 @@ def global_norm(grad: Array) -> float:
 def norms_of_blocks(grad: Array) -> Array:
     """√Σ g² of the first ``BLOCK`` numbers, of the next ones, and so on, in float64.
 
-    Examples
-    --------
-    >>> import numpy as np
     >>> norms_of_blocks(np.full(BLOCK + 1, 3.0))
     array([192.,   3.])
     """
@@ -85,16 +79,13 @@ def sgd_update(
 
     Parameters
     ----------
-    param, grad, velocity : (n,)
+    param, grad, velocity
         ``param`` and ``velocity`` are written; ``velocity`` may be None without momentum.
     lr, momentum, nesterov
         The momentum of Sutskever et al. 2013, but with lr outside of the velocity, as in PyTorch.
-    grad_scale : float
+    grad_scale
         Multiplies the gradient first, for gradient clipping. If it is NaN, the update is skipped.
 
-    Examples
-    --------
-    >>> import numpy as np
     >>> param = np.array([1.0])
     >>> sgd_update(param, np.array([2.0]), None, lr=0.25)
     >>> param
@@ -132,18 +123,13 @@ def adam_update(
 
     Parameters
     ----------
-    param, grad, m, v : (n,)
+    param, grad, m, v
         ``param``, ``m`` and ``v`` are written.
-    lr : float
-    step : int
+    step
         1 for the first step.
-    beta1, beta2, eps, weight_decay : float
-    grad_scale : float
+    grad_scale
         Multiplies the gradient first, for gradient clipping. If it is NaN, the update is skipped.
 
-    Examples
-    --------
-    >>> import numpy as np
     >>> param, m, v = np.array([1.0]), np.zeros(1), np.zeros(1)
     >>> adam_update(param, np.array([123.0]), m, v, lr=0.25, step=1)  # the first step has size lr
     >>> param
