@@ -20,6 +20,7 @@ class Kernel(NamedTuple):
     function: Callable
     as_it_lies: frozenset[str]
     dtypes: frozenset[str]
+    without: frozenset[str]
 
 
 class Backend:
@@ -66,8 +67,6 @@ class Backend:
     def names(cls) -> list[str]:
         """The names of all operations.
 
-        Examples
-        --------
         >>> from npformer.reference import Ops
         >>> "softmax_backward" in Ops.names()
         True
@@ -77,8 +76,6 @@ class Backend:
     def replaced(self, **operations: Callable) -> Self:
         """A copy with other functions in the place of some operations; it has no hooks, which would pass them by.
 
-        Examples
-        --------
         >>> from npformer.reference import ops
         >>> ops.replaced(relu=abs).relu(-3.0)
         3.0
@@ -95,7 +92,7 @@ class Backend:
         return changed
 
     def kernel_of(
-        self, operation: Function, *, as_it_lies: str = "", dtypes: str = ""
+        self, operation: Function, *, as_it_lies: str = "", dtypes: str = "", without: str = ""
     ) -> Callable[[Callable], Function]:
         """Make a function the kernel of an operation in this backend.
 
@@ -111,6 +108,8 @@ class Backend:
             Names of arrays whose layout the kernel minds itself.
         dtypes : str
             Names of dtypes, if it takes fewer than other kernels.
+        without : str
+            Names of arrays that must be None for it.
         """
 
         def decorate(function):
@@ -121,7 +120,8 @@ class Backend:
                     f"the kernel of {name} in the backend {self.name} has the parameters "
                     f"({', '.join(given)}), expected ({', '.join(parameters)}): it is called by position"
                 )
-            kernel = Kernel(self, function, frozenset(as_it_lies.split()), frozenset((dtypes or self.dtypes).split()))
+            names = as_it_lies, dtypes or self.dtypes, without
+            kernel = Kernel(self, function, *(frozenset(x.split()) for x in names))
             made = make_dispatcher(operation.record, kernel, operation)
             made.__module__ = function.__module__
             self.kernels[name] = made

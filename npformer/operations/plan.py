@@ -40,7 +40,7 @@ def make_plan(record, kernel, given: Mapping[str, Any]) -> Plan:
 
     dtype = _dtype_of_results(arrays, kinds)
     computed = dtype if dtype is None or (kernel and dtype.name in kernel.dtypes) else widened(dtype)
-    why, for_kernel = _for_kernel(kernel, arrays, kinds, computed)
+    why, for_kernel = _for_kernel(record.name, kernel, arrays, kinds, computed)
     for_function = {name: conversion for name, x in arrays.items() if (conversion := _for_function(x, kinds[name]))}
     floats = [x for name, x in arrays.items() if kinds[name] in ("float", "wide")]
     rounds = dtype != widened(dtype) or any(x.dtype != dtype for x in floats)
@@ -82,12 +82,14 @@ def _for_function(x, kind):
     return np.asarray if isinstance(x, np.generic | np.ndarray) and type(x) is not np.ndarray else None
 
 
-def _for_kernel(kernel, arrays, kinds, computed):
+def _for_kernel(operation, kernel, arrays, kinds, computed):
     """(the reason why no kernel takes these arrays, or "", the conversions of the arrays that need one, by name)."""
     if kernel is None:
         return "reference was called", {}
     if computed is not None and computed.name not in kernel.dtypes:
         return f"no kernel for {computed}", {}
+    if given := [name for name in arrays if name in kernel.without]:
+        return f"no kernel with {given[0]}", {}
     conversions = {}
     for name, x in arrays.items():
         wanted = {"wide": widened(computed), "ids": IDS, "mask": MASK}.get(kinds[name], computed)
@@ -99,7 +101,7 @@ def _for_kernel(kernel, arrays, kinds, computed):
         if x.size == 0:
             return f"{name} is empty", {}
         if kinds[name] in DECIDING and x.dtype.newbyteorder("=") != computed and x.dtype.itemsize != 2:
-            return _told_of_dtypes(kernel, arrays, kinds, computed), {}
+            return _told_of_dtypes(operation, arrays, kinds, computed), {}
         if kinds[name] == "written" and (conversion or x.dtype != wanted):
             return f"{name} would have to be copied, but is written in place", {}
         if x.dtype != wanted:
@@ -109,7 +111,7 @@ def _for_kernel(kernel, arrays, kinds, computed):
     return "", conversions
 
 
-def _told_of_dtypes(kernel, arrays, kinds, computed):
+def _told_of_dtypes(operation, arrays, kinds, computed):
     """Why no kernel takes arrays of several dtypes, with an array whose dtype most others do not have.
 
     A float64 array beside float32 parameters would else make everything after it slow without a word. The first such
@@ -119,7 +121,7 @@ def _told_of_dtypes(kernel, arrays, kinds, computed):
     dtypes = {name: x.dtype.newbyteorder("=") for name, x in floats.items()}
     most = max(dtypes.values(), key=lambda dtype: (list(dtypes.values()).count(dtype), dtype != computed))
     name, other = next((name, dtype) for name, dtype in dtypes.items() if dtype != most)
-    why, operation = f"{name} has {other}, others {most}", kernel.function.__name__
+    why = f"{name} has {other}, others {most}"
     if (pair := frozenset((other, most))) not in _told:
         _told.add(pair)
         warn(f"{why}: the slower reference computes {operation} in {computed}; try {name}.astype('{most}')")

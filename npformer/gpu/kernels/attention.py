@@ -12,10 +12,8 @@ from npformer.reference.math.attention import scale_of
 DTYPES = "float32 float64"  # in half precision the scores would be rounded before the softmax
 
 
-@kernel_of(reference.attention, dtypes=DTYPES)
+@kernel_of(reference.attention, dtypes=DTYPES, without="bias")
 def attention(q, k, v, keep_mask, bias, causal, scale, dropout_rate, dropout_key):
-    if bias is not None:
-        return NotImplemented  # the kernel adds none
     weights = multiply_each(_each(q), _each(k).swapaxes(1, 2))
     (_, T, S), mask = weights.shape, mask_of(keep_mask, q, k)
     heads, steps = (1, (0,) * 4) if mask is None else (mask.shape[1], mask.strides)
@@ -25,10 +23,8 @@ def attention(q, k, v, keep_mask, bias, causal, scale, dropout_rate, dropout_key
     return out.reshape(*q.shape[:-1], v.shape[-1]), weights.reshape(*q.shape[:-1], S)
 
 
-@kernel_of(reference.attention_backward, dtypes=DTYPES)
+@kernel_of(reference.attention_backward, dtypes=DTYPES, without="bias")
 def attention_backward(dout, q, k, v, weights, bias, scale, dropout_rate, dropout_key):
-    if bias is not None:
-        return NotImplemented  # as above
     dout, q_, k_, v_, weights = map(_each, (dout, q, k, v, weights))
     dscores = multiply_each(dout, v_.swapaxes(1, 2))
     (_, T, S), drawn = weights.shape, drawing(dropout_rate, dropout_key, q.dtype)

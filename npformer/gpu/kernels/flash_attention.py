@@ -16,20 +16,16 @@ MOST_HEADS = 65535  # and the most sequences, per launch
 WIDTHS = (16, 32, 64, 128)
 
 
-@kernel_of(reference.flash_attention, as_it_lies="q k v")
+@kernel_of(reference.flash_attention, as_it_lies="q k v", without="bias")
 def flash_attention(q, k, v, keep_mask, bias, causal, scale, dropout_rate, dropout_key):
-    if bias is not None:
-        return NotImplemented  # the kernels add none
     out = cupy.empty((*q.shape[:-1], v.shape[-1]), q.dtype)
     options = mask_of(keep_mask, q, k), causal, scale, dropout_rate, dropout_key
     logsumexp = attend(*map(as_heads, (q, k, v, out)), *options)
     return logsumexp if logsumexp is NotImplemented else (out, logsumexp.reshape(q.shape[:-1]))
 
 
-@kernel_of(reference.flash_attention_backward, as_it_lies="dout q k v out")
+@kernel_of(reference.flash_attention_backward, as_it_lies="dout q k v out", without="bias")
 def flash_attention_backward(dout, q, k, v, out, logsumexp, keep_mask, bias, causal, scale, dropout_rate, dropout_key):
-    if bias is not None:
-        return NotImplemented  # as above
     gradients = tuple(cupy.empty(x.shape, x.dtype) for x in (q, k, v))
     options = mask_of(keep_mask, q, k), causal, scale, dropout_rate, dropout_key
     done = attend_backward(logsumexp, *map(as_heads, (dout, out, q, k, v, *gradients)), *options)

@@ -8,35 +8,27 @@ from npformer.gpu.kernels.flash_attention import attend, attend_backward, mask_o
 from npformer.reference.math.packed_attention import split_parts
 
 
-@kernel_of(reference.self_attention)
+@kernel_of(reference.self_attention, without="bias")
 def self_attention(qkv, settings, keep_mask, bias, dropout_key):
-    if bias is not None:
-        return NotImplemented  # the kernels add none
     return _attend(*split_parts(qkv, *settings.parts), settings, keep_mask, dropout_key)
 
 
-@kernel_of(reference.self_attention_backward)
+@kernel_of(reference.self_attention_backward, without="bias")
 def self_attention_backward(dout, qkv, out, logsumexp, settings, keep_mask, bias, dropout_key):
-    if bias is not None:
-        return NotImplemented  # as above
     dqkv = cupy.empty(qkv.shape, qkv.dtype)
     heads = *split_parts(qkv, *settings.parts), *split_parts(dqkv, *settings.parts)
     done = _attend_backward(logsumexp, dout, out, *heads, settings, keep_mask, dropout_key)
     return done if done is NotImplemented else dqkv
 
 
-@kernel_of(reference.cross_attention)
+@kernel_of(reference.cross_attention, without="bias")
 def cross_attention(q, kv, settings, keep_mask, bias, dropout_key):
-    if bias is not None:
-        return NotImplemented  # as above
     n_heads, *of_keys = settings.parts
     return _attend(*split_parts(q, n_heads), *split_parts(kv, *of_keys), settings, keep_mask, dropout_key)
 
 
-@kernel_of(reference.cross_attention_backward)
+@kernel_of(reference.cross_attention_backward, without="bias")
 def cross_attention_backward(dout, q, kv, out, logsumexp, settings, keep_mask, bias, dropout_key):
-    if bias is not None:
-        return NotImplemented  # as above
     dq, dkv = cupy.empty(q.shape, q.dtype), cupy.empty(kv.shape, kv.dtype)
     n_heads, *of_keys = settings.parts
     parts = *split_parts(q, n_heads), *split_parts(kv, *of_keys)
