@@ -4,68 +4,31 @@ import math
 
 import numpy as np
 
-from npformer import reference
 from npformer.cpu.backend import kernel_of
 from npformer.cpu.jit import inlined, kernel
 from npformer.cpu.memory import empty
 from npformer.cpu.scalar import exp, like, normal_distribution, sigmoid
-from npformer.reference.math.activations import ACTIVATIONS, GELU_SLOPE
+from npformer.reference.math.activations import ACTIVATIONS, GELU_SLOPE, INPUTS
 
 RELU, GELU, GELU_ERF, SILU, SWIGLU = range(5)
 CODES = {name: code for code, name in enumerate(ACTIVATIONS)}
 
 
-@kernel_of(reference.relu)
-def relu(x):
-    return _activated(x, RELU)
+def _register(forward, backward, code):
+    """Make kernels of an activation that has one input for each output, and of its backward pass."""
 
+    @kernel_of(forward)
+    def activated(x):
+        y = empty(x.shape, x.dtype)
+        activate(x.reshape(-1), y.reshape(-1), code)
+        return y
 
-@kernel_of(reference.relu_backward)
-def relu_backward(dy, x):
-    return _passed_on(dy, x, RELU)
-
-
-@kernel_of(reference.gelu)
-def gelu(x):
-    return _activated(x, GELU)
-
-
-@kernel_of(reference.gelu_backward)
-def gelu_backward(dy, x):
-    return _passed_on(dy, x, GELU)
-
-
-@kernel_of(reference.gelu_erf)
-def gelu_erf(x):
-    return _activated(x, GELU_ERF)
-
-
-@kernel_of(reference.gelu_erf_backward)
-def gelu_erf_backward(dy, x):
-    return _passed_on(dy, x, GELU_ERF)
-
-
-@kernel_of(reference.silu)
-def silu(x):
-    return _activated(x, SILU)
-
-
-@kernel_of(reference.silu_backward)
-def silu_backward(dy, x):
-    return _passed_on(dy, x, SILU)
-
-
-def _activated(x, code):
-    y = empty(x.shape, x.dtype)
-    activate(x.reshape(-1), y.reshape(-1), code)
-    return y
-
-
-def _passed_on(dy, x, code):
-    dx = empty(x.shape, x.dtype)
-    np.copyto(dx, dy)
-    multiply_by_slope(dx.reshape(-1), x.reshape(-1), code)
-    return dx
+    @kernel_of(backward)
+    def passed_on(dy, x):
+        dx = empty(x.shape, x.dtype)
+        np.copyto(dx, dy)
+        multiply_by_slope(dx.reshape(-1), x.reshape(-1), code)
+        return dx
 
 
 @kernel
@@ -142,3 +105,8 @@ def _limited(x, most):
 def _silu_slope(x):
     s = sigmoid(x)
     return s * (like(x, 1) + x * (like(x, 1) - s))
+
+
+for _name, _operations in ACTIVATIONS.items():
+    if INPUTS[_name] == 1:
+        _register(*_operations, CODES[_name])
