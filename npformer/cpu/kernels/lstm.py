@@ -27,9 +27,9 @@ def lstm_backward(dstates, dcells, h0, c0, weight, states, cells, gates, keep_ma
     dx_gates, h_before, dweight = (empty(shape, h0.dtype) for shape in (gates.shape, states.shape, (D, 4 * D)))
     dh, dc = np.zeros((B, D), h0.dtype), np.zeros((B, D), h0.dtype)
     dcells = np.zeros_like(states) if dcells is None else dcells
-    inputs = dstates, dcells, h0, c0, weight, states, cells, gates, kept_steps(keep_mask, B, T), reverse
+    inputs, kept = (dstates, dcells, h0, c0, weight, states, cells, gates), kept_steps(keep_mask, B, T)
     work = h_before, np.empty((B, 4 * D), h0.dtype)
-    _run_back(BLAS[h0.dtype], *inputs, dx_gates, dh, dc, dweight, *work)
+    _run_back(BLAS[h0.dtype], inputs, kept, reverse, dx_gates, dh, dc, dweight, *work)
     return dx_gates, dh, dc, dweight
 
 
@@ -61,25 +61,8 @@ def _cell(x, from_h, h, c, kept, new_h, new_c, gates):
 
 
 @kernel
-def _run_back(
-    blas,
-    dstates,
-    dcells,
-    h0,
-    c0,
-    weight,
-    states,
-    cells,
-    gates,
-    kept,
-    reverse,
-    dx_gates,
-    dh,
-    dc,
-    dweight,
-    h_before,
-    step,
-):
+def _run_back(blas, inputs, kept, reverse, dx_gates, dh, dc, dweight, h_before, step):
+    dstates, dcells, h0, c0, weight, states, cells, gates = inputs
     B, T, D = states.shape
     through = np.empty((B, D), dh.dtype)  # the gradient of the previous state through the gates of a step
     for i in range(T):
