@@ -69,19 +69,7 @@ def residual_conv_block(
 
 
 def normalised_relu(ops: Ops, params: Params, x: Array) -> tuple[Array, Backward]:
-    """relu(LN(x)).
-
-    Parameters
-    ----------
-    ops : Backend
-    params : {"gain": (D,), "bias": (D,)}
-    x : (..., D)
-
-    Returns
-    -------
-    y : (..., D)
-    backward : dy -> (dx, grads)
-    """
+    """relu(LN(x)), with the parameters of ``layer_norm``."""
     h, norm_backward = layer_norm(ops, params, x)
 
     def backward(dy):

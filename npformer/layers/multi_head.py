@@ -179,19 +179,9 @@ def self_attention_heads(
 ) -> tuple[Array, Backward | None]:
     """concat(head_1 … head_H): ``self_attention`` without the output projection.
 
-    Parameters
-    ----------
-    ops, params, x, settings, keep_mask, dropout_key
-        As for ``self_attention``.
-    cache : KeyValueCache, optional
-        The keys and values of the earlier positions. x (B, D) is then only the newest position of each row, and its
-        keys and values are written into the cache. A mask belongs into the cache; there is no dropout.
-
-    Returns
-    -------
-    heads : (B, T, D), or (B, D) with a cache
-    backward : dheads -> (dx, grads)
-        None with a cache.
+    With a ``cache`` of the keys and values of the earlier positions, x (B, D) is only the newest position of each row,
+    whose keys and values are written into the cache. A mask belongs into the cache, there is no dropout, and
+    ``backward`` is None.
     """
     if cache is not None and cache.rotary != settings.rotary:
         given = f"the settings have rotary={settings.rotary}, the keys of the cache rotary={cache.rotary}"
@@ -236,16 +226,7 @@ def cross_attention_heads(
 ) -> tuple[Array, Backward | None]:
     """concat(head_1 … head_H): ``cross_attention`` without the output projection.
 
-    Parameters
-    ----------
-    ops, params, x, memory, settings, keep_mask, dropout_key
-        As for ``cross_attention``. ``memory`` may be a ``KeyValueCache`` of its keys and values; x is then (B, D).
-
-    Returns
-    -------
-    heads : (B, T, D), or (B, D) with a cache
-    backward : dheads -> (dx, dmemory, grads)
-        None with a cache.
+    ``memory`` may be a ``KeyValueCache`` of its keys and values; x is then (B, D), and ``backward`` is None.
     """
     q, q_backward = project(ops, params, x, ("q",))
     if isinstance(memory, KeyValueCache):

@@ -65,18 +65,7 @@ def hidden_layer(
     dropout_rate: float = 0.0,
     dropout_key: int | None = None,
 ) -> tuple[Array, Backward]:
-    """dropout(activation(x W_1 + b_1)): ``feed_forward`` without its second linear map.
-
-    Parameters
-    ----------
-    ops, params, x, activation, dropout_rate, dropout_key
-        As for ``feed_forward``.
-
-    Returns
-    -------
-    hidden : (..., F)
-    backward : dhidden -> (dx, grads of "hidden")
-    """
+    """dropout(activation(x W_1 + b_1)): ``feed_forward`` without its second linear map."""
     weight, bias = params["hidden"]["weight"], params["hidden"].get("bias")
     options: tuple[Activation, float, int | None] = activation, dropout_rate, dropout_key
     hidden, before = ops.linear_activation_dropout(x, weight, bias, *options)

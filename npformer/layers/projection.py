@@ -93,17 +93,7 @@ def project(ops: Ops, params: Params, x: Array, names: Sequence[str]) -> tuple[A
 def with_output(ops: Ops, params: Params, z: Array, inner_backward: Backward | None) -> tuple[Array, Backward]:
     """z W_out + b_out, the output projection of a sublayer, where z is the output of its other parts.
 
-    Parameters
-    ----------
-    ops : Backend
-    params : {"out": {"weight": (E, D), "bias": (D,)}, …}
-    z : (..., E)
-    inner_backward : dz -> (dx, …, grads of all but "out")
-
-    Returns
-    -------
-    y : (..., D)
-    backward : dy -> (dx, …, grads)
+    ``inner_backward`` is their backward pass, dz -> (dx, …, grads of all but "out").
     """
     y, out_backward = linear(ops, params["out"], z)
 

@@ -30,10 +30,8 @@ class SequenceAutoencoder(EncoderDecoder):
     dropout : float
         Dropout rate on embeddings, active when a dropout_key is given.
     pad_id : int
-    max_len : int
-        Longest sequence accepted.
-    dtype : "float32" or "float64"
-        Data type of the parameters.
+    max_len, dtype
+        As for ``Transformer``.
 
     Examples
     --------

@@ -53,10 +53,8 @@ class ByteNet(EncoderDecoder):
     pad_id : int
         The id that pads short sequences: embedded as zeros, set to zero before every convolution, not counted in the
         loss.
-    max_len : int
-        Longest sequence accepted.
-    dtype : "float32" or "float64"
-        Data type of the parameters.
+    max_len, dtype
+        As for ``Transformer``.
 
     Examples
     --------
@@ -240,8 +238,6 @@ class ByteNet(EncoderDecoder):
 def fitted(x, length):
     """x (B, T, …) cut, or padded with zeros, to another length. The function is its own backward pass.
 
-    Examples
-    --------
     >>> fitted(np.array([[1, 2, 3]]), 2), fitted(np.array([[1, 2, 3]]), 5)
     (array([[1, 2]]), array([[1, 2, 3, 0, 0]]))
     """

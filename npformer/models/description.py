@@ -18,8 +18,6 @@ MODELS = {model.__name__: model for model in (ByteNet, Recurrent, SequenceAutoen
 def describe(model):
     """Return the class name and the settings of a model as one dict.
 
-    Examples
-    --------
     >>> description = describe(Transformer(11, 11, n_layers=(2, 1)))
     >>> description["name"], description["n_layers"], from_description(description).depths
     ('Transformer', [2, 1], (2, 1))

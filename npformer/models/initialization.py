@@ -136,8 +136,6 @@ class Initializer:
 class ShapesOnly(Initializer):
     """Makes arrays of the same shapes that draw nothing and take no memory: all entries share one byte.
 
-    Examples
-    --------
     >>> ShapesOnly().linear(10**9, 10**9)["weight"].shape
     (1000000000, 1000000000)
     """

@@ -46,10 +46,8 @@ class Recurrent(EncoderDecoder):
         One table for source, target and output projection; both vocabularies must be the same size.
     pad_id : int
         The id that pads short sequences: it changes no state of the encoder, and nothing attends to it.
-    max_len : int
-        Longest sequence accepted.
-    dtype : "float32" or "float64"
-        Data type of the parameters.
+    max_len, dtype
+        As for ``Transformer``.
 
     Examples
     --------

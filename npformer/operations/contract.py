@@ -90,8 +90,6 @@ class Contract(NamedTuple):
 def parse(text: str, tables: Mapping[str, Mapping[str, int]] | None = None) -> Contract:
     """Parse a contract.
 
-    Examples
-    --------
     >>> contract = parse("x: ... D>0, n_heads = H -> y: ... H wide")
     >>> contract.arrays["x"].axes, contract.sizes["n_heads"].letters, contract.results[0].kind
     (('...', 'D'), ('H',), 'wide')
@@ -134,8 +132,6 @@ def _argument(text, item):
 def factors_of(axis: str) -> list[str]:
     """The numbers, letters and sums whose product an axis is.
 
-    Examples
-    --------
     >>> factors_of("2*(H+2*G)*K")
     ['2', '(H+2*G)', 'K']
     """
@@ -145,8 +141,6 @@ def factors_of(axis: str) -> list[str]:
 def letters_of(*axes: str) -> list[str]:
     """The letters of axes, as often as they occur.
 
-    Examples
-    --------
     >>> letters_of("...", "2*(H+2*G)*Kv")
     ['H', 'G', 'Kv']
     """

@@ -93,8 +93,6 @@ OPTIONS: dict[str, Option] = {  # a name means the same everywhere
 def check_option(name, value):
     """Return the value of the option with this name as a Python number or flag, or raise an error that names it.
 
-    Examples
-    --------
     >>> check_option("n_best", np.int8(3))
     3
     >>> check_option("n_best", 0)
@@ -110,8 +108,6 @@ def check_fields(settings):
     A field is checked if it has the name and the type of an option; it may be None if its type hint says so. The
     dataclass may be frozen.
 
-    Examples
-    --------
     >>> from dataclasses import dataclass
     >>> @dataclass(frozen=True)
     ... class Sizes:
@@ -148,8 +144,6 @@ def _kind_of(hint):
 def check_of(name, hint):
     """A function that converts an option of an operation to the type of its hint, or raises; None if there is no check.
 
-    Examples
-    --------
     >>> check_of("eps", float)(np.float32(0.5))
     0.5
     """

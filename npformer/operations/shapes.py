@@ -35,8 +35,6 @@ class Sizes(dict):
 def size_of(axis: str, sizes: Mapping[str, Any]) -> tuple[int, list[str]]:
     """(product of the known factors of an axis, factors whose size is not known).
 
-    Examples
-    --------
     >>> size_of("(H+2*G)*K", {"H": 4, "G": 2})
     (8, ['K'])
     """
@@ -153,8 +151,6 @@ def _learn(axis, size, sizes, source):
 def broadcasts_to(shape: tuple, target: tuple) -> bool:
     """Whether an array of ``shape`` broadcasts to exactly ``target``.
 
-    Examples
-    --------
     >>> broadcasts_to((1, 7), (5, 7)), broadcasts_to((5, 7), (1, 7))
     (True, False)
     """
@@ -165,8 +161,6 @@ def broadcasts_to(shape: tuple, target: tuple) -> bool:
 def index_that_fits(shape: tuple, target: tuple) -> str | None:
     """The index after which an array of ``shape`` broadcasts to ``target``, by axes more or by an axis of size 1 less.
 
-    Examples
-    --------
     >>> index_that_fits((2, 5), (2, 8, 3, 5)), index_that_fits((2, 1, 1, 5), (2, 3, 5))
     (':, None, None', ':, 0')
     """

@@ -8,8 +8,6 @@ from npformer import reference
 def forwarding(package, ops):
     """``__getattr__`` and ``__dir__`` of the package of a backend: its operations, and the other functions of the math.
 
-    Examples
-    --------
     >>> get, names = forwarding("mine", reference.ops.replaced(relu=abs))
     >>> get("relu")(-3), get("causal_mask") is reference.causal_mask, "relu" in names()
     (3, True, True)

@@ -108,8 +108,6 @@ def scale_of(K: int, scale: float | None) -> float:
 def summed_to(dx: Array, shape: tuple[int, ...]) -> Array:
     """The gradient of an array of this shape that was broadcast to the shape of ``dx``.
 
-    Examples
-    --------
     >>> summed_to(np.ones((2, 3, 5)), (3, 1)).ravel()
     array([10., 10., 10.])
     """

@@ -70,8 +70,6 @@ def window_mask(length: int, window: int, keep_mask: Array | None = None, *, lik
 def masked(scores: Array, keep_mask: Array | None, causal: bool) -> Array:
     """The scores (..., T, S), with -inf where the query may not attend to the key.
 
-    Examples
-    --------
     >>> masked(np.zeros((2, 2)), None, causal=True)
     array([[  0., -inf],
            [  0.,   0.]])

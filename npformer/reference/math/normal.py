@@ -12,8 +12,6 @@ STEP, N_STEPS = 0.7, 13  # of the midpoint rule; its relative error is about exp
 def normal_density(x: Array) -> Array:
     """φ(x) = exp(-x²/2) / √(2π).
 
-    Examples
-    --------
     >>> normal_density(np.array([0.0, 1.0])).round(4)
     array([0.3989, 0.242 ])
     """
@@ -30,8 +28,6 @@ def normal_distribution(x: Array) -> Array:
     No term is negative, so the relative error is a few times (1 + x²/2) ε also where the result is small, as is that of
     exp(-x²/2). The form ½ (1 + erf(x/√2)) has no correct digit below x = -8.
 
-    Examples
-    --------
     >>> normal_distribution(np.array([0.0, 1.0])).round(4)
     array([0.5   , 0.8413])
     >>> print("%.9g, %.9g" % tuple(normal_distribution(np.array([-10.0, -30.0]))))

@@ -158,8 +158,6 @@ def split_parts(x: Array, *n_heads: int) -> list[Array]:
     This is the layout of all packed projections: the heads of the queries, then those of the keys, then those of the
     values.
 
-    Examples
-    --------
     >>> q, k, v = split_parts(np.zeros((2, 5, 12)), 2, 2, 2)
     >>> q.shape
     (2, 2, 5, 2)

@@ -17,8 +17,6 @@ _32_BITS = 0xFFFFFFFF
 def derive_key(key: int | None, *path: int) -> int | None:
     """Derive a new key from a key and a path of integers: ``derive_key(seed, step, layer)``. ``None`` gives ``None``.
 
-    Examples
-    --------
     >>> derive_key(7, 1, 2) == derive_key(derive_key(7, 1), 2) != derive_key(7, 2, 1)
     True
     """
@@ -35,8 +33,6 @@ def derive_key(key: int | None, *path: int) -> int | None:
 def split_key(key: int | None, n: int) -> list:
     """Derive ``n`` different keys from one, so that no key is used twice. ``None`` gives ``n`` times ``None``.
 
-    Examples
-    --------
     >>> len(set(split_key(7, 3) + split_key(8, 3)))
     6
     """

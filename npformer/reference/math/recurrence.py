@@ -8,8 +8,6 @@ only what must be done step by step. Where ``keep_mask`` is False, the state doe
 def steps(T, reverse):
     """The order of the steps.
 
-    Examples
-    --------
     >>> list(steps(3, reverse=True))
     [2, 1, 0]
     """

@@ -40,8 +40,6 @@ def norms_of_blocks(grad: Array) -> Array:
 def norm_of(norms: np.ndarray) -> float:
     """The norm of an array, given those of its blocks, in any order.
 
-    Examples
-    --------
     >>> norm_of(np.array([3.0, 4.0]))
     5.0
     """
