@@ -17,7 +17,7 @@ class StepwiseDecoder:
     written once to a cache of max_len · max_rows entries and stays in its place; for each row the decoder keeps the
     indices of the entries of its own past.
 
-    A subclass adds ``_logits(tokens, t, part)``: the logits after the newest tokens of a part of the rows.
+    A subclass adds ``_newest(tokens, t, part)``: the decoder's output (R, D) for the newest tokens of some rows.
 
     Parameters
     ----------
@@ -33,6 +33,7 @@ class StepwiseDecoder:
 
     def __init__(self, model, ops, params, n_sources, max_rows, max_len):
         self.model, self.ops, self.params = model, ops, params
+        _, self.table, self.output = model.tables(params)
         self.max_rows, self.max_len = max_rows, max_len
         self.sources = np.arange(n_sources)  # the source of each row
         self.at = np.empty((n_sources, 0), np.int64)  # indices in the cache of the tokens of each row
@@ -65,7 +66,7 @@ class StepwiseDecoder:
         self.n_steps += 1
 
         def advance(part):
-            logits = self._logits(tokens[part], t, part)
+            logits = self.ops.linear(self._newest(tokens[part], t, part), self.output, self.params["output"]["bias"])
             return logits if then is None else then(logits, part)
 
         results = self.ops.device.run_rows(advance, len(tokens))
@@ -75,21 +76,11 @@ class StepwiseDecoder:
 
     def empty_cache(self, *shape):
         """An uninitialised array for the cache, on the device of the parameters."""
-        return np.empty_like(self.model.tables(self.params)[1], shape=shape)
+        return np.empty_like(self.table, shape=shape)
 
 
 class IncrementalDecoder(StepwiseDecoder):
-    """The step-by-step decoder of a ``Transformer``, which caches keys and values; ``Transformer.decoder`` makes one.
-
-    Parameters
-    ----------
-    model : Transformer
-    ops : Backend
-    params : nested dict
-    src : (B, S) int
-    max_rows, max_len : int
-        Largest number of rows in a step, largest number of steps.
-    """
+    """The step-by-step decoder of a ``Transformer``, which caches keys and values; ``decoder`` makes one."""
 
     def __init__(self, model, ops, params, src, max_rows, max_len):
         super().__init__(model, ops, params, len(src), max_rows, max_len)
@@ -110,20 +101,18 @@ class IncrementalDecoder(StepwiseDecoder):
             projected, _ = project(self.ops, layer["memory_attention"], memory, ("k", "v"))
             kv[part.start * S : part.stop * S] = projected.reshape(-1, kv.shape[1])
 
-    def _logits(self, tokens, t, part):
-        model, ops = self.model, self.ops
-        _, table, output = model.tables(self.params)
+    def _newest(self, tokens, t, part):
+        model, ops, table = self.model, self.ops, self.table
         positions = model.positions_of(self.params, "target", slice(t, t + 1))
         x = ops.embed_tokens(beside(tokens[:, None], table), table, positions, model.pad_id)[:, 0]
         at, sources = beside(np.ascontiguousarray(self.at[part]), table), self.sources[part]
         memory_at, memory_mask = (beside(known[sources], table) for known in (self.memory_at, self.memory_mask))
         for layer, kv, memory_kv in zip(self.layers, self.kv, self.memory_kv, strict=True):
             cache = KeyValueCache(kv, at, rotary=self.settings.attention.rotary)
-            caches = cache, KeyValueCache(memory_kv, memory_at, memory_mask)
-            x = self._layer(layer, x, *caches)
+            x = self._layer(layer, x, cache, KeyValueCache(memory_kv, memory_at, memory_mask))
         if model.norm == "pre":
             x, _ = normalise(ops, self.params["decoder"]["norm"], x, self.settings)
-        return ops.linear(x, output, self.params["output"]["bias"])
+        return x
 
     def _layer(self, params, x, cache, memory):
         """``decoder_layer``, by the function of the backend for such a step, if it has one and that takes this step."""

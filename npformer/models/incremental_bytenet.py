@@ -8,19 +8,7 @@ from npformer.models.incremental import StepwiseDecoder
 
 
 class IncrementalByteNet(StepwiseDecoder):
-    """The step-by-step decoder of a ``ByteNet``, which caches the inputs of its convolutions.
-
-    ``ByteNet.decoder`` makes one.
-
-    Parameters
-    ----------
-    model : ByteNet
-    ops : Backend
-    params : nested dict
-    src : (B, S) int
-    max_rows, max_len : int
-        Largest number of rows in a step, largest number of steps.
-    """
+    """The step-by-step decoder of a ``ByteNet``, which caches the inputs of its convolutions; ``decoder`` makes one."""
 
     def __init__(self, model, ops, params, src, max_rows, max_len):
         super().__init__(model, ops, params, len(src), max_rows, max_len)
@@ -35,9 +23,8 @@ class IncrementalByteNet(StepwiseDecoder):
         columns, _ = self.model.columns(self.ops, self.params, memory, src[part], self.max_len)
         self.columns[part] = columns
 
-    def _logits(self, tokens, t, part):
-        model, ops = self.model, self.ops
-        _, table, output = model.tables(self.params)
+    def _newest(self, tokens, t, part):
+        model, ops, table = self.model, self.ops, self.table
         tokens, at, sources = (beside(x, table) for x in (tokens, self.at[part], self.sources[part]))
         positions, keep_mask = model.positions_beside(table, slice(t, t + 1)), tokens[:, None] != model.pad_id
         words = ops.embed_tokens(tokens[:, None], table, positions, model.pad_id)[:, 0]
@@ -45,8 +32,7 @@ class IncrementalByteNet(StepwiseDecoder):
         for i, (block, seen) in enumerate(zip(self.blocks, self.seen, strict=True)):
             convolve = partial(self._convolve, block["conv"], seen, at, keep_mask, model.dilation(i))
             x, _ = residual_conv_block(ops, block, x, convolve)
-        y, _ = layer_norm(ops, self.params["decoder"]["norm"], x)
-        return ops.linear(y, output, self.params["output"]["bias"])
+        return layer_norm(ops, self.params["decoder"]["norm"], x)[0]
 
     def _convolve(self, params, seen, at, keep_mask, dilation, h):
         """The newest output of a causal ``masked_conv1d``, from the newest input and the cached ones."""
