@@ -1,1 +1,1 @@
-"""The kernels, in files with the names of those of the math."""
+"""The kernels, in files that are named after those of the math."""

@@ -11,8 +11,8 @@ from npformer.cpu.blas import BLAS
 from npformer.cpu.jit import inlined, kernel
 from npformer.cpu.kernels.activations import CODES, activate
 from npformer.cpu.kernels.flash_attention import no_bias, with_four_axes
-from npformer.cpu.kernels.layer_norm import normalise_rows
 from npformer.cpu.kernels.linear import map_few_rows
+from npformer.cpu.kernels.normalisation import normalise_rows
 from npformer.cpu.memory import empty
 from npformer.cpu.scalar import exp_negative, largest, like
 from npformer.cpu.team import helper_for

@@ -1,1 +1,1 @@
-"""What calls the kernels of ``gpu/cuda`` and cuBLAS, in files with the names of those of the math."""
+"""What calls the kernels of ``gpu/cuda`` and cuBLAS, in files that are named after those of the math."""

@@ -1,4 +1,4 @@
-"""The loss and its gradient, a block of threads for each token."""
+"""The losses and their gradients, a block of threads for each token."""
 
 import cupy
 
@@ -13,16 +13,30 @@ NOTHING_IGNORED = -1
 @kernel_of(reference.cross_entropy)
 def cross_entropy(logits, targets, ignore_id, label_smoothing, n_tokens, loss_scale):
     dlogits = cupy.empty(logits.shape, logits.dtype)
-    return differentiated("cross_entropy", logits, dlogits, targets, ignore_id, n_tokens, loss_scale, label_smoothing)
+    return _differentiated("cross_entropy", logits, dlogits, targets, ignore_id, n_tokens, loss_scale, label_smoothing)
 
 
 @kernel_of(reference.linear_cross_entropy, as_it_lies="weight")
 def linear_cross_entropy(x, weight, bias, targets, ignore_id, label_smoothing, n_tokens, loss_scale):
     logits = linear(x, weight, bias)  # the gradient is written over them
-    return differentiated("cross_entropy", logits, logits, targets, ignore_id, n_tokens, loss_scale, label_smoothing)
+    return _differentiated("cross_entropy", logits, logits, targets, ignore_id, n_tokens, loss_scale, label_smoothing)
 
 
-def differentiated(kernel, logits, dlogits, targets, ignore_id, n_tokens, loss_scale, *numbers):
+@kernel_of(reference.paired_cross_entropy)
+def paired_cross_entropy(logits, targets, consistency, ignore_id, label_smoothing, n_tokens, loss_scale):
+    dlogits, numbers = cupy.empty(logits.shape, logits.dtype), (label_smoothing, consistency)
+    return _differentiated("paired_cross_entropy", logits, dlogits, targets, ignore_id, n_tokens, loss_scale, *numbers)
+
+
+@kernel_of(reference.linear_paired_cross_entropy, as_it_lies="weight")
+def linear_paired_cross_entropy(
+    x, weight, bias, targets, consistency, ignore_id, label_smoothing, n_tokens, loss_scale
+):
+    logits, numbers = linear(x, weight, bias), (label_smoothing, consistency)
+    return _differentiated("paired_cross_entropy", logits, logits, targets, ignore_id, n_tokens, loss_scale, *numbers)
+
+
+def _differentiated(kernel, logits, dlogits, targets, ignore_id, n_tokens, loss_scale, *numbers):
     """The loss, and its gradient in ``dlogits``, by the kernel with this name in the file with this name."""
     if n_tokens is None:
         n_tokens = targets.size if ignore_id is None else int((targets != ignore_id).sum())
