@@ -112,20 +112,11 @@ def multiply_few_rows(helper, blas, a, b, out):
         return
     sums = np.empty((PIECES if by_rows else 1, m, n), a.dtype) if thin else np.empty((0, 0, 0), a.dtype)
     to = sums.ctypes.data if thin else out.ctypes.data
-    job = (
-        m,
-        k,
-        n,
-        np.int64(a.ctypes.data),
-        max(a.strides[0] // a.itemsize, k),  # a single row may have any stride
-        np.int64(b.ctypes.data),
-        max((b.strides[0] if by_rows else b.strides[1]) // b.itemsize, n if by_rows else k),
-        np.int64(to),
-        n if thin else max(out.strides[0] // out.itemsize, n),
-        np.int64(by_rows),
-        np.int64(blas[0]),
-        np.int64(blas[1]),
-    )
+    left = np.int64(a.ctypes.data), max(a.strides[0] // a.itemsize, k)  # a single row may have any stride
+    b_step = max((b.strides[0] if by_rows else b.strides[1]) // b.itemsize, n if by_rows else k)
+    result = np.int64(to), n if thin else max(out.strides[0] // out.itemsize, n)
+    how = np.int64(by_rows), np.int64(blas[0]), np.int64(blas[1])
+    job = (m, k, n, *left, np.int64(b.ctypes.data), b_step, *result, *how)
     if load(board + 8 * AWAKE) == 0 or swap(board + 8 * BUSY, 1) == 1:
         for piece in range(PIECES):
             call(address, job, piece)
@@ -302,25 +293,21 @@ def store(typing_context, address, value):
     return numba.void(numba.int64, value), generate
 
 
-@intrinsic
-def add_to(typing_context, address, value):
-    """Add to a word and return its old value, atomically."""
+def _atomic(operation):
+    """A function that changes a word by a value and returns its old value, atomically."""
 
-    def generate(context, builder, signature, arguments):
-        return builder.atomic_rmw("add", _word(builder, arguments[0]), arguments[1], "seq_cst")
+    @intrinsic
+    def change(typing_context, address, value):
+        def generate(context, builder, signature, arguments):
+            return builder.atomic_rmw(operation, _word(builder, arguments[0]), arguments[1], "seq_cst")
 
-    return numba.int64(numba.int64, numba.int64), generate
+        return numba.int64(numba.int64, numba.int64), generate
 
-
-@intrinsic
-def swap(typing_context, address, value):
-    """Write a word and return its old value, atomically."""
-
-    def generate(context, builder, signature, arguments):
-        return builder.atomic_rmw("xchg", _word(builder, arguments[0]), arguments[1], "seq_cst")
-
-    return numba.int64(numba.int64, numba.int64), generate
+    return change
 
 
 def _word(builder, address):
     return builder.inttoptr(address, ir.IntType(64).as_pointer())
+
+
+add_to, swap = _atomic("add"), _atomic("xchg")
