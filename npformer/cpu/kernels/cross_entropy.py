@@ -16,34 +16,28 @@ from npformer.reference.math.cross_entropy import is_counted
 
 @kernel_of(reference.cross_entropy)
 def cross_entropy(logits, targets, ignore_id, label_smoothing, n_tokens, loss_scale):
-    return _differentiated(
-        _differentiate, _copied(logits), None, targets, ignore_id, n_tokens, loss_scale, label_smoothing
-    )
+    options = targets, ignore_id, n_tokens, loss_scale, label_smoothing
+    return _differentiated(_differentiate, _copied(logits), None, *options)
 
 
 @kernel_of(reference.linear_cross_entropy, as_it_lies="weight")
 def linear_cross_entropy(x, weight, bias, targets, ignore_id, label_smoothing, n_tokens, loss_scale):
-    return _differentiated(
-        _differentiate, _mapped(x, weight), bias, targets, ignore_id, n_tokens, loss_scale, label_smoothing
-    )
+    options = targets, ignore_id, n_tokens, loss_scale, label_smoothing
+    return _differentiated(_differentiate, _mapped(x, weight), bias, *options)
 
 
 @kernel_of(reference.paired_cross_entropy)
 def paired_cross_entropy(logits, targets, consistency, ignore_id, label_smoothing, n_tokens, loss_scale):
-    numbers = label_smoothing, consistency
-    return _differentiated(
-        _differentiate_pairs, _copied(logits), None, targets, ignore_id, n_tokens, loss_scale, *numbers
-    )
+    options = targets, ignore_id, n_tokens, loss_scale, label_smoothing, consistency
+    return _differentiated(_differentiate_pairs, _copied(logits), None, *options)
 
 
 @kernel_of(reference.linear_paired_cross_entropy, as_it_lies="weight")
 def linear_paired_cross_entropy(
     x, weight, bias, targets, consistency, ignore_id, label_smoothing, n_tokens, loss_scale
 ):
-    numbers = label_smoothing, consistency
-    return _differentiated(
-        _differentiate_pairs, _mapped(x, weight), bias, targets, ignore_id, n_tokens, loss_scale, *numbers
-    )
+    options = targets, ignore_id, n_tokens, loss_scale, label_smoothing, consistency
+    return _differentiated(_differentiate_pairs, _mapped(x, weight), bias, *options)
 
 
 def _differentiated(differentiate, logits, bias, targets, ignore_id, n_tokens, loss_scale, *numbers):
