@@ -146,23 +146,15 @@ def library():
 
     loaded = ctypes.CDLL(f"libcublas.so.{cupy.cuda.runtime.runtimeGetVersion() // 1000}")
     pointer, number = ctypes.c_void_p, ctypes.c_int
-    matrix = [pointer, number, number]  # address, type, step
+    matrix, matrices = [pointer, number, number], [pointer, number, number, ctypes.c_longlong]  # address, type, steps
     loaded.cublasCreate_v2.argtypes = [pointer]
     loaded.cublasSetMathMode.argtypes = [pointer, number]
     loaded.cublasSetStream_v2.argtypes = [pointer, pointer]
     loaded.cublasSetWorkspace_v2.argtypes = [pointer, pointer, ctypes.c_size_t]
-    loaded.cublasGemmEx.argtypes = [
-        *[pointer, *[number] * 5],
-        *[pointer, *matrix, *matrix],
-        *[pointer, *matrix, number, number],
-    ]
-    long_number = ctypes.c_longlong
-    matrices = [pointer, number, number, long_number]
-    loaded.cublasGemmStridedBatchedEx.argtypes = [
-        *[pointer, *[number] * 5],
-        *[pointer, *matrices, *matrices],
-        *[pointer, *matrices, *[number] * 3],
-    ]
+    sizes = [pointer, *[number] * 5]
+    loaded.cublasGemmEx.argtypes = [*sizes, pointer, *matrix, *matrix, pointer, *matrix, *[number] * 2]
+    products = loaded.cublasGemmStridedBatchedEx
+    products.argtypes = [*sizes, pointer, *matrices, *matrices, pointer, *matrices, *[number] * 3]
     return loaded
 
 
