@@ -114,9 +114,8 @@ def _listen(record, its_kernel, plan, values, run):
         return run(plan, values)
     refused = []
     kernel = plan.kernel and _watched(plan.kernel, refused)
-    name, wait = (
-        (its_kernel.backend.name, its_kernel.backend.device.wait) if its_kernel else ("reference", lambda: None)
-    )
+    backend = its_kernel and its_kernel.backend
+    wait = backend.device.wait if backend else lambda: None
     _busy.now = True
     try:
         wait()
@@ -127,7 +126,7 @@ def _listen(record, its_kernel, plan, values, run):
     finally:
         _busy.now = False
     why = plan.why or ("the kernel left it to the reference" if refused else "")
-    call = _call(record, name, why, values, result, seconds)
+    call = _call(record, backend.name if backend else "reference", why, values, result, seconds)
     for calls in _active:
         calls.append(call)
     return result

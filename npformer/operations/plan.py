@@ -93,11 +93,9 @@ def _for_kernel(operation, kernel, arrays, kinds, computed):
     conversions = {}
     for name, x in arrays.items():
         wanted = {"wide": widened(computed), "ids": IDS, "mask": MASK}.get(kinds[name], computed)
-        conversion = (
-            kernel.backend.suited(x, name in kernel.as_it_lies) if isinstance(x, kernel.backend.array) else None
-        )
         if not isinstance(x, kernel.backend.array):
             return f"{name} is a {type(x).__name__}", {}
+        conversion = kernel.backend.suited(x, name in kernel.as_it_lies)
         if x.size == 0:
             return f"{name} is empty", {}
         if kinds[name] in DECIDING and x.dtype.newbyteorder("=") != computed and x.dtype.itemsize != 2:
