@@ -65,14 +65,12 @@ def read_steps(
             for d, d_at_end in zip(dalong, dend, strict=True):
                 d[:, last] += d_at_end[:, None]
         if cell == "gru":
-            saved: Any = (states, gates, keep_mask)
-            dgates, *dfirst, dweight, dbias = ops.gru_backward(
-                *dalong, *first, hidden["weight"], *saved, reverse=reverse
-            )
+            saved: Any = (hidden["weight"], states, gates, keep_mask)
+            dgates, *dfirst, dweight, dbias = ops.gru_backward(*dalong, *first, *saved, reverse=reverse)
             hidden_grads = {"weight": dweight, "bias": dbias}
         else:
-            saved = (states, cells, gates, keep_mask)
-            dgates, *dfirst, dweight = ops.lstm_backward(*dalong, *first, hidden["weight"], *saved, reverse=reverse)
+            saved = (hidden["weight"], states, cells, gates, keep_mask)
+            dgates, *dfirst, dweight = ops.lstm_backward(*dalong, *first, *saved, reverse=reverse)
             hidden_grads = {"weight": dweight}
         if dend is not None and not x.shape[1]:
             dfirst = dend

@@ -29,7 +29,6 @@ def encoder_layer(
         The parameters of ``self_attention`` and of ``feed_forward``, and those of ``layer_norm`` for each.
     x0 : (B, S, D), or (B, D) with a cache
     settings : LayerSettings
-        With ``causal`` attention this is the layer of a decoder-only model.
     keep_mask : bool, broadcasts to (B, H, S, S), optional
         True = may attend.
     dropout_key : int, optional

@@ -93,9 +93,8 @@ class SequenceAutoencoder(EncoderDecoder):
         """Return the code (B, code_size): a linear map of the state after the last word."""
         src = self._tokens("src", src, self.src_vocab, params)
         x, embed_backward = self._embed(ops, params, "source", src, dropout_key)
-        states, (end,), read_backward = layers.read_steps(
-            ops, params["encoder"]["0"], x, "gru", keep_mask=src != self.pad_id
-        )
+        given = ops, params["encoder"]["0"], x, "gru"
+        states, (end,), read_backward = layers.read_steps(*given, keep_mask=src != self.pad_id)
         code, code_backward = layers.linear(ops, params["encoder"]["code"], end)
 
         def backward(dcode, ready):

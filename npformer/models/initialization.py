@@ -144,12 +144,10 @@ class ShapesOnly(Initializer):
         self.dtype = np.dtype(np.int8)
 
     def embedding(self, vocab, d_model):
-        """An embedding table."""
+        """A table, of embeddings or of learned positions."""
         return _shaped(vocab, d_model)
 
-    def positions(self, length, d_model):
-        """A table of learned positions."""
-        return _shaped(length, d_model)
+    positions = embedding
 
     def full(self, n, value):
         """A vector."""
