@@ -71,7 +71,8 @@ def test_a_misspelled_operation_is_an_error_of_types(tmp_path):
     code = "def layer(ops: Ops, x: Array) -> Array:\n    return ops.{}(x, x)\n"
     imports = "from npformer.arrays import Array\nfrom npformer.layers.types import Ops\n"
     for name, status in (("linear", 0), ("linaer", 1)):
-        (tmp_path / "layer.py").write_text(imports + code.format(name))
-        command = [sys.executable, "-m", "mypy", "--follow-imports=silent", str(tmp_path / "layer.py")]
+        path = tmp_path / f"{name}.py"  # mypy takes a file of the same name, size and second for the same one
+        path.write_text(imports + code.format(name))
+        command = [sys.executable, "-m", "mypy", "--follow-imports=silent", str(path)]
         run = subprocess.run(command, cwd=PACKAGE.parent, capture_output=True, text=True)
         assert (run.returncode, '"Ops" has no attribute "linaer"' in run.stdout) == (status, bool(status)), run.stdout
