@@ -14,17 +14,10 @@ import numpy as np
 from npformer.arrays import has_own_rules, on_host
 from npformer.runtime.files import check_path, file_to_replace
 from npformer.runtime.interrupts import deferred_interrupts
-from npformer.training.checkpoint_header import (
-    FORMAT,
-    VERSION,
-    check_header_size,
-    open_file,
-    read_array,
-    read_header,
-)
 from npformer.training.scratch import scratch_folder
-from npformer.training.strict_json import check_restorable, check_size
+from npformer.training.strict_json import check_restorable, check_size, parse_json
 
+FORMAT, VERSION = "npformer checkpoint", "1"
 LONGEST_REASON = 400  # characters: the reason may quote the file
 
 
@@ -77,8 +70,9 @@ def save_checkpoint(path, arrays: dict[str, np.ndarray], info: dict) -> None:
     arrays = _storable(arrays)
     check_restorable(info, "info")
     described = {"format": FORMAT, "version": VERSION, "order": json.dumps(list(arrays)), "info": json.dumps(info)}
+    check_size(described["info"], "info")
+    check_size(described["order"], "the list of the names of the arrays")
     metadata = described | {"crc32": checksum(arrays, described)}
-    _check_fits_header(arrays, metadata)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with deferred_interrupts(), scratch_folder(path) as scratch:
@@ -99,9 +93,9 @@ def save_checkpoint(path, arrays: dict[str, np.ndarray], info: dict) -> None:
 def load_checkpoint(path) -> tuple[dict[str, np.ndarray], dict]:
     """Read what ``save_checkpoint`` wrote: the arrays, writable and in their order, and ``info``.
 
-    Nothing in the file is executed, and a file with even one wrong bit is refused. Its header is checked as a whole
-    before any array is allocated, so that a file that was forged takes no more memory than its own size allows. While
-    another process saves to ``path``, this returns what it held before or what it holds then.
+    Nothing in the file is executed, and a file with even one wrong bit is refused. A file that was forged takes no more
+    memory than its own size allows. While another process saves to ``path``, this returns what it held before or what
+    it holds then.
 
     Parameters
     ----------
@@ -120,16 +114,23 @@ def load_checkpoint(path) -> tuple[dict[str, np.ndarray], dict]:
     Traceback (most recent call last):
     npformer.training.checkpoint.CheckpointError: ...checkpoint.py cannot be read as a checkpoint: ...
     """
-    _import_safetensors()  # only saving needs it; but who loads a training will save it
+    safetensors = _import_safetensors()
     path = check_path(path)
+    if not path.exists():
+        raise FileNotFoundError(f"there is no checkpoint {path}")
+    if not path.is_file():  # opening a pipe would wait for someone to write to it
+        raise _refusal(path, "it is not a regular file")
     try:
-        with open_file(path) as file:
-            metadata, info, layout = read_header(file)
-            arrays = {name: read_array(file, *place) for name, place in layout.items()}
-    except FileNotFoundError as error:
-        raise FileNotFoundError(f"there is no checkpoint {path}") from error
-    except (OSError, ValueError) as error:
-        raise _refusal(path, error) from error
+        with safetensors.safe_open(path, "numpy") as file:
+            metadata = file.metadata() or {}
+            _check_metadata(metadata)
+            order, info = (parse_json(metadata[name], f"its {name}") for name in ("order", "info"))
+            if not isinstance(order, list) or sorted(map(repr, order)) != sorted(map(repr, file.keys())):
+                raise ValueError(f"its order is {order!r:.60}, expected the names of its arrays, each once")
+            check_restorable(info, "its info")
+            arrays = {name: file.get_tensor(name) for name in order}
+    except (OSError, ValueError, TypeError, AttributeError, safetensors.SafetensorError) as error:
+        raise _refusal(path, error) from error  # TypeError, AttributeError: a dtype that NumPy does not have
     if metadata.pop("crc32") != checksum(arrays, metadata):
         raise _refusal(path, "its checksum is wrong, so some of it was changed or damaged")
     return arrays, info
@@ -166,16 +167,13 @@ def joined(argument, ours, given):
     return ours | (given or {})
 
 
-def _check_fits_header(arrays, metadata):
-    """Refuse to save what could not be loaded, as ``read_header`` would refuse it."""
-    end = sum(array.nbytes for array in arrays.values())
-    entries = {
-        name: {"dtype": array.dtype.name, "shape": array.shape, "data_offsets": [end, end]}
-        for name, array in arrays.items()
-    }
-    header = json.dumps(entries | {"__metadata__": metadata})
-    check_size(header, "info with the names of the arrays")
-    check_header_size(len(header))
+def _check_metadata(metadata):
+    if metadata.get("format") != FORMAT:
+        raise ValueError("npformer did not write it")
+    if metadata.get("version") != VERSION:
+        raise ValueError(f"it has format version {metadata.get('version')!s:.20}, this npformer reads {VERSION}")
+    if missing := {"order", "info", "crc32"} - metadata.keys():
+        raise ValueError(f"its metadata lacks {sorted(missing)}")
 
 
 def _refusal(path, why):
