@@ -17,14 +17,6 @@ from npformer.runtime.threads import cores, openblas_function
 
 AVAILABLE = "available"
 
-# Vector instructions, widest first: NumPy's names of them, and the OpenBLAS cores whose kernels use them.
-NUMPY_NAMES = {"AVX-512": {"X86_V4", "AVX512_SKX"}, "AVX2": {"X86_V3", "AVX2"}, "SVE": {"SVE"}, "NEON": {"ASIMD"}}
-CORES = {
-    "AVX-512": ("SkylakeX", "Cooperlake", "SapphireRapids"),
-    "AVX2": ("Haswell", "Zen"),
-    "AVX": ("Sandybridge", "Bulldozer", "Piledriver", "Steamroller", "Excavator"),
-    "SSE": ("Nehalem", "Core2", "Penryn", "Dunnington", "Prescott", "Katmai", "Atom", "Nano", "Barcelona", "Bobcat"),
-}
 THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS")
 
 
@@ -75,14 +67,12 @@ def as_text(config):
     versions      npformer
     """
     processor, blas, backends = config["processor"], config["blas"], config["backends"]
-    cores = _count(processor["cores"], "core")
-    core = blas["core"] and f"core {blas['core']}" + (f" ({blas['kernels']})" if blas["kernels"] else "")
     rows = {
         "versions": _listed(*(f"{name} {version}" for name, version in config["versions"].items())),
-        "processor": _listed(processor["name"], processor["simd"], cores, processor["system"]),
+        "processor": _listed(processor["name"], _count(processor["cores"], "core"), processor["system"]),
         "BLAS": _listed(
             f"{blas['library']} {blas['version'] or ''}".rstrip(),
-            core or "which kernels it uses is not known",
+            f"core {blas['core']}" if blas["core"] else "which kernels it uses is not known",
             blas["threads"] and _count(blas["threads"], "thread"),
         ),
         **backends,
@@ -101,7 +91,7 @@ def advise(config, environ):
     >>> advise(read_config(), {"NUMBA_DISABLE_JIT": "1"})[-1]["do"]
     'unset NUMBA_DISABLE_JIT'
     """
-    return [*_advise_core(config, environ), *_advise_threads(config, environ), *_advise_numba(config, environ)]
+    return [*_advise_blas(config, environ), *_advise_numba(config, environ)]
 
 
 def _versions():
@@ -113,14 +103,7 @@ def _versions():
 
 
 def _processor():
-    features = np.show_config(mode="dicts").get("SIMD Extensions", {})
-    names = {*features.get("baseline", ()), *features.get("found", ())}
-    return {
-        "name": _processor_name(),
-        "simd": next((level for level, known in NUMPY_NAMES.items() if known & names), None),
-        "cores": cores(),
-        "system": f"{platform.system()} {platform.machine()}",
-    }
+    return {"name": _processor_name(), "cores": cores(), "system": f"{platform.system()} {platform.machine()}"}
 
 
 def _processor_name():
@@ -141,28 +124,14 @@ def _blas():
     if settings is None:
         built_with = np.show_config(mode="dicts").get("Build Dependencies", {}).get("blas", {})
         library, version = built_with.get("name", "not known"), built_with.get("version")
-        return {"library": library, "version": version, "core": None, "kernels": None, "threads": None}
-    core = _ask_openblas("get_corename", ctypes.c_char_p).decode()
+        return {"library": library, "version": version, "core": None, "threads": None}
     version = re.search(r"\d+(\.\d+)+", settings.decode())
     return {
         "library": "OpenBLAS",
         "version": version and version[0],
-        "core": core,
-        "kernels": instructions_of(core),
+        "core": _ask_openblas("get_corename", ctypes.c_char_p).decode(),
         "threads": _ask_openblas("get_num_threads", ctypes.c_int),
-        "chooses_core": b"DYNAMIC_ARCH" in settings,
     }
-
-
-def instructions_of(core):
-    """The widest instructions that the kernels of a core of OpenBLAS use, None if the core is not known.
-
-    Examples
-    --------
-    >>> instructions_of("Zen")
-    'AVX2'
-    """
-    return next((level for level, cores in CORES.items() if core.lower() in map(str.lower, cores)), None)
 
 
 def _ask_openblas(name, restype):
@@ -171,27 +140,23 @@ def _ask_openblas(name, restype):
 
 
 def _backends():
+    """``AVAILABLE`` or the reason why not, for each backend, and the one that "auto" chooses."""
     cpu, gpu = _cpu_backend(), _gpu_backend()
     return {"reference": AVAILABLE, "cpu": cpu, "gpu": gpu, "auto": "cpu" if cpu == AVAILABLE else "reference"}
 
 
 def _cpu_backend():
-    """``AVAILABLE``, or the reason why it is not."""
     if importlib.util.find_spec("npformer.cpu") is None:
         return "not part of this version of npformer"
-    for name in ("numba", "npformer.cpu"):
-        module, problem = _try_import(name)
-        if module is None:
-            return f"{name} is {problem}"
-    return AVAILABLE
+    problems = (f"{name} is {problem}" for name in ("numba", "npformer.cpu") if (problem := _try_import(name)[1]))
+    return next(problems, AVAILABLE)
 
 
 def _gpu_backend():
-    """``AVAILABLE``, or the reason why it is not."""
     if missing := why_no_gpu():
         return _shortened(missing)
-    module, problem = _try_import("npformer.gpu")
-    return AVAILABLE if module else f"npformer.gpu is {problem}"
+    problem = _try_import("npformer.gpu")[1]
+    return f"npformer.gpu is {problem}" if problem else AVAILABLE
 
 
 def _try_import(name):
@@ -221,32 +186,22 @@ def _kernel_cache():
         return None
 
 
-def _advise_core(config, environ):
-    blas, fastest = config["blas"], config["processor"]["simd"]
-    levels = list(CORES)
-    if blas["kernels"] is None or fastest not in levels or levels.index(blas["kernels"]) <= levels.index(fastest):
-        return []
-    best = CORES[fastest][0]
-    asked = environ.get("OPENBLAS_CORETYPE")
-    if not blas["chooses_core"] or (asked and asked.lower() == best.lower()):
-        do = "pip install --force-reinstall numpy"
-        why = f"this OpenBLAS has no {fastest} kernels; the one in NumPy's wheels has them"
-    else:
-        do = "unset OPENBLAS_CORETYPE" if asked else f"export OPENBLAS_CORETYPE={best}"
-        why = f"OpenBLAS uses {blas['kernels']}, the processor has {fastest}: matrix products can be twice as fast"
-    return [{"do": do, "why": why}]
-
-
-def _advise_threads(config, environ):
+def _advise_blas(config, environ):
     threads, cores = config["blas"]["threads"], config["processor"]["cores"]
-    if threads is None or threads >= cores:
+    if threads is None:
         return []
-    numbers = {name: re.match(r"\s*(\d+)", environ.get(name, "")) for name in THREAD_VARIABLES}
-    limits = [name for name, number in numbers.items() if number and 0 < int(number[1]) < cores]
-    why = f"matrix products use {threads} of {_count(cores, 'core')}"
-    if not limits:
-        return [{"do": None, "why": f"{why}: this program limits them, or OpenBLAS was built for no more"}]
-    return [{"do": f"unset {' '.join(limits)}", "why": why}]
+    advice = []
+    if environ.get("OPENBLAS_CORETYPE"):
+        why = "OpenBLAS chooses the fastest kernels itself: those of another core can be half as fast"
+        advice.append({"do": "unset OPENBLAS_CORETYPE", "why": why})
+    if threads < cores:
+        numbers = {name: re.match(r"\s*(\d+)", environ.get(name, "")) for name in THREAD_VARIABLES}
+        limits = [name for name, number in numbers.items() if number and 0 < int(number[1]) < cores]
+        why = f"matrix products use {threads} of {_count(cores, 'core')}"
+        if not limits:
+            why += ": this program limits them, or OpenBLAS was built for no more"
+        advice.append({"do": f"unset {' '.join(limits)}" if limits else None, "why": why})
+    return advice
 
 
 def _advise_numba(config, environ):
@@ -271,8 +226,6 @@ def _advice_lines(config):
         width = max(len(do) for do, _ in steps)
         lines = [f"  {do:<{width}}  # {why}" for do, why in steps]
         return ["To make it faster, in the shell, before Python starts:", *lines]
-    if config["blas"]["kernels"] and config["processor"]["simd"] and config["backends"]["auto"] != "reference":
-        return ["As fast as it can be: all cores, the processor's best kernels."]
     return ["Nothing to change, as far as can be known."]
 
 

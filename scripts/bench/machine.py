@@ -7,7 +7,6 @@ import platform
 import time
 from pathlib import Path
 
-from npformer.config import instructions_of
 from npformer.runtime.threads import cores
 
 LIBRARIES = ("npformer", "numpy", "numba", "torch", "jax", "jaxlib")
@@ -15,7 +14,6 @@ SETTINGS = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "OPENBLAS_NUM_THREADS", "OM
 PAUSE = 0.5  # seconds between turns: OpenMP threads continue to spin for a fifth of a second after their work
 MOSTLY_IDLE = 0.2  # cores that other programs may use without a warning
 WHEN_BUSY = "threads wait for each other, and even ratios mean little"
-FLAGS = {"AVX-512": "avx512f", "AVX2": "avx2"}  # of processors with these instructions, widest first
 
 
 def machine(*libraries):
@@ -37,13 +35,13 @@ def print_machine(facts):
     versions = ", ".join(f"{name} {number}" for name, number in facts["versions"].items() if number)
     print(f"{facts['processor']}, {facts['physical_cores']} cores; Python {facts['python']}, {versions}")
     print(f"NumPy's BLAS: {facts['blas']['name']}, core {facts['blas']['core']}, {facts['blas']['threads']} threads")
-    for warning in warnings_about(facts["blas"]["core"], cpu_flags(), facts["settings"], facts["busy_cores"]):
+    for warning in warnings_about(facts["settings"], facts["busy_cores"]):
         print(f"WARNING: {warning}")
     print(flush=True)
     return facts
 
 
-def warnings_about(core, flags, settings, busy):
+def warnings_about(settings, busy):
     """What makes the figures differ from those of a user on this processor, one sentence for each cause."""
     found = []
     if busy > MOSTLY_IDLE:
@@ -51,12 +49,6 @@ def warnings_about(core, flags, settings, busy):
     if settings:
         given = ", ".join(f"{name}={value}" for name, value in settings.items())
         found.append(f"{given} in the environment: users do not set this, and products may be slower or faster")
-    for instructions, flag in FLAGS.items():
-        if instructions_of(core) == instructions:
-            break
-        if flag in flags and not core.startswith("unknown"):
-            found.append(f"OpenBLAS uses its {core} core, below the processor's instruction set ({flag})")
-            break
     return found
 
 
@@ -79,11 +71,6 @@ def busy_seconds():
 def processor():
     """The processor's name."""
     return _cpuinfo("model name", [platform.processor() or platform.machine()])[0]
-
-
-def cpu_flags():
-    """The instruction sets of the processor (Linux only)."""
-    return set(_cpuinfo("flags", [""])[0].split())
 
 
 def physical_cores():
