@@ -1,7 +1,7 @@
 """Pictures, drawn with matplotlib (``pip install npformer[plot]``), which is imported only when one is drawn.
 
-Every function draws on the axes that it is given, or else on those of a new figure, returns them, and writes the figure
-to a file if it is given a ``path``, whose ending selects the format.
+Every function draws on the ``axes`` that it is given, or else on those of a new figure, returns them, and writes the
+figure to a file if it is given a ``path``, whose ending selects the format.
 """
 
 import math
@@ -9,8 +9,6 @@ import math
 import numpy as np
 
 from npformer.reference import sinusoidal_encoding
-
-UNLIMITED = 10**9
 
 
 def plot_loss(history, path=None, title="Training loss", *, axes=None):
@@ -20,9 +18,6 @@ def plot_loss(history, path=None, title="Training loss", *, axes=None):
     ----------
     history : list of StepInfo
         What ``Trainer.fit`` returns.
-    path : str or Path, optional
-    title : str
-    axes : 2 Axes, optional
 
     Returns
     -------
@@ -61,9 +56,6 @@ def plot_training(records, path=None, title="Training", *, axes=None):
     records : list of dict
         With numbers "step", "loss" and "lr" (one a step), or "step", "val_loss" and "val_bleu" (one a validation).
         Other records are not drawn.
-    path : str or Path, optional
-    title : str
-    axes : 3 Axes, optional
 
     Returns
     -------
@@ -95,65 +87,34 @@ def _are_numbers(record, *names):
     return all(isinstance(record.get(name), (int, float)) for name in names)
 
 
-def plot_scores_by_length(rows, path=None, title="Quality by length of the source", *, ax=None):
-    """BLEU and chrF of the sentences of each range of lengths.
-
-    Parameters
-    ----------
-    rows : list of dict
-        {"words": (shortest, longest), "sentences", "bleu", "bleu_lower", "chrf"}; a longest of 10⁹ is no limit.
-    path : str or Path, optional
-    title : str
-    ax : Axes, optional
-
-    Returns
-    -------
-    ax : Axes
-    """
-    (ax,) = _axes(ax, 1, (8, 4))
-    at = range(len(rows))
-    for name, label in (("bleu_lower", "BLEU, lower-cased, tokenised"), ("bleu", "BLEU, cased"), ("chrf", "chrF")):
-        ax.plot(at, [row[name] for row in rows], marker="o", label=label)
-    words = [f"{a} to {b}" if b < UNLIMITED else f"{a} and more" for a, b in (row["words"] for row in rows)]
-    labels = [f"{text}\n({row['sentences']})" for text, row in zip(words, rows, strict=True)]
-    ax.set_xticks(at, labels)
-    ax.set(xlabel="words of the source (number of sentences)", ylabel="score", title=title, ylim=(0, 100))
-    ax.legend(loc="lower left")
-    ax.grid(alpha=0.3)
-    return _saved(ax, path)
-
-
-def plot_by_length(panels, path=None, *, axes=None):
-    """One panel beside another: curves of several systems against length, each the median of its repetitions.
+def plot_curves(panels, path=None, *, axes=None):
+    """Panels with curves of several systems, each the median of its repetitions with their range; four are a square.
 
     Parameters
     ----------
     panels : list of dict
-        {"title", "xlabel", "ylabel", "at": lengths, "systems": {name: values (repetitions, lengths)}}, and if wanted
-        "ylim", or "log" for two logarithmic axes.
-    path : str or Path, optional
-    axes : sequence of Axes, optional
-        One for each panel.
+        {"at": places on the x axis, "systems": {name: values (repetitions, places)}}, if wanted "labels" of the places,
+        and what ``Axes.set`` takes, such as "title", "xlabel" and "ylim".
 
     Returns
     -------
-    axes : array of Axes
+    axes : array of Axes, one for each panel
     """
-    axes = _axes(axes, (1, len(panels)), (1 + 5 * len(panels), 4.5))[0]
+    rows, columns = (2, 2) if len(panels) == 4 else (1, len(panels))
+    axes = _axes(axes, (rows, columns), (1 + 5 * columns, 4.5 * rows)).ravel()
     for ax, panel in zip(axes, panels, strict=True):
-        for i, (system, values) in enumerate(panel["systems"].items()):
+        settings = {**panel}
+        at, systems = settings.pop("at"), settings.pop("systems")
+        labels = settings.pop("labels", at)
+        for i, (system, values) in enumerate(systems.items()):
             values = np.asarray(values, float)
             middle = np.median(values, axis=0)
             spread = middle - values.min(axis=0), values.max(axis=0) - middle
             style = {"marker": "osD^v"[i % 5], "linestyle": ["-", "--", "-.", ":", "-"][i % 5], "alpha": 0.8}
-            ax.errorbar(panel["at"], middle, spread, label=system, color=f"C{i}", markersize=4, capsize=2, **style)
-        ax.set(title=panel["title"], xlabel=panel["xlabel"], ylabel=panel["ylabel"])
-        if panel.get("log"):
-            ax.set(xscale="log", yscale="log")
-            ax.set_xticks(panel["at"], [str(n) for n in panel["at"]], minor=False)
-            ax.minorticks_off()
-        if "ylim" in panel:
-            ax.set_ylim(panel["ylim"])
+            ax.errorbar(at, middle, spread, label=system, color=f"C{i}", markersize=4, capsize=2, **style)
+        ax.set(**settings)
+        ax.set_xticks(at, labels)
+        ax.minorticks_off()
         ax.grid(alpha=0.3)
         ax.legend(fontsize=8)
     return _saved(axes, path)
@@ -166,9 +127,6 @@ def plot_anomaly_scores(errors, path=None, title="Reconstruction error of sequen
     ----------
     errors : dict of str to sequence of float
         Of each kind, nats a token.
-    path : str or Path, optional
-    title : str
-    ax : Axes, optional
 
     Returns
     -------
@@ -193,9 +151,6 @@ def plot_alignment(weights, source, target, path=None, title="Where the decoder 
         As of ``Translator.attention``, the mean of some heads.
     source, target : sequences of str
         S and T pieces of SentencePiece: "▁" begins a word; other pieces are shown with a dash before them.
-    path : str or Path, optional
-    title : str
-    ax : Axes, optional
 
     Returns
     -------
@@ -232,10 +187,8 @@ def plot_attention(
         A layer each, of one sequence: ``model.attention_weights(...)["memory"]`` without its axis B.
     keys, queries : sequences of str
         The words at the S keys and at the T queries. A query is the word read; the model answers with the next one.
-    path : str or Path, optional
     title, xlabel, ylabel : str
         The title is that of a new figure.
-    axes : (layers, heads) array of Axes, optional
 
     Returns
     -------
@@ -274,9 +227,7 @@ def plot_positional_encoding(path=None, length=100, d_model=64, *, axes=None):
 
     Parameters
     ----------
-    path : str or Path, optional
     length, d_model : int
-    axes : 2 Axes, optional
 
     Returns
     -------
@@ -295,66 +246,6 @@ def plot_positional_encoding(path=None, length=100, d_model=64, *, axes=None):
     below.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.25), ncols=2)
     below.grid(alpha=0.3)
     return _saved(axes, path)
-
-
-SCORE_LABELS = {"dot": "dot product", "scaled_dot": "dot product / √K", "additive": "additive"}
-
-
-def plot_scores_by_width(random, learned, path=None, *, n_keys, n_shown, steps, axes=None):
-    """Four pictures against the width K: variance, entropy, gradient through softmax, and what was learned.
-
-    Parameters
-    ----------
-    random : list of dict
-        {"score", "width", "variance", "entropy", "gradient_median"}, the last three with a figure for each seed.
-    learned : list of dict
-        {"score", "width", "found"}, the share of queries that find their key, for each seed.
-    path : str or Path, optional
-    n_keys, n_shown : int
-        Keys of a random query and of one that learns.
-    steps : int
-        Of learning.
-    axes : (2, 2) array of Axes, optional
-
-    Returns
-    -------
-    axes : (2, 2) array of Axes
-    """
-    (variance, entropy), (gradient, found) = axes = _axes(axes, (2, 2), (10, 7.5))
-    _curves_by_width(variance, random, "variance")
-    variance.set(yscale="log", ylabel="variance", title="Scores of random queries and keys")
-    _curves_by_width(entropy, random, "entropy")
-    _dotted(entropy, math.log(n_keys), f"log {n_keys}: equal weights")
-    entropy.set(ylabel="entropy (nats)", title=f"Their weights over {n_keys} keys", ylim=(0, 1.12 * math.log(n_keys)))
-    _curves_by_width(gradient, random, "gradient_median")
-    gradient.set(yscale="log", ylabel="norm of the gradient, median query", title="Gradient back through softmax")
-    _curves_by_width(found, learned, "found")
-    _dotted(found, 1 / n_shown, "chance")
-    found.set(ylabel="share of queries that find their key", ylim=(0, 1.05), title=f"After {steps} steps of learning")
-    variance.figure.legend(*variance.get_legend_handles_labels(), loc="outside lower center", ncols=3)
-    return _saved(axes, path)
-
-
-def _curves_by_width(ax, rows, name):
-    """A curve for each score through the means of the seeds, and a band from the lowest to the highest."""
-    for i, (score, label) in enumerate(SCORE_LABELS.items()):
-        mine = [row for row in rows if row["score"] == score]
-        widths, figures = [row["width"] for row in mine], np.array([row[name] for row in mine])
-        marker = {"marker": "os^"[i], "markersize": (6, 9, 5)[i]}  # equal figures are seen behind each other
-        ax.plot(widths, figures.mean(axis=1), **marker, color=f"C{i}", label=label)
-        ax.fill_between(widths, figures.min(axis=1), figures.max(axis=1), color=f"C{i}", alpha=0.2, linewidth=0)
-    ax.set_xscale("log", base=2)
-    ax.set_xticks(widths, labels=widths)
-    ax.minorticks_off()
-    ax.set_xlabel("width K of queries and keys")
-    ax.grid(alpha=0.3)
-
-
-def _dotted(ax, height, text):
-    """A line to compare with, and what it is."""
-    ax.axhline(height, color="0.6", linestyle=":")
-    at = {"xycoords": ("axes fraction", "data"), "xytext": (0, 3), "textcoords": "offset points"}
-    ax.annotate(text, (0.02, height), **at, fontsize=8, color="0.4")
 
 
 def _shown(piece):

@@ -21,7 +21,8 @@ from npformer.translation import Translator, score
 from npformer.translation.run import RESULT
 from npformer.translation.scores import check_packages
 
-LENGTHS = [(1, 8), (9, 10), (11, 12), (13, 15), (16, 20), (21, 10**9)]  # words of the source
+UNLIMITED = 10**9
+LENGTHS = [(1, 8), (9, 10), (11, 12), (13, 15), (16, 20), (21, UNLIMITED)]  # words of the source
 
 
 @command
@@ -95,11 +96,21 @@ def by_length(sources, translations, references, language):
 
 
 def draw(result, path):
-    from npformer.plots import plot_scores_by_length
+    from npformer.plots import plot_curves
 
     source, target = result["pair"]
+    rows = result["by_length"]
+    words = [f"{a} to {b}" if b < UNLIMITED else f"{a} and more" for a, b in (row["words"] for row in rows)]
+    names = {"bleu_lower": "BLEU, lower-cased, tokenised", "bleu": "BLEU, cased", "chrf": "chrF"}
+    panel = {
+        "at": range(len(rows)),
+        "labels": [f"{text}\n({row['sentences']})" for text, row in zip(words, rows, strict=True)],
+        "systems": {label: [[row[name] for row in rows]] for name, label in names.items()},
+        "title": f"{source} to {target}, {result['split']}",
+        "xlabel": "words of the source (number of sentences)",
+    }
     path.parent.mkdir(parents=True, exist_ok=True)
-    plot_scores_by_length(result["by_length"], path, f"{source} to {target}, {result['split']}")
+    plot_curves([panel | {"ylabel": "score", "ylim": (0, 100)}], path)
 
 
 def report(result):

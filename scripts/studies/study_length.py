@@ -247,37 +247,22 @@ def draw(folder, figures, sizes):
 
 
 def draw_tasks(path, tasks, figures, sizes):
-    quality = {"xlabel": "symbols of the sequence", "ylabel": "all of it right, % of sequences", "ylim": (-3, 103)}
+    quality = {"at": sizes["lengths"], "xlabel": "symbols of the sequence", "ylim": (-3, 103)}
+    quality["ylabel"] = "all of it right, % of sequences"
     panels = [
-        {
-            "title": f"{task}: {sizes['steps']} updates",
-            "at": sizes["lengths"],
-            "systems": values_of(figures[task]),
-            **quality,
-        }
-        for task in tasks
+        {"title": f"{task}: {sizes['steps']} updates", "systems": values_of(figures[task]), **quality} for task in tasks
     ]
     save(panels, path)
 
 
 def draw_wishes(path, figures, sizes):
     paths = {system: [values] for system, values in figures["paths"].items() if system != "lengths"}
-    length = {"at": sizes["timed"], "xlabel": "words", "log": True}
+    length = {"at": sizes["timed"], "xlabel": "words", "xscale": "log", "yscale": "log"}
     panels = [
-        {
-            "title": "From a source word to the last target word",
-            "ylabel": "states or layers",
-            "systems": paths,
-            **length,
-        },
-        {
-            "title": "A training step, 8 pairs",
-            "ylabel": "milliseconds",
-            "systems": values_of(figures["times"]),
-            **length,
-        },
+        {"title": "From a source word to the last target word", "ylabel": "states or layers", "systems": paths},
+        {"title": "A training step, 8 pairs", "ylabel": "milliseconds", "systems": values_of(figures["times"])},
     ]
-    save(panels, path)
+    save([panel | length for panel in panels], path)
 
 
 def values_of(systems):
@@ -285,9 +270,9 @@ def values_of(systems):
 
 
 def save(panels, path):
-    from npformer.plots import plot_by_length
+    from npformer.plots import plot_curves
 
-    plot_by_length(panels, path)
+    plot_curves(panels, path)
     print(f"wrote {path}")
 
 

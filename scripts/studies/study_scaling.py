@@ -23,7 +23,7 @@ from scripts.output import add_json, add_pictures, will_draw, write_json
 from npformer import Adam, reference as ops, tree
 from npformer.runtime.threads import blas_threads
 
-SCORES = ("dot", "scaled_dot", "additive")
+LABELS = {"dot": "dot product", "scaled_dot": "dot product / √K", "additive": "additive"}
 N_QUERIES, N_KEYS = 64, 64
 N_WORDS, N_SHOWN, N_ANSWERS, BATCH, N_EVALUATED = 64, 16, 8, 64, 2000
 FULL = {
@@ -93,7 +93,7 @@ def study_random(sizes, seeds):
     print("score        width   variance   entropy    gradient of scores      gradient of query")
     print("                                 (nats)       mean     median                   mean")
     rows = []
-    for score in SCORES:
+    for score in LABELS:
         for width in sizes["widths"]:
             row = over(seeds, random_scores, score, width)
             variance, entropy, mean, median, query = map(np.mean, row.values())
@@ -170,7 +170,7 @@ def study_learning(sizes, seeds):
     print(f"\n3. right word found after {sizes['steps']} steps of Adam; chance: {1 / N_SHOWN:.3f}\n")
     print("score        width   best learning rate   share found: mean   lowest   highest seed")
     rows = []
-    for score in SCORES:
+    for score in LABELS:
         for width in sizes["learning_widths"]:
             row = best_learning_rate(score, width, sizes, seeds)
             found = row["found"]
@@ -255,12 +255,24 @@ def gradients(params, score, batch):
 
 
 def draw(folder, figures):
-    from npformer.plots import plot_scores_by_width
+    from npformer.plots import plot_curves
 
+    def panel(rows, name, **settings):
+        systems = {label: [row for row in rows if row["score"] == score] for score, label in LABELS.items()}
+        widths = [row["width"] for row in systems["additive"]]
+        values = {label: np.transpose([row[name] for row in own]) for label, own in systems.items()}
+        return {"at": widths, "systems": values, "xlabel": "width K of queries and keys", "xscale": "log"} | settings
+
+    random, log, steps = figures["random"], {"yscale": "log"}, figures["sizes"]["steps"]
+    weights, learned = f"Their weights over {N_KEYS} keys", f"After {steps} steps of learning"
+    panels = [
+        panel(random, "variance", title="Scores of random queries and keys", ylabel="variance", **log),
+        panel(random, "entropy", title=weights, ylabel=f"entropy (nats); log {N_KEYS}: equal weights"),
+        panel(random, "gradient_median", title="Gradient back through softmax", ylabel="norm, median query", **log),
+        panel(figures["learned"], "found", title=learned, ylabel="share of queries that find their key"),
+    ]
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "attention_scores.png"
-    sizes = {"n_keys": N_KEYS, "n_shown": N_SHOWN, "steps": figures["sizes"]["steps"]}
-    plot_scores_by_width(figures["random"], figures["learned"], path, **sizes)
+    plot_curves(panels, path := folder / "attention_scores.png")
     print(f"picture: {path}")
 
 

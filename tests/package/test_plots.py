@@ -78,15 +78,14 @@ def test_a_training_that_has_hardly_begun_is_drawn_too(tmp_path, records):
     assert points == [n_steps, len(records) - n_steps, len(records) - n_steps, n_steps]
 
 
-def test_scores_are_drawn_over_the_lengths(tmp_path):
-    rows = [
-        {"words": [1, 8], "sentences": 5, "bleu": 30.0, "bleu_lower": 40.0, "chrf": 50.0},
-        {"words": (9, 10**9), "sentences": 3, "bleu": 20.0, "bleu_lower": 25.0, "chrf": 45.0},
-    ]
-    ax = plots.plot_scores_by_length(rows, tmp_path / "x.png", "A title")
+def test_curves_are_medians_with_their_range(tmp_path):
+    panel = {"at": [4, 16], "systems": {"one": [[1, 2], [3, 9], [5, 4]], "two": [[7, 8]]}, "ylim": (0, 10)}
+    left, right = plots.plot_curves([panel, panel | {"xscale": "log", "labels": ["a", "b"]}], tmp_path / "x.png")
     assert (tmp_path / "x.png").read_bytes()[:4] == PNG
-    assert [list(line.get_ydata()) for line in ax.get_lines()] == [[40, 25], [30, 20], [50, 45]]
-    assert [label.get_text() for label in ax.get_xticklabels()] == ["1 to 8\n(5)", "9 and more\n(3)"]
+    assert [list(line.get_ydata()) for line in left.get_lines()[::3]] == [[3, 4], [7, 8]]
+    assert left.get_ylim() == (0, 10)
+    assert [label.get_text() for label in left.get_xticklabels()] == ["4", "16"]
+    assert [label.get_text() for label in right.get_xticklabels()] == ["a", "b"]
 
 
 def test_an_alignment_has_a_cell_for_each_pair_of_pieces(tmp_path):
@@ -102,23 +101,6 @@ def test_an_alignment_has_a_cell_for_each_pair_of_pieces(tmp_path):
 def test_pieces_have_to_fit_the_alignment(tmp_path):
     with pytest.raises(ValueError, match=r"weights \(3, 4\): expected \(4, 3\), a piece for each"):
         plots.plot_alignment(np.zeros((3, 4)), list("abc"), list("abcd"))
-
-
-def test_scores_are_drawn_over_the_width_with_their_spread(tmp_path):
-    def rows(*names):
-        figures = {name: [0.2, 0.1, 0.6] for name in names}
-        return [{"score": s, "width": K, **figures} for s in ("dot", "scaled_dot", "additive") for K in (4, 16)]
-
-    random, learned = rows("variance", "entropy", "gradient_median"), rows("found")
-    axes = plots.plot_scores_by_width(random, learned, tmp_path / "x.png", n_keys=64, n_shown=16, steps=10)
-    assert (tmp_path / "x.png").read_bytes()[:4] == PNG
-    for ax in axes.flat:
-        for line in ax.get_lines()[:3]:
-            np.testing.assert_allclose(line.get_xydata(), [(4, 0.3), (16, 0.3)])
-        for band in ax.collections:
-            heights = band.get_paths()[0].vertices[:, 1]
-            assert (heights.min(), heights.max()) == (0.1, 0.6)
-        assert [label.get_text() for label in ax.get_xticklabels()] == ["4", "16"]
 
 
 def test_without_matplotlib_the_error_says_what_to_install():
