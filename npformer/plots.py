@@ -120,54 +120,6 @@ def plot_curves(panels, path=None, *, axes=None):
     return _saved(axes, path)
 
 
-def plot_anomaly_scores(errors, path=None, title="Reconstruction error of sequences that were never seen", *, ax=None):
-    """How reconstruction errors are distributed: what follows the pattern, and each kind of anomaly.
-
-    Parameters
-    ----------
-    errors : dict of str to sequence of float
-        Of each kind, nats a token.
-
-    Returns
-    -------
-    ax : Axes
-    """
-    (ax,) = _axes(ax, 1, (7, 4))
-    values = [np.maximum(of_kind, 1e-6) for of_kind in errors.values()]  # on a logarithmic axis
-    edges = np.geomspace(min(map(np.min, values)), max(map(np.max, values)), 60)
-    for name, of_kind in zip(errors, values, strict=True):
-        ax.hist(of_kind, edges, histtype="stepfilled", alpha=0.5, label=name)
-    ax.set(xscale="log", xlabel="mean -log p a token (nats)", ylabel="sequences", title=title)
-    ax.legend(fontsize=8)
-    return _saved(ax, path)
-
-
-def plot_alignment(weights, source, target, path=None, title="Where the decoder looks", *, ax=None):
-    """One heat map of cross-attention: source pieces across, the pieces of the translation down.
-
-    Parameters
-    ----------
-    weights : (T, S)
-        As of ``Translator.attention``, the mean of some heads.
-    source, target : sequences of str
-        S and T pieces of SentencePiece: "▁" begins a word; other pieces are shown with a dash before them.
-
-    Returns
-    -------
-    ax : Axes
-    """
-    weights = np.asarray(weights)
-    if weights.shape != (len(target), len(source)):
-        raise ValueError(f"weights {weights.shape}: expected ({len(target)}, {len(source)}), a piece for each")
-    (ax,) = _axes(ax, 1, (2.5 + 0.32 * len(source), 1.8 + 0.28 * len(target)))
-    image = ax.imshow(weights, vmin=0, cmap="viridis", aspect="auto")
-    ax.set_xticks(range(len(source)), [_shown(piece) for piece in source], rotation=90)
-    ax.set_yticks(range(len(target)), [_shown(piece) for piece in target])
-    ax.set(xlabel="source piece", ylabel="piece being said", title=title)
-    ax.figure.colorbar(image, ax=ax, label="attention weight")
-    return _saved(ax, path)
-
-
 def plot_attention(
     weights,
     keys,
@@ -184,7 +136,8 @@ def plot_attention(
     Parameters
     ----------
     weights : sequence of (H, T, S)
-        A layer each, of one sequence: ``model.attention_weights(...)["memory"]`` without its axis B.
+        A layer each, of one sequence: ``model.attention_weights(...)["memory"]`` without its axis B. A single map has
+        no title of its own.
     keys, queries : sequences of str
         The words at the S keys and at the T queries. A query is the word read; the model answers with the next one.
     title, xlabel, ylabel : str
@@ -211,7 +164,8 @@ def plot_attention(
             ax = axes[i, h]
             seen = np.ma.masked_equal(layer[h], 0)
             image = ax.imshow(seen, vmin=0, vmax=brightest, cmap=colours, aspect="auto")
-            ax.set_title(f"layer {i + 1}, head {h + 1}", fontsize=9)
+            if axes.size > 1:
+                ax.set_title(f"layer {i + 1}, head {h + 1}", fontsize=9)
             ax.set_xticks(range(S), keys, fontsize=7, rotation=rotation)
             ax.set_yticks(range(T), queries, fontsize=7)
             if i == len(weights) - 1:
@@ -246,13 +200,6 @@ def plot_positional_encoding(path=None, length=100, d_model=64, *, axes=None):
     below.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.25), ncols=2)
     below.grid(alpha=0.3)
     return _saved(axes, path)
-
-
-def _shown(piece):
-    """A piece as a label: the space before a word goes without saying, a piece within a word gets a dash before it."""
-    if piece.startswith("▁"):
-        return piece[1:] or "(space)"
-    return piece if piece.startswith("<") else f"-{piece}"
 
 
 def _axes(given, shape, size, title=None, **options):

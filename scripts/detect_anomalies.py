@@ -47,13 +47,27 @@ def main(argv=None):
         write_json(options.json, result)
     path = options.out / "anomaly_scores.png"
     if options.draws:
-        from npformer.plots import plot_anomaly_scores
-
         path.parent.mkdir(parents=True, exist_ok=True)
-        plot_anomaly_scores({name: found["errors"] for name, found in result["tests"].items()}, path)
+        draw({name: found["errors"] for name, found in result["tests"].items()}, path)
     report(result)
     if options.draws:
         print(f"wrote {path}")
+
+
+def draw(errors, path):
+    """How the reconstruction errors of what follows the pattern and of each kind of anomaly are distributed."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 4), dpi=120, layout="constrained")
+    ax = figure.subplots()
+    values = [np.maximum(of_kind, 1e-6) for of_kind in errors.values()]  # on a logarithmic axis
+    edges = np.geomspace(min(map(np.min, values)), max(map(np.max, values)), 60)
+    for name, of_kind in zip(errors, values, strict=True):
+        ax.hist(of_kind, edges, histtype="stepfilled", alpha=0.5, label=name)
+    ax.set(xscale="log", xlabel="mean -log p a token (nats)", ylabel="sequences")
+    ax.set_title("Reconstruction error of sequences that were never seen")
+    ax.legend(fontsize=8)
+    figure.savefig(path)
 
 
 def training_batches(seed, size=64):

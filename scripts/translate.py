@@ -82,11 +82,20 @@ def draw(translator, line, hypotheses, path):
     """Draw the heat map of the first sentence: the mean of the weights of all heads and layers."""
     if not hypotheses:
         raise ValueError("--attention: the first line is empty, expected a sentence")
-    from npformer.plots import plot_alignment
+    from npformer.plots import plot_attention
 
     source, target, layers = translator.attention(line, hypotheses[0])
     path.parent.mkdir(parents=True, exist_ok=True)
-    plot_alignment(np.mean(layers, axis=(0, 1)), source, target, path, "Cross-attention, mean of all layers and heads")
+    mean, title = np.mean(layers, axis=(0, 1)), "Cross-attention, mean of all layers and heads"
+    keys, queries = list(map(as_label, source)), list(map(as_label, target))
+    plot_attention([mean[None]], keys, queries, path, title, "source piece", "piece being said")
+
+
+def as_label(piece):
+    """A piece as a label: the space before a word goes without saying, a piece within a word gets a dash before it."""
+    if piece.startswith("▁"):
+        return piece[1:] or "(space)"
+    return piece if piece.startswith("<") else f"-{piece}"
 
 
 def parse_arguments(argv):

@@ -29,7 +29,7 @@ def test_drawing_on_axes_of_ones_own(tmp_path):
     history = [StepInfo(step, 1 / step, 0.1, 1.0, 10, 0.01) for step in range(1, 9)]
     assert list(plots.plot_loss(history, axes=[a, c])) == [a, c]
     assert a.get_lines() and c.get_lines() and not b.get_lines()
-    assert plots.plot_anomaly_scores({"one": [0.1, 0.2], "two": [0.5]}, tmp_path / "all.png", ax=d) is d
+    assert list(plots.plot_curves([{"at": [1], "systems": {"a": [[2]]}}], tmp_path / "all.png", axes=d)) == [d]
     assert figure.get_suptitle() == ""
     assert (tmp_path / "all.png").read_bytes()[:4] == PNG
     with pytest.raises(ValueError, match=r"axes has shape \(\), expected 2"):
@@ -88,19 +88,13 @@ def test_curves_are_medians_with_their_range(tmp_path):
     assert [label.get_text() for label in right.get_xticklabels()] == ["a", "b"]
 
 
-def test_an_alignment_has_a_cell_for_each_pair_of_pieces(tmp_path):
+def test_a_single_map_has_one_title(tmp_path):
     weights = np.random.default_rng(0).dirichlet(np.ones(4), 3)
-    source, target = ["▁a", "▁m", "an", "</s>"], ["▁un", "▁", "</s>"]
-    ax = plots.plot_alignment(weights, source, target, tmp_path / "x.png")
-    assert (tmp_path / "x.png").read_bytes()[:4] == PNG
+    [[ax]] = plots.plot_attention([weights[None]], list("abcd"), list("xyz"), tmp_path / "x.png", "A title")
     np.testing.assert_array_equal(ax.get_images()[0].get_array(), weights)
-    assert [label.get_text() for label in ax.get_xticklabels()] == ["a", "m", "-an", "</s>"]
-    assert [label.get_text() for label in ax.get_yticklabels()] == ["un", "(space)", "</s>"]
-
-
-def test_pieces_have_to_fit_the_alignment(tmp_path):
-    with pytest.raises(ValueError, match=r"weights \(3, 4\): expected \(4, 3\), a piece for each"):
-        plots.plot_alignment(np.zeros((3, 4)), list("abc"), list("abcd"))
+    assert (ax.get_title(), ax.figure.get_suptitle()) == ("", "A title")
+    assert [label.get_text() for label in ax.get_xticklabels()] == list("abcd")
+    assert [label.get_text() for label in ax.get_yticklabels()] == list("xyz")
 
 
 def test_without_matplotlib_the_error_says_what_to_install():
