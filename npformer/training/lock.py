@@ -21,12 +21,6 @@ def locked(folder):
     ------
     ValueError
         If another training holds the lock.
-
-    Examples
-    --------
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder, locked(folder):
-    ...     pass
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)

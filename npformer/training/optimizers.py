@@ -80,15 +80,9 @@ class SGD(Optimizer):
 
     def update(self, ops, param, grad, state, step, grad_scale=1.0, lr=None, decay=True):
         """Update ``param`` and ``state`` in place; ``lr`` defaults to the learning rate of this step."""
-        ops.sgd_update(
-            param,
-            grad,
-            state.get("velocity"),
-            lr=self.learning_rate(step) if lr is None else lr,
-            momentum=self.momentum,
-            nesterov=self.nesterov,
-            grad_scale=grad_scale,
-        )
+        lr = self.learning_rate(step) if lr is None else lr
+        momentum = {"momentum": self.momentum, "nesterov": self.nesterov}
+        ops.sgd_update(param, grad, state.get("velocity"), lr=lr, **momentum, grad_scale=grad_scale)
 
 
 @dataclass(frozen=True)
@@ -125,19 +119,10 @@ class Adam(Optimizer):
 
     def update(self, ops, param, grad, state, step, grad_scale=1.0, lr=None, decay=True):
         """Update ``param`` and ``state`` in place; ``lr`` defaults to the learning rate of this step."""
-        ops.adam_update(
-            param,
-            grad,
-            state["m"],
-            state["v"],
-            lr=self.learning_rate(step) if lr is None else lr,
-            step=step,
-            beta1=self.betas[0],
-            beta2=self.betas[1],
-            eps=self.eps,
-            weight_decay=self.weight_decay if decay else 0.0,
-            grad_scale=grad_scale,
-        )
+        lr, (beta1, beta2) = self.learning_rate(step) if lr is None else lr, self.betas
+        settings = {"beta1": beta1, "beta2": beta2, "eps": self.eps}
+        settings["weight_decay"] = self.weight_decay if decay else 0.0
+        ops.adam_update(param, grad, state["m"], state["v"], lr=lr, step=step, **settings, grad_scale=grad_scale)
 
 
 @dataclass(frozen=True)

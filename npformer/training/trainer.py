@@ -37,6 +37,7 @@ from npformer.training.saved_training import check_training, loss_scale_in
 from npformer.training.step import Numbers, training_step
 
 END = object()  # of the batches
+SETTINGS = ("seed", "label_smoothing", "consistency", "clip_norm", "frozen")  # which a checkpoint has to agree with
 EXPLAINED = 5  # number of steps that are timed; the fastest is reported
 # Parameters · entries of the largest array, per thread. With less, threads mostly wait for each other.
 WORTH_A_SHARD = 5 * 10**7
@@ -192,8 +193,7 @@ class Trainer:
             raise ValueError(f"n_shards={n_shards} on a GPU, which computes a batch as one, expected {wanted}")
         if n_shards is not None and n_shards < self.ranks.size:
             raise ValueError(f"n_shards={n_shards}, expected one or more for each of {self.ranks.size} ranks")
-        asked_for = {"label_smoothing": label_smoothing, "consistency": consistency}
-        self.options = {name: value for name, value in asked_for.items() if value}
+        self.options = {name: value for name in ("label_smoothing", "consistency") if (value := getattr(self, name))}
         self._take = partial(training_step, self)
         if self.ranks.size == 1:  # a message to another rank cannot be recorded
             self._take = self.ops.device.record(self._take, getattr(model, "fill_up", lambda batch, _: batch))
@@ -261,20 +261,11 @@ class Trainer:
         return loss
 
     def step_accumulated(self, batches) -> float:
-        """Make one update from several batches, the same as from one batch with all their rows.
+        """Make one update from several batches, an iterable of tuples such as (src, tgt); return the loss as ``step``.
 
-        Each batch is weighted by its number of targets, as the mean of the batches' means would give more weight to the
-        targets of a batch with few of them. (Dropout draws other bits than in one large batch.)
-
-        Parameters
-        ----------
-        batches : iterable of tuples
-            Each is the arguments of ``step``, for example (src, tgt).
-
-        Returns
-        -------
-        float
-            The mean loss per target.
+        The update is that from one batch with all their rows: each batch is weighted by its number of targets, as the
+        mean of the batches' means would give more weight to the targets of a batch with few of them. (Dropout draws
+        other bits than in one large batch.)
         """
         return self.step(batches=batches)
 
@@ -432,15 +423,8 @@ class Trainer:
     def settings(self):
         """The arguments that a checkpoint has to agree with: a dict that JSON can hold."""
         optimizer = {k: v for k, v in asdict(self.optimizer).items() if k != "lr"}  # a schedule is a function
-        settings = {
-            "seed": self.seed,
-            "label_smoothing": self.label_smoothing,
-            "consistency": self.consistency,
-            "clip_norm": self.clip_norm,
-            "frozen": self.frozen,
-            "optimizer": {"name": type(self.optimizer).__name__} | optimizer,
-        }
-        return as_json(settings)
+        settings = {name: getattr(self, name) for name in SETTINGS}
+        return as_json(settings | {"optimizer": {"name": type(self.optimizer).__name__} | optimizer})
 
     def __deepcopy__(self, memo):
         """A trainer with arrays of its own that makes the same steps from here on."""
@@ -449,15 +433,11 @@ class Trainer:
             twin = type(self)(
                 copy.deepcopy(self.model, memo),
                 self.optimizer,
-                seed=self.seed,
-                label_smoothing=self.label_smoothing,
-                consistency=self.consistency,
-                clip_norm=self.clip_norm,
+                **{name: getattr(self, name) for name in SETTINGS},
                 backend=self.ops,
                 params=self.params,
                 n_shards=self.n_shards,
                 precision=self.precision.name,
-                frozen=self.frozen,
                 ranks=self.ranks,
             )
             for name, x in self.state.items():
