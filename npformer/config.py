@@ -55,7 +55,7 @@ def read_config():
         "backends": _backends(),
         "kernel_cache": _kernel_cache(),
     }
-    return {**config, "advice": advise(config, os.environ)}
+    return {**config, "advice": [*_advise_blas(config, os.environ), *_advise_numba(config, os.environ)]}
 
 
 def as_text(config):
@@ -81,17 +81,6 @@ def as_text(config):
     }
     lines = [f"{name:<13} {text}" for name, text in rows.items()]
     return "\n".join([*lines, "", *_advice_lines(config)])
-
-
-def advise(config, environ):
-    """What would make npformer faster, given the configuration and the environment variables; may be empty.
-
-    Examples
-    --------
-    >>> advise(read_config(), {"NUMBA_DISABLE_JIT": "1"})[-1]["do"]
-    'unset NUMBA_DISABLE_JIT'
-    """
-    return [*_advise_blas(config, environ), *_advise_numba(config, environ)]
 
 
 def _versions():

@@ -8,10 +8,6 @@ _END = object()
 def ahead(items):
     """Yield the same items; a thread makes each while the caller uses the previous one, for example on a GPU.
 
-    Parameters
-    ----------
-    items : iterable
-
     Examples
     --------
     >>> list(ahead(n * n for n in range(4)))

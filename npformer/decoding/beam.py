@@ -132,7 +132,7 @@ def search(ops, decoder, params, beams, beam_size):
     while beams:
         t = len(beams[0].begun[0])
         rows = [len(beam.sums) for beam in beams]
-        tokens = np.array([token for beam in beams for token in beam.last_tokens()])
+        tokens = np.array([token for beam in beams for token in beam.last_tokens])
         # 2 more than needed, as padding and, before min_len, the end token are discarded
         log_p, ids = decoder.step(tokens, parents, lambda logits, _: ops.log_softmax_top_k(logits, 2 * beam_size + 2))
         if np.isnan(log_p[:, 0]).any():
@@ -154,15 +154,11 @@ class Beam:
 
     def __init__(self, size, max_len, min_len, bos_id, eos_id, pad_id, penalty):
         self.size, self.max_len, self.min_len = size, max_len, min_len
-        self.bos_id, self.eos_id, self.pad_id = bos_id, eos_id, pad_id
-        self.penalty = penalty
+        self.eos_id, self.pad_id, self.penalty = eos_id, pad_id, penalty
         self.begun = [()]  # tokens of each prefix
+        self.last_tokens = [bos_id]  # the last one of each, the input of the next step
         self.sums = [0.0]  # log-probability of each prefix
         self.finished = []
-
-    def last_tokens(self):
-        """Return the last token of each prefix, the input of the next step."""
-        return [tokens[-1] if tokens else self.bos_id for tokens in self.begun]
 
     def grow(self, log_p, ids):
         """Extend the prefixes by one token.
@@ -198,7 +194,7 @@ class Beam:
             for tokens, total in zip(begun, sums, strict=True):
                 self._finish(tokens, total)
             return []
-        self.begun, self.sums = begun, sums
+        self.begun, self.sums, self.last_tokens = begun, sums, [tokens[-1] for tokens in begun]
         return kept
 
     def _finish(self, tokens, total):

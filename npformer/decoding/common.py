@@ -38,13 +38,6 @@ def check_limits(model, src, bos_id, eos_id, max_len, min_len):
     return bos_id, eos_id, limits.astype(np.int64), min_len
 
 
-def forbid(logits, ids):
-    """Set the logits of some tokens to -inf, in place, so that these tokens are never chosen; NaN or inf become NaN."""
-    with np.errstate(invalid="ignore"):
-        for token in ids:
-            logits[:, token] -= np.inf
-
-
 NOT_FINITE = "the logits are NaN or infinite"
 FORBIDDEN = "all logits but those of padding (and of the end token before min_len) are -inf"
 
@@ -97,7 +90,9 @@ def generate(model, params, src, choose, bos_id, eos_id, limits, min_len, backen
 
 
 def _choose(choose, params, forbidden, rows, t, logits, part):
-    forbid(logits, forbidden)
+    with np.errstate(invalid="ignore"):
+        for token in forbidden:
+            logits[:, token] -= np.inf  # NaN and inf become NaN
     best = on_host(logits.max(axis=-1))
     if not np.isfinite(best).all():
         raise no_token(FORBIDDEN if (best < np.inf).all() else NOT_FINITE, params, t)

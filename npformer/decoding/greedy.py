@@ -39,9 +39,5 @@ def greedy_decode(model, params, src, *, bos_id, eos_id, max_len, min_len=0, bac
     1
     """
     bos_id, eos_id, limits, min_len = check_limits(model, src, bos_id, eos_id, max_len, min_len)
+    most_probable = lambda logits, rows, t: logits.argmax(axis=-1)
     return generate(model, params, src, most_probable, bos_id, eos_id, limits, min_len, backend)
-
-
-def most_probable(logits, rows, t):
-    """The most probable token of each row."""
-    return logits.argmax(axis=-1)
