@@ -88,13 +88,13 @@ def _are_numbers(record, *names):
 
 
 def plot_curves(panels, path=None, *, axes=None):
-    """Panels with curves of several systems, each the median of its repetitions with their range; four are a square.
+    """Panels with curves of several systems, each the middle of its repetitions with their range; four are a square.
 
     Parameters
     ----------
     panels : list of dict
         {"at": places on the x axis, "systems": {name: values (repetitions, places)}}, if wanted "labels" of the places,
-        and what ``Axes.set`` takes, such as "title", "xlabel" and "ylim".
+        the function "middle" (the median if not given), and what ``Axes.set`` takes, such as "title" and "ylim".
 
     Returns
     -------
@@ -105,10 +105,10 @@ def plot_curves(panels, path=None, *, axes=None):
     for ax, panel in zip(axes, panels, strict=True):
         settings = {**panel}
         at, systems = settings.pop("at"), settings.pop("systems")
-        labels = settings.pop("labels", at)
+        labels, middle_of = settings.pop("labels", at), settings.pop("middle", np.median)
         for i, (system, values) in enumerate(systems.items()):
             values = np.asarray(values, float)
-            middle = np.median(values, axis=0)
+            middle = middle_of(values, axis=0)
             spread = middle - values.min(axis=0), values.max(axis=0) - middle
             style = {"marker": "osD^v"[i % 5], "linestyle": ["-", "--", "-.", ":", "-"][i % 5], "alpha": 0.8}
             ax.errorbar(at, middle, spread, label=system, color=f"C{i}", markersize=4, capsize=2, **style)

@@ -261,7 +261,8 @@ def draw(folder, figures):
         systems = {label: [row for row in rows if row["score"] == score] for score, label in LABELS.items()}
         widths = [row["width"] for row in systems["additive"]]
         values = {label: np.transpose([row[name] for row in own]) for label, own in systems.items()}
-        return {"at": widths, "systems": values, "xlabel": "width K of queries and keys", "xscale": "log"} | settings
+        drawn = {"at": widths, "systems": values, "middle": np.mean, "xlabel": "width K of queries and keys"}
+        return drawn | {"xscale": "log"} | settings
 
     random, log, steps = figures["random"], {"yscale": "log"}, figures["sizes"]["steps"]
     weights, learned = f"Their weights over {N_KEYS} keys", f"After {steps} steps of learning"
