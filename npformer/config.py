@@ -37,11 +37,8 @@ def show_config():
 def read_config():
     """The configuration that `show_config` prints, as a dict that can be written as JSON; None = unknown.
 
-    Returns
-    -------
-    config : dict
-        The keys are "versions", "processor", "blas", "backends", "kernel_cache" and "advice". The last is a list of
-        {"do": a shell command to run before Python starts, or None, "why": the reason}.
+    Its keys are "versions", "processor", "blas", "backends", "kernel_cache" and "advice". The last is a list of
+    {"do": a shell command to run before Python starts, or None, "why": the reason}.
 
     Examples
     --------
@@ -59,13 +56,7 @@ def read_config():
 
 
 def as_text(config):
-    """The text that `show_config` prints, from the dict that `read_config` returned.
-
-    Examples
-    --------
-    >>> print(as_text(read_config()).splitlines()[0][:22])
-    versions      npformer
-    """
+    """The text that `show_config` prints, from the dict that `read_config` returned."""
     processor, blas, backends = config["processor"], config["blas"], config["backends"]
     rows = {
         "versions": _listed(*(f"{name} {version}" for name, version in config["versions"].items())),
@@ -224,7 +215,7 @@ def _shortened(error):
 
 
 def _listed(*parts):
-    return ", ".join(part for part in parts if part)
+    return ", ".join(filter(None, parts))
 
 
 def _count(n, noun):

@@ -10,6 +10,7 @@ from npformer.data.marks import mark, unmark
 
 PAD, BOS, EOS, UNKNOWN = 0, 1, 2, 3
 MARKED = "<marked>"  # a piece that is in no text; a vocabulary that has it was learned from marked text
+MOST_LINES = 2_000_000  # of which a vocabulary is learned; of more, this number is sampled, as each takes memory
 AT_ONCE = 5000  # lines converted at a time, as lists of ids take ten times as much memory as arrays
 
 
@@ -53,7 +54,7 @@ class Subwords:
         return self._processor.get_piece_size()
 
     @classmethod
-    def learn(cls, lines, size, *, kind="bpe", marks=True, n_lines=2_000_000):
+    def learn(cls, lines, size, *, kind="bpe", marks=True):
         """Learn a vocabulary from text.
 
         Parameters
@@ -66,8 +67,6 @@ class Subwords:
             Byte-pair encoding (Sennrich et al. 2016) or the unigram model (Kudo 2018).
         marks : bool
             Whether to mark capitals and missing spaces; if False, the text is used as it is.
-        n_lines : int
-            If there are more lines, this number of them is sampled, as each line takes memory.
         """
         size = check_int("size", size, at_least=5)
         if kind not in ("bpe", "unigram"):
@@ -88,7 +87,7 @@ class Subwords:
                 vocab_size=size,
                 model_type=kind,
                 character_coverage=1.0,
-                input_sentence_size=n_lines,
+                input_sentence_size=MOST_LINES,
                 shuffle_input_sentence=True,
                 pad_id=PAD,
                 bos_id=BOS,

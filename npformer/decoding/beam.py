@@ -57,9 +57,8 @@ def beam_search(
     model : EncoderDecoder
     params : nested dict
     src : (B, S) int
-    bos_id, eos_id : int
-    max_len, min_len : int
-        Maximum and minimum number of tokens to generate, including the end token; ``max_len`` may be an array (B,).
+    bos_id, eos_id, max_len, min_len, backend
+        As for ``greedy_decode``.
     beam_size : int
         1 is greedy decoding.
     length_penalty : float
@@ -67,11 +66,9 @@ def beam_search(
         "power").
     penalty_form : "power" or "gnmt"
         The score is log p / length^α, or log p / ((5 + length) / 6)^α (Wu et al. 2016; the Transformer paper uses it
-        with α = 0.6).
-        The length counts the end token, not the begin token.
+        with α = 0.6). The length counts the end token, not the begin token.
     n_best : int
         Largest number of hypotheses to return for each source, at most beam_size.
-    backend : "auto", "reference", "cpu", "gpu" or a module
 
     Returns
     -------
@@ -109,13 +106,7 @@ def beam_search(
 
 
 def length_penalty_of(alpha, form):
-    """Return the length penalty, which divides the log-probability, as a function of the length.
-
-    Examples
-    --------
-    >>> length_penalty_of(1.0, "power")(7), length_penalty_of(1.0, "gnmt")(7)
-    (7.0, 2.0)
-    """
+    """Return the length penalty, which divides the log-probability, as a function of the length."""
     alpha = check_option("length_penalty", alpha)
     if alpha > 10:
         raise ValueError(f"length_penalty={alpha}, expected 0 to 10; 1 compares means per token")
@@ -161,17 +152,9 @@ class Beam:
         self.finished = []
 
     def grow(self, log_p, ids):
-        """Extend the prefixes by one token.
+        """Extend the prefixes by one token; return the index of the prefix that each new one extends, [] at the end.
 
-        Parameters
-        ----------
-        log_p, ids : (R, K)
-            The K most probable next tokens of each prefix, and their log-probabilities.
-
-        Returns
-        -------
-        list of int
-            For each new prefix the index of the prefix that it extends; empty if the beam is done.
+        ``log_p`` and ``ids`` (R, K) are the K most probable next tokens of each prefix.
         """
         length = len(self.begun[0]) + 1
         totals = log_p + np.array(self.sums, log_p.dtype)[:, None]

@@ -55,22 +55,10 @@ def culprit(params):
 
 
 def generate(model, params, src, choose, bos_id, eos_id, limits, min_len, backend):
-    """Generate each row token by token until its end token or its limit; finished rows are not extended.
+    """Generate each row token by token until its end token or its limit; return (B, T) tokens, padded after the end.
 
-    Parameters
-    ----------
-    choose : callable
-        ``choose(logits, rows, t)`` -> token t of these rows, which are not finished. The logits of tokens that may not
-        be chosen are -inf.
-    limits : (B,) int
-        Maximum number of tokens of each row.
-    min_len : int
-        The end token is not chosen before.
-
-    Returns
-    -------
-    (B, T) int
-        The generated tokens, with padding after the end token.
+    ``choose(logits, rows, t)`` returns token t of these rows, which are not finished. The logits of tokens that may not
+    be chosen are -inf: padding, and the end token before ``min_len``.
     """
     said = np.full((len(src), max(limits, default=0)), model.pad_id)
     if not len(src):

@@ -11,18 +11,7 @@ from npformer.checks import shown
 def replace_file(path, content):
     """Write the whole content of a file, in one step: others find the old content or the new one.
 
-    Raises
-    ------
-    OSError
-        If it cannot be written. The old file is unchanged.
-
-    Examples
-    --------
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     replace_file(Path(folder, "log"), b"whole")
-    ...     Path(folder, "log").read_bytes()
-    b'whole'
+    If it cannot be written, an ``OSError`` is raised, and the old file is unchanged.
     """
     new = path.with_name(f".{path.name}.{uuid4().hex[:16]}.tmp")
     try:
@@ -53,12 +42,6 @@ def file_to_replace(path):
 
 
 def name_for_damaged(path):
-    """Return a name beside a file that is not taken by what an earlier damage left.
-
-    Examples
-    --------
-    >>> str(name_for_damaged(Path("log.jsonl")))
-    'log.jsonl.damaged'
-    """
+    """Return a name beside a file, such as log.jsonl.damaged, that is not taken by what an earlier damage left."""
     names = (path.with_name(f"{path.name}.damaged{n or ''}") for n in range(1_000_000))
     return next(name for name in names if not name.exists())

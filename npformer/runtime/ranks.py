@@ -82,13 +82,7 @@ class OneProcess:
         """Raise an error on all ranks if one of them has other facts than rank 0."""
 
     def my_share(self, items):
-        """Return this rank's part of a sequence: neighbouring items, about as many as on the other ranks.
-
-        Examples
-        --------
-        >>> OneProcess().my_share([1, 2, 3])
-        [1, 2, 3]
-        """
+        """Return this rank's part of a sequence: neighbouring items, about as many as on the other ranks."""
         return share_of(items, self.rank, self.size)
 
 
@@ -232,14 +226,9 @@ def checksum(values):
 
 
 def part_of_cores(mine, there):
-    """How many cores a rank has, if ranks which may use the same core share it evenly.
+    """How many cores a rank has that may use those of ``mine``, if ranks which may use the same core share it evenly.
 
-    Parameters
-    ----------
-    mine : list of int
-        The cores that the rank may use.
-    there : list of lists of int
-        Those of all ranks on its host, itself included.
+    ``there`` has the cores that each rank on its host may use, itself included.
 
     Examples
     --------
@@ -250,13 +239,7 @@ def part_of_cores(mine, there):
 
 
 def share_of(items, rank, size):
-    """A rank's part of a sequence: see ``OneProcess.my_share``.
-
-    Examples
-    --------
-    >>> [share_of("abcde", rank, size=3) for rank in range(3)]
-    ['a', 'bc', 'de']
-    """
+    """A rank's part of a sequence: of "abcde" on three ranks, the first has "a", then "bc" and "de"."""
     n = len(items)
     return items[n * rank // size : n * (rank + 1) // size]
 

@@ -34,13 +34,7 @@ _blocks: list = []  # the unfinished blocks of ``blas_threads``, in any thread; 
 
 
 def cores():
-    """Number of cores that this process may use.
-
-    Examples
-    --------
-    >>> cores() >= 1
-    True
-    """
+    """Number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

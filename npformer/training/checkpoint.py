@@ -138,15 +138,7 @@ def load_checkpoint(path) -> tuple[dict[str, np.ndarray], dict]:
 
 @contextlib.contextmanager
 def refusing(path, advice="try another file"):
-    """Turn an error about the content of a checkpoint into a ``CheckpointError`` that names the file.
-
-    Examples
-    --------
-    >>> with refusing("last.safetensors"):
-    ...     raise ValueError("n_steps=-1, expected at least 0")
-    Traceback (most recent call last):
-    npformer.training.checkpoint.CheckpointError: last.safetensors: n_steps=-1, expected at least 0; try another file
-    """
+    """Turn an error about the content of a checkpoint into a ``CheckpointError`` that names the file."""
     try:
         yield
     except (TypeError, ValueError, OverflowError) as error:

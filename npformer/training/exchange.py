@@ -5,9 +5,8 @@ each rank. As soon as a chunk is complete, the ranks begin to send each other it
 receives for its own piece. It updates these parameters, for which it alone has the optimizer's state (the first stage
 of ZeRO, Rajbhandari et al. 2020), and the ranks exchange the new parameters (all-gather).
 
-MPI's reduce-scatter sends as much, but adds in an order that depends on the number of ranks. Here the sum of the shards
-of a batch is that of ``tree_sum``, which has the same bits on any number of ranks. If several batches make one step,
-each rank adds up its part of all of them first.
+MPI's reduce-scatter adds in an order that depends on the number of ranks; the sum of ``tree_sum`` has the same bits on
+any number of them. If several batches make one step, each rank adds up its part of all of them first.
 """
 
 import inspect
@@ -39,15 +38,9 @@ class UnderWay(NamedTuple):
 
 
 class Exchange(GradientSum):
-    """Adds up the gradients of a step on all ranks, while they are computed.
+    """Adds up the gradients of a step on all ranks.
 
-    Parameters
-    ----------
-    ranks : Ranks
-    model
-        If its ``loss_and_grad`` takes ``ready``, gradients are sent while others are computed.
-    ops, flat_params, flat_grads, grads, parts
-        As for ``GradientSum``.
+    If the model's ``loss_and_grad`` takes ``ready``, gradients are sent while others are computed.
     """
 
     def __init__(self, ranks, model, ops, flat_params, flat_grads, grads, parts):

@@ -11,15 +11,9 @@ from npformer.training.tree_sum import tree_sum
 
 
 class GradientSum:
-    """Adds up the gradients of a step in ``flat_grads``. ``Exchange`` does it on several ranks.
+    """Adds up the gradients of a step in ``flat_grads`` (n,), of which ``grads`` has the views.
 
-    Parameters
-    ----------
-    ops : Backend
-    flat_params, flat_grads : (n,)
-    grads : nested dict
-        The views of ``flat_grads``.
-    parts : list of Part
+    ``Exchange`` does it on several ranks.
     """
 
     def __init__(self, ops, flat_params, flat_grads, grads, parts):
@@ -31,13 +25,7 @@ class GradientSum:
         return [Piece(part.place, part.place, part.frozen, part.decay) for part in parts]
 
     def begin(self, shards, *, is_first, is_last):
-        """Prepare for the gradients of a batch.
-
-        Returns
-        -------
-        list of (shard, dict)
-            The shards that this process computes, with further options of ``loss_and_grad``.
-        """
+        """Prepare for a batch: [(shard, further options of ``loss_and_grad``)] of what this process computes."""
         self.is_first = is_first
         return [(shard, {}) for shard in shards]
 

@@ -17,10 +17,7 @@ except ImportError:  # Windows
 def locked(folder):
     """Lock a folder against other trainings; the system releases the lock when the process ends, however it ends.
 
-    Raises
-    ------
-    ValueError
-        If another training holds the lock.
+    If another training holds the lock, a ``ValueError`` is raised.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -39,12 +36,8 @@ def locked(folder):
 def lock_folder(folder):
     """Lock a folder against other processes, until the descriptor that this returns is closed.
 
-    Raises
-    ------
-    BlockingIOError
-        If another process, or another descriptor of this one, holds the lock.
-    OSError
-        If the operating system or the disk has no locks, or there is no such folder.
+    It raises ``BlockingIOError`` if another process, or another descriptor of this one, holds the lock, and ``OSError``
+    if the operating system or the disk has no locks.
     """
     if fcntl is None:
         raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP))

@@ -26,18 +26,8 @@ class Piece(NamedTuple):
 def parts_of(params, frozen, decays) -> list[Part]:
     """Divide the flat parameters into as few parts as possible.
 
-    Parameters
-    ----------
-    params : nested dict of arrays
-    frozen : sequence of str
-        Paths of arrays or of dicts of arrays that are never updated.
-    decays : callable
-        ``decays(array)``: whether the weight decay applies to it.
-
-    Raises
-    ------
-    ValueError
-        If one of these paths matches no parameter, or if all parameters are frozen.
+    ``frozen`` are paths of arrays or of dicts of arrays that are never updated; ``decays(array)`` says whether the
+    weight decay applies to it. A path that matches no parameter, or frozen=all parameters, is a ``ValueError``.
 
     Examples
     --------

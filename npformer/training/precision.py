@@ -16,15 +16,7 @@ class Precision:
     float16 has no numbers below 6e-8, but many gradients are smaller. So the loss is multiplied by a scale that is as
     large as possible without overflow of the gradients (Micikevicius et al. 2018): it is halved when they overflow,
     and doubled after 2,000 steps without an overflow. bfloat16 has the range of float32 and needs no scale.
-
-    Parameters
-    ----------
-    name : "float32", "tf32", "bfloat16" or "float16"
-        "tf32" is float32, except that matrix products round their factors to 11 significant bits.
-    ops : Backend
-    flat_params : (n,)
-    params : nested dict
-        Views into ``flat_params``.
+    "tf32" is float32, except that matrix products round their factors to 11 significant bits.
     """
 
     def __init__(self, name, ops, flat_params, params):

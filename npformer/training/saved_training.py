@@ -15,10 +15,7 @@ ADDED_TO_OPTIMIZERS = {"AdamW": {"decay_all": True}}
 def check_training(arrays, info, trainer):
     """Check what ``Trainer.restore`` uses of a checkpoint: its settings, counts and arrays have to fit the trainer.
 
-    Raises
-    ------
-    TypeError, ValueError
-        With the first thing that is missing, malformed or different.
+    The error names the first thing that is missing, malformed or different.
     """
     newer = {f.name: f.default for f in fields(trainer.model) if f.default is not MISSING}
     _check_settings("model", info.get("model", {}), describe(trainer.model), as_json(newer))

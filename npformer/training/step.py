@@ -23,19 +23,8 @@ def training_step(trainer, batches: Sequence[tuple], key, numbers: Sequence) -> 
     No Python branch depends on the value of an array, so a GPU can record the step. If the loss or the norm is not
     finite, ``grad_scale`` is NaN, and the update changes nothing.
 
-    Parameters
-    ----------
-    trainer : Trainer
-    batches : sequence of tuples
-        The arguments of the model's ``loss_and_grad``; the gradient is that of all batches together.
-    key : int
-        The key from which the dropout keys of the batches are derived.
-    numbers : Numbers
-
-    Returns
-    -------
-    loss, norm : scalars
-        The mean loss per target, and the norm of its gradient before clipping.
+    The gradient is that of all batches together; their dropout keys are derived from ``key``. Returned are the mean
+    loss per target, and the norm of its gradient before clipping.
     """
     n_targets, loss_scale, lr, step = numbers
     losses, sums = [], trainer.sums

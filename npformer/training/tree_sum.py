@@ -8,20 +8,10 @@ import numpy as np
 
 
 def tree_sum(parts, start, stop, out=None):
-    """Add up the leaves from ``start`` to ``stop``.
+    """Add up the leaves from ``start`` to ``stop``, in ``out`` if given.
 
-    Parameters
-    ----------
-    parts : dict of (start, stop) to array
-        Sums of subtrees, which together hold all these leaves.
-    start, stop : int
-    out : array, optional
-        Where to put the sum. It may be one of the parts.
-
-    Returns
-    -------
-    array
-        ``out`` if given.
+    ``parts`` is a dict of (start, stop) to array: sums of subtrees, which together hold all these leaves. ``out`` may
+    be one of them.
 
     Examples
     --------

@@ -153,12 +153,7 @@ class TranslationRun:
     def train(self, stops=(), progress=True):
         """Train until all steps are done, the validation BLEU has stopped improving, or a callback stops the training.
 
-        Parameters
-        ----------
-        stops : sequence of callables
-            Further callbacks of ``Trainer.fit``, which may stop the training.
-        progress : bool
-            Whether to show a progress bar.
+        ``stops`` are further callbacks of ``Trainer.fit``; ``progress`` shows a progress bar.
         """
 
         def write(record):

@@ -63,10 +63,8 @@ class TranslationSettings:
         One vocabulary and embedding for both languages, or two.
     vocab_size : int
         Number of subword pieces of a vocabulary, 1 or more; a small text does not have enough for 8,000.
-    max_tokens : int
-        Maximum number of tokens of a batch on either side, including padding: ``max_len`` or more.
-    max_len : int
-        Maximum length in pieces, 1 or more: longer pairs are left out.
+    max_tokens, max_len : int
+        As of ``TokenBatches``: tokens of a batch, and of the longest pair.
     skip_empty : bool
         Leave out pairs with an empty line, which is an error otherwise.
     schedule : "inverse_sqrt", "noam" or "cosine"
@@ -75,30 +73,17 @@ class TranslationSettings:
         The highest learning rate, or with "noam" a factor: above 0.
     warmup : int
         Number of steps until the highest learning rate, 1 or more.
-    dropout : float
-        Dropout rate on embeddings and the output of each sublayer, from 0 to below 1.
-    inner_dropout : float
-        Dropout rate on a Transformer's attention weights and hidden layers, from 0 to below 1.
+    dropout, inner_dropout : float
+        Dropout rates, from 0 to below 1: on embeddings and the output of each sublayer, and on a Transformer's
+        attention weights and hidden layers.
     norm : "pre" or "post"
         Position of a Transformer's layer normalisation: before or after each sublayer.
-    label_smoothing : float
-        The part of a target's probability that is distributed over the vocabulary, from 0 to below 1.
-    consistency : float
-        Weight of R-Drop, 0 or more: the loss penalises differences between two predictions with different dropout, and
-        a step takes twice as long. 1 is usual; 0 means no R-Drop.
-    clip_norm : float, optional
-        Gradients with a larger norm are scaled down to this norm, above 0.
-    precision : "float32", "tf32", "bfloat16" or "float16"
-        Number format in which steps are computed; all but "float32" need a GPU.
-    n_shards : int, optional
-        Number of parts of a batch, 1 or more, which the threads of all ranks compute; see ``Trainer``. Trainings with
-        the same number draw the same dropout bits on any number of ranks.
-    steps : int
-        Total number of updates, 1 or more.
-    validate_every : int
-        Number of steps between validations, which compute loss and BLEU on the validation text: 1 or more.
-    save_every : int
-        Number of steps between saves of the checkpoint from which an interrupted training resumes: 1 or more.
+    label_smoothing, consistency, clip_norm, precision, n_shards : as of ``Trainer``
+        With R-Drop, a ``consistency`` above 0, a step takes twice as long; 1 is usual. Trainings with the same
+        ``n_shards`` draw the same dropout bits on any number of ranks.
+    steps, validate_every, save_every : int
+        Total number of updates; number of updates between validations, which compute loss and BLEU on the validation
+        text, and between saves of the checkpoint from which an interrupted training resumes: 1 or more.
     patience : int
         The training ends after this number of validations without a better BLEU, 1 or more.
     average : "last" or "best"

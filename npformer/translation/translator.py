@@ -130,15 +130,7 @@ class Translator:
     def hypotheses(self, lines, **options):
         """Yield a list of the best hypotheses of each line, best first; it is empty for an empty line.
 
-        Parameters
-        ----------
-        lines : iterable of str
-        **options
-            As for ``translate``, and n_best (default 1).
-
-        Yields
-        ------
-        list of Hypothesis
+        ``lines`` and the options are those of ``translate``, and n_best (default 1).
         """
 
         def decode(src):
