@@ -1,7 +1,8 @@
 """Pictures, drawn with matplotlib (``pip install npformer[plot]``), which is imported only when one is drawn.
 
 Every function draws on the ``axes`` that it is given, or else on those of a new figure, returns them, and writes the
-figure to a file if it is given a ``path``, whose ending selects the format.
+figure to a file if it is given a ``path``, whose ending selects the format. The first line of its docstring says how
+many axes it has.
 """
 
 import math
@@ -12,16 +13,12 @@ from npformer.reference import sinusoidal_encoding
 
 
 def plot_loss(history, path=None, title="Training loss", *, axes=None):
-    """The loss per token against the step, on a logarithmic scale, and the learning rate below it.
+    """The loss per token against the step, on a logarithmic scale, and the learning rate below it (2 axes).
 
     Parameters
     ----------
     history : list of StepInfo
         What ``Trainer.fit`` returns.
-
-    Returns
-    -------
-    axes : 2 Axes
 
     Examples
     --------
@@ -49,17 +46,13 @@ def plot_loss(history, path=None, title="Training loss", *, axes=None):
 
 
 def plot_training(records, path=None, title="Training", *, axes=None):
-    """Loss, BLEU on the validation text and learning rate against the step, from the records of a ``JsonLog``.
+    """Loss, BLEU on the validation text and learning rate against the step, from a ``JsonLog`` (3 axes).
 
     Parameters
     ----------
     records : list of dict
         With numbers "step", "loss" and "lr" (one a step), or "step", "val_loss" and "val_bleu" (one a validation).
         Other records are not drawn.
-
-    Returns
-    -------
-    axes : 3 Axes
     """
     steps = [record for record in records if _are_numbers(record, "step", "loss", "lr")]
     validations = [record for record in records if _are_numbers(record, "step", "val_loss", "val_bleu")]
@@ -95,10 +88,6 @@ def plot_curves(panels, path=None, *, axes=None):
     panels : list of dict
         {"at": places on the x axis, "systems": {name: values (repetitions, places)}}, if wanted "labels" of the places,
         the function "middle" (the median if not given), and what ``Axes.set`` takes, such as "title" and "ylim".
-
-    Returns
-    -------
-    axes : array of Axes, one for each panel
     """
     rows, columns = (2, 2) if len(panels) == 4 else (1, len(panels))
     axes = _axes(axes, (rows, columns), (1 + 5 * columns, 4.5 * rows)).ravel()
@@ -131,7 +120,7 @@ def plot_attention(
     *,
     axes=None,
 ):
-    """One heat map a head, a row of them a layer: keys across, queries down.
+    """One heat map a head, a row of them a layer (axes of that shape): keys across, queries down.
 
     Parameters
     ----------
@@ -142,10 +131,6 @@ def plot_attention(
         The words at the S keys and at the T queries. A query is the word read; the model answers with the next one.
     title, xlabel, ylabel : str
         The title is that of a new figure.
-
-    Returns
-    -------
-    axes : (layers, heads) array of Axes
     """
     weights = [np.asarray(layer) for layer in weights]
     if not weights or weights[0].ndim != 3 or len({layer.shape for layer in weights}) > 1:
@@ -157,8 +142,10 @@ def plot_attention(
     brightest = max(layer.max() for layer in weights)
     rotation = 90 if max(map(len, keys), default=0) > 2 else 0
     size = 1 + n_heads * max(2.0, 0.22 * S), 1 + len(weights) * max(2.2, 0.24 * T)
-    colours = _colours("viridis", masked="0.85")
     axes = _axes(axes, (len(weights), n_heads), size, sharex=True, sharey=True, title=title)
+    from matplotlib import colormaps
+
+    colours = colormaps["viridis"].with_extremes(bad="0.85")
     for i, layer in enumerate(weights):
         for h in range(n_heads):
             ax = axes[i, h]
@@ -177,16 +164,7 @@ def plot_attention(
 
 
 def plot_positional_encoding(path=None, length=100, d_model=64, *, axes=None):
-    """The sinusoidal encoding as an image, and four of its dimensions as curves.
-
-    Parameters
-    ----------
-    length, d_model : int
-
-    Returns
-    -------
-    axes : 2 Axes
-    """
+    """The sinusoidal encoding (length, d_model) as an image, and four of its dimensions as curves (2 axes)."""
     encoding = sinusoidal_encoding(length, d_model)
     above, below = axes = _axes(axes, 2, (8, 7), height_ratios=[3, 2])
     image = above.imshow(encoding.T, cmap="RdBu", vmin=-1, vmax=1, aspect="auto", origin="lower")
@@ -205,7 +183,11 @@ def plot_positional_encoding(path=None, length=100, d_model=64, *, axes=None):
 def _axes(given, shape, size, title=None, **options):
     """The given axes, an array of this shape, or those of a new figure of this size in inches."""
     if given is None:
-        figure = _figure(*size)
+        try:
+            from matplotlib.figure import Figure
+        except ImportError as error:
+            raise ImportError("pictures need matplotlib: pip install 'npformer[plot]'") from error
+        figure = Figure(figsize=size, dpi=120, layout="constrained")
         if title:
             figure.suptitle(title)
         axes = figure.subplots(*np.atleast_1d(shape), squeeze=False, **options)
@@ -224,17 +206,3 @@ def _saved(axes, path):
         except OSError as error:  # which may not name the file, for example if the disk is full
             raise OSError(error.errno, error.strerror or str(error), str(path)) from error
     return axes
-
-
-def _figure(width, height):
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError("pictures need matplotlib: pip install 'npformer[plot]'") from error
-    return Figure(figsize=(width, height), dpi=120, layout="constrained")
-
-
-def _colours(name, masked):
-    from matplotlib import colormaps
-
-    return colormaps[name].with_extremes(bad=masked)

@@ -113,17 +113,6 @@ def ordered_like(tree, like):
     return map_leaves(lambda _: own[next(paths)], like)
 
 
-def add(tree, other):
-    """The sum of two trees, such as the gradients of the two uses of a shared weight.
-
-    Examples
-    --------
-    >>> add({"w": 1.0}, {"w": 2.0})
-    {'w': 3.0}
-    """
-    return map_leaves(lambda x, y: x + y, tree, other)
-
-
 def flatten(tree):
     """Copy all arrays into one contiguous buffer.
 
@@ -218,10 +207,8 @@ def merged(tree, new):
 
     Parameters
     ----------
-    tree : nested dict of arrays
-        Trained parameters.
-    new : nested dict of arrays
-        The initial parameters of the new model, ``model.init(seed)``.
+    tree, new : nested dicts of arrays
+        Trained parameters, and the initial ones of the new model, ``model.init(seed)``.
 
     Returns
     -------

@@ -66,7 +66,7 @@ def average(trees):
     total, n = None, 0
     for params in trees:
         wide = tree.map_leaves(lambda x: x.astype(np.float64), params)
-        total, n = wide if total is None else tree.add(total, wide), n + 1
+        total, n = wide if total is None else tree.map_leaves(np.add, total, wide), n + 1
     if total is None:
         raise ValueError("trees is empty, expected one or more")
     return tree.map_leaves(lambda x, like: (x / n).astype(like.dtype), total, params)

@@ -1,12 +1,12 @@
 """The machine on which a benchmark runs, and what distorts its figures there."""
 
 import importlib.metadata
-import importlib.util
 import os
 import platform
 import time
 from pathlib import Path
 
+from npformer.config import read_config
 from npformer.runtime.threads import cores
 
 LIBRARIES = ("npformer", "numpy", "numba", "torch", "jax", "jaxlib")
@@ -97,13 +97,6 @@ def version(package):
 
 
 def blas_in_use():
-    """Name, core and number of threads of NumPy's BLAS."""
-    if importlib.util.find_spec("threadpoolctl") is None:
-        return dict.fromkeys(("name", "core", "threads"), "unknown (threadpoolctl is not installed)")
-    from threadpoolctl import threadpool_info
-
-    for library in threadpool_info():
-        if library["user_api"] == "blas":
-            name = f"{library['internal_api']} {library['version']}"
-            return {"name": name, "core": library.get("architecture", "unknown"), "threads": library["num_threads"]}
-    return dict.fromkeys(("name", "core", "threads"), "unknown")
+    """Name, core and number of threads of NumPy's BLAS; the last two are None if it is not OpenBLAS."""
+    blas = read_config()["blas"]
+    return {"name": f"{blas['library']} {blas['version']}", "core": blas["core"], "threads": blas["threads"]}

@@ -22,13 +22,13 @@ def test_flatten_copies_and_its_views_share_the_buffer():
 
 
 def test_add_sums_what_stands_at_the_same_place():
-    total = tree.add(example(), example())
+    total = tree.map_leaves(np.add, example(), example())
     assert total["a"]["weight"][1, 2] == 10
     assert total["b"] == 14
 
 
 def test_trees_that_differ_are_refused():
     with pytest.raises(ValueError, match="trees differ"):
-        tree.add(example(), {"a": 1})
+        tree.map_leaves(np.add, example(), {"a": 1})
     with pytest.raises(ValueError, match="the buffer has 11 numbers, the tree 10"):
         tree.view_as(np.zeros(11), example())

@@ -228,11 +228,6 @@ def test_what_distorts_the_figures_is_pointed_out():
     assert "other programs use 1.5 cores" in machine.warnings_about({}, busy=1.5)[0]
 
 
-def test_threadpoolctl_is_optional(monkeypatch):
-    monkeypatch.setattr(machine.importlib.util, "find_spec", lambda name: None)
-    assert machine.blas_in_use()["core"] == "unknown (threadpoolctl is not installed)"
-
-
 # -- FLOPs --------------------------------------------------------------------------------------------------------
 
 
