@@ -56,13 +56,7 @@ class CopyTask:
             raise ValueError(f"min_len={self.min_len}, max_len={self.max_len}: expected 1 <= min_len <= max_len")
 
     def batch(self, step, size):
-        """Return training batch number ``step``, a pure function of (seed, step).
-
-        Returns
-        -------
-        src : (B, S) int
-        tgt : (B, T+1) int
-        """
+        """Return training batch number ``step``, src (B, S) and tgt (B, T+1): a pure function of (seed, step)."""
         step = check_int("step", step, at_least=0)
         rng = np.random.default_rng([self.seed, 0, step])
         return self._pack(self._draw(rng, size, self.min_len, self.max_len, held_out=False))
@@ -105,19 +99,9 @@ def is_held_out(sequence):
 
 
 def exact_match(model, params, src, tgt, *, backend="auto"):
-    """Decode greedily; return the fraction of targets that are right in every token, including the end token.
+    """Decode src (B, S) greedily; return the share of targets (B, T+1) that are right in every token, and (B, T') ids.
 
-    Parameters
-    ----------
-    model : EncoderDecoder
-    params : nested dict
-    src : (B, S) int
-    tgt : (B, T+1) int
-
-    Returns
-    -------
-    share : float
-    decoded : (B, T') int
+    The end token counts, too.
     """
     decoded = greedy_decode(model, params, src, bos_id=BOS, eos_id=EOS, max_len=tgt.shape[1] + 4, backend=backend)
     width = max(decoded.shape[1], tgt.shape[1] - 1)

@@ -174,7 +174,7 @@ class Trainer:
             start = tree.ordered_like(params, start)
         self.flat_params = self.ops.device.asarray(tree.flatten(start)[0])
         self._views = tree.view_as(self.flat_params, start)
-        self.params = copy_of_dicts(self._views)
+        self.params = tree.map_leaves(lambda x: x, self._views)  # other dicts, so that a change is noticed
         optimizer.check_dtype(self.flat_params.dtype)
         check_in_dtype("clip_norm", clip_norm or 0.0, self.flat_params.dtype)
         self.precision = Precision(precision, self.ops, self.flat_params, self._views)
@@ -312,19 +312,9 @@ class Trainer:
         return batch
 
     def explain(self, *batch) -> Calls:
-        """List the operations of a step on this batch, with their times, from the fastest of several steps.
+        """List the operations of a ``step`` on this batch, with their times, from the fastest of several steps.
 
-        The parameters and the optimizer state are left unchanged.
-
-        Parameters
-        ----------
-        *batch : arrays
-            As for ``step``.
-
-        Returns
-        -------
-        Calls
-            A list of ``Call``; ``print`` shows it as a table.
+        The parameters and the optimizer state are left unchanged. ``print`` shows the list of ``Call`` as a table.
 
         Examples
         --------
@@ -454,7 +444,7 @@ class Trainer:
             path = next((path for path in [*own, *given] if own.get(path) is not given.get(path)), "")
             place = "params" + "".join(f"[{name!r}]" for name in path.split(".") if path)
             place = place if self.flat_params is self.precision.full else "flat_params"
-            self.flat_params, self.params = self.precision.full, copy_of_dicts(self._views)
+            self.flat_params, self.params = self.precision.full, tree.map_leaves(lambda x: x, self._views)
         raise ValueError(
             f"trainer.{place} is not the array that the trainer updates: it was replaced, added or deleted. "
             f"It is again as it was: write into the arrays of the trainer, as trainer.{place}[...] = x, or make a "
@@ -500,7 +490,7 @@ class Trainer:
 
     def _n_shards(self, batch):
         """The number of shards of a batch, on all ranks together."""
-        if not are_arrays(batch):
+        if not (batch and all(isinstance(x, np.ndarray) and x.ndim for x in batch)):  # a model may take anything else
             return 1
         n = self.n_shards
         if n is None:
@@ -527,11 +517,6 @@ class Trainer:
         )
 
 
-def copy_of_dicts(params):
-    """Other dicts with the same arrays."""
-    return tree.map_leaves(lambda x: x, params)
-
-
 def check_batches(batches):
     """Check that there are batches, and that what they hold can be read more than once: to count targets, and again."""
     if not batches:
@@ -556,8 +541,3 @@ def count_of(model, batch):
             message = f"a batch has {len(batch)} items, expected those that {type(model).__name__} takes: {arguments}"
             raise TypeError(f"{message}; write step(src, tgt), or step(*batch)") from error
         raise
-
-
-def are_arrays(batch):
-    """Whether a batch consists of NumPy arrays with axes; a model may take anything else."""
-    return bool(batch) and all(isinstance(x, np.ndarray) and x.ndim for x in batch)

@@ -46,9 +46,8 @@ class TranslationRun:
         may be averaged, the log ``log.jsonl`` and the final model ``model.safetensors``.
     settings : TranslationSettings
     source, target : Subwords
-    backend : "auto", "reference", "cpu", "gpu" or a module
-    ranks : Ranks, optional
-        The processes that train together: see ``Trainer``. Rank 0 writes all files.
+    backend, ranks
+        As for ``Trainer``. Rank 0 writes all files.
     """
 
     def __init__(self, out, settings, source, target, backend="auto", ranks=None):
