@@ -102,7 +102,7 @@ def beam_search(
         ops, max_rows = get_backend(backend, params), len(src) * beam_size
         decoder = model.decoder(params, src, max_rows=max_rows, max_len=max(limits), backend=ops)
         search(ops, decoder, params, beams, beam_size)
-    return [beam.best(n_best) for beam in beams]
+    return [sorted(beam.finished, key=lambda hypothesis: -hypothesis.score)[:n_best] for beam in beams]
 
 
 def length_penalty_of(alpha, form):
@@ -182,7 +182,3 @@ class Beam:
 
     def _finish(self, tokens, total):
         self.finished.append(Hypothesis(tokens, total, total / self.penalty(len(tokens))))
-
-    def best(self, n):
-        """Return the n best finished hypotheses, best first."""
-        return sorted(self.finished, key=lambda hypothesis: -hypothesis.score)[:n]

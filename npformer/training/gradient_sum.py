@@ -22,7 +22,7 @@ class GradientSum:
 
     def _pieces(self, parts):
         """What this process updates."""
-        return [Piece(part.place, part.place, part.frozen, part.decay) for part in parts]
+        return [Piece(part.place, *part) for part in parts]
 
     def begin(self, shards, *, is_first, is_last):
         """Prepare for a batch: [(shard, further options of ``loss_and_grad``)] of what this process computes."""

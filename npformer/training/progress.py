@@ -20,8 +20,7 @@ def progress_bar(n_steps, wanted):
     try:
         from tqdm import tqdm
     except ImportError:
-        text = "no progress bar, as it needs tqdm: pip install 'npformer[progress]'"
-        print(text, file=_IfPossible(sys.stderr))
+        print("no progress bar, as it needs tqdm: pip install 'npformer[progress]'", file=_IfPossible(sys.stderr))
         yield _Silent()
         return
     with tqdm(total=n_steps, unit="step", file=_IfPossible(sys.stderr)) as tqdm_bar:

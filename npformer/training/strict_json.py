@@ -69,5 +69,5 @@ def _check_value(value, where, what, depth, count):
     elif isinstance(value, int) and abs(value) >= 10**MOST_DIGITS:
         raise ValueError(f"{where} is an integer of more than {MOST_DIGITS} digits, expected a smaller one")
     elif value is not None and not isinstance(value, (str, int, float)):
-        wanted = "a dict, list, str, int, float, bool or None"
-        raise TypeError(f"{where} is a {type(value).__name__}, expected what JSON has: {wanted}")
+        wanted = "what JSON has: a dict, list, str, int, float, bool or None"
+        raise TypeError(f"{where} is a {type(value).__name__}, expected {wanted}")

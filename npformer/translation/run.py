@@ -30,6 +30,7 @@ from npformer.translation.translator import Translator, check_subwords
 
 LAST, RESULT, SNAPSHOTS, LOG = "last.safetensors", "model.safetensors", "snapshots", "log.jsonl"
 MAY_CHANGE = {"data", "steps", "patience", "save_every", "n_average", "average", "precision", "n_shards"}  # on resuming
+OF_TRAINER = ("seed", "label_smoothing", "consistency", "clip_norm", "precision", "n_shards")
 LONGEST = 1024  # a model's max_len, unless the setting max_len is larger
 
 
@@ -57,13 +58,8 @@ class TranslationRun:
         self.trainer = Trainer(
             self.model,
             Adam(_schedule(settings, self.model.d_model), betas=(0.9, 0.98), eps=1e-9),
-            seed=settings.seed,
-            label_smoothing=settings.label_smoothing,
-            consistency=settings.consistency,
-            clip_norm=settings.clip_norm,
+            **{name: getattr(settings, name) for name in OF_TRAINER},
             backend=backend,
-            precision=settings.precision,
-            n_shards=settings.n_shards,
             ranks=ranks,
         )
         self.place = Place()
@@ -229,9 +225,7 @@ class TranslationRun:
 
     def _training_batches(self):
         """Yield (src, tgt) without end, and set ``place`` to the position after the yielded batch."""
-        s = self.settings
-        batches = self._batches(_text(s, "train"), seed=s.seed)
-        batches = batches.from_place(self.place)
+        batches = self._batches(_text(self.settings, "train"), seed=self.settings.seed).from_place(self.place)
         reads_ahead = self.trainer.ops.device.asynchronous and self.ranks.size == 1  # messages have an order
         for place, src, tgt in ahead(batches) if reads_ahead else batches:
             self.place = place
@@ -253,8 +247,7 @@ class TranslationRun:
 
     def _check_other_text(self, text, validation):
         """Read the whole text once, so that every error in it comes now."""
-        n_batches = sum(1 for _ in self._batches(text).epoch(Place()))
-        if n_batches == 0:
+        if sum(1 for _ in self._batches(text).epoch(Place())) == 0:
             raise ValueError(f"{text.source} has no pair of at most max_len={self.settings.max_len} pieces")
         self._check_validation(validation)
 
@@ -269,12 +262,11 @@ class TranslationRun:
 
         # One batch for each thread: the bits do not depend on the number of threads.
         losses = self.ranks.gather_lists(self.trainer.ops.device.run_shards(loss_of, self.ranks.my_share(batches)))
-        n_tokens = sum(n for _, n in losses)
-        total = sum(loss * n for loss, n in losses)
+        mean_loss = sum(loss * n for loss, n in losses) / sum(n for _, n in losses)
         sources, references = zip(*pairs, strict=True)
         translations = self.ranks.gather_lists(translator.greedy(self.ranks.my_share(sources)))
         scores = score(translations, references, self.settings.tgt)
-        return {"val_loss": total / n_tokens, "val_bleu": scores["bleu"], "val_bleu_lower": scores["bleu_lower"]}
+        return {"val_loss": mean_loss, "val_bleu": scores["bleu"], "val_bleu_lower": scores["bleu_lower"]}
 
     def _chosen(self):
         """Return the validations whose parameters are averaged, among those whose snapshots still exist."""
@@ -369,8 +361,7 @@ def _check_progress(info):
     place, validations = info["place"], info["validations"]
     if not isinstance(place, list) or len(place) != len(Place._fields):
         raise ValueError(f"place={place!r:.60}, expected {len(Place._fields)} numbers: {', '.join(Place._fields)}")
-    numbers = dict(zip(Place._fields, place, strict=True)) | {"n_logged": info["n_logged"]}
-    for name, value in numbers.items():
+    for name, value in [*zip(Place._fields, place, strict=True), ("n_logged", info["n_logged"])]:
         check_int(name, value, at_least=0, at_most=LARGEST)
     if not isinstance(validations, list):
         raise TypeError(f"validations={validations!r:.60}, expected a list")

@@ -144,10 +144,7 @@ class Translator:
 
     def greedy(self, lines):
         """Return a list of the greedy translations of all lines: faster than beam search, and a little worse."""
-
-        def decode(src):
-            return greedy_decode(self.model, self.params, src, **self._limits(src))
-
+        decode = lambda src: greedy_decode(self.model, self.params, src, **self._limits(src))
         return self.target.decode(self._decode(list(_each(lines)), decode))
 
     def checksum(self):
