@@ -121,7 +121,12 @@ def _ask_openblas(name, restype):
 
 def _backends():
     """``AVAILABLE`` or the reason why not, for each backend, and the one that "auto" chooses."""
-    cpu, gpu = _cpu_backend(), _gpu_backend()
+    cpu, missing = _cpu_backend(), why_no_gpu()
+    if missing:
+        gpu = _shortened(missing)
+    else:
+        problem = _try_import("npformer.gpu")[1]
+        gpu = f"npformer.gpu is {problem}" if problem else AVAILABLE
     return {"reference": AVAILABLE, "cpu": cpu, "gpu": gpu, "auto": "cpu" if cpu == AVAILABLE else "reference"}
 
 
@@ -130,13 +135,6 @@ def _cpu_backend():
         return "not part of this version of npformer"
     problems = (f"{name} is {problem}" for name in ("numba", "npformer.cpu") if (problem := _try_import(name)[1]))
     return next(problems, AVAILABLE)
-
-
-def _gpu_backend():
-    if missing := why_no_gpu():
-        return _shortened(missing)
-    problem = _try_import("npformer.gpu")[1]
-    return f"npformer.gpu is {problem}" if problem else AVAILABLE
 
 
 def _try_import(name):

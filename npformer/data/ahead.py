@@ -6,13 +6,7 @@ _END = object()
 
 
 def ahead(items):
-    """Yield the same items; a thread makes each while the caller uses the previous one, for example on a GPU.
-
-    Examples
-    --------
-    >>> list(ahead(n * n for n in range(4)))
-    [0, 1, 4, 9]
-    """
+    """Yield the same items; a thread makes each while the caller uses the previous one, for example on a GPU."""
     items = iter(items)
     with ThreadPoolExecutor(1) as thread:
         coming = thread.submit(next, items, _END)

@@ -28,16 +28,7 @@ def find_text(folder, split, language):
 
 
 def read_lines(path):
-    r"""Yield the lines of a UTF-8 text file, which is compressed by gzip if its name ends with .gz.
-
-    Examples
-    --------
-    >>> import tempfile, pathlib
-    >>> path = pathlib.Path(tempfile.mkdtemp()) / "train.en"
-    >>> _ = path.write_text("A man.\nA bicycle.\n", encoding="utf-8")
-    >>> list(read_lines(path))
-    ['A man.', 'A bicycle.']
-    """
+    """Yield the lines of a UTF-8 text file, which is compressed by gzip if its name ends with .gz."""
     path = Path(path)
     if path.is_dir() or not path.exists():
         raise FileNotFoundError(f"{path} is {'a folder' if path.is_dir() else 'missing'}: expected a text, or a .gz")
@@ -260,12 +251,7 @@ class TokenBatches:
 def pack(sequences, pad_id, *, begin=None, end=None):
     """Return sequences of ids as the rows of an array (B, longest), where shorter ones are padded.
 
-    Parameters
-    ----------
-    sequences : sequence of sequences of int
-    pad_id : int
-    begin, end : int, optional
-        Ids to put before and after each sequence.
+    ``begin`` and ``end`` are ids to put before and after each sequence.
 
     Examples
     --------

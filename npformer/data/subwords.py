@@ -118,16 +118,7 @@ class Subwords:
             raise ValueError(f"{path}: {error}") from error
 
     def encode(self, lines):
-        """Return the ids of each line, without begin and end tokens.
-
-        Parameters
-        ----------
-        lines : list of str
-
-        Returns
-        -------
-        list of arrays of int32
-        """
+        """Return the ids of each line, a list of arrays of int32, without begin and end tokens."""
         lines, ids = list(lines), []
         for first in range(0, len(lines), AT_ONCE):
             block = lines[first : first + AT_ONCE]

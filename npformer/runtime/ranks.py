@@ -87,14 +87,10 @@ class OneProcess:
 
 
 class Ranks(OneProcess):
-    """The ranks of an MPI communicator.
+    """The ranks of an MPI communicator, an ``mpi4py.MPI.Comm``.
 
     Ranks on the same host divide its cores. Each rank uses as many threads as the one with the fewest cores: it would
     wait for that one otherwise.
-
-    Parameters
-    ----------
-    comm : mpi4py.MPI.Comm
     """
 
     def __init__(self, comm):

@@ -1,8 +1,4 @@
-"""Share the cores of the processor among threads, with only one thread pool active at a time.
-
-Either each matrix product is split over the threads of BLAS, or Python threads run in parallel, each computing its
-products on a single thread: two thread pools that are active at the same time wait for each other.
-"""
+"""Share the cores of the processor among threads: two pools of threads that are active at once wait for each other."""
 
 import ctypes
 import os
@@ -62,16 +58,6 @@ def in_parallel(work, parts):
     arrays, compiled kernels) becomes faster. Everything runs on the calling thread if that thread already runs a part
     of another call, or while another thread uses the cores. Each of several parts is computed with one BLAS thread in
     any case, so the results are the same, bit for bit. An interrupt waits until all parts are done.
-
-    Parameters
-    ----------
-    work : callable
-    parts : sequence
-
-    Returns
-    -------
-    list
-        What ``work`` returned, in the order of the parts.
 
     Examples
     --------

@@ -54,9 +54,7 @@ class ParameterAverage:
 
 
 def average(trees):
-    """Return the mean of several parameter trees, summed in float64.
-
-    The trees are read one after the other, so an iterable that loads them one by one needs little memory.
+    """Return the mean of several parameter trees, summed in float64; they are read one after the other.
 
     Examples
     --------

@@ -15,7 +15,7 @@ from npformer.operations.options import OPTIONS, check_fields, check_option
 
 @dataclass(frozen=True)
 class Optimizer:
-    """The base class of all optimizers; ``lr`` is the learning rate or a schedule ``lr(step)``, whose first step is 1."""
+    """The base class of all optimizers; ``lr`` is a number, or a schedule ``lr(step)`` whose first step is 1."""
 
     lr: float | Callable[[int], float]
 
