@@ -97,6 +97,10 @@ class Exchange(GradientSum):
             self._ready(i, "", grads)
         if not gradients and self.is_first:  # this rank has no row of the first of several batches
             self.flat_grads[...] = 0
+        self.finish()
+
+    def finish(self):
+        """Exchange what is not under way yet, and wait for the sums over all ranks."""
         self.frontier = 0
         self._send()
         for chunk, (requests, sums) in zip(self.chunks, self.under_way, strict=False):

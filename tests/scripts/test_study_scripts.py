@@ -53,7 +53,7 @@ def test_help_and_wrong_arguments(tmp_path):
     assert "expected a file" in run("--json", tmp_path, status=2).stderr
 
 
-@pytest.mark.parametrize("score", study_scaling.SCORES)
+@pytest.mark.parametrize("score", study_scaling.LABELS)
 def test_the_gradients_that_learn_are_derivatives(score):
     """The gradient of the whole model: embeddings, score, softmax, readout and loss."""
     rng = np.random.default_rng(0)
