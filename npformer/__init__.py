@@ -32,7 +32,7 @@ __all__ = list(_HOMES)
 
 
 @cache
-def _find(name):
+def __getattr__(name):
     module = f"{__name__}.{name}"
     home = _HOMES.get(name, __name__)
     if home not in (__name__, module):
@@ -44,10 +44,6 @@ def _find(name):
         except ImportError as error:  # hasattr() takes it for an error
             raise AttributeError(f"module {module!r} cannot be imported: {error}") from error
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __getattr__(name):
-    return _find(name)
 
 
 def __dir__():
