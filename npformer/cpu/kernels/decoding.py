@@ -1,6 +1,7 @@
 """Decoding one token at a time: cached keys and values are not copied, and one pass finds the k best entries."""
 
 import inspect
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -45,13 +46,10 @@ def decoder_layer_step(params, x0, cache, memory, settings):
 
     It is one kernel: calls from Python would take half the time of such a short step.
     """
-    arrays = fused_arrays(params, x0, settings) if len(x0) <= FEW_ROWS else None
+    step = step_of(settings, x0.shape[1], x0.dtype) if len(x0) <= FEW_ROWS else None
+    arrays = fused_arrays(params, x0, settings.attention) if step else None
     if arrays is None:
         return NotImplemented
-    n_heads, number = settings.attention.n_heads, x0.dtype.type
-    scale = scale_of(x0.shape[1] // n_heads, settings.attention.scale)
-    eps = number(EPS if settings.eps is None else settings.eps)
-    step = Step(n_heads, number(scale), settings.norm == "pre", eps, CODES[settings.activation])
     masks = [NO_MASK if part.keep_mask is None else part.keep_mask for part in (cache, memory)]
     caches = cache.kv, cache.at, masks[0], memory.kv, memory.at, masks[1]
     x3 = np.empty_like(x0)
@@ -62,19 +60,32 @@ def decoder_layer_step(params, x0, cache, memory, settings):
 ops.hooks["decoder_layer_step"] = decoder_layer_step
 
 
-def fused_arrays(params, x0, settings):
-    """(weights, vectors) for the kernel of a whole layer; None if it does not take this layer.
+@cache  # the same in all layers and steps
+def step_of(settings, d_model, dtype):
+    """The settings for the kernel of a whole layer; None if it does not take this layer.
 
-    It takes packed projections, each with a bias, layer normalisation, and activations that have one input per output.
+    It takes layer normalisation, and activations that have one input per output.
     """
+    attention = settings.attention
     known = LayerSettings(
-        AttentionSettings(settings.attention.n_heads, settings.attention.n_kv_heads, scale=settings.attention.scale),
+        AttentionSettings(attention.n_heads, attention.n_kv_heads, scale=attention.scale),
         norm=settings.norm,
         eps=settings.eps,
         activation=settings.activation,
     )
     if settings != known or INPUTS[settings.activation] > 1:  # a setting that the kernel does not know
         return None
+    scale = scale_of(d_model // attention.n_heads, attention.scale)
+    eps = EPS if settings.eps is None else settings.eps
+    pre, code = settings.norm == "pre", CODES[settings.activation]
+    return Step(attention.n_heads, dtype.type(scale), pre, dtype.type(eps), code)
+
+
+def fused_arrays(params, x0, attention):
+    """(weights, vectors) for the kernel of a whole layer; None if it does not take them.
+
+    It takes packed projections, each with a bias.
+    """
     try:
         maps = [params[sublayer][name] for sublayer, name in MAPS]
         norms = [params[name] for name in NORMS]
@@ -83,7 +94,7 @@ def fused_arrays(params, x0, settings):
     except KeyError:
         return None
     D, F = x0.shape[1], weights[-1].shape[0]
-    P = D // settings.attention.n_heads * sum(settings.attention.parts)
+    P = sum(attention.widths(D))
     shapes = [(D, P), (D, D), (D, D), (D, D), (D, F), (F, D), (P,), (D,), (D,), (D,), (F,), *[(D,)] * 7]
     for x, shape in zip((*weights, *vectors), shapes, strict=True):
         if type(x) is not np.ndarray or x.shape != shape or x.dtype != x0.dtype or x.flags.num & SUITED != SUITED:
