@@ -54,9 +54,7 @@ def self_attention(
     ((1, 10, 512), (1, 8, 10))
     """
     q, k, v = split_parts(qkv, *settings.parts)
-    k, v = repeated(k, settings.n_heads), repeated(v, settings.n_heads)
-    heads, logsumexp = flash_attention(q, k, v, keep_mask, bias=bias, **_options(settings, dropout_key))
-    return merge_heads(heads), logsumexp
+    return _attend(q, k, v, settings, keep_mask, bias, dropout_key)
 
 
 @backward_of(self_attention, check=check_dropout_key, flops="10*B*H*T*T*K")
@@ -82,12 +80,8 @@ def self_attention_backward(
             [0., 0., 0.]]])
     """
     q, k, v = split_parts(qkv, *settings.parts)
-    (dheads,), (heads,) = split_parts(dout, settings.n_heads), split_parts(out, settings.n_heads)
-    k, v = repeated(k, settings.n_heads), repeated(v, settings.n_heads)
-    saved, options = (heads, logsumexp, keep_mask), _options(settings, dropout_key)
-    dq, dk, dv, *dbias = flash_attention_backward(dheads, q, k, v, *saved, bias=bias, **options)
-    G = settings.parts[1]
-    dqkv = join_parts(dq, added_up(dk, G), added_up(dv, G))
+    dq, dk, dv, *dbias = _attend_backward(dout, q, k, v, out, logsumexp, settings, keep_mask, bias, dropout_key)
+    dqkv = join_parts(dq, dk, dv)
     return (dqkv, *dbias) if dbias else dqkv
 
 
@@ -113,9 +107,7 @@ def cross_attention(
     (1, 10, 512)
     """
     (q,), (k, v) = split_parts(q, settings.n_heads), split_parts(kv, *settings.parts[1:])
-    k, v = repeated(k, settings.n_heads), repeated(v, settings.n_heads)
-    heads, logsumexp = flash_attention(q, k, v, keep_mask, bias=bias, **_options(settings, dropout_key))
-    return merge_heads(heads), logsumexp
+    return _attend(q, k, v, settings, keep_mask, bias, dropout_key)
 
 
 @backward_of(cross_attention, check=check_dropout_key, flops="10*B*H*T*S*K")
@@ -144,12 +136,8 @@ def cross_attention_backward(
             [ 2.5,  0. ,  0.5,  0.5]]])
     """
     (q,), (k, v) = split_parts(q, settings.n_heads), split_parts(kv, *settings.parts[1:])
-    (dheads,), (heads,) = split_parts(dout, settings.n_heads), split_parts(out, settings.n_heads)
-    k, v = repeated(k, settings.n_heads), repeated(v, settings.n_heads)
-    saved, options = (heads, logsumexp, keep_mask), _options(settings, dropout_key)
-    dq, dk, dv, *dbias = flash_attention_backward(dheads, q, k, v, *saved, bias=bias, **options)
-    G = settings.parts[1]
-    return join_parts(dq), join_parts(added_up(dk, G), added_up(dv, G)), *dbias
+    dq, dk, dv, *dbias = _attend_backward(dout, q, k, v, out, logsumexp, settings, keep_mask, bias, dropout_key)
+    return join_parts(dq), join_parts(dk, dv), *dbias
 
 
 def split_parts(x: Array, *n_heads: int) -> list[Array]:
@@ -182,6 +170,23 @@ def added_up(dheads: Array, n_kv_heads: int) -> Array:
     """The backward pass of ``repeated``: the gradients of heads that share one are added."""
     B, H, S, K = dheads.shape
     return dheads.reshape(B, n_kv_heads, H // n_kv_heads, S, K).sum(axis=2)
+
+
+def _attend(q, k, v, settings, keep_mask, bias, dropout_key):
+    """The outputs of all heads, side by side, and logsumexp."""
+    k, v = repeated(k, settings.n_heads), repeated(v, settings.n_heads)
+    heads, logsumexp = flash_attention(q, k, v, keep_mask, bias=bias, **_options(settings, dropout_key))
+    return merge_heads(heads), logsumexp
+
+
+def _attend_backward(dout, q, k, v, out, logsumexp, settings, keep_mask, bias, dropout_key):
+    """The gradients of the heads (dq, dk, dv), and dbias if there is a bias."""
+    (dheads,), (heads,) = split_parts(dout, settings.n_heads), split_parts(out, settings.n_heads)
+    k, v = repeated(k, settings.n_heads), repeated(v, settings.n_heads)
+    saved, options = (heads, logsumexp, keep_mask), _options(settings, dropout_key)
+    dq, dk, dv, *dbias = flash_attention_backward(dheads, q, k, v, *saved, bias=bias, **options)
+    G = settings.parts[1]
+    return dq, added_up(dk, G), added_up(dv, G), *dbias
 
 
 def _options(settings, dropout_key):
