@@ -1,12 +1,12 @@
 """The docstring of an operation: what its contract and its signature say, and what its function says beyond them."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import is_dataclass
 from inspect import Parameter, cleandoc
 from typing import Literal, get_args, get_origin
 
-from npformer.operations.contract import Argument, Contract, may_be_none
+from npformer.operations.contract import Argument, may_be_none
 
 KINDS = {"mask": "bool", "ids": "int"}  # the others have floats
 OPTIONAL = ", optional"
@@ -14,28 +14,20 @@ EXAMPLES = re.compile(r"\n(?:Examples\n-+\n|(?=>>> ))")
 ENTRY = re.compile(r"^(\w.*)\n((?: +.*\n?)+)", re.MULTILINE)  # names, and the indented text below them
 
 
-def docstring_of(function: Callable, contract: Contract, parameters: Mapping[str, Parameter], forward=None) -> str:
-    """The docstring of a function with sections for all its parameters and results.
+def docstring_of(record) -> str:
+    """The docstring of an operation with sections for all its parameters and results.
 
-    Parameters
-    ----------
-    function : callable
-        Its docstring has sections only for names of which there is more to say than the contract does, without types,
-        and its examples need no heading.
-    contract : Contract
-    parameters : mapping of inspect.Parameter
-    forward : Record, optional
-        Of the forward pass, if the function is a backward pass.
+    That of its function has sections only for names of which there is more to say than the contract does, without
+    types, and its examples need no heading.
 
-    Examples
-    --------
     >>> from npformer import reference
     >>> "rstd : (..., 1)" in reference.layer_norm_backward.__doc__
     True
     >>> reference.linear.__doc__.splitlines()[4:7]
     ['x : (..., D)', 'weight : (D, F)', 'bias : (F,), optional']
     """
-    described, *examples = EXAMPLES.split(cleandoc(function.__doc__ or ""), maxsplit=1)
+    contract, parameters, forward = record.contract, record.parameters, record.forward and record.forward.record
+    described, *examples = EXAMPLES.split(cleandoc(record.function.__doc__ or ""), maxsplit=1)
     text, *sections = re.split(r"\n(?:Parameters|Returns)\n-+\n", described)
     entries = [(names.split(", "), words.rstrip()) for section in sections for names, words in ENTRY.findall(section)]
     told = _told_of_forward(parameters, forward) if forward else {}

@@ -65,14 +65,7 @@ def operation(
     Traceback (most recent call last):
     ValueError: weight has shape (4, 3), expected (D, F) with D = 5 from x (2, 5)
     """
-
-    def decorate(function):
-        record = Record(function.__name__, function, parse(contract, tables), check, flops)
-        check_contract(record.contract, function, flops)
-        function.__doc__ = docstring_of(function, record.contract, record.parameters)
-        return make_dispatcher(record)
-
-    return decorate
+    return lambda function: _made(Record(function.__name__, function, parse(contract, tables), check, flops))
 
 
 def backward_of(forward: Callable, contract: str | None = None, **options) -> Callable[[Function], Function]:
@@ -103,9 +96,12 @@ def backward_of(forward: Callable, contract: str | None = None, **options) -> Ca
 
     def decorate(function):
         own = parse(contract) if contract else contract_of_backward(forward.record.contract, function)
-        record = Record(function.__name__, function, own, **options, forward=forward)
-        check_contract(own, function, record.flops)
-        function.__doc__ = docstring_of(function, own, record.parameters, forward.record)
-        return make_dispatcher(record)
+        return _made(Record(function.__name__, function, own, **options, forward=forward))
 
     return decorate
+
+
+def _made(record):
+    check_contract(record.contract, record.function, record.flops)
+    record.function.__doc__ = docstring_of(record)
+    return make_dispatcher(record)
