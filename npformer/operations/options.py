@@ -58,35 +58,19 @@ def _named(option, names):
 
 
 OPTIONS: dict[str, Option] = {  # a name means the same everywhere
-    # of operations and optimizers
-    **_named(FLAG, "causal decay_all nesterov reverse"),
-    **_named(AT_LEAST_1, "dilation k n_heads n_kv_heads n_tokens step window"),
-    **_named(AT_LEAST_0, "n_plain"),
-    **_named(NUMBER, "grad_scale scale"),
-    **_named(FRACTION, "beta1 beta2 dropout_rate hidden_dropout_rate momentum"),
-    **_named(SHARE, "label_smoothing"),
-    **_named(NOT_NEGATIVE, "consistency lr weight_decay"),
-    **_named(ABOVE_0, "base eps loss_scale scaling"),
-    # of models
-    **_named(FLAG, "bidirectional tie_embeddings"),
-    **_named(INTEGER, "pad_id"),
-    **_named(AT_LEAST_1, "code_size d_ff d_model max_len n_layers src_vocab tgt_vocab vocab"),
-    **_named(FRACTION, "dropout inner_dropout"),
-    # of decoding
-    **_named(INTEGER, "bos_id eos_id"),
-    **_named(AT_LEAST_0, "min_len"),
-    **_named(AT_LEAST_1, "beam_size max_rows n_best top_k"),
-    **_named(NOT_NEGATIVE, "length_penalty"),
-    **_named(ABOVE_0, "temperature"),
-    **_named(PROBABILITY, "top_p"),
-    # of data and trainings
-    **_named(FLAG, "skip_empty"),
+    **_named(FLAG, "bidirectional causal decay_all nesterov reverse skip_empty tie_embeddings"),
+    **_named(INTEGER, "bos_id eos_id pad_id"),
     **_named(SEED, "seed"),
-    **_named(AT_LEAST_0, "n_steps"),
-    **_named(AT_LEAST_1, "chunk_size max_tokens n_average n_shards patience save_every steps total validate_every"),
-    **_named(AT_LEAST_1, "vocab_size warmup"),
-    **_named(NOT_NEGATIVE, "floor"),
-    **_named(ABOVE_0, "clip_norm factor peak"),
+    **_named(AT_LEAST_0, "min_len n_plain n_steps"),
+    **_named(AT_LEAST_1, "beam_size chunk_size code_size d_ff d_model dilation k max_len max_rows max_tokens"),
+    **_named(AT_LEAST_1, "n_average n_best n_heads n_kv_heads n_layers n_shards n_tokens patience save_every"),
+    **_named(AT_LEAST_1, "src_vocab step steps tgt_vocab top_k total validate_every vocab vocab_size warmup window"),
+    **_named(NUMBER, "grad_scale scale"),
+    **_named(FRACTION, "beta1 beta2 dropout dropout_rate hidden_dropout_rate inner_dropout momentum"),
+    **_named(SHARE, "label_smoothing"),
+    **_named(PROBABILITY, "top_p"),
+    **_named(NOT_NEGATIVE, "consistency floor length_penalty lr weight_decay"),
+    **_named(ABOVE_0, "base clip_norm eps factor loss_scale peak scaling temperature"),
 }
 
 
