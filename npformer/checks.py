@@ -43,10 +43,11 @@ def shown(value):
 
 
 def check_choice(name, value, choices):
-    """Check that a value is one of several."""
-    if value not in choices:
-        *others, last = map(repr, choices)
-        raise ValueError(f"{name}={shown(value)}, expected {', '.join(others)} or {last}")
+    """One of several strings."""
+    if isinstance(value, str) and value in choices:
+        return value
+    *others, last = map(repr, choices)
+    raise ValueError(f"{name}={shown(value)}, expected {', '.join(others)} or {last}")
 
 
 def check_flag(name, value):

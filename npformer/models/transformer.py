@@ -2,12 +2,13 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 
 from npformer import layers
 from npformer.arrays import on_host
-from npformer.checks import check_choice, check_shape
+from npformer.checks import check_shape
 from npformer.layers.normalisation import normalise
 from npformer.models.encoder_decoder import EncoderDecoder, check_depths, in_order
 from npformer.models.incremental import IncrementalDecoder
@@ -93,7 +94,7 @@ class Transformer(EncoderDecoder):
     eps: float | None = None
     n_kv_heads: int | None = None
     window: int | None = None
-    positions: str = "sinusoidal"
+    positions: Literal["sinusoidal", "learned", "rotary"] = "sinusoidal"
 
     decoder_type = IncrementalDecoder
 
@@ -102,7 +103,6 @@ class Transformer(EncoderDecoder):
         object.__setattr__(self, "n_layers", check_depths("n_layers", self.n_layers))
         if self.d_model % self.n_heads:
             raise ValueError(f"d_model={self.d_model} is not divisible by n_heads={self.n_heads}")
-        check_choice("positions", self.positions, ("sinusoidal", "learned", "rotary"))
         if self.positions == "rotary" and (K := self.d_model // self.n_heads) % 2:
             raise ValueError(f"d_model={self.d_model}, n_heads={self.n_heads}: heads of odd width {K} cannot be rotary")
         self._layer_settings(None)  # raises if one of them is wrong

@@ -8,14 +8,14 @@ Below the options are the checks of the arrays of operations.
 import math
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
-from functools import cache
+from functools import cache, partial
 from types import NoneType
 from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 import numpy as np
 
 from npformer.arrays import is_number_on_gpu, is_recording, library_of
-from npformer.checks import check_flag, check_int, check_key, check_number, shown
+from npformer.checks import check_choice, check_flag, check_int, check_key, check_number, shown
 from npformer.operations.contract import may_be_none
 
 INT64 = np.dtype(np.int64)
@@ -87,16 +87,17 @@ def check_option(name, value):
 
 
 def check_fields(settings):
-    """Check the fields of a dataclass that are options, and replace them by Python's numbers and flags.
+    """Check the fields of a dataclass that are options, choices or other settings; numbers become Python's.
 
-    A field is checked if it has the name and the type of an option; it may be None if its type hint says so. The
-    dataclass may be frozen.
+    A field is an option if it has the name and the type of one. It may be None if its type hint says so. The dataclass
+    may be frozen.
 
     >>> from dataclasses import dataclass
     >>> @dataclass(frozen=True)
     ... class Sizes:
     ...     d_ff: int
     ...     n_shards: int | None = None
+    ...     norm: Literal["pre", "post"] = "pre"
     ...     def __post_init__(self):
     ...         check_fields(self)
     >>> Sizes(d_ff=np.uint8(200)).d_ff * 2
@@ -105,17 +106,17 @@ def check_fields(settings):
     Traceback (most recent call last):
     ValueError: d_ff=0, expected at least 1
     """
-    for name, option, optional in _options_of(type(settings)):
+    for name, check, optional in _checks_of(type(settings)):
         value = getattr(settings, name)
         if not (optional and value is None):
-            object.__setattr__(settings, name, option.check(name, value))
+            object.__setattr__(settings, name, check(value))
 
 
 @cache  # as settings are made in each step of decoding
-def _options_of(dataclass):
-    """(name, option, whether it may be None) of each field with the name and the type of an option."""
-    kinds = {field.name: _kind_of(field.type) for field in fields(dataclass) if field.name in OPTIONS}
-    return [(name, OPTIONS[name], optional) for name, (kind, optional) in kinds.items() if OPTIONS[name].kind is kind]
+def _checks_of(dataclass):
+    """(name, check, whether it may be None) of each field that has a check."""
+    hints = [(field.name, *_kind_of(field.type)) for field in fields(dataclass)]
+    return [(name, check, optional) for name, kind, optional in hints if (check := _check_of_kind(name, kind))]
 
 
 def _kind_of(hint):
@@ -123,6 +124,22 @@ def _kind_of(hint):
     kinds = [kind for kind in get_args(hint) if kind is not NoneType]
     optional = NoneType in get_args(hint)
     return (kinds[0] if optional and len(kinds) == 1 else hint), optional
+
+
+def _check_of_kind(name, kind):
+    """The check of choices, of a dataclass, or of the option with this name if it has this type; else None."""
+    if get_origin(kind) is Literal:
+        return partial(check_choice, name, choices=get_args(kind))
+    if is_dataclass(kind):
+        return partial(_check_instance, name, kind=kind, expected=f"{kind.__name__}(…)")
+    option = OPTIONS.get(name)
+    return partial(option.check, name) if option and option.kind is kind else None
+
+
+def _check_instance(name, value, kind, expected):
+    if not isinstance(value, kind):
+        raise TypeError(f"{name} is a {type(value).__name__}, expected {expected}")
+    return value
 
 
 def check_of(name, hint):
@@ -133,23 +150,19 @@ def check_of(name, hint):
     """
     kind, optional = _kind_of(hint)
     if name == "dropout_key":
-        return _key
-    if get_origin(kind) is Literal:
-        return _choice(name, get_args(kind))
+        return lambda value: value if value is None else check_key(name, value)
     if get_origin(kind) is tuple:
-        return _sizes(name, len(get_args(kind)))
+        return partial(_check_sizes, name, n=len(get_args(kind)))
+    if kind in (Callable, dict):
+        return partial(_check_instance, name, kind=kind, expected="a callable" if kind is Callable else "a dict")
     if kind not in CONVERSIONS:
-        return _instance(name, kind) if kind in (Callable, dict) or is_dataclass(kind) else None
-    option = OPTIONS.get(name, Option(kind))
-    option = option if option.kind is kind else Option(kind)
-    fits = (lambda x: SMALLEST <= x <= LARGEST and option.fits(x)) if kind is int else option.fits
+        return _check_of_kind(name, kind)
+    convert = _check_of_kind(name, kind) or partial(Option(kind).check, name)
 
     def check(value):
-        if type(value) is kind and fits(value):
-            return value
-        if (value is None and optional) or is_number_on_gpu(value):
+        if type(value) is not kind and ((value is None and optional) or is_number_on_gpu(value)):
             return value  # a recorded operation reads the number when it is replayed
-        value = option.check(name, value)
+        value = convert(value)
         if kind is int and not SMALLEST <= value <= LARGEST:
             raise ValueError(f"{name}={shown(value)}, expected an int of 64 bits")
         return value
@@ -157,44 +170,15 @@ def check_of(name, hint):
     return check
 
 
-def _key(value):
-    return None if value is None else check_key("dropout_key", value)
-
-
-def _choice(name, choices):
-    def check(value):
-        if not isinstance(value, str):
-            raise TypeError(f"{name} is a {type(value).__name__}, expected one of {sorted(choices)}")
-        if value not in choices:
-            raise ValueError(f"{name}={value!r}, expected one of {sorted(choices)}")
-        return value
-
-    return check
-
-
-def _sizes(name, n):
-    def check(value):
-        if not isinstance(value, tuple):
-            raise TypeError(f"{name}={value!r} is a {type(value).__name__}, expected a tuple of {n} ints")
-        sizes = tuple(check_int(name, size) for size in value)
-        if len(sizes) != n or min(sizes) < 0:
-            raise ValueError(f"{name}={value}, expected {n} sizes of 0 or more")
-        if max(math.prod(sizes), *sizes) > LARGEST // WIDEST:
-            raise ValueError(f"{name}={value}, expected fewer entries: no array can have as many")
-        return sizes
-
-    return check
-
-
-def _instance(name, kind):
-    told = "a callable" if kind is Callable else "a dict" if kind is dict else f"{kind.__name__}(…)"
-
-    def check(value):
-        if not isinstance(value, kind):
-            raise TypeError(f"{name} is a {type(value).__name__}, expected {told}")
-        return value
-
-    return check
+def _check_sizes(name, value, n):
+    if not isinstance(value, tuple):
+        raise TypeError(f"{name}={value!r} is a {type(value).__name__}, expected a tuple of {n} ints")
+    sizes = tuple(check_int(name, size) for size in value)
+    if len(sizes) != n or min(sizes) < 0:
+        raise ValueError(f"{name}={value}, expected {n} sizes of 0 or more")
+    if max(math.prod(sizes), *sizes) > LARGEST // WIDEST:
+        raise ValueError(f"{name}={value}, expected fewer entries: no array can have as many")
+    return sizes
 
 
 def check_rate_and_key(rate, key):

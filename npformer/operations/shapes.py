@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from npformer.checks import check_choice
 from npformer.operations.contract import Contract, factors_of, in_order, letters_of
 
 
@@ -80,9 +81,7 @@ def _learn_argument(size, name, value, sizes):
         sizes.learn(size.letters[0], sizes[size.default], sizes.source[size.default])
         return
     if size.table is not None:
-        if value not in size.table:
-            raise ValueError(f"{name}={value!r}, expected one of {sorted(size.table)}")
-        value = size.table[value]
+        value = size.table[check_choice(name, value, size.table)]
     for letter, n in zip(size.letters, value if isinstance(value, tuple) else (value,), strict=True):
         if not isinstance(n, int) or isinstance(n, bool):
             raise TypeError(f"{name}={value!r} is a {type(value).__name__}, expected an int")

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Literal
 
-from npformer.checks import check_choice
 from npformer.operations.options import ABOVE_0, check_fields
-from npformer.reference.math.activations import ACTIVATIONS, Activation
+from npformer.reference.math.activations import Activation
 
 
 @dataclass(frozen=True)
@@ -28,11 +28,10 @@ class Rotary:
 
     base: float = 10000.0
     scaling: float = 1.0
-    pairs: str = "halves"
+    pairs: Literal["halves", "interleaved"] = "halves"
 
     def __post_init__(self):
         check_fields(self)
-        check_choice("pairs", self.pairs, ("halves", "interleaved"))
 
 
 @dataclass(frozen=True)
@@ -89,8 +88,6 @@ class AttentionSettings:
         check_fields(self)
         if self.n_heads % self.parts[1]:
             raise ValueError(f"n_kv_heads={self.n_kv_heads}, expected a divisor of n_heads={self.n_heads}")
-        if not isinstance(self.rotary, Rotary | None):
-            raise TypeError(f"rotary is a {type(self.rotary).__name__}, expected Rotary(…)")
         if self.scale is not None:
             ABOVE_0.check("scale", self.scale)
 
@@ -124,19 +121,14 @@ class LayerSettings:
     """
 
     attention: AttentionSettings
-    norm: str = "pre"
-    norm_type: str = "layer_norm"
+    norm: Literal["pre", "post"] = "pre"
+    norm_type: Literal["layer_norm", "rms_norm"] = "layer_norm"
     eps: float | None = None
     activation: Activation = "relu"
     dropout_rate: float = 0.0
     hidden_dropout_rate: float = 0.0
 
     def __post_init__(self):
-        if not isinstance(self.attention, AttentionSettings):
-            raise TypeError(f"attention is a {type(self.attention).__name__}, expected AttentionSettings(…)")
-        check_choice("norm", self.norm, ("pre", "post"))
-        check_choice("norm_type", self.norm_type, ("layer_norm", "rms_norm"))
-        check_choice("activation", self.activation, tuple(ACTIVATIONS))
         check_fields(self)
 
     @cached_property

@@ -243,10 +243,10 @@ def test_attention_of_nothing(score, batch, n_queries, n_keys):
 
 def test_unknown_scores_and_wrong_parameters():
     q, k, v, params = arrays_for("additive")
-    known = r"\['additive', 'bilinear', 'cosine', 'dot', 'scaled_dot'\]"
+    known = "'dot', 'scaled_dot', 'cosine', 'bilinear' or 'additive'"
     with pytest.raises(TypeError, match="q is a str, expected an array"):
         npf.score_attention("dot", q, k, v)
-    with pytest.raises(ValueError, match=rf"score='general', expected one of {known}"):
+    with pytest.raises(ValueError, match=rf"score='general', expected {known}"):
         npf.score_attention(q, k, v, "general", params)
     with pytest.raises(
         ValueError, match=r"params has 2 arrays, expected 3 with score='additive': \('w_q', 'w_k', 'w_s"

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from npformer.arrays import Array
-from npformer.checks import check_float_dtype, check_int
+from npformer.checks import check_choice, check_float_dtype, check_int
 
 
 def sinusoidal_encoding(length: int, d_model: int, layout: str = "interleaved", dtype: DTypeLike = "float64") -> Array:
@@ -38,8 +38,7 @@ def sinusoidal_encoding(length: int, d_model: int, layout: str = "interleaved", 
     dtype('float32')
     """
     length, d_model = check_int("length", length, at_least=0), check_int("d_model", d_model, at_least=1)
-    if layout not in ("interleaved", "concatenated"):
-        raise ValueError(f"layout={layout!r}, expected 'interleaved' or 'concatenated'")
+    check_choice("layout", layout, ("interleaved", "concatenated"))
     dtype = check_float_dtype("dtype", dtype)
     n_sines, n_cosines = (d_model + 1) // 2, d_model // 2
     angles = np.arange(length)[:, None] / 10000.0 ** (2 * np.arange(n_sines) / d_model)
