@@ -38,9 +38,7 @@ def from_leaves(leaves):
         *parents, name = path.split(".", DEEPEST)
         place = tree
         for parent in parents:
-            place = place.setdefault(parent, {})
-            if not isinstance(place, dict):
-                break
+            place = place.setdefault(parent, {}) if isinstance(place, dict) else place
         if not isinstance(place, dict) or name in place:
             raise ValueError(
                 f"the path {path!r:.60} leads through a leaf or ends at one that is there, expected other names"
@@ -57,7 +55,7 @@ def to_arrays(tree, prefix):
     >>> to_arrays({"a": {"weight": 1}}, "params")
     {'params.a.weight': 1}
     """
-    return {f"{prefix}.{path}": x for path, x in leaves(tree)}
+    return dict(leaves(tree, prefix))
 
 
 def from_arrays(arrays, prefix):
@@ -186,11 +184,9 @@ def agrees(tree, like, agree):
     >>> agrees({"a": {"b": 1}}, {"a": {"b": 1}}, int.__eq__), agrees({"a": 1}, {"a": 1, "b": 2}, int.__eq__)
     (True, False)
     """
-    if not isinstance(tree, dict) or len(tree) != len(like):
+    if not isinstance(tree, dict) or tree.keys() != like.keys():
         return False
     for name, child in like.items():
-        if name not in tree:
-            return False
         if isinstance(child, dict):
             if not agrees(tree[name], child, agree):
                 return False
