@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npformer import reference
-from npformer.operations.shapes import match, size_of
+from npformer.operations.shapes import match, shape_of
 from npformer.reference.math.activations import ACTIVATIONS, INPUTS
 
 # Letters that occur together mostly have different primes as sizes, so that mistaking one axis for another is noticed.
@@ -105,11 +105,14 @@ class Case(NamedTuple):
         arguments = self.arguments(dtype, seed)
         rng, contract = np.random.default_rng(seed + 1), self.forward.record.contract
         sizes = {**SIZES, **match(contract, arguments)}
-        known = self.results(arguments)
-        known |= {f"d{x.name}": cast(draw(x, sizes, rng), dtype) for x in contract.results}
-        known |= {f"{name}_shape": x.shape for name, x in arguments.items() if isinstance(x, np.ndarray)}
+        gradients = {f"d{x.name}": cast(draw(x, sizes, rng), dtype) for x in contract.results}
+        return self._with_gradients(arguments, self.results(arguments), gradients)
+
+    def _with_gradients(self, arguments, results, gradients):
+        """The arguments of the backward pass, given those and the results of the forward pass."""
+        shapes = {f"{name}_shape": x.shape for name, x in arguments.items() if isinstance(x, np.ndarray)}
         own = {name: value for name, value in self.given.items() if not isinstance(value, Drawn)}
-        return _taken_by(self.backward, {**known, **own, **arguments})
+        return _taken_by(self.backward, {**results, **gradients, **shapes, **own, **arguments})
 
     def results(self, arguments: dict) -> dict[str, Any]:
         """What the reference returns, by name."""
@@ -123,7 +126,6 @@ class Case(NamedTuple):
         kinds = {name: argument.kind for name, argument in self.forward.record.contract.arrays.items()}
         arrays = {name: x for name, x in arguments.items() if kinds.get(name) == "float" and x is not None}
         arrays |= {f"params[{i}]": x for i, x in enumerate(arguments.get("params", ()))}
-        own = {name: value for name, value in self.given.items() if not isinstance(value, Drawn)}
 
         def with_arrays(values):
             changed = {**arguments, **dict(zip(arrays, values, strict=True))}
@@ -138,19 +140,15 @@ class Case(NamedTuple):
         def f_backward(dy, *values):
             changed = with_arrays(values)
             results = self.results(changed)
-            sizes = np.cumsum([np.size(results[name]) for name in differentiated])[:-1]
-            parts = np.split(dy, sizes)
-            cotangents = {
-                f"d{name}": part.reshape(np.shape(results[name]))
-                for name, part in zip(differentiated, parts, strict=True)
-            }
+            parts = np.split(dy, np.cumsum([np.size(results[name]) for name in differentiated])[:-1])
+            shaped = zip(differentiated, parts, strict=True)
+            cotangents = {f"d{name}": part.reshape(np.shape(results[name])) for name, part in shaped}
             if "loss" in results:
                 return _backward_of_loss(cotangents["dloss"], results["dlogits"], changed)
             if self.operation in INVERSE:
                 inverse = getattr(reference, INVERSE[self.operation])
                 return inverse(**_taken_by(inverse, {"n_heads": SIZES["H"], "x": cotangents["dy"]}))
-            shapes = {f"{name}_shape": x.shape for name, x in changed.items() if isinstance(x, np.ndarray)}
-            gradients = self.backward(**_taken_by(self.backward, {**results, **cotangents, **shapes, **own, **changed}))
+            gradients = self.backward(**self._with_gradients(changed, results, cotangents))
             gradients = gradients if isinstance(gradients, tuple) else (gradients,)
             return tuple(gradient for gradient in gradients if gradient is not None)[: len(arrays)]
 
@@ -183,21 +181,11 @@ class Drawn(NamedTuple):
 
 def draw(argument, sizes, rng):
     """A random array for an argument or result of a contract."""
-    shape = _shape(argument.axes, sizes)
+    shape = shape_of(argument.axes, sizes)
     if argument.kind == "ids":
         return rng.integers(0, sizes[argument.below], shape) if argument.below else rng.integers(-99, 100, shape)
     x = rng.standard_normal(shape)
     return x > -0.3 if argument.kind == "mask" else x
-
-
-def _shape(axes, sizes):
-    shape = []
-    for axis in axes:
-        if axis == "...":
-            shape.extend(sizes["..."])
-        else:
-            shape.append(size_of(str(axis), sizes)[0])
-    return shape
 
 
 def cast(value, dtype):
@@ -218,7 +206,7 @@ def _mask(axes, above=0.0):
     """A mask with these axes. If T is one of them, the second query may attend to nothing."""
 
     def draw(rng, sizes):
-        keep_mask = rng.standard_normal(_shape(axes.split(), sizes)) > above
+        keep_mask = rng.standard_normal(shape_of(axes.split(), sizes)) > above
         if axes.endswith(("T S", "T T", "T 1")):
             keep_mask[..., 1, :] = False
         return keep_mask
@@ -230,7 +218,7 @@ def _words(axes):
     """Ids with these axes: the last two of a row are padding (0), and the second is the same as the first."""
 
     def draw(rng, sizes):
-        ids = rng.integers(1, sizes["V"], _shape(axes.split(), sizes))
+        ids = rng.integers(1, sizes["V"], shape_of(axes.split(), sizes))
         ids[..., -2:], ids[..., 1] = 0, ids[..., 0]
         return ids
 
@@ -260,7 +248,7 @@ def _cases(names, *options, bound, backward_bound=None, **sizes) -> Iterator[Cas
 
 def _biases(*axes):
     """Cases with a bias on the scores that has these axes."""
-    biases = [Drawn(lambda rng, sizes, axes=x: rng.standard_normal(_shape(axes.split(), sizes))) for x in axes]
+    biases = [Drawn(lambda rng, sizes, axes=x: rng.standard_normal(shape_of(axes.split(), sizes))) for x in axes]
     return [{"bias": biases[0], "causal": True, **DROPOUT}, *({"keep_mask": None, "bias": x} for x in biases[1:])]
 
 
@@ -285,7 +273,7 @@ def _score_attention():
 
         @Drawn
         def params(rng, sizes, shapes=shapes):
-            return tuple(0.3 * rng.standard_normal(_shape(axes.split(), sizes)) for axes in shapes)
+            return tuple(0.3 * rng.standard_normal(shape_of(axes.split(), sizes)) for axes in shapes)
 
         options = [{"score": score, "params": params, **mask} for mask in masks]
         yield from _cases("score_attention", *options, bound=32, **({} if shapes else {"Kk": SIZES["Kq"]}))

@@ -10,7 +10,7 @@ import numpy as np
 
 from npformer.checks import warn
 from npformer.operations.options import check_arrays
-from npformer.operations.shapes import match
+from npformer.operations.shapes import match, shape_of
 
 DECIDING = ("float", "written")  # kinds of arrays whose dtypes decide that of the results
 FLOAT32, IDS, MASK = np.dtype(np.float32), np.dtype(np.int64), np.dtype(bool)
@@ -128,7 +128,7 @@ def _told_of_dtypes(operation, arrays, kinds, computed):
 
 def _nothing(contract, sizes, dtypes, arrays):
     """A function that returns the results if all of them are empty, else None."""
-    shapes = [None if result.broadcasts else sizes.shape_of(result) for result in contract.results]
+    shapes = [None if result.broadcasts else shape_of(result.axes, sizes) for result in contract.results]
     missing = any(x.kind == "float" and x.name not in arrays for x in contract.arrays.values())  # its gradient is None
     known = shapes and not contract.more and not missing and not any(x is None for x in (*shapes, *dtypes))
     if not known or any(0 not in shape for shape in shapes):

@@ -22,16 +22,6 @@ class Sizes(dict):
         """Where the known ones of these letters come from: ``["H = 8 from n_heads", …]``."""
         return [f"{x} = {self[x]} from {self.source[x]}" for x in dict.fromkeys(letters) if x in self]
 
-    def shape_of(self, argument):
-        """The shape of an array, or None if a size is not known."""
-        shape = []
-        for axis in argument.axes:
-            size, unknown = (self.get("...", ()), []) if axis == "..." else size_of(axis, self)
-            if unknown:
-                return None
-            shape.extend(size if axis == "..." else [size])
-        return tuple(shape)
-
 
 def size_of(axis: str, sizes: Mapping[str, Any]) -> tuple[int, list[str]]:
     """(product of the known factors of an axis, factors whose size is not known).
@@ -50,6 +40,17 @@ def size_of(axis: str, sizes: Mapping[str, Any]) -> tuple[int, list[str]]:
         else:
             unknown.append(factor)
     return known, unknown
+
+
+def shape_of(axes, sizes):
+    """The shape of an array with these axes, or None if a size is not known."""
+    shape = []
+    for axis in axes:
+        size, unknown = (sizes.get("...", ()), []) if axis == "..." else size_of(axis, sizes)
+        if unknown:
+            return None
+        shape.extend(size if axis == "..." else [size])
+    return tuple(shape)
 
 
 def match(contract: Contract, given: Mapping[str, Any]) -> Sizes:
@@ -103,7 +104,7 @@ def _match(argument, shape, sizes, not_empty):
     before = set(sizes)
     letters = [x for axis in argument.axes for x in ([axis] if axis == "..." else letters_of(axis))]
     if argument.broadcasts:
-        fits = broadcasts_to(shape, sizes.shape_of(argument))
+        fits = broadcasts_to(shape, shape_of(argument.axes, sizes))
     else:
         axes = _without_dots(argument, shape, sizes)
         fits = axes is not None and all(
@@ -117,7 +118,7 @@ def _match(argument, shape, sizes, not_empty):
     told += [f"{x} at least 1" for x in letters if x in not_empty and x not in before]
     expected = f"one that broadcasts to {argument}" if argument.broadcasts else argument
     reasons = f" with {', '.join(told)}" if told else ""
-    index = index_that_fits(shape, sizes.shape_of(argument)) if argument.broadcasts else None
+    index = index_that_fits(shape, shape_of(argument.axes, sizes)) if argument.broadcasts else None
     advice = f": try {argument.name}[{index}]" if index else ""
     raise ValueError(f"{argument.name} has shape {shape}, expected {expected}{reasons}{advice}")
 
