@@ -48,10 +48,7 @@ def is_number_on_gpu(x):
 
 
 def is_recording(library):
-    """Whether CuPy is recording operations.
-
-    Values cannot be checked during recording; the caller has checked them.
-    """
+    """Whether CuPy is recording operations: values cannot be checked then, and the caller has checked them."""
     return library is not np and library.cuda.get_current_stream().is_capturing()
 
 

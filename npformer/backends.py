@@ -53,9 +53,6 @@ def get_backend(backend: str | Ops | ModuleType = "auto", params: dict | None = 
 def by_arrays(operation: Function) -> Function:
     """An operation that is computed by the backend of the arrays that it is given: the kernels, where there are any.
 
-    Examples
-    --------
-    >>> import numpy as np
     >>> by_arrays(reference.relu)(np.array([-1.0, 2.0]))
     array([0., 2.])
     """

@@ -180,14 +180,10 @@ def _letters_of_inputs(arrays, sizes):
 
 
 def check_contract(contract: Contract, function: Callable, flops: str = "") -> None:
-    """Check that a contract describes each array argument of a function, and nothing else.
+    """Raise ``ValueError`` unless a contract describes each array argument of a function, and nothing else.
 
-    Raises
-    ------
-    ValueError
-        If the contract has a name that is not a parameter; if it lacks a parameter that is an array (one with the type
-        hint of an array, or with neither a type hint nor a default value); if it does not tell a size that is needed to
-        check another; or if ``flops`` has a letter that the contract does not have.
+    An array has the type hint of one, or neither a type hint nor a default value. The contract also has to tell each
+    size that is needed to check another, and to have each letter of ``flops``.
     """
     parameters = inspect.signature(function).parameters
     described = [*contract.arrays, *map(argument_of, contract.sizes)]

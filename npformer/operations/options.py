@@ -188,16 +188,7 @@ def check_rate_and_key(rate, key):
 
 
 def check_arrays(contract, given, parameters):
-    """Check that arrays have the kind that the contract states, and that all belong to the same library.
-
-    Parameters
-    ----------
-    contract : Contract
-    given : dict
-        The arguments by name.
-    parameters : mapping
-        The ``inspect.Parameter`` of each argument by name.
-    """
+    """Check that the given arrays have the kind that the contract states, and that all belong to the same library."""
     libraries = {}
     for name, argument in contract.arrays.items():
         x = given.get(name)

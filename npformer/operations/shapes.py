@@ -56,13 +56,8 @@ def shape_of(axes, sizes):
 def match(contract: Contract, given: Mapping[str, Any]) -> Sizes:
     """The sizes of all letters, from the shapes of the arrays and from the arguments that are sizes.
 
-    Raises
-    ------
-    TypeError
-        If an argument that is a size is not an int.
-    ValueError
-        If a shape does not match. The message names the argument, its shape, the expected shape, and the arguments that
-        the sizes come from.
+    The error for a shape that does not match names the argument, its shape, the expected shape, and the arguments that
+    the sizes come from.
     """
     sizes = Sizes()
     for name, size in contract.sizes.items():

@@ -41,22 +41,9 @@ def causal_mask(T: int, S: int | None = None, *, like: Array | None = None) -> A
 def window_mask(length: int, window: int, keep_mask: Array | None = None, *, like: Array | None = None) -> Array:
     """Mask with which each query attends only to keys at a distance below ``window``: keep[t, s] = (|t - s| < window).
 
-    Parameters
-    ----------
-    length : int
-        Number of queries and of keys.
-    window : int
-    keep_mask : bool, broadcasts to (length, length) in its last axes, optional
-        Applied in addition.
-    like : array, optional
-        The mask is an array of the same library as this one, a NumPy array if not given.
+    It has the shape (length, length), after the leading axes of a ``keep_mask``, which is applied too. As for
+    ``causal_mask``, ``like`` tells the library.
 
-    Returns
-    -------
-    (length, length) bool, with the leading axes of ``keep_mask``
-
-    Examples
-    --------
     >>> window_mask(3, 2)
     array([[ True,  True, False],
            [ True,  True,  True],

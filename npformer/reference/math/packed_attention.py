@@ -145,10 +145,6 @@ def split_parts(x: Array, *n_heads: int) -> list[Array]:
 
     This is the layout of all packed projections: the heads of the queries, then those of the keys, then those of the
     values.
-
-    >>> q, k, v = split_parts(np.zeros((2, 5, 12)), 2, 2, 2)
-    >>> q.shape
-    (2, 2, 5, 2)
     """
     B, T, width = x.shape
     heads = x.reshape(B, T, sum(n_heads), width // sum(n_heads)).swapaxes(1, 2)

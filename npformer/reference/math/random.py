@@ -41,22 +41,11 @@ def split_key(key: int | None, n: int) -> list:
 
 @np.errstate(over="ignore")  # hashing multiplies modulo 2^32
 def random_bits(index: Array, key: int) -> Array:
-    """32 random bits for each element index (non-negative int64), under a 64-bit key.
+    """32 random bits, (...) uint32, for each element index, (...) non-negative int64, under a 64-bit key.
 
     The index is hashed with one half of the key, and the result with the other half: after a single round, the
     bits of one key would be a permutation of the bits of any other key.
 
-    Parameters
-    ----------
-    index : (...) int64
-    key : int
-
-    Returns
-    -------
-    (...) uint32
-
-    Examples
-    --------
     >>> index = np.arange(1000)
     >>> bits = random_bits(index, key=1)
     >>> bool((bits[500:] == random_bits(index[500:], key=1)).all()), len(np.unique(bits))

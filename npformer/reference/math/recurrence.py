@@ -6,11 +6,7 @@ only what must be done step by step. Where ``keep_mask`` is False, the state doe
 
 
 def steps(T, reverse):
-    """The order of the steps.
-
-    >>> list(steps(3, reverse=True))
-    [2, 1, 0]
-    """
+    """The order of the steps."""
     return range(T - 1, -1, -1) if reverse else range(T)
 
 

@@ -38,11 +38,7 @@ def norms_of_blocks(grad: Array) -> Array:
 
 
 def norm_of(norms: np.ndarray) -> float:
-    """The norm of an array, given those of its blocks, in any order.
-
-    >>> norm_of(np.array([3.0, 4.0]))
-    5.0
-    """
+    """The norm of an array, given those of its blocks, in any order."""
     largest = float(norms.max(initial=0))
     if largest == 0 or not math.isfinite(largest):
         return largest
