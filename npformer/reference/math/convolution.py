@@ -30,8 +30,6 @@ def conv1d(x: Array, weight: Array, bias: Array | None = None, *, dilation: int 
         One matrix for each of the W taps; W must be odd, unless ``causal``.
     dilation
         Distance in positions from one tap to the next.
-    causal
-        Output t depends only on the inputs t, t - dilation, t - 2 dilation, …
 
     >>> x, weight = np.array([[[1.0], [2.0], [3.0], [4.0]]]), np.array([[[1.0]], [[10.0]], [[100.0]]])
     >>> conv1d(x, weight)[0, :, 0]

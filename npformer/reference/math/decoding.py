@@ -64,17 +64,8 @@ def cached_attention(
 def log_softmax_top_k(x: Array, k: int) -> tuple[Array, Array]:
     """The k largest entries of log softmax(x) in each row, the largest first, and their indices.
 
-    Parameters
-    ----------
-    x
-        Logits.
-    k
-        At least 1; if V < k, all V entries are returned.
-
-    Returns
-    -------
-    ids
-        If logits are equal, the one with the lowest id comes first, as with ``argmax``.
+    k is at least 1; if V < k, all V entries are returned. If logits are equal, the one with the lowest id comes first,
+    as with ``argmax``.
 
     >>> values, ids = log_softmax_top_k(np.log(np.array([[0.1, 0.6, 0.3]])), k=2)
     >>> np.exp(values).round(3), ids

@@ -12,14 +12,7 @@ def dropout(x: Array, dropout_rate: float, dropout_key: int | None) -> Array:
     """Set each entry to zero with probability ``dropout_rate`` and divide the others by 1 - dropout_rate.
 
     Which entries are kept is a pure function of (dropout_key, position in C order): two calls with the same key
-    drop the same entries, on every backend.
-
-    Parameters
-    ----------
-    dropout_rate
-        0 <= dropout_rate < 1.
-    dropout_key
-        May be None only if ``dropout_rate`` is 0.
+    drop the same entries, on every backend. The key may be None only if the rate is 0; 0 <= dropout_rate < 1.
 
     >>> dropout(np.ones(8), dropout_rate=0.5, dropout_key=1)
     array([0., 2., 2., 2., 0., 0., 2., 0.])

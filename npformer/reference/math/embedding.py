@@ -47,14 +47,7 @@ def embed_tokens(
 ) -> Array:
     """dropout(√D · table[id] + position), and exact zeros where the id is padding (section 3.4).
 
-    The result does not depend on the row of the table that belongs to the padding.
-
-    Parameters
-    ----------
-    positions
-        None adds nothing.
-    dropout_rate, dropout_key
-        Dropout.
+    The result does not depend on the row of the table that belongs to the padding. ``positions=None`` adds nothing.
 
     >>> table, positions = np.array([[np.nan], [2.0], [3.0]]), np.array([[0.1], [0.2], [0.3]])
     >>> embed_tokens(np.array([[2, 1, 0]]), table, positions, pad_id=0)[..., 0]

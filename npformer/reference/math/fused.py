@@ -20,12 +20,7 @@ def linear_activation_dropout(
     dropout_rate: float = 0.0,
     dropout_key: int | None = None,
 ) -> tuple[Array, Array]:
-    """dropout(activation(x W + b)): the first half of the feed-forward layer; for "swiglu", I = 2, else 1.
-
-    Returns
-    -------
-    h
-        x W + b, for the backward pass.
+    """dropout(activation(h)), and h = x W + b: the first half of the feed-forward layer; for "swiglu", I = 2, else 1.
 
     >>> linear_activation_dropout(np.array([1.0]), np.array([[3.0, -3.0]]), np.zeros(2), "relu")[0]
     array([3., 0.])

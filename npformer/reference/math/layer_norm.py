@@ -15,11 +15,6 @@ def layer_norm(x: Array, gain: Array, bias: Array, eps: float = 1e-5) -> tuple[A
     computed from the deviations x - mean, because E[x²] - E[x]² loses all digits if the mean is large. In exact
     arithmetic the mean of the deviations is 0; its rounding error is added to the mean.
 
-    Parameters
-    ----------
-    eps
-        Added to the variance, inside the square root.
-
     Returns
     -------
     mean, rstd

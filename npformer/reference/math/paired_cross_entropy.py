@@ -38,12 +38,8 @@ def paired_cross_entropy(
         The logits of both predictions; they must be finite.
     consistency
         α >= 0.
-    ignore_id, label_smoothing
+    ignore_id, label_smoothing, n_tokens, loss_scale
         As for ``cross_entropy``.
-    n_tokens
-        n, if these tokens are one part of a larger batch; by default the number of counted tokens.
-    loss_scale
-        Multiplies the gradient, but not the loss.
 
     >>> logits, target = np.log([[0.5, 0.5], [0.25, 0.75]]), np.array(1)
     >>> alike, _ = paired_cross_entropy(logits, target, 0.0)

@@ -14,11 +14,6 @@ def product(a: Array, b: Array) -> Array:
     value of a masked key would make every output NaN. In this product it affects only the outputs that give this
     key a weight other than 0.
 
-    Returns
-    -------
-    (..., n, p)
-        ``a @ b``; NaN where a NaN or inf is multiplied by a factor that is not 0.
-
     >>> product(np.array([[0.0, 2.0]]), np.array([[np.nan], [3.0]]))
     array([[6.]])
     """

@@ -14,11 +14,6 @@ def rms_norm(x: Array, gain: Array, eps: float = 1e-6) -> tuple[Array, Array]:
     y = x · rstd · gain, rstd = 1/√(mean(x²) + eps). It is layer normalisation without the shift: no mean is
     subtracted, and no bias is added.
 
-    Parameters
-    ----------
-    eps
-        Added to the mean square, inside the square root.
-
     Returns
     -------
     rstd
