@@ -121,19 +121,14 @@ def _ask_openblas(name, restype):
 
 def _backends():
     """``AVAILABLE`` or the reason why not, for each backend, and the one that "auto" chooses."""
-    cpu, missing = _cpu_backend(), why_no_gpu()
-    if missing:
-        gpu = _shortened(missing)
-    else:
-        problem = _try_import("npformer.gpu")[1]
-        gpu = f"npformer.gpu is {problem}" if problem else AVAILABLE
+    is_part = importlib.util.find_spec("npformer.cpu")
+    cpu = _status("numba", "npformer.cpu") if is_part else "not part of this version of npformer"
+    gpu = _shortened(missing) if (missing := why_no_gpu()) else _status("npformer.gpu")
     return {"reference": AVAILABLE, "cpu": cpu, "gpu": gpu, "auto": "cpu" if cpu == AVAILABLE else "reference"}
 
 
-def _cpu_backend():
-    if importlib.util.find_spec("npformer.cpu") is None:
-        return "not part of this version of npformer"
-    problems = (f"{name} is {problem}" for name in ("numba", "npformer.cpu") if (problem := _try_import(name)[1]))
+def _status(*modules):
+    problems = (f"{name} is {problem}" for name in modules if (problem := _try_import(name)[1]))
     return next(problems, AVAILABLE)
 
 
