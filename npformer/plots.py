@@ -146,19 +146,17 @@ def plot_attention(
     from matplotlib import colormaps
 
     colours = colormaps["viridis"].with_extremes(bad="0.85")
-    for i, layer in enumerate(weights):
-        for h in range(n_heads):
-            ax = axes[i, h]
-            seen = np.ma.masked_equal(layer[h], 0)
-            image = ax.imshow(seen, vmin=0, vmax=brightest, cmap=colours, aspect="auto")
-            if axes.size > 1:
-                ax.set_title(f"layer {i + 1}, head {h + 1}", fontsize=9)
-            ax.set_xticks(range(S), keys, fontsize=7, rotation=rotation)
-            ax.set_yticks(range(T), queries, fontsize=7)
-            if i == len(weights) - 1:
-                ax.set_xlabel(xlabel)
-            if h == 0:
-                ax.set_ylabel(ylabel)
+    for (i, h), ax in np.ndenumerate(axes):
+        seen = np.ma.masked_equal(weights[i][h], 0)
+        image = ax.imshow(seen, vmin=0, vmax=brightest, cmap=colours, aspect="auto")
+        if axes.size > 1:
+            ax.set_title(f"layer {i + 1}, head {h + 1}", fontsize=9)
+        ax.set_xticks(range(S), keys, fontsize=7, rotation=rotation)
+        ax.set_yticks(range(T), queries, fontsize=7)
+    for ax in axes[-1]:
+        ax.set_xlabel(xlabel)
+    for ax in axes[:, 0]:
+        ax.set_ylabel(ylabel)
     axes[0, 0].figure.colorbar(image, ax=axes, label="attention weight (grey: masked)", shrink=0.8)
     return _saved(axes, path)
 
