@@ -113,33 +113,28 @@ def _listen(record, its_kernel, plan, values, run):
     if getattr(_busy, "now", False):  # called by another operation, which is listed as a whole
         return run(plan, values)
     refused = []
-    kernel = plan.kernel and _watched(plan.kernel, refused)
+
+    def watched(*arguments):
+        result = plan.kernel(*arguments)
+        refused.append(result is NotImplemented)
+        return result
+
     backend = its_kernel and its_kernel.backend
     wait = backend.device.wait if backend else lambda: None
     _busy.now = True
     try:
         wait()
         start = time.perf_counter()
-        result = run(plan._replace(kernel=kernel), values)
+        result = run(plan._replace(kernel=plan.kernel and watched), values)
         wait()
         seconds = time.perf_counter() - start
     finally:
         _busy.now = False
-    why = plan.why or ("the kernel left it to the reference" if refused else "")
+    why = plan.why or ("the kernel left it to the reference" if any(refused) else "")
     call = _call(record, backend.name if backend else "reference", why, values, result, seconds)
     for calls in _active:
         calls.append(call)
     return result
-
-
-def _watched(kernel, refused):
-    def watched(*values):
-        result = kernel(*values)
-        if result is NotImplemented:
-            refused.append(kernel)
-        return result
-
-    return watched
 
 
 def _call(record, name, why, values, result, seconds):
