@@ -1,6 +1,5 @@
 """The CPU backend: which arrays its kernels take, and how other arrays are converted for them."""
 
-import math
 
 import numpy as np
 
@@ -52,7 +51,7 @@ kernel_of = ops.kernel_of
 
 def as_rows(x):
     """A contiguous (..., D) reshaped to (n, D)."""
-    return x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
+    return x.reshape(-1, x.shape[-1])
 
 
 def as_matrix(x):

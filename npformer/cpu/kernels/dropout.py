@@ -1,5 +1,7 @@
 """Dropout in one pass."""
 
+from functools import lru_cache
+
 import numpy as np
 
 from npformer import reference
@@ -32,6 +34,7 @@ def dropped(x, dropout_rate, dropout_key):
     return y
 
 
+@lru_cache  # the backward pass asks again
 def drawing(dropout_rate, dropout_key, dtype):
     """What a kernel needs for dropout: ``draw`` for ``is_kept``, and the factor by which kept elements are scaled."""
     if dropout_rate == 0:

@@ -148,8 +148,7 @@ def split_parts(x: Array, *n_heads: int) -> list[Array]:
     """
     B, T, width = x.shape
     heads = x.reshape(B, T, sum(n_heads), width // sum(n_heads)).swapaxes(1, 2)
-    ends = list(accumulate(n_heads))
-    return [heads[:, end - n : end] for n, end in zip(n_heads, ends, strict=True)]
+    return [heads[:, end - n : end] for n, end in zip(n_heads, accumulate(n_heads), strict=True)]
 
 
 def join_parts(*parts: Array) -> Array:
