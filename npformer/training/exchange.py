@@ -14,7 +14,6 @@ import os
 import threading
 from functools import partial
 from itertools import accumulate
-from typing import NamedTuple
 
 import numpy as np
 
@@ -24,17 +23,9 @@ from npformer.reference.math.update import norm_of
 from npformer.runtime.ranks import share_of
 from npformer.training.chunks import chunks_of
 from npformer.training.gradient_sum import GradientSum, add_up
-from npformer.training.parts import Piece
 from npformer.training.tree_sum import subtrees, tree_sum
 
 GPU_AWARE = "NPFORMER_GPU_AWARE_MPI"  # set in the environment if MPI takes arrays of the GPU
-
-
-class UnderWay(NamedTuple):
-    """A chunk that the ranks are exchanging."""
-
-    requests: list  # MPI's
-    sums: dict  # {subtree: array}: this rank's piece of all sums, for ``tree_sum``
 
 
 class Exchange(GradientSum):
@@ -43,10 +34,10 @@ class Exchange(GradientSum):
     If the model's ``loss_and_grad`` takes ``ready``, gradients are sent while others are computed.
     """
 
-    def __init__(self, ranks, model, ops, flat_params, flat_grads, grads, parts):
+    def __init__(self, ranks, model, ops, flat_params, flat_grads, grads, pieces):
         self.ranks = ranks
         self.chunks = chunks_of(flat_grads.size, ranks.rank, ranks.size)
-        super().__init__(ops, flat_params, flat_grads, grads, parts)
+        super().__init__(ops, flat_params, flat_grads, grads, self._own_part(pieces))
         leaves = tree.leaves(grads)
         ends = accumulate(x.size for _, x in leaves)
         self.places = {path: (slice(end - x.size, end), x.shape) for (path, x), end in zip(leaves, ends, strict=True)}
@@ -59,15 +50,16 @@ class Exchange(GradientSum):
             x if self.is_direct else ops.device.host_memory(x.size, x.dtype) for x in (flat_params, flat_grads)
         )
 
-    def _pieces(self, parts):
-        pieces = []
+    def _own_part(self, pieces):
+        own = []
         for chunk in self.chunks:
-            for part in parts:
-                start, stop = max(chunk.own.start, part.place.start), min(chunk.own.stop, part.place.stop)
+            before = chunk.own.start - chunk.state.start
+            for piece in pieces:
+                start, stop = max(chunk.own.start, piece.place.start), min(chunk.own.stop, piece.place.stop)
                 if start < stop:
-                    before = chunk.own.start - chunk.state.start
-                    pieces.append(Piece(slice(start, stop), slice(start - before, stop - before), *part[1:]))
-        return pieces
+                    place, state = slice(start, stop), slice(start - before, stop - before)
+                    own.append(piece._replace(place=place, state=state))
+        return own
 
     def begin(self, shards, *, is_first, is_last):
         """Prepare for the gradients of a batch; with ``ready``, a shard gives them while it computes the others."""
@@ -86,7 +78,7 @@ class Exchange(GradientSum):
         self.given = {path: [None] * len(mine) for path in self.places}
         self.complete: dict = {}  # {end: start} of the parameters whose gradients are complete, but not those behind
         self.frontier = self.flat_grads.size  # everything from the frontier on is complete
-        self.under_way: list[UnderWay] = []
+        self.under_way: list = []  # what ``_exchanged`` returned for the chunks that the ranks are exchanging
         options = [{"ready": partial(self._ready, i)} if self.reports else {} for i in range(len(mine))]
         return list(zip([shards[i] for i in mine], options, strict=True))
 
@@ -137,10 +129,10 @@ class Exchange(GradientSum):
             if chunk.place.start < self.frontier:
                 break
             self.under_way.append(self._exchanged(chunk))
-        self.ranks.mpi.Request.Testall([request for chunk in self.under_way for request in chunk.requests])
+        self.ranks.mpi.Request.Testall([request for requests, _ in self.under_way for request in requests])
 
     def _exchanged(self, chunk):
-        """Begin to exchange a chunk."""
+        """Begin to exchange a chunk; return MPI's requests, and {subtree: this rank's piece} for ``tree_sum``."""
         comm, me = self.ranks.comm, self.ranks.rank
         others = [rank for rank in range(self.ranks.size) if rank != me]
         flat_sums = self.flat_sums[: len(self.subtrees[me])]  # one at most on a GPU, which has one shard
@@ -152,7 +144,7 @@ class Exchange(GradientSum):
         requests += [comm.Isend(total[there[rank]], dest=rank) for rank in others for total in ours]
         sums = {subtree: x for x, (_, subtree) in zip(received, theirs, strict=True)}
         sums |= {subtree: total[there[me]] for total, subtree in zip(ours, self.subtrees[me], strict=True)}
-        return UnderWay(requests, sums)
+        return requests, sums
 
     def _for_mpi(self, flat, copy, place):
         """The numbers at a place of a flat array, where MPI can read them."""

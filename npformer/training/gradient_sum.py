@@ -6,7 +6,6 @@ from itertools import chain
 import numpy as np
 
 from npformer import tree
-from npformer.training.parts import Piece
 from npformer.training.tree_sum import tree_sum
 
 
@@ -16,13 +15,9 @@ class GradientSum:
     ``Exchange`` does it on several ranks.
     """
 
-    def __init__(self, ops, flat_params, flat_grads, grads, parts):
+    def __init__(self, ops, flat_params, flat_grads, grads, pieces):
         self.ops, self.flat_params, self.flat_grads, self.grads = ops, flat_params, flat_grads, grads
-        self.pieces = self._pieces(parts)
-
-    def _pieces(self, parts):
-        """What this process updates."""
-        return [Piece(part.place, *part) for part in parts]
+        self.pieces = pieces  # what this process updates
 
     def begin(self, shards, *, is_first, is_last):
         """Prepare for a batch: [(shard, further options of ``loss_and_grad``)] of what this process computes."""

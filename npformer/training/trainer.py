@@ -30,7 +30,7 @@ from npformer.training.checkpoint import joined, load_checkpoint, refusing, save
 from npformer.training.exchange import Exchange
 from npformer.training.gradient_sum import GradientSum
 from npformer.training.optimizers import Optimizer
-from npformer.training.parts import listed, parts_of
+from npformer.training.parts import listed, pieces_of
 from npformer.training.precision import Precision
 from npformer.training.progress import progress_bar
 from npformer.training.saved_training import check_training, loss_scale_in
@@ -181,7 +181,7 @@ class Trainer:
         self.flat_grads = np.zeros_like(self.flat_params)
         self.grads = tree.view_as(self.flat_grads, self.params)
         self.frozen = listed(frozen)
-        arrays = self.flat_params, self.flat_grads, self.grads, parts_of(self.params, self.frozen, optimizer.decays)
+        arrays = self.flat_params, self.flat_grads, self.grads, pieces_of(self.params, self.frozen, optimizer.decays)
         self.ranks = ranks or OneProcess()
         if self.ranks.size > 1:
             self.sums = Exchange(self.ranks, model, self.ops, *arrays)

@@ -80,7 +80,7 @@ def note_arrived(sums):
     found, add = [], sums.add
 
     def noting(gradients):
-        arrived = [sums.ranks.mpi.Request.Testall(chunk.requests) for chunk in sums.under_way]
+        arrived = [sums.ranks.mpi.Request.Testall(requests) for requests, _ in sums.under_way]
         found.append(sum(arrived) / len(sums.chunks))
         add(gradients)
 
