@@ -152,8 +152,9 @@ class TranslationRun:
         """
 
         def write(record):
-            log.write(record)
-            self.n_logged = log.n_records
+            if log is not None:
+                log.write(record)
+                self.n_logged = log.n_records
 
         def note(trainer, info):
             write(info._asdict() | {"epoch": self.place.epoch})
@@ -178,8 +179,8 @@ class TranslationRun:
 
     @contextmanager
     def _log(self):
-        """The log, in a folder that is locked against other trainings. Ranks other than 0 have none."""
-        log = _NoLog(self.n_logged)
+        """The log, in a folder that is locked against other trainings; None on ranks other than 0."""
+        log = None
         with ExitStack() as stack:
 
             def opened():
@@ -311,16 +312,6 @@ class TranslationRun:
     def _translator(self, params=None):
         params = self.trainer.params if params is None else params
         return Translator(self.model, params, self.source, self.target, self.trainer.ops)
-
-
-class _NoLog:
-    """The log of a rank other than 0: it counts the records."""
-
-    def __init__(self, n_records):
-        self.n_records = n_records
-
-    def write(self, record):
-        self.n_records += 1
 
 
 def _learned(text, settings, ranks):
