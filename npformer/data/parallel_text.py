@@ -4,7 +4,7 @@ import collections
 import gzip
 import zlib
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import islice, zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
@@ -82,14 +82,16 @@ class ParallelText:
         return cls(find_text(folder, split, source), find_text(folder, split, target), skip_empty)
 
     def __iter__(self):
-        end = object()
         sources, targets = read_lines(self.source), read_lines(self.target)
-        number = n_kept = 0
-        while True:
-            source, target = next(sources, end), next(targets, end)
-            if source is end or target is end:
-                break
-            number += 1
+        n_kept = 0
+        for number, (source, target) in enumerate(zip_longest(sources, targets), start=1):
+            if source is None or target is None:
+                n_source = number - (source is None) + sum(1 for _ in sources)
+                n_target = number - (target is None) + sum(1 for _ in targets)
+                raise ValueError(
+                    f"{self.source} has {n_source} lines, {self.target} {n_target}: expected the same number, "
+                    "each line the translation of the other's"
+                )
             if source.strip() and target.strip():
                 n_kept += 1
                 yield source, target
@@ -99,13 +101,6 @@ class ParallelText:
                 raise ValueError(
                     f"{path}, line {number} is empty: expected a sentence, or skip_empty=True (in scripts --skip-empty)"
                 )
-        if source is not target:
-            n_source = number + (source is not end) + sum(1 for _ in sources)
-            n_target = number + (target is not end) + sum(1 for _ in targets)
-            raise ValueError(
-                f"{self.source} has {n_source} lines, {self.target} {n_target}: expected the same number, "
-                "each line the translation of the other's"
-            )
         if n_kept == 0:
             raise ValueError(f"{self.source} and {self.target} have no pair of sentences, expected one per line")
 
