@@ -107,8 +107,10 @@ def ordered_like(tree, like):
     >>> ordered_like({"b": 1, "a": 2}, {"a": 0, "b": 0})
     {'a': 2, 'b': 1}
     """
-    own, paths = dict(leaves(tree)), iter([path for path, _ in leaves(like)])
-    return map_leaves(lambda _: own[next(paths)], like)
+    return {
+        name: ordered_like(tree.get(name, {}), child) if isinstance(child, dict) else tree[name]
+        for name, child in like.items()
+    }
 
 
 def flatten(tree):

@@ -11,7 +11,7 @@ import numpy as np
 from npformer import layers
 from npformer.checks import check_shape
 from npformer.decoding import log_probability
-from npformer.models.encoder_decoder import EncoderDecoder, in_order
+from npformer.models.encoder_decoder import EncoderDecoder
 from npformer.models.incremental_recurrent import AutoencoderDecoder
 
 
@@ -116,7 +116,7 @@ class SequenceAutoencoder(EncoderDecoder):
         def backward(dstates, ready):
             dx, (dfirst,), read_grads = read_backward(dstates, None)
             dcode, start_grads = start_backward(dfirst)
-            return dcode, in_order({"0": read_grads, "start": start_grads}, params["decoder"]), embed_backward(dx)
+            return dcode, {"0": read_grads, "start": start_grads}, embed_backward(dx)
 
         return states, backward
 

@@ -8,7 +8,7 @@ import numpy as np
 from npformer import layers
 from npformer.arrays import beside, kept, on_host
 from npformer.checks import check_int, check_number, check_shape
-from npformer.models.encoder_decoder import EncoderDecoder, check_depths, in_order
+from npformer.models.encoder_decoder import EncoderDecoder, check_depths
 from npformer.models.incremental_bytenet import IncrementalByteNet
 from npformer.reference import split_key
 
@@ -140,7 +140,7 @@ class ByteNet(EncoderDecoder):
 
         def backward(dy, ready):
             dx, grads = stack_backward(dy)
-            return in_order(grads, params["encoder"]), embed_backward(fitted(dx, src.shape[1]))
+            return grads, embed_backward(fitted(dx, src.shape[1]))
 
         return y, backward
 
@@ -158,7 +158,7 @@ class ByteNet(EncoderDecoder):
         def backward(dy, ready):
             dx, grads = stack_backward(dy)
             dmemory, grads["memory"] = columns_backward(dx)
-            return dmemory, in_order(grads, params["decoder"]), embed_backward(dx)
+            return dmemory, grads, embed_backward(dx)
 
         return y, backward
 

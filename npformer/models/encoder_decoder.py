@@ -264,7 +264,7 @@ class EncoderDecoder:
         grads |= source_grads | target_grads
         if self.tie_embeddings:  # one table, used three times
             grads["embedding"] = grads.pop("source_embedding") + grads.pop("target_embedding") + dweight.T
-        return loss, in_order(grads, params), counted
+        return loss, tree.ordered_like(grads, params), counted
 
     def count(self, src, tgt):
         """Check a batch, and return its number of targets that are not padding.
@@ -424,8 +424,3 @@ def padded(ids, shape, pad_id):
     """Ids (B, length) with rows and columns of padding, so that they have this shape; int64."""
     missing = [(0, wanted - n) for wanted, n in zip(shape, ids.shape, strict=True)]
     return np.pad(ids.astype(np.int64, copy=False), missing, constant_values=pad_id)
-
-
-def in_order(grads, params):
-    """The gradients in the order of the keys of ``params``."""
-    return {name: grads[name] for name in params}

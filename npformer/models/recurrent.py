@@ -12,7 +12,7 @@ import numpy as np
 from npformer import layers
 from npformer.arrays import on_host
 from npformer.checks import check_shape
-from npformer.models.encoder_decoder import EncoderDecoder, in_order
+from npformer.models.encoder_decoder import EncoderDecoder
 from npformer.models.incremental_recurrent import RecurrentDecoder
 from npformer.reference import split_key
 from npformer.reference.math.scores import SCORES
@@ -136,7 +136,7 @@ class Recurrent(EncoderDecoder):
             grads = {}
             for i, (read_backward, drop_backward) in stack.backwards():
                 dx, _, grads[str(i)] = read_backward(drop_backward(dx), dends[i])
-            return in_order(grads, params["encoder"]), embed_backward(dx)
+            return grads, embed_backward(dx)
 
         return (x, ends), backward
 
@@ -155,8 +155,7 @@ class Recurrent(EncoderDecoder):
         def backward(dy, ready):
             dstates, dencoder_states, combine_grads = combine_backward(drop_backward(dy))
             dends, layer_grads, table_grads = states_backward(dstates)
-            grads = layer_grads | combine_grads
-            return (dencoder_states, dends), in_order(grads, params["decoder"]), table_grads
+            return (dencoder_states, dends), layer_grads | combine_grads, table_grads
 
         return y, backward
 

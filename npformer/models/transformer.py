@@ -10,7 +10,7 @@ from npformer import layers
 from npformer.arrays import on_host
 from npformer.checks import check_shape
 from npformer.layers.normalisation import normalise
-from npformer.models.encoder_decoder import EncoderDecoder, check_depths, in_order
+from npformer.models.encoder_decoder import EncoderDecoder, check_depths
 from npformer.models.incremental import IncrementalDecoder
 from npformer.reference import padding_mask, sinusoidal_encoding, split_key
 from npformer.reference.math.packed_attention import repeated, split_parts
@@ -174,7 +174,7 @@ class Transformer(EncoderDecoder):
             for i, layer_backward in stack.backwards():
                 dx, grads[str(i)] = layer_backward(dx)
                 ready(f"encoder.{i}", grads[str(i)])
-            return in_order(grads, params.get("encoder", {})), embed_backward(dx)
+            return grads, embed_backward(dx)
 
         return x, backward
 
@@ -202,7 +202,7 @@ class Transformer(EncoderDecoder):
                 dx, dmemory_of_layer, grads[str(i)] = layer_backward(dx)
                 ready(f"decoder.{i}", grads[str(i)])
                 dmemory += dmemory_of_layer
-            return dmemory, in_order(grads, params.get("decoder", {})), embed_backward(dx)
+            return dmemory, grads, embed_backward(dx)
 
         return x, backward
 
