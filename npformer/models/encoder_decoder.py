@@ -37,6 +37,8 @@ class EncoderDecoder:
     tie_embeddings: bool
     dtype: str
     _init_stacks: Callable
+    has_learned_positions = False  # whether the vectors that are added to the embeddings are parameters
+    position_table = None  # these vectors (max_len, D) if they are not learned; a model may need none
 
     def init(self, seed: int = 0) -> dict:
         """Return new parameters; the same seed gives the same parameters.
@@ -341,16 +343,6 @@ class EncoderDecoder:
 
     def _rate(self, dropout_key):
         return 0.0 if dropout_key is None else self.dropout
-
-    @property
-    def has_learned_positions(self):
-        """Whether the vectors that are added to the embeddings are parameters."""
-        return False
-
-    @property
-    def position_table(self):
-        """The vectors (max_len, D) that are added to the embeddings, if not learned; None: a model may need none."""
-        return None
 
     def positions_of(self, params, side, part):
         """The vectors that are added to the embeddings of a side, "source" or "target", at a slice of the positions."""

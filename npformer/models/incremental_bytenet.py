@@ -24,11 +24,10 @@ class IncrementalByteNet(StepwiseDecoder):
         self.columns[part] = columns
 
     def _newest(self, tokens, t, part):
-        model, ops, table = self.model, self.ops, self.table
-        tokens, at, sources = (beside(x, table) for x in (tokens, self.at[part], self.sources[part]))
-        positions, keep_mask = model.positions_beside(table, slice(t, t + 1)), tokens[:, None] != model.pad_id
-        words = ops.embed_tokens(tokens[:, None], table, positions, model.pad_id)[:, 0]
-        x = words + self.columns[sources, t]
+        model, ops = self.model, self.ops
+        tokens, at, sources = (beside(x, self.table) for x in (tokens[:, None], self.at[part], self.sources[part]))
+        words, _ = model._embed(ops, self.params, "target", tokens)
+        x, keep_mask = words[:, 0] + self.columns[sources, t], tokens != model.pad_id
         for i, (block, seen) in enumerate(zip(self.blocks, self.seen, strict=True)):
             convolve = partial(self._convolve, block["conv"], seen, at, keep_mask, model.dilation(i))
             x, _ = residual_conv_block(ops, block, x, convolve)
