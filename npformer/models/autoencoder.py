@@ -12,7 +12,19 @@ from npformer import layers
 from npformer.checks import check_shape
 from npformer.decoding import log_probability
 from npformer.models.encoder_decoder import EncoderDecoder
-from npformer.models.incremental_recurrent import AutoencoderDecoder
+from npformer.models.incremental import StateDecoder
+
+
+class AutoencoderDecoder(StateDecoder):
+    """The step-by-step decoder of a ``SequenceAutoencoder``; ``decoder`` makes one."""
+
+    def __init__(self, model, ops, params, src, max_rows, max_len):
+        code, _ = model._encode(ops, params, src)
+        first, _ = model._start(ops, params, code)
+        super().__init__(model, ops, params, [(first,)], max_rows, max_len)
+
+    def _newest(self, tokens, t, part):
+        return self._advance(tokens, t, part, "gru")[:, 0]
 
 
 @dataclass(frozen=True)

@@ -10,14 +10,28 @@ from dataclasses import dataclass
 import numpy as np
 
 from npformer import layers
-from npformer.arrays import on_host
+from npformer.arrays import beside, on_host
 from npformer.checks import check_shape
 from npformer.models.encoder_decoder import EncoderDecoder
-from npformer.models.incremental_recurrent import RecurrentDecoder
+from npformer.models.incremental import StateDecoder
 from npformer.reference import split_key
 from npformer.reference.math.scores import SCORES
 
 SCORE_OF = {"dot": "dot", "general": "bilinear", "additive": "additive"}  # the name in the papers: the name in npformer
+
+
+class RecurrentDecoder(StateDecoder):
+    """The step-by-step decoder of a ``Recurrent``; ``decoder`` makes one."""
+
+    def __init__(self, model, ops, params, src, max_rows, max_len):
+        (self.encoder_states, ends), _ = model._encode(ops, params, src)
+        self.keep_mask = beside(src, self.encoder_states) != model.pad_id
+        super().__init__(model, ops, params, ends, max_rows, max_len)
+
+    def _newest(self, tokens, t, part):
+        states, sources = self._advance(tokens, t, part, self.model.cell), beside(self.sources[part], self.table)
+        memory = self.encoder_states[sources], self.keep_mask[sources]
+        return self.model._combine(self.ops, self.params["decoder"], states, *memory)[0][:, 0]
 
 
 @dataclass(frozen=True)
