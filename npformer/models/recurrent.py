@@ -6,6 +6,7 @@ the decoder has access to all states of the encoder, so that the last state need
 """
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -133,26 +134,10 @@ class Recurrent(EncoderDecoder):
     def _encode(self, ops, params, src, dropout_key=None, train=False):
         """Return the memory: the states of the last layer (B, S, D), and the final states of each layer."""
         src = self._tokens("src", src, self.src_vocab, params)
-        embedding_key, *layer_keys = split_key(dropout_key, 1 + self.n_layers)
-        read = layers.read_both_ways if self.bidirectional else layers.read_steps
-        keep_mask = src != self.pad_id
-
-        x, embed_backward = self._embed(ops, params, "source", src, embedding_key)
-        ends, stack = [], layers.Stack(train)
-        for i, layer_key in enumerate(layer_keys):
-            states, end, read_backward = read(ops, params["encoder"][str(i)], x, self.cell, keep_mask=keep_mask)
-            x, drop_backward = self._drop(ops, states, layer_key)
-            ends.append(end)
-            stack.keep((read_backward, drop_backward))
-
-        def backward(dmemory, ready):
-            dx, dends = dmemory
-            grads = {}
-            for i, (read_backward, drop_backward) in stack.backwards():
-                dx, _, grads[str(i)] = read_backward(drop_backward(dx), dends[i])
-            return grads, embed_backward(dx)
-
-        return (x, ends), backward
+        read_layer = layers.read_both_ways if self.bidirectional else layers.read_steps
+        read = partial(read_layer, keep_mask=src != self.pad_id)
+        states, ends, backward = self._read(ops, params, "source", src, [read] * self.n_layers, dropout_key, train)
+        return (states, ends), lambda dmemory, ready: backward(*dmemory)[1:]
 
     def _decode(self, ops, params, memory, src, tgt_in, dropout_key=None, train=False):
         src = self._tokens("src", src, self.src_vocab, params)
@@ -176,21 +161,29 @@ class Recurrent(EncoderDecoder):
     def _decoder_states(self, ops, params, ends, tgt_in, dropout_key=None, train=False):
         """The states h_t (B, T, D) of the last layer; each layer starts from the encoder's final state."""
         tgt_in = self._tokens("tgt_in", tgt_in, self.tgt_vocab, params)
+        reads = [partial(layers.read_steps, first=first) for first in ends]
+        states, _, backward = self._read(ops, params, "target", tgt_in, reads, dropout_key, train)
+        return states, lambda dstates: backward(dstates, [None] * self.n_layers)
+
+    def _read(self, ops, params, side, ids, reads, dropout_key, train):
+        """The states of the last layer and the final states of each, where each of ``reads`` is a layer's function."""
         embedding_key, *layer_keys = split_key(dropout_key, 1 + self.n_layers)
-        x, embed_backward = self._embed(ops, params, "target", tgt_in, embedding_key)
-        stack = layers.Stack(train)
-        for i, layer_key in enumerate(layer_keys):
-            states, _, read_backward = layers.read_steps(ops, params["decoder"][str(i)], x, self.cell, first=ends[i])
+        stack_params = params["encoder" if side == "source" else "decoder"]
+        x, embed_backward = self._embed(ops, params, side, ids, embedding_key)
+        ends, stack = [], layers.Stack(train)
+        for i, (read, layer_key) in enumerate(zip(reads, layer_keys, strict=True)):
+            states, end, read_backward = read(ops, stack_params[str(i)], x, self.cell)
             x, drop_backward = self._drop(ops, states, layer_key)
+            ends.append(end)
             stack.keep((read_backward, drop_backward))
 
-        def backward(dx):
-            dends, grads = {}, {}
+        def backward(dx, dends):
+            dfirst, grads = {}, {}
             for i, (read_backward, drop_backward) in stack.backwards():
-                dx, dends[i], grads[str(i)] = read_backward(drop_backward(dx), None)
-            return dends, grads, embed_backward(dx)
+                dx, dfirst[i], grads[str(i)] = read_backward(drop_backward(dx), dends[i])
+            return dfirst, grads, embed_backward(dx)
 
-        return x, backward
+        return x, ends, backward
 
     def _combine(self, ops, params, states, encoder_states, keep_mask):
         """The attentional state h̃_t = tanh(W [h_t; c_t] + b), which predicts the next word (Luong, equation 5)."""
