@@ -1,7 +1,5 @@
 """The feed-forward layer (Vaswani et al. 2017, section 3.3)."""
 
-from typing import Any
-
 from npformer.arrays import Array
 from npformer.layers.projection import linear_grads, with_output
 from npformer.layers.types import Activation, Backward, Ops, Params
@@ -52,18 +50,11 @@ def feed_forward(
     >>> losses[-1] < 0.05 * losses[0]
     True
     """
-    options: dict[str, Any] = {"activation": activation, "dropout_rate": dropout_rate, "dropout_key": dropout_key}
-    return with_output(ops, params, *hidden_layer(ops, params, x, **options))
+    return with_output(ops, params, *hidden_layer(ops, params, x, activation, dropout_rate, dropout_key))
 
 
 def hidden_layer(
-    ops: Ops,
-    params: Params,
-    x: Array,
-    *,
-    activation: Activation = "relu",
-    dropout_rate: float = 0.0,
-    dropout_key: int | None = None,
+    ops: Ops, params: Params, x: Array, activation: Activation, dropout_rate: float, dropout_key: int | None
 ) -> tuple[Array, Backward]:
     """dropout(activation(x W_1 + b_1)): ``feed_forward`` without its second linear map."""
     weight, bias = params["hidden"]["weight"], params["hidden"].get("bias")

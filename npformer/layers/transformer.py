@@ -61,19 +61,13 @@ def encoder_layer(
         given = params["attention"], h, settings.attention, keep_mask
         return self_attention_heads(ops, *given, dropout_key=key, cache=cache)
 
-    sublayer = params["attention"], params["attention_norm"]
-    x1, attend_backward = residual(ops, *sublayer, x0, attend, settings, dropout_key=attention_key)
-    x2, feed_backward = _feed_forward_block(ops, params, x1, settings, feed_forward_key)
+    x1, attend_backward = _sublayer(ops, params, "attention", x0, attend, settings, attention_key)
+    x2, feed_backward = _feed_forward(ops, params, x1, settings, feed_forward_key)
 
     def backward(dx2):
-        dx1, feed_forward_grads, feed_forward_norm_grads = feed_backward(dx2)
-        dx0, attention_grads, attention_norm_grads = attend_backward(dx1)
-        return dx0, {
-            "attention": attention_grads,
-            "attention_norm": attention_norm_grads,
-            "feed_forward": feed_forward_grads,
-            "feed_forward_norm": feed_forward_norm_grads,
-        }
+        dx1, feed_forward_grads = feed_backward(dx2)
+        dx0, attention_grads = attend_backward(dx1)
+        return dx0, attention_grads | feed_forward_grads
 
     return x2, backward
 
@@ -139,35 +133,35 @@ def decoder_layer(
         given = params["memory_attention"], h, memory, settings.memory_attention, memory_keep_mask
         return cross_attention_heads(ops, *given, dropout_key=key)
 
-    sublayer = params["attention"], params["attention_norm"]
-    x1, attend_backward = residual(ops, *sublayer, x0, attend, settings, dropout_key=attention_key)
-    sublayer = params["memory_attention"], params["memory_attention_norm"]
-    x2, attend_memory_backward = residual(ops, *sublayer, x1, attend_memory, settings, dropout_key=memory_key)
-    x3, feed_backward = _feed_forward_block(ops, params, x2, settings, feed_forward_key)
+    x1, attend_backward = _sublayer(ops, params, "attention", x0, attend, settings, attention_key)
+    x2, attend_memory_backward = _sublayer(ops, params, "memory_attention", x1, attend_memory, settings, memory_key)
+    x3, feed_backward = _feed_forward(ops, params, x2, settings, feed_forward_key)
 
     def backward(dx3):
-        dx2, feed_forward_grads, feed_forward_norm_grads = feed_backward(dx3)
-        dx1, dmemory, memory_attention_grads, memory_attention_norm_grads = attend_memory_backward(dx2)
-        dx0, attention_grads, attention_norm_grads = attend_backward(dx1)
-        grads = {
-            "attention": attention_grads,
-            "attention_norm": attention_norm_grads,
-            "memory_attention": memory_attention_grads,
-            "memory_attention_norm": memory_attention_norm_grads,
-            "feed_forward": feed_forward_grads,
-            "feed_forward_norm": feed_forward_norm_grads,
-        }
-        return dx0, dmemory, grads
+        dx2, feed_forward_grads = feed_backward(dx3)
+        dx1, dmemory, memory_attention_grads = attend_memory_backward(dx2)
+        dx0, attention_grads = attend_backward(dx1)
+        return dx0, dmemory, attention_grads | memory_attention_grads | feed_forward_grads
 
     return x3, backward
 
 
-def _feed_forward_block(ops, params, x, settings, dropout_key):
+def _feed_forward(ops, params, x, settings, dropout_key):
     """The last sublayer of both layers."""
 
     def feed(h, key):
-        options = {"activation": settings.activation, "dropout_rate": settings.hidden_dropout_rate}
-        return hidden_layer(ops, params["feed_forward"], h, dropout_key=key, **options)
+        return hidden_layer(ops, params["feed_forward"], h, settings.activation, settings.hidden_dropout_rate, key)
 
-    norm = params["feed_forward_norm"]
-    return residual(ops, params["feed_forward"], norm, x, feed, settings, dropout_key=dropout_key)
+    return _sublayer(ops, params, "feed_forward", x, feed, settings, dropout_key)
+
+
+def _sublayer(ops, params, name, x, inner, settings, dropout_key):
+    """``residual`` with the parameters of this name; ``backward`` returns (dx, …, their gradients by name)."""
+    norm = f"{name}_norm"
+    y, residual_backward = residual(ops, params[name], params[norm], x, inner, settings, dropout_key=dropout_key)
+
+    def backward(dy):
+        *dinputs, grads, norm_grads = residual_backward(dy)
+        return *dinputs, {name: grads, norm: norm_grads}
+
+    return y, backward
