@@ -1,6 +1,6 @@
 """The encoder-decoder Transformer (Vaswani et al. 2017, "Attention is all you need")."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
@@ -225,20 +225,11 @@ class Transformer(EncoderDecoder):
     @cached_property
     def _with_and_without_dropout(self):
         rotary = Rotary() if self.positions == "rotary" else None
+        heads = layers.AttentionSettings(self.n_heads, self.n_kv_heads, window=self.window, rotary=rotary)
+        without = layers.LayerSettings(heads, self.norm, self.norm_type, self.eps, self.activation)
         inner_rate = self.dropout if self.inner_dropout is None else self.inner_dropout
-        return [self._settings_with(rotary, *rates) for rates in ((self.dropout, inner_rate), (0.0, 0.0))]
-
-    def _settings_with(self, rotary, rate, inner_rate):
-        heads = {"n_kv_heads": self.n_kv_heads, "window": self.window, "rotary": rotary}
-        return layers.LayerSettings(
-            layers.AttentionSettings(self.n_heads, dropout_rate=inner_rate, **heads),
-            norm=self.norm,
-            norm_type=self.norm_type,
-            eps=self.eps,
-            activation=self.activation,
-            dropout_rate=rate,
-            hidden_dropout_rate=inner_rate,
-        )
+        heads = replace(heads, dropout_rate=inner_rate)
+        return replace(without, attention=heads, dropout_rate=self.dropout, hidden_dropout_rate=inner_rate), without
 
     @property
     def has_learned_positions(self):
