@@ -146,29 +146,21 @@ class Trainer:
         frozen=(),
         ranks=None,
     ):
-        label_smoothing = FRACTION.check("label_smoothing", label_smoothing)  # of 1, nothing would be learned
-        consistency = check_option("consistency", consistency)
-        seed = check_option("seed", seed)
+        self.label_smoothing = FRACTION.check("label_smoothing", label_smoothing)  # of 1, nothing would be learned
+        self.consistency = check_option("consistency", consistency)
+        self.seed = check_option("seed", seed)
         if not isinstance(optimizer, Optimizer):
             raise TypeError(f"optimizer={optimizer!r}, expected an optimizer such as Adam(lr=0.001)")
-        if clip_norm is not None:
-            clip_norm = check_option("clip_norm", clip_norm)
-        if n_shards is not None:
-            n_shards = check_option("n_shards", n_shards)
+        self.clip_norm = None if clip_norm is None else check_option("clip_norm", clip_norm)
+        self.n_shards = None if n_shards is None else check_option("n_shards", n_shards)
         for method in ("init", "loss_and_grad", "count"):
             if not callable(getattr(model, method, None)):
                 raise TypeError(
                     f"model is a {type(model).__name__} without {method}(), expected the methods in help(Trainer)"
                 )
-        self.model = model
-        self.optimizer = optimizer
-        self.seed = seed
-        self.label_smoothing = label_smoothing
-        self.consistency = consistency
-        self.clip_norm = clip_norm
-        self.n_shards = n_shards
+        self.model, self.optimizer = model, optimizer
         self.ops = get_backend(backend, params)
-        start = model.init(seed)
+        start = model.init(self.seed)
         if params is not None:
             tree.check_like(params, start)
             start = tree.ordered_like(params, start)
@@ -176,7 +168,7 @@ class Trainer:
         self._views = tree.view_as(self.flat_params, start)
         self.params = tree.map_leaves(lambda x: x, self._views)  # other dicts, so that a change is noticed
         optimizer.check_dtype(self.flat_params.dtype)
-        check_in_dtype("clip_norm", clip_norm or 0.0, self.flat_params.dtype)
+        check_in_dtype("clip_norm", self.clip_norm or 0.0, self.flat_params.dtype)
         self.precision = Precision(precision, self.ops, self.flat_params, self._views)
         self.flat_grads = np.zeros_like(self.flat_params)
         self.grads = tree.view_as(self.flat_grads, self.params)
@@ -188,11 +180,11 @@ class Trainer:
         else:
             self.sums = GradientSum(self.ops, *arrays)
         self.state = optimizer.init(self.sums.own(self.flat_params))
-        if self.ops.device.asynchronous and n_shards not in (None, self.ranks.size):
+        if self.ops.device.asynchronous and self.n_shards not in (None, self.ranks.size):
             wanted = f"None or {self.ranks.size}"
-            raise ValueError(f"n_shards={n_shards} on a GPU, which computes a batch as one, expected {wanted}")
-        if n_shards is not None and n_shards < self.ranks.size:
-            raise ValueError(f"n_shards={n_shards}, expected one or more for each of {self.ranks.size} ranks")
+            raise ValueError(f"n_shards={self.n_shards} on a GPU, which computes a batch as one, expected {wanted}")
+        if self.n_shards is not None and self.n_shards < self.ranks.size:
+            raise ValueError(f"n_shards={self.n_shards}, expected one or more for each of {self.ranks.size} ranks")
         self.options = {name: value for name in ("label_smoothing", "consistency") if (value := getattr(self, name))}
         self._take = partial(training_step, self)
         if self.ranks.size == 1:  # a message to another rank cannot be recorded
@@ -202,7 +194,7 @@ class Trainer:
         if self.ranks.size > 1:
             self.ranks.agree(
                 model=describe(model) if is_dataclass(model) else type(model).__name__,
-                settings=self.settings() | {"n_shards": n_shards, "precision": precision},
+                settings=self.settings() | {"n_shards": self.n_shards, "precision": precision},
                 backend=self.ops.name,
                 parameters=checksum([on_host(self.flat_params)]),
             )
