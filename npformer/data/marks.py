@@ -26,8 +26,6 @@ def mark(line):
     word such as "TV" keeps its capitals. Characters of the text that look like marks, and zero-width spaces, are
     replaced.
 
-    Examples
-    --------
     >>> mark("L'homme parle à Paul.")
     "↑ l'‿ homme parle à Paul ‿."
     >>> unmark(mark("L'homme parle à Paul."))

@@ -248,8 +248,6 @@ def pack(sequences, pad_id, *, begin=None, end=None):
 
     ``begin`` and ``end`` are ids to put before and after each sequence.
 
-    Examples
-    --------
     >>> pack([[5, 6], [7]], pad_id=0, end=2)
     array([[5, 6, 2],
            [7, 2, 0]])

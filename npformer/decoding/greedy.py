@@ -31,7 +31,6 @@ def greedy_decode(model, params, src, *, bos_id, eos_id, max_len, min_len=0, bac
 
     Examples
     --------
-    >>> import numpy as np
     >>> from npformer import Transformer
     >>> model = Transformer(11, 11, d_model=8, n_heads=2, n_layers=1, d_ff=8)
     >>> src = np.array([[3, 4, 5]])

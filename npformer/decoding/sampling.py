@@ -80,8 +80,6 @@ def draw(logits, uniform, temperature=1.0, top_k=None, top_p=1.0):
 
     ``uniform`` (B,) holds a random number in (0, 1) for each row.
 
-    Examples
-    --------
     >>> draw(np.log(np.array([[0.2, 0.5, 0.3]] * 3)), np.array([0.4, 0.6, 0.9]))
     array([1, 2, 0])
     """

@@ -223,22 +223,9 @@ class ByteNet(EncoderDecoder):
         return fitted(is_word, len(t)) | ((n_words <= t) & (t < n_columns))
 
     def columns(self, ops, params, memory, src, T):
-        """Return the encoder's part of the decoder's input: a linear map of its output, and zeros beyond its columns.
+        """The encoder's part (B, T, D) of the input of T decoder steps, and its backward: dcolumns -> (dmemory, grads).
 
-        Parameters
-        ----------
-        ops : Backend
-        params : nested dict
-        memory : (B, S', D)
-            ``encode(params, src)``.
-        src : (B, S) int
-        T : int
-            Number of steps.
-
-        Returns
-        -------
-        columns : (B, T, D)
-        backward : dcolumns -> (dmemory, grads)
+        It is a linear map of the encoder's output ``memory`` (B, S', D), and zeros beyond its columns.
         """
         keep_mask = beside(self.unfolded(src)[..., None], memory)
         check_shape(memory=(memory, (*keep_mask.shape[:2], self.d_model)))

@@ -69,21 +69,9 @@ def from_description(description, arrays=None):
 def check_params(model, arrays):
     """Check that the arrays of a checkpoint hold the parameters of a model, and that its positions fit into memory.
 
-    This allocates nothing, so that a checkpoint that describes a model of terabytes is refused at once.
+    This allocates nothing, so that a checkpoint that describes a model of terabytes is refused at once. The parameters
+    are the arrays whose names begin with "params.".
 
-    Parameters
-    ----------
-    model : EncoderDecoder
-    arrays : dict of arrays
-        The parameters are those whose names begin with "params.".
-
-    Raises
-    ------
-    ValueError
-        If a parameter is missing or different, or if the model's ``max_len`` is too large.
-
-    Examples
-    --------
     >>> model = Transformer(11, 11, d_model=8, n_heads=2, n_layers=1, d_ff=8)
     >>> arrays = tree.to_arrays(model.init(0), "params")
     >>> check_params(model, arrays)

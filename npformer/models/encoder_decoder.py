@@ -296,13 +296,9 @@ class EncoderDecoder:
         return int((tgt[:, 1:] != self.pad_id).sum())
 
     def fill_up(self, batch, rounded_up):
-        """Pad a batch (src, tgt) with rows and columns, so that batches have only a few different shapes.
+        """Pad a batch, src (B, S) and tgt (B, T+1), with rows and columns, so that there are only a few shapes.
 
-        Parameters
-        ----------
-        batch : (src (B, S), tgt (B, T+1))
-        rounded_up : callable
-            ``rounded_up(n)`` -> the smallest length >= n out of a small set of lengths.
+        ``rounded_up(n)`` is the smallest length >= n out of a small set of lengths.
         """
         src, tgt = batch
         rows, S, T = (rounded_up(n) for n in (len(src), src.shape[1], tgt.shape[1] - 1))

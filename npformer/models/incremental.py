@@ -18,17 +18,6 @@ class StepwiseDecoder:
     indices of the entries of its own past.
 
     A subclass adds ``_newest(tokens, t, part)``: the decoder's output (R, D) for the newest tokens of some rows.
-
-    Parameters
-    ----------
-    model : EncoderDecoder
-    ops : Backend
-    params : nested dict
-    n_sources : int
-    max_rows : int
-        Largest number of rows in a step.
-    max_len : int
-        Largest number of steps.
     """
 
     def __init__(self, model, ops, params, n_sources, max_rows, max_len):

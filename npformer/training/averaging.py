@@ -26,7 +26,6 @@ class ParameterAverage:
 
     Examples
     --------
-    >>> import numpy as np
     >>> from npformer import SGD, Trainer, Transformer
     >>> trainer = Trainer(Transformer(11, 11, d_model=8, n_heads=2, n_layers=1, d_ff=8), SGD(0.1))
     >>> average = ParameterAverage(first_step=3)

@@ -148,8 +148,6 @@ def refusing(path, advice="try another file"):
 def joined(argument, ours, given):
     """Merge our entries of a checkpoint with those of the caller, who must not use our names.
 
-    Examples
-    --------
     >>> joined("info", {"step": 1}, {"step": 2})
     Traceback (most recent call last):
     ValueError: info has the names ['step'], expected others: these are taken

@@ -29,8 +29,6 @@ class Chunk(NamedTuple):
 def chunks_of(n, rank, size):
     """Cut n numbers into chunks, the last one first. Every piece begins with a block of ``norms_of_blocks``.
 
-    Examples
-    --------
     >>> for chunk in chunks_of(100_000, rank=1, size=2):
     ...     print(chunk.place, chunk.own, chunk.state)
     slice(36864, 100000, None) slice(69632, 100000, None) slice(0, 30368, None)

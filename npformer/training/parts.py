@@ -22,7 +22,6 @@ def pieces_of(params, frozen, decays) -> list[Piece]:
     ``frozen`` are paths of arrays or of dicts of arrays that are never updated; ``decays(array)`` says whether the
     weight decay applies to it. A path that matches no parameter, or frozen=all parameters, is a ``ValueError``.
 
-    >>> import numpy as np
     >>> params = {"table": np.zeros((2, 3)), "layer": {"weight": np.zeros((3, 3)), "bias": np.zeros(3)}}
     >>> for piece in pieces_of(params, frozen=["table"], decays=lambda x: x.ndim > 1):
     ...     print(piece.place, piece.frozen, piece.decay)
@@ -61,8 +60,6 @@ def listed(frozen):
 def is_in(path, name):
     """Whether a path is ``name`` or begins with it.
 
-    Examples
-    --------
     >>> is_in("encoder.0.attention", "encoder.0"), is_in("encoder.01.attention", "encoder.0")
     (True, False)
     """

@@ -15,8 +15,6 @@ def parse_json(text, what):
 
     What is no JSON, or larger than anything that npformer writes, is a ``ValueError``.
 
-    Examples
-    --------
     >>> parse_json("[1, 2", "the header")
     Traceback (most recent call last):
     ValueError: the header is not valid JSON: Expecting ',' delimiter: line 1 column 6 (char 5)
@@ -42,8 +40,6 @@ def check_size(text, what):
 def check_restorable(values, what):
     """Check that a dict is what JSON restores: it turns tuples into lists, and keys of dicts into strings.
 
-    Examples
-    --------
     >>> check_restorable({"sizes": (1, 2)}, "info")
     Traceback (most recent call last):
     TypeError: info['sizes'] is a tuple, expected what JSON has: a dict, list, str, int, float, bool or None

@@ -120,7 +120,6 @@ class Trainer:
 
     Examples
     --------
-    >>> import numpy as np
     >>> from npformer import Adam, Transformer
     >>> model = Transformer(11, 11, d_model=16, n_heads=2, n_layers=1, d_ff=32)
     >>> trainer = Trainer(model, Adam(lr=0.01))
@@ -310,7 +309,6 @@ class Trainer:
 
         Examples
         --------
-        >>> import numpy as np
         >>> from npformer import Adam, Transformer
         >>> trainer = Trainer(Transformer(11, 11, d_model=16, n_heads=2, n_layers=1, d_ff=32), Adam(lr=0.01))
         >>> calls = trainer.explain(np.array([[3, 4, 5]]), np.array([[1, 3, 4, 5, 2]]))

@@ -13,8 +13,6 @@ def tree_sum(parts, start, stop, out=None):
     ``parts`` is a dict of (start, stop) to array: sums of subtrees, which together hold all these leaves. ``out`` may
     be one of them.
 
-    Examples
-    --------
     >>> a, b, c = np.float32([1e8, 1, -1e8])
     >>> tree_sum({(0, 1): a, (1, 2): b, (2, 3): c}, 0, 3) == (a + b) + c == tree_sum({(0, 2): a + b, (2, 3): c}, 0, 3)
     np.True_
@@ -32,8 +30,6 @@ def tree_sum(parts, start, stop, out=None):
 def subtrees(start, stop, own):
     """The largest subtrees, of the tree with the leaves from ``start`` to ``stop``, that lie in a range.
 
-    Examples
-    --------
     >>> subtrees(0, 12, range(0, 4)), subtrees(0, 12, range(3, 6))
     ([(0, 4)], [(3, 4), (4, 6)])
     """
@@ -46,11 +42,5 @@ def subtrees(start, stop, own):
 
 
 def half(n):
-    """The number of leaves of n in the left subtree: the largest power of two below n.
-
-    Examples
-    --------
-    >>> [half(n) for n in (2, 3, 4, 5, 12)]
-    [1, 2, 2, 4, 8]
-    """
+    """The number of leaves of n in the left subtree: the largest power of two below n."""
     return 1 << ((n - 1).bit_length() - 1)
