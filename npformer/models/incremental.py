@@ -46,7 +46,12 @@ class StepwiseDecoder:
         -------
         (R, V), or the results of ``then`` for all rows
         """
-        check_step(self, tokens, parents, n_rows=len(self.at))
+        if not 0 < len(tokens) == len(parents) <= self.max_rows:
+            given = f"{len(tokens)} tokens, {len(parents)} parents"
+            raise ValueError(f"{given}: expected equal numbers, from 1 to max_rows={self.max_rows}")
+        check_ids(parents, len(self.at), "parents")
+        if self.n_steps == self.max_len:
+            raise ValueError(f"step {self.n_steps + 1}, expected at most max_len={self.max_len}")
         check_ids(tokens, self.model.tgt_vocab, "tokens")
         t = self.n_steps
         new_at = t * self.max_rows + np.arange(len(tokens))
@@ -135,16 +140,6 @@ class StateDecoder(StepwiseDecoder):
             for table, state in zip(tables, end, strict=True):
                 table[at[:, -1]] = state
         return x
-
-
-def check_step(decoder, tokens, parents, n_rows):
-    """Check that there is a token and a parent for each row, each parent being one of ``n_rows`` rows."""
-    if not 0 < len(tokens) == len(parents) <= decoder.max_rows:
-        given = f"{len(tokens)} tokens, {len(parents)} parents"
-        raise ValueError(f"{given}: expected equal numbers, from 1 to max_rows={decoder.max_rows}")
-    check_ids(parents, n_rows, "parents")
-    if decoder.n_steps == decoder.max_len:
-        raise ValueError(f"step {decoder.n_steps + 1}, expected at most max_len={decoder.max_len}")
 
 
 def _joined(parts):
