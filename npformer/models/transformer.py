@@ -120,31 +120,26 @@ class Transformer(EncoderDecoder):
         dict of lists of NumPy arrays, one for each layer
             "encoder" (B, H, S, S), "decoder" (B, H, T, T), and "memory" (B, H, T, S), the cross-attention.
         """
-        ops = self._backend(backend, params)
-        weights: dict[str, list] = {"encoder": [], "decoder": [], "memory": []}
+        ops, n, found = self._backend(backend, params), self.depths[0], []
 
-        def watched(self_attention, cross_attention=None):
-            """The backend, with attention that appends its weights to the lists of these names."""
+        def self_attend(qkv, settings, keep_mask=None, *, dropout_key=None):
+            return attend(split_parts(qkv, *settings.parts), settings, keep_mask)
 
-            def self_attend(qkv, settings, keep_mask=None, *, dropout_key=None):
-                return attend(split_parts(qkv, *settings.parts), settings, keep_mask, self_attention)
+        def cross_attend(q, kv, settings, keep_mask=None, *, dropout_key=None):
+            parts = *split_parts(q, settings.n_heads), *split_parts(kv, *settings.parts[1:])
+            return attend(parts, settings, keep_mask)
 
-            def cross_attend(q, kv, settings, keep_mask=None, *, dropout_key=None):
-                parts = *split_parts(q, settings.n_heads), *split_parts(kv, *settings.parts[1:])
-                return attend(parts, settings, keep_mask, cross_attention)
-
-            return ops.replaced(self_attention=self_attend, cross_attention=cross_attend)
-
-        def attend(parts, settings, keep_mask, name):
+        def attend(parts, settings, keep_mask):
             q, *kv = parts
             parts = q, *(repeated(heads, settings.n_heads) for heads in kv)
-            out, of_heads = ops.attention(*parts, keep_mask, causal=settings.causal, scale=settings.scale)
-            weights[name].append(on_host(of_heads))
+            out, weights = ops.attention(*parts, keep_mask, causal=settings.causal, scale=settings.scale)
+            found.append(on_host(weights))
             return ops.merge_heads(out), None  # nothing is kept for a backward pass
 
-        memory, _ = self._encode(watched("encoder"), params, src)
-        self._decode(watched("decoder", "memory"), params, memory, src, tgt_in)
-        return weights
+        watched = ops.replaced(self_attention=self_attend, cross_attention=cross_attend)
+        memory, _ = self._encode(watched, params, src)
+        self._decode(watched, params, memory, src, tgt_in)
+        return {"encoder": found[:n], "decoder": found[n::2], "memory": found[n + 1 :: 2]}
 
     def _init_stacks(self, new):
         n_encoder, n_decoder = self.depths
