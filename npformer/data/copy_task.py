@@ -58,22 +58,19 @@ class CopyTask:
     def batch(self, step, size):
         """Return training batch number ``step``, src (B, S) and tgt (B, T+1): a pure function of (seed, step)."""
         step = check_int("step", step, at_least=0)
-        rng = np.random.default_rng([self.seed, 0, step])
-        return self._pack(self._draw(rng, size, self.min_len, self.max_len, held_out=False))
+        return self._pack(self._draw([0, step], size, self.min_len, self.max_len, held_out=False))
 
     def held_out(self, size):
         """Return ``size`` different sequences that are in no training batch, as (src, tgt)."""
-        rng = np.random.default_rng([self.seed, 1])
-        return self._pack(self._draw(rng, size, self.min_len, self.max_len, held_out=True, distinct=True))
+        return self._pack(self._draw([1], size, self.min_len, self.max_len, held_out=True, distinct=True))
 
     def longer(self, size, extra=5):
         """Return ``size`` sequences of max_len + 1 ... max_len + extra symbols, longer than any in training."""
         extra = check_int("extra", extra, at_least=1)
-        rng = np.random.default_rng([self.seed, 2])
-        return self._pack(self._draw(rng, size, self.max_len + 1, self.max_len + extra, held_out=True))
+        return self._pack(self._draw([2], size, self.max_len + 1, self.max_len + extra, held_out=True))
 
-    def _draw(self, rng, size, min_len, max_len, held_out, distinct=False):
-        size = check_int("size", size, at_least=1)
+    def _draw(self, key, size, min_len, max_len, held_out, distinct=False):
+        rng, size = np.random.default_rng([self.seed, *key]), check_int("size", size, at_least=1)
         sequences, seen = [], set()
         for _ in range(200 * size):
             length = rng.integers(min_len, max_len + 1)
