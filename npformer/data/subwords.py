@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from npformer.checks import check_int
+from npformer.checks import check_choice, check_int
 from npformer.data.marks import mark, unmark
 
 PAD, BOS, EOS, UNKNOWN = 0, 1, 2, 3
@@ -69,8 +69,7 @@ class Subwords:
             Whether to mark capitals and missing spaces; if False, the text is used as it is.
         """
         size = check_int("size", size, at_least=5)
-        if kind not in ("bpe", "unigram"):
-            raise ValueError(f"kind={kind!r}, expected 'bpe' or 'unigram'")
+        check_choice("kind", kind, ("bpe", "unigram"))
         model, errors = io.BytesIO(), []
 
         def watched():

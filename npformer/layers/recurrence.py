@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from npformer.arrays import Array
+from npformer.checks import check_choice
 from npformer.layers.projection import linear
 from npformer.layers.types import Ops, Params
 
@@ -43,8 +44,7 @@ def read_steps(
         The final state, after all steps that are not padding.
     backward : (dstates, dend or None) -> (dx, dfirst, grads)
     """
-    if cell not in ("gru", "lstm"):
-        raise ValueError(f"cell={cell!r}, expected 'gru' or 'lstm'")
+    check_choice("cell", cell, ("gru", "lstm"))
     hidden, last = params["hidden"], slice(0, 1) if reverse else slice(-1, None)
     D = len(hidden["weight"])
     if first is None:

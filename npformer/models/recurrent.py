@@ -12,7 +12,7 @@ import numpy as np
 
 from npformer import layers
 from npformer.arrays import beside, on_host
-from npformer.checks import check_shape
+from npformer.checks import check_choice, check_shape
 from npformer.models.encoder_decoder import EncoderDecoder
 from npformer.models.incremental import StateDecoder
 from npformer.reference import split_key
@@ -91,8 +91,7 @@ class Recurrent(EncoderDecoder):
 
     def __post_init__(self):
         self._check_settings()
-        if self.cell not in ("gru", "lstm"):
-            raise ValueError(f"cell={self.cell!r}, expected 'gru' or 'lstm'")
+        check_choice("cell", self.cell, ("gru", "lstm"))
         if self.attention is not None and self.attention not in tuple(SCORE_OF):  # a list cannot be looked up in a dict
             raise ValueError(
                 f"attention={self.attention!r}, expected None, 'dot', 'general' (the bilinear score) or 'additive'"
