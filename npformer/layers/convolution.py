@@ -71,11 +71,7 @@ def residual_conv_block(
 def normalised_relu(ops: Ops, params: Params, x: Array) -> tuple[Array, Backward]:
     """relu(LN(x)), with the parameters of ``layer_norm``."""
     h, norm_backward = layer_norm(ops, params, x)
-
-    def backward(dy):
-        return norm_backward(ops.relu_backward(dy, h))
-
-    return ops.relu(h), backward
+    return ops.relu(h), lambda dy: norm_backward(ops.relu_backward(dy, h))
 
 
 def masked_conv1d(

@@ -85,7 +85,7 @@ class EncoderDecoder:
 
     def _backend(self, backend, params):
         """``get_backend``, for parameters that are checked to be those of such a model."""
-        if not tree.agrees(params, self._shapes, has_shape):
+        if not tree.agrees(params, self._shapes, lambda x, shape: getattr(x, "shape", None) == shape):
             tree.check_like(params, self.shapes(), dtypes=False)
         return get_backend(backend, params)
 
@@ -387,11 +387,6 @@ class EncoderDecoder:
     def __getstate__(self):
         """The settings alone, to copy or pickle a model: what it has computed for itself is computed again."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
-
-
-def has_shape(x, shape):
-    """Whether x is an array of this shape."""
-    return getattr(x, "shape", None) == shape
 
 
 def check_depths(name, value):
