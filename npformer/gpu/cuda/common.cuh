@@ -84,36 +84,37 @@ __device__ __forceinline__ bool is_kept(Index i, const unsigned* key, unsigned t
   return mix32(first + (unsigned(i >> 32) ^ key[1])) >= threshold;
 }
 
-// The sum and the maximum over the threads of a warp and of a block; all threads get the result. The order is fixed, so
-// the results are bitwise reproducible. The size of a block is a multiple of the size of a warp.
-__device__ __forceinline__ REAL warp_sum(REAL x) {
-  for (int distance = 16; distance > 0; distance /= 2) x += __shfl_xor_sync(~0u, x, distance);
+// Combine the numbers of n neighbouring threads of a warp, or of all threads of a block, to one that all of them get.
+// The order is fixed, so the results are bitwise reproducible. The size of a block is a multiple of the size of a warp.
+template <int n, class T, class F> __device__ __forceinline__ T over_warp(T x, F combine) {
+  for (int distance = n / 2; distance > 0; distance /= 2) x = combine(x, __shfl_xor_sync(~0u, x, distance));
   return x;
 }
 
-__device__ __forceinline__ REAL warp_max(REAL x) {
-  for (int distance = 16; distance > 0; distance /= 2) x = max(x, __shfl_xor_sync(~0u, x, distance));
-  return x;
-}
-
-__device__ __forceinline__ REAL block_sum(REAL x) {
-  __shared__ REAL of_warp[32];
+template <class T, class F> __device__ __forceinline__ T over_block(T x, T nothing, F combine) {
+  __shared__ T of_warp[32];
   int lane = threadIdx.x % 32, warp = threadIdx.x / 32, n_warps = blockDim.x / 32;
-  x = warp_sum(x);
+  x = over_warp<32>(x, combine);
   __syncthreads();  // threads may still be reading of_warp from the previous call
   if (lane == 0) of_warp[warp] = x;
   __syncthreads();
-  return warp_sum(lane < n_warps ? of_warp[lane] : REAL(0));
+  return over_warp<32>(lane < n_warps ? of_warp[lane] : nothing, combine);
 }
 
-__device__ __forceinline__ REAL block_max(REAL x) {
-  __shared__ REAL of_warp[32];
-  int lane = threadIdx.x % 32, warp = threadIdx.x / 32, n_warps = blockDim.x / 32;
-  x = warp_max(x);
-  __syncthreads();
-  if (lane == 0) of_warp[warp] = x;
-  __syncthreads();
-  return warp_max(lane < n_warps ? of_warp[lane] : REAL(-INFINITY));
+template <int n = 32> __device__ __forceinline__ REAL warp_sum(REAL x) {
+  return over_warp<n>(x, [](REAL a, REAL b) { return a + b; });
+}
+
+template <int n> __device__ __forceinline__ REAL warp_max(REAL x) {
+  return over_warp<n>(x, [](REAL a, REAL b) { return max(a, b); });
+}
+
+template <class T> __device__ __forceinline__ T block_sum(T x) {
+  return over_block(x, T(0), [](T a, T b) { return a + b; });
+}
+
+template <class T> __device__ __forceinline__ T block_max(T x) {
+  return over_block(x, T(-INFINITY), [](T a, T b) { return max(a, b); });
 }
 
 __device__ __forceinline__ REAL sigmoid(REAL x) {

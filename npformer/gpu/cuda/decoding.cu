@@ -47,8 +47,6 @@ extern "C" __global__ void cached_attention(
 // equal entries the first comes first; NaN counts as -inf. One block for each row.
 extern "C" __global__ void largest(
     const STORED* x, const STORED* y, STORED* values, Index* ids, Index n, Index n_best) {
-  __shared__ REAL best_of_thread[1024];
-  __shared__ Index id_of_thread[1024];
   x += blockIdx.x * n;
   y += blockIdx.x * n;
   REAL last = INFINITY;
@@ -61,25 +59,11 @@ extern "C" __global__ void largest(
       bool comes_after = value < last || (value == last && i > last_id);
       if (comes_after && (value > best || id == n)) best = value, id = i;
     }
-    best_of_thread[threadIdx.x] = best;
-    id_of_thread[threadIdx.x] = id;
-    for (int half = blockDim.x / 2; half > 0; half /= 2) {
-      __syncthreads();
-      if (threadIdx.x < half) {
-        REAL other = best_of_thread[threadIdx.x + half];
-        Index other_id = id_of_thread[threadIdx.x + half];
-        bool better = other > best_of_thread[threadIdx.x] ||
-                      (other == best_of_thread[threadIdx.x] && other_id < id_of_thread[threadIdx.x]);
-        if (better) best_of_thread[threadIdx.x] = other, id_of_thread[threadIdx.x] = other_id;
-      }
-    }
-    __syncthreads();
-    last = best_of_thread[0];
-    last_id = id_of_thread[0];
+    last = block_max(best);
+    last_id = over_block(best == last ? id : n, n, [](Index a, Index b) { return min(a, b); });
     if (threadIdx.x == 0) {
       store(values, blockIdx.x * n_best + rank, load(y, last_id));
       ids[blockIdx.x * n_best + rank] = last_id;
     }
-    __syncthreads();  // wait until it has been read, before it is written again
   }
 }

@@ -17,17 +17,6 @@
 const int SIDE = 16, ROWS = TILE / SIDE, COLUMNS = WIDTH / SIDE;
 const int STEP = WIDTH + 1, SCORE_STEP = TILE + 1;  // from row to row: padded by 1 to spread a column over all banks
 
-// The sum and the maximum over the 16 threads of a row.
-__device__ __forceinline__ REAL row_sum(REAL x) {
-  for (int distance = SIDE / 2; distance > 0; distance /= 2) x += __shfl_xor_sync(~0u, x, distance);
-  return x;
-}
-
-__device__ __forceinline__ REAL row_max(REAL x) {
-  for (int distance = SIDE / 2; distance > 0; distance /= 2) x = max(x, __shfl_xor_sync(~0u, x, distance));
-  return x;
-}
-
 // Copies rows first, first + 1, ... of x times scale into a tile, and zeros beyond the end of x. Returns whether all
 // numbers are finite.
 __device__ __forceinline__ bool load_tile(
@@ -101,7 +90,7 @@ extern "C" __global__ void attention(
         if (!is_visible(head, query, first_key + threadIdx.x + SIDE * j)) scores[i][j] = -INFINITY;
         largest = max(largest, scores[i][j]);
       }
-      largest = row_max(largest);
+      largest = warp_max<SIDE>(largest);
       REAL shift = largest == REAL(-INFINITY) ? REAL(0) : largest;
       REAL shrink = exp(peak[i] - shift);
       for (int j = 0; j < ROWS; j++) {
@@ -111,7 +100,7 @@ extern "C" __global__ void attention(
         weights[(threadIdx.y + SIDE * i) * SCORE_STEP + threadIdx.x + SIDE * j] = drop(head, query, key_place, weight);
       }
       peak[i] = largest;
-      total[i] = total[i] * shrink + row_sum(sum);
+      total[i] = total[i] * shrink + warp_sum<SIDE>(sum);
       for (int c = 0; c < COLUMNS; c++) gathered[i][c] *= shrink;
     }
 

@@ -153,17 +153,6 @@ __device__ __forceinline__ bool store_result(
   return finite;
 }
 
-// The sum and the maximum over the four threads of a row.
-__device__ __forceinline__ float quad_sum(float x) {
-  x += __shfl_xor_sync(~0u, x, 1);
-  return x + __shfl_xor_sync(~0u, x, 2);
-}
-
-__device__ __forceinline__ float quad_max(float x) {
-  x = max(x, __shfl_xor_sync(~0u, x, 1));
-  return max(x, __shfl_xor_sync(~0u, x, 2));
-}
-
 // Scales the scores of a tile, and sets them to -inf where the query may not see the key.
 template <bool rows_are_keys>
 __device__ __forceinline__ void scale_and_hide(
@@ -222,7 +211,7 @@ __device__ bool attend(
       float largest = peak[r], sum = 0;
 #pragma unroll
       for (int c = 0; c < N_SCORES; c++) largest = max(largest, scores[r][c]);
-      largest = quad_max(largest);
+      largest = warp_max<4>(largest);
       float shift = largest == -INFINITY ? 0.0f : largest, shrink = power_of_two(peak[r] - shift);
 #pragma unroll
       for (int c = 0; c < N_SCORES; c++) {
@@ -241,7 +230,7 @@ __device__ bool attend(
 #pragma unroll
   for (int r = 0; r < N_ROWS; r++) {
     Index query = first_row + row_of(r);
-    float sum = quad_sum(total[r]);
+    float sum = warp_sum<4>(total[r]);
 #pragma unroll
     for (int c = 0; c < N_RESULTS; c++) gathered[r][c] = sum == 0 ? 0.0f : gathered[r][c] / sum;
     if (pair_index() == 0 && query < head.queries)

@@ -3,37 +3,19 @@
 
 #include "common.cuh"
 
-// The sum over a block, in double precision, in which the squares of float32 neither overflow nor underflow.
-__device__ __forceinline__ double block_sum_of_doubles(double x) {
-  __shared__ double of_thread[1024];
-  of_thread[threadIdx.x] = x;
-  for (int half = blockDim.x / 2; half > 0; half /= 2) {
-    __syncthreads();
-    if (threadIdx.x < half) of_thread[threadIdx.x] += of_thread[threadIdx.x + half];
-  }
-  __syncthreads();
-  return of_thread[0];
-}
-
-// The norm of ``length`` numbers for each block, which divides them by the largest, so that no square overflows.
+// The norm of ``length`` numbers for each block, which divides them by the largest, so that no square overflows. In
+// double precision the sum does not underflow, either.
 extern "C" __global__ void norms_of_blocks(const STORED* x, double* norms, Index size, Index length) {
-  __shared__ double of_thread[1024];
   Index start = Index(blockIdx.x) * length, stop = start + length < size ? start + length : size;
   double largest = 0, sum = 0;
   for (Index i = start + threadIdx.x; i < stop; i += blockDim.x) largest = max(largest, fabs(double(load(x, i))));
-  of_thread[threadIdx.x] = largest;
-  for (int half = blockDim.x / 2; half > 0; half /= 2) {
-    __syncthreads();
-    if (threadIdx.x < half) of_thread[threadIdx.x] = max(of_thread[threadIdx.x], of_thread[threadIdx.x + half]);
-  }
-  __syncthreads();
-  largest = of_thread[0];
+  largest = block_max(largest);
   double divisor = largest > 0 && isfinite(largest) ? largest : 1;
   for (Index i = start + threadIdx.x; i < stop; i += blockDim.x) {
     double scaled = double(load(x, i)) / divisor;
     sum += scaled * scaled;
   }
-  sum = block_sum_of_doubles(sum);
+  sum = block_sum(sum);
   if (threadIdx.x == 0) norms[blockIdx.x] = divisor * sqrt(sum);
 }
 
