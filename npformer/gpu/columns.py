@@ -14,7 +14,7 @@ def sum_columns(dy):
 
 
 def sum_gain_and_bias(dy, x, mean, rstd):
-    """Σ dy x̂ and Σ dy over contiguous rows."""
+    """Σ dy x̂ and Σ dy over contiguous rows; ``mean`` is None if x̂ is x times rstd."""
     return _sum("sum_gain_and_bias", dy, (dy, x, mean, rstd), 2)
 
 

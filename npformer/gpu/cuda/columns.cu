@@ -26,7 +26,7 @@ extern "C" __global__ void sum_columns(const STORED* dy, REAL* sums, Index n_row
   add_rows_of_block(sum, sums, column, n_columns);
 }
 
-// Σ dy x̂ and Σ dy
+// Σ dy x̂, with x̂ = (x - mean) rstd, or x rstd without a mean, and Σ dy
 extern "C" __global__ void sum_gain_and_bias(
     const STORED* dy, const STORED* x, const REAL* mean, const REAL* rstd, REAL* gains, REAL* biases, Index n_rows,
     Index n_columns) {
@@ -35,7 +35,7 @@ extern "C" __global__ void sum_gain_and_bias(
   if (column < n_columns)
     for (Index row = blockIdx.y * 8 + threadIdx.y; row < n_rows; row += gridDim.y * 8) {
       REAL d = load(dy, row * n_columns + column);
-      gain += d * ((load(x, row * n_columns + column) - mean[row]) * rstd[row]);
+      gain += d * ((load(x, row * n_columns + column) - (mean ? mean[row] : REAL(0))) * rstd[row]);
       bias += d;
     }
   add_rows_of_block(gain, gains, column, n_columns);

@@ -4,7 +4,7 @@ import cupy
 
 from npformer import reference
 from npformer.gpu.backend import as_rows, kernel_of
-from npformer.gpu.columns import sum_columns, sum_gain_and_bias
+from npformer.gpu.columns import sum_gain_and_bias
 from npformer.gpu.launch import for_each_row, real
 
 
@@ -28,12 +28,13 @@ def layer_norm_backward(dy, x, gain, mean, rstd):
 def rms_norm(x, gain, eps):
     n, wide, y = x.shape[-1], real(x.dtype), cupy.empty(x.shape, x.dtype)
     rstd = cupy.empty((*x.shape[:-1], 1), wide)
-    for_each_row("rms_norm", "rms_norm", x.dtype, rstd.size, x, gain, y, rstd, n, wide.type(eps))
+    for_each_row("layer_norm", "layer_norm", x.dtype, rstd.size, x, gain, None, y, None, rstd, n, wide.type(eps))
     return y, rstd
 
 
 @kernel_of(reference.rms_norm_backward)
 def rms_norm_backward(dy, x, gain, rstd):
-    dx, products = cupy.empty(x.shape, x.dtype), cupy.empty(x.shape, real(x.dtype))
-    for_each_row("rms_norm", "rms_norm_backward", x.dtype, rstd.size, dy, x, gain, rstd, dx, products, x.shape[-1])
-    return dx, sum_columns(as_rows(products)).astype(gain.dtype, copy=False)
+    dx = cupy.empty(x.shape, x.dtype)
+    for_each_row("layer_norm", "layer_norm_backward", x.dtype, rstd.size, dy, x, gain, None, rstd, dx, x.shape[-1])
+    dgain, _ = sum_gain_and_bias(as_rows(dy), x, None, rstd)
+    return dx, dgain
