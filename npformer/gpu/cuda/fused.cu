@@ -1,4 +1,5 @@
-// The operations that follow a matrix product, in one pass over its elements. A bias of nullptr is 0.
+// The operations that follow a matrix product, in one pass over its elements, or each of them alone: a bias or residual
+// of nullptr is 0, and a threshold of 0 drops nothing.
 
 #include "activations.cuh"
 
@@ -10,8 +11,8 @@ __device__ __forceinline__ REAL with_bias(const STORED* h, const STORED* bias, I
 // element of the first half that belongs to element i of y; that of the second half is n further.
 __device__ __forceinline__ Index first_of_two(Index i, Index n) { return i + i / n * n; }
 
-// h += bias; y = dropout(activation(h)). With a gate, the activation of the first half of h's columns is multiplied by
-// the second half.
+// h += bias; y = dropout(activation(h)). Without a bias, h is only read. With a gate, the activation of the first half
+// of h's columns is multiplied by the second half.
 extern "C" __global__ void add_bias_activate_drop(
     STORED* h, const STORED* bias, STORED* y, Index size, Index n_columns, Index n_gates, int code,
     const unsigned* key, unsigned threshold, REAL factor) {
@@ -19,10 +20,10 @@ extern "C" __global__ void add_bias_activate_drop(
   if (i >= size) return;
   Index at = n_gates > 1 ? first_of_two(i, n_columns) : i;
   REAL sum = with_bias(h, bias, at, n_gates * n_columns), result = activation_of(sum, code);
-  store(h, at, sum);
+  if (bias) store(h, at, sum);
   if (n_gates > 1) {
     REAL gate = with_bias(h, bias, at + n_columns, n_gates * n_columns);
-    store(h, at + n_columns, gate);
+    if (bias) store(h, at + n_columns, gate);
     result *= gate;
   }
   store(y, i, is_kept(i, key, threshold) ? result * factor : REAL(0));
@@ -43,12 +44,12 @@ extern "C" __global__ void activate_drop_backward(
   store(dh, at, d * slope_of(sum, code));
 }
 
-// y = residual + dropout(y + bias)
+// y = residual + dropout(h + bias), where y may be h
 extern "C" __global__ void add_bias_drop_residual(
-    STORED* y, const STORED* bias, const STORED* residual, Index size, Index n_columns, const unsigned* key,
-    unsigned threshold, REAL factor) {
+    const STORED* h, const STORED* bias, const STORED* residual, STORED* y, Index size, Index n_columns,
+    const unsigned* key, unsigned threshold, REAL factor) {
   Index i = this_element();
   if (i >= size) return;
-  REAL kept = is_kept(i, key, threshold) ? with_bias(y, bias, i, n_columns) * factor : REAL(0);
-  store(y, i, load(residual, i) + kept);
+  REAL kept = is_kept(i, key, threshold) ? with_bias(h, bias, i, n_columns) * factor : REAL(0);
+  store(y, i, residual ? load(residual, i) + kept : kept);
 }

@@ -27,7 +27,8 @@ def _drop(x, dropout_rate, dropout_key):
     if dropout_rate == 0:
         return x
     y = cupy.empty(x.shape, x.dtype)
-    for_each_element("dropout", "dropout", x.dtype, x.size, x, y, x.size, *drawing(dropout_rate, dropout_key, x.dtype))
+    options = x.size, 1, *drawing(dropout_rate, dropout_key, x.dtype)
+    for_each_element("fused", "add_bias_drop_residual", x.dtype, x.size, x, None, None, y, *options)
     return y
 
 

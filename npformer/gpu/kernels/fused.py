@@ -37,7 +37,7 @@ def linear_activation_dropout_backward(dy, x, weight, bias, h, activation, dropo
 def linear_dropout_residual(x, weight, bias, residual, dropout_rate, dropout_key):
     y = multiply(as_rows(x), weight)
     options = y.size, y.shape[1], *drawing(dropout_rate, dropout_key, y.dtype)
-    for_each_element("fused", "add_bias_drop_residual", y.dtype, y.size, y, bias, residual, *options)
+    for_each_element("fused", "add_bias_drop_residual", y.dtype, y.size, y, bias, residual, y, *options)
     return y.reshape(*x.shape[:-1], y.shape[1])
 
 

@@ -4,6 +4,7 @@ from npformer import reference
 from npformer.gpu.backend import as_rows, kernel_of
 from npformer.gpu.blas import multiply
 from npformer.gpu.columns import sum_columns
+from npformer.gpu.kernels.dropout import drawing
 from npformer.gpu.launch import for_each_element
 
 
@@ -11,7 +12,8 @@ from npformer.gpu.launch import for_each_element
 def linear(x, weight, bias):
     y = multiply(as_rows(x), weight)
     if bias is not None:
-        for_each_element("linear", "add_bias", y.dtype, y.size, y, bias, y.size, y.shape[1])
+        options = y.size, y.shape[1], *drawing(0.0, None, y.dtype)
+        for_each_element("fused", "add_bias_drop_residual", y.dtype, y.size, y, bias, None, y, *options)
     return y.reshape(*x.shape[:-1], y.shape[1])
 
 
