@@ -7,6 +7,7 @@ words of each dropout key. One copy from the host fills them all.
 import contextlib
 import warnings
 import weakref
+from itertools import accumulate
 
 import cupy
 import numpy as np
@@ -114,15 +115,13 @@ class Recording:
     """A recording of ``work`` for batches of one shape."""
 
     def __init__(self, work, batch, numbers, stream):
-        words, arrays = np.zeros((MOST_KEYS, 2), np.uint32), dict(enumerate(batch))
-        self.inputs = Inputs({"numbers": numbers, **arrays, "words": words})
-        self.keys = KeyTable(self.inputs.there["words"])
+        self.inputs = Inputs([numbers, *batch, np.zeros((MOST_KEYS, 2), np.uint32)])
+        numbers_there, *batch_there, words = self.inputs.there
+        self.places = {}  # the rows of the words, by the paths on which their keys are derived
         handle()  # of cuBLAS: a new one could not be made in the recording
         stream.begin_capture()
         try:
-            there = self.inputs.there
-            batch_there = tuple(there[i] for i in arrays)
-            self.result = _together(work([batch_there], KeyToCome(self.keys), there["numbers"]))
+            self.result = _together(work([tuple(batch_there)], KeyToCome(words, self.places), numbers_there))
         except BaseException:
             with contextlib.suppress(Exception):  # the first error is the one to report
                 stream.end_capture()
@@ -131,13 +130,12 @@ class Recording:
 
     def replay(self, batch, key, numbers, stream):
         """Replay the recording on another batch. Returns the same array each time, with new values."""
-        words = self.keys.words_from(key)
-        here = self.inputs.here
-        for i, x in enumerate(batch):
-            here[i][...] = x
-        here["numbers"][...] = numbers
-        here["words"][: len(words)] = words
-        self.inputs.send(here["words"][len(words) :].nbytes, stream)
+        words = [key_words(derive_key(key, *path)) for path in self.places]
+        *here, words_here = self.inputs.here
+        for place, x in zip(here, [numbers, *batch], strict=True):
+            place[...] = x
+        words_here[: len(words)] = np.array(words, np.uint32).reshape(-1, 2)
+        self.inputs.send(words_here[len(words) :].nbytes, stream)
         self.graph.launch(stream)
         return self.result
 
@@ -147,23 +145,20 @@ class Inputs:
 
     Attributes
     ----------
-    here, there : dict of arrays
+    here, there : lists of arrays
         The same arrays on the host (NumPy) and on the GPU (CuPy).
     """
 
     def __init__(self, arrays):
-        places, size = {}, 0
-        for name, x in arrays.items():
-            places[name] = slice(size, size + x.nbytes)
-            size += -(-x.nbytes // ALIGNMENT) * ALIGNMENT
-        self.memory = np.frombuffer(cupy.cuda.alloc_pinned_memory(size), np.uint8, size)
-        self.copy = cupy.empty(size, np.uint8)
+        starts = [0, *accumulate(-(-x.nbytes // ALIGNMENT) * ALIGNMENT for x in arrays)]
+        self.memory = np.frombuffer(cupy.cuda.alloc_pinned_memory(starts[-1]), np.uint8, starts[-1])
+        self.copy = cupy.empty(starts[-1], np.uint8)
         self.here, self.there = (
-            {name: block[places[name]].view(x.dtype).reshape(x.shape) for name, x in arrays.items()}
+            [block[start:][: x.nbytes].view(x.dtype).reshape(x.shape) for start, x in zip(starts, arrays, strict=False)]
             for block in (self.memory, self.copy)
         )
-        for name, x in arrays.items():
-            self.here[name][...] = x
+        for place, x in zip(self.here, arrays, strict=True):
+            place[...] = x
         self.copy.set(self.memory)
 
     def send(self, n_unused, stream):
@@ -171,35 +166,22 @@ class Inputs:
         self.copy.data.copy_from_host_async(self.memory.ctypes.data, self.memory.nbytes - n_unused, stream)
 
 
-class KeyTable:
-    """A table on the GPU from which kernels read the words of the keys that are derived from one key."""
-
-    def __init__(self, words):
-        self.words = words
-        self.places = {}
-
-    def words_of(self, path):
-        """The row of the table for the key that is derived with this path of numbers."""
-        return self.words[self.places.setdefault(path, len(self.places))]
-
-    def words_from(self, key):
-        """The words of all keys that are derived from this one, in the order of the table."""
-        return np.array([key_words(derive_key(key, *path)) for path in self.places], np.uint32).reshape(-1, 2)
-
-
 class KeyToCome:
-    """A placeholder for a key in a recording. Only its path of derivation is known; each replay has another key."""
+    """A placeholder for a key in a recording. Only its path of derivation is known; each replay has another key.
 
-    def __init__(self, table, path=()):
-        self.table, self.path = table, path
+    The words of each key are in a row of a table on the GPU; ``places`` has the rows of the paths that were asked for.
+    """
+
+    def __init__(self, table, places, path=()):
+        self.table, self.places, self.path = table, places, path
 
     def derive(self, *path):
         """The placeholder for ``derive_key(key, *path)``."""
-        return KeyToCome(self.table, self.path + path)
+        return KeyToCome(self.table, self.places, self.path + path)
 
     def words(self):
         """The array on the GPU that will hold the two words of the key during a replay."""
-        return self.table.words_of(self.path)
+        return self.table[self.places.setdefault(self.path, len(self.places))]
 
 
 def rounded_up(n):
