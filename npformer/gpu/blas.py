@@ -64,21 +64,10 @@ def multiply(a, b, out=None, beta=0.0):
     return out
 
 
-def multiply_each(a, b, out=None):
-    """``a @ b`` for a batch of matrices, (N, n, m) @ (N, m, p), in one call.
-
-    Parameters
-    ----------
-    a, b, out
-        As for ``multiply``.
-
-    Returns
-    -------
-    (N, n, p)
-    """
+def multiply_each(a, b):
+    """``multiply`` for a batch of matrices, (N, n, m) @ (N, m, p), in one call."""
     (N, n, m), p, dtype = a.shape, b.shape[2], a.dtype.name
-    if out is None:
-        out = cupy.empty((N, n, p), a.dtype)
+    out = cupy.empty((N, n, p), a.dtype)
     (a, a_op, a_step, a_next), (b, b_op, b_step, b_next) = (_all_as_they_lie(x) for x in (a, b))
     kind, scalar = DATA_TYPE[dtype], ctypes.c_double if dtype == "float64" else ctypes.c_float
     one, zero = ctypes.byref(scalar(1)), ctypes.byref(scalar(0))
