@@ -1,6 +1,7 @@
 """Attention in tiles: only one tile of the (T, S) weights exists at a time, in shared memory or in registers."""
 
 import math
+from typing import NamedTuple
 
 import cupy
 
@@ -8,12 +9,22 @@ from npformer import reference
 from npformer.gpu.backend import kernel_of
 from npformer.gpu.kernels.dropout import drawing
 from npformer.gpu.launch import launch, real
-from npformer.gpu.tensor_attention import Tiles, on_tensor_cores, tensor_tiles
 from npformer.reference.math.attention import scale_of
 
 SHARED_MEMORY = 48 * 1024  # bytes that a block may have by default
 MOST_HEADS = 65535  # and the most sequences, per launch
 WIDTHS = (16, 32, 64, 128)
+
+
+class Tiles(NamedTuple):
+    """The parameters with which attention kernels are compiled and launched."""
+
+    file: str
+    constants: dict
+    rows: int  # the rows that a block keeps
+    block: tuple
+    kept: int = 0  # bytes of shared memory for each array whose rows a block keeps
+    passing: int = 0  # bytes of shared memory for the tiles of the other arrays, through which it loops
 
 
 @kernel_of(reference.flash_attention, as_it_lies="q k v", without="bias")
@@ -81,6 +92,21 @@ def tiles_of(q, *arrays):
         return None
     width = next(wide for wide in WIDTHS if wide >= width)
     return tensor_tiles(width) if on_tensor_cores(q, *arrays) else plain_tiles(width, real(q.dtype).itemsize)
+
+
+def on_tensor_cores(*arrays):
+    """Whether the GPU has tensor cores for this dtype, and all rows begin and end at multiples of 16 bytes."""
+    if arrays[0].dtype.itemsize != 2 or int(cupy.cuda.Device().compute_capability) < 80:
+        return False
+    places = [place for x in arrays for place in (x.data.ptr, *x.strides[:-1], x.shape[-1] * x.itemsize)]
+    return all(place % 16 == 0 for place in places)
+
+
+def tensor_tiles(width):
+    """A block keeps 64 rows. It loops over two arrays, with two tiles of each, which are smaller if heads are wide."""
+    rows, tile, row_bytes = 64, 64 if width <= 64 else 32, 2 * (width + 8)
+    constants = {"WIDTH": width, "ROWS": rows, "TILE": tile}
+    return Tiles("tensor_attention", constants, rows, (128,), rows * row_bytes, 4 * tile * row_bytes)
 
 
 def plain_tiles(width, itemsize):
