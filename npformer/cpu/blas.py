@@ -52,38 +52,28 @@ def by_hand(number):
 BLAS = {np.dtype(np.float32): _find("sgemm", numba.float32), np.dtype(np.float64): _find("dgemm", numba.float64)}
 
 
-def multiply(blas, a, b, out, add):
-    """out = a b, or out += a b if ``add``. One axis of each matrix is contiguous; ``blas`` is ``BLAS[dtype]``."""
-    out[...] = out + a @ b if add else a @ b
+def multiply(blas, a, b, out, add, scale=1):
+    """out = scale a b, or out += scale a b if ``add``, rounded before a kernel subtracts from it.
 
-
-def multiply_scaled(blas, a, b, out, add, scale):
-    """``multiply``, with the product times ``scale``, which is rounded before a kernel subtracts from it."""
-    multiply(blas, a, b * scale, out, add)
+    One axis of each matrix is contiguous; ``blas`` is ``BLAS[dtype]``.
+    """
+    product = a @ (b * scale)
+    out[...] = out + product if add else product
 
 
 @type_callable(multiply)
 def _type_of_multiply(context):
-    return lambda blas, a, b, out, add: numba.void
-
-
-@type_callable(multiply_scaled)
-def _type_of_multiply_scaled(context):
-    return lambda blas, a, b, out, add, scale: numba.void
+    return lambda blas, a, b, out, add, scale=1: numba.void
 
 
 @lower_builtin(multiply, *[numba.types.Any] * 5)
+@lower_builtin(multiply, *[numba.types.Any] * 6)
 def _compile_multiply(context, builder, signature, arguments):
-    number = signature.args[1].dtype
-    signature = numba.void(*signature.args, number)
-    return _compile_multiply_scaled(context, builder, signature, [*arguments, context.get_constant(number, 1)])
-
-
-@lower_builtin(multiply_scaled, *[numba.types.Any] * 6)
-def _compile_multiply_scaled(context, builder, signature, arguments):
     """Compile ``_call_blas`` once for all layouts of the arrays: their values are alike, only their types differ."""
-    kinds = [x.copy(layout="A") if isinstance(x, numba.types.Array) else x for x in signature.args]
-    return context.compile_internal(builder, _call_blas, numba.void(*kinds), arguments)
+    number = signature.args[1].dtype
+    scale = arguments[5:] or [context.get_constant(number, 1)]
+    kinds = [x.copy(layout="A") if isinstance(x, numba.types.Array) else x for x in signature.args[:5]]
+    return context.compile_internal(builder, _call_blas, numba.void(*kinds, number), [*arguments[:5], *scale])
 
 
 def _call_blas(blas, a, b, out, add, scale):

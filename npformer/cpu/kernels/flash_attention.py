@@ -16,7 +16,7 @@ import numpy as np
 
 from npformer import reference
 from npformer.cpu.backend import kernel_of
-from npformer.cpu.blas import BLAS, multiply, multiply_scaled
+from npformer.cpu.blas import BLAS, multiply
 from npformer.cpu.jit import inlined, kernel
 from npformer.cpu.kernels.dropout import drawing
 from npformer.cpu.memory import empty
@@ -214,7 +214,7 @@ def _attend(blas, q, k, v, out, peak, total, scratch, options, first, end):
                 if _is_hidden(options.keep_mask, b, h, t, t_end, s, s_end):
                     continue
                 scores = scratch[: (t_end - t) * (s_end - s)].reshape(t_end - t, s_end - s)
-                multiply_scaled(blas, q[b, h, t:t_end], k[b, g, s:s_end].T, scores, False, options.scale)
+                multiply(blas, q[b, h, t:t_end], k[b, g, s:s_end].T, scores, False, options.scale)
                 _weigh(scores, (b, h, t, s), (H, T, S), n_tiles > 0, out, peak, total, options)
                 multiply(blas, scores, v[b, g, s:s_end], out[b, t:t_end, h], n_tiles > 0)
                 n_tiles += 1
@@ -249,13 +249,13 @@ def _attend_backward(blas, q, k, v, dout, out, logsumexp, dq, dk, dv, dbias, scr
                 scores = scratch[: (t_end - t) * (s_end - s)].reshape(t_end - t, s_end - s)
                 dweights = dscratch[: (t_end - t) * (s_end - s)].reshape(t_end - t, s_end - s)
                 k_tile, v_tile = k[b, g, s:s_end], v[b, g, s:s_end]
-                multiply_scaled(blas, q_tile, k_tile.T, scores, False, options.scale)
+                multiply(blas, q_tile, k_tile.T, scores, False, options.scale)
                 multiply(blas, dout_tile, v_tile.T, dweights, False)
                 _differentiate(scores, dweights, (b, h, t, s), (H, T, S), logsumexp, row_sums, dbias, options)
                 weights, dscores = scores, dweights  # the kernel worked in place
                 multiply(blas, weights.T, dout_tile, dv[b, g, s:s_end], again)
-                multiply_scaled(blas, dscores.T, q_tile, dk[b, g, s:s_end], again, options.scale)
-                multiply_scaled(blas, dscores, k_tile, dq_tile, n_tiles > 0, options.scale)
+                multiply(blas, dscores.T, q_tile, dk[b, g, s:s_end], again, options.scale)
+                multiply(blas, dscores, k_tile, dq_tile, n_tiles > 0, options.scale)
                 n_tiles += 1
             if n_tiles == 0:
                 dq_tile[:] = like(options.scale, 0)
