@@ -1,7 +1,7 @@
 """Functions of one number that kernels call in their loops; LLVM turns them into vector instructions.
 
-The bodies of ``like``, ``exp``, ``exp_negative``, ``_tanh``, ``_normal`` and ``largest`` are used only when the JIT is
-switched off, and show what is computed. Compiled kernels use the ``overload`` below each of them.
+The bodies of ``like``, ``exp``, ``exp_negative``, ``tanh``, ``normal_distribution`` and ``largest`` are used only when
+the JIT is switched off, and show what is computed. Compiled kernels use the ``overload`` below each of them.
 """
 
 import math
@@ -13,6 +13,7 @@ from numba.extending import intrinsic, lower_builtin, overload, type_callable
 
 from npformer.cpu.jit import exact, inlined
 
+INLINED = {"forceinline": True}  # a loop that calls a function is not vectorised
 MIDDLES = [i + 0.5 for i in range(6)]  # t of the midpoint rule with steps of 1, and exp(-t²/2)/π with t²
 TERMS = tuple((math.exp(-0.5 * t * t) / math.pi, t * t) for t in MIDDLES)
 
@@ -171,18 +172,13 @@ def reciprocal_root(x):
     return like(x, 1) / np.sqrt(x)
 
 
-@inlined
 def tanh(x):
     """tanh(x). In float32 the relative error is up to 2e-7, also of tiny results."""
-    return _tanh(x)
-
-
-def _tanh(x):
     return np.tanh(x)
 
 
-@overload(_tanh)
-def _tanh_of(x):
+@overload(tanh, jit_options=INLINED)
+def _tanh(x):
     if x == numba.float32:
         return lambda x: _tanh32(x)
     return lambda x: math.tanh(x)
@@ -202,18 +198,13 @@ def sigmoid(x):
     return like(x, 1) / (like(x, 1) + exp(-x))
 
 
-@inlined
 def normal_distribution(x):
     """Φ(x). The relative error is a few times (1 + x²) ε, also of small results."""
-    return _normal(x)
-
-
-def _normal(x):
     return 0.5 * math.erfc(-math.sqrt(0.5) * x)
 
 
-@overload(_normal)
-def _normal_of(x):
+@overload(normal_distribution, jit_options=INLINED)
+def _normal_distribution(x):
     if x == numba.float32:
         return lambda x: _normal32(x)
     return lambda x: 0.5 * math.erfc(-math.sqrt(0.5) * x)
