@@ -21,6 +21,7 @@ from npformer.cpu.jit import inlined, kernel
 from npformer.cpu.kernels.dropout import drawing
 from npformer.cpu.memory import empty
 from npformer.cpu.scalar import exp_negative, is_kept, largest, like
+from npformer.cpu.sums import sum_of_products
 from npformer.reference.math.attention import scale_of, summed_to
 from npformer.runtime.threads import in_parallel, n_threads
 
@@ -227,7 +228,7 @@ def _attend_backward(blas, q, k, v, dout, out, logsumexp, dq, dk, dv, dbias, scr
     (H, T), (G, S) = q.shape[1:3], k.shape[1:3]
     share = H // G
     finite = True
-    row_sums = np.empty(QUERIES, q.dtype)
+    row_sums = np.empty(QUERIES, q.dtype)  # Σ dout · out, which the backward pass of the softmax subtracts
     for head in range(first * share, end * share):
         b, h, g = head // H, head % H, head % H // share
         if T <= QUERIES and (h == 0 or head == first * share):
@@ -239,7 +240,8 @@ def _attend_backward(blas, q, k, v, dout, out, logsumexp, dq, dk, dv, dbias, scr
         for t in range(0, T, QUERIES):
             t_end = min(t + QUERIES, T)
             q_tile, dout_tile, dq_tile = q[b, h, t:t_end], dout[b, t:t_end, h], dq[b, h, t:t_end]
-            _sum_products(dout_tile, out[b, t:t_end, h], row_sums)
+            for i in range(t_end - t):
+                row_sums[i] = sum_of_products(dout[b, t + i, h], out[b, t + i, h])
             seen = n_visible(t_end - 1, T, S, options.causal)
             n_tiles = 0
             for s in range(0, seen, KEYS):
@@ -377,17 +379,6 @@ def _divide(out, peak, total, b, h, kept_scale):
             n_wrong += not np.isfinite(row[c])
         peak[b, h, t] += like(kept_scale, math.log(total[b, h, t]))
     return n_wrong == 0
-
-
-@inlined
-def _sum_products(dout, out, row_sums):
-    """Σ dout · out of each query, which the backward pass of the softmax subtracts."""
-    n_queries, K = out.shape
-    for i in range(n_queries):
-        total = like(out[0, 0], 0)
-        for c in range(K):
-            total += dout[i, c] * out[i, c]
-        row_sums[i] = total
 
 
 @inlined
