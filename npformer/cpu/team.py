@@ -121,12 +121,16 @@ def multiply_few_rows(helper, blas, a, b, out):
         for piece in range(PIECES):
             call(address, job, piece)
     else:
-        _announce(board, address, job)
+        swap(board + 8 * PIECE, address)
+        for i in range(len(job)):
+            swap(board + 8 * (JOB + i), job[i])
+        swap(board + 8 * DONE, 0)
+        swap(board + 8 * TICKET, 0)  # from here on pieces are taken
         while _take_a_piece(board):
             pass
         while load(board + 8 * DONE) < PIECES:
             pass
-        store(board + 8 * BUSY, 0)
+        swap(board + 8 * BUSY, 0)
     if thin:
         _add_up(sums, out)
 
@@ -137,21 +141,12 @@ def _is_thin(m, by_rows):
 
 
 @kernel
-def _announce(board, address, job):
-    store(board + 8 * PIECE, address)
-    for i in range(len(job)):
-        store(board + 8 * (JOB + i), job[i])
-    store(board + 8 * DONE, 0)
-    store(board + 8 * TICKET, 0)  # from here on pieces are taken
-
-
-@kernel
 def _add_up(sums, out):
     for r in range(len(out)):
         for j in range(out.shape[1]):
             out[r, j] = sums[0, r, j]
         for piece in range(1, len(sums)):
-            _add(like(sums[0, 0, 0], 1), sums[piece, r], out[r])
+            add_multiple(like(sums[0, 0, 0], 1), sums[piece, r], out[r])
 
 
 @kernel
@@ -220,7 +215,7 @@ def _add_rows(a, b, out, first, last):
             _add_eight(a[r, i : i + 8], b[i : i + 8], out[r])
     for i in range(last - (last - first) % 8, last):
         for r in range(len(out)):
-            _add(a[r, i], b[i], out[r])
+            add_multiple(a[r, i], b[i], out[r])
 
 
 @kernel
@@ -243,7 +238,8 @@ def _multiply_rows(a, b, out, k, first, last):
 
 
 @kernel
-def _add(x, b, out):
+def add_multiple(x, b, out):
+    """out += x b, of two rows."""
     for j in range(len(out)):
         out[j] += x * b[j]
 
@@ -281,20 +277,11 @@ def load(typing_context, address):
     return numba.int64(numba.int64), generate
 
 
-@intrinsic
-def store(typing_context, address, value):
-    """Write a word atomically, so that other threads see it, and everything that was written before it."""
-
-    def generate(context, builder, signature, arguments):
-        value = context.cast(builder, arguments[1], signature.args[1], numba.int64)
-        builder.store_atomic(value, _word(builder, arguments[0]), "seq_cst", 8)
-        return context.get_dummy_value()
-
-    return numba.void(numba.int64, value), generate
-
-
 def _atomic(operation):
-    """A function that changes a word by a value and returns its old value, atomically."""
+    """A function that changes a word by a value and returns its old value, atomically.
+
+    Other threads see the new word, and everything that was written before it.
+    """
 
     @intrinsic
     def change(typing_context, address, value):

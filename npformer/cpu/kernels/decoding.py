@@ -16,7 +16,7 @@ from npformer.cpu.kernels.linear import map_few_rows
 from npformer.cpu.kernels.normalisation import normalise_rows
 from npformer.cpu.memory import empty
 from npformer.cpu.scalar import exp_negative, largest, like
-from npformer.cpu.team import helper_for
+from npformer.cpu.team import add_multiple, helper_for
 from npformer.reference.math.activations import INPUTS
 from npformer.reference.math.attention import scale_of
 from npformer.reference.settings import AttentionSettings, LayerSettings
@@ -190,7 +190,7 @@ def _attend(q, kv, at, keep_mask, bias, n_heads, scale, out):
             row[:] = like(scale, 0)
             for s in range(S):
                 if weights[0, s] != like(scale, 0):  # masked values may be NaN
-                    _add(row, weights[0, s], kv[at[b, s], values + first : values + first + K])
+                    add_multiple(weights[0, s], kv[at[b, s], values + first : values + first + K], row)
 
 
 @kernel
@@ -213,12 +213,6 @@ def _weigh(query, kv, at, keep, added, first, scale, weights):
         total += weights[0, s]
     for s in range(n):
         weights[0, s] /= total
-
-
-@kernel
-def _add(row, weight, value):
-    for j in range(len(row)):
-        row[j] += weight * value[j]
 
 
 @inlined
