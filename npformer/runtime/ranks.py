@@ -96,6 +96,8 @@ class Ranks(OneProcess):
     def __init__(self, comm):
         from mpi4py import MPI
 
+        from npformer import __version__
+
         if MPI.Query_thread() < MPI.THREAD_SERIALIZED:
             raise RankError("this MPI takes calls from the main thread alone, expected MPI_THREAD_SERIALIZED or more")
         self.mpi, self.comm = MPI, comm.Dup()
@@ -108,7 +110,7 @@ class Ranks(OneProcess):
             row["cores"] = Fraction(text)
         fewest = min(row["cores"] for row in self.table)
         blas_threads(max(1, int(fewest))).__enter__()  # until the process ends
-        self.agree(npformer=_npformer_version(), NumPy=np.__version__, Python=platform.python_version())
+        self.agree(npformer=__version__, NumPy=np.__version__, Python=platform.python_version())
 
     def gather(self, value):
         """Return the values of all ranks, in their order: whatever JSON can hold."""
@@ -238,9 +240,3 @@ def share_of(items, rank, size):
     """A rank's part of a sequence: of "abcde" on three ranks, the first has "a", then "bc" and "de"."""
     n = len(items)
     return items[n * rank // size : n * (rank + 1) // size]
-
-
-def _npformer_version():
-    from npformer import __version__
-
-    return __version__
