@@ -5,9 +5,9 @@ import math
 import numpy as np
 
 from npformer import reference
-from npformer.cpu.backend import as_matrix, as_rows, kernel_of
-from npformer.cpu.blas import BLAS, multiply
+from npformer.cpu.backend import kernel_of
 from npformer.cpu.jit import kernel
+from npformer.cpu.kernels.linear import linear
 from npformer.cpu.memory import empty
 from npformer.cpu.scalar import exp_negative, largest, like
 from npformer.cpu.sums import BLOCK
@@ -23,7 +23,7 @@ def cross_entropy(logits, targets, ignore_id, label_smoothing, n_tokens, loss_sc
 @kernel_of(reference.linear_cross_entropy, as_it_lies="weight")
 def linear_cross_entropy(x, weight, bias, targets, ignore_id, label_smoothing, n_tokens, loss_scale):
     options = targets, ignore_id, n_tokens, loss_scale, label_smoothing
-    return _differentiated(_differentiate, _mapped(x, weight), bias, *options)
+    return _differentiated(_differentiate, linear(x, weight), bias, *options)
 
 
 @kernel_of(reference.paired_cross_entropy)
@@ -37,7 +37,7 @@ def linear_paired_cross_entropy(
     x, weight, bias, targets, consistency, ignore_id, label_smoothing, n_tokens, loss_scale
 ):
     options = targets, ignore_id, n_tokens, loss_scale, label_smoothing, consistency
-    return _differentiated(_differentiate_pairs, _mapped(x, weight), bias, *options)
+    return _differentiated(_differentiate_pairs, linear(x, weight), bias, *options)
 
 
 def _differentiated(differentiate, logits, bias, targets, ignore_id, n_tokens, loss_scale, *numbers):
@@ -58,18 +58,6 @@ def _copied(logits):
     copy = empty(logits.shape, logits.dtype)
     np.copyto(copy, logits)
     return copy
-
-
-def _mapped(x, weight):
-    """The logits without their bias."""
-    logits = empty((*x.shape[:-1], weight.shape[1]), x.dtype)
-    _map(BLAS[x.dtype], as_rows(x), as_matrix(weight), as_rows(logits))
-    return logits
-
-
-@kernel
-def _map(blas, x, weight, logits):
-    multiply(blas, x, weight, logits, False)
 
 
 @kernel
