@@ -1,6 +1,5 @@
 """The CPU backend: which arrays its kernels take, and how other arrays are converted for them."""
 
-
 import numpy as np
 
 from npformer.reference import Ops

@@ -39,9 +39,9 @@ def kernel(function, forceinline=False, fastmath=FASTMATH, has_address=False):
 def inlined(function):
     """``kernel``, for a function that is inlined into each kernel that calls it.
 
-    Without inlining, a process that compiles a kernel and a process that loads it from disk may link it to different
-    copies of the function, which may fuse a·b + c in different places: a resumed training would not reproduce the
-    first one bit for bit.
+    Every function that a kernel calls has to be inlined. Otherwise a process that compiles the kernel and one that
+    loads it from disk may link it to different copies of the function, which may fuse a·b + c in different places: a
+    resumed training would not reproduce the first one bit for bit.
     """
     return kernel(function, forceinline=True)
 

@@ -95,7 +95,7 @@ def _reset_in_fork():
 atexit.register(lambda: _helper.dismiss())
 
 
-@kernel
+@inlined
 def multiply_few_rows(helper, blas, a, b, out):
     """out = a b, where the rows of a and of out are contiguous, and b or its transpose is.
 
@@ -140,7 +140,7 @@ def _is_thin(m, by_rows):
     return m <= (THIN if by_rows else THIN_TRANSPOSED)
 
 
-@kernel
+@inlined
 def _add_up(sums, out):
     for r in range(len(out)):
         for j in range(out.shape[1]):
@@ -159,7 +159,7 @@ def _serve(board):
     add_to(board + 8 * AWAKE, -1)
 
 
-@kernel
+@inlined
 def _take_a_piece(board):
     """Compute the next piece of the job on the board. Returns False if no piece is left."""
     if load(board + 8 * TICKET) >= PIECES:
@@ -218,7 +218,7 @@ def _add_rows(a, b, out, first, last):
             add_multiple(a[r, i], b[i], out[r])
 
 
-@kernel
+@inlined
 def _add_eight(x, b, out):
     x0, x1, x2, x3, x4, x5, x6, x7 = x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7]
     for j in range(len(out)):
@@ -237,7 +237,7 @@ def _multiply_rows(a, b, out, k, first, last):
             out[r, j] = total
 
 
-@kernel
+@inlined
 def add_multiple(x, b, out):
     """out += x b, of two rows."""
     for j in range(len(out)):

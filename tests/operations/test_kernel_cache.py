@@ -1,6 +1,7 @@
 """Compiled kernels are kept on disk, and compiled again when any file they may depend on has changed."""
 
 import importlib
+import inspect
 import os
 import shutil
 import subprocess
@@ -11,6 +12,7 @@ import numba
 import numpy as np
 import pytest
 from numba.core.caching import FunctionCache
+from numba.core.dispatcher import Dispatcher
 
 import npformer
 from npformer.cpu import jit, kernel_cache
@@ -191,3 +193,15 @@ def test_two_processes_that_compile_at_once_do_not_mix_their_kernels(tiny, monke
     kernel = new()
     assert (kernel(1.0), kernel(np.ones(1))) == (2, [2])
     assert is_loaded(kernel)
+
+
+def test_every_function_that_a_kernel_calls_is_inlined():
+    """Otherwise it is linked: to another copy in a process that compiles the kernel than in one that loads it."""
+    linked = set()
+    for function in jit.KERNELS:
+        found = inspect.getclosurevars(function)
+        modules = [x for x in found.globals.values() if inspect.ismodule(x)]
+        called = [*found.globals.values(), *found.nonlocals.values()]
+        called += [vars(module).get(name) for module in modules for name in function.__code__.co_names]
+        linked |= {x.py_func for x in called if isinstance(x, Dispatcher) and not x.targetoptions["forceinline"]}
+    assert not linked & jit.KERNELS

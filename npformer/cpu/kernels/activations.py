@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from npformer.cpu.backend import kernel_of
-from npformer.cpu.jit import inlined, kernel
+from npformer.cpu.jit import inlined
 from npformer.cpu.memory import empty
 from npformer.cpu.scalar import exp, like, normal_distribution, sigmoid
 from npformer.reference.math.activations import ACTIVATIONS, GELU_SLOPE, INPUTS
@@ -31,7 +31,7 @@ def _register(forward, backward, code):
         return dx
 
 
-@kernel
+@inlined
 def activate(x, y, code):
     """y = activation(x) of one row. Each has a loop of its own: LLVM does not vectorise a loop with a branch in it."""
     if code == RELU:
@@ -51,7 +51,7 @@ def activate(x, y, code):
             y[i] = x[i] * sigmoid(x[i]) * x[y.size + i]
 
 
-@kernel
+@inlined
 def multiply_by_slope(dx, x, code):
     """dx *= activation'(x) of one row. For SWIGLU the first half of dx is dy, from which both halves are computed."""
     if code == RELU:
@@ -73,13 +73,13 @@ def multiply_by_slope(dx, x, code):
             dx[i] *= x[F + i] * _silu_slope(x[i])
 
 
-@kernel
+@inlined
 def _gelu_gate(x):
     """½ (1 + tanh(u)) as σ(2u), in which nothing cancels where u is negative."""
     return sigmoid(like(x, 2 * GELU_SLOPE) * (x + like(x, 0.044715) * x * x * x))
 
 
-@kernel
+@inlined
 def _gelu_slope(x):
     """σ(2u) + x σ'(2u) 2u': 0 below -30, and 1 above 30, where 2u' may overflow."""
     x = _limited(x, 30)
@@ -96,12 +96,12 @@ def _gelu_erf_slope(x):
     return normal_distribution(x) + x * density
 
 
-@kernel
+@inlined
 def _limited(x, most):
     return like(x, -most) if x < like(x, -most) else like(x, most) if x > like(x, most) else x
 
 
-@kernel
+@inlined
 def _silu_slope(x):
     s = sigmoid(x)
     return s * (like(x, 1) + x * (like(x, 1) - s))

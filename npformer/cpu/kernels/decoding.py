@@ -149,7 +149,7 @@ def _step(helper, blas, x0, weights, vectors, caches, step, x3):
     _after(x2, x3, gain2, bias2, step)
 
 
-@kernel
+@inlined
 def _before(x, gain, bias, step, h):
     """The input of a sublayer: x, normalised in a pre-norm model."""
     if not step.pre:
@@ -158,7 +158,7 @@ def _before(x, gain, bias, step, h):
     return h
 
 
-@kernel
+@inlined
 def _after(x, y, gain, bias, step):
     """Turn y, the output of a sublayer, into the input of the next one: x + y, normalised in a post-norm model."""
     for b in range(len(x)):
@@ -168,13 +168,13 @@ def _after(x, y, gain, bias, step):
         _normalise(y, gain, bias, step.eps, y)
 
 
-@kernel
+@inlined
 def _normalise(x, gain, bias, eps, y):
     statistics = np.empty((2, len(x)), x.dtype)
     normalise_rows(x, gain, bias, eps, y, statistics[0], statistics[1])
 
 
-@kernel
+@inlined
 def _attend(q, kv, at, keep_mask, bias, n_heads, scale, out):
     """The rows of q begin with the queries, and may hold other numbers after them. Heads may share keys and values."""
     (B, D), S, values = out.shape, at.shape[1], kv.shape[1] // 2
@@ -193,7 +193,7 @@ def _attend(q, kv, at, keep_mask, bias, n_heads, scale, out):
                     add_multiple(weights[0, s], kv[at[b, s], values + first : values + first + K], row)
 
 
-@kernel
+@inlined
 def _weigh(query, kv, at, keep, added, first, scale, weights):
     """softmax(scale · query · key + added) over the keys of one row; zeros if all keys are masked."""
     n, K = len(at), len(query)

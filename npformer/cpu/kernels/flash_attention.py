@@ -158,7 +158,7 @@ def _of_all_heads(work, n_heads, q, v):
     return all(in_parallel(work, [(n_heads * i // n, n_heads * (i + 1) // n) for i in range(n)]))
 
 
-@kernel
+@inlined
 def edges_are_finite(product):
     """Whether no factor of this matrix product holds NaN or inf.
 

@@ -37,7 +37,7 @@ def _map(blas, x, weight, bias, y):
     _add_bias(y, bias)
 
 
-@kernel
+@inlined
 def map_few_rows(helper, blas, x, weight, bias, y):
     """``_map``, with the product shared between threads by ``team``."""
     multiply_few_rows(helper, blas, x, weight, y)
@@ -57,7 +57,7 @@ def _map_backward(blas, dy, x, weight, dx, dweight, dbias):
     multiply_backward(blas, dy, x, weight, dx, dweight)
 
 
-@kernel
+@inlined
 def multiply_backward(blas, dy, x, weight, dx, dweight):
     """The two products in the backward pass of x W."""
     multiply(blas, dy, weight.T, dx, False)

@@ -5,7 +5,7 @@ import numpy as np
 from npformer import reference
 from npformer.cpu import sums
 from npformer.cpu.backend import as_rows, kernel_of
-from npformer.cpu.jit import kernel
+from npformer.cpu.jit import inlined, kernel
 from npformer.cpu.memory import empty
 from npformer.cpu.scalar import like, reciprocal_root
 
@@ -27,7 +27,7 @@ def layer_norm_backward(dy, x, gain, mean, rstd):
     return dx, dgain, dbias
 
 
-@kernel
+@inlined
 def normalise_rows(x, gain, bias, eps, y, mean, rstd):
     """Layer normalisation of rows. y may be x itself."""
     n, D = x.shape
