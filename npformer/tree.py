@@ -94,7 +94,7 @@ def map_leaves(f, tree, *others):
     for other in others:
         if not isinstance(other, dict) or other.keys() != tree.keys():
             raise ValueError(f"trees differ: {list(tree)} against {list(other) if isinstance(other, dict) else other}")
-    return {name: map_leaves(f, child, *(other[name] for other in others)) for name, child in tree.items()}
+    return {name: map_leaves(f, child, *[other[name] for other in others]) for name, child in tree.items()}
 
 
 def ordered_like(tree, like):

@@ -37,7 +37,7 @@ _pool = _Pool()
 
 def empty(shape, dtype):
     """An array with arbitrary contents, like ``numpy.empty``."""
-    n_bytes = math.prod(shape) * np.dtype(dtype).itemsize
+    n_bytes = math.prod(shape) * dtype.itemsize
     if n_bytes < SMALLEST:
         return np.empty(shape, dtype)
     memory, size = _memory(n_bytes)

@@ -9,6 +9,7 @@ gradients.
 
 import inspect
 import math
+from functools import cache
 from typing import NamedTuple
 
 import numba
@@ -90,12 +91,14 @@ def as_heads(x):
 def options_for(q, k, keep_mask, bias, causal, scale, dropout_rate, dropout_key):
     """The options in the form that the kernels take."""
     number, S = q.dtype.type, k.shape[-2]
-    mask = NO_MASK if keep_mask is None or keep_mask.all() else with_four_axes(keep_mask, q.shape, S)
+    hides = keep_mask is not None and np.count_nonzero(keep_mask) < keep_mask.size
+    mask = with_four_axes(keep_mask, q.shape, S) if hides else NO_MASK
     bias = no_bias(q.dtype) if bias is None else with_four_axes(bias, q.shape, S)
     scale = number(scale_of(q.shape[-1], scale))
     return Options(mask, bias, causal, scale, *drawing(dropout_rate, dropout_key, q.dtype))
 
 
+@cache
 def no_bias(dtype):
     """What a kernel takes for no bias."""
     return np.empty((1, 1, 1, 0), dtype)
