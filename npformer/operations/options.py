@@ -57,8 +57,7 @@ def _named(option, names):
     return dict.fromkeys(names.split(), option)
 
 
-OPTIONS: dict[str, Option] = {  # a name means the same everywhere
-    **_named(FLAG, "bidirectional causal decay_all nesterov reverse skip_empty tie_embeddings"),
+OPTIONS: dict[str, Option] = {  # a name means the same everywhere; flags need no range
     **_named(INTEGER, "bos_id eos_id pad_id"),
     **_named(SEED, "seed"),
     **_named(AT_LEAST_0, "min_len n_plain n_steps"),
@@ -132,7 +131,7 @@ def _check_of_kind(name, kind):
         return partial(check_choice, name, choices=get_args(kind))
     if is_dataclass(kind):
         return partial(_check_instance, name, kind=kind, expected=f"{kind.__name__}(…)")
-    option = OPTIONS.get(name)
+    option = FLAG if kind is bool else OPTIONS.get(name)
     return partial(option.check, name) if option and option.kind is kind else None
 
 

@@ -17,7 +17,7 @@ from npformer.translation import TranslationRun, TranslationSettings
 from npformer.translation.settings import CHOICES, PRESETS
 
 NUMBERS = [field.name for field in fields(TranslationSettings) if field.type not in (str, dict)]
-COUNTS = [name for name in NUMBERS if OPTIONS[name] is AT_LEAST_1]
+COUNTS = [name for name in NUMBERS if OPTIONS.get(name) is AT_LEAST_1]
 RATES = ("dropout", "inner_dropout", "label_smoothing")
 TEXTS = ("data", "src", "tgt", "preset")
 OF_TYPE = [  # a value of another type for each field
