@@ -122,17 +122,18 @@ class Transformer(EncoderDecoder):
         """
         ops, n, found = self._backend(backend, params), self.depths[0], []
 
-        def self_attend(qkv, settings, keep_mask=None, *, dropout_key=None):
-            return attend(split_parts(qkv, *settings.parts), settings, keep_mask)
+        def self_attend(qkv, settings, keep_mask=None, *, bias=None, dropout_key=None):
+            return attend(split_parts(qkv, *settings.parts), settings, keep_mask, bias)
 
-        def cross_attend(q, kv, settings, keep_mask=None, *, dropout_key=None):
+        def cross_attend(q, kv, settings, keep_mask=None, *, bias=None, dropout_key=None):
             parts = *split_parts(q, settings.n_heads), *split_parts(kv, *settings.parts[1:])
-            return attend(parts, settings, keep_mask)
+            return attend(parts, settings, keep_mask, bias)
 
-        def attend(parts, settings, keep_mask):
+        def attend(parts, settings, keep_mask, bias):
             q, *kv = parts
             parts = q, *(repeated(heads, settings.n_heads) for heads in kv)
-            out, weights = ops.attention(*parts, keep_mask, causal=settings.causal, scale=settings.scale)
+            options = {"bias": bias, "causal": settings.causal, "scale": settings.scale}
+            out, weights = ops.attention(*parts, keep_mask, **options)
             found.append(on_host(weights))
             return ops.merge_heads(out), None  # nothing is kept for a backward pass
 

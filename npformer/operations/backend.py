@@ -76,6 +76,8 @@ class Backend:
     def replaced(self, **operations: Callable) -> Self:
         """A copy with other functions in the place of some operations; it has no hooks, which would pass them by.
 
+        Each function has the parameters of the operation, or ``*args``.
+
         >>> from npformer.reference import ops
         >>> ops.replaced(relu=abs).relu(-3.0)
         3.0
@@ -86,6 +88,8 @@ class Backend:
         if unknown := operations.keys() - set(self.names()):
             expected = ", ".join([*sorted(self.names())[:2], "…"])
             raise ValueError(f"no operation is called {min(unknown)}, expected one of {expected}")
+        for name, function in operations.items():
+            _check_parameters(function, getattr(type(self), name), f"what replaces {name} in the backend {self.name}")
         changed = copy.copy(self)
         vars(changed).update(operations)
         changed.hooks = {}
@@ -113,13 +117,8 @@ class Backend:
         """
 
         def decorate(function):
-            name, parameters = operation.record.name, list(operation.record.parameters)
-            given = list(inspect.signature(function).parameters)
-            if given != parameters:
-                raise TypeError(
-                    f"the kernel of {name} in the backend {self.name} has the parameters "
-                    f"({', '.join(given)}), expected ({', '.join(parameters)}): it is called by position"
-                )
+            name = operation.record.name
+            _check_parameters(function, operation, f"the kernel of {name} in the backend {self.name}")
             names = as_it_lies, dtypes or self.dtypes, without
             kernel = Kernel(self, function, *(frozenset(x.split()) for x in names))
             made = make_dispatcher(operation.record, kernel, operation)
@@ -129,3 +128,14 @@ class Backend:
             return made
 
         return decorate
+
+
+def _check_parameters(function, operation, told):
+    """Raise if a function has other parameters than an operation; one with ``*args``, or a builtin, does not tell."""
+    try:
+        parameters = inspect.signature(function).parameters
+    except ValueError:
+        return
+    given, expected = ", ".join(parameters), ", ".join(operation.record.parameters)
+    if given != expected and not any(x.kind in (x.VAR_POSITIONAL, x.VAR_KEYWORD) for x in parameters.values()):
+        raise TypeError(f"{told} has the parameters ({given}), expected ({expected}): it is called by position")

@@ -26,6 +26,14 @@ def test_a_kernel_with_two_parameters_swapped_is_refused():
             return x @ weight
 
 
+def test_what_replaces_an_operation_has_its_parameters():
+    expected = "what replaces relu in the backend reference has the parameters (y), expected (x)"
+    with pytest.raises(TypeError, match=re.escape(expected)):
+        reference.ops.replaced(relu=lambda y: y)
+    ops = reference.ops.replaced(linear=lambda *args: args, relu=iter)  # do not tell their parameters
+    assert ops.linear(1, 2) == (1, 2)
+
+
 def test_a_kernel_replaces_the_reference_for_the_arrays_it_takes():
     backend = Backend("mine", np.ndarray, dtypes="float32")
 
