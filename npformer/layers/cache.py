@@ -60,6 +60,12 @@ class KeyValueCache(NamedTuple):
             )
         self.kv[self.at[:, -1]] = kv
 
+    def latest(self, n: int) -> "KeyValueCache":
+        """The cache of the latest n of the S positions of each row."""
+        first = max(0, self.at.shape[1] - n)
+        keep_mask = None if self.keep_mask is None else self.keep_mask[..., first:]
+        return self._replace(at=self.at[:, first:], keep_mask=keep_mask)
+
     def attend(self, ops: Ops, q: Array, settings: AttentionSettings) -> Array:
         """Attention of one query per row, (R, D), to the keys and values of its row; returns (R, D)."""
         return ops.cached_attention(q, self.kv, self.at, settings, self.keep_mask)

@@ -194,8 +194,8 @@ def self_attention_heads(
         check_no_mask(keep_mask)
         D = qkv.shape[-1] // sum(settings.parts) * settings.n_heads
         cache.append(qkv[:, D:])
-        latest = slice(None) if settings.window is None else slice(-settings.window, None)
-        return cache._replace(at=cache.at[:, latest]).attend(ops, qkv[:, :D], settings), None
+        seen = cache if settings.window is None else cache.latest(settings.window)
+        return seen.attend(ops, qkv[:, :D], settings), None
     if settings.window is not None:
         keep_mask = window_mask(x.shape[1], settings.window, keep_mask, like=x)
     heads, logsumexp = ops.self_attention(qkv, settings, keep_mask, dropout_key=dropout_key)

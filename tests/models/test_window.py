@@ -5,7 +5,7 @@ import pytest
 from promises import assert_steps_equal_recomputation, params_of
 from whole_models import assert_gradient_along_directions, assert_same_gradient, loss_of_leaves, shaken
 
-from npformer import Transformer, layers
+from npformer import Transformer, layers, reference
 from npformer.models.initialization import Initializer
 
 SIZES = {"d_model": 8, "n_heads": 2, "d_ff": 9, "max_len": 16, "dropout": 0.3, "dtype": "float64"}
@@ -36,6 +36,50 @@ def test_a_model_trains_and_decodes_with_it(every_backend, window):
     params, tgt = params_of(model), np.array([[1, 5, 6, 7, 8]] * 3)
     assert_steps_equal_recomputation(model, params, SRC, every_backend)
     assert np.allclose(model.logits(params, SRC, tgt), whole.logits(params, SRC, tgt)) == (window == 30)
+
+
+def test_a_cache_with_a_mask_and_a_window(every_backend):
+    """Step by step as the whole: the mask hides position 1 of row 0, from the window of positions 1 and 2."""
+    params, x = Initializer(0, "float64").encoder_layer(8, 9), np.random.default_rng(0).standard_normal((2, 5, 8))
+    settings = layers.LayerSettings(layers.AttentionSettings(2, causal=True, window=2))
+    keep_mask = np.ones((2, 1, 1, 5), bool)
+    keep_mask[0, ..., 1] = False
+    whole, _ = layers.encoder_layer(every_backend, params, x, settings, keep_mask)
+    kv, at = np.zeros((10, 16)), np.arange(10).reshape(2, 5)
+    for t in range(5):
+        cache = layers.KeyValueCache(kv, at[:, : t + 1], keep_mask[..., : t + 1])
+        y, _ = layers.encoder_layer(every_backend, params, x[:, t], settings, cache=cache)
+        np.testing.assert_allclose(y, whole[:, t], rtol=0, atol=1e-13)
+    with pytest.raises(ValueError, match=r"keep_mask has shape"):
+        layers.encoder_layer(
+            every_backend, params, x[:, 4], settings, cache=cache._replace(keep_mask=keep_mask[..., 1:])
+        )
+
+
+@pytest.mark.parametrize("window", [None, 2])
+@pytest.mark.parametrize(
+    ("mask", "error", "message"),
+    [
+        (np.ones((2, 1, 1, 4)), TypeError, "keep_mask has dtype float64, expected bool"),
+        (np.ones((2, 1, 1, 4), int), TypeError, "keep_mask has dtype int64, expected bool"),
+        ([[True] * 4] * 4, TypeError, "keep_mask is a list"),
+        (
+            np.ones((2, 1, 1, 3), bool),
+            ValueError,
+            r"keep_mask has shape \(2, 1, 1, 3\), expected one that broadcasts to",
+        ),
+        (
+            np.ones((3, 1, 4, 4), bool),
+            ValueError,
+            r"keep_mask has shape \(3, 1, 4, 4\), expected one that broadcasts to",
+        ),
+    ],
+    ids=["float", "int", "list", "length", "rows"],
+)
+def test_a_wrong_mask_is_named_with_a_window_as_without_one(window, mask, error, message):
+    params, x = Initializer(0, "float64").self_attention(8), np.ones((2, 4, 8))
+    with pytest.raises(error, match=message):
+        layers.self_attention(reference, params, x, layers.AttentionSettings(2, window=window), mask)
 
 
 def test_a_window_of_no_position_is_refused():

@@ -2,9 +2,11 @@
 
 import numpy as np
 
-from npformer.arrays import Array
+from npformer.arrays import Array, library_of
 from npformer.checks import check_int
+from npformer.operations.options import check_kind
 from npformer.operations.record import operation
+from npformer.operations.shapes import broadcasts_to
 
 
 def causal_mask(T: int, S: int | None = None, *, like: Array | None = None) -> Array:
@@ -51,7 +53,14 @@ def window_mask(length: int, window: int, keep_mask: Array | None = None, *, lik
     """
     at = np.arange(length, like=np.zeros(0) if like is None else like)
     near = abs(at[:, None] - at) < window
-    return near if keep_mask is None else keep_mask & near
+    if keep_mask is None:
+        return near
+    library_of(keep_mask, "keep_mask")
+    check_kind(keep_mask, "keep_mask", "mask")
+    if not broadcasts_to(keep_mask.shape[-2:], near.shape):
+        expected = f"one that broadcasts to (..., {length}, {length})"
+        raise ValueError(f"keep_mask has shape {keep_mask.shape}, expected {expected}")
+    return keep_mask & near
 
 
 def masked(scores: Array, keep_mask: Array | None, causal: bool) -> Array:
