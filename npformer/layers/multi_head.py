@@ -195,13 +195,13 @@ def self_attention_heads(
         D = qkv.shape[-1] // sum(settings.parts) * settings.n_heads
         cache.append(qkv[:, D:])
         seen = cache if settings.window is None else cache.latest(settings.window)
-        return seen.attend(ops, qkv[:, :D], settings), None
+        return seen.attend(ops, qkv[:, :D], settings.of_operation), None
     if settings.window is not None:
         keep_mask = window_mask(x.shape[1], settings.window, keep_mask, like=x)
-    heads, logsumexp = ops.self_attention(qkv, settings, keep_mask, dropout_key=dropout_key)
+    heads, logsumexp = ops.self_attention(qkv, settings.of_operation, keep_mask, dropout_key=dropout_key)
 
     def backward(dheads):
-        saved = qkv, heads, logsumexp, settings, keep_mask
+        saved = qkv, heads, logsumexp, settings.of_operation, keep_mask
         return project_backward(ops.self_attention_backward(dheads, *saved, dropout_key=dropout_key))
 
     return heads, backward

@@ -80,6 +80,11 @@ class AttentionSettings:
         n_kv_heads = self.n_heads if self.n_kv_heads is None else self.n_kv_heads
         return self.n_heads, n_kv_heads, n_kv_heads
 
+    @cached_property
+    def of_operation(self) -> "AttentionSettings":
+        """The settings of the operation of attention, without those that a layer applies before it."""
+        return self if self.window is None and self.rotary is None else replace(self, window=None, rotary=None)
+
     def widths(self, d_model: int) -> list[int]:
         """The widths of the queries, keys and values of all heads, of a model with this width."""
         return [n * (d_model // self.n_heads) for n in self.parts]
@@ -139,4 +144,4 @@ class LayerSettings:
     @cached_property
     def memory_attention(self) -> AttentionSettings:
         """The settings of a decoder's attention to the encoder's output, in which no position is near to another."""
-        return replace(self.attention, causal=False, window=None, rotary=None)
+        return replace(self.attention.of_operation, causal=False)

@@ -81,6 +81,24 @@ def test_a_rotation_of_keys_beside_a_cache_that_was_filled_without_one_is_refuse
 
 
 @BACKENDS
+@pytest.mark.parametrize("options", [{"window": 1}, {"rotary": layers.Rotary()}], ids=lambda x: next(iter(x)))
+def test_attention_refuses_settings_that_it_does_not_apply(ops, options):
+    settings, at = layers.AttentionSettings(2, **options), np.arange(3)[None]
+    qkv, kv = RNG.normal(size=(1, 3, 12)), RNG.normal(size=(1, 3, 8))
+    out, logsumexp = ops.self_attention(qkv, HEADS)
+    for call in (
+        lambda: ops.self_attention(qkv, settings),
+        lambda: ops.self_attention_backward(out, qkv, out, logsumexp, settings),
+        lambda: ops.cross_attention(out, kv, settings),
+        lambda: ops.cross_attention_backward(out, out, kv, out, logsumexp, settings),
+        lambda: ops.cached_attention(out[:, 0], kv[0], at, settings),
+        lambda: layers.cross_attention(ops, PARAMS["memory_attention"], X, X, settings),
+    ):
+        with pytest.raises(ValueError, match="expected None: layers.self_attention applies them"):
+            call()
+
+
+@BACKENDS
 @pytest.mark.parametrize("mask", [np.ones((2, 3)), np.ones((3,), bool), np.ones((5, 3), bool), None, "x"], ids=str)
 def test_the_mask_of_a_convolution_is_checked(ops, mask):
     params = Initializer(0, "float64").conv1d(3, 4, 4)

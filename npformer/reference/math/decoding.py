@@ -5,7 +5,7 @@ import numpy as np
 from npformer.arrays import Array
 from npformer.operations.record import operation
 from npformer.reference.math.attention import attention
-from npformer.reference.math.packed_attention import repeated, split_parts
+from npformer.reference.math.packed_attention import check_operation_settings, repeated, split_parts
 from npformer.reference.math.softmax import log_softmax
 from npformer.reference.settings import AttentionSettings
 
@@ -13,6 +13,7 @@ from npformer.reference.settings import AttentionSettings
 @operation(
     "q: B H*K>0, kv: P 2*G*K, at: B S ids<P, settings.n_heads = H, settings.n_kv_heads = G or H, "
     "keep_mask: B 1 1 S mask, bias: ~ B H 1 S -> out: B H*K",
+    check=check_operation_settings,
     flops="4*B*H*S*K",
 )
 def cached_attention(

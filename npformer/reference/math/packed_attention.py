@@ -13,15 +13,23 @@ from npformer.reference.math.heads import merge_heads
 from npformer.reference.settings import AttentionSettings
 
 
-def check_dropout_key(settings, dropout_key, **others):
-    """Raise if weights are to be dropped, and there is no key to draw from."""
+def check_settings(settings, dropout_key, **others):
+    """Raise for settings of a layer, or if weights are to be dropped, and there is no key to draw from."""
+    check_operation_settings(settings)
     check_rate_and_key(settings.dropout_rate, dropout_key)
+
+
+def check_operation_settings(settings, **others):
+    """Raise for settings that a layer applies before the operation, which would ignore them."""
+    if settings is not settings.of_operation:
+        given = f"settings with window={settings.window}, rotary={settings.rotary}"
+        raise ValueError(f"{given}, expected None: layers.self_attention applies them, and calls the operation without")
 
 
 @operation(
     "qkv: B T (H+2*G)*K>0, settings.n_heads = H, settings.n_kv_heads = G or H, "
     "keep_mask: ~ B H T T mask, bias: ~ B H T T -> out: B T H*K, logsumexp: B H T wide",
-    check=check_dropout_key,
+    check=check_settings,
     flops="4*B*H*T*T*K",
 )
 def self_attention(
@@ -57,7 +65,7 @@ def self_attention(
     return _attend(q, k, v, settings, keep_mask, bias, dropout_key)
 
 
-@backward_of(self_attention, check=check_dropout_key, flops="10*B*H*T*T*K")
+@backward_of(self_attention, check=check_settings, flops="10*B*H*T*T*K")
 def self_attention_backward(
     dout: Array,
     qkv: Array,
@@ -88,7 +96,7 @@ def self_attention_backward(
 @operation(
     "q: B T H*K>0, kv: B S 2*G*K, settings.n_heads = H, settings.n_kv_heads = G or H, "
     "keep_mask: ~ B H T S mask, bias: ~ B H T S -> out: B T H*K, logsumexp: B H T wide",
-    check=check_dropout_key,
+    check=check_settings,
     flops="4*B*H*T*S*K",
 )
 def cross_attention(
@@ -110,7 +118,7 @@ def cross_attention(
     return _attend(q, k, v, settings, keep_mask, bias, dropout_key)
 
 
-@backward_of(cross_attention, check=check_dropout_key, flops="10*B*H*T*S*K")
+@backward_of(cross_attention, check=check_settings, flops="10*B*H*T*S*K")
 def cross_attention_backward(
     dout: Array,
     q: Array,
