@@ -186,7 +186,7 @@ def self_attention_heads(
     if cache is not None and cache.rotary != settings.rotary:
         given = f"the settings have rotary={settings.rotary}, the keys of the cache rotary={cache.rotary}"
         raise ValueError(f"{given}: expected the same, as of KeyValueCache(kv, at, rotary=settings.rotary)")
-    qkv, project_backward = project(ops, params, x, ("q", "k", "v"))
+    qkv, project_backward = project(ops, params, x, ("q", "k", "v"), settings.parts)
     if settings.rotary is not None:
         at = np.arange(x.shape[1], like=x) if cache is None else np.full(1, cache.at.shape[1] - 1, like=x)
         qkv, project_backward = _turned(ops, qkv, project_backward, at, settings)

@@ -42,7 +42,9 @@ def linear(ops: Ops, params: Params, x: Array) -> tuple[Array, Backward]:
     return y, backward
 
 
-def project(ops: Ops, params: Params, x: Array, names: Sequence[str]) -> tuple[Array, Backward]:
+def project(
+    ops: Ops, params: Params, x: Array, names: Sequence[str], parts: Sequence[int] | None = None
+) -> tuple[Array, Backward]:
     """Several linear maps of the same input, with their results side by side.
 
     One product with all the matrices side by side is faster than one product per matrix.
@@ -56,10 +58,12 @@ def project(ops: Ops, params: Params, x: Array, names: Sequence[str]) -> tuple[A
     x : (..., D_in)
     names : sequence of str
         The names of the maps, for example ("q", "k", "v").
+    parts : sequence of int, optional
+        The proportion of their widths, as ``AttentionSettings.parts``, the numbers of heads; equal if not given.
 
     Returns
     -------
-    y : (..., n D_out)
+    y : (..., D_out), the sum of the widths
     backward : dy -> (dx, grads)
         ``grads`` has the same keys as ``params``, limited to these maps.
 
@@ -74,7 +78,7 @@ def project(ops: Ops, params: Params, x: Array, names: Sequence[str]) -> tuple[A
     is_packed = packed in params
     if not is_packed and any(name not in params for name in names):
         raise ValueError(f"params has {list(params)}, expected {packed!r}, or each of {list(names)}")
-    together = params[packed] if is_packed else _side_by_side(params, names)
+    together = params[packed] if is_packed else _side_by_side(params, names, parts or [1] * len(names))
     weight, bias = together["weight"], together.get("bias")
     y = ops.linear(x, weight, bias)
 
@@ -110,14 +114,13 @@ def linear_grads(dweight: Array, dbias: Array | None) -> Params:
     return {"weight": dweight} if dbias is None else {"weight": dweight, "bias": dbias}
 
 
-def _side_by_side(params, names):
+def _side_by_side(params, names, parts):
     """The matrices and biases of several maps, concatenated."""
     maps = [params[name] for name in names]
-    for name, linear in zip(names, maps, strict=True):
-        first = maps[0]["weight"]
-        fits = linear["weight"].shape == first.shape and ("bias" in linear) == ("bias" in maps[0])
-        if not fits or ("bias" in linear and linear["bias"].shape != first.shape[1:]):
-            told = {key: x.shape for key, x in linear.items()}
-            expected = {key: x.shape for key, x in maps[0].items()}
-            raise ValueError(f"params of {name!r} have the shapes {told}, expected those of {names[0]!r}, {expected}")
+    *inputs, width = maps[0]["weight"].shape
+    for name, linear, n in zip(names, maps, parts, strict=True):
+        told, axes = {key: x.shape for key, x in linear.items()}, (*inputs, width * n // parts[0])
+        expected = {key: axes if key == "weight" else axes[-1:] for key in maps[0]}
+        if told != expected:
+            raise ValueError(f"params of {name!r} have the shapes {told}, expected {expected}, as of {names[0]!r}")
     return {key: np.concatenate([linear[key] for linear in maps], axis=-1) for key in maps[0]}

@@ -7,7 +7,7 @@ from tested import npf
 from whole_models import assert_gradient_along_directions, assert_same_gradient, loss_of_leaves, shaken
 
 from npformer import Transformer, tree
-from npformer.layers import AttentionSettings
+from npformer.layers import AttentionSettings, cross_attention, self_attention
 
 B, T, S, H, G, K = 2, 5, 7, 4, 2, 3
 SETTINGS = AttentionSettings(H, G, causal=True)
@@ -56,6 +56,29 @@ def test_a_model_trains_and_decodes_with_them(every_backend, n_kv_heads):
     model = Transformer(11, 11, n_kv_heads=n_kv_heads, **SIZES)
     assert_steps_equal_recomputation(model, params_of(model), SRC, every_backend)
     assert model.decoder(params_of(model), SRC, max_rows=3, max_len=4).kv.shape[-1] == 2 * n_kv_heads * 2
+
+
+@pytest.mark.parametrize("has_bias", [True, False])
+def test_separate_projections_compute_what_a_packed_one_does(every_backend, has_bias):
+    """Forward and gradients, for q (D, D) and narrower k and v, as in the weights of Llama."""
+    D, widths = H * K, {"q": H * K, "k": G * K, "v": G * K, "out": H * K}
+    maps = {name: {"weight": normal((D, n)), **({"bias": normal(n)} if has_bias else {})} for name, n in widths.items()}
+    x, memory, dy = normal((B, T, D)), normal((B, S, D)), normal((B, T, D))
+
+    def packed(params, *names):
+        joined = {key: np.concatenate([params[name][key] for name in names], axis=-1) for key in params["q"]}
+        return {"".join(names): joined} | {name: params[name] for name in params if name not in names}
+
+    for layer, inputs, names in ((self_attention, [x], "qkv"), (cross_attention, [x, memory], "kv")):
+        results = []
+        for params in (maps, packed(maps, *names)):
+            y, backward = layer(every_backend, params, *inputs, AttentionSettings(H, G))
+            *dinputs, grads = backward(dy)
+            grads = packed(grads, *names) if params is maps else grads
+            results.append(dict(tree.leaves({"y": y, **dict(enumerate(dinputs)), **grads})))
+        assert results[0].keys() == results[1].keys()
+        for path, value in results[0].items():
+            np.testing.assert_allclose(value, results[1][path], rtol=0, atol=1e-11, err_msg=path)
 
 
 def test_as_many_as_heads_of_queries_change_nothing():

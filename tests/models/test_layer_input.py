@@ -35,13 +35,14 @@ def maps(**widths):
     [
         (
             maps(q=2, k=6, v=4),
-            r"params of 'k' have the shapes {'weight': \(4, 6\), .*}, expected those of 'q'",
+            r"params of 'k' have the shapes {'weight': \(4, 6\), .*}, expected {'weight.*, as of 'q'",
         ),
-        (maps(q=4, k=4) | {"v": {"weight": np.ones((4, 4))}}, "params of 'v' have .*, expected those of 'q'"),
-        ({"q": {"weight": np.ones((4, 4))}} | maps(k=4, v=4), "params of 'k' have .*, expected those of 'q'"),
+        (maps(q=8, k=2, v=2), r"params of 'k' .*, expected {'weight': \(4, 8\), 'bias': \(8,\)}, as of 'q'"),
+        (maps(q=4, k=4) | {"v": {"weight": np.ones((4, 4))}}, "params of 'v' have .*, expected {'weight.*, as of 'q'"),
+        ({"q": {"weight": np.ones((4, 4))}} | maps(k=4, v=4), "params of 'k' have .*, expected {'weight.*, as of 'q'"),
     ],
 )
-def test_separate_projections_have_equal_shapes(ops, params, message):
+def test_separate_projections_have_shapes_that_fit(ops, params, message):
     with pytest.raises(ValueError, match=message):
         layers.self_attention(ops, {**params, **maps(out=4)}, X, HEADS)
 
