@@ -8,6 +8,7 @@ from npformer.arrays import Array
 from npformer.layers.cache import KeyValueCache, check_no_mask
 from npformer.layers.projection import project, with_output
 from npformer.layers.types import Backward, Ops, Params
+from npformer.operations.options import check_instance
 from npformer.reference.math.masks import window_mask
 from npformer.reference.settings import AttentionSettings
 
@@ -183,10 +184,13 @@ def self_attention_heads(
     whose keys and values are written into the cache. A mask belongs into the cache, there is no dropout, and
     ``backward`` is None.
     """
+    check_instance("settings", settings, AttentionSettings)
     if cache is not None and cache.rotary != settings.rotary:
         given = f"the settings have rotary={settings.rotary}, the keys of the cache rotary={cache.rotary}"
         raise ValueError(f"{given}: expected the same, as of KeyValueCache(kv, at, rotary=settings.rotary)")
     qkv, project_backward = project(ops, params, x, ("q", "k", "v"), settings.parts)
+    if x.ndim != (3 if cache is None else 2):
+        raise ValueError(f"x has shape {x.shape}, expected {'(B, T, D)' if cache is None else '(R, D) with a cache'}")
     if settings.rotary is not None:
         at = np.arange(x.shape[1], like=x) if cache is None else np.full(1, cache.at.shape[1] - 1, like=x)
         qkv, project_backward = _turned(ops, qkv, project_backward, at, settings)
@@ -210,6 +214,9 @@ def self_attention_heads(
 def _turned(ops, qkv, project_backward, positions, settings):
     """Queries and keys turned by their positions, beside the values, and the backward pass of the projection."""
     of_queries, of_keys, of_values = settings.parts
+    if (K := qkv.shape[-1] / sum(settings.parts)) % 2:
+        given = f"n_heads={settings.n_heads} gives heads of width {K:g}"
+        raise ValueError(f"{given}, expected an even width for rotary={settings.rotary}")
     given, options = (positions, of_queries + of_keys, of_values), vars(settings.rotary)
     return ops.rotary(qkv, *given, **options), lambda d: project_backward(ops.rotary_backward(d, *given, **options))
 
@@ -228,6 +235,7 @@ def cross_attention_heads(
 
     ``memory`` may be a ``KeyValueCache`` of its keys and values; x is then (B, D), and ``backward`` is None.
     """
+    check_instance("settings", settings, AttentionSettings)
     q, q_backward = project(ops, params, x, ("q",))
     if isinstance(memory, KeyValueCache):
         check_no_mask(keep_mask)

@@ -6,6 +6,7 @@ from npformer.arrays import Array
 from npformer.layers.normalisation import normalise
 from npformer.layers.projection import linear_grads
 from npformer.layers.types import Backward, Ops, Params
+from npformer.operations.options import check_instance
 from npformer.reference.math.random import split_key
 from npformer.reference.settings import LayerSettings
 
@@ -46,6 +47,7 @@ def residual(
     backward : dy -> (dx, …, grads, norm_grads)
         The values between dh and grads that the backward of ``inner`` returns are passed on after dx.
     """
+    check_instance("settings", settings, LayerSettings)
     inner_key, out_key = split_key(dropout_key, 2)
     weight, bias = params["out"]["weight"], params["out"].get("bias")
 

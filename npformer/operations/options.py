@@ -130,14 +130,15 @@ def _check_of_kind(name, kind):
     if get_origin(kind) is Literal:
         return partial(check_choice, name, choices=get_args(kind))
     if is_dataclass(kind):
-        return partial(_check_instance, name, kind=kind, expected=f"{kind.__name__}(…)")
+        return partial(check_instance, name, kind=kind)
     option = FLAG if kind is bool else OPTIONS.get(name)
     return partial(option.check, name) if option and option.kind is kind else None
 
 
-def _check_instance(name, value, kind, expected):
+def check_instance(name, value, kind, expected=""):
+    """Check that a value is of a class, such as that of settings."""
     if not isinstance(value, kind):
-        raise TypeError(f"{name} is a {type(value).__name__}, expected {expected}")
+        raise TypeError(f"{name} is a {type(value).__name__}, expected {expected or f'{kind.__name__}(…)'}")
     return value
 
 
@@ -153,7 +154,7 @@ def check_of(name, hint):
     if get_origin(kind) is tuple:
         return partial(_check_sizes, name, n=len(get_args(kind)))
     if kind in (Callable, dict):
-        return partial(_check_instance, name, kind=kind, expected="a callable" if kind is Callable else "a dict")
+        return partial(check_instance, name, kind=kind, expected="a callable" if kind is Callable else "a dict")
     if kind not in CONVERSIONS:
         return _check_of_kind(name, kind)
     convert = _check_of_kind(name, kind) or partial(Option(kind).check, name)

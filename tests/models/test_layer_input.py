@@ -100,6 +100,36 @@ def test_attention_refuses_settings_that_it_does_not_apply(ops, options):
 
 
 @BACKENDS
+def test_settings_of_another_type_are_named(ops):
+    params, mask = PARAMS["memory_attention"], np.ones((2, 1, 1, 3), bool)
+    for call, expected in (
+        (lambda: layers.encoder_layer(ops, PARAMS, X, mask), r"settings is a ndarray, expected LayerSettings\(…\)"),
+        (lambda: layers.decoder_layer(ops, PARAMS, X, X, HEADS), "is a AttentionSettings, expected LayerSettings"),
+        (
+            lambda: layers.self_attention(ops, PARAMS["attention"], X, 2),
+            "settings is a int, expected AttentionSettings",
+        ),
+        (lambda: layers.cross_attention(ops, params, X, X, SETTINGS), "a LayerSettings, expected AttentionSettings"),
+    ):
+        with pytest.raises(TypeError, match=expected):
+            call()
+
+
+@BACKENDS
+def test_an_input_of_other_axes_and_heads_of_odd_width_are_named(ops):
+    cache = layers.KeyValueCache(np.zeros((2, 8)), np.arange(2)[:, None])
+    for options in ({}, {"window": 2}, {"rotary": layers.Rotary()}):
+        settings = layers.LayerSettings(layers.AttentionSettings(2, **options))
+        with pytest.raises(ValueError, match=r"x has shape \(2, 4\), expected \(B, T, D\)"):
+            layers.encoder_layer(ops, PARAMS, X[:, 0], settings)
+        with pytest.raises(ValueError, match=r"x has shape \(2, 3, 4\), expected \(R, D\) with a cache"):
+            layers.encoder_layer(ops, PARAMS, X, settings, cache=cache._replace(rotary=settings.attention.rotary))
+    odd = layers.AttentionSettings(4, rotary=layers.Rotary())
+    with pytest.raises(ValueError, match="n_heads=4 gives heads of width 1, expected an even width for rotary=Rotary"):
+        layers.self_attention(ops, PARAMS["attention"], X, odd)
+
+
+@BACKENDS
 @pytest.mark.parametrize("mask", [np.ones((2, 3)), np.ones((3,), bool), np.ones((5, 3), bool), None, "x"], ids=str)
 def test_the_mask_of_a_convolution_is_checked(ops, mask):
     params = Initializer(0, "float64").conv1d(3, 4, 4)
