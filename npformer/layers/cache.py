@@ -15,8 +15,8 @@ class KeyValueCache(NamedTuple):
 
     Attributes
     ----------
-    kv : (P, 2D)
-        P entries, each with a key and a value, all heads side by side. Self-attention writes to it.
+    kv : (P, 2*G*K)
+        P entries, each with a key and a value, all G heads of width K side by side. Self-attention writes to it.
     at : (R, S) int
         The entries of the S positions of each of the R rows, including the newest position.
     keep_mask : bool (R, 1, 1, S), optional
@@ -51,7 +51,7 @@ class KeyValueCache(NamedTuple):
     rotary: Rotary | None = None
 
     def append(self, kv: Array) -> None:
-        """Write the keys and values (R, 2D) of the newest position of each row into the entries ``at[:, -1]``."""
+        """Write the keys and values (R, 2*G*K) of the newest position of each row into the entries ``at[:, -1]``."""
         expected = (len(self.at), self.kv.shape[1])
         if kv.shape != expected or self.at.shape[1] == 0:
             raise ValueError(

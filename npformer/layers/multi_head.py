@@ -84,7 +84,8 @@ def self_attention(
     ----------
     ops : Backend
     params : {"q", "k", "v", "out"} or {"qkv", "out"}
-        Each {"weight": (D, D), "bias": (D,)}; "qkv" holds the three maps side by side, (D, 3D), which is faster.
+        Each {"weight", "bias"}, with weights (D, H*K), (D, G*K), (D, G*K) and (H*K, D), where D = H*K and G = H if
+        ``n_kv_heads`` is not given; "qkv" holds three maps side by side, (D, (H+2*G)*K), which is faster.
     x : (B, T, D)
     settings : AttentionSettings
     keep_mask : bool, broadcasts to (B, H, T, T), optional
@@ -138,7 +139,7 @@ def cross_attention(
     ----------
     ops : Backend
     params : {"q", "k", "v", "out"} or {"q", "kv", "out"}
-        Each {"weight": (D, D), "bias": (D,)}; "kv" holds the two maps side by side, (D, 2D), which is faster.
+        As of ``self_attention``; "kv" holds two maps side by side, (D, 2*G*K), which is faster.
     x : (B, T, D)
         The input of the queries.
     memory : (B, S, D)
