@@ -228,6 +228,11 @@ class Transformer(EncoderDecoder):
         return replace(without, attention=heads, dropout_rate=self.dropout, hidden_dropout_rate=inner_rate), without
 
     @property
+    def n_positions(self):
+        """The number of positions that have a vector, if positions are vectors."""
+        return 0 if self.positions == "rotary" else self.max_len
+
+    @property
     def has_learned_positions(self):
         """Whether the vectors that are added to the embeddings are parameters."""
         return self.positions == "learned"

@@ -7,7 +7,7 @@ import pytest
 from oracles import assert_close
 from tested import npf
 
-from npformer import Transformer
+from npformer import Transformer, tree
 from npformer.models import describe, from_description
 
 B, T, H, P, K = 2, 5, 3, 2, 8
@@ -65,5 +65,7 @@ def test_a_rotary_model(every_backend):
     assert model.position_table is None
     old = {name: value for name, value in describe(model).items() if name != "positions"}
     assert from_description(old) == Transformer(11, 11, **options)
+    long = Transformer(11, 11, **{**options, "max_len": 2**30}, positions="rotary")
+    assert from_description(describe(long), tree.to_arrays(long.init(0), "params")) == long
     with pytest.raises(ValueError, match="d_model=6, n_heads=2: heads of odd width 3 cannot be rotary"):
         Transformer(11, 11, **{**options, "d_model": 6}, positions="rotary")
