@@ -63,6 +63,9 @@ class Transformer(EncoderDecoder):
         Vectors that are added to the embeddings: sines and cosines (section 3.5), or parameters, a table (max_len, D)
         for each stack; or a rotation of the queries and keys of each self-attention. A learned position that no
         training sentence reaches learns nothing, so ``max_len`` should not be above their length.
+    rotary : Rotary or dict, optional
+        The settings of ``positions="rotary"``, as ``layers.Rotary(base=500000.0)``, which is that of Llama 3; those of
+        ``layers.Rotary()`` if not given.
 
     Examples
     --------
@@ -95,16 +98,21 @@ class Transformer(EncoderDecoder):
     n_kv_heads: int | None = None
     window: int | None = None
     positions: Literal["sinusoidal", "learned", "rotary"] = "sinusoidal"
+    rotary: Rotary | None = None
 
     decoder_type = IncrementalDecoder
 
     def __post_init__(self):
+        if isinstance(self.rotary, dict):  # as it was read from a file
+            object.__setattr__(self, "rotary", Rotary(**self.rotary))
         self._check_settings()
         object.__setattr__(self, "n_layers", check_depths("n_layers", self.n_layers))
         if self.d_model % self.n_heads:
             raise ValueError(f"d_model={self.d_model} is not divisible by n_heads={self.n_heads}")
         if self.positions == "rotary" and (K := self.d_model // self.n_heads) % 2:
             raise ValueError(f"d_model={self.d_model}, n_heads={self.n_heads}: heads of odd width {K} cannot be rotary")
+        if self.rotary is not None and self.positions != "rotary":
+            raise ValueError(f"rotary={self.rotary} with positions={self.positions!r}, expected positions='rotary'")
         self._layer_settings(None)  # raises if one of them is wrong
 
     @property
@@ -220,7 +228,7 @@ class Transformer(EncoderDecoder):
 
     @cached_property
     def _with_and_without_dropout(self):
-        rotary = Rotary() if self.positions == "rotary" else None
+        rotary = Rotary() if self.positions == "rotary" and self.rotary is None else self.rotary
         heads = layers.AttentionSettings(self.n_heads, self.n_kv_heads, window=self.window, rotary=rotary)
         without = layers.LayerSettings(heads, self.norm, self.norm_type, self.eps, self.activation)
         inner_rate = self.dropout if self.inner_dropout is None else self.inner_dropout

@@ -1,13 +1,16 @@
 """Rotary positions: pair by pair, the two published forms, and what makes the positions relative."""
 
+import json
 import math
 
 import numpy as np
 import pytest
 from oracles import assert_close
+from promises import assert_steps_equal_recomputation, params_of
 from tested import npf
 
 from npformer import Transformer, tree
+from npformer.layers import Rotary
 from npformer.models import describe, from_description
 
 B, T, H, P, K = 2, 5, 3, 2, 8
@@ -63,9 +66,33 @@ def test_a_rotary_model(every_backend):
     assert_close(moved, logits)
     assert np.abs(other - logits).max() > 1e-3
     assert model.position_table is None
-    old = {name: value for name, value in describe(model).items() if name != "positions"}
+    old = {name: value for name, value in describe(model).items() if name not in ("positions", "rotary")}
     assert from_description(old) == Transformer(11, 11, **options)
+    assert from_description(old | {"positions": "rotary"}) == model
     long = Transformer(11, 11, **{**options, "max_len": 2**30}, positions="rotary")
     assert from_description(describe(long), tree.to_arrays(long.init(0), "params")) == long
     with pytest.raises(ValueError, match="d_model=6, n_heads=2: heads of odd width 3 cannot be rotary"):
         Transformer(11, 11, **{**options, "d_model": 6}, positions="rotary")
+
+
+def test_the_settings_of_a_model(every_backend):
+    options = {"d_model": 8, "n_heads": 2, "n_layers": 1, "d_ff": 8, "max_len": 9, "dtype": "float64"}
+    default, set_, model = (
+        Transformer(11, 11, positions="rotary", rotary=rotary, **options)
+        for rotary in (None, Rotary(), {"base": 500.0, "scaling": 2, "pairs": "interleaved"})
+    )
+    assert model.rotary == Rotary(500.0, 2.0, "interleaved")
+    params, src, tgt = params_of(model), np.array([[3, 4, 5, 6], [7, 8, 9, 0]]), np.array([[1, 3, 4]] * 2)
+    assert_steps_equal_recomputation(model, params, src, every_backend)
+    logits = [m.logits(params, src, tgt, backend=every_backend) for m in (default, set_, model)]
+    assert_close(logits[0], logits[1])
+    assert np.abs(logits[2] - logits[0]).max() > 1e-3
+    assert from_description(json.loads(json.dumps(describe(model))), tree.to_arrays(params, "params")) == model
+    for rotary, positions, error, message in (
+        (Rotary(), "learned", ValueError, "rotary=Rotary.*positions='learned', expected positions='rotary'"),
+        ({"base": -1.0}, "rotary", ValueError, "base=-1.0, expected a finite number above 0"),
+        ({"bases": 1.0}, "rotary", TypeError, "bases"),
+        (500.0, "rotary", TypeError, "rotary is a float, expected Rotary"),
+    ):
+        with pytest.raises(error, match=message):
+            Transformer(11, 11, positions=positions, rotary=rotary, **options)
