@@ -1,5 +1,6 @@
 """Rotary positions: pair by pair, the two published forms, and what makes the positions relative."""
 
+import inspect
 import json
 import math
 
@@ -73,6 +74,15 @@ def test_a_rotary_model(every_backend):
     assert from_description(describe(long), tree.to_arrays(long.init(0), "params")) == long
     with pytest.raises(ValueError, match="d_model=6, n_heads=2: heads of odd width 3 cannot be rotary"):
         Transformer(11, 11, **{**options, "d_model": 6}, positions="rotary")
+
+
+def test_the_defaults_of_the_record_are_those_of_the_operations():
+    """With them, entry 1 of a head of width 4 at position 100 turns by 100 · 10000^(-1/2) = 1, towards entry 3."""
+    for operation in (npf.rotary, npf.rotary_backward):
+        parameters = inspect.signature(operation).parameters
+        assert vars(Rotary()) == {name: parameters[name].default for name in ("base", "scaling", "pairs")}
+    turned = npf.rotary(np.array([[0.0, 1, 0, 0]]), np.array([100]), **vars(Rotary()))
+    assert_close(turned, [[0, math.cos(1), 0, math.sin(1)]])
 
 
 def test_the_settings_of_a_model(every_backend):
