@@ -20,6 +20,7 @@ def attention(
     v: Array,
     keep_mask: Array | None = None,
     *,
+    bias: Array | None = None,
     causal: bool = False,
     scale: float | None = None,
     dropout_rate: float = 0.0,
@@ -35,6 +36,8 @@ def attention(
     v : (..., S, Kv)
     keep_mask : bool, broadcasts to (..., T, S), optional
         True = may attend.
+    bias : broadcasts to (..., T, S), optional
+        Is added to the scores.
     causal : bool
         Each query attends only to the keys up to its own position.
     scale : float, optional
@@ -45,7 +48,7 @@ def attention(
     Returns
     -------
     out : (..., T, Kv)
-    backward : dout -> (dq, dk, dv)
+    backward : dout -> (dq, dk, dv), and dbias if there is a bias
 
     Examples
     --------
@@ -60,7 +63,7 @@ def attention(
     >>> bool(out.item() > 0.95)
     True
     """
-    options: dict[str, Any] = {"scale": scale, "dropout_rate": dropout_rate, "dropout_key": dropout_key}
+    options: dict[str, Any] = {"bias": bias, "scale": scale, "dropout_rate": dropout_rate, "dropout_key": dropout_key}
     out, weights = ops.attention(q, k, v, keep_mask, causal=causal, **options)
 
     def backward(dout):
@@ -76,6 +79,7 @@ def self_attention(
     settings: AttentionSettings,
     keep_mask: Array | None = None,
     *,
+    bias: Array | None = None,
     dropout_key: int | None = None,
 ) -> tuple[Array, Backward]:
     """concat(head_1 … head_H) W_out + b_out, where each head attends from x to x.
@@ -90,13 +94,15 @@ def self_attention(
     settings : AttentionSettings
     keep_mask : bool, broadcasts to (B, H, T, T), optional
         True = may attend.
+    bias : broadcasts to (B, H, T, T), optional
+        Is added to the scores.
     dropout_key : int, optional
         Of the dropout on the attention weights.
 
     Returns
     -------
     y : (B, T, D)
-    backward : dy -> (dx, grads)
+    backward : dy -> (dx, grads), or (dx, dbias, grads) if there is a bias
 
     Examples
     --------
@@ -120,7 +126,7 @@ def self_attention(
     True
     """
     given = params, x, settings, keep_mask
-    return with_output(ops, params, *self_attention_heads(ops, *given, dropout_key=dropout_key))
+    return with_output(ops, params, *self_attention_heads(ops, *given, bias=bias, dropout_key=dropout_key))
 
 
 def cross_attention(
@@ -131,6 +137,7 @@ def cross_attention(
     settings: AttentionSettings,
     keep_mask: Array | None = None,
     *,
+    bias: Array | None = None,
     dropout_key: int | None = None,
 ) -> tuple[Array, Backward]:
     """concat(head_1 … head_H) W_out + b_out, where each head attends from x to a memory.
@@ -147,13 +154,15 @@ def cross_attention(
     settings : AttentionSettings
     keep_mask : bool, broadcasts to (B, H, T, S), optional
         True = may attend.
+    bias : broadcasts to (B, H, T, S), optional
+        Is added to the scores.
     dropout_key : int, optional
         Of the dropout on the attention weights.
 
     Returns
     -------
     y : (B, T, D)
-    backward : dy -> (dx, dmemory, grads)
+    backward : dy -> (dx, dmemory, grads), or (dx, dmemory, dbias, grads) if there is a bias
 
     Examples
     --------
@@ -166,7 +175,7 @@ def cross_attention(
     ((1, 2, 4), (1, 5, 4), ['q', 'k', 'v', 'out'])
     """
     given = params, x, memory, settings, keep_mask
-    return with_output(ops, params, *cross_attention_heads(ops, *given, dropout_key=dropout_key))
+    return with_output(ops, params, *cross_attention_heads(ops, *given, bias=bias, dropout_key=dropout_key))
 
 
 def self_attention_heads(
@@ -176,14 +185,15 @@ def self_attention_heads(
     settings: AttentionSettings,
     keep_mask: Array | None = None,
     *,
+    bias: Array | None = None,
     dropout_key: int | None = None,
     cache: KeyValueCache | None = None,
 ) -> tuple[Array, Backward | None]:
     """concat(head_1 … head_H): ``self_attention`` without the output projection.
 
     With a ``cache`` of the keys and values of the earlier positions, x (B, D) is only the newest position of each row,
-    whose keys and values are written into the cache. A mask belongs into the cache, there is no dropout, and
-    ``backward`` is None.
+    whose keys and values are written into the cache. A mask belongs into the cache, there is no bias and no dropout,
+    and ``backward`` is None.
     """
     check_instance("settings", settings, AttentionSettings)
     if cache is not None and cache.rotary != settings.rotary:
@@ -203,11 +213,15 @@ def self_attention_heads(
         return seen.attend(ops, qkv[:, :D], settings.of_operation), None
     if settings.window is not None:
         keep_mask = window_mask(x.shape[1], settings.window, keep_mask, like=x)
-    heads, logsumexp = ops.self_attention(qkv, settings.of_operation, keep_mask, dropout_key=dropout_key)
+    options: dict[str, Any] = {"bias": bias, "dropout_key": dropout_key}
+    heads, logsumexp = ops.self_attention(qkv, settings.of_operation, keep_mask, **options)
 
     def backward(dheads):
         saved = qkv, heads, logsumexp, settings.of_operation, keep_mask
-        return project_backward(ops.self_attention_backward(dheads, *saved, dropout_key=dropout_key))
+        gradients = ops.self_attention_backward(dheads, *saved, **options)
+        dqkv, *dbias = (gradients,) if bias is None else gradients
+        dx, grads = project_backward(dqkv)
+        return dx, *dbias, grads
 
     return heads, backward
 
@@ -230,6 +244,7 @@ def cross_attention_heads(
     settings: AttentionSettings,
     keep_mask: Array | None = None,
     *,
+    bias: Array | None = None,
     dropout_key: int | None = None,
 ) -> tuple[Array, Backward | None]:
     """concat(head_1 … head_H): ``cross_attention`` without the output projection.
@@ -242,13 +257,14 @@ def cross_attention_heads(
         check_no_mask(keep_mask)
         return memory.attend(ops, q, settings), None
     kv, kv_backward = project(ops, params, memory, ("k", "v"))
-    heads, logsumexp = ops.cross_attention(q, kv, settings, keep_mask, dropout_key=dropout_key)
+    options: dict[str, Any] = {"bias": bias, "dropout_key": dropout_key}
+    heads, logsumexp = ops.cross_attention(q, kv, settings, keep_mask, **options)
 
     def backward(dheads):
         saved = q, kv, heads, logsumexp, settings, keep_mask
-        dq, dkv = ops.cross_attention_backward(dheads, *saved, dropout_key=dropout_key)
+        dq, dkv, *dbias = ops.cross_attention_backward(dheads, *saved, **options)
         dx, q_grads = q_backward(dq)
         dmemory, kv_grads = kv_backward(dkv)
-        return dx, dmemory, {**q_grads, **kv_grads}
+        return dx, dmemory, *dbias, {**q_grads, **kv_grads}
 
     return heads, backward

@@ -108,6 +108,22 @@ def test_attention_to_a_memory(rate):
     check_layer(layer, [normal(B, T, D), normal(B, S, D)], shaken(new().memory_attention(D)))
 
 
+@pytest.mark.parametrize("shape", [(B, H, T), (1, H, 1), (T,)], ids=str)
+def test_a_bias_of_the_scores_and_its_gradient(shape):
+    """The gradient is that of the bias as it was given, before it was broadcast to (B, H, T, S)."""
+    heads, memory_heads = layers.AttentionSettings(H, causal=True), layers.AttentionSettings(H, dropout_rate=0.3)
+
+    def of_one(params, x, bias):
+        return layers.self_attention(reference, params, x, heads, bias=bias)
+
+    def of_two(params, x, memory, bias):
+        return layers.cross_attention(reference, params, x, memory, memory_heads, bias=bias, dropout_key=KEY)
+
+    x, memory = normal(B, T, D), normal(B, S, D)
+    check_layer(of_one, [x, normal(*shape, T, seed=6)], shaken(new().self_attention(D)))
+    check_layer(of_two, [x, memory, normal(*shape, S, seed=6)], shaken(new().memory_attention(D)))
+
+
 @pytest.mark.parametrize("dropout", DROPOUT)
 @pytest.mark.parametrize("activation", ["relu", "gelu", "gelu_erf", "silu"])
 def test_feed_forward(activation, dropout):
@@ -147,15 +163,13 @@ def normal_params(**shapes):
 
 
 def test_attention_knows_scale_and_dropout_in_its_backward():
-    def layer(params, q, k, v):
-        options = {"causal": True, "scale": 0.3, **DROPOUT[1]}
+    def layer(params, q, k, v, bias):
+        options = {"bias": bias, "causal": True, "scale": 0.3, **DROPOUT[1]}
         out, backward = layers.attention(reference, q, k, v, keep(B, T, S), **options)
         return out, lambda dout: (*backward(dout), params)
 
-    q, k, v = normal(B, T, K), normal(B, S, K, seed=4), normal(B, S, 2, seed=5)
-    gradcheck(
-        lambda *args: layer({}, *args)[0], lambda dout, *args: layer({}, *args)[1](dout)[:3], [q, k, v], names="qkv"
-    )
+    given = [normal(B, T, K), normal(B, S, K, seed=4), normal(B, S, 2, seed=5), normal(T, S, seed=6)]
+    gradcheck(lambda *args: layer({}, *args)[0], lambda dout, *args: layer({}, *args)[1](dout)[:4], given, names="qkvb")
 
 
 @pytest.mark.parametrize("bias", [True, False])
