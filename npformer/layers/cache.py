@@ -66,9 +66,9 @@ class KeyValueCache(NamedTuple):
         keep_mask = None if self.keep_mask is None else self.keep_mask[..., first:]
         return self._replace(at=self.at[:, first:], keep_mask=keep_mask)
 
-    def attend(self, ops: Ops, q: Array, settings: AttentionSettings) -> Array:
+    def attend(self, ops: Ops, q: Array, settings: AttentionSettings, bias: Array | None = None) -> Array:
         """Attention of one query per row, (R, D), to the keys and values of its row; returns (R, D)."""
-        return ops.cached_attention(q, self.kv, self.at, settings, self.keep_mask)
+        return ops.cached_attention(q, self.kv, self.at, settings, self.keep_mask, bias)
 
 
 def check_no_mask(keep_mask: Array | None) -> None:

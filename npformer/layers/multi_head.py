@@ -192,8 +192,8 @@ def self_attention_heads(
     """concat(head_1 … head_H): ``self_attention`` without the output projection.
 
     With a ``cache`` of the keys and values of the earlier positions, x (B, D) is only the newest position of each row,
-    whose keys and values are written into the cache. A mask belongs into the cache, there is no bias and no dropout,
-    and ``backward`` is None.
+    whose keys and values are written into the cache. A mask belongs into the cache, a bias is that of the newest
+    position (broadcasts to (R, H, 1, S)), there is no dropout, and ``backward`` is None.
     """
     check_instance("settings", settings, AttentionSettings)
     if cache is not None and cache.rotary != settings.rotary:
@@ -210,7 +210,7 @@ def self_attention_heads(
         D = qkv.shape[-1] // sum(settings.parts) * settings.n_heads
         cache.append(qkv[:, D:])
         seen = cache if settings.window is None else cache.latest(settings.window)
-        return seen.attend(ops, qkv[:, :D], settings.of_operation), None
+        return seen.attend(ops, qkv[:, :D], settings.of_operation, bias), None
     if settings.window is not None:
         keep_mask = window_mask(x.shape[1], settings.window, keep_mask, like=x)
     options: dict[str, Any] = {"bias": bias, "dropout_key": dropout_key}
@@ -255,7 +255,7 @@ def cross_attention_heads(
     q, q_backward = project(ops, params, x, ("q",))
     if isinstance(memory, KeyValueCache):
         check_no_mask(keep_mask)
-        return memory.attend(ops, q, settings), None
+        return memory.attend(ops, q, settings, bias), None
     kv, kv_backward = project(ops, params, memory, ("k", "v"))
     options: dict[str, Any] = {"bias": bias, "dropout_key": dropout_key}
     heads, logsumexp = ops.cross_attention(q, kv, settings, keep_mask, **options)

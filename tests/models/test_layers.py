@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from npformer import gradcheck, layers, reference, tree
+from npformer.layers.multi_head import self_attention_heads
 from npformer.layers.normalisation import normalise
 from npformer.models.initialization import Initializer
 
@@ -122,6 +123,17 @@ def test_a_bias_of_the_scores_and_its_gradient(shape):
     x, memory = normal(B, T, D), normal(B, S, D)
     check_layer(of_one, [x, normal(*shape, T, seed=6)], shaken(new().self_attention(D)))
     check_layer(of_two, [x, memory, normal(*shape, S, seed=6)], shaken(new().memory_attention(D)))
+
+
+def test_a_cache_takes_the_bias_of_the_newest_position(every_backend):
+    params, settings, x = shaken(new().self_attention(D)), layers.AttentionSettings(H, causal=True), normal(B, T, D)
+    bias = normal(B, H, T, T, seed=6)
+    whole, _ = self_attention_heads(reference.ops, params, x, settings, bias=bias)
+    kv, at = np.empty((B * T, 2 * D)), np.arange(B * T).reshape(B, T)
+    for t in range(T):
+        cache, newest = layers.KeyValueCache(kv, at[:, : t + 1]), bias[:, :, t : t + 1, : t + 1]
+        y, _ = self_attention_heads(every_backend, params, x[:, t], settings, bias=newest, cache=cache)
+        np.testing.assert_allclose(y, whole[:, t], rtol=0, atol=1e-14)
 
 
 @pytest.mark.parametrize("dropout", DROPOUT)
