@@ -1,6 +1,5 @@
 """Choose a backend: by its name, by the device of the parameters, or by the arrays of a call."""
 
-import warnings
 from collections.abc import Callable
 from functools import cache, wraps
 from importlib import import_module
@@ -9,6 +8,7 @@ from typing import TypeVar, cast
 
 from npformer import reference, tree
 from npformer.arrays import is_cupy
+from npformer.checks import warn
 from npformer.reference import Ops
 
 NAMES = ("auto", "reference", "cpu", "gpu")
@@ -63,6 +63,7 @@ def by_arrays(operation: Function) -> Function:
         on_gpu = any(map(is_cupy, (*args, *keywords.values())))
         return getattr(_gpu() if on_gpu else _best_on_cpu(), name)(*args, **keywords)
 
+    call.__module__ = "npformer"  # where pickle finds it
     return cast(Function, call)
 
 
@@ -88,7 +89,7 @@ def _best_on_cpu():
     try:
         return import_module("npformer.cpu").ops
     except ImportError as error:
-        warnings.warn(f"the slower reference backend is used, as the kernels need numba: {error}", stacklevel=4)
+        warn(f"the slower reference backend is used, as the kernels need numba: {error}")
         return reference.ops
 
 

@@ -1,11 +1,13 @@
 """What the pages of the API show: a package's own names, and the contract of an operation, the shapes of its arrays."""
 
-from npformer.operations.record import Record
+from importlib import import_module
 
+from npformer.operations.record import Record
 
 def setup(app):
     app.connect("autodoc-process-docstring", add_contract)
     app.connect("autodoc-skip-member", skip_names_from_elsewhere)
+    app.connect("viewcode-follow-imported", module_of_the_math)
     return {"parallel_read_safe": True}
 
 
@@ -14,6 +16,12 @@ def skip_names_from_elsewhere(app, what, name, member, skip, options):
     module = getattr(member, "__module__", None)
     page = app.env.current_document.docname.removeprefix("api/generated/")
     return True if what == "module" and module and not module.startswith(page) else None
+
+
+def module_of_the_math(app, module, name):
+    """The module with the source of an operation, which also the page of ``npformer`` links; None for other names."""
+    record = getattr(getattr(import_module(module), name, None), "record", None)
+    return record and record.function.__module__
 
 
 def add_contract(app, what, name, function, options, lines):
