@@ -42,13 +42,29 @@ def test_files_of_ours_can_take_the_place_of_numba_s_cache(tmp_path, monkeypatch
         (cgutils, "for_range"),
         (cgutils, "get_item_pointer"),
         (cgutils, "unpack_tuple"),
-        (event, "Listener"),
-        (event, "install_listener"),
         (llvmlite.binding, "get_host_cpu_features"),
     ],
 )
 def test_a_function_is_there(place, name):
     assert callable(getattr(place, name))
+
+
+def test_a_listener_is_told_which_function_is_compiled():  # cpu/jit.py
+    told = []
+
+    class Listener(event.Listener):
+        def on_start(self, compilation):
+            told.append(("begins", compilation.data["dispatcher"].py_func))
+
+        def on_end(self, compilation):
+            told.append(("ends", compilation.data["dispatcher"].py_func))
+
+    event.register("numba:compile", listener := Listener())
+    try:
+        njit(double)(1)
+    finally:
+        event.unregister("numba:compile", listener)
+    assert told == [("begins", double), ("ends", double)]
 
 
 def test_an_intrinsic_can_find_the_memory_of_an_array():  # cpu/blas.py, cpu/tile.py

@@ -10,12 +10,12 @@ from npformer import SGD, Adam, AdamW, ByteNet, Recurrent, SequenceAutoencoder, 
 from npformer.data import CopyTask
 from npformer.operations.options import OPTIONS, check_option
 from npformer.reference import Ops
-from npformer.reference.settings import AttentionSettings, LayerSettings
+from npformer.reference.settings import AttentionSettings, LayerSettings, Rotary
 from npformer.training.schedules import constant, inverse_sqrt, noam
 from npformer.translation import TranslationSettings
 
 SETTINGS = [SGD, Adam, AdamW, ByteNet, Recurrent, SequenceAutoencoder, Transformer, CopyTask, TranslationSettings]
-SETTINGS += [AttentionSettings, LayerSettings]
+SETTINGS += [AttentionSettings, LayerSettings, Rotary]
 NUMBERS = {kind: kind for kind in (int, float)} | {kind | None: kind for kind in (int, float)}
 
 
