@@ -67,7 +67,7 @@ class _Compilations(event.Listener):
         function = compilation.data["dispatcher"].py_func
         self.depth += self.depth > 0 or function in KERNELS
         if self.depth == 1:
-            compilation_begins(function.__name__)
+            compilation_begins(f"{function.__module__.rpartition('.')[2]}.{function.__name__}")
 
     def on_end(self, compilation):
         if self.depth == 1:

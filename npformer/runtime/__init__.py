@@ -23,8 +23,8 @@ whoever computes them: any number of ranks makes the same bits.
 **Files** (``files.py``). A file has its old content or its new one, never a part: it is written under another name and
 then renamed.
 
-**Compilations** (``compilation.py``). One kernel is compiled at a time. Somebody is told: a progress bar at once, or
-standard error after a second.
+**Compilations** (``compilation.py``). One kernel is compiled at a time. A progress bar shows its name at once; if
+there is none, a line on standard error does after a second.
 
 **The device** (``host.py``) is the only part of this that a backend replaces.
 """

@@ -31,7 +31,8 @@ def compilation_begins(name):
     if not _listeners:
         _timer = threading.Timer(PATIENCE, _say, [name])
         _timer.daemon = True
-        _timer.start()
+        with contextlib.suppress(RuntimeError):  # a thread cannot be started
+            _timer.start()
 
 
 def compilation_ends():
@@ -46,4 +47,4 @@ def compilation_ends():
 
 def _say(name):
     with contextlib.suppress(OSError, ValueError, AttributeError):  # standard error may be closed
-        print(f"npformer: compiling the kernel {name} for this processor (once)", file=sys.stderr, flush=True)
+        print(f"npformer: compiling the kernel {name} for this processor", file=sys.stderr, flush=True)

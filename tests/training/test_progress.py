@@ -51,8 +51,8 @@ def shown(monkeypatch, stream, kernel, arguments):
 
 def test_a_terminal_sees_which_kernel_is_compiled_and_afterwards_no_more_of_it(monkeypatch, first_run):
     text = shown(monkeypatch, Terminal(), first_run(), [1, 1, 1.5])
-    assert "compiling kernel 1: increase_twice" in text  # and not the function that is compiled as a part of it
-    assert "compiling kernel 2: increase_twice" in text
+    assert "compiling kernel 1: test_progress.increase_twice" in text  # and not the function that is compiled as a part of it
+    assert "compiling kernel 2: test_progress.increase_twice" in text
     assert "compiling kernel 3" not in text
     last = text.split("\r")[-1]
     assert "loss 0.5000" in last
@@ -114,4 +114,12 @@ def test_a_compilation_that_takes_long_says_so_wherever_it_happens(patience, sai
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
     command = [sys.executable, str(tmp_path / "slow.py")]
     run = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
-    assert run.stderr == "npformer: compiling the kernel slow for this processor (once)\n" * said
+    assert run.stderr == "npformer: compiling the kernel __main__.slow for this processor\n" * said
+
+
+def test_a_kernel_is_compiled_where_no_thread_can_be_started(monkeypatch, first_run):
+    def start(timer):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr("threading.Timer.start", start)
+    assert first_run()(1) == 3
