@@ -142,3 +142,4 @@ def _with_numpy_arrays(operation):
 
 
 ON_GPU = gpu.ops.replaced(**{name: _with_numpy_arrays(getattr(gpu.ops, name)) for name in gpu.ops.names()})
+ON_GPU.kernels = gpu.ops.kernels

@@ -39,9 +39,11 @@ class Backend:
     dtypes : str
         Names of the dtypes that kernels take.
     layout : str
-        An expression of an array ``{x}``: its value differs where ``suited`` returns another conversion.
+        A Python expression such as ``"{x}.strides"``, where ``{x}`` stands for an array. It must have different values
+        for arrays that ``suited`` converts differently, as the conversion is chosen once for each value.
     suited : callable
-        ``suited(x, as_it_lies)`` returns the conversion that makes the layout of ``x`` suit the kernels, or None.
+        ``suited(x, as_it_lies)`` returns the function that converts ``x`` to a layout that the kernels accept, or None
+        if it has such a layout.
 
     Attributes
     ----------
@@ -71,10 +73,13 @@ class Backend:
         >>> "softmax_backward" in Ops.names()
         True
         """
-        return [name for name, value in vars(cls).items() if isinstance(value, staticmethod)]
+        of_classes = (vars(base).items() for base in cls.__mro__)
+        return sorted({name for items in of_classes for name, value in items if isinstance(value, staticmethod)})
 
     def replaced(self, **operations: Callable) -> Self:
-        """A copy with other functions in the place of some operations; it has no hooks, which would pass them by.
+        """A copy with other functions in the place of some operations.
+
+        Its hooks are removed, because they would not call the replaced operations.
 
         Each function has the parameters of the operation, or ``*args``.
 
@@ -92,6 +97,7 @@ class Backend:
             _check_parameters(function, getattr(type(self), name), f"what replaces {name} in the backend {self.name}")
         changed = copy.copy(self)
         vars(changed).update(operations)
+        changed.kernels = {name: kernel for name, kernel in self.kernels.items() if name not in operations}
         changed.hooks = {}
         return changed
 
@@ -109,7 +115,7 @@ class Backend:
         operation : callable
             What ``npformer.reference`` has under its name.
         as_it_lies : str
-            Names of arrays whose layout the kernel minds itself.
+            Names of arrays that the kernel accepts in any layout.
         dtypes : str
             Names of dtypes, if it takes fewer than other kernels.
         without : str
@@ -133,9 +139,9 @@ class Backend:
 def _check_parameters(function, operation, told):
     """Raise if a function has other parameters than an operation; one with ``*args``, or a builtin, does not tell."""
     try:
-        parameters = inspect.signature(function).parameters
+        parameters, expected = (inspect.signature(f).parameters for f in (function, operation))
     except ValueError:
         return
-    given, expected = ", ".join(parameters), ", ".join(operation.record.parameters)
+    given, expected = ", ".join(parameters), ", ".join(expected)
     if given != expected and not any(x.kind in (x.VAR_POSITIONAL, x.VAR_KEYWORD) for x in parameters.values()):
         raise TypeError(f"{told} has the parameters ({given}), expected ({expected}): it is called by position")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import npformer
-from npformer import reference
+from npformer import cpu, reference
 from npformer.cpu.kernels import activations
 from npformer.operations.backend import Backend
 from npformer.reference.math.activations import ACTIVATIONS, INPUTS, Activation
@@ -43,6 +43,22 @@ def test_a_kernel_replaces_the_reference_for_the_arrays_it_takes():
 
     assert softmax(np.zeros(2, np.float32), axis=0).tolist() == [0, 0]
     assert softmax(np.zeros(2), axis=0).tolist() == [0.5, 0.5]
+
+
+def test_a_subclass_has_the_operations_of_its_bases_and_its_own():
+    class Mine(reference.Ops):
+        relu = staticmethod(abs)
+        twice = staticmethod(lambda x: 2 * x)
+
+    assert Mine.names() == sorted([*reference.Ops.names(), "twice"])
+    mine = Mine("mine").replaced(twice=reference.silu)
+    assert mine.relu(-3.0) == 3.0
+    assert mine.twice is reference.silu
+
+
+def test_what_is_replaced_has_no_kernel_any_more():
+    changed = cpu.ops.replaced(softmax=reference.softmax)
+    assert cpu.ops.kernels.keys() - changed.kernels.keys() == {"softmax"}
 
 
 def test_kernels_number_activations_in_the_order_of_the_reference():
