@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
-from npformer.operations.options import ABOVE_0, check_fields
+from npformer.operations.options import check_fields
 from npformer.reference.math.activations import Activation
 
 
@@ -94,8 +94,6 @@ class AttentionSettings:
         check_fields(self)
         if self.n_heads % self.parts[1]:
             raise ValueError(f"n_kv_heads={self.n_kv_heads}, expected a divisor of n_heads={self.n_heads}")
-        if self.scale is not None:
-            ABOVE_0.check("scale", self.scale)
 
 
 @dataclass(frozen=True)

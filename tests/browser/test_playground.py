@@ -234,9 +234,10 @@ def test_no_number_that_can_be_given_overflows_or_is_too_wide_for_its_cell(brows
         q, k, v, dout = random.choice([-1000, 999.875, 1000], size=(4, 4, 3))
         inputs = {"q": q.tolist(), "k": k.tolist(), "v": v.tolist(), "dout": dout.tolist(), "scale": scale}
         browser.execute_script("Object.assign(lab, arguments[0]); show_lab()", inputs)
-        out, weights = nf.attention(q, k, v, scale=scale)
-        grads = nf.attention_backward(dout, q, k, v, weights, scale=scale)
-        for name, expected in zip(["dq", "dk", "dv"], grads, strict=True):
+        sign, positive = np.sign(scale), {"scale": abs(scale)}  # a scale below 0 is not npformer's
+        out, weights = nf.attention(sign * q, k, v, **positive)
+        dq, dk, dv = nf.attention_backward(dout, sign * q, k, v, weights, **positive)
+        for name, expected in zip(["dq", "dk", "dv"], [sign * dq, dk, dv], strict=True):
             np.testing.assert_allclose(numbers(browser, name), expected, rtol=0, atol=1e-12 * np.abs(expected).max())
             assert np.isfinite(numbers(browser, name, "difference")).all()
         cells = "return [...document.querySelectorAll('td.value')].map(cell => cell.scrollWidth - cell.clientWidth)"

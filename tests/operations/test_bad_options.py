@@ -65,7 +65,7 @@ OUT_OF_RANGE = {
     **dict.fromkeys(["n_heads", "k", "step", "n_tokens", "dilation"], ([0, -1], "at least 1")),
     **{name: (BELOW_1, f"0 <= {name} < 1") for name in ("dropout_rate", "beta1", "beta2", "momentum")},
     "label_smoothing": ([-0.1, 1.1, math.nan], "0 <= label_smoothing <= 1"),
-    "eps": ([0.0, -1e-5, math.nan, math.inf], "a finite number above 0"),
+    **dict.fromkeys(["eps", "scale"], ([0.0, -1e-5, math.nan, math.inf], "a finite number above 0")),
     **dict.fromkeys(["consistency", "lr", "weight_decay"], (BELOW_0, "a finite number of 0 or more")),
     "activation": (["swish"], "'relu', 'gelu', 'gelu_erf', 'silu' or 'swiglu'"),
     "score": (["general"], "'dot', 'scaled_dot', 'cosine', 'bilinear' or 'additive'"),

@@ -7,7 +7,7 @@ from npformer.arrays import transpose
 from npformer.cpu.backend import kernel_of
 from npformer.cpu.jit import kernel
 from npformer.cpu.kernels.dropout import drawing, dropped
-from npformer.cpu.kernels.flash_attention import add_bias, as_heads, hide, is_usual, n_visible, of_bias, options_for
+from npformer.cpu.kernels.flash_attention import add_bias, as_heads, hide, n_visible, of_bias, options_for
 from npformer.cpu.memory import empty
 from npformer.cpu.scalar import exp_negative, is_kept, largest, like
 from npformer.reference.math.attention import scale_of
@@ -15,8 +15,6 @@ from npformer.reference.math.attention import scale_of
 
 @kernel_of(reference.attention, as_it_lies="q k v")
 def attention(q, k, v, keep_mask, bias, causal, scale, dropout_rate, dropout_key):
-    if not is_usual(scale):
-        return NotImplemented
     weights = _product(as_heads(q), transpose(as_heads(k)))
     _weigh(weights, options_for(q, k, keep_mask, bias, causal, scale, dropout_rate, dropout_key))
     out = _product(dropped(weights, dropout_rate, dropout_key), as_heads(v))
@@ -71,7 +69,7 @@ def _weigh(scores, options):
                 if masked:
                     hide(x, row, n, 0, b, h, t, options.keep_mask)
                 peak, total = largest(x, row, n) if n > 0 else like(scale, -np.inf), like(scale, 0)
-                for s in range(n):
+                for s in range(n):  # the scale is above 0, so that the largest score stays the largest
                     x[row, s] = exp_negative((x[row, s] - peak) * scale) if peak != -np.inf else like(scale, 0)
                     total += x[row, s]
                 share = like(scale, 1) / total if peak != -np.inf else like(scale, 0)

@@ -44,8 +44,6 @@ class Options(NamedTuple):
 
 @kernel_of(reference.flash_attention, as_it_lies="q k v")
 def flash_attention(q, k, v, keep_mask, bias, causal, scale, dropout_rate, dropout_key):
-    if not is_usual(scale):
-        return NotImplemented
     options = options_for(q, k, keep_mask, bias, causal, scale, dropout_rate, dropout_key)
     result = attend(as_heads(q), as_heads(k), as_heads(v), options)
     if result is NotImplemented:
@@ -56,8 +54,6 @@ def flash_attention(q, k, v, keep_mask, bias, causal, scale, dropout_rate, dropo
 
 @kernel_of(reference.flash_attention_backward, as_it_lies="dout q k v out")
 def flash_attention_backward(dout, q, k, v, out, logsumexp, keep_mask, bias, causal, scale, dropout_rate, dropout_key):
-    if not is_usual(scale):
-        return NotImplemented
     options = options_for(q, k, keep_mask, bias, causal, scale, dropout_rate, dropout_key)
     q4, k4, v4 = as_heads(q), as_heads(k), as_heads(v)
     dout, out = (np.ascontiguousarray(as_heads(x).swapaxes(1, 2)) for x in (dout, out))
@@ -67,15 +63,6 @@ def flash_attention_backward(dout, q, k, v, out, logsumexp, keep_mask, bias, cau
         return NotImplemented
     gradients = tuple(gradient.reshape(x.shape) for gradient, x in zip(gradients, (q, k, v), strict=True))
     return gradients if bias is None else (*gradients, of_bias(dbias, bias, q))
-
-
-def is_usual(scale):
-    """Whether the scale is positive and finite. Any other is rare, and left to the reference.
-
-    ``cpu.attention`` scales differences from the largest score, which has to stay the largest. At a scale of 0, BLAS
-    does not read q and k, which may hold NaN.
-    """
-    return scale is None or 0 < scale < math.inf
 
 
 def as_heads(x):
