@@ -79,19 +79,20 @@ def conv1d(x, weight, bias, dilation, causal):
     return out
 
 
-def attention(q, k, v, keep_mask=None, causal=False, scale=None, dropout_keep=None, rate=0.0):
+def attention(q, k, v, keep_mask=None, causal=False, scale=None, dropout_keep=None, rate=0.0, bias=None):
     """``(out, weights, logsumexp)``; ``dropout_keep`` (..., T, S) says which weights survive."""
     *batch, T, K = q.shape
     S, Kv = v.shape[-2:]
     scale = 1 / math.sqrt(K) if scale is None else scale
     keep_mask = np.broadcast_to(True if keep_mask is None else keep_mask, (*batch, T, S))
+    bias = np.broadcast_to(0.0 if bias is None else bias, (*batch, T, S))
     out, weights, logsumexp = np.zeros((*batch, T, Kv)), np.zeros((*batch, T, S)), np.zeros((*batch, T))
     for index in np.ndindex(*batch, T):
         head, t = index[:-1], index[-1]
         scores = [-math.inf] * S
         for s in range(S):
             if keep_mask[(*index, s)] and not (causal and s > t + S - T):
-                scores[s] = scale * math.fsum(q[index][i] * k[(*head, s, i)] for i in range(K))
+                scores[s] = scale * math.fsum(q[index][i] * k[(*head, s, i)] for i in range(K)) + bias[(*index, s)]
         weights[index] = softmax_row(scores)
         logsumexp[index] = log_sum_exp(scores)
         used = list(weights[index])

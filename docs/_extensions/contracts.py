@@ -4,6 +4,7 @@ from importlib import import_module
 
 from npformer.operations.record import Record
 
+
 def setup(app):
     app.connect("autodoc-process-docstring", add_contract)
     app.connect("autodoc-skip-member", skip_names_from_elsewhere)

@@ -28,22 +28,28 @@ def test_each_head_attends_with_the_keys_and_values_of_its_group(every_backend):
         np.testing.assert_allclose(out[b, t, h * K : (h + 1) * K], expected, rtol=0, atol=1e-14)
 
 
+@pytest.mark.parametrize("biased", [False, True])
 @pytest.mark.parametrize("n_kv_heads", [1, 2, 4])
-def test_as_pytorch(every_backend, n_kv_heads):
+def test_as_pytorch(every_backend, n_kv_heads, biased):
     torch = pytest.importorskip("torch")
     q, kv, dout = normal((B, T, H * K)), normal((B, S, 2 * n_kv_heads * K)), normal((B, T, H * K))
     heads = [torch.tensor(x.reshape(B, len(x[0]), -1, K).swapaxes(1, 2)) for x in (q, *np.split(kv, 2, axis=-1))]
-    for x in heads:
+    bias = normal((H, T, S)) if biased else None
+    mask = torch.tensor(bias)[None] if biased else None
+    for x in [*heads, mask] if biased else heads:
         x.requires_grad_()
-    y = torch.nn.functional.scaled_dot_product_attention(*heads, enable_gqa=True)
+    y = torch.nn.functional.scaled_dot_product_attention(*heads, attn_mask=mask, enable_gqa=True)
     y.backward(torch.tensor(dout.reshape(B, T, H, K).swapaxes(1, 2)))
     settings = AttentionSettings(H, n_kv_heads)
-    out, logsumexp = npf.cross_attention(q, kv, settings)
-    dq, dkv = npf.cross_attention_backward(dout, q, kv, out, logsumexp, settings)
+    out, logsumexp = npf.cross_attention(q, kv, settings, bias=bias)
+    dq, dkv, *dbias = npf.cross_attention_backward(dout, q, kv, out, logsumexp, settings, bias=bias)
     merged = [x.detach().numpy().swapaxes(1, 2).reshape(B, x.shape[2], -1) for x in (y, *(x.grad for x in heads))]
     np.testing.assert_allclose(out, merged[0], rtol=0, atol=1e-13)
     np.testing.assert_allclose(dq, merged[1], rtol=0, atol=1e-13)
     np.testing.assert_allclose(dkv, np.concatenate(merged[2:], axis=-1), rtol=0, atol=1e-13)
+    for dx in dbias:
+        np.testing.assert_allclose(dx, mask.grad[0].numpy(), rtol=0, atol=1e-13)
+    assert len(dbias) == biased
 
 
 @pytest.mark.parametrize("n_kv_heads", [1, 2])

@@ -5,7 +5,7 @@ import pytest
 from promises import assert_steps_equal_recomputation, params_of
 from whole_models import assert_gradient_along_directions, assert_same_gradient, loss_of_leaves, shaken
 
-from npformer import Transformer, layers, reference
+from npformer import Transformer, layers, reference, tree
 from npformer.models.initialization import Initializer
 
 SIZES = {"d_model": 8, "n_heads": 2, "d_ff": 9, "max_len": 16, "dropout": 0.3, "dtype": "float64"}
@@ -23,6 +23,31 @@ def test_a_position_sees_those_at_a_distance_below_the_window(every_backend, cau
         after, _ = layers.self_attention(every_backend, params, changed, settings)
         changes |= {s} if (after != before)[0, 4].any() else set()
     assert changes == sees
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_as_pytorch_with_a_mask(every_backend, causal):
+    torch = pytest.importorskip("torch")
+    params, (x, dy) = (
+        Initializer(0, "float64").self_attention(8),
+        np.random.default_rng(0).standard_normal((2, 3, 9, 8)),
+    )
+    y, backward = layers.self_attention(every_backend, params, x, layers.AttentionSettings(2, causal=causal, window=3))
+    dx, grads = backward(dy)
+
+    leaves = {name: torch.tensor(w, requires_grad=True) for name, w in tree.leaves(params)}
+    at, torch_x = torch.arange(9), torch.tensor(x, requires_grad=True)
+    near = (at[:, None] - at).abs() < 3
+    qkv = torch_x @ leaves["qkv.weight"] + leaves["qkv.bias"]
+    q, k, v = (part.reshape(3, 9, 2, 4).transpose(1, 2) for part in qkv.chunk(3, dim=-1))
+    mask = near & (at <= at[:, None]) if causal else near
+    heads = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+    torch_y = heads.transpose(1, 2).reshape(3, 9, 8) @ leaves["out.weight"] + leaves["out.bias"]
+    torch_y.backward(torch.tensor(dy))
+    np.testing.assert_allclose(y, torch_y.detach().numpy(), rtol=0, atol=1e-13)
+    np.testing.assert_allclose(dx, torch_x.grad.numpy(), rtol=0, atol=1e-13)
+    for name, gradient in tree.leaves(grads):
+        np.testing.assert_allclose(gradient, leaves[name].grad.numpy(), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("window", [1, 2, 30])

@@ -109,12 +109,15 @@ MASKS = {
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("scale", [None, 0.7])
 @pytest.mark.parametrize("rate", [0.0, RATE])
-def test_attention(n_queries, mask, causal, scale, rate):
+@pytest.mark.parametrize("biased", [False, True])
+def test_attention(n_queries, mask, causal, scale, rate, biased):
     q, k, v = normal(B, H, n_queries, K), normal(B, H, S, K, seed=1), normal(B, H, S, KV, seed=2)
     keep_mask = {"none": None, "full": normal(B, H, n_queries, S) > 0, "keys": MASKS["keys"]}[mask]
     options = {"causal": causal, "scale": scale, "dropout_rate": rate, "dropout_key": KEY}
+    options["bias"] = bias = normal(H, n_queries, S, seed=9) if biased else None
     dropout_keep = oracles.dropout_keep((B, H, n_queries, S), rate, KEY)
-    expected, weights, logsumexp = oracles.attention(q, k, v, keep_mask, causal, scale, dropout_keep, rate)
+    given = keep_mask, causal, scale, dropout_keep, rate, bias
+    expected, weights, logsumexp = oracles.attention(q, k, v, *given)
 
     out, actual_weights = npf.attention(q, k, v, keep_mask, **options)
     assert_close(out, expected)
@@ -129,6 +132,16 @@ def test_attention(n_queries, mask, causal, scale, rate):
 def test_attention_mask_shapes(mask):
     q, k, v = normal(B, H, T, K), normal(B, H, S, K, seed=1), normal(B, H, S, KV, seed=2)
     assert_close(npf.attention(q, k, v, MASKS[mask])[0], oracles.attention(q, k, v, MASKS[mask])[0])
+
+
+@pytest.mark.parametrize("shape", [(B, H, T, S), (B, 1, 1, S), (B, 1, T, 1), (T, S), (S,), (1,), ()])
+def test_attention_bias_shapes(shape):
+    q, k, v = normal(B, H, T, K), normal(B, H, S, K, seed=1), normal(B, H, S, KV, seed=2)
+    bias = np.asarray(normal(*shape, seed=9))
+    expected, weights, _ = oracles.attention(q, k, v, bias=bias)
+    assert_close(npf.attention(q, k, v, bias=bias)[0], expected)
+    assert_close(npf.attention(q, k, v, bias=bias)[1], weights)
+    assert_close(npf.flash_attention(q, k, v, bias=bias)[0], expected)
 
 
 @pytest.mark.parametrize("batch", [(), (B,), (B, H), (2, 1, 3)])

@@ -47,7 +47,10 @@ ATTENTION = {
     "padding mask": {"keep_mask": np.array([[1, 1, 1, 0, 1, 0, 0], [1, 1, 1, 1, 1, 1, 0]], bool)[:, None, None]},
     "causal": {"causal": True},
     "scale": {"scale": 0.7},
-    "all": {"keep_mask": keep_mask_with_no_empty_row(), "causal": True, "scale": 0.7},
+    "bias": {"bias": normal(B, H, T, S, seed=8)},
+    "bias of all sentences": {"bias": normal(H, T, S, seed=8), "keep_mask": keep_mask_with_no_empty_row()},
+    "bias of each key": {"bias": normal(B, 1, 1, S, seed=8), "causal": True},
+    "all": {"keep_mask": keep_mask_with_no_empty_row(), "causal": True, "scale": 0.7, "bias": normal(H, T, S, seed=8)},
 }
 
 
@@ -60,16 +63,19 @@ def test_attention(name, option):
     keep = options.get("keep_mask", True) & (npf.causal_mask(T, S) if options.get("causal") else np.ones((T, S), bool))
     keep = torch.tensor(np.broadcast_to(keep, (B, H, T, S)).copy())
 
-    def torch_attention(q, k, v):
-        return functional.scaled_dot_product_attention(q, k, v, attn_mask=keep, scale=options.get("scale"))
+    def torch_attention(q, k, v, *bias):
+        mask = bias[0].expand(B, H, T, S).masked_fill(~keep, -torch.inf) if bias else keep
+        return functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=options.get("scale"))
 
+    arrays = [q, k, v] + [options[name] for name in ["bias"] if name in options]
     if name == "attention":
         out, weights = npf.attention(q, k, v, **options)
-        gradients = npf.attention_backward(dout, q, k, v, weights, scale=options.get("scale"))
+        saved = {name: options[name] for name in ("bias", "scale") if name in options}
+        gradients = npf.attention_backward(dout, q, k, v, weights, **saved)
     else:
         out, logsumexp = npf.flash_attention(q, k, v, **options)
         gradients = npf.flash_attention_backward(dout, q, k, v, out, logsumexp, **options)
-    assert_parity(torch_attention, [q, k, v], out, dout, gradients)
+    assert_parity(torch_attention, arrays, out, dout, gradients)
 
 
 def test_causal_means_what_torch_means_where_lengths_agree():

@@ -51,7 +51,9 @@ def shown(monkeypatch, stream, kernel, arguments):
 
 def test_a_terminal_sees_which_kernel_is_compiled_and_afterwards_no_more_of_it(monkeypatch, first_run):
     text = shown(monkeypatch, Terminal(), first_run(), [1, 1, 1.5])
-    assert "compiling kernel 1: test_progress.increase_twice" in text  # and not the function that is compiled as a part of it
+    assert (
+        "compiling kernel 1: test_progress.increase_twice" in text
+    )  # and not the function that is compiled as a part of it
     assert "compiling kernel 2: test_progress.increase_twice" in text
     assert "compiling kernel 3" not in text
     last = text.split("\r")[-1]
