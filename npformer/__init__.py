@@ -1,7 +1,8 @@
 """npformer: the Transformer from scratch in NumPy, every backward pass written by hand.
 
 One letter for each axis, everywhere: ``B`` batch, ``T`` query or target length, ``S`` key or source length, ``D`` model
-width, ``H`` heads, ``K`` head width (= D/H), ``F`` feed-forward width, ``V`` vocabulary, ``N`` layers.
+width, ``H`` heads, ``G`` heads of keys and values (H if not given), ``K`` head width (= D/H), ``F`` feed-forward width,
+``V`` vocabulary, ``N`` layers.
 
 The names below are the operations that people call, the models, what trains them and what decodes from them. An
 operation is computed by the kernels for its arrays, ``npformer.cpu`` or ``npformer.gpu``; ``npformer.reference`` has

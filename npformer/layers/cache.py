@@ -34,11 +34,11 @@ class KeyValueCache(NamedTuple):
     >>> params = Initializer(seed=0, dtype="float64").encoder_layer(d_model=4, d_ff=8)
     >>> x = np.random.default_rng(0).normal(size=(2, 3, 4))  # (B, T, D)
     >>> settings = layers.LayerSettings(layers.AttentionSettings(2, causal=True))
-    >>> whole, _ = layers.encoder_layer(reference, params, x, settings)
+    >>> whole, _ = layers.encoder_layer(reference.ops, params, x, settings)
     >>> kv, at = np.zeros((6, 8)), np.arange(6).reshape(2, 3)  # one entry for each row and position
     >>> for t in range(3):
     ...     cache = layers.KeyValueCache(kv, at[:, : t + 1])
-    ...     y, _ = layers.encoder_layer(reference, params, x[:, t], settings, cache=cache)
+    ...     y, _ = layers.encoder_layer(reference.ops, params, x[:, t], settings, cache=cache)
     ...     print(bool(np.allclose(y, whole[:, t])))
     True
     True

@@ -57,7 +57,7 @@ def attention(
     >>> from npformer import layers, reference
     >>> q, k, v = np.zeros((1, 2)), np.eye(2), np.array([[0.0], [1.0]])
     >>> for _ in range(200):
-    ...     out, backward = layers.attention(reference, q, k, v)
+    ...     out, backward = layers.attention(reference.ops, q, k, v)
     ...     dq, dk, dv = backward(out - 1)
     ...     q = q - 2 * dq
     >>> bool(out.item() > 0.95)
@@ -117,7 +117,7 @@ def self_attention(
     >>> x[:, 0, 0] = 3  # marks the first position
     >>> losses = []
     >>> for _ in range(300):
-    ...     y, backward = layers.self_attention(reference, params, x, layers.AttentionSettings(2))
+    ...     y, backward = layers.self_attention(reference.ops, params, x, layers.AttentionSettings(2))
     ...     error = y - x[:, :1]
     ...     losses.append(float((error**2).mean()))
     ...     dx, grads = backward(2 * error / error.size)
@@ -169,7 +169,7 @@ def cross_attention(
     >>> from npformer import layers, reference
     >>> params = {name: {"weight": np.eye(4), "bias": np.zeros(4)} for name in ("q", "k", "v", "out")}
     >>> x, memory = np.ones((1, 2, 4)), np.ones((1, 5, 4))
-    >>> y, backward = layers.cross_attention(reference, params, x, memory, layers.AttentionSettings(2))
+    >>> y, backward = layers.cross_attention(reference.ops, params, x, memory, layers.AttentionSettings(2))
     >>> dx, dmemory, grads = backward(np.ones_like(y))
     >>> dx.shape, dmemory.shape, list(grads)
     ((1, 2, 4), (1, 5, 4), ['q', 'k', 'v', 'out'])

@@ -24,7 +24,8 @@ def layer_norm(ops: Ops, params: Params, x: Array, eps: float = 1e-5) -> tuple[A
     Examples
     --------
     >>> from npformer import layers, reference
-    >>> y, backward = layers.layer_norm(reference, {"gain": np.ones(2), "bias": np.zeros(2)}, np.array([[1.0, 3.0]]))
+    >>> params = {"gain": np.ones(2), "bias": np.zeros(2)}
+    >>> y, backward = layers.layer_norm(reference.ops, params, np.array([[1.0, 3.0]]))
     >>> dx, grads = backward(np.array([[1.0, 0.0]]))
     >>> y.round(3), grads["bias"]
     (array([[-1.,  1.]]), array([1., 0.]))
@@ -57,7 +58,7 @@ def rms_norm(ops: Ops, params: Params, x: Array, eps: float = 1e-6) -> tuple[Arr
     Examples
     --------
     >>> from npformer import layers, reference
-    >>> y, backward = layers.rms_norm(reference, {"gain": np.ones(4)}, np.array([[3.0, 4.0, 0.0, 0.0]]))
+    >>> y, backward = layers.rms_norm(reference.ops, {"gain": np.ones(4)}, np.array([[3.0, 4.0, 0.0, 0.0]]))
     >>> y.round(3), backward(np.ones_like(y))[1]["gain"].round(3)
     (array([[1.2, 1.6, 0. , 0. ]]), array([1.2, 1.6, 0. , 0. ]))
     """

@@ -43,7 +43,7 @@ def feed_forward(
     >>> x = np.linspace(-1, 1, 9)[:, None]
     >>> losses = []
     >>> for _ in range(200):
-    ...     y, backward = layers.feed_forward(reference, params, x, activation="gelu")
+    ...     y, backward = layers.feed_forward(reference.ops, params, x, activation="gelu")
     ...     losses.append(float(((y + x) ** 2).mean()))
     ...     dx, grads = backward(2 * (y + x) / y.size)
     ...     params = tree.map_leaves(lambda p, g: p - 0.1 * g, params, grads)

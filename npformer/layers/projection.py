@@ -27,7 +27,7 @@ def linear(ops: Ops, params: Params, x: Array) -> tuple[Array, Backward]:
     --------
     >>> from npformer import layers, reference
     >>> params = {"weight": np.array([[1.0], [2.0]]), "bias": np.array([0.5])}
-    >>> y, backward = layers.linear(reference, params, np.array([[3.0, 4.0]]))
+    >>> y, backward = layers.linear(reference.ops, params, np.array([[3.0, 4.0]]))
     >>> dx, grads = backward(np.array([[1.0]]))
     >>> y, dx, grads["weight"].ravel()
     (array([[11.5]]), array([[1., 2.]]), array([3., 4.]))
@@ -71,7 +71,7 @@ def project(
     --------
     >>> from npformer import layers, reference
     >>> params = {name: {"weight": np.full((1, 2), n), "bias": np.zeros(2)} for name, n in (("k", 1.0), ("v", 2.0))}
-    >>> layers.project(reference, params, np.array([[3.0]]), ("k", "v"))[0]
+    >>> layers.project(reference.ops, params, np.array([[3.0]]), ("k", "v"))[0]
     array([[3., 3., 6., 6.]])
     """
     packed = "".join(names)

@@ -50,7 +50,7 @@ def encoder_layer(
     >>> from npformer.models.initialization import Initializer
     >>> params = Initializer(seed=0, dtype="float64").encoder_layer(d_model=4, d_ff=8)
     >>> settings = layers.LayerSettings(layers.AttentionSettings(2))
-    >>> x2, backward = layers.encoder_layer(reference, params, np.ones((2, 3, 4)), settings)
+    >>> x2, backward = layers.encoder_layer(reference.ops, params, np.ones((2, 3, 4)), settings)
     >>> dx0, grads = backward(np.ones_like(x2))
     >>> list(grads), grads["feed_forward"]["hidden"]["weight"].shape
     (['attention', 'attention_norm', 'feed_forward', 'feed_forward_norm'], (4, 8))
@@ -118,7 +118,7 @@ def decoder_layer(
     >>> params = Initializer(seed=0, dtype="float64").decoder_layer(d_model=4, d_ff=8)
     >>> x0, memory = np.ones((2, 3, 4)), np.ones((2, 5, 4))
     >>> settings = layers.LayerSettings(layers.AttentionSettings(2))
-    >>> x3, backward = layers.decoder_layer(reference, params, x0, memory, settings)
+    >>> x3, backward = layers.decoder_layer(reference.ops, params, x0, memory, settings)
     >>> dx0, dmemory, grads = backward(np.ones_like(x3))
     >>> dx0.shape, dmemory.shape
     ((2, 3, 4), (2, 5, 4))

@@ -112,8 +112,8 @@ def _for_kernel(operation, kernel, arrays, kinds, computed):
 def _told_of_dtypes(operation, arrays, kinds, computed):
     """Why no kernel takes arrays of several dtypes, with an array whose dtype most others do not have.
 
-    A float64 array beside float32 parameters would else make everything after it slow without a word. The first such
-    operation of a process is told of in a warning: that is where to look.
+    A float64 array beside float32 parameters would else make everything after it slow without a word. The warning names
+    the first such operation of a process: the array with the other dtype was made before it.
     """
     floats = {name: x for name, x in arrays.items() if kinds[name] in DECIDING and x.dtype.itemsize != 2}
     dtypes = {name: x.dtype.newbyteorder("=") for name, x in floats.items()}

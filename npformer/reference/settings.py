@@ -142,5 +142,8 @@ class LayerSettings:
 
     @cached_property
     def memory_attention(self) -> AttentionSettings:
-        """The settings of a decoder's attention to the encoder's output, in which no position is near to another."""
+        """The settings of a decoder's attention to the encoder's output.
+
+        Positions of two sequences cannot be compared, so ``window`` and ``rotary`` do not apply.
+        """
         return replace(self.attention.of_operation, causal=False)

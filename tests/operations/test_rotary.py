@@ -52,7 +52,7 @@ def test_dot_products_depend_on_distances_and_lengths_on_nothing(pairs):
 
 
 def test_a_head_of_an_odd_width_and_a_negative_number_of_heads():
-    with pytest.raises(ValueError, match=r"x has shape \(2, 5, 40\), expected .*\(H\+P\)\*2\*M divisible by 16"):
+    with pytest.raises(ValueError, match=r"x has shape \(2, 5, 40\), expected .*\(H\+G\)\*2\*M divisible by 16"):
         npf.rotary(X, POSITIONS, n_heads=8)
     with pytest.raises(ValueError, match="n_plain=-1, expected at least 0"):
         npf.rotary(X, POSITIONS, n_heads=6, n_plain=-1)

@@ -8,7 +8,7 @@ from npformer.arrays import Array
 from npformer.operations.record import backward_of, operation
 
 
-@operation("x: ... T (H+P)*2*M, positions: ~ ... T ids, n_heads = H, n_plain = P -> y: ... T (H+P)*2*M")
+@operation("x: ... T (H+G)*2*M, positions: ~ ... T ids, n_heads = H, n_plain = G -> y: ... T (H+G)*2*M")
 def rotary(
     x: Array,
     positions: Array,
@@ -27,9 +27,9 @@ def rotary(
     Parameters
     ----------
     x
-        H heads that are turned, then P heads that are copied, as the values of a packed projection. K is even.
+        H heads that are turned, then G heads that are copied, as the values of a packed projection. K is even.
     n_heads, n_plain
-        H and P.
+        H and G.
     base
         The angles of the K/2 pairs fall from 1 at i = 0 towards 1/base.
     scaling
