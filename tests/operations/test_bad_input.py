@@ -6,6 +6,7 @@ see ``test_bad_options.py``. ``docs/guides/bad-input.md`` is the list of what is
 
 import re
 from collections import Counter
+from itertools import product
 
 import numpy as np
 import pytest
@@ -193,12 +194,13 @@ def test_width_not_divisible_by_heads(n_heads):
 
 
 @pytest.mark.parametrize("shape", [(5,), (7, 5), (4, 1, 1, 7), (1, 2, 3, 5, 7)])
-def test_masks_that_do_not_broadcast(shape):
+def test_masks_and_biases_that_do_not_broadcast(shape):
     q, k, v = normal(B, H, T, K), normal(B, H, S, K), normal(B, H, S, KV)
-    for name in ("attention", "flash_attention"):
+    masks = {"keep_mask": np.ones(shape, bool), "bias": np.ones(shape)}
+    for name, array in product(("attention", "flash_attention"), masks):
         with pytest.raises(ValueError) as error:
-            getattr(npf, name)(q, k, v, np.ones(shape, bool))
-        assert f"keep_mask has shape {shape}, expected one that broadcasts to (..., T, S)" in str(error.value)
+            getattr(npf, name)(q, k, v, **{array: masks[array]})
+        assert f"{array} has shape {shape}, expected one that broadcasts to (..., T, S)" in str(error.value)
         assert "... = (2, 3) from q (2, 3, 5, 11), T = 5 from q (2, 3, 5, 11), S = 7 from k" in str(error.value)
 
 

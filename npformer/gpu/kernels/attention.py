@@ -12,7 +12,7 @@ from npformer.reference.math.attention import scale_of
 DTYPES = "float32 float64"  # in half precision the scores would be rounded before the softmax
 
 
-@kernel_of(reference.attention, dtypes=DTYPES, without="bias")
+@kernel_of(reference.attention, dtypes=DTYPES, without="bias")  # which no kernel of the GPU adds
 def attention(q, k, v, keep_mask, bias, causal, scale, dropout_rate, dropout_key):
     weights = multiply_each(_each(q), _each(k).swapaxes(1, 2))
     (_, T, S), mask = weights.shape, mask_of(keep_mask, q, k)

@@ -27,7 +27,7 @@ class Tiles(NamedTuple):
     passing: int = 0  # bytes of shared memory for the tiles of the other arrays, through which it loops
 
 
-@kernel_of(reference.flash_attention, as_it_lies="q k v", without="bias")
+@kernel_of(reference.flash_attention, as_it_lies="q k v", without="bias")  # which no kernel of the GPU adds
 def flash_attention(q, k, v, keep_mask, bias, causal, scale, dropout_rate, dropout_key):
     out = cupy.empty((*q.shape[:-1], v.shape[-1]), q.dtype)
     options = mask_of(keep_mask, q, k), causal, scale, dropout_rate, dropout_key
