@@ -163,6 +163,7 @@ static void run_fiber() {
 
 const size_t DYNAMIC = 99 * 1024;  // what a block may ask for where it is least, on sm_86 and sm_120
 alignas(16) __shared__ char dynamic_memory[DYNAMIC + 1024];
+static char* const end_of_dynamic = dynamic_memory + sizeof(dynamic_memory);
 
 // Nothing, or why the block could not be run to its end.
 static const char* run_block(int n, bool reversed) {
@@ -170,7 +171,8 @@ static const char* run_block(int n, bool reversed) {
   mistake = nullptr;
   if (fibers.size() < size_t(n)) fibers.resize(n);
   warps.assign((n + WARP - 1) / WARP, Warp());
-  if (__start_shared_memory) memset(__start_shared_memory, 0xFF, __stop_shared_memory - __start_shared_memory);
+  memset(__start_shared_memory, 0xFF, dynamic_memory + dynamic_size - __start_shared_memory);
+  memset(end_of_dynamic, 0xFF, __stop_shared_memory - end_of_dynamic);
   block_barrier = Barrier();
   alive = size_of_block = n;
   for (int i = 0; i < n; i++) {
@@ -195,9 +197,6 @@ static const char* run_block(int n, bool reversed) {
       return "some threads wait at a barrier that the others never reach";
     }
   }
-  const char* rest = dynamic_memory + dynamic_size;  // of which each byte has to be the one before, and the first 0xFF
-  bool untouched = *rest == char(0xFF) && !memcmp(rest, rest + 1, dynamic_memory + sizeof(dynamic_memory) - rest - 1);
-  require(untouched, "it wrote beyond the shared memory that it asked for");
   return mistake;
 }
 
@@ -209,13 +208,17 @@ static const char* run(const unsigned* grid, const unsigned* block, size_t share
   if (!(block[0] && block[1] && block[2]) || block[0] * block[1] * block[2] > 1024) return "a block needs 1 to 1024 threads";
   if (shared > DYNAMIC) return "a block may have at most 99 KB of shared memory";
   dynamic_size = shared;
+  char* rest = dynamic_memory + shared;  // no block may write there, so that it is filled and looked at once
+  memset(rest, 0xFF, end_of_dynamic - rest);
   for (unsigned z = 0; z < grid[2]; z++)
     for (unsigned y = 0; y < grid[1]; y++)
       for (unsigned x = 0; x < grid[0]; x++) {
         blockIdx = {x, y, z};
         if (const char* error = run_block(block[0] * block[1] * block[2], reversed)) return error;
       }
-  return nullptr;
+  // Each byte has to be the one before, and the first 0xFF.
+  if (*rest == char(0xFF) && !memcmp(rest, rest + 1, end_of_dynamic - rest - 1)) return nullptr;
+  return "it wrote beyond the shared memory that it asked for";
 }
 
 template <class... P, size_t... I>

@@ -235,7 +235,9 @@ class _Kernel:
     max_dynamic_shared_size_bytes = 48 * 1024
 
     def __init__(self, library, name):
-        self._library, self._name = library, name
+        self._name, self._launch = name, getattr(library, f"launch_{name}")
+        self._launch.restype = ctypes.c_char_p
+        self._sizes = _sizes(getattr(library, f"sizes_of_{name}"))
 
     def __call__(self, grid, block, args, *, shared_mem=0):
         if shared_mem > self.max_dynamic_shared_size_bytes:
@@ -249,14 +251,11 @@ class _Kernel:
         name = self._name
         values = [np.uintp(x.data.ptr) if isinstance(x, ndarray) else np.uintp(0) if x is None else x for x in args]
         values = [np.asarray(x) for x in values]
-        sizes = _sizes(getattr(self._library, f"sizes_of_{name}"))
-        if [x.itemsize for x in values] != sizes:
-            raise TypeError(f"{name}: given arguments of {[x.itemsize for x in values]} bytes, expected {sizes}")
+        if [x.itemsize for x in values] != self._sizes:
+            raise TypeError(f"{name}: given arguments of {[x.itemsize for x in values]} bytes, expected {self._sizes}")
         shape = [(ctypes.c_uint * 3)(*x, *[1] * (3 - len(x))) for x in (grid, block)]
         addresses = (ctypes.c_void_p * len(values))(*(x.ctypes.data for x in values))
-        launch = getattr(self._library, f"launch_{name}")
-        launch.restype = ctypes.c_char_p
-        error = launch(*shape, ctypes.c_size_t(shared_mem), addresses, threads_run_in_reverse)
+        error = self._launch(*shape, ctypes.c_size_t(shared_mem), addresses, threads_run_in_reverse)
         if error:
             raise RuntimeError(f"{name}: {error.decode()}")
 
