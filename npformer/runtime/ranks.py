@@ -138,6 +138,7 @@ class Ranks(OneProcess):
                 result = as_json(work())
             except BaseException as raised:  # an interrupt too: the others wait
                 error = raised
+        self.wait(self.comm.Ibarrier(), pause=0.001)  # the work may take long
         result, message = self.gather([result, error and (str(error) or type(error).__name__)])[0]
         if error:
             raise error
@@ -157,11 +158,14 @@ class Ranks(OneProcess):
             "start all ranks with the same versions, settings and data"
         )
 
-    def wait(self, *requests):
-        """Wait until messages have arrived. Meanwhile other processes may use the core, and signals are handled."""
+    def wait(self, *requests, pause=0):
+        """Wait until messages have arrived. Meanwhile other processes may use the core, and signals are handled.
+
+        After each look there is a pause, in seconds.
+        """
         start = time.perf_counter()
         while not self.mpi.Request.Testall(requests):
-            time.sleep(0)
+            time.sleep(pause)
         self.seconds_waited += time.perf_counter() - start
 
     def __str__(self):
