@@ -266,7 +266,7 @@ class TranslationRun:
         mean_loss = sum(loss * n for loss, n in losses) / sum(n for _, n in losses)
         sources, references = zip(*pairs, strict=True)
         translations = self.ranks.gather_lists(translator.greedy(self.ranks.my_share(sources)))
-        scores = score(translations, references, self.settings.tgt)
+        scores = self.ranks.first(lambda: score(translations, references, self.settings.tgt))
         return {"val_loss": mean_loss, "val_bleu": scores["bleu"], "val_bleu_lower": scores["bleu_lower"]}
 
     def _chosen(self):
