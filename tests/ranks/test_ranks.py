@@ -19,6 +19,7 @@ from npformer.translation import Translator
 from npformer.translation.run import LAST, RESULT
 
 ROOT = Path(__file__).parents[2]
+ENDLESS = "--steps", "100000", "--validate-every", "100000"
 pytestmark = pytest.mark.skipif(not MPIEXEC.exists(), reason="there is no MPI: pip install 'npformer[mpi]'")
 
 
@@ -201,7 +202,7 @@ def ended(process):
 def test_a_dead_rank_ends_all_and_a_signal_to_one_saves_once(text, tmp_path):
     out = tmp_path / "out"
     log = out / "log.jsonl"
-    process, pids = in_the_midst(2, log, *training(text, out, "--steps", "100000", "--save-every", "2"))
+    process, pids = in_the_midst(2, log, *training(text, out, *ENDLESS, "--save-every", "2"))
     os.kill(pids[1], signal.SIGKILL)
     said = "".join(ended(process))
     assert process.returncode != 0
@@ -218,9 +219,7 @@ def test_a_dead_rank_ends_all_and_a_signal_to_one_saves_once(text, tmp_path):
 
 
 def test_a_second_interrupt_of_one_rank_ends_all(text, tmp_path):
-    process, pids = in_the_midst(
-        2, tmp_path / "out" / "log.jsonl", *training(text, tmp_path / "out", "--steps", "100000")
-    )
+    process, pids = in_the_midst(2, tmp_path / "out" / "log.jsonl", *training(text, tmp_path / "out", *ENDLESS))
     while process.poll() is None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pids[1], signal.SIGINT)
