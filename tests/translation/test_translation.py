@@ -431,9 +431,7 @@ def run_python(code):
 
 def test_another_process_goes_on_the_same(tmp_path, data, undisturbed):
     out = tmp_path / "moved"
-    code = f"from test_translation import *; start(Path({str(out)!r}), {data!r}).save()"
-    run_python(code)
-    go_on(out, stops=[lambda trainer, info: info.step == 5])
+    go_on(None, start(out, data), [lambda trainer, info: info.step == 5])
     code = f"from test_translation import *; go_on({str(out)!r}).finish()"
     run_python(code)
     assert_same(outcome(out), undisturbed)
