@@ -5,7 +5,6 @@ mutations all read it. Arguments are drawn from the contracts, so one line in th
 these tests.
 """
 
-import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass
 from typing import Any, NamedTuple
@@ -152,7 +151,7 @@ class Case(NamedTuple):
             gradients = gradients if isinstance(gradients, tuple) else (gradients,)
             return tuple(gradient for gradient in gradients if gradient is not None)[: len(arrays)]
 
-        taken = inspect.signature(self.backward).parameters if self.backward else {"dloss", "dy"}
+        taken = self.backward.record.parameters if self.backward else {"dloss", "dy"}
         names = [result.name for result in self.forward.record.contract.results]
         differentiated = [name for name in names if f"d{name}" in taken and self.given.get(f"d{name}", 0) is not None]
         return f, f_backward, arrays
@@ -198,7 +197,7 @@ def cast(value, dtype):
 
 
 def _taken_by(operation, arguments):
-    names = inspect.signature(operation).parameters
+    names = operation.record.parameters
     return {name: value for name, value in arguments.items() if name in names}
 
 

@@ -6,6 +6,7 @@ float32 and rounded at the end, where no kernel takes it.
 
 import inspect
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import NamedTuple, TypeVar
 
 from npformer.operations.contract import Contract, check_contract, contract_of_backward, parse
@@ -13,6 +14,7 @@ from npformer.operations.dispatcher import make_dispatcher
 from npformer.operations.docstring import docstring_of
 
 Function = TypeVar("Function", bound=Callable)
+_signature = cache(inspect.signature)
 
 
 class Record(NamedTuple):
@@ -28,11 +30,11 @@ class Record(NamedTuple):
     @property
     def parameters(self) -> Mapping[str, inspect.Parameter]:
         """The arguments by name."""
-        return inspect.signature(self.function).parameters
+        return _signature(self.function).parameters
 
     def bound(self, *args, **keywords) -> dict:
         """The values of the arguments of a call, without defaults."""
-        return inspect.signature(self.function).bind(*args, **keywords).arguments
+        return _signature(self.function).bind(*args, **keywords).arguments
 
 
 def operation(
