@@ -41,13 +41,8 @@ def signals_of_the_foreground():
 
 
 @pytest.fixture(autouse=True)
-def numpy_has_its_name(doctest_namespace):
-    """As numpydoc has it: an example need not import NumPy."""
-    doctest_namespace["np"] = np
-
-
-@pytest.fixture(autouse=True)
-def examples_run_in_the_foreground(request):
-    """A docstring's example cannot ask for a fixture."""
+def examples_have_numpy_and_run_in_the_foreground(request):
+    """As numpydoc has it, an example need not import NumPy; and it cannot ask for a fixture."""
     if isinstance(request.node, pytest.DoctestItem):
+        request.getfixturevalue("doctest_namespace")["np"] = np
         request.getfixturevalue("signals_of_the_foreground")

@@ -37,11 +37,12 @@ def threads_are_left_as_they_were():
 
 
 @pytest.fixture(params=[reference.ops, cpu.ops], ids=["reference", "cpu"])
-def every_backend(request, monkeypatch):
+def every_backend(request):
     """Run a test once for each backend, with its operations as those of ``tested.npf``."""
-    for name in request.param.names():
-        monkeypatch.setattr(npf, name, getattr(request.param, name))
-    return request.param
+    before = vars(npf).copy()
+    vars(npf).update({name: getattr(request.param, name) for name in request.param.names()})
+    yield request.param
+    vars(npf).update(before)
 
 
 def pytest_terminal_summary(terminalreporter):
