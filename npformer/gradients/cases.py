@@ -119,9 +119,12 @@ class Case(NamedTuple):
         names = [result.name for result in self.forward.record.contract.results]
         return dict(zip(names, results if isinstance(results, tuple) else (results,), strict=True))
 
-    def derivative(self, seed: int = 0) -> tuple[Callable, Callable, dict]:
-        """The arguments of ``gradcheck``: a function, its backward pass, and the arrays to differentiate it by."""
-        arguments = self.arguments(seed=seed)
+    def derivative(self, seed: int = 0, **sizes) -> tuple[Callable, Callable, dict]:
+        """The arguments of ``gradcheck``: a function, its backward pass, and the arrays to differentiate it by.
+
+        ``sizes`` are those of ``arguments``.
+        """
+        arguments = self.arguments(seed=seed, **sizes)
         kinds = {name: argument.kind for name, argument in self.forward.record.contract.arrays.items()}
         arrays = {name: x for name, x in arguments.items() if kinds.get(name) == "float" and x is not None}
         arrays |= {f"params[{i}]": x for i, x in enumerate(arguments.get("params", ()))}
