@@ -102,10 +102,13 @@ class Case(NamedTuple):
     def backward_arguments(self, dtype: str = "float64", seed: int = 0) -> dict[str, Any]:
         """Valid arguments of the backward pass: the arguments and results of the forward pass, and random gradients."""
         arguments = self.arguments(dtype, seed)
+        return self._with_gradients(arguments, self.results(arguments), self.cotangents(arguments, dtype, seed))
+
+    def cotangents(self, arguments: dict, dtype: str = "float64", seed: int = 0) -> dict[str, Any]:
+        """Random gradients of the results that the forward pass has for these arguments."""
         rng, contract = np.random.default_rng(seed + 1), self.forward.record.contract
         sizes = {**SIZES, **match(contract, arguments)}
-        gradients = {f"d{x.name}": cast(draw(x, sizes, rng), dtype) for x in contract.results}
-        return self._with_gradients(arguments, self.results(arguments), gradients)
+        return {f"d{x.name}": cast(draw(x, sizes, rng), dtype) for x in contract.results}
 
     def _with_gradients(self, arguments, results, gradients):
         """The arguments of the backward pass, given those and the results of the forward pass."""

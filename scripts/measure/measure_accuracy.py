@@ -138,9 +138,8 @@ def contenders():
 
 def drawn(case, dtype):
     """The arguments of an operation, and the gradients of its results."""
-    results = {f"d{result.name}" for result in case.forward.record.contract.results}
-    cotangents = case.backward_arguments() if case.backward else {}
-    return case.arguments(dtype), cast({name: x for name, x in cotangents.items() if name in results}, dtype)
+    arguments = case.arguments(dtype)
+    return arguments, case.cotangents(arguments, dtype) if case.backward else {}
 
 
 def of_backend(ops, case, arguments, cotangents):

@@ -31,10 +31,12 @@ SUMS_OF_ROWS = {  # each returns the sum over the rows of dy, given 1 x 2 ones, 
 }
 
 
+ROWS = np.random.default_rng(0).standard_normal((10**6, 2), dtype=np.float32)
+
+
 @pytest.mark.usefixtures("every_backend")
 @pytest.mark.parametrize("name", SUMS_OF_ROWS)
 def test_a_million_rows_are_added_up_with_an_error_below_1e_6(name):
-    dy = np.random.default_rng(0).standard_normal((10**6, 2), dtype=np.float32)
-    total = SUMS_OF_ROWS[name](dy, np.ones((1, 2), dy.dtype), np.ones((len(dy), 1), dy.dtype))
-    exact = dy.astype(np.float64).sum(axis=0)
+    total = SUMS_OF_ROWS[name](ROWS, np.ones((1, 2), ROWS.dtype), np.ones((len(ROWS), 1), ROWS.dtype))
+    exact = ROWS.astype(np.float64).sum(axis=0)
     assert np.abs(total - exact).max() <= 1e-6 * np.abs(exact).max()
