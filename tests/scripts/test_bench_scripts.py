@@ -3,17 +3,13 @@
 import json
 import math
 import os
-import subprocess
-import sys
 from importlib import import_module
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 import npformer as nf
 
-SCRIPTS = Path(__file__).parents[2] / "scripts" / "bench"
 pytest.importorskip("resource", reason="the benchmarks need a Unix system")
 from scripts import output  # noqa: E402
 from scripts.bench import (  # noqa: E402
@@ -21,6 +17,7 @@ from scripts.bench import (  # noqa: E402
     bench_decode,
     bench_ops,
     bench_ranks,
+    bench_recurrent,
     bench_train,
     contenders,
     limits,
@@ -35,13 +32,6 @@ NO_PEERS = {
     "bench_ops.py": ("--without", "pytorch"),
     "bench_decode.py": ("--without", "ctranslate2,huggingface"),
 }
-
-
-def run(script, *arguments):
-    command = [sys.executable, SCRIPTS / script, *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done
 
 
 def exit_code(script, *arguments):
@@ -131,10 +121,10 @@ def test_a_training_step_is_measured(run_npformer_alone):
     assert found["libraries_bytes"] > 1e6 and found["training_bytes"] > 1e6
 
 
-def test_a_recurrent_step_is_measured(tmp_path):
+def test_a_recurrent_step_is_measured(tmp_path, capsys):
     short = ("--quick", "--rounds", 1, "--seconds", 0.001, "--without", "pytorch", "--json", tmp_path / "x.json")
-    shown = run("bench_recurrent.py", *short, "--cells", "gru", "--attention", "dot").stdout
-    assert "gru, attention dot: D=256, B=64, S=T=30, V=1000" in shown
+    bench_recurrent.main([*map(str, short), "--cells", "gru", "--attention", "dot"])
+    assert "gru, attention dot: D=256, B=64, S=T=30, V=1000" in capsys.readouterr().out
     (found,) = json.loads((tmp_path / "x.json").read_text())["results"]["gru, dot"].values()
     assert found["times_as_long"] == 1
     assert abs(found["first_loss"] - math.log(1000)) < 0.5
@@ -176,14 +166,19 @@ def test_nobody_is_compared_with_a_contender_that_dropped_out():
 
 
 @pytest.mark.parametrize("name", bench_ops.OPERATIONS)
-def test_every_operation_is_called_as_it_has_to_be(name):
+def test_every_operation_is_called_as_it_has_to_be(name, monkeypatch):
+    """With few words and parameters."""
+    few, operation = {bench_ops.V: 50, bench_ops.N_PARAMETERS: 50}, bench_ops.OPERATIONS[name]
+    shapes = {x: tuple(few.get(n, n) for n in shape) for x, shape in operation.shapes.items()}
+    monkeypatch.setitem(bench_ops.OPERATIONS, name, operation._replace(shapes=shapes))
+    monkeypatch.setattr(bench_ops, "V", 50)
     bench_ops.build_npformer(name, "reference")()
 
 
-def test_the_first_step_is_timed(tmp_path):
-    shown = run("bench_train.py", "--first-step", "--backends", "reference", "--json", tmp_path / "figures.json").stdout
+def test_the_first_step_is_timed(tmp_path, capsys):
+    bench_train.main(["--first-step", "--backends", "reference", "--json", str(tmp_path / "figures.json")])
     figures = json.loads((tmp_path / "figures.json").read_text())
-    assert "cold cache" in shown
+    assert "cold cache" in capsys.readouterr().out
     assert 0 < figures["first_step"]["warm"]["import"] < figures["first_step"]["warm"]["first_step"]
 
 

@@ -1,9 +1,6 @@
-"""``study_heads.py`` as a user runs it, small, and what it takes the places of the weights to be."""
+"""``study_heads.py`` as a user runs it, small and in this process, and where it takes the weights to be."""
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,13 +10,9 @@ from scripts.studies import study_heads
 from npformer import Transformer, layers, reference as ops
 from npformer.layers.multi_head import self_attention_heads
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "studies" / "study_heads.py"
-
 
 def test_every_head_is_measured(tmp_path):
-    command = [sys.executable, SCRIPT, "--quick", "--steps", "2", "--json", tmp_path / "x.json"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    study_heads.main(["--quick", "--steps", "2", "--json", str(tmp_path / "x.json")])
     figures = json.loads((tmp_path / "x.json").read_text())
     assert [head["kind"] for head in figures["heads"]] == [kind for kind in study_heads.KINDS for _ in range(8)]
     for head in figures["heads"]:

@@ -1,28 +1,21 @@
-"""``study_length.py`` as a user runs it, small."""
+"""``study_length.py`` as a user runs it, small and in this process."""
 
 import itertools
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from scripts.studies import study_length
+from scripts.studies import search_rates, study_length
 from scripts.studies.systems import SYSTEMS, count, of_size
 
 from npformer import ByteNet, CopyTask
 
 pytest.importorskip("matplotlib")
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "studies" / "study_length.py"
-
 
 def test_the_search_for_learning_rates(tmp_path):
-    command = [sys.executable, SCRIPT.with_name("search_rates.py"), "--quick", "--steps", "2"]
-    done = subprocess.run([*command, "--json", tmp_path / "x.json"], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    search_rates.main(["--quick", "--steps", "2", "--json", str(tmp_path / "x.json")])
     figures = json.loads((tmp_path / "x.json").read_text())
     assert list(figures["exact"]) == list(SYSTEMS)
     assert all(len(found) == len(figures["rates"]) for found in figures["exact"].values())
@@ -33,11 +26,10 @@ def test_systems_are_about_equally_large(system):
     assert abs(count(of_size(system, 150_000, src_vocab=11, tgt_vocab=11)) / 150_000 - 1) < 0.05
 
 
-def test_everything_that_was_announced_comes_out(tmp_path):
-    command = [sys.executable, SCRIPT, "--quick", "--steps", "2", "--seeds", "2", "--out", tmp_path]
-    done = subprocess.run([*command, "--json", tmp_path / "x.json"], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert "reverse: exact match" in done.stdout
+def test_everything_that_was_announced_comes_out(tmp_path, capsys):
+    short = ["--quick", "--steps", "2", "--seeds", "2"]
+    study_length.main([*short, "--out", str(tmp_path), "--json", str(tmp_path / "x.json")])
+    assert "reverse: exact match" in capsys.readouterr().out
     figures = json.loads((tmp_path / "x.json").read_text())
     for part in ("copy", "reverse", "times"):
         assert list(figures[part]) == list(SYSTEMS)

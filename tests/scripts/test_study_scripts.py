@@ -2,9 +2,6 @@
 
 import importlib.util
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,18 +11,12 @@ from scripts.studies import study_scaling
 import npformer as nf
 from npformer import reference
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "studies" / "study_scaling.py"
 
-
-def run(*arguments, status=0):
-    done = subprocess.run([sys.executable, "-W", "error", SCRIPT, *map(str, arguments)], capture_output=True, text=True)
-    assert done.returncode == status, done.stdout + done.stderr
-    return done
-
-
-def test_the_study_in_small(tmp_path):
+@pytest.mark.filterwarnings("error")
+def test_the_study_in_small(tmp_path, capsys):
     short = ("--quick", "--steps", 2, "--seeds", 2, "--seed", 7)
-    shown = run(*short, "--out", tmp_path / "pictures", "--json", tmp_path / "f.json").stdout
+    study_scaling.main([*map(str, (*short, "--out", tmp_path / "pictures", "--json", tmp_path / "f.json"))])
+    shown = capsys.readouterr().out
     figures = json.loads((tmp_path / "f.json").read_text())
     assert figures["seeds"] == [7, 8]
     assert figures["sizes"]["steps"] == 2
@@ -45,12 +36,18 @@ def test_the_study_in_small(tmp_path):
         assert (tmp_path / "pictures" / "attention_scores.png").read_bytes()[:4] == b"\x89PNG"
 
 
-def test_help_and_wrong_arguments(tmp_path):
-    shown = run("--help").stdout
+def test_help_and_wrong_arguments(tmp_path, capsys):
+    def said(code, *arguments):
+        with pytest.raises(SystemExit) as stop:
+            study_scaling.main([*arguments])
+        assert stop.value.code == code
+        return "".join(capsys.readouterr())
+
+    shown = said(0, "--help")
     for option in ("--quick", "--seed", "--seeds", "--steps", "--out", "--json"):
         assert option in shown
-    assert "expected at least 1" in run("--steps", "0", status=2).stderr
-    assert "expected a file" in run("--json", tmp_path, status=2).stderr
+    assert "expected at least 1" in said(2, "--steps", "0")
+    assert "expected a file" in said(2, "--json", str(tmp_path))
 
 
 @pytest.mark.parametrize("score", study_scaling.LABELS)
