@@ -331,7 +331,7 @@ def test_memory_does_not_grow_with_the_text():
         return size
 
     peak(1000)  # what is imported and cached at first use
-    assert peak(60_000) < 1.5 * peak(6000)
+    assert peak(30_000) < 1.5 * peak(3000)
 
 
 @pytest.mark.parametrize(
