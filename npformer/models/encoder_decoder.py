@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import fields
-from functools import cached_property
 
 import numpy as np
 
@@ -13,6 +12,7 @@ from npformer.checks import check_int, warn
 from npformer.models.initialization import Initializer, ShapesOnly
 from npformer.operations.options import check_fields, check_ids, check_option
 from npformer.reference import split_key
+from npformer.runtime.forks import cached_property
 
 
 class EncoderDecoder:

@@ -1,7 +1,6 @@
 """The encoder-decoder Transformer (Vaswani et al. 2017, "Attention is all you need")."""
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -15,6 +14,7 @@ from npformer.models.incremental import IncrementalDecoder
 from npformer.reference import padding_mask, sinusoidal_encoding, split_key
 from npformer.reference.math.packed_attention import repeated, split_parts
 from npformer.reference.settings import Rotary
+from npformer.runtime.forks import cached_property
 
 
 @dataclass(frozen=True)

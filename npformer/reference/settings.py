@@ -1,11 +1,11 @@
 """The settings of attention and of the layers of the Transformer, which everything passes on as one record."""
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Literal
 
 from npformer.operations.options import check_fields
 from npformer.reference.math.activations import Activation
+from npformer.runtime.forks import cached_property
 
 
 @dataclass(frozen=True)

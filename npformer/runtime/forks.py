@@ -1,6 +1,12 @@
 """Keep a forked process whole: it has the memory of its parent, but only the thread that forked."""
 
+import functools
 import os
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any, TypeVar
+
+Result = TypeVar("Result")
 
 
 def at_fork(**hooks):
@@ -13,3 +19,11 @@ def in_forked_process(function):
     """Decorate a function that sets right, in a forked process, what belonged to threads that it does not have."""
     at_fork(after_in_child=function)
     return function
+
+
+class cached_property(functools.cached_property[Result]):
+    """``functools.cached_property`` without the lock of Python 3.11, which another thread may hold during a fork."""
+
+    def __init__(self, function: Callable[[Any], Result]):
+        super().__init__(function)
+        self.lock = nullcontext()  # two threads that compute the value at once write the same

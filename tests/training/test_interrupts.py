@@ -14,6 +14,7 @@ import pytest
 from npformer import Adam, Trainer, Transformer, greedy_decode
 from npformer.data import CopyTask
 from npformer.runtime import threads
+from npformer.runtime.forks import cached_property
 from npformer.runtime.interrupts import MOST, deferred_interrupts
 from npformer.training import StopSignals, load_checkpoint
 
@@ -255,6 +256,29 @@ def test_a_trainer_whose_lock_another_thread_has_steps_in_a_forked_process():
     done.set()
     holder.join()
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 2
+
+
+@WITH_FORK
+@FORKS_OF_THREADS_WARN
+def test_a_property_that_another_thread_computes_is_computed_in_a_forked_process():
+    begun, done = threading.Event(), threading.Event()
+
+    class Model:
+        @cached_property
+        def shapes(self):
+            begun.set()
+            done.wait()
+            return {}
+
+    (holder := threading.Thread(target=lambda: Model().shapes)).start()
+    begun.wait()
+    if (child := os.fork()) == 0:
+        signal.alarm(20)
+        done.set()
+        os._exit(Model().shapes != {})
+    done.set()
+    holder.join()
+    assert os.waitpid(child, 0)[1] == 0
 
 
 def test_a_timeout_is_deferred_like_an_interrupt():
