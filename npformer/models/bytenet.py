@@ -7,7 +7,7 @@ import numpy as np
 
 from npformer import layers
 from npformer.arrays import beside, kept, on_host
-from npformer.checks import check_int, check_number, check_shape
+from npformer.checks import check_int, check_number, check_shape, shown
 from npformer.models.encoder_decoder import EncoderDecoder, check_depths
 from npformer.models.incremental import StepwiseDecoder
 from npformer.reference import split_key
@@ -121,7 +121,7 @@ class ByteNet(EncoderDecoder):
     def __post_init__(self):
         self._check_settings()
         if self.d_model % 2:
-            raise ValueError(f"d_model={self.d_model}, expected an even number: blocks are half as wide inside")
+            raise ValueError(f"d_model={shown(self.d_model)}, expected an even number: blocks are half as wide inside")
         for name, meaning in (("dilations", "one or more"), ("kernel_sizes", "two"), ("unfold", "two")):
             value = getattr(self, name)
             if not isinstance(value, (tuple, list)) or not value or (meaning == "two" and len(value) != 2):

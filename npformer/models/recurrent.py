@@ -12,7 +12,7 @@ import numpy as np
 
 from npformer import layers
 from npformer.arrays import beside, on_host
-from npformer.checks import check_choice, check_shape
+from npformer.checks import check_choice, check_shape, shown
 from npformer.models.encoder_decoder import EncoderDecoder
 from npformer.models.incremental import StateDecoder
 from npformer.reference import split_key
@@ -97,7 +97,7 @@ class Recurrent(EncoderDecoder):
                 f"attention={self.attention!r}, expected None, 'dot', 'general' (the bilinear score) or 'additive'"
             )
         if self.bidirectional and self.d_model % 2:
-            raise ValueError(f"d_model={self.d_model} is odd: with bidirectional=True each direction gets half of it")
+            raise ValueError(f"d_model={shown(self.d_model)} is odd: with bidirectional=True each direction gets half")
 
     @property
     def depths(self):

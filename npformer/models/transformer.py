@@ -7,7 +7,7 @@ import numpy as np
 
 from npformer import layers
 from npformer.arrays import on_host
-from npformer.checks import check_shape
+from npformer.checks import check_shape, shown
 from npformer.layers.normalisation import normalise
 from npformer.models.encoder_decoder import EncoderDecoder, check_depths
 from npformer.models.incremental import IncrementalDecoder
@@ -108,9 +108,10 @@ class Transformer(EncoderDecoder):
         self._check_settings()
         object.__setattr__(self, "n_layers", check_depths("n_layers", self.n_layers))
         if self.d_model % self.n_heads:
-            raise ValueError(f"d_model={self.d_model} is not divisible by n_heads={self.n_heads}")
+            raise ValueError(f"d_model={shown(self.d_model)} is not divisible by n_heads={shown(self.n_heads)}")
         if self.positions == "rotary" and (K := self.d_model // self.n_heads) % 2:
-            raise ValueError(f"d_model={self.d_model}, n_heads={self.n_heads}: heads of odd width {K} cannot be rotary")
+            given = f"d_model={shown(self.d_model)}, n_heads={shown(self.n_heads)}"
+            raise ValueError(f"{given}: heads of odd width {shown(K)} cannot be rotary")
         if self.rotary is not None and self.positions != "rotary":
             raise ValueError(f"rotary={self.rotary} with positions={self.positions!r}, expected positions='rotary'")
         self._layer_settings(None)  # raises if one of them is wrong

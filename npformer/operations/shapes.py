@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from npformer.checks import check_choice
+from npformer.checks import check_choice, shown
 from npformer.operations.contract import Contract, factors_of, in_order, letters_of
 
 
@@ -20,7 +20,7 @@ class Sizes(dict):
 
     def told(self, letters):
         """Where the known ones of these letters come from: ``["H = 8 from n_heads", …]``."""
-        return [f"{x} = {self[x]} from {self.source[x]}" for x in dict.fromkeys(letters) if x in self]
+        return [f"{x} = {shown(self[x])} from {self.source[x]}" for x in dict.fromkeys(letters) if x in self]
 
 
 def size_of(axis: str, sizes: Mapping[str, Any]) -> tuple[int, list[str]]:
@@ -109,7 +109,7 @@ def _match(argument, shape, sizes, not_empty):
         return
     told = sizes.told(x for x in letters if x in before)
     products = [x for x in argument.axes if "*" in x and not before.issuperset(letters_of(x))]
-    told += [f"{x} divisible by {size_of(x, sizes)[0]}" for x in products]
+    told += [f"{x} divisible by {shown(size_of(x, sizes)[0])}" for x in products]
     told += [f"{x} at least 1" for x in letters if x in not_empty and x not in before]
     expected = f"one that broadcasts to {argument}" if argument.broadcasts else argument
     reasons = f" with {', '.join(told)}" if told else ""

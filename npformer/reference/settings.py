@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from npformer.checks import shown
 from npformer.operations.options import check_fields
 from npformer.reference.math.activations import Activation
 from npformer.runtime.forks import cached_property
@@ -93,7 +94,8 @@ class AttentionSettings:
     def __post_init__(self):
         check_fields(self)
         if self.n_heads % self.parts[1]:
-            raise ValueError(f"n_kv_heads={self.n_kv_heads}, expected a divisor of n_heads={self.n_heads}")
+            H, G = map(shown, self.parts[:2])
+            raise ValueError(f"n_kv_heads={G}, expected a divisor of n_heads={H}")
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from npformer import (
     warmup_cosine,
 )
 
+HUGE = 10**5000  # which Python refuses to print
 SMALL = {"d_model": 14, "n_heads": 2, "n_layers": 1, "d_ff": 17}
 MODEL = Transformer(13, 11, **SMALL)
 PARAMS = MODEL.init(0)
@@ -37,6 +38,9 @@ def replaced(ids, value):
     ("arguments", "error", "message"),
     [
         ({"d_model": 510, "n_heads": 8}, ValueError, "d_model=510 is not divisible by n_heads=8"),
+        ({"n_heads": HUGE}, ValueError, "d_model=14 is not divisible by n_heads=an int of 16610 bits"),
+        ({"d_model": 3 * HUGE, "n_heads": HUGE, "positions": "rotary"}, ValueError, "n_heads=an int of .*odd width 3"),
+        ({"n_kv_heads": HUGE}, ValueError, "n_kv_heads=an int of 16610 bits, expected a divisor of n_heads=2"),
         ({"d_model": 0}, ValueError, "d_model=0, expected at least 1"),
         ({"d_model": 14.0}, TypeError, "d_model=14.0 is a float, expected an int"),
         ({"n_layers": -1}, ValueError, "n_layers=-1, expected at least 0"),

@@ -183,6 +183,7 @@ def test_without_blocks_the_logits_are_embedding_column_norm_and_output():
         ({"dilations": 2}, ValueError, "dilations=2, expected a tuple of one or more numbers"),
         ({"dilations": (1, 0)}, ValueError, "dilations=0, expected at least 1"),
         ({"kernel_sizes": 3}, ValueError, "kernel_sizes=3, expected a tuple of two numbers"),
+        ({"d_model": 10**5000 + 1}, ValueError, "d_model=an int of 16610 bits, expected an even number"),
         ({"kernel_sizes": (4, 3)}, ValueError, r"kernel_sizes=\(4, 3\), expected an odd first one"),
         ({"kernel_sizes": (3, 0)}, ValueError, "kernel_sizes=0, expected at least 1"),
         ({"unfold": (0.5, 0)}, ValueError, r"unfold=\(0.5, 0\), expected \(a, b\) with a >= 1"),

@@ -130,6 +130,16 @@ def test_an_input_of_other_axes_and_heads_of_odd_width_are_named(ops):
 
 
 @BACKENDS
+def test_numbers_of_more_digits_than_python_prints(ops):
+    """Python refuses to print them: 10**5000 has 16610 bits."""
+    huge = layers.AttentionSettings(10**5000)
+    with pytest.raises(ValueError, match="qkv .* with H = an int of 16610 bits .*divisible by an int of 16612 bits"):
+        layers.self_attention(ops, PARAMS["attention"], X, huge)
+    with pytest.raises(ValueError, match="settings with window=an int of 16610 bits, rotary=None, expected None"):
+        layers.cross_attention(ops, PARAMS["memory_attention"], X, X, layers.AttentionSettings(2, window=10**5000))
+
+
+@BACKENDS
 @pytest.mark.parametrize("mask", [np.ones((2, 3)), np.ones((3,), bool), np.ones((5, 3), bool), None, "x"], ids=str)
 def test_the_mask_of_a_convolution_is_checked(ops, mask):
     params = Initializer(0, "float64").conv1d(3, 4, 4)

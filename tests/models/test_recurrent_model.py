@@ -168,6 +168,7 @@ def test_the_description_brings_the_model_back(cell):
             r"attention='luong', expected None, 'dot', 'general' \(the bilinear score\) or 'additive'",
         ),
         ({"d_model": 7}, "d_model=7 is odd"),
+        ({"d_model": 10**5000 + 1}, "d_model=an int of 16610 bits is odd"),
         ({"n_layers": 0}, "n_layers=0, expected at least 1"),
         ({"tie_embeddings": True}, "src_vocab=11, tgt_vocab=12: expected equal sizes"),
     ],

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from npformer.arrays import Array
+from npformer.checks import shown
 from npformer.operations.options import check_rate_and_key
 from npformer.operations.record import backward_of, operation
 from npformer.reference.math.flash_attention import flash_attention, flash_attention_backward
@@ -22,7 +23,7 @@ def check_settings(settings, dropout_key, **others):
 def check_operation_settings(settings, **others):
     """Raise for settings that a layer applies before the operation, which would ignore them."""
     if settings is not settings.of_operation:
-        given = f"settings with window={settings.window}, rotary={settings.rotary}"
+        given = f"settings with window={shown(settings.window)}, rotary={settings.rotary}"
         raise ValueError(f"{given}, expected None: layers.self_attention applies them, and calls the operation without")
 
 
