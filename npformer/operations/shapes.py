@@ -108,7 +108,7 @@ def _match(argument, shape, sizes, not_empty):
     if fits and not any(sizes[x] == 0 for x in not_empty if x in sizes and x not in before):
         return
     told = sizes.told(x for x in letters if x in before)
-    products = [x for x in argument.axes if "*" in x and not before.issuperset(letters_of(x))]
+    products = [x for x in argument.axes if "*" in x and size_of(x, sizes)[1]]
     told += [f"{x} divisible by {shown(size_of(x, sizes)[0])}" for x in products]
     told += [f"{x} at least 1" for x in letters if x in not_empty and x not in before]
     expected = f"one that broadcasts to {argument}" if argument.broadcasts else argument

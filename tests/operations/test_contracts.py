@@ -7,6 +7,8 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
+from npformer import reference
+from npformer.layers import AttentionSettings
 from npformer.operations.record import backward_of, operation
 
 
@@ -94,6 +96,12 @@ def test_a_sum_of_products_tells_the_size_of_a_letter():
     expected = "(B, T, (H+2*G)*K) with H = 4 from n_heads, G = 2 from n_kv_heads, (H+2*G)*K divisible by 8"
     with pytest.raises(ValueError, match=re.escape(f"qkv has shape (2, 5, 25), expected {expected}")):
         shapes(25, 4, 2)
+
+
+def test_no_number_divides_a_width_of_0_where_it_is_not_allowed():
+    expected = "(B, T, (H+2*G)*K) with H = 4 from settings.n_heads, G = 2 from settings.n_kv_heads, K at least 1"
+    with pytest.raises(ValueError, match=re.escape(expected) + "$"):
+        reference.self_attention(np.ones((2, 5, 0)), AttentionSettings(4, 2))
 
 
 def test_a_size_that_is_none_is_that_of_another_letter():
