@@ -46,13 +46,14 @@ def make_plan(record, kernel, given: Mapping[str, Any]) -> Plan:
     rounds = dtype != widened(dtype) or any(x.dtype != dtype for x in floats)
     results = [{"wide": widened(dtype), "ids": IDS, "mask": MASK}.get(x.kind, dtype) for x in record.contract.results]
     limits = {name: record.contract.arrays[name].below for name in arrays}
+    unsigned = [name for name, x in arrays.items() if x.dtype.name == "uint64"]  # kernels have int64
     return Plan(
         kernel.function if kernel and not why else None,
         why,
         tuple((places[name], conversion) for name, conversion in for_kernel.items()),
         tuple((places[name], conversion) for name, conversion in for_function.items()),
         tuple(results) if rounds else (),
-        tuple((places[name], name, sizes[letter]) for name, letter in limits.items() if letter),
+        tuple((places[name], name, sizes.get(x, 2**63)) for name, x in limits.items() if x or name in unsigned),
         _nothing(record.contract, sizes, results, arrays),
         widened(dtype),
     )

@@ -58,6 +58,14 @@ def test_a_head_of_an_odd_width_and_a_negative_number_of_heads():
         npf.rotary(X, POSITIONS, n_heads=6, n_plain=-1)
 
 
+def test_positions_that_int64_cannot_hold_are_refused():
+    x, positions = X[0, :2, :K], np.array([3, 2**63 - 1], np.uint64)
+    assert_close(npf.rotary(x, positions), npf.rotary(x, positions.astype(np.int64)))
+    for operation in (npf.rotary, npf.rotary_backward):
+        with pytest.raises(ValueError, match=rf"positions\[1\] is {2**63}, expected 0 <= id < {2**63}"):
+            operation(x, positions + np.array([0, 1], np.uint64))
+
+
 def test_a_rotary_model(every_backend):
     """A source that is moved by padding gives the same logits, and not one that is reversed. Old descriptions load."""
     options = {"d_model": 8, "n_heads": 2, "n_layers": 1, "d_ff": 8, "max_len": 9, "dtype": "float64"}
