@@ -30,6 +30,7 @@ def layer_norm(ops: Ops, params: Params, x: Array, eps: float = 1e-5) -> tuple[A
     >>> y.round(3), grads["bias"]
     (array([[-1.,  1.]]), array([1., 0.]))
     """
+    _check_names(params, "gain", "bias")
     y, mean, rstd = ops.layer_norm(x, params["gain"], params["bias"], eps)
 
     def backward(dy):
@@ -62,6 +63,7 @@ def rms_norm(ops: Ops, params: Params, x: Array, eps: float = 1e-6) -> tuple[Arr
     >>> y.round(3), backward(np.ones_like(y))[1]["gain"].round(3)
     (array([[1.2, 1.6, 0. , 0. ]]), array([1.2, 1.6, 0. , 0. ]))
     """
+    _check_names(params, "gain")
     y, rstd = ops.rms_norm(x, params["gain"], eps)
 
     def backward(dy):
@@ -75,3 +77,8 @@ def normalise(ops: Ops, params: Params, x: Array, settings: LayerSettings) -> tu
     """The normalisation that a layer has: ``layer_norm`` or ``rms_norm``."""
     norm = {"layer_norm": layer_norm, "rms_norm": rms_norm}[settings.norm_type]
     return norm(ops, params, x) if settings.eps is None else norm(ops, params, x, settings.eps)
+
+
+def _check_names(params, *expected):
+    if params.keys() != {*expected}:
+        raise ValueError(f"params of a normalisation has {list(params)}, expected {list(expected)}")

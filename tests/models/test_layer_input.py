@@ -25,6 +25,19 @@ def test_the_order_of_the_parameters_of_a_norm_does_not_matter(ops):
     np.testing.assert_allclose(grads[1]["bias"], dy.sum(axis=(0, 1)))
 
 
+@BACKENDS
+def test_a_norm_has_a_gain_and_a_bias_and_a_root_mean_square_norm_only_a_gain(ops):
+    gain, both = {"gain": np.ones(4)}, {"gain": np.ones(4), "bias": np.zeros(4)}
+    rms = layers.LayerSettings(HEADS, norm_type="rms_norm")
+    for call, message in (
+        (lambda: layers.layer_norm(ops, gain, X), r"params .* has \['gain'\], expected \['gain', 'bias'\]"),
+        (lambda: layers.rms_norm(ops, both, X), r"params .* has \['gain', 'bias'\], expected \['gain'\]"),
+        (lambda: layers.encoder_layer(ops, PARAMS, X, rms), r"has \['gain', 'bias'\], expected \['gain'\]"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()
+
+
 def maps(**widths):
     return {name: {"weight": np.ones((4, n)), "bias": np.zeros(n)} for name, n in widths.items()}
 
