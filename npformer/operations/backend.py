@@ -8,6 +8,7 @@ from typing import NamedTuple, Self, TypeVar
 import numpy as np
 
 from npformer.operations.dispatcher import make_dispatcher
+from npformer.operations.options import check_instance
 from npformer.runtime.host import HOST
 
 Function = TypeVar("Function", bound=Callable)
@@ -94,6 +95,7 @@ class Backend:
             expected = ", ".join([*sorted(self.names())[:2], "…"])
             raise ValueError(f"no operation is called {min(unknown)}, expected one of {expected}")
         for name, function in operations.items():
+            check_instance(name, function, Callable, "a callable")
             _check_parameters(function, getattr(type(self), name), f"what replaces {name} in the backend {self.name}")
         changed = copy.copy(self)
         vars(changed).update(operations)

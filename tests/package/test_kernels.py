@@ -30,6 +30,9 @@ def test_what_replaces_an_operation_has_its_parameters():
     expected = "what replaces relu in the backend reference has the parameters (y), expected (x)"
     with pytest.raises(TypeError, match=re.escape(expected)):
         reference.ops.replaced(relu=lambda y: y)
+    for other in (3, None):
+        with pytest.raises(TypeError, match=f"^relu is a {type(other).__name__}, expected a callable$"):
+            reference.ops.replaced(relu=other)
     ops = reference.ops.replaced(linear=lambda *args: args, relu=iter)  # do not tell their parameters
     assert ops.linear(1, 2) == (1, 2)
 
