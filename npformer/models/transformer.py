@@ -104,6 +104,9 @@ class Transformer(EncoderDecoder):
 
     def __post_init__(self):
         if isinstance(self.rotary, dict):  # as it was read from a file
+            known = list(vars(Rotary()))
+            if unknown := [name for name in self.rotary if name not in known]:
+                raise ValueError(f"rotary has the settings {shown(unknown)}, expected some of {known}")
             object.__setattr__(self, "rotary", Rotary(**self.rotary))
         self._check_settings()
         object.__setattr__(self, "n_layers", check_depths("n_layers", self.n_layers))
