@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from npformer.arrays import Array
 from npformer.layers.types import Ops
+from npformer.operations.options import check_ids
 from npformer.reference.settings import AttentionSettings, Rotary
 
 
@@ -58,13 +59,18 @@ class KeyValueCache(NamedTuple):
                 f"keys and values {kv.shape} of the newest positions for a cache with kv {self.kv.shape} and "
                 f"at {self.at.shape}: expected {expected}, and at (R, S) with the newest position as its last"
             )
-        self.kv[self.at[:, -1]] = kv
+        try:
+            self.kv[self.at[:, -1]] = kv
+        except IndexError:
+            check_ids(self.at, len(self.kv), "at")
+            raise
 
     def latest(self, n: int) -> "KeyValueCache":
         """The cache of the latest n of the S positions of each row."""
-        first = max(0, self.at.shape[1] - n)
-        keep_mask = None if self.keep_mask is None else self.keep_mask[..., first:]
-        return self._replace(at=self.at[:, first:], keep_mask=keep_mask)
+        first, mask = max(0, self.at.shape[1] - n), self.keep_mask
+        if mask is not None and getattr(mask, "ndim", False):  # attention refuses a list, and a scalar
+            mask = mask[..., first:]
+        return self._replace(at=self.at[:, first:], keep_mask=mask)
 
     def attend(self, ops: Ops, q: Array, settings: AttentionSettings, bias: Array | None = None) -> Array:
         """Attention of one query per row, (R, D), to the keys and values of its row; returns (R, D)."""

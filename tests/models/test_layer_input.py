@@ -86,6 +86,22 @@ def test_a_mask_beside_a_cache_is_refused(ops):
 
 
 @BACKENDS
+def test_entries_that_a_cache_does_not_have_and_a_mask_that_is_a_list_are_named(ops):
+    cache, at = layers.KeyValueCache(np.zeros((6, 8)), None), np.arange(6).reshape(2, 3)
+    for options, change, error, message in (
+        ({}, {"at": at + 1}, ValueError, r"at\[1, 2\] is 6, expected 0 <= id < 6"),
+        ({}, {"at": at[:, ::-1] - 1}, ValueError, r"at\[0, 2\] is -1, expected 0 <= id < 6"),
+        ({}, {"at": at + 0.0}, TypeError, "at has dtype float64, expected integers"),
+        ({}, {"at": at, "keep_mask": [[[[True] * 3]]] * 2}, TypeError, "keep_mask is a list, expected an array"),
+        ({"window": 2}, {"at": at, "keep_mask": np.array(True)}, ValueError, r"keep_mask has shape \(\), expected"),
+        ({"window": 2}, {"at": at, "keep_mask": [[[[True] * 3]]] * 2}, TypeError, "keep_mask is a list, expected an"),
+    ):
+        settings = layers.LayerSettings(layers.AttentionSettings(2, **options))
+        with pytest.raises(error, match=message):
+            layers.encoder_layer(ops, PARAMS, X[:, 0], settings, cache=cache._replace(**change))
+
+
+@BACKENDS
 def test_a_rotation_of_keys_beside_a_cache_that_was_filled_without_one_is_refused(ops):
     cache = layers.KeyValueCache(np.zeros((2, 8)), np.arange(2)[:, None])
     turned = layers.LayerSettings(layers.AttentionSettings(2, rotary=layers.Rotary()))
