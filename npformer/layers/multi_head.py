@@ -193,7 +193,8 @@ def self_attention_heads(
 
     With a ``cache`` of the keys and values of the earlier positions, x (B, D) is only the newest position of each row,
     whose keys and values are written into the cache. A mask belongs into the cache, a bias is that of the newest
-    position (broadcasts to (R, H, 1, S)), there is no dropout, and ``backward`` is None.
+    position (broadcasts to (R, H, 1, S), of which a window takes the last), there is no dropout, and ``backward`` is
+    None.
     """
     check_instance("settings", settings, AttentionSettings)
     if cache is not None and cache.rotary != settings.rotary:
@@ -209,8 +210,10 @@ def self_attention_heads(
         check_no_mask(keep_mask)
         D = qkv.shape[-1] // sum(settings.parts) * settings.n_heads
         cache.append(qkv[:, D:])
-        seen = cache if settings.window is None else cache.latest(settings.window)
-        return seen.attend(ops, qkv[:, :D], settings.of_operation, bias), None
+        if settings.window is not None:
+            cache = cache.latest(settings.window)
+            bias = None if bias is None else bias[..., -settings.window :]
+        return cache.attend(ops, qkv[:, :D], settings.of_operation, bias), None
     if settings.window is not None:
         keep_mask = window_mask(x.shape[1], settings.window, keep_mask, like=x)
     options: dict[str, Any] = {"bias": bias, "dropout_key": dropout_key}

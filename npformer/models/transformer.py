@@ -251,7 +251,5 @@ class Transformer(EncoderDecoder):
 
     @property
     def position_table(self):
-        """The sinusoidal positional encoding (max_len, D); None if positions are rotary."""
-        if self.positions == "rotary":
-            return None
-        return sinusoidal_encoding(self.max_len, self.d_model, dtype=self.dtype)
+        """The sinusoidal positional encoding (max_len, D); None if no position has a vector."""
+        return sinusoidal_encoding(self.max_len, self.d_model, dtype=self.dtype) if self.n_positions else None

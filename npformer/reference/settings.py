@@ -61,8 +61,8 @@ class AttentionSettings:
 
     Examples
     --------
-    >>> AttentionSettings(8, causal=True)
-    AttentionSettings(n_heads=8, n_kv_heads=None, causal=True, window=None, scale=None, dropout_rate=0.0, rotary=None)
+    >>> AttentionSettings(8, n_kv_heads=2).parts
+    (8, 2, 2)
     >>> AttentionSettings(0)
     Traceback (most recent call last):
     ValueError: n_heads=0, expected at least 1
@@ -85,7 +85,8 @@ class AttentionSettings:
     @cached_property
     def of_operation(self) -> "AttentionSettings":
         """The settings of the operation of attention, without those that a layer applies before it."""
-        return self if self.window is None and self.rotary is None else replace(self, window=None, rotary=None)
+        without = replace(self, window=None, rotary=None)
+        return self if without == self else without
 
     def widths(self, d_model: int) -> list[int]:
         """The widths of the queries, keys and values of all heads, of a model with this width."""

@@ -125,8 +125,10 @@ def test_a_bias_of_the_scores_and_its_gradient(shape):
     check_layer(of_two, [x, memory, normal(*shape, S, seed=6)], shaken(new().memory_attention(D)))
 
 
-def test_a_cache_takes_the_bias_of_the_newest_position(every_backend):
-    params, settings, x = shaken(new().self_attention(D)), layers.AttentionSettings(H, causal=True), normal(B, T, D)
+@pytest.mark.parametrize("window", [None, 3])
+def test_a_cache_takes_the_bias_of_the_newest_position(every_backend, window):
+    settings = layers.AttentionSettings(H, causal=True, window=window)
+    params, x = shaken(new().self_attention(D)), normal(B, T, D)
     bias = normal(B, H, T, T, seed=6)
     whole, _ = self_attention_heads(reference.ops, params, x, settings, bias=bias)
     kv, at = np.empty((B * T, 2 * D)), np.arange(B * T).reshape(B, T)
