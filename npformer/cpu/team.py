@@ -206,7 +206,7 @@ def _address_of_piece(number):
     return address_of(piece, numba.void(JOB_TYPE, numba.int64))
 
 
-@kernel
+@inlined
 def _add_rows(a, b, out, first, last):
     """out = a[:, first:last] b[first:last], eight rows of b at a time."""
     out[:, :] = like(a[0, 0], 0)
@@ -226,7 +226,7 @@ def _add_eight(x, b, out):
         out[j] += total + x4 * b[4, j] + x5 * b[5, j] + x6 * b[6, j] + x7 * b[7, j]
 
 
-@kernel
+@inlined
 def _multiply_rows(a, b, out, k, first, last):
     """The dot products of the rows of a with the rows of b from first to last - 1."""
     for j in range(first, last):

@@ -13,7 +13,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
-from npformer.cpu.jit import kernel
+from npformer.cpu.jit import inlined
 
 _FEATURES = llvmlite.binding.get_host_cpu_features()
 BITS = 512 if _FEATURES.get("avx512f") else 256 if _FEATURES.get("avx") else 128  # of a vector register
@@ -21,7 +21,7 @@ WIDTH = 4 if BITS == 512 else 2  # vectors per row of a tile: there are 32 regis
 COLUMNS = WIDTH * BITS // 32  # of a tile in float32; half as many in float64
 
 
-@kernel
+@inlined
 def multiply_columns(a, b, out, first, last):
     """out[:, first:last] = a b[:, first:last], at least COLUMNS columns or none. Rows of b and out are contiguous."""
     m, columns = len(a), WIDTH * BITS // (8 * a.itemsize)

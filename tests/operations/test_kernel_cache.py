@@ -15,7 +15,7 @@ from numba.core.caching import FunctionCache
 from numba.core.dispatcher import Dispatcher
 
 import npformer
-from npformer.cpu import jit, kernel_cache
+from npformer.cpu import jit, kernel_cache, team
 
 RUN = """
 import numpy as np
@@ -197,6 +197,7 @@ def test_two_processes_that_compile_at_once_do_not_mix_their_kernels(tiny, monke
 
 def test_every_function_that_a_kernel_calls_is_inlined():
     """Otherwise it is linked: to another copy in a process that compiles the kernel than in one that loads it."""
+    team.helper_for(numba.float32)  # compiles a kernel that is defined in a function
     linked = set()
     for function in jit.KERNELS:
         found = inspect.getclosurevars(function)
