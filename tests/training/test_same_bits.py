@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(
 
 def train(n_shards, rows, dtype="float32"):
     """The losses, norms and parameters of two clipped steps, whose products are large enough for two BLAS threads."""
-    model = Transformer(20, 20, d_model=256, n_heads=2, n_layers=1, d_ff=1000, dtype=dtype)
+    model = Transformer(20, 20, d_model=256, n_heads=2, n_layers=1, d_ff=300, dtype=dtype)
     trainer = Trainer(model, Adam(0.01), n_shards=n_shards, backend="cpu", clip_norm=0.1)
     history = trainer.fit((TASK.batch(i, rows) for i in range(2)), progress=False)
     return [(info.loss, info.grad_norm) for info in history], trainer.flat_params
