@@ -1,5 +1,6 @@
 """The base class of all models from a source to a target: from token ids to logits, loss and gradients."""
 
+import weakref
 from collections.abc import Callable
 from dataclasses import fields
 
@@ -85,8 +86,11 @@ class EncoderDecoder:
 
     def _backend(self, backend, params):
         """``get_backend``, for parameters that are checked to be those of such a model."""
-        if not tree.agrees(params, self._shapes, lambda x, shape: getattr(x, "shape", None) == shape):
-            tree.check_like(params, self.shapes(), dtypes=False)
+        if params is not self.__dict__.get("_checked", lambda: None)():  # those of a trainer are checked once
+            if tree.map_leaves(lambda x: getattr(x, "shape", None), params) != self._shapes:
+                tree.check_like(params, self.shapes(), dtypes=False)
+            if isinstance(params, tree.Fixed):
+                self.__dict__["_checked"] = weakref.ref(params)
         return get_backend(backend, params)
 
     def encode(self, params, src, *, backend="auto"):

@@ -24,6 +24,7 @@ def make_dispatcher(record, kernel=None, reference=None):
     checks = [(places[option.name], check) for option in options if (check := check_of(option.name, option.annotation))]
     rate, key, ignored, eps = map(places.get, ("dropout_rate", "dropout_key", "ignore_id", "eps"))
     plans: dict = {}
+    known = [object()] * len(names)  # the last option that passed its check: most calls have the same ones
 
     @wraps(record.function)
     def dispatch(*args, **keywords):
@@ -38,7 +39,8 @@ def make_dispatcher(record, kernel=None, reference=None):
                 raise
             return reference(*args, **keywords)  # arrays of another library, whose layout this backend cannot read
         for place, check in checks:
-            values[place] = check(values[place])
+            if values[place] is not known[place]:
+                values[place] = known[place] = check(values[place])
         if rate is not None:
             check_rate_and_key(values[rate], values[key])
         plan = plans.get(signature)

@@ -3,7 +3,6 @@
 import copy
 import inspect
 import math
-import operator
 import os
 import threading
 import time
@@ -111,8 +110,7 @@ class Trainer:
     Attributes
     ----------
     params : nested dict
-        Views into ``flat_params``, updated in place. Write into these arrays to change them; an array that replaces one
-        of them is an error at the next step.
+        Views into ``flat_params``, updated in place. Write into the arrays to change them: they cannot be replaced.
     n_steps : int
         Number of steps done.
     last : StepInfo
@@ -163,12 +161,11 @@ class Trainer:
         if params is not None:
             tree.check_like(params, start)
             start = tree.ordered_like(params, start)
-        self.flat_params = self.ops.device.asarray(tree.flatten(start)[0])
-        self._views = tree.view_as(self.flat_params, start)
-        self.params = tree.map_leaves(lambda x: x, self._views)  # other dicts, so that a change is noticed
+        self._flat_params = self.ops.device.asarray(tree.flatten(start)[0])
+        self._params = tree.fixed(tree.view_as(self.flat_params, start))
         optimizer.check_dtype(self.flat_params.dtype)
         check_in_dtype("clip_norm", self.clip_norm or 0.0, self.flat_params.dtype)
-        self.precision = Precision(precision, self.ops, self.flat_params, self._views)
+        self.precision = Precision(precision, self.ops, self.flat_params, self._params)
         self.flat_grads = np.zeros_like(self.flat_params)
         self.grads = tree.view_as(self.flat_grads, self.params)
         self.frozen = listed(frozen)
@@ -199,6 +196,31 @@ class Trainer:
             )
         self._lock, self._process, self._changing = threading.RLock(), os.getpid(), False
 
+    @property
+    def params(self):
+        """The parameters, a nested dict of views into ``flat_params``."""
+        return self._params
+
+    @params.setter
+    def params(self, new):
+        self._refuse("params", new, self._params)
+
+    @property
+    def flat_params(self):
+        """All parameters, as one array (n,)."""
+        return self._flat_params
+
+    @flat_params.setter
+    def flat_params(self, new):
+        self._refuse("flat_params", new, self._flat_params)
+
+    def _refuse(self, name, new, own):
+        if new is not own:  # trainer.flat_params += 1 ends with an assignment of the same array
+            raise ValueError(
+                f"trainer.{name} cannot be replaced: write into its arrays, as trainer.flat_params[...] = x, or make a "
+                "Trainer with params="
+            )
+
     def step(self, *batch, batches=None) -> float:
         """Make one update from one batch.
 
@@ -223,7 +245,6 @@ class Trainer:
             raise ValueError(f"step got a batch of {len(batch)} items and batches=…, expected one of them")
         batches = [batch] if batches is None else list(batches)
         check_batches(batches)
-        self._check_params()
         start = time.perf_counter()
         n_targets = sum(count_of(self.model, batch) for batch in batches)
         if n_targets == 0:
@@ -316,7 +337,6 @@ class Trainer:
         ('adam_update', 'kernel')
         """
         check_batches([batch])
-        self._check_params()
         with self._alone(changing=True):
             key, numbers = derive_key(self.seed, self.n_steps), self._numbers(count_of(self.model, batch))
             arrays = [self.flat_params, *self.state.values()]
@@ -354,7 +374,6 @@ class Trainer:
                 raise ValueError(
                     f"arrays has {name!r}, expected names that do not begin with 'params.' or 'optimizer.'"
                 )
-        self._check_params()
         with self._alone():
             state = {name: self.sums.whole(x) for name, x in self.state.items()}
             own = tree.to_arrays(self.params, "params") | tree.to_arrays(state, "optimizer")
@@ -386,7 +405,6 @@ class Trainer:
 
     def restore(self, arrays, info, path):
         """Do the same as ``load``, with the result of ``load_checkpoint``; the path is for error messages."""
-        self._check_params()
         with refusing(path, "make the trainer with the file's settings, or try another file"):
             check_training(arrays, info, self)
         params, state = tree.from_arrays(arrays, "params"), tree.from_arrays(arrays, "optimizer")
@@ -408,7 +426,6 @@ class Trainer:
 
     def __deepcopy__(self, memo):
         """A trainer with arrays of its own that makes the same steps from here on."""
-        self._check_params()
         with self._alone():
             twin = type(self)(
                 copy.deepcopy(self.model, memo),
@@ -424,22 +441,6 @@ class Trainer:
                 twin.state[name][...] = x
             twin.n_steps, twin.last, twin.precision.state = self.n_steps, self.last, self.precision.state
         return twin
-
-    def _check_params(self):
-        """Raise if an array was replaced, as no step would update the new one, and put those of the trainer back."""
-        with self._alone():
-            if self.flat_params is self.precision.full and tree.agrees(self.params, self._views, operator.is_):
-                return
-            own, given = dict(tree.leaves(self._views)), dict(tree.leaves(self.params))
-            path = next((path for path in [*own, *given] if own.get(path) is not given.get(path)), "")
-            place = "params" + "".join(f"[{name!r}]" for name in path.split(".") if path)
-            place = place if self.flat_params is self.precision.full else "flat_params"
-            self.flat_params, self.params = self.precision.full, tree.map_leaves(lambda x: x, self._views)
-        raise ValueError(
-            f"trainer.{place} is not the array that the trainer updates: it was replaced, added or deleted. "
-            f"It is again as it was: write into the arrays of the trainer, as trainer.{place}[...] = x, or make a "
-            "Trainer with params="
-        )
 
     @contextmanager
     def _alone(self, changing=False):
