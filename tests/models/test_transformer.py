@@ -38,6 +38,18 @@ def test_padding_columns_change_nothing():
     assert_padding_columns_change_nothing(MODEL, PARAMS, SRC, TGT, n_src=3, n_tgt=2)
 
 
+def test_gradients_are_reported_layer_by_layer_from_the_last_one():
+    reports: dict = {}
+    MODEL.loss_and_grad(PARAMS, SRC, TGT, ready=lambda path, grads: reports.update({path: grads}))
+    layers = ["decoder.2", "decoder.1", "decoder.0", "encoder.1", "encoder.0"]
+    assert [path for path in reports if path in layers] == layers
+    _, grads, _ = MODEL.loss_and_grad(PARAMS, SRC, TGT)
+    expected = dict(tree.leaves(grads))
+    for path in layers:
+        for leaf, grad in tree.leaves(reports[path], path):
+            np.testing.assert_array_equal(grad, expected[leaf])
+
+
 @pytest.mark.parametrize("poison", [np.nan, np.inf])
 def test_nan_in_the_embedding_of_the_padding_changes_nothing(poison):
     def run(params):
