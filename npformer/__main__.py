@@ -29,7 +29,7 @@ def main(argv=None):
         return 0
     config = read_config()
     print(as_text(config))
-    if ranks.size > 1:
+    if not ranks.alone:
         print(f"\n{ranks}")
     if options.json:
         try:

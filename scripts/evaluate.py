@@ -52,7 +52,7 @@ def evaluate(options):
     start = time.perf_counter()
     search = search_of(options)
     ranks = world()
-    ranks.agree(model=translator.checksum(), text=checksum([*sources, *references]))
+    ranks.agree(lambda: {"model": translator.checksum(), "text": checksum([*sources, *references])})
     translations = ranks.gather_lists(list(translator.translate(ranks.my_share(sources), **search)))
     seconds = time.perf_counter() - start
     if options.out and ranks.is_first:

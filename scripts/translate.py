@@ -71,7 +71,7 @@ def write_translations(translator, lines, options, ranks):
 
 def found_on_ranks(translator, lines, search, ranks):
     """Yield the hypotheses of each line, in order. Rank 0 reads the lines, and each rank translates a part of them."""
-    ranks.agree(model=translator.checksum())
+    ranks.agree(lambda: {"model": translator.checksum()})
     while some := ranks.first(lambda: list(islice(lines, READ_AHEAD * ranks.size))):
         mine = [list(map(asdict, hypotheses)) for hypotheses in translator.hypotheses(ranks.my_share(some), **search)]
         for hypotheses in ranks.gather_lists(mine):

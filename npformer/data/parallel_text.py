@@ -206,15 +206,14 @@ class TokenBatches:
 
     def _same(self, pairs):
         """These pairs, which have to be the same on all ranks."""
-        if self.ranks.size > 1:
-            lines = (line for pair in pairs for line in pair)
-            self.ranks.agree(text={"pairs": len(pairs), "checksum": checksum(lines)})
+        lines = (line for pair in pairs for line in pair)
+        self.ranks.agree(lambda: {"text": {"pairs": len(pairs), "checksum": checksum(lines)}})
         return pairs
 
     def _encode(self, subwords, lines):
         """The ids of lines, of which each rank converts its part."""
         ids = subwords.encode(self.ranks.my_share(lines))
-        if self.ranks.size == 1:
+        if self.ranks.alone:
             return ids
         lengths = np.concatenate(self.ranks.gather_arrays(np.array([len(x) for x in ids], np.int64)))
         joined = np.concatenate(self.ranks.gather_arrays(np.concatenate([np.empty(0, np.int64), *ids])))

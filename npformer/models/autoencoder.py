@@ -112,7 +112,8 @@ class SequenceAutoencoder(EncoderDecoder):
         def backward(dcode, ready):
             dend, code_grads = code_backward(dcode)
             dx, _, read_grads = read_backward(np.zeros_like(states), (dend,))
-            return {"0": read_grads, "code": code_grads}, embed_backward(dx)
+            ready("encoder", {"0": read_grads, "code": code_grads})
+            return embed_backward(dx)
 
         return code, backward
 
@@ -128,7 +129,8 @@ class SequenceAutoencoder(EncoderDecoder):
         def backward(dstates, ready):
             dx, (dfirst,), read_grads = read_backward(dstates, None)
             dcode, start_grads = start_backward(dfirst)
-            return dcode, {"0": read_grads, "start": start_grads}, embed_backward(dx)
+            ready("decoder", {"0": read_grads, "start": start_grads})
+            return dcode, embed_backward(dx)
 
         return states, backward
 

@@ -175,7 +175,8 @@ class ByteNet(EncoderDecoder):
 
         def backward(dy, ready):
             dx, grads = stack_backward(dy)
-            return grads, embed_backward(fitted(dx, src.shape[1]))
+            ready("encoder", grads)
+            return embed_backward(fitted(dx, src.shape[1]))
 
         return y, backward
 
@@ -193,7 +194,8 @@ class ByteNet(EncoderDecoder):
         def backward(dy, ready):
             dx, grads = stack_backward(dy)
             dmemory, grads["memory"] = columns_backward(dx)
-            return dmemory, grads, embed_backward(dx)
+            ready("decoder", grads)
+            return dmemory, embed_backward(dx)
 
         return y, backward
 

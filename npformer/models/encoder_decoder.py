@@ -24,11 +24,11 @@ class EncoderDecoder:
 
     - ``depths``, the numbers of layers of encoder and decoder; the parameters of the layers are under "0", "1", …
     - ``_init_stacks(new)`` -> parameters of (encoder, decoder), drawn from the ``Initializer`` ``new``
-    - ``_encode(ops, params, src, dropout_key, train)`` -> (memory, backward), where backward(dmemory, ready) returns
-      the gradients of the encoder and of the source's tables, as ``_embed`` has them
+    - ``_encode(ops, params, src, dropout_key, train)`` -> (memory, backward), where backward(dmemory, ready) gives the
+      gradients of the encoder to ``ready`` and returns those of the source's tables, as ``_embed`` has them
     - ``_decode(ops, params, memory, src, tgt_in, dropout_key, train)`` -> (y (B, T, D), backward), where
-      backward(dy, ready) returns dmemory and the gradients of the decoder and of the target's tables. It may call
-      ``ready`` for the gradients of each layer
+      backward(dy, ready) gives the gradients of the decoder to ``ready`` and returns dmemory and those of the target's
+      tables
     - ``decoder_type``, the subclass of ``StepwiseDecoder`` of which ``decoder`` returns an instance
     """
 
@@ -214,14 +214,14 @@ class EncoderDecoder:
             If False, ``grads`` is None, and nothing is saved for the backward pass.
         ready : callable, optional
             ``ready(path, grads)`` is called as soon as the gradients of the parameters below a path are complete, from
-            the last layer to the first, so that they can be sent while the others are computed. They are a part of
-            the result too.
+            the last layer to the first, so that they can be added up and sent while the others are computed. All
+            gradients are given to it, and the result has none.
 
         Returns
         -------
         loss : scalar
         grads : nested dict
-            With the keys and shapes of ``params``.
+            With the keys and shapes of ``params``; None with ``ready``.
         n_tokens : int
             Number of targets that are not padding. If ``tgt_out`` is on the GPU, this is an array on the GPU, so that
             the CPU does not have to wait for it.
@@ -259,18 +259,15 @@ class EncoderDecoder:
             return loss, None, counted
 
         dy, dweight, dbias = ops.linear_backward(dlogits, y, weight, bias)
-        ready = ready or (lambda path, grads: None)  # nobody waits for them
-        output_grads = {"bias": dbias} if self.tie_embeddings else {"weight": dweight, "bias": dbias}
-        ready("output", output_grads)
-        dmemory, decoder_grads, target_grads = decode_backward(dy, ready)
-        ready("decoder", decoder_grads)
-        encoder_grads, source_grads = encode_backward(dmemory, ready)
-        ready("encoder", encoder_grads)
-        grads = {"encoder": encoder_grads, "decoder": decoder_grads, "output": output_grads}
-        grads |= source_grads | target_grads
+        collected: list = []
+        give = ready or (lambda path, grads: collected.extend(tree.leaves(grads, path)))
+        give("output", {"bias": dbias} if self.tie_embeddings else {"weight": dweight, "bias": dbias})
+        dmemory, target_grads = decode_backward(dy, give)
+        grads = encode_backward(dmemory, give) | target_grads
         if self.tie_embeddings:  # one table, used three times
             grads["embedding"] = grads.pop("source_embedding") + grads.pop("target_embedding") + dweight.T
-        return loss, tree.ordered_like(grads, params), counted
+        give("", grads)
+        return loss, None if ready else tree.ordered_like(tree.from_leaves(collected), params), counted
 
     def count(self, src, tgt):
         """Check a batch, and return its number of targets that are not padding.

@@ -135,8 +135,14 @@ class Recurrent(EncoderDecoder):
         src = self._tokens("src", src, self.src_vocab, params)
         read_layer = layers.read_both_ways if self.bidirectional else layers.read_steps
         read = partial(read_layer, keep_mask=src != self.pad_id)
-        states, ends, backward = self._read(ops, params, "source", src, [read] * self.n_layers, dropout_key, train)
-        return (states, ends), lambda dmemory, ready: backward(*dmemory)[1:]
+        states, ends, read_backward = self._read(ops, params, "source", src, [read] * self.n_layers, dropout_key, train)
+
+        def backward(dmemory, ready):
+            _, grads, table_grads = read_backward(*dmemory)
+            ready("encoder", grads)
+            return table_grads
+
+        return (states, ends), backward
 
     def _decode(self, ops, params, memory, src, tgt_in, dropout_key=None, train=False):
         src = self._tokens("src", src, self.src_vocab, params)
@@ -153,7 +159,8 @@ class Recurrent(EncoderDecoder):
         def backward(dy, ready):
             dstates, dencoder_states, combine_grads = combine_backward(drop_backward(dy))
             dends, layer_grads, table_grads = states_backward(dstates)
-            return (dencoder_states, dends), layer_grads | combine_grads, table_grads
+            ready("decoder", layer_grads | combine_grads)
+            return (dencoder_states, dends), table_grads
 
         return y, backward
 

@@ -179,10 +179,11 @@ class Transformer(EncoderDecoder):
 
         def backward(dx, ready):
             dx, grads = norm_backward(dx)
+            ready("encoder", grads)
             for i, layer_backward in stack.backwards():
-                dx, grads[str(i)] = layer_backward(dx)
-                ready(f"encoder.{i}", grads[str(i)])
-            return grads, embed_backward(dx)
+                dx, grads = layer_backward(dx)
+                ready(f"encoder.{i}", grads)
+            return embed_backward(dx)
 
         return x, backward
 
@@ -206,11 +207,12 @@ class Transformer(EncoderDecoder):
         def backward(dx, ready):
             dmemory = np.zeros_like(memory)
             dx, grads = norm_backward(dx)
+            ready("decoder", grads)
             for i, layer_backward in stack.backwards():
-                dx, dmemory_of_layer, grads[str(i)] = layer_backward(dx)
-                ready(f"decoder.{i}", grads[str(i)])
+                dx, dmemory_of_layer, grads = layer_backward(dx)
+                ready(f"decoder.{i}", grads)
                 dmemory += dmemory_of_layer
-            return dmemory, grads, embed_backward(dx)
+            return dmemory, embed_backward(dx)
 
         return x, backward
 

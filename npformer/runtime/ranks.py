@@ -40,6 +40,11 @@ class OneProcess:
     rank, size, seconds_waited = 0, 1, 0.0
 
     @property
+    def alone(self):
+        """Whether this is the only process, which sends no messages."""
+        return self.size == 1
+
+    @property
     def is_first(self):
         """Whether this is rank 0, which writes files."""
         return self.rank == 0
@@ -78,8 +83,8 @@ class OneProcess:
         """
         return work()
 
-    def agree(self, **facts):
-        """Raise an error on all ranks if one of them has other facts than rank 0."""
+    def agree(self, facts):
+        """Raise an error on all ranks if one of them has other facts, ``facts()`` -> dict, than rank 0."""
 
     def my_share(self, items):
         """Return this rank's part of a sequence: neighbouring items, about as many as on the other ranks."""
@@ -110,7 +115,8 @@ class Ranks(OneProcess):
             row["cores"] = Fraction(text)
         fewest = min(row["cores"] for row in self.table)
         blas_threads(max(1, int(fewest))).__enter__()  # until the process ends
-        self.agree(npformer=__version__, NumPy=np.__version__, Python=platform.python_version())
+        versions = {"npformer": __version__, "NumPy": np.__version__, "Python": platform.python_version()}
+        self.agree(lambda: versions)
 
     def gather(self, value):
         """Return the values of all ranks, in their order: whatever JSON can hold."""
@@ -146,8 +152,9 @@ class Ranks(OneProcess):
             raise RankError(f"rank 0: {message}")
         return json.loads(result)
 
-    def agree(self, **facts):
-        """Raise an error on all ranks if one of them has other facts than rank 0."""
+    def agree(self, facts):
+        """Raise an error on all ranks if one of them has other facts, ``facts()`` -> dict, than rank 0."""
+        facts = facts()
         if len(set(self.stack(np.array(zlib.crc32(as_json(facts).encode()))))) == 1:
             return
         wanted, *others = (dict(tree.leaves(of_rank)) for of_rank in self.gather(facts))

@@ -2,11 +2,13 @@
 
 from npformer.training.averaging import ParameterAverage, average
 from npformer.training.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
+from npformer.training.diagnosis import NonFiniteError
 from npformer.training.interruption import StopSignals
 from npformer.training.json_log import JsonLog
 from npformer.training.optimizers import SGD, Adam, AdamW
 from npformer.training.schedules import constant, inverse_sqrt, noam, warmup_cosine
-from npformer.training.trainer import NonFiniteError, StepInfo, Trainer
+from npformer.training.settings import TrainingSettings
+from npformer.training.trainer import StepInfo, Trainer
 
 __all__ = [
     "SGD",
@@ -19,6 +21,7 @@ __all__ = [
     "StepInfo",
     "StopSignals",
     "Trainer",
+    "TrainingSettings",
     "average",
     "constant",
     "inverse_sqrt",

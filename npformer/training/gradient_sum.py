@@ -1,40 +1,58 @@
 """The sum of the gradients of all shards and batches of a step, in one process."""
 
 from functools import partial
-from itertools import chain
+from itertools import accumulate, chain
 
 import numpy as np
 
 from npformer import tree
-from npformer.training.tree_sum import tree_sum
+from npformer.training.gradient_tree import GradientTree
 
 
 class GradientSum:
-    """Adds up the gradients of a step in ``flat_grads`` (n,), of which ``grads`` has the views.
+    """Adds up the gradients of a step in ``flat`` (n,).
 
-    ``Exchange`` does it on several ranks.
+    For each batch, ``begin`` says how many shards there are. Each shard then gives its gradients to ``batch``, a
+    ``GradientTree``, and ``finish`` ends the batch. ``Exchange`` does it on several ranks.
+
+    Parameters
+    ----------
+    ops : Ops
+    flat_params : (n,)
+    params : nested dict
+        Views of ``flat_params``.
+    pieces : list of Piece
+        What this process updates.
+    takes_ready : bool
+        Whether the model's ``loss_and_grad`` takes ``ready``.
     """
 
-    def __init__(self, ops, flat_params, flat_grads, grads, pieces):
-        self.ops, self.flat_params, self.flat_grads, self.grads = ops, flat_params, flat_grads, grads
-        self.pieces = pieces  # what this process updates
+    def __init__(self, ops, flat_params, params, pieces, takes_ready):
+        self.ops, self.pieces, self.takes_ready = ops, pieces, takes_ready
+        self.flat = np.zeros_like(flat_params)
+        leaves = tree.leaves(params)
+        ends = accumulate(x.size for _, x in leaves)
+        self.places = {path: (slice(end - x.size, end), x.shape) for (path, x), end in zip(leaves, ends, strict=True)}
 
-    def begin(self, shards, *, is_first, is_last):
-        """Prepare for a batch: [(shard, further options of ``loss_and_grad``)] of what this process computes."""
-        self.is_first = is_first
-        return [(shard, {}) for shard in shards]
+    def begin(self, n_shards, *, is_first, is_last):
+        """Prepare for a batch of this number of shards; the first batch of a step overwrites the sum."""
+        self.batch = GradientTree(self.places, {(0, n_shards): self.flat}, is_first)
 
-    def add(self, gradients):
-        """Add the gradients of the shards of a batch; those of the first batch overwrite what was there."""
-        tree.map_leaves(partial(add_up, self.is_first), self.grads, *gradients)
+    def options(self, shard):
+        """Further options of ``loss_and_grad`` for a shard."""
+        return {"ready": partial(self.batch.ready, shard)} if self.takes_ready else {}
+
+    def finish(self):
+        """End a batch."""
+        self.batch.check_complete()
 
     def totals(self, losses):
         """The loss of all shards, given a list with those of this process for each batch, and the norm of the sum."""
-        return sum(chain(*losses), np.float64(0)), self.ops.global_norm(self.flat_grads)
+        return sum(chain(*losses), np.float64(0)), self.ops.global_norm(self.flat)
 
     def not_finite(self):
         """The paths of parameters whose gradient holds NaN or inf."""
-        return tree.not_finite(self.grads)
+        return [path for path, (place, _) in self.places.items() if not np.isfinite(self.flat[place]).all()]
 
     def own(self, flat):
         """The numbers of a flat array that belong to the parameters which this process updates."""
@@ -46,15 +64,3 @@ class GradientSum:
 
     def share_parameters(self):
         """Let all processes have the parameters that each has updated."""
-
-
-def add_up(is_first, total, *gradients):
-    """Add arrays, as a tree, to ``total``, or to nothing if these are the first."""
-    for grad in gradients:
-        if grad.shape != total.shape:  # otherwise it would be broadcast
-            raise ValueError(f"a gradient has shape {grad.shape}, expected that of its parameter, {total.shape}")
-    parts = {(i, i + 1): grad for i, grad in enumerate(gradients)}
-    if is_first:
-        tree_sum(parts, 0, len(parts), out=total)
-    else:
-        total += tree_sum(parts, 0, len(parts))

@@ -1,6 +1,5 @@
 """The pieces of the flat parameters that differ in whether they are frozen and whether they decay."""
 
-from collections.abc import Iterable
 from itertools import groupby
 from typing import NamedTuple
 
@@ -47,14 +46,6 @@ def pieces_of(params, frozen, decays) -> list[Piece]:
     if all(piece.frozen for piece in pieces):
         raise ValueError(f"frozen={list(frozen)} includes all parameters, expected some that are trained")
     return pieces
-
-
-def listed(frozen):
-    """The paths of frozen parameters as a list, in one order: a set has another one in each process."""
-    if isinstance(frozen, str) or not isinstance(frozen, Iterable):
-        advice = f": try [{frozen!r}]" if isinstance(frozen, str) else " such as ['encoder']"
-        raise TypeError(f"frozen={frozen!r} is a {type(frozen).__name__}, expected a sequence of paths{advice}")
-    return sorted(frozen, key=str)
 
 
 def is_in(path, name):

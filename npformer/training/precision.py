@@ -29,7 +29,7 @@ class Precision:
             self.half = ops.device.asarray(np.zeros(flat_params.size, _dtype(name)))
             self.params = tree.view_as(self.half, params)
         self.has_loss_scale = name == "float16"
-        self.state = ScaleState(2.0**15, 0) if self.has_loss_scale else ScaleState(1.0, 0)
+        self.loss_scale = LossScale(2.0**15, 0) if self.has_loss_scale else LossScale(1.0, 0)
 
     @contextlib.contextmanager
     def computing(self):
@@ -39,17 +39,21 @@ class Precision:
         with self.ops.device.tf32() if self.name == "tf32" else contextlib.nullcontext():
             yield self.params
 
+    def options(self, loss_scale):
+        """Further options of ``loss_and_grad``."""
+        return {"loss_scale": loss_scale} if self.has_loss_scale else {}
+
     def after_step(self):
         """Count a step without an overflow."""
-        scale, n = self.state
+        value, n = self.loss_scale
         if self.has_loss_scale:
-            self.state = ScaleState(2 * scale, 0) if n + 1 == GROWS_AFTER else ScaleState(scale, n + 1)
+            self.loss_scale = LossScale(2 * value, 0) if n + 1 == GROWS_AFTER else LossScale(value, n + 1)
 
     def after_overflow(self):
         """Halve the scale if possible, and return whether to try the step again."""
-        if not self.has_loss_scale or self.state.scale <= 1:
+        if not self.has_loss_scale or self.loss_scale.value <= 1:
             return False
-        self.state = ScaleState(self.state.scale / 2, 0)
+        self.loss_scale = LossScale(self.loss_scale.value / 2, 0)
         return True
 
 
@@ -60,10 +64,10 @@ def check_precision(name, ops):
         raise ValueError(f"precision={name!r} on the backend {ops.name}, expected {expected}")
 
 
-class ScaleState(NamedTuple):
+class LossScale(NamedTuple):
     """The loss scale, and the number of steps without an overflow since it last changed."""
 
-    scale: float
+    value: float
     n_steps: int
 
 

@@ -1,15 +1,23 @@
 """The check that a checkpoint holds a training of this trainer, before anything is taken from it."""
 
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, asdict, fields
 
 from npformer import tree
 from npformer.checks import check_int
 from npformer.models.description import as_json, describe
 from npformer.operations.options import LARGEST, OPTIONS
-from npformer.training.precision import ScaleState
+from npformer.training.precision import LossScale
 
+SETTINGS = ("seed", "label_smoothing", "consistency", "clip_norm", "frozen")  # which a checkpoint has to agree with
 ADDED_LATER = {"consistency": 0.0, "frozen": []}  # settings that older checkpoints do not have
 ADDED_TO_OPTIMIZERS = {"AdamW": {"decay_all": True}}
+
+
+def settings_of(trainer):
+    """The settings that a checkpoint has to agree with: a dict that JSON can hold."""
+    optimizer = {k: v for k, v in asdict(trainer.optimizer).items() if k != "lr"}  # a schedule is a function
+    settings = {name: getattr(trainer.settings, name) for name in SETTINGS}
+    return as_json(settings | {"optimizer": {"name": type(trainer.optimizer).__name__} | optimizer})
 
 
 def check_training(arrays, info, trainer):
@@ -19,11 +27,11 @@ def check_training(arrays, info, trainer):
     """
     newer = {f.name: f.default for f in fields(trainer.model) if f.default is not MISSING}
     _check_settings("model", info.get("model", {}), describe(trainer.model), as_json(newer))
-    _check_settings("trainer", info.get("trainer", {}), trainer.settings(), ADDED_LATER)
+    _check_settings("trainer", info.get("trainer", {}), settings_of(trainer), ADDED_LATER)
     check_int("n_steps", info.get("n_steps"), at_least=0, at_most=LARGEST)
     loss_scale_in(info)
-    state = dict.fromkeys(trainer.state, trainer.flat_params)  # whole, also if this process has a part of it
-    for prefix, own in (("params", trainer.params), ("optimizer", state)):
+    moments = dict.fromkeys(trainer.state.moments, trainer.flat_params)  # whole, also if this process has a part of it
+    for prefix, own in (("params", trainer.params), ("optimizer", moments)):
         tree.check_like(tree.leaves_under(arrays, prefix), dict(tree.leaves(own)))
 
 
@@ -35,7 +43,7 @@ def loss_scale_in(info):
     if not isinstance(given, list) or len(given) != 2:
         raise ValueError(f"loss_scale={given!r:.60}, expected a scale and a number of steps")
     scale = OPTIONS["loss_scale"].check("loss_scale[0]", given[0])
-    return ScaleState(scale, check_int("loss_scale[1]", given[1], at_least=0))
+    return LossScale(scale, check_int("loss_scale[1]", given[1], at_least=0))
 
 
 def _check_settings(owner, given, expected, newer):

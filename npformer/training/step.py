@@ -17,7 +17,20 @@ class Numbers(NamedTuple):
     step: Any  # 1 is the first
 
 
-def training_step(trainer, batches: Sequence[tuple], key, numbers: Sequence) -> tuple[Any, Any]:
+def training_step(
+    state,
+    batches: Sequence[tuple],
+    key,
+    numbers: Sequence,
+    *,
+    model,
+    optimizer,
+    ops,
+    sharding,
+    sums,
+    clip_norm,
+    options,
+) -> tuple[Any, Any]:
     """Compute loss and gradient, norm and clipping, and update the parameters.
 
     No Python branch depends on the value of an array, so a GPU can record the step. If the loss or the norm is not
@@ -25,37 +38,47 @@ def training_step(trainer, batches: Sequence[tuple], key, numbers: Sequence) -> 
 
     The gradient is that of all batches together; their dropout keys are derived from ``key``. Returned are the mean
     loss per target, and the norm of its gradient before clipping.
+
+    Parameters
+    ----------
+    state : TrainState
+    batches, key, numbers
+    model, optimizer, ops, clip_norm
+        As of ``Trainer``.
+    sharding : Sharding
+        Who computes which rows.
+    sums : GradientSum
+    options : dict
+        Further options of ``loss_and_grad``.
     """
     n_targets, loss_scale, lr, step = numbers
-    losses, sums = [], trainer.sums
-    options = {"n_tokens": n_targets, "backend": trainer.ops, **trainer.options}
-    if trainer.precision.has_loss_scale:
-        options["loss_scale"] = loss_scale
-    with trainer.precision.computing() as params:
+    losses = []
+    with state.precision.computing() as params:
 
-        def gradient(shard):
-            (batch, dropout_key), more = shard
-            return trainer.model.loss_and_grad(params, *batch, dropout_key=dropout_key, **options, **more)
+        def loss_of(shard):
+            given = {"dropout_key": shard.dropout_key, "n_tokens": n_targets, "backend": ops, **options}
+            given |= state.precision.options(loss_scale) | sums.options(shard.number)
+            loss, grads, _ = model.loss_and_grad(params, *shard.batch, **given)
+            sums.batch.add(shard.number, grads)
+            return loss
 
         for i, batch in enumerate(batches):
-            shards = trainer.shards(batch, derive_key(key, i))
-            work = sums.begin(shards, is_first=i == 0, is_last=i == len(batches) - 1)
-            by_blas = trainer.n_shards in (None, 1) and len(work) == 1  # which divides the products among its threads
-            results = list(map(gradient, work)) if by_blas else trainer.ops.device.run_shards(gradient, work)
-            losses.append([loss for loss, *_ in results])
-            sums.add([grads for _, grads, _ in results])
+            shards = sharding.shards(batch, derive_key(key, i))
+            sums.begin(len(shards), is_first=i == 0, is_last=i == len(batches) - 1)
+            losses.append(sharding.run(loss_of, shards))
+            sums.finish()
 
     for piece in sums.pieces:
         if piece.frozen:
-            sums.flat_grads[piece.place] = 0
+            sums.flat[piece.place] = 0
     loss, norm = sums.totals(losses)
     norm = norm / loss_scale
-    clipping = 1.0 if trainer.clip_norm is None else trainer.clip_norm / np.maximum(norm, trainer.clip_norm)
+    clipping = 1.0 if clip_norm is None else clip_norm / np.maximum(norm, clip_norm)
     grad_scale = np.where(np.isfinite(loss + norm), clipping / loss_scale, np.nan)
     for piece in sums.pieces:
         if not piece.frozen:
-            state = {name: x[piece.state] for name, x in trainer.state.items()}
-            arrays = trainer.flat_params[piece.place], sums.flat_grads[piece.place], state
-            trainer.optimizer.update(trainer.ops, *arrays, step, grad_scale, lr, piece.decay)
+            moments = {name: x[piece.state] for name, x in state.moments.items()}
+            arrays = state.flat_params[piece.place], sums.flat[piece.place], moments
+            optimizer.update(ops, *arrays, step, grad_scale, lr, piece.decay)
     sums.share_parameters()
     return loss, norm

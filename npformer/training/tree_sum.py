@@ -4,6 +4,8 @@ n arrays are added as the leaves of a binary tree: neighbours first, ((x0 + x1) 
 neighbouring leaves adds up the subtrees that it has whole; adding these gives the same bits for any division.
 """
 
+from functools import cache
+
 import numpy as np
 
 
@@ -39,6 +41,20 @@ def subtrees(start, stop, own):
         return []
     middle = start + half(stop - start)
     return subtrees(start, middle, own) + subtrees(middle, stop, own)
+
+
+@cache
+def relatives(start, stop):
+    """For each subtree below that with the leaves from ``start`` to ``stop``: its sibling, and their parent.
+
+    >>> relatives(0, 2)
+    {(0, 1): ((1, 2), (0, 2)), (1, 2): ((0, 1), (0, 2))}
+    """
+    if stop - start == 1:
+        return {}
+    middle = start + half(stop - start)
+    left, right, parent = (start, middle), (middle, stop), (start, stop)
+    return {left: (right, parent), right: (left, parent)} | relatives(*left) | relatives(*right)
 
 
 def half(n):

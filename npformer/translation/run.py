@@ -77,7 +77,7 @@ class TranslationRun:
         check_packages()
         check_precision(settings.precision, get_backend(backend))
         ranks = ranks or OneProcess()
-        ranks.agree(settings=asdict(settings), out=str(Path(out).resolve()))
+        ranks.agree(lambda: {"settings": asdict(settings), "out": str(Path(out).resolve())})
         source, target = _learned(text, settings, ranks)
         run = cls(out, settings, source, target, backend, ranks)
         run._check_validation(validation)  # now, not only at the first validation
@@ -113,7 +113,7 @@ class TranslationRun:
         before, settings = settings, replace(settings, **changes)
         text, validation = _text(settings, "train"), _text(settings, "val")
         run = cls(out, settings, source, target, backend, ranks)
-        run.ranks.agree(settings=asdict(settings), info=info, out=str(path.parent.resolve()))
+        run.ranks.agree(lambda: {"settings": asdict(settings), "info": info, "out": str(path.parent.resolve())})
         if settings.data != before.data:  # before it is saved as the text of this training
             run._check_other_text(text, validation)
         run.trainer.restore(arrays, info, path)
@@ -227,7 +227,7 @@ class TranslationRun:
     def _training_batches(self):
         """Yield (src, tgt) without end, and set ``place`` to the position after the yielded batch."""
         batches = self._batches(_text(self.settings, "train"), seed=self.settings.seed).from_place(self.place)
-        reads_ahead = self.trainer.ops.device.asynchronous and self.ranks.size == 1  # messages have an order
+        reads_ahead = self.trainer.ops.device.asynchronous and self.ranks.alone  # messages have an order
         for place, src, tgt in ahead(batches) if reads_ahead else batches:
             self.place = place
             yield src, tgt

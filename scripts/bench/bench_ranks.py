@@ -34,6 +34,7 @@ from scripts.output import add_json, write_json
 from npformer import Adam, Trainer
 from npformer.runtime.ranks import world
 from npformer.runtime.threads import blas_threads, cores
+from npformer.training.exchange import Exchange
 
 
 @command
@@ -57,7 +58,7 @@ def work(size, seconds, shards, rows, at_end):
     with blas_threads(1 if ranks.size > 1 else shards):
         trainer = Trainer(model_of(size), Adam(LEARNING_RATE), **settings)
         if at_end:
-            trainer.sums.reports = False
+            trainer.sums.takes_ready = False
         for _ in range(3):
             trainer.step(src, tgt)
         arrived = note_arrived(trainer.sums) if ranks.size > 1 else [0.0]
@@ -77,26 +78,41 @@ def work(size, seconds, shards, rows, at_end):
 
 def note_arrived(sums):
     """A list that gets, at each step, which share of the chunks has been exchanged when the backward pass ends."""
-    found, add = [], sums.add
 
-    def noting(gradients):
-        arrived = [sums.ranks.mpi.Request.Testall(requests) for requests, _ in sums.under_way]
-        found.append(sum(arrived) / len(sums.chunks))
-        add(gradients)
+    def share():
+        arrived = [sums.ranks.mpi.Request.Testall(requests) for requests, _ in sums.sending.under_way]
+        return sum(arrived) / len(sums.chunks)
 
-    sums.add = noting
+    return after_backward(sums, share)
+
+
+def after_backward(sums, look):
+    """A list that gets, at each step, the result of ``look()`` when the last backward pass of this rank has ended."""
+    found, begin = [], sums.begin
+
+    def noting_begin(*args, **options):
+        begin(*args, **options)
+        add = sums.batch.add
+
+        def noting(shard, grads):
+            found[-1] = look()
+            add(shard, grads)
+
+        sums.batch.add = noting
+        found.append(0)
+
+    sums.begin = noting_begin
     return found
 
 
 def messages(trainer, ranks):
     """The median seconds of a step's messages between ranks that do nothing else, and the bytes that each receives."""
     exchange, gathering, one_number = [], [], []
-    shards = [None] * trainer.n_shards
     for _ in range(9):
         ranks.stack(np.zeros(1))  # all begin together
         start = time.perf_counter()
-        trainer.sums.begin(shards, is_first=True, is_last=True)
-        trainer.sums.finish()
+        Exchange.begin(trainer.sums, trainer.settings.n_shards, is_first=True, is_last=True)  # without ``noting``
+        trainer.sums.sending.finish()
         exchanged = time.perf_counter()
         trainer.sums.share_parameters()
         gathered = time.perf_counter()

@@ -112,5 +112,5 @@ def test_steps_that_are_not_recorded_use_the_memory_of_those_that_are():
     before = cupy.get_default_memory_pool().total_bytes()
     trainer = new_trainer()
     losses_of(trainer)
-    trainer.step_accumulated(list(batches()))
+    trainer.step(batches=batches())
     assert cupy.get_default_memory_pool().total_bytes() - before < trainer._take.memory.pool.total_bytes() / 2

@@ -223,7 +223,7 @@ def test_a_scheduled_rate_that_is_too_large_changes_nothing():
     with pytest.raises(ValueError, match=r"lr\(2\)=1e.39 is inf in float32, expected"):
         trainer.step(SRC, TGT)
     np.testing.assert_array_equal(trainer.flat_params, before)
-    assert (trainer.n_steps, trainer.state["m"].any()) == (1, True)
+    assert (trainer.n_steps, trainer.state.moments["m"].any()) == (1, True)
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from whole_models import (
 from npformer import Adam, Trainer, Transformer, tree
 from npformer.models.description import describe, from_description
 from npformer.training import save_checkpoint
+from npformer.training.saved_training import settings_of
 
 MAX_LEN = 13
 TGT = np.insert(whole_models.TGT[:, 1:], 0, 1, axis=1)  # every target begins with the same token
@@ -110,8 +111,8 @@ def test_a_checkpoint_from_before_the_option_is_read(tmp_path):
     description = describe(trainer.model)
     assert description.pop("positions") == "sinusoidal"
     assert from_description(description) == trainer.model
-    info = {"model": description, "trainer": trainer.settings(), "n_steps": 7}
-    arrays = tree.to_arrays(trainer.params, "params") | tree.to_arrays(trainer.state, "optimizer")
+    info = {"model": description, "trainer": settings_of(trainer), "n_steps": 7}
+    arrays = tree.to_arrays(trainer.params, "params") | tree.to_arrays(trainer.state.moments, "optimizer")
     save_checkpoint(tmp_path / "x", arrays, info)
     trainer.load(tmp_path / "x")
     assert trainer.n_steps == 7

@@ -34,7 +34,7 @@ CLASSES = {x for package in PACKAGES for name in package.__all__ if inspect.iscl
 def test_a_constructor_takes_its_arguments_in_the_order_of_its_docstring(cls):
     _, _, section = inspect.getdoc(cls).partition("Parameters\n----------\n")
     lines = re.split(r"\n\n(?=\w+\n---)", section)[0].splitlines()
-    told = [name for line in lines if line[:1].strip() for name in line.partition(" : ")[0].split(", ")]
+    told = [name for line in lines if line[:1].strip() for name in line.partition(" : ")[0].lstrip("*").split(", ")]
     if told:
         parameters = inspect.signature(cls).parameters.values()
         by_position = [x.name for x in parameters if x.kind is x.POSITIONAL_OR_KEYWORD]

@@ -15,7 +15,7 @@ from on_gpu import MISSING, cupy_installed, gpu, small_blocks
 
 from scripts.bench import bench_ranks
 
-import npformer.training.trainer
+import npformer.training.sharding
 from npformer import SGD, Adam, AdamW, CopyTask, NonFiniteError, Trainer, Transformer
 from npformer.arrays import on_host
 from npformer.data import Subwords, TokenBatches
@@ -82,7 +82,7 @@ def compare_trainings():
         together = trainer_of(name, RANKS)
         early = sent_early(together.sums)
         numbers = train(together, rows)
-        state = {key: together.sums.whole(x) for key, x in together.state.items()}
+        state = {key: together.sums.whole(x) for key, x in together.state.moments.items()}
         found[name] = RANKS.first(partial(compare_alone, name, together, numbers, state)) | {"sent early": early}
     return found
 
@@ -90,21 +90,14 @@ def compare_trainings():
 def compare_alone(name, together, numbers, state):
     alone = trainer_of(name)
     pairs = [(numbers, train(alone, TRAININGS[name][-1])), (together.flat_params, alone.flat_params)]
-    pairs += [(state[key], alone.state[key]) for key in state]
-    sizes = [sum(x.size for x in trainer.state.values()) for trainer in (together, alone)]
+    pairs += [(state[key], alone.state.moments[key]) for key in state]
+    sizes = [sum(x.size for x in trainer.state.moments.values()) for trainer in (together, alone)]
     return {"same bits": all(np.array_equal(x, y) for x, y in pairs), "state": sizes[0] / max(1, sizes[1])}
 
 
 def sent_early(sums):
     """A list that gets, at each step, how many chunks were under way before the backward pass had ended."""
-    found, add = [], sums.add
-
-    def counting(gradients):
-        found.append(len(sums.under_way))
-        add(gradients)
-
-    sums.add = counting
-    return found
+    return bench_ranks.after_backward(sums, lambda: len(sums.sending.under_way))
 
 
 def compare_accumulated():
@@ -112,7 +105,7 @@ def compare_accumulated():
     trainers = [new_trainer(MODEL, SGD(0.1), n_shards=RANKS.size, ranks=ranks) for ranks in (RANKS, None)]
     for trainer in trainers:
         for _ in range(2):
-            trainer.step_accumulated([TASK.batch(0, 1), TASK.batch(1, 8), TASK.batch(2, 6)])
+            trainer.step(batches=[TASK.batch(0, 1), TASK.batch(1, 8), TASK.batch(2, 6)])
     together, alone = trainers
     start = new_trainer(MODEL, SGD(0.1), ranks=None).flat_params
     return float(abs(together.flat_params - alone.flat_params).max() / abs(alone.flat_params - start).max())
@@ -185,12 +178,12 @@ class Forgetful(Silent):
 
 def with_other_threads():
     """A step of ranks whose number of threads, and so of shards, differs."""
-    before = npformer.training.trainer.n_threads, npformer.training.trainer.WORTH_A_SHARD
-    npformer.training.trainer.n_threads, npformer.training.trainer.WORTH_A_SHARD = (lambda: 1 + RANKS.rank), 1
+    before = npformer.training.sharding.n_threads, npformer.training.sharding.WORTH_A_SHARD
+    npformer.training.sharding.n_threads, npformer.training.sharding.WORTH_A_SHARD = (lambda: 1 + RANKS.rank), 1
     try:
         train(new_trainer(MODEL, Adam(0.01)), 8)
     finally:
-        npformer.training.trainer.n_threads, npformer.training.trainer.WORTH_A_SHARD = before
+        npformer.training.sharding.n_threads, npformer.training.sharding.WORTH_A_SHARD = before
 
 
 def read_other_text():
@@ -225,8 +218,10 @@ def main(folder):
         "no first": message_of(Exception, lambda: RANKS.first(fail)),
         "no json": message_of(Exception, lambda: RANKS.first(lambda: {1, 2})),
         "forgotten": message_of(ValueError, lambda: train(new_trainer(Forgetful(), SGD(0.1)), 8)),
-        "disagree": message_of(RankError, lambda: RANKS.agree(seed=RANKS.rank)),
-        "disagree below": message_of(RankError, lambda: RANKS.agree(a={"name": RANKS.rank}, b={"name": 0})),
+        "disagree": message_of(RankError, lambda: RANKS.agree(lambda: {"seed": RANKS.rank})),
+        "disagree below": message_of(
+            RankError, lambda: RANKS.agree(lambda: {"a": {"name": RANKS.rank}, "b": {"name": 0}})
+        ),
         "other threads": message_of(RankError, with_other_threads),
         "other rates": message_of(RankError, lambda: train(new_trainer(MODEL, SGD(0.1 + RANKS.rank)), 8)),
         "other settings": message_of(RankError, lambda: new_trainer(MODEL, Adam(0.1), seed=RANKS.rank)),

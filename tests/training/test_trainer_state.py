@@ -8,6 +8,7 @@ import pytest
 from npformer import SGD, Adam, AdamW, CopyTask, Recurrent, Trainer, Transformer, tree
 from npformer.models import describe
 from npformer.training import CheckpointError, average, inverse_sqrt, load_checkpoint, noam, save_checkpoint
+from npformer.training.saved_training import settings_of
 
 pytest.importorskip("safetensors")
 
@@ -38,9 +39,9 @@ def test_saved_and_loaded_half_way_the_training_is_the_same_bit_for_bit(tmp_path
     assert second.n_steps == 4
     assert [second.step(SRC, TGT) for _ in range(6)] == losses[4:]
     assert second.flat_params.tobytes() == whole.flat_params.tobytes()
-    assert second.state.keys() == whole.state.keys()
-    for name, x in whole.state.items():
-        assert second.state[name].tobytes() == x.tobytes()
+    assert second.state.moments.keys() == whole.state.moments.keys()
+    for name, x in whole.state.moments.items():
+        assert second.state.moments[name].tobytes() == x.tobytes()
     assert second.last[:5] == whole.last[:5]  # all but the seconds
 
 
@@ -54,7 +55,7 @@ def test_a_deep_copy_makes_the_same_steps_and_is_on_its_own():
     np.testing.assert_array_equal(trainer.flat_params, before)
     assert [trainer.step(SRC, TGT) for _ in range(3)] == losses
     assert twin.flat_params.tobytes() == trainer.flat_params.tobytes()
-    assert twin.settings() == trainer.settings()
+    assert twin.settings == trainer.settings
 
 
 def test_saving_does_not_change_the_training(tmp_path):
@@ -79,7 +80,7 @@ def test_what_else_was_saved_comes_back(tmp_path):
     trainer = make()
     trainer.step(SRC, TGT)
     trainer.save(tmp_path / "x", {"place": [1, 2, 3], "note": "é"}, {"vocabulary": np.arange(5, dtype=np.uint8)})
-    info, arrays = make().load(tmp_path / "x")
+    arrays, info = make().load(tmp_path / "x")
     assert (info["place"], info["note"], info["n_steps"]) == ([1, 2, 3], "é", 1)
     np.testing.assert_array_equal(arrays["vocabulary"], np.arange(5))
     assert arrays["params.output.bias"].shape == (11,)
@@ -100,9 +101,9 @@ def test_what_else_is_saved_may_not_replace_the_trainers_own(tmp_path, more, mes
 
 def test_a_checkpoint_from_before_a_setting_is_read_with_its_default(tmp_path):
     trainer = make()
-    info = {"model": describe(trainer.model), "trainer": trainer.settings(), "n_steps": 7}
+    info = {"model": describe(trainer.model), "trainer": settings_of(trainer), "n_steps": 7}
     del info["trainer"]["consistency"]
-    arrays = tree.to_arrays(trainer.params, "params") | tree.to_arrays(trainer.state, "optimizer")
+    arrays = tree.to_arrays(trainer.params, "params") | tree.to_arrays(trainer.state.moments, "optimizer")
     save_checkpoint(tmp_path / "x", arrays, info)
     trainer.load(tmp_path / "x")
     assert trainer.n_steps == 7

@@ -44,8 +44,8 @@ def test_accumulation_equals_the_large_batch(cuts, label_smoothing):
     assert len({tgt.shape for _, tgt in batches}) > 1
     for _ in range(3):
         loss = whole.step(SRC, TGT)
-        assert abs(parts.step_accumulated(batches) - loss) <= 1e-12
-        np.testing.assert_allclose(parts.flat_grads, whole.flat_grads, rtol=0, atol=1e-12)
+        assert abs(parts.step(batches=batches) - loss) <= 1e-12
+        np.testing.assert_allclose(parts.sums.flat, whole.sums.flat, rtol=0, atol=1e-12)
     np.testing.assert_allclose(parts.flat_params, whole.flat_params, rtol=0, atol=1e-12)
     assert parts.last.n_tokens == whole.last.n_tokens == np.count_nonzero(TGT[:, 1:])
 
@@ -54,7 +54,7 @@ def test_the_mean_of_means_is_something_else():
     """Were batches weighed equally, the test above would have to notice."""
     short, long = (SRC[2:3, :1], TGT[2:3, :3]), (SRC[:1], TGT[:1])
     losses = [make().step(*batch) for batch in (short, long)]
-    assert abs(make().step_accumulated([short, long]) - np.mean(losses)) > 1e-3
+    assert abs(make().step(batches=[short, long]) - np.mean(losses)) > 1e-3
 
 
 @pytest.mark.parametrize("n_shards", [2, 3, 99])
@@ -79,13 +79,13 @@ def test_shards_repeat_bit_for_bit_with_dropout_on():
 
 
 def test_small_steps_are_not_split_and_large_ones_are_over_the_threads_there_are(monkeypatch):
-    monkeypatch.setattr("npformer.training.trainer.n_threads", lambda: 2)
+    monkeypatch.setattr("npformer.training.sharding.n_threads", lambda: 2)
     trainer = make()
-    assert len(trainer.shards((SRC, TGT), 0)) == 1
-    monkeypatch.setattr("npformer.training.trainer.WORTH_A_SHARD", 1)
-    shards = trainer.shards((SRC, TGT), 0)
-    assert [len(tgt) for (_, tgt), _ in shards] == [len(TGT) - len(TGT) // 2, len(TGT) // 2]
-    np.testing.assert_array_equal(np.concatenate([src for (src, _), _ in shards]), SRC)
+    assert len(trainer.sharding.shards((SRC, TGT), 0)) == 1
+    monkeypatch.setattr("npformer.training.sharding.WORTH_A_SHARD", 1)
+    shards = trainer.sharding.shards((SRC, TGT), 0)
+    assert [len(shard.batch[1]) for shard in shards] == [len(TGT) - len(TGT) // 2, len(TGT) // 2]
+    np.testing.assert_array_equal(np.concatenate([shard.batch[0] for shard in shards]), SRC)
 
 
 def test_steps_repeat_bit_for_bit_with_dropout_on():
@@ -111,7 +111,7 @@ def test_each_step_and_each_micro_batch_draws_its_own_dropout():
 
     trainer = Trainer(Spy(), SGD(0.1))
     for _ in range(3):
-        trainer.step_accumulated([(SRC, TGT), (SRC, TGT)])
+        trainer.step(batches=[(SRC, TGT), (SRC, TGT)])
     assert len(keys) == len(set(keys)) >= 6
 
 
@@ -235,7 +235,7 @@ def test_an_update_that_overflows_is_noticed_in_the_next_step():
     trainer.flat_params *= 10
     assert np.isfinite(trainer.step(SRC, TGT))
     assert not np.isfinite(trainer.flat_params).all()
-    arrays = [trainer.flat_params, trainer.state["velocity"]]
+    arrays = [trainer.flat_params, trainer.state.moments["velocity"]]
     before = [x.copy() for x in arrays]
     with pytest.raises(NonFiniteError, match="step 2: .* parameters are those of step 1"):
         trainer.step(SRC, TGT)
@@ -287,8 +287,7 @@ def test_half_a_training_continued_is_the_whole():
     for _ in range(3):
         first.step(SRC, TGT)
     second = make(dropout=0.2, params=first.params)
-    second.state = {name: x.copy() for name, x in first.state.items()}
-    second.n_steps = first.n_steps
+    second.state.set(first.params, first.state.moments, first.n_steps, None)
     for _ in range(3):
         second.step(SRC, TGT)
     np.testing.assert_array_equal(second.flat_params, whole.flat_params)
@@ -308,9 +307,9 @@ def test_the_average_is_the_mean_of_the_parameters_from_a_step_on():
 
 def test_batches_may_come_from_a_generator_but_not_be_missing():
     batches = [(SRC[:2], TGT[:2]), (SRC[2:], TGT[2:])]
-    assert make().step_accumulated(iter(batches)) == make().step_accumulated(batches)
+    assert make().step(batches=iter(batches)) == make().step(batches=batches)
     with pytest.raises(ValueError, match="batches is empty, expected one or more tuples"):
-        make().step_accumulated([])
+        make().step(batches=[])
 
 
 def test_parameters_have_to_fit_the_model():
@@ -336,7 +335,7 @@ def test_a_batch_of_padding_has_no_gradient_and_counts_as_a_step():
 
 def test_a_step_with_consistency_has_the_loss_of_the_model_that_is_asked_for_it():
     trainer = make(dropout=0.2, consistency=0.7, label_smoothing=0.1)
-    options = {"dropout_key": derive_key(derive_key(trainer.seed, 0), 0), "label_smoothing": 0.1}
+    options = {"dropout_key": derive_key(trainer.state.key, 0), "label_smoothing": 0.1}
     batch = SRC, TGT[:, :-1], TGT[:, 1:]
     expected, without = (
         trainer.model.loss(trainer.params, *batch, **options, consistency=consistency)[0] for consistency in (0.7, 1e-9)
@@ -349,7 +348,7 @@ def test_a_missing_begin_token_is_suspected():
     trainer, batch = make(), (SRC, TGT[:, 1:])
     for call in (
         lambda: trainer.step(*batch),
-        lambda: trainer.step_accumulated([batch]),
+        lambda: trainer.step(batches=[batch]),
         lambda: trainer.fit([batch], progress=False),
         lambda: trainer.model.count(*batch),
     ):
@@ -362,7 +361,7 @@ def test_a_missing_begin_token_is_suspected():
 def test_batches_are_tuples(batches):
     message = rf"batches\[0\] is a {type(batches[0]).__name__}, expected a tuple such as \(src, tgt\)"
     with pytest.raises(ValueError, match=message):
-        make().step_accumulated(batches)
+        make().step(batches=batches)
     with pytest.raises(ValueError, match=message):
         make().fit(batches, progress=False)
 
@@ -393,7 +392,7 @@ def test_a_gradient_of_another_shape_is_not_broadcast():
         def loss_and_grad(self, params, *args, **options):
             return 1.0, {"w": np.ones((1, 2))}, 1
 
-    with pytest.raises(ValueError, match=r"a gradient has shape \(1, 2\), expected that of its parameter, \(3, 2\)"):
+    with pytest.raises(ValueError, match=r"the gradient of w: given shape \(1, 2\), expected \(3, 2\)"):
         Trainer(Model(), SGD(1.0)).step(SRC, TGT)
 
 

@@ -519,7 +519,7 @@ def test_the_result_is_the_mean_of_the_chosen_snapshots(tmp_path, data, average,
     run = start(tmp_path, data, average=average)
     parameters = {}
     for step, bleu in zip((2, 4, 6, 8, 10), (1.0, 5.0, 2.0, 4.0, 3.0), strict=True):
-        run.trainer.n_steps = step
+        run.trainer.state.n_steps = step
         run.trainer.flat_params += step**2
         run.validate()["val_bleu"] = bleu
         parameters[step] = run.trainer.flat_params.copy()
@@ -579,10 +579,10 @@ def test_a_damaged_checkpoint_names_a_snapshot_that_is_whole(tmp_path, data):
 def test_what_is_older_than_a_third_of_the_training_is_not_averaged(tmp_path, data):
     run = start(tmp_path, data, n_average=5)
     for step in (2, 4, 6, 8, 10):
-        run.trainer.n_steps = step
+        run.trainer.state.n_steps = step
         run.validate()
     assert run.finish()["averaged"] == [8, 10]
-    run.trainer.n_steps = 16
+    run.trainer.state.n_steps = 16
     assert run.finish()["averaged"] == [10]
 
 

@@ -1,0 +1,79 @@
+"""The settings of a training, but for the model, the optimizer and the data."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+
+from npformer.operations.options import FRACTION, check_fields
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingSettings:
+    """The settings of a ``Trainer``, checked when they are made; numbers of NumPy become Python's.
+
+    Parameters
+    ----------
+    seed : int
+        Seed of the initial parameters and of dropout.
+    label_smoothing : float
+    consistency : float
+        Weight α of R-Drop: if not 0, each sentence passes through the model twice, with different dropout, and the
+        loss penalises differences between the two predictions (see ``paired_cross_entropy``).
+    clip_norm : float, optional
+        Gradients with a larger global norm are multiplied by clip_norm / norm (PyTorch's ``clip_grad_norm_`` divides
+        by norm + 1e-6). The gradients of frozen parameters are not part of the norm.
+    frozen : sequence of str
+        Paths of parameters that are never updated, such as "encoder" or "decoder.0.attention". A path includes all
+        parameters below it.
+    precision : "float32", "tf32", "bfloat16" or "float16"
+        Number format in which steps are computed; all but "float32" need a GPU. Parameters and moments are float32.
+        (On a GPU batches are padded to multiples of 8, so dropout draws other bits than on a CPU.)
+    n_shards : int, optional
+        Number of parts of a batch that are computed in parallel by the threads of all ranks. The default is one for
+        each thread that matrix products may use on each rank, or fewer if the step is too small. The same number, if
+        it is 2 or more, gives bitwise identical results on any number of threads and ranks
+        (``docs/guides/same-bits.md``); another draws other dropout bits and rounds differently.
+
+    Examples
+    --------
+    >>> TrainingSettings(label_smoothing=0.1, clip_norm=1).clip_norm
+    1.0
+    >>> TrainingSettings(label_smoothing=1)
+    Traceback (most recent call last):
+    ValueError: label_smoothing=1, expected 0 <= label_smoothing < 1
+    """
+
+    seed: int = 0
+    label_smoothing: float = 0.0
+    consistency: float = 0.0
+    clip_norm: float | None = None
+    frozen: Iterable[str] = ()
+    precision: str = "float32"
+    n_shards: int | None = None
+
+    def __post_init__(self):
+        FRACTION.check("label_smoothing", self.label_smoothing)  # of 1, nothing would be learned
+        check_fields(self)
+        object.__setattr__(self, "frozen", listed(self.frozen))
+
+    @classmethod
+    def of(cls, **given):
+        """The settings with these values, or an error that lists the names that there are."""
+        names = [field.name for field in fields(cls)]
+        if unknown := [name for name in given if name not in names]:
+            raise TypeError(
+                f"{unknown[0]}={given[unknown[0]]!r:.60} is no setting of a training, expected {', '.join(names)}"
+            )
+        return cls(**given)
+
+    @property
+    def of_loss(self):
+        """The options of the model's ``loss_and_grad`` that are not 0."""
+        return {name: value for name in ("label_smoothing", "consistency") if (value := getattr(self, name))}
+
+
+def listed(frozen):
+    """The paths of frozen parameters as a list, in one order: a set has another one in each process."""
+    if isinstance(frozen, str) or not isinstance(frozen, Iterable):
+        advice = f": try [{frozen!r}]" if isinstance(frozen, str) else " such as ['encoder']"
+        raise TypeError(f"frozen={frozen!r} is a {type(frozen).__name__}, expected a sequence of paths{advice}")
+    return sorted(frozen, key=str)

@@ -1,0 +1,68 @@
+"""The division of a batch into shards: which rows each thread of each rank computes."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from npformer.reference import split_key
+from npformer.runtime.threads import n_threads
+
+# Parameters · entries of the largest array, per thread. With less, threads mostly wait for each other.
+WORTH_A_SHARD = 5 * 10**7
+
+
+class Shard(NamedTuple):
+    """Rows of a batch that are computed together."""
+
+    number: int  # among those of all ranks
+    batch: tuple
+    dropout_key: int
+
+
+class Sharding:
+    """Divides batches among the threads of all ranks.
+
+    Parameters
+    ----------
+    device : Host
+    ranks : OneProcess or Ranks
+    n_shards : int or None
+        The number of shards of a batch on all ranks together, as of ``TrainingSettings``.
+    n_params : int
+    """
+
+    def __init__(self, device, ranks, n_shards, n_params):
+        self.device, self.ranks, self.n_shards, self.n_params = device, ranks, n_shards, n_params
+        if device.asynchronous and n_shards not in (None, ranks.size):
+            wanted = f"None or {ranks.size}"
+            raise ValueError(f"n_shards={n_shards} on a GPU, which computes a batch as one, expected {wanted}")
+        if n_shards is not None and n_shards < ranks.size:
+            raise ValueError(f"n_shards={n_shards}, expected one or more for each of {ranks.size} ranks")
+
+    def count(self, batch) -> int:
+        """The number of shards of a batch, on all ranks together."""
+        if not (batch and all(isinstance(x, np.ndarray) and x.ndim for x in batch)):  # a model may take anything else
+            return 1
+        n = self.n_shards
+        if n is None:
+            worth = self.n_params * max(x.size for x in batch) // (WORTH_A_SHARD * self.ranks.size)
+            on_each = 1 if self.device.asynchronous else max(1, min(n_threads(), worth))
+            n = on_each * self.ranks.size
+        return max(1, min(n, len(batch[0])))
+
+    def shards(self, batch, key) -> list[Shard]:
+        """The shards of a batch on all ranks, with the dropout keys that are derived from its key."""
+        n = self.count(batch)
+        rows = {len(x) for x in batch} if n > 1 else ()
+        if len(rows) != 1:  # one part, or unequal numbers of rows: the model raises the error
+            return [Shard(0, batch, key)]
+        parts = [slice(part[0], part[-1] + 1) for part in np.array_split(range(rows.pop()), n)]
+        keys = split_key(key, n)
+        return [Shard(i, tuple(x[parts[i]] for x in batch), keys[i]) for i in range(n)]
+
+    def run(self, work, shards) -> list:
+        """The results of ``work`` for the shards that this rank computes."""
+        mine = self.ranks.my_share(shards)
+        if self.n_shards in (None, 1) and len(mine) == 1:  # BLAS divides the products among its threads
+            return [work(mine[0])]
+        return self.device.run_shards(work, mine)

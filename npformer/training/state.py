@@ -1,0 +1,49 @@
+"""What training steps change: a step takes it, and a checkpoint holds it."""
+
+from npformer import tree
+from npformer.reference import derive_key
+from npformer.training.precision import LossScale, Precision
+
+
+class TrainState:
+    """The parameters, the optimizer's moments, the number of steps, and the loss scale.
+
+    Attributes
+    ----------
+    flat_params : (n,)
+        All parameters, which are updated in place.
+    params : nested dict
+        Views into ``flat_params``.
+    moments : dict of arrays
+        The state of the optimizer, or the part of it that this rank has.
+    n_steps : int
+        Number of steps done.
+    precision : Precision
+        With the loss scale.
+    seed : int
+    """
+
+    def __init__(self, params, ops, settings):
+        self.flat_params = ops.device.asarray(tree.flatten(params)[0])
+        self.params = tree.fixed(tree.view_as(self.flat_params, params))
+        self.precision = Precision(settings.precision, ops, self.flat_params, self.params)
+        self.moments: dict = {}
+        self.n_steps, self.seed, self.asarray = 0, settings.seed, ops.device.asarray
+
+    @property
+    def key(self):
+        """The key of the next step's dropout."""
+        return derive_key(self.seed, self.n_steps)
+
+    @property
+    def arrays(self):
+        """Everything that an update changes."""
+        return [self.flat_params, *self.moments.values()]
+
+    def set(self, params, moments, n_steps, loss_scale: LossScale | None):
+        """Take all values from host memory; the moments are those that this rank has."""
+        self.flat_params[...] = self.asarray(tree.flatten(tree.ordered_like(params, self.params))[0])
+        for name, x in self.moments.items():
+            x[...] = self.asarray(moments[name])
+        self.n_steps = n_steps
+        self.precision.loss_scale = loss_scale or self.precision.loss_scale
