@@ -12,7 +12,7 @@ from npformer.layers.normalisation import normalise
 from npformer.models.encoder_decoder import EncoderDecoder, check_depths
 from npformer.models.incremental import IncrementalDecoder
 from npformer.reference import padding_mask, sinusoidal_encoding, split_key
-from npformer.reference.math.packed_attention import repeated, split_parts
+from npformer.reference.math.packed_attention import repeated, split_parts, split_q_kv
 from npformer.reference.settings import Rotary
 from npformer.runtime.forks import cached_property
 
@@ -138,8 +138,7 @@ class Transformer(EncoderDecoder):
             return attend(split_parts(qkv, *settings.parts), settings, keep_mask, bias)
 
         def cross_attend(q, kv, settings, keep_mask=None, *, bias=None, dropout_key=None):
-            parts = *split_parts(q, settings.n_heads), *split_parts(kv, *settings.parts[1:])
-            return attend(parts, settings, keep_mask, bias)
+            return attend(split_q_kv(q, kv, settings), settings, keep_mask, bias)
 
         def attend(parts, settings, keep_mask, bias):
             q, *kv = parts

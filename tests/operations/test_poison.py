@@ -10,7 +10,7 @@ from results import arrays_of, assert_equal_within
 
 from npformer import cpu, reference
 from npformer.gradients.cases import CASES
-from npformer.reference.math.packed_attention import split_parts
+from npformer.reference.math.packed_attention import split_parts, split_q_kv
 
 WITH_GPU = pytest.mark.skipif(bool(MISSING), reason=str(MISSING))
 BACKENDS = [
@@ -59,7 +59,7 @@ def hidden_by_attention(case, given):
         q, k, v = split_parts(given["qkv"], *settings.parts)
         (dout,) = split_parts(given["dout"], settings.n_heads)
     elif case.operation == "cross_attention":
-        (q,), (k, v) = split_parts(given["q"], settings.n_heads), split_parts(given["kv"], *settings.parts[1:])
+        q, k, v = split_q_kv(given["q"], given["kv"], settings)
         (dout,) = split_parts(given["dout"], settings.n_heads)
     else:
         q, k, v, dout = (given[name] for name in ("q", "k", "v", "dout"))

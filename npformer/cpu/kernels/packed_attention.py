@@ -4,7 +4,7 @@ from npformer import reference
 from npformer.cpu.backend import kernel_of
 from npformer.cpu.kernels.flash_attention import attend, attend_backward, of_bias, options_for
 from npformer.cpu.memory import empty
-from npformer.reference.math.packed_attention import split_parts
+from npformer.reference.math.packed_attention import split_parts, split_q_kv
 
 
 @kernel_of(reference.self_attention)
@@ -21,17 +21,14 @@ def self_attention_backward(dout, qkv, out, logsumexp, settings, keep_mask, bias
 
 @kernel_of(reference.cross_attention)
 def cross_attention(q, kv, settings, keep_mask, bias, dropout_key):
-    n_heads, *of_keys = settings.parts
-    return _attend(*split_parts(q, n_heads), *split_parts(kv, *of_keys), settings, keep_mask, bias, dropout_key)
+    return _attend(*split_q_kv(q, kv, settings), settings, keep_mask, bias, dropout_key)
 
 
 @kernel_of(reference.cross_attention_backward)
 def cross_attention_backward(dout, q, kv, out, logsumexp, settings, keep_mask, bias, dropout_key):
     dq, dkv = empty(q.shape, q.dtype), empty(kv.shape, kv.dtype)
-    n_heads, *of_keys = settings.parts
-    parts = *split_parts(q, n_heads), *split_parts(kv, *of_keys)
-    gradients = *split_parts(dq, n_heads), *split_parts(dkv, *of_keys)
-    return _attend_backward(dout, out, *parts, logsumexp, settings, keep_mask, bias, dropout_key, gradients, (dq, dkv))
+    given = dout, out, *split_q_kv(q, kv, settings), logsumexp, settings, keep_mask, bias, dropout_key
+    return _attend_backward(*given, split_q_kv(dq, dkv, settings), (dq, dkv))
 
 
 def _attend(q, k, v, settings, keep_mask, bias, dropout_key):

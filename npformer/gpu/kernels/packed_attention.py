@@ -5,7 +5,7 @@ import cupy
 from npformer import reference
 from npformer.gpu.backend import kernel_of
 from npformer.gpu.kernels.flash_attention import attend, attend_backward, mask_of
-from npformer.reference.math.packed_attention import split_parts
+from npformer.reference.math.packed_attention import split_parts, split_q_kv
 
 
 @kernel_of(reference.self_attention, without="bias")
@@ -23,16 +23,13 @@ def self_attention_backward(dout, qkv, out, logsumexp, settings, keep_mask, bias
 
 @kernel_of(reference.cross_attention, without="bias")
 def cross_attention(q, kv, settings, keep_mask, bias, dropout_key):
-    n_heads, *of_keys = settings.parts
-    return _attend(*split_parts(q, n_heads), *split_parts(kv, *of_keys), settings, keep_mask, dropout_key)
+    return _attend(*split_q_kv(q, kv, settings), settings, keep_mask, dropout_key)
 
 
 @kernel_of(reference.cross_attention_backward, without="bias")
 def cross_attention_backward(dout, q, kv, out, logsumexp, settings, keep_mask, bias, dropout_key):
     dq, dkv = cupy.empty(q.shape, q.dtype), cupy.empty(kv.shape, kv.dtype)
-    n_heads, *of_keys = settings.parts
-    parts = *split_parts(q, n_heads), *split_parts(kv, *of_keys)
-    heads = *parts, *split_parts(dq, n_heads), *split_parts(dkv, *of_keys)
+    heads = *split_q_kv(q, kv, settings), *split_q_kv(dq, dkv, settings)
     done = _attend_backward(logsumexp, dout, out, *heads, settings, keep_mask, dropout_key)
     return done if done is NotImplemented else (dq, dkv)
 

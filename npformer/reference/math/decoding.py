@@ -5,7 +5,7 @@ import numpy as np
 from npformer.arrays import Array
 from npformer.operations.record import operation
 from npformer.reference.math.attention import attention
-from npformer.reference.math.packed_attention import check_operation_settings, repeated, split_parts
+from npformer.reference.math.packed_attention import check_operation_settings, repeated, split_q_kv
 from npformer.reference.math.softmax import log_softmax
 from npformer.reference.settings import AttentionSettings
 
@@ -54,8 +54,7 @@ def cached_attention(
     array([[2.],
            [3.]])
     """
-    (queries,) = split_parts(q[:, None], settings.n_heads)
-    k, v = split_parts(kv[at], *settings.parts[1:])
+    queries, k, v = split_q_kv(q[:, None], kv[at], settings)
     k, v = repeated(k, settings.n_heads), repeated(v, settings.n_heads)
     heads, _ = attention(queries, k, v, keep_mask, bias=bias, scale=settings.scale)
     return heads.reshape(q.shape)

@@ -117,7 +117,7 @@ def cross_attention(
     >>> cross_attention(np.ones((1, 10, 512)), np.ones((1, 7, 2 * 512)), AttentionSettings(8))[0].shape
     (1, 10, 512)
     """
-    (q,), (k, v) = split_parts(q, settings.n_heads), split_parts(kv, *settings.parts[1:])
+    q, k, v = split_q_kv(q, kv, settings)
     return _attend(q, k, v, settings, keep_mask, bias, dropout_key)
 
 
@@ -146,7 +146,7 @@ def cross_attention_backward(
     array([[[-2.5,  0. ,  0.5,  0.5],
             [ 2.5,  0. ,  0.5,  0.5]]])
     """
-    (q,), (k, v) = split_parts(q, settings.n_heads), split_parts(kv, *settings.parts[1:])
+    q, k, v = split_q_kv(q, kv, settings)
     dq, dk, dv, *dbias = _attend_backward(dout, q, k, v, out, logsumexp, settings, keep_mask, bias, dropout_key)
     return join_parts(dq), join_parts(dk, dv), *dbias
 
@@ -160,6 +160,12 @@ def split_parts(x: Array, *n_heads: int) -> list[Array]:
     B, T, width = x.shape
     heads = x.reshape(B, T, sum(n_heads), width // sum(n_heads)).swapaxes(1, 2)
     return [heads[:, end - n : end] for n, end in zip(n_heads, accumulate(n_heads), strict=True)]
+
+
+def split_q_kv(q: Array, kv: Array, settings: AttentionSettings) -> list[Array]:
+    """The heads of the queries, keys and values of two projections, as views."""
+    H, *of_keys = settings.parts
+    return split_parts(q, H) + split_parts(kv, *of_keys)
 
 
 def join_parts(*parts: Array) -> Array:
