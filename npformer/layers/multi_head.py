@@ -232,9 +232,6 @@ def self_attention_heads(
 def _turned(ops, qkv, project_backward, positions, settings):
     """Queries and keys turned by their positions, beside the values, and the backward pass of the projection."""
     of_queries, of_keys, of_values = settings.parts
-    if (K := qkv.shape[-1] / sum(settings.parts)) % 2:
-        given = f"n_heads={settings.n_heads} gives heads of width {K:g}"
-        raise ValueError(f"{given}, expected an even width for rotary={settings.rotary}")
     given, options = (positions, of_queries + of_keys, of_values), vars(settings.rotary)
     return ops.rotary(qkv, *given, **options), lambda d: project_backward(ops.rotary_backward(d, *given, **options))
 

@@ -110,14 +110,9 @@ class Transformer(EncoderDecoder):
             object.__setattr__(self, "rotary", Rotary(**self.rotary))
         self._check_settings()
         object.__setattr__(self, "n_layers", check_depths("n_layers", self.n_layers))
-        if self.d_model % self.n_heads:
-            raise ValueError(f"d_model={shown(self.d_model)} is not divisible by n_heads={shown(self.n_heads)}")
-        if self.positions == "rotary" and (K := self.d_model // self.n_heads) % 2:
-            given = f"d_model={shown(self.d_model)}, n_heads={shown(self.n_heads)}"
-            raise ValueError(f"{given}: heads of odd width {shown(K)} cannot be rotary")
         if self.rotary is not None and self.positions != "rotary":
             raise ValueError(f"rotary={self.rotary} with positions={self.positions!r}, expected positions='rotary'")
-        self._layer_settings(None)  # raises if one of them is wrong
+        self._layer_settings(None).attention.widths(self.d_model)  # raises if a setting or the width is wrong
 
     @property
     def depths(self):

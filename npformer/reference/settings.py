@@ -89,8 +89,21 @@ class AttentionSettings:
         return self if without == self else without
 
     def widths(self, d_model: int) -> list[int]:
-        """The widths of the queries, keys and values of all heads, of a model with this width."""
-        return [n * (d_model // self.n_heads) for n in self.parts]
+        """The widths of the queries, keys and values of all heads, of a model with this width, which H divides.
+
+        >>> AttentionSettings(8, n_kv_heads=2).widths(64)
+        [64, 16, 16]
+        >>> AttentionSettings(8).widths(10)
+        Traceback (most recent call last):
+        ValueError: d_model=10 is not divisible by n_heads=8
+        """
+        K, rest = divmod(d_model, self.n_heads)
+        if rest:
+            raise ValueError(f"d_model={shown(d_model)} is not divisible by n_heads={shown(self.n_heads)}")
+        if self.rotary is not None and K % 2:
+            given = f"d_model={shown(d_model)}, n_heads={shown(self.n_heads)}"
+            raise ValueError(f"{given}: heads of odd width {shown(K)} cannot be rotary")
+        return [n * K for n in self.parts]
 
     def __post_init__(self):
         check_fields(self)
