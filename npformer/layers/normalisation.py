@@ -2,10 +2,12 @@
 
 from npformer.arrays import Array
 from npformer.layers.types import Backward, Ops, Params
+from npformer.reference.math.layer_norm import LAYER_NORM_EPS
+from npformer.reference.math.rms_norm import RMS_NORM_EPS
 from npformer.reference.settings import LayerSettings
 
 
-def layer_norm(ops: Ops, params: Params, x: Array, eps: float = 1e-5) -> tuple[Array, Backward]:
+def layer_norm(ops: Ops, params: Params, x: Array, eps: float = LAYER_NORM_EPS) -> tuple[Array, Backward]:
     """Layer normalisation with a learned gain and bias.
 
     Parameters
@@ -40,7 +42,7 @@ def layer_norm(ops: Ops, params: Params, x: Array, eps: float = 1e-5) -> tuple[A
     return y, backward
 
 
-def rms_norm(ops: Ops, params: Params, x: Array, eps: float = 1e-6) -> tuple[Array, Backward]:
+def rms_norm(ops: Ops, params: Params, x: Array, eps: float = RMS_NORM_EPS) -> tuple[Array, Backward]:
     """Root-mean-square normalisation with a learned gain; it has no bias.
 
     Parameters
@@ -76,7 +78,7 @@ def rms_norm(ops: Ops, params: Params, x: Array, eps: float = 1e-6) -> tuple[Arr
 def normalise(ops: Ops, params: Params, x: Array, settings: LayerSettings) -> tuple[Array, Backward]:
     """The normalisation that a layer has: ``layer_norm`` or ``rms_norm``."""
     norm = {"layer_norm": layer_norm, "rms_norm": rms_norm}[settings.norm_type]
-    return norm(ops, params, x) if settings.eps is None else norm(ops, params, x, settings.eps)
+    return norm(ops, params, x, settings.norm_eps)
 
 
 def _check_names(params, *expected):

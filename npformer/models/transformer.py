@@ -52,7 +52,7 @@ class Transformer(EncoderDecoder):
     norm_type : "layer_norm" or "rms_norm"
         Layer normalisation, or normalisation by the root mean square, which has no mean and no bias.
     eps : float, optional
-        Added to the variance, or to the mean square, in normalisations; 1e-5 or 1e-6 if not given.
+        Added to the variance, or to the mean square, in normalisations; that of the operation if not given.
     n_kv_heads : int, optional
         Number of heads of keys and values, a divisor of ``n_heads``: several heads of queries share one, and the cache
         for decoding is that much smaller. ``n_heads`` if not given.

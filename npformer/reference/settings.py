@@ -6,6 +6,8 @@ from typing import Literal
 from npformer.checks import shown
 from npformer.operations.options import check_fields
 from npformer.reference.math.activations import Activation
+from npformer.reference.math.layer_norm import LAYER_NORM_EPS
+from npformer.reference.math.rms_norm import RMS_NORM_EPS
 from npformer.runtime.forks import cached_property
 
 
@@ -150,6 +152,12 @@ class LayerSettings:
 
     def __post_init__(self):
         check_fields(self)
+
+    @cached_property
+    def norm_eps(self) -> float:
+        """``eps``, or that of the operation if it is not given."""
+        default = LAYER_NORM_EPS if self.norm_type == "layer_norm" else RMS_NORM_EPS
+        return default if self.eps is None else self.eps
 
     @cached_property
     def causal_attention(self) -> AttentionSettings:

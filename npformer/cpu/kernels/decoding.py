@@ -1,6 +1,5 @@
 """Decoding one token at a time: cached keys and values are not copied, and one pass finds the k best entries."""
 
-import inspect
 from functools import cache
 from typing import NamedTuple
 
@@ -22,7 +21,6 @@ from npformer.reference.math.attention import scale_of
 from npformer.reference.settings import AttentionSettings, LayerSettings
 from npformer.runtime.threads import FEW_ROWS
 
-EPS = inspect.signature(reference.layer_norm).parameters["eps"].default
 BLOCK = 128  # entries that are compared together: in most blocks none is among the best
 NO_MASK = np.ones((1, 1, 1, 1), bool)
 SUITED = C_CONTIGUOUS | ALIGNED | WRITEABLE
@@ -76,9 +74,8 @@ def step_of(settings, d_model, dtype):
     if settings != known or INPUTS[settings.activation] > 1:  # a setting that the kernel does not know
         return None
     scale = scale_of(d_model // attention.n_heads, attention.scale)
-    eps = EPS if settings.eps is None else settings.eps
     pre, code = settings.norm == "pre", CODES[settings.activation]
-    return Step(attention.n_heads, dtype.type(scale), pre, dtype.type(eps), code)
+    return Step(attention.n_heads, dtype.type(scale), pre, dtype.type(settings.norm_eps), code)
 
 
 def fused_arrays(params, x0, attention):

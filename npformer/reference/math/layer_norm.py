@@ -6,9 +6,11 @@ from npformer.arrays import Array
 from npformer.operations.record import backward_of, operation
 from npformer.reference.math.linear import sum_of_rows
 
+LAYER_NORM_EPS = 1e-5
+
 
 @operation("x: ... D>0, gain: D, bias: D -> y: ... D, mean: ... 1 wide, rstd: ... 1 wide")
-def layer_norm(x: Array, gain: Array, bias: Array, eps: float = 1e-5) -> tuple[Array, Array, Array]:
+def layer_norm(x: Array, gain: Array, bias: Array, eps: float = LAYER_NORM_EPS) -> tuple[Array, Array, Array]:
     """Normalise each row to mean 0 and variance 1, then multiply by a learned gain and add a learned bias.
 
     y = (x - mean) · rstd · gain + bias, with rstd = 1/√(variance + eps) and the biased variance. The variance is

@@ -6,9 +6,11 @@ from npformer.arrays import Array
 from npformer.operations.record import backward_of, operation
 from npformer.reference.math.linear import sum_of_rows
 
+RMS_NORM_EPS = 1e-6
+
 
 @operation("x: ... D>0, gain: D -> y: ... D, rstd: ... 1 wide")
-def rms_norm(x: Array, gain: Array, eps: float = 1e-6) -> tuple[Array, Array]:
+def rms_norm(x: Array, gain: Array, eps: float = RMS_NORM_EPS) -> tuple[Array, Array]:
     """Scale each row to a root mean square of 1, then multiply by a learned gain.
 
     y = x · rstd · gain, rstd = 1/√(mean(x²) + eps). It is layer normalisation without the shift: no mean is
