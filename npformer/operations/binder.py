@@ -1,6 +1,6 @@
 """Bind the arguments of an operation to its parameters."""
 
-from npformer.operations.contract import argument_of, may_be_none
+from npformer.operations.contract import may_be_none
 
 
 def make_binder(record, layout, parameters):
@@ -31,7 +31,7 @@ def make_binder(record, layout, parameters):
                 lies += f", getattr({name}.flags, 'writeable', True)"
             field = f"({name}.__class__, {name}.shape, {name}.dtype, {lies})"
             fields.append(f"None if {name} is None else {field}" if may_be_none(parameter) else field)
-        fields += [_value_of(size) for size in contract.sizes if argument_of(size) == name]
+        fields += [_value_of(size) for size in contract.sizes.values() if size.argument == name]
     text = f"lambda {', '.join(before)}: ([{', '.join(parameters)}], ({', '.join(fields)},))"
     bind = eval(text, defaults)
     bind.__name__ = bind.__qualname__ = record.name  # for Python's own errors
@@ -40,5 +40,4 @@ def make_binder(record, layout, parameters):
 
 def _value_of(size):
     """The expression of a size, which is an argument or a field of one that may be missing in a wrong argument."""
-    argument, _, field = size.partition(".")
-    return f"getattr({argument}, {field!r}, None)" if field else argument
+    return f"getattr({size.argument}, {size.field!r}, None)" if size.field else size.argument

@@ -43,7 +43,7 @@ PRODUCT = rf"(?:\d+|{LETTER})(?:\*(?:\d+|{LETTER}))*"
 SUM = rf"\({PRODUCT}(?:\+{PRODUCT})+\)"
 AXIS = rf"(?:{SUM}|{PRODUCT})(?:\*(?:{SUM}|{PRODUCT}))*"
 WORD = re.compile(rf"~|\.\.\.|{AXIS}|mask|wide|written|ids(<\w+)?")
-SIZE = re.compile(rf"(?:(\w+)\[(\w+)\]|(\w+(?:\.\w+)?)) *= *({LETTER}(?: +{LETTER})*)(?: +or +({LETTER}))?")
+SIZE = re.compile(rf"(?:(\w+)\[(\w+)\]|(\w+)(?:\.(\w+))?) *= *({LETTER}(?: +{LETTER})*)(?: +or +({LETTER}))?")
 CONDITION = re.compile(rf"(\d+|{LETTER}) +divides +({LETTER})(?: +if +(\w+))?")
 
 
@@ -63,6 +63,8 @@ class Argument(NamedTuple):
 class Size(NamedTuple):
     """An argument, or a field of one, that is a size, as a contract describes it."""
 
+    argument: str
+    field: str  # "" for the argument itself
     letters: tuple[str, ...]  # several if the argument is a tuple of sizes
     default: str = ""  # the letter whose size it has if it is None
     table: Mapping[str, int] | None = None  # has the size, if the argument is a name
@@ -99,15 +101,16 @@ def parse(text: str, tables: Mapping[str, Mapping[str, int]] | None = None) -> C
     arrays, sizes, conditions = {}, {}, []
     for item in filter(None, map(str.strip, inputs.split(","))):
         if found := SIZE.fullmatch(item):
-            table, key, name, letters, default = found.groups("")
+            table, key, argument, field, letters, default = found.groups("")
             if table and table not in (tables or {}):
                 raise ValueError(f"contract {text!r}: {item!r}, expected tables={{{table!r}: …}} beside the contract")
-            sizes[key or name] = Size(tuple(letters.split()), default, tables[table] if tables and table else None)
+            size = Size(key or argument, field, tuple(letters.split()), default, (tables or {}).get(table))
+            sizes[f"{argument}.{field}" if field else size.argument] = size
         elif found := CONDITION.fullmatch(item):
             conditions.append(Condition(*found.groups("")))
         else:
-            argument = _argument(text, item)
-            arrays[argument.name] = argument
+            array = _argument(text, item)
+            arrays[array.name] = array
     results = tuple(_argument(text, item.strip()) for item in outputs.removesuffix("*").split(",") if item.strip())
     return Contract(arrays, sizes, tuple(conditions), results, outputs.endswith("*"), not_empty)
 
@@ -147,11 +150,6 @@ def letters_of(*axes: str) -> list[str]:
     return re.findall(LETTER, " ".join(axes))
 
 
-def argument_of(size: str) -> str:
-    """The argument that is a size, or has it as a field."""
-    return size.partition(".")[0]
-
-
 def contract_of_backward(forward: Contract, backward: Callable) -> Contract:
     """The contract of a backward pass, derived from that of the forward pass.
 
@@ -162,7 +160,7 @@ def contract_of_backward(forward: Contract, backward: Callable) -> Contract:
     known |= {f"d{result.name}": Argument(f"d{result.name}", result.axes) for result in forward.results}
     names = inspect.signature(backward).parameters
     inputs = {name: argument for name, argument in known.items() if name in names}  # gradients last, sizes known first
-    sizes = {name: size for name, size in forward.sizes.items() if argument_of(name) in names}
+    sizes = {name: size for name, size in forward.sizes.items() if size.argument in names}
     letters = _letters_of_inputs(inputs, sizes)
     conditions = tuple(
         condition
@@ -186,7 +184,7 @@ def check_contract(contract: Contract, function: Callable, flops: str = "") -> N
     size that is needed to check another, and to have each letter of ``flops``.
     """
     parameters = inspect.signature(function).parameters
-    described = [*contract.arrays, *map(argument_of, contract.sizes)]
+    described = [*contract.arrays, *(size.argument for size in contract.sizes.values())]
     unknown = [name for name in described if name not in parameters]
     if unknown:
         raise ValueError(f"the contract of {function.__name__} has {unknown[0]}, expected some of {list(parameters)}")
@@ -209,7 +207,7 @@ def _check_sizes(contract, operation, parameters):
     """Check that a size which may be None has a default that is known by then, and that conditions can be checked."""
     known: set[str] = set()
     for name, size in contract.sizes.items():
-        wrong = name in parameters and may_be_none(parameters[name]) != bool(size.default)
+        wrong = not size.field and may_be_none(parameters[name]) != bool(size.default)
         if wrong or not known.issuperset(letters_of(size.default)):
             raise ValueError(
                 f"the contract of {operation} has {name} = {' '.join(size.letters)}, expected 'or' and the letter of "

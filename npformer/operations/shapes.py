@@ -61,8 +61,8 @@ def match(contract: Contract, given: Mapping[str, Any]) -> Sizes:
     """
     sizes = Sizes()
     for name, size in contract.sizes.items():
-        owner, _, field = name.partition(".")
-        _learn_argument(size, name, getattr(given[owner], field) if field else given[owner], sizes)
+        value = given[size.argument]
+        _learn_argument(size, name, getattr(value, size.field) if size.field else value, sizes)
     _check_conditions(contract, given, sizes)
     for argument in in_order(contract):
         x = given[argument.name]
