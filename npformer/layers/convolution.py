@@ -2,12 +2,12 @@
 
 from collections.abc import Callable
 
-from npformer.arrays import Array, kept, library_of
+from npformer.arrays import Array, kept
 from npformer.checks import check_shape
 from npformer.layers.normalisation import layer_norm
 from npformer.layers.projection import linear, linear_grads
 from npformer.layers.types import Backward, Ops, Params
-from npformer.operations.options import check_kind
+from npformer.operations.options import check_array
 
 
 def residual_conv_block(
@@ -95,8 +95,7 @@ def masked_conv1d(
     backward : dy -> (dx, grads)
     """
     weight, bias = params["weight"], params.get("bias")
-    library_of(keep_mask, "keep_mask")
-    check_kind(keep_mask, "keep_mask", "mask")
+    check_array(keep_mask, "keep_mask", "mask")
     check_shape(keep_mask=(keep_mask, x.shape[:2]))
     zeroed = kept(keep_mask[..., None], x)
     y = ops.conv1d(zeroed, weight, bias, dilation=dilation, causal=causal)

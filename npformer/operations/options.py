@@ -194,15 +194,15 @@ def check_arrays(contract, given, parameters):
         x = given.get(name)
         if x is None and may_be_none(parameters[name]):
             continue
-        libraries[name] = library_of(x, name)
-        check_kind(x, name, argument.kind)
+        libraries[name] = check_array(x, name, argument.kind)
     if len(set(libraries.values())) > 1:
         told = ", ".join(f"{name} {library.__name__}" for name, library in libraries.items())
         raise TypeError(f"arrays of different libraries: {told}; move them to one first")
 
 
-def check_kind(x, name, kind):
-    """Raise if the dtype of an array does not fit its kind in a contract, such as "mask" or "ids"."""
+def check_array(x, name, kind):
+    """The library of an array; raises if it is none, or has a dtype that does not fit its kind, as "mask" or "ids"."""
+    library = library_of(x, name)
     if kind == "mask":
         if x.dtype.kind != "b":
             raise TypeError(
@@ -217,6 +217,7 @@ def check_kind(x, name, kind):
         raise TypeError(f"{name} has dtype {x.dtype}, expected a float dtype{advice}")
     elif kind == "written" and isinstance(x, np.ndarray) and not x.flags.writeable:
         raise ValueError(f"{name} is read-only, expected an array that can be written: try {name}.copy()")
+    return library
 
 
 def check_ids(ids, size, name, ignore_id=None):
@@ -228,8 +229,7 @@ def check_ids(ids, size, name, ignore_id=None):
         and np.maximum.reduce(ids.view(np.uint64), axis=None) < size
     ):
         return  # seen as unsigned, a negative id is a large one, so one comparison is enough
-    library = library_of(ids, name)
-    check_kind(ids, name, "ids")
+    library = check_array(ids, name, "ids")
     if ids.size == 0 or is_recording(library):
         return
     if ids.min() >= 0 and ids.max() < size:

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from npformer.arrays import Array, library_of
+from npformer.arrays import Array
 from npformer.checks import check_int
-from npformer.operations.options import check_kind
+from npformer.operations.options import check_array
 from npformer.operations.record import operation
 from npformer.operations.shapes import broadcasts_to
 
@@ -55,8 +55,7 @@ def window_mask(length: int, window: int, keep_mask: Array | None = None, *, lik
     near = abs(at[:, None] - at) < window
     if keep_mask is None:
         return near
-    library_of(keep_mask, "keep_mask")
-    check_kind(keep_mask, "keep_mask", "mask")
+    check_array(keep_mask, "keep_mask", "mask")
     if not broadcasts_to(keep_mask.shape[-2:], near.shape):
         expected = f"one that broadcasts to (..., {length}, {length})"
         raise ValueError(f"keep_mask has shape {keep_mask.shape}, expected {expected}")

@@ -6,9 +6,9 @@ difference can be computed with a fixed dropout mask, and a resumed run repeats 
 
 import numpy as np
 
-from npformer.arrays import Array, library_of
+from npformer.arrays import Array
 from npformer.checks import check_int, check_key
-from npformer.operations.options import check_kind
+from npformer.operations.options import check_array
 
 _64_BITS = 0xFFFFFFFFFFFFFFFF
 _32_BITS = 0xFFFFFFFF
@@ -51,8 +51,7 @@ def random_bits(index: Array, key: int) -> Array:
     >>> bool((bits[500:] == random_bits(index[500:], key=1)).all()), len(np.unique(bits))
     (True, 1000)
     """
-    library_of(index, "index")
-    check_kind(index, "index", "ids")
+    check_array(index, "index", "ids")
     low_key, high_key = key_words(check_key("key", key))
     low, high = index.astype(np.uint32), (index >> 32).astype(np.uint32)
     first = _mix32(low ^ low_key)
