@@ -68,13 +68,18 @@ def check_int(name, value, at_least=-math.inf, at_most=math.inf):
     return int(value)
 
 
+def is_float_dtype(dtype):
+    """Whether a dtype is one of real or complex floats that are computed with: not one of 8 bits."""
+    return dtype.kind in "fc" and dtype.itemsize > 1 or dtype.name == "bfloat16"  # kind "V", of ml_dtypes
+
+
 def check_float_dtype(name, value):
     """A dtype of real or complex floats, or its name, as a ``numpy.dtype``."""
     try:
         dtype = None if value is None else np.dtype(value)  # which takes None for float64
     except TypeError:
         dtype = None
-    if dtype is None or dtype.kind not in "fc" and dtype.name != "bfloat16":  # kind "V", of ml_dtypes
+    if dtype is None or not is_float_dtype(dtype):
         raise TypeError(f"{name}={shown(value)}, expected a dtype of floats, such as 'float32'")
     return dtype
 

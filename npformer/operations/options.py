@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin
 import numpy as np
 
 from npformer.arrays import is_number_on_gpu, is_recording, library_of
-from npformer.checks import check_choice, check_flag, check_int, check_key, check_number, shown
+from npformer.checks import check_choice, check_flag, check_int, check_key, check_number, is_float_dtype, shown
 from npformer.operations.contract import may_be_none
 
 INT64 = np.dtype(np.int64)
@@ -212,7 +212,7 @@ def check_array(x, name, kind):
     elif kind == "ids":
         if x.dtype.kind not in "iu":
             raise TypeError(f"{name} has dtype {x.dtype}, expected integers: try {name}.astype('int64')")
-    elif (x.dtype.kind not in "fc" or x.dtype.itemsize == 1) and x.dtype.name != "bfloat16":  # kind "V", of ml_dtypes
+    elif not is_float_dtype(x.dtype):
         advice = f": try {name}.astype('float32')" if x.dtype.kind in "biuf" else ""
         raise TypeError(f"{name} has dtype {x.dtype}, expected a float dtype{advice}")
     elif kind == "written" and isinstance(x, np.ndarray) and not x.flags.writeable:
