@@ -72,6 +72,11 @@ def transpose(x):
     return x.swapaxes(-1, -2)
 
 
+def as_rows(x):
+    """(..., D) as (n, D), of an array that is not empty; a view if it is contiguous."""
+    return x.reshape(-1, x.shape[-1])
+
+
 def number_of(x):
     """A 0-d integer array as a Python int; unchanged if it is on the GPU, as a conversion would wait for the GPU."""
     return x if is_cupy(x) else int(x)

@@ -48,11 +48,6 @@ ops = Ops("cpu", np.ndarray, dtypes="float32 float64", layout="{x}.flags.num", s
 kernel_of = ops.kernel_of
 
 
-def as_rows(x):
-    """A contiguous (..., D) reshaped to (n, D)."""
-    return x.reshape(-1, x.shape[-1])
-
-
 def as_matrix(x):
     """The matrix in a layout that BLAS can read: C-contiguous or Fortran-contiguous; copied if it is neither."""
     return x if x.flags.c_contiguous or x.flags.f_contiguous else np.ascontiguousarray(x)

@@ -18,8 +18,3 @@ def suited(x, as_it_lies):
 DTYPES = "float16 bfloat16 float32 float64"
 ops = Ops("gpu", cupy.ndarray, device=Gpu(), dtypes=DTYPES, layout="{x}.strides", suited=suited)
 kernel_of = ops.kernel_of
-
-
-def as_rows(x):
-    """A contiguous (..., D) reshaped to (n, D)."""
-    return x.reshape(-1, x.shape[-1])

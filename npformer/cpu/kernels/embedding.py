@@ -1,7 +1,8 @@
 """From token ids to vectors: rows of the table are copied; the backward pass adds up rows in the order of the ids."""
 
 from npformer import reference
-from npformer.cpu.backend import as_rows, kernel_of
+from npformer.arrays import as_rows
+from npformer.cpu.backend import kernel_of
 from npformer.cpu.jit import kernel
 from npformer.cpu.kernels.dropout import drawing
 from npformer.cpu.memory import empty, zeros

@@ -3,8 +3,9 @@
 import numpy as np
 
 from npformer import reference
+from npformer.arrays import as_rows
 from npformer.cpu import sums
-from npformer.cpu.backend import as_matrix, as_rows, kernel_of, original
+from npformer.cpu.backend import as_matrix, kernel_of, original
 from npformer.cpu.blas import BLAS, multiply
 from npformer.cpu.jit import inlined, kernel
 from npformer.cpu.kernels.activations import CODES, activate, multiply_by_slope

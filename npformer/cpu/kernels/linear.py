@@ -3,7 +3,8 @@
 import numpy as np
 
 from npformer import reference
-from npformer.cpu.backend import as_matrix, as_rows, kernel_of
+from npformer.arrays import as_rows
+from npformer.cpu.backend import as_matrix, kernel_of
 from npformer.cpu.blas import BLAS, multiply
 from npformer.cpu.jit import inlined, kernel
 from npformer.cpu.memory import empty

@@ -3,8 +3,9 @@
 import numpy as np
 
 from npformer import reference
+from npformer.arrays import as_rows
 from npformer.cpu import sums
-from npformer.cpu.backend import as_rows, kernel_of
+from npformer.cpu.backend import kernel_of
 from npformer.cpu.jit import inlined, kernel
 from npformer.cpu.memory import empty
 from npformer.cpu.scalar import like, reciprocal_root

@@ -3,7 +3,8 @@
 import numpy as np
 
 from npformer import reference
-from npformer.cpu.backend import as_rows, kernel_of
+from npformer.arrays import as_rows
+from npformer.cpu.backend import kernel_of
 from npformer.cpu.jit import kernel
 from npformer.cpu.memory import empty
 from npformer.reference.math.rotary import angles

@@ -3,7 +3,8 @@
 import cupy
 
 from npformer import reference
-from npformer.gpu.backend import as_rows, kernel_of
+from npformer.arrays import as_rows
+from npformer.gpu.backend import kernel_of
 from npformer.gpu.blas import multiply
 from npformer.gpu.kernels.activations import CODES
 from npformer.gpu.kernels.dropout import drawing, dropout_backward

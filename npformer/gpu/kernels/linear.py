@@ -1,7 +1,8 @@
 """The linear map."""
 
 from npformer import reference
-from npformer.gpu.backend import as_rows, kernel_of
+from npformer.arrays import as_rows
+from npformer.gpu.backend import kernel_of
 from npformer.gpu.blas import multiply
 from npformer.gpu.columns import sum_columns
 from npformer.gpu.kernels.dropout import drawing

@@ -3,7 +3,8 @@
 import cupy
 
 from npformer import reference
-from npformer.gpu.backend import as_rows, kernel_of
+from npformer.arrays import as_rows
+from npformer.gpu.backend import kernel_of
 from npformer.gpu.columns import sum_gain_and_bias
 from npformer.gpu.launch import for_each_row, real
 
