@@ -44,7 +44,7 @@ def make_plan(record, kernel, given: Mapping[str, Any]) -> Plan:
     for_function = {name: conversion for name, x in arrays.items() if (conversion := _for_function(x, kinds[name]))}
     floats = [x for name, x in arrays.items() if kinds[name] in ("float", "wide")]
     rounds = dtype != widened(dtype) or any(x.dtype != dtype for x in floats)
-    results = [{"wide": widened(dtype), "ids": IDS, "mask": MASK}.get(x.kind, dtype) for x in record.contract.results]
+    results = [_dtype_of(x.kind, dtype) for x in record.contract.results]
     limits = {name: record.contract.arrays[name].below for name in arrays}
     unsigned = [name for name, x in arrays.items() if x.dtype.name == "uint64"]  # kernels have int64
     return Plan(
@@ -71,6 +71,11 @@ def _dtype_of_results(arrays, kinds):
         raise TypeError(f"arrays of dtypes that have no common dtype: {given}; convert them to one first") from None
 
 
+def _dtype_of(kind, dtype):
+    """The dtype of an array of this kind, where floats have the given one."""
+    return {"wide": widened(dtype), "ids": IDS, "mask": MASK}.get(kind, dtype)
+
+
 def widened(dtype):
     """float32 for half precision, else the dtype itself."""
     return FLOAT32 if dtype is not None and dtype.itemsize == 2 else dtype
@@ -93,7 +98,7 @@ def _for_kernel(operation, kernel, arrays, kinds, computed):
         return f"no kernel with {given[0]}", {}
     conversions = {}
     for name, x in arrays.items():
-        wanted = {"wide": widened(computed), "ids": IDS, "mask": MASK}.get(kinds[name], computed)
+        wanted = _dtype_of(kinds[name], computed)
         if not isinstance(x, kernel.backend.array):
             return f"{name} is a {type(x).__name__}", {}
         conversion = kernel.backend.suited(x, name in kernel.as_it_lies)
