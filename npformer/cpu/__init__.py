@@ -4,9 +4,7 @@ An operation that has no kernel is the reference's own. Each file of the folder 
 in ``ops``, the backend; ``npformer.cpu.softmax`` is ``npformer.cpu.ops.softmax``.
 """
 
-import importlib
 import os
-import pkgutil
 
 try:
     import numba  # noqa: F401
@@ -16,9 +14,7 @@ except ValueError as error:  # of a setting
 
 from npformer.cpu import kernels
 from npformer.cpu.backend import ops
-from npformer.reference.forwarding import forwarding
+from npformer.reference.forwarding import forwarding, import_all
 
-for _file in pkgutil.iter_modules(kernels.__path__):
-    importlib.import_module(f"{kernels.__name__}.{_file.name}")
-
+import_all(kernels)
 __getattr__, __dir__ = forwarding(__name__, ops)

@@ -4,14 +4,9 @@ An operation that has no kernel is the reference's own. Each file of the folder 
 in ``ops``, the backend; ``npformer.gpu.softmax`` is ``npformer.gpu.ops.softmax``.
 """
 
-import importlib
-import pkgutil
-
 from npformer.gpu import kernels
 from npformer.gpu.backend import ops
-from npformer.reference.forwarding import forwarding
+from npformer.reference.forwarding import forwarding, import_all
 
-for _file in pkgutil.iter_modules(kernels.__path__):
-    importlib.import_module(f"{kernels.__name__}.{_file.name}")
-
+import_all(kernels)
 __getattr__, __dir__ = forwarding(__name__, ops)

@@ -1,8 +1,16 @@
-"""What the packages of other backends have under the names of the reference."""
+"""What the packages of other backends load, and what they have under the names of the reference."""
 
+import importlib
+import pkgutil
 from inspect import isfunction
 
 from npformer import reference
+
+
+def import_all(kernels):
+    """Import each file of a folder of kernels, which makes them those of its backend."""
+    for file in pkgutil.iter_modules(kernels.__path__):
+        importlib.import_module(f"{kernels.__name__}.{file.name}")
 
 
 def forwarding(package, ops):
