@@ -85,10 +85,14 @@ class AttentionSettings:
         return self.n_heads, n_kv_heads, n_kv_heads
 
     @cached_property
+    def of_layer(self) -> dict[str, int | Rotary]:
+        """Those that a layer applies before the operation of attention, which would ignore them."""
+        return {name: value for name in ("window", "rotary") if (value := getattr(self, name)) is not None}
+
+    @cached_property
     def of_operation(self) -> "AttentionSettings":
-        """The settings of the operation of attention, without those that a layer applies before it."""
-        without = replace(self, window=None, rotary=None)
-        return self if without == self else without
+        """The settings of the operation of attention, without those of the layer."""
+        return replace(self, **dict.fromkeys(self.of_layer)) if self.of_layer else self
 
     def widths(self, d_model: int) -> list[int]:
         """The widths of the queries, keys and values of all heads, of a model with this width, which H divides.

@@ -1,6 +1,5 @@
 """Multi-head attention of the result of one matrix product, in which q, k, v and all heads are side by side."""
 
-from dataclasses import fields
 from itertools import accumulate
 from typing import Any
 
@@ -23,9 +22,8 @@ def check_settings(settings, dropout_key, **others):
 
 def check_operation_settings(settings, **others):
     """Raise for settings that a layer applies before the operation, which would ignore them."""
-    if settings is not (expected := settings.of_operation):
-        values = [(field.name, getattr(settings, field.name)) for field in fields(settings)]
-        given = ", ".join(f"{name}={shown(value)}" for name, value in values if value != getattr(expected, name))
+    if settings.of_layer:
+        given = ", ".join(f"{name}={shown(value)}" for name, value in settings.of_layer.items())
         raise ValueError(f"settings with {given}: expected without, as layers.self_attention calls the operation")
 
 
