@@ -128,7 +128,7 @@ class EncoderDecoder:
         """
         ops = self._backend(backend, params)
         y, _ = self._decode(ops, params, memory, src, tgt_in)
-        return ops.linear(y, self.tables(params)[2], params["output"]["bias"])
+        return ops.linear(y, self.output_weight(params), params["output"]["bias"])
 
     def decoder(self, params, src, *, max_rows, max_len, backend="auto"):
         """Return a decoder for step-by-step decoding, which caches what it has computed: see ``StepwiseDecoder``.
@@ -245,7 +245,7 @@ class EncoderDecoder:
         targets = self._tokens("tgt_out", tgt_out, self.tgt_vocab, params)
         if tgt_in.shape != tgt_out.shape:
             raise ValueError(f"tgt_in {tgt_in.shape}, tgt_out {tgt_out.shape}: expected equal shapes (B, T)")
-        weight, bias = self.tables(params)[2], params["output"]["bias"]
+        weight, bias = self.output_weight(params), params["output"]["bias"]
         options = {"ignore_id": self.pad_id, "label_smoothing": label_smoothing, "n_tokens": n_tokens}
         if consistency:
             pairs = y.reshape(2, *tgt_in.shape, y.shape[-1])
@@ -310,11 +310,9 @@ class EncoderDecoder:
         """The embedding table (V, D) of a side, "source" or "target"."""
         return params["embedding" if self.tie_embeddings else f"{side}_embedding"]
 
-    def tables(self, params):
-        """The (V, D) tables of source and target, and the (D, V) output weight; all the same array if tied."""
-        if self.tie_embeddings:
-            return params["embedding"], params["embedding"], params["embedding"].T
-        return params["source_embedding"], params["target_embedding"], params["output"]["weight"]
+    def output_weight(self, params):
+        """The weight (D, V) of the output projection, which is the embedding table if tied."""
+        return params["embedding"].T if self.tie_embeddings else params["output"]["weight"]
 
     def _embed(self, ops, params, side, ids, dropout_key=None):
         """The vectors of the tokens of a side, "source" or "target", and the gradients of its tables by their names."""
@@ -342,14 +340,14 @@ class EncoderDecoder:
         return 0.0 if dropout_key is None else self.dropout
 
     def positions_of(self, params, side, part):
-        """The vectors that are added to the embeddings of a side, "source" or "target", at a slice of the positions."""
+        """The vectors that are added to the embeddings of a side, "source" or "target", at a slice of the positions.
+
+        None if the model adds nothing.
+        """
         if self.has_learned_positions:
             return params[f"{side}_positions"][part]
-        return self.positions_beside(self.table_of(params, side), part)
-
-    def positions_beside(self, table, part):
-        """A part of ``position_table`` as an array of the table's library (NumPy or CuPy), or None."""
-        known = self.__dict__.setdefault("_positions_beside", {})  # a copy for each library
+        table = self.table_of(params, side)
+        known = self.__dict__.setdefault("_position_tables", {})  # a copy for each library, NumPy and CuPy
         library = library_of(table, "table")
         if library not in known:
             positions = self.position_table
@@ -373,7 +371,7 @@ class EncoderDecoder:
     def _tokens(self, name, ids, vocab, params):
         """Check ids, and move them to the device of the parameters."""
         self._check_tokens(name, ids, vocab)
-        return beside(ids, self.tables(params)[0])
+        return beside(ids, self.table_of(params, "source"))
 
     def _check_tokens(self, name, ids, vocab):
         check_ids(ids, vocab, name)

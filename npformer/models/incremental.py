@@ -22,7 +22,7 @@ class StepwiseDecoder:
 
     def __init__(self, model, ops, params, n_sources, max_rows, max_len):
         self.model, self.ops, self.params = model, ops, params
-        _, self.table, self.output = model.tables(params)
+        self.table, self.output = model.table_of(params, "target"), model.output_weight(params)
         self.max_rows, self.max_len = max_rows, max_len
         self.sources = np.arange(n_sources)  # the source of each row
         self.at = np.empty((n_sources, 0), np.int64)  # indices in the cache of the tokens of each row
