@@ -247,5 +247,7 @@ class Transformer(EncoderDecoder):
 
     @property
     def position_table(self):
-        """The sinusoidal positional encoding (max_len, D); None if no position has a vector."""
-        return sinusoidal_encoding(self.max_len, self.d_model, dtype=self.dtype) if self.n_positions else None
+        """The sinusoidal positional encoding (max_len, D), if it is what the model adds."""
+        if self.positions != "sinusoidal":
+            return None
+        return sinusoidal_encoding(self.max_len, self.d_model, dtype=self.dtype)

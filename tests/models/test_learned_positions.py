@@ -80,6 +80,7 @@ def test_the_option_changes_nothing_but_the_positions():
     sinusoidal, learned = make(positions="sinusoidal"), make()
     params = learned.init(0)
     assert [params[name].shape for name in TABLES] == [(MAX_LEN, 6)] * 2
+    assert learned.position_table is None
     assert tree.map_leaves(np.shape, learned.shapes()) == tree.map_leaves(np.shape, params)
     for name in TABLES:
         params[name][...] = sinusoidal.position_table
