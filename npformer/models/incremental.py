@@ -79,7 +79,7 @@ class IncrementalDecoder(StepwiseDecoder):
     def __init__(self, model, ops, params, src, max_rows, max_len):
         super().__init__(model, ops, params, len(src), max_rows, max_len)
         self.layers = [params["decoder"][str(i)] for i in range(model.depths[1])]
-        self.settings = model._layer_settings(None)
+        self.settings = model.layer_settings
         widths = self.settings.attention.widths(model.d_model)
         self.memory_kv = self.empty_cache(len(self.layers), src.size, sum(widths[1:]))  # the same in all steps
         ops.device.run_rows(lambda part: self._read(src, part), *src.shape)

@@ -112,7 +112,7 @@ class Transformer(EncoderDecoder):
         object.__setattr__(self, "n_layers", check_depths("n_layers", self.n_layers))
         if self.rotary is not None and self.positions != "rotary":
             raise ValueError(f"rotary={self.rotary} with positions={self.positions!r}, expected positions='rotary'")
-        self._layer_settings(None).attention.widths(self.d_model)  # raises if a setting or the width is wrong
+        self.layer_settings.attention.widths(self.d_model)  # raises if a setting or the width is wrong
 
     @property
     def depths(self):
@@ -150,7 +150,7 @@ class Transformer(EncoderDecoder):
 
     def _init_stacks(self, new):
         n_encoder, n_decoder = self.depths
-        given = self.d_model, self.d_ff, self._layer_settings(None)
+        given = self.d_model, self.d_ff, self.layer_settings
         encoder = {str(i): new.encoder_layer(*given) for i in range(n_encoder)}
         decoder = {str(i): new.decoder_layer(*given) for i in range(n_decoder)}
         if self.norm == "pre":
@@ -160,7 +160,7 @@ class Transformer(EncoderDecoder):
     def _encode(self, ops, params, src, dropout_key=None, train=False):
         src = self._tokens("src", src, self.src_vocab, params)
         embedding_key, *layer_keys = split_key(dropout_key, 1 + self.depths[0])
-        settings = self._layer_settings(dropout_key)
+        settings = self.layer_settings if dropout_key is None else self._settings_with_dropout
         keep_mask = padding_mask(src, self.pad_id)
 
         x, embed_backward = self._embed(ops, params, "source", src, embedding_key)
@@ -187,7 +187,7 @@ class Transformer(EncoderDecoder):
         self._check_rows(src, tgt_in)
         check_shape(memory=(memory, (*src.shape, self.d_model)))
         embedding_key, *layer_keys = split_key(dropout_key, 1 + self.depths[1])
-        settings = self._layer_settings(dropout_key)
+        settings = self.layer_settings if dropout_key is None else self._settings_with_dropout
         masks = padding_mask(tgt_in, self.pad_id), padding_mask(src, self.pad_id)
 
         x, embed_backward = self._embed(ops, params, "target", tgt_in, embedding_key)
@@ -214,7 +214,7 @@ class Transformer(EncoderDecoder):
         """Normalise the output of a pre-norm stack, where the residual sums are not normalised."""
         if self.norm == "post":
             return x, lambda dx: (dx, {})
-        y, norm_backward = normalise(ops, params["norm"], x, self._layer_settings(None))
+        y, norm_backward = normalise(ops, params["norm"], x, self.layer_settings)
 
         def backward(dy):
             dx, grads = norm_backward(dy)
@@ -222,18 +222,18 @@ class Transformer(EncoderDecoder):
 
         return y, backward
 
-    def _layer_settings(self, dropout_key):
-        """The settings of each layer, with dropout if there is a key."""
-        return self._with_and_without_dropout[dropout_key is None]
-
     @cached_property
-    def _with_and_without_dropout(self):
+    def layer_settings(self):
+        """The settings of each layer, without dropout."""
         rotary = Rotary() if self.positions == "rotary" and self.rotary is None else self.rotary
         heads = layers.AttentionSettings(self.n_heads, self.n_kv_heads, window=self.window, rotary=rotary)
-        without = layers.LayerSettings(heads, self.norm, self.norm_type, self.eps, self.activation)
-        inner_rate = self.dropout if self.inner_dropout is None else self.inner_dropout
-        heads = replace(heads, dropout_rate=inner_rate)
-        return replace(without, attention=heads, dropout_rate=self.dropout, hidden_dropout_rate=inner_rate), without
+        return layers.LayerSettings(heads, self.norm, self.norm_type, self.eps, self.activation)
+
+    @cached_property
+    def _settings_with_dropout(self):
+        rate = self.dropout if self.inner_dropout is None else self.inner_dropout
+        heads = replace(self.layer_settings.attention, dropout_rate=rate)
+        return replace(self.layer_settings, attention=heads, dropout_rate=self.dropout, hidden_dropout_rate=rate)
 
     @property
     def n_positions(self):
