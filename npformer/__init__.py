@@ -36,7 +36,7 @@ __all__ = list(_HOMES)
 def __getattr__(name):
     module = f"{__name__}.{name}"
     home = _HOMES.get(name, __name__)
-    if home not in (__name__, module):
+    if home != __name__:
         value = getattr(importlib.import_module(home), name)
         return importlib.import_module("npformer.backends").by_arrays(value) if hasattr(value, "record") else value
     if name.isidentifier() and not name.startswith("_") and find_spec(module):
