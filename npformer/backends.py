@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from functools import cache, wraps
-from importlib import import_module
 from types import ModuleType
 from typing import TypeVar, cast
 
@@ -45,7 +44,7 @@ def get_backend(backend: str | Ops | ModuleType = "auto", params: dict | None = 
     if ops == "gpu":
         return _gpu()
     try:
-        return import_module("npformer.cpu").ops
+        return _cpu()
     except ImportError as error:
         raise ValueError(f"backend='cpu' needs numba, expected to be installed: {error}") from error
 
@@ -70,7 +69,7 @@ def by_arrays(operation: Function) -> Function:
 def why_no_gpu() -> str | None:
     """The reason why ``backend="gpu"`` cannot be used, or None if it can be."""
     try:
-        cupy = import_module("cupy")
+        import cupy
     except ImportError:
         return (
             "CuPy is not installed: it comes with the extra cuda13x of npformer, or cuda12x if nvidia-smi says CUDA 12"
@@ -85,18 +84,26 @@ def why_no_gpu() -> str | None:
 
 
 @cache  # so the warning is also issued only once
-def _best_on_cpu():
+def _best_on_cpu() -> Ops:
     try:
-        return import_module("npformer.cpu").ops
+        return _cpu()
     except ImportError as error:
         warn(f"the slower reference backend is used, as the kernels need numba: {error}")
         return reference.ops
 
 
-def _gpu():
+def _cpu() -> Ops:
+    from npformer.cpu import ops  # needs numba
+
+    return ops
+
+
+def _gpu() -> Ops:
     if missing := why_no_gpu():
         raise ValueError(f"backend='gpu' needs a GPU and CuPy, expected to find both: {missing}")
-    return import_module("npformer.gpu").ops
+    from npformer.gpu import ops
+
+    return ops
 
 
 def _on_gpu(params):
