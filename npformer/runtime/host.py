@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from npformer.arrays import Array, on_host
+from npformer.arrays import Array
 from npformer.runtime.interrupts import deferred_interrupts
 from npformer.runtime.threads import FEW_ROWS, in_parallel, kernel_threads, n_threads, one_blas_thread
 
@@ -31,10 +31,6 @@ class Host:
     def asarray(self, x: Any) -> Array:
         """``x`` as an array on the device."""
         return np.asarray(x)
-
-    def to_numpy(self, x: Array) -> np.ndarray:
-        """``x`` as a NumPy array in host memory."""
-        return on_host(x)
 
     def host_memory(self, n: int, dtype: np.dtype) -> np.ndarray:
         """An array of n numbers in host memory, from and to which the device copies as fast as it can."""
