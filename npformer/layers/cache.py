@@ -3,8 +3,8 @@
 from typing import NamedTuple
 
 from npformer.arrays import Array
-from npformer.layers.types import Ops
 from npformer.operations.options import check_ids
+from npformer.reference import Ops
 from npformer.reference.settings import AttentionSettings, Rotary
 
 

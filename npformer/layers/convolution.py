@@ -6,8 +6,9 @@ from npformer.arrays import Array, kept
 from npformer.checks import check_shape
 from npformer.layers.normalisation import layer_norm
 from npformer.layers.projection import linear, linear_grads
-from npformer.layers.types import Backward, Ops, Params
+from npformer.layers.types import Backward, Params
 from npformer.operations.options import check_array
+from npformer.reference import Ops
 
 
 def residual_conv_block(

@@ -7,8 +7,9 @@ import numpy as np
 from npformer.arrays import Array
 from npformer.layers.cache import KeyValueCache, check_no_mask
 from npformer.layers.projection import project, with_output
-from npformer.layers.types import Backward, Ops, Params
+from npformer.layers.types import Backward, Params
 from npformer.operations.options import check_instance
+from npformer.reference import Ops
 from npformer.reference.math.masks import window_mask
 from npformer.reference.settings import AttentionSettings
 

@@ -1,7 +1,8 @@
 """Normalisation with learned parameters."""
 
 from npformer.arrays import Array
-from npformer.layers.types import Backward, Ops, Params
+from npformer.layers.types import Backward, Params
+from npformer.reference import Ops
 from npformer.reference.math.layer_norm import LAYER_NORM_EPS
 from npformer.reference.math.rms_norm import RMS_NORM_EPS
 from npformer.reference.settings import LayerSettings

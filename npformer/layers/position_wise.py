@@ -2,7 +2,9 @@
 
 from npformer.arrays import Array
 from npformer.layers.projection import linear_grads, with_output
-from npformer.layers.types import Activation, Backward, Ops, Params
+from npformer.layers.types import Backward, Params
+from npformer.reference import Ops
+from npformer.reference.math.activations import Activation
 
 
 def feed_forward(

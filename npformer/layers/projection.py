@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from npformer.arrays import Array
-from npformer.layers.types import Backward, Ops, Params
+from npformer.layers.types import Backward, Params
+from npformer.reference import Ops
 
 
 def linear(ops: Ops, params: Params, x: Array) -> tuple[Array, Backward]:

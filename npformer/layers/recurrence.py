@@ -8,7 +8,8 @@ import numpy as np
 from npformer.arrays import Array
 from npformer.checks import check_choice
 from npformer.layers.projection import linear
-from npformer.layers.types import Ops, Params
+from npformer.layers.types import Params
+from npformer.reference import Ops
 
 
 def read_steps(

@@ -5,8 +5,9 @@ from collections.abc import Callable
 from npformer.arrays import Array
 from npformer.layers.normalisation import normalise
 from npformer.layers.projection import linear_grads
-from npformer.layers.types import Backward, Ops, Params
+from npformer.layers.types import Backward, Params
 from npformer.operations.options import check_instance
+from npformer.reference import Ops
 from npformer.reference.math.random import split_key
 from npformer.reference.settings import LayerSettings
 

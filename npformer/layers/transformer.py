@@ -5,7 +5,8 @@ from npformer.layers.cache import KeyValueCache
 from npformer.layers.multi_head import cross_attention_heads, self_attention_heads
 from npformer.layers.position_wise import hidden_layer
 from npformer.layers.sublayer import residual
-from npformer.layers.types import Backward, Ops, Params
+from npformer.layers.types import Backward, Params
+from npformer.reference import Ops
 from npformer.reference.math.random import split_key
 from npformer.reference.settings import LayerSettings
 

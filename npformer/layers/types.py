@@ -3,8 +3,5 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from npformer.reference import Ops as Ops
-from npformer.reference.math.activations import Activation as Activation
-
 Params = Mapping[str, Any]  # parameters of a layer, by name: arrays, or nested dicts of arrays
 Backward = Callable[..., Any]

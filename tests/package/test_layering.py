@@ -64,7 +64,7 @@ def test_the_device_of_the_gpu_has_the_methods_of_the_host():
 
 def test_a_misspelled_operation_is_an_error_of_types(tmp_path):
     code = "def layer(ops: Ops, x: Array) -> Array:\n    return ops.{}(x, x)\n"
-    imports = "from npformer.arrays import Array\nfrom npformer.layers.types import Ops\n"
+    imports = "from npformer.arrays import Array\nfrom npformer.reference import Ops\n"
     paths = [tmp_path / f"{name}.py" for name in ("linear", "linaer")]
     for path in paths:
         path.write_text(imports + code.format(path.stem))
