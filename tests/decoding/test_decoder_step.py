@@ -33,9 +33,9 @@ def given(dtype, settings, seed=0):
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("options", SETTINGS, ids=str)
-@pytest.mark.parametrize("scale", [None, 0.3])
-def test_the_kernel_of_a_step_computes_the_layer(dtype, options, scale):
-    settings = layers.LayerSettings(layers.AttentionSettings(H, scale=scale), **options)
+@pytest.mark.parametrize("attention", [{}, {"scale": 0.3, "causal": True}], ids=str)
+def test_the_kernel_of_a_step_computes_the_layer(dtype, options, attention):
+    settings = layers.LayerSettings(layers.AttentionSettings(H, **attention), **options)
     params, x, cache, memory = given(dtype, settings)
     written = layers.KeyValueCache(cache.kv.copy(), cache.at)
     y = cpu.ops.hooks["decoder_layer_step"](params, x, written, memory, settings)

@@ -62,11 +62,11 @@ ops.hooks["decoder_layer_step"] = decoder_layer_step
 def step_of(settings, d_model, dtype):
     """The settings for the kernel of a whole layer; None if it does not take this layer.
 
-    It takes layer normalisation, and activations that have one input per output.
+    It takes layer normalisation, and activations that have one input per output. A decoder layer is causal anyway.
     """
     attention = settings.attention
     known = LayerSettings(
-        AttentionSettings(attention.n_heads, attention.n_kv_heads, scale=attention.scale),
+        AttentionSettings(attention.n_heads, attention.n_kv_heads, attention.causal, scale=attention.scale),
         norm=settings.norm,
         eps=settings.eps,
         activation=settings.activation,
