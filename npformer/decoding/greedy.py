@@ -15,7 +15,7 @@ def greedy_decode(model, params, src, *, bos_id, eos_id, max_len, min_len=0, bac
         The begin and end token of every target in training.
     max_len, min_len : int
         Maximum and minimum number of tokens to generate, including the end token; ``max_len`` may be an array (B,).
-    backend : "auto", "reference", "cpu", "gpu" or a module
+    backend : "auto", "reference", "cpu", "gpu", or a backend
 
     Returns
     -------

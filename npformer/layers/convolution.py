@@ -27,7 +27,7 @@ def residual_conv_block(
 
     Parameters
     ----------
-    ops : Backend
+    ops : Ops
     params : {"reduce_norm", "reduce", "conv_norm", "conv", "expand_norm", "expand"}
     x : (B, T, D)
     convolve : callable
@@ -82,7 +82,7 @@ def masked_conv1d(
 
     Parameters
     ----------
-    ops : Backend
+    ops : Ops
     params : {"weight": (W, D_in, D_out), "bias": (D_out,)}
     x : (B, T, D_in)
     keep_mask : (B, T) bool

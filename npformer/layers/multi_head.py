@@ -27,11 +27,11 @@ def attention(
     dropout_rate: float = 0.0,
     dropout_key: int | None = None,
 ) -> tuple[Array, Backward]:
-    """softmax(scale · q kᵀ) v; ``backward`` uses the scale and the dropout of the forward pass.
+    """softmax(scale · q kᵀ + bias) v; ``backward`` uses the scale and the dropout of the forward pass.
 
     Parameters
     ----------
-    ops : Backend
+    ops : Ops
     q : (..., T, K)
     k : (..., S, K)
     v : (..., S, Kv)
@@ -87,7 +87,7 @@ def self_attention(
 
     Parameters
     ----------
-    ops : Backend
+    ops : Ops
     params : {"q", "k", "v", "out"} or {"qkv", "out"}
         Each {"weight", "bias"}, with weights (D, H*K), (D, G*K), (D, G*K) and (H*K, D), where D = H*K and G = H if
         ``n_kv_heads`` is not given; "qkv" holds three maps side by side, (D, (H+2*G)*K), which is faster.
@@ -145,7 +145,7 @@ def cross_attention(
 
     Parameters
     ----------
-    ops : Backend
+    ops : Ops
     params : {"q", "k", "v", "out"} or {"q", "kv", "out"}
         As of ``self_attention``; "kv" holds two maps side by side, (D, 2*G*K), which is faster.
     x : (B, T, D)
@@ -192,8 +192,8 @@ def self_attention_heads(
 ) -> tuple[Array, Backward | None]:
     """concat(head_1 … head_H): ``self_attention`` without the output projection.
 
-    With a ``cache`` of the keys and values of the earlier positions, x (B, D) is only the newest position of each row,
-    whose keys and values are written into the cache. A mask belongs into the cache, a bias is that of the newest
+    With a ``cache`` of the keys and values of the earlier positions, x (R, D) is only the newest position of each of R
+    rows, whose keys and values are written into the cache. A mask belongs into the cache, a bias is that of the newest
     position (broadcasts to (R, H, 1, S), of which a window takes the last), there is no dropout, and ``backward`` is
     None.
     """
@@ -250,7 +250,7 @@ def cross_attention_heads(
 ) -> tuple[Array, Backward | None]:
     """concat(head_1 … head_H): ``cross_attention`` without the output projection.
 
-    ``memory`` may be a ``KeyValueCache`` of its keys and values; x is then (B, D), and ``backward`` is None.
+    ``memory`` may be a ``KeyValueCache`` of its keys and values; x is then (R, D), and ``backward`` is None.
     """
     check_instance("settings", settings, AttentionSettings)
     q, q_backward = project(ops, params, x, ("q",))

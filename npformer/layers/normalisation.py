@@ -13,7 +13,7 @@ def layer_norm(ops: Ops, params: Params, x: Array, eps: float = LAYER_NORM_EPS) 
 
     Parameters
     ----------
-    ops : Backend
+    ops : Ops
     params : {"gain": (D,), "bias": (D,)}
     x : (..., D)
     eps : float
@@ -48,7 +48,7 @@ def rms_norm(ops: Ops, params: Params, x: Array, eps: float = RMS_NORM_EPS) -> t
 
     Parameters
     ----------
-    ops : Backend
+    ops : Ops
     params : {"gain": (D,)}
     x : (..., D)
     eps : float

@@ -20,7 +20,7 @@ def feed_forward(
 
     Parameters
     ----------
-    ops : Backend
+    ops : Ops
     params : {"hidden": {"weight": (D, F), "bias": (F,)}, "out": {"weight": (F, D), "bias": (D,)}}
     x : (..., D)
     activation : "relu", "gelu", "gelu_erf", "silu", or "swiglu" with hidden weights (D, 2F) and biases (2F,)

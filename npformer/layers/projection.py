@@ -14,7 +14,7 @@ def linear(ops: Ops, params: Params, x: Array) -> tuple[Array, Backward]:
 
     Parameters
     ----------
-    ops : Backend
+    ops : Ops
     params : {"weight": (D_in, D_out), "bias": (D_out,)}
         "bias" may be missing; then no bias is added.
     x : (..., D_in)
@@ -52,7 +52,7 @@ def project(
 
     Parameters
     ----------
-    ops : Backend
+    ops : Ops
     params : {"qkv": …} or {"q": …, "k": …, "v": …}
         The parameters of ``linear`` for each name; or, if the matrices are stored side by side, those of all maps under
         the joined names.

@@ -26,7 +26,7 @@ def read_steps(
 
     Parameters
     ----------
-    ops : Backend
+    ops : Ops
     params : {"input": {"weight" (D_in, nD), "bias" (nD,)}, "hidden": {"weight" (D, nD)} and, of a GRU, {"bias" (D,)}}
         n gates side by side: 3 for a GRU, 4 for an LSTM.
     x : (B, T, D_in)

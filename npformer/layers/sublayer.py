@@ -30,7 +30,7 @@ def residual(
 
     Parameters
     ----------
-    ops : Backend
+    ops : Ops
     params : {"out": {"weight": (E, D), "bias": (D,)}, …}
         The parameters of the sublayer: "out" is its output projection W, b; all others are those of ``inner``.
     norm_params : {"gain": (D,), "bias": (D,)} or, with "rms_norm", {"gain": (D,)}

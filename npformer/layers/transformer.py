@@ -25,23 +25,23 @@ def encoder_layer(
 
     Parameters
     ----------
-    ops : Backend
+    ops : Ops
     params : {"attention", "attention_norm", "feed_forward", "feed_forward_norm"}
         The parameters of ``self_attention`` and of ``feed_forward``, and those of ``layer_norm`` for each.
-    x0 : (B, S, D), or (B, D) with a cache
+    x0 : (B, S, D), or (R, D) with a cache
     settings : LayerSettings
     keep_mask : bool, broadcasts to (B, H, S, S), optional
         True = may attend.
     dropout_key : int, optional
         Required if a rate is above 0.
     cache : KeyValueCache, optional
-        For decoding: x0 (B, D) is only the newest position of each row, and attends to itself and the earlier
+        For decoding: x0 (R, D) is only the newest position of each row, and attends to itself and the earlier
         positions. Each layer needs its own cache, and writes the keys and values of x0 into its entries
         ``cache.at[:, -1]``; see ``KeyValueCache``.
 
     Returns
     -------
-    x2 : (B, S, D), or (B, D) with a cache
+    x2 : (B, S, D), or (R, D) with a cache
     backward : dx2 -> (dx0, grads)
         Must not be called if there is a cache.
 
@@ -91,12 +91,12 @@ def decoder_layer(
 
     Parameters
     ----------
-    ops : Backend
+    ops : Ops
     params : {"attention", "attention_norm", "memory_attention", "memory_attention_norm", "feed_forward", \
 "feed_forward_norm"}
         The parameters of ``self_attention``, ``cross_attention`` and ``feed_forward``, and those of ``layer_norm`` for
         each.
-    x0 : (B, T, D), or (B, D) with caches
+    x0 : (B, T, D), or (R, D) with caches
     memory : (B, S, D), or a KeyValueCache
         The encoder's output, or its keys and values.
     settings : LayerSettings

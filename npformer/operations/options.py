@@ -57,7 +57,7 @@ def _named(option, names):
     return dict.fromkeys(names.split(), option)
 
 
-OPTIONS: dict[str, Option] = {  # a name means the same everywhere; flags need no range
+OPTIONS: dict[str, Option] = {  # for whatever has such a name and this type; flags need no range
     **_named(INTEGER, "bos_id eos_id pad_id"),
     **_named(SEED, "seed"),
     **_named(AT_LEAST_0, "min_len n_plain n_steps"),

@@ -52,8 +52,9 @@ class AttentionSettings:
         Each query attends only to the keys up to its own position.
     window : int, optional
         Each query of a self-attention attends only to keys at a distance below it: with ``causal``, to the last
-        ``window`` ones. Before the operation, each layer makes a mask (B, 1, T, T) of it, B·T² bytes that it keeps for
-        the backward pass. On the CPU, tiles that are hidden entirely are skipped, from T of about 1,000 on.
+        ``window`` ones. Before the operation, each layer makes a mask (T, T) of it, or (B, 1, T, T) with a mask of
+        padding, B·T² bytes that it keeps for the backward pass. On the CPU, tiles that are hidden entirely are skipped,
+        from T of about 1,000 on.
     scale : float, optional
         The factor of the scores; 1/√K if not given.
     dropout_rate : float

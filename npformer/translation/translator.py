@@ -35,7 +35,7 @@ class Translator:
     source, target : Subwords
         Vocabularies of the two languages; the same object if they share one. Their sizes and their padding are those of
         the model.
-    backend : "auto", "reference", "cpu", "gpu" or a module
+    backend : "auto", "reference", "cpu", "gpu", or a backend
     info : dict, optional
         The ``info`` of the file from which it was loaded.
 
@@ -73,7 +73,7 @@ class Translator:
         ----------
         path : str or Path
             The file, or the folder of a training, which has it as ``model.safetensors``.
-        backend : "auto", "reference", "cpu", "gpu" or a module
+        backend : "auto", "reference", "cpu", "gpu", or a backend
 
         Raises
         ------
