@@ -120,7 +120,7 @@ class Ranks(OneProcess):
 
     def gather(self, value):
         """Return the values of all ranks, in their order: whatever JSON can hold."""
-        mine = np.frombuffer(as_json(value).encode(), np.uint8)
+        mine = np.frombuffer(json_text(value).encode(), np.uint8)
         return [json.loads(x.tobytes()) for x in self.gather_arrays(mine)]
 
     def gather_arrays(self, x):
@@ -141,7 +141,7 @@ class Ranks(OneProcess):
         result, error = "null", None
         if self.is_first:
             try:
-                result = as_json(work())
+                result = json_text(work())
             except BaseException as raised:  # an interrupt too: the others wait
                 error = raised
         self.wait(self.comm.Ibarrier(), pause=0.001)  # the work may take long
@@ -155,7 +155,7 @@ class Ranks(OneProcess):
     def agree(self, facts):
         """Raise an error on all ranks if one of them has other facts, ``facts()`` -> dict, than rank 0."""
         facts = facts()
-        if len(set(self.stack(np.array(zlib.crc32(as_json(facts).encode()))))) == 1:
+        if len(set(self.stack(np.array(zlib.crc32(json_text(facts).encode()))))) == 1:
             return
         wanted, *others = (dict(tree.leaves(of_rank)) for of_rank in self.gather(facts))
         rank, given = next((i, given) for i, given in enumerate(others, start=1) if given != wanted)
@@ -218,8 +218,8 @@ def world():
     return OneProcess()
 
 
-def as_json(value):
-    """The JSON of a value, in which numbers may be NumPy's."""
+def json_text(value):
+    """A value as a text of JSON, in which numbers may be NumPy's."""
     return json.dumps(value, default=np.generic.item)
 
 
