@@ -35,9 +35,10 @@ from npformer import NonFiniteError, tree
 from npformer.operations.options import OPTIONS
 from npformer.runtime.ranks import world
 from npformer.training import JsonLog, StopSignals
+from npformer.training.loop import LAST, LOG
 from npformer.training.progress import say
 from npformer.translation import TranslationRun, TranslationSettings
-from npformer.translation.run import LAST, LOG, RESULT, SNAPSHOTS
+from npformer.translation.run import RESULT, SNAPSHOTS
 from npformer.translation.settings import CHOICES, PRESETS
 
 CURVES = "curves.png"
@@ -79,12 +80,10 @@ def train(run, options, start):
     if options.explain:
         say(f"\nthe operations of one step:\n{run.explain()}\n")
 
-    def is_late(trainer, info):
-        return options.minutes is not None and time.perf_counter() - start > 60 * options.minutes
-
     note = "stopping and saving after this step or validation; a second signal saves nothing"
     with StopSignals(note if run.ranks.is_first else "") as stop:
-        run.train([is_late, stop], progress=not options.quiet)
+        run.began = start
+        run.train([stop], progress=not options.quiet, minutes=options.minutes)
     if code := max(run.ranks.gather(stop.exit_code)):  # a signal may have come to one rank alone
         say(f"{Signals(code - 128).name}: saved after step {run.trainer.n_steps}; --resume continues from there")
         return code
@@ -97,7 +96,7 @@ def train(run, options, start):
     if importlib.util.find_spec("matplotlib"):
         from npformer.plots import plot_training
 
-        plot_training(JsonLog.read(run.out / LOG), run.out / CURVES, title(s))
+        plot_training(JsonLog.read(run.folder / LOG), run.folder / CURVES, title(s))
     report(run, result)
     return 0
 
@@ -117,7 +116,7 @@ def report(run, result):
         f"validation loss {result['val_loss']:.3f} per token, greedy BLEU "
         f"{result['val_bleu']:.1f} cased and detokenised, {result['val_bleu_lower']:.1f} lower-cased and tokenised"
     )
-    print(f'\nnow: python scripts/translate.py --model {run.out} "A man is riding a bicycle."')
+    print(f'\nnow: python scripts/translate.py --model {run.folder} "A man is riding a bicycle."')
 
 
 def title(s):
@@ -143,7 +142,7 @@ def parse_arguments(argv):
         "--minutes",
         type=above_zero,
         metavar="M",
-        help="stop after the step in which M minutes have passed, and write the result so far",
+        help="end so early that the result is written after M minutes",
     )
     add("--resume", action="store_true", help="continue the training in OUT, with its settings")
     add_backend(parser)

@@ -6,14 +6,17 @@ If they cannot be written, because the terminal or the reader of a pipe is gone,
 import contextlib
 import sys
 import time
+from collections import deque
 from contextlib import contextmanager
 
 from npformer.runtime.compilation import told
 
+RECENT = 50  # steps, whose tokens per second are shown
+
 
 @contextmanager
-def progress_bar(n_steps, wanted):
-    """Yield an object with a method ``advance(info)``, which shows a ``StepInfo``."""
+def progress_bar(last_step, wanted, n_done=0):
+    """Yield an object whose ``advance(info)`` shows a ``StepInfo``; ``n_done`` steps were made before."""
     if not wanted or sys.stderr is None:
         yield _Silent()
         return
@@ -23,7 +26,7 @@ def progress_bar(n_steps, wanted):
         print("no progress bar, as it needs tqdm: pip install 'npformer[progress]'", file=_IfPossible(sys.stderr))
         yield _Silent()
         return
-    with tqdm(total=n_steps, unit="step", file=_IfPossible(sys.stderr)) as tqdm_bar:
+    with tqdm(total=last_step, initial=n_done, unit="step", file=_IfPossible(sys.stderr)) as tqdm_bar:
         bar = _Bar(tqdm_bar)
         with told(bar.compiling, bar.compiled):
             yield bar
@@ -62,13 +65,14 @@ class _Silent:
 class _Bar:
     def __init__(self, bar):
         self.bar = bar
-        self.start = time.perf_counter()
-        self.n_tokens = self.n_compiled = 0
+        self.n_compiled = 0
+        self.recent = deque([(time.perf_counter(), 0)], maxlen=RECENT)  # (time, tokens) of the last steps
         self.text = ""  # what it says unless a kernel is compiled
 
     def advance(self, info):
-        self.n_tokens += info.n_tokens
-        rate = self.n_tokens / (time.perf_counter() - self.start)
+        self.recent.append((time.perf_counter(), info.n_tokens))
+        (start, _), *steps = self.recent
+        rate = sum(n for _, n in steps) / (steps[-1][0] - start)
         self.text = f"loss {info.loss:.4f}, lr {info.lr:.2g}, {rate:,.0f} tokens/s"
         self.bar.set_postfix_str(self.text, refresh=False)
         self.bar.update()

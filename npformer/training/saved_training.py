@@ -30,9 +30,22 @@ def check_training(arrays, info, trainer):
     _check_settings("trainer", info.get("trainer", {}), settings_of(trainer), ADDED_LATER)
     check_int("n_steps", info.get("n_steps"), at_least=0, at_most=LARGEST)
     loss_scale_in(info)
+    progress_in(info)
     moments = dict.fromkeys(trainer.state.moments, trainer.flat_params)  # whole, also if this process has a part of it
     for prefix, own in (("params", trainer.params), ("optimizer", moments)):
         tree.check_like(tree.leaves_under(arrays, prefix), dict(tree.leaves(own)))
+
+
+def progress_in(info):
+    """Return the validations in a checkpoint, and the number of records in its log; older files have none of both."""
+    validations, n_logged = info.get("validations", []), info.get("n_logged", 0)
+    if not isinstance(validations, list):
+        raise TypeError(f"validations={validations!r:.60}, expected a list")
+    for record in validations:
+        if not isinstance(record, dict):
+            raise TypeError(f"a validation is {record!r:.60}, expected a dict")
+        check_int("the step of a validation", record.get("step"), at_least=0, at_most=LARGEST)
+    return validations, check_int("n_logged", n_logged, at_least=0, at_most=LARGEST)
 
 
 def loss_scale_in(info):

@@ -1,27 +1,51 @@
 """Schedules: the learning rate as a function of the step; the first step is 1."""
 
 import math
+from dataclasses import dataclass
 
 from npformer.checks import check_int
-from npformer.operations.options import check_option
+from npformer.operations.options import check_fields, check_option
 
 
-def constant(lr):
+@dataclass(frozen=True)
+class Schedule:
+    """The base class of all schedules: their settings are checked."""
+
+    def __post_init__(self):
+        check_fields(self)
+
+
+@dataclass(frozen=True)
+class constant(Schedule):
     """The same learning rate at every step.
+
+    Parameters
+    ----------
+    lr : float
 
     Examples
     --------
     >>> constant(0.1)(1000)
     0.1
     """
-    lr = check_option("lr", lr)
-    return lambda step: lr
+
+    lr: float
+
+    def __call__(self, step: int) -> float:
+        """Return the learning rate of a step."""
+        return self.lr
 
 
-def noam(d_model, warmup=4000, factor=1.0):
+@dataclass(frozen=True)
+class noam(Schedule):
     """The paper's schedule (section 5.3): factor · D^-½ · min(step^-½, step · warmup^-3/2).
 
     It rises linearly for ``warmup`` steps, then falls with the inverse square root of the step.
+
+    Parameters
+    ----------
+    d_model, warmup : int
+    factor : float
 
     Examples
     --------
@@ -29,15 +53,26 @@ def noam(d_model, warmup=4000, factor=1.0):
     >>> [round(rate(step), 6) for step in (1, 4000, 16000)]
     [0.0, 0.000699, 0.000349]
     """
-    d_model, warmup = check_option("d_model", d_model), check_option("warmup", warmup)
-    factor = check_option("factor", factor)
-    return lambda step: factor * d_model**-0.5 * min(step**-0.5, step * warmup**-1.5)
+
+    d_model: int
+    warmup: int = 4000
+    factor: float = 1.0
+
+    def __call__(self, step: int) -> float:
+        """Return the learning rate of a step."""
+        return self.factor * self.d_model**-0.5 * min(step**-0.5, step * self.warmup**-1.5)
 
 
-def inverse_sqrt(peak, warmup):
+@dataclass(frozen=True)
+class inverse_sqrt(Schedule):
     """Rise linearly to ``peak`` in ``warmup`` steps, then fall with the inverse square root of the step.
 
     It is ``noam``, parametrised by its highest learning rate.
+
+    Parameters
+    ----------
+    peak : float
+    warmup : int
 
     Examples
     --------
@@ -45,12 +80,24 @@ def inverse_sqrt(peak, warmup):
     >>> [rate(step) for step in (1000, 2000, 8000)]
     [0.0025, 0.005, 0.0025]
     """
-    peak, warmup = check_option("peak", peak), check_option("warmup", warmup)
-    return lambda step: peak * min(step / warmup, (warmup / step) ** 0.5)
+
+    peak: float
+    warmup: int
+
+    def __call__(self, step: int) -> float:
+        """Return the learning rate of a step."""
+        return self.peak * min(step / self.warmup, (self.warmup / step) ** 0.5)
 
 
-def warmup_cosine(peak, warmup, total, floor=0.0):
+@dataclass(frozen=True)
+class warmup_cosine(Schedule):
     """Rise linearly to ``peak`` in ``warmup`` steps, then fall along half a cosine to ``floor`` at step ``total``.
+
+    Parameters
+    ----------
+    peak : float
+    warmup, total : int
+    floor : float
 
     Examples
     --------
@@ -58,15 +105,23 @@ def warmup_cosine(peak, warmup, total, floor=0.0):
     >>> [round(rate(step), 3) for step in (1, 10, 60, 110, 200)]
     [0.1, 1.0, 0.5, 0.0, 0.0]
     """
-    peak, total = check_option("peak", peak), check_option("total", total)
-    warmup, floor = check_int("warmup", warmup), check_option("floor", floor)
-    if not 0 <= warmup < total:
-        raise ValueError(f"warmup={warmup}, total={total}: expected 0 <= warmup < total")
 
-    def rate(step):
-        if step < warmup:
-            return peak * step / warmup
-        progress = min((step - warmup) / (total - warmup), 1.0)
-        return floor + (peak - floor) * 0.5 * (1 + math.cos(math.pi * progress))
+    peak: float
+    warmup: int
+    total: int
+    floor: float = 0.0
 
-    return rate
+    def __post_init__(self):
+        checked = {name: check_option(name, getattr(self, name)) for name in ("peak", "total", "floor")}
+        checked["warmup"] = check_int("warmup", self.warmup)  # may be 0 here
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
+        if not 0 <= self.warmup < self.total:
+            raise ValueError(f"warmup={self.warmup}, total={self.total}: expected 0 <= warmup < total")
+
+    def __call__(self, step: int) -> float:
+        """Return the learning rate of a step."""
+        if step < self.warmup:
+            return self.peak * step / self.warmup
+        progress = min((step - self.warmup) / (self.total - self.warmup), 1.0)
+        return self.floor + (self.peak - self.floor) * 0.5 * (1 + math.cos(math.pi * progress))

@@ -21,6 +21,10 @@ class TrainState:
     precision : Precision
         With the loss scale.
     seed : int
+    validations : list of dict
+        The results of all validations so far.
+    n_logged : int
+        Number of records in the log.
     """
 
     def __init__(self, params, ops, settings):
@@ -29,6 +33,8 @@ class TrainState:
         self.precision = Precision(settings.precision, ops, self.flat_params, self.params)
         self.moments: dict = {}
         self.n_steps, self.seed, self.asarray = 0, settings.seed, ops.device.asarray
+        self.validations: list[dict] = []
+        self.n_logged = 0
 
     @property
     def key(self):
@@ -40,10 +46,10 @@ class TrainState:
         """Everything that an update changes."""
         return [self.flat_params, *self.moments.values()]
 
-    def set(self, params, moments, n_steps, loss_scale: LossScale | None):
+    def set(self, params, moments, n_steps, loss_scale: LossScale | None, validations=(), n_logged=0):
         """Take all values from host memory; the moments are those that this rank has."""
         self.flat_params[...] = self.asarray(tree.flatten(tree.ordered_like(params, self.params))[0])
         for name, x in self.moments.items():
             x[...] = self.asarray(moments[name])
-        self.n_steps = n_steps
+        self.n_steps, self.validations, self.n_logged = n_steps, list(validations), n_logged
         self.precision.loss_scale = loss_scale or self.precision.loss_scale

@@ -3,10 +3,10 @@
 import inspect
 import math
 import time
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, is_dataclass
 from functools import partial
-from itertools import islice
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from npformer import tree
 from npformer.arrays import on_host
@@ -14,24 +14,24 @@ from npformer.backends import get_backend
 from npformer.checks import check_in_dtype, warn
 from npformer.models.description import describe
 from npformer.operations.explain import Calls, explain
-from npformer.operations.options import check_option
 from npformer.runtime.interrupts import deferred_interrupts
 from npformer.runtime.ranks import OneProcess, checksum
 from npformer.training.alone import Alone
+from npformer.training.batches import check_batches, count_of
 from npformer.training.checkpoint import joined, load_checkpoint, refusing, save_checkpoint
 from npformer.training.diagnosis import NonFiniteError, diagnosis
+from npformer.training.evaluation import evaluation_of
 from npformer.training.exchange import Exchange
 from npformer.training.gradient_sum import GradientSum
+from npformer.training.loop import Loop, LoopSettings
 from npformer.training.optimizers import Optimizer
 from npformer.training.parts import pieces_of
-from npformer.training.progress import progress_bar
-from npformer.training.saved_training import check_training, loss_scale_in, settings_of
+from npformer.training.saved_training import check_training, loss_scale_in, progress_in, settings_of
 from npformer.training.settings import TrainingSettings
 from npformer.training.sharding import Sharding
 from npformer.training.state import TrainState
 from npformer.training.step import Numbers, training_step
 
-END = object()  # of the batches
 EXPLAINED = 5  # number of steps that are timed; the fastest is reported
 
 
@@ -250,46 +250,88 @@ class Trainer:
             self.last = StepInfo(numbers.step, loss, numbers.lr, norm, n_targets, time.perf_counter() - start)
         return loss
 
-    def fit(self, batches, n_steps=None, *, callbacks=(), progress=True) -> list[StepInfo]:
-        """Make one step for each batch.
+    def fit(
+        self,
+        batches: Iterable[tuple],
+        n_steps: int | None = None,
+        *,
+        validate=None,
+        every: int | None = None,
+        patience: int | None = None,
+        monitor: str = "val_loss",
+        mode: Literal["min", "max"] = "min",
+        save=None,
+        save_every: int = 100,
+        keep: Literal["best and last", "last"] = "best and last",
+        minutes: float | None = None,
+        callbacks: Iterable[Callable] = (),
+        progress: bool = True,
+    ) -> list[StepInfo]:
+        """Make one step for each batch; validate, save and stop on the way.
 
         Parameters
         ----------
         batches : iterable of tuples, such as (src, tgt)
         n_steps : int, optional
             Make at most this number of steps from here on; needed if ``batches`` never ends.
+        validate : sequence of batches, or callable, optional
+            Batches for the mean loss per target, "val_loss", without dropout and label smoothing. Or a function
+            ``validate(trainer)`` that returns a number, or a dict of numbers such as {"val_bleu": 31.5}.
+        every : int, optional
+            Validate after each ``every`` steps; after the last step in any case.
+        patience : int, optional
+            End after this number of validations without a better result.
+        monitor : str
+            The result that decides which validation is the best.
+        mode : "min" or "max"
+            Whether a lower or a higher result is better.
+        save : str or Path, optional
+            A folder, for the checkpoint ``last.safetensors``, that of the best validation, ``best.safetensors``, and
+            ``log.jsonl``, with one line of JSON for each step and each validation. To go on with a training, ``load``
+            the checkpoint, and give the batches that come after its ``n_steps``.
+        save_every : int
+            Save the last checkpoint after each ``save_every`` steps, before each validation, at the end, and if a
+            callback raises an error.
+        keep : "best and last" or "last"
+            The checkpoints.
+        minutes : float, optional
+            End so early that a last validation is over in this time. (How long one takes is known from those before;
+            if there was none in the first half of the time, one is made then.)
         callbacks : iterable of callables
-            ``callback(trainer, info)`` is called after each step, with a ``StepInfo``; a true result stops training. It
-            is not called after a step that is interrupted.
+            ``callback(trainer, info)`` is called after each step, with a ``StepInfo``; the result True ends the
+            training. It is not called after a step that is interrupted.
         progress : bool
-            Show a progress bar with loss, learning rate and tokens per second (needs tqdm).
+            Show a progress bar with loss, learning rate and the tokens per second of the last steps (needs tqdm).
 
         Returns
         -------
         list of StepInfo
-        """
-        if n_steps is not None:
-            n_steps = check_option("n_steps", n_steps)
-        history: list = []
-        callbacks = list(callbacks)  # an iterator would call them after the first step only
-        with progress_bar(n_steps, progress and self.ranks.is_first) as bar:
-            upcoming = islice(batches, n_steps)
-            while (batch := self._next(upcoming)) is not END:
-                self.step(batches=[batch])
-                history.append(self.last)
-                bar.advance(self.last)
-                wishes = [callback(self, self.last) for callback in callbacks]  # no short circuit: all are called
-                with deferred_interrupts():
-                    if self.ranks.any(any(wishes)):  # all ranks stop after the same step
-                        break
-        return history
 
-    def _next(self, batches):
-        """The next batch, ``END`` after the last, which has to come on all ranks at once."""
-        batch = next(batches, END)
-        with deferred_interrupts():
-            self.ranks.agree(lambda: {"batches_end": batch is END})
-        return batch
+        Examples
+        --------
+        >>> from npformer import Adam, CopyTask, Transformer
+        >>> task = CopyTask(vocab=11, max_len=5)
+        >>> trainer = Trainer(Transformer(11, 11, d_model=16, n_heads=2, n_layers=1, d_ff=32), Adam(lr=0.01))
+        >>> held_out = [task.held_out(50)]
+        >>> history = trainer.fit((task.batch(i, 32) for i in range(60)), validate=held_out, every=20, progress=False)
+        ... # doctest: +ELLIPSIS
+        step 20, val_loss ...
+        step 40, val_loss ...
+        step 60, val_loss ...
+        >>> [record["step"] for record in trainer.state.validations]
+        [20, 40, 60]
+        """
+        settings = LoopSettings(
+            every=every,
+            patience=patience,
+            monitor=monitor,
+            mode=mode,
+            save_every=save_every,
+            keep=keep,
+            minutes=minutes,
+        )
+        loop = Loop(self, settings, evaluation_of(self, validate), save)
+        return loop.run(batches, n_steps, callbacks=callbacks, progress=progress)
 
     def explain(self, *batch) -> Calls:
         """List the operations of a ``step`` on this batch, with their times, from the fastest of several steps.
@@ -345,6 +387,7 @@ class Trainer:
             moments = {name: self.sums.whole(x) for name, x in self.state.moments.items()}
             own = tree.to_arrays(self.params, "params") | tree.to_arrays(moments, "optimizer")
             facts = {"model": describe(self.model), "trainer": settings_of(self), "n_steps": self.n_steps}
+            facts |= {"validations": self.state.validations, "n_logged": self.state.n_logged}
             if self.state.precision.has_loss_scale:
                 facts["loss_scale"] = list(self.state.precision.loss_scale)
             arrays, info = joined("arrays", own, arrays), joined("info", facts, info)
@@ -378,7 +421,7 @@ class Trainer:
         self.ranks.agree(lambda: {"checkpoint": {"n_steps": info["n_steps"], "arrays": checksum(arrays.values())}})
         with self._alone(changing=True), deferred_interrupts():
             own = {name: self.sums.own(x) for name, x in moments.items()}
-            self.state.set(params, own, info["n_steps"], loss_scale_in(info))
+            self.state.set(params, own, info["n_steps"], loss_scale_in(info), *progress_in(info))
 
     def __reduce__(self):
         """A trainer with arrays of its own that makes the same steps from here on: for ``copy`` and ``pickle``."""
@@ -386,7 +429,8 @@ class Trainer:
             backend = self.ops.name if get_backend(self.ops.name) is self.ops else self.ops
             settings = {"params": self.params, "backend": backend, "ranks": self.ranks, **asdict(self.settings)}
             moments = {name: on_host(x) for name, x in self.state.moments.items()}
-            changed = moments, self.n_steps, self.state.precision.loss_scale, self.last
+            state = self.state
+            changed = moments, state.n_steps, state.precision.loss_scale, state.validations, state.n_logged, self.last
             return _again, (type(self), self.model, self.optimizer, settings, changed)
 
     def __repr__(self):
@@ -408,29 +452,3 @@ def _again(kind, model, optimizer, settings, changed):
     *state, trainer.last = changed
     trainer.state.set(trainer.params, *state)
     return trainer
-
-
-def check_batches(batches):
-    """Check that there are batches, and that what they hold can be read more than once: to count targets, and again."""
-    if not batches:
-        raise ValueError("batches is empty, expected one or more tuples such as (src, tgt)")
-    for n, batch in enumerate(batches):
-        if not isinstance(batch, (tuple, list)):
-            raise ValueError(f"batches[{n}] is a {type(batch).__name__}, expected a tuple such as (src, tgt)")
-        for i, x in enumerate(batch):
-            if hasattr(x, "__next__"):
-                raise TypeError(f"batch[{i}] is a {type(x).__name__}, which can be read only once: expected an array")
-
-
-def count_of(model, batch):
-    """The number of targets of a batch."""
-    try:
-        return model.count(*batch)
-    except TypeError as error:
-        arguments = inspect.signature(model.count)
-        try:
-            arguments.bind(*batch)
-        except TypeError:
-            message = f"a batch has {len(batch)} items, expected those that {type(model).__name__} takes: {arguments}"
-            raise TypeError(f"{message}; write step(src, tgt), or step(*batch)") from error
-        raise

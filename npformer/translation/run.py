@@ -1,6 +1,5 @@
 """The training of a translation model, from text files to the final model; it can be interrupted and resumed."""
 
-from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 
@@ -17,32 +16,33 @@ from npformer.runtime.files import name_for_damaged
 from npformer.runtime.ranks import OneProcess
 from npformer.training.averaging import average
 from npformer.training.checkpoint import CheckpointError, load_checkpoint, refusing
-from npformer.training.json_log import JsonLog
-from npformer.training.lock import locked
+from npformer.training.evaluation import mean_loss
+from npformer.training.loop import LAST, Loop, LoopSettings
 from npformer.training.optimizers import Adam
 from npformer.training.precision import check_precision
 from npformer.training.progress import say
+from npformer.training.saved_training import progress_in
 from npformer.training.schedules import inverse_sqrt, noam, warmup_cosine
 from npformer.training.trainer import Trainer
 from npformer.translation.scores import check_packages, score
 from npformer.translation.settings import TranslationSettings
 from npformer.translation.translator import Translator, check_subwords
 
-LAST, RESULT, SNAPSHOTS, LOG = "last.safetensors", "model.safetensors", "snapshots", "log.jsonl"
+RESULT, SNAPSHOTS = "model.safetensors", "snapshots"
 MAY_CHANGE = {"data", "steps", "patience", "save_every", "n_average", "average", "precision", "n_shards"}  # on resuming
 OF_TRAINER = ("seed", "label_smoothing", "consistency", "clip_norm", "precision", "n_shards")
 LONGEST = 1024  # a model's max_len, unless the setting max_len is larger
 
 
-class TranslationRun:
-    """One training: its settings, its trainer and its progress.
+class TranslationRun(Loop):
+    """One training: a ``Loop`` with its data and its BLEU.
 
-    Everything that changes during training is in ``trainer``, ``place`` (the position in the data), ``validations`` and
-    ``n_logged`` (the number of records in its log); ``save`` writes it.
+    Everything that changes during training is in ``trainer.state`` and ``place``, the position in the data; ``save``
+    writes it.
 
     Parameters
     ----------
-    out : Path
+    folder : Path
         Folder for the checkpoint ``last.safetensors``, the folder ``snapshots`` with the parameters at validations that
         may be averaged, the log ``log.jsonl`` and the final model ``model.safetensors``.
     settings : TranslationSettings
@@ -51,20 +51,24 @@ class TranslationRun:
         As for ``Trainer``. Rank 0 writes all files.
     """
 
-    def __init__(self, out, settings, source, target, backend="auto", ranks=None):
-        self.out, self.settings, self.ranks = Path(out), settings, ranks or OneProcess()
-        self.source, self.target = source, target
-        self.model = _model(settings, source, target)
-        self.trainer = Trainer(
-            self.model,
-            Adam(_schedule(settings, self.model.d_model), betas=(0.9, 0.98), eps=1e-9),
+    def __init__(self, folder, settings, source, target, backend="auto", ranks=None):
+        self.settings, self.source, self.target, self.place = settings, source, target, Place()
+        model = _model(settings, source, target)
+        trainer = Trainer(
+            model,
+            Adam(_schedule(settings, model.d_model), betas=(0.9, 0.98), eps=1e-9),
             **{name: getattr(settings, name) for name in OF_TRAINER},
             backend=backend,
             ranks=ranks,
         )
-        self.place = Place()
-        self.validations = []
-        self.n_logged = 0
+        of_loop = LoopSettings(
+            every=settings.validate_every,
+            save_every=settings.save_every,
+            patience=settings.patience,
+            monitor="val_bleu",
+            mode="max",
+        )
+        super().__init__(trainer, of_loop, lambda: self._evaluate(self._translator()), folder)
 
     @classmethod
     def start(cls, out, settings, backend="auto", ranks=None):
@@ -121,7 +125,6 @@ class TranslationRun:
             kind = ValueError if "steps" in changes else CheckpointError
             raise kind(f"{path}: steps={run.settings.steps}, but {run.trainer.n_steps} are done")
         run.place = Place(*info["place"])
-        run.validations, run.n_logged = info["validations"], info["n_logged"]
         run.ranks.first(run._set_damaged_aside)
         wanted = len(run._ranked()[-run.settings.n_average :])
         if lacking := wanted - len(run._chosen()):
@@ -130,66 +133,29 @@ class TranslationRun:
 
     def save(self):
         """Save everything that ``resume`` needs, then delete the snapshots that are not needed any more."""
-        info = {
-            "settings": asdict(self.settings),
-            "place": list(self.place),
-            "validations": self.validations,
-            "n_logged": self.n_logged,
-        }
-        self.trainer.save(self.out / LAST, info, self._translator().subword_arrays())
+        info = {"settings": asdict(self.settings), "place": list(self.place)}
+        self.trainer.save(self.folder / LAST, info, self._translator().subword_arrays())
         self.ranks.first(self._delete_snapshots)
 
     def _delete_snapshots(self):
         kept = {self._snapshot(chosen) for chosen in self._chosen()}
-        for path in (self.out / SNAPSHOTS).glob("*.safetensors"):
+        for path in (self.folder / SNAPSHOTS).glob("*.safetensors"):
             if path not in kept:
                 path.unlink()
 
-    def train(self, stops=(), progress=True):
+    def train(self, stops=(), progress=True, minutes=None):
         """Train until all steps are done, the validation BLEU has stopped improving, or a callback stops the training.
 
-        ``stops`` are further callbacks of ``Trainer.fit``; ``progress`` shows a progress bar.
+        ``stops`` are further callbacks, ``progress`` and ``minutes`` are as of ``Trainer.fit``; the minutes begin when
+        the run was made.
         """
+        self.loop_settings = replace(self.loop_settings, minutes=minutes)
+        remaining = self.settings.steps - self.trainer.n_steps
+        self.run(self._training_batches(), remaining, callbacks=stops, progress=progress)
 
-        def write(record):
-            if log is not None:
-                log.write(record)
-                self.n_logged = log.n_records
-
-        def note(trainer, info):
-            write(info._asdict() | {"epoch": self.place.epoch})
-
-        def validate(trainer, info):
-            if self._validation_is_due():
-                self.save()  # validation takes a while; if it is interrupted, no step is lost
-                write(self.validate())
-            return self._gets_worse()
-
-        def save(trainer, info):
-            if info.step % self.settings.save_every == 0:
-                self.save()
-
-        with self._log() as log:
-            if self._validation_is_due():  # the last run was interrupted during a validation
-                write(self.validate())
-            remaining = 0 if self._gets_worse() else max(0, self.settings.steps - self.trainer.n_steps)
-            callbacks = [note, validate, save, *stops]
-            self.trainer.fit(self._training_batches(), remaining, callbacks=callbacks, progress=progress)
-            self.save()
-
-    @contextmanager
-    def _log(self):
-        """The log, in a folder that is locked against other trainings; None on ranks other than 0."""
-        log = None
-        with ExitStack() as stack:
-
-            def opened():
-                nonlocal log
-                stack.enter_context(locked(self.out))
-                log = stack.enter_context(JsonLog(self.out / LOG, keep=self.n_logged))
-
-            self.ranks.first(opened)
-            yield log
+    def record_of(self, info):
+        """What the log says of a step."""
+        return info._asdict() | {"epoch": self.place.epoch}
 
     def explain(self):
         """List the operations of a step on the next batch: see ``Trainer.explain``."""
@@ -197,17 +163,13 @@ class TranslationRun:
         _, src, tgt = next(iter(batches.from_place(self.place)))
         return self.trainer.explain(src, tgt)
 
-    def validate(self):
-        """Compute loss and BLEU (greedy decoding) on the validation text, and save the parameters as a snapshot."""
-        translator = self._translator()
-        record = {"step": self.trainer.n_steps, **self._evaluate(translator)}
-        self.validations.append(record)
-        self.ranks.first(lambda: translator.save(self._snapshot(record), record))
+    def keep(self, record):
+        """Save the parameters of a validation as a snapshot."""
+        self.ranks.first(lambda: self._translator().save(self._snapshot(record), record))
         say(
             f"step {record['step']}: validation loss {record['val_loss']:.3f}, BLEU {record['val_bleu']:.1f} cased, "
             f"{record['val_bleu_lower']:.1f} lower-cased (greedy)"
         )
-        return record
 
     def finish(self):
         """Save the mean of the snapshots as the final model, and return its loss and BLEU on the validation text.
@@ -221,7 +183,7 @@ class TranslationRun:
         translator = self._translator(average(snapshots) if chosen else self.trainer.params)
         result = {"step": self.trainer.n_steps, "averaged": [r["step"] for r in chosen], **self._evaluate(translator)}
         info = {"settings": asdict(self.settings), **result}
-        self.ranks.first(lambda: translator.save(self.out / RESULT, info))
+        self.ranks.first(lambda: translator.save(self.folder / RESULT, info))
         return result
 
     def _training_batches(self):
@@ -254,20 +216,12 @@ class TranslationRun:
 
     def _evaluate(self, translator):
         pairs = list(_text(self.settings, "val"))
-        batches = list(self._batches(pairs).epoch(Place()))
-
-        def loss_of(batch):
-            _, src, tgt = batch
-            loss, n = self.model.loss(translator.params, src, tgt, backend=self.trainer.ops)
-            return [float(loss), n]
-
-        # One batch for each thread: the bits do not depend on the number of threads.
-        losses = self.ranks.gather_lists(self.trainer.ops.device.run_shards(loss_of, self.ranks.my_share(batches)))
-        mean_loss = sum(loss * n for loss, n in losses) / sum(n for _, n in losses)
+        batches = [(src, tgt) for _, src, tgt in self._batches(pairs).epoch(Place())]
         sources, references = zip(*pairs, strict=True)
         translations = self.ranks.gather_lists(translator.greedy(self.ranks.my_share(sources)))
         scores = self.ranks.first(lambda: score(translations, references, self.settings.tgt))
-        return {"val_loss": mean_loss, "val_bleu": scores["bleu"], "val_bleu_lower": scores["bleu_lower"]}
+        val_loss = mean_loss(self.trainer, translator.params, batches)
+        return {"val_loss": val_loss, "val_bleu": scores["bleu"], "val_bleu_lower": scores["bleu_lower"]}
 
     def _chosen(self):
         """Return the validations whose parameters are averaged, among those whose snapshots still exist."""
@@ -275,7 +229,7 @@ class TranslationRun:
 
     def _set_damaged_aside(self):
         """Rename the snapshots that cannot be averaged, so that they count as missing, and say so."""
-        for path in sorted((self.out / SNAPSHOTS).glob("*.safetensors")):
+        for path in sorted((self.folder / SNAPSHOTS).glob("*.safetensors")):
             try:
                 snapshot = Translator.load(path, self.trainer.ops)
                 tree.check_like(snapshot.params, self.trainer.params)
@@ -295,23 +249,12 @@ class TranslationRun:
         recent = [record for record in self.validations if 3 * record["step"] >= 2 * self.trainer.n_steps]
         return recent or self.validations[-1:]  # snapshots from the first two thirds are much worse
 
-    def _validation_is_due(self):
-        """Return whether a validation is due after the last step and has not been done."""
-        step = self.trainer.n_steps
-        done = bool(self.validations) and self.validations[-1]["step"] == step
-        return step > 0 and not done and (step % self.settings.validate_every == 0 or step == self.settings.steps)
-
-    def _gets_worse(self):
-        """Return whether the best validation is at least ``patience`` validations ago."""
-        bleus = [record["val_bleu"] for record in self.validations]
-        return bool(bleus) and len(bleus) - 1 - bleus.index(max(bleus)) >= self.settings.patience
-
     def _snapshot(self, record):
-        return self.out / SNAPSHOTS / f"step-{record['step']:07}.safetensors"
+        return self.folder / SNAPSHOTS / f"step-{record['step']:07}.safetensors"
 
     def _translator(self, params=None):
         params = self.trainer.params if params is None else params
-        return Translator(self.model, params, self.source, self.target, self.trainer.ops)
+        return Translator(self.trainer.model, params, self.source, self.target, self.trainer.ops)
 
 
 def _learned(text, settings, ranks):
@@ -349,17 +292,12 @@ def _settings_in(info, path):
 
 def _check_progress(info):
     """Check how far a checkpoint says that a training is."""
-    place, validations = info["place"], info["validations"]
+    place = info["place"]
     if not isinstance(place, list) or len(place) != len(Place._fields):
         raise ValueError(f"place={place!r:.60}, expected {len(Place._fields)} numbers: {', '.join(Place._fields)}")
-    for name, value in [*zip(Place._fields, place, strict=True), ("n_logged", info["n_logged"])]:
+    for name, value in zip(Place._fields, place, strict=True):
         check_int(name, value, at_least=0, at_most=LARGEST)
-    if not isinstance(validations, list):
-        raise TypeError(f"validations={validations!r:.60}, expected a list")
-    for record in validations:
-        if not isinstance(record, dict):
-            raise TypeError(f"a validation is {record!r:.60}, expected a dict")
-        check_int("the step of a validation", record.get("step"), at_least=0, at_most=LARGEST)
+    for record in progress_in(info)[0]:
         check_number("val_bleu", record.get("val_bleu"))
 
 

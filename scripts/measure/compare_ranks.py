@@ -13,7 +13,7 @@ from scripts.command import command
 from scripts.on_ranks import mpiexec
 
 from npformer.training import JsonLog
-from npformer.translation.run import LOG
+from npformer.training.loop import LOG
 
 TRAIN = Path(__file__).parents[1] / "train_translation.py"
 N_SHARDS = 12  # which 1, 2, 3 and 4 ranks share evenly

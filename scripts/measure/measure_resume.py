@@ -33,8 +33,9 @@ from scripts.on_ranks import mpiexec, rank
 from scripts.output import add_json, write_json
 
 from npformer.training import JsonLog, Trainer, load_checkpoint
+from npformer.training.loop import LAST, LOG
 from npformer.translation import TranslationRun
-from npformer.translation.run import LAST, LOG, RESULT
+from npformer.translation.run import RESULT
 
 PHASES = {
     "step": (Trainer, "step"),

@@ -15,8 +15,9 @@ from corpus import write_corpus
 from scripts.on_ranks import MPIEXEC, mpiexec
 
 from npformer.training import JsonLog, load_checkpoint
+from npformer.training.loop import LAST
 from npformer.translation import Translator
-from npformer.translation.run import LAST, RESULT
+from npformer.translation.run import RESULT
 
 ROOT = Path(__file__).parents[2]
 ENDLESS = "--steps", "100000", "--validate-every", "100000"

@@ -100,8 +100,8 @@ def originals(folder):
             (folder / f"{split}.{side}").write_text("".join(line + "\n" for line in text))
     settings = TranslationSettings(data=str(folder), model=SIZES, vocab_size=30, max_len=40, max_tokens=200, steps=10)
     run = TranslationRun.start(folder / "out", settings)
-    run.validations = [{"step": 2, "val_loss": 2.0, "val_bleu": 1.5, "val_bleu_lower": 1.5}]
-    run.place, run.n_logged, run.trainer.state.n_steps = Place(0, 0, 2), 3, 2
+    run.trainer.state.validations = [{"step": 2, "val_loss": 2.0, "val_bleu": 1.5, "val_bleu_lower": 1.5}]
+    run.place, run.trainer.state.n_logged, run.trainer.state.n_steps = Place(0, 0, 2), 3, 2
     run.save()
     (folder / "out" / "last.safetensors").rename(folder / "run.safetensors")
     run._translator().save(folder / "translator.safetensors", {"note": 1})

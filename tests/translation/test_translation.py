@@ -307,8 +307,8 @@ def test_texts_of_different_length_are_refused():
 # ---- trainings ----
 
 
-class Crash(Exception):
-    pass
+class Crash(BaseException):
+    """What ends the training at once, as a kill does: nothing is saved."""
 
 
 def crash_after(step):
@@ -610,7 +610,7 @@ def test_validation_measures_the_loss_of_all_tokens_and_greedy_bleu(tmp_path, da
     for source, target in pairs:
         [src], [tgt] = run.source.encode([source]), run.target.encode([target])
         tgt = np.array([[1, *tgt, 2]])
-        loss, n = run.model.loss(run.trainer.params, np.array([[*src, 2]]), tgt[:, :-1], tgt[:, 1:])
+        loss, n = run.trainer.model.loss(run.trainer.params, np.array([[*src, 2]]), tgt[:, :-1], tgt[:, 1:])
         total, n_tokens = total + loss * n, n_tokens + n
     assert record["val_loss"] == pytest.approx(total / n_tokens, rel=1e-5)
     greedy = run._translator().greedy([source for source, _ in pairs])

@@ -1,0 +1,42 @@
+"""What a loop calls to validate."""
+
+import inspect
+
+from npformer.checks import check_number
+from npformer.training.batches import check_batches, count_of
+
+
+def evaluation_of(trainer, validate):
+    """The function that a ``Loop`` calls, for what ``Trainer.fit`` is given: batches, a function, or None."""
+    if validate is None:
+        return None
+    if not callable(validate):
+        batches = list(validate)
+        check_batches(batches, "validate")
+        return lambda: {"val_loss": mean_loss(trainer, trainer.params, batches)}
+
+    def evaluate():
+        found = validate(trainer)
+        found = found if isinstance(found, dict) else {"val_loss": found}
+        return {name: check_number(f"validate: {name}", value) for name, value in found.items()}
+
+    return evaluate
+
+
+def mean_loss(trainer, params, batches) -> float:
+    """The mean loss per target over all batches, without dropout and label smoothing.
+
+    Each thread of each rank computes some of the batches; the bits do not depend on who computes which.
+    """
+    model, ops, ranks = trainer.model, trainer.ops, trainer.ranks
+    takes = inspect.signature(model.loss_and_grad).parameters
+    with_grad = {"with_grad": False} if "with_grad" in takes else {}  # other models compute it always
+
+    def summed(batch):
+        n = count_of(model, batch)
+        options = {"dropout_key": None, "n_tokens": max(n, 1), "backend": ops}
+        loss, *_ = model.loss_and_grad(params, *batch, **options, **with_grad)
+        return [float(loss) * n, n]
+
+    sums = ranks.gather_lists(ops.device.run_shards(summed, ranks.my_share(batches)))
+    return sum(loss for loss, _ in sums) / max(1, sum(n for _, n in sums))

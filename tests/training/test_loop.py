@@ -1,0 +1,233 @@
+"""``Trainer.fit``: validation, saving, the best checkpoint, when it ends, and how it goes on."""
+
+import copy
+import csv
+import pickle
+import time
+
+import numpy as np
+import pytest
+
+from npformer import Adam, CopyTask, NonFiniteError, Trainer, Transformer, noam, warmup_cosine
+from npformer.training import JsonLog, inverse_sqrt, load_checkpoint
+
+pytest.importorskip("safetensors")
+TASK = CopyTask(vocab=11, max_len=5)
+MODEL = Transformer(11, 11, d_model=8, n_heads=2, n_layers=1, d_ff=8, dropout=0.1)
+HELD_OUT = [TASK.held_out(10), TASK.longer(3)]
+
+
+def make(optimizer=None, **settings):
+    return Trainer(MODEL, optimizer or Adam(0.01), **settings)
+
+
+def batches(first=0, n=100):
+    return (TASK.batch(i, 8) for i in range(first, n))
+
+
+def fit(trainer, n_steps, **options):
+    return trainer.fit(batches(trainer.n_steps), n_steps, progress=False, **options)
+
+
+def steps_of(trainer):
+    return [record["step"] for record in trainer.state.validations]
+
+
+def test_it_validates_after_every_so_many_steps_and_after_the_last():
+    trainer = make()
+    fit(trainer, 8, validate=HELD_OUT, every=3)
+    assert steps_of(trainer) == [3, 6, 8]
+    trainer = make()
+    fit(trainer, 4, validate=HELD_OUT)
+    assert steps_of(trainer) == [4]
+
+
+def test_the_loss_of_a_validation_is_the_mean_over_all_targets_without_dropout():
+    trainer = make(label_smoothing=0.1)
+    fit(trainer, 3, validate=HELD_OUT)
+    losses, counts = zip(*(MODEL.loss(trainer.params, *batch) for batch in HELD_OUT), strict=True)
+    expected = np.dot(losses, counts) / sum(counts)
+    assert trainer.state.validations[-1]["val_loss"] == pytest.approx(expected, rel=1e-6)
+    assert abs(np.mean(losses) - expected) > 1e-4  # what a mean of means would be
+
+
+def test_validation_changes_no_step():
+    with_it, without = make(), make()
+    fit(with_it, 6, validate=HELD_OUT, every=2)
+    fit(without, 6)
+    assert with_it.flat_params.tobytes() == without.flat_params.tobytes()
+
+
+@pytest.mark.parametrize("mode, best, last", [("min", 2, 4), ("max", 1, 3)])
+def test_it_ends_when_validations_do_not_get_better(tmp_path, mode, best, last):
+    scores = iter([3.0, 1.0, 2.0, 2.0, 5.0, 5.0, 5.0])
+    trainer = make()
+    rules = {"monitor": "score", "mode": mode, "patience": 2}
+    fit(trainer, 20, validate=lambda trainer: {"score": next(scores)}, every=1, save=tmp_path, **rules)
+    assert trainer.n_steps == last
+    _, info = load_checkpoint(tmp_path / "best.safetensors")
+    assert info["n_steps"] == best
+    fit(trainer, 5, validate=lambda trainer: {"score": next(scores)}, every=1, save=tmp_path, **rules)
+    assert trainer.n_steps == last  # nor does it go on
+
+
+def test_a_training_that_goes_on_from_its_checkpoint_is_the_same_bit_for_bit(tmp_path):
+    rules = {"validate": HELD_OUT, "every": 3, "save_every": 2, "patience": 4}
+    whole = make(Adam(warmup_cosine(0.01, 3, 12)))
+    fit(whole, 12, save=tmp_path / "whole", **rules)
+
+    def stop_after_5(trainer, info):
+        return info.step == 5
+
+    first = make(Adam(warmup_cosine(0.01, 3, 12)))
+    fit(first, 12, save=tmp_path / "parts", callbacks=[stop_after_5], **rules)
+    again = make(Adam(warmup_cosine(0.01, 3, 12)))
+    again.load(tmp_path / "parts" / "last.safetensors")
+    assert again.n_steps == 5 and steps_of(again) == [3]
+    fit(again, 7, save=tmp_path / "parts", **rules)
+    assert again.flat_params.tobytes() == whole.flat_params.tobytes()
+    assert again.state.validations == whole.state.validations
+    logs = [JsonLog.read(tmp_path / name / "log.jsonl") for name in ("whole", "parts")]
+    for record in (*logs[0], *logs[1]):
+        record.pop("seconds", None)
+    assert logs[0] == logs[1]
+    assert [record["step"] for record in logs[0]] == [1, 2, 3, 3, 4, 5, 6, 6, 7, 8, 9, 9, 10, 11, 12, 12]
+
+
+def test_what_is_kept_is_chosen(tmp_path):
+    fit(make(), 4, validate=HELD_OUT, save=tmp_path / "both")
+    fit(make(), 4, validate=HELD_OUT, save=tmp_path / "last", keep="last")
+    names = [sorted(path.name for path in (tmp_path / name).iterdir()) for name in ("both", "last")]
+    assert names == [["best.safetensors", "last.safetensors", "log.jsonl"], ["last.safetensors", "log.jsonl"]]
+
+
+def test_a_callback_that_raises_loses_no_step(tmp_path):
+    def fail(trainer, info):
+        if info.step == 3:
+            raise ZeroDivisionError("mine")
+
+    with pytest.raises(ZeroDivisionError, match="mine"):
+        fit(make(), 9, save=tmp_path, callbacks=[fail])
+    assert load_checkpoint(tmp_path / "last.safetensors")[1]["n_steps"] == 3
+
+
+@pytest.mark.filterwarnings("ignore:overflow", "ignore:invalid")
+def test_a_training_that_diverged_keeps_its_last_checkpoint(tmp_path):
+    trainer = make()
+    with pytest.raises(NonFiniteError):
+        fit(trainer, 9, save=tmp_path, save_every=2, callbacks=[spoil_at_3])
+    assert load_checkpoint(tmp_path / "last.safetensors")[1]["n_steps"] == 2
+
+
+def spoil_at_3(trainer, info):
+    if info.step == 3:
+        trainer.flat_params[...] = np.nan
+
+
+def test_a_validation_that_raises_loses_no_step(tmp_path):
+    def fail(trainer):
+        raise ZeroDivisionError("mine")
+
+    with pytest.raises(ZeroDivisionError, match="mine"):
+        fit(make(), 9, save=tmp_path, validate=fail, every=4)
+    assert load_checkpoint(tmp_path / "last.safetensors")[1]["n_steps"] == 4
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"validate": []}, "validate is empty, expected one or more tuples"),
+        ({"validate": [TASK.held_out(2)[0]]}, r"validate\[0\] is a ndarray, expected a tuple"),
+        ({"patience": 2}, "patience=2 without validate: give validate=batches"),
+        ({"every": 2}, "every=2 without validate: give validate=batches"),
+        ({"validate": HELD_OUT, "patience": 0}, "patience=0, expected at least 1"),
+        ({"validate": HELD_OUT, "mode": "best"}, "mode='best', expected 'min' or 'max'"),
+        ({"save": "here", "keep": "all"}, "keep='all', expected 'best and last' or 'last'"),
+        ({"minutes": 0}, "minutes=0, expected a finite number above 0"),
+        ({"save": __file__}, "test_loop.py"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_before_the_first_step(options, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    trainer = make()
+    with pytest.raises((ValueError, OSError), match=message):
+        fit(trainer, 3, **options)
+    assert trainer.n_steps == 0
+
+
+def test_a_result_that_is_not_there_is_named():
+    with pytest.raises(ValueError, match=r"monitor='bleu', expected one of what validate returns: \['val_loss'\]"):
+        fit(make(), 1, validate=HELD_OUT, monitor="bleu")
+    with pytest.raises(TypeError, match="validate: val_loss='3' is a str, expected a number"):
+        fit(make(), 1, validate=lambda trainer: "3")
+
+
+def test_a_folder_that_holds_another_training_is_not_written_over(tmp_path):
+    fit(make(), 2, save=tmp_path)
+    before = (tmp_path / "last.safetensors").read_bytes()
+    with pytest.raises(ValueError, match="holds a training: load its last.safetensors first, or choose another"):
+        fit(make(seed=1), 2, save=tmp_path)
+    assert (tmp_path / "last.safetensors").read_bytes() == before
+
+
+def test_a_time_limit_leaves_time_for_a_last_validation(monkeypatch):
+    """On a clock of one second a step and ten a validation, a limit of a minute."""
+    now = 0.0
+    monkeypatch.setattr(time, "perf_counter", lambda: now)
+
+    def pass_a_second(trainer, info):
+        nonlocal now
+        now += 1
+
+    def validate(trainer):
+        nonlocal now
+        now += 10
+        return 1.0
+
+    trainer = make()
+    fit(trainer, 1000, validate=validate, minutes=1, callbacks=[pass_a_second])
+    assert steps_of(trainer) == [32]  # to know how long it takes, when more than half a minute is over
+    assert now == 51  # one more validation ends at 61: the step that began before is finished
+
+
+def test_the_bar_goes_on_where_it_was(capsys):
+    pytest.importorskip("tqdm")
+    trainer = make()
+    fit(trainer, 3)
+    trainer.fit(batches(3), 4)
+    shown = capsys.readouterr().err
+    assert "7/7" in shown and "3/7" in shown and "tokens/s" in shown
+
+
+def test_records_of_steps_are_rows_of_a_table(tmp_path):
+    with open(tmp_path / "log.csv", "w", newline="") as file:
+        rows = csv.writer(file)
+        fit(make(), 3, callbacks=[lambda trainer, info: rows.writerow([info.step, info.loss])])
+    with open(tmp_path / "log.csv") as file:
+        assert [row[0] for row in csv.reader(file)] == ["1", "2", "3"]
+
+
+@pytest.mark.parametrize("again", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))], ids=["copy", "pickle"])
+@pytest.mark.parametrize("schedule", [0.01, noam(8, 3), inverse_sqrt(0.01, 3), warmup_cosine(0.01, 2, 9)], ids=str)
+def test_a_copy_makes_the_same_steps(again, schedule):
+    trainer = make(Adam(schedule), seed=5, clip_norm=0.5, frozen=["encoder"], n_shards=2)
+    fit(trainer, 3, validate=HELD_OUT, every=2)
+    twin = again(trainer)
+    assert (twin.last, twin.settings, twin.optimizer) == (trainer.last, trainer.settings, trainer.optimizer)
+    assert twin.state.validations == trainer.state.validations
+    for t in (trainer, twin):
+        fit(t, 2)
+    assert twin.flat_params.tobytes() == trainer.flat_params.tobytes()
+
+
+def test_the_text_of_a_trainer_and_of_a_schedule_is_short():
+    trainer = make(Adam(noam(8)))
+    assert repr(trainer).startswith("<Trainer of a Transformer, ") and len(repr(trainer)) < 100
+    assert repr(trainer.optimizer) == (
+        "Adam(lr=noam(d_model=8, warmup=4000, factor=1.0), betas=(0.9, 0.999), eps=1e-08)"
+    )
+
+
+def test_an_unknown_setting_is_named_with_the_known_ones():
+    with pytest.raises(TypeError, match="clip=1.0 is no setting of a training, expected seed, label_smoothing, "):
+        make(clip=1.0)
