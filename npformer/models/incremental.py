@@ -70,7 +70,7 @@ class StepwiseDecoder:
 
     def empty_cache(self, *shape):
         """An uninitialised array for the cache, on the device of the parameters."""
-        return np.empty_like(self.table, shape=shape)
+        return np.empty_like(self.table, shape=shape, dtype=self.table.dtype.newbyteorder("="))
 
 
 class IncrementalDecoder(StepwiseDecoder):

@@ -82,7 +82,7 @@ class Backend:
 
         Its hooks are removed, because they would not call the replaced operations.
 
-        Each function has the parameters of the operation, or ``*args``.
+        Each function has the parameters of the operation, or ``*args, **options``; layers give some by name.
 
         >>> from npformer.reference import ops
         >>> ops.replaced(relu=abs).relu(-3.0)
@@ -139,11 +139,13 @@ class Backend:
 
 
 def _check_parameters(function, operation, told):
-    """Raise if a function has other parameters than an operation; one with ``*args``, or a builtin, does not tell."""
+    """Raise if a function has other parameters than an operation; one with ``*args``, or one in C, does not tell."""
+    if isinstance(function, np.ufunc):
+        return
     try:
         parameters, expected = (inspect.signature(f).parameters for f in (function, operation))
     except ValueError:
         return
     given, expected = ", ".join(parameters), ", ".join(expected)
-    if given != expected and not any(x.kind in (x.VAR_POSITIONAL, x.VAR_KEYWORD) for x in parameters.values()):
+    if given != expected and not any(x.kind is x.VAR_POSITIONAL for x in parameters.values()):
         raise TypeError(f"{told} has the parameters ({given}), expected ({expected}): it is called by position")

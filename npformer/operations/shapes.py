@@ -156,10 +156,12 @@ def broadcasts_to(shape: tuple, target: tuple) -> bool:
 def index_that_fits(shape: tuple, target: tuple) -> str | None:
     """The index after which an array of ``shape`` broadcasts to ``target``, by axes more or by an axis of size 1 less.
 
+    If several do, that which leaves the first axis the first one: it is the batch, also where B = H.
+
     >>> index_that_fits((2, 5), (2, 8, 3, 5)), index_that_fits((2, 1, 1, 5), (2, 3, 5))
     (':, None, None', ':, 0')
     """
-    for n in range(1, len(target) - len(shape) + 1):
+    for n in range(len(target) - len(shape), 0, -1):
         for i in range(1, len(shape)):
             if broadcasts_to(shape[:i] + (1,) * n + shape[i:], target):
                 return ", ".join([":"] * i + ["None"] * n)

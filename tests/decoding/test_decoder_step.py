@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from results import assert_equal_within
 
-from npformer import cpu, layers
+from npformer import Transformer, cpu, greedy_decode, layers
 from npformer.models.initialization import Initializer
 from npformer.reference.settings import Rotary
 
@@ -58,3 +58,26 @@ def test_parameters_that_the_kernel_does_not_take_are_left_to_the_layer():
     wide = {**params, "attention_norm": {name: x.astype("float64") for name, x in params["attention_norm"].items()}}
     for changed in (without_bias, wide):
         assert cpu.ops.hooks["decoder_layer_step"](changed, *others, settings) is NotImplemented
+
+
+def test_a_cache_in_another_order_of_bytes_is_left_to_the_layer():
+    settings = layers.LayerSettings(layers.AttentionSettings(H))
+    params, x, cache, memory = given("float32", settings)
+    swapped = cache._replace(kv=cache.kv.astype(">f4"))
+    assert cpu.ops.hooks["decoder_layer_step"](params, x, swapped, memory, settings) is NotImplemented
+
+
+def test_an_embedding_in_another_order_of_bytes_decodes_the_same():
+    model = Transformer(11, 11, d_model=8, n_heads=2, n_layers=1, d_ff=8, tie_embeddings=False)
+    src, ids = np.array([[3, 4, 5]]), {"bos_id": 1, "eos_id": 2, "max_len": 6}
+    for seed in range(8):
+        params = model.init(seed)
+        swapped = params | {"target_embedding": params["target_embedding"].astype(">f4")}
+        expected = greedy_decode(model, params, src, **ids)
+        np.testing.assert_array_equal(greedy_decode(model, swapped, src, **ids), expected)
+
+
+def test_an_eps_that_the_dtype_cannot_hold_is_refused():
+    settings = layers.LayerSettings(layers.AttentionSettings(H), eps=1e-60)
+    with pytest.raises(ValueError, match="eps=1e-60 is 0.0 in float32"):
+        cpu.ops.hooks["decoder_layer_step"](*given("float32", settings), settings)

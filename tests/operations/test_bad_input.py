@@ -217,6 +217,12 @@ def test_masks_that_lack_an_axis_or_have_one_too_many(shape, index):
     npf.attention(q, k, v, eval(f"mask[{index}]", {"mask": mask}))
 
 
+def test_a_padding_mask_of_as_many_rows_as_heads_is_one_of_rows():
+    q, k, v = normal(H, H, T, K), normal(H, H, S, K), normal(H, H, S, KV)
+    with pytest.raises(ValueError, match=re.escape("try keep_mask[:, None, None]")):
+        npf.attention(q, k, v, np.ones((H, S), bool))
+
+
 def test_masks_that_are_not_boolean():
     for dtype in ("int64", "float32", "uint8"):
         with pytest.raises(TypeError, match=f"keep_mask has dtype {dtype}, expected bool"):

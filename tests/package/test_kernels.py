@@ -33,8 +33,10 @@ def test_what_replaces_an_operation_has_its_parameters():
     for other in (3, None):
         with pytest.raises(TypeError, match=f"^relu is a {type(other).__name__}, expected a callable$"):
             reference.ops.replaced(relu=other)
-    ops = reference.ops.replaced(linear=lambda *args: args, relu=iter)  # do not tell their parameters
-    assert ops.linear(1, 2) == (1, 2)
+    ops = reference.ops.replaced(linear=lambda *args: args, relu=iter, tanh=np.tanh)  # do not tell their parameters
+    assert (ops.linear(1, 2), ops.tanh(0.0)) == ((1, 2), 0.0)
+    with pytest.raises(TypeError, match="what replaces relu in the backend reference has the parameters"):
+        reference.ops.replaced(relu=lambda **options: options)
 
 
 def test_a_kernel_replaces_the_reference_for_the_arrays_it_takes():

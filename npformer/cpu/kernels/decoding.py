@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from npformer import reference
+from npformer.checks import check_in_dtype
 from npformer.cpu.backend import ALIGNED, C_CONTIGUOUS, WRITEABLE, kernel_of, ops
 from npformer.cpu.blas import BLAS
 from npformer.cpu.jit import inlined, kernel
@@ -44,7 +45,8 @@ def decoder_layer_step(params, x0, cache, memory, settings):
 
     It is one kernel: calls from Python would take half the time of such a short step.
     """
-    step = step_of(settings, x0.shape[1], x0.dtype) if len(x0) <= FEW_ROWS else None
+    is_suited = len(x0) <= FEW_ROWS and cache.kv.dtype == memory.kv.dtype == x0.dtype  # also in the order of its bytes
+    step = step_of(settings, x0.shape[1], x0.dtype) if is_suited else None
     arrays = fused_arrays(params, x0, settings.attention) if step else None
     if arrays is None:
         return NotImplemented
@@ -73,6 +75,7 @@ def step_of(settings, d_model, dtype):
     )
     if settings != known or INPUTS[settings.activation] > 1:  # a setting that the kernel does not know
         return None
+    check_in_dtype("eps", settings.norm_eps, dtype)
     scale = scale_of(d_model // attention.n_heads, attention.scale)
     pre, code = settings.norm == "pre", CODES[settings.activation]
     return Step(attention.n_heads, dtype.type(scale), pre, dtype.type(settings.norm_eps), code)
