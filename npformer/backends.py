@@ -14,7 +14,10 @@ NAMES = ("auto", "reference", "cpu", "gpu")
 Function = TypeVar("Function", bound=Callable)
 
 
-def get_backend(backend: str | Ops | ModuleType = "auto", params: dict | None = None) -> Ops:
+AnyBackend = str | Ops | ModuleType
+
+
+def get_backend(backend: AnyBackend = "auto", params: dict | None = None) -> Ops:
     """The backend with this name; a backend is returned unchanged.
 
     Parameters

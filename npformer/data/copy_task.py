@@ -55,16 +55,16 @@ class CopyTask:
         if not 1 <= self.min_len <= self.max_len:
             raise ValueError(f"min_len={self.min_len}, max_len={self.max_len}: expected 1 <= min_len <= max_len")
 
-    def batch(self, step, size):
+    def batch(self, step: int, size: int) -> tuple[np.ndarray, np.ndarray]:
         """Return training batch number ``step``, src (B, S) and tgt (B, T+1): a pure function of (seed, step)."""
         step = check_int("step", step, at_least=0)
         return self._pack(self._draw([0, step], size, self.min_len, self.max_len, held_out=False))
 
-    def held_out(self, size):
+    def held_out(self, size: int) -> tuple[np.ndarray, np.ndarray]:
         """Return ``size`` different sequences that are in no training batch, as (src, tgt)."""
         return self._pack(self._draw([1], size, self.min_len, self.max_len, held_out=True, distinct=True))
 
-    def longer(self, size, extra=5):
+    def longer(self, size: int, extra: int = 5) -> tuple[np.ndarray, np.ndarray]:
         """Return ``size`` sequences of max_len + 1 ... max_len + extra symbols, longer than any in training."""
         extra = check_int("extra", extra, at_least=1)
         return self._pack(self._draw([2], size, self.max_len + 1, self.max_len + extra, held_out=True))

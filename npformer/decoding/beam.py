@@ -1,10 +1,12 @@
 """Beam search: it extends several prefixes at once, so a good sentence may begin with a less probable word."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from npformer.backends import get_backend
+from npformer.arrays import Array
+from npformer.backends import AnyBackend, get_backend
 from npformer.decoding.common import FORBIDDEN, NOT_FINITE, check_limits, no_token
 from npformer.operations.options import check_option
 
@@ -30,20 +32,20 @@ class Hypothesis:
 
 
 def beam_search(
-    model,
-    params,
-    src,
+    model: Any,
+    params: dict,
+    src: Array,
     *,
-    bos_id,
-    eos_id,
-    max_len,
-    beam_size=5,
-    length_penalty=1.0,
-    penalty_form="power",
-    min_len=0,
-    n_best=1,
-    backend="auto",
-):
+    bos_id: int,
+    eos_id: int,
+    max_len: int | Array,
+    beam_size: int = 5,
+    length_penalty: float = 1.0,
+    penalty_form: str = "power",
+    min_len: int = 0,
+    n_best: int = 1,
+    backend: AnyBackend = "auto",
+) -> list[list[Hypothesis]]:
     """Generate a target for each source by beam search, which keeps the ``beam_size`` best prefixes at each step.
 
     At each step all prefixes of a source are extended by all tokens, and the 2·beam_size most probable results are

@@ -1,9 +1,23 @@
 """Greedy decoding: always the most probable next token."""
 
+from typing import Any
+
+from npformer.arrays import Array
+from npformer.backends import AnyBackend
 from npformer.decoding.common import check_limits, generate
 
 
-def greedy_decode(model, params, src, *, bos_id, eos_id, max_len, min_len=0, backend="auto"):
+def greedy_decode(
+    model: Any,
+    params: dict,
+    src: Array,
+    *,
+    bos_id: int,
+    eos_id: int,
+    max_len: int | Array,
+    min_len: int = 0,
+    backend: AnyBackend = "auto",
+) -> Array:
     """Generate a target for each source; each token is the most probable one, until the end token.
 
     Parameters

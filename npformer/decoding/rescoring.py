@@ -1,14 +1,17 @@
 """The probability of a given target."""
 
+from typing import Any
+
 import numpy as np
 
-from npformer.arrays import on_host
+from npformer.arrays import Array, on_host
+from npformer.backends import AnyBackend
 from npformer.decoding.common import culprit
 from npformer.operations.options import check_ids
 from npformer.reference import log_softmax
 
 
-def log_probability(model, params, src, tgt, *, backend="auto"):
+def log_probability(model: Any, params: dict, src: Array, tgt: Array, *, backend: AnyBackend = "auto") -> Array:
     """Return log p(target | source), the sum over the tokens of the target.
 
     Parameters

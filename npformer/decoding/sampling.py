@@ -1,8 +1,11 @@
 """Sampling: each next token is drawn at random from the distribution of the model."""
 
+from typing import Any
+
 import numpy as np
 
-from npformer.arrays import on_host
+from npformer.arrays import Array, on_host
+from npformer.backends import AnyBackend
 from npformer.checks import check_key
 from npformer.decoding.common import check_limits, generate
 from npformer.operations.options import check_option
@@ -10,20 +13,20 @@ from npformer.reference import derive_key, random_bits
 
 
 def sample(
-    model,
-    params,
-    src,
+    model: Any,
+    params: dict,
+    src: Array,
     *,
-    bos_id,
-    eos_id,
-    max_len,
-    seed,
-    temperature=1.0,
-    top_k=None,
-    top_p=1.0,
-    min_len=0,
-    backend="auto",
-):
+    bos_id: int,
+    eos_id: int,
+    max_len: int | Array,
+    seed: int,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float = 1.0,
+    min_len: int = 0,
+    backend: AnyBackend = "auto",
+) -> Array:
     """Generate a target for each source, drawn token by token from the model's distribution.
 
     Parameters

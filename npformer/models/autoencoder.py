@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from npformer import layers
+from npformer.arrays import Array
+from npformer.backends import AnyBackend
 from npformer.checks import check_shape
 from npformer.decoding import log_probability
 from npformer.models.encoder_decoder import EncoderDecoder
@@ -78,7 +80,7 @@ class SequenceAutoencoder(EncoderDecoder):
 
     tgt_vocab = src_vocab
 
-    def reconstruction_error(self, params, src, tgt, *, backend="auto"):
+    def reconstruction_error(self, params: dict, src: Array, tgt: Array, *, backend: AnyBackend = "auto") -> Array:
         """Return the reconstruction error of each sequence: the mean of -log p per token, in nats.
 
         Parameters

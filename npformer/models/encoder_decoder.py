@@ -3,12 +3,13 @@
 import weakref
 from collections.abc import Callable
 from dataclasses import fields
+from typing import Any
 
 import numpy as np
 
 from npformer import tree
-from npformer.arrays import beside, kept, library_of, number_of
-from npformer.backends import get_backend
+from npformer.arrays import Array, beside, kept, library_of, number_of
+from npformer.backends import AnyBackend, get_backend
 from npformer.checks import check_int, warn
 from npformer.models.initialization import Initializer, ShapesOnly
 from npformer.operations.options import check_fields, check_ids, check_option
@@ -35,9 +36,16 @@ class EncoderDecoder:
     src_vocab: int
     tgt_vocab: int
     d_model: int
+    dropout: float
     tie_embeddings: bool
+    pad_id: int
+    max_len: int
     dtype: str
+    depths: tuple[int, int]
+    decoder_type: Callable
     _init_stacks: Callable
+    _encode: Callable
+    _decode: Callable
     has_learned_positions = False  # whether the vectors that are added to the embeddings are parameters
     position_table = None  # these vectors (max_len, D) if they are not learned; a model may need none
 
@@ -93,7 +101,7 @@ class EncoderDecoder:
                 self.__dict__["_checked"] = weakref.ref(params)
         return get_backend(backend, params)
 
-    def encode(self, params, src, *, backend="auto"):
+    def encode(self, params: dict, src: Array, *, backend: AnyBackend = "auto") -> Any:
         """Return the encoder's output for a source, without dropout.
 
         Parameters
@@ -109,7 +117,7 @@ class EncoderDecoder:
         memory, _ = self._encode(self._backend(backend, params), params, src)
         return memory
 
-    def decode(self, params, memory, src, tgt_in, *, backend="auto"):
+    def decode(self, params: dict, memory: Any, src: Array, tgt_in: Array, *, backend: AnyBackend = "auto") -> Array:
         """Return the logits of each next token, given the encoder's output, without dropout.
 
         Parameters
@@ -130,7 +138,7 @@ class EncoderDecoder:
         y, _ = self._decode(ops, params, memory, src, tgt_in)
         return ops.linear(y, self.output_weight(params), params["output"]["bias"])
 
-    def decoder(self, params, src, *, max_rows, max_len, backend="auto"):
+    def decoder(self, params: dict, src: Array, *, max_rows: int, max_len: int, backend: AnyBackend = "auto") -> Any:
         """Return a decoder for step-by-step decoding, which caches what it has computed: see ``StepwiseDecoder``.
 
         Parameters
@@ -159,35 +167,37 @@ class EncoderDecoder:
         max_len = check_int("max_len", max_len, at_least=1, at_most=self.max_len)
         return self.decoder_type(self, ops, params, src, max_rows, max_len)
 
-    def logits(self, params, src, tgt_in, *, backend="auto"):
+    def logits(self, params: dict, src: Array, tgt_in: Array, *, backend: AnyBackend = "auto") -> Array:
         """Call ``encode``, then ``decode``: ids (B, S) and (B, T) -> logits (B, T, V)."""
         return self.decode(params, self.encode(params, src, backend=backend), src, tgt_in, backend=backend)
 
-    def attention_weights(self, params, src, tgt_in, *, backend="auto"):
+    def attention_weights(self, params: dict, src: Array, tgt_in: Array, *, backend: AnyBackend = "auto") -> dict:
         """Return the attention weights, if the model has attention."""
         raise ValueError(f"a {type(self).__name__} has no attention, so there are no attention weights")
 
-    def loss(self, params, src, tgt_in, tgt_out=None, **options):
+    def loss(
+        self, params: dict, src: Array, tgt_in: Array, tgt_out: Array | None = None, **options: Any
+    ) -> tuple[Any, Any]:
         """Return the same as ``loss_and_grad``, without the gradient: (loss, n_tokens)."""
         loss, _, n_tokens = self.loss_and_grad(params, src, tgt_in, tgt_out, **options, with_grad=False)
         return loss, n_tokens
 
     def loss_and_grad(
         self,
-        params,
-        src,
-        tgt_in,
-        tgt_out=None,
+        params: dict,
+        src: Array,
+        tgt_in: Array,
+        tgt_out: Array | None = None,
         *,
-        dropout_key=None,
-        label_smoothing=0.0,
-        consistency=0.0,
-        n_tokens=None,
-        loss_scale=1.0,
-        backend="auto",
-        with_grad=True,
-        ready=None,
-    ):
+        dropout_key: int | None = None,
+        label_smoothing: float = 0.0,
+        consistency: float = 0.0,
+        n_tokens: int | None = None,
+        loss_scale: Any = 1.0,
+        backend: AnyBackend = "auto",
+        with_grad: bool = True,
+        ready: Callable[[str, dict], object] | None = None,
+    ) -> tuple[Any, dict | None, Any]:
         """Return the mean cross-entropy per token, its gradient, and the number of tokens.
 
         Parameters
@@ -269,7 +279,7 @@ class EncoderDecoder:
         give("", grads)
         return loss, None if ready else tree.ordered_like(tree.from_leaves(collected), params), counted
 
-    def count(self, src, tgt):
+    def count(self, src: Array, tgt: Array) -> int:
         """Check a batch, and return its number of targets that are not padding.
 
         Parameters
@@ -296,7 +306,7 @@ class EncoderDecoder:
             warn("tgt begins with different tokens: is the begin token missing?")
         return int((tgt[:, 1:] != self.pad_id).sum())
 
-    def fill_up(self, batch, rounded_up):
+    def fill_up(self, batch: tuple, rounded_up: Callable[[int], int]) -> tuple:
         """Pad a batch, src (B, S) and tgt (B, T+1), with rows and columns, so that there are only a few shapes.
 
         ``rounded_up(n)`` is the smallest length >= n out of a small set of lengths.

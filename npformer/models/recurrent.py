@@ -11,7 +11,8 @@ from functools import partial
 import numpy as np
 
 from npformer import layers
-from npformer.arrays import beside, on_host
+from npformer.arrays import Array, beside, on_host
+from npformer.backends import AnyBackend
 from npformer.checks import check_choice, check_shape, shown
 from npformer.models.encoder_decoder import EncoderDecoder
 from npformer.models.incremental import StateDecoder
@@ -104,7 +105,7 @@ class Recurrent(EncoderDecoder):
         """Layers of (encoder, decoder)."""
         return self.n_layers, self.n_layers
 
-    def attention_weights(self, params, src, tgt_in, *, backend="auto"):
+    def attention_weights(self, params: dict, src: Array, tgt_in: Array, *, backend: AnyBackend = "auto") -> dict:
         """Return the attention weights of the decoder, {"memory": [(B, 1, T, S)]}, in the format of ``Transformer``."""
         if self.attention is None:
             raise ValueError("a model with attention=None has no attention weights")

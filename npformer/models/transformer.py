@@ -6,7 +6,8 @@ from typing import Literal
 import numpy as np
 
 from npformer import layers
-from npformer.arrays import on_host
+from npformer.arrays import Array, on_host
+from npformer.backends import AnyBackend
 from npformer.checks import check_shape, shown
 from npformer.layers.normalisation import normalise
 from npformer.models.encoder_decoder import EncoderDecoder, check_depths
@@ -119,7 +120,7 @@ class Transformer(EncoderDecoder):
         """Layers of (encoder, decoder)."""
         return self.n_layers if isinstance(self.n_layers, tuple) else (self.n_layers, self.n_layers)
 
-    def attention_weights(self, params, src, tgt_in, *, backend="auto"):
+    def attention_weights(self, params: dict, src: Array, tgt_in: Array, *, backend: AnyBackend = "auto") -> dict:
         """Return the attention weights of each layer.
 
         Returns

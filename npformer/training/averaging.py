@@ -1,5 +1,8 @@
 """The mean of the parameters over many steps, which has less noise than the last ones (Polyak and Juditsky 1992)."""
 
+from collections.abc import Iterable
+from typing import Any
+
 import numpy as np
 
 from npformer import tree
@@ -35,12 +38,12 @@ class ParameterAverage:
     3
     """
 
-    def __init__(self, first_step):
+    def __init__(self, first_step: int) -> None:
         self.first_step = first_step
         self.n = 0
         self.params = None
 
-    def __call__(self, trainer, info):
+    def __call__(self, trainer: Any, info: Any) -> None:
         """Add this step's parameters to the mean."""
         if info.step < self.first_step:
             return
@@ -52,7 +55,7 @@ class ParameterAverage:
                 self._mean += (trainer.flat_params - self._mean) * (1 / self.n)
 
 
-def average(trees):
+def average(trees: Iterable[dict]) -> dict:
     """Return the mean of several parameter trees, summed in float64; they are read one after the other.
 
     Examples

@@ -24,6 +24,7 @@ def count_of(model, batch):
         try:
             arguments.bind(*batch)
         except TypeError:
-            message = f"a batch has {len(batch)} items, expected those that {type(model).__name__} takes: {arguments}"
+            wanted = ", ".join(arguments.parameters)
+            message = f"a batch has {len(batch)} items, expected those that {type(model).__name__} takes: ({wanted})"
             raise TypeError(f"{message}; write step(src, tgt), or step(*batch)") from error
         raise

@@ -8,6 +8,7 @@ import contextlib
 import json
 import os
 import zlib
+from typing import Any
 
 import numpy as np
 
@@ -25,7 +26,7 @@ class CheckpointError(ValueError):
     """A checkpoint could not be saved, or a file is not a valid checkpoint."""
 
 
-def save_checkpoint(path, arrays: dict[str, np.ndarray], info: dict) -> None:
+def save_checkpoint(path: Any, arrays: dict[str, np.ndarray], info: dict) -> None:
     """Write arrays and a dict of other values to one file, atomically.
 
     Whatever interrupts this, ``path`` holds the complete old file or the complete new one. Missing folders are created.
@@ -90,7 +91,7 @@ def save_checkpoint(path, arrays: dict[str, np.ndarray], info: dict) -> None:
         raise CheckpointError(f"{path} could not be saved: {error}; a previous file is unchanged") from error
 
 
-def load_checkpoint(path) -> tuple[dict[str, np.ndarray], dict]:
+def load_checkpoint(path: Any) -> tuple[dict[str, np.ndarray], dict]:
     """Read what ``save_checkpoint`` wrote: the arrays, writable and in their order, and ``info``.
 
     Nothing in the file is executed, and a file with even one wrong bit is refused. A file that was forged takes no more

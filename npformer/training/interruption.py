@@ -4,6 +4,7 @@ import contextlib
 import os
 import signal
 import threading
+from typing import Self
 
 SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
@@ -34,17 +35,17 @@ class StopSignals:
     ('SIGTERM', 143)
     """
 
-    def __init__(self, message=""):
+    def __init__(self, message: str = "") -> None:
         self.message = message
         self.received = None
-        self._before = {}
+        self._before: dict = {}
 
     @property
-    def exit_code(self):
+    def exit_code(self) -> int:
         """128 + the signal's number, as in shells: 130 after SIGINT, 143 after SIGTERM, 129 after SIGHUP; 0 if none."""
         return 128 + self.received if self.received else 0
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
             self._process = os.getpid()
             try:
@@ -58,12 +59,12 @@ class StopSignals:
                 raise
         return self
 
-    def __exit__(self, *error):
+    def __exit__(self, *error: object) -> None:
         for number, handler in self._before.items():
             if handler is not None:  # of another language than Python
                 signal.signal(number, handler)
 
-    def __call__(self, trainer, info):
+    def __call__(self, trainer: object, info: object) -> bool:
         """Return whether to stop."""
         return self.received is not None
 

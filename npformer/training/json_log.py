@@ -5,6 +5,7 @@ import os
 import shutil
 import warnings
 from pathlib import Path
+from typing import Self
 
 from npformer.runtime.files import file_to_replace, name_for_damaged, replace_file
 from npformer.runtime.interrupts import deferred_interrupts
@@ -40,7 +41,7 @@ class JsonLog:
     [{'step': 1, 'loss': 1.0}, {'step': 2, 'loss': 0.4}]
     """
 
-    def __init__(self, path, keep=0):
+    def __init__(self, path: str | Path, keep: int = 0) -> None:
         self.path = file_to_replace(path)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         kept = self._kept(keep) if keep and self.path.exists() else []
@@ -48,7 +49,7 @@ class JsonLog:
         self.n_records = len(kept)
         self._file = open(self.path, "ab", buffering=0)  # noqa: SIM115, closed by __exit__
 
-    def write(self, record):
+    def write(self, record: dict) -> None:
         """Append one record, which is in the file when this returns; if this raises an error, none of it is."""
         check_restorable(record, "record")
         line = (json.dumps(record) + "\n").encode()
@@ -62,10 +63,10 @@ class JsonLog:
                 raise
             self.n_records += 1
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *error):
+    def __exit__(self, *error: object) -> None:
         self._file.close()
 
     def _kept(self, keep):
@@ -77,7 +78,7 @@ class JsonLog:
         return [record for record in records[:keep] if record is not None]
 
     @staticmethod
-    def read(path):
+    def read(path: str | Path) -> list[dict]:
         """Return all records; an incomplete last line, which a crash may have left, is none.
 
         A damaged line is left out, with a warning.

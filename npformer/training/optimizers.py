@@ -6,11 +6,14 @@ an optimizer object holds only settings.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 
+from npformer.arrays import Array
 from npformer.checks import check_in_dtype
 from npformer.operations.options import OPTIONS, check_fields, check_option
+from npformer.reference import Ops
 
 
 @dataclass(frozen=True)
@@ -19,6 +22,8 @@ class Optimizer:
 
     lr: float | Callable[[int], float]
 
+    init: ClassVar[Callable[..., dict]]
+    update: ClassVar[Callable[..., None]]
     weight_decay = 0.0  # no field, which would come before those of the subclasses
 
     def __post_init__(self):
@@ -26,13 +31,13 @@ class Optimizer:
         if not callable(self.lr):
             object.__setattr__(self, "lr", check_option("lr", self.lr))
 
-    def check_dtype(self, dtype):
+    def check_dtype(self, dtype: np.dtype) -> None:
         """Check that no setting is rounded to 0 or infinity in the dtype of the parameters."""
         for name, value in vars(self).items():
             if isinstance(value, float):
                 check_in_dtype(name, value, dtype)
 
-    def decays(self, x) -> bool:
+    def decays(self, x: Array) -> bool:
         """Return whether weight decay applies to an array of the parameters."""
         return self.weight_decay > 0
 
@@ -68,15 +73,25 @@ class SGD(Optimizer):
         if self.nesterov and not self.momentum:
             raise ValueError("nesterov=True with momentum=0, expected momentum > 0")
 
-    def init(self, param) -> dict:
+    def init(self, param: Array) -> dict:
         """Return the state before the first step."""
         return {"velocity": np.zeros_like(param)} if self.momentum else {}
 
-    def update(self, ops, param, grad, state, step, grad_scale=1.0, lr=None, decay=True):
+    def update(
+        self,
+        ops: Ops,
+        param: Array,
+        grad: Array,
+        state: dict,
+        step: Any,
+        grad_scale: Any = 1.0,
+        lr: Any = None,
+        decay: bool = True,
+    ) -> None:
         """Update ``param`` and ``state`` in place; ``lr`` defaults to the learning rate of this step."""
         lr = self.learning_rate(step) if lr is None else lr
-        momentum = {"momentum": self.momentum, "nesterov": self.nesterov}
-        ops.sgd_update(param, grad, state.get("velocity"), lr=lr, **momentum, grad_scale=grad_scale)
+        settings: dict[str, Any] = {"momentum": self.momentum, "nesterov": self.nesterov}
+        ops.sgd_update(param, grad, state.get("velocity"), lr=lr, **settings, grad_scale=grad_scale)
 
 
 @dataclass(frozen=True)
@@ -107,11 +122,21 @@ class Adam(Optimizer):
         betas = tuple(OPTIONS[f"beta{i + 1}"].check(f"betas[{i}]", beta) for i, beta in enumerate(self.betas))
         object.__setattr__(self, "betas", betas)
 
-    def init(self, param) -> dict:
+    def init(self, param: Array) -> dict:
         """Return the state before the first step."""
         return {"m": np.zeros_like(param), "v": np.zeros_like(param)}
 
-    def update(self, ops, param, grad, state, step, grad_scale=1.0, lr=None, decay=True):
+    def update(
+        self,
+        ops: Ops,
+        param: Array,
+        grad: Array,
+        state: dict,
+        step: Any,
+        grad_scale: Any = 1.0,
+        lr: Any = None,
+        decay: bool = True,
+    ) -> None:
         """Update ``param`` and ``state`` in place; ``lr`` defaults to the learning rate of this step."""
         lr, (beta1, beta2) = self.learning_rate(step) if lr is None else lr, self.betas
         settings = {"beta1": beta1, "beta2": beta2, "eps": self.eps}
@@ -145,6 +170,6 @@ class AdamW(Adam):
     weight_decay: float = 0.01
     decay_all: bool = False
 
-    def decays(self, x) -> bool:
+    def decays(self, x: Array) -> bool:
         """Return whether weight decay applies to an array of the parameters."""
         return self.weight_decay > 0 and (self.decay_all or x.ndim > 1)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
+from typing import Any, Self
 
 from npformer.operations.options import FRACTION, check_fields
 
@@ -56,7 +57,7 @@ class TrainingSettings:
         object.__setattr__(self, "frozen", listed(self.frozen))
 
     @classmethod
-    def of(cls, **given):
+    def of(cls, **given: Any) -> Self:
         """The settings with these values, or an error that lists the names that there are."""
         names = [field.name for field in fields(cls)]
         if unknown := [name for name in given if name not in names]:

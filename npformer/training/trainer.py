@@ -3,17 +3,21 @@
 import inspect
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, is_dataclass
 from functools import partial
-from typing import Literal, NamedTuple
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
 
 from npformer import tree
-from npformer.arrays import on_host
-from npformer.backends import get_backend
+from npformer.arrays import Array, on_host
+from npformer.backends import AnyBackend, get_backend
 from npformer.checks import check_in_dtype, warn
 from npformer.models.description import describe
 from npformer.operations.explain import Calls, explain
+from npformer.reference import Ops
 from npformer.runtime.interrupts import deferred_interrupts
 from npformer.runtime.ranks import OneProcess, checksum
 from npformer.training.alone import Alone
@@ -100,7 +104,16 @@ class Trainer:
     True
     """
 
-    def __init__(self, model, optimizer, *, params=None, backend="auto", ranks=None, **settings):
+    def __init__(
+        self,
+        model: Any,
+        optimizer: Optimizer,
+        *,
+        params: dict | None = None,
+        backend: AnyBackend = "auto",
+        ranks: OneProcess | None = None,
+        **settings: Any,
+    ) -> None:
         self.settings = TrainingSettings.of(**settings)
         if not isinstance(optimizer, Optimizer):
             raise TypeError(f"optimizer={optimizer!r}, expected an optimizer such as Adam(lr=0.001)")
@@ -150,7 +163,7 @@ class Trainer:
         self._alone = Alone()
 
     @property
-    def params(self):
+    def params(self) -> dict:
         """The parameters: a nested dict of views into ``flat_params``, which a step updates in place.
 
         Write into the arrays to change them: they cannot be replaced.
@@ -158,30 +171,30 @@ class Trainer:
         return self.state.params
 
     @params.setter
-    def params(self, new):
+    def params(self, new: dict) -> None:
         self._refuse("params", new, self.params)
 
     @property
-    def flat_params(self):
+    def flat_params(self) -> Array:
         """All parameters, as one array (n,)."""
         return self.state.flat_params
 
     @flat_params.setter
-    def flat_params(self, new):
+    def flat_params(self, new: Array) -> None:
         self._refuse("flat_params", new, self.flat_params)
 
     @property
-    def n_steps(self):
+    def n_steps(self) -> int:
         """Number of steps done."""
         return self.state.n_steps
 
     @property
-    def ops(self):
+    def ops(self) -> Ops:
         """The backend."""
         return self.sums.ops
 
     @property
-    def ranks(self):
+    def ranks(self) -> OneProcess:
         """The processes that compute this training together."""
         return self.sharding.ranks
 
@@ -192,7 +205,7 @@ class Trainer:
                 "Trainer with params="
             )
 
-    def step(self, *batch, batches=None) -> float:
+    def step(self, *batch: Any, batches: Iterable[tuple] | None = None) -> float:
         """Make one update from one batch.
 
         A ``KeyboardInterrupt`` waits until the step has ended: a step is either made and counted, or not made at all.
@@ -255,12 +268,12 @@ class Trainer:
         batches: Iterable[tuple],
         n_steps: int | None = None,
         *,
-        validate=None,
+        validate: Sequence[tuple] | Callable[[Any], Any] | None = None,
         every: int | None = None,
         patience: int | None = None,
         monitor: str = "val_loss",
         mode: Literal["min", "max"] = "min",
-        save=None,
+        save: str | Path | None = None,
         save_every: int = 100,
         keep: Literal["best and last", "last"] = "best and last",
         minutes: float | None = None,
@@ -333,7 +346,7 @@ class Trainer:
         loop = Loop(self, settings, evaluation_of(self, validate), save)
         return loop.run(batches, n_steps, callbacks=callbacks, progress=progress)
 
-    def explain(self, *batch) -> Calls:
+    def explain(self, *batch: Any) -> Calls:
         """List the operations of a ``step`` on this batch, with their times, from the fastest of several steps.
 
         The parameters and the optimizer state are left unchanged. ``print`` shows the list of ``Call`` as a table.
@@ -361,7 +374,7 @@ class Trainer:
                             x[...] = before
         return min(runs[1:], key=lambda calls: sum(call.seconds for call in calls))
 
-    def save(self, path, info=None, arrays=None):
+    def save(self, path: str | Path, info: dict | None = None, arrays: dict | None = None) -> None:
         """Save everything that is needed to resume the training bit for bit, in one file.
 
         Parameters
@@ -393,7 +406,7 @@ class Trainer:
             arrays, info = joined("arrays", own, arrays), joined("info", facts, info)
             self.ranks.first(lambda: save_checkpoint(path, arrays, info))
 
-    def load(self, path):
+    def load(self, path: str | Path) -> tuple[dict[str, np.ndarray], dict]:
         """Restore what ``save`` wrote, in a trainer made with the same arguments.
 
         Returns
@@ -413,7 +426,7 @@ class Trainer:
         self.restore(arrays, info, path)
         return arrays, info
 
-    def restore(self, arrays, info, path):
+    def restore(self, arrays: dict[str, np.ndarray], info: dict, path: str | Path) -> None:
         """Do the same as ``load``, with the result of ``load_checkpoint``; the path is for error messages."""
         with refusing(path, "make the trainer with the file's settings, or try another file"):
             check_training(arrays, info, self)

@@ -416,7 +416,15 @@ def test_activations_at_infinity(name, at_minus_infinity, at_infinity):
 
 
 @pytest.mark.parametrize(
-    ("dtype", "size"), [("float32", 2e13), ("float32", 1e19), ("float32", 1e20), ("float64", 1e103), ("float64", 1e155)]
+    ("dtype", "size"),
+    [
+        ("float32", 2e13),
+        ("float32", 1e19),
+        ("float32", 1e20),
+        ("float64", 1e103),
+        ("float64", 1e155),
+        ("float64", np.inf),
+    ],
 )
 @pytest.mark.parametrize("name", ["gelu", "gelu_erf"])
 def test_the_slope_of_gelu_far_from_0_is_0_or_1(name, dtype, size):

@@ -7,6 +7,8 @@ import sys
 from inspect import isfunction
 from pathlib import Path
 
+import pytest
+
 import npformer
 from npformer.runtime.host import Host
 
@@ -63,12 +65,20 @@ def test_the_device_of_the_gpu_has_the_methods_of_the_host():
 
 
 def test_a_misspelled_operation_is_an_error_of_types(tmp_path):
-    code = "def layer(ops: Ops, x: Array) -> Array:\n    return ops.{}(x, x)\n"
+    code = "def layer(ops: Ops, x: Array) -> None:\n    ops.{}(x, x)\n"
     imports = "from npformer.arrays import Array\nfrom npformer.reference import Ops\n"
     paths = [tmp_path / f"{name}.py" for name in ("linear", "linaer")]
     for path in paths:
         path.write_text(imports + code.format(path.stem))
-    command = [sys.executable, "-m", "mypy", "--follow-imports=silent", *map(str, paths)]
+    user = Path(__file__).with_name("typed_program.py")
+    command = [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", *map(str, [*paths, user])]
     shown = subprocess.run(command, cwd=PACKAGE.parent, capture_output=True, text=True).stdout
     assert '"Ops" has no attribute "linaer"' in shown
-    assert "Found 1 error in 1 file (checked 2 source files)" in shown
+    assert "Found 1 error in 1 file (checked 3 source files)" in shown
+
+
+def test_a_program_with_a_model_of_its_own_runs(tmp_path):
+    pytest.importorskip("safetensors")
+    command = [sys.executable, Path(__file__).with_name("typed_program.py"), tmp_path / "x.safetensors"]
+    shown = subprocess.run(command, cwd=PACKAGE.parent, capture_output=True, text=True, check=True).stdout
+    assert "after 130 steps" in shown

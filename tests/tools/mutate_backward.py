@@ -63,7 +63,7 @@ HELPERS = {
     "dropout_keep",
     "kept_scale",
 }
-COMMUTATIVE = {"min", "max", "maximum", "swapaxes"}
+COMMUTATIVE = {"min", "max", "maximum", "swapaxes", "_dtype"}
 KEPT = {"range", "zip", "warn", "result_type", "operation", "backward_of", "array"}
 
 

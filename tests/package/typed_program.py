@@ -1,0 +1,60 @@
+"""A program of a user, with a model of its own, that ``mypy --strict`` accepts."""
+
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+import npformer as nf
+from npformer.training import StepInfo, Trainer, TrainingSettings
+
+Float = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Line:
+    """y = w x."""
+
+    width: int = 3
+
+    def init(self, seed: int) -> dict[str, Float]:
+        return {"w": np.zeros(self.width, np.float32)}
+
+    def count(self, x: Float, y: Float) -> int:
+        return len(x)
+
+    def loss_and_grad(
+        self, params: dict[str, Float], x: Float, y: Float, *, dropout_key: int | None, n_tokens: int, backend: Any
+    ) -> tuple[float, dict[str, Float], int]:
+        error = x @ params["w"] - y
+        return float((error**2).sum() / n_tokens), {"w": (2 * error @ x / n_tokens).astype(np.float32)}, len(x)
+
+
+def stop_early(trainer: Trainer, info: StepInfo) -> bool:
+    return info.loss < 1e-6
+
+
+def main() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((64, 3)).astype(np.float32)
+    y = x @ np.array([1, 2, 3], np.float32)
+    trainer = Trainer(Line(), nf.Adam(lr=nf.noam(3, 10)), seed=1, clip_norm=1.0)
+    loss: float = trainer.step(x, y)
+    history: list[StepInfo] = trainer.fit([(x, y)] * 200, validate=[(x, y)], every=50, callbacks=[stop_early])
+    steps: int = trainer.n_steps
+    flat: Float = trainer.flat_params
+    settings: TrainingSettings = trainer.settings
+    print(loss, history[-1].loss, steps, flat, settings.clip_norm, trainer)
+    model = nf.Transformer(11, 11, d_model=16, n_heads=2, n_layers=1, d_ff=32)
+    params = model.init(0)
+    logits = model.logits(params, np.array([[3, 4]]), np.array([[1, 3]]))
+    print(logits.shape, nf.greedy_decode(model, params, np.array([[3, 4]]), bos_id=1, eos_id=2, max_len=4))
+    trainer.save(sys.argv[1], {"note": 1})
+    arrays, info = trainer.load(sys.argv[1])
+    print(sorted(arrays), info["note"])
+
+
+if __name__ == "__main__":
+    main()
