@@ -1,0 +1,110 @@
+"""The sums of the gradients of a batch, which are added up as they come."""
+
+import random
+import threading
+
+import numpy as np
+import pytest
+
+from npformer.training.gradient_tree import GradientTree
+from npformer.training.tree_sum import subtrees, tree_sum
+
+PLACES = {"a.weight": (slice(0, 6), (2, 3)), "a.bias": (slice(6, 9), (3,)), "b": (slice(9, 10), ())}
+SIZE = 10
+
+
+def gradients(n, seed=0):
+    """For each shard, a tree of gradients of very different sizes, whose sum depends on its order."""
+    rng = np.random.default_rng(seed)
+    flat = (rng.standard_normal((n, SIZE)) * 10.0 ** rng.integers(-6, 7, (n, SIZE))).astype("float32")
+    trees = [{"a": {"weight": x[:6].reshape(2, 3), "bias": x[6:9]}, "b": x[9:].reshape(())} for x in flat]
+    return flat, trees
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 5, 8, 13])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_the_sum_has_one_order_in_whichever_order_gradients_come(n, is_first):
+    flat, trees = gradients(n)
+    before = gradients(1, seed=9)[0][0]
+    expected = tree_sum({(i, i + 1): x for i, x in enumerate(flat)}, 0, n)
+    expected = expected if is_first else before + expected
+    for seed in range(20):
+        total, complete = before.copy(), []
+        batch = GradientTree(PLACES, {(0, n): total}, is_first, complete.append)
+        gifts = [(shard, path, part) for shard, tree in enumerate(trees) for path, part in tree.items()]
+        random.Random(seed).shuffle(gifts)
+        for shard, path, part in gifts:
+            batch.ready(shard, path, part)
+        batch.check_complete()
+        assert total.tobytes() == expected.tobytes()
+        assert sorted(place.start for place in complete) == [0, 6, 9]
+        assert not batch.waiting
+
+
+def test_subtrees_have_sums_of_their_own_and_a_place_is_complete_once():
+    flat, trees = gradients(7)
+    roots = subtrees(0, 7, range(1, 6))
+    assert roots == [(1, 2), (2, 4), (4, 6)]
+    sums, complete = {root: np.empty(SIZE, "float32") for root in roots}, []
+    batch = GradientTree(PLACES, sums, True, complete.append)
+    for shard in (5, 1, 3, 4, 2):
+        assert complete == []
+        batch.add(shard, trees[shard])
+    assert len(complete) == len(PLACES)
+    for (start, stop), total in sums.items():
+        parts = {(i, i + 1): flat[i] for i in range(start, stop)}
+        assert total.tobytes() == tree_sum(parts, start, stop).tobytes()
+
+
+def test_threads_that_give_at_once_get_the_same_bits():
+    flat, trees = gradients(8)
+    expected = tree_sum({(i, i + 1): x for i, x in enumerate(flat)}, 0, 8).tobytes()
+    for _ in range(50):
+        total = np.empty(SIZE, "float32")
+        batch = GradientTree(PLACES, {(0, 8): total}, True)
+        threads = [threading.Thread(target=batch.add, args=(shard, trees[shard])) for shard in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        batch.check_complete()
+        assert total.tobytes() == expected
+
+
+def test_no_gradient_of_a_shard_is_kept_or_changed():
+    _, trees = gradients(4)
+    before = [tree["a"]["weight"].copy() for tree in trees]
+    batch = GradientTree(PLACES, {(0, 4): np.empty(SIZE, "float32")}, True)
+    for shard, tree in enumerate(trees):
+        batch.add(shard, tree)
+        assert len(batch.waiting) <= 2 * len(PLACES)  # log2(4)
+    for x, tree in zip(before, trees, strict=True):
+        np.testing.assert_array_equal(tree["a"]["weight"], x)
+
+
+def test_what_was_given_to_ready_is_not_taken_again():
+    flat, trees = gradients(2)
+    total = np.empty(SIZE, "float32")
+    batch = GradientTree(PLACES, {(0, 2): total}, True)
+    for shard, tree in enumerate(trees):
+        batch.ready(shard, "a", tree["a"])
+        batch.add(shard, tree)
+    assert total.tobytes() == (flat[0] + flat[1]).tobytes()
+
+
+def test_a_gradient_that_is_missing_twice_there_or_of_another_shape_is_named():
+    _, (tree, _) = gradients(2)
+
+    def batch():
+        return GradientTree(PLACES, {(0, 1): np.empty(SIZE, "float32")}, True)
+
+    with pytest.raises(ValueError, match=r"the gradient of b: given nothing, expected shape \(\)"):
+        (missing := batch()).add(0, {"a": tree["a"]})
+        missing.check_complete()
+    with pytest.raises(ValueError, match=r"the gradient of a.bias: given shape \(1,\), expected \(3,\)"):
+        batch().add(0, {"a": {"bias": np.zeros(1)}})
+    with pytest.raises(ValueError, match=r"the gradient of c: given shape \(1,\), expected nothing"):
+        batch().add(0, {"c": np.zeros(1)})
+    with pytest.raises(ValueError, match="the gradient of b: given twice, expected once"):
+        (twice := batch()).ready(0, "b", tree["b"])
+        twice.ready(0, "b", tree["b"])
