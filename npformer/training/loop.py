@@ -92,6 +92,8 @@ class Loop:
                     self.save()
                 if self._wants_to_stop(callbacks, info):
                     break
+            else:  # the batches or the patience have ended
+                self._validate_if_due(trainer.n_steps)
             self.save()
         return history
 
@@ -152,7 +154,8 @@ class Loop:
 
     def _needs_to_know_its_time(self):
         """Whether half of the time limit is over, and it is not known how much of it a validation needs."""
-        return self.ranks.any(not self.slowest and self._time_left() < 30 * (self.loop_settings.minutes or 0))
+        minutes = self.loop_settings.minutes  # without a limit, no message goes to the other ranks
+        return minutes is not None and self.ranks.any(not self.slowest and self._time_left() < 30 * minutes)
 
     def _time_left(self):
         """Seconds until the time limit."""
@@ -164,7 +167,8 @@ class Loop:
         try:
             results = [callback(self.trainer, info) for callback in callbacks]
         except (Exception, KeyboardInterrupt):
-            self.save()  # what was trained is not lost
+            if self.ranks.alone:  # other ranks may not have raised it
+                self.save()
             raise
         wish = any(isinstance(result, (bool, np.bool_)) and result for result in results)  # a number is no wish
         with deferred_interrupts():

@@ -37,9 +37,10 @@ def test_it_validates_after_every_so_many_steps_and_after_the_last():
     trainer = make()
     fit(trainer, 8, validate=HELD_OUT, every=3)
     assert steps_of(trainer) == [3, 6, 8]
-    trainer = make()
-    fit(trainer, 4, validate=HELD_OUT)
-    assert steps_of(trainer) == [4]
+    for n_steps, n_batches in ((4, 100), (None, 4), (9, 4)):
+        trainer = make()
+        trainer.fit(batches(n=n_batches), n_steps, validate=HELD_OUT, progress=False)
+        assert steps_of(trainer) == [4]
 
 
 def test_the_loss_of_a_validation_is_the_mean_over_all_targets_without_dropout():
