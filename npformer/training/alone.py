@@ -6,10 +6,10 @@ from contextlib import contextmanager
 
 
 class Alone:
-    """While one thread changes a trainer, others wait, and a signal handler, in the same thread, is refused."""
+    """While one thread changes or saves a trainer, others wait; a signal handler, in the same thread, is refused."""
 
     def __init__(self):
-        self.lock, self.process, self.changing = threading.RLock(), os.getpid(), False
+        self.lock, self.process, self.users = threading.RLock(), os.getpid(), []
 
     @contextmanager
     def __call__(self, changing=False):
@@ -17,13 +17,13 @@ class Alone:
         if self.process != os.getpid():  # the thread that had the lock is not in this forked process
             self.__init__()  # type: ignore[misc]
         with self.lock:
-            if self.changing:
+            if any([changing, *self.users]) and self.users:
                 raise RuntimeError(
-                    "a signal handler called the trainer in the middle of a step: set a flag in the handler, and call "
-                    "the trainer after the step, as npformer.training.StopSignals does"
+                    "a signal handler called the trainer in the middle of a step or a save: set a flag in the handler, "
+                    "and call the trainer after the step, as npformer.training.StopSignals does"
                 )
-            self.changing = changing
+            self.users.append(changing)
             try:
                 yield
             finally:
-                self.changing = False
+                self.users.pop()

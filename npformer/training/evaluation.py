@@ -6,13 +6,17 @@ from npformer.checks import check_number
 from npformer.training.batches import check_batches, count_of
 
 
-def evaluation_of(trainer, validate):
+def evaluation_of(trainer, validate, monitor):
     """The function that a ``Loop`` calls, for what ``Trainer.fit`` is given: batches, a function, or None."""
     if validate is None:
         return None
     if not callable(validate):
         batches = list(validate)
         check_batches(batches, "validate")
+        if monitor != "val_loss":
+            raise ValueError(
+                f"monitor={monitor!r} of batches, expected 'val_loss': give validate a function for others"
+            )
         return lambda: {"val_loss": mean_loss(trainer, trainer.params, batches)}
 
     def evaluate():

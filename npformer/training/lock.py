@@ -28,7 +28,7 @@ def locked(folder):
         try:
             stack.callback(os.close, lock_folder(folder))
         except BlockingIOError:
-            line = f"{folder} belongs to a running training: wait for its end, or choose another --out"
+            line = f"{folder} belongs to a running training: wait for its end, or choose another folder"
             raise ValueError(line) from None
         except OSError as error:
             if error.errno not in WITHOUT_LOCKS:

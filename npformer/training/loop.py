@@ -1,5 +1,7 @@
 """The training loop: steps, validations, checkpoints, and when it ends."""
 
+import contextlib
+import math
 import time
 from collections.abc import Iterable
 from contextlib import ExitStack, contextmanager
@@ -12,6 +14,7 @@ import numpy as np
 
 from npformer.operations.options import check_fields, check_option
 from npformer.runtime.interrupts import deferred_interrupts
+from npformer.training.diagnosis import NonFiniteError
 from npformer.training.json_log import JsonLog
 from npformer.training.lock import locked
 from npformer.training.progress import progress_bar, say
@@ -39,7 +42,7 @@ class LoopSettings:
 class Loop:
     """Makes the steps of a training, validates, saves and stops: see ``Trainer.fit``.
 
-    A subclass may save more: ``TranslationRun`` does.
+    A subclass may log and save more: ``TranslationRun`` does.
 
     Parameters
     ----------
@@ -51,10 +54,13 @@ class Loop:
         For checkpoints and the log; nothing is written if there is none.
     """
 
+    n_last_validations = 1  # for which the time limit leaves time
+
     def __init__(self, trainer, settings, validate=None, folder=None):
-        self.trainer, self.loop_settings, self.evaluate = trainer, settings, validate
+        self.trainer, self.loop_settings, self.compute = trainer, settings, validate
         self.folder = None if folder is None else Path(folder)
         self.log: JsonLog | None = None  # open while the loop runs, on rank 0
+        self.saved = None  # what the last checkpoint holds, so that it is not written twice
         self.began = time.perf_counter()
         self.slowest = 0.0  # seconds of a validation, which the time limit has to leave
         for name in ("patience", "every"):
@@ -78,101 +84,104 @@ class Loop:
             n_steps = check_option("n_steps", n_steps)
         callbacks = list(callbacks)  # an iterator would call them after the first step only
         last_step = None if n_steps is None else trainer.n_steps + n_steps
-        with self._opened(), progress_bar(last_step, progress and self.ranks.is_first, trainer.n_steps) as bar:
-            self._validate_if_due(last_step)  # the last run was interrupted during a validation
-            upcoming = islice(batches, n_steps)
-            while not self._gets_worse() and (batch := self._next(upcoming)) is not END:
-                trainer.step(batches=[batch])
-                info = trainer.last
-                history.append(info)
-                self.write(self.record_of(info))
-                bar.advance(info)
-                self._validate_if_due(last_step)
-                if info.step % self.loop_settings.save_every == 0:
+        shown = progress and self.ranks.is_first
+        with self._opened(), progress_bar(last_step, shown, trainer.n_steps) as bar, self._saving_after_errors():
+            self._validate_if_due(last_step, shown)  # not done if the last run was interrupted in it
+            upcoming, goes_on = islice(batches, n_steps), True
+            while goes_on and not self._is_out_of_patience() and (batch := self._next(upcoming)) is not END:
+                with deferred_interrupts():  # a step that is made is in the log
+                    trainer.step(batches=[batch])
+                    history.append(trainer.last)
+                    self.write(self.record_of(trainer.last))
+                bar.advance(trainer.last)
+                self._validate_if_due(last_step, shown)
+                if trainer.n_steps % self.loop_settings.save_every == 0:
                     self.save()
-                if self._wants_to_stop(callbacks, info):
+                wishes = [callback(trainer, trainer.last) for callback in callbacks]
+                goes_on = not self._any(any(wish is True or wish is np.True_ for wish in wishes))  # a number is no wish
+                is_late = self.loop_settings.minutes is not None and self._any(self._time_left() < 0)
+                if is_late:
                     break
-            else:  # the batches or the patience have ended
-                self._validate_if_due(trainer.n_steps)
+            if goes_on:  # the batches, the patience or the time have ended
+                self._validate_if_due(trainer.n_steps, shown)
             self.save()
         return history
 
     def record_of(self, info) -> dict:
-        """What the log says of a step."""
+        """What the log says of a step, as soon as it is made."""
         return info._asdict()
 
     def write(self, record):
         """Append a record to the log."""
         if self.log is not None:
             self.log.write(record)
-            self.trainer.state.n_logged = self.log.n_records
+            self.trainer.state.n_logged = self.log.n_records  # a training that goes on from here writes the later ones
 
     def save(self):
         """Save the checkpoint from which the training can go on."""
-        if self.folder is not None:
-            self.trainer.save(self.folder / LAST)
+        held = self.trainer.n_steps, len(self.validations)
+        if self.folder is not None and self.saved != held:
+            self.save_to(self.folder / LAST)
+            self.saved = held
 
-    def validate(self):
+    def save_to(self, path):
+        """Write a checkpoint."""
+        self.trainer.save(path)
+
+    def validate(self, shown=True):
         """Validate, and note the result: the record of the validation."""
-        began = time.perf_counter()
-        record = {"step": self.trainer.n_steps, **self.evaluate()}
-        if self.loop_settings.monitor not in record:
-            raise ValueError(
-                f"monitor={self.loop_settings.monitor!r}, expected one of what validate returns: {list(record)[1:]}"
-            )
+        began, monitor = time.perf_counter(), self.loop_settings.monitor
+        record = {"step": self.trainer.n_steps, **self.compute()}
+        if monitor not in record:
+            raise ValueError(f"monitor={monitor!r}, expected one of what validate returns: {list(record)[1:]}")
         self.validations.append(record)
         self.slowest = max(self.slowest, time.perf_counter() - began)
-        self.keep(record)
+        self.keep(record, shown)
         return record
 
-    def keep(self, record):
-        """Save the parameters of a validation, if they are the best so far, and tell its numbers."""
-        say(", ".join(f"{name} {value:.6g}" for name, value in record.items()))
+    def keep(self, record, shown):
+        """Save the parameters of a validation, if they are the best so far, and print its numbers if wanted."""
+        if shown:
+            say(", ".join(f"{name} {value:.6g}" for name, value in record.items()))
         if self.folder is not None and self.loop_settings.keep != "last" and self._since_the_best() == 0:
-            self.trainer.save(self.folder / BEST)
+            self.save_to(self.folder / BEST)
 
     def _since_the_best(self):
-        """The number of validations since the best one, which is the first of equal ones."""
-        values = [record[self.loop_settings.monitor] for record in self.validations]
-        best = (min if self.loop_settings.mode == "min" else max)(values)
-        return len(values) - 1 - values.index(best)
+        """The number of validations since the best one, which is the first of equal ones; NaN is the worst."""
+        monitor, sign = self.loop_settings.monitor, 1 if self.loop_settings.mode == "min" else -1
+        values = [sign * record[monitor] for record in self.validations if monitor in record]
+        values = [math.inf if math.isnan(value) else value for value in values]
+        return len(values) - 1 - values.index(min(values)) if values else 0
 
-    def _gets_worse(self):
+    def _is_out_of_patience(self):
         """Whether the best validation is at least ``patience`` validations ago."""
         patience = self.loop_settings.patience
-        return patience is not None and bool(self.validations) and self._since_the_best() >= patience
+        return patience is not None and self._since_the_best() >= patience
 
-    def _validate_if_due(self, last_step):
+    def _validate_if_due(self, last_step, shown):
         """Validate after every so many steps and after the last, unless that was done."""
         step, validations = self.trainer.n_steps, self.validations
-        if self.evaluate is None or step == 0 or (validations and validations[-1]["step"] == step):
+        if self.compute is None or step == 0 or (validations and validations[-1]["step"] == step):
             return
         every = self.loop_settings.every
         if step == last_step or (every is not None and step % every == 0) or self._needs_to_know_its_time():
             self.save()  # a validation takes a while; if it is interrupted, no step is lost
-            self.write(self.validate())
+            self.write(self.validate(shown))
 
     def _needs_to_know_its_time(self):
         """Whether half of the time limit is over, and it is not known how much of it a validation needs."""
-        minutes = self.loop_settings.minutes  # without a limit, no message goes to the other ranks
-        return minutes is not None and self.ranks.any(not self.slowest and self._time_left() < 30 * minutes)
+        minutes = self.loop_settings.minutes
+        return minutes is not None and self._any(not self.slowest and self._time_left() < 60 * minutes / 2)
 
     def _time_left(self):
-        """Seconds until the time limit."""
-        minutes = self.loop_settings.minutes
-        return float("inf") if minutes is None else self.began + 60 * minutes - time.perf_counter()
+        """Seconds until the last validations have to begin."""
+        limit = 60 * self.loop_settings.minutes - self.n_last_validations * self.slowest
+        return self.began + limit - time.perf_counter()
 
-    def _wants_to_stop(self, callbacks, info):
-        """Whether a callback wants to stop on any rank, or the time is over but for a last validation."""
-        try:
-            results = [callback(self.trainer, info) for callback in callbacks]
-        except (Exception, KeyboardInterrupt):
-            if self.ranks.alone:  # other ranks may not have raised it
-                self.save()
-            raise
-        wish = any(isinstance(result, (bool, np.bool_)) and result for result in results)  # a number is no wish
+    def _any(self, wish):
+        """Whether a rank wishes something: all ranks do the same after the same step."""
         with deferred_interrupts():
-            return self.ranks.any(wish or self._time_left() < self.slowest)  # all ranks stop after the same step
+            return self.ranks.any(wish)
 
     def _next(self, batches):
         """The next batch, ``END`` after the last, which has to come on all ranks at once."""
@@ -182,15 +191,28 @@ class Loop:
         return batch
 
     @contextmanager
+    def _saving_after_errors(self):
+        """Save what was trained if the loop ends with an error, but for one that says that training went wrong."""
+        try:
+            yield
+        except (Exception, KeyboardInterrupt) as error:
+            if self.ranks.alone and not isinstance(error, NonFiniteError):  # other ranks may not have this error
+                with contextlib.suppress(Exception):  # the first error tells more
+                    self.save()
+            raise
+
+    @contextmanager
     def _opened(self):
         """The log, in a folder that is locked against other trainings; on ranks other than 0 there is none."""
         with ExitStack() as stack:
 
             def opened():
                 stack.enter_context(locked(self.folder))
-                if self.trainer.n_steps == 0 and (self.folder / LAST).exists():
+                last = self.folder / LAST
+                if last.exists() and last.resolve() not in self.trainer.state.files:
                     raise ValueError(
-                        f"save={str(self.folder)!r} holds a training: load its {LAST} first, or choose another folder"
+                        f"save={str(self.folder)!r} holds another training: load its {LAST} first to go on with it, or "
+                        "choose another folder"
                     )
                 self.log = stack.enter_context(JsonLog(self.folder / LOG, keep=self.trainer.state.n_logged))
 

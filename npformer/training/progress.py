@@ -5,7 +5,6 @@ If they cannot be written, because the terminal or the reader of a pipe is gone,
 
 import contextlib
 import sys
-import time
 from collections import deque
 from contextlib import contextmanager
 
@@ -66,13 +65,13 @@ class _Bar:
     def __init__(self, bar):
         self.bar = bar
         self.n_compiled = 0
-        self.recent = deque([(time.perf_counter(), 0)], maxlen=RECENT)  # (time, tokens) of the last steps
+        self.recent: deque = deque(maxlen=RECENT)  # (tokens, seconds) of the last steps
         self.text = ""  # what it says unless a kernel is compiled
 
     def advance(self, info):
-        self.recent.append((time.perf_counter(), info.n_tokens))
-        (start, _), *steps = self.recent
-        rate = sum(n for _, n in steps) / (steps[-1][0] - start)
+        self.recent.append((info.n_tokens, info.seconds))
+        n_tokens, seconds = map(sum, zip(*self.recent, strict=True))
+        rate = n_tokens / max(seconds, 1e-9)
         self.text = f"loss {info.loss:.4f}, lr {info.lr:.2g}, {rate:,.0f} tokens/s"
         self.bar.set_postfix_str(self.text, refresh=False)
         self.bar.update()

@@ -25,6 +25,8 @@ class TrainState:
         The results of all validations so far.
     n_logged : int
         Number of records in the log.
+    files : set of Path
+        The checkpoints that hold this training, which it may write over.
     """
 
     def __init__(self, params, ops, settings):
@@ -35,6 +37,7 @@ class TrainState:
         self.n_steps, self.seed, self.asarray = 0, settings.seed, ops.device.asarray
         self.validations: list[dict] = []
         self.n_logged = 0
+        self.files: set = set()
 
     @property
     def key(self):

@@ -291,7 +291,7 @@ class Trainer:
             Batches for the mean loss per target, "val_loss", without dropout and label smoothing. Or a function
             ``validate(trainer)`` that returns a number, or a dict of numbers such as {"val_bleu": 31.5}.
         every : int, optional
-            Validate after each ``every`` steps; after the last step in any case.
+            Validate after each ``every`` steps, and at the end, unless a callback ends the training.
         patience : int, optional
             End after this number of validations without a better result.
         monitor : str
@@ -303,18 +303,19 @@ class Trainer:
             ``log.jsonl``, with one line of JSON for each step and each validation. To go on with a training, ``load``
             the checkpoint, and give the batches that come after its ``n_steps``.
         save_every : int
-            Save the last checkpoint after each ``save_every`` steps, before each validation, at the end, and if a
-            callback raises an error.
+            Save the last checkpoint after each ``save_every`` steps, before each validation, at the end, and in one
+            process also if an error or Ctrl-C ends the training.
         keep : "best and last" or "last"
             The checkpoints.
         minutes : float, optional
-            End so early that a last validation is over in this time. (How long one takes is known from those before;
+            End so early that the last validation is over in this time. (How long one takes is known from those before;
             if there was none in the first half of the time, one is made then.)
         callbacks : iterable of callables
             ``callback(trainer, info)`` is called after each step, with a ``StepInfo``; the result True ends the
             training. It is not called after a step that is interrupted.
         progress : bool
-            Show a progress bar with loss, learning rate and the tokens per second of the last steps (needs tqdm).
+            Print the results of validations, and show a progress bar with loss, learning rate and the tokens per second
+            of the last steps (needs tqdm).
 
         Returns
         -------
@@ -327,10 +328,6 @@ class Trainer:
         >>> trainer = Trainer(Transformer(11, 11, d_model=16, n_heads=2, n_layers=1, d_ff=32), Adam(lr=0.01))
         >>> held_out = [task.held_out(50)]
         >>> history = trainer.fit((task.batch(i, 32) for i in range(60)), validate=held_out, every=20, progress=False)
-        ... # doctest: +ELLIPSIS
-        step 20, val_loss ...
-        step 40, val_loss ...
-        step 60, val_loss ...
         >>> [record["step"] for record in trainer.state.validations]
         [20, 40, 60]
         """
@@ -343,7 +340,7 @@ class Trainer:
             keep=keep,
             minutes=minutes,
         )
-        loop = Loop(self, settings, evaluation_of(self, validate), save)
+        loop = Loop(self, settings, evaluation_of(self, validate, monitor), save)
         return loop.run(batches, n_steps, callbacks=callbacks, progress=progress)
 
     def explain(self, *batch: Any) -> Calls:
@@ -405,6 +402,7 @@ class Trainer:
                 facts["loss_scale"] = list(self.state.precision.loss_scale)
             arrays, info = joined("arrays", own, arrays), joined("info", facts, info)
             self.ranks.first(lambda: save_checkpoint(path, arrays, info))
+            self.state.files.add(Path(path).resolve())
 
     def load(self, path: str | Path) -> tuple[dict[str, np.ndarray], dict]:
         """Restore what ``save`` wrote, in a trainer made with the same arguments.
@@ -435,6 +433,7 @@ class Trainer:
         with self._alone(changing=True), deferred_interrupts():
             own = {name: self.sums.own(x) for name, x in moments.items()}
             self.state.set(params, own, info["n_steps"], loss_scale_in(info), *progress_in(info))
+            self.state.files = {Path(path).resolve()}
 
     def __reduce__(self):
         """A trainer with arrays of its own that makes the same steps from here on: for ``copy`` and ``pickle``."""

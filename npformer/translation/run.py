@@ -37,8 +37,8 @@ LONGEST = 1024  # a model's max_len, unless the setting max_len is larger
 class TranslationRun(Loop):
     """One training: a ``Loop`` with its data and its BLEU.
 
-    Everything that changes during training is in ``trainer.state`` and ``place``, the position in the data; ``save``
-    writes it.
+    Everything that changes during training is in ``trainer.state`` and ``place``, the position in the data after the
+    last step; ``save`` writes it.
 
     Parameters
     ----------
@@ -51,8 +51,11 @@ class TranslationRun(Loop):
         As for ``Trainer``. Rank 0 writes all files.
     """
 
+    n_last_validations = 2  # that of the average, too
+
     def __init__(self, folder, settings, source, target, backend="auto", ranks=None):
-        self.settings, self.source, self.target, self.place = settings, source, target, Place()
+        self.settings, self.source, self.target = settings, source, target
+        self.place = self.place_after = Place()
         model = _model(settings, source, target)
         trainer = Trainer(
             model,
@@ -131,10 +134,10 @@ class TranslationRun(Loop):
             say(f"{path.parent / SNAPSHOTS} lacks {lacking} of {wanted} to average: the result averages the others")
         return run
 
-    def save(self):
-        """Save everything that ``resume`` needs, then delete the snapshots that are not needed any more."""
+    def save_to(self, path):
+        """Write everything that ``resume`` needs, then delete the snapshots that are not needed any more."""
         info = {"settings": asdict(self.settings), "place": list(self.place)}
-        self.trainer.save(self.folder / LAST, info, self._translator().subword_arrays())
+        self.trainer.save(path, info, self._translator().subword_arrays())
         self.ranks.first(self._delete_snapshots)
 
     def _delete_snapshots(self):
@@ -154,7 +157,8 @@ class TranslationRun(Loop):
         self.run(self._training_batches(), remaining, callbacks=stops, progress=progress)
 
     def record_of(self, info):
-        """What the log says of a step."""
+        """What the log says of a step, as soon as it is made."""
+        self.place = self.place_after
         return info._asdict() | {"epoch": self.place.epoch}
 
     def explain(self):
@@ -163,13 +167,14 @@ class TranslationRun(Loop):
         _, src, tgt = next(iter(batches.from_place(self.place)))
         return self.trainer.explain(src, tgt)
 
-    def keep(self, record):
-        """Save the parameters of a validation as a snapshot."""
+    def keep(self, record, shown):
+        """Save the parameters of a validation as a snapshot, and print its numbers."""
         self.ranks.first(lambda: self._translator().save(self._snapshot(record), record))
-        say(
-            f"step {record['step']}: validation loss {record['val_loss']:.3f}, BLEU {record['val_bleu']:.1f} cased, "
-            f"{record['val_bleu_lower']:.1f} lower-cased (greedy)"
-        )
+        if self.ranks.is_first:
+            say(
+                f"step {record['step']}: validation loss {record['val_loss']:.3f}, BLEU {record['val_bleu']:.1f} "
+                f"cased, {record['val_bleu_lower']:.1f} lower-cased (greedy)"
+            )
 
     def finish(self):
         """Save the mean of the snapshots as the final model, and return its loss and BLEU on the validation text.
@@ -187,11 +192,10 @@ class TranslationRun(Loop):
         return result
 
     def _training_batches(self):
-        """Yield (src, tgt) without end, and set ``place`` to the position after the yielded batch."""
+        """Yield (src, tgt) without end; ``place_after`` is the position after the yielded batch."""
         batches = self._batches(_text(self.settings, "train"), seed=self.settings.seed).from_place(self.place)
         reads_ahead = self.trainer.ops.device.asynchronous and self.ranks.alone  # messages have an order
-        for place, src, tgt in ahead(batches) if reads_ahead else batches:
-            self.place = place
+        for self.place_after, src, tgt in ahead(batches) if reads_ahead else batches:
             yield src, tgt
 
     def _batches(self, text, **options):

@@ -2,7 +2,9 @@
 
 import copy
 import csv
+import functools
 import pickle
+import signal
 import time
 
 import numpy as np
@@ -125,6 +127,58 @@ def spoil_at_3(trainer, info):
         trainer.flat_params[...] = np.nan
 
 
+def test_ctrl_c_loses_no_step(tmp_path):
+    def interrupt(self, *arguments, **options):
+        if trainer.n_steps == 3:
+            signal.raise_signal(signal.SIGINT)  # in the middle of the fourth step
+        return whole(self, *arguments, **options)
+
+    whole, trainer = Transformer.loss_and_grad, make()
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Transformer, "loss_and_grad", functools.wraps(whole)(interrupt))
+        fit(trainer, 9, save=tmp_path)
+    assert load_checkpoint(tmp_path / "last.safetensors")[1]["n_steps"] == 4
+    assert [record["step"] for record in JsonLog.read(tmp_path / "log.jsonl")] == [1, 2, 3, 4]
+
+
+def test_a_result_that_is_nan_is_not_the_best(tmp_path):
+    scores = iter([np.nan, 3.0, np.nan, 2.0])
+    trainer = make()
+    fit(trainer, 4, validate=lambda trainer: next(scores), every=1, save=tmp_path, patience=2)
+    assert steps_of(trainer) == [1, 2, 3, 4]
+    assert load_checkpoint(tmp_path / "best.safetensors")[1]["n_steps"] == 4
+
+
+def test_another_result_is_monitored_from_there_on():
+    trainer = make()
+    fit(trainer, 2, validate=HELD_OUT, every=1)
+    fit(trainer, 2, validate=lambda trainer: {"score": -trainer.n_steps}, every=1, monitor="score", patience=1)
+    assert trainer.n_steps == 4
+
+
+def test_no_other_training_is_written_over(tmp_path):
+    fit(make(), 3, save=tmp_path)
+    other = make(seed=1)
+    fit(other, 3)
+    with pytest.raises(ValueError, match="holds another training"):
+        fit(other, 3, save=tmp_path)
+    assert len(JsonLog.read(tmp_path / "log.jsonl")) == 3
+    other.save(tmp_path / "other")
+    mine = make()
+    mine.load(tmp_path / "last.safetensors")
+    fit(mine, 1, save=tmp_path)
+    fit(mine, 1, save=tmp_path)
+    assert len(JsonLog.read(tmp_path / "log.jsonl")) == 5
+
+
+def test_a_signal_handler_that_steps_in_the_middle_of_a_save_is_refused(tmp_path, monkeypatch):
+    trainer = make()
+    fit(trainer, 2)
+    monkeypatch.setattr("npformer.training.trainer.save_checkpoint", lambda *given: fit(trainer, 1))
+    with pytest.raises(RuntimeError, match="in the middle of a step or a save"):
+        trainer.save(tmp_path / "x")
+
+
 def test_a_validation_that_raises_loses_no_step(tmp_path):
     def fail(trainer):
         raise ZeroDivisionError("mine")
@@ -158,7 +212,11 @@ def test_what_makes_no_sense_is_refused_before_the_first_step(options, message, 
 
 def test_a_result_that_is_not_there_is_named():
     with pytest.raises(ValueError, match=r"monitor='bleu', expected one of what validate returns: \['val_loss'\]"):
-        fit(make(), 1, validate=HELD_OUT, monitor="bleu")
+        fit(make(), 1, validate=lambda trainer: 1.0, monitor="bleu")
+    trainer = make()
+    with pytest.raises(ValueError, match="monitor='bleu' of batches, expected 'val_loss'"):
+        fit(trainer, 1, validate=HELD_OUT, monitor="bleu")
+    assert trainer.n_steps == 0
     with pytest.raises(TypeError, match="validate: val_loss='3' is a str, expected a number"):
         fit(make(), 1, validate=lambda trainer: "3")
 
@@ -166,7 +224,7 @@ def test_a_result_that_is_not_there_is_named():
 def test_a_folder_that_holds_another_training_is_not_written_over(tmp_path):
     fit(make(), 2, save=tmp_path)
     before = (tmp_path / "last.safetensors").read_bytes()
-    with pytest.raises(ValueError, match="holds a training: load its last.safetensors first, or choose another"):
+    with pytest.raises(ValueError, match="holds another training: load its last.safetensors first"):
         fit(make(seed=1), 2, save=tmp_path)
     assert (tmp_path / "last.safetensors").read_bytes() == before
 
@@ -187,8 +245,8 @@ def test_a_time_limit_leaves_time_for_a_last_validation(monkeypatch):
 
     trainer = make()
     fit(trainer, 1000, validate=validate, minutes=1, callbacks=[pass_a_second])
-    assert steps_of(trainer) == [32]  # to know how long it takes, when more than half a minute is over
-    assert now == 51  # one more validation ends at 61: the step that began before is finished
+    assert steps_of(trainer) == [32, 41]  # the first when more than half a minute is over, to know how long one takes
+    assert now == 61  # a step is finished before the last one begins
 
 
 def test_the_bar_goes_on_where_it_was(capsys):
