@@ -158,11 +158,13 @@ def index_that_fits(shape: tuple, target: tuple) -> str | None:
 
     If several do, that which leaves the first axis the first one: it is the batch, also where B = H.
 
-    >>> index_that_fits((2, 5), (2, 8, 3, 5)), index_that_fits((2, 1, 1, 5), (2, 3, 5))
-    (':, None, None', ':, 0')
+    >>> index_that_fits((2, 5), (2, 8, 3, 5)), index_that_fits((2, 5), (2, 5, 3))
+    (':, None, None', ':, :, None')
+    >>> index_that_fits((2, 1, 1, 5), (2, 3, 5))
+    ':, 0'
     """
     for n in range(len(target) - len(shape), 0, -1):
-        for i in range(1, len(shape)):
+        for i in range(1, len(shape) + 1):
             if broadcasts_to(shape[:i] + (1,) * n + shape[i:], target):
                 return ", ".join([":"] * i + ["None"] * n)
     for i, size in enumerate(shape):
