@@ -192,6 +192,27 @@ def paired_cross_entropy(logits, targets, consistency, ignore_id=None, label_smo
     return math.fsum(losses) / 2 + consistency / 2 * math.fsum(divergences) / len(divergences)
 
 
+def regression_loss(loss_of, slope_of, x, targets, keep_mask=True):
+    """``(loss, dx)``, the mean of a function of x - target over the entries that count."""
+    keep_mask = np.broadcast_to(keep_mask, x.shape)
+    counted = [index for index in np.ndindex(x.shape) if keep_mask[index]]
+    dx = np.zeros(x.shape)
+    for index in counted:
+        dx[index] = slope_of(float(x[index]) - float(targets[index])) / len(counted)
+    return math.fsum(loss_of(float(x[index]) - float(targets[index])) for index in counted) / len(counted), dx
+
+
+def mse_loss(x, targets, keep_mask=True):
+    return regression_loss(lambda r: r**2, lambda r: 2 * r, x, targets, keep_mask)
+
+
+def huber_loss(x, targets, keep_mask=True, delta=1.0):
+    def loss_of(r):
+        return r**2 / 2 if abs(r) <= delta else delta * (abs(r) - delta / 2)
+
+    return regression_loss(loss_of, lambda r: min(max(r, -delta), delta), x, targets, keep_mask)
+
+
 def embedding(ids, table):
     out = np.zeros((*ids.shape, table.shape[1]))
     for index in np.ndindex(out.shape):

@@ -149,7 +149,8 @@ class Case(NamedTuple):
             shaped = zip(differentiated, parts, strict=True)
             cotangents = {f"d{name}": part.reshape(np.shape(results[name])) for name, part in shaped}
             if "loss" in results:
-                return _backward_of_loss(cotangents["dloss"], results["dlogits"], changed)
+                _, gradient = results.values()
+                return _backward_of_loss(cotangents["dloss"], gradient, changed)
             if self.operation in INVERSE:
                 inverse = getattr(reference, INVERSE[self.operation])
                 return inverse(**_taken_by(inverse, {"n_heads": SIZES["H"], "x": cotangents["dy"]}))
@@ -166,15 +167,15 @@ class Case(NamedTuple):
 INVERSE = {"split_heads": "merge_heads", "merge_heads": "split_heads"}  # each is the backward pass of the other
 
 
-def _backward_of_loss(dloss, dlogits, arguments):
-    """The gradients of a loss, from its gradient by the logits, which it returns times ``loss_scale``.
+def _backward_of_loss(dloss, gradient, arguments):
+    """The gradients of a loss, from the gradient that it returns: of what it compares, and times ``loss_scale``.
 
     If the loss includes a linear map, the backward pass of the map is applied.
     """
-    dlogits = dloss * dlogits / arguments.get("loss_scale", 1.0)
-    if "logits" in arguments:
-        return dlogits
-    gradients = reference.linear_backward(dlogits, arguments["x"], arguments["weight"], arguments["bias"])
+    gradient = dloss * gradient / arguments.get("loss_scale", 1.0)
+    if "weight" not in arguments:
+        return gradient
+    gradients = reference.linear_backward(gradient, arguments["x"], arguments["weight"], arguments["bias"])
     return gradients[: 2 if arguments["bias"] is None else 3]
 
 
@@ -238,6 +239,12 @@ def _away_from_zero(rng, sizes):
 
 
 @Drawn
+def _rows(rng, sizes):
+    """A mask of rows, which has 1 as its last size."""
+    return rng.standard_normal((*sizes["..."][:-1], 1)) > -0.3
+
+
+@Drawn
 def _places(rng, sizes):
     """The positions of the tokens of each row in a cache, all different."""
     return rng.permutation(sizes["P"])[: sizes["B"] * sizes["T"]].reshape(sizes["B"], sizes["T"])
@@ -287,6 +294,7 @@ def _score_attention():
 DROPOUT, NO_DROPOUT = {"dropout_rate": 0.3, "dropout_key": 2024}, {"dropout_rate": 0.0, "dropout_key": None}
 LOSS: list[dict] = [{"ignore_id": None}, {"ignore_id": 0}, {"label_smoothing": 0.1}]
 LOSS += [{"ignore_id": 0, "label_smoothing": 0.1, "n_tokens": 100}, {"ignore_id": 0, "loss_scale": 8.0}]
+NUMBERS: list[dict] = [{"keep_mask": None}, {}, {"keep_mask": _rows, "n_tokens": 100}, {"loss_scale": 8.0}]
 WORDS: dict = {"targets": _words("...")}
 PAIRED: dict = {**WORDS, "consistency": 0.7}
 TOKENS = {"ids": _words("... T"), "pad_id": 0}
@@ -344,6 +352,8 @@ CASES: list[Case] = [
     *_cases("linear_cross_entropy", {**WORDS, "bias": None}, bound=8, leading=(2, 5)),
     *_cases("paired_cross_entropy linear_paired_cross_entropy", *({**PAIRED, **options} for options in LOSS), bound=16,
             leading=(5,)),
+    *_cases("mse_loss", *NUMBERS, bound=4, leading=(2, 5, 17)),
+    *_cases("huber_loss", *NUMBERS, {"delta": 0.4}, bound=4, leading=(2, 5, 17)),
     *_cases("global_norm", bound=4, leading=(1009,)),
     *_cases("norms_of_blocks", bound=4, n=10007),
     *_cases("sgd_update", {"lr": 0.1, "momentum": 0.9, "grad_scale": 0.7}, {"lr": 0.1, "velocity": None}, bound=4),

@@ -22,7 +22,8 @@ def make_dispatcher(record, kernel=None, reference=None):
     names, places = list(parameters), {name: place for place, name in enumerate(parameters)}
     options = [parameter for name, parameter in parameters.items() if name not in record.contract.arrays]
     checks = [(places[option.name], check) for option in options if (check := check_of(option.name, option.annotation))]
-    rate, key, ignored, eps = map(places.get, ("dropout_rate", "dropout_key", "ignore_id", "eps"))
+    rate, key, ignored = map(places.get, ("dropout_rate", "dropout_key", "ignore_id"))
+    never_0 = [(name, places[name]) for name in ("eps", "delta") if name in places]
     plans: dict = {}
     known = [object()] * len(names)  # the last option that passed its check: most calls have the same ones
 
@@ -48,8 +49,8 @@ def make_dispatcher(record, kernel=None, reference=None):
             if len(plans) >= MOST_PLANS:
                 plans.clear()
             plan = plans[signature] = make_plan(record, kernel, dict(zip(names, values, strict=True)))
-        if eps is not None:
-            check_in_dtype("eps", values[eps], plan.dtype)
+        for name, place in never_0:
+            check_in_dtype(name, values[place], plan.dtype)
         if record.check:
             record.check(**dict(zip(names, values, strict=True)))
         for place, name, size in plan.ids:

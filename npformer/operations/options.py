@@ -69,7 +69,7 @@ OPTIONS: dict[str, Option] = {  # for whatever has such a name and this type; fl
     **_named(SHARE, "label_smoothing"),
     **_named(PROBABILITY, "top_p"),
     **_named(NOT_NEGATIVE, "consistency floor length_penalty lr weight_decay"),
-    **_named(ABOVE_0, "base clip_norm eps factor loss_scale minutes peak scale scaling temperature"),
+    **_named(ABOVE_0, "base clip_norm delta eps factor loss_scale minutes peak scale scaling temperature"),
 }
 
 
@@ -206,8 +206,8 @@ def check_array(x, name, kind):
     if kind == "mask":
         if x.dtype.kind != "b":
             raise TypeError(
-                f"{name} has dtype {x.dtype}, expected bool with True = may attend: a 1/0 mask becomes one with "
-                "mask.astype(bool), an additive mask (0 / -inf) with npformer.from_additive(mask)"
+                f"{name} has dtype {x.dtype}, expected bool with True = may attend, or counts: a 1/0 mask becomes "
+                "one with mask.astype(bool), an additive mask (0 / -inf) with npformer.from_additive(mask)"
             )
     elif kind == "ids":
         if x.dtype.kind not in "iu":

@@ -83,7 +83,7 @@ def widened(dtype):
 
 def _for_function(x, kind):
     """The conversion that an array needs before the reference can compute with it, or None."""
-    if kind == "float" and x.dtype.itemsize == 2:
+    if kind in ("float", "wide") and x.dtype.itemsize == 2:
         return _cast_to(FLOAT32)
     return np.asarray if isinstance(x, np.generic | np.ndarray) and type(x) is not np.ndarray else None
 

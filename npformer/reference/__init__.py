@@ -51,6 +51,7 @@ from npformer.reference.math.paired_cross_entropy import linear_paired_cross_ent
 from npformer.reference.math.positions import sinusoidal_encoding
 from npformer.reference.math.product import product
 from npformer.reference.math.random import derive_key, random_bits, split_key
+from npformer.reference.math.regression import huber_loss, mse_loss
 from npformer.reference.math.rms_norm import rms_norm, rms_norm_backward
 from npformer.reference.math.rotary import rotary, rotary_backward
 from npformer.reference.math.scores import (
@@ -105,6 +106,7 @@ class Ops(Backend):
     gelu_erf, gelu_erf_backward = staticmethod(gelu_erf), staticmethod(gelu_erf_backward)
     global_norm = staticmethod(global_norm)
     gru, gru_backward = staticmethod(gru), staticmethod(gru_backward)
+    huber_loss = staticmethod(huber_loss)
     is_same = staticmethod(is_same)
     layer_norm, layer_norm_backward = staticmethod(layer_norm), staticmethod(layer_norm_backward)
     linear, linear_backward = staticmethod(linear), staticmethod(linear_backward)
@@ -118,6 +120,7 @@ class Ops(Backend):
     log_softmax_top_k = staticmethod(log_softmax_top_k)
     lstm, lstm_backward = staticmethod(lstm), staticmethod(lstm_backward)
     merge_heads = staticmethod(merge_heads)
+    mse_loss = staticmethod(mse_loss)
     norms_of_blocks = staticmethod(norms_of_blocks)
     padding_mask = staticmethod(padding_mask)
     paired_cross_entropy = staticmethod(paired_cross_entropy)

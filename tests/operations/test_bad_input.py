@@ -178,7 +178,8 @@ def test_a_scalar_of_numpy_is_an_array_without_axes(name):
     if "axis" in OPERATIONS[name].record.parameters:
         return  # which has none to sum over
     arguments = arguments_of(name)
-    scalars, arrays = ({x.name: kind(0.5) for x in arrays_of_contract(name)} for kind in (np.float64, np.array))
+    scalars = {x.name: np.True_ if x.kind == "mask" else np.float64(0.5) for x in arrays_of_contract(name)}
+    arrays = {argument: np.array(x) for argument, x in scalars.items()}
     results = (run(npf, name, {**arguments, **given}) for given in (scalars, arrays))
     np.testing.assert_allclose(*results, rtol=1e-15)
 
@@ -370,6 +371,28 @@ def test_all_targets_of_pairs_ignored(every_backend):
     assert loss == 0
     assert dlogits.shape == pairs.shape
     assert not dlogits.any()
+
+
+@pytest.mark.parametrize("name", ["mse_loss", "huber_loss"])
+@pytest.mark.parametrize(("shape", "masked"), [((B, T), True), ((0, T), False), ((B, 0), True)])
+def test_no_numbers_that_count(name, shape, masked, every_backend):
+    given = np.full(shape, np.nan), np.ones(shape), np.zeros((*shape[:-1], 1), bool) if masked else None
+    with pytest.warns(UserWarning, match=f"{name}: no entry is counted, the loss is 0") as caught:
+        warned = getattr(npf, name)(*given)
+    assert caught[0].filename == __file__
+    for loss, dx in (warned, getattr(npf, name)(*given, n_tokens=3)):
+        assert loss == 0
+        assert dx.shape == shape
+        assert not dx.any()
+
+
+@pytest.mark.parametrize("name", ["mse_loss", "huber_loss"])
+def test_numbers_are_not_broadcast_to_their_targets(name):
+    column, row = np.zeros((T, 1)), np.zeros(T)
+    with pytest.raises(ValueError, match=r"targets has shape \(5,\), expected \(...,\) with ... = \(5, 1\) from x"):
+        getattr(npf, name)(column, row)
+    with pytest.raises(ValueError, match=r"keep_mask has shape \(2, 5\), .* try keep_mask\[:, :, None\]$"):
+        getattr(npf, name)(X, X, np.ones((B, T), bool))
 
 
 @pytest.mark.parametrize(("B", "T"), [(0, 5), (2, 0)])

@@ -65,7 +65,7 @@ OUT_OF_RANGE = {
     **dict.fromkeys(["n_heads", "k", "step", "n_tokens", "dilation"], ([0, -1], "at least 1")),
     **{name: (BELOW_1, f"0 <= {name} < 1") for name in ("dropout_rate", "beta1", "beta2", "momentum")},
     "label_smoothing": ([-0.1, 1.1, math.nan], "0 <= label_smoothing <= 1"),
-    **dict.fromkeys(["eps", "scale"], ([0.0, -1e-5, math.nan, math.inf], "a finite number above 0")),
+    **dict.fromkeys(["eps", "scale", "delta"], ([0.0, -1e-5, math.nan, math.inf], "a finite number above 0")),
     **dict.fromkeys(["consistency", "lr", "weight_decay"], (BELOW_0, "a finite number of 0 or more")),
     "activation": (["swish"], "'relu', 'gelu', 'gelu_erf', 'silu' or 'swiglu'"),
     "score": (["general"], "'dot', 'scaled_dot', 'cosine', 'bilinear' or 'additive'"),
@@ -134,12 +134,12 @@ def test_a_table_larger_than_any_array():
         npf.embedding_backward(np.ones((1, 2)), np.array([0]), (2**62, 2))
 
 
-@pytest.mark.parametrize(("name", "option"), [(name, x) for name, x in OPTIONS if x == "eps"])
-def test_an_eps_that_is_0_in_the_dtype_of_the_arrays(every_backend, name, option):
+@pytest.mark.parametrize(("name", "option"), [(name, x) for name, x in OPTIONS if x in ("eps", "delta")])
+def test_an_option_that_is_0_in_the_dtype_of_the_arrays(every_backend, name, option):
     in_float32 = arguments_of(name, "float32")
-    message = "eps=1e-46 is 0.0 in float32, expected a number that float32 can hold"
+    message = f"{option}=1e-46 is 0.0 in float32, expected a number that float32 can hold"
     assert outcome_of(npf, name, option, 1e-46).__class__ is list  # of float64
     for dtype in ("float32", "float16"):  # which is computed in float32
         with pytest.raises(ValueError, match=message):
-            run(npf, name, arguments_of(name, dtype) | {"eps": 1e-46})
-    run(npf, name, in_float32 | {"eps": 1e-40})
+            run(npf, name, arguments_of(name, dtype) | {option: 1e-46})
+    run(npf, name, in_float32 | {option: 1e-40})

@@ -182,6 +182,27 @@ def test_paired_cross_entropy(ignore_id):
     assert_close(whole[0], loss)
 
 
+@pytest.mark.parametrize("mask", [None, (B, T, V), (B, T, 1), (V,)])
+@pytest.mark.parametrize(("name", "options"), [("mse_loss", {}), ("huber_loss", {}), ("huber_loss", {"delta": 0.3})])
+def test_regression_losses(name, options, mask):
+    x, targets = normal(B, T, V), normal(B, T, V, seed=1)
+    options = options if mask is None else options | {"keep_mask": normal(*mask, seed=2) > 0}
+    loss, dx = getattr(npf, name)(x, targets, **options)
+    expected_loss, expected_dx = getattr(oracles, name)(x, targets, **options)
+    assert_close(loss, expected_loss)
+    assert_close(dx, expected_dx)
+    n = np.count_nonzero(np.broadcast_to(options.get("keep_mask", True), x.shape))
+    loss, dx = getattr(npf, name)(x, targets, **options, n_tokens=2 * n, loss_scale=8.0)
+    assert_close(loss, expected_loss / 2)
+    assert_close(dx, 4 * expected_dx)
+
+
+def test_a_huber_loss_with_a_large_delta_is_half_the_squared_error():
+    x, targets = normal(B, T), normal(B, T, seed=1)
+    for half, whole in zip(npf.huber_loss(x, targets, delta=99.0), npf.mse_loss(x, targets), strict=True):
+        assert_close(half, whole / 2)
+
+
 def test_embedding():
     ids, table = np.array([[3, 1, 4, 1, 5], [22, 0, 5, 3, 1]]), normal(V, D)
     assert_close(npf.embedding(ids, table), oracles.embedding(ids, table), 0)

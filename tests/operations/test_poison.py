@@ -38,6 +38,9 @@ def hidden(case, given):
         case "paired_cross_entropy" | "linear_paired_cross_entropy":
             is_ignored = given["targets"] == given.get("ignore_id")
             return [(x, is_ignored) for name in ("x", "logits") for x in given.get(name, ())]
+        case "mse_loss" | "huber_loss" if given["keep_mask"] is not None:
+            where = ~np.broadcast_to(given["keep_mask"], given["x"].shape)
+            return [(given["x"], where), (given["targets"], where)]
         case "embed_tokens":
             table, pad_id = given["table"], given["pad_id"]
             return [(table, np.arange(len(table)) == pad_id), (given["dy"], given["ids"] == pad_id)]

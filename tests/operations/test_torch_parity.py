@@ -182,6 +182,18 @@ def test_paired_cross_entropy():
     assert_parity(torch_loss, [logits], loss, 1.0, [dlogits])
 
 
+@pytest.mark.parametrize("delta", [None, 1.0, 0.3])
+@pytest.mark.parametrize("masked", [False, True])
+def test_regression_losses(delta, masked):
+    """PyTorch has no mask: it is given the entries that count."""
+    x, targets, keep_mask = normal(B, T), normal(B, T, seed=1), normal(B, T, seed=2) > -0.3 if masked else None
+    counts = torch.ones(B, T, dtype=torch.bool) if keep_mask is None else torch.tensor(keep_mask)
+    theirs = functional.mse_loss if delta is None else partial(functional.huber_loss, delta=delta)
+    ours = npf.mse_loss if delta is None else partial(npf.huber_loss, delta=delta)
+    loss, dx = ours(x, targets, keep_mask)
+    assert_parity(lambda x: theirs(x[counts], torch.tensor(targets)[counts]), [x], loss, 1.0, [dx])
+
+
 def test_embedding():
     ids, table, dy = np.array([[3, 1, 4, 1, 5], [22, 0, 5, 3, 1]]), normal(V, D), normal(B, T, D, seed=1)
     dtable = npf.embedding_backward(dy, ids, table.shape)

@@ -48,6 +48,9 @@ SECOND = ["tests/models", "tests/training", *WITHOUT_KERNELS]
 HELPERS = {
     "cross_entropy",
     "paired_cross_entropy",
+    "mse_loss",
+    "huber_loss",
+    "errors_and_share",
     "is_counted",
     "join_parts",
     "product",
