@@ -21,7 +21,17 @@ def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
 
 @backward_of(linear, flops="4*N*D*F")
 def linear_backward(dy: Array, x: Array, weight: Array, bias: Array | None = None) -> tuple:
-    """dx = dy Wᵀ, dW = xᵀ dy, db = Σ dy, summed over all leading axes; db is None without a bias.
+    """dx = dy Wᵀ, dW = xᵀ dy, db = Σ dy, summed over all leading axes.
+
+    Parameters
+    ----------
+    bias
+        That of the forward pass; its values do not matter, but without it there is no dbias.
+
+    Returns
+    -------
+    dbias
+        None unless ``bias`` is given: the sum takes time, and a map without a bias needs none.
 
     >>> x, weight = np.array([[1.0, 2.0]]), np.array([[1.0, 0.0], [0.0, 10.0]])
     >>> dx, dweight, dbias = linear_backward(np.array([[1.0, 0.1]]), x, weight, np.zeros(2))
@@ -32,6 +42,8 @@ def linear_backward(dy: Array, x: Array, weight: Array, bias: Array | None = Non
            [2. , 0.2]])
     >>> dbias
     array([1. , 0.1])
+    >>> linear_backward(np.array([[1.0, 0.1]]), x, weight)[2] is None
+    True
     """
     dy_rows = rows(dy)
     dx = (dy_rows @ transpose(weight)).reshape(x.shape)
