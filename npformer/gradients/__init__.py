@@ -12,12 +12,35 @@ A backward pass returns a vector-Jacobian product, so both methods differentiate
 
 import numpy as np
 
+from npformer.checks import check_int
+
 COMPLEX_STEP = 1e-30
 CENTRAL_STEP = 1e-5
 
 
 class GradientError(AssertionError):
     """A backward pass that is not the derivative of its forward pass."""
+
+
+class GradientErrors(dict):
+    """The largest relative error by argument and method, and how many entries were checked; ``print`` shows both.
+
+    Attributes
+    ----------
+    checked : dict
+        (number of entries that were checked, number of entries) by argument.
+    """
+
+    def __init__(self, checked):
+        super().__init__({name: {} for name in checked})
+        self.checked = checked
+
+    def __str__(self):
+        lines = []
+        for name, by_method in self.items():
+            found = "".join(f", {method} {error:.1e}" for method, error in by_method.items())
+            lines.append("{}: {} of {} entries checked".format(name, *self.checked[name]) + found)
+        return "\n".join(lines)
 
 
 def gradcheck(
@@ -29,8 +52,11 @@ def gradcheck(
     seed: int = 0,
     complex_tolerance: float | None = 1e-13,
     central_tolerance: float | None = 1e-8,
-) -> dict:
+    sample: int | None = None,
+) -> GradientErrors:
     """Compare a hand-written backward with two numerical derivatives, at every entry of every argument.
+
+    Each entry costs three calls of ``f``. For a whole model, ``sample=30`` checks 30 entries of each argument instead.
 
     Parameters
     ----------
@@ -43,16 +69,20 @@ def gradcheck(
     names : sequence of str, optional
         The names of the arguments in error messages.
     seed : int
-        The seed of the random cotangent dy.
+        The seed of the random cotangent dy, and of the sample.
     complex_tolerance, central_tolerance : float or None
         Largest allowed error, relative to the largest entry of the argument's gradient (or to 1/1000 of the largest
         entry of all gradients, if that is more: some gradients are zero in theory, but consist of rounding errors in
         practice). None leaves the method out.
+    sample : int, optional
+        How many entries of each argument are checked: that with the largest gradient, or with NaN, and others that
+        are drawn at random. By default all.
 
     Returns
     -------
-    dict
-        ``errors[name][method]``, the largest relative error.
+    GradientErrors
+        A dict with ``errors[name][method]``, the largest relative error; ``errors.checked[name]`` has the number of
+        entries that were checked, and that of all entries.
 
     Raises
     ------
@@ -66,6 +96,9 @@ def gradcheck(
     --------
     >>> gradcheck(np.sin, lambda dy, x: dy * np.cos(x), [np.array([0.5, 1.0])])["x0"]["complex step"] < 1e-15
     True
+    >>> errors = gradcheck(np.sin, lambda dy, x: dy * np.cos(x), [np.arange(1000.0)], sample=30, central_tolerance=None)
+    >>> errors.checked
+    {'x0': (30, 1000)}
     >>> gradcheck(np.sin, lambda dy, x: -dy * np.cos(x), [np.array([0.0])])
     Traceback (most recent call last):
     npformer.gradients.GradientError: gradient of x0 is off by 2 (relative; complex step, tolerance 1e-13): at [0] the \
@@ -84,19 +117,21 @@ backward gives 1.8101675 and the complex step -1.8101675
     gradients = gradients if isinstance(gradients, (tuple, list)) else (gradients,)
     if len(gradients) != len(args):
         raise GradientError(f"the backward returned {len(gradients)} gradients for {len(args)} arguments")
+    gradients = [_of_shape(x.shape, name, np.asarray(g)) for x, name, g in zip(args, names, gradients, strict=True)]
+    entries = [_sampled(gradient, sample, [seed, i]) for i, gradient in enumerate(gradients)]
 
     methods = {
         "complex step": (complex_step, complex_tolerance),
         "central differences": (central_differences, central_tolerance),
     }
-    errors: dict[str, dict[str, float]] = {name: {} for name in names}
+    errors = GradientErrors({n: (len(some), g.size) for n, some, g in zip(names, entries, gradients, strict=True)})
     for method, (derivative, tolerance) in methods.items():
         if tolerance is None:
             continue
-        expected = [derivative(f, args, i, dy) for i in range(len(args))]
+        expected = [derivative(f, args, i, dy, some) for i, some in enumerate(entries)]
         floor = 1e-3 * max((np.abs(g).max(initial=0) for g in expected), default=0)
-        for name, gradient, numeric in zip(names, gradients, expected, strict=True):
-            errors[name][method] = _compare(name, np.asarray(gradient), numeric, floor, method, tolerance)
+        for name, gradient, some, numeric in zip(names, gradients, entries, expected, strict=True):
+            errors[name][method] = _compare(name, gradient, some, numeric, floor, method, tolerance)
     return errors
 
 
@@ -108,50 +143,67 @@ def cotangent(shape, seed=0):
     return np.random.default_rng([seed, *b"gradcheck"]).standard_normal(shape)
 
 
-def complex_step(f, args, i, dy):
-    """The gradient of ``Σ dy · f(*args)`` with respect to ``args[i]``, by the complex step, one entry at a time."""
+def complex_step(f, args, i, dy, entries=None):
+    """The gradient of ``Σ dy · f(*args)`` with respect to ``args[i]``, by the complex step, one entry at a time.
+
+    With ``entries``, indices into the flat array, it is an array of these derivatives alone.
+    """
     args = [x.astype(complex) for x in args]
-    gradient = np.empty(args[i].shape)
-    for index in np.ndindex(gradient.shape):
-        args[i][index] += 1j * COMPLEX_STEP
-        gradient[index] = np.sum(dy * np.imag(f(*args)) / COMPLEX_STEP)
-        args[i][index] = args[i][index].real
-    return gradient
+    x, derivatives = args[i].flat, []
+    for entry in range(args[i].size) if entries is None else entries:
+        x[entry] += 1j * COMPLEX_STEP
+        derivatives.append(np.sum(dy * np.imag(f(*args)) / COMPLEX_STEP))
+        x[entry] = x[entry].real
+    return np.reshape(derivatives, args[i].shape if entries is None else -1)
 
 
-def central_differences(f, args, i, dy):
-    """The gradient of ``Σ dy · f(*args)`` with respect to ``args[i]``, by central differences."""
+def central_differences(f, args, i, dy, entries=None):
+    """The gradient of ``Σ dy · f(*args)`` with respect to ``args[i]``, by central differences, as ``complex_step``."""
     args = [x.copy() for x in args]
-    gradient = np.empty(args[i].shape)
-    for index in np.ndindex(gradient.shape):
-        x = args[i][index]
-        args[i][index] = x + CENTRAL_STEP
+    x, derivatives = args[i].flat, []
+    for entry in range(args[i].size) if entries is None else entries:
+        middle = x[entry]
+        x[entry] = middle + CENTRAL_STEP
         above = np.array(f(*args))  # a copy: f may return a view of its argument
-        args[i][index] = x - CENTRAL_STEP
+        x[entry] = middle - CENTRAL_STEP
         below = np.array(f(*args))
-        args[i][index] = x
-        gradient[index] = np.sum(dy * (above - below)) / (2 * CENTRAL_STEP)
-    return gradient
+        x[entry] = middle
+        derivatives.append(np.sum(dy * (above - below)) / (2 * CENTRAL_STEP))
+    return np.reshape(derivatives, args[i].shape if entries is None else -1)
 
 
-def _compare(name, gradient, numeric, floor, method, tolerance):
-    """The largest relative error of one gradient. Raises ``GradientError`` if it is above the tolerance."""
+def _of_shape(shape, name, gradient):
     if gradient.dtype == object:
         raise GradientError(f"gradient of {name} is {gradient}, expected an array: does the backward return it?")
-    if gradient.shape != numeric.shape:
-        raise GradientError(f"gradient of {name} has shape {gradient.shape}, expected {numeric.shape}")
-    if gradient.size == 0:
+    if gradient.shape != shape:
+        raise GradientError(f"gradient of {name} has shape {gradient.shape}, expected {shape}")
+    return gradient
+
+
+def _sampled(gradient, sample, seed):
+    """The entries to check, in order: all, or the largest of the gradient (NaN before all others) and random ones."""
+    if sample is None or check_int("sample", sample, at_least=1) >= gradient.size:
+        return np.arange(gradient.size)
+    largest = np.abs(gradient).argmax()  # what errors are relative to, and a mistake where no other entry is drawn
+    others = np.random.default_rng([*seed, *b"sample"]).choice(gradient.size - 1, sample - 1, replace=False)
+    return np.sort(np.append(others + (others >= largest), largest))
+
+
+def _compare(name, gradient, entries, numeric, floor, method, tolerance):
+    """The largest relative error at these entries. Raises ``GradientError`` if it is above the tolerance."""
+    if not len(entries):
         return 0.0
+    given = gradient.reshape(-1)[entries]
     scale = max(np.abs(numeric).max(), floor) or 1.0
-    difference = np.abs(gradient - numeric) / scale
+    difference = np.abs(given - numeric) / scale
     difference = np.where(np.isnan(difference), np.inf, difference)
-    worst = np.unravel_index(difference.argmax(), difference.shape)
+    worst = difference.argmax()
     error = float(difference[worst])
     if not error <= tolerance:
         raise GradientError(
             f"gradient of {name} is off by {error:.2g} (relative; {method}, tolerance {tolerance:.0e}): "
-            f"at {[int(i) for i in worst]} the backward gives {gradient[worst]:.8g} "
-            f"and the {method} {numeric[worst]:.8g}"
+            f"at {[int(i) for i in np.unravel_index(entries[worst], gradient.shape)]} "
+            f"the backward gives {given[worst]:.8g} and the {method} {numeric[worst]:.8g}"
         )
     return error
 

@@ -1,7 +1,9 @@
 """The gradient checker: each test passes it a wrong backward, or something that it should accept."""
 
+import pickle
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -144,6 +146,78 @@ def test_noise_in_a_gradient_that_is_zero_is_accepted_beside_a_real_one():
     gradcheck(f, lambda dy, x, shift: (dy * 2 * x, 1e-17 * shift), [X, Y], central_tolerance=None)
     with pytest.raises(GradientError, match="gradient of x1"):
         gradcheck(f, lambda dy, x, shift: (dy * 2 * x, 1e-12 * shift), [X, Y], central_tolerance=None)
+
+
+def with_calls_counted(f, calls):
+    def counted(*args):
+        calls.append([np.copy(x) for x in args])
+        return f(*args)
+
+    return counted
+
+
+def test_a_sample_calls_the_function_three_times_for_each_entry_and_says_how_many_were_checked():
+    calls, x, y = [], normal(20, 30), normal(20, 30, seed=1)
+    errors = gradcheck(with_calls_counted(multiply, calls), multiply_backward, [x, y], names=["x", "y"], sample=12)
+    assert len(calls) == 1 + 3 * (12 + 12)
+    assert errors.checked == {"x": (12, 600), "y": (12, 600)}
+    first, second = str(errors).splitlines()
+    assert first.startswith("x: 12 of 600 entries checked, complex step ")
+    assert ", central differences " in second
+    again = pickle.loads(pickle.dumps(errors))
+    assert (again, again.checked) == (errors, errors.checked)
+
+
+def entries_that_are_stepped(**options):
+    """The entries of x at which the complex step is made."""
+    calls, x = [], normal(20, 30)
+    f = with_calls_counted(lambda x: np.sin(x), calls)
+    gradcheck(f, lambda dy, x: dy * np.cos(x), [x], central_tolerance=None, **options)
+    return [tuple(map(int, np.argwhere(args[0].imag)[0])) for args in calls[1:]]
+
+
+def test_the_same_seed_draws_the_same_sample():
+    entries = entries_that_are_stepped(sample=12)
+    assert len({*entries}) == 12
+    assert entries == entries_that_are_stepped(sample=12)
+    assert entries != entries_that_are_stepped(sample=12, seed=1)
+    assert len({*entries_that_are_stepped(sample=599)}) == 599
+    assert len({*entries_that_are_stepped(sample=600)}) == len({*entries_that_are_stepped(sample=10**6)}) == 600
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_sample_finds_what_is_wrong_in_every_entry_or_in_the_largest(wrong):
+    f_backward, message = WRONG[wrong]
+    with nullcontext() if wrong == "one entry" else pytest.raises(GradientError, match=message):
+        gradcheck(multiply, f_backward, [X, Y], sample=2)
+
+
+@pytest.mark.parametrize("entry", [(0, 0), (3, 4), (4, 6)])
+def test_the_smallest_sample_is_the_largest_entry(entry):
+    """Wherever it is; so errors are relative to the same number as without a sample."""
+
+    def f_backward(dy, x):
+        dx = dy * np.cos(x)
+        dx[entry] = 50
+        return dx
+
+    expected = rf"gradient of x0 is off by .* at \[{entry[0]}, {entry[1]}\] the backward gives 50 and"
+    with pytest.raises(GradientError, match=expected):
+        gradcheck(np.sin, f_backward, [X], sample=1)
+
+
+def test_a_sample_of_arrays_without_entries_and_without_axes():
+    def f_backward(dz, x, y):
+        return dz * y + 0 * x, dz * x.sum()
+
+    errors = gradcheck(lambda x, y: y * x.sum(), f_backward, [X[:0], Y[0, 0]], sample=5)
+    assert errors.checked == {"x0": (0, 0), "x1": (1, 1)}
+
+
+@pytest.mark.parametrize(("sample", "error"), [(0, ValueError), (-1, ValueError), (2.5, TypeError), (True, TypeError)])
+def test_a_sample_is_a_number_of_entries(sample, error):
+    with pytest.raises(error, match=f"sample={sample}"):
+        gradcheck(multiply, multiply_backward, [X, Y], sample=sample)
 
 
 def run_module(*arguments):
