@@ -6,6 +6,7 @@ import numpy as np
 
 from npformer.arrays import has_own_rules
 
+NOTHING = object()  # where a tree has no leaf of this name
 DEEPEST = 100  # levels of dicts (and lists, in JSON), far from Python's limit of recursion
 
 
@@ -88,13 +89,38 @@ def map_leaves(f, tree, *others):
     --------
     >>> map_leaves(lambda x, y: x + y, {"a": {"b": 1}}, {"a": {"b": 10}})
     {'a': {'b': 11}}
+    >>> map_leaves(np.add, {"a": {"b": np.zeros(3)}}, {"a": {}})
+    Traceback (most recent call last):
+    ValueError: trees differ at a.b: float64 of shape (3,) against nothing
     """
+    try:
+        return _mapped(f, tree, *others)
+    except _TreesDiffer:
+        raise ValueError(f"trees differ {_difference([tree, *others])}") from None
+
+
+class _TreesDiffer(Exception):
+    """Is raised where it is found; where that is, is looked for afterwards, so that no call pays for it."""
+
+
+def _mapped(f, tree, *others):
     if not isinstance(tree, dict):
         return f(tree, *others)
     for other in others:
         if not isinstance(other, dict) or other.keys() != tree.keys():
-            raise ValueError(f"trees differ: {list(tree)} against {list(other) if isinstance(other, dict) else other}")
-    return {name: map_leaves(f, child, *[other[name] for other in others]) for name, child in tree.items()}
+            raise _TreesDiffer
+    return {name: _mapped(f, child, *[other[name] for other in others]) for name, child in tree.items()}
+
+
+def _difference(trees, place=()):
+    """Where trees first differ in their names, and what each has there; None if they do not."""
+    if not all(isinstance(tree, dict) for tree in trees):
+        if not any(isinstance(tree, dict) or tree is NOTHING for tree in trees):
+            return None
+        return f"at {_path(place) or 'their roots'}: {' against '.join(map(_described, trees))}"
+    names = dict.fromkeys(name for tree in trees for name in tree)
+    found = (_difference([tree.get(name, NOTHING) for tree in trees], (*place, name)) for name in names)
+    return next(filter(None, found), None)
 
 
 def ordered_like(tree, like):
@@ -261,11 +287,8 @@ def check_like(tree, expected, *, dtypes=True):
     given, wanted = ({place: _described(x, dtypes) for place, x in _places(t)} for t in (tree, expected))
     for place in [*wanted, *given]:
         if given.get(place) != wanted.get(place):
-            path = ".".join(name if isinstance(name, str) else repr(name) for name in place)
-            name = path if path.isprintable() else ascii(path)
-            raise ValueError(
-                f"parameter {name}: given {given.get(place, 'nothing')}, expected {wanted.get(place, 'nothing')}"
-            )
+            differ = f"given {given.get(place, 'nothing')}, expected {wanted.get(place, 'nothing')}"
+            raise ValueError(f"parameter {_path(place)}: {differ}")
 
 
 def _places(tree, place=()):
@@ -275,7 +298,15 @@ def _places(tree, place=()):
     return [leaf for name, child in tree.items() for leaf in _places(child, (*place, name))]
 
 
-def _described(x, dtypes):
+def _path(place):
+    """The names of a place as a path to read: not as one to look it up by."""
+    path = ".".join(name if isinstance(name, str) else repr(name) for name in place)
+    return path if path.isprintable() else ascii(path)
+
+
+def _described(x, dtypes=True):
+    if x is NOTHING:
+        return "nothing"
     if not hasattr(x, "shape") or has_own_rules(type(x)):
         return f"a {type(x).__name__}"
     return f"{x.dtype} of shape {x.shape}" if dtypes else f"shape {x.shape}"

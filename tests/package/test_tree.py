@@ -1,3 +1,5 @@
+import re
+
 import numpy as np
 import pytest
 
@@ -28,7 +30,21 @@ def test_add_sums_what_stands_at_the_same_place():
 
 
 def test_trees_that_differ_are_refused():
-    with pytest.raises(ValueError, match="trees differ"):
-        tree.map_leaves(np.add, example(), {"a": 1})
+    wide = "float64 of shape (2, 3)"
+    for other, difference in (
+        ({"a": 1}, "a: a dict against a int"),
+        ({"a": {"bias": 1}, "b": 1}, f"a.weight: {wide} against nothing"),
+        ({**example(), "c": {0: 1}}, "c: nothing against a dict"),
+        ({"a": {"weight": {}, "bias": 1}, "c": 1}, f"a.weight: {wide} against a dict"),
+        (np.ones(3), "their roots: a dict against float64 of shape (3,)"),
+    ):
+        with pytest.raises(ValueError, match=f"^trees differ at {re.escape(difference)}$"):
+            tree.map_leaves(np.add, example(), other)
+    with pytest.raises(
+        ValueError, match="^trees differ at b: float64 of shape .* against float64 of shape .* against nothing$"
+    ):
+        tree.map_leaves(lambda *x: x, example(), example(), {"a": example()["a"]})
+    with pytest.raises(ValueError, match="^trees differ at a: a dict against nothing$"):
+        tree.map_leaves(np.add, {"a": {}}, {"b": {}})
     with pytest.raises(ValueError, match="the buffer has 11 numbers, the tree 10"):
         tree.view_as(np.zeros(11), example())
