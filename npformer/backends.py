@@ -52,6 +52,16 @@ def get_backend(backend: AnyBackend = "auto", params: dict | None = None) -> Ops
         raise ValueError(f"backend='cpu' needs numba, expected to be installed: {error}") from error
 
 
+def picklable(backend: str | Ops | ModuleType) -> str | Ops | ModuleType:
+    """The name of a backend of npformer's, which can be pickled as a backend cannot; another backend unchanged.
+
+    >>> picklable(reference.ops)
+    'reference'
+    """
+    name = getattr(getattr(backend, "ops", backend), "name", None)
+    return name if name in NAMES and get_backend(name) is get_backend(backend) else backend
+
+
 def by_arrays(operation: Function) -> Function:
     """An operation that is computed by the backend of the arrays that it is given: the kernels, where there are any.
 

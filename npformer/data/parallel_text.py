@@ -153,7 +153,7 @@ class TokenBatches:
     (Place(epoch=0, chunk=0, batch=1), True)
     """
 
-    text: object
+    text: object = field(repr=False)
     source: Subwords
     target: Subwords
     max_tokens: int

@@ -50,6 +50,9 @@ class Subwords:
         self.marked = self._processor.piece_to_id(MARKED) != self._processor.unk_id()
         self.pad_id, self.bos_id, self.eos_id = given["pad"], given["bos"], given["eos"]
 
+    def __repr__(self):
+        return f"<Subwords, {len(self):,} pieces>"
+
     def __len__(self):
         return self._processor.get_piece_size()
 

@@ -10,8 +10,10 @@ from npformer.backends import AnyBackend, get_backend
 from npformer.decoding.common import FORBIDDEN, NOT_FINITE, check_limits, no_token
 from npformer.operations.options import check_option
 
+SHOWN = 8  # tokens of a hypothesis, in its text
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class Hypothesis:
     """One output sequence of beam search.
 
@@ -29,6 +31,11 @@ class Hypothesis:
     tokens: tuple[int, ...]
     log_probability: float
     score: float
+
+    def __repr__(self):
+        tokens = ", ".join([*map(str, self.tokens[:SHOWN]), *["…"] * (len(self.tokens) > SHOWN)])
+        numbers = f"log-probability {self.log_probability:.4g}, score {self.score:.4g}"
+        return f"<Hypothesis of {len(self.tokens)} tokens: {tokens}; {numbers}>"
 
 
 def beam_search(

@@ -13,7 +13,7 @@ import numpy as np
 
 from npformer import tree
 from npformer.arrays import Array, on_host
-from npformer.backends import AnyBackend, get_backend
+from npformer.backends import AnyBackend, get_backend, picklable
 from npformer.checks import check_in_dtype, warn
 from npformer.models.description import describe
 from npformer.operations.explain import Calls, explain
@@ -438,8 +438,12 @@ class Trainer:
     def __reduce__(self):
         """A trainer with arrays of its own that makes the same steps from here on: for ``copy`` and ``pickle``."""
         with self._alone():
-            backend = self.ops.name if get_backend(self.ops.name) is self.ops else self.ops
-            settings = {"params": self.params, "backend": backend, "ranks": self.ranks, **asdict(self.settings)}
+            settings = {
+                "params": self.params,
+                "backend": picklable(self.ops),
+                "ranks": self.ranks,
+                **asdict(self.settings),
+            }
             moments = {name: on_host(x) for name, x in self.state.moments.items()}
             state = self.state
             changed = moments, state.n_steps, state.precision.loss_scale, state.validations, state.n_logged, self.last

@@ -8,7 +8,7 @@ import numpy as np
 
 from npformer import tree
 from npformer.arrays import on_host
-from npformer.backends import get_backend
+from npformer.backends import get_backend, picklable
 from npformer.data.parallel_text import pack
 from npformer.data.subwords import Subwords
 from npformer.decoding import beam_search, greedy_decode
@@ -24,7 +24,7 @@ SUBWORDS = {"subwords.source": "source", "subwords.target": "target"}  # the nam
 READ_AHEAD = 1024  # lines that are sorted by length and divided into batches together
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Translator:
     """A model with its parameters and subwords, which translates sentences.
 
@@ -46,6 +46,8 @@ class Translator:
     >>> model = Transformer(16, 16, d_model=8, n_heads=2, n_layers=1, d_ff=8, tie_embeddings=True)
     >>> translator = Translator(model, model.init(0), subwords, subwords)
     >>> [translation] = translator.translate(["a man"])  # not a good one before training
+    >>> translator
+    <Translator with a Transformer, 1,408 parameters, 16 subwords>
     """
 
     model: EncoderDecoder
@@ -59,6 +61,15 @@ class Translator:
         check_subwords(self.model, self.source, self.target)
         move = get_backend(self.backend, self.params).device.asarray
         object.__setattr__(self, "params", tree.map_leaves(move, self.params))
+
+    def __repr__(self):
+        sizes = [f"{len(x):,}" for x in dict.fromkeys((self.source, self.target))]
+        kind, n = type(self.model).__name__, tree.count(self.params)
+        return f"<Translator with a {kind}, {n:,} parameters, {' and '.join(sizes)} subwords>"
+
+    def __getstate__(self):
+        """What ``pickle`` and ``copy`` take: a backend of npformer's as its name."""
+        return vars(self) | {"backend": picklable(self.backend)}
 
     def save(self, path, info=None):
         """Save everything to one file, which ``load`` reads; ``info`` is a dict of further values to save."""

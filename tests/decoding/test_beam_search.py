@@ -434,3 +434,11 @@ def test_numbers_of_8_bits_do_not_overflow():
     assert found == expected
     sizes = {"max_rows": np.uint8(100), "max_len": np.uint8(16)}
     assert model.decoder(params, src, **sizes).kv.shape[1] == 1600
+
+
+def test_the_text_of_a_hypothesis_is_short():
+    text = "<Hypothesis of {} tokens: {}; log-probability -60.03, score -1.072>"
+    of = lambda n: Hypothesis(tuple(range(n)), -60.0311393737793, -1.0719846316746302)
+    assert repr(of(3)) == text.format(3, "0, 1, 2")
+    assert repr(of(50)) == text.format(50, "0, 1, 2, 3, 4, 5, 6, 7, …")
+    assert len(str([of(9999)])) < 110

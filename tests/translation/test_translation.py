@@ -1,6 +1,8 @@
 """Translating: a trained model as an object and as a file, its scores, and trainings that are interrupted."""
 
+import copy
 import os
+import pickle
 import random
 import subprocess
 import sys
@@ -11,7 +13,7 @@ import numpy as np
 import pytest
 from corpus import SETTINGS, WORDS, sentence_pairs, write_corpus
 
-from npformer import Adam, Transformer, tree
+from npformer import Adam, Transformer, get_backend, reference, tree
 from npformer.data import Subwords, TokenBatches
 from npformer.data.marks import mark
 from npformer.models import describe
@@ -48,9 +50,30 @@ def trained(pairs, subwords, n_steps=120):
 
 
 LINES = [source for source, _ in sentence_pairs(30, seed=5)]
+COPIES = {"copy": copy.copy, "deepcopy": copy.deepcopy, "pickle": lambda x: pickle.loads(pickle.dumps(x))}
 
 
 # ---- Translator ----
+
+
+def test_its_text_is_short(translator):
+    n = tree.count(translator.params)
+    assert repr(translator) == f"<Translator with a Transformer, {n:,} parameters, 60 subwords>"
+    two = replace(translator, target=Subwords(translator.target.model))
+    assert str(two).endswith(" parameters, 60 and 60 subwords>")
+    assert repr(two.target) == "<Subwords, 60 pieces>"
+
+
+@pytest.mark.parametrize("again", COPIES)
+@pytest.mark.parametrize("backend", ["auto", "reference", reference, reference.ops], ids=str)
+def test_it_can_be_copied_and_pickled(translator, again, backend):
+    """Also with a backend, or its package, which cannot be pickled."""
+    given = replace(translator, backend=backend)
+    other = COPIES[again](given)
+    assert repr(other) == repr(given)
+    assert other.source is other.target
+    assert get_backend(other.backend) is get_backend(backend)
+    assert list(other.translate(LINES[:3])) == list(given.translate(LINES[:3]))
 
 
 def test_it_translates(translator):
