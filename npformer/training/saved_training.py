@@ -6,7 +6,6 @@ from npformer import tree
 from npformer.checks import check_int
 from npformer.models.description import as_json, describe
 from npformer.operations.options import LARGEST, OPTIONS
-from npformer.training.precision import LossScale
 
 SETTINGS = ("seed", "label_smoothing", "consistency", "clip_norm", "frozen")  # which a checkpoint has to agree with
 ADDED_LATER = {"consistency": 0.0, "frozen": []}  # settings that older checkpoints do not have
@@ -28,35 +27,27 @@ def check_training(arrays, info, trainer):
     newer = {f.name: f.default for f in fields(trainer.model) if f.default is not MISSING}
     _check_settings("model", info.get("model", {}), describe(trainer.model), as_json(newer))
     _check_settings("trainer", info.get("trainer", {}), settings_of(trainer), ADDED_LATER)
-    check_int("n_steps", info.get("n_steps"), at_least=0, at_most=LARGEST)
-    loss_scale_in(info)
-    progress_in(info)
+    check_facts(info)
     moments = dict.fromkeys(trainer.state.moments, trainer.flat_params)  # whole, also if this process has a part of it
     for prefix, own in (("params", trainer.params), ("optimizer", moments)):
         tree.check_like(tree.leaves_under(arrays, prefix), dict(tree.leaves(own)))
 
 
-def progress_in(info):
-    """Return the validations in a checkpoint, and the number of records in its log; older files have none of both."""
-    validations, n_logged = info.get("validations", []), info.get("n_logged", 0)
+def check_facts(info):
+    """Check what ``TrainState.set`` takes of ``info``."""
+    for name, value in (("n_steps", info.get("n_steps")), ("n_logged", info.get("n_logged", 0))):
+        check_int(name, value, at_least=0, at_most=LARGEST)
+    validations, loss_scale = info.get("validations", []), info.get("loss_scale", [1.0, 0])
     if not isinstance(validations, list):
         raise TypeError(f"validations={validations!r:.60}, expected a list")
     for record in validations:
         if not isinstance(record, dict):
             raise TypeError(f"a validation is {record!r:.60}, expected a dict")
         check_int("the step of a validation", record.get("step"), at_least=0, at_most=LARGEST)
-    return validations, check_int("n_logged", n_logged, at_least=0, at_most=LARGEST)
-
-
-def loss_scale_in(info):
-    """Return the loss scale of float16 in a checkpoint, None if it was trained without one."""
-    if "loss_scale" not in info:
-        return None
-    given = info["loss_scale"]
-    if not isinstance(given, list) or len(given) != 2:
-        raise ValueError(f"loss_scale={given!r:.60}, expected a scale and a number of steps")
-    scale = OPTIONS["loss_scale"].check("loss_scale[0]", given[0])
-    return LossScale(scale, check_int("loss_scale[1]", given[1], at_least=0))
+    if not isinstance(loss_scale, list) or len(loss_scale) != 2:
+        raise ValueError(f"loss_scale={loss_scale!r:.60}, expected a scale and a number of steps")
+    OPTIONS["loss_scale"].check("loss_scale[0]", loss_scale[0])
+    check_int("loss_scale[1]", loss_scale[1], at_least=0)
 
 
 def _check_settings(owner, given, expected, newer):

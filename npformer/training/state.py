@@ -49,10 +49,18 @@ class TrainState:
         """Everything that an update changes."""
         return [self.flat_params, *self.moments.values()]
 
-    def set(self, params, moments, n_steps, loss_scale: LossScale | None, validations=(), n_logged=0):
+    @property
+    def facts(self):
+        """What a checkpoint has of it beside the arrays: a dict that JSON can hold."""
+        loss_scale = {"loss_scale": list(self.precision.loss_scale)} if self.precision.has_loss_scale else {}
+        return {name: getattr(self, name) for name in ("n_steps", "validations", "n_logged")} | loss_scale
+
+    def set(self, params, moments, facts):
         """Take all values from host memory; the moments are those that this rank has."""
         self.flat_params[...] = self.asarray(tree.flatten(tree.ordered_like(params, self.params))[0])
         for name, x in self.moments.items():
             x[...] = self.asarray(moments[name])
-        self.n_steps, self.validations, self.n_logged = n_steps, list(validations), n_logged
-        self.precision.loss_scale = loss_scale or self.precision.loss_scale
+        self.n_steps, self.n_logged = facts["n_steps"], facts.get("n_logged", 0)  # older files have no log
+        self.validations = list(facts.get("validations", []))
+        if self.precision.has_loss_scale:
+            self.precision.loss_scale = LossScale(*facts.get("loss_scale", self.precision.loss_scale))

@@ -30,7 +30,7 @@ from npformer.training.gradient_sum import GradientSum
 from npformer.training.loop import Loop, LoopSettings
 from npformer.training.optimizers import Optimizer
 from npformer.training.parts import pieces_of
-from npformer.training.saved_training import check_training, loss_scale_in, progress_in, settings_of
+from npformer.training.saved_training import check_training, settings_of
 from npformer.training.settings import TrainingSettings
 from npformer.training.sharding import Sharding
 from npformer.training.state import TrainState
@@ -396,10 +396,7 @@ class Trainer:
         with self._alone():
             moments = {name: self.sums.whole(x) for name, x in self.state.moments.items()}
             own = tree.to_arrays(self.params, "params") | tree.to_arrays(moments, "optimizer")
-            facts = {"model": describe(self.model), "trainer": settings_of(self), "n_steps": self.n_steps}
-            facts |= {"validations": self.state.validations, "n_logged": self.state.n_logged}
-            if self.state.precision.has_loss_scale:
-                facts["loss_scale"] = list(self.state.precision.loss_scale)
+            facts = {"model": describe(self.model), "trainer": settings_of(self), **self.state.facts}
             arrays, info = joined("arrays", own, arrays), joined("info", facts, info)
             self.ranks.first(lambda: save_checkpoint(path, arrays, info))
             self.state.files.add(Path(path).resolve())
@@ -432,22 +429,16 @@ class Trainer:
         self.ranks.agree(lambda: {"checkpoint": {"n_steps": info["n_steps"], "arrays": checksum(arrays.values())}})
         with self._alone(changing=True), deferred_interrupts():
             own = {name: self.sums.own(x) for name, x in moments.items()}
-            self.state.set(params, own, info["n_steps"], loss_scale_in(info), *progress_in(info))
+            self.state.set(params, own, info)
             self.state.files = {Path(path).resolve()}
 
     def __reduce__(self):
         """A trainer with arrays of its own that makes the same steps from here on: for ``copy`` and ``pickle``."""
         with self._alone():
-            settings = {
-                "params": self.params,
-                "backend": picklable(self.ops),
-                "ranks": self.ranks,
-                **asdict(self.settings),
-            }
+            settings = {"params": self.params, "backend": picklable(self.ops), "ranks": self.ranks}
             moments = {name: on_host(x) for name, x in self.state.moments.items()}
-            state = self.state
-            changed = moments, state.n_steps, state.precision.loss_scale, state.validations, state.n_logged, self.last
-            return _again, (type(self), self.model, self.optimizer, settings, changed)
+            given = self.model, self.optimizer, settings | asdict(self.settings)
+            return _again, (type(self), *given, moments, self.state.facts, self.last)
 
     def __repr__(self):
         n = tree.count(self.params)
@@ -462,9 +453,9 @@ class Trainer:
         return Numbers(max(n_targets, 1), self.state.precision.loss_scale.value, lr, step)
 
 
-def _again(kind, model, optimizer, settings, changed):
+def _again(kind, model, optimizer, settings, moments, facts, last):
     """The inverse of ``Trainer.__reduce__``."""
     trainer = kind(model, optimizer, **settings)
-    *state, trainer.last = changed
-    trainer.state.set(trainer.params, *state)
+    trainer.state.set(trainer.params, moments, facts)
+    trainer.last = last
     return trainer

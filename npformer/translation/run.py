@@ -21,7 +21,7 @@ from npformer.training.loop import LAST, Loop, LoopSettings
 from npformer.training.optimizers import Adam
 from npformer.training.precision import check_precision
 from npformer.training.progress import say
-from npformer.training.saved_training import progress_in
+from npformer.training.saved_training import check_facts
 from npformer.training.schedules import inverse_sqrt, noam, warmup_cosine
 from npformer.training.trainer import Trainer
 from npformer.translation.scores import check_packages, score
@@ -301,7 +301,8 @@ def _check_progress(info):
         raise ValueError(f"place={place!r:.60}, expected {len(Place._fields)} numbers: {', '.join(Place._fields)}")
     for name, value in zip(Place._fields, place, strict=True):
         check_int(name, value, at_least=0, at_most=LARGEST)
-    for record in progress_in(info)[0]:
+    check_facts(info)
+    for record in info["validations"]:
         check_number("val_bleu", record.get("val_bleu"))
 
 

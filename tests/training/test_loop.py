@@ -1,7 +1,6 @@
 """``Trainer.fit``: validation, saving, the best checkpoint, when it ends, and how it goes on."""
 
 import copy
-import csv
 import functools
 import pickle
 import signal
@@ -256,14 +255,6 @@ def test_the_bar_goes_on_where_it_was(capsys):
     trainer.fit(batches(3), 4)
     shown = capsys.readouterr().err
     assert "7/7" in shown and "3/7" in shown and "tokens/s" in shown
-
-
-def test_records_of_steps_are_rows_of_a_table(tmp_path):
-    with open(tmp_path / "log.csv", "w", newline="") as file:
-        rows = csv.writer(file)
-        fit(make(), 3, callbacks=[lambda trainer, info: rows.writerow([info.step, info.loss])])
-    with open(tmp_path / "log.csv") as file:
-        assert [row[0] for row in csv.reader(file)] == ["1", "2", "3"]
 
 
 @pytest.mark.parametrize("again", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))], ids=["copy", "pickle"])

@@ -150,6 +150,16 @@ def test_a_checkpoint_of_something_else_is_refused(tmp_path):
         make().load(tmp_path / "x")
 
 
+def test_the_loss_scale_of_another_precision_changes_nothing(tmp_path):
+    """A training in float16 can go on in float32."""
+    trainer, again = make(), make()
+    trainer.step(SRC, TGT)
+    trainer.save(tmp_path / "x", {"loss_scale": [1024.0, 3]})
+    again.load(tmp_path / "x")
+    assert [again.step(SRC, TGT) for _ in range(2)] == [trainer.step(SRC, TGT) for _ in range(2)]
+    assert again.flat_params.tobytes() == trainer.flat_params.tobytes()
+
+
 def test_a_damaged_checkpoint_is_refused(tmp_path):
     make().save(tmp_path / "x")
     (tmp_path / "x").write_bytes((tmp_path / "x").read_bytes()[:-4])

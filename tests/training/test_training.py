@@ -287,7 +287,7 @@ def test_half_a_training_continued_is_the_whole():
     for _ in range(3):
         first.step(SRC, TGT)
     second = make(dropout=0.2, params=first.params)
-    second.state.set(first.params, first.state.moments, first.n_steps, None)
+    second.state.set(first.params, first.state.moments, first.state.facts)
     for _ in range(3):
         second.step(SRC, TGT)
     np.testing.assert_array_equal(second.flat_params, whole.flat_params)
