@@ -5,6 +5,7 @@ import threading
 import numpy as np
 
 from npformer import tree
+from npformer.runtime.memory import empty
 from npformer.training.tree_sum import relatives
 
 
@@ -68,8 +69,13 @@ class GradientTree:
                 if other is None:
                     self.waiting[path, node] = grad
                     return
-            in_place = self.is_first and parent[0] == root[0]  # the total has no other use before it is complete
-            grad, node = np.add(grad, other, out=total if in_place else None), parent
+            if self.is_first and parent[0] == root[0]:  # the total has no other use before it is complete
+                out = total
+            elif node[1] - node[0] > 1:  # a sum of this tree
+                out = grad
+            else:  # a model may use an array that it has given as other gradients too
+                out = empty(shape, np.result_type(grad, other))
+            grad, node = np.add(grad, other, out=out), parent
         if not self.is_first:
             total += grad
         elif grad is not total:

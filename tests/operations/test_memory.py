@@ -8,7 +8,7 @@ import pytest
 
 import npformer as nf
 from npformer import cpu
-from npformer.cpu import memory
+from npformer.runtime import memory
 from npformer.runtime.threads import blas_threads
 
 SHAPE = (300, 1000)

@@ -6,9 +6,9 @@ import numpy as np
 
 from npformer.cpu.backend import kernel_of
 from npformer.cpu.jit import inlined
-from npformer.cpu.memory import empty
 from npformer.cpu.scalar import exp, like, normal_distribution, sigmoid
 from npformer.reference.math.activations import ACTIVATIONS, GELU_SLOPE, INPUTS
+from npformer.runtime.memory import empty
 
 RELU, GELU, GELU_ERF, SILU, SWIGLU = range(5)
 CODES = {name: code for code, name in enumerate(ACTIVATIONS)}

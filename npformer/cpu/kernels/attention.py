@@ -8,9 +8,9 @@ from npformer.cpu.backend import kernel_of
 from npformer.cpu.jit import kernel
 from npformer.cpu.kernels.dropout import drawing, dropped
 from npformer.cpu.kernels.flash_attention import add_bias, as_heads, hide, n_visible, of_bias, options_for
-from npformer.cpu.memory import empty
 from npformer.cpu.scalar import exp_negative, is_kept, largest, like
 from npformer.reference.math.attention import scale_of
+from npformer.runtime.memory import empty
 
 
 @kernel_of(reference.attention, as_it_lies="q k v")

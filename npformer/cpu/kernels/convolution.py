@@ -10,8 +10,8 @@ from npformer import reference
 from npformer.cpu.backend import kernel_of
 from npformer.cpu.blas import BLAS, multiply
 from npformer.cpu.jit import inlined, kernel
-from npformer.cpu.memory import empty, zeros
 from npformer.cpu.sums import add_rows
+from npformer.runtime.memory import empty, zeros
 
 
 @kernel_of(reference.conv1d)

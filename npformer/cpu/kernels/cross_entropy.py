@@ -8,10 +8,10 @@ from npformer import reference
 from npformer.cpu.backend import kernel_of
 from npformer.cpu.jit import kernel
 from npformer.cpu.kernels.linear import linear
-from npformer.cpu.memory import empty
 from npformer.cpu.scalar import exp_negative, largest, like
 from npformer.cpu.sums import BLOCK
 from npformer.reference.math.cross_entropy import is_counted
+from npformer.runtime.memory import empty
 
 
 @kernel_of(reference.cross_entropy)

@@ -14,12 +14,12 @@ from npformer.cpu.kernels.activations import CODES, activate
 from npformer.cpu.kernels.flash_attention import no_bias, with_four_axes
 from npformer.cpu.kernels.linear import map_few_rows
 from npformer.cpu.kernels.normalisation import normalise_rows
-from npformer.cpu.memory import empty
 from npformer.cpu.scalar import exp_negative, largest, like
 from npformer.cpu.team import add_multiple, helper_for
 from npformer.reference.math.activations import INPUTS
 from npformer.reference.math.attention import scale_of
 from npformer.reference.settings import AttentionSettings, LayerSettings
+from npformer.runtime.memory import empty
 from npformer.runtime.threads import FEW_ROWS
 
 BLOCK = 128  # entries that are compared together: in most blocks none is among the best

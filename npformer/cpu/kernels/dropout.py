@@ -7,10 +7,10 @@ import numpy as np
 from npformer import reference
 from npformer.cpu.backend import kernel_of
 from npformer.cpu.jit import kernel
-from npformer.cpu.memory import empty
 from npformer.cpu.scalar import is_kept, like
 from npformer.reference.math.dropout import kept_scale, threshold
 from npformer.reference.math.random import key_words
+from npformer.runtime.memory import empty
 
 KEEP_ALL = np.uint32(0), np.uint32(0), np.uint32(0)
 

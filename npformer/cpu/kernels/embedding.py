@@ -5,8 +5,8 @@ from npformer.arrays import as_rows
 from npformer.cpu.backend import kernel_of
 from npformer.cpu.jit import kernel
 from npformer.cpu.kernels.dropout import drawing
-from npformer.cpu.memory import empty, zeros
 from npformer.cpu.scalar import is_kept, like
+from npformer.runtime.memory import empty, zeros
 
 
 @kernel_of(reference.embedding)

@@ -20,10 +20,10 @@ from npformer.cpu.backend import kernel_of
 from npformer.cpu.blas import BLAS, multiply
 from npformer.cpu.jit import inlined, kernel
 from npformer.cpu.kernels.dropout import drawing
-from npformer.cpu.memory import empty
 from npformer.cpu.scalar import exp_negative, is_kept, largest, like
 from npformer.cpu.sums import sum_of_products
 from npformer.reference.math.attention import scale_of, summed_to
+from npformer.runtime.memory import empty
 from npformer.runtime.threads import in_parallel, n_threads
 
 QUERIES, KEYS = 256, 512  # per tile: 512 KB of float32 scores, half of a core's second-level cache

@@ -11,9 +11,9 @@ from npformer.cpu.jit import inlined, kernel
 from npformer.cpu.kernels.activations import CODES, activate, multiply_by_slope
 from npformer.cpu.kernels.dropout import drawing
 from npformer.cpu.kernels.linear import linear, multiply_backward
-from npformer.cpu.memory import empty
 from npformer.cpu.scalar import is_kept, like
 from npformer.reference.math.activations import INPUTS
+from npformer.runtime.memory import empty
 from npformer.runtime.threads import n_kernel_threads
 
 

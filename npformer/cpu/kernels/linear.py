@@ -7,9 +7,9 @@ from npformer.arrays import as_rows
 from npformer.cpu.backend import as_matrix, kernel_of
 from npformer.cpu.blas import BLAS, multiply
 from npformer.cpu.jit import inlined, kernel
-from npformer.cpu.memory import empty
 from npformer.cpu.sums import add_rows
 from npformer.cpu.team import WORTH_IT, helper_for, multiply_few_rows
+from npformer.runtime.memory import empty
 from npformer.runtime.threads import n_kernel_threads
 
 

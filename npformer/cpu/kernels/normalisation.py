@@ -7,8 +7,8 @@ from npformer.arrays import as_rows
 from npformer.cpu import sums
 from npformer.cpu.backend import kernel_of
 from npformer.cpu.jit import inlined, kernel
-from npformer.cpu.memory import empty
 from npformer.cpu.scalar import like, reciprocal_root
+from npformer.runtime.memory import empty
 
 
 @kernel_of(reference.layer_norm)

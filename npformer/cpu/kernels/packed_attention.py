@@ -3,8 +3,8 @@
 from npformer import reference
 from npformer.cpu.backend import kernel_of
 from npformer.cpu.kernels.flash_attention import attend, attend_backward, of_bias, options_for
-from npformer.cpu.memory import empty
 from npformer.reference.math.packed_attention import split_parts, split_q_kv
+from npformer.runtime.memory import empty
 
 
 @kernel_of(reference.self_attention)

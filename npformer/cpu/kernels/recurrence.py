@@ -6,9 +6,9 @@ from npformer import reference
 from npformer.cpu.backend import kernel_of
 from npformer.cpu.blas import BLAS, multiply
 from npformer.cpu.jit import inlined, kernel
-from npformer.cpu.memory import empty
 from npformer.cpu.scalar import like, sigmoid, tanh
 from npformer.cpu.sums import add_rows
+from npformer.runtime.memory import empty
 
 
 @kernel_of(reference.gru)

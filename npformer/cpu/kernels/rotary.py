@@ -6,8 +6,8 @@ from npformer import reference
 from npformer.arrays import as_rows
 from npformer.cpu.backend import kernel_of
 from npformer.cpu.jit import kernel
-from npformer.cpu.memory import empty
 from npformer.reference.math.rotary import angles
+from npformer.runtime.memory import empty
 
 
 @kernel_of(reference.rotary)

@@ -7,9 +7,9 @@ import numpy as np
 from npformer import reference
 from npformer.cpu.backend import kernel_of
 from npformer.cpu.jit import kernel
-from npformer.cpu.memory import empty
 from npformer.cpu.scalar import exp, exp_negative, largest, like
 from npformer.cpu.sums import BLOCK, sum_of, sum_of_products
+from npformer.runtime.memory import empty
 
 
 @kernel_of(reference.softmax)
