@@ -280,6 +280,7 @@ class EncoderDecoder:
             grads["embedding"] = grads.pop("source_embedding") + grads.pop("target_embedding") + of_table
         else:
             give("", grads)
+            del grads
             grads = encode_backward(dmemory, give)
         give("", grads)
         return loss, None if ready else tree.ordered_like(tree.from_leaves(collected), params), counted

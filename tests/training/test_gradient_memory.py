@@ -1,0 +1,79 @@
+"""Gradients are added up while the backward passes go on, so that no thread keeps a whole gradient."""
+
+import threading
+import weakref
+
+import numpy as np
+import pytest
+
+from npformer import Transformer, tree
+from npformer.training.gradient_tree import GradientTree
+from npformer.training.tree_sum import tree_sum
+
+N_LAYERS, SIZE = 20, 1000
+PATHS = [f"layer.{i}" for i in range(N_LAYERS)]
+PLACES = {path: (slice(i * SIZE, (i + 1) * SIZE), (SIZE,)) for i, path in enumerate(PATHS)}
+
+
+def gradient(shard, path):
+    return np.random.default_rng([shard, PATHS.index(path)]).standard_normal(SIZE).astype(np.float32)
+
+
+def expected(n):
+    wholes = [np.concatenate([gradient(shard, path) for path in PATHS]) for shard in range(n)]
+    return tree_sum({(i, i + 1): x for i, x in enumerate(wholes)}, 0, n)
+
+
+def kept(batch, flat):
+    """The number of layers' gradients that wait for others in memory of their own."""
+    return sum(not np.shares_memory(x, flat) for x in batch.waiting.values())
+
+
+@pytest.mark.parametrize("n", [4, 8, 16, 64])
+def test_threads_keep_less_than_two_layers_each(n):
+    """All go on to the next layer together, as threads do that compute as much."""
+    flat, most = np.empty(N_LAYERS * SIZE, np.float32), []
+    batch = GradientTree(PLACES, {(0, n): flat}, is_first=True)
+    together = threading.Barrier(n, timeout=60, action=lambda: most.append(kept(batch, flat)))
+
+    def backward(shard):
+        for path in PATHS:
+            batch.ready(shard, path, gradient(shard, path))
+            together.wait()
+
+    shards = [threading.Thread(target=backward, args=(shard,)) for shard in range(n)]
+    for shard in shards:
+        shard.start()
+    for shard in shards:
+        shard.join()
+    batch.check_complete()
+    np.testing.assert_array_equal(flat, expected(n))
+    assert len(most) == N_LAYERS
+    assert max(most) < 2 * n
+
+
+@pytest.mark.parametrize("slow", [0, 5, 63])
+def test_while_one_of_64_shards_is_late_a_few_sums_wait_for_it(slow):
+    flat = np.empty(N_LAYERS * SIZE, np.float32)
+    batch = GradientTree(PLACES, {(0, 64): flat}, is_first=True)
+    for shard in [shard for shard in range(64) if shard != slow] + [slow]:
+        if shard == slow:
+            assert 5 * N_LAYERS <= kept(batch, flat) <= 6 * N_LAYERS  # one may be in ``flat``
+        for path in PATHS:
+            batch.ready(shard, path, gradient(shard, path))
+    np.testing.assert_array_equal(flat, expected(64))
+
+
+@pytest.mark.parametrize("tie_embeddings", [False, True])
+def test_a_model_does_not_keep_the_gradients_that_it_has_given(tie_embeddings):
+    model = Transformer(200, 200, d_model=8, n_heads=2, n_layers=3, d_ff=9, tie_embeddings=tie_embeddings)
+    params, given, most = model.init(0), [], []
+
+    def ready(path, grads):
+        most.append(sum(x.nbytes for x in (reference() for reference in given) if x is not None))
+        given.extend(weakref.ref(x) for _, x in tree.leaves(grads))
+
+    model.loss_and_grad(params, np.full((2, 5), 3), np.full((2, 6), 3), ready=ready)
+    a_layer = 4 * tree.count(params["decoder"]["0"])
+    assert len(most) > 8
+    assert max(most) <= a_layer < 4 * 200 * 8
