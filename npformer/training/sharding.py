@@ -4,11 +4,15 @@ from typing import NamedTuple
 
 import numpy as np
 
+from npformer import tree
 from npformer.reference import split_key
 from npformer.runtime.threads import n_threads
 
-# Parameters · entries of the largest array, per thread. With less, threads mostly wait for each other.
-WORTH_A_SHARD = 5 * 10**7
+# Whatever its rows, a shard reads all parameters, writes their gradients, and runs Python for each array. That takes as
+# long as the computation of this number of entries (of the largest array of a batch), which a shard should have:
+FOR_THE_PARAMETERS = 50
+FOR_AN_ARRAY = 4 * 10**6  # divided by the number of parameters
+WORTH_IT = 4  # if there are enough entries for so many shards; one shard, with all threads of BLAS, is faster before
 
 
 class Shard(NamedTuple):
@@ -28,11 +32,12 @@ class Sharding:
     ranks : OneProcess or Ranks
     n_shards : int or None
         The number of shards of a batch on all ranks together, as of ``TrainingSettings``.
-    n_params : int
+    params : nested dict
     """
 
-    def __init__(self, device, ranks, n_shards, n_params):
-        self.device, self.ranks, self.n_shards, self.n_params = device, ranks, n_shards, n_params
+    def __init__(self, device, ranks, n_shards, params):
+        self.device, self.ranks, self.n_shards = device, ranks, n_shards
+        self.worth_a_shard = FOR_THE_PARAMETERS + FOR_AN_ARRAY * len(tree.leaves(params)) // max(1, tree.count(params))
         if device.asynchronous and n_shards not in (None, ranks.size):
             wanted = f"None or {ranks.size}"
             raise ValueError(f"n_shards={n_shards} on a GPU, which computes a batch as one, expected {wanted}")
@@ -45,8 +50,8 @@ class Sharding:
             return 1
         n = self.n_shards
         if n is None:
-            worth = self.n_params * max(x.size for x in batch) // (WORTH_A_SHARD * self.ranks.size)
-            on_each = 1 if self.device.asynchronous else max(1, min(n_threads(), worth))
+            worth = max(x.size for x in batch) // (self.worth_a_shard * self.ranks.size)
+            on_each = 1 if self.device.asynchronous or worth < WORTH_IT else min(n_threads(), worth)
             n = on_each * self.ranks.size
         return max(1, min(n, len(batch[0])))
 

@@ -130,7 +130,7 @@ class Trainer:
         self.state = TrainState(start, ops, self.settings)
         optimizer.check_dtype(self.flat_params.dtype)
         check_in_dtype("clip_norm", self.settings.clip_norm or 0.0, self.flat_params.dtype)
-        self.sharding = Sharding(ops.device, ranks or OneProcess(), self.settings.n_shards, self.flat_params.size)
+        self.sharding = Sharding(ops.device, ranks or OneProcess(), self.settings.n_shards, self.params)
         pieces = pieces_of(self.params, self.settings.frozen, optimizer.decays)
         takes_ready = "ready" in inspect.signature(model.loss_and_grad).parameters
         parts = ops, self.flat_params, self.params, pieces, takes_ready

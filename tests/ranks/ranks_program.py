@@ -178,12 +178,13 @@ class Forgetful(Silent):
 
 def with_other_threads():
     """A step of ranks whose number of threads, and so of shards, differs."""
-    before = npformer.training.sharding.n_threads, npformer.training.sharding.WORTH_A_SHARD
-    npformer.training.sharding.n_threads, npformer.training.sharding.WORTH_A_SHARD = (lambda: 1 + RANKS.rank), 1
+    trainer = new_trainer(MODEL, Adam(0.01))
+    trainer.sharding.worth_a_shard = 1
+    before, npformer.training.sharding.n_threads = npformer.training.sharding.n_threads, lambda: 1 + RANKS.rank
     try:
-        train(new_trainer(MODEL, Adam(0.01)), 8)
+        train(trainer, 8)
     finally:
-        npformer.training.sharding.n_threads, npformer.training.sharding.WORTH_A_SHARD = before
+        npformer.training.sharding.n_threads = before
 
 
 def read_other_text():

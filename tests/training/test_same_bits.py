@@ -80,13 +80,25 @@ def test_shards_are_the_same_on_any_number_of_threads(on_two_threads, circumstan
     np.testing.assert_array_equal(after, params)
 
 
+@pytest.mark.parametrize("n", [4, 8, 16, 64])
+def test_more_threads_than_cores_compute_the_same_bits(n):
+    settings = 64, 64, "float32"
+    numbers, params = train(*settings)
+    with patch.object(threads, "cores", return_value=n), threads.blas_threads(n):
+        found, after = train(*settings)
+    assert found == numbers
+    np.testing.assert_array_equal(after, params)
+
+
 def test_one_shard_is_the_same_on_the_same_number_of_threads():
     (numbers, params), (found, after) = train(1, 2), train(1, 2)
     assert found == numbers
     np.testing.assert_array_equal(after, params)
 
 
-def test_without_a_number_of_shards_the_number_of_threads_decides():
+def test_without_a_number_of_shards_the_number_of_threads_decides(monkeypatch):
+    monkeypatch.setattr("npformer.training.sharding.WORTH_IT", 1)  # this batch is small
+    monkeypatch.setattr("npformer.training.sharding.FOR_AN_ARRAY", 0)
     (numbers, params), (found, after) = train(None, 4), train(2, 4)
     assert found == numbers
     np.testing.assert_array_equal(after, params)

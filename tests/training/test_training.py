@@ -82,7 +82,7 @@ def test_small_steps_are_not_split_and_large_ones_are_over_the_threads_there_are
     monkeypatch.setattr("npformer.training.sharding.n_threads", lambda: 2)
     trainer = make()
     assert len(trainer.sharding.shards((SRC, TGT), 0)) == 1
-    monkeypatch.setattr("npformer.training.sharding.WORTH_A_SHARD", 1)
+    trainer.sharding.worth_a_shard = 1
     shards = trainer.sharding.shards((SRC, TGT), 0)
     assert [len(shard.batch[1]) for shard in shards] == [len(TGT) - len(TGT) // 2, len(TGT) // 2]
     np.testing.assert_array_equal(np.concatenate([shard.batch[0] for shard in shards]), SRC)
