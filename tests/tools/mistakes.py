@@ -459,6 +459,7 @@ MISTAKES = [
         1,
         "file: expected what bench_ranks.py --json writes, with the step 'base'",
     ),
+    Mistake("bench/predict_threads.py", "`--json` cannot be written", "--json file/x.json", 2, NO_FILE),
     Mistake(
         "bench/bench_copy.py",
         "PyTorch is not installed",
