@@ -272,16 +272,16 @@ class EncoderDecoder:
         collected: list = []
         give = ready or (lambda path, grads: collected.extend(tree.leaves(grads, path)))
         give("output", {"bias": dbias} if self.tie_embeddings else {"weight": dweight, "bias": dbias})
-        of_table = dweight.T if self.tie_embeddings else None
-        del dlogits, dweight  # what follows needs their memory
-        dmemory, grads = decode_backward(dy, give)
+        del dlogits  # what follows needs the memory
+        if not self.tie_embeddings:
+            del dweight
+        dmemory, target_grads = decode_backward(dy, give)
+        if not self.tie_embeddings:
+            give("", target_grads)
+            target_grads = {}
+        grads = encode_backward(dmemory, give) | target_grads
         if self.tie_embeddings:  # one table, used three times
-            grads |= encode_backward(dmemory, give)
-            grads["embedding"] = grads.pop("source_embedding") + grads.pop("target_embedding") + of_table
-        else:
-            give("", grads)
-            del grads
-            grads = encode_backward(dmemory, give)
+            grads["embedding"] = grads.pop("source_embedding") + grads.pop("target_embedding") + dweight.T
         give("", grads)
         return loss, None if ready else tree.ordered_like(tree.from_leaves(collected), params), counted
 
