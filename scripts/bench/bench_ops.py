@@ -14,8 +14,7 @@ gradient.
 import statistics
 import sys
 from functools import partial
-from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -29,16 +28,12 @@ from scripts.command import command
 from scripts.output import write_json
 
 import npformer as nf
-from npformer.reference.settings import AttentionSettings
+from npformer.gradients.cases import Case, Drawn
+from npformer.operations.shapes import shape_of
 
 B, T, D, H, F, V = 32, 30, 512, 8, 2048, 16_000
 R, K = B * T, D // H  # number of rows (tokens), width of a head
-LONG = (4, 4, 512, 64)  # (B, H, T, K) of the step "long"
 N_PARAMETERS = 2**24
-DROPOUT = {"dropout_rate": 0.1, "dropout_key": 1}
-SETTINGS = AttentionSettings(H, dropout_rate=0.1)
-RATE_AND_KEY = 0.1, 1
-ADAM = {"lr": 1e-4, "eps": 1e-9}
 
 
 @command
@@ -59,233 +54,64 @@ def main(argv=None):
 
 
 class Operation(NamedTuple):
-    """An operation: its arrays, the least work that it has to do, and how each library calls it."""
+    """The sizes of an operation's arrays, the least work that it has to do, and its other arguments."""
 
-    shapes: dict  # name -> shape; "ids" and "targets" are integers below V, the others normal float32
+    sizes: dict  # of the letters of its contract
     n_moved: int  # numbers read and written
-    flops: int  # of matrix products
-    npformer: Any  # (ops, arrays) -> result
-    pytorch: Any = None  # (torch, tensors) -> result; if None, the backward pass is that of autograd
-    saved: Any = None  # (ops, arrays) -> what npformer's forward pass saves for this backward pass
+    flops: int = 0  # of matrix products
+    given: dict = {}
 
 
-def scaled_dot_product(torch, a, causal=False, rate=DROPOUT["dropout_rate"]):
-    return torch.nn.functional.scaled_dot_product_attention(a.q, a.k, a.v, dropout_p=rate, is_causal=causal)
+ROWS = {"...": (R,), "D": D, "F": F, "I": 1, "V": V}
+FLAT = {"...": (R, F)}
+SCORES = {"...": (B, H, T, T)}
+HEADS = {"...": (B, H), "T": T, "S": T, "K": K, "Kv": K}
+PACKED = {"B": B, "T": T, "H": H, "G": H, "K": K}
+LONG = {"...": (4, 4), "T": 512, "S": 512, "K": 64, "Kv": 64}
+TABLE = {"V": V, "D": D}
+NUMBERS = {"n": N_PARAMETERS, "...": (N_PARAMETERS,)}
 
-
-def packed_self_attention(torch, a):
-    q, k, v = a.qkv.view(B, T, 3, H, K).permute(2, 0, 3, 1, 4).unbind(0)
-    return scaled_dot_product(torch, SimpleNamespace(q=q, k=k, v=v)).transpose(1, 2).reshape(B, T, D)
-
-
-def embed_tokens(torch, a):
-    return torch.dropout(torch.nn.functional.embedding(a.ids, a.table) * D**0.5 + a.positions, 0.1, True)
-
-
-def loss_and_gradient(torch, logits, targets):
-    logits = logits.detach().requires_grad_()
-    loss = torch.nn.functional.cross_entropy(logits, targets, label_smoothing=0.1)
-    return torch.autograd.grad(loss, logits)
-
-
-def fused_adam(torch, a):
-    """One step of the optimizer, which is constructed at the first call."""
-    if not hasattr(a, "optimizer"):
-        param = torch.nn.Parameter(a.param)
-        param.grad = a.grad
-        a.optimizer = torch.optim.Adam([param], betas=(0.9, 0.98), fused=True, **ADAM)
-    a.optimizer.step()
-
-
-def adam_state(ops, a):
-    return {"m": np.zeros_like(a.param), "v": np.zeros_like(a.param)}
-
-
-NORM = {"x": (R, D), "gain": (D,), "bias": (D,)}
-HIDDEN = {"x": (R, D), "weight": (D, F), "bias": (F,)}
-LAST = {"x": (R, F), "weight": (F, D), "bias": (D,), "residual": (R, D)}
-LOGITS = {"x": (R, D), "weight": (D, V), "bias": (V,), "targets": (R,)}
-EMBEDDED = {"ids": (B, T), "table": (V, D)}
-SCORES = {"x": (B, H, T, T)}
-HEADS = {"q": (B, H, T, K), "k": (B, H, T, K), "v": (B, H, T, K)}
-LONG_HEADS = {"q": LONG, "k": LONG, "v": LONG}
+TO_HIDDEN, TO_LOGITS = R * D + D * F + R * F, R * D + D * V + R * V  # the numbers of input, weights and output
 N_SCORES, ATTENTION_FLOPS = B * H * T * T, 4 * B * T * T * D
 LONG_SIZE, LONG_FLOPS = 4 * 4 * 512 * 64, 4 * 4 * 4 * 512 * 512 * 64 // 2  # half: it is causal
 
+DROPOUT = {"dropout_rate": 0.1, "dropout_key": 1}
+RELU = {"activation": "relu"} | DROPOUT
+HIDDEN_TO_D = ROWS | {"D": F, "F": D}
+LOSS = {"label_smoothing": 0.1}
+ALL_KEYS = {"keep_mask": None, "bias": None}
+CAUSAL = {"causal": True} | ALL_KEYS  # with dropout PyTorch does not use its tiled kernel
+ZEROS = Drawn(lambda rng, sizes: np.zeros(sizes["n"]))
+ADAM = {"m": ZEROS, "v": ZEROS, "lr": 1e-4, "beta1": 0.9, "beta2": 0.98, "eps": 1e-9, "step": 10}
+
 OPERATIONS = {
-    "linear": Operation(
-        HIDDEN,
-        R * D + D * F + R * F,
-        2 * R * D * F,
-        lambda ops, a: ops.linear(a.x, a.weight, a.bias),
-        lambda torch, a: torch.addmm(a.bias, a.x, a.weight),
-    ),
-    "linear_backward": Operation(
-        {"dy": (R, F), **HIDDEN},
-        R * F + 2 * (R * D + D * F),
-        4 * R * D * F,
-        lambda ops, a: ops.linear_backward(a.dy, a.x, a.weight, a.bias),
-    ),
-    "linear_activation_dropout": Operation(
-        HIDDEN,
-        R * D + D * F + R * F,
-        2 * R * D * F,
-        lambda ops, a: ops.linear_activation_dropout(a.x, a.weight, a.bias, "relu", *RATE_AND_KEY),
-        lambda torch, a: torch.dropout(torch.relu(torch.addmm(a.bias, a.x, a.weight)), 0.1, True),
-    ),
-    "linear_activation_dropout_backward": Operation(
-        {"dy": (R, F), **HIDDEN},
-        2 * R * F + 2 * (R * D + D * F),
-        4 * R * D * F,
-        lambda ops, a: ops.linear_activation_dropout_backward(a.dy, a.x, a.weight, a.bias, a.h, "relu", *RATE_AND_KEY),
-        saved=lambda ops, a: {"h": ops.linear_activation_dropout(a.x, a.weight, a.bias, "relu", *RATE_AND_KEY)[1]},
-    ),
-    "linear_dropout_residual": Operation(
-        LAST,
-        R * F + D * F + 2 * R * D,
-        2 * R * D * F,
-        lambda ops, a: ops.linear_dropout_residual(a.x, a.weight, a.bias, a.residual, *RATE_AND_KEY),
-        lambda torch, a: a.residual + torch.dropout(torch.addmm(a.bias, a.x, a.weight), 0.1, True),
-    ),
-    "linear_dropout_residual_backward": Operation(
-        {"dy": (R, D), **LAST},
-        R * D + 2 * (R * F + D * F),
-        4 * R * D * F,
-        lambda ops, a: ops.linear_dropout_residual_backward(a.dy, a.x, a.weight, a.bias, *RATE_AND_KEY),
-    ),
-    "linear_cross_entropy": Operation(
-        LOGITS,
-        R * D + D * V + R * V,
-        2 * R * D * V,
-        lambda ops, a: ops.linear_cross_entropy(a.x, a.weight, a.bias, a.targets, label_smoothing=0.1),
-        lambda torch, a: loss_and_gradient(torch, torch.addmm(a.bias, a.x, a.weight), a.targets),
-    ),
-    "cross_entropy": Operation(
-        {"logits": (R, V), "targets": (R,)},
-        2 * R * V,
-        0,
-        lambda ops, a: ops.cross_entropy(a.logits, a.targets, label_smoothing=0.1),
-        lambda torch, a: loss_and_gradient(torch, a.logits, a.targets),
-    ),
-    "layer_norm": Operation(
-        NORM,
-        2 * R * D,
-        0,
-        lambda ops, a: ops.layer_norm(a.x, a.gain, a.bias),
-        lambda torch, a: torch.layer_norm(a.x, (D,), a.gain, a.bias),
-    ),
-    "layer_norm_backward": Operation(
-        {"dy": (R, D), **NORM},
-        3 * R * D,
-        0,
-        lambda ops, a: ops.layer_norm_backward(a.dy, a.x, a.gain, a.mean, a.rstd),
-        saved=lambda ops, a: dict(zip(("mean", "rstd"), ops.layer_norm(a.x, a.gain, a.bias)[1:], strict=True)),
-    ),
-    "softmax": Operation(
-        SCORES, 2 * N_SCORES, 0, lambda ops, a: ops.softmax(a.x), lambda torch, a: torch.softmax(a.x, -1)
-    ),
-    "softmax_backward": Operation(
-        {"dy": (B, H, T, T), **SCORES},
-        3 * N_SCORES,
-        0,
-        lambda ops, a: ops.softmax_backward(a.dy, a.y),
-        saved=lambda ops, a: {"y": ops.softmax(a.x)},
-    ),
-    "relu": Operation({"x": (R, F)}, 2 * R * F, 0, lambda ops, a: ops.relu(a.x), lambda torch, a: torch.relu(a.x)),
-    "gelu": Operation(
-        {"x": (R, F)},
-        2 * R * F,
-        0,
-        lambda ops, a: ops.gelu(a.x),
-        lambda torch, a: torch.nn.functional.gelu(a.x, approximate="tanh"),
-    ),
-    "gelu_backward": Operation({"dy": (R, F), "x": (R, F)}, 3 * R * F, 0, lambda ops, a: ops.gelu_backward(a.dy, a.x)),
-    "dropout": Operation(
-        {"x": (R, F)},
-        2 * R * F,
-        0,
-        lambda ops, a: ops.dropout(a.x, *RATE_AND_KEY),
-        lambda torch, a: torch.dropout(a.x, 0.1, True),
-    ),
-    "embedding": Operation(
-        EMBEDDED,
-        2 * R * D,
-        0,
-        lambda ops, a: ops.embedding(a.ids, a.table),
-        lambda torch, a: torch.nn.functional.embedding(a.ids, a.table),
-    ),
-    "embedding_backward": Operation(
-        {"dy": (B, T, D), **EMBEDDED},
-        R * D + V * D,
-        0,
-        lambda ops, a: ops.embedding_backward(a.dy, a.ids, a.table.shape),
-    ),
-    "embed_tokens": Operation(
-        {"positions": (T, D), **EMBEDDED},
-        2 * R * D,
-        0,
-        lambda ops, a: ops.embed_tokens(a.ids, a.table, a.positions, 0, *RATE_AND_KEY),
-        embed_tokens,
-    ),
-    "attention": Operation(
-        HEADS,
-        4 * R * D + N_SCORES,
-        ATTENTION_FLOPS,
-        lambda ops, a: ops.attention(a.q, a.k, a.v, **DROPOUT),
-        scaled_dot_product,
-    ),
-    "attention_backward": Operation(
-        {"dy": (B, H, T, K), **HEADS},
-        7 * R * D + N_SCORES,
-        2 * ATTENTION_FLOPS,
-        lambda ops, a: ops.attention_backward(a.dy, a.q, a.k, a.v, a.weights, **DROPOUT),
-        saved=lambda ops, a: {"weights": ops.attention(a.q, a.k, a.v, **DROPOUT)[1]},
-    ),
-    "self_attention": Operation(
-        {"qkv": (B, T, 3 * D)},
-        4 * R * D,
-        ATTENTION_FLOPS,
-        lambda ops, a: ops.self_attention(a.qkv, SETTINGS, dropout_key=1),
-        packed_self_attention,
-    ),
-    "self_attention_backward": Operation(
-        {"dy": (B, T, D), "qkv": (B, T, 3 * D)},
-        8 * R * D,
-        2 * ATTENTION_FLOPS,
-        lambda ops, a: ops.self_attention_backward(a.dy, a.qkv, a.out, a.logsumexp, SETTINGS, dropout_key=1),
-        saved=lambda ops, a: dict(
-            zip(("out", "logsumexp"), ops.self_attention(a.qkv, SETTINGS, dropout_key=1), strict=True)
-        ),
-    ),
-    "flash_attention": Operation(
-        LONG_HEADS,
-        4 * LONG_SIZE,
-        LONG_FLOPS,
-        lambda ops, a: ops.flash_attention(a.q, a.k, a.v, causal=True),
-        partial(scaled_dot_product, causal=True, rate=0.0),  # with dropout PyTorch does not use its tiled kernel
-    ),
-    "flash_attention_backward": Operation(
-        {"dy": LONG, **LONG_HEADS},
-        8 * LONG_SIZE,
-        5 * LONG_FLOPS // 2,
-        lambda ops, a: ops.flash_attention_backward(a.dy, a.q, a.k, a.v, *a.kept, causal=True),
-        saved=lambda ops, a: {"kept": ops.flash_attention(a.q, a.k, a.v, causal=True)},
-    ),
-    "adam_update": Operation(
-        {"param": (N_PARAMETERS,), "grad": (N_PARAMETERS,)},
-        7 * N_PARAMETERS,
-        0,
-        lambda ops, a: ops.adam_update(a.param, a.grad, a.m, a.v, step=10, beta1=0.9, beta2=0.98, **ADAM),
-        fused_adam,
-        saved=adam_state,
-    ),
-    "global_norm": Operation(
-        {"grad": (N_PARAMETERS,)},
-        N_PARAMETERS,
-        0,
-        lambda ops, a: ops.global_norm(a.grad),
-        lambda torch, a: torch.linalg.vector_norm(a.grad).item(),
-    ),
+    "linear": Operation(ROWS, TO_HIDDEN, 2 * R * D * F),
+    "linear_backward": Operation(ROWS, 2 * TO_HIDDEN - R * F, 4 * R * D * F),
+    "linear_activation_dropout": Operation(ROWS, TO_HIDDEN, 2 * R * D * F, RELU),
+    "linear_activation_dropout_backward": Operation(ROWS, 2 * TO_HIDDEN, 4 * R * D * F, RELU),
+    "linear_dropout_residual": Operation(HIDDEN_TO_D, TO_HIDDEN + R * D, 2 * R * D * F, DROPOUT),
+    "linear_dropout_residual_backward": Operation(HIDDEN_TO_D, 2 * TO_HIDDEN - R * D, 4 * R * D * F, DROPOUT),
+    "linear_cross_entropy": Operation(ROWS, TO_LOGITS, 2 * R * D * V, LOSS),
+    "cross_entropy": Operation(ROWS, 2 * R * V, given=LOSS),
+    "layer_norm": Operation(ROWS, 2 * R * D),
+    "layer_norm_backward": Operation(ROWS, 3 * R * D),
+    "softmax": Operation(SCORES, 2 * N_SCORES),
+    "softmax_backward": Operation(SCORES, 3 * N_SCORES),
+    "relu": Operation(FLAT, 2 * R * F),
+    "gelu": Operation(FLAT, 2 * R * F),
+    "gelu_backward": Operation(FLAT, 3 * R * F),
+    "dropout": Operation(FLAT, 2 * R * F, given=DROPOUT),
+    "embedding": Operation(TABLE | {"...": (B, T)}, 2 * R * D),
+    "embedding_backward": Operation(TABLE | {"...": (B, T)}, R * D + V * D),
+    "embed_tokens": Operation(TABLE | {"...": (B,), "T": T}, 2 * R * D, given={"pad_id": 0} | DROPOUT),
+    "attention": Operation(HEADS, 4 * R * D + N_SCORES, ATTENTION_FLOPS, ALL_KEYS | DROPOUT),
+    "attention_backward": Operation(HEADS, 7 * R * D + N_SCORES, 2 * ATTENTION_FLOPS, ALL_KEYS | DROPOUT),
+    "self_attention": Operation(PACKED, 4 * R * D, ATTENTION_FLOPS, ALL_KEYS | DROPOUT),
+    "self_attention_backward": Operation(PACKED, 8 * R * D, 2 * ATTENTION_FLOPS, ALL_KEYS | DROPOUT),
+    "flash_attention": Operation(LONG, 4 * LONG_SIZE, LONG_FLOPS, CAUSAL),
+    "flash_attention_backward": Operation(LONG, 8 * LONG_SIZE, 5 * LONG_FLOPS // 2, CAUSAL),
+    "adam_update": Operation(NUMBERS, 7 * N_PARAMETERS, given=ADAM),
+    "global_norm": Operation(NUMBERS, N_PARAMETERS),
 }
 
 
@@ -298,51 +124,54 @@ def wanted(options):
     return found if "pytorch" in options.without else [*found, ("PyTorch", ("torch",), build_pytorch)]
 
 
-def arrays_of(operation):
-    """The inputs by name, the same for all contenders."""
-    rng = np.random.default_rng(0)
-    return {
-        name: rng.integers(1, V, shape) if name in ("ids", "targets") else rng.standard_normal(shape, dtype=np.float32)
-        for name, shape in operation.shapes.items()
-    }
+def case_of(name):
+    """The arguments of an operation, the same for all contenders."""
+    operation = OPERATIONS[name]
+    return Case(name.removesuffix("_backward"), operation.given, operation.sizes, bound=0, backward_bound=0)
 
 
 def build_npformer(name, backend):
     """``step`` that calls the operation of a backend. It returns None, so that no arrays are sent between processes."""
-    operation, ops = OPERATIONS[name], nf.get_backend(backend)
-    arrays = SimpleNamespace(**arrays_of(operation))
-    if operation.saved:
-        vars(arrays).update(operation.saved(ops, arrays))
+    operation, arguments = getattr(nf.get_backend(backend), name), case_of(name).arguments_of(name, "float32")
 
     def step():
-        operation.npformer(ops, arrays)
+        operation(**arguments)
 
     return step
 
 
 def build_pytorch(name):
-    """``step`` that calls the same operation in PyTorch."""
+    """``step`` that calls the same operation in PyTorch; a backward pass is that of autograd, for all inputs."""
     import torch
 
+    from scripts.bench.peers import pytorch_operations as peers
+
     torch.set_num_threads(physical_cores())
-    operation = OPERATIONS[name]
-    tensors = SimpleNamespace(**{name: torch.from_numpy(array) for name, array in arrays_of(operation).items()})
-    if operation.pytorch is None:
-        return autograd_step(torch, OPERATIONS[name.removesuffix("_backward")], tensors)
+    case = case_of(name)
+    arguments = case.arguments("float32")
+    tensors = peers.tensors_of(arguments)
+    if name == "adam_update":
+        param = torch.nn.Parameter(tensors["param"])
+        param.grad = tensors["grad"]
+        adam = torch.optim.Adam([param], ADAM["lr"], (ADAM["beta1"], ADAM["beta2"]), ADAM["eps"], fused=True)
+        compute = adam.step
+    elif "cross_entropy" in name:
+        to_logits = {x: tensors.pop(x) for x in ("x", "weight", "bias") if x in tensors}
+
+        def compute():
+            logits = peers.linear(**to_logits) if to_logits else tensors["logits"]
+            given = tensors | {"logits": logits.detach().requires_grad_()}
+            torch.autograd.grad(peers.cross_entropy(**given), given["logits"])
+    elif name.endswith("_backward"):
+        inputs = peers.leaves_of(tensors)
+        y = peers.OPERATIONS[case.operation](**tensors)
+        dy = torch.from_numpy(next(iter(case.cotangents(arguments, "float32").values())))
+        compute = partial(torch.autograd.grad, y, inputs.values(), dy, retain_graph=True)
+    else:
+        compute = partial(peers.OPERATIONS[name], **tensors)
 
     def step():
-        operation.pytorch(torch, tensors)
-
-    return step
-
-
-def autograd_step(torch, forward, tensors):
-    """``step`` that is only the backward pass of an operation, with the gradients of all inputs."""
-    inputs = [vars(tensors)[name].requires_grad_() for name in forward.shapes if name not in ("ids", "targets")]
-    y = forward.pytorch(torch, tensors)
-
-    def step():
-        torch.autograd.grad(y, inputs, tensors.dy, retain_graph=True)
+        compute()
 
     return step
 
@@ -359,8 +188,10 @@ def measure(name, contenders, options, limits):
             "gb_per_second": 4 * operation.n_moved / median / 1e9,
             "gflops": operation.flops / median / 1e9,
         }
+    arrays = getattr(nf.reference, name).record.contract.arrays
+    given = {x: array.axes for x, array in arrays.items() if operation.given.get(x, x) is not None}
     return {
-        "shapes": operation.shapes,
+        "shapes": {x: shape_of(axes, operation.sizes) for x, axes in given.items()},
         "bytes": 4 * operation.n_moved,
         "flops": operation.flops,
         "limits": best_limits([limits.run(1)])._asdict(),

@@ -166,73 +166,17 @@ def of_torch(case, arguments, cotangents):
     """As ``of_backend``, with gradients by autograd; None if PyTorch does not have the operation."""
     import torch
 
-    peer = torch_peers(torch).get(case.operation)
+    from scripts.bench.peers.pytorch_operations import OPERATIONS, leaves_of, tensors_of
+
+    peer = OPERATIONS.get(case.operation)
     if peer is None:
         return None
-    tensors = {name: torch.tensor(x) if isinstance(x, np.ndarray) else x for name, x in arguments.items()}
-    leaves = {name: x for name, x in tensors.items() if torch.is_tensor(x) and x.is_floating_point()}
-    for x in leaves.values():
-        x.requires_grad_()
+    tensors = tensors_of(arguments)
+    leaves = leaves_of(tensors)
     y = peer(**tensors)
     y.backward(*[torch.tensor(dy) for dy in [*cotangents.values()][:1]])
     found = {f"d{name}": x.grad.numpy() for name, x in leaves.items() if x.grad is not None}
     return {**_by_name(case.forward.record.contract, y.detach().numpy()), **found}
-
-
-def torch_peers(torch):
-    """Operations as PyTorch computes them."""
-    f = torch.nn.functional
-
-    def gru(x_gates, h0, weight, bias, **_):
-        D = h0.shape[1]
-        biases = torch.cat([torch.zeros(2 * D, dtype=bias.dtype), bias])
-        maps = torch.eye(3 * D, dtype=bias.dtype), weight.T, torch.zeros(3 * D, dtype=bias.dtype), biases
-        return torch._VF.gru(x_gates, h0[None], maps, True, 1, 0.0, True, False, True)[0]
-
-    def lstm(x_gates, h0, c0, weight, **_):
-        maps = torch.eye(4 * h0.shape[1], dtype=h0.dtype), weight.T
-        return torch._VF.lstm(x_gates, (h0[None], c0[None]), maps, False, 1, 0.0, True, False, True)[0]
-
-    def paired_cross_entropy(logits, targets, consistency, **_):
-        p, q = f.log_softmax(logits, dim=-1)
-        divergences = sum(f.kl_div(a, b, log_target=True, reduction="sum") for a, b in ((p, q), (q, p)))
-        losses = sum(f.cross_entropy(side, targets, reduction="sum") for side in logits)
-        return (losses + consistency * divergences / 2) / (2 * len(targets))
-
-    def conv1d(x, weight, bias, **_):
-        return f.conv1d(x.mT, weight.permute(2, 1, 0), bias, padding="same").mT
-
-    def additive_score(q, k, w_q, w_k, w_score):
-        return torch.tanh((q @ w_q)[..., :, None, :] + (k @ w_k)[..., None, :, :]) @ w_score
-
-    def swiglu(x):
-        a, b = x.chunk(2, dim=-1)
-        return f.silu(a) * b
-
-    def attention(q, k, v, **_):
-        return f.scaled_dot_product_attention(q, k, v)
-
-    return {
-        **{name: getattr(torch, name) for name in ("tanh", "sigmoid", "relu")},
-        "gelu": lambda x: f.gelu(x, approximate="tanh"),
-        "gelu_erf": lambda x: f.gelu(x),
-        "silu": lambda x: f.silu(x),
-        "swiglu": swiglu,
-        **{name: lambda x, name=name: getattr(f, name)(x, dim=-1) for name in ("softmax", "log_softmax")},
-        "layer_norm": lambda x, gain, bias: f.layer_norm(x, gain.shape, gain, bias, 1e-5),
-        "rms_norm": lambda x, gain: f.rms_norm(x, gain.shape, gain, 1e-6),
-        "linear": lambda x, weight, bias: f.linear(x, weight.T, bias),
-        "linear_activation_dropout": lambda x, weight, bias, **_: f.gelu(x @ weight + bias, approximate="tanh"),
-        "linear_dropout_residual": lambda x, weight, bias, residual: residual + f.linear(x, weight.T, bias),
-        "embedding": lambda ids, table: f.embedding(ids, table),
-        **{"attention": attention, "flash_attention": attention, "additive_score": additive_score},
-        "cosine_score": lambda q, k: f.cosine_similarity(q[..., :, None, :], k[..., None, :, :], dim=-1),
-        "cross_entropy": lambda logits, targets, label_smoothing=0.0: f.cross_entropy(
-            logits, targets, label_smoothing=label_smoothing
-        ),
-        "global_norm": lambda grad: torch.linalg.vector_norm(grad),
-        **{"paired_cross_entropy": paired_cross_entropy, "conv1d": conv1d, "gru": gru, "lstm": lstm},
-    }
 
 
 def errors_of(hard, dtype, names=None):

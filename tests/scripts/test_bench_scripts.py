@@ -170,10 +170,9 @@ def test_nobody_is_compared_with_a_contender_that_dropped_out():
 @pytest.mark.parametrize("name", bench_ops.OPERATIONS)
 def test_every_operation_is_called_as_it_has_to_be(name, monkeypatch):
     """With few words and parameters."""
-    few, operation = {bench_ops.V: 50, bench_ops.N_PARAMETERS: 50}, bench_ops.OPERATIONS[name]
-    shapes = {x: tuple(few.get(n, n) for n in shape) for x, shape in operation.shapes.items()}
-    monkeypatch.setitem(bench_ops.OPERATIONS, name, operation._replace(shapes=shapes))
-    monkeypatch.setattr(bench_ops, "V", 50)
+    operation = bench_ops.OPERATIONS[name]
+    sizes = operation.sizes | ({"n": 50, "...": (50,)} if "n" in operation.sizes else {"V": 50})
+    monkeypatch.setitem(bench_ops.OPERATIONS, name, operation._replace(sizes=sizes))
     bench_ops.build_npformer(name, "reference")()
 
 
