@@ -15,36 +15,29 @@ import npformer as nf
 def forward(params, src, tgt_in, key, *, n_heads, rate):
     """(B, S) and (B, T) ids -> (B, T, V) logits; no dropout if the key is None."""
     source_key, target_key, encoder_key, decoder_key = split(key, 4)
-
     x = embed(params["source_embedding"], src, source_key, rate)
-    *encoder_layers, encoder_norm = params["encoder"].values()
-    for layer, layer_key in zip(encoder_layers, split(encoder_key, len(encoder_layers)), strict=True):
-        x = encoder_layer(layer, x, layer_key, n_heads, rate)
-    memory = layer_norm(encoder_norm, x)
-
+    memory = layers(params["encoder"], x, None, encoder_key, n_heads, rate)
     y = embed(params["target_embedding"], tgt_in, target_key, rate)
-    *decoder_layers, decoder_norm = params["decoder"].values()
-    for layer, layer_key in zip(decoder_layers, split(decoder_key, len(decoder_layers)), strict=True):
-        y = decoder_layer(layer, y, memory, layer_key, n_heads, rate)
-    return linear(params["output"], layer_norm(decoder_norm, y))
+    return linear(params["output"], layers(params["decoder"], y, memory, decoder_key, n_heads, rate))
 
 
-def encoder_layer(params, x, key, n_heads, rate):
-    """Self-attention, then feed-forward."""
-    keys = split(key, 4)
-    h = layer_norm(params["attention_norm"], x)
-    x = x + dropout(attention(params["attention"], h, h, keys[0], n_heads, rate), keys[1], rate)
-    h = layer_norm(params["feed_forward_norm"], x)
-    return x + dropout(feed_forward(params["feed_forward"], h, keys[2], rate), keys[3], rate)
+def layers(params, x, memory, key, n_heads, rate):
+    """The layers of the encoder, or, with a memory, of the decoder, and the norm after them."""
+    *params, norm = params.values()
+    for of_layer, layer_key in zip(params, split(key, len(params)), strict=True):
+        x = layer(of_layer, x, memory, layer_key, n_heads, rate)
+    return layer_norm(norm, x)
 
 
-def decoder_layer(params, x, memory, key, n_heads, rate):
-    """Causal self-attention, attention to the memory, then feed-forward."""
+def layer(params, x, memory, key, n_heads, rate):
+    """Self-attention, which in the decoder is causal and followed by attention to the memory, then feed-forward."""
     keys = split(key, 6)
     h = layer_norm(params["attention_norm"], x)
-    x = x + dropout(attention(params["attention"], h, h, keys[0], n_heads, rate, causal=True), keys[1], rate)
-    h = layer_norm(params["memory_attention_norm"], x)
-    x = x + dropout(attention(params["memory_attention"], h, memory, keys[2], n_heads, rate), keys[3], rate)
+    of_self = attention(params["attention"], h, h, keys[0], n_heads, rate, causal=memory is not None)
+    x = x + dropout(of_self, keys[1], rate)
+    if memory is not None:
+        h = layer_norm(params["memory_attention_norm"], x)
+        x = x + dropout(attention(params["memory_attention"], h, memory, keys[2], n_heads, rate), keys[3], rate)
     h = layer_norm(params["feed_forward_norm"], x)
     return x + dropout(feed_forward(params["feed_forward"], h, keys[4], rate), keys[5], rate)
 

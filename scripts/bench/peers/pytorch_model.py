@@ -5,6 +5,8 @@ are one product; attention is PyTorch's own. (``nn.TransformerEncoderLayer`` and
 and take a little longer.) There is no padding mask, since the benchmark has no padding.
 """
 
+from collections import OrderedDict
+
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -42,52 +44,27 @@ class Attention(nn.Module):
         return x.view(B, T, n_parts, self.n_heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
 
 
-class FeedForward(nn.Module):
-    """Two layers with ReLU and dropout in between."""
+class Layer(nn.Module):
+    """Self-attention, which in the decoder is causal and followed by attention to the memory, then feed-forward."""
 
-    def __init__(self, d_model, d_ff, dropout):
+    def __init__(self, model, in_decoder):
         super().__init__()
-        self.hidden, self.out, self.dropout = nn.Linear(d_model, d_ff), nn.Linear(d_ff, d_model), nn.Dropout(dropout)
+        D, F, rate = model.d_model, model.d_ff, model.dropout
+        self.attention = Attention(D, model.n_heads, rate, causal=in_decoder)
+        self.attention_norm = nn.LayerNorm(D)
+        if in_decoder:
+            self.memory_attention = Attention(D, model.n_heads, rate, to_memory=True)
+            self.memory_attention_norm = nn.LayerNorm(D)
+        parts = {"hidden": nn.Linear(D, F), "relu": nn.ReLU(), "dropout": nn.Dropout(rate), "out": nn.Linear(F, D)}
+        self.feed_forward = nn.Sequential(OrderedDict(parts))
+        self.feed_forward_norm = nn.LayerNorm(D)
+        self.dropout = nn.Dropout(rate)
 
-    def forward(self, x):
-        """(B, T, D) -> (B, T, D)."""
-        return self.out(self.dropout(F.relu(self.hidden(x))))
-
-
-class EncoderLayer(nn.Module):
-    """Self-attention, then feed-forward."""
-
-    def __init__(self, d_model, n_heads, d_ff, dropout):
-        super().__init__()
-        self.attention = Attention(d_model, n_heads, dropout)
-        self.attention_norm = nn.LayerNorm(d_model)
-        self.feed_forward = FeedForward(d_model, d_ff, dropout)
-        self.feed_forward_norm = nn.LayerNorm(d_model)
-        self.dropout = nn.Dropout(dropout)
-
-    def forward(self, x):
-        """(B, S, D) -> (B, S, D)."""
+    def forward(self, x, memory=None):
+        """(B, T, D) and in the decoder (B, S, D) -> (B, T, D)."""
         x = x + self.dropout(self.attention(self.attention_norm(x)))
-        return x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))
-
-
-class DecoderLayer(nn.Module):
-    """Causal self-attention, attention to the memory, then feed-forward."""
-
-    def __init__(self, d_model, n_heads, d_ff, dropout):
-        super().__init__()
-        self.attention = Attention(d_model, n_heads, dropout, causal=True)
-        self.attention_norm = nn.LayerNorm(d_model)
-        self.memory_attention = Attention(d_model, n_heads, dropout, to_memory=True)
-        self.memory_attention_norm = nn.LayerNorm(d_model)
-        self.feed_forward = FeedForward(d_model, d_ff, dropout)
-        self.feed_forward_norm = nn.LayerNorm(d_model)
-        self.dropout = nn.Dropout(dropout)
-
-    def forward(self, x, memory):
-        """(B, T, D) and (B, S, D) -> (B, T, D)."""
-        x = x + self.dropout(self.attention(self.attention_norm(x)))
-        x = x + self.dropout(self.memory_attention(self.memory_attention_norm(x), memory))
+        if memory is not None:
+            x = x + self.dropout(self.memory_attention(self.memory_attention_norm(x), memory))
         return x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))
 
 
@@ -110,14 +87,12 @@ class Transformer(nn.Module):
 
     def __init__(self, model, longest):
         super().__init__()
-        sizes = model.d_model, model.n_heads, model.d_ff, model.dropout
-        n_encoder, n_decoder = model.depths
         self.source_embedding = Embedding(model.src_vocab, model.d_model, model.dropout, longest)
         self.target_embedding = Embedding(model.tgt_vocab, model.d_model, model.dropout, longest)
-        self.encoder = nn.ModuleDict({str(i): EncoderLayer(*sizes) for i in range(n_encoder)})
-        self.encoder["norm"] = nn.LayerNorm(model.d_model)
-        self.decoder = nn.ModuleDict({str(i): DecoderLayer(*sizes) for i in range(n_decoder)})
-        self.decoder["norm"] = nn.LayerNorm(model.d_model)
+        self.encoder, self.decoder = (
+            nn.ModuleDict({**{str(i): Layer(model, in_decoder) for i in range(n)}, "norm": nn.LayerNorm(model.d_model)})
+            for n, in_decoder in zip(model.depths, (False, True), strict=True)
+        )
         self.output = nn.Linear(model.d_model, model.tgt_vocab)
 
     def forward(self, src, tgt_in):
@@ -146,19 +121,17 @@ def load(twin, params):
     twin.load_state_dict(state)
 
 
-def training_step(
-    model,
-    src,
-    tgt,
-    lr,
-    label_smoothing,
-    n_threads,
-    fused=False,
-    compiled=False,
-    device="cpu",
-    precision="float32",
+def training_step(model, src, tgt, lr, label_smoothing, n_threads, **settings):
+    """``step_of`` an ``npformer.Transformer``'s twin."""
+    twin = Transformer(model, longest=max(src.shape[1], tgt.shape[1]))
+    load(twin, model.init(seed=0))
+    return step_of(twin, src, tgt, lr, n_threads, label_smoothing, **settings)
+
+
+def step_of(
+    twin, src, tgt, lr, n_threads, label_smoothing=0.0, fused=False, compiled=False, device="cpu", precision="float32"
 ):
-    """``step()`` -> loss, of an ``npformer.Transformer``'s twin, with Adam on one array at a time, or fused.
+    """``step()`` -> loss, of a model in PyTorch, with Adam on one array at a time, or fused.
 
     ``step(src, tgt, lr=...)`` uses another batch or learning rate. On a GPU ("cuda") the precision may be "tf32" or
     "bfloat16", which is PyTorch's automatic mixed precision, and ``compiled`` a mode of ``torch.compile``.
@@ -167,8 +140,6 @@ def training_step(
     mixed = torch.autocast("cuda", torch.bfloat16, enabled=precision == "bfloat16")
     torch.set_num_threads(n_threads)
     torch.manual_seed(0)
-    twin = Transformer(model, longest=max(src.shape[1], tgt.shape[1]))
-    load(twin, model.init(seed=0))
     twin.to(device)
     optimizer = torch.optim.Adam(twin.parameters(), lr=lr, betas=(0.9, 0.98), eps=1e-9, fused=fused or None)
 

@@ -6,8 +6,9 @@ parameters.
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import nn
+
+from scripts.bench.peers.pytorch_model import step_of
 
 
 class Recurrent(nn.Module):
@@ -38,11 +39,8 @@ class Recurrent(nn.Module):
         states, _ = self.decoder(y, self.both_ends(end))
         states = self.dropout(states)
         if self.attention is not None:
-            context = self.weights(states, memory) @ memory
-            combined = torch.tanh(self.combine(torch.cat([states, context], dim=-1)))
-        else:
-            combined = torch.tanh(self.combine(states))
-        return self.output(self.dropout(combined))
+            states = torch.cat([states, self.weights(states, memory) @ memory], dim=-1)
+        return self.output(self.dropout(torch.tanh(self.combine(states))))
 
     def both_ends(self, end):
         """The last states of the two directions, concatenated: (1, B, D) for each state."""
@@ -61,64 +59,33 @@ class Recurrent(nn.Module):
 
 def load(twin, model, params):
     """Copy all of npformer's parameters to the twin."""
-    with torch.no_grad():
-        for name in ("source_embedding", "target_embedding"):
-            getattr(twin, name).weight.copy_(tensor(params[name]))
-        for name in ("forward", "backward"):
-            suffix = "_reverse" if name == "backward" else ""
-            load_cell(twin.encoder, model.cell, params["encoder"]["0"][name], suffix)
-        load_cell(twin.decoder, model.cell, params["decoder"]["0"], "")
-        load_linear(twin.combine, params["decoder"]["combine"])
-        load_linear(twin.output, params["output"])
-        learned = params["decoder"].get("attention", {})
-        if "weight" in learned:
-            twin.bridge.weight.copy_(tensor(learned["weight"].T))
-        for name in learned.keys() - {"weight"}:
-            weight = learned[name].T
-            getattr(twin, name).weight.copy_(tensor(weight if weight.ndim == 2 else weight[None]))
+    encoder, decoder = params["encoder"]["0"], params["decoder"]
+    state = {f"{name}.weight": params[name] for name in ("source_embedding", "target_embedding")}
+    state |= layer_state("encoder", encoder["forward"]) | layer_state("encoder", encoder["backward"], "_reverse")
+    state |= layer_state("decoder", decoder["0"])
+    for name, linear in (("combine", decoder["combine"]), ("output", params["output"])):
+        state |= {f"{name}.weight": linear["weight"].T, f"{name}.bias": linear["bias"]}  # theirs are (D_out, D_in)
+    for name, weight in decoder.get("attention", {}).items():
+        state["bridge.weight" if name == "weight" else f"{name}.weight"] = np.atleast_2d(weight.T)
+    twin.load_state_dict({name: torch.from_numpy(array.copy()) for name, array in state.items()})
 
 
-def load_cell(layer, cell, params, suffix):
-    """Copy the parameters of a recurrent layer.
+def layer_state(name, params, suffix=""):
+    """The parameters of a recurrent layer.
 
     PyTorch has a bias of the hidden state for every gate. Only that of a GRU's third gate is not redundant with the
     bias of the input; the others are set to 0.
     """
-    bias = torch.zeros_like(getattr(layer, f"bias_hh_l0{suffix}"))
-    if cell == "gru":
-        bias[-len(bias) // 3 :] = tensor(params["hidden"]["bias"])
-    getattr(layer, f"bias_hh_l0{suffix}").copy_(bias)
-    getattr(layer, f"bias_ih_l0{suffix}").copy_(tensor(params["input"]["bias"]))
-    getattr(layer, f"weight_ih_l0{suffix}").copy_(tensor(params["input"]["weight"].T))
-    getattr(layer, f"weight_hh_l0{suffix}").copy_(tensor(params["hidden"]["weight"].T))
-
-
-def load_linear(layer, params):
-    """Copy the parameters of a linear layer: PyTorch's weights are (D_out, D_in)."""
-    layer.weight.copy_(tensor(params["weight"].T))
-    layer.bias.copy_(tensor(params["bias"]))
-
-
-def tensor(array):
-    """A tensor with a copy of the array."""
-    return torch.from_numpy(np.array(array))
+    bias, hidden = params["input"]["bias"], np.zeros_like(params["input"]["bias"])
+    if "bias" in params["hidden"]:
+        hidden[-len(bias) // 3 :] = params["hidden"]["bias"]
+    found = {"bias_ih": bias, "bias_hh": hidden}
+    found |= {"weight_ih": params["input"]["weight"].T, "weight_hh": params["hidden"]["weight"].T}
+    return {f"{name}.{kind}_l0{suffix}": array for kind, array in found.items()}
 
 
 def training_step(model, src, tgt, lr, n_threads, fused=False):
-    """``step()`` -> loss, of an ``npformer.Recurrent``'s twin, with Adam on one array at a time, or fused."""
-    torch.set_num_threads(n_threads)
-    torch.manual_seed(0)
+    """``step_of`` an ``npformer.Recurrent``'s twin."""
     twin = Recurrent(model)
     load(twin, model, model.init(seed=0))
-    optimizer = torch.optim.Adam(twin.parameters(), lr=lr, betas=(0.9, 0.98), eps=1e-9, fused=fused or None)
-    source, target_in, target_out = (tensor(x) for x in (src, tgt[:, :-1], tgt[:, 1:]))
-
-    def step():
-        optimizer.zero_grad(set_to_none=True)
-        logits = twin(source, target_in)
-        loss = F.cross_entropy(logits.flatten(0, 1), target_out.flatten())
-        loss.backward()
-        optimizer.step()
-        return loss.item()
-
-    return step
+    return step_of(twin, src, tgt, lr, n_threads, fused=fused)
