@@ -70,6 +70,11 @@ def some_of(names):
     return parse
 
 
+def add_some(parser, option, names, default=None, metavar="A,B", **details):
+    """An option that is a comma-separated list of some of these names."""
+    parser.add_argument(option, type=some_of(list(names)), default=default, metavar=metavar, **details)
+
+
 def backend(name):
     """The backend with this name."""
     from npformer import get_backend  # here, as not every script needs npformer

@@ -15,12 +15,12 @@ import sys
 
 import numpy as np
 
-from scripts.arguments import positives, some_of  # needs pip install -e .
+from scripts.arguments import add_some, positives  # needs pip install -e .
 from scripts.bench.contenders import build_all, of_backends, started
-from scripts.bench.limits import alternate_with, best_of_all, limits_contender, print_limits
+from scripts.bench.limits import alternate_with, limits_contender, print_limits
 from scripts.bench.machine import machine, physical_cores, print_machine
-from scripts.bench.options import add_backends, parsed, parser_of
-from scripts.bench.report import fit_power, milliseconds, new_figure, percent, print_table, rated, short, time_cells
+from scripts.bench.options import add_backends, add_without, parsed, parser_of
+from scripts.bench.report import fit_power, milliseconds, percent, print_table, rated, short, time_cells
 from scripts.command import command
 from scripts.output import picture_file, write_json
 
@@ -38,8 +38,7 @@ def main(argv=None):
     options = parse_arguments(argv)
     facts = print_machine(machine())
     results = []
-    with limits_contender() as limits:
-        limits.build(options.sgemm_sizes)
+    with limits_contender(options.sgemm_sizes) as limits:
         for causal, rate in itertools.product(options.masks, options.rates):
             setting = [measure(T, causal, rate, options, limits) for T in options.lengths]
             print_setting(causal, rate, setting)
@@ -107,9 +106,6 @@ def pytorch_bytes(T, rate):
     return 4.2 * H * T * T * 4 if rate else 0
 
 
-# -- measuring ----------------------------------------------------------------------------------------------------
-
-
 def measure(T, causal, rate, options, limits):
     """Measure forward with backward, then forward alone, in new processes."""
     wanted = of_backends(options.backends, build_npformer)
@@ -123,23 +119,16 @@ def measure(T, causal, rate, options, limits):
     with started(wanted) as contenders:
         for part, forward_only in (("both", False), ("forward", True)):
             contenders = build_all(contenders, T, causal, rate, forward_only, warm_up=1)
-            turns, best, others = alternate_with(limits, contenders, options)
+            turns, facts = alternate_with(limits, contenders, options)
             contenders = [contender for contender in contenders if contender.name in turns]
             flops = forward_flops(T, causal) * (1 if forward_only else 3.5)
             for contender in contenders:
                 found = figures.setdefault(contender.name, {})
-                found[part] = rated(turns, contender.name, flops, best)
+                found[part] = rated(turns, contender.name, flops, facts)
                 if not forward_only:
                     memory = contender.memory()
                     found["bytes"] = memory.running_peak - memory.built
-    return {
-        "T": T,
-        "causal": causal,
-        "dropout": rate,
-        "limits": best._asdict(),
-        "other_programs_cores": others,
-        "contenders": figures,
-    }
+    return {"T": T, "causal": causal, "dropout": rate, **facts, "contenders": figures}
 
 
 def fits_of(results):
@@ -178,7 +167,7 @@ def print_setting(causal, rate, results):
         if math.isnan(fit["time_exponent"]):
             continue  # one length
         print(f"{name}: time ~ T^{fit['time_exponent']:.2f}, memory ~ T^{fit['memory_exponent']:.2f} (upper half)")
-    print_limits(best_of_all(results), max(result["other_programs_cores"] for result in results))
+    print_limits(results)
     print(flush=True)
 
 
@@ -197,47 +186,32 @@ def cells(figures):
 
 def draw(results, path):
     """Draw time and memory of forward with backward against T, with a line for each contender and setting."""
-    figure = new_figure(11, 4.5)
-    time_axes, memory_axes = figure.subplots(1, 2)
-    lines = {}
+    from npformer.plots import plot_curves
+
+    lengths = sorted({result["T"] for result in results})
+    times, memory = {}, {}
     for result in results:
         for name, figures in result["contenders"].items():
             if "both" in figures:
-                label = name, setting_name(result["causal"], result["dropout"])
-                point = result["T"], 1e3 * figures["both"]["seconds"]["median"], max(figures["bytes"], 1) / 1e6
-                lines.setdefault(label, []).append(point)
-    settings = list(dict.fromkeys(setting for _, setting in lines))
-    names = list(dict.fromkeys(name for name, _ in lines))
-    for (name, setting), points in lines.items():
-        T, milliseconds, megabytes = zip(*points, strict=True)
-        style = {"color": f"C{settings.index(setting)}", "linestyle": ("-", "--", ":")[names.index(name)]}
-        time_axes.loglog(T, milliseconds, marker=".", label=f"{name}: {setting}", **style)
-        memory_axes.loglog(T, megabytes, marker=".", **style)
-    time_axes.set(xlabel="T", ylabel="ms", title="Attention, forward and backward: time")
-    memory_axes.set(xlabel="T", ylabel="MB beyond the inputs", title="Memory")
-    lengths = sorted({result["T"] for result in results})
-    for axes in (time_axes, memory_axes):
-        axes.set_xticks(lengths, [f"{T:,}" for T in lengths], rotation=45)
-        axes.xaxis.minorticks_off()
-        axes.grid(alpha=0.3)
-    time_axes.legend(fontsize=7)
-    figure.savefig(path)
-
-
-# -- arguments ----------------------------------------------------------------------------------------------------
+                label, at = f"{name}: {setting_name(result['causal'], result['dropout'])}", lengths.index(result["T"])
+                for found, figure in ((times, 1e3 * figures["both"]["seconds"]["median"]), (memory, figures["bytes"])):
+                    found.setdefault(label, np.full((1, len(lengths)), np.nan))[0, at] = figure
+    common = {"at": lengths, "labels": [f"{T:,}" for T in lengths], "xlabel": "T", "xscale": "log", "yscale": "log"}
+    megabytes = {label: np.maximum(found, 1) / 1e6 for label, found in memory.items()}
+    panels = [
+        {"systems": times, "ylabel": "ms", "title": "Attention, forward and backward: time"},
+        {"systems": megabytes, "ylabel": "MB beyond the inputs", "title": "Memory"},
+    ]
+    plot_curves([panel | common for panel in panels], path)
 
 
 def parse_arguments(argv):
     quick = "lengths 128 to 1,024, 3 short rounds: about a minute"
     parser = parser_of(__doc__, rounds=5, seconds=0.7, quick_seconds=0.1, quick=quick)
     parser.add_argument("--lengths", type=positives, metavar="T,T", help="(default: 128,256,...,16384)")
-    parser.add_argument(
-        "--masks", type=some_of(["full", "causal"]), default=["full", "causal"], metavar="A,B", help="(default: both)"
-    )
+    add_some(parser, "--masks", ["full", "causal"], ["full", "causal"], help="(default: both)")
     add_backends(parser, default=["cpu"])
-    parser.add_argument(
-        "--without", type=some_of(["pytorch", "dropout"]), default=[], metavar="A,B", help="leave out pytorch, dropout"
-    )
+    add_without(parser, ["pytorch", "dropout"])
     parser.add_argument("--plot", type=picture_file, metavar="FILE", help="draw time and memory against T into FILE")
     options = parsed(parser, argv)
     options.lengths = sorted(options.lengths or ([128, 256, 512, 1024] if options.quick else LENGTHS))

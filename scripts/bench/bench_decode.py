@@ -17,11 +17,11 @@ from functools import partial
 
 import numpy as np
 
-from scripts.arguments import positives, some_of  # needs pip install -e .
+from scripts.arguments import positives  # needs pip install -e .
 from scripts.bench.contenders import build_all, of_backends, started
-from scripts.bench.limits import alternate_with, best_of_all, limits_contender, print_limits
+from scripts.bench.limits import alternate_with, limits_contender, print_limits
 from scripts.bench.machine import machine, physical_cores, print_machine
-from scripts.bench.options import add_backends, parsed, parser_of
+from scripts.bench.options import add_backends, add_without, parsed, parser_of
 from scripts.bench.report import milliseconds, percent, print_table, short, timing
 from scripts.bench.steps import SIZES, model_of
 from scripts.command import command
@@ -110,15 +110,11 @@ PEERS = {  # option -> (name, libraries, build)
 }
 
 
-# -- measuring ----------------------------------------------------------------------------------------------------
-
-
 def measure(size, options):
     """Measure all settings, with the same processes for all of them."""
     wanted = [] if "npformer" in options.without else of_backends(options.backends, build_npformer)
     wanted += [peer for key, peer in PEERS.items() if key not in options.without]
-    with started(wanted) as contenders, limits_contender() as limits:
-        limits.build(options.sgemm_sizes)
+    with started(wanted) as contenders, limits_contender(options.sgemm_sizes) as limits:
         settings = itertools.product(options.batches, options.beams)
         results = [measure_setting(size, batch, beam, contenders, limits, options) for batch, beam in settings]
     return [result for result in results if result["contenders"]]
@@ -126,13 +122,12 @@ def measure(size, options):
 
 def measure_setting(size, batch, beam, contenders, limits, options):
     able = build_all(contenders, size, batch, beam)
-    turns, best, others = alternate_with(limits, able, options)
+    turns, facts = alternate_with(limits, able, options)
     return {
         "batch": batch,
         "beam": beam,
         "compared_with": contenders[0].name,
-        "limits": best._asdict(),
-        "other_programs_cores": others,
+        **facts,
         "contenders": {name: figures_of(turns, name, contenders[0].name, batch * size.T) for name in turns},
     }
 
@@ -142,23 +137,16 @@ def figures_of(turns, name, first, n_tokens):
     return found | {"tokens_per_second": n_tokens / found["seconds"]["median"]}
 
 
-def search_name(beam):
-    return "greedy" if beam == 1 else f"beam {beam}"
-
-
-# -- what is shown ------------------------------------------------------------------------------------------------
-
-
 def print_results(results):
     """Print a line for each setting and contender. The ratio is above 1 if the first contender is faster."""
     header = ["batch", "search", "", "tokens/s", "ms a call", "spread", f"{results[0]['compared_with']} / it"]
     rows = [
-        [str(result["batch"]), search_name(result["beam"]), name, *cells(figures)]
+        [str(result["batch"]), "greedy" if result["beam"] == 1 else f"beam {result['beam']}", name, *cells(figures)]
         for result in results
         for name, figures in result["contenders"].items()
     ]
     print_table(header, rows)
-    print_limits(best_of_all(results), max(result["other_programs_cores"] for result in results))
+    print_limits(results)
 
 
 def cells(figures):
@@ -170,22 +158,13 @@ def cells(figures):
     ]
 
 
-# -- arguments ----------------------------------------------------------------------------------------------------
-
-
 def parse_arguments(argv):
     parser = parser_of(__doc__, rounds=5, seconds=0.7, quick_seconds=0.1, quick="3 short rounds")
     parser.add_argument("--batches", type=positives, default=[1, 32], metavar="B,B", help="(default: 1,32)")
     parser.add_argument("--beams", type=positives, default=[1, 4], metavar="N,N", help="1 is greedy (default: 1,4)")
     parser.add_argument("--size", choices=SIZES, default="base", help="model of bench_train.py (default: base)")
     add_backends(parser, default=["cpu"])
-    parser.add_argument(
-        "--without",
-        type=some_of(["npformer", *PEERS]),
-        default=[],
-        metavar="A,B",
-        help=f"leave out some of npformer,{','.join(PEERS)}",
-    )
+    add_without(parser, ["npformer", *PEERS])
     options = parsed(parser, argv)
     if {"npformer", *PEERS} == set(options.without):
         parser.error("argument --without: leaves no contender to measure")

@@ -16,19 +16,18 @@ from functools import partial
 
 import numpy as np
 
-from scripts.arguments import some_of  # needs pip install -e .
-from scripts.bench.contenders import alternate, build_all, started
+from scripts.arguments import add_some  # needs pip install -e .
 from scripts.bench.machine import machine
 from scripts.bench.options import parsed, parser_of
-from scripts.bench.report import percent, print_table, short, time_cells, timing
+from scripts.bench.report import percent, print_table, short, time_cells
 from scripts.bench.steps import (
     LABEL_SMOOTHING,
     LEARNING_RATE,
     SIZES,
     Size,
     batch_of,
+    compare,
     model_of,
-    that_begin_alike,
     trainer_step,
     training_flops,
 )
@@ -41,6 +40,7 @@ STEPS = {**SIZES, "large": Size(V=16000, N=6, D=512, H=8, F=2048, B=512, S=32, T
 PRECISIONS = ("tf32", "bfloat16")
 LENGTHS = (1024, 2048, 4096, 8192)
 TOKENS, HEADS, WIDTH = 16_384, 8, 64
+WARM_UP = 4  # calls
 LARGE = 8192  # the sides of the largest product
 
 
@@ -149,7 +149,7 @@ def _array(x, precision):
 
 def report_product(precision, options):
     """Measure the TFLOP/s of a large product, which no step can exceed."""
-    figures = compare([("npformer", ("npformer.gpu",), build_our_product)], (precision,), options)
+    figures, _ = compare([("npformer", ("npformer.gpu",), build_our_product)], (precision,), options, WARM_UP)
     rate = 2 * LARGE**3 / figures["npformer"]["seconds"]["median"] / 1e12
     print(f"{precision}: a product of {LARGE} x {LARGE} matrices: {rate:.0f} TFLOP/s\n", flush=True)
     return rate
@@ -165,7 +165,7 @@ def report_step(name, precision, best, options):
     ]
     if options.quick:
         wanted = wanted[:2]
-    figures, flops = compare(wanted, (STEPS[name], precision), options), training_flops(STEPS[name])
+    (figures, _), flops = compare(wanted, (STEPS[name], precision), options, WARM_UP), training_flops(STEPS[name])
     print(f"{name}, {precision}: {short(flops / 1e12)} TFLOP a step, of {best:.0f} TFLOP/s")
     show(figures, flops, best)
     return figures
@@ -176,26 +176,14 @@ def report_attention(precision, options):
     results = {}
     for T in LENGTHS[::2] if options.quick else LENGTHS:
         for causal in (False, True):
-            wanted = [
-                ("npformer", ("npformer.gpu",), build_our_attention),
-                ("PyTorch", ("torch",), build_their_attention),
-            ]
-            figures = compare(wanted, (T, causal, precision), options)
+            ours = "npformer", ("npformer.gpu",), build_our_attention
+            wanted = [ours, ("PyTorch", ("torch",), build_their_attention)]
+            figures, _ = compare(wanted, (T, causal, precision), options, WARM_UP)
             flops = 14 * TOKENS * T * HEADS * WIDTH / (2 if causal else 1)  # 4 forward, 10 backward
             print(f"attention, forward and backward, {T} keys{', causal' if causal else ''}, {precision}")
             show(figures, flops)
             results[f"{T}{' causal' if causal else ''}"] = figures
     return results
-
-
-def compare(wanted, case, options):
-    """{name: timing} of these contenders, measured in turns."""
-    with started(wanted) as contenders:
-        contenders = build_all(contenders, *case, warm_up=4)
-        if contenders and contenders[0].built.first_value is not None:
-            contenders = that_begin_alike(contenders)
-        turns, _ = alternate(contenders, options.rounds, options.seconds)
-        return {contender.name: timing(turns, contender.name) for contender in contenders if contender.name in turns}
 
 
 def show(figures, flops, best=None):
@@ -211,15 +199,8 @@ def show(figures, flops, best=None):
 def parse_arguments(argv):
     quick = "tiny and base, eager PyTorch, 3 rounds"
     parser = parser_of(__doc__, rounds=7, seconds=0.5, quick_seconds=0.5, quick=quick)
-    add = parser.add_argument
-    add("--steps", type=some_of(list(STEPS)), metavar="A,B", help=f"some of {','.join(STEPS)} (default: all)")
-    add(
-        "--precisions",
-        type=some_of(list(PRECISIONS)),
-        default=PRECISIONS,
-        metavar="A,B",
-        help=f"some of {','.join(PRECISIONS)} (default: both)",
-    )
+    add_some(parser, "--steps", STEPS, help=f"some of {','.join(STEPS)} (default: all)")
+    add_some(parser, "--precisions", PRECISIONS, PRECISIONS, help=f"some of {','.join(PRECISIONS)} (default: both)")
     options = parsed(parser, argv)
     options.steps = options.steps or (["tiny", "base"] if options.quick else list(STEPS))
     return options

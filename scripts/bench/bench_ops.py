@@ -18,11 +18,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from scripts.arguments import some_of  # needs pip install -e .
+from scripts.arguments import add_some  # needs pip install -e .
 from scripts.bench.contenders import alternate, build_all, of_backends, started
-from scripts.bench.limits import best_limits, best_of_all, limits_contender, print_limits
+from scripts.bench.limits import best_of_all, facts_of, limits_contender, print_limits
 from scripts.bench.machine import machine, physical_cores, print_machine
-from scripts.bench.options import add_backends, parsed, parser_of
+from scripts.bench.options import add_backends, add_without, parsed, parser_of
 from scripts.bench.report import milliseconds, percent, print_table, short, timing
 from scripts.command import command
 from scripts.output import write_json
@@ -40,8 +40,7 @@ N_PARAMETERS = 2**24
 def main(argv=None):
     options = parse_arguments(argv)
     facts = print_machine(machine())
-    with limits_contender() as limits, started(wanted(options)) as contenders:
-        limits.build(options.sgemm_sizes[:3])
+    with limits_contender(options.sgemm_sizes[:3]) as limits, started(wanted(options)) as contenders:
         names = [contender.name for contender in contenders]
         results = {name: measure(name, contenders, options, limits) for name in options.ops}
     best = best_of_all(results.values())
@@ -180,22 +179,17 @@ def measure(name, contenders, options, limits):
     operation = OPERATIONS[name]
     able = build_all(contenders, name)
     turns, others = alternate(able, options.rounds, options.seconds)
-    figures = {}
-    for contender in turns:
-        found = timing(turns, contender)
+    figures = {contender: timing(turns, contender) for contender in turns}
+    for found in figures.values():
         median = found["seconds"]["median"]
-        figures[contender] = found | {
-            "gb_per_second": 4 * operation.n_moved / median / 1e9,
-            "gflops": operation.flops / median / 1e9,
-        }
+        found |= {"gb_per_second": 4 * operation.n_moved / median / 1e9, "gflops": operation.flops / median / 1e9}
     arrays = getattr(nf.reference, name).record.contract.arrays
     given = {x: array.axes for x, array in arrays.items() if operation.given.get(x, x) is not None}
     return {
         "shapes": {x: shape_of(axes, operation.sizes) for x, axes in given.items()},
         "bytes": 4 * operation.n_moved,
         "flops": operation.flops,
-        "limits": best_limits([limits.run(1)])._asdict(),
-        "other_programs_cores": others,
+        **facts_of([limits.run(1)], others),
         "contenders": figures,
     }
 
@@ -218,24 +212,19 @@ def print_results(results, names, best):
             row += [milliseconds(theirs), f"{theirs['times_as_long']:.2f}"] if theirs else ["–"] * 2
         rows.append([operation, short(result["bytes"] / 1e6), *row])
     print_table(header, rows)
-    print_limits(best, statistics.median(result["other_programs_cores"] for result in results.values()))
+    print_limits(results.values(), over=statistics.median)
 
 
 def matrix_cells(gflops, best):
     return [short(gflops), percent(gflops / best.sgemm)] if gflops else ["", ""]
 
 
-# -- arguments ----------------------------------------------------------------------------------------------------
-
-
 def parse_arguments(argv):
     quick = "3 very short rounds: under a minute"
     parser = parser_of(__doc__, rounds=5, seconds=0.2, quick_seconds=0.03, quick=quick)
-    parser.add_argument(
-        "--ops", type=some_of(list(OPERATIONS)), default=list(OPERATIONS), metavar="A,B", help="(default: all)"
-    )
+    add_some(parser, "--ops", OPERATIONS, list(OPERATIONS), help="(default: all)")
     add_backends(parser, default=["cpu", "reference"])
-    parser.add_argument("--without", type=some_of(["pytorch"]), default=[], metavar="A", help="leave out pytorch")
+    add_without(parser, ["pytorch"])
     return parsed(parser, argv)
 
 

@@ -13,12 +13,12 @@ import itertools
 import sys
 from functools import partial
 
-from scripts.arguments import some_of  # needs pip install -e .
-from scripts.bench.contenders import alternate, build_all, of_backends, started
+from scripts.arguments import add_some  # needs pip install -e .
+from scripts.bench.contenders import of_backends
 from scripts.bench.machine import machine, physical_cores, print_machine
-from scripts.bench.options import add_backends, parsed, parser_of
-from scripts.bench.report import print_table, time_cells, timing
-from scripts.bench.steps import LEARNING_RATE, Size, batch_of, print_best_of_pytorch, that_begin_alike, trainer_step
+from scripts.bench.options import add_backends, add_without, parsed, parser_of
+from scripts.bench.report import print_table, time_cells
+from scripts.bench.steps import LEARNING_RATE, Size, batch_of, compare, print_best_of_pytorch, trainer_step
 from scripts.command import command
 from scripts.output import write_json
 
@@ -45,13 +45,9 @@ def measure(cell, attention, options):
     if "pytorch" not in options.without:
         wanted.append(("PyTorch", ("torch",), build_pytorch))
         wanted.append(("PyTorch, fused Adam", ("torch",), partial(build_pytorch, fused=True)))
-    with started(wanted) as contenders:
-        contenders = that_begin_alike(build_all(contenders, cell, attention))
-        turns, others = alternate(contenders, options.rounds, options.seconds)
-    if not turns:
+    figures, others = compare(wanted, (cell, attention), options)
+    if not figures:
         sys.exit(f"{cell}, attention {attention}: no contender is left")
-    first_loss = {contender.name: contender.built.first_value for contender in contenders}
-    figures = {name: timing(turns, name) | {"first_loss": first_loss[name]} for name in turns}
     print(f"{cell}, attention {attention}: D={D}, B={B}, S=T={T}, V={V}; other programs used {others:.1f} cores")
     rows = [[name, *time_cells(f), f"{f['first_loss']:.2f}"] for name, f in figures.items()]
     print_table(["", "ms", "spread", f"× {next(iter(figures))}", "first loss"], rows)
@@ -79,10 +75,10 @@ def build_pytorch(cell, attention, **variant):
 def parse_arguments(argv):
     quick = "attention general alone, 3 short rounds"
     parser = parser_of(__doc__, rounds=7, seconds=0.5, quick_seconds=0.1, quick=quick)
-    parser.add_argument("--cells", type=some_of(["gru", "lstm"]), default=["gru", "lstm"], metavar="A,B")
-    parser.add_argument("--attention", type=some_of(list(ATTENTION)), metavar="A,B", help="(default: all)")
+    add_some(parser, "--cells", ["gru", "lstm"], ["gru", "lstm"])
+    add_some(parser, "--attention", ATTENTION, help="(default: all)")
     add_backends(parser, default=["cpu"])
-    parser.add_argument("--without", type=some_of(["pytorch"]), default=[], metavar="A", help="leave out pytorch")
+    add_without(parser, ["pytorch"])
     options = parsed(parser, argv)
     options.attention = options.attention or (["general"] if options.quick else list(ATTENTION))
     return options

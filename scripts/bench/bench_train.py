@@ -21,20 +21,20 @@ from functools import partial
 
 import numpy as np
 
-from scripts.arguments import some_of  # needs pip install -e .
+from scripts.arguments import add_some  # needs pip install -e .
 from scripts.bench.contenders import LeftOut, build_all, of_backends, started
 from scripts.bench.limits import alternate_with, limits_contender, print_limits
 from scripts.bench.machine import machine, physical_cores, print_machine
-from scripts.bench.options import add_backends, parsed, parser_of
+from scripts.bench.options import add_backends, add_without, parsed, parser_of
 from scripts.bench.report import (
     fit_power,
-    milliseconds,
     new_figure,
     percent,
     print_table,
     rated,
     short,
     summary,
+    time_cells,
     upper_half,
 )
 from scripts.bench.steps import (
@@ -66,9 +66,6 @@ def main(argv=None):
         figures = report_steps(options)
     if options.json:
         write_json(options.json, figures)
-
-
-# -- the step -----------------------------------------------------------------------------------------------------
 
 
 def build_npformer(size, backend):
@@ -105,8 +102,7 @@ PEERS = {  # option -> (name, libraries, build)
 def report_steps(options):
     facts = print_machine(machine())
     results = {}
-    with limits_contender() as limits:
-        limits.build(options.sgemm_sizes)
+    with limits_contender(options.sgemm_sizes) as limits:
         for name in options.steps:
             results[name] = report_step(name, SIZES[name], options, limits)
     if options.plot:
@@ -125,30 +121,20 @@ def report_step(name, size, options, limits):
     wanted += [peer for key, peer in PEERS.items() if key not in options.without]
     with started(wanted) as contenders:
         contenders = that_begin_alike(build_all(contenders, size))
-        turns, best, others = alternate_with(limits, contenders, options)
-        figures = {
-            contender.name: figures_of(contender, turns, flops, best)
-            for contender in contenders
-            if contender.name in turns
-        }
+        turns, facts = alternate_with(limits, contenders, options)
+        figures = {one.name: figures_of(one, turns, flops, facts) for one in contenders if one.name in turns}
     if not figures:
         sys.exit(f"{name}: no contender is left")
     print_steps(figures)
-    print_limits(best, others)
+    print_limits([facts])
     print_best_of_pytorch(figures)
-    return {
-        "size": size._asdict(),
-        "flops": flops,
-        "limits": best._asdict(),
-        "other_programs_cores": others,
-        "contenders": figures,
-    }
+    return {"size": size._asdict(), "flops": flops, **facts, "contenders": figures}
 
 
-def figures_of(contender, turns, flops, limits):
+def figures_of(contender, turns, flops, facts):
     """The figures of a contender after its turns, by name."""
     memory = contender.memory()
-    return rated(turns, contender.name, flops, limits) | {
+    return rated(turns, contender.name, flops, facts) | {
         "first_loss": contender.built.first_value,
         "build_seconds": contender.built.build_seconds,
         "libraries_bytes": memory.libraries,
@@ -159,21 +145,12 @@ def figures_of(contender, turns, flops, limits):
 def print_steps(figures):
     times = f"× {next(iter(figures))}"
     header = ["", "ms", "min", "spread", times, "GFLOP/s", "of sgemm", "first loss", "libraries MB", "training MB"]
-    rows = [
-        [
-            name,
-            milliseconds(f),
-            short(1e3 * f["seconds"]["min"]),
-            percent(f["seconds"]["spread"]),
-            f"{f['times_as_long']:.2f}",
-            short(f["gflops"]),
-            percent(f["share_of_sgemm"]),
-            f"{f['first_loss']:.2f}",
-            f"{f['libraries_bytes'] / 1e6:,.0f}",
-            f"{f['training_bytes'] / 1e6:,.0f}",
-        ]
-        for name, f in figures.items()
-    ]
+    rows = []
+    for name, f in figures.items():
+        median, *more = time_cells(f)
+        rates = short(f["gflops"]), percent(f["share_of_sgemm"])
+        memory = (f"{f[kind] / 1e6:,.0f}" for kind in ("libraries_bytes", "training_bytes"))
+        rows.append([name, median, short(1e3 * f["seconds"]["min"]), *more, *rates, f"{f['first_loss']:.2f}", *memory])
     print_table(header, rows)
 
 
@@ -203,11 +180,7 @@ def draw_ratios(results, path):
 
 
 MIDDLE = Size(V=1000, N=2, D=256, H=4, F=1024, B=16, S=32, T=32)
-SCALED = {
-    "B": [8, 16, 32, 64, 128],
-    "T": [8, 16, 32, 64, 128, 256, 512],
-    "D": [64, 128, 256, 512, 1024],
-}
+SCALED = {"B": [8, 16, 32, 64, 128], "T": [8, 16, 32, 64, 128, 256, 512], "D": [64, 128, 256, 512, 1024]}
 
 
 def scaled(axis, value):
@@ -222,8 +195,7 @@ def report_scaling(options):
     [(name, *contender)] = of_backends(options.backends[:1], build_npformer)
     print(f"{name}: around {MIDDLE}; S grows with T, F with D\n")
     results = {}
-    with limits_contender() as limits:
-        limits.build(options.sgemm_sizes)
+    with limits_contender(options.sgemm_sizes) as limits:
         for axis, values in SCALED.items():
             values = values[:3] if options.quick else values
             results[axis] = scaling_along(axis, values, contender, options, limits)
@@ -239,7 +211,7 @@ def scaling_along(axis, values, contender, options, limits):
                 point.build(scaled(axis, value))
             except LeftOut as reason:
                 sys.exit(f"{point.name}: {reason}")
-        turns, best, others = alternate_with(limits, points, options)
+        turns, facts = alternate_with(limits, points, options)
     if len(turns) < len(points):
         sys.exit(f"no fit along {axis}: a point is missing")
     seconds = [summary([second for second, _ in turn])["median"] for turn in turns.values()]
@@ -248,10 +220,12 @@ def scaling_along(axis, values, contender, options, limits):
     rows = []
     for value, second, n in zip(values, seconds, flops, strict=True):
         rate = n / second / 1e9
-        rows.append([str(value), short(1e3 * second), short(n / 1e9), short(rate), percent(rate / best.sgemm)])
+        rows.append(
+            [str(value), short(1e3 * second), short(n / 1e9), short(rate), percent(rate / facts["limits"]["sgemm"])]
+        )
     print_table([axis, "ms", "GFLOP", "GFLOP/s", "of sgemm"], rows)
     print(f"upper half: time ~ {axis}^{exponent:.2f}, FLOPs ~ {axis}^{flops_exponent:.2f}")
-    print_limits(best, others)
+    print_limits([facts])
     print(flush=True)
     return {
         "values": values,
@@ -260,8 +234,7 @@ def scaling_along(axis, values, contender, options, limits):
         "exponent": exponent,
         "factor": factor,
         "flops_exponent": flops_exponent,
-        "limits": best._asdict(),
-        "other_programs_cores": others,
+        **facts,
     }
 
 
@@ -320,19 +293,12 @@ def report_first_step(options):
     return {"machine": facts, "backend": backend, "first_step": results}
 
 
-# -- arguments ----------------------------------------------------------------------------------------------------
-
-
 def parse_arguments(argv):
     quick = "tiny and copy, no compilation, 3 short rounds: under a minute"
     parser = parser_of(__doc__, rounds=7, seconds=0.7, quick_seconds=0.3, quick=quick)
-    parser.add_argument(
-        "--steps", type=some_of(list(SIZES)), metavar="A,B", help=f"some of {','.join(SIZES)} (default: all)"
-    )
+    add_some(parser, "--steps", SIZES, help=f"some of {','.join(SIZES)} (default: all)")
     add_backends(parser, default=["cpu"])
-    parser.add_argument(
-        "--without", type=some_of(list(PEERS)), default=[], metavar="A,B", help=f"leave out some of {','.join(PEERS)}"
-    )
+    add_without(parser, list(PEERS))
     parser.add_argument("--plot", type=picture_file, metavar="FILE", help="draw the ratios, or the scaling, into FILE")
     mode = parser.add_mutually_exclusive_group()
     mode.add_argument("--scaling", action="store_true", help="instead: npformer's time against B, T, D, and exponents")

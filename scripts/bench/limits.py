@@ -19,9 +19,11 @@ class Limits(NamedTuple):
     copy_threads: float  # the same with one thread per core
 
 
-def limits_contender():
-    """A contender whose step measures ``Limits`` once."""
-    return Contender("limits", ("numpy",), build_limits)
+def limits_contender(sizes):
+    """A contender whose step measures ``Limits`` once, with matrix products of these sizes."""
+    limits = Contender("limits", ("numpy",), build_limits)
+    limits.build(sizes)
+    return limits
 
 
 def build_limits(sizes, copied=2**26):
@@ -64,9 +66,14 @@ def best_limits(turns):
 
 
 def alternate_with(limits, contenders, options):
-    """Let contenders and ``limits`` take turns: the turns, the best limits, the cores that other programs used."""
+    """Let contenders and ``limits`` take turns: the turns, and the conditions, which are ``facts_of``."""
     turns, others = alternate([*contenders, limits], options.rounds, options.seconds)
-    return turns, best_limits(turns.pop(limits.name)), others
+    return turns, facts_of(turns.pop(limits.name), others)
+
+
+def facts_of(turns, others):
+    """The best limits, and the cores that other programs used, as they stand in every result."""
+    return {"limits": best_limits(turns)._asdict(), "other_programs_cores": others}
 
 
 def best_of_all(results):
@@ -74,8 +81,9 @@ def best_of_all(results):
     return Limits(*(max(result["limits"][name] for result in results) for name in Limits._fields))
 
 
-def print_limits(limits, others):
+def print_limits(results, over=max):
     """Print the limits in one line, for comparison with the figures, and a warning if other programs were running."""
+    limits, others = best_of_all(results), over([result["other_programs_cores"] for result in results])
     print(
         f"best of this run: sgemm {short(limits.sgemm)} GFLOP/s, copy {short(limits.copy)} GB/s with one thread, "
         f"{short(limits.copy_threads)} GB/s with {physical_cores()} (bytes read and bytes written)"

@@ -3,6 +3,7 @@
 import importlib.metadata
 import os
 import platform
+import re
 import time
 from pathlib import Path
 
@@ -19,7 +20,7 @@ WHEN_BUSY = "threads wait for each other, and even ratios mean little"
 def machine(*libraries):
     """Processor, cores, versions, and the BLAS core in use: everything on which the figures depend."""
     return {
-        "processor": processor(),
+        "processor": read_config()["processor"]["name"],
         "cores": os.cpu_count(),
         "physical_cores": physical_cores(),
         "busy_cores": busy_cores(),
@@ -68,24 +69,12 @@ def busy_seconds():
     return (user + nice + system + sum(rest)) / os.sysconf("SC_CLK_TCK")
 
 
-def processor():
-    """The processor's name."""
-    return _cpuinfo("model name", [platform.processor() or platform.machine()])[0]
-
-
 def physical_cores():
     """The number of physical cores that this process may use."""
-    physical = set(zip(_cpuinfo("physical id", []), _cpuinfo("core id", []), strict=True))
-    return min(cores(), len(physical)) if physical else cores()
-
-
-def _cpuinfo(field, default):
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return default
-    values = [line.partition(":")[2].strip() for line in lines if line.partition(":")[0].strip() == field]
-    return values or default
+    cpuinfo = Path("/proc/cpuinfo")
+    text = cpuinfo.read_text() if cpuinfo.exists() else ""
+    physical = set(re.findall(r"^physical id\s*: (\d+)$.*?^core id\s*: (\d+)$", text, re.MULTILINE | re.DOTALL))
+    return min(cores(), len(physical) or cores())
 
 
 def version(package):

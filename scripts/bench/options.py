@@ -1,6 +1,6 @@
 """The options that most benchmarks share."""
 
-from scripts.arguments import above_zero, new_parser, positive, some_of
+from scripts.arguments import above_zero, add_some, new_parser, positive
 from scripts.output import add_json
 
 
@@ -27,10 +27,10 @@ def parsed(parser, argv):
 
 def add_backends(parser, default):
     """Add the option --backends, for the backends of npformer."""
-    parser.add_argument(
-        "--backends",
-        type=some_of(["cpu", "reference"]),
-        default=default,
-        metavar="A,B",
-        help=f"backends of npformer, cpu,reference; all are compared with the first (default: {','.join(default)})",
-    )
+    text = f"backends of npformer, cpu,reference; all are compared with the first (default: {','.join(default)})"
+    add_some(parser, "--backends", ["cpu", "reference"], default, help=text)
+
+
+def add_without(parser, names):
+    """Add the option --without, for what is not measured."""
+    add_some(parser, "--without", names, [], help=f"leave out some of {','.join(names)}")

@@ -4,6 +4,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from scripts.bench.contenders import alternate, build_all, started
+from scripts.bench.report import timing
+
 import npformer as nf
 
 
@@ -86,6 +89,17 @@ def begins_alike(contender, first):
         return True
     print(f"left out: {contender.name}: begins with loss {theirs:.3f}, {first.name} with {ours:.3f}")
     return False
+
+
+def compare(wanted, case, options, warm_up=2):
+    """{name: ``timing`` and first loss} of these contenders, in turns, and the cores that other programs used."""
+    with started(wanted) as contenders:
+        contenders = build_all(contenders, *case, warm_up=warm_up)
+        if contenders and contenders[0].built.first_value is not None:
+            contenders = that_begin_alike(contenders)
+        turns, others = alternate(contenders, options.rounds, options.seconds)
+    first_loss = {contender.name: contender.built.first_value for contender in contenders}
+    return {name: timing(turns, name) | {"first_loss": first_loss[name]} for name in turns}, others
 
 
 def print_best_of_pytorch(figures):
