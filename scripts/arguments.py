@@ -75,6 +75,19 @@ def add_some(parser, option, names, default=None, metavar="A,B", **details):
     parser.add_argument(option, type=some_of(list(names)), default=default, metavar=metavar, **details)
 
 
+def add_sizes(parser, full, quick, **meanings):
+    """Options that replace sizes of a full or of a quick study, for ``sizes_of``."""
+    for name, meaning in meanings.items():
+        numbers = f"(default: {full[name]}, with --quick {quick[name]})"
+        parser.add_argument(f"--{name}", type=positive, metavar="N", help=f"{meaning} {numbers}")
+
+
+def sizes_of(options, full, quick):
+    """The sizes of the full or the quick study, with those that were given as options."""
+    given = {name: value for name, value in vars(options).items() if name in full and value}
+    return (quick if options.quick else full) | given
+
+
 def backend(name):
     """The backend with this name."""
     from npformer import get_backend  # here, as not every script needs npformer

@@ -11,11 +11,10 @@ anomaly has a higher score than a sequence that follows the pattern.
 
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
 
-from scripts.arguments import add_backend, natural, new_parser, positive  # needs pip install -e .
+from scripts.arguments import add_backend, add_sizes, natural, new_parser, sizes_of  # needs pip install -e .
 from scripts.command import command
 from scripts.output import add_json, add_pictures, will_draw, write_json
 
@@ -34,8 +33,8 @@ FULL = {"steps": 3000, "d_model": 128}
 @command
 def main(argv=None):
     options = parse_arguments(argv)
-    start, size = time.perf_counter(), QUICK if options.quick else FULL
-    steps = options.steps or size["steps"]
+    start, size = time.perf_counter(), sizes_of(options, FULL, QUICK)
+    steps = size["steps"]
     model = SequenceAutoencoder(FIRST_SYMBOL + N_SYMBOLS, d_model=size["d_model"], code_size=16, pad_id=PAD)
     optimizer = Adam(warmup_cosine(5e-3, warmup=steps // 12, total=steps))
     trainer = Trainer(model, optimizer, seed=options.seed, clip_norm=1.0, backend=options.backend)
@@ -43,8 +42,7 @@ def main(argv=None):
         trainer.fit(training_batches(options.seed), steps, progress=not options.quiet)
         result = evaluate(model, trainer.params, options.seed)
     result |= {"steps": steps, "quick": options.quick, "seed": options.seed, "seconds": time.perf_counter() - start}
-    if options.json:
-        write_json(options.json, result)
+    write_json(options.json, result)
     path = options.out / "anomaly_scores.png"
     if options.draws:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -103,23 +101,20 @@ def packed(sequences):
 def evaluate(model, params, seed):
     """Scores of unseen sequences, and the ROC AUC for three kinds of anomalies."""
     rng = np.random.default_rng([seed, 1])
-    follows = [repeated(rng, held_out=True) for _ in range(N_TESTED)]
-    tests = {
-        "follows the pattern": follows,
-        "one wrong symbol": [with_wrong_symbols(rng, repeated(rng, held_out=True), 1) for _ in range(N_TESTED)],
-        "two wrong symbols": [with_wrong_symbols(rng, repeated(rng, held_out=True), 2) for _ in range(N_TESTED)],
-        "the same symbols in any order": [rng.permutation(repeated(rng, held_out=True)) for _ in range(N_TESTED)],
+    changes = {
+        "follows the pattern": lambda sequence: sequence,
+        "one wrong symbol": lambda sequence: with_wrong_symbols(rng, sequence, 1),
+        "two wrong symbols": lambda sequence: with_wrong_symbols(rng, sequence, 2),
+        "the same symbols in any order": rng.permutation,
     }
-    said_again, _ = exact_match(model, params, *packed(follows))
+    tests = {name: [change(repeated(rng, held_out=True)) for _ in range(N_TESTED)] for name, change in changes.items()}
+    said_again, _ = exact_match(model, params, *packed(tests["follows the pattern"]))
     errors = {name: model.reconstruction_error(params, *packed(sequences)) for name, sequences in tests.items()}
     normal = errors["follows the pattern"]
     return {
         "said_again_exactly": said_again,
         "tests": {
-            name: {
-                "errors": [float(x) for x in values],
-                "auc": None if values is normal else roc_auc(normal, values),
-            }
+            name: {"errors": values.tolist(), "auc": None if values is normal else roc_auc(normal, values)}
             for name, values in errors.items()
         },
     }
@@ -155,15 +150,14 @@ def parse_arguments(argv):
     parser = new_parser(__doc__)
     add = parser.add_argument
     add("--quick", action="store_true", help="a smaller model and fewer steps: a few seconds")
-    add("--steps", type=positive, metavar="N", help=f"(default: {FULL['steps']}, with --quick {QUICK['steps']})")
+    add_sizes(parser, FULL, QUICK, steps="training steps")
     add("--seed", type=natural, default=0, help="seed of parameters and data (default: 0)")
     add_backend(parser)
     add_pictures(parser, default="runs/anomalies")
     add_json(parser)
     add("--quiet", action="store_true", help="no progress bar")
     options = parser.parse_args(argv)
-    options.out = options.out or Path("runs/anomalies")
-    options.draws = will_draw(parser, options)
+    options.draws = will_draw(parser, options, "runs/anomalies")
     return options
 
 

@@ -32,8 +32,7 @@ def main(argv=None):
     result = evaluate(options)
     if not world().is_first:
         return
-    if options.json:
-        write_json(options.json, result)
+    write_json(options.json, result)
     if options.plot:
         draw(result, options.plot)
     report(result)

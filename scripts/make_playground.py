@@ -53,9 +53,6 @@ def main(argv=None):
         print(f"{options.out}: {options.out.stat().st_size / 1e6:.2f} MB")
 
 
-# -- the page -----------------------------------------------------------------------------------------------------
-
-
 def page(home=None):
     """Return docs/play/index.html with its style, its scripts and its models in it.
 
@@ -74,9 +71,6 @@ def page(home=None):
     html = html.replace('<link rel="stylesheet" href="page.css">', f"<style>\n{style}</style>")
     html = re.sub(r'<script src="([\w.-]+)"></script>', script, html)
     return html.replace("<!-- home -->", f'<a href="{home}">The book of npformer</a>' if home else "")
-
-
-# -- the models ---------------------------------------------------------------------------------------------------
 
 
 def read(name):

@@ -55,13 +55,14 @@ def add_json(parser):
 
 
 def add_pictures(parser, default):
-    """The options --out and --no-plots; ``will_draw`` reads them."""
+    """The options --out and --no-plots, which ``will_draw`` reads."""
     parser.add_argument("--out", type=Path, metavar="DIR", help=f"folder of the pictures (default: {default})")
     parser.add_argument("--no-plots", action="store_true", help="draw no pictures")
 
 
-def will_draw(parser, options):
-    """Whether there will be pictures. If --out cannot be written to, the script ends here."""
+def will_draw(parser, options, default):
+    """Whether there will be pictures; sets --out if it is not given. If it cannot be written to, the script ends."""
+    options.out = options.out or Path(default)
     if options.no_plots:
         return False
     if importlib.util.find_spec("matplotlib") is None:
@@ -86,8 +87,9 @@ def refuse_overwriting(outputs, inputs):
 
 
 def write_json(path, figures):
-    """Write figures to a JSON file. NaN and inf become null."""
-    write_whole(path, (json.dumps(_without_nan(figures), indent=2, allow_nan=False) + "\n").encode())
+    """Write figures to a JSON file, if a path is given. NaN and inf become null."""
+    if path:
+        write_whole(path, (json.dumps(_without_nan(figures), indent=2, allow_nan=False) + "\n").encode())
 
 
 def write_whole(path, data):

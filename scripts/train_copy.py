@@ -8,7 +8,6 @@ python scripts/train_copy.py --preset annotated         # the Annotated Transfor
 import itertools
 import sys
 import time
-from pathlib import Path
 
 from scripts.arguments import add_backend, natural, new_parser, positive  # needs pip install -e .
 from scripts.command import command
@@ -107,8 +106,7 @@ def main(argv=None):
         "n_ranks": ranks.size,
     }
 
-    if options.json:
-        write_json(options.json, result)
+    write_json(options.json, result)
     if options.draws:
         draw(options.out, task, model, params, ops, history, held_out)
     report(result, task, held_out, decoded)
@@ -197,8 +195,7 @@ def parse_arguments(argv):
     options = parser.parse_args(argv)
     if options.precision not in options.backend.device.precisions:
         parser.error(f"argument --precision: {options.precision} is for --backend gpu")
-    options.out = options.out or Path("runs") / options.task
-    options.draws = will_draw(parser, options)
+    options.draws = will_draw(parser, options, f"runs/{options.task}")
     return options
 
 

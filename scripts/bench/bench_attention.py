@@ -50,9 +50,6 @@ def main(argv=None):
         draw(results, options.plot)
 
 
-# -- what is measured ---------------------------------------------------------------------------------------------
-
-
 def forward_flops(T, causal):
     """FLOPs of scores and weighted sum: 4·T²·K·H, half if causal. The backward pass needs 2.5 times as many."""
     return 4 * T * T * K * H / (2 if causal else 1)
@@ -148,9 +145,6 @@ def fits_of(results):
 
 def setting_name(causal, rate):
     return f"{'causal' if causal else 'full'}, dropout {rate}"
-
-
-# -- what is shown ------------------------------------------------------------------------------------------------
 
 
 def print_setting(causal, rate, results):

@@ -31,8 +31,7 @@ def main(argv=None):
         for run in RUNS.values():
             pool.apply(run, (2,))  # compiles kernels, and reads libraries from disk
         runs = {name: pool.apply(run, (options.steps,)) for name, run in RUNS.items()}
-    if options.json:
-        write_json(options.json, {"machine": description, "steps": options.steps, "runs": runs})
+    write_json(options.json, {"machine": description, "steps": options.steps, "runs": runs})
     ours = runs["npformer"]["seconds"]
     print(f"\n{options.steps} steps of {PRESET['batch_size']} sequences\n")
     rows = [[name, f"{r['seconds']:.1f}", f"{ours / r['seconds']:.0%}", f"{r['loss']:.3f}"] for name, r in runs.items()]

@@ -46,12 +46,8 @@ def main(argv=None):
     results = measure(size, options)
     if not results:
         sys.exit("no contender is left")
-    if options.json:
-        write_json(options.json, {"machine": facts, "size": size._asdict(), "results": results})
+    write_json(options.json, {"machine": facts, "size": size._asdict(), "results": results})
     print_results(results)
-
-
-# -- what is measured ---------------------------------------------------------------------------------------------
 
 
 def source(size, batch):

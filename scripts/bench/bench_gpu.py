@@ -58,17 +58,13 @@ def main(argv=None):
         figures["product"][precision] = best
         figures["steps"][precision] = {name: report_step(name, precision, best, options) for name in options.steps}
         figures["attention"][precision] = report_attention(precision, options)
-    if options.json:
-        write_json(options.json, figures)
+    write_json(options.json, figures)
 
 
 def gpu():
     """Name, driver and memory of the GPU, as reported by nvidia-smi."""
     query = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
     return subprocess.run(query, capture_output=True, text=True, check=True).stdout.strip()
-
-
-# -- contenders, each built in a process of its own ---------------------------------------------------------------
 
 
 def build_npformer(size, precision):
@@ -142,9 +138,6 @@ def _array(x, precision):
     import ml_dtypes
 
     return x.astype(ml_dtypes.bfloat16)
-
-
-# -- what is measured ---------------------------------------------------------------------------------------------
 
 
 def report_product(precision, options):

@@ -44,12 +44,8 @@ def main(argv=None):
         names = [contender.name for contender in contenders]
         results = {name: measure(name, contenders, options, limits) for name in options.ops}
     best = best_of_all(results.values())
-    if options.json:
-        write_json(options.json, {"machine": facts, "limits": best._asdict(), "operations": results})
+    write_json(options.json, {"machine": facts, "limits": best._asdict(), "operations": results})
     print_results(results, names, best)
-
-
-# -- the operations -----------------------------------------------------------------------------------------------
 
 
 class Operation(NamedTuple):
@@ -112,9 +108,6 @@ OPERATIONS = {
     "adam_update": Operation(NUMBERS, 7 * N_PARAMETERS, given=ADAM),
     "global_norm": Operation(NUMBERS, N_PARAMETERS),
 }
-
-
-# -- measuring ----------------------------------------------------------------------------------------------------
 
 
 def wanted(options):

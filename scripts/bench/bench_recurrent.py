@@ -35,8 +35,7 @@ def main(argv=None):
     facts, results = print_machine(machine()), {}
     for cell, attention in itertools.product(options.cells, options.attention):
         results[f"{cell}, {attention}"] = measure(cell, attention, options)
-    if options.json:
-        write_json(options.json, {"machine": facts, "V": V, "D": D, "B": B, "T": T, "results": results})
+    write_json(options.json, {"machine": facts, "V": V, "D": D, "B": B, "T": T, "results": results})
 
 
 def measure(cell, attention, options):

@@ -64,8 +64,7 @@ def main(argv=None):
         figures = report_scaling(options)
     else:
         figures = report_steps(options)
-    if options.json:
-        write_json(options.json, figures)
+    write_json(options.json, figures)
 
 
 def build_npformer(size, backend):
@@ -94,9 +93,6 @@ PEERS = {  # option -> (name, libraries, build)
     "compile": ("PyTorch, compiled", ("torch",), partial(build_pytorch, fused=True, compiled=True)),
     "jax": ("JAX", ("jax",), build_jax),
 }
-
-
-# -- npformer against the others ----------------------------------------------------------------------------------
 
 
 def report_steps(options):
@@ -176,9 +172,6 @@ def draw_ratios(results, path):
     figure.savefig(path)
 
 
-# -- npformer's time against B, T and D ---------------------------------------------------------------------------
-
-
 MIDDLE = Size(V=1000, N=2, D=256, H=4, F=1024, B=16, S=32, T=32)
 SCALED = {"B": [8, 16, 32, 64, 128], "T": [8, 16, 32, 64, 128, 256, 512], "D": [64, 128, 256, 512, 1024]}
 
@@ -256,8 +249,6 @@ def draw_scaling(results, path, name):
         axes.grid(alpha=0.3)
     figure.savefig(path)
 
-
-# -- the first step -----------------------------------------------------------------------------------------------
 
 FIRST_STEP = """
 import json, sys, time

@@ -228,8 +228,7 @@ def main(argv=None):
             figures = [" / ".join(f"{x:.3g}" for x in pair if x is not None) or "-" for pair in errors.values()]
             label = hard.label + ", each" * hard.each
             print("| " + " | ".join([hard.case.operation, label, *figures]) + " |", flush=True)
-    if options.json:
-        write_json(options.json, {"dtype": options.dtype, "rows": rows})
+    write_json(options.json, {"dtype": options.dtype, "rows": rows})
 
 
 if __name__ == "__main__":

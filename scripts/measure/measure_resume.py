@@ -82,8 +82,7 @@ def main(argv=None):
     print(f"the last process ended {max(kill['end'] for kill in kills):.1f} s after a kill, at most")
     print(f"steps lost, at most: {max(kill['lost'] for kill in kills)}; saved every {SAVE_EVERY}")
     print("different: " + (", ".join(different) or "nothing"))
-    if options.json:
-        write_json(options.json, {"kills": kills, "steps": options.steps, "different": different})
+    write_json(options.json, {"kills": kills, "steps": options.steps, "different": different})
     return int(bool(different))
 
 

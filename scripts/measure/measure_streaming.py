@@ -32,8 +32,7 @@ def main(argv=None):
         print(f"{options.pairs:,} pairs, {megabytes:,.0f} MB of text")
         subwords = Subwords.learn((line for _, line in zip(range(20_000), text.lines(), strict=False)), 4000)
         rows = measure(TokenBatches(text, subwords, subwords, max_tokens=4096, seed=1))
-    if options.json:
-        write_json(options.json, {"pairs": options.pairs, "megabytes": megabytes, "rows": rows})
+    write_json(options.json, {"pairs": options.pairs, "megabytes": megabytes, "rows": rows})
 
 
 def write(folder, n_pairs):

@@ -11,10 +11,10 @@ import sys
 
 import numpy as np
 
-from scripts.arguments import natural, new_parser, positive  # needs pip install -e .
+from scripts.arguments import add_sizes, natural, new_parser, sizes_of  # needs pip install -e .
 from scripts.command import command
 from scripts.output import add_json, write_json
-from scripts.studies.study_length import FULL, QUICK, VOCAB, model_of, right_by_length, sizes_of
+from scripts.studies.study_length import FULL, QUICK, VOCAB, model_of, right_by_length
 from scripts.studies.systems import SYSTEMS
 
 from npformer import CopyTask
@@ -26,7 +26,7 @@ RATES = (0.001, 0.002, 0.005, 0.01, 0.02)
 @command
 def main(argv=None):
     options = parse_arguments(argv)
-    sizes = sizes_of(options, "steps")
+    sizes = sizes_of(options, FULL, QUICK)
     task = CopyTask(vocab=VOCAB, min_len=1, max_len=sizes["longest"], reverse=True, seed=options.seed)
     figures = {"sizes": sizes, "seed": options.seed, "rates": RATES, "exact": {}}
     print(f"{'exact match, %':<22}" + "".join(f"{rate:>8}" for rate in RATES), flush=True)
@@ -36,17 +36,14 @@ def main(argv=None):
             exact = [np.mean(right_by_length(model, task, sizes, rate)[0]) for rate in RATES]
             figures["exact"][system] = exact
             print(f"{system:<22}" + "".join(f"{right:8.1f}" for right in exact), flush=True)
-            if options.json:  # so far, since the next system takes minutes
-                write_json(options.json, figures)
+            write_json(options.json, figures)  # so far, since the next system takes minutes
 
 
 def parse_arguments(argv):
     parser = new_parser(__doc__, allow_abbrev=False)
     add = parser.add_argument
     add("--quick", action="store_true", help="small models, short sequences, few updates: about a minute")
-    add(
-        "--steps", type=positive, metavar="N", help=f"updates (default: {FULL['steps']}, with --quick {QUICK['steps']})"
-    )
+    add_sizes(parser, FULL, QUICK, steps="updates")
     add("--seed", type=natural, default=100, help="seed of the task and of the training (default: 100)")
     add_json(parser)
     return parser.parse_args(argv)

@@ -26,7 +26,7 @@ from pathlib import Path
 
 import numpy as np
 
-from scripts.arguments import natural, new_parser, positive, some_of  # needs pip install -e .
+from scripts.arguments import add_sizes, add_some, natural, new_parser, positive, sizes_of  # needs pip install -e .
 from scripts.command import command
 from scripts.output import add_json, add_pictures, output_folder, will_draw, write_json
 from scripts.studies.study_translation import check, study_joined, study_translation
@@ -75,7 +75,7 @@ ON_TEXT = ("translation", "joined")
 @command
 def main(argv=None):
     options = parse_arguments(argv)
-    sizes = sizes_of(options, "steps", "seeds", "parameters", "batch", "longest", "beyond")
+    sizes = with_lengths(sizes_of(options, FULL, QUICK), options)
     systems = options.systems or list(SYSTEMS)
     start, figures = time.perf_counter(), {"sizes": sizes}
     with blas_threads(1):  # the matrices are small
@@ -84,41 +84,35 @@ def main(argv=None):
                 figures[task] = {}
                 for system in systems:
                     figures[task][system] = study_task(system, task, sizes, options)
-                    keep(figures, options)
+                    write_json(options.json, figures)  # so far, since the next part may take hours
                 show(f"{task}: exact match, %, by length", figures[task], sizes["lengths"], "{:.0f}")
                 show(f"{task}: symbols right, %, by length", figures[task], sizes["lengths"], "{:.0f}", "symbols")
         if "wishes" in options.only:
             figures["times"] = study_times(sizes)
             show("milliseconds per update, batch of 8, by length", figures["times"], sizes["timed"], "{:.0f}")
             figures["paths"] = {"lengths": sizes["timed"], **path_lengths(sizes["timed"])}
-            keep(figures, options)
+            write_json(options.json, figures)
     if "translation" in options.only:
         figures["translation"] = study_translation(options, sizes)
     if "joined" in options.only:
-        figures["joined"] = study_joined(options, sizes, lambda found: keep(figures | {"joined": found}, options))
+        figures["joined"] = study_joined(
+            options, sizes, lambda found: write_json(options.json, figures | {"joined": found})
+        )
     figures["seconds"] = time.perf_counter() - start
-    keep(figures, options)
+    write_json(options.json, figures)
     if options.draws:
         draw(options.out, figures, sizes)
     print(f"\n{figures['seconds']:.0f} seconds")
 
 
-def keep(figures, options):
-    """Write the figures so far, since the next part may take hours."""
-    if options.json:
-        write_json(options.json, figures)
-
-
-def sizes_of(options, *names):
-    """The sizes of the full or the quick study; options with these names replace their values."""
-    given = {name: getattr(options, name) for name in names if getattr(options, name)}
-    sizes = (QUICK if options.quick else FULL) | given
-    if "longest" in given:
-        sizes["lengths"] = sorted({-(-sizes["longest"] * fifth // 5) for fifth in range(1, 6)})
-    if "beyond" in given:
-        longer = [factor * sizes["longest"] for factor in FACTORS if factor <= sizes["beyond"]]
-        sizes["lengths"] = [*sizes["lengths"], *map(round, longer)]
-    return sizes
+def with_lengths(sizes, options):
+    """The sizes with the lengths that are tested, if --longest or --beyond change them."""
+    lengths = sizes["lengths"]
+    if options.longest:
+        lengths = sorted({-(-options.longest * fifth // 5) for fifth in range(1, 6)})
+    if options.beyond:
+        lengths = lengths + [round(factor * sizes["longest"]) for factor in FACTORS if factor <= options.beyond]
+    return sizes | {"lengths": lengths} | ({"beyond": options.beyond} if options.beyond else {})
 
 
 def study_task(system, task_name, sizes, options):
@@ -235,34 +229,25 @@ def show(title, systems, lengths, form, name="values"):
 def draw(folder, figures, sizes):
     """Draw a picture of the tasks, one of path length and time, and one of translation, as far as they were studied."""
     folder.mkdir(parents=True, exist_ok=True)
-    if done := [task for task in TASKS if task in figures]:
-        draw_tasks(folder / "study_length.png", done, figures, sizes)
+    quality = {"at": sizes["lengths"], "xlabel": "symbols of the sequence", "ylim": (-3, 103)}
+    quality["ylabel"] = "all of it right, % of sequences"
+    tasks = {task: values_of(figures[task]) for task in TASKS if task in figures}
+    if tasks:
+        panels = [{"title": f"{task}: {sizes['steps']} updates", "systems": tasks[task], **quality} for task in tasks]
+        save(panels, folder / "study_length.png")
     if "times" in figures:
-        draw_wishes(folder / "study_wishes.png", figures, sizes)
+        paths = {system: [values] for system, values in figures["paths"].items() if system != "lengths"}
+        length = {"at": sizes["timed"], "xlabel": "words", "xscale": "log", "yscale": "log"}
+        panels = [
+            {"title": "From a source word to the last target word", "ylabel": "states or layers", "systems": paths},
+            {"title": "A training step, 8 pairs", "ylabel": "milliseconds", "systems": values_of(figures["times"])},
+        ]
+        save([panel | length for panel in panels], folder / "study_wishes.png")
     if "translation" in figures:
         found = figures["translation"]
         bleu = {"xlabel": "words of the source, mean of each class", "ylabel": "BLEU, lower-cased"}
         panel = {"title": "English to French", "at": found["words"], "systems": values_of(found["systems"]), **bleu}
         save([panel], folder / "study_translation.png")
-
-
-def draw_tasks(path, tasks, figures, sizes):
-    quality = {"at": sizes["lengths"], "xlabel": "symbols of the sequence", "ylim": (-3, 103)}
-    quality["ylabel"] = "all of it right, % of sequences"
-    panels = [
-        {"title": f"{task}: {sizes['steps']} updates", "systems": values_of(figures[task]), **quality} for task in tasks
-    ]
-    save(panels, path)
-
-
-def draw_wishes(path, figures, sizes):
-    paths = {system: [values] for system, values in figures["paths"].items() if system != "lengths"}
-    length = {"at": sizes["timed"], "xlabel": "words", "xscale": "log", "yscale": "log"}
-    panels = [
-        {"title": "From a source word to the last target word", "ylabel": "states or layers", "systems": paths},
-        {"title": "A training step, 8 pairs", "ylabel": "milliseconds", "systems": values_of(figures["times"])},
-    ]
-    save([panel | length for panel in panels], path)
 
 
 def values_of(systems):
@@ -281,32 +266,20 @@ def parse_arguments(argv):
     add = parser.add_argument
     add("--quick", action="store_true", help="small models, short sequences, few updates: about a minute")
     add("--data", metavar="DIR", help="folder of get_multi30k.py: also translate English to French (takes hours)")
-    add("--only", type=some_of(list(PARTS)), metavar="A,B", help=f"some of {','.join(PARTS)}; the last two need --data")
-    add(
-        "--steps",
-        type=positive,
-        metavar="N",
-        help=f"updates on copy and reverse (default: {FULL['steps']}, with --quick {QUICK['steps']})",
-    )
-    add(
-        "--seeds",
-        type=positive,
-        metavar="N",
-        help=f"number of seeds (default: {FULL['seeds']}, with --quick {QUICK['seeds']})",
-    )
+    add_some(parser, "--only", PARTS, help=f"some of {','.join(PARTS)}; the last two need --data")
     add("--seed", type=natural, default=0, help="the first seed (default: 0)")
-    add(
-        "--longest",
-        type=positive,
-        metavar="N",
-        help=f"symbols of the longest sequence of the training (default: {FULL['longest']}, with --quick "
-        f"{QUICK['longest']}); a fifth to five fifths of it are tested",
+    add_sizes(
+        parser,
+        FULL,
+        QUICK,
+        steps="updates on copy and reverse",
+        seeds="number of seeds",
+        parameters="number of parameters of each system on copy and reverse",
+        batch="number of sequences of an update on copy and reverse",
+        longest="symbols of the longest sequence of the training, of which a fifth to five fifths are tested",
     )
-    for name, meaning in (("parameters", "parameters of each system"), ("batch", "sequences of an update")):
-        numbers = f"(default: {FULL[name]}, with --quick {QUICK[name]})"
-        add(f"--{name}", type=positive, metavar="N", help=f"number of {meaning} on copy and reverse {numbers}")
     add("--beyond", type=positive, metavar="N", help="also test sequences up to N times as long as the longest")
-    add("--systems", type=some_of(list(SYSTEMS)), metavar="A,B", help=f"some of {','.join(SYSTEMS)} (default: all)")
+    add_some(parser, "--systems", SYSTEMS, help=f"some of {','.join(SYSTEMS)} (default: all)")
     add("--translation-steps", type=positive, default=2000, metavar="N", help="updates on Multi30k (default: 2000)")
     add("--join", type=positive, default=3, metavar="N", help="join up to N sentences of Multi30k (default: 3)")
     add("--joined-steps", type=positive, default=2500, metavar="N", help="updates on joined sentences (default: 2500)")
@@ -325,8 +298,7 @@ def parse_arguments(argv):
             output_folder(options.runs)
         except (OSError, ImportError, argparse.ArgumentTypeError) as error:
             parser.error(str(error))
-    options.out = options.out or Path("runs/study")
-    options.draws = will_draw(parser, options)
+    options.draws = will_draw(parser, options, "runs/study")
     return options
 
 

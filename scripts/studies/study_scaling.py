@@ -10,13 +10,13 @@ python scripts/studies/study_scaling.py --out docs/figures  # everything: some m
 3. Learning which of 16 words a query asks for, in a fixed number of steps, with the gradients of npformer.
 """
 
+import itertools
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
 
-from scripts.arguments import natural, new_parser, positive  # needs pip install -e .
+from scripts.arguments import add_sizes, natural, new_parser, sizes_of  # needs pip install -e .
 from scripts.command import command
 from scripts.output import add_json, add_pictures, will_draw, write_json
 
@@ -26,27 +26,15 @@ from npformer.runtime.threads import blas_threads
 LABELS = {"dot": "dot product", "scaled_dot": "dot product / √K", "additive": "additive"}
 N_QUERIES, N_KEYS = 64, 64
 N_WORDS, N_SHOWN, N_ANSWERS, BATCH, N_EVALUATED = 64, 16, 8, 64, 2000
-FULL = {
-    "widths": [4, 16, 64, 256, 1024],
-    "learning_widths": [4, 16, 64, 256],
-    "learning_rates": [0.003, 0.01, 0.03, 0.1],
-    "steps": 300,
-    "seeds": 5,
-}
-QUICK = {
-    "widths": [4, 64, 1024],
-    "learning_widths": [4, 64],
-    "learning_rates": [0.01, 0.03],
-    "steps": 200,
-    "seeds": 3,
-}
+FULL = {"widths": [4, 16, 64, 256, 1024], "learning_widths": [4, 16, 64, 256], "steps": 300, "seeds": 5}
+FULL["learning_rates"] = [0.003, 0.01, 0.03, 0.1]
+QUICK = {"widths": [4, 64, 1024], "learning_widths": [4, 64], "steps": 200, "seeds": 3, "learning_rates": [0.01, 0.03]}
 
 
 @command
 def main(argv=None):
     options = parse_arguments(argv)
-    sizes = dict(QUICK if options.quick else FULL)
-    sizes |= {name: getattr(options, name) for name in ("steps", "seeds") if getattr(options, name)}
+    sizes = sizes_of(options, FULL, QUICK)
     seeds = range(options.seed, options.seed + sizes["seeds"])
     start = time.perf_counter()
     with blas_threads(1):  # the matrices are small
@@ -58,8 +46,7 @@ def main(argv=None):
             "learned": study_learning(sizes, seeds),
         }
     figures["seconds"] = time.perf_counter() - start
-    if options.json:
-        write_json(options.json, figures)
+    write_json(options.json, figures)
     if options.draws:
         draw(options.out, figures)
     print(f"\n{figures['seconds']:.0f} seconds")
@@ -75,15 +62,8 @@ def random_params(score, width, rng):
     """The parameters of a score, divided by √width as in an initialisation, so that no sum grows with the width."""
     if score != "additive":
         return {}
-    normal = rng.standard_normal
-    return {
-        "w_q": normal((width, width)) / width**0.5,
-        "w_k": normal((width, width)) / width**0.5,
-        "w_score": normal(width) / width**0.5,
-    }
-
-
-# -- 1. random scores ---------------------------------------------------------------------------------------------
+    shapes = {"w_q": (width, width), "w_k": (width, width), "w_score": width}
+    return {name: rng.standard_normal(shape) / width**0.5 for name, shape in shapes.items()}
 
 
 def study_random(sizes, seeds):
@@ -92,13 +72,17 @@ def study_random(sizes, seeds):
     )
     print("score        width   variance   entropy    gradient of scores      gradient of query")
     print("                                 (nats)       mean     median                   mean")
+    form = "{:10.2f} {:9.2f} {:10.4f} {:10.2g} {:22.3f}"
+    return over_widths(LABELS, sizes["widths"], lambda *case: over(seeds, random_scores, *case), form)
+
+
+def over_widths(scores, widths, measure, form):
+    """A row of ``measure(score, width)`` for each score and width, printed with the means over the seeds."""
     rows = []
-    for score in LABELS:
-        for width in sizes["widths"]:
-            row = over(seeds, random_scores, score, width)
-            variance, entropy, mean, median, query = map(np.mean, row.values())
-            print(f"{score:<10} {width:7} {variance:10.2f} {entropy:9.2f} {mean:10.4f} {median:10.2g} {query:22.3f}")
-            rows.append({"score": score, "width": width, **row})
+    for score, width in itertools.product(scores, widths):
+        row = measure(score, width)
+        print(f"{score:<10} {width:7}", form.format(*map(np.mean, row.values())))
+        rows.append({"score": score, "width": width, **row})
     return rows
 
 
@@ -127,20 +111,11 @@ def soften(scores, dweights):
     return entropy, ops.softmax_backward(dweights, weights)
 
 
-# -- 2. the same entropy ------------------------------------------------------------------------------------------
-
-
 def study_same_entropy(sizes, seeds):
     print("\n2. the additive score, times a factor that gives its weights the entropy of another score\n")
     print("entropy of   width   factor   gradient of scores, mean: additive   the other")
-    rows = []
-    for score in ("dot", "scaled_dot"):
-        for width in sizes["widths"]:
-            row = over(seeds, additive_with_the_entropy_of, score, width)
-            factor, additive, other = map(np.mean, row.values())
-            print(f"{score:<10} {width:7} {factor:8.1f} {additive:34.4f} {other:11.4f}")
-            rows.append({"score": score, "width": width, **row})
-    return rows
+    measure = lambda *case: over(seeds, additive_with_the_entropy_of, *case)
+    return over_widths(("dot", "scaled_dot"), sizes["widths"], measure, "{:8.1f} {:34.4f} {:11.4f}")
 
 
 def additive_with_the_entropy_of(score, width, rng):
@@ -163,29 +138,18 @@ def additive_with_the_entropy_of(score, width, rng):
     }
 
 
-# -- 3. learning --------------------------------------------------------------------------------------------------
-
-
 def study_learning(sizes, seeds):
     print(f"\n3. right word found after {sizes['steps']} steps of Adam; chance: {1 / N_SHOWN:.3f}\n")
     print("score        width   best learning rate   share found: mean   lowest   highest seed")
     rows = []
-    for score in LABELS:
-        for width in sizes["learning_widths"]:
-            row = best_learning_rate(score, width, sizes, seeds)
-            found = row["found"]
-            print(f"{score:<10} {width:7} {row['lr']:20} {np.mean(found):19.3f} {min(found):8.3f} {max(found):14.3f}")
-            rows.append(row)
-    return rows
-
-
-def best_learning_rate(score, width, sizes, seeds):
-    """The figures for the learning rate that is best in the mean over the seeds, so that each score is at its best."""
-    rows = []
-    for lr in sizes["learning_rates"]:
-        found = [learn(score, width, lr, sizes["steps"], seed) for seed in seeds]
+    for score, width in itertools.product(LABELS, sizes["learning_widths"]):
+        found_at = {
+            lr: [learn(score, width, lr, sizes["steps"], seed) for seed in seeds] for lr in sizes["learning_rates"]
+        }
+        lr, found = max(found_at.items(), key=lambda item: np.mean(item[1]))  # so that each score is at its best
+        print(f"{score:<10} {width:7} {lr:20} {np.mean(found):19.3f} {min(found):8.3f} {max(found):14.3f}")
         rows.append({"score": score, "width": width, "lr": lr, "found": found})
-    return max(rows, key=lambda row: np.mean(row["found"]))
+    return rows
 
 
 def learn(score, width, lr, steps, seed):
@@ -222,13 +186,8 @@ def new_batch(rng, translation, size):
     shown = rng.random((size, N_WORDS)).argsort(axis=1)[:, :N_SHOWN]
     answers, at = rng.integers(0, N_ANSWERS, (size, N_SHOWN)), rng.integers(0, N_SHOWN, size)
     row = np.arange(size)
-    return {
-        "asked": translation[shown[row, at]],
-        "shown": shown,
-        "answers": answers,
-        "target": answers[row, at],
-        "at": at,
-    }
+    asked, target = translation[shown[row, at]], answers[row, at]
+    return {"asked": asked, "shown": shown, "answers": answers, "target": target, "at": at}
 
 
 def gradients(params, score, batch):
@@ -249,9 +208,6 @@ def gradients(params, score, batch):
         "score": dict(zip(params["score"], dscore_params, strict=True)),
     }
     return grads, weights
-
-
-# -- what is shown ------------------------------------------------------------------------------------------------
 
 
 def draw(folder, figures):
@@ -279,16 +235,13 @@ def draw(folder, figures):
 
 def parse_arguments(argv):
     parser = new_parser(__doc__)
-    default = lambda name: f"(default: {FULL[name]}, with --quick {QUICK[name]})"
     parser.add_argument("--quick", action="store_true", help="fewer widths, seeds and steps: seconds")
     parser.add_argument("--seed", type=natural, default=0, help="the first seed (default: 0)")
-    parser.add_argument("--seeds", type=positive, help=f"how many seeds {default('seeds')}")
-    parser.add_argument("--steps", type=positive, help=f"steps of learning {default('steps')}")
+    add_sizes(parser, FULL, QUICK, seeds="how many seeds", steps="steps of learning")
     add_pictures(parser, default="runs/scaling")
     add_json(parser)
     options = parser.parse_args(argv)
-    options.out = options.out or Path("runs/scaling")
-    options.draws = will_draw(parser, options)
+    options.draws = will_draw(parser, options, "runs/scaling")
     return options
 
 

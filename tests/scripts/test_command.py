@@ -172,7 +172,7 @@ def test_a_picture_needs_matplotlib_and_a_format(monkeypatch, tmp_path):
 def test_without_matplotlib_a_script_says_at_its_start_that_it_will_not_draw(monkeypatch, capsys, tmp_path):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     parser = argparse.ArgumentParser()
-    assert not output.will_draw(parser, argparse.Namespace(no_plots=False, out=tmp_path))
+    assert not output.will_draw(parser, argparse.Namespace(no_plots=False, out=tmp_path), "runs")
     assert capsys.readouterr().out == "no pictures will be drawn: they need matplotlib: pip install 'npformer[plot]'\n"
 
 

@@ -56,9 +56,6 @@ def token_names(vocab):
     return [*FIRST_NAMES, *map(str, range(len(FIRST_NAMES), vocab))]
 
 
-# -- npformer's parameters in CTranslate2's places ----------------------------------------------------------------
-
-
 def specification(model, params):
     """The model as a specification that CTranslate2 can save."""
     spec = TransformerSpec.from_config(model.depths, model.n_heads)
