@@ -24,7 +24,11 @@ PRESET = PRESETS["annotated"]
 
 @command
 def main(argv=None):
-    options = parse_arguments(argv)
+    parser = new_parser(__doc__)
+    add = parser.add_argument
+    add("--steps", type=positive, default=PRESET["steps"], help="training steps (default: the preset's)")
+    add_json(parser)
+    options = parser.parse_args(argv)
     check_package("torch", "pip install 'npformer[bench]'")
     description = print_machine(machine())
     with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:  # a new process for each
@@ -36,14 +40,6 @@ def main(argv=None):
     print(f"\n{options.steps} steps of {PRESET['batch_size']} sequences\n")
     rows = [[name, f"{r['seconds']:.1f}", f"{ours / r['seconds']:.0%}", f"{r['loss']:.3f}"] for name, r in runs.items()]
     print_table(["", "seconds", "npformer's time is", "loss of the last step"], rows)
-
-
-def parse_arguments(argv):
-    parser = new_parser(__doc__)
-    add = parser.add_argument
-    add("--steps", type=positive, default=PRESET["steps"], help="training steps (default: the preset's)")
-    add_json(parser)
-    return parser.parse_args(argv)
 
 
 def batches(steps):

@@ -46,7 +46,12 @@ LARGE = 8192  # the sides of the largest product
 
 @command
 def main(argv=None):
-    options = parse_arguments(argv)
+    quick = "tiny and base, eager PyTorch, 3 rounds"
+    parser = parser_of(__doc__, rounds=7, seconds=0.5, quick_seconds=0.5, quick=quick)
+    add_some(parser, "--steps", STEPS, help=f"some of {','.join(STEPS)} (default: all)")
+    add_some(parser, "--precisions", PRECISIONS, PRECISIONS, help=f"some of {','.join(PRECISIONS)} (default: both)")
+    options = parsed(parser, argv)
+    options.steps = options.steps or (["tiny", "base"] if options.quick else list(STEPS))
     if missing := why_no_gpu():
         sys.exit(f"there is nothing to measure: {missing}")
     facts = {**machine(), "gpu": gpu()}
@@ -187,16 +192,6 @@ def show(figures, flops, best=None):
         rows.append([name, *time_cells(found), short(rate), percent(rate / best) if best else ""])
     print_table(["", "ms", "spread", f"× {next(iter(figures), '')}", "TFLOP/s", "of the product"], rows)
     print(flush=True)
-
-
-def parse_arguments(argv):
-    quick = "tiny and base, eager PyTorch, 3 rounds"
-    parser = parser_of(__doc__, rounds=7, seconds=0.5, quick_seconds=0.5, quick=quick)
-    add_some(parser, "--steps", STEPS, help=f"some of {','.join(STEPS)} (default: all)")
-    add_some(parser, "--precisions", PRECISIONS, PRECISIONS, help=f"some of {','.join(PRECISIONS)} (default: both)")
-    options = parsed(parser, argv)
-    options.steps = options.steps or (["tiny", "base"] if options.quick else list(STEPS))
-    return options
 
 
 if __name__ == "__main__":

@@ -38,7 +38,12 @@ N_PARAMETERS = 2**24
 
 @command
 def main(argv=None):
-    options = parse_arguments(argv)
+    quick = "3 very short rounds: under a minute"
+    parser = parser_of(__doc__, rounds=5, seconds=0.2, quick_seconds=0.03, quick=quick)
+    add_some(parser, "--ops", OPERATIONS, list(OPERATIONS), help="(default: all)")
+    add_backends(parser, default=["cpu", "reference"])
+    add_without(parser, ["pytorch"])
+    options = parsed(parser, argv)
     facts = print_machine(machine())
     with limits_contender(options.sgemm_sizes[:3]) as limits, started(wanted(options)) as contenders:
         names = [contender.name for contender in contenders]
@@ -210,15 +215,6 @@ def print_results(results, names, best):
 
 def matrix_cells(gflops, best):
     return [short(gflops), percent(gflops / best.sgemm)] if gflops else ["", ""]
-
-
-def parse_arguments(argv):
-    quick = "3 very short rounds: under a minute"
-    parser = parser_of(__doc__, rounds=5, seconds=0.2, quick_seconds=0.03, quick=quick)
-    add_some(parser, "--ops", OPERATIONS, list(OPERATIONS), help="(default: all)")
-    add_backends(parser, default=["cpu", "reference"])
-    add_without(parser, ["pytorch"])
-    return parsed(parser, argv)
 
 
 if __name__ == "__main__":

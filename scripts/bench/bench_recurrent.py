@@ -31,7 +31,14 @@ ATTENTION = {"none": None, "dot": "dot", "general": "general", "additive": "addi
 
 @command
 def main(argv=None):
-    options = parse_arguments(argv)
+    quick = "attention general alone, 3 short rounds"
+    parser = parser_of(__doc__, rounds=7, seconds=0.5, quick_seconds=0.1, quick=quick)
+    add_some(parser, "--cells", ["gru", "lstm"], ["gru", "lstm"])
+    add_some(parser, "--attention", ATTENTION, help="(default: all)")
+    add_backends(parser, default=["cpu"])
+    add_without(parser, ["pytorch"])
+    options = parsed(parser, argv)
+    options.attention = options.attention or (["general"] if options.quick else list(ATTENTION))
     facts, results = print_machine(machine()), {}
     for cell, attention in itertools.product(options.cells, options.attention):
         results[f"{cell}, {attention}"] = measure(cell, attention, options)
@@ -69,18 +76,6 @@ def build_pytorch(cell, attention, **variant):
     from scripts.bench.peers.pytorch_recurrent import training_step
 
     return training_step(model_of(cell, attention), *batch_of(SIZE), LEARNING_RATE, physical_cores(), **variant)
-
-
-def parse_arguments(argv):
-    quick = "attention general alone, 3 short rounds"
-    parser = parser_of(__doc__, rounds=7, seconds=0.5, quick_seconds=0.1, quick=quick)
-    add_some(parser, "--cells", ["gru", "lstm"], ["gru", "lstm"])
-    add_some(parser, "--attention", ATTENTION, help="(default: all)")
-    add_backends(parser, default=["cpu"])
-    add_without(parser, ["pytorch"])
-    options = parsed(parser, argv)
-    options.attention = options.attention or (["general"] if options.quick else list(ATTENTION))
-    return options
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ not what a library actually computes.
 """
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -151,25 +152,15 @@ def print_steps(figures):
 
 
 def draw_ratios(results, path):
-    """Draw bars: the time of each contender divided by npformer's, for each step."""
-    figure = new_figure(4 + 1.6 * len(results), 4)
-    axes = figure.subplots()
+    """Draw the time of each contender divided by npformer's, for each step."""
+    from npformer.plots import plot_curves
+
     names = list(dict.fromkeys(name for result in results.values() for name in result["contenders"]))
-    width = 0.8 / len(names)
-    for i, name in enumerate(names):
-        places = [
-            (at, result["contenders"][name]["times_as_long"])
-            for at, result in enumerate(results.values())
-            if name in result["contenders"]
-        ]
-        at, ratios = np.array(places).T
-        bars = axes.bar(at + (i - (len(names) - 1) / 2) * width, ratios, width, label=name)
-        axes.bar_label(bars, fmt="%.1f", fontsize=7)
-    axes.axhline(1, color="0.4", linewidth=0.8)
-    axes.set_xticks(range(len(results)), results)
-    axes.set(ylabel=f"time / {names[0]}'s", title="Training step on a CPU, lower is faster")
-    figure.legend(loc="outside right upper", fontsize=8)
-    figure.savefig(path)
+    ratio = lambda name, result: result["contenders"].get(name, {"times_as_long": math.nan})["times_as_long"]
+    systems = {name: [[ratio(name, result) for result in results.values()]] for name in names}
+    title = "Training step on a CPU, lower is faster"
+    panel = {"at": range(len(results)), "labels": results, "systems": systems, "title": title}
+    plot_curves([panel | {"ylabel": f"time / {names[0]}'s"}], path)
 
 
 MIDDLE = Size(V=1000, N=2, D=256, H=4, F=1024, B=16, S=32, T=32)

@@ -1,7 +1,8 @@
 """The limits of the machine, measured in turns with the contenders: what no step can exceed."""
 
-import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from timeit import timeit
 from typing import NamedTuple
 
 import numpy as np
@@ -41,23 +42,16 @@ def build_limits(sizes, copied=2**26):
     pool = ThreadPoolExecutor(n_threads)
 
     def step():
-        sgemm = max(
-            2 * n**3 / seconds_of(np.matmul, a, b, out=out) / 1e9
+        rates = [
+            2 * n**3 / timeit(partial(np.matmul, a, b, out=out), number=1) / 1e9
             for n, (a, b), out in zip(sizes, factors, products, strict=True)
-        )
+        ]
         moved = 2 * source.nbytes / 1e9
-        copy = moved / seconds_of(np.copyto, target, source)
-        copy_threads = moved / seconds_of(lambda: list(pool.map(lambda part: np.copyto(*part), parts)))
-        return sgemm, copy, copy_threads
+        copy = moved / timeit(lambda: np.copyto(target, source), number=1)
+        copy_threads = moved / timeit(lambda: list(pool.map(lambda part: np.copyto(*part), parts)), number=1)
+        return max(rates), copy, copy_threads
 
     return step
-
-
-def seconds_of(function, *arguments, **options):
-    """The seconds that one call takes."""
-    start = time.perf_counter()
-    function(*arguments, **options)
-    return time.perf_counter() - start
 
 
 def best_limits(turns):

@@ -21,7 +21,13 @@ N_SHARDS = 12  # which 1, 2, 3 and 4 ranks share evenly
 
 @command
 def main(argv=None):
-    options = parse_arguments(argv)
+    parser = new_parser(__doc__, allow_abbrev=False)
+    add = parser.add_argument
+    add("--data", type=Path, required=True, metavar="DIR", help="folder with Multi30k")
+    add("--ranks", type=positive, default=4, help="the most ranks (default: 4)")
+    add("--steps", type=positive, default=200, help="(default: 200)")
+    add("--max-tokens", type=positive, default=1000, help="of a batch (default: 1000)")
+    options = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as folder:
         curves = {n: losses_of(n, Path(folder) / str(n), options) for n in range(1, options.ranks + 1)}
     for n, losses in curves.items():
@@ -44,16 +50,6 @@ def losses_of(n, out, options):
     arguments = [str(word) for setting in settings.items() for word in setting]
     subprocess.run([*mpiexec(n), sys.executable, TRAIN, *arguments, "--minutes", "60", "--quiet"], check=True)
     return [record["loss"] for record in JsonLog.read(out / LOG) if "loss" in record]
-
-
-def parse_arguments(argv):
-    parser = new_parser(__doc__, allow_abbrev=False)
-    add = parser.add_argument
-    add("--data", type=Path, required=True, metavar="DIR", help="folder with Multi30k")
-    add("--ranks", type=positive, default=4, help="the most ranks (default: 4)")
-    add("--steps", type=positive, default=200, help="(default: 200)")
-    add("--max-tokens", type=positive, default=1000, help="of a batch (default: 1000)")
-    return parser.parse_args(argv)
 
 
 if __name__ == "__main__":

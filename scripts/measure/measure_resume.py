@@ -53,7 +53,17 @@ TRAIN = Path(__file__).resolve().parents[1] / "train_translation.py"
 
 @command
 def main(argv=None):
-    options = parse_arguments(argv)
+    parser = new_parser(__doc__)
+    add = parser.add_argument
+    add("--data", required=True, metavar="DIR", help="folder with the aligned files")
+    add("--src", default="en", help="(default: en)")
+    add("--tgt", default="fr", help="(default: fr)")
+    add("--ranks", type=positives, default=[1], metavar="N,M", help="numbers of ranks to draw from (default: 1)")
+    add("--kills", type=positive, default=20, help="(default: 20)")
+    add("--steps", type=positive, default=400, help="of the training (default: 400)")
+    add("--seed", type=natural, default=0, help="seed of the moments (default: 0)")
+    add_json(parser)
+    options = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as folder:
         undisturbed, killed = Path(folder) / "undisturbed", Path(folder) / "killed"
         run(undisturbed, options, times=Path(folder) / "seconds.json")
@@ -188,20 +198,6 @@ def compare(undisturbed, killed, options):
     steps = [record["step"] for record in records if "loss" in record]
     assert steps == list(range(1, options.steps + 1)), "a step is missing from the log, or in it twice"
     return different
-
-
-def parse_arguments(argv):
-    parser = new_parser(__doc__)
-    add = parser.add_argument
-    add("--data", required=True, metavar="DIR", help="folder with the aligned files")
-    add("--src", default="en", help="(default: en)")
-    add("--tgt", default="fr", help="(default: fr)")
-    add("--ranks", type=positives, default=[1], metavar="N,M", help="numbers of ranks to draw from (default: 1)")
-    add("--kills", type=positive, default=20, help="(default: 20)")
-    add("--steps", type=positive, default=400, help="of the training (default: 400)")
-    add("--seed", type=natural, default=0, help="seed of the moments (default: 0)")
-    add_json(parser)
-    return parser.parse_args(argv)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ python scripts/measure/measure_scores.py  # some seconds
 """
 
 import sys
-import time
+import timeit
 
 import numpy as np
 
@@ -46,20 +46,10 @@ def compare(T, K, repeats):
         ("additive", 4 * T * K * K + 4 * T * T * K, 4 * T * T * K, lambda: ops.additive_score(q, k, w_q, w_k, w_score)),
     ]
     for name, operations, size, score in contenders:
-        seconds = fastest(score, repeats)
+        score()  # which is not counted
+        seconds = min(timeit.repeat(score, number=1, repeat=repeats))
         figures = operations / 1e6, size / 1e6, 1000 * seconds, operations / seconds / 1e9
         yield str(K), name, *(f"{figure:.3g}" for figure in figures)
-
-
-def fastest(function, repeats):
-    """Seconds of the fastest of some calls, after one that is not counted."""
-    function()
-    seconds = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        function()
-        seconds.append(time.perf_counter() - start)
-    return min(seconds)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,10 @@ WORDS = 5000
 
 @command
 def main(argv=None):
-    options = parse_arguments(argv)
+    parser = new_parser(__doc__)
+    parser.add_argument("--pairs", type=positive, default=5_000_000, help="(default: 5,000,000)")
+    add_json(parser)
+    options = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as folder:
         text = write(Path(folder), options.pairs)
         megabytes = (text.source.stat().st_size + text.target.stat().st_size) / 1e6
@@ -63,13 +66,6 @@ def note(n_pairs, start):
     resident, most, seconds = resident_bytes() / 1e6, peak_bytes() / 1e6, time.perf_counter() - start
     print(f"{n_pairs:>13,} {resident:>6.0f} MB {most:>7.0f} MB {seconds:>10.1f}", flush=True)
     return {"pairs": n_pairs, "resident_mb": resident, "peak_mb": most, "seconds": seconds}
-
-
-def parse_arguments(argv):
-    parser = new_parser(__doc__)
-    parser.add_argument("--pairs", type=positive, default=5_000_000, help="(default: 5,000,000)")
-    add_json(parser)
-    return parser.parse_args(argv)
 
 
 if __name__ == "__main__":

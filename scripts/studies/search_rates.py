@@ -25,7 +25,13 @@ RATES = (0.001, 0.002, 0.005, 0.01, 0.02)
 
 @command
 def main(argv=None):
-    options = parse_arguments(argv)
+    parser = new_parser(__doc__, allow_abbrev=False)
+    add = parser.add_argument
+    add("--quick", action="store_true", help="small models, short sequences, few updates: about a minute")
+    add_sizes(parser, FULL, QUICK, steps="updates")
+    add("--seed", type=natural, default=100, help="seed of the task and of the training (default: 100)")
+    add_json(parser)
+    options = parser.parse_args(argv)
     sizes = sizes_of(options, FULL, QUICK)
     task = CopyTask(vocab=VOCAB, min_len=1, max_len=sizes["longest"], reverse=True, seed=options.seed)
     figures = {"sizes": sizes, "seed": options.seed, "rates": RATES, "exact": {}}
@@ -37,16 +43,6 @@ def main(argv=None):
             figures["exact"][system] = exact
             print(f"{system:<22}" + "".join(f"{right:8.1f}" for right in exact), flush=True)
             write_json(options.json, figures)  # so far, since the next system takes minutes
-
-
-def parse_arguments(argv):
-    parser = new_parser(__doc__, allow_abbrev=False)
-    add = parser.add_argument
-    add("--quick", action="store_true", help="small models, short sequences, few updates: about a minute")
-    add_sizes(parser, FULL, QUICK, steps="updates")
-    add("--seed", type=natural, default=100, help="seed of the task and of the training (default: 100)")
-    add_json(parser)
-    return parser.parse_args(argv)
 
 
 if __name__ == "__main__":

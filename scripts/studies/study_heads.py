@@ -137,19 +137,12 @@ def study(model, params, src, tgt, belongs, quality):
             for head in range(model.n_heads):
                 shares, keys = places(of_layer[:, head], src, tgt, kind, belongs, model.pad_id)
                 without = without_heads(model, params, kind, layer, [head])
-                heads.append(
-                    {
-                        "kind": kind,
-                        "layer": layer,
-                        "head": head,
-                        "shares": {place: round(share, 3) for place, (share, _) in shares.items()},
-                        "even": {place: round(even, 3) for place, (_, even) in shares.items()},
-                        "keys": round(keys, 2),
-                        "name": named(shares, keys),
-                        **measured(without),
-                        "weights": np.round(of_layer[:, head].mean(axis=0)[:DRAWN, :DRAWN], 2).tolist(),
-                    }
-                )
+                found = {"kind": kind, "layer": layer, "head": head}
+                for i, name in enumerate(("shares", "even")):
+                    found[name] = {place: round(both[i], 3) for place, both in shares.items()}
+                found |= {"keys": round(keys, 2), "name": named(shares, keys), **measured(without)}
+                found["weights"] = np.round(of_layer[:, head].mean(axis=0)[:DRAWN, :DRAWN], 2).tolist()
+                heads.append(found)
             without = without_heads(model, params, kind, layer, range(model.n_heads))
             sublayers.append({"kind": kind, "layer": layer, **measured(without)})
     return {"heads": heads, "sublayers": sublayers, **measured(params)}
@@ -189,11 +182,9 @@ def masks(T, S, kind, belongs):
     if kind == "memory":
         return {"belonging": belongs(T, S), "last": np.broadcast_to(s == S - 1, (T, S))}
     found = {"own": s == t, "before": s == t - 1, "after": s == t + 1}
+    ends = {"first": np.broadcast_to(s == 0, (T, S)), "last": np.broadcast_to(s == S - 1, (T, S))}
     if kind == "decoder":
-        del found["after"]  # which is masked
-    ends = {"first": np.broadcast_to(s == 0, (T, S))}
-    if kind == "encoder":
-        ends["last"] = np.broadcast_to(s == S - 1, (T, S))
+        del found["after"], ends["last"]  # which are masked
     return found | ends
 
 

@@ -22,7 +22,9 @@ and with additive attention, ByteNet, and the Transformer.
 import argparse
 import sys
 import time
+from functools import partial
 from pathlib import Path
+from timeit import timeit
 
 import numpy as np
 
@@ -165,18 +167,12 @@ def study_times(sizes, batch=8, rounds=5):
         trainers = {system: Trainer(model_of(system, sizes), Adam(lr=0.001)) for system in SYSTEMS}
         for trainer in trainers.values():
             trainer.step(src, tgt)  # compiles, and allocates
-        turns = [
-            {system: milliseconds(trainer, src, tgt) for system, trainer in trainers.items()} for _ in range(rounds)
-        ]
         for system in SYSTEMS:
-            values[system].append([turn[system] for turn in turns])
+            values[system].append([])
+        for _ in range(rounds):
+            for system, trainer in trainers.items():
+                values[system][-1].append(1000 * timeit(partial(trainer.step, src, tgt), number=1))
     return {system: {"values": np.transpose(of_system).tolist()} for system, of_system in values.items()}
-
-
-def milliseconds(trainer, src, tgt):
-    start = time.perf_counter()
-    trainer.step(src, tgt)
-    return 1000 * (time.perf_counter() - start)
 
 
 def path_lengths(lengths):
