@@ -2,7 +2,21 @@
 
 import numpy as np
 
-from scripts.figures.drawing import DARK, LIGHT, MIDDLE, arrow, box, canvas, cell, draw_all, figure, matrix, node, plt
+from scripts.figures.drawing import (
+    DARK,
+    LIGHT,
+    MIDDLE,
+    arrow,
+    box,
+    canvas,
+    cell,
+    draw_all,
+    figure,
+    label,
+    matrix,
+    node,
+    plt,
+)
 
 import npformer as nf
 
@@ -21,9 +35,8 @@ def soft_dictionary():
     titles = ("is_same(dog)", "how_similar(puppy)")
     for panel, title, similarities in zip(panels, titles, ([0, 1, 0], [0.1, 0.9, 0.7]), strict=True):
         weights = np.array(similarities) / sum(similarities)
-        bars = panel.bar([f"{key}\nvalue {value}" for key, value in zip(keys, values, strict=True)], weights)
-        for bar in bars:
-            bar.set(facecolor=MIDDLE, edgecolor=DARK)
+        names = [f"{key}\nvalue {value}" for key, value in zip(keys, values, strict=True)]
+        bars = panel.bar(names, weights, facecolor=MIDDLE, edgecolor=DARK)
         panel.bar_label(bars, [f"{weight:.3f}" for weight in weights], padding=2, size=11)
         panel.set_title(f"{title}\nresult {weights @ values:.3f}", size=12)
         panel.tick_params("x", length=0, labelsize=10)
@@ -42,13 +55,11 @@ def word_vectors():
     places = {"computer": (0.06, -0.1), "dog": (-0.12, 0.08), "cat": (0.06, 0.08)}
     for name, vector in vectors.items():
         arrow(axes, (0, 0), vector)
-        axes.text(vector[0] + places[name][0], vector[1] + places[name][1], name)
-    for name, vector, line, place in (
-        ("puppy (dashed)", query[0], "--", (-0.36, 0.13)),
-        ("answer (dotted)", answer[0], ":", (0.1, -0.3)),
-    ):
+        axes.text(*np.add(vector, places[name]), name)
+    puppy = "puppy (dashed)", query[0], "--", (-0.36, 0.13)
+    for name, vector, line, place in (puppy, ("answer (dotted)", answer[0], ":", (0.1, -0.3))):
         axes.annotate("", vector, (0, 0), arrowprops={"arrowstyle": "-|>", "ls": line, "lw": 2, "color": "black"})
-        axes.text(vector[0] + place[0], vector[1] + place[1], name, weight="bold")
+        axes.text(*(vector + place), name, weight="bold")
     axes.set(xlim=(-0.3, 1.9), ylim=(-1.0, 1.5), aspect="equal", xlabel="component 1", ylabel="component 2")
     axes.axhline(0, color=MIDDLE, lw=0.8, zorder=0)
     axes.axvline(0, color=MIDDLE, lw=0.8, zorder=0)
@@ -66,21 +77,9 @@ def attention_is():
         box(axes, x, 0.65, 1.0, 0.45, word, color=MIDDLE if word == "is" else LIGHT)
         axes.text(x + 0.5, 0.5, f"word {j + 1}", ha="center", va="top", size=11)
         start, end = np.array([x + 0.5, 1.1]), np.array([1.7 + 0.5 * j, 2.75])
-        axes.annotate(
-            "",
-            end,
-            start,
-            arrowprops={"arrowstyle": "-|>", "lw": 0.6 + 8 * weight, "color": DARK, "mutation_scale": 12},
-        )
-        middle = start + 0.42 * (end - start)
-        axes.text(
-            *middle,
-            f"{weight:.2f}",
-            ha="center",
-            va="center",
-            size=11,
-            bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.5},
-        )
+        style = {"arrowstyle": "-|>", "lw": 0.6 + 8 * weight, "color": DARK, "mutation_scale": 12}
+        axes.annotate("", end, start, arrowprops=style)
+        label(axes, *(start + 0.42 * (end - start)), f"{weight:.2f}", size=11)
     axes.text(0.06, 2.2, "weight a$_{2j}$", size=11)
     axes.text(2.7, 0.1, "the query is that of “is”", ha="center", size=11)
 
@@ -103,8 +102,7 @@ def words_and_layers():
                 line = {"color": DARK, "lw": 2.2, "zorder": 1} if used else {"color": MIDDLE, "lw": 0.5, "zorder": 0}
                 axes.plot([start, end], [low + 0.35, high - 0.35], **line)
     for j, x in enumerate(at, start=1):
-        options = {"ha": "center", "va": "center", "size": 9, "bbox": {"facecolor": "white", "ec": "none", "pad": 1}}
-        axes.text(x + 0.3 * (at[1] - x), rows[0] + 0.53, f"a(2, {j})", **options)
+        label(axes, x + 0.3 * (at[1] - x), rows[0] + 0.53, f"a(2, {j})", size=9, pad=1)
     for x, word in zip(at, WORDS, strict=True):
         axes.text(x, 0.12, word, ha="center", va="center")
         arrow(axes, (x, 0.27), (x, 0.6))
@@ -158,10 +156,8 @@ def linear_bridge():
     english = np.array([[1.0, 0.2], [0.8, 0.6], [-0.5, 1.0], [-0.4, -0.9]])
     french = english @ np.array([[0.0, 1.0], [-2.0, 0.0]])
     figure, panels = plt.subplots(2, 1, figsize=(4.4, 6.4))
-    for panel, points, names, title in (
-        (panels[0], french, french_of.values(), "queries: French"),
-        (panels[1], english, french_of.keys(), "keys: English"),
-    ):
+    spaces = (french, french_of.values(), "queries: French"), (english, french_of.keys(), "keys: English")
+    for panel, (points, names, title) in zip(panels, spaces, strict=True):
         ring = [0, 1, 2, 3, 0]
         panel.plot(*points[ring].T, color=MIDDLE, lw=1)
         panel.plot(*points.T, "o", color=DARK)

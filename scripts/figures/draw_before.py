@@ -5,6 +5,7 @@ python scripts/figures/draw_before.py
 The measured figures are drawn from the files in ``scripts/figures/results``; the pages say which command wrote each.
 """
 
+import itertools
 import json
 from pathlib import Path
 
@@ -28,9 +29,8 @@ def hourglass():
     names = [["x₄", "x₃", "x₂", "x₁"], ["z₂", "z₁"], ["x′₄", "x′₃", "x′₂", "x′₁"]]
     places = list(columns.items())
     for (x, ys), (next_x, next_ys) in zip(places, places[1:], strict=False):
-        for y in ys:
-            for next_y in next_ys:
-                line(axes, (x, y), (next_x, next_y))
+        for y, next_y in itertools.product(ys, next_ys):
+            line(axes, (x, y), (next_x, next_y))
     for (x, ys), texts in zip(places, names, strict=True):
         for y, text in zip(ys, texts, strict=True):
             node(axes, x, y, text, 0.26, LIGHT if x == 2.6 else "white")
@@ -69,8 +69,7 @@ def recurrent_attention():
     """One step of a recurrent decoder with attention."""
     axes = canvas(6.6, 5.0)
     axes.set_ylim(-0.1, 4.9)
-    xs, words = (0.25, 1.15, 2.05), ("the", "cat", "sleeps")
-    weights = (0.1, 0.8, 0.1)
+    xs, words, weights = (0.25, 1.15, 2.05), ("the", "cat", "sleeps"), (0.1, 0.8, 0.1)
     for i, (x, word, weight) in enumerate(zip(xs, words, weights, strict=True)):
         box(axes, x, 0.85, 0.7, 0.5, f"H{'₁₂₃'[i]}")
         arrow(axes, (x + 0.35, 0.5), (x + 0.35, 0.85))
@@ -111,13 +110,10 @@ def bytenet():
         for depth in (2, 1):
             for at in seen[depth]:
                 seen[depth - 1] |= {at + shift for shift in range(-back, ahead + 1) if 0 <= at + shift < 5}
-        for depth in (1, 2):
-            for at in range(5):
-                for shift in range(-back, ahead + 1):
-                    if 0 <= at + shift < 5:
-                        strong = at in seen[depth]
-                        style = {"color": DARK, "linewidth": 2} if strong else {"linestyle": ":"}
-                        line(axes, (left + 0.6 * at, ys[depth]), (left + 0.6 * (at + shift), ys[depth - 1]), **style)
+        for depth, at, lower in itertools.product((1, 2), range(5), range(5)):
+            if -back <= lower - at <= ahead:
+                style = {"color": DARK, "linewidth": 2} if at in seen[depth] else {"linestyle": ":"}
+                line(axes, (left + 0.6 * at, ys[depth]), (left + 0.6 * lower, ys[depth - 1]), **style)
         for depth, y in enumerate(ys):
             for at in range(5):
                 text = str(at + 1) if depth == 0 else ""
@@ -207,10 +203,8 @@ def heads_reverse():
     found = read("heads_reverse")
     figure, panels = plt.subplots(6, 4, figsize=(6.4, 10.2))
     for axes, head in zip(panels.ravel(), found["heads"], strict=True):
-        weights = np.array(head["weights"])
-        axes.imshow(weights, cmap="Greys", vmin=0, vmax=1)
-        name = f"{head['layer'] + 1}.{head['head'] + 1}"
-        axes.set_title(f"{name}: {head['right']:.0f} %", size=11)
+        axes.imshow(head["weights"], cmap="Greys", vmin=0, vmax=1)
+        axes.set_title(f"{head['layer'] + 1}.{head['head'] + 1}: {head['right']:.0f} %", size=11)
         axes.set(xticks=[], yticks=[])
         axes.spines[["top", "right"]].set_visible(True)
     for row, (kind, layer) in enumerate((kind, layer) for kind in SUBLAYERS for layer in (1, 2)):

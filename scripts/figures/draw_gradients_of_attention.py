@@ -112,15 +112,13 @@ def gradients_heads():
             cell(axes, left + column * side, top - (row + 1) * 0.5, side, 0.5, text, color)
         for part, name in enumerate(names):
             axes.text(left + (2 * part + 1) * side, top + 0.42, name, ha="center", va="bottom", size=13)
-            axes.plot(
-                [left + 2 * part * side + 0.06, left + (2 * part + 2) * side - 0.06], [top + 0.38] * 2, color=DARK
-            )
+            ends = [left + 2 * part * side + 0.06, left + (2 * part + 2) * side - 0.06]
+            axes.plot(ends, [top + 0.38] * 2, color=DARK)
             for head in range(2):
                 at = left + (2 * part + head + 0.5) * side
                 axes.text(at, top + 0.08, f"head {head + 1}", ha="center", va="bottom", size=10)
         for row in range(2):
-            text = f"position {row}"
-            axes.text(left - 0.1, top - row * 0.5 - 0.25, text, ha="right", va="center", size=9)
+            axes.text(left - 0.1, top - row * 0.5 - 0.25, f"position {row}", ha="right", va="center", size=9)
 
 
 @figure
@@ -158,12 +156,11 @@ def gradients_tile_grid():
     """The scores of 8 queries and 8 keys in tiles of 2 × 2, with the causal mask: skipped, masked in part, whole."""
     axes = canvas(5.0, 3.3)
     side, left, top = 0.34, 0.75, 2.9
-    for query in range(8):
-        for key in range(8):
-            tile_query, tile_key = query // 2, key // 2
-            color = "white" if tile_key > tile_query else LIGHT if tile_key < tile_query else MIDDLE
-            text = "×" if tile_key == tile_query and key > query else ""
-            cell(axes, left + key * side, top - (query + 1) * side, side, side, text, color, linewidth=0.5)
+    for query, key in np.ndindex(8, 8):
+        tile_query, tile_key = query // 2, key // 2
+        color = "white" if tile_key > tile_query else LIGHT if tile_key < tile_query else MIDDLE
+        text = "×" if tile_key == tile_query and key > query else ""
+        cell(axes, left + key * side, top - (query + 1) * side, side, side, text, color, linewidth=0.5)
     for line in range(5):
         at = line * 2 * side
         axes.plot([left, left + 8 * side], [top - at, top - at], color=DARK, linewidth=1.6)

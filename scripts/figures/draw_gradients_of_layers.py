@@ -51,9 +51,8 @@ def gradients_activations():
         if name == "relu":
             slope[abs(x) < 1e-9] = np.nan  # a jump, not a line
         panels[1].plot(x, slope, color="black", linestyle=style)
-    panels[0].set_ylabel("f(x)")
-    panels[1].set_ylabel("slope f′(x)")
-    panels[1].set_xlabel("x")
+    panels[0].set(ylabel="f(x)")
+    panels[1].set(ylabel="slope f′(x)", xlabel="x")
     panels[0].legend(frameon=False)
     for axes in panels:
         axes.axhline(0, color=MIDDLE, linewidth=0.8, zorder=0)
@@ -114,11 +113,8 @@ def cross_entropy_smoothing():
     V, gaps = 10, np.linspace(0, 10, 201)
     figure, axes = plt.subplots(figsize=(5, 3.4), layout="constrained")
     for smoothing, style in ((0.0, "--"), (0.1, "-")):
-        gradients = []
-        for gap in gaps:
-            logits = np.zeros((1, V))
-            logits[0, 0] = gap
-            gradients.append(nf.cross_entropy(logits, np.array([0]), label_smoothing=smoothing)[1][0, 0])
+        of_gap = lambda gap, eps=smoothing: nf.cross_entropy(gap * np.eye(1, V), np.array([0]), label_smoothing=eps)[1]
+        gradients = [of_gap(gap)[0, 0] for gap in gaps]
         axes.plot(gaps, gradients, style, color=DARK, label=f"ε = {smoothing:g}")
     best = np.log(1 + 0.9 * V / 0.1)
     axes.axhline(0, color=MIDDLE, linewidth=0.8)
@@ -133,9 +129,7 @@ def residual_gradients():
     """The gradient goes past the sublayer and through it."""
     axes = canvas(5, 4.9)
     for y, forward in ((3.2, True), (0.7, False)):
-        ends = [(0.7, y), (1.9, y), (3.1, y), (3.65, y), (3.95, y), (4.3, y)]
-        names = ("x", "y") if forward else ("dx", "dy")
-        for x, name in zip((0.1, 4.3), names, strict=True):
+        for x, name in ((0.1, "x" if forward else "dx"), (4.3, "y" if forward else "dy")):
             box(axes, x, y - 0.28, 0.6, 0.56, name, color="white", size=14)
         box(axes, 1.75, y - 0.35, 1.3, 0.7, "sublayer f" if forward else "backward\nof f")
         plus = 3.7 if forward else 1.2
@@ -180,9 +174,8 @@ def model_backward():
     arrow(axes, (left + width, 3.38), (right, 3.38), linestyle=DASHED)
     arrow(axes, (right, 3.1), (left + width, 3.1))
     axes.text((left + width + right) / 2, 3.45, "memory", ha="center", va="bottom", size=10, color=DARK)
-    axes.text(
-        (left + width + right) / 2, 3.02, "dmemory:\nsum over N\nlayers", ha="center", va="top", size=10, color=DARK
-    )
+    text = "dmemory:\nsum over N\nlayers"
+    axes.text((left + width + right) / 2, 3.02, text, ha="center", va="top", size=10, color=DARK)
     box(axes, left, 0.2, 4.4, 0.7, "gradient of a tied table: the sum of three", color="white")
     arrow(axes, (middle_left, 1.5), (middle_left, 0.9))
     arrow(axes, (middle_right - 0.3, 1.5), (middle_right - 0.3, 0.9))
@@ -223,23 +216,17 @@ def dilated_convolution():
         place = lambda row, t, bottom=bottom: (0.33 + gap * t, bottom + height * row)
         lines, marked = set(), {(3, n - 1)} if forward else {(0, 0)}
         for level in range(3) if not forward else range(2, -1, -1):
-            shift = dilations[level]
-            for t in range(n):
-                for tap in range(3):
-                    lower = t - shift * tap
-                    known = (level + 1, t) if forward else (level, lower)
-                    if lower >= 0 and known in marked:
-                        lines.add((level, lower, t))
+            for t, tap in np.ndindex(n, 3):
+                lower = t - dilations[level] * tap
+                if lower >= 0 and ((level + 1, t) if forward else (level, lower)) in marked:
+                    lines.add((level, lower, t))
             marked |= {(level, u) if forward else (level + 1, t) for at, u, t in lines if at == level}
         for level, u, t in sorted(lines):
             low, high = np.array(place(level, u)), np.array(place(level + 1, t))
             axes.plot(*np.transpose([low, high]), color=DARK, linewidth=0.8, zorder=0)
-        for row in range(4):
-            for t in range(n):
-                color = DARK if (row, t) in marked else "white"
-                axes.add_patch(
-                    plt.Circle(place(row, t), 0.085, facecolor=color, edgecolor=DARK if color == DARK else MIDDLE)
-                )
+        for at in np.ndindex(4, n):
+            color, edge = (DARK, DARK) if at in marked else ("white", MIDDLE)
+            axes.add_patch(plt.Circle(place(*at), 0.085, facecolor=color, edgecolor=edge))
         for row, text in enumerate(("d = 1", "d = 2", "d = 4")):
             x = 0.28 if forward else 0.28 + gap * 15 + 0.1
             side = "left" if forward else "right"
@@ -264,13 +251,9 @@ def unrolled_recurrence():
             if t:
                 before = (centres[t - 1] + 0.35, y), (x - 0.35, y)
                 arrow(axes, *(before if forward else before[::-1]))
-                above, below = (x, y + 0.75), (x, y - 0.75)
-                if forward:
-                    arrow(axes, below, (x, y - 0.28))
-                    arrow(axes, (x, y + 0.28), above)
-                else:
-                    arrow(axes, above, (x, y + 0.28))
-                    arrow(axes, (x, y - 0.28), below)
+                up = 1 if forward else -1
+                arrow(axes, (x, y - 0.75 * up), (x, y - 0.28 * up))
+                arrow(axes, (x, y + 0.28 * up), (x, y + 0.75 * up))
                 axes.text(x, y + 0.8, ("h" if forward else "ds") + digits[t], ha="center", va="bottom")
                 axes.text(x, y - 0.8, ("x" if forward else "dx") + digits[t], ha="center", va="top")
                 if not forward and t < 3:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from scripts.figures.drawing import DARK, LIGHT, MIDDLE, arrow, box, canvas, cell, draw_all, figure, plt
+from scripts.figures.drawing import DARK, LIGHT, MIDDLE, arrow, box, canvas, cell, draw_all, figure, label, plt
 
 from npformer import sinusoidal_encoding, softmax
 
@@ -91,12 +91,7 @@ def one_word():
         arrow(axes, (x, 1.14), (x, 1.48))
         box(axes, x - 0.4, 1.48, 0.8, 0.42, f"v{sub(j)}", color="white")
         axes.plot([x, target], [1.9, 2.78], color=DARK, linewidth=0.5 + 9 * weight, solid_capstyle="butt")
-        spot = 0.3
-        bend = x + spot * (target - x)
-        axes.text(
-            bend, 1.9 + spot * 0.88, f"{weight:.2f}", ha="center", va="center", size=10,
-            bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.5},
-        )  # fmt: skip
+        label(axes, x + 0.3 * (target - x), 1.9 + 0.3 * 0.88, f"{weight:.2f}")
     box(axes, target - 0.9, 2.78, 1.8, 0.42, "z₂ = Σⱼ a(2, j) vⱼ", color=LIGHT)
     arrow(axes, (target, 3.2), (target, 3.46))
     box(axes, target - 0.9, 3.46, 1.8, 0.42, "x₂ = norm(e₂ + z₂)", size=11)

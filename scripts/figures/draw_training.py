@@ -14,10 +14,8 @@ def label_smoothing():
     axes = chart("target's logit - other logits", "loss")
     gaps = np.linspace(0, 8, 200)
     for smoothing, style in ((0.0, "-"), (0.1, "--"), (0.2, ":")):
-        losses = []
-        for gap in gaps:
-            loss, _ = nf.cross_entropy(np.array([[gap, 0, 0, 0, 0]]), np.array([0]), label_smoothing=smoothing)
-            losses.append(float(loss))
+        of_gap = lambda gap, eps=smoothing: nf.cross_entropy(gap * np.eye(1, 5), np.array([0]), label_smoothing=eps)[0]
+        losses = [float(of_gap(gap)) for gap in gaps]
         axes.plot(gaps, losses, style, color="black", label=f"ε = {smoothing:g}")
         if smoothing:
             best = np.argmin(losses)
@@ -35,8 +33,7 @@ def adam_bias():
         without = (1 - 0.9**steps) / np.sqrt(1 - beta2**steps)
         axes.plot(steps, without, style, color="black", label=f"without, β₂ = {beta2}")
     axes.plot(steps, np.ones(len(steps)), "-", color="black", label="with bias correction")
-    axes.set_xscale("log")
-    axes.set_ylim(0, 7)
+    axes.set(xscale="log", ylim=(0, 7))
     axes.legend(frameon=False)
 
 
@@ -52,9 +49,7 @@ def schedules():
     }
     for name, (rate, style) in curves.items():
         axes.plot(steps, [rate(step) for step in steps], style, color="black", label=name)
-    axes.set_ylim(0, 0.0065)
-    axes.set_xticks([0, 2000, 8000, 16_000])
-    axes.set_yticks([0, 0.0025, 0.005])
+    axes.set(ylim=(0, 0.0065), xticks=[0, 2000, 8000, 16_000], yticks=[0, 0.0025, 0.005])
     axes.legend(frameon=False, fontsize=12, ncols=2, loc="upper left", columnspacing=1.0)
 
 
@@ -70,8 +65,7 @@ def norm_gradients():
         _, grads, _ = model.loss_and_grad(model.init(seed=0), src, tgt, backend="reference")
         norms = [np.linalg.norm(grads["decoder"][str(i)]["feed_forward"]["out"]["weight"]) for i in range(12)]
         axes.plot(range(1, 13), norms, style, color="black", label=f"{norm}-norm")
-    axes.set_yscale("log")
-    axes.set_xticks([1, 4, 8, 12])
+    axes.set(yscale="log", xticks=[1, 4, 8, 12])
     axes.legend(frameon=False)
 
 

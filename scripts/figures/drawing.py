@@ -77,6 +77,12 @@ def cell(axes, x, y, width, height, text="", color="white", size=11, ink="black"
     axes.text(x + width / 2, y + height / 2, text, ha="center", va="center", size=size, color=ink)
 
 
+def label(axes, x, y, text, size=10, pad=1.5):
+    """Write a text on white, above the lines that it stands on."""
+    style = {"facecolor": "white", "edgecolor": "none", "pad": pad}
+    axes.text(x, y, text, ha="center", va="center", size=size, bbox=style)
+
+
 def node(axes, x, y, text="", radius=0.2, color="white", size=11):
     """Draw a circle around (x, y) above the lines that end there, with a text in its centre."""
     axes.add_patch(plt.Circle((x, y), radius, facecolor=color, edgecolor=DARK, zorder=3))
