@@ -32,7 +32,17 @@ FULL = {"steps": 3000, "d_model": 128}
 
 @command
 def main(argv=None):
-    options = parse_arguments(argv)
+    parser = new_parser(__doc__)
+    add = parser.add_argument
+    add("--quick", action="store_true", help="a smaller model and fewer steps: a few seconds")
+    add_sizes(parser, FULL, QUICK, steps="training steps")
+    add("--seed", type=natural, default=0, help="seed of parameters and data (default: 0)")
+    add_backend(parser)
+    add_pictures(parser, default="runs/anomalies")
+    add_json(parser)
+    add("--quiet", action="store_true", help="no progress bar")
+    options = parser.parse_args(argv)
+    options.draws = will_draw(parser, options, "runs/anomalies")
     start, size = time.perf_counter(), sizes_of(options, FULL, QUICK)
     steps = size["steps"]
     model = SequenceAutoencoder(FIRST_SYMBOL + N_SYMBOLS, d_model=size["d_model"], code_size=16, pad_id=PAD)
@@ -144,21 +154,6 @@ def report(result):
     for name, found in result["tests"].items():
         auc = "" if found["auc"] is None else f"{found['auc']:.4f}"
         print(f"{name:<32}{np.median(found['errors']):>27.4f}   {auc:>7}")
-
-
-def parse_arguments(argv):
-    parser = new_parser(__doc__)
-    add = parser.add_argument
-    add("--quick", action="store_true", help="a smaller model and fewer steps: a few seconds")
-    add_sizes(parser, FULL, QUICK, steps="training steps")
-    add("--seed", type=natural, default=0, help="seed of parameters and data (default: 0)")
-    add_backend(parser)
-    add_pictures(parser, default="runs/anomalies")
-    add_json(parser)
-    add("--quiet", action="store_true", help="no progress bar")
-    options = parser.parse_args(argv)
-    options.draws = will_draw(parser, options, "runs/anomalies")
-    return options
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from npformer.translation.run import RESULT
 from npformer.translation.scores import check_packages
 
 UNLIMITED = 10**9
+NAMES = {"bleu_lower": "BLEU, lower-cased, tokenised", "bleu": "BLEU, cased, detokenised", "chrf": "chrF"}
 LENGTHS = [(1, 8), (9, 10), (11, 12), (13, 15), (16, 20), (21, UNLIMITED)]  # words of the source
 
 
@@ -94,17 +95,20 @@ def by_length(sources, translations, references, language):
     return rows
 
 
+def words_of(row):
+    shortest, longest = row["words"]
+    return f"{shortest} to {longest}" if longest < UNLIMITED else f"{shortest} and more"
+
+
 def draw(result, path):
     from npformer.plots import plot_curves
 
     source, target = result["pair"]
     rows = result["by_length"]
-    words = [f"{a} to {b}" if b < UNLIMITED else f"{a} and more" for a, b in (row["words"] for row in rows)]
-    names = {"bleu_lower": "BLEU, lower-cased, tokenised", "bleu": "BLEU, cased", "chrf": "chrF"}
     panel = {
         "at": range(len(rows)),
-        "labels": [f"{text}\n({row['sentences']})" for text, row in zip(words, rows, strict=True)],
-        "systems": {label: [[row[name] for row in rows]] for name, label in names.items()},
+        "labels": [f"{words_of(row)}\n({row['sentences']})" for row in rows],
+        "systems": {label: [[row[name] for row in rows]] for name, label in (NAMES | {"bleu": "BLEU, cased"}).items()},
         "title": f"{source} to {target}, {result['split']}",
         "xlabel": "words of the source (number of sentences)",
     }
@@ -116,15 +120,12 @@ def report(result):
     scores = result["scores"]
     source, target = result["pair"]
     print(f"{source} to {target}, {result['split']}: {result['sentences']} sentences in {result['seconds']:.1f} s")
-    names = {"bleu_lower": "BLEU, lower-cased, tokenised", "bleu": "BLEU, cased, detokenised", "chrf": "chrF"}
-    for name, title in names.items():
+    for name, title in NAMES.items():
         print(f"  {title:<30} {scores[name]:5.1f}   {scores['signatures'][name]}")
     print("\nwords of the source   sentences   BLEU lower-cased   BLEU cased   chrF")
     for row in result["by_length"]:
-        shortest, longest = row["words"]
-        words = f"{shortest} to {longest}" if longest < LENGTHS[-1][1] else f"{shortest} and more"
         scores = f"{row['bleu_lower']:>16.1f}   {row['bleu']:>10.1f}   {row['chrf']:>4.1f}"
-        print(f"{words:<20}  {row['sentences']:>9}   {scores}")
+        print(f"{words_of(row):<20}  {row['sentences']:>9}   {scores}")
 
 
 def parse_arguments(argv):

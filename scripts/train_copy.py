@@ -55,15 +55,8 @@ def main(argv=None):
     steps = options.steps or preset["steps"]
     task = CopyTask(reverse=options.task == "reverse", seed=options.seed, **preset["task"])
     model = Transformer(src_vocab=task.vocab, tgt_vocab=task.vocab, pad_id=PAD, **preset["model"])
-    trainer = Trainer(
-        model,
-        preset["optimizer"](steps),
-        seed=options.seed,
-        clip_norm=preset["clip_norm"],
-        backend=options.backend,
-        precision=options.precision,
-        ranks=ranks,
-    )
+    settings = {"seed": options.seed, "clip_norm": preset["clip_norm"], "precision": options.precision}
+    trainer = Trainer(model, preset["optimizer"](steps), backend=options.backend, ranks=ranks, **settings)
     n_parameters = tree.count(trainer.params)
     print(
         f"{options.task} task, preset {options.preset}: {n_parameters:,} parameters, {steps} steps of "
@@ -90,9 +83,7 @@ def main(argv=None):
     share_longer, _ = exact_match(model, params, *longer, backend=ops)
     loss, _ = model.loss(params, held_out[0], held_out[1][:, :-1], held_out[1][:, 1:], backend=ops)
     result = {
-        "task": options.task,
-        "preset": options.preset,
-        "seed": options.seed,
+        **{name: getattr(options, name) for name in ("task", "preset", "seed")},
         "backend": ops.name,
         "exact_match": share,
         "exact_match_longer": share_longer,

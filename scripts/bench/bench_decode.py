@@ -14,6 +14,7 @@ import functools
 import itertools
 import sys
 from functools import partial
+from importlib import import_module
 
 import numpy as np
 
@@ -35,14 +36,18 @@ BOS, EOS = 1, 2
 
 @command
 def main(argv=None):
-    options = parse_arguments(argv)
+    parser = parser_of(__doc__, rounds=5, seconds=0.7, quick_seconds=0.1, quick="3 short rounds")
+    parser.add_argument("--batches", type=positives, default=[1, 32], metavar="B,B", help="(default: 1,32)")
+    parser.add_argument("--beams", type=positives, default=[1, 4], metavar="N,N", help="1 is greedy (default: 1,4)")
+    parser.add_argument("--size", choices=SIZES, default="base", help="model of bench_train.py (default: base)")
+    add_backends(parser, default=["cpu"])
+    add_without(parser, ["npformer", *PEERS])
+    options = parsed(parser, argv)
+    if {"npformer", *PEERS} == set(options.without):
+        parser.error("argument --without: leaves no contender to measure")
     facts = print_machine(machine("ctranslate2", "transformers"))
     size = SIZES[options.size]._replace(S=S, T=T)
-    print(
-        f"{options.size}: V={size.V} N={size.N}+{size.N} D={size.D} H={size.H} F={size.F}, "
-        f"{S} source tokens, {T} new tokens",
-        flush=True,
-    )
+    print(f"{options.size}: {size.of_model()}, {S} source tokens, {T} new tokens", flush=True)
     results = measure(size, options)
     if not results:
         sys.exit("no contender is left")
@@ -82,27 +87,20 @@ def build_npformer(size, batch, beam, backend):
 
 
 @functools.cache
-def ctranslate2_decoder(size):
-    from scripts.bench.peers.ctranslate2_model import decoder
-
-    return decoder(*model_and_params(size), physical_cores())
-
-
-@functools.cache
-def huggingface_decoder(size):
-    from scripts.bench.peers.huggingface_model import decoder
-
-    return decoder(model_of(size), physical_cores())
+def peer_decoder(name, size):
+    """The decoder of peers/; Hugging Face's has parameters of its own."""
+    peer = import_module(f"scripts.bench.peers.{name}_model")
+    return peer.decoder(*model_and_params(size)[: 1 if name == "huggingface" else 2], physical_cores())
 
 
-def build_peer(size, batch, beam, decoder):
+def build_peer(size, batch, beam, name):
     """``step`` that decodes the batch with a library of peers/."""
-    return partial(decoder(size), source(size, batch), size.T, beam)
+    return partial(peer_decoder(name, size), source(size, batch), size.T, beam)
 
 
 PEERS = {  # option -> (name, libraries, build)
-    "ctranslate2": ("CTranslate2", ("ctranslate2",), partial(build_peer, decoder=ctranslate2_decoder)),
-    "huggingface": ("Hugging Face", ("torch", "transformers"), partial(build_peer, decoder=huggingface_decoder)),
+    "ctranslate2": ("CTranslate2", ("ctranslate2",), partial(build_peer, name="ctranslate2")),
+    "huggingface": ("Hugging Face", ("torch", "transformers"), partial(build_peer, name="huggingface")),
 }
 
 
@@ -119,13 +117,9 @@ def measure(size, options):
 def measure_setting(size, batch, beam, contenders, limits, options):
     able = build_all(contenders, size, batch, beam)
     turns, facts = alternate_with(limits, able, options)
-    return {
-        "batch": batch,
-        "beam": beam,
-        "compared_with": contenders[0].name,
-        **facts,
-        "contenders": {name: figures_of(turns, name, contenders[0].name, batch * size.T) for name in turns},
-    }
+    first = contenders[0].name
+    figures = {name: figures_of(turns, name, first, batch * size.T) for name in turns}
+    return {"batch": batch, "beam": beam, "compared_with": first, **facts, "contenders": figures}
 
 
 def figures_of(turns, name, first, n_tokens):
@@ -152,19 +146,6 @@ def cells(figures):
         percent(figures["seconds"]["spread"]),
         short(figures["times_as_long"]),
     ]
-
-
-def parse_arguments(argv):
-    parser = parser_of(__doc__, rounds=5, seconds=0.7, quick_seconds=0.1, quick="3 short rounds")
-    parser.add_argument("--batches", type=positives, default=[1, 32], metavar="B,B", help="(default: 1,32)")
-    parser.add_argument("--beams", type=positives, default=[1, 4], metavar="N,N", help="1 is greedy (default: 1,4)")
-    parser.add_argument("--size", choices=SIZES, default="base", help="model of bench_train.py (default: base)")
-    add_backends(parser, default=["cpu"])
-    add_without(parser, ["npformer", *PEERS])
-    options = parsed(parser, argv)
-    if {"npformer", *PEERS} == set(options.without):
-        parser.error("argument --without: leaves no contender to measure")
-    return options
 
 
 if __name__ == "__main__":

@@ -110,7 +110,7 @@ def report_steps(options):
 def report_step(name, size, options, limits):
     flops = training_flops(size)
     print(
-        f"{name}: V={size.V} N={size.N}+{size.N} D={size.D} H={size.H} F={size.F}, B={size.B} S={size.S} T={size.T}, "
+        f"{name}: {size.of_model()}, B={size.B} S={size.S} T={size.T}, "
         f"{nf.tree.count(model_of(size).init()):,} parameters, {short(flops / 1e9)} GFLOP a step",
         flush=True,
     )

@@ -65,8 +65,7 @@ class Contender:
 
     def build(self, *case, warm_up=2):
         """Build the step for a case, which replaces the previous step, and call it ``warm_up`` times."""
-        self.built = Built(*self._ask("build", case, warm_up))
-        return self.built
+        self.built = self._ask("build", case, warm_up)
 
     def run(self, n_steps):
         """(seconds per step, result of the last step)."""
@@ -74,7 +73,7 @@ class Contender:
 
     def memory(self):
         """The ``Memory`` of the process so far."""
-        return Memory(*self._ask("memory"))
+        return self._ask("memory")
 
     def steps_in(self, seconds):
         """The number of steps that take about this time."""
@@ -82,13 +81,16 @@ class Contender:
 
     def cpu_seconds(self):
         """Processor time of all threads of the process so far; 0 if the system does not provide it."""
-        try:
-            fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
-        except OSError:
+        stat = Path(f"/proc/{self._process.pid}/stat")
+        if not stat.exists():
             return 0.0
+        fields = stat.read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
-    def close(self):
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
         """End the process."""
         self._pipe.close()
         self._process.join(timeout=10)
@@ -106,12 +108,6 @@ class Contender:
         if not succeeded:
             raise LeftOut(answer)
         return answer
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *exception):
-        self.close()
 
 
 def _serve(pipe, libraries, build):
@@ -152,7 +148,7 @@ class _Worker:
         seconds = build_seconds = time.perf_counter() - start
         for _ in range(warm_up - 1):
             seconds, _ = self.run(1)
-        return first_value, build_seconds, seconds
+        return Built(first_value, build_seconds, seconds)
 
     def run(self, n_steps):
         start = time.perf_counter()
@@ -162,7 +158,7 @@ class _Worker:
 
     def memory(self):
         running = peak_bytes()
-        return self._after_imports, self._after_build, max(running, self._peak_of_build), running
+        return Memory(self._after_imports, self._after_build, max(running, self._peak_of_build), running)
 
 
 def alternate(contenders, rounds, seconds):

@@ -22,6 +22,10 @@ class Size(NamedTuple):
     S: int
     T: int  # of the decoder's input; the target has one token more
 
+    def of_model(self):
+        """The sizes of the model as text."""
+        return f"V={self.V} N={self.N}+{self.N} D={self.D} H={self.H} F={self.F}"
+
 
 SIZES = {
     "tiny": Size(V=11, N=2, D=64, H=4, F=256, B=32, S=10, T=9),
@@ -37,16 +41,8 @@ SAME_LOSS = 0.05  # the largest relative difference of the first losses: each li
 
 def model_of(size):
     """The Transformer of this size."""
-    return nf.Transformer(
-        src_vocab=size.V,
-        tgt_vocab=size.V,
-        d_model=size.D,
-        n_heads=size.H,
-        n_layers=size.N,
-        d_ff=size.F,
-        dropout=0.1,
-        max_len=max(size.S, size.T),
-    )
+    V, N, D, H, F, _, S, T = size
+    return nf.Transformer(V, V, d_model=D, n_heads=H, n_layers=N, d_ff=F, dropout=0.1, max_len=max(S, T))
 
 
 def batch_of(size):

@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from scripts.arguments import new_parser, some_of  # needs pip install -e .
+from scripts.arguments import add_some, new_parser  # needs pip install -e .
 from scripts.command import command
-from scripts.output import output_file, write_json
+from scripts.output import add_json, write_json
 
 from npformer import get_backend, reference
 from npformer.config import read_config
@@ -212,9 +212,9 @@ def error_of(found, exact, dtype, each=False):
 def main(argv=None):
     operations = list(dict.fromkeys(x.case.operation for x in HARD))
     parser = new_parser(__doc__)
-    parser.add_argument("--only", type=some_of(operations), default=operations, metavar="NAMES", help="(default: all)")
+    add_some(parser, "--only", operations, operations, metavar="NAMES", help="(default: all)")
     parser.add_argument("--dtype", choices=["float32", "float64"], default="float32", help="(default: float32)")
-    parser.add_argument("--json", type=output_file, metavar="FILE", help="write the errors to FILE")
+    add_json(parser)
     options = parser.parse_args(argv)
 
     print(f"{read_config()['processor']['name']}, NumPy {np.__version__}, {options.dtype}; result / worst gradient\n")

@@ -33,7 +33,14 @@ QUICK = {"widths": [4, 64, 1024], "learning_widths": [4, 64], "steps": 200, "see
 
 @command
 def main(argv=None):
-    options = parse_arguments(argv)
+    parser = new_parser(__doc__)
+    parser.add_argument("--quick", action="store_true", help="fewer widths, seeds and steps: seconds")
+    parser.add_argument("--seed", type=natural, default=0, help="the first seed (default: 0)")
+    add_sizes(parser, FULL, QUICK, seeds="how many seeds", steps="steps of learning")
+    add_pictures(parser, default="runs/scaling")
+    add_json(parser)
+    options = parser.parse_args(argv)
+    options.draws = will_draw(parser, options, "runs/scaling")
     sizes = sizes_of(options, FULL, QUICK)
     seeds = range(options.seed, options.seed + sizes["seeds"])
     start = time.perf_counter()
@@ -231,18 +238,6 @@ def draw(folder, figures):
     folder.mkdir(parents=True, exist_ok=True)
     plot_curves(panels, path := folder / "attention_scores.png")
     print(f"picture: {path}")
-
-
-def parse_arguments(argv):
-    parser = new_parser(__doc__)
-    parser.add_argument("--quick", action="store_true", help="fewer widths, seeds and steps: seconds")
-    parser.add_argument("--seed", type=natural, default=0, help="the first seed (default: 0)")
-    add_sizes(parser, FULL, QUICK, seeds="how many seeds", steps="steps of learning")
-    add_pictures(parser, default="runs/scaling")
-    add_json(parser)
-    options = parser.parse_args(argv)
-    options.draws = will_draw(parser, options, "runs/scaling")
-    return options
 
 
 if __name__ == "__main__":
