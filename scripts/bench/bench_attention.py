@@ -20,7 +20,7 @@ from scripts.bench.contenders import build_all, of_backends, started
 from scripts.bench.limits import alternate_with, limits_contender, print_limits
 from scripts.bench.machine import machine, physical_cores, print_machine
 from scripts.bench.options import add_backends, add_without, parsed, parser_of
-from scripts.bench.report import fit_power, milliseconds, percent, print_table, rated, short, time_cells
+from scripts.bench.report import fit_power, percent, print_table, rated, short, time_cells
 from scripts.command import command
 from scripts.output import picture_file, write_json
 
@@ -119,12 +119,9 @@ def measure(T, causal, rate, options, limits):
             turns, facts = alternate_with(limits, contenders, options)
             contenders = [contender for contender in contenders if contender.name in turns]
             flops = forward_flops(T, causal) * (1 if forward_only else 3.5)
-            for contender in contenders:
-                found = figures.setdefault(contender.name, {})
-                found[part] = rated(turns, contender.name, flops, facts)
-                if not forward_only:
-                    memory = contender.memory()
-                    found["bytes"] = memory.running_peak - memory.built
+            for one in contenders:
+                found = figures.setdefault(one.name, {"bytes": one.memory().running_peak - one.memory().built})
+                found[part] = rated(turns, one.name, flops, facts)
     return {"T": T, "causal": causal, "dropout": rate, **facts, "contenders": figures}
 
 
@@ -158,24 +155,17 @@ def print_setting(causal, rate, results):
     ]
     print_table(header, rows)
     for name, fit in fits_of(results).items():
-        if math.isnan(fit["time_exponent"]):
-            continue  # one length
-        print(f"{name}: time ~ T^{fit['time_exponent']:.2f}, memory ~ T^{fit['memory_exponent']:.2f} (upper half)")
+        if not math.isnan(fit["time_exponent"]):  # of more than one length
+            print(f"{name}: time ~ T^{fit['time_exponent']:.2f}, memory ~ T^{fit['memory_exponent']:.2f} (upper half)")
     print_limits(results)
     print(flush=True)
 
 
 def cells(figures):
     both, forward = figures["both"], figures["forward"]
-    return [
-        *time_cells(both),
-        short(both["gflops"]),
-        percent(both["share_of_sgemm"]),
-        f"{figures['bytes'] / 1e6:,.1f}",
-        milliseconds(forward),
-        f"{forward['times_as_long']:.2f}",
-        short(forward["gflops"]),
-    ]
+    rates = short(both["gflops"]), percent(both["share_of_sgemm"])
+    median, _, ratio = time_cells(forward)
+    return [*time_cells(both), *rates, f"{figures['bytes'] / 1e6:,.1f}", median, ratio, short(forward["gflops"])]
 
 
 def draw(results, path):

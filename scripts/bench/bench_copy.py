@@ -9,6 +9,7 @@ python scripts/bench/bench_copy.py --steps 40
 import multiprocessing
 import sys
 import time
+from functools import partial
 
 from scripts.arguments import check_package, new_parser, positive  # needs pip install -e .
 from scripts.bench.machine import machine, physical_cores, print_machine
@@ -71,12 +72,7 @@ def run_pytorch(steps, fused=False):
     return {"seconds": time.perf_counter() - start, "loss": loss}
 
 
-def run_pytorch_fused(steps):
-    """The same with PyTorch's fused Adam."""
-    return run_pytorch(steps, fused=True)
-
-
-RUNS = {"npformer": run_npformer, "PyTorch": run_pytorch, "PyTorch, fused Adam": run_pytorch_fused}
+RUNS = {"npformer": run_npformer, "PyTorch": run_pytorch, "PyTorch, fused Adam": partial(run_pytorch, fused=True)}
 
 
 if __name__ == "__main__":

@@ -140,12 +140,8 @@ def print_results(results):
 
 
 def cells(figures):
-    return [
-        short(figures["tokens_per_second"]),
-        milliseconds(figures),
-        percent(figures["seconds"]["spread"]),
-        short(figures["times_as_long"]),
-    ]
+    spread = percent(figures["seconds"]["spread"])
+    return [short(figures["tokens_per_second"]), milliseconds(figures), spread, short(figures["times_as_long"])]
 
 
 if __name__ == "__main__":

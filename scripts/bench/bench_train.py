@@ -29,7 +29,6 @@ from scripts.bench.machine import machine, physical_cores, print_machine
 from scripts.bench.options import add_backends, add_without, parsed, parser_of
 from scripts.bench.report import (
     fit_power,
-    new_figure,
     percent,
     print_table,
     rated,
@@ -211,20 +210,15 @@ def scaling_along(axis, values, contender, options, limits):
     print(f"upper half: time ~ {axis}^{exponent:.2f}, FLOPs ~ {axis}^{flops_exponent:.2f}")
     print_limits([facts])
     print(flush=True)
-    return {
-        "values": values,
-        "seconds": seconds,
-        "flops": flops,
-        "exponent": exponent,
-        "factor": factor,
-        "flops_exponent": flops_exponent,
-        **facts,
-    }
+    fit = {"exponent": exponent, "factor": factor, "flops_exponent": flops_exponent}
+    return {"values": values, "seconds": seconds, "flops": flops, **fit, **facts}
 
 
 def draw_scaling(results, path, name):
     """Draw time against each axis, with the fitted line, and the FLOPs, scaled to go through the last point."""
-    figure = new_figure(11, 3.6)
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(11, 3.6), layout="constrained")
     for axes, (axis, result) in zip(figure.subplots(1, len(results)), results.items(), strict=True):
         x, seconds, flops = (np.array(result[key]) for key in ("values", "seconds", "flops"))
         axes.loglog(x, 1e3 * seconds, "o", label="measured")

@@ -54,11 +54,6 @@ def build_limits(sizes, copied=2**26):
     return step
 
 
-def best_limits(turns):
-    """The best of each limit over the rounds."""
-    return Limits(*(max(column) for column in zip(*(value for _, value in turns), strict=True)))
-
-
 def alternate_with(limits, contenders, options):
     """Let contenders and ``limits`` take turns: the turns, and the conditions, which are ``facts_of``."""
     turns, others = alternate([*contenders, limits], options.rounds, options.seconds)
@@ -67,7 +62,8 @@ def alternate_with(limits, contenders, options):
 
 def facts_of(turns, others):
     """The best limits, and the cores that other programs used, as they stand in every result."""
-    return {"limits": best_limits(turns)._asdict(), "other_programs_cores": others}
+    limits = Limits(*map(max, zip(*(value for _, value in turns), strict=True)))
+    return {"limits": limits._asdict(), "other_programs_cores": others}
 
 
 def best_of_all(results):

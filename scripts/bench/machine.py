@@ -19,14 +19,16 @@ WHEN_BUSY = "threads wait for each other, and even ratios mean little"
 
 def machine(*libraries):
     """Processor, cores, versions, and the BLAS core in use: everything on which the figures depend."""
+    config = read_config()
+    blas = config["blas"]  # core and threads are None if it is not OpenBLAS
     return {
-        "processor": read_config()["processor"]["name"],
+        "processor": config["processor"]["name"],
         "cores": os.cpu_count(),
         "physical_cores": physical_cores(),
         "busy_cores": busy_cores(),
         "python": platform.python_version(),
         "versions": {name: version(name) for name in (*LIBRARIES, *libraries)},
-        "blas": blas_in_use(),
+        "blas": {"name": f"{blas['library']} {blas['version']}", "core": blas["core"], "threads": blas["threads"]},
         "settings": {name: os.environ[name] for name in SETTINGS if name in os.environ},
     }
 
@@ -83,9 +85,3 @@ def version(package):
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return None
-
-
-def blas_in_use():
-    """Name, core and number of threads of NumPy's BLAS; the last two are None if it is not OpenBLAS."""
-    blas = read_config()["blas"]
-    return {"name": f"{blas['library']} {blas['version']}", "core": blas["core"], "threads": blas["threads"]}

@@ -90,10 +90,3 @@ def print_table(header, rows):
 
 def _aligned(row, widths):
     return [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
-
-
-def new_figure(width, height):
-    """A matplotlib figure that needs no screen."""
-    from matplotlib.figure import Figure
-
-    return Figure(figsize=(width, height), layout="constrained")

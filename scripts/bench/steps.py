@@ -75,16 +75,14 @@ def trainer_step(model, batch, **settings):
 
 def that_begin_alike(contenders):
     """The contenders whose first loss is that of the first contender, so that all train the same model."""
-    return [contender for contender in contenders if begins_alike(contender, contenders[0])]
-
-
-def begins_alike(contender, first):
-    """Whether the first losses of two contenders are the same; prints if not."""
-    ours, theirs = first.built.first_value, contender.built.first_value
-    if abs(theirs - ours) <= SAME_LOSS * ours:
-        return True
-    print(f"left out: {contender.name}: begins with loss {theirs:.3f}, {first.name} with {ours:.3f}")
-    return False
+    alike = []
+    for contender in contenders:
+        ours, theirs = contenders[0].built.first_value, contender.built.first_value
+        if abs(theirs - ours) <= SAME_LOSS * ours:
+            alike.append(contender)
+        else:
+            print(f"left out: {contender.name}: begins with loss {theirs:.3f}, {contenders[0].name} with {ours:.3f}")
+    return alike
 
 
 def compare(wanted, case, options, warm_up=2):

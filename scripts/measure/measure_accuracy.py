@@ -136,12 +136,6 @@ def contenders():
     return found | ({"PyTorch": of_torch} if importlib.util.find_spec("torch") else {})
 
 
-def drawn(case, dtype):
-    """The arguments of an operation, and the gradients of its results."""
-    arguments = case.arguments(dtype)
-    return arguments, case.cotangents(arguments, dtype) if case.backward else {}
-
-
 def of_backend(ops, case, arguments, cotangents):
     """The first result of an operation, or the arrays it has written to, and all gradients, by name."""
     arguments = {name: x.copy() if isinstance(x, np.ndarray) else x for name, x in arguments.items()}
@@ -184,7 +178,8 @@ def errors_of(hard, dtype, names=None):
 
     Either is None if there is no such thing. ``names`` are those of some contenders.
     """
-    arguments, cotangents = drawn(hard.case, dtype)
+    arguments = hard.case.arguments(dtype)
+    cotangents = hard.case.cotangents(arguments, dtype) if hard.case.backward else {}
     exact = of_backend(reference, hard.case, *(cast(given, np.longdouble) for given in (arguments, cotangents)))
     first, *gradients = exact
     errors = {}

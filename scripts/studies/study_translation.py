@@ -115,29 +115,24 @@ def study_translation(options, sizes):
     systems = {}
     for system in SYSTEMS:
         seeds = range(options.seed + 1, options.seed + 1 + sizes["seeds"])
-        rows = [translate(system, seed, test, options) for seed in seeds]
-        systems[system] = {
-            "parameters": rows[0]["parameters"],
-            "all": [row["all"] for row in rows],
-            "values": [row["by_length"] for row in rows],
-        }
+        sizes_of_models, bleu, of_classes = zip(
+            *(translate(system, seed, test, options) for seed in seeds), strict=True
+        )
+        systems[system] = {"parameters": sizes_of_models[0], "all": list(bleu), "values": list(of_classes)}
         print(f"{system}: BLEU {', '.join(f'{row:.1f}' for row in systems[system]['all'])}", flush=True)
     return {"words": [float(words[of_class].mean()) for of_class in classes if of_class.any()], "systems": systems}
 
 
 def translate(system, seed, test, options):
-    """Train a model, unless one with the same number of steps exists, and translate the test text."""
+    """Train a model, unless there is one of as many steps; its parameters, and BLEU of the test, and of its classes."""
     out = options.runs / f"{system.replace(' ', '')}-{options.translation_steps}-{seed}"
     recipe = {"data": str(options.data), "steps": options.translation_steps, "seed": seed, "clip_norm": 1.0}
     recipe |= {"lr": LEARNING_RATES[system], "n_average": 3}  # 200 updates apart: older parameters are worse
     translator = trained_translator(system, PARAMETERS, out, {"vocab_size": VOCAB} | recipe)
     sources, references = zip(*test, strict=True)
     translations = translator.greedy(sources)
-    return {
-        "parameters": count(translator.model),
-        "all": score(translations, references, "fr")["bleu_lower"],
-        "by_length": [row["bleu_lower"] for row in by_length(sources, translations, references, "fr")],
-    }
+    of_classes = [row["bleu_lower"] for row in by_length(sources, translations, references, "fr")]
+    return count(translator.model), score(translations, references, "fr")["bleu_lower"], of_classes
 
 
 def trained_translator(system, parameters, out, recipe):
