@@ -20,17 +20,7 @@ from scripts.arguments import add_some  # needs pip install -e .
 from scripts.bench.machine import machine
 from scripts.bench.options import parsed, parser_of
 from scripts.bench.report import percent, print_table, short, time_cells
-from scripts.bench.steps import (
-    LABEL_SMOOTHING,
-    LEARNING_RATE,
-    SIZES,
-    Size,
-    batch_of,
-    compare,
-    model_of,
-    trainer_step,
-    training_flops,
-)
+from scripts.bench.steps import SIZES, Size, compare, npformer_step, pytorch_step, training_flops
 from scripts.command import command
 from scripts.output import write_json
 
@@ -74,16 +64,12 @@ def gpu():
 
 def build_npformer(size, precision):
     """``step`` of ``npformer.Trainer``, which is recorded and then replayed."""
-    settings = {"label_smoothing": LABEL_SMOOTHING, "backend": "gpu", "precision": precision}
-    return trainer_step(model_of(size), batch_of(size), **settings)
+    return npformer_step(size, backend="gpu", precision=precision)
 
 
 def build_pytorch(size, precision, **variant):
     """``step`` of peers/pytorch_model.py on the GPU."""
-    from scripts.bench.peers.pytorch_model import training_step
-
-    arguments = model_of(size), *batch_of(size), LEARNING_RATE, LABEL_SMOOTHING, 1
-    return training_step(*arguments, fused=True, device="cuda", precision=precision, **variant)
+    return pytorch_step(size, n_threads=1, fused=True, device="cuda", precision=precision, **variant)
 
 
 def build_our_product(precision):

@@ -27,16 +27,7 @@ from scripts.bench.contenders import LeftOut, build_all, of_backends, started
 from scripts.bench.limits import alternate_with, limits_contender, print_limits
 from scripts.bench.machine import machine, physical_cores, print_machine
 from scripts.bench.options import add_backends, add_without, parsed, parser_of
-from scripts.bench.report import (
-    fit_power,
-    percent,
-    print_table,
-    rated,
-    short,
-    summary,
-    time_cells,
-    upper_half,
-)
+from scripts.bench.report import fit_power, percent, print_table, rated, short, summary, time_cells, upper_half
 from scripts.bench.steps import (
     LABEL_SMOOTHING,
     LEARNING_RATE,
@@ -44,9 +35,10 @@ from scripts.bench.steps import (
     Size,
     batch_of,
     model_of,
+    npformer_step,
     print_best_of_pytorch,
+    pytorch_step,
     that_begin_alike,
-    trainer_step,
     training_flops,
 )
 from scripts.command import command
@@ -69,15 +61,12 @@ def main(argv=None):
 
 def build_npformer(size, backend):
     """``step`` of ``npformer.Trainer``."""
-    return trainer_step(model_of(size), batch_of(size), label_smoothing=LABEL_SMOOTHING, backend=backend)
+    return npformer_step(size, backend=backend)
 
 
 def build_pytorch(size, **variant):
     """``step`` of peers/pytorch_model.py."""
-    from scripts.bench.peers.pytorch_model import training_step
-
-    n_threads = physical_cores()
-    return training_step(model_of(size), *batch_of(size), LEARNING_RATE, LABEL_SMOOTHING, n_threads, **variant)
+    return pytorch_step(size, physical_cores(), **variant)
 
 
 def build_jax(size):

@@ -75,10 +75,6 @@ class Contender:
         """The ``Memory`` of the process so far."""
         return self._ask("memory")
 
-    def steps_in(self, seconds):
-        """The number of steps that take about this time."""
-        return max(1, round(seconds / max(self.built.step_seconds, 1e-7)))
-
     def cpu_seconds(self):
         """Processor time of all threads of the process so far; 0 if the system does not provide it."""
         stat = Path(f"/proc/{self._process.pid}/stat")
@@ -179,8 +175,9 @@ def alternate(contenders, rounds, seconds):
                 continue
             note(f"round {i + 1} of {rounds}: {contender.name}")
             time.sleep(PAUSE)
+            n_steps = max(1, round(seconds / max(contender.built.step_seconds, 1e-7)))
             try:
-                turns[contender.name].append(contender.run(contender.steps_in(seconds)))
+                turns[contender.name].append(contender.run(n_steps))
             except LeftOut as reason:
                 print(f"left out: {contender.name}: {reason}", flush=True)
                 del turns[contender.name]

@@ -73,6 +73,18 @@ def trainer_step(model, batch, **settings):
     return lambda: trainer.step(*batch)
 
 
+def npformer_step(size, **settings):
+    """``step`` of ``npformer.Trainer`` for the Transformer of this size."""
+    return trainer_step(model_of(size), batch_of(size), label_smoothing=LABEL_SMOOTHING, **settings)
+
+
+def pytorch_step(size, n_threads, **variant):
+    """``step`` of peers/pytorch_model.py."""
+    from scripts.bench.peers.pytorch_model import training_step
+
+    return training_step(model_of(size), *batch_of(size), LEARNING_RATE, LABEL_SMOOTHING, n_threads, **variant)
+
+
 def that_begin_alike(contenders):
     """The contenders whose first loss is that of the first contender, so that all train the same model."""
     alike = []

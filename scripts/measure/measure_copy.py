@@ -36,15 +36,10 @@ def main(argv=None):
     print("| --- | --- | --- | --- | --- | --- |")
     for preset, task, seeds in rows:
         figures = [run(preset, task, seed, options.backend) for seed in seeds]
-        cells = [
-            preset,
-            task,
-            f"{seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else str(seeds[0]),
-            spread([100 * f["exact_match"] for f in figures]) + " %",
-            spread([100 * f["exact_match_longer"] for f in figures]) + " %",
-            spread([f["seconds"] for f in figures]),
-        ]
-        print("| " + " | ".join(cells) + " |", flush=True)
+        of_seeds = f"{seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else str(seeds[0])
+        right, longer = (spread([100 * f[name] for f in figures]) for name in ("exact_match", "exact_match_longer"))
+        seconds = spread([f["seconds"] for f in figures])
+        print(f"| {preset} | {task} | {of_seeds} | {right} % | {longer} % | {seconds} |", flush=True)
 
 
 def run(preset, task, seed, backend):
