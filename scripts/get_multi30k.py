@@ -41,7 +41,18 @@ SHA256 = {
 
 @command
 def main(argv=None):
-    options = parse_arguments(argv)
+    parser = new_parser(__doc__)
+    parser.add_argument(
+        "--out", type=output_folder, default="data/multi30k", metavar="DIR", help="(default: data/multi30k)"
+    )
+    parser.add_argument("--langs", default="en,fr,de", help="two or three of en,fr,de (default: en,fr,de)")
+    source = parser.add_mutually_exclusive_group()
+    source.add_argument("--from", type=Path, dest="source", metavar="DIR", help="a local copy, instead of downloading")
+    source.add_argument("--url", type=url, default=URL, metavar="BASE", help="folder of a mirror (default: on GitHub)")
+    options = parser.parse_args(argv)
+    options.langs = list(dict.fromkeys(options.langs.split(",")))
+    if len(options.langs) < 2 or not set(options.langs) <= {"en", "fr", "de"}:
+        parser.error(f"argument --langs: {','.join(options.langs)!r}, expected two or three of en,fr,de")
     names = [name for name in SHA256 if name.split(".")[-1] in options.langs]
     wanted = [name for name in names if not is_there(options.out / f"{name}.gz", name)]
     if options.source:
@@ -117,22 +128,6 @@ def text_of(data):
         return gzip.open(io.BytesIO(data)).read(LONGEST) if data.startswith(GZIP_MAGIC) else data
     except (OSError, EOFError, zlib.error):
         return data  # damaged: it will not match the checksum
-
-
-def parse_arguments(argv):
-    parser = new_parser(__doc__)
-    parser.add_argument(
-        "--out", type=output_folder, default="data/multi30k", metavar="DIR", help="(default: data/multi30k)"
-    )
-    parser.add_argument("--langs", default="en,fr,de", help="two or three of en,fr,de (default: en,fr,de)")
-    source = parser.add_mutually_exclusive_group()
-    source.add_argument("--from", type=Path, dest="source", metavar="DIR", help="a local copy, instead of downloading")
-    source.add_argument("--url", type=url, default=URL, metavar="BASE", help="folder of a mirror (default: on GitHub)")
-    options = parser.parse_args(argv)
-    options.langs = list(dict.fromkeys(options.langs.split(",")))
-    if len(options.langs) < 2 or not set(options.langs) <= {"en", "fr", "de"}:
-        parser.error(f"argument --langs: {','.join(options.langs)!r}, expected two or three of en,fr,de")
-    return options
 
 
 def url(text):

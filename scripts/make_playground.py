@@ -44,7 +44,17 @@ EXAMPLES = [  # the first three are of the test text, which is not trained on
 
 @command
 def main(argv=None):
-    options = parse_arguments(argv)
+    parser = new_parser(__doc__)
+    parser.add_argument("--out", type=output_file, metavar="FILE", help="write the page to FILE")
+    parser.add_argument("--train", choices=list(STEPS), help="train one of the models again")
+    steps = ", ".join(f"{n} for {name}" for name, n in STEPS.items())
+    parser.add_argument("--steps", type=positive, help=f"training steps (default: {steps})")
+    parser.add_argument("--data", metavar="DIR", help="folder of get_multi30k.py, to train en-fr")
+    options = parser.parse_args(argv)
+    if not options.out and not options.train:
+        parser.error("nothing to do: give --out for the page, or --train for a model")
+    if options.train == "en-fr" and not options.data:
+        parser.error("--train en-fr needs --data DIR, a folder of get_multi30k.py")
     if options.train:
         train = {"reverse": train_reverse, "en-fr": train_en_fr}[options.train]
         write(options.train, train(options.steps or STEPS[options.train], options))
@@ -162,21 +172,6 @@ def train_en_fr(steps, options):
     coded = zip(EXAMPLES, run.source.encode(EXAMPLES), strict=True)
     examples = [{"text": line, "ids": ids.tolist()} for line, ids in coded]
     return content_of(run.model, params, run.source.pieces(range(len(run.source))), about, examples=examples)
-
-
-def parse_arguments(argv):
-    parser = new_parser(__doc__)
-    parser.add_argument("--out", type=output_file, metavar="FILE", help="write the page to FILE")
-    parser.add_argument("--train", choices=list(STEPS), help="train one of the models again")
-    steps = ", ".join(f"{n} for {name}" for name, n in STEPS.items())
-    parser.add_argument("--steps", type=positive, help=f"training steps (default: {steps})")
-    parser.add_argument("--data", metavar="DIR", help="folder of get_multi30k.py, to train en-fr")
-    options = parser.parse_args(argv)
-    if not options.out and not options.train:
-        parser.error("nothing to do: give --out for the page, or --train for a model")
-    if options.train == "en-fr" and not options.data:
-        parser.error("--train en-fr needs --data DIR, a folder of get_multi30k.py")
-    return options
 
 
 if __name__ == "__main__":

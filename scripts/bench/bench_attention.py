@@ -35,7 +35,17 @@ PYTORCH_MOST_BYTES = 8e9
 
 @command
 def main(argv=None):
-    options = parse_arguments(argv)
+    quick = "lengths 128 to 1,024, 3 short rounds: about a minute"
+    parser = parser_of(__doc__, rounds=5, seconds=0.7, quick_seconds=0.1, quick=quick)
+    parser.add_argument("--lengths", type=positives, metavar="T,T", help="(default: 128,256,...,16384)")
+    add_some(parser, "--masks", ["full", "causal"], ["full", "causal"], help="(default: both)")
+    add_backends(parser, default=["cpu"])
+    add_without(parser, ["pytorch", "dropout"])
+    parser.add_argument("--plot", type=picture_file, metavar="FILE", help="draw time and memory against T into FILE")
+    options = parsed(parser, argv)
+    options.lengths = sorted(options.lengths or ([128, 256, 512, 1024] if options.quick else LENGTHS))
+    options.masks = [mask == "causal" for mask in options.masks]
+    options.rates = [0.0] if "dropout" in options.without else [0.0, DROPOUT]
     facts = print_machine(machine())
     results = []
     with limits_contender(options.sgemm_sizes) as limits:
@@ -187,21 +197,6 @@ def draw(results, path):
         {"systems": megabytes, "ylabel": "MB beyond the inputs", "title": "Memory"},
     ]
     plot_curves([panel | common for panel in panels], path)
-
-
-def parse_arguments(argv):
-    quick = "lengths 128 to 1,024, 3 short rounds: about a minute"
-    parser = parser_of(__doc__, rounds=5, seconds=0.7, quick_seconds=0.1, quick=quick)
-    parser.add_argument("--lengths", type=positives, metavar="T,T", help="(default: 128,256,...,16384)")
-    add_some(parser, "--masks", ["full", "causal"], ["full", "causal"], help="(default: both)")
-    add_backends(parser, default=["cpu"])
-    add_without(parser, ["pytorch", "dropout"])
-    parser.add_argument("--plot", type=picture_file, metavar="FILE", help="draw time and memory against T into FILE")
-    options = parsed(parser, argv)
-    options.lengths = sorted(options.lengths or ([128, 256, 512, 1024] if options.quick else LENGTHS))
-    options.masks = [mask == "causal" for mask in options.masks]
-    options.rates = [0.0] if "dropout" in options.without else [0.0, DROPOUT]
-    return options
 
 
 if __name__ == "__main__":
