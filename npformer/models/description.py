@@ -31,7 +31,15 @@ def describe(model):
 
 def as_json(settings):
     """What JSON makes of a dict: lists of tuples, and numbers of NumPy's."""
-    return json.loads(json.dumps(settings, default=np.generic.item))
+    return json.loads(json.dumps(settings, default=_number))
+
+
+def _number(value):
+    if not isinstance(value, np.generic):
+        raise TypeError(
+            f"{value!r:.60} is a {type(value).__name__}, expected what JSON can hold: numbers, texts, lists"
+        )
+    return value.item()
 
 
 def from_description(description, arrays=None):

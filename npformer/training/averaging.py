@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from npformer import tree
+from npformer.checks import check_int
 from npformer.runtime.interrupts import deferred_interrupts
 
 
@@ -39,9 +40,15 @@ class ParameterAverage:
     """
 
     def __init__(self, first_step: int) -> None:
-        self.first_step = first_step
+        self.first_step = check_int("first_step", first_step, at_least=1)
         self.n = 0
         self.params = None
+
+    def __setstate__(self, state):
+        """Go on after a copy, whose ``params`` are no views of the mean."""
+        vars(self).update(state)
+        if self.params is not None:
+            self._mean, self.params = tree.flatten(self.params)
 
     def __call__(self, trainer: Any, info: Any) -> None:
         """Add this step's parameters to the mean."""

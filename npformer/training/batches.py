@@ -2,6 +2,8 @@
 
 import inspect
 
+from npformer.checks import check_int
+
 
 def check_batches(batches, name="batches"):
     """Check that there are batches, and that what they hold can be read more than once: to count targets, and again."""
@@ -18,7 +20,7 @@ def check_batches(batches, name="batches"):
 def count_of(model, batch):
     """The number of targets of a batch."""
     try:
-        return model.count(*batch)
+        n = model.count(*batch)
     except TypeError as error:
         arguments = inspect.signature(model.count)
         try:
@@ -28,3 +30,4 @@ def count_of(model, batch):
             message = f"a batch has {len(batch)} items, expected those that {type(model).__name__} takes: ({wanted})"
             raise TypeError(f"{message}; write step(src, tgt), or step(*batch)") from error
         raise
+    return check_int(f"{type(model).__name__}.count(…)", n, at_least=0)

@@ -22,6 +22,11 @@ def evaluation_of(trainer, validate, monitor):
     def evaluate():
         found = validate(trainer)
         found = found if isinstance(found, dict) else {"val_loss": found}
+        for name in found:
+            if not isinstance(name, str) or name == "step":
+                raise ValueError(
+                    f"validate returned a result {name!r}, expected names that are texts other than 'step'"
+                )
         return {name: check_number(f"validate: {name}", value) for name, value in found.items()}
 
     return evaluate

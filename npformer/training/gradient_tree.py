@@ -55,8 +55,9 @@ class GradientTree:
 
     def _take(self, shard, path, grad):
         place, shape = self.places.get(path, (None, "nothing"))
-        if grad.shape != shape:  # otherwise it would be broadcast
-            raise ValueError(f"the gradient of {path}: given shape {grad.shape}, expected {shape}")
+        if getattr(grad, "shape", None) != shape:  # otherwise it would be broadcast
+            given = f"shape {grad.shape}" if hasattr(grad, "shape") else f"a {type(grad).__name__}"
+            raise ValueError(f"the gradient of {path}: given {given}, expected {shape}")
         if (path, shard) in self.given:
             raise ValueError(f"the gradient of {path}: given twice, expected once")
         self.given.add((path, shard))

@@ -5,13 +5,14 @@ import math
 import time
 from collections.abc import Iterable
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
+from npformer.models.description import describe
 from npformer.operations.options import check_fields, check_option
 from npformer.runtime.interrupts import deferred_interrupts
 from npformer.training.diagnosis import NonFiniteError
@@ -58,9 +59,10 @@ class Loop:
 
     def __init__(self, trainer, settings, validate=None, folder=None):
         self.trainer, self.loop_settings, self.compute = trainer, settings, validate
-        self.folder = None if folder is None else Path(folder)
+        self.folder = None if folder is None else Path(folder).absolute()  # a callback may change the current folder
         self.log: JsonLog | None = None  # open while the loop runs, on rank 0
         self.saved = None  # what the last checkpoint holds, so that it is not written twice
+        self.first = len(self.validations)  # which counts for ``patience``, unless a training goes on in its folder
         self.began = time.perf_counter()
         self.slowest = 0.0  # seconds of a validation, which the time limit has to leave
         for name in ("patience", "every"):
@@ -85,6 +87,7 @@ class Loop:
         callbacks = list(callbacks)  # an iterator would call them after the first step only
         last_step = None if n_steps is None else trainer.n_steps + n_steps
         shown = progress and self.ranks.is_first
+        self.ranks.agree(lambda: {"fit": asdict(self.loop_settings) | {"n_steps": n_steps}})
         with self._opened(), progress_bar(last_step, shown, trainer.n_steps) as bar, self._saving_after_errors():
             self._validate_if_due(last_step, shown)  # not done if the last run was interrupted in it
             upcoming, goes_on = islice(batches, n_steps), True
@@ -104,7 +107,8 @@ class Loop:
                     break
             if goes_on:  # the batches, the patience or the time have ended
                 self._validate_if_due(trainer.n_steps, shown)
-            self.save()
+            if trainer.n_steps:
+                self.save()
         return history
 
     def record_of(self, info) -> dict:
@@ -131,12 +135,20 @@ class Loop:
     def validate(self, shown=True):
         """Validate, and note the result: the record of the validation."""
         began, monitor = time.perf_counter(), self.loop_settings.monitor
-        record = {"step": self.trainer.n_steps, **self.compute()}
-        if monitor not in record:
-            raise ValueError(f"monitor={monitor!r}, expected one of what validate returns: {list(record)[1:]}")
-        self.validations.append(record)
+        found, state = self.compute(), self.trainer.state
+        if monitor not in found:
+            raise ValueError(f"monitor={monitor!r}, expected one of what validate returns: {list(found)}")
+        record, n_logged = {"step": state.n_steps, **found}, state.n_logged
         self.slowest = max(self.slowest, time.perf_counter() - began)
-        self.keep(record, shown)
+        with deferred_interrupts():  # it is noted, logged and kept, or not made at all
+            self.validations.append(record)
+            try:
+                self.write(record)
+                self.keep(record, shown)
+            except BaseException:
+                self.validations.pop()
+                state.n_logged = n_logged
+                raise
         return record
 
     def keep(self, record, shown):
@@ -149,7 +161,7 @@ class Loop:
     def _since_the_best(self):
         """The number of validations since the best one, which is the first of equal ones; NaN is the worst."""
         monitor, sign = self.loop_settings.monitor, 1 if self.loop_settings.mode == "min" else -1
-        values = [sign * record[monitor] for record in self.validations if monitor in record]
+        values = [sign * record[monitor] for record in self.validations[self.first :] if monitor in record]
         values = [math.inf if math.isnan(value) else value for value in values]
         return len(values) - 1 - values.index(min(values)) if values else 0
 
@@ -166,7 +178,7 @@ class Loop:
         every = self.loop_settings.every
         if step == last_step or (every is not None and step % every == 0) or self._needs_to_know_its_time():
             self.save()  # a validation takes a while; if it is interrupted, no step is lost
-            self.write(self.validate(shown))
+            self.validate(shown)
 
     def _needs_to_know_its_time(self):
         """Whether half of the time limit is over, and it is not known how much of it a validation needs."""
@@ -195,7 +207,7 @@ class Loop:
         """Save what was trained if the loop ends with an error, but for one that says that training went wrong."""
         try:
             yield
-        except (Exception, KeyboardInterrupt) as error:
+        except (Exception, KeyboardInterrupt, SystemExit) as error:
             if self.ranks.alone and not isinstance(error, NonFiniteError):  # other ranks may not have this error
                 with contextlib.suppress(Exception):  # the first error tells more
                     self.save()
@@ -208,8 +220,10 @@ class Loop:
 
             def opened():
                 stack.enter_context(locked(self.folder))
-                last = self.folder / LAST
-                if last.exists() and last.resolve() not in self.trainer.state.files:
+                there = {path.resolve() for name in (LAST, BEST) if (path := self.folder / name).exists()}
+                if there & self.trainer.state.files:
+                    self.first = 0  # the training goes on
+                elif there:
                     raise ValueError(
                         f"save={str(self.folder)!r} holds another training: load its {LAST} first to go on with it, or "
                         "choose another folder"
@@ -217,6 +231,7 @@ class Loop:
                 self.log = stack.enter_context(JsonLog(self.folder / LOG, keep=self.trainer.state.n_logged))
 
             if self.folder is not None:
+                describe(self.trainer.model)  # raises if it cannot be saved
                 self.ranks.first(opened)
             try:
                 yield

@@ -69,7 +69,9 @@ class Trainer:
           ``Ops``. ``label_smoothing``, ``consistency`` and ``loss_scale`` are passed only if the trainer uses them. If
           the method takes ``ready``, it may give gradients to ``ready(path, grads)`` as soon as those below a path are
           complete, and leave them out of ``grads``: then no thread holds a whole gradient.
-        - ``count(*batch)`` -> the number of targets of a batch
+          ``grads`` are new arrays in each call: they are kept while other rows are computed, in other threads.
+          Validation calls it with ``dropout_key=None`` and without ``ready``.
+        - ``count(*batch)`` -> the number of targets of a batch, an int
         - ``fill_up(batch, rounded_up)``, optional: the batch with padding, for a GPU
     optimizer : SGD, Adam or AdamW
     params : nested dict, optional
@@ -430,7 +432,7 @@ class Trainer:
         with self._alone(changing=True), deferred_interrupts():
             own = {name: self.sums.own(x) for name, x in moments.items()}
             self.state.set(params, own, info)
-            self.state.files = {Path(path).resolve()}
+            self.state.files, self.last = {Path(path).resolve()}, None
 
     def __reduce__(self):
         """A trainer with arrays of its own that makes the same steps from here on: for ``copy`` and ``pickle``."""

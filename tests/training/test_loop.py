@@ -2,6 +2,7 @@
 
 import copy
 import functools
+import os
 import pickle
 import signal
 import time
@@ -9,7 +10,7 @@ import time
 import numpy as np
 import pytest
 
-from npformer import Adam, CopyTask, NonFiniteError, Trainer, Transformer, noam, warmup_cosine
+from npformer import Adam, CopyTask, NonFiniteError, ParameterAverage, Trainer, Transformer, noam, tree, warmup_cosine
 from npformer.training import JsonLog, inverse_sqrt, load_checkpoint
 
 pytest.importorskip("safetensors")
@@ -148,6 +149,76 @@ def test_a_result_that_is_nan_is_not_the_best(tmp_path):
     assert load_checkpoint(tmp_path / "best.safetensors")[1]["n_steps"] == 4
 
 
+def test_a_validation_is_noted_logged_and_kept_or_not_made_at_all(tmp_path, monkeypatch):
+    trainer, whole, full = make(), Trainer.save, [True]
+
+    def save(self, path, *given):
+        if path.name == "best.safetensors" and full.pop(0) if full else False:
+            raise OSError("the disk is full")
+        whole(self, path, *given)
+
+    monkeypatch.setattr(Trainer, "save", save)
+    with pytest.raises(OSError, match="the disk is full"):
+        fit(trainer, 4, validate=HELD_OUT, every=2, save=tmp_path)
+    assert trainer.n_steps == 2 and steps_of(trainer) == []
+    fit(trainer, 2, validate=HELD_OUT, every=2, save=tmp_path)
+    assert steps_of(trainer) == [2, 4]
+    assert [record["step"] for record in JsonLog.read(tmp_path / "log.jsonl")] == [1, 2, 2, 3, 4, 4]
+    assert (tmp_path / "best.safetensors").exists()
+
+
+def test_another_fit_begins_its_patience_anew():
+    trainer = make()
+    for _ in range(2):
+        before = trainer.n_steps
+        fit(trainer, 9, validate=lambda trainer, before=before: trainer.n_steps - before, every=1, patience=2)
+        assert trainer.n_steps == before + 3
+
+
+def test_one_may_go_back_to_the_best_checkpoint(tmp_path):
+    scores = iter([2.0, 1.0, 3.0, 4.0, 0.5])
+    fit(make(), 4, validate=lambda trainer: next(scores), every=1, save=tmp_path)
+    back = make()
+    back.load(tmp_path / "best.safetensors")
+    assert back.n_steps == 2 and back.last is None
+    fit(back, 1, validate=lambda trainer: next(scores), save=tmp_path)
+    assert [record["step"] for record in JsonLog.read(tmp_path / "log.jsonl")] == [1, 1, 2, 2, 3, 3]
+    assert load_checkpoint(tmp_path / "best.safetensors")[1]["n_steps"] == 3
+
+
+def test_a_callback_may_change_the_current_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    fit(make(), 3, save="run", save_every=1, callbacks=[lambda trainer, info: os.chdir(tmp_path / "elsewhere")])
+    assert load_checkpoint(tmp_path / "run" / "last.safetensors")[1]["n_steps"] == 3
+
+
+def test_an_average_goes_on_in_a_copy():
+    trainer, average = make(), ParameterAverage(1)
+    fit(trainer, 2, callbacks=[average])
+    twin = pickle.loads(pickle.dumps(average))
+    fit(trainer, 1, callbacks=[average, twin])
+    for (_, x), (_, y) in zip(tree.leaves(average.params), tree.leaves(twin.params), strict=True):
+        np.testing.assert_array_equal(x, y)
+
+
+def test_a_model_that_cannot_be_saved_is_refused_before_the_first_step(tmp_path):
+    class Mine:
+        init, loss_and_grad, count = MODEL.init, MODEL.loss_and_grad, MODEL.count
+
+    trainer = Trainer(Mine(), Adam(0.01))
+    with pytest.raises(TypeError, match="the model is a Mine, expected a dataclass"):
+        fit(trainer, 2, save=tmp_path)
+    assert trainer.n_steps == 0
+
+
+@pytest.mark.parametrize("count, message", [(-3, "at least 0"), (2.5, "is a float, expected an int")])
+def test_a_number_of_targets_that_is_none_is_refused(count, message, monkeypatch):
+    monkeypatch.setattr(Transformer, "count", lambda self, src, tgt: count)
+    with pytest.raises((TypeError, ValueError), match=f"Transformer.count.*{message}"):
+        make().step(*TASK.batch(0, 2))
+
+
 def test_another_result_is_monitored_from_there_on():
     trainer = make()
     fit(trainer, 2, validate=HELD_OUT, every=1)
@@ -216,6 +287,8 @@ def test_a_result_that_is_not_there_is_named():
     with pytest.raises(ValueError, match="monitor='bleu' of batches, expected 'val_loss'"):
         fit(trainer, 1, validate=HELD_OUT, monitor="bleu")
     assert trainer.n_steps == 0
+    with pytest.raises(ValueError, match="validate returned a result 'step', expected names that are texts other than 'step'"):
+        fit(make(), 1, validate=lambda trainer: {"val_loss": 1.0, "step": 3})
     with pytest.raises(TypeError, match="validate: val_loss='3' is a str, expected a number"):
         fit(make(), 1, validate=lambda trainer: "3")
 
