@@ -18,7 +18,8 @@ can then compute, also if the parent forked during a step. No fork happens while
 
 **Ranks** (``ranks.py``). All ranks make the same calls in the same order. What may differ between them, such as an
 error, is exchanged first, so that either all raise or none. The shards of a batch are added as the leaves of one tree,
-whoever computes them: any number of ranks makes the same bits.
+whoever computes them: any number of ranks makes the same bits. While gradients are computed, a thread calls MPI
+(``messenger.py``), and who else calls it holds its lock; the step that starts the thread ends it, whatever happens.
 
 **Files** (``files.py``). A file has its old content or its new one, never a part: it is written under another name and
 then renamed.

@@ -1,21 +1,22 @@
 """The sum of the gradients of all ranks, computed while the backward pass goes on, and the optimizer's state divided.
 
 The flat gradient is cut into chunks, from its end, where the backward pass begins, and each chunk into one piece for
-each rank. As soon as a chunk is complete, the ranks begin to send each other its pieces, and each adds up what it
-receives for its own piece. It updates these parameters, for which it alone has the optimizer's state (the first stage
-of ZeRO, Rajbhandari et al. 2020), and the ranks exchange the new parameters (all-gather).
+each rank. As soon as a chunk is complete, the ranks begin to send each other its pieces, for which a thread calls MPI
+(``Messenger``), and each adds up what it receives for its own piece. It updates these parameters, for which it alone
+has the optimizer's state (the first stage of ZeRO, Rajbhandari et al. 2020), and the ranks exchange the new parameters
+(all-gather).
 
 MPI's reduce-scatter adds in an order that depends on the number of ranks; the sum of ``tree_sum`` has the same bits on
 any number of them. If several batches make one step, each rank adds up its part of all of them first.
 """
 
 import os
-import threading
 
 import numpy as np
 
 from npformer.arrays import on_host
 from npformer.reference.math.update import norm_of
+from npformer.runtime.messenger import Messenger
 from npformer.runtime.ranks import share_of
 from npformer.training.chunks import chunks_of
 from npformer.training.gradient_sum import GradientSum
@@ -74,6 +75,11 @@ class Exchange(GradientSum):
         super().finish()
         if self.sending is not None:
             self.sending.finish()
+
+    def stop(self):
+        """Leave no thread behind, whatever has happened since ``begin``."""
+        if self.sending is not None:
+            self.sending.messenger.end()
 
     def totals(self, losses):
         """The loss of all ranks, given those of this rank's shards, and the norm of the sum of their gradients."""
@@ -149,14 +155,14 @@ class Sending:
 
     def __init__(self, exchange, subtrees, flat_sums, n_leaves):
         self.exchange, self.subtrees, self.flat_sums, self.n_leaves = exchange, subtrees, flat_sums, n_leaves
-        self.lock = threading.Lock()
+        self.messenger = Messenger(exchange.ranks)
         self.waiting: dict = {}  # {end: start} of the parameters whose gradients are complete, but not those behind
         self.frontier = exchange.flat.size  # everything from the frontier on is complete
         self.under_way: list = []  # what ``_exchanged`` returned for the chunks that the ranks are exchanging
 
     def complete(self, place):
-        """Send what is complete."""
-        with self.lock:
+        """Send what is complete, and let it go on while other gradients are computed."""
+        with self.messenger.lock:
             self.waiting[place.stop] = place.start
             while self.frontier in self.waiting:
                 self.frontier = self.waiting.pop(self.frontier)
@@ -164,6 +170,7 @@ class Sending:
 
     def finish(self):
         """Exchange what is not under way yet, and wait for the sums over all ranks."""
+        self.messenger.end()
         self.frontier = 0
         self._send()
         flat, device = self.exchange.flat, self.exchange.ops.device
@@ -176,12 +183,13 @@ class Sending:
             sums.clear()  # frees what was received
 
     def _send(self):
-        """Begin to exchange the chunks that are complete, and go on with those before."""
+        """Begin to exchange the chunks that are complete."""
         for chunk in self.exchange.chunks[len(self.under_way) :]:
             if chunk.place.start < self.frontier:
                 break
             self.under_way.append(self._exchanged(chunk))
-        self.exchange.ranks.mpi.Request.Testall([request for requests, _ in self.under_way for request in requests])
+            if self.frontier > 0:  # the backward pass goes on
+                self.messenger.deliver(self.under_way[-1][0])
 
     def _exchanged(self, chunk):
         """Begin to exchange a chunk; return MPI's requests, and {subtree: this rank's piece} for ``tree_sum``."""

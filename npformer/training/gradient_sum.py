@@ -46,6 +46,9 @@ class GradientSum:
         """End a batch."""
         self.batch.check_complete()
 
+    def stop(self):
+        """Leave no thread behind, whatever has happened since ``begin``."""
+
     def totals(self, losses):
         """The loss of all shards, given a list with those of this process for each batch, and the norm of the sum."""
         return sum(chain(*losses), np.float64(0)), self.ops.global_norm(self.flat)

@@ -65,8 +65,11 @@ def training_step(
         for i, batch in enumerate(batches):
             shards = sharding.shards(batch, derive_key(key, i))
             sums.begin(len(shards), is_first=i == 0, is_last=i == len(batches) - 1)
-            losses.append(sharding.run(loss_of, shards))
-            sums.finish()
+            try:
+                losses.append(sharding.run(loss_of, shards))
+                sums.finish()
+            finally:
+                sums.stop()
 
     for piece in sums.pieces:
         if piece.frozen:

@@ -80,7 +80,8 @@ def note_arrived(sums):
     """A list that gets, at each step, which share of the chunks has been exchanged when the backward pass ends."""
 
     def share():
-        arrived = [sums.ranks.mpi.Request.Testall(requests) for requests, _ in sums.sending.under_way]
+        with sums.sending.messenger.lock:
+            arrived = [sums.ranks.mpi.Request.Testall(requests) for requests, _ in sums.sending.under_way]
         return sum(arrived) / len(sums.chunks)
 
     return after_backward(sums, share)
@@ -105,10 +106,10 @@ def after_backward(sums, look):
     return found
 
 
-def messages(trainer, ranks):
+def messages(trainer, ranks, turns=9):
     """The median seconds of a step's messages between ranks that do nothing else, and the bytes that each receives."""
     exchange, gathering, one_number = [], [], []
-    for _ in range(9):
+    for _ in range(turns):
         ranks.stack(np.zeros(1))  # all begin together
         start = time.perf_counter()
         Exchange.begin(trainer.sums, trainer.settings.n_shards, is_first=True, is_last=True)  # without ``noting``

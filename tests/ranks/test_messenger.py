@@ -1,0 +1,80 @@
+"""The thread that calls MPI while gradients are computed."""
+
+import threading
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from npformer import SGD, CopyTask, Trainer, Transformer
+from npformer.runtime.messenger import Messenger
+
+
+def messenger_of(testall):
+    """A messenger that calls this function instead of MPI."""
+    return Messenger(SimpleNamespace(mpi=SimpleNamespace(Request=SimpleNamespace(Testall=testall))))
+
+
+def threads():
+    return [thread for thread in threading.enumerate() if thread.name == "npformer-messenger"]
+
+
+def deliver(messenger, *requests):
+    with messenger.lock:
+        messenger.deliver(requests)
+
+
+def test_it_calls_mpi_until_all_messages_have_arrived():
+    seen = []
+
+    def testall(requests):
+        seen.append(list(requests))
+        return len(seen) > 3
+
+    messenger = messenger_of(testall)
+    deliver(messenger, "a", "b")
+    while len(seen) < 4:
+        time.sleep(0.001)
+    deliver(messenger, "c")
+    while len(seen) < 5:
+        time.sleep(0.001)
+    messenger.end()
+    assert seen == [["a", "b"]] * 4 + [["c"]]
+    assert not threads()
+
+
+def test_it_ends_while_messages_are_under_way_and_without_any():
+    messenger = messenger_of(lambda requests: False)
+    messenger.end()
+    deliver(messenger, "a")
+    assert len(threads()) == 1
+    messenger.end()
+    messenger.end()
+    assert not threads()
+
+
+def test_an_error_of_mpi_is_raised_at_the_end():
+    def fail(requests):
+        raise OSError("the other rank is gone")
+
+    messenger = messenger_of(fail)
+    deliver(messenger, "a")
+    while threads():
+        time.sleep(0.001)
+    with pytest.raises(OSError, match="the other rank is gone"):
+        messenger.end()
+
+
+def test_a_step_that_fails_leaves_no_thread_behind(monkeypatch):
+    def fail(*args, **options):
+        raise OSError("while computing")
+
+    model, task = Transformer(9, 9, d_model=8, n_heads=1, n_layers=1, d_ff=8), CopyTask(vocab=9, max_len=4)
+    trainer = Trainer(model, SGD(0.1), backend="reference")
+    trainer.sums.messenger = messenger_of(lambda requests: False)
+    deliver(trainer.sums.messenger, "a")
+    monkeypatch.setattr(trainer.sums, "stop", trainer.sums.messenger.end)
+    monkeypatch.setattr(Transformer, "loss_and_grad", fail)
+    with pytest.raises(OSError, match="while computing"):
+        trainer.step(*task.batch(0, 2))
+    assert not threads()
