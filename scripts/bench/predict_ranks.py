@@ -10,13 +10,15 @@ A step of n ranks takes the step of one process on its part of the batch, and wh
 - three small messages among all ranks: whether all have the same batch, the loss with the norm, whether to stop.
 
 Exchange and gathering each bring (n - 1)/n of the gradient's bytes to every rank, in n - 1 messages for each chunk. A
-message takes the network's latency, a byte the inverse of its bandwidth. Ranks that are slower than others, and
+message takes the network's latency, a byte the inverse of its bandwidth. If the processor has to move the bytes, it
+computes later what it would compute meanwhile. Ranks that are slower than others, and
 networks that others use too, are not in the model.
 """
 
 import json
 import math
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,6 +36,7 @@ class Network(NamedTuple):
 
     latency: float  # seconds of a message
     bandwidth: float  # bytes per second into a rank, and as many out of it
+    processor: float = 0.0  # seconds in which a byte needs the processor: 0 if the network's card moves it
 
 
 class Step(NamedTuple):
@@ -43,6 +46,7 @@ class Step(NamedTuple):
     n_bytes: float  # of the gradient
     backward: float = 2 / 3  # share of the seconds, beside which gradients are exchanged
     n_chunks: int = 16
+    early: Sequence[float] = ()  # seconds from when a chunk is complete to the end of the backward pass, if measured
 
 
 class Prediction(NamedTuple):
@@ -116,12 +120,26 @@ def predict(step, network, n, *, hidden=1.0, all_beside=False):
     if n == 1:
         return Prediction(step.seconds, 0.0)
     transfer = step.n_chunks * (n - 1) * network.latency + (n - 1) / n * step.n_bytes / network.bandwidth
-    beside = hidden * step.backward * step.seconds * (1 - 1 / step.n_chunks)
     first = 2 * transfer if all_beside else transfer
-    exchange = max(first - beside, first / step.n_chunks)
+    busy = network.processor * (n - 1) / n * step.n_bytes / step.n_chunks
     small = 3 * math.ceil(math.log2(n)) * network.latency
-    waiting = exchange + 2 * transfer - first + small
+    waiting = exchanged(step, hidden, first / step.n_chunks, busy) + 2 * transfer - first + small
     return Prediction(step.seconds + waiting, waiting)
+
+
+def exchanged(step, hidden, seconds, busy):
+    """How much later the exchange ends than the backward pass of one process would.
+
+    A chunk is sent for so many ``seconds`` when it is complete and the chunk before has arrived, and keeps the
+    processor ``busy`` for a part of them, by which later chunks are complete later.
+    """
+    n = step.n_chunks
+    backward = step.backward * step.seconds
+    early = step.early or [backward * (n - i) / n for i in range(1, n + 1)]
+    end = -math.inf
+    for i, before in enumerate(early):
+        end = max(end, i * busy - hidden * before) + seconds
+    return end
 
 
 def range_of(published):

@@ -460,6 +460,14 @@ MISTAKES = [
         "file: expected what bench_ranks.py --json writes, with the step 'base'",
     ),
     Mistake("bench/predict_threads.py", "`--json` cannot be written", "--json file/x.json", 2, NO_FILE),
+    Mistake("measure/measure_networks.py", "`--json` cannot be written", "--json file/x.json", 2, NO_FILE),
+    Mistake(
+        "measure/measure_networks.py",
+        "one rank",
+        "--ranks 1",
+        2,
+        "argument --ranks: 1 rank sends no messages, expected 2 or more",
+    ),
     Mistake(
         "bench/bench_copy.py",
         "PyTorch is not installed",

@@ -1,0 +1,280 @@
+"""Time training steps on ranks that a network of limited bandwidth connects, against what predict_ranks.py predicts.
+
+    sudo python scripts/measure/measure_networks.py
+    sudo python scripts/measure/measure_networks.py --ranks 2 --gbit 10 --step tiny --rounds 2
+
+On one machine with Linux: each rank has a network namespace, whose interface a bridge connects to those of the others;
+``tc`` limits what enters and leaves it. The messages go through TCP, and the kernel's counters show that they do. The
+namespaces belong to the process that measures, and disappear with it.
+
+The prediction needs no step with messages. It starts from a step in which the ranks compute side by side but send
+neither gradients nor parameters, so that they share the cores as they do otherwise, from one message at a time, and
+from the time that the messages take in a network without a limit: then the processor is the limit.
+"""
+
+import argparse
+import copy
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+from scripts.arguments import above_zero, new_parser, positive, positives  # needs pip install -e .
+from scripts.bench.bench_ranks import after_backward, messages
+from scripts.bench.machine import machine
+from scripts.bench.predict_ranks import GBIT, Network, Step, predict
+from scripts.bench.report import note, percent, print_table, short
+from scripts.bench.steps import LABEL_SMOOTHING, LEARNING_RATE, SIZES, batch_of, model_of
+from scripts.command import command
+from scripts.on_ranks import MPIEXEC, mpiexec
+from scripts.output import add_json, write_json
+
+from npformer import Adam, Trainer
+from npformer.runtime.ranks import world
+from npformer.runtime.threads import blas_threads
+
+PROGRAMS = {"ip": "iproute2", "tc": "iproute2", "unshare": "util-linux", "mount": "util-linux"}
+RECEIVED = Path("/sys/class/net/eth0/statistics/rx_bytes")  # of a rank's own namespace
+TURNS = 3  # of messages
+TCP_ALONE = {"MPICH_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp"}  # MPICH: libfabric, and there TCP
+# ``ip netns`` keeps the names of namespaces in /run, here one that no other process sees. mpiexec calls LAUNCHER as it
+# would call ssh.
+SWITCH = """
+mount -t tmpfs none /run
+echo '#!/bin/sh
+while [ "${1#-}" != "$1" ]; do shift; done
+rank=rank${1##*.}; shift; exec ip netns exec $rank sh -c "$*"' > /run/launcher
+chmod +x /run/launcher
+ip link add name switch type bridge
+ip address add 10.0.0.254/24 dev switch
+ip link set switch up
+ip link set lo up
+"""
+PORT = """
+ip netns add rank{i}
+ip link add name port{i} type veth peer name eth0 netns rank{i}
+ip link set port{i} master switch up
+ip -n rank{i} address add 10.0.0.{i}/24 dev eth0
+ip -n rank{i} link set eth0 up
+ip -n rank{i} link set lo up
+"""
+LIMIT = """
+tc qdisc add dev port{i} root tbf rate {mbit}mbit burst 128kb latency 50ms
+tc -n rank{i} qdisc add dev eth0 root tbf rate {mbit}mbit burst 128kb latency 50ms
+"""
+
+
+@command
+def main(argv=None):
+    options = parse_arguments(argv)
+    if options.worker:
+        work(**json.loads(options.worker))
+        return
+    if reason := what_is_missing():
+        raise ValueError(reason)
+    figures = {"machine": machine(), "step": options.step, "progress_thread": options.progress_thread, "cases": []}
+    for n in options.ranks:
+        free = measure(n, None, options.step, 0, options.progress_thread)
+        for gbit in options.gbit:
+            found = measure(n, gbit, options.step, options.rounds, options.progress_thread)
+            figures["cases"].append(compared({"ranks": n, "gbit": gbit} | found, free))
+            note(f"{n} ranks, {gbit:g} Gbit/s: measured")
+    print_cases(figures["cases"])
+    if options.json:
+        write_json(options.json, figures)
+
+
+def what_is_missing():
+    """Why this cannot be measured here; empty if it can."""
+    if sys.platform != "linux":
+        return f"network namespaces are a part of Linux, this is {sys.platform}"
+    for program, package in PROGRAMS.items():
+        if not shutil.which(program):
+            return f"{program} is missing: install {package}"
+    if os.geteuid() != 0:
+        return "only root can make network namespaces: start this with sudo"
+    if not MPIEXEC.exists():
+        return "there is no MPI: pip install 'npformer[mpi]'"
+    tried = subprocess.run([*in_network(2, 1.0), "true"], capture_output=True, text=True)
+    return f"network namespaces cannot be made here: {tried.stderr.strip()}" if tried.returncode else ""
+
+
+def in_network(n, gbit):
+    """The beginning of a command that runs at the switch of a new network of n ranks."""
+    lines = SWITCH
+    for i in range(1, n + 1):
+        lines += PORT.format(i=i) + ("" if gbit is None else LIMIT.format(i=i, mbit=round(1000 * gbit)))
+    return ["unshare", "--net", "--mount", "sh", "-ec", lines + 'exec "$@"', "sh"]
+
+
+def measure(n, gbit, size, rounds, progress_thread):
+    """Run the worker on n ranks in a network; ``gbit`` None is one without a limit."""
+    hosts = ",".join(f"10.0.0.{i}" for i in range(1, n + 1))
+    launch = ["-iface", "switch", "-launcher", "ssh", "-launcher-exec", "/run/launcher", "-hosts", hosts, "-ppn", "1"]
+    worker = [sys.executable, __file__, "--worker", json.dumps({"size": size, "rounds": rounds})]
+    environment = os.environ | TCP_ALONE | {"MPICH_ASYNC_PROGRESS": str(int(progress_thread))}
+    run = subprocess.run(
+        [*in_network(n, gbit), *mpiexec(n), *launch, *worker], env=environment, stdout=subprocess.PIPE, check=True
+    )
+    return json.loads(run.stdout)
+
+
+class Mute:
+    """A communicator that carries all messages but gradients and parameters, and notes when gradients are sent."""
+
+    def __init__(self, ranks):
+        self.ranks, self.sent = ranks, []
+
+    def __getattr__(self, name):
+        return getattr(self.ranks.comm, name)
+
+    def Irecv(self, x, source):
+        """Receive zeros."""
+        x[...] = 0
+        return self.ranks.mpi.REQUEST_NULL
+
+    def Isend(self, x, dest):
+        """Note the time."""
+        self.sent.append(time.perf_counter())
+        return self.ranks.mpi.REQUEST_NULL
+
+    def Iallgatherv(self, sent, received):
+        """Leave parameters as they are; numbers are gathered."""
+        if sent is self.ranks.mpi.IN_PLACE:
+            return self.ranks.mpi.REQUEST_NULL
+        return self.ranks.comm.Iallgatherv(sent, received)
+
+
+def work(size, rounds):
+    """Measure messages, and steps with and without them, and print what rank 0 found."""
+    ranks = world()
+    with blas_threads(1):
+        settings = {"label_smoothing": LABEL_SMOOTHING, "n_shards": ranks.size, "ranks": ranks}
+        trainer = Trainer(model_of(SIZES[size]), Adam(LEARNING_RATE), **settings)
+        trainer.sums.flat.fill(0)  # memory that nobody has written to is sent faster
+        before = received()
+        found = messages(trainer, ranks, TURNS)
+        found |= {"received": (received() - before) / TURNS, "parameters": trainer.flat_params.size}
+        found |= one_message(ranks, trainer.flat_params.nbytes // ranks.size)
+        if rounds:
+            found |= steps(trainer, ranks, batch_of(SIZES[size]._replace(B=SIZES[size].B * ranks.size)), rounds)
+    if ranks.is_first:
+        print(json.dumps(found))
+
+
+def received():
+    """The bytes that the interface of this rank has received."""
+    return int(RECEIVED.read_text())
+
+
+def one_message(ranks, n_bytes):
+    """The latency of a message, and the bandwidth of one of ``n_bytes`` from each rank to the next."""
+    seconds = {}
+    for size in (1, n_bytes):
+        sent, arrived, taken = np.zeros(size, np.uint8), np.zeros(size, np.uint8), []
+        for _ in range(TURNS):
+            ranks.stack(np.zeros(1))  # all begin together
+            start = time.perf_counter()
+            ranks.wait(
+                ranks.comm.Irecv(arrived, source=(ranks.rank - 1) % ranks.size),
+                ranks.comm.Isend(sent, dest=(ranks.rank + 1) % ranks.size),
+            )
+            taken.append(time.perf_counter() - start)
+        seconds[size] = statistics.median(taken)
+    return {"latency": seconds[1], "bandwidth": n_bytes / (seconds[n_bytes] - seconds[1])}
+
+
+def steps(trainer, ranks, batch, rounds):
+    """The medians of steps with and without messages, in turns, and of what they wait for.
+
+    ``early`` has how long before the end of the slowest rank's backward pass each chunk is complete on all ranks. Of
+    the waiting, that of the rank is taken which waits least: others also wait for this rank.
+    """
+    sums, backward_ended = trainer.sums, after_backward(trainer.sums, time.perf_counter)
+    waiting = {name: note_waiting(sums, name) for name in ("finish", "share_parameters")}
+    seconds = {"apart": [], "together": []}
+    early = []
+    for _ in range(1 + rounds):  # the first turn is to warm up
+        for how, taken in seconds.items():
+            sums.ranks = copy.copy(ranks)
+            if how == "apart":
+                sums.ranks.comm = Mute(ranks)
+            start = time.perf_counter()
+            trainer.step(*batch)
+            taken.append(time.perf_counter() - start)
+            if how == "apart":
+                sent = sums.ranks.comm.sent[:: ranks.size - 1]  # when the first message of each chunk is
+                latest = ranks.stack(np.array([*sent, backward_ended[-1]])).max(0)
+                early.append(np.maximum(latest[-1] - latest[:-1], 0))
+    found = {how: statistics.median(taken[1:]) for how, taken in seconds.items()}
+    for name, waited in waiting.items():
+        found[name] = float(np.median(ranks.stack(np.array(waited[3::2])).min(0)))
+    return found | {"early": np.median(early[1:], axis=0).tolist()}
+
+
+def note_waiting(sums, name):
+    """A list that gets, at each call of this method, the seconds in which it waits for messages."""
+    found, method = [], getattr(sums, name)
+
+    def noting():
+        before = sums.ranks.seconds_waited
+        method()
+        found.append(sums.ranks.seconds_waited - before)
+
+    setattr(sums, name, noting)
+    return found
+
+
+def compared(found, free):
+    """What was measured of a case, with what is predicted from the messages in it and in a network without a limit."""
+    step = Step(found["apart"], 4.0 * found["parameters"], n_chunks=found["chunks"], early=found["early"])
+    processor = free["exchange"] / (free["bytes"] / 2)
+    network = Network(found["latency"], found["bandwidth"], processor)
+    predicted = predict(step, network, found["ranks"]).step
+    hidden = 1 - found["finish"] / found["exchange"]
+    return found | {"processor": processor, "predicted": predicted, "hidden": hidden}
+
+
+def print_cases(cases):
+    rows = []
+    for case in cases:
+        seconds = (case[name] for name in ("exchange", "gathering", "apart", "together", "predicted"))
+        rows.append(
+            [f"{case['ranks']} ranks, {case['gbit']:g} Gbit/s"]
+            + [f"{1e6 * case['latency']:.0f}", f"{case['bandwidth'] / GBIT:.2f}", *(short(1e3 * x) for x in seconds)]
+            + [f"{case['predicted'] / case['together'] - 1:+.1%}", percent(case["hidden"])]
+        )
+    columns = "µs", "Gbit/s", "exchange", "gathering", "apart", "together", "predicted", "difference", "hidden"
+    print_table(["milliseconds", *columns], rows)
+
+
+def parse_arguments(argv):
+    parser = new_parser(__doc__, allow_abbrev=False)
+    add = parser.add_argument
+    sizes = [name for name in SIZES if name != "long"]
+    add("--step", choices=sizes, default="base", help="size of the training step (default: base)")
+    add("--ranks", type=positives, default=[2, 3], metavar="N,M", help="(default: 2,3)")
+    add("--gbit", type=limits, default=[1.0, 2.5, 10.0], metavar="A,B", help="Gbit/s (default: 1,2.5,10)")
+    add("--rounds", type=positive, default=3, help="steps of each kind, in turns (default: 3)")
+    add("--progress-thread", action="store_true", help="with MPI's own thread (MPICH_ASYNC_PROGRESS=1)")
+    add_json(parser)
+    add("--worker", help=argparse.SUPPRESS)
+    options = parser.parse_args(argv)
+    if options.ranks and min(options.ranks) < 2:
+        parser.error("argument --ranks: 1 rank sends no messages, expected 2 or more")
+    return options
+
+
+def limits(text):
+    """Numbers above zero, between commas."""
+    return [above_zero(part) for part in text.split(",")]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
