@@ -242,6 +242,7 @@ def compared(found, free):
 
 
 def print_cases(cases):
+    """Print a table of them."""
     rows = []
     for case in cases:
         seconds = (case[name] for name in ("exchange", "gathering", "apart", "together", "predicted"))
