@@ -118,9 +118,6 @@ class Ranks(OneProcess):
         versions = {"npformer": __version__, "NumPy": np.__version__, "Python": platform.python_version()}
         self.agree(lambda: versions)
 
-    def __reduce__(self):
-        return world, ()  # those of the process in which a trainer is copied
-
     def gather(self, value):
         """Return the values of all ranks, in their order: whatever JSON can hold."""
         mine = np.frombuffer(json_text(value).encode(), np.uint8)

@@ -36,13 +36,18 @@ def training_step(
     No Python branch depends on the value of an array, so a GPU can record the step. If the loss or the norm is not
     finite, ``grad_scale`` is NaN, and the update changes nothing.
 
-    The gradient is that of all batches together; their dropout keys are derived from ``key``. Returned are the mean
+    The gradient is that of all batches together; their dropout keys are derived from ``key``. The results are the mean
     loss per target, and the norm of its gradient before clipping.
 
     Parameters
     ----------
     state : TrainState
-    batches, key, numbers
+    batches
+        Tuples of what the model takes.
+    key
+        Of the dropout of this step.
+    numbers : Numbers
+        Or an array of the device with them. The trainer counts the step, and tries it again with another loss scale.
     model, optimizer, ops, clip_norm
         As of ``Trainer``.
     sharding : Sharding
@@ -59,12 +64,12 @@ def training_step(
             given = {"dropout_key": shard.dropout_key, "n_tokens": n_targets, "backend": ops, **options}
             given |= state.precision.options(loss_scale) | sums.options(shard.number)
             loss, grads, _ = model.loss_and_grad(params, *shard.batch, **given)
-            sums.batch.add(shard.number, grads)
+            sums.batch.add(shard.number, grads)  # what the model did not give to ``ready``
             return loss
 
         for i, batch in enumerate(batches):
             shards = sharding.shards(batch, derive_key(key, i))
-            sums.begin(len(shards), is_first=i == 0, is_last=i == len(batches) - 1)
+            sums.begin(len(shards), is_first=i == 0, is_last=i == len(batches) - 1)  # ranks exchange the last sum
             try:
                 losses.append(sharding.run(loss_of, shards))
                 sums.finish()
@@ -73,7 +78,7 @@ def training_step(
 
     for piece in sums.pieces:
         if piece.frozen:
-            sums.flat[piece.place] = 0
+            sums.flat[piece.place] = 0  # it is no part of the norm
     loss, norm = sums.totals(losses)
     norm = norm / loss_scale
     clipping = 1.0 if clip_norm is None else clip_norm / np.maximum(norm, clip_norm)

@@ -19,7 +19,7 @@ from npformer.models.description import describe
 from npformer.operations.explain import Calls, explain
 from npformer.reference import Ops
 from npformer.runtime.interrupts import deferred_interrupts
-from npformer.runtime.ranks import OneProcess, checksum
+from npformer.runtime.ranks import OneProcess, checksum, world
 from npformer.training.alone import Alone
 from npformer.training.batches import check_batches, count_of
 from npformer.training.checkpoint import joined, load_checkpoint, refusing, save_checkpoint
@@ -437,10 +437,10 @@ class Trainer:
     def __reduce__(self):
         """A trainer with arrays of its own that makes the same steps from here on: for ``copy`` and ``pickle``."""
         with self._alone():
-            settings = {"params": self.params, "backend": picklable(self.ops), "ranks": self.ranks}
+            settings = {"params": self.params, "backend": picklable(self.ops)}
             moments = {name: on_host(x) for name, x in self.state.moments.items()}
             given = self.model, self.optimizer, settings | asdict(self.settings)
-            return _again, (type(self), *given, moments, self.state.facts, self.last)
+            return _again, (type(self), *given, self.ranks.alone, moments, self.state.facts, self.last)
 
     def __repr__(self):
         n = tree.count(self.params)
@@ -455,9 +455,9 @@ class Trainer:
         return Numbers(max(n_targets, 1), self.state.precision.loss_scale.value, lr, step)
 
 
-def _again(kind, model, optimizer, settings, moments, facts, last):
-    """The inverse of ``Trainer.__reduce__``."""
-    trainer = kind(model, optimizer, **settings)
+def _again(kind, model, optimizer, settings, alone, moments, facts, last):
+    """The inverse of ``Trainer.__reduce__``; several ranks are those of this process."""
+    trainer = kind(model, optimizer, ranks=None if alone else world(), **settings)
     trainer.state.set(trainer.params, moments, facts)
     trainer.last = last
     return trainer
