@@ -80,7 +80,7 @@ def best(parts, cores):
 
 def chosen(size, cores):
     """The number of shards that a trainer chooses."""
-    sharding = Sharding(HOST, OneProcess(), None, model_of(size).init())
+    sharding = Sharding(HOST, OneProcess(), None, model_of(size).shapes())
     with mock.patch.object(threads, "cores", lambda: cores), threads.blas_threads(cores):
         return sharding.count(batch_of(size))
 
@@ -120,7 +120,7 @@ def measured_parts(size, bandwidth):
     """The ``Parts`` of a step on this machine."""
     step = build_limits([2048])
     sgemm, copy, _ = (max(values) for values in zip(*(step() for _ in range(3)), strict=True))
-    n, core = tree.count(model_of(size).init()), copy * 1e9
+    n, core = tree.count(model_of(size).shapes()), copy * 1e9
     update = OF_THE_UPDATE * n / core
     whole, alone = (measure(build_step, size._replace(B=B), 1, 1)[0] for B in (size.B, 1))
     together = measure(build_step, size._replace(B=2), 2, 2)[0] - OF_THE_UPDATE * n / min(2 * core, bandwidth)

@@ -80,9 +80,9 @@ def test_shards_are_the_same_on_any_number_of_threads(on_two_threads, circumstan
     np.testing.assert_array_equal(after, params)
 
 
-@pytest.mark.parametrize("n", [4, 8, 16, 64])
+@pytest.mark.parametrize("n", [8, 64])
 def test_more_threads_than_cores_compute_the_same_bits(n):
-    settings = 64, 64, "float32"
+    settings = 32, 32, "float32"
     numbers, params = train(*settings)
     with patch.object(threads, "cores", return_value=n), threads.blas_threads(n):
         found, after = train(*settings)
