@@ -57,7 +57,7 @@ def huber_loss(
     n_tokens: int | None = None,
     loss_scale: float = 1.0,
 ) -> tuple[Array, Array]:
-    """Mean of r²/2 where |r| <= δ, and of δ (|r| - δ/2) elsewhere, with r = x - targets; and its gradient (Huber 1964).
+    """Mean of r²/2 for r from -δ to δ, of δ (abs(r) - δ/2) beyond, r = x - targets; and its gradient (Huber 1964).
 
     The gradient is r / n, clipped to ±δ / n: an outlier counts no more than an error of δ. It is PyTorch's HuberLoss;
     for large δ it is half of ``mse_loss``.
