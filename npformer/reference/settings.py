@@ -1,7 +1,7 @@
 """The settings of attention and of the layers of the Transformer, which everything passes on as one record."""
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from npformer.checks import shown
 from npformer.operations.options import check_fields
@@ -35,6 +35,9 @@ class Rotary:
 
     def __post_init__(self):
         check_fields(self)
+
+
+DEFAULTS_OF_LAYER: dict[str, Any] = {"window": None, "rotary": None}  # which a layer applies, not the operation
 
 
 @dataclass(frozen=True)
@@ -86,14 +89,14 @@ class AttentionSettings:
         return self.n_heads, n_kv_heads, n_kv_heads
 
     @cached_property
-    def of_layer(self) -> dict[str, int | Rotary]:
+    def of_layer(self) -> dict[str, Any]:
         """Those that a layer applies before the operation of attention, which would ignore them."""
-        return {name: value for name in ("window", "rotary") if (value := getattr(self, name)) is not None}
+        return {name: value for name in DEFAULTS_OF_LAYER if (value := getattr(self, name)) != DEFAULTS_OF_LAYER[name]}
 
     @cached_property
     def of_operation(self) -> "AttentionSettings":
         """The settings of the operation of attention, without those of the layer."""
-        return replace(self, **dict.fromkeys(self.of_layer)) if self.of_layer else self
+        return replace(self, **DEFAULTS_OF_LAYER) if self.of_layer else self
 
     def widths(self, d_model: int) -> list[int]:
         """The widths of the queries, keys and values of all heads, of a model with this width, which H divides.
