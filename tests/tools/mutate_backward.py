@@ -67,7 +67,7 @@ HELPERS = {
     "kept_scale",
 }
 COMMUTATIVE = {"min", "max", "maximum", "swapaxes", "_dtype"}
-KEPT = {"range", "zip", "warn", "result_type", "operation", "backward_of", "array"}
+KEPT = {"str", "range", "zip", "warn", "result_type", "operation", "backward_of", "array"}
 
 
 @command
