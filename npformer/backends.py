@@ -52,7 +52,7 @@ def get_backend(backend: AnyBackend = "auto", params: dict | None = None) -> Ops
         raise ValueError(f"backend='cpu' needs numba, expected to be installed: {error}") from error
 
 
-def picklable(backend: str | Ops | ModuleType) -> str | Ops | ModuleType:
+def picklable(backend: AnyBackend) -> AnyBackend:
     """The name of a backend of npformer's, which can be pickled as a backend cannot; another backend unchanged.
 
     >>> picklable(reference.ops)

@@ -221,18 +221,19 @@ class Loop:
             def opened():
                 stack.enter_context(locked(self.folder))
                 there = {path.resolve() for name in (LAST, BEST) if (path := self.folder / name).exists()}
-                if there & self.trainer.state.files:
-                    self.first = 0  # the training goes on
-                elif there:
+                goes_on = bool(there & self.trainer.state.files)
+                if there and not goes_on:
                     raise ValueError(
                         f"save={str(self.folder)!r} holds another training: load its {LAST} first to go on with it, or "
                         "choose another folder"
                     )
                 self.log = stack.enter_context(JsonLog(self.folder / LOG, keep=self.trainer.state.n_logged))
+                return goes_on
 
             if self.folder is not None:
                 describe(self.trainer.model)  # raises if it cannot be saved
-                self.ranks.first(opened)
+                if self.ranks.first(opened):  # on all ranks
+                    self.first = 0
             try:
                 yield
             finally:

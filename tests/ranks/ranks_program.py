@@ -167,6 +167,17 @@ def stopped():
     return RANKS.gather(trainer.n_steps)
 
 
+def goes_on(folder):
+    """All ranks count the validations of the checkpoint from which a training goes on: one better, two worse."""
+    scores = iter([1.0, 2.0, 3.0, 4.0])
+    options = {"validate": lambda trainer: next(scores), "every": 1, "save": folder / "fit", "progress": False}
+    trainer_of("adam", RANKS).fit([TASK.batch(i, 8) for i in range(2)], **options)
+    trainer = trainer_of("adam", RANKS)
+    trainer.load(folder / "fit" / "last.safetensors")
+    trainer.fit([TASK.batch(i, 8) for i in range(2, 9)], patience=2, **options)
+    return RANKS.gather(trainer.n_steps)
+
+
 class Forgetful(Silent):
     """A model that forgets a gradient."""
 
@@ -213,6 +224,7 @@ def main(folder):
         "resumed": resume(folder),
         "diagnoses": diagnoses(),
         "stopped": stopped(),
+        "goes on": goes_on(folder),
         "on the gpu": on_the_gpu() if RANKS.size == 2 else None,
         "messages": time_messages(),
         "first": RANKS.first(lambda: {"of": "rank 0"}),

@@ -92,6 +92,10 @@ def test_all_ranks_stop_after_the_same_step(found):
     assert found["stopped"] == [3] * found["n"]
 
 
+def test_all_ranks_count_the_validations_of_the_checkpoint_from_which_they_go_on(found):
+    assert found["goes on"] == [3] * found["n"]
+
+
 def test_an_error_of_rank_0_is_raised_on_all(found):
     assert found["first"] == {"of": "rank 0"}
     ours, *others = found["no first"]
