@@ -8,6 +8,7 @@ python scripts/train_copy.py --preset annotated         # the Annotated Transfor
 import itertools
 import sys
 import time
+from typing import get_args
 
 from scripts.arguments import add_backend, natural, new_parser, positive  # needs pip install -e .
 from scripts.command import command
@@ -15,7 +16,7 @@ from scripts.output import add_json, add_pictures, will_draw, write_json
 
 from npformer import Adam, CopyTask, ParameterAverage, Trainer, Transformer, noam, tree, warmup_cosine
 from npformer.data.copy_task import BOS, EOS, PAD, exact_match
-from npformer.runtime.host import PRECISIONS
+from npformer.runtime.host import PrecisionName
 from npformer.runtime.ranks import world
 from npformer.runtime.threads import blas_threads
 
@@ -177,7 +178,10 @@ def parse_arguments(argv):
     parser.add_argument("--steps", type=positive, help="training steps (default: the preset's)")
     add_backend(parser)
     parser.add_argument(
-        "--precision", choices=PRECISIONS, default="float32", help="of the steps, on a GPU (default: float32)"
+        "--precision",
+        choices=get_args(PrecisionName),
+        default="float32",
+        help="of the steps, on a GPU (default: float32)",
     )
     add_pictures(parser, default="runs/copy or runs/reverse")
     add_json(parser)

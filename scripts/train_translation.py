@@ -32,14 +32,14 @@ from scripts.command import command, print_error, print_note
 from scripts.output import add_json, output_folder, refuse_overwriting, write_json
 
 from npformer import NonFiniteError, tree
-from npformer.operations.options import OPTIONS
+from npformer.operations.options import OPTIONS, choices_of
 from npformer.runtime.ranks import world
 from npformer.training import JsonLog, StopSignals
 from npformer.training.loop import LAST, LOG
 from npformer.training.progress import say
 from npformer.translation import TranslationRun, TranslationSettings
 from npformer.translation.run import RESULT, SNAPSHOTS
-from npformer.translation.settings import CHOICES, PRESETS
+from npformer.translation.settings import PRESETS
 
 CURVES = "curves.png"
 
@@ -71,7 +71,7 @@ def train(run, options, start):
     s = run.settings
     say(
         f"{title(s)}: {tree.count(run.trainer.params):,} parameters, "
-        f"{len(run.source):,} pieces, backend {run.trainer.ops.name}; "
+        f"{len(run.translator.source):,} pieces, backend {run.trainer.ops.name}; "
         f"{run.trainer.n_steps} of {s.steps} steps done"
     )
     if run.ranks.size > 1:
@@ -193,8 +193,8 @@ def parse_arguments(argv):
 
 def add_setting(group, name, **details):
     """An option for a field of ``TranslationSettings``, with its choices, and its default if all presets share it."""
-    if name in CHOICES:
-        details["choices"] = CHOICES[name]
+    if choices := choices_of(TranslationSettings).get(name):
+        details["choices"] = choices
     elif name in OPTIONS:
         details.setdefault("type", option(name))
     if not any(name in changes for changes in PRESETS.values()):

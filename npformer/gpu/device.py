@@ -1,17 +1,19 @@
 """The GPU as the device of a backend."""
 
+from typing import get_args
+
 import cupy
 import numpy as np
 
 from npformer.gpu.blas import tf32
 from npformer.gpu.recording import Recorder
-from npformer.runtime.host import PRECISIONS, Host
+from npformer.runtime.host import Host, PrecisionName
 
 
 class Gpu(Host):
     """The current GPU; all methods are those of ``npformer.runtime.host.Host``."""
 
-    precisions = PRECISIONS
+    precisions = get_args(PrecisionName)
     asynchronous = True
 
     def asarray(self, x):

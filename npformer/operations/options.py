@@ -111,6 +111,11 @@ def check_fields(settings):
             object.__setattr__(settings, name, check(value))
 
 
+def choices_of(dataclass):
+    """The choices of each field of a dataclass that has some."""
+    return {field.name: get_args(field.type) for field in fields(dataclass) if get_origin(field.type) is Literal}
+
+
 @cache  # as settings are made in each step of decoding
 def _checks_of(dataclass):
     """(name, check, whether it may be None) of each field that has a check."""

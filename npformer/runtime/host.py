@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from npformer.arrays import Array
 from npformer.runtime.interrupts import deferred_interrupts
 from npformer.runtime.threads import FEW_ROWS, in_parallel, kernel_threads, n_threads, one_blas_thread
 
-PRECISIONS = ("float32", "tf32", "bfloat16", "float16")  # of training steps, on any device
+PrecisionName = Literal["float32", "tf32", "bfloat16", "float16"]  # of training steps, on any device
 
 
 class Host:
@@ -25,7 +25,7 @@ class Host:
         Whether operations return before their results are computed.
     """
 
-    precisions: tuple[str, ...] = PRECISIONS[:1]
+    precisions: tuple[str, ...] = ("float32",)
     asynchronous = False
 
     def asarray(self, x: Any) -> Array:

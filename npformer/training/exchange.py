@@ -50,8 +50,8 @@ class Exchange(GradientSum):
                     own.append(piece._replace(place=place, state=state))
         return own
 
-    def begin(self, n_shards, *, is_first, is_last):
-        """Prepare for a batch of this number of shards, on all ranks together."""
+    def tree(self, n_shards, *, is_first, is_last):
+        """The sum for a batch of this number of shards, on all ranks together."""
         size, rank = self.ranks.size, self.ranks.rank
         owned = [share_of(range(n_shards), i, size) for i in range(size)]
         mine = owned[rank]
@@ -66,20 +66,8 @@ class Exchange(GradientSum):
         if not mine and is_first:  # this rank has no row of the first batch
             self.flat[...] = 0
         flat_sums = [self.flat, *self.more_sums]
-        self.sending = Sending(self, of_ranks, flat_sums[: len(of_ranks[rank])], n_shards) if is_last else None
-        complete = self.sending.complete if is_last else lambda place: None
-        self.batch = GradientTree(self.places, dict(zip(sums, flat_sums, strict=False)), is_first, complete)
-
-    def finish(self):
-        """Exchange what is not under way yet, and wait for the sums over all ranks."""
-        super().finish()
-        if self.sending is not None:
-            self.sending.finish()
-
-    def stop(self):
-        """Leave no thread behind, whatever has happened since ``begin``."""
-        if self.sending is not None:
-            self.sending.messenger.end()
+        sending = Sending(self, of_ranks, flat_sums[: len(of_ranks[rank])], n_shards) if is_last else None
+        return GradientTree(self.places, dict(zip(sums, flat_sums, strict=False)), is_first, sending)
 
     def totals(self, losses):
         """The loss of all ranks, given those of this rank's shards, and the norm of the sum of their gradients."""
@@ -159,6 +147,17 @@ class Sending:
         self.waiting: dict = {}  # {end: start} of the parameters whose gradients are complete, but not those behind
         self.frontier = exchange.flat.size  # everything from the frontier on is complete
         self.under_way: list = []  # what ``_exchanged`` returned for the chunks that the ranks are exchanging
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, traceback):
+        """Exchange what is not under way yet, unless there was an error, and leave no thread behind."""
+        try:
+            if kind is None:
+                self.finish()
+        finally:
+            self.messenger.end()
 
     def complete(self, place):
         """Send what is complete, and let it go on while other gradients are computed."""

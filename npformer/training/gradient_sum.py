@@ -1,6 +1,5 @@
 """The sum of the gradients of all shards and batches of a step, in one process."""
 
-from functools import partial
 from itertools import accumulate, chain
 
 import numpy as np
@@ -10,10 +9,7 @@ from npformer.training.gradient_tree import GradientTree
 
 
 class GradientSum:
-    """Adds up the gradients of a step in ``flat`` (n,).
-
-    For each batch, ``begin`` says how many shards there are. Each shard then gives its gradients to ``batch``, a
-    ``GradientTree``, and ``finish`` ends the batch. ``Exchange`` does it on several ranks.
+    """Adds up the gradients of a step in ``flat`` (n,); ``Exchange`` does it on several ranks.
 
     Parameters
     ----------
@@ -34,20 +30,9 @@ class GradientSum:
         ends = accumulate(x.size for _, x in leaves)
         self.places = {path: (slice(end - x.size, end), x.shape) for (path, x), end in zip(leaves, ends, strict=True)}
 
-    def begin(self, n_shards, *, is_first, is_last):
-        """Prepare for a batch of this number of shards; the first batch of a step overwrites the sum."""
-        self.batch = GradientTree(self.places, {(0, n_shards): self.flat}, is_first)
-
-    def options(self, shard):
-        """Further options of ``loss_and_grad`` for a shard."""
-        return {"ready": partial(self.batch.ready, shard)} if self.takes_ready else {}
-
-    def finish(self):
-        """End a batch."""
-        self.batch.check_complete()
-
-    def stop(self):
-        """Leave no thread behind, whatever has happened since ``begin``."""
+    def tree(self, n_shards, *, is_first, is_last):
+        """The sum for a batch of this number of shards; the first batch of a step overwrites what there is."""
+        return GradientTree(self.places, {(0, n_shards): self.flat}, is_first)
 
     def totals(self, losses):
         """The loss of all shards, given a list with those of this process for each batch, and the norm of the sum."""

@@ -1,5 +1,6 @@
 """The sums of the gradients of one batch, added up while the backward passes of its shards go on."""
 
+import contextlib
 import threading
 
 import numpy as np
@@ -14,7 +15,7 @@ class GradientTree:
 
     Each shard gives its gradients, in any thread: to ``ready``, as soon as those below a path are complete, or all of
     them to ``add``. Two arrays are added as soon as both are there, so that no shard keeps a whole gradient while the
-    others compute theirs.
+    others compute theirs. All shards give theirs in a ``with`` block, at whose end the sums are complete.
 
     Parameters
     ----------
@@ -24,17 +25,26 @@ class GradientTree:
         (start, stop) -> the flat array (n,) for the sum of the shards from start to stop, a subtree.
     is_first : bool
         Whether the sums overwrite the flat arrays, instead of being added to them.
-    complete : callable
-        ``complete(place)`` is called when all sums are complete at a place.
+    sending : Sending, optional
+        Sends the sums to other ranks as soon as they are complete.
     """
 
-    def __init__(self, places, sums, is_first, complete=lambda place: None):
-        self.places, self.is_first, self.complete = places, is_first, complete
+    def __init__(self, places, sums, is_first, sending=None):
+        self.places, self.is_first, self.sending = places, is_first, sending
         self.sum_of = {shard: (root, flat) for root, flat in sums.items() for shard in range(*root)}
         self.n_missing = dict.fromkeys(places, len(sums))
         self.given: set = set()  # (path, shard) of each array
         self.waiting: dict = {}  # sums of subtrees whose siblings are not complete, by path and subtree
         self.lock = threading.Lock()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, traceback):
+        """Check that all gradients were given, and wait for the sums over all ranks; leave no thread behind."""
+        with contextlib.nullcontext() if self.sending is None else self.sending:
+            if kind is None:
+                self.check_complete()
 
     def ready(self, shard, path, grads):
         """Take the gradients of a shard below a path; nobody else changes them from here on."""
@@ -84,5 +94,5 @@ class GradientTree:
         with self.lock:
             self.n_missing[path] -= 1
             is_complete = self.n_missing[path] == 0
-        if is_complete:
-            self.complete(place)
+        if is_complete and self.sending is not None:
+            self.sending.complete(place)

@@ -23,7 +23,7 @@ class Optimizer:
     lr: float | Callable[[int], float]
 
     init: ClassVar[Callable[..., dict]]
-    update: ClassVar[Callable[..., None]]
+    _update: ClassVar[Callable[..., None]]
     weight_decay = 0.0  # no field, which would come before those of the subclasses
 
     def __post_init__(self):
@@ -46,6 +46,21 @@ class Optimizer:
         if not callable(self.lr):
             return self.lr
         return OPTIONS["lr"].check(f"lr({step})", self.lr(step))
+
+    def update(
+        self,
+        ops: Ops,
+        param: Array,
+        grad: Array,
+        state: dict,
+        step: Any,
+        grad_scale: Any = 1.0,
+        lr: Any = None,
+        decay: bool = True,
+    ) -> None:
+        """Update ``param`` and ``state`` in place; ``lr`` defaults to the learning rate of this step."""
+        lr = self.learning_rate(step) if lr is None else lr
+        self._update(ops, param, grad, state, decay, step=step, lr=lr, grad_scale=grad_scale)
 
 
 @dataclass(frozen=True)
@@ -77,21 +92,8 @@ class SGD(Optimizer):
         """Return the state before the first step."""
         return {"velocity": np.zeros_like(param)} if self.momentum else {}
 
-    def update(
-        self,
-        ops: Ops,
-        param: Array,
-        grad: Array,
-        state: dict,
-        step: Any,
-        grad_scale: Any = 1.0,
-        lr: Any = None,
-        decay: bool = True,
-    ) -> None:
-        """Update ``param`` and ``state`` in place; ``lr`` defaults to the learning rate of this step."""
-        lr = self.learning_rate(step) if lr is None else lr
-        settings: dict[str, Any] = {"momentum": self.momentum, "nesterov": self.nesterov}
-        ops.sgd_update(param, grad, state.get("velocity"), lr=lr, **settings, grad_scale=grad_scale)
+    def _update(self, ops, param, grad, state, decay, *, step, **numbers):
+        ops.sgd_update(param, grad, state.get("velocity"), momentum=self.momentum, nesterov=self.nesterov, **numbers)
 
 
 @dataclass(frozen=True)
@@ -126,22 +128,10 @@ class Adam(Optimizer):
         """Return the state before the first step."""
         return {"m": np.zeros_like(param), "v": np.zeros_like(param)}
 
-    def update(
-        self,
-        ops: Ops,
-        param: Array,
-        grad: Array,
-        state: dict,
-        step: Any,
-        grad_scale: Any = 1.0,
-        lr: Any = None,
-        decay: bool = True,
-    ) -> None:
-        """Update ``param`` and ``state`` in place; ``lr`` defaults to the learning rate of this step."""
-        lr, (beta1, beta2) = self.learning_rate(step) if lr is None else lr, self.betas
-        settings = {"beta1": beta1, "beta2": beta2, "eps": self.eps}
-        settings["weight_decay"] = self.weight_decay if decay else 0.0
-        ops.adam_update(param, grad, state["m"], state["v"], lr=lr, step=step, **settings, grad_scale=grad_scale)
+    def _update(self, ops, param, grad, state, decay, **numbers):
+        (beta1, beta2), weight_decay = self.betas, self.weight_decay if decay else 0.0
+        settings = {"beta1": beta1, "beta2": beta2, "eps": self.eps, "weight_decay": weight_decay}
+        ops.adam_update(param, grad, state["m"], state["v"], **settings, **numbers)
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Self
 
 from npformer.operations.options import FRACTION, check_fields
+from npformer.runtime.host import PrecisionName
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +49,7 @@ class TrainingSettings:
     consistency: float = 0.0
     clip_norm: float | None = None
     frozen: Iterable[str] = ()
-    precision: str = "float32"
+    precision: PrecisionName = "float32"
     n_shards: int | None = None
 
     def __post_init__(self):

@@ -1,6 +1,7 @@
 """One training step: the gradient, its norm, clipping, and the update."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -62,19 +63,17 @@ def training_step(
 
         def loss_of(shard):
             given = {"dropout_key": shard.dropout_key, "n_tokens": n_targets, "backend": ops, **options}
-            given |= state.precision.options(loss_scale) | sums.options(shard.number)
+            given |= state.precision.options(loss_scale)
+            if sums.takes_ready:
+                given["ready"] = partial(total.ready, shard.number)
             loss, grads, _ = model.loss_and_grad(params, *shard.batch, **given)
-            sums.batch.add(shard.number, grads)  # what the model did not give to ``ready``
+            total.add(shard.number, grads)  # what the model did not give to ``ready``
             return loss
 
         for i, batch in enumerate(batches):
             shards = sharding.shards(batch, derive_key(key, i))
-            sums.begin(len(shards), is_first=i == 0, is_last=i == len(batches) - 1)  # ranks exchange the last sum
-            try:
-                losses.append(sharding.run(loss_of, shards))
-                sums.finish()
-            finally:
-                sums.stop()
+            with sums.tree(len(shards), is_first=i == 0, is_last=i == len(batches) - 1) as total:
+                losses.append(sharding.run(loss_of, shards))  # ranks exchange the sum of the last batch
 
     for piece in sums.pieces:
         if piece.frozen:

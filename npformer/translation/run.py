@@ -23,6 +23,7 @@ from npformer.training.precision import check_precision
 from npformer.training.progress import say
 from npformer.training.saved_training import check_facts
 from npformer.training.schedules import inverse_sqrt, noam, warmup_cosine
+from npformer.training.settings import TrainingSettings
 from npformer.training.trainer import Trainer
 from npformer.translation.scores import check_packages, score
 from npformer.translation.settings import TranslationSettings
@@ -30,7 +31,6 @@ from npformer.translation.translator import Translator, check_subwords
 
 RESULT, SNAPSHOTS = "model.safetensors", "snapshots"
 MAY_CHANGE = {"data", "steps", "patience", "save_every", "n_average", "average", "precision", "n_shards"}  # on resuming
-OF_TRAINER = ("seed", "label_smoothing", "consistency", "clip_norm", "precision", "n_shards")
 LONGEST = 1024  # a model's max_len, unless the setting max_len is larger
 
 
@@ -54,13 +54,12 @@ class TranslationRun(Loop):
     n_last_validations = 2  # that of the average, too
 
     def __init__(self, folder, settings, source, target, backend="auto", ranks=None):
-        self.settings, self.source, self.target = settings, source, target
+        self.settings, model = settings, _model(settings, source, target)
         self.place = self.place_after = Place()
-        model = _model(settings, source, target)
         trainer = Trainer(
             model,
             Adam(_schedule(settings, model.d_model), betas=(0.9, 0.98), eps=1e-9),
-            **{name: getattr(settings, name) for name in OF_TRAINER},
+            **{each.name: getattr(settings, each.name) for each in fields(TrainingSettings)},
             backend=backend,
             ranks=ranks,
         )
@@ -71,7 +70,8 @@ class TranslationRun(Loop):
             monitor="val_bleu",
             mode="max",
         )
-        super().__init__(trainer, of_loop, lambda: self._evaluate(self._translator()), folder)
+        self.translator = Translator(model, trainer.params, source, target, trainer.ops)
+        super().__init__(trainer, of_loop, lambda: self._evaluate(self.translator), folder)
 
     @classmethod
     def start(cls, out, settings, backend="auto", ranks=None):
@@ -137,7 +137,7 @@ class TranslationRun(Loop):
     def save_to(self, path):
         """Write everything that ``resume`` needs, then delete the snapshots that are not needed any more."""
         info = {"settings": asdict(self.settings), "place": list(self.place)}
-        self.trainer.save(path, info, self._translator().subword_arrays())
+        self.trainer.save(path, info, self.translator.subword_arrays())
         self.ranks.first(self._delete_snapshots)
 
     def _delete_snapshots(self):
@@ -169,7 +169,7 @@ class TranslationRun(Loop):
 
     def keep(self, record, shown):
         """Save the parameters of a validation as a snapshot, and print its numbers."""
-        self.ranks.first(lambda: self._translator().save(self._snapshot(record), record))
+        self.ranks.first(lambda: self.translator.save(self._snapshot(record), record))
         if self.ranks.is_first:
             say(
                 f"step {record['step']}: validation loss {record['val_loss']:.3f}, BLEU {record['val_bleu']:.1f} "
@@ -185,7 +185,7 @@ class TranslationRun(Loop):
         self.ranks.first(self._set_damaged_aside)
         chosen = self.ranks.first(self._chosen)
         snapshots = (Translator.load(self._snapshot(record)).params for record in chosen)
-        translator = self._translator(average(snapshots) if chosen else self.trainer.params)
+        translator = replace(self.translator, params=average(snapshots)) if chosen else self.translator
         result = {"step": self.trainer.n_steps, "averaged": [r["step"] for r in chosen], **self._evaluate(translator)}
         info = {"settings": asdict(self.settings), **result}
         self.ranks.first(lambda: translator.save(self.folder / RESULT, info))
@@ -201,14 +201,15 @@ class TranslationRun(Loop):
     def _batches(self, text, **options):
         s = self.settings
         sizes = {"max_tokens": s.max_tokens, "max_len": s.max_len}
-        return TokenBatches(text, self.source, self.target, **sizes, ranks=self.ranks, **options)
+        subwords = self.translator.source, self.translator.target
+        return TokenBatches(text, *subwords, **sizes, ranks=self.ranks, **options)
 
     def _check_validation(self, text):
         if next(self._batches(text).epoch(Place()), None) is None:
             raise ValueError(f"the validation text has no pair of at most max_len={self.settings.max_len} pieces")
         lines = list(read_lines(text.source))  # with the skipped lines, so that errors have the right line number
         try:
-            self._translator().encode(lines)
+            self.translator.encode(lines)
         except ValueError as error:
             raise ValueError(f"{text.source}, {error}") from error
 
@@ -255,10 +256,6 @@ class TranslationRun(Loop):
 
     def _snapshot(self, record):
         return self.folder / SNAPSHOTS / f"step-{record['step']:07}.safetensors"
-
-    def _translator(self, params=None):
-        params = self.trainer.params if params is None else params
-        return Translator(self.trainer.model, params, self.source, self.target, self.trainer.ops)
 
 
 def _learned(text, settings, ranks):

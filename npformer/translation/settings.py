@@ -3,17 +3,11 @@
 import json
 import os
 from dataclasses import dataclass, field, fields
+from typing import Literal
 
-from npformer.operations.options import FRACTION, OPTIONS, check_fields
-from npformer.runtime.host import PRECISIONS
+from npformer.operations.options import OPTIONS
+from npformer.training.settings import TrainingSettings
 
-CHOICES = {
-    "vocab": ("joint", "separate"),
-    "norm": ("pre", "post"),
-    "schedule": ("inverse_sqrt", "noam", "cosine"),
-    "average": ("last", "best"),
-    "precision": PRECISIONS,
-}
 PRESETS: dict[str, dict] = {  # the settings that differ from the defaults
     "tiny": {},  # the model of Wu et al. 2021 for the 29,000 sentences of Multi30k
     "small": {
@@ -39,8 +33,10 @@ PRESETS: dict[str, dict] = {  # the settings that differ from the defaults
 
 
 @dataclass(frozen=True, kw_only=True)
-class TranslationSettings:
-    """The settings of a ``TranslationRun``, checked when they are made; the defaults are the preset "tiny".
+class TranslationSettings(TrainingSettings):
+    """The settings of a ``TranslationRun`` and its trainer, checked when they are made.
+
+    The defaults are the preset "tiny".
 
     ``dataclasses.asdict`` converts them to a dict that JSON can hold, ``TranslationSettings(**dict)`` converts it back,
     and ``dataclasses.replace`` returns a copy with some settings changed. NumPy numbers become Python numbers.
@@ -58,7 +54,7 @@ class TranslationSettings:
         the model's default. The vocabularies, ``max_len``, ``dropout``, ``tie_embeddings`` and a Transformer's ``norm``
         and ``inner_dropout`` follow from the other settings.
     seed : int
-        Seed of the parameters, of dropout and of the order of the data: 0 or more.
+        Also of the order of the data.
     vocab : "joint" or "separate"
         One vocabulary and embedding for both languages, or two.
     vocab_size : int
@@ -78,9 +74,8 @@ class TranslationSettings:
         attention weights and hidden layers.
     norm : "pre" or "post"
         Position of a Transformer's layer normalisation: before or after each sublayer.
-    label_smoothing, consistency, clip_norm, precision, n_shards : as of ``Trainer``
-        With R-Drop, a ``consistency`` above 0, a step takes twice as long; 1 is usual. Trainings with the same
-        ``n_shards`` draw the same dropout bits on any number of ranks.
+    label_smoothing, consistency, clip_norm, frozen, precision, n_shards : as of ``TrainingSettings``
+        With R-Drop, a ``consistency`` above 0, a step takes twice as long; 1 is usual.
     steps, validate_every, save_every : int
         Total number of updates; number of updates between validations, which compute loss and BLEU on the validation
         text, and between saves of the checkpoint from which an interrupted training resumes: 1 or more.
@@ -118,39 +113,31 @@ class TranslationSettings:
     preset: str = "tiny"
     model: dict = field(default_factory=lambda: {"d_model": 128, "n_heads": 4, "n_layers": 4, "d_ff": 256})
     seed: int = 1
-    vocab: str = "joint"
+    vocab: Literal["joint", "separate"] = "joint"
     vocab_size: int = 8000
     max_tokens: int = 4096
     max_len: int = 256
     skip_empty: bool = False
-    schedule: str = "inverse_sqrt"
+    schedule: Literal["inverse_sqrt", "noam", "cosine"] = "inverse_sqrt"
     lr: float = 0.005
     warmup: int = 1000
     dropout: float = 0.3
     inner_dropout: float = 0.0
-    norm: str = "pre"
+    norm: Literal["pre", "post"] = "pre"
     label_smoothing: float = 0.1
-    consistency: float = 0.0
-    clip_norm: float | None = None
-    precision: str = "float32"
-    n_shards: int | None = None
     steps: int = 16_000
     validate_every: int = 200
     save_every: int = 100
     patience: int = 20
-    average: str = "last"
+    average: Literal["last", "best"] = "last"
     n_average: int = 10
 
     def __post_init__(self):
         OPTIONS["peak"].check("lr", self.lr)  # of its schedule
-        FRACTION.check("label_smoothing", self.label_smoothing)
-        check_fields(self)
+        super().__post_init__()
         for name in (each.name for each in fields(self) if each.type is str):
             object.__setattr__(self, name, _as_text(name, getattr(self, name)))
         object.__setattr__(self, "model", _as_in_json("model", self.model))
-        for name, choices in CHOICES.items():
-            if getattr(self, name) not in choices:
-                raise ValueError(f"{name}={getattr(self, name)!r}, expected one of {choices}")
 
     @classmethod
     def from_preset(cls, preset="tiny", **changes):

@@ -79,30 +79,31 @@ def work(size, seconds, shards, rows, at_end):
 def note_arrived(sums):
     """A list that gets, at each step, which share of the chunks has been exchanged when the backward pass ends."""
 
-    def share():
-        with sums.sending.messenger.lock:
-            arrived = [sums.ranks.mpi.Request.Testall(requests) for requests, _ in sums.sending.under_way]
+    def share(sending):
+        with sending.messenger.lock:
+            arrived = [sums.ranks.mpi.Request.Testall(requests) for requests, _ in sending.under_way]
         return sum(arrived) / len(sums.chunks)
 
     return after_backward(sums, share)
 
 
 def after_backward(sums, look):
-    """A list that gets, at each step, the result of ``look()`` when the last backward pass of this rank has ended."""
-    found, begin = [], sums.begin
+    """A list that gets, at each step, ``look(sending)`` when the last backward pass of this rank has ended."""
+    found, new_tree = [], sums.tree
 
-    def noting_begin(*args, **options):
-        begin(*args, **options)
-        add = sums.batch.add
+    def noting_tree(*args, **options):
+        total = new_tree(*args, **options)
+        add = total.add
 
         def noting(shard, grads):
-            found[-1] = look()
+            found[-1] = look(total.sending)
             add(shard, grads)
 
-        sums.batch.add = noting
+        total.add = noting
         found.append(0)
+        return total
 
-    sums.begin = noting_begin
+    sums.tree = noting_tree
     return found
 
 
@@ -112,8 +113,7 @@ def messages(trainer, ranks, turns=9):
     for _ in range(turns):
         ranks.stack(np.zeros(1))  # all begin together
         start = time.perf_counter()
-        Exchange.begin(trainer.sums, trainer.settings.n_shards, is_first=True, is_last=True)  # without ``noting``
-        trainer.sums.sending.finish()
+        Exchange.tree(trainer.sums, trainer.settings.n_shards, is_first=True, is_last=True).sending.finish()
         exchanged = time.perf_counter()
         trainer.sums.share_parameters()
         gathered = time.perf_counter()

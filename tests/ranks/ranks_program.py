@@ -97,7 +97,7 @@ def compare_alone(name, together, numbers, state):
 
 def sent_early(sums):
     """A list that gets, at each step, how many chunks were under way before the backward pass had ended."""
-    return bench_ranks.after_backward(sums, lambda: len(sums.sending.under_way))
+    return bench_ranks.after_backward(sums, lambda sending: len(sending.under_way))
 
 
 def compare_accumulated():

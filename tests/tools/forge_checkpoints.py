@@ -104,7 +104,7 @@ def originals(folder):
     run.place, run.trainer.state.n_logged, run.trainer.state.n_steps = Place(0, 0, 2), 3, 2
     run.save()
     (folder / "out" / "last.safetensors").rename(folder / "run.safetensors")
-    run._translator().save(folder / "translator.safetensors", {"note": 1})
+    run.translator.save(folder / "translator.safetensors", {"note": 1})
     return trainers | {"run": run.trainer}
 
 

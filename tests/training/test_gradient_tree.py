@@ -3,6 +3,7 @@
 import random
 import threading
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -31,7 +32,7 @@ def test_the_sum_has_one_order_in_whichever_order_gradients_come(n, is_first):
     expected = expected if is_first else before + expected
     for seed in range(20):
         total, complete = before.copy(), []
-        batch = GradientTree(PLACES, {(0, n): total}, is_first, complete.append)
+        batch = GradientTree(PLACES, {(0, n): total}, is_first, SimpleNamespace(complete=complete.append))
         gifts = [(shard, path, part) for shard, tree in enumerate(trees) for path, part in tree.items()]
         random.Random(seed).shuffle(gifts)
         for shard, path, part in gifts:
@@ -47,7 +48,7 @@ def test_subtrees_have_sums_of_their_own_and_a_place_is_complete_once():
     roots = subtrees(0, 7, range(1, 6))
     assert roots == [(1, 2), (2, 4), (4, 6)]
     sums, complete = {root: np.empty(SIZE, "float32") for root in roots}, []
-    batch = GradientTree(PLACES, sums, True, complete.append)
+    batch = GradientTree(PLACES, sums, True, SimpleNamespace(complete=complete.append))
     for shard in (5, 1, 3, 4, 2):
         assert complete == []
         batch.add(shard, trees[shard])

@@ -12,12 +12,13 @@ from corpus import SETTINGS
 
 from npformer import ByteNet
 from npformer.models import describe
-from npformer.operations.options import AT_LEAST_1, OPTIONS
+from npformer.operations.options import AT_LEAST_1, OPTIONS, choices_of
 from npformer.translation import TranslationRun, TranslationSettings
-from npformer.translation.settings import CHOICES, PRESETS
+from npformer.translation.settings import PRESETS
 
-NUMBERS = [field.name for field in fields(TranslationSettings) if field.type not in (str, dict)]
-COUNTS = [name for name in NUMBERS if OPTIONS.get(name) is AT_LEAST_1]
+CHOICES = choices_of(TranslationSettings)
+NAMES = [field.name for field in fields(TranslationSettings) if field.name not in CHOICES]
+COUNTS = [name for name in NAMES if OPTIONS.get(name) is AT_LEAST_1]
 RATES = ("dropout", "inner_dropout", "label_smoothing")
 TEXTS = ("data", "src", "tgt", "preset")
 OF_TYPE = [  # a value of another type for each field
@@ -26,25 +27,32 @@ OF_TYPE = [  # a value of another type for each field
     *((name, True, "a bool, expected an int") for name in ("seed", *COUNTS)),
     *((name, "0.1", "a str, expected a number") for name in ("lr", "consistency", "clip_norm", *RATES)),
     *((name, True, "a bool, expected a number") for name in ("lr", "consistency", "clip_norm", *RATES)),
-    *((name, None, "a NoneType, expected a str") for name in CHOICES),
     ("lr", None, "a NoneType, expected a number"),
     ("skip_empty", 2, "an int, expected True or False"),
     ("model", "Transformer", "a str, expected a dict"),
+    ("frozen", "encoder", "a str, expected a sequence of paths: try ['encoder']"),
 ]
+
+
+def listed(choices):
+    *others, last = map(repr, choices)
+    return f"expected {', '.join(others)} or {last}"
+
+
 OF_RANGE = [
     *(("seed", seed, "expected at least 0 and below 2**64") for seed in (-1, 2**64)),
     *((name, 0, "expected at least 1") for name in COUNTS),
     *((name, value, f"expected 0 <= {name} < 1") for name in RATES for value in (-0.1, 1.0, np.nan)),
     *((name, value, "expected a finite number above 0") for name in ("lr", "clip_norm") for value in (0.0, np.inf)),
     *(("consistency", value, "expected a finite number of 0 or more") for value in (-1.0, np.nan)),
-    *((name, "other", f"expected one of {choices}") for name, choices in CHOICES.items()),
+    *((name, value, listed(choices)) for name, choices in CHOICES.items() for value in ("x", None)),
 ]
 
 
 def test_every_field_is_checked():
     names = {field.name for field in fields(TranslationSettings)}
-    assert {name for name, *_ in OF_TYPE} == names
-    assert {name for name, *_ in OF_RANGE} == names - {*TEXTS, "model", "skip_empty"}
+    assert {name for name, *_ in OF_TYPE} == names - CHOICES.keys()
+    assert {name for name, *_ in OF_RANGE} == names - {*TEXTS, "model", "skip_empty", "frozen"}
 
 
 @pytest.mark.parametrize("name, value, message", OF_TYPE)

@@ -631,22 +631,22 @@ def test_validation_measures_the_loss_of_all_tokens_and_greedy_bleu(tmp_path, da
     pairs = list(sentence_pairs(6, seed=2))
     total, n_tokens = 0.0, 0
     for source, target in pairs:
-        [src], [tgt] = run.source.encode([source]), run.target.encode([target])
+        [src], [tgt] = run.translator.source.encode([source]), run.translator.target.encode([target])
         tgt = np.array([[1, *tgt, 2]])
         loss, n = run.trainer.model.loss(run.trainer.params, np.array([[*src, 2]]), tgt[:, :-1], tgt[:, 1:])
         total, n_tokens = total + loss * n, n_tokens + n
     assert record["val_loss"] == pytest.approx(total / n_tokens, rel=1e-5)
-    greedy = run._translator().greedy([source for source, _ in pairs])
+    greedy = run.translator.greedy([source for source, _ in pairs])
     assert record["val_bleu"] == score(greedy, [target for _, target in pairs], "fr")["bleu"]
 
 
 def test_a_joint_vocabulary_has_one_embedding_a_separate_one_two(tmp_path, data):
     joint, separate = (start(tmp_path / vocab, data, vocab=vocab) for vocab in ("joint", "separate"))
-    assert joint.source is joint.target
+    assert joint.translator.source is joint.translator.target
     assert "embedding" in joint.trainer.params
-    assert separate.source.model != separate.target.model
+    assert separate.translator.source.model != separate.translator.target.model
     assert "target_embedding" in separate.trainer.params
-    assert not any("é" in piece for piece in separate.source.pieces(range(40)))
+    assert not any("é" in piece for piece in separate.translator.source.pieces(range(40)))
 
 
 def test_a_missing_validation_text_is_noticed_before_the_training(tmp_path):
