@@ -20,7 +20,7 @@ import numpy as np
 
 from scripts.arguments import add_some  # needs pip install -e .
 from scripts.bench.contenders import alternate, build_all, of_backends, started
-from scripts.bench.limits import best_of_all, facts_of, limits_contender, print_limits
+from scripts.bench.limits import best_of, limits_contender, print_limits
 from scripts.bench.machine import machine, physical_cores, print_machine
 from scripts.bench.options import add_backends, add_without, parsed, parser_of
 from scripts.bench.report import milliseconds, percent, print_table, short, timing
@@ -48,8 +48,8 @@ def main(argv=None):
     with limits_contender(options.sgemm_sizes[:3]) as limits, started(wanted(options)) as contenders:
         names = [contender.name for contender in contenders]
         results = {name: measure(name, contenders, options, limits) for name in options.ops}
-    best = best_of_all(results.values())
-    write_json(options.json, {"machine": facts, "limits": best._asdict(), "operations": results})
+    best = best_of([result["limits"] for result in results.values()])
+    write_json(options.json, {"machine": facts, "limits": best, "operations": results})
     print_results(results, names, best)
 
 
@@ -187,7 +187,8 @@ def measure(name, contenders, options, limits):
         "shapes": {x: shape_of(axes, operation.sizes) for x, axes in given.items()},
         "bytes": 4 * operation.n_moved,
         "flops": operation.flops,
-        **facts_of([limits.run(1)], others),
+        "limits": limits.run(1)[1],
+        "other_programs_cores": others,
         "contenders": figures,
     }
 
@@ -214,7 +215,7 @@ def print_results(results, names, best):
 
 
 def matrix_cells(gflops, best):
-    return [short(gflops), percent(gflops / best.sgemm)] if gflops else ["", ""]
+    return [short(gflops), percent(gflops / best["sgemm"])] if gflops else ["", ""]
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from unittest import mock
 
 from scripts.arguments import above_zero, new_parser, positives, some_of  # needs pip install -e .
 from scripts.bench.contenders import Contender
-from scripts.bench.limits import build_limits
+from scripts.bench.limits import best_of, build_limits
 from scripts.bench.machine import machine, print_machine
 from scripts.bench.report import print_table, short
 from scripts.bench.steps import LABEL_SMOOTHING, SIZES, batch_of, model_of, trainer_step, training_flops
@@ -119,13 +119,13 @@ def measure(build, *case, n=5):
 def measured_parts(size, bandwidth):
     """The ``Parts`` of a step on this machine."""
     step = build_limits([2048])
-    sgemm, copy, _ = (max(values) for values in zip(*(step() for _ in range(3)), strict=True))
-    n, core = tree.count(model_of(size).shapes()), copy * 1e9
+    limits = best_of([step() for _ in range(3)])
+    n, core = tree.count(model_of(size).shapes()), limits["copy"] * 1e9
     update = OF_THE_UPDATE * n / core
     whole, alone = (measure(build_step, size._replace(B=B), 1, 1)[0] for B in (size.B, 1))
     together = measure(build_step, size._replace(B=2), 2, 2)[0] - OF_THE_UPDATE * n / min(2 * core, bandwidth)
     row = (whole - alone) / (size.B - 1)
-    products = min(training_flops(size) / (sgemm * 1e9), size.B * row)
+    products = min(training_flops(size) / (limits["sgemm"] * 1e9), size.B * row)
     python, _ = measure(build_python, size, n=50)
     return Parts(size.B, row, products, alone - update - row, together - row, python, n, core, bandwidth)
 
