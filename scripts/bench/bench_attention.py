@@ -20,7 +20,7 @@ from scripts.bench.contenders import build_all, of_backends, started
 from scripts.bench.limits import alternate_with, limits_contender, print_limits
 from scripts.bench.machine import machine, physical_cores, print_machine
 from scripts.bench.options import add_backends, add_without, parsed, parser_of
-from scripts.bench.report import fit_power, percent, print_table, rated, short, time_cells
+from scripts.bench.report import fit_power, percent, print_table, rated, short, time_cells, timing
 from scripts.command import command
 from scripts.output import picture_file, write_json
 
@@ -53,9 +53,8 @@ def main(argv=None):
             setting = [measure(T, causal, rate, options, limits) for T in options.lengths]
             print_setting(causal, rate, setting)
             results += setting
-    if options.json:
-        fits = [fit | {"name": name} for name, fit in fits_of(results).items()]
-        write_json(options.json, {"machine": facts, "H": H, "K": K, "results": results, "fits": fits})
+    fits = [fit | {"name": name} for name, fit in fits_of(results).items()]
+    write_json(options.json, {"machine": facts, "H": H, "K": K, "results": results, "fits": fits})
     if options.plot:
         draw(results, options.plot)
 
@@ -131,7 +130,7 @@ def measure(T, causal, rate, options, limits):
             flops = forward_flops(T, causal) * (1 if forward_only else 3.5)
             for one in contenders:
                 found = figures.setdefault(one.name, {"bytes": one.memory().running_peak - one.memory().built})
-                found[part] = rated(turns, one.name, flops, facts)
+                found[part] = rated(timing(turns, one.name), flops, facts)
     return {"T": T, "causal": causal, "dropout": rate, **facts, "contenders": figures}
 
 

@@ -20,7 +20,7 @@ from scripts.arguments import add_some  # needs pip install -e .
 from scripts.bench.machine import machine
 from scripts.bench.options import parsed, parser_of
 from scripts.bench.report import percent, print_table, short, time_cells
-from scripts.bench.steps import SIZES, Size, compare, npformer_step, pytorch_step, training_flops
+from scripts.bench.steps import SIZES, Size, build_npformer, build_pytorch, compare, training_flops
 from scripts.command import command
 from scripts.output import write_json
 
@@ -60,16 +60,6 @@ def gpu():
     """Name, driver and memory of the GPU, as reported by nvidia-smi."""
     query = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
     return subprocess.run(query, capture_output=True, text=True, check=True).stdout.strip()
-
-
-def build_npformer(size, precision):
-    """``step`` of ``npformer.Trainer``, which is recorded and then replayed."""
-    return npformer_step(size, backend="gpu", precision=precision)
-
-
-def build_pytorch(size, precision, **variant):
-    """``step`` of peers/pytorch_model.py on the GPU."""
-    return pytorch_step(size, n_threads=1, fused=True, device="cuda", precision=precision, **variant)
 
 
 def build_our_product(precision):
@@ -141,15 +131,12 @@ def report_product(precision, options):
 
 def report_step(name, precision, best, options):
     """Measure one step, and print a table."""
-    wanted = [
-        ("npformer", ("npformer.gpu",), build_npformer),
-        ("PyTorch, eager", ("torch",), build_pytorch),
-        ("PyTorch, compiled", ("torch",), partial(build_pytorch, compiled="default")),
-        ("PyTorch, compiled, graphs", ("torch",), partial(build_pytorch, compiled="reduce-overhead")),
-    ]
-    if options.quick:
-        wanted = wanted[:2]
-    (figures, _), flops = compare(wanted, (STEPS[name], precision), options, WARM_UP), training_flops(STEPS[name])
+    wanted = [("npformer", ("npformer.gpu",), partial(build_npformer, backend="gpu", precision=precision))]
+    modes = {"eager": False, "compiled": "default", "compiled, graphs": "reduce-overhead"}
+    variant = {"n_threads": 1, "fused": True, "device": "cuda", "precision": precision}
+    for mode, compiled in list(modes.items())[: 1 if options.quick else None]:
+        wanted.append((f"PyTorch, {mode}", ("torch",), partial(build_pytorch, compiled=compiled, **variant)))
+    (figures, _), flops = compare(wanted, (STEPS[name],), options, WARM_UP), training_flops(STEPS[name])
     print(f"{name}, {precision}: {short(flops / 1e12)} TFLOP a step, of {best:.0f} TFLOP/s")
     show(figures, flops, best)
     return figures

@@ -51,10 +51,11 @@ def measure(cell, attention, options):
     if "pytorch" not in options.without:
         wanted.append(("PyTorch", ("torch",), build_pytorch))
         wanted.append(("PyTorch, fused Adam", ("torch",), partial(build_pytorch, fused=True)))
-    figures, others = compare(wanted, (cell, attention), options)
+    figures, facts = compare(wanted, (cell, attention), options)
     if not figures:
         sys.exit(f"{cell}, attention {attention}: no contender is left")
-    print(f"{cell}, attention {attention}: D={D}, B={B}, S=T={T}, V={V}; other programs used {others:.1f} cores")
+    others = f"other programs used {facts['other_programs_cores']:.1f} cores"
+    print(f"{cell}, attention {attention}: D={D}, B={B}, S=T={T}, V={V}; {others}")
     rows = [[name, *time_cells(f), f"{f['first_loss']:.2f}"] for name, f in figures.items()]
     print_table(["", "ms", "spread", f"× {next(iter(figures))}", "first loss"], rows)
     print_best_of_pytorch(figures)

@@ -15,6 +15,7 @@ not what a library actually computes.
 import json
 import math
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -23,22 +24,22 @@ from functools import partial
 import numpy as np
 
 from scripts.arguments import add_some  # needs pip install -e .
-from scripts.bench.contenders import LeftOut, build_all, of_backends, started
+from scripts.bench.contenders import build_all, of_backends, started
 from scripts.bench.limits import alternate_with, limits_contender, print_limits
-from scripts.bench.machine import machine, physical_cores, print_machine
+from scripts.bench.machine import machine, print_machine
 from scripts.bench.options import add_backends, add_without, parsed, parser_of
-from scripts.bench.report import fit_power, percent, print_table, rated, short, summary, time_cells, upper_half
+from scripts.bench.report import fit_power, percent, print_table, rated, short, time_cells, upper_half
 from scripts.bench.steps import (
     LABEL_SMOOTHING,
     LEARNING_RATE,
     SIZES,
     Size,
     batch_of,
+    build_npformer,
+    build_pytorch,
+    compare,
     model_of,
-    npformer_step,
     print_best_of_pytorch,
-    pytorch_step,
-    that_begin_alike,
     training_flops,
 )
 from scripts.command import command
@@ -50,23 +51,9 @@ import npformer as nf
 @command
 def main(argv=None):
     options = parse_arguments(argv)
-    if options.first_step:
-        figures = report_first_step(options)
-    elif options.scaling:
-        figures = report_scaling(options)
-    else:
-        figures = report_steps(options)
-    write_json(options.json, figures)
-
-
-def build_npformer(size, backend):
-    """``step`` of ``npformer.Trainer``."""
-    return npformer_step(size, backend=backend)
-
-
-def build_pytorch(size, **variant):
-    """``step`` of peers/pytorch_model.py."""
-    return pytorch_step(size, physical_cores(), **variant)
+    report = report_first_step if options.first_step else report_scaling if options.scaling else report_steps
+    facts = print_machine(machine())
+    write_json(options.json, {"machine": facts} | report(options))
 
 
 def build_jax(size):
@@ -85,14 +72,13 @@ PEERS = {  # option -> (name, libraries, build)
 
 
 def report_steps(options):
-    facts = print_machine(machine())
     results = {}
     with limits_contender(options.sgemm_sizes) as limits:
         for name in options.steps:
             results[name] = report_step(name, SIZES[name], options, limits)
     if options.plot:
         draw_ratios(results, options.plot)
-    return {"machine": facts, "steps": results}
+    return {"steps": results}
 
 
 def report_step(name, size, options, limits):
@@ -104,27 +90,14 @@ def report_step(name, size, options, limits):
     )
     wanted = of_backends(options.backends, build_npformer)
     wanted += [peer for key, peer in PEERS.items() if key not in options.without]
-    with started(wanted) as contenders:
-        contenders = that_begin_alike(build_all(contenders, size))
-        turns, facts = alternate_with(limits, contenders, options)
-        figures = {one.name: figures_of(one, turns, flops, facts) for one in contenders if one.name in turns}
+    figures, facts = compare(wanted, (size,), options, limits=limits)
     if not figures:
         sys.exit(f"{name}: no contender is left")
+    figures = {one: rated(found, flops, facts) for one, found in figures.items()}
     print_steps(figures)
     print_limits([facts])
     print_best_of_pytorch(figures)
     return {"size": size._asdict(), "flops": flops, **facts, "contenders": figures}
-
-
-def figures_of(contender, turns, flops, facts):
-    """The figures of a contender after its turns, by name."""
-    memory = contender.memory()
-    return rated(turns, contender.name, flops, facts) | {
-        "first_loss": contender.built.first_value,
-        "build_seconds": contender.built.build_seconds,
-        "libraries_bytes": memory.libraries,
-        "training_bytes": memory.peak - memory.libraries,
-    }
 
 
 def print_steps(figures):
@@ -163,30 +136,24 @@ def scaled(axis, value):
 
 
 def report_scaling(options):
-    facts = print_machine(machine())
     [(name, *contender)] = of_backends(options.backends[:1], build_npformer)
     print(f"{name}: around {MIDDLE}; S grows with T, F with D\n")
     results = {}
     with limits_contender(options.sgemm_sizes) as limits:
         for axis, values in SCALED.items():
             values = values[:3] if options.quick else values
-            results[axis] = scaling_along(axis, values, contender, options, limits)
+            results[axis] = scaling_along(axis, values, *contender, options, limits)
     if options.plot:
         draw_scaling(results, options.plot, name)
-    return {"machine": facts, "middle": MIDDLE._asdict(), "scaling": results}
+    return {"middle": MIDDLE._asdict(), "scaling": results}
 
 
-def scaling_along(axis, values, contender, options, limits):
-    with started([(f"{axis}={value}", *contender) for value in values]) as points:
-        for point, value in zip(points, values, strict=True):
-            try:
-                point.build(scaled(axis, value))
-            except LeftOut as reason:
-                sys.exit(f"{point.name}: {reason}")
-        turns, facts = alternate_with(limits, points, options)
-    if len(turns) < len(points):
+def scaling_along(axis, values, libraries, build, options, limits):
+    with started([(f"{axis}={value}", libraries, partial(build, scaled(axis, value))) for value in values]) as points:
+        turns, facts = alternate_with(limits, build_all(points), options)
+    if len(turns) < len(values):
         sys.exit(f"no fit along {axis}: a point is missing")
-    seconds = [summary([second for second, _ in turn])["median"] for turn in turns.values()]
+    seconds = [statistics.median(second for second, _ in turn) for turn in turns.values()]
     flops = [training_flops(scaled(axis, value)) for value in values]
     (exponent, factor), (flops_exponent, _) = fit_power(values, seconds), fit_power(values, flops)
     rows = []
@@ -241,21 +208,19 @@ print(json.dumps({"import": imported - start, "first_step": time.perf_counter() 
 
 def report_first_step(options):
     """The time until a new user's first step has ended, in two new processes: without and with numba's cache."""
-    facts = print_machine(machine())
     backend, results = options.backends[0], {}
     with tempfile.TemporaryDirectory() as folder:
         for cache in ("cold", "warm"):
             command = [sys.executable, "-c", FIRST_STEP, json.dumps(SIZES["tiny"]._asdict()), backend]
-            done = subprocess.run(
-                command, env={**os.environ, "NUMBA_CACHE_DIR": folder}, capture_output=True, text=True
-            )
+            environment = os.environ | {"NUMBA_CACHE_DIR": folder}
+            done = subprocess.run(command, env=environment, capture_output=True, text=True)
             if done.returncode:
                 sys.exit(f"the first step failed: {done.stderr.strip().splitlines()[-1]}")
             results[cache] = json.loads(done.stdout)
     print(f"backend {backend}, step 'tiny': seconds since before `import npformer`\n")
     rows = [[f"{cache} cache", short(r["import"]), short(r["first_step"])] for cache, r in results.items()]
     print_table(["", "to the import's end", "to the first step's end"], rows)
-    return {"machine": facts, "backend": backend, "first_step": results}
+    return {"backend": backend, "first_step": results}
 
 
 def parse_arguments(argv):

@@ -47,10 +47,13 @@ def build_limits(sizes, copied=2**26):
 
 
 def alternate_with(limits, contenders, options):
-    """Let contenders and ``limits`` take turns: the turns, and the best limits with the cores of other programs."""
-    turns, others = alternate([*contenders, limits], options.rounds, options.seconds)
-    limits = best_of([value for _, value in turns.pop(limits.name)])
-    return turns, {"limits": limits, "other_programs_cores": others}
+    """Let contenders and ``limits`` take turns: the turns, and the best limits with the cores of other programs.
+
+    ``limits`` may be None, if no limits are to be measured.
+    """
+    turns, others = alternate([*contenders, *filter(None, [limits])], options.rounds, options.seconds)
+    found = {"limits": best_of([value for _, value in turns.pop(limits.name)])} if limits else {}
+    return turns, found | {"other_programs_cores": others}
 
 
 def best_of(measured):

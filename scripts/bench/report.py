@@ -29,9 +29,8 @@ def timing(turns, name, first=None):
     return {"seconds": summary(seconds), "times_as_long": ratio, "rounds": seconds}
 
 
-def rated(turns, name, flops, facts):
-    """``timing`` of a contender, with its GFLOP/s and their share of the limit."""
-    found = timing(turns, name)
+def rated(found, flops, facts):
+    """A ``timing`` with its GFLOP/s and their share of the limit."""
     rate = flops / found["seconds"]["median"] / 1e9
     return found | {"gflops": rate, "share_of_sgemm": rate / facts["limits"]["sgemm"]}
 

@@ -4,7 +4,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from scripts.bench.contenders import alternate, build_all, started
+from scripts.bench.contenders import build_all, started
+from scripts.bench.limits import alternate_with
+from scripts.bench.machine import physical_cores
 from scripts.bench.report import timing
 
 import npformer as nf
@@ -73,15 +75,16 @@ def trainer_step(model, batch, **settings):
     return lambda: trainer.step(*batch)
 
 
-def npformer_step(size, **settings):
-    """``step`` of ``npformer.Trainer`` for the Transformer of this size."""
-    return trainer_step(model_of(size), batch_of(size), label_smoothing=LABEL_SMOOTHING, **settings)
+def build_npformer(size, backend, **settings):
+    """``step`` of ``npformer.Trainer`` for the Transformer of this size; on a GPU it is recorded and then replayed."""
+    return trainer_step(model_of(size), batch_of(size), label_smoothing=LABEL_SMOOTHING, backend=backend, **settings)
 
 
-def pytorch_step(size, n_threads, **variant):
+def build_pytorch(size, n_threads=None, **variant):
     """``step`` of peers/pytorch_model.py."""
     from scripts.bench.peers.pytorch_model import training_step
 
+    n_threads = n_threads or physical_cores()
     return training_step(model_of(size), *batch_of(size), LEARNING_RATE, LABEL_SMOOTHING, n_threads, **variant)
 
 
@@ -97,15 +100,25 @@ def that_begin_alike(contenders):
     return alike
 
 
-def compare(wanted, case, options, warm_up=2):
-    """{name: ``timing`` and first loss} of these contenders, in turns, and the cores that other programs used."""
+def compare(wanted, case, options, warm_up=2, limits=None):
+    """Measure contenders, in turns: {name: ``timing``, first loss and memory}, and what ``alternate_with`` says."""
     with started(wanted) as contenders:
         contenders = build_all(contenders, *case, warm_up=warm_up)
         if contenders and contenders[0].built.first_value is not None:
             contenders = that_begin_alike(contenders)
-        turns, others = alternate(contenders, options.rounds, options.seconds)
-    first_loss = {contender.name: contender.built.first_value for contender in contenders}
-    return {name: timing(turns, name) | {"first_loss": first_loss[name]} for name in turns}, others
+        turns, facts = alternate_with(limits, contenders, options)
+        return {one.name: figures_of(one, turns) for one in contenders if one.name in turns}, facts
+
+
+def figures_of(contender, turns):
+    """The figures of a contender after its turns, by name."""
+    memory = contender.memory()
+    return timing(turns, contender.name) | {
+        "first_loss": contender.built.first_value,
+        "build_seconds": contender.built.build_seconds,
+        "libraries_bytes": memory.libraries,
+        "training_bytes": memory.peak - memory.libraries,
+    }
 
 
 def print_best_of_pytorch(figures):
