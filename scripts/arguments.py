@@ -43,9 +43,12 @@ natural = _in_range(lambda options: options.AT_LEAST_0, at_most=LARGEST_SEED)  #
 above_zero = _in_range(lambda options: options.ABOVE_0)
 
 
-def positives(text):
-    """Whole numbers above zero, between commas."""
-    return [positive(part) for part in text.split(",")]
+def between_commas(kind):
+    """The type of an argument that is several values of a type, between commas."""
+    return lambda text: [kind(part) for part in text.split(",")]
+
+
+positives = between_commas(positive)
 
 
 def utf_8(text):

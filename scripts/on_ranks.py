@@ -5,7 +5,9 @@ This module needs only the standard library, as ``command.py`` does.
 
 import contextlib
 import io
+import json
 import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -29,6 +31,13 @@ def _given(names):
 def mpiexec(n):
     """The beginning of a command that runs on n ranks; empty for one process."""
     return [str(MPIEXEC), "-n", str(n)] if n > 1 else []
+
+
+def found_by_worker(command, settings, **environment):
+    """What the worker of a script prints: ``command``, started with these settings as its option --worker."""
+    command = [*command, "--worker", json.dumps(settings)]
+    run = subprocess.run(command, env=os.environ | environment, stdout=subprocess.PIPE, check=True)
+    return json.loads(run.stdout)
 
 
 class Quiet:

@@ -14,9 +14,7 @@ step.
 
 import argparse
 import json
-import resource
 import statistics
-import subprocess
 import sys
 import time
 
@@ -24,11 +22,12 @@ import numpy as np
 
 from scripts.arguments import above_zero, new_parser, positive, positives, some_of  # needs pip install -e .
 from scripts.bench.machine import machine
+from scripts.bench.memory import peak_bytes
 from scripts.bench.predict_ranks import Network, Step, predict
 from scripts.bench.report import print_table, summary
 from scripts.bench.steps import LABEL_SMOOTHING, LEARNING_RATE, SIZES, batch_of, model_of
 from scripts.command import command
-from scripts.on_ranks import mpiexec
+from scripts.on_ranks import found_by_worker, mpiexec
 from scripts.output import add_json, write_json
 
 from npformer import Adam, Trainer
@@ -41,39 +40,33 @@ from npformer.training.exchange import Exchange
 def main(argv=None):
     options = parse_arguments(argv)
     if options.worker:
-        work(**json.loads(options.worker))
+        print(json.dumps(work(**options.worker)))  # rank 0 alone prints
         return
-    figures = {"machine": machine(), "steps": {}}
-    for name in options.steps:
-        figures["steps"][name] = report(name, options)
-    if options.json:
-        write_json(options.json, figures)
+    facts = machine()
+    write_json(options.json, {"machine": facts, "steps": {name: report(name, options) for name in options.steps}})
 
 
-def work(size, seconds, shards, rows, at_end):
-    """Make steps for some time, and print how long each took."""
+def work(size, seconds, shards=1, rows=1, at_end=False):
+    """Make steps for some time, and return what they took."""
     ranks, size = world(), SIZES[size]
-    src, tgt = batch_of(size._replace(B=size.B * rows))
+    batch = batch_of(size._replace(B=size.B * rows))
     settings = {"label_smoothing": LABEL_SMOOTHING, "n_shards": max(shards, ranks.size), "ranks": ranks}
     with blas_threads(1 if ranks.size > 1 else shards):
         trainer = Trainer(model_of(size), Adam(LEARNING_RATE), **settings)
         if at_end:
             trainer.sums.takes_ready = False
         for _ in range(3):
-            trainer.step(src, tgt)
+            trainer.step(*batch)
         arrived = note_arrived(trainer.sums) if ranks.size > 1 else [0.0]
         taken, waited, end = [], ranks.seconds_waited, time.perf_counter() + seconds
         while max(ranks.gather(time.perf_counter() < end)):
             start = time.perf_counter()
-            trainer.step(src, tgt)
+            trainer.step(*batch)
             taken.append(time.perf_counter() - start)
         waited = (ranks.seconds_waited - waited) / len(taken)
-        memory = max(ranks.gather(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)) / 1000
-        alone = messages(trainer, ranks) if ranks.size > 1 else {}
-    if ranks.is_first:
         found = {"step": statistics.median(taken), "waited": waited, "arrived": statistics.median(arrived)}
-        found |= {"memory": memory, "parameters": trainer.flat_params.size}
-        print(json.dumps(found | alone))
+        found |= {"memory": max(ranks.gather(peak_bytes())) / 1e6, "parameters": trainer.flat_params.size}
+        return found | (messages(trainer, ranks) if ranks.size > 1 else {})
 
 
 def note_arrived(sums):
@@ -109,23 +102,21 @@ def after_backward(sums, look):
 
 def messages(trainer, ranks, turns=9):
     """The median seconds of a step's messages between ranks that do nothing else, and the bytes that each receives."""
-    exchange, gathering, one_number = [], [], []
+    taken = []
     for _ in range(turns):
         ranks.stack(np.zeros(1))  # all begin together
-        start = time.perf_counter()
+        moments = [time.perf_counter()]
         Exchange.tree(trainer.sums, trainer.settings.n_shards, is_first=True, is_last=True).sending.finish()
-        exchanged = time.perf_counter()
+        moments.append(time.perf_counter())
         trainer.sums.share_parameters()
-        gathered = time.perf_counter()
+        moments.append(time.perf_counter())
         for _ in range(20):
             ranks.stack(np.zeros(1))
-        exchange.append(exchanged - start)
-        gathering.append(gathered - exchanged)
-        one_number.append((time.perf_counter() - gathered) / 20)
+        taken.append(np.diff([*moments, time.perf_counter()]))
+    exchange, gathering, numbers = np.median(taken, axis=0).tolist()
     own = sum(x.stop - x.start for x in (chunk.own for chunk in trainer.sums.chunks))
     n_bytes = trainer.flat_params.itemsize * (own * (ranks.size - 1) + trainer.flat_params.size - own)
-    times = {"exchange": exchange, "gathering": gathering, "one number": one_number}
-    found = {name: statistics.median(seconds) for name, seconds in times.items()}
+    found = {"exchange": exchange, "gathering": gathering, "one number": numbers / 20}
     return found | {"bytes": n_bytes, "chunks": len(trainer.sums.chunks)}
 
 
@@ -185,9 +176,7 @@ def compare(n, parameters, rows, runs):
 
 def measure(n, settings):
     """Run the worker on n ranks."""
-    settings = {"shards": 1, "rows": 1, "at_end": False} | settings
-    command = [*mpiexec(n), sys.executable, __file__, "--worker", json.dumps(settings)]
-    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    return found_by_worker([*mpiexec(n), sys.executable, __file__], settings)
 
 
 def parse_arguments(argv):
@@ -199,7 +188,7 @@ def parse_arguments(argv):
     add("--rounds", type=positive, default=5, help="turns of each contender (default: 5)")
     add("--seconds", type=above_zero, default=4.0, help="of each turn (default: 4)")
     add_json(parser)
-    add("--worker", help=argparse.SUPPRESS)
+    add("--worker", type=json.loads, help=argparse.SUPPRESS)
     return parser.parse_args(argv)
 
 

@@ -25,14 +25,14 @@ from pathlib import Path
 
 import numpy as np
 
-from scripts.arguments import above_zero, new_parser, positive, positives  # needs pip install -e .
+from scripts.arguments import above_zero, between_commas, new_parser, positive, positives  # needs pip install -e .
 from scripts.bench.bench_ranks import after_backward, messages
 from scripts.bench.machine import machine
 from scripts.bench.predict_ranks import GBIT, Network, Step, predict
 from scripts.bench.report import note, percent, print_table, short
 from scripts.bench.steps import LABEL_SMOOTHING, LEARNING_RATE, SIZES, batch_of, model_of
 from scripts.command import command
-from scripts.on_ranks import MPIEXEC, mpiexec
+from scripts.on_ranks import MPIEXEC, found_by_worker, mpiexec
 from scripts.output import add_json, write_json
 
 from npformer import Adam, Trainer
@@ -74,20 +74,20 @@ tc -n rank{i} qdisc add dev eth0 root tbf rate {mbit}mbit burst 128kb latency 50
 def main(argv=None):
     options = parse_arguments(argv)
     if options.worker:
-        work(**json.loads(options.worker))
+        print(json.dumps(work(**options.worker)))  # rank 0 alone prints
         return
     if reason := what_is_missing():
         raise ValueError(reason)
-    figures = {"machine": machine(), "step": options.step, "progress_thread": options.progress_thread, "cases": []}
+    facts, cases = machine(), []
     for n in options.ranks:
         free = measure(n, None, options.step, 0, options.progress_thread)
         for gbit in options.gbit:
             found = measure(n, gbit, options.step, options.rounds, options.progress_thread)
-            figures["cases"].append(compared({"ranks": n, "gbit": gbit} | found, free))
+            cases.append(compared({"ranks": n, "gbit": gbit} | found, free))
             note(f"{n} ranks, {gbit:g} Gbit/s: measured")
-    print_cases(figures["cases"])
-    if options.json:
-        write_json(options.json, figures)
+    print_cases(cases)
+    settings = {"step": options.step, "progress_thread": options.progress_thread}
+    write_json(options.json, {"machine": facts} | settings | {"cases": cases})
 
 
 def what_is_missing():
@@ -117,12 +117,9 @@ def measure(n, gbit, size, rounds, progress_thread):
     """Run the worker on n ranks in a network; ``gbit`` None is one without a limit."""
     hosts = ",".join(f"10.0.0.{i}" for i in range(1, n + 1))
     launch = ["-iface", "switch", "-launcher", "ssh", "-launcher-exec", "/run/launcher", "-hosts", hosts, "-ppn", "1"]
-    worker = [sys.executable, __file__, "--worker", json.dumps({"size": size, "rounds": rounds})]
-    environment = os.environ | TCP_ALONE | {"MPICH_ASYNC_PROGRESS": str(int(progress_thread))}
-    run = subprocess.run(
-        [*in_network(n, gbit), *mpiexec(n), *launch, *worker], env=environment, stdout=subprocess.PIPE, check=True
-    )
-    return json.loads(run.stdout)
+    command = [*in_network(n, gbit), *mpiexec(n), *launch, sys.executable, __file__]
+    environment = TCP_ALONE | {"MPICH_ASYNC_PROGRESS": str(int(progress_thread))}
+    return found_by_worker(command, {"size": size, "rounds": rounds}, **environment)
 
 
 class Mute:
@@ -150,7 +147,7 @@ class Mute:
 
 
 def work(size, rounds):
-    """Measure messages, and steps with and without them, and print what rank 0 found."""
+    """Measure messages, and steps with and without them, and return what they took."""
     ranks = world()
     with blas_threads(1):
         settings = {"label_smoothing": LABEL_SMOOTHING, "n_shards": ranks.size, "ranks": ranks}
@@ -162,8 +159,7 @@ def work(size, rounds):
         found |= one_message(ranks, trainer.flat_params.nbytes // ranks.size)
         if rounds:
             found |= steps(trainer, ranks, batch_of(SIZES[size]._replace(B=SIZES[size].B * ranks.size)), rounds)
-    if ranks.is_first:
-        print(json.dumps(found))
+    return found
 
 
 def received():
@@ -259,20 +255,21 @@ def parse_arguments(argv):
     sizes = [name for name in SIZES if name != "long"]
     add("--step", choices=sizes, default="base", help="size of the training step (default: base)")
     add("--ranks", type=positives, default=[2, 3], metavar="N,M", help="(default: 2,3)")
-    add("--gbit", type=limits, default=[1.0, 2.5, 10.0], metavar="A,B", help="Gbit/s (default: 1,2.5,10)")
+    add(
+        "--gbit",
+        type=between_commas(above_zero),
+        default=[1.0, 2.5, 10.0],
+        metavar="A,B",
+        help="Gbit/s (default: 1,2.5,10)",
+    )
     add("--rounds", type=positive, default=3, help="steps of each kind, in turns (default: 3)")
     add("--progress-thread", action="store_true", help="with MPI's own thread (MPICH_ASYNC_PROGRESS=1)")
     add_json(parser)
-    add("--worker", help=argparse.SUPPRESS)
+    add("--worker", type=json.loads, help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
-    if options.ranks and min(options.ranks) < 2:
+    if min(options.ranks) < 2:
         parser.error("argument --ranks: 1 rank sends no messages, expected 2 or more")
     return options
-
-
-def limits(text):
-    """Numbers above zero, between commas."""
-    return [above_zero(part) for part in text.split(",")]
 
 
 if __name__ == "__main__":
