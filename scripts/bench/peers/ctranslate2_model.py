@@ -31,9 +31,8 @@ def decoder(model, params, n_threads):
         spec = specification(model, params)
         spec.validate()
         spec.save(folder)
-        translator = ctranslate2.Translator(
-            folder, device="cpu", compute_type="float32", inter_threads=1, intra_threads=n_threads
-        )
+        threads = {"inter_threads": 1, "intra_threads": n_threads}
+        translator = ctranslate2.Translator(folder, device="cpu", compute_type="float32", **threads)
 
     def decode(src, n_new, beam_size):
         found = translator.translate_batch(

@@ -13,8 +13,8 @@ import npformer as nf
 
 
 def forward(params, src, tgt_in, key, *, n_heads, rate):
-    """(B, S) and (B, T) ids -> (B, T, V) logits; no dropout if the key is None."""
-    source_key, target_key, encoder_key, decoder_key = split(key, 4)
+    """(B, S) and (B, T) ids -> (B, T, V) logits."""
+    source_key, target_key, encoder_key, decoder_key = jax.random.split(key, 4)
     x = embed(params["source_embedding"], src, source_key, rate)
     memory = layers(params["encoder"], x, None, encoder_key, n_heads, rate)
     y = embed(params["target_embedding"], tgt_in, target_key, rate)
@@ -24,14 +24,14 @@ def forward(params, src, tgt_in, key, *, n_heads, rate):
 def layers(params, x, memory, key, n_heads, rate):
     """The layers of the encoder, or, with a memory, of the decoder, and the norm after them."""
     *params, norm = params.values()
-    for of_layer, layer_key in zip(params, split(key, len(params)), strict=True):
+    for of_layer, layer_key in zip(params, jax.random.split(key, len(params)), strict=True):
         x = layer(of_layer, x, memory, layer_key, n_heads, rate)
     return layer_norm(norm, x)
 
 
 def layer(params, x, memory, key, n_heads, rate):
     """Self-attention, which in the decoder is causal and followed by attention to the memory, then feed-forward."""
-    keys = split(key, 6)
+    keys = jax.random.split(key, 6)
     h = layer_norm(params["attention_norm"], x)
     of_self = attention(params["attention"], h, h, keys[0], n_heads, rate, causal=memory is not None)
     x = x + dropout(of_self, keys[1], rate)
@@ -88,14 +88,7 @@ def embed(table, ids, key, rate):
 
 def dropout(x, key, rate):
     """Zero with probability ``rate``, else divided by 1 - rate."""
-    if key is None:
-        return x
     return jnp.where(jax.random.bernoulli(key, 1 - rate, x.shape), x / (1 - rate), 0)
-
-
-def split(key, n):
-    """``n`` keys derived from one, or ``n`` times None."""
-    return [None] * n if key is None else list(jax.random.split(key, n))
 
 
 def smoothed_loss(params, src, tgt_in, tgt_out, key, *, n_heads, rate, label_smoothing):

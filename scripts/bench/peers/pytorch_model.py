@@ -97,16 +97,16 @@ class Transformer(nn.Module):
 
     def forward(self, src, tgt_in):
         """(B, S) and (B, T) ids -> (B, T, V) logits."""
-        *encoder_layers, encoder_norm = self.encoder.values()
-        *decoder_layers, decoder_norm = self.decoder.values()
-        x = self.source_embedding(src)
-        for layer in encoder_layers:
-            x = layer(x)
-        memory = encoder_norm(x)
-        y = self.target_embedding(tgt_in)
-        for layer in decoder_layers:
-            y = layer(y, memory)
-        return self.output(decoder_norm(y))
+        memory = through(self.encoder, self.source_embedding(src))
+        return self.output(through(self.decoder, self.target_embedding(tgt_in), memory))
+
+
+def through(stack, x, *memory):
+    """The result of the layers of the encoder, or of the decoder, and of the norm after them."""
+    *layers, norm = stack.values()
+    for layer in layers:
+        x = layer(x, *memory)
+    return norm(x)
 
 
 def load(twin, params):
@@ -151,10 +151,9 @@ def step_of(
             logits = twin(source, target_in)
         return F.cross_entropy(logits.flatten(0, 1), target_out.flatten(), label_smoothing=label_smoothing)
 
-    if compiled and device == "cpu":
-        loss_of = torch.compile(loss_of, options={"fallback_random": True})  # the eager generator is faster
-    elif compiled:
-        loss_of = torch.compile(loss_of, mode=compiled)
+    if compiled:  # on a processor, the generator of eager mode is faster
+        how = {"options": {"fallback_random": True}} if device == "cpu" else {"mode": compiled}
+        loss_of = torch.compile(loss_of, **how)
 
     first = tensors(src, tgt)
 

@@ -19,10 +19,6 @@ def dropout(x, dropout_rate=0.0, **_):
     return torch.dropout(x, dropout_rate, True) if dropout_rate else x
 
 
-def gelu(x):
-    return F.gelu(x, approximate="tanh")
-
-
 def swiglu(x):
     a, b = x.chunk(2, dim=-1)
     return F.silu(a) * b
@@ -85,31 +81,28 @@ def paired_cross_entropy(logits, targets, consistency, **_):
     return (losses + consistency * divergences / 2) / (2 * len(targets))
 
 
-OPERATIONS = {
-    **{name: getattr(torch, name) for name in ("tanh", "sigmoid", "relu")},
-    **{
-        "gelu": gelu,
-        "gelu_erf": lambda x: F.gelu(x),
-        "silu": lambda x: F.silu(x),
-        "swiglu": swiglu,
-        "dropout": dropout,
-    },
+OF_THE_SAME_NAME = [torch.tanh, torch.sigmoid, torch.relu, swiglu, dropout, linear, linear_activation_dropout]
+OF_THE_SAME_NAME += [
+    linear_dropout_residual,
+    conv1d,
+    gru,
+    lstm,
+    embed_tokens,
+    additive_score,
+    attention,
+    self_attention,
+]
+OF_THE_SAME_NAME += [cross_entropy, paired_cross_entropy]
+OPERATIONS = {operation.__name__: operation for operation in OF_THE_SAME_NAME} | {
+    "gelu": lambda x: F.gelu(x, approximate="tanh"),
+    "gelu_erf": lambda x: F.gelu(x),
+    "silu": lambda x: F.silu(x),
     "softmax": lambda x: F.softmax(x, dim=-1),
     "log_softmax": lambda x: F.log_softmax(x, dim=-1),
     "layer_norm": lambda x, gain, bias: F.layer_norm(x, gain.shape, gain, bias, 1e-5),
     "rms_norm": lambda x, gain: F.rms_norm(x, gain.shape, gain, 1e-6),
-    **{
-        "linear": linear,
-        "linear_dropout_residual": linear_dropout_residual,
-        "conv1d": conv1d,
-        "gru": gru,
-        "lstm": lstm,
-    },
-    "linear_activation_dropout": linear_activation_dropout,
-    **{"embedding": lambda ids, table: F.embedding(ids, table), "embed_tokens": embed_tokens},
-    **{"attention": attention, "flash_attention": attention, "self_attention": self_attention},
-    "additive_score": additive_score,
+    "embedding": lambda ids, table: F.embedding(ids, table),
+    "flash_attention": attention,
     "cosine_score": lambda q, k: F.cosine_similarity(q[..., :, None, :], k[..., None, :, :], dim=-1),
-    **{"cross_entropy": cross_entropy, "paired_cross_entropy": paired_cross_entropy},
     "global_norm": lambda grad: torch.linalg.vector_norm(grad),
 }

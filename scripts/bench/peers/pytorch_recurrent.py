@@ -45,8 +45,8 @@ class Recurrent(nn.Module):
     def both_ends(self, end):
         """The last states of the two directions, concatenated: (1, B, D) for each state."""
         if isinstance(end, tuple):
-            return tuple(torch.cat([part[0], part[1]], dim=-1)[None] for part in end)
-        return torch.cat([end[0], end[1]], dim=-1)[None]
+            return tuple(map(self.both_ends, end))
+        return torch.cat([*end], dim=-1)[None]
 
     def weights(self, states, memory):
         """(B, T, D) and (B, S, D) -> (B, T, S)."""
