@@ -136,11 +136,8 @@ def parse_arguments(argv):
     add("--src", help="language of the source (default: the model's)")
     add("--tgt", help="language of the target (default: the model's)")
     add("--skip-empty", action="store_true", help="leave out pairs with an empty line")
-    add(
-        "--split",
-        default="test_2016_flickr",
-        help="beginning of the files' names: test for test.en and test.fr (default: test_2016_flickr)",
-    )
+    split = "test_2016_flickr"
+    add("--split", default=split, help=f"beginning of the files' names: test for test.en, test.fr (default: {split})")
     add_search(parser)
     add("--out", type=output_file, metavar="FILE", help="write the translations to FILE")
     add("--plot", type=picture_file, metavar="PNG", help="draw the scores by length")

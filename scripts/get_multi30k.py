@@ -42,10 +42,9 @@ SHA256 = {
 @command
 def main(argv=None):
     parser = new_parser(__doc__)
-    parser.add_argument(
-        "--out", type=output_folder, default="data/multi30k", metavar="DIR", help="(default: data/multi30k)"
-    )
-    parser.add_argument("--langs", default="en,fr,de", help="two or three of en,fr,de (default: en,fr,de)")
+    add = parser.add_argument
+    add("--out", type=output_folder, default="data/multi30k", metavar="DIR", help="(default: data/multi30k)")
+    add("--langs", default="en,fr,de", help="two or three of en,fr,de (default: en,fr,de)")
     source = parser.add_mutually_exclusive_group()
     source.add_argument("--from", type=Path, dest="source", metavar="DIR", help="a local copy, instead of downloading")
     source.add_argument("--url", type=url, default=URL, metavar="BASE", help="folder of a mirror (default: on GitHub)")

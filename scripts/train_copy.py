@@ -170,23 +170,18 @@ def draw(folder, task, model, params, ops, history, held_out):
 
 def parse_arguments(argv):
     parser = new_parser(__doc__)
-    parser.add_argument(
-        "--preset", choices=PRESETS, default="quick", help="size of model and training (default: quick)"
-    )
-    parser.add_argument("--task", choices=["copy", "reverse"], default="copy", help="(default: copy)")
-    parser.add_argument("--seed", type=natural, default=0, help="seed of parameters, data and dropout (default: 0)")
-    parser.add_argument("--steps", type=positive, help="training steps (default: the preset's)")
+    add = parser.add_argument
+    add("--preset", choices=PRESETS, default="quick", help="size of model and training (default: quick)")
+    add("--task", choices=["copy", "reverse"], default="copy", help="(default: copy)")
+    add("--seed", type=natural, default=0, help="seed of parameters, data and dropout (default: 0)")
+    add("--steps", type=positive, help="training steps (default: the preset's)")
     add_backend(parser)
-    parser.add_argument(
-        "--precision",
-        choices=get_args(PrecisionName),
-        default="float32",
-        help="of the steps, on a GPU (default: float32)",
-    )
+    precisions = get_args(PrecisionName)
+    add("--precision", choices=precisions, default="float32", help="of the steps, on a GPU (default: float32)")
     add_pictures(parser, default="runs/copy or runs/reverse")
     add_json(parser)
-    parser.add_argument("--quiet", action="store_true", help="no progress bar")
-    parser.add_argument("--explain", action="store_true", help="first list the operations of one step and their times")
+    add("--quiet", action="store_true", help="no progress bar")
+    add("--explain", action="store_true", help="first list the operations of one step and their times")
     options = parser.parse_args(argv)
     if options.precision not in options.backend.device.precisions:
         parser.error(f"argument --precision: {options.precision} is for --backend gpu")

@@ -130,28 +130,16 @@ def parse_arguments(argv):
     setting("src", help="language of the source, which is the ending of its files")
     setting("tgt", help="language of the target")
     add("--out", type=output_folder, required=True, metavar="DIR", help="folder for the results")
-    setting(
-        "preset",
-        choices=PRESETS,
-        help="sizes and recipe: tiny (D 128, for tens of thousands of pairs), small (D 256) or base (D 512, as in the "
-        "paper, for millions)",
-    )
+    sizes = "tiny (D 128, for tens of thousands of pairs), small (D 256), base (D 512, as in the paper, for millions)"
+    setting("preset", choices=PRESETS, help=f"sizes and recipe: {sizes}")
     setting("seed", type=natural, help="seed of parameters, dropout and the order of the data")
     setting("steps", help="number of updates (default: the preset's)")
-    add(
-        "--minutes",
-        type=above_zero,
-        metavar="M",
-        help="end so early that the result is written after M minutes",
-    )
+    add("--minutes", type=above_zero, metavar="M", help="end so early that the result is written after M minutes")
     add("--resume", action="store_true", help="continue the training in OUT, with its settings")
     add_backend(parser)
     setting("precision", help="precision of the steps on a GPU")
-    setting(
-        "n_shards",
-        metavar="N",
-        help="parts of a batch; the same N on any number of ranks computes the same; if none, about one per thread",
-    )
+    shards = "parts of a batch; the same N on any number of ranks computes the same; if none, about one per thread"
+    setting("n_shards", metavar="N", help=shards)
     add_json(parser)
     add("--quiet", action="store_true", help="no progress bar")
     add("--explain", action="store_true", help="first list the operations of one step and their times")
@@ -170,12 +158,8 @@ def parse_arguments(argv):
     setting("dropout", metavar="P", help="dropout of embeddings and of the output of each sublayer")
     setting("inner_dropout", metavar="P", help="dropout of attention weights and hidden layers")
     setting("label_smoothing", metavar="P", help="share of the target that is spread over all pieces")
-    setting(
-        "consistency",
-        metavar="A",
-        help="weight of R-Drop, which makes the predictions under two draws of dropout agree and takes twice as long; "
-        "1 is usual",
-    )
+    r_drop = "weight of R-Drop: predictions under two draws of dropout agree, in twice the time; 1 is usual"
+    setting("consistency", metavar="A", help=r_drop)
     setting("clip_norm", metavar="X", help="largest norm of a gradient")
     setting("norm", help="layer normalisation before or after each sublayer")
     setting("validate_every", metavar="STEPS", help="steps between validations (loss and BLEU)")

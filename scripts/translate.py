@@ -101,13 +101,8 @@ def as_label(piece):
 def parse_arguments(argv):
     parser = new_parser(__doc__, allow_abbrev=False)
     add = parser.add_argument
-    add(
-        "sentences",
-        nargs="*",
-        type=utf_8,
-        metavar="SENTENCE",
-        help="(default: the lines of --file or of standard input)",
-    )
+    lines = "(default: the lines of --file or of standard input)"
+    add("sentences", nargs="*", type=utf_8, metavar="SENTENCE", help=lines)
     add("--model", type=Path, required=True, metavar="DIR", help="output of train_translation.py, or a model file")
     add("--file", type=Path, help="text file with one sentence per line, plain or .gz")
     add_search(parser)

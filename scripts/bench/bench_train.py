@@ -232,9 +232,8 @@ def parse_arguments(argv):
     parser.add_argument("--plot", type=picture_file, metavar="FILE", help="draw the ratios, or the scaling, into FILE")
     mode = parser.add_mutually_exclusive_group()
     mode.add_argument("--scaling", action="store_true", help="instead: npformer's time against B, T, D, and exponents")
-    mode.add_argument(
-        "--first-step", action="store_true", help="instead: the time until the first step ends, cold or warm cache"
-    )
+    first_step = "instead: the time until the first step ends, cold or warm cache"
+    mode.add_argument("--first-step", action="store_true", help=first_step)
     options = parsed(parser, argv)
     options.steps = options.steps or (["tiny", "copy"] if options.quick else list(SIZES))
     if options.quick:

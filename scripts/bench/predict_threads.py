@@ -174,20 +174,14 @@ def main(argv=None):
     add = parser.add_argument
     add("--steps", type=some_of(list(SIZES)), default=["base"], metavar="A,B", help=f"some of {','.join(SIZES)}")
     add("--bandwidth", type=above_zero, default=200.0, help="GB/s that all cores read and write (default: 200)")
-    add(
-        "--memory",
-        type=positives,
-        default=[],
-        metavar="N,M",
-        help="instead: measure the memory of N shards on N threads",
-    )
+    memory = "instead: measure the memory of N shards on N threads"
+    add("--memory", type=positives, default=[], metavar="N,M", help=memory)
     add_json(parser)
     options = parser.parse_args(argv)
     figures = {"machine": print_machine(machine())}
     reported = report_memory if options.memory else report
     figures["steps"] = {name: reported(name, SIZES[name], options) for name in options.steps}
-    if options.json:
-        write_json(options.json, figures)
+    write_json(options.json, figures)
 
 
 if __name__ == "__main__":

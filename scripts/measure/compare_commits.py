@@ -47,15 +47,14 @@ for line in sys.stdin:
 @command
 def main(argv=None):
     parser = new_parser(__doc__)
-    parser.add_argument(
-        "checkouts", nargs=2, type=lambda text: str(Path(text).resolve()), help="folders: before, after"
-    )
-    parser.add_argument("--steps", default="tiny,copy,small,base,long", help="sizes of bench_train.py, or '' for none")
-    parser.add_argument("--size", default="base", help="size of bench_decode.py (default: base)")
-    parser.add_argument("--batches", default="1,4,8,32", help="batch sizes of bench_decode.py, or '' for none")
-    parser.add_argument("--beams", default="1,4", help="beam sizes (default: 1,4)")
-    parser.add_argument("--rounds", type=positive, default=7, help="turns of each checkout (default: 7)")
-    parser.add_argument("--seconds", type=above_zero, default=2.0, help="seconds per turn (default: 2)")
+    add = parser.add_argument
+    add("checkouts", nargs=2, type=lambda text: str(Path(text).resolve()), help="folders: before, after")
+    add("--steps", default="tiny,copy,small,base,long", help="sizes of bench_train.py, or '' for none")
+    add("--size", default="base", help="size of bench_decode.py (default: base)")
+    add("--batches", default="1,4,8,32", help="batch sizes of bench_decode.py, or '' for none")
+    add("--beams", default="1,4", help="beam sizes (default: 1,4)")
+    add("--rounds", type=positive, default=7, help="turns of each checkout (default: 7)")
+    add("--seconds", type=above_zero, default=2.0, help="seconds per turn (default: 2)")
     options = parser.parse_args(argv)
     cases = [("step", size, []) for size in filter(None, options.steps.split(","))]
     for batch in filter(None, options.batches.split(",")):
