@@ -1,7 +1,6 @@
 """The files that a script writes: checked before it begins, and written completely or not at all."""
 
 import argparse
-import contextlib
 import importlib.util
 import json
 import math
@@ -94,21 +93,18 @@ def write_json(path, figures):
 
 def write_whole(path, data):
     """Write bytes to a file. If this fails, a previous file is unchanged."""
+    from npformer.runtime.files import replace_file  # here, as not every script needs npformer
+
     target = Path(os.path.realpath(path))
-    part = target.with_name(f".{os.getpid()}.part")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         if _is_device(path):
             with open(path, "ab") as device:
                 device.write(data)
-            return
-        part.write_bytes(data)
-        os.replace(part, target)
+        else:
+            replace_file(target, data)
     except OSError as error:  # which need not name the file, for example if the disk is full
         raise OSError(error.errno, error.strerror, str(path)) from error
-    finally:
-        with contextlib.suppress(OSError):
-            part.unlink()
 
 
 def _is_device(path):

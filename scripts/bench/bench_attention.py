@@ -2,7 +2,7 @@
 
 python scripts/bench/bench_attention.py  # lengths 128 to 16,384: many minutes
 python scripts/bench/bench_attention.py --quick
-python scripts/bench/bench_attention.py --lengths 1024,4096 --rounds 7 --plot attention.png
+python scripts/bench/bench_attention.py --lengths 1024,4096 --rounds 7
 
 B=1, H=8, K=64, float32; full and causal, without dropout and with rate 0.1; forward with backward, and forward alone.
 Memory is the largest growth of the process during forward and backward pass, without its inputs. FLOPs are 4·T²·K·H
@@ -22,7 +22,7 @@ from scripts.bench.machine import machine, physical_cores, print_machine
 from scripts.bench.options import add_backends, add_without, parsed, parser_of
 from scripts.bench.report import fit_power, percent, print_table, rated, short, time_cells, timing
 from scripts.command import command
-from scripts.output import picture_file, write_json
+from scripts.output import write_json
 
 import npformer as nf
 
@@ -41,7 +41,6 @@ def main(argv=None):
     add_some(parser, "--masks", ["full", "causal"], ["full", "causal"], help="(default: both)")
     add_backends(parser, default=["cpu"])
     add_without(parser, ["pytorch", "dropout"])
-    parser.add_argument("--plot", type=picture_file, metavar="FILE", help="draw time and memory against T into FILE")
     options = parsed(parser, argv)
     options.lengths = sorted(options.lengths or ([128, 256, 512, 1024] if options.quick else LENGTHS))
     options.masks = [mask == "causal" for mask in options.masks]
@@ -55,8 +54,6 @@ def main(argv=None):
             results += setting
     fits = [fit | {"name": name} for name, fit in fits_of(results).items()]
     write_json(options.json, {"machine": facts, "H": H, "K": K, "results": results, "fits": fits})
-    if options.plot:
-        draw(results, options.plot)
 
 
 def forward_flops(T, causal):
@@ -175,27 +172,6 @@ def cells(figures):
     rates = short(both["gflops"]), percent(both["share_of_sgemm"])
     median, _, ratio = time_cells(forward)
     return [*time_cells(both), *rates, f"{figures['bytes'] / 1e6:,.1f}", median, ratio, short(forward["gflops"])]
-
-
-def draw(results, path):
-    """Draw time and memory of forward with backward against T, with a line for each contender and setting."""
-    from npformer.plots import plot_curves
-
-    lengths = sorted({result["T"] for result in results})
-    times, memory = {}, {}
-    for result in results:
-        for name, figures in result["contenders"].items():
-            if "both" in figures:
-                label, at = f"{name}: {setting_name(result['causal'], result['dropout'])}", lengths.index(result["T"])
-                for found, figure in ((times, 1e3 * figures["both"]["seconds"]["median"]), (memory, figures["bytes"])):
-                    found.setdefault(label, np.full((1, len(lengths)), np.nan))[0, at] = figure
-    common = {"at": lengths, "labels": [f"{T:,}" for T in lengths], "xlabel": "T", "xscale": "log", "yscale": "log"}
-    megabytes = {label: np.maximum(found, 1) / 1e6 for label, found in memory.items()}
-    panels = [
-        {"systems": times, "ylabel": "ms", "title": "Attention, forward and backward: time"},
-        {"systems": megabytes, "ylabel": "MB beyond the inputs", "title": "Memory"},
-    ]
-    plot_curves([panel | common for panel in panels], path)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ not what a library actually computes.
 """
 
 import json
-import math
 import os
 import statistics
 import subprocess
@@ -72,13 +71,8 @@ PEERS = {  # option -> (name, libraries, build)
 
 
 def report_steps(options):
-    results = {}
     with limits_contender(options.sgemm_sizes) as limits:
-        for name in options.steps:
-            results[name] = report_step(name, SIZES[name], options, limits)
-    if options.plot:
-        draw_ratios(results, options.plot)
-    return {"steps": results}
+        return {"steps": {name: report_step(name, SIZES[name], options, limits) for name in options.steps}}
 
 
 def report_step(name, size, options, limits):
@@ -110,18 +104,6 @@ def print_steps(figures):
         memory = (f"{f[kind] / 1e6:,.0f}" for kind in ("libraries_bytes", "training_bytes"))
         rows.append([name, median, short(1e3 * f["seconds"]["min"]), *more, *rates, f"{f['first_loss']:.2f}", *memory])
     print_table(header, rows)
-
-
-def draw_ratios(results, path):
-    """Draw the time of each contender divided by npformer's, for each step."""
-    from npformer.plots import plot_curves
-
-    names = list(dict.fromkeys(name for result in results.values() for name in result["contenders"]))
-    ratio = lambda name, result: result["contenders"].get(name, {"times_as_long": math.nan})["times_as_long"]
-    systems = {name: [[ratio(name, result) for result in results.values()]] for name in names}
-    title = "Training step on a CPU, lower is faster"
-    panel = {"at": range(len(results)), "labels": results, "systems": systems, "title": title}
-    plot_curves([panel | {"ylabel": f"time / {names[0]}'s"}], path)
 
 
 MIDDLE = Size(V=1000, N=2, D=256, H=4, F=1024, B=16, S=32, T=32)
@@ -229,7 +211,7 @@ def parse_arguments(argv):
     add_some(parser, "--steps", SIZES, help=f"some of {','.join(SIZES)} (default: all)")
     add_backends(parser, default=["cpu"])
     add_without(parser, list(PEERS))
-    parser.add_argument("--plot", type=picture_file, metavar="FILE", help="draw the ratios, or the scaling, into FILE")
+    parser.add_argument("--plot", type=picture_file, metavar="FILE", help="with --scaling: draw it into FILE")
     mode = parser.add_mutually_exclusive_group()
     mode.add_argument("--scaling", action="store_true", help="instead: npformer's time against B, T, D, and exponents")
     first_step = "instead: the time until the first step ends, cold or warm cache"
@@ -238,8 +220,8 @@ def parse_arguments(argv):
     options.steps = options.steps or (["tiny", "copy"] if options.quick else list(SIZES))
     if options.quick:
         options.without = [*options.without, "compile"]
-    if options.first_step and options.plot:
-        parser.error("argument --plot: there is nothing to draw with --first-step")
+    if options.plot and not options.scaling:
+        parser.error("argument --plot: only --scaling draws a picture")
     return options
 
 
