@@ -65,13 +65,7 @@ def main(argv=None):
 
 
 def page(home=None):
-    """Return docs/play/index.html with its style, its scripts and its models in it.
-
-    Parameters
-    ----------
-    home : str, optional
-        The address of the book, to which the page then links.
-    """
+    """Return docs/play/index.html with its style, scripts and models in it, and a link to the book at ``home``."""
 
     def script(match):
         text = (FOLDER / match[1]).read_text(encoding="utf-8")
@@ -137,21 +131,10 @@ def train_en_fr(steps, options):
     from npformer.translation import TranslationRun, TranslationSettings
     from npformer.translation.scores import score
 
-    settings = TranslationSettings(
-        data=options.data,
-        model={"d_model": 64, "n_heads": 4, "n_layers": 2, "d_ff": 256},
-        vocab_size=2000,
-        max_tokens=4096,
-        schedule="cosine",
-        lr=0.005,
-        warmup=steps // 8,
-        dropout=0.1,
-        label_smoothing=0.1,
-        steps=steps,
-        validate_every=steps,
-        save_every=steps,
-        n_average=1,
-    )
+    sizes = {"model": {"d_model": 64, "n_heads": 4, "n_layers": 2, "d_ff": 256}, "vocab_size": 2000}
+    recipe = {"schedule": "cosine", "lr": 0.005, "warmup": steps // 8, "dropout": 0.1, "label_smoothing": 0.1}
+    length = {"max_tokens": 4096, "steps": steps, "validate_every": steps, "save_every": steps, "n_average": 1}
+    settings = TranslationSettings(data=options.data, **sizes, **recipe, **length)
     with tempfile.TemporaryDirectory() as folder:
         run = TranslationRun.start(folder, settings)
         say(f"{tree.count(run.trainer.params):,} parameters")

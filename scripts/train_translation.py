@@ -126,7 +126,12 @@ def title(s):
 def parse_arguments(argv):
     parser = new_parser(__doc__, allow_abbrev=False)
     add, setting = parser.add_argument, partial(add_setting, parser)
-    add("--data", type=folder, metavar="DIR", help="folder with the aligned files; needed unless --resume")
+    add(
+        "--data",
+        type=lambda text: str(Path(text)),
+        metavar="DIR",
+        help="folder with the aligned files; needed unless --resume",
+    )
     setting("src", help="language of the source, which is the ending of its files")
     setting("tgt", help="language of the target")
     add("--out", type=output_folder, required=True, metavar="DIR", help="folder for the results")
@@ -185,10 +190,6 @@ def add_setting(group, name, **details):
         default = getattr(TranslationSettings, name)
         details["help"] += f" (default: {'none' if default is None else default})"
     group.add_argument("--" + name.replace("_", "-"), **details)
-
-
-def folder(text):
-    return str(Path(text))
 
 
 if __name__ == "__main__":

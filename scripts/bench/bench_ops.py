@@ -200,21 +200,18 @@ def print_results(results, names, best):
         header += [f"{name} ms", "× first"]
     rows = []
     for operation, result in results.items():
-        figures = result["contenders"]
-        if first in figures:
-            ours = figures[first]
-            row = [milliseconds(ours), short(ours["gb_per_second"]), *matrix_cells(ours["gflops"], best)]
-        else:
-            row = ["–"] * 4
-        for name in others:
-            theirs = figures.get(name)
-            row += [milliseconds(theirs), f"{theirs['times_as_long']:.2f}"] if theirs else ["–"] * 2
-        rows.append([operation, short(result["bytes"] / 1e6), *row])
+        ours, *theirs = (result["contenders"].get(name) for name in names)
+        row = [operation, short(result["bytes"] / 1e6)]
+        row += [milliseconds(ours), short(ours["gb_per_second"]), *matrix_cells(ours, best)] if ours else ["–"] * 4
+        for one in theirs:
+            row += [milliseconds(one), f"{one['times_as_long']:.2f}"] if one else ["–"] * 2
+        rows.append(row)
     print_table(header, rows)
     print_limits(results.values(), over=statistics.median)
 
 
-def matrix_cells(gflops, best):
+def matrix_cells(figures, best):
+    gflops = figures["gflops"]
     return [short(gflops), percent(gflops / best["sgemm"])] if gflops else ["", ""]
 
 

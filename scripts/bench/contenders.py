@@ -1,9 +1,8 @@
 """Contenders that take turns.
 
-Libraries that run in one process, or in two processes at the same time, compete for the cores. If one library is
-measured completely before the next, the load of a shared machine may have changed. So each contender (a library that
-is measured) has a process of its own, which sleeps unless it is its turn, and the contenders take turns: A B C, A B C,
-...
+Libraries that run in one process, or in two at the same time, compete for the cores, and the load of a shared machine
+changes from one hour to the next. So each contender (a library that is measured) has a process of its own, which sleeps
+unless it is its turn, and the contenders take turns: A B C, A B C, ...
 """
 
 import contextlib
@@ -46,13 +45,8 @@ class Memory(NamedTuple):
 class Contender:
     """A library that is measured, in a process of its own, which sleeps unless it has a command to run.
 
-    Parameters
-    ----------
-    name : str
-    libraries : sequence of str
-        Modules imported before anything is measured.
-    build : function at the top of a module
-        ``build(*case)`` runs in the process and returns ``step``, a function without arguments.
+    The process imports the ``libraries`` before anything is measured. ``build``, a function at the top of a module, is
+    called there as ``build(*case)`` and returns ``step``, a function without arguments.
     """
 
     def __init__(self, name, libraries, build):
@@ -118,8 +112,7 @@ def _serve(pipe, libraries, build):
         try:
             answer = True, getattr(worker, command)(*arguments)
         except Exception as error:
-            lines = str(error).strip().splitlines() or [""]
-            answer = False, f"{type(error).__name__}: {lines[0]}"
+            answer = False, f"{type(error).__name__}: {str(error).strip()}".splitlines()[0]
         pipe.send(answer)
 
 
@@ -160,19 +153,13 @@ class _Worker:
 def alternate(contenders, rounds, seconds):
     """Run rounds in which the contenders work one after another, each for about ``seconds`` seconds.
 
-    Returns
-    -------
-    turns : dict
-        name -> a (seconds per step, result of the last step) for each round; contenders that failed are left out.
-    others : float
-        The number of cores that other programs used meanwhile.
+    Returns {name: a (seconds per step, result of the last step) for each round}, without contenders that failed, and
+    the number of cores that other programs used meanwhile.
     """
     turns = {contender.name: [] for contender in contenders}
     start, busy, own = time.perf_counter(), busy_seconds(), sum(c.cpu_seconds() for c in contenders)
     for i in range(rounds):
-        for contender in contenders:
-            if contender.name not in turns:
-                continue
+        for contender in [contender for contender in contenders if contender.name in turns]:
             note(f"round {i + 1} of {rounds}: {contender.name}")
             time.sleep(PAUSE)
             n_steps = max(1, round(seconds / max(contender.built.step_seconds, 1e-7)))

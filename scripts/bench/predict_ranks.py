@@ -11,14 +11,14 @@ A step of n ranks takes the step of one process on its part of the batch, and wh
 
 Exchange and gathering each bring (n - 1)/n of the gradient's bytes to every rank, in n - 1 messages for each chunk. A
 message takes the network's latency, a byte the inverse of its bandwidth. If the processor has to move the bytes, it
-computes later what it would compute meanwhile. Ranks that are slower than others, and
-networks that others use too, are not in the model.
+computes later what it would compute meanwhile. Slow ranks and networks that others use too are not in the model.
 """
 
 import json
 import math
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -93,23 +93,11 @@ PUBLISHED = [
 
 
 def predict(step, network, n, *, hidden=1.0, all_beside=False):
-    """Predict a step on n ranks.
+    """The ``Prediction`` of a step on n ranks.
 
-    Parameters
-    ----------
-    step : Step
-    network : Network
-    n : int
-    hidden : float
-        How much of the backward pass the exchange can use: 1 if the network needs no processor, 0 if gradients are
-        sent after the backward pass.
-    all_beside : bool
-        Whether the gathering goes on beside the backward pass, too, as in an all-reduce of the gradients. npformer has
-        to update its part of the parameters first.
-
-    Returns
-    -------
-    Prediction
+    The exchange can use the share ``hidden`` of the backward pass: 1 if the network needs no processor, 0 if gradients
+    are sent after it. With ``all_beside`` the gathering goes on beside the backward pass, too, as in an all-reduce of
+    the gradients; npformer has to update its part of the parameters first.
 
     Examples
     --------
@@ -185,27 +173,21 @@ def main(argv=None):
     parser.add_argument("--measured", type=Path, default=MEASURED, metavar="FILE", help="of bench_ranks.py --json")
     step, tokens, processor, _ = measured(parser.parse_args(argv).measured)
     print(f"base, on hosts such as {processor}: {step.seconds:.2f} s for {tokens} tokens")
-    print(f"\nefficiency, {tokens} tokens on each rank (weak scaling):")
-    print_table(
-        ["ranks", *map(str, RANKS)],
-        [[name, *(f"{predict(step, of, n).efficiency:.1%}" for n in RANKS)] for name, of in NETWORKS.items()],
-    )
-    print(f"\nefficiency, {TOKENS_OF_THE_PAPER:,} tokens on all ranks together (strong scaling):")
-    print_table(
-        ["ranks", *map(str, RANKS)],
-        [[name, *(f"{strong(step, tokens, of, n):.1%}" for n in RANKS)] for name, of in NETWORKS.items()],
-    )
+    scalings = {
+        f"{tokens} tokens on each rank (weak scaling)": lambda of, n: predict(step, of, n).efficiency,
+        f"{TOKENS_OF_THE_PAPER:,} tokens on all ranks together (strong scaling)": partial(strong, step, tokens),
+    }
+    for title, efficiency in scalings.items():
+        print(f"\nefficiency, {title}:")
+        rows = [[name, *(f"{efficiency(of, n):.1%}" for n in RANKS)] for name, of in NETWORKS.items()]
+        print_table(["ranks", *map(str, RANKS)], rows)
     print("\nefficiency of 8 GPUs, a model of a billion parameters, by the tokens on each:")
     steps = [Step(6 * GPU_PARAMETERS * tokens / GPU_SPEED, 4 * GPU_PARAMETERS) for tokens in GPU_TOKENS]
-    print_table(
-        ["tokens", *(f"{tokens:,}" for tokens in GPU_TOKENS)],
-        [[name, *(f"{predict(each, link, 8).efficiency:.0%}" for each in steps)] for name, link in LINKS.items()],
-    )
+    rows = [[name, *(f"{predict(each, link, 8).efficiency:.0%}" for each in steps)] for name, link in LINKS.items()]
+    print_table(["tokens", *(f"{tokens:,}" for tokens in GPU_TOKENS)], rows)
     print("\npublished efficiencies, and the model's with nothing and with everything hidden behind the backward pass:")
-    print_table(
-        ["", "hosts", "published", "nothing", "everything"],
-        [[one.name, one.n, *(f"{share:.0%}" for share in (one.efficiency, *range_of(one)))] for one in PUBLISHED],
-    )
+    rows = [[one.name, one.n, *(f"{share:.0%}" for share in (one.efficiency, *range_of(one)))] for one in PUBLISHED]
+    print_table(["", "hosts", "published", "nothing", "everything"], rows)
 
 
 if __name__ == "__main__":

@@ -139,9 +139,8 @@ def report(name, size, options):
     for cores in range(1, 1 + min(2, threads.cores())):
         for shards in filter(lambda n: n <= size.B, SHARDS):
             seconds, peak = measure(build_step, size, shards, cores)
-            rows.append(
-                [cores, shards, *(short(1e3 * s) for s in (predict(parts, shards, cores), seconds)), short(peak / 1e6)]
-            )
+            predicted = short(1e3 * predict(parts, shards, cores))
+            rows.append([cores, shards, predicted, short(1e3 * seconds), short(peak / 1e6)])
     print_table(["cores", "shards", "predicted ms", "measured ms", "MB"], rows)
     lines = {
         "one shard": lambda cores: 1,
@@ -149,13 +148,9 @@ def report(name, size, options):
         "as Trainer chooses": lambda cores: chosen(size, cores),
         "the fastest": lambda cores: best(parts, cores),
     }
-    print_table(
-        ["ms (shards) on … cores", *map(str, CORES)],
-        [
-            [line, *(f"{short(1e3 * predict(parts, of(cores), cores))} ({of(cores)})" for cores in CORES)]
-            for line, of in lines.items()
-        ],
-    )
+    cell = lambda shards, cores: f"{short(1e3 * predict(parts, shards, cores))} ({shards})"
+    predicted = [[line, *(cell(of(cores), cores) for cores in CORES)] for line, of in lines.items()]
+    print_table(["ms (shards) on … cores", *map(str, CORES)], predicted)
     return {"parts": parts._asdict(), "measured": rows}
 
 

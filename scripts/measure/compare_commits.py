@@ -23,22 +23,19 @@ import json, sys, time
 import bench_decode, bench_train
 import npformer
 assert npformer.__file__.startswith(sys.argv[1]), npformer.__file__
-functions = {}
+built = None
 for line in sys.stdin:
-    kind, size, detail, seconds = json.loads(line)
-    key = kind, size, str(detail)
-    if key not in functions:
-        functions.clear()
-        if kind == "step":
-            functions[key] = bench_train.build_npformer(bench_train.SIZES[size], "cpu")
-        else:
-            functions[key] = bench_decode.build_npformer(bench_decode.SIZES[size], *detail, "cpu")
+    *case, seconds = json.loads(line)
+    if case != built:
+        function, built, (kind, size, detail) = None, case, case  # forget the last one before the next is built
+        module = bench_train if kind == "step" else bench_decode
+        function = module.build_npformer(module.SIZES[size], *detail, "cpu")
         for _ in range(3):
-            functions[key]()
+            function()
     times, end = [], time.perf_counter() + seconds
     while len(times) < 3 or time.perf_counter() < end:
         start = time.perf_counter()
-        functions[key]()
+        function()
         times.append(time.perf_counter() - start)
     print(json.dumps(sorted(times)[len(times) // 2]), flush=True)
 """

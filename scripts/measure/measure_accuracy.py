@@ -53,16 +53,9 @@ def hard(operations, label, change=None, given=None, each=False, bounds=(4, 4), 
         yield Hard(Case(operation, {**(given or {}), **changed}, sizes, *bounds), label, each)
 
 
-def plus(offset):
-    return lambda x: offset + x
-
-
-def times(factor):
-    return lambda x: factor * x
-
-
-def constant(x):
-    return np.full_like(x, 0.37)
+plus = lambda offset: lambda x: offset + x
+times = lambda factor: lambda x: factor * x
+constant = lambda x: np.full_like(x, 0.37)
 
 
 def down_to_tiny(x):
