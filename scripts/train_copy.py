@@ -83,20 +83,11 @@ def main(argv=None):
     share, decoded = exact_match(model, params, *held_out, backend=ops)
     share_longer, _ = exact_match(model, params, *longer, backend=ops)
     loss, _ = model.loss(params, held_out[0], held_out[1][:, :-1], held_out[1][:, 1:], backend=ops)
-    result = {
-        **{name: getattr(options, name) for name in ("task", "preset", "seed")},
-        "backend": ops.name,
-        "exact_match": share,
-        "exact_match_longer": share_longer,
-        "loss": float(loss),
-        "seconds": time.perf_counter() - start,
-        "train_seconds": train_seconds,
-        "steps": len(history),
-        "tokens_per_second": sum(info.n_tokens for info in history) / train_seconds,
-        "n_parameters": n_parameters,
-        "averaged_steps": average.n,
-        "n_ranks": ranks.size,
-    }
+    result = {name: getattr(options, name) for name in ("task", "preset", "seed")} | {"backend": ops.name}
+    result |= {"exact_match": share, "exact_match_longer": share_longer, "loss": float(loss)}
+    result |= {"seconds": time.perf_counter() - start, "train_seconds": train_seconds, "steps": len(history)}
+    result |= {"tokens_per_second": sum(info.n_tokens for info in history) / train_seconds}
+    result |= {"n_parameters": n_parameters, "averaged_steps": average.n, "n_ranks": ranks.size}
 
     write_json(options.json, result)
     if options.draws:

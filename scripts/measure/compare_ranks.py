@@ -16,6 +16,7 @@ from npformer.training import JsonLog
 from npformer.training.loop import LOG
 
 TRAIN = Path(__file__).parents[1] / "train_translation.py"
+RECIPE = "--warmup 100 --validate-every 1000000 --minutes 60 --quiet"
 N_SHARDS = 12  # which 1, 2, 3 and 4 ranks share evenly
 
 
@@ -37,18 +38,9 @@ def main(argv=None):
 
 def losses_of(n, out, options):
     """The loss of each step of a training on n ranks."""
-    settings = {
-        "--data": options.data,
-        "--out": out,
-        "--steps": options.steps,
-        "--max-tokens": options.max_tokens,
-        "--n-shards": N_SHARDS,
-        "--vocab-size": 2000,
-        "--validate-every": 10**6,
-        "--warmup": 100,
-    }
-    arguments = [str(word) for setting in settings.items() for word in setting]
-    subprocess.run([*mpiexec(n), sys.executable, TRAIN, *arguments, "--minutes", "60", "--quiet"], check=True)
+    sizes = f"--steps {options.steps} --max-tokens {options.max_tokens} --n-shards {N_SHARDS} --vocab-size 2000"
+    arguments = ["--data", options.data, "--out", out, *f"{sizes} {RECIPE}".split()]
+    subprocess.run([*mpiexec(n), sys.executable, TRAIN, *arguments], check=True)
     return [record["loss"] for record in JsonLog.read(out / LOG) if "loss" in record]
 
 

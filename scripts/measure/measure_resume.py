@@ -107,10 +107,7 @@ def phases(n, draw):
 def run(out, options, moment=None, n=1, times=None):
     """Start the training, or resume it if it has written a checkpoint.
 
-    Returns
-    -------
-    float or None
-        How many seconds after the kill everything had ended; None if nothing was killed.
+    Returns how many seconds after the kill everything had ended; None if nothing was killed.
     """
     arguments = ["--out", out, "--quiet"]
     if (out / LAST).exists():
@@ -122,7 +119,7 @@ def run(out, options, moment=None, n=1, times=None):
         if max(options.ranks) > 1:
             arguments += ["--n-shards", math.lcm(*options.ranks)]
     note = out.with_name("killed at")
-    given = json.dumps([list(map(str, arguments)), moment, times and str(times), str(note)])
+    given = json.dumps([arguments, moment, times, note], default=str)
     command = [*mpiexec(n), sys.executable, __file__, "--train", given]
     code = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE if n > 1 else None).returncode
     end = time.time()
@@ -138,9 +135,9 @@ def train(arguments, moment, times, note):
     seconds = {phase: [] for phase in PHASES}
     victim, of, *when = moment or (None, None)
     for phase, (owner, name) in PHASES.items():
-        is_it = phase == of and victim == (rank() or 0)
-        setattr(owner, name, watched(getattr(owner, name), seconds[phase], [*when, note] if is_it else None))
-    sys.argv = [str(TRAIN), *arguments]
+        kill = [*when, note] if phase == of and victim == (rank() or 0) else None
+        setattr(owner, name, watched(getattr(owner, name), seconds[phase], kill))
+    sys.argv = [str(TRAIN), *map(str, arguments)]
     try:
         runpy.run_path(str(TRAIN), run_name="__main__")
     finally:
@@ -166,8 +163,7 @@ def watched(function, seconds, moment):
 
 
 def last_step(out):
-    log = out / LOG
-    return max((record["step"] for record in JsonLog.read(log)), default=0) if log.exists() else 0
+    return max((record["step"] for record in JsonLog.read(out / LOG)), default=0) if (out / LOG).exists() else 0
 
 
 def saved_step(out):

@@ -18,12 +18,9 @@ FIRST_NAMES = ["<unk>", "<s>", "</s>"]  # the names of ids 0 to 2 that CTranslat
 def decoder(model, params, n_threads):
     """``decode(src, n_new, beam_size)`` -> (B, n_new) ids, for an ``npformer.Transformer`` and its parameters.
 
-    CTranslate2's defaults are used. Tokens/s on an AMD EPYC (Zen 5), 2 threads, base size, best call of each process,
-    for batch 1 greedy and beam 4, then batch 32 greedy and beam 4: oneDNN, the default on AMD, 296-340, 194-216,
-    1,303-1,334 and 723-748; MKL (CT2_USE_MKL=1) 121, 52, 1,029 and 451; MKL with packed weights
-    (CT2_USE_EXPERIMENTAL_PACKED_GEMM=1) 119, 52, 1,083 and 506. OMP_PROC_BIND and OMP_WAIT_POLICY changed nothing
-    beyond noise. CT2_FORCE_CPU_ISA=AVX512 instead of AVX2, which it chooses, gave 347, 243, 1,344 and 751 once, but was
-    no faster with one thread.
+    CTranslate2's defaults are used, with which it is fastest on an AMD EPYC (Zen 5): MKL instead of oneDNN, also with
+    packed weights, decodes 0.2 to 0.8 times as fast; AVX512 instead of AVX2 was hardly faster, once, and OMP_PROC_BIND
+    and OMP_WAIT_POLICY changed nothing beyond noise.
     """
     names = token_names(max(model.src_vocab, model.tgt_vocab))
     ids = {name: i for i, name in enumerate(names)}
