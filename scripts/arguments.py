@@ -1,7 +1,6 @@
 """Types and options that the command lines of several scripts share."""
 
 import argparse
-import importlib.util
 
 LARGEST = 2**31 - 1
 LARGEST_SEED = 2**64 - 1
@@ -104,12 +103,6 @@ def backend(name):
 def add_backend(parser):
     """The option --backend."""
     parser.add_argument("--backend", type=backend, default="auto", help="auto, cpu, gpu or reference (default: auto)")
-
-
-def check_package(name, install):
-    """Raise an error that says what to install if a package that the script needs later is missing."""
-    if importlib.util.find_spec(name) is None:
-        raise ImportError(f"this needs {name}: {install}")
 
 
 def add_search(parser):

@@ -6,12 +6,13 @@ python scripts/bench/bench_copy.py  # 400 steps each, one after another: about n
 python scripts/bench/bench_copy.py --steps 40
 """
 
+import importlib.util
 import multiprocessing
 import sys
 import time
 from functools import partial
 
-from scripts.arguments import check_package, new_parser, positive  # needs pip install -e .
+from scripts.arguments import new_parser, positive  # needs pip install -e .
 from scripts.bench.machine import machine, physical_cores, print_machine
 from scripts.bench.report import print_table
 from scripts.command import command
@@ -30,7 +31,8 @@ def main(argv=None):
     add("--steps", type=positive, default=PRESET["steps"], help="training steps (default: the preset's)")
     add_json(parser)
     options = parser.parse_args(argv)
-    check_package("torch", "pip install 'npformer[bench]'")
+    if importlib.util.find_spec("torch") is None:
+        raise ImportError("this needs torch: pip install 'npformer[bench]'")
     description = print_machine(machine())
     with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:  # a new process for each
         for run in RUNS.values():

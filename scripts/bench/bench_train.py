@@ -141,9 +141,8 @@ def scaling_along(axis, values, libraries, build, options, limits):
     rows = []
     for value, second, n in zip(values, seconds, flops, strict=True):
         rate = n / second / 1e9
-        rows.append(
-            [str(value), short(1e3 * second), short(n / 1e9), short(rate), percent(rate / facts["limits"]["sgemm"])]
-        )
+        share = percent(rate / facts["limits"]["sgemm"])
+        rows.append([value, short(1e3 * second), short(n / 1e9), short(rate), share])
     print_table([axis, "ms", "GFLOP", "GFLOP/s", "of sgemm"], rows)
     print(f"upper half: time ~ {axis}^{exponent:.2f}, FLOPs ~ {axis}^{flops_exponent:.2f}")
     print_limits([facts])

@@ -150,12 +150,11 @@ def measured(path=MEASURED, name="base"):
     try:
         figures = json.loads(path.read_text(encoding="utf-8"))
         found = figures["steps"][name]
-        *_, all_cores = (row for contender, row in found["contenders"].items() if contender.endswith(" shards"))
+        rows = found["contenders"]
+        *_, all_cores = (row for contender, row in rows.items() if contender.endswith(" shards"))
         step = Step(all_cores["median"] / 1000, 4.0 * found["parameters"])
-        one_thread = found["contenders"]["1 process, 1 thread"]["median"]
-        weak = {
-            int(n): one_thread / found["contenders"][f"{n} ranks, {n} × the batch"]["median"] for n in found["messages"]
-        }
+        one_thread = rows["1 process, 1 thread"]["median"]
+        weak = {int(n): one_thread / rows[f"{n} ranks, {n} × the batch"]["median"] for n in found["messages"]}
         return Measured(step, found["tokens"], figures["machine"]["processor"], weak)
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{path}: expected what bench_ranks.py --json writes, with the step {name!r}") from error

@@ -63,29 +63,20 @@ def main(argv=None):
         before, after = (statistics.median(turn[i] for turn in turns) for i in range(2))
         ratios = sorted(after / before for before, after in turns)
         label = " ".join(map(str, [case[0], case[1], *case[2]]))
-        spread = f"{ratios[0]:.2f} ... {ratios[-1]:.2f}"
-        print(
-            f"{label:<24} {1e3 * before:12.2f} {1e3 * after:12.2f} {statistics.median(ratios):7.3f}   {spread}",
-            flush=True,
-        )
+        figures = f"{1e3 * before:12.2f} {1e3 * after:12.2f} {statistics.median(ratios):7.3f}"
+        print(f"{label:<24} {figures}   {ratios[0]:.2f} ... {ratios[-1]:.2f}", flush=True)
 
 
 def start(checkout):
     """Start the process of a checkout. The benchmarks of older commits are in scripts itself."""
     folders = [checkout, f"{checkout}/scripts/bench", f"{checkout}/scripts", os.environ.get("PYTHONPATH", "")]
-    return subprocess.Popen(
-        [sys.executable, "-c", WORKER, checkout],
-        cwd=checkout,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(folders)},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(folders)}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    return subprocess.Popen([sys.executable, "-c", WORKER, checkout], cwd=checkout, env=environment, **pipes)
 
 
 def timed(worker, case, seconds):
-    worker.stdin.write(json.dumps([*case, seconds]) + "\n")
-    worker.stdin.flush()
+    print(json.dumps([*case, seconds]), file=worker.stdin, flush=True)
     line = worker.stdout.readline()
     if not line:
         sys.exit(f"{worker.args[-1]}: the worker ended")

@@ -182,10 +182,8 @@ def compare(undisturbed, killed, options):
         (expected, info), (arrays, info_of_killed) = (load_checkpoint(run / name) for run in (undisturbed, killed))
         different += [f"{name}: {key}" for key in expected if arrays[key].tobytes() != expected[key].tobytes()]
         different += [f"{name}: {key}" for key in info if info_of_killed[key] != info[key]]
-    expected, records = (
-        [{k: v for k, v in r.items() if k != "seconds"} for r in JsonLog.read(run / LOG)]
-        for run in (undisturbed, killed)
-    )
+    logs = [list(JsonLog.read(run / LOG)) for run in (undisturbed, killed)]
+    expected, records = ([record | {"seconds": None} for record in log] for log in logs)
     if max(options.ranks) > 1:  # which add the squares of the norm, in float64, in another order
         for record, of_record in zip(records, expected, strict=False):
             if "grad_norm" in record and math.isclose(record["grad_norm"], of_record["grad_norm"], rel_tol=1e-12):

@@ -9,6 +9,7 @@ import timeit
 import numpy as np
 
 from scripts.arguments import new_parser, positive  # needs pip install -e .
+from scripts.bench.report import print_table
 from scripts.command import command
 
 from npformer import reference as ops
@@ -26,12 +27,10 @@ def main(argv=None):
 
     processor = read_config()["processor"]
     print(f"{processor['name']}, one thread, NumPy {np.__version__}, float32, T = S = {options.length}, A = K\n")
-    print("| K | score | million operations | MB of the largest array | ms | billion operations a second |")
-    print("| --- | --- | --- | --- | --- | --- |")
     with blas_threads(1):
-        for K in options.widths:
-            for row in compare(options.length, K, options.repeats):
-                print("| " + " | ".join(row) + " |", flush=True)
+        rows = [row for K in options.widths for row in compare(options.length, K, options.repeats)]
+    columns = "million operations", "MB of the largest array", "ms", "billion operations a second"
+    print_table(["K", "score", *columns], rows)
 
 
 def compare(T, K, repeats):
@@ -49,7 +48,7 @@ def compare(T, K, repeats):
         score()  # which is not counted
         seconds = min(timeit.repeat(score, number=1, repeat=repeats))
         figures = operations / 1e6, size / 1e6, 1000 * seconds, operations / seconds / 1e9
-        yield str(K), name, *(f"{figure:.3g}" for figure in figures)
+        yield K, name, *(f"{figure:.3g}" for figure in figures)
 
 
 if __name__ == "__main__":

@@ -19,8 +19,8 @@ def decoder(model, params, n_threads):
     """``decode(src, n_new, beam_size)`` -> (B, n_new) ids, for an ``npformer.Transformer`` and its parameters.
 
     CTranslate2's defaults are used, with which it is fastest on an AMD EPYC (Zen 5): MKL instead of oneDNN, also with
-    packed weights, decodes 0.2 to 0.8 times as fast; AVX512 instead of AVX2 was hardly faster, once, and OMP_PROC_BIND
-    and OMP_WAIT_POLICY changed nothing beyond noise.
+    packed weights, decodes 0.25 to 0.8 times as fast; AVX512 instead of AVX2 was up to 12 % faster once, but not with
+    one thread; OMP_PROC_BIND and OMP_WAIT_POLICY changed nothing beyond noise.
     """
     names = token_names(max(model.src_vocab, model.tgt_vocab))
     ids = {name: i for i, name in enumerate(names)}
