@@ -1,7 +1,5 @@
 """Draw the figures of docs/before: the models before the Transformer, and what was measured of them.
 
-python scripts/figures/draw_before.py
-
 The measured figures are drawn from the files in ``scripts/figures/results``; the pages say which command wrote each.
 """
 
@@ -11,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from scripts.figures.drawing import DARK, LIGHT, MIDDLE, arrow, box, canvas, draw_all, figure, node, plt
+from scripts.figures.drawing import DARK, LIGHT, MIDDLE, arrow, box, canvas, figure, node, plt
 
 RESULTS = Path(__file__).parent / "results"
 SUBLAYERS = {"encoder": "encoder, self", "decoder": "decoder, self", "memory": "decoder, cross"}
@@ -237,7 +235,3 @@ def heads_en_fr():
     axes.grid(axis="x", color=LIGHT)
     axes.set_axisbelow(True)
     figure.tight_layout()
-
-
-if __name__ == "__main__":
-    draw_all()

@@ -1,11 +1,8 @@
-"""Draw the figures of the pages about gradients up to the tiles of attention.
-
-python scripts/figures/draw_gradients_of_attention.py
-"""
+"""Draw the figures of the pages about gradients up to the tiles of attention."""
 
 import numpy as np
 
-from scripts.figures.drawing import DARK, DASHED, LIGHT, MIDDLE, arrow, box, canvas, cell, draw_all, figure
+from scripts.figures.drawing import DARK, DASHED, LIGHT, MIDDLE, arrow, box, canvas, cell, figure
 
 
 @figure
@@ -172,7 +169,3 @@ def gradients_tile_grid():
         axes.text(4.12, y, text, ha="left", va="center", size=11)
     axes.text(3.9, 0.4, "×", ha="center", va="center", size=11)
     axes.text(4.12, 0.4, "masked", ha="left", va="center", size=11)
-
-
-if __name__ == "__main__":
-    draw_all()

@@ -1,11 +1,8 @@
-"""Draw the figures of the pages about gradients from layer normalisation on.
-
-python scripts/figures/draw_gradients_of_layers.py
-"""
+"""Draw the figures of the pages about gradients from layer normalisation on."""
 
 import numpy as np
 
-from scripts.figures.drawing import DARK, DASHED, LIGHT, MIDDLE, arrow, box, canvas, draw_all, figure, matrix, node, plt
+from scripts.figures.drawing import DARK, DASHED, LIGHT, MIDDLE, arrow, box, canvas, figure, matrix, node, plt
 
 import npformer as nf
 from npformer.reference.math.activations import ACTIVATIONS
@@ -260,7 +257,3 @@ def unrolled_recurrence():
                     axes.text(x + 0.39, y + 0.3, "+", size=16, ha="center", va="center")
     axes.text(2.5, 5.5, "forward", ha="center", weight="bold")
     axes.text(2.5, 2.5, "backward", ha="center", weight="bold")
-
-
-if __name__ == "__main__":
-    draw_all()

@@ -2,11 +2,33 @@
 
 import numpy as np
 
-from scripts.figures.drawing import DARK, LIGHT, MIDDLE, arrow, box, canvas, cell, draw_all, figure, label, plt
+from scripts.figures.drawing import DARK, LIGHT, MIDDLE, arrow, box, canvas, cell, figure, label, plt
 
 from npformer import sinusoidal_encoding, softmax
 
 HEIGHT, GAP = 0.42, 0.4
+
+
+def sublayers(axes, x, width, y, length, names, side):
+    """Sublayers above each other, each with its residual connection at one side; return the y of the upper edge."""
+    center = x + width / 2
+    at_left, shape = side > 0, f"(B, {length}, D)"
+    options = {"side": "left"} if at_left else {}
+    start = y - 0.62
+    for name in names:
+        arrow(axes, (center, start), (center, y))
+        align, shift = ("right", -0.08) if at_left else ("left", 0.08)
+        axes.text(center + shift, y - GAP / 2 - 0.02, shape, ha=align, va="center", size=10, color=DARK)
+        box(axes, x, y, width, HEIGHT, name, color="white")
+        norm = y + HEIGHT + GAP
+        arrow(axes, (center, y + HEIGHT), (center, norm), shape, **options)
+        box(axes, x, norm, width, HEIGHT, "add, then layer norm", size=11)
+        low, high = y - GAP / 2 - 0.04, norm + HEIGHT / 2
+        axes.plot([center, x + side, x + side], [low, low, high], color=DARK)
+        arrow(axes, (x + side, high), (x if side < 0 else x + width, high))
+        start = norm + HEIGHT
+        y = start + GAP
+    return start
 
 
 @figure
@@ -54,28 +76,6 @@ def architecture():
     axes.text(decoder, y + 0.55, "p(next token | earlier ones, source)", ha="center", va="center", size=10.5)
 
 
-def sublayers(axes, x, width, y, length, names, side):
-    """Sublayers above each other, each with its residual connection at one side; return the y of the upper edge."""
-    center = x + width / 2
-    at_left, shape = side > 0, f"(B, {length}, D)"
-    options = {"side": "left"} if at_left else {}
-    start = y - 0.62
-    for name in names:
-        arrow(axes, (center, start), (center, y))
-        align, shift = ("right", -0.08) if at_left else ("left", 0.08)
-        axes.text(center + shift, y - GAP / 2 - 0.02, shape, ha=align, va="center", size=10, color=DARK)
-        box(axes, x, y, width, HEIGHT, name, color="white")
-        norm = y + HEIGHT + GAP
-        arrow(axes, (center, y + HEIGHT), (center, norm), shape, **options)
-        box(axes, x, norm, width, HEIGHT, "add, then layer norm", size=11)
-        low, high = y - GAP / 2 - 0.04, norm + HEIGHT / 2
-        axes.plot([center, x + side, x + side], [low, low, high], color=DARK)
-        arrow(axes, (x + side, high), (x if side < 0 else x + width, high))
-        start = norm + HEIGHT
-        y = start + GAP
-    return start
-
-
 @figure
 def one_word():
     """The new vector of the second of five words: a weighted sum of the values of all, then feed-forward."""
@@ -84,12 +84,12 @@ def one_word():
     weights = softmax(np.array([3, 2, 1, 0, 2]) / np.sqrt(3)).round(2)  # of the scores on the page
     at = 0.75 + 1.1 * np.arange(5)
     target = at[1]
-    for j, (x, word, weight) in enumerate(zip(at, words, weights, strict=True), start=1):
+    for x, word, weight, digit in zip(at, words, weights, "₁₂₃₄₅", strict=True):
         axes.text(x, 0.28, word, ha="center", va="center", size=13)
         arrow(axes, (x, 0.44), (x, 0.72))
-        box(axes, x - 0.4, 0.72, 0.8, 0.42, f"e{sub(j)}", color=MIDDLE)
+        box(axes, x - 0.4, 0.72, 0.8, 0.42, f"e{digit}", color=MIDDLE)
         arrow(axes, (x, 1.14), (x, 1.48))
-        box(axes, x - 0.4, 1.48, 0.8, 0.42, f"v{sub(j)}", color="white")
+        box(axes, x - 0.4, 1.48, 0.8, 0.42, f"v{digit}", color="white")
         axes.plot([x, target], [1.9, 2.78], color=DARK, linewidth=0.5 + 9 * weight, solid_capstyle="butt")
         label(axes, x + 0.3 * (target - x), 1.9 + 0.3 * 0.88, f"{weight:.2f}")
     box(axes, target - 0.9, 2.78, 1.8, 0.42, "z₂ = Σⱼ a(2, j) vⱼ", color=LIGHT)
@@ -107,11 +107,6 @@ def one_word():
     axes.text(side + 0.1, 4.5, "x₂", size=11, va="center")
     note = ["a(2, j): how much word 2", "attends to word j;", "a(2, 1) + … + a(2, 5) = 1"]
     axes.text(3.55, 3.35, "\n".join(note), size=11, va="center")
-
-
-def sub(j):
-    """The digit j as a subscript."""
-    return chr(ord("₀") + j)
 
 
 @figure
@@ -155,7 +150,3 @@ def parallel_and_serial():
             axes.plot([x + 0.3, bend, bend, x + 1.02], [2.8, 2.8, newest, newest], color=DARK, linestyle=":")
             arrow(axes, (x + 1.02, newest), (x + 1.18, newest))
     axes.text(0.1, 0.2, "time →", size=11, va="center", color=DARK)
-
-
-if __name__ == "__main__":
-    draw_all()

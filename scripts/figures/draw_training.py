@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from scripts.figures.drawing import DARK, MIDDLE, chart, draw_all, figure
+from scripts.figures.drawing import DARK, MIDDLE, chart, figure
 
 import npformer as nf
 from npformer.training import constant, inverse_sqrt, warmup_cosine
@@ -83,7 +83,3 @@ def averaging():
     axes.axhline(0, color=DARK, linewidth=0.8, linestyle=":")
     axes.set_ylim(-1.3, 1.7)
     axes.legend(frameon=False, ncols=2, loc="upper left")
-
-
-if __name__ == "__main__":
-    draw_all()

@@ -1,6 +1,6 @@
 """What the figures of the book have in common: their size, letters and greys, boxes, arrows and matrices.
 
-A script draws one figure with each function that has the decorator ``figure``, and ends with ``draw_all()``.
+``python scripts/figures/draw_NAME.py`` draws one figure with each function that has the decorator ``figure``.
 """
 
 import re
@@ -17,7 +17,6 @@ from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "figures"
 LIGHT, MIDDLE, DARK = "#e8e8e8", "#b0b0b0", "#404040"
 DASHED = (0, (3, 2))  # a linestyle
-FIGURES = []
 plt.rcParams.update(
     {
         "svg.hashsalt": "npformer",  # the same figure gives the same file
@@ -31,14 +30,11 @@ plt.rcParams.update(
 
 
 def figure(draw):
-    """Decorate a function that draws a figure: ``draw_all`` writes it to docs/figures, under the function's name."""
-    FIGURES.append(draw)
-    return draw
+    """Decorate a function that draws a figure: where its script is run, it is drawn, into docs/figures/NAME.svg.
 
-
-def draw_all():
-    """Draw the figures of a script into docs/figures/NAME.svg, with coordinates rounded to 0.001 points."""
-    for draw in FIGURES:
+    The name is that of the function, and coordinates are rounded to 0.001 points.
+    """
+    if draw.__module__ == "__main__":
         drawing = StringIO()
         with plt.rc_context():  # what a figure sets is for this figure only
             draw()
@@ -46,6 +42,7 @@ def draw_all():
         plt.close()
         rounded = re.sub(r"\d+\.\d{5,}", lambda number: f"{float(number[0]):.3f}", drawing.getvalue())
         (FOLDER / f"{draw.__name__}.svg").write_text(rounded, encoding="utf-8")
+    return draw
 
 
 def chart(xlabel, ylabel):
