@@ -16,7 +16,7 @@ W_V = np.array([[0.0, 0, 0, 1], [1, 0, 0, 0], [0, 0, 1, 0], [0, 1, 0, 1]])
 @figure
 def soft_dictionary():
     """The weights of a dictionary and of a soft dictionary."""
-    figure, panels = plt.subplots(1, 2, figsize=(5.4, 2.9), sharey=True)
+    _, panels = plt.subplots(1, 2, figsize=(5.4, 2.9), sharey=True, layout="tight")
     keys, values = ("computer", "dog", "cat"), np.array([9, 2, 3])
     titles = ("is_same(dog)", "how_similar(puppy)")
     for panel, title, similarities in zip(panels, titles, ([0, 1, 0], [0.1, 0.9, 0.7]), strict=True):
@@ -28,7 +28,6 @@ def soft_dictionary():
         panel.tick_params("x", length=0, labelsize=10)
         panel.set_ylim(0, 1.15)
     panels[0].set_ylabel("weight")
-    figure.tight_layout()
 
 
 @figure
@@ -37,7 +36,7 @@ def word_vectors():
     vectors = {"computer": (0.6, -0.8), "dog": (1.6, 1.2), "cat": (0.0, 1.0)}
     query, keys = np.array([[0.6, 0.8]]), np.array(list(vectors.values()))
     answer = nf.softmax(nf.reference.cosine_score(query, keys)) @ keys
-    figure, axes = plt.subplots(figsize=(4.6, 4.8))
+    _, axes = plt.subplots(figsize=(4.6, 4.8), layout="tight")
     places = {"computer": (0.06, -0.1), "dog": (-0.12, 0.08), "cat": (0.06, 0.08)}
     for name, vector in vectors.items():
         arrow(axes, (0, 0), vector)
@@ -49,7 +48,6 @@ def word_vectors():
     axes.set(xlim=(-0.3, 1.9), ylim=(-1.0, 1.5), aspect="equal", xlabel="component 1", ylabel="component 2")
     axes.axhline(0, color=MIDDLE, lw=0.8, zorder=0)
     axes.axvline(0, color=MIDDLE, lw=0.8, zorder=0)
-    figure.tight_layout()
 
 
 @figure

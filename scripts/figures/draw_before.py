@@ -147,7 +147,7 @@ def recurrent_alignment():
     """The weights of a recurrent decoder on the source words, for each word that it translated."""
     found = read("recurrent_alignment")
     weights = np.array(found["weights"])
-    figure, axes = plt.subplots(figsize=(6.2, 5.4))
+    _, axes = plt.subplots(figsize=(6.2, 5.4), layout="tight")
     axes.imshow(weights, cmap="Greys", vmin=0, vmax=1)
     for (t, s), weight in np.ndenumerate(weights):
         if weight >= 0.1:
@@ -157,7 +157,6 @@ def recurrent_alignment():
     axes.set_yticks(range(len(found["target"])), [piece.replace("▁", "") for piece in found["target"]])
     axes.set(xlabel="pieces of the source", ylabel="pieces of the translation, from the first (top)")
     axes.spines[["top", "right"]].set_visible(True)
-    figure.tight_layout()
 
 
 @figure
@@ -165,7 +164,7 @@ def length_sequences():
     """The share of symbols that are right against length, up to ten times the length of the training."""
     found = read("length_sequences")
     at, longest = found["sizes"]["lengths"], found["sizes"]["longest"]
-    figure, panels = plt.subplots(2, 1, figsize=(6.2, 6.6), sharex=True)
+    _, panels = plt.subplots(2, 1, figsize=(6.2, 6.6), sharex=True, layout="tight")
     for axes, task in zip(panels, ("reverse", "copy"), strict=True):
         axes.axvspan(at[0] * 0.9, longest * 1.08, color=LIGHT, zorder=0)
         by_length(axes, at, found[task], "symbols")
@@ -177,14 +176,13 @@ def length_sequences():
     panels[1].legend(loc="upper right", frameon=False, fontsize=11)
     panels[0].text(8.6, 45, "lengths of\nthe training", ha="center", size=11, color=DARK)
     panels[1].set_xlabel("symbols of the sequence (logarithmic)")
-    figure.tight_layout()
 
 
 @figure
 def length_joined():
     """BLEU against the number of sentences that are translated as one text."""
     found = read("joined")
-    figure, axes = plt.subplots(figsize=(6.2, 3.6))
+    _, axes = plt.subplots(figsize=(6.2, 3.6), layout="tight")
     axes.axvspan(0.9, 3.2, color=LIGHT, zorder=0)
     by_length(axes, found["sentences"], found["systems"])
     axes.set(xscale="log", ylim=(0, 29), xlabel="sentences joined (logarithmic)", ylabel="BLEU")
@@ -192,14 +190,13 @@ def length_joined():
     axes.minorticks_off()
     axes.text(1.75, 15, "numbers of\nthe training", ha="center", size=11, color=DARK)
     axes.legend(loc="upper right", frameon=False, fontsize=11)
-    figure.tight_layout()
 
 
 @figure
 def heads_reverse():
     """The mean weights of all heads of the model that reverses, darker with what is lost without the head."""
     found = read("heads_reverse")
-    figure, panels = plt.subplots(6, 4, figsize=(6.4, 10.2))
+    figure, panels = plt.subplots(6, 4, figsize=(6.4, 10.2), layout="tight")
     for axes, head in zip(panels.ravel(), found["heads"], strict=True):
         axes.imshow(head["weights"], cmap="Greys", vmin=0, vmax=1)
         axes.set_title(f"{head['layer'] + 1}.{head['head'] + 1}: {head['right']:.0f} %", size=11)
@@ -209,14 +206,13 @@ def heads_reverse():
         panels[row, 0].set_ylabel(f"{SUBLAYERS[kind]} {layer}", size=11)
     figure.supxlabel("keys, from the first to the last", size=11)
     figure.supylabel("queries, from the first (top) to the last", size=11)
-    figure.tight_layout()
 
 
 @figure
 def heads_en_fr():
     """By how much the loss of the translation model grows without each head, and without each sublayer's heads."""
     found = read("heads_en_fr")
-    figure, axes = plt.subplots(figsize=(6.2, 6.4))
+    _, axes = plt.subplots(figsize=(6.2, 6.4), layout="tight")
     labels, y = [], 0.0
     for sublayer in found["sublayers"]:
         kind, layer = sublayer["kind"], sublayer["layer"]
@@ -234,4 +230,3 @@ def heads_en_fr():
     axes.invert_yaxis()
     axes.grid(axis="x", color=LIGHT)
     axes.set_axisbelow(True)
-    figure.tight_layout()

@@ -38,7 +38,7 @@ def gradients_layer_norm():
 @figure
 def gradients_activations():
     """The curves of three activations and their slopes."""
-    figure, panels = plt.subplots(2, 1, figsize=(5, 5.6), sharex=True)
+    _, panels = plt.subplots(2, 1, figsize=(5, 5.6), sharex=True, layout="tight")
     x = np.linspace(-4, 3, 701)
     styles = {"relu": (0, ()), "gelu": (0, (5, 2)), "silu": (0, (1, 1.5))}
     for name, style in styles.items():
@@ -54,7 +54,6 @@ def gradients_activations():
     for axes in panels:
         axes.axhline(0, color=MIDDLE, linewidth=0.8, zorder=0)
         axes.axvline(0, color=MIDDLE, linewidth=0.8, zorder=0)
-    figure.tight_layout()
 
 
 @figure
