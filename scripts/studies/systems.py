@@ -1,5 +1,7 @@
 """The five encoder-decoder systems that the studies compare, at the same number of parameters."""
 
+from bisect import bisect_right
+
 from npformer import ByteNet, Recurrent, Transformer, tree
 
 SYSTEMS = {
@@ -21,19 +23,11 @@ def of_size(system, n_parameters, **sizes):
     >>> model.d_model, count(model)
     (48, 96635)
     """
-    low, high = 1, 2  # bisection: the number of parameters grows with the width
-    while count(SYSTEMS[system](high * STEP, **sizes)) <= n_parameters:
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        if count(SYSTEMS[system](middle * STEP, **sizes)) <= n_parameters:
-            low = middle
-        else:
-            high = middle
-    models = [SYSTEMS[system](width * STEP, **sizes) for width in (low, high)]
-    return min(models, key=lambda model: abs(count(model) - n_parameters))
+    model_of = lambda n: SYSTEMS[system](n * STEP, **sizes)
+    above = bisect_right(range(1000), n_parameters, lo=2, key=lambda n: count(model_of(n)))  # the first that is larger
+    return min(model_of(above - 1), model_of(above), key=lambda model: abs(count(model) - n_parameters))
 
 
 def count(model):
     """The number of parameters of a model."""
-    return tree.count(model.init(0))
+    return tree.count(model.shapes())
