@@ -217,19 +217,11 @@ def without_heads(model, params, kind, layer, heads):
     >>> changed["encoder"]["0"]["attention"]["out"]["weight"].any(axis=1)
     array([ True,  True, False, False])
     """
-    K = model.d_model // model.n_heads
-    stack = "encoder" if kind == "encoder" else "decoder"
-    path = f"{stack}.{layer}.{KINDS[kind]}.out.weight"
-
-    def changed(name, values):
-        if name != path:
-            return values
-        values = values.copy()
-        for head in heads:
-            values[head * K : (head + 1) * K] = 0
-        return values
-
-    return tree.from_leaves((name, changed(name, values)) for name, values in tree.leaves(params))
+    params = tree.map_leaves(np.copy, params)
+    layer = params["encoder" if kind == "encoder" else "decoder"][str(layer)]
+    of_heads = layer[KINDS[kind]]["out"]["weight"].reshape(model.n_heads, -1, model.d_model)  # (H, K, D), a view
+    of_heads[list(heads)] = 0
+    return params
 
 
 def report(figures):
