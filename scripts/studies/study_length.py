@@ -20,6 +20,7 @@ and with additive attention, ByteNet, and the Transformer.
 """
 
 import argparse
+import itertools
 import sys
 import time
 from functools import partial
@@ -160,19 +161,16 @@ def right_of_length(model, params, task, length, size):
 
 def study_times(sizes, batch=8, rounds=5):
     """Milliseconds of a training step of each system at each length. The systems take turns."""
-    rng, values = np.random.default_rng(0), {system: [] for system in SYSTEMS}
-    for length in sizes["timed"]:
+    rng, values = np.random.default_rng(0), np.zeros((len(SYSTEMS), rounds, len(sizes["timed"])))
+    for at, length in enumerate(sizes["timed"]):
         src, tgt = (rng.integers(3, VOCAB, (batch, n)) for n in (length, length + 1))
         tgt[:, 0] = 1
-        trainers = {system: Trainer(model_of(system, sizes), Adam(lr=0.001)) for system in SYSTEMS}
-        for trainer in trainers.values():
-            trainer.step(src, tgt)  # compiles, and allocates
-        for system in SYSTEMS:
-            values[system].append([])
-        for _ in range(rounds):
-            for system, trainer in trainers.items():
-                values[system][-1].append(1000 * timeit(partial(trainer.step, src, tgt), number=1))
-    return {system: {"values": np.transpose(of_system).tolist()} for system, of_system in values.items()}
+        steps = [partial(Trainer(model_of(system, sizes), Adam(lr=0.001)).step, src, tgt) for system in SYSTEMS]
+        for step in steps:
+            step()  # compiles, and allocates
+        for turn, (i, step) in itertools.product(range(rounds), enumerate(steps)):
+            values[i, turn, at] = 1000 * timeit(step, number=1)
+    return {system: {"values": of_system.tolist()} for system, of_system in zip(SYSTEMS, values, strict=True)}
 
 
 def path_lengths(lengths):
@@ -192,23 +190,14 @@ def path_lengths(lengths):
 def fewest_convolutions(model, n):
     """The fewest convolutions of a ByteNet from a word to each of the steps 0 … n-1 after it; NaN if there are none."""
     encoder, decoder = model.kernel_sizes
+    taps = [range(-(encoder // 2), encoder // 2 + 1)] * model.depths[0] + [range(decoder)] * model.depths[1]
+    dilations = [model.dilation(block) for depth in model.depths for block in range(depth)]
     fewest = {0: 0}
-    for block in range(model.depths[0]):
-        fewest = with_one_more(
-            fewest, [model.dilation(block) * tap for tap in range(-(encoder // 2), encoder // 2 + 1)]
-        )
-    for block in range(model.depths[1]):
-        fewest = with_one_more(fewest, [model.dilation(block) * tap for tap in range(decoder)])
+    for dilation, of_block in zip(dilations, taps, strict=True):
+        for (distance, n_before), tap in itertools.product(list(fewest.items()), of_block):
+            there = distance + dilation * tap
+            fewest[there] = min(n_before + 1, fewest.get(there, n_before + 1))
     return [fewest.get(distance, np.nan) for distance in range(n)]
-
-
-def with_one_more(fewest, shifts):
-    """{distance: fewest convolutions}, if one more convolution with these shifts may be used."""
-    bridged = dict(fewest)
-    for distance, n in fewest.items():
-        for shift in shifts:
-            bridged[distance + shift] = min(n + 1, bridged.get(distance + shift, n + 1))
-    return bridged
 
 
 def show(title, systems, lengths, form, name="values"):
