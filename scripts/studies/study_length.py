@@ -71,8 +71,8 @@ QUICK = {
 VOCAB = 11
 FACTORS = (1.5, 2, 5, 10)  # times the longest of the training
 TASKS = ("copy", "reverse")
-PARTS = (*TASKS, "wishes", "translation", "joined")
-ON_TEXT = ("translation", "joined")
+ON_TEXT = {"translation": study_translation, "joined": study_joined}
+PARTS = (*TASKS, "wishes", *ON_TEXT)
 
 
 @command
@@ -95,12 +95,10 @@ def main(argv=None):
             show("milliseconds per update, batch of 8, by length", figures["times"], sizes["timed"], "{:.0f}")
             figures["paths"] = {"lengths": sizes["timed"], **path_lengths(sizes["timed"])}
             write_json(options.json, figures)
-    if "translation" in options.only:
-        figures["translation"] = study_translation(options, sizes)
-    if "joined" in options.only:
-        figures["joined"] = study_joined(
-            options, sizes, lambda found: write_json(options.json, figures | {"joined": found})
-        )
+    for part, study in ON_TEXT.items():
+        if part in options.only:
+            for figures[part] in study(options, sizes):
+                write_json(options.json, figures)  # so far, since the next model may take half an hour
     figures["seconds"] = time.perf_counter() - start
     write_json(options.json, figures)
     if options.draws:
@@ -210,13 +208,16 @@ def show(title, systems, lengths, form, name="values"):
 
 def draw(folder, figures, sizes):
     """Draw a picture of the tasks, one of path length and time, and one of translation, as far as they were studied."""
-    folder.mkdir(parents=True, exist_ok=True)
-    quality = {"at": sizes["lengths"], "xlabel": "symbols of the sequence", "ylim": (-3, 103)}
-    quality["ylabel"] = "all of it right, % of sequences"
-    tasks = {task: values_of(figures[task]) for task in TASKS if task in figures}
+    from npformer.plots import plot_curves
+
+    values_of = lambda systems: {system: found["values"] for system, found in systems.items()}
+    pictures, tasks = {}, [task for task in TASKS if task in figures]
     if tasks:
-        panels = [{"title": f"{task}: {sizes['steps']} updates", "systems": tasks[task], **quality} for task in tasks]
-        save(panels, folder / "study_length.png")
+        quality = {"at": sizes["lengths"], "xlabel": "symbols of the sequence", "ylim": (-3, 103)}
+        quality["ylabel"] = "all of it right, % of sequences"
+        title = f"{{}}: {sizes['steps']} updates"
+        panels = [{"title": title.format(task), "systems": values_of(figures[task]), **quality} for task in tasks]
+        pictures["study_length.png"] = panels
     if "times" in figures:
         paths = {system: [values] for system, values in figures["paths"].items() if system != "lengths"}
         length = {"at": sizes["timed"], "xlabel": "words", "xscale": "log", "yscale": "log"}
@@ -224,23 +225,17 @@ def draw(folder, figures, sizes):
             {"title": "From a source word to the last target word", "ylabel": "states or layers", "systems": paths},
             {"title": "A training step, 8 pairs", "ylabel": "milliseconds", "systems": values_of(figures["times"])},
         ]
-        save([panel | length for panel in panels], folder / "study_wishes.png")
+        pictures["study_wishes.png"] = [panel | length for panel in panels]
     if "translation" in figures:
         found = figures["translation"]
         bleu = {"xlabel": "words of the source, mean of each class", "ylabel": "BLEU, lower-cased"}
-        panel = {"title": "English to French", "at": found["words"], "systems": values_of(found["systems"]), **bleu}
-        save([panel], folder / "study_translation.png")
-
-
-def values_of(systems):
-    return {system: found["values"] for system, found in systems.items()}
-
-
-def save(panels, path):
-    from npformer.plots import plot_curves
-
-    plot_curves(panels, path)
-    print(f"wrote {path}")
+        values = {system: np.array(all_of_them)[:, 1:] for system, all_of_them in values_of(found["systems"]).items()}
+        panel = {"title": "English to French", "at": found["words"][1:], "systems": values, **bleu}
+        pictures["study_translation.png"] = [panel]
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, panels in pictures.items():
+        plot_curves(panels, folder / name)
+        print(f"wrote {folder / name}")
 
 
 def parse_arguments(argv):

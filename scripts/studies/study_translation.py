@@ -9,7 +9,7 @@ from importlib import import_module
 
 import numpy as np
 
-from scripts.evaluate import LENGTHS, by_length
+from scripts.evaluate import LENGTHS
 from scripts.studies.systems import SYSTEMS, count, of_size
 
 from npformer.data import ParallelText
@@ -17,6 +17,7 @@ from npformer.models import describe
 from npformer.translation import TranslationRun, TranslationSettings, Translator, score
 from npformer.translation.scores import check_packages
 
+TEST = "test_2016_flickr"
 PARAMETERS = 2_400_000  # as in the preset tiny
 VOCAB = 8000
 # The learning rate of the Transformer is that of the preset. For the others 0.002 (ByteNet: 0.0015) and 0.006 were
@@ -30,7 +31,7 @@ def check(data):
     check_packages()
     for package in ("sentencepiece", "safetensors"):
         import_module(package)
-    for split in ("train", "val", "test_2016_flickr"):
+    for split in ("train", "val", TEST):
         ParallelText.find(data, split, "en", "fr")
 
 
@@ -49,28 +50,45 @@ JOINED = {  # small models, since recurrent models read long texts slowly
 }
 
 
-def study_joined(options, sizes, keep):
-    """BLEU of the test text, joined k sentences at a time, for each system and seed; ``keep`` is called after each."""
-    folder = options.runs / f"joined-{options.join}"
+def study_translation(options, sizes):
+    """BLEU of all test sentences, and of each class of lengths; yields the figures after each training."""
+    pairs = list(ParallelText.find(options.data, TEST, "en", "fr"))
+    classes = [[pair for pair in pairs if first <= len(pair[0].split()) <= last] for first, last in LENGTHS]
+    recipe = {"vocab_size": VOCAB, "data": str(options.data), "steps": options.translation_steps, "clip_norm": 1.0}
+    recipe |= {"n_average": 3}  # 200 updates apart: older parameters are worse
+    recipe_of = lambda system: recipe | {"lr": LEARNING_RATES[system]}
+    texts = [pairs, *filter(None, classes)]
+    yield from study(options, sizes, texts, PARAMETERS, options.translation_steps, recipe_of)
+
+
+def study_joined(options, sizes):
+    """BLEU of the test text, joined k sentences at a time; yields the figures after each training."""
+    name, steps = f"joined-{options.join}", options.joined_steps
+    folder = options.runs / name
     write_joined(options.data, folder, options.join)
-    pairs = list(ParallelText.find(options.data, "test_2016_flickr", "en", "fr"))
+    pairs = list(ParallelText.find(options.data, TEST, "en", "fr"))
     at_a_time = [*range(1, options.join + 1), *(round(factor * options.join) for factor in JOINED["beyond"])]
-    words = sum(len(source.split()) for source, _ in pairs) / len(pairs)
-    found = {"sentences": at_a_time, "words": [words * k for k in at_a_time], "systems": {}}
+    texts = [joined(pairs, k) for k in at_a_time]
+    recipe = JOINED["settings"] | {"data": str(folder), "steps": steps, "validate_every": steps, "clip_norm": 1.0}
+    for found in study(options, sizes, texts, JOINED["parameters"], f"{name}-{steps}", lambda _: recipe):
+        yield {"sentences": at_a_time, **found}
+
+
+def study(options, sizes, texts, parameters, name, recipe_of):
+    """Train each system with each seed, and translate texts, lists of pairs; yields the figures after each training."""
+    words = [float(np.mean([len(source.split()) for source, _ in pairs])) for pairs in texts]
+    found = {"words": words, "systems": {}}
     for system in options.systems or SYSTEMS:
         of_system = found["systems"][system] = {"values": [], "val_loss": []}
         for seed in range(options.seed + 1, options.seed + 1 + sizes["seeds"]):
-            name = f"{system.replace(' ', '')}-joined-{options.join}-{options.joined_steps}-{seed}"
-            recipe = JOINED["settings"] | {"data": str(folder), "steps": options.joined_steps, "clip_norm": 1.0}
-            recipe |= {"validate_every": options.joined_steps, "seed": seed}
-            translator = trained_translator(system, JOINED["parameters"], options.runs / name, recipe)
-            bleu = [bleu_of(translator, joined(pairs, k)) for k in at_a_time]
+            folder = options.runs / f"{system.replace(' ', '')}-{name}-{seed}"
+            translator = trained_translator(system, parameters, folder, recipe_of(system) | {"seed": seed})
+            bleu = [bleu_of(translator, pairs) for pairs in texts]
             of_system["parameters"] = count(translator.model)
             of_system["values"].append(bleu)
             of_system["val_loss"].append(translator.info["val_loss"])
             print(f"{system}, seed {seed}: BLEU {' '.join(f'{each:.1f}' for each in bleu)}", flush=True)
-            keep(found)
-    return found
+            yield found
 
 
 def bleu_of(translator, pairs):
@@ -105,34 +123,6 @@ def write_joined(data, folder, at_most, rounds=4):
                 first += k
         for side, language in enumerate(("en", "fr")):
             (folder / f"{split}.{language}").write_text("".join(f"{text[side]}\n" for text in texts), encoding="utf-8")
-
-
-def study_translation(options, sizes):
-    """BLEU of all test sentences and of each class of lengths, for each system and seed."""
-    test = list(ParallelText.find(options.data, "test_2016_flickr", "en", "fr"))
-    words = np.array([len(source.split()) for source, _ in test])
-    classes = [(words >= shortest) & (words <= longest) for shortest, longest in LENGTHS]
-    systems = {}
-    for system in SYSTEMS:
-        seeds = range(options.seed + 1, options.seed + 1 + sizes["seeds"])
-        sizes_of_models, bleu, of_classes = zip(
-            *(translate(system, seed, test, options) for seed in seeds), strict=True
-        )
-        systems[system] = {"parameters": sizes_of_models[0], "all": list(bleu), "values": list(of_classes)}
-        print(f"{system}: BLEU {', '.join(f'{row:.1f}' for row in systems[system]['all'])}", flush=True)
-    return {"words": [float(words[of_class].mean()) for of_class in classes if of_class.any()], "systems": systems}
-
-
-def translate(system, seed, test, options):
-    """Train a model, unless there is one of as many steps; its parameters, and BLEU of the test, and of its classes."""
-    out = options.runs / f"{system.replace(' ', '')}-{options.translation_steps}-{seed}"
-    recipe = {"data": str(options.data), "steps": options.translation_steps, "seed": seed, "clip_norm": 1.0}
-    recipe |= {"lr": LEARNING_RATES[system], "n_average": 3}  # 200 updates apart: older parameters are worse
-    translator = trained_translator(system, PARAMETERS, out, {"vocab_size": VOCAB} | recipe)
-    sources, references = zip(*test, strict=True)
-    translations = translator.greedy(sources)
-    of_classes = [row["bleu_lower"] for row in by_length(sources, translations, references, "fr")]
-    return count(translator.model), score(translations, references, "fr")["bleu_lower"], of_classes
 
 
 def trained_translator(system, parameters, out, recipe):
