@@ -3,11 +3,8 @@
 python scripts/studies/study_scaling.py --quick             # seconds
 python scripts/studies/study_scaling.py --out docs/figures  # everything: some minutes on one core
 
-1. Random queries and keys with components of variance 1: the variance of the scores, the entropy of the weights, and
-   the norm of the gradient that passes through softmax; for the dot product, the scaled dot product and the additive
-   score.
-2. The additive score again, times a factor that gives its weights the entropy of another score.
-3. Learning which of 16 words a query asks for, in a fixed number of steps, with the gradients of npformer.
+It measures random queries and keys, the additive score with the entropy of another score, and how well each score
+learns which of 16 words a query asks for: docs/attention/scores.md.
 """
 
 import itertools
@@ -59,12 +56,6 @@ def main(argv=None):
     print(f"\n{figures['seconds']:.0f} seconds")
 
 
-def over(seeds, f, *args):
-    """``{name: [a figure for each seed]}``, for a function that returns ``{name: figure}``."""
-    figures = [f(*args, np.random.default_rng(seed)) for seed in seeds]
-    return {name: [float(each[name]) for each in figures] for name in figures[0]}
-
-
 def random_params(score, width, rng):
     """The parameters of a score, divided by √width as in an initialisation, so that no sum grows with the width."""
     if score != "additive":
@@ -80,14 +71,15 @@ def study_random(sizes, seeds):
     print("score        width   variance   entropy    gradient of scores      gradient of query")
     print("                                 (nats)       mean     median                   mean")
     form = "{:10.2f} {:9.2f} {:10.4f} {:10.2g} {:22.3f}"
-    return over_widths(LABELS, sizes["widths"], lambda *case: over(seeds, random_scores, *case), form)
+    return over_widths(LABELS, sizes["widths"], seeds, random_scores, form)
 
 
-def over_widths(scores, widths, measure, form):
-    """A row of ``measure(score, width)`` for each score and width, printed with the means over the seeds."""
+def over_widths(scores, widths, seeds, measure, form):
+    """A row of ``measure(score, width, rng)`` of all seeds for each score and width, printed with their means."""
     rows = []
     for score, width in itertools.product(scores, widths):
-        row = measure(score, width)
+        of_seeds = [measure(score, width, np.random.default_rng(seed)) for seed in seeds]
+        row = {name: [float(figures[name]) for figures in of_seeds] for name in of_seeds[0]}
         print(f"{score:<10} {width:7}", form.format(*map(np.mean, row.values())))
         rows.append({"score": score, "width": width, **row})
     return rows
@@ -121,8 +113,8 @@ def soften(scores, dweights):
 def study_same_entropy(sizes, seeds):
     print("\n2. the additive score, times a factor that gives its weights the entropy of another score\n")
     print("entropy of   width   factor   gradient of scores, mean: additive   the other")
-    measure = lambda *case: over(seeds, additive_with_the_entropy_of, *case)
-    return over_widths(("dot", "scaled_dot"), sizes["widths"], measure, "{:8.1f} {:34.4f} {:11.4f}")
+    form = "{:8.1f} {:34.4f} {:11.4f}"
+    return over_widths(("dot", "scaled_dot"), sizes["widths"], seeds, additive_with_the_entropy_of, form)
 
 
 def additive_with_the_entropy_of(score, width, rng):
