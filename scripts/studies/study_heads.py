@@ -5,30 +5,22 @@ python scripts/studies/study_heads.py --json heads_reverse.json               # 
 python scripts/studies/study_heads.py --data data/multi30k                    # a small translation model, minutes
 python scripts/studies/study_heads.py --data data/multi30k --alignment        # the weights of a recurrent model
 
-For each head, the attention weights of all queries (not those of padding) are averaged by the place of the key:
-
-- self-attention: the query's own position, the one before it, the one after it, the first and the last position;
-- cross-attention: the source word that belongs to the output word at this step, and the last position. When a sequence
-  is reversed, the word that belongs to the step is known; in a translation it is taken to be within one position of the
-  diagonal.
-
-"keys" is exp(entropy) of the weights, the mean over queries: 1 if all weight is on one key, n if it is spread evenly
-over n keys. The first columns are an ablation: the loss, and the share of sequences that is right (or the BLEU), when
-this head alone puts out zeros. Below, the same when all heads of a sublayer put out zeros.
+For each head, the attention weights are averaged by the place of their key, and "keys" is over how many keys they are
+spread. The first columns are the loss, and the share of sequences that is right (or the BLEU), when this head alone
+puts out zeros. Below, the same when all heads of a sublayer put out zeros: docs/before/heads.md.
 """
 
-import argparse
 import json
 import sys
 from pathlib import Path
 
 import numpy as np
 
-from scripts.arguments import natural, new_parser, positive  # needs pip install -e .
+from scripts.arguments import add_sizes, natural, new_parser, positive, sizes_of  # needs pip install -e .
 from scripts.command import command
 from scripts.output import add_json, output_folder, write_whole
-from scripts.studies.study_length import trained
 from scripts.studies.study_translation import JOINED, trained_translator
+from scripts.studies.systems import trained
 
 from npformer import CopyTask, Transformer, tree
 from npformer.data import ParallelText
@@ -51,12 +43,10 @@ CLEAR = 0.5  # a head is named after the place that has most weight above an eve
 @command
 def main(argv=None):
     options = parse_arguments(argv)
-    sizes = QUICK if options.quick else FULL
     figures = {}
     with blas_threads(1):  # the matrices are small
         if not options.data:
-            sizes = sizes | ({"steps": options.steps} if options.steps else {})
-            figures = study_reverse(sizes, options.seed)
+            figures = study_reverse(sizes_of(options, FULL, QUICK), options.seed)
         elif options.alignment:
             figures = align(translator("recurrent + general", options))
         else:
@@ -240,21 +230,17 @@ def parse_arguments(argv):
     parser = new_parser(__doc__, allow_abbrev=False)
     add = parser.add_argument
     add("--quick", action="store_true", help="a small model, short sequences, few updates: seconds")
-    add("--steps", type=positive, metavar="N", help=f"updates of the model that reverses (default: {FULL['steps']})")
+    add_sizes(parser, FULL, QUICK, steps="updates of the model that reverses")
     add("--seed", type=natural, default=0, help="seed of the task and of the training (default: 0)")
     add("--data", type=Path, metavar="DIR", help="folder of get_multi30k.py: measure a translation model instead")
-    add("--runs", type=Path, default=Path("runs/heads"), metavar="DIR", help="its folder (default: runs/heads)")
+    runs = Path("runs/heads")
+    add("--runs", type=output_folder, default=runs, metavar="DIR", help="its folder (default: runs/heads)")
     add("--alignment", action="store_true", help="write the attention weights of a recurrent model, which needs --data")
     add("--sentences", type=positive, default=1000, metavar="N", help="test sentences (default: 1000)")
     add_json(parser)
     options = parser.parse_args(argv)
     if options.alignment and not options.data:
         parser.error("argument --alignment: needs --data, the folder of Multi30k")
-    if options.data:
-        try:
-            output_folder(options.runs)
-        except argparse.ArgumentTypeError as error:
-            parser.error(f"argument --runs: {error}")
     return options
 
 

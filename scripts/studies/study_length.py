@@ -10,13 +10,10 @@ python scripts/studies/study_length.py --only reverse --longest 30 --beyond 10  
 The five systems have about the same number of parameters: a recurrent encoder-decoder without attention, with "general"
 and with additive attention, ByteNet, and the Transformer.
 
-1. Copy and reverse: the systems are trained on sequences of 1 to 20 symbols, and tested on sequences of each length
-   that were not trained on. A sequence is right if all of its symbols are; the share of the symbols that are right is
-   counted too. With --beyond N, sequences up to N times as long as the longest of the training are tested too.
-2. With --data, English to French on Multi30k: BLEU of the test sentences by the length of their source. Joined: the
-   same, for texts of 1 to N sentences, so that long texts differ from short ones in nothing but their length.
-3. Wishes (what the Transformer's paper asks of a layer): the path length between two words in the network, and the time
-   of an update, against the length of the sequence.
+"copy" and "reverse" train on random symbols and test on sequences of each length that were not trained on. "wishes"
+(what the Transformer's paper asks of a layer) has the path length between two words, and the time of an update. With
+--data, "translation" has the BLEU of sentences of each length, and "joined" that of texts of 1 to N sentences:
+docs/before/length.md.
 """
 
 import argparse
@@ -33,9 +30,9 @@ from scripts.arguments import add_sizes, add_some, natural, new_parser, positive
 from scripts.command import command
 from scripts.output import add_json, add_pictures, output_folder, will_draw, write_json
 from scripts.studies.study_translation import check, study_joined, study_translation
-from scripts.studies.systems import SYSTEMS, count, of_size
+from scripts.studies.systems import SYSTEMS, count, of_size, trained
 
-from npformer import Adam, CopyTask, Trainer, warmup_cosine
+from npformer import Adam, CopyTask, Trainer
 from npformer.data.copy_task import exact_match
 from npformer.runtime.threads import blas_threads
 
@@ -88,11 +85,11 @@ def main(argv=None):
                 for system in systems:
                     figures[task][system] = study_task(system, task, sizes, options)
                     write_json(options.json, figures)  # so far, since the next part may take hours
-                show(f"{task}: exact match, %, by length", figures[task], sizes["lengths"], "{:.0f}")
-                show(f"{task}: symbols right, %, by length", figures[task], sizes["lengths"], "{:.0f}", "symbols")
+                show(f"{task}: exact match, %, by length", figures[task], sizes["lengths"])
+                show(f"{task}: symbols right, %, by length", figures[task], sizes["lengths"], "symbols")
         if "wishes" in options.only:
             figures["times"] = study_times(sizes)
-            show("milliseconds per update, batch of 8, by length", figures["times"], sizes["timed"], "{:.0f}")
+            show("milliseconds per update, batch of 8, by length", figures["times"], sizes["timed"])
             figures["paths"] = {"lengths": sizes["timed"], **path_lengths(sizes["timed"])}
             write_json(options.json, figures)
     for part, study in ON_TEXT.items():
@@ -137,15 +134,6 @@ def right_by_length(model, task, sizes, lr):
 
 def model_of(system, sizes):
     return of_size(system, sizes["parameters"], src_vocab=VOCAB, tgt_vocab=VOCAB, dropout=0.0)
-
-
-def trained(model, task, sizes, lr):
-    """The parameters after the training."""
-    steps = sizes["steps"]
-    optimizer = Adam(warmup_cosine(lr, warmup=steps // 12, total=steps), betas=(0.9, 0.98))
-    trainer = Trainer(model, optimizer, seed=task.seed, clip_norm=1.0)
-    trainer.fit((task.batch(step, sizes["batch"]) for step in range(steps)), steps, progress=False)
-    return trainer.params
 
 
 def right_of_length(model, params, task, length, size):
@@ -198,11 +186,11 @@ def fewest_convolutions(model, n):
     return [fewest.get(distance, np.nan) for distance in range(n)]
 
 
-def show(title, systems, lengths, form, name="values"):
+def show(title, systems, lengths, name="values"):
     """Print a table: the median over seeds or rounds, and the smallest and the largest value."""
     print(f"\n{title}\n{'':<22}" + "".join(f"{n:>16}" for n in lengths))
     for system, found in systems.items():
-        cells = [f"{form} ({form} … {form})".format(np.median(v), min(v), max(v)) for v in np.transpose(found[name])]
+        cells = [f"{np.median(v):.0f} ({min(v):.0f} … {max(v):.0f})" for v in np.transpose(found[name])]
         print(f"{system:<22}" + "".join(f"{cell:>16}" for cell in cells), flush=True)
 
 

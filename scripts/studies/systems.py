@@ -1,8 +1,8 @@
-"""The five encoder-decoder systems that the studies compare, at the same number of parameters."""
+"""The five encoder-decoder systems that the studies compare, at the same number of parameters, and their training."""
 
 from bisect import bisect_right
 
-from npformer import ByteNet, Recurrent, Transformer, tree
+from npformer import Adam, ByteNet, Recurrent, Trainer, Transformer, tree, warmup_cosine
 
 SYSTEMS = {
     "recurrent": lambda width, **sizes: Recurrent(d_model=width, attention=None, **sizes),
@@ -31,3 +31,12 @@ def of_size(system, n_parameters, **sizes):
 def count(model):
     """The number of parameters of a model."""
     return tree.count(model.shapes())
+
+
+def trained(model, task, sizes, lr):
+    """The parameters after a training on a ``CopyTask``."""
+    steps = sizes["steps"]
+    optimizer = Adam(warmup_cosine(lr, warmup=steps // 12, total=steps), betas=(0.9, 0.98))
+    trainer = Trainer(model, optimizer, seed=task.seed, clip_norm=1.0)
+    trainer.fit((task.batch(step, sizes["batch"]) for step in range(steps)), steps, progress=False)
+    return trainer.params
