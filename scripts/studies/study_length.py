@@ -6,6 +6,7 @@ python scripts/studies/study_length.py --data data/multi30k  # the same, and Eng
 python scripts/studies/study_length.py --data data/multi30k --only translation --seeds 1
 python scripts/studies/study_length.py --data data/multi30k --only joined      # an hour
 python scripts/studies/study_length.py --only reverse --longest 30 --beyond 10  # up to ten times the training length
+python scripts/studies/study_length.py --only rates --seed 100  # half an hour
 
 The five systems have about the same number of parameters: a recurrent encoder-decoder without attention, with "general"
 and with additive attention, ByteNet, and the Transformer.
@@ -13,7 +14,7 @@ and with additive attention, ByteNet, and the Transformer.
 "copy" and "reverse" train on random symbols and test on sequences of each length that were not trained on. "wishes"
 (what the Transformer's paper asks of a layer) has the path length between two words, and the time of an update. With
 --data, "translation" has the BLEU of sentences of each length, and "joined" that of texts of 1 to N sentences:
-docs/before/length.md.
+docs/before/length.md. "rates" searches the learning rate of each system, with a seed that the other parts do not use.
 """
 
 import argparse
@@ -36,7 +37,7 @@ from npformer import Adam, CopyTask, Trainer
 from npformer.data.copy_task import exact_match
 from npformer.runtime.threads import blas_threads
 
-LEARNING_RATES = {  # found by search_rates.py
+LEARNING_RATES = {  # found with --only rates
     "recurrent": 0.01,
     "recurrent + general": 0.002,
     "recurrent + additive": 0.002,
@@ -69,7 +70,8 @@ VOCAB = 11
 FACTORS = (1.5, 2, 5, 10)  # times the longest of the training
 TASKS = ("copy", "reverse")
 ON_TEXT = {"translation": study_translation, "joined": study_joined}
-PARTS = (*TASKS, "wishes", *ON_TEXT)
+PARTS = (*TASKS, "wishes", *ON_TEXT, "rates")
+RATES = (0.001, 0.002, 0.005, 0.01, 0.02)  # of which the best is searched
 
 
 @command
@@ -87,6 +89,11 @@ def main(argv=None):
                     write_json(options.json, figures)  # so far, since the next part may take hours
                 show(f"{task}: exact match, %, by length", figures[task], sizes["lengths"])
                 show(f"{task}: symbols right, %, by length", figures[task], sizes["lengths"], "symbols")
+        if "rates" in options.only:
+            figures["rates"] = {}
+            for system in systems:
+                figures["rates"][system] = search_rates(system, sizes, options.seed)
+                write_json(options.json, figures)
         if "wishes" in options.only:
             figures["times"] = study_times(sizes)
             show("milliseconds per update, batch of 8, by length", figures["times"], sizes["timed"])
@@ -117,12 +124,24 @@ def study_task(system, task_name, sizes, options):
     """The percentage of sequences and of symbols of each length that are right, for each seed: (seeds, lengths)."""
     model, values, symbols = model_of(system, sizes), [], []
     for seed in range(options.seed, options.seed + sizes["seeds"]):
-        task = CopyTask(vocab=VOCAB, min_len=1, max_len=sizes["longest"], reverse=task_name == "reverse", seed=seed)
+        task = task_of(task_name, sizes["longest"], seed)
         exact, of_symbols = right_by_length(model, task, sizes, sizes["rates"][system])
         values.append(exact)
         symbols.append(of_symbols)
         print(f"{system}, seed {seed}: {' '.join(f'{share:.0f}' for share in exact)}", flush=True)
     return {"parameters": count(model), "width": model.d_model, "values": values, "symbols": symbols}
+
+
+def search_rates(system, sizes, seed):
+    """For each learning rate, the percentage of reversed sequences that are right, the mean over the lengths."""
+    model, task = model_of(system, sizes), task_of("reverse", sizes["longest"], seed)
+    exact = {rate: float(np.mean(right_by_length(model, task, sizes, rate)[0])) for rate in RATES}
+    print(f"{system}: " + ", ".join(f"{right:.1f} % at {rate}" for rate, right in exact.items()), flush=True)
+    return exact
+
+
+def task_of(name, longest, seed, shortest=1):
+    return CopyTask(vocab=VOCAB, min_len=shortest, max_len=longest, reverse=name == "reverse", seed=seed)
 
 
 def right_by_length(model, task, sizes, lr):
@@ -231,7 +250,7 @@ def parse_arguments(argv):
     add = parser.add_argument
     add("--quick", action="store_true", help="small models, short sequences, few updates: about a minute")
     add("--data", metavar="DIR", help="folder of get_multi30k.py: also translate English to French (takes hours)")
-    add_some(parser, "--only", PARTS, help=f"some of {','.join(PARTS)}; the last two need --data")
+    add_some(parser, "--only", PARTS, help=f"some of {','.join(PARTS)}; {' and '.join(ON_TEXT)} need --data")
     add("--seed", type=natural, default=0, help="the first seed (default: 0)")
     add_sizes(
         parser,
@@ -254,7 +273,7 @@ def parse_arguments(argv):
     options = parser.parse_args(argv)
     if options.quick and options.data:
         parser.error("argument --quick: not with --data, which takes hours")
-    options.only = options.only or [part for part in PARTS if part not in ON_TEXT or options.data]
+    options.only = options.only or [*TASKS, "wishes", *(ON_TEXT if options.data else ())]
     if any(part in options.only for part in ON_TEXT):
         if not options.data:
             parser.error("argument --only: translation and joined need --data, the folder of Multi30k")

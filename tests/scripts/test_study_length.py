@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from scripts.studies import search_rates, study_length
+from scripts.studies import study_length
 from scripts.studies.systems import SYSTEMS, count, of_size
 
 from npformer import ByteNet, CopyTask
@@ -15,10 +15,10 @@ pytest.importorskip("matplotlib")
 
 
 def test_the_search_for_learning_rates(tmp_path):
-    search_rates.main(["--quick", "--steps", "2", "--json", str(tmp_path / "x.json")])
-    figures = json.loads((tmp_path / "x.json").read_text())
-    assert list(figures["exact"]) == list(SYSTEMS)
-    assert all(len(found) == len(figures["rates"]) for found in figures["exact"].values())
+    study_length.main(["--only", "rates", "--quick", "--steps", "2", "--no-plots", "--json", str(tmp_path / "x.json")])
+    figures = json.loads((tmp_path / "x.json").read_text())["rates"]
+    assert list(figures) == list(SYSTEMS)
+    assert all(len(found) == len(study_length.RATES) for found in figures.values())
 
 
 @pytest.mark.parametrize("system", SYSTEMS)

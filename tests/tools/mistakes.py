@@ -447,7 +447,6 @@ MISTAKES = [
         "nowhere: expected train.en or train.en.gz, found no such folder",
     ),
     Mistake("studies/study_heads.py", "Ctrl-C", f"{INTERRUPTED} SCRIPT", 130, ""),
-    Mistake("studies/search_rates.py", "`--json` cannot be written", "--quick --json file/x.json", 2, NO_FILE),
     *(
         Mistake(f"bench/bench_{name}.py", "`--json` cannot be written", "--json file/x.json", 2, NO_FILE)
         for name in ("attention", "copy", "decode", "gpu", "ops", "ranks", "recurrent", "train")
