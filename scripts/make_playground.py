@@ -13,7 +13,6 @@ import json
 import re
 import sys
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,10 +20,11 @@ import numpy as np
 from scripts.arguments import new_parser, positive  # needs pip install -e .
 from scripts.command import command
 from scripts.output import output_file
+from scripts.studies.systems import trained
 
-from npformer import Adam, CopyTask, Trainer, Transformer, tree, warmup_cosine
+from npformer import CopyTask, Transformer, tree
+from npformer.data import ParallelText
 from npformer.data.copy_task import FIRST_SYMBOL, exact_match
-from npformer.data.parallel_text import read_lines
 from npformer.models import describe, from_description
 from npformer.runtime.threads import blas_threads
 from npformer.training.progress import say
@@ -65,7 +65,13 @@ def main(argv=None):
 
 
 def page(home=None):
-    """Return docs/play/index.html with its style, scripts and models in it, and a link to the book at ``home``."""
+    """Return docs/play/index.html with its style, its scripts and its models in it.
+
+    Parameters
+    ----------
+    home : str, optional
+        The address of the book, to which the page then links.
+    """
 
     def script(match):
         text = (FOLDER / match[1]).read_text(encoding="utf-8")
@@ -115,11 +121,8 @@ def content_of(model, params, tokens, about, **others):
 def train_reverse(steps, options):
     task = CopyTask(vocab=FIRST_SYMBOL + len(LETTERS), min_len=1, max_len=10, reverse=True)
     model = Transformer(task.vocab, task.vocab, d_model=32, n_heads=2, n_layers=2, d_ff=64, dropout=0.0, max_len=64)
-    schedule = warmup_cosine(5e-3, warmup=steps // 12, total=steps)
-    trainer = Trainer(model, Adam(schedule, betas=(0.9, 0.98)), clip_norm=1.0)
     with blas_threads(1):  # the matrices are small
-        trainer.fit((task.batch(step, 64) for step in range(steps)), steps)
-    params = rounded(trainer.params)
+        params = rounded(trained(model, task, {"steps": steps, "batch": 64}, lr=5e-3, progress=True))
     share, _ = exact_match(model, params, *task.held_out(1000))
     longer, _ = exact_match(model, params, *task.longer(1000))
     about = {"steps": steps, "max_len": task.max_len, "n_parameters": tree.count(params)}
@@ -128,35 +131,39 @@ def train_reverse(steps, options):
 
 
 def train_en_fr(steps, options):
-    from npformer.translation import TranslationRun, TranslationSettings
+    from npformer.translation import TranslationRun, TranslationSettings, Translator
     from npformer.translation.scores import score
 
-    sizes = {"model": {"d_model": 64, "n_heads": 4, "n_layers": 2, "d_ff": 256}, "vocab_size": 2000}
-    recipe = {"schedule": "cosine", "lr": 0.005, "warmup": steps // 8, "dropout": 0.1, "label_smoothing": 0.1}
-    length = {"max_tokens": 4096, "steps": steps, "validate_every": steps, "save_every": steps, "n_average": 1}
-    settings = TranslationSettings(data=options.data, **sizes, **recipe, **length)
+    settings = TranslationSettings(
+        data=options.data,
+        model={"d_model": 64, "n_heads": 4, "n_layers": 2, "d_ff": 256},
+        vocab_size=2000,
+        schedule="cosine",
+        warmup=steps // 8,
+        dropout=0.1,
+        steps=steps,
+        validate_every=steps,
+    )
     with tempfile.TemporaryDirectory() as folder:
         run = TranslationRun.start(folder, settings)
         say(f"{tree.count(run.trainer.params):,} parameters")
         run.train()
         params = rounded(run.trainer.params)
-    translator = replace(run.translator, params=params)
-    files = (next(Path(options.data).glob(name)) for name in ("train*.en*", "test*.en*", "test*.fr*"))
-    trained, sources, references = (list(read_lines(file)) for file in files)
+    translator = Translator(run.model, params, run.source, run.target)
+    sources, references = zip(*ParallelText.find(options.data, "test_2016_flickr", "en", "fr"), strict=True)
     scores = score(translator.greedy(sources), references, "fr")
     for line in EXAMPLES:
         say(f"{line} -> {translator.greedy([line])[0]}")
     about = {
         "steps": steps,
-        "n_sentences": len(trained),
+        "n_sentences": len(list(ParallelText.find(options.data, "train", "en", "fr"))),
         "bleu_lower": round(scores["bleu_lower"], 1),
         "n_parameters": tree.count(params),
         "loss": round(run.validations[-1]["val_loss"], 3),
     }
-    coded = zip(EXAMPLES, translator.source.encode(EXAMPLES), strict=True)
+    coded = zip(EXAMPLES, run.source.encode(EXAMPLES), strict=True)
     examples = [{"text": line, "ids": ids.tolist()} for line, ids in coded]
-    pieces = translator.source.pieces(range(len(translator.source)))
-    return content_of(translator.model, params, pieces, about, examples=examples)
+    return content_of(run.model, params, run.source.pieces(range(len(run.source))), about, examples=examples)
 
 
 if __name__ == "__main__":

@@ -145,17 +145,17 @@ def places(weights, src, tgt, kind, belongs, pad_id):
     """
     queries, keys = (tgt[:, :-1] if kind != "encoder" else src), (src if kind != "decoder" else tgt[:, :-1])
     n_queries, n_keys = ((ids != pad_id).sum(axis=1) for ids in (queries, keys))
-    shares, evens, spread = {}, {}, []
+    shares, spread = {}, []
     for w, T, S in zip(weights, n_queries, n_keys, strict=True):
         w = w[:T, :S].astype(np.float64)
-        n_allowed = np.arange(1, T + 1)[:, None] if kind == "decoder" else np.full((T, 1), S)
+        even = np.tril(np.ones((T, S))) if kind == "decoder" else np.ones((T, S))
+        even /= even.sum(axis=1, keepdims=True)
         for place, at in masks(int(T), int(S), kind, belongs).items():
             there = at.any(axis=1)
-            shares.setdefault(place, []).append((w * at).sum(axis=1)[there])
-            evens.setdefault(place, []).append((at / n_allowed[:T]).sum(axis=1)[there])
+            shares.setdefault(place, []).append([(each * at).sum(axis=1)[there] for each in (w, even)])
         spread.append(np.exp(-(w * np.log(np.maximum(w, 1e-30))).sum(axis=1)))
-    mean = lambda found: float(np.concatenate(found).mean())
-    return {place: (mean(shares[place]), mean(evens[place])) for place in shares}, mean(spread)
+    means = {place: tuple(np.concatenate(found, axis=1).mean(axis=1)) for place, found in shares.items()}
+    return means, float(np.concatenate(spread).mean())
 
 
 def masks(T, S, kind, belongs):

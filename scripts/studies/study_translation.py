@@ -76,24 +76,20 @@ def study_joined(options, sizes):
 
 def study(options, sizes, texts, parameters, name, recipe_of):
     """Train each system with each seed, and translate texts, lists of pairs; yields the figures after each training."""
-    words = [float(np.mean([len(source.split()) for source, _ in pairs])) for pairs in texts]
+    texts = [tuple(zip(*pairs, strict=True)) for pairs in texts]
+    words = [float(np.mean([len(source.split()) for source in sources])) for sources, _ in texts]
     found = {"words": words, "systems": {}}
     for system in options.systems or SYSTEMS:
         of_system = found["systems"][system] = {"values": [], "val_loss": []}
         for seed in range(options.seed + 1, options.seed + 1 + sizes["seeds"]):
             folder = options.runs / f"{system.replace(' ', '')}-{name}-{seed}"
             translator = trained_translator(system, parameters, folder, recipe_of(system) | {"seed": seed})
-            bleu = [bleu_of(translator, pairs) for pairs in texts]
+            bleu = [score(translator.greedy(sources), goal, "fr")["bleu_lower"] for sources, goal in texts]
             of_system["parameters"] = count(translator.model)
             of_system["values"].append(bleu)
             of_system["val_loss"].append(translator.info["val_loss"])
             print(f"{system}, seed {seed}: BLEU {' '.join(f'{each:.1f}' for each in bleu)}", flush=True)
             yield found
-
-
-def bleu_of(translator, pairs):
-    sources, references = zip(*pairs, strict=True)
-    return score(translator.greedy(sources), references, "fr")["bleu_lower"]
 
 
 def joined(pairs, k):

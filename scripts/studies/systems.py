@@ -33,10 +33,10 @@ def count(model):
     return tree.count(model.shapes())
 
 
-def trained(model, task, sizes, lr):
+def trained(model, task, sizes, lr, progress=False):
     """The parameters after a training on a ``CopyTask``."""
     steps = sizes["steps"]
     optimizer = Adam(warmup_cosine(lr, warmup=steps // 12, total=steps), betas=(0.9, 0.98))
     trainer = Trainer(model, optimizer, seed=task.seed, clip_norm=1.0)
-    trainer.fit((task.batch(step, sizes["batch"]) for step in range(steps)), steps, progress=False)
+    trainer.fit((task.batch(step, sizes["batch"]) for step in range(steps)), steps, progress=progress)
     return trainer.params
