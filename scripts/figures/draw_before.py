@@ -133,13 +133,17 @@ def read(name):
     return json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
 
 
-def by_length(axes, at, systems, name="values"):
-    """Curves of the median of the seeds, with bars from the smallest to the largest."""
+def by_length(axes, at, systems, trained, name="values"):
+    """Curves of the median of the seeds, with bars from the smallest to the largest; what was trained is shaded."""
+    axes.axvspan(*trained, color=LIGHT, zorder=0)
     for system, found in systems.items():
         values = np.array(found[name])
         middle = np.median(values, axis=0)
         spread = middle - values.min(axis=0), values.max(axis=0) - middle
         axes.errorbar(at, middle, spread, label=system, capsize=3, markersize=5, **STYLES[system])
+    axes.set_xscale("log")
+    axes.set_xticks(at, at)
+    axes.minorticks_off()
 
 
 @figure
@@ -166,11 +170,8 @@ def length_sequences():
     at, longest = found["sizes"]["lengths"], found["sizes"]["longest"]
     _, panels = plt.subplots(2, 1, figsize=(6.2, 6.6), sharex=True, layout="tight")
     for axes, task in zip(panels, ("reverse", "copy"), strict=True):
-        axes.axvspan(at[0] * 0.9, longest * 1.08, color=LIGHT, zorder=0)
-        by_length(axes, at, found[task], "symbols")
-        axes.set(xscale="log", ylim=(-3, 104), ylabel=f"{task}: symbols right, %")
-        axes.set_xticks(at, [str(n) for n in at])
-        axes.minorticks_off()
+        by_length(axes, at, found[task], (at[0] * 0.9, longest * 1.08), "symbols")
+        axes.set(ylim=(-3, 104), ylabel=f"{task}: symbols right, %")
         axes.axhline(12.5, color=MIDDLE, linewidth=1)
         axes.text(6, 14, "chance", size=10, color=DARK)
     panels[1].legend(loc="upper right", frameon=False, fontsize=11)
@@ -183,11 +184,8 @@ def length_joined():
     """BLEU against the number of sentences that are translated as one text."""
     found = read("joined")
     _, axes = plt.subplots(figsize=(6.2, 3.6), layout="tight")
-    axes.axvspan(0.9, 3.2, color=LIGHT, zorder=0)
-    by_length(axes, found["sentences"], found["systems"])
-    axes.set(xscale="log", ylim=(0, 29), xlabel="sentences joined (logarithmic)", ylabel="BLEU")
-    axes.set_xticks(found["sentences"], [str(n) for n in found["sentences"]])
-    axes.minorticks_off()
+    by_length(axes, found["sentences"], found["systems"], (0.9, 3.2))
+    axes.set(ylim=(0, 29), xlabel="sentences joined (logarithmic)", ylabel="BLEU")
     axes.text(1.75, 15, "numbers of\nthe training", ha="center", size=11, color=DARK)
     axes.legend(loc="upper right", frameon=False, fontsize=11)
 

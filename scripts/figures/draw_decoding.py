@@ -41,28 +41,26 @@ def beam_search():
     """The tree of the page, with the prefixes that are kept and the hypotheses that are finished."""
     axes = canvas(6.4, 5.2)
     xs, height = (0.1, 1.5, 3.15, 4.9), 0.62
-    nodes = {  # text: (column, y, what becomes of it)
-        "start": (0, 2.4, "kept"),
-        "A\n0.5": (1, 3.4, "kept"),
-        "B\n0.4": (1, 1.4, "kept"),
-        "end\n0.1": (1, 0.3, "dropped"),
-        "A A\n0.30": (2, 4.1, "kept"),
-        "A B\n0.05": (2, 3.25, "kept"),
-        "A end\n0.15": (2, 2.4, "dropped"),
-        "B end\n0.36": (2, 1.4, "finished"),
-        "A A end\n0.24": (3, 4.1, "finished"),
-        "A B end\n0.045": (3, 3.25, "finished"),
+    nodes = {  # text: (what it continues, column, y, what becomes of it)
+        "start": (None, 0, 2.4, "kept"),
+        "A\n0.5": ("start", 1, 3.4, "kept"),
+        "B\n0.4": ("start", 1, 1.4, "kept"),
+        "end\n0.1": ("start", 1, 0.3, "dropped"),
+        "A A\n0.30": ("A\n0.5", 2, 4.1, "kept"),
+        "A B\n0.05": ("A\n0.5", 2, 3.25, "kept"),
+        "A end\n0.15": ("A\n0.5", 2, 2.4, "dropped"),
+        "B end\n0.36": ("B\n0.4", 2, 1.4, "finished"),
+        "A A end\n0.24": ("A A\n0.30", 3, 4.1, "finished"),
+        "A B end\n0.045": ("A B\n0.05", 3, 3.25, "finished"),
     }
-    edges = [("start", "A\n0.5"), ("start", "B\n0.4"), ("start", "end\n0.1"), ("A\n0.5", "A A\n0.30")]
-    edges += [("A\n0.5", "A B\n0.05"), ("A\n0.5", "A end\n0.15"), ("B\n0.4", "B end\n0.36")]
-    edges += [("A A\n0.30", "A A end\n0.24"), ("A B\n0.05", "A B end\n0.045")]
     widths = 0.95, 0.95, 1.15, 1.4
     colors = {"kept": LIGHT, "finished": MIDDLE, "dropped": "white"}
-    for text, (column, y, state) in nodes.items():
+    for text, (_, column, y, state) in nodes.items():
         box(axes, xs[column], y, widths[column], height, text, colors[state], size=13)
-    for start, end in edges:
-        (a, y, _), (b, z, _) = nodes[start], nodes[end]
-        arrow(axes, (xs[a] + widths[a], y + height / 2), (xs[b], z + height / 2))
+    for start, column, y, _ in nodes.values():
+        if start:
+            _, before, y_before, _ = nodes[start]
+            arrow(axes, (xs[before] + widths[before], y_before + height / 2), (xs[column], y + height / 2))
     for i, (state, color) in enumerate(colors.items()):
         cell(axes, 2.9 + 1.15 * i, 0.42, 0.25, 0.25, color=color)
         axes.text(3.2 + 1.15 * i, 0.545, state, va="center", size=13)

@@ -14,19 +14,16 @@ def gradients_two_layers():
         ("a = relu(h)", "h = (3, −2, 3)", "dh = (−1, 0, 2)"),
         ("y = a w₂", "a = (3, 0, 3)", "da = (−1, −2, 2)"),
         ("L = ½ (y − t)²", "y = −1.5", "dy = −2"),
+        ("", "L = 2", "dL = 1"),
     ]
-    top = 5.15
-    for text, value, gradient in steps:
+    for i, (text, value, gradient) in enumerate(steps):
+        top = 5.15 - 1.25 * i
         for x, start, end, words in ((2.1, top + 0.6, top, value), (2.9, top, top + 0.6, gradient)):
             arrow(axes, (x, start), (x, end))
             side, align = (-0.12, "right") if x < 2.5 else (0.12, "left")
             axes.text(x + side, top + 0.3, words, ha=align, va="center", size=11)
-        box(axes, 1.4, top - 0.65, 2.2, 0.65, text)
-        top -= 1.25
-    arrow(axes, (2.1, top + 0.6), (2.1, top))
-    arrow(axes, (2.9, top), (2.9, top + 0.6))
-    axes.text(1.98, top + 0.3, "L = 2", ha="right", va="center", size=11)
-    axes.text(3.02, top + 0.3, "dL = 1", ha="left", va="center", size=11)
+        if text:
+            box(axes, 1.4, top - 0.65, 2.2, 0.65, text)
     axes.text(2.1, 6.0, "forward", ha="right", size=12, weight="bold")
     axes.text(2.9, 6.0, "backward", ha="left", size=12, weight="bold")
     for level, text in ((4.18, "dW₁"), (1.68, "dw₂")):

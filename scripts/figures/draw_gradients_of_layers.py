@@ -149,22 +149,13 @@ def model_backward():
     """The order of the backward passes of a whole model."""
     axes = canvas(5, 6.4)
     left, right, width = 0.1, 2.75, 1.75
-    middle_left, middle_right = left + width / 2, right + width / 2
-    for x, y, text, color in (
-        (left, 1.5, "embedding\n(source)", LIGHT),
-        (left, 2.8, "encoder,\nN layers", LIGHT),
-        (right, 1.5, "embedding\n(target)", LIGHT),
-        (right, 2.8, "decoder,\nN layers", LIGHT),
-        (right, 4.1, "linear map", LIGHT),
-        (right, 5.4, "loss", MIDDLE),
-    ):
-        box(axes, x, y, width, 0.75, text, color=color)
-    for x, y, name in (
-        (middle_left, 2.25, "dx"),
-        (middle_right, 2.25, "dx"),
-        (middle_right, 3.55, "dy"),
-        (middle_right, 4.85, "dlogits"),
-    ):
+    source, target = left + width / 2, right + width / 2
+    for x, side, stack in ((left, "source", "encoder"), (right, "target", "decoder")):
+        box(axes, x, 1.5, width, 0.75, f"embedding\n({side})")
+        box(axes, x, 2.8, width, 0.75, f"{stack},\nN layers")
+    box(axes, right, 4.1, width, 0.75, "linear map")
+    box(axes, right, 5.4, width, 0.75, "loss", color=MIDDLE)
+    for x, y, name in ((source, 2.25, "dx"), (target, 2.25, "dx"), (target, 3.55, "dy"), (target, 4.85, "dlogits")):
         arrow(axes, (x - 0.3, y), (x - 0.3, y + 0.55), linestyle=DASHED)
         arrow(axes, (x, y + 0.55), (x, y), name)
     arrow(axes, (left + width, 3.38), (right, 3.38), linestyle=DASHED)
@@ -173,8 +164,8 @@ def model_backward():
     text = "dmemory:\nsum over N\nlayers"
     axes.text((left + width + right) / 2, 3.02, text, ha="center", va="top", size=10, color=DARK)
     box(axes, left, 0.2, 4.4, 0.7, "gradient of a tied table: the sum of three", color="white")
-    arrow(axes, (middle_left, 1.5), (middle_left, 0.9))
-    arrow(axes, (middle_right - 0.3, 1.5), (middle_right - 0.3, 0.9))
+    arrow(axes, (source, 1.5), (source, 0.9))
+    arrow(axes, (target - 0.3, 1.5), (target - 0.3, 0.9))
     axes.plot([right + width, 4.75, 4.75], [4.47, 4.47, 0.55], color=DARK, linewidth=1.2)
     arrow(axes, (4.75, 0.55), (4.5, 0.55))
     axes.text(4.8, 2.3, "dweightᵀ", rotation=90, ha="left", va="center", size=10, color=DARK)
