@@ -3,10 +3,8 @@
 python scripts/detect_anomalies.py
 python scripts/detect_anomalies.py --quick --json anomalies.json
 
-A sequence that follows the pattern repeats a motif of 2 to 4 symbols, "abcabcabcab". The auto-encoder compresses it to
-a few numbers and reconstructs it. Training contains no anomalies, and the motifs of the test are not trained on. The
-score of a sequence is its reconstruction error (the mean of -log p per token). ROC AUC is the probability that an
-anomaly has a higher score than a sequence that follows the pattern.
+A sequence that follows the pattern repeats a motif of 2 to 4 symbols, "abcabcabcab". Its score is the error with which
+the auto-encoder reconstructs it: docs/before/autoencoder.md.
 """
 
 import sys
@@ -53,29 +51,27 @@ def main(argv=None):
         result = evaluate(model, trainer.params, options.seed)
     result |= {"steps": steps, "quick": options.quick, "seed": options.seed, "seconds": time.perf_counter() - start}
     write_json(options.json, result)
-    path = options.out / "anomaly_scores.png"
     if options.draws:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        draw({name: found["errors"] for name, found in result["tests"].items()}, path)
+        draw(options.out, result["tests"])
     report(result)
-    if options.draws:
-        print(f"wrote {path}")
 
 
-def draw(errors, path):
+def draw(folder, tests):
     """How the reconstruction errors of what follows the pattern and of each kind of anomaly are distributed."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7, 4), dpi=120, layout="constrained")
     ax = figure.subplots()
-    values = [np.maximum(of_kind, 1e-6) for of_kind in errors.values()]  # on a logarithmic axis
+    values = [np.maximum(found["errors"], 1e-6) for found in tests.values()]  # on a logarithmic axis
     edges = np.geomspace(min(map(np.min, values)), max(map(np.max, values)), 60)
-    for name, of_kind in zip(errors, values, strict=True):
+    for name, of_kind in zip(tests, values, strict=True):
         ax.hist(of_kind, edges, histtype="stepfilled", alpha=0.5, label=name)
     ax.set(xscale="log", xlabel="mean -log p a token (nats)", ylabel="sequences")
     ax.set_title("Reconstruction error of sequences that were never seen")
     ax.legend(fontsize=8)
-    figure.savefig(path)
+    folder.mkdir(parents=True, exist_ok=True)
+    figure.savefig(folder / "anomaly_scores.png")
+    print(f"wrote {folder / 'anomaly_scores.png'}")
 
 
 def training_batches(seed, size=64):

@@ -65,13 +65,7 @@ def main(argv=None):
 
 
 def page(home=None):
-    """Return docs/play/index.html with its style, its scripts and its models in it.
-
-    Parameters
-    ----------
-    home : str, optional
-        The address of the book, to which the page then links.
-    """
+    """Return docs/play/index.html with its style, its scripts and its models in it, and a link to the book at home."""
 
     def script(match):
         text = (FOLDER / match[1]).read_text(encoding="utf-8")

@@ -12,6 +12,7 @@ puts out zeros. Below, the same when all heads of a sublayer put out zeros: docs
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -59,17 +60,13 @@ def main(argv=None):
 
 def study_reverse(sizes, seed):
     """Train a model that reverses sequences, and measure its heads on sequences that it was not trained on."""
-    task = CopyTask(vocab=VOCAB, min_len=1, max_len=sizes["longest"], reverse=True, seed=seed)
-    width = sizes["width"]
+    task, width = CopyTask(vocab=VOCAB, max_len=sizes["longest"], reverse=True, seed=seed), sizes["width"]
     model = Transformer(VOCAB, VOCAB, width, N_HEADS, N_LAYERS, 2 * width, dropout=0.0)
     params = trained(model, task, sizes, lr=0.002)
 
     n = min(SHOWN, sizes["longest"])
-    src, tgt = CopyTask(vocab=VOCAB, min_len=n, max_len=n, reverse=True, seed=seed).held_out(sizes["tested"])
-
-    def quality(params):
-        return 100 * exact_match(model, params, src, tgt)[0]
-
+    src, tgt = replace(task, min_len=n, max_len=n).held_out(sizes["tested"])
+    quality = lambda params: 100 * exact_match(model, params, src, tgt)[0]
     found = study(model, params, src, tgt, reversed_word, quality)
     return {"title": f"reverse, {n} symbols", "quality": "exact match, %", "sizes": sizes, "seed": seed, **found}
 
@@ -169,13 +166,12 @@ def masks(T, S, kind, belongs):
            [0, 1, 0]])
     """
     t, s = np.arange(T)[:, None], np.arange(S)
+    first, last = s == 0 * t, s == S - 1 + 0 * t
     if kind == "memory":
-        return {"belonging": belongs(T, S), "last": np.broadcast_to(s == S - 1, (T, S))}
-    found = {"own": s == t, "before": s == t - 1, "after": s == t + 1}
-    ends = {"first": np.broadcast_to(s == 0, (T, S)), "last": np.broadcast_to(s == S - 1, (T, S))}
-    if kind == "decoder":
-        del found["after"], ends["last"]  # which are masked
-    return found | ends
+        return {"belonging": belongs(T, S), "last": last}
+    if kind == "decoder":  # in which later keys are masked
+        return {"own": s == t, "before": s == t - 1, "first": first}
+    return {"own": s == t, "before": s == t - 1, "after": s == t + 1, "first": first, "last": last}
 
 
 def reversed_word(T, S):
