@@ -11,7 +11,6 @@ import numpy as np
 
 from scripts.figures.drawing import DARK, LIGHT, MIDDLE, arrow, box, canvas, figure, node, plt
 
-RESULTS = Path(__file__).parent / "results"
 SUBLAYERS = {"encoder": "encoder, self", "decoder": "decoder, self", "memory": "decoder, cross"}
 
 
@@ -102,9 +101,8 @@ def recurrent_attention():
 def bytenet():
     """The words that a column sees: two layers of three taps, in the encoder and in the causal decoder."""
     axes = canvas(7.2, 3.1)
-    for left, title, back, ahead, shown in ((0.5, "encoder: both sides", 1, 1, 2), (4.2, "decoder: causal", 2, 0, 2)):
-        ys = (0.6, 1.45, 2.3)
-        seen = [{shown} if depth == 2 else set() for depth in range(3)]
+    for left, title, back, ahead in ((0.5, "encoder: both sides", 1, 1), (4.2, "decoder: causal", 2, 0)):
+        ys, seen = (0.6, 1.45, 2.3), [set(), set(), {2}]
         for depth in (2, 1):
             for at in seen[depth]:
                 seen[depth - 1] |= {at + shift for shift in range(-back, ahead + 1) if 0 <= at + shift < 5}
@@ -112,10 +110,9 @@ def bytenet():
             if -back <= lower - at <= ahead:
                 style = {"color": DARK, "linewidth": 2} if at in seen[depth] else {"linestyle": ":"}
                 line(axes, (left + 0.6 * at, ys[depth]), (left + 0.6 * lower, ys[depth - 1]), **style)
-        for depth, y in enumerate(ys):
-            for at in range(5):
-                text = str(at + 1) if depth == 0 else ""
-                node(axes, left + 0.6 * at, y, text, 0.19, MIDDLE if at in seen[depth] else "white")
+        for depth, at in itertools.product(range(3), range(5)):
+            text, color = "" if depth else str(at + 1), MIDDLE if at in seen[depth] else "white"
+            node(axes, left + 0.6 * at, ys[depth], text, 0.19, color)
         axes.text(left + 1.2, 2.75, title, ha="center", size=13)
         axes.text(left + 1.2, 0.12, "words", ha="center", size=11, color=DARK)
     axes.text(3.55, 1.45, "depth 1", ha="center", va="center", size=11, color=DARK)
@@ -130,7 +127,7 @@ STYLES = {  # of the lines, so that they differ in grey
 
 
 def read(name):
-    return json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+    return json.loads((Path(__file__).parent / "results" / f"{name}.json").read_text(encoding="utf-8"))
 
 
 def by_length(axes, at, systems, trained, name="values"):

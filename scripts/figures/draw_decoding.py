@@ -12,11 +12,10 @@ def cache():
     """Three rows that share entries of the table of keys and values."""
     axes = canvas(6.4, 4.6)
     axes.text(0.2, 4.25, "kv: the keys and values of tokens 1, 5, 6, …", size=14)
-    entries = [("1", LIGHT), ("", "white"), ("", "white"), ("5", LIGHT), ("6", LIGHT), ("", "white"), ("7", MIDDLE)]
-    entries += [("8", MIDDLE), ("9", MIDDLE)]
+    tokens, colors = ("1", "", "", "5", "6", "", "7", "8", "9"), 6 * [LIGHT] + 3 * [MIDDLE]
     width = 0.66
-    for i, (token, color) in enumerate(entries):
-        cell(axes, 0.2 + i * width, 3.4, width, 0.45, token, color, size=13)
+    for i, (token, color) in enumerate(zip(tokens, colors, strict=True)):
+        cell(axes, 0.2 + i * width, 3.4, width, 0.45, token, color if token else "white", size=13)
         axes.text(0.2 + (i + 0.5) * width, 3.92, str(i), ha="center", size=11, color=DARK)
     for i in range(3):
         axes.text(0.2 + (3 * i + 1.5) * width, 3.08, f"step {i + 1}", ha="center", size=12, color=DARK)
