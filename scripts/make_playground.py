@@ -128,16 +128,9 @@ def train_en_fr(steps, options):
     from npformer.translation import TranslationRun, TranslationSettings, Translator
     from npformer.translation.scores import score
 
-    settings = TranslationSettings(
-        data=options.data,
-        model={"d_model": 64, "n_heads": 4, "n_layers": 2, "d_ff": 256},
-        vocab_size=2000,
-        schedule="cosine",
-        warmup=steps // 8,
-        dropout=0.1,
-        steps=steps,
-        validate_every=steps,
-    )
+    sizes = {"d_model": 64, "n_heads": 4, "n_layers": 2, "d_ff": 256}
+    recipe = {"vocab_size": 2000, "schedule": "cosine", "warmup": steps // 8, "dropout": 0.1}
+    settings = TranslationSettings(data=options.data, model=sizes, steps=steps, validate_every=steps, **recipe)
     with tempfile.TemporaryDirectory() as folder:
         run = TranslationRun.start(folder, settings)
         say(f"{tree.count(run.trainer.params):,} parameters")

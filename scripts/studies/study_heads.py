@@ -20,7 +20,7 @@ import numpy as np
 from scripts.arguments import add_sizes, natural, new_parser, positive, sizes_of  # needs pip install -e .
 from scripts.command import command
 from scripts.output import add_json, output_folder, write_whole
-from scripts.studies.study_translation import JOINED, trained_translator
+from scripts.studies.study_translation import SMALL, SMALL_PARAMETERS, trained_translator
 from scripts.studies.systems import trained
 
 from npformer import CopyTask, Transformer, tree
@@ -36,7 +36,7 @@ QUICK = {"steps": 100, "longest": 5, "width": 16, "tested": 50, "batch": 64}
 VOCAB, N_HEADS, N_LAYERS = 11, 4, 2
 SHOWN = 8  # symbols of the sequences that are tested
 DRAWN = SHOWN + 1  # positions whose mean weights are written, for a picture
-RECIPE = JOINED["settings"] | {"steps": 3000, "validate_every": 1000, "clip_norm": 1.0}  # of the translation models
+RECIPE = SMALL | {"steps": 3000, "validate_every": 1000}  # of the translation models
 SENTENCE = "A man in a red shirt is riding a white horse."
 CLEAR = 0.5  # a head is named after the place that has most weight above an even share, if it has this share of it
 
@@ -44,7 +44,6 @@ CLEAR = 0.5  # a head is named after the place that has most weight above an eve
 @command
 def main(argv=None):
     options = parse_arguments(argv)
-    figures = {}
     with blas_threads(1):  # the matrices are small
         if not options.data:
             figures = study_reverse(sizes_of(options, FULL, QUICK), options.seed)
@@ -74,7 +73,7 @@ def study_reverse(sizes, seed):
 def translator(system, options):
     """A model from English to French, which is trained first if the folder of the runs does not hold it."""
     recipe = RECIPE | {"data": str(options.data), "seed": options.seed + 1}
-    return trained_translator(system, JOINED["parameters"], options.runs / system.replace(" ", ""), recipe)
+    return trained_translator(system, SMALL_PARAMETERS, options.runs / system.replace(" ", ""), recipe)
 
 
 def align(translator):
@@ -114,10 +113,8 @@ def study(model, params, src, tgt, belongs, quality):
     tokens and a source of S.
     """
     weights = model.attention_weights(params, src, tgt[:, :-1])
-
-    def measured(params):
-        return {"loss": round(float(model.loss(params, src, tgt)[0]), 4), "right": round(quality(params), 1)}
-
+    loss = lambda params: round(float(model.loss(params, src, tgt)[0]), 4)
+    measured = lambda params: {"loss": loss(params), "right": round(quality(params), 1)}
     heads, sublayers = [], []
     for kind in KINDS:
         for layer, of_layer in enumerate(weights[kind]):

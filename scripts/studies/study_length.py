@@ -3,10 +3,9 @@
 python scripts/studies/study_length.py --quick               # a minute
 python scripts/studies/study_length.py --out docs/figures    # copy and reverse, three seeds, and times
 python scripts/studies/study_length.py --data data/multi30k  # the same, and English to French
-python scripts/studies/study_length.py --data data/multi30k --only translation --seeds 1
-python scripts/studies/study_length.py --data data/multi30k --only joined      # an hour
+python scripts/studies/study_length.py --data data/multi30k --only joined       # an hour
 python scripts/studies/study_length.py --only reverse --longest 30 --beyond 10  # up to ten times the training length
-python scripts/studies/study_length.py --only rates --seed 100  # half an hour
+python scripts/studies/study_length.py --only rates --seed 100                   # half an hour
 
 The five systems have about the same number of parameters: a recurrent encoder-decoder without attention, with "general"
 and with additive attention, ByteNet, and the Transformer.
@@ -108,13 +107,12 @@ def with_lengths(sizes, options):
 
 def study_task(system, task_name, sizes, options):
     """The percentage of sequences and of symbols of each length that are right, for each seed: (seeds, lengths)."""
-    model, values, symbols = model_of(system, sizes), [], []
+    model, found = model_of(system, sizes), []
     for seed in range(options.seed, options.seed + sizes["seeds"]):
         task = task_of(task_name, sizes["longest"], seed)
-        exact, of_symbols = right_by_length(model, task, sizes, sizes["rates"][system])
-        values.append(exact)
-        symbols.append(of_symbols)
-        print(f"{system}, seed {seed}: {' '.join(f'{share:.0f}' for share in exact)}", flush=True)
+        found.append(right_by_length(model, task, sizes, sizes["rates"][system]))
+        print(f"{system}, seed {seed}: {' '.join(f'{share:.0f}' for share in found[-1][0])}", flush=True)
+    values, symbols = zip(*found, strict=True)
     return {"parameters": count(model), "width": model.d_model, "values": values, "symbols": symbols}
 
 

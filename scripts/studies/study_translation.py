@@ -24,6 +24,10 @@ VOCAB = 8000
 # compared by the loss on the validation text: recurrent 2.70 and 2.51, ByteNet 2.42 and 2.08 after 1,000 updates,
 # "general" 1.67 and 2.18 after 2,000. Additive attention was trained only with 0.006.
 LEARNING_RATES = {**dict.fromkeys(SYSTEMS, 0.006), "recurrent + general": 0.002, "Transformer": 0.005}
+# Small models, since recurrent models read long texts slowly. All systems have the learning rate of the preset.
+SMALL_PARAMETERS = 300_000
+SMALL = {"vocab_size": 1000, "dropout": 0.1, "max_tokens": 1024, "schedule": "cosine", "warmup": 200, "n_average": 1}
+BEYOND = (1.5, 2, 4)  # times the largest number of sentences of the training
 
 
 def check(data):
@@ -35,26 +39,11 @@ def check(data):
         ParallelText.find(data, split, "en", "fr")
 
 
-JOINED = {  # small models, since recurrent models read long texts slowly
-    "parameters": 300_000,
-    "settings": {
-        "vocab_size": 1000,
-        "dropout": 0.1,
-        "max_tokens": 1024,
-        "schedule": "cosine",
-        "lr": 0.005,  # for all systems
-        "warmup": 200,
-        "n_average": 1,
-    },
-    "beyond": (1.5, 2, 4),  # times the largest number of sentences of the training
-}
-
-
 def study_translation(options, sizes):
     """BLEU of all test sentences, and of each class of lengths; yields the figures after each training."""
     pairs = list(ParallelText.find(options.data, TEST, "en", "fr"))
     classes = [[pair for pair in pairs if first <= len(pair[0].split()) <= last] for first, last in LENGTHS]
-    recipe = {"vocab_size": VOCAB, "data": str(options.data), "steps": options.translation_steps, "clip_norm": 1.0}
+    recipe = {"vocab_size": VOCAB, "data": str(options.data), "steps": options.translation_steps}
     recipe |= {"n_average": 3}  # 200 updates apart: older parameters are worse
     recipe_of = lambda system: recipe | {"lr": LEARNING_RATES[system]}
     texts = [pairs, *filter(None, classes)]
@@ -67,10 +56,10 @@ def study_joined(options, sizes):
     folder = options.runs / name
     write_joined(options.data, folder, options.join)
     pairs = list(ParallelText.find(options.data, TEST, "en", "fr"))
-    at_a_time = [*range(1, options.join + 1), *(round(factor * options.join) for factor in JOINED["beyond"])]
+    at_a_time = [*range(1, options.join + 1), *(round(factor * options.join) for factor in BEYOND)]
     texts = [joined(pairs, k) for k in at_a_time]
-    recipe = JOINED["settings"] | {"data": str(folder), "steps": steps, "validate_every": steps, "clip_norm": 1.0}
-    for found in study(options, sizes, texts, JOINED["parameters"], f"{name}-{steps}", lambda _: recipe):
+    recipe = SMALL | {"data": str(folder), "steps": steps, "validate_every": steps}
+    for found in study(options, sizes, texts, SMALL_PARAMETERS, f"{name}-{steps}", lambda _: recipe):
         yield {"sentences": at_a_time, **found}
 
 
@@ -126,7 +115,7 @@ def trained_translator(system, parameters, out, recipe):
     if not (out / "model.safetensors").exists():
         vocab = recipe["vocab_size"]
         model = of_size(system, parameters, src_vocab=vocab, tgt_vocab=vocab, tie_embeddings=True)
-        settings = TranslationSettings(preset=system, model=describe(model), **recipe)
+        settings = TranslationSettings(preset=system, model=describe(model), clip_norm=1.0, **recipe)
         resumes = (out / "last.safetensors").exists()
         run = TranslationRun.resume(out) if resumes else TranslationRun.start(out, settings)
         run.train(progress=False)
