@@ -136,7 +136,7 @@ def train_en_fr(steps, options):
         say(f"{tree.count(run.trainer.params):,} parameters")
         run.train()
         params = rounded(run.trainer.params)
-    translator = Translator(run.model, params, run.source, run.target)
+    translator = Translator(run.trainer.model, params, run.source, run.target)
     sources, references = zip(*ParallelText.find(options.data, "test_2016_flickr", "en", "fr"), strict=True)
     scores = score(translator.greedy(sources), references, "fr")
     for line in EXAMPLES:
@@ -150,7 +150,7 @@ def train_en_fr(steps, options):
     }
     coded = zip(EXAMPLES, run.source.encode(EXAMPLES), strict=True)
     examples = [{"text": line, "ids": ids.tolist()} for line, ids in coded]
-    return content_of(run.model, params, run.source.pieces(range(len(run.source))), about, examples=examples)
+    return content_of(run.trainer.model, params, run.source.pieces(range(len(run.source))), about, examples=examples)
 
 
 if __name__ == "__main__":
