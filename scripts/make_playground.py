@@ -13,6 +13,7 @@ import json
 import re
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -125,7 +126,7 @@ def train_reverse(steps, options):
 
 
 def train_en_fr(steps, options):
-    from npformer.translation import TranslationRun, TranslationSettings, Translator
+    from npformer.translation import TranslationRun, TranslationSettings
     from npformer.translation.scores import score
 
     sizes = {"d_model": 64, "n_heads": 4, "n_layers": 2, "d_ff": 256}
@@ -136,7 +137,7 @@ def train_en_fr(steps, options):
         say(f"{tree.count(run.trainer.params):,} parameters")
         run.train()
         params = rounded(run.trainer.params)
-    translator = Translator(run.trainer.model, params, run.source, run.target)
+    translator = replace(run.translator, params=params)
     sources, references = zip(*ParallelText.find(options.data, "test_2016_flickr", "en", "fr"), strict=True)
     scores = score(translator.greedy(sources), references, "fr")
     for line in EXAMPLES:
@@ -148,9 +149,10 @@ def train_en_fr(steps, options):
         "n_parameters": tree.count(params),
         "loss": round(run.validations[-1]["val_loss"], 3),
     }
-    coded = zip(EXAMPLES, run.source.encode(EXAMPLES), strict=True)
+    coded = zip(EXAMPLES, translator.source.encode(EXAMPLES), strict=True)
     examples = [{"text": line, "ids": ids.tolist()} for line, ids in coded]
-    return content_of(run.trainer.model, params, run.source.pieces(range(len(run.source))), about, examples=examples)
+    pieces = translator.source.pieces(range(len(translator.source)))
+    return content_of(translator.model, params, pieces, about, examples=examples)
 
 
 if __name__ == "__main__":
