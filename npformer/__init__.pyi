@@ -73,7 +73,6 @@ from npformer.training import (
     NonFiniteError as NonFiniteError,
     ParameterAverage as ParameterAverage,
     Trainer as Trainer,
-    constant as constant,
     inverse_sqrt as inverse_sqrt,
     noam as noam,
     warmup_cosine as warmup_cosine,

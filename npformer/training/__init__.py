@@ -6,7 +6,7 @@ from npformer.training.diagnosis import NonFiniteError
 from npformer.training.interruption import StopSignals
 from npformer.training.json_log import JsonLog
 from npformer.training.optimizers import SGD, Adam, AdamW
-from npformer.training.schedules import constant, inverse_sqrt, noam, warmup_cosine
+from npformer.training.schedules import inverse_sqrt, noam, warmup_cosine
 from npformer.training.settings import TrainingSettings
 from npformer.training.trainer import StepInfo, Trainer
 
@@ -23,7 +23,6 @@ __all__ = [
     "Trainer",
     "TrainingSettings",
     "average",
-    "constant",
     "inverse_sqrt",
     "load_checkpoint",
     "noam",

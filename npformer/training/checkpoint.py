@@ -15,7 +15,7 @@ import numpy as np
 from npformer.arrays import has_own_rules, on_host
 from npformer.runtime.files import check_path, file_to_replace
 from npformer.runtime.interrupts import deferred_interrupts
-from npformer.training.lock import scratch_folder
+from npformer.runtime.locks import scratch_folder
 from npformer.training.strict_json import check_restorable, check_size, parse_json
 
 FORMAT, VERSION = "npformer checkpoint", "1"

@@ -148,17 +148,6 @@ class Sending:
         self.frontier = exchange.flat.size  # everything from the frontier on is complete
         self.under_way: list = []  # what ``_exchanged`` returned for the chunks that the ranks are exchanging
 
-    def __enter__(self):
-        return self
-
-    def __exit__(self, kind, error, traceback):
-        """Exchange what is not under way yet, unless there was an error, and leave no thread behind."""
-        try:
-            if kind is None:
-                self.finish()
-        finally:
-            self.messenger.end()
-
     def complete(self, place):
         """Send what is complete, and let it go on while other gradients are computed."""
         with self.messenger.lock:

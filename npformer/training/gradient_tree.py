@@ -1,6 +1,5 @@
 """The sums of the gradients of one batch, added up while the backward passes of its shards go on."""
 
-import contextlib
 import threading
 
 import numpy as np
@@ -42,9 +41,14 @@ class GradientTree:
 
     def __exit__(self, kind, error, traceback):
         """Check that all gradients were given, and wait for the sums over all ranks; leave no thread behind."""
-        with contextlib.nullcontext() if self.sending is None else self.sending:
+        try:
             if kind is None:
                 self.check_complete()
+                if self.sending is not None:
+                    self.sending.finish()
+        finally:
+            if self.sending is not None:
+                self.sending.messenger.end()
 
     def ready(self, shard, path, grads):
         """Take the gradients of a shard below a path; nobody else changes them from here on."""

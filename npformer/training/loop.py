@@ -15,9 +15,9 @@ import numpy as np
 from npformer.models.description import describe
 from npformer.operations.options import check_fields, check_option
 from npformer.runtime.interrupts import deferred_interrupts
+from npformer.runtime.locks import locked
 from npformer.training.diagnosis import NonFiniteError
 from npformer.training.json_log import JsonLog
-from npformer.training.lock import locked
 from npformer.training.progress import progress_bar, say
 
 LAST, BEST, LOG = "last.safetensors", "best.safetensors", "log.jsonl"

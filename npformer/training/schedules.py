@@ -16,27 +16,6 @@ class Schedule:
 
 
 @dataclass(frozen=True)
-class constant(Schedule):
-    """The same learning rate at every step.
-
-    Parameters
-    ----------
-    lr : float
-
-    Examples
-    --------
-    >>> constant(0.1)(1000)
-    0.1
-    """
-
-    lr: float
-
-    def __call__(self, step: int) -> float:
-        """Return the learning rate of a step."""
-        return self.lr
-
-
-@dataclass(frozen=True)
 class noam(Schedule):
     """The paper's schedule (section 5.3): factor · D^-½ · min(step^-½, step · warmup^-3/2).
 

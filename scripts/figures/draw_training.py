@@ -5,7 +5,7 @@ import numpy as np
 from scripts.figures.drawing import DARK, MIDDLE, chart, figure
 
 import npformer as nf
-from npformer.training import constant, inverse_sqrt, warmup_cosine
+from npformer.training import inverse_sqrt, warmup_cosine
 
 
 @figure
@@ -43,7 +43,7 @@ def schedules():
     axes = chart("step", "learning rate")
     steps = np.arange(1, 16_001, 25)
     curves = {
-        "constant": (constant(0.005), ":"),
+        "constant": (lambda step: 0.005, ":"),
         "inverse_sqrt, noam": (inverse_sqrt(0.005, 2000), "-"),
         "warmup_cosine": (warmup_cosine(0.005, 2000, 16_000), "--"),
     }

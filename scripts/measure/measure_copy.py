@@ -11,9 +11,9 @@ import tempfile
 from pathlib import Path
 
 from scripts.arguments import new_parser, positive  # needs pip install -e .
+from scripts.bench.machine import machine, print_machine
+from scripts.bench.report import print_table
 from scripts.command import command
-
-from npformer.config import read_config
 
 SCRIPT = Path(__file__).resolve().parents[1] / "train_copy.py"
 
@@ -29,17 +29,13 @@ def main(argv=None):
     rows = [("quick", task, range(options.seeds)) for task in ("copy", "reverse")]
     if options.annotated:
         rows.append(("annotated", "copy", range(1)))
-    config = read_config()
-    processor, versions = config["processor"], config["versions"]
-    print(f"{processor['name']}, {processor['cores']} cores, Python {versions['Python']}, NumPy {versions['NumPy']}\n")
-    print("| preset | task | seeds | exact match, held out | longer than in training | seconds |")
-    print("| --- | --- | --- | --- | --- | --- |")
+    print_machine(machine())
+    table = []
     for preset, task, seeds in rows:
         figures = [run(preset, task, seed, options.backend) for seed in seeds]
-        of_seeds = f"{seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else str(seeds[0])
         right, longer = (spread([100 * f[name] for f in figures]) for name in ("exact_match", "exact_match_longer"))
-        seconds = spread([f["seconds"] for f in figures])
-        print(f"| {preset} | {task} | {of_seeds} | {right} % | {longer} % | {seconds} |", flush=True)
+        table.append([preset, task, len(seeds), f"{right} %", f"{longer} %", spread([f["seconds"] for f in figures])])
+    print_table(["preset", "task", "seeds", "exact match, held out", "longer than in training", "seconds"], table)
 
 
 def run(preset, task, seed, backend):

@@ -38,6 +38,7 @@ from scripts.output import add_json, write_json
 from npformer import Adam, Trainer
 from npformer.runtime.ranks import world
 from npformer.runtime.threads import blas_threads
+from npformer.training.exchange import Exchange, Sending
 
 PROGRAMS = {"ip": "iproute2", "tc": "iproute2", "unshare": "util-linux", "mount": "util-linux"}
 RECEIVED = Path("/sys/class/net/eth0/statistics/rx_bytes")  # of a rank's own namespace
@@ -190,8 +191,8 @@ def steps(trainer, ranks, batch, rounds):
     ``early`` has how long before the end of the slowest rank's backward pass each chunk is complete on all ranks. Of
     the waiting, that of the rank is taken which waits least: others also wait for this rank.
     """
-    sums, backward_ended = trainer.sums, after_backward(trainer.sums, time.perf_counter)
-    waiting = {name: note_waiting(sums, name) for name in ("finish", "share_parameters")}
+    sums, backward_ended = trainer.sums, after_backward(trainer.sums, lambda _: time.perf_counter())
+    waiting = {method.__name__: note_waiting(sums, method) for method in (Sending.finish, Exchange.share_parameters)}
     seconds = {"apart": [], "together": []}
     early = []
     for _ in range(1 + rounds):  # the first turn is to warm up
@@ -212,16 +213,16 @@ def steps(trainer, ranks, batch, rounds):
     return found | {"early": np.median(early[1:], axis=0).tolist()}
 
 
-def note_waiting(sums, name):
+def note_waiting(sums, method):
     """A list that gets, at each call of this method, the seconds in which it waits for messages."""
-    found, method = [], getattr(sums, name)
+    found = []
 
-    def noting():
+    def noting(self):
         before = sums.ranks.seconds_waited
-        method()
+        method(self)
         found.append(sums.ranks.seconds_waited - before)
 
-    setattr(sums, name, noting)
+    setattr(Sending if method is Sending.finish else Exchange, method.__name__, noting)
     return found
 
 

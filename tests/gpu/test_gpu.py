@@ -263,7 +263,7 @@ def test_an_overflow_halves_the_scale_and_is_tried_again():
 def test_lower_precision_is_for_the_gpu():
     for backend, name, message in (
         (reference, "bfloat16", "precision='bfloat16' on the backend reference, expected 'float32'"),
-        (gpu, "half", "precision='half' on the backend gpu, expected 'float32' or 'tf32' or"),
+        (gpu, "half", "precision='half', expected 'float32', 'tf32', 'bfloat16' or 'float16'"),
     ):
         with pytest.raises(ValueError, match=message):
             Trainer(SMALL, Adam(0.01), backend=backend, precision=name)

@@ -191,6 +191,7 @@ def test_regression_losses(name, options, mask):
     expected_loss, expected_dx = getattr(oracles, name)(x, targets, **options)
     assert_close(loss, expected_loss)
     assert_close(dx, expected_dx)
+    assert {a.dtype for a in getattr(npf, name)(*np.float32([x, targets]), **options)} == {np.dtype("float32")}
     n = np.count_nonzero(np.broadcast_to(options.get("keep_mask", True), x.shape))
     loss, dx = getattr(npf, name)(x, targets, **options, n_tokens=2 * n, loss_scale=8.0)
     assert_close(loss, expected_loss / 2)

@@ -11,7 +11,7 @@ from npformer.data import CopyTask
 from npformer.operations.options import OPTIONS, check_option
 from npformer.reference import Ops
 from npformer.reference.settings import AttentionSettings, LayerSettings, Rotary
-from npformer.training.schedules import constant, inverse_sqrt, noam
+from npformer.training.schedules import inverse_sqrt, noam
 from npformer.translation import TranslationSettings
 
 SETTINGS = [SGD, Adam, AdamW, ByteNet, Recurrent, SequenceAutoencoder, Transformer, CopyTask, TranslationSettings]
@@ -41,7 +41,7 @@ def error_of(f, *args, **options):
 @pytest.mark.parametrize("lr", [True, np.True_, "0.1", -0.1, np.nan, np.inf])
 def test_a_rate_is_refused_with_the_same_words_wherever_it_is_given(lr):
     param, grad = np.ones(3), np.ones(3)
-    doors = [Adam, SGD, constant, partial(reference.sgd_update, param, grad, None)]
+    doors = [Adam, SGD, partial(reference.sgd_update, param, grad, None)]
     doors.append(partial(reference.adam_update, param, grad, grad, grad, step=1))
     [message] = {error_of(door, lr=lr) for door in doors}
     assert message.startswith(f"{'ValueError' if isinstance(lr, float) else 'TypeError'}: lr=")

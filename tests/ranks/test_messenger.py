@@ -8,6 +8,8 @@ import pytest
 
 from npformer import SGD, CopyTask, Trainer, Transformer
 from npformer.runtime.messenger import Messenger
+from npformer.training.exchange import Sending
+from npformer.training.gradient_tree import GradientTree
 
 
 def messenger_of(testall):
@@ -71,9 +73,10 @@ def test_a_step_that_fails_leaves_no_thread_behind(monkeypatch):
 
     model, task = Transformer(9, 9, d_model=8, n_heads=1, n_layers=1, d_ff=8), CopyTask(vocab=9, max_len=4)
     trainer = Trainer(model, SGD(0.1), backend="reference")
-    trainer.sums.messenger = messenger_of(lambda requests: False)
-    deliver(trainer.sums.messenger, "a")
-    monkeypatch.setattr(trainer.sums, "stop", trainer.sums.messenger.end)
+    mpi = SimpleNamespace(Request=SimpleNamespace(Testall=lambda requests: False))
+    sending = Sending(SimpleNamespace(ranks=SimpleNamespace(mpi=mpi), flat=trainer.sums.flat), [], [], 1)
+    deliver(sending.messenger, "a")
+    monkeypatch.setattr(trainer.sums, "tree", lambda *_, **__: GradientTree(trainer.sums.places, {}, True, sending))
     monkeypatch.setattr(Transformer, "loss_and_grad", fail)
     with pytest.raises(OSError, match="while computing"):
         trainer.step(*task.batch(0, 2))

@@ -15,9 +15,10 @@ import time
 import numpy as np
 import pytest
 
-from npformer.training import JsonLog, checkpoint, lock
+from npformer.runtime import locks
+from npformer.runtime.locks import lock_folder
+from npformer.training import JsonLog, checkpoint
 from npformer.training.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
-from npformer.training.lock import lock_folder
 from npformer.training.strict_json import parse_json
 
 safetensors_numpy = pytest.importorskip("safetensors.numpy")
@@ -397,11 +398,11 @@ def test_a_save_during_a_save_succeeds_too(path, monkeypatch, function):
 
 def test_a_scratch_folder_that_another_save_took_for_a_left_one_is_made_again(path, monkeypatch):
     def lock_after_another_save(folder):
-        monkeypatch.setattr(lock, "lock_folder", lock_folder)
+        monkeypatch.setattr(locks, "lock_folder", lock_folder)
         save_numbers(path, 2)
         return lock_folder(folder)
 
-    monkeypatch.setattr(lock, "lock_folder", lock_after_another_save)
+    monkeypatch.setattr(locks, "lock_folder", lock_after_another_save)
     save_numbers(path, 1)
     assert_untouched(path)
 
@@ -411,7 +412,7 @@ def test_where_there_are_no_locks_files_are_saved_too(path, monkeypatch, error):
     def fail(folder):
         raise OSError(error, os.strerror(error))
 
-    monkeypatch.setattr(lock, "lock_folder", fail)
+    monkeypatch.setattr(locks, "lock_folder", fail)
     save_numbers(path, 1)
     assert_untouched(path)
 

@@ -13,7 +13,6 @@ from npformer import (
     ParameterAverage,
     Trainer,
     Transformer,
-    constant,
     derive_key,
     noam,
     tree,
@@ -203,7 +202,6 @@ def test_schedules():
     rate = warmup_cosine(peak=2.0, warmup=4, total=20, floor=0.5)
     assert [rate(step) for step in (1, 2, 4, 12, 20, 99)] == pytest.approx([0.5, 1.0, 2.0, 1.25, 0.5, 0.5])
     assert warmup_cosine(peak=2.0, warmup=0, total=2)(1) == pytest.approx(1.0)
-    assert constant(0.3)(1) == constant(0.3)(10**6) == 0.3
 
 
 def test_a_loss_that_is_not_finite_stops_the_training_and_says_why():
