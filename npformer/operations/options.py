@@ -111,6 +111,15 @@ def check_fields(settings):
             object.__setattr__(settings, name, check(value))
 
 
+def settings_from(dataclass, given, owner):
+    """A dataclass made of the settings that are given by name, or an error that lists the names that there are."""
+    names = [field.name for field in fields(dataclass)]
+    for name, value in given.items():
+        if name not in names:
+            raise TypeError(f"{name}={value!r:.60} is no setting of {owner}, expected {', '.join(names)}")
+    return dataclass(**given)
+
+
 def choices_of(dataclass):
     """The choices of each field of a dataclass that has some."""
     return {field.name: get_args(field.type) for field in fields(dataclass) if get_origin(field.type) is Literal}

@@ -5,6 +5,7 @@ from npformer.training.checkpoint import CheckpointError, load_checkpoint, save_
 from npformer.training.diagnosis import NonFiniteError
 from npformer.training.interruption import StopSignals
 from npformer.training.json_log import JsonLog
+from npformer.training.loop import LoopSettings
 from npformer.training.optimizers import SGD, Adam, AdamW
 from npformer.training.schedules import inverse_sqrt, noam, warmup_cosine
 from npformer.training.settings import TrainingSettings
@@ -16,6 +17,7 @@ __all__ = [
     "AdamW",
     "CheckpointError",
     "JsonLog",
+    "LoopSettings",
     "NonFiniteError",
     "ParameterAverage",
     "StepInfo",

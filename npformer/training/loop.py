@@ -26,7 +26,27 @@ END = object()  # of the batches
 
 @dataclass(frozen=True, kw_only=True)
 class LoopSettings:
-    """When a loop validates, saves and ends: see ``Trainer.fit``."""
+    """When ``Trainer.fit`` validates, saves and ends.
+
+    Parameters
+    ----------
+    every : int, optional
+        Validate after each ``every`` steps, and at the end, unless a callback ends the training.
+    save_every : int
+        Save the last checkpoint after each ``save_every`` steps, before each validation, at the end, and in one process
+        also if an error or Ctrl-C ends the training.
+    patience : int, optional
+        End after this number of validations without a better result.
+    monitor : str
+        The result that decides which validation is the best.
+    mode : "min" or "max"
+        Whether a lower or a higher result is better.
+    keep : "best and last" or "last"
+        The checkpoints.
+    minutes : float, optional
+        End so early that the last validation is over in this time. (How long one takes is known from those before; if
+        there was none in the first half of the time, one is made then.)
+    """
 
     every: int | None = None
     save_every: int = 100

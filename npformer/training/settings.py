@@ -1,8 +1,7 @@
 """The settings of a training, but for the model, the optimizer and the data."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
-from typing import Any, Self
+from dataclasses import dataclass
 
 from npformer.operations.options import FRACTION, check_fields
 from npformer.runtime.host import PrecisionName
@@ -56,16 +55,6 @@ class TrainingSettings:
         FRACTION.check("label_smoothing", self.label_smoothing)  # of 1, nothing would be learned
         check_fields(self)
         object.__setattr__(self, "frozen", listed(self.frozen))
-
-    @classmethod
-    def of(cls, **given: Any) -> Self:
-        """The settings with these values, or an error that lists the names that there are."""
-        names = [field.name for field in fields(cls)]
-        if unknown := [name for name in given if name not in names]:
-            raise TypeError(
-                f"{unknown[0]}={given[unknown[0]]!r:.60} is no setting of a training, expected {', '.join(names)}"
-            )
-        return cls(**given)
 
     @property
     def of_loss(self):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, is_dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from npformer.backends import AnyBackend, get_backend, picklable
 from npformer.checks import check_in_dtype, warn
 from npformer.models.description import describe
 from npformer.operations.explain import Calls, explain
+from npformer.operations.options import settings_from
 from npformer.reference import Ops
 from npformer.runtime.interrupts import deferred_interrupts
 from npformer.runtime.ranks import OneProcess, checksum, world
@@ -116,7 +117,7 @@ class Trainer:
         ranks: OneProcess | None = None,
         **settings: Any,
     ) -> None:
-        self.settings = TrainingSettings.of(**settings)
+        self.settings = settings_from(TrainingSettings, settings, "a training")
         if not isinstance(optimizer, Optimizer):
             raise TypeError(f"optimizer={optimizer!r}, expected an optimizer such as Adam(lr=0.001)")
         for method in ("init", "loss_and_grad", "count"):
@@ -271,16 +272,10 @@ class Trainer:
         n_steps: int | None = None,
         *,
         validate: Sequence[tuple] | Callable[[Any], Any] | None = None,
-        every: int | None = None,
-        patience: int | None = None,
-        monitor: str = "val_loss",
-        mode: Literal["min", "max"] = "min",
         save: str | Path | None = None,
-        save_every: int = 100,
-        keep: Literal["best and last", "last"] = "best and last",
-        minutes: float | None = None,
         callbacks: Iterable[Callable] = (),
         progress: bool = True,
+        **settings: Any,
     ) -> list[StepInfo]:
         """Make one step for each batch; validate, save and stop on the way.
 
@@ -292,32 +287,19 @@ class Trainer:
         validate : sequence of batches, or callable, optional
             Batches for the mean loss per target, "val_loss", without dropout and label smoothing. Or a function
             ``validate(trainer)`` that returns a number, or a dict of numbers such as {"val_bleu": 31.5}.
-        every : int, optional
-            Validate after each ``every`` steps, and at the end, unless a callback ends the training.
-        patience : int, optional
-            End after this number of validations without a better result.
-        monitor : str
-            The result that decides which validation is the best.
-        mode : "min" or "max"
-            Whether a lower or a higher result is better.
         save : str or Path, optional
             A folder, for the checkpoint ``last.safetensors``, that of the best validation, ``best.safetensors``, and
             ``log.jsonl``, with one line of JSON for each step and each validation. To go on with a training, ``load``
             the checkpoint, and give the batches that come after its ``n_steps``.
-        save_every : int
-            Save the last checkpoint after each ``save_every`` steps, before each validation, at the end, and in one
-            process also if an error or Ctrl-C ends the training.
-        keep : "best and last" or "last"
-            The checkpoints.
-        minutes : float, optional
-            End so early that the last validation is over in this time. (How long one takes is known from those before;
-            if there was none in the first half of the time, one is made then.)
         callbacks : iterable of callables
             ``callback(trainer, info)`` is called after each step, with a ``StepInfo``; the result True ends the
             training. It is not called after a step that is interrupted.
         progress : bool
             Print the results of validations, and show a progress bar with loss, learning rate and the tokens per second
             of the last steps (needs tqdm).
+        **settings
+            The fields of ``LoopSettings``: ``every``, ``patience``, ``monitor``, ``mode``, ``save_every``, ``keep`` and
+            ``minutes``.
 
         Returns
         -------
@@ -333,16 +315,8 @@ class Trainer:
         >>> [record["step"] for record in trainer.state.validations]
         [20, 40, 60]
         """
-        settings = LoopSettings(
-            every=every,
-            patience=patience,
-            monitor=monitor,
-            mode=mode,
-            save_every=save_every,
-            keep=keep,
-            minutes=minutes,
-        )
-        loop = Loop(self, settings, evaluation_of(self, validate, monitor), save)
+        of_loop = settings_from(LoopSettings, settings, "fit")
+        loop = Loop(self, of_loop, evaluation_of(self, validate, of_loop.monitor), save)
         return loop.run(batches, n_steps, callbacks=callbacks, progress=progress)
 
     def explain(self, *batch: Any) -> Calls:

@@ -122,7 +122,8 @@ class TranslationRun(Loop):
         run = cls(out, settings, source, target, backend, ranks)
         run.ranks.agree(lambda: {"settings": asdict(settings), "info": info, "out": str(path.parent.resolve())})
         if settings.data != before.data:  # before it is saved as the text of this training
-            run._check_other_text(text, validation)
+            run._check_pairs(text)
+            run._check_validation(validation)
         run.trainer.restore(arrays, info, path)
         if run.settings.steps < run.trainer.n_steps:
             kind = ValueError if "steps" in changes else CheckpointError
@@ -204,20 +205,18 @@ class TranslationRun(Loop):
         subwords = self.translator.source, self.translator.target
         return TokenBatches(text, *subwords, **sizes, ranks=self.ranks, **options)
 
+    def _check_pairs(self, text):
+        """Read every pair, so that every error in them comes now."""
+        if not sum(1 for _ in self._batches(text).epoch(Place())):
+            raise ValueError(f"{text.source} has no pair of at most max_len={self.settings.max_len} pieces")
+
     def _check_validation(self, text):
-        if next(self._batches(text).epoch(Place()), None) is None:
-            raise ValueError(f"the validation text has no pair of at most max_len={self.settings.max_len} pieces")
+        self._check_pairs(text)
         lines = list(read_lines(text.source))  # with the skipped lines, so that errors have the right line number
         try:
             self.translator.encode(lines)
         except ValueError as error:
             raise ValueError(f"{text.source}, {error}") from error
-
-    def _check_other_text(self, text, validation):
-        """Read the whole text once, so that every error in it comes now."""
-        if sum(1 for _ in self._batches(text).epoch(Place())) == 0:
-            raise ValueError(f"{text.source} has no pair of at most max_len={self.settings.max_len} pieces")
-        self._check_validation(validation)
 
     def _evaluate(self, translator):
         pairs = list(_text(self.settings, "val"))
