@@ -549,7 +549,7 @@ def make(mistake, folder):
         return "none", "", f"has not ended after {SECONDS} seconds"
     *above, last = errors.decode(errors="replace").splitlines() or [""]
     above = [line for line in above if not line.startswith("warning: ")]  # such as that no kernel can be kept, either
-    line = re.sub(r"^([\w.]+: )?error: ", "", last)
+    line = re.sub(r"^([\w.]+: )?error: ", "", last).replace(f"{folder}/", "")  # a loop names whole paths
     if done.returncode != mistake.code or not is_as_expected(line, mistake.line):
         return done.returncode, line, f"expected {mistake.code}, {mistake.line}\n" + "\n".join([*above, last])
     if above and not (mistake.code == 2 and above[0].startswith("usage: ")):
