@@ -78,11 +78,11 @@ class Loop:
     n_last_validations = 1  # for which the time limit leaves time
 
     def __init__(self, trainer, settings, validate=None, folder=None):
-        self.trainer, self.loop_settings, self.compute = trainer, settings, validate
+        self.trainer, self.loop_settings, self.compute_validation = trainer, settings, validate
         self.folder = None if folder is None else Path(folder).absolute()  # a callback may change the current folder
         self.log: JsonLog | None = None  # open while the loop runs, on rank 0
-        self.saved = None  # what the last checkpoint holds, so that it is not written twice
-        self.first = len(self.validations)  # which counts for ``patience``, unless a training goes on in its folder
+        self.saved = None  # (steps, validations) of the last checkpoint, so that it is not written twice
+        self.first = len(self.validations)  # from which on they count; from 0 if a training goes on in its folder
         self.began = time.perf_counter()
         self.slowest = 0.0  # seconds of a validation, which the time limit has to leave
         for name in ("patience", "every"):
@@ -109,7 +109,7 @@ class Loop:
         shown = progress and self.ranks.is_first
         self.ranks.agree(lambda: {"fit": asdict(self.loop_settings) | {"n_steps": n_steps}})
         with self._opened(), progress_bar(last_step, shown, trainer.n_steps) as bar, self._saving_after_errors():
-            self._validate_if_due(last_step, shown)  # not done if the last run was interrupted in it
+            self._validate_if_due(last_step, shown)  # the last run may have been interrupted before it, or in it
             upcoming, goes_on = islice(batches, n_steps), True
             while goes_on and not self._is_out_of_patience() and (batch := self._next(upcoming)) is not END:
                 with deferred_interrupts():  # a step that is made is in the log
@@ -126,7 +126,7 @@ class Loop:
                 if is_late:
                     break
             if goes_on:  # the batches, the patience or the time have ended
-                self._validate_if_due(trainer.n_steps, shown)
+                self._validate_if_due(trainer.n_steps, shown)  # as this step is the last
             if trainer.n_steps:
                 self.save()
         return history
@@ -155,7 +155,7 @@ class Loop:
     def validate(self, shown=True):
         """Validate, and note the result: the record of the validation."""
         began, monitor = time.perf_counter(), self.loop_settings.monitor
-        found, state = self.compute(), self.trainer.state
+        found, state = self.compute_validation(), self.trainer.state
         if monitor not in found:
             raise ValueError(f"monitor={monitor!r}, expected one of what validate returns: {list(found)}")
         record, n_logged = {"step": state.n_steps, **found}, state.n_logged
@@ -193,7 +193,7 @@ class Loop:
     def _validate_if_due(self, last_step, shown):
         """Validate after every so many steps and after the last, unless that was done."""
         step, validations = self.trainer.n_steps, self.validations
-        if self.compute is None or step == 0 or (validations and validations[-1]["step"] == step):
+        if self.compute_validation is None or step == 0 or (validations and validations[-1]["step"] == step):
             return
         every = self.loop_settings.every
         if step == last_step or (every is not None and step % every == 0) or self._needs_to_know_its_time():
@@ -241,14 +241,14 @@ class Loop:
             def opened():
                 stack.enter_context(locked(self.folder))
                 there = {path.resolve() for name in (LAST, BEST) if (path := self.folder / name).exists()}
-                goes_on = bool(there & self.trainer.state.files)
-                if there and not goes_on:
+                is_its_own = bool(there & self.trainer.state.files)
+                if there and not is_its_own:
                     raise ValueError(
                         f"save={str(self.folder)!r} holds another training: load its {LAST} first to go on with it, or "
                         "choose another folder"
                     )
                 self.log = stack.enter_context(JsonLog(self.folder / LOG, keep=self.trainer.state.n_logged))
-                return goes_on
+                return is_its_own
 
             if self.folder is not None:
                 describe(self.trainer.model)  # raises if it cannot be saved

@@ -48,12 +48,14 @@ def training_step(
     key
         Of the dropout of this step.
     numbers : Numbers
-        Or an array of the device with them. The trainer counts the step, and tries it again with another loss scale.
+        Or an array of the device with them. The trainer counts the step; after an overflow of float16, it calls this
+        again for the same batches, with a smaller loss scale.
     model, optimizer, ops, clip_norm
         As of ``Trainer``.
     sharding : Sharding
         Who computes which rows.
     sums : GradientSum
+        Adds up the gradients of all shards and batches in ``sums.flat``.
     options : dict
         Further options of ``loss_and_grad``.
     """
@@ -61,7 +63,7 @@ def training_step(
     losses = []
     with state.precision.computing() as params:
 
-        def loss_of(shard):
+        def loss_of(shard):  # of the batch whose gradients ``total`` adds up
             given = {"dropout_key": shard.dropout_key, "n_tokens": n_targets, "backend": ops, **options}
             given |= state.precision.options(loss_scale)
             if sums.takes_ready:
@@ -73,9 +75,10 @@ def training_step(
         for i, batch in enumerate(batches):
             shards = sharding.shards(batch, derive_key(key, i))
             with sums.tree(len(shards), is_first=i == 0, is_last=i == len(batches) - 1) as total:
-                losses.append(sharding.run(loss_of, shards))  # ranks exchange the sum of the last batch
+                losses.append(sharding.run(loss_of, shards))  # of the shards of this rank
+        # At the end of the last batch's block, ranks have exchanged the sum over all batches.
 
-    for piece in sums.pieces:
+    for piece in sums.pieces:  # parameters that this rank updates
         if piece.frozen:
             sums.flat[piece.place] = 0  # it is no part of the norm
     loss, norm = sums.totals(losses)
