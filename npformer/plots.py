@@ -10,6 +10,7 @@ import math
 import numpy as np
 
 from npformer.reference import sinusoidal_encoding
+from npformer.runtime.extras import pip_install
 
 
 def plot_loss(history, path=None, title="Training loss", *, axes=None):
@@ -184,7 +185,7 @@ def _axes(given, shape, size, title=None, **options):
         try:
             from matplotlib.figure import Figure
         except ImportError as error:
-            raise ImportError("pictures need matplotlib: pip install 'npformer[plot]'") from error
+            raise ImportError(f"pictures need matplotlib: {pip_install('plot')}") from error
         figure = Figure(figsize=size, dpi=120, layout="constrained")
         if title:
             figure.suptitle(title)

@@ -17,6 +17,8 @@ from pathlib import Path
 
 from scripts.on_ranks import Quiet
 
+from npformer.runtime.extras import pip_install
+
 SCRIPTS = str(Path(__file__).parent)
 atexit.register(gc.freeze)  # Python would look for cycles among all that numba has made, a tenth of a second long
 
@@ -148,7 +150,7 @@ def _before_main(kind, error, trace):
     if issubclass(kind, KeyboardInterrupt):
         return
     if issubclass(kind, ModuleNotFoundError) and error.name == "numpy":
-        print_error(f"numpy is not installed for {sys.executable}: pip install -e . in the folder above scripts/")
+        print_error(f"numpy is not installed for {sys.executable}: {pip_install()}")
         return
     sys.__excepthook__(kind, error, trace)
 

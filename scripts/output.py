@@ -8,7 +8,9 @@ import os
 import tempfile
 from pathlib import Path
 
-NO_MATPLOTLIB = "pictures need matplotlib: pip install 'npformer[plot]'"
+from npformer.runtime.extras import pip_install
+
+NO_MATPLOTLIB = f"pictures need matplotlib: {pip_install('plot')}"
 
 
 def output_file(text):

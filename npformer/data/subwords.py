@@ -7,6 +7,7 @@ import numpy as np
 
 from npformer.checks import check_choice, check_int
 from npformer.data.marks import mark, unmark
+from npformer.runtime.extras import pip_install
 
 PAD, BOS, EOS, UNKNOWN = 0, 1, 2, 3
 MARKED = "<marked>"  # a piece that is in no text; a vocabulary that has it was learned from marked text
@@ -147,5 +148,5 @@ def _sentencepiece():
     try:
         import sentencepiece
     except ImportError as error:
-        raise ImportError("subwords need sentencepiece: pip install 'npformer[translation]'") from error
+        raise ImportError(f"subwords need sentencepiece: {pip_install('translation')}") from error
     return sentencepiece

@@ -16,6 +16,7 @@ from functools import cache
 import numpy as np
 
 from npformer import tree
+from npformer.runtime.extras import pip_install
 from npformer.runtime.threads import blas_threads, cores
 
 # What the programs that start MPI processes (mpiexec, mpirun, srun) set in the environment of each.
@@ -206,7 +207,7 @@ def world():
     try:
         from mpi4py import MPI
     except ImportError as error:
-        raise ImportError(f"several ranks need mpi4py: pip install 'npformer[mpi]' ({error})") from error
+        raise ImportError(f"several ranks need mpi4py: {pip_install('mpi')} ({error})") from error
     if MPI.COMM_WORLD.Get_size() > 1:
         return Ranks(MPI.COMM_WORLD)
     if sizes:

@@ -9,6 +9,7 @@ from collections import deque
 from contextlib import contextmanager
 
 from npformer.runtime.compilation import told
+from npformer.runtime.extras import pip_install
 
 RECENT = 50  # steps, whose tokens per second are shown
 
@@ -22,7 +23,7 @@ def progress_bar(last_step, wanted, n_done=0):
     try:
         from tqdm import tqdm
     except ImportError:
-        print("no progress bar, as it needs tqdm: pip install 'npformer[progress]'", file=_IfPossible(sys.stderr))
+        print(f"no progress bar, as it needs tqdm: {pip_install('progress')}", file=_IfPossible(sys.stderr))
         yield _Silent()
         return
     with tqdm(total=last_step, initial=n_done, unit="step", file=_IfPossible(sys.stderr)) as tqdm_bar:

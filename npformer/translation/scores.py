@@ -2,6 +2,8 @@
 
 from importlib.util import find_spec
 
+from npformer.runtime.extras import pip_install
+
 
 def score(hypotheses, references, language):
     """Compute BLEU and chrF of translations, with one reference for each.
@@ -53,4 +55,4 @@ def score(hypotheses, references, language):
 def check_packages():
     """Raise an error that says what to install if a package that ``score`` needs is missing."""
     if not (find_spec("sacrebleu") and find_spec("sacremoses")):  # to import them takes half a second
-        raise ImportError("scores need sacrebleu and sacremoses: pip install 'npformer[translation]'")
+        raise ImportError(f"scores need sacrebleu and sacremoses: {pip_install('translation')}")

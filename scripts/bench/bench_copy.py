@@ -20,6 +20,7 @@ from scripts.output import add_json, write_json
 from scripts.train_copy import PAD, PRESETS, training_batches
 
 import npformer as nf
+from npformer.runtime.extras import pip_install
 
 PRESET = PRESETS["annotated"]
 
@@ -32,7 +33,7 @@ def main(argv=None):
     add_json(parser)
     options = parser.parse_args(argv)
     if importlib.util.find_spec("torch") is None:
-        raise ImportError("this needs torch: pip install 'npformer[bench]'")
+        raise ImportError(f"this needs torch: {pip_install('bench')}")
     description = print_machine(machine())
     with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:  # a new process for each
         for run in RUNS.values():

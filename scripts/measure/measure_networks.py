@@ -36,6 +36,7 @@ from scripts.on_ranks import MPIEXEC, found_by_worker, mpiexec
 from scripts.output import add_json, write_json
 
 from npformer import Adam, Trainer
+from npformer.runtime.extras import pip_install
 from npformer.runtime.ranks import world
 from npformer.runtime.threads import blas_threads
 from npformer.training.exchange import Exchange, Sending
@@ -101,7 +102,7 @@ def what_is_missing():
     if os.geteuid() != 0:
         return "only root can make network namespaces: start this with sudo"
     if not MPIEXEC.exists():
-        return "there is no MPI: pip install 'npformer[mpi]'"
+        return f"there is no MPI: {pip_install('mpi')}"
     tried = subprocess.run([*in_network(2, 1.0), "true"], capture_output=True, text=True)
     return f"network namespaces cannot be made here: {tried.stderr.strip()}" if tried.returncode else ""
 

@@ -108,7 +108,7 @@ except ImportError as error:
     print(error)
 """
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert "pip install 'npformer[plot]'" in shown
+    assert "pip install -e '.[plot]'" in shown
 
 
 def test_a_picture_that_cannot_be_written_is_named(tmp_path, monkeypatch):

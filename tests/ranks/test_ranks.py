@@ -21,7 +21,7 @@ from npformer.translation.run import RESULT
 
 ROOT = Path(__file__).parents[2]
 ENDLESS = "--steps", "100000", "--validate-every", "100000"
-pytestmark = pytest.mark.skipif(not MPIEXEC.exists(), reason="there is no MPI: pip install 'npformer[mpi]'")
+pytestmark = pytest.mark.skipif(not MPIEXEC.exists(), reason="there is no MPI: pip install -e '.[mpi]'")
 
 
 def start(n, script, *arguments):

@@ -173,7 +173,7 @@ def test_without_matplotlib_a_script_says_at_its_start_that_it_will_not_draw(mon
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     parser = argparse.ArgumentParser()
     assert not output.will_draw(parser, argparse.Namespace(no_plots=False, out=tmp_path), "runs")
-    assert capsys.readouterr().out == "no pictures will be drawn: they need matplotlib: pip install 'npformer[plot]'\n"
+    assert capsys.readouterr().out == "no pictures will be drawn: they need matplotlib: pip install -e '.[plot]'\n"
 
 
 def test_a_write_that_fails_names_the_file_and_leaves_the_old_one(file, monkeypatch):

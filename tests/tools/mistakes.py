@@ -51,7 +51,7 @@ FULL_DISK = "ulimit -f 40;"  # blocks of 1024 bytes: larger files cannot be writ
 INTERRUPTED = "timeout --preserve-status --signal INT 3"
 NO_FILE = "argument --json: file/x.json cannot be written: Not a directory; choose another file"
 NO_FOLDER = "argument --out: file cannot be written to: Not a directory; choose another folder"
-NO_PICTURES = "pictures need matplotlib: pip install 'npformer[plot]'"
+NO_PICTURES = "pictures need matplotlib: pip install -e '.[plot]'"
 EACH_LINE = "expected the same number, each line the translation of the other's"
 UNEQUAL = f"unequal/train.en has 60 lines, unequal/train.fr 59: {EACH_LINE}"
 NO_CHECKPOINT = "cannot be read as a checkpoint: …"
@@ -181,21 +181,21 @@ MISTAKES = [
         "sacrebleu is not installed",
         f"{without('sacrebleu')} SCRIPT {RECIPE} --out new",
         1,
-        "scores need sacrebleu and sacremoses: pip install 'npformer[translation]'",
+        "scores need sacrebleu and sacremoses: pip install -e '.[translation]'",
     ),
     Mistake(
         "train_translation.py",
         "sentencepiece is not installed",
         f"{without('sentencepiece')} SCRIPT {RECIPE} --out new",
         1,
-        "subwords need sentencepiece: pip install 'npformer[translation]'",
+        "subwords need sentencepiece: pip install -e '.[translation]'",
     ),
     Mistake(
         "train_translation.py",
         "safetensors is not installed",
         f"{without('safetensors')} SCRIPT {RECIPE} --out new",
         1,
-        "checkpoints need safetensors: pip install 'npformer[checkpoint]'",
+        "checkpoints need safetensors: pip install -e '.[checkpoint]'",
     ),
     Mistake(
         "train_translation.py",
@@ -368,7 +368,7 @@ MISTAKES = [
         "sacremoses is not installed",
         f"{without('sacremoses')} SCRIPT --model run --data data",
         1,
-        "scores need sacrebleu and sacremoses: pip install 'npformer[translation]'",
+        "scores need sacrebleu and sacremoses: pip install -e '.[translation]'",
     ),
     Mistake(
         "evaluate.py",
@@ -472,7 +472,7 @@ MISTAKES = [
         "PyTorch is not installed",
         f"{without('torch')} SCRIPT",
         1,
-        "this needs torch: pip install 'npformer[bench]'",
+        "this needs torch: pip install -e '.[bench]'",
     ),
     Mistake(
         "bench/bench_train.py",

@@ -1,0 +1,11 @@
+"""How to install what npformer can use and does not need."""
+
+from pathlib import Path
+
+IS_CLONE = (Path(__file__).parents[2] / "setup.cfg").is_file()
+
+
+def pip_install(extra=""):
+    """The command that installs npformer with an extra: in a clone the clone, or else the wheel."""
+    name = "." if IS_CLONE else "npformer"
+    return f"pip install {'-e ' if IS_CLONE else ''}" + (f"'{name}[{extra}]'" if extra else name)
