@@ -1,42 +1,40 @@
-"""``python -m npformer``: show the configuration of npformer, and what would make it faster.
+"""The command ``npformer``, also as ``python -m npformer``: it calls one of the commands of `npformer.commands`."""
 
-Under mpiexec it also shows the ranks, their hosts and their cores.
-"""
-
-import argparse
-import json
+import importlib
 import sys
-from pathlib import Path
 
-from npformer.config import as_text, read_config
-from npformer.runtime.ranks import world
+from npformer.commands import COMMANDS, GROUPS, called, nearest
+from npformer.commands.arguments import new_parser
+from npformer.commands.command import command
+
+from npformer import __version__
+
+HELP = "The Transformer from scratch in NumPy. %(prog)s COMMAND --help shows the options of a command.\n"
 
 
+@command
 def main(argv=None):
-    """Print what `npformer.show_config` prints; the exit status is 0."""
-    parser = argparse.ArgumentParser(
-        prog="python -m npformer",
-        description="Show the versions, processor, BLAS and backends npformer runs on, and what would make it faster.",
-    )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the configuration to FILE")
-    options = parser.parse_args(argv)
-    try:
-        ranks = world()
-    except (ImportError, ValueError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    if not ranks.is_first:
-        return 0
-    config = read_config()
-    print(as_text(config))
-    if not ranks.alone:
-        print(f"\n{ranks}")
-    if options.json:
-        try:
-            options.json.write_text(json.dumps(config, indent=2) + "\n")
-        except OSError as error:
-            parser.error(f"--json: {error}")
-    return 0
+    """Call the command that the arguments name. Returns its exit code; without arguments, 0 after the help."""
+    name, *rest = (sys.argv[1:] if argv is None else argv) or ["--help"]
+    if name in COMMANDS:
+        sys.argv = [called(name), *rest]  # the program that it shows in its help and its messages
+        return importlib.import_module(f"npformer.commands.{name.replace('-', '_')}").main()
+    parser = new_parser(help_text(), prog=called("").strip(), usage="%(prog)s COMMAND [OPTION ...]")
+    parser.add_argument("--version", action="version", version=f"npformer {__version__}", help="print it, and end")
+    if not name.startswith("-"):
+        others = nearest(name, COMMANDS) or f"; {parser.prog} --help lists them"
+        parser.error(f"unknown command {name!r}{others}")
+    return parser.parse_args([name, *rest])
+
+
+def help_text():
+    """The commands, each with an example."""
+    lines = [HELP]
+    for title, group in GROUPS.items():
+        lines.append(f"{title}:")
+        for name, (meaning, example) in group.items():
+            lines += [f"  {name:<19}{meaning}", f"{'':<21}npformer {name} {example}"]
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS
 def show_config():
     """Print the versions, processor, BLAS and backends npformer runs on, and what would make it faster.
 
-    ``python -m npformer`` prints the same.
+    ``npformer info`` prints the same.
 
     Examples
     --------

@@ -18,9 +18,9 @@ from pathlib import Path
 
 import numpy as np
 
-from scripts.arguments import new_parser, positive  # needs pip install -e .
-from scripts.command import command
-from scripts.output import output_file
+from npformer.commands.arguments import new_parser, positive  # needs pip install -e .
+from npformer.commands.command import command
+from npformer.commands.output import output_file
 from scripts.studies.systems import trained
 
 from npformer import CopyTask, Transformer, tree

@@ -10,7 +10,7 @@ from tested import npf
 from npformer import cpu, reference
 from npformer.runtime.threads import n_threads
 
-FIRST = ["tests/operations/test_parity.py", "tests/gpu/", "tests/scripts/"]
+FIRST = ["tests/operations/test_parity.py", "tests/gpu/", "tests/commands/", "tests/scripts/"]
 
 
 def pytest_collection_modifyitems(items):

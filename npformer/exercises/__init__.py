@@ -1,4 +1,4 @@
-"""Exercises along the path of the book, with a checker: ``python -m npformer.exercises``.
+"""Exercises along the path of the book, with a checker: ``npformer exercises``.
 
 Each exercise is one record in one file of ``npformer.exercises.tasks``: what is asked, the answer, typical mistakes
 with explanations, hints, and the inputs on which a function is compared with what is expected.

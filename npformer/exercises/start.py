@@ -8,7 +8,7 @@ def starting_text(exercise):
     return (
         f'"""{heading(exercise)}\n\n{task_text(exercise)}\n\n'
         f"Explained in: docs/{exercise.page}.md\n"
-        f'Check it with: python -m npformer.exercises check {exercise.name}\n"""\n\n'
+        f'Check it with: npformer exercises check {exercise.name}\n"""\n\n'
         f"{exercise.imports}\n\n\n{function_text(exercise)}"
     )
 

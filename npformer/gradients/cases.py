@@ -1,6 +1,6 @@
 """The table of cases: the options with which each operation is checked, and the tolerances for kernels.
 
-``python -m npformer.gradients``, the tests of gradients, parity, dtypes, poison and bad input, the fuzzing and the
+``npformer gradcheck``, the tests of gradients, parity, dtypes, poison and bad input, the fuzzing and the
 mutations all read it. Arguments are drawn from the contracts, so one line in the table adds an operation to all of
 these tests.
 """

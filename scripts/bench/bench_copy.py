@@ -12,12 +12,12 @@ import sys
 import time
 from functools import partial
 
-from scripts.arguments import new_parser, positive  # needs pip install -e .
+from npformer.commands.arguments import new_parser, positive  # needs pip install -e .
+from npformer.commands.command import command
+from npformer.commands.copy import PAD, PRESETS, training_batches
+from npformer.commands.output import add_json, write_json
 from scripts.bench.machine import machine, physical_cores, print_machine
 from scripts.bench.report import print_table
-from scripts.command import command
-from scripts.output import add_json, write_json
-from scripts.train_copy import PAD, PRESETS, training_batches
 
 import npformer as nf
 from npformer.runtime.extras import pip_install

@@ -16,13 +16,13 @@ from functools import partial
 
 import numpy as np
 
-from scripts.arguments import add_some  # needs pip install -e .
+from npformer.commands.arguments import add_some  # needs pip install -e .
+from npformer.commands.command import command
+from npformer.commands.output import write_json
 from scripts.bench.machine import machine
 from scripts.bench.options import parsed, parser_of
 from scripts.bench.report import percent, print_table, short, time_cells
 from scripts.bench.steps import SIZES, Size, build_npformer, build_pytorch, compare, training_flops
-from scripts.command import command
-from scripts.output import write_json
 
 from npformer.backends import why_no_gpu
 

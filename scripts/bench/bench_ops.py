@@ -18,14 +18,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from scripts.arguments import add_some  # needs pip install -e .
+from npformer.commands.arguments import add_some  # needs pip install -e .
+from npformer.commands.command import command
+from npformer.commands.output import write_json
 from scripts.bench.contenders import alternate, build_all, of_backends, started
 from scripts.bench.limits import best_of, limits_contender, print_limits
 from scripts.bench.machine import machine, physical_cores, print_machine
 from scripts.bench.options import add_backends, add_without, parsed, parser_of
 from scripts.bench.report import milliseconds, percent, print_table, short, timing
-from scripts.command import command
-from scripts.output import write_json
 
 import npformer as nf
 from npformer.gradients.cases import Case, Drawn

@@ -20,15 +20,15 @@ import time
 
 import numpy as np
 
-from scripts.arguments import above_zero, new_parser, positive, positives, some_of  # needs pip install -e .
+from npformer.commands.arguments import above_zero, new_parser, positive, positives, some_of  # needs pip install -e .
+from npformer.commands.command import command
+from npformer.commands.on_ranks import found_by_worker, mpiexec
+from npformer.commands.output import add_json, write_json
 from scripts.bench.machine import machine
 from scripts.bench.memory import peak_bytes
 from scripts.bench.predict_ranks import Network, Step, predict
 from scripts.bench.report import print_table, summary
 from scripts.bench.steps import LABEL_SMOOTHING, LEARNING_RATE, SIZES, batch_of, model_of
-from scripts.command import command
-from scripts.on_ranks import found_by_worker, mpiexec
-from scripts.output import add_json, write_json
 
 from npformer import Adam, Trainer
 from npformer.runtime.ranks import world

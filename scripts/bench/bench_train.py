@@ -22,7 +22,9 @@ from functools import partial
 
 import numpy as np
 
-from scripts.arguments import add_some  # needs pip install -e .
+from npformer.commands.arguments import add_some  # needs pip install -e .
+from npformer.commands.command import command
+from npformer.commands.output import picture_file, write_json
 from scripts.bench.contenders import build_all, of_backends, started
 from scripts.bench.limits import alternate_with, limits_contender, print_limits
 from scripts.bench.machine import machine, print_machine
@@ -41,8 +43,6 @@ from scripts.bench.steps import (
     print_best_of_pytorch,
     training_flops,
 )
-from scripts.command import command
-from scripts.output import picture_file, write_json
 
 import npformer as nf
 

@@ -1,7 +1,7 @@
 """The options that most benchmarks share."""
 
-from scripts.arguments import above_zero, add_some, new_parser, positive
-from scripts.output import add_json
+from npformer.commands.arguments import above_zero, add_some, new_parser, positive
+from npformer.commands.output import add_json
 
 
 def parser_of(description, *, rounds, seconds, quick_seconds, quick):

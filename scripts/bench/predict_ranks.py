@@ -22,9 +22,9 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from scripts.arguments import new_parser  # needs pip install -e .
+from npformer.commands.arguments import new_parser  # needs pip install -e .
+from npformer.commands.command import command
 from scripts.bench.report import print_table
-from scripts.command import command
 
 MEASURED = Path(__file__).resolve().parents[1] / "figures" / "results" / "ranks.json"
 RANKS = [8, 32, 128, 512, 1024]

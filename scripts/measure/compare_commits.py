@@ -15,8 +15,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from scripts.arguments import above_zero, new_parser, positive  # needs pip install -e .
-from scripts.command import command
+from npformer.commands.arguments import above_zero, new_parser, positive  # needs pip install -e .
+from npformer.commands.command import command
 
 WORKER = """
 import json, sys, time

@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from scripts.arguments import add_some, new_parser  # needs pip install -e .
-from scripts.command import command
-from scripts.output import add_json, write_json
+from npformer.commands.arguments import add_some, new_parser  # needs pip install -e .
+from npformer.commands.command import command
+from npformer.commands.output import add_json, write_json
 
 from npformer import get_backend, reference
 from npformer.config import read_config

@@ -10,10 +10,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from scripts.arguments import new_parser, positive  # needs pip install -e .
+from npformer.commands.arguments import new_parser, positive  # needs pip install -e .
+from npformer.commands.command import command
 from scripts.bench.machine import machine, print_machine
 from scripts.bench.report import print_table
-from scripts.command import command
 
 SCRIPT = Path(__file__).resolve().parents[1] / "train_copy.py"
 

@@ -25,15 +25,21 @@ from pathlib import Path
 
 import numpy as np
 
-from scripts.arguments import above_zero, between_commas, new_parser, positive, positives  # needs pip install -e .
+from npformer.commands.arguments import (  # needs pip install -e .
+    above_zero,
+    between_commas,
+    new_parser,
+    positive,
+    positives,
+)
+from npformer.commands.command import command
+from npformer.commands.on_ranks import MPIEXEC, found_by_worker, mpiexec
+from npformer.commands.output import add_json, write_json
 from scripts.bench.bench_ranks import after_backward, messages
 from scripts.bench.machine import machine
 from scripts.bench.predict_ranks import GBIT, Network, Step, predict
 from scripts.bench.report import note, percent, print_table, short
 from scripts.bench.steps import LABEL_SMOOTHING, LEARNING_RATE, SIZES, batch_of, model_of
-from scripts.command import command
-from scripts.on_ranks import MPIEXEC, found_by_worker, mpiexec
-from scripts.output import add_json, write_json
 
 from npformer import Adam, Trainer
 from npformer.runtime.extras import pip_install

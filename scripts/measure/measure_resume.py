@@ -27,10 +27,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from scripts.arguments import natural, new_parser, positive, positives  # needs pip install -e .
-from scripts.command import command
-from scripts.on_ranks import mpiexec, rank
-from scripts.output import add_json, write_json
+from npformer.commands.arguments import natural, new_parser, positive, positives  # needs pip install -e .
+from npformer.commands.command import command
+from npformer.commands.on_ranks import mpiexec, rank
+from npformer.commands.output import add_json, write_json
 
 from npformer.training import JsonLog, Trainer, load_checkpoint
 from npformer.training.loop import LAST, LOG

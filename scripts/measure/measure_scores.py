@@ -8,9 +8,9 @@ import timeit
 
 import numpy as np
 
-from scripts.arguments import new_parser, positive  # needs pip install -e .
+from npformer.commands.arguments import new_parser, positive  # needs pip install -e .
+from npformer.commands.command import command
 from scripts.bench.report import print_table
-from scripts.command import command
 
 from npformer import reference as ops
 from npformer.config import read_config

@@ -13,10 +13,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from scripts.arguments import new_parser, positive  # needs pip install -e .
+from npformer.commands.arguments import new_parser, positive  # needs pip install -e .
+from npformer.commands.command import command
+from npformer.commands.output import add_json, write_json
 from scripts.bench.memory import peak_bytes, resident_bytes
-from scripts.command import command
-from scripts.output import add_json, write_json
 
 from npformer.data import ParallelText, Place, Subwords, TokenBatches
 

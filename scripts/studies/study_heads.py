@@ -17,9 +17,9 @@ from pathlib import Path
 
 import numpy as np
 
-from scripts.arguments import add_sizes, natural, new_parser, positive, sizes_of  # needs pip install -e .
-from scripts.command import command
-from scripts.output import add_json, output_folder, write_whole
+from npformer.commands.arguments import add_sizes, natural, new_parser, positive, sizes_of  # needs pip install -e .
+from npformer.commands.command import command
+from npformer.commands.output import add_json, output_folder, write_whole
 from scripts.studies.study_translation import SMALL, SMALL_PARAMETERS, trained_translator
 from scripts.studies.systems import trained
 

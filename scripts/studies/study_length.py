@@ -27,9 +27,16 @@ from timeit import timeit
 
 import numpy as np
 
-from scripts.arguments import add_sizes, add_some, natural, new_parser, positive, sizes_of  # needs pip install -e .
-from scripts.command import command
-from scripts.output import add_json, add_pictures, output_folder, will_draw, write_json
+from npformer.commands.arguments import (  # needs pip install -e .
+    add_sizes,
+    add_some,
+    natural,
+    new_parser,
+    positive,
+    sizes_of,
+)
+from npformer.commands.command import command
+from npformer.commands.output import add_json, add_pictures, output_folder, will_draw, write_json
 from scripts.studies.study_translation import check, study_joined, study_translation
 from scripts.studies.systems import SYSTEMS, count, of_size, trained
 

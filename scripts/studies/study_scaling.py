@@ -13,9 +13,9 @@ import time
 
 import numpy as np
 
-from scripts.arguments import add_sizes, natural, new_parser, sizes_of  # needs pip install -e .
-from scripts.command import command
-from scripts.output import add_json, add_pictures, will_draw, write_json
+from npformer.commands.arguments import add_sizes, natural, new_parser, sizes_of  # needs pip install -e .
+from npformer.commands.command import command
+from npformer.commands.output import add_json, add_pictures, will_draw, write_json
 
 from npformer import Adam, reference as ops, tree
 from npformer.runtime.threads import blas_threads

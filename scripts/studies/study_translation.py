@@ -9,7 +9,7 @@ from importlib import import_module
 
 import numpy as np
 
-from scripts.evaluate import LENGTHS
+from npformer.commands.evaluate import LENGTHS
 from scripts.studies.systems import SYSTEMS, count, of_size
 
 from npformer.data import ParallelText

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from npformer.commands.exercises import main, next_of
+
 from npformer.exercises import EXERCISES
-from npformer.exercises.__main__ import main, next_of
 from npformer.exercises.child import check_file
 from npformer.exercises.process import check_in_process
 from npformer.exercises.progress import Progress
@@ -22,6 +23,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "guides" / "exercises.md"
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["npformer exercises"])
     return tmp_path
 
 
@@ -51,7 +53,7 @@ def check(text, name="softmax", seconds=10):
 
 
 def test_from_the_start_to_the_answer(capsys):
-    assert "next: python -m npformer.exercises start soft_lookup" in run(capsys, "")[1]
+    assert "next: npformer exercises start soft_lookup" in run(capsys, "")[1]
     code, said = run(capsys, "start softmax")
     assert code == 0
     assert "Your file: exercises/softmax.py" in said
@@ -76,7 +78,7 @@ def test_from_the_start_to_the_answer(capsys):
     file.write_text(answer)
     assert run(capsys, "check exercises/softmax.py") == (
         0,
-        "softmax: solved\n    right in all 7 cases\nnext: python -m npformer.exercises start fix_softmax\n",
+        "softmax: solved\n    right in all 7 cases\nnext: npformer exercises start fix_softmax\n",
     )
     code, said = run(capsys, "list")
     assert re.search(r"softmax of each row, without overflow +solved\n", said)
@@ -98,9 +100,9 @@ def test_a_file_of_ones_own_with_several_functions(capsys):
         ("start softmx", "error: there is no exercise 'softmx': try softmax\n"),
         (
             "check softmax",
-            "error: exercises/softmax.py is missing: python -m npformer.exercises start softmax writes it\n",
+            "error: exercises/softmax.py is missing: npformer exercises start softmax writes it\n",
         ),
-        ("check", "error: you have not started any exercise yet: python -m npformer.exercises start\n"),
+        ("check", "error: you have not started any exercise yet: npformer exercises start\n"),
         ("check nothing.py", "error: nothing.py is missing: expected a Python file\n"),
         (
             "check other.py",
@@ -113,7 +115,7 @@ def test_a_file_of_ones_own_with_several_functions(capsys):
             "error: other.py is there already: check it, delete it, or choose another name with --file\n",
         ),
         ("start softmax --file nowhere/x.py", "error: nowhere/x.py: No such file or directory\n"),
-        ("hint 99", "error: there is no exercise '99': see python -m npformer.exercises\n"),
+        ("hint 99", "error: there is no exercise '99': see npformer exercises\n"),
     ],
 )
 def test_what_a_person_can_mend_is_one_line(capsys, command, line):
@@ -229,9 +231,9 @@ def test_what_comes_next(capsys):
     run(capsys, "start soft_lookup")
     run(capsys, "start causal_mask")
     Path("exercises/causal_mask.py").write_text("import numpy as np\n" + EXERCISES["causal_mask"].answer_source)
-    assert run(capsys, "check causal_mask")[1].endswith("next: python -m npformer.exercises start fix_square_mask\n")
+    assert run(capsys, "check causal_mask")[1].endswith("next: npformer exercises start fix_square_mask\n")
     run(capsys, "start fix_square_mask")
-    assert run(capsys, "check causal_mask")[1].endswith("next: python -m npformer.exercises check fix_square_mask\n")
+    assert run(capsys, "check causal_mask")[1].endswith("next: npformer exercises check fix_square_mask\n")
     assert run(capsys, "check")[1].endswith("1 of these 3 are solved\n")
     Path("exercises/progress.json").write_text(json.dumps({"solved": list(EXERCISES), "files": {}, "hints": {}}))
     assert run(capsys, "start")[1].startswith("error: all are solved: ")
@@ -308,6 +310,6 @@ def test_the_page_shows_what_is_printed(capsys):
             continue
         for call in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
             command, _, expected = call.partition("\n")
-            said = run(capsys, command.removeprefix("python -m npformer.exercises"))[1]
+            said = run(capsys, command.removeprefix("npformer exercises"))[1]
             for part in expected.split("...\n"):
                 assert part.rstrip("\n") in said

@@ -12,7 +12,7 @@ from corpus import SETTINGS, write_corpus
 from on_gpu import MISSING, NO_GPU, ON_GPU, ON_PROCESSOR, cupy, cupy_installed, gpu, put, small_blocks, take
 from results import FIRST, arguments_of, run
 
-from scripts import train_copy
+from npformer.commands import copy
 
 import npformer
 from npformer import (
@@ -338,7 +338,7 @@ def test_the_package_binds_its_kernels_and_not_the_reference():
 
 @pytest.mark.skipif(bool(ON_PROCESSOR), reason="without a GPU a training would take hours")
 def test_the_copy_task_from_its_script(tmp_path, capsys):
-    train_copy.main(["--backend", "gpu", "--steps", "2", "--quiet", "--no-plots", "--json", str(tmp_path / "x.json")])
+    copy.main(["--backend", "gpu", "--steps", "2", "--quiet", "--no-plots", "--json", str(tmp_path / "x.json")])
     assert "backend gpu" in capsys.readouterr().out
 
 

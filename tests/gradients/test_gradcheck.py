@@ -221,7 +221,7 @@ def test_a_sample_is_a_number_of_entries(sample, error):
 
 
 def run_module(*arguments):
-    command = [sys.executable, "-m", "npformer.gradients", *arguments]
+    command = [sys.executable, "-m", "npformer", "gradcheck", *arguments]
     return subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=60)
 
 
@@ -243,7 +243,7 @@ def test_command_names_the_operations_it_knows():
 
 
 def test_command_fails_with_the_gradient(monkeypatch, capsys):
-    from npformer.gradients import __main__ as command
+    from npformer.commands import gradcheck as command
 
     broken = SimpleNamespace(operation="broken", is_differentiable=True)
     broken.derivative = lambda seed: (np.sin, lambda dy, x: dy, {"x": X})

@@ -1,4 +1,4 @@
-"""What ``show_config`` and ``python -m npformer`` say; their advice comes and goes with its reason."""
+"""What ``show_config`` and ``npformer info`` say; their advice comes and goes with its reason."""
 
 import importlib
 import importlib.machinery
@@ -51,7 +51,7 @@ def hide(monkeypatch):
 
 def run(*arguments, status=0, **environment):
     environment = {name: value for name, value in os.environ.items() if name not in VARIABLES} | environment
-    command = [sys.executable, "-W", "error", "-m", "npformer", *map(str, arguments)]
+    command = [sys.executable, "-W", "error", "-m", "npformer", "info", *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert done.returncode == status, done.stdout + done.stderr
     return done.stdout + done.stderr
@@ -299,4 +299,5 @@ def test_every_line_is_aligned(capsys):
 
 def test_help_and_a_file_that_cannot_be_written(tmp_path):
     assert "--json FILE" in run("--help")
-    assert "error: --json: " in run("--json", tmp_path / "nowhere" / "config.json", status=2)
+    (tmp_path / "file").touch()
+    assert "error: argument --json: " in run("--json", tmp_path / "file" / "config.json", status=2)

@@ -29,6 +29,7 @@ FLOORS = """
     models
     training
     exercises translation
+    commands
     __main__
 """
 

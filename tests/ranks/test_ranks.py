@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from corpus import write_corpus
 
-from scripts.on_ranks import MPIEXEC, mpiexec
+from npformer.commands.on_ranks import MPIEXEC, mpiexec
 
 from npformer.training import JsonLog, load_checkpoint
 from npformer.training.loop import LAST

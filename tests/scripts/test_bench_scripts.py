@@ -11,7 +11,7 @@ import pytest
 import npformer as nf
 
 pytest.importorskip("resource", reason="the benchmarks need a Unix system")
-from scripts import output  # noqa: E402
+from npformer.commands import output  # noqa: E402
 from scripts.bench import (  # noqa: E402
     bench_attention,
     bench_decode,

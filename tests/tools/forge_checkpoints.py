@@ -30,10 +30,10 @@ from pathlib import Path
 
 import numpy as np
 
-from scripts.arguments import natural, new_parser  # needs pip install -e .
+from npformer.commands.arguments import natural, new_parser  # needs pip install -e .
+from npformer.commands.command import command
+from npformer.commands.output import output_file, write_json
 from scripts.bench.memory import peak_bytes, reset_peak
-from scripts.command import command
-from scripts.output import output_file, write_json
 
 from npformer import SGD, Adam, AdamW, ByteNet, Recurrent, Trainer, Transformer
 from npformer.data import Place

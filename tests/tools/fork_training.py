@@ -16,8 +16,8 @@ import time
 
 import numpy as np
 
-from scripts.arguments import natural, new_parser, positive  # needs pip install -e .
-from scripts.command import command
+from npformer.commands.arguments import natural, new_parser, positive  # needs pip install -e .
+from npformer.commands.command import command
 
 from npformer import Adam, Trainer, Transformer, greedy_decode
 from npformer.data import CopyTask

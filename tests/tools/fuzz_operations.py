@@ -13,8 +13,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from scripts.arguments import natural, new_parser, positive  # needs pip install -e .
-from scripts.command import command
+from npformer.commands.arguments import natural, new_parser, positive  # needs pip install -e .
+from npformer.commands.command import command
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -19,8 +19,8 @@ import time
 
 import numpy as np
 
-from scripts.arguments import natural, new_parser, positive  # needs pip install -e .
-from scripts.command import command
+from npformer.commands.arguments import natural, new_parser, positive  # needs pip install -e .
+from npformer.commands.command import command
 
 import npformer.runtime.threads
 from npformer import Adam, Trainer, Transformer, greedy_decode

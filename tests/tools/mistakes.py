@@ -1,4 +1,4 @@
-"""Make the mistakes that users make with the scripts, and check that each script says in one line what is wrong.
+"""Make the mistakes that users make with the commands and scripts, and check that each says in one line what is wrong.
 
 python tests/tools/mistakes.py                   # all of them: about two minutes
 python tests/tools/mistakes.py --quick           # one of each script: some seconds
@@ -26,8 +26,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from scripts.arguments import new_parser, positive  # needs pip install -e .
-from scripts.command import command
+from npformer.commands.arguments import new_parser, positive  # needs pip install -e .
+from npformer.commands.command import command
 
 from npformer.translation import Translator
 
@@ -38,7 +38,7 @@ SECONDS = 120  # until a script counts as hanging: the first run compiles kernel
 class Mistake(NamedTuple):
     """A mistake, the command that makes it, and how the script has to end."""
 
-    script: str
+    script: str  # or "npformer", the command
     what: str
     command: str  # in which SCRIPT stands for the script; without SCRIPT, only its arguments
     code: int
@@ -81,6 +81,14 @@ def trainings(script, short, long="--quiet"):
 
 
 MISTAKES = [
+    Mistake(
+        "npformer",
+        "an unknown command",
+        "trian-translation --data data",
+        2,
+        "unknown command 'trian-translation', did you mean train-translation?",
+    ),
+    Mistake("npformer", "NumPy is not installed", f"{without('numpy')} SCRIPT info", 1, "numpy is not installed for …"),
     *trainings("train_copy.py", SHORT),
     Mistake(
         "train_copy.py",
@@ -536,7 +544,8 @@ def run(mistakes, jobs=1):
 
 def make(mistake, folder):
     """Run a command. Returns its exit code, the line that it wrote, and why this is not as expected or None."""
-    script = f"{shlex.quote(sys.executable)} {shlex.quote(str(SCRIPTS / mistake.script))}"
+    path = "-m npformer" if mistake.script == "npformer" else shlex.quote(str(SCRIPTS / mistake.script))
+    script = f"{shlex.quote(sys.executable)} {path}"
     text = mistake.command if "SCRIPT" in mistake.command else f"SCRIPT {mistake.command}"
     arguments = ["bash", "-c", "set -o pipefail; " + text.replace("SCRIPT", script)]
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
@@ -549,7 +558,7 @@ def make(mistake, folder):
         return "none", "", f"has not ended after {SECONDS} seconds"
     *above, last = errors.decode(errors="replace").splitlines() or [""]
     above = [line for line in above if not line.startswith("warning: ")]  # such as that no kernel can be kept, either
-    line = re.sub(r"^([\w.]+: )?error: ", "", last).replace(f"{folder}/", "")  # a loop names whole paths
+    line = re.sub(r"^([\w. -]+: )?error: ", "", last).replace(f"{folder}/", "")  # a loop names whole paths
     if done.returncode != mistake.code or not is_as_expected(line, mistake.line):
         return done.returncode, line, f"expected {mistake.code}, {mistake.line}\n" + "\n".join([*above, last])
     if above and not (mistake.code == 2 and above[0].startswith("usage: ")):

@@ -20,8 +20,8 @@ import tempfile
 import threading
 from pathlib import Path
 
-from scripts.arguments import new_parser, positive  # needs pip install -e .
-from scripts.command import command
+from npformer.commands.arguments import new_parser, positive  # needs pip install -e .
+from npformer.commands.command import command
 
 from npformer.gradients.cases import CASES
 

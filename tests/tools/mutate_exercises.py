@@ -19,8 +19,8 @@ import warnings
 
 import numpy as np
 
-from scripts.arguments import new_parser, positive  # needs pip install -e .
-from scripts.command import command
+from npformer.commands.arguments import new_parser, positive  # needs pip install -e .
+from npformer.commands.command import command
 
 from npformer.exercises import EXERCISES, check_function
 from npformer.exercises.compare import call

@@ -12,8 +12,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from scripts.arguments import new_parser
-from scripts.command import command  # needs pip install -e .
+from npformer.commands.arguments import new_parser
+from npformer.commands.command import command  # needs pip install -e .
 
 from npformer import cpu, reference
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts import get_multi30k
+from npformer.commands import get_multi30k
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 

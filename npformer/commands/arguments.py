@@ -1,6 +1,9 @@
-"""Types and options that the command lines of several scripts share."""
+"""Types and options that the command lines of several commands and scripts share."""
 
 import argparse
+import re
+
+from npformer.commands import COMMANDS, called
 
 LARGEST = 2**31 - 1
 LARGEST_SEED = 2**64 - 1
@@ -8,9 +11,9 @@ LARGEST_BEAM, LONGEST = 1000, 2**16  # memory and time grow with them: a slip of
 
 
 def new_parser(description, **settings):
-    """A parser that shows a description as it is written: the docstring of a script."""
-    formatter = argparse.RawDescriptionHelpFormatter
-    return argparse.ArgumentParser(description=description, formatter_class=formatter, **settings)
+    """A parser that shows a docstring as it is written, but that each "npformer COMMAND" is what the user calls."""
+    text = re.sub(rf"\bnpformer ({'|'.join(COMMANDS)})(?![\w-])", lambda found: called(found[1]), description)
+    return argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter, **settings)
 
 
 def option(name, at_most=LARGEST):
@@ -92,7 +95,7 @@ def sizes_of(options, full, quick):
 
 def backend(name):
     """The backend with this name."""
-    from npformer import get_backend  # here, as not every script needs npformer
+    from npformer.backends import get_backend  # here, as not every script needs npformer
 
     try:
         return get_backend(name)

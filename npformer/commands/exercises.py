@@ -1,13 +1,23 @@
-"""``python -m npformer.exercises``: list, start and check the exercises."""
+"""Exercises along the path of the book, with a checker.
+
+npformer exercises                  # list the exercises, and which are solved
+npformer exercises start softmax    # write exercises/softmax.py, which you complete
+npformer exercises check softmax    # run it, and say precisely what is wrong
+npformer exercises hint softmax     # a hint; the next time one more
+npformer exercises answer softmax   # the answer
+"""
 
 import argparse
 import ast
-import contextlib
 import os
 import sys
 from difflib import get_close_matches
 from pathlib import Path
 from textwrap import indent
+
+from npformer.commands import called
+from npformer.commands.arguments import new_parser
+from npformer.commands.command import command
 
 from npformer.exercises.compare import PERHAPS, Verdict
 from npformer.exercises.process import SECONDS, check_in_process
@@ -15,56 +25,25 @@ from npformer.exercises.progress import FILE, FOLDER, Progress
 from npformer.exercises.start import heading, starting_text, task_text
 from npformer.exercises.tasks import EXERCISES
 
-PROGRAM = "python -m npformer.exercises"
-DESCRIPTION = f"""\
-Exercises along the path of the book, with a checker.
 
-    {PROGRAM}                  list the exercises, and which are solved
-    {PROGRAM} start softmax    write exercises/softmax.py, which you complete
-    {PROGRAM} check softmax    run it, and say precisely what is wrong
-    {PROGRAM} hint softmax     a hint; the next time one more
-    {PROGRAM} answer softmax   the answer
-"""
-
-
-class Refusal(Exception):
+class Refusal(ValueError):
     """What the person can mend, in one line."""
 
 
+@command
 def main(argv=None):
     """Do what the command line asks for. Returns the exit status, 1 if an exercise is not solved."""
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")  # of what the terminal cannot show, such as Σ
     options = parser().parse_args(argv)
-    try:
-        if Path.cwd().name == FOLDER.name and Path(FILE.name).is_file():
-            raise Refusal("this is the folder of your exercises: go to the folder above it (cd ..)")
-        code = options.run(options, Progress())
-        sys.stdout.flush()
-        return code
-    except Refusal as refusal:
-        print(f"error: {refusal}", file=sys.stderr)
-    except OSError as error:
-        if isinstance(error, BrokenPipeError):
-            return close_output()
-        print(f"error: {error.filename or 'writing'}: {error.strerror}", file=sys.stderr)
-    except KeyboardInterrupt:
-        return 130
-    return 1
-
-
-def close_output():
-    """Discard the output, which nobody reads any more."""
-    with contextlib.suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return 0
+    if Path.cwd().name == FOLDER.name and Path(FILE.name).is_file():
+        raise Refusal("this is the folder of your exercises: go to the folder above it (cd ..)")
+    return options.run(options, Progress())
 
 
 def parser():
     """The arguments of the command line."""
-    top = argparse.ArgumentParser(
-        prog=PROGRAM, description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    top = new_parser(__doc__)
     top.set_defaults(run=show_list)
     commands = top.add_subparsers(title="commands", metavar="COMMAND")
     commands.add_parser("list", help="the exercises in order, and which are solved").set_defaults(run=show_list)
@@ -104,13 +83,18 @@ def seconds(text):
     return value
 
 
+def program():
+    """How the person calls this."""
+    return called("exercises")
+
+
 def find(name):
     """The exercise of this name, or of this number in the list."""
     if name.isascii() and name.isdigit() and 0 < int(name) <= len(EXERCISES):
         name = list(EXERCISES)[int(name) - 1]
     if name not in EXERCISES:
         close = get_close_matches(name, EXERCISES, 1)
-        raise Refusal(f"there is no exercise {name!r}: {f'try {close[0]}' if close else f'see {PROGRAM}'}")
+        raise Refusal(f"there is no exercise {name!r}: {f'try {close[0]}' if close else f'see {program()}'}")
     return EXERCISES[name]
 
 
@@ -142,14 +126,14 @@ def next_of(progress, after=None):
 def next_line(progress, after=None):
     """The line that says what to do next."""
     name = next_of(progress, after)
-    return f"next: {PROGRAM} {'check' if progress.is_begun(name) else 'start'} {name}" if name else "all are solved"
+    return f"next: {program()} {'check' if progress.is_begun(name) else 'start'} {name}" if name else "all are solved"
 
 
 def begin(options, progress):
     """Write the file of an exercise."""
     name = options.name or next_of(progress)
     if name is None:
-        raise Refusal(f"all are solved: name the one that you want to do again, as in {PROGRAM} start softmax")
+        raise Refusal(f"all are solved: name the one that you want to do again, as in {program()} start softmax")
     exercise = find(name)
     file = options.file or FOLDER / f"{exercise.name}.py"
     if file.exists():
@@ -161,7 +145,7 @@ def begin(options, progress):
     progress.files[exercise.name] = str(file)
     progress.save()
     print(f"{exercise.name}: {heading(exercise)}\n\n{indent(task_text(exercise), '    ')}\n")
-    print(f"Your file: {file}\nEdit it, then: {PROGRAM} check {exercise.name}")
+    print(f"Your file: {file}\nEdit it, then: {program()} check {exercise.name}")
     return 0
 
 
@@ -170,7 +154,7 @@ def check_all(options, progress):
     begun = [name for name in EXERCISES if progress.is_begun(name)]
     todo = [pair for what in options.what or begun for pair in functions_of(what, progress)]
     if not todo:
-        raise Refusal(f"you have not started any exercise yet: {PROGRAM} start")
+        raise Refusal(f"you have not started any exercise yet: {program()} start")
     verdicts = []
     for name, file in todo:
         verdict, printed = check_in_process(name, file, options.seconds)
@@ -196,7 +180,7 @@ def functions_of(what, progress):
         exercise = find(what)
         file = progress.file_of(exercise.name)
         if not file.exists():
-            raise Refusal(f"{file} is missing: {PROGRAM} start {exercise.name} writes it")
+            raise Refusal(f"{file} is missing: {program()} start {exercise.name} writes it")
         return [(exercise.name, file)]
     file = Path(what)
     if not file.is_file():
@@ -240,7 +224,7 @@ def report(name, file, verdict: Verdict, printed, progress):
         if not (is_early and line.startswith(PERHAPS)):
             print(f"    {line}")
     if verdict.state == "wrong":
-        print(f"    a hint: {PROGRAM} hint {name}")
+        print(f"    a hint: {program()} hint {name}")
 
 
 def give_hint(options, progress):
@@ -253,7 +237,7 @@ def give_hint(options, progress):
         print("the same command again gives one more")
     else:
         more = "; `check` now says more about what is wrong" if exercise.given else ""
-        print(f"that was the last hint{more}; the answer: {PROGRAM} answer {exercise.name}")
+        print(f"that was the last hint{more}; the answer: {program()} answer {exercise.name}")
     progress.hints[exercise.name] = n
     progress.save()
     return 0
@@ -265,7 +249,3 @@ def show_answer(options, progress):
     print(f"{exercise.imports}\n\n\n{exercise.answer_source.rstrip()}")
     print(f"\n\n# explained in docs/{exercise.page}.md")
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

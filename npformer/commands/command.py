@@ -1,7 +1,7 @@
-"""How a script ends: with one line for a mistake of its user, a traceback for a bug, silently if it is interrupted.
+"""How a command ends: with one line for a mistake of its user, a traceback for a bug, silently if it is interrupted.
 
-Every script imports this module before npformer and decorates its ``main`` with ``command``. The module needs only the
-standard library, so that it can say that NumPy is missing.
+Every command and every script imports this module before NumPy and decorates its ``main`` with ``command``. The module
+needs only the standard library, so that it can say that NumPy is missing.
 """
 
 import atexit
@@ -15,11 +15,11 @@ import traceback
 import warnings
 from pathlib import Path
 
-from scripts.on_ranks import Quiet
+from npformer.commands.on_ranks import Quiet
 
 from npformer.runtime.extras import pip_install
 
-SCRIPTS = str(Path(__file__).parent)
+PACKAGE = str(Path(__file__).parents[1])
 atexit.register(gc.freeze)  # Python would look for cycles among all that numba has made, a tenth of a second long
 
 
@@ -52,7 +52,7 @@ def command(main):
     return run
 
 
-def message_of(error):
+def message_of(error, main=None):
     """What to tell the user about an error that is not a bug; None for a bug, which keeps its traceback."""
     match error:
         case MemoryError():
@@ -67,7 +67,7 @@ def message_of(error):
             return str(error)
         case ImportError() if "pip install" in str(error):
             return str(error)
-        case ValueError() if _is_raised_by_us(error):
+        case ValueError() if _is_raised_by_us(error, main):
             return str(error)
     return None
 
@@ -98,7 +98,7 @@ def _exit_code(main, argv, ranks):
         if isinstance(error, BrokenPipeError) and _output_is_broken():
             ranks.failed(0)
             return 0
-        message = message_of(error)
+        message = message_of(error, main)
         if message is None:
             if ranks.several:
                 traceback.print_exc()
@@ -136,12 +136,14 @@ def _discard_output():
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _is_raised_by_us(error):
+def _is_raised_by_us(error, main):
     """Whether a ``raise`` of npformer or of a script made the error, whose message is then meant for the user."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
-    folders = [SCRIPTS]
-    if package := sys.modules.get("npformer"):
-        folders += package.__path__
+    folders = [
+        PACKAGE,
+        os.path.dirname(main.__code__.co_filename),
+        *getattr(sys.modules.get("scripts"), "__path__", []),
+    ]
     return frame.filename.startswith(tuple(folders)) and (frame.line or "").startswith("raise ")
 
 

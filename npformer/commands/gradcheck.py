@@ -1,27 +1,30 @@
-"""``python -m npformer.gradients``: check every operation and print a table."""
+"""Check every backward pass against the complex step and central differences, and print a table.
 
-import argparse
-import sys
+npformer gradcheck                # every operation: a minute
+npformer gradcheck attention
+"""
+
+from npformer.commands import nearest
+from npformer.commands.arguments import natural, new_parser
+from npformer.commands.command import command
 
 from npformer.gradients import GradientError, gradcheck
 from npformer.gradients.cases import CASES
 
 
+@command
 def main(argv=None):
     """Run the checks that the command line asks for. Returns the exit status, which is 1 if a check fails."""
-    parser = argparse.ArgumentParser(
-        prog="python -m npformer.gradients",
-        description="Check every backward pass against the complex step and central differences.",
-    )
+    parser = new_parser(__doc__)
     parser.add_argument("operation", nargs="*", help="only these operations, e.g. attention (default: all)")
-    parser.add_argument("--seed", type=int, default=0, help="of the random inputs (default: %(default)s)")
+    parser.add_argument("--seed", type=natural, default=0, help="of the random inputs (default: %(default)s)")
     parser.add_argument("--stop", action="store_true", help="stop at the first check that fails")
     options = parser.parse_args(argv)
     cases = [case for case in CASES if case.is_differentiable]
     known = sorted({case.operation for case in cases})
     for name in options.operation:
         if name not in known:
-            parser.error(f"no operation {name!r}; there are: {', '.join(known)}")
+            parser.error(f"no operation {name!r}{nearest(name, known)}; there are: {', '.join(known)}")
 
     print("Largest error relative to the largest entry of the gradient, at every entry, in float64:\n")
     print(f"{'operation':<60} {'argument':<9} {'complex step':>13} {'central differences':>20}")
@@ -45,7 +48,3 @@ def main(argv=None):
             label = ""
     print("\nevery backward is the derivative of its forward" if not wrong else f"\n{wrong} checks failed")
     return 1 if wrong else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,4 +1,4 @@
-"""``scripts/command.py``, ``output.py`` and ``arguments.py``: what all scripts do about mistakes."""
+"""``npformer/commands/command.py``, ``output.py`` and ``arguments.py``: what all do about mistakes."""
 
 import argparse
 import errno
@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from scripts import arguments, output
-from scripts.command import command
+from npformer.commands import arguments, output
+from npformer.commands.command import command
 
 import npformer
 from npformer.training import CheckpointError
@@ -48,8 +48,7 @@ def that_raises(error):
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_a_mistake_is_one_line_and_exit_code_1(error, line, capsys, monkeypatch):
-    monkeypatch.setattr("scripts.command.SCRIPTS", str(Path(__file__).parent))  # as if this file were a script
+def test_a_mistake_is_one_line_and_exit_code_1(error, line, capsys):
     assert that_raises(error)() == 1
     assert capsys.readouterr().err == f"error: {line}\n"
 
@@ -85,9 +84,8 @@ def test_an_exit_code_is_passed_on():
 
 def run(code, **options):
     """What a script with this code in its main does."""
-    script = (
-        f"import sys\nfrom scripts.command import command\n@command\ndef main(argv=None):\n    {code}\nsys.exit(main())"
-    )
+    imports = "import sys\nfrom npformer.commands.command import command\n"
+    script = f"{imports}@command\ndef main(argv=None):\n    {code}\nsys.exit(main())"
     command = [sys.executable, "-E", "-c", script]
     return subprocess.run(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, **options)
 
@@ -117,8 +115,9 @@ def test_names_that_are_not_utf_8_are_printed_as_they_were_given():
 def test_the_line_at_which_an_import_fails_says_what_to_install(folder):
     for path in (ROOT / "scripts" / folder).glob("*.py"):
         text = path.read_text(encoding="utf-8")
-        if "@command" in text:
-            assert re.search("^from scripts.*", text, re.MULTILINE)[0].endswith("  # needs pip install -e ."), path
+        if "main())" in text:
+            first = re.search("^from (npformer|scripts).*", text, re.MULTILINE)[0]
+            assert first.endswith("  # needs pip install -e ."), path
 
 
 # -- output.py ----------------------------------------------------------------------------------------------------
@@ -196,7 +195,7 @@ def test_a_link_stays_a_link(file, tmp_path):
 
 
 def test_a_device_is_written_to(tmp_path):
-    code = "from scripts import output\n"
+    code = "from npformer.commands import output\n"
     code += "path = output.output_file('/dev/stdout'); print('before', flush=True); output.write_json(path, 1)"
     with open(tmp_path / "shown", "a") as shown:
         subprocess.run([sys.executable, "-c", code], cwd=ROOT, stdout=shown, check=True)

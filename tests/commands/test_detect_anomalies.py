@@ -6,7 +6,7 @@ import json
 import numpy as np
 from oracles import assert_close
 
-from scripts import detect_anomalies
+from npformer.commands import detect_anomalies
 
 
 def test_anomalies_are_found(tmp_path):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts import train_copy
+from npformer.commands import copy
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "train_copy.py"
 FIGURES = {"exact_match", "exact_match_longer", "loss", "seconds", "steps", "tokens_per_second"}
@@ -21,7 +21,7 @@ def run(*arguments, status=0):
 
 def run_here(*arguments):
     """Run the script in this process, which is faster."""
-    return train_copy.main([str(argument) for argument in arguments])
+    return copy.main([str(argument) for argument in arguments])
 
 
 def test_the_quick_preset_learns_to_copy(tmp_path):
@@ -32,7 +32,7 @@ def test_the_quick_preset_learns_to_copy(tmp_path):
     assert figures.keys() >= FIGURES
     assert figures["exact_match"] >= 0.999
     assert figures["loss"] < 0.01
-    assert figures["steps"] == 600 == train_copy.PRESETS["quick"]["steps"] / 2
+    assert figures["steps"] == 600 == copy.PRESETS["quick"]["steps"] / 2
     assert "held out: 100.0 %" in shown or "held out: 99.9 %" in shown
     assert shown.count(" right\n") == 5
     names = ["attention_decoder", "attention_encoder", "attention_memory", "loss", "positional_encoding"]
@@ -49,7 +49,7 @@ def test_fewer_steps_learn_to_reverse(tmp_path):
 
 @pytest.fixture
 def few_are_evaluated(monkeypatch):
-    monkeypatch.setattr(train_copy, "N_EVALUATED", 50)
+    monkeypatch.setattr(copy, "N_EVALUATED", 50)
 
 
 def test_few_steps_do_not_learn_it_and_the_figures_say_so(tmp_path, few_are_evaluated):

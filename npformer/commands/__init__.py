@@ -1,0 +1,44 @@
+"""The command ``npformer``: its subcommands, a module each, and what they share with the scripts of a clone.
+
+Only the standard library is imported here, so that ``npformer --help`` is quick and can be shown without NumPy.
+"""
+
+import sys
+from difflib import get_close_matches
+from pathlib import Path
+
+# What each command is for, and an example of its arguments. The module has its name, with "_" for "-".
+GROUPS = {
+    "learn": {
+        "copy": ("train a Transformer to copy sequences, a minute", "--task reverse"),
+        "exercises": ("exercises along the path of the book, with a checker", "start softmax"),
+        "gradcheck": ("check the gradients of operations", "attention"),
+        "detect-anomalies": ("train an auto-encoder that detects what breaks a pattern", "--quick"),
+    },
+    "translate": {
+        "get-multi30k": ("download a small text in English, French and German", "--langs en,fr"),
+        "train-translation": ("train on it", "--data data/multi30k --out runs/en-fr --minutes 10"),
+        "translate": ("translate sentences", '--model runs/en-fr "A man is riding a bicycle."'),
+        "evaluate": ("score the translations of a text", "--model runs/en-fr --data data/multi30k"),
+    },
+    "look": {
+        "info": ("what npformer runs on, and what would make it faster", "--json info.json"),
+    },
+}
+COMMANDS = [name for group in GROUPS.values() for name in group]
+SCRIPTS = {"copy": "train_copy"}  # whose names are not those of their commands
+
+
+def called(name):
+    """How the user calls a command, in the way in which this program was called: by a script, or as npformer."""
+    program = Path(sys.argv[0])
+    if program.suffix == ".py" and program.name != "__main__.py":
+        return f"python scripts/{SCRIPTS.get(name, name.replace('-', '_'))}.py"
+    by_python = program.name == "__main__.py" or sys.argv[0].startswith("python ")
+    return f"{'python -m ' if by_python else ''}npformer {name}"
+
+
+def nearest(word, known):
+    """The end of a message about a word that is not known."""
+    close = get_close_matches(word, known, 1)
+    return f", did you mean {close[0]}?" if close else ""

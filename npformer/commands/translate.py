@@ -1,0 +1,119 @@
+"""Translate sentences with a trained model. Writes one line per sentence to standard output, in the same order.
+
+npformer translate --model runs/en-fr "A man is riding a bicycle."
+npformer translate --model runs/en-fr --file test.en > test.fr
+cat test.en | npformer translate --model runs/en-fr --n-best 3
+npformer translate --model runs/en-fr --attention attention.png "A man is riding a bicycle."
+
+With --n-best each line has the number of the sentence, the score (log-probability divided by the length penalty) and
+the translation, separated by tabs.
+"""
+
+import sys
+from dataclasses import asdict
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+
+from npformer.commands.arguments import add_backend, add_search, new_parser, positive, search_of, utf_8
+from npformer.commands.command import command
+from npformer.commands.output import picture_file
+
+from npformer.data.parallel_text import decoded, read_lines
+from npformer.decoding.beam import Hypothesis
+from npformer.runtime.ranks import OneProcess, world
+from npformer.translation import Translator
+from npformer.translation.translator import READ_AHEAD
+
+
+@command
+def main(argv=None):
+    options = parse_arguments(argv)
+    ranks = world() if options.file and not options.attention else OneProcess()
+    if ranks.size < world().size and not world().is_first:
+        return  # rank 0 is enough for some sentences
+    translator = Translator.load(options.model, options.backend)
+    write_translations(translator, lines_of(options), options, ranks)
+
+
+def lines_of(options):
+    if options.sentences:
+        return options.sentences
+    if options.file:
+        return read_lines(options.file)
+    if sys.stdin.isatty():
+        print("type one sentence per line; Ctrl-D ends", file=sys.stderr)
+    return decoded(sys.stdin.buffer, "standard input")
+
+
+def write_translations(translator, lines, options, ranks):
+    search = search_of(options) | {"n_best": options.n_best or 1}
+    if options.attention:
+        lines = list(lines)
+    if ranks.size > 1:
+        found = found_on_ranks(translator, lines, search, ranks)
+    elif not (options.sentences or options.file) and sys.stdin.isatty():  # answer each line at once
+        found = (next(translator.hypotheses([line], **search)) for line in lines)
+    else:
+        found = translator.hypotheses(lines, **search)
+    for number, hypotheses in enumerate(found, start=1):
+        if number == 1:
+            first = hypotheses
+        if options.n_best:
+            for hypothesis in hypotheses:
+                print(f"{number}\t{hypothesis.score:.4f}\t{translator.text(hypothesis)}", flush=True)
+        else:
+            print(translator.text(hypotheses[0]) if hypotheses else "", flush=True)
+    if options.attention and lines:
+        draw(translator, lines[0], first, options.attention)
+
+
+def found_on_ranks(translator, lines, search, ranks):
+    """Yield the hypotheses of each line, in order. Rank 0 reads the lines, and each rank translates a part of them."""
+    ranks.agree(lambda: {"model": translator.checksum()})
+    while some := ranks.first(lambda: list(islice(lines, READ_AHEAD * ranks.size))):
+        mine = [list(map(asdict, hypotheses)) for hypotheses in translator.hypotheses(ranks.my_share(some), **search)]
+        for hypotheses in ranks.gather_lists(mine):
+            yield [Hypothesis(**hypothesis) for hypothesis in hypotheses]
+
+
+def draw(translator, line, hypotheses, path):
+    """Draw the heat map of the first sentence: the mean of the weights of all heads and layers."""
+    if not hypotheses:
+        raise ValueError("--attention: the first line is empty, expected a sentence")
+    from npformer.plots import plot_attention
+
+    source, target, layers = translator.attention(line, hypotheses[0])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    mean, title = np.mean(layers, axis=(0, 1)), "Cross-attention, mean of all layers and heads"
+    keys, queries = list(map(as_label, source)), list(map(as_label, target))
+    plot_attention([mean[None]], keys, queries, path, title, "source piece", "piece being said")
+
+
+def as_label(piece):
+    """A piece as a label: the space before a word goes without saying, a piece within a word gets a dash before it."""
+    if piece.startswith("▁"):
+        return piece[1:] or "(space)"
+    return piece if piece.startswith("<") else f"-{piece}"
+
+
+def parse_arguments(argv):
+    parser = new_parser(__doc__, allow_abbrev=False)
+    add = parser.add_argument
+    lines = "(default: the lines of --file or of standard input)"
+    add("sentences", nargs="*", type=utf_8, metavar="SENTENCE", help=lines)
+    add("--model", type=Path, required=True, metavar="DIR", help="output of a training, or a model file")
+    add("--file", type=Path, help="text file with one sentence per line, plain or .gz")
+    add_search(parser)
+    add("--n-best", type=positive, metavar="N", help="write the N best of each sentence, with scores")
+    add("--attention", type=picture_file, metavar="PNG", help="draw the cross-attention weights of the first sentence")
+    add_backend(parser)
+    options = parser.parse_args(argv)
+    if options.sentences and options.file:
+        parser.error("sentences and --file: expected one of them")
+    if sys.stdin is None and not (options.sentences or options.file):
+        parser.error("there is no standard input: expected sentences, or --file")
+    if options.n_best and options.n_best > options.beam:
+        parser.error(f"argument --n-best: {options.n_best}, expected at most --beam {options.beam}")
+    return options

@@ -1,0 +1,122 @@
+"""The command ``npformer``: its help, its names for what the user called, and what it says about slips of the hand."""
+
+import configparser
+import importlib
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from npformer.commands import COMMANDS, GROUPS, called
+
+import npformer
+from npformer.__main__ import main
+
+ROOT = Path(__file__).parents[2]
+INSTALLED = "/usr/bin/npformer"
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """A function that runs the command as an installed one: (exit code, output, errors)."""
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", [INSTALLED, *arguments])
+        try:
+            code = main()
+        except SystemExit as stop:
+            code = stop.code
+        return code or 0, *capsys.readouterr()
+
+    return run
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["--version"], ["trian"]])
+def test_help_imports_no_other_package(arguments):
+    code = "import sys\nfrom npformer.__main__ import main\ntry:\n    main({})\nexcept SystemExit:\n    pass\n"
+    code += "print(sorted({{'numpy', 'numba', 'matplotlib', 'sentencepiece'}} & {{*sys.modules}}))"
+    done = subprocess.run([sys.executable, "-c", code.format(arguments)], cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout.endswith("[]\n"), done.stderr
+
+
+def test_help_shows_every_command_with_an_example(run):
+    code, shown, _ = run()
+    assert (code, shown) == run("--help")[:2]
+    for name in COMMANDS:
+        assert f"\n  {name} " in shown
+        assert f" npformer {name} " in shown
+    assert shown.isascii()
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_command_is_a_module_that_shows_its_own_name(name, run):
+    code, shown, _ = run(name, "--help")
+    assert code == 0
+    assert shown.startswith(f"usage: npformer {name} ")
+    assert f"\nnpformer {name}" in shown
+    assert "python " not in shown
+
+
+@pytest.mark.parametrize("name", [name for group in GROUPS.values() for name in group])
+def test_the_examples_of_the_help_have_options_that_are_there(name, run):
+    example = next(group[name][1] for group in GROUPS.values() if name in group)
+    shown = run(name, "--help")[1]
+    assert set(re.findall(r"--[\w-]+", example)) <= set(re.findall(r"--[\w-]+", shown))
+
+
+def test_the_version(run):
+    assert run("--version") == (0, f"npformer {npformer.__version__}\n", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (
+            ["trian-translation"],
+            "npformer: error: unknown command 'trian-translation', did you mean train-translation?",
+        ),
+        (["xyz", "--seed", "1"], "npformer: error: unknown command 'xyz'; npformer --help lists them"),
+        (
+            ["gradcheck", "sofmax"],
+            "npformer gradcheck: error: no operation 'sofmax', did you mean softmax?; there are:",
+        ),
+    ],
+)
+def test_what_is_not_known_is_named_with_the_nearest_that_is(arguments, line, run):
+    code, _, errors = run(*arguments)
+    assert code == 2
+    assert errors.splitlines()[-1].startswith(line)
+
+
+@pytest.mark.parametrize(
+    ("program", "expected"),
+    [
+        (INSTALLED, "npformer copy"),
+        (str(ROOT / "npformer" / "__main__.py"), "python -m npformer copy"),
+        ("npformer translate", "npformer copy"),
+        ("python -m npformer translate", "python -m npformer copy"),
+        ("scripts/translate.py", "python scripts/train_copy.py"),
+    ],
+)
+def test_a_message_names_a_command_as_the_user_calls_it(program, expected, monkeypatch):
+    monkeypatch.setattr(sys, "argv", [program])
+    assert called("copy") == expected
+
+
+def test_a_script_shows_its_own_name():
+    script = [sys.executable, "scripts/get_multi30k.py", "--help"]
+    shown = subprocess.run(script, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert shown.startswith("usage: get_multi30k.py ")
+    assert "\npython scripts/get_multi30k.py --from" in shown
+    assert "npformer get" not in shown
+
+
+def test_the_entry_point_is_the_command():
+    settings = configparser.ConfigParser()
+    settings.read(ROOT / "setup.cfg")
+    name, _, place = settings["options.entry_points"]["console_scripts"].strip().partition(" = ")
+    module, _, function = place.partition(":")
+    assert name == "npformer"
+    assert getattr(importlib.import_module(module), function) is main
