@@ -39,6 +39,7 @@ def called(name):
 
 
 def nearest(word, known):
-    """The end of a message about a word that is not known."""
-    close = get_close_matches(word, known, 1)
-    return f", did you mean {close[0]}?" if close else ""
+    """The end of a message about a word, or an option, that is not known."""
+    names = {name.lstrip("-"): name for name in known}
+    close = get_close_matches(word.lstrip("-"), names, 1)
+    return f", did you mean {names[close[0]]}?" if close else ""

@@ -2,18 +2,33 @@
 
 import argparse
 import re
+import sys
 
-from npformer.commands import COMMANDS, called
+from npformer.commands import COMMANDS, called, nearest
 
 LARGEST = 2**31 - 1
 LARGEST_SEED = 2**64 - 1
 LARGEST_BEAM, LONGEST = 1000, 2**16  # memory and time grow with them: a slip of the hand would take all of both
 
 
+class Parser(argparse.ArgumentParser):
+    """A parser that says first which option it does not know, and names the nearest that it knows."""
+
+    def parse_known_args(self, args=None, namespace=None):
+        """Parse what `sys.argv` or ``args`` has, as ``argparse`` does."""
+        given, known = sys.argv[1:] if args is None else list(args), self._option_string_actions
+        for word in given[: given.index("--")] if "--" in given else given:
+            name = word.partition("=")[0]
+            is_known = name in known or (self.allow_abbrev and any(option.startswith(name) for option in known))
+            if name.startswith("--") and " " not in name and not is_known and not self._subparsers:
+                self.error(f"unknown option {name}{nearest(name, known)}")
+        return super().parse_known_args(given, namespace)
+
+
 def new_parser(description, **settings):
     """A parser that shows a docstring as it is written, but that each "npformer COMMAND" is what the user calls."""
     text = re.sub(rf"\bnpformer ({'|'.join(COMMANDS)})(?![\w-])", lambda found: called(found[1]), description)
-    return argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter, **settings)
+    return Parser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter, **settings)
 
 
 def option(name, at_most=LARGEST):

@@ -78,6 +78,11 @@ def test_the_version(run):
             "npformer: error: unknown command 'trian-translation', did you mean train-translation?",
         ),
         (["xyz", "--seed", "1"], "npformer: error: unknown command 'xyz'; npformer --help lists them"),
+        (["--versoin"], "npformer: error: unknown option --versoin, did you mean --version?"),
+        (["copy", "--sede", "1"], "npformer copy: error: unknown option --sede, did you mean --seed?"),
+        (["translate", "--modle=x"], "npformer translate: error: unknown option --modle, did you mean --model?"),
+        (["exercises", "check", "--second", "x", "--fiel"], "npformer exercises check: error: unknown option --fiel"),
+        (["copy", "--xyz"], "npformer copy: error: unknown option --xyz"),
         (
             ["gradcheck", "sofmax"],
             "npformer gradcheck: error: no operation 'sofmax', did you mean softmax?; there are:",
@@ -88,6 +93,16 @@ def test_what_is_not_known_is_named_with_the_nearest_that_is(arguments, line, ru
     code, _, errors = run(*arguments)
     assert code == 2
     assert errors.splitlines()[-1].startswith(line)
+
+
+def test_what_looks_like_an_option_may_be_text():
+    from npformer.commands.arguments import new_parser
+
+    parser = new_parser("")
+    parser.add_argument("--long-name", action="store_true")
+    parser.add_argument("words", nargs="*")
+    assert parser.parse_args(["--long", "--", "--no-option"]).words == ["--no-option"]
+    assert parser.parse_args(["--no option"]).words == ["--no option"]
 
 
 @pytest.mark.parametrize(

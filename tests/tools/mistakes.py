@@ -49,6 +49,7 @@ RECIPE = "--data data --vocab-size 40 --max-tokens 150 --max-len 60 --quiet --st
 SHORT = "--steps 2 --quiet"
 FULL_DISK = "ulimit -f 40;"  # blocks of 1024 bytes: larger files cannot be written
 INTERRUPTED = "timeout --preserve-status --signal INT 3"
+NO_OPTION = "unknown option --sede, did you mean --seed?"
 NO_FILE = "argument --json: file/x.json cannot be written: Not a directory; choose another file"
 NO_FOLDER = "argument --out: file cannot be written to: Not a directory; choose another folder"
 NO_PICTURES = "pictures need matplotlib: pip install -e '.[plot]'"
@@ -88,8 +89,10 @@ MISTAKES = [
         2,
         "unknown command 'trian-translation', did you mean train-translation?",
     ),
+    Mistake("npformer", "an unknown option of a command", "copy --sede 1", 2, NO_OPTION),
     Mistake("npformer", "NumPy is not installed", f"{without('numpy')} SCRIPT info", 1, "numpy is not installed for …"),
     *trainings("train_copy.py", SHORT),
+    Mistake("train_copy.py", "an unknown option", "--sede 1", 2, NO_OPTION),
     Mistake(
         "train_copy.py",
         "the disk is full when the pictures are drawn",
