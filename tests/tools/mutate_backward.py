@@ -119,7 +119,7 @@ class Workplaces:
                 return all(self._passes(place, ["pytest", *PYTEST, *tests]) for tests in (first, SECOND))
             own = sorted({case.operation for case in CASES if module_of(case) == path.stem})
             return (
-                self._passes(place, ["npformer.gradients", "--stop", *own])
+                self._passes(place, ["npformer", "gradcheck", "--stop", *own])
                 and self._passes(place, ["pytest", *PYTEST, *SECOND_OF_REFERENCE])
                 and self._passes(place, ["pytest", *PYTEST, *SECOND])
             )
