@@ -315,7 +315,7 @@ class Trainer:
         >>> [record["step"] for record in trainer.state.validations]
         [20, 40, 60]
         """
-        of_loop = settings_from(LoopSettings, settings, "fit")
+        of_loop = settings_from(LoopSettings, settings, "fit, nor one of its other arguments")
         loop = Loop(self, of_loop, evaluation_of(self, validate, of_loop.monitor), save)
         return loop.run(batches, n_steps, callbacks=callbacks, progress=progress)
 

@@ -70,6 +70,7 @@ class TranslationRun(Loop):
             monitor="val_bleu",
             mode="max",
         )
+        # Its parameters are the trainer's arrays, which steps update in place.
         self.translator = Translator(model, trainer.params, source, target, trainer.ops)
         super().__init__(trainer, of_loop, lambda: self._evaluate(self.translator), folder)
 

@@ -54,7 +54,7 @@ class TranslationSettings(TrainingSettings):
         the model's default. The vocabularies, ``max_len``, ``dropout``, ``tie_embeddings`` and a Transformer's ``norm``
         and ``inner_dropout`` follow from the other settings.
     seed : int
-        Also of the order of the data.
+        Seed of the parameters, of dropout and of the order of the data.
     vocab : "joint" or "separate"
         One vocabulary and embedding for both languages, or two.
     vocab_size : int

@@ -13,7 +13,7 @@ and with additive attention, ByteNet, and the Transformer.
 "copy" and "reverse" train on random symbols and test on sequences of each length that were not trained on. "wishes"
 (what the Transformer's paper asks of a layer) has the path length between two words, and the time of an update. With
 --data, "translation" has the BLEU of sentences of each length, and "joined" that of texts of 1 to N sentences:
-docs/before/length.md. "rates" searches the learning rate of each system, with a seed that the other parts do not use.
+docs/before/length.md. "rates" searches the learning rate of each system; --seed 100 is a seed that no other part uses.
 """
 
 import argparse
