@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from npformer import SGD, CopyTask, Trainer, Transformer
 from npformer.training.gradient_tree import GradientTree
 from npformer.training.tree_sum import subtrees, tree_sum
 
@@ -121,3 +122,21 @@ def test_a_gradient_that_is_missing_twice_there_or_of_another_shape_is_named():
     with pytest.raises(ValueError, match="the gradient of b: given twice, expected once"):
         (twice := batch()).ready(0, "b", tree["b"])
         twice.ready(0, "b", tree["b"])
+
+
+class WithoutOutput(Transformer):
+    """A model whose gradients lack those of the output."""
+
+    def loss_and_grad(self, *given, ready=None, **options):
+        loss, grads, n = super().loss_and_grad(*given, **options)
+        return loss, {name: x for name, x in grads.items() if name != "output"}, n
+
+
+@pytest.mark.parametrize("n_shards", [1, 2])
+def test_a_step_without_all_gradients_names_the_first_that_is_missing(n_shards):
+    task = CopyTask(vocab=9, max_len=4)
+    trainer = Trainer(WithoutOutput(9, 9, d_model=8, n_heads=1, n_layers=1, d_ff=8), SGD(0.1), n_shards=n_shards)
+    before = trainer.flat_params.copy()
+    with pytest.raises(ValueError, match=r"the gradient of output\.weight: given nothing, expected shape \(8, 9\)"):
+        trainer.step(*task.batch(0, 4))
+    assert np.array_equal(trainer.flat_params, before)
