@@ -38,7 +38,7 @@ def option(name, at_most=LARGEST):
 
 def _in_range(choose, name="", at_most=LARGEST):
     def parse(text):
-        from npformer.operations import options  # here, as not every script needs npformer
+        from npformer.operations import options  # here, as it needs NumPy
 
         kind, fits, expected = choose(options)
         try:
@@ -110,7 +110,7 @@ def sizes_of(options, full, quick):
 
 def backend(name):
     """The backend with this name."""
-    from npformer.backends import get_backend  # here, as not every script needs npformer
+    from npformer.backends import get_backend  # here, as it needs NumPy
 
     try:
         return get_backend(name)

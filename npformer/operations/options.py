@@ -122,7 +122,8 @@ def settings_from(dataclass, given, owner):
 
 def choices_of(dataclass):
     """The choices of each field of a dataclass that has some."""
-    return {field.name: get_args(field.type) for field in fields(dataclass) if get_origin(field.type) is Literal}
+    kinds = {field.name: _kind_of(field.type)[0] for field in fields(dataclass)}
+    return {name: get_args(kind) for name, kind in kinds.items() if get_origin(kind) is Literal}
 
 
 @cache  # as settings are made in each step of decoding

@@ -23,7 +23,7 @@ class Optimizer:
     lr: float | Callable[[int], float]
 
     init: ClassVar[Callable[..., dict]]
-    _update: ClassVar[Callable[..., None]]
+    _update: ClassVar[Callable[..., None]]  # (ops, param, grad, state, decay, *, step, lr, grad_scale)
     weight_decay = 0.0  # no field, which would come before those of the subclasses
 
     def __post_init__(self):
@@ -129,8 +129,9 @@ class Adam(Optimizer):
         return {"m": np.zeros_like(param), "v": np.zeros_like(param)}
 
     def _update(self, ops, param, grad, state, decay, **numbers):
-        (beta1, beta2), weight_decay = self.betas, self.weight_decay if decay else 0.0
-        settings = {"beta1": beta1, "beta2": beta2, "eps": self.eps, "weight_decay": weight_decay}
+        beta1, beta2 = self.betas
+        settings = {"beta1": beta1, "beta2": beta2, "eps": self.eps}
+        settings["weight_decay"] = self.weight_decay if decay else 0.0
         ops.adam_update(param, grad, state["m"], state["v"], **settings, **numbers)
 
 

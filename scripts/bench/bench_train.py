@@ -132,7 +132,8 @@ def report_scaling(options):
 
 def scaling_along(axis, values, libraries, build, options, limits):
     with started([(f"{axis}={value}", libraries, partial(build, scaled(axis, value))) for value in values]) as points:
-        turns, facts = alternate_with(limits, build_all(points), options)
+        able = build_all(points)
+        turns, facts = alternate_with(limits, able, options) if len(able) == len(values) else ({}, {})
     if len(turns) < len(values):
         sys.exit(f"no fit along {axis}: a point is missing")
     seconds = [statistics.median(second for second, _ in turn) for turn in turns.values()]

@@ -63,10 +63,10 @@ def best_of(measured):
 
 def print_limits(results, over=max):
     """Print the limits in one line, for comparison with the figures, and a warning if other programs were running."""
-    sgemm, copy, copy_threads = map(short, best_of([result["limits"] for result in results]).values())
+    best = {name: short(limit) for name, limit in best_of([result["limits"] for result in results]).items()}
     print(
-        f"best of this run: sgemm {sgemm} GFLOP/s, copy {copy} GB/s with one thread, "
-        f"{copy_threads} GB/s with {physical_cores()} (bytes read and bytes written)"
+        f"best of this run: sgemm {best['sgemm']} GFLOP/s, copy {best['copy']} GB/s with one thread, "
+        f"{best['copy_threads']} GB/s with {physical_cores()} (bytes read and bytes written)"
     )
     others = over([result["other_programs_cores"] for result in results])
     if others > MOSTLY_IDLE:

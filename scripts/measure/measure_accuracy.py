@@ -176,8 +176,9 @@ def errors_of(hard, dtype, names=None):
     exact = of_backend(reference, hard.case, *(cast(given, np.longdouble) for given in (arguments, cotangents)))
     first, *gradients = exact
     errors = {}
-    for name in names or contenders():
-        found = contenders()[name](hard.case, arguments, cotangents) or {}
+    computed_by = contenders()
+    for name in names or computed_by:
+        found = computed_by[name](hard.case, arguments, cotangents) or {}
         of_result = error_of(found[first], exact[first], dtype, hard.each) if found else None
         of_gradients = [error_of(found[x], exact[x], dtype) for x in gradients if x in found]
         errors[name] = of_result, float(np.max(of_gradients)) if of_gradients else None  # NaN if one is

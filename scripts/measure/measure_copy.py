@@ -13,7 +13,6 @@ from pathlib import Path
 from npformer.commands.arguments import new_parser, positive  # needs pip install -e .
 from npformer.commands.command import command
 from scripts.bench.machine import machine, print_machine
-from scripts.bench.report import print_table
 
 SCRIPT = Path(__file__).resolve().parents[1] / "train_copy.py"
 
@@ -30,12 +29,14 @@ def main(argv=None):
     if options.annotated:
         rows.append(("annotated", "copy", range(1)))
     print_machine(machine())
-    table = []
+    print("| preset | task | seeds | exact match, held out | longer than in training | seconds |")
+    print("| --- | --- | --- | --- | --- | --- |")
     for preset, task, seeds in rows:
         figures = [run(preset, task, seed, options.backend) for seed in seeds]
         right, longer = (spread([100 * f[name] for f in figures]) for name in ("exact_match", "exact_match_longer"))
-        table.append([preset, task, len(seeds), f"{right} %", f"{longer} %", spread([f["seconds"] for f in figures])])
-    print_table(["preset", "task", "seeds", "exact match, held out", "longer than in training", "seconds"], table)
+        of_seeds = f"{seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else str(seeds[0])
+        seconds = spread([f["seconds"] for f in figures])
+        print(f"| {preset} | {task} | {of_seeds} | {right} % | {longer} % | {seconds} |", flush=True)
 
 
 def run(preset, task, seed, backend):

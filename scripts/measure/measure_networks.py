@@ -50,6 +50,7 @@ from npformer.training.exchange import Exchange, Sending
 PROGRAMS = {"ip": "iproute2", "tc": "iproute2", "unshare": "util-linux", "mount": "util-linux"}
 RECEIVED = Path("/sys/class/net/eth0/statistics/rx_bytes")  # of a rank's own namespace
 TURNS = 3  # of messages
+WAITING = {"finish": Sending, "share_parameters": Exchange}  # methods that wait for messages, and their classes
 TCP_ALONE = {"MPICH_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp"}  # MPICH: libfabric, and there TCP
 # ``ip netns`` keeps the names of namespaces in /run, here one that no other process sees. mpiexec calls LAUNCHER as it
 # would call ssh.
@@ -199,7 +200,7 @@ def steps(trainer, ranks, batch, rounds):
     the waiting, that of the rank is taken which waits least: others also wait for this rank.
     """
     sums, backward_ended = trainer.sums, after_backward(trainer.sums, lambda _: time.perf_counter())
-    waiting = {method.__name__: note_waiting(sums, method) for method in (Sending.finish, Exchange.share_parameters)}
+    waiting = {name: note_waiting(sums, owner, name) for name, owner in WAITING.items()}
     seconds = {"apart": [], "together": []}
     early = []
     for _ in range(1 + rounds):  # the first turn is to warm up
@@ -220,16 +221,16 @@ def steps(trainer, ranks, batch, rounds):
     return found | {"early": np.median(early[1:], axis=0).tolist()}
 
 
-def note_waiting(sums, method):
-    """A list that gets, at each call of this method, the seconds in which it waits for messages."""
-    found = []
+def note_waiting(sums, owner, name):
+    """A list that gets, at each call of this method of a class, the seconds in which it waits for messages."""
+    found, method = [], getattr(owner, name)
 
     def noting(self):
         before = sums.ranks.seconds_waited
         method(self)
         found.append(sums.ranks.seconds_waited - before)
 
-    setattr(Sending if method is Sending.finish else Exchange, method.__name__, noting)
+    setattr(owner, name, noting)
     return found
 
 

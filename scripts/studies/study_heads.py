@@ -163,7 +163,7 @@ def masks(T, S, kind, belongs):
            [0, 1, 0]])
     """
     t, s = np.arange(T)[:, None], np.arange(S)
-    first, last = s == 0 * t, s == S - 1 + 0 * t
+    first, last = (np.broadcast_to(s == key, (T, S)) for key in (0, S - 1))
     if kind == "memory":
         return {"belonging": belongs(T, S), "last": last}
     if kind == "decoder":  # in which later keys are masked
@@ -201,9 +201,10 @@ def without_heads(model, params, kind, layer, heads):
     array([ True,  True, False, False])
     """
     params = tree.map_leaves(np.copy, params)
-    layer = params["encoder" if kind == "encoder" else "decoder"][str(layer)]
-    of_heads = layer[KINDS[kind]]["out"]["weight"].reshape(model.n_heads, -1, model.d_model)  # (H, K, D), a view
-    of_heads[list(heads)] = 0
+    sublayer = params["encoder" if kind == "encoder" else "decoder"][str(layer)][KINDS[kind]]
+    K = model.d_model // model.n_heads
+    for head in heads:
+        sublayer["out"]["weight"][head * K : (head + 1) * K] = 0
     return params
 
 
@@ -226,8 +227,7 @@ def parse_arguments(argv):
     add_sizes(parser, FULL, QUICK, steps="updates of the model that reverses")
     add("--seed", type=natural, default=0, help="seed of the task and of the training (default: 0)")
     add("--data", type=Path, metavar="DIR", help="folder of get_multi30k.py: measure a translation model instead")
-    runs = Path("runs/heads")
-    add("--runs", type=output_folder, default=runs, metavar="DIR", help="its folder (default: runs/heads)")
+    add("--runs", type=output_folder, default="runs/heads", metavar="DIR", help="its folder (default: runs/heads)")
     add("--alignment", action="store_true", help="write the attention weights of a recurrent model, which needs --data")
     add("--sentences", type=positive, default=1000, metavar="N", help="test sentences (default: 1000)")
     add_json(parser)
