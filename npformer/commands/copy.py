@@ -94,6 +94,8 @@ def main(argv=None):
     if options.draws:
         draw(options.out, task, model, params, ops, history, held_out)
     report(result, task, held_out, decoded)
+    if not (options.draws or options.no_plots):
+        print(f"\n{as_text(*an_example(model, params, ops, held_out))}")
     if options.draws:
         print(
             f"\npictures in {options.out}/: loss.png; attention_encoder.png, attention_decoder.png and "
@@ -140,12 +142,7 @@ def draw(folder, task, model, params, ops, history, held_out):
     from npformer.plots import plot_attention, plot_loss, plot_positional_encoding
 
     folder.mkdir(parents=True, exist_ok=True)
-    example = (held_out[0] != PAD).sum(axis=1).argmax()  # the first of the longest
-    src, tgt = held_out[0][example : example + 1], held_out[1][example : example + 1, :-1]
-    weights = model.attention_weights(params, src, tgt, backend=ops)
-    source = [words([token]) for token in src[0]]
-    target = [words([token]) for token in tgt[0]]
-
+    weights, source, target = an_example(model, params, ops, held_out)
     name = "reverse" if task.reverse else "copy"
     plot_loss(history, folder / "loss.png", f"Learning to {name}")
     attention_plots = (
@@ -154,10 +151,28 @@ def draw(folder, task, model, params, ops, history, held_out):
         ("memory", source, target, "source word (key)", "target word just read (query)", "Cross-attention"),
     )
     for kind, keys, queries, xlabel, ylabel, title in attention_plots:
-        first = [layer[0] for layer in weights[kind]]
         path = folder / f"attention_{kind}.png"
-        plot_attention(first, keys, queries, path, f"{title}, {name} task", xlabel, ylabel)
+        plot_attention(weights[kind], keys, queries, path, f"{title}, {name} task", xlabel, ylabel)
     plot_positional_encoding(folder / "positional_encoding.png", length=100, d_model=model.d_model)
+
+
+def an_example(model, params, ops, held_out):
+    """The weights of all heads for one held-out sequence, and the words of its source and target."""
+    example = (held_out[0] != PAD).sum(axis=1).argmax()  # the first of the longest
+    src, tgt = held_out[0][example : example + 1], held_out[1][example : example + 1, :-1]
+    weights = model.attention_weights(params, src, tgt, backend=ops)
+    by_kind = {kind: [layer[0] for layer in layers] for kind, layers in weights.items()}
+    return by_kind, [words([token]) for token in src[0]], [words([token]) for token in tgt[0]]
+
+
+def as_text(weights, keys, queries):
+    """The cross-attention of the last layer, the mean of its heads, as a picture of characters."""
+    shades = " .:*#"
+    lines = ["cross-attention of the last layer, mean of its heads (# most, blank none):"]
+    lines.append(f"{'':>10}{''.join(f'{key:>3}' for key in keys)}   source word (key)")
+    for query, row in zip(queries, weights["memory"][-1].mean(axis=0), strict=True):
+        lines.append(f"{query:>10}" + "".join(f"{shades[min(4, int(5 * weight))]:>3}" for weight in row))
+    return "\n".join([*lines, "target word just read (query)"])
 
 
 def parse_arguments(argv):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from npformer.commands import copy
+from npformer.commands import copy, output
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "train_copy.py"
 FIGURES = {"exact_match", "exact_match_longer", "loss", "seconds", "steps", "tokens_per_second"}
@@ -42,9 +42,16 @@ def test_the_quick_preset_learns_to_copy(tmp_path):
         assert picture.read_bytes()[:4] == b"\x89PNG"
 
 
-def test_fewer_steps_learn_to_reverse(tmp_path):
-    run_here("--task", "reverse", "--steps", 400, "--no-plots", "--quiet", "--json", tmp_path / "f.json")
+def test_fewer_steps_learn_to_reverse_and_without_matplotlib_characters_show_it(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(output.importlib.util, "find_spec", lambda name: None)
+    run_here("--task", "reverse", "--steps", 400, "--quiet", "--json", tmp_path / "f.json")
     assert json.loads((tmp_path / "f.json").read_text())["exact_match"] >= 0.98
+    shown = capsys.readouterr().out
+    assert "no pictures will be drawn: they need matplotlib" in shown
+    rows = shown.split("(key)\n")[1].splitlines()[:-1]
+    brightest = [max(range(10, len(row)), key=lambda column: " .:*#".index(row[column])) for row in rows[:-1]]
+    falling = sum(after < before for before, after in zip(brightest, brightest[1:], strict=False))
+    assert falling >= 0.8 * (len(brightest) - 1)  # an anti-diagonal: the last word comes first
 
 
 @pytest.fixture

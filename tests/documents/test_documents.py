@@ -1,6 +1,7 @@
 """What the documents point to is there, and is what they say."""
 
 import re
+import runpy
 from itertools import pairwise
 from pathlib import Path
 
@@ -24,6 +25,20 @@ def read(path):
 def test_links_lead_somewhere(path):
     links = re.findall(r"(?:\]\(\s*|href=\")([^\s)#\"]*[./][^\s)#\"]*)", read(path))
     assert [link for link in links if "://" not in link and not (path.parent / link).exists()] == []
+
+
+def test_the_description_on_pypi_is_the_readme_with_links_that_lead_somewhere_outside_of_a_clone(monkeypatch):
+    setuptools = pytest.importorskip("setuptools")
+    monkeypatch.chdir(ROOT)
+    given = {}
+    monkeypatch.setattr(setuptools, "setup", given.update)
+    runpy.run_path("setup.py")
+    text = given["long_description"]
+    links = re.findall(r"\]\(([^)]*)\)", text)
+    assert len(links) > 10 and all(link.startswith("https://github.com/npformer/npformer/") for link in links)
+    picture = re.search(r"!.*\((.*)\)", read(ROOT / "README.md"))[1]
+    assert f"/raw/main/{picture})" in text
+    assert "pip install 'npformer[translation]'" in text and "pip install ." not in text
 
 
 CODE = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
