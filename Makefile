@@ -36,20 +36,20 @@ help:
 	@echo "make clean        remove what the other targets made, but for runs/ and data/"
 	@echo "The first time, a target also installs packages and compiles kernels, which takes a few minutes more."
 
-copy: $(VENV)/ready
-	$(BIN)/python scripts/train_copy.py
+copy: $(VENV)/with-plot,progress
+	$(BIN)/npformer copy
 
 MINUTES := 10
-translate: $(VENV)/ready
-	$(BIN)/python scripts/get_multi30k.py --langs en,fr --out data/multi30k $(if $(MULTI30K),--from $(MULTI30K))
-	$(BIN)/python scripts/train_translation.py --data data/multi30k --src en --tgt fr --out runs/en-fr \
+translate: $(VENV)/with-translation
+	$(BIN)/npformer get-multi30k --langs en,fr --out data/multi30k $(if $(MULTI30K),--from $(MULTI30K))
+	$(BIN)/npformer train-translation --data data/multi30k --src en --tgt fr --out runs/en-fr \
 		--minutes $(MINUTES) $(if $(wildcard runs/en-fr/last.safetensors),--resume)
-	$(BIN)/python scripts/translate.py --model runs/en-fr "A man is riding a bicycle."
-	$(BIN)/python scripts/evaluate.py --model runs/en-fr --data data/multi30k --src en --tgt fr --split val
+	$(BIN)/npformer translate --model runs/en-fr "A man is riding a bicycle."
+	$(BIN)/npformer evaluate --model runs/en-fr --data data/multi30k --src en --tgt fr --split val
 
 # Two processes side by side, on one thread each; what one of them compiles, the other finds on disk.
 PYTEST = PYTHONDONTWRITEBYTECODE= OPENBLAS_NUM_THREADS=1 $(1)/bin/python -m pytest -q -rs -n 2 --dist loadfile --no-loadscope-reorder
-test: $(VENV)/ready
+test: $(VENV)/with-dev,nvrtc
 	$(call PYTEST,$(VENV))
 
 test-torch: $(TORCH_VENV)/ready
@@ -77,7 +77,7 @@ test-docs: docs
 		|| echo "no chromedriver, and it could not be installed: the tests in the browser are skipped"
 	$(DOCS_VENV)/bin/python -m pytest -q -rs tests/browser
 
-lint: $(VENV)/ready
+lint: $(VENV)/with-dev,nvrtc
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -104,9 +104,10 @@ clean:
 	rm -rf docs/_build docs/api/generated $(VENV) $(BENCH_VENV) $(TORCH_VENV) $(DOCS_VENV) $(CUPY_VENV) .venv-gpu* build dist *.egg-info .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(VENV)/ready: setup.cfg pyproject.toml
-	$(PYTHON) -m venv $(@D)
-	$(@D)/bin/python $(INSTALL) --editable '.[dev,nvrtc]'
+# One environment for all of these targets: each adds the extras that it needs.
+$(VENV)/with-%: setup.cfg pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python $(INSTALL) --editable '.[$*]'
 	touch $@
 
 # On Linux, PyPI's PyTorch comes with gigabytes of GPU libraries. If pip is told of a folder of wheels (PIP_FIND_LINKS)
