@@ -1,7 +1,10 @@
 """Draw the figures of part 1 of the book, docs/attention."""
 
+import sys
+
 import numpy as np
 
+from scripts.figures import drawing  # needs pip install -e .
 from scripts.figures.drawing import DARK, LIGHT, MIDDLE, arrow, box, canvas, cell, figure, label, matrix, node, plt
 
 import npformer as nf
@@ -236,3 +239,7 @@ def masks():
         if column == 0:
             axes.text(x - 0.08, y - 0.75, "queries", ha="right", va="center", rotation=90, size=10)
     axes.text(2.7, 0.2, "dark: may attend; ×: may not", ha="center", size=11)
+
+
+if __name__ == "__main__":
+    sys.exit(drawing.main())

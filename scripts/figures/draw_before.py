@@ -5,10 +5,12 @@ The measured figures are drawn from the files in ``scripts/figures/results``; th
 
 import itertools
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
 
+from scripts.figures import drawing  # needs pip install -e .
 from scripts.figures.drawing import DARK, LIGHT, MIDDLE, arrow, box, canvas, figure, node, plt
 
 SUBLAYERS = {"encoder": "encoder, self", "decoder": "decoder, self", "memory": "decoder, cross"}
@@ -225,3 +227,7 @@ def heads_en_fr():
     axes.invert_yaxis()
     axes.grid(axis="x", color=LIGHT)
     axes.set_axisbelow(True)
+
+
+if __name__ == "__main__":
+    sys.exit(drawing.main())

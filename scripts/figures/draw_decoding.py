@@ -1,7 +1,10 @@
 """Draw the figures of docs/decoding."""
 
+import sys
+
 import numpy as np
 
+from scripts.figures import drawing  # needs pip install -e .
 from scripts.figures.drawing import DARK, LIGHT, MIDDLE, arrow, box, canvas, cell, chart, figure
 
 from npformer.decoding.sampling import draw as draw_tokens
@@ -85,3 +88,7 @@ def sampling():
         colors = [DARK, "#808080", MIDDLE, LIGHT]
         axes.bar(i + 0.2 * (np.arange(4) - 1.5), shares, 0.2, color=colors, edgecolor=DARK)
     axes.set_xticks(range(len(kinds)), list(kinds))
+
+
+if __name__ == "__main__":
+    sys.exit(drawing.main())

@@ -1,7 +1,10 @@
 """Draw the figures of the pages about gradients up to the tiles of attention."""
 
+import sys
+
 import numpy as np
 
+from scripts.figures import drawing  # needs pip install -e .
 from scripts.figures.drawing import DARK, DASHED, LIGHT, MIDDLE, arrow, box, canvas, cell, figure
 
 
@@ -166,3 +169,7 @@ def gradients_tile_grid():
         axes.text(4.12, y, text, ha="left", va="center", size=11)
     axes.text(3.9, 0.4, "×", ha="center", va="center", size=11)
     axes.text(4.12, 0.4, "masked", ha="left", va="center", size=11)
+
+
+if __name__ == "__main__":
+    sys.exit(drawing.main())

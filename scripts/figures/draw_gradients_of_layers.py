@@ -1,7 +1,10 @@
 """Draw the figures of the pages about gradients from layer normalisation on."""
 
+import sys
+
 import numpy as np
 
+from scripts.figures import drawing  # needs pip install -e .
 from scripts.figures.drawing import DARK, DASHED, LIGHT, MIDDLE, arrow, box, canvas, figure, matrix, node, plt
 
 import npformer as nf
@@ -247,3 +250,7 @@ def unrolled_recurrence():
                     axes.text(x + 0.39, y + 0.3, "+", size=16, ha="center", va="center")
     axes.text(2.5, 5.5, "forward", ha="center", weight="bold")
     axes.text(2.5, 2.5, "backward", ha="center", weight="bold")
+
+
+if __name__ == "__main__":
+    sys.exit(drawing.main())

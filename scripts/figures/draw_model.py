@@ -1,7 +1,10 @@
 """Draw the figures of part 2 of the book, the whole model, into docs/figures."""
 
+import sys
+
 import numpy as np
 
+from scripts.figures import drawing  # needs pip install -e .
 from scripts.figures.drawing import DARK, LIGHT, MIDDLE, arrow, box, canvas, cell, figure, label, plt
 
 from npformer import sinusoidal_encoding, softmax
@@ -150,3 +153,7 @@ def parallel_and_serial():
             axes.plot([x + 0.3, bend, bend, x + 1.02], [2.8, 2.8, newest, newest], color=DARK, linestyle=":")
             arrow(axes, (x + 1.02, newest), (x + 1.18, newest))
     axes.text(0.1, 0.2, "time →", size=11, va="center", color=DARK)
+
+
+if __name__ == "__main__":
+    sys.exit(drawing.main())

@@ -1,8 +1,18 @@
 """Draw the figure of docs/guides/scale.md: the efficiency of many ranks, as predicted, measured and published."""
 
+import sys
+
 import numpy as np
 
-from scripts.bench.predict_ranks import NETWORKS, PUBLISHED, measured, predict, range_of, strong
+from scripts.bench.predict_ranks import (  # needs pip install -e .
+    NETWORKS,
+    PUBLISHED,
+    measured,
+    predict,
+    range_of,
+    strong,
+)
+from scripts.figures import drawing
 from scripts.figures.drawing import MIDDLE, chart, figure
 
 MARKS = {"VGG-16": ("s", 1.0), "Inception V3": ("^", 0.8), "ResNet-101": ("D", 1.25)}  # and beside the number of hosts
@@ -31,3 +41,7 @@ def ranks_efficiency():
     axes.set_xticks(2 ** np.arange(0, 11, 2), [str(n) for n in 2 ** np.arange(0, 11, 2)])
     axes.minorticks_off()
     axes.legend(loc="lower left", frameon=False, fontsize=11)
+
+
+if __name__ == "__main__":
+    sys.exit(drawing.main())

@@ -4,16 +4,25 @@
 """
 
 import re
+import sys
 from io import StringIO
 from pathlib import Path
 
-import matplotlib
 import numpy as np
 
+from npformer.commands.arguments import new_parser  # needs pip install -e .
+from npformer.commands.command import command
+from npformer.commands.output import NO_MATPLOTLIB
+
+try:
+    import matplotlib
+except ImportError:
+    sys.exit(f"error: {NO_MATPLOTLIB}")
 matplotlib.use("svg")
 from matplotlib import pyplot as plt
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
+FIGURES = []  # the functions of the script that is run
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "figures"
 LIGHT, MIDDLE, DARK = "#e8e8e8", "#b0b0b0", "#404040"
 DASHED = (0, (3, 2))  # a linestyle
@@ -30,11 +39,16 @@ plt.rcParams.update(
 
 
 def figure(draw):
-    """Decorate a function that draws a figure: where its script is run, it is drawn, into docs/figures/NAME.svg.
+    """Decorate a function that draws a figure, docs/figures/NAME.svg: its script's command line draws it."""
+    FIGURES.append(draw)
+    return draw
 
-    The name is that of the function, and coordinates are rounded to 0.001 points.
-    """
-    if draw.__module__ == "__main__":
+
+@command
+def main(argv=None):
+    """Draw the figures of the script that is run. Coordinates are rounded to 0.001 points."""
+    new_parser(sys.modules["__main__"].__doc__).parse_args(argv)
+    for draw in FIGURES:
         drawing = StringIO()
         with plt.rc_context():  # what a figure sets is for this figure only
             draw()
@@ -42,7 +56,6 @@ def figure(draw):
         plt.close()
         rounded = re.sub(r"\d+\.\d{5,}", lambda number: f"{float(number[0]):.3f}", drawing.getvalue())
         (FOLDER / f"{draw.__name__}.svg").write_text(rounded, encoding="utf-8")
-    return draw
 
 
 def chart(xlabel, ylabel):

@@ -20,8 +20,8 @@ import numpy as np
 from npformer.commands.arguments import add_sizes, natural, new_parser, positive, sizes_of  # needs pip install -e .
 from npformer.commands.command import command
 from npformer.commands.output import add_json, output_folder, write_whole
-from scripts.studies.study_translation import SMALL, SMALL_PARAMETERS, trained_translator
 from scripts.studies.systems import trained
+from scripts.studies.translations import SMALL, SMALL_PARAMETERS, trained_translator
 
 from npformer import CopyTask, Transformer, tree
 from npformer.data import ParallelText

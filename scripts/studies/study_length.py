@@ -37,8 +37,8 @@ from npformer.commands.arguments import (  # needs pip install -e .
 )
 from npformer.commands.command import command
 from npformer.commands.output import add_json, add_pictures, output_folder, will_draw, write_json
-from scripts.studies.study_translation import check, study_joined, study_translation
 from scripts.studies.systems import SYSTEMS, count, of_size, trained
+from scripts.studies.translations import check, study_joined, study_translation
 
 from npformer import Adam, CopyTask, Trainer
 from npformer.data.copy_task import exact_match

@@ -111,7 +111,7 @@ def test_names_that_are_not_utf_8_are_printed_as_they_were_given():
     assert (done.returncode, done.stdout) == (0, "\udce9\n")
 
 
-@pytest.mark.parametrize("folder", ["", "bench", "studies", "measure"])
+@pytest.mark.parametrize("folder", ["", "bench", "studies", "measure", "figures"])
 def test_the_line_at_which_an_import_fails_says_what_to_install(folder):
     for path in (ROOT / "scripts" / folder).glob("*.py"):
         text = path.read_text(encoding="utf-8")

@@ -75,7 +75,7 @@ def test_what_translating_lacks_is_said_before_the_hours(tmp_path, capsys):
 def test_joined_text_is_the_text_again(tmp_path):
     """Every sentence once a round, its translation in the same line, 1 to 3 at a time."""
     pytest.importorskip("sacrebleu")
-    from scripts.studies.study_translation import write_joined
+    from scripts.studies.translations import write_joined
 
     lines = [f"s{i}" for i in range(20)]
     for split in ("train", "val"):
