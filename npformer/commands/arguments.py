@@ -1,6 +1,7 @@
 """Types and options that the command lines of several commands and scripts share."""
 
 import argparse
+import itertools
 import re
 import sys
 
@@ -12,17 +13,24 @@ LARGEST_BEAM, LONGEST = 1000, 2**16  # memory and time grow with them: a slip of
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that says first which option it does not know, and names the nearest that it knows."""
+    """A parser that says first which option it does not know, and of a slip of the hand what was meant."""
 
     def parse_known_args(self, args=None, namespace=None):
         """Parse what `sys.argv` or ``args`` has, as ``argparse`` does."""
         given, known = sys.argv[1:] if args is None else list(args), self._option_string_actions
-        for word in given[: given.index("--")] if "--" in given else given:
+        words = given[: given.index("--")] if "--" in given else given
+        if self._subparsers:  # what follows the subcommand is for another parser
+            words = itertools.takewhile(lambda word: word.startswith("-"), words)
+        for word in words:
             name = word.partition("=")[0]
             is_known = name in known or (self.allow_abbrev and any(option.startswith(name) for option in known))
-            if name.startswith("--") and " " not in name and not is_known and not self._subparsers:
+            if re.match(r"-[^\d.]", name) and " " not in name and not is_known:
                 self.error(f"unknown option {name}{nearest(name, known)}")
         return super().parse_known_args(given, namespace)
+
+    def _check_value(self, action, value):
+        if action.choices is not None and value not in action.choices:
+            raise argparse.ArgumentError(action, f"{value!r}{meant(value, action.choices, 'one')}")
 
 
 def new_parser(description, **settings):
@@ -77,6 +85,11 @@ def utf_8(text):
     return text
 
 
+def meant(word, names, how_many):
+    """The end of a message about a word that is none of these names."""
+    return nearest(word, names) or f", expected {how_many} of {','.join(names)}"
+
+
 def some_of(names):
     """The type of an argument that is a comma-separated list of these names."""
 
@@ -84,7 +97,7 @@ def some_of(names):
         given = text.split(",")
         for name in given:
             if name not in names:
-                raise argparse.ArgumentTypeError(f"{name!r}, expected some of {','.join(names)}")
+                raise argparse.ArgumentTypeError(f"{name!r}{meant(name, names, 'some')}")
         return given
 
     return parse

@@ -11,11 +11,10 @@ import argparse
 import ast
 import os
 import sys
-from difflib import get_close_matches
 from pathlib import Path
 from textwrap import indent
 
-from npformer.commands import called
+from npformer.commands import called, nearest
 from npformer.commands.arguments import new_parser
 from npformer.commands.command import command
 
@@ -93,8 +92,7 @@ def find(name):
     if name.isascii() and name.isdigit() and 0 < int(name) <= len(EXERCISES):
         name = list(EXERCISES)[int(name) - 1]
     if name not in EXERCISES:
-        close = get_close_matches(name, EXERCISES, 1)
-        raise Refusal(f"there is no exercise {name!r}: {f'try {close[0]}' if close else f'see {program()}'}")
+        raise Refusal(f"there is no exercise {name!r}{nearest(name, EXERCISES) or f': see {program()}'}")
     return EXERCISES[name]
 
 

@@ -105,7 +105,7 @@ class Subwords:
             if errors:
                 raise errors[0] from None
             raise ValueError(
-                f"no vocabulary of size={size} could be learned from this text (in scripts --vocab-size): {error}"
+                f"no vocabulary of size={size} could be learned from this text (command line: --vocab-size): {error}"
             ) from error
         return cls(model.getvalue())
 

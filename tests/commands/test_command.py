@@ -225,6 +225,14 @@ def test_values_that_make_no_sense(kind, text):
     assert len(str(refused.value)) < 100
 
 
+def test_a_slip_of_the_hand_between_commas():
+    assert arguments.some_of(["full", "causal"])("causal,full") == ["causal", "full"]
+    for given, line in (("full,causl", "'causl', did you mean causal?"), ("x", "'x', expected some of full,causal")):
+        with pytest.raises(argparse.ArgumentTypeError) as refused:
+            arguments.some_of(["full", "causal"])(given)
+        assert str(refused.value) == line
+
+
 def test_values_that_make_sense():
     assert arguments.natural(str(2**64 - 1)) == 2**64 - 1  # a seed
     assert arguments.positive("16000") == 16000

@@ -83,6 +83,11 @@ def test_the_version(run):
         (["translate", "--modle=x"], "npformer translate: error: unknown option --modle, did you mean --model?"),
         (["exercises", "check", "--second", "x", "--fiel"], "npformer exercises check: error: unknown option --fiel"),
         (["copy", "--xyz"], "npformer copy: error: unknown option --xyz"),
+        (["copy", "-seed", "1"], "npformer copy: error: unknown option -seed, did you mean --seed?"),
+        (["copy", "--seed", "-1"], "npformer copy: error: argument --seed: -1, expected at least 0"),
+        (["copy", "--task", "revrse"], "npformer copy: error: argument --task: 'revrse', did you mean reverse?"),
+        (["exercises", "strat"], "npformer exercises: error: argument COMMAND: 'strat', did you mean start?"),
+        (["exercises", "--hepl"], "npformer exercises: error: unknown option --hepl, did you mean --help?"),
         (
             ["gradcheck", "sofmax"],
             "npformer gradcheck: error: no operation 'sofmax', did you mean softmax?; there are:",

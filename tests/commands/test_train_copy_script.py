@@ -84,7 +84,7 @@ def test_help():
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--task", "sort"], "invalid choice: 'sort'"),
+        (["--task", "sort"], "'sort', expected one of copy,reverse"),
         (["--steps", "0"], "expected at least 1"),
         (["--seed=-1"], "-1, expected at least 0"),
         (["--json", "."], "expected a file"),

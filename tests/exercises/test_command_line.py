@@ -97,7 +97,7 @@ def test_a_file_of_ones_own_with_several_functions(capsys):
 @pytest.mark.parametrize(
     ("command", "line"),
     [
-        ("start softmx", "error: there is no exercise 'softmx': try softmax\n"),
+        ("start softmx", "error: there is no exercise 'softmx', did you mean softmax?\n"),
         (
             "check softmax",
             "error: exercises/softmax.py is missing: npformer exercises start softmax writes it\n",
