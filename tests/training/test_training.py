@@ -269,12 +269,17 @@ def test_fit_stops_after_n_steps_and_draws_no_batch_more():
 
 def test_the_progress_bar_shows_loss_rate_and_tokens_per_second(capsys):
     pytest.importorskip("tqdm")
-    make().fit([(SRC, TGT)] * 3, 3)
+    trainer = make()
+    trainer.fit([(SRC, TGT)] * 3, 3)
     shown = capsys.readouterr().err
     assert "loss " in shown
     assert "lr 0.01" in shown
     assert "tokens/s" in shown
     assert "3/3" in shown
+    trainer.fit([(SRC, TGT)] * 2, 2)  # it goes on where it was
+    shown = capsys.readouterr().err
+    assert "5/5" in shown
+    assert "0/5" not in shown
 
 
 def test_half_a_training_continued_is_the_whole():
