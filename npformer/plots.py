@@ -2,7 +2,7 @@
 
 Every function draws on the ``axes`` that it is given, or else on those of a new figure, returns them, and writes the
 figure to a file if it is given a ``path``, whose ending selects the format. The first line of its docstring says how
-many axes it has.
+many axes it has. Axes without any data say so.
 """
 
 import math
@@ -32,18 +32,15 @@ def plot_loss(history, path=None, title="Training loss", *, axes=None):
     above, below = axes = _axes(axes, 2, (7, 5), sharex=True, height_ratios=[3, 1])
     steps = [info.step for info in history]
     losses = np.array([info.loss for info in history])
-    above.plot(steps, losses, color="0.75", linewidth=0.8, label="each step")
+    _line(above, steps, losses, color="0.75", linewidth=0.8, label="each step")
     window = max(1, min(25, len(losses) // 4))
     if window > 1:
         smooth = np.convolve(losses, np.ones(window) / window, mode="valid")
         above.plot(steps[window // 2 :][: len(smooth)], smooth, color="C0", label=f"mean of {window} steps")
     above.set(yscale="log", ylabel="cross-entropy per token (nats)", title=title)
-    above.legend()
-    above.grid(alpha=0.3)
-    below.plot(steps, [info.lr for info in history], color="C1")
+    _line(below, steps, [info.lr for info in history], color="C1")
     below.set(xlabel="step", ylabel="learning rate")
-    below.grid(alpha=0.3)
-    return _saved(axes, path)
+    return _completed(axes, path)
 
 
 def plot_training(records, path=None, title="Training", *, axes=None):
@@ -61,20 +58,16 @@ def plot_training(records, path=None, title="Training", *, axes=None):
     at, losses = [record["step"] for record in steps], np.array([record["loss"] for record in steps])
     window = max(1, min(100, len(losses) // 10))
     smooth = np.convolve(losses, np.ones(window) / window, mode="valid") if len(losses) else losses
-    above.plot(
-        at[window - 1 :], smooth, color="C0", label=f"training, with dropout and smoothing: mean of {window} steps"
-    )
+    label = f"training, with dropout and smoothing: mean of {window} steps"
+    _line(above, at[window - 1 :], smooth, color="C0", label=label)
     val_at = [record["step"] for record in validations]
-    above.plot(val_at, [record["val_loss"] for record in validations], color="C3", marker=".", label="validation")
+    _line(above, val_at, [record["val_loss"] for record in validations], color="C3", marker=".", label="validation")
     above.set(ylabel="cross-entropy per token (nats)", title=title)
-    above.legend()
-    middle.plot(val_at, [record["val_bleu"] for record in validations], color="C3", marker=".")
+    _line(middle, val_at, [record["val_bleu"] for record in validations], color="C3", marker=".")
     middle.set(ylabel="BLEU, validation, greedy")
-    below.plot(at, [record["lr"] for record in steps], color="C1")
+    _line(below, at, [record["lr"] for record in steps], color="C1")
     below.set(xlabel="step", ylabel="learning rate")
-    for ax in axes:
-        ax.grid(alpha=0.3)
-    return _saved(axes, path)
+    return _completed(axes, path)
 
 
 def _are_numbers(record, *names):
@@ -105,9 +98,7 @@ def plot_curves(panels, path=None, *, axes=None):
         ax.set(**settings)
         ax.set_xticks(at, labels)
         ax.minorticks_off()
-        ax.grid(alpha=0.3)
-        ax.legend(fontsize=8)
-    return _saved(axes, path)
+    return _completed(axes, path, fontsize=8)
 
 
 def plot_attention(
@@ -134,9 +125,9 @@ def plot_attention(
         The title is that of a new figure.
     """
     weights = [np.asarray(layer) for layer in weights]
-    if not weights or weights[0].ndim != 3 or len({layer.shape for layer in weights}) > 1:
+    if not weights or weights[0].ndim != 3 or weights[0].size == 0 or len({layer.shape for layer in weights}) > 1:
         given = [layer.shape for layer in weights]
-        raise ValueError(f"weights has layers of the shapes {given}, expected one shape (H, T, S) for all layers")
+        raise ValueError(f"weights has layers of the shapes {given}, expected one (H, T, S) without a 0 for all layers")
     n_heads, T, S = weights[0].shape
     if (len(queries), len(keys)) != (T, S):
         raise ValueError(f"weights {weights[0].shape}: expected (H, {len(queries)}, {len(keys)}), a word for each")
@@ -172,8 +163,9 @@ def plot_positional_encoding(path=None, length=100, d_model=64, *, axes=None):
     for dimension in sorted({min(d, d_model - 1) for d in (0, 8, 9, 24)}):
         wave = "sine" if dimension % 2 == 0 else "cosine"
         wavelength = 2 * math.pi * 10000 ** (2 * (dimension // 2) / d_model)
-        below.plot(encoding[:, dimension], label=f"dimension {dimension}: {wave} of wavelength {wavelength:.0f}")
-    below.set(xlabel="position", ylabel="value", xlim=(0, length - 1))
+        label = f"dimension {dimension}: {wave} of wavelength {wavelength:.0f}"
+        _line(below, range(length), encoding[:, dimension], label=label)
+    below.set(xlabel="position", ylabel="value", xlim=above.get_xlim())
     below.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.25), ncols=2)
     below.grid(alpha=0.3)
     return _saved(axes, path)
@@ -195,6 +187,23 @@ def _axes(given, shape, size, title=None, **options):
         if axes.size != np.prod(shape) or (axes.ndim == 2 and axes.shape != shape):
             raise ValueError(f"axes has shape {axes.shape}, expected {shape}")
     return axes.reshape(shape)
+
+
+def _line(ax, x, y, **style):
+    """Draw a line: nothing without a point, and one point alone, which has no line, as a dot."""
+    if len(x):
+        ax.plot(x, y, **({"marker": "."} if len(x) == 1 else {}) | style)
+
+
+def _completed(axes, path, **legend):
+    """The axes with a grid and a legend, or a word where nothing was drawn; as ``_saved``."""
+    for ax in axes:
+        ax.grid(alpha=0.3)
+        if ax.get_legend_handles_labels()[0]:
+            ax.legend(**legend)
+        if not ax.get_lines():
+            ax.text(0.5, 0.5, "no data", transform=ax.transAxes, ha="center", va="center", color="0.5")
+    return _saved(axes, path)
 
 
 def _saved(axes, path):

@@ -14,7 +14,6 @@ def test_pictures_are_written(tmp_path):
     pytest.importorskip("matplotlib")
     history = [StepInfo(step, 1 / step, 0.1, 1.0, 10, 0.01) for step in range(1, 60)]
     plots.plot_loss(history, tmp_path / "loss.png")
-    plots.plot_loss(history[:1], tmp_path / "one_step.png")
     weights = np.full((2, 3, 5), 0.2)
     plots.plot_attention([weights, weights], list("abcde"), ["<begin>", "b", "c"], tmp_path / "attention.png")
     plots.plot_positional_encoding(tmp_path / "positions.png", length=7, d_model=5)
@@ -69,13 +68,38 @@ def test_records_that_are_no_numbers_are_not_drawn(tmp_path):
     assert [len(line.get_xdata()) for ax in axes for line in ax.get_lines()] == [37, 4, 4, 40]
 
 
-@pytest.mark.parametrize("records", [[], RECORDS[:1], RECORDS[:5], RECORDS[10:11]], ids=len)
-def test_a_training_that_has_hardly_begun_is_drawn_too(tmp_path, records):
-    axes = plots.plot_training(records, tmp_path / "x.png")
+def seen(ax):
+    """The number of points of each line that can be seen, or what the axes say instead."""
+    lines = ax.get_lines()
+    assert all(len(line.get_xdata()) > 1 or line.get_marker() == "." for line in lines)
+    return [len(line.get_xdata()) for line in lines] or [text.get_text() for text in ax.texts]
+
+
+NONE = ["no data"]
+
+
+@pytest.mark.parametrize(
+    ("records", "expected"),
+    [
+        ([], [NONE, NONE, NONE]),
+        (RECORDS[:1], [[1], NONE, [1]]),
+        (RECORDS[:5], [[5], NONE, [5]]),
+        (RECORDS[10:11], [[1], [1], NONE]),
+    ],
+)
+def test_a_training_that_has_hardly_begun_has_no_empty_panel(tmp_path, records, expected):
+    assert [seen(ax) for ax in plots.plot_training(records, tmp_path / "x.png")] == expected
     assert (tmp_path / "x.png").read_bytes()[:4] == PNG
-    points = [len(line.get_xdata()) for ax in axes for line in ax.get_lines()]
-    n_steps = sum("loss" in record for record in records)
-    assert points == [n_steps, len(records) - n_steps, len(records) - n_steps, n_steps]
+
+
+def test_no_panel_of_the_other_pictures_is_empty_either():
+    assert [seen(ax) for ax in plots.plot_loss([])] == [NONE, NONE]
+    assert [seen(ax) for ax in plots.plot_loss([StepInfo(1, 1.0, 0.1, 1.0, 10, 0.01)])] == [[1], [1]]
+    assert [seen(ax) for ax in plots.plot_curves([{"at": [], "systems": {}}])] == [NONE]
+    assert seen(plots.plot_positional_encoding(length=1)[1]) == [1, 1, 1, 1]
+    for weights in ([], [np.zeros((1, 0, 2))]):
+        with pytest.raises(ValueError, match="without a 0 for all layers"):
+            plots.plot_attention(weights, ["a", "b"], [])
 
 
 def test_curves_are_medians_with_their_range(tmp_path):
