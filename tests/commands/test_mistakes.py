@@ -1,5 +1,6 @@
 """Mistakes with every script; ``tests/tools/mistakes.py`` makes many more of them."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -22,11 +23,16 @@ def test_one_mistake_with_each_script(capsys):
     assert len(capsys.readouterr().out.splitlines()) == 2 + len({each.script for each in mistakes.MISTAKES})
 
 
-def test_every_script_is_in_the_table():
-    folders = [mistakes.SCRIPTS, mistakes.SCRIPTS / "studies", mistakes.SCRIPTS / "bench"]
-    scripts = {path for folder in folders for path in folder.glob("*.py") if "main())" in path.read_text()}
-    scripts.add(mistakes.SCRIPTS / "measure" / "measure_networks.py")
-    assert {mistakes.SCRIPTS / each.script for each in mistakes.MISTAKES} - {mistakes.SCRIPTS / "npformer"} == scripts
+def test_every_script_and_command_has_a_help_and_names_the_nearest_option():
+    assert mistakes.run_with_every(mistakes.command_lines()) == []
+
+
+def test_what_is_named_like_a_script_is_one():
+    """The other files are imported by scripts, and do nothing if they are run."""
+    for path in mistakes.SCRIPTS.rglob("*.py"):
+        is_named = re.match(r"(bench|compare|draw|measure|predict|study)_", path.name)
+        is_named = is_named or (path.parent == mistakes.SCRIPTS and path.name != "__init__.py")
+        assert (mistakes.IS_SCRIPT in path.read_text(encoding="utf-8")) == bool(is_named), path
 
 
 @pytest.mark.parametrize("script", DRAWING, ids=lambda script: script.__name__)
@@ -45,6 +51,15 @@ def test_the_tool_notices_what_is_unexpected(tmp_path):
     assert make("--langs it", 1, "argument --langs: 'it', …").startswith("expected 1")
     assert make("--langs it", 2, "argument --langs: 'de', …").startswith("expected 2")
     assert make("echo Traceback >&2; echo error: x >&2; exit 1; SCRIPT", 1, "x").startswith("more than one line")
+
+
+def test_the_tool_notices_a_help_that_does_more(tmp_path):
+    writes = f"open({str(mistakes.ROOT / 'x')!r}, 'w')"
+    for name, code in {"a": "print('usage: x')", "b": "import sys; sys.exit(0)", "c": "1 / 0", "d": writes}.items():
+        (tmp_path / f"{name}.py").write_text(code)
+    unexpected = mistakes.run_with_every([str(tmp_path / f"{name}.py") for name in "abcd"])
+    assert len(unexpected) == 8
+    assert not (mistakes.ROOT / "x").exists()
 
 
 def test_the_document_has_the_table():

@@ -1,37 +1,45 @@
 """Make the mistakes that users make with the commands and scripts, and check that each says in one line what is wrong.
 
-python tests/tools/mistakes.py                   # all of them: about two minutes
+python tests/tools/mistakes.py                   # all of them: about a minute
 python tests/tools/mistakes.py --quick           # one of each script: some seconds
 python tests/tools/mistakes.py --only translate  # those of the scripts whose names begin with this
 python tests/tools/mistakes.py --table           # only print the table, which is in docs/guides/bad-input.md
 
 Each mistake is a command in a shell, run in a temporary folder that has a text, a small trained model, and damaged
-copies of both. Prints a table of what each script wrote. The exit code is 1 if a script prints a traceback, does not
-end, or ends otherwise than expected, and if a checkpoint was changed.
+copies of both; those that can be made with every script and command are made in one process. Prints a table of what
+each script wrote. The exit code is 1 if a script prints a traceback, does not end, or ends otherwise than expected, and
+if a checkpoint was changed.
 """
 
 import concurrent.futures
 import gzip
+import io
+import multiprocessing
 import os
 import random
 import re
+import runpy
 import shlex
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+from npformer.commands import COMMANDS
 from npformer.commands.arguments import new_parser, positive  # needs pip install -e .
 from npformer.commands.command import command
 
 from npformer.translation import Translator
 
-SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPTS, TOOLS = ROOT / "scripts", ROOT / "tests" / "tools"
+IS_SCRIPT = '\nif __name__ == "__main__":\n'
 SECONDS = 120  # until a script counts as hanging: the first run compiles kernels
 
 
@@ -90,6 +98,36 @@ MISTAKES = [
         "unknown command 'trian-translation', did you mean train-translation?",
     ),
     Mistake("npformer", "an unknown option of a command", "copy --sede 1", 2, NO_OPTION),
+    Mistake("npformer", "an option with one dash", "copy -seed 1", 2, "unknown option -seed, did you mean --seed?"),
+    Mistake(
+        "npformer",
+        "a mistyped choice",
+        "copy --task revrse",
+        2,
+        "argument --task: 'revrse', did you mean reverse?",
+    ),
+    Mistake("npformer", "`--json` cannot be written", "info --json file/x.json", 2, NO_FILE),
+    Mistake(
+        "npformer",
+        "an operation that is not there",
+        "gradcheck sofmax",
+        2,
+        "no operation 'sofmax', did you mean softmax?; there are: …",
+    ),
+    Mistake(
+        "npformer",
+        "a mistyped command of the exercises",
+        "exercises strat",
+        2,
+        "argument COMMAND: 'strat', did you mean start?",
+    ),
+    Mistake(
+        "npformer",
+        "an exercise that is not there",
+        "exercises start sofmax",
+        1,
+        "there is no exercise 'sofmax', did you mean softmax?",
+    ),
     Mistake("npformer", "NumPy is not installed", f"{without('numpy')} SCRIPT info", 1, "numpy is not installed for …"),
     *trainings("train_copy.py", SHORT),
     Mistake("train_copy.py", "an unknown option", "--sede 1", 2, NO_OPTION),
@@ -138,6 +176,13 @@ MISTAKES = [
     ),
     Mistake(
         "train_translation.py",
+        "a mistyped preset",
+        "--out new --preset tiyn",
+        2,
+        "argument --preset: 'tiyn', did you mean tiny?",
+    ),
+    Mistake(
+        "train_translation.py",
         "`--data` does not exist",
         f"{RECIPE} --out new --data nowhere",
         1,
@@ -178,7 +223,7 @@ MISTAKES = [
         "a vocabulary that is too large",
         f"{RECIPE} --out new --vocab-size 2147483647",
         1,
-        "no vocabulary of size=2147483647 could be learned from this text (in scripts --vocab-size): …",
+        "no vocabulary of size=2147483647 could be learned from this text (command line: --vocab-size): …",
     ),
     Mistake(
         "train_translation.py",
@@ -479,6 +524,20 @@ MISTAKES = [
         "argument --ranks: 1 rank sends no messages, expected 2 or more",
     ),
     Mistake(
+        "bench/bench_attention.py",
+        "a mistyped name between commas",
+        "--masks full,causl",
+        2,
+        "argument --masks: 'causl', did you mean causal?",
+    ),
+    Mistake(
+        "figures/draw_model.py",
+        "matplotlib is not installed",
+        f"{without('matplotlib')} SCRIPT",
+        1,
+        NO_PICTURES,
+    ),
+    Mistake(
         "bench/bench_copy.py",
         "PyTorch is not installed",
         f"{without('torch')} SCRIPT",
@@ -493,20 +552,29 @@ MISTAKES = [
         f"argument --plot: {NO_PICTURES}",
     ),
 ]
+WITH_EVERY = [
+    Mistake(
+        "every script and command", "an unknown option", "--hepl", 2, "unknown option --hepl, did you mean --help?"
+    ),
+    Mistake("every script and command", "none: `--help` only shows the help", "--help", 0, ""),
+]
 
 
 @command
 def main(argv=None):
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have had it ignored, by the scripts as well
     options = parse_arguments(argv)
     if options.table:
         print("\n".join(table()))
         return 0
     mistakes = first_of_each_script() if options.quick else MISTAKES
     chosen = [mistake for mistake in mistakes if Path(mistake.script).name.startswith(options.only)]
-    unexpected = run(chosen, options.jobs)
+    names = [name for name in command_lines() if Path(name).name.startswith(options.only)]
+    unexpected = [*run(chosen, options.jobs), *run_with_every(names, options.jobs)]
     for mistake, why in unexpected:
         print(f"UNEXPECTED: {mistake.script}, {mistake.what}: {why}")
-    print(f"\n{len(chosen)} mistakes, {len(unexpected)} that ended otherwise than expected")
+    n_made = len(chosen) + len(names) * len(WITH_EVERY)
+    print(f"\n{n_made} mistakes, {len(unexpected)} that ended otherwise than expected")
     return 1 if unexpected else 0
 
 
@@ -516,7 +584,7 @@ def first_of_each_script():
 
 def table():
     """The lines of a Markdown table of what is expected, as it is in docs/guides/bad-input.md."""
-    return [*header(), *(row(mistake, mistake.code, mistake.line) for mistake in MISTAKES)]
+    return [*header(), *(row(mistake, mistake.code, mistake.line) for mistake in [*WITH_EVERY, *MISTAKES])]
 
 
 def header():
@@ -525,7 +593,8 @@ def header():
 
 def row(mistake, code, line):
     """A row of the table; a line that is not the same everywhere is shown as it is expected."""
-    return f"| `{mistake.script}` | {mistake.what} | {code} | {f'`{line}`' if line else 'none'} |"
+    script = mistake.script if " " in mistake.script else f"`{mistake.script}`"
+    return f"| {script} | {mistake.what} | {code} | {f'`{line}`' if line else 'none'} |"
 
 
 def run(mistakes, jobs=1):
@@ -559,14 +628,19 @@ def make(mistake, folder):
         os.killpg(done.pid, signal.SIGKILL)
         done.communicate()
         return "none", "", f"has not ended after {SECONDS} seconds"
-    *above, last = errors.decode(errors="replace").splitlines() or [""]
+    return judged(mistake, done.returncode, errors.decode(errors="replace"), folder)
+
+
+def judged(mistake, code, errors, folder="."):
+    """The exit code of a command, the line that it wrote, and why this is not as expected or None."""
+    *above, last = errors.splitlines() or [""]
     above = [line for line in above if not line.startswith("warning: ")]  # such as that no kernel can be kept, either
     line = re.sub(r"^([\w. -]+: )?error: ", "", last).replace(f"{folder}/", "")  # a loop names whole paths
-    if done.returncode != mistake.code or not is_as_expected(line, mistake.line):
-        return done.returncode, line, f"expected {mistake.code}, {mistake.line}\n" + "\n".join([*above, last])
+    if code != mistake.code or not is_as_expected(line, mistake.line):
+        return code, line, f"expected {mistake.code}, {mistake.line}\n" + "\n".join([*above, last])
     if above and not (mistake.code == 2 and above[0].startswith("usage: ")):
-        return done.returncode, line, "more than one line:\n" + "\n".join(above)
-    return done.returncode, mistake.line, None
+        return code, line, "more than one line:\n" + "\n".join(above)
+    return code, mistake.line, None
 
 
 def environment():
@@ -577,6 +651,63 @@ def environment():
 
 def is_as_expected(line, expected):
     return line == expected or (expected.endswith("…") and line.startswith(expected[:-1]))
+
+
+# -- every script and command, in one process -----------------------------------------------------------------------
+
+
+def command_lines():
+    """Whatever has a command line: the scripts and tools that their folders hold, and npformer with its commands."""
+    files = sorted(path for folder in (SCRIPTS, TOOLS) for path in folder.rglob("*.py"))
+    scripts = [path for path in files if IS_SCRIPT in path.read_text(encoding="utf-8")]
+    return [*(path.relative_to(ROOT).as_posix() for path in scripts), *(f"npformer {name}" for name in COMMANDS)]
+
+
+def run_with_every(names, jobs=1):
+    """Make the mistakes that can be made with every command line, as ``run`` does; a row is for all of them."""
+    asked = [mistake._replace(script=name) for mistake in WITH_EVERY for name in names]
+    with multiprocessing.get_context("spawn").Pool(jobs, forbid_writing) as pool:
+        found = pool.map(ask, asked)
+    for mistake in WITH_EVERY:
+        print(row(mistake, mistake.code, mistake.line), flush=True)
+    return [(mistake, why) for mistake, why in zip(asked, found, strict=True) if why]
+
+
+def forbid_writing():
+    """From now on this process writes no file of the clone, and starts no other."""
+    os.chdir(ROOT)
+    sys.dont_write_bytecode = True
+    sys.addaudithook(refuse)
+
+
+def refuse(event, arguments):
+    """Refuse what nobody expects of ``--help``."""
+    if event == "subprocess.Popen":
+        raise PermissionError(f"it starts {arguments[0]}")
+    if event == "open" and not isinstance(arguments[0], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR):
+        path = Path(os.fsdecode(arguments[0])).absolute()
+        if path.is_relative_to(ROOT) and path.parent.name != "__pycache__":
+            raise PermissionError(f"it writes {path}")
+
+
+def ask(mistake):
+    """Run a script, or a command of npformer, in this process. Returns why what it says is not as expected, or None."""
+    name, *command = mistake.script.split(" ")
+    sys.argv = [name, *command, mistake.command]
+    shown, errors, code = io.StringIO(), io.StringIO(), None
+    with redirect_stdout(shown), redirect_stderr(errors):
+        try:
+            if command:
+                runpy.run_module(name, run_name="__main__", alter_sys=True)
+            else:
+                runpy.run_path(str(ROOT / name), run_name="__main__")
+        except SystemExit as stop:
+            code = stop.code or 0
+        except Exception as error:
+            return f"{type(error).__name__}: {error}"
+    if mistake.code == 0 and not shown.getvalue().startswith("usage: "):
+        return f"expected its usage, got {shown.getvalue()[:200]!r}"
+    return judged(mistake, code, errors.getvalue())[-1]
 
 
 # -- the folder ---------------------------------------------------------------------------------------------------
