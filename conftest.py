@@ -41,6 +41,14 @@ def signals_of_the_foreground():
 
 
 @pytest.fixture(autouse=True)
+def figures_are_closed():
+    """Those that a plot without a path leaves open, of which pyplot holds only so many."""
+    yield
+    if "matplotlib.pyplot" in sys.modules:
+        sys.modules["matplotlib.pyplot"].close("all")
+
+
+@pytest.fixture(autouse=True)
 def examples_have_numpy_and_run_in_the_foreground(request):
     """As numpydoc has it, an example need not import NumPy; and it cannot ask for a fixture."""
     if isinstance(request.node, pytest.DoctestItem):

@@ -1,8 +1,9 @@
 """Pictures, drawn with matplotlib (``pip install npformer[plot]``), which is imported only when one is drawn.
 
 Every function draws on the ``axes`` that it is given, or else on those of a new figure, returns them, and writes the
-figure to a file if it is given a ``path``, whose ending selects the format. The first line of its docstring says how
-many axes it has. Axes without any data say so.
+figure to a file if it is given a ``path``, whose ending selects the format. Without a path, the new figure is one of
+``matplotlib.pyplot``: a notebook shows it, and so does ``plt.show()``. The first line of each docstring says how many
+axes there are. Axes without any data say so.
 """
 
 import math
@@ -29,7 +30,7 @@ def plot_loss(history, path=None, title="Training loss", *, axes=None):
     >>> above.get_ylabel()
     'cross-entropy per token (nats)'
     """
-    above, below = axes = _axes(axes, 2, (7, 5), sharex=True, height_ratios=[3, 1])
+    above, below = axes = _axes(axes, path, 2, (7, 5), sharex=True, height_ratios=[3, 1])
     steps = [info.step for info in history]
     losses = np.array([info.loss for info in history])
     _line(above, steps, losses, color="0.75", linewidth=0.8, label="each step")
@@ -54,7 +55,7 @@ def plot_training(records, path=None, title="Training", *, axes=None):
     """
     steps = [record for record in records if _are_numbers(record, "step", "loss", "lr")]
     validations = [record for record in records if _are_numbers(record, "step", "val_loss", "val_bleu")]
-    above, middle, below = axes = _axes(axes, 3, (7, 7), sharex=True, height_ratios=[3, 2, 1])
+    above, middle, below = axes = _axes(axes, path, 3, (7, 7), sharex=True, height_ratios=[3, 2, 1])
     at, losses = [record["step"] for record in steps], np.array([record["loss"] for record in steps])
     window = max(1, min(100, len(losses) // 10))
     smooth = np.convolve(losses, np.ones(window) / window, mode="valid") if len(losses) else losses
@@ -84,7 +85,7 @@ def plot_curves(panels, path=None, *, axes=None):
         the function "middle" (the median if not given), and what ``Axes.set`` takes, such as "title" and "ylim".
     """
     rows, columns = (2, 2) if len(panels) == 4 else (1, len(panels))
-    axes = _axes(axes, (rows, columns), (1 + 5 * columns, 4.5 * rows)).ravel()
+    axes = _axes(axes, path, (rows, columns), (1 + 5 * columns, 4.5 * rows)).ravel()
     for ax, panel in zip(axes, panels, strict=True):
         settings = {**panel}
         at, systems = settings.pop("at"), settings.pop("systems")
@@ -134,7 +135,7 @@ def plot_attention(
     brightest = max(layer.max() for layer in weights)
     rotation = 90 if max(map(len, keys), default=0) > 2 else 0
     size = 1 + n_heads * max(2.0, 0.22 * S), 1 + len(weights) * max(2.2, 0.24 * T)
-    axes = _axes(axes, (len(weights), n_heads), size, sharex=True, sharey=True, title=title)
+    axes = _axes(axes, path, (len(weights), n_heads), size, sharex=True, sharey=True, title=title)
     from matplotlib import colormaps
 
     colours = colormaps["viridis"].with_extremes(bad="0.85")
@@ -156,7 +157,7 @@ def plot_attention(
 def plot_positional_encoding(path=None, length=100, d_model=64, *, axes=None):
     """The sinusoidal encoding (length, d_model) as an image, and four of its dimensions as curves (2 axes)."""
     encoding = sinusoidal_encoding(length, d_model)
-    above, below = axes = _axes(axes, 2, (8, 7), height_ratios=[3, 2])
+    above, below = axes = _axes(axes, path, 2, (8, 7), height_ratios=[3, 2])
     image = above.imshow(encoding.T, cmap="RdBu", vmin=-1, vmax=1, aspect="auto", origin="lower")
     above.set(xlabel="position", ylabel="dimension", title=f"Sinusoidal positional encoding, D = {d_model}")
     above.figure.colorbar(image, ax=above, label="value")
@@ -171,14 +172,17 @@ def plot_positional_encoding(path=None, length=100, d_model=64, *, axes=None):
     return _saved(axes, path)
 
 
-def _axes(given, shape, size, title=None, **options):
+def _axes(given, path, shape, size, title=None, **options):
     """The given axes, an array of this shape, or those of a new figure of this size in inches."""
     if given is None:
         try:
-            from matplotlib.figure import Figure
+            if path is None:
+                from matplotlib.pyplot import figure as new_figure
+            else:  # nobody looks at it
+                from matplotlib.figure import Figure as new_figure
         except ImportError as error:
             raise ImportError(f"pictures need matplotlib: {pip_install('plot')}") from error
-        figure = Figure(figsize=size, dpi=120, layout="constrained")
+        figure = new_figure(figsize=size, dpi=120, layout="constrained")
         if title:
             figure.suptitle(title)
         axes = figure.subplots(*np.atleast_1d(shape), squeeze=False, **options)

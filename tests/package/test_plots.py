@@ -21,6 +21,15 @@ def test_pictures_are_written(tmp_path):
         assert path.read_bytes()[:4] == PNG
 
 
+def test_a_figure_that_is_not_written_is_one_of_pyplot_which_shows_it(tmp_path):
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    above, _ = plots.plot_positional_encoding()
+    assert pyplot.get_fignums() == [above.figure.number]
+    plots.plot_positional_encoding(tmp_path / "x.png")
+    plots.plot_positional_encoding(axes=above.figure.subplots(2))
+    assert len(pyplot.get_fignums()) == 1
+
+
 def test_drawing_on_axes_of_ones_own(tmp_path):
     figures = pytest.importorskip("matplotlib.figure")
     figure = figures.Figure()
