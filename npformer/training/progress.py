@@ -1,10 +1,13 @@
 """What a training writes on the way: a progress bar, if tqdm is installed, and lines above it.
 
+In a notebook with ipywidgets the bar is a widget, in one without it is text.
+
 If they cannot be written, because the terminal or the reader of a pipe is gone, the training goes on without them.
 """
 
 import contextlib
 import sys
+import warnings
 from collections import deque
 from contextlib import contextmanager
 
@@ -21,7 +24,8 @@ def progress_bar(last_step, wanted, n_done=0):
         yield _Silent()
         return
     try:
-        from tqdm import tqdm
+        with warnings.catch_warnings(action="ignore"):  # that ipywidgets are missing, or that they are used
+            from tqdm.autonotebook import tqdm
     except ImportError:
         print(f"no progress bar, as it needs tqdm: {pip_install('progress')}", file=_IfPossible(sys.stderr))
         yield _Silent()
@@ -65,6 +69,7 @@ class _Silent:
 class _Bar:
     def __init__(self, bar):
         self.bar = bar
+        self.is_redrawn = bar.gui or bar.fp.isatty()  # a widget, or a line of a terminal
         self.n_compiled = 0
         self.recent: deque = deque(maxlen=RECENT)  # (tokens, seconds) of the last steps
         self.text = ""  # what it says unless a kernel is compiled
@@ -79,13 +84,13 @@ class _Bar:
 
     def compiling(self, name):
         self.n_compiled += 1
-        if self.bar.fp.isatty():
+        if self.is_redrawn:
             self.bar.set_postfix_str(f"compiling kernel {self.n_compiled}: {name}")
         elif self.n_compiled == 1:  # a log file gets one line
             self.bar.write("compiling kernels for this processor (once): steps are slow until it is done", self.bar.fp)
 
     def compiled(self):
-        if self.bar.fp.isatty():
+        if self.is_redrawn:
             self.bar.set_postfix_str(self.text)
 
 
