@@ -29,7 +29,7 @@ class AutoencoderDecoder(StateDecoder):
         return self._advance(tokens, t, part, "gru")[:, 0]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SequenceAutoencoder(EncoderDecoder):
     """A recurrent encoder, a bottleneck, and a recurrent decoder whose only input besides its tokens is the bottleneck.
 

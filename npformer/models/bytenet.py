@@ -48,7 +48,7 @@ class IncrementalByteNet(StepwiseDecoder):
         return self.ops.linear(window, weight, params["bias"]), None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ByteNet(EncoderDecoder):
     """An encoder-decoder of dilated convolutions: the architecture only; parameters are a separate nested dict.
 

@@ -12,7 +12,7 @@ from npformer.arrays import Array, beside, kept, library_of, number_of
 from npformer.backends import AnyBackend, get_backend
 from npformer.checks import check_int, warn
 from npformer.models.initialization import Initializer, ShapesOnly
-from npformer.operations.options import check_fields, check_ids, check_option
+from npformer.operations.options import brief, check_fields, check_ids, check_option
 from npformer.reference import split_key
 from npformer.runtime.forks import cached_property
 
@@ -398,6 +398,9 @@ class EncoderDecoder:
     def _check_length(self, name, ids):
         if ids.shape[1] > self.max_len:
             raise ValueError(f"{name} has length {ids.shape[1]}, expected at most max_len={self.max_len}")
+
+    def __repr__(self):
+        return brief(self)
 
     def __getstate__(self):
         """The settings alone, to copy or pickle a model: what it has computed for itself is computed again."""

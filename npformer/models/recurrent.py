@@ -36,7 +36,7 @@ class RecurrentDecoder(StateDecoder):
         return self.model._combine(self.ops, self.params["decoder"], states, *memory)[0][:, 0]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Recurrent(EncoderDecoder):
     """A recurrent encoder-decoder: the architecture only; parameters are a separate nested dict.
 

@@ -18,7 +18,7 @@ from npformer.reference.settings import Rotary
 from npformer.runtime.forks import cached_property
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Transformer(EncoderDecoder):
     """An encoder-decoder Transformer: the architecture only; parameters are a separate nested dict.
 

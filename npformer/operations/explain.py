@@ -6,6 +6,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterator
+from html import escape
 from typing import NamedTuple
 
 from npformer.operations import dispatcher
@@ -46,29 +47,40 @@ class Call(NamedTuple):
 
 
 class Calls(list[Call]):
-    """The calls that ``explain`` has listed. As a string it is a table, the operation with the longest time first.
+    """The calls that ``explain`` has listed. It is shown as a table, the operation with the longest time first.
 
     Each line is an operation with the number of its calls, their total time, its share of the time of all operations,
     and its rate: in GFLOP/s (billions of additions and multiplications per second) if the operation counts them, else
     in GB/s (billions of bytes read and written per second). The shapes are those of the slowest call.
     """
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
+        line = "{:>5} {:>9} {:>6} {:>12}  {:<12} {}".format
+        *rows, (total,) = self._rows()
+        return "\n".join([*(line(*row) for row in rows), total])
+
+    def _repr_html_(self) -> str:
+        """The table in a notebook."""
+        number, text = '<td style="text-align: right">{}</td>', '<td style="text-align: left">{}</td>'
+        line = f"<tr>{number * 4}{text * 2}</tr>".format
+        *rows, (total,) = self._rows()
+        return f"<table>{''.join(line(*map(escape, row)) for row in rows)}</table><p>{escape(total)}</p>"
+
+    def _rows(self):
+        """The cells of each row of the table: a header, the operations, and a line that sums them up."""
         groups = defaultdict(list)
         for call in self:
             groups[call.operation, call.dtype, call.backend, call.by, call.why].append(call)
         total = sum(call.seconds for call in self)
-        lines = [f"{'calls':>5} {'ms':>9} {'share':>6} {'rate':>12}  {'computed by':<12} operation"]
+        yield "calls", "ms", "share", "rate", "computed by", "operation"
         for calls in sorted(groups.values(), key=lambda calls: -_sum(calls, "seconds")):
             slowest, seconds = max(calls, key=lambda call: call.seconds), _sum(calls, "seconds")
             by = f"{slowest.backend} kernel" if slowest.by == "kernel" else "reference"
-            lines.append(
-                f"{len(calls):5} {1e3 * seconds:9.3f} {seconds / total:6.1%} {_rate(calls, seconds):>12}  {by:<12} "
-                f"{' '.join(filter(None, (slowest.operation, slowest.dtype)))}: {_shapes(calls, slowest)}"
-                f"{slowest.why and f' [{slowest.why}]'}"
-            )
-        lines.append(f"{len(self)} calls, {1e3 * total:.1f} ms (summed over threads)")
-        return "\n".join(lines)
+            name = " ".join(filter(None, (slowest.operation, slowest.dtype)))
+            operation = f"{name}: {_shapes(calls, slowest)}{slowest.why and f' [{slowest.why}]'}"
+            share = f"{seconds / total:.1%}"
+            yield str(len(calls)), f"{1e3 * seconds:.3f}", share, _rate(calls, seconds), by, operation
+        yield (f"{len(self)} calls, {1e3 * total:.1f} ms (summed over threads)",)
 
 
 @contextlib.contextmanager
@@ -82,7 +94,7 @@ def explain() -> Iterator[Calls]:
     Yields
     ------
     Calls
-        A list of ``Call``; ``print`` shows it as a table.
+        A list of ``Call``, which is shown as a table.
 
     Examples
     --------

@@ -111,6 +111,12 @@ def check_fields(settings):
             object.__setattr__(settings, name, check(value))
 
 
+def brief(settings):
+    """The text of a dataclass without the fields that have their defaults: for its ``__repr__``."""
+    given = [(each.name, value) for each in fields(settings) if (value := getattr(settings, each.name)) != each.default]
+    return f"{type(settings).__name__}({', '.join(f'{name}={value!r}' for name, value in given)})"
+
+
 def settings_from(dataclass, given, owner):
     """A dataclass made of the settings that are given by name, or an error that lists the names that there are."""
     names = [field.name for field in fields(dataclass)]

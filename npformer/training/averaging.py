@@ -44,6 +44,9 @@ class ParameterAverage:
         self.n = 0
         self.params = None
 
+    def __repr__(self):
+        return f"<ParameterAverage of {self.n:,} steps, from step {self.first_step:,} on>"
+
     def __setstate__(self, state):
         """Go on after a copy, whose ``params`` are no views of the mean."""
         vars(self).update(state)

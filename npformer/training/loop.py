@@ -60,6 +60,14 @@ class LoopSettings:
         check_fields(self)
 
 
+class History(list):
+    """What ``fit`` returns: the ``StepInfo`` of each step."""
+
+    def __repr__(self):
+        losses = f", loss {self[0].loss:.4f} to {self[-1].loss:.4f}" if self else ""
+        return f"<History of {len(self):,} steps{losses}>"
+
+
 class Loop:
     """Makes the steps of a training, validates, saves and stops: see ``Trainer.fit``.
 
@@ -99,9 +107,9 @@ class Loop:
         """The records of all validations, which a checkpoint holds."""
         return self.trainer.state.validations
 
-    def run(self, batches: Iterable[tuple], n_steps: int | None = None, *, callbacks=(), progress=True) -> list:
+    def run(self, batches: Iterable[tuple], n_steps: int | None = None, *, callbacks=(), progress=True) -> History:
         """Make one step for each batch, at most ``n_steps``; return the ``StepInfo`` of each."""
-        trainer, history = self.trainer, []
+        trainer, history = self.trainer, History()
         if n_steps is not None:
             n_steps = check_option("n_steps", n_steps)
         callbacks = list(callbacks)  # an iterator would call them after the first step only

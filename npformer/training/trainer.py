@@ -322,7 +322,7 @@ class Trainer:
     def explain(self, *batch: Any) -> Calls:
         """List the operations of a ``step`` on this batch, with their times, from the fastest of several steps.
 
-        The parameters and the optimizer state are left unchanged. ``print`` shows the list of ``Call`` as a table.
+        The parameters and the optimizer state are left unchanged. The list of ``Call`` is shown as a table.
 
         Examples
         --------

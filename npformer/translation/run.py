@@ -74,6 +74,9 @@ class TranslationRun(Loop):
         self.translator = Translator(model, trainer.params, source, target, trainer.ops)
         super().__init__(trainer, of_loop, lambda: self._evaluate(self.translator), folder)
 
+    def __repr__(self):
+        return f"<TranslationRun in {self.folder}, after {self.trainer.n_steps:,} of {self.settings.steps:,} steps>"
+
     @classmethod
     def start(cls, out, settings, backend="auto", ranks=None):
         """Start a new training; this learns the vocabulary."""

@@ -5,7 +5,7 @@ import os
 from dataclasses import dataclass, field, fields
 from typing import Literal
 
-from npformer.operations.options import OPTIONS
+from npformer.operations.options import OPTIONS, brief
 from npformer.training.settings import TrainingSettings
 
 PRESETS: dict[str, dict] = {  # the settings that differ from the defaults
@@ -32,7 +32,7 @@ PRESETS: dict[str, dict] = {  # the settings that differ from the defaults
 }
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class TranslationSettings(TrainingSettings):
     """The settings of a ``TranslationRun`` and its trainer, checked when they are made.
 
@@ -94,6 +94,8 @@ class TranslationSettings(TrainingSettings):
 
     Examples
     --------
+    >>> TranslationSettings(data="data/multi30k", tgt="de", model={"d_model": 64}, dropout=0.1)
+    TranslationSettings(frozen=[], data='data/multi30k', tgt='de', model={'d_model': 64}, dropout=0.1)
     >>> settings = TranslationSettings.from_preset("small", data="data/multi30k", tgt="de")
     >>> settings.model["d_model"], settings.lr, settings.label_smoothing
     (256, 0.002, 0.1)
@@ -138,6 +140,9 @@ class TranslationSettings(TrainingSettings):
         for name in (each.name for each in fields(self) if each.type is str):
             object.__setattr__(self, name, _as_text(name, getattr(self, name)))
         object.__setattr__(self, "model", _as_in_json("model", self.model))
+
+    def __repr__(self):
+        return brief(self)
 
     @classmethod
     def from_preset(cls, preset="tiny", **changes):

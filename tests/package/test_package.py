@@ -16,6 +16,7 @@ import pytest
 
 import npformer
 from npformer import reference
+from npformer.operations.explain import Call, Calls
 
 
 @pytest.mark.parametrize("name", sorted({*npformer.__all__} - {"layers", "reference", "tree"}))
@@ -74,6 +75,21 @@ def test_operations_are_computed_by_the_backend_of_their_arrays():
     assert [call.by for call in calls] == ["kernel", "kernel", "reference", "reference"]
     assert inspect.signature(npformer.softmax) == inspect.signature(reference.softmax)
     assert npformer.softmax.__doc__ == reference.softmax.__doc__
+
+
+def test_calls_are_shown_as_a_table_and_in_a_notebook_as_one_of_html():
+    call = Call("f", "cpu", "kernel", "", {"x": (2, 3)}, "float32", 0.001, 3_000_000, 24)
+    calls = Calls([call, call, call._replace(by="reference", why="a < b", seconds=0.003, flops=0)])
+    assert repr(calls) == (
+        "calls        ms  share         rate  computed by  operation\n"
+        "    1     3.000  60.0%     0.0 GB/s  reference    f float32: x 2×3 [a < b]\n"
+        "    2     2.000  40.0%  3.0 GFLOP/s  cpu kernel   f float32: x 2×3\n"
+        "3 calls, 5.0 ms (summed over threads)"
+    )
+    html = calls._repr_html_()
+    cells = re.findall(r"<td.*?>(.*?)</td>", html)
+    assert cells[6:12] == ["1", "3.000", "60.0%", "0.0 GB/s", "reference", "f float32: x 2×3 [a &lt; b]"]
+    assert (len(cells), html.count("<tr>"), html.count("3 calls, 5.0 ms")) == (18, 3, 1)
 
 
 @pytest.mark.parametrize("name", [name for name in npformer.__all__ if inspect.isfunction(getattr(npformer, name))])

@@ -345,9 +345,16 @@ def test_a_copy_makes_the_same_steps(again, schedule):
     assert twin.flat_params.tobytes() == trainer.flat_params.tobytes()
 
 
-def test_the_text_of_a_trainer_and_of_a_schedule_is_short():
-    trainer = make(Adam(noam(8)))
-    assert repr(trainer).startswith("<Trainer of a Transformer, ") and len(repr(trainer)) < 100
+def test_the_text_of_a_trainer_and_of_its_parts_is_short():
+    trainer, average = make(Adam(noam(8))), ParameterAverage(2)
+    n = f"{trainer.flat_params.size:,}"
+    assert repr(trainer) == f"<Trainer of a Transformer, {n} parameters, after 0 steps>"
+    assert repr(fit(trainer, 0)) == "<History of 0 steps>"
+    history = fit(trainer, 3, callbacks=[average])
+    assert repr(history) == f"<History of 3 steps, loss {history[0].loss:.4f} to {history[2].loss:.4f}>"
+    assert repr(average) == "<ParameterAverage of 2 steps, from step 2 on>"
+    assert repr(trainer.state) == f"<TrainState of {n} parameters, after 3 steps>"
+    assert repr(trainer.sums) == f"<GradientSum of {n} gradients>"
     assert repr(trainer.optimizer) == (
         "Adam(lr=noam(d_model=8, warmup=4000, factor=1.0), betas=(0.9, 0.999), eps=1e-08)"
     )

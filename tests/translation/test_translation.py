@@ -393,6 +393,7 @@ def test_crashes_at_any_step_leave_no_trace(tmp_path, data, changes):
     expected = outcome(tmp_path / "whole")
     assert [r["step"] for r in expected["log"] if "loss" in r] == list(range(1, 11))
     assert [r["step"] for r in expected["log"] if "val_loss" in r] == [3, 6, 9, 10]
+    assert "whole, after 10 of 10 steps>" in repr(TranslationRun.resume(tmp_path / "whole"))
 
     out = tmp_path / "disturbed"
     with pytest.raises(Crash):
