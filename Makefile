@@ -28,7 +28,7 @@ help:
 	@echo "make test-torch   compare with PyTorch, which it installs for that"
 	@echo "make test-cupy    run the tests of the GPU backend on CuPy itself, without a GPU (builds CuPy, ten minutes)"
 	@echo "make docs         build the book and the reference as a site: docs/_build/index.html (a few minutes, mostly silent)"
-	@echo "make test-docs    load every page of it in Chromium (which it installs on Debian, if root runs it)"
+	@echo "make test-docs    load every page of it in Chromium (which it installs on Debian, if root runs it), run its notebook"
 	@echo "make lint         check the style and the types"
 	@echo "make bench        short benchmarks against PyTorch, JAX, CTranslate2 and transformers (it installs them)"
 	@echo "make test-gpu     on an NVIDIA GPU: its tests and a training (installs CuPy for CUDA 13; CUDA=12 for 12)"
@@ -75,7 +75,7 @@ docs: $(DOCS_VENV)/ready
 test-docs: docs
 	command -v chromedriver > /dev/null || { apt-get update --quiet && apt-get install --yes --quiet chromium chromium-driver; } \
 		|| echo "no chromedriver, and it could not be installed: the tests in the browser are skipped"
-	$(DOCS_VENV)/bin/python -m pytest -q -rs tests/browser
+	$(DOCS_VENV)/bin/python -m pytest -q -rs tests/browser tests/documents/test_notebook.py
 
 lint: $(VENV)/with-dev,nvrtc
 	$(BIN)/ruff check .

@@ -61,10 +61,11 @@ class Calls(list[Call]):
 
     def _repr_html_(self) -> str:
         """The table in a notebook."""
-        number, text = '<td style="text-align: right">{}</td>', '<td style="text-align: left">{}</td>'
-        line = f"<tr>{number * 4}{text * 2}</tr>".format
-        *rows, (total,) = self._rows()
-        return f"<table>{''.join(line(*map(escape, row)) for row in rows)}</table><p>{escape(total)}</p>"
+        short = '<td style="white-space: nowrap; text-align: {}">{{}}</td>'.format
+        line = f"<tr>{short('right') * 4}{short('left')}<td style='text-align: left'>{{}}</td></tr>".format
+        header, *rows, (total,) = self._rows()
+        lines = [line(*header).replace("td", "th"), *(line(*map(escape, row)) for row in rows)]
+        return f"<table>{''.join(lines)}</table><p>{total}</p>"
 
     def _rows(self):
         """The cells of each row of the table: a header, the operations, and a line that sums them up."""

@@ -87,7 +87,7 @@ def test_calls_are_shown_as_a_table_and_in_a_notebook_as_one_of_html():
         "3 calls, 5.0 ms (summed over threads)"
     )
     html = calls._repr_html_()
-    cells = re.findall(r"<td.*?>(.*?)</td>", html)
+    cells = re.findall(r"<t[dh] .*?>(.*?)</t[dh]>", html)
     assert cells[6:12] == ["1", "3.000", "60.0%", "0.0 GB/s", "reference", "f float32: x 2×3 [a &lt; b]"]
     assert (len(cells), html.count("<tr>"), html.count("3 calls, 5.0 ms")) == (18, 3, 1)
 
