@@ -7,14 +7,13 @@ import re
 import sys
 from configparser import ConfigParser
 from doctest import DocTestParser, Example
+from importlib.util import find_spec
 from pathlib import Path
-
-import nbclient
-import nbformat
 
 from npformer.commands.arguments import new_parser  # needs pip install -e .
 from npformer.commands.command import command
-from npformer.commands.output import output_file
+
+from npformer.runtime.extras import pip_install
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "guides" / "library.md"
@@ -25,12 +24,14 @@ INSTALLS = "The first cell installs npformer, and what draws pictures, shows pro
 
 @command
 def main(argv=None):
-    parser = new_parser(__doc__)
-    parser.add_argument("--out", type=output_file, default=NOTEBOOK, metavar="FILE", help=f"(default: {NOTEBOOK.name})")
-    options = parser.parse_args(argv)
+    new_parser(__doc__).parse_args(argv)
+    if find_spec("nbclient") is None:
+        raise ImportError(f"a notebook needs nbclient: {pip_install('docs')}")
+    import nbformat  # which comes with it
+
     notebook = made()
     run(notebook)
-    nbformat.write(notebook, options.out)
+    nbformat.write(notebook, NOTEBOOK)
 
 
 def cells():
@@ -75,6 +76,8 @@ def with_addresses(text):
 
 def made():
     """The notebook, without the outputs."""
+    import nbformat
+
     new = {"markdown": nbformat.v4.new_markdown_cell, "code": nbformat.v4.new_code_cell}
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
     return nbformat.v4.new_notebook(
@@ -85,6 +88,8 @@ def made():
 
 def run(notebook, folder=None):
     """Run every cell but the one that installs, and keep all outputs but standard error: kernels that are compiled."""
+    import nbclient
+
     client = nbclient.NotebookClient(notebook, record_timing=False, resources={"metadata": {"path": folder}})
     with client.setup_kernel():
         for i, cell in enumerate(notebook.cells):
