@@ -463,6 +463,13 @@ MISTAKES = [
         "argument --url: 'somewhere', expected an address that begins with https://",
     ),
     Mistake(
+        "make_notebook.py",
+        "nbclient is not installed",
+        f"{without('nbclient')} SCRIPT",
+        1,
+        "a notebook needs nbclient: pip install -e '.[docs]'",
+    ),
+    Mistake(
         "make_playground.py",
         "neither a page nor a model",
         "SCRIPT",
