@@ -10,7 +10,8 @@ the math of all operations, ``npformer.layers`` the building blocks of models. T
 imported by the first operation that is called.
 
 A name is imported when it is first used. If all were imported here, a program that imports ``npformer`` in one thread
-and one of its modules in another would fail: each thread would wait for what the other has begun to import.
+and one of its modules in another would fail: each thread would wait for what the other has begun to import. For the
+same reason a module imports another package of npformer before a module in it (Python 3.14 fails otherwise).
 """
 
 import ast

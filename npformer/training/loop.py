@@ -12,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 
-from npformer.models.description import describe
+from npformer.models import describe
 from npformer.operations.options import check_fields, check_option
 from npformer.runtime.interrupts import deferred_interrupts
 from npformer.runtime.locks import locked

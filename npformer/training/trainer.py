@@ -15,7 +15,7 @@ from npformer import tree
 from npformer.arrays import Array, on_host
 from npformer.backends import AnyBackend, get_backend, picklable
 from npformer.checks import check_in_dtype, warn
-from npformer.models.description import describe
+from npformer.models import describe
 from npformer.operations.explain import Calls, explain
 from npformer.operations.options import settings_from
 from npformer.reference import Ops

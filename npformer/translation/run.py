@@ -14,7 +14,7 @@ from npformer.models.description import check_params
 from npformer.operations.options import LARGEST
 from npformer.runtime.files import name_for_damaged
 from npformer.runtime.ranks import OneProcess
-from npformer.training.averaging import average
+from npformer.training import average
 from npformer.training.checkpoint import CheckpointError, load_checkpoint, refusing
 from npformer.training.evaluation import mean_loss
 from npformer.training.loop import LAST, Loop, LoopSettings

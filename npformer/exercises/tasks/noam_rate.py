@@ -3,7 +3,7 @@
 import numpy as np
 
 from npformer.exercises.exercise import Case, Exercise, Mistake
-from npformer.training.schedules import noam
+from npformer.training import noam
 
 
 def noam_rate(step, d_model, warmup):
