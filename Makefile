@@ -18,7 +18,7 @@ CUPY_VENV := .venv-cupy
 FMA := 1
 CC := 90
 
-.PHONY: help copy translate docs test-docs test test-torch test-cupy lint bench gpu test-gpu bench-gpu clean
+.PHONY: help copy translate docs test-docs test test-torch test-cupy test-wheel lint bench gpu test-gpu bench-gpu clean
 
 help:
 	@echo "make copy         train a Transformer to copy, and look at what it does (a minute)"
@@ -27,6 +27,7 @@ help:
 	@echo "make test         run every test (three to five minutes)"
 	@echo "make test-torch   compare with PyTorch, which it installs for that"
 	@echo "make test-cupy    run the tests of the GPU backend on CuPy itself, without a GPU (builds CuPy, ten minutes)"
+	@echo "make test-wheel   build the package for PyPI, and run every test on what pip installs from it (five minutes)"
 	@echo "make docs         build the book and the reference as a site: docs/_build/index.html (a few minutes, mostly silent)"
 	@echo "make test-docs    load every page of it in Chromium (which it installs on Debian, if root runs it), run its notebook"
 	@echo "make lint         check the style and the types"
@@ -76,6 +77,20 @@ test-docs: docs
 	command -v chromedriver > /dev/null || { apt-get update --quiet && apt-get install --yes --quiet chromium chromium-driver; } \
 		|| echo "no chromedriver, and it could not be installed: the tests in the browser are skipped"
 	$(DOCS_VENV)/bin/python -m pytest -q -rs tests/browser tests/documents/test_notebook.py
+
+# As people get it: the wheel in an empty environment, and the tests of the source distribution without its package.
+# WITH="numpy==2.0.* numba==0.61.*": versions that are not the newest.
+test-wheel:
+	rm -rf build dist
+	$(PYTHON) -m venv build/release
+	build/release/bin/python $(INSTALL) build twine check-wheel-contents
+	build/release/bin/python -m build
+	build/release/bin/python -m twine check --strict dist/*
+	build/release/bin/check-wheel-contents dist
+	$(PYTHON) -m venv build/wheel
+	build/wheel/bin/python $(INSTALL) "$$(echo dist/*.whl)[dev,nvrtc]" $(WITH)
+	mkdir build/source && tar -xzf dist/*.tar.gz -C build/source --strip-components 1 && rm -r build/source/npformer*
+	cd build/source && $(call PYTEST,../wheel) && $(call PYTEST,../wheel) --pyargs npformer
 
 lint: $(VENV)/with-dev,nvrtc
 	$(BIN)/ruff check .

@@ -15,6 +15,7 @@ from npformer.commands import arguments, output
 from npformer.commands.command import command
 
 import npformer
+from npformer.runtime.extras import pip_install
 from npformer.training import CheckpointError
 
 ROOT = Path(__file__).parents[2]
@@ -172,7 +173,8 @@ def test_without_matplotlib_a_script_says_at_its_start_that_it_will_not_draw(mon
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     parser = argparse.ArgumentParser()
     assert not output.will_draw(parser, argparse.Namespace(no_plots=False, out=tmp_path), "runs")
-    assert capsys.readouterr().out == "no pictures will be drawn: they need matplotlib: pip install -e '.[plot]'\n"
+    needed = "no pictures will be drawn: they need matplotlib: "
+    assert capsys.readouterr().out == f"{needed}{pip_install('plot')}\n"
 
 
 def test_a_write_that_fails_names_the_file_and_leaves_the_old_one(file, monkeypatch):

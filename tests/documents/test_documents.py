@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+import npformer
 from npformer.exercises import EXERCISES
 
 ROOT = Path(__file__).parents[2]
+PACKAGE = Path(npformer.__file__).parent  # which is not in ROOT, if it is installed
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *PAGES]
@@ -21,10 +23,15 @@ def read(path):
     return path.read_text(encoding="utf-8")
 
 
+def is_there(path):
+    path = path.resolve()
+    return (PACKAGE.parent / path.relative_to(ROOT) if path.is_relative_to(ROOT / "npformer") else path).exists()
+
+
 @pytest.mark.parametrize("path", DOCUMENTS, ids=NAMES)
 def test_links_lead_somewhere(path):
     links = re.findall(r"(?:\]\(\s*|href=\")([^\s)#\"]*[./][^\s)#\"]*)", read(path))
-    assert [link for link in links if "://" not in link and not (path.parent / link).exists()] == []
+    assert [link for link in links if "://" not in link and not is_there(path.parent / link)] == []
 
 
 def test_the_description_on_pypi_is_the_readme_with_links_that_lead_somewhere_outside_of_a_clone(monkeypatch):
@@ -92,7 +99,7 @@ def test_topics_lead_to_sections_that_have_their_numbers():
 
 
 def test_heads_are_counted_from_1():
-    tasks = (ROOT / "npformer" / "exercises" / "tasks").glob("*.py")
+    tasks = (PACKAGE / "exercises" / "tasks").glob("*.py")
     for path in [*PAGES, *tasks, *(DOCS / "figures").glob("*.svg")]:
         assert not re.search(r"\b[Hh]eads? 0(?![.\d])", read(path)), path
 
@@ -111,9 +118,9 @@ def test_scripts_and_tests_are_there(path):
 @pytest.fixture(scope="module")
 def code():
     """The lines of each file of npformer, and of what stands on a page of its own."""
-    files = [*(ROOT / "npformer").rglob("*.py"), *(ROOT / "docs").glob("*.py")]
-    texts = {str(file.relative_to(ROOT)): file.read_text(encoding="utf-8") for file in files}
-    return {file: [line.strip() for line in text.splitlines()] for file, text in texts.items()}
+    names = {path: path.relative_to(PACKAGE.parent) for path in PACKAGE.rglob("*.py")}
+    names |= {path: path.relative_to(ROOT) for path in DOCS.glob("*.py")}
+    return {name.as_posix(): [line.strip() for line in read(path).splitlines()] for path, name in names.items()}
 
 
 @pytest.mark.parametrize("path", PAGES, ids=NAMES[2:])

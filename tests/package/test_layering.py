@@ -62,7 +62,8 @@ def test_the_device_of_the_gpu_has_the_methods_of_the_host():
     tree = ast.parse((PACKAGE / "gpu" / "device.py").read_text("utf-8"))
     [device] = [node for node in tree.body if isinstance(node, ast.ClassDef)]
     names = {node.name for node in device.body if isinstance(node, ast.FunctionDef)}
-    assert names == {name for name, value in vars(Host).items() if isfunction(value)}
+    of_python = {"__annotate_func__"}  # since 3.14
+    assert names == {name for name, value in vars(Host).items() if isfunction(value)} - of_python
 
 
 def test_a_misspelled_operation_is_an_error_of_types(tmp_path):
@@ -73,7 +74,7 @@ def test_a_misspelled_operation_is_an_error_of_types(tmp_path):
         path.write_text(imports + code.format(path.stem))
     user = Path(__file__).with_name("typed_program.py")
     command = [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", *map(str, [*paths, user])]
-    shown = subprocess.run(command, cwd=PACKAGE.parent, capture_output=True, text=True).stdout
+    shown = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True).stdout
     assert '"Ops" has no attribute "linaer"' in shown
     assert "Found 1 error in 1 file (checked 3 source files)" in shown
 

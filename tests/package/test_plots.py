@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from npformer import plots
+from npformer.runtime.extras import pip_install
 from npformer.training import StepInfo
 
 PNG = b"\x89PNG"
@@ -141,7 +142,7 @@ except ImportError as error:
     print(error)
 """
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert "pip install -e '.[plot]'" in shown
+    assert shown == f"pictures need matplotlib: {pip_install('plot')}\n"
 
 
 def test_a_picture_that_cannot_be_written_is_named(tmp_path, monkeypatch):
