@@ -49,7 +49,8 @@ translate: $(VENV)/with-translation
 	$(BIN)/npformer evaluate --model runs/en-fr --data data/multi30k --src en --tgt fr --split val
 
 # Two processes side by side, on one thread each; what one of them compiles, the other finds on disk.
-PYTEST = PYTHONDONTWRITEBYTECODE= OPENBLAS_NUM_THREADS=1 $(1)/bin/python -m pytest -q -rs -n 2 --dist loadfile --no-loadscope-reorder
+SCRIPTS := $(if $(filter Windows_NT,$(OS)),Scripts,bin)
+PYTEST = PYTHONDONTWRITEBYTECODE= OPENBLAS_NUM_THREADS=1 $(1)/$(SCRIPTS)/python -m pytest -q -rs -n 2 --dist loadfile --no-loadscope-reorder
 test: $(VENV)/with-dev,nvrtc
 	$(call PYTEST,$(VENV))
 
@@ -79,18 +80,18 @@ test-docs: docs
 	$(DOCS_VENV)/bin/python -m pytest -q -rs tests/browser tests/documents/test_notebook.py
 
 # As people get it: the wheel in an empty environment, and the tests of the source distribution without its package.
-# WITH="numpy==2.0.* numba==0.61.*": versions that are not the newest.
+# WITH="numpy==2.0.0 numba==0.61.0": versions that are not the newest.
 test-wheel:
 	rm -rf build dist
 	$(PYTHON) -m venv build/release
-	build/release/bin/python $(INSTALL) build twine check-wheel-contents
-	build/release/bin/python -m build
-	build/release/bin/python -m twine check --strict dist/*
-	build/release/bin/check-wheel-contents dist
+	build/release/$(SCRIPTS)/python $(INSTALL) build twine check-wheel-contents
+	build/release/$(SCRIPTS)/python -m build
+	build/release/$(SCRIPTS)/python -m twine check --strict dist/*
+	build/release/$(SCRIPTS)/check-wheel-contents dist
 	$(PYTHON) -m venv build/wheel
-	build/wheel/bin/python $(INSTALL) "$$(echo dist/*.whl)[dev,nvrtc]" $(WITH)
+	build/wheel/$(SCRIPTS)/python $(INSTALL) "$$(echo dist/*.whl)[dev,nvrtc]" $(WITH)
 	mkdir build/source && tar -xzf dist/*.tar.gz -C build/source --strip-components 1 && rm -r build/source/npformer*
-	cd build/source && $(call PYTEST,../wheel) && $(call PYTEST,../wheel) --pyargs npformer
+	cd build/source && export PYTHONPATH="$$PWD" && $(call PYTEST,../wheel) && $(call PYTEST,../wheel) --pyargs npformer
 
 lint: $(VENV)/with-dev,nvrtc
 	$(BIN)/ruff check .

@@ -21,7 +21,7 @@ tiles = sys.modules["npformer.gpu.kernels.flash_attention"]  # the package has a
 GPUS = "sm_80", "sm_90", "sm_120"
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 FOLDER = Path(gpu.__file__).parent
-SOURCES = sorted(FOLDER.glob("*.cu"))
+SOURCES = sorted(FOLDER.glob("cuda/*.cu"))
 NVIDIA = importlib.util.find_spec("nvidia")
 CUDA = [Path(folder) / "cu13" for folder in NVIDIA.submodule_search_locations] if NVIDIA else []
 LIBRARIES = [path for folder in CUDA for path in folder.glob("lib/libnvrtc.so.13")]
@@ -73,7 +73,7 @@ def test_it_compiles_without_a_warning(file, nvrtc, monkeypatch):
 
 
 def test_every_source_is_a_kernel_that_the_package_ships():
-    code = "".join(path.read_text() for path in FOLDER.glob("*.py"))
+    code = "".join(path.read_text() for path in FOLDER.rglob("*.py"))
     for source in SOURCES:
         for kernel in re.findall(r"__global__ void (\w+)\(", source.read_text()):
             assert f'"{kernel}"' in code, f"{source.name}: nobody runs {kernel}"
