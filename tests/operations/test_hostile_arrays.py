@@ -110,7 +110,7 @@ def test_views_of_width_1_with_five_axes():
 
 @BACKENDS
 def test_empty_results_are_the_caller_s_own(ops):
-    ops.relu(np.zeros((0, 3))).shape = (3, 0)
+    ops.relu(np.zeros((0, 3))).resize((3, 0), refcheck=False)
     assert ops.relu(np.zeros((0, 3))).shape == (0, 3)
 
 
