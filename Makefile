@@ -38,15 +38,15 @@ help:
 	@echo "The first time, a target also installs packages and compiles kernels, which takes a few minutes more."
 
 copy: $(VENV)/with-plot,progress
-	$(BIN)/npformer copy
+	$(BIN)/python -m npformer copy
 
 MINUTES := 10
 translate: $(VENV)/with-translation
-	$(BIN)/npformer get-multi30k --langs en,fr --out data/multi30k $(if $(MULTI30K),--from $(MULTI30K))
-	$(BIN)/npformer train-translation --data data/multi30k --src en --tgt fr --out runs/en-fr \
+	$(BIN)/python -m npformer get-multi30k --langs en,fr --out data/multi30k $(if $(MULTI30K),--from $(MULTI30K))
+	$(BIN)/python -m npformer train-translation --data data/multi30k --src en --tgt fr --out runs/en-fr \
 		--minutes $(MINUTES) $(if $(wildcard runs/en-fr/last.safetensors),--resume)
-	$(BIN)/npformer translate --model runs/en-fr "A man is riding a bicycle."
-	$(BIN)/npformer evaluate --model runs/en-fr --data data/multi30k --src en --tgt fr --split val
+	$(BIN)/python -m npformer translate --model runs/en-fr "A man is riding a bicycle."
+	$(BIN)/python -m npformer evaluate --model runs/en-fr --data data/multi30k --src en --tgt fr --split val
 
 # Two processes side by side, on one thread each; what one of them compiles, the other finds on disk.
 SCRIPTS := $(if $(filter Windows_NT,$(OS)),Scripts,bin)
@@ -122,7 +122,7 @@ clean:
 
 # One environment for all of these targets: each adds the extras that it needs.
 $(VENV)/with-%: setup.cfg pyproject.toml
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip --version > /dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python $(INSTALL) --editable '.[$*]'
 	touch $@
 

@@ -17,8 +17,11 @@ def main(argv=None):
     """Call the command that the arguments name. Returns its exit code; without arguments, 0 after the help."""
     name, *rest = (sys.argv[1:] if argv is None else argv) or ["--help"]
     if name in COMMANDS:
-        sys.argv = [called(name), *rest]  # the program that it shows in its help and its messages
-        return importlib.import_module(f"npformer.commands.{name.replace('-', '_')}").main()
+        before, sys.argv = sys.argv, [called(name), *rest]  # the program that it shows in its help and its messages
+        try:
+            return importlib.import_module(f"npformer.commands.{name.replace('-', '_')}").main()
+        finally:
+            sys.argv = before
     parser = new_parser(help_text(), prog=called("").strip(), usage="%(prog)s COMMAND [OPTION ...]")
     parser.add_argument("--version", action="version", version=f"npformer {__version__}", help="print it, and end")
     if not name.startswith("-"):

@@ -32,7 +32,7 @@ SCRIPTS = {"copy": "train_copy"}  # whose names are not those of their commands
 def called(name):
     """How the user calls a command, in the way in which this program was called: by a script, or as npformer."""
     program = Path(sys.argv[0])
-    if program.suffix == ".py" and program.name != "__main__.py":
+    if program.suffix == ".py" and program.resolve().parent.name == "scripts":
         return f"python scripts/{SCRIPTS.get(name, name.replace('-', '_'))}.py"
     by_python = program.name == "__main__.py" or sys.argv[0].startswith("python ")
     return f"{'python -m ' if by_python else ''}npformer {name}"

@@ -35,7 +35,8 @@ class Parser(argparse.ArgumentParser):
 
 def new_parser(description, **settings):
     """A parser that shows a docstring as it is written, but that each "npformer COMMAND" is what the user calls."""
-    text = re.sub(rf"\bnpformer ({'|'.join(COMMANDS)})(?![\w-])", lambda found: called(found[1]), description)
+    names = "|".join(COMMANDS)
+    text = re.sub(rf"\bnpformer ({names})(?![\w-])", lambda found: called(found[1]), description or "")  # not with -OO
     return Parser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter, **settings)
 
 
