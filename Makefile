@@ -1,7 +1,8 @@
 # Every target makes the virtual environment it needs.
 PYTHON ?= python3
 VENV := .venv
-BIN := $(VENV)/bin
+BIN_NAME := $(if $(filter Windows_NT,$(OS)),Scripts,bin)
+BIN := $(VENV)/$(BIN_NAME)
 BENCH_VENV := .venv-bench
 TORCH_VENV := .venv-torch
 DOCS_VENV := .venv-docs
@@ -35,7 +36,7 @@ help:
 	@echo "make test-gpu     on an NVIDIA GPU: its tests and a training (installs CuPy for CUDA 13; CUDA=12 for 12)"
 	@echo "make bench-gpu    on an NVIDIA GPU: training steps and attention against PyTorch (it installs it)"
 	@echo "make clean        remove what the other targets made, but for runs/ and data/"
-	@echo "The first time, a target also installs packages and compiles kernels, which takes a few minutes more."
+	@echo "The first time, a target also installs packages and compiles kernels, which takes a minute or two more."
 
 copy: $(VENV)/with-plot,progress
 	$(BIN)/python -m npformer copy
@@ -49,8 +50,7 @@ translate: $(VENV)/with-translation
 	$(BIN)/python -m npformer evaluate --model runs/en-fr --data data/multi30k --src en --tgt fr --split val
 
 # Two processes side by side, on one thread each; what one of them compiles, the other finds on disk.
-SCRIPTS := $(if $(filter Windows_NT,$(OS)),Scripts,bin)
-PYTEST = PYTHONDONTWRITEBYTECODE= OPENBLAS_NUM_THREADS=1 $(1)/$(SCRIPTS)/python -m pytest -q -rs -n 2 --dist loadfile --no-loadscope-reorder
+PYTEST = PYTHONDONTWRITEBYTECODE= OPENBLAS_NUM_THREADS=1 $(1)/$(BIN_NAME)/python -m pytest -q -rs -n 2 --dist loadfile --no-loadscope-reorder
 test: $(VENV)/with-dev,nvrtc
 	$(call PYTEST,$(VENV))
 
@@ -84,12 +84,12 @@ test-docs: docs
 test-wheel:
 	rm -rf build dist
 	$(PYTHON) -m venv build/release
-	build/release/$(SCRIPTS)/python $(INSTALL) build twine check-wheel-contents
-	build/release/$(SCRIPTS)/python -m build
-	build/release/$(SCRIPTS)/python -m twine check --strict dist/*
-	build/release/$(SCRIPTS)/check-wheel-contents dist
+	build/release/$(BIN_NAME)/python $(INSTALL) build twine check-wheel-contents
+	build/release/$(BIN_NAME)/python -m build
+	build/release/$(BIN_NAME)/python -m twine check --strict dist/*
+	build/release/$(BIN_NAME)/check-wheel-contents dist
 	$(PYTHON) -m venv build/wheel
-	build/wheel/$(SCRIPTS)/python $(INSTALL) "$$(echo dist/*.whl)[dev,nvrtc]" $(WITH)
+	build/wheel/$(BIN_NAME)/python $(INSTALL) "$$(echo dist/*.whl)[dev,nvrtc]" $(WITH)
 	mkdir build/source && tar -xzf dist/*.tar.gz -C build/source --strip-components 1 && rm -r build/source/npformer*
 	cd build/source && export PYTHONPATH="$$PWD" && $(call PYTEST,../wheel) && $(call PYTEST,../wheel) --pyargs npformer
 
@@ -122,7 +122,7 @@ clean:
 
 # One environment for all of these targets: each adds the extras that it needs.
 $(VENV)/with-%: setup.cfg pyproject.toml
-	$(BIN)/python -m pip --version > /dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
+	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python $(INSTALL) --editable '.[$*]'
 	touch $@
 

@@ -34,7 +34,8 @@ def command(main):
 
     @functools.wraps(main)
     def run(argv=None):
-        before, warnings.formatwarning = warnings.formatwarning, lambda message, *_, **__: f"warning: {message}\n"
+        before = warnings.formatwarning
+        warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
         if hasattr(sys.stdout, "reconfigure"):  # names of files need not be UTF-8: print them as they were given
             sys.stdout.reconfigure(errors="surrogateescape")
         with Quiet() as ranks:
@@ -42,7 +43,8 @@ def command(main):
             try:
                 code = _exit_code(main, argv, ranks)
             finally:  # also if argparse exits: after this, Python itself would write the output, and complain
-                warnings.formatwarning, error = before, _flush()
+                warnings.formatwarning = before
+                error = _flush()
                 if error and code == 0:
                     print_error(message_of(error))
                     ranks.failed(1)

@@ -94,14 +94,14 @@ def main(argv=None):
     if options.draws:
         draw(options.out, task, model, params, ops, history, held_out)
     report(result, task, held_out, decoded)
-    if not (options.draws or options.no_plots):
-        print(f"\n{as_text(*an_example(model, params, ops, held_out))}")
     if options.draws:
         print(
             f"\npictures in {options.out}/: loss.png; attention_encoder.png, attention_decoder.png and "
             "attention_memory.png\n(the weights of each head; the last file shows cross-attention); "
             "positional_encoding.png"
         )
+    elif not options.no_plots:
+        print(f"\n{attention_in_characters(*an_example(model, params, ops, held_out))}")
 
 
 def training_batches(task, size, seen):
@@ -165,7 +165,7 @@ def an_example(model, params, ops, held_out):
     return by_kind, [words([token]) for token in src[0]], [words([token]) for token in tgt[0]]
 
 
-def as_text(weights, keys, queries):
+def attention_in_characters(weights, keys, queries):
     """The cross-attention of the last layer, the mean of its heads, as a picture of characters."""
     shades = " .:*#"
     lines = ["cross-attention of the last layer, mean of its heads (# most, blank none):"]

@@ -7,7 +7,7 @@ Below the options are the checks of the arrays of operations.
 
 import math
 from collections.abc import Callable
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from functools import cache, partial
 from types import NoneType
 from typing import Any, Literal, NamedTuple, get_args, get_origin
@@ -113,8 +113,14 @@ def check_fields(settings):
 
 def brief(settings):
     """The text of a dataclass without the fields that have their defaults: for its ``__repr__``."""
-    given = [(each.name, value) for each in fields(settings) if (value := getattr(settings, each.name)) != each.default]
+    given = [
+        (each.name, value) for each in fields(settings) if (value := getattr(settings, each.name)) != _default(each)
+    ]
     return f"{type(settings).__name__}({', '.join(f'{name}={value!r}' for name, value in given)})"
+
+
+def _default(field):
+    return field.default if field.default_factory is MISSING else field.default_factory()
 
 
 def settings_from(dataclass, given, owner):

@@ -30,9 +30,6 @@ class GradientSum:
         ends = accumulate(x.size for _, x in leaves)
         self.places = {path: (slice(end - x.size, end), x.shape) for (path, x), end in zip(leaves, ends, strict=True)}
 
-    def __repr__(self):
-        return f"<{type(self).__name__} of {self.flat.size:,} gradients>"
-
     def tree(self, n_shards, *, is_first, is_last):
         """The sum for a batch of this number of shards; the first batch of a step overwrites what there is."""
         return GradientTree(self.places, {(0, n_shards): self.flat}, is_first)

@@ -31,6 +31,9 @@ def progress_bar(last_step, wanted, n_done=0):
         yield _Silent()
         return
     with tqdm(total=last_step, initial=n_done, unit="step", file=_IfPossible(sys.stderr)) as tqdm_bar:
+        if tqdm_bar.disable:  # TQDM_DISABLE=1
+            yield _Silent()
+            return
         bar = _Bar(tqdm_bar)
         with told(bar.compiling, bar.compiled):
             yield bar

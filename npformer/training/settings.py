@@ -1,7 +1,7 @@
 """The settings of a training, but for the model, the optimizer and the data."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from npformer.operations.options import FRACTION, check_fields
 from npformer.runtime.host import PrecisionName
@@ -47,7 +47,7 @@ class TrainingSettings:
     label_smoothing: float = 0.0
     consistency: float = 0.0
     clip_norm: float | None = None
-    frozen: Iterable[str] = ()
+    frozen: Iterable[str] = field(default_factory=list)
     precision: PrecisionName = "float32"
     n_shards: int | None = None
 

@@ -39,9 +39,6 @@ class TrainState:
         self.n_logged = 0
         self.files: set = set()
 
-    def __repr__(self):
-        return f"<TrainState of {self.flat_params.size:,} parameters, after {self.n_steps:,} steps>"
-
     @property
     def key(self):
         """The key of the next step's dropout."""

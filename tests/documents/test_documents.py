@@ -1,9 +1,13 @@
 """What the documents point to is there, and is what they say."""
 
+import itertools
 import re
 import runpy
+import sys
+from configparser import ConfigParser
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -35,10 +39,9 @@ def test_links_lead_somewhere(path):
 
 
 def test_the_description_on_pypi_is_the_readme_with_links_that_lead_somewhere_outside_of_a_clone(monkeypatch):
-    setuptools = pytest.importorskip("setuptools")
     monkeypatch.chdir(ROOT)
     given = {}
-    monkeypatch.setattr(setuptools, "setup", given.update)
+    monkeypatch.setitem(sys.modules, "setuptools", SimpleNamespace(setup=given.update))
     runpy.run_path("setup.py")
     text = given["long_description"]
     links = re.findall(r"\]\(([^)]*)\)", text)
@@ -46,6 +49,14 @@ def test_the_description_on_pypi_is_the_readme_with_links_that_lead_somewhere_ou
     picture = re.search(r"!.*\((.*)\)", read(ROOT / "README.md"))[1]
     assert f"/raw/main/{picture})" in text
     assert "pip install 'npformer[translation]'" in text and "pip install ." not in text
+
+
+def test_the_tour_lists_the_extras_that_users_install():
+    setup = ConfigParser()
+    setup.read(ROOT / "setup.cfg", encoding="utf-8")
+    of_users = list(itertools.takewhile(lambda name: name != "nvrtc", setup["options.extras_require"]))
+    table = read(DOCS / "guides" / "library.md").partition("## Extras")[2].partition("\n## ")[0]
+    assert sorted(re.findall(r"`(\w+)`", "".join(re.findall(r"^\|([^|]*)\|", table, re.MULTILINE)))) == sorted(of_users)
 
 
 CODE = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)

@@ -22,6 +22,7 @@ GPUS = "sm_80", "sm_90", "sm_120"
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 FOLDER = Path(gpu.__file__).parent
 SOURCES = sorted(FOLDER.glob("cuda/*.cu"))
+assert SOURCES, FOLDER
 NVIDIA = importlib.util.find_spec("nvidia")
 CUDA = [Path(folder) / "cu13" for folder in NVIDIA.submodule_search_locations] if NVIDIA else []
 LIBRARIES = [path for folder in CUDA for path in folder.glob("lib/libnvrtc.so.13")]
