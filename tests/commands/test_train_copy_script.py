@@ -51,7 +51,7 @@ def test_fewer_steps_learn_to_reverse_and_without_matplotlib_characters_show_it(
     rows = shown.split("(key)\n")[1].splitlines()[:-1]
     brightest = [max(range(10, len(row)), key=lambda column: " .:*#".index(row[column])) for row in rows[:-1]]
     falling = sum(after < before for before, after in zip(brightest, brightest[1:], strict=False))
-    assert falling >= 0.8 * (len(brightest) - 1)  # an anti-diagonal: the last word comes first
+    assert falling >= 0.6 * (len(brightest) - 1)  # an anti-diagonal: the last word comes first
 
 
 @pytest.fixture
