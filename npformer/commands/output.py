@@ -5,6 +5,8 @@ import importlib.util
 import json
 import math
 import os
+import re
+import sys
 import tempfile
 from pathlib import Path
 
@@ -101,7 +103,10 @@ def write_whole(path, data):
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         if _is_device(path):
-            with open(path, "ab") as device:
+            if sys.stdout is not None:
+                sys.stdout.flush()  # what was printed before stands before it
+            number = _descriptor(path)
+            with open(path if number is None else os.dup(number), "wb") as device:
                 device.write(data)
         else:
             replace_file(target, data)
@@ -111,7 +116,13 @@ def write_whole(path, data):
 
 def _is_device(path):
     """Whether a path is /dev/stdout, a pipe or the like, which is written to, not replaced."""
-    return str(path).startswith(("/dev/std", "/dev/fd/", "/proc/self/fd/")) or (path.exists() and not path.is_file())
+    return _descriptor(path) is not None or (path.exists() and not path.is_file())
+
+
+def _descriptor(path):
+    """The descriptor that /dev/stdout or the like names, or None. Opened anew, a file is written from its start."""
+    found = re.fullmatch(r"/(?:dev|proc/self)/fd/(\d{1,9})", str(path))
+    return int(found[1]) if found else {"/dev/stdout": 1, "/dev/stderr": 2}.get(str(path))
 
 
 def _try_to_write(folder):

@@ -196,12 +196,14 @@ def test_a_link_stays_a_link(file, tmp_path):
     assert file.read_text() == "1\n"
 
 
-def test_a_device_is_written_to(tmp_path):
+@pytest.mark.parametrize("mode", ["w", "a"])
+@pytest.mark.parametrize("path", ["/dev/stdout", "/dev/fd/1"])
+def test_a_device_is_written_to(path, mode, tmp_path):
     code = "from npformer.commands import output\n"
-    code += "path = output.output_file('/dev/stdout'); print('before', flush=True); output.write_json(path, 1)"
-    with open(tmp_path / "shown", "a") as shown:
+    code += f"path = output.output_file('{path}'); print('before'); output.write_json(path, 1); print('after')"
+    with open(tmp_path / "shown", mode) as shown:
         subprocess.run([sys.executable, "-c", code], cwd=ROOT, stdout=shown, check=True)
-    assert (tmp_path / "shown").read_text() == "before\n1\n"
+    assert (tmp_path / "shown").read_text() == "before\n1\nafter\n"
 
 
 # -- arguments.py -------------------------------------------------------------------------------------------------
