@@ -8,11 +8,10 @@ import os
 import re
 import sys
 import tempfile
+import textwrap
 from pathlib import Path
 
 from npformer.runtime.extras import pip_install
-
-NO_MATPLOTLIB = f"pictures need matplotlib: {pip_install('plot')}"
 
 
 def output_file(text):
@@ -42,14 +41,25 @@ def output_folder(text):
 
 def picture_file(text):
     """The type of an argument that names a picture to write, which needs matplotlib."""
-    if importlib.util.find_spec("matplotlib") is None:
-        raise argparse.ArgumentTypeError(NO_MATPLOTLIB)
+    if why := why_no_pictures():
+        raise argparse.ArgumentTypeError(f"pictures {why}")
     from matplotlib.figure import Figure
 
     known = Figure().canvas.get_supported_filetypes()
     if Path(text).suffix[1:].lower() not in known:
         raise argparse.ArgumentTypeError(f"{text}, expected a name that ends with .{', .'.join(sorted(known))}")
     return output_file(text)
+
+
+def why_no_pictures():
+    """What pictures need, if matplotlib is not installed or cannot be imported."""
+    if importlib.util.find_spec("matplotlib") is None:
+        return f"need matplotlib: {pip_install('plot')}"
+    try:
+        importlib.import_module("matplotlib.figure")
+    except Exception as error:  # for example, MPLBACKEND names no backend
+        return f"need matplotlib, which cannot be imported: {textwrap.shorten(str(error), 200, placeholder=' ...')}"
+    return None
 
 
 def add_json(parser):
@@ -68,8 +78,8 @@ def will_draw(parser, options, default):
     options.out = options.out or Path(default)
     if options.no_plots:
         return False
-    if importlib.util.find_spec("matplotlib") is None:
-        print(f"no pictures will be drawn: {NO_MATPLOTLIB.replace('pictures', 'they')}", flush=True)
+    if why := why_no_pictures():
+        print(f"no pictures will be drawn: they {why}", flush=True)
         return False
     try:
         output_folder(options.out)

@@ -19,7 +19,6 @@ Ctrl-C, SIGTERM and a closed terminal (SIGHUP) finish the current step or valida
 Other exit codes: 0 when training is done or --minutes are over, 1 after an error, 2 for wrong arguments.
 """
 
-import importlib.util
 import time
 from dataclasses import asdict, fields
 from functools import partial
@@ -29,7 +28,7 @@ from signal import Signals
 from npformer.commands import called
 from npformer.commands.arguments import LONGEST, above_zero, add_backend, natural, new_parser, option
 from npformer.commands.command import command, print_error, print_note
-from npformer.commands.output import add_json, output_folder, refuse_overwriting, write_json
+from npformer.commands.output import add_json, output_folder, refuse_overwriting, why_no_pictures, write_json
 
 from npformer import tree
 from npformer.operations.options import OPTIONS, choices_of
@@ -93,7 +92,7 @@ def train(run, options, start):
         return 0
     if options.json:
         write_json(options.json, result | {"settings": asdict(s), "n_ranks": run.ranks.size})
-    if importlib.util.find_spec("matplotlib"):
+    if not why_no_pictures():
         from npformer.plots import plot_training
 
         plot_training(JsonLog.read(run.folder / LOG), run.folder / CURVES, title(s))

@@ -12,12 +12,12 @@ import numpy as np
 
 from npformer.commands.arguments import new_parser  # needs pip install -e .
 from npformer.commands.command import command
-from npformer.commands.output import NO_MATPLOTLIB
+from npformer.commands.output import why_no_pictures
 
-try:
-    import matplotlib
-except ImportError:
-    sys.exit(f"error: {NO_MATPLOTLIB}")
+if why := why_no_pictures():
+    sys.exit(f"error: pictures {why}")
+import matplotlib
+
 matplotlib.use("svg")
 from matplotlib import pyplot as plt
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch

@@ -177,6 +177,16 @@ def test_without_matplotlib_a_script_says_at_its_start_that_it_will_not_draw(mon
     assert capsys.readouterr().out == f"{needed}{pip_install('plot')}\n"
 
 
+def test_a_matplotlib_that_cannot_be_imported_is_no_reason_to_fail_later(monkeypatch, capsys, tmp_path):
+    pytest.importorskip("matplotlib")
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    why = "need matplotlib, which cannot be imported: import of matplotlib.figure halted; "
+    assert not output.will_draw(argparse.ArgumentParser(), argparse.Namespace(no_plots=False, out=tmp_path), "runs")
+    assert capsys.readouterr().out.startswith(f"no pictures will be drawn: they {why}")
+    with pytest.raises(argparse.ArgumentTypeError, match=f"^pictures {why}"):
+        output.picture_file(str(tmp_path / "x.png"))
+
+
 def test_a_write_that_fails_names_the_file_and_leaves_the_old_one(file, monkeypatch):
     def full(path, data):
         path.write_text("ha")
