@@ -144,8 +144,8 @@ def plot_attention(
         image = ax.imshow(seen, vmin=0, vmax=brightest, cmap=colours, aspect="auto")
         if axes.size > 1:
             ax.set_title(f"layer {i + 1}, head {h + 1}", fontsize=9)
-        ax.set_xticks(range(S), keys, fontsize=7, rotation=rotation)
-        ax.set_yticks(range(T), queries, fontsize=7)
+        ax.set_xticks(range(S), keys, fontsize=7, rotation=rotation, parse_math=False)  # a word may have $
+        ax.set_yticks(range(T), queries, fontsize=7, parse_math=False)
     for ax in axes[-1]:
         ax.set_xlabel(xlabel)
     for ax in axes[:, 0]:
@@ -184,7 +184,7 @@ def _axes(given, path, shape, size, title=None, **options):
             raise ImportError(f"pictures need matplotlib: {pip_install('plot')}") from error
         figure = new_figure(figsize=size, dpi=120, layout="constrained")
         if title:
-            figure.suptitle(title)
+            figure.suptitle(title, parse_math=False)
         axes = figure.subplots(*np.atleast_1d(shape), squeeze=False, **options)
     else:
         axes = np.array(given, object)

@@ -45,6 +45,13 @@ def test_drawing_on_axes_of_ones_own(tmp_path):
         plots.plot_loss(history, axes=a)
 
 
+def test_words_and_titles_are_no_formulas(tmp_path):
+    pytest.importorskip("matplotlib")
+    words = ["$x^$", "$", r"\$\a$"]
+    [[ax]] = plots.plot_attention([np.eye(3)[None]], words, words, tmp_path / "x.png", "$_$")
+    assert [label.get_text() for label in ax.get_xticklabels()] == words
+
+
 def test_words_have_to_fit_the_weights(tmp_path):
     pytest.importorskip("matplotlib")
     with pytest.raises(ValueError, match=r"weights \(2, 3, 5\): expected \(H, 3, 4\)"):
