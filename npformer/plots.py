@@ -30,16 +30,16 @@ def plot_loss(history, path=None, title="Training loss", *, axes=None):
     >>> above.get_ylabel()
     'cross-entropy per token (nats)'
     """
+    steps, rates = [info.step for info in history], [info.lr for info in history]
+    losses = np.array([info.loss for info in history], float)
     above, below = axes = _axes(axes, path, 2, (7, 5), sharex=True, height_ratios=[3, 1])
-    steps = [info.step for info in history]
-    losses = np.array([info.loss for info in history])
     _line(above, steps, losses, color="0.75", linewidth=0.8, label="each step")
     window = max(1, min(25, len(losses) // 4))
     if window > 1:
         smooth = np.convolve(losses, np.ones(window) / window, mode="valid")
         above.plot(steps[window // 2 :][: len(smooth)], smooth, color="C0", label=f"mean of {window} steps")
     above.set(yscale="log", ylabel="cross-entropy per token (nats)", title=title)
-    _line(below, steps, [info.lr for info in history], color="C1")
+    _line(below, steps, rates, color="C1")
     below.set(xlabel="step", ylabel="learning rate")
     return _completed(axes, path)
 
@@ -84,22 +84,31 @@ def plot_curves(panels, path=None, *, axes=None):
         {"at": places on the x axis, "systems": {name: values (repetitions, places)}}, if wanted "labels" of the places,
         the function "middle" (the median if not given), and what ``Axes.set`` takes, such as "title" and "ylim".
     """
+    if not panels:
+        raise ValueError(f"panels is {panels!r}, expected one or more")
+    drawn = [_panel(**panel) for panel in panels]
     rows, columns = (2, 2) if len(panels) == 4 else (1, len(panels))
     axes = _axes(axes, path, (rows, columns), (1 + 5 * columns, 4.5 * rows)).ravel()
-    for ax, panel in zip(axes, panels, strict=True):
-        settings = {**panel}
-        at, systems = settings.pop("at"), settings.pop("systems")
-        labels, middle_of = settings.pop("labels", at), settings.pop("middle", np.median)
-        for i, (system, values) in enumerate(systems.items()):
-            values = np.asarray(values, float)
-            middle = middle_of(values, axis=0)
-            spread = middle - values.min(axis=0), values.max(axis=0) - middle
+    for ax, (at, labels, curves, settings) in zip(axes, drawn, strict=True):
+        for i, (system, middle, spread) in enumerate(curves):
             style = {"marker": "osD^v"[i % 5], "linestyle": ["-", "--", "-.", ":", "-"][i % 5], "alpha": 0.8}
             ax.errorbar(at, middle, spread, label=system, color=f"C{i}", markersize=4, capsize=2, **style)
         ax.set(**settings)
         ax.set_xticks(at, labels)
         ax.minorticks_off()
     return _completed(axes, path, fontsize=8)
+
+
+def _panel(at, systems, labels=None, middle=np.median, **settings):
+    """A panel of ``plot_curves`` with (name, middle, distances to the lowest and the highest value) of each system."""
+    curves = []
+    for system, values in systems.items():
+        values = np.asarray(values, float)
+        if values.ndim != 2 or values.shape[1] != len(at):
+            raise ValueError(f"{system} has values of the shape {values.shape}, expected (repetitions, {len(at)})")
+        centre = middle(values, axis=0)
+        curves.append((system, centre, (centre - values.min(axis=0), values.max(axis=0) - centre)))
+    return at, at if labels is None else labels, curves, settings
 
 
 def plot_attention(

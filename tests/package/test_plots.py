@@ -119,6 +119,22 @@ def test_no_panel_of_the_other_pictures_is_empty_either():
             plots.plot_attention(weights, ["a", "b"], [])
 
 
+@pytest.mark.parametrize(
+    ("draw", "data", "line"),
+    [
+        (plots.plot_loss, [StepInfo(1, "x", 0.1, 1.0, 10, 0.01)], "could not convert"),
+        (plots.plot_curves, [], r"panels is \[\], expected one or more"),
+        (plots.plot_curves, [{"at": [1], "systems": {"a": [[1, 2]]}}], r"\(1, 2\), expected \(repetitions, 1\)"),
+    ],
+)
+def test_a_plot_that_fails_leaves_no_figure(draw, data, line):
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    before = pyplot.get_fignums()
+    with pytest.raises(ValueError, match=line):
+        draw(data)
+    assert pyplot.get_fignums() == before
+
+
 def test_curves_are_medians_with_their_range(tmp_path):
     panel = {"at": [4, 16], "systems": {"one": [[1, 2], [3, 9], [5, 4]], "two": [[7, 8]]}, "ylim": (0, 10)}
     left, right = plots.plot_curves([panel, panel | {"xscale": "log", "labels": ["a", "b"]}], tmp_path / "x.png")
