@@ -79,7 +79,7 @@ class Calls(list[Call]):
             by = f"{slowest.backend} kernel" if slowest.by == "kernel" else "reference"
             name = " ".join(filter(None, (slowest.operation, slowest.dtype)))
             operation = f"{name}: {_shapes(calls, slowest)}{slowest.why and f' [{slowest.why}]'}"
-            share = f"{seconds / total:.1%}"
+            share = f"{seconds / (total or 1):.1%}"  # 0 where the clock is coarse
             yield str(len(calls)), f"{1e3 * seconds:.3f}", share, _rate(calls, seconds), by, operation
         yield (f"{len(self)} calls, {1e3 * total:.1f} ms (summed over threads)",)
 
@@ -180,6 +180,7 @@ def _sum(calls, field):
 
 
 def _rate(calls, seconds):
+    seconds = seconds or math.inf
     if calls[0].flops:
         return f"{_sum(calls, 'flops') / seconds / 1e9:.1f} GFLOP/s"
     return f"{_sum(calls, 'bytes') / seconds / 1e9:.1f} GB/s"

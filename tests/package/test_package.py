@@ -90,6 +90,7 @@ def test_calls_are_shown_as_a_table_and_in_a_notebook_as_one_of_html():
     cells = re.findall(r"<t[dh] .*?>(.*?)</t[dh]>", html)
     assert cells[6:12] == ["1", "3.000", "60.0%", "0.0 GB/s", "reference", "f float32: x 2×3 [a &lt; b]"]
     assert (len(cells), html.count("<tr>"), html.count("3 calls, 5.0 ms")) == (18, 3, 1)
+    assert "\n    1     0.000   0.0%  0.0 GFLOP/s" in repr(Calls([call._replace(seconds=0.0)]))  # by a coarse clock
 
 
 @pytest.mark.parametrize("name", [name for name in npformer.__all__ if inspect.isfunction(getattr(npformer, name))])
