@@ -15,6 +15,7 @@ from npformer.runtime.compilation import told
 from npformer.runtime.extras import pip_install
 
 RECENT = 50  # steps, whose tokens per second are shown
+GONE = OSError, ValueError, AttributeError  # a broken pipe, a closed file, or an object that is hardly a file
 
 
 @contextmanager
@@ -43,8 +44,12 @@ class _IfPossible:
     """A file that drops what cannot be written."""
 
     def __init__(self, file):
-        self.file, self.isatty = file, file.isatty
-        self.encoding = getattr(file, "encoding", None)
+        self.file, self.encoding = file, getattr(file, "encoding", None)
+
+    def isatty(self):
+        with contextlib.suppress(*GONE):
+            return self.file.isatty()
+        return False
 
     def fileno(self):
         return self.file.fileno()
@@ -56,11 +61,11 @@ class _IfPossible:
         return hash(self.file)
 
     def write(self, text):
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(*GONE):
             self.file.write(text)
 
     def flush(self):
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(*GONE):
             self.file.flush()
 
 
@@ -101,7 +106,7 @@ def say(text):
     """Print a line above the progress bar."""
     if sys.stdout is None:
         return
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(*GONE):
         if sys.modules.get("tqdm"):
             sys.modules["tqdm"].tqdm.write(text)
         else:

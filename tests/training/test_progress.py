@@ -72,7 +72,17 @@ class Gone(io.StringIO):
         raise BrokenPipeError
 
 
-@pytest.mark.parametrize("stream", [Gone(), None], ids=["broken", "closed"])
+class Lines(list):
+    write = list.append
+
+
+def closed():
+    stream = io.StringIO()
+    stream.close()
+    return stream
+
+
+@pytest.mark.parametrize("stream", [Gone(), None, closed(), Lines()], ids=["broken", "none", "closed", "no file"])
 def test_a_training_goes_on_if_nobody_can_be_told(monkeypatch, stream):
     monkeypatch.setattr(sys, "stderr", stream)
     monkeypatch.setattr(sys, "stdout", stream)
