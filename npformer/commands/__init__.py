@@ -40,6 +40,6 @@ def called(name):
 
 def nearest(word, known):
     """The end of a message about a word, or an option, that is not known."""
-    names = {name.lstrip("-"): name for name in known}
-    close = get_close_matches(word.lstrip("-"), names, 1)
+    names = {name.lstrip("-").lower(): name for name in known}
+    close = get_close_matches(word.lstrip("-").lower(), names, 1)
     return f", did you mean {names[close[0]]}?" if close else ""

@@ -25,12 +25,12 @@ class Parser(argparse.ArgumentParser):
             name = word.partition("=")[0]
             is_known = name in known or (self.allow_abbrev and any(option.startswith(name) for option in known))
             if re.match(r"-[^\d.]", name) and " " not in name and not is_known:
-                self.error(f"unknown option {name}{nearest(name, known)}")
+                self.error(f"unknown option {name:.40}{nearest(name, known)}")
         return super().parse_known_args(given, namespace)
 
     def _check_value(self, action, value):
         if action.choices is not None and value not in action.choices:
-            raise argparse.ArgumentError(action, f"{value!r}{meant(value, action.choices, 'one')}")
+            raise argparse.ArgumentError(action, f"{value!r:.40}{meant(value, action.choices, 'one')}")
 
 
 def new_parser(description, **settings):
@@ -82,7 +82,7 @@ def utf_8(text):
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise argparse.ArgumentTypeError(f"{text!r}, expected UTF-8") from error
+        raise argparse.ArgumentTypeError(f"{text!r:.40}, expected UTF-8") from error
     return text
 
 
@@ -98,7 +98,7 @@ def some_of(names):
         given = text.split(",")
         for name in given:
             if name not in names:
-                raise argparse.ArgumentTypeError(f"{name!r}{meant(name, names, 'some')}")
+                raise argparse.ArgumentTypeError(f"{name!r:.40}{meant(name, names, 'some')}")
         return given
 
     return parse

@@ -15,7 +15,7 @@ from pathlib import Path
 from textwrap import indent
 
 from npformer.commands import called, nearest
-from npformer.commands.arguments import new_parser
+from npformer.commands.arguments import above_zero, new_parser
 from npformer.commands.command import command
 
 from npformer.exercises.compare import PERHAPS, Verdict
@@ -76,9 +76,9 @@ def parser():
 
 def seconds(text):
     """A number of seconds, of the command line."""
-    value = float(text)
-    if not 0 < value <= 3600:
-        raise argparse.ArgumentTypeError(f"{text}, expected more than 0 and at most 3600")
+    value = above_zero(text)
+    if value > 3600:
+        raise argparse.ArgumentTypeError(f"{text:.40}, expected at most 3600")
     return value
 
 
@@ -92,7 +92,7 @@ def find(name):
     if name.isascii() and name.isdigit() and 0 < int(name) <= len(EXERCISES):
         name = list(EXERCISES)[int(name) - 1]
     if name not in EXERCISES:
-        raise Refusal(f"there is no exercise {name!r}{nearest(name, EXERCISES) or f': see {program()}'}")
+        raise Refusal(f"there is no exercise {name!r:.40}{nearest(name, EXERCISES) or f': see {program()}'}")
     return EXERCISES[name]
 
 

@@ -24,7 +24,8 @@ def main(argv=None):
     known = sorted({case.operation for case in cases})
     for name in options.operation:
         if name not in known:
-            parser.error(f"no operation {name!r}{nearest(name, known)}; there are: {', '.join(known)}")
+            others = nearest(name, known) or f"; there are: {', '.join(known)}"
+            parser.error(f"no operation {name!r:.40}{others}")
 
     print("Largest error relative to the largest entry of the gradient, at every entry, in float64:\n")
     print(f"{'operation':<60} {'argument':<9} {'complex step':>13} {'central differences':>20}")

@@ -17,6 +17,8 @@ from npformer.runtime.extras import pip_install
 def output_file(text):
     """The type of an argument that names a file to write."""
     path = Path(text)
+    if text == "-":
+        raise argparse.ArgumentTypeError(f"{text}, expected a file; /dev/stdout writes to standard output")
     try:
         if path.is_dir():
             raise argparse.ArgumentTypeError(f"{text} is a folder, expected a file")

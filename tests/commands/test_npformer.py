@@ -88,10 +88,12 @@ def test_the_version(run):
         (["copy", "--task", "revrse"], "npformer copy: error: argument --task: 'revrse', did you mean reverse?"),
         (["exercises", "strat"], "npformer exercises: error: argument COMMAND: 'strat', did you mean start?"),
         (["exercises", "--hepl"], "npformer exercises: error: unknown option --hepl, did you mean --help?"),
-        (
-            ["gradcheck", "sofmax"],
-            "npformer gradcheck: error: no operation 'sofmax', did you mean softmax?; there are:",
-        ),
+        (["gradcheck", "Sofmax"], "npformer gradcheck: error: no operation 'Sofmax', did you mean softmax?"),
+        (["gradcheck", 99 * "x"], f"npformer gradcheck: error: no operation '{39 * 'x'}; there are: "),
+        (["COPY"], "npformer: error: unknown command 'COPY', did you mean copy?"),
+        (["copy", "--task", 99 * "x"], f"npformer copy: error: argument --task: '{39 * 'x'}, expected one of copy,"),
+        (["info", "--json", "-"], "npformer info: error: argument --json: -, expected a file; /dev/stdout writes to"),
+        (["exercises", "check", "--seconds", "x"], "npformer exercises check: error: argument --seconds: x, expected"),
     ],
 )
 def test_what_is_not_known_is_named_with_the_nearest_that_is(arguments, line, run):

@@ -112,7 +112,7 @@ MISTAKES = [
         "an operation that is not there",
         "gradcheck sofmax",
         2,
-        "no operation 'sofmax', did you mean softmax?; there are: …",
+        "no operation 'sofmax', did you mean softmax?",
     ),
     Mistake(
         "npformer",
