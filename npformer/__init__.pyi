@@ -17,6 +17,8 @@ from npformer.decoding import (
 from npformer.gradients import gradcheck as gradcheck
 from npformer.models import (
     ByteNet as ByteNet,
+    Encoder as Encoder,
+    LanguageModel as LanguageModel,
     Recurrent as Recurrent,
     SequenceAutoencoder as SequenceAutoencoder,
     Transformer as Transformer,

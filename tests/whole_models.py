@@ -26,8 +26,13 @@ def shaken(params):
 
 
 def loss_of_leaves(model, like, dropout_key, backend="reference", src=SRC, tgt=TGT, **options):
-    """The loss and its gradient as functions of the list of parameter arrays."""
+    """``loss_of_batch`` of sources and targets."""
     batch = src % model.src_vocab, tgt[:, :-1], tgt[:, 1:]
+    return loss_of_batch(model, like, batch, dropout_key, backend, **options)
+
+
+def loss_of_batch(model, like, batch, dropout_key, backend="reference", **options):
+    """The loss and its gradient as functions of the list of parameter arrays."""
     arguments = {"dropout_key": dropout_key, "label_smoothing": 0.1, "backend": backend, **options}
 
     def rebuild(arrays):

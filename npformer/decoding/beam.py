@@ -1,5 +1,6 @@
 """Beam search: it extends several prefixes at once, so a good sentence may begin with a less probable word."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -7,7 +8,7 @@ import numpy as np
 
 from npformer.arrays import Array
 from npformer.backends import AnyBackend, get_backend
-from npformer.decoding.common import FORBIDDEN, NOT_FINITE, check_limits, no_token
+from npformer.decoding.common import FORBIDDEN, NOT_FINITE, checked, no_token
 from npformer.operations.options import check_option
 
 SHOWN = 8  # tokens of a hypothesis, in its text
@@ -41,10 +42,10 @@ class Hypothesis:
 def beam_search(
     model: Any,
     params: dict,
-    src: Array,
+    src: Any,
     *,
-    bos_id: int,
-    eos_id: int,
+    bos_id: int | None = None,
+    eos_id: int | Sequence[int] | None = None,
     max_len: int | Array,
     beam_size: int = 5,
     length_penalty: float = 1.0,
@@ -55,18 +56,16 @@ def beam_search(
 ) -> list[list[Hypothesis]]:
     """Generate a target for each source by beam search, which keeps the ``beam_size`` best prefixes at each step.
 
-    At each step all prefixes of a source are extended by all tokens, and the 2·beam_size most probable results are
-    considered. A result with the end token is finished if it is among the first beam_size; the first beam_size results
-    without the end token are the prefixes of the next step. The search for a source ends when beam_size hypotheses are
-    finished, or at ``max_len``, where the unfinished prefixes become hypotheses as they are. Padding is never
-    generated.
+    At each step all prefixes of a source are extended by all tokens. A result with the end token is finished if it is
+    among the beam_size most probable ones; the beam_size most probable ones without the end token are the prefixes of
+    the next step. The search for a source ends when beam_size hypotheses are finished, or at ``max_len``, where the
+    unfinished prefixes become hypotheses as they are. Padding is never generated.
 
     Parameters
     ----------
-    model : EncoderDecoder
+    model : EncoderDecoder or LanguageModel
     params : nested dict
-    src : (B, S) int
-    bos_id, eos_id, max_len, min_len, backend
+    src, bos_id, eos_id, max_len, min_len, backend
         As for ``greedy_decode``.
     beam_size : int
         1 is greedy decoding.
@@ -100,17 +99,18 @@ def beam_search(
     >>> len(found), len(found[0]), found[0][0].score >= found[0][1].score
     (2, 2, True)
     """
-    bos_id, eos_id, limits, min_len = check_limits(model, src, bos_id, eos_id, max_len, min_len)
+    request = checked(model, src, bos_id, eos_id, max_len, min_len)
     beam_size, n_best = check_option("beam_size", beam_size), check_option("n_best", n_best)
     if n_best > beam_size:
         raise ValueError(f"n_best={n_best}, expected at most beam_size={beam_size}")
     penalty = length_penalty_of(length_penalty, penalty_form)
 
-    beams = [Beam(beam_size, limit, min_len, bos_id, eos_id, model.pad_id, penalty) for limit in limits]
+    firsts = zip(request.first_tokens.tolist(), request.limits.tolist(), strict=True)
+    beams = [Beam(beam_size, limit, first, request, penalty) for first, limit in firsts]
     if beams:
-        ops, max_rows = get_backend(backend, params), len(src) * beam_size
-        decoder = model.decoder(params, src, max_rows=max_rows, max_len=max(limits), backend=ops)
-        search(ops, decoder, params, beams, beam_size)
+        ops, max_rows = get_backend(backend, params), len(beams) * beam_size
+        options = {"max_rows": max_rows, "max_len": int(request.limits.max()), "backend": ops}
+        search(ops, model.decoder(params, request.sources, **options), params, beams, beam_size, len(request.eos_ids))
     return [sorted(beam.finished, key=lambda hypothesis: -hypothesis.score)[:n_best] for beam in beams]
 
 
@@ -126,15 +126,15 @@ def length_penalty_of(alpha, form):
     raise ValueError(f"penalty_form={form!r}, expected 'power' or 'gnmt'")
 
 
-def search(ops, decoder, params, beams, beam_size):
+def search(ops, decoder, params, beams, beam_size, n_ends):
     """Extend all beams step by step until they are done; the prefixes of all beams are the rows of one batch."""
     beams, parents = list(beams), np.arange(len(beams))
     while beams:
         t = len(beams[0].begun[0])
         rows = [len(beam.sums) for beam in beams]
         tokens = np.array([token for beam in beams for token in beam.last_tokens])
-        # 2 more than needed, as padding and, before min_len, the end token are discarded
-        log_p, ids = decoder.step(tokens, parents, lambda logits, _: ops.log_softmax_top_k(logits, 2 * beam_size + 2))
+        k = 2 * beam_size + 1 + n_ends  # more than needed, as padding and, before min_len, end tokens are discarded
+        log_p, ids = decoder.step(tokens, parents, lambda logits, _, k=k: ops.log_softmax_top_k(logits, k))
         if np.isnan(log_p[:, 0]).any():
             raise no_token(NOT_FINITE, params, t)
         going_on, parents, first = [], [], 0
@@ -152,11 +152,10 @@ def search(ops, decoder, params, beams, beam_size):
 class Beam:
     """The beam of one source: its unfinished prefixes and its finished hypotheses."""
 
-    def __init__(self, size, max_len, min_len, bos_id, eos_id, pad_id, penalty):
-        self.size, self.max_len, self.min_len = size, max_len, min_len
-        self.eos_id, self.pad_id, self.penalty = eos_id, pad_id, penalty
+    def __init__(self, size, max_len, first_token, request, penalty):
+        self.size, self.max_len, self.request, self.penalty = size, max_len, request, penalty
         self.begun = [()]  # tokens of each prefix
-        self.last_tokens = [bos_id]  # the last one of each, the input of the next step
+        self.last_tokens = [first_token]  # the last one of each, the input of the next step
         self.sums = [0.0]  # log-probability of each prefix
         self.finished = []
 
@@ -167,24 +166,23 @@ class Beam:
         """
         length = len(self.begun[0]) + 1
         totals = log_p + np.array(self.sums, log_p.dtype)[:, None]
-        totals[(ids == self.pad_id) | ((ids == self.eos_id) & (length < self.min_len))] = -np.inf
-        order = np.argsort(-totals, axis=None, kind="stable")[: 2 * self.size]
+        totals[np.isin(ids, self.request.forbidden(length))] = -np.inf
+        order = np.argsort(-totals, axis=None, kind="stable")
         kept, begun, sums = [], [], []
         for rank, (row, column) in enumerate(zip(*np.unravel_index(order, totals.shape), strict=True)):
             total, token = float(totals[row, column]), int(ids[row, column])
             tokens = (*self.begun[row], token)
             if total == -np.inf or len(kept) == self.size:
                 break
-            if token == self.eos_id:
+            if token in self.request.eos_ids:
                 if rank < self.size:
                     self._finish(tokens, total)
             else:
                 kept.append(int(row)), begun.append(tokens), sums.append(total)
-        if len(self.finished) >= self.size:
-            return []
         if length == self.max_len:
             for tokens, total in zip(begun, sums, strict=True):
                 self._finish(tokens, total)
+        if length == self.max_len or len(self.finished) >= self.size:
             return []
         self.begun, self.sums, self.last_tokens = begun, sums, [tokens[-1] for tokens in begun]
         return kept

@@ -1,6 +1,7 @@
 """Shared parts of the decoding methods: checks of the arguments, and the loop over the tokens."""
 
 from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -10,32 +11,83 @@ from npformer.checks import check_int
 from npformer.operations.options import check_ids, check_option
 
 
-def check_limits(model, src, bos_id, eos_id, max_len, min_len):
-    """Check ids and lengths, and return (bos_id, eos_id, ``max_len`` as an array (B,), min_len)."""
-    bos_id, eos_id = check_option("bos_id", bos_id), check_option("eos_id", eos_id)
-    for name, token in (("bos_id", bos_id), ("eos_id", eos_id)):
-        if not 0 <= token < model.tgt_vocab:
-            raise ValueError(f"{name}={token}, expected 0 <= {name} < {model.tgt_vocab}")
-        if token == model.pad_id:
-            raise ValueError(f"{name}={token} is the padding's id, which is never attended to: expected another id")
-    check_ids(src, model.src_vocab, "src")
-    if src.ndim != 2:
-        raise ValueError(f"src has shape {src.shape}, expected (B, S)")
+class Request(NamedTuple):
+    """What is to be decoded, checked: the sources or prompts, and where each target begins and ends."""
+
+    model: Any
+    sources: Any  # (B, S) int, or the prompts of a language model
+    first_tokens: np.ndarray  # (B,): the begin tokens, or the last tokens of the prompts
+    eos_ids: tuple[int, ...]
+    limits: np.ndarray  # (B,): the largest numbers of tokens
+    min_len: int
+
+    @property
+    def filler(self):
+        """What follows the end token of a row."""
+        pad_id = self.model.pad_id
+        return pad_id if pad_id is not None else next(iter(self.eos_ids), 0)
+
+    def forbidden(self, length):
+        """The ids that may not be the last of so many tokens."""
+        padding = () if self.model.pad_id is None else (self.model.pad_id,)
+        return padding + (self.eos_ids if length < self.min_len else ())
+
+
+def checked(model, src, bos_id, eos_id, max_len, min_len, slide=False):
+    """Check what decoding is given, and return it as a ``Request``."""
+    begin = getattr(model, "start", None) or (lambda *given: _start(model, *given))
+    sources, first_tokens, room = begin(src, bos_id)
+    if eos_id is None and not hasattr(model, "start"):
+        raise ValueError("eos_id=None, expected the end token of every target in training")
+    eos_ids = () if eos_id is None else tuple(check_option("eos_id", token) for token in _several(eos_id))
+    for token in eos_ids:
+        _check_token(model, "eos_id", token)
     min_len = check_option("min_len", min_len)
     if np.ndim(max_len) == 0:
         max_len = check_int("max_len", max_len)
     if isinstance(max_len, np.ndarray):
         library_of(max_len, "max_len")
     limits = np.asarray(max_len)
-    if limits.shape not in ((), (len(src),)) or limits.dtype.kind not in "iu":
+    if limits.shape not in ((), room.shape) or limits.dtype.kind not in "iu":
         raise ValueError(f"max_len has shape {limits.shape}, dtype {limits.dtype}: expected an int, or one per source")
-    limits = np.broadcast_to(limits, (len(src),))
+    limits = np.broadcast_to(limits, room.shape)
     for limit in np.unique(limits if limits.size else np.asarray(max_len)):
-        if not 1 <= limit <= model.max_len:
+        if limit < 1 or (limit > model.max_len and not slide):
             raise ValueError(f"max_len={limit}, expected 1 <= max_len <= {model.max_len}, the model's")
         if limit < min_len:
             raise ValueError(f"min_len={min_len}, expected at most max_len={limit}")
-    return bos_id, eos_id, limits.astype(np.int64), min_len
+    if limits.size and (limits > room).any() and not slide:
+        i = int((limits > room).argmax())
+        raise ValueError(f"max_len={limits[i]}, expected 1 <= max_len <= {room[i]}, {_why(model, int(room[i]))}")
+    return Request(model, sources, first_tokens, eos_ids, limits.astype(np.int64), min_len)
+
+
+def _several(eos_id):
+    return eos_id if isinstance(eos_id, (tuple, list)) else [eos_id]
+
+
+def _why(model, room):
+    if room == model.max_len:
+        return "the model's"
+    n = model.max_len + 1 - room
+    return f"as the model's max_len={model.max_len} has to hold the prompt of {n} tokens, too; slide=True goes on"
+
+
+def _start(model, src, bos_id):
+    """The checked sources of an encoder and decoder, the begin token of each target, and the room for its tokens."""
+    bos_id = check_option("bos_id", bos_id)
+    _check_token(model, "bos_id", bos_id)
+    check_ids(src, model.src_vocab, "src")
+    if src.ndim != 2:
+        raise ValueError(f"src has shape {src.shape}, expected (B, S)")
+    return src, np.full(len(src), bos_id), np.full(len(src), model.max_len)
+
+
+def _check_token(model, name, token):
+    if not 0 <= token < model.tgt_vocab:
+        raise ValueError(f"{name}={token}, expected 0 <= {name} < {model.tgt_vocab}")
+    if token == model.pad_id:
+        raise ValueError(f"{name}={token} is the padding's id, which is never attended to: expected another id")
 
 
 NOT_FINITE = "the logits are NaN or infinite"
@@ -54,32 +106,43 @@ def culprit(params):
     return "no parameter holds NaN or inf"
 
 
-def generate(model, params, src, choose, bos_id, eos_id, limits, min_len, backend):
-    """Generate each row token by token until its end token or its limit; return (B, T) tokens, padded after the end.
+def generate(request, params, choose, backend, on_step=None, slide=False):
+    """Generate each row token by token until its end token or its limit; return (B, T) tokens, and what fills rows up.
 
     ``choose(logits, rows, t)`` returns token t of these rows, which are not finished. The logits of tokens that may not
-    be chosen are -inf: padding, and the end token before ``min_len``.
+    be chosen are -inf: padding, and the end token before ``min_len``. ``on_step(rows, tokens)`` is told each step.
+    With ``slide``, when the context of a language model is full, the latest half of it is read again.
     """
-    said = np.full((len(src), max(limits, default=0)), model.pad_id)
-    if not len(src):
+    model, tokens = request.model, request.first_tokens
+    said = np.full((len(tokens), max(request.limits, default=0)), request.filler)
+    if not len(tokens):
         return said
-    decoder = model.decoder(params, src, max_rows=len(src), max_len=said.shape[1], backend=backend)
-    rows = parents = np.arange(len(src))
-    tokens = np.full(len(src), bos_id)
+    options = {"max_rows": len(tokens), "max_len": said.shape[1], "backend": backend}
+    rows = parents = np.arange(len(tokens))
+    if slide:
+        sources, room = model.latest_half(request.sources, said[:, :0])
+    else:
+        sources, room = request.sources, said.shape[1]
+    decoder = model.decoder(params, sources, **options)
     for t in range(said.shape[1]):
-        forbidden = [model.pad_id] + [eos_id] * (t + 1 < min_len)
-        tokens = decoder.step(tokens, parents, partial(_choose, choose, params, forbidden, rows, t))
+        if t == room:  # never without slide
+            sources, more = model.latest_half(request.sources.of_rows(rows), said[rows, :t])
+            room, parents = room + more, np.arange(len(rows))
+            decoder = model.decoder(params, sources, **options)
+        tokens = decoder.step(tokens, parents, partial(_choose, choose, params, request, rows, t))
         said[rows, t] = tokens
-        parents = np.flatnonzero((tokens != eos_id) & (limits[rows] > t + 1))
+        if on_step is not None:
+            on_step(rows, tokens)
+        parents = np.flatnonzero(~np.isin(tokens, request.eos_ids) & (request.limits[rows] > t + 1))
         rows, tokens = rows[parents], tokens[parents]
         if not len(rows):
             return said[:, : t + 1]
     return said
 
 
-def _choose(choose, params, forbidden, rows, t, logits, part):
+def _choose(choose, params, request, rows, t, logits, part):
     with np.errstate(invalid="ignore"):
-        for token in forbidden:
+        for token in request.forbidden(t + 1):
             logits[:, token] -= np.inf  # NaN and inf become NaN
     best = on_host(logits.max(axis=-1))
     if not np.isfinite(best).all():

@@ -1,41 +1,51 @@
 """Greedy decoding: always the most probable next token."""
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from npformer.arrays import Array
 from npformer.backends import AnyBackend
-from npformer.decoding.common import check_limits, generate
+from npformer.decoding.common import checked, generate
 
 
 def greedy_decode(
     model: Any,
     params: dict,
-    src: Array,
+    src: Any,
     *,
-    bos_id: int,
-    eos_id: int,
+    bos_id: int | None = None,
+    eos_id: int | Sequence[int] | None = None,
     max_len: int | Array,
     min_len: int = 0,
+    slide: bool = False,
+    on_step: Callable[[Array, Array], object] | None = None,
     backend: AnyBackend = "auto",
 ) -> Array:
-    """Generate a target for each source; each token is the most probable one, until the end token.
+    """Generate a target for each source, or go on after each prompt; each token is the most probable one.
 
     Parameters
     ----------
-    model : EncoderDecoder
+    model : EncoderDecoder or LanguageModel
     params : nested dict
     src : (B, S) int
-    bos_id, eos_id : int
-        The begin and end token of every target in training.
+        The sources. Of a language model the prompts, which may also be a list of B sequences of ids.
+    bos_id : int
+        The begin token of every target in training; not for a language model.
+    eos_id : int or sequence of int
+        The end token of every target in training, or several that end one. A language model needs none.
     max_len, min_len : int
         Maximum and minimum number of tokens to generate, including the end token; ``max_len`` may be an array (B,).
+    slide : bool
+        Of a language model: when its context is full, go on with the latest half of it.
+    on_step : callable, optional
+        ``on_step(rows, tokens)`` is called for each step, to show the tokens as they are generated.
     backend : "auto", "reference", "cpu", "gpu", or a backend
 
     Returns
     -------
     (B, T) int
-        The tokens after the begin token, up to and including the end token, then ``model.pad_id``, which is never
-        generated. T <= max_len.
+        The tokens after the begin token, or after the prompt, up to and including the end token; then ``model.pad_id``,
+        which is never generated, or, of a language model without one, end tokens. T <= max_len.
 
     Raises
     ------
@@ -51,6 +61,6 @@ def greedy_decode(
     >>> greedy_decode(model, model.init(0), src, bos_id=1, eos_id=2, max_len=4).shape[0]
     1
     """
-    bos_id, eos_id, limits, min_len = check_limits(model, src, bos_id, eos_id, max_len, min_len)
+    request = checked(model, src, bos_id, eos_id, max_len, min_len, slide)
     most_probable = lambda logits, rows, t: logits.argmax(axis=-1)
-    return generate(model, params, src, most_probable, bos_id, eos_id, limits, min_len, backend)
+    return generate(request, params, most_probable, backend, on_step, slide)

@@ -1,5 +1,6 @@
 """Sampling: each next token is drawn at random from the distribution of the model."""
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -7,34 +8,39 @@ import numpy as np
 from npformer.arrays import Array, on_host
 from npformer.backends import AnyBackend
 from npformer.checks import check_key
-from npformer.decoding.common import check_limits, generate
+from npformer.decoding.common import checked, generate
+from npformer.decoding.prompts import Prompts
 from npformer.operations.options import check_option
 from npformer.reference import derive_key, random_bits
+
+FEW = 1024  # tokens that are ranked at first
 
 
 def sample(
     model: Any,
     params: dict,
-    src: Array,
+    src: Any,
     *,
-    bos_id: int,
-    eos_id: int,
+    bos_id: int | None = None,
+    eos_id: int | Sequence[int] | None = None,
     max_len: int | Array,
     seed: int,
     temperature: float = 1.0,
     top_k: int | None = None,
     top_p: float = 1.0,
+    repetition_penalty: float = 1.0,
     min_len: int = 0,
+    slide: bool = False,
+    on_step: Callable[[Array, Array], object] | None = None,
     backend: AnyBackend = "auto",
 ) -> Array:
-    """Generate a target for each source, drawn token by token from the model's distribution.
+    """Generate a target for each source, or go on after each prompt, drawn token by token from the distribution.
 
     Parameters
     ----------
-    model : EncoderDecoder
+    model : EncoderDecoder or LanguageModel
     params : nested dict
-    src : (B, S) int
-    bos_id, eos_id, max_len, min_len, backend
+    src, bos_id, eos_id, max_len, min_len, slide, on_step, backend
         As for ``greedy_decode``.
     seed : int
         The random numbers are a function of (seed, row, position), so the same seed gives the same targets.
@@ -45,6 +51,9 @@ def sample(
     top_p : float
         Draw from the smallest set of most probable tokens that together have at least this probability (Holtzman et
         al. 2020); 1 means all tokens.
+    repetition_penalty : float
+        Logits of tokens that occur already, also in the prompt, are divided by it if they are positive, and multiplied
+        if negative (Keskar et al. 2019); 1 means none.
 
     Returns
     -------
@@ -65,17 +74,37 @@ def sample(
     >>> np.array_equal(a, b), np.array_equal(a, c)
     (True, False)
     """
-    bos_id, eos_id, limits, min_len = check_limits(model, src, bos_id, eos_id, max_len, min_len)
+    request = checked(model, src, bos_id, eos_id, max_len, min_len, slide)
     seed, temperature = check_key("seed", seed), check_option("temperature", temperature)
-    top_p = check_option("top_p", top_p)
+    top_p, penalty = check_option("top_p", top_p), check_option("repetition_penalty", repetition_penalty)
     if top_k is not None:
         top_k = check_option("top_k", top_k)
+    occurs = None if penalty == 1 else occurring(request)
 
     def choose(logits, rows, t):
+        logits = on_host(logits)
+        if occurs is not None:
+            logits = np.where(occurs[rows], np.where(logits > 0, logits / penalty, logits * penalty), logits)
         uniform = (random_bits(rows, derive_key(seed, t)) + 0.5) / 2**32
-        return draw(on_host(logits), uniform, temperature, top_k, top_p)
+        return draw(logits, uniform, temperature, top_k, top_p)
 
-    return generate(model, params, src, choose, bos_id, eos_id, limits, min_len, backend)
+    def told(rows, tokens):
+        if occurs is not None:
+            occurs[rows, tokens] = True
+        if on_step is not None:
+            on_step(rows, tokens)
+
+    return generate(request, params, choose, backend, told, slide)
+
+
+def occurring(request):
+    """Whether each token occurs in what each row begins with: (B, V) bool."""
+    occurs = np.zeros((len(request.first_tokens), request.model.tgt_vocab), bool)
+    occurs[np.arange(len(occurs)), request.first_tokens] = True
+    if isinstance(request.sources, Prompts):
+        for row, ids, n in zip(occurs, *request.sources, strict=True):
+            row[ids[:n]] = True
+    return occurs
 
 
 def draw(logits, uniform, temperature=1.0, top_k=None, top_p=1.0):
@@ -86,13 +115,35 @@ def draw(logits, uniform, temperature=1.0, top_k=None, top_p=1.0):
     >>> draw(np.log(np.array([[0.2, 0.5, 0.3]] * 3)), np.array([0.4, 0.6, 0.9]))
     array([1, 2, 0])
     """
-    order = np.argsort(-logits, axis=-1, kind="stable")[:, :top_k]
-    ranked = np.take_along_axis(logits, order, axis=-1).astype(np.float64)
+    return np.array([_drawn(row, u, temperature, top_k, top_p) for row, u in zip(logits, uniform, strict=True)])
+
+
+def _drawn(row, u, temperature, top_k, top_p):
+    """The token of one row, which is nearly always among a few: to rank all of a large vocabulary takes long."""
+    of_all = None if top_k else _powers(row, row.max(), temperature).sum()
+    for n in (min(top_k, len(row)),) if top_k else sorted({min(FEW, len(row)), len(row)}):
+        order = _most_probable(row, n)
+        p = _powers(row[order], row[order[0]], temperature)
+        p /= of_all or p.sum()
+        before = np.cumsum(p) - p  # the probability of all more probable tokens
+        is_whole = n in (top_k, len(row)) or before[-1] >= top_p
+        p[before >= top_p] = 0
+        cumulative = np.cumsum(p)
+        target = u * (cumulative[-1] if is_whole else 1.0)
+        if is_whole or (top_p == 1 and target <= cumulative[-1]):
+            break
+    return order[(cumulative < target).sum()]
+
+
+def _powers(logits, largest, temperature):
     with np.errstate(over="ignore"):  # at a low temperature the division may overflow to -inf
-        p = np.exp((ranked - ranked[:, :1]) / temperature)
-    p /= p.sum(axis=-1, keepdims=True)
-    before = np.cumsum(p, axis=-1) - p  # the probability of all more probable tokens
-    p[before >= top_p] = 0
-    cumulative = np.cumsum(p, axis=-1)
-    chosen = (cumulative < uniform[:, None] * cumulative[:, -1:]).sum(axis=-1)
-    return np.take_along_axis(order, chosen[:, None], axis=-1)[:, 0]
+        return np.exp((logits.astype(np.float64) - largest) / temperature)
+
+
+def _most_probable(row, n):
+    """The ids of the n largest logits, the largest first; of equal ones the first."""
+    if n < len(row):
+        ids = np.flatnonzero(row >= np.partition(row, -n)[-n])
+    else:
+        ids = np.arange(len(row))
+    return ids[np.argsort(-row[ids], kind="stable")][:n]

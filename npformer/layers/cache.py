@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+import numpy as np
+
 from npformer.arrays import Array
 from npformer.operations.options import check_ids
 from npformer.reference import Ops
@@ -24,6 +26,8 @@ class KeyValueCache(NamedTuple):
         As of ``padding_mask``: True = may attend.
     rotary : Rotary, optional
         How the keys in ``kv`` were turned by their positions: as in the settings of the attention.
+    positions : (R,) int, optional
+        The positions of the newest entries, if they are not all S - 1.
 
     Examples
     --------
@@ -50,6 +54,12 @@ class KeyValueCache(NamedTuple):
     at: Array
     keep_mask: Array | None = None
     rotary: Rotary | None = None
+    positions: Array | None = None
+
+    @property
+    def newest_positions(self) -> Array:
+        """The positions of the newest entries: (R,), or (1,) if they are the same."""
+        return np.full(1, self.at.shape[1] - 1, like=self.at) if self.positions is None else self.positions
 
     def append(self, kv: Array) -> None:
         """Write the keys and values (R, 2*G*K) of the newest position of each row into the entries ``at[:, -1]``."""

@@ -205,7 +205,7 @@ def self_attention_heads(
     if x.ndim != (3 if cache is None else 2):
         raise ValueError(f"x has shape {x.shape}, expected {'(B, T, D)' if cache is None else '(R, D) with a cache'}")
     if settings.rotary is not None:
-        at = np.arange(x.shape[1], like=x) if cache is None else np.full(1, cache.at.shape[1] - 1, like=x)
+        at = np.arange(x.shape[1], like=x) if cache is None else cache.newest_positions
         qkv, project_backward = _turned(ops, qkv, project_backward, at, settings)
     if cache is not None:
         check_no_mask(keep_mask)

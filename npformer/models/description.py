@@ -8,11 +8,15 @@ import numpy as np
 from npformer import tree
 from npformer.models.autoencoder import SequenceAutoencoder
 from npformer.models.bytenet import ByteNet
+from npformer.models.encoder import Encoder
+from npformer.models.language_model import LanguageModel
 from npformer.models.recurrent import Recurrent
 from npformer.models.transformer import Transformer
 
 MOST_POSITIONS = 2**26  # numbers of a positional encoding, if the parameters are fewer
-MODELS = {model.__name__: model for model in (ByteNet, Recurrent, SequenceAutoencoder, Transformer)}
+MODELS = {
+    model.__name__: model for model in (ByteNet, Encoder, LanguageModel, Recurrent, SequenceAutoencoder, Transformer)
+}
 
 
 def describe(model):

@@ -1,23 +1,17 @@
 """The base class of all models from a source to a target: from token ids to logits, loss and gradients."""
 
-import weakref
 from collections.abc import Callable
-from dataclasses import fields
 from typing import Any
 
-import numpy as np
-
-from npformer import tree
-from npformer.arrays import Array, beside, kept, library_of, number_of
-from npformer.backends import AnyBackend, get_backend
+from npformer.arrays import Array, library_of
+from npformer.backends import AnyBackend
 from npformer.checks import check_int, warn
-from npformer.models.initialization import Initializer, ShapesOnly
-from npformer.operations.options import brief, check_fields, check_ids, check_option
+from npformer.models.model import Gradients, Model, padded
+from npformer.operations.options import check_ids, check_option
 from npformer.reference import split_key
-from npformer.runtime.forks import cached_property
 
 
-class EncoderDecoder:
+class EncoderDecoder(Model):
     """An architecture; its parameters are a separate nested dict: {"encoder", "decoder", "output"} and the embeddings.
 
     A subclass is a dataclass with ``src_vocab``, ``tgt_vocab``, ``d_model``, ``dropout``, ``tie_embeddings``,
@@ -35,19 +29,11 @@ class EncoderDecoder:
 
     src_vocab: int
     tgt_vocab: int
-    d_model: int
-    dropout: float
-    tie_embeddings: bool
-    pad_id: int
-    max_len: int
-    dtype: str
     depths: tuple[int, int]
     decoder_type: Callable
     _init_stacks: Callable
     _encode: Callable
     _decode: Callable
-    has_learned_positions = False  # whether the vectors that are added to the embeddings are parameters
-    position_table = None  # these vectors (max_len, D) if they are not learned; a model may need none
 
     def init(self, seed: int = 0) -> dict:
         """Return new parameters; the same seed gives the same parameters.
@@ -58,48 +44,20 @@ class EncoderDecoder:
             {"source_embedding", "target_embedding", "encoder", "decoder", "output"}, or one "embedding" if tied;
             with learned positions also {"source_positions", "target_positions"}, which are never tied.
         """
-        return self._new_params(Initializer(check_option("seed", seed), self.dtype))
-
-    def shapes(self) -> dict:
-        """Return arrays with the paths and shapes of the parameters that take no memory, to compare others with."""
-        return self._new_params(ShapesOnly())
-
-    @property
-    def n_positions(self):
-        """The largest number of positions, of width ``d_model``, that the model may compute for one sequence."""
-        return self.max_len
-
-    @cached_property
-    def _shapes(self):
-        """The shapes of ``shapes()`` as tuples, computed once."""
-        return tree.map_leaves(lambda x: x.shape, self.shapes())
+        return super().init(seed)
 
     def _new_params(self, new):
-        params: dict = {}
         if self.tie_embeddings:
-            params["embedding"] = new.embedding(self.src_vocab, self.d_model)
+            params = {"embedding": new.embedding(self.src_vocab, self.d_model)}
         else:
-            params["source_embedding"] = new.embedding(self.src_vocab, self.d_model)
+            params = {"source_embedding": new.embedding(self.src_vocab, self.d_model)}
             params["target_embedding"] = new.embedding(self.tgt_vocab, self.d_model)
         if self.has_learned_positions:
             for side in ("source", "target"):
                 params[f"{side}_positions"] = new.positions(self.max_len, self.d_model)
         stacks = zip(("encoder", "decoder"), self._init_stacks(new), strict=True)
         params |= {name: stack for name, stack in stacks if stack}  # a file holds no empty dicts
-        if self.tie_embeddings:
-            params["output"] = {"bias": new.full(self.tgt_vocab, 0)}
-        else:
-            params["output"] = new.linear(self.d_model, self.tgt_vocab)
-        return params
-
-    def _backend(self, backend, params):
-        """``get_backend``, for parameters that are checked to be those of such a model."""
-        if params is not self.__dict__.get("_checked", lambda: None)():  # those of a trainer are checked once
-            if tree.map_leaves(lambda x: getattr(x, "shape", None), params) != self._shapes:
-                tree.check_like(params, self.shapes(), dtypes=False)
-            if isinstance(params, tree.Fixed):
-                self.__dict__["_checked"] = weakref.ref(params)
-        return get_backend(backend, params)
+        return params | self._new_output(new, self.tgt_vocab)
 
     def encode(self, params: dict, src: Array, *, backend: AnyBackend = "auto") -> Any:
         """Return the encoder's output for a source, without dropout.
@@ -136,7 +94,7 @@ class EncoderDecoder:
         """
         ops = self._backend(backend, params)
         y, _ = self._decode(ops, params, memory, src, tgt_in)
-        return ops.linear(y, self.output_weight(params), params["output"]["bias"])
+        return ops.linear(y, *self.output_map(params))
 
     def decoder(self, params: dict, src: Array, *, max_rows: int, max_len: int, backend: AnyBackend = "auto") -> Any:
         """Return a decoder for step-by-step decoding, which caches what it has computed: see ``StepwiseDecoder``.
@@ -255,7 +213,7 @@ class EncoderDecoder:
         targets = self._tokens("tgt_out", tgt_out, self.tgt_vocab, params)
         if tgt_in.shape != tgt_out.shape:
             raise ValueError(f"tgt_in {tgt_in.shape}, tgt_out {tgt_out.shape}: expected equal shapes (B, T)")
-        weight, bias = self.output_weight(params), params["output"]["bias"]
+        weight, bias = self.output_map(params)
         options = {"ignore_id": self.pad_id, "label_smoothing": label_smoothing, "n_tokens": n_tokens}
         if consistency:
             pairs = y.reshape(2, *tgt_in.shape, y.shape[-1])
@@ -264,26 +222,23 @@ class EncoderDecoder:
             dlogits = dlogits.reshape(*y.shape[:-1], dlogits.shape[-1])
         else:
             loss, dlogits = ops.linear_cross_entropy(y, weight, bias, targets, **options, loss_scale=loss_scale)
-        counted = number_of((tgt_out != self.pad_id).sum())
+        counted = self._counted(tgt_out)
         if not with_grad:
             return loss, None, counted
 
-        dy, dweight, dbias = ops.linear_backward(dlogits, y, weight, bias)
-        collected: list = []
-        give = ready or (lambda path, grads: collected.extend(tree.leaves(grads, path)))
-        give("output", {"bias": dbias} if self.tie_embeddings else {"weight": dweight, "bias": dbias})
+        grads = Gradients(ready, params)
+        dy, dtable = self._output_backward(ops, params, dlogits, y, grads.give)
         del dlogits  # what follows needs the memory
+        dmemory, target_grads = decode_backward(dy, grads.give)
         if not self.tie_embeddings:
-            del dweight
-        dmemory, target_grads = decode_backward(dy, give)
-        if not self.tie_embeddings:
-            give("", target_grads)
+            grads.give("", target_grads)
             target_grads = {}
-        grads = encode_backward(dmemory, give) | target_grads
+        of_tables = encode_backward(dmemory, grads.give) | target_grads
         if self.tie_embeddings:  # one table, used three times
-            grads["embedding"] = grads.pop("source_embedding") + grads.pop("target_embedding") + dweight.T
-        give("", grads)
-        return loss, None if ready else tree.ordered_like(tree.from_leaves(collected), params), counted
+            table_grads = of_tables.pop("source_embedding"), of_tables.pop("target_embedding")
+            of_tables["embedding"] = table_grads[0] + table_grads[1] + dtable
+        grads.give("", of_tables)
+        return loss, grads.all(), counted
 
     def count(self, src: Array, tgt: Array) -> int:
         """Check a batch, and return its number of targets that are not padding.
@@ -322,89 +277,17 @@ class EncoderDecoder:
         shapes = (rows, min(S, self.max_len)), (rows, min(T, self.max_len) + 1)
         return tuple(padded(ids, shape, self.pad_id) for ids, shape in zip(batch, shapes, strict=True))
 
-    def table_of(self, params, side):
-        """The embedding table (V, D) of a side, "source" or "target"."""
-        return params["embedding" if self.tie_embeddings else f"{side}_embedding"]
-
-    def output_weight(self, params):
-        """The weight (D, V) of the output projection, which is the embedding table if tied."""
-        return params["embedding"].T if self.tie_embeddings else params["output"]["weight"]
-
-    def _embed(self, ops, params, side, ids, dropout_key=None):
-        """The vectors of the tokens of a side, "source" or "target", and the gradients of its tables by their names."""
-        table, rate, T = self.table_of(params, side), self._rate(dropout_key), ids.shape[1]
-        positions = self.positions_of(params, side, slice(T))
-        x = ops.embed_tokens(ids, table, positions, self.pad_id, rate, dropout_key)
-
-        def backward(dx):
-            dtable = ops.embed_tokens_backward(dx, ids, table.shape, self.pad_id, rate, dropout_key)
-            grads = {f"{side}_embedding": dtable}
-            if self.has_learned_positions:  # a look-up, in which token t of each row has the id t
-                dx = kept((ids != self.pad_id)[..., None], ops.dropout_backward(dx, rate, dropout_key))
-                library = library_of(ids, "ids")
-                at = library.broadcast_to(library.arange(T), ids.shape)
-                grads[f"{side}_positions"] = ops.embedding_backward(dx, at, (self.max_len, self.d_model))
-            return grads
-
-        return x, backward
-
     def _check_rows(self, src, tgt_in):
         if len(tgt_in) != len(src):
             raise ValueError(f"src has {len(src)} rows, the target {len(tgt_in)}: expected the same number")
 
-    def _rate(self, dropout_key):
-        return 0.0 if dropout_key is None else self.dropout
-
-    def positions_of(self, params, side, part):
-        """The vectors that are added to the embeddings of a side, "source" or "target", at a slice of the positions.
-
-        None if the model adds nothing.
-        """
-        if self.has_learned_positions:
-            return params[f"{side}_positions"][part]
-        table = self.table_of(params, side)
-        known = self.__dict__.setdefault("_position_tables", {})  # a copy for each library, NumPy and CuPy
-        library = library_of(table, "table")
-        if library not in known:
-            positions = self.position_table
-            known[library] = None if positions is None else beside(positions, table)
-        return None if known[library] is None else known[library][part]
-
     def _check_settings(self):
-        check_fields(self)
+        super()._check_settings(self.src_vocab, self.tgt_vocab)
         if self.tie_embeddings and self.src_vocab != self.tgt_vocab:
             raise ValueError(
                 f"tie_embeddings=True with src_vocab={self.src_vocab}, tgt_vocab={self.tgt_vocab}: "
                 "expected equal sizes, from one joint vocabulary"
             )
-        if not 0 <= self.pad_id < min(self.src_vocab, self.tgt_vocab):
-            raise ValueError(f"pad_id={self.pad_id}, expected an id of both vocabularies")
-        dtype = getattr(self.dtype, "__name__", str(self.dtype))
-        if dtype not in ("float32", "float64"):
-            raise ValueError(f"dtype={self.dtype!r}, expected 'float32' or 'float64'")
-        object.__setattr__(self, "dtype", dtype)
-
-    def _tokens(self, name, ids, vocab, params):
-        """Check ids, and move them to the device of the parameters."""
-        self._check_tokens(name, ids, vocab)
-        return beside(ids, self.table_of(params, "source"))
-
-    def _check_tokens(self, name, ids, vocab):
-        check_ids(ids, vocab, name)
-        if ids.ndim != 2:
-            raise ValueError(f"{name} has shape {ids.shape}, expected (B, length)")
-        self._check_length(name, ids)
-
-    def _check_length(self, name, ids):
-        if ids.shape[1] > self.max_len:
-            raise ValueError(f"{name} has length {ids.shape[1]}, expected at most max_len={self.max_len}")
-
-    def __repr__(self):
-        return brief(self)
-
-    def __getstate__(self):
-        """The settings alone, to copy or pickle a model: what it has computed for itself is computed again."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
 def check_depths(name, value):
@@ -419,9 +302,3 @@ def check_depths(name, value):
 def twice(ids):
     """Repeat the whole batch once, along the first axis."""
     return library_of(ids, "ids").concatenate([ids, ids])
-
-
-def padded(ids, shape, pad_id):
-    """Ids (B, length) with rows and columns of padding, so that they have this shape; int64."""
-    missing = [(0, wanted - n) for wanted, n in zip(shape, ids.shape, strict=True)]
-    return np.pad(ids.astype(np.int64, copy=False), missing, constant_values=pad_id)

@@ -3,10 +3,12 @@
 import numpy as np
 
 from npformer.arrays import beside, on_host
-from npformer.layers import KeyValueCache, decoder_layer, project, read_steps
+from npformer.layers import KeyValueCache, decoder_layer, encoder_layer, project, read_steps
 from npformer.layers.normalisation import normalise
 from npformer.operations.options import check_ids
 from npformer.reference import padding_mask
+
+BLOCK = 64  # steps by which a cache grows at least
 
 
 class StepwiseDecoder:
@@ -20,9 +22,11 @@ class StepwiseDecoder:
     A subclass adds ``_newest(tokens, t, part)``: the decoder's output (R, D) for the newest tokens of some rows.
     """
 
+    side = "target"  # whose table has the embeddings
+
     def __init__(self, model, ops, params, n_sources, max_rows, max_len):
         self.model, self.ops, self.params = model, ops, params
-        self.table, self.output = model.table_of(params, "target"), model.output_weight(params)
+        self.table, self.output = model.table_of(params, self.side), model.output_map(params)
         self.max_rows, self.max_len = max_rows, max_len
         self.sources = np.arange(n_sources)  # the source of each row
         self.at = np.empty((n_sources, 0), np.int64)  # indices in the cache of the tokens of each row
@@ -54,19 +58,23 @@ class StepwiseDecoder:
             raise ValueError(f"step {self.n_steps + 1}, expected at most max_len={self.max_len}")
         check_ids(tokens, self.model.tgt_vocab, "tokens")
         t = self.n_steps
-        new_at = t * self.max_rows + np.arange(len(tokens))
+        new_at = self._first_entry(t) + np.arange(len(tokens))
         self.at = np.concatenate([self.at[parents], new_at[:, None]], axis=1)
         self.sources = self.sources[parents]
         self.n_steps += 1
 
         def advance(part):
-            logits = self.ops.linear(self._newest(tokens[part], t, part), self.output, self.params["output"]["bias"])
+            logits = self.ops.linear(self._newest(tokens[part], t, part), *self.output)
             return logits if then is None else then(logits, part)
 
         results = self.ops.device.run_rows(advance, len(tokens))
         if isinstance(results[0], tuple):
             return tuple(map(_joined, zip(*results, strict=True)))
         return _joined(results)
+
+    def _first_entry(self, t):
+        """The first of the entries of the cache that are written in step t."""
+        return t * self.max_rows
 
     def empty_cache(self, *shape):
         """An uninitialised array for the cache, on the device of the parameters."""
@@ -115,6 +123,79 @@ class IncrementalDecoder(StepwiseDecoder):
         if y is NotImplemented:
             y, _ = decoder_layer(self.ops, params, x, memory, self.settings, cache=cache)
         return y
+
+
+class LanguageDecoder(StepwiseDecoder):
+    """The step-by-step decoder of a ``LanguageModel``, which caches keys and values; ``decoder`` makes one.
+
+    The cache begins with the entries of the prompts, all but the last token of each; ``max_rows`` entries of each step
+    follow. It grows as it is filled, and the entries of steps that no window reaches any more are used again.
+    """
+
+    side = ""
+
+    def __init__(self, model, ops, params, prompts, max_rows, max_len):
+        super().__init__(model, ops, params, len(prompts.ids), max_rows, max_len)
+        self.settings = model.layer_settings
+        self.layers = [params["layers"][str(i)] for i in range(model.n_layers)]
+        self.lengths = prompts.lengths - 1  # of what is read at once
+        n = max(self.lengths, default=0)
+        self.kv = self.empty_cache(len(self.layers), len(self.lengths) * n, 0)
+        if n:
+            self._read(prompts.ids[:, :n])
+        # Prompts are aligned at their ends, so that the latest positions of all rows are side by side.
+        column = np.arange(n) - (n - self.lengths[:, None])
+        self.at = np.arange(len(self.lengths))[:, None] * n + np.maximum(column, 0)
+        self.is_word = None if (column >= 0).all() else column >= 0
+        self.n_prompt_entries = self.at.size
+
+    def _read(self, ids):
+        """Compute the keys and values of the prompts."""
+        model, ops, params = self.model, self.ops, self.params
+
+        def read(part):
+            taken = []
+
+            def self_attention(qkv, settings, keep_mask=None, *, bias=None, dropout_key=None):
+                taken.append(qkv[..., model.d_model :])
+                return ops.self_attention(qkv, settings, keep_mask, bias=bias, dropout_key=dropout_key)
+
+            model._read(ops.replaced(self_attention=self_attention), params, ids[part])
+            return taken
+
+        parts = ops.device.run_rows(read, *ids.shape)
+        kv = [np.concatenate(layer).reshape(ids.size, -1) for layer in zip(*parts, strict=True)]
+        self.kv = np.stack(kv) if kv else self.kv
+
+    def _first_entry(self, t):
+        window = self.settings.attention.window
+        first = self.n_prompt_entries + (t if window is None else t % window) * self.max_rows
+        if first + self.max_rows > self.kv.shape[1]:
+            width = sum(self.settings.attention.widths(self.model.d_model)[1:])
+            more = self.empty_cache(len(self.layers), max(BLOCK * self.max_rows, self.kv.shape[1]), width)
+            self.kv = np.concatenate([self.kv.reshape(len(self.layers), -1, width), more], axis=1)
+        return first
+
+    def _newest(self, tokens, t, part):
+        model, ops, table, sources = self.model, self.ops, self.table, self.sources[part]
+        if (n := self.lengths[sources].max() + t + 1) > model.max_len:
+            raise ValueError(f"a text of {n} tokens, expected at most max_len={model.max_len} of the model")
+        positions = beside(self.lengths[sources] + t, table)
+        vectors = model.positions_of(self.params, self.side, positions)
+        pad_id = -1 if model.pad_id is None else model.pad_id
+        x = ops.embed_tokens(beside(tokens[None], table), table, vectors, pad_id, scaled=model.scale_embeddings)[0]
+        at, keep_mask, window = self.at[part], None, self.settings.attention.window or self.at.shape[1]
+        if self.is_word is not None:
+            keep_mask = np.ones(at.shape, bool)
+            keep_mask[:, : self.is_word.shape[1]] = self.is_word[sources]
+            keep_mask = beside(keep_mask[:, None, None, -window:], table)
+        at = beside(np.ascontiguousarray(at[:, -window:]), table)
+        for layer, kv in zip(self.layers, self.kv, strict=True):
+            cache = KeyValueCache(kv, at, keep_mask, self.settings.attention.rotary, positions)
+            x, _ = encoder_layer(ops, layer, x, self.settings, cache=cache)
+        if model.norm == "pre":
+            x, _ = normalise(ops, self.params["layers"]["norm"], x, self.settings)
+        return x
 
 
 class StateDecoder(StepwiseDecoder):

@@ -17,12 +17,10 @@ class Initializer:
         self.rng = np.random.default_rng(seed)
         self.dtype = np.dtype(dtype)
 
-    def linear(self, d_in, *d_outs):
+    def linear(self, d_in, *d_outs, bias=True):
         """Projections of the same input, concatenated: each is Xavier uniform (Glorot and Bengio 2010), with bias 0."""
-        return {
-            "weight": self._joined([self._xavier(d_in, d_out) for d_out in d_outs]),
-            "bias": self.full(sum(d_outs), 0),
-        }
+        weight = {"weight": self._joined([self._xavier(d_in, d_out) for d_out in d_outs])}
+        return {**weight, "bias": self.full(sum(d_outs), 0)} if bias else weight
 
     def _xavier(self, d_in, d_out):
         return self._uniform(math.sqrt(6 / (d_in + d_out)), (d_in, d_out))
@@ -82,18 +80,21 @@ class Initializer:
         w_q, w_k = self._xavier(d_model, d_model), self._xavier(d_model, d_model)
         return {"w_q": w_q, "w_k": w_k, "w_score": self._xavier(d_model, 1)[:, 0]}
 
-    def self_attention(self, d_model, settings=PLAIN.attention):
+    def self_attention(self, d_model, settings=PLAIN.attention, bias=True):
         """Projections to queries, keys and values, and the output projection."""
-        return {"qkv": self.linear(d_model, *settings.widths(d_model)), "out": self.linear(d_model, d_model)}
+        qkv = self.linear(d_model, *settings.widths(d_model), bias=bias)
+        return {"qkv": qkv, "out": self.linear(d_model, d_model, bias=bias)}
 
-    def memory_attention(self, d_model, settings=PLAIN.attention):
+    def memory_attention(self, d_model, settings=PLAIN.attention, bias=True):
         """The projections of cross-attention, where keys and values are computed from the encoder's output."""
-        q, *kv = settings.widths(d_model)
-        return {"q": self.linear(d_model, q), "kv": self.linear(d_model, *kv), "out": self.linear(d_model, d_model)}
+        widths = settings.widths(d_model)
+        of_input, of_memory = self.linear(d_model, widths[0], bias=bias), self.linear(d_model, *widths[1:], bias=bias)
+        return {"q": of_input, "kv": of_memory, "out": self.linear(d_model, d_model, bias=bias)}
 
-    def feed_forward(self, d_model, d_ff, gates=1):
+    def feed_forward(self, d_model, d_ff, gates=1, bias=True):
         """The hidden layer, d_ff or gates · d_ff wide (2 gates for "swiglu"), and the output projection."""
-        return {"hidden": self.linear(d_model, *[d_ff] * gates), "out": self.linear(d_ff, d_model)}
+        hidden = self.linear(d_model, *[d_ff] * gates, bias=bias)
+        return {"hidden": hidden, "out": self.linear(d_ff, d_model, bias=bias)}
 
     def conv1d(self, n_taps, d_in, d_out):
         """A convolution: Xavier uniform, with fan-in n_taps · d_in and fan-out n_taps · d_out, and bias 0."""
@@ -112,25 +113,29 @@ class Initializer:
             "expand": self.linear(inner, d_model),
         }
 
-    def encoder_layer(self, d_model, d_ff, settings=PLAIN):
+    def encoder_layer(self, d_model, d_ff, settings=PLAIN, bias=True):
         """A Transformer encoder layer: self-attention and feed-forward, each with its normalisation."""
         return {
-            "attention": self.self_attention(d_model, settings.attention),
-            "attention_norm": self.norm(d_model, settings.norm_type),
-            "feed_forward": self.feed_forward(d_model, d_ff, INPUTS[settings.activation]),
-            "feed_forward_norm": self.norm(d_model, settings.norm_type),
+            **self._sublayer("attention", self.self_attention(d_model, settings.attention, bias), settings, d_model),
+            **self._feed_sublayer(d_model, d_ff, settings, bias),
         }
 
-    def decoder_layer(self, d_model, d_ff, settings=PLAIN):
+    def decoder_layer(self, d_model, d_ff, settings=PLAIN, bias=True):
         """A Transformer decoder layer: as ``encoder_layer``, with attention to the encoder's output in between."""
+        of_words = self.self_attention(d_model, settings.attention, bias)
+        of_memory = self.memory_attention(d_model, settings.attention, bias)
         return {
-            "attention": self.self_attention(d_model, settings.attention),
-            "attention_norm": self.norm(d_model, settings.norm_type),
-            "memory_attention": self.memory_attention(d_model, settings.attention),
-            "memory_attention_norm": self.norm(d_model, settings.norm_type),
-            "feed_forward": self.feed_forward(d_model, d_ff, INPUTS[settings.activation]),
-            "feed_forward_norm": self.norm(d_model, settings.norm_type),
+            **self._sublayer("attention", of_words, settings, d_model),
+            **self._sublayer("memory_attention", of_memory, settings, d_model),
+            **self._feed_sublayer(d_model, d_ff, settings, bias),
         }
+
+    def _feed_sublayer(self, d_model, d_ff, settings, bias):
+        feed_forward = self.feed_forward(d_model, d_ff, INPUTS[settings.activation], bias)
+        return self._sublayer("feed_forward", feed_forward, settings, d_model)
+
+    def _sublayer(self, name, params, settings, d_model):
+        return {name: params, f"{name}_norm": self.norm(d_model, settings.norm_type)}
 
 
 class ShapesOnly(Initializer):

@@ -88,10 +88,10 @@ def naive_beam_search(log_p_after, words, max_len, min_len, beam_size, penalty):
             for token in words
             if token != EOS or length >= min_len
         }
-        looked_at = sorted(continued, key=continued.get, reverse=True)[: 2 * beam_size]
+        looked_at = sorted(continued, key=continued.get, reverse=True)
         finished |= {tokens: continued[tokens] for tokens in looked_at[:beam_size] if tokens[-1] == EOS}
         begun = {tokens: continued[tokens] for tokens in [t for t in looked_at if t[-1] != EOS][:beam_size]}
-        if len(finished) >= beam_size:
+        if len(finished) >= beam_size and length < max_len:
             return rank(finished, penalty)
     return rank(finished | begun, penalty)
 

@@ -6,6 +6,7 @@ from npformer.cpu.backend import kernel_of
 from npformer.cpu.jit import kernel
 from npformer.cpu.kernels.dropout import drawing
 from npformer.cpu.scalar import is_kept, like
+from npformer.reference.math.embedding import scale_of
 from npformer.runtime.memory import empty, zeros
 
 
@@ -22,18 +23,18 @@ def embedding_backward(dy, ids, table_shape):
 
 
 @kernel_of(reference.embed_tokens)
-def embed_tokens(ids, table, positions, pad_id, dropout_rate, dropout_key):
+def embed_tokens(ids, table, positions, pad_id, dropout_rate, dropout_key, scaled):
     D = table.shape[1]
     x = empty((*ids.shape, D), table.dtype)
     positions = zeros((1, D), x.dtype) if positions is None else positions
-    arrays, scale = (ids.reshape(-1), table, positions), table.dtype.type(D**0.5)
+    arrays, scale = (ids.reshape(-1), table, positions), table.dtype.type(scale_of(table.shape, scaled))
     _embed(*arrays, pad_id, scale, as_rows(x), *drawing(dropout_rate, dropout_key, x.dtype))
     return x
 
 
 @kernel_of(reference.embed_tokens_backward)
-def embed_tokens_backward(dy, ids, table_shape, pad_id, dropout_rate, dropout_key):
-    dtable, scale = zeros(table_shape, dy.dtype), dy.dtype.type(table_shape[1] ** 0.5)
+def embed_tokens_backward(dy, ids, table_shape, pad_id, dropout_rate, dropout_key, scaled):
+    dtable, scale = zeros(table_shape, dy.dtype), dy.dtype.type(scale_of(table_shape, scaled))
     drawn = drawing(dropout_rate, dropout_key, dy.dtype)
     _embed_backward(as_rows(dy), ids.reshape(-1), pad_id, scale, dtable, *drawn)
     return dtable

@@ -6,6 +6,7 @@ from npformer import reference
 from npformer.gpu.backend import kernel_of
 from npformer.gpu.kernels.dropout import drawing
 from npformer.gpu.launch import THREADS, for_each_row, launch, real
+from npformer.reference.math.embedding import scale_of
 
 NO_PADDING = -1
 
@@ -21,13 +22,14 @@ def embedding_backward(dy, ids, table_shape):
 
 
 @kernel_of(reference.embed_tokens)
-def embed_tokens(ids, table, positions, pad_id, dropout_rate, dropout_key):
-    return _embed(ids, table, positions, ids.shape[-1], pad_id, table.shape[1] ** 0.5, dropout_rate, dropout_key)
+def embed_tokens(ids, table, positions, pad_id, dropout_rate, dropout_key, scaled):
+    scale = scale_of(table.shape, scaled)
+    return _embed(ids, table, positions, ids.shape[-1], pad_id, scale, dropout_rate, dropout_key)
 
 
 @kernel_of(reference.embed_tokens_backward)
-def embed_tokens_backward(dy, ids, table_shape, pad_id, dropout_rate, dropout_key):
-    return _embed_backward(dy, ids, table_shape, pad_id, table_shape[1] ** 0.5, dropout_rate, dropout_key)
+def embed_tokens_backward(dy, ids, table_shape, pad_id, dropout_rate, dropout_key, scaled):
+    return _embed_backward(dy, ids, table_shape, pad_id, scale_of(table_shape, scaled), dropout_rate, dropout_key)
 
 
 def _embed(ids, table, positions, length, pad_id, scale, dropout_rate, dropout_key):

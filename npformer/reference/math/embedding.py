@@ -44,16 +44,25 @@ def embed_tokens(
     pad_id: int,
     dropout_rate: float = 0.0,
     dropout_key: int | None = None,
+    *,
+    scaled: bool = True,
 ) -> Array:
     """dropout(√D · table[id] + position), and exact zeros where the id is padding (section 3.4).
 
     The result does not depend on the row of the table that belongs to the padding. ``positions=None`` adds nothing.
 
+    Parameters
+    ----------
+    pad_id
+        -1 if no id is padding.
+    scaled
+        False: without the factor √D, as in GPT-2, Llama and BERT.
+
     >>> table, positions = np.array([[np.nan], [2.0], [3.0]]), np.array([[0.1], [0.2], [0.3]])
     >>> embed_tokens(np.array([[2, 1, 0]]), table, positions, pad_id=0)[..., 0]
     array([[3.1, 2.2, 0. ]])
     """
-    x = embedding(ids, table) * table.shape[1] ** 0.5 + (0 if positions is None else positions)
+    x = embedding(ids, table) * scale_of(table.shape, scaled) + (0 if positions is None else positions)
     x = np.where((ids == pad_id)[..., None], 0, x)  # the embedding of padding may be NaN
     return dropout(x, dropout_rate, dropout_key)
 
@@ -66,6 +75,8 @@ def embed_tokens_backward(
     pad_id: int,
     dropout_rate: float = 0.0,
     dropout_key: int | None = None,
+    *,
+    scaled: bool = True,
 ) -> Array:
     """dtable; its row of the padding is 0.
 
@@ -76,4 +87,9 @@ def embed_tokens_backward(
            [4., 4., 4., 4.]])
     """
     dx = np.where((ids == pad_id)[..., None], 0, dropout_backward(dy, dropout_rate, dropout_key))
-    return embedding_backward(dx * table_shape[1] ** 0.5, ids, table_shape)
+    return embedding_backward(dx * scale_of(table_shape, scaled), ids, table_shape)
+
+
+def scale_of(table_shape, scaled):
+    """The factor of embeddings."""
+    return table_shape[1] ** 0.5 if scaled else 1.0

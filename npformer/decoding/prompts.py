@@ -1,0 +1,77 @@
+"""The beginnings of texts that a language model continues, which may have different lengths."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from npformer.arrays import Array, on_host
+from npformer.operations.options import check_ids
+
+
+class Prompts(NamedTuple):
+    """Prompts side by side.
+
+    Attributes
+    ----------
+    ids : (B, T) int
+        Anything after the end of a prompt.
+    lengths : (B,) int
+
+    Examples
+    --------
+    >>> from npformer import LanguageModel
+    >>> model = LanguageModel(vocab=11, d_model=8, n_heads=2, n_layers=1, d_ff=8)
+    >>> Prompts.of([[5, 6, 7], [3, 4]], model)
+    Prompts(ids=array([[5, 6, 7],
+           [3, 4, 0]]), lengths=array([3, 2]))
+    >>> Prompts.of([[5, 6], []], model)
+    Traceback (most recent call last):
+    ValueError: prompt 1 is empty, expected one or more tokens: begin it with a token that begins texts
+    """
+
+    ids: Array
+    lengths: Array
+
+    @classmethod
+    def of(cls, given: Any, model: Any) -> "Prompts":
+        """The prompts of an array (B, T), whose rows may end with padding, or of a list of sequences of ids."""
+        if isinstance(given, cls):
+            return given
+        if isinstance(given, (list, tuple)):
+            rows = [np.asarray(row) if np.size(row) else np.zeros(0, int) for row in given]
+            for i, row in enumerate(rows):
+                if row.ndim != 1:
+                    raise ValueError(f"prompt {i} has shape {row.shape}, expected a sequence of token ids")
+            lengths = np.array([len(row) for row in rows], int)
+            ids = np.zeros((len(rows), max(lengths, default=0)), int)
+            for i, row in enumerate(rows):
+                check_ids(row, model.vocab, f"prompts[{i}]")
+                if (row == model.pad_id).any():
+                    raise ValueError(f"prompts[{i}] has padding, id {model.pad_id}, expected none in a list of prompts")
+                ids[i, : len(row)] = row
+        else:
+            check_ids(given, model.vocab, "prompts")
+            if given.ndim != 2:
+                raise ValueError(f"prompts has shape {given.shape}, expected (B, T), or a list of sequences of ids")
+            ids = on_host(given)
+            is_word = np.ones(ids.shape, bool) if model.pad_id is None else ids != model.pad_id
+            lengths = is_word.sum(axis=1)
+            if (is_word[:, 1:] > is_word[:, :-1]).any():
+                raise ValueError("prompts has padding before a token, expected it after the last one of each row")
+        for i, n in enumerate(lengths):
+            if n == 0:
+                raise ValueError(
+                    f"prompt {i} is empty, expected one or more tokens: begin it with a token that begins texts"
+                )
+            if n > model.max_len:
+                raise ValueError(f"prompt {i} has {n} tokens, expected at most max_len={model.max_len} of the model")
+        return cls(ids, lengths)
+
+    def of_rows(self, rows: Array) -> "Prompts":
+        """The prompts of some rows."""
+        return Prompts(self.ids[rows], self.lengths[rows])
+
+    @property
+    def last_tokens(self) -> Array:
+        """The last token of each prompt (B,)."""
+        return self.ids[np.arange(len(self.ids)), self.lengths - 1]

@@ -1,0 +1,401 @@
+"""The encoder-only Transformer: classes, numbers, masked words or vectors of sequences (Devlin et al. 2019, BERT)."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from npformer import layers
+from npformer.arrays import Array, kept, number_of
+from npformer.backends import AnyBackend
+from npformer.checks import check_shape
+from npformer.layers.normalisation import normalise
+from npformer.layers.position_wise import hidden_layer
+from npformer.models.model import Gradients
+from npformer.models.pooling import pooled
+from npformer.models.stack import TransformerSettings
+from npformer.models.watching import watched
+from npformer.operations.options import check_array, check_ids, check_option
+from npformer.reference import split_key
+from npformer.reference.math.activations import INPUTS, Activation
+
+IGNORED = -1  # a target that is not counted
+
+
+@dataclass(frozen=True, repr=False)
+class Inputs:
+    """The field that comes before the others."""
+
+    vocab: int | None
+
+
+@dataclass(frozen=True, repr=False)
+class Encoder(TransformerSettings, Inputs):
+    """An encoder-only Transformer: the architecture only; parameters are a nested dict.
+
+    It reads token ids, or real vectors such as measurements, and predicts something about each sequence or position.
+
+    Parameters
+    ----------
+    vocab : int or None
+        Vocabulary size V of the ids; None if the inputs are real vectors.
+    {settings}
+    task : "classes", "numbers", "words" or None
+        What the output layer predicts: one of ``n_outputs`` classes, ``n_outputs`` numbers, or the word at each
+        position, of which some are hidden in the input (masked language model). None: there is no output layer.
+    n_outputs : int, optional
+        Number of classes C, or of numbers.
+    pooling : "mean", "first", "max" or "none"
+        How the positions of a sequence become one vector: their mean, the first of them, or the maximum of each entry.
+        "none": the output layer predicts something for each position.
+    pooler : bool
+        Whether tanh of a linear map comes between the vector of a sequence and the output layer, as in BERT.
+    n_inputs : int, optional
+        Width of the real vectors; they are mapped to the width D.
+    n_types : int
+        Number of types of tokens, such as first and second sentence; each has a vector that is added. 0: no types.
+    embedding_norm : bool
+        Whether the embeddings are normalised, as in BERT.
+
+    Examples
+    --------
+    >>> model = Encoder(vocab=11, d_model=16, n_heads=2, n_layers=1, d_ff=32, task="classes", n_outputs=3)
+    >>> params = model.init(seed=0)
+    >>> ids, classes = np.array([[3, 4, 5], [6, 7, 0]]), np.array([2, 0])  # 0 is padding
+    >>> model.outputs(params, ids).shape, model.vectors(params, ids).shape
+    ((2, 3), (2, 16))
+    >>> loss, grads, n = model.loss_and_grad(params, ids, classes)
+    >>> list(grads), n
+    (['embedding', 'layers', 'output'], 2)
+    """
+
+    n_layers: int = 6  # type: ignore[assignment]  # a Transformer may have two numbers
+    activation: Activation = "gelu"
+    max_len: int = 1024
+    task: Literal["classes", "numbers", "words"] | None = None
+    n_outputs: int | None = None
+    pooling: Literal["mean", "first", "max", "none"] = "mean"
+    pooler: bool = False
+    n_inputs: int | None = None
+    n_types: int = 0
+    embedding_norm: bool = False
+
+    def __post_init__(self):
+        if (self.vocab is None) == (self.n_inputs is None):
+            given = f"vocab={self.vocab}, n_inputs={self.n_inputs}"
+            raise ValueError(f"{given}: expected the size of a vocabulary or the width of real vectors, not both")
+        if self.vocab is None:
+            object.__setattr__(self, "pad_id", None)
+        self._check_settings(*([] if self.vocab is None else [check_option("vocab", self.vocab)]))
+        if (self.n_outputs is not None) != (self.task in ("classes", "numbers")):
+            given = f"n_outputs={self.n_outputs} with task={self.task!r}"
+            raise ValueError(f"{given}: expected a number of outputs with 'classes' or 'numbers', and only with them")
+        if self.task == "words" and self.vocab is None:
+            raise ValueError("task='words' with vocab=None, expected a vocabulary")
+        if self.tie_embeddings and self.task != "words":
+            raise ValueError(f"tie_embeddings=True with task={self.task!r}, expected task='words'")
+        if self.pooler and (self.task is None or self.by_position):
+            raise ValueError("pooler=True, expected False where sequences have no output or each position has one")
+
+    @property
+    def depths(self):
+        """The number of layers, of one stack."""
+        return (self.n_layers,)
+
+    @property
+    def by_position(self):
+        """Whether the output layer predicts something for each position."""
+        return self.task == "words" or self.pooling == "none"
+
+    def encode(
+        self,
+        params: dict,
+        inputs: Array,
+        keep_mask: Array | None = None,
+        types: Array | None = None,
+        *,
+        backend: AnyBackend = "auto",
+    ) -> Array:
+        """Return the output of the last layer, without dropout: (B, T, D).
+
+        Parameters
+        ----------
+        params : nested dict
+        inputs : (B, T) int, or (B, T, n_inputs)
+        keep_mask : (B, T) bool, optional
+            False = padding, as where an id is ``pad_id``. What is there never matters, not even NaN.
+        types : (B, T) int, optional
+            The type of each token; 0 if not given.
+        """
+        return self._read(self._backend(backend, params), params, inputs, keep_mask, types)[0]
+
+    def vectors(
+        self,
+        params: dict,
+        inputs: Array,
+        keep_mask: Array | None = None,
+        types: Array | None = None,
+        *,
+        backend: AnyBackend = "auto",
+    ) -> Array:
+        """Return one vector for each sequence, the ``pooling`` of the last layer: (B, D), or (B, T, D) without pooling.
+
+        The arguments are those of ``encode``. The cosine of two vectors compares the sequences.
+        """
+        ops = self._backend(backend, params)
+        y, keep_mask, _ = self._read(ops, params, inputs, keep_mask, types)
+        return pooled(y, keep_mask, self.pooling)[0]
+
+    def outputs(
+        self,
+        params: dict,
+        inputs: Array,
+        keep_mask: Array | None = None,
+        types: Array | None = None,
+        *,
+        backend: AnyBackend = "auto",
+    ) -> Array:
+        """Return what the output layer computes, without dropout: logits of classes or of words, or numbers.
+
+        The arguments are those of ``encode``.
+
+        Returns
+        -------
+        (B, n_outputs), or (B, T, n_outputs) without pooling, or (B, T, V) of words
+        """
+        self._check_task()
+        ops = self._backend(backend, params)
+        y, keep_mask, _ = self._read(ops, params, inputs, keep_mask, types)
+        return ops.linear(self._before_output(ops, params, y, keep_mask)[0], *self.output_map(params))
+
+    def loss(self, params: dict, *batch: Array, **options: Any) -> tuple[Any, Any]:
+        """Return the same as ``loss_and_grad``, without the gradient: (loss, n_targets)."""
+        loss, _, n_targets = self.loss_and_grad(params, *batch, **options, with_grad=False)
+        return loss, n_targets
+
+    def loss_and_grad(
+        self,
+        params: dict,
+        inputs: Array,
+        targets: Array,
+        keep_mask: Array | None = None,
+        types: Array | None = None,
+        *,
+        dropout_key: int | None = None,
+        label_smoothing: float = 0.0,
+        n_tokens: int | None = None,
+        loss_scale: Any = 1.0,
+        backend: AnyBackend = "auto",
+        with_grad: bool = True,
+        ready: Callable[[str, dict], object] | None = None,
+    ) -> tuple[Any, dict | None, Any]:
+        """Return the loss, its gradient, and the number of targets: cross-entropy, or the mean square of errors.
+
+        Parameters
+        ----------
+        params : nested dict
+        inputs, keep_mask, types
+            As for ``encode``.
+        targets : (B,) int, or (B, n_outputs) of numbers; (B, T) int, or (B, T, n_outputs), of positions
+            Classes, numbers or words. Of positions, padding is not counted, nor words and classes of -1.
+        dropout_key, label_smoothing, n_tokens, loss_scale, with_grad, ready
+            As for ``Transformer.loss_and_grad``.
+
+        Returns
+        -------
+        loss : scalar
+        grads : nested dict
+            With the keys and shapes of ``params``; None with ``ready``.
+        n_targets : int
+            Number of targets that are counted.
+        """
+        ops = self._backend(backend, params)
+        y, keep_mask, read_backward = self._read(ops, params, inputs, keep_mask, types, dropout_key, with_grad)
+        targets = self._targets(inputs, self._beside(targets, params), keep_mask)
+        z, before_backward = self._before_output(ops, params, y, keep_mask)
+        weight, bias = self.output_map(params)
+        options = {"n_tokens": n_tokens, "loss_scale": loss_scale}
+        if self.task == "numbers":
+            counts = keep_mask[..., None] if self.by_position and keep_mask is not None else None
+            loss, doutputs = ops.mse_loss(ops.linear(z, weight, bias), targets, counts, **options)
+        else:
+            options |= {"label_smoothing": label_smoothing, "ignore_id": IGNORED if self.by_position else None}
+            loss, doutputs = ops.linear_cross_entropy(z, weight, bias, targets, **options)
+        n_targets = number_of(self._n_counted(targets, keep_mask))
+        if not with_grad:
+            return loss, None, n_targets
+        grads = Gradients(ready, params)
+        dz, dtable = self._output_backward(ops, params, doutputs, z, grads.give)
+        of_tables = read_backward(before_backward(dz, grads.give), grads.give)
+        if dtable is not None:
+            of_tables["embedding"] += dtable
+        grads.give("", of_tables)
+        return loss, grads.all(), n_targets
+
+    def count(self, inputs: Array, targets: Array, keep_mask: Array | None = None, types: Array | None = None) -> int:
+        """Check a batch, and return its number of targets that are counted; of numbers, each of them."""
+        self._check_inputs(inputs, keep_mask, types)
+        keep_mask = self._keep_mask_of(inputs, keep_mask)
+        return int(self._n_counted(self._targets(inputs, targets, keep_mask), keep_mask))
+
+    def attention_weights(
+        self,
+        params: dict,
+        inputs: Array,
+        keep_mask: Array | None = None,
+        types: Array | None = None,
+        *,
+        backend: AnyBackend = "auto",
+    ) -> dict:
+        """Return the attention weights of each layer, {"layers": [(B, H, T, T), …]}, NumPy arrays."""
+        ops, found = self._backend(backend, params), list[Array]()
+        self._read(watched(ops, found), params, inputs, keep_mask, types)
+        return {"layers": found}
+
+    def _new_params(self, new):
+        D, params = self.d_model, {}
+        if self.vocab is None:
+            params["input"] = new.linear(self.n_inputs, D)
+        else:
+            params["embedding"] = new.embedding(self.vocab, D)
+        if self.has_learned_positions:
+            params["positions"] = new.positions(self.max_len, D)
+        if self.n_types:
+            params["types"] = new.positions(self.n_types, D)
+        if self.embedding_norm:
+            params["embedding_norm"] = new.norm(D, self.norm_type)
+        params["layers"] = self._new_stack(new.encoder_layer, self.n_layers, new)
+        if self.task == "words":  # as in BERT: a layer of its own, and its normalisation, before the projection
+            width = INPUTS[self.activation] * D
+            params["words"] = {"hidden": new.linear(D, width), "norm": new.norm(D, self.norm_type)}
+            return params | self._new_output(new, self.vocab)
+        if self.pooler:
+            params["pooler"] = new.linear(D, D)
+        return params | (self._new_output(new, self.n_outputs) if self.task else {})
+
+    def _read(self, ops, params, inputs, keep_mask=None, types=None, dropout_key=None, train=False):
+        """The output of the stack (B, T, D), the mask of what is kept (B, T) or None, and the backward pass."""
+        self._check_inputs(inputs, keep_mask, types)
+        inputs, keep_mask, types = (x if x is None else self._beside(x, params) for x in (inputs, keep_mask, types))
+        embedding_key, *layer_keys = split_key(dropout_key, 1 + self.n_layers)
+        keep_mask = self._keep_mask_of(inputs, keep_mask)
+        attended = None if keep_mask is None else keep_mask[:, None, None]
+
+        def layer(params, x, settings, key):
+            return layers.encoder_layer(ops, params, x, settings, attended, dropout_key=key)
+
+        x, embed_backward = self._embed_inputs(ops, params, inputs, keep_mask, types, embedding_key)
+        y, stack_backward = self._stack(ops, params, "layers", x, layer, layer_keys, train)
+        return y, keep_mask, lambda dy, ready: embed_backward(stack_backward(dy, ready), ready)
+
+    def _embed_inputs(self, ops, params, inputs, keep_mask, types, dropout_key):
+        """dropout(norm(token or input + position + type)), and a backward pass that returns the tables' gradients."""
+        if self.vocab is None:
+            x, inputs_backward = self._map_inputs(ops, params, inputs, keep_mask)
+        else:
+            x, inputs_backward = self._embed(ops, params, "", inputs)
+            x = x if keep_mask is None else kept(keep_mask[..., None], x)
+        if self.n_types:
+            types = np.zeros(inputs.shape[:2], np.int64, like=inputs) if types is None else types
+            x = x + ops.embedding(types, params["types"])
+        if self.embedding_norm:
+            x, norm_backward = normalise(ops, params["embedding_norm"], x, self.layer_settings)
+        dropout = self._rate(dropout_key), dropout_key
+
+        def backward(dx, ready):
+            dx = ops.dropout_backward(dx, *dropout)
+            if self.embedding_norm:
+                dx, norm_grads = norm_backward(dx)
+                ready("embedding_norm", norm_grads)
+            grads = {"types": ops.embedding_backward(dx, types, params["types"].shape)} if self.n_types else {}
+            return grads | inputs_backward(dx)
+
+        return ops.dropout(x, *dropout), backward
+
+    def _map_inputs(self, ops, params, inputs, keep_mask):
+        """A linear map of real vectors, and the positions; what is not kept may be NaN."""
+        inputs = inputs.astype(self.dtype, copy=False)
+        inputs = inputs if keep_mask is None else kept(keep_mask[..., None], inputs)
+        x, map_backward = layers.linear(ops, params["input"], inputs)
+        positions = self.positions_of(params, "", slice(inputs.shape[1]))
+
+        def backward(dx):
+            grads = {"input": map_backward(dx)[1]}
+            return grads | ({"positions": self._positions_grad(ops, dx)} if self.has_learned_positions else {})
+
+        return x if positions is None else x + positions, backward
+
+    def _before_output(self, ops, params, y, keep_mask):
+        """The input of the output projection, and a backward pass that gives its gradients to a function."""
+        if self.task == "words":
+            hidden, hidden_backward = hidden_layer(ops, params["words"], y, self.activation, 0.0, None)
+            z, norm_backward = normalise(ops, params["words"]["norm"], hidden, self.layer_settings)
+
+            def words_backward(dz, give):
+                dhidden, norm_grads = norm_backward(dz)
+                dy, grads = hidden_backward(dhidden)
+                give("words", {**grads, "norm": norm_grads})
+                return dy
+
+            return z, words_backward
+        vectors, pool_backward = pooled(y, keep_mask, self.pooling)
+        if not self.pooler:
+            return vectors, lambda dz, give: pool_backward(dz)
+        inside, pooler_backward = layers.linear(ops, params["pooler"], vectors)
+        z = ops.tanh(inside)
+
+        def backward(dz, give):
+            dvectors, grads = pooler_backward(ops.tanh_backward(dz, z))
+            give("pooler", grads)
+            return pool_backward(dvectors)
+
+        return z, backward
+
+    def _keep_mask_of(self, inputs, keep_mask):
+        """False at padding, (B, T): where an id is the padding's, and where a given mask is False; None if nowhere."""
+        if self.pad_id is None:
+            return keep_mask
+        is_word = inputs != self.pad_id
+        return is_word if keep_mask is None else is_word & keep_mask
+
+    def _n_counted(self, targets, keep_mask):
+        if not self.by_position:
+            return targets.size
+        if self.task != "numbers":
+            return (targets != IGNORED).sum()
+        return targets.size if keep_mask is None else keep_mask.sum() * self.n_outputs
+
+    def _check_inputs(self, inputs, keep_mask, types):
+        if self.vocab is None:
+            check_array(inputs, "inputs", "float")
+            if inputs.ndim != 3 or inputs.shape[2] != self.n_inputs:
+                raise ValueError(f"inputs has shape {inputs.shape}, expected (B, T, {self.n_inputs})")
+            self._check_length("inputs", inputs)
+        else:
+            self._check_tokens("inputs", inputs, self.vocab)
+        if keep_mask is not None:
+            check_array(keep_mask, "keep_mask", "mask")
+            check_shape(keep_mask=(keep_mask, inputs.shape[:2]))
+        if types is not None:
+            if not self.n_types:
+                raise ValueError("types are given, expected None of a model with n_types=0")
+            check_ids(types, self.n_types, "types")
+            check_shape(types=(types, inputs.shape[:2]))
+
+    def _check_task(self):
+        if self.task is None:
+            raise ValueError("task=None, expected 'classes', 'numbers' or 'words': without one there is no output")
+
+    def _targets(self, inputs, targets, keep_mask):
+        """The checked targets; of positions, -1 at padding."""
+        self._check_task()
+        shape = inputs.shape[:2] if self.by_position else inputs.shape[:1]
+        if self.task == "numbers":
+            check_array(targets, "targets", "float")
+            check_shape(targets=(targets, (*shape, self.n_outputs)))
+            return targets
+        size = self.vocab if self.task == "words" else self.n_outputs
+        check_ids(targets, size, "targets", ignore_id=IGNORED if self.by_position else None)
+        check_shape(targets=(targets, shape))
+        return np.where(keep_mask, targets, IGNORED) if self.by_position and keep_mask is not None else targets

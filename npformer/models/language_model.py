@@ -1,0 +1,242 @@
+"""The decoder-only Transformer, a language model: it predicts each token of a text from those before it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from npformer import layers
+from npformer.arrays import Array, library_of
+from npformer.backends import AnyBackend
+from npformer.decoding.prompts import Prompts
+from npformer.models.incremental import LanguageDecoder
+from npformer.models.model import Gradients, padded
+from npformer.models.stack import TransformerSettings
+from npformer.models.watching import watched
+from npformer.operations.options import check_option
+from npformer.reference import split_key
+from npformer.reference.math.activations import Activation
+
+
+@dataclass(frozen=True, repr=False)
+class OneVocabulary:
+    """The field that comes before the others."""
+
+    vocab: int
+
+
+@dataclass(frozen=True, repr=False)
+class LanguageModel(TransformerSettings, OneVocabulary):
+    """A decoder-only Transformer, as GPT (Radford et al. 2018): the architecture only; parameters are a nested dict.
+
+    Its layers are those of an encoder, with causal self-attention. The defaults are those of a small model as it is
+    built today; ``docs/descendants`` measures what each of them changes.
+
+    Parameters
+    ----------
+    vocab : int
+        Vocabulary size V.
+    {settings}
+
+    Examples
+    --------
+    >>> model = LanguageModel(vocab=11, d_model=16, n_heads=2, n_layers=1, d_ff=32)
+    >>> params = model.init(seed=0)
+    >>> ids = np.array([[3, 4, 5, 6, 7]])
+    >>> model.logits(params, ids).shape
+    (1, 5, 11)
+    >>> loss, grads, n_tokens = model.loss_and_grad(params, ids)  # of tokens 1 to 4, each from those before it
+    >>> list(grads), n_tokens
+    (['embedding', 'layers'], 4)
+    """
+
+    d_model: int = 384
+    n_heads: int = 6
+    n_layers: int = 6  # type: ignore[assignment]  # a Transformer may have two numbers
+    d_ff: int = 1536
+    dropout: float = 0.0
+    activation: Activation = "gelu"
+    tie_embeddings: bool = True
+    pad_id: int | None = None
+    max_len: int = 1024
+    positions: Literal["sinusoidal", "learned", "rotary", "none"] = "rotary"
+
+    causal = True
+
+    def __post_init__(self):
+        self._check_settings(check_option("vocab", self.vocab))
+
+    @property
+    def depths(self):
+        """The number of layers, of one stack."""
+        return (self.n_layers,)
+
+    @property
+    def tgt_vocab(self):
+        """The size of the vocabulary of which decoding chooses tokens."""
+        return self.vocab
+
+    def logits(self, params: dict, ids: Array, *, backend: AnyBackend = "auto") -> Array:
+        """Return the logits of each next token, without dropout: ids (B, T) -> (B, T, V).
+
+        Logits t are of the token after ``ids[:, t]``.
+        """
+        ops = self._backend(backend, params)
+        y, _ = self._read(ops, params, ids)
+        return ops.linear(y, *self.output_map(params))
+
+    def loss(self, params: dict, ids: Array, targets: Array | None = None, **options: Any) -> tuple[Any, Any]:
+        """Return the same as ``loss_and_grad``, without the gradient: (loss, n_tokens)."""
+        loss, _, n_tokens = self.loss_and_grad(params, ids, targets, **options, with_grad=False)
+        return loss, n_tokens
+
+    def loss_and_grad(
+        self,
+        params: dict,
+        ids: Array,
+        targets: Array | None = None,
+        *,
+        dropout_key: int | None = None,
+        label_smoothing: float = 0.0,
+        n_tokens: int | None = None,
+        loss_scale: Any = 1.0,
+        backend: AnyBackend = "auto",
+        with_grad: bool = True,
+        ready: Callable[[str, dict], object] | None = None,
+    ) -> tuple[Any, dict | None, Any]:
+        """Return the mean cross-entropy per token, its gradient, and the number of tokens.
+
+        Parameters
+        ----------
+        params : nested dict
+        ids : (B, T+1) or (B, T) int
+            The text: each token but the first is predicted from those before it. If ``targets`` is given, (B, T).
+        targets : (B, T) int, optional
+            The token after each token of ``ids``.
+        dropout_key, label_smoothing, n_tokens, loss_scale, with_grad, ready
+            As for ``Transformer.loss_and_grad``.
+
+        Returns
+        -------
+        loss : scalar
+        grads : nested dict
+            With the keys and shapes of ``params``; None with ``ready``.
+        n_tokens : int
+            Number of targets that are not padding.
+        """
+        ops = self._backend(backend, params)
+        ids, targets = self._split(ids, targets)
+        y, read_backward = self._read(ops, params, ids, dropout_key, with_grad)
+        targets = self._tokens("targets", targets, self.vocab, params)
+        options = {"ignore_id": self.pad_id, "label_smoothing": label_smoothing, "n_tokens": n_tokens}
+        loss, dlogits = ops.linear_cross_entropy(y, *self.output_map(params), targets, **options, loss_scale=loss_scale)
+        counted = self._counted(targets)
+        if not with_grad:
+            return loss, None, counted
+        grads = Gradients(ready, params)
+        dy, dtable = self._output_backward(ops, params, dlogits, y, grads.give)
+        del dlogits  # what follows needs the memory
+        of_tables = read_backward(dy, grads.give)
+        if dtable is not None:
+            of_tables["embedding"] += dtable
+        grads.give("", of_tables)
+        return loss, grads.all(), counted
+
+    def count(self, ids: Array, targets: Array | None = None) -> int:
+        """Check a batch, and return its number of targets that are not padding."""
+        ids, targets = self._split(ids, targets)
+        self._check_tokens("ids", ids, self.vocab)
+        self._check_tokens("targets", targets, self.vocab)
+        return int(self._counted(targets))
+
+    def fill_up(self, batch: tuple, rounded_up: Callable[[int], int]) -> tuple:
+        """Pad a batch, if an id is padding, so that there are only a few shapes: see ``Transformer.fill_up``."""
+        if self.pad_id is None:
+            return batch
+        rows, T = rounded_up(len(batch[0])), min(rounded_up(batch[0].shape[1] - 1), self.max_len)
+        one = len(batch) == 1  # ids (B, T+1), or ids and targets (B, T)
+        return tuple(padded(ids, (rows, T + one), self.pad_id) for ids in batch)
+
+    def attention_weights(self, params: dict, ids: Array, *, backend: AnyBackend = "auto") -> dict:
+        """Return the attention weights of each layer, {"layers": [(B, H, T, T), …]}, NumPy arrays."""
+        ops, found = self._backend(backend, params), list[Array]()
+        self._read(watched(ops, found), params, ids)
+        return {"layers": found}
+
+    def start(self, prompts: Any, bos_id: int | None) -> tuple[Prompts, Array, Array]:
+        """What decoding begins with: the checked prompts, the last token of each, and how many may follow it."""
+        if bos_id is not None:
+            raise ValueError(f"bos_id={bos_id}, expected None: a language model goes on after its prompts")
+        prompts = Prompts.of(prompts, self)
+        return prompts, prompts.last_tokens, self.max_len + 1 - prompts.lengths
+
+    def latest_half(self, prompts: Prompts, said: Array) -> tuple[Prompts, int]:
+        """What is read again when the context is full: the latest half of it, and how many tokens may follow.
+
+        Nothing is cut off if nothing was said yet and there is room.
+        """
+        texts = [[*ids[:n], *more] for ids, n, more in zip(*prompts, said, strict=True)]
+        longest = self.max_len if not said.shape[1] else max(1, self.max_len // 2)
+        latest = Prompts.of([text[-longest:] for text in texts], self)
+        return latest, self.max_len + 1 - int(latest.lengths.max())
+
+    def decoder(
+        self, params: dict, prompts: Any, *, max_rows: int, max_len: int | None = None, backend: AnyBackend = "auto"
+    ) -> LanguageDecoder:
+        """Return a decoder for step-by-step decoding that has read the prompts, all but the last token of each.
+
+        Parameters
+        ----------
+        params : nested dict
+        prompts : (B, T) int, or a list of B sequences of token ids
+            Rows of an array may end with padding.
+        max_rows : int
+            Largest number of rows in a step: B times the number of hypotheses per prompt.
+        max_len : int, optional
+            Largest number of steps; the model's if not given.
+
+        Examples
+        --------
+        >>> model = LanguageModel(vocab=11, d_model=8, n_heads=2, n_layers=1, d_ff=8)
+        >>> params = model.init(0)
+        >>> decoder = model.decoder(params, [[3, 4], [5, 6, 7]], max_rows=2)
+        >>> logits = decoder.step(np.array([4, 7]), parents=np.array([0, 1]))  # after the last token of each
+        >>> bool(np.allclose(logits[1], model.logits(params, np.array([[5, 6, 7]]))[0, -1], atol=1e-5))
+        True
+        """
+        ops = self._backend(backend, params)
+        prompts = Prompts.of(prompts, self)
+        max_rows = check_option("max_rows", max_rows)
+        max_len = check_option("max_len", self.max_len if max_len is None else max_len)
+        return LanguageDecoder(self, ops, params, prompts, max_rows, max_len)
+
+    def _new_params(self, new):
+        params = {"embedding": new.embedding(self.vocab, self.d_model)}
+        if self.has_learned_positions:
+            params["positions"] = new.positions(self.max_len, self.d_model)
+        params["layers"] = self._new_stack(new.encoder_layer, self.n_layers, new)
+        return params | self._new_output(new, self.vocab, has_bias=False)
+
+    def _read(self, ops, params, ids, dropout_key=None, train=False):
+        """The output of the stack (B, T, D), and its backward pass, which returns the gradients of the tables."""
+        ids = self._tokens("ids", ids, self.vocab, params)
+        embedding_key, *layer_keys = split_key(dropout_key, 1 + self.n_layers)
+        keep_mask = self._keep_mask(ids)
+
+        def layer(params, x, settings, key):
+            return layers.encoder_layer(ops, params, x, settings, keep_mask, dropout_key=key)
+
+        x, embed_backward = self._embed(ops, params, "", ids, embedding_key)
+        y, stack_backward = self._stack(ops, params, "layers", x, layer, layer_keys, train)
+        return y, lambda dy, ready: embed_backward(stack_backward(dy, ready))
+
+    def _split(self, ids, targets):
+        """Ids and targets (B, T), also of a text (B, T+1), if targets is None."""
+        library_of(ids, "ids")  # raises if it is not an array
+        if targets is None:
+            if ids.ndim != 2 or ids.shape[1] < 2:
+                raise ValueError(f"ids has shape {ids.shape}, expected (B, T+1) with two or more tokens")
+            return ids[:, :-1], ids[:, 1:]
+        library_of(targets, "targets")
+        if ids.shape != targets.shape:
+            raise ValueError(f"ids {ids.shape}, targets {targets.shape}: expected equal shapes (B, T)")
+        return ids, targets

@@ -1,0 +1,209 @@
+"""The base class of all models: parameters, embeddings, the prediction of words, and the checks of what is given."""
+
+import weakref
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+
+from npformer import tree
+from npformer.arrays import beside, kept, library_of, number_of
+from npformer.backends import get_backend
+from npformer.models.initialization import Initializer, ShapesOnly
+from npformer.operations.options import brief, check_fields, check_ids, check_option
+from npformer.reference import padding_mask
+from npformer.runtime.forks import cached_property
+
+
+class Model:
+    """An architecture; its parameters are a separate nested dict.
+
+    A subclass is a dataclass with ``d_model``, ``dropout``, ``pad_id``, ``max_len`` and ``dtype``. It defines
+    ``_new_params(new)``, which draws the parameters from the ``Initializer`` ``new``, and what it computes.
+
+    A model with two vocabularies has the tables of two sides, "source_embedding" and "target_embedding", or one
+    "embedding" if they are tied. A model with one vocabulary has the side "".
+    """
+
+    d_model: int
+    dropout: float
+    pad_id: int | None
+    max_len: int
+    dtype: str
+    _new_params: Callable
+    tie_embeddings = False
+    scale_embeddings = True  # whether the vectors of the tokens are multiplied by √D
+    has_learned_positions = False  # whether the vectors that are added to the embeddings are parameters
+    position_table: Any = None  # these vectors (max_len, D) if they are not learned; a model may need none
+
+    def init(self, seed: int = 0) -> dict:
+        """Return new parameters, a nested dict of arrays; the same seed gives the same parameters."""
+        return self._new_params(Initializer(check_option("seed", seed), self.dtype))
+
+    def shapes(self) -> dict:
+        """Return arrays with the paths and shapes of the parameters that take no memory, to compare others with."""
+        return self._new_params(ShapesOnly())
+
+    @property
+    def n_positions(self):
+        """The largest number of positions, of width ``d_model``, that the model may compute for one sequence."""
+        return self.max_len
+
+    @cached_property
+    def _shapes(self):
+        """The shapes of ``shapes()`` as tuples, computed once."""
+        return tree.map_leaves(lambda x: x.shape, self.shapes())
+
+    def _backend(self, backend, params):
+        """``get_backend``, for parameters that are checked to be those of such a model."""
+        if params is not self.__dict__.get("_checked", lambda: None)():  # those of a trainer are checked once
+            if tree.map_leaves(lambda x: getattr(x, "shape", None), params) != self._shapes:
+                tree.check_like(params, self.shapes(), dtypes=False)
+            if isinstance(params, tree.Fixed):
+                self.__dict__["_checked"] = weakref.ref(params)
+        return get_backend(backend, params)
+
+    # -- tokens to vectors
+
+    def table_of(self, params, side):
+        """The embedding table (V, D) of a side."""
+        return params["embedding" if self.tie_embeddings else named(side, "embedding")]
+
+    def _embed(self, ops, params, side, ids, dropout_key=None):
+        """The vectors of the tokens of a side, and a function that returns the gradients of its tables by name."""
+        table, T, pad_id = self.table_of(params, side), ids.shape[1], -1 if self.pad_id is None else self.pad_id
+        dropout = self._rate(dropout_key), dropout_key
+        options = {} if self.scale_embeddings else {"scaled": False}
+        x = ops.embed_tokens(ids, table, self.positions_of(params, side, slice(T)), pad_id, *dropout, **options)
+
+        def backward(dx):
+            dtable = ops.embed_tokens_backward(dx, ids, table.shape, pad_id, *dropout, **options)
+            grads = {named(side, "embedding"): dtable}
+            if self.has_learned_positions:  # a look-up, in which token t of each row has the id t
+                dx = kept((ids != pad_id)[..., None], ops.dropout_backward(dx, *dropout))
+                grads[named(side, "positions")] = self._positions_grad(ops, dx)
+            return grads
+
+        return x, backward
+
+    def _positions_grad(self, ops, dx):
+        """The gradient of a table of learned positions, from that of vectors to which they were added."""
+        library = library_of(dx, "dx")
+        at = library.broadcast_to(library.arange(dx.shape[1]), dx.shape[:2])
+        return ops.embedding_backward(dx, at, (self.max_len, self.d_model))
+
+    def _rate(self, dropout_key):
+        return 0.0 if dropout_key is None else self.dropout
+
+    def positions_of(self, params, side, part):
+        """The vectors that are added to the embeddings of a side, at a slice or an array of positions.
+
+        None if the model adds nothing.
+        """
+        if self.has_learned_positions:
+            return params[named(side, "positions")][part]
+        table = next(x for _, x in tree.leaves(params))
+        known = self.__dict__.setdefault("_position_tables", {})  # a copy for each library, NumPy and CuPy
+        library = library_of(table, "table")
+        if library not in known:
+            positions = self.position_table
+            known[library] = None if positions is None else beside(positions, table)
+        return None if known[library] is None else known[library][part]
+
+    def _keep_mask(self, ids):
+        """The ``padding_mask`` of ids, or None if no id is padding."""
+        return None if self.pad_id is None else padding_mask(ids, self.pad_id)
+
+    # -- vectors to tokens
+
+    def output_map(self, params):
+        """The weight (D, V) of the output projection, which is the embedding table if tied, and its bias, or None."""
+        output = params.get("output", {})
+        return params["embedding"].T if self.tie_embeddings else output["weight"], output.get("bias")
+
+    def _new_output(self, new, vocab, has_bias=True):
+        """The parameters of the output projection, apart from a table of embeddings, in a dict under "output"."""
+        if self.tie_embeddings:
+            return {"output": {"bias": new.full(vocab, 0)}} if has_bias else {}
+        weight = new.linear(self.d_model, vocab)
+        return {"output": weight if has_bias else {"weight": weight["weight"]}}
+
+    def _output_backward(self, ops, params, dlogits, y, give):
+        """dy, and the gradient of the embedding table (V, D) if it is tied, else None; gives the others to ``give``."""
+        weight, bias = self.output_map(params)
+        dy, dweight, dbias = ops.linear_backward(dlogits, y, weight, bias)
+        grads = {} if dbias is None else {"bias": dbias}
+        if not self.tie_embeddings:
+            give("output", {"weight": dweight, **grads})
+            return dy, None
+        if grads:
+            give("output", grads)
+        return dy, dweight.T
+
+    # -- checks
+
+    def _check_settings(self, *vocabularies):
+        """Check the fields of the dataclass; the padding's id has to be in all vocabularies."""
+        check_fields(self)
+        if self.pad_id is not None and not 0 <= self.pad_id < min(vocabularies, default=1):
+            ids = "an id of both vocabularies" if len(vocabularies) > 1 else "an id of the vocabulary"
+            raise ValueError(f"pad_id={self.pad_id}, expected {ids}")
+        dtype = getattr(self.dtype, "__name__", str(self.dtype))
+        if dtype not in ("float32", "float64"):
+            raise ValueError(f"dtype={self.dtype!r}, expected 'float32' or 'float64'")
+        object.__setattr__(self, "dtype", dtype)
+
+    def _tokens(self, name, ids, vocab, params):
+        """Check ids, and move them to the device of the parameters."""
+        self._check_tokens(name, ids, vocab)
+        return self._beside(ids, params)
+
+    def _beside(self, x, params):
+        """An array on the device of the parameters."""
+        return beside(x, next(p for _, p in tree.leaves(params)))
+
+    def _check_tokens(self, name, ids, vocab):
+        check_ids(ids, vocab, name)
+        if ids.ndim != 2:
+            raise ValueError(f"{name} has shape {ids.shape}, expected (B, length)")
+        self._check_length(name, ids)
+
+    def _check_length(self, name, ids):
+        if ids.shape[1] > self.max_len:
+            raise ValueError(f"{name} has length {ids.shape[1]}, expected at most max_len={self.max_len}")
+
+    def _counted(self, targets):
+        """The number of targets that are not padding."""
+        return targets.size if self.pad_id is None else number_of((targets != self.pad_id).sum())
+
+    def __repr__(self):
+        return brief(self)
+
+    def __getstate__(self):
+        """The settings alone, to copy or pickle a model: what it has computed for itself is computed again."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+
+class Gradients:
+    """Where a backward pass gives its gradients, from the last layer to the first: to ``ready``, or to one dict."""
+
+    def __init__(self, ready, params):
+        self.collected: list = []
+        self.ready, self.params = ready, params
+        self.give = ready or (lambda path, grads: self.collected.extend(tree.leaves(grads, path)))
+
+    def all(self):
+        """All gradients, like the parameters; None if they were given to ``ready``."""
+        return None if self.ready else tree.ordered_like(tree.from_leaves(self.collected), self.params)
+
+
+def named(side, name):
+    """The name of the parameters of a side: "source_embedding", or "embedding" if there are no sides."""
+    return f"{side}_{name}" if side else name
+
+
+def padded(ids, shape, pad_id):
+    """Ids (B, length) with rows and columns of padding, so that they have this shape; int64."""
+    missing = [(0, wanted - n) for wanted, n in zip(shape, ids.shape, strict=True)]
+    return np.pad(ids.astype(np.int64, copy=False), missing, constant_values=pad_id)

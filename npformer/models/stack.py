@@ -1,0 +1,176 @@
+"""What the models of Transformer layers have in common: their settings, and a stack of layers."""
+
+import inspect
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from npformer import layers
+from npformer.checks import shown
+from npformer.layers.normalisation import normalise
+from npformer.models.model import Model
+from npformer.reference import sinusoidal_encoding
+from npformer.reference.math.activations import Activation
+from npformer.reference.settings import Rotary
+from npformer.runtime.forks import cached_property
+
+
+@dataclass(frozen=True, repr=False)
+class TransformerSettings(Model):
+    """The settings of the layers and of the embeddings, the same in all models of Transformer layers.
+
+    Parameters
+    ----------
+    d_model, n_heads : int
+        Width D, heads H (D must be divisible by H).
+    n_layers : int, or (int, int) for an encoder and a decoder
+        Number of layers N of each stack, or of (encoder, decoder).
+    d_ff : int
+        Feed-forward width F.
+    dropout : float
+        Dropout rate on embeddings and every sublayer's output (section 5.4), active when a dropout_key is given.
+    norm : "pre" or "post"
+        "pre": normalisation before each sublayer, and once more after each stack. "post": normalisation after each
+        residual sum, as in the paper.
+    activation : "relu", "gelu", "gelu_erf", "silu" or "swiglu"
+        With "swiglu" the hidden weight is (D, 2F), as each hidden unit also has a gate.
+    tie_embeddings : bool
+        One table for all embeddings and the output projection (section 3.4); a source and a target then have one
+        vocabulary.
+    pad_id : int or None
+        The id that pads short sequences: never attended to, not counted in the loss, embedded as zeros. None: no id
+        is padding.
+    max_len : int
+        Longest sequence accepted.
+    dtype : "float32" or "float64"
+        Data type of the parameters.
+    inner_dropout : float, optional
+        Dropout rate on attention weights and feed-forward hidden layers; the same as ``dropout`` if not given. The
+        paper has no such dropout.
+    norm_type : "layer_norm" or "rms_norm"
+        Layer normalisation, or normalisation by the root mean square, which has no mean and no bias.
+    eps : float, optional
+        Added to the variance, or to the mean square, in normalisations; that of the operation if not given.
+    n_kv_heads : int, optional
+        Number of heads of keys and values, a divisor of ``n_heads``: several heads of queries share one, and the cache
+        for decoding is that much smaller. ``n_heads`` if not given.
+    window : int, optional
+        Each position attends only to positions at a distance below it, in a causal stack to the last ``window`` ones;
+        in an encoder-decoder all positions attend to the whole source.
+    positions : "sinusoidal", "learned", "rotary" or "none"
+        Vectors that are added to the embeddings: sines and cosines (section 3.5), or parameters, a table (max_len, D)
+        for each stack; or a rotation of the queries and keys of each self-attention; or nothing. A learned position
+        that no training sentence reaches learns nothing, so ``max_len`` should not be above their length.
+    rotary : Rotary or dict, optional
+        The settings of ``positions="rotary"``, as ``layers.Rotary(base=500000.0)``, which is that of Llama 3; those of
+        ``layers.Rotary()`` if not given.
+    bias : bool
+        Whether the linear maps of the layers have a bias.
+    scale_embeddings : bool
+        Whether the embeddings are multiplied by √D (section 3.4).
+    """
+
+    d_model: int = 512
+    n_heads: int = 8
+    n_layers: int | tuple[int, int] = 6
+    d_ff: int = 2048
+    dropout: float = 0.1
+    norm: Literal["pre", "post"] = "pre"
+    activation: Activation = "relu"
+    tie_embeddings: bool = False
+    pad_id: int | None = 0
+    max_len: int = 5000
+    dtype: str = "float32"
+    inner_dropout: float | None = None
+    norm_type: Literal["layer_norm", "rms_norm"] = "layer_norm"
+    eps: float | None = None
+    n_kv_heads: int | None = None
+    window: int | None = None
+    positions: Literal["sinusoidal", "learned", "rotary", "none"] = "sinusoidal"
+    rotary: Rotary | None = None
+    bias: bool = True
+    scale_embeddings: bool = True
+
+    causal = False  # whether the self-attention of the model's one stack is causal
+
+    def __init_subclass__(cls):
+        """Write the parameters above into the docstring, in place of "{settings}"."""
+        super().__init_subclass__()
+        if cls.__doc__:  # not with python -OO
+            shared = inspect.getdoc(TransformerSettings).split("----------\n")[1]
+            cls.__doc__ = inspect.getdoc(cls).replace("{settings}", shared)
+
+    def _check_settings(self, *vocabularies):
+        if isinstance(self.rotary, dict):  # as it was read from a file
+            known = list(vars(Rotary()))
+            if unknown := [name for name in self.rotary if name not in known]:
+                raise ValueError(f"rotary has the settings {shown(unknown)}, expected some of {known}")
+            object.__setattr__(self, "rotary", Rotary(**self.rotary))
+        super()._check_settings(*vocabularies)
+        if self.rotary is not None and self.positions != "rotary":
+            raise ValueError(f"rotary={self.rotary} with positions={self.positions!r}, expected positions='rotary'")
+        self.layer_settings.attention.widths(self.d_model)  # raises if a setting or the width is wrong
+
+    @cached_property
+    def layer_settings(self):
+        """The settings of each layer, without dropout."""
+        rotary = Rotary() if self.positions == "rotary" and self.rotary is None else self.rotary
+        options = {"causal": self.causal, "window": self.window, "rotary": rotary}
+        heads = layers.AttentionSettings(self.n_heads, self.n_kv_heads, **options)
+        return layers.LayerSettings(heads, self.norm, self.norm_type, self.eps, self.activation)
+
+    @cached_property
+    def _settings_with_dropout(self):
+        rate = self.dropout if self.inner_dropout is None else self.inner_dropout
+        heads = replace(self.layer_settings.attention, dropout_rate=rate)
+        return replace(self.layer_settings, attention=heads, dropout_rate=self.dropout, hidden_dropout_rate=rate)
+
+    @property
+    def n_positions(self):
+        """The number of positions that have a vector, if positions are vectors."""
+        return self.max_len if self.positions in ("sinusoidal", "learned") else 0
+
+    @property
+    def has_learned_positions(self):
+        """Whether the vectors that are added to the embeddings are parameters."""
+        return self.positions == "learned"
+
+    @property
+    def position_table(self):
+        """The sinusoidal positional encoding (max_len, D), if it is what the model adds."""
+        if self.positions != "sinusoidal":
+            return None
+        return sinusoidal_encoding(self.max_len, self.d_model, dtype=self.dtype)
+
+    def _new_stack(self, new_layer, n_layers, new):
+        """The parameters of a stack, whose layers ``new_layer`` draws: that of the ``Initializer`` ``new``."""
+        given = self.d_model, self.d_ff, self.layer_settings, self.bias
+        stack = {str(i): new_layer(*given) for i in range(n_layers)}
+        return stack | ({"norm": new.norm(self.d_model, self.norm_type)} if self.norm == "pre" else {})
+
+    def _stack(self, ops, params, name, x, layer, dropout_keys, train):
+        """The layers of a stack, one after another, and the normalisation after those of a pre-norm stack.
+
+        There is a dropout key, or None, for each layer. ``layer(params, x, settings, dropout_key)`` -> (x, backward),
+        where backward(dx) -> (dx, …, grads). Returns (y, backward), where backward(dy, ready, …) gives the gradients of
+        the parameters to ``ready``, adds the others of each layer to the arrays that it is given, and returns dx.
+        """
+        settings = self.layer_settings if None in dropout_keys else self._settings_with_dropout
+        params, stack = params.get(name, {}), layers.Stack(train)  # a post-norm stack of no layers has no parameters
+        for i, key in enumerate(dropout_keys):
+            x, layer_backward = layer(params[str(i)], x, settings, key)
+            stack.keep(layer_backward)
+        if self.norm == "pre":  # the residual sums are not normalised
+            x, norm_backward = normalise(ops, params["norm"], x, self.layer_settings)
+
+        def backward(dx, ready, *sums):
+            if self.norm == "pre":
+                dx, grads = norm_backward(dx)
+                ready(name, {"norm": grads})
+            for i, layer_backward in stack.backwards():
+                dx, *others, grads = layer_backward(dx)
+                ready(f"{name}.{i}", grads)
+                for total, other in zip(sums, others, strict=True):
+                    total += other
+            return dx
+
+        return x, backward

@@ -1,0 +1,24 @@
+"""The weights of attention, which the operations of a model do not return."""
+
+from npformer.arrays import on_host
+from npformer.reference.math.packed_attention import repeated, split_parts, split_q_kv
+
+
+def watched(ops, found):
+    """The operations, of which those of attention append their weights (B, H, T, S), NumPy arrays, to a list."""
+
+    def self_attend(qkv, settings, keep_mask=None, *, bias=None, dropout_key=None):
+        return attend(split_parts(qkv, *settings.parts), settings, keep_mask, bias)
+
+    def cross_attend(q, kv, settings, keep_mask=None, *, bias=None, dropout_key=None):
+        return attend(split_q_kv(q, kv, settings), settings, keep_mask, bias)
+
+    def attend(parts, settings, keep_mask, bias):
+        q, *kv = parts
+        parts = q, *(repeated(heads, settings.n_heads) for heads in kv)
+        options = {"bias": bias, "causal": settings.causal, "scale": settings.scale}
+        out, weights = ops.attention(*parts, keep_mask, **options)
+        found.append(on_host(weights))
+        return ops.merge_heads(out), None  # nothing is kept for a backward pass
+
+    return ops.replaced(self_attention=self_attend, cross_attention=cross_attend)

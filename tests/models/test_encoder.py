@@ -1,0 +1,285 @@
+"""The encoder-only Transformer: gradients of each task, padding that has no influence, what is refused."""
+
+import numpy as np
+import pytest
+from promises import params_of
+from whole_models import (
+    assert_gradient_along_directions,
+    assert_gradient_at_every_parameter,
+    assert_same_gradient,
+    loss_of_batch,
+    padded,
+    shaken,
+)
+
+from npformer import Adam, Encoder, Trainer, layers, tree
+from npformer.models import describe, from_description
+
+V, B, T = 13, 4, 7
+SIZES = {"d_model": 8, "n_heads": 2, "n_layers": 2, "d_ff": 9, "max_len": 11, "dtype": "float64"}
+REAL = {"vocab": None, "n_inputs": 5}
+BERT = {
+    **{"n_types": 3, "embedding_norm": True, "norm": "post", "positions": "learned"},
+    **{"activation": "gelu_erf", "scale_embeddings": False, "eps": 1e-3},
+}
+CLASSES, NUMBERS, WORDS = {"task": "classes", "n_outputs": 3}, {"task": "numbers", "n_outputs": 2}, {"task": "words"}
+SETTINGS = {
+    "classes by the mean": CLASSES,
+    "classes by the first, as BERT": {**BERT, **CLASSES, "pooling": "first", "pooler": True},
+    "classes by the maximum": {**REAL, **CLASSES, "pooling": "max", "positions": "rotary", "norm_type": "rms_norm"},
+    "classes of positions": {**CLASSES, "pooling": "none", "n_kv_heads": 1, "bias": False, "window": 3},
+    "numbers by the mean": {**REAL, **BERT, **NUMBERS, "pooler": True},
+    "numbers of positions": {**NUMBERS, "pooling": "none", "positions": "none"},
+    "numbers of vectors": {**REAL, **NUMBERS, "pooling": "none", "activation": "swiglu"},
+    "words, as BERT": {**BERT, **WORDS, "tie_embeddings": True},
+    "words": {**WORDS, "activation": "swiglu", "pad_id": None},
+}
+each_setting = pytest.mark.parametrize("settings", SETTINGS.values(), ids=list(SETTINGS))
+IDS = padded(np.random.default_rng(3), T, V, shortest=2)
+KEEP = IDS != 0
+
+
+def made(settings):
+    model = Encoder(**{"vocab": V, **SIZES, **settings})
+    return model, params_of(model)
+
+
+def batch_of(model):
+    """Inputs, targets, a mask and types; what is padding is NaN."""
+    rng = np.random.default_rng(1)
+    inputs = IDS if model.vocab else np.where(KEEP[..., None], rng.standard_normal((B, T, 5)), np.nan)
+    shape = (B, T) if model.by_position else (B,)
+    if model.task == "numbers":
+        targets = rng.standard_normal((*shape, 2))
+        targets = np.where(KEEP[..., None], targets, np.nan) if model.by_position else targets
+    else:
+        targets = rng.integers(0, 3, shape)
+        targets = np.where(rng.random(shape) < 0.6, targets, -1) if model.by_position else targets
+    return inputs, targets, KEEP, rng.integers(0, 3, (B, T)) if model.n_types else None
+
+
+# --- gradients ---
+
+
+@each_setting
+def test_every_gradient_by_complex_step(settings):
+    model = Encoder(**{"vocab": V, **SIZES, **settings, "dropout": 0.2})
+    params = shaken(model.init(0))
+    f, f_backward = loss_of_batch(model, params, batch_of(model), 5)
+    assert_gradient_along_directions(f, f_backward, params)
+    assert_same_gradient(f_backward, loss_of_batch(model, params, batch_of(model), 5, "cpu")[1], params)
+
+
+@pytest.mark.parametrize("task", [{**CLASSES, "pooler": True}, {**WORDS, "tie_embeddings": True}], ids=str)
+def test_the_gradient_at_every_number_of_a_small_model(task):
+    model = Encoder(5, **{**SIZES, **BERT, **task, "d_model": 4, "n_layers": 1, "d_ff": 3})
+    params, (inputs, *others) = shaken(model.init(0)), batch_of(model)
+    assert_gradient_at_every_parameter(*loss_of_batch(model, params, (inputs % 5, *others), None), params)
+
+
+@each_setting
+def test_gradients_are_the_same_part_by_part_and_targets_are_counted(settings):
+    model, params = made(settings)
+    batch, parts = batch_of(model), []
+    loss, grads, n = model.loss_and_grad(params, *batch)
+    assert (loss, n) == model.loss(params, *batch)
+    assert n == model.count(*batch)
+    model.loss_and_grad(params, *batch, ready=lambda path, part: parts.append((path, part)))
+    assert [path for path, _ in parts if "layers." in path] == ["layers.1", "layers.0"]
+    told = dict(leaf for path, part in parts for leaf in tree.leaves(part, path))
+    for path, grad in tree.leaves(grads):
+        np.testing.assert_array_equal(told[path], grad)
+
+
+@each_setting
+def test_the_loss_goes_down(settings):
+    model, _ = made(settings)
+    batch, trainer = batch_of(model), Trainer(model, Adam(0.01), backend="reference")
+    first = model.loss(trainer.params, *batch)[0]
+    for _ in range(10):
+        trainer.step(*batch)
+    assert model.loss(trainer.params, *batch)[0] < 0.8 * first
+
+
+# --- what is computed ---
+
+
+@each_setting
+def test_the_loss_is_that_of_the_outputs_at_what_is_counted(settings, every_backend):
+    model, params = made(settings)
+    inputs, targets, keep_mask, types = batch_of(model)
+    outputs = model.outputs(params, inputs, keep_mask, types, backend=every_backend)
+    if model.task == "numbers":
+        of_each = ((outputs - targets) ** 2)[KEEP if model.by_position else ...]
+    else:
+        of_each = np.log(np.exp(outputs).sum(axis=-1)) - np.take_along_axis(outputs, targets[..., None], -1)[..., 0]
+        of_each = of_each[KEEP & (targets >= 0)] if model.by_position else of_each
+    loss, n = model.loss(params, inputs, targets, keep_mask, types, backend=every_backend)
+    assert n == of_each.size
+    assert loss == pytest.approx(of_each.mean(), rel=1e-13)
+
+
+@pytest.mark.parametrize("given", [{}, REAL], ids=["ids", "vectors"])
+def test_vectors_are_the_mean_the_first_or_the_maximum_of_positions(given, every_backend):
+    model, params = made({**given, **CLASSES})
+    inputs, _, keep_mask, _ = batch_of(model)
+    y = model.encode(params, inputs, keep_mask, backend=every_backend)
+    for pooling, of in (
+        ("mean", lambda x: x.mean(axis=0)),
+        ("first", lambda x: x[0]),
+        ("max", lambda x: x.max(axis=0)),
+    ):
+        model, _ = made({**given, **CLASSES, "pooling": pooling})
+        vectors = model.vectors(params, inputs, keep_mask, backend=every_backend)
+        expected = [of(row[kept]) for row, kept in zip(y, KEEP, strict=True)]
+        np.testing.assert_allclose(vectors, expected, rtol=0, atol=1e-14)
+        outputs = model.outputs(params, inputs, keep_mask, backend=every_backend)
+        weight, bias = params["output"]["weight"], params["output"]["bias"]
+        np.testing.assert_allclose(outputs, vectors @ weight + bias, rtol=0, atol=1e-13)
+    model, params = made({**given, "pooling": "none"})  # and without a task
+    expected = model.encode(params, inputs, keep_mask, backend=every_backend)
+    np.testing.assert_array_equal(model.vectors(params, inputs, keep_mask, backend=every_backend), expected)
+
+
+def test_types_are_the_first_if_they_are_not_given():
+    model, params = made({**BERT, **CLASSES})
+    types = np.zeros((B, T), int)
+    np.testing.assert_array_equal(model.encode(params, IDS), model.encode(params, IDS, types=types))
+    assert (model.encode(params, IDS) != model.encode(params, IDS, types=types + 1)).any(axis=-1)[KEEP].all()
+
+
+def test_all_positions_see_all_others_but_padding():
+    model, params = made(CLASSES)
+    weights = model.attention_weights(params, IDS)["layers"]
+    assert [x.shape for x in weights] == [(B, 2, T, T)] * 2
+    for x in weights:
+        assert (x[-1] > 0).all()
+        for row, kept in zip(x, KEEP, strict=True):
+            assert not row[:, :, ~kept].any()
+            np.testing.assert_allclose(row[:, kept].sum(axis=-1), 1, atol=1e-14)
+
+
+# --- padding ---
+
+
+def widened(x):
+    """With two more columns of padding."""
+    columns = [(0, 0), (0, 2)] + [(0, 0)] * (x.ndim - 2)
+    return np.pad(x, columns, constant_values=np.nan if x.dtype.kind == "f" else 0)
+
+
+@each_setting
+def test_padding_has_no_influence_even_if_it_is_nan(settings, every_backend):
+    model, params = made({**settings, "tie_embeddings": False})
+    batch = batch_of(model)
+    loss, grads, n = model.loss_and_grad(params, *batch, backend=every_backend)
+    outputs = model.outputs(params, batch[0], *batch[2:], backend=every_backend)
+    if model.vocab:
+        params["embedding"][0] = np.nan
+    wide = [x if x is None or x.shape[:2] != (B, T) else widened(x) for x in batch]
+    other, other_grads, other_n = model.loss_and_grad(params, *wide, backend=every_backend)
+    assert (other, other_n) == (pytest.approx(loss, rel=1e-13), n)
+    for (path, x), (_, y) in zip(tree.leaves(grads), tree.leaves(other_grads), strict=True):
+        np.testing.assert_allclose(y, x, rtol=0, atol=1e-13, err_msg=path)
+    after = model.outputs(params, wide[0], *wide[2:], backend=every_backend)
+    at = np.nonzero(KEEP) if model.by_position else ...
+    np.testing.assert_allclose(after[at], outputs[at], rtol=0, atol=1e-12)
+
+
+def test_a_mask_and_the_id_of_padding_both_hide():
+    model, params = made(CLASSES)
+    keep_mask = np.ones((B, T), bool)
+    keep_mask[:, 1] = False
+    hidden = np.where(keep_mask, IDS, 0)
+    np.testing.assert_allclose(model.vectors(params, IDS, keep_mask), model.vectors(params, hidden), rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "first", "max"])
+def test_a_sequence_of_nothing_but_padding_has_the_vector_0(pooling, every_backend):
+    model, params = made({**CLASSES, "pooling": pooling})
+    ids = np.vstack([IDS, np.zeros((1, T), int)])
+    assert not model.vectors(params, ids, backend=every_backend)[-1].any()
+    _, grads, _ = model.loss_and_grad(params, ids, np.zeros(B + 1, int), backend=every_backend)
+    assert all(np.isfinite(x).all() for _, x in tree.leaves(grads))
+
+
+# --- settings and bad input ---
+
+
+@each_setting
+def test_a_description_gives_the_model_back(settings):
+    model = Encoder(**{"vocab": V, **SIZES, **settings})
+    assert from_description(describe(model)) == model
+    shapes = {path: x.shape for path, x in tree.leaves(model.shapes())}
+    assert shapes == {path: x.shape for path, x in tree.leaves(model.init(0))}
+
+
+@pytest.mark.parametrize(
+    ("bad", "error", "message"),
+    [
+        ({"vocab": None}, ValueError, "vocab=None, n_inputs=None: expected the size of a vocabulary or the width"),
+        ({"n_inputs": 5}, ValueError, "vocab=13, n_inputs=5: expected"),
+        ({**REAL, **WORDS, "n_outputs": None}, ValueError, "task='words' with vocab=None, expected a vocabulary"),
+        ({"n_outputs": None}, ValueError, "n_outputs=None with task='classes': expected a number of outputs"),
+        ({"task": None}, ValueError, "n_outputs=3 with task=None: expected a number of outputs with 'classes'"),
+        ({"task": "tags"}, ValueError, "task='tags', expected 'classes', 'numbers' or 'words'"),
+        ({"pooling": "last"}, ValueError, "pooling='last', expected 'mean', 'first', 'max' or 'none'"),
+        ({"tie_embeddings": True}, ValueError, "tie_embeddings=True with task='classes', expected task='words'"),
+        ({"pooler": True, "pooling": "none"}, ValueError, "pooler=True, expected False where"),
+        ({"pooler": True, "task": None, "n_outputs": None}, ValueError, "pooler=True, expected False where"),
+        ({"n_layers": (1, 2)}, TypeError, r"n_layers=\(1, 2\) is a tuple, expected an int"),
+        ({"n_types": -1}, ValueError, "n_types=-1, expected at least 0"),
+        ({"positions": "rotary", "rotary": layers.Rotary(), "d_model": 6}, ValueError, "odd width 3 cannot be rotary"),
+    ],
+)
+def test_settings_that_contradict_each_other_or_do_not_exist(bad, error, message):
+    with pytest.raises(error, match=message):
+        Encoder(**{"vocab": V, **SIZES, **CLASSES, **bad})
+
+
+MEANS, REALS = made(CLASSES), made({**REAL, **NUMBERS})
+WORD_BY_WORD = made({**BERT, **WORDS})
+X, Y, C = np.ones((B, T, 5)), np.ones((B, 2)), np.zeros(B, int)
+
+
+@pytest.mark.parametrize("method", ["loss", "count"])
+@pytest.mark.parametrize(
+    ("made", "batch", "error", "message"),
+    [
+        (MEANS, (IDS, C + 3), ValueError, r"targets\[0\] is 3, expected 0 <= id < 3"),
+        (MEANS, (IDS, C - 1), ValueError, r"targets\[0\] is -1, expected 0 <= id < 3"),
+        (MEANS, (IDS, C[:2]), ValueError, r"targets has shape \(2,\), expected \(4,\)"),
+        (MEANS, (IDS, C * 1.0), TypeError, "targets has dtype float64, expected integers"),
+        (MEANS, (IDS + 9, C), ValueError, r"inputs\[0, 0\] is 1., expected 0 <= id < 13"),
+        (MEANS, (IDS[0], C), ValueError, r"inputs has shape \(7,\), expected \(B, length\)"),
+        (MEANS, (IDS.tolist(), C), TypeError, "inputs is a list, expected an array"),
+        (MEANS, (np.ones((B, 12), int), C), ValueError, "inputs has length 12, expected at most max_len=11"),
+        (MEANS, (IDS, C, IDS), TypeError, "keep_mask has dtype int64, expected bool"),
+        (MEANS, (IDS, C, KEEP[:2]), ValueError, r"keep_mask has shape \(2, 7\), expected \(4, 7\)"),
+        (MEANS, (IDS, C, KEEP, IDS), ValueError, "types are given, expected None of a model with n_types=0"),
+        (REALS, (X[..., :4], Y), ValueError, r"inputs has shape \(4, 7, 4\), expected \(B, T, 5\)"),
+        (REALS, (X[0], Y), ValueError, r"inputs has shape \(7, 5\), expected \(B, T, 5\)"),
+        (REALS, (IDS, Y), TypeError, "inputs has dtype int64, expected a float dtype"),
+        (REALS, (np.ones((B, 12, 5)), Y), ValueError, "inputs has length 12, expected at most max_len=11"),
+        (REALS, (X, Y[:, :1]), ValueError, r"targets has shape \(4, 1\), expected \(4, 2\)"),
+        (REALS, (X, C), TypeError, "targets has dtype int64, expected a float dtype"),
+        (WORD_BY_WORD, (IDS, IDS + 9), ValueError, r"targets\[.*\] is 1., expected 0 <= id < 13"),
+        (WORD_BY_WORD, (IDS, IDS * 0 - 2), ValueError, r"targets\[0, 0\] is -2"),
+        (WORD_BY_WORD, (IDS, C), ValueError, r"targets has shape \(4,\), expected \(4, 7\)"),
+        (WORD_BY_WORD, (IDS, IDS, KEEP, IDS), ValueError, r"types\[.*\] is .*, expected 0 <= id < 3"),
+        (WORD_BY_WORD, (IDS, IDS, KEEP, IDS[:2] * 0), ValueError, r"types has shape \(2, 7\), expected \(4, 7\)"),
+    ],
+    ids=lambda x: x if isinstance(x, str) else "",
+)
+def test_wrong_batches_are_named(method, made, batch, error, message):
+    model, params = made
+    with pytest.raises(error, match=message):
+        getattr(model, method)(*([params] if method == "loss" else []), *batch)
+
+
+@pytest.mark.parametrize("call", ["outputs", "loss"])
+def test_without_a_task_there_are_neither_outputs_nor_a_loss(call):
+    model, params = made({})
+    assert model.vectors(params, IDS).shape == (B, 8)
+    with pytest.raises(ValueError, match="task=None, expected 'classes', 'numbers' or 'words'"):
+        getattr(model, call)(params, IDS, *[C] * (call == "loss"))

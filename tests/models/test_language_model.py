@@ -1,0 +1,413 @@
+"""The decoder-only Transformer: gradients, what a token sees, texts that go on after prompts, what is refused."""
+
+import numpy as np
+import pytest
+from promises import params_of
+from whole_models import (
+    assert_gradient_along_directions,
+    assert_gradient_at_every_parameter,
+    assert_same_gradient,
+    loss_of_batch,
+    padded,
+    shaken,
+)
+
+from npformer import LanguageModel, beam_search, cpu, greedy_decode, layers, reference, sample, tree
+from npformer.models import describe, from_description
+
+V = 13
+SIZES = {"d_model": 8, "n_heads": 4, "n_layers": 2, "d_ff": 9, "max_len": 24, "dtype": "float64"}
+GPT2 = {"positions": "learned", "scale_embeddings": False, "pad_id": 0}
+LLAMA = {
+    **{"norm_type": "rms_norm", "activation": "swiglu", "bias": False, "n_kv_heads": 2, "eps": 1e-3},
+    **{"rotary": layers.Rotary(base=500.0, pairs="interleaved"), "tie_embeddings": False, "scale_embeddings": False},
+}
+WINDOW = {"norm": "post", "positions": "sinusoidal", "activation": "gelu_erf", "window": 3, "pad_id": 0}
+SETTINGS = {
+    "as it is": {},
+    "GPT-2": GPT2,
+    "Llama": LLAMA,
+    "post-norm with a window": WINDOW,
+    "rotary with a window": {**LLAMA, "window": 4, "pad_id": 0},
+    "no positions": {"positions": "none", "tie_embeddings": False, "n_kv_heads": 1},
+}
+each_setting = pytest.mark.parametrize("settings", SETTINGS.values(), ids=list(SETTINGS))
+IDS = padded(np.random.default_rng(3), 7, V, shortest=3)
+PROMPTS = [[3, 4, 5, 1], [7], [2, 2], [9, 8, 7, 6, 5, 4]]
+
+
+def made(**settings):
+    model = LanguageModel(V, **{**SIZES, **settings})
+    return model, params_of(model)
+
+
+# --- gradients ---
+
+
+@each_setting
+@pytest.mark.parametrize("given", ["text", "ids and targets"])
+def test_every_gradient_by_complex_step(settings, given):
+    model = LanguageModel(V, **{**SIZES, **settings, "dropout": 0.2})
+    params = shaken(model.init(0))
+    batch = (IDS,) if given == "text" else (IDS[:, :-1], IDS[:, ::-1][:, :-1])
+    f, f_backward = loss_of_batch(model, params, batch, 5)
+    assert_gradient_along_directions(f, f_backward, params)
+    assert_same_gradient(f_backward, loss_of_batch(model, params, batch, 5, "cpu")[1], params)
+
+
+@pytest.mark.parametrize("settings", [GPT2, LLAMA], ids=["GPT-2", "Llama"])
+def test_the_gradient_at_every_number_of_a_small_model(settings):
+    model = LanguageModel(5, **{**SIZES, "max_len": 6, "d_model": 4, "n_heads": 2, "n_layers": 1, "d_ff": 3} | settings)
+    params = shaken(model.init(0))
+    assert_gradient_at_every_parameter(*loss_of_batch(model, params, (IDS % 5,), None), params)
+
+
+def test_targets_are_the_next_tokens_and_gradients_are_the_same_part_by_part():
+    model, params = made(**GPT2)
+    loss, grads, n = model.loss_and_grad(params, IDS)
+    other, _, _ = model.loss_and_grad(params, IDS[:, :-1], IDS[:, 1:])
+    assert loss == other == model.loss(params, IDS)[0]
+    assert n == model.count(IDS) == model.count(IDS[:, :-1], IDS[:, 1:]) == (IDS[:, 1:] != 0).sum()
+    parts = []
+    model.loss_and_grad(params, IDS, ready=lambda path, part: parts.append((path, part)))
+    assert [path for path, _ in parts if "layers." in path] == ["layers.1", "layers.0"]
+    told = dict(leaf for path, part in parts for leaf in tree.leaves(part, path))
+    for path, grad in tree.leaves(grads):
+        np.testing.assert_array_equal(told[path], grad)
+
+
+def test_the_loss_is_the_mean_surprise_at_tokens_that_are_not_padding():
+    model, params = made(**GPT2)
+    logits = model.logits(params, IDS[:, :-1])
+    surprise = np.log(np.exp(logits).sum(axis=-1)) - np.take_along_axis(logits, IDS[:, 1:, None], axis=-1)[..., 0]
+    assert model.loss(params, IDS)[0] == pytest.approx(surprise[IDS[:, 1:] != 0].mean(), rel=1e-13)
+
+
+# --- what a token sees ---
+
+
+@each_setting
+def test_the_past_does_not_see_the_future_and_rows_do_not_see_each_other(settings, every_backend):
+    model, params = made(**settings)
+    ids = IDS[-1:]
+    before = model.logits(params, ids, backend=every_backend)
+    for t in range(1, ids.shape[1]):
+        changed = ids.copy()
+        changed[:, t] = changed[:, t] % (V - 1) + 1
+        after = model.logits(params, changed, backend=every_backend)
+        np.testing.assert_array_equal(after[:, :t], before[:, :t])
+        assert (after[:, t] != before[:, t]).any()
+    together = model.logits(params, IDS, backend=every_backend)
+    np.testing.assert_allclose(together[-1:], before, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("window", [1, 3])
+def test_a_window_hides_what_is_further_away(window):
+    model, params = made(n_layers=1, window=window)
+    ids = np.random.default_rng(0).integers(1, V, (1, 9))
+    changed = ids.copy()
+    changed[0, 2] = ids[0, 2] % (V - 1) + 1
+    differs = (model.logits(params, ids) != model.logits(params, changed)).any(axis=-1)[0]
+    assert np.flatnonzero(differs).tolist() == list(range(2, 2 + window))
+
+
+@pytest.mark.parametrize("settings", [{}, WINDOW], ids=["pre", "post"])
+def test_padding_has_no_influence_even_if_it_is_nan(settings, every_backend):
+    model, params = made(**{"pad_id": 0, "positions": "learned", **settings, "tie_embeddings": False})
+    loss, grads, n = model.loss_and_grad(params, IDS, backend=every_backend)
+    logits = model.logits(params, IDS, backend=every_backend)
+    params["embedding"][0] = np.nan
+    wide = np.pad(IDS, ((0, 0), (0, 4)))
+    other, other_grads, other_n = model.loss_and_grad(params, wide, backend=every_backend)
+    assert (other, other_n) == (pytest.approx(loss, rel=1e-13), n)
+    for (path, x), (_, y) in zip(tree.leaves(grads), tree.leaves(other_grads), strict=True):
+        np.testing.assert_allclose(y, x, rtol=0, atol=1e-13, err_msg=path)
+    after = model.logits(params, wide, backend=every_backend)[:, : IDS.shape[1]]
+    np.testing.assert_allclose(after[IDS != 0], logits[IDS != 0], rtol=0, atol=1e-12)
+    texts = [row[row != 0] for row in IDS]
+    said = greedy_decode(model, params, IDS, max_len=6, backend=every_backend)
+    np.testing.assert_array_equal(said, greedy_decode(model, params, texts, max_len=6, backend=every_backend))
+    assert (said != 0).all()  # it is never said
+
+
+def test_attention_weights_of_every_layer():
+    model, params = made(**WINDOW)
+    weights = model.attention_weights(params, IDS)["layers"]
+    assert [x.shape for x in weights] == [(4, 4, 7, 7)] * 2
+    for x in weights:
+        assert not np.triu(x, 1).any()
+        assert not np.tril(x, -3).any()
+        np.testing.assert_allclose(x[-1].sum(axis=-1), 1, atol=1e-14)
+
+
+# --- step by step ---
+
+
+def assert_steps_equal_the_whole(model, params, ops, prompts=PROMPTS, n_steps=9, max_rows=6):
+    """Rows extend randomly drawn rows of the step before: some change places, some are duplicated, some dropped."""
+    rng = np.random.default_rng(0)
+    decoder = model.decoder(params, prompts, max_rows=max_rows, max_len=n_steps, backend=ops)
+    texts, tokens, parents = [text[:-1] for text in prompts], [text[-1] for text in prompts], range(len(prompts))
+    for _ in range(n_steps):
+        texts = [[*texts[parent], int(token)] for parent, token in zip(parents, tokens, strict=True)]
+        logits = decoder.step(np.array(tokens), np.array(parents))
+        for row, text in zip(logits, texts, strict=True):
+            expected = model.logits(params, np.array([text]), backend="reference")[0, -1]
+            np.testing.assert_allclose(row, expected, rtol=0, atol=1e-12)
+        parents = rng.integers(0, len(tokens), size=rng.integers(1, max_rows + 1))
+        tokens = rng.integers(1, V, size=len(parents))
+    return decoder
+
+
+@each_setting
+def test_steps_are_the_whole_computation(settings, every_backend, monkeypatch):
+    """Each cache grows several times."""
+    monkeypatch.setattr("npformer.models.incremental.BLOCK", 1)
+    model, params = made(**settings)
+    assert_steps_equal_the_whole(model, params, every_backend)
+
+
+@pytest.mark.parametrize("prompts", [[[5], [6]], [[1, 2, 3], [4, 5, 6]]], ids=["one token", "equal lengths"])
+@pytest.mark.parametrize("window", [None, 1, 2])
+def test_steps_after_prompts_of_equal_lengths(prompts, window, every_backend):
+    model, params = made(window=window, n_kv_heads=2)
+    decoder = assert_steps_equal_the_whole(model, params, every_backend, prompts)
+    entries = 2 * (len(prompts[0]) - 1) + (window or 9) * 6  # those that no window reaches are used again
+    assert int(decoder.at.max()) < entries
+    assert decoder.kv.shape[-1] == 2 * 2 * 2  # keys and values, heads, width
+
+
+def test_parts_of_a_batch_in_threads_are_as_the_whole(monkeypatch):
+    model, params = made(**GPT2)
+    prompts = PROMPTS * 3
+    whole = greedy_decode(model, params, prompts, max_len=9, backend="cpu")
+    monkeypatch.setattr("npformer.runtime.host.FEW_ROWS", 0)
+    for module in ("runtime.threads", "runtime.host"):
+        monkeypatch.setattr(f"npformer.{module}.n_threads", lambda: 3)
+    np.testing.assert_array_equal(greedy_decode(model, params, prompts, max_len=9, backend="cpu"), whole)
+
+
+# --- what is said ---
+
+
+def continued(model, params, prompts, n, penalty=1.0, allowed=lambda t: slice(None)):
+    """n tokens after each prompt, the most probable ones, computed anew for each; beyond the context as with slide."""
+    said = [list(text) for text in prompts]
+    contexts = [list(text) for text in prompts]
+    for t in range(n):
+        if max(map(len, contexts)) > model.max_len:
+            contexts = [text[-(model.max_len // 2) :] for text in contexts]
+        for text, context in zip(said, contexts, strict=True):
+            logits = model.logits(params, np.array([context]), backend="reference")[0, -1]
+            seen = np.isin(np.arange(V), text)
+            logits[seen] = np.where(logits > 0, logits / penalty, logits * penalty)[seen]
+            if model.pad_id is not None:
+                logits[model.pad_id] = -np.inf
+            chosen = np.full(V, -np.inf)
+            chosen[allowed(t)] = logits[allowed(t)]
+            text.append(int(chosen.argmax()))
+            context.append(text[-1])
+    return np.array([text[len(prompt) :] for text, prompt in zip(said, prompts, strict=True)])
+
+
+@pytest.mark.parametrize("settings", [{}, WINDOW, {**GPT2, "pad_id": None}], ids=["rotary", "window", "learned"])
+def test_slide_goes_on_with_the_latest_half_of_the_context(settings, every_backend):
+    model, params = made(**{**settings, "max_len": 8})
+    expected = continued(model, params, PROMPTS, 30)
+    said = greedy_decode(model, params, PROMPTS, max_len=30, slide=True, backend=every_backend)
+    np.testing.assert_array_equal(said, expected)
+    np.testing.assert_array_equal(
+        sample(model, params, PROMPTS, max_len=30, slide=True, top_k=1, seed=0, backend=every_backend), expected
+    )
+    full = [[*range(1, 9)]]
+    said = greedy_decode(model, params, full, max_len=5, slide=True, backend=every_backend)
+    np.testing.assert_array_equal(said, continued(model, params, full, 5))
+
+
+def test_slide_in_the_shortest_context():
+    model, params = made(max_len=1)
+    assert greedy_decode(model, params, [[3]], max_len=1).shape == (1, 1)
+    said = greedy_decode(model, params, [[3]], max_len=4, slide=True)
+    for token, after in zip([3, *said[0, :-1]], said[0], strict=True):
+        assert model.logits(params, np.array([[token]]))[0, -1].argmax() == after
+
+
+def test_slide_goes_on_with_the_rows_that_have_not_ended():
+    model, params = made(max_len=6)
+    prompts = np.random.default_rng(0).integers(1, V, (8, 3))
+    limits = np.array([1, 20, 6, 9, 30, 3, 25, 12])
+    end = int(greedy_decode(model, params, prompts, max_len=12, slide=True)[1, 10])
+    together = greedy_decode(model, params, prompts, eos_id=end, max_len=limits, slide=True)
+    lengths = set()
+    for prompt, limit, row in zip(prompts, limits, together, strict=True):
+        alone = greedy_decode(model, params, [prompt], eos_id=end, max_len=int(limit), slide=True)[0]
+        np.testing.assert_array_equal(row[: len(alone)], alone)
+        assert set(row[len(alone) :]) <= {end}
+        lengths.add(len(alone))
+    assert len(lengths) > 3
+
+
+@pytest.mark.parametrize("penalty", [0.5, 1.0, 2.0])
+def test_the_penalty_counts_tokens_of_the_prompt_and_those_that_were_said(penalty, every_backend):
+    model, params = made(**GPT2)
+    expected = continued(model, params, PROMPTS, 12, penalty)
+    options = {"max_len": 12, "top_k": 1, "repetition_penalty": penalty, "seed": 0, "backend": every_backend}
+    np.testing.assert_array_equal(sample(model, params, PROMPTS, **options), expected)
+    if penalty == 2.0:
+        assert (expected != continued(model, params, PROMPTS, 12)).any()
+
+
+def test_the_first_of_several_ends_ends_a_text_after_min_len():
+    model, params = made()
+    free = continued(model, params, PROMPTS, 12)
+    ends = [int(free[0, 4]), int(free[1, 7]), int(free[2, 1])]
+    said = greedy_decode(model, params, PROMPTS, eos_id=ends, max_len=12)
+    for row, whole in zip(said, free, strict=True):
+        n = next((t + 1 for t, token in enumerate(whole) if token in ends), 12)
+        np.testing.assert_array_equal(row[:n], whole[:n])
+        assert set(row[n:]) <= {ends[0]}
+    words = np.setdiff1d(np.arange(V), ends)
+    later = continued(model, params, PROMPTS, 12, allowed=lambda t: words if t < 5 else slice(None))
+    said = greedy_decode(model, params, PROMPTS, eos_id=tuple(ends), max_len=12, min_len=6)
+    np.testing.assert_array_equal(said[:, :6], later[:, :6])
+    assert np.isin(said[:, 5:], ends).any()
+    (found,) = beam_search(model, params, PROMPTS[:1], eos_id=ends, max_len=12, min_len=6, beam_size=4, n_best=4)
+    assert all(len(x.tokens) >= 6 and not {*x.tokens[:-1]} & {*ends} for x in found)
+
+
+def test_each_text_has_its_own_limit_and_may_have_no_end():
+    model, params = made(**GPT2)
+    limits = np.array([1, 12, 5, 3])
+    said = greedy_decode(model, params, PROMPTS, max_len=limits)
+    expected = continued(model, params, PROMPTS, 12)
+    np.testing.assert_array_equal(said, np.where(np.arange(12) < limits[:, None], expected, 0))
+
+
+def test_beam_search_of_prompts_together_and_alone(every_backend):
+    model, params = made(**WINDOW)
+    end = int(continued(model, params, PROMPTS[:1], 4)[0, 3])
+    options = {"eos_id": end, "max_len": 7, "beam_size": 3, "n_best": 3, "backend": every_backend}
+    for prompt, found in zip(PROMPTS, beam_search(model, params, PROMPTS, **options), strict=True):
+        (alone,) = beam_search(model, params, [prompt], **options)
+        assert [x.tokens for x in found] == [x.tokens for x in alone]
+        for x in found:
+            logits = model.logits(params, np.array([[*prompt, *x.tokens[:-1]]]))[0, len(prompt) - 1 :]
+            log_p = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+            expected = log_p[np.arange(len(x.tokens)), x.tokens].sum()
+            assert x.log_probability == pytest.approx(expected, rel=1e-12)
+    said = greedy_decode(model, params, PROMPTS, max_len=7)
+    assert [x.tokens for (x,) in beam_search(model, params, PROMPTS, max_len=7, beam_size=1)] == [*map(tuple, said)]
+
+
+def test_no_prompts_no_texts():
+    model, params = made()
+    assert greedy_decode(model, params, [], max_len=3).shape == (0, 0)
+    assert beam_search(model, params, [], max_len=3) == []
+
+
+# --- settings ---
+
+
+@each_setting
+def test_a_description_gives_the_model_back(settings):
+    model = LanguageModel(V, **{**SIZES, **settings})
+    assert from_description(describe(model)) == model
+    shapes = {path: x.shape for path, x in tree.leaves(model.shapes())}
+    assert shapes == {path: x.shape for path, x in tree.leaves(model.init(0))}
+
+
+@pytest.mark.parametrize(
+    ("bad", "error", "message"),
+    [
+        ({"vocab": 0}, ValueError, "vocab=0, expected at least 1"),
+        ({"n_layers": 0}, ValueError, "n_layers=0, expected at least 1"),
+        ({"n_layers": (1, 2)}, TypeError, r"n_layers=\(1, 2\) is a tuple, expected an int"),
+        ({"pad_id": V}, ValueError, "pad_id=13, expected an id of the vocabulary"),
+        ({"n_heads": 8}, ValueError, "d_model=8, n_heads=8: heads of odd width 1 cannot be rotary"),
+        ({"n_kv_heads": 3}, ValueError, "n_kv_heads=3, expected a divisor of n_heads=4"),
+        ({"positions": "learned", "rotary": layers.Rotary()}, ValueError, "expected positions='rotary'"),
+        ({"rotary": {"bases": 5.0}}, ValueError, r"rotary has the settings \['bases'\], expected some of \['base'"),
+        ({"rotary": 5.0}, TypeError, "rotary is a float, expected Rotary"),
+    ],
+)
+def test_settings_that_contradict_each_other_or_do_not_exist(bad, error, message):
+    with pytest.raises(error, match=message):
+        LanguageModel(**{"vocab": V, **SIZES, **bad})
+
+
+MODEL, PARAMS = made(pad_id=0, max_len=8)
+
+
+@pytest.mark.parametrize(
+    ("prompts", "options", "error", "message"),
+    [
+        ([[1], []], {}, ValueError, "prompt 1 is empty, expected one or more tokens"),
+        (np.array([[1, 2], [0, 0]]), {}, ValueError, "prompt 1 is empty"),
+        ([[1], [1] * 9], {}, ValueError, "prompt 1 has 9 tokens, expected at most max_len=8 of the model"),
+        ([[1] * 9], {"slide": True}, ValueError, "prompt 0 has 9 tokens"),
+        ([[1, V]], {}, ValueError, r"prompts\[0\]\[1\] is 13, expected 0 <= id < 13"),
+        (np.array([[1, -1]]), {}, ValueError, r"prompts\[0, 1\] is -1, expected 0 <= id < 13"),
+        ([[1.0, 2.0]], {}, TypeError, r"prompts\[0\] has dtype float64, expected integers"),
+        ([1, 2], {}, ValueError, r"prompt 0 has shape \(\), expected a sequence of token ids"),
+        ([[[1]]], {}, ValueError, r"prompt 0 has shape \(1, 1\), expected a sequence of token ids"),
+        (np.array([1, 2]), {}, ValueError, r"prompts has shape \(2,\), expected \(B, T\), or a list"),
+        ("text", {}, TypeError, "prompts is a str, expected an array"),
+        (np.array([[0, 1]]), {}, ValueError, "prompts has padding before a token"),
+        ([[1], [2, 0, 3]], {}, ValueError, r"prompts\[1\] has padding, id 0, expected none"),
+        (
+            [[1] * 7],
+            {},
+            ValueError,
+            "max_len=3, expected 1 <= max_len <= 2, as .* hold the prompt of 7 tokens.*slide=True",
+        ),
+        ([[1]], {"max_len": 9}, ValueError, "max_len=9, expected 1 <= max_len <= 8, the model's"),
+        ([[1]], {"max_len": np.array([1, 2])}, ValueError, r"max_len has shape \(2,\)"),
+        ([[1]], {"bos_id": 1}, ValueError, "bos_id=1, expected None: a language model goes on after its prompts"),
+        ([[1]], {"eos_id": [2, V]}, ValueError, "eos_id=13, expected 0 <= eos_id < 13"),
+        ([[1]], {"eos_id": 0}, ValueError, "eos_id=0 is the padding's id"),
+        ([[1]], {"eos_id": 2, "min_len": 4}, ValueError, "min_len=4, expected at most max_len=3"),
+    ],
+)
+def test_wrong_prompts_and_options_are_named(prompts, options, error, message):
+    with pytest.raises(error, match=message):
+        greedy_decode(MODEL, PARAMS, prompts, **{"max_len": 3, **options})
+
+
+@pytest.mark.parametrize("positions", ["rotary", "learned"])
+def test_a_decoder_refuses_a_token_beyond_the_context(positions):
+    model, params = made(max_len=8, positions=positions)
+    decoder = model.decoder(params, [[1, 2], [1] * 7], max_rows=2)
+    at = np.arange(2)
+    decoder.step(at + 1, at)
+    decoder.step(at + 1, at)
+    with pytest.raises(ValueError, match="a text of 9 tokens, expected at most max_len=8 of the model"):
+        decoder.step(at + 1, at)
+
+
+ONES = np.ones((2, 5), int)
+
+
+@pytest.mark.parametrize("method", ["loss", "count"])
+@pytest.mark.parametrize(
+    ("batch", "error", "message"),
+    [
+        ((ONES[:, :1],), ValueError, r"ids has shape \(2, 1\), expected \(B, T\+1\) with two or more tokens"),
+        ((ONES[0],), ValueError, r"ids has shape \(5,\), expected"),
+        ((ONES.tolist(),), TypeError, "ids is a list, expected an array"),
+        ((np.ones((2, 10), int),), ValueError, "ids has length 9, expected at most max_len=8"),
+        ((ONES, ONES[:, :4]), ValueError, r"ids \(2, 5\), targets \(2, 4\): expected equal shapes"),
+        ((ONES * V,), ValueError, r"ids\[0, 0\] is 13, expected 0 <= id < 13"),
+        ((ONES, ONES * V), ValueError, r"targets\[0, 0\] is 13, expected 0 <= id < 13"),
+        ((ONES * 1.0,), TypeError, "ids has dtype float64, expected integers"),
+    ],
+)
+def test_wrong_batches_are_named(method, batch, error, message):
+    arguments = (PARAMS, *batch) if method == "loss" else batch
+    with pytest.raises(error, match=message):
+        getattr(MODEL, method)(*arguments)
+
+
+def test_the_same_tokens_are_said_with_both_backends():
+    model, params = made(**LLAMA)
+    both = [greedy_decode(model, params, PROMPTS, max_len=15, backend=ops) for ops in (reference.ops, cpu.ops)]
+    np.testing.assert_array_equal(*both)
