@@ -7,7 +7,7 @@ BENCH_VENV := .venv-bench
 TORCH_VENV := .venv-torch
 DOCS_VENV := .venv-docs
 INSTALL := -m pip install --quiet --no-compile --disable-pip-version-check
-TORCH_TESTS = $(shell grep -rl "importorskip(\"torch\")" tests)
+TORCH_TESTS = $(shell grep -rlE 'importorskip\("(torch|onnx|transformers)"\)' tests)
 
 CUDA := 13
 GPU_VENV := .venv-gpu$(CUDA)
@@ -19,14 +19,16 @@ CUPY_VENV := .venv-cupy
 FMA := 1
 CC := 90
 
-.PHONY: help copy translate docs test-docs test test-torch test-cupy test-wheel lint bench gpu test-gpu bench-gpu clean
+.PHONY: help copy gpt translate docs test-docs test test-torch test-cupy test-wheel lint bench gpu test-gpu bench-gpu clean
 
 help:
 	@echo "make copy         train a Transformer to copy, and look at what it does (a minute)"
+	@echo "make gpt          train a language model on text for two minutes, and let it write (downloads 2 MB);"
+	@echo "                  TEXT=FILE for a text of yours; again: go on, if it was interrupted"
 	@echo "make translate    train on Multi30k for ten minutes, then translate English to French (downloads 2 MB);"
 	@echo "                  again: go on for ten more; MINUTES=80 for longer; MULTI30K=DIR for a local copy of the text"
 	@echo "make test         run every test (three to five minutes)"
-	@echo "make test-torch   compare with PyTorch, which it installs for that"
+	@echo "make test-torch   compare with PyTorch and with ONNX's test cases, which it installs for that"
 	@echo "make test-cupy    run the tests of the GPU backend on CuPy itself, without a GPU (builds CuPy, ten minutes)"
 	@echo "make test-wheel   build the package for PyPI, and run every test on what pip installs from it (five minutes)"
 	@echo "make docs         build the book and the reference as a site: docs/_build/index.html (a few minutes, mostly silent)"
@@ -48,6 +50,17 @@ translate: $(VENV)/with-translation
 		--minutes $(MINUTES) $(if $(wildcard runs/en-fr/last.safetensors),--resume)
 	$(BIN)/python -m npformer translate --model runs/en-fr "A man is riding a bicycle."
 	$(BIN)/python -m npformer evaluate --model runs/en-fr --data data/multi30k --src en --tgt fr --split val
+
+TEXT = data/multi30k/train.en.gz
+gpt: $(VENV)/with-checkpoint,plot,progress
+ifeq ($(TEXT),data/multi30k/train.en.gz)
+	$(BIN)/npformer get-multi30k --langs en,fr --out data/multi30k $(if $(MULTI30K),--from $(MULTI30K))
+	$(BIN)/npformer train-gpt --text $(TEXT) --held-out data/multi30k/val.en.gz --out runs/gpt \
+		$(if $(wildcard runs/gpt/last.safetensors),--resume)
+else
+	$(BIN)/npformer train-gpt --text $(TEXT) --out runs/gpt $(if $(wildcard runs/gpt/last.safetensors),--resume)
+endif
+	$(BIN)/npformer generate --model runs/gpt "A man is"
 
 # Two processes side by side, on one thread each; what one of them compiles, the other finds on disk.
 PYTEST = PYTHONDONTWRITEBYTECODE= OPENBLAS_NUM_THREADS=1 $(1)/$(BIN_NAME)/python -m pytest -q -rs -n 2 --dist loadfile --no-loadscope-reorder

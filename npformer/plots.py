@@ -44,17 +44,19 @@ def plot_loss(history, path=None, title="Training loss", *, axes=None):
     return _completed(axes, path)
 
 
-def plot_training(records, path=None, title="Training", *, axes=None):
-    """Loss, BLEU on the validation text and learning rate against the step, from a ``JsonLog`` (3 axes).
+def plot_training(records, path=None, title="Training", *, score=("val_bleu", "BLEU, validation, greedy"), axes=None):
+    """Loss, a score on the validation text and learning rate against the step, from a ``JsonLog`` (3 axes).
 
     Parameters
     ----------
     records : list of dict
-        With numbers "step", "loss" and "lr" (one a step), or "step", "val_loss" and "val_bleu" (one a validation).
-        Other records are not drawn.
+        With numbers "step", "loss" and "lr" (one a step), or "step", "val_loss" and the score (one a validation). Other
+        records are not drawn.
+    score : (str, str)
+        The name of the score, and its label.
     """
     steps = [record for record in records if _are_numbers(record, "step", "loss", "lr")]
-    validations = [record for record in records if _are_numbers(record, "step", "val_loss", "val_bleu")]
+    validations = [record for record in records if _are_numbers(record, "step", "val_loss", score[0])]
     above, middle, below = axes = _axes(axes, path, 3, (7, 7), sharex=True, height_ratios=[3, 2, 1])
     at, losses = [record["step"] for record in steps], np.array([record["loss"] for record in steps])
     window = max(1, min(100, len(losses) // 10))
@@ -64,8 +66,8 @@ def plot_training(records, path=None, title="Training", *, axes=None):
     val_at = [record["step"] for record in validations]
     _line(above, val_at, [record["val_loss"] for record in validations], color="C3", marker=".", label="validation")
     above.set(ylabel="cross-entropy per token (nats)", title=title)
-    _line(middle, val_at, [record["val_bleu"] for record in validations], color="C3", marker=".")
-    middle.set(ylabel="BLEU, validation, greedy")
+    _line(middle, val_at, [record[score[0]] for record in validations], color="C3", marker=".")
+    middle.set(ylabel=score[1])
     _line(below, at, [record["lr"] for record in steps], color="C1")
     below.set(xlabel="step", ylabel="learning rate")
     return _completed(axes, path)

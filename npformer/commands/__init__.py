@@ -15,6 +15,10 @@ GROUPS = {
         "gradcheck": ("check the gradients of operations", "attention"),
         "detect-anomalies": ("train an auto-encoder that detects what breaks a pattern", "--quick"),
     },
+    "write": {
+        "train-gpt": ("train a language model on a text, some minutes", "--text train.en --out runs/gpt"),
+        "generate": ("continue a text", '--model runs/gpt "A man is"'),
+    },
     "translate": {
         "get-multi30k": ("download a small text in English, French and German", "--langs en,fr"),
         "train-translation": ("train on it", "--data data/multi30k --out runs/en-fr --minutes 10"),

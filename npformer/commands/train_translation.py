@@ -23,17 +23,16 @@ import time
 from dataclasses import asdict, fields
 from functools import partial
 from pathlib import Path
-from signal import Signals
 
 from npformer.commands import called
 from npformer.commands.arguments import LONGEST, above_zero, add_backend, natural, new_parser, option
-from npformer.commands.command import command, print_error, print_note
-from npformer.commands.output import add_json, output_folder, refuse_overwriting, why_no_pictures, write_json
+from npformer.commands.command import command
+from npformer.commands.output import add_json, output_folder, refuse_overwriting, write_json
+from npformer.commands.training import draw_curves, guarded, train_until_stopped
 
 from npformer import tree
 from npformer.operations.options import OPTIONS, choices_of
 from npformer.runtime.ranks import world
-from npformer.training import JsonLog, NonFiniteError, StopSignals
 from npformer.training.loop import LAST, LOG
 from npformer.training.progress import say
 from npformer.translation import TranslationRun, TranslationSettings
@@ -49,21 +48,16 @@ def main(argv=None):
     options = parse_arguments(argv)
     if options.json:
         refuse_overwriting({"--json": options.json}, files_of(options))
-    ranks = world()
     names = {field.name for field in fields(TranslationSettings)}
     given = {name: value for name, value in vars(options).items() if name in names and value is not None}
-    try:
-        if options.resume:
-            run = TranslationRun.resume(options.out, given, options.backend, ranks)
-        else:
-            run = TranslationRun.start(options.out, TranslationSettings.from_preset(**given), options.backend, ranks)
-        return train(run, options, start)
-    except KeyboardInterrupt:
-        print_note("stopped at once; if there is a last.safetensors, --resume continues from there")
-        raise
-    except NonFiniteError as error:
-        print_error(f"{error} --resume would fail again: start a new training with another --out")
-        return 1
+    return guarded(lambda: train(run_of(options, given), options, start))
+
+
+def run_of(options, given):
+    """The training, begun or resumed."""
+    if options.resume:
+        return TranslationRun.resume(options.out, given, options.backend, world())
+    return TranslationRun.start(options.out, TranslationSettings.from_preset(**given), options.backend, world())
 
 
 def train(run, options, start):
@@ -73,18 +67,9 @@ def train(run, options, start):
         f"{len(run.translator.source):,} pieces, backend {run.trainer.ops.name}; "
         f"{run.trainer.n_steps} of {s.steps} steps done"
     )
-    if run.ranks.size > 1:
-        say(f"{run.ranks}")
-
-    if options.explain:
-        say(f"\nthe operations of one step:\n{run.explain()}\n")
-
-    note = "stopping and saving after this step or validation; a second signal saves nothing"
-    with StopSignals(note if run.ranks.is_first else "") as stop:
-        run.began = start
-        run.train([stop], progress=not options.quiet, minutes=options.minutes)
-    if code := max(run.ranks.gather(stop.exit_code)):  # a signal may have come to one rank alone
-        say(f"{Signals(code - 128).name}: saved after step {run.trainer.n_steps}; --resume continues from there")
+    run.began = start
+    progress = {"progress": not options.quiet, "minutes": options.minutes}
+    if code := train_until_stopped(run, options, lambda stop: run.train([stop], **progress)):
         return code
     result = run.finish()
     result["seconds"] = time.perf_counter() - start
@@ -92,10 +77,7 @@ def train(run, options, start):
         return 0
     if options.json:
         write_json(options.json, result | {"settings": asdict(s), "n_ranks": run.ranks.size})
-    if not why_no_pictures():
-        from npformer.plots import plot_training
-
-        plot_training(JsonLog.read(run.folder / LOG), run.folder / CURVES, title(s))
+    draw_curves(run, run.folder / CURVES, title(s), ("val_bleu", "BLEU, validation, greedy"))
     report(run, result)
     return 0
 

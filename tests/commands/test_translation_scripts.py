@@ -73,7 +73,7 @@ def finished(tmp_path_factory, data):
 @pytest.fixture
 def no_curves(monkeypatch):
     """Draw none, which takes half a second."""
-    monkeypatch.setattr("npformer.plots.plot_training", lambda *_: None)
+    monkeypatch.setattr("npformer.plots.plot_training", lambda *_, **__: None)
 
 
 def begin(data, out, *arguments):

@@ -29,7 +29,7 @@ FLOORS = """
     layers data
     models
     training
-    exercises translation
+    exercises language translation
     commands
     __main__
 """

@@ -1,0 +1,56 @@
+"""Continue a text with a trained language model; tokens are shown as they are drawn.
+
+npformer generate --model runs/gpt "A man is"
+npformer generate --model runs/gpt --n-tokens 500 --temperature 0.5 --seed 1 "A man is"
+"""
+
+from pathlib import Path
+
+from npformer.commands.arguments import above_zero, add_backend, natural, new_parser, option, positive, utf_8
+from npformer.commands.command import command
+
+from npformer.language import Writer
+
+SAMPLING = "n_tokens", "temperature", "top_k", "top_p", "repetition_penalty"
+
+
+@command
+def main(argv=None):
+    options = parse_arguments(argv)
+    writer = Writer.load(options.model, options.backend)
+    sampling = {
+        name: getattr(options, name) for name in ("temperature", "top_k", "top_p", "repetition_penalty", "seed")
+    }
+    for number in range(options.n):
+        print(options.prompt, end="", flush=True)
+        sampling["seed"] = options.seed + number
+        writer.write(options.prompt, show=lambda text: print(text, end="", flush=True), **sampling)
+        print("\n" if number + 1 < options.n else "")
+
+
+def parse_arguments(argv):
+    parser = new_parser(__doc__, allow_abbrev=False)
+    add = parser.add_argument
+    add("prompt", type=utf_8, metavar="TEXT", help="what the model continues")
+    add("--model", type=Path, required=True, metavar="DIR", help="output of train-gpt, or a checkpoint")
+    add("--n-tokens", type=positive, default=200, metavar="N", help="number of tokens (default: 200)")
+    add("--n", type=positive, default=1, metavar="N", help="number of texts (default: 1)")
+    add("--temperature", type=above_zero, default=0.8, help="lower: more probable tokens (default: 0.8)")
+    add("--top-k", type=option("top_k"), metavar="K", help="draw from the K most probable tokens only")
+    add(
+        "--top-p",
+        type=option("top_p"),
+        default=1.0,
+        metavar="P",
+        help="draw from those with probability P (default: 1)",
+    )
+    add(
+        "--repetition-penalty",
+        type=above_zero,
+        default=1.0,
+        metavar="X",
+        help="above 1: fewer repetitions (default: 1)",
+    )
+    add("--seed", type=natural, default=0, help="(default: 0)")
+    add_backend(parser)
+    return parser.parse_args(argv)

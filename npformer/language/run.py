@@ -1,0 +1,129 @@
+"""The training of a language model on a text, which can be interrupted and resumed."""
+
+from dataclasses import asdict, fields, replace
+from itertools import count
+from pathlib import Path
+
+from npformer.data.subwords import Subwords
+from npformer.language.settings import LanguageSettings
+from npformer.language.text import Text, read_both
+from npformer.language.tokens import Characters, Pieces, tokens_in
+from npformer.language.writer import Writer
+from npformer.models import LanguageModel
+from npformer.runtime.ranks import OneProcess
+from npformer.training.checkpoint import CheckpointError, load_checkpoint, refusing
+from npformer.training.evaluation import mean_loss
+from npformer.training.loop import LAST, Loop, LoopSettings
+from npformer.training.optimizers import Adam
+from npformer.training.progress import say
+from npformer.training.schedules import warmup_cosine
+from npformer.training.settings import TrainingSettings
+from npformer.training.trainer import Trainer
+
+MAY_CHANGE = {"text", "held_out", "every", "save_every", "precision", "n_shards"}  # on resuming
+SAMPLED = (0, 100, 1000)  # steps after which the model writes something; also at the end
+
+
+class LanguageRun(Loop):
+    """One training: a ``Loop`` with its text.
+
+    The batch of a step is a function of the seed and the number of the step, so the number is its place in the data.
+
+    Parameters
+    ----------
+    folder : Path
+        For ``last.safetensors``, from which it resumes, ``best.safetensors`` and ``log.jsonl``.
+    settings : LanguageSettings
+    text : Text
+    backend, ranks
+        As for ``Trainer``. Rank 0 writes all files.
+    """
+
+    def __init__(self, folder, settings, text, backend="auto", ranks=None):
+        self.settings, self.text = settings, text
+        model = LanguageModel(**{**settings.model, "vocab": len(text.tokens), "max_len": settings.length})
+        trainer = Trainer(
+            model,
+            Adam(
+                warmup_cosine(settings.lr, min(settings.warmup, settings.steps // 2), settings.steps), betas=(0.9, 0.95)
+            ),
+            **{each.name: getattr(settings, each.name) for each in fields(TrainingSettings)},
+            backend=backend,
+            ranks=ranks,
+        )
+        of_loop = LoopSettings(every=settings.every, save_every=settings.save_every, monitor="bits_per_character")
+        super().__init__(trainer, of_loop, self._evaluate, folder)
+        self.writer = Writer(model, trainer.params, text.tokens, trainer.ops)
+
+    @classmethod
+    def start(cls, out, settings, backend="auto", ranks=None):
+        """Start a new training; this reads the text and, of subwords, learns the pieces."""
+        if (Path(out) / LAST).exists():
+            raise ValueError(f"{out} holds a training: continue it with --resume, or start another with a new --out")
+        ranks = ranks or OneProcess()
+        ranks.agree(lambda: {"settings": asdict(settings), "out": str(Path(out).resolve())})
+        both = read_both(settings.text, settings.held_out)
+        if settings.subwords is None:
+            tokens = Characters("".join(both))
+        else:
+            lines = both[0].splitlines()
+            learned = ranks.first(lambda: Subwords.learn(lines, settings.subwords).model.hex())
+            tokens = Pieces(Subwords(bytes.fromhex(learned)))
+        return cls(out, settings, Text(*both, tokens, settings.length), backend, ranks)
+
+    @classmethod
+    def resume(cls, out, changes=None, backend="auto", ranks=None):
+        """Resume the training that was saved in a folder; ``changes`` are settings to change from here on."""
+        path, changes = Path(out) / LAST, changes or {}
+        arrays, info = load_checkpoint(path)
+        if not isinstance(info.get("settings"), dict) or info.get("model", {}).get("name") != "LanguageModel":
+            raise CheckpointError(f"{path} is not the checkpoint of the training of a language model")
+        with refusing(path):
+            settings, tokens = LanguageSettings(**info["settings"]), tokens_in(arrays)
+        for name in sorted(changes.keys() - MAY_CHANGE):
+            if changes[name] != (begun := getattr(settings, name)):
+                raise ValueError(f"{name}={changes[name]!r}, but {path} was begun with {begun!r}")
+        settings = replace(settings, **changes)
+        text = Text(*read_both(settings.text, settings.held_out), tokens, settings.length)
+        run = cls(out, settings, text, backend, ranks)
+        run.trainer.restore(arrays, info, path)
+        return run
+
+    def save_to(self, path):
+        """Write everything that ``resume`` needs."""
+        self.trainer.save(path, {"settings": asdict(self.settings)}, self.text.tokens.arrays)
+
+    def train(self, stops=(), progress=True):
+        """Train until all steps are done, or a callback stops the training; write samples on the way."""
+        trainer, s = self.trainer, self.settings
+        if not trainer.n_steps:
+            self.show_sample()
+        batches = (self.text.batch(s.seed, step, s.batch_size) for step in count(trainer.n_steps))
+        sampling = lambda _, info: self.show_sample() if info.step in (*SAMPLED, s.steps) else None
+        self.run(batches, s.steps - trainer.n_steps, callbacks=[*stops, sampling], progress=progress)
+
+    def explain(self):
+        """List the operations of a step on the next batch: see ``Trainer.explain``."""
+        return self.trainer.explain(
+            *self.text.batch(self.settings.seed, self.trainer.n_steps, self.settings.batch_size)
+        )
+
+    def show_sample(self):
+        """Print what the model writes now, after the first line of the held-out text has begun."""
+        if self.ranks.is_first:
+            prompt = self.writer.tokens.decode(self.text.held_out[:8])
+            written = self.writer.write(prompt, n_tokens=120, seed=self.settings.seed, temperature=0.8)
+            say(
+                f"step {self.trainer.n_steps} writes:\n"
+                + "\n".join(f"    {line}" for line in (prompt + written).split("\n"))
+            )
+
+    def keep(self, record, shown):
+        """Save the parameters of the best validation, and print its numbers."""
+        if shown and self.ranks.is_first:
+            say(f"step {record['step']}: {record['bits_per_character']:.3f} bits per character of the held-out text")
+        super().keep(record, shown=False)
+
+    def _evaluate(self):
+        loss = mean_loss(self.trainer, self.trainer.params, self.text.held_out_batches(self.settings.batch_size))
+        return {"val_loss": loss, "bits_per_character": self.text.bits_per_character(loss)}

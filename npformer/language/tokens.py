@@ -1,0 +1,100 @@
+"""From text to token ids and back: characters, or pieces of words."""
+
+import numpy as np
+
+from npformer.data.subwords import Subwords
+
+END_OF_LINE = "\n"
+
+
+class Characters:
+    """The characters of a text as tokens, in the order of Unicode.
+
+    Examples
+    --------
+    >>> characters = Characters("a man rides")
+    >>> ids = characters.encode("red")
+    >>> ids, characters.decode(ids), len(characters)
+    (array([7, 3, 2], dtype=int32), 'red', 9)
+    >>> characters.encode("Red")
+    Traceback (most recent call last):
+    ValueError: the text has 'R', which is no character of the text of the training: leave it out
+    """
+
+    def __init__(self, text):
+        self.all = "".join(sorted(set(text)))
+        self._ids = {character: id_ for id_, character in enumerate(self.all)}
+
+    def __len__(self):
+        return len(self.all)
+
+    def __repr__(self):
+        return f"<Characters, {len(self)} of them>"
+
+    def encode(self, text):
+        """The ids of a text, int32."""
+        try:
+            return np.array([self._ids[character] for character in text], np.int32)
+        except KeyError as error:
+            why = "which is no character of the text of the training"
+            raise ValueError(f"the text has {error.args[0]!r}, {why}: leave it out") from None
+
+    def decode(self, ids):
+        """The text of ids."""
+        return "".join(self.all[id_] for id_ in ids)
+
+    @property
+    def arrays(self):
+        """What ``tokens_in`` reads, for a checkpoint."""
+        return {"characters": np.frombuffer(self.all.encode(), np.uint8)}
+
+
+class Pieces:
+    r"""Pieces of words as tokens, and a token at the end of each line; needs sentencepiece.
+
+    Examples
+    --------
+    >>> pieces = Pieces(Subwords.learn(["a man rides a bicycle", "a woman rides a horse"], size=32))
+    >>> pieces.decode(pieces.encode("a man rides\na horse"))
+    'a man rides\na horse'
+    """
+
+    def __init__(self, subwords):
+        self.subwords = subwords
+
+    def __len__(self):
+        return len(self.subwords)
+
+    def __repr__(self):
+        return f"<Pieces, {len(self):,} of them>"
+
+    def encode(self, text):
+        """The ids of a text, int32."""
+        first, *lines = self.subwords.encode(text.split(END_OF_LINE))
+        return np.concatenate(
+            [first, *(part for line in lines for part in ([self.subwords.eos_id], line))], dtype=np.int32
+        )
+
+    def decode(self, ids):
+        """The text of ids."""
+        ends = [i for i, id_ in enumerate(ids) if id_ == self.subwords.eos_id]
+        lines = [ids[begin:end] for begin, end in zip([0, *(i + 1 for i in ends)], [*ends, len(ids)], strict=True)]
+        return END_OF_LINE.join(self.subwords.decode(lines))
+
+    @property
+    def arrays(self):
+        """What ``tokens_in`` reads, for a checkpoint."""
+        return {"subwords": np.frombuffer(self.subwords.model, np.uint8)}
+
+
+def tokens_in(arrays):
+    """The tokens in the arrays of a checkpoint."""
+    for name, kind in (
+        ("characters", lambda data: Characters(data.decode())),
+        ("subwords", lambda data: Pieces(Subwords(data))),
+    ):
+        if name in arrays:
+            if arrays[name].dtype != np.uint8 or arrays[name].ndim != 1:
+                raise ValueError(f"{name}: given {arrays[name].dtype} of shape {arrays[name].shape}, expected bytes")
+            return kind(arrays[name].tobytes())
+    raise ValueError("it holds no characters and no subwords, expected those of a language model")

@@ -1,0 +1,102 @@
+"""A trained language model with its tokens, which continues texts."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from npformer import tree
+from npformer.backends import get_backend
+from npformer.decoding import sample
+from npformer.language.tokens import tokens_in
+from npformer.models import LanguageModel, from_description
+from npformer.training.checkpoint import CheckpointError, load_checkpoint, refusing
+
+
+@dataclass(frozen=True, repr=False)
+class Writer:
+    """A language model, its parameters and its tokens.
+
+    Parameters
+    ----------
+    model : LanguageModel
+    params : nested dict
+    tokens : Characters or Pieces
+    backend : "auto", "reference", "cpu", "gpu", or a backend
+
+    Examples
+    --------
+    >>> from npformer.language import Characters
+    >>> tokens = Characters("a man rides a horse")
+    >>> model = LanguageModel(len(tokens), d_model=16, n_heads=2, n_layers=1, d_ff=32)
+    >>> writer = Writer(model, model.init(0), tokens)
+    >>> writer
+    <Writer with a LanguageModel, 2,432 parameters, 11 tokens>
+    >>> len(writer.write("a man", n_tokens=20, seed=1))
+    20
+    """
+
+    model: LanguageModel
+    params: dict
+    tokens: Any
+    backend: Any = "auto"
+    info: dict = field(default_factory=dict)
+
+    def __post_init__(self):
+        move = get_backend(self.backend, self.params).device.asarray
+        object.__setattr__(self, "params", tree.map_leaves(move, self.params))
+
+    def __repr__(self):
+        n, kind = tree.count(self.params), type(self.model).__name__
+        return f"<Writer with a {kind}, {n:,} parameters, {len(self.tokens):,} tokens>"
+
+    @classmethod
+    def load(cls, path, backend="auto"):
+        """Load a checkpoint of a ``LanguageRun``, or the best one in its folder."""
+        path = Path(path)
+        if path.is_dir():
+            best, last = path / "best.safetensors", path / "last.safetensors"
+            path = best if best.exists() else last
+        arrays, info = load_checkpoint(path)
+        if info.get("model", {}).get("name") != "LanguageModel":
+            raise CheckpointError(f"{path} holds no language model, expected a file written by train-gpt")
+        with refusing(path):
+            model, tokens = from_description(info["model"], arrays), tokens_in(arrays)
+            if model.vocab != len(tokens):
+                raise ValueError(f"the model has vocab={model.vocab}, its text {len(tokens)} tokens: expected the same")
+        return cls(model, tree.from_arrays(arrays, "params"), tokens, backend, info)
+
+    def write(self, prompt, *, n_tokens=200, seed=0, show=None, **options):
+        """Return the text that follows a prompt, drawn token by token.
+
+        Parameters
+        ----------
+        prompt : str
+        n_tokens : int
+            Number of tokens.
+        seed : int
+        show : callable, optional
+            Is called with each part of the text as soon as it is certain.
+        **options
+            Those of ``sample``: temperature, top_k, top_p, repetition_penalty.
+        """
+        begun = self.tokens.encode(prompt)
+        if not len(begun):
+            raise ValueError("the prompt is empty, expected one or more characters")
+        said, before, shown = [], self.tokens.decode(begun), ""
+
+        def told(rows, tokens):
+            nonlocal shown
+            said.append(int(tokens[0]))
+            text = self._after(before, begun, said)
+            if text.startswith(shown) and len(text) > len(shown):  # pieces may change those before them
+                show(text[len(shown) :])
+                shown = text
+
+        options |= {"max_len": n_tokens, "seed": seed, "slide": True, "backend": self.backend}
+        new = sample(self.model, self.params, [begun[-self.model.max_len :]], on_step=show and told, **options)
+        return self._after(before, begun, new[0])
+
+    def _after(self, before, begun, said):
+        """The text of tokens after those of a prompt, whose text is ``before``."""
+        text = self.tokens.decode([*map(int, begun), *map(int, said)])
+        return text[len(before) :] if text.startswith(before) else self.tokens.decode(said)

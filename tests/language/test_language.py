@@ -1,0 +1,180 @@
+"""Language models of text: tokens, passages, a training that is interrupted, and the commands."""
+
+import gzip
+import json
+import re
+
+import numpy as np
+import pytest
+from corpus import sentence_pairs
+
+from npformer.commands import generate, train_gpt
+
+from npformer.data import Subwords
+from npformer.language import Characters, LanguageRun, LanguageSettings, Pieces, Text, Writer
+from npformer.language.text import read_both, read_text
+from npformer.language.tokens import tokens_in
+from npformer.training import CheckpointError, JsonLog, load_checkpoint
+
+pytest.importorskip("safetensors")
+SMALL = {"d_model": 16, "n_heads": 2, "n_layers": 1, "d_ff": 32}
+SHORT = {"model": SMALL, "length": 16, "batch_size": 4, "steps": 6, "every": 2, "save_every": 2}
+LINES = [english for english, _ in sentence_pairs(300)]
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    path = tmp_path_factory.mktemp("text") / "text.en"
+    path.write_text("\n".join(LINES) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory, path):
+    """A training that was not interrupted."""
+    run = LanguageRun.start(tmp_path_factory.mktemp("run"), LanguageSettings(text=str(path), **SHORT))
+    run.train(progress=False)
+    return run
+
+
+def arrays_of(run):
+    return load_checkpoint(run.folder / "last.safetensors")[0]
+
+
+# -- tokens and passages
+
+
+@pytest.mark.parametrize("text", ["a man\nrides", "a", "man,\n\nrides a\n", "\n", "L'homme est là.\n"])
+def test_pieces_and_characters_give_the_text_back(text):
+    pytest.importorskip("sentencepiece")
+    lines = [*LINES, "L'homme est là. man, ,"]
+    for tokens in (Characters("\n".join(lines)), Pieces(Subwords.learn(lines, size=80))):
+        ids = tokens.encode(text)
+        assert tokens.decode(ids) == text
+        assert ids.min() >= 0 and ids.max() < len(tokens)
+        again = tokens_in(tokens.arrays)
+        assert again.encode(text).tolist() == ids.tolist() and len(again) == len(tokens)
+
+
+def test_passages_are_a_function_of_the_seed_and_the_step():
+    text = Text("abcdefghij" * 20, "abcde" * 10, Characters("abcdefghij"), length=7)
+    [first], [again], [other] = (text.batch(1, step, 5) for step in (3, 3, 4))
+    np.testing.assert_array_equal(first, again)
+    assert first.shape == (5, 8) and (first != other).any()
+    assert ((np.diff(first) % 10) == 1).all()  # each is a piece of the text
+
+
+def test_all_of_the_held_out_text_is_measured_but_its_last_passage():
+    text = Text("abc" * 9, "cab" * 9, Characters("abc"), length=4)
+    batches = text.held_out_batches(size=4)
+    targets = np.concatenate([ids[:, 1:].ravel() for (ids,) in batches])
+    np.testing.assert_array_equal(targets, text.held_out[1 : 1 + len(targets)])
+    assert len(text.held_out) - 1 - len(targets) < 4
+    assert text.bits_per_character(np.log(2)) == 1
+
+
+def test_bits_per_character_of_pieces_count_the_characters_of_a_piece():
+    pytest.importorskip("sentencepiece")
+    pieces, held_out = Pieces(Subwords.learn(LINES, size=80)), "\n".join(LINES[:20])
+    text = Text("\n".join(LINES), held_out, pieces, length=8)
+    assert text.bits_per_character(2 * np.log(2)) == pytest.approx(2 * len(pieces.encode(held_out)) / len(held_out))
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"", "is empty"),
+        (b" \n\n", "is empty"),
+        (b"a\0b\n" * 99, "bytes of 0"),
+        (b"\x89PNG\xff\xfe", "expected UTF-8"),
+    ],
+)
+def test_a_file_that_is_no_text_is_refused(tmp_path, content, problem):
+    (tmp_path / "file").write_bytes(content)
+    with pytest.raises(ValueError, match=problem):
+        read_text(tmp_path / "file")
+
+
+def test_a_text_shorter_than_a_context_is_refused(tmp_path, path):
+    with pytest.raises(ValueError, match="the held-out text has 4 tokens, expected more than length=8"):
+        Text("abcd" * 9, "abcd", Characters("abcd"), length=8)
+    with pytest.raises(ValueError, match="expected another"):
+        read_both(path, path)
+    with gzip.open(tmp_path / "a.gz", "wt") as file:
+        file.write("ab" * 50)
+    assert [len(part) for part in read_both(tmp_path / "a.gz")] == [91, 10]
+
+
+# -- training
+
+
+def test_a_resumed_training_is_the_same_bit_for_bit(tmp_path, path, whole):
+    run = LanguageRun.start(tmp_path, LanguageSettings(text=str(path), **SHORT))
+    run.train([lambda trainer, info: info.step == 3], progress=False)
+    again = LanguageRun.resume(tmp_path)
+    assert again.trainer.n_steps == 3
+    again.train(progress=False)
+    expected, found = arrays_of(whole), arrays_of(again)
+    assert expected.keys() == found.keys()
+    assert all((found[name] == expected[name]).all() for name in expected)
+    for log in (whole, again):
+        records = JsonLog.read(log.folder / "log.jsonl")
+        assert [record["step"] for record in records if "loss" in record] == [1, 2, 3, 4, 5, 6]
+        assert [record["step"] for record in records if "bits_per_character" in record] == [2, 4, 6]
+
+
+def test_it_learns_and_writes_what_it_learned(tmp_path, path):
+    settings = SHORT | {"steps": 150, "batch_size": 16, "model": SMALL | {"d_model": 32}, "lr": 0.02, "every": 150}
+    run = LanguageRun.start(tmp_path, LanguageSettings(text=str(path), **settings))
+    before = run._evaluate()["bits_per_character"]
+    run.train(progress=False)
+    assert run.validations[-1]["bits_per_character"] < before / 2
+    shown = []
+    written = Writer.load(tmp_path).write("a ", n_tokens=40, temperature=0.5, show=shown.append)
+    assert "".join(shown) == written and len(written) == 40  # beyond the context of 16, too
+    words = set(" ".join(LINES).split())
+    assert sum(word in words for word in written.split()[1:-1]) >= 0.5 * len(written.split()[1:-1])
+
+
+def test_what_it_began_with_does_not_change(tmp_path, whole):
+    with pytest.raises(ValueError, match="length=8, but .* was begun with 16"):
+        LanguageRun.resume(whole.folder, {"length": 8})
+    with pytest.raises(ValueError, match="holds a training"):
+        LanguageRun.start(whole.folder, whole.settings)
+    with pytest.raises(FileNotFoundError, match="there is no checkpoint"):
+        LanguageRun.resume(tmp_path)
+    with pytest.raises(ValueError, match="model has .*vocab"):
+        LanguageSettings(text="t", model={"vocab": 3})
+    with pytest.raises(CheckpointError, match="holds no language model"):
+        from npformer import SGD, Trainer, Transformer
+
+        Trainer(Transformer(11, 11, **SMALL), SGD(0.1)).save(tmp_path / "other.safetensors")
+        Writer.load(tmp_path / "other.safetensors")
+
+
+def test_a_prompt_of_other_characters_is_refused(whole):
+    writer = Writer.load(whole.folder)
+    with pytest.raises(ValueError, match="'é', which is no character"):
+        writer.write("é")
+    with pytest.raises(ValueError, match="the prompt is empty"):
+        writer.write("")
+    assert re.fullmatch(r"<Writer with a LanguageModel, [\d,]+ parameters, \d+ tokens>", repr(writer))
+
+
+# -- the commands
+
+
+def test_the_commands_train_resume_and_generate(tmp_path, path, capsys):
+    out = ["--out", tmp_path / "gpt", "--quiet"]
+    sizes = [part for name, value in SMALL.items() for part in (f"--{name.replace('_', '-')}", value)]
+    options = [*sizes, "--length", 16, "--batch-size", 4, "--steps", 4, "--every", 2, "--n-kv-heads", 1]
+    arguments = ["--text", path, *out, *options, "--positions", "learned", "--json", tmp_path / "figures.json"]
+    assert train_gpt.main(list(map(str, arguments))) == 0
+    shown, figures = capsys.readouterr().out, json.loads((tmp_path / "figures.json").read_text())
+    assert "step 0 writes:\n" in shown and "step 4 writes:\n" in shown and "after step" in shown
+    assert figures["settings"]["model"]["positions"] == "learned" and figures["n_steps"] == 4
+    assert train_gpt.main(list(map(str, ["--resume", *out]))) == 0
+    assert "4 of 4 steps done" in capsys.readouterr().out
+    assert generate.main(["--model", str(tmp_path / "gpt"), "--n-tokens", "9", "--n", "2", "a "]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("a ") and len(shown) >= 2 * 11
