@@ -7,7 +7,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator
 from html import escape
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from npformer.operations import dispatcher
 from npformer.operations.shapes import match
@@ -46,7 +46,20 @@ class Call(NamedTuple):
     bytes: int
 
 
-class Calls(list[Call]):
+class Listing:
+    """A list with a ``repr`` of its own has it in its slices and sums, too."""
+
+    if not TYPE_CHECKING:  # the types are those of list
+
+        def __getitem__(self, index):
+            found = super().__getitem__(index)
+            return type(self)(found) if isinstance(index, slice) else found
+
+        def __add__(self, other):
+            return type(self)(super().__add__(other))
+
+
+class Calls(Listing, list[Call]):
     """The calls that ``explain`` has listed. It is shown as a table, the operation with the longest time first.
 
     Each line is an operation with the number of its calls, their total time, its share of the time of all operations,

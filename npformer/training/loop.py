@@ -13,6 +13,7 @@ from typing import Literal
 import numpy as np
 
 from npformer.models import describe
+from npformer.operations.explain import Listing
 from npformer.operations.options import check_fields, check_option
 from npformer.runtime.interrupts import deferred_interrupts
 from npformer.runtime.locks import locked
@@ -60,7 +61,7 @@ class LoopSettings:
         check_fields(self)
 
 
-class History(list):
+class History(Listing, list):
     """What ``fit`` returns: the ``StepInfo`` of each step."""
 
     def __repr__(self):

@@ -86,6 +86,7 @@ def test_calls_are_shown_as_a_table_and_in_a_notebook_as_one_of_html():
         "    2     2.000  40.0%  3.0 GFLOP/s  cpu kernel   f float32: x 2×3\n"
         "3 calls, 5.0 ms (summed over threads)"
     )
+    assert repr(calls[:2] + calls[2:]) == repr(calls)
     html = calls._repr_html_()
     cells = re.findall(r"<t[dh] .*?>(.*?)</t[dh]>", html)
     assert cells[6:12] == ["1", "3.000", "60.0%", "0.0 GB/s", "reference", "f float32: x 2×3 [a &lt; b]"]

@@ -352,6 +352,7 @@ def test_the_text_of_a_trainer_and_of_its_parts_is_short():
     assert repr(fit(trainer, 0)) == "<History of 0 steps>"
     history = fit(trainer, 3, callbacks=[average])
     assert repr(history) == f"<History of 3 steps, loss {history[0].loss:.4f} to {history[2].loss:.4f}>"
+    assert repr(history[1:] + history[:1]).startswith(f"<History of 3 steps, loss {history[1].loss:.4f} to")
     assert repr(average) == "<ParameterAverage of 2 steps, from step 2 on>"
     assert repr(trainer.optimizer) == (
         "Adam(lr=noam(d_model=8, warmup=4000, factor=1.0), betas=(0.9, 0.999), eps=1e-08)"
