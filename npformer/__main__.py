@@ -26,7 +26,7 @@ def main(argv=None):
     parser.add_argument("--version", action="version", version=f"npformer {__version__}", help="print it, and end")
     if not name.startswith("-"):
         others = nearest(name, COMMANDS) or f"; {parser.prog} --help lists them"
-        parser.error(f"unknown command {name!r}{others}")
+        parser.error(f"unknown command {name!r:.40}{others}")
     return parser.parse_args([name, *rest])
 
 
