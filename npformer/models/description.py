@@ -92,22 +92,26 @@ def check_params(model, arrays):
     ValueError: the model has 2000000000000 layers, expected at most as many as the 40 arrays of parameters
     """
     given = tree.leaves_under(arrays, "params")
-    n_layers = sum(model.depths)
-    if n_layers > len(given):
-        raise ValueError(
-            f"the model has {n_layers} layers, expected at most as many as the {len(given)} arrays of parameters"
-        )
-    try:
-        wanted = dict(tree.leaves(model.shapes()))
-        n_numbers = model.n_positions * model.d_model
-    except (OverflowError, ValueError) as error:
-        raise ValueError(f"the model has a size that no array can have: {error}") from error
-    tree.check_like(given, wanted, dtypes=False)
+    check_size_of(model, len(given), sum(x.size for x in given.values()))
+    tree.check_like(given, dict(tree.leaves(model.shapes())), dtypes=False)
     if len({x.dtype for x in given.values()}) > 1 or next(iter(given.values())).dtype.kind != "f":
         path, x = next((path, x) for path, x in given.items() if x.dtype != model.dtype)
         raise ValueError(f"parameter {path}: given {x.dtype}, expected {model.dtype}")
-    most = max(MOST_POSITIONS, sum(x.size for x in given.values()))
-    if n_numbers > most:
+
+
+def check_size_of(model, n_arrays, n_numbers):
+    """Check that a model has no more layers than arrays, and no more positions than fit beside its parameters."""
+    n_layers = sum(model.depths)
+    if n_layers > n_arrays:
         raise ValueError(
-            f"max_len={model.max_len} needs {n_numbers:,} numbers for the positions, expected at most {most:,}"
+            f"the model has {n_layers} layers, expected at most as many as the {n_arrays} arrays of parameters"
+        )
+    try:
+        model.shapes()
+        wanted = model.n_positions * model.d_model
+    except (OverflowError, ValueError) as error:
+        raise ValueError(f"the model has a size that no array can have: {error}") from error
+    if wanted > (most := max(MOST_POSITIONS, n_numbers)):
+        raise ValueError(
+            f"max_len={model.max_len} needs {wanted:,} numbers for the positions, expected at most {most:,}"
         )

@@ -50,7 +50,8 @@ class Encoder(TransformerSettings, Inputs):
         How the positions of a sequence become one vector: their mean, the first of them, or the maximum of each entry.
         "none": the output layer predicts something for each position.
     pooler : bool
-        Whether tanh of a linear map comes between the vector of a sequence and the output layer, as in BERT.
+        Whether tanh of a linear map comes between the vector of a sequence and the output layer, as in BERT. Without a
+        task its parameters are kept and not used.
     n_inputs : int, optional
         Width of the real vectors; they are mapped to the width D.
     n_types : int
@@ -95,8 +96,8 @@ class Encoder(TransformerSettings, Inputs):
             raise ValueError("task='words' with vocab=None, expected a vocabulary")
         if self.tie_embeddings and self.task != "words":
             raise ValueError(f"tie_embeddings=True with task={self.task!r}, expected task='words'")
-        if self.pooler and (self.task is None or self.by_position):
-            raise ValueError("pooler=True, expected False where sequences have no output or each position has one")
+        if self.pooler and self.by_position:
+            raise ValueError("pooler=True, expected False where each position has an output")
 
     @property
     def depths(self):

@@ -106,13 +106,14 @@ class IncrementalDecoder(StepwiseDecoder):
     def _newest(self, tokens, t, part):
         model, ops, table = self.model, self.ops, self.table
         positions = model.positions_of(self.params, "target", slice(t, t + 1))
-        x = ops.embed_tokens(beside(tokens[:, None], table), table, positions, model.pad_id)[:, 0]
+        scaled = {"scaled": model.scale_embeddings}
+        x = ops.embed_tokens(beside(tokens[:, None], table), table, positions, model.pad_id, **scaled)[:, 0]
         at, sources = beside(np.ascontiguousarray(self.at[part]), table), self.sources[part]
         memory_at, memory_mask = (beside(known[sources], table) for known in (self.memory_at, self.memory_mask))
         for layer, kv, memory_kv in zip(self.layers, self.kv, self.memory_kv, strict=True):
             cache = KeyValueCache(kv, at, rotary=self.settings.attention.rotary)
             x = self._layer(layer, x, cache, KeyValueCache(memory_kv, memory_at, memory_mask))
-        if model.norm == "pre":
+        if model.has_final_norm:
             x, _ = normalise(ops, self.params["decoder"]["norm"], x, self.settings)
         return x
 
@@ -193,7 +194,7 @@ class LanguageDecoder(StepwiseDecoder):
         for layer, kv in zip(self.layers, self.kv, strict=True):
             cache = KeyValueCache(kv, at, keep_mask, self.settings.attention.rotary, positions)
             x, _ = encoder_layer(ops, layer, x, self.settings, cache=cache)
-        if model.norm == "pre":
+        if model.has_final_norm:
             x, _ = normalise(ops, self.params["layers"]["norm"], x, self.settings)
         return x
 

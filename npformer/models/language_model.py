@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from npformer import layers
 from npformer.arrays import Array, library_of
@@ -10,7 +10,7 @@ from npformer.backends import AnyBackend
 from npformer.decoding.prompts import Prompts
 from npformer.models.incremental import LanguageDecoder
 from npformer.models.model import Gradients, padded
-from npformer.models.stack import TransformerSettings
+from npformer.models.stack import Positions, TransformerSettings
 from npformer.models.watching import watched
 from npformer.operations.options import check_option
 from npformer.reference import split_key
@@ -58,7 +58,7 @@ class LanguageModel(TransformerSettings, OneVocabulary):
     tie_embeddings: bool = True
     pad_id: int | None = None
     max_len: int = 1024
-    positions: Literal["sinusoidal", "learned", "rotary", "none"] = "rotary"
+    positions: Positions = "rotary"
 
     causal = True
 

@@ -13,6 +13,8 @@ from npformer.reference.math.activations import Activation
 from npformer.reference.settings import Rotary
 from npformer.runtime.forks import cached_property
 
+Positions = Literal["sinusoidal", "sinusoidal_concatenated", "learned", "rotary", "none"]
+
 
 @dataclass(frozen=True, repr=False)
 class TransformerSettings(Model):
@@ -56,9 +58,9 @@ class TransformerSettings(Model):
     window : int, optional
         Each position attends only to positions at a distance below it, in a causal stack to the last ``window`` ones;
         in an encoder-decoder all positions attend to the whole source.
-    positions : "sinusoidal", "learned", "rotary" or "none"
-        Vectors that are added to the embeddings: sines and cosines (section 3.5), or parameters, a table (max_len, D)
-        for each stack; or a rotation of the queries and keys of each self-attention; or nothing. A learned position
+    positions : "sinusoidal", "sinusoidal_concatenated", "learned", "rotary" or "none"
+        Vectors that are added to the embeddings: sines and cosines (section 3.5), in turn or all sines first, as in
+        Marian; or parameters, a table (max_len, D) for each stack; or a rotation of the queries and keys of each self-attention; or nothing. A learned position
         that no training sentence reaches learns nothing, so ``max_len`` should not be above their length.
     rotary : Rotary or dict, optional
         The settings of ``positions="rotary"``, as ``layers.Rotary(base=500000.0)``, which is that of Llama 3; those of
@@ -67,6 +69,8 @@ class TransformerSettings(Model):
         Whether the linear maps of the layers have a bias.
     scale_embeddings : bool
         Whether the embeddings are multiplied by √D (section 3.4).
+    final_norm : bool, optional
+        Whether each stack ends with a normalisation; if not given, one with ``norm="pre"`` does.
     """
 
     d_model: int = 512
@@ -85,10 +89,11 @@ class TransformerSettings(Model):
     eps: float | None = None
     n_kv_heads: int | None = None
     window: int | None = None
-    positions: Literal["sinusoidal", "learned", "rotary", "none"] = "sinusoidal"
+    positions: Positions = "sinusoidal"
     rotary: Rotary | None = None
     bias: bool = True
     scale_embeddings: bool = True
+    final_norm: bool | None = None
 
     causal = False  # whether the self-attention of the model's one stack is causal
 
@@ -127,7 +132,7 @@ class TransformerSettings(Model):
     @property
     def n_positions(self):
         """The number of positions that have a vector, if positions are vectors."""
-        return self.max_len if self.positions in ("sinusoidal", "learned") else 0
+        return 0 if self.positions in ("rotary", "none") else self.max_len
 
     @property
     def has_learned_positions(self):
@@ -137,18 +142,24 @@ class TransformerSettings(Model):
     @property
     def position_table(self):
         """The sinusoidal positional encoding (max_len, D), if it is what the model adds."""
-        if self.positions != "sinusoidal":
+        if not self.positions.startswith("sinusoidal"):
             return None
-        return sinusoidal_encoding(self.max_len, self.d_model, dtype=self.dtype)
+        layout = "interleaved" if self.positions == "sinusoidal" else "concatenated"
+        return sinusoidal_encoding(self.max_len, self.d_model, layout, dtype=self.dtype)
+
+    @property
+    def has_final_norm(self):
+        """Whether each stack ends with a normalisation."""
+        return self.norm == "pre" if self.final_norm is None else self.final_norm
 
     def _new_stack(self, new_layer, n_layers, new):
         """The parameters of a stack, whose layers ``new_layer`` draws: that of the ``Initializer`` ``new``."""
         given = self.d_model, self.d_ff, self.layer_settings, self.bias
         stack = {str(i): new_layer(*given) for i in range(n_layers)}
-        return stack | ({"norm": new.norm(self.d_model, self.norm_type)} if self.norm == "pre" else {})
+        return stack | ({"norm": new.norm(self.d_model, self.norm_type)} if self.has_final_norm else {})
 
     def _stack(self, ops, params, name, x, layer, dropout_keys, train):
-        """The layers of a stack, one after another, and the normalisation after those of a pre-norm stack.
+        """The layers of a stack, one after another, and the normalisation after them, if there is one.
 
         There is a dropout key, or None, for each layer. ``layer(params, x, settings, dropout_key)`` -> (x, backward),
         where backward(dx) -> (dx, …, grads). Returns (y, backward), where backward(dy, ready, …) gives the gradients of
@@ -159,11 +170,11 @@ class TransformerSettings(Model):
         for i, key in enumerate(dropout_keys):
             x, layer_backward = layer(params[str(i)], x, settings, key)
             stack.keep(layer_backward)
-        if self.norm == "pre":  # the residual sums are not normalised
+        if self.has_final_norm:
             x, norm_backward = normalise(ops, params["norm"], x, self.layer_settings)
 
         def backward(dx, ready, *sums):
-            if self.norm == "pre":
+            if self.has_final_norm:
                 dx, grads = norm_backward(dx)
                 ready(name, {"norm": grads})
             for i, layer_backward in stack.backwards():

@@ -1,4 +1,4 @@
-"""A Transformer with RMSNorm, SwiGLU or rotary positions: its gradients, and decoding a token at a time."""
+"""A Transformer with options of later models: its gradients, and decoding a token at a time."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,13 @@ from whole_models import SRC, V_SRC, V_TGT, assert_gradient_along_directions, lo
 
 from npformer import Transformer
 
-OPTIONS = [{"norm_type": "rms_norm"}, {"activation": "swiglu"}, {"positions": "rotary", "n_heads": 3}]
+OPTIONS = [
+    {"norm_type": "rms_norm"},
+    {"activation": "swiglu"},
+    {"positions": "rotary", "n_heads": 3},
+    {"scale_embeddings": False, "bias": False, "final_norm": True},
+    {"positions": "sinusoidal_concatenated", "final_norm": False},
+]
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
