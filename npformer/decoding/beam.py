@@ -50,6 +50,7 @@ def beam_search(
     beam_size: int = 5,
     length_penalty: float = 1.0,
     penalty_form: str = "power",
+    early_stopping: bool | str = True,
     min_len: int = 0,
     n_best: int = 1,
     backend: AnyBackend = "auto",
@@ -58,8 +59,8 @@ def beam_search(
 
     At each step all prefixes of a source are extended by all tokens. A result with the end token is finished if it is
     among the beam_size most probable ones; the beam_size most probable ones without the end token are the prefixes of
-    the next step. The search for a source ends when beam_size hypotheses are finished, or at ``max_len``, where the
-    unfinished prefixes become hypotheses as they are. Padding is never generated.
+    the next step. The search for a source ends as ``early_stopping`` says, or at ``max_len``, where the unfinished
+    prefixes become hypotheses as they are. Padding is never generated.
 
     Parameters
     ----------
@@ -75,6 +76,10 @@ def beam_search(
     penalty_form : "power" or "gnmt"
         The score is log p / length^α, or log p / ((5 + length) / 6)^α (Wu et al. 2016; the Transformer paper uses it
         with α = 0.6). The length counts the end token, not the begin token.
+    early_stopping : True, False or "never"
+        When a search ends, as in the library transformers. True: when beam_size hypotheses are finished. False: when,
+        moreover, no prefix has a better score than the worst of the beam_size best. "never": when no prefix can have
+        one, whatever follows; each step makes the sum smaller, and a length penalty favours the length ``max_len``.
     n_best : int
         Largest number of hypotheses to return for each source, at most beam_size.
 
@@ -103,10 +108,12 @@ def beam_search(
     beam_size, n_best = check_option("beam_size", beam_size), check_option("n_best", n_best)
     if n_best > beam_size:
         raise ValueError(f"n_best={n_best}, expected at most beam_size={beam_size}")
+    if early_stopping not in (True, False, "never"):
+        raise ValueError(f"early_stopping={early_stopping!r}, expected True, False or 'never'")
     penalty = length_penalty_of(length_penalty, penalty_form)
 
     firsts = zip(request.first_tokens.tolist(), request.limits.tolist(), strict=True)
-    beams = [Beam(beam_size, limit, first, request, penalty) for first, limit in firsts]
+    beams = [Beam(beam_size, limit, first, request, penalty, early_stopping) for first, limit in firsts]
     if beams:
         ops, max_rows = get_backend(backend, params), len(beams) * beam_size
         options = {"max_rows": max_rows, "max_len": int(request.limits.max()), "backend": ops}
@@ -152,8 +159,9 @@ def search(ops, decoder, params, beams, beam_size, n_ends):
 class Beam:
     """The beam of one source: its unfinished prefixes and its finished hypotheses."""
 
-    def __init__(self, size, max_len, first_token, request, penalty):
-        self.size, self.max_len, self.request, self.penalty = size, max_len, request, penalty
+    def __init__(self, size, max_len, first_token, request, penalty, early_stopping):
+        self.size, self.max_len, self.request = size, max_len, request
+        self.penalty, self.early_stopping = penalty, early_stopping
         self.begun = [()]  # tokens of each prefix
         self.last_tokens = [first_token]  # the last one of each, the input of the next step
         self.sums = [0.0]  # log-probability of each prefix
@@ -182,10 +190,17 @@ class Beam:
         if length == self.max_len:
             for tokens, total in zip(begun, sums, strict=True):
                 self._finish(tokens, total)
-        if length == self.max_len or len(self.finished) >= self.size:
+        if length == self.max_len or (len(self.finished) >= self.size and self._is_done(sums, length)):
             return []
         self.begun, self.sums, self.last_tokens = begun, sums, [tokens[-1] for tokens in begun]
         return kept
+
+    def _is_done(self, sums, length):
+        if self.early_stopping is True or not sums:
+            return True
+        longest = self.max_len if self.early_stopping == "never" else length
+        worst = sorted(hypothesis.score for hypothesis in self.finished)[-self.size]
+        return sums[0] / max(self.penalty(longest), self.penalty(length)) <= worst
 
     def _finish(self, tokens, total):
         self.finished.append(Hypothesis(tokens, total, total / self.penalty(len(tokens))))
