@@ -64,7 +64,7 @@ def save_checkpoint(path: Any, arrays: dict[str, np.ndarray], info: dict) -> Non
     >>> info
     {'step': 100}
     """
-    safetensors = _import_safetensors()
+    safetensors = import_safetensors()
     try:
         path = file_to_replace(path)
     except (OSError, ValueError) as error:
@@ -116,7 +116,7 @@ def load_checkpoint(path: Any) -> tuple[dict[str, np.ndarray], dict]:
     Traceback (most recent call last):
     npformer.training.checkpoint.CheckpointError: ...checkpoint.py cannot be read as a checkpoint: ...
     """
-    safetensors = _import_safetensors()
+    safetensors = import_safetensors()
     path = check_path(path)
     if not path.exists():
         raise FileNotFoundError(f"there is no checkpoint {path}")
@@ -215,7 +215,8 @@ def _sync_folder(folder):
             os.close(descriptor)
 
 
-def _import_safetensors():
+def import_safetensors():
+    """The package safetensors."""
     try:
         import safetensors.numpy
     except ImportError as error:

@@ -1,0 +1,126 @@
+"""BERT (Devlin et al. 2019), and models of its architecture such as MiniLM."""
+
+from npformer.checks import shown
+from npformer.models.encoder import Encoder
+from npformer.pretrained.family import Family
+
+TASKS = {  # what each class of theirs predicts, by the settings of ours
+    "BertModel": {"task": None, "pooling": "mean"},
+    "BertForMaskedLM": {"task": "words", "pooling": "mean", "pooler": False},
+    "BertForSequenceClassification": {"task": "classes", "pooling": "first", "pooler": True},
+    "BertForTokenClassification": {"task": "classes", "pooling": "none", "pooler": False},
+}
+POOLINGS = {"cls_token": "first", "mean_tokens": "mean", "max_tokens": "max"}  # of the library sentence-transformers
+
+
+class Bert(Family):
+    """Names and settings of ``BertModel`` and of what stands on it."""
+
+    model = Encoder
+    names = {
+        "embedding": "embeddings.word_embeddings",
+        "positions": "embeddings.position_embeddings",
+        "types": "embeddings.token_type_embeddings",
+        "embedding_norm": "embeddings.LayerNorm",
+        "layers.{}.attention.qkv": "encoder.layer.{0}.attention.self.query encoder.layer.{0}.attention.self.key "
+        "encoder.layer.{0}.attention.self.value",
+        "layers.{}.attention.out": "encoder.layer.{}.attention.output.dense",
+        "layers.{}.attention_norm": "encoder.layer.{}.attention.output.LayerNorm",
+        "layers.{}.feed_forward.hidden": "encoder.layer.{}.intermediate.dense",
+        "layers.{}.feed_forward.out": "encoder.layer.{}.output.dense",
+        "layers.{}.feed_forward_norm": "encoder.layer.{}.output.LayerNorm",
+        "pooler": "pooler.dense",
+        "words.hidden": "cls.predictions.transform.dense",
+        "words.norm": "cls.predictions.transform.LayerNorm",
+        "output": "classifier",
+    }
+    settings = {
+        "vocab": "vocab_size",
+        "d_model": "hidden_size",
+        "n_heads": "num_attention_heads",
+        "n_layers": "num_hidden_layers",
+        "d_ff": "intermediate_size",
+        "max_len": "max_position_embeddings",
+        "n_types": "type_vocab_size",
+        "eps": "layer_norm_eps",
+        "activation": "hidden_act",
+        "dropout": "hidden_dropout_prob",
+        "inner_dropout": "attention_probs_dropout_prob",
+        "pad_id": "pad_token_id",
+    }
+    constants = {
+        "positions": "learned",
+        "norm": "post",
+        "norm_type": "layer_norm",
+        "bias": True,
+        "scale_embeddings": False,
+        "n_kv_heads": None,
+        "window": None,
+        "embedding_norm": True,
+    }
+    config = {
+        "model_type": "bert",
+        "hidden_act": "gelu",
+        "layer_norm_eps": 1e-12,
+        "hidden_dropout_prob": 0.1,
+        "attention_probs_dropout_prob": 0.1,
+        "type_vocab_size": 2,
+        "pad_token_id": 0,
+    }
+    supported = {"position_embedding_type": "absolute", "is_decoder": False, "add_cross_attention": False}
+    prefix = "bert."
+    heads = ("cls", "classifier")
+    unneeded = r"(bert\.)?embeddings\.position_ids|cls\.seq_relationship\..*"
+
+    def names_of(self, model):
+        """The table; where words are predicted, the output has another name."""
+        return self.names | ({"output": "cls.predictions.decoder"} if model.task == "words" else {})
+
+    def arriving(self, tensors, config):
+        """The tensors by the names of the table: the bias of the output of words has two."""
+        tensors = super().arriving(tensors, config)
+        bias = tensors.pop("cls.predictions.bias", None)
+        return tensors if bias is None else {"cls.predictions.decoder.bias": bias} | tensors
+
+    def leaving(self, tensors, model):
+        """The tensors by the names of a file, which are without a prefix in a model without output."""
+        if model.task is None:
+            return tensors
+        tensors = super().leaving(tensors, model)
+        bias = tensors.get("cls.predictions.decoder.bias")
+        return tensors if bias is None else tensors | {"cls.predictions.bias": bias}
+
+    def settings_of(self, config, tensors):
+        """Our settings, also what is predicted."""
+        name, *_ = config.get("architectures") or ["BertModel"]
+        if name not in TASKS:
+            raise ValueError(f"architectures={shown(name)}, supported are {', '.join(TASKS)}")
+        task = dict(TASKS[name])
+        if task["task"] is None:
+            pooling = config.get("pooling", {})
+            chosen = [ours for key, ours in POOLINGS.items() if pooling.get(f"pooling_mode_{key}")]
+            if pooling and len(chosen) != 1:
+                raise ValueError(f"1_Pooling/config.json says {shown(pooling)}, supported is one of {list(POOLINGS)}")
+            task |= {"pooling": chosen[0] if chosen else "mean", "pooler": "pooler.dense.weight" in tensors}
+        elif task["task"] == "words":
+            task |= {"tie_embeddings": config.get("tie_word_embeddings", True)}
+        else:
+            is_number = config.get("problem_type") == "regression"
+            n_outputs = config.get("num_labels", len(config.get("id2label", "01")))
+            task |= {"n_outputs": n_outputs, "task": "numbers" if is_number else "classes"}
+        return super().settings_of(config, tensors) | task
+
+    def config_of(self, model):
+        """What config.json says of a model of ours."""
+        same = ("task", "pooling", "pooler")[: 1 if model.task is None else 3]
+        wanted = {name: "classes" if (value := getattr(model, name)) == "numbers" else value for name in same}
+        names = [name for name, task in TASKS.items() if all(task[key] == wanted[key] for key in same)]
+        if not names:
+            raise ValueError(f"it has {wanted}, expected one of {list(TASKS.values())}")
+        ours = {"architectures": names, "tie_word_embeddings": model.tie_embeddings or model.task != "words"}
+        if model.n_outputs is not None:
+            labels = {str(i): f"LABEL_{i}" for i in range(model.n_outputs)}
+            ours |= {"id2label": labels, "label2id": {label: int(i) for i, label in labels.items()}}
+            kind = "regression" if model.task == "numbers" else "single_label_classification"
+            ours |= {"problem_type": kind}
+        return super().config_of(model) | ours

@@ -1,0 +1,81 @@
+"""The files of a model: settings as JSON, and tensors in safetensors files, which are read when they are used."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from npformer.pretrained.family import Stored
+from npformer.training.checkpoint import import_safetensors
+from npformer.training.strict_json import parse_json
+
+TENSORS, INDEX = "model.safetensors", "model.safetensors.index.json"
+DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
+LONGEST_JSON = 64 * 2**20  # bytes of a file of settings or of a tokenizer
+
+
+def read_json(path: Path) -> dict:
+    """A dict in a JSON file of unknown origin."""
+    if path.stat().st_size > LONGEST_JSON:
+        raise ValueError(f"{path.name} has {path.stat().st_size:,} bytes, expected at most {LONGEST_JSON:,}")
+    try:
+        found = parse_json(path.read_text(encoding="utf-8"), path.name)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path.name} is no text in UTF-8: {error}") from None
+    if not isinstance(found, dict):
+        raise ValueError(f"{path.name} holds a {type(found).__name__}, expected a dict")
+    return found
+
+
+def tensors_of(folder: Path) -> dict[str, Stored]:
+    """The tensors of a folder, in one file or in several that an index lists."""
+    if not (folder / INDEX).exists():
+        if not (folder / TENSORS).exists():
+            raise ValueError(f"it has neither {TENSORS} nor {INDEX}; weights in other files, such as pytorch_model.bin, are not read")
+        return tensors_in(folder / TENSORS)
+    places = read_json(folder / INDEX).get("weight_map")
+    if not isinstance(places, dict) or not all(isinstance(x, str) and Path(x).name == x for x in places.values()):
+        raise ValueError(f"{INDEX} has no weight_map from names of tensors to names of files in the folder")
+    found: dict[str, Stored] = {}
+    for name in sorted(set(places.values())):
+        if not (folder / name).exists():
+            raise ValueError(f"{name} is missing, which {INDEX} lists")
+        found |= tensors_in(folder / name)
+    if lost := places.keys() - found.keys():
+        raise ValueError(f"{INDEX} lists {sorted(lost)[0]:.80}, which {places[sorted(lost)[0]]} does not hold")
+    return found
+
+
+def tensors_in(path: Path) -> dict[str, Stored]:
+    """The tensors of a safetensors file, which the library safetensors checks before anything is read."""
+    safetensors = import_safetensors()
+    try:
+        with safetensors.safe_open(path, "numpy"):
+            pass
+    except (OSError, safetensors.SafetensorError) as error:
+        raise ValueError(f"{path.name} is no safetensors file, or a damaged one: {error}") from None
+    data = np.memmap(path, np.uint8, "r")
+    begin = 8 + int(data[:8].view("<u8")[0])
+    header = json.loads(bytes(data[8:begin]))
+    header.pop("__metadata__", None)
+    return {name: _stored(name, x, data[begin:]) for name, x in header.items()}
+
+
+def _stored(name: str, described: dict, data: Any) -> Stored:
+    if described["dtype"] not in DTYPES:
+        return Stored(tuple(described["shape"]), lambda rows: _refuse(name, described["dtype"]))
+    begin, end = described["data_offsets"]
+    values = np.ndarray(described["shape"], DTYPES[described["dtype"]], data[begin:end])
+    if described["dtype"] != "BF16":
+        return Stored(values.shape, lambda rows: values[rows])
+    return Stored(values.shape, lambda rows: (values[rows].astype("<u4") << 16).view("<f4"))
+
+
+def _refuse(name: str, dtype: str) -> Any:
+    raise ValueError(f"{name} has dtype {dtype}, supported are {', '.join(DTYPES)}")
+
+
+def write_json(path: Path, values: dict) -> None:
+    """Write settings."""
+    path.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")

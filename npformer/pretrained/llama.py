@@ -1,0 +1,98 @@
+"""Llama (Touvron et al. 2023), and models of its architecture such as SmolLM2."""
+
+from npformer.checks import shown
+from npformer.models.language_model import LanguageModel
+from npformer.pretrained.family import Family
+from npformer.reference.settings import Rotary
+
+
+class Llama(Family):
+    """Names and settings of ``LlamaForCausalLM``."""
+
+    model = LanguageModel
+    names = {
+        "embedding": "embed_tokens",
+        "layers.{}.attention_norm": "layers.{}.input_layernorm",
+        "layers.{}.attention.qkv": "layers.{0}.self_attn.q_proj layers.{0}.self_attn.k_proj layers.{0}.self_attn.v_proj",
+        "layers.{}.attention.out": "layers.{}.self_attn.o_proj",
+        "layers.{}.feed_forward_norm": "layers.{}.post_attention_layernorm",
+        "layers.{}.feed_forward.hidden": "layers.{0}.mlp.gate_proj layers.{0}.mlp.up_proj",
+        "layers.{}.feed_forward.out": "layers.{}.mlp.down_proj",
+        "layers.norm": "norm",
+        "output": "lm_head",
+    }
+    settings = {
+        "vocab": "vocab_size",
+        "d_model": "hidden_size",
+        "n_heads": "num_attention_heads",
+        "n_kv_heads": "num_key_value_heads",
+        "n_layers": "num_hidden_layers",
+        "d_ff": "intermediate_size",
+        "max_len": "max_position_embeddings",
+        "eps": "rms_norm_eps",
+        "inner_dropout": "attention_dropout",
+        "bias": "attention_bias",
+        "tie_embeddings": "tie_word_embeddings",
+        "pad_id": "pad_token_id",
+    }
+    constants = {
+        "positions": "rotary",
+        "norm": "pre",
+        "norm_type": "rms_norm",
+        "activation": "swiglu",
+        "scale_embeddings": False,
+        "window": None,
+    }
+    config = {
+        "model_type": "llama",
+        "architectures": ["LlamaForCausalLM"],
+        "num_key_value_heads": None,
+        "rms_norm_eps": 1e-6,
+        "attention_bias": False,
+        "attention_dropout": 0.0,
+        "tie_word_embeddings": False,
+        "pad_token_id": None,
+    }
+    supported = {"hidden_act": "silu", "pretraining_tp": 1}
+    unneeded = r".*\.rotary_emb\.inv_freq"
+
+    def settings_of(self, config, tensors):
+        """Our settings, also those of the rotation."""
+        rope = config.get("rope_parameters") or {"rope_theta": config.get("rope_theta", 1e4)} | (
+            config.get("rope_scaling") or {}
+        )
+        kind = rope.get("rope_type", rope.get("type", "default"))
+        if kind not in ("default", "linear"):
+            raise ValueError(f"the rotation has rope_type={shown(kind)}, supported are 'default' and 'linear'")
+        found = super().settings_of(config, tensors)
+        for key, expected in {
+            "mlp_bias": found["bias"],
+            "head_dim": found["d_model"] // max(1, found["n_heads"]),
+        }.items():
+            if (given := config.get(key)) not in (None, expected):
+                raise ValueError(f"{key}={shown(given)}, supported is {expected} beside the other settings")
+        scaling = rope.get("factor", 1.0) if kind == "linear" else 1.0
+        return found | {"rotary": {"base": rope.get("rope_theta", 1e4), "scaling": scaling}}
+
+    def config_of(self, model):
+        """What config.json says of a model of ours."""
+        rotary = model.rotary or Rotary()
+        if rotary.pairs != "halves":
+            raise ValueError("rotary has pairs='interleaved', expected 'halves'")
+        rope = {"rope_type": "default", "rope_theta": rotary.base}
+        if rotary.scaling != 1:
+            rope |= {"rope_type": "linear", "factor": rotary.scaling}
+        ours = {"mlp_bias": model.bias, "num_key_value_heads": model.n_kv_heads or model.n_heads}
+        return super().config_of(model) | ours | {"rope_parameters": rope, "rope_theta": rotary.base}
+
+
+class Mistral(Llama):
+    """Names and settings of ``MistralForCausalLM``: a Llama without biases, whose attention may have a window."""
+
+    settings = {name: key for name, key in Llama.settings.items() if name != "bias"} | {"window": "sliding_window"}
+    constants = {name: value for name, value in Llama.constants.items() if name != "window"} | {"bias": False}
+    config = Llama.config | {
+        "model_type": "mistral",
+        "architectures": ["MistralForCausalLM"],
+        "sliding_window": None,
+    }

@@ -1,0 +1,157 @@
+"""Read a model of another library, or write one for it."""
+
+from pathlib import Path
+from typing import Any
+
+from npformer.checks import shown
+from npformer.pretrained.bert import Bert
+from npformer.pretrained.family import Family, Stored, given_settings
+from npformer.pretrained.files import TENSORS, read_json, tensors_in, tensors_of, write_json
+from npformer.pretrained.gguf_file import read_gguf
+from npformer.pretrained.gpt2 import GPT2
+from npformer.pretrained.llama import Llama, Mistral
+from npformer.pretrained.marian import Marian
+from npformer.pretrained.pytorch import PyTorch
+from npformer.pretrained.tokenizer import tokenizer_of, tokenizer_of_gguf
+from npformer.runtime.files import check_path
+from npformer.training.checkpoint import import_safetensors, refusing
+
+import numpy as np
+
+FAMILIES: dict[str, Family] = {
+    "gpt2": GPT2(), "llama": Llama(), "mistral": Mistral(), "bert": Bert(), "marian": Marian(),
+}
+ADVICE = "see help(npformer.pretrained.load)"
+
+
+def load(path: Any, *, names: dict | None = None, **settings: Any) -> tuple[Any, dict, Any]:
+    """Load a model that another library has saved: GPT-2, Llama, BERT, Marian, or PyTorch's ``nn.Transformer``.
+
+    Nothing in a file is executed, and a file that was forged takes no more memory than its own size allows.
+
+    Parameters
+    ----------
+    path : str, Path or dict
+        A folder as the library transformers writes it: config.json, model.safetensors or several files of it, and a
+        tokenizer. Or a GGUF file with a Llama, also quantised. Or the state dict of an ``nn.Transformer``, as a
+        safetensors file or as a dict of arrays.
+    names : dict, optional
+        For a state dict: the modules that are the "source_embedding", the "target_embedding" and the "output".
+    **settings
+        Of the model, in place of those in the file: ``dtype="float64"``, ``dropout=0.0``, ``max_len=512``. A state dict
+        needs at least ``n_heads``, and all that its shapes do not show and that is not PyTorch's default: "norm",
+        "activation", "pad_id", "positions".
+
+    Returns
+    -------
+    model : LanguageModel, Encoder or Transformer
+    params : nested dict
+        In ``model.dtype``, whatever the file has.
+    tokenizer
+        With ``encode(text)``, ``decode(ids)``, ``bos_id``, ``eos_id`` and ``pad_id``; None if there is none.
+
+    Raises
+    ------
+    CheckpointError
+        If the file is damaged, or if it holds something that is not supported; the error says what is.
+    """
+    if isinstance(path, dict):
+        config, tensors, about, place = {}, {name: of_array(x) for name, x in path.items()}, None, "the dict"
+    else:
+        place = check_path(path)
+        if not place.exists():
+            raise FileNotFoundError(f"there is no {place}")
+    with refusing(place, ADVICE):
+        if place != "the dict":
+            config, tensors, about = opened(place)
+        family = PyTorch(tensors, names or {}) if not config else family_of(config)
+        if names is not None and config:
+            raise ValueError("names are given, expected None for a model with config.json")
+        tensors = family.arriving(tensors, config)
+        found = family.settings_of(config, tensors)
+        given_settings(family.model, settings)
+        model = family.model(**found | settings)
+        params = family.read(model, tensors)
+        if isinstance(about, dict):
+            return model, params, tokenizer_of_gguf(about)
+        begin_id = model.tgt_vocab - 1 if isinstance(family, Marian) else None
+        return model, params, about and tokenizer_of(about, begin_id)
+
+
+def opened(path: Path) -> tuple[dict, dict[str, Stored], Any]:
+    """The settings and the tensors of a file or folder, and where its tokenizer is: a folder, or a dict."""
+    if path.suffix == ".gguf":
+        return read_gguf(path)
+    if path.suffix == ".safetensors":
+        return {}, tensors_in(path), None
+    if not (path / "config.json").is_file():
+        raise ValueError("it is no GGUF or safetensors file, and no folder with config.json")
+    config = read_json(path / "config.json")
+    if (path / "1_Pooling" / "config.json").is_file():
+        config["pooling"] = read_json(path / "1_Pooling" / "config.json")
+    return config, tensors_of(path), path
+
+
+def family_of(config: dict) -> Family:
+    """The family that config.json names."""
+    kind = config.get("model_type")
+    if kind not in FAMILIES:
+        raise ValueError(f"model_type={shown(kind)}, supported are {', '.join(FAMILIES)}")
+    return FAMILIES[kind]
+
+
+def of_array(x: Any) -> Stored:
+    """An array, or a tensor of PyTorch, as a tensor of a file."""
+    array = np.asarray(x)
+    return Stored(array.shape, lambda rows: array[rows])
+
+
+def save(path: Any, model: Any, params: dict, tokenizer: Any = None, *, names: dict | None = None) -> None:
+    """Write a model for the library transformers: what ``load`` reads.
+
+    Parameters
+    ----------
+    path : str or Path
+        A folder, which is made; or, for the state dict of an ``nn.Transformer``, a file .safetensors.
+    model : LanguageModel, Encoder or Transformer
+        Whose settings are those of GPT-2, Llama, BERT or Marian.
+    params : nested dict
+    tokenizer
+        That ``load`` has returned; its files are written, too.
+    names : dict, optional
+        For a state dict: see ``load``.
+
+    Raises
+    ------
+    ValueError
+        If no family has such a model; the error says why.
+    """
+    path, safetensors = check_path(path), import_safetensors()
+    if names is not None:
+        family: Family = PyTorch({"encoder.layers.0.self_attn.in_proj_weight": None}, names)
+        config: dict = {}
+    else:
+        family, config = fitting(model)
+    tensors = family.leaving(family.write(model, params), model)
+    tensors = {name: np.ascontiguousarray(x) for name, x in tensors.items()}
+    if names is not None:
+        safetensors.numpy.save_file(tensors, path)
+        return
+    path.mkdir(parents=True, exist_ok=True)
+    ids = {f"{name}_token_id": getattr(tokenizer, f"{name}_id", None) for name in ("bos", "eos")}
+    write_json(path / "config.json", config | {"dtype": str(model.dtype)} | ids)
+    safetensors.numpy.save_file(tensors, path / TENSORS, {"format": "pt"})
+    for name, data in getattr(tokenizer, "files", {}).items():
+        (path / name).write_bytes(data)
+
+
+def fitting(model: Any) -> tuple[Family, dict]:
+    """The family of a model, and its config.json."""
+    reasons = []
+    for name, family in FAMILIES.items():
+        if isinstance(model, family.model):
+            try:
+                return family, family.config_of(model)
+            except ValueError as error:
+                reasons.append(f"it is no {name}, as {error}")
+    raise ValueError("; ".join(reasons) or f"a {type(model).__name__} is none of {', '.join(FAMILIES)}")

@@ -1,0 +1,158 @@
+"""Marian's translation models (Junczys-Dowmunt et al. 2018), as OPUS-MT trains them."""
+
+import numpy as np
+
+from npformer.checks import shown
+from npformer.models.transformer import Transformer
+from npformer.pretrained.family import Family, Stored
+
+NEVER = -1e4  # the logit of the begin token, which is not predicted
+
+
+def attention(ours, theirs):
+    """The names of an attention and of its normalisation."""
+    return {f"{ours}.out": f"{theirs}.out_proj", f"{ours}_norm": f"{theirs}_layer_norm"}
+
+
+def stack(name):
+    """The names of the layers of a stack."""
+    ours, theirs = f"{name}.{{}}", f"{name}.layers.{{0}}"
+    parts = {"hidden": "fc1", "out": "fc2"}
+    qkv = " ".join(f"{theirs}.self_attn.{x}_proj" for x in "qkv")
+    return {
+        f"{ours}.attention.qkv": qkv,
+        **attention(f"{ours}.attention", f"{theirs}.self_attn"),
+        **{f"{ours}.feed_forward.{part}": f"{theirs}.{name}" for part, name in parts.items()},
+        f"{ours}.feed_forward_norm": f"{theirs}.final_layer_norm",
+    }
+
+
+class Marian(Family):
+    """Names and settings of ``MarianMTModel``.
+
+    In its files a translation begins with the token of the padding. Here the begin token has an id of its own, the
+    last: V + 1 tokens, of which the last has the vector of the padding and is never predicted.
+    """
+
+    model = Transformer
+    names = {
+        "embedding": "shared",
+        "source_embedding": "encoder.embed_tokens",
+        "target_embedding": "decoder.embed_tokens",
+        **stack("encoder"),
+        **stack("decoder"),
+        **attention("decoder.{}.memory_attention", "decoder.layers.{0}.encoder_attn"),
+        "decoder.{}.memory_attention.q": "decoder.layers.{0}.encoder_attn.q_proj",
+        "decoder.{}.memory_attention.kv": "decoder.layers.{0}.encoder_attn.k_proj decoder.layers.{0}.encoder_attn.v_proj",
+        "output": "lm_head",
+        "output.bias": "final_logits_bias",
+    }
+    settings = {
+        "d_model": "d_model",
+        "n_heads": "encoder_attention_heads",
+        "d_ff": "encoder_ffn_dim",
+        "max_len": "max_position_embeddings",
+        "activation": "activation_function",
+        "dropout": "dropout",
+        "inner_dropout": "attention_dropout",
+        "scale_embeddings": "scale_embedding",
+        "pad_id": "pad_token_id",
+    }
+    constants = {
+        "positions": "sinusoidal_concatenated",
+        "norm": "post",
+        "norm_type": "layer_norm",
+        "bias": True,
+        "n_kv_heads": None,
+        "window": None,
+    }
+    config = {
+        "model_type": "marian",
+        "architectures": ["MarianMTModel"],
+        "activation_function": "gelu",
+        "dropout": 0.1,
+        "attention_dropout": 0.0,
+        "scale_embedding": False,
+    }
+    supported = {
+        "normalize_before": False,
+        "normalize_embedding": False,
+        "add_final_layer_norm": False,
+        "add_bias_logits": False,
+        "static_position_embeddings": True,
+    }
+    heads = ("lm_head", "final_logits_bias")
+    unneeded = r"model\.(encoder|decoder)\.embed_positions\.weight"
+
+    def arriving(self, tensors, config):
+        """The tensors by the names of the table, with a row for the begin token."""
+        tensors = super().arriving(tensors, config)
+        shared, bias = tensors.pop("shared.weight", None), tensors.pop("final_logits_bias", None)
+        source, target = (tensors.pop(f"{name}.embed_tokens.weight", shared) for name in ("encoder", "decoder"))
+        output = tensors.pop("lm_head.weight", target)
+        begin = config.get("decoder_start_token_id", config.get("pad_token_id"))
+        if is_tied(config):
+            found = {"shared.weight": extended(target, begin)}
+        else:
+            found = {"encoder.embed_tokens.weight": source, "decoder.embed_tokens.weight": extended(target, begin)}
+            found["lm_head.weight"] = extended(output, 0)  # whatever it is, it is NEVER
+        found["final_logits_bias"] = bias and Stored((bias.shape[-1] + 1,), lambda part: never_last(bias)[part])
+        return tensors | {name: x for name, x in found.items() if x is not None}
+
+    def leaving(self, tensors, model):
+        """The tensors by the names of a file, without the row for the begin token."""
+        extended = ("shared.weight", "decoder.embed_tokens.weight", "lm_head.weight", "final_logits_bias")
+        tensors = {name: x[:-1] if name in extended else x for name, x in tensors.items()}
+        tensors["final_logits_bias"] = tensors["final_logits_bias"][None]
+        return super().leaving(tensors, model)
+
+    def settings_of(self, config, tensors):
+        """Our settings, also the sizes of the vocabularies and the numbers of layers."""
+        found = super().settings_of(config, tensors)
+        for key, expected in {
+            "decoder_attention_heads": found["n_heads"],
+            "decoder_ffn_dim": found["d_ff"],
+            "decoder_start_token_id": found["pad_id"],
+        }.items():
+            if (given := config.get(key, expected)) != expected:
+                raise ValueError(f"{key}={shown(given)}, supported is {expected}, that of the encoder or of the padding")
+        source = config.get("vocab_size", 0)
+        target = 1 + config.get("decoder_vocab_size", source)
+        sizes = {"src_vocab": target if is_tied(config) else source, "tgt_vocab": target}
+        depths = [config.get(f"{name}_layers", 12) for name in ("encoder", "decoder")]
+        return found | sizes | {"n_layers": depths, "tie_embeddings": is_tied(config)}
+
+    def config_of(self, model):
+        """What config.json says of a model of ours."""
+        of_both = {"attention_heads": model.n_heads, "ffn_dim": model.d_ff}
+        ours = {f"{name}_{key}": value for name in ("encoder", "decoder") for key, value in of_both.items()}
+        depths = dict(zip(("encoder_layers", "decoder_layers"), model.depths, strict=True))
+        target = model.tgt_vocab - 1
+        ours |= {"vocab_size": target if model.tie_embeddings else model.src_vocab, "decoder_vocab_size": target}
+        ours |= {"decoder_start_token_id": model.pad_id, "share_encoder_decoder_embeddings": model.tie_embeddings}
+        return super().config_of(model) | ours | depths | {"tie_word_embeddings": model.tie_embeddings}
+
+
+def is_tied(config):
+    """Whether one table is that of the source, of the target and of the output."""
+    return config.get("share_encoder_decoder_embeddings", True) and config.get("tie_word_embeddings", True)
+
+
+def extended(stored, id_):
+    """A table with one more row, a copy of that of an id; None if there is none."""
+    if stored is None:
+        return None
+    V = stored.shape[0]
+    if not isinstance(id_, int) or not 0 <= id_ < V:
+        raise ValueError(f"pad_token_id={shown(id_)}, expected an id below the {V} of the vocabulary")
+
+    def rows(part):
+        own = stored.rows(slice(part.start, min(part.stop, V)))
+        return own if part.stop <= V else np.concatenate([own, stored.rows(slice(id_, id_ + 1))])
+
+    return Stored((V + 1, *stored.shape[1:]), rows)
+
+
+def never_last(bias):
+    """The bias (1, V) of the logits, and that of the begin token."""
+    return np.append(bias.rows(slice(0, 1)).reshape(-1), NEVER)

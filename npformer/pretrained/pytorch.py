@@ -1,0 +1,105 @@
+"""PyTorch's ``nn.Transformer``, with the embeddings and the output layer that a program adds to it."""
+
+import re
+
+import numpy as np
+
+from npformer.models.transformer import Transformer
+from npformer.pretrained.family import Family, Stored, listed
+
+MARK = "encoder.layers.0.self_attn.in_proj_weight"
+OUTSIDE = ("source_embedding", "target_embedding", "output")  # which nn.Transformer does not have
+
+
+def stack(name, attentions):
+    """The names of the layers of a stack; the normalisations are numbered."""
+    ours, theirs = f"{name}.{{}}", f"{name}.layers.{{}}"
+    sublayers = [*attentions, "feed_forward"]
+    return {
+        f"{name}.norm": f"{name}.norm",
+        f"{ours}.attention.qkv": f"{theirs}.self_attn.in_proj",
+        **{f"{ours}.{our}.out": f"{theirs}.{their}.out_proj" for our, their in attentions.items()},
+        f"{ours}.feed_forward.hidden": f"{theirs}.linear1",
+        f"{ours}.feed_forward.out": f"{theirs}.linear2",
+        **{f"{ours}.{sublayer}_norm": f"{theirs}.norm{i}" for i, sublayer in enumerate(sublayers, 1)},
+    }
+
+
+class PyTorch(Family):
+    """Names of ``nn.Transformer`` in a state dict; the settings that its shapes do not show are given.
+
+    Parameters
+    ----------
+    names : dict
+        The module of the program's, such as "src_embed", for each of "source_embedding", "target_embedding", "output".
+    """
+
+    model = Transformer
+    names = {
+        **stack("encoder", {"attention": "self_attn"}),
+        **stack("decoder", {"attention": "self_attn", "memory_attention": "multihead_attn"}),
+        "decoder.{}.memory_attention.q": "decoder.layers.{}.multihead_attn.q",
+        "decoder.{}.memory_attention.kv": "decoder.layers.{}.multihead_attn.kv",
+    }
+
+    def __init__(self, tensors, names):
+        self.prefix = next((name.removesuffix(MARK) for name in tensors if name.endswith(MARK)), None)
+        if self.prefix is None:
+            raise ValueError(f"no tensor has a name that ends with {MARK}, expected those of an nn.Transformer")
+        others = sorted(name for name in tensors if not name.startswith((f"{self.prefix}encoder.", f"{self.prefix}decoder.")))
+        if missing := [name for name in OUTSIDE if name not in names]:
+            raise ValueError(
+                f"names lacks {', '.join(missing)}: give the modules of the tensors {listed(others)}, as "
+                'names={"source_embedding": "src_embed", …}'
+            )
+        self.heads = tuple(names.values())
+        self.names = self.names | names
+
+    def arriving(self, tensors, config):
+        """The tensors by the names of the table: the projections of a cross-attention are two."""
+        found = {}
+        for name, x in tensors.items():
+            name = name.removeprefix(self.prefix)
+            kind = re.fullmatch(r"(.*\.multihead_attn\.)in_proj_(weight|bias)", name)
+            if kind:
+                D = x.shape[0] // 3
+                found[f"{kind[1]}q.{kind[2]}"] = part(x, 0, D)
+                found[f"{kind[1]}kv.{kind[2]}"] = part(x, D, 3 * D)
+            else:
+                found[re.sub(r"in_proj_(weight|bias)$", r"in_proj.\1", name)] = x
+        return found
+
+    def settings_of(self, config, tensors):
+        """Our settings, of the shapes; "norm" and the others that no shape shows are those of PyTorch's defaults."""
+        V, D = tensors[f"{self.names['source_embedding']}.weight"].shape
+        first = "encoder.layers.0.self_attn.in_proj"
+        layers = {(m[1], m[2]) for name in tensors if (m := re.match(r"(encoder|decoder)\.layers\.(\d+)\.", name))}
+        return {
+            "src_vocab": V,
+            "tgt_vocab": tensors[f"{self.names['target_embedding']}.weight"].shape[0],
+            "d_model": D,
+            "d_ff": tensors["encoder.layers.0.linear1.weight"].shape[0],
+            "n_layers": [sum(name == stack for stack, _ in layers) for name in ("encoder", "decoder")],
+            "norm": "post",
+            "final_norm": "encoder.norm.weight" in tensors,
+            "bias": f"{first}.bias" in tensors,
+            "positions": "none",
+            "scale_embeddings": False,
+        }
+
+    def leaving(self, tensors, model):
+        """The tensors by the names of a state dict."""
+        found = {}
+        for name, x in super().leaving(tensors, model).items():
+            kind = re.fullmatch(r"(.*\.multihead_attn\.)(q|kv)\.(weight|bias)", name)
+            if kind:
+                found.setdefault(f"{kind[1]}in_proj_{kind[3]}", []).append(x)
+            else:
+                found[re.sub(r"in_proj\.(weight|bias)$", r"in_proj_\1", name)] = x
+        return {name: np.concatenate(x) if isinstance(x, list) else x for name, x in found.items()}
+
+
+def part(stored, begin, end):
+    """Some rows of a tensor, as a tensor."""
+    rows = lambda rows: stored.rows(slice(begin + rows.start, min(begin + rows.stop, end)))  # noqa: E731
+    return Stored((end - begin, *stored.shape[1:]), rows)
