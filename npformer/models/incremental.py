@@ -76,6 +76,16 @@ class StepwiseDecoder:
         """The first of the entries of the cache that are written in step t."""
         return t * self.max_rows
 
+    def _layer(self, params, x, cache, memory=None):
+        """The layer, by the function of the backend for such a step, if it has one and that takes this step."""
+        step = self.ops.hooks.get("layer_step")
+        y = step(params, x, cache, memory, self.settings) if step else NotImplemented
+        if y is not NotImplemented:
+            return y
+        if memory is None:
+            return encoder_layer(self.ops, params, x, self.settings, cache=cache)[0]
+        return decoder_layer(self.ops, params, x, memory, self.settings, cache=cache)[0]
+
     def empty_cache(self, *shape):
         """An uninitialised array for the cache, on the device of the parameters."""
         return np.empty_like(self.table, shape=shape, dtype=self.table.dtype.newbyteorder("="))
@@ -116,14 +126,6 @@ class IncrementalDecoder(StepwiseDecoder):
         if model.has_final_norm:
             x, _ = normalise(ops, self.params["decoder"]["norm"], x, self.settings)
         return x
-
-    def _layer(self, params, x, cache, memory):
-        """``decoder_layer``, by the function of the backend for such a step, if it has one and that takes this step."""
-        step = self.ops.hooks.get("decoder_layer_step")
-        y = step(params, x, cache, memory, self.settings) if step else NotImplemented
-        if y is NotImplemented:
-            y, _ = decoder_layer(self.ops, params, x, memory, self.settings, cache=cache)
-        return y
 
 
 class LanguageDecoder(StepwiseDecoder):
@@ -193,7 +195,7 @@ class LanguageDecoder(StepwiseDecoder):
         at = beside(np.ascontiguousarray(at[:, -window:]), table)
         for layer, kv in zip(self.layers, self.kv, strict=True):
             cache = KeyValueCache(kv, at, keep_mask, self.settings.attention.rotary, positions)
-            x, _ = encoder_layer(ops, layer, x, self.settings, cache=cache)
+            x = self._layer(layer, x, cache)
         if model.has_final_norm:
             x, _ = normalise(ops, self.params["layers"]["norm"], x, self.settings)
         return x

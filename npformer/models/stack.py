@@ -60,8 +60,9 @@ class TransformerSettings(Model):
         in an encoder-decoder all positions attend to the whole source.
     positions : "sinusoidal", "sinusoidal_concatenated", "learned", "rotary" or "none"
         Vectors that are added to the embeddings: sines and cosines (section 3.5), in turn or all sines first, as in
-        Marian; or parameters, a table (max_len, D) for each stack; or a rotation of the queries and keys of each self-attention; or nothing. A learned position
-        that no training sentence reaches learns nothing, so ``max_len`` should not be above their length.
+        Marian; or parameters, a table (max_len, D) for each stack; or a rotation of the queries and keys of each
+        self-attention; or nothing. A learned position that no training sentence reaches learns nothing, so ``max_len``
+        should not be above their length.
     rotary : Rotary or dict, optional
         The settings of ``positions="rotary"``, as ``layers.Rotary(base=500000.0)``, which is that of Llama 3; those of
         ``layers.Rotary()`` if not given.

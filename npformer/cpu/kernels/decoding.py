@@ -1,6 +1,7 @@
 """Decoding one token at a time: cached keys and values are not copied, and one pass finds the k best entries."""
 
-from functools import cache
+from dataclasses import replace
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -13,21 +14,24 @@ from npformer.cpu.jit import inlined, kernel
 from npformer.cpu.kernels.activations import CODES, activate
 from npformer.cpu.kernels.flash_attention import no_bias, with_four_axes
 from npformer.cpu.kernels.linear import map_few_rows
-from npformer.cpu.kernels.normalisation import normalise_rows
+from npformer.cpu.kernels.normalisation import normalise_rows, scale_rows
+from npformer.cpu.kernels.rotary import turn_row
 from npformer.cpu.scalar import exp_negative, largest, like
 from npformer.cpu.team import add_multiple, helper_for
 from npformer.reference.math.activations import INPUTS
 from npformer.reference.math.attention import scale_of
-from npformer.reference.settings import AttentionSettings, LayerSettings
+from npformer.reference.math.rotary import angles
 from npformer.runtime.memory import empty
 from npformer.runtime.threads import FEW_ROWS
 
 BLOCK = 128  # entries that are compared together: in most blocks none is among the best
 NO_MASK = np.ones((1, 1, 1, 1), bool)
 SUITED = C_CONTIGUOUS | ALIGNED | WRITEABLE
-MAPS = [("attention", "qkv"), ("attention", "out"), ("memory_attention", "q"), ("memory_attention", "out")]
-MAPS += [("feed_forward", "hidden"), ("feed_forward", "out")]
-NORMS = ["attention_norm", "memory_attention_norm", "feed_forward_norm"]
+SUBLAYERS = {  # the projections of a sublayer that begin and end it
+    "attention": ("qkv", "out"),
+    "memory_attention": ("q", "out"),
+    "feed_forward": ("hidden", "out"),
+}
 
 
 class Step(NamedTuple):
@@ -36,70 +40,93 @@ class Step(NamedTuple):
     n_heads: int
     scale: float
     pre: bool
+    is_rms: bool
     eps: float
     activation: int
+    has_memory: bool
+    is_halves: bool
 
 
-def decoder_layer_step(params, x0, cache, memory, settings):
-    """``layers.decoder_layer`` for the newest token of each row, with caches, or ``NotImplemented``.
+def layer_step(params, x0, cache, memory, settings):
+    """A layer for the newest token of each row, with caches, or ``NotImplemented``.
 
-    It is one kernel: calls from Python would take half the time of such a short step.
+    ``layers.decoder_layer``, or, if memory is None, ``layers.encoder_layer`` with causal attention. It is one kernel:
+    calls from Python would take half the time of such a short step.
     """
-    is_suited = len(x0) <= FEW_ROWS and cache.kv.dtype == memory.kv.dtype == x0.dtype  # also in the order of its bytes
-    step = step_of(settings, x0.shape[1], x0.dtype) if is_suited else None
-    arrays = fused_arrays(params, x0, settings.attention) if step else None
+    caches = [part for part in (cache, memory) if part is not None]
+    is_suited = len(x0) <= FEW_ROWS and all(part.kv.dtype == x0.dtype for part in caches)  # also the order of its bytes
+    is_suited &= settings.attention.window is None or cache.at.shape[1] <= settings.attention.window
+    step = step_of(settings, x0.shape[1], x0.dtype, memory is not None) if is_suited else None
+    arrays = fused_arrays(params, x0, settings) if step else None
     if arrays is None:
         return NotImplemented
-    masks = [NO_MASK if part.keep_mask is None else part.keep_mask for part in (cache, memory)]
-    caches = cache.kv, cache.at, masks[0], memory.kv, memory.at, masks[1]
-    x3 = np.empty_like(x0)
-    _step(helper_for(x0.dtype), BLAS[x0.dtype], x0, *arrays, caches, step, x3)
+    parts = [(part.kv, part.at, NO_MASK if part.keep_mask is None else part.keep_mask) for part in caches]
+    parts = (*parts[0], *parts[-1])  # without a memory the kernel does not read the others
+    x3, turns = np.empty_like(x0), turns_of(cache, settings.attention.rotary, len(x0), step.n_heads, x0)
+    _step(helper_for(x0.dtype), BLAS[x0.dtype], x0, *arrays, parts, turns, step, x3)
     return x3
 
 
-ops.hooks["decoder_layer_step"] = decoder_layer_step
+ops.hooks["layer_step"] = layer_step
 
 
 @cache  # the same in all layers and steps
-def step_of(settings, d_model, dtype):
-    """The settings for the kernel of a whole layer; None if it does not take this layer.
-
-    It takes layer normalisation, and activations that have one input per output. A decoder layer is causal anyway.
-    """
+def step_of(settings, d_model, dtype, has_memory):
+    """The settings for the kernel of a whole layer, which is causal anyway; None if it does not take this layer."""
     attention = settings.attention
-    known = LayerSettings(
-        AttentionSettings(attention.n_heads, attention.n_kv_heads, attention.causal, scale=attention.scale),
-        norm=settings.norm,
-        eps=settings.eps,
-        activation=settings.activation,
-    )
-    if settings != known or INPUTS[settings.activation] > 1:  # a setting that the kernel does not know
+    known = replace(attention, dropout_rate=0.0), replace(settings, dropout_rate=0.0, hidden_dropout_rate=0.0)
+    if (attention, settings) != known:
         return None
     check_in_dtype("eps", settings.norm_eps, dtype)
-    scale = scale_of(d_model // attention.n_heads, attention.scale)
-    pre, code = settings.norm == "pre", CODES[settings.activation]
-    return Step(attention.n_heads, dtype.type(scale), pre, dtype.type(settings.norm_eps), code)
+    scale = dtype.type(scale_of(d_model // attention.n_heads, attention.scale))
+    norm = settings.norm == "pre", settings.norm_type == "rms_norm", dtype.type(settings.norm_eps)
+    is_halves = attention.rotary is not None and attention.rotary.pairs == "halves"
+    return Step(attention.n_heads, scale, *norm, CODES[settings.activation], has_memory, is_halves)
 
 
-def fused_arrays(params, x0, attention):
+def turns_of(cache, rotary, n_rows, n_heads, x):
+    """The cosines and sines of the newest positions (R, K/2); without rotary positions (0, 0)."""
+    if rotary is None:
+        return np.empty((2, 0, 0), x.dtype)
+    positions = np.broadcast_to(cache.newest_positions, n_rows)
+    return _turns(tuple(positions.tolist()), x.shape[1] // n_heads, rotary, x.dtype)
+
+
+@lru_cache(maxsize=4)  # those of a step are the same in all layers
+def _turns(positions, K, rotary, dtype):
+    turns = angles(np.array(positions), K, rotary.base, rotary.scaling)
+    return np.stack([np.cos(turns), np.sin(turns)]).astype(dtype)
+
+
+def fused_arrays(params, x0, settings):
     """(weights, vectors) for the kernel of a whole layer; None if it does not take them.
 
-    It takes packed projections, each with a bias.
+    It takes packed projections. An array of a sublayer, or a bias, that a layer does not have is empty.
     """
-    try:
-        maps = [params[sublayer][name] for sublayer, name in MAPS]
-        norms = [params[name] for name in NORMS]
-        weights = tuple([linear["weight"] for linear in maps])
-        vectors = tuple([linear["bias"] for linear in maps] + [x for n in norms for x in (n["gain"], n["bias"])])
-    except KeyError:
-        return None
-    D, F = x0.shape[1], weights[-1].shape[0]
-    P = sum(attention.widths(D))
-    shapes = [(D, P), (D, D), (D, D), (D, D), (D, F), (F, D), (P,), (D,), (D,), (D,), (F,), *[(D,)] * 7]
-    for x, shape in zip((*weights, *vectors), shapes, strict=True):
-        if type(x) is not np.ndarray or x.shape != shape or x.dtype != x0.dtype or x.flags.num & SUITED != SUITED:
+    D, nothing = x0.shape[1], np.empty(0, x0.dtype)
+    widths, n = settings.attention.widths(D), INPUTS[settings.activation]
+    weights, vectors = [], []
+    for name, parts in SUBLAYERS.items():
+        if name not in params:
+            weights += [np.empty((0, 0), x0.dtype)] * 2
+            vectors += [nothing] * 4
+            continue
+        try:
+            maps, norm = [params[name][part] for part in parts], params[f"{name}_norm"]
+            of_maps, of_biases = [x["weight"] for x in maps], [x.get("bias", nothing) for x in maps]
+        except KeyError:
             return None
-    return weights, vectors
+        F = len(of_maps[1])
+        between = {"attention": sum(widths), "memory_attention": D, "feed_forward": n * F}[name]
+        shapes = [(D, between), (F if name == "feed_forward" else D, D), (between,), (D,), (D,), (D,)]
+        found = [*of_maps, *of_biases, norm["gain"], norm.get("bias", nothing)]
+        for x, shape in zip(found, shapes, strict=True):
+            is_there = x is nothing or (x.shape == shape and x.flags.num & SUITED == SUITED)
+            if type(x) is not np.ndarray or x.dtype != x0.dtype or not is_there:
+                return None
+        weights += of_maps
+        vectors += found[2:]
+    return tuple(weights), tuple(vectors)
 
 
 @kernel_of(reference.cached_attention)
@@ -120,16 +147,17 @@ def log_softmax_top_k(x, k):
 
 
 @kernel
-def _step(helper, blas, x0, weights, vectors, caches, step, x3):
+def _step(helper, blas, x0, weights, vectors, caches, turns, step, x3):
     kv, at, mask, memory_kv, memory_at, memory_mask = caches
     w_qkv, w_out, w_q, w_memory_out, w_hidden, w_feed_out = weights
-    b_qkv, b_out, b_q, b_memory_out, b_hidden, b_feed_out, gain0, bias0, gain1, bias1, gain2, bias2 = vectors
-    (B, D), F = x0.shape, len(b_hidden)
-    h, heads, q = np.empty((B, D), x0.dtype), np.empty((B, D), x0.dtype), np.empty((B, D), x0.dtype)
-    x1, x2, qkv = np.empty((B, D), x0.dtype), np.empty((B, D), x0.dtype), np.empty((B, len(b_qkv)), x0.dtype)
-    hidden, nothing = np.empty((B, F), x0.dtype), np.empty((1, 1, 1, 0), x0.dtype)
+    b_qkv, b_out, gain0, bias0, b_q, b_memory_out, gain1, bias1, b_hidden, b_feed_out, gain2, bias2 = vectors
+    (B, D), F = x0.shape, len(w_feed_out)
+    h, heads, x1 = np.empty((B, D), x0.dtype), np.empty((B, D), x0.dtype), np.empty((B, D), x0.dtype)
+    qkv, nothing = np.empty((B, w_qkv.shape[1]), x0.dtype), np.empty((1, 1, 1, 0), x0.dtype)
 
     map_few_rows(helper, blas, _before(x0, gain0, bias0, step, h), w_qkv, b_qkv, qkv)
+    for b in range(len(turns[0])):
+        turn_row(qkv[b], turns[0, b], turns[1, b], qkv.shape[1] - kv.shape[1] // 2, step.is_halves, qkv[b])
     for b in range(B):
         for j in range(kv.shape[1]):
             kv[at[b, -1], j] = qkv[b, D + j]
@@ -137,15 +165,19 @@ def _step(helper, blas, x0, weights, vectors, caches, step, x3):
     map_few_rows(helper, blas, heads, w_out, b_out, x1)
     _after(x0, x1, gain0, bias0, step)
 
-    map_few_rows(helper, blas, _before(x1, gain1, bias1, step, h), w_q, b_q, q)
-    _attend(q, memory_kv, memory_at, memory_mask, nothing, step.n_heads, step.scale, heads)
-    map_few_rows(helper, blas, heads, w_memory_out, b_memory_out, x2)
-    _after(x1, x2, gain1, bias1, step)
+    x2 = x1
+    if step.has_memory:
+        q, x2 = np.empty((B, D), x0.dtype), np.empty((B, D), x0.dtype)
+        map_few_rows(helper, blas, _before(x1, gain1, bias1, step, h), w_q, b_q, q)
+        _attend(q, memory_kv, memory_at, memory_mask, nothing, step.n_heads, step.scale, heads)
+        map_few_rows(helper, blas, heads, w_memory_out, b_memory_out, x2)
+        _after(x1, x2, gain1, bias1, step)
 
+    hidden, activated = np.empty((B, w_hidden.shape[1]), x0.dtype), np.empty((B, F), x0.dtype)
     map_few_rows(helper, blas, _before(x2, gain2, bias2, step, h), w_hidden, b_hidden, hidden)
     for b in range(B):
-        activate(hidden[b], hidden[b], step.activation)
-    map_few_rows(helper, blas, hidden, w_feed_out, b_feed_out, x3)
+        activate(hidden[b], activated[b], step.activation)
+    map_few_rows(helper, blas, activated, w_feed_out, b_feed_out, x3)
     _after(x2, x3, gain2, bias2, step)
 
 
@@ -154,7 +186,7 @@ def _before(x, gain, bias, step, h):
     """The input of a sublayer: x, normalised in a pre-norm model."""
     if not step.pre:
         return x
-    _normalise(x, gain, bias, step.eps, h)
+    _normalise(x, gain, bias, step, h)
     return h
 
 
@@ -165,13 +197,16 @@ def _after(x, y, gain, bias, step):
         for j in range(x.shape[1]):
             y[b, j] += x[b, j]
     if not step.pre:
-        _normalise(y, gain, bias, step.eps, y)
+        _normalise(y, gain, bias, step, y)
 
 
 @inlined
-def _normalise(x, gain, bias, eps, y):
+def _normalise(x, gain, bias, step, y):
     statistics = np.empty((2, len(x)), x.dtype)
-    normalise_rows(x, gain, bias, eps, y, statistics[0], statistics[1])
+    if step.is_rms:
+        scale_rows(x, gain, step.eps, y, statistics[0])
+    else:
+        normalise_rows(x, gain, bias, step.eps, y, statistics[0], statistics[1])
 
 
 @inlined

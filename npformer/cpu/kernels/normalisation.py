@@ -78,7 +78,7 @@ def _normalise_backward(dy, x, gain, mean, rstd, dx, dgain, dbias):
 @kernel_of(reference.rms_norm)
 def rms_norm(x, gain, eps):
     y, rstd = empty(x.shape, x.dtype), np.empty((*x.shape[:-1], 1), x.dtype)
-    _scale_rows(as_rows(x), gain, x.dtype.type(eps), as_rows(y), rstd.reshape(-1))
+    scale_rows(as_rows(x), gain, x.dtype.type(eps), as_rows(y), rstd.reshape(-1))
     return y, rstd
 
 
@@ -89,8 +89,9 @@ def rms_norm_backward(dy, x, gain, rstd):
     return dx, dgain
 
 
-@kernel
-def _scale_rows(x, gain, eps, y, rstd):
+@inlined
+def scale_rows(x, gain, eps, y, rstd):
+    """Normalisation of rows by the root mean square. y may be x itself."""
     n, D = x.shape
     for i in range(n):
         r = reciprocal_root(sums.sum_of_products(x[i], x[i]) / like(eps, D) + eps)

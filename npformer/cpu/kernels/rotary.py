@@ -5,7 +5,7 @@ import numpy as np
 from npformer import reference
 from npformer.arrays import as_rows
 from npformer.cpu.backend import kernel_of
-from npformer.cpu.jit import kernel
+from npformer.cpu.jit import inlined, kernel
 from npformer.reference.math.rotary import angles
 from npformer.runtime.memory import empty
 
@@ -28,13 +28,19 @@ def rotary_backward(dy, positions, n_heads, n_plain, base, scaling, pairs):
 @kernel
 def _turn(x, rows, cos, sin, n_heads, is_halves, y):
     """Turn the rows of x; row i has the angles of row ``rows[i]``."""
-    M = cos.shape[1]
+    n = n_heads * 2 * cos.shape[1]
     for i in range(len(x)):
-        c, s = cos[rows[i]], sin[rows[i]]
-        for first in range(0, n_heads * 2 * M, 2 * M):
-            for j in range(M):
-                k = np.uint64(first + j if is_halves else first + 2 * j)
-                m = np.uint64(k + M if is_halves else k + 1)
-                a, b = x[i, k], x[i, m]
-                y[i, k], y[i, m] = a * c[j] - b * s[j], a * s[j] + b * c[j]
-        y[i, n_heads * 2 * M :] = x[i, n_heads * 2 * M :]
+        turn_row(x[i], cos[rows[i]], sin[rows[i]], n, is_halves, y[i])
+        y[i, n:] = x[i, n:]
+
+
+@inlined
+def turn_row(x, cos, sin, n, is_halves, y):
+    """Turn the first n entries of one row, head by head. y may be x itself."""
+    M = len(cos)
+    for first in range(0, n, 2 * M):
+        for j in range(M):
+            k = np.uint64(first + j if is_halves else first + 2 * j)
+            m = np.uint64(k + M if is_halves else k + 1)
+            a, b = x[k], x[m]
+            y[k], y[m] = a * cos[j] - b * sin[j], a * sin[j] + b * cos[j]
