@@ -1,4 +1,4 @@
-"""Models that others have trained: GPT-2, Llama, BERT, Marian, PyTorch's ``nn.Transformer``, from and to their files."""
+"""Models of other libraries, from and to their files: GPT-2, Llama, BERT, Marian, PyTorch's ``nn.Transformer``."""
 
 from npformer.pretrained.loading import load, save
 

@@ -64,7 +64,7 @@ def read_gguf(path: Path) -> tuple[dict, dict[str, Stored], dict]:
     return config, tensors, about
 
 
-def as_halves(stored: Stored, n_heads: int) -> Stored:
+def as_halves(stored: Stored, n_heads: Any) -> Stored:
     """Order the rows of a projection to queries or keys as rotary positions of npformer turn them.
 
     The pairs of a head that are turned together are the rows 2i and 2i+1 in a GGUF file, and the rows i and i + K/2 in
@@ -83,7 +83,9 @@ def _stored(gguf: Any, tensor: Any) -> Stored:
         try:
             return gguf.quants.dequantize(tensor.data[part], tensor.tensor_type).reshape(-1, *shape[1:])
         except NotImplementedError:
-            raise ValueError(f"{tensor.name} is quantised as {tensor.tensor_type.name}, which is not supported") from None
+            raise ValueError(
+                f"{tensor.name} is quantised as {tensor.tensor_type.name}, which is not supported"
+            ) from None
 
     return Stored(shape, rows)
 

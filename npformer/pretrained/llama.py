@@ -13,7 +13,7 @@ class Llama(Family):
     names = {
         "embedding": "embed_tokens",
         "layers.{}.attention_norm": "layers.{}.input_layernorm",
-        "layers.{}.attention.qkv": "layers.{0}.self_attn.q_proj layers.{0}.self_attn.k_proj layers.{0}.self_attn.v_proj",
+        "layers.{}.attention.qkv": " ".join(f"layers.{{0}}.self_attn.{x}_proj" for x in "qkv"),
         "layers.{}.attention.out": "layers.{}.self_attn.o_proj",
         "layers.{}.feed_forward_norm": "layers.{}.post_attention_layernorm",
         "layers.{}.feed_forward.hidden": "layers.{0}.mlp.gate_proj layers.{0}.mlp.up_proj",

@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from npformer.checks import shown
 from npformer.pretrained.bert import Bert
 from npformer.pretrained.family import Family, Stored, given_settings
@@ -16,10 +18,12 @@ from npformer.pretrained.tokenizer import tokenizer_of, tokenizer_of_gguf
 from npformer.runtime.files import check_path
 from npformer.training.checkpoint import import_safetensors, refusing
 
-import numpy as np
-
 FAMILIES: dict[str, Family] = {
-    "gpt2": GPT2(), "llama": Llama(), "mistral": Mistral(), "bert": Bert(), "marian": Marian(),
+    "gpt2": GPT2(),
+    "llama": Llama(),
+    "mistral": Mistral(),
+    "bert": Bert(),
+    "marian": Marian(),
 }
 ADVICE = "see help(npformer.pretrained.load)"
 
@@ -36,7 +40,8 @@ def load(path: Any, *, names: dict | None = None, **settings: Any) -> tuple[Any,
         tokenizer. Or a GGUF file with a Llama, also quantised. Or the state dict of an ``nn.Transformer``, as a
         safetensors file or as a dict of arrays.
     names : dict, optional
-        For a state dict: the modules that are the "source_embedding", the "target_embedding" and the "output".
+        For a state dict: the modules that are the "source_embedding", the "target_embedding" and the "output". (To
+        save, also that which is the "transformer", if it has a name.)
     **settings
         Of the model, in place of those in the file: ``dtype="float64"``, ``dropout=0.0``, ``max_len=512``. A state dict
         needs at least ``n_heads``, and all that its shapes do not show and that is not PyTorch's default: "norm",
@@ -55,31 +60,35 @@ def load(path: Any, *, names: dict | None = None, **settings: Any) -> tuple[Any,
     CheckpointError
         If the file is damaged, or if it holds something that is not supported; the error says what is.
     """
-    if isinstance(path, dict):
-        config, tensors, about, place = {}, {name: of_array(x) for name, x in path.items()}, None, "the dict"
-    else:
-        place = check_path(path)
-        if not place.exists():
-            raise FileNotFoundError(f"there is no {place}")
-    with refusing(place, ADVICE):
-        if place != "the dict":
-            config, tensors, about = opened(place)
-        family = PyTorch(tensors, names or {}) if not config else family_of(config)
-        if names is not None and config:
-            raise ValueError("names are given, expected None for a model with config.json")
-        tensors = family.arriving(tensors, config)
-        found = family.settings_of(config, tensors)
-        given_settings(family.model, settings)
-        model = family.model(**found | settings)
-        params = family.read(model, tensors)
-        if isinstance(about, dict):
-            return model, params, tokenizer_of_gguf(about)
-        begin_id = model.tgt_vocab - 1 if isinstance(family, Marian) else None
-        return model, params, about and tokenizer_of(about, begin_id)
+    if not isinstance(path, dict) and not check_path(path).exists():
+        raise FileNotFoundError(f"there is no {path}")
+    with refusing("the dict" if isinstance(path, dict) else path, ADVICE):
+        try:
+            return _load(path if isinstance(path, dict) else Path(path), names, settings)
+        except (KeyError, IndexError, AttributeError) as error:  # of settings of other types than are expected
+            raise ValueError(f"something is missing, or has another form: {type(error).__name__} {error}") from error
 
 
-def opened(path: Path) -> tuple[dict, dict[str, Stored], Any]:
+def _load(path, names, settings):
+    config, tensors, about = opened(path)
+    if names is not None and config:
+        raise ValueError("names are given, expected None for a model with config.json")
+    family = family_of(config) if config else PyTorch(names or {}, tensors)
+    tensors = family.arriving(tensors, config)
+    found = family.settings_of(config, tensors)
+    given_settings(family.model, settings)
+    model = family.model(**found | settings)
+    params = family.read(model, tensors)
+    if isinstance(about, dict):
+        return model, params, tokenizer_of_gguf(about)
+    begin_id = model.tgt_vocab - 1 if isinstance(family, Marian) else None
+    return model, params, about and tokenizer_of(about, begin_id)
+
+
+def opened(path: Path | dict) -> tuple[dict, dict[str, Stored], Any]:
     """The settings and the tensors of a file or folder, and where its tokenizer is: a folder, or a dict."""
+    if isinstance(path, dict):
+        return {}, {name: of_array(x) for name, x in path.items()}, None
     if path.suffix == ".gguf":
         return read_gguf(path)
     if path.suffix == ".safetensors":
@@ -128,7 +137,7 @@ def save(path: Any, model: Any, params: dict, tokenizer: Any = None, *, names: d
     """
     path, safetensors = check_path(path), import_safetensors()
     if names is not None:
-        family: Family = PyTorch({"encoder.layers.0.self_attn.in_proj_weight": None}, names)
+        family: Family = PyTorch(names)
         config: dict = {}
     else:
         family, config = fitting(model)

@@ -43,7 +43,7 @@ class Marian(Family):
         **stack("decoder"),
         **attention("decoder.{}.memory_attention", "decoder.layers.{0}.encoder_attn"),
         "decoder.{}.memory_attention.q": "decoder.layers.{0}.encoder_attn.q_proj",
-        "decoder.{}.memory_attention.kv": "decoder.layers.{0}.encoder_attn.k_proj decoder.layers.{0}.encoder_attn.v_proj",
+        "decoder.{}.memory_attention.kv": " ".join(f"decoder.layers.{{0}}.encoder_attn.{x}_proj" for x in "kv"),
         "output": "lm_head",
         "output.bias": "final_logits_bias",
     }
@@ -115,7 +115,9 @@ class Marian(Family):
             "decoder_start_token_id": found["pad_id"],
         }.items():
             if (given := config.get(key, expected)) != expected:
-                raise ValueError(f"{key}={shown(given)}, supported is {expected}, that of the encoder or of the padding")
+                raise ValueError(
+                    f"{key}={shown(given)}, supported is {expected}, that of the encoder or of the padding"
+                )
         source = config.get("vocab_size", 0)
         target = 1 + config.get("decoder_vocab_size", source)
         sizes = {"src_vocab": target if is_tied(config) else source, "tgt_vocab": target}

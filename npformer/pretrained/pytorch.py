@@ -31,7 +31,10 @@ class PyTorch(Family):
     Parameters
     ----------
     names : dict
-        The module of the program's, such as "src_embed", for each of "source_embedding", "target_embedding", "output".
+        The module of the program, such as "src_embed", for each of "source_embedding", "target_embedding" and "output";
+        also that of the "transformer", which is found if it is not given.
+    tensors : dict, optional
+        In which they are found.
     """
 
     model = Transformer
@@ -42,18 +45,27 @@ class PyTorch(Family):
         "decoder.{}.memory_attention.kv": "decoder.layers.{}.multihead_attn.kv",
     }
 
-    def __init__(self, tensors, names):
+    def __init__(self, names, tensors=None):
+        names = dict(names)
+        inside = names.pop("transformer", "")
+        self.prefix = f"{inside}." if inside else ""
+        if tensors is not None:
+            self._find(names, tensors)
+        self.heads = tuple(names.values())
+        self.names = self.names | names
+
+    def _find(self, names, tensors):
+        """Find the nn.Transformer, and check that the others are there."""
         self.prefix = next((name.removesuffix(MARK) for name in tensors if name.endswith(MARK)), None)
         if self.prefix is None:
             raise ValueError(f"no tensor has a name that ends with {MARK}, expected those of an nn.Transformer")
-        others = sorted(name for name in tensors if not name.startswith((f"{self.prefix}encoder.", f"{self.prefix}decoder.")))
+        inside = tuple(f"{self.prefix}{stack}." for stack in ("encoder", "decoder"))
+        others = listed(sorted(name for name in tensors if not name.startswith(inside)))
         if missing := [name for name in OUTSIDE if name not in names]:
-            raise ValueError(
-                f"names lacks {', '.join(missing)}: give the modules of the tensors {listed(others)}, as "
-                'names={"source_embedding": "src_embed", …}'
-            )
-        self.heads = tuple(names.values())
-        self.names = self.names | names
+            given = 'names={"source_embedding": "src_embed", …}'
+            raise ValueError(f"names lacks {', '.join(missing)}: give the modules of the tensors {others}, as {given}")
+        if unknown := [name for name in names.values() if f"{name}.weight" not in tensors]:
+            raise ValueError(f"names has {listed(unknown)}, expected modules of the tensors {others}")
 
     def arriving(self, tensors, config):
         """The tensors by the names of the table: the projections of a cross-attention are two."""

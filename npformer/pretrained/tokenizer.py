@@ -7,7 +7,13 @@ from npformer.checks import shown
 from npformer.pretrained.files import LONGEST_JSON, read_json
 from npformer.runtime.extras import pip_install
 
-FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja", "generation_config.json")
+FILES: tuple[str, ...] = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "chat_template.jinja",
+    "generation_config.json",
+)
 FILES += ("vocab.json", "merges.txt", "source.spm", "target.spm")
 CONTROL = 3  # the type of tokens of a GGUF file that no text has
 
@@ -89,11 +95,16 @@ def tokenizer_of(folder: Path, begin_id: int | None) -> Any:
     if (folder / "tokenizer.json").exists():
         found = Tokenizer(_from_json(folder / "tokenizer.json"), _special(about), _template(folder, about))
     elif (folder / "source.spm").exists():
-        vocabulary, (source, target) = read_json(folder / "vocab.json"), (folder / f"{x}.spm" for x in ("source", "target"))
+        vocabulary, (source, target) = (
+            read_json(folder / "vocab.json"),
+            (folder / f"{x}.spm" for x in ("source", "target")),
+        )
         found = MarianTokenizer(source.read_bytes(), target.read_bytes(), vocabulary, begin_id)
     elif (folder / "merges.txt").exists():
         end = "<|endoftext|>"
-        merges = [tuple(line.split(" ")) for line in _text(folder / "merges.txt").splitlines() if line[:1] != "#" and line]
+        merges = [
+            tuple(line.split(" ")) for line in _text(folder / "merges.txt").splitlines() if line[:1] != "#" and line
+        ]
         found = Tokenizer(byte_pairs(read_json(folder / "vocab.json"), merges), {"bos": end, "eos": end})
     if found is not None:
         found.files = {name: (folder / name).read_bytes() for name in FILES if (folder / name).exists()}
@@ -106,12 +117,16 @@ def tokenizer_of_gguf(about: dict) -> Tokenizer:
     said = {name.removeprefix("tokenizer.ggml."): value for name, value in about.items()}
     kind, before = said.get("model"), said.get("pre", "default")
     if kind != "gpt2" or before not in ("smollm", "gpt-2", "default"):
-        raise ValueError(f"its tokenizer is {shown(kind)} with {shown(before)}, supported is 'gpt2' with 'smollm' or 'gpt-2'")
+        raise ValueError(
+            f"its tokenizer is {shown(kind)} with {shown(before)}, supported is 'gpt2' with 'smollm' or 'gpt-2'"
+        )
     tokens, merges = said["tokens"], [tuple(merge.split(" ")) for merge in said["merges"]]
     tokenizer = byte_pairs({token: i for i, token in enumerate(tokens)}, merges, digits=before == "smollm")
     control = [token for token, kind in zip(tokens, said["token_type"], strict=True) if kind == CONTROL]
     tokenizer.add_special_tokens([tokenizers.AddedToken(token, normalized=False, special=True) for token in control])
-    special = {name: said.get(f"{long}_token_id") for name, long in (("bos", "bos"), ("eos", "eos"), ("pad", "padding"))}
+    special = {
+        name: said.get(f"{long}_token_id") for name, long in (("bos", "bos"), ("eos", "eos"), ("pad", "padding"))
+    }
     return Tokenizer(tokenizer, special, about.get("tokenizer.chat_template"))
 
 

@@ -15,7 +15,6 @@ transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:transformers", "ignore::UserWarning:torch")
 
 
-
 def made(kind, config):
     """Their model with random parameters, none of which is 0 or 1."""
     torch.manual_seed(0)
@@ -23,7 +22,9 @@ def made(kind, config):
     with torch.no_grad():
         for parameter in theirs.parameters():
             parameter.add_(0.2 * torch.randn_like(parameter))
-        for stack in (theirs.get_encoder(), theirs.get_decoder()) if isinstance(config, transformers.MarianConfig) else ():
+        for stack in (
+            (theirs.get_encoder(), theirs.get_decoder()) if isinstance(config, transformers.MarianConfig) else ()
+        ):
             table = sinusoidal_encoding(23, config.d_model, "concatenated")
             stack.embed_positions.weight.copy_(torch.tensor(table))  # theirs has float32
             theirs.final_logits_bias.normal_()
