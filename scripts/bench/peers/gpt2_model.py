@@ -8,6 +8,7 @@ from scripts.bench.machine import physical_cores
 
 MAPS = {"attention.qkv": "attn.c_attn", "attention.out": "attn.c_proj"}
 MAPS |= {"feed_forward.hidden": "mlp.c_fc", "feed_forward.out": "mlp.c_proj"}
+GELU = "gelu_pytorch_tanh"  # the same function as "gelu_new", in one pass
 NORMS = {"attention_norm": "ln_1", "feed_forward_norm": "ln_2"}
 
 
@@ -15,7 +16,7 @@ def twin(model, params):
     """The model with the same parameters."""
     torch.set_num_threads(physical_cores())
     shape = {"vocab_size": model.vocab, "n_positions": model.max_len, "n_embd": model.d_model}
-    shape |= {"n_head": model.n_heads, "n_layer": model.n_layers, "n_inner": model.d_ff}
+    shape |= {"n_head": model.n_heads, "n_layer": model.n_layers, "n_inner": model.d_ff, "activation_function": GELU}
     rates = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0)
     config = GPT2Config(**shape, **rates, bos_token_id=None, eos_token_id=None)
     network = GPT2LMHeadModel(config)
