@@ -21,8 +21,8 @@ def limits_contender(sizes):
 def build_limits(sizes, copied=2**26):
     """``step`` that measures the limits, with matrix products of these sizes and copies of so many numbers.
 
-    It returns the GFLOP/s of NumPy's float32 matrix product on all threads, at the best size ("sgemm"), and the GB/s
-    that one thread reads and writes ("copy"), or one thread per core ("copy_threads").
+    It returns the GFLOP/s of NumPy's float32 matrix product on all threads, at the best size ("sgemm"), the GB/s that
+    one thread reads and writes ("copy"), or one thread per core ("copy_threads"), and that the latter read ("read").
     """
     rng = np.random.default_rng(0)
     factors = [rng.standard_normal((2, n, n), dtype=np.float32) for n in sizes]
@@ -41,7 +41,8 @@ def build_limits(sizes, copied=2**26):
         moved = 2 * source.nbytes / 1e9
         copy = moved / timeit(lambda: np.copyto(target, source), number=1)
         copy_threads = moved / timeit(lambda: list(pool.map(lambda part: np.copyto(*part), parts)), number=1)
-        return {"sgemm": max(rates), "copy": copy, "copy_threads": copy_threads}
+        read = source.nbytes / 1e9 / timeit(lambda: list(pool.map(lambda part: part[1] @ part[1], parts)), number=1)
+        return {"sgemm": max(rates), "copy": copy, "copy_threads": copy_threads, "read": read}
 
     return step
 
@@ -66,7 +67,7 @@ def print_limits(results, over=max):
     best = {name: short(limit) for name, limit in best_of([result["limits"] for result in results]).items()}
     print(
         f"best of this run: sgemm {best['sgemm']} GFLOP/s, copy {best['copy']} GB/s with one thread, "
-        f"{best['copy_threads']} GB/s with {physical_cores()} (bytes read and bytes written)"
+        f"{best['copy_threads']} GB/s with {physical_cores()} (bytes read and bytes written); reading {best['read']} GB/s"
     )
     others = over([result["other_programs_cores"] for result in results])
     if others > MOSTLY_IDLE:
