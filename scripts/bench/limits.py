@@ -66,8 +66,8 @@ def print_limits(results, over=max):
     """Print the limits in one line, for comparison with the figures, and a warning if other programs were running."""
     best = {name: short(limit) for name, limit in best_of([result["limits"] for result in results]).items()}
     print(
-        f"best of this run: sgemm {best['sgemm']} GFLOP/s, copy {best['copy']} GB/s with one thread, "
-        f"{best['copy_threads']} GB/s with {physical_cores()} (bytes read and bytes written); reading {best['read']} GB/s"
+        f"best of this run: sgemm {best['sgemm']} GFLOP/s, copy {best['copy']} GB/s by one thread, "
+        f"{best['copy_threads']} GB/s by {physical_cores()} (bytes read and written), reading {best['read']} GB/s"
     )
     others = over([result["other_programs_cores"] for result in results])
     if others > MOSTLY_IDLE:
