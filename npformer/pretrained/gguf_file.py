@@ -1,5 +1,7 @@
 """GGUF files, as llama.cpp has them: a Llama with its tokenizer in one file, often quantised."""
 
+import math
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -33,35 +35,29 @@ SETTINGS = {
     "rms_norm_eps": "attention.layer_norm_rms_epsilon",
     "rope_theta": "rope.freq_base",
 }
+NUMBERS = dict(enumerate("BbHhIif?")) | {10: "Q", 11: "q", 12: "d"}  # kinds of values: the codes of struct
+STRING, ARRAY = 8, 9
+ALIGNMENT = 32  # bytes, if the file does not say
 
 
 def read_gguf(path: Path) -> tuple[dict, dict[str, Stored], dict]:
     """What a folder of transformers would hold: config.json, the tensors, and what the file says of its tokenizer."""
-    gguf = import_gguf()
-    try:
-        file = gguf.GGUFReader(path)
-        about = {name: field.contents() for name, field in file.fields.items()}
-    except Exception as error:  # the library checks little, so that a damaged file raises whatever it happens to
-        raise ValueError(f"it is no GGUF file, or a damaged one: {type(error).__name__}: {error}") from None
+    about, tensors = Header(path).read()
     if (kind := about.get("general.architecture")) != "llama":
         raise ValueError(f"its architecture is {shown(kind)}, supported is 'llama'")
     config = {ours: about[f"llama.{theirs}"] for ours, theirs in SETTINGS.items() if f"llama.{theirs}" in about}
     config |= {"model_type": "llama", "vocab_size": len(about.get("tokenizer.ggml.tokens", []))}
     if scaling := about.get("llama.rope.scaling.type"):
         config["rope_scaling"] = {"rope_type": scaling, "factor": about.get("llama.rope.scaling.factor", 1.0)}
-    tensors = {}
-    for tensor in file.tensors:
-        first, _, rest = tensor.name.partition(".")
-        number, _, rest = rest.partition(".") if first == "blk" else ("", "", tensor.name)
-        module, _, leaf = rest.rpartition(".")
-        name = f"{NAMES.get(module, module)}.{leaf}"
+    found = {}
+    for name, stored in tensors.items():
+        *layer, module, leaf = name.removeprefix("blk.").split(".")
         heads = {"attn_q": "num_attention_heads", "attn_k": "num_key_value_heads"}.get(module)
-        stored = _stored(gguf, tensor)
         if heads:
             stored = as_halves(stored, config.get(heads, config.get("num_attention_heads")))
-        tensors[f"layers.{number}.{name}" if number else name] = stored
-    config["tie_word_embeddings"] = "lm_head.weight" not in tensors
-    return config, tensors, about
+        found[".".join([*(["layers", *layer] if layer else []), NAMES.get(module, module), leaf])] = stored
+    config["tie_word_embeddings"] = "lm_head.weight" not in found
+    return config, found, about
 
 
 def as_halves(stored: Stored, n_heads: Any) -> Stored:
@@ -76,18 +72,86 @@ def as_halves(stored: Stored, n_heads: Any) -> Stored:
     return Stored(stored.shape, lambda rows: stored.rows(slice(0, stored.shape[0]))[order[rows]])
 
 
-def _stored(gguf: Any, tensor: Any) -> Stored:
-    shape = tuple(map(int, reversed(tensor.shape)))
+class Header:
+    """Reads what a file says of itself, and never more than it has."""
 
-    def rows(part):
+    def __init__(self, path: Path):
+        self.data, self.at = np.memmap(path, np.uint8, "r") if path.stat().st_size else np.empty(0, np.uint8), 0
+
+    def read(self) -> tuple[dict, dict[str, Stored]]:
+        """The values by their names, and the tensors."""
+        if self.take(4) != b"GGUF" or self.number("I") not in (2, 3):
+            raise ValueError("it does not begin as a GGUF file of version 2 or 3")
+        n_tensors, n_values = self.number("Q"), self.number("Q")
+        about = {}
+        for _ in range(n_values):
+            name = self.text()
+            about[name] = self.value(self.number("I"))
+        places = {}
+        for _ in range(n_tensors):
+            name, n_axes = self.text(), self.number("I")
+            shape = tuple(self.number("Q") for _ in range(min(n_axes, 9)))[::-1]
+            places[name] = shape, self.number("I"), self.number("Q")
+        alignment = about.get("general.alignment", ALIGNMENT)
+        if not isinstance(alignment, int) or alignment < 1:
+            raise ValueError(f"general.alignment={shown(alignment)}, expected at least 1")
+        begin = -(-self.at // alignment) * alignment
+        return about, {name: self.stored(name, begin, *place) for name, place in places.items()}
+
+    def take(self, n: int) -> bytes:
+        """The next n bytes."""
+        if n > len(self.data) - self.at:
+            raise ValueError("it ends before its header is complete, or it is damaged")
+        self.at += n
+        return bytes(self.data[self.at - n : self.at])
+
+    def number(self, code: str) -> Any:
+        """The next number."""
+        return struct.unpack(f"<{code}", self.take(struct.calcsize(f"<{code}")))[0]
+
+    def text(self) -> str:
+        """The next text."""
+        return self.take(self.number("Q")).decode("utf-8", "replace")
+
+    def value(self, kind: int) -> Any:
+        """The next value."""
+        if kind == STRING:
+            return self.text()
+        if kind in NUMBERS:
+            return self.number(NUMBERS[kind])
+        if kind != ARRAY:
+            raise ValueError(f"it has a value of kind {kind}, expected 0 to 12: it is damaged")
+        kind, n = self.number("I"), self.number("Q")
+        if kind == STRING:
+            return [self.text() for _ in range(n)]
+        if kind not in NUMBERS:
+            raise ValueError(f"it has a list of kind {kind}, expected numbers or texts")
+        code = NUMBERS[kind]
+        return list(struct.unpack(f"<{n}{code}", self.take(n * struct.calcsize(f"<{code}"))))
+
+    def stored(self, name: str, begin: int, shape: tuple[int, ...], kind: int, offset: int) -> Stored:
+        """A tensor, which is dequantised when it is read."""
+        gguf = import_gguf()
         try:
-            return gguf.quants.dequantize(tensor.data[part], tensor.tensor_type).reshape(-1, *shape[1:])
-        except NotImplementedError:
-            raise ValueError(
-                f"{tensor.name} is quantised as {tensor.tensor_type.name}, which is not supported"
-            ) from None
+            kind = gguf.GGMLQuantizationType(kind)
+        except ValueError:
+            raise ValueError(f"{name:.80} is quantised in the unknown way {kind}") from None
+        block, size = gguf.GGML_QUANT_SIZES[kind]
+        width = shape[-1] // block * size if shape else 0
+        begin, n_rows = begin + offset, math.prod(shape[:-1])
+        if not shape or shape[-1] % block or begin + n_rows * width > len(self.data):
+            raise ValueError(f"{name:.80} of shape {shape} does not lie in the file: it is cut off or damaged")
+        data = self.data[begin : begin + n_rows * width].reshape(*shape[:-1], width)
 
-    return Stored(shape, rows)
+        def rows(part):
+            try:
+                whole = data if len(shape) == 1 else data[part]
+                x = gguf.quants.dequantize(whole, kind)
+            except NotImplementedError:
+                raise ValueError(f"{name:.80} is quantised as {kind.name}, which is not supported") from None
+            return x[part] if len(shape) == 1 else x.reshape(-1, *shape[1:])
+
+        return Stored(shape, rows)
 
 
 def import_gguf() -> Any:

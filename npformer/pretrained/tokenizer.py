@@ -1,5 +1,6 @@
 """The tokenizer of a model that exists: text to ids and back."""
 
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -136,21 +137,28 @@ def byte_pairs(vocabulary: dict, merges: list, digits: bool = False) -> Any:
     before = [tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)]
     if digits:
         before.insert(0, tokenizers.pre_tokenizers.Digits(individual_digits=True))
-    try:
+    with _refusing("its tokens and merges make no tokenizer"):
         tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE(vocab=vocabulary, merges=merges))
-    except Exception as error:  # the library raises no other kind
-        raise ValueError(f"its tokens and merges make no tokenizer: {error}") from None
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Sequence(before)
     tokenizer.decoder = tokenizers.decoders.ByteLevel()
     return tokenizer
 
 
 def _from_json(path):
-    tokenizers = import_tokenizers()
+    tokenizers, text = import_tokenizers(), _text(path)
+    with _refusing(f"{path.name} holds no tokenizer"):
+        return tokenizers.Tokenizer.from_str(text)
+
+
+@contextmanager
+def _refusing(what):
+    """Turn an error of the library tokenizers into a ValueError; it panics, too, which is no Exception."""
     try:
-        return tokenizers.Tokenizer.from_str(_text(path))
-    except Exception as error:  # the library raises no other kind
-        raise ValueError(f"{path.name} holds no tokenizer: {error}") from None
+        yield
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt):
+            raise
+        raise ValueError(f"{what}: {error}") from None
 
 
 def _special(about):

@@ -53,11 +53,11 @@ def forged(draw, header, data):
             data = _content(draw, header, data)
         else:
             late.append({"layout": _layout, "metadata": _metadata}[part])
-    metadata["info"], metadata["order"] = _text(draw, info), _text(draw, order)
+    metadata["info"], metadata["order"] = as_text(draw, info), as_text(draw, order)
     for change in late:
         change(draw, header)
     seal(header, data)
-    text = _text(draw, header).encode("utf-8", "surrogatepass")
+    text = as_text(draw, header).encode("utf-8", "surrogatepass")
     return joined(text, data)
 
 
@@ -116,7 +116,7 @@ def anything(draw, depth=0):
     return children if kind < 10 else {draw.choice(NAMES): child for child in children}
 
 
-def _text(draw, value):
+def as_text(draw, value):
     """JSON, in which what ``json.dumps`` cannot write takes the place of its names."""
     text = json.dumps(value)
     for name in (DEEP, HUGE, TWICE):

@@ -1,0 +1,191 @@
+"""Models of other libraries: saved and loaded again they are the same, and each mistake in their files is named."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+pytest.importorskip("tokenizers")
+pytest.importorskip("gguf")
+
+from npformer import LanguageModel, Transformer, pretrained, tree  # noqa: E402, which needs them
+from npformer.training import CheckpointError  # noqa: E402
+from tests.tools import forge_pretrained  # noqa: E402
+from tests.tools.forgery import joined, parts  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def originals(tmp_path_factory):
+    """Small models of each family, by name."""
+    return {path.name: path for path in forge_pretrained.originals(tmp_path_factory.mktemp("models") / "all")}
+
+
+@pytest.fixture
+def copy(originals, tmp_path):
+    """A copy of one of them, to be changed."""
+
+    def copied(name):
+        path = originals[name]
+        return (shutil.copy if path.is_file() else shutil.copytree)(path, tmp_path / name)
+
+    return copied
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama", "bert", "marian", "shards"])
+def test_what_was_saved_is_loaded(originals, name, tmp_path):
+    model, params, tokenizer = pretrained.load(originals[name])
+    new = forge_pretrained.MODELS["gpt2" if name == "shards" else name]
+    begin = {"embedding": params["embedding"][: new.src_vocab - 1]} if name == "marian" else {}
+    for path, x in tree.leaves(new.init(0)):
+        if name != "marian" or path not in ("embedding", "output.bias"):  # of these the last is the begin token
+            np.testing.assert_array_equal(dict(tree.leaves(params))[path], x, err_msg=path)
+    if begin:
+        np.testing.assert_array_equal(begin["embedding"], new.init(0)["embedding"][:-1])
+    text = "the man, 日本 12"
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+    pretrained.save(tmp_path / "again", model, params, tokenizer)
+    for file in originals["gpt2" if name == "shards" else name].iterdir():
+        again = (tmp_path / "again" / file.name).read_bytes()
+        assert (json.loads(again) if file.suffix == ".json" else again) == (
+            json.loads(file.read_text()) if file.suffix == ".json" else file.read_bytes()
+        )
+
+
+def test_a_gguf_file_has_the_parameters_of_a_llama(originals):
+    model, params, tokenizer = pretrained.load(originals["llama.gguf"], dtype="float64")
+    rng = np.random.default_rng(0)
+    norm, q, k = (rng.standard_normal(shape).astype(np.float32) for shape in ((8,), (8, 8), (4, 8)))
+    layer = params["layers"]["0"]
+    np.testing.assert_array_equal(layer["attention_norm"]["gain"], norm)
+    ours = layer["attention"]["qkv"]["weight"].T
+    np.testing.assert_array_equal(ours[:8], q[[0, 2, 1, 3, 4, 6, 5, 7]])  # pairs (2i, 2i + 1) become (i, i + K/2)
+    np.testing.assert_array_equal(ours[8:12], k[[0, 2, 1, 3]])
+    assert model.logits(params, np.array([tokenizer.encode("the man")])).shape[-1] == model.vocab == len(tokenizer)
+
+
+def changed(path, **values):
+    """Change config.json; a value of None removes a key."""
+    config = json.loads((path / "config.json").read_text()) | values
+    (path / "config.json").write_text(json.dumps({key: x for key, x in config.items() if x is not None}))
+
+
+def refused(path, **settings):
+    """The reason why a model is refused."""
+    with pytest.raises(CheckpointError) as caught:
+        pretrained.load(path, **settings)
+    text = str(caught.value)
+    assert text.isprintable() and str(path) in text and text.endswith("see help(npformer.pretrained.load)")
+    return text
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "reason"),
+    [
+        ("gpt2", {"model_type": "bloom"}, "model_type='bloom', supported are gpt2, llama, mistral, bert, marian"),
+        ("gpt2", {"n_embd": None}, "config.json has no n_embd"),
+        ("gpt2", {"n_layer": 2}, "missing: h.1.attn.c_attn.bias, h.1.attn.c_attn.weight"),
+        ("gpt2", {"n_layer": 0}, "n_layers=0, expected at least 1"),
+        ("gpt2", {"n_layer": 10**12}, "the model has 1000000000000 layers, expected at most as many as the 16 arrays"),
+        ("gpt2", {"tie_word_embeddings": False}, "missing: lm_head.weight;"),
+        ("llama", {"attention_bias": True, "mlp_bias": True}, "missing: layers.0.mlp.down_proj.bias, layers.0.mlp"),
+        ("bert", {"architectures": ["BertForMaskedLM"], "type_vocab_size": 0}, "additional: embeddings.token_type"),
+        ("gpt2", {"vocab_size": 7}, "of another shape: wte.weight (300, 8) and not (7, 8)"),
+        ("gpt2", {"activation_function": "mish"}, "activation_function='mish', supported are gelu, gelu_new"),
+        ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx=True, supported is False"),
+        ("gpt2", {"n_head": "two"}, "n_heads='two' is a str, expected an int"),
+        ("llama", {"rope_parameters": {"rope_type": "yarn"}}, "rope_type='yarn', supported are 'default' and 'linear'"),
+        ("llama", {"head_dim": 128}, "head_dim=128, supported is 4"),
+        ("llama", {"mlp_bias": True}, "mlp_bias=True, supported is False"),
+        ("llama", {"rope_parameters": [1]}, "something is missing, or has another form: AttributeError"),
+        ("bert", {"architectures": ["BertForQuestionAnswering"]}, "supported are BertModel, BertForMaskedLM"),
+        ("bert", {"position_embedding_type": "relative_key"}, "supported is 'absolute'"),
+        ("marian", {"decoder_ffn_dim": 99}, "decoder_ffn_dim=99, supported is 12"),
+        ("marian", {"max_position_embeddings": 10**11}, "max_len=100000000000 needs"),
+    ],
+)
+def test_settings_that_are_not_supported_are_named(copy, name, values, reason):
+    path = copy(name)
+    changed(path, **values)
+    assert reason in refused(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "content", "reason"),
+    [
+        ("gpt2", "config.json", None, "no folder with config.json"),
+        ("gpt2", "config.json", b"{", "config.json is not valid JSON"),
+        ("gpt2", "config.json", b"[]", "config.json holds a list, expected a dict"),
+        ("gpt2", "model.safetensors", None, "neither model.safetensors nor model.safetensors.index.json"),
+        ("gpt2", "model.safetensors", b"12345678", "model.safetensors is no safetensors file, or a damaged one"),
+        ("gpt2", "tokenizer.json", b"{}", "tokenizer.json holds no tokenizer"),
+        ("shards", "model-1.safetensors", None, "model-1.safetensors is missing, which"),
+        ("shards", "model.safetensors.index.json", b'{"weight_map": {"a": "../x"}}', "has no weight_map from names"),
+        ("llama.gguf", "", b"", "it ends before its header is complete"),
+        ("llama.gguf", "", b"GGUF\1\0\0\0", "it does not begin as a GGUF file of version 2 or 3"),
+    ],
+)
+def test_files_that_are_missing_or_damaged_are_named(copy, name, file, content, reason):
+    path = copy(name)
+    if content is None:
+        (path / file).unlink()
+    else:
+        (path / file if file else path).write_bytes(content)
+    assert reason in refused(path)
+
+
+def test_a_dtype_that_numpy_does_not_have_is_read_or_named(copy):
+    path = copy("gpt2")
+    header, data = parts(path / "model.safetensors")
+    about = header["transformer.ln_f.bias"]
+    begin, end = about["data_offsets"]
+    values = np.frombuffer(data[begin:end], "<f4") + np.float32(1.7)
+    for dtype, bits in {"BF16": values.view("<u4") >> 16, "F16": values.astype("<f2").view("<u2")}.items():
+        short = bits.astype("<u2").tobytes()
+        changed_header = {
+            name: x if name in ("__metadata__", "transformer.ln_f.bias") or x["data_offsets"][0] < end
+            else x | {"data_offsets": [offset - len(short) for offset in x["data_offsets"]]}
+            for name, x in header.items()
+        }  # fmt: skip
+        changed_header["transformer.ln_f.bias"] = about | {"dtype": dtype, "data_offsets": [begin, begin + len(short)]}
+        (path / "model.safetensors").write_bytes(joined(changed_header, data[:begin] + short + data[end:]))
+        params = pretrained.load(path)[1]
+        np.testing.assert_allclose(params["layers"]["norm"]["bias"], values, rtol=2**-8)
+    header["transformer.ln_f.bias"] = about | {"dtype": "I32"}
+    (path / "model.safetensors").write_bytes(joined(header, data))
+    assert "ln_f.bias has dtype I32, supported are F64, F32, F16, BF16" in refused(path)
+
+
+def test_other_quantisations_and_architectures_of_gguf_are_named(copy):
+    path = copy("llama.gguf")
+    whole = path.read_bytes()
+    path.write_bytes(
+        whole.replace(
+            b"general.architecture\x08\0\0\0\x05\0\0\0\0\0\0\0llama",
+            b"general.architecture\x08\0\0\0\x05\0\0\0\0\0\0\0gemma",
+        )
+    )
+    assert "its architecture is 'gemma', supported is 'llama'" in refused(path)
+    path.write_bytes(whole[:-2000])
+    assert "does not lie in the file: it is cut off or damaged" in refused(path)
+
+
+def test_arguments_that_fit_no_file_are_named(originals):
+    with pytest.raises(FileNotFoundError, match="there is no nowhere"):
+        pretrained.load("nowhere")
+    assert "LanguageModel has no settings n_head" in refused(originals["gpt2"], n_head=2)
+    assert "names are given, expected None for a model with config.json" in refused(originals["gpt2"], names={})
+    with pytest.raises(
+        ValueError, match="it is no gpt2, as norm='post', expected 'pre'; it is no llama, as positions="
+    ):
+        pretrained.save("nowhere", LanguageModel(9, 8, 2, 1, 8, norm="post", positions="learned"), {})
+    with pytest.raises(ValueError, match="a ByteNet is none of gpt2, llama"):
+        from npformer import ByteNet
+
+        pretrained.save("nowhere", ByteNet(9, 9, d_model=8, n_sets=1, dilations=(1,)), {})
+    with pytest.raises(ValueError, match="it is no marian, as positions='sinusoidal'"):
+        pretrained.save("nowhere", Transformer(9, 9, 8, 2, 1, 8, norm="post"), {})
+
+
+def test_forged_and_damaged_files_are_refused_or_whole(capsys):
+    assert forge_pretrained.main(["--files", "150"]) == 0, capsys.readouterr().out

@@ -1,0 +1,171 @@
+"""Damage models of other libraries at random, and check that each is refused with one line or loads as a whole.
+
+    python tests/tools/forge_pretrained.py
+    python tests/tools/forge_pretrained.py --files 100 --seed 7
+    python tests/tools/forge_pretrained.py --seed 7 --only 123  # one file again, with the traceback of its failure
+
+Small models of each family with their tokenizers, and a GGUF file, are written; then the settings, the headers, the
+tokenizers or any bytes of one file are changed. A load may succeed, or raise a ``CheckpointError`` of one line that
+names the file. Everything else is a failure, also more than SLACK bytes of memory or more than SLOW seconds. The exit
+code is 1 if there was any failure. Needs ``npformer[pretrained]``.
+"""
+
+import collections
+import json
+import random
+import shutil
+import struct
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import tokenizers
+
+from npformer.commands.arguments import natural, new_parser  # needs pip install -e .
+from npformer.commands.command import command
+from scripts.bench.memory import peak_bytes, reset_peak
+
+from npformer import Encoder, LanguageModel, Transformer, pretrained
+from npformer.pretrained.tokenizer import Tokenizer, byte_pairs
+from tests.tools.forge_checkpoints import FAILED, kind_of, outcome_of
+from tests.tools.forgery import as_text, changed, damaged, joined, parts
+
+SLACK, SLOW = 300_000_000, 20.0  # bytes, seconds
+V, SIZES = 300, {"d_model": 8, "n_heads": 2, "n_layers": 1, "d_ff": 12, "max_len": 16, "scale_embeddings": False}
+MODELS = {
+    "gpt2": LanguageModel(V, **SIZES, positions="learned"),
+    "llama": LanguageModel(V, **SIZES, norm_type="rms_norm", activation="swiglu", bias=False, n_kv_heads=1),
+    "bert": Encoder(
+        V, **SIZES, positions="learned", norm="post", n_types=2, embedding_norm=True, activation="gelu_erf"
+    ),
+    "marian": Transformer(
+        V, V, **SIZES, positions="sinusoidal_concatenated", norm="post", activation="silu", tie_embeddings=True
+    ),
+}
+
+
+@command
+def main(argv=None):
+    parser = new_parser(__doc__)
+    parser.add_argument("--files", type=natural, default=1000, metavar="N", help="number of files (default: 1,000)")
+    parser.add_argument("--seed", type=natural, default=0, help="(default: 0)")
+    parser.add_argument("--only", type=natural, metavar="I", help="only the file with this number, from 0")
+    options = parser.parse_args(argv)
+    outcomes, reasons, failures = collections.Counter(), collections.Counter(), 0
+    with tempfile.TemporaryDirectory() as folder:
+        wholes = originals(Path(folder) / "whole")
+        for number in range(options.files) if options.only is None else [options.only]:
+            place = Path(folder) / "damaged"
+            shutil.rmtree(place, ignore_errors=True)
+            path = damaged_copy(random.Random(f"{options.seed}/{number}"), wholes, place)
+            reset_peak()
+            before, began = peak_bytes(), time.perf_counter()
+            outcome, text = outcome_of(lambda path=path: pretrained.load(path), path, shown=options.only is not None)
+            seconds, grown = time.perf_counter() - began, peak_bytes() - before
+            if grown > SLACK or seconds > SLOW:
+                outcome, text = FAILED, f"{grown / 1e6:.0f} MB, {seconds:.0f} s"
+            outcomes[path.suffix or "folder", outcome] += 1
+            reasons[kind_of(text)] += outcome != FAILED
+            if outcome == FAILED:
+                failures += 1
+                print(f"--seed {options.seed} --only {number}: {text}", flush=True)
+    for (what, outcome), n in sorted(outcomes.items()):
+        print(f"{what:10}{outcome:20}{n:6,}")
+    print(f"{failures} failures, {len(reasons)} kinds of messages")
+    return int(bool(failures))
+
+
+def originals(folder):
+    """Folders of each family with a tokenizer, one of them in two files, and a GGUF file."""
+    paths, tokenizer = [], small_tokenizer()
+    for name, model in MODELS.items():
+        pretrained.save(folder / name, model, model.init(0), tokenizer)
+        paths.append(folder / name)
+    shards = shutil.copytree(folder / "gpt2", folder / "shards")
+    header, data = parts(shards / "model.safetensors")
+    (shards / "model.safetensors").rename(shards / "model-1.safetensors")
+    places = dict.fromkeys(header.keys() - {"__metadata__"}, "model-1.safetensors")
+    (shards / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
+    write_gguf(folder / "llama.gguf", tokenizer)
+    for path in (*paths, shards, folder / "llama.gguf"):
+        pretrained.load(path)
+    return [*paths, shards, folder / "llama.gguf", folder / "llama.gguf"]
+
+
+def small_tokenizer():
+    """A tokenizer of bytes and a few pairs."""
+    letters = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
+    pairs = [("t", "h"), ("th", "e"), ("a", "n")]
+    vocabulary = {token: i for i, token in enumerate([*letters, *map("".join, pairs), "</s>"])}
+    tokenizer = Tokenizer(byte_pairs(vocabulary, pairs), {"eos": "</s>"})
+    tokenizer.files = {"tokenizer.json": tokenizer.tokenizer.to_str().encode()}
+    tokenizer.files["tokenizer_config.json"] = json.dumps(
+        {"eos_token": "</s>", "chat_template": "{{ messages }}"}
+    ).encode()
+    return tokenizer
+
+
+def write_gguf(path, tokenizer):
+    """A Llama in a GGUF file."""
+    import gguf
+
+    writer, rng = gguf.GGUFWriter(path, "llama"), np.random.default_rng(0)
+    numbers = {"block_count": 1, "context_length": 16, "embedding_length": 8, "feed_forward_length": 12}
+    for name, value in (numbers | {"attention.head_count": 2, "attention.head_count_kv": 1}).items():
+        writer.add_uint32(f"llama.{name}", value)
+    for name, value in {"attention.layer_norm_rms_epsilon": 1e-5, "rope.freq_base": 1e4}.items():
+        writer.add_float32(f"llama.{name}", value)
+    about = json.loads(tokenizer.tokenizer.to_str())["model"]
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("smollm")
+    writer.add_token_list(list(about["vocab"]))
+    writer.add_token_types([1] * len(about["vocab"]))
+    writer.add_token_merges([" ".join(pair) for pair in about["merges"]])
+    shapes = {"attn_norm": (8,), "attn_q": (8, 8), "attn_k": (4, 8), "attn_v": (4, 8), "attn_output": (8, 8)}
+    shapes |= {"ffn_norm": (8,), "ffn_gate": (12, 8), "ffn_up": (12, 8), "ffn_down": (8, 12)}
+    shapes = {f"blk.0.{name}": shape for name, shape in shapes.items()}
+    for name, shape in (shapes | {"token_embd": (len(about["vocab"]), 8), "output_norm": (8,)}).items():
+        writer.add_tensor(f"{name}.weight", rng.standard_normal(shape).astype(np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def damaged_copy(draw, wholes, place):
+    """A copy of one of the models, in which one file is changed."""
+    whole = draw.choice(wholes)
+    if whole.is_file():
+        place.mkdir()
+        (place / whole.name).write_bytes(damaged_gguf(draw, whole.read_bytes()))
+        return place / whole.name
+    shutil.copytree(whole, place)
+    path = draw.choice(sorted(place.iterdir()))
+    if draw.random() < 0.1:
+        path.unlink()
+    elif draw.random() < 0.3:
+        path.write_bytes(damaged(draw, path.read_bytes()))
+    elif path.suffix == ".json":
+        text = as_text(draw, changed(draw, json.loads(path.read_text())))
+        path.write_bytes(text.encode("utf-8", "surrogatepass"))
+    else:
+        header, data = parts(path)
+        path.write_bytes(joined(as_text(draw, changed(draw, header)).encode("utf-8", "surrogatepass"), data))
+    return place
+
+
+def damaged_gguf(draw, whole):
+    """The bytes of a GGUF file with a wrong number in its header, or with any damage."""
+    if draw.random() < 0.4:
+        return damaged(draw, whole)
+    changed_bytes = bytearray(whole)
+    at = draw.randrange(4, 9000)
+    number = draw.choice([0, 1, 2, 255, 2**31, 2**32 - 1, 2**60, 2**63, 2**64 - 1])
+    changed_bytes[at : at + 8] = struct.pack("<Q", number)
+    return bytes(changed_bytes)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
