@@ -265,13 +265,15 @@ class EncoderDecoder(Model):
         self._check_length("tgt without its last token", tgt[:, :-1])
         if (tgt[:, 0] != tgt[:1, 0]).any():
             warn("tgt begins with different tokens: is the begin token missing?")
-        return int((tgt[:, 1:] != self.pad_id).sum())
+        return int(self._counted(tgt[:, 1:]))
 
     def fill_up(self, batch: tuple, rounded_up: Callable[[int], int]) -> tuple:
         """Pad a batch, src (B, S) and tgt (B, T+1), with rows and columns, so that there are only a few shapes.
 
-        ``rounded_up(n)`` is the smallest length >= n out of a small set of lengths.
+        Nothing is done if no id is padding. ``rounded_up(n)`` is the smallest length >= n out of a small set.
         """
+        if self.pad_id is None:
+            return batch
         src, tgt = batch
         rows, S, T = (rounded_up(n) for n in (len(src), src.shape[1], tgt.shape[1] - 1))
         shapes = (rows, min(S, self.max_len)), (rows, min(T, self.max_len) + 1)

@@ -6,7 +6,6 @@ from npformer.arrays import beside, on_host
 from npformer.layers import KeyValueCache, decoder_layer, encoder_layer, project, read_steps
 from npformer.layers.normalisation import normalise
 from npformer.operations.options import check_ids
-from npformer.reference import padding_mask
 
 BLOCK = 64  # steps by which a cache grows at least
 
@@ -102,7 +101,7 @@ class IncrementalDecoder(StepwiseDecoder):
         self.memory_kv = self.empty_cache(len(self.layers), src.size, sum(widths[1:]))  # the same in all steps
         ops.device.run_rows(lambda part: self._read(src, part), *src.shape)
         self.memory_at = np.arange(src.size).reshape(src.shape)  # indices in memory_kv of the words of each source
-        self.memory_mask = padding_mask(src, model.pad_id)
+        self.memory_mask = model._keep_mask(src)
         self.kv = self.empty_cache(len(self.layers), max_len * max_rows, sum(widths[1:]))
 
     def _read(self, src, part):
@@ -115,11 +114,10 @@ class IncrementalDecoder(StepwiseDecoder):
 
     def _newest(self, tokens, t, part):
         model, ops, table = self.model, self.ops, self.table
-        positions = model.positions_of(self.params, "target", slice(t, t + 1))
-        scaled = {"scaled": model.scale_embeddings}
-        x = ops.embed_tokens(beside(tokens[:, None], table), table, positions, model.pad_id, **scaled)[:, 0]
+        x = model._embed(ops, self.params, "target", beside(tokens[:, None], table), at=slice(t, t + 1))[0][:, 0]
         at, sources = beside(np.ascontiguousarray(self.at[part]), table), self.sources[part]
-        memory_at, memory_mask = (beside(known[sources], table) for known in (self.memory_at, self.memory_mask))
+        memory_at = beside(self.memory_at[sources], table)
+        memory_mask = None if self.memory_mask is None else beside(self.memory_mask[sources], table)
         for layer, kv, memory_kv in zip(self.layers, self.kv, self.memory_kv, strict=True):
             cache = KeyValueCache(kv, at, rotary=self.settings.attention.rotary)
             x = self._layer(layer, x, cache, KeyValueCache(memory_kv, memory_at, memory_mask))
@@ -184,9 +182,7 @@ class LanguageDecoder(StepwiseDecoder):
         if (n := self.lengths[sources].max() + t + 1) > model.max_len:
             raise ValueError(f"a text of {n} tokens, expected at most max_len={model.max_len} of the model")
         positions = beside(self.lengths[sources] + t, table)
-        vectors = model.positions_of(self.params, self.side, positions)
-        pad_id = -1 if model.pad_id is None else model.pad_id
-        x = ops.embed_tokens(beside(tokens[None], table), table, vectors, pad_id, scaled=model.scale_embeddings)[0]
+        x = model._embed(ops, self.params, self.side, beside(tokens[None], table), at=positions)[0][0]
         at, keep_mask, window = self.at[part], None, self.settings.attention.window or self.at.shape[1]
         if self.is_word is not None:
             keep_mask = np.ones(at.shape, bool)

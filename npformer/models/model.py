@@ -70,15 +70,18 @@ class Model:
         """The embedding table (V, D) of a side."""
         return params["embedding" if self.tie_embeddings else named(side, "embedding")]
 
-    def _embed(self, ops, params, side, ids, dropout_key=None):
-        """The vectors of the tokens of a side, and a function that returns the gradients of its tables by name."""
-        table, T, pad_id = self.table_of(params, side), ids.shape[1], -1 if self.pad_id is None else self.pad_id
-        dropout = self._rate(dropout_key), dropout_key
-        options = {} if self.scale_embeddings else {"scaled": False}
-        x = ops.embed_tokens(ids, table, self.positions_of(params, side, slice(T)), pad_id, *dropout, **options)
+    def _embed(self, ops, params, side, ids, dropout_key=None, at=None):
+        """The vectors of the tokens of a side, and a function that returns the gradients of its tables by name.
+
+        ``at`` are the positions of the columns of ids, if they are not the first ones.
+        """
+        table, pad_id = self.table_of(params, side), -1 if self.pad_id is None else self.pad_id
+        positions = self.positions_of(params, side, slice(ids.shape[1]) if at is None else at)
+        dropout, scaled = (self._rate(dropout_key), dropout_key), self.scale_embeddings
+        x = ops.embed_tokens(ids, table, positions, pad_id, *dropout, scaled=scaled)
 
         def backward(dx):
-            dtable = ops.embed_tokens_backward(dx, ids, table.shape, pad_id, *dropout, **options)
+            dtable = ops.embed_tokens_backward(dx, ids, table.shape, pad_id, *dropout, scaled=scaled)
             grads = {named(side, "embedding"): dtable}
             if self.has_learned_positions:  # a look-up, in which token t of each row has the id t
                 dx = kept((ids != pad_id)[..., None], ops.dropout_backward(dx, *dropout))

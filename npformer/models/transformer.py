@@ -12,7 +12,7 @@ from npformer.models.encoder_decoder import EncoderDecoder, check_depths
 from npformer.models.incremental import IncrementalDecoder
 from npformer.models.stack import TransformerSettings
 from npformer.models.watching import watched
-from npformer.reference import padding_mask, split_key
+from npformer.reference import split_key
 
 
 @dataclass(frozen=True, repr=False)
@@ -77,7 +77,7 @@ class Transformer(TransformerSettings, SourceAndTarget, EncoderDecoder):
     def _encode(self, ops, params, src, dropout_key=None, train=False):
         src = self._tokens("src", src, self.src_vocab, params)
         embedding_key, *layer_keys = split_key(dropout_key, 1 + self.depths[0])
-        keep_mask = padding_mask(src, self.pad_id)
+        keep_mask = self._keep_mask(src)
 
         def layer(params, x, settings, key):
             return layers.encoder_layer(ops, params, x, settings, keep_mask, dropout_key=key)
@@ -92,7 +92,7 @@ class Transformer(TransformerSettings, SourceAndTarget, EncoderDecoder):
         self._check_rows(src, tgt_in)
         check_shape(memory=(memory, (*src.shape, self.d_model)))
         embedding_key, *layer_keys = split_key(dropout_key, 1 + self.depths[1])
-        masks = padding_mask(tgt_in, self.pad_id), padding_mask(src, self.pad_id)
+        masks = self._keep_mask(tgt_in), self._keep_mask(src)
 
         def layer(params, x, settings, key):
             return layers.decoder_layer(ops, params, x, memory, settings, *masks, dropout_key=key)

@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 from promises import (
     assert_padding_columns_change_nothing,
+    assert_steps_equal_recomputation,
     assert_the_decoder_sees_the_whole_source,
     assert_the_past_does_not_see_the_future,
+    params_of,
 )
 
 from npformer import Transformer, get_backend, greedy_decode, sinusoidal_encoding, tree
@@ -36,6 +38,21 @@ def test_the_decoder_sees_the_whole_source():
 
 def test_padding_columns_change_nothing():
     assert_padding_columns_change_nothing(MODEL, PARAMS, SRC, TGT, n_src=3, n_tgt=2)
+
+
+@pytest.mark.parametrize("settings", [{"scale_embeddings": False}, {"pad_id": None}], ids=str)
+def test_steps_are_the_whole_computation_whatever_the_embeddings_are(settings, chosen_backend):
+    model = Transformer(13, 11, d_model=14, n_heads=2, n_layers=2, d_ff=17, dtype="float64", **settings)
+    assert_steps_equal_recomputation(model, params_of(model), SRC, get_backend("auto"))
+
+
+def test_without_padding_each_token_counts_and_may_be_said():
+    model = Transformer(13, 11, d_model=14, n_heads=2, n_layers=1, d_ff=17, dtype="float64", pad_id=None)
+    params = params_of(model)
+    assert model.loss(params, SRC, TGT)[1] == model.count(SRC, TGT) == TGT[:, 1:].size
+    assert model.fill_up((SRC, TGT), lambda n: 2 * n) == (SRC, TGT)
+    params["output"]["bias"][0] = 100
+    assert greedy_decode(model, params, SRC, bos_id=1, eos_id=2, max_len=3).tolist() == [[0, 0, 0]] * 2
 
 
 def test_gradients_are_reported_layer_by_layer_from_the_last_one():
