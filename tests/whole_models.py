@@ -33,7 +33,8 @@ def loss_of_leaves(model, like, dropout_key, backend="reference", src=SRC, tgt=T
 
 def loss_of_batch(model, like, batch, dropout_key, backend="reference", **options):
     """The loss and its gradient as functions of the list of parameter arrays."""
-    arguments = {"dropout_key": dropout_key, "label_smoothing": 0.1, "backend": backend, **options}
+    label_smoothing = 0.0 if getattr(model, "task", None) == "numbers" else 0.1
+    arguments = {"dropout_key": dropout_key, "label_smoothing": label_smoothing, "backend": backend, **options}
 
     def rebuild(arrays):
         values = iter(arrays)

@@ -218,6 +218,8 @@ class Encoder(TransformerSettings, Inputs):
         weight, bias = self.output_map(params)
         options = {"n_tokens": n_tokens, "loss_scale": loss_scale}
         if self.task == "numbers":
+            if label_smoothing:
+                raise ValueError(f"label_smoothing={label_smoothing} with task='numbers', expected 0: it is of classes")
             counts = keep_mask[..., None] if self.by_position and keep_mask is not None else None
             loss, doutputs = ops.mse_loss(ops.linear(z, weight, bias), targets, counts, **options)
         else:

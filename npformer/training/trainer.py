@@ -135,8 +135,11 @@ class Trainer:
         check_in_dtype("clip_norm", self.settings.clip_norm or 0.0, self.flat_params.dtype)
         self.sharding = Sharding(ops.device, ranks or OneProcess(), self.settings.n_shards, self.params)
         pieces = pieces_of(self.params, self.settings.frozen, optimizer.decays)
-        takes_ready = "ready" in inspect.signature(model.loss_and_grad).parameters
-        parts = ops, self.flat_params, self.params, pieces, takes_ready
+        takes = inspect.signature(model.loss_and_grad).parameters
+        for name, value in self.settings.of_loss.items():
+            if name not in takes and all(each.kind != each.VAR_KEYWORD for each in takes.values()):
+                raise ValueError(f"{name}={value}, but the loss of a {type(model).__name__} has none: leave it out")
+        parts = ops, self.flat_params, self.params, pieces, "ready" in takes
         self.sums = GradientSum(*parts) if self.ranks.alone else Exchange(*parts, self.ranks)
         self.state.moments = optimizer.init(self.sums.own(self.flat_params))
         self._step = partial(
