@@ -35,6 +35,8 @@ class Request(NamedTuple):
 
 def checked(model, src, bos_id, eos_id, max_len, min_len, slide=False):
     """Check what decoding is given, and return it as a ``Request``."""
+    if slide and not hasattr(model, "latest_half"):
+        raise ValueError(f"slide=True with a {type(model).__name__}, expected a LanguageModel")
     begin = getattr(model, "start", None) or (lambda *given: _start(model, *given))
     sources, first_tokens, room = begin(src, bos_id)
     if eos_id is None and not hasattr(model, "start"):

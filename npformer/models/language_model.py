@@ -152,9 +152,9 @@ class LanguageModel(TransformerSettings, OneVocabulary):
         """Pad a batch, if an id is padding, so that there are only a few shapes: see ``Transformer.fill_up``."""
         if self.pad_id is None:
             return batch
-        rows, T = rounded_up(len(batch[0])), min(rounded_up(batch[0].shape[1] - 1), self.max_len)
-        one = len(batch) == 1  # ids (B, T+1), or ids and targets (B, T)
-        return tuple(padded(ids, (rows, T + one), self.pad_id) for ids in batch)
+        (B, T), one = batch[0].shape, len(batch) == 1  # ids (B, T+1), or ids and targets (B, T)
+        shape = rounded_up(B), min(rounded_up(T - one), self.max_len) + one
+        return tuple(padded(ids, shape, self.pad_id) for ids in batch)
 
     def attention_weights(self, params: dict, ids: Array, *, backend: AnyBackend = "auto") -> dict:
         """Return the attention weights of each layer, {"layers": [(B, H, T, T), …]}, NumPy arrays."""

@@ -277,6 +277,12 @@ def test_wrong_batches_are_named(method, made, batch, error, message):
         getattr(model, method)(*([params] if method == "loss" else []), *batch)
 
 
+def test_numbers_have_no_label_smoothing():
+    model, params = REALS
+    with pytest.raises(ValueError, match="label_smoothing=0.1 with task='numbers', expected 0"):
+        model.loss(params, X, Y, label_smoothing=0.1)
+
+
 @pytest.mark.parametrize("call", ["outputs", "loss"])
 def test_without_a_task_there_are_neither_outputs_nor_a_loss(call):
     model, params = made({})

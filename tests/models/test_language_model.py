@@ -12,7 +12,19 @@ from whole_models import (
     shaken,
 )
 
-from npformer import LanguageModel, beam_search, cpu, greedy_decode, layers, reference, sample, tree
+from npformer import (
+    Adam,
+    LanguageModel,
+    Trainer,
+    Transformer,
+    beam_search,
+    cpu,
+    greedy_decode,
+    layers,
+    reference,
+    sample,
+    tree,
+)
 from npformer.models import describe, from_description
 
 V = 13
@@ -299,6 +311,20 @@ def test_beam_search_of_prompts_together_and_alone(every_backend):
     assert [x.tokens for (x,) in beam_search(model, params, PROMPTS, max_len=7, beam_size=1)] == [*map(tuple, said)]
 
 
+def test_only_a_language_model_slides():
+    model = Transformer(V, V, d_model=8, n_heads=2, n_layers=1, d_ff=9)
+    with pytest.raises(ValueError, match="slide=True with a Transformer, expected a LanguageModel"):
+        greedy_decode(model, model.init(0), IDS, bos_id=1, eos_id=2, max_len=3, slide=True)
+
+
+@pytest.mark.parametrize("batch", [(IDS,), (IDS, IDS)], ids=["text", "ids and targets"])
+def test_a_batch_that_is_filled_up_has_the_same_loss(batch):
+    model, params = made(**GPT2)
+    wide = model.fill_up(batch, lambda n: -(-n // 6) * 6)
+    assert [x.shape for x in wide] == [(6, 7 if len(batch) == 1 else 12)] * len(batch)
+    assert model.loss(params, *wide) == (pytest.approx(model.loss(params, *batch)[0], rel=1e-13), model.count(*batch))
+
+
 def test_no_prompts_no_texts():
     model, params = made()
     assert greedy_decode(model, params, [], max_len=3).shape == (0, 0)
@@ -382,6 +408,11 @@ def test_a_decoder_refuses_a_token_beyond_the_context(positions):
     decoder.step(at + 1, at)
     with pytest.raises(ValueError, match="a text of 9 tokens, expected at most max_len=8 of the model"):
         decoder.step(at + 1, at)
+
+
+def test_a_trainer_refuses_what_the_loss_does_not_have():
+    with pytest.raises(ValueError, match="consistency=0.7, but the loss of a LanguageModel has none"):
+        Trainer(MODEL, Adam(0.01), consistency=0.7)
 
 
 ONES = np.ones((2, 5), int)
