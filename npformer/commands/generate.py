@@ -4,6 +4,7 @@ npformer generate --model runs/gpt "A man is"
 npformer generate --model runs/gpt --n-tokens 500 --temperature 0.5 --seed 1 "A man is"
 """
 
+from functools import partial
 from pathlib import Path
 
 from npformer.commands.arguments import above_zero, add_backend, natural, new_parser, option, positive, utf_8
@@ -11,20 +12,17 @@ from npformer.commands.command import command
 
 from npformer.language import Writer
 
-SAMPLING = "n_tokens", "temperature", "top_k", "top_p", "repetition_penalty"
+SAMPLING = "n_tokens", "temperature", "top_k", "top_p", "repetition_penalty"  # options that ``write`` takes
 
 
 @command
 def main(argv=None):
     options = parse_arguments(argv)
     writer = Writer.load(options.model, options.backend)
-    sampling = {
-        name: getattr(options, name) for name in ("temperature", "top_k", "top_p", "repetition_penalty", "seed")
-    }
+    show, sampling = partial(print, end="", flush=True), {name: getattr(options, name) for name in SAMPLING}
     for number in range(options.n):
-        print(options.prompt, end="", flush=True)
-        sampling["seed"] = options.seed + number
-        writer.write(options.prompt, show=lambda text: print(text, end="", flush=True), **sampling)
+        show(options.prompt)
+        writer.write(options.prompt, seed=options.seed + number, show=show, **sampling)
         print("\n" if number + 1 < options.n else "")
 
 
@@ -42,15 +40,10 @@ def parse_arguments(argv):
         type=option("top_p"),
         default=1.0,
         metavar="P",
-        help="draw from those with probability P (default: 1)",
+        help="draw from those of probability P (default: 1)",
     )
-    add(
-        "--repetition-penalty",
-        type=above_zero,
-        default=1.0,
-        metavar="X",
-        help="above 1: fewer repetitions (default: 1)",
-    )
+    penalty = "above 1: fewer repetitions (default: 1)"
+    add("--repetition-penalty", type=above_zero, default=1.0, metavar="X", help=penalty)
     add("--seed", type=natural, default=0, help="(default: 0)")
     add_backend(parser)
     return parser.parse_args(argv)
