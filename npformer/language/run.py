@@ -1,15 +1,15 @@
 """The training of a language model on a text, which can be interrupted and resumed."""
 
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict
 from itertools import count
 from pathlib import Path
 
 from npformer.data.subwords import Subwords
 from npformer.language.settings import LanguageSettings
 from npformer.language.text import Text, read_both
-from npformer.language.tokens import Characters, Pieces, tokens_in
-from npformer.language.writer import Writer
-from npformer.models import LanguageModel
+from npformer.language.tokens import Characters, Pieces
+from npformer.language.writer import Writer, model_in
+from npformer.models import from_description
 from npformer.runtime.ranks import OneProcess
 from npformer.training.checkpoint import CheckpointError, load_checkpoint, refusing
 from npformer.training.evaluation import mean_loss
@@ -17,7 +17,6 @@ from npformer.training.loop import LAST, Loop, LoopSettings
 from npformer.training.optimizers import Adam
 from npformer.training.progress import say
 from npformer.training.schedules import warmup_cosine
-from npformer.training.settings import TrainingSettings
 from npformer.training.trainer import Trainer
 
 MAY_CHANGE = {"text", "held_out", "every", "save_every", "precision", "n_shards"}  # on resuming
@@ -41,16 +40,11 @@ class LanguageRun(Loop):
 
     def __init__(self, folder, settings, text, backend="auto", ranks=None):
         self.settings, self.text = settings, text
-        model = LanguageModel(**{**settings.model, "vocab": len(text.tokens), "max_len": settings.length})
-        trainer = Trainer(
-            model,
-            Adam(
-                warmup_cosine(settings.lr, min(settings.warmup, settings.steps // 2), settings.steps), betas=(0.9, 0.95)
-            ),
-            **{each.name: getattr(settings, each.name) for each in fields(TrainingSettings)},
-            backend=backend,
-            ranks=ranks,
-        )
+        sizes = {"vocab": len(text.tokens), "max_len": settings.length}
+        model = from_description({"name": "LanguageModel", **settings.model, **sizes})
+        schedule = warmup_cosine(settings.lr, min(settings.warmup, settings.steps // 2), settings.steps)
+        optimizer = Adam(schedule, betas=(0.9, 0.95))
+        trainer = Trainer(model, optimizer, **settings.of_trainer, backend=backend, ranks=ranks)
         of_loop = LoopSettings(every=settings.every, save_every=settings.save_every, monitor="bits_per_character")
         super().__init__(trainer, of_loop, self._evaluate, folder)
         self.writer = Writer(model, trainer.params, text.tokens, trainer.ops)
@@ -74,16 +68,14 @@ class LanguageRun(Loop):
     @classmethod
     def resume(cls, out, changes=None, backend="auto", ranks=None):
         """Resume the training that was saved in a folder; ``changes`` are settings to change from here on."""
-        path, changes = Path(out) / LAST, changes or {}
+        path = Path(out) / LAST
         arrays, info = load_checkpoint(path)
-        if not isinstance(info.get("settings"), dict) or info.get("model", {}).get("name") != "LanguageModel":
+        _, tokens = model_in(arrays, info, path)
+        if not isinstance(info.get("settings"), dict):
             raise CheckpointError(f"{path} is not the checkpoint of the training of a language model")
         with refusing(path):
-            settings, tokens = LanguageSettings(**info["settings"]), tokens_in(arrays)
-        for name in sorted(changes.keys() - MAY_CHANGE):
-            if changes[name] != (begun := getattr(settings, name)):
-                raise ValueError(f"{name}={changes[name]!r}, but {path} was begun with {begun!r}")
-        settings = replace(settings, **changes)
+            settings = LanguageSettings(**info["settings"])
+        settings = settings.changed(changes or {}, MAY_CHANGE, path)
         text = Text(*read_both(settings.text, settings.held_out), tokens, settings.length)
         run = cls(out, settings, text, backend, ranks)
         run.trainer.restore(arrays, info, path)
@@ -98,25 +90,23 @@ class LanguageRun(Loop):
         trainer, s = self.trainer, self.settings
         if not trainer.n_steps:
             self.show_sample()
-        batches = (self.text.batch(s.seed, step, s.batch_size) for step in count(trainer.n_steps))
+        batches = (self._batch(step) for step in count(trainer.n_steps))
         sampling = lambda _, info: self.show_sample() if info.step in (*SAMPLED, s.steps) else None
         self.run(batches, s.steps - trainer.n_steps, callbacks=[*stops, sampling], progress=progress)
 
     def explain(self):
         """List the operations of a step on the next batch: see ``Trainer.explain``."""
-        return self.trainer.explain(
-            *self.text.batch(self.settings.seed, self.trainer.n_steps, self.settings.batch_size)
-        )
+        return self.trainer.explain(*self._batch(self.trainer.n_steps))
+
+    def _batch(self, step):
+        return self.text.batch(self.settings.seed, step, self.settings.batch_size)
 
     def show_sample(self):
         """Print what the model writes now, after the first line of the held-out text has begun."""
         if self.ranks.is_first:
             prompt = self.writer.tokens.decode(self.text.held_out[:8])
             written = self.writer.write(prompt, n_tokens=120, seed=self.settings.seed, temperature=0.8)
-            say(
-                f"step {self.trainer.n_steps} writes:\n"
-                + "\n".join(f"    {line}" for line in (prompt + written).split("\n"))
-            )
+            say(f"step {self.trainer.n_steps} writes:\n    " + (prompt + written).replace("\n", "\n    "))
 
     def keep(self, record, shown):
         """Save the parameters of the best validation, and print its numbers."""

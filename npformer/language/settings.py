@@ -2,21 +2,20 @@
 
 from dataclasses import dataclass, field
 
-from npformer.operations.options import OPTIONS
-from npformer.training.settings import TrainingSettings
+from npformer.training.settings import RunSettings
 
 
-@dataclass(frozen=True, kw_only=True)
-class LanguageSettings(TrainingSettings):
+@dataclass(frozen=True, kw_only=True, repr=False)
+class LanguageSettings(RunSettings):
     """The settings of a ``LanguageRun`` and its trainer, checked when they are made.
 
     The defaults train a model of 0.8 million parameters in two to three minutes on two cores.
 
     Parameters
     ----------
-    text : str
+    text : str or path
         A file of UTF-8 text, plain or ``.gz``.
-    held_out : str, optional
+    held_out : str or path, optional
         A file to measure on; the last tenth of the text if not given.
     subwords : int, optional
         Number of pieces of words, the tokens; they are characters if not given.
@@ -51,7 +50,6 @@ class LanguageSettings(TrainingSettings):
     clip_norm: float | None = 1.0
 
     def __post_init__(self):
-        OPTIONS["peak"].check("lr", self.lr)
         super().__post_init__()
-        if unknown := self.model.keys() & {"vocab", "max_len"}:
+        if unknown := self.model.keys() & {"name", "vocab", "max_len"}:
             raise ValueError(f"model has {sorted(unknown)}, which follow from the text and from length: leave them out")

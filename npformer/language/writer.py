@@ -9,7 +9,9 @@ from npformer.backends import get_backend
 from npformer.decoding import sample
 from npformer.language.tokens import tokens_in
 from npformer.models import LanguageModel, from_description
-from npformer.training.checkpoint import CheckpointError, load_checkpoint, refusing
+from npformer.operations.options import check_option
+from npformer.training.checkpoint import load_checkpoint, refusing
+from npformer.training.loop import BEST, LAST
 
 
 @dataclass(frozen=True, repr=False)
@@ -54,15 +56,9 @@ class Writer:
         """Load a checkpoint of a ``LanguageRun``, or the best one in its folder."""
         path = Path(path)
         if path.is_dir():
-            best, last = path / "best.safetensors", path / "last.safetensors"
-            path = best if best.exists() else last
+            path = path / (BEST if (path / BEST).exists() else LAST)
         arrays, info = load_checkpoint(path)
-        if info.get("model", {}).get("name") != "LanguageModel":
-            raise CheckpointError(f"{path} holds no language model, expected a file written by train-gpt")
-        with refusing(path):
-            model, tokens = from_description(info["model"], arrays), tokens_in(arrays)
-            if model.vocab != len(tokens):
-                raise ValueError(f"the model has vocab={model.vocab}, its text {len(tokens)} tokens: expected the same")
+        model, tokens = model_in(arrays, info, path)
         return cls(model, tree.from_arrays(arrays, "params"), tokens, backend, info)
 
     def write(self, prompt, *, n_tokens=200, seed=0, show=None, **options):
@@ -92,7 +88,7 @@ class Writer:
                 show(text[len(shown) :])
                 shown = text
 
-        options |= {"max_len": n_tokens, "seed": seed, "slide": True, "backend": self.backend}
+        options |= {"max_len": check_option("n_tokens", n_tokens), "seed": seed, "slide": True, "backend": self.backend}
         new = sample(self.model, self.params, [begun[-self.model.max_len :]], on_step=show and told, **options)
         return self._after(before, begun, new[0])
 
@@ -100,3 +96,15 @@ class Writer:
         """The text of tokens after those of a prompt, whose text is ``before``."""
         text = self.tokens.decode([*map(int, begun), *map(int, said)])
         return text[len(before) :] if text.startswith(before) else self.tokens.decode(said)
+
+
+def model_in(arrays, info, path):
+    """The language model and its tokens in the checkpoint ``path``."""
+    with refusing(path, "expected a file written by train-gpt"):
+        model = from_description(info.get("model"), arrays)
+        if not isinstance(model, LanguageModel):
+            raise ValueError(f"it holds no language model, but a {type(model).__name__}")
+        tokens = tokens_in(arrays)
+        if model.vocab != len(tokens):
+            raise ValueError(f"the model has vocab={model.vocab}, its text {len(tokens)} tokens: expected the same")
+    return model, tokens

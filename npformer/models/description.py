@@ -34,11 +34,13 @@ def describe(model):
 
 
 def as_json(settings):
-    """What JSON makes of a dict: lists of tuples, and numbers of NumPy's."""
-    return json.loads(json.dumps(settings, default=_number))
+    """What JSON makes of a dict: lists of tuples, dicts of settings, and numbers of NumPy's."""
+    return json.loads(json.dumps(settings, default=_plain))
 
 
-def _number(value):
+def _plain(value):
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
     if not isinstance(value, np.generic):
         raise TypeError(
             f"{value!r:.60} is a {type(value).__name__}, expected what JSON can hold: numbers, texts, lists"

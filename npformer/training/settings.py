@@ -1,9 +1,11 @@
 """The settings of a training, but for the model, the optimizer and the data."""
 
+import os
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 
-from npformer.operations.options import FRACTION, check_fields
+from npformer.models.description import as_json
+from npformer.operations.options import FRACTION, OPTIONS, brief, check_fields
 from npformer.runtime.host import PrecisionName
 
 
@@ -57,9 +59,57 @@ class TrainingSettings:
         object.__setattr__(self, "frozen", listed(self.frozen))
 
     @property
+    def of_trainer(self):
+        """These settings as arguments of ``Trainer``, without those that a subclass adds."""
+        return {each.name: getattr(self, each.name) for each in fields(TrainingSettings)}
+
+    @property
     def of_loss(self):
         """The options of the model's ``loss_and_grad`` that are not 0."""
         return {name: value for name in ("label_smoothing", "consistency") if (value := getattr(self, name))}
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class RunSettings(TrainingSettings):
+    """The settings of a training on files: paths become texts, and the model what JSON holds, for a checkpoint."""
+
+    model: dict
+    lr: float
+
+    def __post_init__(self):
+        OPTIONS["peak"].check("lr", self.lr)  # of its schedule
+        super().__post_init__()
+        for each in fields(self):
+            if each.type in (str, str | None) and (value := getattr(self, each.name)) is not each.default:
+                object.__setattr__(self, each.name, _as_text(each.name, value))
+        object.__setattr__(self, "model", _as_in_json("model", self.model))
+
+    def __repr__(self):
+        return brief(self)
+
+    def changed(self, changes, may_change, path):
+        """The settings of the checkpoint ``path`` with changes, which are none but in ``may_change``."""
+        changes = changes | ({"model": self.model | changes["model"]} if "model" in changes else {})
+        for name in sorted(changes.keys() - may_change):
+            if changes[name] != (begun := getattr(self, name, None)):
+                raise ValueError(f"{name}={changes[name]!r}, but {path} was begun with {begun!r}")
+        return replace(self, **changes)
+
+
+def _as_text(name, value):
+    if not isinstance(value, (str, os.PathLike)):
+        raise TypeError(f"{name}={value!r} is a {type(value).__name__}, expected a str")
+    return os.fspath(value)
+
+
+def _as_in_json(name, value):
+    """A dict as it is after a round trip through JSON."""
+    if not isinstance(value, dict):
+        raise TypeError(f"{name}={value!r} is a {type(value).__name__}, expected a dict")
+    try:
+        return as_json(value)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{name}={value!r}, expected what JSON can hold: {error}") from error
 
 
 def listed(frozen):

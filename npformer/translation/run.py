@@ -23,7 +23,6 @@ from npformer.training.precision import check_precision
 from npformer.training.progress import say
 from npformer.training.saved_training import check_facts
 from npformer.training.schedules import inverse_sqrt, noam, warmup_cosine
-from npformer.training.settings import TrainingSettings
 from npformer.training.trainer import Trainer
 from npformer.translation.scores import check_packages, score
 from npformer.translation.settings import TranslationSettings
@@ -59,7 +58,7 @@ class TranslationRun(Loop):
         trainer = Trainer(
             model,
             Adam(_schedule(settings, model.d_model), betas=(0.9, 0.98), eps=1e-9),
-            **{each.name: getattr(settings, each.name) for each in fields(TrainingSettings)},
+            **settings.of_trainer,
             backend=backend,
             ranks=ranks,
         )
@@ -117,11 +116,8 @@ class TranslationRun(Loop):
             check_subwords(model, source, target)
             check_params(model, arrays)  # before a trainer of this size is made
         may_change = MAY_CHANGE - {"steps"} if settings.schedule == "cosine" else MAY_CHANGE
-        for name in sorted(changes.keys() - may_change):
-            if changes[name] != (begun := getattr(settings, name, None)):
-                raise ValueError(f"{name}={changes[name]!r}, but {path} was begun with {begun!r}")
+        before, settings = settings, settings.changed(changes, may_change, path)
         check_packages()
-        before, settings = settings, replace(settings, **changes)
         text, validation = _text(settings, "train"), _text(settings, "val")
         run = cls(out, settings, source, target, backend, ranks)
         run.ranks.agree(lambda: {"settings": asdict(settings), "info": info, "out": str(path.parent.resolve())})

@@ -1,12 +1,9 @@
 """The settings of the training of a translation model: text, model, recipe, and how often it validates and saves."""
 
-import json
-import os
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Literal
 
-from npformer.operations.options import OPTIONS, brief
-from npformer.training.settings import TrainingSettings
+from npformer.training.settings import RunSettings
 
 PRESETS: dict[str, dict] = {  # the settings that differ from the defaults
     "tiny": {},  # the model of Wu et al. 2021 for the 29,000 sentences of Multi30k
@@ -33,7 +30,7 @@ PRESETS: dict[str, dict] = {  # the settings that differ from the defaults
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class TranslationSettings(TrainingSettings):
+class TranslationSettings(RunSettings):
     """The settings of a ``TranslationRun`` and its trainer, checked when they are made.
 
     The defaults are the preset "tiny".
@@ -134,35 +131,9 @@ class TranslationSettings(TrainingSettings):
     average: Literal["last", "best"] = "last"
     n_average: int = 10
 
-    def __post_init__(self):
-        OPTIONS["peak"].check("lr", self.lr)  # of its schedule
-        super().__post_init__()
-        for name in (each.name for each in fields(self) if each.type is str):
-            object.__setattr__(self, name, _as_text(name, getattr(self, name)))
-        object.__setattr__(self, "model", _as_in_json("model", self.model))
-
-    def __repr__(self):
-        return brief(self)
-
     @classmethod
     def from_preset(cls, preset="tiny", **changes):
         """Return the settings of a preset ("tiny", "small" or "base") with changes, which must include ``data``."""
         if preset not in PRESETS:
             raise ValueError(f"preset={preset!r}, expected one of {tuple(PRESETS)}")
         return cls(preset=preset, **PRESETS[preset] | changes)
-
-
-def _as_text(name, value):
-    if not isinstance(value, (str, os.PathLike)):
-        raise TypeError(f"{name}={value!r} is a {type(value).__name__}, expected a str")
-    return os.fspath(value)
-
-
-def _as_in_json(name, value):
-    """A dict as it is after a round trip through JSON."""
-    if not isinstance(value, dict):
-        raise TypeError(f"{name}={value!r} is a {type(value).__name__}, expected a dict")
-    try:
-        return json.loads(json.dumps(value))
-    except (TypeError, ValueError) as error:
-        raise TypeError(f"{name}={value!r}, expected what JSON can hold: {error}") from error

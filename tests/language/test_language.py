@@ -14,6 +14,7 @@ from npformer.data import Subwords
 from npformer.language import Characters, LanguageRun, LanguageSettings, Pieces, Text, Writer
 from npformer.language.text import read_both, read_text
 from npformer.language.tokens import tokens_in
+from npformer.layers import Rotary
 from npformer.training import CheckpointError, JsonLog, load_checkpoint
 
 pytest.importorskip("safetensors")
@@ -136,15 +137,45 @@ def test_it_learns_and_writes_what_it_learned(tmp_path, path):
     assert sum(word in words for word in written.split()[1:-1]) >= 0.5 * len(written.split()[1:-1])
 
 
+def test_settings_become_what_a_checkpoint_holds(tmp_path, path):
+    model = SMALL | {"d_ff": np.int64(32), "positions": "rotary", "rotary": Rotary(base=500.0)}
+    settings = LanguageSettings(**SHORT | {"text": path, "held_out": path, "model": model})
+    assert (settings.text, settings.held_out) == (str(path), str(path))
+    assert settings.model["rotary"]["base"] == 500 and type(settings.model["d_ff"]) is int
+    LanguageRun.start(tmp_path, LanguageSettings(**SHORT | {"text": path, "model": model, "steps": 1})).train()
+    assert LanguageRun.resume(tmp_path, {"model": SMALL}).trainer.model.rotary == Rotary(base=500.0)
+
+
+@pytest.mark.parametrize(
+    ("bad", "error", "message"),
+    [
+        ({"text": 3}, TypeError, "text=3 is a int, expected a str"),
+        ({"held_out": 3}, TypeError, "held_out=3 is a int, expected a str"),
+        ({"model": [3]}, TypeError, r"model=\[3\] is a list, expected a dict"),
+        ({"model": {"vocab": 3}}, ValueError, "model has .*vocab"),
+        ({"batch_size": 0}, ValueError, "batch_size=0, expected at least 1"),
+        ({"length": 1.5}, TypeError, "length=1.5 is a float, expected an int"),
+        ({"subwords": -3}, ValueError, "subwords=-3, expected at least 1"),
+        ({"lr": 0.0}, ValueError, "lr=0.0, expected a finite number above 0"),
+    ],
+)
+def test_wrong_settings_are_named(bad, error, message):
+    with pytest.raises(error, match=message):
+        LanguageSettings(**{"text": "t", **bad})
+
+
 def test_what_it_began_with_does_not_change(tmp_path, whole):
     with pytest.raises(ValueError, match="length=8, but .* was begun with 16"):
         LanguageRun.resume(whole.folder, {"length": 8})
+    with pytest.raises(ValueError, match="model={'d_model': 8, 'n_heads': 2, .* was begun with {'d_model': 16,"):
+        LanguageRun.resume(whole.folder, {"model": {"d_model": 8}})
+    assert LanguageRun.resume(whole.folder, {"model": {"d_model": 16}}).settings == whole.settings
+    with pytest.raises(ValueError, match="sizes=8, but"):
+        LanguageRun.resume(whole.folder, {"sizes": 8})
     with pytest.raises(ValueError, match="holds a training"):
         LanguageRun.start(whole.folder, whole.settings)
     with pytest.raises(FileNotFoundError, match="there is no checkpoint"):
         LanguageRun.resume(tmp_path)
-    with pytest.raises(ValueError, match="model has .*vocab"):
-        LanguageSettings(text="t", model={"vocab": 3})
     with pytest.raises(CheckpointError, match="holds no language model"):
         from npformer import SGD, Trainer, Transformer
 
@@ -175,6 +206,7 @@ def test_the_commands_train_resume_and_generate(tmp_path, path, capsys):
     assert figures["settings"]["model"]["positions"] == "learned" and figures["n_steps"] == 4
     assert train_gpt.main(list(map(str, ["--resume", *out]))) == 0
     assert "4 of 4 steps done" in capsys.readouterr().out
-    assert generate.main(["--model", str(tmp_path / "gpt"), "--n-tokens", "9", "--n", "2", "a "]) == 0
-    shown = capsys.readouterr().out
-    assert shown.startswith("a ") and len(shown) >= 2 * 11
+    writer = Writer.load(tmp_path / "gpt")
+    assert generate.main(["--model", str(tmp_path / "gpt"), "--n-tokens", "9", "--n", "2", "--seed", "5", "a "]) == 0
+    texts = ["a " + writer.write("a ", n_tokens=9, seed=seed, temperature=0.8) for seed in (5, 6)]
+    assert capsys.readouterr().out == "\n\n".join(texts) + "\n"
