@@ -12,7 +12,6 @@ from npformer.backends import AnyBackend
 from npformer.checks import check_shape
 from npformer.layers.normalisation import normalise
 from npformer.layers.position_wise import hidden_layer
-from npformer.models.model import Gradients
 from npformer.models.pooling import pooled
 from npformer.models.stack import TransformerSettings
 from npformer.models.watching import watched
@@ -170,11 +169,6 @@ class Encoder(TransformerSettings, Inputs):
         y, keep_mask, _ = self._read(ops, params, inputs, keep_mask, types)
         return ops.linear(self._before_output(ops, params, y, keep_mask)[0], *self.output_map(params))
 
-    def loss(self, params: dict, *batch: Array, **options: Any) -> tuple[Any, Any]:
-        """Return the same as ``loss_and_grad``, without the gradient: (loss, n_targets)."""
-        loss, _, n_targets = self.loss_and_grad(params, *batch, **options, with_grad=False)
-        return loss, n_targets
-
     def loss_and_grad(
         self,
         params: dict,
@@ -215,26 +209,22 @@ class Encoder(TransformerSettings, Inputs):
         y, keep_mask, read_backward = self._read(ops, params, inputs, keep_mask, types, dropout_key, with_grad)
         targets = self._targets(inputs, self._beside(targets, params), keep_mask)
         z, before_backward = self._before_output(ops, params, y, keep_mask)
-        weight, bias = self.output_map(params)
         options = {"n_tokens": n_tokens, "loss_scale": loss_scale}
-        if self.task == "numbers":
-            if label_smoothing:
-                raise ValueError(f"label_smoothing={label_smoothing} with task='numbers', expected 0: it is of classes")
-            counts = keep_mask[..., None] if self.by_position and keep_mask is not None else None
-            loss, doutputs = ops.mse_loss(ops.linear(z, weight, bias), targets, counts, **options)
-        else:
-            options |= {"label_smoothing": label_smoothing, "ignore_id": IGNORED if self.by_position else None}
-            loss, doutputs = ops.linear_cross_entropy(z, weight, bias, targets, **options)
-        n_targets = number_of(self._n_counted(targets, keep_mask))
-        if not with_grad:
-            return loss, None, n_targets
-        grads = Gradients(ready, params)
-        dz, dtable = self._output_backward(ops, params, doutputs, z, grads.give)
-        of_tables = read_backward(before_backward(dz, grads.give), grads.give)
-        if dtable is not None:
-            of_tables["embedding"] += dtable
-        grads.give("", of_tables)
-        return loss, grads.all(), n_targets
+        if self.task == "numbers" and label_smoothing:
+            raise ValueError(f"label_smoothing={label_smoothing} with task='numbers', expected 0: it is of classes")
+
+        def loss_of(z, weight, bias):
+            if self.task == "numbers":
+                counts = keep_mask[..., None] if self.by_position and keep_mask is not None else None
+                return ops.mse_loss(ops.linear(z, weight, bias), targets, counts, **options)
+            smoothed = {"label_smoothing": label_smoothing, "ignore_id": IGNORED if self.by_position else None}
+            return ops.linear_cross_entropy(z, weight, bias, targets, **options, **smoothed)
+
+        def backward(dz, give):
+            return read_backward(before_backward(dz, give), give)
+
+        loss, grads = self._loss_and_grads(ops, params, z, loss_of, backward, with_grad, ready)
+        return loss, grads, number_of(self._n_counted(targets, keep_mask))
 
     def count(self, inputs: Array, targets: Array, keep_mask: Array | None = None, types: Array | None = None) -> int:
         """Check a batch, and return its number of targets that are counted; of numbers, each of them."""

@@ -6,7 +6,7 @@ from typing import Any
 from npformer.arrays import Array, library_of
 from npformer.backends import AnyBackend
 from npformer.checks import check_int, warn
-from npformer.models.model import Gradients, Model, padded
+from npformer.models.model import Model, padded
 from npformer.operations.options import check_ids, check_option
 from npformer.reference import split_key
 
@@ -133,13 +133,6 @@ class EncoderDecoder(Model):
         """Return the attention weights, if the model has attention."""
         raise ValueError(f"a {type(self).__name__} has no attention, so there are no attention weights")
 
-    def loss(
-        self, params: dict, src: Array, tgt_in: Array, tgt_out: Array | None = None, **options: Any
-    ) -> tuple[Any, Any]:
-        """Return the same as ``loss_and_grad``, without the gradient: (loss, n_tokens)."""
-        loss, _, n_tokens = self.loss_and_grad(params, src, tgt_in, tgt_out, **options, with_grad=False)
-        return loss, n_tokens
-
     def loss_and_grad(
         self,
         params: dict,
@@ -213,32 +206,28 @@ class EncoderDecoder(Model):
         targets = self._tokens("tgt_out", tgt_out, self.tgt_vocab, params)
         if tgt_in.shape != tgt_out.shape:
             raise ValueError(f"tgt_in {tgt_in.shape}, tgt_out {tgt_out.shape}: expected equal shapes (B, T)")
-        weight, bias = self.output_map(params)
         options = {"ignore_id": self.pad_id, "label_smoothing": label_smoothing, "n_tokens": n_tokens}
-        if consistency:
-            pairs = y.reshape(2, *tgt_in.shape, y.shape[-1])
-            arguments = pairs, weight, bias, targets, consistency
-            loss, dlogits = ops.linear_paired_cross_entropy(*arguments, **options, loss_scale=loss_scale)
-            dlogits = dlogits.reshape(*y.shape[:-1], dlogits.shape[-1])
-        else:
-            loss, dlogits = ops.linear_cross_entropy(y, weight, bias, targets, **options, loss_scale=loss_scale)
-        counted = self._counted(tgt_out)
-        if not with_grad:
-            return loss, None, counted
+        options["loss_scale"] = loss_scale
 
-        grads = Gradients(ready, params)
-        dy, dtable = self._output_backward(ops, params, dlogits, y, grads.give)
-        del dlogits  # what follows needs the memory
-        dmemory, target_grads = decode_backward(dy, grads.give)
-        if not self.tie_embeddings:
-            grads.give("", target_grads)
-            target_grads = {}
-        of_tables = encode_backward(dmemory, grads.give) | target_grads
-        if self.tie_embeddings:  # one table, used three times
-            table_grads = of_tables.pop("source_embedding"), of_tables.pop("target_embedding")
-            of_tables["embedding"] = table_grads[0] + table_grads[1] + dtable
-        grads.give("", of_tables)
-        return loss, grads.all(), counted
+        def loss_of(y, weight, bias):
+            if not consistency:
+                return ops.linear_cross_entropy(y, weight, bias, targets, **options)
+            pairs = y.reshape(2, *tgt_in.shape, y.shape[-1])
+            loss, dlogits = ops.linear_paired_cross_entropy(pairs, weight, bias, targets, consistency, **options)
+            return loss, dlogits.reshape(*y.shape[:-1], dlogits.shape[-1])
+
+        def backward(dy, give):
+            dmemory, target_grads = decode_backward(dy, give)
+            if not self.tie_embeddings:
+                give("", target_grads)
+                target_grads = {}
+            of_tables = encode_backward(dmemory, give) | target_grads
+            if self.tie_embeddings:  # one table, looked up twice
+                of_tables["embedding"] = of_tables.pop("source_embedding") + of_tables.pop("target_embedding")
+            return of_tables
+
+        loss, grads = self._loss_and_grads(ops, params, y, loss_of, backward, with_grad, ready)
+        return loss, grads, self._counted(tgt_out)
 
     def count(self, src: Array, tgt: Array) -> int:
         """Check a batch, and return its number of targets that are not padding.

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from npformer import layers
@@ -9,7 +10,7 @@ from npformer.arrays import Array, library_of
 from npformer.backends import AnyBackend
 from npformer.decoding.prompts import Prompts
 from npformer.models.incremental import LanguageDecoder
-from npformer.models.model import Gradients, padded
+from npformer.models.model import padded
 from npformer.models.stack import Positions, TransformerSettings
 from npformer.models.watching import watched
 from npformer.operations.options import check_option
@@ -84,11 +85,6 @@ class LanguageModel(TransformerSettings, OneVocabulary):
         y, _ = self._read(ops, params, ids)
         return ops.linear(y, *self.output_map(params))
 
-    def loss(self, params: dict, ids: Array, targets: Array | None = None, **options: Any) -> tuple[Any, Any]:
-        """Return the same as ``loss_and_grad``, without the gradient: (loss, n_tokens)."""
-        loss, _, n_tokens = self.loss_and_grad(params, ids, targets, **options, with_grad=False)
-        return loss, n_tokens
-
     def loss_and_grad(
         self,
         params: dict,
@@ -128,18 +124,9 @@ class LanguageModel(TransformerSettings, OneVocabulary):
         y, read_backward = self._read(ops, params, ids, dropout_key, with_grad)
         targets = self._tokens("targets", targets, self.vocab, params)
         options = {"ignore_id": self.pad_id, "label_smoothing": label_smoothing, "n_tokens": n_tokens}
-        loss, dlogits = ops.linear_cross_entropy(y, *self.output_map(params), targets, **options, loss_scale=loss_scale)
-        counted = self._counted(targets)
-        if not with_grad:
-            return loss, None, counted
-        grads = Gradients(ready, params)
-        dy, dtable = self._output_backward(ops, params, dlogits, y, grads.give)
-        del dlogits  # what follows needs the memory
-        of_tables = read_backward(dy, grads.give)
-        if dtable is not None:
-            of_tables["embedding"] += dtable
-        grads.give("", of_tables)
-        return loss, grads.all(), counted
+        loss_of = partial(ops.linear_cross_entropy, targets=targets, **options, loss_scale=loss_scale)
+        loss, grads = self._loss_and_grads(ops, params, y, loss_of, read_backward, with_grad, ready)
+        return loss, grads, self._counted(targets)
 
     def count(self, ids: Array, targets: Array | None = None) -> int:
         """Check a batch, and return its number of targets that are not padding."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from npformer import tree
-from npformer.arrays import beside, kept, library_of, number_of
+from npformer.arrays import Array, beside, kept, library_of, number_of
 from npformer.backends import get_backend
 from npformer.models.initialization import Initializer, ShapesOnly
 from npformer.operations.options import brief, check_fields, check_ids, check_option
@@ -32,6 +32,7 @@ class Model:
     max_len: int
     dtype: str
     _new_params: Callable
+    loss_and_grad: Callable
     tie_embeddings = False
     scale_embeddings = True  # whether the vectors of the tokens are multiplied by √D
     has_learned_positions = False  # whether the vectors that are added to the embeddings are parameters
@@ -63,6 +64,11 @@ class Model:
             if isinstance(params, tree.Fixed):
                 self.__dict__["_checked"] = weakref.ref(params)
         return get_backend(backend, params)
+
+    def loss(self, params: dict, *batch: Array, **options: Any) -> tuple[Any, Any]:
+        """Return the same as ``loss_and_grad``, without the gradient: (loss, number of targets)."""
+        loss, _, n_targets = self.loss_and_grad(params, *batch, **options, with_grad=False)
+        return loss, n_targets
 
     # -- tokens to vectors
 
@@ -132,17 +138,28 @@ class Model:
         weight = new.linear(self.d_model, vocab)
         return {"output": weight if has_bias else {"weight": weight["weight"]}}
 
-    def _output_backward(self, ops, params, dlogits, y, give):
-        """dy, and the gradient of the embedding table (V, D) if it is tied, else None; gives the others to ``give``."""
-        weight, bias = self.output_map(params)
-        dy, dweight, dbias = ops.linear_backward(dlogits, y, weight, bias)
-        grads = {} if dbias is None else {"bias": dbias}
-        if not self.tie_embeddings:
-            give("output", {"weight": dweight, **grads})
-            return dy, None
-        if grads:
-            give("output", grads)
-        return dy, dweight.T
+    def _loss_and_grads(self, ops, params, y, loss_of, backward, with_grad, ready):
+        """The loss of the output layer's input y, and all gradients, or None if ``ready`` took them or none is wanted.
+
+        ``loss_of(y, weight, bias)`` -> (loss, dlogits). ``backward(dy, give)`` gives the gradients of the layers to
+        ``give``, and returns those of the tables by name.
+        """
+        output = self.output_map(params)
+        loss, dlogits = loss_of(y, *output)
+        if not with_grad:
+            return loss, None
+        grads = Gradients(ready, params)
+        dy, dweight, dbias = ops.linear_backward(dlogits, y, *output)
+        of_output = {"weight": dweight} | ({} if dbias is None else {"bias": dbias})
+        dtable = of_output.pop("weight").T if self.tie_embeddings else None
+        if of_output:
+            grads.give("output", of_output)
+        del dlogits, of_output, dweight, dbias  # what follows needs the memory
+        of_tables = backward(dy, grads.give)
+        if dtable is not None:
+            of_tables["embedding"] += dtable
+        grads.give("", of_tables)
+        return loss, grads.all()
 
     # -- checks
 
