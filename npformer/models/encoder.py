@@ -13,24 +13,17 @@ from npformer.checks import check_shape
 from npformer.layers.normalisation import normalise
 from npformer.layers.position_wise import hidden_layer
 from npformer.models.pooling import pooled
-from npformer.models.stack import TransformerSettings
-from npformer.models.watching import watched
-from npformer.operations.options import check_array, check_ids, check_option
+from npformer.models.stack import OneStack
+from npformer.operations.options import check_array, check_ids
 from npformer.reference import split_key
-from npformer.reference.math.activations import INPUTS, Activation
+from npformer.reference.math.activations import INPUTS
 
+Given = Array | None  # in type hints
 IGNORED = -1  # a target that is not counted
 
 
 @dataclass(frozen=True, repr=False)
-class Inputs:
-    """The field that comes before the others."""
-
-    vocab: int | None
-
-
-@dataclass(frozen=True, repr=False)
-class Encoder(TransformerSettings, Inputs):
+class Encoder(OneStack):
     """An encoder-only Transformer: the architecture only; parameters are a nested dict.
 
     It reads token ids, or real vectors such as measurements, and predicts something about each sequence or position.
@@ -70,9 +63,6 @@ class Encoder(TransformerSettings, Inputs):
     (['embedding', 'layers', 'output'], 2)
     """
 
-    n_layers: int = 6  # type: ignore[assignment]  # a Transformer may have two numbers
-    activation: Activation = "gelu"
-    max_len: int = 1024
     task: Literal["classes", "numbers", "words"] | None = None
     n_outputs: int | None = None
     pooling: Literal["mean", "first", "max", "none"] = "mean"
@@ -87,7 +77,7 @@ class Encoder(TransformerSettings, Inputs):
             raise ValueError(f"{given}: expected the size of a vocabulary or the width of real vectors, not both")
         if self.vocab is None:
             object.__setattr__(self, "pad_id", None)
-        self._check_settings(*([] if self.vocab is None else [check_option("vocab", self.vocab)]))
+        self._check_settings(*([] if self.vocab is None else [self.vocab]))
         if (self.n_outputs is not None) != (self.task in ("classes", "numbers")):
             given = f"n_outputs={self.n_outputs} with task={self.task!r}"
             raise ValueError(f"{given}: expected a number of outputs with 'classes' or 'numbers', and only with them")
@@ -99,23 +89,12 @@ class Encoder(TransformerSettings, Inputs):
             raise ValueError("pooler=True, expected False where each position has an output")
 
     @property
-    def depths(self):
-        """The number of layers, of one stack."""
-        return (self.n_layers,)
-
-    @property
     def by_position(self):
         """Whether the output layer predicts something for each position."""
         return self.task == "words" or self.pooling == "none"
 
     def encode(
-        self,
-        params: dict,
-        inputs: Array,
-        keep_mask: Array | None = None,
-        types: Array | None = None,
-        *,
-        backend: AnyBackend = "auto",
+        self, params: dict, inputs: Array, keep_mask: Given = None, types: Given = None, *, backend: AnyBackend = "auto"
     ) -> Array:
         """Return the output of the last layer, without dropout: (B, T, D).
 
@@ -131,13 +110,7 @@ class Encoder(TransformerSettings, Inputs):
         return self._read(self._backend(backend, params), params, inputs, keep_mask, types)[0]
 
     def vectors(
-        self,
-        params: dict,
-        inputs: Array,
-        keep_mask: Array | None = None,
-        types: Array | None = None,
-        *,
-        backend: AnyBackend = "auto",
+        self, params: dict, inputs: Array, keep_mask: Given = None, types: Given = None, *, backend: AnyBackend = "auto"
     ) -> Array:
         """Return one vector for each sequence, the ``pooling`` of the last layer: (B, D), or (B, T, D) without pooling.
 
@@ -148,13 +121,7 @@ class Encoder(TransformerSettings, Inputs):
         return pooled(y, keep_mask, self.pooling)[0]
 
     def outputs(
-        self,
-        params: dict,
-        inputs: Array,
-        keep_mask: Array | None = None,
-        types: Array | None = None,
-        *,
-        backend: AnyBackend = "auto",
+        self, params: dict, inputs: Array, keep_mask: Given = None, types: Given = None, *, backend: AnyBackend = "auto"
     ) -> Array:
         """Return what the output layer computes, without dropout: logits of classes or of words, or numbers.
 
@@ -174,8 +141,8 @@ class Encoder(TransformerSettings, Inputs):
         params: dict,
         inputs: Array,
         targets: Array,
-        keep_mask: Array | None = None,
-        types: Array | None = None,
+        keep_mask: Given = None,
+        types: Given = None,
         *,
         dropout_key: int | None = None,
         label_smoothing: float = 0.0,
@@ -226,25 +193,11 @@ class Encoder(TransformerSettings, Inputs):
         loss, grads = self._loss_and_grads(ops, params, z, loss_of, backward, with_grad, ready)
         return loss, grads, number_of(self._n_counted(targets, keep_mask))
 
-    def count(self, inputs: Array, targets: Array, keep_mask: Array | None = None, types: Array | None = None) -> int:
+    def count(self, inputs: Array, targets: Array, keep_mask: Given = None, types: Given = None) -> int:
         """Check a batch, and return its number of targets that are counted; of numbers, each of them."""
         self._check_inputs(inputs, keep_mask, types)
         keep_mask = self._keep_mask_of(inputs, keep_mask)
         return int(self._n_counted(self._targets(inputs, targets, keep_mask), keep_mask))
-
-    def attention_weights(
-        self,
-        params: dict,
-        inputs: Array,
-        keep_mask: Array | None = None,
-        types: Array | None = None,
-        *,
-        backend: AnyBackend = "auto",
-    ) -> dict:
-        """Return the attention weights of each layer, {"layers": [(B, H, T, T), …]}, NumPy arrays."""
-        ops, found = self._backend(backend, params), list[Array]()
-        self._read(watched(ops, found), params, inputs, keep_mask, types)
-        return {"layers": found}
 
     def _new_params(self, new):
         D, params = self.d_model, {}
@@ -274,12 +227,8 @@ class Encoder(TransformerSettings, Inputs):
         embedding_key, *layer_keys = split_key(dropout_key, 1 + self.n_layers)
         keep_mask = self._keep_mask_of(inputs, keep_mask)
         attended = None if keep_mask is None else keep_mask[:, None, None]
-
-        def layer(params, x, settings, key):
-            return layers.encoder_layer(ops, params, x, settings, attended, dropout_key=key)
-
         x, embed_backward = self._embed_inputs(ops, params, inputs, keep_mask, types, embedding_key)
-        y, stack_backward = self._stack(ops, params, "layers", x, layer, layer_keys, train)
+        y, stack_backward = self._encoder_stack(ops, params, "layers", x, attended, layer_keys, train)
         return y, keep_mask, lambda dy, ready: embed_backward(stack_backward(dy, ready), ready)
 
     def _embed_inputs(self, ops, params, inputs, keep_mask, types, dropout_key):

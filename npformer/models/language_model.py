@@ -5,32 +5,22 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from npformer import layers
 from npformer.arrays import Array, library_of
 from npformer.backends import AnyBackend
 from npformer.decoding.prompts import Prompts
 from npformer.models.incremental import LanguageDecoder
 from npformer.models.model import padded
-from npformer.models.stack import Positions, TransformerSettings
-from npformer.models.watching import watched
+from npformer.models.stack import OneStack, Positions
 from npformer.operations.options import check_option
 from npformer.reference import split_key
-from npformer.reference.math.activations import Activation
 
 
 @dataclass(frozen=True, repr=False)
-class OneVocabulary:
-    """The field that comes before the others."""
-
-    vocab: int
-
-
-@dataclass(frozen=True, repr=False)
-class LanguageModel(TransformerSettings, OneVocabulary):
+class LanguageModel(OneStack):
     """A decoder-only Transformer, as GPT (Radford et al. 2018): the architecture only; parameters are a nested dict.
 
     Its layers are those of an encoder, with causal self-attention. The defaults are those of a small model as it is
-    built today; ``docs/descendants`` measures what each of them changes.
+    built today; ``docs/descendants/changes.md`` says what each of them changes.
 
     Parameters
     ----------
@@ -50,26 +40,19 @@ class LanguageModel(TransformerSettings, OneVocabulary):
     (['embedding', 'layers'], 4)
     """
 
+    vocab: int
     d_model: int = 384
     n_heads: int = 6
-    n_layers: int = 6  # type: ignore[assignment]  # a Transformer may have two numbers
     d_ff: int = 1536
     dropout: float = 0.0
-    activation: Activation = "gelu"
     tie_embeddings: bool = True
     pad_id: int | None = None
-    max_len: int = 1024
     positions: Positions = "rotary"
 
     causal = True
 
     def __post_init__(self):
-        self._check_settings(check_option("vocab", self.vocab))
-
-    @property
-    def depths(self):
-        """The number of layers, of one stack."""
-        return (self.n_layers,)
+        self._check_settings(self.vocab)
 
     @property
     def tgt_vocab(self):
@@ -143,12 +126,6 @@ class LanguageModel(TransformerSettings, OneVocabulary):
         shape = rounded_up(B), min(rounded_up(T - one), self.max_len) + one
         return tuple(padded(ids, shape, self.pad_id) for ids in batch)
 
-    def attention_weights(self, params: dict, ids: Array, *, backend: AnyBackend = "auto") -> dict:
-        """Return the attention weights of each layer, {"layers": [(B, H, T, T), …]}, NumPy arrays."""
-        ops, found = self._backend(backend, params), list[Array]()
-        self._read(watched(ops, found), params, ids)
-        return {"layers": found}
-
     def start(self, prompts: Any, bos_id: int | None) -> tuple[Prompts, Array, Array]:
         """What decoding begins with: the checked prompts, the last token of each, and how many may follow it."""
         if bos_id is not None:
@@ -207,13 +184,8 @@ class LanguageModel(TransformerSettings, OneVocabulary):
         """The output of the stack (B, T, D), and its backward pass, which returns the gradients of the tables."""
         ids = self._tokens("ids", ids, self.vocab, params)
         embedding_key, *layer_keys = split_key(dropout_key, 1 + self.n_layers)
-        keep_mask = self._keep_mask(ids)
-
-        def layer(params, x, settings, key):
-            return layers.encoder_layer(ops, params, x, settings, keep_mask, dropout_key=key)
-
         x, embed_backward = self._embed(ops, params, "", ids, embedding_key)
-        y, stack_backward = self._stack(ops, params, "layers", x, layer, layer_keys, train)
+        y, stack_backward = self._encoder_stack(ops, params, "layers", x, self._keep_mask(ids), layer_keys, train)
         return y, lambda dy, ready: embed_backward(stack_backward(dy, ready))
 
     def _split(self, ids, targets):

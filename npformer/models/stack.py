@@ -1,13 +1,17 @@
 """What the models of Transformer layers have in common: their settings, and a stack of layers."""
 
 import inspect
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 from npformer import layers
+from npformer.arrays import Array
+from npformer.backends import AnyBackend
 from npformer.checks import shown
 from npformer.layers.normalisation import normalise
 from npformer.models.model import Model
+from npformer.models.watching import watched
 from npformer.reference import sinusoidal_encoding
 from npformer.reference.math.activations import Activation
 from npformer.reference.settings import Rotary
@@ -96,7 +100,7 @@ class TransformerSettings(Model):
     scale_embeddings: bool = True
     final_norm: bool | None = None
 
-    causal = False  # whether the self-attention of the model's one stack is causal
+    causal = False  # whether the self-attention of a model of one stack is causal
 
     def __init_subclass__(cls):
         """Write the parameters above into the docstring, in place of "{settings}"."""
@@ -159,6 +163,14 @@ class TransformerSettings(Model):
         stack = {str(i): new_layer(*given) for i in range(n_layers)}
         return stack | ({"norm": new.norm(self.d_model, self.norm_type)} if self.has_final_norm else {})
 
+    def _encoder_stack(self, ops, params, name, x, keep_mask, dropout_keys, train):
+        """A ``_stack`` of layers of self-attention, which the mask (B, 1, 1, T) applies to."""
+
+        def layer(params, x, settings, key):
+            return layers.encoder_layer(ops, params, x, settings, keep_mask, dropout_key=key)
+
+        return self._stack(ops, params, name, x, layer, dropout_keys, train)
+
     def _stack(self, ops, params, name, x, layer, dropout_keys, train):
         """The layers of a stack, one after another, and the normalisation after them, if there is one.
 
@@ -186,3 +198,35 @@ class TransformerSettings(Model):
             return dx
 
         return x, backward
+
+
+@dataclass(frozen=True, repr=False)
+class OneVocabulary:
+    """The field that comes before the others."""
+
+    vocab: int | None
+
+
+@dataclass(frozen=True, repr=False)
+class OneStack(TransformerSettings, OneVocabulary):
+    """What a decoder-only and an encoder-only model have in common, which read one input."""
+
+    n_layers: int = 6  # type: ignore[assignment]  # a Transformer may have two numbers
+    activation: Activation = "gelu"
+    max_len: int = 1024
+
+    _read: ClassVar[Callable]
+
+    @property
+    def depths(self):
+        """The number of layers, of one stack."""
+        return (self.n_layers,)
+
+    def attention_weights(self, params: dict, *inputs: Array, backend: AnyBackend = "auto", **more: Array) -> dict:
+        """Return the attention weights of each layer, {"layers": [(B, H, T, T), …]}, NumPy arrays.
+
+        The inputs are those of ``loss_and_grad``, without targets.
+        """
+        ops, found = self._backend(backend, params), list[Array]()
+        self._read(watched(ops, found), params, *inputs, **more)
+        return {"layers": found}

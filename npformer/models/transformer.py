@@ -77,13 +77,8 @@ class Transformer(TransformerSettings, SourceAndTarget, EncoderDecoder):
     def _encode(self, ops, params, src, dropout_key=None, train=False):
         src = self._tokens("src", src, self.src_vocab, params)
         embedding_key, *layer_keys = split_key(dropout_key, 1 + self.depths[0])
-        keep_mask = self._keep_mask(src)
-
-        def layer(params, x, settings, key):
-            return layers.encoder_layer(ops, params, x, settings, keep_mask, dropout_key=key)
-
         x, embed_backward = self._embed(ops, params, "source", src, embedding_key)
-        memory, stack_backward = self._stack(ops, params, "encoder", x, layer, layer_keys, train)
+        memory, stack_backward = self._encoder_stack(ops, params, "encoder", x, self._keep_mask(src), layer_keys, train)
         return memory, lambda dmemory, ready: embed_backward(stack_backward(dmemory, ready))
 
     def _decode(self, ops, params, memory, src, tgt_in, dropout_key=None, train=False):
