@@ -20,18 +20,17 @@ Other exit codes: 0 when training is done or --minutes are over, 1 after an erro
 """
 
 import time
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
 from npformer.commands import called
-from npformer.commands.arguments import LONGEST, above_zero, add_backend, natural, new_parser, option
+from npformer.commands.arguments import LONGEST, above_zero, natural, new_parser, option
 from npformer.commands.command import command
-from npformer.commands.output import add_json, output_folder, refuse_overwriting, write_json
-from npformer.commands.training import draw_curves, guarded, train_until_stopped
+from npformer.commands.output import refuse_overwriting, write_json
+from npformer.commands.training import add_setting, add_training, draw_curves, guarded, settings_in, train_until_stopped
 
 from npformer import tree
-from npformer.operations.options import OPTIONS, choices_of
 from npformer.runtime.ranks import world
 from npformer.training.loop import LAST, LOG
 from npformer.training.progress import say
@@ -46,15 +45,13 @@ CURVES = "curves.png"
 def main(argv=None):
     start = time.perf_counter()
     options = parse_arguments(argv)
-    if options.json:
-        refuse_overwriting({"--json": options.json}, files_of(options))
-    names = {field.name for field in fields(TranslationSettings)}
-    given = {name: value for name, value in vars(options).items() if name in names and value is not None}
-    return guarded(lambda: train(run_of(options, given), options, start))
+    refuse_overwriting({"--json": options.json}, files_of(options))
+    return guarded(lambda: train(run_of(options), options, start))
 
 
-def run_of(options, given):
+def run_of(options):
     """The training, begun or resumed."""
+    given = settings_in(options, TranslationSettings)
     if options.resume:
         return TranslationRun.resume(options.out, given, options.backend, world())
     return TranslationRun.start(options.out, TranslationSettings.from_preset(**given), options.backend, world())
@@ -75,8 +72,7 @@ def train(run, options, start):
     result["seconds"] = time.perf_counter() - start
     if not run.ranks.is_first:
         return 0
-    if options.json:
-        write_json(options.json, result | {"settings": asdict(s), "n_ranks": run.ranks.size})
+    write_json(options.json, result | {"settings": asdict(s), "n_ranks": run.ranks.size})
     draw_curves(run, run.folder / CURVES, title(s), ("val_bleu", "BLEU, validation, greedy"))
     report(run, result)
     return 0
@@ -106,32 +102,21 @@ def title(s):
 
 def parse_arguments(argv):
     parser = new_parser(__doc__, allow_abbrev=False)
-    add, setting = parser.add_argument, partial(add_setting, parser)
-    add(
-        "--data",
-        type=lambda text: str(Path(text)),
-        metavar="DIR",
-        help="folder with the aligned files; needed unless --resume",
-    )
+    add, setting = parser.add_argument, partial(_add_setting, parser)
+    data = "folder with the aligned files; needed unless --resume"
+    add("--data", type=lambda text: str(Path(text)), metavar="DIR", help=data)
     setting("src", help="language of the source, which is the ending of its files")
     setting("tgt", help="language of the target")
-    add("--out", type=output_folder, required=True, metavar="DIR", help="folder for the results")
     sizes = "tiny (D 128, for tens of thousands of pairs), small (D 256), base (D 512, as in the paper, for millions)"
     setting("preset", choices=PRESETS, help=f"sizes and recipe: {sizes}")
     setting("seed", type=natural, help="seed of parameters, dropout and the order of the data")
     setting("steps", help="number of updates (default: the preset's)")
     add("--minutes", type=above_zero, metavar="M", help="end so early that the result is written after M minutes")
-    add("--resume", action="store_true", help="continue the training in OUT, with its settings")
-    add_backend(parser)
     setting("precision", help="precision of the steps on a GPU")
-    shards = "parts of a batch; the same N on any number of ranks computes the same; if none, about one per thread"
-    setting("n_shards", metavar="N", help=shards)
-    add_json(parser)
-    add("--quiet", action="store_true", help="no progress bar")
-    add("--explain", action="store_true", help="first list the operations of one step and their times")
+    add_training(parser)
 
     recipe = parser.add_argument_group("recipe (defaults: the preset's, if none is given here)")
-    add, setting = recipe.add_argument, partial(add_setting, recipe)
+    add, setting = recipe.add_argument, partial(_add_setting, recipe)
     setting("vocab", help="one vocabulary and embedding for both languages, or two")
     setting("vocab_size", metavar="V", help="number of subword pieces; 8,000 need a large enough text")
     setting("max_tokens", metavar="N", help="most tokens of a batch on either side, padding included")
@@ -161,13 +146,7 @@ def parse_arguments(argv):
     return options
 
 
-def add_setting(group, name, **details):
-    """An option for a field of ``TranslationSettings``, with its choices, and its default if all presets share it."""
-    if choices := choices_of(TranslationSettings).get(name):
-        details["choices"] = choices
-    elif name in OPTIONS:
-        details.setdefault("type", option(name))
-    if not any(name in changes for changes in PRESETS.values()):
-        default = getattr(TranslationSettings, name)
-        details["help"] += f" (default: {'none' if default is None else default})"
-    group.add_argument("--" + name.replace("_", "-"), **details)
+def _add_setting(group, name, **details):
+    """An option for a field of ``TranslationSettings``, with its default if all presets share it."""
+    default = "" if any(name in changes for changes in PRESETS.values()) else None
+    add_setting(group, TranslationSettings, name, default, **details)

@@ -1,13 +1,47 @@
-"""What the commands that train a model on text share: how they go on, stop and end."""
+"""What the commands that train a model on text share: their options, and how they go on, stop and end."""
 
+from dataclasses import fields
 from signal import Signals
 
+from npformer.commands.arguments import add_backend, option
 from npformer.commands.command import print_error, print_note
-from npformer.commands.output import why_no_pictures
+from npformer.commands.output import add_json, output_folder, why_no_pictures
 
+from npformer.operations.options import OPTIONS, choices_of
 from npformer.training import JsonLog, NonFiniteError, StopSignals
 from npformer.training.loop import LOG
 from npformer.training.progress import say
+
+
+def add_training(parser):
+    """The options of each training, but for its settings."""
+    add = parser.add_argument
+    add("--out", type=output_folder, required=True, metavar="DIR", help="folder for the results")
+    add("--resume", action="store_true", help="continue the training in OUT, with its settings")
+    shards = "parts of a batch; the same N on any number of ranks computes the same; if none, about one per thread"
+    add("--n-shards", type=option("n_shards"), metavar="N", help=f"{shards} (default: none)")
+    add_backend(parser)
+    add_json(parser)
+    add("--quiet", action="store_true", help="no progress bar")
+    add("--explain", action="store_true", help="first list the operations of one step and their times")
+
+
+def add_setting(group, settings, name, default=None, **details):
+    """An option for a field of a class of settings, with its choices or its type, and its default, if not ""."""
+    if choices := choices_of(settings).get(name):
+        details["choices"] = choices
+    elif name in OPTIONS:
+        details.setdefault("type", option(name))
+    default = getattr(settings, name) if default is None else default
+    if default != "":
+        details["help"] += f" (default: {'none' if default is None else default})"
+    group.add_argument("--" + name.replace("_", "-"), **details)
+
+
+def settings_in(options, settings):
+    """The fields of a class of settings that are given as options."""
+    given = {each.name: getattr(options, each.name, None) for each in fields(settings)}
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def train_until_stopped(run, options, train):
