@@ -11,7 +11,7 @@ from npformer.language.tokens import Characters, Pieces
 from npformer.language.writer import Writer, model_in
 from npformer.models import from_description
 from npformer.runtime.ranks import OneProcess
-from npformer.training.checkpoint import CheckpointError, load_checkpoint, refusing
+from npformer.training.checkpoint import load_checkpoint
 from npformer.training.evaluation import mean_loss
 from npformer.training.loop import LAST, Loop, LoopSettings
 from npformer.training.optimizers import Adam
@@ -71,11 +71,7 @@ class LanguageRun(Loop):
         path = Path(out) / LAST
         arrays, info = load_checkpoint(path)
         _, tokens = model_in(arrays, info, path)
-        if not isinstance(info.get("settings"), dict):
-            raise CheckpointError(f"{path} is not the checkpoint of the training of a language model")
-        with refusing(path):
-            settings = LanguageSettings(**info["settings"])
-        settings = settings.changed(changes or {}, MAY_CHANGE, path)
+        settings = LanguageSettings.of_checkpoint(info, path).changed(changes or {}, MAY_CHANGE, path)
         text = Text(*read_both(settings.text, settings.held_out), tokens, settings.length)
         run = cls(out, settings, text, backend, ranks)
         run.trainer.restore(arrays, info, path)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from npformer.models.description import as_json
 from npformer.operations.options import FRACTION, OPTIONS, brief, check_fields
 from npformer.runtime.host import PrecisionName
+from npformer.training.checkpoint import refusing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,6 +87,17 @@ class RunSettings(TrainingSettings):
 
     def __repr__(self):
         return brief(self)
+
+    @classmethod
+    def of_checkpoint(cls, info, path):
+        """The settings in the ``info`` of the checkpoint ``path``."""
+        with refusing(path):
+            given = info.get("settings")
+            if not isinstance(given, dict):
+                raise TypeError(f"settings={given!r:.60}, expected a dict")
+            if unknown := sorted(given.keys() - {field.name for field in fields(cls)}):
+                raise ValueError(f"it has settings that this version of npformer does not know: {unknown!s:.200}")
+            return cls(**given)
 
     def changed(self, changes, may_change, path):
         """The settings of the checkpoint ``path`` with changes, which are none but in ``may_change``."""

@@ -1,6 +1,6 @@
 """The training of a translation model, from text files to the final model; it can be interrupted and resumed."""
 
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from npformer import tree
@@ -108,7 +108,7 @@ class TranslationRun(Loop):
             raise
         if not {"settings", "place", "validations", "n_logged"} <= info.keys():
             raise CheckpointError(f"{path} is not the checkpoint of a translation training")
-        settings = _settings_in(info, path)
+        settings = TranslationSettings.of_checkpoint(info, path)
         with refusing(path):
             _check_progress(info)
             source, target = Translator.subwords_in(arrays)
@@ -277,17 +277,6 @@ def _last_whole(folder):
             continue
         return path
     return None
-
-
-def _settings_in(info, path):
-    """Return the settings in a checkpoint."""
-    settings = info["settings"]
-    if not isinstance(settings, dict):
-        raise CheckpointError(f"{path}: settings={settings!r:.60}, expected a dict; try another file")
-    if unknown := sorted(settings.keys() - {field.name for field in fields(TranslationSettings)}):
-        raise CheckpointError(f"{path} has settings that this version of npformer does not know: {unknown!s:.200}")
-    with refusing(path):
-        return TranslationSettings(**settings)
 
 
 def _check_progress(info):
