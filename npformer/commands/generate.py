@@ -35,13 +35,7 @@ def parse_arguments(argv):
     add("--n", type=positive, default=1, metavar="N", help="number of texts (default: 1)")
     add("--temperature", type=above_zero, default=0.8, help="lower: more probable tokens (default: 0.8)")
     add("--top-k", type=option("top_k"), metavar="K", help="draw from the K most probable tokens only")
-    add(
-        "--top-p",
-        type=option("top_p"),
-        default=1.0,
-        metavar="P",
-        help="draw from those of probability P (default: 1)",
-    )
+    add("--top-p", type=option("top_p"), default=1.0, metavar="P", help="draw from those of probability P (default: 1)")
     penalty = "above 1: fewer repetitions (default: 1)"
     add("--repetition-penalty", type=above_zero, default=1.0, metavar="X", help=penalty)
     add("--seed", type=natural, default=0, help="(default: 0)")

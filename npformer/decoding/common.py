@@ -35,15 +35,14 @@ class Request(NamedTuple):
 
 def checked(model, src, bos_id, eos_id, max_len, min_len, slide=False):
     """Check what decoding is given, and return it as a ``Request``."""
-    if slide and not hasattr(model, "latest_half"):
+    is_language_model = hasattr(model, "start")
+    if slide and not is_language_model:
         raise ValueError(f"slide=True with a {type(model).__name__}, expected a LanguageModel")
-    begin = getattr(model, "start", None) or (lambda *given: _start(model, *given))
-    sources, first_tokens, room = begin(src, bos_id)
-    if eos_id is None and not hasattr(model, "start"):
+    sources, first_tokens, room = model.start(src, bos_id) if is_language_model else _start(model, src, bos_id)
+    if eos_id is None and not is_language_model:
         raise ValueError("eos_id=None, expected the end token of every target in training")
-    eos_ids = () if eos_id is None else tuple(check_option("eos_id", token) for token in _several(eos_id))
-    for token in eos_ids:
-        _check_token(model, "eos_id", token)
+    several = eos_id if isinstance(eos_id, (tuple, list)) else [] if eos_id is None else [eos_id]
+    eos_ids = tuple(_token(model, "eos_id", token) for token in several)
     min_len = check_option("min_len", min_len)
     if np.ndim(max_len) == 0:
         max_len = check_int("max_len", max_len)
@@ -58,38 +57,30 @@ def checked(model, src, bos_id, eos_id, max_len, min_len, slide=False):
             raise ValueError(f"max_len={limit}, expected 1 <= max_len <= {model.max_len}, the model's")
         if limit < min_len:
             raise ValueError(f"min_len={min_len}, expected at most max_len={limit}")
-    if limits.size and (limits > room).any() and not slide:
+    if (limits > room).any() and not slide:
         i = int((limits > room).argmax())
-        raise ValueError(f"max_len={limits[i]}, expected 1 <= max_len <= {room[i]}, {_why(model, int(room[i]))}")
+        why = f"has to hold the prompt of {model.max_len + 1 - room[i]} tokens, too; slide=True goes on"
+        given = f"max_len={limits[i]}, expected 1 <= max_len <= {room[i]}"
+        raise ValueError(f"{given}, as the model's max_len={model.max_len} {why}")
     return Request(model, sources, first_tokens, eos_ids, limits.astype(np.int64), min_len)
-
-
-def _several(eos_id):
-    return eos_id if isinstance(eos_id, (tuple, list)) else [eos_id]
-
-
-def _why(model, room):
-    if room == model.max_len:
-        return "the model's"
-    n = model.max_len + 1 - room
-    return f"as the model's max_len={model.max_len} has to hold the prompt of {n} tokens, too; slide=True goes on"
 
 
 def _start(model, src, bos_id):
     """The checked sources of an encoder and decoder, the begin token of each target, and the room for its tokens."""
-    bos_id = check_option("bos_id", bos_id)
-    _check_token(model, "bos_id", bos_id)
+    bos_id = _token(model, "bos_id", bos_id)
     check_ids(src, model.src_vocab, "src")
     if src.ndim != 2:
         raise ValueError(f"src has shape {src.shape}, expected (B, S)")
     return src, np.full(len(src), bos_id), np.full(len(src), model.max_len)
 
 
-def _check_token(model, name, token):
+def _token(model, name, token):
+    token = check_option(name, token)
     if not 0 <= token < model.tgt_vocab:
         raise ValueError(f"{name}={token}, expected 0 <= {name} < {model.tgt_vocab}")
     if token == model.pad_id:
         raise ValueError(f"{name}={token} is the padding's id, which is never attended to: expected another id")
+    return token
 
 
 NOT_FINITE = "the logits are NaN or infinite"
@@ -121,10 +112,9 @@ def generate(request, params, choose, backend, on_step=None, slide=False):
         return said
     options = {"max_rows": len(tokens), "max_len": said.shape[1], "backend": backend}
     rows = parents = np.arange(len(tokens))
+    sources, room = request.sources, said.shape[1]
     if slide:
-        sources, room = model.latest_half(request.sources, said[:, :0])
-    else:
-        sources, room = request.sources, said.shape[1]
+        sources, room = model.latest_half(sources, said[:, :0])
     decoder = model.decoder(params, sources, **options)
     for t in range(said.shape[1]):
         if t == room:  # never without slide

@@ -39,12 +39,11 @@ class Prompts(NamedTuple):
             return given
         if isinstance(given, (list, tuple)):
             rows = [np.asarray(row) if np.size(row) else np.zeros(0, int) for row in given]
+            lengths = np.array([row.size for row in rows], int)
+            ids = np.zeros((len(rows), max(lengths, default=0)), int)
             for i, row in enumerate(rows):
                 if row.ndim != 1:
                     raise ValueError(f"prompt {i} has shape {row.shape}, expected a sequence of token ids")
-            lengths = np.array([len(row) for row in rows], int)
-            ids = np.zeros((len(rows), max(lengths, default=0)), int)
-            for i, row in enumerate(rows):
                 check_ids(row, model.vocab, f"prompts[{i}]")
                 if (row == model.pad_id).any():
                     raise ValueError(f"prompts[{i}] has padding, id {model.pad_id}, expected none in a list of prompts")
@@ -60,9 +59,8 @@ class Prompts(NamedTuple):
                 raise ValueError("prompts has padding before a token, expected it after the last one of each row")
         for i, n in enumerate(lengths):
             if n == 0:
-                raise ValueError(
-                    f"prompt {i} is empty, expected one or more tokens: begin it with a token that begins texts"
-                )
+                advice = "begin it with a token that begins texts"
+                raise ValueError(f"prompt {i} is empty, expected one or more tokens: {advice}")
             if n > model.max_len:
                 raise ValueError(f"prompt {i} has {n} tokens, expected at most max_len={model.max_len} of the model")
         return cls(ids, lengths)

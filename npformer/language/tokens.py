@@ -70,10 +70,8 @@ class Pieces:
 
     def encode(self, text):
         """The ids of a text, int32."""
-        first, *lines = self.subwords.encode(text.split(END_OF_LINE))
-        return np.concatenate(
-            [first, *(part for line in lines for part in ([self.subwords.eos_id], line))], dtype=np.int32
-        )
+        lines = [[*ids, self.subwords.eos_id] for ids in self.subwords.encode(text.split(END_OF_LINE))]
+        return np.concatenate(lines)[:-1].astype(np.int32)
 
     def decode(self, ids):
         """The text of ids."""
@@ -89,12 +87,10 @@ class Pieces:
 
 def tokens_in(arrays):
     """The tokens in the arrays of a checkpoint."""
-    for name, kind in (
-        ("characters", lambda data: Characters(data.decode())),
-        ("subwords", lambda data: Pieces(Subwords(data))),
-    ):
-        if name in arrays:
-            if arrays[name].dtype != np.uint8 or arrays[name].ndim != 1:
-                raise ValueError(f"{name}: given {arrays[name].dtype} of shape {arrays[name].shape}, expected bytes")
-            return kind(arrays[name].tobytes())
-    raise ValueError("it holds no characters and no subwords, expected those of a language model")
+    kinds = {"characters": lambda data: Characters(data.decode()), "subwords": lambda data: Pieces(Subwords(data))}
+    name = next((name for name in kinds if name in arrays), None)
+    if name is None:
+        raise ValueError("it holds no characters and no subwords, expected those of a language model")
+    if arrays[name].dtype != np.uint8 or arrays[name].ndim != 1:
+        raise ValueError(f"{name}: given {arrays[name].dtype} of shape {arrays[name].shape}, expected bytes")
+    return kinds[name](arrays[name].tobytes())
