@@ -162,23 +162,15 @@ class Encoder(OneStack):
         targets : (B,) int, or (B, n_outputs) of numbers; (B, T) int, or (B, T, n_outputs), of positions
             Classes, numbers or words. Of positions, padding is not counted, nor words and classes of -1.
         dropout_key, label_smoothing, n_tokens, loss_scale, with_grad, ready
-            As for ``Transformer.loss_and_grad``.
-
-        Returns
-        -------
-        loss : scalar
-        grads : nested dict
-            With the keys and shapes of ``params``; None with ``ready``.
-        n_targets : int
-            Number of targets that are counted.
+            As for ``Transformer.loss_and_grad``, as are the results. Numbers have no label smoothing.
         """
+        if self.task == "numbers" and label_smoothing:
+            raise ValueError(f"label_smoothing={label_smoothing} with task='numbers', expected 0: it is of classes")
         ops = self._backend(backend, params)
         y, keep_mask, read_backward = self._read(ops, params, inputs, keep_mask, types, dropout_key, with_grad)
         targets = self._targets(inputs, self._beside(targets, params), keep_mask)
         z, before_backward = self._before_output(ops, params, y, keep_mask)
         options = {"n_tokens": n_tokens, "loss_scale": loss_scale}
-        if self.task == "numbers" and label_smoothing:
-            raise ValueError(f"label_smoothing={label_smoothing} with task='numbers', expected 0: it is of classes")
 
         def loss_of(z, weight, bias):
             if self.task == "numbers":
@@ -187,9 +179,7 @@ class Encoder(OneStack):
             smoothed = {"label_smoothing": label_smoothing, "ignore_id": IGNORED if self.by_position else None}
             return ops.linear_cross_entropy(z, weight, bias, targets, **options, **smoothed)
 
-        def backward(dz, give):
-            return read_backward(before_backward(dz, give), give)
-
+        backward = lambda dz, give: read_backward(before_backward(dz, give), give)
         loss, grads = self._loss_and_grads(ops, params, z, loss_of, backward, with_grad, ready)
         return loss, grads, number_of(self._n_counted(targets, keep_mask))
 

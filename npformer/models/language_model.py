@@ -82,7 +82,7 @@ class LanguageModel(OneStack):
         with_grad: bool = True,
         ready: Callable[[str, dict], object] | None = None,
     ) -> tuple[Any, dict | None, Any]:
-        """Return the mean cross-entropy per token, its gradient, and the number of tokens.
+        """Return the mean cross-entropy per token, its gradient, and the number of tokens, as a ``Transformer`` does.
 
         Parameters
         ----------
@@ -93,14 +93,6 @@ class LanguageModel(OneStack):
             The token after each token of ``ids``.
         dropout_key, label_smoothing, n_tokens, loss_scale, with_grad, ready
             As for ``Transformer.loss_and_grad``.
-
-        Returns
-        -------
-        loss : scalar
-        grads : nested dict
-            With the keys and shapes of ``params``; None with ``ready``.
-        n_tokens : int
-            Number of targets that are not padding.
         """
         ops = self._backend(backend, params)
         ids, targets = self._split(ids, targets)
