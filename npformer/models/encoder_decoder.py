@@ -12,7 +12,10 @@ from npformer.reference import split_key
 
 
 class EncoderDecoder(Model):
-    """An architecture; its parameters are a separate nested dict: {"encoder", "decoder", "output"} and the embeddings.
+    """An architecture; its parameters are a separate nested dict.
+
+    It is {"source_embedding", "target_embedding", "encoder", "decoder", "output"}, or has one "embedding" if tied; with
+    learned positions it also has {"source_positions", "target_positions"}, which are never tied.
 
     A subclass is a dataclass with ``src_vocab``, ``tgt_vocab``, ``d_model``, ``dropout``, ``tie_embeddings``,
     ``pad_id``, ``max_len`` and ``dtype``. It defines
@@ -34,17 +37,6 @@ class EncoderDecoder(Model):
     _init_stacks: Callable
     _encode: Callable
     _decode: Callable
-
-    def init(self, seed: int = 0) -> dict:
-        """Return new parameters; the same seed gives the same parameters.
-
-        Returns
-        -------
-        nested dict of arrays
-            {"source_embedding", "target_embedding", "encoder", "decoder", "output"}, or one "embedding" if tied;
-            with learned positions also {"source_positions", "target_positions"}, which are never tied.
-        """
-        return super().init(seed)
 
     def _new_params(self, new):
         if self.tie_embeddings:

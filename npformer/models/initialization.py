@@ -115,20 +115,17 @@ class Initializer:
 
     def encoder_layer(self, d_model, d_ff, settings=PLAIN, bias=True):
         """A Transformer encoder layer: self-attention and feed-forward, each with its normalisation."""
-        return {
-            **self._sublayer("attention", self.self_attention(d_model, settings.attention, bias), settings, d_model),
-            **self._feed_sublayer(d_model, d_ff, settings, bias),
-        }
+        attention = self.self_attention(d_model, settings.attention, bias)
+        sublayer = self._sublayer("attention", attention, settings, d_model)
+        return sublayer | self._feed_sublayer(d_model, d_ff, settings, bias)
 
     def decoder_layer(self, d_model, d_ff, settings=PLAIN, bias=True):
         """A Transformer decoder layer: as ``encoder_layer``, with attention to the encoder's output in between."""
         of_words = self.self_attention(d_model, settings.attention, bias)
         of_memory = self.memory_attention(d_model, settings.attention, bias)
-        return {
-            **self._sublayer("attention", of_words, settings, d_model),
-            **self._sublayer("memory_attention", of_memory, settings, d_model),
-            **self._feed_sublayer(d_model, d_ff, settings, bias),
-        }
+        to_words = self._sublayer("attention", of_words, settings, d_model)
+        to_memory = self._sublayer("memory_attention", of_memory, settings, d_model)
+        return to_words | to_memory | self._feed_sublayer(d_model, d_ff, settings, bias)
 
     def _feed_sublayer(self, d_model, d_ff, settings, bias):
         feed_forward = self.feed_forward(d_model, d_ff, INPUTS[settings.activation], bias)
