@@ -226,7 +226,6 @@ def test_a_description_gives_the_model_back(settings):
         ({"pooling": "last"}, ValueError, "pooling='last', expected 'mean', 'first', 'max' or 'none'"),
         ({"tie_embeddings": True}, ValueError, "tie_embeddings=True with task='classes', expected task='words'"),
         ({"pooler": True, "pooling": "none"}, ValueError, "pooler=True, expected False where"),
-        ({"pooler": True, "task": None, "n_outputs": None}, ValueError, "pooler=True, expected False where"),
         ({"n_layers": (1, 2)}, TypeError, r"n_layers=\(1, 2\) is a tuple, expected an int"),
         ({"n_types": -1}, ValueError, "n_types=-1, expected at least 0"),
         ({"positions": "rotary", "rotary": layers.Rotary(), "d_model": 6}, ValueError, "odd width 3 cannot be rotary"),

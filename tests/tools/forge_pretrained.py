@@ -21,7 +21,6 @@ import time
 from pathlib import Path
 
 import numpy as np
-import tokenizers
 
 from npformer.commands.arguments import natural, new_parser  # needs pip install -e .
 from npformer.commands.command import command
@@ -96,6 +95,8 @@ def originals(folder):
 
 def small_tokenizer():
     """A tokenizer of bytes and a few pairs."""
+    import tokenizers
+
     letters = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
     pairs = [("t", "h"), ("th", "e"), ("a", "n")]
     vocabulary = {token: i for i, token in enumerate([*letters, *map("".join, pairs), "</s>"])}
