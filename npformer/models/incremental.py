@@ -75,11 +75,15 @@ class StepwiseDecoder:
         """The first of the entries of the cache that are written in step t."""
         return t * self.max_rows
 
-    def _layer(self, params, x, cache, memory=None):
-        """The layer, by the function of the backend for such a step, if it has one and that takes this step."""
-        step = self.ops.hooks.get("layer_step")
-        y = step(params, x, cache, memory, self.settings) if step else NotImplemented
-        if y is not NotImplemented:
+    def _prepare(self, layers, has_memory):
+        """Keep the layers, each with the function of the backend for a step of it, if it has one."""
+        prepare, self.settings = self.ops.hooks.get("layer_step"), self.model.layer_settings
+        self.layers = [(layer, prepare and prepare(layer, self.settings, has_memory)) for layer in layers]
+
+    def _advanced(self, layer, x, cache, memory=None):
+        """The output of a layer for the newest token of each row."""
+        params, step = layer
+        if step and (y := step(x, cache, memory)) is not NotImplemented:
             return y
         if memory is None:
             return encoder_layer(self.ops, params, x, self.settings, cache=cache)[0]
@@ -95,8 +99,7 @@ class IncrementalDecoder(StepwiseDecoder):
 
     def __init__(self, model, ops, params, src, max_rows, max_len):
         super().__init__(model, ops, params, len(src), max_rows, max_len)
-        self.layers = [params["decoder"][str(i)] for i in range(model.depths[1])]
-        self.settings = model.layer_settings
+        self._prepare([params["decoder"][str(i)] for i in range(model.depths[1])], has_memory=True)
         widths = self.settings.attention.widths(model.d_model)
         self.memory_kv = self.empty_cache(len(self.layers), src.size, sum(widths[1:]))  # the same in all steps
         ops.device.run_rows(lambda part: self._read(src, part), *src.shape)
@@ -108,7 +111,7 @@ class IncrementalDecoder(StepwiseDecoder):
         """Compute the keys and values of some sources, for the cross-attention of each layer."""
         memory = self.model.encode(self.params, src[part], backend=self.ops)
         S = src.shape[1]
-        for layer, kv in zip(self.layers, self.memory_kv, strict=True):
+        for (layer, _), kv in zip(self.layers, self.memory_kv, strict=True):
             projected, _ = project(self.ops, layer["memory_attention"], memory, ("k", "v"))
             kv[part.start * S : part.stop * S] = projected.reshape(-1, kv.shape[1])
 
@@ -120,7 +123,7 @@ class IncrementalDecoder(StepwiseDecoder):
         memory_mask = None if self.memory_mask is None else beside(self.memory_mask[sources], table)
         for layer, kv, memory_kv in zip(self.layers, self.kv, self.memory_kv, strict=True):
             cache = KeyValueCache(kv, at, rotary=self.settings.attention.rotary)
-            x = self._layer(layer, x, cache, KeyValueCache(memory_kv, memory_at, memory_mask))
+            x = self._advanced(layer, x, cache, KeyValueCache(memory_kv, memory_at, memory_mask))
         if model.has_final_norm:
             x, _ = normalise(ops, self.params["decoder"]["norm"], x, self.settings)
         return x
@@ -137,8 +140,7 @@ class LanguageDecoder(StepwiseDecoder):
 
     def __init__(self, model, ops, params, prompts, max_rows, max_len):
         super().__init__(model, ops, params, len(prompts.ids), max_rows, max_len)
-        self.settings = model.layer_settings
-        self.layers = [params["layers"][str(i)] for i in range(model.n_layers)]
+        self._prepare([params["layers"][str(i)] for i in range(model.n_layers)], has_memory=False)
         self.lengths = prompts.lengths - 1  # of what is read at once
         n = max(self.lengths, default=0)
         self.kv = self.empty_cache(len(self.layers), len(self.lengths) * n, 0)
@@ -191,7 +193,7 @@ class LanguageDecoder(StepwiseDecoder):
         at = beside(np.ascontiguousarray(at[:, -window:]), table)
         for layer, kv in zip(self.layers, self.kv, strict=True):
             cache = KeyValueCache(kv, at, keep_mask, self.settings.attention.rotary, positions)
-            x = self._layer(layer, x, cache)
+            x = self._advanced(layer, x, cache)
         if model.has_final_norm:
             x, _ = normalise(ops, self.params["layers"]["norm"], x, self.settings)
         return x

@@ -45,6 +45,11 @@ def given(dtype, settings, seed=0, has_memory=True, has_bias=True):
     return params, x, layers.KeyValueCache(kv, at, rotary=settings.attention.rotary), memory
 
 
+def stepped(params, x, cache, memory, settings):
+    step = cpu.ops.hooks["layer_step"](params, settings, memory is not None)
+    return step(x, cache, memory) if step else NotImplemented
+
+
 @pytest.mark.parametrize(("has_memory", "has_bias"), [(True, True), (False, False), (False, True)])
 @each_layer
 @each_attention
@@ -53,7 +58,7 @@ def test_the_kernel_of_a_step_computes_the_layer(options, attention, has_memory,
     settings = layers.LayerSettings(layers.AttentionSettings(H, **attention), **options)
     params, x, cache, memory = given(dtype, settings, has_memory=has_memory, has_bias=has_bias)
     written = cache._replace(kv=cache.kv.copy())
-    y = cpu.ops.hooks["layer_step"](params, x, written, memory, settings)
+    y = stepped(params, x, written, memory, settings)
     if has_memory:
         expected, _ = layers.decoder_layer(cpu.ops, params, x, memory, settings, cache=cache)
     else:
@@ -63,7 +68,7 @@ def test_the_kernel_of_a_step_computes_the_layer(options, attention, has_memory,
 
 def test_a_window_that_hides_entries_of_the_cache_is_left_to_the_layer():
     settings = layers.LayerSettings(layers.AttentionSettings(H, window=T - 1))
-    assert cpu.ops.hooks["layer_step"](*given("float32", settings), settings) is NotImplemented
+    assert stepped(*given("float32", settings), settings) is NotImplemented
 
 
 def test_parameters_that_the_kernel_does_not_take_are_left_to_the_layer():
@@ -72,14 +77,14 @@ def test_parameters_that_the_kernel_does_not_take_are_left_to_the_layer():
     two_maps = {**params, "attention": {"q": params["attention"]["qkv"], "out": params["attention"]["out"]}}
     wide = {**params, "attention_norm": {name: x.astype("float64") for name, x in params["attention_norm"].items()}}
     for changed in (two_maps, wide):
-        assert cpu.ops.hooks["layer_step"](changed, *others, settings) is NotImplemented
+        assert stepped(changed, *others, settings) is NotImplemented
 
 
 def test_a_cache_in_another_order_of_bytes_is_left_to_the_layer():
     settings = layers.LayerSettings(layers.AttentionSettings(H))
     params, x, cache, memory = given("float32", settings)
     swapped = cache._replace(kv=cache.kv.astype(">f4"))
-    assert cpu.ops.hooks["layer_step"](params, x, swapped, memory, settings) is NotImplemented
+    assert stepped(params, x, swapped, memory, settings) is NotImplemented
 
 
 def test_an_embedding_in_another_order_of_bytes_decodes_the_same():
@@ -95,4 +100,4 @@ def test_an_embedding_in_another_order_of_bytes_decodes_the_same():
 def test_an_eps_that_the_dtype_cannot_hold_is_refused():
     settings = layers.LayerSettings(layers.AttentionSettings(H), eps=1e-60)
     with pytest.raises(ValueError, match="eps=1e-60 is 0.0 in float32"):
-        cpu.ops.hooks["layer_step"](*given("float32", settings), settings)
+        stepped(*given("float32", settings), settings)

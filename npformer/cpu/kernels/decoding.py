@@ -1,6 +1,5 @@
 """Decoding one token at a time: cached keys and values are not copied, and one pass finds the k best entries."""
 
-from dataclasses import replace
 from functools import cache, lru_cache
 from typing import NamedTuple
 
@@ -47,36 +46,39 @@ class Step(NamedTuple):
     is_halves: bool
 
 
-def layer_step(params, x0, cache, memory, settings):
-    """A layer for the newest token of each row, with caches, or ``NotImplemented``.
+def layer_step(params, settings, has_memory):
+    """A layer for the newest token of each row, as a function; None if there is no kernel for such parameters.
 
-    ``layers.decoder_layer``, or, if memory is None, ``layers.encoder_layer`` with causal attention. It is one kernel:
-    calls from Python would take half the time of such a short step.
+    ``step(x0, cache, memory)`` is ``layers.decoder_layer`` or, without a memory, ``layers.encoder_layer`` with causal
+    attention, or ``NotImplemented``. It is one kernel: calls from Python would take half the time of such a short step.
     """
-    caches = [part for part in (cache, memory) if part is not None]
-    is_suited = len(x0) <= FEW_ROWS and all(part.kv.dtype == x0.dtype for part in caches)  # also the order of its bytes
-    is_suited &= settings.attention.window is None or cache.at.shape[1] <= settings.attention.window
-    step = step_of(settings, x0.shape[1], x0.dtype, memory is not None) if is_suited else None
-    arrays = fused_arrays(params, x0, settings) if step else None
+    arrays = fused_arrays(params, settings)
     if arrays is None:
-        return NotImplemented
-    parts = [(part.kv, part.at, NO_MASK if part.keep_mask is None else part.keep_mask) for part in caches]
-    parts = (*parts[0], *parts[-1])  # without a memory the kernel does not read the others
-    x3, turns = np.empty_like(x0), turns_of(cache, settings.attention.rotary, len(x0), step.n_heads, x0)
-    _step(helper_for(x0.dtype), BLAS[x0.dtype], x0, *arrays, parts, turns, step, x3)
-    return x3
+        return None
+    (D, _), dtype = arrays[0][0].shape, arrays[0][0].dtype
+    settled = step_of(settings, D, dtype, has_memory)
+    window, rotary = settings.attention.window, settings.attention.rotary
+
+    def step(x0, cache, memory=None):
+        caches = (cache, memory) if has_memory else (cache, cache)  # which is not read as a memory
+        hidden = window is not None and cache.at.shape[1] > window
+        if hidden or len(x0) > FEW_ROWS or not x0.dtype == caches[0].kv.dtype == caches[1].kv.dtype == dtype:
+            return NotImplemented  # dtypes differ also in the order of their bytes
+        parts = [x for c in caches for x in (c.kv, c.at, NO_MASK if c.keep_mask is None else c.keep_mask)]
+        x3, turns = np.empty_like(x0), turns_of(cache, rotary, len(x0), D // settled.n_heads, dtype)
+        _step(helper_for(dtype), BLAS[dtype], x0, *arrays, tuple(parts), turns, settled, x3)
+        return x3
+
+    return step
 
 
 ops.hooks["layer_step"] = layer_step
 
 
-@cache  # the same in all layers and steps
+@cache  # the same in all layers
 def step_of(settings, d_model, dtype, has_memory):
-    """The settings for the kernel of a whole layer, which is causal anyway; None if it does not take this layer."""
+    """The settings for the kernel of a layer, which has no dropout and is causal anyway."""
     attention = settings.attention
-    known = replace(attention, dropout_rate=0.0), replace(settings, dropout_rate=0.0, hidden_dropout_rate=0.0)
-    if (attention, settings) != known:
-        return None
     check_in_dtype("eps", settings.norm_eps, dtype)
     scale = dtype.type(scale_of(d_model // attention.n_heads, attention.scale))
     norm = settings.norm == "pre", settings.norm_type == "rms_norm", dtype.type(settings.norm_eps)
@@ -84,12 +86,12 @@ def step_of(settings, d_model, dtype, has_memory):
     return Step(attention.n_heads, scale, *norm, CODES[settings.activation], has_memory, is_halves)
 
 
-def turns_of(cache, rotary, n_rows, n_heads, x):
-    """The cosines and sines of the newest positions (R, K/2); without rotary positions (0, 0)."""
+def turns_of(cache, rotary, n_rows, K, dtype):
+    """The cosines and sines of the newest positions (2, R, K/2); without rotary positions (2, 0, 0)."""
     if rotary is None:
-        return np.empty((2, 0, 0), x.dtype)
-    positions = np.broadcast_to(cache.newest_positions, n_rows)
-    return _turns(tuple(positions.tolist()), x.shape[1] // n_heads, rotary, x.dtype)
+        return np.empty((2, 0, 0), dtype)
+    positions = cache.newest_positions.tolist()
+    return _turns(tuple(positions * n_rows if len(positions) == 1 else positions), K, rotary, dtype)
 
 
 @lru_cache(maxsize=4)  # those of a step are the same in all layers
@@ -98,35 +100,37 @@ def _turns(positions, K, rotary, dtype):
     return np.stack([np.cos(turns), np.sin(turns)]).astype(dtype)
 
 
-def fused_arrays(params, x0, settings):
-    """(weights, vectors) for the kernel of a whole layer; None if it does not take them.
+def fused_arrays(params, settings):
+    """(weights, vectors) for the kernel of a layer; None if it does not take them.
 
     It takes packed projections. An array of a sublayer, or a bias, that a layer does not have is empty.
     """
-    D, nothing = x0.shape[1], np.empty(0, x0.dtype)
-    widths, n = settings.attention.widths(D), INPUTS[settings.activation]
-    weights, vectors = [], []
-    for name, parts in SUBLAYERS.items():
-        if name not in params:
-            weights += [np.empty((0, 0), x0.dtype)] * 2
-            vectors += [nothing] * 4
-            continue
-        try:
+    try:
+        first = params["attention"]["qkv"]["weight"]
+        D, dtype = len(first), first.dtype
+        widths, n = settings.attention.widths(D), INPUTS[settings.activation]
+        between = {"attention": sum(widths), "memory_attention": D, "feed_forward": 0}
+        weights, vectors, nothing = [], [], np.empty(0, dtype)
+        for name, parts in SUBLAYERS.items():
+            if name not in params:
+                weights += [np.empty((0, 0), dtype)] * 2
+                vectors += [nothing] * 4
+                continue
             maps, norm = [params[name][part] for part in parts], params[f"{name}_norm"]
-            of_maps, of_biases = [x["weight"] for x in maps], [x.get("bias", nothing) for x in maps]
-        except KeyError:
-            return None
-        F = len(of_maps[1])
-        between = {"attention": sum(widths), "memory_attention": D, "feed_forward": n * F}[name]
-        shapes = [(D, between), (F if name == "feed_forward" else D, D), (between,), (D,), (D,), (D,)]
-        found = [*of_maps, *of_biases, norm["gain"], norm.get("bias", nothing)]
-        for x, shape in zip(found, shapes, strict=True):
-            is_there = x is nothing or (x.shape == shape and x.flags.num & SUITED == SUITED)
-            if type(x) is not np.ndarray or x.dtype != x0.dtype or not is_there:
-                return None
-        weights += of_maps
-        vectors += found[2:]
-    return tuple(weights), tuple(vectors)
+            F = len(maps[1]["weight"]) if name == "feed_forward" else D
+            inner = between[name] or n * F
+            shapes = [(D, inner), (F, D), (inner,), (D,), (D,), (D,)]
+            found = [*(x["weight"] for x in maps), *(x.get("bias", nothing) for x in maps)]
+            found += [norm["gain"], norm.get("bias", nothing)]
+            for x, shape in zip(found, shapes, strict=True):
+                is_there = x is nothing or (x.shape == shape and x.flags.num & SUITED == SUITED)
+                if type(x) is not np.ndarray or x.dtype != dtype or not is_there:
+                    return None
+            weights += found[:2]
+            vectors += found[2:]
+    except (KeyError, AttributeError):
+        return None
+    return (tuple(weights), tuple(vectors)) if dtype in BLAS else None
 
 
 @kernel_of(reference.cached_attention)
