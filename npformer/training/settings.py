@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from npformer.models.description import as_json
 from npformer.operations.options import FRACTION, OPTIONS, brief, check_fields
 from npformer.runtime.host import PrecisionName
-from npformer.training.checkpoint import refusing
+from npformer.training.checkpoint import CheckpointError, refusing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,12 +91,12 @@ class RunSettings(TrainingSettings):
     @classmethod
     def of_checkpoint(cls, info, path):
         """The settings in the ``info`` of the checkpoint ``path``."""
+        given = info.get("settings")
+        if not isinstance(given, dict):
+            raise CheckpointError(f"{path}: settings={given!r:.60}, expected a dict; try another file")
+        if unknown := sorted(given.keys() - {field.name for field in fields(cls)}):
+            raise CheckpointError(f"{path} has settings that this version of npformer does not know: {unknown!s:.200}")
         with refusing(path):
-            given = info.get("settings")
-            if not isinstance(given, dict):
-                raise TypeError(f"settings={given!r:.60}, expected a dict")
-            if unknown := sorted(given.keys() - {field.name for field in fields(cls)}):
-                raise ValueError(f"it has settings that this version of npformer does not know: {unknown!s:.200}")
             return cls(**given)
 
     def changed(self, changes, may_change, path):
