@@ -136,7 +136,7 @@ class Family:
             shapes = [(*x.shape[:-1], width)[:: -1 if is_transposed else 1] for width in widths]
             yield Entry(path, x.shape, list(zip(theirs, shapes, strict=True)), is_transposed)
 
-    def read(self, model: Any, tensors: dict[str, Stored]) -> dict:
+    def read(self, model: Any, tensors: dict[str, Stored], dtype: Any) -> dict:
         """The parameters of a model of ours, if the tensors are those of such a model."""
         check_size_of(model, len(tensors), sum(int(np.prod(x.shape)) for x in tensors.values()))
         entries, params = list(self.entries(model)), {}
@@ -145,7 +145,7 @@ class Family:
             tensors = {name: x for name, x in tensors.items() if name != output}
         check_names({name: shape for entry in entries for name, shape in entry.theirs}, tensors)
         for entry in entries:
-            params[entry.path] = out = np.empty(entry.shape, model.dtype)
+            params[entry.path] = out = np.empty(entry.shape, dtype)
             begin = 0
             for name, shape in entry.theirs:
                 end = begin + shape[0 if entry.is_transposed else -1]

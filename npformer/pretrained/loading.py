@@ -43,7 +43,8 @@ def load(path: Any, *, names: dict | None = None, **settings: Any) -> tuple[Any,
         For a state dict: the modules that are the "source_embedding", the "target_embedding" and the "output". (To
         save, also that which is the "transformer", if it has a name.)
     **settings
-        Of the model, in place of those in the file: ``dtype="float64"``, ``dropout=0.0``, ``max_len=512``. A state dict
+        Of the model, in place of those in the file: ``dtype="float64"``, ``dropout=0.0``, ``max_len=512``. With
+        ``dtype="float16"`` the parameters take half the memory, and each operation converts what it reads. A state dict
         needs at least ``n_heads``, and all that its shapes do not show and that is not PyTorch's default: "norm",
         "activation", "pad_id", "positions".
 
@@ -51,7 +52,7 @@ def load(path: Any, *, names: dict | None = None, **settings: Any) -> tuple[Any,
     -------
     model : LanguageModel, Encoder or Transformer
     params : nested dict
-        In ``model.dtype``, whatever the file has.
+        In the dtype of the model, or in float16, whatever the file has.
     tokenizer
         With ``encode(text)``, ``decode(ids)``, ``bos_id``, ``eos_id`` and ``pad_id``; None if there is none.
 
@@ -77,8 +78,9 @@ def _load(path, names, settings):
     tensors = family.arriving(tensors, config)
     found = family.settings_of(config, tensors)
     given_settings(family.model, settings)
-    model = family.model(**found | settings)
-    params = family.read(model, tensors)
+    half = {"dtype": "float32"} if settings.get("dtype") == "float16" else {}
+    model = family.model(**found | settings | half)
+    params = family.read(model, tensors, settings.get("dtype", model.dtype))
     if isinstance(about, dict):
         return model, params, tokenizer_of_gguf(about)
     begin_id = model.tgt_vocab - 1 if isinstance(family, Marian) else None

@@ -64,6 +64,14 @@ def test_a_gguf_file_has_the_parameters_of_a_llama(originals):
     assert model.logits(params, np.array([tokenizer.encode("the man")])).shape[-1] == model.vocab == len(tokenizer)
 
 
+def test_half_precision_is_kept(originals):
+    model, whole, _ = pretrained.load(originals["llama"])
+    same, half, _ = pretrained.load(originals["llama"], dtype="float16")
+    assert same == model and {x.dtype.name for _, x in tree.leaves(half)} == {"float16"}
+    ids = np.array([[3, 1, 4]])
+    np.testing.assert_allclose(model.logits(half, ids), model.logits(whole, ids), atol=0.01)
+
+
 def changed(path, **values):
     """Change config.json; a value of None removes a key."""
     config = json.loads((path / "config.json").read_text()) | values
