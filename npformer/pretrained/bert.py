@@ -2,7 +2,7 @@
 
 from npformer.checks import shown
 from npformer.models.encoder import Encoder
-from npformer.pretrained.family import Family
+from npformer.pretrained.family import LIKE_2017, Family
 
 TASKS = {  # what each class of theirs predicts, by the settings of ours
     "BertModel": {"task": None, "pooling": "mean"},
@@ -16,6 +16,7 @@ POOLINGS = {"cls_token": "first", "mean_tokens": "mean", "max_tokens": "max"}  #
 class Bert(Family):
     """Names and settings of ``BertModel`` and of what stands on it."""
 
+    name = "bert"
     model = Encoder
     names = {
         "embedding": "embeddings.word_embeddings",
@@ -41,32 +42,14 @@ class Bert(Family):
         "n_layers": "num_hidden_layers",
         "d_ff": "intermediate_size",
         "max_len": "max_position_embeddings",
-        "n_types": "type_vocab_size",
-        "eps": "layer_norm_eps",
-        "activation": "hidden_act",
-        "dropout": "hidden_dropout_prob",
-        "inner_dropout": "attention_probs_dropout_prob",
-        "pad_id": "pad_token_id",
+        "n_types": ("type_vocab_size", 2),
+        "eps": ("layer_norm_eps", 1e-12),
+        "activation": ("hidden_act", "gelu"),
+        "dropout": ("hidden_dropout_prob", 0.1),
+        "inner_dropout": ("attention_probs_dropout_prob", 0.1),
+        "pad_id": ("pad_token_id", 0),
     }
-    constants = {
-        "positions": "learned",
-        "norm": "post",
-        "norm_type": "layer_norm",
-        "bias": True,
-        "scale_embeddings": False,
-        "n_kv_heads": None,
-        "window": None,
-        "embedding_norm": True,
-    }
-    config = {
-        "model_type": "bert",
-        "hidden_act": "gelu",
-        "layer_norm_eps": 1e-12,
-        "hidden_dropout_prob": 0.1,
-        "attention_probs_dropout_prob": 0.1,
-        "type_vocab_size": 2,
-        "pad_token_id": 0,
-    }
+    constants = LIKE_2017 | {"positions": "learned", "norm": "post", "scale_embeddings": False, "embedding_norm": True}
     supported = {"position_embedding_type": "absolute", "is_decoder": False, "add_cross_attention": False}
     prefix = "bert."
     heads = ("cls", "classifier")

@@ -17,6 +17,8 @@ BLOCK = 2**20  # numbers that are converted at a time
 MOST_NAMES = 6  # in an error
 ACTIVATIONS = {"gelu": "gelu_erf", "gelu_new": "gelu", "gelu_pytorch_tanh": "gelu", "relu": "relu"}
 ACTIVATIONS |= {"silu": "silu", "swish": "silu"}  # theirs -> ours
+THEIRS = {ours: theirs for theirs, ours in ACTIVATIONS.items() if theirs != "gelu_pytorch_tanh"}
+LIKE_2017 = {"norm_type": "layer_norm", "bias": True, "n_kv_heads": None, "window": None}
 
 
 class Stored(NamedTuple):
@@ -47,28 +49,31 @@ class Family:
 
     Attributes
     ----------
+    name : str
+        Theirs of the family, as config.json has it.
     model : type
         The class of npformer.
     names : dict
         The path of a layer of ours, and the module of theirs that it is, or the modules whose outputs lie side by side.
         "{}" is the number of a layer. A path of a parameter gives the name of a tensor.
     settings : dict
-        Our setting, and its key in config.json.
+        Our setting, and its key in config.json, also with what it means if it is missing there.
     constants : dict
         Settings that all models of the family have.
-    config : dict
-        What a key of config.json means where it is missing.
+    architecture : str
+        The class of theirs.
     supported : dict
         Keys of config.json that may have one value only, here.
     prefix : str
         Begins the names of all tensors but those of ``heads``, in some files.
     """
 
+    name = ""
     model: Any
     names: dict[str, str]
-    settings: dict[str, str]
+    settings: dict[str, str | tuple[str, Any]]
     constants: dict[str, Any] = {}
-    config: dict[str, Any] = {}
+    architecture = ""
     supported: dict[str, Any] = {}
     prefix = "model."
     heads: tuple[str, ...] = ("lm_head",)
@@ -82,12 +87,12 @@ class Family:
         for key, value in self.supported.items():
             if (given := config.get(key, value)) != value:
                 raise ValueError(f"{key}={shown(given)}, supported is {shown(value)}")
-        config = self.config | config
-        if missing := sorted(set(self.settings.values()) - config.keys()):
+        keys = {ours: (key, ()) if isinstance(key, str) else (key[0], key[1:]) for ours, key in self.settings.items()}
+        if missing := sorted(key for key, default in keys.values() if key not in config and not default):
             raise ValueError(f"config.json has no {', '.join(missing)}")
-        found = self.constants | {ours: config[theirs] for ours, theirs in self.settings.items()}
-        if found.get("activation", "relu") not in ("swiglu", *ACTIVATIONS):
-            given = f"{self.settings['activation']}={shown(found['activation'])}"
+        found = self.constants | {ours: config.get(key, *default) for ours, (key, default) in keys.items()}
+        if found["activation"] not in ("swiglu", *ACTIVATIONS):
+            given = f"{keys['activation'][0]}={shown(found['activation'])}"
             raise ValueError(f"{given}, supported are {', '.join(ACTIVATIONS)}")
         return found | {"activation": ACTIVATIONS.get(found["activation"], found["activation"])}
 
@@ -96,11 +101,11 @@ class Family:
         for name, value in self.constants.items():
             if getattr(model, name) != value:
                 raise ValueError(f"{name}={shown(getattr(model, name))}, expected {shown(value)}")
-        ours = {theirs: getattr(model, name) for name, theirs in self.settings.items()}
-        if "activation" in self.settings:
-            by_name = {value: key for key, value in ACTIVATIONS.items() if key != "gelu_pytorch_tanh"}
-            ours[self.settings["activation"]] = by_name[model.activation]
-        return self.config | self.supported | ours
+        about = {"model_type": self.name, "architectures": [self.architecture]} | self.supported
+        for name, key in self.settings.items():
+            value = getattr(model, name)
+            about[key if isinstance(key, str) else key[0]] = THEIRS[value] if name == "activation" else value
+        return about
 
     # -- parameters
 

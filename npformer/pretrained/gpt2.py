@@ -1,12 +1,13 @@
 """GPT-2 (Radford et al. 2019)."""
 
 from npformer.models.language_model import LanguageModel
-from npformer.pretrained.family import Family
+from npformer.pretrained.family import LIKE_2017, Family
 
 
 class GPT2(Family):
     """Names and settings of ``GPT2LMHeadModel``. Its linear maps are (in, out), as ours, but for the output."""
 
+    name, architecture = "gpt2", "GPT2LMHeadModel"
     model = LanguageModel
     names = {
         "embedding": "wte",
@@ -27,33 +28,14 @@ class GPT2(Family):
         "n_layers": "n_layer",
         "d_ff": "n_inner",
         "max_len": "n_positions",
-        "eps": "layer_norm_epsilon",
-        "activation": "activation_function",
-        "dropout": "resid_pdrop",
-        "inner_dropout": "attn_pdrop",
-        "tie_embeddings": "tie_word_embeddings",
-        "pad_id": "pad_token_id",
+        "eps": ("layer_norm_epsilon", 1e-5),
+        "activation": ("activation_function", "gelu_new"),
+        "dropout": ("resid_pdrop", 0.1),
+        "inner_dropout": ("attn_pdrop", 0.1),
+        "tie_embeddings": ("tie_word_embeddings", True),
+        "pad_id": ("pad_token_id", None),
     }
-    constants = {
-        "positions": "learned",
-        "norm": "pre",
-        "norm_type": "layer_norm",
-        "bias": True,
-        "scale_embeddings": False,
-        "n_kv_heads": None,
-        "window": None,
-    }
-    config = {
-        "model_type": "gpt2",
-        "architectures": ["GPT2LMHeadModel"],
-        "activation_function": "gelu_new",
-        "layer_norm_epsilon": 1e-5,
-        "resid_pdrop": 0.1,
-        "attn_pdrop": 0.1,
-        "tie_word_embeddings": True,
-        "n_inner": None,
-        "pad_token_id": None,
-    }
+    constants = LIKE_2017 | {"positions": "learned", "norm": "pre", "scale_embeddings": False}
     supported = {
         "scale_attn_weights": True,
         "scale_attn_by_inverse_layer_idx": False,

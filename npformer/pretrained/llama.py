@@ -9,6 +9,7 @@ from npformer.reference.settings import Rotary
 class Llama(Family):
     """Names and settings of ``LlamaForCausalLM``."""
 
+    name, architecture = "llama", "LlamaForCausalLM"
     model = LanguageModel
     names = {
         "embedding": "embed_tokens",
@@ -25,34 +26,18 @@ class Llama(Family):
         "vocab": "vocab_size",
         "d_model": "hidden_size",
         "n_heads": "num_attention_heads",
-        "n_kv_heads": "num_key_value_heads",
+        "n_kv_heads": ("num_key_value_heads", None),
         "n_layers": "num_hidden_layers",
         "d_ff": "intermediate_size",
         "max_len": "max_position_embeddings",
-        "eps": "rms_norm_eps",
-        "inner_dropout": "attention_dropout",
-        "bias": "attention_bias",
-        "tie_embeddings": "tie_word_embeddings",
-        "pad_id": "pad_token_id",
+        "eps": ("rms_norm_eps", 1e-6),
+        "inner_dropout": ("attention_dropout", 0.0),
+        "bias": ("attention_bias", False),
+        "tie_embeddings": ("tie_word_embeddings", False),
+        "pad_id": ("pad_token_id", None),
     }
-    constants = {
-        "positions": "rotary",
-        "norm": "pre",
-        "norm_type": "rms_norm",
-        "activation": "swiglu",
-        "scale_embeddings": False,
-        "window": None,
-    }
-    config = {
-        "model_type": "llama",
-        "architectures": ["LlamaForCausalLM"],
-        "num_key_value_heads": None,
-        "rms_norm_eps": 1e-6,
-        "attention_bias": False,
-        "attention_dropout": 0.0,
-        "tie_word_embeddings": False,
-        "pad_token_id": None,
-    }
+    constants = {"positions": "rotary", "norm": "pre", "norm_type": "rms_norm", "activation": "swiglu"}
+    constants |= {"scale_embeddings": False, "window": None}
     supported = {"hidden_act": "silu", "pretraining_tp": 1}
     unneeded = r".*\.rotary_emb\.inv_freq"
 
@@ -89,10 +74,7 @@ class Llama(Family):
 class Mistral(Llama):
     """Names and settings of ``MistralForCausalLM``: a Llama without biases, whose attention may have a window."""
 
-    settings = {name: key for name, key in Llama.settings.items() if name != "bias"} | {"window": "sliding_window"}
+    name, architecture = "mistral", "MistralForCausalLM"
+    settings = {name: key for name, key in Llama.settings.items() if name != "bias"}
+    settings |= {"window": ("sliding_window", None)}
     constants = {name: value for name, value in Llama.constants.items() if name != "window"} | {"bias": False}
-    config = Llama.config | {
-        "model_type": "mistral",
-        "architectures": ["MistralForCausalLM"],
-        "sliding_window": None,
-    }

@@ -18,13 +18,7 @@ from npformer.pretrained.tokenizer import tokenizer_of, tokenizer_of_gguf
 from npformer.runtime.files import check_path
 from npformer.training.checkpoint import import_safetensors, refusing
 
-FAMILIES: dict[str, Family] = {
-    "gpt2": GPT2(),
-    "llama": Llama(),
-    "mistral": Mistral(),
-    "bert": Bert(),
-    "marian": Marian(),
-}
+FAMILIES = {family.name: family() for family in (GPT2, Llama, Mistral, Bert, Marian)}
 ADVICE = "see help(npformer.pretrained.load)"
 
 

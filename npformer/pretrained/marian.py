@@ -4,7 +4,7 @@ import numpy as np
 
 from npformer.checks import shown
 from npformer.models.transformer import Transformer
-from npformer.pretrained.family import Family, Stored
+from npformer.pretrained.family import LIKE_2017, Family, Stored
 
 NEVER = -1e4  # the logit of the begin token, which is not predicted
 
@@ -34,6 +34,7 @@ class Marian(Family):
     last: V + 1 tokens, of which the last has the vector of the padding and is never predicted.
     """
 
+    name, architecture = "marian", "MarianMTModel"
     model = Transformer
     names = {
         "embedding": "shared",
@@ -52,28 +53,13 @@ class Marian(Family):
         "n_heads": "encoder_attention_heads",
         "d_ff": "encoder_ffn_dim",
         "max_len": "max_position_embeddings",
-        "activation": "activation_function",
-        "dropout": "dropout",
-        "inner_dropout": "attention_dropout",
-        "scale_embeddings": "scale_embedding",
+        "activation": ("activation_function", "gelu"),
+        "dropout": ("dropout", 0.1),
+        "inner_dropout": ("attention_dropout", 0.0),
+        "scale_embeddings": ("scale_embedding", False),
         "pad_id": "pad_token_id",
     }
-    constants = {
-        "positions": "sinusoidal_concatenated",
-        "norm": "post",
-        "norm_type": "layer_norm",
-        "bias": True,
-        "n_kv_heads": None,
-        "window": None,
-    }
-    config = {
-        "model_type": "marian",
-        "architectures": ["MarianMTModel"],
-        "activation_function": "gelu",
-        "dropout": 0.1,
-        "attention_dropout": 0.0,
-        "scale_embedding": False,
-    }
+    constants = LIKE_2017 | {"positions": "sinusoidal_concatenated", "norm": "post"}
     supported = {
         "normalize_before": False,
         "normalize_embedding": False,
