@@ -143,7 +143,8 @@ class LanguageDecoder(StepwiseDecoder):
         self._prepare([params["layers"][str(i)] for i in range(model.n_layers)], has_memory=False)
         self.lengths = prompts.lengths - 1  # of what is read at once
         n = max(self.lengths, default=0)
-        self.kv = self.empty_cache(len(self.layers), len(self.lengths) * n, 0)
+        width = sum(self.settings.attention.widths(model.d_model)[1:])
+        self.kv = self.empty_cache(len(self.layers), len(self.lengths) * n + BLOCK * max_rows, width)
         if n:
             self._read(prompts.ids[:, :n])
         # Prompts are aligned at their ends, so that the latest positions of all rows are side by side.
@@ -154,29 +155,26 @@ class LanguageDecoder(StepwiseDecoder):
 
     def _read(self, ids):
         """Compute the keys and values of the prompts."""
-        model, ops, params = self.model, self.ops, self.params
+        model, ops, n = self.model, self.ops, ids.shape[1]
 
         def read(part):
-            taken = []
+            layers = iter(self.kv)
 
             def self_attention(qkv, settings, keep_mask=None, *, bias=None, dropout_key=None):
-                taken.append(qkv[..., model.d_model :])
+                kv = next(layers)[part.start * n : part.stop * n]
+                kv[:] = qkv[..., model.d_model :].reshape(kv.shape)
                 return ops.self_attention(qkv, settings, keep_mask, bias=bias, dropout_key=dropout_key)
 
-            model._read(ops.replaced(self_attention=self_attention), params, ids[part])
-            return taken
+            model._read(ops.replaced(self_attention=self_attention), self.params, ids[part])
 
-        parts = ops.device.run_rows(read, *ids.shape)
-        kv = [np.concatenate(layer).reshape(ids.size, -1) for layer in zip(*parts, strict=True)]
-        self.kv = np.stack(kv) if kv else self.kv
+        ops.device.run_rows(read, *ids.shape)
 
     def _first_entry(self, t):
         window = self.settings.attention.window
         first = self.n_prompt_entries + (t if window is None else t % window) * self.max_rows
         if first + self.max_rows > self.kv.shape[1]:
-            width = sum(self.settings.attention.widths(self.model.d_model)[1:])
-            more = self.empty_cache(len(self.layers), max(BLOCK * self.max_rows, self.kv.shape[1]), width)
-            self.kv = np.concatenate([self.kv.reshape(len(self.layers), -1, width), more], axis=1)
+            n_more = max(BLOCK * self.max_rows, self.kv.shape[1])
+            self.kv = np.concatenate([self.kv, self.empty_cache(len(self.layers), n_more, self.kv.shape[2])], axis=1)
         return first
 
     def _newest(self, tokens, t, part):

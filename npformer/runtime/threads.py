@@ -16,6 +16,7 @@ from npformer.runtime.forks import in_forked_process
 from npformer.runtime.interrupts import deferred_interrupts
 
 FEW_ROWS = 64  # up to this many rows, a product is not split by rows; ``npformer.cpu.team`` is made for such products
+WORTH_A_THREAD = 2**23  # the fewest multiplications of a part of ``by_rows``: a tenth of a millisecond
 
 
 class _Here(threading.local):
@@ -68,6 +69,19 @@ def in_parallel(work, parts):
         return [work(part) for part in parts]
     with deferred_interrupts(), _free_cores(min(n_threads(), len(parts))) as free:
         return _spread(work, parts, free)
+
+
+def by_rows(work, n_rows, size):
+    """Call ``work(rows)`` with slices of ``n_rows`` rows, in parallel if there are many products of ``size`` numbers.
+
+    It is for large products outside of ``in_parallel``. BLAS could use all threads itself, but they then keep the cores
+    busy for a tenth of a second, wait for each other, and leave what is around the products to one thread.
+    """
+    n = 1 if _here.in_parallel or n_rows <= FEW_ROWS else min(n_threads(), n_rows * size // WORTH_A_THREAD)
+    if n < 2:
+        work(slice(0, n_rows))
+    else:
+        in_parallel(work, [slice(n_rows * i // n, n_rows * (i + 1) // n) for i in range(n)])
 
 
 @contextmanager

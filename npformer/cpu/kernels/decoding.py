@@ -1,6 +1,6 @@
 """Decoding one token at a time: cached keys and values are not copied, and one pass finds the k best entries."""
 
-from functools import cache, lru_cache
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -14,12 +14,11 @@ from npformer.cpu.kernels.activations import CODES, activate
 from npformer.cpu.kernels.flash_attention import no_bias, with_four_axes
 from npformer.cpu.kernels.linear import map_few_rows
 from npformer.cpu.kernels.normalisation import normalise_rows, scale_rows
-from npformer.cpu.kernels.rotary import turn_row
+from npformer.cpu.kernels.rotary import turn_row, turns
 from npformer.cpu.scalar import exp_negative, largest, like
 from npformer.cpu.team import add_multiple, helper_for
 from npformer.reference.math.activations import INPUTS
 from npformer.reference.math.attention import scale_of
-from npformer.reference.math.rotary import angles
 from npformer.runtime.memory import empty
 from npformer.runtime.threads import FEW_ROWS
 
@@ -65,8 +64,8 @@ def layer_step(params, settings, has_memory):
         if hidden or len(x0) > FEW_ROWS or not x0.dtype == caches[0].kv.dtype == caches[1].kv.dtype == dtype:
             return NotImplemented  # dtypes differ also in the order of their bytes
         parts = [x for c in caches for x in (c.kv, c.at, NO_MASK if c.keep_mask is None else c.keep_mask)]
-        x3, turns = np.empty_like(x0), turns_of(cache, rotary, len(x0), D // settled.n_heads, dtype)
-        _step(helper_for(dtype), BLAS[dtype], x0, *arrays, tuple(parts), turns, settled, x3)
+        x3, turned = np.empty_like(x0), turns_of(cache, rotary, len(x0), D // settled.n_heads, dtype)
+        _step(helper_for(dtype), BLAS[dtype], x0, *arrays, tuple(parts), turned, settled, x3)
         return x3
 
     return step
@@ -90,14 +89,9 @@ def turns_of(cache, rotary, n_rows, K, dtype):
     """The cosines and sines of the newest positions (2, R, K/2); without rotary positions (2, 0, 0)."""
     if rotary is None:
         return np.empty((2, 0, 0), dtype)
-    positions = cache.newest_positions.tolist()
-    return _turns(tuple(positions * n_rows if len(positions) == 1 else positions), K, rotary, dtype)
-
-
-@lru_cache(maxsize=4)  # those of a step are the same in all layers
-def _turns(positions, K, rotary, dtype):
-    turns = angles(np.array(positions), K, rotary.base, rotary.scaling)
-    return np.stack([np.cos(turns), np.sin(turns)]).astype(dtype)
+    positions = cache.newest_positions
+    found = turns(positions.tobytes(), positions.dtype, K, rotary.base, rotary.scaling, dtype)
+    return np.repeat(found, n_rows, axis=1) if len(positions) < n_rows else found
 
 
 def fused_arrays(params, settings):

@@ -14,7 +14,7 @@ from npformer.cpu.kernels.linear import linear, multiply_backward
 from npformer.cpu.scalar import is_kept, like
 from npformer.reference.math.activations import INPUTS
 from npformer.runtime.memory import empty
-from npformer.runtime.threads import n_kernel_threads
+from npformer.runtime.threads import by_rows, n_kernel_threads
 
 
 @kernel_of(reference.linear_activation_dropout, as_it_lies="weight")
@@ -28,7 +28,13 @@ def linear_activation_dropout(x, weight, bias, activation, dropout_rate, dropout
         _activate(as_rows(h), bias, as_rows(y), *rest)
     else:
         h = empty((*x.shape[:-1], width), x.dtype)
-        _map_and_activate(BLAS[x.dtype], as_rows(x), as_matrix(weight), as_rows(h), bias, as_rows(y), *rest)
+        blas, matrix, arrays = BLAS[x.dtype], as_matrix(weight), [as_rows(x), as_rows(h), as_rows(y)]
+
+        def work(part):
+            rows, of_h, of_y = (x[part] for x in arrays)
+            _map_and_activate(blas, rows, matrix, of_h, bias, of_y, *rest)
+
+        by_rows(work, len(arrays[0]), weight.size if dropout_rate == 0 else 0)  # dropout counts all entries
     return y, h
 
 
@@ -49,7 +55,13 @@ def linear_dropout_residual(x, weight, bias, residual, dropout_rate, dropout_key
         _drop_and_add(as_rows(y), *rest)
     else:
         y = empty((*x.shape[:-1], weight.shape[1]), x.dtype)
-        _map_drop_and_add(BLAS[x.dtype], as_rows(x), as_matrix(weight), as_rows(y), *rest)
+        blas, matrix, arrays = BLAS[x.dtype], as_matrix(weight), [as_rows(x), as_rows(y), as_rows(residual)]
+
+        def work(part):
+            rows, of_y, of_residual = (x[part] for x in arrays)
+            _map_drop_and_add(blas, rows, matrix, of_y, bias, of_residual, *rest[2:])
+
+        by_rows(work, len(arrays[0]), weight.size if dropout_rate == 0 else 0)
     return y
 
 

@@ -10,18 +10,18 @@ from npformer.cpu.jit import inlined, kernel
 from npformer.cpu.sums import add_rows
 from npformer.cpu.team import WORTH_IT, helper_for, multiply_few_rows
 from npformer.runtime.memory import empty
-from npformer.runtime.threads import n_kernel_threads
+from npformer.runtime.threads import by_rows, n_kernel_threads
 
 
 @kernel_of(reference.linear, as_it_lies="weight")
 def linear(x, weight, bias):
     y = empty((*x.shape[:-1], weight.shape[1]), x.dtype)
     bias = np.empty(0, x.dtype) if bias is None else bias
-    arrays = BLAS[x.dtype], as_rows(x), as_matrix(weight), bias, as_rows(y)
+    blas, x, matrix, rows = BLAS[x.dtype], as_rows(x), as_matrix(weight), as_rows(y)
     if n_kernel_threads() and weight.size >= WORTH_IT:
-        map_few_rows(helper_for(x.dtype), *arrays)
+        map_few_rows(helper_for(x.dtype), blas, x, matrix, bias, rows)
     else:
-        _map(*arrays)
+        by_rows(lambda part: _map(blas, x[part], matrix, bias, rows[part]), len(x), weight.size)
     return y
 
 

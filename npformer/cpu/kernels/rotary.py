@@ -1,5 +1,7 @@
 """Rotary positions in one pass; cosines and sines are computed once for each position that is given."""
 
+from functools import lru_cache
+
 import numpy as np
 
 from npformer import reference
@@ -12,8 +14,7 @@ from npformer.runtime.memory import empty
 
 @kernel_of(reference.rotary)
 def rotary(x, positions, n_heads, n_plain, base, scaling, pairs):
-    turns = angles(positions, x.shape[-1] // (n_heads + n_plain), base, scaling)
-    cos, sin = (as_rows(f(turns).astype(x.dtype)) for f in (np.cos, np.sin))
+    cos, sin = turns(positions.tobytes(), positions.dtype, x.shape[-1] // (n_heads + n_plain), base, scaling, x.dtype)
     rows = np.broadcast_to(np.arange(positions.size).reshape(positions.shape), x.shape[:-1]).flatten()
     y = empty(x.shape, x.dtype)
     _turn(as_rows(x), rows, cos, sin, n_heads, pairs == "halves", as_rows(y))
@@ -23,6 +24,13 @@ def rotary(x, positions, n_heads, n_plain, base, scaling, pairs):
 @kernel_of(reference.rotary_backward)
 def rotary_backward(dy, positions, n_heads, n_plain, base, scaling, pairs):
     return rotary.kernel.function(dy, positions, n_heads, n_plain, base, -scaling, pairs)
+
+
+@lru_cache(maxsize=4)  # the positions of all layers are the same
+def turns(positions, dtype_of_positions, K, base, scaling, dtype):
+    """The cosines and sines of positions, which are the bytes of an array: (2, n, K/2)."""
+    turned = angles(np.frombuffer(positions, dtype_of_positions), K, base, scaling)
+    return np.stack([np.cos(turned), np.sin(turned)]).astype(dtype)
 
 
 @kernel
