@@ -19,6 +19,7 @@ SAMPLING = "n_tokens", "temperature", "top_k", "top_p", "repetition_penalty"  # 
 def main(argv=None):
     options = parse_arguments(argv)
     writer = Writer.load(options.model, options.backend)
+    writer.encode(options.prompt)  # which may refuse it, before anything is printed
     show, sampling = partial(print, end="", flush=True), {name: getattr(options, name) for name in SAMPLING}
     for number in range(options.n):
         show(options.prompt)

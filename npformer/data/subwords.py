@@ -48,7 +48,8 @@ class Subwords:
         if min(given.values()) < 0:
             missing = [name for name, id_ in given.items() if id_ < 0]
             raise ValueError(f"the sentencepiece model has no {missing} piece, expected one with pad, bos and eos ids")
-        self.marked = self._processor.piece_to_id(MARKED) != self._processor.unk_id()
+        self.unknown_id = self._processor.unk_id()
+        self.marked = self._processor.piece_to_id(MARKED) != self.unknown_id
         self.pad_id, self.bos_id, self.eos_id = given["pad"], given["bos"], given["eos"]
 
     def __repr__(self):

@@ -33,12 +33,15 @@ class Request(NamedTuple):
         return padding + (self.eos_ids if length < self.min_len else ())
 
 
-def checked(model, src, bos_id, eos_id, max_len, min_len, slide=False):
-    """Check what decoding is given, and return it as a ``Request``."""
+def checked(model, src, bos_id, eos_id, max_len, min_len, slide=None):
+    """Check what decoding is given, and return it as a ``Request``. ``slide`` is None where there is no such option."""
+    if not hasattr(model, "decoder"):
+        wanted = "a LanguageModel, or a model from a source to a target such as a Transformer"
+        raise TypeError(f"model is a {type(model).__name__}, expected {wanted}, and then its params")
     is_language_model = hasattr(model, "start")
     if slide and not is_language_model:
         raise ValueError(f"slide=True with a {type(model).__name__}, expected a LanguageModel")
-    sources, first_tokens, room = model.start(src, bos_id) if is_language_model else _start(model, src, bos_id)
+    sources, first_tokens, room = model.start(src, bos_id, slide) if is_language_model else _start(model, src, bos_id)
     if eos_id is None and not is_language_model:
         raise ValueError("eos_id=None, expected the end token of every target in training")
     several = eos_id if isinstance(eos_id, (tuple, list)) else [] if eos_id is None else [eos_id]
@@ -53,15 +56,17 @@ def checked(model, src, bos_id, eos_id, max_len, min_len, slide=False):
         raise ValueError(f"max_len has shape {limits.shape}, dtype {limits.dtype}: expected an int, or one per source")
     limits = np.broadcast_to(limits, room.shape)
     for limit in np.unique(limits if limits.size else np.asarray(max_len)):
-        if limit < 1 or (limit > model.max_len and not slide):
+        if limit < 1 or (limit > model.max_len and not (limits.size or slide)):
             raise ValueError(f"max_len={limit}, expected 1 <= max_len <= {model.max_len}, the model's")
         if limit < min_len:
             raise ValueError(f"min_len={min_len}, expected at most max_len={limit}")
     if (limits > room).any() and not slide:
         i = int((limits > room).argmax())
-        why = f"has to hold the prompt of {model.max_len + 1 - room[i]} tokens, too; slide=True goes on"
-        given = f"max_len={limits[i]}, expected 1 <= max_len <= {room[i]}"
-        raise ValueError(f"{given}, as the model's max_len={model.max_len} {why}")
+        n = model.max_len + 1 - room[i]
+        why = f"as the model's max_len={model.max_len} has to hold the prompt of {n} tokens, too"
+        why = why if n > 1 else "the model's"
+        goes_on = "; slide=True goes on" * (slide is False and is_language_model)
+        raise ValueError(f"max_len={limits[i]}, expected 1 <= max_len <= {room[i]}, {why}{goes_on}")
     return Request(model, sources, first_tokens, eos_ids, limits.astype(np.int64), min_len)
 
 

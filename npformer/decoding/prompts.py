@@ -33,10 +33,16 @@ class Prompts(NamedTuple):
     lengths: Array
 
     @classmethod
-    def of(cls, given: Any, model: Any) -> "Prompts":
-        """The prompts of an array (B, T), whose rows may end with padding, or of a list of sequences of ids."""
+    def of(cls, given: Any, model: Any, slide: bool | None = None) -> "Prompts":
+        """The prompts of an array (B, T), whose rows may end with padding, or of a list of sequences of ids.
+
+        With ``slide`` they may be longer than the context.
+        """
         if isinstance(given, cls):
             return given
+        for text in given if isinstance(given, (list, tuple)) else [given]:
+            if isinstance(text, str):
+                raise TypeError(f"prompts has the text {text!r:.40}, expected token ids: encode it first")
         if isinstance(given, (list, tuple)):
             rows = [np.asarray(row) if np.size(row) else np.zeros(0, int) for row in given]
             lengths = np.array([row.size for row in rows], int)
@@ -61,8 +67,9 @@ class Prompts(NamedTuple):
             if n == 0:
                 advice = "begin it with a token that begins texts"
                 raise ValueError(f"prompt {i} is empty, expected one or more tokens: {advice}")
-            if n > model.max_len:
-                raise ValueError(f"prompt {i} has {n} tokens, expected at most max_len={model.max_len} of the model")
+            if n > model.max_len and not slide:
+                limit = f"at most max_len={model.max_len} of the model: give its last {model.max_len}"
+                raise ValueError(f"prompt {i} has {n} tokens, expected {limit}{', or slide=True' * (slide is False)}")
         return cls(ids, lengths)
 
     def of_rows(self, rows: Array) -> "Prompts":

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from npformer.checks import check_int
 from npformer.data.parallel_text import read_lines
 from npformer.reference import derive_key, random_bits
 
@@ -33,7 +34,7 @@ class Text:
     """
 
     def __init__(self, training, held_out, tokens, length):
-        self.tokens, self.length, self.n_held_out = tokens, length, len(held_out)
+        self.tokens, self.length, self.n_held_out = tokens, check_int("length", length, at_least=1), len(held_out)
         self.ids, self.held_out = tokens.encode(training), tokens.encode(held_out)
         for name, ids in (("the text", self.ids), ("the held-out text", self.held_out)):
             if len(ids) <= length:
@@ -61,7 +62,7 @@ def read_text(path):
     lines = list(read_lines(path))
     text = "\n".join(lines)
     if not text.strip():
-        raise ValueError(f"{path} is empty, expected a text")
+        raise ValueError(f"{path} {'has only blank lines' if text else 'is empty'}, expected a text")
     if "\0" in text:
         raise ValueError(f"{path} has bytes of 0: expected a text, not another kind of file")
     return text + "\n"

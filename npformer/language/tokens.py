@@ -3,6 +3,7 @@
 import numpy as np
 
 from npformer.data.subwords import Subwords
+from npformer.operations.options import check_ids
 
 END_OF_LINE = "\n"
 
@@ -22,6 +23,8 @@ class Characters:
     """
 
     def __init__(self, text):
+        if not isinstance(text, str) or not text:
+            raise ValueError(f"text is a {type(text).__name__}, {text!r:.40}, expected a str that is not empty")
         self.all = "".join(sorted(set(text)))
         self._ids = {character: id_ for id_, character in enumerate(self.all)}
 
@@ -41,6 +44,9 @@ class Characters:
 
     def decode(self, ids):
         """The text of ids."""
+        check_ids(np.asarray(ids, None if len(ids) else int), len(self), "ids")
+        if np.ndim(ids) != 1:
+            raise ValueError(f"ids has shape {np.shape(ids)}, expected those of one text: decode each row")
         return "".join(self.all[id_] for id_ in ids)
 
     @property
@@ -72,6 +78,11 @@ class Pieces:
         """The ids of a text, int32."""
         lines = [[*ids, self.subwords.eos_id] for ids in self.subwords.encode(text.split(END_OF_LINE))]
         return np.concatenate(lines)[:-1].astype(np.int32)
+
+    def unknown(self, text):
+        """The first word with a character that no text of the training had, or ""."""
+        is_unknown = lambda word: self.subwords.unknown_id in self.encode(word)
+        return next(filter(is_unknown, text.split()), "")
 
     def decode(self, ids):
         """The text of ids."""

@@ -6,6 +6,7 @@ from typing import Any
 
 from npformer import tree
 from npformer.backends import get_backend
+from npformer.checks import check_int
 from npformer.decoding import sample
 from npformer.language.tokens import tokens_in
 from npformer.models import LanguageModel, from_description
@@ -61,12 +62,22 @@ class Writer:
         model, tokens = model_in(arrays, info, path)
         return cls(model, tree.from_arrays(arrays, "params"), tokens, backend, info)
 
+    def encode(self, prompt):
+        """Return the ids of a prompt, int32, which the model has to know all."""
+        ids = self.tokens.encode(prompt)
+        if not len(ids):
+            raise ValueError("the prompt is empty, expected one or more characters")
+        if unknown := getattr(self.tokens, "unknown", lambda prompt: "")(prompt):
+            raise ValueError(f"the prompt has {unknown!r:.40}, which is in no text of the training: leave it out")
+        return ids
+
     def write(self, prompt, *, n_tokens=200, seed=0, show=None, **options):
         """Return the text that follows a prompt, drawn token by token.
 
         Parameters
         ----------
         prompt : str
+            One that is longer than the context is read from where its last tokens fill the context.
         n_tokens : int
             Number of tokens.
         seed : int
@@ -75,9 +86,7 @@ class Writer:
         **options
             Those of ``sample``: temperature, top_k, top_p, repetition_penalty.
         """
-        begun = self.tokens.encode(prompt)
-        if not len(begun):
-            raise ValueError("the prompt is empty, expected one or more characters")
+        begun, n_tokens = self.encode(prompt), check_int("n_tokens", n_tokens, at_least=1)
         said, before, shown = [], self.tokens.decode(begun), ""
 
         def told(rows, tokens):
@@ -88,8 +97,8 @@ class Writer:
                 show(text[len(shown) :])
                 shown = text
 
-        options |= {"max_len": check_option("n_tokens", n_tokens), "seed": seed, "slide": True, "backend": self.backend}
-        new = sample(self.model, self.params, [begun[-self.model.max_len :]], on_step=show and told, **options)
+        options |= {"max_len": n_tokens, "seed": seed, "slide": True, "backend": self.backend}
+        new = sample(self.model, self.params, [begun], on_step=show and told, **options)
         return self._after(before, begun, new[0])
 
     def _after(self, before, begun, said):

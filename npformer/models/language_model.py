@@ -118,11 +118,11 @@ class LanguageModel(OneStack):
         shape = rounded_up(B), min(rounded_up(T - one), self.max_len) + one
         return tuple(padded(ids, shape, self.pad_id) for ids in batch)
 
-    def start(self, prompts: Any, bos_id: int | None) -> tuple[Prompts, Array, Array]:
+    def start(self, prompts: Any, bos_id: int | None, slide: bool | None = None) -> tuple[Prompts, Array, Array]:
         """What decoding begins with: the checked prompts, the last token of each, and how many may follow it."""
         if bos_id is not None:
             raise ValueError(f"bos_id={bos_id}, expected None: a language model goes on after its prompts")
-        prompts = Prompts.of(prompts, self)
+        prompts = Prompts.of(prompts, self, slide)
         return prompts, prompts.last_tokens, self.max_len + 1 - prompts.lengths
 
     def latest_half(self, prompts: Prompts, said: Array) -> tuple[Prompts, int]:

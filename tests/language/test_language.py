@@ -15,6 +15,7 @@ from npformer.language import Characters, LanguageRun, LanguageSettings, Pieces,
 from npformer.language.text import read_both, read_text
 from npformer.language.tokens import tokens_in
 from npformer.layers import Rotary
+from npformer.models import LanguageModel
 from npformer.training import CheckpointError, JsonLog, load_checkpoint
 
 pytest.importorskip("safetensors")
@@ -85,7 +86,7 @@ def test_bits_per_character_of_pieces_count_the_characters_of_a_piece():
     ("content", "problem"),
     [
         (b"", "is empty"),
-        (b" \n\n", "is empty"),
+        (b" \n\n", "has only blank lines"),
         (b"a\0b\n" * 99, "bytes of 0"),
         (b"\x89PNG\xff\xfe", "expected UTF-8"),
     ],
@@ -104,6 +105,30 @@ def test_a_text_shorter_than_a_context_is_refused(tmp_path, path):
     with gzip.open(tmp_path / "a.gz", "wt") as file:
         file.write("ab" * 50)
     assert [len(part) for part in read_both(tmp_path / "a.gz")] == [91, 10]
+
+
+def test_pieces_name_what_no_text_of_the_training_had():
+    pytest.importorskip("sentencepiece")
+    tokens = Pieces(Subwords.learn(LINES, size=80))
+    model = LanguageModel(len(tokens), **SMALL)
+    with pytest.raises(ValueError, match="the prompt has '日本', which is in no text of the training: leave it out"):
+        Writer(model, model.init(0), tokens).write("a man 日本\n")
+    assert tokens.unknown("a man\n") == ""
+
+
+def test_characters_decode_the_ids_of_one_text():
+    characters = Characters("abc")
+    assert characters.decode([]) == "" and characters.decode(np.array([0, 2])) == "ac"
+    for ids in ([1000], [-1]):
+        with pytest.raises(ValueError, match=rf"ids\[0\] is {ids[0]}, expected 0 <= id < 3"):
+            characters.decode(ids)
+    with pytest.raises(ValueError, match=r"ids has shape \(2, 1\), expected those of one text: decode each row"):
+        characters.decode([[0], [1]])
+    for given in (b"abc", ""):
+        with pytest.raises(ValueError, match="expected a str that is not empty"):
+            Characters(given)
+    with pytest.raises(ValueError, match="length=0, expected at least 1"):
+        Text("abc", "abc", characters, length=0)
 
 
 # -- training
@@ -189,6 +214,8 @@ def test_a_prompt_of_other_characters_is_refused(whole):
         writer.write("é")
     with pytest.raises(ValueError, match="the prompt is empty"):
         writer.write("")
+    with pytest.raises(ValueError, match="n_tokens=0, expected at least 1"):
+        writer.write("a", n_tokens=0)
     assert re.fullmatch(r"<Writer with a LanguageModel, [\d,]+ parameters, \d+ tokens>", repr(writer))
 
 
@@ -210,3 +237,5 @@ def test_the_commands_train_resume_and_generate(tmp_path, path, capsys):
     assert generate.main(["--model", str(tmp_path / "gpt"), "--n-tokens", "9", "--n", "2", "--seed", "5", "a "]) == 0
     texts = ["a " + writer.write("a ", n_tokens=9, seed=seed, temperature=0.8) for seed in (5, 6)]
     assert capsys.readouterr().out == "\n\n".join(texts) + "\n"
+    assert generate.main(["--model", str(tmp_path / "gpt"), "é"]) == 1
+    assert capsys.readouterr().out == ""  # it is refused before it is shown

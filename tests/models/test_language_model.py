@@ -14,6 +14,7 @@ from whole_models import (
 
 from npformer import (
     Adam,
+    Encoder,
     LanguageModel,
     Trainer,
     Transformer,
@@ -370,14 +371,15 @@ MODEL, PARAMS = made(pad_id=0, max_len=8)
         ([[1], []], {}, ValueError, "prompt 1 is empty, expected one or more tokens"),
         (np.array([[1, 2], [0, 0]]), {}, ValueError, "prompt 1 is empty"),
         ([[1], [1] * 9], {}, ValueError, "prompt 1 has 9 tokens, expected at most max_len=8 of the model"),
-        ([[1] * 9], {"slide": True}, ValueError, "prompt 0 has 9 tokens"),
+        ([[1] * 9], {}, ValueError, "give its last 8, or slide=True"),
         ([[1, V]], {}, ValueError, r"prompts\[0\]\[1\] is 13, expected 0 <= id < 13"),
         (np.array([[1, -1]]), {}, ValueError, r"prompts\[0, 1\] is -1, expected 0 <= id < 13"),
         ([[1.0, 2.0]], {}, TypeError, r"prompts\[0\] has dtype float64, expected integers"),
         ([1, 2], {}, ValueError, r"prompt 0 has shape \(\), expected a sequence of token ids"),
         ([[[1]]], {}, ValueError, r"prompt 0 has shape \(1, 1\), expected a sequence of token ids"),
         (np.array([1, 2]), {}, ValueError, r"prompts has shape \(2,\), expected \(B, T\), or a list"),
-        ("text", {}, TypeError, "prompts is a str, expected an array"),
+        ("text", {}, TypeError, "prompts has the text 'text', expected token ids: encode it first"),
+        (["text"], {}, TypeError, "prompts has the text 'text', expected token ids"),
         (np.array([[0, 1]]), {}, ValueError, "prompts has padding before a token"),
         ([[1], [2, 0, 3]], {}, ValueError, r"prompts\[1\] has padding, id 0, expected none"),
         (
@@ -386,7 +388,8 @@ MODEL, PARAMS = made(pad_id=0, max_len=8)
             ValueError,
             "max_len=3, expected 1 <= max_len <= 2, as .* hold the prompt of 7 tokens.*slide=True",
         ),
-        ([[1]], {"max_len": 9}, ValueError, "max_len=9, expected 1 <= max_len <= 8, the model's"),
+        ([[1]], {"max_len": 9}, ValueError, "max_len=9, expected 1 <= max_len <= 8, the model's; slide=True goes on"),
+        ([[1, 2]], {"max_len": 9}, ValueError, "max_len=9, expected 1 <= max_len <= 7, .* prompt of 2 tokens"),
         ([[1]], {"max_len": np.array([1, 2])}, ValueError, r"max_len has shape \(2,\)"),
         ([[1]], {"bos_id": 1}, ValueError, "bos_id=1, expected None: a language model goes on after its prompts"),
         ([[1]], {"eos_id": [2, V]}, ValueError, "eos_id=13, expected 0 <= eos_id < 13"),
@@ -397,6 +400,28 @@ MODEL, PARAMS = made(pad_id=0, max_len=8)
 def test_wrong_prompts_and_options_are_named(prompts, options, error, message):
     with pytest.raises(error, match=message):
         greedy_decode(MODEL, PARAMS, prompts, **{"max_len": 3, **options})
+
+
+def test_beam_search_does_not_advise_what_it_does_not_have():
+    for prompt in ([1] * 7, [1] * 9):
+        with pytest.raises(ValueError, match="expected (at most|1 <=) max_len") as caught:
+            beam_search(MODEL, PARAMS, [prompt], max_len=3)
+        assert "slide" not in str(caught.value)
+
+
+def test_with_slide_a_prompt_may_be_longer_than_the_context():
+    prompt, options = np.arange(1, 12), {"max_len": 12, "slide": True}
+    [expected], [found] = (greedy_decode(MODEL, PARAMS, [ids], **options) for ids in (prompt[-8:], prompt))
+    np.testing.assert_array_equal(found, expected)
+    both = greedy_decode(MODEL, PARAMS, [prompt, prompt[:3]], **options)  # which are read side by side
+    np.testing.assert_array_equal(both[0], expected)
+
+
+def test_what_cannot_decode_is_named():
+    encoder = Encoder(V, **SIZES, task="words")
+    for model, params, kind in ((encoder, encoder.init(0), "Encoder"), (PARAMS, MODEL, "dict")):
+        with pytest.raises(TypeError, match=f"model is a {kind}, expected a LanguageModel, or .*, and then its params"):
+            greedy_decode(model, params, [[1]], max_len=3)
 
 
 @pytest.mark.parametrize("positions", ["rotary", "learned"])
