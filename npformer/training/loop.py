@@ -12,6 +12,7 @@ from typing import Literal
 
 import numpy as np
 
+from npformer.checks import warn
 from npformer.models import describe
 from npformer.operations.explain import Listing
 from npformer.operations.options import check_fields, check_option
@@ -119,7 +120,7 @@ class Loop:
         self.ranks.agree(lambda: {"fit": asdict(self.loop_settings) | {"n_steps": n_steps}})
         with self._opened(), progress_bar(last_step, shown, trainer.n_steps) as bar, self._saving_after_errors():
             self._validate_if_due(last_step, shown)  # the last run may have been interrupted before it, or in it
-            upcoming, goes_on = islice(batches, n_steps), True
+            upcoming, goes_on, batch = islice(batches, n_steps), True, None
             while goes_on and not self._is_out_of_patience() and (batch := self._next(upcoming)) is not END:
                 with deferred_interrupts():  # a step that is made is in the log
                     trainer.step(batches=[batch])
@@ -138,6 +139,9 @@ class Loop:
                 self._validate_if_due(trainer.n_steps, shown)  # as this step is the last
             if trainer.n_steps:
                 self.save()
+        if batch is END and len(history) < (1 if n_steps is None else n_steps):
+            of = f" of {n_steps}" if n_steps else ""
+            warn(f"batches ended after {len(history)}{of} steps: a generator can be read only once")
         return history
 
     def record_of(self, info) -> dict:

@@ -24,7 +24,7 @@ from npformer.runtime.ranks import OneProcess, checksum, world
 from npformer.training.alone import Alone
 from npformer.training.batches import check_batches, count_of
 from npformer.training.checkpoint import joined, load_checkpoint, refusing, save_checkpoint
-from npformer.training.diagnosis import NonFiniteError, diagnosis
+from npformer.training.diagnosis import NonFiniteError, diagnosis, not_finite_in
 from npformer.training.evaluation import evaluation_of
 from npformer.training.exchange import Exchange
 from npformer.training.gradient_sum import GradientSum
@@ -261,9 +261,8 @@ class Trainer:
                     break
                 if not (math.isfinite(loss) and precision.after_overflow()):
                     precision.loss_scale = before
-                    raise NonFiniteError(
-                        diagnosis(loss, state, self.sums, self.ranks, numbers.lr, self.settings.clip_norm)
-                    )
+                    where = state, self.sums, self.ranks, numbers.lr, self.settings.clip_norm
+                    raise NonFiniteError(diagnosis(loss, *where, not_finite_in(self.model, batches)))
             precision.after_step()
             state.n_steps = numbers.step
             self.last = StepInfo(numbers.step, loss, numbers.lr, norm, n_targets, time.perf_counter() - start)
@@ -420,8 +419,8 @@ class Trainer:
             return _again, (type(self), *given, self.ranks.alone, moments, self.state.facts, self.last)
 
     def __repr__(self):
-        n = tree.count(self.params)
-        return f"<Trainer of a {type(self.model).__name__}, {n:,} parameters, after {self.n_steps:,} steps>"
+        n, kind = tree.count(self.params), type(self.model).__name__
+        return f"<Trainer of a{'n' * (kind[0] in 'AEIOU')} {kind}, {n:,} parameters, after {self.n_steps:,} steps>"
 
     def _numbers(self, n_targets):
         """The ``Numbers`` of the next step."""

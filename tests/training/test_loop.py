@@ -35,6 +35,7 @@ def steps_of(trainer):
     return [record["step"] for record in trainer.state.validations]
 
 
+@pytest.mark.filterwarnings("ignore:batches ended after 4 of 9")
 def test_it_validates_after_every_so_many_steps_and_after_the_last():
     trainer = make()
     fit(trainer, 8, validate=HELD_OUT, every=3)

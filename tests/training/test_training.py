@@ -9,6 +9,7 @@ from npformer import (
     Adam,
     AdamW,
     CopyTask,
+    Encoder,
     NonFiniteError,
     ParameterAverage,
     Trainer,
@@ -217,6 +218,32 @@ def test_a_loss_that_is_not_finite_stops_the_training_and_says_why():
     assert "lower learning rate" in message
     np.testing.assert_array_equal(trainer.flat_params, before)
     assert trainer.n_steps == 1
+
+
+def test_data_that_is_not_finite_where_it_counts_is_named():
+    sizes = {"d_model": 8, "n_heads": 2, "n_layers": 1, "d_ff": 8, "dropout": 0.0}
+    trainer = Trainer(Encoder(None, n_inputs=2, **sizes, task="numbers", n_outputs=3), Adam(0.01))
+    inputs, targets, keep_mask = np.ones((2, 3, 2)), np.ones((2, 3)), np.ones((2, 3), bool)
+    inputs[0, 0], keep_mask[0, 0] = np.nan, False
+    assert np.isfinite(trainer.step(inputs, targets, keep_mask))
+    with pytest.raises(NonFiniteError, match=r"the loss is nan; inputs\[0, 0, 0\] is nan\. .*Mask what is missing"):
+        trainer.step(inputs, targets)
+    inputs[1, 2, 1], keep_mask[1, 2] = np.inf, True
+    with pytest.raises(NonFiniteError, match=r"; inputs\[1, 2, 1\] is inf where keep_mask is True\."):
+        trainer.step(inputs, targets, keep_mask)
+    inputs[1, 2, 1], targets[1, 0] = 1, np.nan
+    with pytest.raises(NonFiniteError, match=r"; targets\[1, 0\] is nan\."):
+        trainer.step(inputs, targets, keep_mask)
+    assert repr(trainer).startswith("<Trainer of an Encoder, ")
+
+
+def test_batches_that_end_too_soon_are_told():
+    trainer, batches = make(), iter([(SRC, TGT)] * 3)
+    trainer.fit(batches, 2, progress=False)
+    with pytest.warns(UserWarning, match="batches ended after 1 of 2 steps: a generator can be read only once"):
+        trainer.fit(batches, 2, progress=False)
+    with pytest.warns(UserWarning, match="batches ended after 0 steps"):
+        trainer.fit(batches, progress=False)
 
 
 @pytest.mark.filterwarnings("ignore:overflow")
