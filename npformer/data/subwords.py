@@ -1,6 +1,7 @@
 """Conversion of sentences to ids of subword pieces, and back, by sentencepiece (in ``npformer[translation]``)."""
 
 import io
+import re
 from pathlib import Path
 
 import numpy as np
@@ -105,9 +106,10 @@ class Subwords:
         except RuntimeError as error:
             if errors:
                 raise errors[0] from None
-            raise ValueError(
-                f"no vocabulary of size={size} could be learned from this text (command line: --vocab-size): {error}"
-            ) from error
+            limit = re.search(r"<= (\d+)|\d+ vs (\d+)", str(error))
+            why = f"expected at {'most' if limit[1] else 'least'} {limit[1] or limit[2]}" if limit else error
+            where = "from this text (command line: --subwords or --vocab-size)"
+            raise ValueError(f"no vocabulary of size={size} could be learned {where}: {why}") from error
         return cls(model.getvalue())
 
     @classmethod

@@ -94,13 +94,19 @@ class Translator:
             If it is damaged or malformed, or holds no model with its subwords, or with those of another model.
         """
         path = Path(path)
+        missing, last = None, path / "last.safetensors"
         if path.is_dir():
-            last, path = path / "last.safetensors", path / "model.safetensors"
+            path /= "model.safetensors"
             if last.exists() and not path.exists():
-                raise FileNotFoundError(f"there is no {path}: its training has not ended; --resume it, or take {last}")
+                missing, path = path, last
         arrays, info = load_checkpoint(path)
         if "model" not in info or not SUBWORDS.keys() <= arrays.keys():
-            raise CheckpointError(f"{path} holds no translation model, expected a file written by Translator.save")
+            if info.get("model", {}).get("name") == "LanguageModel":
+                raise CheckpointError(f"{path} holds a language model: npformer generate takes it")
+            wanted = "expected a file written by train-translation or Translator.save"
+            raise CheckpointError(f"{path} holds no translation model, {wanted}")
+        if missing:
+            raise FileNotFoundError(f"there is no {missing}: its training has not ended; --resume it, or take {last}")
         with refusing(path):
             model = from_description(info["model"], arrays)
             source, target = cls.subwords_in(arrays)
