@@ -86,10 +86,12 @@ def files_of(options):
 
 
 def report(run, result):
-    averaged = ", ".join(map(str, result["averaged"])) or result["step"]
+    steps, averaged = result["averaged"] or [result["step"]], ", ".join(map(str, result["averaged"]))
+    after = f"mean of the parameters after steps {averaged}" if len(steps) > 1 else f"parameters after step {steps[0]}"
+    goes_on = "; --resume continues" * (result["step"] < run.settings.steps and not run._is_out_of_patience())
     print(
-        f"\n{result['step']} steps ({result['seconds'] / 60:.1f} minutes in this run). "
-        f"The mean of the parameters after steps {averaged}:\n"
+        f"\n{result['step']:,} of {run.settings.steps:,} steps ({result['seconds'] / 60:.1f} minutes in this run)"
+        f"{goes_on}. The {after}:\n"
         f"validation loss {result['val_loss']:.3f} per token, greedy BLEU "
         f"{result['val_bleu']:.1f} cased and detokenised, {result['val_bleu_lower']:.1f} lower-cased and tokenised"
     )

@@ -106,7 +106,7 @@ class LanguageRun(Loop):
 
     def keep(self, record, shown):
         """Save the parameters of the best validation, and print its numbers."""
-        if shown and self.ranks.is_first:
+        if self.ranks.is_first:
             say(f"step {record['step']}: {record['bits_per_character']:.3f} bits per character of the held-out text")
         super().keep(record, shown=False)
 

@@ -104,7 +104,8 @@ class RunSettings(TrainingSettings):
         changes = changes | ({"model": self.model | changes["model"]} if "model" in changes else {})
         for name in sorted(changes.keys() - may_change):
             if changes[name] != (begun := getattr(self, name, None)):
-                raise ValueError(f"{name}={changes[name]!r}, but {path} was begun with {begun!r}")
+                advice = "leave it out, or start anew in another folder"
+                raise ValueError(f"{name}={changes[name]!r}, but {path} was begun with {begun!r}: {advice}")
         return replace(self, **changes)
 
 

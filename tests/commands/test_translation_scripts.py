@@ -178,10 +178,13 @@ def test_kills_at_any_moment_leave_no_trace(tmp_path, data, finished, no_curves)
     assert_same_training(tmp_path / "run", finished[0])
 
 
-def test_minutes_that_are_over_still_give_a_model(tmp_path, data, no_curves):
+def test_minutes_that_are_over_still_give_a_model(tmp_path, data, no_curves, capsys):
     arguments = [*RECIPE, "--steps", 10**6, "--minutes", 0.001, "--json", tmp_path / "figures" / "x.json"]
     assert run_here("train_translation", "--data", data, "--out", tmp_path / "run", *arguments) == 0
     figures = json.loads((tmp_path / "figures" / "x.json").read_text())
+    shown = capsys.readouterr().out
+    assert f"{figures['step']} of 1,000,000 steps (" in shown and "in this run); --resume continues. The param" in shown
+    assert f"The parameters after step {figures['step']}:" in shown
     assert figures["step"] == load_checkpoint(tmp_path / "run" / "last.safetensors")[1]["n_steps"] < 100
     assert isinstance(next(Translator.load(tmp_path / "run").translate(["the man"])), str)
 
