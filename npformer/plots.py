@@ -61,8 +61,7 @@ def plot_training(records, path=None, title="Training", *, score=("val_bleu", "B
     at, losses = [record["step"] for record in steps], np.array([record["loss"] for record in steps])
     window = max(1, min(100, len(losses) // 10))
     smooth = np.convolve(losses, np.ones(window) / window, mode="valid") if len(losses) else losses
-    label = f"training, with dropout and smoothing: mean of {window} steps"
-    _line(above, at[window - 1 :], smooth, color="C0", label=label)
+    _line(above, at[window - 1 :], smooth, color="C0", label=f"training, mean of {window} steps")
     val_at = [record["step"] for record in validations]
     _line(above, val_at, [record["val_loss"] for record in validations], color="C3", marker=".", label="validation")
     above.set(ylabel="cross-entropy per token (nats)", title=title)
@@ -195,7 +194,7 @@ def _axes(given, path, shape, size, title=None, **options):
             raise ImportError(f"pictures need matplotlib: {pip_install('plot')}") from error
         figure = new_figure(figsize=size, dpi=120, layout="constrained")
         if title:
-            figure.suptitle(title, parse_math=False)
+            figure.suptitle(title, parse_math=False, wrap=True)
         axes = figure.subplots(*np.atleast_1d(shape), squeeze=False, **options)
     else:
         axes = np.array(given, object)

@@ -88,6 +88,7 @@ def draw(translator, line, hypotheses, path):
     path.parent.mkdir(parents=True, exist_ok=True)
     mean, title = np.mean(layers, axis=(0, 1)), "Cross-attention, mean of all layers and heads"
     keys, queries = list(map(as_label, source)), list(map(as_label, target))
+    title += "; ↑: a capital follows" * ("↑" in "".join(keys + queries))
     plot_attention([mean[None]], keys, queries, path, title, "source piece", "piece being said")
 
 
@@ -101,7 +102,7 @@ def as_label(piece):
 def parse_arguments(argv):
     parser = new_parser(__doc__, allow_abbrev=False)
     add = parser.add_argument
-    lines = "(default: the lines of --file or of standard input)"
+    lines = "each in quotes (default: the lines of --file or of standard input)"
     add("sentences", nargs="*", type=utf_8, metavar="SENTENCE", help=lines)
     add("--model", type=Path, required=True, metavar="DIR", help="output of a training, or a model file")
     add("--file", type=Path, help="text file with one sentence per line, plain or .gz")

@@ -154,6 +154,13 @@ def test_a_single_map_has_one_title(tmp_path):
     assert [label.get_text() for label in ax.get_yticklabels()] == list("xyz")
 
 
+def test_a_title_is_never_cut(tmp_path):
+    title = "Cross-attention, mean of all layers and heads; ↑: a capital follows"
+    figure = plots.plot_attention([np.eye(3)[None]], list("abc"), list("abc"), tmp_path / "x.png", title)[0, 0].figure
+    box = figure._suptitle.get_window_extent()
+    assert figure.bbox.x0 <= box.x0 and box.x1 <= figure.bbox.x1 and box.y1 <= figure.bbox.y1
+
+
 def test_without_matplotlib_the_error_says_what_to_install():
     code = """
 import sys
