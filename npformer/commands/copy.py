@@ -1,6 +1,6 @@
 """Train a Transformer to copy sequences, and test it on sequences it was not trained on.
 
-npformer copy                            # a small model, seconds
+npformer copy                            # a small model, a minute
 npformer copy --task reverse --seed 1
 npformer copy --preset annotated         # the Annotated Transformer's size, minutes
 """
@@ -66,7 +66,9 @@ def main(argv=None):
     )
 
     if options.explain:
-        print(f"\nthe operations of one step:\n{trainer.explain(*task.batch(0, preset['batch_size']))}\n")
+        with blas_threads(preset["blas_threads"]):  # as in the training
+            calls = trainer.explain(*task.batch(0, preset["batch_size"]))
+        print(f"\nthe operations of one step:\n{calls}\n")
 
     start = time.perf_counter()
     seen = set()
