@@ -16,7 +16,7 @@ GROUPS = {
         "detect-anomalies": ("train an auto-encoder that detects what breaks a pattern", "--quick"),
     },
     "write": {
-        "train-gpt": ("train a language model on a text, some minutes", "--text train.en --out runs/gpt"),
+        "train-gpt": ("train a language model on a text, minutes", "--text data/multi30k/train.en.gz --out runs/gpt"),
         "generate": ("continue a text", '--model runs/gpt "A man is"'),
     },
     "translate": {

@@ -77,6 +77,8 @@ def is_there(path, name):
 
 
 def local_files(folder, names):
+    if not folder.is_dir():
+        raise FileNotFoundError(f"{folder} {'is a file' if folder.exists() else 'is missing'}: expected a folder")
     found = {name: path for name in names for path in (folder / name, folder / f"{name}.gz") if path.is_file()}
     if missing := [name for name in names if name not in found]:
         raise FileNotFoundError(

@@ -31,7 +31,8 @@ def read_lines(path):
     """Yield the lines of a UTF-8 text file, which is compressed by gzip if its name ends with .gz."""
     path = Path(path)
     if path.is_dir() or not path.exists():
-        raise FileNotFoundError(f"{path} is {'a folder' if path.is_dir() else 'missing'}: expected a text, or a .gz")
+        wanted = f"take {path}.gz" if Path(f"{path}.gz").exists() else "expected a text, or a .gz"
+        raise FileNotFoundError(f"{path} is {'a folder' if path.is_dir() else 'missing'}: {wanted}")
     number = 0
     try:
         with gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb") as file:

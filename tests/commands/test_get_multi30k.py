@@ -210,6 +210,12 @@ def test_missing_files_of_a_folder_are_all_named(failure, tmp_path):
     assert len(texts_in(out)) == 6
 
 
+def test_a_folder_that_is_none_is_named(failure, tmp_path):
+    (tmp_path / "file").write_text("")
+    for name, what in (("file", "is a file"), ("nothing", "is missing")):
+        assert f"{name} {what}: expected a folder" in failure("--from", tmp_path / name, "--out", tmp_path / "out")
+
+
 def test_a_wrong_file_of_a_folder(failure, tmp_path):
     for name, text in TEXTS.items():
         (tmp_path / name).write_bytes(text)

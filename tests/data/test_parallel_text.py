@@ -41,6 +41,9 @@ def test_a_folder_or_nothing_is_named(tmp_path):
         next(read_lines(tmp_path))
     with pytest.raises(FileNotFoundError, match="nothing is missing: expected a text"):
         next(read_lines(tmp_path / "nothing"))
+    (tmp_path / "nothing.gz").touch()
+    with pytest.raises(FileNotFoundError, match=r"nothing is missing: take .*nothing\.gz"):
+        next(read_lines(tmp_path / "nothing"))
 
 
 def test_plain_and_gzip_files_give_the_same_lines(tmp_path):
