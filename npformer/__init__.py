@@ -16,6 +16,7 @@ same reason a module imports another package of npformer before a module in it (
 
 import ast
 import importlib
+import sys
 from functools import cache
 from importlib.util import find_spec
 
@@ -45,7 +46,8 @@ def __getattr__(name):
             return importlib.import_module(module)
         except ImportError as error:  # hasattr() takes it for an error
             raise AttributeError(f"module {module!r} cannot be imported: {error}") from error
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    this = sys.modules[__name__]  # for Python's "did you mean"
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name, obj=this)
 
 
 def __dir__():

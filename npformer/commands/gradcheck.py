@@ -34,6 +34,9 @@ def main(argv=None):
         if options.operation and case.operation not in options.operation:
             continue
         label = str(case)
+        if len(label) > 60:  # a line of its own
+            print(label)
+            label = ""
         f, f_backward, args = case.derivative(options.seed)
         try:
             errors = gradcheck(f, f_backward, args.values(), names=args, seed=options.seed)

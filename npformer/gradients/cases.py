@@ -53,7 +53,8 @@ class Case(NamedTuple):
     def __str__(self) -> str:
         options = {name: value for name, value in self.given.items() if name not in DRAWN_ALIKE}
         told = [
-            name if isinstance(value, Drawn) or value is True else f"{name}={value}" for name, value in options.items()
+            name if value is True else f"{name}{value.axes if isinstance(value, Drawn) else f'={value}'}"
+            for name, value in options.items()
         ]
         told += [f"{letter}={size}" for letter, size in self.sizes.items() if letter != "..."]
         return self.operation + f" ({', '.join(told)})" * bool(told)
@@ -180,9 +181,10 @@ def _backward_of_loss(dloss, gradient, arguments):
 
 
 class Drawn(NamedTuple):
-    """An argument that is not drawn from the contract, but by the function ``draw(rng, sizes)``."""
+    """An argument that is not drawn from the contract, but by ``draw(rng, sizes)``; with axes, " (T S)", in a label."""
 
     draw: Callable
+    axes: str = ""
 
 
 def draw(argument, sizes, rng):
@@ -217,7 +219,7 @@ def _mask(axes, above=0.0):
             keep_mask[..., 1, :] = False
         return keep_mask
 
-    return Drawn(draw)
+    return Drawn(draw, f" ({axes})")
 
 
 def _words(axes):
@@ -260,7 +262,8 @@ def _cases(names, *options, bound, backward_bound=None, **sizes) -> Iterator[Cas
 
 def _biases(*axes):
     """Cases with a bias on the scores that has these axes."""
-    biases = [Drawn(lambda rng, sizes, axes=x: rng.standard_normal(shape_of(axes.split(), sizes))) for x in axes]
+    drawn = lambda axes: lambda rng, sizes: rng.standard_normal(shape_of(axes.split(), sizes))
+    biases = [Drawn(drawn(x), f" ({x})") for x in axes]
     return [{"bias": biases[0], "causal": True, **DROPOUT}, *({"keep_mask": None, "bias": x} for x in biases[1:])]
 
 

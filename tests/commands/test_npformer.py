@@ -102,6 +102,12 @@ def test_what_is_not_known_is_named_with_the_nearest_that_is(arguments, line, ru
     assert errors.splitlines()[-1].startswith(line)
 
 
+def test_a_misspelt_name_of_the_library_is_named():
+    code = [sys.executable, "-c", "import npformer as nf; nf.atention"]
+    found = subprocess.run(code, capture_output=True, text=True, check=False).stderr
+    assert "no attribute 'atention'. Did you mean: 'attention'?" in found
+
+
 def test_what_looks_like_an_option_may_be_text():
     from npformer.commands.arguments import new_parser
 

@@ -12,8 +12,13 @@ import pytest
 
 import npformer
 from npformer.gradients import GradientError, cotangent, gradcheck
+from npformer.gradients.cases import CASES
 
 T, D = 5, 7
+
+
+def test_no_two_cases_have_the_same_label():
+    assert len(set(map(str, CASES))) == len(CASES)
 
 
 def normal(*shape, seed=0):
