@@ -7,6 +7,8 @@ import sys
 
 from npformer.commands import COMMANDS, called, nearest
 
+from npformer.runtime.extras import BOOK
+
 LARGEST = 2**31 - 1
 LARGEST_SEED = 2**64 - 1
 LARGEST_BEAM, LONGEST = 1000, 2**16  # memory and time grow with them: a slip of the hand would take all of both
@@ -34,9 +36,10 @@ class Parser(argparse.ArgumentParser):
 
 
 def new_parser(description, **settings):
-    """A parser that shows a docstring as it is written, but that each "npformer COMMAND" is what the user calls."""
+    """A parser that shows a docstring as it is written, with "npformer COMMAND" as it is called, pages as addresses."""
     names = "|".join(COMMANDS)
     text = re.sub(rf"\bnpformer ({names})(?![\w-])", lambda found: called(found[1]), description or "")  # not with -OO
+    text = re.sub(r"\bdocs/(?=\S+\.md)", f"{BOOK}/", text)
     return Parser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter, **settings)
 
 

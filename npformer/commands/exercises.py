@@ -23,6 +23,7 @@ from npformer.exercises.process import SECONDS, check_in_process
 from npformer.exercises.progress import FILE, FOLDER, Progress
 from npformer.exercises.start import heading, starting_text, task_text
 from npformer.exercises.tasks import EXERCISES
+from npformer.runtime.extras import BOOK
 
 
 class Refusal(ValueError):
@@ -105,7 +106,7 @@ def show_list(options, progress):
     for number, (name, exercise) in enumerate(EXERCISES.items(), 1):
         if exercise.page != page:
             page = exercise.page
-            print(f"\ndocs/{page}.md")
+            print(f"\n{BOOK}/{page}.md")
         state = "solved" if name in progress.solved else "begun" if progress.is_begun(name) else ""
         print(f"{number:3}  {name:<24}{exercise.title:<58}{state}".rstrip())
     solved = len(progress.solved & set(EXERCISES))
@@ -245,5 +246,5 @@ def show_answer(options, progress):
     """Print the answer."""
     exercise = find(options.name)
     print(f"{exercise.imports}\n\n\n{exercise.answer_source.rstrip()}")
-    print(f"\n\n# explained in docs/{exercise.page}.md")
+    print(f"\n\n# explained in {BOOK}/{exercise.page}.md")
     return 0

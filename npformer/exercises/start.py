@@ -2,12 +2,14 @@
 
 from textwrap import dedent, indent
 
+from npformer.runtime.extras import BOOK
+
 
 def starting_text(exercise):
     """The task as a docstring, and the function without its body; with its bugs, if there are some to find."""
     return (
         f'"""{heading(exercise)}\n\n{task_text(exercise)}\n\n'
-        f"Explained in: docs/{exercise.page}.md\n"
+        f"Explained in: {BOOK}/{exercise.page}.md\n"
         f'Check it with: npformer exercises check {exercise.name}\n"""\n\n'
         f"{exercise.imports}\n\n\n{function_text(exercise)}"
     )

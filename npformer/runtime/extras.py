@@ -1,8 +1,10 @@
-"""How to install what npformer can use and does not need."""
+"""Where the book is, and how to install what npformer can use and does not need."""
 
 from pathlib import Path
 
 IS_CLONE = (Path(__file__).parents[2] / "setup.cfg").is_file()
+ADDRESS = "https://github.com/npformer/npformer"
+BOOK = "docs" if IS_CLONE else f"{ADDRESS}/blob/main/docs"  # where its pages are
 
 
 def pip_install(extra=""):
