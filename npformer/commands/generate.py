@@ -30,15 +30,18 @@ def main(argv=None):
 def parse_arguments(argv):
     parser = new_parser(__doc__, allow_abbrev=False)
     add = parser.add_argument
-    add("prompt", type=utf_8, metavar="TEXT", help="what the model continues")
+    add("prompt", type=utf_8, metavar="TEXT", help="what the model continues, in quotes")
     add("--model", type=Path, required=True, metavar="DIR", help="output of train-gpt, or a checkpoint")
     add("--n-tokens", type=positive, default=200, metavar="N", help="number of tokens (default: 200)")
     add("--n", type=positive, default=1, metavar="N", help="number of texts (default: 1)")
-    add("--temperature", type=above_zero, default=0.8, help="lower: more probable tokens (default: 0.8)")
+    add("--temperature", type=option("temperature"), default=0.8, help="lower: more probable tokens (default: 0.8)")
     add("--top-k", type=option("top_k"), metavar="K", help="draw from the K most probable tokens only")
     add("--top-p", type=option("top_p"), default=1.0, metavar="P", help="draw from those of probability P (default: 1)")
     penalty = "above 1: fewer repetitions (default: 1)"
     add("--repetition-penalty", type=above_zero, default=1.0, metavar="X", help=penalty)
     add("--seed", type=natural, default=0, help="(default: 0)")
     add_backend(parser)
-    return parser.parse_args(argv)
+    options, more = parser.parse_known_args(argv)
+    if more:
+        parser.error(f"put the text in quotes, not only its first word, {options.prompt!r:.40}")
+    return options

@@ -36,8 +36,8 @@ def greedy_decode(
     max_len, min_len : int
         Maximum and minimum number of tokens to generate, including the end token; ``max_len`` may be an array (B,).
     slide : bool
-        Of a language model: when its context is full, go on with the latest half of it; of a longer prompt, begin with the last
-        tokens that it holds.
+        Of a language model: when its context is full, go on with the latest half of it. Of a longer prompt the last
+        tokens are read, as many as the context holds.
     on_step : callable, optional
         ``on_step(rows, tokens)`` is called for each step, to show the tokens as they are generated.
     backend : "auto", "reference", "cpu", "gpu", or a backend

@@ -17,6 +17,7 @@ from npformer.language.tokens import tokens_in
 from npformer.layers import Rotary
 from npformer.models import LanguageModel
 from npformer.training import CheckpointError, JsonLog, load_checkpoint
+from npformer.translation import Translator
 
 pytest.importorskip("safetensors")
 SMALL = {"d_model": 16, "n_heads": 2, "n_layers": 1, "d_ff": 32}
@@ -180,7 +181,7 @@ def test_settings_become_what_a_checkpoint_holds(tmp_path, path):
         ({"model": {"vocab": 3}}, ValueError, "model has .*vocab"),
         ({"batch_size": 0}, ValueError, "batch_size=0, expected at least 1"),
         ({"length": 1.5}, TypeError, "length=1.5 is a float, expected an int"),
-        ({"subwords": -3}, ValueError, "subwords=-3, expected at least 1"),
+        ({"subwords": 4}, ValueError, "subwords=4, expected at least 5"),
         ({"lr": 0.0}, ValueError, "lr=0.0, expected a finite number above 0"),
     ],
 )
@@ -190,7 +191,7 @@ def test_wrong_settings_are_named(bad, error, message):
 
 
 def test_what_it_began_with_does_not_change(tmp_path, whole):
-    with pytest.raises(ValueError, match="length=8, but .* was begun with 16"):
+    with pytest.raises(ValueError, match="length=8, but .* was begun with 16: leave it out, or start anew"):
         LanguageRun.resume(whole.folder, {"length": 8})
     with pytest.raises(ValueError, match="model={'d_model': 8, 'n_heads': 2, .* was begun with {'d_model': 16,"):
         LanguageRun.resume(whole.folder, {"model": {"d_model": 8}})
@@ -219,6 +220,30 @@ def test_a_prompt_of_other_characters_is_refused(whole):
     assert re.fullmatch(r"<Writer with a LanguageModel, [\d,]+ parameters, \d+ tokens>", repr(writer))
 
 
+def test_what_takes_a_model_of_another_kind_says_which_command_does(whole, tmp_path):
+    for path in (whole.folder, whole.folder / "last.safetensors"):
+        with pytest.raises(CheckpointError, match="last.safetensors holds a language model: npformer generate takes"):
+            Translator.load(path)
+    whole.trainer.save(tmp_path / "x")
+    with pytest.raises(CheckpointError, match=r"no characters and no subwords: save it with trainer\.save\(path, arr"):
+        Writer.load(tmp_path / "x")
+    whole.trainer.save(tmp_path / "x", arrays=whole.text.tokens.arrays)
+    assert len(Writer.load(tmp_path / "x").write("a ", n_tokens=3)) == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--temperature", "0", "a"], "--temperature: 0, expected a finite number above 0; top_k=1 takes the most"),
+        (["A", "man", "is"], "put the text in quotes, not only its first word, 'A'"),
+    ],
+)
+def test_arguments_of_generate_that_make_no_sense(arguments, message, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        generate.main(["--model", "x", *arguments])
+    assert message in capsys.readouterr().err
+
+
 # -- the commands
 
 
@@ -229,6 +254,7 @@ def test_the_commands_train_resume_and_generate(tmp_path, path, capsys):
     arguments = ["--text", path, *out, *options, "--positions", "learned", "--json", tmp_path / "figures.json"]
     assert train_gpt.main(list(map(str, arguments))) == 0
     shown, figures = capsys.readouterr().out, json.loads((tmp_path / "figures.json").read_text())
+    assert "step 2: " in shown and " bits per character of the held-out text\n" in shown  # --quiet hides the bar alone
     assert "step 0 writes:\n" in shown and "step 4 writes:\n" in shown and "after step" in shown
     assert figures["settings"]["model"]["positions"] == "learned" and figures["n_steps"] == 4
     assert train_gpt.main(list(map(str, ["--resume", *out]))) == 0
