@@ -223,7 +223,7 @@ MISTAKES = [
         "a vocabulary that is too large",
         f"{RECIPE} --out new --vocab-size 2147483647",
         1,
-        "no vocabulary of size=2147483647 could be learned from this text (command line: --vocab-size): …",
+        "no vocabulary of size=2147483647 could be learned from this text (command line: --subwords …",
     ),
     Mistake(
         "train_translation.py",
@@ -286,7 +286,7 @@ MISTAKES = [
         "`--resume` with another seed",
         "--resume --out run --seed 2",
         1,
-        "seed=2, but run/last.safetensors was begun with 1",
+        "seed=2, but run/last.safetensors was begun with 1: leave it out, or start anew in another folder",
     ),
     Mistake(
         "train_translation.py",
@@ -353,6 +353,13 @@ MISTAKES = [
         "--model run --file nowhere",
         1,
         "nowhere is missing: expected a text, or a .gz",
+    ),
+    Mistake(
+        "translate.py",
+        "`--file` without its ending .gz",
+        "--model run --file cut.en",
+        1,
+        "cut.en is missing: take cut.en.gz",
     ),
     Mistake(
         "translate.py",
@@ -434,6 +441,27 @@ MISTAKES = [
         "/dev/full: No space left on device",
     ),
     Mistake(
+        "generate.py",
+        "a text without quotes",
+        "--model empty A man is",
+        2,
+        "put the text in quotes, not only its first word, 'A'",
+    ),
+    Mistake(
+        "generate.py",
+        "a temperature of 0",
+        "--model empty --temperature 0 a",
+        2,
+        "argument --temperature: 0, expected a finite number above 0; top_k=1 takes the most probable token",
+    ),
+    Mistake(
+        "generate.py",
+        "a model that translates",
+        "--model run/last.safetensors a",
+        1,
+        "run/last.safetensors holds no language model, expected a file written by train-gpt",
+    ),
+    Mistake(
         "get_multi30k.py",
         "an unknown language",
         "--langs en,it",
@@ -447,6 +475,13 @@ MISTAKES = [
         "--from empty --langs en,fr --out multi30k",
         1,
         "empty lacks (as NAME.gz or as NAME): train.en, train.fr, val.en, val.fr, …",
+    ),
+    Mistake(
+        "get_multi30k.py",
+        "a folder that is a file",
+        "--from file --out multi30k",
+        1,
+        "file is a file: expected a folder",
     ),
     Mistake(
         "get_multi30k.py",
