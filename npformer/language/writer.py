@@ -10,7 +10,6 @@ from npformer.checks import check_int
 from npformer.decoding import sample
 from npformer.language.tokens import tokens_in
 from npformer.models import LanguageModel, from_description
-from npformer.operations.options import check_option
 from npformer.training.checkpoint import load_checkpoint, refusing
 from npformer.training.loop import BEST, LAST
 
