@@ -25,6 +25,10 @@ GROUPS = {
         "translate": ("translate sentences", '--model runs/en-fr "A man is riding a bicycle."'),
         "evaluate": ("score the translations of a text", "--model runs/en-fr --data data/multi30k"),
     },
+    "run models that exist": {
+        "chat": ("chat with a language model", '--prompt "What is a noun?"'),
+        "search": ("search in your own files by meaning", 'notes.txt --query "when does it leave?"'),
+    },
     "look": {
         "info": ("what npformer runs on, and what would make it faster", "--json info.json"),
     },

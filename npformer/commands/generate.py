@@ -2,6 +2,7 @@
 
 npformer generate --model runs/gpt "A man is"
 npformer generate --model runs/gpt --n-tokens 500 --temperature 0.5 --seed 1 "A man is"
+npformer generate --model gpt2 "A man is"     # a folder of transformers, or a GGUF file
 """
 
 from functools import partial
@@ -31,7 +32,7 @@ def parse_arguments(argv):
     parser = new_parser(__doc__, allow_abbrev=False)
     add = parser.add_argument
     add("prompt", type=utf_8, metavar="TEXT", help="what the model continues, in quotes")
-    add("--model", type=Path, required=True, metavar="DIR", help="output of train-gpt, or a checkpoint")
+    add("--model", type=Path, required=True, metavar="DIR", help="output of train-gpt, or a model that exists")
     add("--n-tokens", type=positive, default=200, metavar="N", help="number of tokens (default: 200)")
     add("--n", type=positive, default=1, metavar="N", help="number of texts (default: 1)")
     add("--temperature", type=option("temperature"), default=0.8, help="lower: more probable tokens (default: 0.8)")

@@ -4,10 +4,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from npformer import tree
+from npformer import pretrained, tree
 from npformer.backends import get_backend
 from npformer.checks import check_int
 from npformer.decoding import sample
+from npformer.decoding.streaming import streaming
 from npformer.language.tokens import tokens_in
 from npformer.models import LanguageModel, from_description
 from npformer.training.checkpoint import load_checkpoint, refusing
@@ -22,7 +23,7 @@ class Writer:
     ----------
     model : LanguageModel
     params : nested dict
-    tokens : Characters or Pieces
+    tokens : Characters or Pieces, or the tokenizer of a model that exists
     backend : "auto", "reference", "cpu", "gpu", or a backend
 
     Examples
@@ -53,8 +54,13 @@ class Writer:
 
     @classmethod
     def load(cls, path, backend="auto"):
-        """Load a checkpoint of a ``LanguageRun``, or the best one in its folder."""
+        """Load a checkpoint of a ``LanguageRun``, or the best one in its folder, or what ``pretrained.load`` reads."""
         path = Path(path)
+        if path.suffix == ".gguf" or (path / "config.json").exists():
+            model, params, tokens = pretrained.load(path)
+            if not isinstance(model, LanguageModel) or tokens is None:
+                raise ValueError(f"{path} holds a {model!r}, expected a language model with a tokenizer")
+            return cls(model, params, tokens, backend)
         if path.is_dir():
             path = path / (BEST if (path / BEST).exists() else LAST)
         arrays, info = load_checkpoint(path)
@@ -78,7 +84,7 @@ class Writer:
         prompt : str
             One that is longer than the context is read from where its last tokens fill the context.
         n_tokens : int
-            Number of tokens.
+            Number of tokens; fewer, if the tokens have one that ends a text.
         seed : int
         show : callable, optional
             Is called with each part of the text as soon as it is certain.
@@ -86,18 +92,11 @@ class Writer:
             Those of ``sample``: temperature, top_k, top_p, repetition_penalty.
         """
         begun, n_tokens = self.encode(prompt), check_int("n_tokens", n_tokens, at_least=1)
-        said, before, shown = [], self.tokens.decode(begun), ""
-
-        def told(rows, tokens):
-            nonlocal shown
-            said.append(int(tokens[0]))
-            text = self._after(before, begun, said)
-            if text.startswith(shown) and len(text) > len(shown):  # pieces may change those before them
-                show(text[len(shown) :])
-                shown = text
-
+        before = self.tokens.decode(begun)
+        told = show and streaming(lambda said: self._after(before, begun, said), show)
         options |= {"max_len": n_tokens, "seed": seed, "slide": True, "backend": self.backend}
-        new = sample(self.model, self.params, [begun], on_step=show and told, **options)
+        options["eos_id"] = getattr(self.tokens, "eos_id", None)
+        new = sample(self.model, self.params, [begun], on_step=told, **options)
         return self._after(before, begun, new[0])
 
     def _after(self, before, begun, said):

@@ -106,7 +106,9 @@ def tokenizer_of(folder: Path, begin_id: int | None) -> Any:
         merges = [
             tuple(line.split(" ")) for line in _text(folder / "merges.txt").splitlines() if line[:1] != "#" and line
         ]
-        found = Tokenizer(byte_pairs(read_json(folder / "vocab.json"), merges), {"bos": end, "eos": end})
+        pairs = byte_pairs(read_json(folder / "vocab.json"), merges)
+        pairs.add_special_tokens([end])
+        found = Tokenizer(pairs, {"bos": end, "eos": end})
     if found is not None:
         found.files = {name: (folder / name).read_bytes() for name in FILES if (folder / name).exists()}
     return found

