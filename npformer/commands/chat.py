@@ -30,6 +30,7 @@ def main(argv=None):
     if options.prompt:
         answers.append(answered(chat, options.prompt, options))
     elif sys.stdin.isatty():
+        print_note(f"{path.name}: Ctrl-C ends an answer, Ctrl-D the chat")
         talk(chat, answers, options)
     else:
         answers += [answered(chat, line, options) for line in map(str.strip, sys.stdin) if line]
@@ -40,7 +41,6 @@ def talk(chat, answers, options):
     """Answer what a person types; nothing but Ctrl-D ends this."""
     with contextlib.suppress(ImportError):
         import readline  # noqa: F401, with which input edits a line
-    print_note(f"{chat.model!r}\nCtrl-C ends an answer, Ctrl-D the chat")
     while True:
         try:
             if question := input("> ").strip():

@@ -23,7 +23,7 @@ QUESTIONS = [
     "Write a short story about a fox and a well.",
     "Explain why the sky is blue.",
     "Write a Python function that reverses a list.",
-    "Translate to French: the cat sleeps.",
+    "Describe a rainy day in a small town.",
     "Give me three names for a bakery.",
     "How does a bicycle stay upright?",
     "What is 12 + 30?",

@@ -1,0 +1,43 @@
+"""Tiny random models in folders as the library transformers writes them, with a tokenizer of bytes."""
+
+import json
+
+from npformer import Encoder, LanguageModel
+from npformer.pretrained import save
+from npformer.pretrained.tokenizer import Tokenizer, byte_pairs, import_tokenizers
+
+CHATML = "<|im_start|>", "<|im_end|>"
+
+
+def tiny_tokenizer(special=CHATML, template=None):
+    """A token for each byte, and some special ones, of which the last ends a text."""
+    alphabet = sorted(import_tokenizers().pre_tokenizers.ByteLevel.alphabet())
+    tokenizer = byte_pairs({token: i for i, token in enumerate([*alphabet, *special])}, [])
+    tokenizer.add_special_tokens(list(special))
+    found = Tokenizer(tokenizer, {"eos": special[-1]} if special else None, template)
+    about = {"eos_token": special[-1] if special else None, "chat_template": template}
+    found.files = {"tokenizer.json": tokenizer.to_str().encode(), "tokenizer_config.json": json.dumps(about).encode()}
+    return found
+
+
+def tiny_language_model(max_len=64, special=CHATML, template=None):
+    """The arguments of a chat: a model as Llama, its parameters and its tokenizer."""
+    tokenizer = tiny_tokenizer(special, template)
+    settings = {"d_model": 16, "n_heads": 2, "n_layers": 1, "d_ff": 32, "max_len": max_len, "scale_embeddings": False}
+    model = LanguageModel(len(tokenizer), **settings, activation="swiglu", norm_type="rms_norm", bias=False)
+    return model, model.init(0), tokenizer
+
+
+def tiny_encoder(seed=0):
+    """A model as MiniLM, its parameters and its tokenizer."""
+    tokenizer = tiny_tokenizer()
+    settings = {"d_model": 16, "n_heads": 2, "n_layers": 1, "d_ff": 32, "max_len": 40, "scale_embeddings": False}
+    settings |= {"norm": "post", "activation": "gelu_erf", "positions": "learned", "pad_id": None}
+    model = Encoder(len(tokenizer), **settings, task=None, n_types=2, embedding_norm=True)
+    return model, model.init(seed), tokenizer
+
+
+def saved(folder, made):
+    """Write a model to a folder; return its path as text."""
+    save(folder, *made)
+    return str(folder)
