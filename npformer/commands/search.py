@@ -3,7 +3,7 @@
 npformer search README.md docs/*.md --query "how fast is it?"
 npformer search notes.txt --query "when does the train leave?" -n 3 --json found.json
 
-A sentence ends with . ! or ?, at a line that is empty or short, or where a line begins with a mark such as that of a list.
+A sentence ends with . ! or ?, at a line that is empty or short, or before a mark such as that of a list.
 The vectors are kept in a file, by their sentences: only those of new sentences are computed.
 """
 
@@ -27,6 +27,7 @@ from npformer.pretrained.vectors import sentence_vectors
 from npformer.training.checkpoint import CheckpointError, checksum, load_checkpoint, save_checkpoint
 
 MODEL = Path("models/minilm")
+MARK = re.compile(r"\s*(([-*+>|]|#+|\d+[.)])\s+|```|$)")  # begins an item, a title, a row of a table
 SHORT = 60  # characters: a shorter line ends a sentence
 CHUNK = 2000  # new sentences until their vectors are kept
 
@@ -53,11 +54,11 @@ def main(argv=None):
         print_note(f"computing the vectors of {len(new):,} sentences")
     for first in range(0, len(new), CHUNK):
         some = new[first : first + CHUNK]
-        vectors = unit(sentence_vectors(model, params, tokenizer, some, options.backend))
+        vectors = sentence_vectors(model, params, tokenizer, some, options.backend)
         kept |= zip(map(keys.get, some), vectors, strict=True)
         write_index(path, kept, of_model)
     seconds = time.perf_counter() - start
-    [wanted] = unit(sentence_vectors(model, params, tokenizer, [options.query], options.backend))
+    [wanted] = sentence_vectors(model, params, tokenizer, [options.query], options.backend)
     cosines = np.array([kept[key] for key in keys.values()]) @ wanted
     texts, found = list(places), []
     for i in np.argsort(-cosines, kind="stable")[: options.n]:
@@ -70,15 +71,16 @@ def main(argv=None):
 
 
 def sentences(text):
-    """The sentences of a text that have a letter or a digit, each with the number of its first line.
+    r"""The sentences of a text that have a letter or a digit, each with the number of its first line.
 
-    >>> sentences("# A title\\nOne sentence. This is another,\\nin two lines.")
-    [(1, '# A title'), (2, 'One sentence.'), (2, 'This is another, in two lines.')]
+    >>> sentences("# A title\nA sentence. This is another one, which is so long that it goes on\nin the next line.")
+    [(1, 'A title'), (2, 'A sentence.'), (2, 'This is another one, which is so long that it goes on in the next line.')]
     """
     found, ended = [], True
     for number, line in enumerate(text.split("\n"), start=1):
-        ended |= not line.strip() or re.match(r"\s*([-*+#>|`]|\d+[.)]\s)", line) is not None
-        for part in re.split(r"(?<=[.!?])\s+(?![a-z])", line.strip()):
+        mark = MARK.match(line)
+        ended |= mark is not None
+        for part in re.split(r"(?<=[.!?])\s+(?![a-z])", line[mark.end() if mark else 0 :].strip()):
             if ended:
                 found.append((number, part))
             else:
@@ -91,11 +93,6 @@ def sentences(text):
 def key_of(sentence):
     """The name of a sentence in the file of the vectors."""
     return blake2b(sentence.encode(), digest_size=16).digest()
-
-
-def unit(vectors):
-    """Vectors of length 1."""
-    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
 def read_index(path, of_model):

@@ -114,12 +114,12 @@ class Chat:
 def chat_text(tokenizer: Any, messages: list[dict]) -> str:
     """The text of the turns of a chat, after which the answer begins: by the template, or else in ChatML.
 
-    A template is a program in a file of unknown origin: it is rendered in the sandbox of jinja2, in a process of its own
+    A template is a program of unknown origin: it is rendered in the sandbox of jinja2, and in a process of its own,
     whose time and, on Linux, memory are limited.
     """
     if tokenizer.chat_template is None:
         if None in (tokenizer.id_of(BEGIN), tokenizer.id_of(END)):
-            raise ValueError(f"the tokenizer has no template of a chat, nor {BEGIN} and {END}: npformer generate can use it")
+            raise ValueError(f"the tokenizer has no template of a chat, nor {BEGIN} and {END}: try npformer generate")
         turns = [f"{BEGIN}{turn['role']}\n{turn['content']}{END}\n" for turn in messages]
         return "".join(turns) + f"{BEGIN}assistant\n"
     if importlib.util.find_spec("jinja2") is None:

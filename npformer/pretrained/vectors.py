@@ -12,9 +12,9 @@ ROWS = 32  # sentences in a batch
 
 
 def sentence_vectors(model: Any, params: dict, tokenizer: Any, sentences: list[str], backend: Any = "auto") -> Array:
-    """The vector of each sentence (N, D), whose cosine compares two of them; in batches of similar lengths.
+    """The vector of each sentence (N, D), of length 1, so that the product of two is their cosine.
 
-    A sentence that is longer than the model reads is cut, and a warning says so.
+    They are computed in batches of similar lengths. What is longer than the model reads is cut, and a warning says so.
     """
     if not isinstance(model, Encoder) or model.pooling == "none" or tokenizer is None:
         given = f"a {type(model).__name__} with the tokenizer {tokenizer}"
@@ -32,4 +32,4 @@ def sentence_vectors(model: Any, params: dict, tokenizer: Any, sentences: list[s
         ids = np.zeros(is_word.shape, np.int64)
         ids[is_word] = np.concatenate([rows[i] for i in part])
         vectors[part] = model.vectors(params, ids, is_word, backend=backend)
-    return vectors
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)

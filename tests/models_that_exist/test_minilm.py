@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from npformer.commands.search import sentences, unpack
+
 from npformer.pretrained import load
 from npformer.pretrained.packages import MINILM, installed
 from npformer.pretrained.vectors import sentence_vectors
@@ -44,7 +45,7 @@ def their_vectors(folder, texts, dtype):
         with torch.no_grad():
             y = model(**batch).last_hidden_state
         keep = batch["attention_mask"][..., None]
-        found[part] = ((y * keep).sum(dim=1) / keep.sum(dim=1)).numpy()
+        found[part] = torch.nn.functional.normalize((y * keep).sum(dim=1) / keep.sum(dim=1)).numpy()
     return found
 
 
@@ -55,7 +56,6 @@ def test_vectors_of_a_thousand_sentences_are_theirs(folder, texts, dtype, tolera
     wanted = their_vectors(folder, texts, getattr(torch, dtype))
     assert found.dtype == wanted.dtype == dtype
     assert np.abs(found - wanted).max() <= tolerance
-    assert np.abs(wanted).max() > 0.3
 
 
 @pytest.mark.filterwarnings("ignore:1 of 1 sentences")

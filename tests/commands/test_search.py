@@ -1,0 +1,111 @@
+"""The command ``npformer search``."""
+
+import gzip
+import json
+
+import numpy as np
+import pytest
+
+pytest.importorskip("tokenizers")
+pytest.importorskip("safetensors")
+from tiny import saved, tiny_encoder, tiny_language_model
+
+from npformer.commands import search
+
+from npformer.pretrained.vectors import sentence_vectors
+from npformer.training.checkpoint import load_checkpoint, save_checkpoint
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch, capsys):
+    """A function that searches in a folder with the files a.txt and b.md: (exit code, output, errors, figures)."""
+    monkeypatch.chdir(tmp_path)
+    saved("model", tiny_encoder())
+    (tmp_path / "a.txt").write_text("The train leaves at noon. It is late!\nA short line\nand another\n")
+    (tmp_path / "b.md").write_text("# Notes\n\n- milk\n- The train leaves at noon.\n" + "-" * 9 + "\n")
+
+    def run(*arguments, files=("a.txt", "b.md"), query="milk"):
+        model = [] if "--model" in arguments else ["--model", "model"]
+        code = search.main([*files, "--query", query, *model, "--json", "x.json", *arguments])
+        figures = json.loads((tmp_path / "x.json").read_text()) if code == 0 else {}
+        return code, *capsys.readouterr(), figures
+
+    return run
+
+
+def test_the_sentence_itself_is_found_first(run):
+    code, shown, errors, figures = run(query="It is late!")
+    assert (code, errors, figures["n_sentences"], figures["n_new"]) == (0, "", 6, 6)
+    assert shown.splitlines()[0] == "1.000  a.txt:1: It is late!"
+    assert len(figures["found"]) == 5
+    cosines = [found["cosine"] for found in figures["found"]]
+    assert cosines == sorted(cosines, reverse=True)
+    [found] = run("-n", "1", query="milk")[-1]["found"]
+    assert found == {"cosine": pytest.approx(1), "file": "b.md", "line": 3, "sentence": "milk"}
+
+
+def test_only_the_vectors_of_new_sentences_are_computed(run, tmp_path):
+    run()
+    with (tmp_path / "a.txt").open("a") as file:
+        file.write("A new line\n")
+    figures = run(query="A new line")[-1]
+    assert figures["n_new"] == 1
+    assert figures["found"][0]["line"] == 4
+    assert len(load_checkpoint("model.vectors.safetensors")[0]["keys"]) == 7
+    assert run(files=["b.md"])[-1]["n_new"] == 0
+    assert run("--index", "other")[-1]["n_new"] == 7
+
+
+def test_a_compressed_file_is_read(run, tmp_path):
+    (tmp_path / "c.gz").write_bytes(gzip.compress(b"in a file\n"))
+    assert run(files=["c.gz"])[1].endswith("  c.gz:1: in a file\n")
+
+
+@pytest.mark.parametrize(
+    ("files", "options", "line"),
+    [
+        (["none"], [], "none is missing: expected a text, or a .gz"),
+        (["a.txt", "empty"], [], "empty is empty, expected a text"),
+        (["zeros"], [], "zeros has bytes of 0: expected a text, not another kind of file"),
+        (["latin"], [], "latin, line 1: 'utf-8' codec can't decode"),
+        (["marks"], [], "the files have no words, expected sentences"),
+        (["a.txt"], ["--index", "a.txt"], "--index a.txt, which this script reads or writes itself"),
+        (["a.txt"], ["--index", "marks"], "marks cannot be read as a checkpoint: "),
+        (["a.txt"], ["--index", "strange"], "strange has no vectors of this model: choose another --index, or delete"),
+        (["a.txt"], ["--model", "none"], "there is no none"),
+        (["a.txt"], ["--model", "gpt"], "the model is a LanguageModel with the tokenizer <Tokenizer of 258 to"),
+    ],
+)
+def test_bad_input_is_an_error_in_one_line(run, tmp_path, files, options, line):
+    for name, data in {"empty": b"", "zeros": b"a\0b", "latin": b"for\xeat", "marks": b"---\n"}.items():
+        (tmp_path / name).write_bytes(data)
+    save_checkpoint("strange", {"x": np.ones(3)}, {})
+    saved("gpt", tiny_language_model())
+    code, shown, errors, _ = run(*options, files=files)
+    assert (code, shown) == (1, "")
+    assert errors.startswith(f"error: {line}") and errors.count("\n") == 1
+
+
+def test_the_vectors_of_another_model_are_refused(run):
+    run()
+    saved("model", tiny_encoder(seed=1))
+    assert run()[2].startswith("error: model.vectors.safetensors has no vectors of this model: choose another --index")
+
+
+def test_the_vectors_of_batches_are_those_of_each_sentence_and_a_long_one_is_cut():
+    made = tiny_encoder()
+    sentences = [n * "ab " for n in range(1, 30)] + ["x" * 99]
+    with pytest.warns(UserWarning, match=r"17 of 30 sentences have more than 40 tokens: cut"):
+        together = sentence_vectors(*made, sentences)
+    np.testing.assert_allclose(np.linalg.norm(together, axis=1), 1, rtol=1e-6)
+    each = [sentence_vectors(*made, [sentence[:40]])[0] for sentence in sentences[:-1]]
+    np.testing.assert_allclose(together[:13], each[:13], rtol=1e-5, atol=1e-6)
+
+
+def test_what_ends_a_sentence():
+    long = "a line that is so long that the sentence goes on in the next line, which is"
+    text = f"{long}\nshort. Then? More, e.g. this!\n{long}\n\n> a quote\n1) one\n{long}\n2. two\n***\n-3 **x**\n| y |\n"
+    assert search.sentences(text) == [
+        *[(1, f"{long} short."), (2, "Then?"), (2, "More, e.g. this!"), (3, long)],
+        *[(5, "a quote"), (6, "one"), (7, long), (8, "two"), (10, "-3 **x**"), (11, "y |")],
+    ]
