@@ -6,6 +6,7 @@ from npformer.models.description import describe, from_description
 from npformer.models.encoder import Encoder
 from npformer.models.encoder_decoder import EncoderDecoder
 from npformer.models.language_model import LanguageModel
+from npformer.models.low_rank import LowRank
 from npformer.models.recurrent import Recurrent
 from npformer.models.transformer import Transformer
 
@@ -14,6 +15,7 @@ __all__ = [
     "Encoder",
     "EncoderDecoder",
     "LanguageModel",
+    "LowRank",
     "Recurrent",
     "SequenceAutoencoder",
     "Transformer",

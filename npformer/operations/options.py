@@ -63,7 +63,7 @@ OPTIONS: dict[str, Option] = {  # for whatever has such a name and this type; fl
     **_named(AT_LEAST_0, "min_len n_plain n_steps n_types"),
     **_named(AT_LEAST_1, "batch_size beam_size chunk_size code_size d_ff d_model dilation every k length max_len"),
     **_named(AT_LEAST_1, "max_rows max_tokens n_average n_best n_heads n_inputs n_kv_heads n_layers n_outputs"),
-    **_named(AT_LEAST_1, "n_shards n_tokens patience save_every src_vocab step steps tgt_vocab top_k total"),
+    **_named(AT_LEAST_1, "n_shards n_tokens patience rank save_every src_vocab step steps tgt_vocab top_k total"),
     **_named(AT_LEAST_1, "validate_every vocab warmup window"),
     **_named(Option(int, lambda x: x >= 5, "at least 5"), "subwords vocab_size"),  # four are special
     **_named(NUMBER, "grad_scale"),
@@ -71,7 +71,7 @@ OPTIONS: dict[str, Option] = {  # for whatever has such a name and this type; fl
     **_named(SHARE, "label_smoothing"),
     **_named(PROBABILITY, "top_p"),
     **_named(NOT_NEGATIVE, "consistency floor length_penalty lr weight_decay"),
-    **_named(ABOVE_0, "base clip_norm delta eps factor loss_scale minutes peak repetition_penalty scale scaling"),
+    **_named(ABOVE_0, "alpha base clip_norm delta eps factor loss_scale minutes peak repetition_penalty scale scaling"),
     "temperature": ABOVE_0._replace(expected=f"{ABOVE_0.expected}; top_k=1 takes the most probable token"),
 }
 

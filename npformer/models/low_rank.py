@@ -1,0 +1,149 @@
+"""Low-rank adapters, to fine-tune a model whose own parameters stay as they are (Hu et al. 2021, LoRA)."""
+
+from collections.abc import Callable
+from dataclasses import InitVar, dataclass, field
+from typing import Any, ClassVar
+
+from npformer import tree
+from npformer.arrays import Array, beside, on_host
+from npformer.backends import AnyBackend, get_backend
+from npformer.models.initialization import Initializer
+from npformer.models.model import Gradients
+from npformer.operations.options import brief, check_fields, check_option
+from npformer.runtime.ranks import checksum
+
+
+@dataclass(frozen=True, repr=False)
+class LowRank:
+    """A model of which two small matrices A (D_in, r) and B (r, D_out) beside each weight W are trained, and W is not.
+
+    It computes with W' = W + (alpha / r) A B, so dA = (alpha / r) dW' Bᵀ and dB = (alpha / r) Aᵀ dW'. B begins with
+    zeros, and so the training with the given model. Projections in one matrix, such as those to queries, keys and
+    values, share their A; each has its columns of B. Parameters, and what ``Trainer`` saves, are the adapters alone.
+
+    Parameters
+    ----------
+    model
+        Any model of npformer.
+    params : nested dict
+        Its parameters.
+    rank, alpha : int, float
+        A larger alpha is like a larger learning rate.
+    targets : tuple of str, optional
+        Parts of the paths of the weights with adapters, such as "qkv" or "layers.11"; those of all layers if not given.
+    whole : tuple of str
+        Parts of the paths of parameters that are trained themselves, such as "output".
+
+    Examples
+    --------
+    >>> from npformer import Adam, Encoder, Trainer
+    >>> model = Encoder(vocab=11, d_model=16, n_heads=2, n_layers=1, d_ff=32, task="classes", n_outputs=3)
+    >>> params = model.init(seed=0)  # or those of a trained model
+    >>> adapted = LowRank(model, params, rank=2, targets=("qkv",), whole=("output",))
+    >>> trainer = Trainer(adapted, Adam(lr=0.01))
+    >>> loss = trainer.step(np.array([[3, 4, 5], [6, 7, 0]]), np.array([2, 0]))
+    >>> {name: x.shape for name, x in trainer.params["layers"]["0"]["attention"]["qkv"]["weight"].items()}
+    {'A': (16, 2), 'B': (2, 48)}
+    >>> model.outputs(adapted.merged(trainer.params), np.array([[3, 4]])).shape
+    (1, 3)
+    """
+
+    model: Any
+    params: InitVar[dict]
+    rank: int = 8
+    alpha: float = 16.0
+    targets: tuple[str, ...] | None = None
+    whole: tuple[str, ...] = ()
+    _arrays: ClassVar[dict]  # those of the model, by path; and in other libraries and dtypes
+    _copies: ClassVar[dict]
+    _whole: ClassVar[list]  # the paths of what is trained
+    _adapted: ClassVar[list]
+    base: int = field(init=False)  # a checksum of its parameters, so that a file is not loaded beside others
+
+    def __post_init__(self, params: dict) -> None:
+        check_fields(self)
+        arrays = dict(tree.leaves(params))
+        layers = {name for path in arrays for name in path.split(".") if name.isdecimal()}
+        whole = chosen("whole", self.whole, list(arrays))
+        matrices = [path for path, x in arrays.items() if x.ndim == 2 and path not in whole]
+        adapted = chosen("targets", layers if self.targets is None else self.targets, matrices)
+        object.__setattr__(self, "base", checksum(map(on_host, arrays.values())))
+        self.__dict__.update(_arrays=arrays, _whole=whole, _adapted=adapted, _copies={})
+
+    def init(self, seed: int = 0) -> dict:
+        """Return new adapters, and a copy of what is trained whole."""
+        new = Initializer(check_option("seed", seed), next(iter(self._arrays.values())).dtype)
+        params = {path: on_host(self._arrays[path]).copy() for path in self._whole}
+        for path in self._adapted:
+            D_in, D_out = self._arrays[path].shape
+            params[f"{path}.A"] = new.linear(D_in, self.rank, bias=False)["weight"]
+            params[f"{path}.B"] = new.full(self.rank * D_out, 0).reshape(self.rank, D_out)
+        return tree.from_leaves(params.items())
+
+    def merged(self, params: dict, *, backend: AnyBackend = "auto") -> dict:
+        """Return the parameters of the model itself, with W' in place of W; the other arrays are not copied."""
+        ops, own = get_backend(backend, params), dict(tree.leaves(params))
+        like = next(iter(own.values()))
+        kind = type(like), like.dtype  # on a GPU, in the precision of a step
+        if kind not in self._copies:
+            self._copies[kind] = {path: beside(x, like).astype(kind[1], copy=False) for path, x in self._arrays.items()}
+        arrays = self._copies[kind] | {path: own[path] for path in self._whole}
+        for path in self._adapted:
+            arrays[path] = arrays[path] + ops.linear(self._scaled(own[f"{path}.A"]), own[f"{path}.B"])
+        return tree.from_leaves(arrays.items())
+
+    def loss_and_grad(
+        self,
+        params: dict,
+        *batch: Array,
+        backend: AnyBackend = "auto",
+        with_grad: bool = True,
+        ready: Callable[[str, dict], object] | None = None,
+        **options: Any,
+    ) -> tuple[Any, dict | None, Any]:
+        """Return the loss, the gradient of the adapters, and the number of targets; the options are the model's."""
+        ops, own, grads = get_backend(backend, params), dict(tree.leaves(params)), Gradients(ready, params)
+
+        def take(place, of_model):
+            for path, dW in tree.leaves(of_model, place):
+                if path in self._whole:
+                    grads.give(path, dW)
+                elif path in self._adapted:
+                    dA, dB, _ = ops.linear_backward(dW, self._scaled(own[f"{path}.A"]), own[f"{path}.B"])
+                    grads.give(path, {"A": self._scaled(dA), "B": dB})
+
+        options |= {"backend": ops, "with_grad": with_grad, "ready": take}
+        loss, _, n_targets = self.model.loss_and_grad(self.merged(params, backend=ops), *batch, **options)
+        return loss, grads.all() if with_grad else None, n_targets
+
+    def loss(self, params: dict, *batch: Array, **options: Any) -> tuple[Any, Any]:
+        """Return the same as ``loss_and_grad``, without the gradient."""
+        loss, _, n_targets = self.loss_and_grad(params, *batch, **options, with_grad=False)
+        return loss, n_targets
+
+    def count(self, *batch: Array) -> int:
+        """Return the number of targets of a batch."""
+        return self.model.count(*batch)
+
+    def fill_up(self, batch: tuple, rounded_up: Callable[[int], int]) -> tuple:
+        """Return the batch with the padding of the model."""
+        return getattr(self.model, "fill_up", lambda batch, _: batch)(batch, rounded_up)
+
+    def _scaled(self, x):
+        return (self.alpha / self.rank) * x
+
+    def __repr__(self):
+        return brief(self)
+
+
+def chosen(name, parts, paths):
+    """The paths in which one of the parts is, each of which has to be in some.
+
+    >>> chosen("targets", ["attention.qkv"], ["layers.0.attention.qkv.weight", "layers.0.attention.out.weight"])
+    ['layers.0.attention.qkv.weight']
+    """
+    has = lambda path, part: f".{part}." in f".{path}."
+    for part in parts:
+        if not any(has(path, part) for path in paths):
+            raise ValueError(f"{name} has {part!r}, expected parts of paths such as {', '.join(paths[-2:])}")
+    return [path for path in paths if any(has(path, part) for part in parts)]

@@ -1,0 +1,144 @@
+"""Low-rank adapters: gradients, what is trained and saved, and merging."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+from promises import params_of
+from whole_models import (
+    SRC,
+    TGT,
+    assert_gradient_along_directions,
+    assert_gradient_at_every_parameter,
+    assert_same_gradient,
+    loss_of_batch,
+    shaken,
+)
+
+from npformer import Adam, Encoder, LanguageModel, Recurrent, Trainer, Transformer, tree
+from npformer.models import LowRank
+from npformer.training import CheckpointError
+
+SIZES = {"d_model": 8, "n_heads": 2, "n_layers": 1, "d_ff": 5, "max_len": 16, "dtype": "float64", "dropout": 0.2}
+TGT = np.concatenate([np.ones((4, 1), int), TGT], axis=1)  # which begins with the begin token
+IDS, CLASSES = SRC % 5, np.array([2, 0, 1, 1])
+CASES = {  # a model, its batch, and the settings of its adapters
+    "Transformer": (Transformer(7, 9, **SIZES, norm="post"), (SRC, TGT), {}),
+    "Transformer, tied": (
+        Transformer(9, 9, **SIZES, tie_embeddings=True),
+        (SRC, TGT),
+        {"targets": ("embedding", "kv")},
+    ),
+    "LanguageModel": (
+        LanguageModel(5, **SIZES, activation="swiglu", n_kv_heads=1, bias=False, tie_embeddings=False),
+        (IDS,),
+        {"targets": ("attention.qkv", "hidden"), "whole": ("output", "layers.0.attention_norm")},
+    ),
+    "Encoder": (Encoder(5, **SIZES, task="classes", n_outputs=3), (IDS, CLASSES), {"whole": ("output",)}),
+    "Recurrent": (Recurrent(7, 9, 8, dtype="float64", dropout=0.2), (SRC, TGT), {"targets": ("encoder",)}),
+}
+each_case = pytest.mark.parametrize(("model", "batch", "settings"), CASES.values(), ids=list(CASES))
+
+
+def adapted(model, settings, rank=2, alpha=3.0):
+    return LowRank(model, params_of(model), rank, alpha, **settings)
+
+
+@each_case
+def test_every_gradient_by_complex_step(model, batch, settings):
+    ours = adapted(model, settings)
+    params = shaken(ours.init(0))
+    f, f_backward = loss_of_batch(ours, params, batch, 5)
+    assert_gradient_along_directions(f, f_backward, params)
+    assert_same_gradient(f_backward, loss_of_batch(ours, params, batch, 5, "cpu")[1], params)
+
+
+def test_the_gradient_at_every_number():
+    model, batch, settings = CASES["LanguageModel"]
+    ours = adapted(model, settings)
+    params = shaken(ours.init(0))
+    assert_gradient_at_every_parameter(*loss_of_batch(ours, params, batch, None), params)
+
+
+@each_case
+def test_it_computes_as_the_model_with_merged_weights(model, batch, settings):
+    ours = adapted(model, settings)
+    new, base = ours.init(0), params_of(model)
+    tree.map_leaves(np.testing.assert_array_equal, ours.merged(new), base)  # adapters change nothing at first
+    params, own = shaken(new), dict(tree.leaves(shaken(new)))
+    merged = ours.merged(params)
+    assert ours.loss(params, *batch) == model.loss(merged, *batch)
+    _, of_model, _ = model.loss_and_grad(merged, *batch)
+    of_model, grads = dict(tree.leaves(of_model)), dict(tree.leaves(ours.loss_and_grad(params, *batch)[1]))
+    for path, W in tree.leaves(base):
+        if f"{path}.A" in own:
+            A, B = own[f"{path}.A"], own[f"{path}.B"]
+            assert A.shape == (len(W), 2)
+            np.testing.assert_allclose(dict(tree.leaves(merged))[path], W + 1.5 * A @ B, rtol=0, atol=1e-14)
+            np.testing.assert_allclose(grads[f"{path}.A"], 1.5 * of_model[path] @ B.T, rtol=0, atol=1e-13)
+            np.testing.assert_allclose(grads[f"{path}.B"], 1.5 * A.T @ of_model[path], rtol=0, atol=1e-13)
+        elif path in own:
+            np.testing.assert_array_equal(grads[path], of_model[path])
+
+
+def test_what_has_adapters_and_what_is_trained_whole():
+    model, _, settings = CASES["LanguageModel"]
+    params = adapted(model, settings).init(0)
+    assert {path for path, _ in tree.leaves(params)} == {
+        *("layers.0.attention_norm.gain", "layers.0.attention_norm.bias", "output.weight"),
+        *(f"layers.0.{name}.weight.{x}" for name in ("attention.qkv", "feed_forward.hidden") for x in "AB"),
+    }
+    everywhere = {path.rpartition(".")[0] for path, _ in tree.leaves(adapted(CASES["Transformer"][0], {}).init(0))}
+    weights = {path for path, x in tree.leaves(CASES["Transformer"][0].shapes()) if x.ndim == 2 and ".0." in path}
+    assert everywhere == weights
+    assert len(weights) == 4 + 7
+
+
+@pytest.mark.parametrize("n_shards", [1, 2])
+def test_a_training_lowers_the_loss_and_resumes_bit_for_bit(tmp_path, n_shards):
+    model, batch, settings = CASES["Transformer"]
+    base = params_of(model)
+
+    def trainer():
+        return Trainer(LowRank(model, base, rank=2), Adam(0.02), n_shards=n_shards, seed=1)
+
+    whole, half = trainer(), trainer()
+    losses = [whole.step(*batch) for _ in range(12)]
+    assert losses[-1] < 0.95 * losses[0]
+    tree.map_leaves(np.testing.assert_array_equal, base, params_of(model))
+    assert [half.step(*batch) for _ in range(5)] == losses[:5]
+    half.save(tmp_path / "adapters.safetensors")
+    again = trainer()
+    arrays, _ = again.load(tmp_path / "adapters.safetensors")
+    assert {name.rpartition(".")[2] for name in arrays if name.startswith("params.")} == {"A", "B"}
+    for resumed in (again, copy.deepcopy(half), pickle.loads(pickle.dumps(half))):
+        assert [resumed.step(*batch) for _ in range(7)] == losses[5:]
+        np.testing.assert_array_equal(resumed.flat_params, whole.flat_params)
+    other = Trainer(LowRank(model, shaken(base), rank=2), Adam(0.02), seed=1)
+    with pytest.raises(CheckpointError, match="base is"):
+        other.load(tmp_path / "adapters.safetensors")
+
+
+def test_validation_and_validated_batches_are_those_of_the_model():
+    model, batch, settings = CASES["Encoder"]
+    trainer = Trainer(adapted(model, settings), Adam(0.02))
+    trainer.fit([batch] * 2, validate=[batch], every=1, progress=False)
+    merged = trainer.model.merged(trainer.params)
+    assert trainer.state.validations[-1]["val_loss"] == pytest.approx(float(model.loss(merged, *batch)[0]))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"targets": ("qvk",)}, "targets has 'qvk', expected parts of paths such as layers.0"),
+        ({"targets": ("attention_norm",)}, "targets has 'attention_norm'"),  # which has no matrix
+        ({"whole": ("head",)}, "whole has 'head', expected parts of paths such as output.weight, output.bias"),
+        ({"rank": 0}, "rank=0, expected at least 1"),
+        ({"alpha": -1.0}, "alpha=-1.0, expected a finite number above 0"),
+    ],
+)
+def test_what_is_refused(settings, message):
+    model = CASES["Encoder"][0]
+    with pytest.raises(ValueError, match=message):
+        LowRank(model, model.init(0), **settings)
