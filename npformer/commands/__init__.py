@@ -23,6 +23,7 @@ GROUPS = {
         "get-multi30k": ("download a small text in English, French and German", "--langs en,fr"),
         "train-translation": ("train on it", "--data data/multi30k --out runs/en-fr --minutes 10"),
         "translate": ("translate sentences", '--model runs/en-fr "A man is riding a bicycle."'),
+        "export": ("write the model for CTranslate2", "--model runs/en-fr --to runs/en-fr-ctranslate2"),
         "evaluate": ("score the translations of a text", "--model runs/en-fr --data data/multi30k"),
     },
     "run models that exist": {

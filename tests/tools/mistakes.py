@@ -129,6 +129,13 @@ MISTAKES = [
         "there is no exercise 'sofmax', did you mean softmax?",
     ),
     Mistake("npformer", "NumPy is not installed", f"{without('numpy')} SCRIPT info", 1, "numpy is not installed for …"),
+    Mistake(
+        "npformer",
+        "CTranslate2 is not installed",
+        f"{without('ctranslate2')} SCRIPT export --model run --to new",
+        1,
+        "an export to CTranslate2 needs its package: pip install ctranslate2",
+    ),
     *trainings("train_copy.py", SHORT),
     Mistake("train_copy.py", "an unknown option", "--sede 1", 2, NO_OPTION),
     Mistake(

@@ -1,0 +1,44 @@
+"""Write a trained translation model for CTranslate2, an inference engine in C++ (pip install ctranslate2).
+
+npformer export --model runs/en-fr --to runs/en-fr-ctranslate2
+
+The folder also has the sentencepiece models of both languages, source.spm and target.spm. A program that translates:
+
+    source, target = (sentencepiece.SentencePieceProcessor(f"{folder}/{x}.spm") for x in ("source", "target"))
+    translator = ctranslate2.Translator(folder)
+    pieces = source.encode(mark(line), out_type=str)
+    [found] = translator.translate_batch([pieces], beam_size=5, min_decoding_length=0)
+    print(unmark(target.decode(found.hypotheses[0])))
+
+with mark and unmark of npformer/data/marks.py, which needs no other file.
+"""
+
+from pathlib import Path
+
+from npformer.commands.arguments import new_parser
+from npformer.commands.command import command
+from npformer.commands.output import output_folder
+
+from npformer.pretrained import ctranslate2
+from npformer.translation import Translator
+
+
+@command
+def main(argv=None):
+    options = parse_arguments(argv)
+    translator = Translator.load(options.model)
+    sides = {"source": translator.source, "target": translator.target}
+    names = [subwords.pieces(range(len(subwords))) for subwords in sides.values()]
+    ends = {"bos_id": translator.target.bos_id, "eos_id": translator.target.eos_id}
+    ctranslate2.export(options.to, translator.model, translator.params, *names, **ends)
+    for side, subwords in sides.items():
+        (options.to / f"{side}.spm").write_bytes(subwords.model)
+    print(f"{options.to} has the model; npformer export --help shows how a program translates with it")
+
+
+def parse_arguments(argv):
+    parser = new_parser(__doc__)
+    add = parser.add_argument
+    add("--model", type=Path, required=True, metavar="DIR", help="output of a training, or a model file")
+    add("--to", type=output_folder, required=True, metavar="DIR", help="folder to write")
+    return parser.parse_args(argv)

@@ -1,0 +1,118 @@
+"""CTranslate2 translates with an exported model as npformer does."""
+
+import numpy as np
+import pytest
+from corpus import sentence_pairs
+from promises import params_of
+
+from npformer.commands import export as command
+
+from npformer import Adam, Recurrent, Trainer, Transformer, beam_search, greedy_decode
+from npformer.data import Subwords, TokenBatches
+from npformer.data.marks import mark, unmark
+from npformer.pretrained.ctranslate2 import check, export
+from npformer.translation import Translator
+
+V, SIZES = 29, {"d_model": 16, "n_heads": 2, "d_ff": 24, "n_layers": (2, 1), "max_len": 40}
+NAMES = ["<pad>", "<s>", "</s>", "<unk>", *(f"word {i}" for i in range(4, V))]
+MODELS = {
+    "pre-norm": {},
+    "post-norm, as Marian": {"norm": "post", "positions": "sinusoidal_concatenated", "pad_id": V - 2},
+    "post-norm, as PyTorch": {"norm": "post", "final_norm": True, "activation": "gelu", "n_layers": 2},
+    "tied": {"tie_embeddings": True, "final_norm": False, "activation": "gelu_erf", "bias": False},
+    "as Llama": {"activation": "swiglu", "norm_type": "rms_norm", "scale_embeddings": False},
+    "learned positions": {"positions": "learned", "eps": 0.05},
+    "RMS": {"norm_type": "rms_norm", "eps": 0.05, "dtype": "float64"},
+}
+
+
+def translator_of(folder):
+    ctranslate2 = pytest.importorskip("ctranslate2")
+    return ctranslate2.Translator(str(folder), device="cpu", compute_type="float32", intra_threads=1)
+
+
+@pytest.mark.parametrize("settings", MODELS.values(), ids=list(MODELS))
+def test_it_finds_the_same_translations_with_the_same_scores(tmp_path, settings):
+    pytest.importorskip("ctranslate2")
+    model, rng = Transformer(V, V, **{**SIZES, **settings}), np.random.default_rng(0)
+    params = params_of(model)
+    params["output"]["bias"][2] += 2.5  # so that translations end
+    pad_id, bos_id = model.pad_id, V - 1 if model.pad_id else 1  # the last, as that of Marian
+    params["output"]["bias"][pad_id] = -1e9  # which npformer forbids without counting it as improbable
+    words = [rng.integers(4, V - 2, n) for n in range(1, 25)]
+    export(tmp_path / "new", model, params, NAMES, NAMES, bos_id=bos_id, eos_id=2)
+    translator = translator_of(tmp_path / "new")
+    src = np.array([[*row, 2, *[pad_id] * (24 - len(row))] for row in words])
+    options, found_lengths = {"bos_id": bos_id, "eos_id": 2, "max_len": 12}, set()
+    limits = {"max_decoding_length": 12, "min_decoding_length": 0}
+    for beam_size in (1, 4):
+        sources = [[NAMES[i] for i in row] for row in words]
+        found = translator.translate_batch(sources, beam_size=beam_size, return_scores=True, **limits)
+        ours = [best for [best] in beam_search(model, params, src, beam_size=beam_size, **options)]
+        if beam_size == 1:
+            greedy = greedy_decode(model, params, src, **options)
+            assert [[i for i in row if i != pad_id] for row in greedy.tolist()] == [list(best.tokens) for best in ours]
+        for best, theirs in zip(ours, found, strict=True):
+            assert [NAMES[i] for i in best.tokens if i != 2] == theirs.hypotheses[0]
+            if best.tokens[-1] == 2:
+                assert theirs.scores[0] == pytest.approx(best.score, abs=2e-5)
+                found_lengths.add(len(best.tokens))
+    assert len(found_lengths) > 1
+
+
+def test_a_trained_model_is_exported_by_the_command(tmp_path, capsys):
+    pytest.importorskip("ctranslate2")
+    sentencepiece = pytest.importorskip("sentencepiece")
+    pairs = list(sentence_pairs(200))
+    subwords = Subwords.learn([line for pair in pairs for line in pair], size=40)
+    model = Transformer(40, 40, d_model=32, n_heads=2, n_layers=1, d_ff=64, dropout=0.0, tie_embeddings=True)
+    batches = TokenBatches(pairs, subwords, subwords, max_tokens=600, seed=1).from_place()
+    trainer = Trainer(model, Adam(0.01))
+    for _ in range(100):
+        trainer.step(*next(batches)[1:])
+    translator, lines = Translator(model, trainer.params, subwords, subwords), ["The old man eats.", "a horse", "it's"]
+    translator.save(tmp_path / "model.safetensors")
+    folder = tmp_path / "exported"
+    assert command.main(["--model", str(tmp_path / "model.safetensors"), "--to", str(folder)]) == 0
+    assert str(folder) in capsys.readouterr().out
+
+    source, target = (sentencepiece.SentencePieceProcessor(f"{folder}/{side}.spm") for side in ("source", "target"))
+    sources = [source.encode(mark(line), out_type=str) for line in lines]
+    for beam_size in (1, 4):
+        ours = list(translator.translate(lines, beam_size=beam_size))
+        found = translator_of(folder).translate_batch(sources, beam_size=beam_size, min_decoding_length=0)
+        assert [unmark(target.decode(each.hypotheses[0])) for each in found] == ours
+        assert len({*ours, ""}) == 4
+
+
+@pytest.mark.parametrize(
+    ("model", "names", "message"),
+    [
+        (Recurrent(V, V, 8), NAMES, "a Recurrent cannot be exported to CTranslate2, expected a Transformer"),
+        (Transformer(V, V, **SIZES, n_kv_heads=1), NAMES, "n_kv_heads=1 cannot be exported, expected None"),
+        (Transformer(V, V, **SIZES, window=3), NAMES, "window=3 cannot be exported, expected None"),
+        (
+            Transformer(V, V, **SIZES, positions="rotary"),
+            NAMES,
+            "positions='rotary' cannot be exported, expected 'sinus",
+        ),
+        (
+            Transformer(V, V, 16, 2, (0, 1)),
+            NAMES,
+            r"n_layers=\(0, 1\) cannot be exported, expected at least one in each stack",
+        ),
+        (
+            Transformer(V, V, **SIZES),
+            NAMES[1:],
+            "source_tokens are 28, 28 of them different, expected a name for each of 29",
+        ),
+        (
+            Transformer(V, V, **SIZES),
+            [*NAMES[1:], "<s>"],
+            "source_tokens are 29, 28 of them different, expected a name",
+        ),
+    ],
+)
+def test_what_cannot_be_expressed_is_refused(model, names, message):
+    with pytest.raises(ValueError, match=message):
+        check(model, names, names)
