@@ -72,8 +72,8 @@ class LowRank:
 
     def init(self, seed: int = 0) -> dict:
         """Return new adapters, and a copy of what is trained whole."""
-        new = Initializer(check_option("seed", seed), next(iter(self._arrays.values())).dtype)
-        params = {path: on_host(self._arrays[path]).copy() for path in self._whole}
+        new = Initializer(check_option("seed", seed), self.model.dtype)
+        params = {path: on_host(self._arrays[path]).astype(new.dtype) for path in self._whole}
         for path in self._adapted:
             D_in, D_out = self._arrays[path].shape
             params[f"{path}.A"] = new.linear(D_in, self.rank, bias=False)["weight"]

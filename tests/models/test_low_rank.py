@@ -120,7 +120,17 @@ def test_a_training_lowers_the_loss_and_resumes_bit_for_bit(tmp_path, n_shards):
         other.load(tmp_path / "adapters.safetensors")
 
 
-def test_validation_and_validated_batches_are_those_of_the_model():
+def test_a_model_in_half_precision_has_adapters_in_that_of_the_model():
+    model, batch, settings = CASES["Encoder"]
+    half = tree.map_leaves(lambda x: x.astype(np.float16), params_of(model))
+    in_full = tree.map_leaves(lambda x: x.astype(model.dtype), half)
+    ours, wanted = (LowRank(model, params, **settings) for params in (half, in_full))
+    params = shaken(ours.init(0))
+    assert {x.dtype for _, x in tree.leaves(params)} == {np.dtype(model.dtype)}
+    assert ours.loss(params, *batch) == wanted.loss(params, *batch)
+
+
+def test_validation_computes_with_the_merged_weights():
     model, batch, settings = CASES["Encoder"]
     trainer = Trainer(adapted(model, settings), Adam(0.02))
     trainer.fit([batch] * 2, validate=[batch], every=1, progress=False)
