@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from scripts.studies import study_scaling
+from scripts.studies import study_finetuning, study_scaling
 
 import npformer as nf
 from npformer import reference
@@ -34,6 +34,18 @@ def test_the_study_in_small(tmp_path, capsys):
     assert "right word found after 2 steps of Adam" in shown
     if importlib.util.find_spec("matplotlib"):
         assert (tmp_path / "pictures" / "attention_scores.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_finetuning_in_small(tmp_path):
+    study_finetuning.main(["--quick", "--seeds", "2", "--json", str(tmp_path / "figures.json")])
+    ways = {way["way"]: way for way in json.loads((tmp_path / "figures.json").read_text())["ways"]}
+    head, adapters, everything = (ways[name]["n_trained"] for name in ("head", "adapters", "all"))
+    in_layers = 2 * (16 + 48) + 2 * (16 + 16) + 2 * 2 * (16 + 32)  # of rank 2
+    assert (head, adapters) == (34, 34 + in_layers)
+    assert everything > 5 * adapters
+    assert all(len(way["right"]) == 2 and 0 <= min(way["right"]) <= max(way["right"]) <= 100 for way in ways.values())
+    with pytest.raises(SystemExit):
+        study_finetuning.main([])
 
 
 def test_help_and_wrong_arguments(tmp_path, capsys):
