@@ -19,6 +19,7 @@ import npformer.training.sharding
 from npformer import SGD, Adam, AdamW, CopyTask, NonFiniteError, Trainer, Transformer
 from npformer.arrays import on_host
 from npformer.data import Subwords, TokenBatches
+from npformer.models import LowRank
 from npformer.runtime.ranks import RankError, world
 from npformer.training import load_checkpoint
 
@@ -57,6 +58,7 @@ TRAININGS = {  # name: (model, optimizer, settings of the trainer, rows of a bat
     "fewer rows than ranks": (MODEL, Adam(0.01), {}, 1),
     "rows that do not divide": (MODEL, Adam(0.01), {}, 5),
     "silent": (Silent(), Adam(0.01), {}, 8),
+    "low rank": (LowRank(MODEL, MODEL.init(0), rank=64), Adam(0.01), {"clip_norm": 0.1}, 8),
     "learned positions": (Transformer(50, 50, **SIZES, positions="learned", max_len=11), Adam(0.01), {}, 8),
     "untied": (Transformer(50, 50, **SIZES, tie_embeddings=False), Adam(0.01), {}, 8),
     "two shards each": (MODEL, Adam(0.01), {"n_shards": 2 * RANKS.size}, 8),
