@@ -101,9 +101,7 @@ def tokens_in(arrays):
     kinds = {"characters": lambda data: Characters(data.decode()), "subwords": lambda data: Pieces(Subwords(data))}
     name = next((name for name in kinds if name in arrays), None)
     if name is None:
-        raise ValueError(
-            "it holds no characters and no subwords: save it with trainer.save(path, arrays=tokens.arrays)"
-        )
+        raise ValueError("it holds no characters and no subwords: save it by trainer.save(path, arrays=tokens.arrays)")
     if arrays[name].dtype != np.uint8 or arrays[name].ndim != 1:
         raise ValueError(f"{name}: given {arrays[name].dtype} of shape {arrays[name].shape}, expected bytes")
     return kinds[name](arrays[name].tobytes())

@@ -6,11 +6,11 @@ from typing import Any
 
 from npformer import pretrained, tree
 from npformer.backends import get_backend
-from npformer.checks import check_int
 from npformer.decoding import sample
 from npformer.decoding.streaming import streaming
 from npformer.language.tokens import tokens_in
 from npformer.models import LanguageModel, from_description
+from npformer.operations.options import check_option
 from npformer.training.checkpoint import load_checkpoint, refusing
 from npformer.training.loop import BEST, LAST
 
@@ -91,7 +91,7 @@ class Writer:
         **options
             Those of ``sample``: temperature, top_k, top_p, repetition_penalty.
         """
-        begun, n_tokens = self.encode(prompt), check_int("n_tokens", n_tokens, at_least=1)
+        begun, n_tokens = self.encode(prompt), check_option("n_tokens", n_tokens)
         before = self.tokens.decode(begun)
         told = show and streaming(lambda said: self._after(before, begun, said), show)
         options |= {"max_len": n_tokens, "seed": seed, "slide": True, "backend": self.backend}

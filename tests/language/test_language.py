@@ -225,7 +225,7 @@ def test_what_takes_a_model_of_another_kind_says_which_command_does(whole, tmp_p
         with pytest.raises(CheckpointError, match="last.safetensors holds a language model: npformer generate takes"):
             Translator.load(path)
     whole.trainer.save(tmp_path / "x")
-    with pytest.raises(CheckpointError, match=r"no characters and no subwords: save it with trainer\.save\(path, arr"):
+    with pytest.raises(CheckpointError, match=r"no characters and no subwords: save it by trainer\.save\(path, arr"):
         Writer.load(tmp_path / "x")
     whole.trainer.save(tmp_path / "x", arrays=whole.text.tokens.arrays)
     assert len(Writer.load(tmp_path / "x").write("a ", n_tokens=3)) == 3

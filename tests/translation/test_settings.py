@@ -18,7 +18,7 @@ from npformer.translation.settings import PRESETS
 
 CHOICES = choices_of(TranslationSettings)
 NAMES = [field.name for field in fields(TranslationSettings) if field.name not in CHOICES]
-COUNTS = [name for name in NAMES if OPTIONS.get(name) is AT_LEAST_1]
+COUNTS = [name for name in NAMES if OPTIONS.get(name) in (AT_LEAST_1, OPTIONS["vocab_size"])]
 RATES = ("dropout", "inner_dropout", "label_smoothing")
 TEXTS = ("data", "src", "tgt", "preset")
 OF_TYPE = [  # a value of another type for each field
@@ -41,7 +41,8 @@ def listed(choices):
 
 OF_RANGE = [
     *(("seed", seed, "expected at least 0 and below 2**64") for seed in (-1, 2**64)),
-    *((name, 0, "expected at least 1") for name in COUNTS),
+    *((name, 0, f"expected {OPTIONS[name].expected}") for name in COUNTS),
+    ("vocab_size", 4, "expected at least 5"),
     *((name, value, f"expected 0 <= {name} < 1") for name in RATES for value in (-0.1, 1.0, np.nan)),
     *((name, value, "expected a finite number above 0") for name in ("lr", "clip_norm") for value in (0.0, np.inf)),
     *(("consistency", value, "expected a finite number of 0 or more") for value in (-1.0, np.nan)),
