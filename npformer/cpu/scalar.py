@@ -1,19 +1,17 @@
 """Functions of one number that kernels call in their loops; LLVM turns them into vector instructions.
 
-The bodies of ``like``, ``exp``, ``exp_negative``, ``tanh``, ``normal_distribution`` and ``largest`` are used only when
-the JIT is switched off, and show what is computed. Compiled kernels use the ``overload`` below each of them.
+The bodies of ``like`` and of the functions with ``compiled_as`` are used only when the JIT is switched off, and show
+what is computed.
 """
 
 import math
 
 import numba
 import numpy as np
-from llvmlite import ir
-from numba.extending import intrinsic, lower_builtin, overload, type_callable
+from numba.extending import lower_builtin, overload, type_callable
 
 from npformer.cpu.jit import exact, inlined
 
-INLINED = {"forceinline": True}  # a loop that calls a function is not vectorised
 MIDDLES = [i + 0.5 for i in range(6)]  # t of the midpoint rule with steps of 1, and exp(-t²/2)/π with t²
 TERMS = tuple((math.exp(-0.5 * t * t) / math.pi, t * t) for t in MIDDLES)
 
@@ -33,28 +31,29 @@ def _compile_like(context, builder, signature, arguments):
     return context.cast(builder, arguments[1], signature.args[1], signature.return_type)
 
 
+def compiled_as(of_float32, of_float64):
+    """Decorate a function whose first argument is a number or an array: kernels call these functions in its place."""
+
+    def decorate(function):
+        @overload(function, jit_options={"forceinline": True}, strict=False)  # a loop with a call is not vectorised
+        def chosen(x, *others):
+            return of_float32 if getattr(x, "dtype", x) == numba.float32 else of_float64
+
+        return function
+
+    return decorate
+
+
+@compiled_as(lambda x: _exp32(x), lambda x: math.exp(x))
 def exp(x):
     """exp(x). In float32 the relative error is up to 9e-8, and results below the normal numbers are subnormal ones."""
     return np.exp(x)
 
 
-@overload(exp)
-def _exp(x):
-    if x == numba.float32:
-        return lambda x: _exp32(x)
-    return lambda x: math.exp(x)
-
-
+@compiled_as(lambda x: _exp_negative32(x), lambda x: math.exp(0 if x > 0 else x))
 def exp_negative(x):
     """exp(min(x, 0)), which is cheaper: x is a distance from the largest number of a row, above 0 only by rounding."""
     return np.exp(np.minimum(x, 0))
-
-
-@overload(exp_negative)
-def _exp_negative(x):
-    if x == numba.float32:
-        return lambda x: _exp_negative32(x)
-    return lambda x: math.exp(0 if x > 0 else x)
 
 
 @exact
@@ -86,7 +85,7 @@ def _expm1_32(x):
 @exact
 def _power_of_two(n):
     """2ⁿ, of which n + 127 is the exponent's bits."""
-    return float32_of_bits((n + np.int32(127)) << np.int32(23))
+    return np.int32((n + np.int32(127)) << np.int32(23)).view(np.float32)
 
 
 @exact
@@ -108,39 +107,13 @@ def _split(x):
     p = p * r + np.float32(1 / 24)
     p = p * r + np.float32(1 / 6)
     p = p * r + np.float32(1 / 2)
-    return bits_of_float32(shifted), p * r * r + r
+    return np.float32(shifted).view(np.int32), p * r * r + r
 
 
-@intrinsic
-def float32_of_bits(typing_context, bits):
-    """The float32 that has these 32 bits."""
-
-    def generate(context, builder, signature, arguments):
-        return builder.bitcast(arguments[0], ir.FloatType())
-
-    return numba.float32(numba.int32), generate
-
-
-@intrinsic
-def bits_of_float32(typing_context, x):
-    """The 32 bits of a float32."""
-
-    def generate(context, builder, signature, arguments):
-        return builder.bitcast(arguments[0], ir.IntType(32))
-
-    return numba.int32(numba.float32), generate
-
-
+@compiled_as(lambda x, row, n: _largest32(x, row, n), lambda x, row, n: _largest64(x, row, n))
 def largest(x, row, n):
     """The maximum of the first n >= 1 entries of a row, NaN if any of them is NaN."""
     return np.max(x[row, :n])
-
-
-@overload(largest)
-def _largest(x, row, n):
-    if x.dtype == numba.float32:
-        return lambda x, row, n: _largest32(x, row, n)
-    return lambda x, row, n: _largest64(x, row, n)
 
 
 @inlined
@@ -151,11 +124,11 @@ def _largest32(x, row, n):
     """
     peak = np.int32(-(2**31))
     for i in range(n):
-        bits = bits_of_float32(x[row, i])
+        bits = np.float32(x[row, i]).view(np.int32)
         ordered = bits ^ ((bits >> np.int32(31)) & np.int32(0x7FFFFFFF))
         is_nan = (bits & np.int32(0x7FFFFFFF)) > np.int32(0x7F800000)
         peak = max(peak, np.int32(0x7FFFFFFF) if is_nan else ordered)
-    return float32_of_bits(peak ^ ((peak >> np.int32(31)) & np.int32(0x7FFFFFFF)))
+    return np.int32(peak ^ ((peak >> np.int32(31)) & np.int32(0x7FFFFFFF))).view(np.float32)
 
 
 @inlined
@@ -172,16 +145,10 @@ def reciprocal_root(x):
     return like(x, 1) / np.sqrt(x)
 
 
+@compiled_as(lambda x: _tanh32(x), lambda x: math.tanh(x))
 def tanh(x):
     """tanh(x). In float32 the relative error is up to 2e-7, also of tiny results."""
     return np.tanh(x)
-
-
-@overload(tanh, jit_options=INLINED)
-def _tanh(x):
-    if x == numba.float32:
-        return lambda x: _tanh32(x)
-    return lambda x: math.tanh(x)
 
 
 @inlined
@@ -198,16 +165,10 @@ def sigmoid(x):
     return like(x, 1) / (like(x, 1) + exp(-x))
 
 
+@compiled_as(lambda x: _normal32(x), lambda x: 0.5 * math.erfc(-math.sqrt(0.5) * x))
 def normal_distribution(x):
     """Φ(x). The relative error is a few times (1 + x²) ε, also of small results."""
     return 0.5 * math.erfc(-math.sqrt(0.5) * x)
-
-
-@overload(normal_distribution, jit_options=INLINED)
-def _normal_distribution(x):
-    if x == numba.float32:
-        return lambda x: _normal32(x)
-    return lambda x: 0.5 * math.erfc(-math.sqrt(0.5) * x)
 
 
 @inlined
