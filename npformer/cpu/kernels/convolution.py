@@ -9,26 +9,31 @@ import numpy as np
 from npformer import reference
 from npformer.cpu.backend import kernel_of
 from npformer.cpu.blas import BLAS, multiply
-from npformer.cpu.jit import inlined, kernel
+from npformer.cpu.jit import kernel
 from npformer.cpu.sums import add_rows
+from npformer.reference.math.convolution import taps
 from npformer.runtime.memory import empty, zeros
 
 
 @kernel_of(reference.conv1d)
 def conv1d(x, weight, bias, dilation, causal):
     B, T, _ = x.shape
-    y = empty((T * B, weight.shape[2]), x.dtype)
+    rows, y = _by_time(x), empty((T * B, weight.shape[2]), x.dtype)
     y[...] = 0 if bias is None else bias
-    _convolve(BLAS[x.dtype], _by_time(x), weight, B, min(dilation, T), causal, y)
+    for w, at, seen in taps(T, len(weight), dilation, causal):
+        _multiply(BLAS[x.dtype], rows[_all(seen, B)], weight[w], y[_all(at, B)], True)
     return _by_sequence(y, B)
 
 
 @kernel_of(reference.conv1d_backward)
 def conv1d_backward(dy, x, weight, bias, dilation, causal):
     B, T, D = x.shape
+    rows, drows = _by_time(x), _by_time(dy)
     dx, dweight, dbias = zeros((T * B, D), x.dtype), zeros(weight.shape, x.dtype), np.empty(weight.shape[2], x.dtype)
-    inputs = _by_time(dy), _by_time(x), weight, B, min(dilation, T), causal
-    _convolve_backward(BLAS[x.dtype], *inputs, dx, dweight, dbias)
+    add_rows(drows, dbias)
+    for w, at, seen in taps(T, len(weight), dilation, causal):
+        _multiply(BLAS[x.dtype], drows[_all(at, B)], weight[w].T, dx[_all(seen, B)], True)
+        _multiply(BLAS[x.dtype], rows[_all(seen, B)].T, drows[_all(at, B)], dweight[w], False)
     return _by_sequence(dx, B), dweight, None if bias is None else dbias
 
 
@@ -48,32 +53,11 @@ def _by_sequence(rows, B):
     return x
 
 
-@kernel
-def _convolve(blas, x, weight, B, dilation, causal, y):
-    for w in range(len(weight)):
-        first, stop, shift = _tap(w, len(weight), len(x) // B, dilation, causal)
-        if first < stop:
-            seen = x[(first + shift) * B : (stop + shift) * B]
-            multiply(blas, seen, weight[w], y[first * B : stop * B], True)
+def _all(positions, B):
+    """The rows of a (T·B, D) array that belong to these time steps."""
+    return slice(positions.start * B, positions.stop * B)
 
 
 @kernel
-def _convolve_backward(blas, dy, x, weight, B, dilation, causal, dx, dweight, dbias):
-    add_rows(dy, dbias)
-    for w in range(len(weight)):
-        first, stop, shift = _tap(w, len(weight), len(x) // B, dilation, causal)
-        if first < stop:
-            seen = slice((first + shift) * B, (stop + shift) * B)
-            dy_there = dy[first * B : stop * B]
-            multiply(blas, dy_there, weight[w].T, dx[seen], True)
-            multiply(blas, x[seen].T, dy_there, dweight[w], False)
-
-
-@inlined
-def _tap(w, W, T, dilation, causal):
-    """(first, stop, shift): tap w connects output t with input t + shift, for t in first … stop - 1.
-
-    The same as ``reference.convolution.taps``.
-    """
-    shift = dilation * (w - (W - 1 if causal else (W - 1) // 2))
-    return max(0, -shift), min(T, T - shift), shift
+def _multiply(blas, a, b, out, add):
+    multiply(blas, a, b, out, add)
