@@ -7,16 +7,17 @@ from npformer.arrays import transpose
 from npformer.cpu.backend import kernel_of
 from npformer.cpu.jit import kernel
 from npformer.cpu.kernels.dropout import drawing, dropped
-from npformer.cpu.kernels.flash_attention import add_bias, as_heads, hide, n_visible, of_bias, options_for
-from npformer.cpu.scalar import exp_negative, is_kept, largest, like
+from npformer.cpu.kernels.flash_attention import as_heads, of_bias, options_for, weigh
+from npformer.cpu.scalar import is_kept, like
 from npformer.reference.math.attention import scale_of
 from npformer.runtime.memory import empty
 
 
 @kernel_of(reference.attention, as_it_lies="q k v")
 def attention(q, k, v, keep_mask, bias, causal, scale, dropout_rate, dropout_key):
-    weights = _product(as_heads(q), transpose(as_heads(k)))
-    _weigh(weights, options_for(q, k, keep_mask, bias, causal, scale, dropout_rate, dropout_key))
+    options = options_for(q, k, keep_mask, bias, causal, scale, 0.0, None)
+    weights = _product(as_heads(q) * options.scale, transpose(as_heads(k)))
+    _normalise(weights, options)
     out = _product(dropped(weights, dropout_rate, dropout_key), as_heads(v))
     if not _edges_are_finite(out):
         return NotImplemented  # there may be a NaN or inf that the mask should hide: the reference handles it
@@ -49,32 +50,17 @@ def _edges_are_finite(product):
 
 
 @kernel
-def _weigh(scores, options):
+def _normalise(scores, options):
     """Turn scores into weights, in place."""
     B, H, T, S = scores.shape
-    masked, biased, x = options.keep_mask.size > 0, options.bias.size > 0, scores.reshape(-1, S)
-    scale = options.scale if not biased else like(options.scale, 1)
-    row = -1
+    peak, total = np.full((B, H, T), like(options.scale, -np.inf)), np.zeros((B, H, T), scores.dtype)
     for b in range(B):
         for h in range(H):
+            weigh(scores[b, h], (b, h, 0, 0), (H, T, S), False, scores, peak, total, options)
             for t in range(T):
-                row += 1
-                n = n_visible(t, T, S, options.causal)
-                for s in range(n, S):
-                    x[row, s] = like(scale, 0)
-                if biased:
-                    for s in range(n):
-                        x[row, s] *= options.scale
-                    add_bias(x, row, n, 0, b, h, t, options.bias)
-                if masked:
-                    hide(x, row, n, 0, b, h, t, options.keep_mask)
-                peak, total = largest(x, row, n) if n > 0 else like(scale, -np.inf), like(scale, 0)
-                for s in range(n):  # the scale is above 0, so that the largest score stays the largest
-                    x[row, s] = exp_negative((x[row, s] - peak) * scale) if peak != -np.inf else like(scale, 0)
-                    total += x[row, s]
-                share = like(scale, 1) / total if peak != -np.inf else like(scale, 0)
-                for s in range(n):
-                    x[row, s] *= share
+                share = like(options.scale, 1) / total[b, h, t] if total[b, h, t] != 0 else like(options.scale, 0)
+                for s in range(S):
+                    scores[b, h, t, s] *= share
 
 
 @kernel

@@ -206,7 +206,7 @@ def _attend(blas, q, k, v, out, peak, total, scratch, options, first, end):
                     continue
                 scores = scratch[: (t_end - t) * (s_end - s)].reshape(t_end - t, s_end - s)
                 multiply(blas, q[b, h, t:t_end], k[b, g, s:s_end].T, scores, False, options.scale)
-                _weigh(scores, (b, h, t, s), (H, T, S), n_tiles > 0, out, peak, total, options)
+                weigh(scores, (b, h, t, s), (H, T, S), n_tiles > 0, out, peak, total, options)
                 multiply(blas, scores, v[b, g, s:s_end], out[b, t:t_end, h], n_tiles > 0)
                 n_tiles += 1
         finite &= _divide(out, peak, total, b, h, options.kept_scale)
@@ -309,7 +309,7 @@ def add_bias(x, row, n, first_key, b, h, t, bias):
 
 
 @inlined
-def _weigh(x, place, lengths, goes_on, out, peak, total, options):
+def weigh(x, place, lengths, goes_on, out, peak, total, options):
     """Turn scores into exp(score - peak) after dropout, 0 if masked, in place; peak and total as in the reference.
 
     ``goes_on`` says that another tile of keys came before.
