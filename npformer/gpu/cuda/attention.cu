@@ -15,17 +15,13 @@ extern "C" __global__ void weigh(
   scores += blockIdx.x * S;
   mask = mask_of_row(mask, blockIdx.x, H, T, mask_batch, mask_head, mask_row);
   Index last_seen = causal ? blockIdx.x % T + S - T : S;
-  REAL largest = -INFINITY, total = 0;
-  for (Index s = threadIdx.x; s < S; s += blockDim.x) {
+  REAL peak = peak_of(S, [&](Index s) {
     bool seen = s <= last_seen && (!mask || mask[s * mask_column]);
     REAL score = seen ? load(scores, s) * scale : REAL(-INFINITY);
     store(scores, s, score);  // rounded, so that the largest one minus the peak is 0
-    largest = max(largest, score);
-  }
-  largest = block_max(largest);
-  REAL peak = largest == REAL(-INFINITY) ? REAL(0) : largest;
-  for (Index s = threadIdx.x; s < S; s += blockDim.x) total += exp(load(scores, s) - peak);
-  total = block_sum(total);
+    return score;
+  });
+  REAL total = sum_of(S, [&](Index s) { return exp(load(scores, s) - peak); });
   REAL share = total == 0 ? REAL(0) : 1 / total;
   for (Index s = threadIdx.x; s < S; s += blockDim.x) store(scores, s, exp(load(scores, s) - peak) * share);
 }
@@ -42,10 +38,7 @@ extern "C" __global__ void differentiate(
     bool passes = load(weights, s) != 0 && is_kept(first + s, key, threshold);
     return passes ? load(dweights, s) * factor : REAL(0);
   };
-
-  REAL sum = 0;
-  for (Index s = threadIdx.x; s < S; s += blockDim.x) sum += dweight(s) * load(weights, s);
-  sum = block_sum(sum);
+  REAL sum = sum_of(S, [&](Index s) { return dweight(s) * load(weights, s); });
   for (Index s = threadIdx.x; s < S; s += blockDim.x) {
     REAL weight = load(weights, s);
     store(dweights, s, weight == 0 ? REAL(0) : weight * (dweight(s) - sum) * scale);

@@ -117,6 +117,20 @@ template <class T> __device__ __forceinline__ T block_max(T x) {
   return over_block(x, T(-INFINITY), [](T a, T b) { return max(a, b); });
 }
 
+// The sum of term(i) for i from 0 to n - 1, and the largest of them, or 0 if all are -inf; by all threads of a block.
+template <class F> __device__ __forceinline__ REAL sum_of(Index n, F term) {
+  REAL sum = 0;
+  for (Index i = threadIdx.x; i < n; i += blockDim.x) sum += term(i);
+  return block_sum(sum);
+}
+
+template <class F> __device__ __forceinline__ REAL peak_of(Index n, F term) {
+  REAL largest = -INFINITY;
+  for (Index i = threadIdx.x; i < n; i += blockDim.x) largest = max(largest, term(i));
+  largest = block_max(largest);
+  return largest == REAL(-INFINITY) ? REAL(0) : largest;
+}
+
 __device__ __forceinline__ REAL sigmoid(REAL x) {
   REAL e = exp(x > 0 ? -x : x);  // cannot overflow
   return (x > 0 ? REAL(1) : e) / (1 + e);

@@ -11,10 +11,7 @@ struct Row {
 };
 
 __device__ __forceinline__ Row look_at(const STORED* logits, Index n) {
-  REAL largest = -INFINITY, total = 0, sum = 0;
-  for (Index i = threadIdx.x; i < n; i += blockDim.x) largest = max(largest, load(logits, i));
-  largest = block_max(largest);
-  REAL peak = largest == REAL(-INFINITY) ? REAL(0) : largest;
+  REAL peak = peak_of(n, [&](Index i) { return load(logits, i); }), total = 0, sum = 0;
   for (Index i = threadIdx.x; i < n; i += blockDim.x) {
     total += exp(load(logits, i) - peak);
     sum += load(logits, i) - peak;
@@ -43,8 +40,6 @@ __device__ __forceinline__ void clear(STORED* row, Index n) {
 
 // The sum of n numbers, by one block.
 extern "C" __global__ void add_up(const REAL* x, REAL* sum, Index n) {
-  REAL mine = 0;
-  for (Index i = threadIdx.x; i < n; i += blockDim.x) mine += x[i];
-  mine = block_sum(mine);
-  if (threadIdx.x == 0) *sum = mine;
+  REAL all = sum_of(n, [&](Index i) { return x[i]; });
+  if (threadIdx.x == 0) *sum = all;
 }

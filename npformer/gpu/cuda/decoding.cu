@@ -24,15 +24,8 @@ extern "C" __global__ void cached_attention(
   }
   __syncthreads();
 
-  REAL largest = -INFINITY, total = 0;
-  for (Index s = threadIdx.x; s < S; s += blockDim.x) largest = max(largest, weights[s]);
-  largest = block_max(largest);
-  REAL peak = largest == REAL(-INFINITY) ? REAL(0) : largest;
-  for (Index s = threadIdx.x; s < S; s += blockDim.x) {
-    weights[s] = exp(weights[s] - peak);
-    total += weights[s];
-  }
-  total = block_sum(total);  // also waits until all weights are written
+  REAL peak = peak_of(S, [&](Index s) { return weights[s]; });
+  REAL total = sum_of(S, [&](Index s) { return weights[s] = exp(weights[s] - peak); });  // waits until all are written
   total = total == 0 ? REAL(1) : total;
 
   for (Index i = threadIdx.x; i < K; i += blockDim.x) {

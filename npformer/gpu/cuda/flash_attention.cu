@@ -63,9 +63,7 @@ __device__ __forceinline__ void store_rows(
 
 // Computes out and log Σ exp(scores) for TILE queries.
 extern "C" __global__ void attention(
-    const STORED* q, Index q_batch, Index q_head, Index q_row, const STORED* k, Index k_batch, Index k_head,
-    Index k_row, const STORED* v, Index v_batch, Index v_head, Index v_row, STORED* out, Index out_batch,
-    Index out_head, Index out_row, REAL* logsumexp, HEAD_ARGUMENTS) {
+    const HEADS(q), const HEADS(k), const HEADS(v), HEADS(out), REAL* logsumexp, HEAD_ARGUMENTS) {
   __shared__ REAL q_tile[TILE * STEP], kv_tile[TILE * STEP], weights[TILE * SCORE_STEP];
   THIS_HEAD;
   Index first_query = Index(blockIdx.x) * TILE;
@@ -140,7 +138,7 @@ __device__ __forceinline__ void weigh_backward(
 
 // Computes dq for TILE queries.
 extern "C" __global__ void attention_backward_q(
-    BACKWARD_ARGUMENTS, STORED* dq, Index dq_batch, Index dq_head, Index dq_row, HEAD_ARGUMENTS) {
+    BACKWARD_ARGUMENTS, HEADS(dq), HEAD_ARGUMENTS) {
   __shared__ REAL q_tile[TILE * STEP], dout_tile[TILE * STEP], kv_tile[TILE * STEP], dscores[TILE * SCORE_STEP];
   GO_TO_HEAD;
   Index first_query = Index(blockIdx.x) * TILE;
@@ -169,8 +167,7 @@ extern "C" __global__ void attention_backward_q(
 
 // Computes dk and dv for TILE keys.
 extern "C" __global__ void attention_backward_kv(
-    BACKWARD_ARGUMENTS, STORED* dk, Index dk_batch, Index dk_head, Index dk_row, STORED* dv, Index dv_batch,
-    Index dv_head, Index dv_row, HEAD_ARGUMENTS) {
+    BACKWARD_ARGUMENTS, HEADS(dk), HEADS(dv), HEAD_ARGUMENTS) {
   __shared__ REAL k_tile[TILE * STEP], v_tile[TILE * STEP], q_tile[TILE * STEP], dout_tile[TILE * STEP];
   __shared__ REAL dropped[TILE * SCORE_STEP], dscores[TILE * SCORE_STEP];
   GO_TO_HEAD;

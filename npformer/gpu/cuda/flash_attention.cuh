@@ -40,6 +40,8 @@ __device__ __forceinline__ Index first_query_of(const Head& head, Index first_ke
   return head.causal ? max(Index(0), first_key + head.queries - head.keys) : 0;
 }
 
+#define HEADS(x) STORED *x, Index x##_batch, Index x##_head, Index x##_row
+
 #define HEAD_ARGUMENTS                                                                                              \
   Index T, Index S, Index K, Index Kv, Index share, REAL scale, const bool *mask, Index mask_batch, Index mask_head,             \
       Index mask_row, Index mask_column, bool causal, const unsigned *key, unsigned threshold, REAL factor
@@ -50,9 +52,7 @@ __device__ __forceinline__ Index first_query_of(const Head& head, Index first_ke
                causal, bh * T * S, key, threshold, factor}
 
 #define BACKWARD_ARGUMENTS                                                                                          \
-  const STORED *dout, Index dout_batch, Index dout_head, Index dout_row, const STORED *q, Index q_batch,            \
-      Index q_head, Index q_row, const STORED *k, Index k_batch, Index k_head, Index k_row, const STORED *v,        \
-      Index v_batch, Index v_head, Index v_row, const REAL *shift, const REAL *sums
+  const HEADS(dout), const HEADS(q), const HEADS(k), const HEADS(v), const REAL *shift, const REAL *sums
 
 #define GO_TO_HEAD                                                                                                  \
   THIS_HEAD;                                                                                                        \
@@ -66,8 +66,7 @@ __device__ __forceinline__ Index first_query_of(const Head& head, Index first_ke
 // What the backward pass needs for each query: Σ dout out, and shift, the logsumexp, or +inf if the query sees no key,
 // so that its weights are 0. One warp for each query.
 extern "C" __global__ void prepare_backward(
-    const STORED* dout, Index dout_batch, Index dout_head, Index dout_row, const STORED* out, Index out_batch,
-    Index out_head, Index out_row, const REAL* logsumexp, REAL* shift, REAL* sums, Index T, Index Kv) {
+    const HEADS(dout), const HEADS(out), const REAL* logsumexp, REAL* shift, REAL* sums, Index T, Index Kv) {
   Index h = blockIdx.y, b = blockIdx.z, query = Index(blockIdx.x) * blockDim.y + threadIdx.y;
   if (query >= T) return;
   dout += b * dout_batch + h * dout_head + query * dout_row;

@@ -7,10 +7,7 @@ extern "C" __global__ void layer_norm(
     const STORED* x, const STORED* gain, const STORED* bias, STORED* y, REAL* mean, REAL* rstd, Index n, REAL eps) {
   x += blockIdx.x * n;
   y += blockIdx.x * n;
-  REAL sum = 0, deviations = 0, squares = 0;
-  if (mean)
-    for (Index i = threadIdx.x; i < n; i += blockDim.x) sum += load(x, i);
-  REAL m = mean ? block_sum(sum) / n : REAL(0);
+  REAL m = mean ? sum_of(n, [&](Index i) { return load(x, i); }) / n : REAL(0), deviations = 0, squares = 0;
   for (Index i = threadIdx.x; i < n; i += blockDim.x) {
     deviations += load(x, i) - m;
     squares += (load(x, i) - m) * (load(x, i) - m);

@@ -7,23 +7,17 @@ __device__ __forceinline__ Index first_of_row(Index n, Index step) {
   return blockIdx.x / step * n * step + blockIdx.x % step;
 }
 
-// peak is the largest entry, or 0 in a row of -inf; total is the sum of exp(x - peak), or 1 if the sum is 0, so that
-// the softmax of such a row is 0.
-__device__ __forceinline__ void peak_and_total(const STORED* x, Index n, Index step, REAL* peak, REAL* total) {
-  REAL largest = -INFINITY, sum = 0;
-  for (Index i = threadIdx.x; i < n; i += blockDim.x) largest = max(largest, load(x, i * step));
-  largest = block_max(largest);
-  *peak = largest == REAL(-INFINITY) ? REAL(0) : largest;
-  for (Index i = threadIdx.x; i < n; i += blockDim.x) sum += exp(load(x, i * step) - *peak);
-  sum = block_sum(sum);
-  *total = sum == 0 ? REAL(1) : sum;
+// The sum of exp(x - peak), or 1 if it is 0, so that the softmax of a row of -inf is 0.
+__device__ __forceinline__ REAL total_of(const STORED* x, Index n, Index step, REAL* peak) {
+  REAL shift = *peak = peak_of(n, [&](Index i) { return load(x, i * step); });
+  REAL total = sum_of(n, [&](Index i) { return exp(load(x, i * step) - shift); });
+  return total == 0 ? REAL(1) : total;
 }
 
 extern "C" __global__ void softmax(const STORED* x, STORED* y, Index n, Index step) {
   x += first_of_row(n, step);
   y += first_of_row(n, step);
-  REAL peak, total;
-  peak_and_total(x, n, step, &peak, &total);
+  REAL peak, total = total_of(x, n, step, &peak);
   for (Index i = threadIdx.x; i < n; i += blockDim.x) store(y, i * step, exp(load(x, i * step) - peak) / total);
 }
 
@@ -32,9 +26,7 @@ extern "C" __global__ void softmax_backward(const STORED* dy, const STORED* y, S
   dy += first_of_row(n, step);
   y += first_of_row(n, step);
   dx += first_of_row(n, step);
-  REAL sum = 0;
-  for (Index i = threadIdx.x; i < n; i += blockDim.x) sum += load(dy, i * step) * load(y, i * step);
-  sum = block_sum(sum);
+  REAL sum = sum_of(n, [&](Index i) { return load(dy, i * step) * load(y, i * step); });
   for (Index i = threadIdx.x; i < n; i += blockDim.x)
     store(dx, i * step, load(y, i * step) * (load(dy, i * step) - sum));
 }
@@ -43,9 +35,7 @@ extern "C" __global__ void softmax_backward(const STORED* dy, const STORED* y, S
 extern "C" __global__ void log_softmax(const STORED* x, STORED* y, Index n, Index step) {
   x += first_of_row(n, step);
   y += first_of_row(n, step);
-  REAL peak, total;
-  peak_and_total(x, n, step, &peak, &total);
-  REAL log_total = log(total);
+  REAL peak, log_total = log(total_of(x, n, step, &peak));
   for (Index i = threadIdx.x; i < n; i += blockDim.x) store(y, i * step, load(x, i * step) - peak - log_total);
 }
 
@@ -54,9 +44,7 @@ extern "C" __global__ void log_softmax_backward(const STORED* dy, const STORED* 
   dy += first_of_row(n, step);
   y += first_of_row(n, step);
   dx += first_of_row(n, step);
-  REAL sum = 0;
-  for (Index i = threadIdx.x; i < n; i += blockDim.x) sum += load(dy, i * step);
-  sum = block_sum(sum);
+  REAL sum = sum_of(n, [&](Index i) { return load(dy, i * step); });
   for (Index i = threadIdx.x; i < n; i += blockDim.x)
     store(dx, i * step, load(dy, i * step) - exp(load(y, i * step)) * sum);
 }

@@ -74,6 +74,16 @@ __device__ __forceinline__ void take_turn(const Passing& two, Index next, Index 
   if (next < end) begin_tiles(two, next, 1 - turn);
 }
 
+// out, from column c on, += left right for two matrices side by side.
+template <class Matrix>
+__device__ __forceinline__ void multiply_rows(Matrix& out, int c, unsigned left[N_ROWS / 2][4], const unsigned* right) {
+#pragma unroll
+  for (int r = 0; r < N_ROWS; r += 2) {
+    multiply_add(out[r] + c, out[r + 1] + c, left[r / 2], right[0], right[1]);
+    multiply_add(out[r] + c + 2, out[r + 1] + c + 2, left[r / 2], right[2], right[3]);
+  }
+}
+
 // out += a bᵀ, where a has the rows of the warp, and b one row for each column of out.
 __device__ __forceinline__ void add_scores(Scores& out, const STORED* a, const STORED* b) {
 #pragma unroll
@@ -84,11 +94,7 @@ __device__ __forceinline__ void add_scores(Scores& out, const STORED* a, const S
 #pragma unroll
     for (int c = 0; c < N_SCORES; c += 4) {
       load_right_of_transpose(right, b + 4 * c * STEP + k, STEP);
-#pragma unroll
-      for (int r = 0; r < N_ROWS; r += 2) {
-        multiply_add(out[r] + c, out[r + 1] + c, left[r / 2], right[0], right[1]);
-        multiply_add(out[r] + c + 2, out[r + 1] + c + 2, left[r / 2], right[2], right[3]);
-      }
+      multiply_rows(out, c, left, right);
     }
   }
 }
@@ -106,11 +112,7 @@ __device__ __forceinline__ void add_weighted_quickly(Result& out, const Scores& 
 #pragma unroll
     for (int c = 0; c < N_RESULTS; c += 4) {
       load_right(right, x + 4 * s * STEP + 4 * c, STEP);
-#pragma unroll
-      for (int r = 0; r < N_ROWS; r += 2) {
-        multiply_add(out[r] + c, out[r + 1] + c, left[r / 2], right[0], right[1]);
-        multiply_add(out[r] + c + 2, out[r + 1] + c + 2, left[r / 2], right[2], right[3]);
-      }
+      multiply_rows(out, c, left, right);
     }
   }
 }
@@ -241,9 +243,7 @@ __device__ bool attend(
 
 // Computes out and log Σ exp(scores) for ROWS queries. (With a causal mask, the queries that see most keys come first.)
 extern "C" __launch_bounds__(32 * WARPS) __global__ void attention(
-    const STORED* q, Index q_batch, Index q_head, Index q_row, const STORED* k, Index k_batch, Index k_head,
-    Index k_row, const STORED* v, Index v_batch, Index v_head, Index v_row, STORED* out, Index out_batch,
-    Index out_head, Index out_row, REAL* logsumexp, HEAD_ARGUMENTS) {
+    const HEADS(q), const HEADS(k), const HEADS(v), HEADS(out), REAL* logsumexp, HEAD_ARGUMENTS) {
   THIS_HEAD;
   Index first_query = Index(gridDim.x - 1 - blockIdx.x) * ROWS;
   STORED* q_tile = shared_memory();
@@ -299,7 +299,7 @@ __device__ bool attend_backward_q(
 
 // Computes dq for ROWS queries.
 extern "C" __launch_bounds__(32 * WARPS) __global__ void attention_backward_q(
-    BACKWARD_ARGUMENTS, STORED* dq, Index dq_batch, Index dq_head, Index dq_row, HEAD_ARGUMENTS) {
+    BACKWARD_ARGUMENTS, HEADS(dq), HEAD_ARGUMENTS) {
   GO_TO_HEAD;
   Index first_query = Index(gridDim.x - 1 - blockIdx.x) * ROWS;
   STORED *q_tile = shared_memory(), *dout_tile = q_tile + ROWS * STEP;
@@ -346,8 +346,7 @@ __device__ bool attend_backward_kv(
 
 // Computes dk and dv for ROWS keys.
 extern "C" __launch_bounds__(32 * WARPS) __global__ void attention_backward_kv(
-    BACKWARD_ARGUMENTS, STORED* dk, Index dk_batch, Index dk_head, Index dk_row, STORED* dv, Index dv_batch,
-    Index dv_head, Index dv_row, HEAD_ARGUMENTS) {
+    BACKWARD_ARGUMENTS, HEADS(dk), HEADS(dv), HEAD_ARGUMENTS) {
   GO_TO_HEAD;
   Index first_key = Index(blockIdx.x) * ROWS;
   STORED *k_tile = shared_memory(), *v_tile = k_tile + ROWS * STEP;
