@@ -466,7 +466,7 @@ MISTAKES = [
         "a model that translates",
         "--model run/last.safetensors a",
         1,
-        "run/last.safetensors holds no language model, expected a file written by train-gpt",
+        "run/last.safetensors: it holds no language model, but a Transformer; expected a file written by train-gpt",
     ),
     Mistake(
         "get_multi30k.py",
