@@ -92,7 +92,7 @@ class TranslationSettings(RunSettings):
     Examples
     --------
     >>> TranslationSettings(data="data/multi30k", tgt="de", model={"d_model": 64}, dropout=0.1)
-    TranslationSettings(data='data/multi30k', tgt='de', model={'d_model': 64}, dropout=0.1)
+    TranslationSettings(model={'d_model': 64}, data='data/multi30k', tgt='de', dropout=0.1)
     >>> settings = TranslationSettings.from_preset("small", data="data/multi30k", tgt="de")
     >>> settings.model["d_model"], settings.lr, settings.label_smoothing
     (256, 0.002, 0.1)

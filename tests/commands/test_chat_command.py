@@ -29,7 +29,8 @@ def test_an_answer_to_a_prompt_is_on_standard_output_and_its_speed_on_standard_e
     [answer] = figures["answers"]
     assert figures["model"] == folder and answer["question"] == "how?"
     assert shown.rstrip("\n") == answer["text"].rstrip("\ufffd\n")
-    assert errors.startswith(f"{answer['n_said']} tokens, {answer['tokens_per_second']:.1f} tokens/s; ")
+    speed = f"{answer['n_said']} tokens, {answer['tokens_per_second']:.1f} tokens/s; "
+    assert errors.splitlines()[-1].startswith(speed)  # kernels may be compiled before
     assert chat.main(arguments) == 0
     assert capsys.readouterr().out == shown
     assert chat.main([*arguments, "--seed", "1"]) == 0
