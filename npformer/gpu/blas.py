@@ -17,9 +17,11 @@ NORMAL, TRANSPOSED = 0, 1  # cublasOperation_t
 DATA_TYPE = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 14}  # cudaDataType_t
 FLOAT32, FAST_TF32, FLOAT64 = 68, 77, 70  # cublasComputeType_t
 DEFAULT_ALGORITHM = -1
+EACH = "cublasGemmStridedBatchedEx"
 NO_REDUCED_SUMS = 16  # cublasMath_t: partial sums of half-precision products are added in float32
 WORKSPACE = 32 * 2**20  # bytes; NVIDIA recommends this size for Hopper
 
+_handles = threading.local()  # by device: another thread would set the stream of a shared one before a product
 _compute_type = {"float32": FLOAT32, "float64": FLOAT64, "float16": FLOAT32, "bfloat16": FLOAT32}
 
 
@@ -35,7 +37,7 @@ def tf32():
 
 
 def multiply(a, b, out=None, beta=0.0):
-    """``a @ b``: (n, m) @ (m, p).
+    """``a @ b``: (n, m) @ (m, p), or N such products in one call, (N, n, m) @ (N, m, p).
 
     Parameters
     ----------
@@ -48,75 +50,46 @@ def multiply(a, b, out=None, beta=0.0):
 
     Returns
     -------
-    (n, p)
+    (n, p) or (N, n, p)
     """
     if out is None:
-        out = cupy.empty((a.shape[0], b.shape[1]), a.dtype)
-    (n, m), p, dtype = a.shape, b.shape[1], a.dtype.name
-    a, a_op, a_step = _as_it_lies(a)
-    b, b_op, b_step = _as_it_lies(b)
+        out = cupy.empty((*a.shape[:-1], b.shape[-1]), a.dtype)
+    (n, m), p, dtype = a.shape[-2:], b.shape[-1], a.dtype.name
+    (a, a_op, *a_steps), (b, b_op, *b_steps) = _as_it_lies(a), _as_it_lies(b)
+    name, steps, count = ("cublasGemmEx", (p,), ()) if a.ndim == 2 else (EACH, (p, n * p), (len(a),))
     kind, scalar = DATA_TYPE[dtype], ctypes.c_double if dtype == "float64" else ctypes.c_float
     one, factor = ctypes.byref(scalar(1)), ctypes.byref(scalar(beta))
     # cuBLAS expects column-major matrices, so it sees ours as transposed, and computes outᵀ = bᵀ aᵀ.
-    matrices = one, b.data.ptr, kind, b_step, a.data.ptr, kind, a_step, factor, out.data.ptr, kind, p
-    how = _compute_type[dtype], DEFAULT_ALGORITHM
-    _check("cublasGemmEx", library().cublasGemmEx(handle(), b_op, a_op, p, n, m, *matrices, *how))
+    matrices = one, b.data.ptr, kind, *b_steps, a.data.ptr, kind, *a_steps, factor, out.data.ptr, kind, *steps
+    how = *count, _compute_type[dtype], DEFAULT_ALGORITHM
+    _check(name, getattr(library(), name)(handle(), b_op, a_op, p, n, m, *matrices, *how))
     return out
-
-
-def multiply_each(a, b):
-    """``multiply`` for a batch of matrices, (N, n, m) @ (N, m, p), in one call."""
-    (N, n, m), p, dtype = a.shape, b.shape[2], a.dtype.name
-    out = cupy.empty((N, n, p), a.dtype)
-    (a, a_op, a_step, a_next), (b, b_op, b_step, b_next) = (_all_as_they_lie(x) for x in (a, b))
-    kind, scalar = DATA_TYPE[dtype], ctypes.c_double if dtype == "float64" else ctypes.c_float
-    one, zero = ctypes.byref(scalar(1)), ctypes.byref(scalar(0))
-    factors = one, b.data.ptr, kind, b_step, b_next, a.data.ptr, kind, a_step, a_next
-    how = zero, out.data.ptr, kind, p, n * p, N, _compute_type[dtype], DEFAULT_ALGORITHM
-    function = library().cublasGemmStridedBatchedEx
-    _check("cublasGemmStridedBatchedEx", function(handle(), b_op, a_op, p, n, m, *factors, *how))
-    return out
-
-
-def _all_as_they_lie(x):
-    """``_as_it_lies`` for a batch of matrices, and the step from one matrix to the next."""
-    first, op, step = _as_it_lies(x[0])
-    if first.data.ptr != x.data.ptr:  # a copy was needed
-        x = cupy.ascontiguousarray(x)
-    return x, op, step, x.strides[0] // x.itemsize
 
 
 def _as_it_lies(x):
-    """(array, whether cuBLAS has to transpose it, its leading dimension), where the array is ``x`` or a copy."""
-    rows, columns = x.shape
-    row_step, column_step = (stride // x.itemsize for stride in x.strides)
+    """(array, whether cuBLAS has to transpose it, its steps), where the array is ``x`` or a copy.
+
+    The steps are its leading dimension and, for a batch, that from one matrix to the next.
+    """
+    rows, columns = x.shape[-2:]
+    *to_next, row_step, column_step = (stride // x.itemsize for stride in x.strides)
     if (column_step == 1 or columns == 1) and (row_step >= columns or rows == 1):
-        return x, NORMAL, max(row_step, columns) if rows > 1 else columns
+        return x, NORMAL, max(row_step, columns) if rows > 1 else columns, *to_next
     if (row_step == 1 or rows == 1) and (column_step >= rows or columns == 1):
-        return x, TRANSPOSED, max(column_step, rows) if columns > 1 else rows
-    return cupy.ascontiguousarray(x), NORMAL, columns
+        return x, TRANSPOSED, max(column_step, rows) if columns > 1 else rows, *to_next
+    return cupy.ascontiguousarray(x), NORMAL, columns, *(rows * columns for _ in to_next)
 
 
 def handle():
     """The cuBLAS handle of this thread and device, set to the current stream and a workspace of its own."""
-    device = cupy.cuda.Device().id
-    if device not in _handles.of_device:
-        _handles.of_device[device] = _new_handle()
-    known, workspace = _handles.of_device[device]
+    device, handles = cupy.cuda.Device().id, _handles.__dict__
+    if device not in handles:
+        handles[device] = _new_handle()
+    known, workspace = handles[device]
     stream = cupy.cuda.get_current_stream().ptr  # setting the stream resets the workspace
     _check("cublasSetStream_v2", library().cublasSetStream_v2(known, stream))
     _check("cublasSetWorkspace_v2", library().cublasSetWorkspace_v2(known, workspace.data.ptr, workspace.nbytes))
     return known
-
-
-class _Handles(threading.local):
-    """The handles of a thread: another thread would set the stream of a shared one before a product is launched."""
-
-    def __init__(self):
-        self.of_device = {}
-
-
-_handles = _Handles()
 
 
 def _new_handle():
@@ -142,8 +115,16 @@ def library():
     loaded.cublasSetWorkspace_v2.argtypes = [pointer, pointer, ctypes.c_size_t]
     sizes = [pointer, *[number] * 5]
     loaded.cublasGemmEx.argtypes = [*sizes, pointer, *matrix, *matrix, pointer, *matrix, *[number] * 2]
-    products = loaded.cublasGemmStridedBatchedEx
-    products.argtypes = [*sizes, pointer, *matrices, *matrices, pointer, *matrices, *[number] * 3]
+    loaded.cublasGemmStridedBatchedEx.argtypes = [
+        *sizes,
+        pointer,
+        *matrices,
+        *matrices,
+        pointer,
+        *matrices,
+        number,
+        *end,
+    ]
     return loaded
 
 

@@ -2,7 +2,7 @@
 
 from npformer import reference
 from npformer.gpu.backend import kernel_of
-from npformer.gpu.blas import multiply_each
+from npformer.gpu.blas import multiply
 from npformer.gpu.kernels.dropout import drawing, dropout
 from npformer.gpu.kernels.flash_attention import mask_of
 from npformer.gpu.kernels.product import mended_product
@@ -14,7 +14,7 @@ DTYPES = "float32 float64"  # in half precision the scores would be rounded befo
 
 @kernel_of(reference.attention, dtypes=DTYPES, without="bias")  # which no kernel of the GPU adds
 def attention(q, k, v, keep_mask, bias, causal, scale, dropout_rate, dropout_key):
-    weights = multiply_each(_each(q), _each(k).swapaxes(1, 2))
+    weights = multiply(_each(q), _each(k).swapaxes(1, 2))
     (_, T, S), mask = weights.shape, mask_of(keep_mask, q, k)
     heads, steps = (1, (0,) * 4) if mask is None else (mask.shape[1], mask.strides)
     options = heads, T, S, _scale(q, scale), mask, *steps, causal
@@ -26,7 +26,7 @@ def attention(q, k, v, keep_mask, bias, causal, scale, dropout_rate, dropout_key
 @kernel_of(reference.attention_backward, dtypes=DTYPES, without="bias")
 def attention_backward(dout, q, k, v, weights, bias, scale, dropout_rate, dropout_key):
     dout, q_, k_, v_, weights = map(_each, (dout, q, k, v, weights))
-    dscores = multiply_each(dout, v_.swapaxes(1, 2))
+    dscores = multiply(dout, v_.swapaxes(1, 2))
     (_, T, S), drawn = weights.shape, drawing(dropout_rate, dropout_key, q.dtype)
     for_each_row("attention", "differentiate", q.dtype, len(weights) * T, weights, dscores, S, _scale(q, scale), *drawn)
     dv = mended_product(dropout(weights, dropout_rate, dropout_key).swapaxes(1, 2), dout)

@@ -2,7 +2,7 @@
 
 from npformer import reference
 from npformer.gpu.backend import kernel_of
-from npformer.gpu.blas import multiply_each
+from npformer.gpu.blas import multiply
 from npformer.gpu.launch import for_each_element
 
 
@@ -14,7 +14,7 @@ def product(a, b):
 
 def mended_product(a, b):
     """(N, n, m) @ (N, m, p) for matrices in any layout, in which an exact 0 annihilates NaN and inf."""
-    out, places = multiply_each(a, b), (*_with_steps(a), *_with_steps(b))
+    out, places = multiply(a, b), (*_with_steps(a), *_with_steps(b))
     for_each_element("product", "mend", out.dtype, out.size, out, *places, out.size, *a.shape[1:], b.shape[2])
     return out
 
