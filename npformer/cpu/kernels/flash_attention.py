@@ -45,20 +45,22 @@ class Options(NamedTuple):
 @kernel_of(reference.flash_attention, as_it_lies="q k v")
 def flash_attention(q, k, v, keep_mask, bias, causal, scale, dropout_rate, dropout_key):
     options = options_for(q, k, keep_mask, bias, causal, scale, dropout_rate, dropout_key)
-    result = attend(as_heads(q), as_heads(k), as_heads(v), options)
-    if result is NotImplemented:
-        return result
-    out, logsumexp = result
-    return out.swapaxes(1, 2).reshape(*q.shape[:-1], v.shape[-1]), logsumexp.reshape(q.shape[:-1])
+    q4, k4, v4 = as_heads(q), as_heads(k), as_heads(v)
+    B, H, T, _ = q4.shape
+    out = empty((B, T, H, v.shape[-1]), q.dtype).swapaxes(1, 2)
+    logsumexp = attend(q4, k4, v4, out, options)
+    if logsumexp is NotImplemented:
+        return NotImplemented
+    return out.reshape(*q.shape[:-1], v.shape[-1]), logsumexp.reshape(q.shape[:-1])
 
 
 @kernel_of(reference.flash_attention_backward, as_it_lies="dout q k v out")
 def flash_attention_backward(dout, q, k, v, out, logsumexp, keep_mask, bias, causal, scale, dropout_rate, dropout_key):
     options = options_for(q, k, keep_mask, bias, causal, scale, dropout_rate, dropout_key)
     q4, k4, v4 = as_heads(q), as_heads(k), as_heads(v)
-    dout, out = (np.ascontiguousarray(as_heads(x).swapaxes(1, 2)) for x in (dout, out))
     gradients = tuple(empty(x.shape, x.dtype) for x in (q4, k4, v4))
-    dbias = attend_backward(dout, out, q4, k4, v4, logsumexp.reshape(q4.shape[:-1]), options, gradients)
+    saved = q4, k4, v4, logsumexp.reshape(q4.shape[:-1])
+    dbias = attend_backward(as_heads(dout), as_heads(out), *saved, gradients, options)
     if dbias is NotImplemented:
         return NotImplemented
     gradients = tuple(gradient.reshape(x.shape) for gradient, x in zip(gradients, (q, k, v), strict=True))
@@ -101,10 +103,10 @@ def with_four_axes(x, q_shape, S):
     return whole.copy().reshape(-1, *whole.shape[-3:])
 
 
-def attend(q, k, v, options):
-    """(out (B, T, H, Kv), logsumexp (B, H, T)), or ``NotImplemented``."""
+def attend(q, k, v, out, options):
+    """Write ``out`` (B, H, T, Kv), whose heads lie side by side, and return logsumexp, or ``NotImplemented``."""
     B, H, T, _ = q.shape
-    out = empty((B, T, H, v.shape[-1]), q.dtype)
+    out = out.swapaxes(1, 2)
     logsumexp, total = np.empty((B, H, T), q.dtype), np.empty((B, H, T), q.dtype)
 
     def work(heads):
@@ -113,11 +115,12 @@ def attend(q, k, v, options):
 
     if not _of_all_heads(work, B * H, q, v):
         return NotImplemented  # there may be a NaN or inf that the mask should hide: the reference handles it
-    return out, logsumexp
+    return logsumexp
 
 
-def attend_backward(dout, out, q, k, v, logsumexp, options, gradients):
+def attend_backward(dout, out, q, k, v, logsumexp, gradients, options):
     """Write the gradients (dq, dk, dv), and return that of the bias (B, H, 1 or T, S), or return ``NotImplemented``."""
+    dout, out = (np.ascontiguousarray(x.swapaxes(1, 2)) for x in (dout, out))
     dbias = np.zeros((*q.shape[:2], *options.bias.shape[2:]), q.dtype)
 
     def work(heads):

@@ -30,21 +30,30 @@ class Tiles(NamedTuple):
 @kernel_of(reference.flash_attention, as_it_lies="q k v", without="bias")  # which no kernel of the GPU adds
 def flash_attention(q, k, v, keep_mask, bias, causal, scale, dropout_rate, dropout_key):
     out = cupy.empty((*q.shape[:-1], v.shape[-1]), q.dtype)
-    options = mask_of(keep_mask, q, k), causal, scale, dropout_rate, dropout_key
-    logsumexp = attend(*map(as_heads, (q, k, v, out)), *options)
+    options = options_for(q, k, keep_mask, bias, causal, scale, dropout_rate, dropout_key)
+    logsumexp = attend(*map(as_heads, (q, k, v, out)), options)
     return logsumexp if logsumexp is NotImplemented else (out, logsumexp.reshape(q.shape[:-1]))
 
 
 @kernel_of(reference.flash_attention_backward, as_it_lies="dout q k v out", without="bias")
 def flash_attention_backward(dout, q, k, v, out, logsumexp, keep_mask, bias, causal, scale, dropout_rate, dropout_key):
     gradients = tuple(cupy.empty(x.shape, x.dtype) for x in (q, k, v))
-    options = mask_of(keep_mask, q, k), causal, scale, dropout_rate, dropout_key
-    done = attend_backward(logsumexp, *map(as_heads, (dout, out, q, k, v, *gradients)), *options)
+    options = options_for(q, k, keep_mask, bias, causal, scale, dropout_rate, dropout_key)
+    heads, dheads = map(as_heads, (dout, out, q, k, v)), tuple(map(as_heads, gradients))
+    done = attend_backward(*heads, logsumexp, dheads, options)
     return done if done is NotImplemented else gradients
 
 
-def attend(q, k, v, out, mask, causal, scale, dropout_rate, dropout_key):
-    """Write ``out`` (B, H, T, Kv) for heads (B, H, T or S, width) and a mask (B, H, T, S) or None, in any layout.
+def options_for(q, k, keep_mask, bias, causal, scale, dropout_rate, dropout_key):
+    """The last arguments of the kernels; there is no bias."""
+    mask, number = mask_of(keep_mask, q, k), real(q.dtype).type
+    steps = (0,) * 4 if mask is None else mask.strides
+    drawn = drawing(dropout_rate, dropout_key, q.dtype)
+    return number(scale_of(q.shape[-1], scale)), mask, *steps, causal, *drawn
+
+
+def attend(q, k, v, out, options):
+    """Write ``out`` (B, H, T, Kv) for heads (B, H, T or S, width) in any layout.
 
     Returns
     -------
@@ -57,13 +66,13 @@ def attend(q, k, v, out, mask, causal, scale, dropout_rate, dropout_key):
     B, H, T, _ = q.shape
     logsumexp = cupy.empty((B, H, T), real(q.dtype))
     arrays = [part for x in (q, k, v, out) for part in _with_steps(x)]
-    options = _options(q, k, v, mask, causal, scale, dropout_rate, dropout_key)
-    _launch("attention", 1, tiles, q.dtype, (T, H, B), *arrays, logsumexp, *options)
+    _launch("attention", 1, tiles, q.dtype, (T, H, B), *arrays, logsumexp, *_sizes(q, k, v), *options)
     return logsumexp
 
 
-def attend_backward(logsumexp, dout, out, q, k, v, dq, dk, dv, mask, causal, scale, dropout_rate, dropout_key):
-    """Write ``dq``, ``dk`` and ``dv`` for heads in any layout. Returns None, or NotImplemented."""
+def attend_backward(dout, out, q, k, v, logsumexp, gradients, options):
+    """Write the gradients (dq, dk, dv) of heads in any layout. Returns None, or NotImplemented."""
+    dq, dk, dv = gradients
     tiles = tiles_of(q, k, v, dout, dq, dk, dv)
     if tiles is None:
         return NotImplemented  # as above
@@ -74,7 +83,7 @@ def attend_backward(logsumexp, dout, out, q, k, v, dq, dk, dv, mask, causal, sca
     grid, block = (-(-T // n_queries), H, B), (32, n_queries)
     launch(tiles.file, "prepare_backward", q.dtype, grid, block, *arrays, **tiles.constants)
     inputs = *(part for x in (dout, q, k, v) for part in _with_steps(x)), shift, sums
-    options = _options(q, k, v, mask, causal, scale, dropout_rate, dropout_key)
+    options = *_sizes(q, k, v), *options
     _launch("attention_backward_q", 2, tiles, q.dtype, (T, H, B), *inputs, *_with_steps(dq), *options)
     parts = [cupy.empty((B, H, *x.shape[2:]), x.dtype) if x.shape[1] < H else x for x in (dk, dv)]
     outputs = [given for x in parts for given in _with_steps(x)]
@@ -142,11 +151,8 @@ def _with_steps(x):
     return x, *(stride // x.itemsize for stride in x.strides[:3])
 
 
-def _options(q, k, v, mask, causal, scale, dropout_rate, dropout_key):
-    sizes = q.shape[2], k.shape[2], q.shape[3], v.shape[3], q.shape[1] // k.shape[1]
-    steps = (0,) * 4 if mask is None else mask.strides
-    scale = real(q.dtype).type(scale_of(q.shape[-1], scale))
-    return *sizes, scale, mask, *steps, causal, *drawing(dropout_rate, dropout_key, q.dtype)
+def _sizes(q, k, v):
+    return q.shape[2], k.shape[2], q.shape[3], v.shape[3], q.shape[1] // k.shape[1]
 
 
 def _launch(name, n_kept, tiles, dtype, sizes, *args):
