@@ -13,8 +13,6 @@ DEEPEST = 100  # levels of dicts (and lists, in JSON), far from Python's limit o
 def leaves(tree, path=""):
     """List the (path, array) pairs of a nested dict, in order; a path is like ``encoder.0.attention.qkv.weight``.
 
-    Examples
-    --------
     >>> [path for path, _ in leaves({"a": {"weight": 1, "bias": 2}, "b": 3})]
     ['a.weight', 'a.bias', 'b']
     """
@@ -26,8 +24,6 @@ def leaves(tree, path=""):
 def from_leaves(leaves):
     """The nested dict with these (path, array) pairs, the inverse of ``leaves``.
 
-    Examples
-    --------
     >>> from_leaves([("a.weight", 1), ("a.bias", 2), ("b", 3)])
     {'a': {'weight': 1, 'bias': 2}, 'b': 3}
     >>> from_leaves([("a", 1), ("a.b", 2)])
@@ -51,8 +47,6 @@ def from_leaves(leaves):
 def to_arrays(tree, prefix):
     """A flat dict of the arrays of a tree, with ``prefix.path`` as keys, as in a checkpoint.
 
-    Examples
-    --------
     >>> to_arrays({"a": {"weight": 1}}, "params")
     {'params.a.weight': 1}
     """
@@ -62,8 +56,6 @@ def to_arrays(tree, prefix):
 def from_arrays(arrays, prefix):
     """The inverse of ``to_arrays``; the dict may hold other arrays too.
 
-    Examples
-    --------
     >>> from_arrays({"params.a.weight": 1, "optimizer.m": 2}, "params")
     {'a': {'weight': 1}}
     """
@@ -73,8 +65,6 @@ def from_arrays(arrays, prefix):
 def leaves_under(arrays, prefix):
     """The dict of path to array of the names that begin with the prefix.
 
-    Examples
-    --------
     >>> leaves_under({"params.a.weight": 1, "optimizer.m": 2}, "params")
     {'a.weight': 1}
     """
@@ -85,8 +75,6 @@ def leaves_under(arrays, prefix):
 def map_leaves(f, tree, *others):
     """Apply ``f`` to the arrays with the same path in each tree, and return the tree of the results.
 
-    Examples
-    --------
     >>> map_leaves(lambda x, y: x + y, {"a": {"b": 1}}, {"a": {"b": 10}})
     {'a': {'b': 11}}
     >>> map_leaves(np.add, {"a": {"b": np.zeros(3)}}, {"a": {}})
@@ -128,8 +116,6 @@ def ordered_like(tree, like):
 
     Dicts without arrays, which a file does not hold, are those of the other tree.
 
-    Examples
-    --------
     >>> ordered_like({"b": 1, "a": 2}, {"a": 0, "b": 0})
     {'a': 2, 'b': 1}
     """
@@ -162,8 +148,6 @@ def flatten(tree):
 def view_as(flat, tree):
     """View a flat buffer as a tree with the paths and shapes of ``tree``, without a copy; the inverse of ``flatten``.
 
-    Examples
-    --------
     >>> view_as(np.arange(3.0), {"a": np.zeros((1, 2)), "b": np.zeros(1)})
     {'a': array([[0., 1.]]), 'b': array([2.])}
     """
@@ -183,8 +167,6 @@ def view_as(flat, tree):
 def count(tree):
     """Number of array entries in a tree.
 
-    Examples
-    --------
     >>> count({"a": np.zeros((2, 3)), "b": np.zeros(4)})
     10
     """
@@ -194,8 +176,6 @@ def count(tree):
 def not_finite(tree):
     """The paths of the arrays that hold NaN or inf.
 
-    Examples
-    --------
     >>> not_finite({"a": {"weight": np.array([1.0, np.nan]), "bias": np.zeros(2)}})
     ['a.weight']
     """
@@ -207,8 +187,6 @@ class Fixed(dict):
 
     A copy is an ordinary dict.
 
-    Examples
-    --------
     >>> params = fixed({"output": {"bias": np.zeros(2)}})
     >>> params["output"]["bias"] += 1
     >>> params["output"]["bias"] = np.ones(2)
