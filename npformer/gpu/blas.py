@@ -115,16 +115,8 @@ def library():
     loaded.cublasSetWorkspace_v2.argtypes = [pointer, pointer, ctypes.c_size_t]
     sizes = [pointer, *[number] * 5]
     loaded.cublasGemmEx.argtypes = [*sizes, pointer, *matrix, *matrix, pointer, *matrix, *[number] * 2]
-    loaded.cublasGemmStridedBatchedEx.argtypes = [
-        *sizes,
-        pointer,
-        *matrices,
-        *matrices,
-        pointer,
-        *matrices,
-        number,
-        *end,
-    ]
+    products = loaded.cublasGemmStridedBatchedEx
+    products.argtypes = [*sizes, pointer, *matrices, *matrices, pointer, *matrices, *[number] * 3]
     return loaded
 
 

@@ -73,10 +73,7 @@ def is_counted(targets: Array, *, ignore_id: int | None) -> Array:
     return np.ones_like(targets, dtype=bool) if ignore_id is None else targets != ignore_id
 
 
-@operation(
-    "x: ... D, weight: D V>0, bias: V, targets: ... ids<V -> loss: wide, dlogits: ... V",
-    flops="2*N*D*V",
-)
+@operation("x: ... D, weight: D V>0, bias: V, targets: ... ids<V -> loss: wide, dlogits: ... V", flops="2*N*D*V")
 def linear_cross_entropy(
     x: Array,
     weight: Array,

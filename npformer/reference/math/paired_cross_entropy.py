@@ -62,10 +62,7 @@ def paired_cross_entropy(
     return loss, dlogits + np.where(counted[..., None], dapart * (share * loss_scale), 0)
 
 
-@operation(
-    "x: 2 ... D, weight: D V>0, bias: V, targets: ... ids<V -> loss: wide, dlogits: 2 ... V",
-    flops="4*N*D*V",
-)
+@operation("x: 2 ... D, weight: D V>0, bias: V, targets: ... ids<V -> loss: wide, dlogits: 2 ... V", flops="4*N*D*V")
 def linear_paired_cross_entropy(
     x: Array,
     weight: Array,
