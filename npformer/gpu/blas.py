@@ -36,7 +36,7 @@ def tf32():
         _compute_type["float32"] = before
 
 
-def multiply(a, b, out=None, beta=0.0):
+def multiply(a, b, out=None, add=False):
     """``a @ b``: (n, m) @ (m, p), or N such products in one call, (N, n, m) @ (N, m, p).
 
     Parameters
@@ -45,8 +45,8 @@ def multiply(a, b, out=None, beta=0.0):
         Not copied if their rows or their columns are contiguous.
     out : CuPy array (n, p), optional
         The array to write to, C-contiguous.
-    beta : float
-        ``out`` is multiplied by it before the product is added.
+    add : bool
+        Whether the product is added to what is in ``out``.
 
     Returns
     -------
@@ -58,7 +58,7 @@ def multiply(a, b, out=None, beta=0.0):
     (a, a_op, *a_steps), (b, b_op, *b_steps) = _as_it_lies(a), _as_it_lies(b)
     name, steps, count = ("cublasGemmEx", (p,), ()) if a.ndim == 2 else (EACH, (p, n * p), (len(a),))
     kind, scalar = DATA_TYPE[dtype], ctypes.c_double if dtype == "float64" else ctypes.c_float
-    one, factor = ctypes.byref(scalar(1)), ctypes.byref(scalar(beta))
+    one, factor = ctypes.byref(scalar(1)), ctypes.byref(scalar(add))
     # cuBLAS expects column-major matrices, so it sees ours as transposed, and computes outᵀ = bᵀ aᵀ.
     matrices = one, b.data.ptr, kind, *b_steps, a.data.ptr, kind, *a_steps, factor, out.data.ptr, kind, *steps
     how = *count, _compute_type[dtype], DEFAULT_ALGORITHM

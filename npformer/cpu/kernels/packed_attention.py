@@ -2,7 +2,7 @@
 
 from npformer.cpu.backend import kernel_of
 from npformer.cpu.kernels.flash_attention import attend, attend_backward, options_for
-from npformer.reference.packed_kernels import make_packed_kernels
+from npformer.reference.shared_kernels import make_packed_kernels
 from npformer.runtime.memory import empty
 
 make_packed_kernels(kernel_of, empty, options_for, attend, attend_backward)

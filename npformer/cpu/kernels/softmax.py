@@ -4,42 +4,22 @@ import math
 
 import numpy as np
 
-from npformer import reference
 from npformer.cpu.backend import kernel_of
 from npformer.cpu.jit import kernel
 from npformer.cpu.scalar import exp, exp_negative, largest, like
 from npformer.cpu.sums import BLOCK, sum_of, sum_of_products
+from npformer.reference.shared_kernels import make_softmax_kernels
 from npformer.runtime.memory import empty
 
 
-@kernel_of(reference.softmax)
-def softmax(x, axis):
-    return _by_rows(_softmax, axis, x)
-
-
-@kernel_of(reference.softmax_backward)
-def softmax_backward(dy, y, axis):
-    return _by_rows(_softmax_backward, axis, dy, y)
-
-
-@kernel_of(reference.log_softmax)
-def log_softmax(x, axis):
-    return _by_rows(_log_softmax, axis, x)
-
-
-@kernel_of(reference.log_softmax_backward)
-def log_softmax_backward(dy, y, axis):
-    return _by_rows(_log_softmax_backward, axis, dy, y)
-
-
-def _by_rows(compute, axis, *arrays):
+def _by_rows(name, axis, *arrays):
     """The result of a kernel on these arrays, whose rows are along the axis."""
     is_last = axis in (-1, arrays[0].ndim - 1) or arrays[0].ndim == 0
     if not is_last:
         arrays = [np.ascontiguousarray(np.moveaxis(x, axis, -1)) for x in arrays]
     result = empty(arrays[0].shape, arrays[0].dtype)
     n_rows = math.prod(result.shape[:-1])
-    compute(*[x.reshape(n_rows, -1) for x in (*arrays, result)])  # a single number is a row of length 1
+    KERNELS[name](*[x.reshape(n_rows, -1) for x in (*arrays, result)])  # a single number is a row of length 1
     return result if is_last else np.moveaxis(result, -1, axis)
 
 
@@ -100,3 +80,8 @@ def _log_softmax_backward(dy, y, dx):
         total = sum_of(dy[i])
         for j in range(D):
             dx[i, j] = dy[i, j] - exp(y[i, j]) * total
+
+
+KERNELS = {"softmax": _softmax, "softmax_backward": _softmax_backward}
+KERNELS |= {"log_softmax": _log_softmax, "log_softmax_backward": _log_softmax_backward}
+make_softmax_kernels(kernel_of, _by_rows)

@@ -4,8 +4,7 @@ import cupy
 import numpy as np
 
 from npformer import reference
-from npformer.gpu.backend import kernel_of
-from npformer.gpu.kernels.softmax import log_softmax
+from npformer.gpu.backend import kernel_of, ops
 from npformer.gpu.launch import for_each_row, launch, real
 from npformer.reference.math.attention import scale_of
 
@@ -24,7 +23,7 @@ def cached_attention(q, kv, at, settings, keep_mask, bias):
 
 @kernel_of(reference.log_softmax_top_k, dtypes="float32 float64")  # rounding to half precision would make ties
 def log_softmax_top_k(x, k):
-    y, shape = log_softmax(x), (len(x), min(k, x.shape[1]))
+    y, shape = ops.log_softmax(x), (len(x), min(k, x.shape[1]))
     values, ids = cupy.empty(shape, x.dtype), cupy.empty(shape, np.int64)
     for_each_row("decoding", "largest", x.dtype, len(x), x, y, values, ids, x.shape[1], shape[1])
     return values, ids

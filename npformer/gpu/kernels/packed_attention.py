@@ -4,6 +4,6 @@ import cupy
 
 from npformer.gpu.backend import kernel_of
 from npformer.gpu.kernels.flash_attention import attend, attend_backward, options_for
-from npformer.reference.packed_kernels import make_packed_kernels
+from npformer.reference.shared_kernels import make_packed_kernels
 
 make_packed_kernels(kernel_of, cupy.empty, options_for, attend, attend_backward, without="bias")

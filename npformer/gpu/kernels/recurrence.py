@@ -27,7 +27,7 @@ def gru_backward(dstates, h0, weight, states, gates, keep_mask, reverse):
     dh, saved = cupy.zeros((B, D), h0.dtype), (h0, keep_mask, states, gates)
     for t in reversed(steps(T, reverse)):
         _launch_step("gru_step_backward", h0.shape, t, T, reverse, dstates, *saved, dh, dx_gates, dh_gates)
-        multiply(dh_gates[:, t], weight.T, out=dh, beta=1.0)
+        multiply(dh_gates[:, t], weight.T, out=dh, add=True)
     rows = dh_gates.reshape(B * T, 3 * D)
     dweight = multiply(_states_before(states, h0, reverse).T, rows)
     return dx_gates, dh, dweight, sum_columns(rows)[2 * D :]
@@ -52,7 +52,7 @@ def lstm_backward(dstates, dcells, h0, c0, weight, states, cells, gates, keep_ma
     arrays = dstates, dcells, c0, keep_mask, cells, gates
     for t in reversed(steps(T, reverse)):
         _launch_step("lstm_step_backward", h0.shape, t, T, reverse, *arrays, dh, dc, dx_gates)
-        multiply(dx_gates[:, t], weight.T, out=dh, beta=1.0)
+        multiply(dx_gates[:, t], weight.T, out=dh, add=True)
     dweight = multiply(_states_before(states, h0, reverse).T, dx_gates.reshape(B * T, 4 * D))
     return dx_gates, dh, dc, dweight
 

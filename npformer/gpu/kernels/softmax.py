@@ -5,29 +5,9 @@ import math
 import cupy
 from numpy.lib.array_utils import normalize_axis_index
 
-from npformer import reference
 from npformer.gpu.backend import kernel_of
 from npformer.gpu.launch import for_each_row
-
-
-@kernel_of(reference.softmax)
-def softmax(x, axis):
-    return _by_rows("softmax", axis, x)
-
-
-@kernel_of(reference.softmax_backward)
-def softmax_backward(dy, y, axis):
-    return _by_rows("softmax_backward", axis, dy, y)
-
-
-@kernel_of(reference.log_softmax)
-def log_softmax(x, axis):
-    return _by_rows("log_softmax", axis, x)
-
-
-@kernel_of(reference.log_softmax_backward)
-def log_softmax_backward(dy, y, axis):
-    return _by_rows("log_softmax_backward", axis, dy, y)
+from npformer.reference.shared_kernels import make_softmax_kernels
 
 
 def _by_rows(name, axis, *arrays):
@@ -38,3 +18,6 @@ def _by_rows(name, axis, *arrays):
     n, step = shape[axis], math.prod(shape[axis + 1 :])
     for_each_row("softmax", name, result.dtype, result.size // n, *arrays, result, n, step)
     return result
+
+
+make_softmax_kernels(kernel_of, _by_rows)

@@ -1,0 +1,132 @@
+"""Kernels that are the same in each backend but for the functions that they call.
+
+These functions are given: ``kernel_of`` of the backend, and ``empty(shape, dtype)``, which returns a new array, among
+them. ``as_it_lies`` and ``without`` are those of ``kernel_of``.
+"""
+
+from npformer import reference
+from npformer.reference.math.attention import summed_to
+from npformer.reference.math.convolution import taps
+from npformer.reference.math.packed_attention import split_parts, split_q_kv
+
+
+def make_softmax_kernels(kernel_of, by_rows):
+    """Make the kernels of softmax and its logarithm: ``by_rows(name, axis, *arrays)`` computes what has this name."""
+
+    @kernel_of(reference.softmax)
+    def softmax(x, axis):
+        return by_rows("softmax", axis, x)
+
+    @kernel_of(reference.softmax_backward)
+    def softmax_backward(dy, y, axis):
+        return by_rows("softmax_backward", axis, dy, y)
+
+    @kernel_of(reference.log_softmax)
+    def log_softmax(x, axis):
+        return by_rows("log_softmax", axis, x)
+
+    @kernel_of(reference.log_softmax_backward)
+    def log_softmax_backward(dy, y, axis):
+        return by_rows("log_softmax_backward", axis, dy, y)
+
+
+def make_convolution_kernels(kernel_of, empty, multiply, sum_of_rows, as_it_lies=""):
+    """Make the kernels of convolution, in which each tap is one matrix product.
+
+    The arrays are in (T, B, D) order, in which the inputs that a tap sees are contiguous, and so are the outputs that
+    see them; in (B, T, D) order each sequence would need a product of its own. ``multiply(a, b, out, add)`` writes a b,
+    or adds it to ``out``. In half precision the sum is rounded after each tap.
+    """
+
+    @kernel_of(reference.conv1d, as_it_lies=as_it_lies)
+    def conv1d(x, weight, bias, dilation, causal):
+        (B, T, _), rows = x.shape, by_time(x)
+        y = empty((T * B, weight.shape[2]), x.dtype)
+        y[...] = 0 if bias is None else bias
+        for w, at, seen in taps(T, len(weight), dilation, causal):
+            multiply(rows[all_of(seen, B)], weight[w], y[all_of(at, B)], True)
+        return by_sequence(y, B)
+
+    @kernel_of(reference.conv1d_backward, as_it_lies=as_it_lies and f"dy {as_it_lies}")
+    def conv1d_backward(dy, x, weight, bias, dilation, causal):
+        (B, T, _), rows, drows = x.shape, by_time(x), by_time(dy)
+        dx, dweight = empty(rows.shape, x.dtype), empty(weight.shape, x.dtype)
+        dx[...] = dweight[...] = 0
+        for w, at, seen in taps(T, len(weight), dilation, causal):
+            multiply(drows[all_of(at, B)], weight[w].T, dx[all_of(seen, B)], True)
+            multiply(rows[all_of(seen, B)].T, drows[all_of(at, B)], dweight[w], False)
+        return by_sequence(dx, B), dweight, None if bias is None else sum_of_rows(drows)
+
+    def by_time(x):
+        """(B, T, D) as (T·B, D)."""
+        B, T, D = x.shape
+        rows = empty((T * B, D), x.dtype)
+        rows.reshape(T, B, D)[...] = x.swapaxes(0, 1)
+        return rows
+
+    def by_sequence(rows, B):
+        """(T·B, D) as (B, T, D)."""
+        T, D = len(rows) // B, rows.shape[1]
+        x = empty((B, T, D), rows.dtype)
+        x[...] = rows.reshape(T, B, D).swapaxes(0, 1)
+        return x
+
+    def all_of(positions, B):
+        """The rows of a (T·B, D) array that belong to these time steps."""
+        return slice(positions.start * B, positions.stop * B)
+
+
+def make_packed_kernels(kernel_of, empty, options_for, attend, attend_backward, without=""):
+    """Make the kernels of attention on packed projections, whose heads it reads and writes as views.
+
+    Parameters
+    ----------
+    kernel_of, empty, without
+        As above.
+    options_for : callable
+        ``options_for(q, k, keep_mask, bias, causal, scale, dropout_rate, dropout_key)`` returns the options of the
+        other two.
+    attend : callable
+        ``attend(q, k, v, out, options)`` writes ``out`` and returns logsumexp, or ``NotImplemented``.
+    attend_backward : callable
+        ``attend_backward(dout, out, q, k, v, logsumexp, gradients, options)`` writes the gradients (dq, dk, dv), and
+        returns that of a bias for each head, or ``NotImplemented``.
+    """
+
+    @kernel_of(reference.self_attention, without=without)
+    def self_attention(qkv, settings, keep_mask, bias, dropout_key):
+        return forward(split_parts(qkv, *settings.parts), settings, keep_mask, bias, dropout_key)
+
+    @kernel_of(reference.self_attention_backward, without=without)
+    def self_attention_backward(dout, qkv, out, logsumexp, settings, keep_mask, bias, dropout_key):
+        dqkv = empty(qkv.shape, qkv.dtype)
+        heads, gradients = (split_parts(x, *settings.parts) for x in (qkv, dqkv))
+        done = backward(dout, out, heads, logsumexp, gradients, settings, keep_mask, bias, dropout_key)
+        return done if done is NotImplemented else (dqkv, *done) if done else dqkv
+
+    @kernel_of(reference.cross_attention, without=without)
+    def cross_attention(q, kv, settings, keep_mask, bias, dropout_key):
+        return forward(split_q_kv(q, kv, settings), settings, keep_mask, bias, dropout_key)
+
+    @kernel_of(reference.cross_attention_backward, without=without)
+    def cross_attention_backward(dout, q, kv, out, logsumexp, settings, keep_mask, bias, dropout_key):
+        dq, dkv = empty(q.shape, q.dtype), empty(kv.shape, kv.dtype)
+        heads, gradients = split_q_kv(q, kv, settings), split_q_kv(dq, dkv, settings)
+        done = backward(dout, out, heads, logsumexp, gradients, settings, keep_mask, bias, dropout_key)
+        return done if done is NotImplemented else (dq, dkv, *done)
+
+    def forward(heads, settings, *given):
+        B, H, T, K = heads[0].shape
+        out = empty((B, T, H * K), heads[0].dtype)
+        logsumexp = attend(*heads, *split_parts(out, H), options_of(heads, settings, *given))
+        return logsumexp if logsumexp is NotImplemented else (out, logsumexp)
+
+    def backward(dout, out, heads, logsumexp, gradients, settings, keep_mask, bias, dropout_key):
+        (dout,), (out,) = split_parts(dout, settings.n_heads), split_parts(out, settings.n_heads)
+        options = options_of(heads, settings, keep_mask, bias, dropout_key)
+        dbias = attend_backward(dout, out, *heads, logsumexp, gradients, options)
+        return dbias if dbias is NotImplemented else () if bias is None else (summed_to(dbias, bias.shape),)
+
+    def options_of(heads, settings, keep_mask, bias, dropout_key):
+        q, k, _ = heads
+        return options_for(q, k, keep_mask, bias, settings.causal, settings.scale, settings.dropout_rate, dropout_key)
