@@ -30,6 +30,35 @@ def make_softmax_kernels(kernel_of, by_rows):
         return by_rows("log_softmax_backward", axis, dy, y)
 
 
+def make_loss_kernels(kernel_of, linear, differentiated):
+    """Make the kernels of cross-entropy, also of two predictions, and also after a linear map.
+
+    ``differentiated(logits, bias, may_overwrite, targets, ignore_id, n_tokens, loss_scale, *numbers)`` returns the loss
+    and its gradient; the numbers are the smoothing and, of two predictions, the consistency.
+    """
+
+    @kernel_of(reference.cross_entropy)
+    def cross_entropy(logits, targets, ignore_id, label_smoothing, n_tokens, loss_scale):
+        return differentiated(logits, None, False, targets, ignore_id, n_tokens, loss_scale, label_smoothing)
+
+    @kernel_of(reference.linear_cross_entropy, as_it_lies="weight")
+    def linear_cross_entropy(x, weight, bias, targets, ignore_id, label_smoothing, n_tokens, loss_scale):
+        options = targets, ignore_id, n_tokens, loss_scale, label_smoothing
+        return differentiated(linear(x, weight), bias, True, *options)
+
+    @kernel_of(reference.paired_cross_entropy)
+    def paired_cross_entropy(logits, targets, consistency, ignore_id, label_smoothing, n_tokens, loss_scale):
+        options = targets, ignore_id, n_tokens, loss_scale, label_smoothing, consistency
+        return differentiated(logits, None, False, *options)
+
+    @kernel_of(reference.linear_paired_cross_entropy, as_it_lies="weight")
+    def linear_paired_cross_entropy(
+        x, weight, bias, targets, consistency, ignore_id, label_smoothing, n_tokens, loss_scale
+    ):
+        options = targets, ignore_id, n_tokens, loss_scale, label_smoothing, consistency
+        return differentiated(linear(x, weight), bias, True, *options)
+
+
 def make_convolution_kernels(kernel_of, empty, multiply, sum_of_rows, as_it_lies=""):
     """Make the kernels of convolution, in which each tap is one matrix product.
 

@@ -4,60 +4,31 @@ import math
 
 import numpy as np
 
-from npformer import reference
 from npformer.cpu.backend import kernel_of
 from npformer.cpu.jit import kernel
 from npformer.cpu.kernels.linear import linear
 from npformer.cpu.scalar import exp_negative, largest, like
 from npformer.cpu.sums import BLOCK
 from npformer.reference.math.cross_entropy import is_counted
+from npformer.reference.shared_kernels import make_loss_kernels
 from npformer.runtime.memory import empty
 
 
-@kernel_of(reference.cross_entropy)
-def cross_entropy(logits, targets, ignore_id, label_smoothing, n_tokens, loss_scale):
-    options = targets, ignore_id, n_tokens, loss_scale, label_smoothing
-    return _differentiated(_differentiate, _copied(logits), None, *options)
-
-
-@kernel_of(reference.linear_cross_entropy, as_it_lies="weight")
-def linear_cross_entropy(x, weight, bias, targets, ignore_id, label_smoothing, n_tokens, loss_scale):
-    options = targets, ignore_id, n_tokens, loss_scale, label_smoothing
-    return _differentiated(_differentiate, linear(x, weight), bias, *options)
-
-
-@kernel_of(reference.paired_cross_entropy)
-def paired_cross_entropy(logits, targets, consistency, ignore_id, label_smoothing, n_tokens, loss_scale):
-    options = targets, ignore_id, n_tokens, loss_scale, label_smoothing, consistency
-    return _differentiated(_differentiate_pairs, _copied(logits), None, *options)
-
-
-@kernel_of(reference.linear_paired_cross_entropy, as_it_lies="weight")
-def linear_paired_cross_entropy(
-    x, weight, bias, targets, consistency, ignore_id, label_smoothing, n_tokens, loss_scale
-):
-    options = targets, ignore_id, n_tokens, loss_scale, label_smoothing, consistency
-    return _differentiated(_differentiate_pairs, linear(x, weight), bias, *options)
-
-
-def _differentiated(differentiate, logits, bias, targets, ignore_id, n_tokens, loss_scale, *numbers):
+def _differentiated(logits, bias, may_overwrite, targets, ignore_id, n_tokens, loss_scale, *numbers):
     """The loss and its gradient, by a kernel that turns logits (n, V) or (2, n, V) into their gradient in place."""
     counted, V = is_counted(targets, ignore_id=ignore_id), logits.shape[-1]
     n_tokens = np.count_nonzero(counted) if n_tokens is None else n_tokens
     if n_tokens == 0:
         return NotImplemented  # there is no token to count: the reference warns about it
     share, number = 1 / n_tokens, logits.dtype.type
-    rows = logits.reshape(*logits.shape[: logits.ndim - 1 - targets.ndim], targets.size, V)
+    dlogits = logits if may_overwrite else empty(logits.shape, logits.dtype)
+    if not may_overwrite:
+        np.copyto(dlogits, logits)
+    rows = dlogits.reshape(*logits.shape[: logits.ndim - 1 - targets.ndim], targets.size, V)
     bias = np.empty(0, number) if bias is None else bias
+    differentiate = _differentiate if rows.ndim == 2 else _differentiate_pairs
     numbers = map(number, (share * loss_scale, *numbers))
-    return number(differentiate(rows, bias, targets.reshape(-1), counted.reshape(-1), *numbers) * share), logits
-
-
-def _copied(logits):
-    """A copy of the logits that a kernel may overwrite."""
-    copy = empty(logits.shape, logits.dtype)
-    np.copyto(copy, logits)
-    return copy
+    return number(differentiate(rows, bias, targets.reshape(-1), counted.reshape(-1), *numbers) * share), dlogits
 
 
 @kernel
@@ -154,3 +125,6 @@ def _differentiate_pairs(logits, bias, targets, counted, share, smoothing, consi
         x[target] -= share * (one - smoothing)
         y[target] -= share * (one - smoothing)
     return loss / 2
+
+
+make_loss_kernels(kernel_of, linear, _differentiated)

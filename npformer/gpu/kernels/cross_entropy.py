@@ -2,46 +2,24 @@
 
 import cupy
 
-from npformer import reference
 from npformer.gpu.backend import kernel_of
-from npformer.gpu.kernels.linear import linear
+from npformer.gpu.kernels.linear import add_bias, linear
 from npformer.gpu.launch import THREADS, for_each_row, launch, real
+from npformer.reference.shared_kernels import make_loss_kernels
 
 NOTHING_IGNORED = -1
 
 
-@kernel_of(reference.cross_entropy)
-def cross_entropy(logits, targets, ignore_id, label_smoothing, n_tokens, loss_scale):
-    dlogits = cupy.empty(logits.shape, logits.dtype)
-    return _differentiated("cross_entropy", logits, dlogits, targets, ignore_id, n_tokens, loss_scale, label_smoothing)
-
-
-@kernel_of(reference.linear_cross_entropy, as_it_lies="weight")
-def linear_cross_entropy(x, weight, bias, targets, ignore_id, label_smoothing, n_tokens, loss_scale):
-    logits = linear(x, weight, bias)  # the gradient is written over them
-    return _differentiated("cross_entropy", logits, logits, targets, ignore_id, n_tokens, loss_scale, label_smoothing)
-
-
-@kernel_of(reference.paired_cross_entropy)
-def paired_cross_entropy(logits, targets, consistency, ignore_id, label_smoothing, n_tokens, loss_scale):
-    dlogits, numbers = cupy.empty(logits.shape, logits.dtype), (label_smoothing, consistency)
-    return _differentiated("paired_cross_entropy", logits, dlogits, targets, ignore_id, n_tokens, loss_scale, *numbers)
-
-
-@kernel_of(reference.linear_paired_cross_entropy, as_it_lies="weight")
-def linear_paired_cross_entropy(
-    x, weight, bias, targets, consistency, ignore_id, label_smoothing, n_tokens, loss_scale
-):
-    logits, numbers = linear(x, weight, bias), (label_smoothing, consistency)
-    return _differentiated("paired_cross_entropy", logits, logits, targets, ignore_id, n_tokens, loss_scale, *numbers)
-
-
-def _differentiated(kernel, logits, dlogits, targets, ignore_id, n_tokens, loss_scale, *numbers):
-    """The loss, and its gradient in ``dlogits``, by the kernel with this name in the file with this name."""
+def _differentiated(logits, bias, may_overwrite, targets, ignore_id, n_tokens, loss_scale, *numbers):
+    """The loss and its gradient, by the kernel for logits (..., V) or (2, ..., V), whose file has its name."""
     if n_tokens is None:
         n_tokens = targets.size if ignore_id is None else int((targets != ignore_id).sum())
         if n_tokens == 0:
             return NotImplemented  # there is no token to count: the reference warns about it
+    if bias is not None:
+        add_bias(logits, bias)
+    dlogits = logits if may_overwrite else cupy.empty(logits.shape, logits.dtype)
+    kernel = "cross_entropy" if logits.ndim == targets.ndim + 1 else "paired_cross_entropy"
     V, n, dtype, wide = logits.shape[-1], targets.size, logits.dtype, real(logits.dtype)
     share = loss_scale / n_tokens  # the weight of each counted token in the mean, times the loss scale
     share = share.astype(wide) if isinstance(share, cupy.ndarray) else cupy.full((), share, wide)
@@ -55,3 +33,6 @@ def _differentiated(kernel, logits, dlogits, targets, ignore_id, n_tokens, loss_
 
 def _is_one(loss_scale):
     return isinstance(loss_scale, float) and loss_scale == 1
+
+
+make_loss_kernels(kernel_of, linear, _differentiated)

@@ -13,9 +13,14 @@ from npformer.gpu.launch import for_each_element
 def linear(x, weight, bias):
     y = multiply(as_rows(x), weight)
     if bias is not None:
-        options = y.size, y.shape[1], *drawing(0.0, None, y.dtype)
-        for_each_element("fused", "add_bias_drop_residual", y.dtype, y.size, y, bias, None, y, *options)
+        add_bias(y, bias)
     return y.reshape(*x.shape[:-1], y.shape[1])
+
+
+def add_bias(y, bias):
+    """y += bias, in place."""
+    options = y.size, bias.size, *drawing(0.0, None, y.dtype)
+    for_each_element("fused", "add_bias_drop_residual", y.dtype, y.size, y, bias, None, y, *options)
 
 
 @kernel_of(reference.linear_backward, as_it_lies="weight")
