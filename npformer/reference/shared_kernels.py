@@ -10,24 +10,24 @@ from npformer.reference.math.convolution import taps
 from npformer.reference.math.packed_attention import split_parts, split_q_kv
 
 
-def make_softmax_kernels(kernel_of, by_rows):
-    """Make the kernels of softmax and its logarithm: ``by_rows(name, axis, *arrays)`` computes what has this name."""
+def make_softmax_kernels(kernel_of, by_rows, forward, backward, log_forward, log_backward):
+    """Make the kernels of softmax and its logarithm; ``by_rows(forward, axis, *arrays)`` is the result of the first."""
 
     @kernel_of(reference.softmax)
     def softmax(x, axis):
-        return by_rows("softmax", axis, x)
+        return by_rows(forward, axis, x)
 
     @kernel_of(reference.softmax_backward)
     def softmax_backward(dy, y, axis):
-        return by_rows("softmax_backward", axis, dy, y)
+        return by_rows(backward, axis, dy, y)
 
     @kernel_of(reference.log_softmax)
     def log_softmax(x, axis):
-        return by_rows("log_softmax", axis, x)
+        return by_rows(log_forward, axis, x)
 
     @kernel_of(reference.log_softmax_backward)
     def log_softmax_backward(dy, y, axis):
-        return by_rows("log_softmax_backward", axis, dy, y)
+        return by_rows(log_backward, axis, dy, y)
 
 
 def make_loss_kernels(kernel_of, linear, differentiated):

@@ -12,14 +12,14 @@ from npformer.reference.shared_kernels import make_softmax_kernels
 from npformer.runtime.memory import empty
 
 
-def _by_rows(name, axis, *arrays):
+def _by_rows(compute, axis, *arrays):
     """The result of a kernel on these arrays, whose rows are along the axis."""
     is_last = axis in (-1, arrays[0].ndim - 1) or arrays[0].ndim == 0
     if not is_last:
         arrays = [np.ascontiguousarray(np.moveaxis(x, axis, -1)) for x in arrays]
     result = empty(arrays[0].shape, arrays[0].dtype)
     n_rows = math.prod(result.shape[:-1])
-    KERNELS[name](*[x.reshape(n_rows, -1) for x in (*arrays, result)])  # a single number is a row of length 1
+    compute(*[x.reshape(n_rows, -1) for x in (*arrays, result)])  # a single number is a row of length 1
     return result if is_last else np.moveaxis(result, -1, axis)
 
 
@@ -82,6 +82,4 @@ def _log_softmax_backward(dy, y, dx):
             dx[i, j] = dy[i, j] - exp(y[i, j]) * total
 
 
-KERNELS = {"softmax": _softmax, "softmax_backward": _softmax_backward}
-KERNELS |= {"log_softmax": _log_softmax, "log_softmax_backward": _log_softmax_backward}
-make_softmax_kernels(kernel_of, _by_rows)
+make_softmax_kernels(kernel_of, _by_rows, _softmax, _softmax_backward, _log_softmax, _log_softmax_backward)
