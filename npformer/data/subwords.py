@@ -3,12 +3,13 @@
 import io
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from npformer.checks import check_choice, check_int
 from npformer.data.marks import mark, unmark
-from npformer.runtime.extras import pip_install
+from npformer.runtime.extras import imported
 
 PAD, BOS, EOS, UNKNOWN = 0, 1, 2, 3
 MARKED = "<marked>"  # a piece that is in no text; a vocabulary that has it was learned from marked text
@@ -42,7 +43,7 @@ class Subwords:
     def __init__(self, model):
         self.model = bytes(model)
         try:
-            self._processor = _sentencepiece().SentencePieceProcessor(model_proto=self.model)
+            self._processor = import_sentencepiece().SentencePieceProcessor(model_proto=self.model)
         except RuntimeError as error:
             raise ValueError(f"model is not a sentencepiece model: {error}") from error
         given = {name: getattr(self._processor, f"{name}_id")() for name in ("pad", "bos", "eos")}
@@ -86,7 +87,7 @@ class Subwords:
                 raise
 
         try:
-            _sentencepiece().SentencePieceTrainer.train(
+            import_sentencepiece().SentencePieceTrainer.train(
                 sentence_iterator=watched(),
                 model_writer=model,
                 vocab_size=size,
@@ -147,9 +148,6 @@ class Subwords:
         return [id_ for id_ in row[:end] if id_ not in (self.pad_id, self.bos_id)]
 
 
-def _sentencepiece():
-    try:
-        import sentencepiece
-    except ImportError as error:
-        raise ImportError(f"subwords need sentencepiece: {pip_install('translation')}") from error
-    return sentencepiece
+def import_sentencepiece() -> Any:
+    """The package sentencepiece."""
+    return imported("sentencepiece", "translation", "subwords need")

@@ -1,6 +1,7 @@
 """Where the book is, and how to install what npformer can use and does not need."""
 
 from pathlib import Path
+from typing import Any
 
 IS_CLONE = (Path(__file__).parents[2] / "setup.cfg").is_file()
 ADDRESS = "https://github.com/npformer/npformer"
@@ -11,3 +12,16 @@ def pip_install(extra=""):
     """The command that installs npformer with an extra: in a clone the clone, or else the wheel."""
     name = "." if IS_CLONE else "npformer"
     return f"pip install {'-e ' if IS_CLONE else ''}" + (f"'{name}[{extra}]'" if extra else name)
+
+
+def imported(module: str, extra: str, what: str) -> Any:
+    """The package of a module that an extra installs, with that module; if it is missing, the error says what needs it.
+
+    >>> imported("nothing.at.all", "plot", "pictures need")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    ImportError: pictures need nothing: pip install ...
+    """
+    try:
+        return __import__(module)
+    except ImportError as error:
+        raise ImportError(f"{what} {module.partition('.')[0]}: {pip_install(extra)}") from error

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from npformer.arrays import has_own_rules, on_host
-from npformer.runtime.extras import pip_install
+from npformer.runtime.extras import imported
 from npformer.runtime.files import check_path, file_to_replace
 from npformer.runtime.interrupts import deferred_interrupts
 from npformer.runtime.locks import scratch_folder
@@ -217,8 +217,4 @@ def _sync_folder(folder):
 
 def import_safetensors():
     """The package safetensors."""
-    try:
-        import safetensors.numpy
-    except ImportError as error:
-        raise ImportError(f"checkpoints need safetensors: {pip_install('checkpoint')}") from error
-    return safetensors
+    return imported("safetensors.numpy", "checkpoint", "checkpoints need")
