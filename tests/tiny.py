@@ -3,6 +3,7 @@
 import json
 
 from npformer import Encoder, LanguageModel
+from npformer.data import Subwords
 from npformer.pretrained import save
 from npformer.pretrained.tokenizer import Tokenizer, byte_pairs, import_tokenizers
 
@@ -35,6 +36,17 @@ def tiny_encoder(seed=0):
     settings |= {"norm": "post", "activation": "gelu_erf", "positions": "learned", "pad_id": None}
     model = Encoder(len(tokenizer), **settings, task=None, n_types=2, embedding_norm=True)
     return model, model.init(seed), tokenizer
+
+
+def tiny_translation_tokenizer(folder):
+    """Write the files of a tokenizer as Marian's to a folder; return the vocabulary."""
+    subwords = Subwords.learn(["the man has a dog", "the dogs and the men"], size=30)
+    pieces = ["</s>", "<unk>", ">>fra<<", *subwords.pieces(range(4, len(subwords))), "<pad>"]
+    vocabulary = {piece: i for i, piece in enumerate(pieces)}
+    (folder / "vocab.json").write_text(json.dumps(vocabulary))
+    for side in ("source", "target"):
+        (folder / f"{side}.spm").write_bytes(subwords.model)
+    return vocabulary
 
 
 def saved(folder, made):

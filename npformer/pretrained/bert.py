@@ -10,6 +10,7 @@ TASKS = {  # what each class of theirs predicts, by the settings of ours
     "BertForSequenceClassification": {"task": "classes", "pooling": "first", "pooler": True},
     "BertForTokenClassification": {"task": "classes", "pooling": "none", "pooler": False},
 }
+REGRESSION, CLASSIFICATION = "regression", "single_label_classification"
 POOLINGS = {"cls_token": "first", "mean_tokens": "mean", "max_tokens": "max"}  # of the library sentence-transformers
 
 
@@ -23,8 +24,9 @@ class Bert(Family):
         "positions": "embeddings.position_embeddings",
         "types": "embeddings.token_type_embeddings",
         "embedding_norm": "embeddings.LayerNorm",
-        "layers.{}.attention.qkv": "encoder.layer.{0}.attention.self.query encoder.layer.{0}.attention.self.key "
-        "encoder.layer.{0}.attention.self.value",
+        "layers.{}.attention.qkv": " ".join(
+            f"encoder.layer.{{0}}.attention.self.{name}" for name in ("query", "key", "value")
+        ),
         "layers.{}.attention.out": "encoder.layer.{}.attention.output.dense",
         "layers.{}.attention_norm": "encoder.layer.{}.attention.output.LayerNorm",
         "layers.{}.feed_forward.hidden": "encoder.layer.{}.intermediate.dense",
@@ -88,13 +90,17 @@ class Bert(Family):
         elif task["task"] == "words":
             task |= {"tie_embeddings": config.get("tie_word_embeddings", True)}
         else:
-            is_number = config.get("problem_type") == "regression"
             n_outputs = config.get("num_labels", len(config.get("id2label", "01")))
-            task |= {"n_outputs": n_outputs, "task": "numbers" if is_number else "classes"}
+            kind = config.get("problem_type") or (REGRESSION if n_outputs == 1 else CLASSIFICATION)
+            if kind not in (REGRESSION, CLASSIFICATION):
+                raise ValueError(f"problem_type={shown(kind)}, supported are {REGRESSION}, {CLASSIFICATION}")
+            task |= {"n_outputs": n_outputs, "task": "numbers" if kind == REGRESSION else "classes"}
         return super().settings_of(config, tensors) | task
 
     def config_of(self, model):
         """What config.json says of a model of ours."""
+        if not model.n_types:
+            raise ValueError("n_types=0, expected at least 1")
         same = ("task", "pooling", "pooler")[: 1 if model.task is None else 3]
         wanted = {name: "classes" if (value := getattr(model, name)) == "numbers" else value for name in same}
         names = [name for name, task in TASKS.items() if all(task[key] == wanted[key] for key in same)]
@@ -104,6 +110,7 @@ class Bert(Family):
         if model.n_outputs is not None:
             labels = {str(i): f"LABEL_{i}" for i in range(model.n_outputs)}
             ours |= {"id2label": labels, "label2id": {label: int(i) for i, label in labels.items()}}
-            kind = "regression" if model.task == "numbers" else "single_label_classification"
-            ours |= {"problem_type": kind}
+            ours |= {"problem_type": REGRESSION if model.task == "numbers" else CLASSIFICATION}
+        elif model.task is None:  # which transformers does not read
+            ours["pooling"] = {f"pooling_mode_{key}": True for key, name in POOLINGS.items() if name == model.pooling}
         return super().config_of(model) | ours

@@ -1,6 +1,5 @@
 """A chat with a language model, whose tokenizer says how the turns become one text."""
 
-import importlib.util
 import json
 import subprocess
 import sys
@@ -12,7 +11,7 @@ from npformer.decoding import sample
 from npformer.decoding.streaming import streaming
 from npformer.models.language_model import LanguageModel
 from npformer.pretrained import sandbox
-from npformer.runtime.extras import pip_install
+from npformer.runtime.extras import imported
 
 BEGIN, END = "<|im_start|>", "<|im_end|>"  # of a turn, in ChatML
 ENDS = (END, "<|eot_id|>", "<|end|>", "<end_of_turn>")  # which end an answer, if the tokenizer has them
@@ -122,11 +121,10 @@ def chat_text(tokenizer: Any, messages: list[dict]) -> str:
             raise ValueError(f"the tokenizer has no template of a chat, nor {BEGIN} and {END}: try npformer generate")
         turns = [f"{BEGIN}{turn['role']}\n{turn['content']}{END}\n" for turn in messages]
         return "".join(turns) + f"{BEGIN}assistant\n"
-    if importlib.util.find_spec("jinja2") is None:
-        raise ImportError(f"templates of chats need jinja2: {pip_install('pretrained')}")
+    imported("jinja2", "pretrained", "templates of chats need")
     tokens = {f"{name}_token": getattr(tokenizer, f"{name}_id") for name in ("bos", "eos", "pad")}
     tokens = {name: tokenizer.tokenizer.id_to_token(id_) for name, id_ in tokens.items() if id_ is not None}
-    variables = {"messages": messages, "add_generation_prompt": True, **tokens}
+    variables = {"messages": messages, "add_generation_prompt": True, "tools": None, "documents": None, **tokens}
     given = json.dumps({"template": tokenizer.chat_template, "variables": variables}).encode()
     try:
         command = [sys.executable, "-P", sandbox.__file__]

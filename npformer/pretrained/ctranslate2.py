@@ -10,8 +10,7 @@ from npformer import tree
 from npformer.arrays import on_host
 from npformer.checks import shown
 from npformer.models.transformer import Transformer
-from npformer.reference.math.layer_norm import LAYER_NORM_EPS
-from npformer.reference.math.rms_norm import RMS_NORM_EPS
+from npformer.pretrained.family import eps_of
 from npformer.runtime.files import check_path
 
 NAMES = {  # of what a layer has
@@ -79,8 +78,7 @@ def export(
         ffn_glu=model.activation == "swiglu",
         rms_norm=model.norm_type == "rms_norm",
     )
-    default_eps = LAYER_NORM_EPS if model.norm_type == "layer_norm" else RMS_NORM_EPS
-    spec.config.layer_norm_epsilon = default_eps if model.eps is None else model.eps
+    spec.config.layer_norm_epsilon = eps_of(model)
     spec.config.bos_token = spec.config.decoder_start_token = target_tokens[bos_id]
     spec.config.eos_token, spec.config.add_source_eos = target_tokens[eos_id], add_source_eos
     spec.register_source_vocabulary(list(source_tokens))

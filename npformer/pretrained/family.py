@@ -1,17 +1,18 @@
 """How a family of models names its parameters and its settings: tables, which are read in both directions."""
 
+import math
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import fields
-from itertools import accumulate, pairwise
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from npformer import tree
-from npformer.arrays import Array
+from npformer.arrays import Array, on_host
 from npformer.checks import shown
 from npformer.models.description import check_size_of
+from npformer.reference.math.layer_norm import LAYER_NORM_EPS
+from npformer.reference.math.rms_norm import RMS_NORM_EPS
 
 BLOCK = 2**20  # numbers that are converted at a time
 MOST_NAMES = 6  # in an error
@@ -25,23 +26,14 @@ class Stored(NamedTuple):
     """A tensor of a file, which is read when it is used."""
 
     shape: tuple[int, ...]
-    rows: Callable[[slice], Array]  # the floats of some of its rows
+    rows: Callable[[Any], Array]  # the floats of some of its rows
 
     def into(self, out):
         """Write it into an array of the same shape, some rows at a time."""
-        step = max(1, BLOCK // max(1, int(np.prod(self.shape[1:]))))
+        step = max(1, BLOCK // max(1, math.prod(self.shape[1:])))
         for begin in range(0, len(out), step):
             part = slice(begin, begin + step)
             out[part] = self.rows(part)
-
-
-class Entry(NamedTuple):
-    """A parameter of ours, and the tensors of theirs that it consists of, side by side."""
-
-    path: str
-    shape: tuple[int, ...]
-    theirs: list[tuple[str, tuple[int, ...]]]
-    is_transposed: bool
 
 
 class Family:
@@ -84,13 +76,11 @@ class Family:
 
     def settings_of(self, config: dict, tensors: dict) -> dict:
         """Our settings, of what config.json says and of the tensors by the names of the table."""
-        for key, value in self.supported.items():
-            if (given := config.get(key, value)) != value:
-                raise ValueError(f"{key}={shown(given)}, supported is {shown(value)}")
-        keys = {ours: (key, ()) if isinstance(key, str) else (key[0], key[1:]) for ours, key in self.settings.items()}
-        if missing := sorted(key for key, default in keys.values() if key not in config and not default):
+        check_values(config, self.supported)
+        keys = {ours: (key,) if isinstance(key, str) else key for ours, key in self.settings.items()}
+        if missing := sorted(key for key, *default in keys.values() if key not in config and not default):
             raise ValueError(f"config.json has no {', '.join(missing)}")
-        found = self.constants | {ours: config.get(key, *default) for ours, (key, default) in keys.items()}
+        found = self.constants | {ours: config.get(*key) for ours, key in keys.items()}
         if found["activation"] not in ("swiglu", *ACTIVATIONS):
             given = f"{keys['activation'][0]}={shown(found['activation'])}"
             raise ValueError(f"{given}, supported are {', '.join(ACTIVATIONS)}")
@@ -101,11 +91,18 @@ class Family:
         for name, value in self.constants.items():
             if getattr(model, name) != value:
                 raise ValueError(f"{name}={shown(getattr(model, name))}, expected {shown(value)}")
+        if model.has_final_norm != (model.norm == "pre"):
+            raise ValueError(f"final_norm={model.final_norm}, expected None")
+        given = {name: getattr(model, name) for name in self.settings}
+        if "activation" in given:
+            if model.activation not in THEIRS:
+                raise ValueError(f"activation={shown(model.activation)}, expected {', '.join(THEIRS)}")
+            given["activation"] = THEIRS[model.activation]
+        meant = {"eps": eps_of(model), "inner_dropout": model.dropout}  # where a setting is None
+        given |= {name: value for name, value in meant.items() if name in given and given[name] is None}
+        keys = {name: key if isinstance(key, str) else key[0] for name, key in self.settings.items()}
         about = {"model_type": self.name, "architectures": [self.architecture]} | self.supported
-        for name, key in self.settings.items():
-            value = getattr(model, name)
-            about[key if isinstance(key, str) else key[0]] = THEIRS[value] if name == "activation" else value
-        return about
+        return about | {keys[name]: value for name, value in given.items()}
 
     # -- parameters
 
@@ -122,62 +119,56 @@ class Family:
         """The tensors of the table by the names of a file."""
         return {name if name.startswith(self.heads) else self.prefix + name: x for name, x in tensors.items()}
 
-    def entries(self, model: Any) -> Iterator[Entry]:
-        """The parameters of a model of ours, each with the tensors of theirs."""
+    def views(self, model: Any, params: dict) -> dict[str, Array]:
+        """The tensors by the names of the table, as views of the parameters of a model of ours."""
         names = self.names_of(model)
-        for path, x in tree.leaves(model.shapes()):
+        found: dict[str, Array] = {}
+        for path, x in tree.leaves(params):
             layer, place = re.search(r"\.(\d+)\.", path), re.sub(r"\.\d+\.", ".{}.", path)
             module, _, leaf = place.rpartition(".")
-            if module not in names and place not in names:
+            if (known := names.get(place, names.get(module))) is None:
                 raise ValueError(f"these models have no parameter {path}")
-            has_leaf, is_table = place not in names, leaf not in ("weight", "bias", "gain")
-            theirs = names[module if has_leaf else place].format(layer and layer[1]).split()
-            is_transposed = x.ndim == 2 and not is_table and (self.has_linear_transposed or module == "output")
-            if has_leaf or is_table:
+            is_table = leaf not in ("weight", "bias", "gain")
+            theirs = known.format(layer and layer[1]).split()
+            if is_table or place not in names:
                 theirs = [f"{name}.{'bias' if leaf == 'bias' else 'weight'}" for name in theirs]
             widths = [x.shape[-1] // len(theirs)] * len(theirs)
             if len(theirs) == 3:
                 widths = model.layer_settings.attention.widths(model.d_model)
-            shapes = [(*x.shape[:-1], width)[:: -1 if is_transposed else 1] for width in widths]
-            yield Entry(path, x.shape, list(zip(theirs, shapes, strict=True)), is_transposed)
+            parts = np.split(x, np.cumsum(widths)[:-1], axis=-1)
+            is_map = x.ndim == 2 and not is_table and (self.has_linear_transposed or module == "output")
+            found |= zip(theirs, [part.T for part in parts] if is_map else parts, strict=True)
+        return found
 
     def read(self, model: Any, tensors: dict[str, Stored], dtype: Any) -> dict:
         """The parameters of a model of ours, if the tensors are those of such a model."""
-        check_size_of(model, len(tensors), sum(int(np.prod(x.shape)) for x in tensors.values()))
-        entries, params = list(self.entries(model)), {}
+        check_size_of(model, len(tensors), sum(math.prod(x.shape) for x in tensors.values()))
         if model.tie_embeddings:  # which some files hold twice
             output = f"{self.names_of(model)['output']}.weight"
             tensors = {name: x for name, x in tensors.items() if name != output}
-        check_names({name: shape for entry in entries for name, shape in entry.theirs}, tensors)
-        for entry in entries:
-            params[entry.path] = out = np.empty(entry.shape, dtype)
-            begin = 0
-            for name, shape in entry.theirs:
-                end = begin + shape[0 if entry.is_transposed else -1]
-                part = out[..., begin:end]
-                tensors[name].into(part.T if entry.is_transposed else part)
-                begin = end
-        return tree.from_leaves(params.items())
+        check_names(self.views(model, model.shapes()), tensors)
+        params = tree.map_leaves(lambda x: np.empty(x.shape, dtype), model.shapes())
+        for name, out in self.views(model, params).items():
+            tensors[name].into(out)
+        return params
 
     def write(self, model: Any, params: dict) -> dict[str, Array]:
         """The tensors of the table, of a model of ours."""
-        arrays, tensors = dict(tree.leaves(params)), {}
-        for entry in self.entries(model):
-            ends = accumulate((shape[0 if entry.is_transposed else -1] for _, shape in entry.theirs), initial=0)
-            for (name, _), (begin, end) in zip(entry.theirs, pairwise(ends), strict=True):
-                part = np.asarray(arrays[entry.path])[..., begin:end]
-                tensors[name] = part.T if entry.is_transposed else part
-        return tensors
+        return self.views(model, tree.map_leaves(lambda _, x: on_host(x), model.shapes(), params))
+
+
+def check_values(config: dict, supported: dict) -> None:
+    """Check that keys of config.json have the only values that are supported, if they are there."""
+    for key, value in supported.items():
+        if (given := config.get(key)) not in (None, value):
+            raise ValueError(f"{key}={shown(given)}, supported is {shown(value)}")
 
 
 def check_names(expected: dict, tensors: dict) -> None:
-    """Check that tensors have these names and shapes."""
+    """Check that tensors have the names and shapes of others."""
     missing, additional = sorted(expected.keys() - tensors.keys()), sorted(tensors.keys() - expected.keys())
-    wrong = [
-        f"{name} {tensors[name].shape} and not {shape}"
-        for name, shape in expected.items()
-        if name in tensors and tensors[name].shape != shape
-    ]
+    both = [(name, tensors[name].shape, x.shape) for name, x in expected.items() if name in tensors]
+    wrong = [f"{name} {given} and not {shape}" for name, given, shape in both if given != shape]
     found = {"missing": missing, "additional": additional, "of another shape": wrong}
     parts = [f"{what}: {listed(names)}" for what, names in found.items() if names]
     if parts:
@@ -194,8 +185,7 @@ def listed(names: list[str]) -> str:
     return ", ".join(f"{name:.80}" for name in names[:MOST_NAMES]) + (f" and {more:,} more" if more > 0 else "")
 
 
-def given_settings(model: Any, settings: dict) -> None:
-    """Check that settings that a user gives are known to a class of models."""
-    known = {field.name for field in fields(model)}
-    if unknown := sorted(settings.keys() - known):
-        raise ValueError(f"{model.__name__} has no settings {listed(unknown)}")
+def eps_of(model: Any) -> float:
+    """What a model adds to the variance, or to the mean square, in its normalisations."""
+    default = LAYER_NORM_EPS if model.norm_type == "layer_norm" else RMS_NORM_EPS
+    return default if model.eps is None else model.eps

@@ -12,17 +12,22 @@ from npformer.training.strict_json import parse_json
 
 TENSORS, INDEX = "model.safetensors", "model.safetensors.index.json"
 DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
-LONGEST_JSON = 64 * 2**20  # bytes of a file of settings or of a tokenizer
+LONGEST = 64 * 2**20  # bytes of a file of settings or of a tokenizer
+
+
+def read_text(path: Path) -> str:
+    """The text of a file of unknown origin."""
+    if (size := path.stat().st_size) > LONGEST:
+        raise ValueError(f"{path.name} has {size:,} bytes, expected at most {LONGEST:,}")
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path.name} is no text in UTF-8: {error}") from None
 
 
 def read_json(path: Path) -> dict:
     """A dict in a JSON file of unknown origin."""
-    if path.stat().st_size > LONGEST_JSON:
-        raise ValueError(f"{path.name} has {path.stat().st_size:,} bytes, expected at most {LONGEST_JSON:,}")
-    try:
-        found = parse_json(path.read_text(encoding="utf-8"), path.name)
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path.name} is no text in UTF-8: {error}") from None
+    found = parse_json(read_text(path), path.name)
     if not isinstance(found, dict):
         raise ValueError(f"{path.name} holds a {type(found).__name__}, expected a dict")
     return found
@@ -65,19 +70,12 @@ def tensors_in(path: Path) -> dict[str, Stored]:
 
 
 def _stored(name: str, described: dict, data: Any) -> Stored:
-    if described["dtype"] not in DTYPES:
-        return Stored(tuple(described["shape"]), lambda rows: _refuse(name, described["dtype"]))
-    begin, end = described["data_offsets"]
-    values = np.ndarray(described["shape"], DTYPES[described["dtype"]], data[begin:end])
-    if described["dtype"] != "BF16":
-        return Stored(values.shape, lambda rows: values[rows])
-    return Stored(values.shape, lambda rows: (values[rows].astype("<u4") << 16).view("<f4"))
+    dtype, (begin, end) = described["dtype"], described["data_offsets"]
 
+    def rows(part):
+        if dtype not in DTYPES:
+            raise ValueError(f"{name} has dtype {dtype}, supported are {', '.join(DTYPES)}")
+        values = np.ndarray(described["shape"], DTYPES[dtype], data[begin:end])[part]
+        return (values.astype("<u4") << 16).view("<f4") if dtype == "BF16" else values
 
-def _refuse(name: str, dtype: str) -> Any:
-    raise ValueError(f"{name} has dtype {dtype}, supported are {', '.join(DTYPES)}")
-
-
-def write_json(path: Path, values: dict) -> None:
-    """Write settings."""
-    path.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
+    return Stored(tuple(described["shape"]), rows)

@@ -9,7 +9,7 @@ import numpy as np
 
 from npformer.checks import shown
 from npformer.pretrained.family import Stored
-from npformer.runtime.extras import pip_install
+from npformer.runtime.extras import imported
 
 NAMES = {  # theirs -> those of the library transformers
     "token_embd": "embed_tokens",
@@ -27,6 +27,7 @@ NAMES = {  # theirs -> those of the library transformers
 }
 SETTINGS = {
     "hidden_size": "embedding_length",
+    "head_dim": "rope.dimension_count",  # a part of the width, in models that are not supported
     "num_attention_heads": "attention.head_count",
     "num_key_value_heads": "attention.head_count_kv",
     "num_hidden_layers": "block_count",
@@ -52,8 +53,7 @@ def read_gguf(path: Path) -> tuple[dict, dict[str, Stored], dict]:
     found = {}
     for name, stored in tensors.items():
         *layer, module, leaf = name.removeprefix("blk.").split(".")
-        heads = {"attn_q": "num_attention_heads", "attn_k": "num_key_value_heads"}.get(module)
-        if heads:
+        if heads := {"attn_q": "num_attention_heads", "attn_k": "num_key_value_heads"}.get(module):
             stored = as_halves(stored, config.get(heads, config.get("num_attention_heads")))
         found[".".join([*(["layers", *layer] if layer else []), NAMES.get(module, module), leaf])] = stored
     config["tie_word_embeddings"] = "lm_head.weight" not in found
@@ -69,7 +69,7 @@ def as_halves(stored: Stored, n_heads: Any) -> Stored:
     if not isinstance(n_heads, int) or n_heads < 1 or stored.shape[0] % (2 * n_heads):
         raise ValueError(f"a projection of shape {stored.shape} has no {shown(n_heads)} heads of even width")
     order = np.arange(stored.shape[0]).reshape(n_heads, -1, 2).swapaxes(1, 2).reshape(-1)
-    return Stored(stored.shape, lambda rows: stored.rows(slice(0, stored.shape[0]))[order[rows]])
+    return Stored(stored.shape, lambda rows: stored.rows(order[rows]))
 
 
 class Header:
@@ -131,7 +131,7 @@ class Header:
 
     def stored(self, name: str, begin: int, shape: tuple[int, ...], kind: int, offset: int) -> Stored:
         """A tensor, which is dequantised when it is read."""
-        gguf = import_gguf()
+        gguf = imported("gguf.quants", "pretrained", "GGUF files need")
         try:
             kind = gguf.GGMLQuantizationType(kind)
         except ValueError:
@@ -145,20 +145,9 @@ class Header:
 
         def rows(part):
             try:
-                whole = data if len(shape) == 1 else data[part]
-                x = gguf.quants.dequantize(whole, kind)
+                x = gguf.quants.dequantize(data if len(shape) == 1 else data[part], kind)
             except NotImplementedError:
                 raise ValueError(f"{name:.80} is quantised as {kind.name}, which is not supported") from None
             return x[part] if len(shape) == 1 else x.reshape(-1, *shape[1:])
 
         return Stored(shape, rows)
-
-
-def import_gguf() -> Any:
-    """The package gguf."""
-    try:
-        import gguf
-        import gguf.quants
-    except ImportError as error:
-        raise ImportError(f"GGUF files need gguf: {pip_install('pretrained')}") from error
-    return gguf

@@ -2,7 +2,7 @@
 
 from npformer.checks import shown
 from npformer.models.language_model import LanguageModel
-from npformer.pretrained.family import Family
+from npformer.pretrained.family import Family, check_values
 from npformer.reference.settings import Rotary
 
 
@@ -43,19 +43,14 @@ class Llama(Family):
 
     def settings_of(self, config, tensors):
         """Our settings, also those of the rotation."""
-        rope = config.get("rope_parameters") or {"rope_theta": config.get("rope_theta", 1e4)} | (
-            config.get("rope_scaling") or {}
-        )
+        older = {"rope_theta": config.get("rope_theta", 1e4)} | (config.get("rope_scaling") or {})
+        rope = config.get("rope_parameters") or older
         kind = rope.get("rope_type", rope.get("type", "default"))
         if kind not in ("default", "linear"):
             raise ValueError(f"the rotation has rope_type={shown(kind)}, supported are 'default' and 'linear'")
         found = super().settings_of(config, tensors)
-        for key, expected in {
-            "mlp_bias": found["bias"],
-            "head_dim": found["d_model"] // max(1, found["n_heads"]),
-        }.items():
-            if (given := config.get(key)) not in (None, expected):
-                raise ValueError(f"{key}={shown(given)}, supported is {expected} beside the other settings")
+        width = found["d_model"] // max(1, found["n_heads"])
+        check_values(config, {"mlp_bias": found["bias"], "head_dim": width})
         scaling = rope.get("factor", 1.0) if kind == "linear" else 1.0
         return found | {"rotary": {"base": rope.get("rope_theta", 1e4), "scaling": scaling}}
 

@@ -1,14 +1,16 @@
 """Read a model of another library, or write one for it."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from npformer.checks import shown
+from npformer.operations.options import settings_from
 from npformer.pretrained.bert import Bert
-from npformer.pretrained.family import Family, Stored, given_settings
-from npformer.pretrained.files import TENSORS, read_json, tensors_in, tensors_of, write_json
+from npformer.pretrained.family import Family, Stored
+from npformer.pretrained.files import TENSORS, read_json, tensors_in, tensors_of
 from npformer.pretrained.gguf_file import read_gguf
 from npformer.pretrained.gpt2 import GPT2
 from npformer.pretrained.llama import Llama, Mistral
@@ -66,29 +68,28 @@ def load(path: Any, *, names: dict | None = None, **settings: Any) -> tuple[Any,
 
 def _load(path, names, settings):
     config, tensors, about = opened(path)
-    if names is not None and config:
+    if names is not None and config is not None:
         raise ValueError("names are given, expected None for a model with config.json")
-    family = family_of(config) if config else PyTorch(names or {}, tensors)
+    family = PyTorch(names or {}, tensors) if config is None else family_of(config)
     tensors = family.arriving(tensors, config)
     found = family.settings_of(config, tensors)
-    given_settings(family.model, settings)
     half = {"dtype": "float32"} if settings.get("dtype") == "float16" else {}
-    model = family.model(**found | settings | half)
+    model = settings_from(family.model, found | settings | half, family.model.__name__)
     params = family.read(model, tensors, settings.get("dtype", model.dtype))
     if isinstance(about, dict):
         return model, params, tokenizer_of_gguf(about)
     begin_id = model.tgt_vocab - 1 if isinstance(family, Marian) else None
-    return model, params, about and tokenizer_of(about, begin_id)
+    return model, params, about and tokenizer_of(about, config, begin_id)
 
 
-def opened(path: Path | dict) -> tuple[dict, dict[str, Stored], Any]:
+def opened(path: Path | dict) -> tuple[dict | None, dict[str, Stored], Any]:
     """The settings and the tensors of a file or folder, and where its tokenizer is: a folder, or a dict."""
     if isinstance(path, dict):
-        return {}, {name: of_array(x) for name, x in path.items()}, None
+        return None, {name: of_array(x) for name, x in path.items()}, None
     if path.suffix == ".gguf":
         return read_gguf(path)
     if path.suffix == ".safetensors":
-        return {}, tensors_in(path), None
+        return None, tensors_in(path), None
     if not (path / "config.json").is_file():
         raise ValueError("it is no GGUF or safetensors file, and no folder with config.json")
     config = read_json(path / "config.json")
@@ -132,11 +133,7 @@ def save(path: Any, model: Any, params: dict, tokenizer: Any = None, *, names: d
         If no family has such a model; the error says why.
     """
     path, safetensors = check_path(path), import_safetensors()
-    if names is not None:
-        family: Family = PyTorch(names)
-        config: dict = {}
-    else:
-        family, config = fitting(model)
+    family, config = fitting(model) if names is None else (PyTorch(names), {})
     tensors = family.leaving(family.write(model, params), model)
     tensors = {name: np.ascontiguousarray(x) for name, x in tensors.items()}
     if names is not None:
@@ -144,7 +141,7 @@ def save(path: Any, model: Any, params: dict, tokenizer: Any = None, *, names: d
         return
     path.mkdir(parents=True, exist_ok=True)
     ids = {f"{name}_token_id": getattr(tokenizer, f"{name}_id", None) for name in ("bos", "eos")}
-    write_json(path / "config.json", config | {"dtype": str(model.dtype)} | ids)
+    (path / "config.json").write_text(json.dumps(config | {"dtype": model.dtype} | ids, indent=2) + "\n", "utf-8")
     safetensors.numpy.save_file(tensors, path / TENSORS, {"format": "pt"})
     for name, data in getattr(tokenizer, "files", {}).items():
         (path / name).write_bytes(data)

@@ -4,7 +4,7 @@ import numpy as np
 
 from npformer.checks import shown
 from npformer.models.transformer import Transformer
-from npformer.pretrained.family import LIKE_2017, Family, Stored
+from npformer.pretrained.family import LIKE_2017, Family, Stored, check_values
 
 NEVER = -1e4  # the logit of the begin token, which is not predicted
 
@@ -17,12 +17,11 @@ def attention(ours, theirs):
 def stack(name):
     """The names of the layers of a stack."""
     ours, theirs = f"{name}.{{}}", f"{name}.layers.{{0}}"
-    parts = {"hidden": "fc1", "out": "fc2"}
-    qkv = " ".join(f"{theirs}.self_attn.{x}_proj" for x in "qkv")
     return {
-        f"{ours}.attention.qkv": qkv,
+        f"{ours}.attention.qkv": " ".join(f"{theirs}.self_attn.{x}_proj" for x in "qkv"),
         **attention(f"{ours}.attention", f"{theirs}.self_attn"),
-        **{f"{ours}.feed_forward.{part}": f"{theirs}.{name}" for part, name in parts.items()},
+        f"{ours}.feed_forward.hidden": f"{theirs}.fc1",
+        f"{ours}.feed_forward.out": f"{theirs}.fc2",
         f"{ours}.feed_forward_norm": f"{theirs}.final_layer_norm",
     }
 
@@ -59,7 +58,7 @@ class Marian(Family):
         "scale_embeddings": ("scale_embedding", False),
         "pad_id": "pad_token_id",
     }
-    constants = LIKE_2017 | {"positions": "sinusoidal_concatenated", "norm": "post"}
+    constants = LIKE_2017 | {"positions": "sinusoidal_concatenated", "norm": "post", "eps": None}
     supported = {
         "normalize_before": False,
         "normalize_embedding": False,
@@ -95,17 +94,10 @@ class Marian(Family):
     def settings_of(self, config, tensors):
         """Our settings, also the sizes of the vocabularies and the numbers of layers."""
         found = super().settings_of(config, tensors)
-        for key, expected in {
-            "decoder_attention_heads": found["n_heads"],
-            "decoder_ffn_dim": found["d_ff"],
-            "decoder_start_token_id": found["pad_id"],
-        }.items():
-            if (given := config.get(key, expected)) != expected:
-                raise ValueError(
-                    f"{key}={shown(given)}, supported is {expected}, that of the encoder or of the padding"
-                )
+        of_encoder = {"decoder_attention_heads": found["n_heads"], "decoder_ffn_dim": found["d_ff"]}
+        check_values(config, of_encoder | {"decoder_start_token_id": found["pad_id"]})
         source = config.get("vocab_size", 0)
-        target = 1 + config.get("decoder_vocab_size", source)
+        target = 1 + (config.get("decoder_vocab_size") or source)
         sizes = {"src_vocab": target if is_tied(config) else source, "tgt_vocab": target}
         depths = [config.get(f"{name}_layers", 12) for name in ("encoder", "decoder")]
         return found | sizes | {"n_layers": depths, "tie_embeddings": is_tied(config)}

@@ -1,21 +1,17 @@
 """The tokenizer of a model that exists: text to ids and back."""
 
+import re
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from npformer.checks import shown
-from npformer.pretrained.files import LONGEST_JSON, read_json
-from npformer.runtime.extras import pip_install
+from npformer.data.subwords import import_sentencepiece
+from npformer.pretrained.files import read_json, read_text
+from npformer.runtime.extras import imported
 
-FILES: tuple[str, ...] = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "chat_template.jinja",
-    "generation_config.json",
-)
-FILES += ("vocab.json", "merges.txt", "source.spm", "target.spm")
+FILES = "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja"
+FILES += "generation_config.json", "vocab.json", "merges.txt", "source.spm", "target.spm"  # type: ignore[assignment]
 CONTROL = 3  # the type of tokens of a GGUF file that no text has
 
 
@@ -68,10 +64,9 @@ class MarianTokenizer:
     chat_template = None
 
     def __init__(self, source, target, ids, begin_id):
-        from npformer.data.subwords import import_sentencepiece
-
         kind = import_sentencepiece().SentencePieceProcessor
-        self.source, self.target = (kind(model_proto=model) for model in (source, target))
+        with _refusing("source.spm or target.spm is no sentencepiece model"):
+            self.source, self.target = (kind(model_proto=model) for model in (source, target))
         self.ids, self.pieces, self.files = ids, {id_: piece for piece, id_ in ids.items()}, {}
         self.eos_id, self.pad_id, self.bos_id = ids["</s>"], ids["<pad>"], begin_id
 
@@ -79,9 +74,11 @@ class MarianTokenizer:
         return len(self.ids)
 
     def encode(self, text):
-        """The ids of a text to translate."""
-        unknown = self.ids["<unk>"]
-        return [self.ids.get(piece, unknown) for piece in self.source.encode(text, out_type=str)] + [self.eos_id]
+        """The ids of a text to translate, which may begin with a token of a language, such as ">>fra<<"."""
+        language = re.match(">>.+?<<", text)
+        pieces = self.source.encode(text[language.end() if language else 0 :], out_type=str)
+        pieces = [*([language[0]] if language else []), *pieces, "</s>"]
+        return [self.ids.get(piece, self.ids["<unk>"]) for piece in pieces]
 
     def decode(self, ids):
         """The text of ids of a translation."""
@@ -89,28 +86,31 @@ class MarianTokenizer:
         return self.target.decode([self.pieces.get(int(id_), "<unk>") for id_ in ids if int(id_) not in special])
 
 
-def tokenizer_of(folder: Path, begin_id: int | None) -> Any:
+def tokenizer_of(folder: Path, config: dict, begin_id: int | None) -> Any:
     """The tokenizer in a folder, or None if it has none."""
     found: Any = None
-    about = read_json(folder / "tokenizer_config.json") if (folder / "tokenizer_config.json").exists() else {}
-    if (folder / "tokenizer.json").exists():
-        found = Tokenizer(_from_json(folder / "tokenizer.json"), _special(about), _template(folder, about))
-    elif (folder / "source.spm").exists():
-        vocabulary, (source, target) = (
-            read_json(folder / "vocab.json"),
-            (folder / f"{x}.spm" for x in ("source", "target")),
-        )
-        found = MarianTokenizer(source.read_bytes(), target.read_bytes(), vocabulary, begin_id)
-    elif (folder / "merges.txt").exists():
-        end = "<|endoftext|>"
-        merges = [
-            tuple(line.split(" ")) for line in _text(folder / "merges.txt").splitlines() if line[:1] != "#" and line
-        ]
+    files = {name: folder / name for name in FILES if (folder / name).exists()}
+    about = read_json(files["tokenizer_config.json"]) if "tokenizer_config.json" in files else {}
+    names = ("bos", "eos", "pad")
+    special = {name: about.get(f"{name}_token") or config.get(f"{name}_token_id") for name in names}
+    if "tokenizer.json" in files:
+        tokenizers, text = import_tokenizers(), read_text(files["tokenizer.json"])
+        template = about.get("chat_template") if isinstance(about.get("chat_template"), str) else None
+        if "chat_template.jinja" in files:
+            template = read_text(files["chat_template.jinja"])
+        with _refusing("tokenizer.json holds no tokenizer"):
+            found = Tokenizer(tokenizers.Tokenizer.from_str(text), special, template)
+    elif "source.spm" in files:
+        source, target = ((folder / f"{side}.spm").read_bytes() for side in ("source", "target"))
+        found = MarianTokenizer(source, target, read_json(folder / "vocab.json"), begin_id)
+    elif "merges.txt" in files:
+        end, lines = "<|endoftext|>", read_text(files["merges.txt"]).splitlines()
+        merges = [tuple(line.split(" ")) for line in lines if line and not line.startswith("#version")]
         pairs = byte_pairs(read_json(folder / "vocab.json"), merges)
         pairs.add_special_tokens([end])
         found = Tokenizer(pairs, {"bos": end, "eos": end})
     if found is not None:
-        found.files = {name: (folder / name).read_bytes() for name in FILES if (folder / name).exists()}
+        found.files = {name: path.read_bytes() for name, path in files.items()}
     return found
 
 
@@ -120,15 +120,14 @@ def tokenizer_of_gguf(about: dict) -> Tokenizer:
     said = {name.removeprefix("tokenizer.ggml."): value for name, value in about.items()}
     kind, before = said.get("model"), said.get("pre", "default")
     if kind != "gpt2" or before not in ("smollm", "gpt-2", "default"):
-        raise ValueError(
-            f"its tokenizer is {shown(kind)} with {shown(before)}, supported is 'gpt2' with 'smollm' or 'gpt-2'"
-        )
+        given = f"{shown(kind)} with {shown(before)}"
+        raise ValueError(f"its tokenizer is {given}, supported is 'gpt2' with 'smollm' or 'gpt-2'")
     tokens, merges = said["tokens"], [tuple(merge.split(" ")) for merge in said["merges"]]
     tokenizer = byte_pairs({token: i for i, token in enumerate(tokens)}, merges, digits=before == "smollm")
     control = [token for token, kind in zip(tokens, said["token_type"], strict=True) if kind == CONTROL]
     tokenizer.add_special_tokens([tokenizers.AddedToken(token, normalized=False, special=True) for token in control])
     special = {
-        name: said.get(f"{long}_token_id") for name, long in (("bos", "bos"), ("eos", "eos"), ("pad", "padding"))
+        name: said.get(f"{long}_token_id") for name, long in {"bos": "bos", "eos": "eos", "pad": "padding"}.items()
     }
     return Tokenizer(tokenizer, special, about.get("tokenizer.chat_template"))
 
@@ -146,12 +145,6 @@ def byte_pairs(vocabulary: dict, merges: list, digits: bool = False) -> Any:
     return tokenizer
 
 
-def _from_json(path):
-    tokenizers, text = import_tokenizers(), _text(path)
-    with _refusing(f"{path.name} holds no tokenizer"):
-        return tokenizers.Tokenizer.from_str(text)
-
-
 @contextmanager
 def _refusing(what):
     """Turn an error of the library tokenizers into a ValueError; it panics, too, which is no Exception."""
@@ -163,30 +156,6 @@ def _refusing(what):
         raise ValueError(f"{what}: {error}") from None
 
 
-def _special(about):
-    return {name: about.get(f"{name}_token") for name in ("bos", "eos", "pad")}
-
-
-def _template(folder, about):
-    if (folder / "chat_template.jinja").exists():
-        return _text(folder / "chat_template.jinja")
-    template = about.get("chat_template")
-    return template if isinstance(template, str) else None
-
-
-def _text(path):
-    if path.stat().st_size > LONGEST_JSON:
-        raise ValueError(f"{path.name} has {path.stat().st_size:,} bytes, expected at most {LONGEST_JSON:,}")
-    try:
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path.name} is no text in UTF-8: {error}") from None
-
-
 def import_tokenizers() -> Any:
     """The package tokenizers."""
-    try:
-        import tokenizers
-    except ImportError as error:
-        raise ImportError(f"tokenizers of models that exist need tokenizers: {pip_install('pretrained')}") from error
-    return tokenizers
+    return imported("tokenizers", "pretrained", "tokenizers of models that exist need")

@@ -40,6 +40,7 @@ TEMPLATES = {
     {% if ns.n > 2 %}{% break %}{% endif %}
     {% endfor %}
 {% macro bold(x) %}<b>{{ x }}</b>{% endmacro %}{{ bold(messages[-1]['content']) }}{{ strftime_now('%Y') }}""",
+    "tools": "{% if tools is not none or documents is not none %}tools{% endif %}{{ messages[0].content }}",
 }
 TURNS = [
     {"role": "user", "content": " a <b> & 'é' "},

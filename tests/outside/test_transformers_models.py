@@ -1,14 +1,18 @@
 """GPT-2, Llama, Mistral, BERT and Marian of the library transformers, small and random: the same in float64."""
 
 import logging
+from dataclasses import replace
 from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
 from in_float64 import compute_in_float64
+from tiny import tiny_translation_tokenizer
 
-from npformer import beam_search, cpu, greedy_decode, pretrained, reference, sample, sinusoidal_encoding
+from npformer import beam_search, cpu, greedy_decode, pretrained, reference, sample, sinusoidal_encoding, tree
 from npformer.pretrained.loading import FAMILIES
+from npformer.pretrained.tokenizer import tokenizer_of
+from tests.tools.forge_pretrained import MODELS
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -100,6 +104,18 @@ def assert_near(actual, wanted, name):
     wanted = np.asarray(wanted)
     assert actual.shape == wanted.shape, name
     assert np.abs(actual - wanted).max() <= 1e-10 * max(1e-4, np.abs(wanted).max()), name
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [("GPT2LMHeadModel", "gpt2"), ("LlamaForCausalLM", "llama"), ("BertForMaskedLM", "bert")]
+)
+def test_theirs_loads_a_new_model_of_ours(kind, name, tmp_path):
+    ours = replace(MODELS[name], dtype="float64", **({"task": "words"} if name == "bert" else {}))
+    params = ours.init(0)
+    pretrained.save(tmp_path / "new", ours, params)
+    theirs = getattr(transformers, kind).from_pretrained(tmp_path / "new").double().eval()
+    wanted = theirs(torch.tensor(IDS)).logits.detach()
+    assert_near((ours.outputs if name == "bert" else ours.logits)(params, IDS), wanted, "logits")
 
 
 def assert_same_loss_and_gradients(models, batch, their_loss):
@@ -369,3 +385,16 @@ def test_a_translation_model_translates_the_same(options, every_backend, beam_si
         for ours_of_it, theirs_of_it in zip(said, wanted.tolist(), strict=True):
             assert list(ours_of_it) == theirs_of_it[: len(ours_of_it)]
             assert {*theirs_of_it[len(ours_of_it) :]} <= {V - 1}
+
+
+def test_the_tokens_of_a_translation_model_are_theirs(tmp_path):
+    pytest.importorskip("sentencepiece")
+    tiny_translation_tokenizer(tmp_path)
+    (tmp_path / "tokenizer_config.json").write_text('{"source_lang": "en", "target_lang": "fr"}')
+    ours = tokenizer_of(tmp_path, {}, 99)
+    theirs = transformers.MarianTokenizer.from_pretrained(tmp_path)
+    for text in ("the man has a dog", "x the\u00e9", " two  spaces ", ">>fra<< the dogs", ""):
+        ids = ours.encode(text)
+        assert ids == theirs(text)["input_ids"], text
+        if ours.ids["<unk>"] not in ids:  # which theirs leaves out
+            assert ours.decode(ids) == theirs.decode(ids, skip_special_tokens=True), text

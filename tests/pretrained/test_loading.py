@@ -1,5 +1,6 @@
 """Models of other libraries: saved and loaded again they are the same, and each mistake in their files is named."""
 
+import dataclasses
 import json
 import shutil
 
@@ -8,8 +9,9 @@ import pytest
 
 pytest.importorskip("tokenizers")
 pytest.importorskip("gguf")
+from tiny import tiny_translation_tokenizer  # noqa: E402
 
-from npformer import LanguageModel, Transformer, pretrained, tree  # noqa: E402, which needs them
+from npformer import ByteNet, pretrained, tree  # noqa: E402, which needs them
 from npformer.training import CheckpointError  # noqa: E402
 from tests.tools import forge_pretrained  # noqa: E402
 from tests.tools.forgery import joined, parts  # noqa: E402
@@ -72,6 +74,57 @@ def test_half_precision_is_kept(originals):
     np.testing.assert_allclose(model.logits(half, ids), model.logits(whole, ids), atol=0.01)
 
 
+def test_a_marian_has_a_tokenizer_of_two_languages(copy, tmp_path):
+    pytest.importorskip("sentencepiece")
+    path = copy("marian")
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (path / name).unlink()
+    vocabulary = tiny_translation_tokenizer(path)
+    model, params, tokenizer = pretrained.load(path)
+    ids = tokenizer.encode("the man")
+    assert tokenizer.encode(">>fra<<the man") == [vocabulary[">>fra<<"], *ids]
+    assert ids[-1] == vocabulary["</s>"] and vocabulary["<unk>"] in tokenizer.encode("x")
+    assert tokenizer.decode([model.tgt_vocab - 1, *ids, vocabulary["<pad>"]]) == "the man"
+    pretrained.save(tmp_path / "again", model, params, tokenizer)
+    assert pretrained.load(tmp_path / "again")[2].encode("a dog") == tokenizer.encode("a dog")
+    (path / "source.spm").write_bytes(b"xxxx")
+    assert "source.spm or target.spm is no sentencepiece model" in refused(path)
+
+
+def test_a_gpt2_of_older_files_has_all_its_pairs(copy):
+    path = copy("gpt2")
+    about = json.loads((path / "tokenizer.json").read_text())["model"]
+    (path / "tokenizer.json").unlink()
+    vocabulary = about["vocab"] | {"##": len(about["vocab"]), "<|endoftext|>": len(about["vocab"]) + 1}
+    (path / "vocab.json").write_text(json.dumps(vocabulary))
+    (path / "merges.txt").write_text("#version: 0.2\n" + "".join(f"{a} {b}\n" for a, b in [*about["merges"], "##"]))
+    tokenizer = pretrained.load(path)[2]
+    assert tokenizer.encode("the##") == [vocabulary["the"], vocabulary["##"]]
+    assert tokenizer.eos_id == vocabulary["<|endoftext|>"]
+
+
+def test_a_token_that_only_the_settings_name_ends_a_text(copy):
+    path = copy("gpt2")
+    (path / "tokenizer_config.json").write_text("{}")
+    changed(path, eos_token_id=7)
+    assert pretrained.load(path)[2].eos_id == 7
+
+
+def test_the_pooling_of_an_encoder_is_kept(tmp_path):
+    model = dataclasses.replace(forge_pretrained.MODELS["bert"], pooling="first")
+    pretrained.save(tmp_path / "new", model, model.init(0))
+    assert pretrained.load(tmp_path / "new")[0].pooling == "first"
+
+
+def test_of_one_label_a_number_is_predicted(tmp_path):
+    model = dataclasses.replace(forge_pretrained.MODELS["bert"], **{"task": "classes", "n_outputs": 1, "pooler": True})
+    model = dataclasses.replace(model, pooling="first")
+    pretrained.save(tmp_path / "new", model, model.init(0))
+    assert pretrained.load(tmp_path / "new")[0].task == "classes"
+    changed(tmp_path / "new", problem_type=None)
+    assert pretrained.load(tmp_path / "new")[0].task == "numbers"
+
+
 def changed(path, **values):
     """Change config.json; a value of None removes a key."""
     config = json.loads((path / "config.json").read_text()) | values
@@ -107,6 +160,11 @@ def refused(path, **settings):
         ("llama", {"mlp_bias": True}, "mlp_bias=True, supported is False"),
         ("llama", {"rope_parameters": [1]}, "something is missing, or has another form: AttributeError"),
         ("bert", {"architectures": ["BertForQuestionAnswering"]}, "supported are BertModel, BertForMaskedLM"),
+        (
+            "bert",
+            {"architectures": ["BertForSequenceClassification"], "problem_type": "x"},
+            "problem_type='x', supported",
+        ),
         ("bert", {"position_embedding_type": "relative_key"}, "supported is 'absolute'"),
         ("marian", {"decoder_ffn_dim": 99}, "decoder_ffn_dim=99, supported is 12"),
         ("marian", {"max_position_embeddings": 10**11}, "max_len=100000000000 needs"),
@@ -123,6 +181,7 @@ def test_settings_that_are_not_supported_are_named(copy, name, values, reason):
     [
         ("gpt2", "config.json", None, "no folder with config.json"),
         ("gpt2", "config.json", b"{", "config.json is not valid JSON"),
+        ("gpt2", "config.json", b"{}", "model_type=None, supported are gpt2"),
         ("gpt2", "config.json", b"[]", "config.json holds a list, expected a dict"),
         ("gpt2", "model.safetensors", None, "neither model.safetensors nor model.safetensors.index.json"),
         ("gpt2", "model.safetensors", b"12345678", "model.safetensors is no safetensors file, or a damaged one"),
@@ -181,18 +240,30 @@ def test_other_quantisations_and_architectures_of_gguf_are_named(copy):
 def test_arguments_that_fit_no_file_are_named(originals):
     with pytest.raises(FileNotFoundError, match="there is no nowhere"):
         pretrained.load("nowhere")
-    assert "LanguageModel has no settings n_head" in refused(originals["gpt2"], n_head=2)
+    assert "n_head=2 is no setting of LanguageModel, expected vocab, d_model" in refused(originals["gpt2"], n_head=2)
     assert "names are given, expected None for a model with config.json" in refused(originals["gpt2"], names={})
-    with pytest.raises(
-        ValueError, match="it is no gpt2, as norm='post', expected 'pre'; it is no llama, as positions="
-    ):
-        pretrained.save("nowhere", LanguageModel(9, 8, 2, 1, 8, norm="post", positions="learned"), {})
     with pytest.raises(ValueError, match="a ByteNet is none of gpt2, llama"):
-        from npformer import ByteNet
-
         pretrained.save("nowhere", ByteNet(9, 9, d_model=8, n_sets=1, dilations=(1,)), {})
-    with pytest.raises(ValueError, match="it is no marian, as positions='sinusoidal'"):
-        pretrained.save("nowhere", Transformer(9, 9, 8, 2, 1, 8, norm="post"), {})
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "reason"),
+    [
+        ("gpt2", {"norm": "post"}, "it is no gpt2, as norm='post', expected 'pre'; it is no llama, as positions="),
+        ("gpt2", {"final_norm": False}, "it is no gpt2, as final_norm=False, expected None"),
+        (
+            "gpt2",
+            {"activation": "swiglu"},
+            "it is no gpt2, as activation='swiglu', expected gelu_erf, gelu, relu, silu",
+        ),
+        ("bert", {"n_types": 0}, "it is no bert, as n_types=0, expected at least 1"),
+        ("marian", {"positions": "sinusoidal"}, "it is no marian, as positions='sinusoidal'"),
+        ("marian", {"eps": 0.05}, "it is no marian, as eps=0.05, expected None"),
+    ],
+)
+def test_a_model_that_others_do_not_have_is_not_saved(name, settings, reason):
+    with pytest.raises(ValueError, match=reason):
+        pretrained.save("nowhere", dataclasses.replace(forge_pretrained.MODELS[name], **settings), {})
 
 
 def test_forged_and_damaged_files_are_refused_or_whole(capsys):
