@@ -5,7 +5,7 @@ python scripts/studies/study_finetuning.py --quick                       # secon
 
 FOLDER holds a BERT, such as all-MiniLM-L6-v2. The task: the two parts of a caption, cut between two words; in half of
 the pairs the second is that of another caption. Does it continue the first? The labels come from the text alone. Held
-out is the validation text: docs/guides/fine-tuning.md.
+out is the validation text. docs/guides/fine-tuning.md explains the three ways.
 """
 
 import dataclasses
