@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from npformer.reference import sinusoidal_encoding
-from npformer.runtime.extras import pip_install
+from npformer.runtime.extras import imported
 
 
 def plot_loss(history, path=None, title="Training loss", *, axes=None):
@@ -185,13 +185,10 @@ def plot_positional_encoding(path=None, length=100, d_model=64, *, axes=None):
 def _axes(given, path, shape, size, title=None, **options):
     """The given axes, an array of this shape, or those of a new figure of this size in inches."""
     if given is None:
-        try:
-            if path is None:
-                from matplotlib.pyplot import figure as new_figure
-            else:  # nobody looks at it
-                from matplotlib.figure import Figure as new_figure
-        except ImportError as error:
-            raise ImportError(f"pictures need matplotlib: {pip_install('plot')}") from error
+        matplotlib = imported("matplotlib.pyplot" if path is None else "matplotlib.figure", "plot", "pictures need")
+        new_figure = (
+            matplotlib.pyplot.figure if path is None else matplotlib.figure.Figure
+        )  # nobody looks at the latter
         figure = new_figure(figsize=size, dpi=120, layout="constrained")
         if title:
             figure.suptitle(title, parse_math=False, wrap=True)

@@ -35,7 +35,7 @@ CHUNK = 2000  # new sentences until their vectors are kept
 @command
 def main(argv=None):
     options = parse_arguments(argv)
-    path = options.index or options.model.with_name(f"{options.model.name}.vectors.safetensors")
+    path = options.index or options.model.parent / f"{options.model.absolute().name}.vectors.safetensors"
     refuse_overwriting({"--json": options.json, "--index": path}, options.files)
     places = {}  # of each sentence, the first
     for file in options.files:
@@ -48,7 +48,7 @@ def main(argv=None):
     model, params, tokenizer = load(options.model)
     of_model = checksum(dict(tree.leaves(params)), {})
     kept, start = read_index(path, of_model), time.perf_counter()
-    keys = {sentence: key_of(sentence) for sentence in places}
+    keys = {sentence: blake2b(sentence.encode(), digest_size=16).digest() for sentence in places}
     new = [sentence for sentence, key in keys.items() if key not in kept]
     if len(new) > CHUNK:
         print_note(f"computing the vectors of {len(new):,} sentences")
@@ -88,11 +88,6 @@ def sentences(text):
             ended = part.endswith((".", "!", "?"))
         ended |= len(line) < SHORT
     return [(number, sentence) for number, sentence in found if re.search(r"\w", sentence)]
-
-
-def key_of(sentence):
-    """The name of a sentence in the file of the vectors."""
-    return blake2b(sentence.encode(), digest_size=16).digest()
 
 
 def read_index(path, of_model):

@@ -8,8 +8,8 @@ from npformer import tree
 from npformer.arrays import Array, beside, on_host
 from npformer.backends import AnyBackend, get_backend
 from npformer.models.initialization import Initializer
-from npformer.models.model import Gradients
-from npformer.operations.options import brief, check_fields, check_option
+from npformer.models.model import Gradients, Model
+from npformer.operations.options import check_fields, check_option
 from npformer.runtime.ranks import checksum
 
 
@@ -116,10 +116,7 @@ class LowRank:
         loss, _, n_targets = self.model.loss_and_grad(self.merged(params, backend=ops), *batch, **options)
         return loss, grads.all() if with_grad else None, n_targets
 
-    def loss(self, params: dict, *batch: Array, **options: Any) -> tuple[Any, Any]:
-        """Return the same as ``loss_and_grad``, without the gradient."""
-        loss, _, n_targets = self.loss_and_grad(params, *batch, **options, with_grad=False)
-        return loss, n_targets
+    loss, __repr__ = Model.loss, Model.__repr__
 
     def count(self, *batch: Array) -> int:
         """Return the number of targets of a batch."""
@@ -131,9 +128,6 @@ class LowRank:
 
     def _scaled(self, x):
         return (self.alpha / self.rank) * x
-
-    def __repr__(self):
-        return brief(self)
 
 
 def chosen(name, parts, paths):

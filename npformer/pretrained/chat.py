@@ -18,25 +18,14 @@ ENDS = (END, "<|eot_id|>", "<|end|>", "<end_of_turn>")  # which end an answer, i
 
 
 class Answer(NamedTuple):
-    """An answer, and how it was found.
-
-    Attributes
-    ----------
-    text : str
-    n_read, n_said : int
-        Tokens of the turns that the model has read, and of the answer.
-    read_seconds, seconds : float
-        Until the first token of the answer, and from there to its last.
-    n_forgotten : int
-        Oldest turns that had to be left out, from now on, as the context was full.
-    """
+    """An answer, and how it was found."""
 
     text: str
-    n_read: int
-    n_said: int
-    read_seconds: float
-    seconds: float
-    n_forgotten: int
+    n_read: int  # tokens of the turns that the model has read
+    n_said: int  # tokens of the answer
+    read_seconds: float  # until its first token
+    seconds: float  # from there to its last
+    n_forgotten: int  # oldest turns that had to be left out, from now on, as the context was full
 
     @property
     def speed(self):

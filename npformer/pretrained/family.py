@@ -37,37 +37,17 @@ class Stored(NamedTuple):
 
 
 class Family:
-    """One architecture, as the library transformers writes it: the base class.
+    """One architecture, as the library transformers writes it: the base class."""
 
-    Attributes
-    ----------
-    name : str
-        Theirs of the family, as config.json has it.
-    model : type
-        The class of npformer.
-    names : dict
-        The path of a layer of ours, and the module of theirs that it is, or the modules whose outputs lie side by side.
-        "{}" is the number of a layer. A path of a parameter gives the name of a tensor.
-    settings : dict
-        Our setting, and its key in config.json, also with what it means if it is missing there.
-    constants : dict
-        Settings that all models of the family have.
-    architecture : str
-        The class of theirs.
-    supported : dict
-        Keys of config.json that may have one value only, here.
-    prefix : str
-        Begins the names of all tensors but those of ``heads``, in some files.
-    """
-
-    name = ""
-    model: Any
+    name, architecture = "", ""  # theirs: that of the family in config.json, and the class
+    model: Any  # the class of npformer
+    # The path of a layer of ours, and the module of theirs that it is, or the modules whose outputs lie side by side.
+    # "{}" is the number of a layer. A path of a parameter gives the name of a tensor.
     names: dict[str, str]
-    settings: dict[str, str | tuple[str, Any]]
-    constants: dict[str, Any] = {}
-    architecture = ""
-    supported: dict[str, Any] = {}
-    prefix = "model."
+    settings: dict[str, str | tuple[str, Any]]  # ours, and the key in config.json, also with what it means if missing
+    constants: dict[str, Any] = {}  # settings that all models of the family have
+    supported: dict[str, Any] = {}  # keys of config.json that may have one value only, here
+    prefix = "model."  # begins the names of all tensors but those of ``heads``, in some files
     heads: tuple[str, ...] = ("lm_head",)
     unneeded = r"$^"  # names of tensors that hold no parameter
     has_linear_transposed = True  # a linear map of theirs is (out, in)

@@ -21,7 +21,6 @@ from npformer.runtime.files import check_path
 from npformer.training.checkpoint import import_safetensors, refusing
 
 FAMILIES = {family.name: family() for family in (GPT2, Llama, Mistral, Bert, Marian)}
-ADVICE = "see help(npformer.pretrained.load)"
 
 
 def load(path: Any, *, names: dict | None = None, **settings: Any) -> tuple[Any, dict, Any]:
@@ -59,7 +58,7 @@ def load(path: Any, *, names: dict | None = None, **settings: Any) -> tuple[Any,
     """
     if not isinstance(path, dict) and not check_path(path).exists():
         raise FileNotFoundError(f"there is no {path}")
-    with refusing("the dict" if isinstance(path, dict) else path, ADVICE):
+    with refusing("the dict" if isinstance(path, dict) else path, "see help(npformer.pretrained.load)"):
         try:
             return _load(path if isinstance(path, dict) else Path(path), names, settings)
         except (KeyError, IndexError, AttributeError) as error:  # of settings of other types than are expected
@@ -70,7 +69,9 @@ def _load(path, names, settings):
     config, tensors, about = opened(path)
     if names is not None and config is not None:
         raise ValueError("names are given, expected None for a model with config.json")
-    family = PyTorch(names or {}, tensors) if config is None else family_of(config)
+    if config is not None and (kind := config.get("model_type")) not in FAMILIES:
+        raise ValueError(f"model_type={shown(kind)}, supported are {', '.join(FAMILIES)}")
+    family = PyTorch(names or {}, tensors) if config is None else FAMILIES[kind]
     tensors = family.arriving(tensors, config)
     found = family.settings_of(config, tensors)
     half = {"dtype": "float32"} if settings.get("dtype") == "float16" else {}
@@ -85,7 +86,8 @@ def _load(path, names, settings):
 def opened(path: Path | dict) -> tuple[dict | None, dict[str, Stored], Any]:
     """The settings and the tensors of a file or folder, and where its tokenizer is: a folder, or a dict."""
     if isinstance(path, dict):
-        return None, {name: of_array(x) for name, x in path.items()}, None
+        arrays = {name: np.asarray(x) for name, x in path.items()}  # also of tensors of PyTorch
+        return None, {name: Stored(x.shape, x.__getitem__) for name, x in arrays.items()}, None
     if path.suffix == ".gguf":
         return read_gguf(path)
     if path.suffix == ".safetensors":
@@ -96,20 +98,6 @@ def opened(path: Path | dict) -> tuple[dict | None, dict[str, Stored], Any]:
     if (path / "1_Pooling" / "config.json").is_file():
         config["pooling"] = read_json(path / "1_Pooling" / "config.json")
     return config, tensors_of(path), path
-
-
-def family_of(config: dict) -> Family:
-    """The family that config.json names."""
-    kind = config.get("model_type")
-    if kind not in FAMILIES:
-        raise ValueError(f"model_type={shown(kind)}, supported are {', '.join(FAMILIES)}")
-    return FAMILIES[kind]
-
-
-def of_array(x: Any) -> Stored:
-    """An array, or a tensor of PyTorch, as a tensor of a file."""
-    array = np.asarray(x)
-    return Stored(array.shape, lambda rows: array[rows])
 
 
 def save(path: Any, model: Any, params: dict, tokenizer: Any = None, *, names: dict | None = None) -> None:

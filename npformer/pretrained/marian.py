@@ -81,7 +81,9 @@ class Marian(Family):
         else:
             found = {"encoder.embed_tokens.weight": source, "decoder.embed_tokens.weight": extended(target, begin)}
             found["lm_head.weight"] = extended(output, 0)  # whatever it is, it is NEVER
-        found["final_logits_bias"] = bias and Stored((bias.shape[-1] + 1,), lambda part: never_last(bias)[part])
+        if bias is not None:  # (1, V)
+            logits = np.append(bias.rows(slice(1)), NEVER)
+            found["final_logits_bias"] = Stored(logits.shape, logits.__getitem__)
         return tensors | {name: x for name, x in found.items() if x is not None}
 
     def leaving(self, tensors, model):
@@ -104,13 +106,18 @@ class Marian(Family):
 
     def config_of(self, model):
         """What config.json says of a model of ours."""
-        of_both = {"attention_heads": model.n_heads, "ffn_dim": model.d_ff}
-        ours = {f"{name}_{key}": value for name in ("encoder", "decoder") for key, value in of_both.items()}
-        depths = dict(zip(("encoder_layers", "decoder_layers"), model.depths, strict=True))
-        target = model.tgt_vocab - 1
-        ours |= {"vocab_size": target if model.tie_embeddings else model.src_vocab, "decoder_vocab_size": target}
-        ours |= {"decoder_start_token_id": model.pad_id, "share_encoder_decoder_embeddings": model.tie_embeddings}
-        return super().config_of(model) | ours | depths | {"tie_word_embeddings": model.tie_embeddings}
+        (n_encoder, n_decoder), tied, target = model.depths, model.tie_embeddings, model.tgt_vocab - 1
+        return super().config_of(model) | {
+            "encoder_layers": n_encoder,
+            "decoder_layers": n_decoder,
+            "decoder_attention_heads": model.n_heads,
+            "decoder_ffn_dim": model.d_ff,
+            "vocab_size": target if tied else model.src_vocab,
+            "decoder_vocab_size": target,
+            "decoder_start_token_id": model.pad_id,
+            "share_encoder_decoder_embeddings": tied,
+            "tie_word_embeddings": tied,
+        }
 
 
 def is_tied(config):
@@ -131,8 +138,3 @@ def extended(stored, id_):
         return own if part.stop <= V else np.concatenate([own, stored.rows(slice(id_, id_ + 1))])
 
     return Stored((V + 1, *stored.shape[1:]), rows)
-
-
-def never_last(bias):
-    """The bias (1, V) of the logits, and that of the begin token."""
-    return np.append(bias.rows(slice(0, 1)).reshape(-1), NEVER)

@@ -35,7 +35,8 @@ def run(tmp_path, monkeypatch, capsys):
 
 def test_the_sentence_itself_is_found_first(run):
     code, shown, errors, figures = run(query="It is late!")
-    assert (code, errors, figures["n_sentences"], figures["n_new"]) == (0, "", 6, 6)
+    assert (code, figures["n_sentences"], figures["n_new"]) == (0, 6, 6)
+    assert all(line.startswith("npformer: compiling") for line in errors.splitlines())
     assert shown.splitlines()[0] == "1.000  a.txt:1: It is late!"
     assert len(figures["found"]) == 5
     cosines = [found["cosine"] for found in figures["found"]]
@@ -54,6 +55,12 @@ def test_only_the_vectors_of_new_sentences_are_computed(run, tmp_path):
     assert len(load_checkpoint("model.vectors.safetensors")[0]["keys"]) == 7
     assert run(files=["b.md"])[-1]["n_new"] == 0
     assert run("--index", "other")[-1]["n_new"] == 7
+
+
+def test_the_vectors_of_the_folder_that_one_is_in_have_its_name(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path / "model")
+    assert search.main(["../a.txt", "--query", "milk", "--model", "."]) == 0
+    assert (tmp_path / "model" / "model.vectors.safetensors").exists()
 
 
 def test_a_compressed_file_is_read(run, tmp_path):

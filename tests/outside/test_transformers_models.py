@@ -9,7 +9,7 @@ import pytest
 from in_float64 import compute_in_float64
 from tiny import tiny_translation_tokenizer
 
-from npformer import beam_search, cpu, greedy_decode, pretrained, reference, sample, sinusoidal_encoding, tree
+from npformer import beam_search, cpu, greedy_decode, pretrained, reference, sample, sinusoidal_encoding
 from npformer.pretrained.loading import FAMILIES
 from npformer.pretrained.tokenizer import tokenizer_of
 from tests.tools.forge_pretrained import MODELS

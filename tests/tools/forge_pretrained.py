@@ -114,7 +114,8 @@ def write_gguf(path, tokenizer):
 
     writer, rng = gguf.GGUFWriter(path, "llama"), np.random.default_rng(0)
     numbers = {"block_count": 1, "context_length": 16, "embedding_length": 8, "feed_forward_length": 12}
-    for name, value in (numbers | {"attention.head_count": 2, "attention.head_count_kv": 1}).items():
+    numbers |= {"attention.head_count": 2, "attention.head_count_kv": 1, "rope.dimension_count": 4}
+    for name, value in numbers.items():
         writer.add_uint32(f"llama.{name}", value)
     for name, value in {"attention.layer_norm_rms_epsilon": 1e-5, "rope.freq_base": 1e4}.items():
         writer.add_float32(f"llama.{name}", value)
