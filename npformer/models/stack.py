@@ -8,10 +8,10 @@ from typing import ClassVar, Literal
 from npformer import layers
 from npformer.arrays import Array
 from npformer.backends import AnyBackend
-from npformer.checks import shown
 from npformer.layers.normalisation import normalise
 from npformer.models.model import Model
 from npformer.models.watching import watched
+from npformer.operations.options import settings_from
 from npformer.reference import sinusoidal_encoding
 from npformer.reference.math.activations import Activation
 from npformer.reference.settings import Rotary
@@ -111,10 +111,7 @@ class TransformerSettings(Model):
 
     def _check_settings(self, *vocabularies):
         if isinstance(self.rotary, dict):  # as it was read from a file
-            known = list(vars(Rotary()))
-            if unknown := [name for name in self.rotary if name not in known]:
-                raise ValueError(f"rotary has the settings {shown(unknown)}, expected some of {known}")
-            object.__setattr__(self, "rotary", Rotary(**self.rotary))
+            object.__setattr__(self, "rotary", settings_from(Rotary, self.rotary, "rotary"))
         super()._check_settings(*vocabularies)
         if self.rotary is not None and self.positions != "rotary":
             raise ValueError(f"rotary={self.rotary} with positions={self.positions!r}, expected positions='rotary'")

@@ -17,7 +17,7 @@ def stack(name, attentions):
     sublayers = [*attentions, "feed_forward"]
     return {
         f"{name}.norm": f"{name}.norm",
-        f"{ours}.attention.qkv": f"{theirs}.self_attn.in_proj",
+        **{f"{ours}.attention.qkv.{leaf}": f"{theirs}.self_attn.in_proj_{leaf}" for leaf in ("weight", "bias")},
         **{f"{ours}.{our}.out": f"{theirs}.{their}.out_proj" for our, their in attentions.items()},
         f"{ours}.feed_forward.hidden": f"{theirs}.linear1",
         f"{ours}.feed_forward.out": f"{theirs}.linear2",
@@ -41,8 +41,11 @@ class PyTorch(Family):
     names = {
         **stack("encoder", {"attention": "self_attn"}),
         **stack("decoder", {"attention": "self_attn", "memory_attention": "multihead_attn"}),
-        "decoder.{}.memory_attention.q": "decoder.layers.{}.multihead_attn.q",
-        "decoder.{}.memory_attention.kv": "decoder.layers.{}.multihead_attn.kv",
+        **{
+            f"decoder.{{}}.memory_attention.{part}.{leaf}": f"decoder.layers.{{}}.multihead_attn.{part}_{leaf}"
+            for part in ("q", "kv")
+            for leaf in ("weight", "bias")
+        },
     }
 
     def __init__(self, names, tensors=None):
@@ -72,19 +75,16 @@ class PyTorch(Family):
         found = {}
         for name, x in tensors.items():
             name = name.removeprefix(self.prefix)
-            kind = re.fullmatch(r"(.*\.multihead_attn\.)in_proj_(weight|bias)", name)
-            if kind:
+            if kind := re.fullmatch(r"(.*\.multihead_attn\.)in_proj_(weight|bias)", name):
                 D = x.shape[0] // 3
-                found[f"{kind[1]}q.{kind[2]}"] = part(x, 0, D)
-                found[f"{kind[1]}kv.{kind[2]}"] = part(x, D, 3 * D)
+                found |= {f"{kind[1]}q_{kind[2]}": part(x, 0, D), f"{kind[1]}kv_{kind[2]}": part(x, D, 3 * D)}
             else:
-                found[re.sub(r"in_proj_(weight|bias)$", r"in_proj.\1", name)] = x
+                found[name] = x
         return found
 
     def settings_of(self, config, tensors):
         """Our settings, of the shapes; "norm" and the others that no shape shows are those of PyTorch's defaults."""
         V, D = tensors[f"{self.names['source_embedding']}.weight"].shape
-        first = "encoder.layers.0.self_attn.in_proj"
         layers = {(m[1], m[2]) for name in tensors if (m := re.match(r"(encoder|decoder)\.layers\.(\d+)\.", name))}
         return {
             "src_vocab": V,
@@ -94,21 +94,17 @@ class PyTorch(Family):
             "n_layers": [sum(name == stack for stack, _ in layers) for name in ("encoder", "decoder")],
             "norm": "post",
             "final_norm": "encoder.norm.weight" in tensors,
-            "bias": f"{first}.bias" in tensors,
+            "bias": "encoder.layers.0.self_attn.in_proj_bias" in tensors,
             "positions": "none",
             "scale_embeddings": False,
         }
 
     def leaving(self, tensors, model):
         """The tensors by the names of a state dict."""
-        found = {}
+        found: dict[str, list] = {}
         for name, x in super().leaving(tensors, model).items():
-            kind = re.fullmatch(r"(.*\.multihead_attn\.)(q|kv)\.(weight|bias)", name)
-            if kind:
-                found.setdefault(f"{kind[1]}in_proj_{kind[3]}", []).append(x)
-            else:
-                found[re.sub(r"in_proj\.(weight|bias)$", r"in_proj_\1", name)] = x
-        return {name: np.concatenate(x) if isinstance(x, list) else x for name, x in found.items()}
+            found.setdefault(re.sub(r"(\.multihead_attn\.)(q|kv)_", r"\1in_proj_", name), []).append(x)
+        return {name: np.concatenate(parts) for name, parts in found.items()}
 
 
 def part(stored, begin, end):

@@ -353,7 +353,7 @@ def test_a_description_gives_the_model_back(settings):
         ({"n_heads": 8}, ValueError, "d_model=8, n_heads=8: heads of odd width 1 cannot be rotary"),
         ({"n_kv_heads": 3}, ValueError, "n_kv_heads=3, expected a divisor of n_heads=4"),
         ({"positions": "learned", "rotary": layers.Rotary()}, ValueError, "expected positions='rotary'"),
-        ({"rotary": {"bases": 5.0}}, ValueError, r"rotary has the settings \['bases'\], expected some of \['base'"),
+        ({"rotary": {"bases": 5.0}}, TypeError, "bases=5.0 is no setting of rotary, expected base, "),
         ({"rotary": 5.0}, TypeError, "rotary is a float, expected Rotary"),
     ],
 )
