@@ -67,6 +67,8 @@ class LowRank:
         whole = chosen("whole", self.whole, list(arrays))
         matrices = [path for path, x in arrays.items() if x.ndim == 2 and path not in whole]
         adapted = chosen("targets", layers if self.targets is None else self.targets, matrices)
+        if not (whole or adapted):
+            raise ValueError("there is nothing to train, expected targets or whole to be parts of paths")
         object.__setattr__(self, "base", checksum(map(on_host, arrays.values())))
         self.__dict__.update(_arrays=arrays, _whole=whole, _adapted=adapted, _copies={})
 

@@ -144,6 +144,7 @@ def test_validation_computes_with_the_merged_weights():
         ({"targets": ("qvk",)}, "targets has 'qvk', expected parts of paths such as layers.0"),
         ({"targets": ("attention_norm",)}, "targets has 'attention_norm'"),  # which has no matrix
         ({"whole": ("head",)}, "whole has 'head', expected parts of paths such as output.weight, output.bias"),
+        ({"targets": ()}, "there is nothing to train, expected targets or whole"),
         ({"rank": 0}, "rank=0, expected at least 1"),
         ({"alpha": -1.0}, "alpha=-1.0, expected a finite number above 0"),
     ],
