@@ -196,7 +196,7 @@ class Beam:
         return kept
 
     def _is_done(self, sums, length):
-        if self.early_stopping is True or not sums:
+        if self.early_stopping not in (False, "never") or not sums:
             return True
         longest = self.max_len if self.early_stopping == "never" else length
         worst = sorted(hypothesis.score for hypothesis in self.finished)[-self.size]

@@ -149,6 +149,12 @@ def test_scores_are_those_of_log_probability(every_backend, form, dtype, toleran
             np.testing.assert_allclose(hypothesis.score, score, rtol=tolerance)
 
 
+def test_a_search_that_stops_early_does_so_for_any_true():
+    model, params = random_model(0)
+    found = lambda early: beam_search(model, params, SRC, **IDS, max_len=9, length_penalty=2, early_stopping=early)
+    assert found(1) == found(np.True_) == found(True) != found(False)
+
+
 def test_n_best_are_distinct_and_sorted():
     for seed in range(5):
         model, params = random_model(seed)
