@@ -112,29 +112,31 @@ def generate(request, params, choose, backend, on_step=None, slide=False):
     With ``slide``, when the context of a language model is full, the latest half of it is read again.
     """
     model, tokens = request.model, request.first_tokens
-    said = np.full((len(tokens), max(request.limits, default=0)), request.filler)
+    nothing = np.empty((len(tokens), 0), np.int64)
     if not len(tokens):
-        return said
-    options = {"max_rows": len(tokens), "max_len": said.shape[1], "backend": backend}
+        return nothing
+    said, longest = [], int(request.limits.max())
+    options = {"max_rows": len(tokens), "max_len": longest, "backend": backend}
     rows = parents = np.arange(len(tokens))
-    sources, room = request.sources, said.shape[1]
+    sources, room = request.sources, longest
     if slide:
-        sources, room = model.latest_half(sources, said[:, :0])
+        sources, room = model.latest_half(sources, nothing)
     decoder = model.decoder(params, sources, **options)
-    for t in range(said.shape[1]):
+    for t in range(longest):
         if t == room:  # never without slide
-            sources, more = model.latest_half(request.sources.of_rows(rows), said[rows, :t])
+            sources, more = model.latest_half(request.sources.of_rows(rows), np.stack(said, axis=1)[rows])
             room, parents = room + more, np.arange(len(rows))
             decoder = model.decoder(params, sources, **options)
         tokens = decoder.step(tokens, parents, partial(_choose, choose, params, request, rows, t))
-        said[rows, t] = tokens
+        said.append(np.full(len(nothing), request.filler))
+        said[t][rows] = tokens
         if on_step is not None:
             on_step(rows, tokens)
         parents = np.flatnonzero(~np.isin(tokens, request.eos_ids) & (request.limits[rows] > t + 1))
         rows, tokens = rows[parents], tokens[parents]
         if not len(rows):
-            return said[:, : t + 1]
-    return said
+            break
+    return np.stack(said, axis=1)
 
 
 def _choose(choose, params, request, rows, t, logits, part):

@@ -245,6 +245,13 @@ def test_slide_in_the_shortest_context():
         assert model.logits(params, np.array([[token]]))[0, -1].argmax() == after
 
 
+def test_a_limit_that_is_not_reached_takes_no_memory():
+    model, params = made()
+    [first] = greedy_decode(model, params, [[3]], max_len=1)
+    said = greedy_decode(model, params, [[3]], eos_id=int(first[0]), max_len=10**12, slide=True)
+    np.testing.assert_array_equal(said, [first])
+
+
 def test_slide_goes_on_with_the_rows_that_have_not_ended():
     model, params = made(max_len=6)
     prompts = np.random.default_rng(0).integers(1, V, (8, 3))
