@@ -20,6 +20,8 @@ def sentence_vectors(model: Any, params: dict, tokenizer: Any, sentences: list[s
         given = f"a {type(model).__name__} with the tokenizer {tokenizer}"
         raise ValueError(f"the model is {given}, expected a BERT with a vector for each text, and a tokenizer")
     rows, longest = [tokenizer.encode(sentence) for sentence in sentences], model.max_len
+    if [] in rows:
+        raise ValueError(f"the sentence {sentences[rows.index([])]!r:.40} has no tokens, expected some")
     if n_cut := sum(len(row) > longest for row in rows):
         warnings.warn(f"{n_cut:,} of {len(rows):,} sentences have more than {longest} tokens: cut", stacklevel=2)
         rows = [row if len(row) <= longest else [*row[: longest - 1], row[-1]] for row in rows]

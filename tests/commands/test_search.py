@@ -109,6 +109,11 @@ def test_the_vectors_of_batches_are_those_of_each_sentence_and_a_long_one_is_cut
     np.testing.assert_allclose(together[:13], each[:13], rtol=1e-5, atol=1e-6)
 
 
+def test_a_sentence_without_tokens_has_no_vector():
+    with pytest.raises(ValueError, match="the sentence '' has no tokens, expected some"):
+        sentence_vectors(*tiny_encoder(), ["ab", ""])
+
+
 def test_what_ends_a_sentence():
     long = "a line that is so long that the sentence goes on in the next line, which is"
     text = f"{long}\nshort. Then? More, e.g. this!\n{long}\n\n> a quote\n1) one\n{long}\n2. two\n***\n-3 **x**\n| y |\n"
