@@ -11,6 +11,7 @@ from npformer import tree
 from npformer.arrays import Array, on_host
 from npformer.checks import shown
 from npformer.models.description import check_size_of
+from npformer.models.language_model import LanguageModel
 from npformer.reference.math.layer_norm import LAYER_NORM_EPS
 from npformer.reference.math.rms_norm import RMS_NORM_EPS
 
@@ -64,6 +65,9 @@ class Family:
         if found["activation"] not in ("swiglu", *ACTIVATIONS):
             given = f"{keys['activation'][0]}={shown(found['activation'])}"
             raise ValueError(f"{given}, supported are {', '.join(ACTIVATIONS)}")
+        ends = config.get("eos_token_id")
+        if self.model is LanguageModel and found["pad_id"] in (ends if isinstance(ends, list) else [ends]):
+            found["pad_id"] = None  # it ends turns in the middle of a text: there it is read
         return found | {"activation": ACTIVATIONS.get(found["activation"], found["activation"])}
 
     def config_of(self, model: Any) -> dict:

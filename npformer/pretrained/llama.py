@@ -52,7 +52,7 @@ class Llama(Family):
         width = found["d_model"] // max(1, found["n_heads"])
         check_values(config, {"mlp_bias": found["bias"], "head_dim": width})
         scaling = rope.get("factor", 1.0) if kind == "linear" else 1.0
-        return found | {"rotary": {"base": rope.get("rope_theta", 1e4), "scaling": scaling}}
+        return found | {"rotary": {"base": rope.get("rope_theta", config.get("rope_theta", 1e4)), "scaling": scaling}}
 
     def config_of(self, model):
         """What config.json says of a model of ours."""
@@ -71,5 +71,5 @@ class Mistral(Llama):
 
     name, architecture = "mistral", "MistralForCausalLM"
     settings = {name: key for name, key in Llama.settings.items() if name != "bias"}
-    settings |= {"window": ("sliding_window", None)}
+    settings |= {"window": ("sliding_window", 4096)}
     constants = {name: value for name, value in Llama.constants.items() if name != "window"} | {"bias": False}

@@ -6,18 +6,19 @@ from typing import Any
 
 import numpy as np
 
+from npformer import tree
 from npformer.checks import shown
 from npformer.operations.options import settings_from
 from npformer.pretrained.bert import Bert
 from npformer.pretrained.family import Family, Stored
-from npformer.pretrained.files import TENSORS, read_json, tensors_in, tensors_of
+from npformer.pretrained.files import INDEX, TENSORS, read_json, tensors_in, tensors_of
 from npformer.pretrained.gguf_file import read_gguf
 from npformer.pretrained.gpt2 import GPT2
 from npformer.pretrained.llama import Llama, Mistral
 from npformer.pretrained.marian import Marian
 from npformer.pretrained.pytorch import PyTorch
 from npformer.pretrained.tokenizer import tokenizer_of, tokenizer_of_gguf
-from npformer.runtime.files import check_path
+from npformer.runtime.files import check_path, replace_file
 from npformer.training.checkpoint import import_safetensors, refusing
 
 FAMILIES = {family.name: family() for family in (GPT2, Llama, Mistral, Bert, Marian)}
@@ -122,15 +123,17 @@ def save(path: Any, model: Any, params: dict, tokenizer: Any = None, *, names: d
     """
     path, safetensors = check_path(path), import_safetensors()
     family, config = fitting(model) if names is None else (PyTorch(names), {})
+    tree.check_like(dict(tree.leaves(params)), dict(tree.leaves(model.shapes())), dtypes=False)
     tensors = family.leaving(family.write(model, params), model)
     tensors = {name: np.ascontiguousarray(x) for name, x in tensors.items()}
     if names is not None:
-        safetensors.numpy.save_file(tensors, path)
+        replace_file(path, safetensors.numpy.save(tensors))
         return
     path.mkdir(parents=True, exist_ok=True)
     ids = {f"{name}_token_id": getattr(tokenizer, f"{name}_id", None) for name in ("bos", "eos")}
     (path / "config.json").write_text(json.dumps(config | {"dtype": model.dtype} | ids, indent=2) + "\n", "utf-8")
-    safetensors.numpy.save_file(tensors, path / TENSORS, {"format": "pt"})
+    replace_file(path / TENSORS, safetensors.numpy.save(tensors, {"format": "pt"}))
+    (path / INDEX).unlink(missing_ok=True)  # of an older model in several files
     for name, data in getattr(tokenizer, "files", {}).items():
         (path / name).write_bytes(data)
 

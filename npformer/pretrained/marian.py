@@ -106,6 +106,8 @@ class Marian(Family):
 
     def config_of(self, model):
         """What config.json says of a model of ours."""
+        if model.pad_id is None:
+            raise ValueError("pad_id=None, expected an id: a translation begins with the vector of the padding")
         (n_encoder, n_decoder), tied, target = model.depths, model.tie_embeddings, model.tgt_vocab - 1
         return super().config_of(model) | {
             "encoder_layers": n_encoder,

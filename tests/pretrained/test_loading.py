@@ -3,6 +3,8 @@
 import dataclasses
 import json
 import shutil
+import struct
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -231,6 +233,60 @@ def test_other_quantisations_and_architectures_of_gguf_are_named(copy):
     assert "head_dim=2, supported is 4" in refused(path)
     path.write_bytes(whole[:-2000])
     assert "does not lie in the file: it is cut off or damaged" in refused(path)
+
+
+def sized(text):
+    """A text as GGUF files have it."""
+    return struct.pack("<Q", len(text)) + text.encode()
+
+
+def test_what_is_none_in_a_model_is_a_number_for_transformers(originals):
+    config = json.loads((originals["llama"] / "config.json").read_text())
+    assert (config["rms_norm_eps"], config["attention_dropout"]) == (1e-6, 0.0)
+    config = json.loads((originals["gpt2"] / "config.json").read_text())
+    assert (config["layer_norm_epsilon"], config["attn_pdrop"]) == (1e-5, 0.0)
+
+
+@pytest.mark.parametrize("end", [2, [1, 2]])
+def test_padding_that_ends_texts_is_read_as_transformers_reads_it(copy, end):
+    path = copy("llama")
+    changed(path, pad_token_id=2, eos_token_id=end)
+    assert pretrained.load(path)[0].pad_id is None
+
+
+def test_what_config_json_does_not_say_is_what_transformers_takes(copy):
+    path = copy("llama")
+    changed(path, rope_parameters={"rope_type": "default"}, rope_theta=123.0, model_type="mistral")
+    model, _, _ = pretrained.load(path)
+    assert (model.rotary.base, model.window) == (123.0, 4096)
+
+
+def test_a_model_replaces_one_in_several_files(copy):
+    path = copy("shards")
+    model, params, _ = pretrained.load(path)
+    params["embedding"][:] = 7
+    pretrained.save(path, model, params)
+    assert (pretrained.load(path)[1]["embedding"] == 7).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "reason"),
+    [
+        ("gpt2", {"final_norm": False}, "it is no gpt2, as final_norm=False, expected None"),
+        ("marian", {"eps": 0.01}, "it is no marian, as eps=0.01, expected None"),
+        ("marian", {"pad_id": None}, "it is no marian, as pad_id=None, expected an id"),
+    ],
+)
+def test_a_model_that_would_be_another_one_is_not_saved(name, settings, reason):
+    model = replace(forge_pretrained.MODELS[name], **settings)
+    with pytest.raises(ValueError, match=reason):
+        pretrained.save("nowhere", model, model.init(0))
+
+
+def test_the_parameters_of_another_model_are_not_saved():
+    model = forge_pretrained.MODELS["gpt2"]
+    with pytest.raises(ValueError, match="parameter embedding: given shape"):
+        pretrained.save("nowhere", model, replace(model, vocab=7).init(0))
 
 
 def test_arguments_that_fit_no_file_are_named(originals):
