@@ -124,7 +124,8 @@ def generate(request, params, choose, backend, on_step=None, slide=False):
     decoder = model.decoder(params, sources, **options)
     for t in range(longest):
         if t == room:  # never without slide
-            sources, more = model.latest_half(request.sources.of_rows(rows), np.stack(said, axis=1)[rows])
+            latest = np.stack(said[-model.max_len :], axis=1)[rows]
+            sources, more = model.latest_half(request.sources.of_rows(rows), latest)
             room, parents = room + more, np.arange(len(rows))
             decoder = model.decoder(params, sources, **options)
         tokens = decoder.step(tokens, parents, partial(_choose, choose, params, request, rows, t))
