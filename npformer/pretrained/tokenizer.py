@@ -1,5 +1,6 @@
 """The tokenizer of a model that exists: text to ids and back."""
 
+import json
 import re
 from contextlib import contextmanager
 from pathlib import Path
@@ -129,7 +130,12 @@ def tokenizer_of_gguf(about: dict) -> Tokenizer:
     special = {
         name: said.get(f"{long}_token_id") for name, long in {"bos": "bos", "eos": "eos", "pad": "padding"}.items()
     }
-    return Tokenizer(tokenizer, special, about.get("tokenizer.chat_template"))
+    found = Tokenizer(tokenizer, special, about.get("tokenizer.chat_template"))
+    config = {f"{name}_token": tokens[id_] for name, id_ in special.items() if id_ is not None}
+    config |= {"chat_template": found.chat_template, "tokenizer_class": "PreTrainedTokenizerFast"}
+    texts = {"tokenizer.json": tokenizer.to_str(), "tokenizer_config.json": json.dumps(config)}
+    found.files = {name: text.encode() for name, text in texts.items()}
+    return found
 
 
 def byte_pairs(vocabulary: dict, merges: list, digits: bool = False) -> Any:

@@ -66,6 +66,14 @@ def test_a_gguf_file_has_the_parameters_of_a_llama(originals):
     assert model.logits(params, np.array([tokenizer.encode("the man")])).shape[-1] == model.vocab == len(tokenizer)
 
 
+def test_the_tokenizer_of_a_gguf_file_is_saved(originals, tmp_path):
+    model, params, tokenizer = pretrained.load(originals["llama.gguf"])
+    pretrained.save(tmp_path / "saved", model, params, tokenizer)
+    again = pretrained.load(tmp_path / "saved")[2]
+    assert again.encode("the man, 日本 12") == tokenizer.encode("the man, 日本 12")
+    assert (again.eos_id, again.chat_template) == (tokenizer.eos_id, tokenizer.chat_template) == (259, "{{ messages }}")
+
+
 def test_half_precision_is_kept(originals):
     model, whole, _ = pretrained.load(originals["llama"])
     same, half, _ = pretrained.load(originals["llama"], dtype="float16")
