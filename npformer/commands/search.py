@@ -1,6 +1,6 @@
 """Search in your own files by meaning: print the sentences whose vectors have the largest cosine with that of a query.
 
-npformer search README.md docs/*.md --query "how fast is it?"
+npformer search README.md docs/guides/*.md --query "how fast is it?"
 npformer search notes.txt --query "when does the train leave?" -n 3 --json found.json
 
 A sentence ends with . ! or ?, at a line that is empty or short, or before a mark such as that of a list.
