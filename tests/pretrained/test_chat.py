@@ -47,7 +47,8 @@ if sys.platform == "linux":
 
 @pytest.mark.parametrize("template", MISBEHAVING, ids=lambda template: template[:30])
 def test_a_template_that_misbehaves_is_an_error_in_one_line(template, monkeypatch):
-    monkeypatch.setattr(sandbox, "SECONDS", 1)
+    if "has not ended" in MISBEHAVING[template]:
+        monkeypatch.setattr(sandbox, "SECONDS", 1)
     with pytest.raises(ValueError, match="^the template of the chat fails: ") as error:
         chat_text(tiny_tokenizer(template=template), TURNS)
     assert MISBEHAVING[template] in str(error.value)
