@@ -9,6 +9,7 @@ Ctrl-C ends an answer, Ctrl-D ends the chat. --model may be a GGUF file or a fol
 
 import contextlib
 import sys
+from functools import partial
 from pathlib import Path
 
 from npformer.commands.arguments import above_zero, add_backend, natural, new_parser, positive, utf_8, words
@@ -57,7 +58,7 @@ def talk(chat, answers, options):
 def answered(chat, question, options):
     """Show the answer to a question; return the figures of it."""
     sampling = {"temperature": options.temperature, "top_p": 0.9, "seed": options.seed + len(chat.messages)}
-    show = lambda text: print(text, end="", flush=True)  # noqa: E731
+    show = partial(print, end="", flush=True)
     with explain() if options.explain else contextlib.nullcontext() as calls:
         answer = chat.answer(question, show=show, n_tokens=options.n_tokens, **sampling)
     print(flush=True)

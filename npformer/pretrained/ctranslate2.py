@@ -10,7 +10,6 @@ from npformer import tree
 from npformer.arrays import on_host
 from npformer.checks import shown
 from npformer.models.transformer import Transformer
-from npformer.pretrained.family import eps_of
 from npformer.runtime.files import check_path
 
 NAMES = {  # of what a layer has
@@ -78,7 +77,7 @@ def export(
         ffn_glu=model.activation == "swiglu",
         rms_norm=model.norm_type == "rms_norm",
     )
-    spec.config.layer_norm_epsilon = eps_of(model)
+    spec.config.layer_norm_epsilon = model.layer_settings.norm_eps
     spec.config.bos_token = spec.config.decoder_start_token = target_tokens[bos_id]
     spec.config.eos_token, spec.config.add_source_eos = target_tokens[eos_id], add_source_eos
     spec.register_source_vocabulary(list(source_tokens))

@@ -12,8 +12,6 @@ from npformer.arrays import Array, on_host
 from npformer.checks import shown
 from npformer.models.description import check_size_of
 from npformer.models.language_model import LanguageModel
-from npformer.reference.math.layer_norm import LAYER_NORM_EPS
-from npformer.reference.math.rms_norm import RMS_NORM_EPS
 
 BLOCK = 2**20  # numbers that are converted at a time
 MOST_NAMES = 6  # in an error
@@ -58,7 +56,7 @@ class Family:
     def settings_of(self, config: dict, tensors: dict) -> dict:
         """Our settings, of what config.json says and of the tensors by the names of the table."""
         check_values(config, self.supported)
-        keys = {ours: (key,) if isinstance(key, str) else key for ours, key in self.settings.items()}
+        keys = self.keys()
         if missing := sorted(key for key, *default in keys.values() if key not in config and not default):
             raise ValueError(f"config.json has no {', '.join(missing)}")
         found = self.constants | {ours: config.get(*key) for ours, key in keys.items()}
@@ -82,11 +80,14 @@ class Family:
             if model.activation not in THEIRS:
                 raise ValueError(f"activation={shown(model.activation)}, expected {', '.join(THEIRS)}")
             given["activation"] = THEIRS[model.activation]
-        meant = {"eps": eps_of(model), "inner_dropout": model.dropout}  # where a setting is None
+        meant = {"eps": model.layer_settings.norm_eps, "inner_dropout": model.dropout}  # where a setting is None
         given |= {name: value for name, value in meant.items() if name in given and given[name] is None}
-        keys = {name: key if isinstance(key, str) else key[0] for name, key in self.settings.items()}
-        about = {"model_type": self.name, "architectures": [self.architecture]} | self.supported
-        return about | {keys[name]: value for name, value in given.items()}
+        keys, about = self.keys(), {"model_type": self.name, "architectures": [self.architecture]} | self.supported
+        return about | {keys[name][0]: value for name, value in given.items()}
+
+    def keys(self) -> dict[str, tuple]:
+        """The key in config.json for each setting of ours, also with what it means if it is missing there."""
+        return {ours: (key,) if isinstance(key, str) else key for ours, key in self.settings.items()}
 
     # -- parameters
 
@@ -138,7 +139,7 @@ class Family:
 
     def write(self, model: Any, params: dict) -> dict[str, Array]:
         """The tensors of the table, of a model of ours."""
-        return self.views(model, tree.map_leaves(lambda _, x: on_host(x), model.shapes(), params))
+        return self.views(model, tree.map_leaves(on_host, params))
 
 
 def check_values(config: dict, supported: dict) -> None:
@@ -167,9 +168,3 @@ def listed(names: list[str]) -> str:
     """
     more = len(names) - MOST_NAMES
     return ", ".join(f"{name:.80}" for name in names[:MOST_NAMES]) + (f" and {more:,} more" if more > 0 else "")
-
-
-def eps_of(model: Any) -> float:
-    """What a model adds to the variance, or to the mean square, in its normalisations."""
-    default = LAYER_NORM_EPS if model.norm_type == "layer_norm" else RMS_NORM_EPS
-    return default if model.eps is None else model.eps

@@ -43,8 +43,7 @@ class Llama(Family):
 
     def settings_of(self, config, tensors):
         """Our settings, also those of the rotation."""
-        older = {"rope_theta": config.get("rope_theta", 1e4)} | (config.get("rope_scaling") or {})
-        rope = config.get("rope_parameters") or older
+        rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
         kind = rope.get("rope_type", rope.get("type", "default"))
         if kind not in ("default", "linear"):
             raise ValueError(f"the rotation has rope_type={shown(kind)}, supported are 'default' and 'linear'")

@@ -123,7 +123,7 @@ def save(path: Any, model: Any, params: dict, tokenizer: Any = None, *, names: d
     """
     path, safetensors = check_path(path), import_safetensors()
     family, config = fitting(model) if names is None else (PyTorch(names), {})
-    tree.check_like(dict(tree.leaves(params)), dict(tree.leaves(model.shapes())), dtypes=False)
+    tree.check_like(params, model.shapes(), dtypes=False)
     tensors = family.leaving(family.write(model, params), model)
     tensors = {name: np.ascontiguousarray(x) for name, x in tensors.items()}
     if names is not None:

@@ -109,5 +109,5 @@ class PyTorch(Family):
 
 def part(stored, begin, end):
     """Some rows of a tensor, as a tensor."""
-    rows = lambda rows: stored.rows(slice(begin + rows.start, min(begin + rows.stop, end)))  # noqa: E731
-    return Stored((end - begin, *stored.shape[1:]), rows)
+    shape = (end - begin, *stored.shape[1:])
+    return Stored(shape, lambda rows: stored.rows(slice(begin + rows.start, min(begin + rows.stop, end))))

@@ -11,8 +11,8 @@ from npformer.data.subwords import import_sentencepiece
 from npformer.pretrained.files import read_json, read_text
 from npformer.runtime.extras import imported
 
-FILES = "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja"
-FILES += "generation_config.json", "vocab.json", "merges.txt", "source.spm", "target.spm"  # type: ignore[assignment]
+FILES = ["tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja"]
+FILES += ["generation_config.json", "vocab.json", "merges.txt", "source.spm", "target.spm"]
 CONTROL = 3  # the type of tokens of a GGUF file that no text has
 
 
