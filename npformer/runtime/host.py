@@ -2,14 +2,13 @@
 
 import contextlib
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
 
 from npformer.arrays import Array
 from npformer.runtime.interrupts import deferred_interrupts
-from npformer.runtime.threads import FEW_ROWS, in_parallel, kernel_threads, n_threads, one_blas_thread
+from npformer.runtime.threads import FEW_ROWS, even_slices, in_parallel, kernel_threads, n_threads, one_blas_thread
 
 PrecisionName = Literal["float32", "tf32", "bfloat16", "float16"]  # of training steps, on any device
 
@@ -57,9 +56,7 @@ class Host:
         if n * size <= FEW_ROWS:
             with deferred_interrupts(), kernel_threads():
                 return [work(slice(0, n))]
-        n_parts = min(n, n_threads())
-        edges = [n * i // n_parts for i in range(n_parts + 1)]
-        return in_parallel(work, [slice(*edge) for edge in pairwise(edges)])
+        return in_parallel(work, even_slices(n, min(n, n_threads())))
 
     def record(self, work: Callable, fill_up: Callable) -> Callable:
         """Return ``work`` itself: on the CPU, a recording would save no time."""

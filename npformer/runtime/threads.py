@@ -16,7 +16,7 @@ from npformer.runtime.forks import in_forked_process
 from npformer.runtime.interrupts import deferred_interrupts
 
 FEW_ROWS = 64  # up to this many rows, a product is not split by rows; ``npformer.cpu.team`` is made for such products
-WORTH_A_THREAD = 2**23  # the fewest multiplications of a part of ``by_rows``: a tenth of a millisecond
+WORTH_A_PART = 2**23  # the fewest multiplications of a part of ``by_rows``: a tenth of a millisecond
 
 
 class _Here(threading.local):
@@ -77,11 +77,20 @@ def by_rows(work, n_rows, size):
     It is for large products outside of ``in_parallel``. BLAS could use all threads itself, but they then keep the cores
     busy for a tenth of a second, wait for each other, and leave what is around the products to one thread.
     """
-    n = 1 if _here.in_parallel or n_rows <= FEW_ROWS else min(n_threads(), n_rows * size // WORTH_A_THREAD)
+    n = 1 if _here.in_parallel or n_rows <= FEW_ROWS else min(n_threads(), n_rows * size // WORTH_A_PART)
     if n < 2:
         work(slice(0, n_rows))
     else:
-        in_parallel(work, [slice(n_rows * i // n, n_rows * (i + 1) // n) for i in range(n)])
+        in_parallel(work, even_slices(n_rows, n))
+
+
+def even_slices(n, n_parts):
+    """Slices of n items that divide them evenly.
+
+    >>> even_slices(5, 2)
+    [slice(0, 2, None), slice(2, 5, None)]
+    """
+    return [slice(n * i // n_parts, n * (i + 1) // n_parts) for i in range(n_parts)]
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from npformer.cpu.scalar import exp_negative, is_kept, largest, like
 from npformer.cpu.sums import sum_of_products
 from npformer.reference.math.attention import scale_of, summed_to
 from npformer.runtime.memory import empty
-from npformer.runtime.threads import in_parallel, n_threads
+from npformer.runtime.threads import even_slices, in_parallel, n_threads
 
 QUERIES, KEYS = 256, 512  # per tile: 512 KB of float32 scores, half of a core's second-level cache
 WORTH_A_THREAD = 2**22  # the fewest multiplications of queries and keys per thread: a quarter of a millisecond
@@ -148,7 +148,7 @@ def _of_all_heads(work, n_heads, q, v):
     if n < 2:
         return work((0, n_heads))
     n = min(n, n_threads())
-    return all(in_parallel(work, [(n_heads * i // n, n_heads * (i + 1) // n) for i in range(n)]))
+    return all(in_parallel(work, [(part.start, part.stop) for part in even_slices(n_heads, n)]))
 
 
 @inlined
