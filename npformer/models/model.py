@@ -112,18 +112,14 @@ class Model:
         """
         if self.has_learned_positions:
             return params[named(side, "positions")][part]
-        if self._position_table is None:
+        if self.position_table is None:
             return None
         table = next(x for _, x in tree.leaves(params))
         known = self.__dict__.setdefault("_position_tables", {})  # a copy for each library, NumPy and CuPy
         library = library_of(table, "table")
         if library not in known:
-            known[library] = beside(self._position_table, table)
+            known[library] = beside(self.position_table, table)
         return known[library][part]
-
-    @cached_property
-    def _position_table(self):
-        return self.position_table
 
     def _keep_mask(self, ids):
         """The ``padding_mask`` of ids, or None if no id is padding."""

@@ -141,7 +141,7 @@ class TransformerSettings(Model):
         """Whether the vectors that are added to the embeddings are parameters."""
         return self.positions == "learned"
 
-    @property
+    @cached_property
     def position_table(self):
         """The sinusoidal positional encoding (max_len, D), if it is what the model adds."""
         if not self.positions.startswith("sinusoidal"):

@@ -103,7 +103,6 @@ def fused_arrays(params, settings):
         first = params["attention"]["qkv"]["weight"]
         D, dtype = len(first), first.dtype
         widths, n = settings.attention.widths(D), INPUTS[settings.activation]
-        between = {"attention": sum(widths), "memory_attention": D, "feed_forward": 0}
         weights, vectors, nothing = [], [], np.empty(0, dtype)
         for name, parts in SUBLAYERS.items():
             if name not in params:
@@ -112,7 +111,7 @@ def fused_arrays(params, settings):
                 continue
             maps, norm = [params[name][part] for part in parts], params[f"{name}_norm"]
             F = len(maps[1]["weight"]) if name == "feed_forward" else D
-            inner = between[name] or n * F
+            inner = {"attention": sum(widths), "memory_attention": D, "feed_forward": n * F}[name]
             shapes = [(D, inner), (F, D), (inner,), (D,), (D,), (D,)]
             found = [*(x["weight"] for x in maps), *(x.get("bias", nothing) for x in maps)]
             found += [norm["gain"], norm.get("bias", nothing)]
