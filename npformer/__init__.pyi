@@ -24,6 +24,7 @@ from npformer.models import (
     Transformer as Transformer,
 )
 from npformer.operations.explain import explain as explain
+from npformer.quantized import quantize as quantize
 from npformer.reference import (
     attention as attention,
     attention_backward as attention_backward,

@@ -44,13 +44,13 @@ board = np.zeros(64, np.int64)
 ADDRESS = board.ctypes.data
 
 
-def helper_for(dtype):
-    """The first argument of ``multiply_few_rows`` for this dtype. Inside ``kernel_threads``, this wakes the helper."""
+def helper_for(dtype, of_matrix=None):
+    """The first argument of ``multiply_few_rows`` for these dtypes; wakes the helper inside ``kernel_threads``."""
     if not JIT:
         return 0, 0
     if n_kernel_threads() > 1 and not board[AWAKE]:
         _helper.wake()
-    return ADDRESS, _address_of_piece(dtype)
+    return ADDRESS, _address_of_piece(dtype, of_matrix or dtype)
 
 
 class _Helper:
@@ -97,27 +97,28 @@ atexit.register(lambda: _helper.dismiss())
 
 @inlined
 def multiply_few_rows(helper, blas, a, b, out):
-    """out = a b, where the rows of a and of out are contiguous, and b or its transpose is.
+    """out = a b, where the rows of a and of out are contiguous, and b or its transpose is, which is given if b is int8.
 
     If a has only a few rows, the product is shared with the helper, if it is awake. A piece is a range of columns of b,
     or, if a has very few rows, a range of rows of b, so that each thread reads one contiguous part of memory. The
     pieces do not depend on whether the helper is awake, so the result is always the same.
     """
     board, address = helper
-    (m, k), n = a.shape, b.shape[1]
-    by_rows = b.strides[1] == b.itemsize
+    (m, k), n = a.shape, out.shape[1]
+    of_integers, small = b.itemsize == 1, k * n < WORTH_IT
+    by_rows = b.strides[1] == b.itemsize and not of_integers
     thin = _is_thin(m, by_rows)
-    if not JIT or m > FEW_ROWS or k * n < WORTH_IT or (not thin and n < PIECES * COLUMNS):
+    if not JIT or (not of_integers and (m > FEW_ROWS or small or (not thin and n < PIECES * COLUMNS))):
         multiply(blas, a, b, out, False)
         return
     sums = np.empty((PIECES if by_rows else 1, m, n), a.dtype) if thin else np.empty((0, 0, 0), a.dtype)
     to = sums.ctypes.data if thin else out.ctypes.data
     left = np.int64(a.ctypes.data), max(a.strides[0] // a.itemsize, k)  # a single row may have any stride
-    b_step = max((b.strides[0] if by_rows else b.strides[1]) // b.itemsize, n if by_rows else k)
+    b_step = max((b.strides[0] if by_rows or of_integers else b.strides[1]) // b.itemsize, n if by_rows else k)
     result = np.int64(to), n if thin else max(out.strides[0] // out.itemsize, n)
     how = np.int64(by_rows), np.int64(blas[0]), np.int64(blas[1])
     job = (m, k, n, *left, np.int64(b.ctypes.data), b_step, *result, *how)
-    if load(board + 8 * AWAKE) == 0 or swap(board + 8 * BUSY, 1) == 1:
+    if small or load(board + 8 * AWAKE) == 0 or swap(board + 8 * BUSY, 1) == 1:
         for piece in range(PIECES):
             call(address, job, piece)
     else:
@@ -178,22 +179,25 @@ def _take_a_piece(board):
 
 
 @cache
-def _address_of_piece(number):
+def _address_of_piece(number, of_matrix):
     """The address of ``piece(job, n)``, which computes the n-th piece of a product of matrices of these numbers.
 
     The kernels that multiply call it by its address, so it is not compiled again into each of them.
     """
+    of_integers = of_matrix != number
 
     def piece(job, n):
         m, k, columns, a, a_step, b, b_step, out, out_step, by_rows, address, wide = job
         a = numba.carray(pointer(a), (m, a_step), number)
-        b = numba.carray(pointer(b), (k if by_rows else columns, b_step), number)
+        b = numba.carray(pointer(b), (k if by_rows else columns, b_step), of_matrix)
         first, last = columns * n // PIECES // 64 * 64, columns * (n + 1) // PIECES // 64 * 64
         last = columns if n + 1 == PIECES else last
         if not _is_thin(m, by_rows):
             out = numba.carray(pointer(out), (m, out_step), number)
             if by_rows:
                 multiply_columns(a[:, :k], b, out, first, last)
+            elif of_integers:
+                _multiply_integers((address, wide), a[:, :k], b[:, :k], out, first, last)
             else:
                 multiply((address, wide), a[:, :k], b[first:last, :k].T, out[:, first:last], False)
         elif by_rows:
@@ -233,8 +237,24 @@ def _multiply_rows(a, b, out, k, first, last):
         for r in range(len(a)):
             total = like(a[0, 0], 0)
             for i in range(k):
-                total += a[r, i] * b[j, i]
+                total += a[r, i] * like(total, b[j, i])
             out[r, j] = total
+
+
+@inlined
+def _multiply_integers(blas, a, b, out, first, last):
+    """The same dot products for more rows of a, by BLAS, of some rows of b at a time as floats.
+
+    They are so small that OpenBLAS does not copy its arguments.
+    """
+    block = np.empty((max(8, min(64, 60_000 // b.shape[1])), b.shape[1]), a.dtype)
+    for start in range(first, last, len(block)):
+        n = min(len(block), last - start)
+        for i in range(n):
+            for j in range(b.shape[1]):
+                block[i, j] = like(a[0, 0], b[start + i, j])
+        for i in range(0, len(a), 16):
+            multiply(blas, a[i : i + 16], block[:n].T, out[i : i + 16, start : start + n], False)
 
 
 @inlined

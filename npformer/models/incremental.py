@@ -1,11 +1,15 @@
 """Step-by-step decoding, one token at a time, with a cache of what was computed for the earlier tokens."""
 
+from functools import partial
+
 import numpy as np
 
 from npformer.arrays import beside, on_host
 from npformer.layers import KeyValueCache, decoder_layer, encoder_layer, project, read_steps
 from npformer.layers.normalisation import normalise
 from npformer.operations.options import check_ids
+from npformer.quantized import Quantized, dense, floats, is_quantized
+from npformer.runtime.threads import FEW_ROWS
 
 BLOCK = 64  # steps by which a cache grows at least
 
@@ -25,7 +29,10 @@ class StepwiseDecoder:
 
     def __init__(self, model, ops, params, n_sources, max_rows, max_len):
         self.model, self.ops, self.params = model, ops, params
-        self.table, self.output = model.table_of(params, self.side), model.output_map(params)
+        self.table = floats(model.table_of(params, self.side))
+        weight, bias = model._stored_output(params)
+        prepare = isinstance(weight, Quantized) and ops.hooks.get("quantized_linear")
+        self.to_logits = prepare(weight, bias) if prepare else partial(ops.linear, weight=dense(weight), bias=bias)
         self.max_rows, self.max_len = max_rows, max_len
         self.sources = np.arange(n_sources)  # the source of each row
         self.at = np.empty((n_sources, 0), np.int64)  # indices in the cache of the tokens of each row
@@ -63,7 +70,7 @@ class StepwiseDecoder:
         self.n_steps += 1
 
         def advance(part):
-            logits = self.ops.linear(self._newest(tokens[part], t, part), *self.output)
+            logits = self.to_logits(self._newest(tokens[part], t, part))
             return logits if then is None else then(logits, part)
 
         results = self.ops.device.run_rows(advance, len(tokens))
@@ -76,18 +83,23 @@ class StepwiseDecoder:
         return t * self.max_rows
 
     def _prepare(self, layers, has_memory):
-        """Keep the layers, each with the function of the backend for a step of it, if it has one."""
-        prepare, self.settings = self.ops.hooks.get("layer_step"), self.model.layer_settings
-        self.layers = [(layer, prepare and prepare(layer, self.settings, has_memory)) for layer in layers]
+        """Keep the layers, and the function of the backend for a step of all of them, if it has one."""
+        prepare, self.settings = self.ops.hooks.get("stack_step"), self.model.layer_settings
+        self.layers, self.stack_step = layers, prepare and prepare(layers, self.settings, has_memory)
 
-    def _advanced(self, layer, x, cache, memory=None):
-        """The output of a layer for the newest token of each row."""
-        params, step = layer
-        if step and (y := step(x, cache, memory)) is not NotImplemented:
+    def _advanced(self, x, cache, memory=None):
+        """The output of the layers for the newest token of each row, given the caches of all of them."""
+        if self.stack_step and (y := self.stack_step(x, cache, memory)) is not NotImplemented:
             return y
-        if memory is None:
-            return encoder_layer(self.ops, params, x, self.settings, cache=cache)[0]
-        return decoder_layer(self.ops, params, x, memory, self.settings, cache=cache)[0]
+        self.layers = list(map(dense, self.layers))  # once: that of arrays does nothing
+        for i, params in enumerate(self.layers):
+            own = cache._replace(kv=cache.kv[i])
+            if memory is None:
+                x, _ = encoder_layer(self.ops, params, x, self.settings, cache=own)
+            else:
+                of_memory = memory._replace(kv=memory.kv[i])
+                x, _ = decoder_layer(self.ops, params, x, of_memory, self.settings, cache=own)
+        return x
 
     def empty_cache(self, *shape):
         """An uninitialised array for the cache, on the device of the parameters."""
@@ -111,8 +123,8 @@ class IncrementalDecoder(StepwiseDecoder):
         """Compute the keys and values of some sources, for the cross-attention of each layer."""
         memory = self.model.encode(self.params, src[part], backend=self.ops)
         S = src.shape[1]
-        for (layer, _), kv in zip(self.layers, self.memory_kv, strict=True):
-            projected, _ = project(self.ops, layer["memory_attention"], memory, ("k", "v"))
+        for layer, kv in zip(self.layers, self.memory_kv, strict=True):
+            projected, _ = project(self.ops, dense(layer["memory_attention"]), memory, ("k", "v"))
             kv[part.start * S : part.stop * S] = projected.reshape(-1, kv.shape[1])
 
     def _newest(self, tokens, t, part):
@@ -121,9 +133,8 @@ class IncrementalDecoder(StepwiseDecoder):
         at, sources = beside(np.ascontiguousarray(self.at[part]), table), self.sources[part]
         memory_at = beside(self.memory_at[sources], table)
         memory_mask = None if self.memory_mask is None else beside(self.memory_mask[sources], table)
-        for layer, kv, memory_kv in zip(self.layers, self.kv, self.memory_kv, strict=True):
-            cache = KeyValueCache(kv, at, rotary=self.settings.attention.rotary)
-            x = self._advanced(layer, x, cache, KeyValueCache(memory_kv, memory_at, memory_mask))
+        cache = KeyValueCache(self.kv, at, rotary=self.settings.attention.rotary)
+        x = self._advanced(x, cache, KeyValueCache(self.memory_kv, memory_at, memory_mask))
         if model.has_final_norm:
             x, _ = normalise(ops, self.params["decoder"]["norm"], x, self.settings)
         return x
@@ -156,6 +167,14 @@ class LanguageDecoder(StepwiseDecoder):
     def _read(self, ids):
         """Compute the keys and values of the prompts."""
         model, ops, n = self.model, self.ops, ids.shape[1]
+        if (
+            self.stack_step
+            and self.settings.attention.window is None
+            and is_quantized(self.layers[0])
+            and len(ids) <= FEW_ROWS
+        ):
+            ops.device.run_rows(lambda _: self._read_by_steps(ids), 1)
+            return
 
         def read(part):
             layers = iter(self.kv)
@@ -168,6 +187,17 @@ class LanguageDecoder(StepwiseDecoder):
             model._read(ops.replaced(self_attention=self_attention), self.params, ids[part])
 
         ops.device.run_rows(read, *ids.shape)
+
+    def _read_by_steps(self, ids):
+        """The same by the function for a step, some positions at a time, which takes integers as they are."""
+        B, n = ids.shape
+        for first in range(0, n, FEW_ROWS // B):
+            part = slice(first, first + FEW_ROWS // B)
+            columns = np.arange(n)[part, None] - np.arange(min(part.stop, n))[::-1]  # those before each, aligned right
+            at = (np.arange(B)[:, None, None] * n + np.maximum(columns, 0)).reshape(-1, columns.shape[1])
+            keep_mask, positions = np.tile(columns >= 0, (B, 1))[:, None, None], np.tile(columns[:, -1], B)
+            x = self.model._embed(self.ops, self.params, self.side, ids[:, part].reshape(1, -1), at=positions)[0][0]
+            self._advanced(x, KeyValueCache(self.kv, at, keep_mask, self.settings.attention.rotary, positions))
 
     def _first_entry(self, t):
         window = self.settings.attention.window
@@ -189,9 +219,7 @@ class LanguageDecoder(StepwiseDecoder):
             keep_mask[:, : self.is_word.shape[1]] = self.is_word[sources]
             keep_mask = beside(keep_mask[:, None, None, -window:], table)
         at = beside(np.ascontiguousarray(at[:, -window:]), table)
-        for layer, kv in zip(self.layers, self.kv, strict=True):
-            cache = KeyValueCache(kv, at, keep_mask, self.settings.attention.rotary, positions)
-            x = self._advanced(layer, x, cache)
+        x = self._advanced(x, KeyValueCache(self.kv, at, keep_mask, self.settings.attention.rotary, positions))
         if model.has_final_norm:
             x, _ = normalise(ops, self.params["layers"]["norm"], x, self.settings)
         return x

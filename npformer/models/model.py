@@ -12,6 +12,7 @@ from npformer.arrays import Array, beside, kept, library_of, number_of
 from npformer.backends import get_backend
 from npformer.models.initialization import Initializer, ShapesOnly
 from npformer.operations.options import brief, check_fields, check_ids, check_option
+from npformer.quantized import Quantized, dense, floats, lookup
 from npformer.reference import padding_mask
 from npformer.runtime.forks import cached_property
 
@@ -84,6 +85,8 @@ class Model:
         table, pad_id = self.table_of(params, side), -1 if self.pad_id is None else self.pad_id
         positions = self.positions_of(params, side, slice(ids.shape[1]) if at is None else at)
         dropout, scaled = (self._rate(dropout_key), dropout_key), self.scale_embeddings
+        if isinstance(table, Quantized):
+            ids, table, pad_id = lookup(ids, table, pad_id)
         x = ops.embed_tokens(ids, table, positions, pad_id, *dropout, scaled=scaled)
 
         def backward(dx):
@@ -114,7 +117,7 @@ class Model:
             return params[named(side, "positions")][part]
         if self.position_table is None:
             return None
-        table = next(x for _, x in tree.leaves(params))
+        table = next(floats(x) for _, x in tree.leaves(params))
         known = self.__dict__.setdefault("_position_tables", {})  # a copy for each library, NumPy and CuPy
         library = library_of(table, "table")
         if library not in known:
@@ -129,6 +132,10 @@ class Model:
 
     def output_map(self, params):
         """The weight (D, V) of the output projection, which is the embedding table if tied, and its bias, or None."""
+        weight, bias = self._stored_output(params)
+        return dense(weight), bias
+
+    def _stored_output(self, params):
         output = params.get("output", {})
         return params["embedding"].T if self.tie_embeddings else output["weight"], output.get("bias")
 

@@ -18,6 +18,7 @@ from npformer.checks import check_in_dtype, warn
 from npformer.models import describe
 from npformer.operations.explain import Calls, explain
 from npformer.operations.options import settings_from
+from npformer.quantized import dense
 from npformer.reference import Ops
 from npformer.runtime.interrupts import deferred_interrupts
 from npformer.runtime.ranks import OneProcess, checksum, world
@@ -128,7 +129,7 @@ class Trainer:
         self.model, self.optimizer, ops = model, optimizer, get_backend(backend, params)
         start = model.init(self.settings.seed)
         if params is not None:
-            tree.check_like(params, start)
+            tree.check_like(dense(params, train=True), start)
             start = tree.ordered_like(params, start)
         self.state = TrainState(start, ops, self.settings)
         optimizer.check_dtype(self.flat_params.dtype)

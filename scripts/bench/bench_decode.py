@@ -4,10 +4,10 @@ python scripts/bench/bench_decode.py  # batches of 1 and 32, greedy and beam 4: 
 python scripts/bench/bench_decode.py --quick
 python scripts/bench/bench_decode.py --batches 1 --beams 1,4 --without huggingface --rounds 9
 
-The model is a base-size encoder-decoder Transformer with random weights, in float32. A sentence has 30 source tokens
-without padding, and gets exactly 32 new tokens, since the end token is forbidden before. The time includes the encoder.
-CTranslate2 uses npformer's parameters; Hugging Face's Marian has only the same size (both are in peers/). All use every
-core.
+The model is a base-size encoder-decoder Transformer with random weights, in float32 or, with the name int8, in 8-bit
+integers. A sentence has 30 source tokens without padding, and gets exactly 32 new tokens, since the end token is
+forbidden before. The time includes the encoder. CTranslate2 uses npformer's parameters; Hugging Face's Marian has only
+the same size (both are in peers/). All use every core.
 """
 
 import functools
@@ -67,9 +67,16 @@ def model_and_params(size):
     return model, model.init(seed=0)
 
 
-def build_npformer(size, batch, beam, backend):
+@functools.cache
+def quantized(size):
+    """The parameters with weights of 8-bit integers."""
+    return nf.quantize(model_and_params(size)[1])
+
+
+def build_npformer(size, batch, beam, backend, int8=False):
     """``step`` that decodes a batch and returns the ids (B, T)."""
     model, params = model_and_params(size)
+    params = quantized(size) if int8 else params
     src = source(size, batch)
     options = {"bos_id": BOS, "eos_id": EOS, "min_len": size.T, "max_len": size.T, "backend": backend}
 
@@ -87,19 +94,21 @@ def build_npformer(size, batch, beam, backend):
 
 
 @functools.cache
-def peer_decoder(name, size):
+def peer_decoder(name, size, **kind):
     """The decoder of peers/; Hugging Face's has parameters of its own."""
     peer = import_module(f"scripts.bench.peers.{name}_model")
-    return peer.decoder(*model_and_params(size)[: 1 if name == "huggingface" else 2], physical_cores())
+    return peer.decoder(*model_and_params(size)[: 1 if name == "huggingface" else 2], physical_cores(), **kind)
 
 
-def build_peer(size, batch, beam, name):
+def build_peer(size, batch, beam, name, **kind):
     """``step`` that decodes the batch with a library of peers/."""
-    return partial(peer_decoder(name, size), source(size, batch), size.T, beam)
+    return partial(peer_decoder(name, size, **kind), source(size, batch), size.T, beam)
 
 
 PEERS = {  # option -> (name, libraries, build)
+    "npformer_int8": ("npformer int8", (), partial(build_npformer, backend="cpu", int8=True)),
     "ctranslate2": ("CTranslate2", ("ctranslate2",), partial(build_peer, name="ctranslate2")),
+    "ctranslate2_int8": ("CTranslate2 int8", ("ctranslate2",), partial(build_peer, name="ctranslate2", kind="int8")),
     "huggingface": ("Hugging Face", ("torch", "transformers"), partial(build_peer, name="huggingface")),
 }
 

@@ -1,4 +1,4 @@
-"""The step of a decoder layer that a backend computes at once is the layer, composed of operations."""
+"""A step of the layers of a decoder that a backend computes at once is that of the layers, composed of operations."""
 
 from dataclasses import replace
 
@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 from results import assert_equal_within
 
-from npformer import Transformer, cpu, greedy_decode, layers, tree
+from npformer import Transformer, cpu, greedy_decode, layers, quantize, tree
 from npformer.models.initialization import Initializer
+from npformer.quantized import dense
 from npformer.reference.settings import Rotary
 
-B, T, S, D, F, H = 3, 4, 5, 12, 20, 3
+N, B, T, S, D, F, H = 2, 3, 4, 5, 12, 20, 3
 ROTARY = Rotary(base=100.0, scaling=0.5)
 SETTINGS = [
     {"norm": norm, "activation": activation, "eps": eps}
@@ -30,40 +31,47 @@ each_attention = pytest.mark.parametrize("attention", ATTENTIONS, ids=str)
 
 
 def given(dtype, settings, seed=0, has_memory=True, has_bias=True):
-    """Parameters, x, and caches in which some words of the memory are hidden; what nobody may read is NaN."""
+    """Layers, x, and caches in which some words of the memory are hidden; what nobody may read is NaN."""
     rng, new = np.random.default_rng(seed), Initializer(seed, dtype)
-    params = (new.decoder_layer if has_memory else new.encoder_layer)(D, F, settings, has_bias)
-    params = tree.map_leaves(lambda x: x + 0.1 * rng.standard_normal(x.shape).astype(dtype), params)
-    kv, memory_kv = rng.standard_normal((2, B * S, 2 * settings.attention.widths(D)[1])).astype(dtype)
+    stack = [(new.decoder_layer if has_memory else new.encoder_layer)(D, F, settings, has_bias) for _ in range(N)]
+    stack = [tree.map_leaves(lambda x: x + 0.1 * rng.standard_normal(x.shape).astype(dtype), layer) for layer in stack]
+    kv, memory_kv = rng.standard_normal((2, N, B * S, 2 * settings.attention.widths(D)[1])).astype(dtype)
     at, mask = rng.permutation(B * S)[: B * T].reshape(B, T), rng.random((B, 1, 1, S)) < 0.6
     mask[0] = False
     memory_at = rng.permutation(B * S).reshape(B, S)
-    kv[~np.isin(np.arange(B * S), at)] = np.nan
-    memory_kv[memory_at[~mask[:, 0, 0]]] = np.nan
+    kv[:, ~np.isin(np.arange(B * S), at)] = np.nan
+    memory_kv[:, memory_at[~mask[:, 0, 0]]] = np.nan
     x = rng.standard_normal((B, D)).astype(dtype)
     memory = layers.KeyValueCache(memory_kv, memory_at, mask) if has_memory else None
-    return params, x, layers.KeyValueCache(kv, at, rotary=settings.attention.rotary), memory
+    return stack, x, layers.KeyValueCache(kv, at, rotary=settings.attention.rotary), memory
 
 
-def stepped(params, x, cache, memory, settings):
-    step = cpu.ops.hooks["layer_step"](params, settings, memory is not None)
+def stepped(stack, x, cache, memory, settings):
+    step = cpu.ops.hooks["stack_step"](stack, settings, memory is not None)
     return step(x, cache, memory) if step else NotImplemented
 
 
+@pytest.mark.parametrize("integers", [False, True], ids=["floats", "integers"])
 @pytest.mark.parametrize(("has_memory", "has_bias"), [(True, True), (False, False), (False, True)])
 @each_layer
 @each_attention
-def test_the_kernel_of_a_step_computes_the_layer(options, attention, has_memory, has_bias):
+def test_the_kernel_of_a_step_computes_the_layers(options, attention, has_memory, has_bias, integers):
     dtype = "float32" if has_bias else "float64"
     settings = layers.LayerSettings(layers.AttentionSettings(H, **attention), **options)
-    params, x, cache, memory = given(dtype, settings, has_memory=has_memory, has_bias=has_bias)
+    stack, x, cache, memory = given(dtype, settings, has_memory=has_memory, has_bias=has_bias)
+    if integers:
+        small = quantize({str(i): layer for i, layer in enumerate(stack)})
+        stack = list(small.values())
     written = cache._replace(kv=cache.kv.copy())
-    y = stepped(params, x, written, memory, settings)
-    if has_memory:
-        expected, _ = layers.decoder_layer(cpu.ops, params, x, memory, settings, cache=cache)
-    else:
-        expected, _ = layers.encoder_layer(cpu.ops, params, x, settings, cache=cache)
-    assert_equal_within(32, dtype, [y, written.kv], [expected, cache.kv])
+    y, expected = stepped(stack, x, written, memory, settings), x
+    for i, layer in enumerate(map(dense, stack)):
+        own = cache._replace(kv=cache.kv[i])
+        if has_memory:
+            of_layer = layer, expected, memory._replace(kv=memory.kv[i]), settings
+            expected, _ = layers.decoder_layer(cpu.ops, *of_layer, cache=own)
+        else:
+            expected, _ = layers.encoder_layer(cpu.ops, layer, expected, settings, cache=own)
+    assert_equal_within(64, dtype, [y, written.kv], [expected, cache.kv])
 
 
 def test_a_window_that_hides_entries_of_the_cache_is_left_to_the_layer():
@@ -73,18 +81,20 @@ def test_a_window_that_hides_entries_of_the_cache_is_left_to_the_layer():
 
 def test_parameters_that_the_kernel_does_not_take_are_left_to_the_layer():
     settings = layers.LayerSettings(layers.AttentionSettings(H))
-    params, *others = given("float32", settings)
-    two_maps = {**params, "attention": {"q": params["attention"]["qkv"], "out": params["attention"]["out"]}}
-    wide = {**params, "attention_norm": {name: x.astype("float64") for name, x in params["attention_norm"].items()}}
-    for changed in (two_maps, wide):
-        assert stepped(changed, *others, settings) is NotImplemented
+    (first, second), *others = given("float32", settings)
+    two_maps = {**second, "attention": {"q": second["attention"]["qkv"], "out": second["attention"]["out"]}}
+    wide = {**second, "attention_norm": {name: x.astype("float64") for name, x in second["attention_norm"].items()}}
+    wider = Initializer(0, "float32").decoder_layer(D, F + 1, settings)
+    integers = quantize({"1": second})["1"]
+    for changed in (two_maps, wide, wider, integers):
+        assert stepped([first, changed], *others, settings) is NotImplemented
 
 
 def test_a_cache_in_another_order_of_bytes_is_left_to_the_layer():
     settings = layers.LayerSettings(layers.AttentionSettings(H))
-    params, x, cache, memory = given("float32", settings)
+    stack, x, cache, memory = given("float32", settings)
     swapped = cache._replace(kv=cache.kv.astype(">f4"))
-    assert stepped(params, x, swapped, memory, settings) is NotImplemented
+    assert stepped(stack, x, swapped, memory, settings) is NotImplemented
 
 
 def test_an_embedding_in_another_order_of_bytes_decodes_the_same():

@@ -21,7 +21,7 @@ FLOORS = """
     arrays
     checks tree
     runtime
-    operations
+    operations quantized
     reference
     cpu gpu gradients plots
     backends

@@ -32,7 +32,7 @@ NO_PEERS = {
     "bench_train.py": ("--without", "pytorch,fused,compile,jax"),
     "bench_attention.py": ("--without", "pytorch,dropout"),
     "bench_ops.py": ("--without", "pytorch"),
-    "bench_decode.py": ("--without", "ctranslate2,huggingface"),
+    "bench_decode.py": ("--without", "npformer_int8,ctranslate2,ctranslate2_int8,huggingface"),
 }
 
 
@@ -102,7 +102,7 @@ def test_help(script, capsys):
         ("bench_decode.py", ["--beams", "1,0"], "argument --beams: 0, expected at least 1"),
         (
             "bench_decode.py",
-            ["--without", "npformer,ctranslate2,huggingface"],
+            ["--without", "npformer,npformer_int8,ctranslate2,ctranslate2_int8,huggingface"],
             "argument --without: leaves no contender",
         ),
     ],

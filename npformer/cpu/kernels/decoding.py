@@ -3,6 +3,7 @@
 from functools import cache
 from typing import NamedTuple
 
+import numba
 import numpy as np
 
 from npformer import reference
@@ -16,7 +17,8 @@ from npformer.cpu.kernels.linear import map_few_rows
 from npformer.cpu.kernels.normalisation import normalise_rows, scale_rows
 from npformer.cpu.kernels.rotary import turn_row, turns
 from npformer.cpu.scalar import exp_negative, largest, like
-from npformer.cpu.team import add_multiple, helper_for
+from npformer.cpu.team import JIT, add_multiple, helper_for, pointer
+from npformer.quantized import Quantized
 from npformer.reference.math.activations import INPUTS
 from npformer.reference.math.attention import scale_of
 from npformer.runtime.memory import empty
@@ -30,6 +32,8 @@ SUBLAYERS = {  # the projections of a sublayer that begin and end it
     "memory_attention": ("q", "out"),
     "feed_forward": ("hidden", "out"),
 }
+ATTENTION, MEMORY, FEED = 0, 8, 16  # the first of the arrays of each: two weights, their scales, their biases, a norm
+NORM = 6  # from there to the gain of its normalisation
 
 
 class Step(NamedTuple):
@@ -45,33 +49,38 @@ class Step(NamedTuple):
     is_halves: bool
 
 
-def layer_step(params, settings, has_memory):
-    """A layer for the newest token of each row, as a function; None if there is no kernel for such parameters.
+def stack_step(layers, settings, has_memory):
+    """The layers of a stack for the newest token of each row, as a function; None if there is no kernel for them.
 
-    ``step(x0, cache, memory)`` is ``layers.decoder_layer`` or, without a memory, ``layers.encoder_layer`` with causal
-    attention, or ``NotImplemented``. It is one kernel: calls from Python would take half the time of such a short step.
+    ``step(x, cache, memory)`` is ``layers.decoder_layer`` or, without a memory, ``layers.encoder_layer`` with causal
+    attention, of one layer after another, or ``NotImplemented``. The first axis of the arrays ``kv`` are the layers. It
+    is one kernel: calls from Python would take half the time of such a short step.
     """
-    arrays = fused_arrays(params, settings)
-    if arrays is None:
+    found = [fused_arrays(params, settings) for params in layers]
+    if not found or None in found or len({tuple((x.shape, x.dtype) for x in arrays) for arrays in found}) > 1:
         return None
-    (D, _), dtype = arrays[0][0].shape, arrays[0][0].dtype
-    settled = step_of(settings, D, dtype, has_memory)
-    window, rotary = settings.attention.window, settings.attention.rotary
+    (weight, *_, gain, _), window, rotary = found[0], settings.attention.window, settings.attention.rotary
+    D, dtype, n_heads = len(gain), gain.dtype, settings.attention.n_heads
+    settled, helper = step_of(settings, D, dtype, has_memory), (dtype, weight.dtype)
+    addresses = np.array([[x.ctypes.data for x in arrays] for arrays in found])  # of memory that ``found`` keeps
+    sizes = np.array([(*x.shape, 1)[:2] for x in found[0]])
 
     def step(x0, cache, memory=None):
-        caches = (cache, memory) if has_memory else (cache, cache)  # which is not read as a memory
+        memory = memory if has_memory else cache  # which is not read as one
         hidden = window is not None and cache.at.shape[1] > window
-        if hidden or len(x0) > FEW_ROWS or not x0.dtype == caches[0].kv.dtype == caches[1].kv.dtype == dtype:
+        if hidden or len(x0) > FEW_ROWS or not x0.dtype == cache.kv.dtype == memory.kv.dtype == dtype:
             return NotImplemented  # dtypes differ also in the order of their bytes
-        parts = [x for c in caches for x in (c.kv, c.at, NO_MASK if c.keep_mask is None else c.keep_mask)]
-        x3, turned = np.empty_like(x0), turns_of(cache, rotary, len(x0), D // settled.n_heads, dtype)
-        _step(helper_for(dtype), BLAS[dtype], x0, *arrays, tuple(parts), turned, settled, x3)
-        return x3
+        caches = [x for c in (cache, memory) for x in (c.kv, c.at, NO_MASK if c.keep_mask is None else c.keep_mask)]
+        x, turned = np.array(x0), turns_of(cache, rotary, len(x0), D // n_heads, dtype)
+        params = addresses, sizes, weight, gain
+        _steps((helper_for(*helper), BLAS[dtype]), x, params, tuple(caches), turned, settled)
+        return x
 
     return step
 
 
-ops.hooks["layer_step"] = layer_step
+if JIT:
+    ops.hooks["stack_step"] = stack_step
 
 
 @cache  # the same in all layers
@@ -95,35 +104,36 @@ def turns_of(cache, rotary, n_rows, K, dtype):
 
 
 def fused_arrays(params, settings):
-    """(weights, vectors) for the kernel of a layer; None if it does not take them.
+    """The arrays of a layer for its kernel, in a list, eight for each sublayer; None if it does not take them.
 
-    It takes packed projections. An array of a sublayer, or a bias, that a layer does not have is empty.
+    It takes packed projections. What a layer does not have is empty: a sublayer, biases, scales of weights of floats.
+    Weights of 8-bit integers are transposed.
     """
     try:
         first = params["attention"]["qkv"]["weight"]
-        D, dtype = len(first), first.dtype
-        widths, n = settings.attention.widths(D), INPUTS[settings.activation]
-        weights, vectors, nothing = [], [], np.empty(0, dtype)
+        nothing = np.empty(0, first.dtype)
+        split = lambda x: (x.values.T, x.scale[0]) if isinstance(x, Quantized) else (x, nothing)
+        D, dtypes = first.shape[0], [split(first)[0].dtype] * 2 + [first.dtype] * 6
+        widths, n, arrays = settings.attention.widths(D), INPUTS[settings.activation], []
         for name, parts in SUBLAYERS.items():
             if name not in params:
-                weights += [np.empty((0, 0), dtype)] * 2
-                vectors += [nothing] * 4
+                arrays += [nothing] * 8
                 continue
             maps, norm = [params[name][part] for part in parts], params[f"{name}_norm"]
-            F = len(maps[1]["weight"]) if name == "feed_forward" else D
+            F = maps[1]["weight"].shape[0] if name == "feed_forward" else D
             inner = {"attention": sum(widths), "memory_attention": D, "feed_forward": n * F}[name]
-            shapes = [(D, inner), (F, D), (inner,), (D,), (D,), (D,)]
-            found = [*(x["weight"] for x in maps), *(x.get("bias", nothing) for x in maps)]
-            found += [norm["gain"], norm.get("bias", nothing)]
-            for x, shape in zip(found, shapes, strict=True):
+            weights, scales = zip(*(split(x["weight"]) for x in maps), strict=True)
+            others = [*(x.get("bias", nothing) for x in maps), norm["gain"], norm.get("bias", nothing)]
+            step = -1 if weights[0].itemsize == 1 else 1
+            shapes = [(D, inner)[::step], (F, D)[::step], *[(inner,), (D,)] * 2, (D,), (D,)]
+            for x, shape, dtype in zip([*weights, *scales, *others], shapes, dtypes, strict=True):
                 is_there = x is nothing or (x.shape == shape and x.flags.num & SUITED == SUITED)
                 if type(x) is not np.ndarray or x.dtype != dtype or not is_there:
                     return None
-            weights += found[:2]
-            vectors += found[2:]
+            arrays += [*weights, *scales, *others]
     except (KeyError, AttributeError):
         return None
-    return (tuple(weights), tuple(vectors)) if dtype in BLAS else None
+    return arrays if first.dtype in BLAS else None
 
 
 @kernel_of(reference.cached_attention)
@@ -144,57 +154,80 @@ def log_softmax_top_k(x, k):
 
 
 @kernel
-def _step(helper, blas, x0, weights, vectors, caches, turns, step, x3):
+def _steps(threads, x, params, caches, turns, step):
+    """Turn x into the output of the layers, one after another."""
+    addresses, sizes, weight, vector = params
     kv, at, mask, memory_kv, memory_at, memory_mask = caches
-    w_qkv, w_out, w_q, w_memory_out, w_hidden, w_feed_out = weights
-    b_qkv, b_out, gain0, bias0, b_q, b_memory_out, gain1, bias1, b_hidden, b_feed_out, gain2, bias2 = vectors
-    (B, D), F = x0.shape, len(w_feed_out)
-    h, heads, x1 = np.empty((B, D), x0.dtype), np.empty((B, D), x0.dtype), np.empty((B, D), x0.dtype)
-    qkv, nothing = np.empty((B, w_qkv.shape[1]), x0.dtype), np.empty((1, 1, 1, 0), x0.dtype)
+    for i in range(len(addresses)):
+        of = threads, addresses[i], sizes, weight, vector
+        _step(of, x, (kv[i], at, mask, memory_kv[i], memory_at, memory_mask), turns, step)
 
-    map_few_rows(helper, blas, _before(x0, gain0, bias0, step, h), w_qkv, b_qkv, qkv)
+
+@inlined
+def _step(of, x, caches, turns, step):
+    kv, at, mask, memory_kv, memory_at, memory_mask = caches
+    (B, D), number, sizes = x.shape, x.dtype, of[2]
+    h, heads, y = np.empty((B, D), number), np.empty((B, D), number), np.empty((B, D), number)
+    qkv, nothing = np.empty((B, D + kv.shape[1]), number), np.empty((1, 1, 1, 0), number)
+
+    _map(of, ATTENTION, _before(of, ATTENTION, x, step, h), qkv)
     for b in range(len(turns[0])):
         turn_row(qkv[b], turns[0, b], turns[1, b], qkv.shape[1] - kv.shape[1] // 2, step.is_halves, qkv[b])
     for b in range(B):
         for j in range(kv.shape[1]):
             kv[at[b, -1], j] = qkv[b, D + j]
     _attend(qkv, kv, at, mask, nothing, step.n_heads, step.scale, heads)
-    map_few_rows(helper, blas, heads, w_out, b_out, x1)
-    _after(x0, x1, gain0, bias0, step)
+    _map(of, ATTENTION + 1, heads, y)
+    _after(of, ATTENTION, y, step, x)
 
-    x2 = x1
     if step.has_memory:
-        q, x2 = np.empty((B, D), x0.dtype), np.empty((B, D), x0.dtype)
-        map_few_rows(helper, blas, _before(x1, gain1, bias1, step, h), w_q, b_q, q)
+        q = np.empty((B, D), number)
+        _map(of, MEMORY, _before(of, MEMORY, x, step, h), q)
         _attend(q, memory_kv, memory_at, memory_mask, nothing, step.n_heads, step.scale, heads)
-        map_few_rows(helper, blas, heads, w_memory_out, b_memory_out, x2)
-        _after(x1, x2, gain1, bias1, step)
+        _map(of, MEMORY + 1, heads, y)
+        _after(of, MEMORY, y, step, x)
 
-    hidden, activated = np.empty((B, w_hidden.shape[1]), x0.dtype), np.empty((B, F), x0.dtype)
-    map_few_rows(helper, blas, _before(x2, gain2, bias2, step, h), w_hidden, b_hidden, hidden)
+    hidden = np.empty((B, sizes[FEED].prod() // D), number)
+    activated = np.empty((B, sizes[FEED + 1].prod() // D), number)
+    _map(of, FEED, _before(of, FEED, x, step, h), hidden)
     for b in range(B):
         activate(hidden[b], activated[b], step.activation)
-    map_few_rows(helper, blas, activated, w_feed_out, b_feed_out, x3)
-    _after(x2, x3, gain2, bias2, step)
+    _map(of, FEED + 1, activated, y)
+    _after(of, FEED, y, step, x)
 
 
 @inlined
-def _before(x, gain, bias, step, h):
+def _map(of, n, x, y):
+    """A linear map, whose weight is the n-th array of a layer."""
+    (helper, blas), addresses, sizes, weight, _ = of
+    matrix = numba.carray(pointer(addresses[n]), (sizes[n, 0], sizes[n, 1]), weight.dtype)
+    map_few_rows(helper, blas, x, matrix, _vector(of, n + 2), _vector(of, n + 4), y)
+
+
+@inlined
+def _vector(of, n):
+    """The n-th array of a layer, a vector."""
+    _, addresses, sizes, _, vector = of
+    return numba.carray(pointer(addresses[n]), (sizes[n, 0],), vector.dtype)
+
+
+@inlined
+def _before(of, sublayer, x, step, h):
     """The input of a sublayer: x, normalised in a pre-norm model."""
     if not step.pre:
         return x
-    _normalise(x, gain, bias, step, h)
+    _normalise(x, _vector(of, sublayer + NORM), _vector(of, sublayer + NORM + 1), step, h)
     return h
 
 
 @inlined
-def _after(x, y, gain, bias, step):
+def _after(of, sublayer, y, step, x):
     """Turn y, the output of a sublayer, into the input of the next one: x + y, normalised in a post-norm model."""
     for b in range(len(x)):
         for j in range(x.shape[1]):
-            y[b, j] += x[b, j]
+            x[b, j] += y[b, j]
     if not step.pre:
-        _normalise(y, gain, bias, step, y)
+        _normalise(x, _vector(of, sublayer + NORM), _vector(of, sublayer + NORM + 1), step, x)
 
 
 @inlined

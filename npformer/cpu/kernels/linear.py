@@ -4,22 +4,24 @@ import numpy as np
 
 from npformer import reference
 from npformer.arrays import as_rows
-from npformer.cpu.backend import as_matrix, kernel_of
+from npformer.cpu.backend import as_matrix, kernel_of, ops
 from npformer.cpu.blas import BLAS, multiply
 from npformer.cpu.jit import inlined, kernel
 from npformer.cpu.sums import add_rows
-from npformer.cpu.team import WORTH_IT, helper_for, multiply_few_rows
+from npformer.cpu.team import JIT, WORTH_IT, helper_for, multiply_few_rows
 from npformer.runtime.memory import empty
-from npformer.runtime.threads import by_rows, n_kernel_threads
+from npformer.runtime.threads import FEW_ROWS, by_rows, even_slices, n_kernel_threads
+
+NOTHING = {dtype: np.empty(0, dtype) for dtype in BLAS}  # in place of a bias, or of scales
 
 
 @kernel_of(reference.linear, as_it_lies="weight")
 def linear(x, weight, bias):
     y = empty((*x.shape[:-1], weight.shape[1]), x.dtype)
-    bias = np.empty(0, x.dtype) if bias is None else bias
+    bias = NOTHING[x.dtype] if bias is None else bias
     blas, x, matrix, rows = BLAS[x.dtype], as_rows(x), as_matrix(weight), as_rows(y)
     if n_kernel_threads() and weight.size >= WORTH_IT:
-        map_few_rows(helper_for(x.dtype), blas, x, matrix, bias, rows)
+        map_few_rows(helper_for(x.dtype), blas, x, matrix, NOTHING[x.dtype], bias, rows)
     else:
         by_rows(lambda part: _map(blas, x[part], matrix, bias, rows[part]), len(x), weight.size)
     return y
@@ -32,6 +34,24 @@ def linear_backward(dy, x, weight, bias):
     return dx, dweight, None if bias is None else dbias
 
 
+def quantized_linear(matrix, bias):
+    """The linear map of a ``Quantized`` matrix for the rows of a step of decoding, as a function."""
+    scale, values = np.ascontiguousarray(matrix.scale.ravel()), np.ascontiguousarray(matrix.values.T)
+    bias = NOTHING[scale.dtype] if bias is None else bias
+
+    def apply(x):
+        y = empty((len(x), len(values)), x.dtype)
+        for part in even_slices(len(x), -(-len(x) // FEW_ROWS)):
+            map_few_rows(helper_for(x.dtype, values.dtype), BLAS[x.dtype], x[part], values, scale, bias, y[part])
+        return y
+
+    return apply
+
+
+if JIT:
+    ops.hooks["quantized_linear"] = quantized_linear
+
+
 @kernel
 def _map(blas, x, weight, bias, y):
     multiply(blas, x, weight, y, False)
@@ -39,9 +59,12 @@ def _map(blas, x, weight, bias, y):
 
 
 @inlined
-def map_few_rows(helper, blas, x, weight, bias, y):
-    """``_map``, with the product shared between threads by ``team``."""
+def map_few_rows(helper, blas, x, weight, scale, bias, y):
+    """``_map``, with the product shared between threads by ``team``; the columns of the weight may have scales."""
     multiply_few_rows(helper, blas, x, weight, y)
+    for i in range(len(y)):
+        for j in range(len(scale)):
+            y[i, j] *= scale[j]
     _add_bias(y, bias)
 
 

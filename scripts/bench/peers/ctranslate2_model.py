@@ -8,7 +8,7 @@ import numpy as np
 from npformer.pretrained.ctranslate2 import export
 
 
-def decoder(model, params, n_threads):
+def decoder(model, params, n_threads, kind="float32"):
     """``decode(src, n_new, beam_size)`` -> (B, n_new) ids, for an ``npformer.Transformer`` and its parameters.
 
     Targets begin with id 1 and end with 2. CTranslate2's defaults are used, with which it is fastest on an AMD EPYC
@@ -19,7 +19,7 @@ def decoder(model, params, n_threads):
     with tempfile.TemporaryDirectory() as folder:
         export(folder, model, params, source, target, bos_id=1, eos_id=2, add_source_eos=False)
         threads = {"inter_threads": 1, "intra_threads": n_threads}
-        translator = ctranslate2.Translator(folder, device="cpu", compute_type="float32", **threads)
+        translator = ctranslate2.Translator(folder, device="cpu", compute_type=kind, **threads)
 
     def decode(src, n_new, beam_size):
         found = translator.translate_batch(

@@ -1,0 +1,131 @@
+"""Matrices of 8-bit integers: decoding one token reads all weights, here a quarter of the bytes of float32."""
+
+import numpy as np
+
+from npformer import tree
+from npformer.runtime.threads import in_parallel
+
+LARGEST = 127  # the integers are from -127 to 127
+
+
+class Quantized:
+    """A matrix W ≈ s · Q of 8-bit integers Q and scales s, one for each column, or for each row of an embedding table.
+
+    ``numpy.asarray(matrix)`` is s · Q, the matrix with which a model computes.
+
+    Attributes
+    ----------
+    values : (D_in, D_out) int8
+    scale : (1, D_out) or (D_in, 1)
+    """
+
+    def __init__(self, values, scale):
+        self.values, self.scale = values, scale
+        self.shape, self.size, self.ndim, self.dtype = values.shape, values.size, values.ndim, scale.dtype
+        self.nbytes = values.nbytes + scale.nbytes
+
+    @classmethod
+    def of(cls, x, axis):
+        """The nearest numbers: s = max |x| / 127 along the axis, and Q = x / s, rounded.
+
+        >>> matrix = Quantized.of(np.array([[0.5, 3.0], [-1.0, 0.0]]), axis=0)
+        >>> matrix.values, matrix.scale * 127
+        (array([[  64,  127],
+               [-127,    0]], dtype=int8), array([[1., 3.]]))
+        >>> np.asarray(matrix).round(3)
+        array([[ 0.504,  3.   ],
+               [-1.   ,  0.   ]])
+        """
+        scale = np.abs(x).max(axis=axis, keepdims=True, initial=0) / LARGEST
+        values = np.rint(x / np.where(scale > 0, scale, 1)).astype(np.int8)
+        values = np.asfortranarray(values) if axis == 0 else values  # what is added up together lies together
+        return cls(values, scale.astype(x.dtype, copy=False))
+
+    @property
+    def T(self):
+        """The transposed matrix."""
+        return Quantized(self.values.T, self.scale.T)
+
+    def __array__(self, dtype=None, copy=None):
+        return (self.values * self.scale).astype(dtype or self.dtype, copy=False)
+
+    def __repr__(self):
+        return f"<int8 matrix {self.shape}, scales in {self.dtype}>"
+
+
+def quantize(params: dict) -> dict:
+    """Return parameters whose large matrices are 8-bit integers, for decoding with a Transformer.
+
+    A step of decoding takes the time in which the weights are read from memory, and these are a quarter as large as in
+    float32. All sums are in the data type of the parameters. The model computes with W' = s · Q, where Q has integers
+    from -127 to 127, and there is one s for each column of W, or for each row of an embedding table, whose rows the
+    output projection multiplies by, too. A weight changes by s / 2 at most, where 127 s is the largest of its column.
+
+    Parameters
+    ----------
+    params : nested dict
+        Of a ``Transformer``, a ``LanguageModel`` or an ``Encoder``, NumPy arrays; they are not changed.
+
+    Returns
+    -------
+    nested dict
+        For decoding and everything else without gradients. What was an array of the weights of layers, of embeddings or
+        of the output projection is a matrix of which ``numpy.asarray`` makes floats again; the others are the same.
+
+    Examples
+    --------
+    >>> from npformer import LanguageModel, sample
+    >>> model = LanguageModel(vocab=11, d_model=16, n_heads=2, n_layers=1, d_ff=32)
+    >>> small = quantize(model.init(seed=0))
+    >>> small["embedding"]
+    <int8 matrix (11, 16), scales in float32>
+    >>> sample(model, small, [[3, 4]], max_len=3, seed=0)[0].shape
+    (3,)
+    """
+    return tree.from_leaves([(path, _quantized(path, x)) for path, x in tree.leaves(params)])
+
+
+def _quantized(path, x):
+    is_table, is_large = (
+        path.endswith("embedding"),
+        any(part == "output" or part.isdecimal() for part in path.split(".")),
+    )
+    if not (is_table or is_large) or not isinstance(x, np.ndarray) or x.ndim != 2:
+        return x
+    if not np.isfinite(x).all():
+        raise ValueError(f"params[{path!r}] has inf or NaN, expected numbers")
+    return Quantized.of(x, axis=1 if is_table else 0)
+
+
+def dense(x, train=False):
+    """A matrix, or the parameters of a layer, with floats in place of integers; unchanged if they are floats.
+
+    >>> dense(Quantized.of(np.array([[127.0]]), axis=0))
+    array([[127.]])
+    """
+    if not is_quantized(x):
+        return x
+    if train:
+        raise ValueError("8-bit integers have no gradients, expected parameters that are floats: quantize them at last")
+    paths, arrays = zip(*tree.leaves(x), strict=True)
+    arrays = in_parallel(lambda x: np.asarray(x) if isinstance(x, Quantized) else x, arrays)
+    return tree.from_leaves(zip(paths, arrays, strict=True)) if isinstance(x, dict) else arrays[0]
+
+
+def is_quantized(x):
+    """Whether it is such a matrix, or the parameters of a layer, whose first one is."""
+    while isinstance(x, dict):
+        x = next(iter(x.values()), None)
+    return isinstance(x, Quantized)
+
+
+def floats(x):
+    """The scales of a matrix, beside which other arrays are computed; an array itself."""
+    return x.scale if isinstance(x, Quantized) else x
+
+
+def lookup(ids, table, pad_id):
+    """The same look-up in a small table of floats: ids, table, and the id of padding in it, or -1."""
+    found, at = np.unique(ids, return_inverse=True)
+    at_pad = np.flatnonzero(found == pad_id)
+    return at.reshape(ids.shape), table.values[found] * table.scale[found], int(at_pad[0]) if len(at_pad) else -1

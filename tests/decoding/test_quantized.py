@@ -1,0 +1,106 @@
+"""With 8-bit integers as parameters, a model computes what it does with the floats that they stand for."""
+
+import numpy as np
+import pytest
+from results import assert_equal_within
+
+from npformer import SGD, Encoder, LanguageModel, Trainer, Transformer, beam_search, greedy_decode, quantize, tree
+from npformer.cpu.kernels.linear import quantized_linear
+from npformer.quantized import Quantized
+from npformer.runtime.threads import kernel_threads
+
+RNG = np.random.default_rng(0)
+SIZES = {"d_model": 12, "n_heads": 2, "n_layers": 2, "d_ff": 20, "max_len": 80, "dtype": "float64"}
+MODELS = [
+    LanguageModel(40, **SIZES),
+    LanguageModel(40, positions="learned", window=5, pad_id=0, **SIZES),
+    LanguageModel(40, tie_embeddings=False, bias=False, norm_type="rms_norm", n_kv_heads=1, **SIZES),
+]
+
+
+def as_floats(params):
+    return tree.map_leaves(np.asarray, params)
+
+
+def test_a_weight_changes_by_half_a_step_at_most():
+    x = RNG.standard_normal((9, 7)).astype("float32")
+    x[:, 2] = 0
+    for axis in (0, 1):
+        matrix = Quantized.of(x, axis)
+        assert (matrix.values.dtype, matrix.scale.dtype, matrix.shape) == ("int8", "float32", (9, 7))
+        np.testing.assert_allclose(np.abs(x).max(axis), 127 * matrix.scale.ravel(), rtol=1e-6)
+        assert (np.abs(np.asarray(matrix) - x) <= 0.5001 * matrix.scale).all()
+        np.testing.assert_array_equal(matrix.T, np.asarray(matrix).T)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("m", [1, 2, 8, 9, 16, 17, 40, 130])
+def test_the_product_of_integers(m, dtype):
+    for D, V in ((1, 3), (3, 1), (65, 70), (700, 130)):
+        weight, x = RNG.standard_normal((D, V)).astype(dtype), RNG.standard_normal((m, D)).astype(dtype)
+        bias = RNG.standard_normal(V).astype(dtype)
+        for matrix in (Quantized.of(weight, axis=0), Quantized.of(weight.T.copy(), axis=1).T):
+            with kernel_threads():
+                y = quantized_linear(matrix, bias)(x)
+            assert_equal_within(8 * D**0.5, dtype, [y], [x @ np.asarray(matrix) + bias])
+
+
+@pytest.mark.parametrize("B", [1, 3, 70])
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.positions)
+def test_a_language_model_computes_with_what_the_integers_stand_for(model, B, every_backend):
+    params = quantize(model.init(0))
+    ids = RNG.integers(1, 40, (B, 9))
+    floats = as_floats(params)
+    np.testing.assert_array_equal(model.logits(params, ids), model.logits(floats, ids))
+    assert model.loss(params, ids) == model.loss(floats, ids)
+    prompts = [row[: 1 + i % 7] for i, row in enumerate(ids)]
+    decoders = [model.decoder(p, prompts, max_rows=B, max_len=4, backend=every_backend) for p in (params, floats)]
+    for token in ids.T[:4]:
+        found, expected = (decoder.step(token, np.arange(B)) for decoder in decoders)
+        np.testing.assert_allclose(found, expected, atol=1e-13)
+
+
+@pytest.mark.parametrize("tie_embeddings", [False, True])
+def test_a_transformer_finds_the_same_translations(tie_embeddings, every_backend):
+    model = Transformer(40, 40, tie_embeddings=tie_embeddings, **SIZES)
+    params = quantize(model.init(0))
+    src, ids = RNG.integers(3, 40, (3, 6)), {"bos_id": 1, "eos_id": 2, "max_len": 9, "backend": every_backend}
+    src[1, 4:] = 0
+    for search in (greedy_decode, lambda *args, **ids: [x[0].tokens for x in beam_search(*args, beam_size=4, **ids)]):
+        found, expected = search(model, params, src, **ids), search(model, as_floats(params), src, **ids)
+        assert list(map(list, found)) == list(map(list, expected))
+
+
+def test_the_integers_are_read_as_they_are(monkeypatch):
+    """A step of few rows makes no floats of them."""
+    model = LanguageModel(400, d_model=64, n_heads=2, n_layers=1, d_ff=64)
+    params = quantize(model.init(0))
+    decoder = model.decoder(params, [[3, 4, 5]], max_rows=1)
+    monkeypatch.setattr(Quantized, "__array__", None)
+    assert np.isfinite(decoder.step(np.array([6]), np.array([0]))).all()
+
+
+def test_what_is_quantized_and_what_is_not():
+    model = Encoder(40, d_model=8, n_heads=2, n_layers=1, d_ff=8, task="classes", n_outputs=3)
+    params = quantize(model.init(0))
+    integers = [path for path, x in tree.leaves(params) if isinstance(x, Quantized)]
+    assert integers == ["embedding", *(path for path in integers if path.startswith("layers.0.")), "output.weight"]
+    assert len(integers) == 6
+    ids = RNG.integers(1, 40, (2, 5))
+    np.testing.assert_array_equal(model.outputs(params, ids), model.outputs(as_floats(params), ids))
+
+
+def test_there_are_no_gradients():
+    model = LanguageModel(40, **SIZES)
+    params, ids = quantize(model.init(0)), np.array([[3, 4, 5]])
+    with pytest.raises(ValueError, match="8-bit integers have no gradients, expected parameters that are floats"):
+        model.loss_and_grad(params, ids)
+    with pytest.raises(ValueError, match="8-bit integers have no gradients"):
+        Trainer(model, SGD(0.1), params=params)
+
+
+def test_weights_that_are_no_numbers_are_refused():
+    params = LanguageModel(40, **SIZES).init(0)
+    params["layers"]["1"]["feed_forward"]["out"]["weight"][3, 4] = np.nan
+    with pytest.raises(ValueError, match=r"layers.1.feed_forward.out.weight.*inf or NaN"):
+        quantize(params)
