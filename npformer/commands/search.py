@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from npformer.commands.arguments import add_backend, new_parser, positive, utf_8
+from npformer.commands.arguments import add_backend, new_parser, positive, words
 from npformer.commands.command import command, print_note
 from npformer.commands.output import add_json, output_file, refuse_overwriting, write_json
 
@@ -118,7 +118,7 @@ def parse_arguments(argv):
     parser = new_parser(__doc__, allow_abbrev=False)
     add = parser.add_argument
     add("files", nargs="+", type=Path, metavar="FILE", help="text in UTF-8, plain or .gz")
-    add("--query", type=utf_8, required=True, metavar="TEXT", help="a question, or a sentence of the same meaning")
+    add("--query", type=words, required=True, metavar="TEXT", help="a question, or a sentence of the same meaning")
     add("--model", type=Path, default=MODEL, metavar="DIR", help="BERT of transformers (default: models/minilm)")
     add("--index", type=output_file, metavar="FILE", help="the vectors (default: beside the model)")
     add("-n", type=positive, default=5, metavar="N", help="number of sentences (default: 5)")

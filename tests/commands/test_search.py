@@ -68,6 +68,12 @@ def test_a_compressed_file_is_read(run, tmp_path):
     assert run(files=["c.gz"])[1].endswith("  c.gz:1: in a file\n")
 
 
+def test_a_query_without_words_is_refused(run, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        run(query=" ")
+    assert "argument --query: it is empty, expected one or more words" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("files", "options", "line"),
     [

@@ -626,6 +626,7 @@ MISTAKES = [
     ),
     Mistake("search.py", "a file is no text", "latin.en --query x", 1, "latin.en, line 1: 'utf-8' codec …"),
     Mistake("search.py", "a file is empty", "/dev/null --query x", 1, "/dev/null is empty, expected a text"),
+    Mistake("search.py", "`--query` is empty", 'file --query ""', 2, "it is empty, expected one or more words"),
     Mistake(
         "search.py",
         "`--index` is another file",
