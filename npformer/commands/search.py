@@ -28,6 +28,7 @@ from npformer.training.checkpoint import CheckpointError, checksum, load_checkpo
 
 MODEL = Path("models/minilm")
 MARK = re.compile(r"\s*(([-*+>|]|#+|\d+[.)])\s+|```|$)")  # begins an item, a title, a row of a table
+ABBREVIATION = re.compile(r"\b([A-Z]|Mrs?|Ms|Dr|Prof|St|Jr|Sr|vs|etc|[Ee]\.g|[Ii]\.e|cf|al|pp?|Figs?|Eqs?)\.$")
 SHORT = 60  # characters: a shorter line ends a sentence
 CHUNK = 2000  # new sentences until their vectors are kept
 
@@ -85,7 +86,7 @@ def sentences(text):
                 found.append((number, part))
             else:
                 found[-1] = (found[-1][0], f"{found[-1][1]} {part}")
-            ended = part.endswith((".", "!", "?"))
+            ended = part.endswith((".", "!", "?")) and not ABBREVIATION.search(part)
         ended |= len(line) < SHORT
     return [(number, sentence) for number, sentence in found if re.search(r"\w", sentence)]
 

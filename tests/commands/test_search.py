@@ -127,3 +127,12 @@ def test_what_ends_a_sentence():
         *[(1, f"{long} short."), (2, "Then?"), (2, "More, e.g. this!"), (3, long)],
         *[(5, "a quote"), (6, "one"), (7, long), (8, "two"), (10, "-3 **x**"), (11, "y |")],
     ]
+
+
+@pytest.mark.parametrize(
+    "name", ["Mr. Ho", "Dr. Ho", "J. Smith", "J. R. R. Ho", "p. 3", "pp. 3", "e.g. Ho", "(i.e. Ho)", "A, etc. Ho"]
+)
+def test_an_abbreviation_ends_no_sentence(name):
+    assert search.sentences(f"Look for {name} there. Then? OK. Go.") == [
+        *[(1, f"Look for {name} there."), (1, "Then?"), (1, "OK."), (1, "Go.")],
+    ]
