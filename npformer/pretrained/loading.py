@@ -73,6 +73,8 @@ def _load(path, names, settings):
     if config is not None and (kind := config.get("model_type")) not in FAMILIES:
         raise ValueError(f"model_type={shown(kind)}, supported are {', '.join(FAMILIES)}")
     family = PyTorch(names or {}, tensors) if config is None else FAMILIES[kind]
+    if config is None and "n_heads" not in settings:
+        raise ValueError("the shapes of a state dict do not show the number of heads: give n_heads=…")
     tensors = family.arriving(tensors, config)
     found = family.settings_of(config, tensors)
     half = {"dtype": "float32"} if settings.get("dtype") == "float16" else {}

@@ -13,7 +13,7 @@ pytest.importorskip("tokenizers")
 pytest.importorskip("gguf")
 from tiny import tiny_translation_tokenizer  # noqa: E402
 
-from npformer import ByteNet, pretrained, tree  # noqa: E402, which needs them
+from npformer import ByteNet, Transformer, pretrained, tree  # noqa: E402, which needs them
 from npformer.training import CheckpointError  # noqa: E402
 from tests.tools import forge_pretrained  # noqa: E402
 from tests.tools.forgery import joined, parts  # noqa: E402
@@ -324,6 +324,15 @@ def test_arguments_that_fit_no_file_are_named(originals):
 def test_a_model_that_others_do_not_have_is_not_saved(name, settings, reason):
     with pytest.raises(ValueError, match=reason):
         pretrained.save("nowhere", dataclasses.replace(forge_pretrained.MODELS[name], **settings), {})
+
+
+def test_the_heads_of_a_state_dict_are_asked_for(tmp_path):
+    model = Transformer(11, 13, 16, n_heads=4, n_layers=1, d_ff=8, positions="none", scale_embeddings=False)
+    names = {"source_embedding": "src", "target_embedding": "tgt", "output": "out"}
+    path = tmp_path / "state.safetensors"
+    pretrained.save(path, model, model.init(0), names=names)
+    assert pretrained.load(path, names=names, n_heads=4, norm="pre")[0].n_heads == 4
+    assert "do not show the number of heads: give n_heads=…" in refused(path, names=names)
 
 
 def test_forged_and_damaged_files_are_refused_or_whole(capsys):
