@@ -62,6 +62,7 @@ class LowRank:
 
     def __post_init__(self, params: dict) -> None:
         check_fields(self)
+        tree.check_like(params, self.model.shapes(), dtypes=False)
         arrays = dict(tree.leaves(params))
         layers = {name for path in arrays for name in path.split(".") if name.isdecimal()}
         whole = chosen("whole", self.whole, list(arrays))

@@ -153,3 +153,8 @@ def test_what_is_refused(settings, message):
     model = CASES["Encoder"][0]
     with pytest.raises(ValueError, match=message):
         LowRank(model, model.init(0), **settings)
+
+
+def test_the_parameters_of_another_model_are_refused():
+    with pytest.raises(ValueError, match=r"parameter embedding: given shape \(9, 8\), expected shape \(5, 8\)"):
+        LowRank(LanguageModel(5, **SIZES), LanguageModel(9, **SIZES).init(0))
