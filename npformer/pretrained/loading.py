@@ -91,9 +91,10 @@ def opened(path: Path | dict) -> tuple[dict | None, dict[str, Stored], Any]:
     if isinstance(path, dict):
         arrays = {name: np.asarray(x) for name, x in path.items()}  # also of tensors of PyTorch
         return None, {name: Stored(x.shape, x.__getitem__) for name, x in arrays.items()}, None
-    if path.suffix == ".gguf":
+    suffix = "" if path.is_dir() else path.suffix
+    if suffix == ".gguf":
         return read_gguf(path)
-    if path.suffix == ".safetensors":
+    if suffix == ".safetensors":
         return None, tensors_in(path), None
     if not (path / "config.json").is_file():
         raise ValueError("it is no GGUF or safetensors file, and no folder with config.json")

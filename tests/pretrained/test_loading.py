@@ -209,6 +209,14 @@ def test_files_that_are_missing_or_damaged_are_named(copy, name, file, content, 
     assert reason in refused(path)
 
 
+@pytest.mark.parametrize("name", ["folder.gguf", "folder.safetensors"])
+def test_a_folder_is_none_of_the_files_whose_name_it_has(originals, tmp_path, name):
+    (tmp_path / name).mkdir()
+    assert "it is no GGUF or safetensors file, and no folder with config.json" in refused(tmp_path / name)
+    shutil.copytree(originals["gpt2"], tmp_path / name, dirs_exist_ok=True)
+    assert pretrained.load(tmp_path / name)[0] == pretrained.load(originals["gpt2"])[0]
+
+
 def test_a_dtype_that_numpy_does_not_have_is_read_or_named(copy):
     path = copy("gpt2")
     header, data = parts(path / "model.safetensors")
