@@ -119,17 +119,23 @@ def tokenizer_of_gguf(about: dict) -> Tokenizer:
     """The tokenizer in what a GGUF file says."""
     tokenizers = import_tokenizers()
     said = {name.removeprefix("tokenizer.ggml."): value for name, value in about.items()}
-    kind, before = said.get("model"), said.get("pre", "default")
-    if kind != "gpt2" or before not in ("smollm", "gpt-2", "default"):
-        given = f"{shown(kind)} with {shown(before)}"
+    kind, words = said.get("model"), said.get("pre", "default")
+    if kind != "gpt2" or words not in ("smollm", "gpt-2", "default"):
+        given = f"{shown(kind)} with {shown(words)}"
         raise ValueError(f"its tokenizer is {given}, supported is 'gpt2' with 'smollm' or 'gpt-2'")
     tokens, merges = said["tokens"], [tuple(merge.split(" ")) for merge in said["merges"]]
-    tokenizer = byte_pairs({token: i for i, token in enumerate(tokens)}, merges, digits=before == "smollm")
+    tokenizer = byte_pairs({token: i for i, token in enumerate(tokens)}, merges, digits=words == "smollm")
     control = [token for token, kind in zip(tokens, said["token_type"], strict=True) if kind == CONTROL]
     tokenizer.add_special_tokens([tokenizers.AddedToken(token, normalized=False, special=True) for token in control])
     special = {
         name: said.get(f"{long}_token_id") for name, long in {"bos": "bos", "eos": "eos", "pad": "padding"}.items()
     }
+    before, after = ([said[f"{name}_token_id"]] if said.get(f"add_{name}_token") else [] for name in ("bos", "eos"))
+    if before or after:
+        form = [*(tokens[id_] for id_ in before), "$A", *(tokens[id_] for id_ in after)]
+        around = [(tokens[id_], id_) for id_ in {*before, *after}]
+        with _refusing("its tokens around a text have another form"):
+            tokenizer.post_processor = tokenizers.processors.TemplateProcessing(single=form, special_tokens=around)
     found = Tokenizer(tokenizer, special, about.get("tokenizer.chat_template"))
     config = {f"{name}_token": tokens[id_] for name, id_ in special.items() if id_ is not None}
     config |= {"chat_template": found.chat_template, "tokenizer_class": "PreTrainedTokenizerFast"}

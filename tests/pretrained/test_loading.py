@@ -74,6 +74,18 @@ def test_the_tokenizer_of_a_gguf_file_is_saved(originals, tmp_path):
     assert (again.eos_id, again.chat_template) == (tokenizer.eos_id, tokenizer.chat_template) == (259, "{{ messages }}")
 
 
+@pytest.mark.parametrize("left_out", ["bos", "eos", None])
+def test_a_gguf_file_says_which_tokens_are_around_a_text(copy, left_out):
+    path = copy("llama.gguf")
+    for name, value in {"bos": 1, "eos": 1, left_out: 0}.items():
+        flag = f"tokenizer.ggml.add_{name}_token".encode() + struct.pack("<I", 7)
+        path.write_bytes(path.read_bytes().replace(flag + b"\1", flag + bytes([value])))
+    tokenizer = pretrained.load(path)[2]
+    wanted = tokenizer.encode("the man", special=False)
+    wanted = [259] * (left_out != "bos") + wanted + [259] * (left_out != "eos")
+    assert tokenizer.encode("the man") == wanted
+
+
 def test_half_precision_is_kept(originals):
     model, whole, _ = pretrained.load(originals["llama"])
     same, half, _ = pretrained.load(originals["llama"], dtype="float16")

@@ -124,7 +124,10 @@ def write_gguf(path, tokenizer):
     writer.add_tokenizer_pre("smollm")
     writer.add_token_list(list(about["vocab"]))
     writer.add_token_types([1] * len(about["vocab"]))
-    writer.add_eos_token_id(about["vocab"]["</s>"])
+    for add in (writer.add_bos_token_id, writer.add_eos_token_id):
+        add(about["vocab"]["</s>"])
+    for add in (writer.add_add_bos_token, writer.add_add_eos_token):
+        add(True)
     writer.add_chat_template("{{ messages }}")
     writer.add_token_merges([" ".join(pair) for pair in about["merges"]])
     shapes = {"attn_norm": (8,), "attn_q": (8, 8), "attn_k": (4, 8), "attn_v": (4, 8), "attn_output": (8, 8)}
