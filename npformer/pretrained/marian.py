@@ -86,6 +86,17 @@ class Marian(Family):
             found["final_logits_bias"] = Stored(logits.shape, logits.__getitem__)
         return tensors | {name: x for name, x in found.items() if x is not None}
 
+    def write(self, model, params):
+        """The tensors of the table; the padding, with which translations begin there, has the begin token's vector."""
+        tensors = super().write(model, params)
+        if not (bias := tensors["final_logits_bias"][-1]) <= NEVER / 2:
+            given = f"the last token is left out, as the begin token, but its output.bias is {bias:g}"
+            raise ValueError(f"{given}, expected {NEVER:g}, as load gives it, so that it is never predicted")
+        table = "shared.weight" if model.tie_embeddings else "decoder.embed_tokens.weight"
+        tensors[table] = tensors[table].copy()
+        tensors[table][model.pad_id] = tensors[table][-1]
+        return tensors
+
     def leaving(self, tensors, model):
         """The tensors by the names of a file, without the row for the begin token."""
         extended = ("shared.weight", "decoder.embed_tokens.weight", "lm_head.weight", "final_logits_bias")

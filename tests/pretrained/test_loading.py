@@ -39,11 +39,8 @@ def copy(originals, tmp_path):
 @pytest.mark.parametrize("name", ["gpt2", "llama", "bert", "marian", "shards"])
 def test_what_was_saved_is_loaded(originals, name, tmp_path):
     model, params, tokenizer = pretrained.load(originals[name])
-    new = forge_pretrained.MODELS["gpt2" if name == "shards" else name]
-    found = dict(tree.leaves(params))
-    for path, x in tree.leaves(new.init(0)):
-        n = len(x) - (name == "marian" and path in ("embedding", "output.bias"))  # the last is that of the begin token
-        np.testing.assert_array_equal(found[path][:n], x[:n], err_msg=path)
+    saved = forge_pretrained.params_of("gpt2" if name == "shards" else name)
+    tree.map_leaves(np.testing.assert_array_equal, params, saved)
     text = "the man, 日本 12"
     assert tokenizer.decode(tokenizer.encode(text)) == text
     pretrained.save(tmp_path / "again", model, params, tokenizer)
@@ -109,6 +106,20 @@ def test_a_marian_has_a_tokenizer_of_two_languages(copy, tmp_path):
     assert pretrained.load(tmp_path / "again")[2].encode("a dog") == tokenizer.encode("a dog")
     (path / "source.spm").write_bytes(b"xxxx")
     assert "source.spm or target.spm is no sentencepiece model" in refused(path)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_marian_that_was_trained_begins_translations_as_before(tmp_path, tied):
+    model = replace(forge_pretrained.MODELS["marian"], tie_embeddings=tied)
+    params = model.init(0)
+    src, tgt = np.array([[3, 4, 5, 6]]), np.array([[model.tgt_vocab - 1, 7, 8]])
+    with pytest.raises(ValueError, match=r"left out, as the begin token, but its output\.bias is 0, expected -10000"):
+        pretrained.save(tmp_path / "new", model, params)
+    params["output"]["bias"][-1] = -9999
+    pretrained.save(tmp_path / "new", model, params)
+    again, theirs, _ = pretrained.load(tmp_path / "new")
+    wanted = model.logits(params, src, tgt)[..., model.pad_id + 1 : -1]
+    np.testing.assert_allclose(again.logits(theirs, src, tgt)[..., model.pad_id + 1 : -1], wanted, rtol=1e-6)
 
 
 def test_a_gpt2_of_older_files_has_all_its_pairs(copy):

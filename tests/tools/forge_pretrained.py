@@ -27,6 +27,7 @@ from npformer.commands.command import command
 from scripts.bench.memory import peak_bytes, reset_peak
 
 from npformer import Encoder, LanguageModel, Transformer, pretrained
+from npformer.pretrained.marian import NEVER
 from npformer.pretrained.tokenizer import Tokenizer, byte_pairs
 from tests.tools.forge_checkpoints import FAILED, kind_of, outcome_of
 from tests.tools.forgery import as_text, changed, damaged, joined, parts
@@ -79,8 +80,8 @@ def main(argv=None):
 def originals(folder):
     """Folders of each family with a tokenizer, one of them in two files, and a GGUF file."""
     paths, tokenizer = [], small_tokenizer()
-    for name, model in MODELS.items():
-        pretrained.save(folder / name, model, model.init(0), tokenizer)
+    for name in MODELS:
+        pretrained.save(folder / name, MODELS[name], params_of(name), tokenizer)
         paths.append(folder / name)
     shards = shutil.copytree(folder / "gpt2", folder / "shards")
     header, data = parts(shards / "model.safetensors")
@@ -91,6 +92,14 @@ def originals(folder):
     for path in (*paths, shards, folder / "llama.gguf"):
         pretrained.load(path)
     return [*paths, shards, folder / "llama.gguf", folder / "llama.gguf"]
+
+
+def params_of(name):
+    """The parameters of one of the models; the last token of a Marian is the begin token."""
+    params = MODELS[name].init(0)
+    if name == "marian":
+        params["embedding"][-1], params["output"]["bias"][-1] = params["embedding"][0], NEVER
+    return params
 
 
 def small_tokenizer():
