@@ -147,6 +147,19 @@ def test_the_pooling_of_an_encoder_is_kept(tmp_path):
     assert pretrained.load(tmp_path / "new")[0].pooling == "first"
 
 
+@pytest.mark.parametrize(("mode", "pooling"), [("mean", "mean"), ("cls", "first"), ("max", "max"), ("last", None)])
+def test_the_pooling_of_a_folder_of_sentence_transformers_is_taken_or_refused(copy, mode, pooling):
+    path = copy("bert")
+    (path / "1_Pooling").mkdir()
+    (path / "1_Pooling" / "config.json").write_text(
+        json.dumps({f"pooling_mode_{mode}_token{'s' * (mode != 'cls')}": True})
+    )
+    if pooling:
+        assert pretrained.load(path)[0].pooling == pooling
+    else:
+        assert "supported is one of ['cls_token', 'mean_tokens', 'max_tokens']" in refused(path)
+
+
 def test_of_one_label_a_number_is_predicted(tmp_path):
     model = dataclasses.replace(forge_pretrained.MODELS["bert"], **{"task": "classes", "n_outputs": 1, "pooler": True})
     model = dataclasses.replace(model, pooling="first")
