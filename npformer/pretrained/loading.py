@@ -39,16 +39,16 @@ def load(path: Any, *, names: dict | None = None, **settings: Any) -> tuple[Any,
         For a state dict: the modules that are the "source_embedding", the "target_embedding" and the "output". (To
         save, also that which is the "transformer", if it has a name.)
     **settings
-        Of the model, in place of those in the file: ``dtype="float64"``, ``dropout=0.0``, ``max_len=512``. With
-        ``dtype="float16"`` the parameters take half the memory, and each operation converts what it reads. A state dict
-        needs at least ``n_heads``, and all that its shapes do not show and that is not PyTorch's default: "norm",
-        "activation", "pad_id", "positions".
+        Of the model, in place of those in the file: ``dropout=0.0``, ``max_len=512``. The ``dtype`` is "float32" if it
+        is not given, whatever the file has; with "float16" the parameters take half the memory, and each operation
+        converts what it reads. A state dict needs at least ``n_heads``, and all that its shapes do not show and that is
+        not PyTorch's default: "norm", "activation", "pad_id", "positions".
 
     Returns
     -------
     model : LanguageModel, Encoder or Transformer
     params : nested dict
-        In the dtype of the model, or in float16, whatever the file has.
+        In the dtype of the model, or in float16.
     tokenizer
         With ``encode(text)``, ``decode(ids)``, ``bos_id``, ``eos_id`` and ``pad_id``; None if there is none.
 
