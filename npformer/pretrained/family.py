@@ -34,6 +34,16 @@ class Stored(NamedTuple):
             part = slice(begin, begin + step)
             out[part] = self.rows(part)
 
+    def numbers(self):
+        """The numbers of its rows, for ``take``."""
+        if 0 in self.shape:  # of which a file of any size may have any number
+            raise ValueError(f"a tensor has the shape {self.shape}, expected no axis of length 0")
+        return np.arange(self.shape[0])
+
+    def take(self, numbers):
+        """The rows with these numbers, as a tensor."""
+        return Stored((len(numbers), *self.shape[1:]), lambda rows: self.rows(numbers[rows]))
+
 
 class Family:
     """One architecture, as the library transformers writes it: the base class."""

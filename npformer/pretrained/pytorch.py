@@ -5,7 +5,7 @@ import re
 import numpy as np
 
 from npformer.models.transformer import Transformer
-from npformer.pretrained.family import Family, Stored, listed
+from npformer.pretrained.family import Family, listed
 
 MARK = "encoder.layers.0.self_attn.in_proj_weight"
 OUTSIDE = ("source_embedding", "target_embedding", "output")  # which nn.Transformer does not have
@@ -76,8 +76,8 @@ class PyTorch(Family):
         for name, x in tensors.items():
             name = name.removeprefix(self.prefix)
             if kind := re.fullmatch(r"(.*\.multihead_attn\.)in_proj_(weight|bias)", name):
-                D = x.shape[0] // 3
-                found |= {f"{kind[1]}q_{kind[2]}": part(x, 0, D), f"{kind[1]}kv_{kind[2]}": part(x, D, 3 * D)}
+                rows, D = x.numbers(), x.shape[0] // 3
+                found |= {f"{kind[1]}q_{kind[2]}": x.take(rows[:D]), f"{kind[1]}kv_{kind[2]}": x.take(rows[D:])}
             else:
                 found[name] = x
         return found
@@ -105,9 +105,3 @@ class PyTorch(Family):
         for name, x in super().leaving(tensors, model).items():
             found.setdefault(re.sub(r"(\.multihead_attn\.)(q|kv)_", r"\1in_proj_", name), []).append(x)
         return {name: np.concatenate(parts) for name, parts in found.items()}
-
-
-def part(stored, begin, end):
-    """Some rows of a tensor, as a tensor."""
-    shape = (end - begin, *stored.shape[1:])
-    return Stored(shape, lambda rows: stored.rows(slice(begin + rows.start, min(begin + rows.stop, end))))

@@ -287,9 +287,11 @@ def test_other_quantisations_and_architectures_of_gguf_are_named(copy):
     assert "does not lie in the file: it is cut off or damaged" in refused(path)
 
 
-def sized(text):
-    """A text as GGUF files have it."""
-    return struct.pack("<Q", len(text)) + text.encode()
+def test_rows_without_numbers_take_no_memory(copy):
+    path = copy("llama.gguf")
+    shape = b"blk.0.attn_q.weight\2\0\0\0"
+    path.write_bytes(path.read_bytes().replace(shape + struct.pack("<2Q", 8, 8), shape + struct.pack("<2Q", 0, 2**40)))
+    assert "a tensor has the shape (1099511627776, 0), expected no axis of length 0" in refused(path)
 
 
 def test_what_is_none_in_a_model_is_a_number_for_transformers(originals):
