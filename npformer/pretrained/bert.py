@@ -2,7 +2,7 @@
 
 from npformer.checks import shown
 from npformer.models.encoder import Encoder
-from npformer.pretrained.family import LIKE_2017, Family
+from npformer.pretrained.family import LIKE_2017, SIZES, Family
 
 TASKS = {  # what each class of theirs predicts, by the settings of ours
     "BertModel": {"task": None, "pooling": "mean"},
@@ -37,13 +37,7 @@ class Bert(Family):
         "words.norm": "cls.predictions.transform.LayerNorm",
         "output": "classifier",
     }
-    settings = {
-        "vocab": "vocab_size",
-        "d_model": "hidden_size",
-        "n_heads": "num_attention_heads",
-        "n_layers": "num_hidden_layers",
-        "d_ff": "intermediate_size",
-        "max_len": "max_position_embeddings",
+    settings = SIZES | {
         "n_types": ("type_vocab_size", 2),
         "eps": ("layer_norm_eps", 1e-12),
         "activation": ("hidden_act", "gelu"),

@@ -18,6 +18,8 @@ MOST_NAMES = 6  # in an error
 ACTIVATIONS = {"gelu": "gelu_erf", "gelu_new": "gelu", "gelu_pytorch_tanh": "gelu", "relu": "relu"}
 ACTIVATIONS |= {"silu": "silu", "swish": "silu"}  # theirs -> ours
 THEIRS = {ours: theirs for theirs, ours in ACTIVATIONS.items() if theirs != "gelu_pytorch_tanh"}
+SIZES = {"vocab": "vocab_size", "d_model": "hidden_size", "n_heads": "num_attention_heads"}  # ours -> theirs, of most
+SIZES |= {"n_layers": "num_hidden_layers", "d_ff": "intermediate_size", "max_len": "max_position_embeddings"}
 LIKE_2017 = {"norm_type": "layer_norm", "bias": True, "n_kv_heads": None, "window": None}
 
 

@@ -36,11 +36,7 @@ class GPT2(Family):
         "pad_id": ("pad_token_id", None),
     }
     constants = LIKE_2017 | {"positions": "learned", "norm": "pre", "scale_embeddings": False}
-    supported = {
-        "scale_attn_weights": True,
-        "scale_attn_by_inverse_layer_idx": False,
-        "add_cross_attention": False,
-    }
+    supported = {"scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False, "add_cross_attention": False}
     prefix = "transformer."
     unneeded = r".*\.attn\.(masked_)?bias"  # constants that older files hold
     has_linear_transposed = False

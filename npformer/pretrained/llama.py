@@ -2,7 +2,7 @@
 
 from npformer.checks import shown
 from npformer.models.language_model import LanguageModel
-from npformer.pretrained.family import Family, check_values
+from npformer.pretrained.family import SIZES, Family, check_values
 from npformer.reference.settings import Rotary
 
 
@@ -22,14 +22,8 @@ class Llama(Family):
         "layers.norm": "norm",
         "output": "lm_head",
     }
-    settings = {
-        "vocab": "vocab_size",
-        "d_model": "hidden_size",
-        "n_heads": "num_attention_heads",
+    settings = SIZES | {
         "n_kv_heads": ("num_key_value_heads", None),
-        "n_layers": "num_hidden_layers",
-        "d_ff": "intermediate_size",
-        "max_len": "max_position_embeddings",
         "eps": ("rms_norm_eps", 1e-6),
         "inner_dropout": ("attention_dropout", 0.0),
         "bias": ("attention_bias", False),

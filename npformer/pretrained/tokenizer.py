@@ -127,9 +127,7 @@ def tokenizer_of_gguf(about: dict) -> Tokenizer:
     tokenizer = byte_pairs({token: i for i, token in enumerate(tokens)}, merges, digits=words == "smollm")
     control = [token for token, kind in zip(tokens, said["token_type"], strict=True) if kind == CONTROL]
     tokenizer.add_special_tokens([tokenizers.AddedToken(token, normalized=False, special=True) for token in control])
-    special = {
-        name: said.get(f"{long}_token_id") for name, long in {"bos": "bos", "eos": "eos", "pad": "padding"}.items()
-    }
+    special = {name[:3]: said.get(f"{name}_token_id") for name in ("bos", "eos", "padding")}
     before, after = ([said[f"{name}_token_id"]] if said.get(f"add_{name}_token") else [] for name in ("bos", "eos"))
     if before or after:
         form = [*(tokens[id_] for id_ in before), "$A", *(tokens[id_] for id_ in after)]
