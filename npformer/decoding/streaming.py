@@ -1,19 +1,28 @@
 """Show a text while its tokens are chosen."""
 
 
-def streaming(text_of, show):
+def streaming(text_of, show, begun=()):
     """A function for ``on_step`` that calls ``show`` with each part of the text of one row as soon as it is certain.
 
-    ``text_of`` makes a text of ids. A character may be several tokens: until all are there, its text is U+FFFD.
+    ``text_of`` makes a text of ids, and ``begun`` are those before the first of the row. A character may be several
+    tokens: until all are there, its text is U+FFFD. The text of a token may also depend on those before it, so each is
+    decoded after the latest ones that have a text.
     """
-    said, shown = [], ""
+    window = [*map(int, begun)]
+    shown, n_certain = text_of(window) if window else "", len(window)  # of the window
 
     def told(rows, tokens):
-        nonlocal shown
-        said.append(int(tokens[0]))
-        text = text_of(said).rstrip("\ufffd")
-        if text.startswith(shown) and len(text) > len(shown):  # pieces may change those before them
-            show(text[len(shown) :])
-            shown = text
+        nonlocal window, shown, n_certain
+        window.append(int(tokens[0]))
+        text = text_of(window)
+        certain = text.rstrip("\ufffd")
+        if len(certain) > len(shown):  # pieces may change those before them for a while
+            show(certain[len(shown) :])
+            shown = certain
+        if certain == text:
+            latest = window[n_certain:]
+            if of_latest := text_of(latest):
+                window, shown = latest, of_latest
+            n_certain = len(window)
 
     return told

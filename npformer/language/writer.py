@@ -92,17 +92,12 @@ class Writer:
             Those of ``sample``: temperature, top_k, top_p, repetition_penalty.
         """
         begun, n_tokens = self.encode(prompt), check_option("n_tokens", n_tokens)
-        before = self.tokens.decode(begun)
-        told = show and streaming(lambda said: self._after(before, begun, said), show)
+        told = show and streaming(self.tokens.decode, show, begun)
         options |= {"max_len": n_tokens, "seed": seed, "slide": True, "backend": self.backend}
         options["eos_id"] = getattr(self.tokens, "eos_id", None)
         new = sample(self.model, self.params, [begun], on_step=told, **options)
-        return self._after(before, begun, new[0])
-
-    def _after(self, before, begun, said):
-        """The text of tokens after those of a prompt, whose text is ``before``."""
-        text = self.tokens.decode([*map(int, begun), *map(int, said)])
-        return text[len(before) :] if text.startswith(before) else self.tokens.decode(said)
+        before, text = map(self.tokens.decode, (begun, [*map(int, begun), *map(int, new[0])]))
+        return text[len(before) :] if text.startswith(before) else self.tokens.decode(new[0])
 
 
 def model_in(arrays, info, path):
