@@ -16,10 +16,13 @@ from npformer.commands.arguments import above_zero, add_backend, natural, new_pa
 from npformer.commands.command import command, print_error, print_note
 from npformer.commands.output import add_json, refuse_overwriting, write_json
 
+from npformer import tree
 from npformer.operations.explain import explain
 from npformer.pretrained import load
 from npformer.pretrained.chat import Chat
 from npformer.pretrained.packages import SMOLLM2, installed
+
+LONG = 10**11  # tokens times parameters that are read in about half a second
 
 
 @command
@@ -27,7 +30,7 @@ def main(argv=None):
     options = parse_arguments(argv)
     path = options.model or installed(*SMOLLM2)
     refuse_overwriting({"--json": options.json}, [path])
-    chat, answers = Chat(*load(path), options.system, options.backend), []
+    chat, answers = Chat(*load(path), options.system, options.backend, options.context), []
     if options.prompt:
         answers.append(answered(chat, options.prompt, options))
     elif sys.stdin.isatty():
@@ -58,13 +61,18 @@ def talk(chat, answers, options):
 def answered(chat, question, options):
     """Show the answer to a question; return the figures of it."""
     sampling = {"temperature": options.temperature, "top_p": 0.9, "seed": options.seed + len(chat.messages)}
-    show = partial(print, end="", flush=True)
+    show, n_params = partial(print, end="", flush=True), tree.count(chat.params)
+
+    def reading(n):
+        if n * n_params > LONG:
+            print_note(f"reading {n:,} tokens …")
+
     with explain() if options.explain else contextlib.nullcontext() as calls:
-        answer = chat.answer(question, show=show, n_tokens=options.n_tokens, **sampling)
+        answer = chat.answer(question, show=show, reading=reading, n_tokens=options.n_tokens, **sampling)
     print(flush=True)
     if answer.n_forgotten:
         print_note(f"the context is full: the {answer.n_forgotten} oldest turns are forgotten")
-    of_reading = f"{answer.n_read:,} tokens read in {answer.read_seconds:.2f} s"
+    of_reading = f"{answer.n_read:,} of {answer.n_prompt:,} tokens read in {answer.read_seconds:.2f} s"
     print_note(f"{answer.n_said:,} tokens, {answer.speed:.1f} tokens/s; {of_reading}")
     if options.explain:
         print_note(f"\n{calls!r}\n")
@@ -79,6 +87,7 @@ def parse_arguments(argv):
     add("--system", type=utf_8, metavar="TEXT", help="what the model is told first")
     add("--n-tokens", type=positive, default=512, metavar="N", help="most tokens of an answer (default: 512)")
     add("--temperature", type=above_zero, default=0.2, help="lower: more probable tokens (default: 0.2)")
+    add("--context", type=positive, metavar="N", help="most tokens of all turns (default: as many as the model reads)")
     add("--seed", type=natural, default=0, help="(default: 0)")
     add("--explain", action="store_true", help="list the operations of each answer, with their times")
     add_json(parser)

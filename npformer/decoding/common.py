@@ -104,7 +104,7 @@ def culprit(params):
     return "no parameter holds NaN or inf"
 
 
-def generate(request, params, choose, backend, on_step=None, slide=False):
+def generate(request, params, choose, backend, on_step=None, slide=False, decoder=None):
     """Generate each row token by token until its end token or its limit; return (B, T) tokens, and what fills rows up.
 
     ``choose(logits, rows, t)`` returns token t of these rows, which are not finished. The logits of tokens that may not
@@ -112,22 +112,27 @@ def generate(request, params, choose, backend, on_step=None, slide=False):
     With ``slide``, when the context of a language model is full, the latest half of it is read again.
     """
     model, tokens = request.model, request.first_tokens
+    if decoder is not None and not (hasattr(decoder, "begin") and decoder.model is model and decoder.params is params):
+        raise ValueError(
+            "decoder has another model or other params, expected a LanguageModel's, of model.decoder(params, …)"
+        )
     nothing = np.empty((len(tokens), 0), np.int64)
     if not len(tokens):
         return nothing
     said, longest = [], int(request.limits.max())
     options = {"max_rows": len(tokens), "max_len": longest, "backend": backend}
+    begin = partial(model.decoder, params, **options) if decoder is None else decoder.begin
     rows = parents = np.arange(len(tokens))
     sources, room = request.sources, longest
     if slide:
         sources, room = model.latest_half(sources, nothing)
-    decoder = model.decoder(params, sources, **options)
+    decoder = begin(sources)
     for t in range(longest):
         if t == room:  # never without slide
             latest = np.stack(said[-model.max_len :], axis=1)[rows]
             sources, more = model.latest_half(request.sources.of_rows(rows), latest)
             room, parents = room + more, np.arange(len(rows))
-            decoder = model.decoder(params, sources, **options)
+            decoder = begin(sources)
         tokens = decoder.step(tokens, parents, partial(_choose, choose, params, request, rows, t))
         said.append(np.full(len(nothing), request.filler))
         said[t][rows] = tokens

@@ -19,6 +19,7 @@ def greedy_decode(
     min_len: int = 0,
     slide: bool = False,
     on_step: Callable[[Array, Array], object] | None = None,
+    decoder: Any = None,
     backend: AnyBackend = "auto",
 ) -> Array:
     """Generate a target for each source, or go on after each prompt; each token is the most probable one.
@@ -40,7 +41,11 @@ def greedy_decode(
         tokens are read, as many as the context holds.
     on_step : callable, optional
         ``on_step(rows, tokens)`` is called for each step, to show the tokens as they are generated.
+    decoder : LanguageDecoder, optional
+        Of a language model, for one prompt after another: what ``model.decoder(params, [], max_rows=1)`` has returned.
+        What a prompt has in common with the beginning of the text before it is not read again.
     backend : "auto", "reference", "cpu", "gpu", or a backend
+        That of the decoder, if one is given.
 
     Returns
     -------
@@ -64,4 +69,4 @@ def greedy_decode(
     """
     request = checked(model, src, bos_id, eos_id, max_len, min_len, slide)
     most_probable = lambda logits, rows, t: logits.argmax(axis=-1)
-    return generate(request, params, most_probable, backend, on_step, slide)
+    return generate(request, params, most_probable, backend, on_step, slide, decoder)

@@ -32,6 +32,7 @@ def sample(
     min_len: int = 0,
     slide: bool = False,
     on_step: Callable[[Array, Array], object] | None = None,
+    decoder: Any = None,
     backend: AnyBackend = "auto",
 ) -> Array:
     """Generate a target for each source, or go on after each prompt, drawn token by token from the distribution.
@@ -40,7 +41,7 @@ def sample(
     ----------
     model : EncoderDecoder or LanguageModel
     params : nested dict
-    src, bos_id, eos_id, max_len, min_len, slide, on_step, backend
+    src, bos_id, eos_id, max_len, min_len, slide, on_step, decoder, backend
         As for ``greedy_decode``.
     seed : int
         The random numbers are a function of (seed, row, position), so the same seed gives the same targets.
@@ -94,7 +95,7 @@ def sample(
         if on_step is not None:
             on_step(rows, tokens)
 
-    return generate(request, params, choose, backend, told, slide)
+    return generate(request, params, choose, backend, told, slide, decoder)
 
 
 def occurring(request):

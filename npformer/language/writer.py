@@ -11,6 +11,7 @@ from npformer.decoding.streaming import streaming
 from npformer.language.tokens import tokens_in
 from npformer.models import LanguageModel, from_description
 from npformer.operations.options import check_option
+from npformer.pretrained.tokenizer import check_tokenizer
 from npformer.training.checkpoint import load_checkpoint, refusing
 from npformer.training.loop import BEST, LAST
 
@@ -58,8 +59,7 @@ class Writer:
         path = Path(path)
         if path.suffix == ".gguf" or (path / "config.json").exists():
             model, params, tokens = pretrained.load(path)
-            if not isinstance(model, LanguageModel) or tokens is None:
-                raise ValueError(f"{path} holds a {model!r}, expected a language model with a tokenizer")
+            check_tokenizer(tokens, model, isinstance(model, LanguageModel), "a language model")
             return cls(model, params, tokens, backend)
         if path.is_dir():
             path = path / (BEST if (path / BEST).exists() else LAST)

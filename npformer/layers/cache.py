@@ -87,6 +87,39 @@ class KeyValueCache(NamedTuple):
         return ops.cached_attention(q, self.kv, self.at, settings, self.keep_mask, bias)
 
 
+class BlockCache(NamedTuple):
+    """In place of a ``KeyValueCache``, to read the T newest of S positions of B texts at once: x is then (B·T, D)."""
+
+    kv: Array  # (B, S, 2*G*K), to which self-attention writes the keys and values of the newest positions
+    n_new: int  # T
+    rotary: Rotary | None = None
+    window: int | None = None
+
+    @property
+    def newest_positions(self) -> Array:
+        """The positions of the rows of x: (B·T,)."""
+        B, S, _ = self.kv.shape
+        return np.tile(np.arange(S - self.n_new, S, like=self.kv), B)
+
+    def append(self, kv: Array) -> None:
+        """Write the keys and values (B·T, 2*G*K) of the newest positions."""
+        self.kv[:, -self.n_new :] = kv.reshape(len(self.kv), self.n_new, -1)
+
+    def latest(self, n: int) -> "BlockCache":
+        """The cache of which each position sees the latest n up to itself."""
+        return self._replace(window=n)
+
+    def attend(self, ops: Ops, q: Array, settings: AttentionSettings, bias: Array | None = None) -> Array:
+        """Causal attention of the queries (B·T, D) of the newest positions to all that they see; returns (B·T, D)."""
+        kv, keep_mask = self.kv, None
+        if self.window is not None:
+            kv = kv[:, max(0, kv.shape[1] - self.n_new + 1 - self.window) :]
+            at = np.arange(kv.shape[1], like=kv)
+            keep_mask = at[-self.n_new :, None] - at < self.window
+        q3 = q.reshape(len(kv), self.n_new, -1)
+        return ops.cross_attention(q3, kv, settings, keep_mask, bias=bias)[0].reshape(q.shape)
+
+
 def check_no_mask(keep_mask: Array | None) -> None:
     """Raise an error if a layer with a cache is given a mask, which it would ignore."""
     if keep_mask is not None:

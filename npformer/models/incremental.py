@@ -1,12 +1,17 @@
 """Step-by-step decoding, one token at a time, with a cache of what was computed for the earlier tokens."""
 
 from functools import partial
+from itertools import takewhile
 
 import numpy as np
 
+from npformer import tree
 from npformer.arrays import beside, on_host
 from npformer.layers import KeyValueCache, decoder_layer, encoder_layer, project, read_steps
+from npformer.layers.cache import BlockCache
+from npformer.layers.multi_head import self_attention_heads
 from npformer.layers.normalisation import normalise
+from npformer.operations.explain import listed
 from npformer.operations.options import check_ids
 from npformer.quantized import Quantized, dense, floats, is_quantized
 from npformer.runtime.threads import FEW_ROWS
@@ -89,9 +94,16 @@ class StepwiseDecoder:
 
     def _advanced(self, x, cache, memory=None):
         """The output of the layers for the newest token of each row, given the caches of all of them."""
-        if self.stack_step and (y := self.stack_step(x, cache, memory)) is not NotImplemented:
+
+        def about(x, *caches):
+            n_read = sum(c.at.size * c.kv[:, 0].nbytes for c in caches if c is not None)
+            n_weights = sum(w.nbytes for layer in self.layers for _, w in tree.leaves(layer))
+            return {"x": x.shape, "at": cache.at.shape}, n_weights + n_read
+
+        step = self.stack_step
+        if step and (y := listed(self.ops, "stack_step", step, about, x, cache, memory)) is not NotImplemented:
             return y
-        self.layers = list(map(dense, self.layers))  # once: that of arrays does nothing
+        self.layers = list(map(dense, self.layers))  # once: floats stay as they are
         for i, params in enumerate(self.layers):
             own = cache._replace(kv=cache.kv[i])
             if memory is None:
@@ -152,59 +164,84 @@ class LanguageDecoder(StepwiseDecoder):
     def __init__(self, model, ops, params, prompts, max_rows, max_len):
         super().__init__(model, ops, params, len(prompts.ids), max_rows, max_len)
         self._prepare([params["layers"][str(i)] for i in range(model.n_layers)], has_memory=False)
+        self.kv = self.empty_cache(len(self.layers), 0, sum(self.settings.attention.widths(model.d_model)[1:]))
+        self.ids: list[int] = []  # of one text, of which the cache has the entries one after another
+        self.begin(prompts)
+
+    def begin(self, prompts):
+        """Read prompts, all but the last token of each, and return the decoder, whose next step is the first.
+
+        With max_rows=1, what a prompt has in common with the beginning of all that was read and said is not read again.
+        """
         self.lengths = prompts.lengths - 1  # of what is read at once
-        n = max(self.lengths, default=0)
-        width = sum(self.settings.attention.widths(model.d_model)[1:])
-        self.kv = self.empty_cache(len(self.layers), len(self.lengths) * n + BLOCK * max_rows, width)
-        if n:
-            self._read(prompts.ids[:, :n])
+        B, n = len(self.lengths), max(self.lengths, default=0)
+        ids = prompts.ids[:, :n]
+        n_known = self.n_known(ids[0]) if B == 1 else 0
+        del self.ids[n_known:]  # before reading, which may be interrupted
+        self._make_room(B * n + BLOCK * self.max_rows)
+        if n > n_known:
+            self._read(ids, n_known)
+        self.is_one = B == self.max_rows == 1
+        if self.is_one:
+            self.ids = ids[0].tolist()
         # Prompts are aligned at their ends, so that the latest positions of all rows are side by side.
         column = np.arange(n) - (n - self.lengths[:, None])
-        self.at = np.arange(len(self.lengths))[:, None] * n + np.maximum(column, 0)
+        self.at = np.arange(B)[:, None] * n + np.maximum(column, 0)
         self.is_word = None if (column >= 0).all() else column >= 0
-        self.n_prompt_entries = self.at.size
+        self.n_prompt_entries, self.sources, self.n_steps = self.at.size, np.arange(B), 0
+        return self
 
-    def _read(self, ids):
-        """Compute the keys and values of the prompts."""
-        model, ops, n = self.model, self.ops, ids.shape[1]
-        if (
-            self.stack_step
-            and self.settings.attention.window is None
-            and is_quantized(self.layers[0])
-            and len(ids) <= FEW_ROWS
-        ):
-            ops.device.run_rows(lambda _: self._read_by_steps(ids), 1)
+    def n_known(self, ids):
+        """How many of the first tokens of a prompt need not be read again."""
+        known, window = self.ids, self.settings.attention.window
+        if window is not None and self.n_steps > window:  # entries of the first steps were used again
+            known = known[: self.n_prompt_entries]
+        return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(known, ids, strict=False)))
+
+    def _read(self, ids, first):
+        """Compute the keys and values of the prompts from the position ``first`` on."""
+        (B, n), settings = ids.shape, self.settings
+        if self.stack_step and settings.attention.window is None and is_quantized(self.layers[0]) and B <= FEW_ROWS:
+            self.ops.device.run_rows(lambda _: self._read_by_steps(ids, first), 1)
             return
+        D, width = self.model.d_model, self.kv.shape[2]
 
         def read(part):
-            layers = iter(self.kv)
+            tokens = beside(ids[part, first:], self.table)
+            x = self.model._embed(self.ops, self.params, self.side, tokens, at=slice(first, n))[0].reshape(-1, D)
+            for i, (layer, kv) in enumerate(zip(map(dense, self.layers), self.kv, strict=True), start=1):
+                texts = kv[part.start * n : part.stop * n].reshape(-1, n, width)
+                cache = BlockCache(texts, n - first, settings.attention.rotary)
+                if i < len(self.layers):
+                    x = encoder_layer(self.ops, layer, x, settings, cache=cache)[0]
+                else:  # nobody reads its output
+                    h = normalise(self.ops, layer["attention_norm"], x, settings)[0] if settings.norm == "pre" else x
+                    self_attention_heads(self.ops, layer["attention"], h, settings.attention, cache=cache)
 
-            def self_attention(qkv, settings, keep_mask=None, *, bias=None, dropout_key=None):
-                kv = next(layers)[part.start * n : part.stop * n]
-                kv[:] = qkv[..., model.d_model :].reshape(kv.shape)
-                return ops.self_attention(qkv, settings, keep_mask, bias=bias, dropout_key=dropout_key)
+        self.ops.device.run_rows(read, B, n - first)
 
-            model._read(ops.replaced(self_attention=self_attention), self.params, ids[part])
-
-        ops.device.run_rows(read, *ids.shape)
-
-    def _read_by_steps(self, ids):
+    def _read_by_steps(self, ids, first):
         """The same by the function for a step, some positions at a time, which takes integers as they are."""
         B, n = ids.shape
-        for first in range(0, n, FEW_ROWS // B):
-            part = slice(first, first + FEW_ROWS // B)
+        for start in range(first, n, FEW_ROWS // B):
+            part = slice(start, start + FEW_ROWS // B)
             columns = np.arange(n)[part, None] - np.arange(min(part.stop, n))[::-1]  # those before each, aligned right
             at = (np.arange(B)[:, None, None] * n + np.maximum(columns, 0)).reshape(-1, columns.shape[1])
             keep_mask, positions = np.tile(columns >= 0, (B, 1))[:, None, None], np.tile(columns[:, -1], B)
             x = self.model._embed(self.ops, self.params, self.side, ids[:, part].reshape(1, -1), at=positions)[0][0]
             self._advanced(x, KeyValueCache(self.kv, at, keep_mask, self.settings.attention.rotary, positions))
 
+    def _make_room(self, n):
+        """Grow the cache if it has fewer than n entries."""
+        if n > (n_before := self.kv.shape[1]):
+            kv = self.empty_cache(len(self.kv), max(n, 2 * n_before), self.kv.shape[2])
+            kv[:, :n_before] = self.kv
+            self.kv = kv
+
     def _first_entry(self, t):
         window = self.settings.attention.window
         first = self.n_prompt_entries + (t if window is None else t % window) * self.max_rows
-        if first + self.max_rows > self.kv.shape[1]:
-            n_more = max(BLOCK * self.max_rows, self.kv.shape[1])
-            self.kv = np.concatenate([self.kv, self.empty_cache(len(self.layers), n_more, self.kv.shape[2])], axis=1)
+        self._make_room(first + self.max_rows)
         return first
 
     def _newest(self, tokens, t, part):
@@ -222,6 +259,8 @@ class LanguageDecoder(StepwiseDecoder):
         x = self._advanced(x, KeyValueCache(self.kv, at, keep_mask, self.settings.attention.rotary, positions))
         if model.has_final_norm:
             x, _ = normalise(ops, self.params["layers"]["norm"], x, self.settings)
+        if self.is_one:
+            self.ids.append(int(tokens[0]))
         return x
 
 

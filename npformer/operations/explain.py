@@ -64,8 +64,11 @@ class Calls(Listing, list[Call]):
 
     Each line is an operation with the number of its calls, their total time, its share of the time of all operations,
     and its rate: in GFLOP/s (billions of additions and multiplications per second) if the operation counts them, else
-    in GB/s (billions of bytes read and written per second). The shapes are those of the slowest call.
+    in GB/s (billions of bytes read and written per second). The shapes are those of the slowest call. The last line has
+    also the time that passed: what is missing is that of Python between the operations.
     """
+
+    passed = 0.0  # seconds in the ``with`` block
 
     def __repr__(self) -> str:
         line = "{:>5} {:>9} {:>6} {:>12}  {:<12} {}".format
@@ -94,16 +97,18 @@ class Calls(Listing, list[Call]):
             operation = f"{name}: {_shapes(calls, slowest)}{slowest.why and f' [{slowest.why}]'}"
             share = f"{seconds / (total or 1):.1%}"  # 0 where the clock is coarse
             yield str(len(calls)), f"{1e3 * seconds:.3f}", share, _rate(calls, seconds), by, operation
-        yield (f"{len(self)} calls, {1e3 * total:.1f} ms (summed over threads)",)
+        passed = f" in {1e3 * self.passed:.1f} ms" if self.passed else ""
+        yield (f"{len(self)} calls, {1e3 * total:.1f} ms (summed over threads){passed}",)
 
 
 @contextlib.contextmanager
 def explain() -> Iterator[Calls]:
     """Context manager that lists the operations that run inside, with shapes, times, and whether a kernel ran.
 
-    An operation of the reference that calls other operations is listed as one call. If several threads compute,
-    their times are added. The time of the first call of a kernel includes compiling it or loading it from disk, so
-    call it once before. Outside of the ``with`` block nothing is listed, and there is no overhead.
+    An operation of the reference that calls other operations is listed as one call, as is ``stack_step``, a decoder's
+    layers. If several threads compute, their times are added. The time of the first call of a kernel includes
+    compiling it or loading it from disk, so call it once before. Outside of the ``with`` block nothing is listed, and
+    there is no overhead.
 
     Yields
     ------
@@ -119,13 +124,14 @@ def explain() -> Iterator[Calls]:
     >>> calls[0].operation, calls[0].by, calls[0].shapes["weight"], calls[0].flops
     ('linear', 'kernel', (5, 3), 60)
     """
-    calls = Calls()
+    calls, start = Calls(), time.perf_counter()
     try:
         with deferred_interrupts():
             _active.append(calls)
             dispatcher.listener = _listen
         yield calls
     finally:
+        calls.passed = time.perf_counter() - start
         with deferred_interrupts():
             _active[:] = [others for others in _active if others is not calls]
             dispatcher.listener = _listen if _active else None
@@ -147,20 +153,42 @@ def _listen(record, its_kernel, plan, values, run):
 
     backend = its_kernel and its_kernel.backend
     wait = backend.device.wait if backend else lambda: None
+    result, seconds = _timed(wait, lambda: run(plan._replace(kernel=plan.kernel and watched), values))
+    why = plan.why or ("the kernel left it to the reference" if any(refused) else "")
+    _append(_call(record, backend.name if backend else "reference", why, values, result, seconds))
+    return result
+
+
+def listed(backend, name, hook, about, *given):
+    """The result of a hook of a backend, which is listed as an operation unless it is ``NotImplemented``.
+
+    ``about(*given)`` returns the shapes and the number of bytes of the ``Call``.
+    """
+    if dispatcher.listener is None or getattr(_busy, "now", False):
+        return hook(*given)
+    result, seconds = _timed(backend.device.wait, lambda: hook(*given))
+    if result is not NotImplemented:
+        shapes, n_bytes = about(*given)
+        _append(Call(name, backend.name, "kernel", "", shapes, str(result.dtype), seconds, 0, n_bytes))
+    return result
+
+
+def _timed(wait, work):
+    """The result of work whose operations are not listed, and its time."""
     _busy.now = True
     try:
         wait()
         start = time.perf_counter()
-        result = run(plan._replace(kernel=plan.kernel and watched), values)
+        result = work()
         wait()
-        seconds = time.perf_counter() - start
+        return result, time.perf_counter() - start
     finally:
         _busy.now = False
-    why = plan.why or ("the kernel left it to the reference" if any(refused) else "")
-    call = _call(record, backend.name if backend else "reference", why, values, result, seconds)
+
+
+def _append(call):
     for calls in _active:
         calls.append(call)
-    return result
 
 
 def _call(record, name, why, values, result, seconds):

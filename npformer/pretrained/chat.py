@@ -7,13 +7,16 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from npformer.checks import check_int
 from npformer.decoding import sample
 from npformer.decoding.streaming import streaming
 from npformer.models.language_model import LanguageModel
 from npformer.pretrained import sandbox
+from npformer.pretrained.tokenizer import check_tokenizer
 from npformer.runtime.extras import imported
 
 BEGIN, END = "<|im_start|>", "<|im_end|>"  # of a turn, in ChatML
+Told = Callable[[Any], object]  # by default str, which does nothing
 ENDS = (END, "<|eot_id|>", "<|end|>", "<end_of_turn>")  # which end an answer, if the tokenizer has them
 
 
@@ -21,7 +24,8 @@ class Answer(NamedTuple):
     """An answer, and how it was found."""
 
     text: str
-    n_read: int  # tokens of the turns that the model has read
+    n_read: int  # tokens that the model has read for it
+    n_prompt: int  # tokens of all turns so far, of which it had read the others before
     n_said: int  # tokens of the answer
     read_seconds: float  # until its first token
     seconds: float  # from there to its last
@@ -42,6 +46,8 @@ class Chat:
     system : str, optional
         What the model is told before the first turn.
     backend : "auto", "reference", "cpu", "gpu", or a backend
+    context : int, optional
+        Most tokens that the model reads, those of its answers too; the model's ``max_len`` if not given.
 
     Attributes
     ----------
@@ -49,17 +55,27 @@ class Chat:
         The turns so far, each with "role" and "content".
     """
 
-    def __init__(self, model: Any, params: dict, tokenizer: Any, system: str | None = None, backend: Any = "auto"):
-        if not isinstance(model, LanguageModel) or tokenizer is None:
-            given = f"a {type(model).__name__} with the tokenizer {tokenizer}"
-            raise ValueError(f"the model is {given}, expected a language model with a tokenizer")
-        self.model, self.params, self.tokenizer, self.backend = model, params, tokenizer, backend
+    def __init__(
+        self,
+        model: Any,
+        params: dict,
+        tokenizer: Any,
+        system: str | None = None,
+        backend: Any = "auto",
+        context: int | None = None,
+    ):
+        check_tokenizer(tokenizer, model, isinstance(model, LanguageModel), "a language model")
+        self.context = model.max_len if context is None else check_int("context", context)
+        if self.context > model.max_len:
+            raise ValueError(f"context={context}, expected at most {model.max_len}, the tokens that the model reads")
+        self.model, self.params, self.tokenizer = model, params, tokenizer
+        self.decoder = model.decoder(params, [], max_rows=1, backend=backend)
         self.system = [] if system is None else [{"role": "system", "content": system}]
         self.messages: list[dict] = []
         self.ends = tuple({id_ for id_ in (tokenizer.eos_id, *map(tokenizer.id_of, ENDS)) if id_ is not None})
 
     def answer(
-        self, text: str, *, show: Callable[[str], object] = lambda text: None, n_tokens: int = 512, **options: Any
+        self, text: str, *, show: Told = str, reading: Told = str, n_tokens: int = 512, **options: Any
     ) -> Answer:
         """Answer a turn of the user, and keep both turns, also if Ctrl-C ends the answer.
 
@@ -68,17 +84,23 @@ class Chat:
         text : str
         show : callable
             Is called with each part of the answer as soon as it is certain.
+        reading : callable
+            Is called with the number of tokens that the model is going to read: those after what it has read or said.
         n_tokens : int
-            Largest number of tokens of the answer, of which the context keeps at most half free.
+            Largest number of tokens of the answer, of which the context keeps at most half free: without room for them,
+            the older half of the turns is forgotten.
         **options
             Those of ``sample``: seed, temperature, top_k, top_p, repetition_penalty.
         """
-        turns, n_forgotten, longest = [*self.messages, {"role": "user", "content": text}], 0, self.model.max_len
+        turns, n_forgotten, longest = [*self.messages, {"role": "user", "content": text}], 0, self.context
         while len(ids := self._ids(turns)) > longest + 1 - min(n_tokens, longest // 2) and len(turns) > 1:
-            del turns[:2]
-            n_forgotten += 2
+            half = max(2, len(turns) // 4 * 2)  # not the oldest alone: what follows them has to be read again
+            del turns[:half]
+            n_forgotten += half
         if len(ids) > longest:
             raise ValueError(f"this turn has {len(ids)} tokens, expected at most the {longest} that the model reads")
+        n_read = len(ids) - self.decoder.n_known(ids[:-1])
+        reading(n_read)
         said, times, told = [], [time.perf_counter()], streaming(self.tokenizer.decode, show)
 
         def on_step(rows, tokens):
@@ -88,12 +110,12 @@ class Chat:
 
         options = {"seed": 0, "eos_id": self.ends or None, "max_len": min(n_tokens, longest + 1 - len(ids))} | options
         try:
-            sample(self.model, self.params, [ids], on_step=on_step, backend=self.backend, **options)
+            sample(self.model, self.params, [ids], on_step=on_step, decoder=self.decoder, **options)
         finally:
             if said:
                 self.messages = [*turns, {"role": "assistant", "content": self.tokenizer.decode(said)}]
         seconds = times[1] - times[0], times[-1] - times[1]
-        return Answer(self.messages[-1]["content"], len(ids), len(said), *seconds, n_forgotten)
+        return Answer(self.messages[-1]["content"], n_read, len(ids), len(said), *seconds, n_forgotten)
 
     def _ids(self, turns):
         return self.tokenizer.encode(chat_text(self.tokenizer, [*self.system, *turns]), special=False)

@@ -30,11 +30,22 @@ def main():
 
 
 def rendered(template, variables):
-    """The text of a template."""
+    """The text of a template, with what templates for the library transformers may have."""
+    from jinja2.ext import Extension, loopcontrols
+    from jinja2.nodes import Scope
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-    jinja = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"])
-    jinja.filters["tojson"] = lambda value, indent=None: json.dumps(value, ensure_ascii=False, indent=indent)
+    class Generation(Extension):
+        """{% generation %} … {% endgeneration %}, around what a model is trained to say: here it changes nothing."""
+
+        tags = {"generation"}
+
+        def parse(self, parser):
+            line = next(parser.stream).lineno
+            return Scope(parser.parse_statements(("name:endgeneration",), drop_needle=True), lineno=line)
+
+    jinja = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, Generation])
+    jinja.filters["tojson"] = to_json
     jinja.globals |= {"raise_exception": refuse, "strftime_now": lambda form: datetime.datetime.now().strftime(form)}
     parts, n = [], 0
     for part in jinja.from_string(template).generate(**variables):
@@ -43,6 +54,11 @@ def rendered(template, variables):
         if n > LONGEST:
             raise ValueError(f"the text has more than {LONGEST:,} characters")
     return "".join(parts)
+
+
+def to_json(value, ensure_ascii=False, indent=None, separators=None, sort_keys=False):
+    """The filter of transformers, which unlike that of jinja2 escapes nothing for HTML."""
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
 def refuse(why):

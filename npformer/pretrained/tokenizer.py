@@ -87,6 +87,13 @@ class MarianTokenizer:
         return self.target.decode([self.pieces.get(int(id_), "<unk>") for id_ in ids if int(id_) not in special])
 
 
+def check_tokenizer(tokenizer: Any, model: Any, fits: bool, expected: str) -> None:
+    """Raise unless there is a tokenizer and the model fits, whose kind ``expected`` says."""
+    if tokenizer is None or not fits:
+        given = f"{type(model).__name__}, with{'out' * (tokenizer is None)} a tokenizer"
+        raise ValueError(f"the model is of the kind {given}: expected a tokenizer and {expected}")
+
+
 def tokenizer_of(folder: Path, config: dict, begin_id: int | None) -> Any:
     """The tokenizer in a folder, or None if it has none."""
     found: Any = None

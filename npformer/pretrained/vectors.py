@@ -7,6 +7,7 @@ import numpy as np
 
 from npformer.arrays import Array
 from npformer.models.encoder import Encoder
+from npformer.pretrained.tokenizer import check_tokenizer
 
 ROWS = 32  # sentences in a batch
 
@@ -16,9 +17,8 @@ def sentence_vectors(model: Any, params: dict, tokenizer: Any, sentences: list[s
 
     They are computed in batches of similar lengths. What is longer than the model reads is cut, and a warning says so.
     """
-    if not isinstance(model, Encoder) or model.pooling == "none" or tokenizer is None:
-        given = f"a {type(model).__name__} with the tokenizer {tokenizer}"
-        raise ValueError(f"the model is {given}, expected a BERT with a vector for each text, and a tokenizer")
+    fits = isinstance(model, Encoder) and model.pooling != "none"
+    check_tokenizer(tokenizer, model, fits, "a BERT with a vector for each text")
     rows, longest = [tokenizer.encode(sentence) for sentence in sentences], model.max_len
     if [] in rows:
         raise ValueError(f"the sentence {sentences[rows.index([])]!r:.40} has no tokens, expected some")

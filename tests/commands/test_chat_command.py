@@ -3,6 +3,7 @@
 import builtins
 import io
 import json
+import re
 import sys
 
 import pytest
@@ -37,9 +38,25 @@ def test_an_answer_to_a_prompt_is_on_standard_output_and_its_speed_on_standard_e
     assert capsys.readouterr().out != shown
 
 
+def test_long_readings_are_announced_and_only_new_tokens_are_read(folder, capsys, monkeypatch):
+    monkeypatch.setattr(chat, "LONG", 0)
+    monkeypatch.setattr(sys, "stdin", io.StringIO("how?\nwhy?\n"))
+    assert chat.main(["--model", folder, "--context", "150", *SHORT]) == 0
+    errors = capsys.readouterr().err
+    (first, all_first), (second, all_second) = re.findall(r"tokens/s; (\d+) of (\d+) tokens read in \d", errors)
+    assert first == all_first and int(second) <= int(all_second) - int(first)
+    assert [line for line in errors.splitlines() if "…" in line] == [f"reading {n} tokens …" for n in (first, second)]
+
+
+def test_a_context_that_the_model_does_not_have_is_an_error_in_one_line(folder, capsys):
+    assert chat.main(["--model", folder, "--prompt", "x", "--context", "999"]) == 1
+    assert capsys.readouterr().err == "error: context=999, expected at most 200, the tokens that the model reads\n"
+
+
 def test_the_operations_of_an_answer_are_listed(folder, capsys):
     assert chat.main(["--model", folder, "--prompt", "how?", "--explain", *SHORT]) == 0
-    assert "rms_norm float32" in capsys.readouterr().err
+    errors = capsys.readouterr().err
+    assert "rms_norm float32" in errors and "cpu kernel   stack_step float32: x 1×16, at 1×" in errors
 
 
 def test_each_line_of_standard_input_is_answered_until_the_context_is_full(folder, tmp_path, capsys, monkeypatch):
@@ -84,7 +101,7 @@ def test_a_model_of_another_kind_is_an_error_in_one_line(tmp_path, capsys):
     for main, more in ((chat.main, ["--prompt"]), (generate.main, [])):
         assert main(["--model", folder, *more, "x"]) == 1
         errors = capsys.readouterr().err
-        assert errors.count("\n") == 1 and "expected a language model with a tokenizer" in errors
+        assert errors.count("\n") == 1 and "expected a tokenizer and a language model" in errors
 
 
 def test_a_text_is_continued_by_a_model_that_exists(folder, capsys):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from results import assert_equal_within
 
-from npformer import Transformer, cpu, greedy_decode, layers, quantize, tree
+from npformer import LanguageModel, Transformer, cpu, explain, greedy_decode, layers, quantize, tree
 from npformer.models.initialization import Initializer
 from npformer.quantized import dense
 from npformer.reference.settings import Rotary
@@ -72,6 +72,27 @@ def test_the_kernel_of_a_step_computes_the_layers(options, attention, has_memory
         else:
             expected, _ = layers.encoder_layer(cpu.ops, layer, expected, settings, cache=own)
     assert_equal_within(64, dtype, [y, written.kv], [expected, cache.kv])
+
+
+def test_steps_are_listed_as_an_operation(monkeypatch):
+    model = LanguageModel(11, d_model=8, n_heads=2, n_layers=2, d_ff=8)
+    params = model.init(0)
+    greedy_decode(model, params, [[3]], max_len=T)
+    with explain() as calls:
+        greedy_decode(model, params, [[3]], max_len=T)
+    steps = [call for call in calls if call.operation == "stack_step"]
+    assert [call.shapes for call in steps] == [{"x": (1, 8), "at": (1, t + 1)} for t in range(T)]
+    assert {(call.backend, call.by, call.dtype, call.flops) for call in steps} == {("cpu", "kernel", "float32", 0)}
+    assert steps[1].bytes - steps[0].bytes == 2 * 2 * 8 * 4  # of a key and a value of each layer
+    assert "cached_attention" not in {call.operation for call in calls}
+    assert f" (summed over threads) in {1e3 * calls.passed:.1f} ms" in repr(calls)
+    assert calls.passed > sum(call.seconds for call in calls) > 0
+
+    monkeypatch.setattr("npformer.cpu.kernels.decoding.FEW_ROWS", 0)  # the kernel leaves steps to the operations
+    with explain() as calls:
+        greedy_decode(model, params, [[3]], max_len=T)
+    assert sum(call.operation == "cached_attention" for call in calls) == 2 * T
+    assert "stack_step" not in {call.operation for call in calls}
 
 
 def test_a_window_that_hides_entries_of_the_cache_is_left_to_the_layer():

@@ -1,5 +1,8 @@
 """The decoder-only Transformer: gradients, what a token sees, texts that go on after prompts, what is refused."""
 
+import contextlib
+from functools import partial
+
 import numpy as np
 import pytest
 from promises import params_of
@@ -26,7 +29,9 @@ from npformer import (
     sample,
     tree,
 )
-from npformer.models import describe, from_description
+from npformer.decoding.common import checked, generate
+from npformer.layers.cache import BlockCache
+from npformer.models import describe, from_description, incremental
 
 V = 13
 SIZES = {"d_model": 8, "n_heads": 4, "n_layers": 2, "d_ff": 9, "max_len": 24, "dtype": "float64"}
@@ -474,3 +479,84 @@ def test_the_same_tokens_are_said_with_both_backends():
     model, params = made(**LLAMA)
     both = [greedy_decode(model, params, PROMPTS, max_len=15, backend=ops) for ops in (reference.ops, cpu.ops)]
     np.testing.assert_array_equal(*both)
+
+
+# --- prompts that begin as the text before them ---
+
+
+def common(a, b):
+    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+
+
+@each_setting
+def test_a_decoder_reads_only_what_is_new_of_the_next_prompt(settings, every_backend, monkeypatch):
+    """Also if the text before was longer or ends otherwise, and if Ctrl-C ended its reading or what was said."""
+    monkeypatch.setattr(incremental, "BLOCK", 1)
+    model, params = made(**{**settings, "max_len": 40})
+    rng, decoder = np.random.default_rng(1), model.decoder(params, [], max_rows=1, backend=every_backend)
+    n_new: list[int] = []
+
+    def append(cache, kv, append=BlockCache.append):
+        n_new.append(cache.n_new)
+        if len(n_new) == stop_reading:
+            raise KeyboardInterrupt
+        append(cache, kv)
+
+    monkeypatch.setattr(BlockCache, "append", append)
+    text, n_computed = [], 0  # prompt and what was said, and of how many tokens the cache has entries
+    for turn in range(24):
+        n_kept = common(text, text[: rng.integers(len(text) // 2, len(text) + 1)] if turn % 3 else text)
+        prompt = [*text[: n_kept if n_kept < 25 else 3], *rng.integers(1, V, rng.integers(1, 6)).tolist()]
+        n, n_steps, n_known = len(prompt) - 1, int(rng.integers(1, 9)), min(common(text, prompt[:-1]), n_computed)
+        for stop_reading in (2, 0) if turn % 6 == 5 else (0,):
+            n_new.clear()
+            said = []
+
+            def choose(logits, rows, t, prompt=prompt, said=said):
+                expected = model.logits(params, np.array([[*prompt, *said]]), backend="reference")[0, -1, 1:]
+                np.testing.assert_allclose(logits[0, 1:], expected, rtol=0, atol=1e-12)
+                return logits.argmax(axis=-1)
+
+            def on_step(rows, tokens, said=said, n_most=2 if turn % 4 == 3 else 9):
+                said.append(int(tokens[0]))
+                if len(said) == n_most:
+                    raise KeyboardInterrupt
+
+            with contextlib.suppress(KeyboardInterrupt):
+                request = checked(model, [prompt], None, None, n_steps, 0)
+                generate(request, params, choose, every_backend, on_step, decoder=decoder)
+            assert n_new == [n - n_known] * (stop_reading or model.n_layers) * (n > n_known)
+        text = [*prompt, *said]
+        overwritten = model.window is not None and len(said) > model.window
+        n_computed = n if overwritten else len(text) - 1
+    assert decoder.kv.shape[1] <= 2 * model.max_len
+
+
+@pytest.mark.parametrize("method", [greedy_decode, partial(sample, seed=3)], ids=["greedy", "sample"])
+def test_what_is_said_with_a_decoder_is_what_is_said_without(method):
+    model, params = made(max_len=12)
+    decoder = model.decoder(params, [], max_rows=1)
+    for prompt in ([3, 4], [3, 4, 5, 6], [3], [1, 2, 3, 4, 5, 6, 7, 8]):
+        expected = method(model, params, [prompt], max_len=20, slide=True)
+        np.testing.assert_array_equal(
+            method(model, params, [prompt], max_len=20, slide=True, decoder=decoder), expected
+        )
+
+
+def test_a_decoder_of_another_model_is_refused():
+    _, others = made()
+    translation = Transformer(V, V, **{**SIZES, "tie_embeddings": True})
+    source = np.array([[3, 4]])
+    of_translation = translation.decoder(translation.init(0), source, max_rows=1, max_len=3)
+    for decoder in (MODEL.decoder(others, [], max_rows=1), of_translation):
+        with pytest.raises(ValueError, match="decoder has another model or other params, expected a LanguageModel"):
+            greedy_decode(MODEL, PARAMS, [[1]], max_len=3, decoder=decoder)
+    with pytest.raises(ValueError, match=r"2 tokens, 2 parents: expected equal numbers, from 1 to max_rows=1"):
+        greedy_decode(MODEL, PARAMS, [[1], [2]], max_len=3, decoder=MODEL.decoder(PARAMS, [], max_rows=1))
+
+
+def test_a_decoder_that_has_read_several_prompts_knows_none_of_them():
+    model, params = made()
+    decoder = model.decoder(params, [[3, 4], [5, 6, 7]], max_rows=1)
+    decoder.step(np.array([7]), np.array([1]))
+    assert decoder.n_known([7]) == decoder.n_known([3]) == 0

@@ -132,6 +132,16 @@ def test_an_answer_is_streamed(ours):
     assert "".join(shown) == answer.text == "The capital of France is Paris."
 
 
+def test_only_what_is_new_of_a_chat_is_read(ours):
+    chat, options = Chat(*ours), {"n_tokens": 40, "temperature": 0.2}
+    for question in QUESTIONS[:4]:
+        whole = Chat(*ours)
+        whole.messages = list(chat.messages)
+        answer = chat.answer(question, **options)
+        assert answer.text == whole.answer(question, **options).text
+        assert answer.n_read <= (40 if len(chat.messages) == 2 else 25)
+
+
 def test_logits_are_theirs_in_float64(theirs, monkeypatch):
     """The last test, as it changes theirs."""
     compute_in_float64(monkeypatch, torch)

@@ -1,5 +1,6 @@
 """Chats: the text of the turns, by a template that may do anything, and the answers."""
 
+import dataclasses
 import json
 import sys
 
@@ -29,6 +30,20 @@ def test_a_template_has_the_turns_the_tokens_and_what_templates_call():
     assert text == "".join(f"{json.dumps(turn, ensure_ascii=False)}<|im_end|>" for turn in TURNS) + "%True"
 
 
+TAGS = """{% set x = 1 %}{% for turn in messages %}
+    {% generation %}
+{{ turn.content | tojson(ensure_ascii=True) }}{% set x = 2 %}{{ x }}
+    {% endgeneration %}
+{{ x }}{{ {"b": [1, 2], "a": "<é>"} | tojson(separators=(",", ":"), sort_keys=True, indent=1) }}
+{% endfor %}"""
+
+
+def test_a_template_may_have_what_those_of_transformers_have():
+    text = chat_text(tiny_tokenizer(template=TAGS), TURNS)
+    given = '1{\n "a":"<é>",\n "b":[\n  1,\n  2\n ]\n}\n'
+    assert text == '"{{ 1 }} \\u00e9"2\n' + given + '"a"2\n' + given
+
+
 MISBEHAVING = {
     "{% for x in %}": "TemplateSyntaxError: Expected an expression",
     "{{ raise_exception('roles must\nalternate') }}": "ValueError: roles must alternate",
@@ -38,6 +53,8 @@ MISBEHAVING = {
     "{% for x in range(9999) %}{{ 'a' * 9999 }}{% endfor %}": "ValueError: the text has more than 8,388,608 characters",
     "{{ ''.__class__.__mro__[1].__subclasses__() }}": "SecurityError: access to attribute '__class__'",
     "{{ messages.append(1) }}": "SecurityError: access to attribute 'append'",
+    "{% generation %}{{ ''.__class__.__mro__[1].__subclasses__() }}{% endgeneration %}": "SecurityError: access to",
+    "{% generation %}": "TemplateSyntaxError: Unexpected end of template",
     "{% include '/etc/passwd' %}": "TypeError: no loader",
     "{{ " + "(" * 5000 + ")" * 5000 + " }}": "RecursionError: ",
 }
@@ -61,8 +78,11 @@ def test_a_tokenizer_without_template_and_chatml_is_refused():
 
 
 def test_a_model_that_says_nothing_is_refused():
-    with pytest.raises(ValueError, match="the model is a Encoder .*, expected a language model with a tokenizer"):
+    given, expected = "the model is of the kind", "expected a tokenizer and a language model"
+    with pytest.raises(ValueError, match=f"{given} Encoder, with a tokenizer: {expected}"):
         Chat(*tiny_encoder())
+    with pytest.raises(ValueError, match=f"{given} LanguageModel, without a tokenizer: {expected}"):
+        Chat(*tiny_language_model()[:2], None)
 
 
 def test_an_answer_is_streamed_and_kept():
@@ -96,7 +116,7 @@ def test_a_full_context_forgets_the_oldest_turns_but_not_what_it_is_told_first()
     chat, forgotten = Chat(*tiny_language_model(max_len=120), system="be"), 0
     for i in range(5):
         answer = chat.answer(f"turn {i}", n_tokens=20)
-        assert answer.n_read + answer.n_said <= 121
+        assert answer.n_prompt + answer.n_said <= 121
         forgotten += answer.n_forgotten
     assert forgotten >= 6 and forgotten % 2 == 0
     assert len(chat.messages) == 10 - forgotten
@@ -104,6 +124,54 @@ def test_a_full_context_forgets_the_oldest_turns_but_not_what_it_is_told_first()
     with pytest.raises(ValueError, match=r"this turn has \d+ tokens, expected at most the 120 that the model reads"):
         chat.answer(99 * "long ")
     assert chat.messages[-2] == {"role": "user", "content": "turn 4"}
+
+
+TURNS_FORGOTTEN = """{%- for turn in messages[-3:] %}<|im_start|>{{ turn.content }}<|im_end|>{% endfor -%}
+{% if messages | length > 3 %}forgetful{% endif %}"""
+
+
+@pytest.mark.parametrize("template", [None, TURNS_FORGOTTEN], ids=["all", "a text that changes"])
+@pytest.mark.parametrize("window", [None, 5])
+def test_only_what_is_new_is_read_and_answers_are_those_of_a_chat_that_reads_all(template, window):
+    """The turns are forgotten, and interrupted, as they come."""
+    model, params, tokenizer = tiny_language_model(max_len=200, template=template)
+    model = dataclasses.replace(model, window=window, dtype="float64")
+    params = model.init(1)
+    chat = Chat(model, params, tokenizer)
+    n_read = n_prompt = n_interrupted = 0
+    for i in range(9):
+        parts, told, other = [], [], Chat(model, params, tokenizer)
+        other.messages = list(chat.messages)
+
+        def show(text, parts=parts, stops=i % 3 == 1):
+            parts.append(text)
+            if stops and len(parts) == 3:
+                raise KeyboardInterrupt
+
+        try:
+            answer = chat.answer(f"turn {i}", show=show, reading=told.append, n_tokens=12, seed=i, temperature=0.9)
+        except KeyboardInterrupt:
+            n_interrupted += 1
+            continue
+        assert told == [answer.n_read]
+        whole = other.answer(f"turn {i}", n_tokens=12, seed=i, temperature=0.9)
+        assert whole.n_read == whole.n_prompt
+        assert answer._replace(n_read=0, read_seconds=0, seconds=0) == whole._replace(
+            n_read=0, read_seconds=0, seconds=0
+        )
+        n_read, n_prompt = n_read + answer.n_read, n_prompt + answer.n_prompt
+    assert n_interrupted == 3
+    assert n_read < n_prompt / (1 if template else 2)
+
+
+def test_a_context_is_at_most_that_of_the_model():
+    chat = Chat(*tiny_language_model(max_len=120), context=60)
+    with pytest.raises(ValueError, match=r"this turn has 1\d\d tokens, expected at most the 60 that the model reads"):
+        chat.answer(20 * "long ")
+    answer = chat.answer("x", n_tokens=99)
+    assert answer.n_prompt + answer.n_said <= 61
+    with pytest.raises(ValueError, match="context=121, expected at most 120, the tokens that the model reads"):
+        Chat(*tiny_language_model(max_len=120), context=121)
 
 
 def test_an_answer_that_is_interrupted_is_kept_as_far_as_it_was():
