@@ -90,8 +90,12 @@ def _quantized(path, x):
         path.endswith("embedding"),
         any(part == "output" or part.isdecimal() for part in path.split(".")),
     )
-    if not (is_table or is_large) or not isinstance(x, np.ndarray) or x.ndim != 2:
+    if isinstance(x, Quantized) or not (is_table or is_large) or x.ndim != 2:
         return x
+    if not isinstance(x, np.ndarray):
+        raise TypeError(
+            f"params[{path!r}] is a {type(x).__module__} array, expected a NumPy array: only the CPU reads integers"
+        )
     if not np.isfinite(x).all():
         raise ValueError(f"params[{path!r}] has inf or NaN, expected numbers")
     return Quantized.of(x, axis=1 if is_table else 0)
@@ -117,6 +121,11 @@ def is_quantized(x):
     while isinstance(x, dict):
         x = next(iter(x.values()), None)
     return isinstance(x, Quantized)
+
+
+def moved(params, device):
+    """The parameters on a device, where matrices of integers stay as they are."""
+    return tree.map_leaves(lambda x: x if isinstance(x, Quantized) else device.asarray(x), params)
 
 
 def floats(x):

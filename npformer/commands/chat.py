@@ -12,7 +12,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from npformer.commands.arguments import above_zero, add_backend, natural, new_parser, positive, utf_8, words
+from npformer.commands.arguments import above_zero, add_backend, add_int8, natural, new_parser, positive, utf_8, words
 from npformer.commands.command import command, print_error, print_note
 from npformer.commands.output import add_json, refuse_overwriting, write_json
 
@@ -21,6 +21,7 @@ from npformer.operations.explain import explain
 from npformer.pretrained import load
 from npformer.pretrained.chat import Chat
 from npformer.pretrained.packages import SMOLLM2, installed
+from npformer.quantized import quantize
 
 LONG = 10**11  # tokens times parameters that are read in about half a second
 
@@ -30,7 +31,9 @@ def main(argv=None):
     options = parse_arguments(argv)
     path = options.model or installed(*SMOLLM2)
     refuse_overwriting({"--json": options.json}, [path])
-    chat, answers = Chat(*load(path), options.system, options.backend, options.context), []
+    model, params, tokenizer = load(path)
+    params = quantize(params) if options.int8 else params
+    chat, answers = Chat(model, params, tokenizer, options.system, options.backend, options.context), []
     if options.prompt:
         answers.append(answered(chat, options.prompt, options))
     elif sys.stdin.isatty():
@@ -91,6 +94,7 @@ def parse_arguments(argv):
     add("--seed", type=natural, default=0, help="(default: 0)")
     add("--explain", action="store_true", help="list the operations of each answer, with their times")
     add_json(parser)
+    add_int8(parser)
     add_backend(parser)
     options = parser.parse_args(argv)
     if sys.stdin is None and not options.prompt:

@@ -12,6 +12,7 @@ from npformer.language.tokens import tokens_in
 from npformer.models import LanguageModel, from_description
 from npformer.operations.options import check_option
 from npformer.pretrained.tokenizer import check_tokenizer
+from npformer.quantized import moved
 from npformer.training.checkpoint import load_checkpoint, refusing
 from npformer.training.loop import BEST, LAST
 
@@ -46,8 +47,8 @@ class Writer:
     info: dict = field(default_factory=dict)
 
     def __post_init__(self):
-        move = get_backend(self.backend, self.params).device.asarray
-        object.__setattr__(self, "params", tree.map_leaves(move, self.params))
+        device = get_backend(self.backend, self.params).device
+        object.__setattr__(self, "params", moved(self.params, device))
 
     def __repr__(self):
         n, kind = tree.count(self.params), type(self.model).__name__

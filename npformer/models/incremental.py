@@ -201,8 +201,9 @@ class LanguageDecoder(StepwiseDecoder):
     def _read(self, ids, first):
         """Compute the keys and values of the prompts from the position ``first`` on."""
         (B, n), settings = ids.shape, self.settings
-        if self.stack_step and settings.attention.window is None and is_quantized(self.layers[0]) and B <= FEW_ROWS:
-            self.ops.device.run_rows(lambda _: self._read_by_steps(ids, first), 1)
+        few = B * (n - first) <= FEW_ROWS and settings.attention.window is None
+        if few and self.stack_step and is_quantized(self.layers[0]):
+            self.ops.device.run_rows(lambda _: self._read_in_a_step(ids, first), 1)
             return
         D, width = self.model.d_model, self.kv.shape[2]
 
@@ -220,16 +221,14 @@ class LanguageDecoder(StepwiseDecoder):
 
         self.ops.device.run_rows(read, B, n - first)
 
-    def _read_by_steps(self, ids, first):
-        """The same by the function for a step, some positions at a time, which takes integers as they are."""
+    def _read_in_a_step(self, ids, first):
+        """The same by the function for a step, which takes integers as they are: each position is a row of it."""
         B, n = ids.shape
-        for start in range(first, n, FEW_ROWS // B):
-            part = slice(start, start + FEW_ROWS // B)
-            columns = np.arange(n)[part, None] - np.arange(min(part.stop, n))[::-1]  # those before each, aligned right
-            at = (np.arange(B)[:, None, None] * n + np.maximum(columns, 0)).reshape(-1, columns.shape[1])
-            keep_mask, positions = np.tile(columns >= 0, (B, 1))[:, None, None], np.tile(columns[:, -1], B)
-            x = self.model._embed(self.ops, self.params, self.side, ids[:, part].reshape(1, -1), at=positions)[0][0]
-            self._advanced(x, KeyValueCache(self.kv, at, keep_mask, self.settings.attention.rotary, positions))
+        columns = np.arange(first, n)[:, None] - np.arange(n)[::-1]  # of all before each position, aligned right
+        at = (np.arange(B)[:, None, None] * n + np.maximum(columns, 0)).reshape(-1, n)
+        keep_mask, positions = np.tile(columns >= 0, (B, 1))[:, None, None], np.tile(columns[:, -1], B)
+        x = self.model._embed(self.ops, self.params, self.side, ids[:, first:].reshape(1, -1), at=positions)[0][0]
+        self._advanced(x, KeyValueCache(self.kv, at, keep_mask, self.settings.attention.rotary, positions))
 
     def _make_room(self, n):
         """Grow the cache if it has fewer than n entries."""

@@ -14,6 +14,7 @@ from npformer.data.subwords import Subwords
 from npformer.decoding import beam_search, greedy_decode
 from npformer.models import EncoderDecoder, describe, from_description
 from npformer.operations.options import check_option
+from npformer.quantized import moved
 from npformer.runtime.ranks import checksum
 from npformer.training.checkpoint import CheckpointError, joined, load_checkpoint, refusing, save_checkpoint
 
@@ -59,8 +60,8 @@ class Translator:
 
     def __post_init__(self):
         check_subwords(self.model, self.source, self.target)
-        move = get_backend(self.backend, self.params).device.asarray
-        object.__setattr__(self, "params", tree.map_leaves(move, self.params))
+        device = get_backend(self.backend, self.params).device
+        object.__setattr__(self, "params", moved(self.params, device))
 
     def __repr__(self):
         sizes = [f"{len(x):,}" for x in dict.fromkeys((self.source, self.target))]

@@ -3,9 +3,10 @@
 python scripts/bench/bench_pretrained.py --language-model SmolLM2.gguf --sentence-model models/minilm
 python scripts/bench/bench_pretrained.py --language-model FOLDER --without llama.cpp
 
-All are in float32 and use every core. Of a prompt of 32 tokens, generation continues with 64, greedy; a prompt of 512
-tokens is read for one token. 32 sentences become vectors at once. A contender whose result differs is left out.
-llama.cpp (the package llama-cpp-python) takes part where it is installed and the model is a GGUF file.
+All are in float32, or in 8-bit integers if the name says so, and use every core. Of a prompt of 32 tokens, generation
+continues with 64, greedy; a prompt of 512 tokens is read for one token. 32 sentences become vectors at once. Without
+integers, a contender whose result differs is left out. llama.cpp (the package llama-cpp-python) takes part where it is
+installed and the model is a GGUF file.
 """
 
 import sys
@@ -28,7 +29,13 @@ from npformer import pretrained, tree
 
 PROMPT, NEW, LONG, SENTENCES, SHORT = 32, 64, 512, 32, 24  # tokens, sentences, tokens of a sentence
 WORK = {"generate": f"{NEW} new tokens", "prompt": f"a prompt of {LONG}", "vectors": f"{SENTENCES} vectors"}
-LIBRARIES = {"transformers": ("torch", "transformers"), "llama.cpp": ("llama_cpp",)}
+INT8 = "npformer int8", "llama.cpp Q8_0"  # whose results may differ
+LIBRARIES = {
+    INT8[0]: (),
+    "transformers": ("torch", "transformers"),
+    "llama.cpp": ("llama_cpp",),
+    INT8[1]: ("llama_cpp",),
+}
 
 
 @command
@@ -47,7 +54,7 @@ def main(argv=None):
         for path, kinds in given.items():
             others = {name: LIBRARIES[name] for name in LIBRARIES if name not in options.without}
             if path.suffix != ".gguf":
-                others.pop("llama.cpp", None)
+                others = {name: found for name, found in others.items() if "llama_cpp" not in found}
             work = prepared(path, Path(folder) / path.stem, others)
             wanted = of_backends(["cpu"], build_npformer)
             wanted += [(name, libraries, partial(build_other, name)) for name, libraries in others.items()]
@@ -68,11 +75,12 @@ def prepared(path, folder, others):
     """The files of each library, in float32, the inputs, and the numbers of weights."""
     model, params, tokenizer = pretrained.load(path)
     pretrained.save(folder, model, params, tokenizer)
-    files = {"npformer": str(folder), "transformers": str(folder)}
-    if "llama.cpp" in others:
-        from scripts.bench.peers.llama_cpp_model import in_float32
+    files = dict.fromkeys(["npformer", "npformer int8", "transformers"], str(folder))
+    for name, kind in {"llama.cpp": "F32", "llama.cpp Q8_0": "Q8_0"}.items():
+        if name in others:
+            from scripts.bench.peers.llama_cpp_model import converted
 
-        files["llama.cpp"] = in_float32(path, folder / "float32.gguf")
+            files[name] = converted(path, folder / f"{kind}.gguf", kind)
     ids = np.random.default_rng(0).integers(1000, model.vocab, (SENTENCES, LONG))
     return {"files": files, "ids": ids, "weights": tree.count(params), "table": params["embedding"].size}
 
@@ -82,7 +90,8 @@ def measured(work, kind, contenders, limits, options):
     able = build_all(contenders, work, kind)
     for contender in able[1:]:
         expected, found = able[0].built.first_value, contender.built.first_value
-        if np.shape(found) != np.shape(expected) or not np.allclose(found, expected, atol=1e-3):
+        differs = contender.name not in INT8 and not np.allclose(found, expected, atol=1e-3)
+        if np.shape(found) != np.shape(expected) or differs:
             print(f"left out: {contender.name}: its result differs", flush=True)
             able.remove(contender)
     turns, facts = alternate_with(limits, able, options)
@@ -96,22 +105,25 @@ def measured(work, kind, contenders, limits, options):
     figures = {}
     for contender in able:
         found, memory = rated(timing(turns, contender.name), 2 * n_numbers[kind], facts), contender.memory()
-        found["share_of_reading"] = 4e-9 * n_read[kind] / facts["limits"]["read"] / found["seconds"]["median"]
+        bytes_read = (1 if contender.name in INT8 else 4) * n_read[kind]
+        found["share_of_reading"] = 1e-9 * bytes_read / facts["limits"]["read"] / found["seconds"]["median"]
         figures[contender.name] = found | {"memory": memory.running_peak - memory.libraries}
     return {"what": WORK[kind], **facts, "contenders": figures}
 
 
-def build_npformer(work, kind, backend):
+def build_npformer(work, kind, backend, int8=False):
     """The work of one kind, which returns its result."""
     model, params, _ = pretrained.load(work["files"]["npformer"])
-    params, ids = tree.fixed(params), inputs(work, kind)
+    params, ids = tree.fixed(nf.quantize(params) if int8 else params), inputs(work, kind)
     if kind == "vectors":
         return lambda: model.vectors(params, ids, backend=backend)
     return lambda: nf.greedy_decode(model, params, ids, max_len=n_new(kind), backend=backend)[0]
 
 
 def build_other(name, work, kind):
-    """The same with another library."""
+    """The same with another library, or with integers."""
+    if name == "npformer int8":
+        return build_npformer(work, kind, "cpu", int8=True)
     if name == "transformers":
         from scripts.bench.peers.transformers_models import generation, vectors
 

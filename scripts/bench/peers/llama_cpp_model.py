@@ -1,4 +1,4 @@
-"""A Llama in llama.cpp, in float32."""
+"""A Llama in llama.cpp, in float32 or in 8-bit integers."""
 
 from itertools import islice
 
@@ -22,17 +22,19 @@ def generation(path, prompt, n):
     return generate
 
 
-def in_float32(path, to):
-    """Write a GGUF file with the tensors of another one in float32; return its name."""
+def converted(path, to, kind):
+    """Write a GGUF file with the tensors of another one, its matrices in "F32" or "Q8_0"; return its name."""
     file = gguf.GGUFReader(path)
     writer = gguf.GGUFWriter(to, file.fields["general.architecture"].contents())
     for name, field in file.fields.items():
         if not name.startswith("GGUF.") and name != "general.architecture":
-            kind, *of_items = field.types
-            writer.add_key_value(name, field.contents(), kind, *of_items[:1])
+            of_field, *of_items = field.types
+            writer.add_key_value(name, field.contents(), of_field, *of_items[:1])
     for tensor in file.tensors:
         x = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
-        writer.add_tensor(tensor.name, x.reshape(tuple(reversed(tensor.shape))))
+        x = x.reshape(tuple(reversed(tensor.shape)))
+        stored_as = gguf.GGMLQuantizationType[kind if x.ndim > 1 else "F32"]
+        writer.add_tensor(tensor.name, gguf.quants.quantize(x, stored_as), raw_dtype=stored_as)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
