@@ -22,13 +22,14 @@ def build_limits(sizes, copied=2**26):
     """``step`` that measures the limits, with matrix products of these sizes and copies of so many numbers.
 
     It returns the GFLOP/s of NumPy's float32 matrix product on all threads, at the best size ("sgemm"), the GB/s that
-    one thread reads and writes ("copy"), or one thread per core ("copy_threads"), and that the latter read ("read").
+    one thread reads and writes ("copy"), or one thread per core ("copy_threads"), and those that the product of a
+    matrix and a vector reads ("read").
     """
     rng = np.random.default_rng(0)
     factors = [rng.standard_normal((2, n, n), dtype=np.float32) for n in sizes]
     products = [np.empty((n, n), np.float32) for n in sizes]
     source = np.ones(copied, np.float32)
-    target = np.zeros_like(source)
+    target, matrix, vector = np.zeros_like(source), source.reshape(2**14, -1), np.ones(copied // 2**14, np.float32)
     n_threads = physical_cores()
     parts = list(zip(np.array_split(target, n_threads), np.array_split(source, n_threads), strict=True))
     pool = ThreadPoolExecutor(n_threads)
@@ -41,11 +42,7 @@ def build_limits(sizes, copied=2**26):
         moved = 2 * source.nbytes / 1e9
         copy = moved / timeit(lambda: np.copyto(target, source), number=1)
         copy_threads = moved / timeit(lambda: list(pool.map(lambda part: np.copyto(*part), parts)), number=1)
-        read = (
-            source.nbytes
-            / 1e9
-            / timeit(lambda: list(pool.map(lambda part: part[1].view(np.int64).max(), parts)), number=1)
-        )
+        read = source.nbytes / 1e9 / timeit(lambda: matrix @ vector, number=1)
         return {"sgemm": max(rates), "copy": copy, "copy_threads": copy_threads, "read": read}
 
     return step
