@@ -1,5 +1,6 @@
 """A step of the layers of a decoder that a backend computes at once is that of the layers, composed of operations."""
 
+import weakref
 from dataclasses import replace
 
 import numpy as np
@@ -132,3 +133,11 @@ def test_an_eps_that_the_dtype_cannot_hold_is_refused():
     settings = layers.LayerSettings(layers.AttentionSettings(H), eps=1e-60)
     with pytest.raises(ValueError, match="eps=1e-60 is 0.0 in float32"):
         stepped(*given("float32", settings), settings)
+
+
+def test_a_step_keeps_the_weights_that_it_reads():
+    stack, x, cache, memory = given("float32", layers.LayerSettings(layers.AttentionSettings(H)))
+    step = cpu.ops.hooks["stack_step"](stack, layers.LayerSettings(layers.AttentionSettings(H)), True)
+    weight = weakref.ref(stack[1]["feed_forward"]["out"]["weight"])
+    stack.clear()
+    assert weight() is not None and np.isfinite(step(x, cache, memory)).all()

@@ -62,7 +62,7 @@ def stack_step(layers, settings, has_memory):
     (weight, *_, gain, _), window, rotary = found[0], settings.attention.window, settings.attention.rotary
     D, dtype, n_heads = len(gain), gain.dtype, settings.attention.n_heads
     settled, helper = step_of(settings, D, dtype, has_memory), (dtype, weight.dtype)
-    addresses = np.array([[x.ctypes.data for x in arrays] for arrays in found])  # of memory that ``found`` keeps
+    addresses = np.array([[x.ctypes.data for x in arrays] for arrays in found])
     sizes = np.array([(*x.shape, 1)[:2] for x in found[0]])
 
     def step(x0, cache, memory=None):
@@ -76,6 +76,7 @@ def stack_step(layers, settings, has_memory):
         _steps((helper_for(*helper), BLAS[dtype]), x, params, tuple(caches), turned, settled)
         return x
 
+    step.arrays = found  # keeps the memory at the addresses, also if params are replaced
     return step
 
 
