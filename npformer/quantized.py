@@ -1,11 +1,16 @@
 """Matrices of 8-bit integers: decoding one token reads all weights, here a quarter of the bytes of float32."""
 
+import re
+
 import numpy as np
 
 from npformer import tree
 from npformer.runtime.threads import in_parallel
 
 LARGEST = 127  # the integers are from -127 to 127
+# The paths of what becomes integers: tables, the output projection, and the weights of the layers of a Transformer.
+TABLE = r"(\w+_)?embedding"
+WEIGHT = r"output\.weight|(.+\.)?\d+\.(attention|memory_attention|feed_forward)\.\w+\.weight"
 
 
 class Quantized:
@@ -64,13 +69,14 @@ def quantize(params: dict) -> dict:
     Parameters
     ----------
     params : nested dict
-        Of a ``Transformer``, a ``LanguageModel`` or an ``Encoder``, NumPy arrays; they are not changed.
+        NumPy arrays; they are not changed. The layers of a ``Recurrent`` or a ``ByteNet`` stay as they are.
 
     Returns
     -------
     nested dict
         For decoding and everything else without gradients. What was an array of the weights of layers, of embeddings or
-        of the output projection is a matrix of which ``numpy.asarray`` makes floats again; the others are the same.
+        of the output projection is a matrix of which ``numpy.asarray`` makes floats again; the others are the same, but
+        float16 becomes float32, in which such a model computes.
 
     Examples
     --------
@@ -86,41 +92,40 @@ def quantize(params: dict) -> dict:
 
 
 def _quantized(path, x):
-    is_table, is_large = (
-        path.endswith("embedding"),
-        any(part == "output" or part.isdecimal() for part in path.split(".")),
-    )
-    if isinstance(x, Quantized) or not (is_table or is_large) or x.ndim != 2:
+    if x.dtype == np.float16:
+        x = x.astype(np.float32)
+    is_table = re.fullmatch(TABLE, path)
+    if isinstance(x, Quantized) or not (is_table or re.fullmatch(WEIGHT, path)):
         return x
     if not isinstance(x, np.ndarray):
-        raise TypeError(
-            f"params[{path!r}] is a {type(x).__module__} array, expected a NumPy array: only the CPU reads integers"
-        )
+        given = f"params[{path!r}] is a {type(x).__module__} array"
+        raise TypeError(f"{given}, expected a NumPy array: only the CPU reads integers")
     if not np.isfinite(x).all():
         raise ValueError(f"params[{path!r}] has inf or NaN, expected numbers")
     return Quantized.of(x, axis=1 if is_table else 0)
 
 
-def dense(x, train=False):
+def dequantized(x):
     """A matrix, or the parameters of a layer, with floats in place of integers; unchanged if they are floats.
 
-    >>> dense(Quantized.of(np.array([[127.0]]), axis=0))
+    >>> dequantized(Quantized.of(np.array([[127.0]]), axis=0))
     array([[127.]])
     """
     if not is_quantized(x):
         return x
-    if train:
-        raise ValueError("8-bit integers have no gradients, expected parameters that are floats: quantize them at last")
-    paths, arrays = zip(*tree.leaves(x), strict=True)
-    arrays = in_parallel(lambda x: np.asarray(x) if isinstance(x, Quantized) else x, arrays)
-    return tree.from_leaves(zip(paths, arrays, strict=True)) if isinstance(x, dict) else arrays[0]
+    found = iter(in_parallel(np.asarray, [matrix for _, matrix in tree.leaves(x) if isinstance(matrix, Quantized)]))
+    return tree.map_leaves(lambda x: next(found) if isinstance(x, Quantized) else x, x)
 
 
 def is_quantized(x):
-    """Whether it is such a matrix, or the parameters of a layer, whose first one is."""
-    while isinstance(x, dict):
-        x = next(iter(x.values()), None)
-    return isinstance(x, Quantized)
+    """Whether it is such a matrix, or a tree that holds one."""
+    return any(map(is_quantized, x.values())) if isinstance(x, dict) else isinstance(x, Quantized)
+
+
+def check_trainable(params):
+    """Raise an error if parameters hold integers."""
+    if is_quantized(params):
+        raise ValueError("8-bit integers have no gradients: train floats, and quantize them afterwards")
 
 
 def moved(params, device):

@@ -13,7 +13,7 @@ from npformer.layers.multi_head import self_attention_heads
 from npformer.layers.normalisation import normalise
 from npformer.operations.explain import listed
 from npformer.operations.options import check_ids
-from npformer.quantized import Quantized, dense, floats, is_quantized
+from npformer.quantized import dequantized, floats, is_quantized
 from npformer.runtime.threads import FEW_ROWS
 
 BLOCK = 64  # steps by which a cache grows at least
@@ -36,8 +36,10 @@ class StepwiseDecoder:
         self.model, self.ops, self.params = model, ops, params
         self.table = floats(model.table_of(params, self.side))
         weight, bias = model._stored_output(params)
-        prepare = isinstance(weight, Quantized) and ops.hooks.get("quantized_linear")
-        self.to_logits = prepare(weight, bias) if prepare else partial(ops.linear, weight=dense(weight), bias=bias)
+        if (prepare := ops.hooks.get("quantized_linear")) and is_quantized(weight):
+            self.to_logits = prepare(weight, bias)
+        else:
+            self.to_logits = partial(ops.linear, weight=dequantized(weight), bias=bias)
         self.max_rows, self.max_len = max_rows, max_len
         self.sources = np.arange(n_sources)  # the source of each row
         self.at = np.empty((n_sources, 0), np.int64)  # indices in the cache of the tokens of each row
@@ -103,7 +105,7 @@ class StepwiseDecoder:
         step = self.stack_step
         if step and (y := listed(self.ops, "stack_step", step, about, x, cache, memory)) is not NotImplemented:
             return y
-        self.layers = list(map(dense, self.layers))  # once: floats stay as they are
+        self.layers = list(map(dequantized, self.layers))  # once: floats stay as they are
         for i, params in enumerate(self.layers):
             own = cache._replace(kv=cache.kv[i])
             if memory is None:
@@ -136,7 +138,7 @@ class IncrementalDecoder(StepwiseDecoder):
         memory = self.model.encode(self.params, src[part], backend=self.ops)
         S = src.shape[1]
         for layer, kv in zip(self.layers, self.memory_kv, strict=True):
-            projected, _ = project(self.ops, dense(layer["memory_attention"]), memory, ("k", "v"))
+            projected, _ = project(self.ops, dequantized(layer["memory_attention"]), memory, ("k", "v"))
             kv[part.start * S : part.stop * S] = projected.reshape(-1, kv.shape[1])
 
     def _newest(self, tokens, t, part):
@@ -210,7 +212,7 @@ class LanguageDecoder(StepwiseDecoder):
         def read(part):
             tokens = beside(ids[part, first:], self.table)
             x = self.model._embed(self.ops, self.params, self.side, tokens, at=slice(first, n))[0].reshape(-1, D)
-            for i, (layer, kv) in enumerate(zip(map(dense, self.layers), self.kv, strict=True), start=1):
+            for i, (layer, kv) in enumerate(zip(map(dequantized, self.layers), self.kv, strict=True), start=1):
                 texts = kv[part.start * n : part.stop * n].reshape(-1, n, width)
                 cache = BlockCache(texts, n - first, settings.attention.rotary)
                 if i < len(self.layers):

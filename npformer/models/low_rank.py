@@ -10,6 +10,7 @@ from npformer.backends import AnyBackend, get_backend
 from npformer.models.initialization import Initializer
 from npformer.models.model import Gradients, Model
 from npformer.operations.options import check_fields, check_option
+from npformer.quantized import check_trainable
 from npformer.runtime.ranks import checksum
 
 
@@ -63,6 +64,7 @@ class LowRank:
     def __post_init__(self, params: dict) -> None:
         check_fields(self)
         tree.check_like(params, self.model.shapes(), dtypes=False)
+        check_trainable(params)
         arrays = dict(tree.leaves(params))
         layers = {name for path in arrays for name in path.split(".") if name.isdecimal()}
         whole = chosen("whole", self.whole, list(arrays))

@@ -12,7 +12,7 @@ from npformer.arrays import Array, beside, kept, library_of, number_of
 from npformer.backends import get_backend
 from npformer.models.initialization import Initializer, ShapesOnly
 from npformer.operations.options import brief, check_fields, check_ids, check_option
-from npformer.quantized import Quantized, dense, floats, lookup
+from npformer.quantized import Quantized, check_trainable, dequantized, floats, lookup
 from npformer.reference import padding_mask
 from npformer.runtime.forks import cached_property
 
@@ -133,7 +133,7 @@ class Model:
     def output_map(self, params):
         """The weight (D, V) of the output projection, which is the embedding table if tied, and its bias, or None."""
         weight, bias = self._stored_output(params)
-        return dense(weight), bias
+        return dequantized(weight), bias
 
     def _stored_output(self, params):
         output = params.get("output", {})
@@ -156,6 +156,7 @@ class Model:
         loss, dlogits = loss_of(y, *output)
         if not with_grad:
             return loss, None
+        check_trainable(self._stored_output(params)[0])
         grads = Gradients(ready, params)
         dy, dweight, dbias = ops.linear_backward(dlogits, y, *output)
         of_output = {"weight": dweight} | ({} if dbias is None else {"bias": dbias})

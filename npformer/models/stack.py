@@ -12,7 +12,7 @@ from npformer.layers.normalisation import normalise
 from npformer.models.model import Model
 from npformer.models.watching import watched
 from npformer.operations.options import settings_from
-from npformer.quantized import dense
+from npformer.quantized import dequantized
 from npformer.reference import sinusoidal_encoding
 from npformer.reference.math.activations import Activation
 from npformer.reference.settings import Rotary
@@ -179,7 +179,7 @@ class TransformerSettings(Model):
         settings = self.layer_settings if None in dropout_keys else self._settings_with_dropout
         params, stack = params.get(name, {}), layers.Stack(train)  # a post-norm stack of no layers has no parameters
         for i, key in enumerate(dropout_keys):
-            x, layer_backward = layer(dense(params[str(i)], train), x, settings, key)
+            x, layer_backward = layer(dequantized(params[str(i)]), x, settings, key)
             stack.keep(layer_backward)
         if self.has_final_norm:
             x, norm_backward = normalise(ops, params["norm"], x, self.layer_settings)

@@ -18,7 +18,7 @@ from npformer.checks import check_in_dtype, warn
 from npformer.models import describe
 from npformer.operations.explain import Calls, explain
 from npformer.operations.options import settings_from
-from npformer.quantized import dense
+from npformer.quantized import check_trainable
 from npformer.reference import Ops
 from npformer.runtime.interrupts import deferred_interrupts
 from npformer.runtime.ranks import OneProcess, checksum, world
@@ -129,7 +129,8 @@ class Trainer:
         self.model, self.optimizer, ops = model, optimizer, get_backend(backend, params)
         start = model.init(self.settings.seed)
         if params is not None:
-            tree.check_like(dense(params, train=True), start)
+            check_trainable(params)
+            tree.check_like(params, start)
             start = tree.ordered_like(params, start)
         self.state = TrainState(start, ops, self.settings)
         optimizer.check_dtype(self.flat_params.dtype)

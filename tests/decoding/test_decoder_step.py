@@ -9,7 +9,7 @@ from results import assert_equal_within
 
 from npformer import LanguageModel, Transformer, cpu, explain, greedy_decode, layers, quantize, tree
 from npformer.models.initialization import Initializer
-from npformer.quantized import dense
+from npformer.quantized import dequantized
 from npformer.reference.settings import Rotary
 
 N, B, T, S, D, F, H = 2, 3, 4, 5, 12, 20, 3
@@ -65,7 +65,7 @@ def test_the_kernel_of_a_step_computes_the_layers(options, attention, has_memory
         stack = list(small.values())
     written = cache._replace(kv=cache.kv.copy())
     y, expected = stepped(stack, x, written, memory, settings), x
-    for i, layer in enumerate(map(dense, stack)):
+    for i, layer in enumerate(map(dequantized, stack)):
         own = cache._replace(kv=cache.kv[i])
         if has_memory:
             of_layer = layer, expected, memory._replace(kv=memory.kv[i]), settings

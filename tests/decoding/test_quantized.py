@@ -4,8 +4,21 @@ import numpy as np
 import pytest
 from results import assert_equal_within
 
-from npformer import SGD, Encoder, LanguageModel, Trainer, Transformer, beam_search, greedy_decode, quantize, tree
+from npformer import (
+    SGD,
+    ByteNet,
+    Encoder,
+    LanguageModel,
+    Recurrent,
+    Trainer,
+    Transformer,
+    beam_search,
+    greedy_decode,
+    quantize,
+    tree,
+)
 from npformer.cpu.kernels.linear import quantized_linear
+from npformer.models.low_rank import LowRank
 from npformer.quantized import Quantized
 from npformer.runtime.threads import kernel_threads
 
@@ -48,7 +61,7 @@ def test_the_product_of_integers(m, dtype):
 @pytest.mark.parametrize("B", [1, 3, 70])
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.positions)
 def test_a_language_model_computes_with_what_the_integers_stand_for(model, B, every_backend):
-    params = quantize(model.init(0))
+    params = quantize(tree.from_leaves(sorted(tree.leaves(model.init(0)))))  # in the order of a file
     ids = RNG.integers(1, 40, (B, 9))
     floats = as_floats(params)
     np.testing.assert_array_equal(model.logits(params, ids), model.logits(floats, ids))
@@ -69,6 +82,29 @@ def test_a_transformer_finds_the_same_translations(tie_embeddings, every_backend
     for search in (greedy_decode, lambda *args, **ids: [x[0].tokens for x in beam_search(*args, beam_size=4, **ids)]):
         found, expected = search(model, params, src, **ids), search(model, as_floats(params), src, **ids)
         assert list(map(list, found)) == list(map(list, expected))
+
+
+@pytest.mark.parametrize("model", [Recurrent(40, 40, 8, attention="general"), ByteNet(40, 40, 8, n_sets=1)], ids=repr)
+def test_of_other_models_the_tables_are_quantized(model):
+    params, src = quantize(model.init(0)), RNG.integers(3, 40, (2, 6))
+    tables = ["source_embedding", "target_embedding", "output.weight"]
+    assert [path for path, x in tree.leaves(params) if isinstance(x, Quantized)] == tables
+    ids = {"bos_id": 1, "eos_id": 2, "max_len": 4}
+    np.testing.assert_array_equal(
+        greedy_decode(model, params, src, **ids), greedy_decode(model, as_floats(params), src, **ids)
+    )
+    with pytest.raises(ValueError, match="8-bit integers have no gradients"):
+        model.loss_and_grad(params, src, src)
+
+
+def test_half_precision_becomes_single_as_its_scales_would_be_too_small():
+    model = LanguageModel(40, **SIZES | {"dtype": "float32"})
+    half = tree.map_leaves(lambda x: (1e-3 * x).astype("float16"), model.init(0))
+    params = quantize(half)
+    assert {x.dtype for _, x in tree.leaves(params)} == {np.dtype("float32")}
+    assert greedy_decode(model, params, [[3]], max_len=2).shape == (1, 2)
+    for (path, x), (_, wanted) in zip(tree.leaves(params), tree.leaves(half), strict=True):
+        np.testing.assert_allclose(x, wanted, atol=np.abs(wanted).max() / 250, err_msg=path)
 
 
 def test_the_integers_are_read_as_they_are(monkeypatch):
@@ -93,10 +129,12 @@ def test_what_is_quantized_and_what_is_not():
 def test_there_are_no_gradients():
     model = LanguageModel(40, **SIZES)
     params, ids = quantize(model.init(0)), np.array([[3, 4, 5]])
-    with pytest.raises(ValueError, match="8-bit integers have no gradients, expected parameters that are floats"):
+    with pytest.raises(ValueError, match="8-bit integers have no gradients: train floats, and quantize"):
         model.loss_and_grad(params, ids)
     with pytest.raises(ValueError, match="8-bit integers have no gradients"):
         Trainer(model, SGD(0.1), params=params)
+    with pytest.raises(ValueError, match="8-bit integers have no gradients"):
+        LowRank(model, params, rank=2)
 
 
 def test_weights_that_are_no_numbers_are_refused():
