@@ -99,7 +99,7 @@ def _quantized(path, x):
         return x
     if not isinstance(x, np.ndarray):
         given = f"params[{path!r}] is a {type(x).__module__} array"
-        raise TypeError(f"{given}, expected a NumPy array: only the CPU reads integers")
+        raise ValueError(f"{given}, expected one of NumPy: only the CPU computes with 8-bit integers")
     if not np.isfinite(x).all():
         raise ValueError(f"params[{path!r}] has inf or NaN, expected numbers")
     return Quantized.of(x, axis=1 if is_table else 0)

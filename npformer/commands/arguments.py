@@ -143,18 +143,16 @@ def backend(name):
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
-def add_backend(parser):
-    """The option --backend."""
-    parser.add_argument("--backend", type=backend, default="auto", help="auto, cpu, gpu or reference (default: auto)")
+def add_backend(parser, int8=False):
+    """The option --backend and, for decoding, --int8."""
+    add = parser.add_argument
+    if int8:
+        add("--int8", action="store_true", help="decode with weights of 8 bits, a quarter of what is read for a token")
+    add("--backend", type=backend, default="auto", help="auto, cpu, gpu or reference (default: auto)")
 
 
-def add_int8(parser):
-    """The option --int8, after which ``as_asked`` looks."""
-    parser.add_argument("--int8", action="store_true", help="decode with weights of 8 bits: a quarter of the memory")
-
-
-def as_asked(loaded, options):
-    """A translator or writer, with weights of 8-bit integers if they are asked for."""
+def quantized(loaded, options):
+    """A translator or writer, with weights of 8-bit integers after --int8."""
     from npformer.quantized import quantize  # here, as it needs NumPy
 
     return replace(loaded, params=quantize(loaded.params)) if options.int8 else loaded

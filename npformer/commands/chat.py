@@ -12,7 +12,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from npformer.commands.arguments import above_zero, add_backend, add_int8, natural, new_parser, positive, utf_8, words
+from npformer.commands.arguments import above_zero, add_backend, natural, new_parser, positive, utf_8, words
 from npformer.commands.command import command, print_error, print_note
 from npformer.commands.output import add_json, refuse_overwriting, write_json
 
@@ -94,8 +94,7 @@ def parse_arguments(argv):
     add("--seed", type=natural, default=0, help="(default: 0)")
     add("--explain", action="store_true", help="list the operations of each answer, with their times")
     add_json(parser)
-    add_int8(parser)
-    add_backend(parser)
+    add_backend(parser, int8=True)
     options = parser.parse_args(argv)
     if sys.stdin is None and not options.prompt:
         parser.error("there is no standard input: expected --prompt")

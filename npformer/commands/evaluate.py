@@ -10,7 +10,7 @@ text tokenised with the Moses tokeniser, as in the literature on Multi30k.
 import time
 from pathlib import Path
 
-from npformer.commands.arguments import add_backend, add_int8, add_search, as_asked, new_parser, search_of
+from npformer.commands.arguments import add_backend, add_search, new_parser, quantized, search_of
 from npformer.commands.command import command
 from npformer.commands.output import add_json, output_file, picture_file, refuse_overwriting, write_json, write_whole
 
@@ -39,7 +39,7 @@ def main(argv=None):
 
 
 def evaluate(options):
-    translator = as_asked(Translator.load(options.model, options.backend), options)
+    translator = quantized(Translator.load(options.model, options.backend), options)
     source, target = languages(translator, options)
     try:
         text = ParallelText.find(options.data, options.split, source, target, skip_empty=options.skip_empty)
@@ -141,6 +141,5 @@ def parse_arguments(argv):
     add("--out", type=output_file, metavar="FILE", help="write the translations to FILE")
     add("--plot", type=picture_file, metavar="PNG", help="draw the scores by length")
     add_json(parser)
-    add_int8(parser)
-    add_backend(parser)
+    add_backend(parser, int8=True)
     return parser.parse_args(argv)

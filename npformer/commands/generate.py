@@ -8,17 +8,7 @@ npformer generate --model gpt2 "A man is"     # a folder of transformers, or a G
 from functools import partial
 from pathlib import Path
 
-from npformer.commands.arguments import (
-    above_zero,
-    add_backend,
-    add_int8,
-    as_asked,
-    natural,
-    new_parser,
-    option,
-    positive,
-    utf_8,
-)
+from npformer.commands.arguments import above_zero, add_backend, natural, new_parser, option, positive, quantized, utf_8
 from npformer.commands.command import command
 
 from npformer.language import Writer
@@ -29,7 +19,7 @@ SAMPLING = "n_tokens", "temperature", "top_k", "top_p", "repetition_penalty"  # 
 @command
 def main(argv=None):
     options = parse_arguments(argv)
-    writer = as_asked(Writer.load(options.model, options.backend), options)
+    writer = quantized(Writer.load(options.model, options.backend), options)
     writer.encode(options.prompt)  # which may refuse it, before anything is printed
     show, sampling = partial(print, end="", flush=True), {name: getattr(options, name) for name in SAMPLING}
     for number in range(options.n):
@@ -51,8 +41,7 @@ def parse_arguments(argv):
     penalty = "above 1: fewer repetitions (default: 1)"
     add("--repetition-penalty", type=above_zero, default=1.0, metavar="X", help=penalty)
     add("--seed", type=natural, default=0, help="(default: 0)")
-    add_int8(parser)
-    add_backend(parser)
+    add_backend(parser, int8=True)
     options, more = parser.parse_known_args(argv)
     if more:
         parser.error(f"put the text in quotes, not only its first word, {options.prompt!r:.40}")

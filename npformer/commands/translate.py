@@ -16,16 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from npformer.commands.arguments import (
-    add_backend,
-    add_int8,
-    add_search,
-    as_asked,
-    new_parser,
-    positive,
-    search_of,
-    utf_8,
-)
+from npformer.commands.arguments import add_backend, add_search, new_parser, positive, quantized, search_of, utf_8
 from npformer.commands.command import command
 from npformer.commands.output import picture_file
 
@@ -42,7 +33,7 @@ def main(argv=None):
     ranks = world() if options.file and not options.attention else OneProcess()
     if ranks.size < world().size and not world().is_first:
         return  # rank 0 is enough for some sentences
-    translator = as_asked(Translator.load(options.model, options.backend), options)
+    translator = quantized(Translator.load(options.model, options.backend), options)
     write_translations(translator, lines_of(options), options, ranks)
 
 
@@ -118,8 +109,7 @@ def parse_arguments(argv):
     add_search(parser)
     add("--n-best", type=positive, metavar="N", help="write the N best of each sentence, with scores")
     add("--attention", type=picture_file, metavar="PNG", help="draw the cross-attention weights of the first sentence")
-    add_int8(parser)
-    add_backend(parser)
+    add_backend(parser, int8=True)
     options = parser.parse_args(argv)
     if options.sentences and options.file:
         parser.error("sentences and --file: expected one of them")

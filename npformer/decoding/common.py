@@ -113,9 +113,7 @@ def generate(request, params, choose, backend, on_step=None, slide=False, decode
     """
     model, tokens = request.model, request.first_tokens
     if decoder is not None and not (hasattr(decoder, "begin") and decoder.model is model and decoder.params is params):
-        raise ValueError(
-            "decoder has another model or other params, expected a LanguageModel's, of model.decoder(params, …)"
-        )
+        raise ValueError("decoder is not of this model and these params: give model.decoder(params, [], max_rows=1)")
     nothing = np.empty((len(tokens), 0), np.int64)
     if not len(tokens):
         return nothing

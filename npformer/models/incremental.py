@@ -35,11 +35,9 @@ class StepwiseDecoder:
     def __init__(self, model, ops, params, n_sources, max_rows, max_len):
         self.model, self.ops, self.params = model, ops, params
         self.table = floats(model.table_of(params, self.side))
-        weight, bias = model._stored_output(params)
-        if (prepare := ops.hooks.get("quantized_linear")) and is_quantized(weight):
-            self.to_logits = prepare(weight, bias)
-        else:
-            self.to_logits = partial(ops.linear, weight=dequantized(weight), bias=bias)
+        W, bias = model._stored_output(params)
+        prepare = is_quantized(W) and ops.hooks.get("quantized_linear")
+        self.to_logits = prepare(W, bias) if prepare else partial(ops.linear, weight=dequantized(W), bias=bias)
         self.max_rows, self.max_len = max_rows, max_len
         self.sources = np.arange(n_sources)  # the source of each row
         self.at = np.empty((n_sources, 0), np.int64)  # indices in the cache of the tokens of each row

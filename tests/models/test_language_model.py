@@ -549,7 +549,7 @@ def test_a_decoder_of_another_model_is_refused():
     source = np.array([[3, 4]])
     of_translation = translation.decoder(translation.init(0), source, max_rows=1, max_len=3)
     for decoder in (MODEL.decoder(others, [], max_rows=1), of_translation):
-        with pytest.raises(ValueError, match="decoder has another model or other params, expected a LanguageModel"):
+        with pytest.raises(ValueError, match="decoder is not of this model and these params: give model.decoder"):
             greedy_decode(MODEL, PARAMS, [[1]], max_len=3, decoder=decoder)
     with pytest.raises(ValueError, match=r"2 tokens, 2 parents: expected equal numbers, from 1 to max_rows=1"):
         greedy_decode(MODEL, PARAMS, [[1], [2]], max_len=3, decoder=MODEL.decoder(PARAMS, [], max_rows=1))
