@@ -43,7 +43,8 @@ def greedy_decode(
         ``on_step(rows, tokens)`` is called for each step, to show the tokens as they are generated.
     decoder : LanguageDecoder, optional
         Of a language model, for one prompt after another: what ``model.decoder(params, [], max_rows=1)`` has returned.
-        What a prompt has in common with the beginning of the text before it is not read again.
+        What a prompt has in common with the beginning of the text before it is not read again; so the params must not
+        change meanwhile.
     backend : "auto", "reference", "cpu", "gpu", or a backend
         That of the decoder, if one is given.
 
