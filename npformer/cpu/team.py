@@ -1,19 +1,22 @@
 """Products of a few rows with a large matrix, as in decoding. Most of their time is spent on reading the matrix.
 
-One core cannot read memory as fast as two can, and the threads of BLAS copy such a matrix before they multiply by it.
-So a helper thread waits for pieces of a product in a busy loop (it spins), since a product may take only 50
-microseconds. The calling thread does not wait for the helper to wake up: each thread that is free takes the next piece,
-so without a helper the caller computes all of them. (The caller does wait for a piece that the helper has taken; that
-takes milliseconds if the helper loses its core meanwhile.) The helper goes to sleep soon after the last product.
+One core cannot read memory as fast as several can, and the threads of BLAS copy such a matrix before they multiply by
+it. So helper threads wait for pieces of a product in a busy loop (they spin), since a product may take only 50
+microseconds. The calling thread does not wait for helpers to wake up: each thread that is free takes the next piece,
+so without helpers the caller computes all of them. It does wait for pieces that helpers have taken. While threads wait
+they give way to others now and then: to programs, and to helpers that lost their core in the middle of a piece. The
+helpers go to sleep soon after the last product.
 """
 
 import atexit
+import ctypes
+import sys
 import threading
 from functools import cache
 
 import numba
 import numpy as np
-from llvmlite import ir
+from llvmlite import binding, ir
 from numba.extending import intrinsic
 
 from npformer.cpu.blas import multiply
@@ -26,112 +29,119 @@ from npformer.runtime.threads import FEW_ROWS, n_kernel_threads
 # Up to this many rows are multiplied by the loops in this file; more by tiles, or by BLAS if b is transposed.
 THIN, THIN_TRANSPOSED = 2, 8
 WORTH_IT = 2**15  # the smallest right matrix that is shared between threads, in entries
-PIECES = 2  # per product; more pieces would be smaller, and slower to read
+PIECES = 8  # the most that a product has; smaller pieces would be slower to read
+PIECE_SIZE = 2**18  # the fewest bytes of the right matrix in each of more than two pieces
 JIT = not numba.config.DISABLE_JIT  # without it, BLAS multiplies
-SPINS = 6 * 2**20  # how often a helper without work checks for it before it goes to sleep: about two milliseconds
+SPINS = 2**22  # how often a helper without work checks for it before it goes to sleep: about two milliseconds
+PATIENCE = 2**12  # how often a thread checks what it waits for before it gives way to others
 
 # The board is an array through which threads share work. These are the positions of its words. Words that different
 # threads write are a cache line (8 words) apart.
-TICKET = 0  # the next piece to take
-DONE = 8  # the number of finished pieces
-BUSY = 16  # whether a thread is using the board
-AWAKE = 24  # whether the helper is spinning
-DISMISSED = 32  # whether the helper has to end
-PIECE = 40  # the address of the function that computes a piece
-JOB = 48  # its first argument, from this position on
-JOB_TYPE = numba.types.UniTuple(numba.int64, 12)
-board = np.zeros(64, np.int64)
+LEFT = 0  # the number of pieces that no thread has taken, or less than 0
+UNDONE = 8  # the number of unfinished pieces
+AWAKE = 16  # how many helpers are spinning
+HELPERS = 24  # how many helpers may work
+DISMISSED = 25  # whether all have to end
+PIECE = 32  # the address of the function that computes a piece
+JOB = 40  # its first argument, from this position on
+JOB_TYPE = numba.types.UniTuple(numba.int64, 13)
+board = np.zeros(JOB + 13, np.int64)
 ADDRESS = board.ctypes.data
+
+_yield = ctypes.CDLL("kernel32").SwitchToThread if sys.platform == "win32" else ctypes.CDLL(None).sched_yield
+binding.add_symbol("npformer_give_way", ctypes.cast(_yield, ctypes.c_void_p).value)
+give_way = numba.types.ExternalFunction("npformer_give_way", numba.int32())  # lets other threads have the core
 
 
 def helper_for(dtype, of_matrix=None):
-    """The first argument of ``multiply_few_rows`` for these dtypes; wakes the helper inside ``kernel_threads``."""
+    """The first argument of ``multiply_few_rows`` for these dtypes; wakes helpers inside ``kernel_threads``.
+
+    Only one thread at a time may use several, and so has the board; it is 0 for others.
+    """
     if not JIT:
         return 0, 0
-    if n_kernel_threads() > 1 and not board[AWAKE]:
-        _helper.wake()
-    return ADDRESS, _address_of_piece(dtype, of_matrix or dtype)
+    n = min(n_kernel_threads(), PIECES) - 1
+    if n > 0:
+        board[HELPERS] = n
+        if board[AWAKE] < n:
+            _helpers.extend(_Helper(i + 1) for i in range(len(_helpers), n))
+            for helper in _helpers[:n]:
+                helper.call.set()
+    return ADDRESS if n > 0 else 0, _address_of_piece(dtype, of_matrix or dtype)
 
 
 class _Helper:
-    def __init__(self):
-        self.call = threading.Event()
-        self.thread = None
-        self.lock = threading.Lock()
-        board[:] = 0
-        board[TICKET] = PIECES  # nothing to do
-
-    def wake(self):
-        with self.lock:
-            if self.thread is None:
-                self.thread = threading.Thread(target=self._help, daemon=True, name="npformer-helper")
-                self.thread.start()
-        self.call.set()
-
-    def dismiss(self):
-        """End the thread, before the interpreter frees the memory that it reads."""
-        board[DISMISSED] = 1
-        if self.thread is not None:
-            self.call.set()
-            self.thread.join()
+    def __init__(self, number):
+        self.number, self.call = number, threading.Event()
+        self.thread = threading.Thread(target=self._help, daemon=True, name="npformer-helper")
+        self.thread.start()
 
     def _help(self):
         while not board[DISMISSED]:
             self.call.wait()
+            _serve(ADDRESS, self.number)
             self.call.clear()
-            _serve(ADDRESS)
 
 
-_helper = _Helper()
+_helpers: list[_Helper] = []
 
 
 @in_forked_process
 def _reset_in_fork():
-    """Start without a helper thread in a forked process, which does not inherit it."""
-    global _helper
-    _helper = _Helper()
+    """Start without helper threads in a forked process, which does not inherit them."""
+    _helpers.clear()
+    board[:] = 0
 
 
-atexit.register(lambda: _helper.dismiss())
+@atexit.register
+def _dismiss():
+    """End the threads, before the interpreter frees the memory that they read."""
+    board[DISMISSED] = 1
+    for helper in _helpers:
+        helper.call.set()
+        helper.thread.join()
 
 
 @inlined
 def multiply_few_rows(helper, blas, a, b, out):
     """out = a b, where the rows of a and of out are contiguous, and b or its transpose is, which is given if b is int8.
 
-    If a has only a few rows, the product is shared with the helper, if it is awake. A piece is a range of columns of b,
+    If a has only a few rows, the product is shared with the helpers that are awake. A piece is a range of columns of b,
     or, if a has very few rows, a range of rows of b, so that each thread reads one contiguous part of memory. The
-    pieces do not depend on whether the helper is awake, so the result is always the same.
+    pieces do not depend on how many helpers are awake, so the result is always the same.
     """
     board, address = helper
     (m, k), n = a.shape, out.shape[1]
     of_integers, small = b.itemsize == 1, k * n < WORTH_IT
     by_rows = b.strides[1] == b.itemsize and not of_integers
     thin = _is_thin(m, by_rows)
-    if not JIT or (not of_integers and (m > FEW_ROWS or small or (not thin and n < PIECES * COLUMNS))):
+    if not JIT or (not of_integers and (m > FEW_ROWS or small or (not thin and n < 2 * COLUMNS))):
         multiply(blas, a, b, out, False)
         return
-    sums = np.empty((PIECES if by_rows else 1, m, n), a.dtype) if thin else np.empty((0, 0, 0), a.dtype)
+    most, pieces = min(k * n * b.itemsize // PIECE_SIZE, k // 128 if thin and by_rows else n // 64), PIECES
+    while pieces > max(2, most):  # 8, 4 or 2, which two threads share evenly
+        pieces //= 2
+    sums = np.empty((pieces if by_rows else 1, m, n), a.dtype) if thin else np.empty((0, 0, 0), a.dtype)
     to = sums.ctypes.data if thin else out.ctypes.data
     left = np.int64(a.ctypes.data), max(a.strides[0] // a.itemsize, k)  # a single row may have any stride
     b_step = max((b.strides[0] if by_rows or of_integers else b.strides[1]) // b.itemsize, n if by_rows else k)
     result = np.int64(to), n if thin else max(out.strides[0] // out.itemsize, n)
     how = np.int64(by_rows), np.int64(blas[0]), np.int64(blas[1])
-    job = (m, k, n, *left, np.int64(b.ctypes.data), b_step, *result, *how)
-    if small or load(board + 8 * AWAKE) == 0 or swap(board + 8 * BUSY, 1) == 1:
-        for piece in range(PIECES):
+    job = (pieces, m, k, n, *left, np.int64(b.ctypes.data), b_step, *result, *how)
+    if small or board == 0:
+        for piece in range(pieces):
             call(address, job, piece)
     else:
         swap(board + 8 * PIECE, address)
         for i in range(len(job)):
             swap(board + 8 * (JOB + i), job[i])
-        swap(board + 8 * DONE, 0)
-        swap(board + 8 * TICKET, 0)  # from here on pieces are taken
+        swap(board + 8 * UNDONE, pieces)
+        swap(board + 8 * LEFT, pieces)  # from here on pieces are taken
         while _take_a_piece(board):
             pass
-        while load(board + 8 * DONE) < PIECES:
-            pass
-        swap(board + 8 * BUSY, 0)
+        waited = 0
+        while load(board + 8 * UNDONE) > 0:
+            waited = _wait(waited)
     if thin:
         _add_up(sums, out)
 
@@ -151,30 +161,38 @@ def _add_up(sums, out):
 
 
 @kernel
-def _serve(board):
-    """Compute pieces of the jobs on the board, until there has been none for a while."""
+def _serve(board, number):
+    """Compute pieces of the jobs on the board, until there has been none for a while or fewer helpers may work."""
     add_to(board + 8 * AWAKE, 1)
     idle = 0
-    while idle < SPINS and load(board + 8 * DISMISSED) == 0:
-        idle = 0 if _take_a_piece(board) else idle + 1
+    while idle < SPINS and load(board + 8 * HELPERS) >= number and load(board + 8 * DISMISSED) == 0:
+        idle = 0 if _take_a_piece(board) else _wait(idle)
     add_to(board + 8 * AWAKE, -1)
 
 
 @inlined
+def _wait(n):
+    """n + 1, if n is how often a busy loop has found nothing. Sometimes lets other threads have the core."""
+    if n % PATIENCE == PATIENCE - 1:
+        give_way()
+    return n + 1
+
+
+@inlined
 def _take_a_piece(board):
-    """Compute the next piece of the job on the board. Returns False if no piece is left."""
-    if load(board + 8 * TICKET) >= PIECES:
+    """Compute a piece of the job on the board. Returns False if no piece is left."""
+    if load(board + 8 * LEFT) <= 0:
         return False
-    n = add_to(board + 8 * TICKET, 1)
-    if n >= PIECES:
+    n = add_to(board + 8 * LEFT, -1) - 1
+    if n < 0:
         return False
     at = board + 8 * JOB  # the job does not change until the piece taken here is done
     job = (
         load(at), load(at + 8), load(at + 16), load(at + 24), load(at + 32), load(at + 40), load(at + 48),
-        load(at + 56), load(at + 64), load(at + 72), load(at + 80), load(at + 88),
+        load(at + 56), load(at + 64), load(at + 72), load(at + 80), load(at + 88), load(at + 96),
     )  # fmt: skip
     call(load(board + 8 * PIECE), job, n)
-    add_to(board + 8 * DONE, 1)
+    add_to(board + 8 * UNDONE, -1)
     return True
 
 
@@ -187,11 +205,11 @@ def _address_of_piece(number, of_matrix):
     of_integers = of_matrix != number
 
     def piece(job, n):
-        m, k, columns, a, a_step, b, b_step, out, out_step, by_rows, address, wide = job
+        pieces, m, k, columns, a, a_step, b, b_step, out, out_step, by_rows, address, wide = job
         a = numba.carray(pointer(a), (m, a_step), number)
         b = numba.carray(pointer(b), (k if by_rows else columns, b_step), of_matrix)
-        first, last = columns * n // PIECES // 64 * 64, columns * (n + 1) // PIECES // 64 * 64
-        last = columns if n + 1 == PIECES else last
+        first, last = columns * n // pieces // 64 * 64, columns * (n + 1) // pieces // 64 * 64
+        last = columns if n + 1 == pieces else last
         if not _is_thin(m, by_rows):
             out = numba.carray(pointer(out), (m, out_step), number)
             if by_rows:
@@ -201,8 +219,8 @@ def _address_of_piece(number, of_matrix):
             else:
                 multiply((address, wide), a[:, :k], b[first:last, :k].T, out[:, first:last], False)
         elif by_rows:
-            sums = numba.carray(pointer(out), (PIECES, m, columns), number)
-            _add_rows(a, b, sums[n], k * n // PIECES, k * (n + 1) // PIECES)
+            sums = numba.carray(pointer(out), (pieces, m, columns), number)
+            _add_rows(a, b, sums[n], k * n // pieces, k * (n + 1) // pieces)
         else:
             sums = numba.carray(pointer(out), (m, columns), number)
             _multiply_rows(a, b, sums, k, first, last)

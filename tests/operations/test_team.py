@@ -13,7 +13,7 @@ from npformer import Transformer, greedy_decode
 from npformer.cpu import linear, team
 from npformer.cpu.blas import BLAS
 from npformer.cpu.tile import COLUMNS, multiply_columns
-from npformer.runtime.threads import blas_threads, cores, in_parallel, kernel_threads, n_kernel_threads, n_threads
+from npformer.runtime.threads import blas_threads, in_parallel, kernel_threads, n_kernel_threads, n_threads
 
 pytestmark = pytest.mark.skipif(not team.JIT, reason="the helper and the tiles are nothing but compiled code")
 SHAPES = [(1, 512, 64), (1, 100, 777), (3, 131, 777), (8, 9, 5000), (9, 131, 777), (17, 64, 512), (64, 65, 1030)]
@@ -76,21 +76,36 @@ def test_single_rows_whose_stride_means_nothing():
         np.testing.assert_allclose(linear(row, weight), row.copy() @ weight, atol=1e-4)
 
 
-@pytest.mark.skipif(cores() < 2, reason="one thread has no helper")
-@pytest.mark.parametrize("m", [1, 8, 30])
-def test_the_same_bits_with_and_without_the_helper(m):
+@pytest.mark.parametrize("form", ["rows", "columns", "integers"])
+@pytest.mark.parametrize(("m", "threads"), [(1, 2), (8, 4), (30, 16)])  # which may be more than there are cores
+def test_the_same_bits_with_any_number_of_helpers(m, threads, form, monkeypatch):
     a, b = RNG.standard_normal((m, 512), "float32"), RNG.standard_normal((512, 1000), "float32")
+    if form != "rows":
+        b = np.ascontiguousarray(b.T).T if form == "columns" else RNG.integers(-127, 128, (1000, 512), "int8")
     alone, helped = np.empty((2, m, 1000), "float32")
-    time.sleep(0.02)  # the helper goes to sleep
-    n_awake, deadline = 0, time.monotonic() + 60  # it has to be compiled first
-    with kernel_threads():
-        multiply(a, b, alone)
-        while n_awake < 100 and time.monotonic() < deadline:
-            team.helper_for(a.dtype)
-            n_awake += int(team.board[team.AWAKE])
-            multiply(a, b, helped)
-            np.testing.assert_array_equal(helped, alone)
-    assert n_awake == 100
+    product = lambda out: team.multiply_few_rows(team.helper_for(a.dtype, b.dtype), BLAS[a.dtype], a, b, out)
+    product(alone)
+    monkeypatch.setattr(team, "n_kernel_threads", lambda: threads)
+    n_awake, deadline = 0, time.monotonic() + 60  # they have to be compiled first
+    while n_awake < 50 and time.monotonic() < deadline:
+        product(helped)
+        n_awake += int(team.board[team.AWAKE] == min(threads, team.PIECES) - 1)
+        np.testing.assert_array_equal(helped, alone)
+    assert n_awake == 50
+
+
+def test_helpers_beyond_a_lower_limit_end_while_others_go_on(monkeypatch):
+    a, b, out = (
+        RNG.standard_normal((1, 512), "float32"),
+        RNG.standard_normal((512, 1000), "float32"),
+        np.empty((1, 1000), "float32"),
+    )
+    deadline = time.monotonic() + 60
+    for threads in (4, 2):
+        monkeypatch.setattr(team, "n_kernel_threads", lambda n=threads: n)
+        while team.board[team.AWAKE] != threads - 1:
+            multiply(a, b, out)  # there is always work
+            assert time.monotonic() < deadline
 
 
 def test_a_new_board_announces_nothing_nor_does_that_of_a_fork():
@@ -98,7 +113,7 @@ def test_a_new_board_announces_nothing_nor_does_that_of_a_fork():
 import os
 from npformer.cpu import team
 assert not team._take_a_piece(team.ADDRESS)
-team.board[team.TICKET] = 0
+team.board[team.LEFT] = 1
 if os.fork():
     assert os.wait()[1] == 0
 else:
