@@ -42,7 +42,8 @@ class Quantized:
                [-1.   ,  0.   ]])
         """
         scale = np.abs(x).max(axis=axis, keepdims=True, initial=0) / LARGEST
-        values = np.rint(x / np.where(scale > 0, scale, 1)).astype(np.int8)
+        values = np.rint(x / np.where(scale > 0, scale, 1))
+        values = values.clip(-LARGEST, LARGEST).astype(np.int8)  # a scale near 0 has few digits
         values = np.asfortranarray(values) if axis == 0 else values  # what is added up together lies together
         return cls(values, scale.astype(x.dtype, copy=False))
 

@@ -37,7 +37,7 @@ class StepwiseDecoder:
         self.table = floats(model.table_of(params, self.side))
         W, bias = model._stored_output(params)
         prepare = is_quantized(W) and ops.hooks.get("quantized_linear")
-        self.to_logits = prepare(W, bias) if prepare else partial(ops.linear, weight=dequantized(W), bias=bias)
+        self.to_logits = prepare and prepare(W, bias) or partial(ops.linear, weight=dequantized(W), bias=bias)
         self.max_rows, self.max_len = max_rows, max_len
         self.sources = np.arange(n_sources)  # the source of each row
         self.at = np.empty((n_sources, 0), np.int64)  # indices in the cache of the tokens of each row

@@ -46,6 +46,11 @@ def test_a_weight_changes_by_half_a_step_at_most():
         np.testing.assert_array_equal(matrix.T, np.asarray(matrix).T)
 
 
+def test_a_scale_near_zero_keeps_the_signs():
+    matrix = Quantized.of(np.array([[2e-43, -2e-43]], np.float32), axis=0)
+    np.testing.assert_array_equal(matrix.values, [[127, -127]])
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("m", [1, 2, 8, 9, 16, 17, 40, 130])
 def test_the_product_of_integers(m, dtype):
@@ -105,6 +110,15 @@ def test_half_precision_becomes_single_as_its_scales_would_be_too_small():
     assert greedy_decode(model, params, [[3]], max_len=2).shape == (1, 2)
     for (path, x), (_, wanted) in zip(tree.leaves(params), tree.leaves(half), strict=True):
         np.testing.assert_allclose(x, wanted, atol=np.abs(wanted).max() / 250, err_msg=path)
+
+
+@pytest.mark.parametrize("dtype", [">f4", "float16"])
+def test_other_dtypes_decode_as_what_the_integers_stand_for(dtype):
+    model = Transformer(40, 40, **SIZES)
+    params = quantize(tree.map_leaves(lambda x: x.astype(dtype), model.init(0)))
+    src, ids = RNG.integers(3, 40, (3, 6)), {"bos_id": 1, "eos_id": 2, "max_len": 9}
+    expected = greedy_decode(model, as_floats(params), src, **ids)
+    np.testing.assert_array_equal(greedy_decode(model, params, src, **ids), expected)
 
 
 def test_the_integers_are_read_as_they_are(monkeypatch):

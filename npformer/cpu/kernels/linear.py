@@ -35,8 +35,13 @@ def linear_backward(dy, x, weight, bias):
 
 
 def quantized_linear(matrix, bias):
-    """The linear map of a ``Quantized`` matrix for the rows of a step of decoding, as a function."""
+    """The linear map of a ``Quantized`` matrix for the rows of a step of decoding, as a function.
+
+    None if it is not for these dtypes, which differ also in the order of their bytes.
+    """
     scale, values = np.ascontiguousarray(matrix.scale.ravel()), np.ascontiguousarray(matrix.values.T)
+    if scale.dtype not in BLAS or (bias is not None and bias.dtype != scale.dtype):
+        return None
     bias = NOTHING[scale.dtype] if bias is None else bias
 
     def apply(x):
