@@ -14,6 +14,7 @@ from npformer.decoding import (
     log_probability as log_probability,
     sample as sample,
 )
+from npformer.diagnosis import diagnose as diagnose
 from npformer.gradients import gradcheck as gradcheck
 from npformer.models import (
     ByteNet as ByteNet,

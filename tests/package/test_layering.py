@@ -28,6 +28,7 @@ FLOORS = """
     config decoding
     layers data
     models
+    diagnosis
     training
     pretrained
     exercises language translation

@@ -1,0 +1,99 @@
+"""What an output depends on, found by a change of the input: exact, as what is masked changes no bit."""
+
+import numpy as np
+
+
+def repeatable(case):
+    """Whether an output is finite, the same again, and the same with other rows."""
+    y = case.outputs(case.inputs)
+    if not np.array_equal(y, case.outputs(case.inputs), equal_nan=True):
+        yield "not repeatable", "the outputs for one batch differ between two calls"
+    elif not np.isfinite(y).all():
+        yield "not finite", "outputs are NaN or infinite"
+    elif len(y) == 1:
+        raise ValueError("the batch has one row")
+    else:
+        others = [np.concatenate([x[:1], np.roll(x[1:], 1, axis=1)]) for x in case.inputs]
+        if change := difference(case, case.inputs, others)[0].max():
+            yield "rows leak", f"the outputs of a row change by {change:.2g} when the other rows do"
+
+
+def tokens(case):
+    """Which outputs depend on a token."""
+    for which in case.vocabularies:
+        at, change = influence(case, which)
+        if which == case.causal:
+            distance = np.arange(change.shape[1]) - at[:, None]
+            before = np.where(distance < 0, change, 0)
+            k, t = np.unravel_index(before.argmax(), before.shape)
+            if before.any():
+                yield "later tokens leak", f"output {t} changes by {before.max():.2g} with the later token {at[k]}"
+            elif not (change[distance == 0].all() and change[distance > 0].any()):
+                yield "input ignored", "outputs do not depend on the newest token, or not on those before it"
+        elif (seen := change.reshape(len(at), -1).any(axis=1).mean()) < 0.5:
+            yield "input ignored", f"{seen:.0%} of the tokens of input {which} change an output"
+
+
+def padding(case):
+    """Whether more padding changes outputs."""
+    if case.pad_id is None or len(case.inputs) > len(case.vocabularies):
+        raise ValueError("no id is padding, or a mask says what is")
+    for which, ids in enumerate(case.inputs):
+        longer = np.pad(ids, ((0, 0), (0, 3)), constant_values=case.pad_id)
+        y, z = case.outputs(case.inputs), case.outputs([*case.inputs[:which], longer, *case.inputs[which + 1 :]])
+        real = case.is_word(case.inputs[-1]) if case.by_position else slice(None)
+        change = np.abs((z[:, : y.shape[1]] if case.by_position else z) - y)[real].max()
+        if not change <= 1e-3 * np.abs(y[real]).max():
+            yield "padding leaks", f"outputs change by {change:.2g} with more padding in input {which}"
+
+
+def order(case):
+    """Whether the order of tokens matters."""
+    for which in case.vocabularies:
+        one, places = case.longest_row(which)
+        other = one[which].copy()
+        other[0, places[:-1]] = other[0, places[:-1]][::-1]  # all but the last in the other order
+        change = difference(case, one, [*one[:which], other, *one[which + 1 :]], 1e-4)[0]
+        is_last = case.by_position and which == len(case.inputs) - 1
+        if len(places) > 2 and (other != one[which]).any() and not np.any(change[places[-1]] if is_last else change):
+            yield "no positions", f"tokens of input {which} in the other order give the same output"
+
+
+def cache(case):
+    """The step-by-step decoder against the whole computation; halfway, rows extend other rows, as in beam search."""
+    if case.causal is None or not hasattr(case.model, "decoder"):
+        raise ValueError(f"a {type(case.model).__name__} has no decoder")
+    *sources, ids = case.inputs
+    rows = np.argsort(case.is_word(ids).sum(axis=1))[-4:]
+    n, others = int(case.is_word(ids[rows]).all(axis=0).sum()), np.arange(len(rows))[::-1]
+    ids, sources = ids[rows, :n], [x[rows] for x in sources]
+    begin = sources[0] if sources else ids[:, :2]  # a prompt is read at once, but for its last token
+    decoder = case.model.decoder(case.params, begin, max_rows=len(rows) + 1, max_len=n, backend=case.ops)
+    for t in range(0 if sources else 1, n):
+        parents = others if t == max(2, n // 2) else np.sort(others)
+        ids[:, :t], sources = ids[parents, :t], [x[parents] for x in sources]
+        off = np.abs(decoder.step(ids[:, t], parents) - case.outputs([*sources, ids])[:, t]).max()
+        if not off <= 1e-2:
+            yield "cache differs", f"in step {t}, from rows {parents}, the logits are off by {off:.2g}"
+            return
+
+
+def influence(case, which):
+    """Positions in the longest row, and what changes in each output if another token is there: (n,), and (n, …)."""
+    one, places = case.longest_row(which)
+    if len(places) < 2:
+        raise ValueError(f"input {which} has fewer than two tokens in a row")
+    at = np.unique(places[np.linspace(0, len(places) - 1, 8).astype(int)])
+    given, rng = [np.repeat(x, len(at), axis=0) for x in one], np.random.default_rng(which)
+    changed = given[which].copy()
+    for k, j in enumerate(at):
+        while changed[k, j] in (given[which][k, j], case.pad_id):
+            changed[k, j] = rng.integers(case.vocabularies[which])
+    return at, difference(case, given, [*given[:which], changed, *given[which + 1 :]])
+
+
+def difference(case, inputs, others, rounding=1e-5):
+    """The largest change of each output, 0 where it is not above rounding."""
+    y = case.outputs(inputs)
+    change = np.abs(case.outputs(others) - y).max(axis=-1)
+    return np.where(change > rounding * np.abs(y).max(), change, 0)

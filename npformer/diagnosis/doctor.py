@@ -1,0 +1,93 @@
+"""``diagnose``: all checks, one after another."""
+
+import warnings
+from typing import Any
+
+import numpy as np
+
+from npformer.backends import AnyBackend, get_backend
+from npformer.diagnosis import dependence, given, losses, training
+from npformer.diagnosis.finding import SURE, TABLE, Finding, Findings
+from npformer.diagnosis.subject import Subject
+
+# A check is a function of a ``Subject`` that yields (name, what was seen).
+OF_DATA = given.numbers, given.padding, given.special_tokens, given.shift
+QUICK = (
+    *(given.weights, dependence.repeatable, dependence.tokens, dependence.padding, dependence.order),
+    *(losses.of_outputs, losses.divided, losses.at_the_start),
+)
+COSTLY = losses.differences, losses.by_parameter, training.settings, training.one_batch, dependence.cache
+
+
+def diagnose(
+    model: Any,
+    params: dict,
+    batch: tuple,
+    *,
+    trainer: Any = None,
+    bos_id: int | None = None,
+    eos_id: int | None = None,
+    max_len: int | None = None,
+    backend: AnyBackend = "auto",
+    quick: bool = False,
+) -> Findings:
+    """Look for the usual mistakes, for which a model does not learn, on a few rows of a batch; nothing is changed.
+
+    Parameters
+    ----------
+    model
+        Any object that ``Trainer`` takes; what cannot be examined of a model without ``logits`` is said.
+    params : nested dict
+        ``model.init(seed)``, or those of a trainer.
+    batch : tuple of arrays
+        What ``Trainer.step`` takes, such as (src, tgt).
+    trainer : Trainer, optional
+        Then its rate and settings are examined, too. ``trainer.diagnose(*batch)`` is the same.
+    bos_id, eos_id, max_len : int, optional
+        What you decode with.
+    backend : "auto", "reference", "cpu", "gpu" or an Ops
+        What the trainer computes with.
+    quick : bool
+        Only what takes a moment: the data, the weights, what depends on what, and the loss.
+
+    The result is a list of ``Finding``, the surest first, which prints as a report. Empty: nothing is wrong.
+
+    Examples
+    --------
+    >>> from npformer import CopyTask, LanguageModel
+    >>> model, ids = LanguageModel(11, d_model=16, n_heads=2, n_layers=1, d_ff=32), CopyTask().batch(0, 32)[1]
+    >>> diagnose(model, model.init(0), (ids, ids), quick=True).names
+    ['targets not shifted', 'padding counted', 'start far from ln V']
+    """
+    ops = trainer.ops if trainer is not None and backend == "auto" else get_backend(backend, params)
+    case, state = Subject(model, params, batch, ops, trainer, (bos_id, eos_id, max_len)), np.random.get_state()
+    try:
+        with warnings.catch_warnings(action="ignore"), np.errstate(all="ignore"):
+            found, missing = examined(case, QUICK if quick else QUICK + COSTLY)
+    finally:
+        np.random.set_state(state)  # of a model that draws from it
+    told = {name: Finding(name, seen.rstrip("."), *TABLE[name]) for name, seen in reversed(found)}  # each once
+    findings = Findings(sorted(told.values(), key=lambda each: (each.sure != SURE, list(TABLE).index(each.name))))
+    findings.not_examined = missing
+    return findings
+
+
+def examined(case, checks):
+    """What the checks yield, and why some could not be made."""
+    found, missing = [], []
+    try:
+        case.model.count(*case.batch)
+        for check in OF_DATA:
+            found += check(case)
+        case.choose_rows()
+    except Exception as error:
+        return found or [("does not run", f"{type(error).__name__}: {error}")], ["the model: it refuses the batch"]
+    for check in checks:
+        try:
+            found += check(case)
+        except Exception as error:
+            missing.append(f"{check.__doc__.rstrip('.')}: {error}")
+        if spoiled := {"not finite", "not repeatable", "rows leak"} & {name for name, _ in found}:
+            missing.append(f"what comes after '{min(spoiled)}', as nothing can be concluded from it")
+            break
+    return found, missing

@@ -1,0 +1,77 @@
+"""What a diagnosis finds, and how it is told."""
+
+from typing import NamedTuple
+
+from npformer.operations.explain import Listing
+
+SURE, LIKELY = "certain", "likely"
+TABLE = {  # how sure it is, why it matters, what to do; causes come before consequences
+    "does not run": (SURE, "Nothing can be learned from an error.", "what the message says."),
+    "not finite": (SURE, "One NaN makes everything NaN.", "find it in the data; in parameters, lower the rate."),
+    "scale of the data": (LIKELY, "Numbers far from 0 ± 1 saturate layers.", "standardise them."),
+    "nothing to learn": (LIKELY, "Targets say nothing of the input.", "print a batch; look at how targets are made."),
+    "padding inside": (LIKELY, "Padding is not seen, even if meant as a word.", "an id for padding that is no word."),
+    "padding counted": (LIKELY, "To predict padding is easy: the loss looks good.", "the pad_id of the batch."),
+    "begin token": (LIKELY, "The first prediction is made from it.", "one token before all targets, and as bos_id."),
+    "end token": (LIKELY, "Else decoding does not stop in time.", "one token after all targets, and as eos_id."),
+    "targets not shifted": (SURE, "Output t predicts token t+1.", "ids (B, T+1) alone, or ids[:, :-1], ids[:, 1:]."),
+    "not repeatable": (SURE, "Nothing can be compared.", "no random numbers without dropout_key, no kept state."),
+    "later tokens leak": (SURE, "It sees what it predicts: a low loss, then gibberish.", "causal=True in decoders."),
+    "rows leak": (SURE, "A prediction depends on other rows.", "look at each reshape, transpose and mean."),
+    "padding leaks": (SURE, "Predictions depend on the batch.", "mask padding (True = word) in attention and pooling."),
+    "input ignored": (SURE, "What is not seen cannot be learned.", "look at masks (True = may attend) and layers."),
+    "no positions": (LIKELY, "“dog bites man” is “man bites dog”.", "add to each position another vector."),
+    "cache differs": (SURE, "Decoding sees another model.", "look at the newest position, and at what a row reads."),
+    "loss differs": (SURE, "What is minimised is not the loss of the outputs.", "the same masks and targets in both."),
+    "not the mean": (SURE, "The best rate depends on the size of the batch.", "divide by the number of targets."),
+    "n_tokens ignored": (SURE, "With k shards, the gradient is k times too large.", "divide the sum by n_tokens."),
+    "gradients overwritten": (SURE, "A trainer keeps those of several shards.", "new arrays from each call."),
+    "wrong count": (SURE, "Means over batches are weighted by it.", "count the targets that are in the loss."),
+    "start far from ln V": (LIKELY, "To know nothing costs ln V.", "look at the first weights; if below, for a leak."),
+    "dropout": (LIKELY, "Too little signal remains.", "0.1 to 0.3; 0 while you look for a mistake."),
+    "dropout has no effect": (SURE, "The model overfits as if there were none.", "use dropout_key, new in each step."),
+    "wrong gradient": (SURE, "A step does not go downhill.", "npformer.gradcheck the backward pass of this part."),
+    "no gradient": (SURE, "These parameters stay as they are.", "use them in the forward and the backward pass."),
+    "equal weights": (SURE, "What begins equal stays equal; zeros pass nothing on.", "model.init(seed)."),
+    "scale of weights": (LIKELY, "Each layer multiplies by it.", "a variance of about 1/D: model.init(seed)."),
+    "stale parameters": (SURE, "A trainer has arrays of its own: others do not learn.", "use trainer.params."),
+    "rate too large": (LIKELY, "Each step throws away what others learned.", "a tenth of this rate, and warm-up."),
+    "rate too small": (LIKELY, "The parameters hardly move.", "updates of 1/1000 to 1/30 of the weights."),
+    "frozen": (LIKELY, "Other layers work with noise.", "freeze only what was trained."),
+    "unusual setting": (LIKELY, "Training hardly works so.", "betas=(0.9, 0.98), label_smoothing=0.1, clip_norm=1."),
+    "one batch is not learned": (LIKELY, "More rows will not be learned.", "other findings; width, depth, backward."),
+    "stuck": (LIKELY, "The loss does not fall.", "trainer.diagnose(*batch)."),
+}
+
+
+class Finding(NamedTuple):
+    """One mistake, or a sign of one; a row of the table follows its name and what was seen.
+
+    >>> print(Finding("dropout", "dropout=0.9", *TABLE["dropout"]))
+    dropout (likely): dropout=0.9.
+      Too little signal remains. Try: 0.1 to 0.3; 0 while you look for a mistake.
+    """
+
+    name: str
+    seen: str
+    sure: str  # "certain" or "likely"
+    why: str
+    what_to_do: str
+
+    def __str__(self):
+        return f"{self.name} ({self.sure}): {self.seen}.\n  {self.why} Try: {self.what_to_do}"
+
+
+class Findings(Listing, list[Finding]):
+    """Findings, the surest first, which print as a report; ``not_examined`` says what could not be examined."""
+
+    not_examined: list[str] | tuple = ()
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the findings."""
+        return [finding.name for finding in self]
+
+    def __repr__(self) -> str:
+        report = "\n\n".join(map(str, self)) or "Nothing is wrong, as far as it was examined."
+        return "\n".join([report, *(f"not examined: {what}" for what in self.not_examined)])

@@ -1,0 +1,85 @@
+"""What is given, by itself: the numbers of a batch, padding, special tokens, shifts, and the parameters."""
+
+import re
+
+import numpy as np
+
+from npformer import tree
+from npformer.arrays import on_host
+
+LARGEST = 1 << 18  # of a larger array every so manyth column is examined
+
+
+def numbers(case):
+    """Whether numbers are finite and near 0 ± 1, and whether targets differ."""
+    inputs, targets = case.split(case.batch)
+    for name, x in ("the input", inputs[0]), ("the targets", targets):
+        mean, deviation = float(x.mean()), float(x.std())
+        if not np.isfinite(mean):
+            yield "not finite", f"{name}: {(~np.isfinite(x)).sum()} of {x.size} numbers are NaN or infinite"
+        elif x.dtype.kind == "f" and (deviation > 30 or abs(mean) > 10 * max(1, deviation)):
+            yield "scale of the data", f"{name}: mean {mean:.3g}, standard deviation {deviation:.3g}"
+    counted = targets[case.is_counted(inputs, targets)]
+    if len(targets) > 3 and (counted == counted[:1]).all():
+        yield "nothing to learn", f"the targets that count are all {counted[:1]}"
+
+
+def padding(case):
+    """Where padding is, and whether the model knows it."""
+    for which in case.vocabularies:
+        ids, is_word = case.batch[which], case.is_word(case.batch[which])
+        if inside := (is_word[:, 1:] & ~is_word[:, :-1]).any(axis=1).mean():
+            yield "padding inside", f"input {which}: in {inside:.0%} of the rows, {case.pad_id} is before a word"
+        filler = np.bincount(ids[:, -1]).argmax()
+        runs = np.cumprod((ids == filler)[:, ::-1], axis=1).sum(axis=1)
+        if is_word.all() and ids.shape[1] > 3 and (often := (runs > 1).mean()) >= 0.25 and len(set(runs)) > 2:
+            yield "padding counted", f"{often:.0%} of the rows end with several {filler}, pad_id={case.pad_id}"
+
+
+def special_tokens(case):
+    """The begin and end tokens, and whether they are those of decoding."""
+    if case.causal != 1 or len(tgt := case.batch[1]) < 4:
+        return
+    bos_id, eos_id, max_len = case.decoding
+    n, first = case.is_word(tgt).sum(axis=1), tgt[0, 0]
+    ends = tgt[np.arange(len(tgt)), n - 1]
+    last = np.bincount(ends).argmax()
+    if (tgt[:, 0] != first).any() or (tgt[:, 1] == first).all() or bos_id not in (None, first):
+        yield "begin token", f"targets begin with {set(tgt[:, 0].tolist())}, then {tgt[0, 1]}; bos_id={bos_id}"
+    share, is_short = (ends == last).mean(), max_len is not None and max_len < n.max() - 1
+    if share < 0.6 or (tgt == last).sum() > 1.1 * len(tgt) or eos_id not in (None, last) or is_short:
+        seen = f"{share:.0%} of {len(tgt)} targets of up to {n.max() - 1} tokens end with {last}"
+        yield "end token", f"{seen}, which they hold {(tgt == last).sum()} times; {eos_id=}, {max_len=}"
+
+
+def shift(case):
+    """The targets of a text against its tokens."""
+    if (case.causal, len(case.batch)) != (0, 2) or (T := case.batch[0].shape[1]) < 4:
+        return
+    (ids, targets), fits = case.batch, {}
+    for k in (1, 0, 2, -1):  # target t is token t + k
+        at, of = targets[:, max(0, -k) : T - max(0, k)], ids[:, max(0, k) : T + min(0, k)]
+        fits[k] = (at == of)[case.is_word(at)].mean()
+    if fits[best := max(fits, key=fits.__getitem__)] > fits[1] + 0.2:
+        yield "targets not shifted", f"target t is token t{best:+d} in {fits[best]:.0%} of all places, not t+1"
+
+
+def weights(case):
+    """Weights that are not finite, equal, or of another size than usual."""
+    known, at_most = dict[bytes, str](), 4 if case.is_new else 16
+    for path, x in tree.leaves(case.params):
+        x, is_table = on_host(x), not path.endswith("weight")
+        if not np.isfinite(x).all():
+            yield "not finite", f"parameter {path} holds NaN or infinity"
+        if x.ndim != 2 or min(x.shape) < 2:
+            continue
+        w = x if is_table else x.T  # a row a token, or a unit
+        w = np.delete(w, case.pad_id, axis=0) if is_table and case.pad_id in range(len(w)) else w
+        w = w[:: max(1, w.size // LARGEST)]
+        other, distinct = known.setdefault(w.tobytes(), path), len({row.tobytes() for row in w})
+        if other != path or distinct < 0.9 * len(w) or (w == w[:, :1]).all(axis=1).mean() > 0.1:
+            yield "equal weights", f"{path}: {distinct} of {len(w)} columns differ; the first like it is {other}"
+        usual = 1.0 if re.search("positions|types", path) else (x.shape[1] if is_table else sum(x.shape) / 2) ** -0.5
+        times = np.median(np.sqrt((w.astype(float) ** 2).mean(axis=1))) / usual
+        if not 1 / (2 * at_most) < times < at_most:
+            yield "scale of weights", f"{path} has numbers {times:.2g} times the usual {usual:.2g}"

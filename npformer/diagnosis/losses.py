@@ -1,0 +1,109 @@
+"""The loss, against the outputs and at the start, and its gradient, against differences of the loss."""
+
+import re
+
+import numpy as np
+
+from npformer import reference, tree
+from npformer.arrays import on_host
+from npformer.reference import log_softmax
+
+STEP, TOLERANCE = 1e-7, 1e-3  # of the largest part; of the slope
+
+
+def of_outputs(case):
+    """The loss against that computed from the outputs."""
+    if case.n_answers is None:
+        raise ValueError("its answers are no tokens or classes")
+    y, targets, counted = case.outputs(case.inputs), case.targets, case.is_counted(case.inputs, case.targets)
+    expected = mean_loss(y, targets, counted)
+    known = [("", expected), ("not the mean", expected * counted.sum())]
+    if case.causal is not None:
+        *others, ids = case.inputs
+        known.append(("targets not shifted", mean_loss(case.outputs([*others, targets]), targets, counted)))
+        known.append(("targets not shifted", mean_loss(y, ids, case.is_word(ids))))
+        known.append(("padding counted", mean_loss(y, targets, np.ones_like(counted))))
+    if name := next((name for name, x in known if abs(case.loss - x) < 2e-3 * max(1, abs(x))), "loss differs"):
+        yield name, f"the loss is {case.loss:.4g}, the mean of the outputs' {expected:.4g}"
+
+
+def divided(case):
+    """The loss and the gradient for another number of targets, and this number."""
+    _, grads, n = case.gradient()
+    before, count = joined(grads), case.model.count(*case.rows)
+    halved, half, _ = case.gradient(n_tokens=2 * n)
+    ratios = halved / case.loss, np.linalg.norm(joined(half)) / max(np.linalg.norm(before), 1e-30)
+    if not np.array_equal(joined(grads), before):
+        yield "gradients overwritten", "a gradient is another one after the next call"
+    elif not np.allclose(ratios, 0.5, atol=0.01):
+        seen = "with twice the n_tokens, the loss is {:.2g} times as large, the gradient {:.2g} times, not 0.5"
+        yield "n_tokens ignored", seen.format(*ratios)
+    if count != n or (case.causal is not None and n != case.is_word(case.targets).sum()):
+        yield "wrong count", f"count(*batch) is {count}, loss_and_grad counts {n} targets"
+
+
+def at_the_start(case):
+    """The loss at the start, and what dropout does to it."""
+    least, rate = np.log(case.n_answers or 1), getattr(case.model, "dropout", 0)
+    if not np.isfinite(case.loss):
+        yield "not finite", f"the loss is {case.loss}"
+    elif least and case.is_new and not 0.4 * least < case.loss < least + 3:  # outputs of variance 1 to 2 add half of it
+        yield "start far from ln V", f"the loss is {case.loss:.3g}, ln {case.n_answers} = {least:.3g}"
+    if rate > 0.5:
+        yield "dropout", f"dropout={rate:g}"
+    if rate and len({case.gradient(dropout_key=key)[0] for key in (None, 1, 2)}) < 3:
+        yield "dropout has no effect", f"dropout={rate:g}, but losses with other keys, or none, are equal"
+
+
+def differences(case):
+    """The gradient against differences of the loss, along a direction in which each parameter has an equal part."""
+    own = {name: f for name, f in vars(case.ops).items() if name in case.ops.names() and name not in case.ops.kernels}
+    rng, key = np.random.default_rng(7), 1 if getattr(case.model, "dropout", 0) else None
+    options = {"backend": reference.ops.replaced(**own), "dropout_key": key}  # in float64, which kernels may not take
+    shaken = lambda x: x + rng.standard_normal(x.shape) * max(0.2 * size(x), 0.02)  # at 0 a ReLU has no derivative
+    params = tree.map_leaves(lambda x: shaken(on_host(x).astype(np.float64)), case.params)
+    grads = case.gradient(params=params, **options)[1]
+    norms = {path: np.linalg.norm(g) for path, g in grads.items()}
+    least = 1e-2 * np.median([n for n in norms.values() if n] or [1.0])
+    along = {path: rng.standard_normal(g.shape) / (norms[path] + least) for path, g in grads.items()}
+    h = STEP / max(map(size, along.values()))
+
+    def compared(paths):  # the error for these parameters, relative to their part, the slope, what the gradient says
+        moved = lambda h: tree.from_leaves((p, x + h * along[p] if p in paths else x) for p, x in tree.leaves(params))
+        up, down = (case.gradient(params=moved(step), **options)[0] for step in (h, -h))
+        slope, told = (up - down) / (2 * h), sum(float((grads[p] * along[p]).sum()) for p in paths)
+        return abs(slope - told) / len(paths) ** 0.5, slope, told, paths
+
+    worst = compared(list(along))
+    while worst[0] > TOLERANCE and len(paths := worst[-1]) > 1:  # halve the place
+        worst = max(compared(paths[: len(paths) // 2]), compared(paths[len(paths) // 2 :]))
+    error, slope, told, (path, *_) = worst
+    if error > TOLERANCE:
+        seen = f"along {path} the loss changes by {slope:.4g}, the gradient says {told:.4g}"
+        yield "wrong gradient" if norms[path] else "no gradient", seen
+
+
+def by_parameter(case):
+    """The gradient of each parameter."""
+    if case.compute and min(x.shape[1] for x in case.inputs if x.ndim > 1) < 3:
+        raise ValueError("attention to one word has no gradient by its scores")
+    for path, g in case.grads.items():
+        none = (~g.any(axis=0)).mean() if g.ndim == 2 and path.endswith("weight") else float(not g.any())
+        if none > 0.5 or (none > 0.2 and not re.search("output|hidden", path)):  # some units of a ReLU may be 0
+            yield "no gradient", f"{none:.0%} of the units of {path} get exactly 0"
+
+
+def mean_loss(logits, targets, counted):
+    """The mean cross-entropy of the targets that are counted."""
+    p = np.take_along_axis(log_softmax(logits), np.where(counted, targets, 0)[..., None], -1)[..., 0]
+    return -p[counted].mean()
+
+
+def joined(grads):
+    """A gradient by path as one array."""
+    return np.concatenate([g.ravel() for g in grads.values()])
+
+
+def size(x):
+    """The root of the mean square, not below a tiny number."""
+    return max(float(np.sqrt((x.astype(float) ** 2).mean())), 1e-12)

@@ -1,0 +1,51 @@
+"""The update: can one batch be learned, and are the rate and the settings of a trainer such that it will be."""
+
+import numpy as np
+
+from npformer import tree
+from npformer.arrays import beside, on_host
+from npformer.diagnosis.losses import joined, size
+
+WORK = 3e10  # additions and multiplications, about, for learning one batch by heart
+SAMPLED = [1, 2, 5, *(m * 10**e for e in range(1, 6) for m in (1, 2, 5))]  # steps at which a schedule is asked
+
+
+def one_batch(case):
+    """Whether a few rows can be learned by heart, with Adam and without dropout."""
+    n = int(np.clip(WORK / (6 * tree.count(case.params) * sum(x.size for x in case.inputs)), 4, 40))
+    flat, params = tree.flatten(case.params)
+    m, v = np.zeros_like(flat), np.zeros_like(flat)
+    lr = 0.02 * float(np.median([size(x) for _, x in tree.leaves(params) if x.ndim > 1] or [1.0]))
+    for step in range(1, n + 1):
+        last, grads, _ = case.gradient(params=params)
+        case.ops.adam_update(flat, beside(joined(grads), flat), m, v, lr=lr, step=step, beta2=0.98)
+    if not last < max((0.97 if n < 15 else 0.85) * case.loss, 0.4 * np.log(case.n_answers or 1)):
+        yield "one batch is not learned", f"in {n} steps, the loss goes from {case.loss:.3g} to {last:.3g}"
+
+
+def settings(case):
+    """The size of a step, and settings that are far from the usual."""
+    if case.trainer is None:
+        raise ValueError("give trainer=, for its rate and its settings")
+    optimizer, training, own = case.trainer.optimizer, case.trainer.settings, dict(tree.leaves(case.trainer.params))
+    if differ := [path for path, x in tree.leaves(case.given) if not np.array_equal(on_host(x), on_host(own[path]))]:
+        yield "stale parameters", f"{len(differ)} arrays differ from the trainer's, such as {differ[0]}"
+    rates, flat = [optimizer.learning_rate(step) for step in SAMPLED], tree.flatten(case.params)[0]
+    gradient, after = beside(joined(case.grads), flat), flat.copy()
+    optimizer.update(case.ops, after, gradient.copy(), optimizer.init(flat), 1, lr=max(rates), decay=False)
+    parts = [tree.leaves(tree.view_as(x, case.params)) for x in (flat, after - flat, gradient)]
+    moved = [size(d) / size(x) for (_, x), (_, d), (_, g) in zip(*parts, strict=True) if x.ndim > 1 and g.any()]
+    ratio = float(np.median(moved or [0.01]))
+    seen = f"with the largest rate, {max(rates):.3g}, a first step changes weights by {ratio:.2g} of their size"
+    if ratio > (0.25 if case.is_new else 0.15):
+        yield "rate too large", seen
+    elif ratio < (3e-5 if case.is_new else 1e-6) or max(rates[:4]) == 0:
+        yield "rate too small", f"{seen}; that of step {SAMPLED[3]} is {rates[3]:.3g}"
+    if training.frozen and case.is_new and case.trainer.n_steps == 0:
+        yield "frozen", f"{', '.join(training.frozen)} as they were drawn"
+    beta1, beta2 = getattr(optimizer, "betas", (getattr(optimizer, "momentum", 0), 1))
+    usual, norm = float(np.median(np.abs(gradient))), float(np.linalg.norm(gradient))
+    if beta1 > min(beta2, 0.98) or optimizer.weight_decay > 2 or getattr(optimizer, "eps", 0) > 3 * usual > 0:
+        yield "unusual setting", f"{optimizer!r:.100}, for a gradient of entries near {usual:.1e}"
+    if training.label_smoothing > 0.4 or (training.clip_norm or np.inf) < 0.01 * norm:
+        yield "unusual setting", f"{training!r:.100}, for a gradient with the norm {norm:.3g}"
