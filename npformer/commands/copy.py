@@ -70,12 +70,14 @@ def main(argv=None):
             calls = trainer.explain(*task.batch(0, preset["batch_size"]))
         print(f"\nthe operations of one step:\n{calls}\n")
 
+    if options.diagnose:
+        print(f"\n{trainer.diagnose(*task.batch(0, preset['batch_size']), bos_id=BOS, eos_id=EOS)}\n")
     start = time.perf_counter()
     seen = set()
     average = ParameterAverage(first_step=max(1, steps - preset["average_last"] + 1))
     batches = training_batches(task, preset["batch_size"], seen)
     with blas_threads(preset["blas_threads"]):
-        history = trainer.fit(batches, steps, callbacks=[average], progress=not options.quiet)
+        history = trainer.fit(batches, steps, callbacks=[average], progress=not options.quiet, watch=options.diagnose)
     train_seconds = time.perf_counter() - start
     if not ranks.is_first:
         return
@@ -191,6 +193,7 @@ def parse_arguments(argv):
     add_json(parser)
     add("--quiet", action="store_true", help="no progress bar")
     add("--explain", action="store_true", help="first list the operations of one step and their times")
+    add("--diagnose", action="store_true", help="first look for mistakes, and for signs of them while it trains")
     options = parser.parse_args(argv)
     if options.precision not in options.backend.device.precisions:
         parser.error(f"argument --precision: {options.precision} is for --backend gpu")

@@ -76,7 +76,7 @@ def train(run, options, start):
         f"{n_parameters:,} parameters, {len(text.tokens):,} {kind}, {len(text.ids):,} tokens of text, "
         f"backend {run.trainer.ops.name}; {run.trainer.n_steps} of {s.steps} steps done"
     )
-    if code := train_until_stopped(run, options, lambda stop: run.train([stop], progress=not options.quiet)):
+    if code := train_until_stopped(run, options, lambda stops: run.train(stops, progress=not options.quiet)):
         return code
     best = min(run.validations, key=lambda record: record["bits_per_character"])
     result = {**best, "n_steps": run.trainer.n_steps, "seconds": time.perf_counter() - start}

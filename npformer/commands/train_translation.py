@@ -66,7 +66,7 @@ def train(run, options, start):
     )
     run.began = start
     progress = {"progress": not options.quiet, "minutes": options.minutes}
-    if code := train_until_stopped(run, options, lambda stop: run.train([stop], **progress)):
+    if code := train_until_stopped(run, options, lambda stops: run.train(stops, **progress)):
         return code
     result = run.finish()
     result["seconds"] = time.perf_counter() - start

@@ -11,6 +11,7 @@ from npformer.operations.options import OPTIONS, choices_of
 from npformer.training import JsonLog, NonFiniteError, StopSignals
 from npformer.training.loop import LOG
 from npformer.training.progress import say
+from npformer.training.watch import Watch
 
 
 def add_training(parser):
@@ -24,6 +25,7 @@ def add_training(parser):
     add_json(parser)
     add("--quiet", action="store_true", help="no progress bar")
     add("--explain", action="store_true", help="first list the operations of one step and their times")
+    add("--diagnose", action="store_true", help="first look for mistakes, and for signs of them while it trains")
 
 
 def add_setting(group, settings, name, default=None, **details):
@@ -45,14 +47,16 @@ def settings_in(options, settings):
 
 
 def train_until_stopped(run, options, train):
-    """Call ``train(stop)``, where ``stop`` is a callback; return the exit code after a signal, else 0."""
+    """Call ``train(callbacks)``; return the exit code after a signal, else 0."""
     if run.ranks.size > 1:
         say(f"{run.ranks}")
     if options.explain:
-        say(f"\nthe operations of one step:\n{run.explain()}\n")
+        say(f"\nthe operations of one step:\n{run.trainer.explain(*run.next_batch())}\n")
+    if options.diagnose:
+        say(f"\n{run.trainer.diagnose(*run.next_batch())}\n")
     note = "stopping and saving after this step or validation; a second signal saves nothing"
     with StopSignals(note if run.ranks.is_first else "") as stop:
-        train(stop)
+        train([stop, *[Watch(run.trainer, run.write)] * options.diagnose])
     if code := max(run.ranks.gather(stop.exit_code)):  # a signal may have come to one rank alone
         say(f"{Signals(code - 128).name}: saved after step {run.trainer.n_steps}; --resume continues from there")
     return code

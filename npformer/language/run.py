@@ -90,9 +90,9 @@ class LanguageRun(Loop):
         sampling = lambda _, info: self.show_sample() if info.step in (*SAMPLED, s.steps) else None
         self.run(batches, s.steps - trainer.n_steps, callbacks=[*stops, sampling], progress=progress)
 
-    def explain(self):
-        """List the operations of a step on the next batch: see ``Trainer.explain``."""
-        return self.trainer.explain(*self._batch(self.trainer.n_steps))
+    def next_batch(self):
+        """The batch of the next step."""
+        return self._batch(self.trainer.n_steps)
 
     def _batch(self, step):
         return self.text.batch(self.settings.seed, step, self.settings.batch_size)

@@ -15,6 +15,7 @@ from npformer import tree
 from npformer.arrays import Array, on_host
 from npformer.backends import AnyBackend, get_backend, picklable
 from npformer.checks import check_in_dtype, warn
+from npformer.diagnosis import Findings, diagnose
 from npformer.models import describe
 from npformer.operations.explain import Calls, explain
 from npformer.operations.options import settings_from
@@ -37,6 +38,7 @@ from npformer.training.settings import TrainingSettings
 from npformer.training.sharding import Sharding
 from npformer.training.state import TrainState
 from npformer.training.step import Numbers, training_step
+from npformer.training.watch import Watch
 
 EXPLAINED = 5  # number of steps that are timed; the fastest is reported
 
@@ -159,6 +161,7 @@ class Trainer:
         # A message to another rank cannot be recorded.
         self._take = self.ops.device.record(self._step, fill_up) if self.ranks.alone else self._step
         self.last: StepInfo | None = None
+        self.watched: Watch | None = None
         self.ranks.agree(
             lambda: {
                 "model": describe(model) if is_dataclass(model) else type(model).__name__,
@@ -279,6 +282,7 @@ class Trainer:
         save: str | Path | None = None,
         callbacks: Iterable[Callable] = (),
         progress: bool = True,
+        watch: bool = False,
         **settings: Any,
     ) -> list[StepInfo]:
         """Make one step for each batch; validate, save and stop on the way.
@@ -301,6 +305,8 @@ class Trainer:
         progress : bool
             Print the results of validations, and show a progress bar with loss, learning rate and the tokens per second
             of the last steps (needs tqdm).
+        watch : bool
+            Examine the first batch, and look at each step; warn of signs of a mistake, each once, also in the log.
         **settings
             The fields of ``LoopSettings``: ``every``, ``patience``, ``monitor``, ``mode``, ``save_every``, ``keep`` and
             ``minutes``.
@@ -321,7 +327,20 @@ class Trainer:
         """
         of_loop = settings_from(LoopSettings, settings, "fit, nor one of its other arguments")
         loop = Loop(self, of_loop, evaluation_of(self, validate, of_loop.monitor), save)
+        if watch:
+            self.watched = Watch(self, loop.write)
+            batches, callbacks = self.watched.of(batches), [*callbacks, self.watched]
         return loop.run(batches, n_steps, callbacks=callbacks, progress=progress)
+
+    def diagnose(self, *batch: Any, **options: Any) -> Findings:
+        """Look for mistakes, with this batch: ``npformer.diagnose`` of this trainer, which has the options."""
+        return diagnose(self.model, self.params, batch, trainer=self, **options)
+
+    def report(self, path: str | Path | None = None) -> str:
+        """Return a table of what ``fit(watch=True)`` saw, with its findings; draw the curves into a file, if given."""
+        if self.watched is None:
+            raise ValueError("nothing was watched: call fit(…, watch=True) first")
+        return self.watched.report(path)
 
     def explain(self, *batch: Any) -> Calls:
         """List the operations of a ``step`` on this batch, with their times, from the fastest of several steps.

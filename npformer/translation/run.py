@@ -162,11 +162,11 @@ class TranslationRun(Loop):
         self.place = self.place_after
         return info._asdict() | {"epoch": self.place.epoch}
 
-    def explain(self):
-        """List the operations of a step on the next batch: see ``Trainer.explain``."""
+    def next_batch(self):
+        """The batch of the next step."""
         batches = self._batches(_text(self.settings, "train"), seed=self.settings.seed)
         _, src, tgt = next(iter(batches.from_place(self.place)))
-        return self.trainer.explain(src, tgt)
+        return src, tgt
 
     def keep(self, record, shown):
         """Save the parameters of a validation as a snapshot, and print its numbers."""
