@@ -1,0 +1,168 @@
+"""Mistakes are found by name, healthy models have none, and nothing is changed by looking."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+
+from scripts.measure.diagnose_mistakes import MISTAKES, classes, numbers, pairs, text, trained
+
+import npformer as nf
+from npformer import tree
+from npformer.diagnosis.finding import TABLE
+
+TASK = nf.CopyTask(vocab=13, min_len=3, max_len=9)
+USUAL = """
+    rate 100 times too large, targets are the inputs, the model knows no padding, new layers are frozen, dropout 09
+    no causal mask in the text, n tokens is ignored with two shards
+"""
+OTHERS = """
+    nan in the measurements, padding is not masked by the model, batch is normalised, memory is zero, heads are equal
+    all positions are equal, sign of a gradient, encoder gets no gradient, wrong count, no end token, classes from 1
+    loss of the inputs, position is one off, rotary positions begin again, one buffer for all gradients
+"""
+
+
+class NotCausal(nf.LanguageModel):
+    """A language model without the causal mask."""
+
+    causal = False
+
+
+def named(titles):
+    wanted = [title.strip() for line in titles.strip().splitlines() for title in line.split(",")]
+    return [mistake for mistake in MISTAKES if mistake.title in wanted]
+
+
+@pytest.mark.parametrize("mistake", named(USUAL) + named(OTHERS), ids=lambda mistake: mistake.title)
+def test_a_mistake_is_named(mistake):
+    assert mistake.names & set(nf.diagnose(**mistake.make()).names[:2])
+
+
+def test_all_seven_usual_mistakes_are_planted():
+    assert len(named(USUAL)) == 7
+
+
+def test_a_small_loss_without_the_causal_mask_is_a_leak():
+    case = trained(text(NotCausal), nf.Adam(1e-2))
+    while case["trainer"].step(*case["batch"]) > 0.03:
+        pass
+    assert nf.diagnose(**case).names[0] == "later tokens leak"
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        lambda: trained(pairs(norm="post", dropout=0.1)),
+        lambda: trained(text(n_kv_heads=2, norm_type="rms_norm")),
+        lambda: classes(pooling="first"),
+        numbers,
+        lambda: pairs(nf.Recurrent),
+        lambda: pairs(nf.ByteNet),
+        lambda: pairs(dtype="float64") | {"backend": "reference"},
+    ],
+)
+def test_nothing_is_found_where_nothing_is_wrong(case):
+    assert nf.diagnose(**case()).names == []
+
+
+def test_a_diagnosis_changes_nothing_and_is_the_same_again():
+    case = trained(text(dropout=0.1))
+    trainer, state = case["trainer"], np.random.get_state()[1].copy()
+    trainer.step(*case["batch"])
+    before, batch = pickle.dumps(trainer.__reduce__()[1][3:]), copy.deepcopy(case["batch"])
+    bits = trainer.flat_params.tobytes()
+    first, second = (repr(trainer.diagnose(*case["batch"])) for _ in range(2))
+    assert first == second
+    assert trainer.flat_params.tobytes() == bits and pickle.dumps(trainer.__reduce__()[1][3:]) == before
+    assert all(map(np.array_equal, batch, case["batch"])) and np.array_equal(np.random.get_state()[1], state)
+
+
+class Linear:
+    """A model that has the methods of the protocol, and no others."""
+
+    def init(self, seed):
+        return {"weight": np.random.default_rng(seed).standard_normal((4, 1)) / 2}
+
+    def loss_and_grad(self, params, x, y, *, dropout_key=None, n_tokens=None, backend="auto"):
+        error, n = x @ params["weight"] - y, n_tokens or len(x)
+        return (error**2).sum() / n, {"weight": 2 * x.T @ error / n}, len(x)
+
+    def count(self, x, y):
+        return len(x)
+
+
+class WrongLinear(Linear):
+    """The same with a gradient that is wrong."""
+
+    def loss_and_grad(self, params, x, y, **options):
+        loss, grads, n = super().loss_and_grad(params, x, y, **options)
+        return loss, {"weight": 1.1 * grads["weight"]}, n
+
+
+def test_what_cannot_be_examined_is_said():
+    rng = np.random.default_rng(0)
+    batch = rng.standard_normal((8, 4)), rng.standard_normal((8, 1))
+    found = nf.diagnose(Linear(), Linear().init(0), batch)
+    assert found.names == [] and any("has no logits" in why for why in found.not_examined)
+    assert nf.diagnose(WrongLinear(), Linear().init(0), batch).names == ["wrong gradient"]
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_a_few_rows_and_no_padding(rows):
+    src = np.random.default_rng(0).integers(3, 13, (rows, 6))
+    tgt = np.concatenate([np.full((rows, 1), 1), src, np.full((rows, 1), 2)], axis=1)
+    found = nf.diagnose(**pairs(batch=(src, tgt)))
+    assert found.names == [] and any("one row" in why for why in found.not_examined) == (rows == 1)
+
+
+def test_a_batch_that_is_refused_is_a_finding():
+    case = pairs()
+    found = nf.diagnose(case["model"], case["params"], (case["batch"][0], case["batch"][1][:5]))
+    assert found.names == ["does not run"] and "rows" in found[0].seen and found.not_examined
+
+
+def test_a_watched_training_warns_once_by_name_and_writes_it_to_the_log(tmp_path):
+    trainer = nf.Trainer(text(NotCausal)["model"], nf.Adam(0.3))
+    with pytest.warns(UserWarning) as warned:
+        trainer.fit((text()["batch"] for _ in range(4)), watch=True, progress=False, save=tmp_path)
+    told = [str(warning.message) for warning in warned]
+    assert [sum(name in one for one in told) for name in ("later tokens leak (certain)", "rate too large")] == [1, 1]
+    records = nf.training.JsonLog.read(tmp_path / "log.jsonl")
+    assert [record["finding"] for record in records if "finding" in record] == trainer.watched.findings.names
+    assert "layers.1" in trainer.report() and "rate too large" in trainer.report()
+
+
+def test_watching_changes_no_bit_of_a_training():
+    trainers = [nf.Trainer(pairs(dropout=0.1, tie_embeddings=True)["model"], nf.Adam(1e-3)) for _ in range(2)]
+    for watch, trainer in enumerate(trainers):
+        trainer.fit((TASK.batch(i, 16) for i in range(3)), watch=bool(watch), progress=False)
+    assert trainers[0].flat_params.tobytes() == trainers[1].flat_params.tobytes()
+    assert trainers[1].watched.findings == [] and "decoder.1" in trainers[1].report()
+
+
+def test_a_training_that_is_stuck_is_named():
+    trainer = nf.Trainer(text(d_model=8, n_layers=1)["model"], nf.Adam(1e-9))
+    with pytest.warns(UserWarning, match="stuck"):
+        trainer.fit((text()["batch"] for _ in range(200)), watch=True, progress=False)
+
+
+def test_a_report_needs_a_watched_training_and_is_drawn(tmp_path):
+    pytest.importorskip("matplotlib")
+    trainer = nf.Trainer(pairs()["model"], nf.Adam(1e-3))
+    with pytest.raises(ValueError, match="watch=True"):
+        trainer.report()
+    trainer.fit((TASK.batch(i, 16) for i in range(3)), watch=True, progress=False)
+    trainer.report(tmp_path / "report.png")
+    assert (tmp_path / "report.png").stat().st_size > 10_000
+
+
+def test_names_are_those_of_the_table():
+    assert {name for mistake in MISTAKES for name in mistake.names} <= set(TABLE)
+
+
+def test_parameters_are_compared_with_those_of_the_trainer():
+    case = trained(pairs())
+    other = tree.map_leaves(lambda x: x + 0.01, case["params"])
+    assert "stale parameters" in nf.diagnose(**case | {"params": other}).names
