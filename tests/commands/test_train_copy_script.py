@@ -68,6 +68,11 @@ def test_explain_times_the_threads_of_the_training(few_are_evaluated, monkeypatc
     assert at == [[1]] and entered == [1, 1]
 
 
+def test_a_training_is_diagnosed_before_it_begins(few_are_evaluated, capsys):
+    run_here("--steps", 20, "--quiet", "--no-plots", "--diagnose")
+    assert "Nothing is wrong, as far as it was examined.\n" in capsys.readouterr().out
+
+
 def test_few_steps_do_not_learn_it_and_the_figures_say_so(tmp_path, few_are_evaluated):
     run_here("--steps", 2, "--no-plots", "--quiet", "--json", tmp_path / "f.json", "--out", tmp_path / "pictures")
     figures = json.loads((tmp_path / "f.json").read_text())

@@ -111,6 +111,13 @@ def test_everything_that_was_announced_comes_out(finished):
     assert f"--model {out}" in shown
 
 
+def test_a_training_is_explained_and_diagnosed_before_it_begins(data, tmp_path, no_curves, capsys):
+    given = "--data", data, "--out", tmp_path / "run", *SMALL, "--steps", 1, "--explain", "--diagnose"
+    assert run_here("train_translation", *given) == 0
+    shown = capsys.readouterr().out
+    assert "adam_update" in shown and "as far as it was examined" in shown
+
+
 def test_the_log_has_each_step_and_validation_once(finished):
     records = JsonLog.read(finished[0] / "log.jsonl")
     assert [record["step"] for record in records if "loss" in record] == list(range(1, 11))

@@ -250,10 +250,11 @@ def test_arguments_of_generate_that_make_no_sense(arguments, message, capsys):
 def test_the_commands_train_resume_and_generate(tmp_path, path, capsys):
     out = ["--out", tmp_path / "gpt", "--quiet"]
     sizes = [part for name, value in SMALL.items() for part in (f"--{name.replace('_', '-')}", value)]
-    options = [*sizes, "--length", 16, "--batch-size", 4, "--steps", 4, "--every", 2, "--n-kv-heads", 1]
+    options = [*sizes, "--length", 16, "--batch-size", 4, "--steps", 4, "--every", 2, "--n-kv-heads", 1, "--diagnose"]
     arguments = ["--text", path, *out, *options, "--positions", "learned", "--json", tmp_path / "figures.json"]
     assert train_gpt.main(list(map(str, arguments))) == 0
     shown, figures = capsys.readouterr().out, json.loads((tmp_path / "figures.json").read_text())
+    assert "as far as it was examined" in shown
     assert "step 2: " in shown and " bits per character of the held-out text\n" in shown  # --quiet hides the bar alone
     assert "step 0 writes:\n" in shown and "step 4 writes:\n" in shown and "after step" in shown
     assert figures["settings"]["model"]["positions"] == "learned" and figures["n_steps"] == 4
