@@ -1,8 +1,12 @@
 """How kernels are compiled. All flags for numba are set in this file."""
 
+import gc
+
 import numba
 from llvmlite.binding.ffi import lib
 from numba.core import event
+from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler import Compiler
 from numba.core.compiler_lock import global_compiler_lock
 
 from npformer.cpu.kernel_cache import keep_on_disk
@@ -31,9 +35,39 @@ def kernel(function, forceinline=False, fastmath=FASTMATH, has_address=False):
     if numba.config.DISABLE_JIT:
         return function
     compiled = numba.njit(**options)(function)
+    if forceinline:  # a kernel that calls it takes it without its machine code
+        part = numba.njit(**options | PART, no_cpython_wrapper=True)(function)
+        compiled.get_call_template, compiled.get_overload = part.get_call_template, part.get_overload
     keep_on_disk(compiled)
     KERNELS.add(function)
     return compiled
+
+
+class _Part(JITCodeLibrary):
+    """The code of a function for the kernels that it is inlined into, without machine code of its own."""
+
+    def _finalize_final_module(self):
+        self._finalized = True
+
+    def get_pointer_to_function(self, name):
+        self._ensure_finalized()
+        return 0
+
+    @property
+    def codegen(self):
+        return self
+
+    def set_env(self, name, environment):
+        """Numba would write into the machine code."""
+
+
+class _PartCompiler(Compiler):
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.state.library = _Part(self.state.targetctx.codegen(), "part of a kernel")
+
+
+PART = {"forceinline": True, "pipeline_class": _PartCompiler}  # options for numba
 
 
 def inlined(function):
@@ -67,11 +101,15 @@ class _Compilations(event.Listener):
         function = compilation.data["dispatcher"].py_func
         self.depth += self.depth > 0 or function in KERNELS
         if self.depth == 1:
+            self.collects = gc.isenabled()
+            gc.disable()  # it would look at millions of numba's objects again and again
             compilation_begins(f"{function.__module__.rpartition('.')[2]}.{function.__name__}")
 
     def on_end(self, compilation):
         if self.depth == 1:
             compilation_ends()
+            if self.collects:
+                gc.enable()
         self.depth -= self.depth > 0
 
 

@@ -10,7 +10,7 @@ import numba
 import numpy as np
 from numba.extending import lower_builtin, overload, type_callable
 
-from npformer.cpu.jit import exact, inlined
+from npformer.cpu.jit import PART, exact, inlined
 
 MIDDLES = [i + 0.5 for i in range(6)]  # t of the midpoint rule with steps of 1, and exp(-t²/2)/π with t²
 TERMS = tuple((math.exp(-0.5 * t * t) / math.pi, t * t) for t in MIDDLES)
@@ -35,7 +35,7 @@ def compiled_as(of_float32, of_float64):
     """Decorate a function whose first argument is a number or an array: kernels call these functions in its place."""
 
     def decorate(function):
-        @overload(function, jit_options={"forceinline": True}, strict=False)  # a loop with a call is not vectorised
+        @overload(function, jit_options=PART, strict=False)  # a loop with a call is not vectorised
         def chosen(x, *others):
             return of_float32 if getattr(x, "dtype", x) == numba.float32 else of_float64
 

@@ -12,6 +12,8 @@ from numba.core.compiler_lock import global_compiler_lock
 from numba.core.serialize import dumps
 from numba.np.arrayobj import make_array
 
+from npformer.cpu.jit import PART
+
 
 def double(x):
     return 2 * x
@@ -65,6 +67,15 @@ def test_a_listener_is_told_which_function_is_compiled():  # cpu/jit.py
     finally:
         event.unregister("numba:compile", listener)
     assert told == [("begins", double), ("ends", double)]
+
+
+def test_no_machine_code_is_made_of_a_function_that_is_inlined():  # cpu/jit.py
+    twice = njit(**PART, no_cpython_wrapper=True)(double)
+    assert njit(lambda x: twice(x))(2.0) == 4
+    [result] = twice.overloads.values()
+    library, name = result.library, result.fndesc.mangled_name
+    assert library.get_function(name)
+    assert not library._codegen._engine.is_symbol_defined(name)
 
 
 def test_an_intrinsic_can_find_the_memory_of_an_array():  # cpu/blas.py, cpu/tile.py
