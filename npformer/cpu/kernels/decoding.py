@@ -166,35 +166,30 @@ def _steps(threads, x, params, caches, turns, step):
 
 @inlined
 def _step(of, x, caches, turns, step):
+    """One layer. Its sublayers are a loop, so that what they share is compiled once."""
     kv, at, mask, memory_kv, memory_at, memory_mask = caches
     (B, D), number, sizes = x.shape, x.dtype, of[2]
-    h, heads, y = np.empty((B, D), number), np.empty((B, D), number), np.empty((B, D), number)
-    qkv, nothing = np.empty((B, D + kv.shape[1]), number), np.empty((1, 1, 1, 0), number)
-
-    _map(of, ATTENTION, _before(of, ATTENTION, x, step, h), qkv)
-    for b in range(len(turns[0])):
-        turn_row(qkv[b], turns[0, b], turns[1, b], qkv.shape[1] - kv.shape[1] // 2, step.is_halves, qkv[b])
-    for b in range(B):
-        for j in range(kv.shape[1]):
-            kv[at[b, -1], j] = qkv[b, D + j]
-    _attend(qkv, kv, at, mask, nothing, step.n_heads, step.scale, heads)
-    _map(of, ATTENTION + 1, heads, y)
-    _after(of, ATTENTION, y, step, x)
-
-    if step.has_memory:
-        q = np.empty((B, D), number)
-        _map(of, MEMORY, _before(of, MEMORY, x, step, h), q)
-        _attend(q, memory_kv, memory_at, memory_mask, nothing, step.n_heads, step.scale, heads)
-        _map(of, MEMORY + 1, heads, y)
-        _after(of, MEMORY, y, step, x)
-
-    hidden = np.empty((B, sizes[FEED].prod() // D), number)
-    activated = np.empty((B, sizes[FEED + 1].prod() // D), number)
-    _map(of, FEED, _before(of, FEED, x, step, h), hidden)
-    for b in range(B):
-        activate(hidden[b], activated[b], step.activation)
-    _map(of, FEED + 1, activated, y)
-    _after(of, FEED, y, step, x)
+    h, y, no_bias = np.empty((B, D), number), np.empty((B, D), number), np.empty((1, 1, 1, 0), number)
+    for sublayer in range(ATTENTION, FEED + 1, MEMORY - ATTENTION):
+        if sublayer == MEMORY and not step.has_memory:
+            continue
+        inner = np.empty((B, sizes[sublayer].prod() // D), number)
+        between = np.empty((B, sizes[sublayer + 1].prod() // D), number)
+        _map(of, sublayer, _before(of, sublayer, x, step, h), inner)
+        if sublayer == ATTENTION:
+            for b in range(len(turns[0])):
+                turn_row(inner[b], turns[0, b], turns[1, b], D + kv.shape[1] // 2, step.is_halves, inner[b])
+            for b in range(B):
+                for j in range(kv.shape[1]):
+                    kv[at[b, -1], j] = inner[b, D + j]
+        if sublayer == FEED:
+            for b in range(B):
+                activate(inner[b], between[b], step.activation)
+        else:
+            read = (memory_kv, memory_at, memory_mask) if sublayer == MEMORY else (kv, at, mask)
+            _attend(inner, *read, no_bias, step.n_heads, step.scale, between)
+        _map(of, sublayer + 1, between, y)
+        _after(of, sublayer, y, step, x)
 
 
 @inlined
