@@ -75,18 +75,23 @@ def diagnose(
 def examined(case, checks):
     """What the checks yield, and why some could not be made."""
     found, missing = [], []
+
+    def make(check):
+        try:
+            found.extend(check(case))
+        except Exception as error:
+            missing.append(f"{check.__doc__.rstrip('.')}: {error}")
+
     try:
         case.model.count(*case.batch)
         for check in OF_DATA:
-            found += check(case)
+            make(check)
         case.choose_rows()
     except Exception as error:
-        return found or [("does not run", f"{type(error).__name__}: {error}")], ["the model: it refuses the batch"]
+        missing.append("the model: it refuses the batch")
+        return found or [("does not run", f"{type(error).__name__}: {error}")], missing
     for check in checks:
-        try:
-            found += check(case)
-        except Exception as error:
-            missing.append(f"{check.__doc__.rstrip('.')}: {error}")
+        make(check)
         if spoiled := {"not finite", "not repeatable", "rows leak"} & {name for name, _ in found}:
             missing.append(f"what comes after '{min(spoiled)}', as nothing can be concluded from it")
             break

@@ -36,7 +36,8 @@ class Subject:
         lengths = self.is_word(ids).reshape(len(ids), -1).sum(axis=1)
         n = min(int(np.clip(N_TOKENS // max(1, min(LONGEST, lengths.max())), 2, 8)), len(ids))
         chosen = np.argsort(-lengths, kind="stable")[np.linspace(0, len(ids) - 1, n).astype(int)]
-        self.rows = tuple(np.ascontiguousarray(x[chosen, :end] if x.ndim > 1 else x[chosen]) for x in self.batch)
+        cut = lambda x: x[chosen, :end] if x.ndim > 1 else x[chosen]
+        self.rows = tuple(np.ascontiguousarray(cut(x)) if x.shape[:1] == ids.shape[:1] else x for x in self.batch)
         self.inputs, self.targets = self.split(self.rows)
         self.loss, grads, _ = self.gradient()
         self.grads = {path: g.copy() for path, g in grads.items()}
@@ -45,7 +46,7 @@ class Subject:
         """The inputs and the targets of a batch."""
         if self.causal is not None and len(batch) == self.causal + 1:  # the model shifts
             return [*batch[:-1], batch[-1][:, :-1]], batch[-1][:, 1:]
-        return [batch[0], *batch[2:]], batch[1]
+        return [batch[0], *batch[2:]], batch[:2][-1]  # of one array, this is both
 
     def is_word(self, ids):
         """True where an id is not padding."""

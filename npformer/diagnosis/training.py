@@ -13,13 +13,17 @@ SAMPLED = [1, 2, 5, *(m * 10**e for e in range(1, 6) for m in (1, 2, 5))]  # ste
 def one_batch(case):
     """Whether a few rows can be learned by heart, with Adam and without dropout."""
     n = int(np.clip(WORK / (6 * tree.count(case.params) * sum(x.size for x in case.inputs)), 4, 40))
-    flat, params = tree.flatten(case.params)
-    m, v = np.zeros_like(flat), np.zeros_like(flat)
-    lr = 0.02 * float(np.median([size(x) for _, x in tree.leaves(params) if x.ndim > 1] or [1.0]))
-    for step in range(1, n + 1):
-        last, grads, _ = case.gradient(params=params)
-        case.ops.adam_update(flat, beside(joined(grads), flat), m, v, lr=lr, step=step, beta2=0.98)
-    if not last < max((0.97 if n < 15 else 0.85) * case.loss, 0.4 * np.log(case.n_answers or 1)):
+    enough = max((0.97 if n < 15 else 0.85) * case.loss, 0.4 * np.log(case.n_answers or 1))
+    usual = float(np.median([size(x) for _, x in tree.leaves(case.params) if x.ndim > 1] or [1.0]))
+    for lr in (0.02 * usual, 0.2 * usual):  # one layer of small numbers has far to go
+        flat, params = tree.flatten(case.params)
+        m, v = np.zeros_like(flat), np.zeros_like(flat)
+        for step in range(1, n + 1):
+            last, grads, _ = case.gradient(params=params)
+            case.ops.adam_update(flat, beside(joined(grads), flat), m, v, lr=lr, step=step, beta2=0.98)
+        if last < enough:
+            break
+    else:
         yield "one batch is not learned", f"in {n} steps, the loss goes from {case.loss:.3g} to {last:.3g}"
 
 

@@ -109,6 +109,52 @@ def test_what_cannot_be_examined_is_said():
     assert nf.diagnose(WrongLinear(), Linear().init(0), batch).names == ["wrong gradient"]
 
 
+class Bigram:
+    """A model with the methods of the protocol, whose batch is one array."""
+
+    def init(self, seed):
+        return {"table": np.random.default_rng(seed).standard_normal((13, 13)) / 4}
+
+    def loss_and_grad(self, params, ids, *, dropout_key=None, n_tokens=None, backend="auto"):
+        x, y, n = ids[:, :-1].ravel(), ids[:, 1:].ravel(), n_tokens or ids[:, 1:].size
+        p, grad = nf.reference.softmax(params["table"][x]), np.zeros((13, 13))
+        np.add.at(grad, x, (p - np.eye(13)[y]) / n)
+        return -np.log(p[np.arange(len(x)), y]).sum() / n, {"table": grad}, x.size
+
+    def count(self, ids):
+        return ids[:, 1:].size
+
+
+class Delegating:
+    """A model that has another, and only the methods of the protocol."""
+
+    def __init__(self, model):
+        self.init, self.count, self.loss_and_grad = model.init, model.count, model.loss_and_grad
+
+
+ASCENDING = (np.arange(12)[:, None] + np.arange(9)) % 13
+
+
+@pytest.mark.parametrize("model, ids", [(Bigram(), ASCENDING), (Delegating(text()["model"]), text()["batch"][0])])
+def test_a_batch_of_one_array_of_a_model_of_your_own(model, ids):
+    found = nf.diagnose(model, model.init(0), (ids,))
+    assert found.names == [] and "has no logits" in found.not_examined[0]
+    assert "the batch" not in repr(found)
+
+
+def test_only_an_error_of_the_model_says_that_it_does_not_run():
+    class Weighted(Bigram):
+        def count(self, ids, weights):
+            return weights.missing if len(weights) < 2 else ids[:, 1:].size
+
+        def loss_and_grad(self, params, ids, weights, **options):
+            return super().loss_and_grad(params, ids, **options)
+
+    params = Weighted().init(0)
+    assert nf.diagnose(Weighted(), params, (ASCENDING, np.arange(13.0))).names == []  # not a number for each row
+    assert nf.diagnose(Weighted(), params, (ASCENDING, np.ones(1))).names == ["does not run"]
+
+
 @pytest.mark.parametrize("rows", [1, 3])
 def test_a_few_rows_and_no_padding(rows):
     src = np.random.default_rng(0).integers(3, 13, (rows, 6))
