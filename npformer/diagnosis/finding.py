@@ -11,7 +11,7 @@ TABLE = {  # how sure it is, why it matters, what to do; causes come before cons
     "scale of the data": (LIKELY, "Numbers far from 0 ± 1 saturate layers.", "standardise them."),
     "nothing to learn": (LIKELY, "Targets say nothing of the input.", "print a batch; look at how targets are made."),
     "padding inside": (LIKELY, "Padding is not seen, even if meant as a word.", "an id for padding that is no word."),
-    "padding counted": (LIKELY, "To predict padding is easy: the loss looks good.", "the pad_id of the batch."),
+    "padding counted": (LIKELY, "Padding is easy: the loss looks good.", "give padding an id of its own, also as pad_id."),
     "begin token": (LIKELY, "The first prediction is made from it.", "one token before all targets, and as bos_id."),
     "end token": (LIKELY, "Else decoding does not stop in time.", "one token after all targets, and as eos_id."),
     "targets not shifted": (SURE, "Output t predicts token t+1.", "ids (B, T+1) alone, or ids[:, :-1], ids[:, 1:]."),

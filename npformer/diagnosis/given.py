@@ -26,13 +26,15 @@ def numbers(case):
 
 def padding(case):
     """Where padding is, and whether the model knows it."""
+    if case.pad_id is not None and case.pad_id in case.decoding[:2]:
+        yield "padding inside", f"pad_id={case.pad_id} is bos_id or eos_id, too"
     for which in case.vocabularies:
         ids, is_word = case.batch[which], case.is_word(case.batch[which])
         if inside := (is_word[:, 1:] & ~is_word[:, :-1]).any(axis=1).mean():
             yield "padding inside", f"input {which}: in {inside:.0%} of the rows, {case.pad_id} is before a word"
         filler = np.bincount(ids[:, -1]).argmax()
         runs = np.cumprod((ids == filler)[:, ::-1], axis=1).sum(axis=1)
-        if is_word.all() and ids.shape[1] > 3 and (often := (runs > 1).mean()) >= 0.25 and len(set(runs)) > 2:
+        if filler != case.pad_id and ids.shape[1] > 3 and (often := (runs > 1).mean()) >= 0.25 and len(set(runs)) > 2:
             yield "padding counted", f"{often:.0%} of the rows end with several {filler}, pad_id={case.pad_id}"
 
 

@@ -212,3 +212,15 @@ def test_parameters_are_compared_with_those_of_the_trainer():
     case = trained(pairs())
     other = tree.map_leaves(lambda x: x + 0.01, case["params"])
     assert "stale parameters" in nf.diagnose(**case | {"params": other}).names
+
+
+@pytest.mark.parametrize("pad_id", [None, 3])
+def test_padding_that_is_no_padding_to_the_model_is_named(pad_id):
+    case = text(pad_id=pad_id)
+    assert "padding counted" in nf.diagnose(**case, quick=True).names
+
+
+@pytest.mark.parametrize("which", ["bos_id", "eos_id"])
+def test_padding_has_an_id_of_its_own(which):
+    case = pairs()
+    assert "padding inside" in nf.diagnose(**case, **{which: case["model"].pad_id}, quick=True).names
