@@ -31,7 +31,7 @@ def tokens(case):
             elif not (change[distance == 0].all() and change[distance > 0].any()):
                 yield "input ignored", "outputs do not depend on the newest token, or not on those before it"
         elif (seen := change.reshape(len(at), -1).any(axis=1).mean()) < 0.5:
-            yield "input ignored", f"{seen:.0%} of the tokens of input {which} change an output"
+            yield "input ignored", f"{seen:.0%} of the tokens of batch[{which}] change an output"
 
 
 def padding(case):
@@ -44,7 +44,7 @@ def padding(case):
         real = case.is_word(case.inputs[-1]) if case.by_position else slice(None)
         change = np.abs((z[:, : y.shape[1]] if case.by_position else z) - y)[real].max()
         if not change <= 1e-3 * np.abs(y[real]).max():
-            yield "padding leaks", f"outputs change by {change:.2g} with more padding in input {which}"
+            yield "padding leaks", f"outputs change by {change:.2g} with more padding in batch[{which}]"
 
 
 def order(case):
@@ -56,7 +56,7 @@ def order(case):
         change = difference(case, one, [*one[:which], other, *one[which + 1 :]], 1e-4)[0]
         is_last = case.by_position and which == len(case.inputs) - 1
         if len(places) > 2 and (other != one[which]).any() and not np.any(change[places[-1]] if is_last else change):
-            yield "no positions", f"tokens of input {which} in the other order give the same output"
+            yield "no positions", f"tokens of batch[{which}] in the other order give the same output"
 
 
 def cache(case):
@@ -82,7 +82,7 @@ def influence(case, which):
     """Positions in the longest row, and what changes in each output if another token is there: (n,), and (n, …)."""
     one, places = case.longest_row(which)
     if len(places) < 2:
-        raise ValueError(f"input {which} has fewer than two tokens in a row")
+        raise ValueError(f"batch[{which}] has fewer than two tokens in a row")
     at = np.unique(places[np.linspace(0, len(places) - 1, 8).astype(int)])
     given, rng = [np.repeat(x, len(at), axis=0) for x in one], np.random.default_rng(which)
     changed = given[which].copy()

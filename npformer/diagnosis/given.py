@@ -31,7 +31,7 @@ def padding(case):
     for which in case.vocabularies:
         ids, is_word = case.batch[which], case.is_word(case.batch[which])
         if inside := (is_word[:, 1:] & ~is_word[:, :-1]).any(axis=1).mean():
-            yield "padding inside", f"input {which}: in {inside:.0%} of the rows, {case.pad_id} is before a word"
+            yield "padding inside", f"in {inside:.0%} of the rows of batch[{which}], pad_id={case.pad_id} is before a word"
         filler = np.bincount(ids[:, -1]).argmax()
         runs = np.cumprod((ids == filler)[:, ::-1], axis=1).sum(axis=1)
         if filler != case.pad_id and ids.shape[1] > 3 and (often := (runs > 1).mean()) >= 0.25 and len(set(runs)) > 2:
@@ -63,7 +63,8 @@ def shift(case):
         at, of = targets[:, max(0, -k) : T - max(0, k)], ids[:, max(0, k) : T + min(0, k)]
         fits[k] = (at == of)[case.is_word(at)].mean()
     if fits[best := max(fits, key=fits.__getitem__)] > fits[1] + 0.2:
-        yield "targets not shifted", f"target t is token t{best:+d} in {fits[best]:.0%} of all places, not t+1"
+        seen = f"token t{best:+d}" if best else "the input token t itself"
+        yield "targets not shifted", f"target t is {seen} in {fits[best]:.0%} of all places, not token t+1"
 
 
 def weights(case):

@@ -40,7 +40,7 @@ def settings(case):
     parts = [tree.leaves(tree.view_as(x, case.params)) for x in (flat, after - flat, gradient)]
     moved = [size(d) / size(x) for (_, x), (_, d), (_, g) in zip(*parts, strict=True) if x.ndim > 1 and g.any()]
     ratio = float(np.median(moved or [0.01]))
-    seen = f"with the largest rate, {max(rates):.3g}, a first step changes weights by {ratio:.2g} of their size"
+    seen = f"with the largest rate, {max(rates):.3g}, a first step changes weights by {ratio:.2g} times their size"
     if ratio > (0.25 if case.is_new else 0.15):
         yield "rate too large", seen
     elif ratio < (3e-5 if case.is_new else 1e-6) or max(rates[:4]) == 0:
