@@ -74,4 +74,5 @@ class Findings(Listing, list[Finding]):
 
     def __repr__(self) -> str:
         report = "\n\n".join(map(str, self)) or "Nothing is wrong, as far as it was examined."
-        return "\n".join([report, *(f"not examined: {what}" for what in self.not_examined)])
+        head = ["Mend the first one first: others may follow from it.\n"] if len(self) > 1 else []
+        return "\n".join([*head, report, *(f"not examined: {what}" for what in self.not_examined)])

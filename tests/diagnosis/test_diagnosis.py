@@ -224,3 +224,12 @@ def test_padding_that_is_no_padding_to_the_model_is_named(pad_id):
 def test_padding_has_an_id_of_its_own(which):
     case = pairs()
     assert "padding inside" in nf.diagnose(**case, **{which: case["model"].pad_id}, quick=True).names
+
+
+def test_what_explains_a_finding_comes_before_it_and_the_report_says_so():
+    case = text(pad_id=None)
+    wrong = np.full((4, 13), 9.0)
+    case["model"].decoder = lambda *args, **options: type("", (), {"step": lambda self, ids, parents: wrong})()
+    found = nf.diagnose(**case)
+    assert found.names.index("padding counted") < found.names.index("cache differs")
+    assert repr(found).startswith("Mend the first one first") and "Mend" not in repr(found[:1])
