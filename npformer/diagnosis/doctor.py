@@ -59,6 +59,8 @@ def diagnose(
     >>> diagnose(model, model.init(0), (ids, ids), quick=True).names
     ['targets not shifted', 'padding counted', 'start far from ln V']
     """
+    if hasattr(batch, "shape"):
+        raise TypeError(f"batch is an array of shape {batch.shape}, expected a tuple of arrays: batch=(x,)")
     ops = trainer.ops if trainer is not None and backend == "auto" else get_backend(backend, params)
     case, state = Subject(model, params, batch, ops, trainer, (bos_id, eos_id, max_len)), np.random.get_state()
     try:

@@ -233,3 +233,8 @@ def test_what_explains_a_finding_comes_before_it_and_the_report_says_so():
     found = nf.diagnose(**case)
     assert found.names.index("padding counted") < found.names.index("cache differs")
     assert repr(found).startswith("Mend the first one first") and "Mend" not in repr(found[:1])
+
+
+def test_a_batch_that_is_an_array_is_refused():
+    with pytest.raises(TypeError, match=r"array of shape \(12, 9\), expected a tuple of arrays: batch=\(x,\)"):
+        nf.diagnose(Bigram(), Bigram().init(0), ASCENDING)
