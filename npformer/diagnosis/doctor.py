@@ -92,8 +92,7 @@ def examined(case, checks):
             make(check)
         case.choose_rows()
     except Exception as error:
-        missing.append("the model: it refuses the batch")
-        return found or [("does not run", f"{type(error).__name__}: {error}")], missing
+        return found or [("does not run", f"{type(error).__name__}: {error}")], [*missing, "the model: it fails"]
     for check in checks:
         make(check)
         if spoiled := {"not finite", "not repeatable", "rows leak"} & {name for name, _ in found}:

@@ -11,12 +11,12 @@ TABLE = {  # how sure it is, why it matters, what to do; causes come before cons
     "scale of the data": (LIKELY, "Numbers far from 0 ± 1 saturate layers.", "standardise them."),
     "nothing to learn": (LIKELY, "Targets say nothing of the input.", "print a batch; look at how targets are made."),
     "padding inside": (LIKELY, "Padding is not seen, even if meant as a word.", "an id for padding that is no word."),
-    "padding counted": (LIKELY, "Padding is easy: the loss looks good.", "give padding an id of its own, also as pad_id."),
+    "padding counted": (LIKELY, "It is easy: the loss looks good.", "give padding an id of its own, also as pad_id."),
     "begin token": (LIKELY, "The first prediction is made from it.", "one token before all targets, and as bos_id."),
     "end token": (LIKELY, "Else decoding does not stop in time.", "one token after all targets, and as eos_id."),
     "targets not shifted": (SURE, "Output t predicts token t+1.", "ids (B, T+1) alone, or ids[:, :-1], ids[:, 1:]."),
     "not repeatable": (SURE, "Nothing can be compared.", "no random numbers without dropout_key, no kept state."),
-    "later tokens leak": (SURE, "It sees what it predicts.", "a class attribute causal = True, or causal=True in attention."),
+    "later tokens leak": (SURE, "It sees the answers.", "class attribute causal = True, or causal=True in attention."),
     "rows leak": (SURE, "A prediction depends on other rows.", "look at each reshape, transpose and mean."),
     "padding leaks": (SURE, "Predictions depend on the batch.", "mask padding (True = word) in attention and pooling."),
     "input ignored": (SURE, "What is not seen cannot be learned.", "look at masks (True = may attend) and layers."),
@@ -73,6 +73,6 @@ class Findings(Listing, list[Finding]):
         return [finding.name for finding in self]
 
     def __repr__(self) -> str:
-        report = "\n\n".join(map(str, self)) or "Nothing is wrong, as far as it was examined."
-        head = ["Mend the first one first: others may follow from it.\n"] if len(self) > 1 else []
-        return "\n".join([*head, report, *(f"not examined: {what}" for what in self.not_examined)])
+        head = ["Mend the first one first: others may follow from it."] * (len(self) > 1)
+        report = "\n\n".join([*head, *map(str, self)]) or "Nothing is wrong, as far as it was examined."
+        return "\n".join([report, *(f"not examined: {what}" for what in self.not_examined)])

@@ -31,7 +31,7 @@ def padding(case):
     for which in case.vocabularies:
         ids, is_word = case.batch[which], case.is_word(case.batch[which])
         if inside := (is_word[:, 1:] & ~is_word[:, :-1]).any(axis=1).mean():
-            yield "padding inside", f"in {inside:.0%} of the rows of batch[{which}], pad_id={case.pad_id} is before a word"
+            yield "padding inside", f"in {inside:.0%} of rows of batch[{which}], pad_id={case.pad_id} is before a word"
         filler = np.bincount(ids[:, -1]).argmax()
         runs = np.cumprod((ids == filler)[:, ::-1], axis=1).sum(axis=1)
         if filler != case.pad_id and ids.shape[1] > 3 and (often := (runs > 1).mean()) >= 0.25 and len(set(runs)) > 2:

@@ -226,11 +226,18 @@ def test_padding_has_an_id_of_its_own(which):
     assert "padding inside" in nf.diagnose(**case, **{which: case["model"].pad_id}, quick=True).names
 
 
-def test_what_explains_a_finding_comes_before_it_and_the_report_says_so():
-    case = text(pad_id=None)
-    wrong = np.full((4, 13), 9.0)
-    case["model"].decoder = lambda *args, **options: type("", (), {"step": lambda self, ids, parents: wrong})()
-    found = nf.diagnose(**case)
+class WrongCache(nf.LanguageModel):
+    """A language model whose decoder computes something else."""
+
+    def decoder(self, *args, **options):
+        return self
+
+    def step(self, ids, parents):
+        return np.full((len(ids), self.vocab), 9.0)
+
+
+def test_what_may_explain_a_finding_comes_before_it_and_the_report_says_so():
+    found = nf.diagnose(**text(WrongCache, pad_id=None))
     assert found.names.index("padding counted") < found.names.index("cache differs")
     assert repr(found).startswith("Mend the first one first") and "Mend" not in repr(found[:1])
 
