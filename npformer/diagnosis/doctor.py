@@ -50,8 +50,7 @@ def diagnose(
     quick : bool
         Only what takes a moment: the data, the weights, what depends on what, and the loss.
 
-    The result is a list of ``Finding``, the surest first, which prints as a report. Empty: nothing is wrong.
-    ``docs/guides/it-does-not-learn.md`` has each of them by its symptom, and what is not found.
+    The result, a list of ``Finding``, prints as a report; ``docs/guides/it-does-not-learn.md`` explains each.
 
     Examples
     --------
