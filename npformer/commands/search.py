@@ -81,16 +81,21 @@ def texts_of(paths):
     texts, skipped = {}, []
     for path in paths:
         is_folder, reasons = path.is_dir(), []
-        shown = (file for file in sorted(path.rglob("*")) if "/." not in f"/{file.relative_to(path).as_posix()}")
-        inside = [file for file in shown if file.is_file()]
-        for file in inside if is_folder else [path]:
+        files = files_in(path) if is_folder else [path]
+        for file in files:
             try:
                 texts[file] = read_text(file)
             except (OSError, ValueError) as error:
                 reasons.append(message_of(error, main))
         n = len(reasons)
-        skipped += [f"{path}: {n:,} of {len(inside):,} files hold no text in UTF-8"] if is_folder and n else reasons
+        skipped += [f"{path}: {n:,} of {len(files):,} files hold no text in UTF-8"] if is_folder and n else reasons
     return texts, skipped
+
+
+def files_in(folder):
+    """The files in a folder and in its folders, but for hidden ones."""
+    is_hidden = lambda file: "/." in f"/{file.relative_to(folder).as_posix()}"
+    return [file for file in sorted(folder.rglob("*")) if file.is_file() and not is_hidden(file)]
 
 
 def sentences(text):

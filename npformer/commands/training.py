@@ -56,7 +56,7 @@ def train_until_stopped(run, options, train):
         say(f"\n{run.trainer.diagnose(*run.next_batch())}\n")
     note = "stopping and saving after this step or validation; a second signal saves nothing"
     with StopSignals(note if run.ranks.is_first else "") as stop:
-        train([stop, *[Watch(run.trainer, run.write)] * options.diagnose])
+        train([stop, Watch(run.trainer, run.write)] if options.diagnose else [stop])
     if code := max(run.ranks.gather(stop.exit_code)):  # a signal may have come to one rank alone
         say(f"{Signals(code - 128).name}: saved after step {run.trainer.n_steps}; --resume continues from there")
     return code

@@ -6,7 +6,6 @@ import numpy as np
 
 from npformer import reference, tree
 from npformer.arrays import on_host
-from npformer.reference import log_softmax
 
 STEP, TOLERANCE = 1e-7, 1e-3  # of the largest part; of the slope
 
@@ -16,6 +15,7 @@ def of_outputs(case):
     if case.n_answers is None:
         raise ValueError("its answers are no tokens or classes")
     y, targets, counted = case.outputs(case.inputs), case.targets, case.is_counted(case.inputs, case.targets)
+    mean_loss = lambda y, targets, counted: reference.cross_entropy(y, np.where(counted, targets, -1), ignore_id=-1)[0]
     expected = mean_loss(y, targets, counted)
     known = [("", expected), ("not the mean", expected * counted.sum())]
     if case.causal is not None:
@@ -30,10 +30,10 @@ def of_outputs(case):
 def divided(case):
     """The loss and the gradient for another number of targets, and this number."""
     _, grads, n = case.gradient()
-    before, count = joined(grads), case.model.count(*case.rows)
+    before, count = tree.flatten(grads)[0], case.model.count(*case.rows)
     halved, half, _ = case.gradient(n_tokens=2 * n)
-    ratios = halved / case.loss, np.linalg.norm(joined(half)) / max(np.linalg.norm(before), 1e-30)
-    if not np.array_equal(joined(grads), before):
+    ratios = halved / case.loss, np.linalg.norm(tree.flatten(half)[0]) / max(np.linalg.norm(before), 1e-30)
+    if not np.array_equal(tree.flatten(grads)[0], before):
         yield "gradients overwritten", "a gradient is another one after the next call"
     elif not np.allclose(ratios, 0.5, atol=0.01):
         seen = "with twice the n_tokens, the loss is {:.2g} times as large, the gradient {:.2g} times, not 0.5"
@@ -91,17 +91,6 @@ def by_parameter(case):
         none = (~g.any(axis=0)).mean() if g.ndim == 2 and path.endswith("weight") else float(not g.any())
         if none > 0.5 or (none > 0.2 and not re.search("output|hidden", path)):  # some units of a ReLU may be 0
             yield "no gradient", f"{none:.0%} of the units of {path} get exactly 0"
-
-
-def mean_loss(logits, targets, counted):
-    """The mean cross-entropy of the targets that are counted."""
-    p = np.take_along_axis(log_softmax(logits), np.where(counted, targets, 0)[..., None], -1)[..., 0]
-    return -p[counted].mean()
-
-
-def joined(grads):
-    """A gradient by path as one array."""
-    return np.concatenate([g.ravel() for g in grads.values()])
 
 
 def size(x):

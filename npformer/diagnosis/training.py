@@ -4,7 +4,7 @@ import numpy as np
 
 from npformer import tree
 from npformer.arrays import beside, on_host
-from npformer.diagnosis.losses import joined, size
+from npformer.diagnosis.losses import size
 
 WORK = 3e10  # additions and multiplications, about, for learning one batch by heart
 SAMPLED = [1, 2, 5, *(m * 10**e for e in range(1, 6) for m in (1, 2, 5))]  # steps at which a schedule is asked
@@ -20,7 +20,7 @@ def one_batch(case):
         m, v = np.zeros_like(flat), np.zeros_like(flat)
         for step in range(1, n + 1):
             last, grads, _ = case.gradient(params=params)
-            case.ops.adam_update(flat, beside(joined(grads), flat), m, v, lr=lr, step=step, beta2=0.98)
+            case.ops.adam_update(flat, beside(tree.flatten(grads)[0], flat), m, v, lr=lr, step=step, beta2=0.98)
         if last < enough:
             return
     yield "one batch is not learned", f"in {n} steps, the loss goes from {case.loss:.3g} to {last:.3g}"
@@ -34,7 +34,7 @@ def settings(case):
     if differ := [path for path, x in tree.leaves(case.given) if not np.array_equal(on_host(x), on_host(own[path]))]:
         yield "stale parameters", f"{len(differ)} arrays differ from the trainer's, such as {differ[0]}"
     rates, flat = [optimizer.learning_rate(step) for step in SAMPLED], tree.flatten(case.params)[0]
-    gradient, after = beside(joined(case.grads), flat), flat.copy()
+    gradient, after = beside(tree.flatten(case.grads)[0], flat), flat.copy()
     optimizer.update(case.ops, after, gradient.copy(), optimizer.init(flat), 1, lr=max(rates), decay=False)
     parts = [tree.leaves(tree.view_as(x, case.params)) for x in (flat, after - flat, gradient)]
     moved = [size(d) / size(x) for (_, x), (_, d), (_, g) in zip(*parts, strict=True) if x.ndim > 1 and g.any()]

@@ -1,13 +1,12 @@
 """Signs of a mistake while a training runs, and a report of what was seen: ``Trainer.fit(watch=True)``."""
 
 import re
-from itertools import chain
 
 import numpy as np
 
 from npformer import tree
 from npformer.checks import warn
-from npformer.diagnosis import Findings, diagnose
+from npformer.diagnosis import Findings
 from npformer.diagnosis.finding import TABLE, Finding
 from npformer.plots import plot_training
 
@@ -23,9 +22,11 @@ class Watch:
 
     def of(self, batches):
         """The same batches; the first one is examined before its step is made."""
-        for first in (batches := iter(batches)):
-            self.tell(diagnose(self.trainer.model, self.trainer.params, first, backend=self.trainer.ops, quick=True))
-            yield from chain([first], batches)
+        batches = iter(batches)
+        for first in batches:
+            self.tell(self.trainer.diagnose(*first, quick=True))
+            yield first
+            yield from batches
 
     def __call__(self, trainer, info):
         """Look at a step."""

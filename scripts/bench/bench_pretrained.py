@@ -29,13 +29,10 @@ from npformer import pretrained, tree
 
 PROMPT, NEW, LONG, SENTENCES, SHORT = 32, 64, 512, 32, 24  # tokens, sentences, tokens of a sentence
 WORK = {"generate": f"{NEW} new tokens", "prompt": f"a prompt of {LONG}", "vectors": f"{SENTENCES} vectors"}
+LIBRARIES = {"npformer int8": (), "transformers": ("torch", "transformers")}
+LLAMA_CPP = {"llama.cpp": "F32", "llama.cpp Q8_0": "Q8_0"}  # in what its matrices are stored
+LIBRARIES |= dict.fromkeys(LLAMA_CPP, ("llama_cpp",))
 INT8 = "npformer int8", "llama.cpp Q8_0"  # whose results may differ
-LIBRARIES = {
-    INT8[0]: (),
-    "transformers": ("torch", "transformers"),
-    "llama.cpp": ("llama_cpp",),
-    INT8[1]: ("llama_cpp",),
-}
 
 
 @command
@@ -54,7 +51,7 @@ def main(argv=None):
         for path, kinds in given.items():
             others = {name: LIBRARIES[name] for name in LIBRARIES if name not in options.without}
             if path.suffix != ".gguf":
-                others = {name: found for name, found in others.items() if "llama_cpp" not in found}
+                others = {name: found for name, found in others.items() if name not in LLAMA_CPP}
             work = prepared(path, Path(folder) / path.stem, others)
             wanted = of_backends(["cpu"], build_npformer)
             wanted += [(name, libraries, partial(build_other, name)) for name, libraries in others.items()]
@@ -76,7 +73,7 @@ def prepared(path, folder, others):
     model, params, tokenizer = pretrained.load(path)
     pretrained.save(folder, model, params, tokenizer)
     files = dict.fromkeys(["npformer", "npformer int8", "transformers"], str(folder))
-    for name, kind in {"llama.cpp": "F32", "llama.cpp Q8_0": "Q8_0"}.items():
+    for name, kind in LLAMA_CPP.items():
         if name in others:
             from scripts.bench.peers.llama_cpp_model import converted
 
