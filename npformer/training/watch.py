@@ -8,7 +8,7 @@ from npformer import tree
 from npformer.checks import warn
 from npformer.diagnosis import Findings
 from npformer.diagnosis.finding import TABLE, Finding
-from npformer.plots import plot_training
+from npformer.plots import plot_loss
 
 EVERY, RECENT = 50, 40  # steps between two looks at the arrays, which read all of them; steps that are compared
 
@@ -72,7 +72,7 @@ class Watch:
     def report(self, path=None):
         """The table of what was seen, and the curves of the loss and the rate, if there is a path for a picture."""
         if path is not None:
-            plot_training([info._asdict() for info in self.steps], path)
+            plot_loss(self.steps, path)
         lines = ["{:<24}{:>10}{:>10}{:>18}".format("part", "weights", "gradient", "update ÷ weights")]
         lines += [f"{name:<24}{w:>10.3g}{g:>10.2g}{u / max(w, 1e-30):>18.2g}" for name, (w, g, u) in self.parts.items()]
         lines += [f"step {x.step}: loss {x.loss:.4g}, lr {x.lr:.2g}" for x in (self.steps[0], self.steps[-1])]
