@@ -34,6 +34,10 @@ class Gpu(Host):
         """``npformer.gpu.blas.tf32``."""
         return tf32()
 
+    def n_parts(self):
+        """One: it uses the whole GPU."""
+        return 1
+
     def run_shards(self, work, shards):
         """Process the shards one after another: each uses the whole GPU."""
         return [work(shard) for shard in shards]

@@ -1,7 +1,7 @@
 """Step-by-step decoding, one token at a time, with a cache of what was computed for the earlier tokens."""
 
 from functools import partial
-from itertools import takewhile
+from itertools import pairwise, starmap, takewhile
 
 import numpy as np
 
@@ -14,9 +14,10 @@ from npformer.layers.normalisation import normalise
 from npformer.operations.explain import listed
 from npformer.operations.options import check_ids
 from npformer.quantized import dequantized, floats, is_quantized
-from npformer.runtime.threads import FEW_ROWS
+from npformer.runtime.threads import FEW_ROWS, in_order
 
 BLOCK = 64  # steps by which a cache grows at least
+READ_AT_ONCE = 1024  # positions of a text
 
 
 class StepwiseDecoder:
@@ -200,26 +201,39 @@ class LanguageDecoder(StepwiseDecoder):
 
     def _read(self, ids, first):
         """Compute the keys and values of the prompts from the position ``first`` on."""
-        (B, n), settings = ids.shape, self.settings
-        few = B * (n - first) <= FEW_ROWS and settings.attention.window is None
+        (B, n), window = ids.shape, self.settings.attention.window
+        few = B * (n - first) <= FEW_ROWS and window is None
         if few and self.stack_step and is_quantized(self.layers[0]):
             self.ops.device.run_rows(lambda _: self._read_in_a_step(ids, first), 1)
             return
-        D, width = self.model.d_model, self.kv.shape[2]
+        device = self.ops.device
+        if B > 1 or n - first <= FEW_ROWS:
+            device.run_rows(lambda texts: self._read_block(ids, slice(first, n), texts), B, n - first)
+            return
+        for start in range(first, n, READ_AT_ONCE):  # in between, Ctrl-C ends it
+            blocks = self._blocks(start, min(start + READ_AT_ONCE, n))
+            in_order(device.run_shards, lambda block, written: self._read_block(ids, block, written=written), blocks)
 
-        def read(part):
-            tokens = beside(ids[part, first:], self.table)
-            x = self.model._embed(self.ops, self.params, self.side, tokens, at=slice(first, n))[0].reshape(-1, D)
-            for i, (layer, kv) in enumerate(zip(map(dequantized, self.layers), self.kv, strict=True), start=1):
-                texts = kv[part.start * n : part.stop * n].reshape(-1, n, width)
-                cache = BlockCache(texts, n - first, settings.attention.rotary)
-                if i < len(self.layers):
-                    x = encoder_layer(self.ops, layer, x, settings, cache=cache)[0]
-                else:  # nobody reads its output
-                    h = normalise(self.ops, layer["attention_norm"], x, settings)[0] if settings.norm == "pre" else x
-                    self_attention_heads(self.ops, layer["attention"], h, settings.attention, cache=cache)
+    def _blocks(self, start, stop):
+        """Slices of the positions of one text, one for each thread, with about as many multiplications each."""
+        n_blocks = max(1, min(self.ops.device.n_parts(), (stop - start) // FEW_ROWS))
+        work = np.cumsum(tree.count(self.layers[0]) + 4 * self.model.d_model * np.arange(start, stop))
+        edges = start + np.searchsorted(work, work[-1] * np.arange(n_blocks + 1) // n_blocks, side="right")
+        return list(starmap(slice, pairwise(edges.tolist())))
 
-        self.ops.device.run_rows(read, B, n - first)
+    def _read_block(self, ids, block, texts=slice(0, 1), written=None):
+        """Compute the keys and values of a block of positions of some prompts, of one layer after another."""
+        D, settings, n, width = self.model.d_model, self.settings, ids.shape[1], self.kv.shape[2]
+        tokens = beside(ids[texts, block], self.table)
+        x = self.model._embed(self.ops, self.params, self.side, tokens, at=block)[0].reshape(-1, D)
+        for i, (layer, kv) in enumerate(zip(map(dequantized, self.layers), self.kv, strict=True), start=1):
+            kv = kv[texts.start * n : texts.stop * n].reshape(-1, n, width)[:, : block.stop]
+            cache = BlockCache(kv, block.stop - block.start, settings.attention.rotary, written=written)
+            if i < len(self.layers):
+                x = encoder_layer(self.ops, layer, x, settings, cache=cache)[0]
+            else:  # nobody reads its output
+                h = normalise(self.ops, layer["attention_norm"], x, settings)[0] if settings.norm == "pre" else x
+                self_attention_heads(self.ops, layer["attention"], h, settings.attention, cache=cache)
 
     def _read_in_a_step(self, ids, first):
         """The same by the function for a step, which takes integers as they are: each position is a row of it."""

@@ -42,6 +42,10 @@ class Host:
         """Inside, the factors of matrix products are rounded to 11 significant bits, if the device is faster then."""
         return contextlib.nullcontext()
 
+    def n_parts(self) -> int:
+        """How many parts of a computation ``run_shards`` computes at once."""
+        return n_threads()
+
     def run_shards(self, work: Callable, shards: Sequence) -> list:
         """``[work(shard) for shard in shards]``, in parallel on the threads of the CPU; the products of each on one."""
         with one_blas_thread():  # also of a single shard

@@ -1,6 +1,7 @@
 """Share the cores of the processor among threads: two pools of threads that are active at once wait for each other."""
 
 import ctypes
+import math
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -69,6 +70,44 @@ def in_parallel(work, parts):
         return [work(part) for part in parts]
     with deferred_interrupts(), _free_cores(min(n_threads(), len(parts))) as free:
         return _spread(work, parts, free)
+
+
+def in_order(run, work, parts):
+    """``run(work, parts)``, such as ``in_parallel``, where a part waits for the parts before it at places of its work.
+
+    ``work(part, reached)`` calls ``reached()`` at each place, which returns when all parts before are at that place or
+    further.
+
+    Examples
+    --------
+    >>> written = [None] * 3
+    >>> def work(part, reached):
+    ...     written[part] = 10 * part
+    ...     reached()
+    ...     return sum(written[:part])
+    >>> in_order(in_parallel, work, [0, 1, 2])
+    [0, 0, 10]
+    """
+    n_reached, changed = [0] * len(parts), threading.Condition()
+
+    def run_part(i):
+        def reached():
+            with changed:
+                n_reached[i] += 1
+                changed.notify_all()
+                changed.wait_for(lambda: all(n >= n_reached[i] for n in n_reached[:i]))
+
+        ended = slice(0, len(parts))  # after an error nobody waits any more, as parts may not even begin
+        try:
+            result = work(parts[i], reached)
+            ended = slice(i, i + 1)
+            return result
+        finally:
+            with changed:
+                n_reached[ended] = [math.inf] * (ended.stop - ended.start)
+                changed.notify_all()
+
+    return run(run_part, range(len(parts)))
 
 
 def by_rows(work, n_rows, size):

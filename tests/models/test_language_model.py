@@ -1,6 +1,8 @@
 """The decoder-only Transformer: gradients, what a token sees, texts that go on after prompts, what is refused."""
 
 import contextlib
+import threading
+import time
 from functools import partial
 
 import numpy as np
@@ -479,6 +481,30 @@ def test_the_same_tokens_are_said_with_both_backends():
     model, params = made(**LLAMA)
     both = [greedy_decode(model, params, PROMPTS, max_len=15, backend=ops) for ops in (reference.ops, cpu.ops)]
     np.testing.assert_array_equal(*both)
+
+
+@each_setting
+@pytest.mark.parametrize("n_threads", [1, 2, 3])
+def test_threads_that_read_a_long_prompt_together_read_the_same(settings, n_threads, monkeypatch):
+    """In blocks, each of which waits for the keys of those before it; the first ones are held up here."""
+    for module, name, value in (("incremental", "READ_AT_ONCE", 11), ("incremental", "FEW_ROWS", 2)):
+        monkeypatch.setattr(f"npformer.models.{module}.{name}", value)
+    for module in ("host", "threads"):
+        monkeypatch.setattr(f"npformer.runtime.{module}.n_threads", lambda: n_threads)
+    writers, append = [], BlockCache.append
+
+    def slowly(cache, kv):
+        writers.append(threading.get_ident())
+        time.sleep(0.002 if cache.kv.shape[1] < 8 else 0)
+        append(cache, kv)
+
+    monkeypatch.setattr(BlockCache, "append", slowly)
+    model, params = made(**settings)
+    text = np.random.default_rng(2).integers(1, V, (1, 24))
+    logits = model.decoder(params, text, max_rows=1, backend="cpu").step(text[:, -1], np.zeros(1, int))
+    expected = model.logits(params, text, backend="reference")[:, -1]
+    np.testing.assert_allclose(logits[:, 1:], expected[:, 1:], rtol=0, atol=1e-12)
+    assert len(set(writers)) == n_threads and len(writers) == model.n_layers * (2 * n_threads + 1)
 
 
 # --- prompts that begin as the text before them ---

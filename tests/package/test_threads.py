@@ -57,6 +57,18 @@ def test_parts_run_side_by_side_on_one_blas_thread_each_and_results_keep_their_o
     assert threads.n_threads() == 2
 
 
+def test_nobody_waits_for_a_part_that_has_failed(two_threads):
+    def work(part, reached):
+        if part == 0:
+            time.sleep(0.02)
+            raise KeyError(part)
+        reached()
+        return part
+
+    with pytest.raises(KeyError):
+        threads.in_order(threads.in_parallel, work, range(4))
+
+
 def test_inside_parallel_work_everything_runs_on_one_thread(two_threads):
     def work(part):
         return threads.in_parallel(lambda inner: threading.get_ident(), range(3))
