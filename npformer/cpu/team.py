@@ -22,11 +22,11 @@ from numba.extending import intrinsic
 from npformer.cpu.blas import multiply
 from npformer.cpu.jit import address_of, inlined, kernel
 from npformer.cpu.scalar import like
-from npformer.cpu.tile import COLUMNS, multiply_columns
+from npformer.cpu.tile import COLUMNS, TILED, multiply_columns
 from npformer.runtime.forks import in_forked_process
 from npformer.runtime.threads import FEW_ROWS, n_kernel_threads
 
-# Up to this many rows are multiplied by the loops in this file; more by tiles, or by BLAS if b is transposed.
+# Up to this many rows are multiplied by the loops in this file; more by tiles, many or with b transposed by BLAS.
 THIN, THIN_TRANSPOSED = 2, 8
 WORTH_IT = 2**15  # the smallest right matrix that is shared between threads, in entries
 PIECES = 8  # the most that a product has; smaller pieces would be slower to read
@@ -212,8 +212,10 @@ def _address_of_piece(number, of_matrix):
         last = columns if n + 1 == pieces else last
         if not _is_thin(m, by_rows):
             out = numba.carray(pointer(out), (m, out_step), number)
-            if by_rows:
+            if by_rows and m <= TILED:
                 multiply_columns(a[:, :k], b, out, first, last)
+            elif by_rows:
+                multiply((address, wide), a[:, :k], b[:, first:last], out[:, first:last], False)
             elif of_integers:
                 _multiply_integers((address, wide), a[:, :k], b[:, :k], out, first, last)
             else:
