@@ -13,6 +13,7 @@ import json
 import re
 import sys
 import tempfile
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,14 +35,18 @@ FOLDER = Path(__file__).resolve().parents[1] / "docs" / "play"
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 PREFIX = "MODELS[{}] = "
 STEPS = {"reverse": 2000, "en-fr": 1600}
-EXAMPLES = [  # the first three are of the test text, which is not trained on
-    "A man in an orange hat starring at something.",
-    "People are fixing the roof of a house.",
-    "A girl in karate uniform breaking a stick with a front kick.",
-    "A man is sleeping on a couch.",
-    "Two dogs play in the snow.",
-    "A little girl in a red dress is eating an apple.",
+EXAMPLES = [  # of the test text, which is not trained on
+    "A dog runs outside with a yellow toy.",
+    "A blond girl sleeps on a brown couch.",
+    "A woman is holding a small white statue.",
+    "Two dogs play by a tree.",
+    "Three men are cooking in a kitchen.",
+    "A little boy jumping off of a dock into a lake.",
+    "A pretty woman plays a harpsichord.",
+    "A yellow bulldozer working to move dirt.",
+    "A crowd is present at a bar.",
 ]
+RARE = 30  # a word in fewer sentences of the training is told
 
 
 @command
@@ -138,21 +143,42 @@ def train_en_fr(steps, options):
         run.train()
         params = rounded(run.trainer.params)
     translator = replace(run.translator, params=params)
-    sources, references = zip(*ParallelText.find(options.data, "test_2016_flickr", "en", "fr"), strict=True)
-    scores = score(translator.greedy(sources), references, "fr")
-    for line in EXAMPLES:
-        say(f"{line} -> {translator.greedy([line])[0]}")
+    pairs = list(ParallelText.find(options.data, "test_2016_flickr", "en", "fr"))
+    trained_on = [source for source, _ in ParallelText.find(options.data, "train", "en", "fr")]
+    sources, references = zip(*pairs, strict=True)
+    translations = translator.greedy(sources)
     about = {
         "steps": steps,
-        "n_sentences": len(list(ParallelText.find(options.data, "train", "en", "fr"))),
-        "bleu_lower": round(scores["bleu_lower"], 1),
+        "n_sentences": len(trained_on),
+        "n_test": len(pairs),
+        "n_exact": sum(map(str.__eq__, translations, references)),
+        "bleu_lower": round(score(translations, references, "fr")["bleu_lower"], 1),
         "n_parameters": tree.count(params),
         "loss": round(run.validations[-1]["val_loss"], 3),
     }
-    coded = zip(EXAMPLES, translator.source.encode(EXAMPLES), strict=True)
-    examples = [{"text": line, "ids": ids.tolist()} for line, ids in coded]
+    coded = dict(zip(sources, translator.source.encode(sources), strict=True))
+    told = examples(pairs, translations, trained_on)
+    told = [example | {"ids": coded[example["text"]].tolist()} for example in told]
     pieces = translator.source.pieces(range(len(translator.source)))
-    return content_of(translator.model, params, pieces, about, examples=examples)
+    return content_of(translator.model, params, pieces, about, examples=told)
+
+
+def examples(pairs, translations, trained_on):
+    """What the page tells of EXAMPLES: how a person and the model translate them, and which words are rare."""
+    from sacrebleu import BLEU
+
+    bleu = BLEU(lowercase=True, effective_order=True)
+    n_sentences = Counter(word for line in trained_on for word in words(line))
+    found = {source: (reference, line) for (source, reference), line in zip(pairs, translations, strict=True)}
+    for text in EXAMPLES:
+        reference, line = found[text]
+        rare = {word: n_sentences[word] for word in words(text) if n_sentences[word] < RARE}
+        score = round(bleu.sentence_score(line, [reference]).score)
+        yield {"text": text, "translation": line, "reference": reference, "bleu": score, "rare": rare}
+
+
+def words(line):
+    return dict.fromkeys(re.findall(r"[a-z]+", line.lower()))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 "use strict";
-// Pictures and tables of matrices. A picture is one SVG; its cells are more or less opaque in the colour of the text,
-// so that it fits both themes.
+// Pictures and tables of matrices. A picture is one SVG, whose cells are more or less opaque, so that it fits both themes:
+// weights have the colour of the text, numbers with a sign two colours of page.css.
 
 /** A new HTML element. @param {object} attributes @param {...(Node|string)} children */
 function element(name, attributes = {}, ...children) {
@@ -31,10 +31,11 @@ function peak_of(matrix) {
 /**
  * The cells of a matrix as the inner part of an SVG.
  * @param {Matrix} values (n, m)
- * @param {(value: number) => number} opacity from 0 to 1
+ * @param {(value: number) => number} opacity from 0 to 1; below 0, as opaque in the second colour
  * @param {boolean[][]} [keep_mask] (n, m); where it is false, the cell is crossed out
+ * @param {boolean} [signed] whether the cells have the two colours of signs
  */
-function cells(values, opacity, width, height, keep_mask) {
+function cells(values, opacity, width, height, keep_mask, signed) {
   const gap = width > 16 ? 1 : 0; // between cells that are large enough
   const levels = new Map(); // opacity, in steps of 1/64 -> the path of all cells with it, which is quicker than many rects
   let crosses = "";
@@ -47,8 +48,10 @@ function cells(values, opacity, width, height, keep_mask) {
     const cell = `M${j * width} ${i * height}h${width - gap}v${height - gap}h${gap - width}z`;
     if (level) levels.set(level, (levels.get(level) ?? "") + cell);
   }));
-  const paths = [...levels].map(([level, d]) => `<path d="${d}" fill-opacity="${level / 64}"/>`).join("");
-  return `<g fill="currentColor" shape-rendering="crispEdges">${paths}</g><path class="masked" d="${crosses}"/>`;
+  const paths = [...levels].map(([level, d]) =>
+    `<path d="${d}" class="${level < 0 ? "minus" : "plus"}" fill-opacity="${Math.abs(level) / 64}"/>`).join("");
+  const kind = signed ? "cells signed" : "cells";
+  return `<g class="${kind}" shape-rendering="crispEdges">${paths}</g><path class="masked" d="${crosses}"/>`;
 }
 
 /**
@@ -59,7 +62,7 @@ function cells(values, opacity, width, height, keep_mask) {
  * @param {Matrix} options.values (n, m)
  * @param {string[]} options.rows names of the rows
  * @param {string[]} [options.cols] names of the columns; they are numbered if there are none
- * @param {boolean} [options.signed] whether 0 is the middle of the scale; else the scale is from 0 to 1
+ * @param {boolean} [options.signed] whether the numbers have a sign; else they are from 0 to 1
  * @param {boolean[][]} [options.keep_mask]
  * @param {number} [options.width] of a cell
  * @param {number} [options.height] of a cell
@@ -69,14 +72,16 @@ function cells(values, opacity, width, height, keep_mask) {
  * @param {(value: number) => number} [options.opacity] of a cell
  * @param {string} [options.scale] what is written below the picture
  * @param {(value: number) => string} [options.told] how a number is told
+ * @param {number} [options.chosen] a row that is framed
+ * @param {(row: number) => void} [options.choose] what a click on a row does
  */
 function heat_map({
   title, text = "", values, rows, cols, signed = false, keep_mask, width = 22, height = 22, row = "token", col = "column",
-  table = false, opacity, scale, told = number,
+  table = false, opacity, scale, told = number, chosen, choose,
 }) {
   const [n, m] = [values.length, values[0].length];
   const peak = signed ? peak_of(values) : 1;
-  opacity ??= signed ? (value) => 0.5 + value / peak / 2 : (value) => value;
+  opacity ??= signed ? (value) => value / peak : (value) => value;
   const left = 16 + 7.2 * Math.max(...rows.map((name) => name.length));
   const long = cols ? Math.max(...cols.map((name) => name.length)) : 0;
   const top = cols ? (long > 2 ? 14 + 6 * long : 20) : 4;
@@ -93,15 +98,17 @@ function heat_map({
       ? `<text transform="translate(${x + 3} ${y}) rotate(-55)">${escaped(name)}</text>`
       : `<text x="${x}" y="${y}" text-anchor="middle">${escaped(name)}</text>`);
   }
+  const mark = chosen === undefined ? ""
+    : `<rect class="chosen" y="${chosen * height - 1}" x="-1" width="${m * width + 2}" height="${height + 2}"/>`;
   const scroll = element("div", { class: "scroll" });
   const label = escaped(`${title}, ${n} by ${m} numbers. Arrow keys read them.`);
   scroll.innerHTML = `<svg width="${size[0]}" height="${size[1]}" viewBox="0 0 ${size.join(" ")}" tabindex="0"
     role="application" aria-roledescription="picture of a matrix" aria-label="${label}">
-    ${names.join("")}<g transform="translate(${left} ${top})">${cells(values, opacity, width, height, keep_mask)}
-    <rect class="frame" width="${m * width}" height="${n * height}"/>
+    ${names.join("")}<g transform="translate(${left} ${top})">${cells(values, opacity, width, height, keep_mask, signed)}
+    <rect class="frame" width="${m * width}" height="${n * height}"/>${mark}
     <rect class="cursor" width="${width}" height="${height}" visibility="hidden"/></g></svg>`;
 
-  scale ??= `scale: ${signed ? `${number(-peak, 2)} to ${number(peak, 2)}` : "0 to 1"}`;
+  scale ??= signed ? `orange: down to ${number(-peak, 2)}; blank: 0; blue: up to ${number(peak, 2)}` : "scale: 0 to 1";
   const readout = element("p", { class: "readout", "aria-live": "polite" }, scale);
   const caption = element("figcaption", {}, element("b", {}, title), ` ${text}`);
   const figure = element("figure", { class: "map" }, caption, scroll, readout);
@@ -129,6 +136,7 @@ function heat_map({
     const j = Math.floor((event.clientX - box.left - left) / width);
     if (i >= 0 && i < n && j >= 0 && j < m) show(i, j);
   });
+  if (choose) svg.addEventListener("click", () => at[0] >= 0 && choose(at[0]));
   svg.addEventListener("pointerleave", () => document.activeElement === svg || hide());
   svg.addEventListener("focus", () => show(Math.max(at[0], 0), Math.max(at[1], 0)));
   svg.addEventListener("blur", hide);

@@ -169,6 +169,7 @@ function fill(name, values, differences) {
     const cell = outputs[name][i][j];
     const masked = name === "scores" && !lab.keep_mask[i][j];
     cell.dataset.value = value;
+    cell.classList.toggle("minus", value < 0);
     cell.style.setProperty("--tint", masked ? 0 : ((Math.abs(value) / peak) * 22).toFixed(1));
     cell.replaceChildren(masked ? "masked" : fitting(value));
     if (differences) {

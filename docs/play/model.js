@@ -1,14 +1,25 @@
 "use strict";
-// Part 1 of the page: a trained model at work. The state is the source, what the decoder has read, and the chosen head.
+// Part 1 of the page: a trained model at work. A step of the decoder reads the target so far and writes the next token.
 
 const models = {}; // name -> {model, vocabulary, content}, made when it is first used
-const state = { name: "reverse", src: [], tgt_in: [BOS], kind: "memory", layer: 0, head: 0, side: "source" };
+const state = {
+  name: "en-fr", src: [], tgt_in: [BOS],
+  hidden: [], // places of the source that attention does not see
+  step: 0, // the one that is looked at: it reads tgt_in[0 ... step] and writes tgt_in[step + 1]
+  temperature: 1, draw: false, // whether tokens are drawn at random
+  kind: "memory", layer: 0, head: 0, side: "source",
+};
 const KINDS = {
   encoder: { title: "Encoder: self-attention", text: "each source token attends to all source tokens" },
   decoder: { title: "Decoder: self-attention", text: "each target token attends to itself and the tokens before it" },
   memory: { title: "Decoder: cross-attention", text: "each target token attends to the outputs of the encoder" },
 };
+const UNSURE = 0.5; // a probability below which a token is marked
+const count = (n) => n.toLocaleString("en");
 const percent = (share) => `${number(100 * share, 1)}\u00a0%`;
+const largest_first = (values) => values.map((_, i) => i).sort((a, b) => values[b] - values[a]);
+const mean_of = (heads) => matrix(heads[0].weights.length, heads[0].weights[0].length, (t, s) =>
+  heads.reduce((sum, { weights }) => sum + weights[t][s], 0) / heads.length);
 const TASKS = { // what differs between the models
   reverse: {
     Vocabulary: Letters,
@@ -22,6 +33,13 @@ const TASKS = { // what differs between the models
       `Trained on words of at most ${max_len} random letters. It reverses ${percent(exact_match)} of other words of such ` +
       `lengths, but only ${percent(exact_match_longer)} of longer ones, as it has never seen their positions.`,
     tokens: "Here each letter is a token.",
+    pattern: (weights) => {
+      const S = state.src.length;
+      const steps = weights.slice(0, S);
+      const right = steps.filter((row, t) => largest_first(row)[0] === S - 1 - t).length;
+      return `At ${right} of the ${steps.length} steps here the largest weight is on the letter that has to be written; ` +
+        "from the last letter to the first, this is a diagonal from the upper right to the lower left.";
+    },
   },
   "en-fr": {
     Vocabulary: Subwords,
@@ -29,12 +47,19 @@ const TASKS = { // what differs between the models
     most: 40,
     limit: (n) => Math.min(n + 50, 80),
     wanted: "an English sentence",
-    skill: ({ steps, n_sentences, bleu_lower }) =>
-      `Trained for ${steps.toLocaleString("en")} steps on the ${n_sentences.toLocaleString("en")} sentences of Multi30k, ` +
-      "which describe pictures. It is too small to translate well and is often wrong: greedy decoding reaches BLEU " +
-      `${bleu_lower} (lower-cased) on the test text of 2016. For text of other kinds it is of no use.`,
-    tokens: "Here tokens are parts of words: ▁ is a space, ↑ says that the next word begins with a capital letter, ‿ " +
-      "that there is no space on this side; <s> is the begin token, </s> the end token.",
+    skill: ({ steps, n_sentences, bleu_lower, n_test, n_exact }) =>
+      `Trained for ${count(steps)} steps on the ${count(n_sentences)} sentences of Multi30k, which describe pictures. Of ` +
+      `the ${count(n_test)} sentences of the test text of 2016, which it has never seen, it translates ${n_exact} exactly ` +
+      `as a person did; greedy decoding reaches BLEU ${bleu_lower} (lower-cased). It is small and often wrong, and for ` +
+      "text of other kinds it is of no use.",
+    tokens: "Here tokens are words or parts of words: · says that a token goes on with the word before it, ↑ that the " +
+      "next word begins with a capital letter; <s> is the begin token, </s> the end token.",
+    pattern: (weights) => {
+      const back = steps_back(weights).map(({ t, s, from }) => `${told_written(t)} looks back at ` +
+        `${told(state.src[s])}, after the step before it looked at ${told(state.src[from])}`);
+      return "Most steps look further to the right than the step before; a French adjective that follows its noun " +
+        `looks back. Here ${back.join(", and ") || "no step looks back with more than half of its attention"}.`;
+    },
   },
 };
 const $ = (id) => document.getElementById(id);
@@ -59,11 +84,14 @@ function source_of(name, text) {
  * @param {string} name of the model
  * @param {number[]} src (S)
  * @param {number[]} tgt_in (T)
+ * @param {number[]} hidden places of the source
  */
-function trace(name, src, tgt_in) {
+function trace(name, src, tgt_in, hidden = []) {
   const { model } = chosen(name);
-  const encoded = model.encode(src);
-  const decoded = model.decode(encoded.memory, tgt_in);
+  const keep = src.map((_, s) => !hidden.includes(s));
+  const encoded = model.encode(src, keep);
+  const decoded = model.decode(encoded.memory, tgt_in, keep);
+  decoded.logits = model.logits(decoded.x);
   const logits = decoded.logits.at(-1);
   const heads = {
     encoder: encoded.layers.map((layer) => layer.attention),
@@ -78,6 +106,20 @@ function greedy(logits) {
   return logits.reduce((best, logit, id) => (id !== PAD && logit > logits[best] ? id : best), BOS);
 }
 
+/** A token with probability softmax(logits / temperature). @param {number[]} logits (V) */
+function sample(logits, temperature, uniform = Math.random()) {
+  const probabilities = softmax(logits.map((logit, id) => (id === PAD ? -Infinity : logit / temperature)));
+  const drawn = probabilities.findIndex((share) => (uniform -= share) < 0);
+  return drawn < 0 ? greedy(logits) : drawn; // rounding may leave a little
+}
+
+/** Steps that look back: their largest weight is left of that of the step before. @param {Matrix} weights (T, S) */
+function steps_back(weights) {
+  const at = weights.map((row) => largest_first(row)[0]);
+  const is_clear = (t) => weights[t][at[t]] >= 0.5;
+  return at.flatMap((s, t) => (t && s < at[t - 1] && is_clear(t) && is_clear(t - 1) ? [{ t, s, from: at[t - 1] }] : []));
+}
+
 // -- reading and changing the state -----------------------------------------------------------------------------------
 
 const task = () => TASKS[state.name];
@@ -89,17 +131,28 @@ function choose_model(name) {
   Object.assign(state, { name, tgt_in: [BOS], kind: "memory", layer: content.model.n_layers - 1, head: 0 });
   const about = content.about;
   const { d_model, n_layers, n_heads } = content.model;
-  const size = `${about.n_parameters.toLocaleString("en")} parameters, width D = ${d_model}, ` +
+  const size = `${count(about.n_parameters)} parameters, width D = ${d_model}, ` +
     `encoder and decoder of ${n_layers} layers with ${n_heads} heads each, vocabulary of ${content.tokens.length} tokens. `;
   $("about").textContent = size + task().skill(about);
   $("token-text").textContent = task().tokens;
-  const examples = task().examples ?? content.examples.map((example) => example.text);
-  $("examples").replaceChildren(...examples.map((text) => element("option", {}, text)));
-  choose_text(examples[0]);
-  $("text").value = examples[0];
+  const groups = { "": task().examples ?? [] };
+  for (const { text, translation, reference } of content.examples ?? []) {
+    (groups[translation === reference ? "translated as by a person" : "translated wrongly"] ??= []).push(text);
+  }
+  const options = Object.entries(groups).map(([label, texts]) =>
+    [label, texts.map((text) => element("option", {}, text))]);
+  $("examples").replaceChildren(...options.flatMap(([label, nodes]) =>
+    (label ? [element("optgroup", { label }, ...nodes)] : nodes)));
+  choose_example($("examples").value);
 }
 
-function choose_text(text) {
+function choose_example(text) {
+  $("text").value = text;
+  choose_text(text, take_all);
+}
+
+/** @param {string} text @param {() => void} then what shows it */
+function choose_text(text, then = () => write([BOS])) {
   const src = source_of(state.name, text);
   const { most, ends, wanted, left_out } = task();
   const is_long = src.length > most + ends.length;
@@ -107,59 +160,198 @@ function choose_text(text) {
     : is_long ? `Only the first ${most} tokens are taken.`
       : left_out?.test(text) ? "Only the letters from a to z are taken." : "";
   if (!src.length) return;
-  state.src = is_long ? [...src.slice(0, most), ...ends] : src;
-  state.tgt_in = [BOS];
+  Object.assign(state, { src: is_long ? [...src.slice(0, most), ...ends] : src, hidden: [], tgt_in: [BOS] });
+  then();
+}
+
+/** Change the target, and look at its last step. */
+function write(tgt_in) {
+  state.tgt_in = tgt_in;
+  state.step = read_tokens().length - 1;
   show();
 }
 
-function take(id) {
-  if (is_finished()) return;
-  state.tgt_in.push(id);
-  show();
-}
-
-function take_all() {
+/** Write n tokens, or as many as are missing. */
+function take(n) {
   const { model } = chosen(state.name);
-  const { memory } = model.encode(state.src);
-  while (!is_finished()) state.tgt_in.push(greedy(model.decode(memory, state.tgt_in).logits.at(-1)));
+  const keep = state.src.map((_, s) => !state.hidden.includes(s));
+  const { memory } = model.encode(state.src, keep);
+  for (; n > 0 && !is_finished(); n--) {
+    const [logits] = model.logits([model.decode(memory, state.tgt_in, keep).x.at(-1)]);
+    state.tgt_in.push(state.draw ? sample(logits, state.temperature) : greedy(logits));
+  }
+}
+
+/** Write all tokens, and look at a step that looks back, if there is one. */
+function take_all() {
+  take(Infinity);
+  const { heads } = trace(state.name, state.src, read_tokens(), state.hidden);
+  state.step = steps_back(mean_of(heads.memory.at(-1)))[0]?.t ?? 0;
   show();
 }
 
 // -- drawing ----------------------------------------------------------------------------------------------------------
 
-const token = (id) => chosen(state.name).vocabulary.pieces[id];
+const token = (id) => chosen(state.name).vocabulary.shown(id);
+
+/** A token in a sentence. */
+const told = (id) => `‘${token(id)}’`;
+const told_shares = (ids, shares, n) =>
+  largest_first(shares).slice(0, n).map((i) => `${told(ids[i])} ${number(shares[i], 2)}`).join(", ");
 
 function show() {
   const { vocabulary } = chosen(state.name);
-  const traced = trace(state.name, state.src, read_tokens());
-  show_tokens("source", state.src);
-  show_tokens("target", state.tgt_in);
+  const traced = trace(state.name, state.src, read_tokens(), state.hidden);
+  const alignment = mean_of(traced.heads.memory.at(-1)); // (T, S)
+  show_tokens(traced);
+  show_picture(traced, alignment);
+  show_hidden(traced);
+  $("lesson").textContent = lesson(traced);
   show_next(traced);
-  show_heads(traced);
+  show_layers(traced, alignment);
   show_head(traced);
   show_embeddings(traced);
   $("read").textContent = vocabulary.decode(state.src);
   $("said").textContent = vocabulary.decode(state.tgt_in) + (state.tgt_in.at(-1) === EOS ? " <end>" : " …");
-  $("said").parentElement.scrollTop = $("said").parentElement.scrollHeight;
   for (const id of ["next", "end"]) $(id).disabled = is_finished();
   for (const id of ["back", "begin"]) $(id).disabled = state.tgt_in.length === 1;
 }
 
-function show_tokens(id, ids) {
-  $(id).replaceChildren(...ids.map((id) => element("li", {}, token(id), element("small", {}, `id ${id}`))));
+/** The probability that each written token had. @returns {number[]} */
+function shares_of({ decoded }) {
+  return state.tgt_in.slice(1).map((id, t) => softmax(decoded.logits[t])[id]);
 }
 
-function show_next({ logits, probabilities }) {
-  const [T, V] = [read_tokens().length, logits.length];
-  $("next-text").textContent = `The decoder has read ${T} ${T === 1 ? "token" : "tokens"}. Its last output gives ${V} ` +
-    "logits, one for each token of the vocabulary; softmax makes probabilities of them.";
-  const best = logits.map((_, id) => id).sort((a, b) => logits[b] - logits[a]).slice(0, 10);
-  const rows = best.map((id) => {
-    const disabled = is_finished() || id === PAD;
-    const button = element("button", { type: "button", disabled, "aria-label": `take ${token(id)}` }, token(id));
+function show_tokens(traced) {
+  const shares = shares_of(traced);
+  const button = (place, pressed, note, act, ...classes) => {
+    const [list, i, id] = place;
+    const attributes = { type: "button", "aria-pressed": String(pressed), class: classes.join(" ") };
+    const node = element("button", attributes, token(id), element("small", {}, note));
+    node.addEventListener("click", () => {
+      act();
+      show();
+      $(list).children[i].firstChild.focus({ preventScroll: true });
+    });
+    return element("li", {}, node);
+  };
+  $("source").replaceChildren(...state.src.map((id, s) => {
+    const is_hidden = state.hidden.includes(s);
+    return button(["source", s, id], is_hidden, is_hidden ? "hidden" : `id ${id}`, () => {
+      state.hidden = is_hidden ? state.hidden.filter((place) => place !== s) : [...state.hidden, s];
+    });
+  }));
+  $("target").replaceChildren(element("li", {}, token(BOS)), ...shares.map((share, t) =>
+    button(["target", t + 1, state.tgt_in[t + 1]], t === state.step, `p ${number(share, 2)}`, () => {
+      state.step = t;
+    }, share < UNSURE ? "unsure" : "")));
+}
+
+const has_written = (t) => t + 1 < state.tgt_in.length; // the last step may not
+const told_written = (t) => (has_written(t) ? told(state.tgt_in[t + 1]) : "the next token");
+
+function show_picture({ heads }, alignment) {
+  const { step, src, tgt_in } = state;
+  const n_heads = heads.memory[0].length;
+  $("picture").replaceChildren(heat_map({
+    title: "Where each step looks.",
+    text: "Click a row to choose its step.",
+    values: alignment, keep_mask: heads.memory[0][0].keep_mask, height: 24, width: 24, chosen: step,
+    rows: read_tokens().map((_, t) => (has_written(t) ? token(tgt_in[t + 1]) : "next?")), row: "writes",
+    cols: src.map(token), col: "looks at",
+    choose: (t) => {
+      state.step = t;
+      show();
+    },
+  }));
+  const best = largest_first(alignment[step])[0];
+  $("step-text").textContent = `The framed step ${has_written(step) ? "wrote" : "writes"} ${told_written(step)}. It had ` +
+    `read the target up to ${told(tgt_in[step])}, and looks most at ${told(src[best])}, with ` +
+    `${percent(alignment[step][best])} of its attention.`;
+  $("picture-text").textContent = "Row: a step, named by the token that it writes. Column: a source token. The darker " +
+    `(in a dark theme, the lighter), the more attention, as the mean of the ${n_heads} heads of the last layer. ` +
+    `${task().pattern(alignment)} In the pictures further down a row is named by its query, the token read last: there ` +
+    "the same pattern starts one token early.";
+}
+
+/** What hiding does to the chosen step. */
+function show_hidden({ decoded }) {
+  const { name, src, hidden, step, tgt_in } = state;
+  if (!hidden.length) {
+    $("hidden-text").textContent = "Attention shows where a step looks. Whether it matters, you find by hiding: choose a " +
+      "target token, hide a source token, and see what becomes of the probability.";
+    return;
+  }
+  const all = trace(name, src, read_tokens()).decoded.logits[step];
+  const [before, after] = [all, decoded.logits[step]].map(softmax);
+  const id = tgt_in[step + 1] ?? greedy(all);
+  const best = greedy(decoded.logits[step]);
+  const names = hidden.map((s) => told(src[s])).join(", ");
+  $("hidden-text").textContent = `With ${names} hidden, the probability of ${told(id)} at the framed step ` +
+    `is ${number(after[id], 3)} instead of ${number(before[id], 3)}; the most probable token is ` +
+    `${told(best)}. What was written stays: press Begin again, then To the end, to write without ` +
+    `${hidden.length === 1 ? "it" : "them"}.`;
+}
+
+/** What to learn from this sentence. */
+function lesson(traced) {
+  const { content, vocabulary } = chosen(state.name);
+  const parts = [];
+  const example = content.examples?.find(({ text }) => text === $("text").value);
+  if (example) {
+    const { translation, reference, bleu, rare } = example;
+    const seen = Object.entries(rare).map(([word, n]) => `${n} have ‘${word}’`).join(", ");
+    parts.push(translation === reference
+      ? "Always taking the most probable token gives the same words as the translation of a person."
+      : `A person translated: “${reference}” Always taking the most probable token has BLEU ${bleu} of 100.`);
+    if (seen) parts.push(`Of the ${count(content.about.n_sentences)} sentences of its training, ${seen}.`);
+  }
+  const { max_len } = content.about;
+  if (state.src.length > max_len) {
+    parts.push(`This word has ${state.src.length} letters, and no word of the training had more than ${max_len}: the model ` +
+      "does not know the positions after that.");
+  }
+  const cut = vocabulary.words?.(state.src).filter((pieces) => pieces.length > 2) ?? [];
+  if (cut.length) {
+    parts.push(`Cut into small parts: ${cut.map((pieces) => pieces.join("·")).join(", ")}. A word that was frequent in the ` +
+      "training is one token; for a rare one the model has seen too little to know what its parts mean together.");
+  }
+  const shares = shares_of(traced);
+  const unsure = shares.filter((share) => share < UNSURE).length;
+  if (unsure) {
+    const worst = largest_first(shares).at(-1);
+    parts.push(`Unsure (a dashed border: p below ${UNSURE}) at ${unsure} of ${shares.length} tokens, most at ` +
+      `${told(state.tgt_in[worst + 1])}.`);
+  } else if (shares.length) parts.push(`Each token had p of ${UNSURE} or more: the model was sure, right or wrong.`);
+  return parts.join(" ");
+}
+
+function show_next({ decoded }) {
+  const { step, temperature, tgt_in } = state;
+  const logits = decoded.logits[step];
+  const V = logits.length;
+  const probabilities = softmax(logits.map((logit) => logit / temperature));
+  $("next-title").textContent = has_written(step) ? `The step that wrote ${told_written(step)}` : "The next token";
+  $("next-text").textContent = `The decoder has read ${step + 1} ${step ? "tokens" : "token"}. Its output gives ${V} ` +
+    "logits, one for each token of the vocabulary; softmax(logits / temperature) makes probabilities of them.";
+  const told_spread = (shares) => {
+    const best = largest_first(shares);
+    let n = 0;
+    for (let sum = 0; sum < 0.9 && n < V; n++) sum += shares[best[n]];
+    const share = n === 1 ? "token has" : "tokens share";
+    return `${told(best[0])} has probability ${number(shares[best[0]], 2)}, and ${n} ${share} 90 % of all`;
+  };
+  $("temperature-shown").textContent = number(temperature, 1);
+  $("temperature-text").textContent = `At temperature ${number(temperature, 1)} ${told_spread(probabilities)}` +
+    (temperature === 1 ? ". " : `; at 1 ${told_spread(softmax(logits))}. `) + "The order of the tokens is always the " +
+    "same: below 1 the probable ones gain, above 1 the improbable ones. So it matters only if tokens are drawn at " +
+    "random: check the box, press Begin again, then To the end.";
+  const rows = largest_first(logits).slice(0, 10).map((id) => {
+    const attributes = { type: "button", disabled: id === PAD, "aria-label": `take ${token(id)}` };
+    const button = element("button", attributes, token(id));
     button.addEventListener("click", () => {
-      take(id);
-      ($("distribution").querySelector("button:enabled") ?? $("begin")).focus({ preventScroll: true });
+      write([...tgt_in.slice(0, step + 1), id]);
+      $("distribution").querySelector("button:enabled").focus({ preventScroll: true });
     });
     const bar = element("div", { class: "bar", style: `width: ${(100 * probabilities[id]).toFixed(2)}%` });
     const shown = [button, String(id), number(logits[id], 3), number(probabilities[id]), bar];
@@ -168,25 +360,49 @@ function show_next({ logits, probabilities }) {
   $("distribution").tBodies[0].replaceChildren(...rows);
 }
 
-function show_heads({ heads }) {
-  const blocks = Object.entries(KINDS).flatMap(([kind, { title, text }]) => {
-    const buttons = heads[kind].flatMap((layer, i) => layer.map(({ weights }, h) => {
-      const pressed = kind === state.kind && i === state.layer && h === state.head;
-      const name = `layer ${i + 1}, head ${h + 1}`;
-      const attributes = { type: "button", "aria-pressed": String(pressed), "aria-label": `${title}, ${name}` };
-      const button = element("button", attributes, small_map(weights), name);
-      button.addEventListener("click", () => {
-        Object.assign(state, { kind, layer: i, head: h });
-        $("heads").querySelector('[aria-pressed="true"]').setAttribute("aria-pressed", "false");
-        button.setAttribute("aria-pressed", "true");
-        show_head({ heads });
-      });
-      return button;
-    }));
-    const style = `--heads: ${heads[kind][0].length}`;
-    return [element("h4", {}, `${title}: ${text}`), element("div", { class: "stack", style }, ...buttons)];
+/** What the decoder would write if it ended after x. @param {Matrix} x (T, D) */
+function ended(x) {
+  const shares = softmax(chosen(state.name).model.logits([x[state.step]])[0]);
+  return told_shares(shares.map((_, id) => id), shares, 3);
+}
+
+function show_layers({ heads, decoded }, alignment) {
+  const { src, step } = state;
+  const read = read_tokens();
+  const looked_at = largest_first(alignment[step])[0];
+  const looks = (layer, t, ids) => told_shares(ids, mean_of(layer)[t], 2);
+  $("embedding-text").textContent = `If the decoder ended here, it would write ${ended(decoded.embedded.x)}: it knows ` +
+    `only the token read last, ${told(read[step])}.`;
+  const layers = [
+    ...heads.encoder.map((layer, i) => [`Encoder, layer ${i + 1}`, ["encoder"], i,
+      `The source token at which the framed step looks most, ${told(src[looked_at])}, attends to ` +
+      `${looks(layer, looked_at, src)}.`]),
+    ...heads.decoder.map((layer, i) => [`Decoder, layer ${i + 1}`, ["decoder", "memory"], i,
+      `The framed step attends to ${looks(layer, step, read)} of the target, and to ` +
+      `${looks(heads.memory[i], step, src)} of the source. If the decoder ended after this layer, it would write ${ended(decoded.layers[i].x)}.`]),
+  ];
+  $("heads").replaceChildren(...layers.flatMap(([title, kinds, i, text]) => [
+    element("h3", {}, title), element("p", {}, text), ...kinds.flatMap((kind) => head_buttons(kind, i, heads)),
+  ]));
+}
+
+function head_buttons(kind, i, heads) {
+  const { title, text } = KINDS[kind];
+  const buttons = heads[kind][i].map(({ weights }, h) => {
+    const pressed = kind === state.kind && i === state.layer && h === state.head;
+    const name = `${title}, layer ${i + 1}, head ${h + 1}`;
+    const attributes = { type: "button", "aria-pressed": String(pressed), "aria-label": name };
+    const button = element("button", attributes, small_map(weights), `head ${h + 1}`);
+    button.addEventListener("click", () => {
+      Object.assign(state, { kind, layer: i, head: h });
+      $("heads").querySelector('[aria-pressed="true"]').setAttribute("aria-pressed", "false");
+      button.setAttribute("aria-pressed", "true");
+      show_head({ heads });
+    });
+    return button;
   });
-  $("heads").replaceChildren(...blocks);
+  const style = `--heads: ${buttons.length}`;
+  return [element("h4", {}, `${title.split(": ")[1]}: ${text}`), element("div", { class: "stack", style }, ...buttons)];
 }
 
 function show_head({ heads }) {
@@ -198,9 +414,8 @@ function show_head({ heads }) {
   const queries = state.kind === "encoder" ? source : target;
   const keys = state.kind === "decoder" ? target : source;
   $("head-title").textContent = `One head: ${title.toLowerCase()}, layer ${state.layer + 1}, head ${state.head + 1}`;
-  const mask = state.kind === "decoder"
-    ? "The causal mask crosses out the keys after the query."
-    : "Nothing is masked, as one sequence has no padding.";
+  const mask = state.kind === "decoder" ? "The causal mask crosses out the keys after the query."
+    : state.hidden.length ? "The hidden tokens are masked." : "Nothing is masked, as one sequence has no padding.";
   $("head-text").textContent = `Here ${text}: T = ${T} queries, S = ${S} keys, width K = ${K}. ${mask}`;
   const pairs = { rows: queries, cols: keys, row: "query", col: "key", keep_mask };
   const size = `(${T}, ${S})`;
@@ -251,9 +466,14 @@ for (const radio of document.querySelectorAll("[name=side]")) {
   });
 }
 $("text").addEventListener("input", (event) => choose_text(event.target.value));
-$("examples").addEventListener("change", (event) => {
-  $("text").value = event.target.value;
-  choose_text(event.target.value);
+$("text").addEventListener("keydown", (event) => event.key === "Enter" && take_all());
+$("examples").addEventListener("change", (event) => choose_example(event.target.value));
+$("temperature").addEventListener("input", (event) => {
+  state.temperature = Number(event.target.value);
+  show();
+});
+$("draw").addEventListener("change", (event) => {
+  state.draw = event.target.checked;
 });
 
 /** A disabled button loses the focus: give it to the other one. */
@@ -263,17 +483,16 @@ function on_click(id, other, act) {
     if ($(id).disabled) $(other).focus({ preventScroll: true });
   });
 }
-on_click("begin", "next", () => {
-  state.tgt_in = [BOS];
-  show();
+on_click("begin", "next", () => write([BOS]));
+on_click("back", "next", () => write(state.tgt_in.slice(0, -1)));
+on_click("next", "back", () => {
+  take(1);
+  write(state.tgt_in);
 });
-on_click("back", "next", () => {
-  state.tgt_in.pop();
-  show();
-});
-on_click("next", "back", () => take(greedy(trace(state.name, state.src, state.tgt_in).logits)));
 on_click("end", "begin", take_all);
 
-document.querySelector("[name=model][value=reverse]").checked = true;
+document.querySelector("[name=model][value=en-fr]").checked = true;
 document.querySelector("[name=side][value=source]").checked = true;
-choose_model("reverse");
+Object.assign($("temperature"), { value: 1 });
+$("draw").checked = false;
+choose_model("en-fr");

@@ -85,6 +85,19 @@ class Subwords {
     }
   }
 
+  /** A token for people, without the signs of spaces; a piece that goes on with a word begins with "·". */
+  shown(id) {
+    const piece = this.pieces[id];
+    const bare = piece.replace("▁", "").replace(JOINED, "") || piece;
+    return piece.startsWith("▁") || /^<.*>$/.test(piece) ? bare : `·${bare}`;
+  }
+
+  /** @returns {string[][]} the pieces of each word of ids, without the sign of a space */
+  words(ids) {
+    const text = ids.map((id) => this.pieces[id]).join(" ");
+    return text.split("▁").map((word) => word.split(" ").filter((piece) => /\p{L}/u.test(piece)));
+  }
+
   /** @returns {string} the text of ids; begin, end and padding are skipped */
   decode(ids) {
     const pieces = ids.filter((id) => id > EOS).map((id) => (id === UNKNOWN ? " ⁇ " : this.pieces[id]));
@@ -102,6 +115,11 @@ class Letters {
   /** @returns {number[]} the ids of a word; what is not a letter from a to z is left out */
   encode(word) {
     return [...word.toLowerCase()].map((letter) => this.pieces.indexOf(letter)).filter((id) => id > EOS);
+  }
+
+  /** A token for people. @param {number} id */
+  shown(id) {
+    return this.pieces[id];
   }
 
   /** @returns {string} the word of ids */

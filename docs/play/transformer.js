@@ -85,9 +85,14 @@ function causal_mask(T, S = T) {
   return matrix(T, S, (t, s) => s <= t + S - T);
 }
 
-/** All true: one sequence has no padding. @returns {boolean[][]} (T, S) */
+/** All true. @returns {boolean[][]} (T, S) */
 function no_mask(T, S) {
   return matrix(T, S, () => true);
+}
+
+/** Each query may attend to the same keys. @param {boolean[]} keep (S) @returns {boolean[][]} (T, S) */
+function key_mask(T, keep) {
+  return matrix(T, keep.length, (_, s) => keep[s]);
 }
 
 /**
@@ -180,13 +185,18 @@ function encoder_layer(params, x0, keep_mask, n_heads) {
   return { x: x2, attention: attention.heads };
 }
 
-/** Causal self-attention, cross-attention, feed-forward. @param {Matrix} x0 (T, D) @param {Matrix} memory (S, D) */
-function decoder_layer(params, x0, memory, n_heads) {
-  const [T, S] = [x0.length, memory.length];
+/**
+ * Causal self-attention, cross-attention, feed-forward.
+ * @param {Matrix} x0 (T, D)
+ * @param {Matrix} memory (S, D)
+ * @param {boolean[]} keep (S), true = may be attended to
+ */
+function decoder_layer(params, x0, memory, keep, n_heads) {
+  const T = x0.length;
   const attention = self_attention(params.attention, layer_norm(params.attention_norm, x0), causal_mask(T), n_heads);
   const x1 = add(x0, linear(params.attention.out, attention.merged));
   const h = layer_norm(params.memory_attention_norm, x1);
-  const memory_attention = cross_attention(params.memory_attention, h, memory, no_mask(T, S), n_heads);
+  const memory_attention = cross_attention(params.memory_attention, h, memory, key_mask(T, keep), n_heads);
   const x2 = add(x1, linear(params.memory_attention.out, memory_attention.merged));
   const x3 = add(x2, feed_forward(params.feed_forward, layer_norm(params.feed_forward_norm, x2)));
   return { x: x3, attention: attention.heads, memory_attention: memory_attention.heads };
@@ -223,39 +233,58 @@ class Transformer {
     this.output = { weight: output.weight ?? transpose(embedding), bias: output.bias }; // (D, V)
   }
 
-  /** @param {number[]} src (S) @returns {{embedded: object, layers: object[], memory: Matrix}} memory (S, D) */
-  encode(src) {
+  /**
+   * @param {number[]} src (S)
+   * @param {boolean[]} keep (S), false = hidden, as padding is
+   * @returns {{embedded: object, layers: object[], memory: Matrix}} memory (S, D)
+   */
+  encode(src, keep = src.map(() => true)) {
     const embedded = embed_tokens(src, this.source_table);
     let x = embedded.x;
     const layers = layers_of(this.params.encoder).map((params) => {
-      const layer = encoder_layer(params, x, no_mask(src.length, src.length), this.n_heads);
+      const layer = encoder_layer(params, x, key_mask(src.length, keep), this.n_heads);
       x = layer.x;
       return layer;
     });
     return { embedded, layers, memory: layer_norm(this.params.encoder.norm, x) };
   }
 
-  /** @param {Matrix} memory (S, D) @param {number[]} tgt_in (T) @returns {{embedded, layers, logits}} logits (T, V) */
-  decode(memory, tgt_in) {
+  /**
+   * @param {Matrix} memory (S, D)
+   * @param {number[]} tgt_in (T)
+   * @param {boolean[]} keep (S), as for encode
+   * @returns {{embedded: object, layers: object[], x: Matrix}} x (T, D), for logits
+   */
+  decode(memory, tgt_in, keep = memory.map(() => true)) {
     const embedded = embed_tokens(tgt_in, this.target_table);
     let x = embedded.x;
     const layers = layers_of(this.params.decoder).map((params) => {
-      const layer = decoder_layer(params, x, memory, this.n_heads);
+      const layer = decoder_layer(params, x, memory, keep, this.n_heads);
       x = layer.x;
       return layer;
     });
-    return { embedded, layers, logits: linear(this.output, layer_norm(this.params.decoder.norm, x)) };
+    return { embedded, layers, x };
+  }
+
+  /** Of the last layer's output, or of an earlier one's, as if the decoder ended there. @returns {Matrix} (T, V) */
+  logits(x) {
+    return linear(this.output, layer_norm(this.params.decoder.norm, x));
   }
 }
+
+/** The number of every 16 bits. */
+const FLOAT16 = Array.from({ length: 2 ** 16 }, (_, bits) => {
+  const [sign, exponent, fraction] = [bits >> 15 ? -1 : 1, (bits >> 10) & 31, bits & 1023];
+  return sign * (exponent ? 2 ** (exponent - 15) * (1 + fraction / 1024) : 2 ** -14 * (fraction / 1024));
+});
 
 /** The numbers of an array of NAME.js, which are stored with 16 bits. @returns {number[] | Matrix} */
 function from_float16({ shape, float16 }) {
   const bytes = atob(float16);
-  const numbers = Array.from({ length: bytes.length / 2 }, (_, i) => {
-    const bits = bytes.charCodeAt(2 * i) + 256 * bytes.charCodeAt(2 * i + 1);
-    const [sign, exponent, fraction] = [bits >> 15 ? -1 : 1, (bits >> 10) & 31, bits & 1023];
-    return sign * (exponent ? 2 ** (exponent - 15) * (1 + fraction / 1024) : 2 ** -14 * (fraction / 1024));
-  });
+  const numbers = new Array(bytes.length / 2);
+  for (let i = 0; i < numbers.length; i++) {
+    numbers[i] = FLOAT16[bytes.charCodeAt(2 * i) + 256 * bytes.charCodeAt(2 * i + 1)];
+  }
   if (shape.length === 1) return numbers;
   return Array.from({ length: shape[0] }, (_, i) => numbers.slice(i * shape[1], (i + 1) * shape[1]));
 }

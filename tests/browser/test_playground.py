@@ -2,6 +2,7 @@
 
 import base64
 import os
+import re
 from pathlib import Path
 
 import numpy as np
@@ -51,6 +52,16 @@ def choose(browser, name):
     find(browser, f"[name=model][value={name}]").click()
 
 
+def shown(piece):
+    """A subword as the page writes it."""
+    bare = piece.replace("▁", "", 1).replace("‿", "", 1) or piece
+    return bare if piece.startswith("▁") or re.match("<.*>$", piece) else f"·{bare}"
+
+
+def paste(browser, text):
+    browser.execute_script("$('text').value = arguments[0]; $('text').dispatchEvent(new Event('input'))", text)
+
+
 def numbers(browser, name, key="value"):
     """A matrix of the lab, as it stands in the page."""
     script = "return outputs[arguments[0]].map(row => row.map(cell => Number(cell.dataset[arguments[1]])))"
@@ -87,32 +98,125 @@ def test_logits_distribution_and_weights_of_every_head_are_npformers(browser, na
 def test_the_page_decodes_what_greedy_decode_does(browser, name):
     model, params, content = make_playground.read(name)
     choose(browser, name)
+    written = {"reverse": str, "en-fr": shown}[name]
     for text in {"reverse": WORDS[:3], "en-fr": SENTENCES}[name]:
-        field = find(browser, "#text")
-        field.clear()
-        field.send_keys(text)
+        paste(browser, text)
         find(browser, "#end").click()
         src = np.array([browser.execute_script("return state.src")])
         limit = src.shape[1] + {"reverse": 5, "en-fr": 50}[name]
         expected = nf.greedy_decode(model, params, src, bos_id=1, eos_id=2, max_len=limit, backend="reference")[0]
         assert browser.execute_script("return state.tgt_in") == [1, *expected]
-        shown = [item.text.split("\n")[0] for item in browser.find_elements(By.CSS_SELECTOR, "#target li")]
-        assert shown == [content["tokens"][id_] for id_ in [1, *expected]]
+        tokens = [item.text.split("\n")[0] for item in browser.find_elements(By.CSS_SELECTOR, "#target li")]
+        assert tokens == [written(content["tokens"][id_]) for id_ in [1, *expected]]
     if name == "reverse":
         assert find(browser, "#said").text == "arbez <end>"
 
 
+def test_a_hidden_token_is_masked_as_padding_is_and_its_effect_is_told(browser):
+    model, params, _ = make_playground.read("en-fr")
+    place = browser.execute_script("return state.src.findIndex(id => token(id) === 'yellow')")
+    before = browser.execute_script("return softmax(trace('en-fr', state.src, read_tokens()).logits)")
+    find(browser, f"#source li:nth-child({place + 1}) button").click()
+    assert browser.execute_script("return document.activeElement.textContent") == "yellowhidden"
+    src, tgt_in = browser.execute_script("return [state.src, read_tokens()]")
+    step, id_ = browser.execute_script("return [state.step, state.tgt_in[state.step + 1]]")
+    masked = np.array([[0 if s == place else id_ for s, id_ in enumerate(src)]])
+    logits = [model.logits(params, x, np.array([tgt_in]), backend="reference")[0] for x in (np.array([src]), masked)]
+    traced = browser.execute_script("return trace('en-fr', state.src, read_tokens(), state.hidden).decoded.logits")
+    np.testing.assert_allclose(traced, logits[1], rtol=0, atol=1e-9)
+    np.testing.assert_allclose(before, nf.softmax(logits[0][-1]), rtol=0, atol=1e-9)
+    was, now = (nf.softmax(x[step])[id_] for x in logits)
+    assert was > 0.9 and now < 0.1
+    assert f"‘jaune’ at the framed step is {now:.3f} instead of {was:.3f}" in find(browser, "#hidden-text").text
+
+
+def test_what_the_page_says_of_a_step_is_what_its_weights_are(browser):
+    model, params, _ = make_playground.read("en-fr")
+    src, tgt_in, step = browser.execute_script("return [state.src, read_tokens(), state.step]")
+    arrays = np.array([src]), np.array([tgt_in])
+    weights = model.attention_weights(params, *arrays, backend="reference")["memory"][-1][0].mean(0)
+    words = browser.execute_script("return [state.src, state.tgt_in].map(ids => ids.map(token))")
+    best = weights.argmax(-1)
+    back = [t for t in range(1, len(best)) if best[t] < best[t - 1] and min(weights.max(-1)[[t - 1, t]]) >= 0.5]
+    assert [words[1][t + 1] for t in back] == ["jaune"] and step == back[0]
+    text = find(browser, "#step-text").text
+    assert f"wrote ‘jaune’. It had read the target up to ‘{words[1][step]}’" in text
+    assert f"‘{words[0][best[step]]}’, with {100 * weights[step].max():.1f}" in text
+    assert (
+        "‘jaune’ looks back at ‘yellow’, after the step before it looked at ‘toy’"
+        in find(browser, "#picture-text").text
+    )
+
+    choose(browser, "reverse")
+    assert "At 9 of the 9 steps" in find(browser, "#picture-text").text
+    browser.execute_script("choose_example('transformer')")  # longer than those in training
+    assert "has 11 letters, and no word of the training had more than 10" in find(browser, "#lesson").text
+    assert "of the 11 steps" in (text := find(browser, "#picture-text").text) and "At 11 " not in text
+
+
+def test_an_earlier_step_can_be_chosen_and_written_differently(browser):
+    find(browser, "#target li:nth-child(4) button").click()
+    assert browser.execute_script("return [state.step, document.activeElement.firstChild.data]") == [2, "chien"]
+    assert find(browser, "#distribution button").text == "chien"
+    other = browser.find_elements(By.CSS_SELECTOR, "#distribution button")[1]
+    name = other.text
+    other.click()
+    assert browser.execute_script("return state.tgt_in.slice(1).map(token)")[2:] == [name]
+    picture = find(browser, "#picture svg")
+    browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", picture)
+    picture.click()
+    assert browser.execute_script("return state.step") < 3
+
+
+def test_what_a_decoder_that_ended_earlier_would_write_is_computed_by_its_last_norm_and_output(browser):
+    _, params, _ = make_playground.read("en-fr")
+    x, ended = browser.execute_script("""
+        const {embedded, layers} = trace('en-fr', state.src, read_tokens()).decoded;
+        return [[embedded, ...layers].map(({x}) => x[state.step]), [embedded, ...layers].map(({x}) => ended(x))];
+    """)
+    norm = params["decoder"]["norm"]
+    hidden, _, _ = nf.layer_norm(np.array(x), norm["gain"], norm["bias"], 1e-5)
+    shares = nf.softmax(hidden @ params["embedding"].T + params["output"]["bias"]).max(-1)
+    assert [float(text.split(", ")[0].rpartition(" ")[2]) for text in ended] == [round(float(p), 2) for p in shares]
+    assert ended[-1].startswith("‘jaune’") and not ended[1].startswith("‘jaune’")
+    texts = [p.text for p in browser.find_elements(By.CSS_SELECTOR, "#embedding-text, #heads p")]
+    assert ended[0] in texts[0] and ended[1] in texts[-2] and ended[2] in texts[-1]
+
+
+def test_temperature_changes_the_distribution_and_what_is_drawn(browser):
+    logits = np.array(
+        browser.execute_script("return trace('en-fr', state.src, read_tokens()).decoded.logits[state.step]")
+    )
+    find(browser, "#temperature").send_keys(Keys.ARROW_RIGHT * 10)
+    assert find(browser, "#temperature-shown").text == "2.0"
+    expected = nf.softmax(logits / 2)
+    column = [cell.text for cell in browser.find_elements(By.CSS_SELECTOR, "#distribution td:nth-child(4)")]
+    assert column == [f"{p:.4f}" for p in np.sort(expected)[::-1][:10]]
+    n = int((np.cumsum(np.sort(expected)[::-1]) < 0.9).sum()) + 1
+    assert f"{n} tokens share 90 %" in find(browser, "#temperature-text").text
+
+    uniform = (np.arange(4000) + 0.5) / 4000
+    script = "const [logits, u] = arguments; return u.map(x => sample(logits, 2, x))"
+    drawn = np.bincount(browser.execute_script(script, logits.tolist(), uniform.tolist()), minlength=len(logits))
+    without_padding = nf.softmax(np.where(np.arange(len(logits)) == 0, -np.inf, logits / 2))
+    np.testing.assert_allclose(drawn / 4000, without_padding, rtol=0, atol=1 / 4000)
+    find(browser, "#draw").click()
+    browser.execute_script("Math.random = () => 0.999999")  # an improbable token each time
+    find(browser, "#begin").click()
+    find(browser, "#next").click()
+    assert browser.execute_script("return state.tgt_in[1] !== 10")  # the most probable one
+
+
 def test_the_numbers_in_the_tables_are_those_that_were_computed(browser):
+    choose(browser, "reverse")
     model, params, _ = make_playground.read("reverse")
     src, tgt_in = [3 + "abcdefghijklmnopqrstuvwxyz".index(letter) for letter in "model"], [1]
-    field = find(browser, "#text")
-    field.clear()
-    field.send_keys("model")
+    paste(browser, "model")
     arrays = np.array([src]), np.array([tgt_in])
     logits = model.logits(params, *arrays, backend="reference")[0, -1]
     rows = browser.find_elements(By.CSS_SELECTOR, "#distribution tbody tr")
-    shown = [[cell.text for cell in row.find_elements(By.TAG_NAME, "td")] for row in rows]
-    for row, id_ in zip(shown, np.argsort(-logits), strict=False):
+    table = [[cell.text for cell in row.find_elements(By.TAG_NAME, "td")] for row in rows]
+    for row, id_ in zip(table, np.argsort(-logits), strict=False):
         assert row[1:4] == [str(id_), f"{logits[id_]:.3f}".replace("-", "−"), f"{nf.softmax(logits)[id_]:.4f}"]
 
     weights = model.attention_weights(params, *arrays, backend="reference")["memory"][-1][0, 0]
@@ -123,10 +227,28 @@ def test_the_numbers_in_the_tables_are_those_that_were_computed(browser):
 
 
 def test_the_page_says_how_good_the_models_are(browser):
-    assert "It reverses 100.0 %" in find(browser, "#about").text
     _, _, content = make_playground.read("en-fr")
-    choose(browser, "en-fr")
-    assert f"BLEU {content['about']['bleu_lower']}" in find(browser, "#about").text
+    about = content["about"]
+    assert f"BLEU {about['bleu_lower']}" in (text := find(browser, "#about").text)
+    assert f"it translates {about['n_exact']} exactly" in text
+    choose(browser, "reverse")
+    assert "It reverses 100.0 %" in find(browser, "#about").text
+
+
+def test_the_examples_are_translated_as_the_page_says_and_the_lesson_tells_why_one_fails(browser):
+    _, _, content = make_playground.read("en-fr")
+    for example in content["examples"]:
+        browser.execute_script("choose_example(arguments[0])", example["text"])
+        assert find(browser, "#said").text == f"{example['translation']} <end>"
+        text = find(browser, "#lesson").text
+        assert ("gives the same words" in text) == (example["translation"] == example["reference"])
+        assert all(f"{n} have ‘{word}’" in text for word, n in example["rare"].items())
+    browser.execute_script("choose_example('A pretty woman plays a harpsichord.')")
+    assert "0 have ‘harpsichord’" in (text := find(browser, "#lesson").text) and "h·ar·ps·ich·ord" in text
+    shares = browser.execute_script("return shares_of(trace(state.name, state.src, read_tokens()))")
+    unsure = sum(p < 0.5 for p in shares)
+    assert f"at {unsure} of {len(shares)} tokens" in text
+    assert len(browser.find_elements(By.CSS_SELECTOR, "#target .unsure")) == unsure > 0
 
 
 # -- text to tokens ------------------------------------------------------------------------------------------------
@@ -280,11 +402,34 @@ def tab_to(browser, selector):
 def test_everything_works_by_keyboard(browser):
     tab_to(browser, "[name=model]")
     press(browser, Keys.ARROW_RIGHT)
+    assert browser.execute_script("return state.name") == "reverse"
+    press(browser, Keys.ARROW_LEFT)
     assert browser.execute_script("return state.name") == "en-fr"
     tab_to(browser, "#text")
     press(browser, Keys.CONTROL, "a")
     press(browser, "Two dogs play.")
-    assert browser.execute_script("return state.src.length") > 4
+    assert browser.execute_script("return [state.src.length > 4, state.tgt_in.length]") == [True, 1]
+    press(browser, Keys.ENTER)
+    assert find(browser, "#said").text.endswith("chiens jouent. <end>")
+    press(browser, Keys.TAB, Keys.ARROW_DOWN)
+    assert find(browser, "#said").text.startswith("Une fille blonde")
+    tab_to(browser, "#picture svg")
+    press(browser, Keys.ARROW_DOWN)
+    assert find(browser, "#picture .readout").text.startswith("writes une (1), looks at")
+    tab_to(browser, "#source button")
+    press(browser, Keys.TAB, Keys.SPACE, Keys.SPACE)
+    assert browser.execute_script("return state.hidden") == []
+    press(browser, Keys.SPACE)
+    assert browser.execute_script("return state.hidden") == [1]
+    tab_to(browser, "#target button")
+    press(browser, Keys.TAB, Keys.ENTER)
+    assert browser.execute_script("return state.step") == 1
+    tab_to(browser, "#temperature")
+    press(browser, Keys.ARROW_LEFT)
+    tab_to(browser, "#draw")
+    press(browser, Keys.SPACE, Keys.SPACE)
+    assert browser.execute_script("return [state.temperature, state.draw]") == [0.9, False]
+    find(browser, "#begin").send_keys(Keys.ENTER)
     tab_to(browser, "#distribution button")
     press(browser, Keys.ENTER)
     assert browser.execute_script("return state.tgt_in.length") == 2
@@ -297,8 +442,8 @@ def test_everything_works_by_keyboard(browser):
     press(browser, Keys.ARROW_RIGHT, Keys.ARROW_DOWN)
     after = find(browser, "#head .readout").text
     assert before != after and "(1), column 1:" in after
-    tab_to(browser, "#next")
-    press(browser, Keys.ENTER, Keys.ENTER)
+    find(browser, "#next").send_keys(Keys.ENTER)
+    press(browser, Keys.ENTER)
     assert browser.execute_script("return state.tgt_in.length") == 4
     tab_to(browser, "#end")
     press(browser, Keys.SPACE)
@@ -319,6 +464,8 @@ def test_everything_works_by_keyboard(browser):
 
 
 def test_the_focus_and_open_tables_stay_while_decoding(browser):
+    choose(browser, "reverse")
+    find(browser, "#begin").click()
     for summary in browser.find_elements(By.CSS_SELECTOR, "#head summary"):
         summary.send_keys(Keys.ENTER)
     for _ in range(20):
@@ -326,7 +473,7 @@ def test_the_focus_and_open_tables_stay_while_decoding(browser):
             break
         tab_to(browser, "#distribution button")
         press(browser, Keys.ENTER)
-    assert browser.execute_script("return document.activeElement.id") == "begin"  # no button of the table is enabled
+    assert browser.execute_script("return document.activeElement.matches('#distribution button')")
     assert len(browser.find_elements(By.CSS_SELECTOR, "#head details[open]")) == 2
 
 
@@ -364,8 +511,13 @@ return poor;
 def test_it_fits_every_screen_and_theme(look, errors, path, tmp_path, name, width, theme):
     browser = look(path, width, dark=theme == "dark")
     choose(browser, name)
-    widths = "const widths = []; while (!is_finished()) { $('next').click(); widths.push(document.body.scrollWidth); }"
-    assert max(browser.execute_script(f"{widths} return widths")) <= width  # at every step, as the tokens differ
+    script = """
+        const widths = [];
+        $('begin').click();
+        while (!is_finished()) { $('next').click(); widths.push(document.body.scrollWidth); }
+        return widths;
+    """
+    assert max(browser.execute_script(script)) <= width  # at every step, as the tokens differ
     browser.execute_script("for (let i = 0; i < 4; i++) $('back').click()")
     browser.execute_script("document.querySelectorAll('summary').forEach(summary => summary.click())")
     sizes = "return [document.documentElement.scrollWidth, document.body.scrollWidth, innerWidth]"
@@ -399,25 +551,23 @@ def test_whatever_can_have_the_focus_has_a_name(browser):
 
 @pytest.mark.parametrize("text", ["", "  ", "123", "x" * 100])
 def test_any_text_is_taken_or_refused_with_a_message(browser, text):
-    field = find(browser, "#text")
-    field.clear()
-    field.send_keys(text or " ")
-    assert bool(find(browser, "#message").text)
+    choose(browser, "reverse")
+    find(browser, "#begin").click()
+    paste(browser, text)
+    assert find(browser, "#message").text
     find(browser, "#next").click()
     choose(browser, "en-fr")
-    field = find(browser, "#text")
-    field.clear()
-    field.send_keys(text or " ")
+    find(browser, "#begin").click()
+    paste(browser, text)
     find(browser, "#end").click()
 
 
 def test_what_is_left_out_of_a_text_is_told(browser):
     def message(text):
-        field = find(browser, "#text")
-        field.send_keys(Keys.CONTROL, "a")
-        field.send_keys(text)
+        paste(browser, text)
         return find(browser, "#message").text
 
+    choose(browser, "reverse")
     assert message("h3llo") == "Only the letters from a to z are taken."
     assert message("hello") == ""
     assert message("a" * 21) == "Only the first 20 tokens are taken."
