@@ -24,6 +24,7 @@ extensions = [
     "run_examples",
     "source_links",
     "contracts",
+    "card",
     "playground",
 ]
 templates_path = ["_templates"]
@@ -34,6 +35,10 @@ myst_url_schemes = ["http", "https", "module"]  # the last one is of source_link
 html_theme = "furo"
 html_math_renderer = "mathml"
 html_title = "npformer"
+html_baseurl = "https://npformer.github.io/npformer/"  # where it is published: the one place that says so
+html_context = {"home": html_baseurl}
+html_additional_pages = {"404": "404.html"}
+html_favicon = "_static/favicon.svg"
 html_static_path = ["_static", str(Path(ziamath.__file__).parent / "fonts" / "STIXTwoMath-Regular.ttf")]
 html_css_files = ["book.css"]
 html_copy_source = False

@@ -2,7 +2,12 @@
 
 from pathlib import Path
 
+from card import tags
+
 from scripts import make_playground
+
+URL = "play/index.html"
+TEXT = "Two trained Transformers and an attention with all its gradients, in which every number can be looked at."
 
 
 def setup(app):
@@ -14,6 +19,9 @@ def make(app, error):
     """Write play/index.html beside the other pages."""
     if error or app.builder.format != "html":
         return
-    path = Path(app.outdir) / "play" / "index.html"
+    path = Path(app.outdir) / URL
     path.parent.mkdir(exist_ok=True)
-    path.write_text(make_playground.page(home="../index.html"), encoding="utf-8")
+    head = tags(app.config.html_baseurl, URL, "Play with a Transformer", TEXT)
+    head += '<link rel="icon" href="../_static/favicon.svg">'
+    html = make_playground.page(home="../index.html").replace('<link rel="icon" href="data:,">', head)
+    path.write_text(html, encoding="utf-8")

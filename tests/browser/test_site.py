@@ -1,5 +1,6 @@
 """Every page of the site loads in a browser without an error, wide and narrow, and without a network."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -30,15 +31,34 @@ def test_every_page_loads_and_fits(site, look, errors, width, dark):
     assert wrong == []
 
 
-def test_the_search_finds_pages(site, look):
-    driver = look(f"{site / 'search.html'}")
-    driver.get((site / "search.html").as_uri() + "?q=attention")
+@pytest.mark.parametrize("word, page", [("attention", "attention/one-head"), ("softmax", "gradients/softmax")])
+def test_the_search_finds_pages(site, look, word, page):
+    driver = look(site / "search.html")
+    driver.get((site / "search.html").as_uri() + f"?q={word}")
     for _ in range(100):
-        n = driver.execute_script("return document.querySelectorAll('#search-results li').length")
-        if n > 5:
+        found = driver.execute_script("return [...document.querySelectorAll('#search-results li a')].map(a => a.href)")
+        if len(found) > 5 and any(f"{page}.html" in link for link in found):
             return
         driver.execute_async_script("setTimeout(arguments[0], 100)")
-    assert n > 5
+    raise AssertionError(found)
+
+
+def test_a_link_to_a_page_shows_its_title_its_text_and_a_picture_with_absolute_addresses(site):
+    base = re.search('^html_baseurl = "(.*?)"', (EXTENSIONS.parent / "conf.py").read_text(encoding="utf-8"), re.M)[1]
+    assert base.startswith("https://") and base.endswith("/")
+    assert (site / "_static" / "card.png").stat().st_size < 100_000
+    n_pages = 0
+    for path in pages(site):
+        text = path.read_text(encoding="utf-8")
+        if path.name in ("404.html", "search.html", "genindex.html", "py-modindex.html"):
+            continue
+        card = dict(re.findall(r'<meta property="og:(\w+)" content="([^"]*)">', text))
+        assert card["url"] == base + str(path.relative_to(site).as_posix())
+        assert card["image"] == f"{base}_static/card.png"
+        assert card["title"] and "<" not in card["title"] and len(card["description"]) > 5, path
+        n_pages += 1
+    assert n_pages > 40
+    assert f'href="{base}"' in (site / "404.html").read_text(encoding="utf-8")
 
 
 def test_formulas_are_shown_by_the_browser_itself(site, look):
