@@ -1,10 +1,15 @@
-"""The description on PyPI: README.md, with links that work outside of a clone. All else is in setup.cfg."""
+"""The description on PyPI: README.md, with links that work outside of a clone. All else is in setup.cfg.
+
+The package gets a copy of docs/one_page_transformer.py, of which the exercises are made.
+"""
 
 import configparser
 import re
+import shutil
 from pathlib import Path
 
 from setuptools import setup
+from setuptools.command.build_py import build_py
 
 config = configparser.ConfigParser()
 config.read("setup.cfg", encoding="utf-8")
@@ -13,4 +18,16 @@ text = Path("README.md").read_text(encoding="utf-8")
 text = re.sub(r"(!\[[^]]*\]\()(?!\w+:|#)", rf"\1{url}/raw/main/", text)
 text = re.sub(r"(\]\()(?!\w+:|#)", rf"\1{url}/blob/main/", text)
 text = text.replace("pip install '.[", "pip install 'npformer[").replace("pip install .", "pip install npformer")
-setup(long_description=text, long_description_content_type="text/markdown")
+
+
+class WithPage(build_py):
+    """Build the package as usual, and copy the page into it."""
+
+    def run(self):
+        """Do both."""
+        super().run()
+        if not self.editable_mode:
+            shutil.copy("docs/one_page_transformer.py", Path(self.build_lib, "npformer", "exercises", "transformer"))
+
+
+setup(long_description=text, long_description_content_type="text/markdown", cmdclass={"build_py": WithPage})

@@ -5,29 +5,25 @@ npformer exercises start softmax    # write exercises/softmax.py, which you comp
 npformer exercises check softmax    # run it, and say precisely what is wrong
 npformer exercises hint softmax     # a hint; the next time one more
 npformer exercises answer softmax   # the answer
+npformer exercises build            # write your own Transformer in fourteen exercises
 """
 
-import argparse
 import ast
 import os
 import sys
 from pathlib import Path
 from textwrap import indent
 
-from npformer.commands import called, nearest
-from npformer.commands.arguments import above_zero, new_parser
+from npformer.commands import called, exercises_build, nearest
+from npformer.commands.arguments import new_parser
 from npformer.commands.command import command
+from npformer.commands.exercises_reports import Refusal, add_seconds, print_answer, print_hint, report
 
-from npformer.exercises.compare import PERHAPS, Verdict
-from npformer.exercises.process import SECONDS, check_in_process
+from npformer.exercises.process import check_in_process
 from npformer.exercises.progress import FILE, FOLDER, Progress
 from npformer.exercises.start import heading, starting_text, task_text
 from npformer.exercises.tasks import EXERCISES
 from npformer.runtime.extras import BOOK
-
-
-class Refusal(ValueError):
-    """What the person can mend, in one line."""
 
 
 @command
@@ -60,9 +56,7 @@ def parser():
         metavar="EXERCISE|FILE",
         help="an exercise, or a file that defines functions of exercises (default: all that you have started)",
     )
-    check.add_argument(
-        "--seconds", type=seconds, default=SECONDS, help="the time that a function has (default: %(default)g)"
-    )
+    add_seconds(check)
     check.set_defaults(run=check_all)
 
     hint = commands.add_parser("hint", help="a hint; the next time one more")
@@ -72,15 +66,8 @@ def parser():
     answer = commands.add_parser("answer", help="the answer")
     answer.add_argument("name", metavar="EXERCISE")
     answer.set_defaults(run=show_answer)
+    exercises_build.add_to(commands)
     return top
-
-
-def seconds(text):
-    """A number of seconds, of the command line."""
-    value = above_zero(text)
-    if value > 3600:
-        raise argparse.ArgumentTypeError(f"{text:.40}, expected at most 3600")
-    return value
 
 
 def program():
@@ -112,6 +99,7 @@ def show_list(options, progress):
     solved = len(progress.solved & set(EXERCISES))
     print(f"\n{solved} of {len(EXERCISES)} solved")
     print(next_line(progress))
+    print(f"your own Transformer, in fourteen exercises: {exercises_build.program()}")
     return 0
 
 
@@ -158,10 +146,7 @@ def check_all(options, progress):
     for name, file in todo:
         verdict, printed = check_in_process(name, file, options.seconds)
         verdicts.append(verdict)
-        report(name, file, verdict, printed, progress)
-        progress.solved.discard(name)
-        if verdict.solved:
-            progress.solved.add(name)
+        report(EXERCISES[name], file, verdict, printed, progress, program())
         progress.files[name] = str(file)
     progress.save()
     n_solved = sum(verdict.solved for verdict in verdicts)
@@ -184,6 +169,8 @@ def functions_of(what, progress):
     file = Path(what)
     if not file.is_file():
         raise Refusal(f"{file} {'is a folder' if file.is_dir() else 'is missing'}: expected a Python file")
+    if file.resolve() == exercises_build.FILE.resolve():
+        raise Refusal(f"{file} is that of your own Transformer: {exercises_build.program()} check")
     if file.stem in EXERCISES:
         return [(file.stem, file)]
     names = [name for name in EXERCISES if name in names_in(file)]
@@ -208,43 +195,13 @@ def names_in(file):
     return functions | {target.id for target in targets if isinstance(target, ast.Name)}
 
 
-def report(name, file, verdict: Verdict, printed, progress):
-    """Print what is wrong, or that nothing is.
-
-    Where the bug is what the exercise asks for, its explanation comes only after the last hint.
-    """
-    if printed:
-        print(f"{file} printed:\n{indent(printed.rstrip(), '    ')}")
-    said = {"solved": "solved", "wrong": "not yet right", "not written": "not written yet"}[verdict.state]
-    print(f"{name}: {said}")
-    exercise = EXERCISES[name]
-    is_early = exercise.given and progress.hints.get(name, 0) < len(exercise.hints)
-    for line in verdict.lines:
-        if not (is_early and line.startswith(PERHAPS)):
-            print(f"    {line}")
-    if verdict.state == "wrong":
-        print(f"    a hint: {program()} hint {name}")
-
-
 def give_hint(options, progress):
     """Print one hint more than the last time."""
-    exercise = find(options.name)
-    n = min(int(progress.hints.get(exercise.name, 0)) + 1, len(exercise.hints))
-    for number, hint in enumerate(exercise.hints[:n], 1):
-        print(f"{number}. {hint}")
-    if n < len(exercise.hints):
-        print("the same command again gives one more")
-    else:
-        more = "; `check` now says more about what is wrong" if exercise.given else ""
-        print(f"that was the last hint{more}; the answer: {program()} answer {exercise.name}")
-    progress.hints[exercise.name] = n
-    progress.save()
+    print_hint(find(options.name), progress, program())
     return 0
 
 
 def show_answer(options, progress):
     """Print the answer."""
-    exercise = find(options.name)
-    print(f"{exercise.imports}\n\n\n{exercise.answer_source.rstrip()}")
-    print(f"\n\n# explained in {BOOK}/{exercise.page}.md")
+    print_answer(find(options.name))
     return 0

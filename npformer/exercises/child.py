@@ -1,6 +1,6 @@
 """Runs in a process of its own: load a person's file, check one function of it, and write the verdict to a file.
 
-    python -m npformer.exercises.child EXERCISE FILE VERDICT SECONDS
+    python -m npformer.exercises.child KEY FILE VERDICT SECONDS
 
 The process may end in any way, or not at all; ``process`` starts it and waits.
 """
@@ -20,18 +20,21 @@ from types import ModuleType
 import npformer
 from npformer.exercises.compare import UNDER_WAY, Verdict, check_function, error_line, error_text, too_long
 from npformer.exercises.tasks import EXERCISES
+from npformer.exercises.transformer import BUILD
 
 MEMORY = 8 * 2**30  # bytes of addresses, of which the libraries take some
 ENDING = threading.Lock()
+ALL = {exercise.key: exercise for exercise in (*EXERCISES.values(), *BUILD.values())}
 
 
-def main(name, file, answer_file, seconds):
-    """Check the function ``name`` of a file."""
+def main(key, file, answer_file, seconds):
+    """Check the function of an exercise in a file."""
     limit_memory()
-    forbid(name)
+    exercise = ALL[key]
+    forbid(exercise.function_name)
     watch(file, answer_file, float(seconds))
     try:
-        verdict = check_file(EXERCISES[name], file)
+        verdict = check_file(exercise, file)
     except Exception as error:
         line = (
             f"the checker stopped with {error_line(error)}: does your code change Python or NumPy, as np.sum = … does?"
@@ -66,11 +69,12 @@ def check_file(exercise, file):
         return Verdict("wrong", [syntax_error_text(error)])
     except (Exception, SystemExit) as error:
         return Verdict("wrong", [f"running the file raises {error_text(error, file)}"])
-    if exercise.name not in names:
-        close = get_close_matches(exercise.name, [name for name in names if callable(names[name])], 1)
+    if exercise.function_name not in names:
+        close = get_close_matches(exercise.function_name, [name for name in names if callable(names[name])], 1)
         but = f", but one called {close[0]}" if close else ""
-        return Verdict("wrong", [f"the file has no function {exercise.name}{but}: expected {exercise.signature}"])
-    return check_function(exercise, names[exercise.name], file=file)
+        line = f"the file has no function {exercise.function_name}{but}: expected {exercise.signature}"
+        return Verdict("wrong", [line])
+    return check_function(exercise, exercise.completed(names), file=file)
 
 
 def run(file):

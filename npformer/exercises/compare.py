@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from npformer.exercises.exercise import Complaint
+
 TOLERANCE = 1e-9  # relative to the largest entry that is expected
 SEED = 0
 PERHAPS = "perhaps: "  # begins the line that says what may be the reason
@@ -44,11 +46,13 @@ class Outcome:
 
 def check_function(exercise, function, seed=SEED, file=None):
     """Compare a function, of a person's file, with what is expected on every case. Returns a `Verdict`."""
+    name = exercise.function_name
     if not callable(function):
-        return Verdict("wrong", [f"{exercise.name} is {kind(function)}, expected a function"])
-    if not takes(function, len(exercise.arguments)):
-        expected = f"{exercise.name}({', '.join(exercise.arguments)})"
-        line = f"your function is {exercise.name}{inspect.signature(function)}, expected {expected}"
+        return Verdict("wrong", [f"{name} is {kind(function)}, expected a function"])
+    parameters = inspect.signature(exercise.answer).parameters
+    if not takes(function, len(parameters)):
+        expected = f"{name}({', '.join(parameters)})"
+        line = f"your function is {name}{inspect.signature(function)}, expected {expected}"
         return Verdict("wrong", [line])
     cases = exercise.cases(np.random.default_rng(seed))
     with warnings.catch_warnings(), np.errstate(all="ignore"):
@@ -83,7 +87,7 @@ def call(exercise, function, case):
     args = copied(case.args)
     kept = copied(case.args)
     try:
-        value = function(*args)
+        value = exercise.results_of(function, args)
     except (Exception, SystemExit) as error:
         return Outcome(error=error)
     names = exercise.arguments
@@ -92,7 +96,7 @@ def call(exercise, function, case):
 
 
 def copied(args):
-    """The arguments, with arrays and lists copied, and iterators made anew."""
+    """The arguments, with arrays, lists and dicts copied, and iterators made anew."""
     return [copy_of(x) for x in args]
 
 
@@ -100,11 +104,15 @@ def copy_of(x):
     """A copy of one argument."""
     if isinstance(x, (np.ndarray, list)):
         return x.copy()
+    if isinstance(x, dict):
+        return {name: copy_of(value) for name, value in x.items()}
     return x.fresh() if hasattr(x, "fresh") else x
 
 
 def is_same(x, before):
     """Whether an argument is still what it was."""
+    if isinstance(before, dict):
+        return x.keys() == before.keys() and all(is_same(x[name], before[name]) for name in before)
     return not isinstance(x, (np.ndarray, list)) or np.array_equal(x, before, equal_nan=np.asarray(x).dtype.kind == "f")
 
 
@@ -113,6 +121,8 @@ def is_same(x, before):
 
 def complaint_about(exercise, outcome, expected, file):
     """The line that says what is wrong with an outcome, or None."""
+    if isinstance(outcome.error, Complaint):
+        return str(outcome.error)
     if outcome.error is not None:
         return f"it raises {error_text(outcome.error, file)}"
     if outcome.changed:
@@ -252,7 +262,7 @@ def argument_text(name, x):
         return f"{name} = " + re.sub(r"\s*\n\s*", " ", text)
     if isinstance(x, np.ndarray):
         return f"{name} of shape {x.shape}"
-    if callable(x) or (isinstance(x, list) and len(x) > 8):
+    if isinstance(x, dict) or callable(x) or (isinstance(x, list) and len(x) > 8):
         return name
     return f"{name} = {x!r}"
 

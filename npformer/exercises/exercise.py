@@ -18,6 +18,10 @@ class Mistake:
     explanation: str
 
 
+class Complaint(Exception):
+    """What is wrong with the form of a function's results, in one line."""
+
+
 class Case:
     """Arguments with which a function is called, and what is special about them."""
 
@@ -69,13 +73,31 @@ class Exercise:
 
     @property
     def name(self):
-        """The name of the exercise and of its function."""
+        """The name of the exercise."""
+        return self.answer.__name__
+
+    @property
+    def key(self):
+        """Its name among those of all exercises, in the file of the progress."""
+        return self.name
+
+    @property
+    def function_name(self):
+        """The name of the function that a person writes."""
         return self.answer.__name__
 
     @property
     def signature(self):
         """The first line of the function."""
-        return f"def {self.name}{inspect.signature(self.answer)}:"
+        return f"def {self.function_name}{inspect.signature(self.answer)}:"
+
+    def results_of(self, function, args):
+        """What is compared with what is expected: the results of a call. Raises Complaint if there are none."""
+        return function(*args)
+
+    def completed(self, names):
+        """The person's function among the names of a file."""
+        return names[self.function_name]
 
     @property
     def imports(self):
@@ -91,7 +113,7 @@ class Exercise:
         """The function that a changed text of the answer defines."""
         names = dict(self.answer.__globals__)
         exec(compile(source, f"<a change of {self.name}>", "exec"), names)
-        return names[self.name]
+        return names[self.function_name]
 
     def with_mistake(self, mistake):
         """The answer with a mistake in it."""

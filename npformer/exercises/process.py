@@ -19,11 +19,11 @@ KEPT = 4000  # bytes of what a function prints
 MARK = "NPFORMER_EXERCISE"  # a variable that what a function starts inherits
 
 
-def check_in_process(name, file, seconds=SECONDS):
-    """Check the function ``name`` of a file. Returns the `Verdict` and what the function has printed."""
+def check_in_process(key, file, seconds=SECONDS):
+    """Check the function of an exercise in a file. Returns the `Verdict` and what the function has printed."""
     with tempfile.TemporaryDirectory() as folder:
         answer = Path(folder) / "verdict.json"
-        arguments = [name, str(Path(file).resolve()), str(answer), str(seconds)]
+        arguments = [key, str(Path(file).resolve()), str(answer), str(seconds)]
         child = subprocess.Popen(
             [sys.executable, "-P", "-m", "npformer.exercises.child", *arguments],
             env=environment() | {MARK: folder},

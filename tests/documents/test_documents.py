@@ -42,6 +42,7 @@ def test_the_description_on_pypi_is_the_readme_with_links_that_lead_somewhere_ou
     monkeypatch.chdir(ROOT)
     given = {}
     monkeypatch.setitem(sys.modules, "setuptools", SimpleNamespace(setup=given.update))
+    monkeypatch.setitem(sys.modules, "setuptools.command.build_py", SimpleNamespace(build_py=object))
     runpy.run_path("setup.py")
     text = given["long_description"]
     links = re.findall(r"\]\(([^)]*)\)", text)

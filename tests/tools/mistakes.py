@@ -128,6 +128,13 @@ MISTAKES = [
         1,
         "there is no exercise 'sofmax', did you mean softmax?",
     ),
+    Mistake(
+        "npformer",
+        "an exercise of one's own Transformer before its file is there",
+        "exercises build check",
+        1,
+        "exercises/transformer.py is missing: npformer exercises build writes it",
+    ),
     Mistake("npformer", "NumPy is not installed", f"{without('numpy')} SCRIPT info", 1, "numpy is not installed for …"),
     Mistake(
         "npformer",

@@ -1,13 +1,14 @@
 """Mutation testing of the exercises: check that the checker notices a wrong answer.
 
 Each mutant is the answer of an exercise with one change: another operator, comparison or function, a term dropped, a
-constant, axis or index changed, a transposition undone, two arguments swapped, a statement left out. A mutant is
-equivalent, and left out, if each of its numbers is equal to that of the answer (without any tolerance) on all cases of
-many seeds, whose sizes and numbers differ from those that the checker uses. A mutant that the checker does not notice,
-though it is not equivalent, is a survivor, and is printed with the largest difference of its results.
+constant, axis or index changed, a transposition undone, two arguments swapped, a statement left out or done in place.
+A mutant is equivalent, and left out, if each of its numbers is equal to that of the answer (without any tolerance) on
+all cases of many seeds, whose sizes and numbers differ from those that the checker uses. A mutant that the checker does
+not notice, though it is not equivalent, is a survivor, and is printed with the largest difference of its results.
 
     python tests/tools/mutate_exercises.py                # all mutants, about two minutes
     python tests/tools/mutate_exercises.py --sample 200   # a random part of them
+    python tests/tools/mutate_exercises.py --only build/  # those of the fourteen exercises
 """
 
 import ast
@@ -22,7 +23,8 @@ import numpy as np
 from npformer.commands.arguments import new_parser, positive  # needs pip install -e .
 from npformer.commands.command import command
 
-from npformer.exercises import EXERCISES, check_function
+from npformer.exercises import check_function
+from npformer.exercises.child import ALL
 from npformer.exercises.compare import call
 from tests.tools import mutate_backward
 
@@ -74,7 +76,7 @@ def judge(mutants, n_seeds, verbose=True):
     """Check each mutant. Returns three lists: caught, equivalent, survivors with their largest difference."""
     caught, equivalent, survivors = [], [], []
     for name, change, source in mutants:
-        exercise = EXERCISES[name]
+        exercise = ALL[name]
         if is_caught(exercise, source):
             caught.append((name, change))
             continue
@@ -167,10 +169,10 @@ class Stopped(BaseException):
 # -- the mutants --------------------------------------------------------------------------------------------------
 
 
-def all_mutants():
-    """(exercise, change, source) for each mutant of each answer."""
+def all_mutants(exercises=None):
+    """(exercise, change, source) for each mutant of the answers, by default of all."""
     mutants = {}
-    for name, exercise in EXERCISES.items():
+    for name, exercise in (exercises or ALL).items():
         tree = ast.parse(exercise.answer_source)
         original = ast.unparse(tree)
         for node in ast.walk(tree):
@@ -216,6 +218,10 @@ def mutations(node):
             for i in range(len(elements) - 1):
                 swapped = [*elements[:i], elements[i + 1], elements[i], *elements[i + 2 :]]
                 yield f"{text}: {i} and {i + 1} swapped", type(node)(swapped, context)
+        case ast.Assign([ast.Name() as target], ast.BinOp(ast.Name(name) as left, operator, right)):
+            in_place = [ast.AugAssign(ast.Name(name, ast.Store()), operator, right), ast.Assign([target], left)]
+            yield f"{text}: in place", ast.If(ast.Constant(True), in_place, [])
+            yield f"{text}: left out", ast.Pass()
         case ast.Assign() | ast.AugAssign() | ast.Expr() | ast.Break():
             yield f"{text}: left out", ast.Pass()
         case ast.Slice(lower, upper, step) if lower or upper:

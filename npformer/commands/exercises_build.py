@@ -1,0 +1,186 @@
+"""Write your own Transformer in fourteen exercises.
+
+npformer exercises build               # write exercises/transformer.py, and say what comes next
+npformer exercises build check         # run what you have written, and say precisely what is wrong
+npformer exercises build hint          # a hint; the next time one more
+npformer exercises build answer        # the answer
+npformer exercises build train Ada     # let it learn to write words backwards, a minute
+"""
+
+from textwrap import indent
+
+from npformer.commands import called, nearest
+from npformer.commands.arguments import new_parser, positive, utf_8
+from npformer.commands.exercises_reports import Refusal, add_seconds, print_answer, print_hint, report
+
+from npformer.exercises.child import run, syntax_error_text
+from npformer.exercises.compare import error_text
+from npformer.exercises.exercise import Complaint
+from npformer.exercises.process import check_in_process
+from npformer.exercises.progress import FOLDER
+from npformer.exercises.transformer import BUILD, reverse
+from npformer.exercises.transformer.file import complete, starting_text, text_of
+from npformer.runtime.threads import blas_threads
+
+FILE = FOLDER / "transformer.py"
+N_TESTED = 100  # words that the trained model writes backwards
+NAMES = list(BUILD)
+
+
+def add_to(commands):
+    """Add ``build`` to the commands of ``npformer exercises``."""
+    top = commands.add_parser("build", help="write your own Transformer in fourteen exercises", **described())
+    top.set_defaults(run=show)
+    actions = top.add_subparsers(title="commands", metavar="COMMAND")
+    for name, act, what in (
+        ("check", check, "run your function, and say what is wrong"),
+        ("hint", hint, "a hint; the next time one more"),
+        ("answer", answer, "the answer"),
+    ):
+        action = actions.add_parser(name, help=what)
+        action.add_argument("name", nargs="?", metavar="EXERCISE", help="(default: the first that is not solved)")
+        action.set_defaults(run=act)
+        if act is check:
+            add_seconds(action)
+    training = actions.add_parser("train", help="train on words written backwards, a minute, and write your name so")
+    training.add_argument("words", nargs="*", type=utf_8, metavar="NAME", help="(it is asked for if there is none)")
+    training.add_argument("--steps", type=positive, default=1500, metavar="N", help="(default: %(default)s)")
+    training.set_defaults(run=train)
+
+
+def described():
+    """The help, as it is written."""
+    made = new_parser(__doc__)
+    return {"description": made.description, "formatter_class": made.formatter_class}
+
+
+def program():
+    """How the person calls this."""
+    return called("exercises") + " build"
+
+
+def next_of(progress):
+    """The exercises that are not solved, in order."""
+    return [part for part in BUILD.values() if part.key not in progress.solved]
+
+
+def chosen(options, progress):
+    """The exercise that is named, or the first that is not solved."""
+    name = options.name
+    if name is None:
+        return next(iter(next_of(progress)), BUILD[NAMES[-1]])
+    if name.isascii() and name.isdigit() and 0 < int(name) <= len(NAMES):
+        name = NAMES[int(name) - 1]
+    if name not in BUILD:
+        raise Refusal(f"there is no exercise {name!r:.40}{nearest(name, NAMES) or f': see {program()}'}")
+    return BUILD[name]
+
+
+def there():
+    """Raise an error if the file is not there."""
+    if not FILE.is_file():
+        raise Refusal(f"{FILE} is missing: {program()} writes it")
+
+
+def print_next(progress):
+    """Print what is to be written next."""
+    left = next_of(progress)
+    if left:
+        print(f"\n{indent(text_of(NAMES.index(left[0].name) + 1, left[0]), '    ')}\n")
+        print(f"Write {left[0].function_name} in {FILE}{line_of(left[0])}, then: {program()} check")
+    else:
+        print(f"\nall are solved, so the model is yours: {program()} train")
+
+
+def line_of(part):
+    """Where the function stands in the file."""
+    lines = FILE.read_text(encoding="utf-8", errors="replace").splitlines()
+    found = [number for number, line in enumerate(lines, 1) if line.startswith(f"def {part.function_name}(")]
+    return f", line {found[0]}" if found else ""
+
+
+# -- the commands -------------------------------------------------------------------------------------------------
+
+
+def show(options, progress):
+    """Write the file if there is none, and list the exercises."""
+    if not FILE.exists():
+        FOLDER.mkdir(exist_ok=True)
+        with FILE.open("x", encoding="utf-8") as stream:
+            stream.write(starting_text())
+        print(f"Your file: {FILE}")
+    for number, part in enumerate(BUILD.values(), 1):
+        print(f"{number:3}  {part.name:<24}{part.title:<58}{'solved' * (part.key in progress.solved)}".rstrip())
+    print_next(progress)
+    return 0
+
+
+def check(options, progress):
+    """Check the exercise that is named, or the first that is not solved and those behind it that are written.
+
+    The exit status is 1 if one is not right.
+    """
+    there()
+    todo = [chosen(options, progress)] if options.name else next_of(progress) or BUILD.values()
+    for n_solved, part in enumerate(todo):
+        verdict, printed = check_in_process(part.key, FILE, options.seconds)
+        if verdict.state == "not written" and n_solved:
+            break
+        report(part, FILE, verdict, printed, progress, program())
+        progress.save()
+        if not verdict.solved:
+            return 1
+    print_next(progress)
+    return 0
+
+
+def hint(options, progress):
+    """Print one hint more than the last time."""
+    part = chosen(options, progress)
+    print(f"{part.name}:")
+    print_hint(part, progress, program())
+    return 0
+
+
+def answer(options, progress):
+    """Print the answer."""
+    print_answer(chosen(options, progress))
+    return 0
+
+
+def train(options, progress):
+    """Train the person's model, and let it write the names backwards."""
+    there()
+    given = options.words or [ask()]
+    words = [reverse.letters_of(word) for word in given]
+    own = [part.name for part in BUILD.values() if part.key in progress.solved]
+    print(f"{len(own)} of {len(NAMES)} exercises are yours{': ' * bool(own)}{', '.join(own)}")
+    file = str(FILE.resolve())
+    try:
+        names = run(file)
+        complete(names, progress.solved)
+        with blas_threads(1):  # the matrices are small
+            params = reverse.train(names, words, options.steps)
+            tests = reverse.Words(words).random(reverse.np.random.default_rng(1), N_TESTED)
+            found = reverse.written(names, params, words + tests, words)
+    except SyntaxError as error:
+        raise Refusal(f"{FILE}: {syntax_error_text(error)}") from None
+    except Complaint as error:
+        raise Refusal(str(error)) from None
+    except (Exception, SystemExit) as error:
+        raise Refusal(f"{FILE}: it raises {error_text(error, file)}; {program()} check EXERCISE checks one") from None
+    right = ["".join(reversed(word)) for word in words + tests]
+    for word, wanted, text in zip(given, right, found, strict=False):
+        but = "" if text == wanted else f"   (wrong: it is {wanted}; more --steps help)"
+        print(f"{word.strip()} backwards: {text}{but}")
+    n_right = sum(a == b for a, b in zip(found[len(words) :], right[len(words) :], strict=True))
+    print(f"{n_right} of {N_TESTED} words of random letters are written backwards without a mistake")
+    return 0
+
+
+def ask():
+    """The name of the person."""
+    try:
+        return input("your name: ")
+    except EOFError:
+        raise Refusal(f"there is no name: {program()} train NAME") from None

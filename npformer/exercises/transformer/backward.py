@@ -1,0 +1,146 @@
+"""Exercises 7 to 9: the backward passes."""
+
+import numpy as np
+
+from npformer.exercises.exercise import Case, draw, sizes
+from npformer.exercises.transformer.forward import attention_cases, norm_cases
+from npformer.exercises.transformer.record import add
+
+
+def linear_params(weight, bias):
+    """Parameters of a linear map."""
+    return {"weight": np.array(weight, dtype=float), "bias": np.array(bias, dtype=float)}
+
+
+def linear_cases(rng):
+    """The page's example, rows, a batch."""
+    B, T, D, F = sizes(rng, 4, low=2)
+    random = lambda *shape: linear_params(draw(rng, *shape), draw(rng, shape[-1]))
+    return [
+        Case("two numbers", linear_params([[1], [2]], [0.5]), np.array([[3.0, 4.0]]), np.array([[1.0]])),
+        Case("several rows", random(D, F), draw(rng, T, D), draw(rng, T, F)),
+        Case("a square weight", random(D, D), draw(rng, D, D), draw(rng, D, D)),
+        Case("a batch", random(D, F), draw(rng, B, T, D), draw(rng, B, T, F)),
+    ]
+
+
+add(
+    "linear",
+    linear_cases,
+    [
+        ({' + params["bias"]': ""}, "the bias is missing"),
+        ({'dy @ params["weight"].T': 'dy @ params["weight"]'}, "dx = dy Wᵀ: the weight is not transposed"),
+        ({"x_rows.T @ dy_rows": "(x_rows.T @ dy_rows).T"}, "dW has the shape of W: xᵀ dy, not dyᵀ x"),
+        (
+            {"dy_rows.sum(axis=0)": "dy_rows.mean(axis=0)"},
+            "the bias is used by every row, so its gradient is the sum, not the mean",
+        ),
+        ({"dy_rows.sum(axis=0)": "dy"}, "the bias is used by every row, so its gradient is the sum of all rows of dy"),
+        (
+            {"x_rows.T @ dy_rows": "x.swapaxes(-1, -2) @ dy"},
+            "in a batch this is one dW for each sentence: their sum is wanted",
+        ),
+        (
+            {"dy_rows.sum(axis=0)": "dy.sum(axis=0)"},
+            "in a batch there are more axes than the first to sum over: all but the last",
+        ),
+    ],
+    gradients=("dx", "grads"),
+    title="a linear map, forward and backward",
+    page="gradients/linear",
+    task="""
+        params: {"weight": (D, F), "bias": (F,)}, x (..., D) -> y = x W + b (..., F), and the function backward.
+
+        backward(dy), dy (..., F), returns dx = dy Wᵀ and grads = {"weight": dW, "bias": db}. Weight and bias are used by
+        every row of x, so dW = xᵀ dy and db are sums over all rows, whatever axes there are before the last.""",
+    hints=(
+        "x.reshape(-1, x.shape[-1]) makes a matrix of all rows of x; the same for dy.",
+        'dW = x_rows.T @ dy_rows, db = dy_rows.sum(axis=0), dx = dy @ params["weight"].T.',
+    ),
+)
+
+add(
+    "layer_norm_backward",
+    lambda rng: norm_cases(rng, 1),
+    [
+        ({"dx_hat - mean - x_hat * slope": "dx_hat"}, "mean and variance depend on x too: two terms are missing in dx"),
+        ({" - x_hat * slope": ""}, "the term of the variance is missing in dx: x̂ · mean(dx̂ · x̂)"),
+        ({"dx_hat - mean - ": "dx_hat - "}, "the term of the mean is missing in dx: mean(dx̂)"),
+        ({'dx_hat = dy * params["gain"]': "dx_hat = dy"}, "the gain is missing in dx: dx̂ = dy · gain"),
+        ({"rstd * (dx_hat": "(dx_hat"}, "the factor 1/√(variance + eps) in front of dx is missing"),
+        (
+            {"(dx_hat * x_hat).mean": "(dx_hat * x_hat).sum", "dx_hat.mean": "dx_hat.sum"},
+            "sums are subtracted where means are expected",
+        ),
+        ({"(dy * x_hat).sum(axis=rows)": "(dy * x).sum(axis=rows)"}, "dgain uses x instead of x̂"),
+        (
+            {"tuple(range(dy.ndim - 1))": "0"},
+            "in a batch there are more axes than the first to sum over: all but the last",
+        ),
+        (
+            {"tuple(range(dy.ndim - 1))": "-1"},
+            "the gradients of gain and bias are sums over the rows, not sums of each row",
+        ),
+    ],
+    gradients=("dx", "grads"),
+    title="layer normalisation, backward",
+    page="gradients/layer-norm",
+    task="""
+        backward(dy), dy (..., D), returns dx (..., D) and grads = {"gain": (D,), "bias": (D,)}, with x̂ and
+        rstd = 1 / √(variance + eps) of the forward pass, which backward remembers:
+
+            dx̂ = dy · gain;  dx = rstd · (dx̂ - mean(dx̂) - x̂ · mean(dx̂ · x̂)), with the means of each row
+
+        The gradients of gain and bias are the sums of dy · x̂ and of dy over all axes but the last.""",
+    hints=(
+        "The means need axis=-1 and keepdims=True.",
+        "rows = tuple(range(dy.ndim - 1)) are all axes but the last, and .sum(axis=rows) sums over them.",
+    ),
+)
+
+add(
+    "attention_backward",
+    lambda rng: attention_cases(rng, 1),
+    [
+        (
+            {" - (dweights * weights).sum(axis=-1, keepdims=True)": ""},
+            "the sum in softmax's backward pass is missing: a weight depends on all scores of its row",
+        ),
+        (
+            {"dq, dk = scale * dscores @ k, scale * dscores": "dq, dk = dscores @ k, dscores"},
+            "the factor 1/√K is missing in dq and dk",
+        ),
+        ({"weights * (dweights -": "(dweights -"}, "the factor weights of softmax's backward pass is missing"),
+        (
+            {"dv = weights.swapaxes(-1, -2) @ dout": "dv = dweights.swapaxes(-1, -2) @ dout"},
+            "dv = weightsᵀ dout, with the weights themselves",
+        ),
+        (
+            {"(dweights * weights).sum(axis=-1, keepdims=True)": "(dweights * weights).sum(axis=-2, keepdims=True)"},
+            "the sum of softmax's backward pass is over the keys, the last axis",
+        ),
+        (
+            {"return dq, dk, dv": "return dk, dq, dv"},
+            "the gradients come back in the order of the arguments: dq, dk, dv",
+        ),
+        (
+            {"scale * dscores @ k, scale * dscores.swapaxes(-1, -2) @ q": "scale * dscores @ k, scale * dscores @ q"},
+            "dk = dscoresᵀ q / √K: the transposition is missing",
+        ),
+    ],
+    gradients=("dq", "dk", "dv"),
+    title="attention, backward",
+    page="gradients/attention",
+    task="""
+        backward(dout), dout (B, H, T, K), the gradient of y, returns dq, dk, dv. Undo the steps in reverse order:
+
+            dweights = dout vᵀ,  dv = weightsᵀ dout              of  y = weights v
+            dscores = weights · (dweights - Σ dweights · weights)  of softmax, with the sum of each row
+            dq = dscores k / √K,  dk = dscoresᵀ q / √K            of  scores = q kᵀ / √K
+
+        The mask does not occur: where it is False, the weight is 0.""",
+    hints=(
+        "v.swapaxes(-1, -2) is vᵀ for each head of each sentence.",
+        "The sum needs axis=-1 and keepdims=True: (dweights * weights).sum(axis=-1, keepdims=True).",
+    ),
+)

@@ -1,0 +1,305 @@
+"""Exercises 1 to 6: the forward passes, and the loss."""
+
+import numpy as np
+
+from npformer.exercises.exercise import Case, draw, sizes
+from npformer.exercises.transformer.record import add, mask
+
+
+def softmax_cases(rng):
+    """Rows, with large numbers and with what a mask leaves."""
+    B, H, T, S = sizes(rng, 4, low=2)
+    masked = np.where(mask(rng, T, S), draw(rng, T, S), -np.inf)
+    return [
+        Case("one row", np.log([[1.0, 3.0, 4.0]])),
+        Case("several rows", draw(rng, T, S)),
+        Case("a batch of heads", draw(rng, B, H, T, S)),
+        Case("large numbers, and rows of different size", np.array([[0.0, 1.0], [2000.0, 2001.0]])),
+        Case("masked entries, which are -inf", masked),
+    ]
+
+
+add(
+    "softmax",
+    softmax_cases,
+    [
+        ({"x - x.max(axis=-1, keepdims=True)": "x"}, "exp overflows: subtract each row's maximum first"),
+        ({" / e.sum(axis=-1, keepdims=True)": ""}, "the division by the sum is missing: a row has to sum to 1"),
+        ({"e.sum(axis=-1, keepdims=True)": "e.sum()"}, "this divides by the sum of all rows: each row has its own sum"),
+        (
+            {"x.max(axis=-1, keepdims=True)": "x.max()"},
+            "subtract the maximum of each row, not that of all: other rows become 0 / 0",
+        ),
+    ],
+    title="softmax of each row",
+    page="attention/soft-dictionary",
+    task="""
+        x: an array of any shape -> y: the same shape. Along the last axis, y = exp(x) / Σ exp(x).
+
+        exp(1000) is inf, so subtract the maximum of each row first, which changes nothing else. What a mask forbids is
+        -inf, and becomes 0.""",
+    hints=(
+        "x.max(axis=-1, keepdims=True) has one number a row, with a shape that can be subtracted from x.",
+        "e = np.exp(x - maximum); the sum needs axis=-1 and keepdims=True too.",
+    ),
+)
+
+
+def attention_cases(rng, n_dout=0):
+    """With masks of the shapes that the model has; for the backward pass with dout."""
+    B, H, T, S, K = sizes(rng, 5, low=2, high=6)
+    ones = np.ones((1, 1, 1, 2), dtype=bool)
+
+    def case(what, B, H, T, S, K, keep, size=1.0):
+        q, k, v = size * draw(rng, B, H, T, K), size * draw(rng, B, H, S, K), draw(rng, B, H, S, K)
+        return Case(what, q, k, v, keep, *(draw(rng, B, H, T, K) for _ in range(n_dout)))
+
+    return [
+        case("one query, two keys", 1, 1, 1, 2, 2, ones),
+        case("several queries", 1, 1, 3, 4, 2, np.ones((3, 4), dtype=bool)),
+        case("a batch of heads, with a mask of the keys (B, 1, 1, S)", B, H, T, S, K, mask(rng, B, 1, 1, S)),
+        case("a causal mask (T, T)", B, H, T, T, K, np.tri(T, dtype=bool)),
+        case("a mask of each query (B, 1, T, S)", B, H, T, S, K, mask(rng, B, 1, T, S)),
+        case("large scores", B, H, T, S, K, mask(rng, T, S), 10.0),
+    ]
+
+
+add(
+    "attention",
+    attention_cases,
+    [
+        ({"q.shape[-1] ** -0.5": "1.0"}, "the factor 1/√K is missing"),
+        ({"q.shape[-1] ** -0.5": "1 / q.shape[-1]"}, "the scores are divided by K, not by √K"),
+        ({"q.shape[-1]": "k.shape[-2]"}, "the scores are divided by √S: K is the last axis of q"),
+        (
+            {"np.where(keep_mask, scores, -np.inf)": "scores"},
+            "the mask is not used: set the scores where it is False to -inf",
+        ),
+        ({"scores, -np.inf": "-np.inf, scores"}, "the mask is used the wrong way round: True = may attend"),
+        ({"scores, -np.inf": "scores, 0"}, "a forbidden score is 0, which exp makes 1: it has to be -inf"),
+        (
+            {"softmax(np.where(keep_mask, scores, -np.inf))": "np.where(keep_mask, softmax(scores), 0)"},
+            "the mask is applied after softmax: the weights no longer sum to 1",
+        ),
+        ({"k.swapaxes(-1, -2)": "k.T"}, "k.T reverses all axes, also batch and heads: swap the last two"),
+        ({"softmax(np.where(keep_mask, scores, -np.inf))": "np.where(keep_mask, scores, 0)"}, "the softmax is missing"),
+    ],
+    has_later_backward=True,
+    title="attention, forward",
+    page="attention/masks",
+    task="""
+        q (B, H, T, K), k and v (B, H, S, K), keep_mask: boolean, of a shape that fits (B, H, T, S) -> y (B, H, T, K).
+
+            scores = q kᵀ / √K, and -inf where keep_mask is False;  weights = softmax(scores);  y = weights v
+
+        Use your softmax. Return y and the function backward, which you write later.""",
+    hints=(
+        "k.swapaxes(-1, -2) transposes the last two axes, and @ multiplies the last two of both.",
+        "np.where(keep_mask, scores, -np.inf) keeps the scores where the mask is True.",
+        "weights = softmax(np.where(keep_mask, q @ k.swapaxes(-1, -2) * q.shape[-1] ** -0.5, -np.inf)).",
+    ),
+)
+
+
+def split_cases(rng):
+    """Some widths and numbers of heads."""
+    B, T, H, K = sizes(rng, 4, low=2)
+    return [
+        Case("two words, two heads of two", np.arange(8.0).reshape(1, 2, 4), 2),
+        Case("a batch", draw(rng, B, T, H * K), H),
+        Case("one head", draw(rng, B, T, K), 1),
+        Case("heads of one number", draw(rng, B, T, H), H),
+    ]
+
+
+add(
+    "split_heads",
+    split_cases,
+    [
+        (
+            {"x.reshape(B, T, n_heads, D // n_heads).transpose(0, 2, 1, 3)": "x.reshape(B, n_heads, T, D // n_heads)"},
+            "reshape alone mixes positions and heads: first divide the last axis, then move an axis",
+        ),
+        ({".transpose(0, 2, 1, 3)": ""}, "the axis of the heads is still after that of the positions"),
+        ({"D // n_heads": "D / n_heads"}, "D / n_heads is a float, and shapes are integers: D // n_heads"),
+        (
+            {"n_heads, D // n_heads).transpose(0, 2, 1, 3)": "D // n_heads, n_heads).transpose(0, 3, 1, 2)"},
+            "a head takes every H-th number; it should take K neighbouring ones",
+        ),
+    ],
+    title="split the width into heads",
+    page="attention/heads",
+    task="""
+        x (B, T, D), n_heads: H, a divisor of D -> (B, H, T, K) with K = D / H.
+
+        Head h of a position has the K neighbouring numbers x[..., h * K : (h + 1) * K].""",
+    hints=(
+        "reshape can divide the last axis into two: (B, T, D) -> (B, T, H, K).",
+        "transpose(0, 2, 1, 3) then moves the axis of the heads before that of the positions.",
+    ),
+)
+
+
+def merge_cases(rng):
+    """Some widths and numbers of heads."""
+    B, H, T, K = sizes(rng, 4, low=2)
+    return [
+        Case("two heads of two, two words", np.arange(8.0).reshape(1, 2, 2, 2)),
+        Case("a batch", draw(rng, B, H, T, K)),
+        Case("one head", draw(rng, B, 1, T, K)),
+        Case("as many heads as words", draw(rng, B, T, T, K)),
+    ]
+
+
+add(
+    "merge_heads",
+    merge_cases,
+    [
+        (
+            {".transpose(0, 2, 1, 3)": ""},
+            "reshape alone mixes heads and positions: first move the axis of the heads back",
+        ),
+        (
+            {"(0, 2, 1, 3)": "(0, 2, 3, 1)"},
+            "the heads lie between each other: a head's K numbers have to stay neighbours",
+        ),
+        ({".reshape(B, T, H * K)": ""}, "the two last axes, H and K, have to become one"),
+    ],
+    title="merge the heads again",
+    page="attention/heads",
+    task="""
+        x (B, H, T, K) -> (B, T, H K): what split_heads does, undone. Each is the backward pass of the other, as both only
+        move numbers.""",
+    hints=("The same transpose as in split_heads, then a reshape that makes one axis of two.",),
+)
+
+
+def norm_cases(rng, n_dy=0):
+    """Rows, also with a small variance, where eps counts."""
+    B, T, D = sizes(rng, 3, low=2)
+
+    def case(what, *shape, size=2.0):
+        params = {"gain": draw(rng, shape[-1]), "bias": draw(rng, shape[-1])}
+        return Case(what, params, size * draw(rng, *shape) + 1, *(draw(rng, *shape) for _ in range(n_dy)))
+
+    return [
+        case("one row", 1, 3),
+        case("as many rows as columns", 3, 3),
+        case("a batch", B, T, D),
+        case("nearly equal numbers, so that eps counts", B, T, D, size=0.003),
+    ]
+
+
+add(
+    "layer_norm",
+    norm_cases,
+    [
+        ({" * rstd": ""}, "the division by the standard deviation is missing"),
+        ({" + eps": ""}, "eps is missing: it is added to the variance, inside the root"),
+        (
+            {
+                "1 / np.sqrt((deviation**2).mean(axis=-1, keepdims=True) + eps)": "1 / (np.sqrt((deviation**2).mean(axis=-1, keepdims=True)) + eps)"
+            },
+            "eps belongs inside the root: √(variance + eps)",
+        ),
+        (
+            {
+                "1 / np.sqrt((deviation**2).mean(axis=-1, keepdims=True) + eps)": "1 / ((deviation**2).mean(axis=-1, keepdims=True) + eps)"
+            },
+            "this divides by the variance, not by its root",
+        ),
+        ({"x - x.mean(axis=-1, keepdims=True)": "x"}, "the mean is not subtracted"),
+        ({"x.mean(axis=-1, keepdims=True)": "x.mean()"}, "this is the mean of all rows: each row has its own"),
+        (
+            {"(deviation**2).mean(axis=-1, keepdims=True)": "x.var(axis=-1, keepdims=True, ddof=1)"},
+            "the variance divides by D, not by D - 1",
+        ),
+        ({'x_hat * params["gain"] + params["bias"]': "x_hat"}, "gain and bias are missing"),
+    ],
+    has_later_backward=True,
+    title="layer normalisation, forward",
+    page="model/layers",
+    task="""
+        params: {"gain": (D,), "bias": (D,)}, x (..., D) -> y (..., D). In each row, the last axis,
+
+            x̂ = (x - mean) / √(variance + eps);  y = x̂ · gain + bias
+
+        The variance is the mean of (x - mean)². Return y and the function backward, which you write later.""",
+    hints=(
+        "x.mean(axis=-1, keepdims=True) keeps the axis, so that it can be subtracted from x.",
+        "rstd = 1 / np.sqrt((deviation**2).mean(axis=-1, keepdims=True) + eps); x̂ = deviation * rstd.",
+    ),
+)
+
+
+def loss_cases(rng):
+    """With padding, smoothing and large logits. The classes 0, 1, 2 are padding, begin and end."""
+    B, T, V = sizes(rng, 3, low=3, high=6)
+    padded = rng.integers(1, V, (B, T))
+    padded[0, 1:] = 0
+    return [
+        Case("one word", np.log([[[0.25, 0.25, 0.5]]]), np.array([[2]]), 0.0),
+        Case("several words", draw(rng, B, T, V), rng.integers(1, V, (B, T)), 0.0),
+        Case("padding, which does not count", draw(rng, B, T, V), padded, 0.0),
+        Case("smoothed labels", draw(rng, B, T, V), padded, 0.1),
+        Case("large logits", 1000 * draw(rng, B, T, V), padded, 0.0),
+    ]
+
+
+add(
+    "cross_entropy",
+    loss_cases,
+    [
+        (
+            {"return -(share": "return (share"},
+            "the loss has the wrong sign: it is -Σ wanted · log p, which is positive",
+        ),
+        (
+            {"share * (np.exp(log_p) - wanted)": "share * (wanted - np.exp(log_p))"},
+            "the gradient has the wrong sign: p - wanted",
+        ),
+        (
+            {"share * (np.exp(log_p) - wanted)": "np.exp(log_p) - wanted"},
+            "the gradient is not divided by the number of targets, or not 0 for padding",
+        ),
+        (
+            {"counted / counted.sum()": "1 / counted.size"},
+            "padding counts: it should be left out of the sum and of the number of targets",
+        ),
+        (
+            {"counted / counted.sum()": "counted / counted.size"},
+            "the sum is divided by the number of all targets: padding does not count",
+        ),
+        ({"share = counted / counted.sum()": "share = counted"}, "the loss is the mean over the targets, not the sum"),
+        ({"logits - logits.max(axis=-1, keepdims=True)": "logits"}, "exp overflows: subtract each row's maximum first"),
+        (
+            {"shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))": "np.log(softmax(logits))"},
+            "log(softmax) is log(0) for an improbable word: compute x - log Σ exp(x) without the quotient",
+        ),
+        (
+            {"(1 - label_smoothing) * np.eye(V)[targets] + label_smoothing / V": "np.eye(V)[targets]"},
+            "label_smoothing is not used",
+        ),
+        (
+            {"(1 - label_smoothing) * np.eye": "np.eye"},
+            "with smoothing the right word has 1 - label_smoothing, so that wanted sums to 1",
+        ),
+    ],
+    results=("loss", "dlogits"),
+    title="the loss, and its gradient",
+    page="gradients/cross-entropy",
+    task="""
+        logits (B, T, V), targets (B, T): ids, PAD where nothing counts -> loss: a number, dlogits (B, T, V).
+
+        wanted is a distribution for each target: 1 - label_smoothing for the right id, and label_smoothing / V for
+        every id, also the right one. With p = softmax(logits) and n targets that are not PAD,
+
+            loss = -1/n Σ wanted · log p;  dlogits = (p - wanted) / n, and 0 where the target is PAD
+
+        Logits of 1000 must not overflow, nor give log 0: log p = x - log Σ exp(x), after the maximum is subtracted.""",
+    hints=(
+        "np.eye(V)[targets] has a row with a single 1 for each target.",
+        "counted = (targets != PAD)[..., None]; share = counted / counted.sum() is 1/n or 0.",
+        "loss = -(share * wanted * log_p).sum(); dlogits = share * (np.exp(log_p) - wanted).",
+    ),
+)

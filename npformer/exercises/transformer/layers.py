@@ -1,0 +1,328 @@
+"""Exercises 10 to 14: layers, the model and a step of training."""
+
+import numpy as np
+
+from npformer.exercises.exercise import Case, draw, sizes
+from npformer.exercises.transformer.page import PAGE
+from npformer.exercises.transformer.part import AdamPart
+from npformer.exercises.transformer.record import add, mask, model, paths
+
+
+def feed_forward_cases(rng):
+    """Also with hidden units that are exactly 0."""
+    B, T, D, F = sizes(rng, 4, low=2)
+
+    def case(what, *shape, zero=1.0):
+        layer = model(rng, shape[-1], F)["encoder"]["0"]["feed_forward"]
+        layer["hidden"]["bias"] *= zero
+        return Case(what, layer, zero * draw(rng, *shape), draw(rng, *shape))
+
+    return [case("one row", 1, D), case("a batch", B, T, D), case("hidden units that are 0", B, T, D, zero=0.0)]
+
+
+add(
+    "feed_forward",
+    feed_forward_cases,
+    [
+        ({"np.maximum(h, 0)": "h"}, "relu is missing: the hidden layer is max(h, 0)"),
+        (
+            {"np.where(h > 0, drelu, 0)": "drelu"},
+            "relu's backward pass is missing: where h was not positive the gradient is 0",
+        ),
+        ({"h > 0": "h >= 0"}, "where h is exactly 0, the derivative of relu is taken to be 0"),
+        (
+            {"np.where(h > 0, drelu, 0)": "np.where(drelu > 0, drelu, 0)"},
+            "it is the sign of h that decides, not that of the gradient",
+        ),
+        (
+            {'{"hidden": hidden_grads, "out": out_grads}': '{"hidden": out_grads, "out": hidden_grads}'},
+            "the gradients of the two maps are exchanged",
+        ),
+    ],
+    gradients=("dx", "grads"),
+    title="the feed-forward layer, forward and backward",
+    page="gradients/activations",
+    task="""
+        params: {"hidden": …, "out": …}, the parameters of two linear maps, x (B, T, D) -> y (B, T, D), and backward.
+
+            h = x W₁ + b₁;  y = relu(h) W₂ + b₂, with relu(h) = max(h, 0)
+
+        Call linear twice, and keep both functions that it returns. backward(dy) calls them in reverse order, sets the
+        gradient to 0 where h is not above 0, and returns dx and grads = {"hidden": …, "out": …}.""",
+    hints=(
+        'h, hidden_backward = linear(params["hidden"], x), and the same for out with np.maximum(h, 0).',
+        "drelu, out_grads = out_backward(dy); then hidden_backward(np.where(h > 0, drelu, 0)).",
+    ),
+)
+
+
+def self_attention_cases(rng):
+    """With the masks of encoder and decoder."""
+    B, T, H, K = sizes(rng, 4, low=2, high=5)
+
+    def case(what, B, T, H, K, keep):
+        params = model(rng, H * K)["encoder"]["0"]["attention"]
+        return Case(what, params, draw(rng, B, T, H * K), keep, H, draw(rng, B, T, H * K))
+
+    return [
+        case("one head", 1, 2, 1, 2, np.ones((1, 1, 1, 2), dtype=bool)),
+        case("several heads, with a mask of the keys", B, T, H, K, mask(rng, B, 1, 1, T)),
+        case("a causal mask", B, T, H, K, np.tri(T, dtype=bool)),
+    ]
+
+
+add(
+    "self_attention",
+    self_attention_cases,
+    [
+        (
+            {'linear(params["out"], merge_heads(heads))': "(merge_heads(heads), lambda dy: (dy, {}))"},
+            "the map out is missing after the heads are merged",
+        ),
+        ({"q, k, v = (": "k, q, v = ("}, "the three parts of qkv are query, key, value, in this order"),
+        (
+            {"split_heads(dheads, n_heads)": "dheads"},
+            "the gradient of the merged heads has to be split before it goes back through attention",
+        ),
+        (
+            {
+                "[merge_heads(part) for part in attention_backward(split_heads(dheads, n_heads))]": "list(attention_backward(split_heads(dheads, n_heads)))"
+            },
+            "dq, dk, dv have to be merged before they go back through the map qkv",
+        ),
+        (
+            {"np.concatenate(dqkv, axis=-1)": "sum(dqkv)"},
+            "dq, dk, dv are side by side, as q, k, v are in the result of the map: concatenate them",
+        ),
+        (
+            {"np.concatenate(dqkv, axis=-1)": "np.concatenate(dqkv[::-1], axis=-1)"},
+            "dq, dk, dv are concatenated in another order than q, k, v were split",
+        ),
+    ],
+    gradients=("dx", "grads"),
+    title="self-attention of many heads, forward and backward",
+    page="gradients/heads",
+    task="""
+        params: {"qkv": …, "out": …}, of the maps D -> 3D and D -> D, x (B, T, D), keep_mask, n_heads -> y (B, T, D), and
+        backward.
+
+        One linear map gives q, k, v side by side; split it into three, each into heads; attention; merge the heads; the
+        linear map out. backward(dy) calls the backward functions in reverse order, and returns dx and
+        grads = {"qkv": …, "out": …}. The backward pass of split_heads is merge_heads, and the other way round.""",
+    hints=(
+        "np.split(qkv, 3, axis=-1) gives the three parts; split_heads(part, n_heads) for each.",
+        "dheads, out_grads = out_backward(dy); attention_backward(split_heads(dheads, n_heads)) gives dq, dk, dv.",
+        "Merge the heads of each of the three, np.concatenate them along the last axis, and call qkv_backward.",
+    ),
+)
+
+
+def layer_cases(rng):
+    """A row, and batches with masks."""
+    B, T, H, K = sizes(rng, 4, low=2, high=5)
+
+    def case(what, B, T, H, K, keep):
+        return Case(what, model(rng, H * K)["encoder"]["0"], draw(rng, B, T, H * K), keep, H, draw(rng, B, T, H * K))
+
+    return [
+        case("one sentence, one head", 1, 2, 1, 3, np.ones((1, 1, 1, 2), dtype=bool)),
+        case("a batch, with a mask of the keys", B, T, H, K, mask(rng, B, 1, 1, T)),
+    ]
+
+
+add(
+    "encoder_layer",
+    layer_cases,
+    [
+        (
+            {"x0 + attended": "attended"},
+            "the residual connection round the attention is missing: normalise x0 + attended",
+        ),
+        ({"x1 + fed": "fed"}, "the residual connection round the feed-forward layer is missing: normalise x1 + fed"),
+        (
+            {'feed_forward(params["feed_forward"], x1)': 'feed_forward(params["feed_forward"], x0)'},
+            "the feed-forward layer reads x1, not x0",
+        ),
+        (
+            {"return dsum + dattended": "return dattended"},
+            "x0 is used twice: what goes past the attention, dsum, is missing in the result",
+        ),
+        (
+            {"norm1_backward(dsum + dfed)": "norm1_backward(dfed)"},
+            "x1 is used twice: what goes past the feed-forward layer, dsum, is missing",
+        ),
+        (
+            {"norm1_backward(dsum + dfed)": "norm1_backward(dsum)"},
+            "x1 is used twice: what comes through the feed-forward layer is missing",
+        ),
+        (
+            {"return dsum + dattended": "return dx2 + dattended"},
+            "what goes past the attention is the gradient of the sum x0 + attended, not dy itself",
+        ),
+        (
+            {'"attention_norm"': '"@"', '"feed_forward_norm"': '"attention_norm"', '"@"': '"feed_forward_norm"'},
+            "the two normalisations are exchanged",
+        ),
+    ],
+    gradients=("dx", "grads"),
+    title="a whole encoder layer, forward and backward",
+    page="gradients/residual",
+    task="""
+        params: those of attention, attention_norm, feed_forward, feed_forward_norm, under these names;
+        x0 (B, T, D), keep_mask, n_heads -> x2 (B, T, D), and backward.
+
+            x1 = norm(x0 + attention(x0));  x2 = norm(x1 + feed_forward(x1))
+
+        In backward(dx2), each sum gives its gradient to both of its terms, and what is used twice gets the sum of two
+        gradients. It returns dx0 and grads, a dict with the four names of params. Assign each variable only once.""",
+    hints=(
+        "Four lines forward; each keeps its backward function, and backward calls them in reverse order.",
+        "norm2_backward(dx2) gives the gradient dsum of x1 + fed: fed's is dsum, and x1's is dsum and what feed_backward returns.",
+        "norm1_backward(dsum + dfed) gives the gradient of x0 + attended, with which the same happens again.",
+    ),
+)
+
+
+def transformer_cases(rng):
+    """Source and target of different lengths with padding."""
+    H, K = sizes(rng, 2, low=2, high=3)
+    params = model(rng, H * K, n_layers=2)
+    src, tgt = rng.integers(3, 7, (2, 4)), rng.integers(3, 7, (2, 3))
+    tgt[:, 0] = PAGE.BEGIN
+    padded = src * [[1, 1, 1, 0], [1, 1, 1, 1]], tgt * [[1, 1, 1], [1, 1, 0]]
+    return [
+        Case("one sentence", params, src[:1], tgt[:1], H, draw(rng, 1, 3, 7)),
+        Case("a batch with padding", params, *padded, H, draw(rng, 2, 3, 7)),
+    ]
+
+
+add(
+    "transformer",
+    transformer_cases,
+    [
+        (
+            {"is_past & is_tgt": "is_tgt"},
+            "the causal mask is missing: a target position may read only itself and those before",
+        ),
+        ({"is_past & is_tgt": "is_past"}, "target positions may read padding: combine both masks"),
+        (
+            {"is_past & is_tgt, is_src": "is_past & is_tgt, np.ones_like(is_src)"},
+            "the decoder may read the source's padding",
+        ),
+        (
+            {"memory, is_src, n_heads": "memory, np.ones_like(is_src), n_heads"},
+            "the encoder may read the source's padding",
+        ),
+        (
+            {"dmemory += dmemory_of_layer": "dmemory = dmemory_of_layer"},
+            "every decoder layer reads the memory, so its gradient is the sum over the layers",
+        ),
+        (
+            {"reversed(range(len(decoder)))": "range(len(decoder))"},
+            "the backward functions of the decoder are called in reverse order",
+        ),
+        (
+            {"reversed(range(len(encoder)))": "range(len(encoder))"},
+            "the backward functions of the encoder are called in reverse order",
+        ),
+        (
+            {
+                "embed_src_backward(dmemory)": "embed_tgt_backward(dx)",
+                '"target_embedding"] = embed_tgt_backward(dx)': '"target_embedding"] = embed_src_backward(dmemory)',
+            },
+            "the gradients of the two embeddings are exchanged",
+        ),
+        ({"!= PAD": "== PAD"}, "the masks are the wrong way round: True = may attend, so ids != PAD"),
+    ],
+    results=("logits",),
+    gradients=("grads",),
+    title="the whole model, forward and backward",
+    page="gradients/residual",
+    task="""
+        params: source_embedding, target_embedding, encoder and decoder ({"0": …, "1": …}, a layer each), output;
+        src (B, S) and tgt_in (B, T): ids, n_heads -> logits (B, T, V) of each next token, and backward.
+
+        Masks: is_src (B, 1, 1, S) and is_tgt (B, 1, 1, T), where an id is not PAD; is_past (T, T), True on and below the
+        diagonal.
+        Encoder: embed(params["source_embedding"], src), then each encoder_layer with is_src; the result is the memory.
+        Decoder: embed(params["target_embedding"], tgt_in), then each decoder_layer(params, x, memory, is_past & is_tgt,
+        is_src, n_heads), then linear(params["output"], x).
+
+        embed and decoder_layer are in this file. Keep every backward function in a list. backward(dlogits) returns grads,
+        with the names of params: it goes back through the decoder, whose layers return dx, dmemory, grads, adds up their
+        dmemory, and goes back through the encoder. An embedding's backward function returns the gradient of its table.""",
+    hints=(
+        "is_src = (src != PAD)[:, None, None, :]; is_past = np.tri(tgt_in.shape[1], dtype=bool).",
+        'memory, backward = encoder_layer(params["encoder"][str(i)], memory, is_src, n_heads) in a loop; append backward to a list.',
+        'Begin with grads = {"encoder": {}, "decoder": {}} and dmemory = np.zeros_like(memory); for i in reversed(range(n)).',
+        "grads[\"source_embedding\"] = embed_src_backward(dmemory), after the encoder's layers; the target's gets dx.",
+    ),
+)
+
+
+def adam_cases(rng):
+    """Parameters in a nested dict, two steps each."""
+    n, m = sizes(rng, 2, low=2)
+    params = lambda: {"a": {"weight": draw(rng, n, m), "bias": draw(rng, m)}, "b": draw(rng, n)}
+    three = lambda: (params(), params(), params())
+    return [
+        Case("the usual settings", *three(), 0.01, 0.9, 0.98, 1e-9),
+        Case("other settings", *three(), 0.5, 0.5, 0.9, 1.0),
+    ]
+
+
+add(
+    "adam_step",
+    adam_cases,
+    [
+        (
+            {" / (1 - beta1**step)": "", " / (1 - beta2**step)": ""},
+            "the bias correction is missing: the first step then has the wrong size",
+        ),
+        ({" / (1 - beta1**step)": ""}, "the bias correction of m is missing"),
+        ({"v / (1 - beta2**step)": "v"}, "the bias correction of v is missing"),
+        (
+            {"**step": "**(step + 1)"},
+            "the exponent of the bias correction is one too large: step is 1 for the first step",
+        ),
+        (
+            {"(np.sqrt(v / (1 - beta2**step)) + eps)": "np.sqrt(v / (1 - beta2**step) + eps)"},
+            "eps belongs outside of the root here: √v̂ + eps",
+        ),
+        ({"np.sqrt(v / (1 - beta2**step))": "(v / (1 - beta2**step))"}, "the root of v̂ is missing"),
+        ({"params[name] -= lr": "params[name] += lr"}, "the step goes against the gradient: subtract it"),
+        (
+            {"params[name] -= lr": "params = params[name] - lr"},
+            "the arrays of params have to change: params[name] -= …",
+        ),
+        ({"        means[name] = m, v\n": ""}, "m and v are not kept in means for the next step"),
+        (
+            {"means.setdefault(name, {})": "{}"},
+            "the means of the inner dicts are not kept: they belong into means[name]",
+        ),
+        ({"* g * g": "* g"}, "v is a mean of the squares of the gradient"),
+    ],
+    arguments=("params", "grads", "next_grads", "lr", "beta1", "beta2", "eps"),
+    results=tuple(
+        f"params{path} after step {step}"
+        for step in (1, 2)
+        for path in paths(adam_cases(np.random.default_rng(0))[0].args[0])
+    ),
+    kind=AdamPart,
+    title="a step of Adam",
+    page="training/adam",
+    task="""
+        params and grads: nested dicts of arrays with the same names; means: a dict, at first {}, in which you keep what
+        the next step needs; step: 1 for the first. Change the arrays of params in place, and return nothing:
+
+            m = beta1 m + (1 - beta1) g            m̂ = m / (1 - beta1^step)
+            v = beta2 v + (1 - beta2) g²           v̂ = v / (1 - beta2^step)
+            params[name] -= lr m̂ / (√v̂ + eps)
+
+        m and v are 0 before the first step, and means keeps them without the correction. For an inner dict, call
+        adam_step with the inner params, grads and means.""",
+    hints=(
+        "for name, g in grads.items(): if isinstance(g, dict), call adam_step, and continue.",
+        "m, v = means.get(name, (0.0, 0.0)), and at the end means[name] = m, v; means.setdefault(name, {}) is an inner dict's.",
+    ),
+)

@@ -1,0 +1,124 @@
+"""A part of the model: an exercise whose function returns ``y, backward``, as all building blocks of the page do."""
+
+import inspect
+from dataclasses import dataclass
+
+import numpy as np
+
+from npformer import tree
+from npformer.exercises.exercise import Complaint, Exercise
+from npformer.exercises.transformer import page
+
+
+@dataclass(frozen=True, eq=False)
+class Part(Exercise):
+    """A function of the page, or one of its two directions.
+
+    Attributes
+    ----------
+    label : str
+        The name of the exercise: that of the function, or of its backward pass.
+    gradients : tuple of str
+        The names of what ``backward`` returns, "grads" for those of the parameters. Empty if it is not asked for.
+    has_later_backward : bool
+        Whether the backward pass is an exercise of its own, which follows.
+    """
+
+    label: str = ""
+    gradients: tuple[str, ...] = ()
+    has_later_backward: bool = False
+
+    @property
+    def name(self):
+        """The name of the exercise."""
+        return self.label
+
+    @property
+    def key(self):
+        """Its name among those of all exercises."""
+        return f"build/{self.label}"
+
+    @property
+    def imports(self):
+        """The answer stands in the person's file, which has them."""
+        return f"# {self.function_name} in your file"
+
+    @property
+    def answer_source(self):
+        """The text of the answer; without the backward pass if that is asked for later."""
+        text = page.source_of(self.function_name)
+        if not self.has_later_backward:
+            return text
+        inner = page.backward_of(self.function_name)
+        return text.replace(inner, f"{inner.splitlines()[0]}\n        raise NotImplementedError\n")
+
+    def results_of(self, function, args):
+        """The arrays that the function and its backward pass return, those of nested dicts one by one."""
+        self.check_defaults(function)
+        if not self.gradients:
+            value = function(*args)
+            return pair(value)[0] if self.has_later_backward else value
+        *given, dy = args
+        y, backward = pair(function(*given))
+        if not callable(backward):
+            raise Complaint(f"its second result is {backward!r:.40}, expected the function backward")
+        gradients = backward(dy)
+        if gradients is None:
+            raise Complaint(f"backward returns None: is `return {', '.join(self.gradients)}` missing?")
+        if len(self.gradients) == 1:
+            gradients = (gradients,)
+        if not isinstance(gradients, tuple) or len(gradients) != len(self.gradients):
+            raise Complaint(f"backward does not return {len(self.gradients)} results: {', '.join(self.gradients)}")
+        like = [given[0] if name == "grads" else None for name in self.gradients]
+        named = [leaf for trio in zip(self.gradients, gradients, like, strict=True) for leaf in leaves(*trio)]
+        return y, *(x for _, x in named)
+
+    def check_defaults(self, function):
+        """Raise Complaint if the arguments have other defaults than those of the page."""
+        if defaults_of(function) != defaults_of(self.answer):
+            raise Complaint(f"its arguments have other defaults than the given ones: expected {self.signature}")
+
+    def completed(self, names):
+        """The person's function. The page's others take the place of the file's, so that this one alone is checked."""
+        own = names[self.function_name]
+        exec(page.TEXT, names)
+        names[self.function_name] = own
+        return own
+
+
+def defaults_of(function):
+    """What the arguments of a function are if they are not given."""
+    return [parameter.default for parameter in inspect.signature(function).parameters.values()]
+
+
+def pair(value):
+    """A block's two results."""
+    if not isinstance(value, tuple) or len(value) != 2:
+        raise Complaint("it does not return two results: y, backward")
+    return value
+
+
+def leaves(name, value, like):
+    """The pairs (name, array) of a nested dict that has the form of another one."""
+    if not isinstance(like, dict):
+        return [(name, value)]
+    if not isinstance(value, dict):
+        raise Complaint(f"{name} is {value!r:.40}, expected a dict with the names of params: {', '.join(like)}")
+    for key in [*like, *value]:
+        if key not in value or key not in like:
+            raise Complaint(f"{name} has {'no' if key in like else 'an'} entry {key!r:.40}, expected {', '.join(like)}")
+    return [leaf for key in like for leaf in leaves(f'{name}["{key}"]', value[key], like[key])]
+
+
+class AdamPart(Part):
+    """The step of Adam, which returns nothing: what it makes of the parameters in two steps is compared."""
+
+    def results_of(self, function, args):
+        """The arrays of the parameters after each step."""
+        self.check_defaults(function)
+        params, *grads, lr, beta1, beta2, eps = args
+        params, means, after = tree.map_leaves(np.copy, params), {}, []
+        for step, g in enumerate(grads, 1):
+            function(params, g, means, step, lr, beta1, beta2, eps)
+            after += [np.array(x) for _, x in tree.leaves(params)]
+        return tuple(after)

@@ -1,0 +1,81 @@
+"""Train a Transformer, given as the names of the page, to write words backwards, and let it write some."""
+
+import string
+import time
+import unicodedata
+from types import SimpleNamespace
+
+import numpy as np
+
+from npformer.exercises.exercise import Complaint
+
+LONGEST = 16  # letters
+SIZES = {"d_model": 32, "n_layers": 1, "d_ff": 64}
+N_HEADS, BATCH, PEAK, WARMUP = 4, 32, 0.005, 100
+JOINER = "\u200d"  # of several signs that are shown as one
+FIRST = 3  # the id of the first letter, after padding, begin and end
+
+
+def letters_of(word):
+    """The letters of a word, each with its accents. Raises ValueError if the model cannot be given it."""
+    letters: list[str] = []
+    for sign in unicodedata.normalize("NFC", word.strip()):
+        if not sign.isprintable() and sign != JOINER:
+            raise ValueError(f"the name {word!r:.40} has {sign!r}, which is no letter")
+        is_accent = unicodedata.category(sign)[0] == "M" or sign == JOINER
+        if letters and (is_accent or letters[-1].endswith(JOINER)):
+            letters[-1] += sign
+        else:
+            letters.append(sign)
+    if not 1 <= len(letters) <= LONGEST:
+        raise ValueError(f"the name {word!r:.40} has {len(letters)} letters, expected 1 to {LONGEST}")
+    return letters
+
+
+class Words:
+    """Words of random letters, those of the given words among them, and the same words backwards."""
+
+    def __init__(self, words):
+        others = {letter for word in words for letter in word} - set(string.ascii_lowercase)
+        self.letters = [*string.ascii_lowercase, *sorted(others)]
+        self.n_ids = FIRST + len(self.letters)
+
+    def batch(self, model, words):
+        """The ids of words (B, S), and those of the words backwards between begin and end (B, S+2)."""
+        longest = max(map(len, words))
+        src, tgt = np.full((len(words), longest), model.PAD), np.full((len(words), longest + 2), model.PAD)
+        for b, word in enumerate(words):
+            ids = [FIRST + self.letters.index(letter) for letter in word]
+            src[b, : len(ids)], tgt[b, 1 : len(ids) + 1] = ids, ids[::-1]
+            tgt[b, 0], tgt[b, len(ids) + 1] = model.BEGIN, model.END
+        return src, tgt
+
+    def random(self, rng, size):
+        """Random words of 1 to LONGEST letters."""
+        return [list(rng.choice(self.letters, length)) for length in rng.integers(1, LONGEST + 1, size)]
+
+    def text(self, ids):
+        """The letters of ids, without what is none."""
+        return "".join(self.letters[i - FIRST] for i in ids if i >= FIRST)
+
+
+def train(names, words, n_steps, every=200, seed=0):
+    """Train the model; prints the loss. Returns its parameters."""
+    model, data, rng, start = SimpleNamespace(**names), Words(words), np.random.default_rng(seed), time.perf_counter()
+    params, means = model.init(rng, data.n_ids, **SIZES), {}
+    for step in range(1, n_steps + 1):
+        loss, grads = model.loss_and_grad(params, *data.batch(model, data.random(rng, BATCH)), N_HEADS)
+        if not np.isfinite(loss):
+            raise Complaint(f"the loss is {loss} in step {step}: which of your functions has changed since its check?")
+        lr = PEAK * min(step / WARMUP, (n_steps + 1 - step) / max(n_steps + 1 - WARMUP, 1))
+        model.adam_step(params, grads, means, step, lr)
+        if step % every == 0 or step == n_steps:
+            print(f"step {step:4}   loss {loss:.4f}   {time.perf_counter() - start:4.1f} s", flush=True)
+    return params
+
+
+def written(names, params, words, all_words):
+    """What the model writes for each word, greedily."""
+    model, data = SimpleNamespace(**names), Words(all_words)
+    src, _ = data.batch(model, words)
+    return [data.text(ids) for ids in model.greedy_decode(params, src, N_HEADS, LONGEST + 1)]

@@ -1,0 +1,233 @@
+"""``npformer exercises build``: fourteen functions of the one page, and the file that they make."""
+
+import builtins
+import re
+import runpy
+import shlex
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from npformer.commands.exercises import main
+
+from npformer.exercises import check_function
+from npformer.exercises.child import check_file, run as names_in
+from npformer.exercises.transformer import BUILD, page, reverse
+from npformer.exercises.transformer.file import complete, starting_text
+from tests.tools.mutate_exercises import all_mutants, judge
+
+ROOT = Path(__file__).parents[2]
+FILE = Path("exercises/transformer.py")
+every_part = pytest.mark.parametrize("part", BUILD.values(), ids=BUILD)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["npformer exercises"])
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    return tmp_path
+
+
+@pytest.fixture
+def run(capsys, monkeypatch):
+    """The command; functions are checked in this process, as tests of the process are elsewhere."""
+    in_process = lambda key, file, seconds: (check_file(BUILD[key.removeprefix("build/")], str(file)), "")
+    monkeypatch.setattr("npformer.commands.exercises_build.check_in_process", in_process)
+
+    def run_command(text):
+        code = main(["build", *shlex.split(text)])
+        said = capsys.readouterr()
+        return code, said.out + said.err
+
+    return run_command
+
+
+def solve(*labels):
+    """Put answers into the file, those of the page."""
+    text = FILE.read_text(encoding="utf-8")
+    for label in labels:
+        name = BUILD[label].function_name
+        text = re.sub(rf"(?ms)^def {name}\(.*?(?=^\S)", lambda _, part=BUILD[label]: part.answer_source + "\n\n", text)
+    FILE.write_text(text, encoding="utf-8")
+
+
+@every_part
+def test_the_answer_is_right_and_every_typical_mistake_gets_its_explanation(part):
+    for seed in range(3):
+        assert check_function(part, part.function_from(part.answer_source), seed).solved
+    assert part.hints and len(part.mistakes) >= 3 and len(part.title) <= 58
+    assert (ROOT / "docs" / f"{part.page}.md").is_file()
+    for mistake, function in part.wrong_functions:
+        verdict = check_function(part, function)
+        assert f"perhaps: {mistake.explanation}" in verdict.lines, mistake.change
+
+
+def test_the_checker_notices_mutants_of_the_answers():
+    labels = ("attention", "cross_entropy", "linear", "self_attention", "encoder_layer", "merge_heads")
+    mutants = all_mutants({BUILD[label].key: BUILD[label] for label in labels})  # the script takes all fourteen
+    chosen = [mutants[i] for i in np.random.default_rng(0).choice(len(mutants), 60, replace=False)]
+    caught, _, survivors = judge(chosen, n_seeds=3, verbose=False)
+    assert len(caught) > 45
+    assert len(caught) >= 0.95 * (len(caught) + len(survivors)), survivors
+
+
+def test_the_file_is_the_page_with_functions_left_to_write():
+    text = starting_text()
+    assert max(map(len, text.splitlines())) <= 120
+    numbers = [int(number) for number in re.findall(r"Exercise (\d+), ", text)]
+    assert sorted(numbers) == list(range(1, 15))
+    names = {}
+    exec(text, names)
+    assert [check_function(part, names[part.function_name]).state for part in BUILD.values()] == ["not written"] * 14
+    given = [name for name in page.FUNCTIONS if name not in {part.function_name for part in BUILD.values()}]
+    assert all(page.source_of(name) in text for name in given)
+
+
+def test_from_the_first_exercise_to_the_model_that_writes_backwards(run):
+    code, said = run("")
+    assert code == 0 and "Your file: exercises/transformer.py" in said and "Exercise 1, softmax: " in said
+    assert run("check") == (
+        1,
+        "softmax: not written yet\n    put your code in place of `raise NotImplementedError`\n",
+    )
+    solve("softmax")
+    assert "Exercise 2, attention: " in run("check")[1]
+    solve("attention")
+    run("check")
+    assert "2 of 14 exercises are yours: softmax, attention\nstep    3   loss " in run("train Ada --steps 3")[1]
+    rest = list(BUILD)[2:]
+    solve(*[label for label in rest if not BUILD[label].has_later_backward])
+    code, said = run("check")  # all that are written, one after the other
+    assert (
+        code == 0
+        and said.count(": solved") == 12
+        and said.endswith("all are solved, so the model is yours: npformer exercises build train\n")
+    )
+    code, said = run("train Zoë Ada --steps 20")
+    assert code == 0 and "14 of 14 exercises are yours" in said and "\nAda backwards: " in said
+    assert re.search(r"  attention +attention, forward +solved\n", run("")[1])
+    names = runpy.run_path(str(FILE))  # the file alone
+    assert [name for name in page.FUNCTIONS if name not in names] == []
+
+
+def test_what_is_not_solved_comes_from_the_page():
+    FILE.parent.mkdir()
+    FILE.write_text(starting_text(), encoding="utf-8")
+    names = names_in(str(FILE))
+    names["softmax"] = lambda x: page.PAGE.softmax(x)
+    mine, batch = names["softmax"], page.PAGE.copy_batch(np.random.default_rng(0), 4)
+    complete(names, {"build/softmax"})
+    params = page.PAGE.init(np.random.default_rng(0), 11, 8, 1, 8)
+    loss, grads = names["loss_and_grad"](params, *batch, 2)
+    expected, expected_grads = page.PAGE.loss_and_grad(params, *batch, 2)
+    assert names["softmax"] is mine and loss == expected
+    np.testing.assert_array_equal(grads["output"]["weight"], expected_grads["output"]["weight"])
+
+
+def test_a_forward_pass_goes_with_the_backward_pass_of_the_page():
+    names = dict(vars(page.PAGE))
+    exec("def layer_norm(params, x, eps=1e-5):\n    return 7, None", names)
+    complete(names, {"build/layer_norm"})
+    params, x = {"gain": np.ones(3), "bias": np.zeros(3)}, np.eye(3)
+    y, backward = names["layer_norm"](params, x)
+    assert y == 7
+    np.testing.assert_array_equal(backward(x)[0], page.PAGE.layer_norm(params, x)[1](x)[0])
+
+
+@pytest.mark.parametrize(
+    ("label", "body", "line"),
+    [
+        ("attention", "return q", "it does not return two results: y, backward"),
+        ("linear", "return x @ params['weight'] + params['bias'], 3", "its second result is 3, expected the function"),
+        ("linear", "return x, lambda dy: None", "backward returns None: is `return dx, grads` missing?"),
+        ("linear", "return x, lambda dy: dy", "backward does not return 2 results: dx, grads"),
+        (
+            "linear",
+            "return x, lambda dy: (dy, dy)",
+            "grads is array([[1.]]), expected a dict with the names of params",
+        ),
+        ("linear", "return x, lambda dy: (dy, {'weight': dy})", "grads has no entry 'bias', expected weight, bias"),
+        ("linear", "return x, lambda dy: (dy, params | {'x': 0})", "grads has an entry 'x', expected weight, bias"),
+        ("softmax", "x -= 1; return x", "it changes its argument x in place"),
+    ],
+)
+def test_a_result_of_another_form_gets_a_line(label, body, line):
+    part = BUILD[label]
+    function = part.function_from(f"{part.signature} {body}")
+    lines = check_function(part, function).lines
+    assert lines[1].startswith(line)
+
+
+def test_a_change_of_the_parameters_is_named():
+    part = BUILD["linear"]
+    function = part.function_from(part.answer_source.replace("    y = x", '    params["bias"] *= 2\n    y = x'))
+    assert check_function(part, function).lines[1].startswith("it changes its argument params in place")
+
+
+@pytest.mark.parametrize(
+    ("command", "line"),
+    [
+        ("check", "error: exercises/transformer.py is missing: npformer exercises build writes it\n"),
+        ("train Ada", "error: exercises/transformer.py is missing: npformer exercises build writes it\n"),
+        ("hint softmx", "error: there is no exercise 'softmx', did you mean softmax?\n"),
+        ("answer 15", "error: there is no exercise '15': see npformer exercises build\n"),
+    ],
+)
+def test_what_a_person_can_mend_is_one_line(run, command, line):
+    assert run(command) == (1, line)
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("''", "error: the name '' has 0 letters, expected 1 to 16\n"),
+        ("abcdefghijklmnopq", "error: the name 'abcdefghijklmnopq' has 17 letters, expected 1 to 16\n"),
+        ("'a\tb'", r"error: the name 'a\tb' has '\t', which is no letter" + "\n"),
+    ],
+)
+def test_a_name_that_cannot_be_written_is_refused_before_the_training(run, name, line):
+    run("")
+    assert run(f"train {name}") == (1, line)
+
+
+def test_the_name_is_asked_for(run, monkeypatch):
+    run("")
+    monkeypatch.setattr(builtins, "input", lambda text: "Ada")
+    assert "\nAda backwards: " in run("train --steps 1")[1]
+    monkeypatch.setattr(builtins, "input", lambda text: (_ for _ in ()).throw(EOFError))
+    assert run("train") == (1, "error: there is no name: npformer exercises build train NAME\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("def (", "error: exercises/transformer.py: Python cannot read the file: invalid syntax in line 1: def ("),
+        ("1 / 0\n", "it raises ZeroDivisionError: division by zero (line 1: 1 / 0); npformer exercises build check"),
+    ],
+)
+def test_a_file_that_cannot_be_run_gets_a_line(run, text, line):
+    FILE.parent.mkdir()
+    FILE.write_text(text, encoding="utf-8")
+    code, said = run("train Ada")
+    assert code == 1 and line in said
+
+
+def test_a_loss_that_is_no_number_ends_the_training():
+    names = vars(page.PAGE) | {"loss_and_grad": lambda *args: (np.nan, {})}
+    with pytest.raises(Exception, match="the loss is nan in step 1: which of your functions has changed"):
+        reverse.train(names, [["a"]], 3)
+
+
+def test_letters_keep_their_accents():
+    assert reverse.letters_of("Zoe\u0308") == ["Z", "o", "ë"]
+    assert reverse.letters_of(" नमि ") == ["न", "मि"]
+    assert len(reverse.letters_of("👩\u200d💻!")) == 2
+
+
+def test_the_other_commands_lead_here(capsys, run):
+    run("")
+    assert main(["check", str(FILE)]) == 1
+    assert capsys.readouterr().err.endswith("is that of your own Transformer: npformer exercises build check\n")
