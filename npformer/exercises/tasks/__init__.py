@@ -10,6 +10,7 @@ causal_mask fix_square_mask padding_mask fix_additive_mask masked_attention fix_
 sinusoidal_positions fix_positions layer_norm greedy
 linear_backward softmax_backward attention_backward running_attention layer_norm_backward relu_backward gelu_backward
 dropout_backward embedding_backward cross_entropy fix_loss residual_backward
+back_1_norm back_2_feed_forward back_3_norm back_4_values back_5_scores back_6_maps
 smoothed_cross_entropy adam_step noam_rate beam_search nucleus
 """
 
