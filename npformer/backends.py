@@ -120,4 +120,4 @@ def _gpu() -> Ops:
 
 
 def _on_gpu(params):
-    return isinstance(params, dict) and any(is_cupy(x) for _, x in tree.leaves(params)[:1])
+    return isinstance(params, dict) and is_cupy(tree.first_leaf(params))

@@ -21,6 +21,17 @@ def leaves(tree, path=""):
     return [leaf for name, child in tree.items() for leaf in leaves(child, f"{path}.{name}" if path else str(name))]
 
 
+def first_leaf(tree):
+    """The first of the arrays that ``leaves`` lists, or None.
+
+    >>> first_leaf({"a": {}, "b": {"weight": 1, "bias": 2}})
+    1
+    """
+    if not isinstance(tree, dict):
+        return tree
+    return next((x for child in tree.values() if (x := first_leaf(child)) is not None), None)
+
+
 def from_leaves(leaves):
     """The nested dict with these (path, array) pairs, the inverse of ``leaves``.
 

@@ -117,7 +117,7 @@ class Model:
             return params[named(side, "positions")][part]
         if self.position_table is None:
             return None
-        table = next(floats(x) for _, x in tree.leaves(params))
+        table = floats(tree.first_leaf(params))
         known = self.__dict__.setdefault("_position_tables", {})  # a copy for each library, NumPy and CuPy
         library = library_of(table, "table")
         if library not in known:
@@ -190,7 +190,7 @@ class Model:
 
     def _beside(self, x, params):
         """An array on the device of the parameters."""
-        return beside(x, next(p for _, p in tree.leaves(params)))
+        return beside(x, tree.first_leaf(params))
 
     def _check_tokens(self, name, ids, vocab):
         check_ids(ids, vocab, name)
