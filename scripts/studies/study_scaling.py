@@ -4,7 +4,7 @@ python scripts/studies/study_scaling.py --quick             # seconds
 python scripts/studies/study_scaling.py --out docs/figures  # everything: some minutes on one core
 
 It measures random queries and keys, the additive score with the entropy of another score, and how well each score
-learns which of 16 words a query asks for: docs/attention/scores.md.
+learns which of 16 words a query asks for: docs/before/scores.md.
 """
 
 import itertools
