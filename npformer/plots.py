@@ -142,16 +142,16 @@ def plot_attention(
     n_heads, T, S = weights[0].shape
     if (len(queries), len(keys)) != (T, S):
         raise ValueError(f"weights {weights[0].shape}: expected (H, {len(queries)}, {len(keys)}), a word for each")
-    brightest = max(layer.max() for layer in weights)
+    largest = max(layer.max() for layer in weights)
     rotation = 90 if max(map(len, keys), default=0) > 2 else 0
     size = 1 + n_heads * max(2.0, 0.22 * S), 1 + len(weights) * max(2.2, 0.24 * T)
     axes = _axes(axes, path, (len(weights), n_heads), size, sharex=True, sharey=True, title=title)
     from matplotlib import colormaps
 
-    colours = colormaps["viridis"].with_extremes(bad="0.85")
+    colours = colormaps["Blues"].with_extremes(bad="0.85")
     for (i, h), ax in np.ndenumerate(axes):
         seen = np.ma.masked_equal(weights[i][h], 0)
-        image = ax.imshow(seen, vmin=0, vmax=brightest, cmap=colours, aspect="auto")
+        image = ax.imshow(seen, vmin=0, vmax=largest, cmap=colours, aspect="auto")
         if axes.size > 1:
             ax.set_title(f"layer {i + 1}, head {h + 1}", fontsize=9)
         ax.set_xticks(range(S), keys, fontsize=7, rotation=rotation, parse_math=False)  # a word may have $

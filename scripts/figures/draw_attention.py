@@ -133,7 +133,13 @@ def one_head():
             for row, word in enumerate(WORDS):
                 axes.text(x - 0.08, y - 0.42 * (row + 0.5), f"{word} {row + 1}", ha="right", va="center", size=11)
                 axes.text(x + 0.42 * (row + 0.5), y + 0.08, str(row + 1), ha="center", size=10)
-    axes.text(2.7, 0.06, "rows on the left: queries, columns: keys; larger numbers are darker", ha="center", size=10)
+    axes.text(
+        2.7,
+        0.06,
+        "rows on the left: queries, columns: keys; the larger the number, the darker",
+        ha="center",
+        size=10,
+    )
 
 
 @figure
@@ -188,7 +194,7 @@ def head_weights():
     axes = canvas(5.4, 5.2)
     for head in range(8):
         x = 0.75 + 0.56 * head
-        shade = str(0.95 - 0.06 * head)
+        shade = LIGHT if head % 2 else "white"
         cell(axes, x, 3.1, 0.42, 1.4, f"$W_{head + 1}^Q$", shade)
         axes.text(x + 0.21, 4.57, "64", ha="center", size=10)
         left = 1.0 + 0.45 * head
@@ -238,7 +244,7 @@ def masks():
         axes.text(x + 0.75, 2.2, "keys", ha="center", size=10)
         if column == 0:
             axes.text(x - 0.08, y - 0.75, "queries", ha="right", va="center", rotation=90, size=10)
-    axes.text(2.7, 0.2, "dark: may attend; ×: may not", ha="center", size=11)
+    axes.text(2.7, 0.2, "filled: may attend; ×: may not", ha="center", size=11)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from scripts.figures import drawing  # needs pip install -e .
-from scripts.figures.drawing import DARK, LIGHT, MIDDLE, arrow, box, canvas, figure, node, plt
+from scripts.figures.drawing import BY_SIGN, DARK, LIGHT, MIDDLE, arrow, box, canvas, color_of, figure, node, plt
 
 SUBLAYERS = {"encoder": "encoder, self", "decoder": "decoder, self", "memory": "decoder, cross"}
 
@@ -151,11 +151,11 @@ def recurrent_alignment():
     found = read("recurrent_alignment")
     weights = np.array(found["weights"])
     _, axes = plt.subplots(figsize=(6.2, 5.4), layout="tight")
-    axes.imshow(weights, cmap="Greys", vmin=0, vmax=1)
+    axes.imshow(weights, cmap=BY_SIGN, vmin=-1, vmax=1)
     for (t, s), weight in np.ndenumerate(weights):
         if weight >= 0.1:
-            color = "white" if weight > 0.6 else "black"
-            axes.text(s, t, f"{weight:.1f}".lstrip("0"), ha="center", va="center", size=9, color=color)
+            ink = color_of(weight)[1]
+            axes.text(s, t, f"{weight:.1f}".lstrip("0"), ha="center", va="center", size=9, color=ink)
     axes.set_xticks(range(len(found["source"])), [piece.replace("▁", "") for piece in found["source"]], rotation=60)
     axes.set_yticks(range(len(found["target"])), [piece.replace("▁", "") for piece in found["target"]])
     axes.set(xlabel="pieces of the source", ylabel="pieces of the translation, from the first (top)")
@@ -195,7 +195,7 @@ def heads_reverse():
     found = read("heads_reverse")
     figure, panels = plt.subplots(6, 4, figsize=(6.4, 10.2), layout="tight")
     for axes, head in zip(panels.ravel(), found["heads"], strict=True):
-        axes.imshow(head["weights"], cmap="Greys", vmin=0, vmax=1)
+        axes.imshow(head["weights"], cmap=BY_SIGN, vmin=-1, vmax=1)
         axes.set_title(f"{head['layer'] + 1}.{head['head'] + 1}: {head['right']:.0f} %", size=11)
         axes.set(xticks=[], yticks=[])
         axes.spines[["top", "right"]].set_visible(True)

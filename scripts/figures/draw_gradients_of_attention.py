@@ -5,33 +5,43 @@ import sys
 import numpy as np
 
 from scripts.figures import drawing  # needs pip install -e .
-from scripts.figures.drawing import DARK, DASHED, LIGHT, MIDDLE, arrow, box, canvas, cell, figure
+from scripts.figures.drawing import DARK, DASHED, LIGHT, MIDDLE, arrow, box, canvas, cell, figure, matrix, rung
 
 
 @figure
 def gradients_two_layers():
     """The graph of the example in idea.md: values go down on the left, gradients go up on the right."""
-    axes = canvas(5.0, 6.3)
-    steps = [
-        ("h = x W₁", "x = (1, 2)", "dx = (−3, 3)"),
-        ("a = relu(h)", "h = (3, −2, 3)", "dh = (−1, 0, 2)"),
-        ("y = a w₂", "a = (3, 0, 3)", "da = (−1, −2, 2)"),
-        ("L = ½ (y − t)²", "y = −1.5", "dy = −2"),
-        ("", "L = 2", "dL = 1"),
+    axes = canvas(7.0, 7.0)
+    x, target = np.array([[1.0, 2.0]]), 0.5
+    W1, w2 = np.array([[1.0, 0.0, -1.0], [1.0, -1.0, 2.0]]), np.array([[0.5], [1.0], [-1.0]])
+    h = x @ W1
+    a = np.maximum(h, 0)
+    y = a @ w2
+    dy = y - target
+    da, dw2 = dy @ w2.T, a.T @ dy
+    dh = np.where(h > 0, da, 0)
+    levels = [  # what goes down, what comes up, and the operation below, with its weight and the gradient of that
+        ("x", x, dh @ W1.T, "h = x W₁", ("W₁", W1, x.T @ dh)),
+        ("h", h, dh, "a = relu(h)", None),
+        ("a", a, da, "y = a w₂", ("w₂", w2, dw2)),
+        ("y", y, dy, "L = ½ (y − ½)²", None),
+        ("L", 0.5 * dy**2, np.ones((1, 1)), "", None),
     ]
-    for i, (text, value, gradient) in enumerate(steps):
-        top = 5.15 - 1.25 * i
-        for x, start, end, words in ((2.1, top + 0.6, top, value), (2.9, top, top + 0.6, gradient)):
-            arrow(axes, (x, start), (x, end))
-            side, align = (-0.12, "right") if x < 2.5 else (0.12, "left")
-            axes.text(x + side, top + 0.3, words, ha=align, va="center", size=11)
+    for i, (name, value, gradient, text, weight) in enumerate(levels):
+        top = 5.85 - 1.35 * i
+        rung(axes, 3.5, top, 0.7, (name, value), (f"d{name}", gradient), peak=3, width=0.5)
         if text:
-            box(axes, 1.4, top - 0.65, 2.2, 0.65, text)
-    axes.text(2.1, 6.0, "forward", ha="right", size=12, weight="bold")
-    axes.text(2.9, 6.0, "backward", ha="left", size=12, weight="bold")
-    for level, text in ((4.18, "dW₁"), (1.68, "dw₂")):
-        arrow(axes, (3.6, level + 0.65), (4.15, level + 0.65))
-        axes.text(4.2, level + 0.65, text, ha="left", va="center", size=11)
+            box(axes, 2.5, top - 0.65, 2.0, 0.65, text)
+        if weight:
+            name, value, gradient = weight
+            height, width = np.array(value.shape) * 0.42
+            away = 1.95 if width > 1 else 2.6
+            matrix(axes, 3.5 - away - width, top - 0.32 + height / 2, value, 0.42, title=name, peak=3)
+            matrix(axes, 3.5 + away, top - 0.32 + height / 2, gradient, 0.42, title=f"d{name}", peak=3)
+            arrow(axes, (3.55 - away, top - 0.32), (2.5, top - 0.32))
+            arrow(axes, (4.5, top - 0.32), (3.45 + away, top - 0.32))
+    axes.text(2.9, 6.75, "forward", ha="right", va="center", weight="bold")
+    axes.text(4.1, 6.75, "backward", ha="left", va="center", weight="bold")
 
 
 @figure
@@ -51,9 +61,7 @@ def gradients_linear():
             axes.text(at, middle, sign, ha="center", va="center", size=16)
             at += 0.2
             top, width = middle + len(values) * 0.21, values.shape[1] * 0.42
-            for (i, j), value in np.ndenumerate(values):
-                cell(axes, at + j * 0.42, top - (i + 1) * 0.42, 0.42, 0.42, f"{value:g}".replace("-", "−"))
-            axes.text(at + width / 2, top + 0.1, title, ha="center", va="bottom", size=12)
+            matrix(axes, at, top, values, side=0.42, title=title, size=11)
             at += width + 0.2
 
 
@@ -64,10 +72,7 @@ def gradients_softmax():
     for at, parts in ((0.1, (1, 1, 1)), (1.78, (1, 2, 5)), (3.46, (1, 1, 98))):
         y = np.array(parts) / sum(parts)
         jacobian = np.diag(y) - np.outer(y, y)
-        for (row, column), value in np.ndenumerate(jacobian):
-            text = f"{value:.2f}".replace("-0.00", "0.00").replace("-", "−")
-            shade = str(1 - 2.4 * abs(value))
-            cell(axes, at + column * 0.48, 2.0 - (row + 1) * 0.48, 0.48, 0.48, text, shade, size=9)
+        matrix(axes, at, 2.0, jacobian, side=0.48, form="{:.2f}", peak=0.25, size=9)
         axes.text(at + 0.72, 2.12, f"y = {parts} / {sum(parts)}", ha="center", va="bottom", size=11)
         axes.text(at + 0.72, 0.42, f"trace {np.trace(jacobian):.2f}", ha="center", va="top", size=11)
 
@@ -104,9 +109,8 @@ def gradients_heads():
     dqkv = [["0", "0", "−1.5", "−0.5", "1.5", "−0.5"], ["1.6479", "0", "1.5", "0.5", "1.5", "0.5"]]
     side, left = 0.7, 0.75
     for top, numbers, names in ((3.25, qkv, ("q", "k", "v")), (1.2, dqkv, ("dq", "dk", "dv"))):
-        for (row, column), text in np.ndenumerate(np.array(numbers)):
-            color = LIGHT if column % 2 == 0 else "white"
-            cell(axes, left + column * side, top - (row + 1) * 0.5, side, 0.5, text, color)
+        values = [[np.log(3) if text == "log 3" else float(text.replace("−", "-")) for text in row] for row in numbers]
+        matrix(axes, left, top, values, 0.5, texts=numbers, width=side, size=11)
         for part, name in enumerate(names):
             axes.text(left + (2 * part + 1) * side, top + 0.42, name, ha="center", va="bottom", size=13)
             ends = [left + 2 * part * side + 0.06, left + (2 * part + 2) * side - 0.06]

@@ -128,7 +128,7 @@ def residual_gradients():
     """The gradient goes past the sublayer and through it."""
     axes = canvas(5, 4.9)
     for y, forward in ((3.2, True), (0.7, False)):
-        for x, name in ((0.1, "x" if forward else "dx"), (4.3, "y" if forward else "dy")):
+        for x, name in ((0.1, "x" if forward else "dx"), (4.3, "s" if forward else "ds")):
             box(axes, x, y - 0.28, 0.6, 0.56, name, color="white", size=14)
         box(axes, 1.75, y - 0.35, 1.3, 0.7, "sublayer f" if forward else "backward\nof f")
         plus = 3.7 if forward else 1.2
@@ -142,9 +142,9 @@ def residual_gradients():
             ends = ((4.3, y), (3.05, y)), ((1.75, y), (1.37, y)), ((1.03, y), (0.7, y))
         for start, end in ends:
             arrow(axes, start, end)
-        axes.text(2.45, y + 0.93, "x, unchanged" if forward else "dy, unchanged", ha="center", va="bottom")
-    axes.text(2.5, 4.6, "forward: y = x + f(x)", ha="center", weight="bold")
-    axes.text(2.5, 2.1, "backward: dx = dy + Jᵀ dy", ha="center", weight="bold")
+        axes.text(2.45, y + 0.93, "x, unchanged" if forward else "ds, unchanged", ha="center", va="bottom")
+    axes.text(2.5, 4.6, "forward: s = x + f(x)", ha="center", weight="bold")
+    axes.text(2.5, 2.1, "backward: dx = ds + Jᵀ ds", ha="center", weight="bold")
 
 
 @figure

@@ -1,4 +1,8 @@
-"""What the figures of the book have in common: their size, letters and greys, boxes, arrows and matrices.
+"""What the figures of the book have in common: their size, letters and colours, boxes, arrows and matrices.
+
+Numbers are coloured by their sign, blue for positive and red for negative ones; 0 is white, and the largest absolute
+value of an array has the full colour. What is not a number is grey. In the dark theme of a browser the greys are
+exchanged, and the colours of numbers and what is written on them stay.
 
 ``python scripts/figures/draw_NAME.py`` draws one figure with each function that has the decorator ``figure``.
 """
@@ -20,11 +24,21 @@ import matplotlib
 
 matplotlib.use("svg")
 from matplotlib import pyplot as plt
+from matplotlib.colors import LinearSegmentedColormap, to_hex
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
 FIGURES = []  # the functions of the script that is run
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "figures"
 LIGHT, MIDDLE, DARK = "#e8e8e8", "#b0b0b0", "#404040"
+IN_THE_DARK = {  # what stands for white, black and the three greys: as an area, and as a line
+    "#ffffff": ("#131416", "#131416"),
+    "#000000": ("#e6e6e6", "#e6e6e6"),
+    LIGHT: ("#303338", "#303338"),
+    MIDDLE: ("#4c5057", "#7c8087"),
+    DARK: ("#c8c8c8", "#c8c8c8"),
+}
+INKS = "#010101", "#fefefe"  # on the colours of numbers; they are not exchanged
+BY_SIGN = LinearSegmentedColormap.from_list("by sign", ["#b2182b", "#fefefe", "#2166ac"])  # from -1 to 1
 DASHED = (0, (3, 2))  # a linestyle
 plt.rcParams.update(
     {
@@ -55,7 +69,22 @@ def main(argv=None):
             plt.savefig(drawing, format="svg", metadata={"Date": None, "Creator": None}, facecolor="white")
         plt.close()
         rounded = re.sub(r"\d+\.\d{5,}", lambda number: f"{float(number[0]):.3f}", drawing.getvalue())
-        (FOLDER / f"{draw.__name__}.svg").write_text(rounded, encoding="utf-8")
+        text = rounded.replace("</svg>", f"{dark_style()}</svg>")
+        (FOLDER / f"{draw.__name__}.svg").write_text(text, encoding="utf-8")
+
+
+def dark_style():
+    """The element of an SVG that exchanges its greys where the reader's browser is dark."""
+    rules = ["text { fill: #e6e6e6 }"]  # what is black has no attribute
+    for color, others in IN_THE_DARK.items():
+        kinds = zip(("fill", "stroke"), others, strict=True)
+        rules += [f'[style*="{kind}: {color}"] {{ {kind}: {other} !important }}' for kind, other in kinds]
+    return f"<style>@media (prefers-color-scheme: dark) {{ {' '.join(rules)} }}</style>\n"
+
+
+def color_of(share):
+    """The colour of a number between -1 and 1, and that of the ink for what is written on it."""
+    return to_hex(BY_SIGN((share + 1) / 2)), INKS[int(abs(share) > 0.6)]
 
 
 def chart(xlabel, ylabel):
@@ -108,12 +137,35 @@ def arrow(axes, start, end, text="", curve=0.0, side="right", linestyle="-"):
     axes.text(middle[0] + shift, middle[1], text, ha=align, va="center", size=10, color=DARK)
 
 
-def matrix(axes, x, y, values, side=0.5, form="{:g}", title=""):
-    """Draw a matrix of numbers, larger ones darker; its upper left corner is (x, y)."""
+def matrix(axes, x, y, values, side=0.5, form="{:g}", title="", *, texts=None, peak=None, width=None, size=10):
+    """Draw a matrix of numbers, coloured by their sign; its upper left corner is (x, y).
+
+    The number ``peak`` has the full colour, and ``width`` is that of a column, if it is not ``side``. ``texts`` are
+    written in place of the numbers.
+    """
     values = np.atleast_2d(values)
-    low, high = float(values.min()), float(values.max())
+    peak, width = peak or abs(values).max() or 1.0, width or side
     for (row, column), value in np.ndenumerate(values):
-        share = (value - low) / (high - low) if high > low else 0.0
-        shade, ink = str(1 - 0.6 * share), "white" if share > 0.75 else "black"
-        cell(axes, x + column * side, y - (row + 1) * side, side, side, form.format(value), shade, size=10, ink=ink)
-    axes.text(x + values.shape[1] * side / 2, y + 0.12, title, ha="center", va="bottom")
+        color, ink = color_of(np.clip(value / peak, -1, 1))
+        text = number(value, form) if texts is None else texts[row][column]
+        cell(axes, x + column * width, y - (row + 1) * side, width, side, text, color, size, ink)
+    axes.text(x + values.shape[1] * width / 2, y + 0.12, title, ha="center", va="bottom")
+
+
+def rung(axes, middle, low, length, down, up, peak, form="{:g}", width=0.42):
+    """Beside an arrow that goes down the name and numbers of a value, beside one that goes up those of its gradient."""
+    high, side = low + length, 0.36
+    for at, (name, values), sign in ((middle - 0.5, down, -1), (middle + 0.5, up, 1)):
+        arrow(axes, *((at, high), (at, low))[::-sign])
+        values = np.atleast_2d(values)
+        size = values.shape[1] * width
+        left = at - 0.1 - size if sign < 0 else at + 0.1
+        matrix(axes, left, low + (length + side) / 2, values, side, form, peak=peak, width=width)
+        name_at, align = (left - 0.08, "right") if sign < 0 else (left + size + 0.08, "left")
+        axes.text(name_at, low + length / 2, name, ha=align, va="center")
+
+
+def number(value, form="{:g}"):
+    """A number with a minus sign instead of a hyphen, and without one if it is rounded to 0."""
+    text = form.format(value)
+    return text.lstrip("-") if float(text) == 0 else text.replace("-", "−")
