@@ -1,6 +1,8 @@
 """Draw the figures of part 1 of the book, docs/attention."""
 
+import json
 import sys
+from pathlib import Path
 
 import numpy as np
 
@@ -14,6 +16,22 @@ X = np.array([[0.0, 2, 0, 0], [0, 1, 1, 0], [0, 0, 0, 1], [0, 0, 2, 0], [1, 0, 1
 W_Q = np.array([[1.0, 0, 0, 0], [0, 1, 0, 0], [0, 1, 0, 1], [0, 0, 1, 0]])
 W_K = np.array([[0.0, 0, 1, 0], [0, 1, 0, 0], [0, 0, 0, 1], [1, 0, 0, 0]])
 W_V = np.array([[0.0, 0, 0, 1], [1, 0, 0, 0], [0, 0, 1, 0], [0, 1, 0, 1]])
+
+
+@figure
+def reversed_word():
+    """The attention of a trained model that reverses a word: start.md has the lines that trained it."""
+    path = Path(__file__).parent / "results" / "reversed_word.json"
+    found = json.loads(path.read_text(encoding="utf-8"))
+    axes = canvas(6.0, 5.6)
+    side, left, top = 0.42, 1.15, 4.75
+    texts = [[f"{weight:.1f}"[1:] if weight >= 0.05 else "" for weight in row] for row in found["weights"]]
+    matrix(axes, left, top, found["weights"], side, texts=texts, peak=1)
+    for i, (read, written) in enumerate(zip(found["read"], found["written"], strict=True)):
+        axes.text(left + (i + 0.5) * side, top + 0.1, read, ha="center", size=14)
+        axes.text(left - 0.12, top - (i + 0.5) * side, written, ha="right", va="center", size=14)
+    axes.text(left + 5.5 * side, top + 0.5, "the word that it reads", ha="center")
+    axes.text(0.45, top - 5.5 * side, "what it writes, from top to bottom", ha="center", va="center", rotation=90)
 
 
 @figure

@@ -82,7 +82,7 @@ def test_links_lead_to_headings(path):
 
 @pytest.fixture(scope="module")
 def parts():
-    """The pages of each part of the book, in its order; the last part has the guides."""
+    """The pages of each part of the book, in its order; the last two have the guides and the manuals."""
     trees = re.findall(r"^```{toctree}\n(.*?)^```", read(DOCS / "index.md"), re.DOTALL | re.MULTILINE)
     return [[DOCS / f"{name}.md" for name in re.findall(r"^\w\S+", tree, re.MULTILINE)] for tree in trees]
 
@@ -93,14 +93,39 @@ def test_links_to_a_part_lead_into_it(path, parts):
         assert (path.parent / page).resolve() in parts[int(number) - 1]
 
 
-def test_the_last_lines_of_a_page_lead_to_the_next_page_and_to_its_own_gradients(parts):
-    pages = [page for part in parts[:-1] for page in part]
+@pytest.fixture(scope="module")
+def core():
+    """The pages of the core track, and the page that follows each of them; it ends where its first half ended."""
+    table = read(DOCS / "index.md").partition("## The core track")[2].partition("\n## ")[0]
+    pages = [DOCS / link for link in re.findall(r"^\|[^|]*\|[^|]*\]\(([^\s)#]+)\)", table, re.MULTILINE)]
+    assert len(set(pages)) == len(pages) - 1 and pages[-1] in pages[:-1]
+    return dict(pairwise(pages))
+
+
+def test_the_last_lines_of_a_page_lead_to_the_next_page_to_detours_and_to_its_own_gradients(parts, core):
+    pages = [page for part in parts[:-2] for page in part]
+    assert [page for page in pages if page in core] == list(core), "the core track has the order of the book"
     for path, following in pairwise(pages):
         *_, last_lines = re.findall(r"Next: \[(?:.+\n)+", read(path))
         first, *others = [(path.parent / link).resolve() for link in re.findall(r"\]\(([^\s)#]+)", last_lines)]
         gradients = DOCS / "gradients" / path.name
-        assert first == following, path
-        assert others in ([], [gradients]) or not gradients.exists(), path
+        assert first == core.get(path, following), path
+        rest = pages[pages.index(path) + 1 :] if path in core else []
+        detours = list(
+            itertools.takewhile(lambda page, folder=path.parent: page not in core and page.parent == folder, rest)
+        )
+        assert others in (detours, [*detours, gradients]) or not (detours or gradients.exists()), path
+
+
+def test_pages_beside_the_core_track_say_so_and_lead_back_to_it(parts, core):
+    goes_on = core[next(reversed(core))]
+    for path in reversed([page for part in parts[:3] for page in part]):
+        mark = re.match(r"# .+\n\n> \*\*Detour\*\*: you can skip this page; (?:.+\n)*?.*\]\((\S+)\)\.\n\n", read(path))
+        if path in core:
+            goes_on = path
+            assert not mark, path
+        else:
+            assert mark and (path.parent / mark[1]).resolve() == goes_on, path
 
 
 def test_topics_lead_to_sections_that_have_their_numbers():
