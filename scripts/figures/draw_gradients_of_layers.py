@@ -5,7 +5,7 @@ import sys
 import numpy as np
 
 from scripts.figures import drawing  # needs pip install -e .
-from scripts.figures.drawing import DARK, DASHED, LIGHT, MIDDLE, arrow, box, canvas, figure, matrix, node, plt
+from scripts.figures.drawing import DARK, DASHED, LIGHT, MIDDLE, arrow, box, canvas, figure, matrix, node, plt, rung
 
 import npformer as nf
 from npformer.reference.math.activations import ACTIVATIONS
@@ -145,6 +145,63 @@ def residual_gradients():
         axes.text(2.45, y + 0.93, "x, unchanged" if forward else "ds, unchanged", ha="center", va="bottom")
     axes.text(2.5, 4.6, "forward: s = x + f(x)", ha="center", weight="bold")
     axes.text(2.5, 2.1, "backward: dx = ds + Jᵀ ds", ha="center", weight="bold")
+
+
+@figure
+def layer_backward():
+    """The word e₂ of layers.md through an encoder layer, and one loss back to it, with all numbers of residual.md."""
+    axes = canvas(9.0, 12.0)
+    e = np.array([[1.0, 0, 1], [0, 1, 1], [1, 1, 0], [0, 2, 0], [2, 0, 0]])
+    W_q, W_k = np.array([[0.0, 1, 0], [1, 0, 0], [0, 0, 1]]), np.array([[1.0, 0, 0], [0, 1, 0], [1, 0, 1]])
+    W_v, W1 = np.array([[1.0, 0, 0], [0, 1, 1], [0, 0, 1]]), np.array([[1.0, -1, 0, 0], [0, 1, -1, 1], [0, 0, 1, 1]])
+    W2, b1 = np.array([[1.0, 0, 0], [0, 1, 0], [0, 0, 1], [1, 0, 1]]), np.array([0, 0, 0, -0.5])
+    unit, root = (np.ones(3), np.zeros(3)), np.sqrt(3)
+    q, k, v = e[1] @ W_q, e @ W_k, e @ W_v
+    scores = k @ q
+    a = nf.softmax(scores / root)
+    z = a @ v
+    x, *stats1 = nf.layer_norm(e[1] + z, *unit)
+    h = x @ W1 + b1
+    fed = nf.relu(h) @ W2
+    y, *stats2 = nf.layer_norm(x + fed, *unit)
+    dy = y - np.array([0.0, 1, -1])
+    ds2, *_ = nf.layer_norm_backward(dy, x + fed, unit[0], *stats2)
+    dh = nf.relu_backward(ds2 @ W2.T, h)
+    dx = ds2 + dh @ W1.T
+    ds1, *_ = nf.layer_norm_backward(dx, e[1] + z, unit[0], *stats1)
+    da = v @ ds1
+    dscores = nf.softmax_backward(da, a) / root
+    dq = dscores @ k
+    de = ds1 + dq @ W_q.T + (dscores[1] * q) @ W_k.T + a[1] * ds1 @ W_v.T
+    rungs = [
+        ("e₂", e[1], de, "maps W_q, W_k, W_v"),
+        ("q₂", q, dq, "keys: scores = k q₂"),
+        ("scores", scores, dscores, "divide by √3, softmax"),
+        ("a₂", a, da, "weighted sum of the values"),
+        ("z₂", z, ds1, "add e₂"),
+        ("sum", e[1] + z, ds1, "normalise"),
+        ("x₂", x, dx, "x₂ W₁ + b₁"),
+        ("h", h, dh, "relu, · W₂"),
+        ("fed", fed, ds2, "add x₂"),
+        ("sum", x + fed, ds2, "normalise"),
+        ("e₂′", y, dy, "L = ½ |e₂′ − t|²"),
+    ]
+    tops = 11.1 - 1.05 * np.arange(len(rungs))
+    for top, (name, value, gradient, text) in zip(tops, rungs, strict=True):
+        rung(axes, 4.5, top, 0.6, (name, value), (f"d{name}", gradient), peak=3, form="{:.2f}", width=0.5)
+        box(axes, 3.3, top - 0.45, 2.4, 0.45, text, color=LIGHT if text.startswith("add") else "white", size=11)
+    for start, end in ((0, 4), (6, 8)):  # past the sublayer, on both sides
+        for sign in (-1, 1):
+            outer, inner = 4.5 + sign * 4.25, 4.5 + sign * 1.2
+            low, high = tops[end] - 0.22, tops[start] + 0.3
+            near = 4.5 + sign * 2.75
+            axes.plot([inner, outer, outer], [low, low, high], color=DARK)
+            ends = (outer, high), (near, high)
+            axes.plot(*zip(*ends, strict=True), color=DARK)
+            tip = ((inner + sign * 0.2, low), (inner, low)) if sign < 0 else ((near + 0.2, high), (near, high))
+            arrow(axes, *tip)
+    axes.text(3.9, 11.85, "forward", ha="right", va="center", weight="bold")
+    axes.text(5.1, 11.85, "backward", ha="left", va="center", weight="bold")
 
 
 @figure
