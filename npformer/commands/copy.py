@@ -70,14 +70,15 @@ def main(argv=None):
             calls = trainer.explain(*task.batch(0, preset["batch_size"]))
         print(f"\nthe operations of one step:\n{calls}\n")
 
-    if options.diagnose:
-        print(f"\n{trainer.diagnose(*task.batch(0, preset['batch_size']), bos_id=BOS, eos_id=EOS)}\n")
+    if watch := options.diagnose:
+        watch = trainer.diagnose(*task.batch(0, preset["batch_size"]), bos_id=BOS, eos_id=EOS)
+        print(f"\n{watch}\n")
     start = time.perf_counter()
     seen = set()
     average = ParameterAverage(first_step=max(1, steps - preset["average_last"] + 1))
     batches = training_batches(task, preset["batch_size"], seen)
     with blas_threads(preset["blas_threads"]):
-        history = trainer.fit(batches, steps, callbacks=[average], progress=not options.quiet, watch=options.diagnose)
+        history = trainer.fit(batches, steps, callbacks=[average], progress=not options.quiet, watch=watch)
     train_seconds = time.perf_counter() - start
     if not ranks.is_first:
         return

@@ -37,7 +37,7 @@ def tokens(case):
 def padding(case):
     """Whether more padding changes outputs."""
     if case.pad_id is None or len(case.inputs) > len(case.vocabularies):
-        raise ValueError("no id is padding, or a mask says what is")
+        raise ValueError("the model has no pad_id, or a mask says what is padding")
     for which, ids in enumerate(case.inputs):
         longer = np.pad(ids, ((0, 0), (0, 3)), constant_values=case.pad_id)
         y, z = case.outputs(case.inputs), case.outputs([*case.inputs[:which], longer, *case.inputs[which + 1 :]])
@@ -60,9 +60,9 @@ def order(case):
 
 
 def cache(case):
-    """The step-by-step decoder against the whole computation; halfway, rows extend other rows, as in beam search."""
+    """Decoding step by step, against the whole computation."""  # halfway rows change places, as in beam search
     if case.causal is None or not hasattr(case.model, "decoder"):
-        raise ValueError(f"a {type(case.model).__name__} has no decoder")
+        raise ValueError(f"the model, {type(case.model).__name__}, has no decoder")
     *sources, ids = case.inputs
     rows = np.argsort(case.is_word(ids).sum(axis=1))[-4:]
     n, others = int(case.is_word(ids[rows]).all(axis=0).sum()), np.arange(len(rows))[::-1]

@@ -68,7 +68,7 @@ def diagnose(
             found, missing = examined(case, QUICK if quick else QUICK + COSTLY)
     finally:
         np.random.set_state(state)  # of a model that draws from it
-    told = {name: Finding(name, seen.rstrip("."), *TABLE[name]) for name, seen in reversed(found)}  # each once
+    told = {name: Finding.named(name, seen) for name, seen in reversed(found)}  # each once
     last = lambda each: each.sure != SURE or each.name == "cache differs"  # as it may follow from padding, or a token
     findings = Findings(sorted(told.values(), key=lambda each: (last(each), list(TABLE).index(each.name))))
     findings.not_examined = missing
@@ -91,10 +91,11 @@ def examined(case, checks):
             make(check)
         case.choose_rows()
     except Exception as error:
-        return found or [("does not run", f"{type(error).__name__}: {error}")], [*missing, "the model: it fails"]
+        missing.append("all else, as the model fails on this batch")
+        return found or [("does not run", f"{type(error).__name__}: {error}")], missing
     for check in checks:
         make(check)
         if spoiled := {"not finite", "not repeatable", "rows leak"} & {name for name, _ in found}:
-            missing.append(f"what comes after '{min(spoiled)}', as nothing can be concluded from it")
+            missing.append(f"all that depends on '{min(spoiled)}': mend it first, then diagnose again")
             break
     return found, missing

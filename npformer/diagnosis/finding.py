@@ -8,10 +8,13 @@ SURE, LIKELY = "certain", "likely"
 TABLE = {  # how sure it is, why it matters, what to do; causes come before consequences
     "does not run": (SURE, "Nothing can be learned from an error.", "what the message says."),
     "not finite": (SURE, "One NaN makes everything NaN.", "find it in the data; in parameters, lower the rate."),
-    "scale of the data": (LIKELY, "Numbers far from 0 ± 1 saturate layers.", "standardise them."),
-    "nothing to learn": (LIKELY, "Targets say nothing of the input.", "print a batch; look at how targets are made."),
-    "padding inside": (LIKELY, "Padding is not seen, even if meant as a word.", "an id for padding that is no word."),
+    "scale of the data": (LIKELY, "Layers expect numbers of about 0 ± 1.", "subtract the mean, divide by the spread."),
+    "padding inside": (LIKELY, "Padding is not seen, even if meant as a word.", "give words other ids than pad_id."),
     "padding counted": (LIKELY, "It is easy: the loss looks good.", "give padding an id of its own, also as pad_id."),
+    "nothing to learn": (LIKELY, "Targets say nothing of the input.", "print a batch; look at how targets are made."),
+    "answers in the input": (LIKELY, "The model reads them off.", "only what is known before them as the input."),
+    "one batch again and again": (LIKELY, "Nothing else is learned.", "new rows in each step, unless it is a trial."),
+    "rows do not match": (LIKELY, "Inputs seem to say nothing.", "print five pairs; shuffle both alike."),
     "begin token": (LIKELY, "The first prediction is made from it.", "one token before all targets, and as bos_id."),
     "end token": (LIKELY, "Else decoding does not stop in time.", "one token after all targets, and as eos_id."),
     "targets not shifted": (SURE, "Output t predicts token t+1.", "ids (B, T+1) alone, or ids[:, :-1], ids[:, 1:]."),
@@ -30,16 +33,17 @@ TABLE = {  # how sure it is, why it matters, what to do; causes come before cons
     "start far from ln V": (LIKELY, "To know nothing costs ln V.", "look at the first weights; if below, for a leak."),
     "dropout": (LIKELY, "Too little signal remains.", "0.1 to 0.3; 0 while you look for a mistake."),
     "dropout has no effect": (SURE, "The model overfits as if there were none.", "use dropout_key, new in each step."),
-    "wrong gradient": (SURE, "A step does not go downhill.", "npformer.gradcheck the backward pass of this part."),
+    "wrong gradient": (SURE, "A step does not go downhill.", "look for this part in the backward pass; gradcheck."),
     "no gradient": (SURE, "These parameters stay as they are.", "use them in the forward and the backward pass."),
     "equal weights": (SURE, "What begins equal stays equal; zeros pass nothing on.", "model.init(seed)."),
     "scale of weights": (LIKELY, "Each layer multiplies by it.", "a variance of about 1/D: model.init(seed)."),
     "stale parameters": (SURE, "A trainer has arrays of its own: others do not learn.", "use trainer.params."),
     "rate too large": (LIKELY, "Each step throws away what others learned.", "a tenth of this rate, and warm-up."),
-    "rate too small": (LIKELY, "The parameters hardly move.", "updates of 1/1000 to 1/30 of the weights."),
+    "rate too small": (LIKELY, "The parameters hardly move.", "a larger rate; warm-up and total in steps."),
     "frozen": (LIKELY, "Other layers work with noise.", "freeze only what was trained."),
     "unusual setting": (LIKELY, "Training hardly works so.", "betas=(0.9, 0.98), label_smoothing=0.1, clip_norm=1."),
     "one batch is not learned": (LIKELY, "More rows will not be learned.", "other findings; width, depth, backward."),
+    "overfitting": (LIKELY, "It learns the rows by heart.", "end at the best; more data, dropout, a smaller model."),
     "stuck": (LIKELY, "The loss does not fall.", "trainer.diagnose(*batch)."),
 }
 
@@ -47,7 +51,7 @@ TABLE = {  # how sure it is, why it matters, what to do; causes come before cons
 class Finding(NamedTuple):
     """One mistake, or a sign of one; a row of the table follows its name and what was seen.
 
-    >>> print(Finding("dropout", "dropout=0.9", *TABLE["dropout"]))
+    >>> print(Finding.named("dropout", "dropout=0.9"))
     dropout (likely): dropout=0.9.
       Too little signal remains. Try: 0.1 to 0.3; 0 while you look for a mistake.
     """
@@ -57,6 +61,11 @@ class Finding(NamedTuple):
     sure: str  # "certain" or "likely"
     why: str
     what_to_do: str
+
+    @classmethod
+    def named(cls, name: str, seen: str) -> "Finding":
+        """The finding of the table with this name."""
+        return cls(name, seen.rstrip("."), *TABLE[name])
 
     def __str__(self):
         return f"{self.name} ({self.sure}): {self.seen}.\n  {self.why} Try: {self.what_to_do}"
@@ -75,4 +84,4 @@ class Findings(Listing, list[Finding]):
     def __repr__(self) -> str:
         head = ["Mend the first one first: others may follow from it."] * (len(self) > 1)
         report = "\n\n".join([*head, *map(str, self)]) or "Nothing is wrong, as far as it was examined."
-        return "\n".join([report, *(f"not examined: {what}" for what in self.not_examined)])
+        return "\n".join([report, *(f"not examined, which is no mistake: {what}" for what in self.not_examined)])

@@ -13,15 +13,24 @@ LARGEST = 1 << 18  # of a larger array every so manyth column is examined
 def numbers(case):
     """Whether numbers are finite and near 0 ± 1, and whether targets differ."""
     inputs, targets = case.split(case.batch)
+    far = []
     for name, x in ("the input", inputs[0]), ("the targets", targets):
         mean, deviation = float(x.mean()), float(x.std())
         if not np.isfinite(mean):
             yield "not finite", f"{name}: {(~np.isfinite(x)).sum()} of {x.size} numbers are NaN or infinite"
         elif x.dtype.kind == "f" and (deviation > 30 or abs(mean) > 10 * max(1, deviation)):
-            yield "scale of the data", f"{name}: mean {mean:.3g}, standard deviation {deviation:.3g}"
+            far.append(f"{name}: mean {mean:.3g}, standard deviation {deviation:.3g}")
+    if far:
+        yield "scale of the data", "; ".join(far)
     counted = targets[case.is_counted(inputs, targets)]
     if len(targets) > 3 and (counted == counted[:1]).all():
         yield "nothing to learn", f"the targets that count are all {counted[:1]}"
+    elif case.causal is not None and case.n_answers > 9 and (often := np.bincount(counted)).max() > 0.6 * counted.size:
+        yield "nothing to learn", f"{often.max() / counted.size:.0%} of the targets are {often.argmax()}"
+    x, y = (np.reshape(each, (len(each), -1)) for each in (inputs[0], targets))
+    of_rows = [] if case.by_position or x.dtype.kind != "f" else y.T[:, :, None]
+    if any((x == each).all(axis=0).any() and len(np.unique(each)) > 7 for each in of_rows):
+        yield "answers in the input", "a number of each row of the input is what is to be predicted for this row"
 
 
 def padding(case):

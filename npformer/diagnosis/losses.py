@@ -12,9 +12,9 @@ STEP, TOLERANCE = 1e-7, 1e-3  # of the largest part; of the slope
 
 def of_outputs(case):
     """The loss against that computed from the outputs."""
-    if case.n_answers is None:
-        raise ValueError("its answers are no tokens or classes")
     y, targets, counted = case.outputs(case.inputs), case.targets, case.is_counted(case.inputs, case.targets)
+    if case.n_answers is None:
+        raise ValueError("it predicts numbers, neither tokens nor classes")
     mean_loss = lambda y, targets, counted: reference.cross_entropy(y, np.where(counted, targets, -1), ignore_id=-1)[0]
     expected = mean_loss(y, targets, counted)
     known = [("", expected), ("not the mean", expected * counted.sum())]

@@ -66,7 +66,7 @@ class Subject:
     def outputs(self, inputs, ops=None):
         """The logits, or numbers, for some inputs, without dropout."""
         if self.compute is None:
-            raise ValueError(f"a {type(self.model).__name__} has no logits(params, …) or outputs(params, …)")
+            raise ValueError(f"the model, {type(self.model).__name__}, has no logits(params, …) or outputs(params, …)")
         return on_host(self.compute(self.params, *inputs, backend=ops or self.ops)).astype(float)
 
     def gradient(self, *batch, params=None, **options):

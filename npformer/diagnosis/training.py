@@ -27,9 +27,9 @@ def one_batch(case):
 
 
 def settings(case):
-    """The size of a step, and settings that are far from the usual."""
+    """The learning rate and the settings of the training."""
     if case.trainer is None:
-        raise ValueError("give trainer=, for its rate and its settings")
+        raise ValueError("call trainer.diagnose(*batch), which knows them")
     optimizer, training, own = case.trainer.optimizer, case.trainer.settings, dict(tree.leaves(case.trainer.params))
     if differ := [path for path, x in tree.leaves(case.given) if not np.array_equal(on_host(x), on_host(own[path]))]:
         yield "stale parameters", f"{len(differ)} arrays differ from the trainer's, such as {differ[0]}"
@@ -37,13 +37,16 @@ def settings(case):
     gradient, after = beside(tree.flatten(case.grads)[0], flat), flat.copy()
     optimizer.update(case.ops, after, gradient.copy(), optimizer.init(flat), 1, lr=max(rates), decay=False)
     parts = [tree.leaves(tree.view_as(x, case.params)) for x in (flat, after - flat, gradient)]
-    moved = [size(d) / size(x) for (_, x), (_, d), (_, g) in zip(*parts, strict=True) if x.ndim > 1 and g.any()]
-    ratio = float(np.median(moved or [0.01]))
+    known = [(x, d) for (_, x), (_, d), (_, g) in zip(*parts, strict=True) if x.ndim > 1 and x.any() and g.any()]
+    ratio = float(np.median([size(d) / size(x) for x, d in known] or [0.01]))
     seen = f"with the largest rate, {max(rates):.3g}, a first step changes weights by {ratio:.2g} times their size"
-    if ratio > (0.25 if case.is_new else 0.15):
+    seen += f"; a rate of {0.01 * max(rates) / max(ratio, 1e-30):.1g} would change them by a hundredth"
+    if ratio > 0.1:
         yield "rate too large", seen
-    elif ratio < (3e-5 if case.is_new else 1e-6) or max(rates[:4]) == 0:
-        yield "rate too small", f"{seen}; that of step {SAMPLED[3]} is {rates[3]:.3g}"
+    elif ratio * max(rates[:10]) < (1e-4 if case.is_new else 1e-6) * max(rates):
+        yield "rate too small", f"{seen}; up to step {SAMPLED[9]:,} no rate is above {max(rates[:10]):.3g}"
+    elif max(rates[:4]) == 0 or max(rates[5:]) == 0:
+        yield "rate too small", f"the rate is {rates[3]:.3g} at step {SAMPLED[3]}, {rates[5]:.3g} at step {SAMPLED[5]}"
     if training.frozen and case.is_new and case.trainer.n_steps == 0:
         yield "frozen", f"{', '.join(training.frozen)} as they were drawn"
     beta1, beta2 = getattr(optimizer, "betas", (getattr(optimizer, "momentum", 0), 1))

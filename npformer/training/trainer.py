@@ -282,7 +282,7 @@ class Trainer:
         save: str | Path | None = None,
         callbacks: Iterable[Callable] = (),
         progress: bool = True,
-        watch: bool = False,
+        watch: bool | Findings = False,
         **settings: Any,
     ) -> list[StepInfo]:
         """Make one step for each batch; validate, save and stop on the way.
@@ -305,8 +305,9 @@ class Trainer:
         progress : bool
             Print the results of validations, and show a progress bar with loss, learning rate and the tokens per second
             of the last steps (needs tqdm).
-        watch : bool
-            Examine the first batch, and look at each step; warn of signs of a mistake, each once, also in the log.
+        watch : bool, or the result of ``diagnose``
+            Examine the first batch, unless it was examined, and look at each step; warn of signs of a mistake, each
+            once, also in the log.
         **settings
             The fields of ``LoopSettings``: ``every``, ``patience``, ``monitor``, ``mode``, ``save_every``, ``keep`` and
             ``minutes``.
@@ -327,9 +328,10 @@ class Trainer:
         """
         of_loop = settings_from(LoopSettings, settings, "fit, nor one of its other arguments")
         loop = Loop(self, of_loop, evaluation_of(self, validate, of_loop.monitor), save)
-        if watch:
-            self.watched = Watch(self, loop.write)
-            batches, callbacks = self.watched.of(batches), [*callbacks, self.watched]
+        if watch is not False:
+            known = () if watch is True else watch
+            self.watched = Watch(self, loop.write, known)
+            batches, callbacks = self.watched.of(batches, examine_first=watch is True), [*callbacks, self.watched]
         return loop.run(batches, n_steps, callbacks=callbacks, progress=progress)
 
     def diagnose(self, *batch: Any, **options: Any) -> Findings:
@@ -337,7 +339,12 @@ class Trainer:
         return diagnose(self.model, self.params, batch, trainer=self, **options)
 
     def report(self, path: str | Path | None = None) -> str:
-        """Return a table of what ``fit(watch=True)`` saw, with its findings; draw the curves into a file, if given."""
+        """Return a table of what ``fit(watch=True)`` saw, with its findings; draw the curves into a file, if given.
+
+        It has a row for each layer and each table of embeddings, as they were in the last look, of which there is one
+        every 50 steps: the norm of its weights, that of its gradient, and the norm of the update of one step, divided
+        by that of the weights. This is 0 if the layer is frozen, and usually 0.001 to 0.03 while the rate is highest.
+        """
         if self.watched is None:
             raise ValueError("nothing was watched: call fit(…, watch=True) first")
         return self.watched.report(path)

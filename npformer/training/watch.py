@@ -5,28 +5,46 @@ import re
 import numpy as np
 
 from npformer import tree
+from npformer.arrays import on_host
 from npformer.checks import warn
 from npformer.diagnosis import Findings
-from npformer.diagnosis.finding import TABLE, Finding
+from npformer.diagnosis.finding import Finding
 from npformer.plots import plot_loss
+from npformer.runtime.ranks import checksum
+from npformer.training.evaluation import mean_loss
 
 EVERY, RECENT = 50, 40  # steps between two looks at the arrays, which read all of them; steps that are compared
+SAME, MATCHED = 10, 2000  # equal batches that are a sign; steps after which the inputs have to help
 
 
 class Watch:
     """A callback of ``fit`` that warns of signs of a mistake, each once, and writes them to the log."""
 
-    def __init__(self, trainer, write):
-        self.trainer, self.write, self.steps, self.findings = trainer, write, [], Findings()
+    def __init__(self, trainer, write, known=()):
+        self.trainer, self.write, self.steps, self.findings = trainer, write, [], Findings(known)
         self.before, self.parts = None, dict[str, np.ndarray]()  # (weights, gradient, update) in the last look
 
-    def of(self, batches):
-        """The same batches; the first one is examined before its step is made."""
-        batches = iter(batches)
-        for first in batches:
-            self.tell(self.trainer.diagnose(*first, quick=True))
-            yield first
-            yield from batches
+    def of(self, batches, examine_first=True):
+        """The same batches, which are looked at before their steps are made."""
+        sums = set()
+        for n, batch in enumerate(batches, start=1):
+            if n == 1 and examine_first:
+                self.tell(self.trainer.diagnose(*batch, quick=True))
+            if n <= SAME:
+                sums.add(checksum(map(on_host, batch)))
+            if n == SAME and len(sums) == 1:
+                self.tell([Finding.named("one batch again and again", f"the first {n} batches are the same")])
+            if n % MATCHED == 0 and len(batch) > 1:
+                self.tell(self._compare_pairs(batch))
+            yield batch
+
+    def _compare_pairs(self, batch):
+        """Whether targets are predicted better from their own inputs than from those of other rows."""
+        mixed = np.roll(batch[0], 1, axis=0), *batch[1:]
+        own, other = (mean_loss(self.trainer, self.trainer.params, [each]) for each in (batch, mixed))
+        if len(batch[0]) > 3 and other < 1.005 * own:
+            seen = f"the loss of a batch is {own:.4g}, with the inputs of other rows {other:.4g}"
+            yield Finding.named("rows do not match", seen)
 
     def __call__(self, trainer, info):
         """Look at a step."""
@@ -34,7 +52,7 @@ class Watch:
         signs = [*self._signs(info), *(() if self.before is None else self._look(info))]
         is_due = len(self.steps) % EVERY == 1 and trainer.ranks.alone  # a rank has a part of the gradient
         self.before = trainer.flat_params.copy() if is_due else None
-        self.tell(Finding(name, seen, *TABLE[name]) for name, seen in signs)
+        self.tell(Finding.named(*sign) for sign in signs)
 
     def tell(self, findings):
         """Warn of what is new."""
@@ -61,6 +79,15 @@ class Watch:
         """Signs in the numbers of the steps."""
         if info.grad_norm == 0:
             yield "no gradient", "the norm of the whole gradient is 0"
+        if info.lr == 0:
+            yield "rate too small", f"the rate of step {info.step} is 0"
+        own = [each for each in self.trainer.state.validations if each["step"] >= self.steps[0].step]
+        results = [(each["val_loss"], each["step"]) for each in own if "val_loss" in each]
+        if len(results) > 3 and results[-1][1] == info.step and results[-1][0] > 1.05 * (best := min(results))[0]:
+            losses = [np.mean([x.loss for x in self.steps if x.step <= n][-RECENT:]) for n in (best[1], info.step)]
+            if min(results[-3:]) > best and losses[1] < losses[0]:
+                seen = f"val_loss is {results[-1][0]:.4g} now, and was {best[0]:.4g} after step {best[1]}"
+                yield "overfitting", f"{seen}; the loss in training fell from {losses[0]:.4g} to {losses[1]:.4g}"
         if len(self.steps) % RECENT == 0:
             means = np.mean(np.reshape([each.loss for each in self.steps], (-1, RECENT)), axis=1)
             seen = f"means of {RECENT} losses are {means[0]:.4g} at first, {min(means):.4g}, and {means[-1]:.4g} now"

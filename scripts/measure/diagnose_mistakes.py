@@ -4,8 +4,8 @@ python scripts/measure/diagnose_mistakes.py             # minutes
 python scripts/measure/diagnose_mistakes.py --only causal
 
 A mistake is found if there is any finding, and named rightly if one of the first two has a name that a user would call
-right; no finding has a name for those without one. Beside them are 50 healthy trainings, in which every finding is a
-false alarm.
+right; no finding has a name for those without one. Some are seen only while a model trains, with ``watch``. Beside them
+are 50 healthy trainings, in which every finding is a false alarm.
 """
 
 import copy
@@ -28,6 +28,7 @@ from npformer import tree
 from npformer.models.incremental import IncrementalDecoder, LanguageDecoder
 from npformer.models.recurrent import RecurrentDecoder
 from npformer.reference import ops as reference
+from npformer.training.watch import MATCHED, SAME
 
 TASK = nf.CopyTask(vocab=13, min_len=3, max_len=9)
 SMALL = {"d_model": 32, "n_heads": 4, "n_layers": 2, "d_ff": 64, "dropout": 0.0}
@@ -95,6 +96,15 @@ def numbers(batch=None, **settings):
 def trained(case, optimizer=None, **settings):
     trainer = nf.Trainer(case["model"], optimizer or nf.Adam(1e-3), **settings)
     return case | {"trainer": trainer, "params": trainer.params}
+
+
+def watched(case, batches, *args, **options):
+    """The arguments of ``fit`` with ``watch``, instead of those of ``diagnose``."""
+    return {
+        "trainer": case["trainer"],
+        "fit": (batches, *args),
+        "options": options | {"watch": True, "progress": False},
+    }
 
 
 def replaced(case, **operations):
@@ -229,10 +239,34 @@ def one_row_again_and_again():
     return pairs(batch=tuple(np.repeat(x[:1], 32, axis=0) for x in TASK.batch(0, 32)))
 
 
-@mistake()
+@mistake("rows do not match")
 def sources_shuffled():
-    src, tgt = TASK.batch(0, 64)
-    return pairs(batch=(src[np.random.default_rng(0).permutation(64)], tgt))
+    shuffled = ((np.roll(src, 5, axis=0), tgt) for src, tgt in (TASK.batch(i, 16) for i in itertools.count()))
+    return watched(trained(pairs(d_model=16, n_layers=1)), shuffled, MATCHED)
+
+
+@mistake("one batch again and again")
+def the_same_batch_in_each_step():
+    return watched(trained(pairs()), itertools.repeat(TASK.batch(0, 32)), SAME)
+
+
+@mistake("overfitting")
+def few_rows_learned_by_heart():
+    few, held_out = [TASK.batch(i, 4) for i in range(5)], [TASK.held_out(50)]
+    return watched(trained(pairs(), nf.Adam(3e-3)), itertools.cycle(few), 300, validate=held_out, every=20)
+
+
+@mistake("nothing to learn")
+def most_words_are_unknown():
+    return pairs(batch=tuple(np.where(x > 4, 3, x) for x in TASK.batch(0, 32)))
+
+
+@mistake("answers in the input")
+def value_to_predict_among_the_inputs():
+    case = numbers()
+    x, y = case["batch"]
+    x[:, -1, 0] = y[:, 0]
+    return case
 
 
 @mistake()
@@ -738,6 +772,21 @@ def peak_100_times_too_large():
     return trained(text(), nf.Adam(nf.warmup_cosine(0.3, 100, 1000)))
 
 
+@mistake("rate too large")
+def rate_10_times_too_large():
+    return trained(pairs(d_model=128, n_heads=8, d_ff=256), nf.Adam(1e-2))
+
+
+@mistake("rate too small")
+def warm_up_of_a_million_steps():
+    return trained(pairs(), nf.Adam(nf.noam(32, 1_000_000)))
+
+
+@mistake("rate too small")
+def epochs_are_given_for_steps():
+    return trained(pairs(), nf.Adam(nf.warmup_cosine(1e-3, 1, 10)))
+
+
 @mistake("rate too small")
 def rate_a_million_times_too_small():
     return trained(pairs(), nf.Adam(1e-9))
@@ -995,9 +1044,14 @@ def main(argv=None):
 
 
 def examined(case, verbose):
-    """The findings for the arguments of ``diagnose``."""
+    """The findings for the arguments of ``diagnose``, or of ``fit``."""
     start = time.perf_counter()
-    found = nf.diagnose(**case)
+    if "fit" in case:
+        with warnings.catch_warnings(action="ignore"):
+            case["trainer"].fit(*case["fit"], **case["options"])
+        found = case["trainer"].watched.findings
+    else:
+        found = nf.diagnose(**case)
     if verbose:
         print(found, f"\n{time.perf_counter() - start:.1f} s\n")
     return found
