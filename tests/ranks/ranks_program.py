@@ -21,7 +21,7 @@ from npformer.arrays import on_host
 from npformer.data import Subwords, TokenBatches
 from npformer.models import LowRank
 from npformer.runtime.ranks import RankError, world
-from npformer.training import load_checkpoint
+from npformer.training import load_checkpoint, watch
 
 RANKS = world()
 TASK = CopyTask(vocab=50, max_len=9)
@@ -162,6 +162,18 @@ def diagnoses():
     return message_of(NonFiniteError, lambda: train(trainer, 8))
 
 
+def watched():
+    """Whether a diagnosis and watching leave the bits of a training, and what each rank finds."""
+    watch.MATCHED = 4
+    plain, seen = (trainer_of("adam", RANKS) for _ in range(2))
+    batches = [TASK.batch(0, 8)] * watch.SAME
+    before = seen.diagnose(*batches[0]).names
+    seen.fit(batches, watch=True, progress=False)
+    plain.fit(batches, progress=False)
+    same = bool(np.array_equal(plain.flat_params, seen.flat_params))
+    return {"same bits": same, "findings": RANKS.gather_lists([before + seen.watched.findings.names])}
+
+
 def stopped():
     """All ranks stop when one of them wants to."""
     trainer = trainer_of("adam", RANKS)
@@ -225,6 +237,7 @@ def main(folder):
         "accumulated": compare_accumulated(),
         "resumed": resume(folder),
         "diagnoses": diagnoses(),
+        "watched": watched(),
         "stopped": stopped(),
         "goes on": goes_on(folder),
         "on the gpu": on_the_gpu() if RANKS.size == 2 else None,

@@ -88,6 +88,12 @@ def test_the_benchmark_times_the_messages_of_a_step(found):
     assert all(0 <= share <= 1 for share in messages["arrived"])
 
 
+def test_watching_changes_no_bit_and_all_ranks_find_the_same(found):
+    assert found["watched"]["same bits"]
+    first, *others = found["watched"]["findings"]
+    assert "one batch again and again" in first and others == [first] * (found["n"] - 1)
+
+
 def test_all_ranks_stop_after_the_same_step(found):
     assert found["stopped"] == [3] * found["n"]
 
