@@ -1,10 +1,11 @@
-"""Make the page to play with: one HTML file that holds two small trained models and needs nothing else.
+"""Make the pages to play with, each one HTML file that needs nothing else: two trained models, and one that trains.
 
 python scripts/make_playground.py --out play.html                          # put docs/play/ together: a second
+python scripts/make_playground.py --out train.html --page train.html       # the figure that trains
 python scripts/make_playground.py --train reverse                          # train again, into docs/play/: 10 seconds
 python scripts/make_playground.py --train en-fr --data data/multi30k       # about 10 minutes
 
-The parts of the page are in docs/play/, where index.html also opens without being put together. A model is a file
+The parts of the pages are in docs/play/, where they also open without being put together. A model is a file
 NAME.js there: its settings, its tokens and its parameters, which are rounded to float16.
 """
 
@@ -32,6 +33,7 @@ from npformer.runtime.threads import blas_threads
 from npformer.training.progress import say
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "play"
+PAGES = ["index.html", "train.html"]
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 PREFIX = "MODELS[{}] = "
 STEPS = {"reverse": 2000, "en-fr": 1600}
@@ -53,6 +55,7 @@ RARE = 30  # a word in fewer sentences of the training is told
 def main(argv=None):
     parser = new_parser(__doc__)
     parser.add_argument("--out", type=output_file, metavar="FILE", help="write the page to FILE")
+    parser.add_argument("--page", choices=PAGES, default=PAGES[0], help="which page (default: %(default)s)")
     parser.add_argument("--train", choices=list(STEPS), help="train one of the models again")
     steps = ", ".join(f"{n} for {name}" for name, n in STEPS.items())
     parser.add_argument("--steps", type=positive, help=f"training steps (default: {steps})")
@@ -66,21 +69,19 @@ def main(argv=None):
         train = {"reverse": train_reverse, "en-fr": train_en_fr}[options.train]
         write(options.train, train(options.steps or STEPS[options.train], options))
     if options.out:
-        options.out.write_text(page(), encoding="utf-8")
+        options.out.write_text(page(options.page), encoding="utf-8")
         print(f"{options.out}: {options.out.stat().st_size / 1e6:.2f} MB")
 
 
-def page(home=None):
-    """Return docs/play/index.html with its style, its scripts and its models in it, and a link to the book at home."""
+def page(name=PAGES[0], home=None):
+    """Return a page of docs/play/ with its styles, its scripts and its models in it, and a link to the book at home."""
 
-    def script(match):
-        text = (FOLDER / match[1]).read_text(encoding="utf-8")
-        return f"<script>\n{text}</script>"
+    def content(match):
+        text = (FOLDER / match[2]).read_text(encoding="utf-8")
+        return f"<script>\n{text}</script>" if match[1] == "script" else f"<style>\n{text}</style>"
 
-    html = (FOLDER / "index.html").read_text(encoding="utf-8")
-    style = (FOLDER / "page.css").read_text(encoding="utf-8")
-    html = html.replace('<link rel="stylesheet" href="page.css">', f"<style>\n{style}</style>")
-    html = re.sub(r'<script src="([\w.-]+)"></script>', script, html)
+    html = (FOLDER / name).read_text(encoding="utf-8")
+    html = re.sub(r'<(script|link rel="stylesheet") (?:src|href)="([\w.-]+)">(?:</script>)?', content, html)
     return html.replace("<!-- home -->", f'<a href="{home}">The book of npformer</a>' if home else "")
 
 

@@ -59,3 +59,50 @@ def errors(chromium):
         return [json.dumps(entry) for entry in chromium.get_log("browser") if entry["level"] in ("WARNING", "SEVERE")]
 
     return errors
+
+
+def press(browser, *keys):
+    from selenium import webdriver
+
+    webdriver.ActionChains(browser).send_keys(*keys).perform()
+
+
+def tab_to(browser, selector):
+    """Press Tab until the element has the focus."""
+    from selenium.webdriver.common.keys import Keys
+
+    for _ in range(300):
+        if browser.execute_script("return document.activeElement.matches(arguments[0])", selector):
+            return
+        press(browser, Keys.TAB)
+    raise AssertionError(f"Tab does not come to {selector}")
+
+
+# The texts of a page whose contrast to what is behind them is too low for people with weak eyes.
+CONTRAST = """
+const channels = (color) => {
+  const parts = color.match(/[\\d.]+/g).map(Number);
+  return color.startsWith("color(") ? parts.slice(0, 4) : [...parts.slice(0, 3).map((x) => x / 255), ...parts.slice(3)];
+};
+const light = (color) => {
+  const linear = channels(color).slice(0, 3).map((x) => (x <= 0.04045 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4));
+  return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2];
+};
+const behind = (node) => {
+  for (; node; node = node.parentElement) {
+    const color = getComputedStyle(node).backgroundColor;
+    if ((channels(color)[3] ?? 1) > 0) return color;
+  }
+};
+const poor = [];
+for (const node of document.querySelectorAll("body *")) {
+  const has_text = [...node.childNodes].some((child) => child.nodeType === 3 && child.data.trim());
+  if (!has_text && !node.matches("input, select, svg text")) continue;
+  if (node.matches("script, option, noscript, option *")) continue;
+  const style = getComputedStyle(node);
+  const [a, b] = [light(node.matches("svg text") ? style.fill : style.color), light(behind(node))];
+  const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+  if (ratio < 4.5) poor.push([node.outerHTML.slice(0, 80), ratio]);
+}
+return poor;
+"""

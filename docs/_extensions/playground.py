@@ -1,4 +1,4 @@
-"""The page to play with, put together from docs/play/ when the site is built."""
+"""The pages to play with, put together from docs/play/ when the site is built."""
 
 from pathlib import Path
 
@@ -6,8 +6,17 @@ from card import tags
 
 from scripts import make_playground
 
-URL = "play/index.html"
-TEXT = "Two trained Transformers and an attention with all its gradients, in which every number can be looked at."
+FOLDER = "play"
+PAGES = {  # the title and the text of the card with which a link to it is shown
+    "index.html": (
+        "Play with a Transformer",
+        "Two trained Transformers and an attention with all its gradients, in which every number can be looked at.",
+    ),
+    "train.html": (
+        "Watch a Transformer learn",
+        "A small Transformer that trains in the browser: both passes, each number, each gradient, and what breaks it.",
+    ),
+}
 
 
 def setup(app):
@@ -16,12 +25,13 @@ def setup(app):
 
 
 def make(app, error):
-    """Write play/index.html beside the other pages."""
+    """Write the pages of play/ beside the others."""
     if error or app.builder.format != "html":
         return
-    path = Path(app.outdir) / URL
-    path.parent.mkdir(exist_ok=True)
-    head = tags(app.config.html_baseurl, URL, "Play with a Transformer", TEXT)
-    head += '<link rel="icon" href="../_static/favicon.svg">'
-    html = make_playground.page(home="../index.html").replace('<link rel="icon" href="data:,">', head)
-    path.write_text(html, encoding="utf-8")
+    folder = Path(app.outdir) / FOLDER
+    folder.mkdir(exist_ok=True)
+    for name, (title, text) in PAGES.items():
+        head = tags(app.config.html_baseurl, f"{FOLDER}/{name}", title, text)
+        head += '<link rel="icon" href="../_static/favicon.svg">'
+        html = make_playground.page(name, home="../index.html").replace('<link rel="icon" href="data:,">', head)
+        (folder / name).write_text(html, encoding="utf-8")

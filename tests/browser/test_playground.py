@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from in_browser import CONTRAST, press, tab_to
 
 from scripts import make_playground
 
@@ -386,19 +387,6 @@ def test_only_the_main_button_drags_and_a_wheel_scrolls(browser):
 # -- keyboard, screens and readers ---------------------------------------------------------------------------------
 
 
-def press(browser, *keys):
-    webdriver.ActionChains(browser).send_keys(*keys).perform()
-
-
-def tab_to(browser, selector):
-    """Press Tab until the element has the focus."""
-    for _ in range(300):
-        if browser.execute_script("return document.activeElement.matches(arguments[0])", selector):
-            return
-        press(browser, Keys.TAB)
-    raise AssertionError(f"Tab does not come to {selector}")
-
-
 def test_everything_works_by_keyboard(browser):
     tab_to(browser, "[name=model]")
     press(browser, Keys.ARROW_RIGHT)
@@ -475,35 +463,6 @@ def test_the_focus_and_open_tables_stay_while_decoding(browser):
         press(browser, Keys.ENTER)
     assert browser.execute_script("return document.activeElement.matches('#distribution button')")
     assert len(browser.find_elements(By.CSS_SELECTOR, "#head details[open]")) == 2
-
-
-CONTRAST = """
-const channels = (color) => {
-  const parts = color.match(/[\\d.]+/g).map(Number);
-  return color.startsWith("color(") ? parts.slice(0, 4) : [...parts.slice(0, 3).map((x) => x / 255), ...parts.slice(3)];
-};
-const light = (color) => {
-  const linear = channels(color).slice(0, 3).map((x) => (x <= 0.04045 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4));
-  return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2];
-};
-const behind = (node) => {
-  for (; node; node = node.parentElement) {
-    const color = getComputedStyle(node).backgroundColor;
-    if ((channels(color)[3] ?? 1) > 0) return color;
-  }
-};
-const poor = [];
-for (const node of document.querySelectorAll("body *")) {
-  const has_text = [...node.childNodes].some((child) => child.nodeType === 3 && child.data.trim());
-  if (!has_text && !node.matches("input, select, svg text")) continue;
-  if (node.matches("script, option, noscript, option *")) continue;
-  const style = getComputedStyle(node);
-  const [a, b] = [light(node.matches("svg text") ? style.fill : style.color), light(behind(node))];
-  const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
-  if (ratio < 4.5) poor.push([node.outerHTML.slice(0, 80), ratio]);
-}
-return poor;
-"""
 
 
 @pytest.mark.parametrize(("width", "theme"), SCREENS)

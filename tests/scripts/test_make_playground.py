@@ -1,4 +1,4 @@
-"""``scripts/make_playground.py``: the page to play with is one file, and its models are what it says."""
+"""``scripts/make_playground.py``: each page to play with is one file, and its models are what it says."""
 
 import pytest
 
@@ -9,9 +9,10 @@ from npformer import tree
 from npformer.data.copy_task import exact_match
 
 
-def test_the_page_is_one_small_file_that_needs_no_network(tmp_path, capsys):
+@pytest.mark.parametrize("name", make_playground.PAGES)
+def test_the_page_is_one_small_file_that_needs_no_network(tmp_path, capsys, name):
     path = tmp_path / "play.html"
-    assert make_playground.main(["--out", str(path)]) in (0, None)
+    assert make_playground.main(["--out", str(path), "--page", name]) in (0, None)
     assert str(path) in capsys.readouterr().out
     text = path.read_text(encoding="utf-8")
     assert len(text.encode()) < 1.5e6
@@ -19,8 +20,13 @@ def test_the_page_is_one_small_file_that_needs_no_network(tmp_path, capsys):
         assert other not in text, other
 
 
-def test_the_page_of_the_site_leads_back_to_the_book():
-    assert '<a href="../index.html">' in make_playground.page(home="../index.html")
+@pytest.mark.parametrize("name", make_playground.PAGES)
+def test_the_page_of_the_site_leads_back_to_the_book(name):
+    assert '<a href="../index.html">' in make_playground.page(name, home="../index.html")
+
+
+def test_all_parts_of_the_pages_together_are_small():
+    assert sum(path.stat().st_size for path in make_playground.FOLDER.iterdir()) < 1.5e6
 
 
 def test_the_model_that_reverses_is_as_good_as_the_page_says():
