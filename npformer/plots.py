@@ -148,7 +148,7 @@ def plot_attention(
     axes = _axes(axes, path, (len(weights), n_heads), size, sharex=True, sharey=True, title=title)
     from matplotlib import colormaps
 
-    colours = colormaps["Blues"].with_extremes(bad="0.85")
+    colours = colormaps["Reds"].with_extremes(bad="0.85")
     for (i, h), ax in np.ndenumerate(axes):
         seen = np.ma.masked_equal(weights[i][h], 0)
         image = ax.imshow(seen, vmin=0, vmax=largest, cmap=colours, aspect="auto")
@@ -168,7 +168,7 @@ def plot_positional_encoding(path=None, length=100, d_model=64, *, axes=None):
     """The sinusoidal encoding (length, d_model) as an image, and four of its dimensions as curves (2 axes)."""
     encoding = sinusoidal_encoding(length, d_model)
     above, below = axes = _axes(axes, path, 2, (8, 7), height_ratios=[3, 2])
-    image = above.imshow(encoding.T, cmap="RdBu", vmin=-1, vmax=1, aspect="auto", origin="lower")
+    image = above.imshow(encoding.T, cmap="RdBu_r", vmin=-1, vmax=1, aspect="auto", origin="lower")
     above.set(xlabel="position", ylabel="dimension", title=f"Sinusoidal positional encoding, D = {d_model}")
     above.figure.colorbar(image, ax=above, label="value")
     for dimension in sorted({min(d, d_model - 1) for d in (0, 8, 9, 24)}):

@@ -1,8 +1,8 @@
 """What the figures of the book have in common: their size, letters and colours, boxes, arrows and matrices.
 
-Numbers are coloured by their sign, blue for positive and red for negative ones; 0 is white, and the largest absolute
-value of an array has the full colour. What is not a number is grey. In the dark theme of a browser the greys are
-exchanged, and the colours of numbers and what is written on them stay.
+Numbers are coloured by their sign as on the page docs/play/train.html, red for positive and blue for negative ones; 0
+is white, and the largest absolute value of an array has the full colour. What is not a number is grey. In the dark
+theme of a browser the greys are exchanged, and the colours of numbers and what is written on them stay.
 
 ``python scripts/figures/draw_NAME.py`` draws one figure with each function that has the decorator ``figure``.
 """
@@ -38,7 +38,7 @@ IN_THE_DARK = {  # what stands for white, black and the three greys: as an area,
     DARK: ("#c8c8c8", "#c8c8c8"),
 }
 INKS = "#010101", "#fefefe"  # on the colours of numbers; they are not exchanged
-BY_SIGN = LinearSegmentedColormap.from_list("by sign", ["#b2182b", "#fefefe", "#2166ac"])  # from -1 to 1
+BY_SIGN = LinearSegmentedColormap.from_list("by sign", ["#2166ac", "#fefefe", "#b2182b"])  # from -1 to 1
 DASHED = (0, (3, 2))  # a linestyle
 plt.rcParams.update(
     {
