@@ -79,8 +79,8 @@ class Watch:
         """Signs in the numbers of the steps."""
         if info.grad_norm == 0:
             yield "no gradient", "the norm of the whole gradient is 0"
-        if info.lr == 0:
-            yield "rate too small", f"the rate of step {info.step} is 0"
+        if info.lr == 0 and any(each.lr == 0 for each in self.steps[-2:-1]):  # the last of a schedule may be 0
+            yield "rate too small", f"the rates of step {info.step} and of the step before are 0"
         own = [each for each in self.trainer.state.validations if each["step"] >= self.steps[0].step]
         results = [(each["val_loss"], each["step"]) for each in own if "val_loss" in each]
         if len(results) > 3 and results[-1][1] == info.step and results[-1][0] > 1.05 * (best := min(results))[0]:

@@ -784,7 +784,7 @@ def warm_up_of_a_million_steps():
 
 @mistake("rate too small")
 def epochs_are_given_for_steps():
-    return trained(pairs(), nf.Adam(nf.warmup_cosine(1e-3, 1, 10)))
+    return watched(trained(pairs(), nf.Adam(nf.warmup_cosine(1e-3, 1, 10))), map(TASK.batch, range(14), [32] * 14), 14)
 
 
 @mistake("rate too small")
