@@ -23,9 +23,9 @@ function boxes_of({ src, tgt, seen }, settings) {
   const root = settings.broken === "scale" ? "" : " / √K";
 
   function embed(side, row, name, letters) {
-    const title = side === "encoder" ? "Letters read" : "Letters written so far";
+    const title = side === "encoder" ? "Letters read" : "Letters written";
     const positions = settings.broken === "positions" ? "" : " + position";
-    box(side, row, name, title, `√D · table[letter]${positions}`, `${name}.y`, [[`${name}.y`, "x", letters]], [[name, "table", vocabulary]]);
+    box(side, row, name, title, `√D · table${positions}`, `${name}.y`, [[`${name}.y`, "x", letters]], [[name, "table", vocabulary]]);
   }
 
   function attend(side, row, id, title, rows, cols, views, params) {

@@ -69,7 +69,7 @@ const BREAKS = {
     change: "The heads (H, T, K) are laid out as (T, D) without transposing them first: a reshape where a transpose is needed. No error is raised.",
     told({ settings: { n_heads: H, length } }) {
       if (H === 1) return "With one head both orders are the same, so nothing has changed. Choose two heads or more.";
-      return `Row t of the merged heads now holds numbers of other places: open “Masked self-attention” and follow a number in the first row of “heads merged”
+      return `Row t of the merged heads now holds numbers of other places: open “Masked self-attention” and follow a number in the first row of “merged heads”
         on towards the parameters: it comes from the weights of other rows too. So the mask no longer holds: what is written first reads later letters. And the order depends on
         how many letters there are: in training always ${length + 1} places, when it writes first 1, then 2, …`;
     },

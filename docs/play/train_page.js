@@ -11,7 +11,7 @@ const FIELDS = { // of the settings: name in the address, text, smallest, larges
   d_ff: ["F", "feed-forward width F", 4, 96, 32],
   letters: ["letters", "letters", 2, 26, 26],
   length: ["length", "letters of a word", 2, 10, 6],
-  seed: ["seed", "seed", 0, 9999, 0],
+  seed: ["seed", "seed", 0, 9999, 2],
 };
 const TASK_NAMES = { reverse: "reverse the word", copy: "copy the word", sort: "sort its letters" };
 const MOST_STEPS = 5000;

@@ -258,8 +258,8 @@ def test_the_worker_and_the_page_itself_take_the_same_steps(look, errors, path, 
     find(browser, "#pause").click()
     wait_for(browser, "!state.running")
     script = f"""{HELPERS}
-    const [random, n] = [tiny.generator(0), state.losses.length], params = tiny.init(random, settings), means = {{}};
-    const losses = [];
+    const [random, n] = [tiny.generator(settings.seed), state.losses.length];
+    const [params, means, losses] = [tiny.init(random, settings), {{}}, []];
     for (let step = 1; step <= n; step++) {{
       const [src, tgt] = tiny.batch_of(tiny.random_words(random, settings.batch, settings), settings.task);
       const [loss, grads] = tiny.loss_and_grad(params, src, tgt, settings);
