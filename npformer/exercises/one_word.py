@@ -5,7 +5,7 @@ import numpy as np
 from npformer.exercises.transformer.page import PAGE
 
 SENTENCE = 'e₂ of "that is a good idea"'
-WANTED = np.array([0.0, 1.0, 0.0])  # the loss is -log p₂ with p = softmax(e₂′), so that de₂′ = p - wanted
+TARGET = np.array([0.0, 1.0, -1.0])  # the loss is ½ |e₂′ - target|², as in docs/gradients/residual.md
 
 e = np.array([[1.0, 0, 1], [0, 1, 1], [1, 1, 0], [0, 2, 0], [2, 0, 0]])
 W_q = np.array([[0.0, 1, 0], [1, 0, 0], [0, 0, 1]])
@@ -27,7 +27,7 @@ s2 = x2 + fed
 y, norm2_backward = PAGE.layer_norm(unit, s2)
 
 # Backward: what one step returns is what the next one gets.
-dy = PAGE.softmax(y) - WANTED
+dy = y - TARGET
 ds2, _ = norm2_backward(dy)
 dx2 = ds2 + feed_backward(ds2)[0]
 ds1, _ = norm1_backward(dx2)

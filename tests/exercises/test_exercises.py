@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from npformer.exercises import EXERCISES, check_function, tasks
+from npformer.exercises import EXERCISES, check_function, one_word, tasks
 from npformer.exercises.start import starting_text
 from tests.tools.mutate_exercises import all_mutants, judge
 
@@ -75,6 +75,12 @@ def test_the_file_to_begin_with_is_no_answer(exercise):
     exec(text, names)
     verdict = check_function(exercise, names[exercise.name])
     assert verdict.state == ("wrong" if exercise.given else "not written")
+
+
+def test_the_six_steps_back_have_the_numbers_of_the_page():
+    page = (ROOT / "docs" / "gradients" / "residual.md").read_text(encoding="utf-8")
+    for row in (one_word.ds2, one_word.dx2, one_word.ds1, one_word.dscores, one_word.dq):
+        assert str(np.round(row, 4)) in page
 
 
 def test_the_checker_notices_mutants_of_the_answers():

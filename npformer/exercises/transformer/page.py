@@ -31,12 +31,6 @@ def source_of(name):
     return lines_of(FUNCTIONS[name].lineno, FUNCTIONS[name].end_lineno)
 
 
-def head_of(name):
-    """The text of a function down to its docstring."""
-    node = FUNCTIONS[name]
-    return lines_of(node.lineno, node.body[0].lineno - 1 if ast.get_docstring(node) else node.lineno)
-
-
 def backward_of(name):
     """The text of the backward pass in a function, or nothing."""
     inner = [node for node in FUNCTIONS[name].body if isinstance(node, ast.FunctionDef)]
