@@ -90,6 +90,12 @@ def in_order(run, work, parts):
     """
     n_reached, changed = [0] * len(parts), threading.Condition()
 
+    def end(which):
+        with changed:
+            for i in which:
+                n_reached[i] = math.inf
+            changed.notify_all()
+
     def run_part(i):
         def reached():
             with changed:
@@ -97,15 +103,13 @@ def in_order(run, work, parts):
                 changed.notify_all()
                 changed.wait_for(lambda: all(n >= n_reached[i] for n in n_reached[:i]))
 
-        ended = slice(0, len(parts))  # after an error nobody waits any more, as parts may not even begin
         try:
             result = work(parts[i], reached)
-            ended = slice(i, i + 1)
-            return result
-        finally:
-            with changed:
-                n_reached[ended] = [math.inf] * (ended.stop - ended.start)
-                changed.notify_all()
+        except BaseException:
+            end(range(len(parts)))  # nobody waits any more, as parts may not even begin
+            raise
+        end([i])
+        return result
 
     return run(run_part, range(len(parts)))
 
