@@ -60,7 +60,7 @@ class Host:
         if n * size <= FEW_ROWS:
             with deferred_interrupts(), kernel_threads():
                 return [work(slice(0, n))]
-        return in_parallel(work, even_slices(n, min(n, n_threads())))
+        return in_parallel(work, even_slices(n, min(n, self.n_parts())))
 
     def record(self, work: Callable, fill_up: Callable) -> Callable:
         """Return ``work`` itself: on the CPU, a recording would save no time."""

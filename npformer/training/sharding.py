@@ -6,7 +6,6 @@ import numpy as np
 
 from npformer import tree
 from npformer.reference import split_key
-from npformer.runtime.threads import n_threads
 
 # Whatever its rows, a shard reads all parameters, writes their gradients, and runs Python for each array. That takes as
 # long as the computation of this number of entries (of the largest array of a batch), which a shard should have:
@@ -51,7 +50,7 @@ class Sharding:
         n = self.n_shards
         if n is None:
             worth = max(x.size for x in batch) // (self.worth_a_shard * self.ranks.size)
-            on_each = 1 if self.device.asynchronous or worth < WORTH_IT else min(n_threads(), worth)
+            on_each = 1 if worth < WORTH_IT else min(self.device.n_parts(), worth)
             n = on_each * self.ranks.size
         return max(1, min(n, len(batch[0])))
 

@@ -205,11 +205,11 @@ def with_other_threads():
     """A step of ranks whose number of threads, and so of shards, differs."""
     trainer = new_trainer(MODEL, Adam(0.01))
     trainer.sharding.worth_a_shard = 1
-    before, npformer.training.sharding.n_threads = npformer.training.sharding.n_threads, lambda: 1 + RANKS.rank
+    before, npformer.runtime.host.n_threads = npformer.runtime.host.n_threads, lambda: 1 + RANKS.rank
     try:
         train(trainer, 8)
     finally:
-        npformer.training.sharding.n_threads = before
+        npformer.runtime.host.n_threads = before
 
 
 def read_other_text():

@@ -79,7 +79,7 @@ def test_shards_repeat_bit_for_bit_with_dropout_on():
 
 
 def test_small_steps_are_not_split_and_large_ones_are_over_the_threads_there_are(monkeypatch):
-    monkeypatch.setattr("npformer.training.sharding.n_threads", lambda: 2)
+    monkeypatch.setattr("npformer.runtime.host.n_threads", lambda: 2)
     trainer = make()
     assert len(trainer.sharding.shards((SRC, TGT), 0)) == 1
     trainer.sharding.worth_a_shard = 1
