@@ -328,10 +328,10 @@ class Trainer:
         """
         of_loop = settings_from(LoopSettings, settings, "fit, nor one of its other arguments")
         loop = Loop(self, of_loop, evaluation_of(self, validate, of_loop.monitor), save)
-        if watch is not False:
-            known = () if watch is True else watch
-            self.watched = Watch(self, loop.write, known)
-            batches, callbacks = self.watched.of(batches, examine_first=watch is True), [*callbacks, self.watched]
+        is_examined = isinstance(watch, Findings)  # which may be empty
+        if watch or is_examined:
+            self.watched = Watch(self, loop.write, watch if is_examined else None)
+            batches, callbacks = self.watched.of(batches), [*callbacks, self.watched]
         return loop.run(batches, n_steps, callbacks=callbacks, progress=progress)
 
     def diagnose(self, *batch: Any, **options: Any) -> Findings:

@@ -20,21 +20,22 @@ SAME, MATCHED = 10, 2000  # equal batches that are a sign; steps after which the
 class Watch:
     """A callback of ``fit`` that warns of signs of a mistake, each once, and writes them to the log."""
 
-    def __init__(self, trainer, write, known=()):
-        self.trainer, self.write, self.steps, self.findings = trainer, write, [], Findings(known)
+    def __init__(self, trainer, write, known=None):
+        self.trainer, self.write, self.steps, self.findings = trainer, write, [], Findings(known or ())
+        self.examines_first = known is None
         self.before, self.parts = None, dict[str, np.ndarray]()  # (weights, gradient, update) in the last look
 
-    def of(self, batches, examine_first=True):
+    def of(self, batches):
         """The same batches, which are looked at before their steps are made."""
         sums = set()
         for n, batch in enumerate(batches, start=1):
-            if n == 1 and examine_first:
+            if n == 1 and self.examines_first:
                 self.tell(self.trainer.diagnose(*batch, quick=True))
             if n <= SAME:
                 sums.add(checksum(map(on_host, batch)))
             if n == SAME and len(sums) == 1:
                 self.tell([Finding.named("one batch again and again", f"the first {n} batches are the same")])
-            if n % MATCHED == 0 and len(batch) > 1:
+            if n % MATCHED == 0 and len(batch) > 1 and len(batch[0]) > 3:
                 self.tell(self._compare_pairs(batch))
             yield batch
 
@@ -42,7 +43,7 @@ class Watch:
         """Whether targets are predicted better from their own inputs than from those of other rows."""
         mixed = np.roll(batch[0], 1, axis=0), *batch[1:]
         own, other = (mean_loss(self.trainer, self.trainer.params, [each]) for each in (batch, mixed))
-        if len(batch[0]) > 3 and other < 1.005 * own:
+        if other < 1.005 * own:
             seen = f"the loss of a batch is {own:.4g}, with the inputs of other rows {other:.4g}"
             yield Finding.named("rows do not match", seen)
 
