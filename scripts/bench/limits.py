@@ -75,7 +75,8 @@ def print_limits(results, over=max):
     best = {name: short(limit) for name, limit in best_of([result["limits"] for result in results]).items()}
     print(
         f"best of this run: sgemm {best['sgemm']} GFLOP/s, copy {best['copy']} GB/s by one thread, "
-        f"{best['copy_threads']} GB/s by {physical_cores()} (bytes read and written), reading {best['read']} GB/s"
+        f"{best['copy_threads']} GB/s by {physical_cores()} (bytes read and written); "
+        f"median of reading {best['read']} GB/s"
     )
     others = over([result["other_programs_cores"] for result in results])
     if others > MOSTLY_IDLE:
