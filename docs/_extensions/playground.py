@@ -1,5 +1,6 @@
 """The pages to play with, put together from docs/play/ when the site is built."""
 
+import re
 from pathlib import Path
 
 from card import tags
@@ -7,15 +8,9 @@ from card import tags
 from scripts import make_playground
 
 FOLDER = "play"
-PAGES = {  # the title and the text of the card with which a link to it is shown
-    "index.html": (
-        "Play with a Transformer",
-        "Two trained Transformers and an attention with all its gradients, in which every number can be looked at.",
-    ),
-    "train.html": (
-        "Watch a Transformer learn",
-        "A small Transformer that trains in the browser: both passes, each number, each gradient, and what breaks it.",
-    ),
+TEXTS = {  # of the card with which a link to a page is shown
+    "index.html": "Two trained Transformers and an attention with all its gradients: look at every number.",
+    "train.html": "A small Transformer that trains in the browser: both passes, every gradient, and what breaks it.",
 }
 
 
@@ -30,8 +25,9 @@ def make(app, error):
         return
     folder = Path(app.outdir) / FOLDER
     folder.mkdir(exist_ok=True)
-    for name, (title, text) in PAGES.items():
-        head = tags(app.config.html_baseurl, f"{FOLDER}/{name}", title, text)
+    for name in make_playground.PAGES:
+        html = make_playground.page(name, home="../index.html")
+        title = re.search("<title>(.*)</title>", html)[1]
+        head = tags(app.config.html_baseurl, f"{FOLDER}/{name}", title, TEXTS[name])
         head += '<link rel="icon" href="../_static/favicon.svg">'
-        html = make_playground.page(name, home="../index.html").replace('<link rel="icon" href="data:,">', head)
-        (folder / name).write_text(html, encoding="utf-8")
+        (folder / name).write_text(html.replace('<link rel="icon" href="data:,">', head), encoding="utf-8")
