@@ -38,7 +38,7 @@ def main(argv=None):
     claim = "Every backward pass by hand,\nevery gradient checked"
     plt.figtext(0.05, 0.33, claim, size=20, linespacing=1.4, color="#555555")
     axes = plt.axes((0.56, 0.08, 0.40, 0.70))
-    axes.imshow(weights[np.ix_(*words)], cmap="Blues", vmin=0, vmax=1, aspect="auto")
+    axes.imshow(weights[np.ix_(*words)], cmap="Reds", vmin=0, vmax=1, aspect="auto")
     axes.set_yticks(range(len(words[0])), [names[0][i] for i in words[0]], size=20)
     axes.set_xticks(range(len(words[1])), [names[1][i] for i in words[1]], size=20, rotation=40, ha="left")
     axes.tick_params(length=0, labeltop=True, labelbottom=False)

@@ -151,13 +151,8 @@ def one_head():
             for row, word in enumerate(WORDS):
                 axes.text(x - 0.08, y - 0.42 * (row + 0.5), f"{word} {row + 1}", ha="right", va="center", size=11)
                 axes.text(x + 0.42 * (row + 0.5), y + 0.08, str(row + 1), ha="center", size=10)
-    axes.text(
-        2.7,
-        0.06,
-        "rows on the left: queries, columns: keys; the larger the number, the darker",
-        ha="center",
-        size=10,
-    )
+    text = "rows on the left: queries, columns: keys; the larger the number, the darker"
+    axes.text(2.7, 0.06, text, ha="center", size=10)
 
 
 @figure
