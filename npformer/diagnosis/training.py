@@ -4,6 +4,7 @@ import numpy as np
 
 from npformer import tree
 from npformer.arrays import beside, on_host
+from npformer.diagnosis.given import LARGEST
 from npformer.diagnosis.losses import size
 
 WORK = 3e10  # additions and multiplications, about, for learning one batch by heart
@@ -33,10 +34,13 @@ def settings(case):
     optimizer, training, own = case.trainer.optimizer, case.trainer.settings, dict(tree.leaves(case.trainer.params))
     if differ := [path for path, x in tree.leaves(case.given) if not np.array_equal(on_host(x), on_host(own[path]))]:
         yield "stale parameters", f"{len(differ)} arrays differ from the trainer's, such as {differ[0]}"
-    rates, flat = [optimizer.learning_rate(step) for step in SAMPLED], tree.flatten(case.params)[0]
-    gradient, after = beside(tree.flatten(case.grads)[0], flat), flat.copy()
+    rates = [optimizer.learning_rate(step) for step in SAMPLED]
+    some = lambda x: np.atleast_1d(x)[..., :: max(1, x.size // LARGEST)]  # columns
+    few, grads = (tree.map_leaves(some, x) for x in (case.params, case.grads))
+    flat = tree.flatten(few)[0]
+    gradient, after = beside(tree.flatten(grads)[0], flat), flat.copy()
     optimizer.update(case.ops, after, gradient.copy(), optimizer.init(flat), 1, lr=max(rates), decay=False)
-    parts = [tree.leaves(tree.view_as(x, case.params)) for x in (flat, after - flat, gradient)]
+    parts = [tree.leaves(tree.view_as(x, few)) for x in (flat, after - flat, gradient)]
     known = [(x, d) for (_, x), (_, d), (_, g) in zip(*parts, strict=True) if x.ndim > 1 and x.any() and g.any()]
     ratio = float(np.median([size(d) / size(x) for x, d in known] or [0.01]))
     seen = f"with the largest rate, {max(rates):.3g}, a first step changes weights by {ratio:.2g} times their size"
@@ -50,7 +54,10 @@ def settings(case):
     if training.frozen and case.is_new and case.trainer.n_steps == 0:
         yield "frozen", f"{', '.join(training.frozen)} as they were drawn"
     beta1, beta2 = getattr(optimizer, "betas", (getattr(optimizer, "momentum", 0), 1))
-    usual, norm = float(np.median(np.abs(gradient))), float(np.linalg.norm(gradient))
+    usual, norm = (
+        float(np.median(np.abs(gradient))),
+        float(np.linalg.norm(list(map(np.linalg.norm, case.grads.values())))),
+    )
     if beta1 > min(beta2, 0.98) or optimizer.weight_decay > 2 or getattr(optimizer, "eps", 0) > 3 * usual > 0:
         yield "unusual setting", f"{optimizer!r:.100}, for a gradient of entries near {usual:.1e}"
     if training.label_smoothing > 0.4 or (training.clip_norm or np.inf) < 0.01 * norm:

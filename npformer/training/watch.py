@@ -23,7 +23,8 @@ class Watch:
     def __init__(self, trainer, write, known=None):
         self.trainer, self.write, self.steps, self.findings = trainer, write, [], Findings(known or ())
         self.examines_first = known is None
-        self.before, self.parts = None, dict[str, np.ndarray]()  # (weights, gradient, update) in the last look
+        self.is_due, self.before = False, np.empty_like(trainer.flat_params)  # once, as memory is slow when it is new
+        self.parts = dict[str, np.ndarray]()  # (weights, gradient, update) in the last look
 
     def of(self, batches):
         """The same batches, which are looked at before their steps are made."""
@@ -50,9 +51,10 @@ class Watch:
     def __call__(self, trainer, info):
         """Look at a step."""
         self.steps.append(info)
-        signs = [*self._signs(info), *(() if self.before is None else self._look(info))]
-        is_due = len(self.steps) % EVERY == 1 and trainer.ranks.alone  # a rank has a part of the gradient
-        self.before = trainer.flat_params.copy() if is_due else None
+        signs = [*self._signs(info), *(self._look(info) if self.is_due else ())]
+        self.is_due = len(self.steps) % EVERY == 1 and trainer.ranks.alone  # a rank has a part of the gradient
+        if self.is_due:
+            self.before[...] = trainer.flat_params
         self.tell(Finding.named(*sign) for sign in signs)
 
     def tell(self, findings):
@@ -67,7 +69,8 @@ class Watch:
     def _look(self, info):
         """Signs in the size of each part's parameters, gradient and last update."""
         params, self.parts = self.trainer.params, {}
-        flats = self.trainer.flat_params, self.trainer.sums.flat, self.trainer.flat_params - self.before
+        moved = np.subtract(self.trainer.flat_params, self.before, out=self.before)
+        flats = self.trainer.flat_params, self.trainer.sums.flat, moved
         for (path, x), (_, g), (_, d) in zip(*(tree.leaves(tree.view_as(y, params)) for y in flats), strict=True):
             if x.ndim > 1:  # a bias begins as 0
                 name = re.match(r".*?\.\d+|[^.]*", path)[0]  # a layer, or a table
