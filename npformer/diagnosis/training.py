@@ -1,5 +1,7 @@
 """The update: can one batch be learned, and are the rate and the settings of a trainer such that it will be."""
 
+import math
+
 import numpy as np
 
 from npformer import tree
@@ -54,10 +56,7 @@ def settings(case):
     if training.frozen and case.is_new and case.trainer.n_steps == 0:
         yield "frozen", f"{', '.join(training.frozen)} as they were drawn"
     beta1, beta2 = getattr(optimizer, "betas", (getattr(optimizer, "momentum", 0), 1))
-    usual, norm = (
-        float(np.median(np.abs(gradient))),
-        float(np.linalg.norm(list(map(np.linalg.norm, case.grads.values())))),
-    )
+    usual, norm = float(np.median(np.abs(gradient))), math.hypot(*map(np.linalg.norm, case.grads.values()))
     if beta1 > min(beta2, 0.98) or optimizer.weight_decay > 2 or getattr(optimizer, "eps", 0) > 3 * usual > 0:
         yield "unusual setting", f"{optimizer!r:.100}, for a gradient of entries near {usual:.1e}"
     if training.label_smoothing > 0.4 or (training.clip_norm or np.inf) < 0.01 * norm:

@@ -30,13 +30,13 @@ def main(argv=None):
     warnings.simplefilter("ignore")
     batch = batch_of(SIZES[options.size])
     trainer = nf.Trainer(model_of(SIZES[options.size]), nf.Adam(LEARNING_RATE))
-    watch = Watch(trainer, lambda record: None)
+    watch = Watch(trainer, lambda record: None, known=())
     turns = []
     for turn in range(options.rounds + 1):
         times = {}
         for watched in (False, True) if turn % 2 else (True, False):
             batches = itertools.repeat(batch, options.steps)
-            batches, callbacks = (watch.of(batches, examine_first=False), [watch]) if watched else (batches, [])
+            batches, callbacks = (watch.of(batches), [watch]) if watched else (batches, [])
             start = time.perf_counter()
             trainer.fit(batches, callbacks=callbacks, progress=False)
             times[watched] = (time.perf_counter() - start) / options.steps
