@@ -10,6 +10,7 @@ prompt of 32 tokens, generation continues with 64, greedy. A contender whose los
 
 import functools
 import sys
+import tempfile
 
 import numpy as np
 
@@ -23,11 +24,13 @@ from scripts.bench.options import add_without, parsed, parser_of
 from scripts.bench.report import percent, print_table, rated, time_cells, timing
 
 import npformer as nf
+from npformer import pretrained
 
 B, PROMPT, NEW = 4, 32, 64
 GPT2 = {"vocab": 50257, "d_model": 768, "n_heads": 12, "n_layers": 12, "d_ff": 3072, "max_len": 1024}
 SMALL = {"vocab": 500, "d_model": 96, "n_heads": 4, "n_layers": 2, "d_ff": 384, "max_len": 1024}
 LEARNING_RATE, WEIGHT_DECAY, CLIP_NORM = 1e-4, 0.1, 1.0
+THEIRS = {"activation_function": "gelu_pytorch_tanh", "embd_pdrop": 0.0}  # the same function in one pass; no dropout
 
 
 @command
@@ -92,13 +95,15 @@ def build_npformer(shape, kind, n, backend):
 
 def build_transformers(shape, kind, n):
     """The same with ``GPT2LMHeadModel`` of transformers, in PyTorch's eager mode."""
-    from scripts.bench.peers.gpt2_model import generation, training_step
+    from scripts.bench.peers.transformers_models import generation, training_step
 
     model = model_of(shape)
-    if kind == "generate":
-        return generation(model, model.init(0), ids_of(shape["vocab"], 1, PROMPT), n)
-    settings = {"lr": LEARNING_RATE, "weight_decay": WEIGHT_DECAY, "clip_norm": CLIP_NORM}
-    return training_step(model, model.init(0), ids_of(shape["vocab"], B, n + 1), **settings)
+    with tempfile.TemporaryDirectory() as folder:
+        pretrained.save(folder, model, model.init(0))
+        if kind == "generate":
+            return generation(folder, ids_of(shape["vocab"], 1, PROMPT), n, **THEIRS)
+        settings = {"lr": LEARNING_RATE, "weight_decay": WEIGHT_DECAY, "clip_norm": CLIP_NORM}
+        return training_step(folder, ids_of(shape["vocab"], B, n + 1), **settings, **THEIRS)
 
 
 if __name__ == "__main__":

@@ -6,9 +6,26 @@ from transformers import AutoModel, AutoModelForCausalLM
 from scripts.bench.machine import physical_cores
 
 
-def generation(folder, prompt, n):
+def training_step(folder, ids, lr, weight_decay, clip_norm, **settings):
+    """A step with AdamW, that returns its loss."""
+    network = loaded(AutoModelForCausalLM, folder, **settings).train()
+    optimizer = torch.optim.AdamW(network.parameters(), lr=lr, weight_decay=weight_decay, fused=True)
+    inputs, targets = torch.from_numpy(ids[:, :-1]), torch.from_numpy(ids[:, 1:]).reshape(-1)
+
+    def step():
+        optimizer.zero_grad(set_to_none=True)
+        loss = torch.nn.functional.cross_entropy(network(inputs, use_cache=False).logits.flatten(0, 1), targets)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(network.parameters(), clip_norm)
+        optimizer.step()
+        return loss.item()
+
+    return step
+
+
+def generation(folder, prompt, n, **settings):
     """Greedy generation with the cache, that returns the new tokens."""
-    network, prompt = loaded(AutoModelForCausalLM, folder), torch.from_numpy(prompt)
+    network, prompt = loaded(AutoModelForCausalLM, folder, **settings), torch.from_numpy(prompt)
 
     @torch.inference_mode()
     def generate():
@@ -29,7 +46,7 @@ def vectors(folder, ids, _):
     return mean
 
 
-def loaded(kind, folder):
-    """The network, on every core."""
+def loaded(kind, folder, **settings):
+    """The network, on every core; settings take the place of those in config.json."""
     torch.set_num_threads(physical_cores())
-    return kind.from_pretrained(folder, dtype="float32").eval()
+    return kind.from_pretrained(folder, dtype="float32", **settings).eval()
