@@ -17,7 +17,7 @@ import numpy as np
 from npformer.commands.arguments import positives  # needs pip install -e .
 from npformer.commands.command import command
 from npformer.commands.output import write_json
-from scripts.bench.contenders import build_all, of_backends, started
+from scripts.bench.contenders import agreeing, build_all, of_backends, started
 from scripts.bench.limits import alternate_with, limits_contender, print_limits
 from scripts.bench.machine import machine, print_machine
 from scripts.bench.options import add_without, parsed, parser_of
@@ -59,12 +59,7 @@ def main(argv=None):
 
 def measured(shape, kind, n, contenders, limits, options):
     """The times of a training step of B texts of n tokens, or of the generation of n tokens."""
-    able = build_all(contenders, shape, kind, n)
-    expected = able[0].built.first_value
-    for contender in able[1:]:
-        if not np.allclose(contender.built.first_value, expected, rtol=1e-3):
-            print(f"left out: {contender.name}: {contender.built.first_value}, expected {expected}", flush=True)
-            able.remove(contender)
+    able = agreeing(build_all(contenders, shape, kind, n), lambda a, b: not np.allclose(a, b, rtol=1e-3))
     turns, facts = alternate_with(limits, able, options)
     n_weights = sum(x.size for _, x in nf.tree.leaves(model_of(shape).shapes())) - shape["max_len"] * shape["d_model"]
     flops = 6 * n_weights * B * n if kind == "step" else 2 * n_weights * (PROMPT + n)

@@ -200,3 +200,15 @@ def build_all(contenders, *case, warm_up=2):
             print(f"left out: {contender.name}: {reason}", flush=True)
     note("")
     return able
+
+
+def agreeing(contenders, differs):
+    """The contenders whose first value is that of the first one: ``differs(theirs, ours)``; prints the others."""
+    able = []
+    for contender in contenders:
+        theirs, ours = contender.built.first_value, contenders[0].built.first_value
+        if differs(theirs, ours):
+            print(f"left out: {contender.name}: begins with {theirs}, {contenders[0].name} with {ours}", flush=True)
+        else:
+            able.append(contender)
+    return able

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from scripts.bench.contenders import build_all, started
+from scripts.bench.contenders import agreeing, build_all, started
 from scripts.bench.limits import alternate_with
 from scripts.bench.machine import physical_cores
 from scripts.bench.report import timing
@@ -88,24 +88,12 @@ def build_pytorch(size, n_threads=None, **variant):
     return training_step(model_of(size), *batch_of(size), LEARNING_RATE, LABEL_SMOOTHING, n_threads, **variant)
 
 
-def that_begin_alike(contenders):
-    """The contenders whose first loss is that of the first contender, so that all train the same model."""
-    alike = []
-    for contender in contenders:
-        ours, theirs = contenders[0].built.first_value, contender.built.first_value
-        if abs(theirs - ours) <= SAME_LOSS * ours:
-            alike.append(contender)
-        else:
-            print(f"left out: {contender.name}: begins with loss {theirs:.3f}, {contenders[0].name} with {ours:.3f}")
-    return alike
-
-
 def compare(wanted, case, options, warm_up=2, limits=None):
     """Measure contenders, in turns: {name: ``timing``, first loss and memory}, and what ``alternate_with`` says."""
     with started(wanted) as contenders:
         contenders = build_all(contenders, *case, warm_up=warm_up)
         if contenders and contenders[0].built.first_value is not None:
-            contenders = that_begin_alike(contenders)
+            contenders = agreeing(contenders, lambda theirs, ours: abs(theirs - ours) > SAME_LOSS * ours)
         turns, facts = alternate_with(limits, contenders, options)
         return {one.name: figures_of(one, turns) for one in contenders if one.name in turns}, facts
 
