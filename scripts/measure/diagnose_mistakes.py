@@ -9,11 +9,13 @@ are 50 healthy trainings, in which every finding is a false alarm.
 """
 
 import copy
+import inspect
 import itertools
 import sys
 import time
 import warnings
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -25,6 +27,7 @@ from scripts.bench.report import print_table
 
 import npformer as nf
 from npformer import tree
+from npformer.models.encoder_decoder import EncoderDecoder
 from npformer.models.incremental import IncrementalDecoder, LanguageDecoder
 from npformer.models.recurrent import RecurrentDecoder
 from npformer.reference import ops as reference
@@ -36,7 +39,7 @@ RNG = np.random.default_rng(5)
 
 
 class Planted(NamedTuple):
-    """A mistake: the names that are right, and the arguments of ``diagnose`` that have it."""
+    """A mistake: the names that are right, and a function that returns the arguments of ``diagnose`` that have it."""
 
     title: str
     names: set
@@ -46,34 +49,35 @@ class Planted(NamedTuple):
 MISTAKES: list = []
 
 
+def plant(*names, **makes):
+    """Add mistakes of which these names are right: for each title, a function that makes the arguments."""
+    MISTAKES.extend(Planted(title.replace("_", " "), set(names), make) for title, make in makes.items())
+
+
 def mistake(*names):
-    """Add a function that returns the arguments of ``diagnose`` to the list, with the names that are right."""
-
-    def add(make):
-        MISTAKES.append(Planted(make.__name__.replace("_", " "), set(names), make))
-        return make
-
-    return add
+    """Add the decorated function, whose name is the title."""
+    return lambda make: plant(*names, **{make.__name__: make})
 
 
 # -- what is healthy
 
 
-def pairs(kind=nf.Transformer, batch=None, params=None, **settings):
+def new(model, batch):
+    return {"model": model, "params": model.init(0), "batch": batch}
+
+
+def pairs(kind=nf.Transformer, batch=None, **settings):
     shape = SMALL if issubclass(kind, nf.Transformer) else {"d_model": 32, "dropout": 0.0}
     shape = shape | ({"n_sets": 1, "dilations": (1, 2)} if issubclass(kind, nf.ByteNet) else {}) | settings
-    model = kind(13, 13, **shape)
-    return {"model": model, "params": params or model.init(0), "batch": batch or TASK.batch(0, 32)}
+    return new(kind(13, 13, **shape), batch or TASK.batch(0, 32))
 
 
 def text(kind=nf.LanguageModel, batch=None, **settings):
-    model = kind(13, **SMALL | {"pad_id": 0} | settings)
-    return {"model": model, "params": model.init(0), "batch": batch or (TASK.batch(0, 32)[1],)}
+    return new(kind(13, **SMALL | {"pad_id": 0} | settings), batch or (TASK.batch(0, 32)[1],))
 
 
 def autoencoder(**settings):
-    model = nf.SequenceAutoencoder(13, **{"d_model": 32} | settings)
-    return {"model": model, "params": model.init(0), "batch": TASK.batch(0, 32)}
+    return new(nf.SequenceAutoencoder(13, **{"d_model": 32} | settings), TASK.batch(0, 32))
 
 
 def words(n=16, T=10):
@@ -84,13 +88,12 @@ def words(n=16, T=10):
 
 def classes(kind=nf.Encoder, batch=None, **settings):
     model = kind(13, **SMALL | {"task": "classes", "n_outputs": 3} | settings)
-    return {"model": model, "params": model.init(0), "batch": batch or (words(), RNG.integers(0, 3, 16))}
+    return new(model, batch or (words(), RNG.integers(0, 3, 16)))
 
 
-def numbers(batch=None, **settings):
+def numbers(**settings):
     model = nf.Encoder(None, **SMALL | {"n_inputs": 5, "task": "numbers", "n_outputs": 1} | settings)
-    x, y = RNG.standard_normal((16, 8, 5), np.float32), RNG.standard_normal((16, 1), np.float32)
-    return {"model": model, "params": model.init(0), "batch": batch or (x, y)}
+    return new(model, (RNG.standard_normal((16, 8, 5), np.float32), RNG.standard_normal((16, 1), np.float32)))
 
 
 def trained(case, optimizer=None, **settings):
@@ -98,134 +101,142 @@ def trained(case, optimizer=None, **settings):
     return case | {"trainer": trainer, "params": trainer.params}
 
 
-def watched(case, batches, *args, **options):
-    """The arguments of ``fit`` with ``watch``, instead of those of ``diagnose``."""
-    return {
-        "trainer": case["trainer"],
-        "fit": (batches, *args),
-        "options": options | {"watch": True, "progress": False},
-    }
+# -- how it is changed
 
 
-def replaced(case, **operations):
-    ops = nf.get_backend("auto")
-    changed = {name: make(getattr(ops, name)) for name, make in operations.items()}
-    return case | {"backend": ops.replaced(**changed)}
+def with_batch(case, change):
+    """The same with the batch ``change(*batch)``."""
+    return case | {"batch": tuple(map(np.ascontiguousarray, change(*case["batch"])))}
 
 
 def changed(tree_of, path, change):
-    """A copy of parameters with one array changed."""
+    """A copy of parameters, or of a gradient, with those arrays changed whose path ends so."""
     return tree.from_leaves((p, change(x.copy()) if p.endswith(path) else x) for p, x in tree.leaves(tree_of))
+
+
+def with_params(case, path, change):
+    """The same with some parameters changed."""
+    return case | {"params": changed(case["params"], path, change)}
+
+
+def around(inherited, change):
+    """The function that calls ``change(inherited, …)``."""
+    return lambda *args, **options: change(inherited, *args, **options)
+
+
+def given(**arguments):
+    """What calls the function that it is given, with other arguments: a function of them, or what is in their place."""
+
+    def call(inherited, *args, **options):
+        bound = inspect.signature(inherited).bind(*args, **options)
+        bound.apply_defaults()
+        for name, new in arguments.items():
+            bound.arguments[name] = new(bound.arguments[name]) if callable(new) else new
+        return inherited(*bound.args, **bound.kwargs)
+
+    return call
+
+
+def with_ops(case, **changes):
+    """The same on a backend some of whose operations are changed, as in ``around``."""
+    ops = nf.get_backend("auto")
+    return case | {"backend": ops.replaced(**{name: around(getattr(ops, name), f) for name, f in changes.items()})}
+
+
+def variant(base, **members):
+    """A subclass with other members; functions are changed, as in ``around``."""
+    own = {name: around(getattr(base, name), f) if callable(f) else f for name, f in members.items()}
+    return type(base.__name__, (base,), own)
+
+
+def with_gradient(base, path, change):
+    """A class of models whose gradients by some parameters are changed."""
+
+    def loss_and_grad(compute, *args, **options):
+        loss, grads, n = compute(*args, **options)
+        return loss, grads and changed(grads, path, change), n
+
+    return variant(base, loss_and_grad=loss_and_grad)
+
+
+def with_decoder(base, decoder, **changes):
+    """A class of models that decode with a variant of a decoder."""
+
+    def make(inherited, *args, **options):
+        made = inherited(*args, **options)
+        made.__class__ = variant(decoder, **changes)
+        return made
+
+    return variant(base, decoder=make)
+
+
+def watched(case, batches, *args, **options):
+    """The arguments of ``fit`` with ``watch``, instead of those of ``diagnose``."""
+    options |= {"watch": True, "progress": False}
+    return {"trainer": case["trainer"], "fit": (batches, *args), "options": options}
 
 
 # -- the data
 
 
-@mistake("targets not shifted")
-def targets_are_the_inputs():
-    ids = words()
-    return text(batch=(ids, ids))
-
-
-@mistake("targets not shifted")
-def targets_two_ahead():
-    ids = words()
-    return text(batch=(np.ascontiguousarray(ids[:, :-2]), np.ascontiguousarray(ids[:, 2:])))
-
-
-@mistake("targets not shifted")
-def targets_one_behind():
-    ids = words()
-    return text(batch=(np.ascontiguousarray(ids[:, 1:]), np.ascontiguousarray(ids[:, :-1])))
-
-
-@mistake("begin token", "targets not shifted")
-def no_begin_token():
-    src, tgt = TASK.batch(0, 32)
-    return pairs(batch=(src, np.ascontiguousarray(tgt[:, 1:])))
-
-
-@mistake("end token")
-def no_end_token():
-    src, tgt = TASK.batch(0, 32)
-    return pairs(batch=(src, np.where(tgt == 2, 0, tgt)))
-
-
-@mistake("begin token")
-def begin_token_twice():
-    src, tgt = TASK.batch(0, 32)
-    return pairs(batch=(src, np.concatenate([tgt[:, :1], tgt], axis=1)))
-
-
-@mistake("end token")
-def words_after_the_end():
-    src, tgt = TASK.batch(0, 32)
-    return pairs(batch=(src, np.concatenate([tgt, np.full((32, 1), 2)], axis=1)))
-
-
-@mistake("padding counted", "end token")
-def padded_with_another_id():
-    return pairs(batch=tuple(np.where(x == 0, 12, x) for x in TASK.batch(0, 32)))
-
-
-@mistake("padding counted")
-def the_model_knows_no_padding():
-    return text(pad_id=None)
-
-
-@mistake("padding inside")
-def padding_at_the_beginning():
-    src, tgt = TASK.batch(0, 32)
-    return pairs(batch=(np.ascontiguousarray(src[:, ::-1]), tgt))
-
-
-@mistake("padding inside", "end token")
-def padding_is_a_word():
-    src, tgt = TASK.batch(0, 32)
-    return pairs(batch=(np.where(src == 0, 5, src), np.where(tgt == 0, 5, tgt)), pad_id=5)
-
-
-@mistake("does not run")
-def ids_outside():
-    src, tgt = TASK.batch(0, 32)
-    return pairs(batch=(src + 5, tgt))
-
-
-@mistake("does not run")
-def classes_from_1():
-    return classes(batch=(words(), RNG.integers(1, 4, 16)))
+plant(
+    "targets not shifted",
+    targets_are_the_inputs=lambda: with_batch(text(batch=(words(),)), lambda ids: (ids, ids)),
+    targets_two_ahead=lambda: with_batch(text(batch=(words(),)), lambda ids: (ids[:, :-2], ids[:, 2:])),
+    targets_one_behind=lambda: with_batch(text(batch=(words(),)), lambda ids: (ids[:, 1:], ids[:, :-1])),
+)
+plant(
+    *("begin token", "targets not shifted"),
+    no_begin_token=lambda: with_batch(pairs(), lambda src, tgt: (src, tgt[:, 1:])),
+)
+plant("begin token", begin_token_twice=lambda: with_batch(pairs(), lambda src, tgt: (src, np.c_[tgt[:, :1], tgt])))
+plant(
+    "end token",
+    no_end_token=lambda: with_batch(pairs(), lambda src, tgt: (src, np.where(tgt == 2, 0, tgt))),
+    words_after_the_end=lambda: with_batch(pairs(), lambda src, tgt: (src, np.c_[tgt, np.full(32, 2)])),
+)
+plant(
+    *("padding counted", "end token"),
+    padded_with_another_id=lambda: with_batch(pairs(), lambda *both: (np.where(x == 0, 12, x) for x in both)),
+)
+plant("padding counted", the_model_knows_no_padding=lambda: text(pad_id=None))
+plant("padding inside", padding_at_the_beginning=lambda: with_batch(pairs(), lambda src, tgt: (src[:, ::-1], tgt)))
+plant(
+    *("padding inside", "end token"),
+    padding_is_a_word=lambda: with_batch(pairs(pad_id=5), lambda *both: (np.where(x == 0, 5, x) for x in both)),
+)
+plant(
+    "does not run",
+    ids_outside=lambda: with_batch(pairs(), lambda src, tgt: (src + 5, tgt)),
+    classes_from_1=lambda: classes(batch=(words(), RNG.integers(1, 4, 16))),
+    positions_end_too_early=lambda: pairs(max_len=6),
+)
+plant(
+    "scale of the data",
+    measurements_in_thousands=lambda: with_batch(numbers(), lambda x, y: (1000 * x + 3000, y)),
+    predicted_numbers_in_thousands=lambda: with_batch(numbers(), lambda x, y: (x, 1000 * y)),
+)
+plant(
+    "nothing to learn",
+    all_padding=lambda: with_batch(pairs(), lambda src, tgt: (0 * src, tgt)),
+    one_class=lambda: classes(batch=(words(), np.ones(16, int))),
+    most_words_are_unknown=lambda: with_batch(pairs(), lambda *both: (np.where(x > 4, 3, x) for x in both)),
+)
+plant(
+    one_row_again_and_again=lambda: with_batch(pairs(), lambda *both: (np.repeat(x[:1], 32, axis=0) for x in both)),
+    one_long_row=lambda: with_batch(pairs(), lambda src, tgt: (np.pad(src, ((0, 0), (0, 60))), tgt)),
+)
+plant(
+    "one batch again and again",
+    the_same_batch_in_each_step=lambda: watched(trained(pairs()), itertools.repeat(TASK.batch(0, 32)), SAME),
+)
 
 
 @mistake("not finite")
 def nan_in_the_measurements():
-    x = RNG.standard_normal((16, 8, 5), np.float32)
-    x[3, 2, 1] = np.nan
-    return numbers(batch=(x, np.ones((16, 1), np.float32)))
-
-
-@mistake("scale of the data")
-def measurements_in_thousands():
     case = numbers()
-    x, y = case["batch"]
-    return case | {"batch": (1000 * x + 3000, y)}
-
-
-@mistake("scale of the data")
-def predicted_numbers_in_thousands():
-    case = numbers()
-    x, y = case["batch"]
-    return case | {"batch": (x, 1000 * y)}
-
-
-@mistake("nothing to learn")
-def all_padding():
-    src, tgt = TASK.batch(0, 32)
-    return pairs(batch=(np.zeros_like(src), tgt))
-
-
-@mistake("nothing to learn")
-def one_class():
-    return classes(batch=(words(), np.ones(16, int)))
+    case["batch"][0][3, 2, 1] = np.nan
+    return case
 
 
 @mistake("start far from ln V")
@@ -234,31 +245,16 @@ def masked_words_are_shown():
     return classes(task="words", n_outputs=None, batch=(ids, np.where(RNG.random(ids.shape) < 0.2, ids, -1)))
 
 
-@mistake()
-def one_row_again_and_again():
-    return pairs(batch=tuple(np.repeat(x[:1], 32, axis=0) for x in TASK.batch(0, 32)))
-
-
 @mistake("rows do not match")
 def sources_shuffled():
     shuffled = ((np.roll(src, 5, axis=0), tgt) for src, tgt in (TASK.batch(i, 16) for i in itertools.count()))
     return watched(trained(pairs(d_model=16, n_layers=1)), shuffled, MATCHED)
 
 
-@mistake("one batch again and again")
-def the_same_batch_in_each_step():
-    return watched(trained(pairs()), itertools.repeat(TASK.batch(0, 32)), SAME)
-
-
 @mistake("overfitting")
 def few_rows_learned_by_heart():
     few, held_out = [TASK.batch(i, 4) for i in range(5)], [TASK.held_out(50)]
     return watched(trained(pairs(), nf.Adam(3e-3)), itertools.cycle(few), 300, validate=held_out, every=20)
-
-
-@mistake("nothing to learn")
-def most_words_are_unknown():
-    return pairs(batch=tuple(np.where(x > 4, 3, x) for x in TASK.batch(0, 32)))
 
 
 @mistake("answers in the input")
@@ -269,249 +265,134 @@ def value_to_predict_among_the_inputs():
     return case
 
 
-@mistake()
-def one_long_row():
-    src, tgt = TASK.batch(0, 32)
-    return pairs(batch=(np.pad(src, ((0, 0), (0, 60))), tgt))
-
-
-@mistake("does not run")
-def positions_end_too_early():
-    return pairs(max_len=6)
-
-
 # -- what depends on what
 
 
-def not_causal(attend):
-    def self_attention(qkv, settings, keep_mask=None, *, bias=None, dropout_key=None):
-        return attend(qkv, replace(settings, causal=False), keep_mask, bias=bias, dropout_key=dropout_key)
-
-    return self_attention
+not_causal = given(settings=lambda settings: replace(settings, causal=False))
 
 
-@mistake("later tokens leak")
-def no_causal_mask_in_the_operation():
-    return replaced(pairs(), self_attention=not_causal)
-
-
-@mistake("later tokens leak")
-def no_causal_mask_in_the_text():
-    class NotCausal(nf.LanguageModel):
-        causal = False
-
-    return text(NotCausal)
-
-
-@mistake("later tokens leak")
-def causal_mask_one_too_far():
-    def make(attend):
-        def self_attention(qkv, settings, keep_mask=None, *, bias=None, dropout_key=None):
-            T = qkv.shape[1]
-            mask = np.tril(np.ones((T, T), bool), 1)
-            mask = mask if keep_mask is None else mask & keep_mask
-            return attend(qkv, replace(settings, causal=False), mask, bias=bias, dropout_key=dropout_key)
-
-        return self_attention
-
-    return replaced(text(), self_attention=make)
+def causal_but_one_too_far(attend, qkv, settings, keep_mask=None, **options):
+    mask = np.tril(np.ones((qkv.shape[1], qkv.shape[1]), bool), 1)
+    mask = mask if keep_mask is None else mask & keep_mask
+    return attend(qkv, replace(settings, causal=False), mask, **options)
 
 
 @mistake("later tokens leak")
 def no_causal_mask_in_training_alone():
-    class Leaking(nf.LanguageModel):
-        def _read(self, ops, params, ids, dropout_key=None, train=False):
-            ops = ops.replaced(self_attention=not_causal(ops.self_attention)) if train else ops
-            return super()._read(ops, params, ids, dropout_key, train)
+    def read(inherited, self, ops, params, ids, dropout_key=None, train=False):
+        ops = ops.replaced(self_attention=around(ops.self_attention, not_causal)) if train else ops
+        return inherited(self, ops, params, ids, dropout_key, train)
 
-        def loss_and_grad(self, params, ids, targets=None, **options):
-            options.pop("with_grad", None)
-            return super().loss_and_grad(params, ids, targets, **options)
-
-    return text(Leaking)
+    return text(variant(nf.LanguageModel, _read=read, loss_and_grad=given()))  # which does not tell of with_grad
 
 
-@mistake("later tokens leak")
-def convolution_that_sees_the_future():
-    class Centred(nf.ByteNet):
-        def _stack(self, ops, params, x, keep_mask, keys, train, causal):
-            return super()._stack(ops, params, x, keep_mask, keys, train, causal=False)
-
-    return pairs(Centred, kernel_sizes=(3, 3))
+plant(
+    "later tokens leak",
+    no_causal_mask_in_the_operation=lambda: with_ops(pairs(), self_attention=not_causal),
+    no_causal_mask_in_the_text=lambda: text(variant(nf.LanguageModel, causal=False)),
+    causal_mask_one_too_far=lambda: with_ops(text(), self_attention=causal_but_one_too_far),
+    convolution_that_sees_the_future=lambda: pairs(
+        variant(nf.ByteNet, _stack=given(causal=False)), kernel_sizes=(3, 3)
+    ),
+)
 
 
 def masking(change):
-    def make(attend):
-        def self_attention(qkv, settings, keep_mask=None, *, bias=None, dropout_key=None):
-            keep_mask = None if keep_mask is None else change(keep_mask)
-            return attend(qkv, settings, keep_mask, bias=bias, dropout_key=dropout_key)
-
-        return self_attention
-
-    return make
+    return given(keep_mask=lambda mask: None if mask is None else change(mask))
 
 
-@mistake("padding leaks")
-def mask_of_padding_is_lost():
-    return replaced(pairs(), self_attention=masking(np.ones_like))
+def all_kept(_, self, ids):
+    return np.ones(ids.shape, bool)[:, None, None]
 
 
-@mistake("padding leaks", "input ignored")
-def mask_is_inverted():
-    return replaced(pairs(), self_attention=masking(np.logical_not))
-
-
-@mistake("padding leaks")
-def padding_is_not_masked_by_the_model():
-    class Unmasked(nf.Transformer):
-        def _keep_mask(self, ids):
-            return np.ones(ids.shape, bool)[:, None, None]
-
-    return pairs(Unmasked)
-
-
-@mistake("padding leaks")
-def mean_over_padding():
-    class WithPadding(nf.Encoder):
-        def _before_output(self, ops, params, y, keep_mask):
-            return super()._before_output(ops, params, y, None)
-
-    return classes(WithPadding)
+plant(
+    "padding leaks",
+    mask_of_padding_is_lost=lambda: with_ops(pairs(), self_attention=masking(np.ones_like)),
+    padding_is_not_masked_by_the_model=lambda: pairs(variant(nf.Transformer, _keep_mask=all_kept)),
+    mean_over_padding=lambda: classes(variant(nf.Encoder, _before_output=given(keep_mask=None))),
+)
+plant(
+    *("padding leaks", "input ignored"),
+    mask_is_inverted=lambda: with_ops(pairs(), self_attention=masking(np.logical_not)),
+)
 
 
 @mistake("rows leak")
 def batch_is_normalised():
-    class Mixed(nf.Transformer):
-        def _embed(self, ops, params, side, ids, dropout_key=None, at=None):
-            x, backward = super()._embed(ops, params, side, ids, dropout_key, at)
-            return x - x.mean(axis=0), lambda dx: backward(dx - dx.mean(axis=0))
+    def embed(inherited, *args, **options):
+        x, backward = inherited(*args, **options)
+        return x - x.mean(axis=0), lambda dx: backward(dx - dx.mean(axis=0))
 
-    return pairs(Mixed)
-
-
-@mistake("input ignored")
-def memory_is_zero():
-    class Blind(nf.Transformer):
-        def _decode(self, ops, params, memory, src, tgt_in, dropout_key=None, train=False):
-            return super()._decode(ops, params, 0 * memory, src, tgt_in, dropout_key, train)
-
-    return pairs(Blind)
+    return pairs(variant(nf.Transformer, _embed=embed))
 
 
-@mistake("input ignored")
-def states_of_the_encoder_are_not_used():
-    class Blind(nf.Recurrent):
-        def _decode(self, ops, params, memory, src, tgt_in, dropout_key=None, train=False):
-            memory = 0 * memory[0], [tuple(0 * x for x in layer) for layer in memory[1]]
-            return super()._decode(ops, params, memory, src, tgt_in, dropout_key, train)
-
-    return pairs(Blind)
+def without_states(memory):
+    return 0 * memory[0], [tuple(0 * x for x in layer) for layer in memory[1]]
 
 
-@mistake("no positions")
-def positions_are_zeros():
-    class Bag(nf.Transformer):
-        position_table = property(lambda self: np.zeros((self.max_len, self.d_model), np.float32))
-
-    return pairs(Bag)
-
-
-@mistake("no positions")
-def all_positions_are_equal():
-    class Bag(nf.Encoder):
-        position_table = property(lambda self: np.ones((self.max_len, self.d_model), np.float32))
-
-    return classes(Bag)
+plant(
+    "input ignored",
+    memory_is_zero=lambda: pairs(variant(nf.Transformer, _decode=given(memory=lambda memory: 0 * memory))),
+    states_of_the_encoder_are_not_used=lambda: pairs(variant(nf.Recurrent, _decode=given(memory=without_states))),
+)
 
 
-@mistake()
-def encoder_with_a_causal_mask():
-    class Causal(nf.Encoder):
-        causal = True
-
-    return classes(Causal)
+def all_positions(number):
+    return property(lambda self: np.full((self.max_len, self.d_model), number, np.float32))
 
 
-@mistake("not repeatable")
-def dropout_is_always_on():
-    class Noisy(nf.Transformer):
-        def _decode(self, ops, params, memory, src, tgt_in, dropout_key=None, train=False):
-            key = int(np.random.default_rng().integers(1 << 30))
-            return super()._decode(ops, params, memory, src, tgt_in, key, train)
-
-    return pairs(Noisy, dropout=0.2)
+plant(
+    "no positions",
+    positions_are_zeros=lambda: pairs(variant(nf.Transformer, position_table=all_positions(0))),
+    all_positions_are_equal=lambda: classes(variant(nf.Encoder, position_table=all_positions(1))),
+)
+plant(encoder_with_a_causal_mask=lambda: classes(variant(nf.Encoder, causal=True)))
 
 
-@mistake("dropout has no effect")
-def dropout_key_is_lost():
-    class Dry(nf.LanguageModel):
-        def loss_and_grad(self, params, ids, targets=None, **options):
-            return super().loss_and_grad(params, ids, targets, **options | {"dropout_key": None})
+def drawn(_):
+    return int(np.random.default_rng().integers(1 << 30))
 
-    return text(Dry, dropout=0.2)
+
+plant(
+    "not repeatable",
+    dropout_is_always_on=lambda: pairs(variant(nf.Transformer, _decode=given(dropout_key=drawn)), dropout=0.2),
+)
+plant(
+    "dropout has no effect",
+    dropout_key_is_lost=lambda: text(variant(nf.LanguageModel, loss_and_grad=given(dropout_key=None)), dropout=0.2),
+)
 
 
 # -- parameters and layers
 
 
-@mistake("equal weights")
-def queries_are_zero():
-    case = pairs()
-    return case | {
-        "params": changed(case["params"], "encoder.0.attention.qkv.weight", lambda x: x * (np.arange(96) >= 32))
-    }
+def equal_heads(x):
+    return np.concatenate([np.tile(part[:, :8], 4) for part in np.split(x, 3, axis=1)], axis=1)
 
 
-@mistake("equal weights")
-def values_are_zero():
-    case = text()
-    return case | {"params": changed(case["params"], "0.attention.qkv.weight", lambda x: x * (np.arange(96) < 64))}
-
-
-@mistake("equal weights")
-def heads_are_equal():
-    case = text()
-    same = lambda x: np.concatenate([np.tile(part[:, :8], 4) for part in np.split(x, 3, axis=1)], axis=1)
-    return case | {"params": changed(case["params"], "1.attention.qkv.weight", same)}
-
-
-@mistake("equal weights")
-def layers_are_equal():
+def equal_layers():
     case = text()
     layers = case["params"]["layers"]
     layers["1"] = copy.deepcopy(layers["0"])
     return case
 
 
-@mistake("equal weights")
-def one_layer_twice():
+def layer_in_two_places():
     case = pairs()
     case["params"]["encoder"]["1"] = case["params"]["encoder"]["0"]
     return case
 
 
-@mistake("equal weights")
-def all_weights_are_equal():
-    case = classes()
-    return case | {"params": changed(case["params"], "hidden.weight", lambda x: np.full_like(x, 0.1))}
-
-
-@mistake("scale of weights", "start far from ln V")
-def weights_ten_times_too_large():
-    case = pairs()
-    return case | {"params": tree.map_leaves(lambda x: 10 * x if x.ndim > 1 else x, case["params"])}
-
-
-@mistake("scale of weights")
-def weights_much_too_small():
-    case = text()
-    return case | {"params": tree.map_leaves(lambda x: x / 100 if x.ndim > 1 else x, case["params"])}
-
-
-@mistake("scale of weights", "start far from ln V")
-def output_layer_too_large():
-    case = pairs()
-    return case | {"params": changed(case["params"], "output.weight", lambda x: 20 * x)}
+QKV = "attention.qkv.weight"
+plant(
+    "equal weights",
+    queries_are_zero=lambda: with_params(pairs(), f"encoder.0.{QKV}", lambda x: x * (np.arange(96) >= 32)),
+    values_are_zero=lambda: with_params(text(), f"0.{QKV}", lambda x: x * (np.arange(96) < 64)),
+    heads_are_equal=lambda: with_params(text(), f"1.{QKV}", equal_heads),
+    layers_are_equal=equal_layers,
+    one_layer_twice=layer_in_two_places,
+    all_weights_are_equal=lambda: with_params(classes(), "hidden.weight", lambda x: np.full_like(x, 0.1)),
+)
 
 
 @mistake()
@@ -525,311 +406,189 @@ def no_scale_in_the_settings():
     return text(Unscaled)
 
 
-@mistake("scale of weights")
-def no_scale_in_the_operation():
-    def make(attend):
-        def self_attention(qkv, settings, keep_mask=None, *, bias=None, dropout_key=None):
-            return attend(qkv, replace(settings, scale=1.0), keep_mask, bias=bias, dropout_key=dropout_key)
-
-        return self_attention
-
-    return replaced(pairs(), self_attention=make)
-
-
-@mistake()
-def no_residual_connection():
-    def make(add):
-        return lambda z, weight, bias, x, rate=0.0, key=None: add(z, weight, bias, np.zeros_like(x), rate, key)
-
-    case = text()
-    inner = make(nf.get_backend("auto").linear_dropout_residual)
-
-    def linear_dropout_residual(*args, **options):
-        return inner(*args, **options)
-
-    return case | {"backend": nf.get_backend("auto").replaced(linear_dropout_residual=linear_dropout_residual)}
+plant(
+    *("scale of weights", "start far from ln V"),
+    weights_ten_times_too_large=lambda: with_params(pairs(), "", lambda x: 10 * x if x.ndim > 1 else x),
+    output_layer_too_large=lambda: with_params(pairs(), "output.weight", lambda x: 20 * x),
+)
+plant(
+    "scale of weights",
+    weights_much_too_small=lambda: with_params(text(), "", lambda x: x / 100 if x.ndim > 1 else x),
+    no_scale_in_the_operation=lambda: with_ops(
+        pairs(), self_attention=given(settings=lambda settings: replace(settings, scale=1.0))
+    ),
+)
 
 
-@mistake("no gradient")
-def units_never_wake_up():
-    case = pairs()
-    return case | {"params": changed(case["params"], "encoder.0.feed_forward.hidden.bias", lambda x: x - 9)}
+def with_nan(x):
+    x[3, 3] = np.nan
+    return x
 
 
-@mistake("not finite")
-def one_weight_is_nan():
-    def spoil(x):
-        x[3, 3] = np.nan
-        return x
-
-    case = pairs()
-    return case | {"params": changed(case["params"], "decoder.1.memory_attention.q.weight", spoil)}
+plant(no_residual_connection=lambda: with_ops(text(), linear_dropout_residual=given(residual=np.zeros_like)))
+plant(
+    "no gradient",
+    units_never_wake_up=lambda: with_params(pairs(), "encoder.0.feed_forward.hidden.bias", lambda x: x - 9),
+)
+plant("not finite", one_weight_is_nan=lambda: with_params(pairs(), "decoder.1.memory_attention.q.weight", with_nan))
 
 
 # -- loss and gradient
 
 
-def with_loss(base, change):
-    """A model whose loss, gradient and number of targets are ``change(compute, model, params, batch, options)``."""
-
-    class Changed(base):
-        def loss_and_grad(self, params, *batch, **options):
-            return change(super().loss_and_grad, self, params, batch, options)
-
-    return Changed
-
-
-@mistake("padding counted")
-def padding_is_in_the_loss():
-    def change(compute, model, params, batch, options):
-        src, tgt = batch[0], batch[1]
-        given, told = (tgt[:, :-1], tgt[:, 1:]) if len(batch) == 2 else batch[1:]
-        ops = nf.get_backend(options.get("backend", "auto"), params)
-        logits = model.logits(params, src, given, backend=ops)
-        loss, _ = reference.cross_entropy(logits, told, n_tokens=options.get("n_tokens"))
-        _, grads, n = compute(params, *batch, **options)
-        return loss, grads, n
-
-    return pairs(with_loss(nf.Transformer, change))
+def loss_with_padding(compute, self, params, *batch, **options):
+    src, tgt = batch[0], batch[1]
+    given, told = (tgt[:, :-1], tgt[:, 1:]) if len(batch) == 2 else batch[1:]
+    ops = nf.get_backend(options.get("backend", "auto"), params)
+    logits = self.logits(params, src, given, backend=ops)
+    loss, _ = reference.cross_entropy(logits, told, n_tokens=options.get("n_tokens"))
+    _, grads, n = compute(self, params, *batch, **options)
+    return loss, grads, n
 
 
-@mistake("not the mean")
-def loss_is_a_sum():
-    def change(compute, model, params, batch, options):
-        loss, grads, n = compute(params, *batch, **options)
-        f = n if options.get("n_tokens") is None else 1
-        return loss * f, grads and tree.map_leaves(lambda g: g * f, grads), n
-
-    return text(with_loss(nf.LanguageModel, change))
+def summed(compute, *args, n_tokens=None, **options):
+    loss, grads, n = compute(*args, n_tokens=n_tokens, **options)
+    f = n if n_tokens is None else 1
+    return loss * f, grads and tree.map_leaves(lambda g: g * f, grads), n
 
 
-@mistake("targets not shifted")
-def loss_of_the_inputs():
-    def change(compute, model, params, batch, options):
-        ids = batch[0][:, :-1] if len(batch) == 1 else batch[0]
-        return compute(params, ids, ids, **options)
-
-    return text(with_loss(nf.LanguageModel, change))
+def loss_of_the_inputs(compute, self, params, *batch, **options):
+    ids = batch[0][:, :-1] if len(batch) == 1 else batch[0]
+    return compute(self, params, ids, ids, **options)
 
 
-@mistake("targets not shifted")
-def decoder_is_given_the_targets():
-    def change(compute, model, params, batch, options):
-        told = batch[1][:, 1:] if len(batch) == 2 else batch[2]
-        return compute(params, batch[0], told, told, **options)
-
-    return pairs(with_loss(nf.Transformer, change))
+def loss_given_the_targets(compute, self, params, *batch, **options):
+    told = batch[1][:, 1:] if len(batch) == 2 else batch[2]
+    return compute(self, params, batch[0], told, told, **options)
 
 
-@mistake("n_tokens ignored")
-def n_tokens_is_ignored():
-    return pairs(
-        with_loss(
-            nf.Transformer, lambda compute, m, params, batch, o: compute(params, *batch, **o | {"n_tokens": None})
-        )
-    )
+without_n_tokens = variant(nf.Transformer, loss_and_grad=given(n_tokens=None))
 
 
-@mistake("wrong count")
-def padding_is_in_the_count():
-    class Counts(nf.LanguageModel):
-        def count(self, ids, targets=None):
-            return ids[:, 1:].size
-
-    return text(Counts)
+def all_counted(_, self, ids, targets=None):
+    return ids[:, 1:].size
 
 
-def with_gradient(path, change):
-    def changed_gradient(compute, model, params, batch, options):
-        options.pop("ready", None)
-        loss, grads, n = compute(params, *batch, **options)
-        return loss, grads and changed(grads, path, change), n
-
-    return changed_gradient
-
-
-@mistake("wrong gradient")
-def sign_of_a_gradient():
-    return pairs(with_loss(nf.Transformer, with_gradient("decoder.0.feed_forward.out.weight", lambda g: -g)))
-
-
-@mistake("wrong gradient")
-def gradient_of_keys_too_large():
-    return text(
-        with_loss(nf.LanguageModel, with_gradient("0.attention.qkv.weight", lambda g: g * np.repeat([1, 2, 1], 32)))
-    )
+plant("padding counted", padding_is_in_the_loss=lambda: pairs(variant(nf.Transformer, loss_and_grad=loss_with_padding)))
+plant("not the mean", loss_is_a_sum=lambda: text(variant(nf.LanguageModel, loss_and_grad=summed)))
+plant(
+    "targets not shifted",
+    loss_of_the_inputs=lambda: text(variant(nf.LanguageModel, loss_and_grad=loss_of_the_inputs)),
+    decoder_is_given_the_targets=lambda: pairs(variant(nf.Transformer, loss_and_grad=loss_given_the_targets)),
+)
+plant(
+    "n_tokens ignored",
+    n_tokens_is_ignored=lambda: pairs(without_n_tokens),
+    n_tokens_is_ignored_with_two_shards=lambda: trained(pairs(without_n_tokens), n_shards=2),
+)
+plant("wrong count", padding_is_in_the_count=lambda: text(variant(nf.LanguageModel, count=all_counted)))
 
 
-@mistake("no gradient")
-def bias_gets_no_gradient():
-    return pairs(with_loss(nf.Recurrent, with_gradient("combine.bias", lambda g: 0 * g)))
+def cut_from_the_encoder(decode, *args):
+    y, backward = decode(*args)
+
+    def cut(dy, ready):
+        dmemory, grads = backward(dy, ready)
+        return 0 * dmemory, grads
+
+    return y, cut
 
 
-@mistake("no gradient")
-def encoder_gets_no_gradient():
-    class Cut(nf.Transformer):
-        def _decode(self, *args, **options):
-            y, backward = super()._decode(*args, **options)
-
-            def cut(dy, ready):
-                dmemory, grads = backward(dy, ready)
-                return 0 * dmemory, grads
-
-            return y, cut
-
-    return pairs(Cut)
+plant(
+    "no gradient",
+    bias_gets_no_gradient=lambda: pairs(with_gradient(nf.Recurrent, "combine.bias", lambda g: 0 * g)),
+    encoder_gets_no_gradient=lambda: pairs(variant(nf.Transformer, _decode=cut_from_the_encoder)),
+)
 
 
-@mistake("wrong gradient")
-def tied_table_gets_half_of_its_gradient():
-    class Half(nf.Transformer):
-        def _encode(self, *args, **options):
-            y, backward = super()._encode(*args, **options)
-            return y, lambda dy, ready: {name: 0 * g for name, g in backward(dy, ready).items()}
-
-    return pairs(Half, tie_embeddings=True)
+def encode_without_gradient(encode, *args):
+    y, backward = encode(*args)
+    return y, lambda dy, ready: {name: 0 * g for name, g in backward(dy, ready).items()}
 
 
-@mistake("wrong gradient")
-def softmax_term_is_missing_in_the_backward_pass():
-    def make(backward):
-        def layer_norm_backward(dy, x, gain, mean, rstd):
-            return (
-                dy * gain * rstd[..., None] if rstd.ndim < x.ndim else dy * gain * rstd,
-                *backward(dy, x, gain, mean, rstd)[1:],
-            )
-
-        return layer_norm_backward
-
-    return replaced(text(), layer_norm_backward=make)
+def norm_backward_of_constants(backward, dy, x, gain, mean, rstd):
+    dx = dy * gain * (rstd[..., None] if rstd.ndim < x.ndim else rstd)
+    return dx, *backward(dy, x, gain, mean, rstd)[1:]
 
 
-@mistake("wrong gradient")
-def dropout_is_not_in_the_backward_pass():
-    make = lambda backward: lambda *args, **options: args[0]
-    case = text(dropout=0.3)
-    through = make(None)
-
-    def dropout_backward(*args, **options):
-        return through(*args, **options)
-
-    def embed(backward):
-        def embed_tokens_backward(*args, **options):
-            dx, ids, shape, pad_id, *_ = args
-            return backward(dx, ids, shape, pad_id, 0.0, None, **options)
-
-        return embed_tokens_backward
-
-    case = replaced(case, embed_tokens_backward=embed)
-    return case | {"backend": case["backend"].replaced(dropout_backward=dropout_backward)}
+def embed_with_another_key(embed, self, ops, params, side, ids, dropout_key=None, at=None):
+    x, _ = embed(self, ops, params, side, ids, dropout_key, at)
+    return x, embed(self, ops, params, side, ids, dropout_key and dropout_key + 1, at)[1]
 
 
-@mistake("wrong gradient")
-def dropout_of_another_key_in_the_backward_pass():
-    class Other(nf.LanguageModel):
-        def _embed(self, ops, params, side, ids, dropout_key=None, at=None):
-            x, _ = super()._embed(ops, params, side, ids, dropout_key, at)
-            _, backward = super()._embed(ops, params, side, ids, dropout_key and dropout_key + 1, at)
-            return x, backward
-
-    return text(Other, dropout=0.3)
+plant(
+    "wrong gradient",
+    sign_of_a_gradient=lambda: pairs(with_gradient(nf.Transformer, "decoder.0.feed_forward.out.weight", np.negative)),
+    gradient_of_keys_too_large=lambda: text(
+        with_gradient(nf.LanguageModel, f"0.{QKV}", lambda g: g * np.repeat([1, 2, 1], 32))
+    ),
+    tied_table_gets_half_of_its_gradient=lambda: pairs(
+        variant(nf.Transformer, _encode=encode_without_gradient), tie_embeddings=True
+    ),
+    softmax_term_is_missing_in_the_backward_pass=lambda: with_ops(
+        text(), layer_norm_backward=norm_backward_of_constants
+    ),
+    dropout_is_not_in_the_backward_pass=lambda: with_ops(
+        text(dropout=0.3),
+        dropout_backward=lambda _, dy, *dropout: dy,
+        embed_tokens_backward=given(dropout_rate=0.0, dropout_key=None),
+    ),
+    dropout_of_another_key_in_the_backward_pass=lambda: text(
+        variant(nf.LanguageModel, _embed=embed_with_another_key), dropout=0.3
+    ),
+)
 
 
 @mistake("gradients overwritten")
 def one_buffer_for_all_gradients():
     buffers = {}
 
-    def change(compute, model, params, batch, options):
-        options.pop("ready", None)
-        loss, grads, n = compute(params, *batch, **options)
+    def loss_and_grad(compute, *args, **options):
+        loss, grads, n = compute(*args, **options)
         for path, g in tree.leaves(grads) if grads else ():
             buffers.setdefault((path, g.dtype), np.empty_like(g))[...] = g
         return loss, grads and tree.from_leaves((p, buffers[p, g.dtype]) for p, g in tree.leaves(grads)), n
 
-    return pairs(with_loss(nf.Recurrent, change))
+    return pairs(variant(nf.Recurrent, loss_and_grad=loss_and_grad))
 
 
 @mistake("not repeatable")
 def forward_pass_writes_into_parameters():
-    class Writes(nf.LanguageModel):
-        def _read(self, ops, params, ids, dropout_key=None, train=False):
-            params["layers"]["0"]["feed_forward"]["out"]["bias"] += 1e-3
-            return super()._read(ops, params, ids, dropout_key, train)
+    def read(inherited, self, ops, params, *args):
+        params["layers"]["0"]["feed_forward"]["out"]["bias"] += 1e-3
+        return inherited(self, ops, params, *args)
 
-    return text(Writes)
+    return text(variant(nf.LanguageModel, _read=read))
 
 
 # -- the training
 
 
-@mistake("rate too large")
-def rate_100_times_too_large():
-    return trained(pairs(), nf.Adam(0.1))
-
-
-@mistake("rate too large")
-def peak_100_times_too_large():
-    return trained(text(), nf.Adam(nf.warmup_cosine(0.3, 100, 1000)))
-
-
-@mistake("rate too large")
-def rate_10_times_too_large():
-    return trained(pairs(d_model=128, n_heads=8, d_ff=256), nf.Adam(1e-2))
-
-
-@mistake("rate too small")
-def warm_up_of_a_million_steps():
-    return trained(pairs(), nf.Adam(nf.noam(32, 1_000_000)))
-
-
-@mistake("rate too small")
-def epochs_are_given_for_steps():
-    return watched(trained(pairs(), nf.Adam(nf.warmup_cosine(1e-3, 1, 10))), map(TASK.batch, range(14), [32] * 14), 14)
-
-
-@mistake("rate too small")
-def rate_a_million_times_too_small():
-    return trained(pairs(), nf.Adam(1e-9))
-
-
-@mistake("rate too large")
-def rate_of_sgd_for_another_loss():
-    return trained(classes(), nf.SGD(30.0))
-
-
-@mistake("frozen")
-def new_layers_are_frozen():
-    return trained(pairs(), frozen=["encoder", "decoder"])
-
-
-@mistake("dropout")
-def dropout_09():
-    return pairs(dropout=0.9)
-
-
-@mistake("unusual setting")
-def label_smoothing_09():
-    return trained(pairs(), label_smoothing=0.9)
-
-
-@mistake("unusual setting")
-def betas_exchanged():
-    return trained(text(), nf.Adam(1e-3, betas=(0.999, 0.9)))
-
-
-@mistake("unusual setting", "rate too small")
-def eps_1():
-    return trained(pairs(), nf.Adam(1e-3, eps=1.0))
-
-
-@mistake("unusual setting")
-def weights_decay_to_nothing():
-    return trained(pairs(), nf.AdamW(1e-3, weight_decay=30.0))
-
-
-@mistake("unusual setting")
-def clipped_to_nothing():
-    return trained(pairs(), nf.SGD(0.1), clip_norm=1e-4)
+plant(
+    "rate too large",
+    rate_100_times_too_large=lambda: trained(pairs(), nf.Adam(0.1)),
+    peak_100_times_too_large=lambda: trained(text(), nf.Adam(nf.warmup_cosine(0.3, 100, 1000))),
+    rate_10_times_too_large=lambda: trained(pairs(d_model=128, n_heads=8, d_ff=256), nf.Adam(1e-2)),
+    rate_of_sgd_for_another_loss=lambda: trained(classes(), nf.SGD(30.0)),
+)
+plant(
+    "rate too small",
+    warm_up_of_a_million_steps=lambda: trained(pairs(), nf.Adam(nf.noam(32, 1_000_000))),
+    epochs_are_given_for_steps=lambda: watched(
+        trained(pairs(), nf.Adam(nf.warmup_cosine(1e-3, 1, 10))), map(TASK.batch, range(14), [32] * 14), 14
+    ),
+    rate_a_million_times_too_small=lambda: trained(pairs(), nf.Adam(1e-9)),
+)
+plant("frozen", new_layers_are_frozen=lambda: trained(pairs(), frozen=["encoder", "decoder"]))
+plant("dropout", dropout_09=lambda: pairs(dropout=0.9))
+plant(
+    "unusual setting",
+    label_smoothing_09=lambda: trained(pairs(), label_smoothing=0.9),
+    betas_exchanged=lambda: trained(text(), nf.Adam(1e-3, betas=(0.999, 0.9))),
+    weights_decay_to_nothing=lambda: trained(pairs(), nf.AdamW(1e-3, weight_decay=30.0)),
+    clipped_to_nothing=lambda: trained(pairs(), nf.SGD(0.1), clip_norm=1e-4),
+)
+plant("unusual setting", "rate too small", eps_1=lambda: trained(pairs(), nf.Adam(1e-3, eps=1.0)))
 
 
 @mistake()
@@ -852,97 +611,44 @@ def parameters_of_before_the_training():
     return case | {"params": stale}
 
 
-@mistake("n_tokens ignored")
-def n_tokens_is_ignored_with_two_shards():
-    case = n_tokens_is_ignored()
-    return trained(case, n_shards=2)
-
-
 # -- decoding
 
 
-def decoding(base, kind, **settings):
-    class Decodes(base):
-        decoder_type = kind
-
-        def decoder(self, params, src, *, max_rows, max_len=None, backend="auto"):
-            made = super().decoder(params, src, max_rows=max_rows, max_len=max_len, backend=backend)
-            made.__class__ = kind
-            return made
-
-    return (text if issubclass(base, nf.LanguageModel) else pairs)(Decodes, **settings)
+def rotary_from_0(newest, self, tokens, t, part):
+    self.lengths, kept = self.lengths * 0, self.lengths
+    try:
+        return newest(self, tokens, t, part)
+    finally:
+        self.lengths = kept
 
 
-@mistake("cache differs")
-def position_is_one_off():
-    class Late(IncrementalDecoder):
-        def _newest(self, tokens, t, part):
-            return super()._newest(tokens, t + 1, part)
-
-    return decoding(nf.Transformer, Late)
+def each_its_own(parents):
+    return np.arange(len(parents))
 
 
-@mistake("cache differs")
-def parents_are_ignored():
-    class Alone(IncrementalDecoder):
-        def step(self, tokens, parents, then=None):
-            return super().step(tokens, np.arange(len(tokens)), then)
-
-    return decoding(nf.Transformer, Alone)
-
-
-@mistake("cache differs")
-def cache_is_written_over():
-    class Over(LanguageDecoder):
-        def _first_entry(self, t):
-            return super()._first_entry(max(0, t - 1))
-
-    return decoding(nf.LanguageModel, Over)
-
-
-@mistake("cache differs")
-def rotary_positions_begin_again():
-    class Again(LanguageDecoder):
-        def __setattr__(self, name, value):
-            super().__setattr__(name, value)
-
-        def _newest(self, tokens, t, part):
-            self.lengths, kept = self.lengths * 0, self.lengths
-            try:
-                return super()._newest(tokens, t, part)
-            finally:
-                self.lengths = kept
-
-    return decoding(nf.LanguageModel, Again, positions="rotary")
-
-
-@mistake("cache differs")
-def state_of_the_last_step_is_lost():
-    class Forgets(RecurrentDecoder):
-        def _newest(self, tokens, t, part):
-            return super()._newest(tokens, 0, part)
-
-    return decoding(nf.Recurrent, Forgets)
-
-
-@mistake("begin token")
-def decoding_begins_with_another_token():
-    return pairs() | {"bos_id": 2, "eos_id": 2}
-
-
-@mistake("end token")
-def decoding_ends_with_another_token():
-    return pairs() | {"bos_id": 1, "eos_id": 3}
-
-
-@mistake("end token")
-def end_token_is_padding():
-    return pairs() | {"bos_id": 1, "eos_id": 0}
-
-
-@mistake("end token")
-def decoding_is_cut_off():
-    return pairs() | {"bos_id": 1, "eos_id": 2, "max_len": 5}
+plant(
+    "cache differs",
+    position_is_one_off=lambda: pairs(
+        with_decoder(nf.Transformer, IncrementalDecoder, _newest=given(t=lambda t: t + 1))
+    ),
+    parents_are_ignored=lambda: pairs(
+        with_decoder(nf.Transformer, IncrementalDecoder, step=given(parents=each_its_own))
+    ),
+    cache_is_written_over=lambda: text(
+        with_decoder(nf.LanguageModel, LanguageDecoder, _first_entry=given(t=lambda t: max(0, t - 1)))
+    ),
+    rotary_positions_begin_again=lambda: text(
+        with_decoder(nf.LanguageModel, LanguageDecoder, _newest=rotary_from_0), positions="rotary"
+    ),
+    state_of_the_last_step_is_lost=lambda: pairs(with_decoder(nf.Recurrent, RecurrentDecoder, _newest=given(t=0))),
+)
+plant("begin token", decoding_begins_with_another_token=lambda: pairs() | {"bos_id": 2, "eos_id": 2})
+plant(
+    "end token",
+    decoding_ends_with_another_token=lambda: pairs() | {"bos_id": 1, "eos_id": 3},
+    end_token_is_padding=lambda: pairs() | {"bos_id": 1, "eos_id": 0},
+    decoding_is_cut_off=lambda: pairs() | {"bos_id": 1, "eos_id": 2, "max_len": 5},
+)
 
 
 # -- healthy trainings
@@ -955,63 +661,44 @@ def healthy():
         {"norm": "post"},
         {"norm_type": "rms_norm", "activation": "swiglu"},
         {"positions": "learned", "max_len": 40},
-    ]
-    options += [
         {"positions": "rotary", "n_kv_heads": 2},
         {"bias": False, "activation": "gelu"},
         {"d_model": 64, "d_ff": 128},
-    ]
-    options += [
         {"window": 4},
         {"n_layers": 4, "d_model": 16},
         {"dropout": 0.2},
         {"tie_embeddings": True},
         {"dtype": "float64"},
     ]
-    cases = [("Transformer", pairs, o) for o in options]
-    cases += [("LanguageModel", text, o) for o in options[:10]] + [
-        ("LanguageModel", text, {"pad_id": None, "batch": full()})
-    ]
-    cases += [("SequenceAutoencoder", autoencoder, o) for o in ({}, {"code_size": 8})]
-    cases += [("Encoder", classes, o) for o in options[:8] if "window" not in o]
-    cases += [
-        ("Encoder", classes, o) for o in ({"pooling": "first"}, {"pooling": "max", "pooler": True}, {"n_outputs": 7})
-    ]
-    cases += [("Encoder of numbers", numbers, o) for o in ({}, {"norm": "post"}, {"pooling": "max"})]
+    of_texts = [*options[:10], {"pad_id": None, "batch": (RNG.integers(0, 13, (16, 14)),)}]
+    of_classes = [o for o in options[:8] if "window" not in o]
+    of_classes += [{"pooling": "first"}, {"pooling": "max", "pooler": True}, {"n_outputs": 7}]
     ids = words()
     hidden = (RNG.random(ids.shape) < 0.2) & (ids != 0)
     masked = {"task": "words", "n_outputs": None, "batch": (np.where(hidden, 12, ids), np.where(hidden, ids, -1))}
-    cases += [("Encoder of words", classes, masked)]
-    recurrent = [
-        {},
-        {"cell": "lstm"},
-        {"attention": "additive"},
-        {"attention": None},
-        {"bidirectional": False},
-        {"n_layers": 2},
-    ]
-    cases += [("Recurrent", lambda **o: pairs(nf.Recurrent, **o), o) for o in recurrent]
-    bytenet = [{}, {"dilations": (1, 2, 4)}, {"kernel_sizes": (3, 2)}, {"tie_embeddings": True}, {"dropout": 0.1}]
-    cases += [("ByteNet", lambda **o: pairs(nf.ByteNet, **o), o) for o in bytenet]
+    cells = [{}, {"cell": "lstm"}, {"attention": "additive"}, {"attention": None}]
+    cells += [{"bidirectional": False}, {"n_layers": 2}]
+    blocks = [{}, {"dilations": (1, 2, 4)}, {"kernel_sizes": (3, 2)}, {"tie_embeddings": True}, {"dropout": 0.1}]
+    families = {
+        "Transformer": (pairs, options),
+        "LanguageModel": (text, of_texts),
+        "SequenceAutoencoder": (autoencoder, [{}, {"code_size": 8}]),
+        "Encoder": (classes, of_classes),
+        "Encoder of numbers": (numbers, [{}, {"norm": "post"}, {"pooling": "max"}]),
+        "Encoder of words": (classes, [masked]),
+        "Recurrent": (partial(pairs, nf.Recurrent), cells),
+        "ByteNet": (partial(pairs, nf.ByteNet), blocks),
+    }
+    cases = ((name, make, settings) for name, (make, each) in families.items() for settings in each)
     optimizers = [nf.Adam(1e-3), nf.Adam(nf.warmup_cosine(5e-3, 10, 200)), nf.AdamW(2e-3), nf.SGD(0.1, momentum=0.9)]
     optimizers += [nf.Adam(nf.noam(32, 400), betas=(0.9, 0.98), eps=1e-9), nf.Adam(3e-4)]
-    rates = itertools.cycle(
-        zip(optimizers, [0, 5, 30, 0, 60, 15], [{}, {"clip_norm": 1.0}, {"n_shards": 2}] * 2, strict=True)
-    )
-    for (name, make, settings), (optimizer, n_steps, of_trainer) in zip(cases, rates, strict=False):
+    trainings = zip(optimizers, [0, 5, 30, 0, 60, 15], [{}, {"clip_norm": 1.0}, {"n_shards": 2}] * 2, strict=True)
+    for (name, make, settings), (optimizer, n_steps, of_trainer) in zip(cases, itertools.cycle(trainings)):
         case = trained(make(**settings), optimizer, **of_trainer)
-        batches = (TASK.batch(i, 32) for i in itertools.count()) if case["model"].__class__.__name__ in PAIRS else None
-        for _, batch in zip(range(n_steps), batches or itertools.repeat(case["batch"]), strict=False):
-            case["trainer"].step(*batch)
+        for i in range(n_steps):
+            case["trainer"].step(*(TASK.batch(i, 32) if isinstance(case["model"], EncoderDecoder) else case["batch"]))
         told = {k: v for k, v in settings.items() if k != "batch"}
         yield f"{name} {told}, {n_steps} steps of {optimizer}", case
-
-
-PAIRS = {"SequenceAutoencoder", "Transformer", "Recurrent", "ByteNet"}
-
-
-def full():
-    return (RNG.integers(0, 13, (16, 14)),)
 
 
 @command

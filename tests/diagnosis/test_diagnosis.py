@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from scripts.measure.diagnose_mistakes import MISTAKES, classes, examined, numbers, pairs, text, trained
+from scripts.measure.diagnose_mistakes import MISTAKES, classes, examined, numbers, pairs, text, trained, with_batch
 
 import npformer as nf
 from npformer import tree
@@ -204,8 +204,7 @@ def test_rows_that_do_not_match_are_named_after_a_while(shift, monkeypatch):
 
 
 def test_numbers_are_said_of_the_input_and_of_the_targets():
-    x, y = numbers()["batch"]
-    (found,) = nf.diagnose(**numbers(batch=(x + 300, y + 400)), quick=True)
+    (found,) = nf.diagnose(**with_batch(numbers(), lambda x, y: (x + 300, y + 400)), quick=True)
     assert found.name == "scale of the data" and "input: mean 300" in found.seen and "targets: mean 400" in found.seen
 
 
