@@ -1,6 +1,5 @@
 """One training step: the gradient, its norm, clipping, and the update."""
 
-from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -18,53 +17,24 @@ class Numbers(NamedTuple):
     step: Any  # 1 is the first
 
 
-def training_step(
-    state,
-    batches: Sequence[tuple],
-    key,
-    numbers: Sequence,
-    *,
-    model,
-    optimizer,
-    ops,
-    sharding,
-    sums,
-    clip_norm,
-    options,
-) -> tuple[Any, Any]:
+def training_step(state, batches, key, numbers, *, model, optimizer, sharding, sums, settings):
     """Compute loss and gradient, norm and clipping, and update the parameters.
 
     No Python branch depends on the value of an array, so a GPU can record the step. If the loss or the norm is not
     finite, ``grad_scale`` is NaN, and the update changes nothing.
 
-    The gradient is that of all batches together; their dropout keys are derived from ``key``. The results are the mean
-    loss per target, and the norm of its gradient before clipping.
-
-    Parameters
-    ----------
-    state : TrainState
-    batches
-        Tuples of what the model takes.
-    key
-        Of the dropout of this step.
-    numbers : Numbers
-        Or an array of the device with them. The trainer counts the step; after an overflow of float16, it calls this
-        again for the same batches, with a smaller loss scale.
-    model, optimizer, ops, clip_norm
-        As of ``Trainer``.
-    sharding : Sharding
-        Who computes which rows.
-    sums : GradientSum
-        Adds up the gradients of all shards and batches in ``sums.flat``.
-    options : dict
-        Further options of ``loss_and_grad``.
+    ``state`` is a ``TrainState``. The gradient is that of all batches together, tuples of what the model takes, whose
+    dropout keys are derived from ``key``. The results are the mean loss per target, and the norm of its gradient before
+    clipping. ``numbers`` are ``Numbers``, or an array of the device with them: the trainer counts the step, and after
+    an overflow of float16 it calls this again, with a smaller loss scale. The ``Sharding`` says who computes which
+    rows, and the ``GradientSum`` adds up the gradients of all shards and batches in ``sums.flat``.
     """
     n_targets, loss_scale, lr, step = numbers
-    losses = []
+    ops, clip_norm, losses = sums.ops, settings.clip_norm, []
     with state.precision.computing() as params:
 
         def loss_of(shard):  # of the batch whose gradients ``total`` adds up
-            given = {"dropout_key": shard.dropout_key, "n_tokens": n_targets, "backend": ops, **options}
+            given = {"dropout_key": shard.dropout_key, "n_tokens": n_targets, "backend": ops, **settings.of_loss}
             given |= state.precision.options(loss_scale)
             if sums.takes_ready:
                 given["ready"] = partial(total.ready, shard.number)

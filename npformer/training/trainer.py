@@ -40,6 +40,7 @@ from npformer.training.state import TrainState
 from npformer.training.step import Numbers, training_step
 from npformer.training.watch import Watch
 
+OF_TRAINER = "params.", "optimizer."  # how the names of its arrays begin in a checkpoint
 EXPLAINED = 5  # number of steps that are timed; the fastest is reported
 
 
@@ -125,9 +126,8 @@ class Trainer:
             raise TypeError(f"optimizer={optimizer!r}, expected an optimizer such as Adam(lr=0.001)")
         for method in ("init", "loss_and_grad", "count"):
             if not callable(getattr(model, method, None)):
-                raise TypeError(
-                    f"model is a {type(model).__name__} without {method}(), expected the methods in help(Trainer)"
-                )
+                given = f"model is a {type(model).__name__} without {method}()"
+                raise TypeError(f"{given}, expected the methods in help(Trainer)")
         self.model, self.optimizer, ops = model, optimizer, get_backend(backend, params)
         start = model.init(self.settings.seed)
         if params is not None:
@@ -146,17 +146,8 @@ class Trainer:
         parts = ops, self.flat_params, self.params, pieces, "ready" in takes
         self.sums = GradientSum(*parts) if self.ranks.alone else Exchange(*parts, self.ranks)
         self.state.moments = optimizer.init(self.sums.own(self.flat_params))
-        self._step = partial(
-            training_step,
-            self.state,
-            model=model,
-            optimizer=optimizer,
-            ops=ops,
-            sharding=self.sharding,
-            sums=self.sums,
-            clip_norm=self.settings.clip_norm,
-            options=self.settings.of_loss,
-        )
+        step = partial(training_step, self.state, model=model, optimizer=optimizer, settings=self.settings)
+        self._step = partial(step, sharding=self.sharding, sums=self.sums)
         fill_up = getattr(model, "fill_up", lambda batch, _: batch)
         # A message to another rank cannot be recorded.
         self._take = self.ops.device.record(self._step, fill_up) if self.ranks.alone else self._step
@@ -165,8 +156,7 @@ class Trainer:
         self.ranks.agree(
             lambda: {
                 "model": describe(model) if is_dataclass(model) else type(model).__name__,
-                "settings": settings_of(self)
-                | {"n_shards": self.settings.n_shards, "precision": self.settings.precision},
+                "settings": settings_of(self) | {x: getattr(self.settings, x) for x in ("n_shards", "precision")},
                 "backend": self.ops.name,
                 "parameters": checksum([on_host(self.flat_params)]),
             }
@@ -395,10 +385,9 @@ class Trainer:
             If ``info`` or ``arrays`` has a name that the trainer itself uses.
         """
         for name in arrays or ():
-            if name.startswith(("params.", "optimizer.")):
-                raise ValueError(
-                    f"arrays has {name!r}, expected names that do not begin with 'params.' or 'optimizer.'"
-                )
+            if name.startswith(OF_TRAINER):
+                expected = f"names that do not begin with {' or '.join(map(repr, OF_TRAINER))}"
+                raise ValueError(f"arrays has {name!r}, expected {expected}")
         with self._alone():
             moments = {name: self.sums.whole(x) for name, x in self.state.moments.items()}
             own = tree.to_arrays(self.params, "params") | tree.to_arrays(moments, "optimizer")
