@@ -39,18 +39,8 @@ def tf32():
 def multiply(a, b, out=None, add=False):
     """``a @ b``: (n, m) @ (m, p), or N such products in one call, (N, n, m) @ (N, m, p).
 
-    Parameters
-    ----------
-    a, b : CuPy arrays of one dtype
-        Not copied if their rows or their columns are contiguous.
-    out : CuPy array (n, p), optional
-        The array to write to, C-contiguous.
-    add : bool
-        Whether the product is added to what is in ``out``.
-
-    Returns
-    -------
-    (n, p) or (N, n, p)
+    Arrays of one dtype, which are not copied if their rows or their columns are contiguous. ``out`` (n, p) is the array
+    to write to, C-contiguous; with ``add`` the product is added to what is in it.
     """
     if out is None:
         out = cupy.empty((*a.shape[:-1], b.shape[-1]), a.dtype)

@@ -16,19 +16,9 @@ FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 def launch(file, name, dtype, grid, block, *args, shared=0, **constants):
     """Run the kernel ``name`` of ``file``.cu, compiled for arrays of ``dtype``.
 
-    Parameters
-    ----------
-    file, name : str
-    dtype : dtype
-    grid, block : tuples of int
-        The number of blocks, and of threads per block.
-    args
-        CuPy arrays, None for no array, Python integers and bools for ``Index`` and ``bool``, and NumPy scalars for
-        the other types that a kernel declares.
-    shared : int
-        Bytes of dynamic shared memory per block.
-    constants
-        Values of the macros that the comment at the top of the file lists.
+    ``grid`` and ``block`` are tuples: the numbers of blocks, and of threads per block. ``args`` are CuPy arrays, None
+    for no array, Python integers and bools for ``Index`` and ``bool``, and NumPy scalars for the other types that a
+    kernel declares; ``shared`` is in bytes per block. ``constants`` are macros that the comment in the file lists.
     """
     kernel = _kernel(file, name, dtype, tuple(constants.items()))
     if shared and shared > kernel.max_dynamic_shared_size_bytes:

@@ -13,14 +13,7 @@ class WorkingMemory:
 
     All steps share it, because the pool counts the working memory of a recording as free. A replay uses it all the
     same: when the pool gives free memory back to the system, as it does if there is too little, no recording may be
-    replayed again.
-
-    Attributes
-    ----------
-    pool : cupy.cuda.MemoryPool
-    recordings : dict
-    was_given_back : bool
-        Whether the pool has given memory back to the system. Is set to False only by those who then record anew.
+    replayed again. ``was_given_back`` says so; it is set to False only by those who then record anew.
     """
 
     def __init__(self):

@@ -28,12 +28,8 @@ class Recorder:
     is recorded. From then on the recording is replayed. Each call waits for its result, because the next call
     overwrites the inputs.
 
-    Parameters
-    ----------
-    work : callable
-        ``work(batches, key, numbers)`` -> a tuple of numbers on the GPU. It must not read values from the GPU.
-    fill_up : callable
-        ``fill_up(batch, rounded_up)`` -> the batch, a tuple of NumPy arrays, padded so that there are few shapes.
+    ``work(batches, key, numbers)`` -> a tuple of numbers on the GPU, from which it must not read values.
+    ``fill_up(batch, rounded_up)`` -> the batch, a tuple of NumPy arrays, padded so that there are few shapes.
     """
 
     def __init__(self, work, fill_up):
@@ -47,18 +43,7 @@ class Recorder:
         dropped.atexit = False
 
     def __call__(self, batches, key, numbers):
-        """Call ``work``, or replay its recording if there is a single batch.
-
-        Parameters
-        ----------
-        batches : sequence of tuples of NumPy arrays
-        key : int
-        numbers : sequence of float
-
-        Returns
-        -------
-        list of float
-        """
+        """Call ``work``, or replay its recording if there is a single batch; return the numbers as a list of float."""
         batches, numbers = [self.fill_up(batch, rounded_up) for batch in batches], np.array(numbers, np.float64)
         self.stream.synchronize()  # a call that was interrupted may have left a copy that still reads the inputs
         self.stream.wait_event(cupy.cuda.get_current_stream().record())
@@ -141,13 +126,7 @@ class Recording:
 
 
 class Inputs:
-    """Arrays that the host fills for each replay, in one block of host memory and one block of GPU memory.
-
-    Attributes
-    ----------
-    here, there : lists of arrays
-        The same arrays on the host (NumPy) and on the GPU (CuPy).
-    """
+    """Arrays that the host fills for each replay, ``here`` in one block of its memory, ``there`` in one of the GPU."""
 
     def __init__(self, arrays):
         starts = [0, *accumulate(-(-x.nbytes // ALIGNMENT) * ALIGNMENT for x in arrays)]

@@ -28,13 +28,8 @@ def stack(name, attentions):
 class PyTorch(Family):
     """Names of ``nn.Transformer`` in a state dict; the settings that its shapes do not show are given.
 
-    Parameters
-    ----------
-    names : dict
-        The module of the program, such as "src_embed", for each of "source_embedding", "target_embedding" and "output";
-        also that of the "transformer", which is found if it is not given.
-    tensors : dict, optional
-        In which they are found.
+    ``names`` has the module of the program, such as "src_embed", for each of "source_embedding", "target_embedding" and
+    "output"; also that of the "transformer", which is found in ``tensors`` if it is not given.
     """
 
     model = Transformer

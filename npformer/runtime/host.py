@@ -14,18 +14,10 @@ PrecisionName = Literal["float32", "tf32", "bfloat16", "float16"]  # of training
 
 
 class Host:
-    """The CPU. ``npformer.gpu.device.Gpu`` has the same for a GPU; all code outside of the backends is independent.
+    """The CPU. ``npformer.gpu.device.Gpu`` has the same for a GPU; all code outside of the backends is independent."""
 
-    Attributes
-    ----------
-    precisions : tuple of str
-        In which this device can compute a training step, see ``Trainer``.
-    asynchronous : bool
-        Whether operations return before their results are computed.
-    """
-
-    precisions: tuple[str, ...] = ("float32",)
-    asynchronous = False
+    precisions: tuple[str, ...] = ("float32",)  # in which it can compute a training step, see ``Trainer``
+    asynchronous = False  # whether operations return before their results are computed
 
     def asarray(self, x: Any) -> Array:
         """``x`` as an array on the device."""

@@ -15,10 +15,6 @@ class Messenger:
 
     MPI need not take calls from two threads at once (``MPI.THREAD_SERIALIZED``): from the first ``deliver`` to ``end``,
     whoever calls it holds ``lock``. The thread runs from there to there; ``end`` has to be called whatever happens.
-
-    Parameters
-    ----------
-    ranks : Ranks
     """
 
     def __init__(self, ranks):

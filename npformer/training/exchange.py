@@ -130,15 +130,8 @@ class ForMPI:
 class Sending:
     """The exchange of the gradients of one batch, or of the last of several.
 
-    Parameters
-    ----------
-    exchange : Exchange
-    subtrees : list of lists
-        Of each rank.
-    flat_sums : list of flat arrays
-        The sums of this rank's subtrees. (On a GPU, which has one shard, there is one at most.)
-    n_leaves : int
-        Of the whole tree.
+    ``subtrees`` are lists of those of each rank, of a tree with ``n_leaves``; ``flat_sums`` are flat arrays with the
+    sums of this rank's. (On a GPU, which has one shard, there is one at most.)
     """
 
     def __init__(self, exchange, subtrees, flat_sums, n_leaves):

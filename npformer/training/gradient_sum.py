@@ -11,16 +11,8 @@ from npformer.training.gradient_tree import GradientTree
 class GradientSum:
     """Adds up the gradients of a step in ``flat`` (n,); ``Exchange`` does it on several ranks.
 
-    Parameters
-    ----------
-    ops : Ops
-    flat_params : (n,)
-    params : nested dict
-        Views of ``flat_params``.
-    pieces : list of Piece
-        What this process updates.
-    takes_ready : bool
-        Whether the model's ``loss_and_grad`` takes ``ready``.
+    ``params`` are views of ``flat_params`` (n,), ``pieces`` (a list of ``Piece``) what this process updates, and
+    ``takes_ready`` says whether the model's ``loss_and_grad`` takes ``ready``.
     """
 
     def __init__(self, ops, flat_params, params, pieces, takes_ready):

@@ -16,16 +16,9 @@ class GradientTree:
     them to ``add``. Two arrays are added as soon as both are there, so that no shard keeps a whole gradient while the
     others compute theirs. All shards give theirs in a ``with`` block, at whose end the sums are complete.
 
-    Parameters
-    ----------
-    places : dict
-        The slice of the flat arrays and the shape of each parameter, by its path.
-    sums : dict
-        (start, stop) -> the flat array (n,) for the sum of the shards from start to stop, a subtree.
-    is_first : bool
-        Whether the sums overwrite the flat arrays, instead of being added to them.
-    sending : Sending, optional
-        Sends the sums to other ranks as soon as they are complete.
+    ``places`` has the slice of the flat arrays and the shape of each parameter, by its path. ``sums`` has for each
+    subtree, the shards from start to stop, (start, stop) -> the flat array (n,) of their sum; if ``is_first``, the sum
+    overwrites it, instead of being added to it. ``sending`` sends sums to other ranks as soon as they are complete.
     """
 
     def __init__(self, places, sums, is_first, sending=None):

@@ -73,16 +73,8 @@ class History(Listing, list):
 class Loop:
     """Makes the steps of a training, validates, saves and stops: see ``Trainer.fit``.
 
-    A subclass may log and save more: ``TranslationRun`` does.
-
-    Parameters
-    ----------
-    trainer : Trainer
-    settings : LoopSettings
-    validate : callable, optional
-        ``validate()`` -> dict of numbers, with the one that is monitored.
-    folder : Path, optional
-        For checkpoints and the log; nothing is written if there is none.
+    A subclass may log and save more: ``TranslationRun`` does. ``settings`` are ``LoopSettings``, ``validate()`` returns
+    a dict of numbers with the one that is monitored, and ``folder`` is for checkpoints and the log, if there is one.
     """
 
     n_last_validations = 1  # for which the time limit leaves time
@@ -132,8 +124,7 @@ class Loop:
                     self.save()
                 wishes = [callback(trainer, trainer.last) for callback in callbacks]
                 goes_on = not self._any(any(wish is True or wish is np.True_ for wish in wishes))  # a number is no wish
-                is_late = self.loop_settings.minutes is not None and self._any(self._time_left() < 0)
-                if is_late:
+                if self.loop_settings.minutes is not None and self._any(self._time_left() < 0):
                     break
             if goes_on:  # the batches, the patience or the time have ended
                 self._validate_if_due(trainer.n_steps, shown)  # as this step is the last
@@ -256,10 +247,8 @@ class Loop:
                 there = {path.resolve() for name in (LAST, BEST) if (path := self.folder / name).exists()}
                 is_its_own = bool(there & self.trainer.state.files)
                 if there and not is_its_own:
-                    raise ValueError(
-                        f"save={str(self.folder)!r} holds another training: load its {LAST} first to go on with it, or "
-                        "choose another folder"
-                    )
+                    advice = f"load its {LAST} first to go on with it, or choose another folder"
+                    raise ValueError(f"save={str(self.folder)!r} holds another training: {advice}")
                 self.log = stack.enter_context(JsonLog(self.folder / LOG, keep=self.trainer.state.n_logged))
                 return is_its_own
 

@@ -23,16 +23,7 @@ class Shard(NamedTuple):
 
 
 class Sharding:
-    """Divides batches among the threads of all ranks.
-
-    Parameters
-    ----------
-    device : Host
-    ranks : OneProcess or Ranks
-    n_shards : int or None
-        The number of shards of a batch on all ranks together, as of ``TrainingSettings``.
-    params : nested dict
-    """
+    """Divides batches among the threads of all ranks, in ``n_shards`` in all, as of ``TrainingSettings``."""
 
     def __init__(self, device, ranks, n_shards, params):
         self.device, self.ranks, self.n_shards = device, ranks, n_shards

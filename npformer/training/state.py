@@ -6,38 +6,17 @@ from npformer.training.precision import LossScale, Precision
 
 
 class TrainState:
-    """The parameters, the optimizer's moments, the number of steps, and the loss scale.
-
-    Attributes
-    ----------
-    flat_params : (n,)
-        All parameters, which are updated in place.
-    params : nested dict
-        Views into ``flat_params``.
-    moments : dict of arrays
-        The state of the optimizer, or the part of it that this rank has.
-    n_steps : int
-        Number of steps done.
-    precision : Precision
-        With the loss scale.
-    seed : int
-    validations : list of dict
-        The results of all validations so far.
-    n_logged : int
-        Number of records in the log.
-    files : set of Path
-        The checkpoints that hold this training, which it may write over.
-    """
+    """The parameters, the optimizer's moments, the number of steps, and the loss scale."""
 
     def __init__(self, params, ops, settings):
-        self.flat_params = ops.device.asarray(tree.flatten(params)[0])
-        self.params = tree.fixed(tree.view_as(self.flat_params, params))
-        self.precision = Precision(settings.precision, ops, self.flat_params, self.params)
-        self.moments: dict = {}
-        self.n_steps, self.seed, self.asarray = 0, settings.seed, ops.device.asarray
-        self.validations: list[dict] = []
-        self.n_logged = 0
-        self.files: set = set()
+        self.flat_params = ops.device.asarray(tree.flatten(params)[0])  # (n,), which is updated in place
+        self.params = tree.fixed(tree.view_as(self.flat_params, params))  # views into it
+        self.precision = Precision(settings.precision, ops, self.flat_params, self.params)  # with the loss scale
+        self.moments: dict = {}  # arrays of the optimizer, or the part of them that this rank has
+        self.n_steps, self.seed, self.asarray = 0, settings.seed, ops.device.asarray  # steps that are done
+        self.validations: list[dict] = []  # the results of all so far
+        self.n_logged = 0  # records in the log
+        self.files: set = set()  # checkpoints that hold this training, which it may write over
 
     @property
     def key(self):
