@@ -14,10 +14,10 @@ import sys
 from pathlib import Path
 from textwrap import indent
 
-from npformer.commands import called, exercises_build, nearest
+from npformer.commands import called, exercises_build
 from npformer.commands.arguments import new_parser
 from npformer.commands.command import command
-from npformer.commands.exercises_reports import Refusal, add_seconds, print_answer, print_hint, report
+from npformer.commands.exercises_reports import Refusal, add_seconds, named, print_answer, print_hint, report
 
 from npformer.exercises.process import check_in_process
 from npformer.exercises.progress import FILE, FOLDER, Progress
@@ -42,30 +42,22 @@ def parser():
     top = new_parser(__doc__)
     top.set_defaults(run=show_list)
     commands = top.add_subparsers(title="commands", metavar="COMMAND")
-    commands.add_parser("list", help="the exercises in order, and which are solved").set_defaults(run=show_list)
 
-    start = commands.add_parser("start", help="write the file of an exercise, which you complete")
-    start.add_argument("name", nargs="?", metavar="EXERCISE", help="(default: the first that is not solved)")
-    start.add_argument("--file", type=Path, metavar="FILE", help="where to write it (default: exercises/EXERCISE.py)")
-    start.set_defaults(run=begin)
+    def add(name, run, what):
+        command = commands.add_parser(name, help=what)
+        command.set_defaults(run=run)
+        return command.add_argument
 
-    check = commands.add_parser("check", help="run your function, and say what is wrong")
-    check.add_argument(
-        "what",
-        nargs="*",
-        metavar="EXERCISE|FILE",
-        help="an exercise, or a file that defines functions of exercises (default: all that you have started)",
-    )
-    add_seconds(check)
-    check.set_defaults(run=check_all)
-
-    hint = commands.add_parser("hint", help="a hint; the next time one more")
-    hint.add_argument("name", metavar="EXERCISE")
-    hint.set_defaults(run=give_hint)
-
-    answer = commands.add_parser("answer", help="the answer")
-    answer.add_argument("name", metavar="EXERCISE")
-    answer.set_defaults(run=show_answer)
+    add("list", show_list, "the exercises in order, and which are solved")
+    of_start = add("start", begin, "write the file of an exercise, which you complete")
+    of_start("name", nargs="?", metavar="EXERCISE", help="(default: the first that is not solved)")
+    of_start("--file", type=Path, metavar="FILE", help="where to write it (default: exercises/EXERCISE.py)")
+    of_check = add("check", check_all, "run your function, and say what is wrong")
+    what = "an exercise, or a file that defines functions of exercises (default: all that you have started)"
+    of_check("what", nargs="*", metavar="EXERCISE|FILE", help=what)
+    add_seconds(of_check)
+    add("hint", give_hint, "a hint; the next time one more")("name", metavar="EXERCISE")
+    add("answer", show_answer, "the answer")("name", metavar="EXERCISE")
     exercises_build.add_to(commands)
     return top
 
@@ -76,12 +68,7 @@ def program():
 
 
 def find(name):
-    """The exercise of this name, or of this number in the list."""
-    if name.isascii() and name.isdigit() and 0 < int(name) <= len(EXERCISES):
-        name = list(EXERCISES)[int(name) - 1]
-    if name not in EXERCISES:
-        raise Refusal(f"there is no exercise {name!r:.40}{nearest(name, EXERCISES) or f': see {program()}'}")
-    return EXERCISES[name]
+    return named(name, EXERCISES, program())
 
 
 # -- the commands -------------------------------------------------------------------------------------------------

@@ -9,9 +9,9 @@ npformer exercises build train Ada     # let it learn to write words backwards, 
 
 from textwrap import indent
 
-from npformer.commands import called, nearest
+from npformer.commands import called
 from npformer.commands.arguments import new_parser, positive, utf_8
-from npformer.commands.exercises_reports import Refusal, add_seconds, print_answer, print_hint, report
+from npformer.commands.exercises_reports import Refusal, add_seconds, named, print_answer, print_hint, report
 
 from npformer.exercises.child import run, syntax_error_text
 from npformer.exercises.compare import error_text
@@ -29,7 +29,9 @@ NAMES = list(BUILD)
 
 def add_to(commands):
     """Add ``build`` to the commands of ``npformer exercises``."""
-    top = commands.add_parser("build", help="write your own Transformer in fourteen exercises", **described())
+    made = new_parser(__doc__)
+    shown = {"description": made.description, "formatter_class": made.formatter_class}
+    top = commands.add_parser("build", help="write your own Transformer in fourteen exercises", **shown)
     top.set_defaults(run=show)
     actions = top.add_subparsers(title="commands", metavar="COMMAND")
     for name, act, what in (
@@ -41,17 +43,11 @@ def add_to(commands):
         action.add_argument("name", nargs="?", metavar="EXERCISE", help="(default: the first that is not solved)")
         action.set_defaults(run=act)
         if act is check:
-            add_seconds(action)
+            add_seconds(action.add_argument)
     training = actions.add_parser("train", help="train on words written backwards, a minute, and write your name so")
     training.add_argument("words", nargs="*", type=utf_8, metavar="NAME", help="(it is asked for if there is none)")
     training.add_argument("--steps", type=positive, default=1500, metavar="N", help="(default: %(default)s)")
     training.set_defaults(run=train)
-
-
-def described():
-    """The help, as it is written."""
-    made = new_parser(__doc__)
-    return {"description": made.description, "formatter_class": made.formatter_class}
 
 
 def program():
@@ -66,14 +62,9 @@ def next_of(progress):
 
 def chosen(options, progress):
     """The exercise that is named, or the first that is not solved."""
-    name = options.name
-    if name is None:
+    if options.name is None:
         return next(iter(next_of(progress)), BUILD[NAMES[-1]])
-    if name.isascii() and name.isdigit() and 0 < int(name) <= len(NAMES):
-        name = NAMES[int(name) - 1]
-    if name not in BUILD:
-        raise Refusal(f"there is no exercise {name!r:.40}{nearest(name, NAMES) or f': see {program()}'}")
-    return BUILD[name]
+    return named(options.name, BUILD, program())
 
 
 def there():

@@ -3,6 +3,7 @@
 import argparse
 from textwrap import indent
 
+from npformer.commands import nearest
 from npformer.commands.arguments import above_zero
 
 from npformer.exercises.compare import PERHAPS
@@ -14,11 +15,19 @@ class Refusal(ValueError):
     """What the person can mend, in one line."""
 
 
-def add_seconds(parser):
+def named(name, exercises, program):
+    """The exercise of this name, or of this number in the list."""
+    if name.isascii() and name.isdigit() and 0 < int(name) <= len(exercises):
+        name = list(exercises)[int(name) - 1]
+    if name not in exercises:
+        raise Refusal(f"there is no exercise {name!r:.40}{nearest(name, exercises) or f': see {program}'}")
+    return exercises[name]
+
+
+def add_seconds(add):
     """The option --seconds."""
-    parser.add_argument(
-        "--seconds", type=seconds, default=SECONDS, help="the time that a function has (default: %(default)g)"
-    )
+    meaning = "the time that a function has (default: %(default)g)"
+    add("--seconds", type=seconds, default=SECONDS, help=meaning)
 
 
 def seconds(text):
