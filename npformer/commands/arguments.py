@@ -78,7 +78,7 @@ def between_commas(kind):
     return lambda text: [kind(part) for part in text.split(",")]
 
 
-positives = between_commas(positive)
+positives, above_zeros = between_commas(positive), between_commas(above_zero)
 
 
 def utf_8(text):

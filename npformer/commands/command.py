@@ -141,12 +141,9 @@ def _discard_output():
 def _is_raised_by_us(error, main):
     """Whether a ``raise`` of npformer or of a script made the error, whose message is then meant for the user."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
-    folders = [
-        PACKAGE,
-        os.path.dirname(main.__code__.co_filename),
-        *getattr(sys.modules.get("scripts"), "__path__", []),
-    ]
-    return frame.filename.startswith(tuple(folders)) and (frame.line or "").startswith("raise ")
+    scripts = getattr(sys.modules.get("scripts"), "__path__", [])
+    folders = PACKAGE, os.path.dirname(main.__code__.co_filename), *scripts
+    return frame.filename.startswith(folders) and (frame.line or "").startswith("raise ")
 
 
 def _before_main(kind, error, trace):

@@ -81,9 +81,8 @@ def local_files(folder, names):
         raise FileNotFoundError(f"{folder} {'is a file' if folder.exists() else 'is missing'}: expected a folder")
     found = {name: path for name in names for path in (folder / name, folder / f"{name}.gz") if path.is_file()}
     if missing := [name for name in names if name not in found]:
-        raise FileNotFoundError(
-            f"{folder} lacks (as NAME.gz or as NAME): {', '.join(missing)}; add them, or change --langs"
-        )
+        names = ", ".join(missing)
+        raise FileNotFoundError(f"{folder} lacks (as NAME.gz or as NAME): {names}; add them, or change --langs")
     return found
 
 

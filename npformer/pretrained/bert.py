@@ -11,6 +11,7 @@ TASKS = {  # what each class of theirs predicts, by the settings of ours
     "BertForTokenClassification": {"task": "classes", "pooling": "none", "pooler": False},
 }
 REGRESSION, CLASSIFICATION = "regression", "single_label_classification"
+QKV = "query", "key", "value"
 POOLINGS = {"cls_token": "first", "mean_tokens": "mean", "max_tokens": "max"}  # of the library sentence-transformers
 
 
@@ -24,9 +25,7 @@ class Bert(Family):
         "positions": "embeddings.position_embeddings",
         "types": "embeddings.token_type_embeddings",
         "embedding_norm": "embeddings.LayerNorm",
-        "layers.{}.attention.qkv": " ".join(
-            f"encoder.layer.{{0}}.attention.self.{name}" for name in ("query", "key", "value")
-        ),
+        "layers.{}.attention.qkv": " ".join(f"encoder.layer.{{0}}.attention.self.{x}" for x in QKV),
         "layers.{}.attention.out": "encoder.layer.{}.attention.output.dense",
         "layers.{}.attention_norm": "encoder.layer.{}.attention.output.LayerNorm",
         "layers.{}.feed_forward.hidden": "encoder.layer.{}.intermediate.dense",

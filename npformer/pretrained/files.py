@@ -37,9 +37,8 @@ def tensors_of(folder: Path) -> dict[str, Stored]:
     """The tensors of a folder, in one file or in several that an index lists."""
     if not (folder / INDEX).exists():
         if not (folder / TENSORS).exists():
-            raise ValueError(
-                f"it has neither {TENSORS} nor {INDEX}; weights in other files, such as pytorch_model.bin, are not read"
-            )
+            others = "weights in other files, such as pytorch_model.bin, are not read"
+            raise ValueError(f"it has neither {TENSORS} nor {INDEX}; {others}")
         return tensors_in(folder / TENSORS)
     places = read_json(folder / INDEX).get("weight_map")
     if not isinstance(places, dict) or not all(isinstance(x, str) and Path(x).name == x for x in places.values()):

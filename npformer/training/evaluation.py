@@ -14,9 +14,8 @@ def evaluation_of(trainer, validate, monitor):
         batches = list(validate)
         check_batches(batches, "validate")
         if monitor != "val_loss":
-            raise ValueError(
-                f"monitor={monitor!r} of batches, expected 'val_loss': give validate a function for others"
-            )
+            advice = "give validate a function for others"
+            raise ValueError(f"monitor={monitor!r} of batches, expected 'val_loss': {advice}")
         return lambda: {"val_loss": mean_loss(trainer, trainer.params, batches)}
 
     def evaluate():
@@ -24,9 +23,8 @@ def evaluation_of(trainer, validate, monitor):
         found = found if isinstance(found, dict) else {"val_loss": found}
         for name in found:
             if not isinstance(name, str) or name == "step":
-                raise ValueError(
-                    f"validate returned a result {name!r}, expected names that are texts other than 'step'"
-                )
+                expected = "names that are texts other than 'step'"
+                raise ValueError(f"validate returned a result {name!r}, expected {expected}")
         return {name: check_number(f"validate: {name}", value) for name, value in found.items()}
 
     return evaluate

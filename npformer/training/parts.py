@@ -31,9 +31,8 @@ def pieces_of(params, frozen, decays) -> list[Piece]:
     leaves = tree.leaves(params)
     for name in frozen:
         if not any(is_in(path, name) for path, _ in leaves):
-            raise ValueError(
-                f"frozen has {name!r}, expected paths of parameters such as {leaves[0][0]!r} or {list(params)}"
-            )
+            such = f"such as {leaves[0][0]!r} or {list(params)}"
+            raise ValueError(f"frozen has {name!r}, expected paths of parameters {such}")
 
     def kind_of(leaf):
         path, x = leaf

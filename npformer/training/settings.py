@@ -81,9 +81,17 @@ class RunSettings(TrainingSettings):
         OPTIONS["peak"].check("lr", self.lr)  # of its schedule
         super().__post_init__()
         for each in fields(self):
-            if each.type in (str, str | None) and (value := getattr(self, each.name)) is not each.default:
-                object.__setattr__(self, each.name, _as_text(each.name, value))
-        object.__setattr__(self, "model", _as_in_json("model", self.model))
+            name, value = each.name, getattr(self, each.name)
+            if each.type in (str, str | None) and value is not each.default:
+                if not isinstance(value, (str, os.PathLike)):
+                    raise TypeError(f"{name}={value!r} is a {type(value).__name__}, expected a str")
+                object.__setattr__(self, name, os.fspath(value))
+        if not isinstance(self.model, dict):
+            raise TypeError(f"model={self.model!r} is a {type(self.model).__name__}, expected a dict")
+        try:
+            object.__setattr__(self, "model", as_json(self.model))
+        except (TypeError, ValueError) as error:
+            raise TypeError(f"model={self.model!r}, expected what JSON can hold: {error}") from error
 
     def __repr__(self):
         return brief(self)
@@ -107,22 +115,6 @@ class RunSettings(TrainingSettings):
                 advice = "leave it out, or start anew in another folder"
                 raise ValueError(f"{name}={changes[name]!r}, but {path} was begun with {begun!r}: {advice}")
         return replace(self, **changes)
-
-
-def _as_text(name, value):
-    if not isinstance(value, (str, os.PathLike)):
-        raise TypeError(f"{name}={value!r} is a {type(value).__name__}, expected a str")
-    return os.fspath(value)
-
-
-def _as_in_json(name, value):
-    """A dict as it is after a round trip through JSON."""
-    if not isinstance(value, dict):
-        raise TypeError(f"{name}={value!r} is a {type(value).__name__}, expected a dict")
-    try:
-        return as_json(value)
-    except (TypeError, ValueError) as error:
-        raise TypeError(f"{name}={value!r}, expected what JSON can hold: {error}") from error
 
 
 def listed(frozen):

@@ -55,20 +55,10 @@ class TranslationRun(Loop):
     def __init__(self, folder, settings, source, target, backend="auto", ranks=None):
         self.settings, model = settings, _model(settings, source, target)
         self.place = self.place_after = Place()
-        trainer = Trainer(
-            model,
-            Adam(_schedule(settings, model.d_model), betas=(0.9, 0.98), eps=1e-9),
-            **settings.of_trainer,
-            backend=backend,
-            ranks=ranks,
-        )
-        of_loop = LoopSettings(
-            every=settings.validate_every,
-            save_every=settings.save_every,
-            patience=settings.patience,
-            monitor="val_bleu",
-            mode="max",
-        )
+        optimizer = Adam(_schedule(settings, model.d_model), betas=(0.9, 0.98), eps=1e-9)
+        trainer = Trainer(model, optimizer, **settings.of_trainer, backend=backend, ranks=ranks)
+        when = {"every": settings.validate_every, "save_every": settings.save_every, "patience": settings.patience}
+        of_loop = LoopSettings(**when, monitor="val_bleu", mode="max")
         # Its parameters are the trainer's arrays, which steps update in place.
         self.translator = Translator(model, trainer.params, source, target, trainer.ops)
         super().__init__(trainer, of_loop, lambda: self._evaluate(self.translator), folder)

@@ -25,13 +25,7 @@ from pathlib import Path
 
 import numpy as np
 
-from npformer.commands.arguments import (  # needs pip install -e .
-    above_zero,
-    between_commas,
-    new_parser,
-    positive,
-    positives,
-)
+from npformer.commands.arguments import above_zeros, new_parser, positive, positives  # needs pip install -e .
 from npformer.commands.command import command
 from npformer.commands.on_ranks import MPIEXEC, found_by_worker, mpiexec
 from npformer.commands.output import add_json, write_json
@@ -184,10 +178,8 @@ def one_message(ranks, n_bytes):
         for _ in range(TURNS):
             ranks.stack(np.zeros(1))  # all begin together
             start = time.perf_counter()
-            ranks.wait(
-                ranks.comm.Irecv(arrived, source=(ranks.rank - 1) % ranks.size),
-                ranks.comm.Isend(sent, dest=(ranks.rank + 1) % ranks.size),
-            )
+            request = ranks.comm.Irecv(arrived, source=(ranks.rank - 1) % ranks.size)
+            ranks.wait(request, ranks.comm.Isend(sent, dest=(ranks.rank + 1) % ranks.size))
             taken.append(time.perf_counter() - start)
         seconds[size] = statistics.median(taken)
     return {"latency": seconds[1], "bandwidth": n_bytes / (seconds[n_bytes] - seconds[1])}
@@ -264,13 +256,7 @@ def parse_arguments(argv):
     sizes = [name for name in SIZES if name != "long"]
     add("--step", choices=sizes, default="base", help="size of the training step (default: base)")
     add("--ranks", type=positives, default=[2, 3], metavar="N,M", help="(default: 2,3)")
-    add(
-        "--gbit",
-        type=between_commas(above_zero),
-        default=[1.0, 2.5, 10.0],
-        metavar="A,B",
-        help="Gbit/s (default: 1,2.5,10)",
-    )
+    add("--gbit", type=above_zeros, default=[1.0, 2.5, 10.0], metavar="A,B", help="Gbit/s (default: 1,2.5,10)")
     add("--rounds", type=positive, default=3, help="steps of each kind, in turns (default: 3)")
     add("--progress-thread", action="store_true", help="with MPI's own thread (MPICH_ASYNC_PROGRESS=1)")
     add_json(parser)

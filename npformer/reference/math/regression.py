@@ -9,12 +9,7 @@ from npformer.operations.record import operation
 
 @operation("x: ..., targets: ... wide, keep_mask: ~ ... mask -> loss: wide, dx: ...")
 def mse_loss(
-    x: Array,
-    targets: Array,
-    keep_mask: Array | None = None,
-    *,
-    n_tokens: int | None = None,
-    loss_scale: float = 1.0,
+    x: Array, targets: Array, keep_mask: Array | None = None, *, n_tokens: int | None = None, loss_scale: float = 1.0
 ) -> tuple[Array, Array]:
     """Mean of r² over the counted entries, where r = x - targets, and its gradient dx = 2 r / n.
 

@@ -144,8 +144,7 @@ def _linear_backward(dy, x, weight):
 
 
 @operation(
-    "q: ... T Kq>0, k: ... S Kk>0, w_q: Kq A, w_k: Kk A, w_score: A -> scores: ... T S",
-    flops="2*N*A*(T*Kq+S*Kk+T*S)",
+    "q: ... T Kq>0, k: ... S Kk>0, w_q: Kq A, w_k: Kk A, w_score: A -> scores: ... T S", flops="2*N*A*(T*Kq+S*Kk+T*S)"
 )
 def additive_score(q: Array, k: Array, w_q: Array, w_k: Array, w_score: Array) -> Array:
     """tanh(q W_q + k W_k) · w (Bahdanau et al. 2015): a hidden layer computes the score from query and key.

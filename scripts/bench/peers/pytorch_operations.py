@@ -82,17 +82,8 @@ def paired_cross_entropy(logits, targets, consistency, **_):
 
 
 OF_THE_SAME_NAME = [torch.tanh, torch.sigmoid, torch.relu, swiglu, dropout, linear, linear_activation_dropout]
-OF_THE_SAME_NAME += [
-    linear_dropout_residual,
-    conv1d,
-    gru,
-    lstm,
-    embed_tokens,
-    additive_score,
-    attention,
-    self_attention,
-]
-OF_THE_SAME_NAME += [cross_entropy, paired_cross_entropy]
+OF_THE_SAME_NAME += [linear_dropout_residual, conv1d, gru, lstm, embed_tokens, additive_score, attention]
+OF_THE_SAME_NAME += [self_attention, cross_entropy, paired_cross_entropy]
 OPERATIONS = {operation.__name__: operation for operation in OF_THE_SAME_NAME} | {
     "gelu": lambda x: F.gelu(x, approximate="tanh"),
     "gelu_erf": lambda x: F.gelu(x),
