@@ -30,23 +30,14 @@ BACKWARD = {
 class Case(NamedTuple):
     """An operation with some of its options.
 
-    Attributes
-    ----------
-    operation : str
-    given : dict
-        Arguments of the forward or backward pass that are not drawn from the contract: values, or a ``Drawn`` that
-        draws them.
-    sizes : dict
-        The sizes of letters that differ from ``SIZES``.
-    bound, backward_bound : float
-        The largest allowed error of a kernel: the largest difference divided by the largest entry of the result, in
-        units of the dtype's rounding error. 0 means bitwise equality. Sums of n terms in another order differ by about
-        √n units.
+    A bound is the largest allowed error of a kernel: the largest difference divided by the largest entry of the result,
+    in units of the dtype's rounding error. 0 means bitwise equality. Sums of n terms in another order differ by about
+    √n units.
     """
 
     operation: str
-    given: dict
-    sizes: dict
+    given: dict  # arguments of both passes that are not drawn from the contract: values, or a ``Drawn`` that draws them
+    sizes: dict  # of letters that differ from ``SIZES``
     bound: float
     backward_bound: float
 

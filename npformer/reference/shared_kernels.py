@@ -108,18 +108,10 @@ def make_convolution_kernels(kernel_of, empty, multiply, sum_of_rows, as_it_lies
 def make_packed_kernels(kernel_of, empty, options_for, attend, attend_backward, without=""):
     """Make the kernels of attention on packed projections, whose heads it reads and writes as views.
 
-    Parameters
-    ----------
-    kernel_of, empty, without
-        As above.
-    options_for : callable
-        ``options_for(q, k, keep_mask, bias, causal, scale, dropout_rate, dropout_key)`` returns the options of the
-        other two.
-    attend : callable
-        ``attend(q, k, v, out, options)`` writes ``out`` and returns logsumexp, or ``NotImplemented``.
-    attend_backward : callable
-        ``attend_backward(dout, out, q, k, v, logsumexp, gradients, options)`` writes the gradients (dq, dk, dv), and
-        returns that of a bias for each head, or ``NotImplemented``.
+    ``options_for(q, k, keep_mask, bias, causal, scale, dropout_rate, dropout_key)`` returns the ``options`` of the
+    others. ``attend(q, k, v, out, options)`` writes ``out`` and returns logsumexp, and ``attend_backward(dout, out, q,
+    k, v, logsumexp, gradients, options)`` writes the gradients (dq, dk, dv) and returns that of a bias for each head;
+    or they return ``NotImplemented``.
     """
 
     @kernel_of(reference.self_attention, without=without)
