@@ -1,11 +1,11 @@
-"""Products of a few rows with a large matrix, as in decoding. Most of their time is spent on reading the matrix.
+"""Work of some microseconds that threads share: above all products of a few rows with a large matrix, as in decoding.
 
-One core cannot read memory as fast as several can, and the threads of BLAS copy such a matrix before they multiply by
-it. So helper threads wait for pieces of a product in a busy loop (they spin), since a product may take only 50
-microseconds. The calling thread does not wait for helpers to wake up: each thread that is free takes the next piece,
-so without helpers the caller computes all of them. It does wait for pieces that helpers have taken. While threads wait
-they give way to others now and then: to programs, and to helpers that lost their core in the middle of a piece. The
-helpers go to sleep soon after the last product.
+Most of the time of such a product is spent on reading the matrix. One core cannot read memory as fast as several can,
+and the threads of BLAS copy such a matrix before they multiply by it. So helper threads wait for pieces of a job in a
+busy loop (they spin), since a product may take only 50 microseconds. The calling thread does not wait for helpers to
+wake up: each thread that is free takes the next piece, so without helpers the caller computes all of them. It does wait
+for pieces that helpers have taken. While threads wait they give way to others now and then: to programs, and to helpers
+that lost their core in the middle of a piece. The helpers go to sleep soon after the last job.
 """
 
 import atexit
@@ -44,8 +44,8 @@ HELPERS = 24  # how many helpers may work
 DISMISSED = 25  # whether all have to end
 PIECE = 32  # the address of the function that computes a piece
 JOB = 40  # its first argument, from this position on
-JOB_TYPE = numba.types.UniTuple(numba.int64, 13)
-board = np.zeros(JOB + 13, np.int64)
+JOB_TYPE = numba.types.UniTuple(numba.int64, 16)  # of which the first is the number of pieces
+board = np.zeros(JOB + 16, np.int64)
 ADDRESS = board.ctypes.data
 
 _yield = ctypes.CDLL("kernel32").SwitchToThread if sys.platform == "win32" else ctypes.CDLL(None).sched_yield
@@ -123,27 +123,33 @@ def multiply_few_rows(helper, blas, a, b, out):
         pieces //= 2
     sums = np.empty((pieces if by_rows else 1, m, n), a.dtype) if thin else np.empty((0, 0, 0), a.dtype)
     to = sums.ctypes.data if thin else out.ctypes.data
-    left = np.int64(a.ctypes.data), max(a.strides[0] // a.itemsize, k)  # a single row may have any stride
+    left = place(a), max(a.strides[0] // a.itemsize, k)  # a single row may have any stride
     b_step = max((b.strides[0] if by_rows or of_integers else b.strides[1]) // b.itemsize, n if by_rows else k)
     result = np.int64(to), n if thin else max(out.strides[0] // out.itemsize, n)
     how = np.int64(by_rows), np.int64(blas[0]), np.int64(blas[1])
-    job = (pieces, m, k, n, *left, np.int64(b.ctypes.data), b_step, *result, *how)
-    if small or board == 0:
-        for piece in range(pieces):
-            call(address, job, piece)
-    else:
-        swap(board + 8 * PIECE, address)
-        for i in range(len(job)):
-            swap(board + 8 * (JOB + i), job[i])
-        swap(board + 8 * UNDONE, pieces)
-        swap(board + 8 * LEFT, pieces)  # from here on pieces are taken
-        while _take_a_piece(board):
-            pass
-        waited = 0
-        while load(board + 8 * UNDONE) > 0:
-            waited = _wait(waited)
+    job = (pieces, m, k, n, *left, place(b), b_step, *result, *how, 0, 0, 0)
+    share(0 if small else board, address, job)
     if thin:
         _add_up(sums, out)
+
+
+@inlined
+def share(board, address, job):
+    """Call the function at the address for each piece of a job, together with the helpers that are awake."""
+    if board == 0:
+        for piece in range(job[0]):
+            call(address, job, piece)
+        return
+    swap(board + 8 * PIECE, address)
+    for i in range(len(job)):
+        swap(board + 8 * (JOB + i), job[i])
+    swap(board + 8 * UNDONE, job[0])
+    swap(board + 8 * LEFT, job[0])  # from here on pieces are taken
+    while _take_a_piece(board):
+        pass
+    waited = 0
+    while load(board + 8 * UNDONE) > 0:
+        waited = _wait(waited)
 
 
 @inlined
@@ -189,7 +195,8 @@ def _take_a_piece(board):
     at = board + 8 * JOB  # the job does not change until the piece taken here is done
     job = (
         load(at), load(at + 8), load(at + 16), load(at + 24), load(at + 32), load(at + 40), load(at + 48),
-        load(at + 56), load(at + 64), load(at + 72), load(at + 80), load(at + 88), load(at + 96),
+        load(at + 56), load(at + 64), load(at + 72), load(at + 80), load(at + 88), load(at + 96), load(at + 104),
+        load(at + 112), load(at + 120),
     )  # fmt: skip
     call(load(board + 8 * PIECE), job, n)
     add_to(board + 8 * UNDONE, -1)
@@ -205,7 +212,7 @@ def _address_of_piece(number, of_matrix):
     of_integers = of_matrix != number
 
     def piece(job, n):
-        pieces, m, k, columns, a, a_step, b, b_step, out, out_step, by_rows, address, wide = job
+        pieces, m, k, columns, a, a_step, b, b_step, out, out_step, by_rows, address, wide = job[:13]
         a = numba.carray(pointer(a), (m, a_step), number)
         b = numba.carray(pointer(b), (k if by_rows else columns, b_step), of_matrix)
         first, last = columns * n // pieces // 64 * 64, columns * (n + 1) // pieces // 64 * 64
@@ -282,6 +289,12 @@ def add_multiple(x, b, out):
     """out += x b, of two rows."""
     for j in range(len(out)):
         out[j] += x * b[j]
+
+
+@inlined
+def place(x):
+    """The address of an array, as a number of a job."""
+    return np.int64(x.ctypes.data)
 
 
 @intrinsic

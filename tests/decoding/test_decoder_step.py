@@ -1,5 +1,6 @@
 """A step of the layers of a decoder that a backend computes at once is that of the layers, composed of operations."""
 
+import time
 import weakref
 from dataclasses import replace
 
@@ -8,6 +9,8 @@ import pytest
 from results import assert_equal_within
 
 from npformer import LanguageModel, Transformer, cpu, explain, greedy_decode, layers, quantize, tree
+from npformer.cpu import team
+from npformer.cpu.kernels import decoding
 from npformer.models.initialization import Initializer
 from npformer.quantized import dequantized
 from npformer.reference.settings import Rotary
@@ -73,6 +76,26 @@ def test_the_kernel_of_a_step_computes_the_layers(options, attention, has_memory
         else:
             expected, _ = layers.encoder_layer(cpu.ops, layer, expected, settings, cache=own)
     assert_equal_within(64, dtype, [y, written.kv], [expected, cache.kv])
+
+
+def test_heads_are_shared_with_helpers_and_have_the_same_bits(monkeypatch):
+    rows, keys, width = 8, 40, 16 * H
+    rng, new = np.random.default_rng(0), Initializer(0, "float32")
+    settings = layers.LayerSettings(layers.AttentionSettings(H))
+    kv, at = rng.standard_normal((1, rows * keys, 2 * width), "float32"), rng.permutation(rows * keys)
+    x, cache = rng.standard_normal((rows, width), "float32"), layers.KeyValueCache(kv, at.reshape(rows, keys))
+    layer = new.encoder_layer(width, F, settings, True)
+    step = lambda: stepped([layer], x, cache._replace(kv=kv.copy()), None, settings)
+    alone = step()
+    expected, _ = layers.encoder_layer(cpu.ops, layer, x, settings, cache=cache._replace(kv=kv[0].copy()))
+    assert_equal_within(64, "float32", alone, expected)
+    assert x.size * keys >= decoding.SHARED
+    monkeypatch.setattr(team, "n_kernel_threads", lambda: 4)
+    n_awake, deadline = 0, time.monotonic() + 60  # they have to be compiled first
+    while n_awake < 50 and time.monotonic() < deadline:
+        np.testing.assert_array_equal(step(), alone)
+        n_awake += int(team.board[team.AWAKE] == 3)
+    assert n_awake == 50
 
 
 def test_steps_are_listed_as_an_operation(monkeypatch):

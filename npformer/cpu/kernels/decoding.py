@@ -10,14 +10,14 @@ from npformer import reference
 from npformer.checks import check_in_dtype
 from npformer.cpu.backend import ALIGNED, C_CONTIGUOUS, WRITEABLE, kernel_of, ops
 from npformer.cpu.blas import BLAS
-from npformer.cpu.jit import inlined, kernel
+from npformer.cpu.jit import address_of, inlined, kernel
 from npformer.cpu.kernels.activations import CODES, activate
 from npformer.cpu.kernels.flash_attention import no_bias, with_four_axes
 from npformer.cpu.kernels.linear import map_few_rows
 from npformer.cpu.kernels.normalisation import normalise_rows, scale_rows
 from npformer.cpu.kernels.rotary import turn_row, turns
 from npformer.cpu.scalar import exp_negative, largest, like
-from npformer.cpu.team import JIT, add_multiple, helper_for, pointer
+from npformer.cpu.team import JIT, JOB_TYPE, PIECES, add_multiple, helper_for, place, pointer, share
 from npformer.quantized import Quantized
 from npformer.reference.math.activations import INPUTS
 from npformer.reference.math.attention import scale_of
@@ -32,6 +32,7 @@ SUBLAYERS = {  # the projections of a sublayer that begin and end it
     "memory_attention": ("q", "out"),
     "feed_forward": ("hidden", "out"),
 }
+SHARED = 2**13  # the fewest products of numbers of queries and keys that threads share
 ATTENTION, MEMORY, FEED = 0, 8, 16  # the first of the arrays of each: two weights, their scales, their biases, a norm
 NORM = 6  # from there to the gain of its normalisation
 
@@ -40,7 +41,7 @@ class Step(NamedTuple):
     """The settings of a layer, as the kernel takes them."""
 
     n_heads: int
-    scale: float
+    scale: np.ndarray  # (1,)
     pre: bool
     is_rms: bool
     eps: float
@@ -62,6 +63,7 @@ def stack_step(layers, settings, has_memory):
     (weight, *_, gain, _), window, rotary = found[0], settings.attention.window, settings.attention.rotary
     D, dtype, n_heads = len(gain), gain.dtype, settings.attention.n_heads
     settled, helper = step_of(settings, D, dtype, has_memory), (dtype, weight.dtype)
+    attends = _address_of_piece(numba.from_dtype(dtype))
     addresses = np.array([[x.ctypes.data for x in arrays] for arrays in found])
     sizes = np.array([(*x.shape, 1)[:2] for x in found[0]])
 
@@ -70,10 +72,11 @@ def stack_step(layers, settings, has_memory):
         hidden = window is not None and cache.at.shape[1] > window
         if hidden or len(x0) > FEW_ROWS or not x0.dtype == cache.kv.dtype == memory.kv.dtype == dtype:
             return NotImplemented  # dtypes differ also in the order of their bytes
-        caches = [x for c in (cache, memory) for x in (c.kv, c.at, NO_MASK if c.keep_mask is None else c.keep_mask)]
+        masks = [NO_MASK if c.keep_mask is None else np.ascontiguousarray(c.keep_mask) for c in (cache, memory)]
+        caches = cache.kv, cache.at, masks[0], memory.kv, memory.at, masks[1]
         x, turned = np.array(x0), turns_of(cache, rotary, len(x0), D // n_heads, dtype)
         params = addresses, sizes, weight, gain
-        _steps((helper_for(*helper), BLAS[dtype]), x, params, tuple(caches), turned, settled)
+        _steps((helper_for(*helper), BLAS[dtype], attends), x, params, caches, turned, settled)
         return x
 
     step.arrays = found  # keeps the memory at the addresses, also if params are replaced
@@ -89,7 +92,7 @@ def step_of(settings, d_model, dtype, has_memory):
     """The settings for the kernel of a layer, which has no dropout and is causal anyway."""
     attention = settings.attention
     check_in_dtype("eps", settings.norm_eps, dtype)
-    scale = dtype.type(scale_of(d_model // attention.n_heads, attention.scale))
+    scale = np.array([scale_of(d_model // attention.n_heads, attention.scale)], dtype)
     norm = settings.norm == "pre", settings.norm_type == "rms_norm", dtype.type(settings.norm_eps)
     is_halves = attention.rotary is not None and attention.rotary.pairs == "halves"
     return Step(attention.n_heads, scale, *norm, CODES[settings.activation], has_memory, is_halves)
@@ -142,7 +145,7 @@ def cached_attention(q, kv, at, settings, keep_mask, bias):
     out, scale = empty(q.shape, q.dtype), q.dtype.type(scale_of(q.shape[1] // settings.n_heads, settings.scale))
     keep_mask = NO_MASK if keep_mask is None else keep_mask
     bias = no_bias(q.dtype) if bias is None else with_four_axes(bias, (len(q), settings.n_heads, 1, 1), at.shape[1])
-    _attend(q, kv, at, keep_mask, bias, settings.n_heads, scale, out)
+    _attend_rows(q, kv, at, keep_mask, bias, settings.n_heads, scale, out)
     return out if np.isfinite(out).all() else NotImplemented  # the reference handles inf and NaN as in other attention
 
 
@@ -169,7 +172,7 @@ def _step(of, x, caches, turns, step):
     """One layer. Its sublayers are a loop, so that what they share is compiled once."""
     kv, at, mask, memory_kv, memory_at, memory_mask = caches
     (B, D), number, sizes = x.shape, x.dtype, of[2]
-    h, y, no_bias = np.empty((B, D), number), np.empty((B, D), number), np.empty((1, 1, 1, 0), number)
+    h, y = np.empty((B, D), number), np.empty((B, D), number)
     for sublayer in range(ATTENTION, FEED + 1, MEMORY - ATTENTION):
         if sublayer == MEMORY and not step.has_memory:
             continue
@@ -187,7 +190,7 @@ def _step(of, x, caches, turns, step):
                 activate(inner[b], between[b], step.activation)
         else:
             read = (memory_kv, memory_at, memory_mask) if sublayer == MEMORY else (kv, at, mask)
-            _attend(inner, *read, no_bias, step.n_heads, step.scale, between)
+            _attend_together(of[0], inner, *read, step, between)
         _map(of, sublayer + 1, between, y)
         _after(of, sublayer, y, step, x)
 
@@ -195,7 +198,7 @@ def _step(of, x, caches, turns, step):
 @inlined
 def _map(of, n, x, y):
     """A linear map, whose weight is the n-th array of a layer."""
-    (helper, blas), addresses, sizes, weight, _ = of
+    (helper, blas, _), addresses, sizes, weight, _ = of
     matrix = numba.carray(pointer(addresses[n]), (sizes[n, 0], sizes[n, 1]), weight.dtype)
     map_few_rows(helper, blas, x, matrix, _vector(of, n + 2), _vector(of, n + 4), y)
 
@@ -236,22 +239,54 @@ def _normalise(x, gain, bias, step, y):
 
 
 @inlined
-def _attend(q, kv, at, keep_mask, bias, n_heads, scale, out):
-    """The rows of q begin with the queries, and may hold other numbers after them. Heads may share keys and values."""
-    (B, D), S, values = out.shape, at.shape[1], kv.shape[1] // 2
-    K, share = D // n_heads, D // values
-    weights = np.empty((1, S), q.dtype)
-    for b in range(B):
-        keep = keep_mask[b % len(keep_mask), 0, 0]
-        for h in range(n_heads):
-            first = h // share * K
-            added = bias[b % len(bias), h % bias.shape[1], 0]
-            _weigh(q[b, h * K : (h + 1) * K], kv, at[b], keep, added, first, scale, weights)
-            row = out[b, h * K : (h + 1) * K]
-            row[:] = like(scale, 0)
-            for s in range(S):
-                if weights[0, s] != like(scale, 0):  # masked values may be NaN
-                    add_multiple(weights[0, s], kv[at[b, s], values + first : values + first + K], row)
+def _attend_together(threads, q, kv, at, keep_mask, step, out):
+    """Attention of some rows, whose heads are shared with the helpers that are awake."""
+    (B, D), (n, width), S = out.shape, kv.shape, at.shape[1]
+    sizes = (min(PIECES, B * step.n_heads), B, D, step.n_heads, q.shape[1], n, width, S)
+    mask = len(keep_mask), keep_mask.shape[3], place(keep_mask)
+    job = (*sizes, *mask, place(q), place(kv), place(at), place(out), place(step.scale))
+    share(threads[0][0] if B * S * D >= SHARED else 0, threads[2], job)
+
+
+@cache
+def _address_of_piece(number):
+    """The address of ``piece(job, n)``, which computes the n-th piece of the heads of all rows."""
+
+    def piece(job, n):
+        pieces, B, D, n_heads, q_width, n_entries, width, S, rows, columns, mask, q, kv, at, out, scale = job
+        q, kv = numba.carray(pointer(q), (B, q_width), number), numba.carray(pointer(kv), (n_entries, width), number)
+        at = numba.carray(pointer(at), (B, S), np.int64)
+        mask = numba.carray(pointer(mask), (rows, 1, 1, columns), np.bool_)
+        scale, out = numba.carray(pointer(scale), (1,), number)[0], numba.carray(pointer(out), (B, D), number)
+        first, last = B * n_heads * n // pieces, B * n_heads * (n + 1) // pieces
+        _attend(q, kv, at, mask, np.empty((1, 1, 1, 0), number), n_heads, scale, out, first, last)
+
+    return address_of(piece, numba.void(JOB_TYPE, numba.int64))
+
+
+@kernel
+def _attend_rows(q, kv, at, keep_mask, bias, n_heads, scale, out):
+    _attend(q, kv, at, keep_mask, bias, n_heads, scale, out, 0, len(out) * n_heads)
+
+
+@inlined
+def _attend(q, kv, at, keep_mask, bias, n_heads, scale, out, first, last):
+    """Some heads, counted over all rows. The rows of q begin with the queries, and may hold other numbers after them.
+
+    Heads may share keys and values.
+    """
+    S, values, K = at.shape[1], kv.shape[1] // 2, out.shape[1] // n_heads
+    n_shared, weights = n_heads * K // values, np.empty((1, S), q.dtype)
+    for i in range(first, last):
+        b, h = i // n_heads, i % n_heads
+        keep, begin = keep_mask[b % len(keep_mask), 0, 0], h // n_shared * K
+        added = bias[b % len(bias), h % bias.shape[1], 0]
+        _weigh(q[b, h * K : (h + 1) * K], kv, at[b], keep, added, begin, scale, weights)
+        row = out[b, h * K : (h + 1) * K]
+        row[:] = like(scale, 0)
+        for s in range(S):
+            if weights[0, s] != like(scale, 0):  # masked values may be NaN
+                add_multiple(weights[0, s], kv[at[b, s], values + begin : values + begin + K], row)
 
 
 @inlined
