@@ -6,6 +6,7 @@ from npformer.exercises.exercise import Case, draw, sizes
 from npformer.exercises.transformer.page import PAGE
 from npformer.exercises.transformer.part import AdamPart
 from npformer.exercises.transformer.record import add, mask, model, paths
+from npformer.tree import map_leaves
 
 
 def feed_forward_cases(rng):
@@ -261,13 +262,18 @@ add(
 
 
 def adam_cases(rng):
-    """Parameters in a nested dict, two steps each."""
+    """Two steps each of parameters in nested dicts, where dicts have arrays of the same name, at first of one shape."""
+
+    def case(what, n, m, *settings):
+        shapes = {"a": {"weight": (n, m), "bias": (m,)}, "b": {"weight": (m, n)}, "c": {"a": {"bias": (n,)}}, "d": (n,)}
+        three = [map_leaves(lambda shape: draw(rng, *shape), shapes) for _ in range(3)]
+        return Case(what, *three, *settings)
+
     n, m = sizes(rng, 2, low=2)
-    params = lambda: {"a": {"weight": draw(rng, n, m), "bias": draw(rng, m)}, "b": draw(rng, n)}
-    three = lambda: (params(), params(), params())
     return [
-        Case("the usual settings", *three(), 0.01, 0.9, 0.98, 1e-9),
-        Case("other settings", *three(), 0.5, 0.5, 0.9, 1.0),
+        case("a number in each array", 1, 1, 0.01, 0.9, 0.98, 1e-9),
+        case("the usual settings", n, m, 0.01, 0.9, 0.98, 1e-9),
+        case("other settings", n, m, 0.5, 0.5, 0.9, 1.0),
     ]
 
 
@@ -299,6 +305,10 @@ add(
         (
             {"means.setdefault(name, {})": "{}"},
             "the means of the inner dicts are not kept: they belong into means[name]",
+        ),
+        (
+            {"means.setdefault(name, {})": "means"},
+            "the inner dicts share one means: each needs its own, means[name]",
         ),
         ({"* g * g": "* g"}, "v is a mean of the squares of the gradient"),
     ],
