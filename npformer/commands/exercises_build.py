@@ -7,6 +7,7 @@ npformer exercises build answer        # the answer
 npformer exercises build train Ada     # let it learn to write words backwards, a minute
 """
 
+from pathlib import Path
 from textwrap import indent
 
 from npformer.commands import called
@@ -16,10 +17,10 @@ from npformer.commands.exercises_reports import Refusal, add_seconds, named, pri
 from npformer.exercises.child import run, syntax_error_text
 from npformer.exercises.compare import error_text
 from npformer.exercises.exercise import Complaint
-from npformer.exercises.process import check_in_process
+from npformer.exercises.process import SECONDS, check_in_process
 from npformer.exercises.progress import FOLDER
 from npformer.exercises.transformer import BUILD, reverse
-from npformer.exercises.transformer.file import complete, starting_text, text_of
+from npformer.exercises.transformer.file import complete, digests, starting_text, text_of
 from npformer.runtime.threads import blas_threads
 
 FILE = FOLDER / "transformer.py"
@@ -67,10 +68,34 @@ def chosen(options, progress):
     return named(options.name, BUILD, program())
 
 
-def there():
-    """Raise an error if the file is not there."""
+def there(progress):
+    """Leave the marks of what is as it was when it was checked. Returns the digests of what the file has now."""
     if not FILE.is_file():
-        raise Refusal(f"{FILE} is missing: {program()} writes it")
+        elsewhere = "if you have begun elsewhere, go to that folder (cd)"
+        raise Refusal(f"there is no {FILE} in {Path.cwd()}: {elsewhere}; {program()} begins a new one here")
+    try:
+        now = digests(FILE.read_bytes())
+    except (SyntaxError, ValueError):  # what checks or trains says so
+        return {}
+    progress.solved = progress.solved - now.keys() | {key for key in now if progress.sources.get(key) == now[key]}
+    return now
+
+
+def is_changed(part, progress):
+    """Whether the function was right once, and is another one now."""
+    return part.key in progress.sources and part.key not in progress.solved
+
+
+def check_one(part, progress, now, seconds, is_first=True):
+    """Check an exercise, and note and print the verdict; but not if it is not written, and not the first."""
+    verdict, printed = check_in_process(part.key, FILE, seconds)
+    progress.sources.pop(part.key, None)
+    if verdict.solved and part.key in now:
+        progress.sources[part.key] = now[part.key]
+    if verdict.state != "not written" or is_first:
+        report(part, FILE, verdict, printed, progress, program())
+    progress.save()
+    return verdict
 
 
 def print_next(progress):
@@ -100,8 +125,15 @@ def show(options, progress):
         with FILE.open("x", encoding="utf-8") as stream:
             stream.write(starting_text())
         print(f"Your file: {FILE}")
+        if progress.sources:
+            print(f"It is new, so the {len(progress.sources)} that you had solved are no longer marked")
+            progress.sources = {}
+            progress.save()
+    there(progress)
     for number, part in enumerate(BUILD.values(), 1):
-        print(f"{number:3}  {part.name:<24}{part.title:<58}{'solved' * (part.key in progress.solved)}".rstrip())
+        changed = "changed since its check" if is_changed(part, progress) else ""
+        state = "solved" if part.key in progress.solved else changed
+        print(f"{number:3}  {part.name:<24}{part.title:<58}{state}".rstrip())
     print_next(progress)
     return 0
 
@@ -111,14 +143,12 @@ def check(options, progress):
 
     The exit status is 1 if one is not right.
     """
-    there()
+    now = there(progress)
     todo = [chosen(options, progress)] if options.name else next_of(progress) or BUILD.values()
     for n_solved, part in enumerate(todo):
-        verdict, printed = check_in_process(part.key, FILE, options.seconds)
+        verdict = check_one(part, progress, now, options.seconds, not n_solved)
         if verdict.state == "not written" and n_solved:
             break
-        report(part, FILE, verdict, printed, progress, program())
-        progress.save()
         if not verdict.solved:
             return 1
     print_next(progress)
@@ -127,6 +157,7 @@ def check(options, progress):
 
 def hint(options, progress):
     """Print one hint more than the last time."""
+    there(progress)
     part = chosen(options, progress)
     print(f"{part.name}:")
     print_hint(part, progress, program())
@@ -141,9 +172,12 @@ def answer(options, progress):
 
 def train(options, progress):
     """Train the person's model, and let it write the names backwards."""
-    there()
+    now = there(progress)
     given = options.words or [ask()]
     words = [reverse.letters_of(word) for word in given]
+    for part in BUILD.values():
+        if is_changed(part, progress):
+            check_one(part, progress, now, SECONDS)
     own = [part.name for part in BUILD.values() if part.key in progress.solved]
     print(f"{len(own)} of {len(NAMES)} exercises are yours{': ' * bool(own)}{', '.join(own)}")
     file = str(FILE.resolve())
@@ -158,6 +192,8 @@ def train(options, progress):
         raise Refusal(f"{FILE}: {syntax_error_text(error)}") from None
     except Complaint as error:
         raise Refusal(str(error)) from None
+    except BrokenPipeError:  # of what reads the output, not of the file
+        raise
     except (Exception, SystemExit) as error:
         raise Refusal(f"{FILE}: it raises {error_text(error, file)}; {program()} check EXERCISE checks one") from None
     right = ["".join(reversed(word)) for word in words + tests]

@@ -1,4 +1,7 @@
-"""What a person has done: which exercises are solved, where their files are, and how many hints were given."""
+"""What a person has done: which exercises are solved, where their files are, and how many hints were given.
+
+``sources`` has a digest of each function of one's own Transformer, as it was when it was right.
+"""
 
 import json
 import sys
@@ -14,9 +17,11 @@ class Progress:
     """It is read when it is made, and written after each change."""
 
     def __init__(self):
-        self.solved, self.files, self.hints = set(), {}, {}
+        if FOLDER.exists() and not FOLDER.is_dir():
+            raise ValueError(f"{FOLDER} is a file, but the folder of your exercises has this name: move it away")
+        self.solved, self.files, self.hints, self.sources = set(), {}, {}, {}
         try:
-            self.solved, self.files, self.hints = parsed(FILE.read_bytes())
+            self.solved, self.files, self.hints, self.sources = parsed(FILE.read_bytes())
         except FileNotFoundError:  # nothing is done yet
             pass
         except (ValueError, KeyError, TypeError, AttributeError):
@@ -38,13 +43,14 @@ class Progress:
     def save(self):
         """Write it; raises OSError."""
         FOLDER.mkdir(exist_ok=True)
-        state = {"solved": sorted(self.solved), "files": self.files, "hints": self.hints}
+        state = {"solved": sorted(self.solved), "files": self.files, "hints": self.hints, "sources": self.sources}
         replace_file(FILE, json.dumps(state, indent=1).encode())
 
 
 def parsed(text):
-    """What is solved, the files and the hints, of the text of a file."""
+    """What is solved, the files, the hints and the sources, of the text of a file."""
     read = json.loads(text)
     solved = {str(name) for name in read["solved"]}
     files = {str(name): str(file) for name, file in read["files"].items()}
-    return solved, files, {str(name): int(n) for name, n in read["hints"].items()}
+    sources = {str(name): str(digest) for name, digest in read.get("sources", {}).items()}
+    return solved, files, {str(name): int(n) for name, n in read["hints"].items()}, sources

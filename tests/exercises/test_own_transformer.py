@@ -170,14 +170,20 @@ def test_a_change_of_the_parameters_is_named():
 @pytest.mark.parametrize(
     ("command", "line"),
     [
-        ("check", "error: exercises/transformer.py is missing: npformer exercises build writes it\n"),
-        ("train Ada", "error: exercises/transformer.py is missing: npformer exercises build writes it\n"),
         ("hint softmx", "error: there is no exercise 'softmx', did you mean softmax?\n"),
         ("answer 15", "error: there is no exercise '15': see npformer exercises build\n"),
     ],
 )
 def test_what_a_person_can_mend_is_one_line(run, command, line):
+    run("")
     assert run(command) == (1, line)
+
+
+@pytest.mark.parametrize("command", ["check", "train Ada", "hint", "hint softmax"])
+def test_another_folder_is_left_as_it_is(run, folder, command):
+    code, said = run(command)
+    assert said.startswith(f"error: there is no exercises/transformer.py in {folder}: if you have begun elsewhere, ")
+    assert (code, list(folder.iterdir())) == (1, [])
 
 
 @pytest.mark.parametrize(
@@ -231,3 +237,46 @@ def test_the_other_commands_lead_here(capsys, run):
     run("")
     assert main(["check", str(FILE)]) == 1
     assert capsys.readouterr().err.endswith("is that of your own Transformer: npformer exercises build check\n")
+
+
+def test_a_mark_is_of_the_function_that_was_checked(run):
+    run("")
+    solve("softmax", "attention", "split_heads")
+    run("check")
+    text = FILE.read_text(encoding="utf-8")
+    FILE.write_text(text.replace("e / e.sum", "e.sum"), encoding="utf-8")
+    said = run("")[1]
+    assert re.search(r"softmax of each row +changed since its check\n", said) and said.count("  solved\n") == 2
+    assert run("hint")[1].startswith("softmax:")
+    FILE.write_text(text.replace("e = np.exp", "e  = np.exp"), encoding="utf-8")  # it is the same for Python
+    assert run("")[1].count("  solved\n") == 3
+    FILE.write_text(text.replace("dq, dk", "dk, dq").replace("e / e.sum", "e.sum"), encoding="utf-8")
+    code, said = run("train Ada --steps 1")
+    assert said.startswith("softmax: not yet right\n") and "2 of 14 exercises are yours: attention, split_heads" in said
+    assert "changed" not in run("")[1]
+    FILE.write_text("def (", encoding="utf-8")
+    assert run("")[1].count("  solved\n") == 2
+    FILE.unlink()
+    assert "It is new, so the 2 that you had solved are no longer marked" in run("")[1]
+    assert "solved\n" not in run("")[1]
+
+
+def test_a_later_backward_pass_leaves_the_mark_of_the_forward_pass(run):
+    run("")
+    solve("softmax", "attention")
+    run("check")
+    solve("attention_backward")
+    assert run("")[1].count("  solved\n") == 2
+
+
+def test_the_reader_of_the_output_is_gone(run, monkeypatch):
+    monkeypatch.setattr(reverse, "train", lambda *args: (_ for _ in ()).throw(BrokenPipeError))
+    run("")
+    with pytest.raises(BrokenPipeError):
+        main.__wrapped__(["build", "train", "Ada"])
+
+
+def test_a_file_with_the_name_of_the_folder(run):
+    Path("exercises").write_text("")
+    line = "error: exercises is a file, but the folder of your exercises has this name: move it away\n"
+    assert run("") == (1, line) and main(["list"]) == 1

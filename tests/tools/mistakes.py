@@ -133,7 +133,7 @@ MISTAKES = [
         "an exercise of one's own Transformer before its file is there",
         "exercises build check",
         1,
-        "exercises/transformer.py is missing: npformer exercises build writes it",
+        "there is no exercises/transformer.py in …",
     ),
     Mistake("npformer", "NumPy is not installed", f"{without('numpy')} SCRIPT info", 1, "numpy is not installed for …"),
     Mistake(

@@ -1,6 +1,7 @@
 """The person's file: the page with the functions of the exercises left to write, and what runs of it."""
 
 import ast
+import hashlib
 from textwrap import indent
 
 from npformer.exercises.start import task_text
@@ -46,6 +47,19 @@ def stub(name):
 def text_of(number, part):
     """What to do, with the page that explains it."""
     return f"Exercise {number}, {part.label}: {part.title}.\n\n{task_text(part)}\n\nExplained in {BOOK}/{part.page}.md"
+
+
+def digests(text):
+    """A digest of what each exercise checks in the person's file: of its function, without a later backward pass."""
+    functions = {node.name: node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)}
+    return {part.key: digest(functions.get(part.function_name), part) for part in BUILD.values()}
+
+
+def digest(function, part):
+    """A digest of a function as Python reads it, so that its comments and spaces do not count."""
+    nodes = [function.args, *function.body] if function else []
+    counted = [node for node in nodes if not part.has_later_backward or getattr(node, "name", "") != "backward"]
+    return hashlib.sha256("".join(map(ast.dump, counted)).encode()).hexdigest()[:16]
 
 
 def complete(names, solved):
