@@ -9,6 +9,7 @@ import contextlib
 import json
 import linecache
 import os
+import re
 import sys
 import threading
 import time
@@ -91,7 +92,8 @@ def syntax_error_text(error):
     """A syntax error in one line."""
     where = f" in line {error.lineno}" if error.lineno else ""
     text = f": {error.text.strip()}" if error.text else ""
-    return f"Python cannot read the file: {error.msg}{where}{text}"
+    save = "; save it as UTF-8" if re.search("null bytes|codec|encoding", error.msg) else ""
+    return f"Python cannot read the file: {error.msg}{where}{text}{save}"
 
 
 def watch(file, answer_file, seconds):

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from npformer import tree
 from npformer.exercises.exercise import Complaint
 
 TOLERANCE = 1e-9  # relative to the largest entry that is expected
@@ -54,6 +55,9 @@ def check_function(exercise, function, seed=SEED, file=None):
         expected = f"{name}({', '.join(parameters)})"
         line = f"your function is {name}{inspect.signature(function)}, expected {expected}"
         return Verdict("wrong", [line])
+    forward = check_function(exercise.forward, function, seed, file) if exercise.forward else None
+    if forward and not forward.solved:
+        return forward
     cases = exercise.cases(np.random.default_rng(seed))
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
@@ -61,14 +65,18 @@ def check_function(exercise, function, seed=SEED, file=None):
             UNDER_WAY[:] = [f"with {described(exercise, case)}"]
             outcome = call(exercise, function, case)
             if isinstance(outcome.error, NotImplementedError):
-                return Verdict("not written", ["put your code in place of `raise NotImplementedError`"])
+                if not forward:
+                    return Verdict("not written", ["put your code in place of `raise NotImplementedError`"])
+                where = f", line {line_of(outcome.error, file)}" if file else ""
+                return Verdict("not written", [f"forward: {forward.lines[0]}", f"backward: not written yet{where}"])
             expected = exercise.expected(*copied(case.args))
             complaint = complaint_about(exercise, outcome, expected, file)
             if complaint:
-                perhaps = explanation(exercise, function, cases, case, outcome)
+                perhaps = getattr(outcome.error, "__notes__", [""])[0]  # of results_of, or of some library
+                perhaps = perhaps or explanation(exercise, function, cases, case, outcome)
                 perhaps = perhaps or resemblance(exercise, function, cases, case)
                 return Verdict("wrong", [*UNDER_WAY, complaint, *([f"{PERHAPS}{perhaps}"] if perhaps else [])])
-    return Verdict("solved", [f"right in all {len(cases)} cases"])
+    return Verdict("solved", [f"right in {'both' if len(cases) == 2 else f'all {len(cases)}'} cases"])
 
 
 def takes(function, n):
@@ -225,11 +233,16 @@ def is_many(value):
 
 def error_text(error, file):
     """An error in one line, with the line of the person's file that raised it."""
-    text = "SystemExit: it must return, not exit" if isinstance(error, SystemExit) else error_line(error)
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        if frame.filename == file:
-            return f"{text} (line {frame.lineno}: {linecache.getline(file, frame.lineno).strip()})"
-    return text
+    texts = {SystemExit: "it must return, not exit", EOFError: "your code cannot read input while it is checked"}
+    text = f"{type(error).__name__}: {texts[type(error)]}" if type(error) in texts else error_line(error)
+    line = line_of(error, file)
+    return f"{text} (line {line}: {linecache.getline(file, line).strip()})" if line else text
+
+
+def line_of(error, file):
+    """The number of the line of a file in which an error was raised, or None."""
+    frames = reversed(traceback.extract_tb(error.__traceback__))
+    return next((frame.lineno for frame in frames if frame.filename == file), None)
 
 
 def error_line(error):
@@ -262,6 +275,10 @@ def argument_text(name, x):
         return f"{name} = " + re.sub(r"\s*\n\s*", " ", text)
     if isinstance(x, np.ndarray):
         return f"{name} of shape {x.shape}"
+    if isinstance(x, dict) and tree.count(x) <= 8:
+        return f"{name} = {tree.map_leaves(lambda y: y.round(4).tolist(), x)}".replace("'", '"')
+    if isinstance(x, dict) and len(tree.leaves(x)) <= 4:
+        return f"{name} of shapes {tree.map_leaves(np.shape, x)}".replace("'", '"')
     if isinstance(x, dict) or callable(x) or (isinstance(x, list) and len(x) > 8):
         return name
     return f"{name} = {x!r}"
@@ -354,7 +371,10 @@ def relation(name, value, want):
     factor = float((value * want).sum()) / square if square else 0.0
     if factor and close(value, want * factor).all():
         sign = np.isclose(factor, -1)
-        return name, "factor", "has the wrong sign" if sign else f"is what is expected times {factor:.6g}"
+        square = factor**2
+        is_whole = [np.isclose(x, round(x), rtol=1e-9, atol=0) for x in (factor, square)]
+        root = f" = √{square:.0f}" if factor > 0 and is_whole == [False, True] else ""
+        return name, "factor", "has the wrong sign" if sign else f"is what is expected times {factor:.6g}{root}"
     if np.ptp(value - want) <= TOLERANCE * max(1, np.abs(want).max()):
         return name, "shift", f"is what is expected plus {(value - want).flat[0]:.6g} in each entry"
     return None

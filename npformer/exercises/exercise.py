@@ -95,6 +95,11 @@ class Exercise:
         """What is compared with what is expected: the results of a call. Raises Complaint if there are none."""
         return function(*args)
 
+    @property
+    def forward(self):
+        """The exercise of the forward pass alone, where a backward pass is asked for with it."""
+        return None
+
     def completed(self, names):
         """The person's function among the names of a file."""
         return names[self.function_name]

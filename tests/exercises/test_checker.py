@@ -62,6 +62,7 @@ def test_nan_is_never_right():
     [
         (lambda x: -x, "dx has the wrong sign"),
         (lambda x: 3 * x, "dx is what is expected times 3"),
+        (lambda x: 3**0.5 * x, "dx is what is expected times 1.73205 = √3"),
         (lambda x: x + 2, "dx is what is expected plus 2 in each entry"),
     ],
 )
@@ -116,6 +117,12 @@ def test_an_error_is_one_line():
         == "it raises AttributeError: 'numpy.ndarray' object has no attribute 'nothing'"
     )
     assert lines_of("softmax", lambda x: exit())[1] == "it raises SystemExit: it must return, not exit"
+
+
+def test_input_is_not_read(monkeypatch):
+    monkeypatch.setattr("builtins.input", lambda: (_ for _ in ()).throw(EOFError("EOF when reading a line")))
+    line = "it raises EOFError: your code cannot read input while it is checked"
+    assert lines_of("softmax", lambda x: input())[1] == line
 
 
 def test_the_signature_is_compared():

@@ -137,20 +137,26 @@ def test_a_forward_pass_goes_with_the_backward_pass_of_the_page():
     np.testing.assert_array_equal(backward(x)[0], page.PAGE.layer_norm(params, x)[1](x)[0])
 
 
+RIGHT = "return x @ params['weight'] + params['bias']"
+
+
 @pytest.mark.parametrize(
     ("label", "body", "line"),
     [
         ("attention", "return q", "it does not return two results: y, backward"),
-        ("linear", "return x @ params['weight'] + params['bias'], 3", "its second result is 3, expected the function"),
-        ("linear", "return x, lambda dy: None", "backward returns None: is `return dx, grads` missing?"),
-        ("linear", "return x, lambda dy: dy", "backward does not return 2 results: dx, grads"),
+        ("attention", "return q, None", "its second result is None, expected the function itself: `backward`, not"),
+        ("linear", "y = 1", "it returns None: is `return y, backward` missing?"),
+        ("linear", f"{RIGHT}, 3", "its second result is 3, expected the function"),
+        ("linear", f"backward = lambda dy: 1 / 0; {RIGHT}, backward", "it raises ZeroDivisionError: division by zero"),
+        ("linear", f"{RIGHT}, lambda dy: None", "backward returns None: is `return dx, grads` missing?"),
+        ("linear", f"{RIGHT}, lambda dy: dy", "backward does not return 2 results: dx, grads"),
         (
             "linear",
-            "return x, lambda dy: (dy, dy)",
+            f"{RIGHT}, lambda dy: (dy, dy)",
             "grads is array([[1.]]), expected a dict with the names of params",
         ),
-        ("linear", "return x, lambda dy: (dy, {'weight': dy})", "grads has no entry 'bias', expected weight, bias"),
-        ("linear", "return x, lambda dy: (dy, params | {'x': 0})", "grads has an entry 'x', expected weight, bias"),
+        ("linear", f"{RIGHT}, lambda dy: (dy, {{'weight': dy}})", "grads has no entry 'bias', expected weight, bias"),
+        ("linear", f"{RIGHT}, lambda dy: (dy, params | {{'x': 0}})", "grads has an entry 'x', expected weight, bias"),
         ("softmax", "x -= 1; return x", "it changes its argument x in place"),
     ],
 )
@@ -159,6 +165,62 @@ def test_a_result_of_another_form_gets_a_line(label, body, line):
     function = part.function_from(f"{part.signature} {body}")
     lines = check_function(part, function).lines
     assert lines[1].startswith(line)
+
+
+def lines_about(label, old, new):
+    """What is said about a changed answer."""
+    part = BUILD[label]
+    assert old in part.answer_source
+    return check_function(part, part.function_from(part.answer_source.replace(old, new))).lines
+
+
+def test_backward_is_returned_and_not_called():
+    lines = lines_about("linear", "    return y, backward", "    return y, backward(x)")
+    assert lines[1] == "it calls backward: return the function itself, `backward`, not `backward(…)`"
+
+
+def test_two_results_in_one_variable_are_named():
+    lines = lines_about("feed_forward", "h, hidden_backward =", "h =")
+    assert lines[2] == "perhaps: h holds two results: write h, h_backward = …"
+
+
+def test_the_forward_pass_is_checked_first(run):
+    run("")
+    solve("linear")
+    text = FILE.read_text(encoding="utf-8")
+    start = text.index("        x_rows, dy_rows")
+    text = text[:start] + "        raise NotImplementedError" + text[text.index("\n\n    return y, backward", start) :]
+    FILE.write_text(text, encoding="utf-8")
+    line = text[: text.index("        raise")].count("\n") + 1
+    lines = f"    forward: right in all 4 cases\n    backward: not written yet, line {line}\n"
+    assert run("check linear") == (1, f"linear: not written yet\n{lines}")
+    FILE.write_text(text.replace(' + params["bias"]', ""), encoding="utf-8")
+    said = run("check linear")[1]
+    assert 'params = {"weight": [[1.0], [2.0]], "bias": [0.5]}, x = [[3., 4.]]\n' in said
+    assert "y is wrong at [0, 0]: yours is 11, expected 11.5\n    perhaps: the bias is missing" in said
+
+
+def test_the_names_are_those_of_the_task():
+    names = {label: [list(part.arguments)[-1], *list(part.results)[:2]] for label, part in BUILD.items()}
+    assert names["attention_backward"] == ["dout", "y", "dq"]
+    assert names["encoder_layer"] == ["dx2", "x2", "dx0"]
+
+
+@pytest.mark.parametrize(
+    ("label", "line", "name"), [("softmax", "import numpy as np", "np"), ("transformer", "def embed", "embed")]
+)
+def test_what_the_file_lacks_is_missed_in_the_check(run, label, line, name):
+    run("")
+    solve(label)
+    text = FILE.read_text(encoding="utf-8")
+    FILE.write_text(text.replace(line, line[: -len(name)] + "other"), encoding="utf-8")
+    assert f"it raises NameError: name '{name}' is not defined (line " in run(f"check {label}")[1]
+
+
+def test_a_file_of_another_encoding(run):
+    FILE.parent.mkdir()
+    FILE.write_text(starting_text(), encoding="utf-16")
+    assert run("train Ada")[1].endswith("; save it as UTF-8\n")
 
 
 def test_a_change_of_the_parameters_is_named():

@@ -165,7 +165,8 @@ add(
             "the two normalisations are exchanged",
         ),
     ],
-    gradients=("dx", "grads"),
+    results=("x2",),
+    gradients=("dx0", "grads"),
     title="a whole encoder layer, forward and backward",
     page="gradients/residual",
     task="""
@@ -175,7 +176,8 @@ add(
             x1 = norm(x0 + attention(x0));  x2 = norm(x1 + feed_forward(x1))
 
         In backward(dx2), each sum gives its gradient to both of its terms, and what is used twice gets the sum of two
-        gradients. It returns dx0 and grads, a dict with the four names of params. Assign each variable only once.""",
+        gradients. It returns dx0 and grads, a dict with the four names of params. In the forward part give each value its
+        own name: backward sees the last value of a name.""",
     hints=(
         "Four lines forward; each keeps its backward function, and backward calls them in reverse order.",
         "norm2_backward(dx2) gives the gradient dsum of x1 + fed: fed's is dsum, and x1's is dsum and what feed_backward returns.",
@@ -266,7 +268,7 @@ def adam_cases(rng):
 
     def case(what, n, m, *settings):
         shapes = {"a": {"weight": (n, m), "bias": (m,)}, "b": {"weight": (m, n)}, "c": {"a": {"bias": (n,)}}, "d": (n,)}
-        three = [map_leaves(lambda shape: draw(rng, *shape), shapes) for _ in range(3)]
+        three = [map_leaves(lambda shape: draw(rng, *shape).round(2), shapes) for _ in range(3)]
         return Case(what, *three, *settings)
 
     n, m = sizes(rng, 2, low=2)
@@ -323,7 +325,7 @@ add(
     page="training/adam",
     task="""
         params and grads: nested dicts of arrays with the same names; means: a dict, at first {}, in which you keep what
-        the next step needs; step: 1 for the first. Change the arrays of params in place, and return nothing:
+        the next step needs; step: 1 for the first. Change params itself, not a copy of it, and return nothing:
 
             m = beta1 m + (1 - beta1) g            m̂ = m / (1 - beta1^step)
             v = beta2 v + (1 - beta2) g²           v̂ = v / (1 - beta2^step)

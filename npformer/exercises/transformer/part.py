@@ -1,13 +1,15 @@
 """A part of the model: an exercise whose function returns ``y, backward``, as all building blocks of the page do."""
 
 import inspect
-from dataclasses import dataclass
+import traceback
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from npformer import tree
-from npformer.exercises.exercise import Complaint, Exercise
+from npformer.exercises.exercise import Case, Complaint, Exercise
 from npformer.exercises.transformer import page
+from npformer.runtime.forks import cached_property
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,22 +48,34 @@ class Part(Exercise):
     @property
     def answer_source(self):
         """The text of the answer; without the backward pass if that is asked for later."""
-        text = page.source_of(self.function_name)
-        if not self.has_later_backward:
-            return text
-        inner = page.backward_of(self.function_name)
-        return text.replace(inner, f"{inner.splitlines()[0]}\n        raise NotImplementedError\n")
+        return (page.forward_of if self.has_later_backward else page.source_of)(self.function_name)
+
+    @cached_property
+    def forward(self):
+        """The exercise of the forward pass alone, where a backward pass is asked for with it."""
+        if not self.gradients:
+            return None
+        text = page.forward_of(self.function_name)
+        return replace(
+            self,
+            gradients=(),
+            has_later_backward=True,
+            arguments=dict(list(self.arguments.items())[:-1]),
+            results=dict([*self.results.items()][:1]),
+            expected=lambda *args: self.answer(*args)[0],
+            cases=lambda rng: [Case(case.what, *case.args[:-1]) for case in self.cases(rng)],
+            mistakes=tuple(mistake for mistake in self.mistakes if next(iter(mistake.change)) in text),
+        )
 
     def results_of(self, function, args):
         """The arrays that the function and its backward pass return, those of nested dicts one by one."""
         self.check_defaults(function)
+        if self.has_later_backward:
+            return self.both(function, args)[0]
         if not self.gradients:
-            value = function(*args)
-            return pair(value)[0] if self.has_later_backward else value
+            return function(*args)
         *given, dy = args
-        y, backward = pair(function(*given))
-        if not callable(backward):
-            raise Complaint(f"its second result is {backward!r:.40}, expected the function backward")
+        y, backward = self.both(function, given)
         gradients = backward(dy)
         if gradients is None:
             raise Complaint(f"backward returns None: is `return {', '.join(self.gradients)}` missing?")
@@ -73,15 +87,44 @@ class Part(Exercise):
         named = [leaf for trio in zip(self.gradients, gradients, like, strict=True) for leaf in leaves(*trio)]
         return y, *(x for _, x in named)
 
+    def both(self, function, args):
+        """The result of a function, and its backward pass."""
+        wanted = f"{next(iter(self.results))}, backward"
+        try:
+            value = function(*args)
+        except Exception as error:
+            frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+            if "backward" in [frame.f_code.co_name for frame in frames]:
+                raise Complaint(
+                    "it calls backward: return the function itself, `backward`, not `backward(…)`"
+                ) from None
+            own = [frame.f_locals for frame in frames if frame.f_code.co_name == self.function_name]
+            for name, x in own[0].items() if own else ():
+                if isinstance(x, tuple) and len(x) == 2 and callable(x[1]):
+                    error.add_note(f"{name} holds two results: write {name}, {name}_backward = …")
+            raise
+        if value is None:
+            raise Complaint(f"it returns None: is `return {wanted}` missing?")
+        if not isinstance(value, tuple) or len(value) != 2:
+            raise Complaint(f"it does not return two results: {wanted}")
+        if not callable(value[1]):
+            but = "expected the function itself: `backward`, not `backward(…)`"
+            raise Complaint(f"its second result is {value[1]!r:.40}, {but}")
+        return value
+
     def check_defaults(self, function):
         """Raise Complaint if the arguments have other defaults than those of the page."""
         if defaults_of(function) != defaults_of(self.answer):
             raise Complaint(f"its arguments have other defaults than the given ones: expected {self.signature}")
 
     def completed(self, names):
-        """The person's function. The page's others take the place of the file's, so that this one alone is checked."""
-        own = names[self.function_name]
-        exec(page.TEXT, names)
+        """The person's function. The page's others take the place of the file's, so that this one alone is checked.
+
+        What the file lacks is missed here already, as it is when the file runs alone.
+        """
+        own, given = names[self.function_name], {}
+        exec(page.TEXT, given)
+        names.update({name: x for name, x in given.items() if name in names})
         names[self.function_name] = own
         return own
 
@@ -89,13 +132,6 @@ class Part(Exercise):
 def defaults_of(function):
     """What the arguments of a function are if they are not given."""
     return [parameter.default for parameter in inspect.signature(function).parameters.values()]
-
-
-def pair(value):
-    """A block's two results."""
-    if not isinstance(value, tuple) or len(value) != 2:
-        raise Complaint("it does not return two results: y, backward")
-    return value
 
 
 def leaves(name, value, like):

@@ -1,11 +1,13 @@
 """How an exercise is made, and what its cases are made of."""
 
 import inspect
+import re
 
 import numpy as np
 
 from npformer import tree
 from npformer.exercises.exercise import Mistake, draw
+from npformer.exercises.transformer import page
 from npformer.exercises.transformer.page import PAGE
 from npformer.exercises.transformer.part import Part
 
@@ -21,7 +23,7 @@ def add(label, cases, mistakes, results=("y",), arguments=(), kind=Part, **detai
     first, gradients = cases(np.random.default_rng(0))[0].args, details.get("gradients", ())
     names = list(arguments or list(inspect.signature(answer).parameters)[: len(first) - len(gradients[:1])])
     if gradients:
-        names.append("dlogits" if label == "transformer" else "dy")
+        names.append(re.search(r"def backward\((\w+)\)", page.backward_of(answer.__name__))[1])
         for name in gradients:
             is_tree = name == "grads"
             results += tuple(f"grads{path}" for path in paths(first[0])) if is_tree else (name,)
