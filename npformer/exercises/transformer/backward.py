@@ -98,6 +98,8 @@ add(
     ),
 )
 
+TRANSPOSED = "a transposition is missing: dv = weightsᵀ dout, dk = dscoresᵀ q / √K"
+
 add(
     "attention_backward",
     lambda rng: attention_cases(rng, 1),
@@ -125,8 +127,9 @@ add(
         ),
         (
             {"scale * dscores @ k, scale * dscores.swapaxes(-1, -2) @ q": "scale * dscores @ k, scale * dscores @ q"},
-            "dk = dscoresᵀ q / √K: the transposition is missing",
+            TRANSPOSED,
         ),
+        ({"weights.swapaxes(-1, -2) @ dout": "weights @ dout"}, TRANSPOSED),
     ],
     gradients=("dq", "dk", "dv"),
     title="attention, backward",

@@ -5,6 +5,8 @@ import numpy as np
 from npformer.exercises.exercise import Case, draw, sizes
 from npformer.exercises.transformer.record import add, mask
 
+EACH_ROW = "each row has a sum of its own: its numbers lie along the last axis, axis=-1"
+
 
 def softmax_cases(rng):
     """Rows, with large numbers and with what a mask leaves."""
@@ -25,11 +27,13 @@ add(
     [
         ({"x - x.max(axis=-1, keepdims=True)": "x"}, "exp overflows: subtract each row's maximum first"),
         ({" / e.sum(axis=-1, keepdims=True)": ""}, "the division by the sum is missing: a row has to sum to 1"),
-        ({"e.sum(axis=-1, keepdims=True)": "e.sum()"}, "this divides by the sum of all rows: each row has its own sum"),
+        ({"e.sum(axis=-1, keepdims=True)": "e.sum()"}, EACH_ROW),
         (
             {"x.max(axis=-1, keepdims=True)": "x.max()"},
             "subtract the maximum of each row, not that of all: other rows become 0 / 0",
         ),
+        ({"x.max(axis=-1, keepdims=True)": "x.max()", "e.sum(axis=-1, keepdims=True)": "e.sum()"}, EACH_ROW),
+        ({"axis=-1": "axis=0"}, EACH_ROW),
     ],
     title="softmax of each row",
     page="attention/soft-dictionary",
@@ -55,7 +59,7 @@ def attention_cases(rng, n_dout=0):
         return Case(what, q, k, v, keep, *(draw(rng, B, H, T, K) for _ in range(n_dout)))
 
     return [
-        case("one query, two keys", 1, 1, 1, 2, 2, ones),
+        case("one query, two keys", 1, 1, 1, 2, 3, ones),
         case("several queries", 1, 1, 3, 4, 2, np.ones((3, 4), dtype=bool)),
         case("a batch of heads, with a mask of the keys (B, 1, 1, S)", B, H, T, S, K, mask(rng, B, 1, 1, S)),
         case("a causal mask (T, T)", B, H, T, T, K, np.tri(T, dtype=bool)),
@@ -71,6 +75,8 @@ add(
         ({"q.shape[-1] ** -0.5": "1.0"}, "the factor 1/√K is missing"),
         ({"q.shape[-1] ** -0.5": "1 / q.shape[-1]"}, "the scores are divided by K, not by √K"),
         ({"q.shape[-1]": "k.shape[-2]"}, "the scores are divided by √S: K is the last axis of q"),
+        ({"q.shape[-1]": "q.shape[-2]"}, "the scores are divided by √T: K is the last axis of q"),
+        ({"k.swapaxes(-1, -2)": "k"}, "kᵀ is missing: k.swapaxes(-1, -2)"),
         (
             {"np.where(keep_mask, scores, -np.inf)": "scores"},
             "the mask is not used: set the scores where it is False to -inf",
@@ -190,6 +196,8 @@ def norm_cases(rng, n_dy=0):
     ]
 
 
+EACH_MEAN = "each row has a mean and a variance of its own: its numbers lie along the last axis, axis=-1"
+
 add(
     "layer_norm",
     norm_cases,
@@ -210,6 +218,8 @@ add(
         ),
         ({"x - x.mean(axis=-1, keepdims=True)": "x"}, "the mean is not subtracted"),
         ({"x.mean(axis=-1, keepdims=True)": "x.mean()"}, "this is the mean of all rows: each row has its own"),
+        ({"axis=-1": "axis=0"}, EACH_MEAN),
+        ({"(deviation**2).mean(axis=-1": "(deviation**2).mean(axis=0"}, EACH_MEAN),
         (
             {"(deviation**2).mean(axis=-1, keepdims=True)": "x.var(axis=-1, keepdims=True, ddof=1)"},
             "the variance divides by D, not by D - 1",
@@ -271,6 +281,8 @@ add(
             "the sum is divided by the number of all targets: padding does not count",
         ),
         ({"share = counted / counted.sum()": "share = counted"}, "the loss is the mean over the targets, not the sum"),
+        ({"-(share * wanted": "-(counted * wanted"}, "the loss is the mean over the targets, not the sum"),
+        ({"label_smoothing / V": "label_smoothing / (V - 1)"}, "every id has label_smoothing / V, also the right one"),
         ({"logits - logits.max(axis=-1, keepdims=True)": "logits"}, "exp overflows: subtract each row's maximum first"),
         (
             {"shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))": "np.log(softmax(logits))"},

@@ -131,6 +131,8 @@ def layer_cases(rng):
     ]
 
 
+NORM_AFTER = "what a sublayer reads is normalised, as in other models: here it is the sum after the sublayer"
+
 add(
     "encoder_layer",
     layer_cases,
@@ -164,6 +166,16 @@ add(
             {'"attention_norm"': '"@"', '"feed_forward_norm"': '"attention_norm"', '"@"': '"feed_forward_norm"'},
             "the two normalisations are exchanged",
         ),
+        (
+            {
+                '(params["attention"], x0': '(params["attention"], layer_norm(params["attention_norm"], x0)[0]',
+                'layer_norm(params["attention_norm"], x0 + attended)': "(x0 + attended, None)",
+                '(params["feed_forward"], x1': '(params["feed_forward"], layer_norm(params["feed_forward_norm"], x1)[0]',
+                'layer_norm(params["feed_forward_norm"], x1 + fed)': "(x1 + fed, None)",
+            },
+            NORM_AFTER,
+        ),
+        ({'["attention"], x0': '["attention"], layer_norm(params["attention_norm"], x0)[0]'}, NORM_AFTER),
     ],
     results=("x2",),
     gradients=("dx0", "grads"),
@@ -206,6 +218,10 @@ add(
         (
             {"is_past & is_tgt": "is_tgt"},
             "the causal mask is missing: a target position may read only itself and those before",
+        ),
+        (
+            {"dtype=bool)": "dtype=bool).T"},
+            "the causal mask is upside down: True on and below the diagonal, as np.tril has it",
         ),
         ({"is_past & is_tgt": "is_past"}, "target positions may read padding: combine both masks"),
         (
@@ -279,6 +295,8 @@ def adam_cases(rng):
     ]
 
 
+WITHOUT = "means keeps m and v, without the correction, which would be applied again in the next step"
+
 add(
     "adam_step",
     adam_cases,
@@ -303,6 +321,8 @@ add(
             {"params[name] -= lr": "params = params[name] - lr"},
             "the arrays of params have to change: params[name] -= …",
         ),
+        ({"means[name] = m, v": "means[name] = m / (1 - beta1**step), v / (1 - beta2**step)"}, WITHOUT),
+        ({"means[name] = m, v": "means[name] = m / (1 - beta1**step), v"}, WITHOUT),
         ({"        means[name] = m, v\n": ""}, "m and v are not kept in means for the next step"),
         (
             {"means.setdefault(name, {})": "{}"},
