@@ -21,7 +21,7 @@ def cases(rng):
 
 exercise = Exercise(
     answer=back_1_norm,
-    title="one layer back, step 1: the second normalisation",
+    title="one layer back, 1 (step 6 back): the second normalisation",
     page="gradients/residual",
     task="""
         In docs/model/layers.md, e₂ becomes e₂′ in six steps. Go back through them, the last one first. Its sum s = x₂ + fed

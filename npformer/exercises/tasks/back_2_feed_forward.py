@@ -30,10 +30,10 @@ def forward(x, W1, b1, W2):
 
 exercise = Exercise(
     answer=back_2_feed_forward,
-    title="one layer back, step 2: the feed-forward layer",
+    title="one layer back, 2 (step 5 back): the feed-forward layer",
     page="gradients/residual",
     task="""
-        s = x + relu(x W₁ + b₁) W₂. Given ds, which you have computed in step 1, return dx. x is used twice: in the sum and
+        s = x + relu(x W₁ + b₁) W₂. Given ds, which you have computed in back_1, return dx. x is used twice: in the sum and
         as the input of the feed-forward layer. The derivative of relu at 0 is 0.""",
     arguments={
         "ds": "(D,) array",

@@ -30,10 +30,10 @@ def cases(rng):
 
 exercise = Exercise(
     answer=back_3_norm,
-    title="one layer back, step 3: the first normalisation",
+    title="one layer back, 3 (step 4 back): the first normalisation",
     page="gradients/residual",
     task="""
-        x₂ = (s - mean(s)) / √(variance(s) + 10⁻⁵) · gain + bias, with s = e₂ + z₂. Given dx, of step 2, return ds, dgain and
+        x₂ = (s - mean(s)) / √(variance(s) + 10⁻⁵) · gain + bias, with s = e₂ + z₂. Given dx, of back_2, return ds, dgain and
         dbias. A sum gives its gradient to both of its terms, so ds is the gradient of z₂, and a part of that of e₂.""",
     arguments={"dx": "(D,) array", "s": "(D,) array, e₂ + z₂", "gain": "(D,) array"},
     results={"ds": "(D,) array", "dgain": "(D,) array", "dbias": "(D,) array"},
@@ -48,7 +48,7 @@ exercise = Exercise(
         Mistake({"dx * s_hat, dx": "dx * s_hat, ds_hat"}, "dbias is dx itself"),
     ),
     hints=(
-        "As step 1, with dŝ = dx · gain in place of dy, and ŝ in place of y.",
+        "As back_1, with dŝ = dx · gain in place of dy, and ŝ in place of y.",
         "x₂ = ŝ · gain + bias, so dgain = dx · ŝ and dbias = dx.",
     ),
 )

@@ -21,10 +21,10 @@ def cases(rng):
 
 exercise = Exercise(
     answer=back_4_values,
-    title="one layer back, step 4: the weighted sum",
+    title="one layer back, 4 (step 3 back): the weighted sum",
     page="gradients/residual",
     task="""
-        z = a₁ v₁ + … + a_S v_S, the row a of weights times the matrix v. Given dz, which is ds of step 3, return da, a number
+        z = a₁ v₁ + … + a_S v_S, the row a of weights times the matrix v. Given dz, which is ds of back_3, return da, a number
         for each word, and dv, a row for each word.""",
     arguments={"dz": "(D,) array", "a": "(S,) array", "v": "(S, D) array"},
     results={"da": "(S,) array", "dv": "(S, D) array"},

@@ -26,10 +26,10 @@ def cases(rng):
 
 exercise = Exercise(
     answer=back_5_scores,
-    title="one layer back, step 5: softmax and scores",
+    title="one layer back, 5 (step 2 back): softmax and scores",
     page="gradients/residual",
     task="""
-        a = softmax(k q / √K): the query q of the word is compared with the key of each word, a row of k. Given da, of step 4,
+        a = softmax(k q / √K): the query q of the word is compared with the key of each word, a row of k. Given da, of back_4,
         return dq and dk.""",
     arguments={"da": "(S,) array", "q": "(K,) array", "k": "(S, K) array"},
     results={"dq": "(K,) array", "dk": "(S, K) array"},

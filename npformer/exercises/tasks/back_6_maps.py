@@ -30,10 +30,10 @@ def cases(rng):
 
 exercise = Exercise(
     answer=back_6_maps,
-    title="one layer back, step 6: query, keys and values",
+    title="one layer back, 6 (step 1 back): query, keys and values",
     page="gradients/residual",
     task="""
-        q = e[word] W_q, k = e W_k, v = e W_v. Given dq, dk (step 5), dv (step 4) and ds (step 3), the gradient of the sum
+        q = e[word] W_q, k = e W_k, v = e W_v. Given dq, dk (back_5), dv (back_4) and ds (back_3), the gradient of the sum
         e[word] + z, return de: a row for each word of the sentence. e₂ is used four times, each other word twice.""",
     arguments={
         "ds": "(D,) array",
