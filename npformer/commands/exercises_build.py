@@ -19,7 +19,7 @@ from npformer.exercises.compare import error_text
 from npformer.exercises.exercise import Complaint
 from npformer.exercises.process import SECONDS, check_in_process
 from npformer.exercises.progress import FOLDER
-from npformer.exercises.transformer import BUILD, reverse
+from npformer.exercises.transformer import BUILD, page, reverse
 from npformer.exercises.transformer.file import complete, digests, starting_text, text_of
 from npformer.runtime.threads import blas_threads
 
@@ -103,15 +103,18 @@ def print_next(progress):
     left = next_of(progress)
     if left:
         print(f"\n{indent(text_of(NAMES.index(left[0].name) + 1, left[0]), '    ')}\n")
-        print(f"Write {left[0].function_name} in {FILE}{line_of(left[0])}, then: {program()} check")
+        backward = "backward of " * left[0].label.endswith("_backward")
+        print(f"Write {backward}{left[0].function_name} in {FILE}{line_of(left[0])}, then: {program()} check")
     else:
         print(f"\nall are solved, so the model is yours: {program()} train")
 
 
 def line_of(part):
-    """Where the function stands in the file."""
+    """Where the function stands in the file, or its backward pass."""
     lines = FILE.read_text(encoding="utf-8", errors="replace").splitlines()
-    found = [number for number, line in enumerate(lines, 1) if line.startswith(f"def {part.function_name}(")]
+    found = [n for n, line in enumerate(lines, 1) if line.startswith(f"def {part.function_name}(")]
+    if part.label.endswith("_backward"):
+        found = [n for n, line in enumerate(lines, 1) if found and n > found[0] and "def backward(" in line]
     return f", line {found[0]}" if found else ""
 
 
@@ -195,7 +198,9 @@ def train(options, progress):
     except BrokenPipeError:  # of what reads the output, not of the file
         raise
     except (Exception, SystemExit) as error:
-        raise Refusal(f"{FILE}: it raises {error_text(error, file)}; {program()} check EXERCISE checks one") from None
+        is_given = isinstance(error, NameError) and error.name in page.FUNCTIONS
+        what = f"it was given: copy it from {page.FILE}" if is_given else f"{program()} check EXERCISE checks one"
+        raise Refusal(f"{FILE}: it raises {error_text(error, file)}; {what}") from None
     right = ["".join(reversed(word)) for word in words + tests]
     for word, wanted, text in zip(given, right, found, strict=False):
         but = "" if text == wanted else f"   (wrong: it is {wanted}; more --steps help)"

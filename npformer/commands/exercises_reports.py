@@ -8,7 +8,7 @@ from npformer.commands.arguments import above_zero
 
 from npformer.exercises.compare import PERHAPS
 from npformer.exercises.process import SECONDS
-from npformer.runtime.extras import BOOK
+from npformer.runtime.extras import PAGES
 
 
 class Refusal(ValueError):
@@ -73,4 +73,4 @@ def print_hint(exercise, progress, program):
 def print_answer(exercise):
     """Print the answer."""
     print(f"{exercise.imports}\n\n\n{exercise.answer_source.rstrip()}")
-    print(f"\n\n# explained in {BOOK}/{exercise.page}.md")
+    print(f"\n\n# explained in {PAGES}/{exercise.page}.md")

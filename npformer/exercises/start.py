@@ -2,17 +2,28 @@
 
 from textwrap import dedent, indent
 
-from npformer.runtime.extras import BOOK
+from npformer.runtime.extras import PAGES
+
+# Pages that quote code which is close to the answers.
+SHOWS = {"attention/heads", "attention/masks", "gradients/residual", "training/adam"} | {
+    f"gradients/{name}" for name in ("attention", "cross-entropy", "heads", "layer-norm", "linear")
+}
 
 
 def starting_text(exercise):
     """The task as a docstring, and the function without its body; with its bugs, if there are some to find."""
     return (
         f'"""{heading(exercise)}\n\n{task_text(exercise)}\n\n'
-        f"Explained in: {BOOK}/{exercise.page}.md\n"
+        f"{explained(exercise)}\n"
         f'Check it with: npformer exercises check {exercise.name}\n"""\n\n'
         f"{exercise.imports}\n\n\n{function_text(exercise)}"
     )
+
+
+def explained(exercise):
+    """The page that explains it."""
+    but = " (its code is close to the answer)" if exercise.page in SHOWS else ""
+    return f"Explained in {PAGES}/{exercise.page}.md{but}"
 
 
 def heading(exercise):

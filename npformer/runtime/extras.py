@@ -6,6 +6,7 @@ from typing import Any
 IS_CLONE = (Path(__file__).parents[2] / "setup.cfg").is_file()
 ADDRESS = "https://github.com/npformer/npformer"
 BOOK = "docs" if IS_CLONE else f"{ADDRESS}/blob/main/docs"  # where its pages are
+PAGES = str(Path(__file__).parents[2] / BOOK) if IS_CLONE else BOOK  # the same, from any folder
 
 
 def pip_install(extra=""):

@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import re
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -9,8 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from npformer.exercises import EXERCISES, check_function, one_word, tasks
-from npformer.exercises.start import starting_text
+from npformer.exercises import EXERCISES, check_function, one_word, start, tasks
+from npformer.exercises.child import ALL
+from npformer.exercises.start import SHOWS, explained, starting_text
 from tests.tools.mutate_exercises import all_mutants, judge
 
 ROOT = Path(__file__).parents[2]
@@ -70,7 +72,7 @@ def mistake_is_named_already(verdict):
 @every_exercise
 def test_the_file_to_begin_with_is_no_answer(exercise):
     text = starting_text(exercise)
-    assert max(map(len, text.splitlines())) <= 120
+    assert max(len(line) for line in text.splitlines() if "Explained in " not in line) <= 120
     ast.parse(text)
     names = {}
     exec(text, names)
@@ -78,8 +80,20 @@ def test_the_file_to_begin_with_is_no_answer(exercise):
     assert verdict.state == ("wrong" if exercise.given else "not written")
 
 
+def test_where_it_is_explained_is_a_path_from_anywhere_or_an_address(monkeypatch):
+    file = ROOT / "docs" / "attention" / "one-head.md"
+    assert explained(EXERCISES["attention"]) == f"Explained in {file}"
+    monkeypatch.setattr(start, "PAGES", "https://x")
+    line = "Explained in https://x/attention/masks.md (its code is close to the answer)"
+    assert explained(EXERCISES["causal_mask"]) == line
+    assert {exercise.page for exercise in ALL.values()} >= SHOWS
+
+
 def test_the_six_steps_back_have_the_numbers_of_the_page():
     page = (ROOT / "docs" / "gradients" / "residual.md").read_text(encoding="utf-8")
+    titles = [exercise.title for name, exercise in EXERCISES.items() if name.startswith("back_")]
+    numbers = re.findall(r"^\*\*Step (\d) back", page, re.MULTILINE)
+    assert [f"(step {number} back)" in title for number, title in zip(numbers, titles, strict=True)] == [True] * 6
     for row in (one_word.ds2, one_word.dx2, one_word.ds1, one_word.dscores, one_word.dq):
         assert str(np.round(row, 4)) in page
 

@@ -76,7 +76,7 @@ def test_the_checker_notices_mutants_of_the_answers():
 
 def test_the_file_is_the_page_with_functions_left_to_write():
     text = starting_text()
-    assert max(map(len, text.splitlines())) <= 120
+    assert max(len(line) for line in text.splitlines() if "Explained in " not in line) <= 120
     numbers = [int(number) for number in re.findall(r"Exercise (\d+), ", text)]
     assert sorted(numbers) == list(range(1, 15))
     names = {}
@@ -283,6 +283,14 @@ def test_a_file_that_cannot_be_run_gets_a_line(run, text, line):
     assert code == 1 and line in said
 
 
+def test_a_given_function_that_is_missing_is_named(run):
+    run("")
+    solve(*[label for label in BUILD if not BUILD[label].has_later_backward])
+    FILE.write_text(FILE.read_text(encoding="utf-8").replace("def sinusoidal_encoding", "def waves"), encoding="utf-8")
+    run("check")
+    assert f"it was given: copy it from {page.FILE}\n" in run("train Ada --steps 1")[1]
+
+
 def test_a_loss_that_is_no_number_ends_the_training():
     names = vars(page.PAGE) | {"loss_and_grad": lambda *args: (np.nan, {})}
     with pytest.raises(Exception, match="the loss is nan in step 1: which of your functions has changed"):
@@ -321,6 +329,15 @@ def test_a_mark_is_of_the_function_that_was_checked(run):
     FILE.unlink()
     assert "It is new, so the 2 that you had solved are no longer marked" in run("")[1]
     assert "solved\n" not in run("")[1]
+
+
+def test_what_to_write_next_is_said_with_its_line(run):
+    run("")
+    solve("softmax", "attention", "split_heads", "merge_heads", "layer_norm", "cross_entropy", "linear")
+    run("check")
+    lines = FILE.read_text(encoding="utf-8").splitlines()
+    number = lines.index("    def backward(dy):", lines.index("def layer_norm(params, x, eps=1e-5):")) + 1
+    assert f"Write backward of layer_norm in {FILE}, line {number}, then: " in run("")[1]
 
 
 def test_a_later_backward_pass_leaves_the_mark_of_the_forward_pass(run):

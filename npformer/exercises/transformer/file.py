@@ -4,10 +4,9 @@ import ast
 import hashlib
 from textwrap import indent
 
-from npformer.exercises.start import task_text
+from npformer.exercises.start import explained, task_text
 from npformer.exercises.transformer import page
 from npformer.exercises.transformer.record import BUILD
-from npformer.runtime.extras import BOOK
 
 HEADER = '''"""Your own Transformer: encoder and decoder, forward and backward, in NumPy alone.
 
@@ -46,7 +45,7 @@ def stub(name):
 
 def text_of(number, part):
     """What to do, with the page that explains it."""
-    return f"Exercise {number}, {part.label}: {part.title}.\n\n{task_text(part)}\n\nExplained in {BOOK}/{part.page}.md"
+    return f"Exercise {number}, {part.label}: {part.title}.\n\n{task_text(part)}\n\n{explained(part)}"
 
 
 def digests(text):
