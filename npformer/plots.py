@@ -39,6 +39,8 @@ def plot_loss(history, path=None, title="Training loss", *, axes=None):
         smooth = np.convolve(losses, np.ones(window) / window, mode="valid")
         above.plot(steps[window // 2 :][: len(smooth)], smooth, color="C0", label=f"mean of {window} steps")
     above.set(yscale="log", ylabel="cross-entropy per token (nats)", title=title)
+    above.yaxis.set_major_formatter("{x:g}")
+    above.yaxis.set_minor_formatter("{x:.3g}" if len(losses) and max(losses) < 10 * min(losses) else "")
     _line(below, steps, rates, color="C1")
     below.set(xlabel="step", ylabel="learning rate")
     return _completed(axes, path)

@@ -233,6 +233,10 @@ def test_a_report_needs_a_watched_training_and_is_drawn(tmp_path):
     with pytest.raises(ValueError, match="watch=True"):
         trainer.report()
     trainer.fit((TASK.batch(i, 16) for i in range(3)), watch=True, progress=False)
+    trainer.watched.steps = [info._replace(loss=3.5 + 0.1 * i) for i, info in enumerate(trainer.watched.steps)]
+    above, _ = nf.plots.plot_loss(trainer.watched.steps, tmp_path / "loss.png")
+    labels = [label.get_text() for label in above.get_yticklabels() + above.get_yticklabels(minor=True)]
+    assert "3.6" in labels and not any("^" in label for label in labels)
     trainer.report(tmp_path / "report.png")
     assert (tmp_path / "report.png").stat().st_size > 10_000
 
