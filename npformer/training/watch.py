@@ -11,6 +11,7 @@ from npformer.diagnosis import Findings
 from npformer.diagnosis.finding import Finding
 from npformer.plots import plot_loss
 from npformer.runtime.ranks import checksum
+from npformer.training.batches import check_batches
 from npformer.training.evaluation import mean_loss
 
 EVERY, RECENT = 50, 40  # steps between two looks at the arrays, which read all of them; steps that are compared
@@ -30,6 +31,7 @@ class Watch:
         """The same batches, which are looked at before their steps are made."""
         sums = set()
         for n, batch in enumerate(batches, start=1):
+            check_batches([batch])
             if n == 1 and self.examines_first:
                 self.tell(self.trainer.diagnose(*batch, quick=True))
             if n <= SAME:

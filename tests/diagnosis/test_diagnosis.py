@@ -168,6 +168,12 @@ def test_a_few_rows_and_no_padding(rows):
     assert found.names == [] and any("one row" in why for why in found.not_examined) == (rows == 1)
 
 
+def test_a_batch_that_is_no_tuple_is_refused_before_it_is_examined():
+    trainer = nf.Trainer(text()["model"], nf.Adam(1e-3))
+    with pytest.raises(ValueError, match=r"batches\[0\] is a ndarray, expected a tuple"):
+        trainer.fit([text()["batch"][0]], watch=True, progress=False)
+
+
 def test_a_batch_that_is_refused_is_a_finding():
     case = pairs()
     found = nf.diagnose(case["model"], case["params"], (case["batch"][0], case["batch"][1][:5]))
