@@ -43,8 +43,10 @@ def padding(case):
             yield "padding inside", f"in {inside:.0%} of rows of batch[{which}], pad_id={case.pad_id} is before a word"
         filler = np.bincount(ids[:, -1]).argmax()
         runs = np.cumprod((ids == filler)[:, ::-1], axis=1).sum(axis=1)
-        if filler != case.pad_id and ids.shape[1] > 3 and (often := (runs > 1).mean()) >= 0.25 and len(set(runs)) > 2:
-            yield "padding counted", f"{often:.0%} of the rows end with several {filler}, pad_id={case.pad_id}"
+        is_known = filler == case.pad_id or (which != case.causal and not hasattr(case.model, "pad_id"))
+        if not is_known and ids.shape[1] > 3 and (often := (runs > 1).mean()) >= 0.25 and len(set(runs)) > 2:
+            share = f"{runs.sum() / ids[:, 1:].size:.0%} of all {'targets' if which == case.causal else 'tokens'}"
+            yield "padding counted", f"{often:.0%} of the rows end with several {filler}, {share}; pad_id={case.pad_id}"
 
 
 def special_tokens(case):

@@ -260,7 +260,11 @@ def test_parameters_are_compared_with_those_of_the_trainer():
 @pytest.mark.parametrize("pad_id", [None, 3])
 def test_padding_that_is_no_padding_to_the_model_is_named(pad_id):
     case = text(pad_id=pad_id)
-    assert "padding counted" in nf.diagnose(**case, quick=True).names
+    (ids,), found = case["batch"], nf.diagnose(**case, quick=True)
+    assert "padding counted" in found.names
+    assert (
+        f", {(ids == 0).sum() / ids[:, 1:].size:.0%} of all targets" in found[found.names.index("padding counted")].seen
+    )
 
 
 @pytest.mark.parametrize("which", ["bos_id", "eos_id"])
