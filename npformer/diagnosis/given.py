@@ -57,12 +57,17 @@ def special_tokens(case):
     n, first = case.is_word(tgt).sum(axis=1), tgt[0, 0]
     ends = tgt[np.arange(len(tgt)), n - 1]
     last = np.bincount(ends).argmax()
-    if (tgt[:, 0] != first).any() or (tgt[:, 1] == first).all() or bos_id not in (None, first):
-        yield "begin token", f"targets begin with {set(tgt[:, 0].tolist())}, then {tgt[0, 1]}; bos_id={bos_id}"
+    if (tgt[:, 0] != first).any():
+        yield "begin token", f"targets begin with different tokens, such as {np.unique(tgt[:, 0])[:5].tolist()}"
+    elif (tgt[:, 1] == first).all():
+        yield "begin token", f"all targets begin with {first} twice"
+    elif bos_id not in (None, first):
+        yield "begin token", f"all targets begin with {first}, and you decode with {bos_id=}"
     share, is_short = (ends == last).mean(), max_len is not None and max_len < n.max() - 1
-    if share < 0.6 or (tgt == last).sum() > 1.1 * len(tgt) or eos_id not in (None, last) or is_short:
+    n_ends = (tgt[:, 1:] == last).sum()  # the first token may be the same id
+    if share < 0.6 or n_ends > 1.1 * len(tgt) or eos_id not in (None, last) or is_short:
         seen = f"{share:.0%} of {len(tgt)} targets of up to {n.max() - 1} tokens end with {last}"
-        yield "end token", f"{seen}, which they hold {(tgt == last).sum()} times; {eos_id=}, {max_len=}"
+        yield "end token", f"{seen}, which follows {n_ends} times in them; {eos_id=}, {max_len=}"
 
 
 def shift(case):

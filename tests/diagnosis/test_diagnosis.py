@@ -168,6 +168,14 @@ def test_a_few_rows_and_no_padding(rows):
     assert found.names == [] and any("one row" in why for why in found.not_examined) == (rows == 1)
 
 
+def test_one_id_may_begin_and_end_a_target():
+    src, tgt = TASK.batch(0, 32)
+    case = pairs(batch=(src, np.where(tgt == 1, 2, tgt))) | {"eos_id": 2, "quick": True}
+    assert nf.diagnose(**case, bos_id=2).names == []
+    (found,) = nf.diagnose(**case, bos_id=1)
+    assert found.name == "begin token" and found.seen == "all targets begin with 2, and you decode with bos_id=1"
+
+
 def test_a_batch_that_is_no_tuple_is_refused_before_it_is_examined():
     trainer = nf.Trainer(text()["model"], nf.Adam(1e-3))
     with pytest.raises(ValueError, match=r"batches\[0\] is a ndarray, expected a tuple"):
