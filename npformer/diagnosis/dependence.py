@@ -2,25 +2,30 @@
 
 import numpy as np
 
+from npformer.diagnosis.finding import LIKELY
+
 
 def repeatable(case):
-    """Whether an output is finite, the same again, and the same with other rows."""
+    """Whether an output is finite, and the same again."""
     y = case.outputs(case.inputs)
     if not np.array_equal(y, case.outputs(case.inputs), equal_nan=True):
         yield "not repeatable", "the outputs for one batch differ between two calls"
     elif not np.isfinite(y).all():
         yield "not finite", "outputs are NaN or infinite"
-    elif len(y) == 1:
+
+
+def rows(case):
+    """Whether an output is the same with other rows."""
+    if len(case.inputs[0]) == 1:
         raise ValueError("the batch has one row")
-    else:
-        others = [np.concatenate([x[:1], np.roll(x[1:], 1, axis=1)]) for x in case.inputs]
-        if change := difference(case, case.inputs, others)[0].max():
-            yield "rows leak", f"the outputs of a row change by {change:.2g} when the other rows do"
+    others = [np.concatenate([x[:1], np.roll(x[1:], 1, axis=1)]) for x in case.inputs]
+    if change := difference(case, case.inputs, others)[0].max():
+        yield "rows leak", f"the outputs of a row change by {change:.2g} when the other rows do"
 
 
 def tokens(case):
     """Which outputs depend on a token."""
-    for which in case.vocabularies:
+    for which in ids_of(case):
         at, change = influence(case, which)
         if which == case.causal:
             distance = np.arange(change.shape[1]) - at[:, None]
@@ -28,16 +33,21 @@ def tokens(case):
             k, t = np.unravel_index(before.argmax(), before.shape)
             if before.any():
                 yield "later tokens leak", f"output {t} changes by {before.max():.2g} with the later token {at[k]}"
-            elif not (change[distance == 0].all() and change[distance > 0].any()):
-                yield "input ignored", "outputs do not depend on the newest token, or not on those before it"
+            elif not change[distance == 0].all():
+                yield "input ignored", "outputs do not depend on the newest token"
+            elif not change[distance > 0].any():
+                seen = "outputs do not depend on any token before the newest one"
+                yield "input ignored", f"{seen}; if the model is meant to see one token, this is no mistake", LIKELY
         elif (seen := change.reshape(len(at), -1).any(axis=1).mean()) < 0.5:
             yield "input ignored", f"{seen:.0%} of the tokens of batch[{which}] change an output"
 
 
 def padding(case):
     """Whether more padding changes outputs."""
-    if case.pad_id is None or len(case.inputs) > len(case.vocabularies):
-        raise ValueError("the model has no pad_id, or a mask says what is padding")
+    if case.compute and case.pad_id is None:
+        raise ValueError("the model has no pad_id")
+    if len(case.inputs) > len(ids_of(case)):
+        raise ValueError("a batch has more than ids, such as a mask that says what is padding")
     for which, ids in enumerate(case.inputs):
         longer = np.pad(ids, ((0, 0), (0, 3)), constant_values=case.pad_id)
         y, z = case.outputs(case.inputs), case.outputs([*case.inputs[:which], longer, *case.inputs[which + 1 :]])
@@ -49,12 +59,12 @@ def padding(case):
 
 def order(case):
     """Whether the order of tokens matters."""
-    for which in case.vocabularies:
+    for which in ids_of(case):
         one, places = case.longest_row(which)
         other = one[which].copy()
         other[0, places[:-1]] = other[0, places[:-1]][::-1]  # all but the last in the other order
         change = difference(case, one, [*one[:which], other, *one[which + 1 :]], 1e-4)[0]
-        is_last = case.by_position and which == len(case.inputs) - 1
+        is_last = case.by_position and which == case.n_inputs - 1
         if len(places) > 2 and (other != one[which]).any() and not np.any(change[places[-1]] if is_last else change):
             yield "no positions", f"tokens of batch[{which}] in the other order give the same output"
 
@@ -78,17 +88,25 @@ def cache(case):
             return
 
 
+def ids_of(case):
+    """The numbers of the inputs that are ids."""
+    if case.compute and not case.of_ids:
+        raise ValueError("no input is an array of ids (B, T)")
+    return case.of_ids or case.outputs(case.inputs)  # which says why not
+
+
 def influence(case, which):
     """Positions in the longest row, and what changes in each output if another token is there: (n,), and (n, …)."""
     one, places = case.longest_row(which)
-    if len(places) < 2:
+    known = np.unique(case.batch[which])
+    known = known[case.is_word(known)]
+    if min(len(places), len(known)) < 2:
         raise ValueError(f"batch[{which}] has fewer than two tokens in a row")
     at = np.unique(places[np.linspace(0, len(places) - 1, 8).astype(int)])
     given, rng = [np.repeat(x, len(at), axis=0) for x in one], np.random.default_rng(which)
     changed = given[which].copy()
     for k, j in enumerate(at):
-        while changed[k, j] in (given[which][k, j], case.pad_id):
-            changed[k, j] = rng.integers(case.vocabularies[which])
+        changed[k, j] = rng.choice(known[known != changed[k, j]])
     return at, difference(case, given, [*given[:which], changed, *given[which + 1 :]])
 
 

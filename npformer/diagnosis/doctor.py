@@ -11,9 +11,9 @@ from npformer.diagnosis.finding import SURE, TABLE, Finding, Findings
 from npformer.diagnosis.subject import Subject
 
 # A check is a function of a ``Subject`` that yields (name, what was seen).
-OF_DATA = given.numbers, given.padding, given.special_tokens, given.shift
+OF_DATA = Subject.ask_outputs, given.numbers, given.padding, given.special_tokens, given.shift
 QUICK = (
-    *(given.weights, dependence.repeatable, dependence.tokens, dependence.padding, dependence.order),
+    *(given.weights, dependence.repeatable, dependence.rows, dependence.tokens, dependence.padding, dependence.order),
     *(losses.of_outputs, losses.divided, losses.at_the_start),
 )
 COSTLY = losses.differences, losses.by_parameter, training.settings, training.one_batch, dependence.cache
@@ -68,22 +68,24 @@ def diagnose(
             found, missing = examined(case, QUICK if quick else QUICK + COSTLY)
     finally:
         np.random.set_state(state)  # of a model that draws from it
-    told = {name: Finding.named(name, seen) for name, seen in reversed(found)}  # each once
-    last = lambda each: each.sure != SURE or each.name == "cache differs"  # as it may follow from padding, or a token
-    findings = Findings(sorted(told.values(), key=lambda each: (last(each), list(TABLE).index(each.name))))
-    findings.not_examined = missing
+    told = {name: Finding.named(name, *seen) for name, *seen in reversed(found)}  # each once
+    if "input ignored" in told:
+        told.pop("no positions", None)  # which follows from it
+    last = lambda name: TABLE[name][0] != SURE or name == "cache differs"  # as it may follow from padding, or a token
+    findings = Findings(sorted(told.values(), key=lambda each: (last(each.name), list(TABLE).index(each.name))))
+    findings.not_examined = [f"{'; '.join(whats)}: {why}" for why, whats in missing.items()]
     return findings
 
 
 def examined(case, checks):
     """What the checks yield, and why some could not be made."""
-    found, missing = [], []
+    found, missing = [], dict[str, list[str]]()  # what was not examined, by reason
 
     def make(check):
         try:
             found.extend(check(case))
         except Exception as error:
-            missing.append(f"{check.__doc__.rstrip('.')}: {error}")
+            missing.setdefault(str(error), []).append(check.__doc__.rstrip("."))
 
     try:
         case.model.count(*case.batch)
@@ -91,11 +93,11 @@ def examined(case, checks):
             make(check)
         case.choose_rows()
     except Exception as error:
-        missing.append("all else, as the model fails on this batch")
+        missing["the model fails on this batch"] = ["all else"]
         return found or [("does not run", f"{type(error).__name__}: {error}")], missing
     for check in checks:
         make(check)
-        if spoiled := {"not finite", "not repeatable", "rows leak"} & {name for name, _ in found}:
-            missing.append(f"all that depends on '{min(spoiled)}': mend it first, then diagnose again")
+        if spoiled := {"not finite", "not repeatable", "rows leak"} & {name for name, *_ in found}:
+            missing["mend it first, then diagnose again"] = [f"all that depends on '{min(spoiled)}'"]
             break
     return found, missing

@@ -63,9 +63,10 @@ class Finding(NamedTuple):
     what_to_do: str
 
     @classmethod
-    def named(cls, name: str, seen: str) -> "Finding":
-        """The finding of the table with this name."""
-        return cls(name, seen.rstrip("."), *TABLE[name])
+    def named(cls, name: str, seen: str, sure: str | None = None) -> "Finding":
+        """The finding of the table with this name, as sure as it says, or otherwise."""
+        usual, *told = TABLE[name]
+        return cls(name, seen.rstrip("."), sure or usual, *told)
 
     def __str__(self):
         return f"{self.name} ({self.sure}): {self.seen}.\n  {self.why} Try: {self.what_to_do}"

@@ -13,16 +13,15 @@ LARGEST = 1 << 18  # of a larger array every so manyth column is examined
 def numbers(case):
     """Whether numbers are finite and near 0 ± 1, and whether targets differ."""
     inputs, targets = case.split(case.batch)
-    far = []
-    for name, x in ("the input", inputs[0]), ("the targets", targets):
+    counted, far = targets[case.is_counted(inputs, targets)], []
+    for name, x in ("the input", inputs[0][case.is_seen(inputs)]), ("the targets", counted):
         mean, deviation = float(x.mean()), float(x.std())
-        if not np.isfinite(mean):
+        if x.size and not np.isfinite(mean):
             yield "not finite", f"{name}: {(~np.isfinite(x)).sum()} of {x.size} numbers are NaN or infinite"
         elif x.dtype.kind == "f" and (deviation > 30 or abs(mean) > 10 * max(1, deviation)):
             far.append(f"{name}: mean {mean:.3g}, standard deviation {deviation:.3g}")
     if far:
         yield "scale of the data", "; ".join(far)
-    counted = targets[case.is_counted(inputs, targets)]
     if len(targets) > 3 and (counted == counted[:1]).all():
         yield "nothing to learn", f"the targets that count are all {counted[:1]}"
     elif case.causal is not None and case.n_answers > 9 and (often := np.bincount(counted)).max() > 0.6 * counted.size:
@@ -37,7 +36,7 @@ def padding(case):
     """Where padding is, and whether the model knows it."""
     if case.pad_id is not None and case.pad_id in case.decoding[:2]:
         yield "padding inside", f"pad_id={case.pad_id} is bos_id or eos_id, too"
-    for which in case.vocabularies:
+    for which in case.of_ids:
         ids, is_word = case.batch[which], case.is_word(case.batch[which])
         if inside := (is_word[:, 1:] & ~is_word[:, :-1]).any(axis=1).mean():
             yield "padding inside", f"in {inside:.0%} of rows of batch[{which}], pad_id={case.pad_id} is before a word"
@@ -72,13 +71,8 @@ def special_tokens(case):
 
 def shift(case):
     """The targets of a text against its tokens."""
-    if (case.causal, len(case.batch)) != (0, 2) or (T := case.batch[0].shape[1]) < 4:
-        return
-    (ids, targets), fits = case.batch, {}
-    for k in (1, 0, 2, -1):  # target t is token t + k
-        at, of = targets[:, max(0, -k) : T - max(0, k)], ids[:, max(0, k) : T + min(0, k)]
-        fits[k] = (at == of)[case.is_word(at)].mean()
-    if fits[best := max(fits, key=fits.__getitem__)] > fits[1] + 0.2:
+    fits = case.shifts()
+    if fits and fits[best := max(fits, key=fits.__getitem__)] > fits[1] + 0.2:
         seen = f"token t{best:+d}" if best else "the input token t itself"
         yield "targets not shifted", f"target t is {seen} in {fits[best]:.0%} of all places, not token t+1"
 

@@ -89,8 +89,8 @@ def differences(case):
 
 def by_parameter(case):
     """The gradient of each parameter."""
-    if case.compute and min(x.shape[1] for x in case.inputs if x.ndim > 1) < 3:
-        raise ValueError("attention to one word has no gradient by its scores")
+    if case.compute and (T := min(x.shape[1] for x in case.inputs if x.ndim > 1)) < 3:
+        raise ValueError(f"the inputs have length {T}, and scores of so few tokens may have no gradient")
     for path, g in case.grads.items():
         none = (~g.any(axis=0)).mean() if g.ndim == 2 and path.endswith("weight") else float(not g.any())
         if none > 0.5 or (none > 0.2 and not re.search("output|hidden", path)):  # some units of a ReLU may be 0

@@ -1,5 +1,7 @@
 """What is examined: a model with a copy of its parameters, and a few rows of a batch."""
 
+import inspect
+
 import numpy as np
 
 from npformer import tree
@@ -11,8 +13,8 @@ N_TOKENS, LONGEST = 64, 32  # of the rows that are examined, about
 class Subject:
     """A model, a copy of its parameters, a batch, and what they compute.
 
-    ``causal`` is the number of the input that outputs predict the next tokens of, if there is one, ``vocabularies`` has
-    the number of ids of each input of ids, and ``n_answers`` is the number V of answers of which one is right.
+    ``of_ids`` has the numbers of the inputs that are ids, ``causal`` is that of the input whose next tokens are
+    predicted, if there is one, and ``n_answers`` is the number V of answers of which one is right.
     """
 
     def __init__(self, model, params, batch, ops, trainer, decoding):
@@ -20,15 +22,46 @@ class Subject:
         self.trainer, self.decoding, self.pad_id = trainer, decoding, getattr(model, "pad_id", None)
         self.params = tree.map_leaves(lambda x: x.copy(), params)
         self.compute = getattr(model, "logits", getattr(model, "outputs", None))
-        names = ["src_vocab", "tgt_vocab"] if hasattr(model, "src_vocab") else ["vocab"]
-        sizes = [getattr(model, name, None) for name in names] if self.compute else [None]
-        self.vocabularies = {which: size for which, size in enumerate(sizes) if size is not None}
-        self.causal = len(sizes) - 1 if hasattr(model, "logits") and self.vocabularies else None
-        of_task = {"classes": getattr(model, "n_outputs", None), "words": sizes[-1]}
-        self.n_answers = sizes[-1] if self.causal is not None else of_task.get(getattr(model, "task", None))
-        self.by_position = self.causal is not None or getattr(model, "by_position", False)
+        self.n_inputs, self.of_ids, self.causal, self.by_position, self.n_answers = 1, [], None, False, None
         drawn = [np.isin(on_host(x), (0, 1)).all() for _, x in tree.leaves(params) if x.ndim == 1]
         self.is_new = bool(drawn) and np.mean(drawn) > 0.9  # biases and gains are as they are drawn, 0 and 1
+
+    def ask_outputs(self):
+        """What the outputs of the first row say about the model."""
+        compute, self.compute = self.compute, None  # unless it runs
+        if compute is None:
+            return ()
+        takes, has_logits = inspect.signature(compute).parameters.values(), hasattr(self.model, "logits")
+        n_needed = sum(x.default is x.empty and x.kind == x.POSITIONAL_OR_KEYWORD for x in takes)
+        are_ids = [x.dtype.kind in "iu" and x.ndim == 2 for x in self.batch]
+        n = 2 if n_needed == 3 and len(are_ids) > 1 and all(are_ids) else 1  # params, src and tgt_in
+        inputs = [x[:1] for x in (*self.batch[:n], *self.batch[n + 1 :])]
+        if has_logits and len(self.batch) == n:  # the model shifts
+            inputs[-1] = inputs[-1][:, :-1]
+        takes_backend = any(x.name == "backend" or x.kind == x.VAR_KEYWORD for x in takes)
+        self.options = {"backend": self.ops} if takes_backend else {}
+        shape = compute(self.params, *inputs, **self.options).shape
+        self.compute, self.n_inputs, self.by_position = compute, n, len(shape) > 2
+        self.of_ids = [which for which in range(n) if are_ids[which]]
+        if has_logits or getattr(self.model, "task", None) in ("classes", "words"):
+            self.n_answers = shape[-1]
+        self.causal = n - 1 if has_logits and self.by_position and self.of_ids else None
+        if max(self.shifts().values(), default=1) < 0.5:
+            self.causal = None  # a label for each token
+        targets = self.split(self.batch)[1]
+        if not hasattr(self.model, "pad_id") and self.model.count(*self.batch) == (targets != 0).sum() < targets.size:
+            self.pad_id = 0  # which it knows all the same
+        return ()
+
+    def shifts(self):
+        """The share of targets t that are token t + k of the input, by k, if the model is given both."""
+        if (self.causal, len(self.batch)) != (0, 2) or (T := self.batch[0].shape[1]) < 4:
+            return {}
+        (ids, targets), fits = self.batch, {}
+        for k in (1, 0, 2, -1):
+            at, of = targets[:, max(0, -k) : T - max(0, k)], ids[:, max(0, k) : T + min(0, k)]
+            fits[k] = (at == of)[self.is_word(at) & (at != -1)].mean()
+        return fits
 
     def choose_rows(self):
         """Choose the rows that are examined, long ones and short ones, and compute their loss and gradient."""
@@ -39,35 +72,44 @@ class Subject:
         cut = lambda x: x[chosen, :end] if x.ndim > 1 else x[chosen]
         self.rows = tuple(np.ascontiguousarray(cut(x)) if x.shape[:1] == ids.shape[:1] else x for x in self.batch)
         self.inputs, self.targets = self.split(self.rows)
-        self.loss, grads, _ = self.gradient()
+        self.loss, grads, self.n = self.gradient()
         self.grads = {path: g.copy() for path, g in grads.items()}
 
     def split(self, batch):
         """The inputs and the targets of a batch."""
-        if self.causal is not None and len(batch) == self.causal + 1:  # the model shifts
+        n = self.n_inputs
+        if self.causal is not None and len(batch) == n:  # the model shifts
             return [*batch[:-1], batch[-1][:, :-1]], batch[-1][:, 1:]
-        return [batch[0], *batch[2:]], batch[:2][-1]  # of one array, this is both
+        return [*batch[:n], *batch[n + 1 :]], batch[: n + 1][-1]  # of one array, this is both
 
     def is_word(self, ids):
         """True where an id is not padding."""
-        return np.ones(ids.shape, bool) if self.pad_id is None or ids.dtype.kind == "f" else ids != self.pad_id
+        return np.ones(ids.shape[:2], bool) if self.pad_id is None or ids.dtype.kind == "f" else ids != self.pad_id
+
+    def is_seen(self, inputs, which=0):
+        """True where an input is not padding, and no mask (B, T) among the inputs is False."""
+        masks = [x for x in inputs if x.dtype == bool and x.shape == inputs[which].shape[:2]]
+        return np.logical_and.reduce([self.is_word(inputs[which]), *masks])
 
     def is_counted(self, inputs, targets):
         """True where a target is in the loss."""
-        is_word = self.is_word(targets if self.causal is not None else inputs[0]) if self.by_position else True
-        return is_word & (targets != -1)
+        counted = (targets != -1) | (targets.dtype.kind == "f")
+        if self.by_position:
+            is_seen = self.is_seen(inputs) if self.causal is None else self.is_word(targets)
+            counted &= is_seen if targets.ndim == 2 else is_seen[..., None]
+        return counted
 
     def longest_row(self, which):
         """The row with most words in an input, as a batch of inputs, and where its words are."""
-        words = self.is_word(self.inputs[which])
+        words = self.is_seen(self.inputs, which)
         row = int(words.sum(axis=1).argmax())
         return [x[row : row + 1] for x in self.inputs], np.flatnonzero(words[row])
 
-    def outputs(self, inputs, ops=None):
+    def outputs(self, inputs):
         """The logits, or numbers, for some inputs, without dropout."""
         if self.compute is None:
-            raise ValueError(f"the model, {type(self.model).__name__}, has no logits(params, …) or outputs(params, …)")
-        return on_host(self.compute(self.params, *inputs, backend=ops or self.ops)).astype(float)
+            raise ValueError(f"a {type(self.model).__name__} has no logits(params, …) or outputs(params, …) that run")
+        return on_host(self.compute(self.params, *inputs, **self.options)).astype(float)
 
     def gradient(self, *batch, params=None, **options):
         """The loss, the gradient by path as NumPy arrays, where 0 is what is left out, and the number of targets."""

@@ -24,7 +24,7 @@ OTHERS = """
     nan in the measurements, padding is not masked by the model, batch is normalised, memory is zero, heads are equal
     all positions are equal, sign of a gradient, encoder gets no gradient, wrong count, no end token, classes from 1
     most words are unknown, value to predict among the inputs, warm up of a million steps, epochs are given for steps
-    the same batch in each step, few rows learned by heart, rate 10 times too large
+    the same batch in each step, few rows learned by heart, rate 10 times too large, mask is inverted
     loss of the inputs, position is one off, rotary positions begin again, one buffer for all gradients
 """
 
@@ -131,10 +131,11 @@ class Bigram:
 
 
 class Delegating:
-    """A model that has another, and only the methods of the protocol."""
+    """A model that has another, and only the methods of the protocol, and others that are named."""
 
-    def __init__(self, model):
-        self.init, self.count, self.loss_and_grad = model.init, model.count, model.loss_and_grad
+    def __init__(self, model, *others):
+        for name in ("init", "count", "loss_and_grad", *others):
+            setattr(self, name, getattr(model, name))
 
 
 ASCENDING = (np.arange(12)[:, None] + np.arange(9)) % 13
@@ -144,7 +145,56 @@ ASCENDING = (np.arange(12)[:, None] + np.arange(9)) % 13
 def test_a_batch_of_one_array_of_a_model_of_your_own(model, ids):
     found = nf.diagnose(model, model.init(0), (ids,))
     assert found.names == [] and "has no logits" in found.not_examined[0]
-    assert "the batch" not in repr(found)
+    assert "Which outputs depend on a token" in found.not_examined[0] and "the batch" not in repr(found)
+
+
+class Blind(nf.LanguageModel):
+    """A language model that sees the position alone."""
+
+    def _embed(self, ops, params, side, ids, dropout_key=None, at=None):
+        return super()._embed(ops, params, side, np.ones_like(ids), dropout_key, at)
+
+
+def named_of(model, batch, **options):
+    return nf.diagnose(model, model.init(0), batch, quick=True, **options).names
+
+
+@pytest.mark.parametrize(
+    "kind, names",
+    [(nf.LanguageModel, []), (NotCausal, ["later tokens leak"]), (Blind, ["input ignored"])],
+)
+def test_logits_of_a_model_of_your_own_are_examined(kind, names):
+    model, batch = text(kind)["model"], text()["batch"]
+    assert named_of(Delegating(model, "logits"), batch) == names  # it has neither vocab nor pad_id
+
+
+def test_logits_of_a_source_and_a_target_are_examined():
+    (mistake,) = named("memory is zero")
+    case = mistake.make()
+    assert named_of(Delegating(case["model"], "logits", "pad_id"), case["batch"]) == ["input ignored"]
+    assert named_of(Delegating(pairs()["model"], "logits", "pad_id"), case["batch"]) == []
+
+
+class BigramWithLogits(Bigram):
+    """The same, which can be asked for its outputs."""
+
+    def logits(self, params, ids):
+        return params["table"][ids]
+
+
+def test_a_model_of_one_token_may_be_meant_so():
+    (found,) = nf.diagnose(BigramWithLogits(), Bigram().init(0), (ASCENDING,), quick=True)
+    assert (found.name, found.sure) == ("input ignored", "likely") and "this is no mistake" in found.seen
+
+
+def test_a_label_of_each_token_may_depend_on_later_tokens():
+    class Tagger(Delegating):
+        def logits(self, params, ids, **options):
+            return model.outputs(params, ids, **options)
+
+    model = nf.Encoder(13, d_model=16, n_heads=2, n_layers=1, d_ff=32, task="classes", n_outputs=13, pooling="none")
+    ids, labels = np.random.default_rng(0).integers(1, 13, (2, 16, 9))
+    assert named_of(Tagger(model, "pad_id"), (ids, labels)) == []
 
 
 def test_only_an_error_of_the_model_says_that_it_does_not_run():
@@ -160,12 +210,21 @@ def test_only_an_error_of_the_model_says_that_it_does_not_run():
     assert nf.diagnose(Weighted(), params, (ASCENDING, np.ones(1))).names == ["does not run"]
 
 
+@pytest.mark.parametrize("hidden", [np.nan, 999.0])
+def test_what_a_mask_hides_never_matters(hidden):
+    (x, y), mask = numbers()["batch"], np.random.default_rng(0).random((16, 8)) < 0.8
+    x = np.where(mask[..., None], x, hidden)
+    assert nf.diagnose(**numbers() | {"batch": (x, y, mask)}, quick=True).names == []
+    assert nf.diagnose(**numbers() | {"batch": (x, y)}, quick=True).names in (["not finite"], ["scale of the data"])
+
+
 @pytest.mark.parametrize("rows", [1, 3])
 def test_a_few_rows_and_no_padding(rows):
     src = np.random.default_rng(0).integers(3, 13, (rows, 6))
     tgt = np.concatenate([np.full((rows, 1), 1), src, np.full((rows, 1), 2)], axis=1)
     found = nf.diagnose(**pairs(batch=(src, tgt)))
     assert found.names == [] and any("one row" in why for why in found.not_examined) == (rows == 1)
+    assert "finite" not in repr(found)
 
 
 def test_one_id_may_begin_and_end_a_target():
