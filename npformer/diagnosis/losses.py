@@ -1,5 +1,6 @@
 """The loss, against the outputs and at the start, and its gradient, against differences of the loss."""
 
+import contextlib
 import inspect
 import re
 
@@ -13,19 +14,38 @@ STEP, TOLERANCE = 1e-7, 1e-3  # of the largest part; of the slope
 
 def of_outputs(case):
     """The loss against that computed from the outputs."""
-    y, targets, counted = case.outputs(case.inputs), case.targets, case.is_counted(case.inputs, case.targets)
+    y, counted = case.outputs(case.inputs), case.is_counted(case.inputs, case.targets)
     if case.n_answers is None:
-        raise ValueError("it predicts numbers, neither tokens nor classes")
-    mean_loss = lambda y, targets, counted: reference.cross_entropy(y, np.where(counted, targets, -1), ignore_id=-1)[0]
-    expected = mean_loss(y, targets, counted)
-    known = [("", expected), ("not the mean", expected * counted.sum())]
+        is_number = case.targets.dtype.kind == "f"
+        raise ValueError("it predicts numbers" if is_number else "outputs(…) are not known to be logits")
+    if case.causal is None and counted.sum() != case.n:
+        raise ValueError(f"not known which targets count: loss_and_grad counts {case.n} of {counted.size}")
+
+    def of(inputs, targets, counted=None):
+        counted = case.is_counted(inputs, targets) if counted is None else counted
+        return reference.cross_entropy(case.outputs(inputs), np.where(counted, targets, -1), ignore_id=-1)[0]
+
+    agrees = lambda x, loss=case.loss, within=2e-3: abs(loss - x) < within * max(1, abs(x))
+    if agrees(expected := of(case.inputs, case.targets)):
+        return
+    seen = f"loss_and_grad gives {case.loss:.4g}, the outputs of the same rows {expected:.4g}"
+    single = [[x[i : i + 1] if len(x) == len(y) else x for x in case.rows] for i in range(len(y))]
+    if all(agrees(of(*case.split(row)), case.gradient(*row)[0]) for row in single):
+        yield "loss differs", f"{seen}, but each row alone agrees: rows are mixed, or sorted without their targets"
+        return
+    known = [("not the mean", "their sum", expected * counted.sum())]
     if case.causal is not None:
-        *others, ids = case.inputs
-        known.append(("targets not shifted", mean_loss(case.outputs([*others, targets]), targets, counted)))
-        known.append(("targets not shifted", mean_loss(y, ids, case.is_word(ids))))
-        known.append(("padding counted", mean_loss(y, targets, np.ones_like(counted))))
-    if name := next((name for name, x in known if abs(case.loss - x) < 2e-3 * max(1, abs(x))), "loss differs"):
-        yield name, f"the loss is {case.loss:.4g}, the mean of the outputs' {expected:.4g}"
+        (*others, ids), targets, whole = case.inputs, case.targets, case.rows[case.causal]
+        own, padded = "with the input as targets", f"with the {(~counted).mean():.0%} of targets that are padding"
+        known += [
+            ("padding counted", padded, of(case.inputs, targets, np.ones_like(counted))),
+            ("targets not shifted", own, of(case.inputs, ids)),
+            ("targets not shifted", "with the targets as the input", of([*others, targets], targets)),
+        ]
+        with contextlib.suppress(ValueError):  # it may be too long
+            known.append(("targets not shifted", own, of([*others, whole], whole)))
+    name, what, x = min(known, key=lambda each: abs(each[-1] - case.loss))
+    yield (name, f"{seen}, and {what} {x:.4g}") if agrees(x, within=2e-4) else ("loss differs", seen)
 
 
 def divided(case):

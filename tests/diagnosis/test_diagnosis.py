@@ -218,6 +218,34 @@ def test_what_a_mask_hides_never_matters(hidden):
     assert nf.diagnose(**numbers() | {"batch": (x, y)}, quick=True).names in (["not finite"], ["scale of the data"])
 
 
+class OwnLoss(nf.LanguageModel):
+    """A language model whose loss compares outputs with the tokens that are read."""
+
+    def loss_and_grad(self, params, ids, **options):
+        return super().loss_and_grad(params, ids, ids, **options)
+
+
+class Sorted(nf.Transformer):
+    """A Transformer that sorts sources by length, and not their targets."""
+
+    def loss_and_grad(self, params, src, tgt, **options):
+        order = np.argsort((src != self.pad_id).sum(axis=1), kind="stable")
+        return super().loss_and_grad(params, src[order], tgt, **options)
+
+
+def test_a_loss_of_other_targets_says_of_which():
+    found = nf.diagnose(**text(OwnLoss), quick=True)[0]
+    loss = float(re.search(r"loss_and_grad gives ([\d.]+),", found.seen)[1])
+    assert (found.name, found.sure) == ("targets not shifted", "certain")
+    assert found.seen.endswith(f"with the input as targets {loss:.4g}")
+
+
+@pytest.mark.parametrize("rows", [2, 32])
+def test_rows_that_are_mixed_in_the_loss_are_named(rows):
+    found = nf.diagnose(**pairs(Sorted, batch=tuple(x[:rows] for x in TASK.batch(0, 32))), quick=True)
+    assert found.names == ["loss differs"] and "each row alone agrees" in found[0].seen
+
+
 @pytest.mark.parametrize("rows", [1, 3])
 def test_a_few_rows_and_no_padding(rows):
     src = np.random.default_rng(0).integers(3, 13, (rows, 6))
