@@ -33,7 +33,7 @@ TABLE = {  # how sure it is, why it matters, what to do; causes come before cons
     "start far from ln V": (LIKELY, "To know nothing costs ln V.", "look at the first weights; if below, for a leak."),
     "dropout": (LIKELY, "Too little signal remains.", "0.1 to 0.3; 0 while you look for a mistake."),
     "dropout has no effect": (SURE, "The model overfits as if there were none.", "use dropout_key, new in each step."),
-    "wrong gradient": (SURE, "A step does not go downhill.", "look for this part in the backward pass; gradcheck."),
+    "wrong gradient": (SURE, "A step does not go downhill.", "gradcheck this part: docs/guides/own-model.md."),
     "no gradient": (SURE, "These parameters stay as they are.", "use them in the forward and the backward pass."),
     "equal weights": (SURE, "What begins equal stays equal; zeros pass nothing on.", "model.init(seed)."),
     "scale of weights": (LIKELY, "Each layer multiplies by it.", "a variance of about 1/D: model.init(seed)."),

@@ -9,7 +9,7 @@ import numpy as np
 from npformer import reference, tree
 from npformer.arrays import on_host
 
-STEP, TOLERANCE = 1e-7, 1e-3  # of the largest part; of the slope
+STEP, TOLERANCE = 1e-7, 1e-3  # of the direction, relative to its largest part; of the slope
 
 
 def of_outputs(case):
@@ -85,26 +85,37 @@ def differences(case):
     of_loss = options | {"n_tokens": None} | ({"with_grad": False} if "with_grad" in takes else {})
     drawn = lambda x: rng.standard_normal(x.shape, np.float32)
     shaken = lambda x: np.add(x, drawn(x) * max(0.2 * size(x), 0.02), out=x)  # at 0 a ReLU has no derivative
-    params = tree.map_leaves(lambda x: shaken(on_host(x).astype(np.float64)), case.params)
+    flat, params = tree.flatten(tree.map_leaves(lambda x: shaken(on_host(x).astype(np.float64)), case.params))
     grads = case.gradient(params=params, **options)[1]
-    norms = {path: np.linalg.norm(g) for path, g in grads.items()}
-    least = 1e-2 * np.median([n for n in norms.values() if n] or [1.0])
-    along = {path: drawn(g) / float(norms[path] + least) for path, g in grads.items()}
-    h = STEP / max(map(size, along.values()))
+    shapes, norms = {path: g.shape for path, g in grads.items()}, np.array([*map(np.linalg.norm, grads.values())])
+    sizes, gradient = [g.size for g in grads.values()], tree.flatten(grads)[0]
+    del grads  # which may be large
+    scales = np.float32(norms + 1e-2 * np.median(norms[norms > 0] if norms.any() else 1.0))
+    along, h, ends = drawn(flat) / np.repeat(scales, sizes), STEP * float(scales.min()), np.cumsum(sizes)
 
-    def compared(paths):  # the error for these parameters, relative to their part, the slope, what the gradient says
-        moved = lambda h: tree.from_leaves((p, x + h * along[p] if p in paths else x) for p, x in tree.leaves(params))
-        up, down = (float(case.model.loss_and_grad(moved(step), *case.rows, **of_loss)[0]) for step in (h, -h))
-        slope, told = (up - down) / (2 * h), sum(float((grads[p] * along[p]).sum()) for p in paths)
-        return abs(slope - told) / len(paths) ** 0.5, slope, told, paths
+    def compared(a, b, h=h):  # the error for the entries a to b, the slope of the loss, and what the gradient says
+        def loss_after(step):
+            flat[a:b] += step * along[a:b]
+            return float(case.model.loss_and_grad(params, *case.rows, **of_loss)[0])
 
-    worst = compared(list(along))
-    while worst[0] > TOLERANCE and len(paths := worst[-1]) > 1:  # halve the place
-        worst = max(compared(paths[: len(paths) // 2]), compared(paths[len(paths) // 2 :]))
-    error, slope, told, (path, *_) = worst
+        up, down = loss_after(h), loss_after(-2 * h)
+        flat[a:b] += h * along[a:b]
+        slope, told = (up - down) / (2 * h), float(gradient[a:b] @ along[a:b])
+        return abs(slope - told), slope, told
+
+    a, b = 0, flat.size
+    if compared(a, b)[0] <= TOLERANCE * len(ends) ** 0.5:
+        return
+    while b - a > 1:  # halve the place
+        a, b = max(((a, (a + b) // 2), ((a + b) // 2, b)), key=lambda half: compared(*half)[0])
+    which = int(np.searchsorted(ends, a, side="right"))
+    path, begin = list(shapes)[which], ends[which] - sizes[which]
+    error, slope, told = compared(begin, ends[which])
     if error > TOLERANCE:
+        along[a], entry = 1, [int(i) for i in np.unravel_index(a - begin, shapes[path])]
         seen = f"along {path} the loss changes by {slope:.4g}, the gradient says {told:.4g}"
-        yield "wrong gradient" if norms[path] else "no gradient", seen
+        seen += "; at its entry {}, by {:.2g} and {:.2g}".format(entry, *compared(a, b, 1e-6)[1:])
+        yield "wrong gradient" if norms[which] else "no gradient", seen
 
 
 def by_parameter(case):

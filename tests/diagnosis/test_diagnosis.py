@@ -111,7 +111,10 @@ def test_what_cannot_be_examined_is_said():
     batch = rng.standard_normal((8, 4)), rng.standard_normal((8, 1))
     found = nf.diagnose(Linear(), Linear().init(0), batch)
     assert found.names == [] and any("has no logits" in why for why in found.not_examined)
-    assert nf.diagnose(WrongLinear(), Linear().init(0), batch).names == ["wrong gradient"]
+    (wrong,) = nf.diagnose(WrongLinear(), Linear().init(0), batch)
+    of_entry = re.search(r"its entry \[\d, 0\], by (\S+) and (\S+)", wrong.seen).groups()
+    assert wrong.name == "wrong gradient" and float(of_entry[1]) == pytest.approx(1.1 * float(of_entry[0]), rel=0.05)
+    assert "own-model.md" in wrong.what_to_do
 
 
 class Bigram:
