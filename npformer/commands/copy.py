@@ -71,7 +71,7 @@ def main(argv=None):
         print(f"\nthe operations of one step:\n{calls}\n")
 
     if watch := options.diagnose:
-        watch = trainer.diagnose(*task.batch(0, preset["batch_size"]), bos_id=BOS, eos_id=EOS)
+        watch = trainer.diagnose(*task.batch(0, preset["batch_size"]), bos_id=BOS, eos_id=EOS, n_steps=steps)
         print(f"\n{watch}\n")
     start = time.perf_counter()
     seen = set()

@@ -53,7 +53,7 @@ def train_until_stopped(run, options, train):
     if options.explain:
         say(f"\nthe operations of one step:\n{run.trainer.explain(*run.next_batch())}\n")
     if options.diagnose:
-        say(f"\n{run.trainer.diagnose(*run.next_batch())}\n")
+        say(f"\n{run.trainer.diagnose(*run.next_batch(), n_steps=run.settings.steps)}\n")
     note = "stopping and saving after this step or validation; a second signal saves nothing"
     with StopSignals(note if run.ranks.is_first else "") as stop:
         train([stop, Watch(run.trainer, run.write)] if options.diagnose else [stop])

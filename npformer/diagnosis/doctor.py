@@ -28,6 +28,7 @@ def diagnose(
     bos_id: int | None = None,
     eos_id: int | None = None,
     max_len: int | None = None,
+    n_steps: int | None = None,
     backend: AnyBackend = "auto",
     quick: bool = False,
 ) -> Findings:
@@ -45,6 +46,9 @@ def diagnose(
         Then its rate and settings are examined, too. ``trainer.diagnose(*batch)`` is the same.
     bos_id, eos_id, max_len : int, optional
         What you decode with.
+    n_steps : int, optional
+        The steps that the trainer will have made at the end, for which its schedule has to last. If not given, a
+        schedule of fewer than 100 steps is taken for one of epochs.
     backend : "auto", "reference", "cpu", "gpu" or an Ops
         What the trainer computes with.
     quick : bool
@@ -62,7 +66,7 @@ def diagnose(
     if hasattr(batch, "shape"):
         raise TypeError(f"batch is an array of shape {batch.shape}, expected a tuple of arrays: batch=(x,)")
     ops = trainer.ops if trainer is not None and backend == "auto" else get_backend(backend, params)
-    case, state = Subject(model, params, batch, ops, trainer, (bos_id, eos_id, max_len)), np.random.get_state()
+    case, state = Subject(model, params, batch, ops, trainer, (bos_id, eos_id, max_len), n_steps), np.random.get_state()
     try:
         with warnings.catch_warnings(action="ignore"), np.errstate(all="ignore"):
             found, missing = examined(case, QUICK if quick else QUICK + COSTLY)

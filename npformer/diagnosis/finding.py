@@ -39,7 +39,7 @@ TABLE = {  # how sure it is, why it matters, what to do; causes come before cons
     "scale of weights": (LIKELY, "Each layer multiplies by it.", "a variance of about 1/D: model.init(seed)."),
     "stale parameters": (SURE, "A trainer has arrays of its own: others do not learn.", "use trainer.params."),
     "rate too large": (LIKELY, "Each step throws away what others learned.", "a tenth of this rate, and warm-up."),
-    "rate too small": (LIKELY, "The parameters hardly move.", "a larger rate; warm-up and total in steps."),
+    "rate too small": (LIKELY, "The parameters hardly move.", "`total=` in steps, not epochs; or a larger rate."),
     "frozen": (LIKELY, "Other layers work with noise.", "freeze only what was trained."),
     "unusual setting": (LIKELY, "Training hardly works so.", "betas=(0.9, 0.98), label_smoothing=0.1, clip_norm=1."),
     "one batch is not learned": (LIKELY, "More rows will not be learned.", "other findings; width, depth, backward."),

@@ -17,9 +17,10 @@ class Subject:
     predicted, if there is one, and ``n_answers`` is the number V of answers of which one is right.
     """
 
-    def __init__(self, model, params, batch, ops, trainer, decoding):
+    def __init__(self, model, params, batch, ops, trainer, decoding, n_steps):
         self.model, self.given, self.batch, self.ops = model, params, tuple(batch), ops
-        self.trainer, self.decoding, self.pad_id = trainer, decoding, getattr(model, "pad_id", None)
+        self.trainer, self.decoding, self.n_steps = trainer, decoding, n_steps
+        self.pad_id = getattr(model, "pad_id", None)
         self.params = tree.map_leaves(lambda x: x.copy(), params)
         self.compute = getattr(model, "logits", getattr(model, "outputs", None))
         self.n_inputs, self.of_ids, self.causal, self.by_position, self.n_answers = 1, [], None, False, None

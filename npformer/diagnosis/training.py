@@ -53,6 +53,10 @@ def settings(case):
         yield "rate too small", f"{seen}; up to step {SAMPLED[9]:,} no rate is above {max(rates[:10]):.3g}"
     elif max(rates[:4]) == 0:
         yield "rate too small", f"the rate is 0 up to step {SAMPLED[3]}"
+    elif not any(rates[7:]):  # from step 200 on
+        end = next(n for n in range(1, 201) if not any(map(optimizer.learning_rate, range(n, 201))))
+        if end < (case.n_steps or (200 if case.trainer.n_steps > end else 100)):  # a short training may end later
+            yield "rate too small", f"the rate is 0 from step {end} on, as if `total` were in epochs"
     if training.frozen and case.is_new and case.trainer.n_steps == 0:
         yield "frozen", f"{', '.join(training.frozen)} as they were drawn"
     beta1, beta2 = getattr(optimizer, "betas", (getattr(optimizer, "momentum", 0), 1))

@@ -331,9 +331,9 @@ class Trainer:
     def report(self, path: str | Path | None = None) -> str:
         """Return a table of what ``fit(watch=True)`` saw, with its findings; draw the curves into a file, if given.
 
-        It has a row for each layer and each table of embeddings, as they were in the last look, of which there is one
-        every 50 steps: the norm of its weights, that of its gradient, and the norm of the update of one step, divided
-        by that of the weights. This is 0 if the layer is frozen, and usually 0.001 to 0.03 while the rate is highest.
+        It has a row for each layer and each table of embeddings: the norms of its weights and of its gradient in the
+        last look, of which there is one every 50 steps, and the norm of the update of one step, divided by that of the
+        weights, in the look with the highest rate. This is 0 if the layer is frozen, and usually 0.001 to 0.03.
         """
         if self.watched is None:
             raise ValueError("nothing was watched: call fit(…, watch=True) first")

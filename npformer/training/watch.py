@@ -26,6 +26,7 @@ class Watch:
         self.examines_first = known is None
         self.is_due, self.before = False, np.empty_like(trainer.flat_params)  # once, as memory is slow when it is new
         self.parts = dict[str, np.ndarray]()  # (weights, gradient, update) in the last look
+        self.highest, self.ratios = -1.0, dict[str, float]()  # the rate, and update ÷ weights in the look with it
 
     def of(self, batches):
         """The same batches, which are looked at before their steps are made."""
@@ -77,6 +78,8 @@ class Watch:
             if x.ndim > 1:  # a bias begins as 0
                 name = re.match(r".*?\.\d+|[^.]*", path)[0]  # a layer, or a table
                 self.parts[name] = np.hypot(self.parts.get(name, 0), [float(np.linalg.norm(y)) for y in (x, g, d)])
+        if info.lr >= self.highest:
+            self.highest, self.ratios = info.lr, {name: d / max(x, 1e-30) for name, (x, _, d) in self.parts.items()}
         for name, (size, _, update) in self.parts.items():
             if update > 0.25 * size > 0:
                 yield "rate too large", f"step {info.step} changes {name} by {update / size:.2g} of its size"
@@ -86,7 +89,7 @@ class Watch:
         if info.grad_norm == 0:
             yield "no gradient", "the norm of the whole gradient is 0"
         if info.lr == 0 and any(each.lr == 0 for each in self.steps[-2:-1]):  # the last of a schedule may be 0
-            yield "rate too small", f"the rates of step {info.step} and of the step before are 0"
+            yield "rate too small", f"the rate is 0 since step {info.step - 1}: the schedule is over"
         own = [each for each in self.trainer.state.validations if each["step"] >= self.steps[0].step]
         results = [(each["val_loss"], each["step"]) for each in own if "val_loss" in each]
         if len(results) > 3 and results[-1][1] == info.step and results[-1][0] > 1.05 * (best := min(results))[0]:
@@ -107,6 +110,6 @@ class Watch:
         if path is not None:
             plot_loss(self.steps, path)
         lines = ["{:<24}{:>10}{:>10}{:>18}".format("part", "weights", "gradient", "update ÷ weights")]
-        lines += [f"{name:<24}{w:>10.3g}{g:>10.2g}{u / max(w, 1e-30):>18.2g}" for name, (w, g, u) in self.parts.items()]
+        lines += [f"{name:<24}{w:>10.3g}{g:>10.2g}{self.ratios[name]:>18.2g}" for name, (w, g, _) in self.parts.items()]
         lines += [f"step {x.step}: loss {x.loss:.4g}, lr {x.lr:.2g}" for x in (self.steps[0], self.steps[-1])]
         return "\n".join([*lines, "", repr(self.findings)])

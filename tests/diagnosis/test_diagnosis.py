@@ -266,6 +266,18 @@ def test_one_id_may_begin_and_end_a_target():
     assert found.name == "begin token" and found.seen == "all targets begin with 2, and you decode with bos_id=1"
 
 
+@pytest.mark.parametrize(
+    "total, n_steps, names", [(10, 0, True), (10, 15, True), (150, 160, True), (150, 150, False), (300, 400, False)]
+)
+def test_a_schedule_that_is_over_is_named(total, n_steps, names):
+    trainer = trained(text(d_model=16, n_layers=1), nf.Adam(nf.warmup_cosine(3e-3, 1, total)))["trainer"]
+    trainer.state.n_steps = n_steps
+    assert trainer.diagnose(*text()["batch"], n_steps=total).names == []
+    found = trainer.diagnose(*text()["batch"])
+    assert found.names == ["rate too small"] * names
+    assert all(f"0 from step {total} on" in each.seen and "in steps, not epochs" in each.what_to_do for each in found)
+
+
 def test_a_batch_that_is_no_tuple_is_refused_before_it_is_examined():
     trainer = nf.Trainer(text()["model"], nf.Adam(1e-3))
     with pytest.raises(ValueError, match=r"batches\[0\] is a ndarray, expected a tuple"):
@@ -329,6 +341,17 @@ def test_a_training_that_is_stuck_is_named():
     trainer = nf.Trainer(text(d_model=8, n_layers=1)["model"], nf.Adam(1e-9))
     with pytest.warns(UserWarning, match="stuck"):
         trainer.fit(((TASK.batch(i, 32)[1],) for i in range(200)), watch=True, progress=False)
+
+
+def test_a_watched_schedule_that_is_over_and_the_update_at_the_highest_rate():
+    trainer = nf.Trainer(text(d_model=8, n_layers=1)["model"], nf.Adam(nf.warmup_cosine(1e-2, 2, 54)))
+    with pytest.warns(
+        UserWarning, match=r"the rate is 0 since step 54: the schedule is over.\n.* Try: `total=` in steps"
+    ):
+        trainer.fit(((TASK.batch(i, 8)[1],) for i in range(56)), watch=True, progress=False)
+    size, _, update = trainer.watched.parts["layers.0"]  # of step 52
+    (line,) = (line for line in trainer.report().splitlines() if line.startswith("layers.0"))
+    assert float(line.split()[-1]) > 10 * update / size > 0
 
 
 def test_a_report_needs_a_watched_training_and_is_drawn(tmp_path):
