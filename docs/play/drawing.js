@@ -108,7 +108,7 @@ function heat_map({
     <rect class="frame" width="${m * width}" height="${n * height}"/>${mark}
     <rect class="cursor" width="${width}" height="${height}" visibility="hidden"/></g></svg>`;
 
-  scale ??= signed ? `orange: down to ${number(-peak, 2)}; blank: 0; blue: up to ${number(peak, 2)}` : "scale: 0 to 1";
+  scale ??= signed ? `blue: down to ${number(-peak, 2)}; blank: 0; red: up to ${number(peak, 2)}` : "scale: 0 to 1";
   const readout = element("p", { class: "readout", "aria-live": "polite" }, scale);
   const caption = element("figcaption", {}, element("b", {}, title), ` ${text}`);
   const figure = element("figure", { class: "map" }, caption, scroll, readout);

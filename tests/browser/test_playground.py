@@ -540,4 +540,6 @@ def test_what_is_left_out_of_a_text_is_told(browser):
 def test_it_also_opens_without_being_put_together(look, errors):
     browser = look(make_playground.FOLDER / "index.html")
     assert find(browser, "#said").text
+    script = "return [...document.querySelectorAll('nav a')].map((link) => document.querySelector(link.hash)?.tagName)"
+    assert browser.execute_script(script) == ["SECTION", "H3", "H3", "H2", "H3", "SECTION"]
     assert errors() == []
