@@ -3,22 +3,25 @@
 
 const letter_of = (id) => ["pad", "start", "end"][id] ?? String.fromCharCode(94 + id); // 3 is a
 
-/** The boxes, from the first to the last: { id, side, row, title, text, shown, views, params }. */
+/** The names of the decoder's rows: "a → l" has read a, and is to write l. */
+const rows_of = (tgt) => tgt.slice(1).map((id, t) => `${letter_of(tgt[t])} → ${letter_of(id)}`);
+
+/** The boxes, from the first to the last: { id, side, row, title, name, text, shown, views, params }. */
 function boxes_of({ src, tgt, seen }, settings) {
   const [D, H, N, S, T] = [settings.d_model, settings.n_heads, settings.n_layers, src.length, tgt.length - 1];
   const numbered = (n) => Array.from({ length: n }, (_, i) => String(i));
   const read = src.map(letter_of);
-  const [known, wanted] = [tgt.slice(0, -1).map(letter_of), tgt.slice(1).map((id) => `→ ${letter_of(id)}`)];
+  const written = rows_of(tgt);
   const vocabulary = numbered(settings.letters + 3).map((id) => letter_of(Number(id)));
   const boxes = [];
   const box = (side, row, id, title, text, shown, views, params = []) => boxes.push({
     id, side, row, title, text, shown,
     views: views.map(([key, name, rows, cols = numbered(seen[key].m), row_range, col_range, gradient]) => (
       { key, name, rows, cols, row_range, col_range, gradient })),
-    params: params.flatMap(([path, name, rows]) => (seen[`${path}.weight`] ? [[`${path}.weight`, `W ${name}`], [`${path}.bias`, `b ${name}`]] : [[path, name]])
+    params: params.flatMap(([path, name, rows]) => (seen[`${path}.weight`] ? [[`${path}.weight`, `W${name}`], [`${path}.bias`, `b${name}`]] : [[path, name]])
       .map(([key, name]) => ({ key, name, rows: seen[key].n === 1 ? [""] : rows ?? numbered(seen[key].n), cols: numbered(seen[key].m) }))),
   });
-  const heads = (key, name, rows, cols) => [...Array(H).keys()].map((h) => [key, `${name}, head ${h}`, rows, cols, [h * rows.length, (h + 1) * rows.length]]);
+  const heads = (key, name, rows, cols) => [...Array(H).keys()].map((h) => [key, `head ${h + 1}: ${name}`, rows, cols, [h * rows.length, (h + 1) * rows.length]]);
   const third = (key, name, rows, part) => [key, name, rows, numbered(D), undefined, [part * D, (part + 1) * D]];
   const root = settings.broken === "scale" ? "" : " / √K";
 
@@ -32,7 +35,7 @@ function boxes_of({ src, tgt, seen }, settings) {
     box(side, row, id, title, `softmax(q kᵀ${root}) v`, `${id}.weights`, [
       ...views, ...heads(`${id}.scores`, `scores = q kᵀ${root}`, rows, cols), ...heads(`${id}.weights`, "weights = softmax(scores)", rows, cols),
       [`${id}.merged`, "merged heads = weights · v", rows], [`${id}.y`, "y", rows],
-    ], params.map((name) => [`${id}.${name}`, name]));
+    ], params.map((name) => [`${id}.${name}`, `_${name}`]));
   }
 
   function add_and_norm(side, row, id, rows) {
@@ -57,33 +60,44 @@ function boxes_of({ src, tgt, seen }, settings) {
     add_and_norm("encoder", row++, `${id}.feed_forward_norm`, read);
   }
   row -= 3; // the decoder begins so far down that the memory comes in from the side
-  embed("decoder", row++, "target_embedding", known);
+  embed("decoder", row++, "target_embedding", written);
   for (let i = 0; i < N; i++) {
     const [id, cross] = [`decoder.${i}`, `decoder.${i}.memory_attention`];
-    attend("decoder", row++, `${id}.attention`, settings.broken === "mask" ? "Self-attention, no mask" : "Masked self-attention", known, known,
-      own(`${id}.attention`, known), ["qkv", "out"]);
-    add_and_norm("decoder", row++, `${id}.attention_norm`, known);
-    attend("decoder", row++, cross, "Cross-attention", wanted, read,
-      [[`${cross}.q`, "q", known], third(`${cross}.kv`, "k", read, 0), third(`${cross}.kv`, "v", read, 1)], ["q", "kv", "out"]);
-    add_and_norm("decoder", row++, `${cross}_norm`, known);
-    feed_forward("decoder", row++, `${id}.feed_forward`, known);
-    add_and_norm("decoder", row++, `${id}.feed_forward_norm`, known);
+    attend("decoder", row++, `${id}.attention`, settings.broken === "mask" ? "Self-attention, no mask" : "Masked self-attention", written, written,
+      own(`${id}.attention`, written), ["qkv", "out"]);
+    add_and_norm("decoder", row++, `${id}.attention_norm`, written);
+    attend("decoder", row++, cross, "Cross-attention", written, read,
+      [[`${cross}.q`, "q", written], third(`${cross}.kv`, "k", read, 0), third(`${cross}.kv`, "v", read, 1)], ["q", "kv", "out"]);
+    add_and_norm("decoder", row++, `${cross}_norm`, written);
+    feed_forward("decoder", row++, `${id}.feed_forward`, written);
+    add_and_norm("decoder", row++, `${id}.feed_forward_norm`, written);
   }
-  box("decoder", row++, "output", "Output", "logits = x W + b", "output.logits", [["output.logits", "logits", wanted, vocabulary]], [["output", ""]]);
-  box("decoder", row++, "loss", "Loss", "−log p(wanted letter), the mean", "loss.probabilities", [
-    ["loss.probabilities", "p = softmax(logits)", wanted, vocabulary, undefined, undefined, "output.dlogits"], ["loss.loss", "loss", [""], ["loss"]],
+  box("decoder", row++, "output", "Output", "logits = x W + b", "output.logits", [["output.logits", "logits", written, vocabulary]], [["output", ""]]);
+  box("decoder", row++, "loss", "Loss", "−log p(wanted letter), the mean of your word", "loss.probabilities", [
+    ["loss.probabilities", "p = softmax(logits)", written, vocabulary, undefined, undefined, "output.dlogits"], ["loss.loss", "loss", [""], [""]],
   ]);
+  for (const title of new Set(boxes.map((x) => x.title))) { // no two boxes have the same name
+    const all = boxes.filter((x) => x.title === title);
+    all.forEach((x) => {
+      const beside = all.filter(({ side }) => side === x.side);
+      if (beside.length > 1) x.title = `${title} ${beside.indexOf(x) + 1}`;
+      x.name = x.title + (beside.length < all.length ? ` (${x.side})` : "");
+    });
+  }
   return boxes;
 }
 
-/** The name of a number for people: the box, the matrix, the row and the column. */
-function described(boxes, key, i, j, view = "values") {
+/** The name of the gradient: "head 1: dscores[a, b]" of "head 1: scores[a, b]". */
+const slope_of = (text) => text.replace(/^(head \d: )?/, "$1d");
+
+/** The name of a number for people: the box, and the matrix with the row and the column as `form` has it, or "name[]". */
+function described(boxes, key, i, j, form) {
   for (const box of boxes) {
     for (const { key: name, name: title, rows, cols, row_range, col_range } of [...box.views, ...box.params]) {
       const [r, c] = [i - (row_range?.[0] ?? 0), j - (col_range?.[0] ?? 0)];
       if (name !== key || r < 0 || r >= rows.length || c < 0 || c >= cols.length) continue;
       const place = [rows[r], cols[c]].filter(Boolean).join(", ");
-      return { box, text: `${view === "gradients" ? "d" : ""}${title.split(/ = |, head/)[0]}[${place}]`, where: box.title };
+      return { box, text: (form ?? `${title.split(" = ")[0]}[]`).replace("[]", place && `[${place}]`), where: box.name };
     }
   }
   return { box: null, text: key, where: "" };

@@ -1,6 +1,7 @@
 "use strict";
 // Numbers as colours: small pictures, tables whose cells are read by pointer and keyboard, the attention, the curves.
-// Blue is negative, white is 0, red is positive, in both themes; each matrix has its own scale.
+// Blue is negative, white is 0, red is positive, in both themes; each matrix has its own scale, but weights and
+// probabilities are drawn from 0 to 1.
 
 const ENDS = { negative: [33, 102, 172], positive: [178, 24, 43] };
 
@@ -22,12 +23,11 @@ function part_of(matrix, [first_row, last_row] = [0, matrix.n], [first, last] = 
 }
 
 /** Draw matrices side by side into a canvas, a pixel for each number; the style sheet makes it large. */
-function picture(canvas, parts) {
+function picture(canvas, parts, most = Math.max(...parts.map(peak))) {
   const width = parts.reduce((sum, part) => sum + part.m, parts.length - 1);
   [canvas.width, canvas.height] = [width, parts[0].n];
   const context = canvas.getContext("2d");
   const image = context.createImageData(width, parts[0].n);
-  const most = Math.max(...parts.map(peak));
   let left = 0;
   for (const part of parts) {
     part.data.forEach((x, i) => {
@@ -65,8 +65,8 @@ function matrix_table({ title, rows, cols, name }) {
   const figure = element("figure", { class: "matrix", "data-name": name }, caption, element("div", { class: "scroll" }, table));
   const cells = [...table.querySelectorAll("tbody td")];
 
-  function fill(matrix, text = title) {
-    const [most, unit] = [peak(matrix), unit_of(matrix)];
+  function fill(matrix, text, most = peak(matrix)) {
+    const unit = unit_of(matrix);
     caption.replaceChildren(element("b", {}, text), ` ${matrix.n} × ${matrix.m}${unit ? `, in units of 10${superscript(unit)}` : ""}`);
     cells.forEach((node, i) => {
       const rgb = colour(matrix.data[i] / most);
@@ -94,7 +94,7 @@ function focus_cell(cell) {
 
 /** The weights of one head as a picture with letters; the places of the wanted letters have a frame. */
 function attention_map(title, weights, rows, cols, wanted) {
-  const [size, left, top] = [24, 46, 22];
+  const [size, left, top] = [24, 8 + 6.4 * Math.max(...rows.map((label) => label.length)), 22];
   const [width, height] = [left + cols.length * size + 4, top + rows.length * size + 4];
   const text = (x, y, label, anchor) => `<text x="${x}" y="${y}" text-anchor="${anchor}">${escaped(label)}</text>`;
   const cells = [...weights.data].map((w, i) => {

@@ -159,11 +159,11 @@ function show() {
 function show_maps(step) {
   const key = `decoder.${settings.n_layers - 1}.memory_attention.weights`;
   const places = tiny.TASKS[settings.task](ids_of(state.word));
-  const [rows, cols] = [traced.tgt.slice(1).map((id) => `→ ${letter_of(id)}`), [...state.word]];
+  const [rows, cols] = [rows_of(traced.tgt), [...state.word]];
   const T = rows.length;
   $("maps").replaceChildren(...Array.from({ length: settings.n_heads }, (_, h) => (
-    attention_map(`head ${h}`, part_of(traced.seen[key], [h * T, (h + 1) * T]), rows, cols, places))));
-  $("maps-text").textContent = `Cross-attention at step ${step}: from which letter of the word (across) it reads to write each letter (down). Framed: where the wanted letter stands.`;
+    attention_map(`head ${h + 1}`, part_of(traced.seen[key], [h * T, (h + 1) * T]), rows, cols, places))));
+  $("maps-text").textContent = `Cross-attention at step ${step}, from 0 (white) to 1 (red): how much each row reads from each letter of the word. Row a → l has read a and is to write l; the frame is where l stands.`;
 }
 
 function show_measures(step) {
@@ -224,8 +224,11 @@ function view_switch(rows) {
   });
   const legend = element("div", { class: "legend" }, element("span", {}, "−"), element("i"), element("span", {}, "+"));
   return element("div", { id: "switch", style: `grid-row: 2 / ${rows + 1}` }, element("fieldset", {}, element("legend", {}, "Each box shows"), ...radios),
-    legend, element("small", {}, "white is 0; each matrix has its own scale"));
+    legend, element("small", {}, "white is 0; each matrix has its own scale, but weights and p go from 0 to 1"));
 }
+
+/** What is drawn red at most, if this is not the largest number of the matrix. */
+const most_of = ({ key }) => (state.view === "values" && /\.(weights|probabilities)$/.test(key) ? 1 : undefined);
 
 /** The array of a view, or its gradient, as it is seen. */
 function matrix_of({ key, row_range, col_range, gradient }) {
@@ -237,10 +240,14 @@ function show_boxes() {
   $("figure").dataset.view = state.view;
   for (const box of boxes) {
     const node = $(`box-${box.id}`);
-    picture(node.querySelector("canvas"), box.views.filter((view) => view.key === box.shown).map(matrix_of));
+    const views = box.views.filter((view) => view.key === box.shown);
+    picture(node.querySelector("canvas"), views.map(matrix_of), most_of(views[0]));
     node.setAttribute("aria-expanded", String(state.box === box.id));
   }
-  for (const { view, fill } of tables) fill(matrix_of(view), `${state.view === "gradients" ? "d" : ""}${state.view === "gradients" ? view.name.split(" = ")[0] + (/, head \d/.exec(view.name)?.[0] ?? "") : view.name}`);
+  for (const { view, fill } of tables) {
+    const slope = view.gradient?.split(".").at(-1) ?? slope_of(view.name.split(" = ")[0]);
+    fill(matrix_of(view), state.view === "gradients" ? slope : view.name, most_of(view));
+  }
 }
 
 function open_box(id) {
@@ -251,7 +258,7 @@ function open_box(id) {
   tables = [];
   if (box) {
     const group = (title, views) => {
-      const made = views.map((view) => ({ view, ...matrix_table({ title: `${box.title}: ${view.name}`, rows: view.rows, cols: view.cols, name: view.key }) }));
+      const made = views.map((view) => ({ view, ...matrix_table({ title: `${box.name}: ${view.name}`, rows: view.rows, cols: view.cols, name: view.key }) }));
       tables.push(...made);
       return views.length ? [element("h3", {}, title), element("div", { class: "matrices" }, ...made.map((x) => x.figure))] : [];
     };
@@ -262,8 +269,8 @@ function open_box(id) {
       $(`box-${id}`).focus();
     });
     const card = element("div", { id: "number" });
-    panel.replaceChildren(close, element("h3", {}, `${box.title}: ${box.text}`), card, ...group("Computed for your word", box.views), ...group("Parameters", box.params));
-    panel.setAttribute("aria-label", box.title);
+    panel.replaceChildren(close, element("h3", {}, `${box.name}: ${box.text}`), card, ...group("Computed for your word", box.views), ...group("Parameters", box.params));
+    panel.setAttribute("aria-label", box.name);
   }
   show_boxes();
   show_number();
@@ -315,7 +322,7 @@ function show_number() {
   for (const term of [...from, ...to]) cell_of([term.key, term.i, term.j])?.classList.add("source");
 
   const name = described(boxes, key, i, j).text;
-  const lines = [element("p", {}, element("b", {}, name), ` = ${digits(value)}. Its gradient is `, element("b", {}, `d${name} = ${digits(slope)}`),
+  const lines = [element("p", {}, element("b", {}, name), ` = ${digits(value)}. Its gradient is `, element("b", {}, `${slope_of(name)} = ${digits(slope)}`),
     ": this many times a small change of the number is the change of the loss."), element("p", { class: agrees ? "" : "differs" }, agrees
     ? `✓ Measured, by changing this number alone: ${digits(measured)}` : `✗ Measured, by changing this number alone: ${digits(measured)}. The backward pass is wrong here.`)];
   if (from.length && Math.abs(total - slope) > 1e-9 + 1e-6 * Math.abs(slope)) {
@@ -324,26 +331,37 @@ function show_number() {
   const back = element("button", { type: "button", disabled: !state.trail.length }, "← Back to the number before");
   back.addEventListener("click", () => choose(state.trail.at(-1), state.trail.slice(0, -1)));
   card.replaceChildren(...lines, element("div", { class: "ways" },
-    terms_list("It comes from (← towards the loss): dy × local derivative", from, key === "loss.loss" ? "This is the loss. Its gradient is 1: here the backward pass begins." : "Nothing that the loss depends on was computed from it."),
-    terms_list("It goes on to (→ towards the parameters)", to, "This is a parameter, and this its gradient for your word. A step takes the mean over the words of its batch.", true)), back);
+    terms_list("It comes from (← towards the loss): dy × local derivative", from, why_none(key, from)),
+    terms_list("It goes on to (→ towards the parameters)", to, to.length ? "" : "This is a parameter, and this its gradient for your word. A step takes the mean over the words of its batch.", true)), back);
 }
 
-/** At most eight terms, each a button that leads to its number, and the sum of the others. */
-function terms_list(title, terms, empty, onwards = false) {
+/** Why no gradient comes to a number, or "". */
+function why_none(key, terms) {
+  if (key === "loss.loss") return "This is the loss. Its gradient is 1: here the backward pass begins.";
+  if (!terms.length) return "Your word does not use it: nothing was computed from it.";
+  if (terms[0].factor !== 0) return "";
+  if (key.endsWith(".h")) return "h is negative, so relu cuts the gradient off: dy × 0 = 0.";
+  return `${/^decoder.*\.attention\.scores$/.test(key) ? "The mask makes its weight 0. " : ""}Each factor is 0: a small change of this number does not change the loss.`;
+}
+
+/** At most eight terms, each a button that leads to its number, and the sum of the others; before them, a sentence. */
+function terms_list(title, terms, sentence, onwards = false) {
   const most = Math.max(...terms.map((term) => Math.abs(term.part)));
   const items = terms.slice(0, 8).map((term) => {
     const { text, where } = described(boxes, term.key, term.i, term.j);
+    const [what, i, j, form] = term.what;
+    const factor = i === undefined ? what : described(boxes, what, i, j, form).text;
     const share = element("i", { class: term.part < 0 ? "negative" : "positive", style: `width: ${(100 * Math.abs(term.part)) / (most || 1)}%` });
     const sum = `${digits(term.dy)} × ${digits(term.factor)} = ${digits(term.part)}`;
-    const button = element("button", { type: "button" }, element("small", {}, `${where} `), element("b", {}, `d${text}`), element("br"),
-      onwards ? `gets ${sum}` : sum, share);
+    const button = element("button", { type: "button" }, element("small", {}, `${where} `), element("b", {}, slope_of(text)), element("br"),
+      `${onwards ? "gets dy " : ""}× ${factor}: ${sum}`, share);
     button.addEventListener("click", () => choose([term.key, term.i, term.j], [...state.trail, state.at]));
     return element("li", {}, button);
   });
   const others = terms.slice(8);
-  if (others.length) items.push(element("li", {}, `and ${others.length} smaller ones${onwards ? "" : `, together ${digits(others.reduce((sum, term) => sum + term.part, 0))}`}`));
+  if (others.length) items.push(element("li", {}, `and ${others.length} others${onwards ? "" : `, together ${digits(others.reduce((sum, term) => sum + term.part, 0))}`}`));
   const all = onwards || !terms.length ? "" : `. Sum: ${digits(terms.reduce((sum, term) => sum + term.part, 0))}`;
-  return element("div", {}, element("h4", {}, title + all), terms.length ? element("ol", {}, ...items) : element("p", {}, empty));
+  return element("div", {}, element("h4", {}, title + all), sentence ? element("p", {}, sentence) : "", element("ol", {}, ...items));
 }
 
 // -- break it, settings -----------------------------------------------------------------------------------------------

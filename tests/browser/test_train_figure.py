@@ -207,18 +207,25 @@ def test_the_terms_of_every_number_sum_to_its_gradient(browser):
     script = """
     const [sizes, word, wrong] = [arguments[0], [3, 5, 4], []];
     const traced = trace(tiny, tiny.init(tiny.generator(2), sizes), word, sizes), steps = steps_of(traced, sizes);
-    let n = 0;
+    let [n, named] = [0, 0];
     for (const key of new Set(steps.flatMap((step) => step.from))) {
       const [x, dx] = [traced.seen[key], traced.seen[gradient_name(key)]];
       const most = Math.max(...dx.data.map(Math.abs));
       for (let i = 0; i < x.data.length; i += 11) {
         const terms = comes_from(traced, steps, key, Math.floor(i / x.m), i % x.m);
+        for (const { factor, what: [name, r, c, form = ""] } of terms) {
+          if (r === undefined || form.includes("p[]")) continue;
+          const value = traced.seen[name].data[r * traced.seen[name].m + c];
+          named += 1;
+          const scale = form.includes("√K") ? Math.sqrt(1 / 3) : 1;
+          if (Math.abs(value * scale - factor) > 1e-12) wrong.push(`a factor of ${key}`);
+        }
         const sum = terms.reduce((total, term) => total + term.part, 0);
         n += 1;
         if (!(Math.abs(sum - dx.data[i]) <= 1e-12 * most + 1e-15)) wrong.push(key);
       }
     }
-    return [n, wrong];"""
+    return [Math.min(n, named), wrong];"""
     sizes = SIZES | {"d_model": 6, "n_heads": 2, "n_layers": 2, "d_ff": 5, "letters": 4, "length": 3}
     for change in CHANGES:
         n, wrong = browser.execute_script(script, sizes | {"broken": change})
@@ -321,6 +328,41 @@ def test_a_gradient_is_followed_back_to_the_loss(browser):
     assert n == len(cards) - 1 > 10
     browser.execute_script("[...document.querySelectorAll('#number button')].at(-1).click()")
     assert browser.execute_script("return state.trail.length") == n - 1
+
+
+def test_why_a_gradient_is_zero_is_told(browser):
+    for key, negative, text in [
+        ("decoder.0.feed_forward.h", True, "h is negative, so relu cuts the gradient off"),
+        ("decoder.0.attention.scores", False, "The mask makes its weight 0"),
+        ("target_embedding", False, "Your word does not use it"),
+    ]:
+        script = """const [key, negative] = arguments, [x, dx] = [traced.seen[key], traced.seen[gradient_name(key)]];
+        const at = [...dx.data].findIndex((slope, i) => slope === 0 && (!negative || x.data[i] < 0));
+        choose([key, Math.floor(at / x.m), at % x.m], []);
+        return $("number").textContent;"""
+        assert text in browser.execute_script(script, key, negative)
+        links = [link.text for link in browser.find_elements(By.CSS_SELECTOR, "#number .ways div:first-child button")]
+        assert all(link.endswith("× 0 = 0") for link in links) and bool(links) == ("does not use" not in text)
+
+
+def test_each_box_and_each_row_has_one_name(browser):
+    opened(browser, f"{SMALL}&N=2")
+    names, rows = (
+        browser.execute_script("""return [boxes.map((box) => box.name), boxes.filter((box) => box.side === "decoder")
+      .flatMap((box) => box.views).map(({ rows }) => rows.join()).filter((text) => text.includes("start"))]""")
+    )
+    assert len(set(names)) == len(names) and "Add & norm 3 (decoder)" in names
+    rows = [row for row in rows if "," in row]
+    assert len(set(rows)) == 1 < len(rows) and all(" → " in row for row in rows[0].split(","))
+    script = "return described(boxes, 'decoder.1.memory_attention.weights', 4, 2).text"
+    assert browser.execute_script(script).startswith("head 2: weights[start → ")
+
+
+def test_weights_are_drawn_from_0_to_1(browser):
+    script = """const context = $("box-encoder.0.attention").querySelector("canvas").getContext("2d");
+    return [[...context.getImageData(0, 0, 1, 1).data], colour(traced.seen["encoder.0.attention.weights"].data[0])]"""
+    drawn, expected = browser.execute_script(script)
+    assert drawn[:3] == expected
 
 
 def test_a_forgotten_gradient_is_found_by_measuring(browser):
@@ -456,5 +498,5 @@ def test_where_a_number_that_is_not_finite_began_is_told(browser):
     browser.execute_script("trainer.send(arguments[0]); train(500)", message)
     wait_for(browser, "state.nan")
     text = find(browser, "#message").text
-    assert "at step 1" in text and "forward pass in “Feed-forward” (decoder.0.feed_forward.h)" in text
+    assert "at step 1" in text and "forward pass in “Feed-forward (decoder)” (decoder.0.feed_forward.h)" in text
     assert not find(browser, "#train").is_enabled()
