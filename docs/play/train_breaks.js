@@ -28,22 +28,24 @@ const BREAKS = {
   mask: {
     name: "no causal mask",
     change: "In the decoder, each place may now also attend to the letters after it. In training these are the letters that it has to write.",
-    told({ at_end, mended, settings: { n_layers: N } }) {
+    told({ end, at_end, mended, settings: { n_layers: N } }) {
       const weights = at_end.seen[`decoder.${N - 1}.attention.weights`];
       const after = mean_of_rows(weights, (row, i) => row.subarray((i % weights.m) + 1).reduce((a, b) => a + b, 0));
-      return `Open “Self-attention, no mask”: ${percent(after)} of the weight lies to the right of the diagonal, on letters that are not there yet when
-        the model writes by itself. With the mask put back, the loss of your word goes from ${digits(at_end.loss)} to ${digits(mended.loss)}.`;
+      return `${percent(Math.max(...end.shares))} of the cross-attention is in its place because in training the wanted letters are given; when the model writes by itself they are missing.
+        Open “Self-attention, no mask”: ${percent(after)} of the weight lies to the right of the diagonal, on these letters. With the mask put back, the loss of your word goes from ${digits(at_end.loss)} to ${digits(mended.loss)}.`;
     },
   },
   scale: {
     name: "no 1/√K",
-    change: "The scores q kᵀ are no longer divided by √K before the softmax.",
-    told({ at_start, intact, settings: { n_layers: N, d_model: D, n_heads: H } }) {
+    change: "The scores q kᵀ are no longer divided by √K before the softmax. K = D/H is the width of a head.",
+    told({ at_start, intact, outcome, settings: { n_layers: N, d_model: D, n_heads: H } }) {
       if (D === H) return "With heads of width K = 1, √K is 1, so nothing has changed. Choose fewer heads, or a larger width.";
       const key = `decoder.${N - 1}.memory_attention.weights`;
       const sharp = ({ seen }) => mean_of_rows(seen[key], (row) => Math.max(...row));
-      return `Scores are √K times as large, so that the softmax is sharper before anything is learned: move the slider to step 0. The largest
-        weight of a row of the cross-attention is ${percent(sharp(at_start))} there on average, and ${percent(sharp(intact))} with 1/√K and the same parameters.`;
+      return `K = D/H is ${D / H} here, so scores are √K = ${digits(Math.sqrt(D / H))} times too large${outcome === "learns" ? ", and Adam repairs so small a factor" : ""}. Before
+        anything is learned the softmax is sharper: at step 0, the largest weight of a row of the cross-attention is ${percent(sharp(at_start))} on average,
+        and ${percent(sharp(intact))} with 1/√K and the same parameters. With a large K the softmax starts near 0 and 1, where it passes almost no
+        gradient: try D = 48 with one head.`;
     },
   },
   residual: {
@@ -111,5 +113,5 @@ function verdict(tiny, name, guess, run) {
     at_start: trace(tiny, first_params, word, settings), at_end: trace(tiny, last_params, word, settings),
     intact: trace(tiny, first_params, word, { ...settings, broken: "" }), mended: trace(tiny, last_params, word, { ...settings, broken: "" }),
   };
-  return [said + judged, numbers, BREAKS[name].told({ ...run, ...traces })].map((text) => text.replace(/\s+/g, " "));
+  return [said + judged, numbers, BREAKS[name].told({ ...run, ...traces, outcome })].map((text) => text.replace(/\s+/g, " "));
 }
