@@ -36,16 +36,17 @@ def chromium():
 
 @pytest.fixture
 def look(chromium):
-    """``look(path, width, dark)`` opens a page. Returns the driver."""
+    """``look(path, width, dark, address)`` opens a page, with what follows # in its address. Returns the driver."""
 
-    def look(path, width=1200, dark=False):
+    def look(path, width=1200, dark=False, address=""):
         features = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
         features += [{"name": "prefers-reduced-motion", "value": "reduce"}]  # nothing is clicked while it moves
         chromium.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
         size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
         chromium.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
         chromium.get_log("browser")
-        chromium.get(Path(path).as_uri())
+        chromium.get("about:blank")  # from a page to itself, only the part after # would change
+        chromium.get(f"{Path(path).as_uri()}#{address}" if address else Path(path).as_uri())
         return chromium
 
     return look

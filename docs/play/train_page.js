@@ -17,7 +17,7 @@ const TASK_NAMES = { reverse: "reverse the word", copy: "copy the word", sort: "
 const MOST_STEPS = 5000;
 const SAVED_BYTES = 6e7; // of parameters that are kept for the slider
 
-const state = { run: 0, view: "values", box: null, at: null, trail: [], guess: null, before: null };
+const state = { run: 0, view: "values", box: null, at: null, trail: [], guess: null, before: null, note: "" };
 let settings, trainer, boxes, traced, steps, tables;
 
 // -- settings and address ---------------------------------------------------------------------------------------------
@@ -42,12 +42,20 @@ function defaults() {
 
 const ids_of = (word) => [...word].map((c) => c.charCodeAt(0) - 94);
 const is_word = (word, { letters, length }) => word.length === length && ids_of(word).every((id) => id >= 3 && id < letters + 3);
-const first_word = (chosen) => ["planet", tiny.random_words(tiny.generator(chosen.seed + 7), 1, chosen)[0].map(letter_of).join("")].find((word) => is_word(word, chosen));
+
+function first_word(chosen) { // of different letters, if there are enough
+  if (is_word("planet", chosen)) return "planet";
+  const random = tiny.generator(chosen.seed + 7);
+  const places = Array.from({ length: chosen.letters }, random);
+  const ids = [...places.keys()].sort((a, b) => places[a] - places[b]);
+  return Array.from({ length: chosen.length }, (_, i) => letter_of(3 + ids[i % ids.length])).join("");
+}
 
 function write_address() {
+  const { step, of } = state.again ?? { step: shown().step, of: state.saved.at(-1)?.step };
   const parts = new URLSearchParams({ task: settings.task });
   for (const [name, [short]] of Object.entries(FIELDS)) parts.set(short, settings[name]);
-  const others = { word: state.word, break: settings.broken, guess: state.guess, view: state.view, box: state.box, at: state.at?.join(":"), step: shown().step || "" };
+  const others = { word: state.word, break: settings.broken, guess: state.guess, view: state.view, box: state.box, at: state.at?.join(":"), step, of };
   for (const [name, value] of Object.entries(others)) if (value) parts.set(name, value);
   if (location.hash.slice(1) !== String(parts)) history.replaceState(null, "", `#${parts}`);
 }
@@ -57,16 +65,24 @@ function read_address() {
   const chosen = { ...defaults(), task: parts.get("task") ?? "reverse", broken: parts.get("break") ?? "" };
   for (const [name, [short]] of Object.entries(FIELDS)) if (parts.has(short)) chosen[name] = parts.get(short) === "" ? NaN : Number(parts.get(short));
   const wrong = problem(chosen);
-  $("settings-message").textContent = wrong && `The address asks for what this page cannot do. ${wrong} It shows the default instead.`;
   const asked = wrong ? new URLSearchParams() : parts;
   state.word = asked.get("word");
   state.guess = asked.get("guess") in OUTCOMES ? asked.get("guess") : null;
   state.view = asked.get("view") === "gradients" ? "gradients" : "values";
   const at = (asked.get("at") ?? "").split(":");
   Object.assign(state, { box: asked.get("box"), at: at.length === 3 ? [at[0], Number(at[1]), Number(at[2])] : null, trail: [], before: null });
-  const step = Math.min(Math.max(Math.floor(Number(asked.get("step"))) || 0, 0), MOST_STEPS);
+  const [step, of] = ["step", "of"].map((name) => Math.min(Math.max(Math.floor(Number(asked.get(name))) || 0, 0), MOST_STEPS));
   begin(wrong ? defaults() : chosen);
-  if (step) train(step);
+  Object.assign(state, { asked, note: wrong && `The address asks for what this page cannot do. ${wrong} It shows the default instead.` });
+  if (step || of) train(step || of, { step, of: Math.max(step, of) });
+}
+
+/** Say it if the address that was read has parts that the page did not take. */
+function note_what_was_not_read() {
+  const now = new URLSearchParams(location.hash.slice(1));
+  const is_lost = [...state.asked].some(([name, value]) => value !== "0" && value !== now.get(name));
+  if (is_lost) state.note = "Part of the address was not understood; standard values are used.";
+  state.asked = null;
 }
 
 // -- training ---------------------------------------------------------------------------------------------------------
@@ -75,33 +91,41 @@ function begin(chosen) {
   settings = chosen;
   state.run += 1;
   if (!state.word || !is_word(state.word, settings)) state.word = first_word(settings);
-  Object.assign(state, { saved: [], shown: 0, losses: [], measured: [], nan: null, running: false, until: 0 });
+  Object.assign(state, { saved: [], shown: 0, losses: [], measured: [], nan: null, running: false, until: 0, again: null, note: "" });
   trainer.send({ start: { ...settings, run: state.run } });
   fill_settings();
+  write_address();
 }
 
-function train(n) {
-  const last = state.saved.at(-1)?.step ?? 0;
+/** Train n steps more. `again` {step, of} is what an address asks for: train to `of`, and then show `step`. */
+function train(n, again = null) {
+  const last = state.running ? state.until : state.saved.at(-1)?.step ?? 0;
   n = Math.min(n, MOST_STEPS - last);
-  if (state.nan || n <= 0) {
-    $("message").textContent = state.nan ? $("message").textContent : `This page goes to step ${MOST_STEPS}: start again, or choose other sizes.`;
-    return;
-  }
-  Object.assign(state, { running: true, until: last + n, shown: state.saved.length - 1 });
+  if (state.nan || n <= 0) return;
+  if (!state.running) state.clock = { time: performance.now(), step: last };
+  Object.assign(state, { again, running: true, is_single: n === 1 && !again, until: last + n, shown: state.saved.length - 1 });
   trainer.send({ train: n });
   show_buttons();
+  write_address();
+}
+
+/** What an address asked for is reached in up to two parts. */
+function go_on({ step, of }) {
+  const last = state.saved.at(-1).step;
+  if (last < of) return train(of - last, { step, of });
+  state.shown = Math.max(state.saved.findLastIndex((x) => x.step <= step), 0);
+  state.again = null;
+  show();
 }
 
 function hear(message) {
-  const run = message.run;
-  if (run !== state.run) return;
+  if (message.run !== state.run) return;
   if (message.nan) {
     const { key, step } = message.nan;
     const { where } = described(boxes, key.replace(/(^|\.)d([^.]+)$/, "$1$2"), 0, 0);
     const pass = /(^|\.)d[^.]+$/.test(key) ? "backward" : "forward";
-    state.nan = { step, where: where ? `“${where}”` : key };
-    state.running = false;
-    $("message").textContent = `Stopped: at step ${step} a number was no longer finite. It began in the ${pass} pass in ${state.nan.where} (${key}). Move the slider back to look at the steps before.`;
+    state.nan = { step, where: where ? `“${where}” (${key})` : key, pass };
+    Object.assign(state, { running: false, again: null });
     show_buttons();
     return show_verdict();
   }
@@ -113,12 +137,13 @@ function hear(message) {
   if (measured) state.measured = [...state.measured.filter((m) => m.step !== step), { step, ...measured }];
   thin_out();
   if (follows) state.shown = state.saved.length - 1;
-  state.running = step < message.until;
-  if (step === 0) {
-    $("message").textContent = trainer.has_worker() ? "" : "This browser has no workers: the page itself trains, in short slices, and answers a little later.";
-    build_figure();
-  }
+  if (message.paused) Object.assign(state, { until: step, again: null });
+  state.running = step < state.until;
+  if (step === 0) build_figure();
   show();
+  if (step === 0 && state.asked) note_what_was_not_read();
+  if (!state.running && state.again) go_on(state.again);
+  show_buttons();
   if (!state.running) show_verdict();
 }
 
@@ -134,9 +159,6 @@ function thin_out() {
 
 const shown = () => state.saved[state.shown] ?? { step: 0 };
 
-/** What was measured at the shown step, or at the last one before it. */
-const measured_at = (step) => state.measured.filter((m) => m.step <= step).at(-1);
-
 // -- what is always seen ----------------------------------------------------------------------------------------------
 
 function show() {
@@ -147,10 +169,10 @@ function show() {
   const [src] = tiny.batch_of([word], settings.task);
   const said = tiny.greedy_decode(params, src, settings, settings.length + 1)[0];
   const is_right = said.join() === traced.tgt.slice(1).join();
-  $("said").replaceChildren(element("b", {}, said.filter((id) => id > tiny.END).map(letter_of).join("") || "nothing"), element("span", { role: "img", "aria-label": is_right ? "right" : "wrong" }, is_right ? " ✓" : " ✗"));
+  const letters = said.filter((id) => id > tiny.END).map(letter_of).join("");
+  if (!$("word-message").textContent) $("said").replaceChildren(letters ? element("b", {}, letters) : "(an empty word)", element("span", { role: "img", "aria-label": is_right ? "right" : "wrong" }, is_right ? " ✓" : " ✗"));
   show_maps(step);
   show_measures(step);
-  show_buttons();
   show_boxes();
   show_number();
   write_address();
@@ -167,23 +189,52 @@ function show_maps(step) {
 }
 
 function show_measures(step) {
-  const m = measured_at(step);
-  $("m-loss").textContent = m ? digits(m.loss) : "–";
-  $("m-right").textContent = m ? percent(m.right) : "–";
-  $("m-share").textContent = m ? percent(Math.max(...m.shares)) : "–";
+  const m = state.measured.filter((x) => x.step <= step).at(-1);
+  const texts = { loss: digits(m.loss), right: percent(m.right), share: percent(Math.max(...m.shares)), step: m.step };
+  for (const [name, text] of Object.entries(texts)) $(`m-${name}`).textContent = text;
   curves($("curves"), { losses: state.losses, rights: state.measured.map((x) => [x.step, x.right]), start: state.measured[0].loss, other: state.before, at: step, until: state.until });
   $("other-key").hidden = !state.before;
   const slider = $("saved");
   [slider.max, slider.value] = [state.saved.length - 1, state.shown];
   slider.setAttribute("aria-valuetext", `step ${step}`);
-  $("at-text").textContent = `Step ${step} of ${state.saved.at(-1).step}. Back through the steps:`;
+  $("at-text").textContent = state.running ? `Step ${step} of ${state.again?.of ?? state.until}${time_left()}` : `Step ${step} of ${state.saved.at(-1).step}. Back through the steps:`;
 }
 
+/** How long the training will go on, if that is long. */
+function time_left() {
+  const last = state.saved.at(-1).step;
+  if (last <= state.clock.step) return "";
+  const seconds = (performance.now() - state.clock.time) / (last - state.clock.step) * ((state.again?.of ?? state.until) - last) / 1000;
+  return seconds < 10 ? "" : seconds < 90 ? `, about ${10 * Math.round(seconds / 10)} s left` : `, about ${Math.round(seconds / 60)} min left`;
+}
+
+const is_waiting = () => Boolean(settings.broken && !state.guess); // for the prediction
+
+/** A button that cannot be used keeps the focus. */
 function show_buttons() {
-  const waits = settings.broken && !state.guess; // for the prediction
-  for (const id of ["step", "train"]) $(id).disabled = state.running || Boolean(state.nan) || Boolean(waits);
-  $("pause").disabled = !state.running;
-  $("try").disabled = state.running || !state.guess;
+  const { running, nan } = state;
+  const is_over = Boolean(nan) || state.saved.at(-1)?.step >= MOST_STEPS;
+  const usable = { step: !running || state.is_single, train: !running, try: !running, pause: running };
+  for (const [id, can] of Object.entries(usable)) $(id).setAttribute("aria-disabled", String(!can || (id !== "pause" && (is_over || is_waiting()))));
+  for (const node of document.querySelectorAll(".first")) node.hidden = !is_waiting();
+  const texts = [nan && `Stopped: at step ${nan.step} a number was no longer finite. It began in the ${nan.pass} pass in ${nan.where}. Move the slider back to look at the steps before.`, state.again && `Training again to step ${state.again.of} …`, state.note,
+    !trainer.has_worker() && "This browser has no workers: the page itself trains, in short slices, and answers a little later.",
+    !nan && is_over && `This page goes to step ${MOST_STEPS}: restart, or choose other sizes.`];
+  const text = texts.filter(Boolean).join(" ");
+  if ($("message").textContent !== text) $("message").textContent = text; // a status is read out when it is written
+}
+
+function on_click(id, act) {
+  $(id).addEventListener("click", () => {
+    if ($(id).getAttribute("aria-disabled") !== "true") act();
+    else if (is_waiting()) ask();
+  });
+}
+
+/** Go to the question that is to be answered first. */
+function ask() {
+  document.querySelector("[name=guess]").focus();
+  $("predict").scrollIntoView({ block: "nearest" });
 }
 
 // -- the figure -------------------------------------------------------------------------------------------------------
@@ -192,13 +243,18 @@ function build_figure() {
   traced = trace(tiny, shown().params, ids_of(state.word), settings);
   boxes = boxes_of(traced, settings);
   if (!boxes.some((box) => box.id === state.box)) state.box = null;
-  if (state.at && !(traced.seen[state.at[0]]?.data.length > state.at[1] * traced.seen[state.at[0]].m + state.at[2])) state.at = null;
+  if (state.at && !(state.at.slice(1).every(Number.isInteger) && described(boxes, ...state.at).box)) state.at = null;
   const last = boxes.filter((box) => box.side === "encoder").at(-1).row;
   const nodes = boxes.map((box) => {
     const canvas = element("canvas", { "aria-hidden": "true", class: box.shown.endsWith(".weights") ? "weights" : "" });
     const button = element("button", { type: "button", class: `box ${box.side}`, id: `box-${box.id}`, "aria-expanded": "false", style: `grid-row: ${2 * box.row}` },
       element("b", {}, box.title), element("small", {}, box.text), canvas);
-    button.addEventListener("click", () => open_box(state.box === box.id ? null : box.id));
+    button.addEventListener("click", () => {
+      open_box(state.box === box.id ? null : box.id);
+      if (!state.box) return;
+      $("panel").focus({ preventScroll: true });
+      document.querySelector(".close").scrollIntoView({ block: "nearest" });
+    });
     return button;
   });
   const skips = boxes.filter((box) => box.id.endsWith("_norm") && settings.broken !== "residual").map((box) => {
@@ -206,7 +262,7 @@ function build_figure() {
     return element("div", { class: `skip ${box.side}`, style: `grid-row: ${2 * from - 1} / ${2 * box.row + 1}`, "aria-hidden": "true" });
   });
   const memory = element("div", { class: "memory", style: `grid-row: ${2 * last + 1} / ${2 * last + 3}` }, element("small", {}, "memory: keys and values for the decoder"));
-  $("figure").replaceChildren(view_switch(2 * (last - 3)), ...skips, memory, ...nodes, element("div", { id: "panel", hidden: true }));
+  $("figure").replaceChildren(view_switch(2 * (last - 3)), ...skips, memory, ...nodes, element("div", { id: "panel", hidden: true, tabindex: "-1", role: "region" }));
   tables = [];
   if (state.box) open_box(state.box);
 }
@@ -264,10 +320,7 @@ function open_box(id) {
     };
     panel.style.gridRow = 2 * box.row + 1;
     const close = element("button", { type: "button", class: "close" }, "Close");
-    close.addEventListener("click", () => {
-      open_box(null);
-      $(`box-${id}`).focus();
-    });
+    close.addEventListener("click", close_box);
     const card = element("div", { id: "number" });
     panel.replaceChildren(close, element("h3", {}, `${box.name}: ${box.text}`), card, ...group("Computed for your word", box.views), ...group("Parameters", box.params));
     panel.setAttribute("aria-label", box.name);
@@ -275,6 +328,12 @@ function open_box(id) {
   show_boxes();
   show_number();
   write_address();
+}
+
+function close_box() {
+  const id = state.box;
+  open_box(null);
+  $(`box-${id}`).focus();
 }
 
 // -- one number -------------------------------------------------------------------------------------------------------
@@ -367,7 +426,7 @@ function terms_list(title, terms, sentence, onwards = false) {
 // -- break it, settings -----------------------------------------------------------------------------------------------
 
 function radio(name, value, text, checked, onchange) {
-  const input = element("input", { type: "radio", name, value, checked });
+  const input = element("input", { type: "radio", id: `${name}-${value}`, name, value, checked });
   input.addEventListener("change", onchange);
   return element("label", {}, input, ` ${text}`);
 }
@@ -380,10 +439,10 @@ function restart(chosen) {
 }
 
 function fill_settings() {
+  const focused = document.activeElement.id; // it is made anew
   const pick = (broken) => () => {
     state.guess = null;
     restart({ ...settings, broken });
-    document.querySelector(`[name=break][value="${broken}"]`).focus();
   };
   $("breaks").replaceChildren($("breaks").firstElementChild, radio("break", "", "everything (nothing is broken)", !settings.broken, pick("")),
     ...Object.entries(BREAKS).map(([name, change]) => radio("break", name, change.name, settings.broken === name, pick(name))));
@@ -403,7 +462,8 @@ function fill_settings() {
   $("word").maxLength = settings.length;
   $("word").style.width = `${settings.length + 2}ch`;
   $("batch-text").textContent = settings.batch;
-  $("word-message").textContent = "";
+  for (const id of ["word-message", "settings-message"]) $(id).textContent = "";
+  if (focused) $(focused)?.focus();
 }
 
 function show_verdict() {
@@ -416,10 +476,11 @@ function show_verdict() {
   $("verdict").replaceChildren(...verdict(tiny, settings.broken, state.guess, run).map((text, i) => element("p", {}, i ? text : element("b", {}, text))));
 }
 
-$("step").addEventListener("click", () => train(1));
-$("train").addEventListener("click", () => train(500));
-$("try").addEventListener("click", () => train(500));
-$("pause").addEventListener("click", () => trainer.send({ pause: true }));
+on_click("step", () => train(1));
+on_click("train", () => train(500));
+on_click("try", () => train(500));
+on_click("pause", () => trainer.send({ pause: true }));
+$("ask").addEventListener("click", ask);
 $("again").addEventListener("click", () => begin(settings));
 $("saved").addEventListener("input", () => {
   state.shown = Number($("saved").value);
@@ -428,8 +489,8 @@ $("saved").addEventListener("input", () => {
 $("word").addEventListener("input", () => {
   const word = $("word").value.toLowerCase();
   const last = letter_of(settings.letters + 2);
-  $("word-message").textContent = is_word(word, settings) ? "" : `Type ${settings.length} letters from a to ${last}: this model has seen no other words.`;
-  if (!is_word(word, settings)) return;
+  $("word-message").textContent = is_word(word, settings) ? "" : `Type ${settings.length} letters from a to ${last}: it was trained on words of ${settings.length} letters only.`;
+  if (!is_word(word, settings)) return $("said").replaceChildren("…");
   state.word = word;
   build_figure();
   show();
@@ -440,11 +501,10 @@ $("settings").addEventListener("submit", (event) => {
   for (const name of Object.keys(FIELDS)) chosen[name] = $(name).value === "" ? NaN : Number($(name).value);
   $("settings-message").textContent = problem(chosen);
   if (problem(chosen)) return;
-  Object.assign(state, { word: null, at: null, trail: [] });
+  Object.assign(state, { at: null, trail: [] });
   restart(chosen);
 });
 $("default").addEventListener("click", () => {
-  $("settings-message").textContent = "";
   Object.assign(state, { word: null, at: null, trail: [], guess: null });
   restart(defaults());
 });
@@ -454,6 +514,7 @@ $("figure").addEventListener("click", (event) => {
 });
 $("figure").addEventListener("keydown", (event) => {
   if (event.key === "Enter" && event.target.matches("td[data-i]")) choose_cell(event.target);
+  if (event.key === "Escape" && state.box) close_box();
 });
 function choose_cell(cell) {
   const { view } = tables.find(({ figure }) => figure.contains(cell));

@@ -15,8 +15,8 @@ function training(tiny, post) {
     report(true);
   }
 
-  function report(measured) {
-    post({ step, losses, params: structuredClone(params), measured: measured && tiny.measure(params, settings), until, run: settings.run });
+  function report(measured, paused = false) {
+    post({ step, losses, params: structuredClone(params), measured: measured && tiny.measure(params, settings), paused, run: settings.run });
     losses = [];
   }
 
@@ -56,10 +56,10 @@ function training(tiny, post) {
     if (set) tiny.for_each_array((path, x) => { if (path === set.path) x.data.fill(set.value); }, params); // for tests of NaN
     if (pause) {
       until = step;
-      report(true);
+      report(true, true);
     }
     if (train) {
-      until = step + train;
+      until = (is_running ? until : step) + train;
       if (!is_running) slice();
     }
   };
