@@ -215,6 +215,8 @@ def train(text, n_steps, n_heads=4, size=16, length=64, peak=0.003, warmup=100, 
     means, window, start = {}, np.arange(length + 1), time.perf_counter() / 60
     characters, ids = np.unique(list(text), return_inverse=True)  # an id for each different character
     read, new = np.split(ids, [len(ids) * 9 // 10])
+    if len(new) <= length:
+        raise ValueError(f"the text has {len(ids)} characters, expected more than {10 * length}")
     params = init(rng, len(characters), d_model=96, n_layers=3, d_ff=256)
     for step in range(n_steps + 1):
         loss, grads = loss_and_grad(params, read[rng.integers(0, len(read) - length, (size, 1)) + window], n_heads)

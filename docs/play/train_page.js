@@ -31,8 +31,8 @@ function problem(chosen) {
     }
   }
   if (chosen.d_model % chosen.n_heads) return `The width ${chosen.d_model} cannot be cut into ${chosen.n_heads} heads: choose a multiple of ${chosen.n_heads}.`;
-  if (!(chosen.task in tiny.TASKS)) return `There is no task “${chosen.task}”: choose ${Object.keys(tiny.TASKS).join(", ")}.`;
-  return chosen.broken && !(chosen.broken in BREAKS) ? `There is no change “${chosen.broken}”.` : "";
+  if (!Object.hasOwn(tiny.TASKS, chosen.task)) return `There is no task “${chosen.task}”: choose ${Object.keys(tiny.TASKS).join(", ")}.`;
+  return chosen.broken && !Object.hasOwn(BREAKS, chosen.broken) ? `There is no change “${chosen.broken}”.` : "";
 }
 
 function defaults() {
@@ -67,13 +67,14 @@ function read_address() {
   const wrong = problem(chosen);
   const asked = wrong ? new URLSearchParams() : parts;
   state.word = asked.get("word");
-  state.guess = asked.get("guess") in OUTCOMES ? asked.get("guess") : null;
+  state.guess = Object.hasOwn(OUTCOMES, asked.get("guess")) ? asked.get("guess") : null;
   state.view = asked.get("view") === "gradients" ? "gradients" : "values";
   const at = (asked.get("at") ?? "").split(":");
   Object.assign(state, { box: asked.get("box"), at: at.length === 3 ? [at[0], Number(at[1]), Number(at[2])] : null, trail: [], before: null });
   const [step, of] = ["step", "of"].map((name) => Math.min(Math.max(Math.floor(Number(asked.get(name))) || 0, 0), MOST_STEPS));
+  state.asked = asked; // before beginning, which without a worker is over when it returns
   begin(wrong ? defaults() : chosen);
-  Object.assign(state, { asked, note: wrong && `The address asks for what this page cannot do. ${wrong} It shows the default instead.` });
+  if (wrong) state.note = `The address asks for what this page cannot do. ${wrong} It shows the default instead.`;
   if (step || of) train(step || of, { step, of: Math.max(step, of) });
 }
 

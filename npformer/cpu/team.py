@@ -29,7 +29,7 @@ from npformer.runtime.threads import FEW_ROWS, n_kernel_threads
 # Up to this many rows are multiplied by the loops in this file; more by tiles, many or with b transposed by BLAS.
 THIN, THIN_TRANSPOSED = 2, 8
 WORTH_IT = 2**15  # the smallest right matrix that is shared between threads, in entries
-PIECES = 8  # the most that a product has; smaller pieces would be slower to read
+PIECES = 8  # the most of a job; smaller pieces would be slower to read
 PIECE_SIZE = 2**18  # the fewest bytes of the right matrix in each of more than two pieces
 JIT = not numba.config.DISABLE_JIT  # without it, BLAS multiplies
 SPINS = 2**22  # how often a helper without work checks for it before it goes to sleep: about two milliseconds

@@ -19,7 +19,7 @@ TABLE = {  # how sure it is, why it matters, what to do; causes come before cons
     "end token": (LIKELY, "Else decoding does not stop in time.", "one token after all targets, and as eos_id."),
     "targets not shifted": (SURE, "Output t predicts token t+1.", "ids (B, T+1) alone, or ids[:, :-1], ids[:, 1:]."),
     "not repeatable": (SURE, "Nothing can be compared.", "no random numbers without dropout_key, no kept state."),
-    "later tokens leak": (SURE, "It sees the answers.", "class attribute causal = True, or causal=True in attention."),
+    "later tokens leak": (SURE, "It sees the answers.", "causal = True; in your own layer, a mask, also backward."),
     "rows leak": (SURE, "A prediction depends on other rows.", "look at each reshape, transpose and mean."),
     "padding leaks": (SURE, "Predictions depend on the batch.", "mask padding (True = word) in attention and pooling."),
     "input ignored": (SURE, "What is not seen cannot be learned.", "look at masks (True = may attend) and layers."),

@@ -52,6 +52,9 @@ def divided(case):
     """The loss and the gradient for another number of targets, and this number."""
     _, grads, n = case.gradient()
     before, count = tree.flatten(grads)[0], case.model.count(*case.rows)
+    if not np.isfinite(before).all():
+        yield "not finite", f"the gradient holds NaN or infinity, the loss is {case.loss:.4g}"
+        return
     halved, half, _ = case.gradient(n_tokens=2 * n)
     ratios = halved / case.loss, np.linalg.norm(tree.flatten(half)[0]) / max(np.linalg.norm(before), 1e-30)
     if not np.array_equal(tree.flatten(grads)[0], before):

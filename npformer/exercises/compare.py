@@ -120,8 +120,10 @@ def copy_of(x):
 def is_same(x, before):
     """Whether an argument is still what it was."""
     if isinstance(before, dict):
-        return x.keys() == before.keys() and all(is_same(x[name], before[name]) for name in before)
-    return not isinstance(x, (np.ndarray, list)) or np.array_equal(x, before, equal_nan=np.asarray(x).dtype.kind == "f")
+        return isinstance(x, dict) and x.keys() == before.keys() and all(is_same(x[name], before[name]) for name in x)
+    if not isinstance(before, (np.ndarray, list)):
+        return True
+    return type(x) is type(before) and np.array_equal(x, before, equal_nan=np.asarray(before).dtype.kind == "f")
 
 
 # -- what is wrong ------------------------------------------------------------------------------------------------

@@ -107,6 +107,8 @@ class Watch:
 
     def report(self, path=None):
         """The table of what was seen, and the curves of the loss and the rate, if there is a path for a picture."""
+        if not self.steps:
+            return "no step was made"
         if path is not None:
             plot_loss(self.steps, path)
         lines = ["{:<24}{:>10}{:>10}{:>18}".format("part", "weights", "gradient", "update ÷ weights")]

@@ -413,3 +413,24 @@ def test_what_may_explain_a_finding_comes_before_it_and_the_report_says_so():
 def test_a_batch_that_is_an_array_is_refused():
     with pytest.raises(TypeError, match=r"array of shape \(12, 9\), expected a tuple of arrays: batch=\(x,\)"):
         nf.diagnose(Bigram(), Bigram().init(0), ASCENDING)
+
+
+class NoNumbers(nf.LanguageModel):
+    """A language model whose gradient is not finite."""
+
+    def loss_and_grad(self, params, *batch, **options):
+        loss, grads, n = super().loss_and_grad(params, *batch, **options)
+        return loss, tree.map_leaves(lambda g: g * np.nan, grads), n
+
+
+def test_a_gradient_that_is_not_finite_is_named_as_such():
+    found = nf.diagnose(**text(NoNumbers))
+    assert found[0].name == "not finite" and "gradient holds NaN or infinity, the loss is 3" in found[0].seen
+    assert "gradients overwritten" not in found.names
+
+
+def test_a_batch_of_numbers_that_is_learned_already_is_no_finding():
+    case = trained(numbers(), nf.Adam(3e-3))
+    while case["trainer"].step(*case["batch"]) > 1e-3:
+        pass
+    assert "one batch is not learned" not in case["trainer"].diagnose(*case["batch"]).names

@@ -14,6 +14,7 @@ from npformer.commands.exercises import main
 
 from npformer.exercises import check_function
 from npformer.exercises.child import check_file, run as names_in
+from npformer.exercises.compare import is_same
 from npformer.exercises.transformer import BUILD, page, reverse
 from npformer.exercises.transformer.file import complete, starting_text
 from tests.tools.mutate_exercises import all_mutants, judge
@@ -297,6 +298,13 @@ def test_a_loss_that_is_no_number_ends_the_training():
         reverse.train(names, [["a"]], 3)
 
 
+def test_an_argument_that_is_no_dict_of_arrays_any_more_has_been_changed():
+    params = {"weight": np.zeros(2), "bias": np.zeros(1)}
+    assert is_same({"weight": np.zeros(2), "bias": np.zeros(1)}, params)
+    for changed in ({**params, "bias": 0.0}, {**params, "bias": None}, {"weight": params}, None):
+        assert not is_same(changed, params)
+
+
 def test_letters_keep_their_accents():
     assert reverse.letters_of("Zoe\u0308") == ["Z", "o", "ë"]
     assert reverse.letters_of(" नमि ") == ["न", "मि"]
@@ -320,6 +328,8 @@ def test_a_mark_is_of_the_function_that_was_checked(run):
     assert run("hint")[1].startswith("softmax:")
     FILE.write_text(text.replace("e = np.exp", "e  = np.exp"), encoding="utf-8")  # it is the same for Python
     assert run("")[1].count("  solved\n") == 3
+    FILE.write_text(f"{text}\n\ndef helper(x):\n    return x\n", encoding="utf-8")  # which they may call
+    assert run("")[1].count("changed since its check\n") == 3
     FILE.write_text(text.replace("dq, dk", "dk, dq").replace("e / e.sum", "e.sum"), encoding="utf-8")
     code, said = run("train Ada --steps 1")
     assert said.startswith("softmax: not yet right\n") and "2 of 14 exercises are yours: attention, split_heads" in said

@@ -41,7 +41,7 @@ class Step(NamedTuple):
     """The settings of a layer, as the kernel takes them."""
 
     n_heads: int
-    scale: np.ndarray  # (1,)
+    scale: np.ndarray  # (1,), as a job of the threads holds addresses
     pre: bool
     is_rms: bool
     eps: float
@@ -70,10 +70,12 @@ def stack_step(layers, settings, has_memory):
     def step(x0, cache, memory=None):
         memory = memory if has_memory else cache  # which is not read as one
         hidden = window is not None and cache.at.shape[1] > window
-        if hidden or len(x0) > FEW_ROWS or not x0.dtype == cache.kv.dtype == memory.kv.dtype == dtype:
+        arrays = cache.kv, cache.at, memory.kv, memory.at  # whose addresses the threads share
+        suited = all(x.flags.c_contiguous for x in arrays) and cache.at.dtype == memory.at.dtype == np.int64
+        if hidden or not suited or len(x0) > FEW_ROWS or not x0.dtype == cache.kv.dtype == memory.kv.dtype == dtype:
             return NotImplemented  # dtypes differ also in the order of their bytes
         masks = [NO_MASK if c.keep_mask is None else np.ascontiguousarray(c.keep_mask) for c in (cache, memory)]
-        caches = cache.kv, cache.at, masks[0], memory.kv, memory.at, masks[1]
+        caches = *arrays[:2], masks[0], *arrays[2:], masks[1]
         x, turned = np.array(x0), turns_of(cache, rotary, len(x0), D // n_heads, dtype)
         params = addresses, sizes, weight, gain
         _steps((helper_for(*helper), BLAS[dtype], attends), x, params, caches, turned, settled)
@@ -245,7 +247,8 @@ def _attend_together(threads, q, kv, at, keep_mask, step, out):
     sizes = (min(PIECES, B * step.n_heads), B, D, step.n_heads, q.shape[1], n, width, S)
     mask = len(keep_mask), keep_mask.shape[3], place(keep_mask)
     job = (*sizes, *mask, place(q), place(kv), place(at), place(out), place(step.scale))
-    share(threads[0][0] if B * S * D >= SHARED else 0, threads[2], job)
+    (board, _), _, attends = threads
+    share(board if B * S * D >= SHARED else 0, attends, job)
 
 
 @cache
@@ -340,11 +343,11 @@ def _top(x, values, ids):
             for j in range(len(block)):
                 if found == k and not _beats(block[j], best[k - 1]):
                     continue
-                place = min(found, k - 1)
-                while place > 0 and _beats(block[j], best[place - 1]):
-                    best[place], where[place] = best[place - 1], where[place - 1]
-                    place -= 1
-                best[place], where[place] = block[j], start + j
+                rank = min(found, k - 1)
+                while rank > 0 and _beats(block[j], best[rank - 1]):
+                    best[rank], where[rank] = best[rank - 1], where[rank - 1]
+                    rank -= 1
+                best[rank], where[rank] = block[j], start + j
                 found = min(found + 1, k)
         peak, total = best[0], like(x[0, 0], 0)
         if peak == -np.inf:

@@ -49,14 +49,19 @@ def text_of(number, part):
 
 
 def digests(text):
-    """A digest of what each exercise checks in the person's file: of its function, without a later backward pass."""
-    functions = {node.name: node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)}
-    return {part.key: digest(functions.get(part.function_name), part) for part in BUILD.values()}
+    """A digest of what each exercise checks in the person's file: of its function, without a later backward pass.
+
+    What the person has written beside the functions of the page counts for all.
+    """
+    body = ast.parse(text).body
+    functions = {node.name: node for node in body if isinstance(node, ast.FunctionDef)}
+    beside = [node for node in body if isinstance(node, ast.FunctionDef) and node.name not in page.FUNCTIONS]
+    return {part.key: digest(functions.get(part.function_name), part, beside) for part in BUILD.values()}
 
 
-def digest(function, part):
+def digest(function, part, beside):
     """A digest of a function as Python reads it, so that its comments and spaces do not count."""
-    nodes = [function.args, *function.body] if function else []
+    nodes = [function.args, *function.body, *beside] if function else []
     counted = [node for node in nodes if not part.has_later_backward or getattr(node, "name", "") != "backward"]
     return hashlib.sha256("".join(map(ast.dump, counted)).encode()).hexdigest()[:16]
 
