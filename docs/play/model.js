@@ -282,15 +282,22 @@ function show_hidden({ decoded }) {
       "target token, hide a source token, and see what becomes of the probability.";
     return;
   }
+  const names = hidden.map((s) => told(src[s])).join(", ");
+  const [are, them] = hidden.length === 1 ? ["is", "it"] : ["are", "them"];
+  if (tgt_in.length === 1) {
+    $("hidden-text").textContent = `${names} ${are} hidden: press To the end to write without ${them}.`;
+    return;
+  }
   const all = trace(name, src, read_tokens()).decoded.logits[step];
   const [before, after] = [all, decoded.logits[step]].map(softmax);
   const id = tgt_in[step + 1] ?? greedy(all);
   const best = greedy(decoded.logits[step]);
-  const names = hidden.map((s) => told(src[s])).join(", ");
-  $("hidden-text").textContent = `With ${names} hidden, the probability of ${told(id)} at the framed step ` +
-    `is ${number(after[id], 3)} instead of ${number(before[id], 3)}; the most probable token is ` +
-    `${told(best)}. What was written stays: press Begin again, then To the end, to write without ` +
-    `${hidden.length === 1 ? "it" : "them"}.`;
+  const effect = Math.abs(after[id] - before[id]) < 0.01
+    ? `Hiding ${names} makes no difference at this step: the probability of ${told(id)} changes by less than 0.01.`
+    : `With ${names} hidden, the probability of ${told(id)} at the framed step is ${number(after[id], 3)} instead of ` +
+      `${number(before[id], 3)}; the most probable token is ${told(best)}.`;
+  $("hidden-text").textContent = `${effect} What was written stays: press Begin again, then To the end, to write ` +
+    `without ${them}.`;
 }
 
 /** What to learn from this sentence. */
@@ -301,9 +308,10 @@ function lesson(traced) {
   if (example) {
     const { translation, reference, bleu, rare } = example;
     const seen = Object.entries(rare).map(([word, n]) => `${n} have ‘${word}’`).join(", ");
+    const always = state.hidden.length ? "With nothing hidden, always" : "Always";
     parts.push(translation === reference
-      ? "Always taking the most probable token gives the same words as the translation of a person."
-      : `A person translated: “${reference}” Always taking the most probable token has BLEU ${bleu} of 100.`);
+      ? `${always} taking the most probable token gives the same words as the translation of a person.`
+      : `A person translated: “${reference}” ${always} taking the most probable token has BLEU ${bleu} of 100.`);
     if (seen) parts.push(`Of the ${count(content.about.n_sentences)} sentences of its training, ${seen}.`);
   }
   const { max_len } = content.about;
