@@ -36,9 +36,15 @@ const TASKS = { // what differs between the models
     pattern: (weights) => {
       const S = state.src.length;
       const steps = weights.slice(0, S);
-      const right = steps.filter((row, t) => largest_first(row)[0] === S - 1 - t).length;
-      return `At ${right} of the ${steps.length} steps here the largest weight is on the letter that has to be written; ` +
-        "from the last letter to the first, this is a diagonal from the upper right to the lower left.";
+      const wrong = steps.map((row, t) => [t, S - 1 - t, largest_first(row)[0]]).filter(([, wanted, at]) => at !== wanted);
+      const right = steps.length - wrong.length;
+      const counted = `At ${right} of the ${steps.length} steps here the largest weight is on the letter that has to be written`;
+      if (2 * right >= steps.length) {
+        return `${counted}; from the last letter to the first, this is a diagonal from the upper right to the lower left.`;
+      }
+      const [t, wanted, at] = wrong[0];
+      return `${counted}. ${t ? `Step ${t + 1}` : "The first step"} should look at ${told(state.src[wanted])}, and looks ` +
+        `at ${told(state.src[at])}${state.src[at] === state.src[wanted] ? " of another place" : ""}.`;
     },
   },
   "en-fr": {
@@ -55,10 +61,12 @@ const TASKS = { // what differs between the models
     tokens: "Here tokens are words or parts of words: · says that a token goes on with the word before it, ↑ that the " +
       "next word begins with a capital letter; <s> is the begin token, </s> the end token.",
     pattern: (weights) => {
-      const back = steps_back(weights).map(({ t, s, from }) => `${told_written(t)} looks back at ` +
-        `${told(state.src[s])}, after the step before it looked at ${told(state.src[from])}`);
-      return "Most steps look further to the right than the step before; a French adjective that follows its noun " +
-        `looks back. Here ${back.join(", and ") || "no step looks back with more than half of its attention"}.`;
+      const back = steps_back(weights).map(({ t, s, from }) => {
+        const is_adjective = told_written(t) === "‘jaune’" && told(state.src[s]) === "‘yellow’";
+        return `the step that ${has_written(t) ? "wrote" : "writes"} ${told_written(t)} looks back at ${told(state.src[s])}` +
+          (is_adjective ? `, after the step before it looked at ${told(state.src[from])}: this French adjective follows its noun` : "");
+      });
+      return `Here ${back.join(", and ") || "no step looks back with more than half of its attention"}.`;
     },
   },
 };

@@ -129,6 +129,11 @@ def test_a_hidden_token_is_masked_as_padding_is_and_its_effect_is_told(browser):
     was, now = (nf.softmax(x[step])[id_] for x in logits)
     assert was > 0.9 and now < 0.1
     assert f"‘jaune’ at the framed step is {now:.3f} instead of {was:.3f}" in find(browser, "#hidden-text").text
+    assert "With nothing hidden, always" in find(browser, "#lesson").text
+    find(browser, "#target li:nth-child(2) button").click()
+    assert "Hiding ‘yellow’ makes no difference at this step" in find(browser, "#hidden-text").text
+    find(browser, "#begin").click()
+    assert find(browser, "#hidden-text").text == "‘yellow’ is hidden: press To the end to write without it."
 
 
 def test_what_the_page_says_of_a_step_is_what_its_weights_are(browser):
@@ -153,6 +158,7 @@ def test_what_the_page_says_of_a_step_is_what_its_weights_are(browser):
     browser.execute_script("choose_example('transformer')")  # longer than those in training
     assert "has 11 letters, and no word of the training had more than 10" in find(browser, "#lesson").text
     assert "of the 11 steps" in (text := find(browser, "#picture-text").text) and "At 11 " not in text
+    assert ("diagonal" in text) == (2 * int(re.search(r"At (\d+) of", text)[1]) >= 11)
 
 
 def test_an_earlier_step_can_be_chosen_and_written_differently(browser):
