@@ -3,7 +3,7 @@
 
 const models = {}; // name -> {model, vocabulary, content}, made when it is first used
 const state = {
-  name: "en-fr", src: [], tgt_in: [BOS],
+  name: "en-fr", text: "", src: [], tgt_in: [BOS],
   hidden: [], // places of the source that attention does not see
   step: 0, // the one that is looked at: it reads tgt_in[0 ... step] and writes tgt_in[step + 1]
   temperature: 1, draw: false, // whether tokens are drawn at random
@@ -27,6 +27,7 @@ const TASKS = { // what differs between the models
     most: 20, // tokens of a source
     limit: (n) => n + 5, // tokens of the target of a source of n tokens
     examples: ["attention", "model", "level", "abcdefghij", "transformer"], // the last is longer than any in training
+    first: "a word",
     wanted: "at least one letter from a to z",
     left_out: /[^a-z]/i,
     skill: ({ max_len, exact_match, exact_match_longer }) =>
@@ -52,6 +53,7 @@ const TASKS = { // what differs between the models
     ends: [EOS],
     most: 40,
     limit: (n) => Math.min(n + 50, 80),
+    first: "a sentence",
     wanted: "an English sentence",
     skill: ({ steps, n_sentences, bleu_lower, n_test, n_exact }) =>
       `Trained for ${count(steps)} steps on the ${count(n_sentences)} sentences of Multi30k, which describe pictures. Of ` +
@@ -164,11 +166,15 @@ function choose_text(text, then = () => write([BOS])) {
   const src = source_of(state.name, text);
   const { most, ends, wanted, left_out } = task();
   const is_long = src.length > most + ends.length;
-  $("message").textContent = !src.length ? `Type ${wanted}: the page still shows the last source.`
-    : is_long ? `Only the first ${most} tokens are taken.`
-      : left_out?.test(text) ? "Only the letters from a to z are taken." : "";
+  const unknown = chosen(state.name).vocabulary.unknown?.(text) ?? [];
+  $("message").textContent = !src.length ? `Type ${wanted}: the page still shows the last source.` : [
+    is_long && `Only the first ${most} tokens are taken.`,
+    left_out?.test(text) && "Only the letters from a to z are taken.",
+    unknown.length && `It does not know ${unknown.length === 1 ? "the character" : "the characters"} ` +
+      `${unknown.slice(0, 8).join(" ")}${unknown.length > 8 ? " …" : ""}; each run of them becomes ‘<unk>’.`,
+  ].filter(Boolean).join(" ");
   if (!src.length) return;
-  Object.assign(state, { src: is_long ? [...src.slice(0, most), ...ends] : src, hidden: [], tgt_in: [BOS] });
+  Object.assign(state, { text, src: is_long ? [...src.slice(0, most), ...ends] : src, hidden: [], tgt_in: [BOS] });
   then();
 }
 
@@ -312,7 +318,7 @@ function show_hidden({ decoded }) {
 function lesson(traced) {
   const { content, vocabulary } = chosen(state.name);
   const parts = [];
-  const example = content.examples?.find(({ text }) => text === $("text").value);
+  const example = content.examples?.find(({ text }) => text === state.text);
   if (example) {
     const { translation, reference, bleu, rare } = example;
     const seen = Object.entries(rare).map(([word, n]) => `${n} have ‘${word}’`).join(", ");
@@ -321,6 +327,8 @@ function lesson(traced) {
       ? `${always} taking the most probable token gives the same words as the translation of a person.`
       : `A person translated: “${reference}” ${always} taking the most probable token has BLEU ${bleu} of 100.`);
     if (seen) parts.push(`Of the ${count(content.about.n_sentences)} sentences of its training, ${seen}.`);
+  } else if (content.examples) {
+    parts.push("No person's translation of your sentence is stored here; a dashed token is a guess.");
   }
   const { max_len } = content.about;
   if (state.src.length > max_len) {
@@ -482,7 +490,11 @@ for (const radio of document.querySelectorAll("[name=side]")) {
   });
 }
 $("text").addEventListener("input", (event) => choose_text(event.target.value));
-$("text").addEventListener("keydown", (event) => event.key === "Enter" && take_all());
+$("text").addEventListener("keydown", (event) => {
+  if (event.key !== "Enter") return;
+  if (source_of(state.name, event.target.value).length) take_all();
+  else $("message").textContent = `Type ${task().first} first.`;
+});
 $("examples").addEventListener("change", (event) => choose_example(event.target.value));
 $("temperature").addEventListener("input", (event) => {
   state.temperature = Number(event.target.value);

@@ -92,9 +92,15 @@ class Subwords {
     return piece.startsWith("▁") || /^<.*>$/.test(piece) ? bare : `·${bare}`;
   }
 
-  /** @returns {string[][]} the pieces of each word of ids, without the sign of a space */
+  /** @returns {string[]} the characters of a line that no token has */
+  unknown(line) {
+    const pieces = mark(line).split(" ").flatMap((word) => this.divide(word));
+    return [...new Set(pieces.filter((piece) => !this.ids.has(piece)))];
+  }
+
+  /** @returns {string[][]} the pieces of each word of ids, without the sign of a space and the end token */
   words(ids) {
-    const text = ids.map((id) => this.pieces[id]).join(" ");
+    const text = ids.filter((id) => id > EOS).map((id) => this.pieces[id]).join(" ");
     return text.split("▁").map((word) => word.split(" ").filter((piece) => /\p{L}/u.test(piece)));
   }
 

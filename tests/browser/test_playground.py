@@ -541,6 +541,13 @@ def test_what_is_left_out_of_a_text_is_told(browser):
     src = browser.execute_script("return state.src")
     assert len(src) == 41 and src[-1] == 2  # the end token, which the model was trained on
     assert message("Two dogs play.") == ""
+    assert message("日本 play") == "It does not know the characters 日 本; each run of them becomes ‘<unk>’."
+    assert "No person's translation of your sentence" in find(browser, "#lesson").text
+    message("A man has xylophones")  # without a full stop, the end token follows the word
+    assert re.search(r"Cut into small parts: [\w·]+\.", find(browser, "#lesson").text)
+    assert message("") != "Type a sentence first."
+    find(browser, "#text").send_keys(Keys.ENTER)
+    assert find(browser, "#message").text == "Type a sentence first."
 
 
 def test_it_also_opens_without_being_put_together(look, errors):
