@@ -210,8 +210,8 @@ const token = (id) => chosen(state.name).vocabulary.shown(id);
 
 /** A token in a sentence. */
 const told = (id) => `‘${token(id)}’`;
-const told_shares = (ids, shares, n) =>
-  largest_first(shares).slice(0, n).map((i) => `${told(ids[i])} ${number(shares[i], 2)}`).join(", ");
+const told_shares = (ids, shares, n) => // those that are not 0.00
+  largest_first(shares).slice(0, n).filter((i, rank) => !rank || shares[i] >= 0.005).map((i) => `${told(ids[i])} ${number(shares[i], 2)}`).join(", ");
 
 function show() {
   const { vocabulary } = chosen(state.name);
@@ -397,26 +397,29 @@ function show_layers({ heads, decoded }, alignment) {
   const looks = (layer, t, ids) => told_shares(ids, mean_of(layer)[t], 2);
   $("embedding-text").textContent = `If the decoder ended here, it would write ${ended(decoded.embedded.x)}: it knows ` +
     `only the token read last, ${told(read[step])}.`;
+  const attends = `attends, in the mean of the ${heads.memory[0].length} heads, to`;
   const layers = [
     ...heads.encoder.map((layer, i) => [`Encoder, layer ${i + 1}`, ["encoder"], i,
-      `The source token at which the framed step looks most, ${told(src[looked_at])}, attends to ` +
+      `The source token at which the framed step looks most, ${told(src[looked_at])}, ${attends} ` +
       `${looks(layer, looked_at, src)}.`]),
     ...heads.decoder.map((layer, i) => [`Decoder, layer ${i + 1}`, ["decoder", "memory"], i,
-      `The framed step attends to ${looks(layer, step, read)} of the target, and to ` +
+      `The step that ${has_written(step) ? "wrote" : "writes"} ${told_written(step)} (row ${told(read[step])}, the token ` +
+      `read last) ${attends} ${looks(layer, step, read)} of the target, and to ` +
       `${looks(heads.memory[i], step, src)} of the source. If the decoder ended after this layer, it would write ${ended(decoded.layers[i].x)}.`]),
   ];
   $("heads").replaceChildren(...layers.flatMap(([title, kinds, i, text]) => [
-    element("h3", {}, title), element("p", {}, text), ...kinds.flatMap((kind) => head_buttons(kind, i, heads)),
+    element("h3", {}, title), element("p", {}, text), ...kinds.flatMap((kind) =>
+      head_buttons(kind, i, heads, kind === "encoder" ? looked_at : step)),
   ]));
 }
 
-function head_buttons(kind, i, heads) {
+function head_buttons(kind, i, heads, row) {
   const { title, text } = KINDS[kind];
   const buttons = heads[kind][i].map(({ weights }, h) => {
     const pressed = kind === state.kind && i === state.layer && h === state.head;
     const name = `${title}, layer ${i + 1}, head ${h + 1}`;
     const attributes = { type: "button", "aria-pressed": String(pressed), "aria-label": name };
-    const button = element("button", attributes, small_map(weights), `head ${h + 1}`);
+    const button = element("button", attributes, small_map(weights, row), `head ${h + 1}`);
     button.addEventListener("click", () => {
       Object.assign(state, { kind, layer: i, head: h });
       $("heads").querySelector('[aria-pressed="true"]').setAttribute("aria-pressed", "false");
