@@ -14,6 +14,7 @@ const FIELDS = { // of the settings: name in the address, text, smallest, larges
   seed: ["seed", "seed", 0, 9999, 2],
 };
 const TASK_NAMES = { reverse: "reverse the word", copy: "copy the word", sort: "sort its letters" };
+const TASK_TEXTS = { reverse: "write the word backwards", copy: "write the same word", sort: "write the letters of the word in alphabetical order" };
 const MOST_STEPS = 5000;
 const SAVED_BYTES = 6e7; // of parameters that are kept for the slider
 
@@ -169,9 +170,13 @@ function show() {
   steps = null; // they are made when a number is followed
   const [src] = tiny.batch_of([word], settings.task);
   const said = tiny.greedy_decode(params, src, settings, settings.length + 1)[0];
+  const word_of = (ids) => ids.filter((id) => id > tiny.END).map(letter_of).join("");
   const is_right = said.join() === traced.tgt.slice(1).join();
-  const letters = said.filter((id) => id > tiny.END).map(letter_of).join("");
-  if (!$("word-message").textContent) $("said").replaceChildren(letters ? element("b", {}, letters) : "(an empty word)", element("span", { role: "img", "aria-label": is_right ? "right" : "wrong" }, is_right ? " ✓" : " ✗"));
+  const letters = word_of(said);
+  if (!$("word-message").textContent) {
+    $("wanted").textContent = word_of(traced.tgt);
+    $("said").replaceChildren(letters ? element("b", {}, letters) : "(an empty word)", element("span", { role: "img", "aria-label": is_right ? "right" : "wrong" }, is_right ? " ✓" : " ✗"));
+  }
   show_maps(step);
   show_measures(step);
   show_boxes();
@@ -186,7 +191,7 @@ function show_maps(step) {
   const T = rows.length;
   $("maps").replaceChildren(...Array.from({ length: settings.n_heads }, (_, h) => (
     attention_map(`head ${h + 1}`, part_of(traced.seen[key], [h * T, (h + 1) * T]), rows, cols, places))));
-  $("maps-text").textContent = `Cross-attention at step ${step}, from 0 (white) to 1 (red): how much each row reads from each letter of the word. Row a → l has read a and is to write l; the frame is where l stands.`;
+  $("maps-text").textContent = `Cross-attention at step ${step}, from 0 (white) to 1 (red): how much each row reads from each letter of the word. Row a → l has read a and is to write l; the frame is where l stands. The last row writes ‘end’, which stands nowhere in the word, so it has no frame.`;
 }
 
 function show_measures(step) {
@@ -459,6 +464,7 @@ function fill_settings() {
   const fields = Object.entries(FIELDS).map(([name, [, text, least, most]]) => (
     element("label", {}, text, element("input", { type: "number", id: name, value: settings[name], "aria-describedby": "settings-message", title: `${least} to ${most}` }))));
   $("fields").replaceChildren(element("label", {}, "task", task), ...fields);
+  $("task-text").textContent = TASK_TEXTS[settings.task];
   $("word").value = state.word;
   $("word").maxLength = settings.length;
   $("word").style.width = `${settings.length + 2}ch`;
@@ -491,7 +497,7 @@ $("word").addEventListener("input", () => {
   const word = $("word").value.toLowerCase();
   const last = letter_of(settings.letters + 2);
   $("word-message").textContent = is_word(word, settings) ? "" : `Type ${settings.length} letters from a to ${last}: it was trained on words of ${settings.length} letters only.`;
-  if (!is_word(word, settings)) return $("said").replaceChildren("…");
+  if (!is_word(word, settings)) return ["wanted", "said"].forEach((id) => $(id).replaceChildren("…"));
   state.word = word;
   build_figure();
   show();

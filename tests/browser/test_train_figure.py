@@ -259,6 +259,7 @@ def test_500_steps_of_the_default_draw_the_anti_diagonal(opened):
     find(browser, "#pause").click()
     wait_for(browser, "!state.running")
     assert find(browser, "#said").text.startswith("tenalp")
+    assert [find(browser, f"#{id_}").text for id_ in ("task-text", "wanted")] == ["write the word backwards", "tenalp"]
     strongest = find(browser, "#maps svg").get_attribute("aria-label")
     assert all(f"→ {letter} from {letter}" in strongest for letter in "planet")
     browser.execute_script("$('saved').value = 0; $('saved').dispatchEvent(new Event('input'))")
