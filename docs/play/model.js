@@ -66,7 +66,7 @@ const TASKS = { // what differs between the models
       const back = steps_back(weights).map(({ t, s, from }) => {
         const is_adjective = told_written(t) === "‘jaune’" && told(state.src[s]) === "‘yellow’";
         return `the step that ${has_written(t) ? "wrote" : "writes"} ${told_written(t)} looks back at ${told(state.src[s])}` +
-          (is_adjective ? `, after the step before it looked at ${told(state.src[from])}: this French adjective follows its noun` : "");
+          (is_adjective ? `, after a step that looked at ${told(state.src[from])}: this French adjective follows its noun` : "");
       });
       return `Here ${back.join(", and ") || "no step looks back with more than half of its attention"}.`;
     },
@@ -125,9 +125,13 @@ function sample(logits, temperature, uniform = Math.random()) {
 
 /** Steps that look back: their largest weight is left of that of the step before. @param {Matrix} weights (T, S) */
 function steps_back(weights) {
-  const at = weights.map((row) => largest_first(row)[0]);
-  const is_clear = (t) => weights[t][at[t]] >= 0.5;
-  return at.flatMap((s, t) => (t && s < at[t - 1] && is_clear(t) && is_clear(t - 1) ? [{ t, s, from: at[t - 1] }] : []));
+  let from = -1; // where the last step looked that gave one token half of its attention
+  return weights.flatMap((row, t) => {
+    const s = largest_first(row)[0], before = from;
+    if (row[s] < 0.5) return [];
+    from = s;
+    return s < before ? [{ t, s, from: before }] : [];
+  });
 }
 
 // -- reading and changing the state -----------------------------------------------------------------------------------
@@ -284,8 +288,7 @@ function show_picture({ heads }, alignment) {
     `${percent(alignment[step][best])} of its attention.`;
   $("picture-text").textContent = "Row: a step, named by the token that it writes. Column: a source token. The darker " +
     `(in a dark theme, the lighter), the more attention, as the mean of the ${n_heads} heads of the last layer. ` +
-    `${task().pattern(alignment)} In the pictures further down a row is named by its query, the token read last: there ` +
-    "the same pattern starts one token early.";
+    `${task().pattern(alignment)} In the pictures further down the same row is named by its query, the token read last.`;
 }
 
 /** What hiding does to the chosen step. */
@@ -322,7 +325,7 @@ function lesson(traced) {
   if (example) {
     const { translation, reference, bleu, rare } = example;
     const seen = Object.entries(rare).map(([word, n]) => `${n} have ‘${word}’`).join(", ");
-    const always = state.hidden.length ? "With nothing hidden, always" : "Always";
+    const always = state.hidden.length || state.draw ? "With nothing hidden or drawn at random, always" : "Always";
     parts.push(translation === reference
       ? `${always} taking the most probable token gives the same words as the translation of a person.`
       : `A person translated: “${reference}” ${always} taking the most probable token has BLEU ${bleu} of 100.`);
@@ -346,7 +349,7 @@ function lesson(traced) {
     const worst = largest_first(shares).at(-1);
     parts.push(`Unsure (a dashed border: p below ${UNSURE}) at ${unsure} of ${shares.length} tokens, most at ` +
       `${told(state.tgt_in[worst + 1])}.`);
-  } else if (shares.length) parts.push(`Each token had p of ${UNSURE} or more: the model was sure, right or wrong.`);
+  } else if (shares.length) parts.push(`Each token had p of ${UNSURE} or more, which does not say that it is right.`);
   return parts.join(" ");
 }
 
