@@ -11,10 +11,10 @@ from npformer.diagnosis.finding import SURE, TABLE, Finding, Findings
 from npformer.diagnosis.subject import Subject
 
 # A check is a function of a ``Subject`` that yields (name, what was seen).
-OF_DATA = Subject.ask_outputs, given.numbers, given.padding, given.special_tokens, given.shift
+OF_DATA = given.numbers, given.padding, given.special_tokens, given.shift
 QUICK = (
     *(given.weights, dependence.repeatable, dependence.rows, dependence.tokens, dependence.padding, dependence.order),
-    *(losses.of_outputs, losses.divided, losses.at_the_start),
+    *(losses.of_outputs, losses.at_the_start, losses.divided),
 )
 COSTLY = losses.differences, losses.by_parameter, training.settings, training.one_batch, dependence.cache
 
@@ -93,6 +93,7 @@ def examined(case, checks):
 
     try:
         case.model.count(*case.batch)
+        make(Subject.ask_outputs)  # what it learns, the checks ask for
         for check in OF_DATA:
             make(check)
         case.choose_rows()

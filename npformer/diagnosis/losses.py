@@ -53,9 +53,6 @@ def divided(case):
     """The loss and the gradient for another number of targets, and this number."""
     _, grads, n = case.gradient()
     before, count = tree.flatten(grads)[0], case.model.count(*case.rows)
-    if not np.isfinite(before).all():
-        yield "not finite", f"the gradient holds NaN or infinity, the loss is {case.loss:.4g}"
-        return
     halved, half, _ = case.gradient(n_tokens=2 * n)
     ratios = halved / case.loss, np.linalg.norm(tree.flatten(half)[0]) / max(np.linalg.norm(before), 1e-30)
     if not np.array_equal(tree.flatten(grads)[0], before):
@@ -72,6 +69,8 @@ def at_the_start(case):
     least, rate = np.log(case.n_answers or 1), getattr(case.model, "dropout", 0)
     if not np.isfinite(case.loss):
         yield "not finite", f"the loss is {case.loss}"
+    elif tree.not_finite(case.grads):
+        yield "not finite", f"the gradient holds NaN or infinity, the loss is {case.loss:.4g}"
     elif least and case.is_new and not 0.4 * least < case.loss < least + 3:  # outputs of variance 1 to 2 add half of it
         yield "start far from ln V", f"the loss is {case.loss:.3g}, ln {case.n_answers} = {least:.3g}"
     if rate > 0.5:

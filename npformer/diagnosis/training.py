@@ -16,8 +16,10 @@ SAMPLED = [1, 2, 5, *(m * 10**e for e in range(1, 6) for m in (1, 2, 5))]  # ste
 def one_batch(case):
     """Whether a few rows can be learned by heart, with Adam and without dropout."""
     n = int(np.clip(WORK / (6 * tree.count(case.params) * sum(x.size for x in case.inputs)), 4, 40))
-    numbers = case.targets if case.n_answers is None and case.targets.dtype.kind == "f" else np.zeros(1)
-    known = 0.4 * np.log(case.n_answers) if case.n_answers else 0.05 * np.nanvar(numbers)  # nothing is left to learn
+    if V := case.n_answers:
+        known = 0.4 * np.log(V)  # at which nothing is left to learn
+    else:
+        known = 0.05 * np.nanvar(case.targets) if case.targets.dtype.kind == "f" else 0
     enough = max((0.97 if n < 15 else 0.85) * case.loss, known)
     usual = float(np.median([size(x) for _, x in tree.leaves(case.params) if x.ndim > 1] or [1.0]))
     for lr in (0.02 * usual, 0.2 * usual):  # one layer of small numbers has far to go
@@ -56,7 +58,7 @@ def settings(case):
     elif max(rates[:4]) == 0:
         yield "rate too small", f"the rate is 0 up to step {SAMPLED[3]}"
     elif not any(rates[7:]):  # from step 200 on
-        end = next(n for n in range(1, 201) if not any(map(optimizer.learning_rate, range(n, 201))))
+        end = 1 + max(n for n in range(1, 200) if optimizer.learning_rate(n))
         if end < (case.n_steps or (200 if case.trainer.n_steps > end else 100)):  # a short training may end later
             yield "rate too small", f"the rate is 0 from step {end} on, as if `total` were in epochs"
     if training.frozen and case.is_new and case.trainer.n_steps == 0:
