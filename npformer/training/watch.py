@@ -32,10 +32,10 @@ class Watch:
         """The same batches, which are looked at before their steps are made."""
         sums = set()
         for n, batch in enumerate(batches, start=1):
-            check_batches([batch])
-            if n == 1 and self.examines_first:
-                self.tell(self.trainer.diagnose(*batch, quick=True))
             if n <= SAME:
+                check_batches([batch])  # as its step does, but before it is read here
+                if n == 1 and self.examines_first:
+                    self.tell(self.trainer.diagnose(*batch, quick=True))
                 sums.add(checksum(map(on_host, batch)))
             if n == SAME and len(sums) == 1:
                 self.tell([Finding.named("one batch again and again", f"the first {n} batches are the same")])
