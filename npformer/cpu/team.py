@@ -29,7 +29,7 @@ from npformer.runtime.threads import FEW_ROWS, n_kernel_threads
 # Up to this many rows are multiplied by the loops in this file; more by tiles, many or with b transposed by BLAS.
 THIN, THIN_TRANSPOSED = 2, 8
 WORTH_IT = 2**15  # the smallest right matrix that is shared between threads, in entries
-PIECES = 8  # the most of a job; smaller pieces would be slower to read
+PIECES = 8  # the most that a job has; smaller pieces of a matrix would be slower to read
 PIECE_SIZE = 2**18  # the fewest bytes of the right matrix in each of more than two pieces
 JIT = not numba.config.DISABLE_JIT  # without it, BLAS multiplies
 SPINS = 2**22  # how often a helper without work checks for it before it goes to sleep: about two milliseconds
@@ -122,12 +122,11 @@ def multiply_few_rows(helper, blas, a, b, out):
     while pieces > max(2, most):  # 8, 4 or 2, which two threads share evenly
         pieces //= 2
     sums = np.empty((pieces if by_rows else 1, m, n), a.dtype) if thin else np.empty((0, 0, 0), a.dtype)
-    to = sums.ctypes.data if thin else out.ctypes.data
     left = place(a), max(a.strides[0] // a.itemsize, k)  # a single row may have any stride
     b_step = max((b.strides[0] if by_rows or of_integers else b.strides[1]) // b.itemsize, n if by_rows else k)
-    result = np.int64(to), n if thin else max(out.strides[0] // out.itemsize, n)
+    result = place(sums) if thin else place(out), n if thin else max(out.strides[0] // out.itemsize, n)
     how = np.int64(by_rows), np.int64(blas[0]), np.int64(blas[1])
-    job = (pieces, m, k, n, *left, place(b), b_step, *result, *how, 0, 0, 0)
+    job = (pieces, m, k, n, *left, place(b), b_step, *result, *how, 0, 0, 0)  # a job has 16 numbers
     share(0 if small else board, address, job)
     if thin:
         _add_up(sums, out)

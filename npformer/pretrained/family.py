@@ -143,7 +143,8 @@ class Family:
         if model.tie_embeddings:  # which some files hold twice
             output = f"{self.names_of(model)['output']}.weight"
             tensors = {name: x for name, x in tensors.items() if name != output}
-        check_names(self.views(model, shapes := model.shapes()), tensors)
+        shapes = model.shapes()
+        check_names(self.views(model, shapes), tensors)
         params = tree.view_as(np.empty(tree.count(shapes), dtype), shapes)  # one array has larger pages of memory
         for name, out in self.views(model, params).items():
             tensors[name].into(out)
