@@ -103,7 +103,7 @@ def print_next(progress):
     left = next_of(progress)
     if left:
         print(f"\n{indent(text_of(NAMES.index(left[0].name) + 1, left[0]), '    ')}\n")
-        backward = "backward of " * left[0].label.endswith("_backward")
+        backward = "backward of " * left[0].is_backward
         print(f"Write {backward}{left[0].function_name} in {FILE}{line_of(left[0])}, then: {program()} check")
     else:
         print(f"\nall are solved, so the model is yours: {program()} train")
@@ -113,7 +113,7 @@ def line_of(part):
     """Where the function stands in the file, or its backward pass."""
     lines = FILE.read_text(encoding="utf-8", errors="replace").splitlines()
     found = [n for n, line in enumerate(lines, 1) if line.startswith(f"def {part.function_name}(")]
-    if part.label.endswith("_backward"):
+    if part.is_backward:
         found = [n for n, line in enumerate(lines, 1) if found and n > found[0] and "def backward(" in line]
     return f", line {found[0]}" if found else ""
 

@@ -53,9 +53,8 @@ def digests(text):
 
     What the person has written beside the functions of the page counts for all.
     """
-    body = ast.parse(text).body
-    functions = {node.name: node for node in body if isinstance(node, ast.FunctionDef)}
-    beside = [node for node in body if isinstance(node, ast.FunctionDef) and node.name not in page.FUNCTIONS]
+    functions = {node.name: node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)}
+    beside = [node for name, node in functions.items() if name not in page.FUNCTIONS]
     return {part.key: digest(functions.get(part.function_name), part, beside) for part in BUILD.values()}
 
 

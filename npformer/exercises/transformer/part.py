@@ -41,6 +41,11 @@ class Part(Exercise):
         return f"build/{self.label}"
 
     @property
+    def is_backward(self):
+        """Whether it asks for a backward pass alone."""
+        return self.label != self.function_name
+
+    @property
     def imports(self):
         """The answer stands in the person's file, which has them."""
         return f"# {self.function_name} in your file"
