@@ -18,7 +18,7 @@ import numpy as np
 
 from npformer.commands.command import command  # needs pip install -e .
 from npformer.commands.output import write_json
-from scripts.bench.contenders import build_all, of_backends, started
+from scripts.bench.contenders import agreeing, build_all, of_backends, started
 from scripts.bench.limits import alternate_with, limits_contender, print_limits
 from scripts.bench.machine import machine, print_machine
 from scripts.bench.options import add_without, parsed, parser_of
@@ -94,13 +94,7 @@ def measured(work, kind, contenders, limits, options, before):
     Reading the weights limits each new token after the first one, which waits for the products of the prompt: its time
     is in the results before.
     """
-    able = build_all(contenders, work, kind)
-    for contender in able[1:]:
-        expected, found = able[0].built.first_value, contender.built.first_value
-        differs = contender.name not in INT8 and not np.allclose(found, expected, atol=1e-3)
-        if np.shape(found) != np.shape(expected) or differs:
-            print(f"left out: {contender.name}: its result differs", flush=True)
-            able.remove(contender)
+    able = agreeing(build_all(contenders, work, kind), lambda a, b: not np.allclose(a, b, atol=1e-3), INT8)
     turns, facts = alternate_with(limits, able, options)
     weights, inner = work["weights"], work["weights"] - work["table"]
     n_numbers = {

@@ -16,6 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 from scripts.bench.machine import PAUSE, busy_seconds
 from scripts.bench.memory import peak_bytes, reset_peak, resident_bytes
 from scripts.bench.report import note
@@ -202,12 +204,15 @@ def build_all(contenders, *case, warm_up=2):
     return able
 
 
-def agreeing(contenders, differs):
-    """The contenders whose first value is that of the first one: ``differs(theirs, ours)``; prints the others."""
+def agreeing(contenders, differs, inexact=()):
+    """The contenders whose first value is that of the first one: ``differs(theirs, ours)``; prints the others.
+
+    Those named in ``inexact`` only need a value of the same shape.
+    """
     able = []
     for contender in contenders:
         theirs, ours = contender.built.first_value, contenders[0].built.first_value
-        if differs(theirs, ours):
+        if np.shape(theirs) != np.shape(ours) or (contender.name not in inexact and differs(theirs, ours)):
             print(f"left out: {contender.name}: begins with {theirs}, {contenders[0].name} with {ours}", flush=True)
         else:
             able.append(contender)
