@@ -1,5 +1,7 @@
 """Helpers for the tests of operations: arguments from the table of cases, and comparisons of results."""
 
+import time
+
 import numpy as np
 
 from npformer import reference
@@ -39,3 +41,15 @@ def assert_equal_within(bound, dtype, actual, expected):
         np.testing.assert_array_equal(x[~finite], wanted[~finite], err_msg=f"result {i}")
         atol = bound * np.finfo(dtype).eps * max(np.abs(wanted[finite]).max(initial=0), 1e-30)
         np.testing.assert_allclose(x[finite], wanted[finite], rtol=0, atol=atol, err_msg=f"result {i}")
+
+
+def assert_same_with_helpers(work, expected, threads, monkeypatch):
+    """``work()`` returns the same bits with so many threads, also fifty times while all helpers are awake."""
+    from npformer.cpu import team
+
+    monkeypatch.setattr(team, "n_kernel_threads", lambda: threads)
+    n_awake, deadline = 0, time.monotonic() + 60  # they have to be compiled first
+    while n_awake < 50 and time.monotonic() < deadline:
+        np.testing.assert_array_equal(work(), expected)
+        n_awake += int(team.board[team.AWAKE] == min(threads, team.PIECES) - 1)
+    assert n_awake == 50

@@ -1,15 +1,13 @@
 """A step of the layers of a decoder that a backend computes at once is that of the layers, composed of operations."""
 
-import time
 import weakref
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from results import assert_equal_within
+from results import assert_equal_within, assert_same_with_helpers
 
 from npformer import LanguageModel, Transformer, cpu, explain, greedy_decode, layers, quantize, tree
-from npformer.cpu import team
 from npformer.cpu.kernels import decoding
 from npformer.models.initialization import Initializer
 from npformer.quantized import dequantized
@@ -90,12 +88,7 @@ def test_heads_are_shared_with_helpers_and_have_the_same_bits(monkeypatch):
     expected, _ = layers.encoder_layer(cpu.ops, layer, x, settings, cache=cache._replace(kv=kv[0].copy()))
     assert_equal_within(64, "float32", alone, expected)
     assert x.size * keys >= decoding.SHARED
-    monkeypatch.setattr(team, "n_kernel_threads", lambda: 4)
-    n_awake, deadline = 0, time.monotonic() + 60  # they have to be compiled first
-    while n_awake < 50 and time.monotonic() < deadline:
-        np.testing.assert_array_equal(step(), alone)
-        n_awake += int(team.board[team.AWAKE] == 3)
-    assert n_awake == 50
+    assert_same_with_helpers(step, alone, 4, monkeypatch)
 
 
 def test_steps_are_listed_as_an_operation(monkeypatch):

@@ -8,6 +8,7 @@ import time
 
 import numpy as np
 import pytest
+from results import assert_same_with_helpers
 
 from npformer import Transformer, greedy_decode
 from npformer.cpu import linear, team
@@ -85,13 +86,7 @@ def test_the_same_bits_with_any_number_of_helpers(m, threads, form, monkeypatch)
     alone, helped = np.empty((2, m, 1000), "float32")
     product = lambda out: team.multiply_few_rows(team.helper_for(a.dtype, b.dtype), BLAS[a.dtype], a, b, out)
     product(alone)
-    monkeypatch.setattr(team, "n_kernel_threads", lambda: threads)
-    n_awake, deadline = 0, time.monotonic() + 60  # they have to be compiled first
-    while n_awake < 50 and time.monotonic() < deadline:
-        product(helped)
-        n_awake += int(team.board[team.AWAKE] == min(threads, team.PIECES) - 1)
-        np.testing.assert_array_equal(helped, alone)
-    assert n_awake == 50
+    assert_same_with_helpers(lambda: product(helped) or helped, alone, threads, monkeypatch)
 
 
 def test_helpers_beyond_a_lower_limit_end_while_others_go_on(monkeypatch):
