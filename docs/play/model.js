@@ -123,7 +123,7 @@ function sample(logits, temperature, uniform = Math.random()) {
   return drawn < 0 ? greedy(logits) : drawn; // rounding may leave a little
 }
 
-/** Steps that look back: their largest weight is left of that of the step before. @param {Matrix} weights (T, S) */
+/** Steps that look back: they give half of their attention to a token left of that of the last such step. @param {Matrix} weights (T, S) */
 function steps_back(weights) {
   let from = -1; // where the last step looked that gave one token half of its attention
   return weights.flatMap((row, t) => {
