@@ -46,6 +46,9 @@ def kernel(function, forceinline=False, fastmath=FASTMATH, has_address=False):
 class _Part(JITCodeLibrary):
     """The code of a function for the kernels that it is inlined into, without machine code of its own."""
 
+    def _optimize_final_module(self):
+        """The kernel that takes it optimizes it."""
+
     def _finalize_final_module(self):
         self._finalized = True
 
