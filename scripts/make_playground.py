@@ -1,4 +1,4 @@
-"""Make the pages to play with, each one HTML file that needs nothing else: two trained models, and one that trains.
+"""Make the pages to play with, each one HTML file that needs nothing else: trained models, a lab, and one that trains.
 
 python scripts/make_playground.py --out play.html                          # put docs/play/ together: a second
 python scripts/make_playground.py --out train.html --page train.html       # the figure that trains
@@ -33,7 +33,7 @@ from npformer.runtime.threads import blas_threads
 from npformer.training.progress import say
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "play"
-PAGES = ["index.html", "train.html"]
+PAGES = ["index.html", "lab.html", "train.html"]
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 PREFIX = "MODELS[{}] = "
 STEPS = {"reverse": 2000, "en-fr": 1600}

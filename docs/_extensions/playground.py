@@ -9,7 +9,8 @@ from scripts import make_playground
 
 FOLDER = "play"
 TEXTS = {  # of the card with which a link to a page is shown
-    "index.html": "Two trained Transformers and an attention with all its gradients: look at every number.",
+    "index.html": "Two trained Transformers in the browser: where each step looks, what it writes, and every head.",
+    "lab.html": "One head of attention with all its gradients: change any number, and see the others follow.",
     "train.html": "A small Transformer that trains in the browser: both passes, every gradient, and what breaks it.",
 }
 

@@ -2,6 +2,8 @@
 // Pictures and tables of matrices. A picture is one SVG, whose cells are more or less opaque, so that it fits both themes:
 // weights have the colour of the text, numbers with a sign two colours of page.css.
 
+const $ = (id) => document.getElementById(id);
+
 /** A new HTML element. @param {object} attributes @param {...(Node|string)} children */
 function element(name, attributes = {}, ...children) {
   const node = document.createElement(name);

@@ -1,5 +1,5 @@
 "use strict";
-// Part 2 of the page: one head with 4 queries and 4 keys of width 3, whose numbers and gradients are all shown.
+// The page lab.html: one head with 4 queries and 4 keys of width 3, whose numbers and gradients are all shown.
 
 const N_QUERIES = 4, N_KEYS = 4, WIDTH = 3, STEP = 1e-5; // T, S, K = Kv, and h of the finite difference
 const LARGEST = 1000; // of an input, so that nothing overflows

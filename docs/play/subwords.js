@@ -3,6 +3,7 @@
 
 const CAPITAL = "↑", JOINED = "‿"; // the next word begins with a capital; there is no space on this side
 const PAD = 0, BOS = 1, EOS = 2, UNKNOWN = 3;
+const SPECIAL = ["<pad>", "<begin>", "<end>", "<unk>"]; // what the page calls them
 const WORD = "[\\p{L}\\p{N}_]";
 const PART = `(?:[cdjlmnst]|${WORD}*qu)['’](?=${WORD})|['’]?${WORD}+(?:-${WORD}+)*|[^\\p{L}\\p{N}_\\s]+`;
 
@@ -87,6 +88,7 @@ class Subwords {
 
   /** A token for people, without the signs of spaces; a piece that goes on with a word begins with "·". */
   shown(id) {
+    if (SPECIAL[id]) return SPECIAL[id];
     const piece = this.pieces[id];
     const bare = piece.replace("▁", "").replace(JOINED, "") || piece;
     return piece.startsWith("▁") || /^<.*>$/.test(piece) ? bare : `·${bare}`;

@@ -2,7 +2,6 @@
 // The page: its state, which the address keeps, the figure with its boxes, and one number's gradient.
 
 const tiny = tiny_transformer();
-const $ = (id) => document.getElementById(id);
 
 const FIELDS = { // of the settings: name in the address, text, smallest, largest, default
   d_model: ["D", "width D", 4, 48, 16],

@@ -1,4 +1,4 @@
-"""The page to play with, in a browser: its numbers are npformer's, and everything works by keyboard on any screen."""
+"""The pages index.html and lab.html, in a browser: numbers are npformer's, and all works by keyboard on any screen."""
 
 import base64
 import os
@@ -32,16 +32,25 @@ LOOK = "PLAYGROUND_SCREENSHOTS"  # set it to a folder, to look at the page yours
 
 
 @pytest.fixture(scope="module")
-def path(tmp_path_factory):
-    path = tmp_path_factory.mktemp("page") / "play.html"
-    path.write_text(make_playground.page(), encoding="utf-8")
-    return path
+def folder(tmp_path_factory):
+    """Both pages, each put together into one file."""
+    folder = tmp_path_factory.mktemp("pages")
+    for name in ("index.html", "lab.html"):
+        (folder / name).write_text(make_playground.page(name), encoding="utf-8")
+    return folder
 
 
 @pytest.fixture
-def browser(look, errors, path):
+def browser(look, errors, folder):
     """The page just after it was opened; nothing that is done to it may write to the console."""
-    yield look(path)
+    yield look(folder / "index.html")
+    assert errors() == []
+
+
+@pytest.fixture
+def lab(look, errors, folder):
+    """The page with the lab."""
+    yield look(folder / "lab.html")
     assert errors() == []
 
 
@@ -55,12 +64,15 @@ def choose(browser, name):
 
 def shown(piece):
     """A subword as the page writes it."""
+    if piece in ("<s>", "</s>"):
+        return {"<s>": "<begin>", "</s>": "<end>"}[piece]
     bare = piece.replace("▁", "", 1).replace("‿", "", 1) or piece
     return bare if piece.startswith("▁") or re.match("<.*>$", piece) else f"·{bare}"
 
 
 def paste(browser, text):
-    browser.execute_script("$('text').value = arguments[0]; $('text').dispatchEvent(new Event('input'))", text)
+    """Write a text and leave its field."""
+    browser.execute_script("$('text').value = arguments[0]; $('text').dispatchEvent(new Event('change'))", text)
 
 
 def numbers(browser, name, key="value"):
@@ -102,7 +114,6 @@ def test_the_page_decodes_what_greedy_decode_does(browser, name):
     written = {"reverse": str, "en-fr": shown}[name]
     for text in {"reverse": WORDS[:3], "en-fr": SENTENCES}[name]:
         paste(browser, text)
-        find(browser, "#end").click()
         src = np.array([browser.execute_script("return state.src")])
         limit = src.shape[1] + {"reverse": 5, "en-fr": 50}[name]
         expected = nf.greedy_decode(model, params, src, bos_id=1, eos_id=2, max_len=limit, backend="reference")[0]
@@ -129,7 +140,7 @@ def test_a_hidden_token_is_masked_as_padding_is_and_its_effect_is_told(browser):
     was, now = (nf.softmax(x[step])[id_] for x in logits)
     assert was > 0.9 and now < 0.1
     assert f"‘jaune’ at the framed step is {now:.3f} instead of {was:.3f}" in find(browser, "#hidden-text").text
-    assert "With nothing hidden or drawn at random, always" in find(browser, "#lesson").text
+    assert "press Write again to write without it" in find(browser, "#hidden-text").text
     find(browser, "#target li:nth-child(2) button").click()
     assert "Hiding ‘yellow’ makes no difference at this step" in find(browser, "#hidden-text").text
     find(browser, "#begin").click()
@@ -152,7 +163,7 @@ def test_what_the_page_says_of_a_step_is_what_its_weights_are(browser):
 
     choose(browser, "reverse")
     assert "At 9 of the 9 steps" in find(browser, "#picture-text").text
-    browser.execute_script("choose_example('transformer')")  # longer than those in training
+    browser.execute_script("show_text('transformer')")  # longer than those in training
     assert "has 11 letters, and no word of the training had more than 10" in find(browser, "#lesson").text
     assert "of the 11 steps" in (text := find(browser, "#picture-text").text) and "At 11 " not in text
     assert ("diagonal" in text) == (2 * int(re.search(r"At (\d+) of", text)[1]) >= 11)
@@ -183,8 +194,11 @@ def test_what_a_decoder_that_ended_earlier_would_write_is_computed_by_its_last_n
     shares = nf.softmax(hidden @ params["embedding"].T + params["output"]["bias"]).max(-1)
     assert [float(text.split(", ")[0].rpartition(" ")[2]) for text in ended] == [round(float(p), 2) for p in shares]
     assert ended[-1].startswith("‘jaune’") and not ended[1].startswith("‘jaune’")
-    texts = [p.text for p in browser.find_elements(By.CSS_SELECTOR, "#embedding-text, #heads p")]
-    assert ended[0] in texts[0] and ended[1] in texts[-2] and ended[2] in texts[-1]
+    for key, text in zip(["embedding-target-0", "feed_forward-target-0", "feed_forward-target-1"], ended, strict=True):
+        box = find(browser, f"#part-{key}")
+        assert text.split(", ")[0] in box.text
+        box.click()
+        assert f"If the decoder ended here, it would write {text}" in find(browser, "#part-text").text
 
 
 def test_temperature_changes_the_distribution_and_what_is_drawn(browser):
@@ -194,10 +208,16 @@ def test_temperature_changes_the_distribution_and_what_is_drawn(browser):
     find(browser, "#temperature").send_keys(Keys.ARROW_RIGHT * 10)
     assert find(browser, "#temperature-shown").text == "2.0"
     expected = nf.softmax(logits / 2)
-    column = [cell.text for cell in browser.find_elements(By.CSS_SELECTOR, "#distribution td:nth-child(4)")]
-    assert column == [f"{p:.4f}" for p in np.sort(expected)[::-1][:10]]
+    column = [cell.text for cell in browser.find_elements(By.CSS_SELECTOR, "#distribution td:nth-child(3)")]
+    assert column == [f"{p:.4f}" for p in np.sort(expected)[::-1][:6]]
     n = int((np.cumsum(np.sort(expected)[::-1]) < 0.9).sum()) + 1
     assert f"{n} tokens share 90 %" in find(browser, "#temperature-text").text
+    script = "return [trace('en-fr', state.src, read_tokens()).decoded.logits, state.tgt_in.slice(1)]"
+    shares = [nf.softmax(np.array(row) / 2)[id_] for row, id_ in zip(*browser.execute_script(script), strict=True)]
+    notes = [small.text for small in browser.find_elements(By.CSS_SELECTOR, "#target small")]
+    assert notes == [f"p {share:.2f}" for share in shares]
+    last = find(browser, "#part-feed_forward-target-1").text
+    assert f"{expected.max():.2f}" in last
 
     uniform = (np.arange(4000) + 0.5) / 4000
     script = "const [logits, u] = arguments; return u.map(x => sample(logits, 2, x))"
@@ -216,16 +236,21 @@ def test_the_numbers_in_the_tables_are_those_that_were_computed(browser):
     model, params, _ = make_playground.read("reverse")
     src, tgt_in = [3 + "abcdefghijklmnopqrstuvwxyz".index(letter) for letter in "model"], [1]
     paste(browser, "model")
+    find(browser, "#begin").click()
     arrays = np.array([src]), np.array([tgt_in])
     logits = model.logits(params, *arrays, backend="reference")[0, -1]
     rows = browser.find_elements(By.CSS_SELECTOR, "#distribution tbody tr")
     table = [[cell.text for cell in row.find_elements(By.TAG_NAME, "td")] for row in rows]
     for row, id_ in zip(table, np.argsort(-logits), strict=False):
-        assert row[1:4] == [str(id_), f"{logits[id_]:.3f}".replace("-", "−"), f"{nf.softmax(logits)[id_]:.4f}"]
+        assert row[:3] == [
+            ["<pad>", "<begin>", "<end>"][id_] if id_ < 3 else chr(ord("a") + id_ - 3),
+            f"{logits[id_]:.3f}".replace("-", "−"),
+            f"{nf.softmax(logits)[id_]:.4f}",
+        ]
 
     weights = model.attention_weights(params, *arrays, backend="reference")["memory"][-1][0, 0]
     summaries = browser.find_elements(By.CSS_SELECTOR, "#head summary")
-    browser.execute_script("arguments[0].click()", summaries[1])
+    browser.execute_script("arguments[0].click()", summaries[0])
     cells = browser.find_elements(By.CSS_SELECTOR, "#head details[open] td:not(:empty)")
     assert [cell.text for cell in cells] == [f"{weight:.4f}" for weight in weights.ravel()]
 
@@ -242,14 +267,19 @@ def test_the_page_says_how_good_the_models_are(browser):
 def test_the_examples_are_translated_as_the_page_says_and_the_lesson_tells_why_one_fails(browser):
     _, _, content = make_playground.read("en-fr")
     for example in content["examples"]:
-        browser.execute_script("choose_example(arguments[0])", example["text"])
+        browser.execute_script("show_text(arguments[0])", example["text"])
         assert find(browser, "#said").text == f"{example['translation']} <end>"
+        verdict = find(browser, "#verdict").text
+        assert verdict.startswith("Right: ") == (example["translation"] == example["reference"])
+        if not verdict.startswith("Right: "):
+            assert f"“{example['reference']}”" in verdict
+            words = zip(example["translation"].split(), example["reference"].split(), strict=False)
+            assert "‘{}’ instead of ‘{}’".format(*next(pair for pair in words if pair[0] != pair[1])) in verdict
         text = find(browser, "#lesson").text
-        assert ("gives the same words" in text) == (example["translation"] == example["reference"])
         assert all(f"{n} have ‘{word}’" in text for word, n in example["rare"].items())
-    browser.execute_script("choose_example('A pretty woman plays a harpsichord.')")
+    browser.execute_script("show_text('A pretty woman plays a harpsichord.')")
     assert "0 have ‘harpsichord’" in (text := find(browser, "#lesson").text) and "h·ar·ps·ich·ord" in text
-    shares = browser.execute_script("return shares_of(trace(state.name, state.src, read_tokens()))")
+    shares = [float(small.text[2:]) for small in browser.find_elements(By.CSS_SELECTOR, "#target small")]
     unsure = sum(p < 0.5 for p in shares)
     assert f"at {unsure} of {len(shares)} tokens" in text
     assert len(browser.find_elements(By.CSS_SELECTOR, "#target .unsure")) == unsure > 0
@@ -305,86 +335,86 @@ def check_lab(browser):
     assert text == [f"{x:.4f}".replace("-", "−") for x in (dv[0, 0], numbers(browser, "dv", "difference")[0, 0])]
 
 
-def test_every_gradient_of_the_lab_is_npformers_and_its_finite_difference(browser):
-    examples = browser.find_elements(By.CSS_SELECTOR, "#lab-examples option")
+def test_every_gradient_of_the_lab_is_npformers_and_its_finite_difference(lab):
+    examples = lab.find_elements(By.CSS_SELECTOR, "#lab-examples option")
     assert len(examples) >= 5
     for example in examples:
         example.click()
-        check_lab(browser)
+        check_lab(lab)
 
     examples[0].click()
     for name in ("q", "k", "v", "dout"):
-        field = find(browser, f'[aria-label="{name}, row 2, column 1"]')
+        field = find(lab, f'[aria-label="{name}, row 2, column 1"]')
         field.send_keys(Keys.CONTROL, "a")
         field.send_keys("-1.75")
-        assert browser.execute_script("return lab[arguments[0]][2][1]", name) == -1.75
-        check_lab(browser)
-    find(browser, '[aria-label="query 1 may attend to key 3"]').click()
-    check_lab(browser)
-    find(browser, "#causal").click()
-    assert (numbers(browser, "weights") == np.tril(numbers(browser, "weights"))).all()
-    check_lab(browser)
-    find(browser, "#scale").send_keys(Keys.CONTROL, "a")
-    find(browser, "#scale").send_keys("1.25")
-    assert browser.execute_script("return lab.scale") == 1.25
-    check_lab(browser)
-    find(browser, "#default-scale").click()
-    find(browser, "#all-keys").click()
-    check_lab(browser)
+        assert lab.execute_script("return lab[arguments[0]][2][1]", name) == -1.75
+        check_lab(lab)
+    find(lab, '[aria-label="query 1 may attend to key 3"]').click()
+    check_lab(lab)
+    find(lab, "#causal").click()
+    assert (numbers(lab, "weights") == np.tril(numbers(lab, "weights"))).all()
+    check_lab(lab)
+    find(lab, "#scale").send_keys(Keys.CONTROL, "a")
+    find(lab, "#scale").send_keys("1.25")
+    assert lab.execute_script("return lab.scale") == 1.25
+    check_lab(lab)
+    find(lab, "#default-scale").click()
+    find(lab, "#all-keys").click()
+    check_lab(lab)
 
 
-def test_a_number_can_be_dragged_and_a_wrong_one_changes_nothing(browser):
-    field = find(browser, '[aria-label="v, row 0, column 0"]')
-    webdriver.ActionChains(browser).drag_and_drop_by_offset(field, 50, 0).perform()
-    assert browser.execute_script("return lab.v[0][0]") == 2
-    check_lab(browser)
+def test_a_number_can_be_dragged_and_a_wrong_one_changes_nothing(lab):
+    field = find(lab, '[aria-label="v, row 0, column 0"]')
+    webdriver.ActionChains(lab).drag_and_drop_by_offset(field, 50, 0).perform()
+    assert lab.execute_script("return lab.v[0][0]") == 2
+    check_lab(lab)
     field.send_keys(Keys.CONTROL, "a")
     field.send_keys("-")
     assert field.get_attribute("aria-invalid") == "true"
-    assert find(browser, "#forward").value_of_css_property("opacity") == "0.4"
+    assert find(lab, "#forward").value_of_css_property("opacity") == "0.4"
     field.send_keys(Keys.TAB)
-    assert find(browser, "#forward").value_of_css_property("opacity") == "1"
+    assert find(lab, "#forward").value_of_css_property("opacity") == "1"
     assert (field.get_attribute("value"), field.get_attribute("aria-invalid")) == ("2", "false")
-    check_lab(browser)
+    check_lab(lab)
 
 
-def test_no_number_that_can_be_given_overflows_or_is_too_wide_for_its_cell(browser):
-    field = find(browser, '[aria-label="v, row 0, column 0"]')
+def test_no_number_that_can_be_given_overflows_or_is_too_wide_for_its_cell(lab):
+    field = find(lab, '[aria-label="v, row 0, column 0"]')
     for text, taken in [("1000", 1000), ("1e308", 1000), ("-1000.5", -1000), ("0.12345678", 0.123457)]:
         field.send_keys(Keys.CONTROL, "a")
         field.send_keys(text, Keys.TAB)
-        assert browser.execute_script("return lab.v[0][0]") == float(field.get_attribute("value")) == taken
+        assert lab.execute_script("return lab.v[0][0]") == float(field.get_attribute("value")) == taken
 
     random = np.random.default_rng(0)
     for scale in (-1000, 0.5, 1000):
         q, k, v, dout = random.choice([-1000, 999.875, 1000], size=(4, 4, 3))
         inputs = {"q": q.tolist(), "k": k.tolist(), "v": v.tolist(), "dout": dout.tolist(), "scale": scale}
-        browser.execute_script("Object.assign(lab, arguments[0]); show_lab()", inputs)
+        lab.execute_script("Object.assign(lab, arguments[0]); show_lab()", inputs)
         sign, positive = np.sign(scale), {"scale": abs(scale)}  # a scale below 0 is not npformer's
         out, weights = nf.attention(sign * q, k, v, **positive)
         dq, dk, dv = nf.attention_backward(dout, sign * q, k, v, weights, **positive)
         for name, expected in zip(["dq", "dk", "dv"], [sign * dq, dk, dv], strict=True):
-            np.testing.assert_allclose(numbers(browser, name), expected, rtol=0, atol=1e-12 * np.abs(expected).max())
-            assert np.isfinite(numbers(browser, name, "difference")).all()
+            np.testing.assert_allclose(numbers(lab, name), expected, rtol=0, atol=1e-12 * np.abs(expected).max())
+            assert np.isfinite(numbers(lab, name, "difference")).all()
         cells = "return [...document.querySelectorAll('td.value')].map(cell => cell.scrollWidth - cell.clientWidth)"
-        assert max(browser.execute_script(cells)) <= 0
+        assert max(lab.execute_script(cells)) <= 0
 
 
-def test_only_the_main_button_drags_and_a_wheel_scrolls(browser):
-    field = find(browser, '[aria-label="v, row 0, column 0"]')
+def test_only_the_main_button_drags_and_a_wheel_scrolls(lab):
+    field = find(lab, '[aria-label="v, row 0, column 0"]')
     field.send_keys("")  # gives it the focus
-    box = browser.execute_script("return arguments[0].getBoundingClientRect()", field)
+    box = lab.execute_script("return arguments[0].getBoundingClientRect()", field)
     at = {"x": box["x"] + box["width"] / 2, "y": box["y"] + box["height"] / 2}
-    drag = webdriver.ActionChains(browser)
+    drag = webdriver.ActionChains(lab)
     drag.w3c_actions.pointer_action.move_to(field).pointer_down(button=2).move_by(50, 0).pointer_up(button=2)
     drag.perform()
-    assert browser.execute_script("return lab.v[0][0]") == 1
-    before = browser.execute_script("return scrollY")
+    assert lab.execute_script("return lab.v[0][0]") == 1
+    before = lab.execute_script("return scrollY")
     wheel = {"type": "mouseWheel", "deltaX": 0, "deltaY": -100, **at}
-    browser.execute_cdp_cmd("Input.dispatchMouseEvent", wheel)
-    browser.execute_async_script("setTimeout(arguments[0], 300)")  # as long as a scroll may take
-    assert browser.execute_script("return scrollY") < before
-    assert browser.execute_script("return lab.v[0][0]") == 1
+    lab.execute_cdp_cmd("Input.dispatchMouseEvent", wheel)
+    lab.execute_async_script("setTimeout(arguments[0], 300)")  # as long as a scroll may take
+    assert lab.execute_script("return scrollY") < before
+    assert lab.execute_script("return lab.v[0][0]") == 1
 
 
 # -- keyboard, screens and readers ---------------------------------------------------------------------------------
@@ -398,11 +428,11 @@ def test_everything_works_by_keyboard(browser):
     assert browser.execute_script("return state.name") == "en-fr"
     tab_to(browser, "#text")
     press(browser, Keys.CONTROL, "a")
-    press(browser, "Two dogs play.")
-    assert browser.execute_script("return [state.src.length > 4, state.tgt_in.length]") == [True, 1]
-    press(browser, Keys.ENTER)
+    press(browser, "Two dogs play.", Keys.ENTER)
     assert find(browser, "#said").text.endswith("chiens jouent. <end>")
     press(browser, Keys.TAB, Keys.ARROW_DOWN)
+    assert find(browser, "#said").text.startswith("Un chien court")
+    press(browser, Keys.ARROW_DOWN)
     assert find(browser, "#said").text.startswith("Une fille blonde")
     tab_to(browser, "#picture svg")
     press(browser, Keys.ARROW_DOWN)
@@ -425,53 +455,77 @@ def test_everything_works_by_keyboard(browser):
     press(browser, Keys.ENTER)
     assert browser.execute_script("return state.tgt_in.length") == 2
     assert browser.execute_script("return document.activeElement.matches('#distribution button')")
+    tab_to(browser, "#part-encoder-source-0")
+    press(browser, Keys.SPACE)
+    assert find(browser, "#part-title").text == "Encoder, layer 1: self-attention"
+    assert browser.execute_script("return document.activeElement.id") == "part-encoder-source-0"
     tab_to(browser, "#heads button[aria-pressed=false]")
     press(browser, Keys.SPACE)
-    assert "encoder" in find(browser, "#head-title").text
+    assert "weights of head 2" in find(browser, "#head figcaption").text
     tab_to(browser, "#head svg")
     before = find(browser, "#head .readout").text
     press(browser, Keys.ARROW_RIGHT, Keys.ARROW_DOWN)
     after = find(browser, "#head .readout").text
-    assert before != after and "(1), column 1:" in after
+    assert before != after and "(1), key" in after
     find(browser, "#next").send_keys(Keys.ENTER)
     press(browser, Keys.ENTER)
     assert browser.execute_script("return state.tgt_in.length") == 4
     tab_to(browser, "#end")
     press(browser, Keys.SPACE)
     assert find(browser, "#said").text.endswith("<end>")
-    assert browser.execute_script("return document.activeElement.id") == "begin"  # the button itself is disabled now
-    press(browser, Keys.ENTER)
+    assert browser.execute_script("return document.activeElement.id") == "end"
+    find(browser, "#begin").send_keys(Keys.ENTER)
+    assert browser.execute_script("return document.activeElement.id") == "next"  # the button itself is disabled now
     assert browser.execute_script("return state.tgt_in") == [1]
 
-    tab_to(browser, "#scale-range")
-    press(browser, Keys.ARROW_RIGHT)
-    tab_to(browser, '[aria-label="q, row 0, column 0"]')
-    press(browser, Keys.ARROW_UP)
-    assert browser.execute_script("return lab.q[0][0]") == 1.1
-    tab_to(browser, '[aria-label="query 0 may attend to key 0"]')
-    press(browser, Keys.SPACE)
-    assert browser.execute_script("return lab.keep_mask[0][0]") is False
-    check_lab(browser)
+
+def test_the_lab_works_by_keyboard(lab):
+    tab_to(lab, "#scale-range")
+    press(lab, Keys.ARROW_RIGHT)
+    tab_to(lab, '[aria-label="q, row 0, column 0"]')
+    press(lab, Keys.ARROW_UP)
+    assert lab.execute_script("return lab.q[0][0]") == 1.1
+    tab_to(lab, '[aria-label="query 0 may attend to key 0"]')
+    press(lab, Keys.SPACE)
+    assert lab.execute_script("return lab.keep_mask[0][0]") is False
+    check_lab(lab)
 
 
 def test_the_focus_and_open_tables_stay_while_decoding(browser):
     choose(browser, "reverse")
     find(browser, "#begin").click()
     for summary in browser.find_elements(By.CSS_SELECTOR, "#head summary"):
-        summary.send_keys(Keys.ENTER)
+        summary.send_keys(Keys.ENTER)  # what is inside of the second one comes after it
     for _ in range(20):
         if browser.execute_script("return is_finished()"):
             break
         tab_to(browser, "#distribution button")
         press(browser, Keys.ENTER)
     assert browser.execute_script("return document.activeElement.matches('#distribution button')")
-    assert len(browser.find_elements(By.CSS_SELECTOR, "#head details[open]")) == 2
+    assert len(browser.find_elements(By.CSS_SELECTOR, "#head details[open]")) == 3
+
+
+def check_screen(browser, width, theme, path):
+    """It fits into the width, every text has contrast, and the theme is the wanted one. Keep a picture of it."""
+    sizes = "return [document.documentElement.scrollWidth, document.body.scrollWidth, innerWidth]"
+    page, body, screen = browser.execute_script(sizes)
+    assert screen == width
+    assert max(page, body) <= width
+    assert browser.execute_script(CONTRAST) == []
+    dark = browser.execute_script("return getComputedStyle(document.body).backgroundColor") == "rgb(20, 20, 20)"
+    assert dark == (theme == "dark")
+
+    height = browser.execute_script("return document.documentElement.scrollHeight")
+    options = {"captureBeyondViewport": True, "clip": {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}}
+    png = base64.b64decode(browser.execute_cdp_cmd("Page.captureScreenshot", options)["data"])
+    (Path(os.environ.get(LOOK, path)) / f"{browser.title}-{width}-{theme}.png").write_bytes(png)
+    assert len(png) > 50_000
 
 
 @pytest.mark.parametrize(("width", "theme"), SCREENS)
 @pytest.mark.parametrize("name", ["reverse", "en-fr"])
-def test_it_fits_every_screen_and_theme(look, errors, path, tmp_path, name, width, theme):
-    browser = look(path, width, dark=theme == "dark")
+def test_it_fits_every_screen_and_theme(look, errors, folder, tmp_path, name, width, theme):
+    browser = look(folder / "index.html", width, dark=theme == "dark")
     choose(browser, name)
     script = """
         const widths = [];
@@ -481,32 +535,35 @@ def test_it_fits_every_screen_and_theme(look, errors, path, tmp_path, name, widt
     """
     assert max(browser.execute_script(script)) <= width  # at every step, as the tokens differ
     browser.execute_script("for (let i = 0; i < 4; i++) $('back').click()")
-    browser.execute_script("document.querySelectorAll('summary').forEach(summary => summary.click())")
-    sizes = "return [document.documentElement.scrollWidth, document.body.scrollWidth, innerWidth]"
-    page, body, screen = browser.execute_script(sizes)
-    assert screen == width
-    assert max(page, body) <= width
-    fields = "return [...document.querySelectorAll('input[type=number]')].map(x => x.scrollWidth - x.clientWidth)"
-    assert max(browser.execute_script(fields)) <= 1  # no number is cut off
-    assert browser.execute_script(CONTRAST) == []
-    dark = browser.execute_script("return getComputedStyle(document.body).backgroundColor") == "rgb(20, 20, 20)"
-    assert dark == (theme == "dark")
-
-    height = browser.execute_script("return document.documentElement.scrollHeight")
-    options = {"captureBeyondViewport": True, "clip": {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}}
-    png = base64.b64decode(browser.execute_cdp_cmd("Page.captureScreenshot", options)["data"])
-    folder = Path(os.environ.get(LOOK, tmp_path))
-    (folder / f"{name}-{width}-{theme}.png").write_bytes(png)
-    assert len(png) > 50_000
+    for box in [
+        "embedding-target-0",
+        "feed_forward-source-0",
+        "encoded-source-0",
+        "decoder-target-1",
+        "memory-target-1",
+    ]:
+        find(browser, f"#part-{box}").click()
+        browser.execute_script("document.querySelectorAll('summary').forEach(summary => summary.click())")
+        check_screen(browser, width, theme, tmp_path)
     assert errors() == []
 
 
-def test_whatever_can_have_the_focus_has_a_name(browser):
-    choose(browser, "en-fr")
+@pytest.mark.parametrize(("width", "theme"), SCREENS)
+def test_the_lab_fits_every_screen_and_theme(look, errors, folder, tmp_path, width, theme):
+    browser = look(folder / "lab.html", width, dark=theme == "dark")
+    check_screen(browser, width, theme, tmp_path)
+    fields = "return [...document.querySelectorAll('input[type=number]')].map(x => x.scrollWidth - x.clientWidth)"
+    assert max(browser.execute_script(fields)) <= 1  # no number is cut off
+    assert errors() == []
+
+
+@pytest.mark.parametrize("name", ["index.html", "lab.html"])
+def test_whatever_can_have_the_focus_has_a_name(look, folder, name):
+    browser = look(folder / name)
     nodes = browser.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]
     focusable = [n for n in nodes if any(p["name"] == "focusable" for p in n.get("properties", []))]
     focusable = [n for n in focusable if n["role"]["value"] != "RootWebArea" and not n.get("ignored")]
-    assert len(focusable) > 100
+    assert len(focusable) > 50
     unnamed = [n["role"]["value"] for n in focusable if not n.get("name", {}).get("value", "").strip()]
     assert [role for role in unnamed if role not in ("generic", "none")] == []
 
@@ -538,18 +595,95 @@ def test_what_is_left_out_of_a_text_is_told(browser):
     src = browser.execute_script("return state.src")
     assert len(src) == 41 and src[-1] == 2  # the end token, which the model was trained on
     assert message("Two dogs play.") == ""
+    assert "<unk>" not in find(browser, "#signs").text
     assert message("日本 play") == "It does not know the characters 日 本; each run of them becomes ‘<unk>’."
-    assert "No person's translation of your sentence" in find(browser, "#lesson").text
+    assert "the page cannot say what is right" in find(browser, "#verdict").text
+    assert "<unk>: unknown" in (signs := find(browser, "#signs").text) and "▁: a space" in signs
     message("A man has xylophones")  # without a full stop, the end token follows the word
     assert re.search(r"Cut into small parts: [\w·]+\.", find(browser, "#lesson").text)
-    assert message("") != "Type a sentence first."
-    find(browser, "#text").send_keys(Keys.ENTER)
-    assert find(browser, "#message").text == "Type a sentence first."
+    assert message("") == "Type an English sentence: the page still shows the last source."
 
 
 def test_it_also_opens_without_being_put_together(look, errors):
-    browser = look(make_playground.FOLDER / "index.html")
-    assert find(browser, "#said").text
-    script = "return [...document.querySelectorAll('nav a')].map((link) => document.querySelector(link.hash)?.tagName)"
-    assert browser.execute_script(script) == ["SECTION", "H3", "H3", "H2", "H3", "SECTION"]
-    assert errors() == []
+    for name in make_playground.PAGES:
+        browser = look(make_playground.FOLDER / name)
+        assert browser.execute_script("return document.querySelectorAll('output')[0].textContent")
+        assert errors() == []
+
+
+def test_each_box_of_the_drawing_shows_what_it_computes(browser):
+    titles = {}
+    for id_ in browser.execute_script("return [...$('diagram').querySelectorAll('button')].map(box => box.id)"):
+        box = find(browser, f"#{id_}")
+        if box.get_attribute("aria-pressed") is None:  # it is shown further up
+            box.click()
+            titles[id_] = browser.execute_script("return document.activeElement.id")
+            continue
+        box.click()
+        assert box.get_attribute("aria-pressed") == "true"
+        assert len(browser.find_elements(By.CSS_SELECTOR, "#diagram [aria-pressed=true]")) == 1
+        assert browser.find_elements(By.CSS_SELECTOR, "#head svg")
+        titles[id_] = find(browser, "#part-title").text
+    assert len(set(titles.values())) == len(titles) == 16
+    assert [title for title in titles.values() if "-" in title[:7]] == ["source-title", "target-title", "next-title"]
+    assert titles["part-memory-target-0"] == "Decoder, layer 1: cross-attention"
+
+
+# -- verdicts --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("written", "verdict"),
+    [
+        ([], "It should write ‘oof’."),
+        ("oo", "Right so far. Missing: ‘f’."),
+        ("oof", "All letters are right. The end is missing."),
+        ("oof.", "Right: ‘oof’ is ‘foo’ backwards."),
+        ("of", "Wrong: letter 2 is ‘f’ instead of ‘o’. ‘foo’ backwards is ‘oof’."),
+        ("oo.", "Wrong: it ends after 2 of 3 letters; next should come ‘f’. ‘foo’ backwards is ‘oof’."),
+        ("ooff.", "Wrong: letter 4 is ‘f’ and should not be there. ‘foo’ backwards is ‘oof’."),
+        ("oofooooo", "Wrong: letter 4 is ‘o’ and should not be there. ‘foo’ backwards is ‘oof’. "
+                     "The page stops after 8 tokens without an end."),
+    ],
+)  # fmt: skip
+def test_the_verdict_names_the_first_wrong_letter(browser, written, verdict):
+    choose(browser, "reverse")
+    paste(browser, "foo")
+    ids = [2 if letter == "." else ord(letter) - ord("a") + 3 for letter in written]
+    browser.execute_script("write([1, ...arguments[0]])", ids)
+    assert find(browser, "#verdict").text == verdict
+    wrong = [button.text[0] for button in browser.find_elements(By.CSS_SELECTOR, "#target .wrong")]
+    assert len(wrong) == verdict.startswith("Wrong")
+
+
+def test_the_frame_begins_where_there_is_something_to_see(browser):
+    def framed():
+        return browser.execute_script("return told_written(state.step)")
+
+    assert framed() == "‘jaune’"  # the step that looks back
+    paste(browser, "A man plays the guitar.")
+    weights = browser.execute_script("return mean_of(trace('en-fr', state.src, read_tokens()).heads.memory.at(-1))")
+    step = browser.execute_script("return state.step")
+    assert max(weights[step]) >= 0.5 and len(framed()) > 5
+    browser.execute_script("show_text('A pretty woman plays a harpsichord.')")
+    assert framed() == "‘femme’"  # a person wrote "jolie"
+    choose(browser, "reverse")
+    paste(browser, "transformer")
+    assert "Wrong: letter 1 " in find(browser, "#verdict").text and browser.execute_script("return state.step") == 0
+
+
+def test_what_is_typed_is_read_without_enter_and_the_address_keeps_it(browser, look):
+    find(browser, "#text").send_keys(Keys.CONTROL, "a")
+    find(browser, "#text").send_keys("Two dogs.")
+    for _ in range(100):
+        if browser.execute_script("return state.text") == "Two dogs.":
+            break
+        browser.execute_async_script("setTimeout(arguments[0], 50)")
+    assert find(browser, "#read").text == "Two dogs."
+    path, _, address = browser.current_url.removeprefix("file://").partition("#")
+    assert address == "model=en-fr&text=Two+dogs."
+    look(path, address="model=reverse&text=hello")
+    assert find(browser, "#said").text == "olleh <end>"
+    for address in ["model=none", "model=reverse&text=123", "text=%20"]:  # nothing that can be read: the first example
+        look(path, address=address)
+        assert find(browser, "#said").text.endswith("<end>")

@@ -1,0 +1,217 @@
+"use strict";
+// The first half of the page, its events, and its address, which holds the model and the text.
+
+const SIGNS = { // in tokens
+  "<begin>": "what the decoder reads first",
+  "<end>": "the end of a text",
+  "<unk>": "unknown: characters that are in no token",
+  "<pad>": "padding, which is never written",
+  "·": "goes on with the word before",
+  "↑": "the next word begins with a capital letter",
+  "▁": "a space, and what follows it are tokens of their own",
+  "‿": "no space here",
+};
+const N_SHOWN = 6; // tokens in the table
+
+function show() {
+  const { vocabulary } = chosen(state.name);
+  const traced = trace(state.name, state.src, read_tokens(), state.hidden);
+  const shares = state.tgt_in.slice(1).map((id, t) => shares_at(traced.decoded.logits[t])[id]);
+  show_tokens(shares);
+  show_picture(traced);
+  show_next(traced);
+  show_parts(traced);
+  $("hidden-text").textContent = told_hidden(traced);
+  $("verdict").textContent = verdict();
+  $("lesson").textContent = lesson(shares);
+  $("read").textContent = vocabulary.decode(state.src);
+  $("said").textContent = vocabulary.decode(state.tgt_in) + (state.tgt_in.at(-1) === EOS ? " <end>" : " …");
+  $("next").disabled = is_finished();
+  $("end").textContent = is_finished() ? "Write again" : "To the end";
+  for (const id of ["back", "begin"]) $(id).disabled = state.tgt_in.length === 1;
+}
+
+/** @param {number[]} shares the probability of each token of the target */
+function show_tokens(shares) {
+  const button = (place, pressed, note, act, kind = "") => {
+    const [list, i, id] = place;
+    const attributes = { type: "button", "aria-pressed": String(pressed), class: kind };
+    const node = element("button", attributes, token(id), element("small", {}, note));
+    node.addEventListener("click", () => {
+      act();
+      show();
+      $(list).children[i].firstChild.focus({ preventScroll: true });
+    });
+    return element("li", {}, node);
+  };
+  $("source").replaceChildren(...state.src.map((id, s) => {
+    const is_hidden = state.hidden.includes(s);
+    return button(["source", s, id], is_hidden, is_hidden ? "hidden" : `id ${id}`, () => {
+      state.hidden = is_hidden ? state.hidden.filter((place) => place !== s) : [...state.hidden, s];
+    });
+  }));
+  const wrong = state.name === "reverse" ? first_wrong() : -1;
+  $("target").replaceChildren(element("li", {}, token(BOS)), ...shares.map((share, t) =>
+    button(["target", t + 1, state.tgt_in[t + 1]], t === state.step, `p ${number(share, 2)}`, () => {
+      state.step = t;
+    }, t === wrong ? "wrong" : share < UNSURE ? "unsure" : "")));
+}
+
+function show_picture({ heads }) {
+  const { step, src, tgt_in } = state;
+  const last = heads.memory.at(-1);
+  const weights = mean_of(last); // (T, S)
+  const size = Math.min(24, Math.max(14, Math.floor(($("picture").clientWidth - 120) / src.length)));
+  $("picture").replaceChildren(heat_map({
+    title: "Where each step looks.",
+    text: "A row is a step, named by the token it writes; a column is a source token. Press a row to frame its step.",
+    scale: `blank: 0, full colour: 1; the mean of the ${last.length} heads of the last cross-attention`,
+    values: weights, keep_mask: last[0].keep_mask, height: size, width: size, chosen: step,
+    rows: read_tokens().map((_, t) => (has_written(t) ? token(tgt_in[t + 1]) : "next?")), row: "writes",
+    cols: src.map(token), col: "looks at",
+    choose: (t) => {
+      state.step = t;
+      show();
+    },
+  }));
+  const best = largest_first(weights[step])[0];
+  $("step-text").textContent = `The framed step ${has_written(step) ? "wrote" : "writes"} ${told_written(step)}. It had ` +
+    `read the target up to ${told(tgt_in[step])}, and looks most at ${told(src[best])}, with ` +
+    `${percent(weights[step][best])} of its attention.`;
+  $("picture-text").textContent = task().pattern(weights);
+}
+
+/** What hiding does to the framed step. */
+function told_hidden({ decoded }) {
+  const { name, src, hidden, step, tgt_in } = state;
+  if (!hidden.length) {
+    return "Does it matter where a step looks? Frame a step, hide a source token, and see what becomes of the probability.";
+  }
+  const names = hidden.map((s) => told(src[s])).join(", ");
+  const [are, them] = hidden.length === 1 ? ["is", "it"] : ["are", "them"];
+  if (tgt_in.length === 1) return `${names} ${are} hidden: press To the end to write without ${them}.`;
+  const all = trace(name, src, read_tokens()).decoded.logits[step];
+  const [before, after] = [all, decoded.logits[step]].map(shares_at);
+  const id = tgt_in[step + 1] ?? greedy(all);
+  const effect = Math.abs(after[id] - before[id]) < 0.01
+    ? `Hiding ${names} makes no difference at this step: the probability of ${told(id)} changes by less than 0.01.`
+    : `With ${names} hidden, the probability of ${told(id)} at the framed step is ${number(after[id], 3)} instead of ` +
+      `${number(before[id], 3)}; the most probable token is ${told(greedy(decoded.logits[step]))}.`;
+  const again = is_finished() ? "Write again" : "Begin again, then To the end";
+  return `${effect} What was written stays: press ${again} to write without ${them}.`;
+}
+
+function show_next({ decoded }) {
+  const { step, temperature, tgt_in, draw } = state;
+  const logits = decoded.logits[step];
+  const probabilities = shares_at(logits);
+  const best = largest_first(logits);
+  $("next-title").textContent = `The ${N_SHOWN} most probable tokens of ${logits.length} for the framed step`;
+  let n = 0;
+  for (let sum = 0; sum < 0.9 && n < logits.length; n++) sum += probabilities[best[n]];
+  const again = is_finished() ? "Write again draws" : "To the end draws";
+  $("temperature-shown").textContent = number(temperature, 1);
+  $("temperature-text").textContent = `Probability = softmax(logits / temperature). At ${number(temperature, 1)} ` +
+    `${n === 1 ? "one token has" : `${n} tokens share`} 90 % of it. All probabilities on this page are at this temperature. ` +
+    (draw ? `Tokens are drawn at random with them: ${again} again.` : "Next token writes the most probable one, which is " +
+    "the same at every temperature.");
+  const rows = best.slice(0, N_SHOWN).map((id) => {
+    const attributes = { type: "button", disabled: id === PAD, "aria-label": `take ${token(id)}` };
+    const button = element("button", attributes, token(id));
+    button.addEventListener("click", () => {
+      write([...tgt_in.slice(0, step + 1), id]);
+      $("distribution").querySelector("button:enabled").focus({ preventScroll: true });
+    });
+    const bar = element("div", { class: "bar", style: `width: ${(100 * probabilities[id]).toFixed(2)}%` });
+    const shown = [button, number(logits[id], 3), number(probabilities[id]), bar];
+    return element("tr", {}, ...shown.map((content) => element("td", {}, content)));
+  });
+  $("distribution").tBodies[0].replaceChildren(...rows);
+  const tokens = [...state.src, ...tgt_in, ...best.slice(0, N_SHOWN)].map(token);
+  const signs = Object.entries(SIGNS).filter(([sign]) => tokens.some((name) => name.includes(sign)));
+  $("signs").textContent = "id: its row in the table of embeddings; p: its probability; " + signs.map(([sign, text]) => `${sign}: ${text}`).join("; ");
+}
+
+// -- events -----------------------------------------------------------------------------------------------------------
+
+function show_model(name) {
+  choose_model(name);
+  const { content } = chosen(name);
+  const { about, model, tokens } = content;
+  document.querySelector(`[name=model][value=${name}]`).checked = true;
+  $("text-title").textContent = task().title;
+  $("about").textContent = `${count(about.n_parameters)} parameters, width D = ${model.d_model}, encoder and decoder of ` +
+    `${model.n_layers} layers with ${model.n_heads} heads each, vocabulary of ${tokens.length} tokens. ${task().skill(about)}`;
+  const groups = { "": task().examples ?? [] };
+  for (const { text, translation, reference } of content.examples ?? []) {
+    (groups[translation === reference ? "translated as by a person" : "translated wrongly"] ??= []).push(text);
+  }
+  const options = Object.entries(groups).map(([label, texts]) =>
+    [label, texts.map((text) => element("option", {}, text))]);
+  $("examples").replaceChildren(...options.flatMap(([label, nodes]) =>
+    (label ? [element("optgroup", { label }, ...nodes)] : nodes)));
+}
+
+function show_text(text) {
+  if ($("text").value !== text) $("text").value = text;
+  $("examples").value = text; // none, if it is one's own
+  $("message").textContent = choose_text(text);
+  const address = `#${new URLSearchParams({ model: state.name, text: state.text })}`;
+  if (location.hash !== address) history.replaceState(null, "", address);
+}
+
+function read_address() {
+  const parts = new URLSearchParams(location.hash.slice(1));
+  const name = MODELS[parts.get("model")] ? parts.get("model") : "en-fr";
+  show_model(name);
+  show_text(source_of(name, parts.get("text") ?? "").length ? parts.get("text") : $("examples").options[0].value);
+}
+
+for (const radio of document.querySelectorAll("[name=model]")) {
+  radio.disabled = !MODELS[radio.value];
+  radio.addEventListener("change", () => {
+    show_model(radio.value);
+    show_text($("examples").options[0].value);
+  });
+}
+let typing; // a timer, as a long text takes a while
+function read_text() {
+  clearTimeout(typing);
+  show_text($("text").value);
+}
+$("text").addEventListener("input", () => {
+  clearTimeout(typing);
+  typing = setTimeout(read_text, 300);
+});
+$("text").addEventListener("change", read_text); // when it loses the focus, too
+$("text").addEventListener("keydown", (event) => event.key === "Enter" && read_text());
+$("examples").addEventListener("change", (event) => show_text(event.target.value));
+$("temperature").addEventListener("input", (event) => {
+  state.temperature = Number(event.target.value);
+  show();
+});
+$("draw").addEventListener("change", (event) => {
+  state.draw = event.target.checked;
+  state.tgt_in = [BOS];
+  take_all();
+});
+
+/** A disabled button loses the focus: give it to the other one. */
+function on_click(id, other, act) {
+  $(id).addEventListener("click", () => {
+    act();
+    if ($(id).disabled) $(other).focus({ preventScroll: true });
+  });
+}
+on_click("begin", "next", () => write([BOS]));
+on_click("back", "next", () => write(state.tgt_in.slice(0, -1)));
+on_click("next", "back", () => {
+  take(1);
+  write(state.tgt_in);
+});
+on_click("end", "begin", take_all);
+window.addEventListener("hashchange", read_address);
+
+Object.assign($("temperature"), { value: 1 });
+$("draw").checked = false;
+read_address();
