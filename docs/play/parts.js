@@ -27,7 +27,7 @@ function boxes() {
     source: [...ends, ...layers.flatMap((i) => [attention("encoder", i), feed_forward(i)]),
       { kind: "encoded", title: "Outputs of the encoder" }],
     target: [...ends, ...layers.flatMap((i) => [attention("decoder", i), attention("memory", i), feed_forward(i)]),
-      { kind: "output", title: "Logits, softmax" }],
+      { kind: "output", title: "Norm, linear, softmax" }],
   };
   return Object.entries(stack).flatMap(([side, list]) => list.map((box, i) => ({ ...box, side, row: i + 2 })));
 }
@@ -99,7 +99,8 @@ function choose_part({ kind, side, layer = 0 }, traced) {
   Object.assign(state, { kind, side, layer });
   $(key_of(state)).setAttribute("aria-pressed", "true");
   show_part(traced);
-  if ($("part").getBoundingClientRect().top > innerHeight / 2) $("part").scrollIntoView(); // below the drawing
+  const is_below = $("part").getBoundingClientRect().top >= $("diagram").getBoundingClientRect().bottom;
+  if (is_below) $("part").scrollIntoView(); // on a narrow screen
 }
 
 /** The chosen box. */

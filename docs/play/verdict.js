@@ -82,7 +82,9 @@ function lesson(shares) {
     parts.push(`Unsure (a dashed border: p below ${UNSURE}) at ${unsure} of ${shares.length} tokens, most at ` +
       `${told(state.tgt_in[worst + 1])}.`);
   } else if (shares.length) {
-    parts.push(`Each token has p of ${UNSURE} or more${first_wrong() < 0 ? ", which does not say that it is right" : ", and yet not all are right"}.`);
+    const but = wanted() === undefined || (first_wrong() >= 0 && content.examples) ? ", which does not say that it is right"
+      : first_wrong() >= 0 ? ", and yet one is wrong" : "";
+    parts.push(`Each token has p of ${UNSURE} or more${but}.`);
   }
   return parts.join(" ");
 }
