@@ -183,12 +183,13 @@ function take_all() {
   show();
 }
 
-/** The first wrong step; else one that looks back; else that of the longest token for which one source token has half of the attention. */
+/** The first wrong step; else one that looks back; else that of the longest token among those that look at one token. */
 function telling_step() {
   const wrong = first_wrong();
   if (wrong >= 0) return wrong;
   const weights = mean_of(trace(state.name, state.src, read_tokens(), state.hidden).heads.memory.at(-1));
-  const clear = weights.map((row, t) => (Math.max(...row) < 0.5 || !has_written(t) ? 0 : token(state.tgt_in[t + 1]).length));
+  const clear = weights.map((row, t) =>
+    (Math.max(...row) < 0.5 || !has_written(t) ? 0 : token(state.tgt_in[t + 1]).length));
   return steps_back(weights)[0]?.t ?? clear.indexOf(Math.max(...clear));
 }
 
@@ -204,6 +205,7 @@ const token = (id) => chosen(state.name).vocabulary.shown(id);
 /** A token in a sentence. */
 const told = (id) => `‘${token(id)}’`;
 const told_shares = (ids, shares, n) => // those that are not 0.00
-  largest_first(shares).slice(0, n).filter((i, rank) => !rank || shares[i] >= 0.005).map((i) => `${told(ids[i])} ${number(shares[i], 2)}`).join(", ");
+  largest_first(shares).slice(0, n).filter((i, rank) => !rank || shares[i] >= 0.005)
+    .map((i) => `${told(ids[i])} ${number(shares[i], 2)}`).join(", ");
 const has_written = (t) => t + 1 < state.tgt_in.length; // the last step may not
 const told_written = (t) => (has_written(t) ? told(state.tgt_in[t + 1]) : "the next token");

@@ -54,7 +54,7 @@ function show_tokens(shares) {
   $("target").replaceChildren(element("li", {}, token(BOS)), ...shares.map((share, t) =>
     button(["target", t + 1, state.tgt_in[t + 1]], t === state.step, `p ${number(share, 2)}`, () => {
       state.step = t;
-    }, t === wrong ? "wrong" : share < UNSURE ? "unsure" : "")));
+    }, `${t === wrong ? "wrong" : ""} ${share < UNSURE ? "unsure" : ""}`)));
 }
 
 function show_picture({ heads }) {
@@ -129,7 +129,9 @@ function show_next({ decoded }) {
   $("distribution").tBodies[0].replaceChildren(...rows);
   const tokens = [...state.src, ...tgt_in, ...best.slice(0, N_SHOWN)].map(token);
   const signs = Object.entries(SIGNS).filter(([sign]) => tokens.some((name) => name.includes(sign)));
-  $("signs").textContent = "id: its row in the table of embeddings; p: its probability; " + signs.map(([sign, text]) => `${sign}: ${text}`).join("; ");
+  $("signs").textContent = "id: its row in the table of embeddings; p: its probability; " +
+    ($("target").querySelector(".wrong") ? "thick red border: the first wrong letter; " : "") +
+    signs.map(([sign, text]) => `${sign}: ${text}`).join("; ");
 }
 
 // -- events -----------------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ const ATTENTIONS = {
 };
 const shape = (x) => `(${x.length}, ${x[0].length})`;
 
-/** The boxes of the drawing. @returns {{kind, side, layer, title, row}[]}, of the encoder (source) and the decoder (target) */
+/** The boxes of the encoder (source) and of the decoder (target). @returns {{kind, side, layer, title, row}[]} */
 function boxes() {
   const layers = Array.from({ length: chosen(state.name).model.n_layers }, (_, layer) => layer);
   const ends = [{ kind: "tokens", title: "Tokens" }, { kind: "embedding", title: "Embedding + position" }];
@@ -55,7 +55,8 @@ function content_of(box, traced) {
   const ids = side === "source" ? state.src : read_tokens();
   const small = {
     tokens: () => `${side === "source" ? "source" : "target read"}: ${ids.length}`,
-    embedding: () => (side === "source" ? "a row of a table" : `alone it would write ${ended(traced.decoded.embedded.x, 1)}`),
+    embedding: () => (side === "source" ? "a row of a table"
+      : `alone it would write ${ended(traced.decoded.embedded.x, 1)}`),
     feed_forward: () => `layer ${layer + 1}` +
       (side === "source" ? "" : `, after which it would write ${ended(traced.decoded.layers[layer].x, 1)}`),
     encoded: () => `${ids.length} vectors`,
@@ -110,14 +111,16 @@ function show_part(traced) {
   const stack = side === "source" ? traced.encoded : traced.decoded;
   const of = side === "source" ? "Encoder" : "Decoder";
   const { d_model, d_ff } = chosen(state.name).model;
-  const options = { rows: ids.map(token), signed: true, width: d_model > 32 ? 8 : 11, height: 16, chosen: framed(traced, side) };
+  const size = { width: d_model > 32 ? 8 : 11, height: 16 };
+  const options = { rows: ids.map(token), signed: true, chosen: framed(traced, side), ...size };
   $("heads").replaceChildren();
   if (ATTENTIONS[kind]) show_attention(traced);
   else if (kind === "embedding") {
     const { embedding, positions, x } = stack.embedded;
-    say_part(`${of}: embedding and position`, "The row of each token in the table of embeddings, times √D, plus the encoding " +
-      `of its position. ${side === "source" ? "" : `If the decoder ended here, it would write ${ended(x)}: it knows only the ` +
-      `token read last, ${told(ids[state.step])}, and its position.`}`);
+    const alone = side === "source" ? "" : `If the decoder ended here, it would write ${ended(x)}: it knows only the token ` +
+      `read last, ${told(ids[state.step])}, and its position.`;
+    say_part(`${of}: embedding and position`, "The row of each token in the table of embeddings, times √D, plus the " +
+      `encoding of its position. ${alone}`);
     show_maps(
       heat_map({ title: "embedding", text: `√D · table[id] ${shape(x)}; rows: tokens`, values: embedding, ...options }),
       heat_map({ title: "position", text: `sines and cosines of the position ${shape(x)}`, values: positions, ...options }),
@@ -183,13 +186,19 @@ function show_head(traced) {
   const { kind, layer, head, side } = state;
   const { q, k, v, keep_mask, scores, weights, out } = traced.heads[kind][layer][head];
   const [queries, keys] = names_of(kind).map((ids) => ids.map(token));
-  const pairs = { rows: queries, cols: keys, row: "query", col: "key", keep_mask, table: true, chosen: framed(traced, side) };
+  const names = { rows: queries, cols: keys, row: "query", col: "key" };
+  const pairs = { ...names, keep_mask, table: true, chosen: framed(traced, side) };
   const narrow = { signed: true, width: 12, height: 18 };
   const open = [...$("head").querySelectorAll("details")].map((node) => node.open);
-  const mask = kind === "decoder" ? "; crossed out: after the query (causal mask)" : state.hidden.length ? "; crossed out: hidden" : "";
+  const mask = kind === "decoder" ? "; crossed out: after the query (causal mask)"
+    : state.hidden.length ? "; crossed out: hidden" : "";
+  const summary = "How this head computes them: q, k, scores; and what it does with them: v, out";
   $("head").replaceChildren(
-    heat_map({ title: `weights of head ${head + 1}`, text: `softmax of each row of the scores ${shape(weights)}${mask}`, values: weights, ...pairs }),
-    element("details", { class: "how" }, element("summary", {}, "How this head computes them: q, k, scores; and what it does with them: v, out"),
+    heat_map({
+      title: `weights of head ${head + 1}`, text: `softmax of each row of the scores ${shape(weights)}${mask}`,
+      values: weights, ...pairs,
+    }),
+    element("details", {}, element("summary", {}, summary),
       element("div", { class: "maps" },
         heat_map({ title: "q", text: `queries ${shape(q)}`, values: q, rows: queries, row: "query", ...narrow }),
         heat_map({ title: "k", text: `keys ${shape(k)}`, values: k, rows: keys, row: "key", ...narrow }),

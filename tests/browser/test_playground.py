@@ -654,6 +654,7 @@ def test_the_verdict_names_the_first_wrong_letter(browser, written, verdict):
     assert find(browser, "#verdict").text == verdict
     wrong = [button.text[0] for button in browser.find_elements(By.CSS_SELECTOR, "#target .wrong")]
     assert len(wrong) == verdict.startswith("Wrong")
+    assert ("red border" in find(browser, "#signs").text) == verdict.startswith("Wrong")
 
 
 def test_the_frame_begins_where_there_is_something_to_see(browser):
