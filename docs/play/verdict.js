@@ -83,7 +83,7 @@ function lesson(shares) {
       `${told(state.tgt_in[worst + 1])}.`);
   } else if (shares.length) {
     const but = wanted() === undefined || (first_wrong() >= 0 && content.examples) ? ", which does not say that it is right"
-      : first_wrong() >= 0 ? ", and yet one is wrong" : "";
+      : first_wrong() >= 0 ? ", and yet not all are right" : "";
     parts.push(`Each token has p of ${UNSURE} or more${but}.`);
   }
   return parts.join(" ");
