@@ -410,10 +410,10 @@ def test_only_the_main_button_drags_and_a_wheel_scrolls(lab):
     drag.perform()
     assert lab.execute_script("return lab.v[0][0]") == 1
     before = lab.execute_script("return scrollY")
-    wheel = {"type": "mouseWheel", "deltaX": 0, "deltaY": -100, **at}
+    wheel = {"type": "mouseWheel", "deltaX": 0, "deltaY": 100, **at}
     lab.execute_cdp_cmd("Input.dispatchMouseEvent", wheel)
     lab.execute_async_script("setTimeout(arguments[0], 300)")  # as long as a scroll may take
-    assert lab.execute_script("return scrollY") < before
+    assert lab.execute_script("return scrollY") > before
     assert lab.execute_script("return lab.v[0][0]") == 1
 
 
@@ -605,9 +605,11 @@ def test_what_is_left_out_of_a_text_is_told(browser):
 
 
 def test_it_also_opens_without_being_put_together(look, errors):
-    for name in make_playground.PAGES:
+    for name, output in [("index.html", "#said"), ("lab.html", "#loss")]:
         browser = look(make_playground.FOLDER / name)
-        assert browser.execute_script("return document.querySelectorAll('output')[0].textContent")
+        assert find(browser, output).text
+        links = browser.execute_script("return [...document.querySelectorAll('a')].map(a => a.getAttribute('href'))")
+        assert len(links) == 2 and all((make_playground.FOLDER / link).is_file() for link in links)
         assert errors() == []
 
 
