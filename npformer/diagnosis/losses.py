@@ -1,7 +1,6 @@
 """The loss, against the outputs and at the start, and its gradient, against differences of the loss."""
 
 import contextlib
-import inspect
 import re
 
 import numpy as np
@@ -51,11 +50,11 @@ def of_outputs(case):
 
 def divided(case):
     """The loss and the gradient for another number of targets, and this number."""
-    _, grads, n = case.gradient()
-    before, count = tree.flatten(grads)[0], case.model.count(*case.rows)
-    halved, half, _ = case.gradient(n_tokens=2 * n)
-    ratios = halved / case.loss, np.linalg.norm(tree.flatten(half)[0]) / max(np.linalg.norm(before), 1e-30)
-    if not np.array_equal(tree.flatten(grads)[0], before):
+    norm = lambda grads: float(np.linalg.norm([*map(np.linalg.norm, grads.values())]))
+    n, count, before = case.n, case.model.count(*case.rows), norm(case.grads)
+    loss, grads, _ = case.gradient(n_tokens=2 * n)
+    ratios = loss / case.loss, norm(grads) / max(before, 1e-30)
+    if norm(case.grads) != before:
         yield "gradients overwritten", "a gradient is another one after the next call"
     elif not np.allclose(ratios, 0.5, atol=0.01):
         seen = "with twice the n_tokens, the loss is {:.2g} times as large, the gradient {:.2g} times, not 0.5"
@@ -72,10 +71,10 @@ def at_the_start(case):
     elif tree.not_finite(case.grads):
         yield "not finite", f"the gradient holds NaN or infinity, the loss is {case.loss:.4g}"
     elif least and case.is_new and not 0.4 * least < case.loss < least + 3:  # outputs of variance 1 to 2 add half of it
-        yield "start far from ln V", f"the loss is {case.loss:.3g}, ln {case.n_answers} = {least:.3g}"
+        yield "start far from ln V", f"the first loss is {case.loss:.3g}, ln {case.n_answers} = {least:.3g}"
     if rate > 0.5:
         yield "dropout", f"dropout={rate:g}"
-    if rate and len({case.gradient(dropout_key=key)[0] for key in (None, 1, 2)}) < 3:
+    if rate and len({case.loss, *(case.loss_of(dropout_key=key) for key in (1, 2))}) < 3:
         yield "dropout has no effect", f"dropout={rate:g}, but losses with other keys, or none, are equal"
 
 
@@ -84,26 +83,27 @@ def differences(case):
     own = {name: f for name, f in vars(case.ops).items() if name in case.ops.names() and name not in case.ops.kernels}
     rng, key = np.random.default_rng(7), 1 if getattr(case.model, "dropout", 0) else None
     options = {"backend": reference.ops.replaced(**own), "dropout_key": key}  # in float64, which kernels may not take
-    takes = inspect.signature(case.model.loss_and_grad).parameters  # a loss alone takes a third of the time
-    of_loss = options | {"n_tokens": None} | ({"with_grad": False} if "with_grad" in takes else {})
-    drawn = lambda x: rng.standard_normal(x.shape, np.float32)
-    shaken = lambda x: np.add(x, drawn(x) * max(0.2 * size(x), 0.02), out=x)  # at 0 a ReLU has no derivative
-    flat, params = tree.flatten(tree.map_leaves(lambda x: shaken(on_host(x).astype(np.float64)), case.params))
+    flat = np.concatenate([on_host(x).ravel() for _, x in tree.leaves(case.params)], dtype=np.float64)
+    along = np.resize(rng.standard_normal(65_537, np.float32), flat.shape)  # a prime: no two arrays have the same
+    params, parts = tree.view_as(flat, case.params), tree.leaves(tree.view_as(along, case.params))
+    for (_, x), (_, d) in zip(tree.leaves(params), parts, strict=True):
+        x += d * max(0.2 * size(x), 0.02)  # at 0 a ReLU has no derivative
     grads = case.gradient(params=params, **options)[1]
-    shapes, norms = {path: g.shape for path, g in grads.items()}, np.array([*map(np.linalg.norm, grads.values())])
-    sizes, gradient = [g.size for g in grads.values()], tree.flatten(grads)[0]
-    del grads  # which may be large
-    scales = np.float32(norms + 1e-2 * np.median(norms[norms > 0] if norms.any() else 1.0))
-    along, h, ends = drawn(flat) / np.repeat(scales, sizes), STEP * float(scales.min()), np.cumsum(sizes)
+    norms, sizes = np.array([*map(np.linalg.norm, grads.values())]), [g.size for g in grads.values()]
+    scales = norms + 1e-2 * np.median(norms[norms > 0] if norms.any() else 1.0)
+    for (_, d), scale in zip(parts, scales, strict=True):
+        d /= scale
+    h, ends = STEP * float(scales.min()), np.cumsum(sizes)
+    begins = ends - sizes
 
     def compared(a, b, h=h):  # the error for the entries a to b, the slope of the loss, and what the gradient says
         def loss_after(step):
             flat[a:b] += step * along[a:b]
-            return float(case.model.loss_and_grad(params, *case.rows, **of_loss)[0])
+            return case.loss_of(params, **options)
 
-        up, down = loss_after(h), loss_after(-2 * h)
-        flat[a:b] += h * along[a:b]
-        slope, told = (up - down) / (2 * h), float(gradient[a:b] @ along[a:b])
+        slope = (loss_after(h) - loss_after(-2 * h)) / (2 * h)  # it stays there, as h is tiny
+        within = [(i, g.ravel()[max(0, a - i) : max(0, b - i)]) for i, g in zip(begins, grads.values(), strict=True)]
+        told = sum(float(g @ along[max(a, i) :][: g.size]) for i, g in within)
         return abs(slope - told), slope, told
 
     a, b = 0, flat.size
@@ -112,10 +112,10 @@ def differences(case):
     while b - a > 1:  # halve the place
         a, b = max(((a, (a + b) // 2), ((a + b) // 2, b)), key=lambda half: compared(*half)[0])
     which = int(np.searchsorted(ends, a, side="right"))
-    path, begin = list(shapes)[which], ends[which] - sizes[which]
+    path, begin = list(grads)[which], begins[which]
     error, slope, told = compared(begin, ends[which])
     if error > TOLERANCE:
-        along[a], entry = 1, [int(i) for i in np.unravel_index(a - begin, shapes[path])]
+        along[a], entry = 1, [int(i) for i in np.unravel_index(a - begin, grads[path].shape)]
         seen = f"along {path} the loss changes by {slope:.4g}, the gradient says {told:.4g}"
         seen += "; at its entry {}, by {:.2g} and {:.2g}".format(entry, *compared(a, b, 1e-6)[1:])
         yield "wrong gradient" if norms[which] else "no gradient", seen
@@ -128,9 +128,9 @@ def by_parameter(case):
     for path, g in case.grads.items():
         none = (~g.any(axis=0)).mean() if g.ndim == 2 and path.endswith("weight") else float(not g.any())
         if none > 0.5 or (none > 0.2 and not re.search("output|hidden", path)):  # some units of a ReLU may be 0
-            yield "no gradient", f"{none:.0%} of the units of {path} get exactly 0"
+            yield "no gradient", f"{none:.0%} of the units of {path} get a gradient of exactly 0"
 
 
 def size(x):
     """The root of the mean square, not below a tiny number."""
-    return max(float(np.sqrt((x.astype(float) ** 2).mean())), 1e-12)
+    return max(float(np.linalg.norm(x)) / x.size**0.5, 1e-12)
