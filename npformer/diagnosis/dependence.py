@@ -20,7 +20,7 @@ def rows(case):
         raise ValueError("the batch has one row")
     others = [np.concatenate([x[:1], np.roll(x[1:], 1, axis=1)]) for x in case.inputs]
     if change := difference(case, case.inputs, others)[0].max():
-        yield "rows leak", f"the outputs of a row change by {change:.2g} when the other rows do"
+        yield "rows leak", f"the outputs of a row change by {change:.2g} with the other rows of the batch"
 
 
 def tokens(case):
@@ -39,7 +39,11 @@ def tokens(case):
                 seen = "outputs do not depend on any token before the newest one"
                 yield "input ignored", f"{seen}; if the model is meant to see one token, this is no mistake", LIKELY
         elif (seen := change.reshape(len(at), -1).any(axis=1).mean()) < 0.5:
-            yield "input ignored", f"{seen:.0%} of the tokens of batch[{which}] change an output"
+            yield "input ignored", f"only {seen:.0%} of the tokens of batch[{which}] change an output"
+        share = change.reshape(len(at), -1).max(axis=1).mean() / case.outputs(case.longest_row(which)[0]).std()
+        if case.is_new and share < (0.3 if which == case.causal else 0.25 / at[-1]):  # 1.6, and 1.2 / n, are usual
+            seen = f"another token of batch[{which}] changes outputs by only {share:.1%} of their standard deviation"
+            yield "input ignored", f"{seen}, as if positions were much larger than embeddings", LIKELY
 
 
 def padding(case):

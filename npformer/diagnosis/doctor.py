@@ -11,7 +11,7 @@ from npformer.diagnosis.finding import SURE, TABLE, Finding, Findings
 from npformer.diagnosis.subject import Subject
 
 # A check is a function of a ``Subject`` that yields (name, what was seen).
-OF_DATA = given.numbers, given.padding, given.special_tokens, given.shift
+OF_DATA = given.numbers, given.padding, given.special_tokens, given.partners, given.shift
 QUICK = (
     *(given.weights, dependence.repeatable, dependence.rows, dependence.tokens, dependence.padding, dependence.order),
     *(losses.of_outputs, losses.at_the_start, losses.divided),

@@ -69,6 +69,31 @@ def special_tokens(case):
         yield "end token", f"{seen}, which follows {n_ends} times in them; {eos_id=}, {max_len=}"
 
 
+def partners(case):
+    """Whether targets fit the inputs of other rows better than their own."""
+    inputs, targets = case.split(case.batch)
+    if case.of_ids and len(targets) > 15 and targets.ndim > 1 and min(inputs[0].max(), targets.max()) > 8:
+        fits = fits_by_shift(inputs[0], targets)
+        *others, second, most = np.sort(np.abs(fits))
+        if fits[0] < 3 and most > max(8, 2.5 * second) and fits[k := fits.argmax()] == most:
+            seen = f"{most:.0f} standard deviations above chance, those of row i by {fits[0]:.1f}"
+            yield "rows do not match", f"target i fits the tokens of row i+{k} of the input by {seen}"
+
+
+def fits_by_shift(x, y):
+    """How well rows of ids fit the rows of others that are k rows after them, by k, in standard deviations."""
+    alike = []
+    for ids in (np.reshape(each[:64], (len(x[:64]), -1)) for each in (x, y)):
+        has = np.zeros((len(ids), ids.max() + 1), np.float32)
+        has[np.arange(len(ids))[:, None], ids] = 1
+        has -= has.mean(axis=0)
+        pairs = has @ has.T * (1 - np.eye(len(ids)))  # of two rows each: what they share
+        alike.append(pairs / (np.linalg.norm(pairs) + 1e-9))
+    fits = np.array([np.vdot(alike[0], np.roll(alike[1], k, axis=(0, 1))) for k in range(len(alike[0]))])
+    fits -= np.median(fits)
+    return fits / (1.5 * np.median(np.abs(fits)) + 0.01)
+
+
 def shift(case):
     """The targets of a text against its tokens."""
     fits = case.shifts()
@@ -90,8 +115,9 @@ def weights(case):
         w = np.delete(w, case.pad_id, axis=0) if is_table and case.pad_id in range(len(w)) else w
         w = w[:: max(1, w.size // LARGEST)]
         other, distinct = known.setdefault(w.tobytes(), path), len({row.tobytes() for row in w})
+        seen = f"{path}: only {distinct} of {len(w)} {'rows' if is_table else 'columns'} are different"
         if other != path or distinct < 0.9 * len(w) or (w == w[:, :1]).all(axis=1).mean() > 0.1:
-            yield "equal weights", f"{path}: {distinct} of {len(w)} columns differ; the first like it is {other}"
+            yield "equal weights", f"{path} equals {other}" if other != path else seen
         usual = 1.0 if re.search("positions|types", path) else (x.shape[1] if is_table else sum(x.shape) / 2) ** -0.5
         times = np.median(np.sqrt((w.astype(float) ** 2).mean(axis=1))) / usual
         if not 1 / (2 * at_most) < times < at_most:

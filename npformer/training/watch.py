@@ -9,13 +9,14 @@ from npformer.arrays import on_host
 from npformer.checks import warn
 from npformer.diagnosis import Findings
 from npformer.diagnosis.finding import Finding
+from npformer.diagnosis.given import fits_by_shift
 from npformer.plots import plot_loss
 from npformer.runtime.ranks import checksum
 from npformer.training.batches import check_batches
 from npformer.training.evaluation import mean_loss
 
 EVERY, RECENT = 50, 40  # steps between two looks at the arrays, which read all of them; steps that are compared
-SAME, MATCHED = 10, 2000  # equal batches that are a sign; steps after which the inputs have to help
+SAME, UNLIKE, MATCHED = 10, 200, 2000  # equal batches that are a sign; steps after which the inputs have to help
 
 
 class Watch:
@@ -30,7 +31,7 @@ class Watch:
 
     def of(self, batches):
         """The same batches, which are looked at before their steps are made."""
-        sums = set()
+        sums, fits = set(), []
         for n, batch in enumerate(batches, start=1):
             if n <= SAME:
                 check_batches([batch])  # as its step does, but before it is read here
@@ -39,7 +40,11 @@ class Watch:
                 sums.add(checksum(map(on_host, batch)))
             if n == SAME and len(sums) == 1:
                 self.tell([Finding.named("one batch again and again", f"the first {n} batches are the same")])
-            if n % MATCHED == 0 and len(batch) > 1 and len(batch[0]) > 3:
+            pairs = [on_host(x) for x in batch[:2] if x.dtype.kind in "iu" and x.ndim > 1 and len(x) > 7]
+            if n <= UNLIKE and n % SAME == 0 and len(pairs) == 2:
+                fits.append(fits_by_shift(*pairs)[0])
+            is_unlike = n == UNLIKE and fits and np.mean(fits) < 0.5
+            if (n % MATCHED == 0 or is_unlike) and len(batch) > 1 and len(batch[0]) > 3:
                 self.tell(self._compare_pairs(batch))
             yield batch
 

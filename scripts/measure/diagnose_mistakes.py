@@ -31,7 +31,7 @@ from npformer.models.encoder_decoder import EncoderDecoder
 from npformer.models.incremental import IncrementalDecoder, LanguageDecoder
 from npformer.models.recurrent import RecurrentDecoder
 from npformer.reference import ops as reference
-from npformer.training.watch import MATCHED, SAME
+from npformer.training.watch import MATCHED, SAME, UNLIKE
 
 TASK = nf.CopyTask(vocab=13, min_len=3, max_len=9)
 SMALL = {"d_model": 32, "n_heads": 4, "n_layers": 2, "d_ff": 64, "dropout": 0.0}
@@ -251,6 +251,12 @@ def sources_shuffled():
     return watched(trained(pairs(d_model=16, n_layers=1)), shuffled, MATCHED)
 
 
+@mistake("rows do not match")
+def sources_of_other_batches():
+    others = ((TASK.batch(i + 1, 16)[0], TASK.batch(i, 16)[1]) for i in itertools.count())
+    return watched(trained(pairs(d_model=16, n_layers=1)), others, UNLIKE)
+
+
 @mistake("overfitting")
 def few_rows_learned_by_heart():
     few, held_out = [TASK.batch(i, 4) for i in range(5)], [TASK.held_out(50)]
@@ -345,6 +351,12 @@ plant(
     "no positions",
     positions_are_zeros=lambda: pairs(variant(nf.Transformer, position_table=all_positions(0))),
     all_positions_are_equal=lambda: classes(variant(nf.Encoder, position_table=all_positions(1))),
+)
+plant(
+    "input ignored",
+    positions_30_times_too_large=lambda: pairs(
+        variant(nf.Transformer, position_table=property(lambda self: 30 * nf.sinusoidal_encoding(99, self.d_model)))
+    ),
 )
 plant(encoder_with_a_causal_mask=lambda: classes(variant(nf.Encoder, causal=True)))
 
