@@ -17,6 +17,7 @@ from npformer.exercises.child import check_file, run as names_in
 from npformer.exercises.compare import is_same
 from npformer.exercises.transformer import BUILD, page, reverse
 from npformer.exercises.transformer.file import complete, starting_text
+from tests.tools import mutate_exercises
 from tests.tools.mutate_exercises import all_mutants, judge
 
 ROOT = Path(__file__).parents[2]
@@ -66,7 +67,8 @@ def test_the_answer_is_right_and_every_typical_mistake_gets_its_explanation(part
         assert f"perhaps: {mistake.explanation}" in verdict.lines, mistake.change
 
 
-def test_the_checker_notices_mutants_of_the_answers():
+def test_the_checker_notices_mutants_of_the_answers(monkeypatch):
+    monkeypatch.setattr(mutate_exercises, "SECONDS", 1)  # for those that do not end
     labels = ("attention", "cross_entropy", "linear", "self_attention", "encoder_layer", "merge_heads")
     mutants = all_mutants({BUILD[label].key: BUILD[label] for label in labels})  # the script takes all fourteen
     chosen = [mutants[i] for i in np.random.default_rng(0).choice(len(mutants), 60, replace=False)]
