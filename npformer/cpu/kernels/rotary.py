@@ -39,7 +39,9 @@ def _turn(x, rows, cos, sin, n_heads, is_halves, y):
     n = n_heads * 2 * cos.shape[1]
     for i in range(len(x)):
         turn_row(x[i], cos[rows[i]], sin[rows[i]], n, is_halves, y[i])
-        y[i, n:] = x[i, n:]
+        plain, copied = x[i, n:], y[i, n:]
+        for j in range(len(plain)):  # copied[:] = plain: numba would compile the text of an error, for seconds
+            copied[j] = plain[j]
 
 
 @inlined
