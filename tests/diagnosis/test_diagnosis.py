@@ -14,7 +14,6 @@ from scripts.measure.diagnose_mistakes import MISTAKES, classes, examined, numbe
 import npformer as nf
 from npformer import tree
 from npformer.diagnosis.finding import TABLE
-from npformer.training.watch import UNLIKE
 
 TASK = nf.CopyTask(vocab=13, min_len=3, max_len=9)
 USUAL = """
@@ -311,10 +310,12 @@ def test_watching_changes_no_bit_of_a_training():
     assert trainers[1].watched.findings == [] and "decoder.1" in trainers[1].report()
 
 
-@pytest.mark.parametrize("seed", [None, 1, 2])
-def test_rows_that_do_not_match_are_named_after_a_while(seed):
-    trainer = nf.Trainer(pairs(d_model=16, n_layers=1)["model"], nf.Adam(1e-3))
-    batches = (TASK.batch(i, 32) for i in range(UNLIKE))
+@pytest.mark.parametrize(("seed", "sign", "rate"), [(None, "UNLIKE", 1e-3), (1, "UNLIKE", 1e-3), (2, "MATCHED", 1e-2)])
+def test_rows_that_do_not_match_are_named_after_a_while(seed, sign, rate, monkeypatch):
+    for each in ("UNLIKE", "MATCHED"):
+        monkeypatch.setattr(f"npformer.training.watch.{each}", 150 if each == sign else 10**6)
+    trainer = nf.Trainer(pairs(d_model=16, n_layers=1)["model"], nf.Adam(rate))
+    batches = (TASK.batch(i, 32) for i in range(150))
     if seed:
         batches = ((np.random.default_rng(seed).permutation(src), tgt) for src, tgt in batches)
     with warnings.catch_warnings(action="ignore"):
