@@ -75,7 +75,7 @@ function cells(values, opacity, width, height, keep_mask, signed) {
  * @param {string} [options.scale] what is written below the picture
  * @param {(value: number) => string} [options.told] how a number is told
  * @param {number} [options.chosen] a row that is framed
- * @param {(row: number) => void} [options.choose] what a click on a row does
+ * @param {(row: number) => void} [options.choose] what a click on a row does, and Enter
  */
 function heat_map({
   title, text = "", values, rows, cols, signed = false, keep_mask, width = 22, height = 22, row = "token", col = "column",
@@ -103,7 +103,7 @@ function heat_map({
   const mark = chosen === undefined ? ""
     : `<rect class="chosen" y="${chosen * height - 1}" x="-1" width="${m * width + 2}" height="${height + 2}"/>`;
   const scroll = element("div", { class: "scroll" });
-  const label = escaped(`${title}, ${n} by ${m} numbers. Arrow keys read them.`);
+  const label = escaped(`${title}, ${n} by ${m} numbers. Arrow keys read them.${choose ? " Enter selects the row." : ""}`);
   scroll.innerHTML = `<svg width="${size[0]}" height="${size[1]}" viewBox="0 0 ${size.join(" ")}" tabindex="0"
     role="application" aria-roledescription="picture of a matrix" aria-label="${label}">
     ${names.join("")}<g transform="translate(${left} ${top})">${cells(values, opacity, width, height, keep_mask, signed)}
@@ -140,9 +140,14 @@ function heat_map({
   });
   if (choose) svg.addEventListener("click", () => at[0] >= 0 && choose(at[0]));
   svg.addEventListener("pointerleave", () => document.activeElement === svg || hide());
-  svg.addEventListener("focus", () => show(Math.max(at[0], 0), Math.max(at[1], 0)));
+  svg.addEventListener("focus", () => show(at[0] < 0 ? chosen ?? 0 : at[0], Math.max(at[1], 0)));
   svg.addEventListener("blur", hide);
   svg.addEventListener("keydown", (event) => {
+    if (choose && ["Enter", " "].includes(event.key)) {
+      event.preventDefault();
+      choose(at[0]);
+      return;
+    }
     const arrows = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
     const move = { ...arrows, Home: [0, -m], End: [0, m] }[event.key];
     if (!move) return;
@@ -151,6 +156,8 @@ function heat_map({
     show(within(at[0] + move[0], n - 1), within(at[1] + move[1], m - 1));
     const x = left + at[1] * width - scroll.scrollLeft; // where the cell is seen
     if (x < left || x + width > scroll.clientWidth) scroll.scrollLeft += x - scroll.clientWidth / 2;
+    const y = top + at[0] * height - scroll.scrollTop;
+    if (y < 0 || y + height > scroll.clientHeight) scroll.scrollTop += y - scroll.clientHeight / 2;
   });
   return figure;
 }

@@ -5,11 +5,13 @@ const models = {}; // name -> {model, vocabulary, content}, made when it is firs
 const state = {
   name: "en-fr", text: "", src: [], tgt_in: [BOS],
   hidden: [], // places of the source that attention does not see
-  step: 0, // the one that is looked at: it reads tgt_in[0 ... step] and writes tgt_in[step + 1]
+  seen: [], // for each token of the target, the places that were hidden when it was written
+  is_own: true, // whether the model, as it is now, writes the target by itself
+  step: 0, // the one that is selected: it reads tgt_in[0 ... step] and writes tgt_in[step + 1]
   temperature: 1, draw: false, // whether tokens are drawn at random
   kind: "memory", side: "target", layer: 0, head: 0, // the part that is shown, and one of its heads
 };
-const UNSURE = 0.5; // a probability below which a token is marked
+const UNSURE = 0.5; // a probability (at temperature 1) below which a token is marked
 const count = (n) => n.toLocaleString("en");
 const percent = (share) => `${number(100 * share, 1)}\u00a0%`;
 const largest_first = (values) => values.map((_, i) => i).sort((a, b) => values[b] - values[a]);
@@ -29,17 +31,20 @@ const TASKS = { // what differs between the models
       `Trained on words of at most ${max_len} random letters. It reverses ${percent(exact_match)} of other words of such ` +
       `lengths, but only ${percent(exact_match_longer)} of longer ones, as it has never seen their positions.`,
     pattern: (weights) => {
-      const S = state.src.length;
-      const steps = weights.slice(0, S);
-      const wrong = steps.map((row, t) => [t, S - 1 - t, largest_first(row)[0]]).filter(([, wanted, at]) => at !== wanted);
-      const right = steps.length - wrong.length;
-      const counted = `At ${right} of the ${steps.length} steps here the largest weight is on the letter that has to be written`;
-      if (2 * right >= steps.length) {
-        return `${counted}; from the last letter to the first, this is a diagonal from the upper right to the lower left.`;
+      const { src, tgt_in } = state;
+      const steps = weights.slice(0, src.length).map((row, t) => ({ t, at: largest_first(row)[0], goal: src.length - 1 - t }));
+      const right = steps.filter(({ at, goal }) => at === goal);
+      const counted = `At ${right.length} of the ${steps.length} steps here the largest weight is on the letter that has to be ` +
+        "written";
+      if (right.length === steps.length) return `${counted}, from the last letter to the first: a diagonal.`;
+      const found = right.find(({ t, goal }) => has_written(t) && tgt_in[t + 1] !== src[goal]);
+      if (found) {
+        return `${counted}. Step ${found.t + 1} looks most at ‘${token(src[found.goal])}’, as it should, and yet writes ` +
+          `${told_written(found.t)}: where a step looks does not alone decide what it writes.`;
       }
-      const [t, wanted, at] = wrong[0];
-      return `${counted}. ${t ? `Step ${t + 1}` : "The first step"} should look at ${told(state.src[wanted])}, and looks ` +
-        `at ${told(state.src[at])}${state.src[at] === state.src[wanted] ? " of another place" : ""}.`;
+      const { t, at, goal } = steps.find(({ at, goal }) => at !== goal);
+      return `${counted}. Step ${t + 1} should look at ${told(src[goal])}, and looks most at ${told(src[at])}` +
+        `${src[at] === src[goal] ? " of another place" : ""}.`;
     },
   },
   "en-fr": {
@@ -52,16 +57,13 @@ const TASKS = { // what differs between the models
     skill: ({ steps, n_sentences, bleu_lower, n_test, n_exact }) =>
       `Trained for ${count(steps)} steps on the ${count(n_sentences)} sentences of Multi30k, which describe pictures. Of ` +
       `the ${count(n_test)} sentences of the test text of 2016, which it has never seen, it translates ${n_exact} exactly ` +
-      `as a person did; greedy decoding reaches BLEU ${bleu_lower} (lower-cased). It is small and often wrong, and for ` +
+      `as a person did; greedy decoding reaches BLEU ${bleu_lower} of 100 (lower-cased; BLEU counts ` +
+      `the words and groups of words that are also in a person's translation). It is small and often wrong, and for ` +
       "text of other kinds it is of no use.",
-    pattern: (weights) => {
-      const back = steps_back(weights).map(({ t, s, from }) => {
-        const is_adjective = told_written(t) === "‘jaune’" && told(state.src[s]) === "‘yellow’";
-        return `the step that ${has_written(t) ? "wrote" : "writes"} ${told_written(t)} looks back at ${told(state.src[s])}` +
-          (is_adjective ? `, after a step that looked at ${told(state.src[from])}: this French adjective follows its noun` : "");
-      });
-      return `Here ${back.join(", and ") || "no step looks back with more than half of its attention"}.`;
-    },
+    pattern: (weights) => swaps(weights).map(({ t, s }) =>
+      `Two words change places: the step that wrote ${told_written(t - 1)} looks at ${told(state.src[s + 1])}, and the next, ` +
+      `which wrote ${told_written(t)}, at ${told(state.src[s])}.`).slice(0, 2).join(" ") +
+      (swaps(weights).length ? " In French, an adjective often follows its noun." : ""),
   },
 };
 
@@ -95,9 +97,9 @@ function trace(name, src, tgt_in, hidden = []) {
   decoded.logits = model.logits(decoded.x);
   const logits = decoded.logits.at(-1);
   const heads = {
-    encoder: encoded.layers.map((layer) => layer.attention),
-    decoder: decoded.layers.map((layer) => layer.attention),
-    memory: decoded.layers.map((layer) => layer.memory_attention),
+    encoder: encoded.layers.map((layer) => layer.attention.heads),
+    decoder: decoded.layers.map((layer) => layer.attention.heads),
+    memory: decoded.layers.map((layer) => layer.memory_attention.heads),
   };
   return { encoded, decoded, heads, logits, probabilities: softmax(logits) };
 }
@@ -114,26 +116,33 @@ function sample(logits, temperature, uniform = Math.random()) {
   return drawn < 0 ? greedy(logits) : drawn; // rounding may leave a little
 }
 
-/** Steps that look back: they give half of their attention to a token left of that of the last such step. @param {Matrix} weights (T, S) */
-function steps_back(weights) {
-  let from = -1; // where the last step looked that gave one token half of its attention
-  return weights.flatMap((row, t) => {
-    const s = largest_first(row)[0], before = from;
-    if (row[s] < 0.5) return [];
-    from = s;
-    return s < before ? [{ t, s, from: before }] : [];
+/**
+ * Neighbouring words that are read in the opposite order: step t - 1 looks at source token s + 1, and step t at s.
+ * @param {Matrix} weights (T, S)
+ */
+function swaps(weights) {
+  const is_word = (ids, i) => // all of a word, not a part of one
+    /^[\p{L}-]{2,}$/u.test(token(ids[i])) && !(i + 1 < ids.length && token(ids[i + 1]).startsWith("·"));
+  const looks = weights.map((row, t) => {
+    const s = largest_first(row)[0];
+    return row[s] >= 0.5 && has_written(t) && is_word(state.tgt_in, t + 1) && is_word(state.src, s) ? s : -1;
   });
+  return looks.map((s, t) => ({ t, s })).filter(({ t, s }) => t && s >= 0 && looks[t - 1] === s + 1);
 }
 
 // -- reading and changing the state -----------------------------------------------------------------------------------
 
 const task = () => TASKS[state.name];
-const is_finished = () => state.tgt_in.at(-1) === EOS || state.tgt_in.length > task().limit(state.src.length);
+const limit = () => Math.min(task().limit(state.src.length), state.draw ? state.src.length + 15 : Infinity);
+const is_finished = () => state.tgt_in.at(-1) === EOS || state.tgt_in.length > limit();
+const hidden_now = () => String([...state.hidden].sort((a, b) => a - b));
+/** Was any token written while other tokens were hidden, and would the model write others now? */
+const is_stale = () => !state.is_own && state.seen.slice(1).some((hidden) => hidden !== hidden_now());
 const read_tokens = () => (state.tgt_in.at(-1) === EOS ? state.tgt_in.slice(0, -1) : state.tgt_in);
 
 function choose_model(name) {
   const { model } = chosen(name).content;
-  Object.assign(state, { name, tgt_in: [BOS], kind: "memory", side: "target", layer: model.n_layers - 1, head: 0 });
+  Object.assign(state, { name, tgt_in: [BOS], seen: [""], kind: "memory", side: "target", layer: model.n_layers - 1, head: 0 });
 }
 
 /**
@@ -147,7 +156,7 @@ function choose_text(text) {
   if (!src.length) return `Type ${wanted}: the page still shows the last source.`;
   const is_long = src.length > most + ends.length;
   const unknown = chosen(state.name).vocabulary.unknown?.(text) ?? [];
-  Object.assign(state, { text, src: is_long ? [...src.slice(0, most), ...ends] : src, hidden: [], tgt_in: [BOS] });
+  Object.assign(state, { text, src: is_long ? [...src.slice(0, most), ...ends] : src, hidden: [], tgt_in: [BOS], seen: [""] });
   take_all();
   return [
     is_long && `Only the first ${most} tokens are taken.`,
@@ -159,6 +168,8 @@ function choose_text(text) {
 
 /** Change the target, and look at its last step. */
 function write(tgt_in) {
+  const n = tgt_in.findIndex((id, t) => id !== state.tgt_in[t]);
+  state.seen = tgt_in.map((_, t) => (n < 0 || t < n ? state.seen[t] : undefined) ?? hidden_now());
   state.tgt_in = tgt_in;
   state.step = read_tokens().length - 1;
   show();
@@ -169,10 +180,19 @@ function take(n) {
   const { model } = chosen(state.name);
   const keep = state.src.map((_, s) => !state.hidden.includes(s));
   const { memory } = model.encode(state.src, keep);
+  state.seen.length = state.tgt_in.length;
   for (; n > 0 && !is_finished(); n--) {
     const [logits] = model.logits([model.decode(memory, state.tgt_in, keep).x.at(-1)]);
     state.tgt_in.push(state.draw ? sample(logits, state.temperature) : greedy(logits));
+    state.seen.push(hidden_now());
   }
+}
+
+/** Select a step, which a list, a picture or a table shows. @param {string} selector what has the focus afterwards */
+function select(step, selector) {
+  state.step = step;
+  show();
+  document.querySelector(selector).focus({ preventScroll: true });
 }
 
 /** Write all tokens, and look at the most telling step. */
@@ -183,19 +203,19 @@ function take_all() {
   show();
 }
 
-/** The first wrong step; else one that looks back; else that of the longest token among those that look at one token. */
+/** The first wrong step; else one where words change places; else that of the longest token that looks at one token. */
 function telling_step() {
   const wrong = first_wrong();
   if (wrong >= 0) return wrong;
   const weights = mean_of(trace(state.name, state.src, read_tokens(), state.hidden).heads.memory.at(-1));
   const clear = weights.map((row, t) =>
-    (Math.max(...row) < 0.5 || !has_written(t) ? 0 : token(state.tgt_in[t + 1]).length));
-  return steps_back(weights)[0]?.t ?? clear.indexOf(Math.max(...clear));
+    (Math.max(...row) < 0.5 || !has_written(t) || state.tgt_in[t + 1] === EOS ? 0 : token(state.tgt_in[t + 1]).length));
+  return swaps(weights)[0]?.t ?? clear.indexOf(Math.max(...clear));
 }
 
-/** The probabilities of all tokens at the temperature of the page. @param {number[]} logits (V) */
-function shares_at(logits) {
-  return softmax(logits.map((logit) => logit / state.temperature));
+/** The probabilities of all tokens. @param {number[]} logits (V) */
+function shares_at(logits, temperature = 1) {
+  return softmax(logits.map((logit) => logit / temperature));
 }
 
 // -- tokens in texts --------------------------------------------------------------------------------------------------
@@ -208,4 +228,6 @@ const told_shares = (ids, shares, n) => // those that are not 0.00
   largest_first(shares).slice(0, n).filter((i, rank) => !rank || shares[i] >= 0.005)
     .map((i) => `${told(ids[i])} ${number(shares[i], 2)}`).join(", ");
 const has_written = (t) => t + 1 < state.tgt_in.length; // the last step may not
+/** The steps, each by the token that it reads last and the one that it writes. */
+const step_names = () => read_tokens().map((id, t) => `${token(id)} → ${has_written(t) ? token(state.tgt_in[t + 1]) : "?"}`);
 const told_written = (t) => (has_written(t) ? told(state.tgt_in[t + 1]) : "the next token");

@@ -8,7 +8,7 @@ const SIGNS = { // in tokens
   "<pad>": "padding, which is never written",
   "·": "goes on with the word before",
   "↑": "the next word begins with a capital letter",
-  "▁": "a space, and what follows it are tokens of their own",
+  "▁": "a word begins with the next token",
   "‿": "no space here",
 };
 const N_SHOWN = 6; // tokens in the table
@@ -16,7 +16,9 @@ const N_SHOWN = 6; // tokens in the table
 function show() {
   const { vocabulary } = chosen(state.name);
   const traced = trace(state.name, state.src, read_tokens(), state.hidden);
-  const shares = state.tgt_in.slice(1).map((id, t) => shares_at(traced.decoded.logits[t])[id]);
+  const { logits } = traced.decoded;
+  const shares = state.tgt_in.slice(1).map((id, t) => shares_at(logits[t])[id]);
+  state.is_own = state.tgt_in.slice(1).every((id, t) => id === greedy(logits[t]));
   show_tokens(shares);
   show_picture(traced);
   show_next(traced);
@@ -27,7 +29,8 @@ function show() {
   $("read").textContent = vocabulary.decode(state.src);
   $("said").textContent = vocabulary.decode(state.tgt_in) + (state.tgt_in.at(-1) === EOS ? " <end>" : " …");
   $("next").disabled = is_finished();
-  $("end").textContent = is_finished() ? "Write again" : "To the end";
+  $("end").disabled = is_finished() && state.is_own && !state.draw; // it would write the same
+  $("end").textContent = is_finished() && !$("end").disabled ? "Write again" : "To the end";
   for (const id of ["back", "begin"]) $(id).disabled = state.tgt_in.length === 1;
 }
 
@@ -61,23 +64,24 @@ function show_picture({ heads }) {
   const { step, src, tgt_in } = state;
   const last = heads.memory.at(-1);
   const weights = mean_of(last); // (T, S)
-  const size = Math.min(24, Math.max(14, Math.floor(($("picture").clientWidth - 120) / src.length)));
+  const rows = step_names();
+  const left = 60 + 7.2 * Math.max(...rows.map((name) => name.length));
+  const most = Math.min(($("picture").clientWidth - left) / src.length, 600 / rows.length);
+  const size = Math.min(24, Math.max(14, Math.floor(most)));
   $("picture").replaceChildren(heat_map({
     title: "Where each step looks.",
-    text: "A row is a step, named by the token it writes; a column is a source token. Press a row to frame its step.",
-    scale: `blank: 0, full colour: 1; the mean of the ${last.length} heads of the last cross-attention`,
+    text: "A row is a step: the token it reads last → the token it writes. A column is a source token. Press a row to " +
+      "select it.",
+    scale: `blank: 0, full colour: 1; the mean of the ${last.length} heads of layer ${heads.memory.length}`,
     values: weights, keep_mask: last[0].keep_mask, height: size, width: size, chosen: step,
-    rows: read_tokens().map((_, t) => (has_written(t) ? token(tgt_in[t + 1]) : "next?")), row: "writes",
-    cols: src.map(token), col: "looks at",
-    choose: (t) => {
-      state.step = t;
-      show();
-    },
+    rows, row: "step", cols: src.map(token), col: "looks at",
+    choose: (t) => select(t, "#picture svg"),
   }));
   const best = largest_first(weights[step])[0];
-  $("step-text").textContent = `The framed step ${has_written(step) ? "wrote" : "writes"} ${told_written(step)}. It had ` +
-    `read the target up to ${told(tgt_in[step])}, and looks most at ${told(src[best])}, with ` +
-    `${percent(weights[step][best])} of its attention.`;
+  const looks = weights[step][best] ? `looks most at ${told(src[best])}, with ${percent(weights[step][best])} of its attention`
+    : "looks at nothing, as all source tokens are hidden";
+  $("step-text").textContent = `The selected step ${has_written(step) ? "wrote" : "writes"} ${told_written(step)}. It had ` +
+    `read the target up to ${told(tgt_in[step])}, and ${looks}.`;
   $("picture-text").textContent = task().pattern(weights);
 }
 
@@ -85,36 +89,35 @@ function show_picture({ heads }) {
 function told_hidden({ decoded }) {
   const { name, src, hidden, step, tgt_in } = state;
   if (!hidden.length) {
-    return "Does it matter where a step looks? Frame a step, hide a source token, and see what becomes of the probability.";
+    return "Does it matter where a step looks? Select a step, hide a source token, and see how the probability changes.";
   }
-  const names = hidden.map((s) => told(src[s])).join(", ");
+  const names = hidden.length === src.length ? "all source tokens"
+    : hidden.length > 4 ? `${hidden.length} source tokens` : hidden.map((s) => told(src[s])).join(", ");
   const [are, them] = hidden.length === 1 ? ["is", "it"] : ["are", "them"];
-  if (tgt_in.length === 1) return `${names} ${are} hidden: press To the end to write without ${them}.`;
+  if (tgt_in.length === 1) return `Now ${names} ${are} hidden: press To the end to write without ${them}.`;
   const all = trace(name, src, read_tokens()).decoded.logits[step];
-  const [before, after] = [all, decoded.logits[step]].map(shares_at);
+  const [before, after] = [all, decoded.logits[step]].map((logits) => shares_at(logits));
   const id = tgt_in[step + 1] ?? greedy(all);
   const effect = Math.abs(after[id] - before[id]) < 0.01
-    ? `Hiding ${names} makes no difference at this step: the probability of ${told(id)} changes by less than 0.01.`
-    : `With ${names} hidden, the probability of ${told(id)} at the framed step is ${number(after[id], 3)} instead of ` +
-      `${number(before[id], 3)}; the most probable token is ${told(greedy(decoded.logits[step]))}.`;
-  const again = is_finished() ? "Write again" : "Begin again, then To the end";
-  return `${effect} What was written stays: press ${again} to write without ${them}.`;
+    ? `changes by less than 0.01 if ${names} ${are} hidden`
+    : `is ${number(after[id], 3)} with ${names} hidden, and ${number(before[id], 3)} without hiding`;
+  return `The probability of ${told(id)} at the selected step ${effect}.`;
 }
 
 function show_next({ decoded }) {
   const { step, temperature, tgt_in, draw } = state;
   const logits = decoded.logits[step];
-  const probabilities = shares_at(logits);
+  const probabilities = shares_at(logits, temperature);
   const best = largest_first(logits);
-  $("next-title").textContent = `The ${N_SHOWN} most probable tokens of ${logits.length} for the framed step`;
+  $("next-title").textContent = `The ${N_SHOWN} most probable tokens of ${logits.length} for the selected step`;
   let n = 0;
   for (let sum = 0; sum < 0.9 && n < logits.length; n++) sum += probabilities[best[n]];
   const again = is_finished() ? "Write again draws" : "To the end draws";
   $("temperature-shown").textContent = number(temperature, 1);
-  $("temperature-text").textContent = `Probability = softmax(logits / temperature). At ${number(temperature, 1)} ` +
-    `${n === 1 ? "one token has" : `${n} tokens share`} 90 % of it. All probabilities on this page are at this temperature. ` +
-    (draw ? `Tokens are drawn at random with them: ${again} again.` : "Next token writes the most probable one, which is " +
-    "the same at every temperature.");
+  $("temperature-text").textContent = "Probability = softmax(logits / temperature). Here " +
+    `${n === 1 ? "one token has" : `${n} tokens together have`} at least 90 %. ` +
+    (draw ? `Tokens are drawn at random: ${again} again. ` : "Next token writes the most probable one, the same at every " +
+    "temperature. ") + "Elsewhere on the page, probabilities are at temperature 1.";
   const rows = best.slice(0, N_SHOWN).map((id) => {
     const attributes = { type: "button", disabled: id === PAD, "aria-label": `take ${token(id)}` };
     const button = element("button", attributes, token(id));

@@ -3,15 +3,15 @@
 
 const ATTENTIONS = {
   encoder: {
-    title: "Self-attention", of: "Encoder", queries: "source tokens", keys: "source tokens",
+    title: "Self-attention", of: "Encoder", queries: "the source tokens", keys: "the source tokens",
     text: "each source token attends to all source tokens",
   },
   decoder: {
-    title: "Causal self-attention", of: "Decoder", queries: "target tokens read", keys: "target tokens read",
+    title: "Causal self-attention", of: "Decoder", queries: "the steps", keys: "the target tokens read",
     text: "each target token attends to itself and to the tokens before it",
   },
   memory: {
-    title: "Cross-attention", of: "Decoder", queries: "target tokens read", keys: "source tokens",
+    title: "Cross-attention", of: "Decoder", queries: "the steps", keys: "the source tokens",
     text: "each target token attends to the outputs of the encoder",
   },
 };
@@ -40,6 +40,9 @@ function framed(traced, side) {
   return side === "source" ? best : state.step;
 }
 
+/** The names of the rows of a side. */
+const rows_of = (side) => (side === "source" ? state.src.map(token) : step_names());
+
 /** What the decoder would write if it ended after x. @param {Matrix} x (T, D) */
 function ended(x, n = 3) {
   const shares = shares_at(chosen(state.name).model.logits([x[state.step]])[0]);
@@ -54,11 +57,11 @@ function content_of(box, traced) {
   }
   const ids = side === "source" ? state.src : read_tokens();
   const small = {
-    tokens: () => `${side === "source" ? "source" : "target read"}: ${ids.length}`,
+    tokens: () => `${ids.length} of the ${side === "source" ? "source" : "target so far"}`,
     embedding: () => (side === "source" ? "a row of a table"
-      : `alone it would write ${ended(traced.decoded.embedded.x, 1)}`),
+      : `ending here, it would write ${ended(traced.decoded.embedded.x, 1)}`),
     feed_forward: () => `layer ${layer + 1}` +
-      (side === "source" ? "" : `, after which it would write ${ended(traced.decoded.layers[layer].x, 1)}`),
+      (side === "source" ? "" : `; ending here, it would write ${ended(traced.decoded.layers[layer].x, 1)}`),
     encoded: () => `${ids.length} vectors`,
     output: () => `${has_written(state.step) ? "wrote" : "writes"} ${told_written(state.step)}, which is read next`,
   };
@@ -68,31 +71,27 @@ function content_of(box, traced) {
 function show_parts(traced) {
   const nodes = boxes().map((box) => {
     const [small, picture = ""] = content_of(box, traced);
+    const is_layer = box.kind === "feed_forward" || ATTENTIONS[box.kind];
     const attributes = {
-      type: "button", id: key_of(box), class: `box ${box.side}`, style: `grid-row: ${box.row}`,
+      type: "button", id: key_of(box), class: `box ${box.side} ${is_layer ? "adds" : ""}`, style: `grid-row: ${box.row}`,
       "aria-pressed": String(key_of(box) === key_of(state)),
     };
     const node = element("button", attributes, element("b", {}, box.title), element("small", {}, small), picture);
-    const place = { tokens: `${box.side}-title`, output: "next-title" }[box.kind]; // what is shown further up
-    if (place) node.removeAttribute("aria-pressed");
-    node.addEventListener("click", () => (place ? go_to(place) : choose_part(box, traced)));
+    node.addEventListener("click", () => choose_part(box, traced));
     return node;
   });
   const row = (kind, side) => boxes().filter((box) => box.kind === kind && box.side === side).map((box) => box.row);
   const arrows = row("memory", "target");
   const last = row("encoded", "source")[0];
   $("diagram").replaceChildren(
-    element("h3", { class: "source" }, "Encoder"), element("h3", { class: "target" }, "Decoder"), ...nodes,
+    element("h3", { class: "source" }, "Encoder"), element("h3", { class: "target" }, "Decoder"),
+    element("i", { class: "stream source", style: `grid-row: 4 / ${last}` }),
+    element("i", { class: "stream target", style: `grid-row: 4 / ${row("output", "target")[0]}` }), ...nodes,
     element("i", { class: "bus", style: `grid-row: ${Math.min(last, ...arrows)} / ${Math.max(last, ...arrows) + 1}` }),
     ...arrows.map((at) => element("i", { class: "arrow", style: `grid-row: ${at}` })),
     element("i", { class: "stub", style: `grid-row: ${last}` }),
   );
   show_part(traced);
-}
-
-function go_to(id) {
-  $(id).focus({ preventScroll: true });
-  $(id).scrollIntoView();
 }
 
 function choose_part({ kind, side, layer = 0 }, traced) {
@@ -110,34 +109,76 @@ function show_part(traced) {
   const ids = side === "source" ? state.src : read_tokens();
   const stack = side === "source" ? traced.encoded : traced.decoded;
   const of = side === "source" ? "Encoder" : "Decoder";
-  const { d_model, d_ff } = chosen(state.name).model;
+  const { model } = chosen(state.name);
+  const { d_model, d_ff } = model;
   const size = { width: d_model > 32 ? 8 : 11, height: 16 };
-  const options = { rows: ids.map(token), signed: true, chosen: framed(traced, side), ...size };
+  const options = { rows: rows_of(side), signed: true, chosen: framed(traced, side), ...size };
   $("heads").replaceChildren();
+  const would = (x) => `If the decoder ended here, it would write ${ended(x)}.`;
+  const how = " (This is computed by the last layer norm and the output matrix, applied to these vectors.)";
   if (ATTENTIONS[kind]) show_attention(traced);
-  else if (kind === "embedding") {
+  else if (kind === "tokens") {
+    const what = side === "source" ? "The text is cut into tokens." : "The decoder reads the tokens that are written so far.";
+    say_part(`${of}: tokens`, `${what} The model knows a token by its number, which is its row in the table of ` +
+      `embeddings: ${ids.map((id) => `${told(id)} ${id}`).join(", ")}.`);
+    show_maps();
+  } else if (kind === "embedding") {
     const { embedding, positions, x } = stack.embedded;
-    const alone = side === "source" ? "" : `If the decoder ended here, it would write ${ended(x)}: it knows only the token ` +
-      `read last, ${told(ids[state.step])}, and its position.`;
+    const is_itself = model.is_tied && side === "target" && greedy(model.logits([x[state.step]])[0]) === ids[state.step];
     say_part(`${of}: embedding and position`, "The row of each token in the table of embeddings, times √D, plus the " +
-      `encoding of its position. ${alone}`);
+      `encoding of its position. ${side === "source" ? "" : would(x) + how}${is_itself ? " The output matrix is the same " +
+      "table, and the vector is still most like its own row: so this is the token that was read last." : ""}`);
     show_maps(
       heat_map({ title: "embedding", text: `√D · table[id] ${shape(x)}; rows: tokens`, values: embedding, ...options }),
       heat_map({ title: "position", text: `sines and cosines of the position ${shape(x)}`, values: positions, ...options }),
       heat_map({ title: "sum", text: `the input of layer 1 ${shape(x)}`, values: x, ...options }),
     );
   } else if (kind === "feed_forward") {
-    const { x } = stack.layers[layer];
-    say_part(`${of}, layer ${layer + 1}: feed-forward`, `Each place by itself: relu(x W₁ + b₁) W₂ + b₂, from width D = ` +
-      `${d_model} to F = ${d_ff} and back; added to its input, this is the output of the layer. ` +
-      `${side === "source" ? "" : `If the decoder ended here, it would write ${ended(x)}.`}`);
-    show_maps(heat_map({ title: "output of the layer", text: `${shape(x)}; rows: tokens`, values: x, ...options }));
+    const { x, hidden } = stack.layers[layer];
+    const peak = peak_of(hidden);
+    say_part(`${of}, layer ${layer + 1}: feed-forward`, `For each token separately: relu(x W₁ + b₁) W₂ + b₂, from width D = ` +
+      `${d_model} to F = ${d_ff} and back. Added to its input, this is the output of the layer. ` +
+      `${side === "source" ? "" : would(x) + how}`);
+    show_maps(
+      heat_map({
+        title: "hidden", text: `relu(x W₁ + b₁) ${shape(hidden)}`, values: hidden, ...options, signed: false,
+        width: d_ff > 64 ? 2 : 6, opacity: (value) => value / peak, scale: `blank: 0; full colour: ${number(peak, 2)}`,
+      }),
+      heat_map({ title: "output of the layer", text: `${shape(x)}; rows: tokens`, values: x, ...options }));
+  } else if (kind === "output") {
+    show_output(traced, { signed: true, ...size });
   } else {
     const { memory } = traced.encoded;
-    say_part("Outputs of the encoder", "The outputs of its last layer after one more layer norm: one vector a source token. " +
-      "Every cross-attention makes its keys and its values of them.");
+    say_part("Outputs of the encoder", "The outputs of its last layer after one more layer norm: one vector for each source " +
+      "token. Every cross-attention computes its keys and values from them.");
     show_maps(heat_map({ title: "outputs", text: `${shape(memory)}; rows: source tokens`, values: memory, ...options }));
   }
+}
+
+/** From the last vector of the selected step to its logits. */
+function show_output({ decoded }, size) {
+  const { model } = chosen(state.name);
+  const [vector] = model.normed([decoded.x[state.step]]);
+  const logits = decoded.logits[state.step];
+  const best = largest_first(logits).slice(0, N_SHOWN);
+  const columns = best.map((id) => model.output.weight.map((row) => row[id]));
+  const bias = model.output.bias[best[0]];
+  const rows = best.map(token);
+  say_part("Decoder: norm, linear, softmax", "The vector of the selected step goes through a last layer norm. Its product " +
+    `with the output matrix, plus a bias, is one logit for each of the ${logits.length} tokens` +
+    `${model.is_tied ? " (the matrix is the table of embeddings, transposed)" : ""}. For ${told(best[0])} it is the sum of ` +
+    `${vector.length} products, ${number(logits[best[0]] - bias, 3)}, plus ${number(bias, 3)}: ${number(logits[best[0]], 3)}. ` +
+    "Softmax makes probabilities of the logits: this is the table further up.");
+  show_maps(
+    heat_map({ title: "vector", text: `after the norm ${shape([vector])}`, values: [vector], rows: ["vector"], ...size }),
+    heat_map({
+      title: "columns of the output matrix", text: "for the most probable tokens", values: columns, rows, ...size,
+    }),
+    heat_map({
+      title: "products", text: "vector · column, number by number; a row, summed, is a logit without its bias",
+      values: columns.map((column) => column.map((value, d) => value * vector[d])), rows, ...size,
+    }),
+  );
 }
 
 function say_part(title, text) {
@@ -155,11 +196,14 @@ function show_attention(traced) {
   const heads = traced.heads[kind][layer];
   const row = framed(traced, side);
   const [asks, answers] = names_of(kind);
-  const looks = told_shares(answers, mean_of(heads)[row], 2);
-  const who = kind === "encoder" ? `The source token at which the framed step looks most, ${told(asks[row])},`
-    : `The framed step (row ${told(asks[row])}, the token read last)`;
-  say_part(`${of}, layer ${layer + 1}: ${title.toLowerCase()}`, `Here ${text}. Rows: queries, the ${queries}; columns: ` +
-    `keys, the ${keys}. ${who} attends, in the mean of the ${heads.length} heads, to ${looks}.`);
+  const mean = mean_of(heads)[row];
+  const who = kind === "encoder" ? `The source token at which the selected step looks most, ${told(asks[row])},`
+    : "The selected step";
+  const looks = Math.max(...mean) ? `${who} attends, in the mean of the heads, to ${told_shares(answers, mean, 2)}.`
+    : "All source tokens are hidden: all weights are 0.";
+  say_part(`${of}, layer ${layer + 1}: ${title.toLowerCase()}`, `Here ${text}, in ${heads.length} heads, each with ` +
+    `matrices of its own. Rows: queries, ${queries}; columns: keys, ${keys}. ${looks} Weights ` +
+    "show what a head reads; they do not prove what it is used for.");
   $("heads").style.setProperty("--heads", heads.length);
   $("heads").replaceChildren(...heads.map(({ weights }, h) => {
     const attributes = { type: "button", "aria-pressed": String(h === state.head) };
@@ -181,30 +225,51 @@ function names_of(kind) {
   return [kind === "encoder" ? source : target, kind === "decoder" ? target : source];
 }
 
+/** The chosen attention, after its heads. */
+function sublayer_of({ encoded, decoded }) {
+  const { attention, memory_attention } = (state.kind === "encoder" ? encoded : decoded).layers[state.layer];
+  return state.kind === "memory" ? memory_attention : attention;
+}
+
 /** The weights of the chosen head, and how it gets them. */
 function show_head(traced) {
   const { kind, layer, head, side } = state;
   const { q, k, v, keep_mask, scores, weights, out } = traced.heads[kind][layer][head];
-  const [queries, keys] = names_of(kind).map((ids) => ids.map(token));
+  const queries = rows_of(side), keys = names_of(kind)[1].map(token);
   const names = { rows: queries, cols: keys, row: "query", col: "key" };
-  const pairs = { ...names, keep_mask, table: true, chosen: framed(traced, side) };
+  const pairs = { ...names, keep_mask, table: true, chosen: framed(traced, side), height: queries.length > 24 ? 14 : 22 };
+  const choose = side === "source" ? undefined : (t) => select(t, "#head svg");
   const narrow = { signed: true, width: 12, height: 18 };
   const open = [...$("head").querySelectorAll("details")].map((node) => node.open);
   const mask = kind === "decoder" ? "; crossed out: after the query (causal mask)"
     : state.hidden.length ? "; crossed out: hidden" : "";
   const summary = "How this head computes them: q, k, scores; and what it does with them: v, out";
+  const { merged, out: added, x } = sublayer_of(traced);
+  const asks = { rows: queries, row: "query" };
+  const wide = { ...asks, signed: true, width: merged[0].length > 32 ? 8 : 11, height: 16 };
   $("head").replaceChildren(
     heat_map({
       title: `weights of head ${head + 1}`, text: `softmax of each row of the scores ${shape(weights)}${mask}`,
-      values: weights, ...pairs,
+      values: weights, ...pairs, choose,
     }),
     element("details", {}, element("summary", {}, summary),
       element("div", { class: "maps" },
-        heat_map({ title: "q", text: `queries ${shape(q)}`, values: q, rows: queries, row: "query", ...narrow }),
-        heat_map({ title: "k", text: `keys ${shape(k)}`, values: k, rows: keys, row: "key", ...narrow }),
-        heat_map({ title: "scores", text: `q kᵀ / √K ${shape(scores)}`, values: scores, signed: true, ...pairs }),
-        heat_map({ title: "v", text: `values ${shape(v)}`, values: v, rows: keys, row: "value", ...narrow }),
-        heat_map({ title: "out", text: `weights · v ${shape(out)}`, values: out, rows: queries, row: "query", ...narrow }))),
+        heat_map({ title: "q", text: `queries: what is looked for ${shape(q)}`, values: q, ...asks, ...narrow }),
+        heat_map({ title: "k", text: `keys: what it is compared with ${shape(k)}`, values: k, rows: keys, row: "key", ...narrow }),
+        heat_map({
+          title: "scores", text: `q kᵀ / √K ${shape(scores)}; without √K they would grow with the width`, values: scores,
+          signed: true, ...pairs,
+        }),
+        heat_map({ title: "v", text: `values: what is passed on ${shape(v)}`, values: v, rows: keys, row: "value", ...narrow }),
+        heat_map({ title: "out", text: `weights · v ${shape(out)}`, values: out, ...asks, ...narrow }))),
+    element("details", {}, element("summary", {}, "How the heads come together, and what is added to the input"),
+      element("div", { class: "maps" },
+        heat_map({ title: "all heads", text: `their out, side by side ${shape(merged)}`, values: merged, ...wide }),
+        heat_map({
+          title: "result", text: `all heads · W + b, with the output matrix of this attention ${shape(added)}`, values: added,
+          ...wide,
+        }),
+        heat_map({ title: "sum", text: `input + result ${shape(x)}: the input of the next box`, values: x, ...wide }))),
   );
   $("head").querySelectorAll("details").forEach((node, i) => {
     node.open = open[i] ?? false;

@@ -171,18 +171,24 @@ function cross_attention(params, x, memory, keep_mask, n_heads) {
   return attend(linear(params.q, x), columns(kv, 0, D), columns(kv, D, 2 * D), keep_mask, n_heads);
 }
 
-/** relu(x W_1 + b_1) W_2 + b_2. @param {Matrix} x (T, D) @returns {Matrix} (T, D) */
+/** relu(x W_1 + b_1) W_2 + b_2. @param {Matrix} x (T, D) @returns {{hidden: Matrix, out: Matrix}} (T, F) and (T, D) */
 function feed_forward(params, x) {
   const hidden = linear(params.hidden, x).map((row) => row.map((value) => Math.max(value, 0)));
-  return linear(params.out, hidden);
+  return { hidden, out: linear(params.out, hidden) };
+}
+
+/** The output projection of the merged heads, added to the input of the sublayer. @param {Matrix} x (T, D) */
+function add_heads(params, x, { heads, merged }) {
+  const out = linear(params.out, merged);
+  return { heads, merged, out, x: add(x, out) };
 }
 
 /** Self-attention, then feed-forward, each as x + sublayer(layer_norm(x)). @param {Matrix} x0 (S, D) */
 function encoder_layer(params, x0, keep_mask, n_heads) {
-  const attention = self_attention(params.attention, layer_norm(params.attention_norm, x0), keep_mask, n_heads);
-  const x1 = add(x0, linear(params.attention.out, attention.merged));
-  const x2 = add(x1, feed_forward(params.feed_forward, layer_norm(params.feed_forward_norm, x1)));
-  return { x: x2, attention: attention.heads };
+  const heads = self_attention(params.attention, layer_norm(params.attention_norm, x0), keep_mask, n_heads);
+  const attention = add_heads(params.attention, x0, heads);
+  const { hidden, out } = feed_forward(params.feed_forward, layer_norm(params.feed_forward_norm, attention.x));
+  return { x: add(attention.x, out), attention, hidden };
 }
 
 /**
@@ -193,13 +199,13 @@ function encoder_layer(params, x0, keep_mask, n_heads) {
  */
 function decoder_layer(params, x0, memory, keep, n_heads) {
   const T = x0.length;
-  const attention = self_attention(params.attention, layer_norm(params.attention_norm, x0), causal_mask(T), n_heads);
-  const x1 = add(x0, linear(params.attention.out, attention.merged));
-  const h = layer_norm(params.memory_attention_norm, x1);
-  const memory_attention = cross_attention(params.memory_attention, h, memory, key_mask(T, keep), n_heads);
-  const x2 = add(x1, linear(params.memory_attention.out, memory_attention.merged));
-  const x3 = add(x2, feed_forward(params.feed_forward, layer_norm(params.feed_forward_norm, x2)));
-  return { x: x3, attention: attention.heads, memory_attention: memory_attention.heads };
+  const own = self_attention(params.attention, layer_norm(params.attention_norm, x0), causal_mask(T), n_heads);
+  const attention = add_heads(params.attention, x0, own);
+  const h = layer_norm(params.memory_attention_norm, attention.x);
+  const other = cross_attention(params.memory_attention, h, memory, key_mask(T, keep), n_heads);
+  const memory_attention = add_heads(params.memory_attention, attention.x, other);
+  const { hidden, out } = feed_forward(params.feed_forward, layer_norm(params.feed_forward_norm, memory_attention.x));
+  return { x: add(memory_attention.x, out), attention, memory_attention, hidden };
 }
 
 // -- the model --------------------------------------------------------------------------------------------------------
@@ -230,6 +236,7 @@ class Transformer {
     const { embedding, source_embedding, target_embedding, output } = this.params;
     this.source_table = embedding ?? source_embedding; // (V, D)
     this.target_table = embedding ?? target_embedding;
+    this.is_tied = !output.weight; // the table of embeddings is the output matrix, too
     this.output = { weight: output.weight ?? transpose(embedding), bias: output.bias }; // (D, V)
   }
 
@@ -266,9 +273,14 @@ class Transformer {
     return { embedded, layers, x };
   }
 
+  /** The last layer norm. @param {Matrix} x (T, D) @returns {Matrix} (T, D) */
+  normed(x) {
+    return layer_norm(this.params.decoder.norm, x);
+  }
+
   /** Of the last layer's output, or of an earlier one's, as if the decoder ended there. @returns {Matrix} (T, V) */
   logits(x) {
-    return linear(this.output, layer_norm(this.params.decoder.norm, x));
+    return linear(this.output, this.normed(x));
   }
 }
 

@@ -18,14 +18,30 @@ function first_wrong() {
   });
 }
 
-/** Where two texts part: how much they share, and the next letter or word of each, "" if there is none. */
-function parting(text, right) {
-  let n = 0;
-  while (n < Math.min(text.length, right.length) && text[n] === right[n]) n++;
-  if (state.name === "reverse") return [n, text[n] ?? "", right[n] ?? ""];
-  const is_between = [text, right].every((line) => " ".startsWith(line[n] ?? ""));
-  const begin = is_between ? n : text.lastIndexOf(" ", n - 1) + 1;
-  return [n, ...[text, right].map((line) => line.slice(begin).trim().split(" ")[0])];
+/** The words of a line in lower case, without signs. @returns {string[]} */
+const words_of = (line) => line.toLowerCase().match(/[\p{L}\p{N}⁇-]+['’]?/gu) ?? [];
+
+/**
+ * The fewest changes that make the wanted words of those written.
+ * @param {boolean} is_part whether more is to be written: then nothing is missing at the end, and the last word may be a part
+ * @returns {[string, string][]} pairs of a word and the one that is wanted instead; "" for none
+ */
+function changes(written, wanted, is_part) {
+  const [n, m] = [written.length, wanted.length];
+  const fewest = (ways) => ways.reduce((a, b) => (b.length < a.length ? b : a));
+  const best = matrix(n + 1, m + 1, () => []); // for the first i and j words
+  for (let i = 0; i <= n; i++) {
+    for (let j = i ? 0 : 1; j <= m; j++) {
+      const [here, there] = [written[i - 1], wanted[j - 1]];
+      const is_same = here === there || (is_part && i === n && there?.startsWith(here));
+      best[i][j] = fewest([
+        ...(i && j ? [[...best[i - 1][j - 1], ...(is_same ? [] : [[here, there]])]] : []),
+        ...(i ? [[...best[i - 1][j], [here, ""]]] : []),
+        ...(j ? [[...best[i][j - 1], ["", there]]] : []),
+      ]);
+    }
+  }
+  return is_part ? fewest(best[n].reverse()) : best[n][m]; // rather another word than an added one
 }
 
 /** Is the output right, as far as it is written? */
@@ -34,30 +50,47 @@ function verdict() {
   const [source, text, right] = [vocabulary.decode(state.src), vocabulary.decode(state.tgt_in), wanted()];
   const has_ended = state.tgt_in.at(-1) === EOS;
   const stopped = is_finished() && !has_ended ? ` The page stops after ${state.tgt_in.length - 1} tokens without an end.` : "";
+  if (is_stale()) {
+    return "This was written before you changed which tokens are hidden. Press " +
+      `${is_finished() ? "Write again" : "Begin again, then To the end,"} to see what the model writes now.`;
+  }
   if (right === undefined) {
     return `No translation of this text is stored, so the page cannot say what is right.${stopped}`;
   }
-  const is_reverse = state.name === "reverse";
-  if (has_ended && text === right) {
-    return is_reverse ? `Right: ‘${text}’ is ‘${source}’ backwards.` : "Right: a person translated it into the same words.";
+  if (state.name === "reverse") return verdict_of_letters(source, text, right, has_ended) + stopped;
+  if (has_ended && text === right) return "Right: a person translated it into the same words.";
+  const [words, goal] = [text, right].map(words_of);
+  const found = changes(words, goal, !has_ended);
+  if (!has_ended && !found.length) {
+    return `${text ? "So far the same words as a person's" : "A person's"} translation: “${right}”${stopped}`;
   }
+  if (!found.length) return `The same words as a person's translation, “${right}”. Only signs or capital letters differ.`;
+  const so_far = has_ended ? "" : "So far ";
+  if (2 * found.length > goal.length) {
+    return `${so_far}${has_ended ? "Far" : "far"} from a person's translation, “${right}”: ${found.length} words differ.${stopped}`;
+  }
+  const differences = found.map(([here, there]) => (!here ? `‘${there}’ is missing`
+    : there ? `‘${here}’ instead of ‘${there}’` : `‘${here}’ is added`)).join(", ");
+  const is_other = found.every(([here, there]) => here && there);
+  return `${so_far}${has_ended ? "Different" : "different"} from a person's translation, “${right}”: ${differences}.` +
+    `${is_other ? " This can be a mistake or another good translation." : ""}${stopped}`;
+}
+
+/** Is the reversed word right, as far as it is written? */
+function verdict_of_letters(source, text, right, has_ended) {
+  if (has_ended && text === right) return `Right: ‘${text}’ is ‘${source}’ backwards.`;
   if (!has_ended && right.startsWith(text)) {
-    if (!is_reverse) return `${text ? "So far the same words as a person's" : "A person's"} translation: “${right}”`;
     if (text === right) return "All letters are right. The end is missing.";
     return text ? `Right so far. Missing: ‘${right.slice(text.length)}’.` : `It should write ‘${right}’.`;
   }
-  const [n, here, there] = parting(text, right);
-  if (is_reverse) {
-    const first = here ? `letter ${n + 1} is ‘${here}’` : `it ends after ${n} of ${right.length} letters`;
-    const instead = there ? `${here ? "instead of" : "; next should come"} ‘${there}’` : "and should not be there";
-    return `Wrong: ${first}${here ? " " : ""}${instead}. ‘${source}’ backwards is ‘${right}’.${stopped}`;
-  }
-  const first = !here ? `it ends where the person goes on with ‘${there}’`
-    : there ? `the first other word is ‘${here}’ instead of ‘${there}’` : `it goes on with ‘${here}’ where the person ends`;
-  return `Not a person's translation, “${right}”: ${first}. Other words can be right, too.${stopped}`;
+  const n = [...text].findIndex((letter, i) => letter !== right[i]);
+  const [here, there] = [text[n], right[n < 0 ? text.length : n]];
+  const first = here ? `letter ${n + 1} is ‘${here}’ ` : `it ends after ${text.length} of ${right.length} letters; `;
+  const instead = !there ? "and should not be there" : here ? `instead of ‘${there}’` : `next should come ‘${there}’`;
+  return `Wrong: ${first}${instead}. ‘${source}’ backwards is ‘${right}’.`;
 }
 
-/** What to learn from this text. */
+/** What to learn from this text. @param {number[]} shares the probability of each token of the target, at temperature 1 */
 function lesson(shares) {
   const { content, vocabulary } = chosen(state.name);
   const { max_len, n_sentences } = content.about;
@@ -71,20 +104,28 @@ function lesson(shares) {
     parts.push(`This word has ${state.src.length} letters, and no word of the training had more than ${max_len}: the model ` +
       "does not know the positions after that.");
   }
-  const cut = vocabulary.words?.(state.src).filter((pieces) => pieces.length > 2) ?? [];
-  if (cut.length) {
-    parts.push(`Cut into small parts: ${cut.map((pieces) => pieces.join("·")).join(", ")}. A word that was frequent in the ` +
-      "training is one token; for a rare one the model has seen too little to know what its parts mean together.");
+  const cut = vocabulary.words?.(state.src).filter((pieces) => pieces.length > 1) ?? [];
+  const capitals = cut.filter((pieces) => /^\p{Lu}{2,}$/u.test(pieces.join("")));
+  const others = cut.filter((pieces) => !capitals.includes(pieces));
+  if (capitals.length) {
+    parts.push(`Words in capital letters (${capitals.map((pieces) => pieces.join("")).join(", ")}) are cut into other ` +
+      "tokens than in lower case, and the model hardly knows them: write them in lower case.");
   }
+  if (others.length) {
+    parts.push(`Cut into parts: ${others.map((pieces) => pieces.join("·")).join(", ")}. Only words that were frequent in the ` +
+      "training are one token; the model is often wrong about others.");
+  }
+  const again = state.tgt_in.find((id, t, ids) => state.name !== "reverse" && id === ids[t + 1] && id === ids[t + 2]);
+  if (again !== undefined) parts.push(`It repeats ${told(again)}: this often happens where a model does not know how to go on.`);
   const unsure = shares.filter((share) => share < UNSURE).length;
   if (unsure) {
     const worst = largest_first(shares).at(-1);
-    parts.push(`Unsure (a dashed border: p below ${UNSURE}) at ${unsure} of ${shares.length} tokens, most at ` +
+    parts.push(`Low p (dashed border: below ${UNSURE}) at ${unsure} of ${shares.length} tokens, the lowest at ` +
       `${told(state.tgt_in[worst + 1])}.`);
   } else if (shares.length) {
-    const but = wanted() === undefined || (first_wrong() >= 0 && content.examples) ? ", which does not say that it is right"
-      : first_wrong() >= 0 ? ", and yet not all are right" : "";
-    parts.push(`Each token has p of ${UNSURE} or more${but}.`);
+    const but = wanted() !== undefined && first_wrong() < 0 ? ""
+      : state.name === "reverse" ? ", and yet not all are right" : ". This does not say that it is right";
+    parts.push(`Sure of every token: p is ${UNSURE} or more${but}.`);
   }
   return parts.join(" ");
 }
