@@ -32,6 +32,7 @@ function show() {
   $("end").disabled = is_finished() && state.is_own && !state.draw; // it would write the same
   $("end").textContent = is_finished() && !$("end").disabled ? "Write again" : "To the end";
   for (const id of ["back", "begin"]) $(id).disabled = state.tgt_in.length === 1;
+  show_try();
 }
 
 /** @param {number[]} shares the probability of each token of the target */

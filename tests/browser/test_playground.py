@@ -707,6 +707,32 @@ def test_the_lesson_names_why_a_sentence_of_ones_own_fails(browser):
     assert "does not say that it is right" not in find(browser, "#lesson").text  # not all have a high p
 
 
+def test_each_experiment_asks_and_then_shows_what_it_says(browser):
+    seen = []
+    for i in range(5):
+        find(browser, f"#try-{i}").click()
+        assert find(browser, "#try-text").text.endswith("?")
+        find(browser, "#try-see").click()
+        assert browser.execute_script("return document.activeElement.id") == f"try-{i}"
+        seen.append(f"{find(browser, '#said').text} {find(browser, '#try-text').text}")
+        assert not find(browser, "#try-see").is_displayed()
+        text = find(browser, "#step-text").text
+        looked = re.search(r"([\d.]+)\s%", text)[1]
+        assert i in (1, 3) or looked in seen[-1]
+    assert "jouet jaune. <end> It looks back" in seen[0] and "(92." in seen[0]
+    assert seen[1].startswith("Un chien court dehors avec un jouet. <end> None")
+    assert "jouet rouge. <end> The step that wrote ‘rouge’ still looks at ‘yellow’" in seen[2]
+    assert seen[3].startswith("Un chien et un chien. <end>") and "p 0.9" in seen[3]
+    wrong = [t for t, (a, b) in enumerate(zip("emroffsnart", "remrofsnart", strict=True), 1) if a != b]
+    assert seen[4].startswith(
+        f"emroffsnart <end> Letters {', '.join(map(str, wrong))} of those written are wrong. Step 3"
+    )
+    find(browser, "#back").click()
+    assert find(browser, "#try-text").text.endswith("?")  # the sentence was of another state
+    paste(browser, "hello")
+    assert find(browser, "#try-text").text == "" and not find(browser, "#try-see").is_displayed()
+
+
 def test_the_frame_begins_where_there_is_something_to_see(browser):
     def framed():
         return browser.execute_script("return told_written(state.step)")
