@@ -22,7 +22,7 @@ from numba.extending import intrinsic
 from npformer.cpu.blas import multiply
 from npformer.cpu.jit import address_of, inlined, kernel
 from npformer.cpu.scalar import like
-from npformer.cpu.tile import COLUMNS, TILED, multiply_columns
+from npformer.cpu.tile import COLUMNS, TILED, multiply_columns, multiply_panels, rows_in_panels
 from npformer.runtime.forks import in_forked_process
 from npformer.runtime.threads import FEW_ROWS, n_kernel_threads
 
@@ -103,8 +103,10 @@ def _dismiss():
 
 
 @inlined
-def multiply_few_rows(helper, blas, a, b, out):
+def multiply_few_rows(helper, blas, a, b, panels, out):
     """out = a b, where the rows of a and of out are contiguous, and b or its transpose is, which is given if b is int8.
+
+    ``panels`` has the columns of b as ``columns_in_panels`` copies them, or nothing.
 
     If a has only a few rows, the product is shared with the helpers that are awake. A piece is a range of columns of b,
     or, if a has very few rows, a range of rows of b, so that each thread reads one contiguous part of memory. The
@@ -112,24 +114,35 @@ def multiply_few_rows(helper, blas, a, b, out):
     """
     board, address = helper
     (m, k), n = a.shape, out.shape[1]
-    of_integers, small = b.itemsize == 1, k * n < WORTH_IT
+    of_integers, small, of_panels = b.itemsize == 1, k * n < WORTH_IT, len(panels) > 0 and m > THIN
     by_rows = b.strides[1] == b.itemsize and not of_integers
-    thin = _is_thin(m, by_rows)
-    if not JIT or (not of_integers and (m > FEW_ROWS or small or (not thin and n < 2 * COLUMNS))):
+    thin = _is_thin(m, by_rows) and not of_panels
+    by_blas = m > FEW_ROWS or (not of_panels and (small or (not thin and n < 2 * COLUMNS)))
+    if not JIT or (not of_integers and by_blas):
         multiply(blas, a, b, out, False)
         return
     most, pieces = min(k * n * b.itemsize // PIECE_SIZE, k // 128 if thin and by_rows else n // 64), PIECES
     while pieces > max(2, most):  # 8, 4 or 2, which two threads share evenly
         pieces //= 2
     sums = np.empty((pieces if by_rows else 1, m, n), a.dtype) if thin else np.empty((0, 0, 0), a.dtype)
-    left = place(a), max(a.strides[0] // a.itemsize, k)  # a single row may have any stride
+    tiled = of_panels or (by_rows and not thin and m <= TILED)
+    rows = rows_in_panels(a) if tiled else np.empty((0, 0), a.dtype)
+    left = place(a), m, max(a.strides[0] // a.itemsize, k)  # a single row may have any stride
+    left = (place(rows), *rows.shape) if tiled else left
     b_step = max((b.strides[0] if by_rows or of_integers else b.strides[1]) // b.itemsize, n if by_rows else k)
+    right = (place(panels), len(panels)) if of_panels else (place(b), b_step)
     result = place(sums) if thin else place(out), n if thin else max(out.strides[0] // out.itemsize, n)
-    how = np.int64(by_rows), np.int64(blas[0]), np.int64(blas[1])
-    job = (pieces, m, k, n, *left, place(b), b_step, *result, *how, 0, 0, 0)  # a job has 16 numbers
-    share(0 if small else board, address, job)
+    how = np.int64(by_rows), np.int64(of_panels), np.int64(blas[0]), np.int64(blas[1])
+    job = (pieces, m, k, n, *left, *right, *result, *how, 0)  # a job has 16 numbers
+    _share_and_keep(0 if small else board, address, job, rows)
     if thin:
         _add_up(sums, out)
+
+
+@inlined
+def _share_and_keep(board, address, job, array):
+    """``share``, where the job has the address of an array that would be deleted before."""
+    share(board, address, job)
 
 
 @inlined
@@ -211,15 +224,19 @@ def _address_of_piece(number, of_matrix):
     of_integers = of_matrix != number
 
     def piece(job, n):
-        pieces, m, k, columns, a, a_step, b, b_step, out, out_step, by_rows, address, wide = job[:13]
-        a = numba.carray(pointer(a), (m, a_step), number)
-        b = numba.carray(pointer(b), (k if by_rows else columns, b_step), of_matrix)
+        pieces, m, k, columns, a, n_left, a_step, b, b_step, out, out_step, by_rows, of_panels, address, wide = job[:15]
+        a = numba.carray(pointer(a), (n_left, a_step), number)
         first, last = columns * n // pieces // 64 * 64, columns * (n + 1) // pieces // 64 * 64
         last = columns if n + 1 == pieces else last
+        if of_panels:
+            panels, out = numba.carray(pointer(b), (b_step,), number), numba.carray(pointer(out), (m, out_step), number)
+            multiply_panels(a, panels, out, k, columns, first, last)
+            return
+        b = numba.carray(pointer(b), (k if by_rows else columns, b_step), of_matrix)
         if not _is_thin(m, by_rows):
             out = numba.carray(pointer(out), (m, out_step), number)
             if by_rows and m <= TILED:
-                multiply_columns(a[:, :k], b, out, first, last)
+                multiply_columns(a, b, out, first, last)
             elif by_rows:
                 multiply((address, wide), a[:, :k], b[:, first:last], out[:, first:last], False)
             elif of_integers:

@@ -1,19 +1,23 @@
-"""A few rows times a large matrix, which is read without being copied.
+"""A few rows times a large matrix, which BLAS would copy first. That pays off only for many rows.
 
-BLAS copies such a matrix before it multiplies by it, which pays off only for many rows. Here a tile of the result, a
-few rows by a few columns, stays in vector registers while the columns of the matrix are read; the next rows read the
-same columns again, then from the cache. LLVM does not vectorise the loop in this way by itself, so it is written with
-LLVM's vector types.
+A tile of the result, a few rows by a few columns, stays in vector registers while the columns of the matrix are read;
+the next rows read the same columns again, then from the cache. The rows are copied to panels first, where the numbers
+that a step of the loop needs lie side by side. The columns of a matrix that is used often can be copied to panels, too:
+for 8 to 32 rows this is 1.5 times as fast as BLAS or more. LLVM does not vectorise the loop in this way by itself, so
+it is written with LLVM's vector types.
 """
 
 import llvmlite.binding
 import numba
+import numpy as np
 from llvmlite import ir
 from numba.core import cgutils
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
-from npformer.cpu.jit import inlined
+from npformer.cpu.jit import inlined, kernel
+from npformer.runtime.memory import empty
+from npformer.runtime.threads import in_parallel
 
 _FEATURES = llvmlite.binding.get_host_cpu_features()
 BITS = 512 if _FEATURES.get("avx512f") else 256 if _FEATURES.get("avx") else 128  # of a vector register
@@ -24,68 +28,149 @@ COLUMNS = WIDTH * BITS // 32  # of a tile in float32; half as many in float64
 # faster if there are more rows than this.
 AHEAD = 0 if BITS == 512 else 2
 TILED = 64 if BITS == 512 else 12
+UNROLLED = 4  # steps of the loop
+LINE = 64  # bytes of a cache line
 
 
 @inlined
-def multiply_columns(a, b, out, first, last):
-    """out[:, first:last] = a b[:, first:last], at least COLUMNS columns or none. Rows of b and out are contiguous."""
-    m, columns = len(a), WIDTH * BITS // (8 * a.itemsize)
-    fours, sixes = (m + 3) // 4, (m + 5) // 6
+def rows_in_panels(a):
+    """Panels of six rows, or of four if that are as many: (panels, depth · rows). The last row fills up the last."""
+    m, depth = a.shape
+    height = 4 if (m + 3) // 4 == (m + 5) // 6 else 6  # tiles of four rows read b equally often, and compute less
+    panels = np.empty(((m + height - 1) // height, depth * height), a.dtype)
+    for i in range(len(panels)):
+        for r in range(height):
+            row = a[min(i * height + r, m - 1)]
+            for k in range(depth):
+                panels[i, k * height + r] = row[k]
+    return panels
+
+
+@inlined
+def multiply_columns(rows, b, out, first, last):
+    """out[:, first:last] = a b[:, first:last], at least COLUMNS columns or none, where rows are those of a in panels.
+
+    Rows of b and out are contiguous.
+    """
+    columns = WIDTH * BITS // (8 * b.itemsize)
     for start in range(first, last, columns):
         j = min(start, last - columns)  # the last tile may compute some columns again
-        if fours == sixes:  # tiles of four rows read b equally often, and compute less
-            for i in range(0, m, 4):
-                _tile_4(a, b, out, i, j)
+        _multiply_tiles(rows, b.reshape(b.size)[j:], b.shape[1], out, len(b), j)
+
+
+@inlined
+def multiply_panels(rows, panels, out, depth, n, first, last):
+    """The same for b (depth, n), from ``columns_in_panels``; first is a multiple of 64."""
+    columns = WIDTH * BITS // (8 * panels.itemsize)
+    for start in range(first, last, columns):
+        _multiply_tiles(rows, panels[start * depth :], columns, out, depth, min(start, n - columns))
+
+
+@inlined
+def _multiply_tiles(rows, b, step, out, depth, j):
+    height = rows.shape[1] // depth
+    for i in range(len(rows)):
+        if height == 4:
+            _tile_4(rows[i], b, step, out, depth, i * height, j)
         else:
-            for i in range(0, m, 6):
-                _tile_6(a, b, out, i, j)
+            _tile_6(rows[i], b, step, out, depth, i * height, j)
+
+
+def columns_in_panels(matrices):
+    """Panels of the columns of each matrix, one after another in a vector; the last one has the last columns.
+
+    It is empty if there are too few columns. All are parts of one array, as large arrays lie in large pages of memory.
+    """
+    itemsize = matrices[0].itemsize
+    columns = WIDTH * BITS // (8 * itemsize)
+    sizes = [-(-w.shape[1] // columns) * columns * len(w) if w.shape[1] >= columns else 0 for w in matrices]
+    whole = empty((sum(sizes) + LINE // itemsize,), matrices[0].dtype)
+    parts = np.split(whole[-whole.ctypes.data % LINE // itemsize :], np.cumsum(sizes))[:-1]
+
+    def copy(pair):
+        w, part = pair
+        if part.size:
+            _copy_to_panels(w.ravel("K"), *(step // itemsize for step in w.strides), *w.shape, columns, part)
+
+    in_parallel(copy, list(zip(matrices, parts, strict=True)))
+    return parts
+
+
+@kernel
+def _copy_to_panels(w, row_step, column_step, depth, n, columns, panels):
+    for start in range(0, n, columns):
+        first = min(start, n - columns)
+        panel = panels[start * depth : (start + columns) * depth]
+        if column_step == 1:
+            for k in range(depth):
+                row, to = w[first + k * row_step : first + k * row_step + columns], panel[k * columns :]
+                for j in range(len(row)):
+                    to[j] = row[j]
+        else:
+            for j in range(columns):
+                column = w[(first + j) * column_step : (first + j) * column_step + depth]
+                for k in range(depth):
+                    panel[k * columns + j] = column[k]
 
 
 def _tile(n_rows):
-    """``tile(a, b, out, i, j)`` computes ``n_rows`` rows of out from i on, in WIDTH vectors of columns from j on.
+    """``tile(rows, b, step, out, depth, i, j)`` computes a tile of out from row i and column j on.
 
-    In place of rows beyond the last one it computes the last one again.
+    ``rows`` is a panel, ``b`` begins with the first of the columns, and has the next row ``step`` numbers later. Rows
+    beyond the last one are equal to it, and are written to it.
     """
 
     @intrinsic
-    def tile(typing_context, a, b, out, i, j):
+    def tile(typing_context, rows, b, step, out, depth, i, j):
         def generate(context, builder, signature, arguments):
-            a_type, b_type, out_type = kinds = signature.args[:3]
-            a, b, out = (make_array(kind)(context, builder, x) for kind, x in zip(kinds, arguments[:3], strict=True))
-            i, j = arguments[3:]
-            number, lanes = context.get_data_type(a_type.dtype), BITS // a_type.dtype.bitwidth
+            kinds = [signature.args[n] for n in (0, 1, 3)]
+            a, b, out = (
+                make_array(kind)(context, builder, arguments[n]) for kind, n in zip(kinds, (0, 1, 3), strict=True)
+            )
+            step, depth, i, j = arguments[2], *arguments[4:]
+            number, lanes = context.get_data_type(kinds[0].dtype), BITS // kinds[0].dtype.bitwidth
             vector, index = ir.VectorType(number, lanes), ir.IntType(64)
 
-            def element(kind, array, row, column):
-                return cgutils.get_item_pointer(context, builder, kind, array, [row, column])
+            def vectors_from(pointer):
+                return [
+                    builder.bitcast(builder.gep(pointer, [index(lanes * n)]), vector.as_pointer()) for n in range(WIDTH)
+                ]
 
-            def as_vector(pointer):
-                return builder.bitcast(pointer, vector.as_pointer())
-
-            m, depth = cgutils.unpack_tuple(builder, a.shape, 2)
-            last = builder.sub(m, index(1))
-            rows = [builder.add(i, index(row)) for row in range(n_rows)]
-            rows = [builder.select(builder.icmp_signed("<", row, last), row, last) for row in rows]
-            columns = [builder.add(j, index(lanes * n)) for n in range(WIDTH)]
-            sums = [[cgutils.alloca_once_value(builder, vector(None)) for _ in columns] for _ in rows]
-            with cgutils.for_range(builder, depth) as loop:
+            def add_products(k):
+                line = builder.gep(b.data, [builder.mul(k, step)])
                 if AHEAD:
-                    ahead = element(b_type, b, loop.index, builder.add(j, index(lanes * WIDTH * AHEAD)))
+                    ahead = builder.gep(line, [index(lanes * WIDTH * AHEAD)])
                     _fetch(builder, builder.bitcast(ahead, ir.IntType(8).as_pointer()))
-                vectors = [builder.load(as_vector(element(b_type, b, loop.index, c)), align=4) for c in columns]
-                for row, row_sums in zip(rows, sums, strict=True):
-                    x = builder.load(element(a_type, a, row, loop.index))
+                vectors = [builder.load(pointer, align=4) for pointer in vectors_from(line)]
+                numbers = builder.gep(a.data, [builder.mul(k, index(n_rows))])
+                for row, row_sums in enumerate(sums):
+                    x = builder.load(builder.gep(numbers, [index(row)]))
                     repeated = builder.insert_element(vector(ir.Undefined), x, index(0))
                     repeated = builder.shuffle_vector(repeated, repeated, ir.VectorType(ir.IntType(32), lanes)(None))
                     for total, y in zip(row_sums, vectors, strict=True):
                         product = builder.fmul(repeated, y, flags=["contract"])
                         builder.store(builder.fadd(builder.load(total), product, flags=["contract"]), total)
-            for row, row_sums in zip(rows, sums, strict=True):
-                for column, total in zip(columns, row_sums, strict=True):
-                    builder.store(builder.load(total), as_vector(element(out_type, out, row, column)), align=4)
+
+            sums = [[cgutils.alloca_once_value(builder, vector(None)) for _ in range(WIDTH)] for _ in range(n_rows)]
+            groups = builder.sdiv(depth, index(UNROLLED))
+            done = builder.mul(groups, index(UNROLLED))
+            with cgutils.for_range(builder, groups) as loop:
+                first = builder.mul(loop.index, index(UNROLLED))
+                for n in range(UNROLLED):
+                    add_products(builder.add(first, index(n)))
+            with cgutils.for_range(builder, builder.sub(depth, done)) as loop:
+                add_products(builder.add(done, loop.index))
+            m, _ = cgutils.unpack_tuple(builder, out.shape, 2)
+            last = builder.sub(m, index(1))
+            for row, row_sums in enumerate(sums):
+                at = builder.add(i, index(row))
+                at = builder.select(builder.icmp_signed("<", at, last), at, last)
+                pointer = cgutils.get_item_pointer(context, builder, kinds[2], out, [at, j])
+                for total, place in zip(row_sums, vectors_from(pointer), strict=True):
+                    builder.store(builder.load(total), place, align=4)
             return context.get_dummy_value()
 
-        return numba.void(a, b, out, numba.int64, numba.int64), generate
+        return numba.void(rows, b, step, out, depth, i, j), generate
 
     return tile
 

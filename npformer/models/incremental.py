@@ -37,8 +37,8 @@ class StepwiseDecoder:
         self.model, self.ops, self.params = model, ops, params
         self.table = floats(model.table_of(params, self.side))
         W, bias = model._stored_output(params)
-        prepare = is_quantized(W) and ops.hooks.get("quantized_linear")
-        self.to_logits = prepare and prepare(W, bias) or partial(ops.linear, weight=dequantized(W), bias=bias)
+        prepare = ops.hooks.get("few_rows_linear")
+        self.to_logits = prepare and prepare(W, bias, max_rows) or partial(ops.linear, weight=dequantized(W), bias=bias)
         self.max_rows, self.max_len = max_rows, max_len
         self.sources = np.arange(n_sources)  # the source of each row
         self.at = np.empty((n_sources, 0), np.int64)  # indices in the cache of the tokens of each row
@@ -91,7 +91,7 @@ class StepwiseDecoder:
     def _prepare(self, layers, has_memory):
         """Keep the layers, and the function of the backend for a step of all of them, if it has one."""
         prepare, self.settings = self.ops.hooks.get("stack_step"), self.model.layer_settings
-        self.layers, self.stack_step = layers, prepare and prepare(layers, self.settings, has_memory)
+        self.layers, self.stack_step = layers, prepare and prepare(layers, self.settings, has_memory, self.max_rows)
 
     def _advanced(self, x, cache, memory=None):
         """The output of the layers for the newest token of each row, given the caches of all of them."""

@@ -49,7 +49,7 @@ def given(dtype, settings, seed=0, has_memory=True, has_bias=True):
 
 
 def stepped(stack, x, cache, memory, settings):
-    step = cpu.ops.hooks["stack_step"](stack, settings, memory is not None)
+    step = cpu.ops.hooks["stack_step"](stack, settings, memory is not None, len(x))
     return step(x, cache, memory) if step else NotImplemented
 
 
@@ -153,7 +153,7 @@ def test_an_eps_that_the_dtype_cannot_hold_is_refused():
 
 def test_a_step_keeps_the_weights_that_it_reads():
     stack, x, cache, memory = given("float32", layers.LayerSettings(layers.AttentionSettings(H)))
-    step = cpu.ops.hooks["stack_step"](stack, layers.LayerSettings(layers.AttentionSettings(H)), True)
+    step = cpu.ops.hooks["stack_step"](stack, layers.LayerSettings(layers.AttentionSettings(H)), True, 3)
     weight = weakref.ref(stack[1]["feed_forward"]["out"]["weight"])
     stack.clear()
     assert weight() is not None and np.isfinite(step(x, cache, memory)).all()

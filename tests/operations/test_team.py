@@ -13,7 +13,7 @@ from results import assert_same_with_helpers
 from npformer import Transformer, greedy_decode
 from npformer.cpu import linear, team
 from npformer.cpu.blas import BLAS
-from npformer.cpu.tile import COLUMNS, multiply_columns
+from npformer.cpu.tile import COLUMNS, columns_in_panels, multiply_columns, rows_in_panels
 from npformer.runtime.threads import blas_threads, in_parallel, kernel_threads, n_kernel_threads, n_threads
 
 pytestmark = pytest.mark.skipif(not team.JIT, reason="the helper and the tiles are nothing but compiled code")
@@ -30,17 +30,20 @@ def two_threads():
 
 
 def multiply(a, b, out):
-    team.multiply_few_rows(team.helper_for(a.dtype), BLAS[a.dtype], a, b, out)
+    team.multiply_few_rows(team.helper_for(a.dtype), BLAS[a.dtype], a, b, np.empty(0, a.dtype), out)
 
 
+@pytest.mark.parametrize("in_panels", [False, True])
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(("m", "k", "n"), SHAPES)
-def test_the_product(m, k, n, dtype, transposed):
+def test_the_product(m, k, n, dtype, transposed, in_panels):
     a, b = RNG.standard_normal((m, k)).astype(dtype), RNG.standard_normal((k, n)).astype(dtype)
     b = np.ascontiguousarray(b.T).T if transposed else b
     out = np.full((m, n), np.nan, dtype)
-    multiply(a, b, out)
+    panels = columns_in_panels([b])[0] if in_panels else np.empty(0, dtype)
+    assert len(panels) >= in_panels * b.size
+    team.multiply_few_rows(team.helper_for(a.dtype), BLAS[a.dtype], a, b, panels, out)
     tolerance = 50 * np.finfo(dtype).eps * k**0.5
     np.testing.assert_allclose(out, a @ b, rtol=0, atol=tolerance)
 
@@ -51,7 +54,7 @@ def test_only_the_columns_that_were_asked_for_are_written(m, dtype):
     a, b = RNG.standard_normal((m, 30)).astype(dtype), RNG.standard_normal((30, 1000)).astype(dtype)
     out = np.full((m, 1000), np.nan, dtype)
     first, last = 100, 100 + COLUMNS + 13
-    multiply_columns(a, b, out, first, last)
+    multiply_columns(rows_in_panels(a), b, out, first, last)
     np.testing.assert_allclose(out[:, first:last], a @ b[:, first:last], atol=1e-4 if dtype == "float32" else 1e-12)
     assert np.isnan(out[:, :first]).all()
     assert np.isnan(out[:, last:]).all()
@@ -77,14 +80,15 @@ def test_single_rows_whose_stride_means_nothing():
         np.testing.assert_allclose(linear(row, weight), row.copy() @ weight, atol=1e-4)
 
 
-@pytest.mark.parametrize("form", ["rows", "columns", "integers"])
+@pytest.mark.parametrize("form", ["rows", "columns", "integers", "panels"])
 @pytest.mark.parametrize(("m", "threads"), [(1, 2), (8, 4), (30, 16)])  # which may be more than there are cores
 def test_the_same_bits_with_any_number_of_helpers(m, threads, form, monkeypatch):
     a, b = RNG.standard_normal((m, 512), "float32"), RNG.standard_normal((512, 1000), "float32")
-    if form != "rows":
+    panels = columns_in_panels([b])[0] if form == "panels" else np.empty(0, "float32")
+    if form in ("columns", "integers"):
         b = np.ascontiguousarray(b.T).T if form == "columns" else RNG.integers(-127, 128, (1000, 512), "int8")
     alone, helped = np.empty((2, m, 1000), "float32")
-    product = lambda out: team.multiply_few_rows(team.helper_for(a.dtype, b.dtype), BLAS[a.dtype], a, b, out)
+    product = lambda out: team.multiply_few_rows(team.helper_for(a.dtype, b.dtype), BLAS[a.dtype], a, b, panels, out)
     product(alone)
     assert_same_with_helpers(lambda: product(helped) or helped, alone, threads, monkeypatch)
 

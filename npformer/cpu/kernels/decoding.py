@@ -13,11 +13,12 @@ from npformer.cpu.blas import BLAS
 from npformer.cpu.jit import address_of, inlined, kernel
 from npformer.cpu.kernels.activations import CODES, activate
 from npformer.cpu.kernels.flash_attention import no_bias, with_four_axes
-from npformer.cpu.kernels.linear import map_few_rows
+from npformer.cpu.kernels.linear import NOTHING, map_few_rows
 from npformer.cpu.kernels.normalisation import normalise_rows, scale_rows
 from npformer.cpu.kernels.rotary import turn_row, turns
 from npformer.cpu.scalar import exp_negative, largest, like
-from npformer.cpu.team import JIT, JOB_TYPE, PIECES, add_multiple, helper_for, place, pointer, share
+from npformer.cpu.team import JIT, JOB_TYPE, PIECES, THIN, add_multiple, helper_for, place, pointer, share
+from npformer.cpu.tile import columns_in_panels
 from npformer.quantized import Quantized
 from npformer.reference.math.activations import INPUTS
 from npformer.reference.math.attention import scale_of
@@ -50,12 +51,13 @@ class Step(NamedTuple):
     is_halves: bool
 
 
-def stack_step(layers, settings, has_memory):
+def stack_step(layers, settings, has_memory, max_rows):
     """The layers of a stack for the newest token of each row, as a function; None if there is no kernel for them.
 
     ``step(x, cache, memory)`` is ``layers.decoder_layer`` or, without a memory, ``layers.encoder_layer`` with causal
     attention, of one layer after another, or ``NotImplemented``. The first axis of the arrays ``kv`` are the layers. It
-    is one kernel: calls from Python would take half the time of such a short step.
+    is one kernel: calls from Python would take half the time of such a short step. For more than a few rows the weights
+    are copied to panels.
     """
     found = [fused_arrays(params, settings) for params in layers]
     if not found or None in found or len({tuple((x.shape, x.dtype) for x in arrays) for arrays in found}) > 1:
@@ -64,8 +66,13 @@ def stack_step(layers, settings, has_memory):
     D, dtype, n_heads = len(gain), gain.dtype, settings.attention.n_heads
     settled, helper = step_of(settings, D, dtype, has_memory), (dtype, weight.dtype)
     attends = _address_of_piece(numba.from_dtype(dtype))
-    addresses = np.array([[x.ctypes.data for x in arrays] for arrays in found])
-    sizes = np.array([(*x.shape, 1)[:2] for x in found[0]])
+    panels = [[NOTHING[dtype]] * len(arrays) for arrays in found]
+    if max_rows > THIN and weight.dtype == dtype:
+        at = [n for n, x in enumerate(found[0]) if x.ndim == 2]
+        copies = iter(columns_in_panels([arrays[n] for arrays in found for n in at]))
+        panels = [[next(copies) if n in at else x for n, x in enumerate(each)] for each in panels]
+    addresses = np.array([[[x.ctypes.data for x in each] for each in both] for both in zip(found, panels, strict=True)])
+    sizes = np.array([[(*x.shape, 1)[:2] for x in each] for each in (found[0], panels[0])])
 
     def step(x0, cache, memory=None):
         memory = memory if has_memory else cache  # which is not read as one
@@ -81,7 +88,7 @@ def stack_step(layers, settings, has_memory):
         _steps((helper_for(*helper), BLAS[dtype], attends), x, params, caches, turned, settled)
         return x
 
-    step.arrays = found  # keeps the memory at the addresses, also if params are replaced
+    step.arrays = found, panels  # keeps the memory at the addresses, also if params are replaced
     return step
 
 
@@ -178,8 +185,8 @@ def _step(of, x, caches, turns, step):
     for sublayer in range(ATTENTION, FEED + 1, MEMORY - ATTENTION):
         if sublayer == MEMORY and not step.has_memory:
             continue
-        inner = np.empty((B, sizes[sublayer].prod() // D), number)
-        between = np.empty((B, sizes[sublayer + 1].prod() // D), number)
+        inner = np.empty((B, sizes[0, sublayer].prod() // D), number)
+        between = np.empty((B, sizes[0, sublayer + 1].prod() // D), number)
         _map(of, sublayer, _before(of, sublayer, x, step, h), inner)
         if sublayer == ATTENTION:
             for b in range(len(turns[0])):
@@ -200,16 +207,17 @@ def _step(of, x, caches, turns, step):
 @inlined
 def _map(of, n, x, y):
     """A linear map, whose weight is the n-th array of a layer."""
-    (helper, blas, _), addresses, sizes, weight, _ = of
-    matrix = numba.carray(pointer(addresses[n]), (sizes[n, 0], sizes[n, 1]), weight.dtype)
-    map_few_rows(helper, blas, x, matrix, _vector(of, n + 2), _vector(of, n + 4), y)
+    (helper, blas, _), addresses, sizes, weight, vector = of
+    matrix = numba.carray(pointer(addresses[0, n]), (sizes[0, n, 0], sizes[0, n, 1]), weight.dtype)
+    panels = numba.carray(pointer(addresses[1, n]), (sizes[1, n, 0],), vector.dtype)
+    map_few_rows(helper, blas, x, matrix, panels, _vector(of, n + 2), _vector(of, n + 4), y)
 
 
 @inlined
 def _vector(of, n):
     """The n-th array of a layer, a vector."""
     _, addresses, sizes, _, vector = of
-    return numba.carray(pointer(addresses[n]), (sizes[n, 0],), vector.dtype)
+    return numba.carray(pointer(addresses[0, n]), (sizes[0, n, 0],), vector.dtype)
 
 
 @inlined

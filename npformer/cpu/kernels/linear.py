@@ -4,11 +4,13 @@ import numpy as np
 
 from npformer import reference
 from npformer.arrays import as_rows
-from npformer.cpu.backend import as_matrix, kernel_of, ops
+from npformer.cpu.backend import as_matrix, kernel_of, ops, suited
 from npformer.cpu.blas import BLAS, multiply
 from npformer.cpu.jit import inlined, kernel
 from npformer.cpu.sums import add_rows
-from npformer.cpu.team import JIT, WORTH_IT, helper_for, multiply_few_rows
+from npformer.cpu.team import JIT, THIN, WORTH_IT, helper_for, multiply_few_rows
+from npformer.cpu.tile import columns_in_panels
+from npformer.quantized import Quantized
 from npformer.runtime.memory import empty
 from npformer.runtime.threads import FEW_ROWS, by_rows, even_slices, n_kernel_threads
 
@@ -21,7 +23,7 @@ def linear(x, weight, bias):
     bias = NOTHING[x.dtype] if bias is None else bias
     blas, x, matrix, rows = BLAS[x.dtype], as_rows(x), as_matrix(weight), as_rows(y)
     if n_kernel_threads() and weight.size >= WORTH_IT:
-        map_few_rows(helper_for(x.dtype), blas, x, matrix, NOTHING[x.dtype], bias, rows)
+        map_few_rows(helper_for(x.dtype), blas, x, matrix, *[NOTHING[x.dtype]] * 2, bias, rows)
     else:
         by_rows(lambda part: _map(blas, x[part], matrix, bias, rows[part]), len(x), weight.size)
     return y
@@ -34,27 +36,41 @@ def linear_backward(dy, x, weight, bias):
     return dx, dweight, None if bias is None else dbias
 
 
-def quantized_linear(matrix, bias):
-    """The linear map of a ``Quantized`` matrix for the rows of a step of decoding, as a function.
+def few_rows_linear(matrix, bias, max_rows):
+    """A linear map for the rows of a step of decoding, as a function, if its matrix is ``Quantized`` or is copied.
 
-    None if it is not for these dtypes, which differ also in the order of their bytes.
+    It is copied to panels for more than a few rows. None if it is neither, or if the function is not for these dtypes,
+    which differ also in the order of their bytes.
     """
-    scale, values = np.ascontiguousarray(matrix.scale.ravel()), np.ascontiguousarray(matrix.values.T)
-    if scale.dtype not in BLAS or (bias is not None and bias.dtype != scale.dtype):
+    dtype, is_quantized = matrix.dtype, isinstance(matrix, Quantized)
+    if dtype not in BLAS or (bias is not None and bias.dtype != dtype) or (not is_quantized and max_rows <= THIN):
         return None
-    bias = NOTHING[scale.dtype] if bias is None else bias
+    nothing = NOTHING[dtype]
+    bias = nothing if bias is None else bias
+    if is_quantized:
+        scale, matrix, panels = (
+            np.ascontiguousarray(matrix.scale.ravel()),
+            np.ascontiguousarray(matrix.values.T),
+            nothing,
+        )
+    else:
+        convert = suited(matrix, as_it_lies=True)
+        matrix = as_matrix(convert(matrix) if convert else matrix)
+        scale, [panels] = nothing, columns_in_panels([matrix])
 
     def apply(x):
-        y = empty((len(x), len(values)), x.dtype)
+        y = empty((len(x), matrix.shape[0 if is_quantized else 1]), x.dtype)
         for part in even_slices(len(x), -(-len(x) // FEW_ROWS)):
-            map_few_rows(helper_for(x.dtype, values.dtype), BLAS[x.dtype], x[part], values, scale, bias, y[part])
+            map_few_rows(
+                helper_for(x.dtype, matrix.dtype), BLAS[x.dtype], x[part], matrix, panels, scale, bias, y[part]
+            )
         return y
 
     return apply
 
 
 if JIT:
-    ops.hooks["quantized_linear"] = quantized_linear
+    ops.hooks["few_rows_linear"] = few_rows_linear
 
 
 @kernel
@@ -64,9 +80,9 @@ def _map(blas, x, weight, bias, y):
 
 
 @inlined
-def map_few_rows(helper, blas, x, weight, scale, bias, y):
+def map_few_rows(helper, blas, x, weight, panels, scale, bias, y):
     """``_map``, with the product shared between threads by ``team``; the columns of the weight may have scales."""
-    multiply_few_rows(helper, blas, x, weight, y)
+    multiply_few_rows(helper, blas, x, weight, panels, y)
     for i in range(len(y)):
         for j in range(len(scale)):
             y[i, j] *= scale[j]
