@@ -28,6 +28,7 @@ COLUMNS = WIDTH * BITS // 32  # of a tile in float32; half as many in float64
 # faster if there are more rows than this.
 AHEAD = 0 if BITS == 512 else 2
 TILED = 64 if BITS == 512 else 12
+COPIED = BITS < 512  # whether decoding copies weights to panels, which was not measured where tiles are four lines wide
 UNROLLED = 4  # steps of the loop
 LINE = 64  # bytes of a cache line
 
@@ -127,7 +128,7 @@ def _tile(n_rows):
             a, b, out = (
                 make_array(kind)(context, builder, arguments[n]) for kind, n in zip(kinds, (0, 1, 3), strict=True)
             )
-            step, depth, i, j = arguments[2], *arguments[4:]
+            _, _, step, _, depth, i, j = arguments
             number, lanes = context.get_data_type(kinds[0].dtype), BITS // kinds[0].dtype.bitwidth
             vector, index = ir.VectorType(number, lanes), ir.IntType(64)
 

@@ -38,7 +38,11 @@ class StepwiseDecoder:
         self.table = floats(model.table_of(params, self.side))
         W, bias = model._stored_output(params)
         prepare = ops.hooks.get("few_rows_linear")
-        self.to_logits = prepare and prepare(W, bias, max_rows) or partial(ops.linear, weight=dequantized(W), bias=bias)
+        if apply := prepare and prepare(W, bias, max_rows):
+            about = lambda x: ({"x": x.shape, "weight": W.shape}, x.nbytes + W.nbytes)
+            self.to_logits = partial(listed, ops, "linear", apply, about)
+        else:
+            self.to_logits = partial(ops.linear, weight=dequantized(W), bias=bias)
         self.max_rows, self.max_len = max_rows, max_len
         self.sources = np.arange(n_sources)  # the source of each row
         self.at = np.empty((n_sources, 0), np.int64)  # indices in the cache of the tokens of each row

@@ -105,6 +105,11 @@ def test_steps_are_listed_as_an_operation(monkeypatch):
     assert f" (summed over threads) in {1e3 * calls.passed:.1f} ms" in repr(calls)
     assert calls.passed > sum(call.seconds for call in calls) > 0
 
+    with explain() as calls:
+        greedy_decode(model, params, [[3]] * 4, max_len=T)  # for several rows, the weights are copied to panels
+    last = [call for call in calls if call.operation == "linear" and call.shapes["weight"] == (8, 11)]
+    assert [call.shapes["x"] for call in last] == [(4, 8)] * T
+
     monkeypatch.setattr("npformer.cpu.kernels.decoding.FEW_ROWS", 0)  # the kernel leaves steps to the operations
     with explain() as calls:
         greedy_decode(model, params, [[3]], max_len=T)

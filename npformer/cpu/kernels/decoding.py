@@ -18,7 +18,7 @@ from npformer.cpu.kernels.normalisation import normalise_rows, scale_rows
 from npformer.cpu.kernels.rotary import turn_row, turns
 from npformer.cpu.scalar import exp_negative, largest, like
 from npformer.cpu.team import JIT, JOB_TYPE, PIECES, THIN, add_multiple, helper_for, place, pointer, share
-from npformer.cpu.tile import columns_in_panels
+from npformer.cpu.tile import COPIED, columns_in_panels
 from npformer.quantized import Quantized
 from npformer.reference.math.activations import INPUTS
 from npformer.reference.math.attention import scale_of
@@ -67,7 +67,7 @@ def stack_step(layers, settings, has_memory, max_rows):
     settled, helper = step_of(settings, D, dtype, has_memory), (dtype, weight.dtype)
     attends = _address_of_piece(numba.from_dtype(dtype))
     panels = [[NOTHING[dtype]] * len(arrays) for arrays in found]
-    if max_rows > THIN and weight.dtype == dtype:
+    if COPIED and max_rows > THIN and weight.dtype == dtype:
         at = [n for n, x in enumerate(found[0]) if x.ndim == 2]
         copies = iter(columns_in_panels([arrays[n] for arrays in found for n in at]))
         panels = [[next(copies) if n in at else x for n, x in enumerate(each)] for each in panels]

@@ -9,7 +9,7 @@ from npformer.cpu.blas import BLAS, multiply
 from npformer.cpu.jit import inlined, kernel
 from npformer.cpu.sums import add_rows
 from npformer.cpu.team import JIT, THIN, WORTH_IT, helper_for, multiply_few_rows
-from npformer.cpu.tile import columns_in_panels
+from npformer.cpu.tile import COPIED, columns_in_panels
 from npformer.quantized import Quantized
 from npformer.runtime.memory import empty
 from npformer.runtime.threads import FEW_ROWS, by_rows, even_slices, n_kernel_threads
@@ -43,7 +43,9 @@ def few_rows_linear(matrix, bias, max_rows):
     which differ also in the order of their bytes.
     """
     dtype, is_quantized = matrix.dtype, isinstance(matrix, Quantized)
-    if dtype not in BLAS or (bias is not None and bias.dtype != dtype) or (not is_quantized and max_rows <= THIN):
+    if dtype not in BLAS or (bias is not None and bias.dtype != dtype):
+        return None
+    if not is_quantized and not (COPIED and max_rows > THIN):
         return None
     nothing = NOTHING[dtype]
     bias = nothing if bias is None else bias
