@@ -15,12 +15,14 @@ def repeatable(case):
 
 
 def rows(case):
-    """Whether an output is the same with other rows."""
+    """Whether an output is the same with other rows, and in another place among them."""
     if len(case.inputs[0]) == 1:
         raise ValueError("the batch has one row")
-    others = [np.concatenate([x[:1], np.roll(x[1:], 1, axis=1)]) for x in case.inputs]
-    if change := difference(case, case.inputs, others)[0].max():
-        yield "rows leak", f"the outputs of a row change by {change:.2g} with the other rows of the batch"
+    others = [np.concatenate([np.roll(x[1:], 1, axis=1), x[:1]]) for x in case.inputs]
+    own = case.outputs(case.inputs)[0]
+    change = np.abs(case.outputs(others)[-1] - own).max()
+    if change > 1e-4 * np.abs(own).max():  # sums may be rounded otherwise in another place
+        yield "rows leak", f"the outputs of a row change by {change:.2g} with the other rows, or its place among them"
 
 
 def tokens(case):

@@ -20,7 +20,7 @@ TABLE = {  # how sure it is, why it matters, what to do; causes come before cons
     "targets not shifted": (SURE, "Output t predicts token t+1.", "the batch (ids,), or (ids[:, :-1], ids[:, 1:])."),
     "not repeatable": (SURE, "Losses cannot be compared.", "random numbers from dropout_key alone; keep no state."),
     "later tokens leak": (SURE, "It sees answers, which decoding lacks.", "causal = True, or a mask, also backward."),
-    "rows leak": (SURE, "A prediction depends on other rows.", "look for a reshape, transpose or mean over the rows."),
+    "rows leak": (SURE, "A prediction depends on other rows.", "look for a reshape, mean or position along the rows."),
     "padding leaks": (SURE, "Predictions depend on the batch.", "mask padding (True = word) in attention and pooling."),
     "input ignored": (SURE, "What is not seen cannot be learned.", "look at masks (True = may attend) and layers."),
     "no positions": (LIKELY, "“dog bites man” is “man bites dog”.", "add another vector at each position."),

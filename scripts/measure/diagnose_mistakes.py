@@ -332,6 +332,16 @@ def batch_is_normalised():
     return pairs(variant(nf.Transformer, _embed=embed))
 
 
+@mistake("rows leak")
+def positions_along_the_rows():
+    def embed(inherited, self, ops, params, side, ids, *args):
+        x, backward = inherited(self, ops, params, side, ids, *args)
+        table = nf.sinusoidal_encoding(99, self.d_model).astype(x.dtype)
+        return x - table[: ids.shape[1]] + table[: len(ids), None], backward
+
+    return text(variant(nf.LanguageModel, _embed=embed))
+
+
 def without_states(memory):
     return 0 * memory[0], [tuple(0 * x for x in layer) for layer in memory[1]]
 

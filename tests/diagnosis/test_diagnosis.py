@@ -26,7 +26,7 @@ OTHERS = """
     most words are unknown, value to predict among the inputs, warm up of a million steps, epochs are given for steps
     the same batch in each step, few rows learned by heart, rate 10 times too large, mask is inverted
     positions 30 times too large, loss of the inputs, position is one off, rotary positions begin again
-    one buffer for all gradients
+    one buffer for all gradients, positions along the rows
 """
 
 
