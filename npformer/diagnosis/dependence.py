@@ -40,12 +40,24 @@ def tokens(case):
             elif not change[distance > 0].any():
                 seen = "outputs do not depend on any token before the newest one"
                 yield "input ignored", f"{seen}; if the model is meant to see one token, this is no mistake", LIKELY
+            else:
+                yield from holes(at, change)
         elif (seen := change.reshape(len(at), -1).any(axis=1).mean()) < 0.5:
             yield "input ignored", f"only {seen:.0%} of the tokens of batch[{which}] change an output"
         share = change.reshape(len(at), -1).max(axis=1).mean() / case.outputs(case.longest_row(which)[0]).std()
         if case.is_new and share < (0.3 if which == case.causal else 0.25 / at[-1]):  # 1.6, and 1.2 / n, are usual
             seen = f"another token of batch[{which}] changes outputs by only {share:.1%} of their standard deviation"
             yield "input ignored", f"{seen}, as if positions were much larger than embeddings", LIKELY
+
+
+def holes(at, change):
+    """Whether some tokens are seen by fewer of the outputs after them than others are, from one output to the next."""
+    last = np.array([np.flatnonzero(x[: at[-1] + 1])[-1] for x in change])
+    reach = last - at
+    is_abrupt = change[np.arange(len(at)), last] > 2e-4 * change.max(axis=1)  # else it has faded
+    for k in np.flatnonzero(is_abrupt & (reach < 0.75 * np.minimum(reach.max(), at[-1] - at)))[:1]:
+        seen = f"token {at[k]} changes no output after {last[k]}, though another changes {reach.max()} after it"
+        yield "input ignored", f"{seen}, as if positions and heads were mixed by a reshape without a transpose", LIKELY
 
 
 def padding(case):

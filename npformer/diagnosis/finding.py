@@ -18,7 +18,7 @@ TABLE = {  # how sure it is, why it matters, what to do; causes come before cons
     "begin token": (LIKELY, "The first prediction is made from it.", "one token before all targets, also as bos_id."),
     "end token": (LIKELY, "Else decoding does not stop in time.", "one token after all targets, also as eos_id."),
     "targets not shifted": (SURE, "Output t predicts token t+1.", "the batch (ids,), or (ids[:, :-1], ids[:, 1:])."),
-    "not repeatable": (SURE, "Losses cannot be compared.", "random numbers from dropout_key alone; keep no state."),
+    "not repeatable": (SURE, "Losses cannot be compared.", "draw from dropout_key alone; keep no state or gradient."),
     "later tokens leak": (SURE, "It sees answers, which decoding lacks.", "causal = True, or a mask, also backward."),
     "rows leak": (SURE, "A prediction depends on other rows.", "look for a reshape, mean or position along the rows."),
     "padding leaks": (SURE, "Predictions depend on the batch.", "mask padding (True = word) in attention and pooling."),

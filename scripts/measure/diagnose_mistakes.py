@@ -368,6 +368,21 @@ plant(
         variant(nf.Transformer, position_table=property(lambda self: 30 * nf.sinusoidal_encoding(99, self.d_model)))
     ),
 )
+
+
+def heads_split_without_a_transpose(attend, qkv, settings, keep_mask=None, **options):
+    B, T, H = *qkv.shape[:2], settings.n_heads
+    mixed = [x.reshape(B, H, T, -1).swapaxes(1, 2).reshape(B, T, -1) for x in np.split(qkv, 3, axis=-1)]
+    y, *saved = attend(np.concatenate(mixed, axis=-1), settings, keep_mask, **options)
+    return y.reshape(B, T, H, -1).swapaxes(1, 2).reshape(y.shape), *saved
+
+
+@mistake("input ignored")
+def heads_are_split_without_a_transpose():
+    case = text(pad_id=None, batch=(RNG.integers(0, 13, (8, 25)),))
+    return with_ops(case, self_attention=heads_split_without_a_transpose) | {"quick": True}  # its gradient is not made
+
+
 plant(encoder_with_a_causal_mask=lambda: classes(variant(nf.Encoder, causal=True)))
 
 
@@ -572,6 +587,19 @@ def one_buffer_for_all_gradients():
         return loss, grads and tree.from_leaves((p, buffers[p, g.dtype]) for p, g in tree.leaves(grads)), n
 
     return pairs(variant(nf.Recurrent, loss_and_grad=loss_and_grad))
+
+
+@mistake("not repeatable")
+def gradients_are_added_up():
+    buffers = {}
+
+    def loss_and_grad(compute, *args, **options):
+        loss, grads, n = compute(*args, **options)
+        for path, g in tree.leaves(grads) if grads else ():
+            buffers[path] = buffers.get(path, 0) + g
+        return loss, grads and tree.from_leaves((path, buffers[path]) for path, _ in tree.leaves(grads)), n
+
+    return text(variant(nf.LanguageModel, loss_and_grad=loss_and_grad))
 
 
 @mistake("not repeatable")

@@ -27,6 +27,7 @@ OTHERS = """
     the same batch in each step, few rows learned by heart, rate 10 times too large, mask is inverted
     positions 30 times too large, loss of the inputs, position is one off, rotary positions begin again
     one buffer for all gradients, positions along the rows
+    heads are split without a transpose, gradients are added up
 """
 
 
