@@ -47,8 +47,8 @@ def diagnose(
     bos_id, eos_id, max_len : int, optional
         What you decode with.
     n_steps : int, optional
-        The steps that the trainer will have made at the end, for which its schedule has to last. If not given, a
-        schedule of fewer than 100 steps is taken for one of epochs.
+        The steps that the trainer will have made at the end, for which its schedule has to last, and no longer. If
+        not given, a schedule of fewer than about 90 steps is taken for one of epochs.
     backend : "auto", "reference", "cpu", "gpu" or an Ops
         What the trainer computes with.
     quick : bool

@@ -39,7 +39,7 @@ TABLE = {  # how sure it is, why it matters, what to do; causes come before cons
     "scale of weights": (LIKELY, "Each layer multiplies by it.", "a variance of about 1/D: model.init(seed)."),
     "stale parameters": (SURE, "The trainer changes its own arrays, not these.", "trainer.params, also to decode."),
     "rate too large": (LIKELY, "Each step throws away what others learned.", "a tenth of this rate, and warm-up."),
-    "rate too small": (LIKELY, "The parameters hardly move.", "`total=` in steps, not epochs; or a larger rate."),
+    "rate too small": (LIKELY, "The parameters hardly move.", "schedules for your steps, not epochs; a larger rate."),
     "frozen": (LIKELY, "Layers that never learn stay random.", "freeze only what was trained before."),
     "unusual setting": (LIKELY, "Trainings hardly work so.", "betas=(0.9, 0.98), label_smoothing=0.1, clip_norm=1."),
     "one batch is not learned": (LIKELY, "More rows are harder.", "mend the rest; then width, depth, backward pass."),

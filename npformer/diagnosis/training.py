@@ -33,6 +33,20 @@ def one_batch(case):
     yield "one batch is not learned", f"in {n} steps on a few rows, the loss goes from {case.loss:.3g} to {last:.3g}"
 
 
+def schedule(optimizer, n_steps, n_made):
+    """Whether a schedule lasts as long as the training, of ``n_steps`` if known, and no longer."""
+    steps = np.unique(np.linspace(1, n_steps or max(150, n_made), 300).astype(int))  # a short training may end later
+    spent = np.cumsum([optimizer.learning_rate(int(step)) for step in steps])
+    highest = max(map(optimizer.learning_rate, SAMPLED))
+    n, end, most = steps[-1], steps[np.searchsorted(spent, 0.99 * spent[-1])], np.diff(spent, prepend=0).max()
+    if end < n / 2 or (n > 9 and spent[-1] == spent[-3]):
+        seen = f"of all rates up to step {n}, 99% are spent by step {end}"
+        yield "rate too small", f"{seen}, as if `total`, or a decay, were in epochs"
+    elif n_steps and n > 99 and most < highest / 4:  # fewer are a trial
+        seen = f"up to step {n}, the last, no rate is above {most:.2g}, and it rises to {highest:.2g} later"
+        yield "rate too small", f"{seen}, as if `warmup` were longer than the training"
+
+
 def settings(case):
     """The learning rate and the settings of the training."""
     if case.trainer is None:
@@ -57,10 +71,8 @@ def settings(case):
         yield "rate too small", f"{seen}; up to step {SAMPLED[9]:,} no rate is above {max(rates[:10]):.3g}"
     elif max(rates[:4]) == 0:
         yield "rate too small", f"the rate is 0 up to step {SAMPLED[3]}"
-    elif not any(rates[7:]):  # from step 200 on
-        end = 1 + max(n for n in range(1, 200) if optimizer.learning_rate(n))
-        if end < (case.n_steps or (200 if case.trainer.n_steps > end else 100)):  # a short training may end later
-            yield "rate too small", f"the rate is 0 from step {end} on, as if `total` were in epochs"
+    else:
+        yield from schedule(optimizer, case.n_steps, case.trainer.n_steps)
     if training.frozen and case.is_new and case.trainer.n_steps == 0:
         yield "frozen", f"{', '.join(training.frozen)} as they were drawn"
     beta1, beta2 = getattr(optimizer, "betas", (getattr(optimizer, "momentum", 0), 1))

@@ -627,6 +627,8 @@ plant(
     epochs_are_given_for_steps=lambda: watched(
         trained(pairs(), nf.Adam(nf.warmup_cosine(1e-3, 1, 10))), map(TASK.batch, range(14), [32] * 14), 14
     ),
+    warm_up_is_longer_than_the_training=lambda: trained(pairs(), nf.Adam(nf.noam(32))) | {"n_steps": 300},
+    decay_of_epochs_in_each_step=lambda: trained(pairs(), nf.Adam(lambda step: 6e-3 * 0.9**step)),
     rate_a_million_times_too_small=lambda: trained(pairs(), nf.Adam(1e-9)),
 )
 plant("frozen", new_layers_are_frozen=lambda: trained(pairs(), frozen=["encoder", "decoder"]))

@@ -269,7 +269,7 @@ def test_one_id_may_begin_and_end_a_target():
 
 
 @pytest.mark.parametrize(
-    "total, n_steps, names", [(10, 0, True), (10, 15, True), (150, 160, True), (150, 150, False), (300, 400, False)]
+    "total, n_steps, names", [(10, 0, True), (10, 15, True), (150, 160, True), (150, 150, False), (300, 250, False)]
 )
 def test_a_schedule_that_is_over_is_named(total, n_steps, names):
     trainer = trained(text(d_model=16, n_layers=1), nf.Adam(nf.warmup_cosine(3e-3, 1, total)))["trainer"]
@@ -277,7 +277,30 @@ def test_a_schedule_that_is_over_is_named(total, n_steps, names):
     assert trainer.diagnose(*text()["batch"], n_steps=total).names == []
     found = trainer.diagnose(*text()["batch"])
     assert found.names == ["rate too small"] * names
-    assert all(f"0 from step {total} on" in each.seen and "in steps, not epochs" in each.what_to_do for each in found)
+    assert all(
+        int(re.search(r"spent by step (\d+)", each.seen)[1]) < total and "steps, not epochs" in each.what_to_do
+        for each in found
+    )
+
+
+@pytest.mark.parametrize(
+    "rate, n_steps, names",
+    [
+        (nf.noam(32), 300, True),
+        (nf.noam(32), 4000, False),
+        (nf.noam(32), 1, False),
+        (nf.noam(32), None, False),
+        (lambda step: 3e-3 * 0.9**step, None, True),
+        (lambda step: 3e-3 * 0.9 ** (step // 30), 300, False),
+        (lambda step: 3e-3 * 0.95**step, 300, True),
+    ],
+)
+def test_a_schedule_for_another_number_of_steps_is_named(rate, n_steps, names):
+    trainer = trained(text(d_model=16, n_layers=1), nf.Adam(rate))["trainer"]
+    assert trainer.diagnose(*text()["batch"], n_steps=n_steps).names == ["rate too small"] * names
+    with warnings.catch_warnings(action="ignore"):
+        trainer.fit([text()["batch"]], n_steps, watch=True, progress=False)
+    assert trainer.watched.findings.names == ["rate too small"] * (names and n_steps is not None)
 
 
 def test_a_batch_that_is_no_tuple_is_refused_before_it_is_examined():
@@ -357,7 +380,8 @@ def test_a_training_that_is_stuck_is_named():
 def test_a_watched_schedule_that_is_over_and_the_update_at_the_highest_rate():
     trainer = nf.Trainer(text(d_model=8, n_layers=1)["model"], nf.Adam(nf.warmup_cosine(1e-2, 2, 54)))
     with pytest.warns(
-        UserWarning, match=r"the rate is 0 since step 54: the schedule is over.\n.* Try: `total=` in steps"
+        UserWarning,
+        match=r"the rate is 0 since step 54: the schedule is over.\n.* Try: schedules for your steps",
     ):
         trainer.fit(((TASK.batch(i, 8)[1],) for i in range(56)), watch=True, progress=False)
     size, _, update = trainer.watched.parts["layers.0"]  # of step 52
