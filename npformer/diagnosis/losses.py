@@ -99,6 +99,8 @@ def differences(case):
     for (_, d), scale in zip(parts, scales, strict=True):
         d /= scale
     h, ends = STEP * float(scales.min()), np.cumsum(sizes)
+    if 4e-15 * abs(case.loss) > 0.1 * h:
+        raise ValueError(f"the loss, {case.loss:.3g}, changes by less than it is rounded")
     begins = ends - sizes
 
     def compared(a, b, h=h):  # the error for the entries a to b, the slope of the loss, and what the gradient says

@@ -353,6 +353,28 @@ def test_rows_that_are_off_by_some_rows_are_named_before_the_training(n):
     assert found.names == ["rows do not match"] * (n > 0) and all(f"of row i+{n} of" in each.seen for each in found)
 
 
+@pytest.mark.parametrize("times, names", [(1, []), (40, ["scale of weights"])])
+def test_a_table_of_variance_1_is_usual(times, names):
+    case = text()
+    table = case["params"]["embedding"]
+    table[...] = times * np.random.default_rng(0).standard_normal(table.shape)
+    assert [name for name in nf.diagnose(**case, quick=True).names if name == "scale of weights"] == names
+
+
+def test_a_gradient_is_not_compared_with_a_loss_that_does_not_change():
+    found = nf.diagnose(**with_batch(numbers(), lambda x, y: (x, 1e9 * y)))
+    assert "wrong gradient" not in found.names and any("less than it is rounded" in why for why in found.not_examined)
+
+
+def test_a_setting_that_is_unusual_is_named_alone():
+    (found,) = nf.diagnose(**trained(pairs(), nf.SGD(0.1), clip_norm=1e-4))
+    assert found.name == "unusual setting" and found.seen.startswith("clip_norm=0.0001; the gradient has")
+
+
+def test_a_warm_up_allows_larger_steps():
+    assert nf.diagnose(**trained(pairs(), nf.Adam(nf.noam(32, warmup=60)))).names == []
+
+
 def test_numbers_are_said_of_the_input_and_of_the_targets():
     (found,) = nf.diagnose(**with_batch(numbers(), lambda x, y: (x + 300, y + 400)), quick=True)
     assert found.name == "scale of the data" and "input: mean 300" in found.seen and "targets: mean 400" in found.seen
