@@ -19,11 +19,7 @@ TABLE = {  # how sure it is, why it matters, what to do; causes come before cons
     "end token": (LIKELY, "Else decoding does not stop in time.", "one token after all targets, also as eos_id."),
     "targets not shifted": (SURE, "Output t predicts token t+1.", "the batch (ids,), or (ids[:, :-1], ids[:, 1:])."),
     "not repeatable": (SURE, "Losses cannot be compared.", "draw from dropout_key alone; keep no state or gradient."),
-    "later tokens leak": (
-        SURE,
-        "It sees answers, which decoding lacks.",
-        "causal = True; a mask, also backward; softmax over keys.",
-    ),
+    "later tokens leak": (SURE, "It sees the answers.", "causal = True; a mask, also backward; softmax over keys."),
     "rows leak": (SURE, "A prediction depends on other rows.", "look for a reshape, mean or position along the rows."),
     "padding leaks": (SURE, "Predictions depend on the batch.", "mask padding (True = word) in attention and pooling."),
     "input ignored": (SURE, "What is not seen cannot be learned.", "look at masks (True = may attend) and layers."),
