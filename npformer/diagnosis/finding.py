@@ -8,8 +8,9 @@ SURE, LIKELY = "certain", "likely"
 TABLE = {  # how sure it is, why it matters, what to do; causes come before consequences
     "does not run": (SURE, "Nothing can be learned from an error.", "what the message says."),
     "not finite": (SURE, "One NaN makes all results NaN.", "find it in the data; in parameters, lower the rate."),
+    "equal weights": (SURE, "What begins equal stays equal.", "draw them at random: model.init(seed)."),
     "scale of the data": (LIKELY, "Layers expect mean 0, deviation 1.", "subtract the mean, divide by the deviation."),
-    "padding inside": (LIKELY, "Padding is not seen, even if meant as a word.", "pad at the end, by an id of no word."),
+    "padding inside": (LIKELY, "Padding is not seen, even if it is a word.", "a pad_id that no word has, at the end."),
     "padding counted": (LIKELY, "It is easy: the loss looks good.", "pad by an id of no word, and give it as pad_id."),
     "nothing to learn": (LIKELY, "One answer is right for all inputs.", "print a batch; look at how targets are made."),
     "answers in the input": (LIKELY, "The model copies them; later it has none.", "leave them out of the input."),
@@ -35,7 +36,6 @@ TABLE = {  # how sure it is, why it matters, what to do; causes come before cons
     "dropout has no effect": (SURE, "It overfits as without dropout.", "give dropout_key to layers, a new one a step."),
     "wrong gradient": (SURE, "A step does not go downhill.", "compare this part's backward: docs/guides/own-model.md."),
     "no gradient": (SURE, "These parameters stay as they are.", "use them in the forward and the backward pass."),
-    "equal weights": (SURE, "What begins equal stays equal.", "draw them at random: model.init(seed)."),
     "scale of weights": (LIKELY, "Each layer multiplies by it.", "a variance of about 1/D: model.init(seed)."),
     "stale parameters": (SURE, "The trainer changes its own arrays, not these.", "trainer.params, also to decode."),
     "rate too large": (LIKELY, "Each step throws away what others learned.", "a tenth of this rate, and warm-up."),

@@ -77,7 +77,8 @@ def partners(case):
         *others, second, most = np.sort(np.abs(fits))
         if fits[0] < 3 and most > max(8, 2.5 * second) and fits[k := fits.argmax()] == most:
             seen = f"{most:.0f} standard deviations above chance, those of row i by {fits[0]:.1f}"
-            yield "rows do not match", f"target i fits the tokens of row i+{k} of the input by {seen}"
+            seen = f"target i fits the tokens of row i+{k} of the input by {seen}: a row may be missing in one of both"
+            yield "rows do not match", seen
 
 
 def fits_by_shift(x, y):
@@ -104,7 +105,7 @@ def shift(case):
 
 def weights(case):
     """Weights that are not finite, equal, or of another size than usual."""
-    known, at_most = dict[bytes, str](), 4 if case.is_new else 16
+    known, equal, at_most = dict[bytes, str](), list[str](), 4 if case.is_new else 16
     for path, x in tree.leaves(case.params):
         x, is_table = on_host(x), not path.endswith("weight")
         if not np.isfinite(x).all():
@@ -117,9 +118,11 @@ def weights(case):
         other, distinct = known.setdefault(w.tobytes(), path), len({row.tobytes() for row in w})
         seen = f"{path}: only {distinct} of {len(w)} {'rows' if is_table else 'columns'} are different"
         if other != path or distinct < 0.9 * len(w) or (w == w[:, :1]).all(axis=1).mean() > 0.1:
-            yield "equal weights", f"{path} equals {other}" if other != path else seen
+            equal.append(f"{path} equals {other}" if other != path else seen)
         usual = 1.0 if re.search("positions|types", path) else (x.shape[1] if is_table else sum(x.shape) / 2) ** -0.5
         times = np.median(np.sqrt((w.astype(float) ** 2).mean(axis=1))) / usual
         generous = 1.5 / usual if re.search("emb|wte|wpe", path) else 0  # a table may be of variance 1
         if not 1 / (2 * at_most) < times < max(at_most, generous):
             yield "scale of weights", f"{path} has numbers {times:.2g} times the usual {usual:.2g}"
+    if equal:
+        yield "equal weights", equal[0] + f"; {len(equal) - 1} other matrices are like this" * (len(equal) > 1)

@@ -64,7 +64,9 @@ def settings(case):
     known = [(x, d) for (_, x), (_, d), (_, g) in zip(*parts, strict=True) if x.ndim > 1 and x.any() and g.any()]
     ratio = float(np.median([size(d) / size(x) for x, d in known] or [0.01]))
     seen = f"with the largest rate, {max(rates):.3g}, a first step changes weights by {ratio:.2g} times their size"
-    seen += f"; a rate of {0.01 * max(rates) / max(ratio, 1e-30):.1g} would change them by a hundredth"
+    wanted = 0.01 * max(rates) / max(ratio, 1e-30)
+    more = f"a rate of {wanted:.1g} would change them by a hundredth" if wanted < 100 else "the gradient is almost 0"
+    seen += f"; {more}"
     if ratio > (0.2 if rates[0] < max(rates) / 3 else 0.1):  # after a warm-up, steps may be larger
         yield "rate too large", seen
     elif ratio * max(rates[:10]) < (1e-4 if case.is_new else 1e-6) * max(rates):

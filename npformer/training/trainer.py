@@ -320,7 +320,7 @@ class Trainer:
         loop = Loop(self, of_loop, evaluation_of(self, validate, of_loop.monitor), save)
         is_examined = isinstance(watch, Findings)  # which may be empty
         if watch or is_examined:
-            self.watched = Watch(self, loop.write, watch if is_examined else None, n_steps)
+            self.watched = Watch(self, loop.write, watch if is_examined else None)
             batches, callbacks = self.watched.of(batches), [*callbacks, self.watched]
         return loop.run(batches, n_steps, callbacks=callbacks, progress=progress)
 

@@ -10,7 +10,6 @@ from npformer.checks import warn
 from npformer.diagnosis import Findings
 from npformer.diagnosis.finding import Finding
 from npformer.diagnosis.given import fits_by_shift
-from npformer.diagnosis.training import schedule
 from npformer.plots import plot_loss
 from npformer.runtime.ranks import checksum
 from npformer.training.batches import check_batches
@@ -23,9 +22,9 @@ SAME, UNLIKE, MATCHED = 10, 200, 2000  # equal batches that are a sign; steps af
 class Watch:
     """A callback of ``fit`` that warns of signs of a mistake, each once, and writes them to the log."""
 
-    def __init__(self, trainer, write, known=None, n_steps=None):
+    def __init__(self, trainer, write, known=None):
         self.trainer, self.write, self.steps, self.findings = trainer, write, [], Findings(known or ())
-        self.examines_first, self.n_steps = known is None, n_steps and trainer.n_steps + n_steps
+        self.examines_first = known is None
         self.is_due, self.before = False, np.empty_like(trainer.flat_params)  # once, as memory is slow when it is new
         self.parts = dict[str, np.ndarray]()  # (weights, gradient, update) in the last look
         self.highest, self.ratios = -1.0, dict[str, float]()  # the rate, and update ÷ weights in the look with it
@@ -38,9 +37,6 @@ class Watch:
                 check_batches([batch])  # as its step does, but before it is read here
                 if n == 1 and self.examines_first:
                     self.tell(self.trainer.diagnose(*batch, quick=True))
-                    if self.n_steps:
-                        signs = schedule(self.trainer.optimizer, self.n_steps, 0)
-                        self.tell(Finding.named(*sign) for sign in signs)
                 sums.add(checksum(map(on_host, batch)))
             if n == SAME and len(sums) == 1:
                 self.tell([Finding.named("one batch again and again", f"the first {n} batches are the same")])

@@ -298,9 +298,6 @@ def test_a_schedule_that_is_over_is_named(total, n_steps, names):
 def test_a_schedule_for_another_number_of_steps_is_named(rate, n_steps, names):
     trainer = trained(text(d_model=16, n_layers=1), nf.Adam(rate))["trainer"]
     assert trainer.diagnose(*text()["batch"], n_steps=n_steps).names == ["rate too small"] * names
-    with warnings.catch_warnings(action="ignore"):
-        trainer.fit([text()["batch"]], n_steps, watch=True, progress=False)
-    assert trainer.watched.findings.names == ["rate too small"] * (names and n_steps is not None)
 
 
 def test_a_batch_that_is_no_tuple_is_refused_before_it_is_examined():
