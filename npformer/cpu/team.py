@@ -22,13 +22,22 @@ from numba.extending import intrinsic
 from npformer.cpu.blas import multiply
 from npformer.cpu.jit import address_of, inlined, kernel
 from npformer.cpu.scalar import like
-from npformer.cpu.tile import COLUMNS, TILED, multiply_columns, multiply_panels, rows_in_panels
+from npformer.cpu.tile import (
+    COLUMNS,
+    COPIED,
+    TILED,
+    columns_in_panels,
+    multiply_columns,
+    multiply_panels,
+    rows_in_panels,
+)
 from npformer.runtime.forks import in_forked_process
 from npformer.runtime.threads import FEW_ROWS, n_kernel_threads
 
 # Up to this many rows are multiplied by the loops in this file; more by tiles, many or with b transposed by BLAS.
 THIN, THIN_TRANSPOSED = 2, 8
 WORTH_IT = 2**15  # the smallest right matrix that is shared between threads, in entries
+WORTH_A_COPY = 12  # products of a matrix, after which a copy of it in panels has paid off
 PIECES = 8  # the most that a job has; smaller pieces of a matrix would be slower to read
 PIECE_SIZE = 2**18  # the fewest bytes of the right matrix in each of more than two pieces
 JIT = not numba.config.DISABLE_JIT  # without it, BLAS multiplies
@@ -102,6 +111,13 @@ def _dismiss():
         helper.thread.join()
 
 
+def panels_of(matrices, max_rows, n_steps):
+    """``columns_in_panels`` for that many products of up to ``max_rows`` rows; empty if a copy does not pay off."""
+    if COPIED and THIN < max_rows <= 2 * FEW_ROWS and n_steps >= WORTH_A_COPY:
+        return columns_in_panels(matrices)
+    return [np.empty(0, x.dtype) for x in matrices]
+
+
 @inlined
 def multiply_few_rows(helper, blas, a, b, panels, out):
     """out = a b, where the rows of a and of out are contiguous, and b or its transpose is, which is given if b is int8.
@@ -127,13 +143,13 @@ def multiply_few_rows(helper, blas, a, b, panels, out):
     sums = np.empty((pieces if by_rows else 1, m, n), a.dtype) if thin else np.empty((0, 0, 0), a.dtype)
     tiled = of_panels or (by_rows and not thin and m <= TILED)
     rows = rows_in_panels(a) if tiled else np.empty((0, 0), a.dtype)
-    left = place(a), m, max(a.strides[0] // a.itemsize, k)  # a single row may have any stride
-    left = (place(rows), *rows.shape) if tiled else left
+    a_step = max(a.strides[0] // a.itemsize, k)  # a single row may have any stride
+    left = (place(rows), *rows.shape) if tiled else (place(a), m, a_step)
     b_step = max((b.strides[0] if by_rows or of_integers else b.strides[1]) // b.itemsize, n if by_rows else k)
     right = (place(panels), len(panels)) if of_panels else (place(b), b_step)
     result = place(sums) if thin else place(out), n if thin else max(out.strides[0] // out.itemsize, n)
     how = np.int64(by_rows), np.int64(of_panels), np.int64(blas[0]), np.int64(blas[1])
-    job = (pieces, m, k, n, *left, *right, *result, *how, 0)  # a job has 16 numbers
+    job = (pieces, m, k, n, *left, *right, *result, *how, np.int64(tiled))  # a job has 16 numbers
     _share_and_keep(0 if small else board, address, job, rows)
     if thin:
         _add_up(sums, out)
@@ -141,7 +157,7 @@ def multiply_few_rows(helper, blas, a, b, panels, out):
 
 @inlined
 def _share_and_keep(board, address, job, array):
-    """``share``, where the job has the address of an array that would be deleted before."""
+    """``share`` a job that has the address of an array, which numba would free after its last use."""
     share(board, address, job)
 
 
@@ -224,8 +240,9 @@ def _address_of_piece(number, of_matrix):
     of_integers = of_matrix != number
 
     def piece(job, n):
-        pieces, m, k, columns, a, n_left, a_step, b, b_step, out, out_step, by_rows, of_panels, address, wide = job[:15]
-        a = numba.carray(pointer(a), (n_left, a_step), number)
+        pieces, m, k, columns, a, n_left, a_step, b, b_step, out, out_step = job[:11]
+        by_rows, of_panels, address, wide, tiled = job[11:]
+        a = numba.carray(pointer(a), (n_left, a_step), number)  # rows, or panels of rows if it is tiled
         first, last = columns * n // pieces // 64 * 64, columns * (n + 1) // pieces // 64 * 64
         last = columns if n + 1 == pieces else last
         if of_panels:
@@ -235,7 +252,7 @@ def _address_of_piece(number, of_matrix):
         b = numba.carray(pointer(b), (k if by_rows else columns, b_step), of_matrix)
         if not _is_thin(m, by_rows):
             out = numba.carray(pointer(out), (m, out_step), number)
-            if by_rows and m <= TILED:
+            if tiled:
                 multiply_columns(a, b, out, first, last)
             elif by_rows:
                 multiply((address, wide), a[:, :k], b[:, first:last], out[:, first:last], False)

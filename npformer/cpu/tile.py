@@ -28,14 +28,14 @@ COLUMNS = WIDTH * BITS // 32  # of a tile in float32; half as many in float64
 # faster if there are more rows than this.
 AHEAD = 0 if BITS == 512 else 2
 TILED = 64 if BITS == 512 else 12
-COPIED = BITS < 512  # whether decoding copies weights to panels, which was not measured where tiles are four lines wide
+COPIED = BITS < 512  # whether decoding copies weights to panels; not measured where tiles are four lines wide
 UNROLLED = 4  # steps of the loop
 LINE = 64  # bytes of a cache line
 
 
 @inlined
 def rows_in_panels(a):
-    """Panels of six rows, or of four if that are as many: (panels, depth · rows). The last row fills up the last."""
+    """Panels (panels, depth · rows) of six rows, or of four if there are no more then. The last is filled up."""
     m, depth = a.shape
     height = 4 if (m + 3) // 4 == (m + 5) // 6 else 6  # tiles of four rows read b equally often, and compute less
     panels = np.empty(((m + height - 1) // height, depth * height), a.dtype)
@@ -61,7 +61,7 @@ def multiply_columns(rows, b, out, first, last):
 
 @inlined
 def multiply_panels(rows, panels, out, depth, n, first, last):
-    """The same for b (depth, n), from ``columns_in_panels``; first is a multiple of 64."""
+    """``multiply_columns`` for b (depth, n), from ``columns_in_panels``; first is a multiple of 64."""
     columns = WIDTH * BITS // (8 * panels.itemsize)
     for start in range(first, last, columns):
         _multiply_tiles(rows, panels[start * depth :], columns, out, depth, min(start, n - columns))
@@ -80,7 +80,8 @@ def _multiply_tiles(rows, b, step, out, depth, j):
 def columns_in_panels(matrices):
     """Panels of the columns of each matrix, one after another in a vector; the last one has the last columns.
 
-    It is empty if there are too few columns. All are parts of one array, as large arrays lie in large pages of memory.
+    A vector is empty if the matrix has too few columns. All are parts of one array, as large arrays lie in large pages
+    of memory.
     """
     itemsize = matrices[0].itemsize
     columns = WIDTH * BITS // (8 * itemsize)

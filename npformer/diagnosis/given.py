@@ -43,7 +43,8 @@ def padding(case):
         filler = np.bincount(ids[:, -1]).argmax()
         runs = np.cumprod((ids == filler)[:, ::-1], axis=1).sum(axis=1)
         is_known = filler == case.pad_id or (which != case.causal and not hasattr(case.model, "pad_id"))
-        if not is_known and ids.shape[1] > 3 and (often := (runs > 1).mean()) >= 0.25 and len(set(runs)) > 2:
+        is_filler = ids.shape[1] > 3 and len(set(runs)) > 2 and runs.sum() > 0.7 * (ids == filler).sum()
+        if not is_known and is_filler and (often := (runs > 1).mean()) >= 0.25:
             share = f"{runs.sum() / ids[:, 1:].size:.0%} of all {'targets' if which == case.causal else 'tokens'}"
             yield "padding counted", f"{often:.0%} of the rows end with several {filler}, {share}; pad_id={case.pad_id}"
 
@@ -74,7 +75,7 @@ def partners(case):
     inputs, targets = case.split(case.batch)
     if case.of_ids and len(targets) > 15 and targets.ndim > 1 and min(inputs[0].max(), targets.max()) > 8:
         fits = fits_by_shift(inputs[0], targets)
-        *others, second, most = np.sort(np.abs(fits))
+        second, most = np.sort(np.abs(fits))[-2:]
         if fits[0] < 3 and most > max(8, 2.5 * second) and fits[k := fits.argmax()] == most:
             seen = f"{most:.0f} standard deviations above chance, those of row i by {fits[0]:.1f}"
             seen = f"target i fits the tokens of row i+{k} of the input by {seen}: a row may be missing in one of both"
@@ -84,8 +85,9 @@ def partners(case):
 def fits_by_shift(x, y):
     """How well rows of ids fit the rows of others that are k rows after them, by k, in standard deviations."""
     alike = []
-    for ids in (np.reshape(each[:64], (len(x[:64]), -1)) for each in (x, y)):
-        has = np.zeros((len(ids), ids.max() + 1), np.float32)
+    for each in (x[:64], y[:64]):
+        ids = np.unique(each, return_inverse=True)[1].reshape(len(each), -1)
+        has = np.zeros((len(ids), ids.max(initial=0) + 1), np.float32)
         has[np.arange(len(ids))[:, None], ids] = 1
         has -= has.mean(axis=0)
         pairs = has @ has.T * (1 - np.eye(len(ids)))  # of two rows each: what they share

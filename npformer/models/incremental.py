@@ -1,6 +1,5 @@
 """Step-by-step decoding, one token at a time, with a cache of what was computed for the earlier tokens."""
 
-from functools import partial
 from itertools import pairwise, starmap, takewhile
 
 import numpy as np
@@ -38,11 +37,15 @@ class StepwiseDecoder:
         self.table = floats(model.table_of(params, self.side))
         W, bias = model._stored_output(params)
         prepare = ops.hooks.get("few_rows_linear")
-        if apply := prepare and prepare(W, bias, max_rows):
+        apply = prepare and prepare(W, bias, max_rows, max_len)
+        whole = W if apply else dequantized(W)
+
+        def to_logits(x):
             about = lambda x: ({"x": x.shape, "weight": W.shape}, x.nbytes + W.nbytes)
-            self.to_logits = partial(listed, ops, "linear", apply, about)
-        else:
-            self.to_logits = partial(ops.linear, weight=dequantized(W), bias=bias)
+            y = listed(ops, "linear", apply, about, x) if apply else NotImplemented
+            return ops.linear(x, dequantized(whole), bias) if y is NotImplemented else y
+
+        self.to_logits = to_logits
         self.max_rows, self.max_len = max_rows, max_len
         self.sources = np.arange(n_sources)  # the source of each row
         self.at = np.empty((n_sources, 0), np.int64)  # indices in the cache of the tokens of each row
@@ -95,7 +98,8 @@ class StepwiseDecoder:
     def _prepare(self, layers, has_memory):
         """Keep the layers, and the function of the backend for a step of all of them, if it has one."""
         prepare, self.settings = self.ops.hooks.get("stack_step"), self.model.layer_settings
-        self.layers, self.stack_step = layers, prepare and prepare(layers, self.settings, has_memory, self.max_rows)
+        sizes = self.max_rows, self.max_len
+        self.layers, self.stack_step = layers, prepare and prepare(layers, self.settings, has_memory, *sizes)
 
     def _advanced(self, x, cache, memory=None):
         """The output of the layers for the newest token of each row, given the caches of all of them."""

@@ -16,7 +16,7 @@ from npformer.training.batches import check_batches
 from npformer.training.evaluation import mean_loss
 
 EVERY, RECENT = 50, 40  # steps between two looks at the arrays, which read all of them; steps that are compared
-SAME, UNLIKE, MATCHED = 10, 200, 2000  # equal batches that are a sign; steps after which the inputs have to help
+SAME, UNLIKE, MATCHED = 10, 1000, 2000  # equal batches that are a sign; steps after which the inputs have to help
 
 
 class Watch:
@@ -40,9 +40,10 @@ class Watch:
                 sums.add(checksum(map(on_host, batch)))
             if n == SAME and len(sums) == 1:
                 self.tell([Finding.named("one batch again and again", f"the first {n} batches are the same")])
-            pairs = [on_host(x) for x in batch[:2] if x.dtype.kind in "iu" and x.ndim > 1 and len(x) > 7]
-            if n <= UNLIKE and n % SAME == 0 and len(pairs) == 2:
-                fits.append(fits_by_shift(*pairs)[0])
+            if n <= UNLIKE and n % SAME == 0 and len(batch) > 1:
+                x, y = (np.asarray(on_host(each)) for each in batch[:2])
+                if {x.dtype.kind, y.dtype.kind} <= {*"iu"} and x.ndim == y.ndim == 2 and len(x) == len(y) > 7:
+                    fits.append(fits_by_shift(x, y)[0])
             is_unlike = n == UNLIKE and fits and np.mean(fits) < 0.5
             if (n % MATCHED == 0 or is_unlike) and len(batch) > 1 and len(batch[0]) > 3:
                 self.tell(self._compare_pairs(batch))

@@ -49,7 +49,7 @@ def given(dtype, settings, seed=0, has_memory=True, has_bias=True):
 
 
 def stepped(stack, x, cache, memory, settings):
-    step = cpu.ops.hooks["stack_step"](stack, settings, memory is not None, len(x))
+    step = cpu.ops.hooks["stack_step"](stack, settings, memory is not None, len(x), 99)
     return step(x, cache, memory) if step else NotImplemented
 
 
@@ -106,9 +106,9 @@ def test_steps_are_listed_as_an_operation(monkeypatch):
     assert calls.passed > sum(call.seconds for call in calls) > 0
 
     with explain() as calls:
-        greedy_decode(model, params, [[3]] * 4, max_len=T)  # for several rows, the weights are copied to panels
+        greedy_decode(model, params, [[3]] * 4, max_len=15)  # which copies the weights
     last = [call for call in calls if call.operation == "linear" and call.shapes["weight"] == (8, 11)]
-    assert [call.shapes["x"] for call in last] == [(4, 8)] * T
+    assert [call.shapes["x"] for call in last] == [(4, 8)] * 15
 
     monkeypatch.setattr("npformer.cpu.kernels.decoding.FEW_ROWS", 0)  # the kernel leaves steps to the operations
     with explain() as calls:
@@ -158,7 +158,18 @@ def test_an_eps_that_the_dtype_cannot_hold_is_refused():
 
 def test_a_step_keeps_the_weights_that_it_reads():
     stack, x, cache, memory = given("float32", layers.LayerSettings(layers.AttentionSettings(H)))
-    step = cpu.ops.hooks["stack_step"](stack, layers.LayerSettings(layers.AttentionSettings(H)), True, 3)
+    step = cpu.ops.hooks["stack_step"](stack, layers.LayerSettings(layers.AttentionSettings(H)), True, 3, 99)
     weight = weakref.ref(stack[1]["feed_forward"]["out"]["weight"])
     stack.clear()
     assert weight() is not None and np.isfinite(step(x, cache, memory)).all()
+
+
+@pytest.mark.filterwarnings("ignore:weight has float64")
+@pytest.mark.parametrize(("of_output", "of_layers"), [("float64", "float32"), ("float32", "float64")])
+def test_an_output_of_another_dtype_than_the_layers(of_output, of_layers):
+    model = LanguageModel(40, d_model=16, n_heads=2, n_layers=1, d_ff=16, tie_embeddings=False)
+    params = tree.map_leaves(lambda x: x.astype(of_layers), model.init(0))
+    params["output"] = tree.map_leaves(lambda x: x.astype(of_output), params["output"])
+    prompts = np.random.default_rng(0).integers(3, 40, (4, 5))
+    expected = greedy_decode(model, params, prompts, max_len=15, backend="reference")
+    np.testing.assert_array_equal(greedy_decode(model, params, prompts, max_len=15), expected)

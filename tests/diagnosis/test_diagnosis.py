@@ -14,6 +14,7 @@ from scripts.measure.diagnose_mistakes import MISTAKES, classes, examined, numbe
 import npformer as nf
 from npformer import tree
 from npformer.diagnosis.finding import TABLE
+from npformer.diagnosis.given import fits_by_shift
 
 TASK = nf.CopyTask(vocab=13, min_len=3, max_len=9)
 USUAL = """
@@ -344,6 +345,12 @@ def test_rows_that_do_not_match_are_named_after_a_while(seed, sign, rate, monkey
     assert trainer.watched.findings.names == ["rows do not match"] * (seed is not None)
 
 
+@pytest.mark.parametrize("y", [np.full((8, 3), -100), np.full((8, 3), 255, np.uint8), np.full((8, 3), 2**40)], ids=str)
+@pytest.mark.parametrize("width", [0, 4])
+def test_any_integers_can_be_compared_as_pairs(y, width):
+    assert np.isfinite(fits_by_shift(np.zeros((8, width), int), y)).all()
+
+
 @pytest.mark.parametrize("n", [0, 1, 7])
 def test_rows_that_are_off_by_some_rows_are_named_before_the_training(n):
     found = nf.diagnose(**with_batch(pairs(), lambda src, tgt: (np.roll(src, n, axis=0), tgt)), quick=True)
@@ -488,3 +495,8 @@ def test_a_batch_of_numbers_that_is_learned_already_is_no_finding():
     while case["trainer"].step(*case["batch"]) > 1e-3:
         pass
     assert "one batch is not learned" not in case["trainer"].diagnose(*case["batch"]).names
+
+
+def test_few_symbols_are_no_padding():
+    ids = np.random.default_rng(0).integers(3, 5, (32, 12))
+    assert "padding counted" not in nf.diagnose(**with_batch(text(), lambda _: (ids,)), quick=True).names

@@ -17,8 +17,7 @@ from npformer.cpu.kernels.linear import NOTHING, map_few_rows
 from npformer.cpu.kernels.normalisation import normalise_rows, scale_rows
 from npformer.cpu.kernels.rotary import turn_row, turns
 from npformer.cpu.scalar import exp_negative, largest, like
-from npformer.cpu.team import JIT, JOB_TYPE, PIECES, THIN, add_multiple, helper_for, place, pointer, share
-from npformer.cpu.tile import COPIED, columns_in_panels
+from npformer.cpu.team import JIT, JOB_TYPE, PIECES, add_multiple, helper_for, panels_of, place, pointer, share
 from npformer.quantized import Quantized
 from npformer.reference.math.activations import INPUTS
 from npformer.reference.math.attention import scale_of
@@ -51,13 +50,13 @@ class Step(NamedTuple):
     is_halves: bool
 
 
-def stack_step(layers, settings, has_memory, max_rows):
+def stack_step(layers, settings, has_memory, max_rows, n_steps):
     """The layers of a stack for the newest token of each row, as a function; None if there is no kernel for them.
 
     ``step(x, cache, memory)`` is ``layers.decoder_layer`` or, without a memory, ``layers.encoder_layer`` with causal
     attention, of one layer after another, or ``NotImplemented``. The first axis of the arrays ``kv`` are the layers. It
-    is one kernel: calls from Python would take half the time of such a short step. For more than a few rows the weights
-    are copied to panels.
+    is one kernel: calls from Python would take half the time of such a short step. The weights may
+    be copied: they must not change while it is used.
     """
     found = [fused_arrays(params, settings) for params in layers]
     if not found or None in found or len({tuple((x.shape, x.dtype) for x in arrays) for arrays in found}) > 1:
@@ -67,9 +66,9 @@ def stack_step(layers, settings, has_memory, max_rows):
     settled, helper = step_of(settings, D, dtype, has_memory), (dtype, weight.dtype)
     attends = _address_of_piece(numba.from_dtype(dtype))
     panels = [[NOTHING[dtype]] * len(arrays) for arrays in found]
-    if COPIED and max_rows > THIN and weight.dtype == dtype:
+    if weight.dtype == dtype:
         at = [n for n, x in enumerate(found[0]) if x.ndim == 2]
-        copies = iter(columns_in_panels([arrays[n] for arrays in found for n in at]))
+        copies = iter(panels_of([arrays[n] for arrays in found for n in at], max_rows, n_steps))
         panels = [[next(copies) if n in at else x for n, x in enumerate(each)] for each in panels]
     addresses = np.array([[[x.ctypes.data for x in each] for each in both] for both in zip(found, panels, strict=True)])
     sizes = np.array([[(*x.shape, 1)[:2] for x in each] for each in (found[0], panels[0])])

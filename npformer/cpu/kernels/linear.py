@@ -8,8 +8,7 @@ from npformer.cpu.backend import as_matrix, kernel_of, ops, suited
 from npformer.cpu.blas import BLAS, multiply
 from npformer.cpu.jit import inlined, kernel
 from npformer.cpu.sums import add_rows
-from npformer.cpu.team import JIT, THIN, WORTH_IT, helper_for, multiply_few_rows
-from npformer.cpu.tile import COPIED, columns_in_panels
+from npformer.cpu.team import JIT, WORTH_IT, helper_for, multiply_few_rows, panels_of
 from npformer.quantized import Quantized
 from npformer.runtime.memory import empty
 from npformer.runtime.threads import FEW_ROWS, by_rows, even_slices, n_kernel_threads
@@ -36,39 +35,38 @@ def linear_backward(dy, x, weight, bias):
     return dx, dweight, None if bias is None else dbias
 
 
-def few_rows_linear(matrix, bias, max_rows):
-    """A linear map for the rows of a step of decoding, as a function, if its matrix is ``Quantized`` or is copied.
+def few_rows_linear(weight, bias, max_rows, n_steps):
+    """A linear map for the rows of some steps of decoding, as a function, if its weight is ``Quantized`` or copied.
 
-    It is copied to panels for more than a few rows. None if it is neither, or if the function is not for these dtypes,
-    which differ also in the order of their bytes.
+    None if it is neither, or of a dtype without a kernel. The function returns ``NotImplemented`` for x of another one.
     """
-    dtype, is_quantized = matrix.dtype, isinstance(matrix, Quantized)
+    dtype, width = weight.dtype, weight.shape[1]
     if dtype not in BLAS or (bias is not None and bias.dtype != dtype):
         return None
-    if not is_quantized and not (COPIED and max_rows > THIN):
-        return None
-    nothing = NOTHING[dtype]
-    bias = nothing if bias is None else bias
-    if is_quantized:
-        scale, matrix, panels = (
-            np.ascontiguousarray(matrix.scale.ravel()),
-            np.ascontiguousarray(matrix.values.T),
-            nothing,
-        )
+    scale = panels = NOTHING[dtype]
+    if isinstance(weight, Quantized):
+        scale, weight = np.ascontiguousarray(weight.scale.ravel()), np.ascontiguousarray(weight.values.T)
     else:
-        convert = suited(matrix, as_it_lies=True)
-        matrix = as_matrix(convert(matrix) if convert else matrix)
-        scale, [panels] = nothing, columns_in_panels([matrix])
+        weight = as_matrix(_suited(weight))
+        [panels] = panels_of([weight], max_rows, n_steps)
+        if not len(panels):
+            return None
+    bias, blas = NOTHING[dtype] if bias is None else _suited(bias), BLAS[dtype]
 
     def apply(x):
-        y = empty((len(x), matrix.shape[0 if is_quantized else 1]), x.dtype)
+        if x.dtype != dtype:
+            return NotImplemented
+        y = empty((len(x), width), dtype)
         for part in even_slices(len(x), -(-len(x) // FEW_ROWS)):
-            map_few_rows(
-                helper_for(x.dtype, matrix.dtype), BLAS[x.dtype], x[part], matrix, panels, scale, bias, y[part]
-            )
+            map_few_rows(helper_for(dtype, weight.dtype), blas, x[part], weight, panels, scale, bias, y[part])
         return y
 
     return apply
+
+
+def _suited(x):
+    convert = suited(x, as_it_lies=x.ndim > 1)
+    return convert(x) if convert else x
 
 
 if JIT:
