@@ -5,6 +5,7 @@ const models = {}; // name -> {model, vocabulary, content}, made when it is firs
 const state = {
   name: "en-fr", text: "", src: [], tgt_in: [BOS],
   hidden: [], // places of the source that attention does not see
+  forced: [], // places of the target whose token the reader chose
   seen: [], // for each token of the target, the places that were hidden when it was written
   is_own: true, // whether the model, as it is now, writes the target by itself
   step: 0, // the one that is selected: it reads tgt_in[0 ... step] and writes tgt_in[step + 1]
@@ -31,19 +32,30 @@ const TASKS = { // what differs between the models
       `Trained on words of at most ${max_len} random letters. It reverses ${percent(exact_match)} of other words of such ` +
       `lengths, but only ${percent(exact_match_longer)} of longer ones, as it has never seen their positions.`,
     pattern: (weights) => {
-      const { src, tgt_in } = state;
-      const steps = weights.slice(0, src.length).map((row, t) => ({ t, at: largest_first(row)[0], goal: src.length - 1 - t }));
+      const { src, tgt_in, hidden, forced } = state;
+      const wrong = first_wrong(); // what should follow a wrong text is not known
+      const n = Math.min(src.length, wrong < 0 ? Infinity : wrong + 1);
+      const steps = weights.slice(0, n).map((row, t) => {
+        const best = largest_first(row)[0];
+        return { t, at: row[best] ? best : -1, goal: src.length - 1 - t };
+      });
       const right = steps.filter(({ at, goal }) => at === goal);
-      const counted = `At ${right.length} of the ${steps.length} steps here the largest weight is on the letter that has to be ` +
-        "written";
-      if (right.length === steps.length) return `${counted}, from the last letter to the first: a diagonal.`;
-      const found = right.find(({ t, goal }) => has_written(t) && tgt_in[t + 1] !== src[goal]);
+      const which = wrong < 0 ? "here" : "up to the first letter that differs";
+      const counted = n < 2 ? "" : `At ${right.length} of the ${n} steps ${which} the largest weight is on the letter that ` +
+        "has to be written";
+      if (right.length === n) {
+        return counted && `${counted}${n < src.length ? "." : ", from the last letter to the first: a diagonal."}`;
+      }
+      const begin = counted && `${counted}. `;
+      const found = right.find(({ t, goal }) => has_written(t) && tgt_in[t + 1] !== src[goal] && !forced.includes(t + 1));
       if (found) {
-        return `${counted}. Step ${found.t + 1} looks most at ‘${token(src[found.goal])}’, as it should, and yet writes ` +
+        return `${begin}Step ${found.t + 1} looks most at ‘${token(src[found.goal])}’, as it should, and yet writes ` +
           `${told_written(found.t)}: where a step looks does not alone decide what it writes.`;
       }
-      const { t, at, goal } = steps.find(({ at, goal }) => at !== goal);
-      return `${counted}. Step ${t + 1} should look at ${told(src[goal])}, and looks most at ${told(src[at])}` +
+      const other = steps.find(({ at, goal }) => at !== goal && !hidden.includes(goal));
+      if (!other) return begin.trim();
+      const { t, at, goal } = other;
+      return `${begin}Step ${t + 1} should look at ${told(src[goal])}, and looks most at ${told(src[at])}` +
         `${src[at] === src[goal] ? " of another place" : ""}.`;
     },
   },
@@ -162,14 +174,17 @@ function choose_text(text) {
     is_long && `Only the first ${most} tokens are taken.`,
     left_out?.test(text) && "Only the letters from a to z are taken.",
     unknown.length && `It does not know ${unknown.length === 1 ? "the character" : "the characters"} ` +
-      `${unknown.slice(0, 8).join(" ")}${unknown.length > 8 ? " …" : ""}; each run of them becomes ‘<unk>’.`,
+      `${unknown.slice(0, 8).join(" ")}${unknown.length > 8 ? " …" : ""}; ` +
+      `${unknown.length === 1 ? "it" : "each run of them"} becomes ‘<unk>’.`,
   ].filter(Boolean).join(" ");
 }
 
-/** Change the target, and look at its last step. */
-function write(tgt_in) {
+/** Change the target, and look at its last step. @param {boolean} is_forced whether the reader chose its last token */
+function write(tgt_in, is_forced = false) {
   const n = tgt_in.findIndex((id, t) => id !== state.tgt_in[t]);
   state.seen = tgt_in.map((_, t) => (n < 0 || t < n ? state.seen[t] : undefined) ?? hidden_now());
+  state.forced = state.forced.filter((t) => t < (n < 0 ? tgt_in.length : n));
+  if (is_forced) state.forced.push(tgt_in.length - 1);
   state.tgt_in = tgt_in;
   state.step = read_tokens().length - 1;
   show();
@@ -181,6 +196,7 @@ function take(n) {
   const keep = state.src.map((_, s) => !state.hidden.includes(s));
   const { memory } = model.encode(state.src, keep);
   state.seen.length = state.tgt_in.length;
+  state.forced = state.forced.filter((t) => t < state.tgt_in.length);
   for (; n > 0 && !is_finished(); n--) {
     const [logits] = model.logits([model.decode(memory, state.tgt_in, keep).x.at(-1)]);
     state.tgt_in.push(state.draw ? sample(logits, state.temperature) : greedy(logits));
@@ -222,6 +238,8 @@ function shares_at(logits, temperature = 1) {
 
 const token = (id) => chosen(state.name).vocabulary.shown(id);
 
+/** A decoded text, in which unknown characters have the name of their token. */
+const named = (text) => text.replaceAll("⁇", SPECIAL[UNKNOWN]);
 /** A token in a sentence. */
 const told = (id) => `‘${token(id)}’`;
 const told_shares = (ids, shares, n) => // those that are not 0.00

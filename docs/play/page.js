@@ -26,8 +26,8 @@ function show() {
   $("hidden-text").textContent = told_hidden(traced);
   $("verdict").textContent = verdict();
   $("lesson").textContent = lesson(shares);
-  $("read").textContent = vocabulary.decode(state.src);
-  $("said").textContent = vocabulary.decode(state.tgt_in) + (state.tgt_in.at(-1) === EOS ? " <end>" : " …");
+  $("read").textContent = named(vocabulary.decode(state.src));
+  $("said").textContent = named(vocabulary.decode(state.tgt_in)) + (state.tgt_in.at(-1) === EOS ? " <end>" : " …");
   $("next").disabled = is_finished();
   $("end").disabled = is_finished() && state.is_own && !state.draw; // it would write the same
   $("end").textContent = is_finished() && !$("end").disabled ? "Write again" : "To the end";
@@ -81,8 +81,8 @@ function show_picture({ heads }) {
   const best = largest_first(weights[step])[0];
   const looks = weights[step][best] ? `looks most at ${told(src[best])}, with ${percent(weights[step][best])} of its attention`
     : "looks at nothing, as all source tokens are hidden";
-  $("step-text").textContent = `The selected step ${has_written(step) ? "wrote" : "writes"} ${told_written(step)}. It had ` +
-    `read the target up to ${told(tgt_in[step])}, and ${looks}.`;
+  $("step-text").textContent = `The selected step reads the target up to ${told(tgt_in[step])}, ${looks}, and writes ` +
+    `${told_written(step)}.`;
   $("picture-text").textContent = task().pattern(weights);
 }
 
@@ -123,7 +123,7 @@ function show_next({ decoded }) {
     const attributes = { type: "button", disabled: id === PAD, "aria-label": `take ${token(id)}` };
     const button = element("button", attributes, token(id));
     button.addEventListener("click", () => {
-      write([...tgt_in.slice(0, step + 1), id]);
+      write([...tgt_in.slice(0, step + 1), id], true);
       $("distribution").querySelector("button:enabled").focus({ preventScroll: true });
     });
     const bar = element("div", { class: "bar", style: `width: ${(100 * probabilities[id]).toFixed(2)}%` });
@@ -134,7 +134,7 @@ function show_next({ decoded }) {
   const tokens = [...state.src, ...tgt_in, ...best.slice(0, N_SHOWN)].map(token);
   const signs = Object.entries(SIGNS).filter(([sign]) => tokens.some((name) => name.includes(sign)));
   $("signs").textContent = "id: its row in the table of embeddings; p: its probability; " +
-    ($("target").querySelector(".wrong") ? "thick red border: the first wrong letter; " : "") +
+    ($("target").querySelector(".wrong") ? "thick red border: the first letter that differs; " : "") +
     signs.map(([sign, text]) => `${sign}: ${text}`).join("; ");
 }
 
@@ -158,7 +158,10 @@ function show_model(name) {
     (label ? [element("optgroup", { label }, ...nodes)] : nodes)));
 }
 
+let last_read; // what the field of the text held when it was last read
+
 function show_text(text) {
+  last_read = text;
   if ($("text").value !== text) $("text").value = text;
   $("examples").value = text; // none, if it is one's own
   $("message").textContent = choose_text(text);
@@ -189,7 +192,9 @@ $("text").addEventListener("input", () => {
   clearTimeout(typing);
   typing = setTimeout(read_text, 300);
 });
-$("text").addEventListener("change", read_text); // when it loses the focus, too
+$("text").addEventListener("change", () => { // when it loses the focus, too
+  if ($("text").value !== last_read) read_text(); // else the button that is being pressed would be replaced, and the click lost
+});
 $("text").addEventListener("keydown", (event) => event.key === "Enter" && read_text());
 $("examples").addEventListener("change", (event) => show_text(event.target.value));
 $("temperature").addEventListener("input", (event) => {

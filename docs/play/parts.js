@@ -63,7 +63,8 @@ function content_of(box, traced) {
     feed_forward: () => `layer ${layer + 1}` +
       (side === "source" ? "" : `; ending here, it would write ${ended(traced.decoded.layers[layer].x, 1)}`),
     encoded: () => `${ids.length} vectors`,
-    output: () => `${has_written(state.step) ? "wrote" : "writes"} ${told_written(state.step)}, which is read next`,
+    output: () => (!has_written(state.step) ? "the next token is not written yet"
+      : `wrote ${told_written(state.step)}${state.tgt_in[state.step + 1] === EOS ? "" : ", which is read next"}`),
   };
   return [small[kind]()];
 }
@@ -243,6 +244,10 @@ function show_head(traced) {
   const open = [...$("head").querySelectorAll("details")].map((node) => node.open);
   const mask = kind === "decoder" ? "; crossed out: after the query (causal mask)"
     : state.hidden.length ? "; crossed out: hidden" : "";
+  const from = kind === "memory"
+    ? "q comes from the decoder: its vectors, after the layer norm, times a learned matrix. k and v come from the encoder: " +
+      "its outputs times two more"
+    : "q, k and v are the same vectors, after the layer norm, times three learned matrices";
   const summary = "How this head computes them: q, k, scores; and what it does with them: v, out";
   const { merged, out: added, x } = sublayer_of(traced);
   const asks = { rows: queries, row: "query" };
@@ -253,12 +258,14 @@ function show_head(traced) {
       values: weights, ...pairs, choose,
     }),
     element("details", {}, element("summary", {}, summary),
+      element("p", { class: "small" }, `${from}, plus a bias. Each head has matrices of its own.`),
       element("div", { class: "maps" },
         heat_map({ title: "q", text: `queries: what is looked for ${shape(q)}`, values: q, ...asks, ...narrow }),
         heat_map({ title: "k", text: `keys: what it is compared with ${shape(k)}`, values: k, rows: keys, row: "key", ...narrow }),
         heat_map({
-          title: "scores", text: `q kᵀ / √K ${shape(scores)}; without √K they would grow with the width`, values: scores,
-          signed: true, ...pairs,
+          title: "scores", text: `q kᵀ / √K ${shape(scores)}; K = ${q[0].length} is the width of a head; without √K ` +
+            "they would grow with it",
+          values: scores, signed: true, ...pairs,
         }),
         heat_map({ title: "v", text: `values: what is passed on ${shape(v)}`, values: v, rows: keys, row: "value", ...narrow }),
         heat_map({ title: "out", text: `weights · v ${shape(out)}`, values: out, ...asks, ...narrow }))),

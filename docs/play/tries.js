@@ -2,7 +2,7 @@
 // Experiments to begin with: each sets the state, asks what will happen, does it, and says what is seen.
 
 const FIRST = "A dog runs outside with a yellow toy.";
-const said = () => `“${chosen(state.name).vocabulary.decode(state.tgt_in)}”`;
+const said = () => `“${named(chosen(state.name).vocabulary.decode(state.tgt_in))}”`;
 const step_of = (name) => state.tgt_in.map(token).indexOf(name) - 1; // the step that wrote a token
 const source_place = (name) => state.src.map(token).indexOf(name);
 /** How much of its attention a step gives to a source token. */
@@ -15,7 +15,15 @@ const id_of = (name) => chosen(state.name).content.tokens.findIndex((_, id) => t
 const TRIES = [
   {
     title: "Word order", model: "en-fr", text: FIRST,
-    ask: "Nothing is written yet. Press Next token until ‘jouet’ (toy) is written. Where will the step after it look?",
+    ask: () => {
+      const t = step_of("jouet");
+      if (t < 0) {
+        return `${state.tgt_in.length === 1 ? "Nothing is written yet. " : ""}Press Next token until ‘jouet’ (toy) is ` +
+          "written. Where will the step after it look?";
+      }
+      return has_written(t + 1) ? `The step after ‘jouet’ (toy) wrote ${told_written(t + 1)}. Where did it look?`
+        : "‘jouet’ (toy) is written, and the step after it is selected. Where does it look?";
+    },
     set: () => write([BOS]),
     act: take_all,
     told: () => "It looks back. ‘jouet’ was written by a step that looks at ‘toy’ " +
@@ -38,7 +46,7 @@ const TRIES = [
     ask: "The next token would be ‘jaune’. We write ‘rouge’ (red) instead. Where will this step look, and what comes next?",
     set: () => write(state.tgt_in.slice(0, step_of("jouet") + 2)),
     act: () => {
-      write([...state.tgt_in, id_of("rouge")]);
+      write([...state.tgt_in, id_of("rouge")], true);
       take(Infinity);
       state.step = step_of("rouge");
       show();
@@ -62,19 +70,12 @@ const TRIES = [
   },
   {
     title: "Too long", model: "reverse", text: "transformer",
-    ask: "The words of the training had at most 10 letters; this one has 11. Which letters will be wrong?",
+    ask: "The words of the training had at most 10 letters; this one has 11. Will a word longer than any it was " +
+      "trained on come out right?",
     set: () => write([BOS]),
-    act: () => {
-      take_all();
-      state.step = 2;
-      show();
-    },
-    told: () => {
-      const wrong = [...wanted()].flatMap((letter, t) => (token(state.tgt_in[t + 1]) === letter ? [] : [t + 1]));
-      return `Letters ${wrong.join(", ")} of those written are wrong. Step 3 looks at ‘m’ ` +
-        `(${share_of(2, "m")}), which is right, and yet writes ${told_written(2)}: to look at the right place ` +
-        "is not enough. The model has never read a word of this length.";
-    },
+    act: take_all,
+    told: () => `No: one letter is skipped, one doubled, ${said()} instead of “${wanted()}”. The others come in the right ` +
+      "order. The model has never read a word of this length.",
   },
 ];
 
@@ -99,11 +100,13 @@ function open_try(i, is_seen) {
   show_try();
 }
 
+const question = (ask) => (typeof ask === "function" ? ask() : ask);
+
 /** The question, the sentence while it is true, or nothing for another text. */
 function show_try() {
   if (tried && (state.name !== TRIES[tried.i].model || state.text !== TRIES[tried.i].text)) tried = undefined;
   const is_seen = tried?.key === key_of_state();
-  const text = tried ? (is_seen ? tried.told : TRIES[tried.i].ask) : "";
+  const text = tried ? (is_seen ? tried.told : question(TRIES[tried.i].ask)) : "";
   if ($("try-text").textContent !== text) $("try-text").textContent = text;
   $("try-see").hidden = !tried || is_seen;
   TRIES.forEach((_, i) => $(`try-${i}`).setAttribute("aria-pressed", String(tried?.i === i)));

@@ -44,6 +44,13 @@ function changes(written, wanted, is_part) {
   return is_part ? fewest(best[n].reverse()) : best[n][m]; // rather another word than an added one
 }
 
+/** The words of the text in which the reader chose a token. @param {string[]} words those of the text */
+function forced_words(words) {
+  const { forced, tgt_in } = state;
+  const chosen_words = forced.filter((t) => tgt_in[t] > EOS && /[\p{L}\p{N}]/u.test(token(tgt_in[t])));
+  return chosen_words.map((t) => words[words_of(chosen(state.name).vocabulary.decode(tgt_in.slice(0, t + 1))).length - 1]);
+}
+
 /** Is the output right, as far as it is written? */
 function verdict() {
   const { vocabulary } = chosen(state.name);
@@ -65,15 +72,36 @@ function verdict() {
     return `${text ? "So far the same words as a person's" : "A person's"} translation: “${right}”${stopped}`;
   }
   if (!found.length) return `The same words as a person's translation, “${right}”. Only signs or capital letters differ.`;
-  const so_far = has_ended ? "" : "So far ";
   if (2 * found.length > goal.length) {
-    return `${so_far}${has_ended ? "Far" : "far"} from a person's translation, “${right}”: ${found.length} words differ.${stopped}`;
+    return `${has_ended ? "Far from" : "So far not close to"} a person's translation, “${right}”: ${found.length} words ` +
+      `differ.${stopped}`;
   }
-  const differences = found.map(([here, there]) => (!here ? `‘${there}’ is missing`
-    : there ? `‘${here}’ instead of ‘${there}’` : `‘${here}’ is added`)).join(", ");
-  const is_other = found.every(([here, there]) => here && there);
-  return `${so_far}${has_ended ? "Different" : "different"} from a person's translation, “${right}”: ${differences}.` +
+  const forced = forced_words(words);
+  const differences = found.map(([here, there]) => {
+    const word = `${forced.includes(here) ? "you chose " : ""}‘${named(here)}’`;
+    return !here ? `‘${there}’ is missing` : there ? `${word} instead of ‘${there}’`
+      : forced.includes(here) ? `${word}, which is added` : `${word} is added`;
+  }).join(", ");
+  const is_other = found.every(([here, there]) => here && there && !forced.includes(here));
+  return `${has_ended ? "Different" : "So far different"} from a person's translation, “${right}”: ${differences}.` +
     `${is_other ? " This can be a mistake or another good translation." : ""}${stopped}`;
+}
+
+/**
+ * Which letters are skipped, doubled, added or others, if these are fewer than the letters that differ at their place.
+ * @returns {string} "" if not
+ */
+function told_letters(text, right, has_ended) {
+  const found = changes([...text], [...right], !has_ended);
+  const missing = has_ended ? Math.max(0, right.length - text.length) : 0;
+  const n_at_place = [...text].filter((letter, i) => letter !== right[i]).length + missing;
+  if (found.length >= n_at_place || 2 * found.length > right.length) return "";
+  const is_doubled = (letter) => text.includes(letter + letter) && !right.includes(letter + letter);
+  const skipped = found.filter(([here]) => !here).map(([, there]) => `‘${there}’`);
+  const others = found.filter(([here]) => here).map(([here, there]) => (there ? `‘${here}’ instead of ‘${there}’`
+    : `‘${here}’ is ${is_doubled(here) ? "doubled" : "added"}`));
+  if (skipped.length) others.unshift(`${skipped.join(", ")} ${skipped.length === 1 ? "is" : "are"} skipped`);
+  return others.join(", ");
 }
 
 /** Is the reversed word right, as far as it is written? */
@@ -83,9 +111,12 @@ function verdict_of_letters(source, text, right, has_ended) {
     if (text === right) return "All letters are right. The end is missing.";
     return text ? `Right so far. Missing: ‘${right.slice(text.length)}’.` : `It should write ‘${right}’.`;
   }
+  const aligned = told_letters(text, right, has_ended);
+  if (aligned && !state.forced.length) return `Wrong: ${aligned}. ‘${source}’ backwards is ‘${right}’.`;
   const n = [...text].findIndex((letter, i) => letter !== right[i]);
   const [here, there] = [text[n], right[n < 0 ? text.length : n]];
-  const first = here ? `letter ${n + 1} is ‘${here}’ ` : `it ends after ${text.length} of ${right.length} letters; `;
+  const by_whom = state.forced.includes(n + 1) ? ", which you chose," : "";
+  const first = here ? `letter ${n + 1} is ‘${here}’${by_whom} ` : `it ends after ${text.length} of ${right.length} letters; `;
   const instead = !there ? "and should not be there" : here ? `instead of ‘${there}’` : `next should come ‘${there}’`;
   return `Wrong: ${first}${instead}. ‘${source}’ backwards is ‘${right}’.`;
 }
@@ -125,7 +156,7 @@ function lesson(shares) {
   } else if (shares.length) {
     const but = wanted() !== undefined && first_wrong() < 0 ? ""
       : state.name === "reverse" ? ", and yet not all are right" : ". This does not say that it is right";
-    parts.push(`Sure of every token: p is ${UNSURE} or more${but}.`);
+    parts.push(`Every token has a probability of ${UNSURE} or more${but}.`);
   }
   return parts.join(" ");
 }
