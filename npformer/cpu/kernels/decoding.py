@@ -55,8 +55,8 @@ def stack_step(layers, settings, has_memory, max_rows, n_steps):
 
     ``step(x, cache, memory)`` is ``layers.decoder_layer`` or, without a memory, ``layers.encoder_layer`` with causal
     attention, of one layer after another, or ``NotImplemented``. The first axis of the arrays ``kv`` are the layers. It
-    is one kernel: calls from Python would take half the time of such a short step. The weights may
-    be copied: they must not change while it is used.
+    is one kernel: calls from Python would take half the time of such a short step. The weights may be copied: they must
+    not change while it is used.
     """
     found = [fused_arrays(params, settings) for params in layers]
     if not found or None in found or len({tuple((x.shape, x.dtype) for x in arrays) for arrays in found}) > 1:

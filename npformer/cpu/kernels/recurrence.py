@@ -6,6 +6,7 @@ from npformer import reference
 from npformer.cpu.backend import kernel_of
 from npformer.cpu.blas import BLAS, multiply
 from npformer.cpu.jit import inlined, kernel
+from npformer.cpu.rows import add_row, copy_row
 from npformer.cpu.scalar import like, sigmoid, tanh
 from npformer.cpu.sums import add_rows
 from npformer.runtime.memory import empty
@@ -39,7 +40,7 @@ def _gru_run(blas, x_gates, weight, bias, kept, reverse, states, gates, h, h_gat
         multiply(blas, h, weight, h_gates, False)
         for b in range(B):
             _gru_cell(x_gates[b, t], h_gates[b], bias, h[b], kept[b, t], states[b, t], gates[b, t])
-            _copy(states[b, t], h[b])
+            copy_row(states[b, t], h[b])
 
 
 @inlined
@@ -66,13 +67,13 @@ def _gru_run_back(
         t = i if reverse else T - 1 - i
         before = t + 1 if reverse else t - 1
         for b in range(B):
-            _copy(states[b, before] if 0 <= before < T else h0[b], h_before[b, t])
+            copy_row(states[b, before] if 0 <= before < T else h0[b], h_before[b, t])
             _gru_cell_back(dstates[b, t], h_before[b, t], gates[b, t], kept[b, t], dh[b], dx_gates[b, t], step[b])
-            _copy(step[b], dh_gates[b, t])
+            copy_row(step[b], dh_gates[b, t])
         multiply(blas, step, weight.T, through, False)
         for b in range(B):
             if kept[b, t]:
-                _add(through[b], dh[b])
+                add_row(through[b], dh[b])
     rows = dh_gates.reshape(B * T, 3 * D)
     multiply(blas, h_before.reshape(B * T, D).T, rows, dweight, False)
     add_rows(rows[:, 2 * D :], dbias)
@@ -126,8 +127,8 @@ def _lstm_run(blas, x_gates, weight, kept, reverse, states, cells, gates, h, c, 
         multiply(blas, h, weight, h_gates, False)
         for b in range(B):
             _lstm_cell(x_gates[b, t], h_gates[b], h[b], c[b], kept[b, t], states[b, t], cells[b, t], gates[b, t])
-            _copy(states[b, t], h[b])
-            _copy(cells[b, t], c[b])
+            copy_row(states[b, t], h[b])
+            copy_row(cells[b, t], c[b])
 
 
 @inlined
@@ -154,16 +155,16 @@ def _lstm_run_back(blas, inputs, kept, reverse, dx_gates, dh, dc, dweight, h_bef
         t = i if reverse else T - 1 - i
         before = t + 1 if reverse else t - 1
         for b in range(B):
-            _copy(states[b, before] if 0 <= before < T else h0[b], h_before[b, t])
+            copy_row(states[b, before] if 0 <= before < T else h0[b], h_before[b, t])
             c = cells[b, before] if 0 <= before < T else c0[b]
-            _add(dstates[b, t], dh[b])
-            _add(dcells[b, t], dc[b])
+            add_row(dstates[b, t], dh[b])
+            add_row(dcells[b, t], dc[b])
             _lstm_cell_back(c, cells[b, t], gates[b, t], kept[b, t], dh[b], dc[b], dx_gates[b, t])
-            _copy(dx_gates[b, t], step[b])
+            copy_row(dx_gates[b, t], step[b])
         multiply(blas, step, weight.T, through, False)
         for b in range(B):
             if kept[b, t]:
-                _add(through[b], dh[b])
+                add_row(through[b], dh[b])
     multiply(blas, h_before.reshape(B * T, D).T, dx_gates.reshape(B * T, 4 * D), dweight, False)
 
 
@@ -181,20 +182,6 @@ def _lstm_cell_back(c, new_c, gates, kept, dh, dc, dx):
         dx[3 * D + j] = dh[j] * tanh_c * o * (one - o) if kept else zero
         dc[j] = moved * f if kept else dc[j]
         dh[j] = zero if kept else dh[j]
-
-
-@inlined
-def _copy(x, out):
-    """``out[:] = x``, for which numba would compile the text of an error of shapes, for seconds."""
-    for j in range(len(out)):
-        out[j] = x[j]
-
-
-@inlined
-def _add(x, out):
-    """``out += x``, likewise."""
-    for j in range(len(out)):
-        out[j] += x[j]
 
 
 def _kept_steps(keep_mask, B, T):

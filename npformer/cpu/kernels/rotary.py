@@ -8,6 +8,7 @@ from npformer import reference
 from npformer.arrays import as_rows
 from npformer.cpu.backend import kernel_of
 from npformer.cpu.jit import inlined, kernel
+from npformer.cpu.rows import copy_row
 from npformer.reference.math.rotary import angles
 from npformer.runtime.memory import empty
 
@@ -39,9 +40,7 @@ def _turn(x, rows, cos, sin, n_heads, is_halves, y):
     n = n_heads * 2 * cos.shape[1]
     for i in range(len(x)):
         turn_row(x[i], cos[rows[i]], sin[rows[i]], n, is_halves, y[i])
-        plain, copied = x[i, n:], y[i, n:]
-        for j in range(len(plain)):  # copied[:] = plain: numba would compile the text of an error, for seconds
-            copied[j] = plain[j]
+        copy_row(x[i, n:], y[i, n:])
 
 
 @inlined
