@@ -35,17 +35,8 @@ class StepwiseDecoder:
     def __init__(self, model, ops, params, n_sources, max_rows, max_len):
         self.model, self.ops, self.params = model, ops, params
         self.table = floats(model.table_of(params, self.side))
-        W, bias = model._stored_output(params)
-        prepare = ops.hooks.get("few_rows_linear")
-        apply = prepare and prepare(W, bias, max_rows, max_len)
-        whole = W if apply else dequantized(W)
-
-        def to_logits(x):
-            about = lambda x: ({"x": x.shape, "weight": W.shape}, x.nbytes + W.nbytes)
-            y = listed(ops, "linear", apply, about, x) if apply else NotImplemented
-            return ops.linear(x, dequantized(whole), bias) if y is NotImplemented else y
-
-        self.to_logits = to_logits
+        self.output, prepare = model._stored_output(params), ops.hooks.get("few_rows_linear")
+        self.to_logits = prepare and prepare(*self.output, max_rows, max_len)
         self.max_rows, self.max_len = max_rows, max_len
         self.sources = np.arange(n_sources)  # the source of each row
         self.at = np.empty((n_sources, 0), np.int64)  # indices in the cache of the tokens of each row
@@ -83,7 +74,7 @@ class StepwiseDecoder:
         self.n_steps += 1
 
         def advance(part):
-            logits = self.to_logits(self._newest(tokens[part], t, part))
+            logits = self._logits(self._newest(tokens[part], t, part))
             return logits if then is None else then(logits, part)
 
         results = self.ops.device.run_rows(advance, len(tokens))
@@ -121,6 +112,15 @@ class StepwiseDecoder:
                 of_memory = memory._replace(kv=memory.kv[i])
                 x, _ = decoder_layer(self.ops, params, x, of_memory, self.settings, cache=own)
         return x
+
+    def _logits(self, x):
+        """The logits (R, V) of the token after each row, given the output of the layers."""
+        (W, bias), apply = self.output, self.to_logits
+        about = lambda x: ({"x": x.shape, "weight": W.shape}, x.nbytes + W.nbytes)
+        if apply and (y := listed(self.ops, "linear", apply, about, x)) is not NotImplemented:
+            return y
+        self.output = W, bias = dequantized(W), bias  # once: floats stay as they are
+        return self.ops.linear(x, W, bias)
 
     def empty_cache(self, *shape):
         """An uninitialised array for the cache, on the device of the parameters."""
