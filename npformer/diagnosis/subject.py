@@ -113,8 +113,8 @@ class Subject:
 
     def gradient(self, *batch, params=None, **options):
         """The loss, the gradient by path as NumPy arrays, where 0 is what is left out, and the number of targets."""
-        params, options = params or self.params, {"dropout_key": None, "n_tokens": None, "backend": self.ops} | options
-        loss, grads, n = self.model.loss_and_grad(params, *(batch or self.rows), **options)
+        params = params or self.params
+        loss, grads, n = self._computed(params, batch or self.rows, options)
         given = dict(tree.leaves(grads))
         grads = {path: on_host(given[path]) if path in given else np.zeros_like(x) for path, x in tree.leaves(params)}
         return float(loss), grads, int(n)
@@ -123,5 +123,8 @@ class Subject:
         """The loss alone, for which a model that has the option computes no gradient."""
         if "with_grad" in inspect.signature(self.model.loss_and_grad).parameters:
             options["with_grad"] = False  # a third of the time
+        return float(self._computed(params or self.params, self.rows, options)[0])
+
+    def _computed(self, params, batch, options):
         options = {"dropout_key": None, "n_tokens": None, "backend": self.ops} | options
-        return float(self.model.loss_and_grad(params or self.params, *self.rows, **options)[0])
+        return self.model.loss_and_grad(params, *batch, **options)

@@ -1,13 +1,11 @@
 """The update: can one batch be learned, and are the rate and the settings of a trainer such that it will be."""
 
-import math
-
 import numpy as np
 
 from npformer import tree
 from npformer.arrays import beside, on_host
 from npformer.diagnosis.given import LARGEST
-from npformer.diagnosis.losses import size
+from npformer.diagnosis.losses import norm, size
 
 WORK = 3e10  # additions and multiplications, about, for learning one batch by heart
 SAMPLED = [1, 2, 5, *(m * 10**e for e in range(1, 6) for m in (1, 2, 5))]  # steps at which a schedule is asked
@@ -79,14 +77,14 @@ def settings(case):
         yield "frozen", f"{', '.join(training.frozen)} as they were drawn"
     beta1, beta2 = getattr(optimizer, "betas", (getattr(optimizer, "momentum", 0), 1))
     usual = float(np.median(np.abs(gradient[:: 1 + gradient.size // LARGEST])))
-    norm = math.hypot(*map(np.linalg.norm, case.grads.values()))
+    length = norm(case.grads)
     is_unusual = {
         "betas": beta1 > min(beta2, 0.98),
         "weight_decay": optimizer.weight_decay > 2,
         "eps": getattr(optimizer, "eps", 0) > 3 * usual > 0,
         "label_smoothing": training.label_smoothing > 0.4,
-        "clip_norm": (training.clip_norm or np.inf) < 0.01 * norm,
+        "clip_norm": (training.clip_norm or np.inf) < 0.01 * length,
     }
     for name in filter(is_unusual.get, is_unusual):
         value = getattr(optimizer, name, getattr(training, name, beta1))  # which SGD calls momentum
-        yield "unusual setting", f"{name}={value}; the gradient has the norm {norm:.2g}, and entries near {usual:.1g}"
+        yield "unusual setting", f"{name}={value}; the gradient has the norm {length:.2g}, and entries near {usual:.1g}"

@@ -576,30 +576,32 @@ plant(
 )
 
 
-@mistake("gradients overwritten")
-def one_buffer_for_all_gradients():
+def with_buffers(write):
+    """``loss_and_grad`` whose gradients are ``write(buffer, gradient)``, where buffers are kept between calls."""
     buffers = {}
 
     def loss_and_grad(compute, *args, **options):
         loss, grads, n = compute(*args, **options)
         for path, g in tree.leaves(grads) if grads else ():
-            buffers.setdefault((path, g.dtype), np.empty_like(g))[...] = g
+            buffers[path, g.dtype] = write(buffers.get((path, g.dtype), np.zeros_like(g)), g)
         return loss, grads and tree.from_leaves((p, buffers[p, g.dtype]) for p, g in tree.leaves(grads)), n
 
-    return pairs(variant(nf.Recurrent, loss_and_grad=loss_and_grad))
+    return loss_and_grad
 
 
-@mistake("not repeatable")
-def gradients_are_added_up():
-    buffers = {}
+def overwritten(buffer, g):
+    buffer[...] = g
+    return buffer
 
-    def loss_and_grad(compute, *args, **options):
-        loss, grads, n = compute(*args, **options)
-        for path, g in tree.leaves(grads) if grads else ():
-            buffers[path] = buffers.get(path, 0) + g
-        return loss, grads and tree.from_leaves((path, buffers[path]) for path, _ in tree.leaves(grads)), n
 
-    return text(variant(nf.LanguageModel, loss_and_grad=loss_and_grad))
+plant(
+    "gradients overwritten",
+    one_buffer_for_all_gradients=lambda: pairs(variant(nf.Recurrent, loss_and_grad=with_buffers(overwritten))),
+)
+plant(
+    "not repeatable",
+    gradients_are_added_up=lambda: text(variant(nf.LanguageModel, loss_and_grad=with_buffers(np.add))),
+)
 
 
 @mistake("not repeatable")
