@@ -26,7 +26,9 @@ from npformer.reference.math.attention import scale_of, summed_to
 from npformer.runtime.memory import empty
 from npformer.runtime.threads import even_slices, in_parallel, n_threads
 
-QUERIES, KEYS = 256, 512  # per tile: 512 KB of float32 scores, half of a core's second-level cache
+# The most per tile: 512 KB of float32 scores, half of a core's second-level cache. Under a causal mask, a tile has half
+# as many queries: half of the scores in the last tile of keys of each tile of queries are computed for nothing.
+QUERIES, KEYS = 256, 512
 WORTH_A_THREAD = 2**22  # the fewest multiplications of queries and keys per thread: a quarter of a millisecond
 NO_MASK = np.ones((1, 1, 1, 0), bool)
 
@@ -192,15 +194,15 @@ def _of_any_layout(names):
 @_of_any_layout("q k v")
 def _attend(blas, q, k, v, out, peak, total, scratch, options, first, end):
     (H, T), (G, S) = q.shape[1:3], k.shape[1:3]
-    share = H // G
+    share, tile = H // G, QUERIES // 2 if options.causal else QUERIES
     finite = True
     for head in range(first, end):
         b, h, g = head // H, head % H, head % H // share
         peak[b, h], total[b, h] = like(options.scale, -np.inf), like(options.scale, 0)
-        if T <= QUERIES and (h == 0 or head == first):
+        if tile >= T and (h == 0 or head == first):
             scratch[0] = _fetch(q[b]) + _fetch(k[b]) + _fetch(v[b])
-        for t in range(0, T, QUERIES):
-            t_end = min(t + QUERIES, T)
+        for t in range(0, T, tile):
+            t_end = min(t + tile, T)
             seen = n_visible(t_end - 1, T, S, options.causal)
             n_tiles = 0
             for s in range(0, seen, KEYS):
@@ -219,19 +221,19 @@ def _attend(blas, q, k, v, out, peak, total, scratch, options, first, end):
 @_of_any_layout("q k v dq dk dv")
 def _attend_backward(blas, q, k, v, dout, out, logsumexp, dq, dk, dv, dbias, scratch, dscratch, options, first, end):
     (H, T), (G, S) = q.shape[1:3], k.shape[1:3]
-    share = H // G
+    share, tile = H // G, QUERIES // 2 if options.causal else QUERIES
     finite = True
-    row_sums = np.empty(QUERIES, q.dtype)  # Σ dout · out, which the backward pass of the softmax subtracts
+    row_sums = np.empty(tile, q.dtype)  # Σ dout · out, which the backward pass of the softmax subtracts
     for head in range(first * share, end * share):
         b, h, g = head // H, head % H, head % H // share
-        if T <= QUERIES and (h == 0 or head == first * share):
+        if tile >= T and (h == 0 or head == first * share):
             scratch[0] = _fetch(q[b]) + _fetch(k[b]) + _fetch(v[b]) + _fetch(dq[b]) + _fetch(dk[b]) + _fetch(dv[b])
         # Whether dk and dv are sums over several tiles of queries, or several heads, or of tiles that may be skipped.
-        again = T > QUERIES or share > 1 or options.keep_mask.shape[2] > 1
+        again = tile < T or share > 1 or options.keep_mask.shape[2] > 1
         if again and h % share == 0:
             dk[b, g] = dv[b, g] = like(options.scale, 0)
-        for t in range(0, T, QUERIES):
-            t_end = min(t + QUERIES, T)
+        for t in range(0, T, tile):
+            t_end = min(t + tile, T)
             q_tile, dout_tile, dq_tile = q[b, h, t:t_end], dout[b, t:t_end, h], dq[b, h, t:t_end]
             for i in range(t_end - t):
                 row_sums[i] = sum_of_products(dout[b, t + i, h], out[b, t + i, h])
