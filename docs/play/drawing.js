@@ -56,6 +56,22 @@ function cells(values, opacity, width, height, keep_mask, signed) {
   return `<g class="${kind}" shape-rendering="crispEdges">${paths}</g><path class="masked" d="${crosses}"/>`;
 }
 
+/** A box that scrolls sideways, and says so while a part of it is cut off. */
+function scrolling(...children) {
+  const node = element("div", { class: "scroll" }, ...children);
+  sizes.observe(node);
+  return node;
+}
+const sizes = new ResizeObserver((entries) => {
+  for (const { target } of entries) target.classList.toggle("cut", target.scrollWidth > target.clientWidth + 1);
+});
+
+/** The width of cells with which a picture fits into a box, if it is not too small to be read. */
+function fitting(box, rows, cols, most = 22) {
+  const names = 20 + 7.2 * Math.max(...rows.map((name) => name.length)) + 4 * Math.max(...cols.map((name) => name.length));
+  return Math.min(most, Math.max(14, Math.floor((box.clientWidth - names) / cols.length)));
+}
+
 /**
  * A picture of a matrix, whose numbers are read with the pointer or the arrow keys.
  * @param {object} options
@@ -75,11 +91,12 @@ function cells(values, opacity, width, height, keep_mask, signed) {
  * @param {string} [options.scale] what is written below the picture
  * @param {(value: number) => string} [options.told] how a number is told
  * @param {number} [options.chosen] a row that is framed
- * @param {(row: number) => void} [options.choose] what a click on a row does, and Enter
+ * @param {(row: number, col: number) => void} [options.choose] what a click on a cell does, and Enter
+ * @param {[number, number][]} [options.marks] cells that are outlined
  */
 function heat_map({
   title, text = "", values, rows, cols, signed = false, keep_mask, width = 22, height = 22, row = "token", col = "column",
-  table = false, opacity, scale, told = number, chosen, choose,
+  table = false, opacity, scale, told = number, chosen, choose, marks = [],
 }) {
   const [n, m] = [values.length, values[0].length];
   const peak = signed ? peak_of(values) : 1;
@@ -102,12 +119,14 @@ function heat_map({
   }
   const mark = chosen === undefined ? ""
     : `<rect class="chosen" y="${chosen * height - 1}" x="-1" width="${m * width + 2}" height="${height + 2}"/>`;
-  const scroll = element("div", { class: "scroll" });
-  const label = escaped(`${title}, ${n} by ${m} numbers. Arrow keys read them.${choose ? " Enter selects the row." : ""}`);
+  const outlines = marks.map(([i, j]) =>
+    `<rect class="mark" x="${j * width - 1}" y="${i * height - 1}" width="${width + 1}" height="${height + 1}"/>`).join("");
+  const scroll = scrolling();
+  const label = escaped(`${title}, ${n} by ${m} numbers. Arrow keys read them.${choose ? " Enter selects." : ""}`);
   scroll.innerHTML = `<svg width="${size[0]}" height="${size[1]}" viewBox="0 0 ${size.join(" ")}" tabindex="0"
     role="application" aria-roledescription="picture of a matrix" aria-label="${label}">
     ${names.join("")}<g transform="translate(${left} ${top})">${cells(values, opacity, width, height, keep_mask, signed)}
-    <rect class="frame" width="${m * width}" height="${n * height}"/>${mark}
+    <rect class="frame" width="${m * width}" height="${n * height}"/>${mark}${outlines}
     <rect class="cursor" width="${width}" height="${height}" visibility="hidden"/></g></svg>`;
 
   scale ??= signed ? `blue: down to ${number(-peak, 2)}; blank: 0; red: up to ${number(peak, 2)}` : "scale: 0 to 1";
@@ -138,14 +157,14 @@ function heat_map({
     const j = Math.floor((event.clientX - box.left - left) / width);
     if (i >= 0 && i < n && j >= 0 && j < m) show(i, j);
   });
-  if (choose) svg.addEventListener("click", () => at[0] >= 0 && choose(at[0]));
+  if (choose) svg.addEventListener("click", () => at[0] >= 0 && choose(...at));
   svg.addEventListener("pointerleave", () => document.activeElement === svg || hide());
-  svg.addEventListener("focus", () => show(at[0] < 0 ? chosen ?? 0 : at[0], Math.max(at[1], 0)));
+  svg.addEventListener("focus", () => at[0] < 0 ? show(...(marks[0] ?? [chosen ?? 0, 0])) : show(...at));
   svg.addEventListener("blur", hide);
   svg.addEventListener("keydown", (event) => {
     if (choose && ["Enter", " "].includes(event.key)) {
       event.preventDefault();
-      choose(at[0]);
+      choose(...at);
       return;
     }
     const arrows = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };

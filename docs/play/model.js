@@ -8,9 +8,13 @@ const state = {
   forced: [], // places of the target whose token the reader chose
   seen: [], // for each token of the target, the places that were hidden when it was written
   is_own: true, // whether the model, as it is now, writes the target by itself
+  best: [], // for each step, the token that the model, as it is now, finds most probable
   step: 0, // the one that is selected: it reads tgt_in[0 ... step] and writes tgt_in[step + 1]
+  why: "", // why this step is selected
   temperature: 1, draw: false, // whether tokens are drawn at random
   kind: "memory", side: "target", layer: 0, head: 0, // the part that is shown, and one of its heads
+  row: undefined, // the source token that is framed in the encoder, if the reader chose one
+  key: undefined, // the key whose weight is worked out, if the reader chose one
 };
 const UNSURE = 0.5; // a probability (at temperature 1) below which a token is marked
 const count = (n) => n.toLocaleString("en");
@@ -26,19 +30,22 @@ const TASKS = { // what differs between the models
     limit: (n) => n + 5, // tokens of the target of a source of n tokens
     examples: ["attention", "model", "level", "abcdefghij", "transformer"], // the last is longer than any in training
     title: "A word of yours",
+    hint: "It was trained on words of at most 10 random letters.",
+    known: ["hello", "npformer"],
     wanted: "at least one letter from a to z",
     left_out: /[^a-z]/i,
     skill: ({ max_len, exact_match, exact_match_longer }) =>
       `Trained on words of at most ${max_len} random letters. It reverses ${percent(exact_match)} of other words of such ` +
       `lengths, but only ${percent(exact_match_longer)} of longer ones, as it has never seen their positions.`,
     pattern: (weights) => {
-      const { src, tgt_in, hidden, forced } = state;
+      const { src, tgt_in, hidden } = state;
       const wrong = first_wrong(); // what should follow a wrong text is not known
-      const n = Math.min(src.length, wrong < 0 ? Infinity : wrong + 1);
-      const steps = weights.slice(0, n).map((row, t) => {
+      const known = Math.min(src.length, wrong < 0 ? Infinity : wrong + 1);
+      const steps = weights.slice(0, known).map((row, t) => {
         const best = largest_first(row)[0];
         return { t, at: row[best] ? best : -1, goal: src.length - 1 - t };
       });
+      const n = steps.length;
       const right = steps.filter(({ at, goal }) => at === goal);
       const which = wrong < 0 ? "here" : "up to the first letter that differs";
       const counted = n < 2 ? "" : `At ${right.length} of the ${n} steps ${which} the largest weight is on the letter that ` +
@@ -47,16 +54,16 @@ const TASKS = { // what differs between the models
         return counted && `${counted}${n < src.length ? "." : ", from the last letter to the first: a diagonal."}`;
       }
       const begin = counted && `${counted}. `;
-      const found = right.find(({ t, goal }) => has_written(t) && tgt_in[t + 1] !== src[goal] && !forced.includes(t + 1));
+      const found = right.find(({ t, goal }) => origin(t) === "model" && tgt_in[t + 1] !== src[goal]);
       if (found) {
-        return `${begin}Step ${found.t + 1} looks most at ‘${token(src[found.goal])}’, as it should, and yet writes ` +
+        return `${begin}Step ${found.t + 1} looks most at ${told_source(found.goal)}, as it should, and yet writes ` +
           `${told_written(found.t)}: where a step looks does not alone decide what it writes.`;
       }
-      const other = steps.find(({ at, goal }) => at !== goal && !hidden.includes(goal));
+      const other = steps.find(({ at, goal }) => at !== goal);
       if (!other) return begin.trim();
       const { t, at, goal } = other;
-      return `${begin}Step ${t + 1} should look at ${told(src[goal])}, and looks most at ${told(src[at])}` +
-        `${src[at] === src[goal] ? " of another place" : ""}.`;
+      if (hidden.includes(goal)) return `${begin}Step ${t + 1} cannot look at ${told_source(goal)}, which is hidden.`;
+      return `${begin}Step ${t + 1} should look at ${told_source(goal)}, and looks most at ${told_source(at)}.`;
     },
   },
   "en-fr": {
@@ -65,6 +72,8 @@ const TASKS = { // what differs between the models
     most: 40,
     limit: (n) => Math.min(n + 50, 80),
     title: "An English sentence of yours",
+    hint: "It knows what is in its training data, captions of photographs: people, dogs, outdoors.",
+    known: ["A man plays the guitar.", "Two dogs run on the beach."],
     wanted: "an English sentence",
     skill: ({ steps, n_sentences, bleu_lower, n_test, n_exact }) =>
       `Trained for ${count(steps)} steps on the ${count(n_sentences)} sentences of Multi30k, which describe pictures. Of ` +
@@ -73,8 +82,8 @@ const TASKS = { // what differs between the models
       `the words and groups of words that are also in a person's translation). It is small and often wrong, and for ` +
       "text of other kinds it is of no use.",
     pattern: (weights) => swaps(weights).map(({ t, s }) =>
-      `Two words change places: the step that wrote ${told_written(t - 1)} looks at ${told(state.src[s + 1])}, and the next, ` +
-      `which wrote ${told_written(t)}, at ${told(state.src[s])}.`).slice(0, 2).join(" ") +
+      `Two words change places: ${told_step(t - 1)} looks at ${told_source(s + 1)}, and ${told_step(t)}, the next one, ` +
+      `at ${told_source(s)}.`).slice(0, 2).join(" ") +
       (swaps(weights).length ? " In French, an adjective often follows its noun." : ""),
   },
 };
@@ -150,6 +159,8 @@ const is_finished = () => state.tgt_in.at(-1) === EOS || state.tgt_in.length > l
 const hidden_now = () => String([...state.hidden].sort((a, b) => a - b));
 /** Was any token written while other tokens were hidden, and would the model write others now? */
 const is_stale = () => !state.is_own && state.seen.slice(1).some((hidden) => hidden !== hidden_now());
+/** Was all of the target written while the tokens that are hidden now were hidden? */
+const is_of_now = () => state.seen.slice(1).every((hidden) => hidden === hidden_now());
 const read_tokens = () => (state.tgt_in.at(-1) === EOS ? state.tgt_in.slice(0, -1) : state.tgt_in);
 
 function choose_model(name) {
@@ -186,7 +197,8 @@ function write(tgt_in, is_forced = false) {
   state.forced = state.forced.filter((t) => t < (n < 0 ? tgt_in.length : n));
   if (is_forced) state.forced.push(tgt_in.length - 1);
   state.tgt_in = tgt_in;
-  state.step = read_tokens().length - 1;
+  const step = read_tokens().length - 1;
+  choose_step(step, has_written(step) ? "which wrote the last token" : "which is the next to write");
   show();
 }
 
@@ -204,9 +216,13 @@ function take(n) {
   }
 }
 
+function choose_step(step, why = "which you selected") {
+  Object.assign(state, { step, why, row: undefined, key: undefined });
+}
+
 /** Select a step, which a list, a picture or a table shows. @param {string} selector what has the focus afterwards */
 function select(step, selector) {
-  state.step = step;
+  choose_step(step);
   show();
   document.querySelector(selector).focus({ preventScroll: true });
 }
@@ -215,18 +231,24 @@ function select(step, selector) {
 function take_all() {
   if (is_finished()) state.tgt_in = [BOS];
   take(Infinity);
-  state.step = telling_step();
+  choose_step(...telling_step());
   show();
 }
 
-/** The first wrong step; else one where words change places; else that of the longest token that looks at one token. */
+/**
+ * The first wrong step; else one where words change places; else that of the longest token that looks at one token.
+ * @returns {[number, string]} the step, and why
+ */
 function telling_step() {
   const wrong = first_wrong();
-  if (wrong >= 0) return wrong;
+  if (wrong >= 0) return [wrong, `because here the output first differs from ${whose()}`];
   const weights = mean_of(trace(state.name, state.src, read_tokens(), state.hidden).heads.memory.at(-1));
   const clear = weights.map((row, t) =>
     (Math.max(...row) < 0.5 || !has_written(t) || state.tgt_in[t + 1] === EOS ? 0 : token(state.tgt_in[t + 1]).length));
-  return swaps(weights)[0]?.t ?? clear.indexOf(Math.max(...clear));
+  const swap = swaps(weights)[0];
+  if (swap) return [swap.t, "because here two words change places"];
+  const peak = Math.max(...clear);
+  return peak ? [clear.indexOf(peak), "because it looks mostly at one token"] : [0, "which is the first"];
 }
 
 /** The probabilities of all tokens. @param {number[]} logits (V) */
@@ -249,3 +271,42 @@ const has_written = (t) => t + 1 < state.tgt_in.length; // the last step may not
 /** The steps, each by the token that it reads last and the one that it writes. */
 const step_names = () => read_tokens().map((id, t) => `${token(id)} → ${has_written(t) ? token(state.tgt_in[t + 1]) : "?"}`);
 const told_written = (t) => (has_written(t) ? told(state.tgt_in[t + 1]) : "the next token");
+
+/** A token of the source in a sentence, with its place among its equals. */
+function told_source(s) {
+  const equals = state.src.flatMap((id, i) => (id === state.src[s] ? [i] : []));
+  const nth = equals.indexOf(s) + 1;
+  return equals.length === 1 ? told(state.src[s]) : `the ${nth}${["st", "nd", "rd"][nth - 1] ?? "th"} ${told(state.src[s])}`;
+}
+
+/** The hidden tokens in a sentence. */
+function told_hidden() {
+  const { hidden, src } = state;
+  if (hidden.length === src.length) return "all source tokens";
+  return hidden.length > 4 ? `${hidden.length} source tokens` : hidden.map(told_source).join(", ");
+}
+
+/**
+ * Who decided what follows step t: "model" (it would write it now), "reader", "earlier" (the model, while other tokens were
+ * hidden), "chance" (a draw), or undefined if nothing follows.
+ */
+function origin(t) {
+  if (!has_written(t)) return undefined;
+  if (state.forced.includes(t + 1)) return "reader";
+  if (state.tgt_in[t + 1] === state.best[t]) return "model";
+  return state.seen[t + 1] === hidden_now() ? "chance" : "earlier";
+}
+
+/** A step that has written, by what follows it. */
+const told_step = (t) => `the step ${origin(t) === "reader" ? "at which you chose" : "that wrote"} ${told_written(t)}`;
+
+/** What a step writes, as the end of a sentence. */
+function told_writing(t) {
+  const [written, best] = [told_written(t), told(state.best[t])];
+  return {
+    model: `and writes ${written}`,
+    reader: `and would write ${best}. You chose ${best === written ? "the same" : `${written} instead`}`,
+    earlier: `and would now write ${best}. ${written} was written before you changed what is hidden`,
+    chance: `and finds ${best} most probable. ${written} was drawn at random`,
+  }[origin(t)] ?? `and has not written yet: ${best} is the most probable`;
+}

@@ -8,7 +8,7 @@ const SIGNS = { // in tokens
   "<pad>": "padding, which is never written",
   "·": "goes on with the word before",
   "↑": "the next word begins with a capital letter",
-  "▁": "a word begins with the next token",
+  "(space)": "a word begins with the next token",
   "‿": "no space here",
 };
 const N_SHOWN = 6; // tokens in the table
@@ -18,12 +18,14 @@ function show() {
   const traced = trace(state.name, state.src, read_tokens(), state.hidden);
   const { logits } = traced.decoded;
   const shares = state.tgt_in.slice(1).map((id, t) => shares_at(logits[t])[id]);
-  state.is_own = state.tgt_in.slice(1).every((id, t) => id === greedy(logits[t]));
+  state.best = logits.map(greedy);
+  state.is_own = state.tgt_in.slice(1).every((id, t) => id === state.best[t]);
+  show_try();
   show_tokens(shares);
   show_picture(traced);
   show_next(traced);
   show_parts(traced);
-  $("hidden-text").textContent = told_hidden(traced);
+  $("hidden-text").textContent = effect_of_hiding(traced);
   $("verdict").textContent = verdict();
   $("lesson").textContent = lesson(shares);
   $("read").textContent = named(vocabulary.decode(state.src));
@@ -32,7 +34,6 @@ function show() {
   $("end").disabled = is_finished() && state.is_own && !state.draw; // it would write the same
   $("end").textContent = is_finished() && !$("end").disabled ? "Write again" : "To the end";
   for (const id of ["back", "begin"]) $(id).disabled = state.tgt_in.length === 1;
-  show_try();
 }
 
 /** @param {number[]} shares the probability of each token of the target */
@@ -57,7 +58,7 @@ function show_tokens(shares) {
   const wrong = state.name === "reverse" ? first_wrong() : -1;
   $("target").replaceChildren(element("li", {}, token(BOS)), ...shares.map((share, t) =>
     button(["target", t + 1, state.tgt_in[t + 1]], t === state.step, `p ${number(share, 2)}`, () => {
-      state.step = t;
+      choose_step(t);
     }, `${t === wrong ? "wrong" : ""} ${share < UNSURE ? "unsure" : ""}`)));
 }
 
@@ -66,34 +67,37 @@ function show_picture({ heads }) {
   const last = heads.memory.at(-1);
   const weights = mean_of(last); // (T, S)
   const rows = step_names();
-  const left = 60 + 7.2 * Math.max(...rows.map((name) => name.length));
-  const most = Math.min(($("picture").clientWidth - left) / src.length, 600 / rows.length);
-  const size = Math.min(24, Math.max(14, Math.floor(most)));
+  const cols = src.map(token);
+  const most = Math.min(24, Math.max(14, Math.floor(600 / rows.length)));
+  const size = fitting($("picture"), rows, cols, most);
   $("picture").replaceChildren(heat_map({
     title: "Where each step looks.",
-    text: "A row is a step: the token it reads last → the token it writes. A column is a source token. Press a row to " +
+    text: "A row is a step: the token it reads last → the token that follows. A column is a source token. Press a row to " +
       "select it.",
-    scale: `blank: 0, full colour: 1; the mean of the ${last.length} heads of layer ${heads.memory.length}`,
+    scale: `blank: 0, full colour: 1; the ${told_mean(heads)}`,
     values: weights, keep_mask: last[0].keep_mask, height: size, width: size, chosen: step,
-    rows, row: "step", cols: src.map(token), col: "looks at",
+    rows, row: "step", cols, col: "looks at", marks: tried_cells(),
     choose: (t) => select(t, "#picture svg"),
   }));
   const best = largest_first(weights[step])[0];
-  const looks = weights[step][best] ? `looks most at ${told(src[best])}, with ${percent(weights[step][best])} of its attention`
-    : "looks at nothing, as all source tokens are hidden";
-  $("step-text").textContent = `The selected step reads the target up to ${told(tgt_in[step])}, ${looks}, and writes ` +
-    `${told_written(step)}.`;
+  const looks = weights[step][best]
+    ? `looks most at ${told_source(best)}, with ${percent(weights[step][best])} of its attention (${told_mean(heads)}),`
+    : "looks at nothing, as all source tokens are hidden,";
+  $("step-text").replaceChildren(element("b", {}, `Selected: step ${step + 1}, after ${told(tgt_in[step])},`),
+    ` ${state.why}. It ${looks} ${told_writing(step)}.`);
   $("picture-text").textContent = task().pattern(weights);
 }
 
+/** Which weights are shown of the attention to the source. */
+const told_mean = ({ memory }) => `mean of the ${memory[0].length} heads of layer ${memory.length}`;
+
 /** What hiding does to the framed step. */
-function told_hidden({ decoded }) {
+function effect_of_hiding({ decoded }) {
   const { name, src, hidden, step, tgt_in } = state;
   if (!hidden.length) {
     return "Does it matter where a step looks? Select a step, hide a source token, and see how the probability changes.";
   }
-  const names = hidden.length === src.length ? "all source tokens"
-    : hidden.length > 4 ? `${hidden.length} source tokens` : hidden.map((s) => told(src[s])).join(", ");
+  const names = told_hidden();
   const [are, them] = hidden.length === 1 ? ["is", "it"] : ["are", "them"];
   if (tgt_in.length === 1) return `Now ${names} ${are} hidden: press To the end to write without ${them}.`;
   const all = trace(name, src, read_tokens()).decoded.logits[step];
@@ -113,11 +117,11 @@ function show_next({ decoded }) {
   $("next-title").textContent = `The ${N_SHOWN} most probable tokens of ${logits.length} for the selected step`;
   let n = 0;
   for (let sum = 0; sum < 0.9 && n < logits.length; n++) sum += probabilities[best[n]];
-  const again = is_finished() ? "Write again draws" : "To the end draws";
+  const again = is_finished() ? "press Write again to draw all of them" : "Next token and To the end draw";
   $("temperature-shown").textContent = number(temperature, 1);
   $("temperature-text").textContent = "Probability = softmax(logits / temperature). Here " +
     `${n === 1 ? "one token has" : `${n} tokens together have`} at least 90 %. ` +
-    (draw ? `Tokens are drawn at random: ${again} again. ` : "Next token writes the most probable one, the same at every " +
+    (draw ? `What is written stays. From now on tokens are drawn at random: ${again}. ` : "Next token writes the most probable one, the same at every " +
     "temperature. ") + "Elsewhere on the page, probabilities are at temperature 1.";
   const rows = best.slice(0, N_SHOWN).map((id) => {
     const attributes = { type: "button", disabled: id === PAD, "aria-label": `take ${token(id)}` };
@@ -146,6 +150,11 @@ function show_model(name) {
   const { about, model, tokens } = content;
   document.querySelector(`[name=model][value=${name}]`).checked = true;
   $("text-title").textContent = task().title;
+  $("hint").replaceChildren(`${task().hint} Try: `, ...task().known.flatMap((text, i) => {
+    const button = element("button", { type: "button" }, text);
+    button.addEventListener("click", () => show_text(text));
+    return i ? [" or ", button] : [button];
+  }));
   $("about").textContent = `${count(about.n_parameters)} parameters, width D = ${model.d_model}, encoder and decoder of ` +
     `${model.n_layers} layers with ${model.n_heads} heads each, vocabulary of ${tokens.length} tokens. ${task().skill(about)}`;
   const groups = { "": task().examples ?? [] };
@@ -203,8 +212,7 @@ $("temperature").addEventListener("input", (event) => {
 });
 $("draw").addEventListener("change", (event) => {
   state.draw = event.target.checked;
-  state.tgt_in = [BOS];
-  take_all();
+  show();
 });
 
 /** A disabled button loses the focus: give it to the other one. */

@@ -36,6 +36,7 @@ const key_of = ({ kind, side, layer = 0 }) => `part-${kind}-${side}-${layer}`;
 
 /** The row that is framed in the pictures of a side. */
 function framed(traced, side) {
+  if (side === "source" && state.row !== undefined) return state.row;
   const best = largest_first(mean_of(traced.heads.memory.at(-1))[state.step])[0];
   return side === "source" ? best : state.step;
 }
@@ -49,35 +50,79 @@ function ended(x, n = 3) {
   return told_shares(shares.map((_, id) => id), shares, n);
 }
 
-/** The small text and the small picture of a box. */
+/** The vectors after each box of the decoder, first to last. @returns {[string, Matrix][]} key of the box, (T, D) */
+function additions({ decoded }) {
+  const box = (kind, layer) => key_of({ kind, side: "target", layer });
+  return [[box("embedding", 0), decoded.embedded.x], ...decoded.layers.flatMap(({ attention, memory_attention, x }, layer) => [
+    [box("decoder", layer), attention.x], [box("memory", layer), memory_attention.x], [box("feed_forward", layer), x]])];
+}
+
+/** The token whose probability is followed through the boxes: the one that follows the selected step. */
+const followed = () => state.tgt_in[state.step + 1] ?? state.best[state.step];
+
+/**
+ * What the decoder would write if it ended at a box.
+ * @returns {{best: number, before: number?, shares: number[], shares_before: number[]?, x: Matrix} | undefined} tokens, after
+ * the box and after the one before it; undefined for a box that adds nothing to the vectors of the decoder
+ */
+function effect_of(box, traced) {
+  const list = additions(traced);
+  const i = list.findIndex(([key]) => key === key_of(box));
+  if (i < 0) return undefined;
+  const shares_after = ([, x]) => shares_at(chosen(state.name).model.logits([x[state.step]])[0]);
+  const [shares, shares_before] = [shares_after(list[i]), i ? shares_after(list[i - 1]) : undefined];
+  return { shares, shares_before, best: greedy(shares), before: shares_before && greedy(shares_before), x: list[i][1] };
+}
+
+/** What would be written after a box, in a few words, and the probability of the token that follows as a bar. */
+function small_effect({ best, before, shares }) {
+  const how = before === undefined ? "would write" : best === before ? "still" : "now";
+  const [name, share] = [told(best), number(shares[best], 2)];
+  const bar = element("i", { class: "share", style: `width: ${(100 * shares[followed()]).toFixed(1)}%` });
+  return element("small", { class: "effect" }, element(how === "now" ? "mark" : "span", {}, `${how} ${name} ${share}`), bar);
+}
+
+/** What a box of the decoder changes, in sentences. */
+function told_effect({ best, before, shares, shares_before, x }) {
+  const id = followed();
+  const which = origin(state.step) === "reader" ? ", which you chose," : has_written(state.step) ? ", which follows," : "";
+  return `If the decoder ended here, it would write ${ended(x)}. ` + (before === undefined ? ""
+    : `One box earlier: ${told(before)} ${number(shares_before[before], 2)}. ${best === before ? "" : `So this box makes ` +
+      `${told(best)} the most probable. `}The probability of ${told(id)}${which} ` +
+      `${Math.abs(shares[id] - shares_before[id]) < 5e-4 ? `stays ${number(shares[id], 3)}`
+        : `${shares[id] > shares_before[id] ? "rises" : "falls"} from ${number(shares_before[id], 3)} to ${number(shares[id], 3)}`}. `) +
+    "(This is computed by the last layer norm and the output matrix, applied to the vectors after this box.)";
+}
+
+/** What a box shows below its title. @returns {(Node|string)[]} */
 function content_of(box, traced) {
   const { kind, side, layer } = box;
+  const effect = effect_of(box, traced);
   if (ATTENTIONS[kind]) {
-    return [`layer ${layer + 1}`, small_map(mean_of(traced.heads[kind][layer]), framed(traced, side))];
+    const picture = small_map(mean_of(traced.heads[kind][layer]), framed(traced, side));
+    return [element("small", {}, `layer ${layer + 1}`), picture, effect ? small_effect(effect) : ""];
   }
   const ids = side === "source" ? state.src : read_tokens();
   const small = {
     tokens: () => `${ids.length} of the ${side === "source" ? "source" : "target so far"}`,
-    embedding: () => (side === "source" ? "a row of a table"
-      : `ending here, it would write ${ended(traced.decoded.embedded.x, 1)}`),
-    feed_forward: () => `layer ${layer + 1}` +
-      (side === "source" ? "" : `; ending here, it would write ${ended(traced.decoded.layers[layer].x, 1)}`),
+    embedding: () => "a row of a table",
+    feed_forward: () => `layer ${layer + 1}`,
     encoded: () => `${ids.length} vectors`,
     output: () => (!has_written(state.step) ? "the next token is not written yet"
-      : `wrote ${told_written(state.step)}${state.tgt_in[state.step + 1] === EOS ? "" : ", which is read next"}`),
+      : `${origin(state.step) === "reader" ? "you chose" : "wrote"} ${told_written(state.step)}` +
+        `${state.tgt_in[state.step + 1] === EOS ? "" : ", which is read next"}`),
   };
-  return [small[kind]()];
+  return [element("small", {}, small[kind]()), effect ? small_effect(effect) : ""];
 }
 
 function show_parts(traced) {
   const nodes = boxes().map((box) => {
-    const [small, picture = ""] = content_of(box, traced);
     const is_layer = box.kind === "feed_forward" || ATTENTIONS[box.kind];
     const attributes = {
       type: "button", id: key_of(box), class: `box ${box.side} ${is_layer ? "adds" : ""}`, style: `grid-row: ${box.row}`,
       "aria-pressed": String(key_of(box) === key_of(state)),
     };
-    const node = element("button", attributes, element("b", {}, box.title), element("small", {}, small), picture);
+    const node = element("button", attributes, element("b", {}, box.title), ...content_of(box, traced));
     node.addEventListener("click", () => choose_part(box, traced));
     return node;
   });
@@ -92,12 +137,14 @@ function show_parts(traced) {
     ...arrows.map((at) => element("i", { class: "arrow", style: `grid-row: ${at}` })),
     element("i", { class: "stub", style: `grid-row: ${last}` }),
   );
+  $("ending").textContent = "Lower line of a box of the decoder: what it would write for the selected step if it ended there. " +
+    `Bar: the probability of ${told(followed())} there. Marked: where another token becomes the most probable.`;
   show_part(traced);
 }
 
 function choose_part({ kind, side, layer = 0 }, traced) {
   $("diagram").querySelector('[aria-pressed="true"]').setAttribute("aria-pressed", "false");
-  Object.assign(state, { kind, side, layer });
+  Object.assign(state, { kind, side, layer, key: undefined });
   $(key_of(state)).setAttribute("aria-pressed", "true");
   show_part(traced);
   const is_below = $("part").getBoundingClientRect().top >= $("diagram").getBoundingClientRect().bottom;
@@ -115,19 +162,19 @@ function show_part(traced) {
   const size = { width: d_model > 32 ? 8 : 11, height: 16 };
   const options = { rows: rows_of(side), signed: true, chosen: framed(traced, side), ...size };
   $("heads").replaceChildren();
-  const would = (x) => `If the decoder ended here, it would write ${ended(x)}.`;
-  const how = " (This is computed by the last layer norm and the output matrix, applied to these vectors.)";
+  const effect = effect_of(state, traced);
+  $("part-effect").textContent = effect ? told_effect(effect) : "";
   if (ATTENTIONS[kind]) show_attention(traced);
   else if (kind === "tokens") {
     const what = side === "source" ? "The text is cut into tokens." : "The decoder reads the tokens that are written so far.";
     say_part(`${of}: tokens`, `${what} The model knows a token by its number, which is its row in the table of ` +
-      `embeddings: ${ids.map((id) => `${told(id)} ${id}`).join(", ")}.`);
+      `embeddings: ${ids.map((id) => `${told(id)} ${id}`).join(", ")}.${model.is_tied ? ` ${SHARED}` : ""}`);
     show_maps();
   } else if (kind === "embedding") {
     const { embedding, positions, x } = stack.embedded;
     const is_itself = model.is_tied && side === "target" && greedy(model.logits([x[state.step]])[0]) === ids[state.step];
     say_part(`${of}: embedding and position`, "The row of each token in the table of embeddings, times √D, plus the " +
-      `encoding of its position. ${side === "source" ? "" : would(x) + how}${is_itself ? " The output matrix is the same " +
+      `encoding of its position.${is_itself ? " The output matrix is the same " +
       "table, and the vector is still most like its own row: so this is the token that was read last." : ""}`);
     show_maps(
       heat_map({ title: "embedding", text: `√D · table[id] ${shape(x)}; rows: tokens`, values: embedding, ...options }),
@@ -138,8 +185,7 @@ function show_part(traced) {
     const { x, hidden } = stack.layers[layer];
     const peak = peak_of(hidden);
     say_part(`${of}, layer ${layer + 1}: feed-forward`, `For each token separately: relu(x W₁ + b₁) W₂ + b₂, from width D = ` +
-      `${d_model} to F = ${d_ff} and back. Added to its input, this is the output of the layer. ` +
-      `${side === "source" ? "" : would(x) + how}`);
+      `${d_model} to F = ${d_ff} and back. Added to its input, this is the output of the layer.`);
     show_maps(
       heat_map({
         title: "hidden", text: `relu(x W₁ + b₁) ${shape(hidden)}`, values: hidden, ...options, signed: false,
@@ -196,15 +242,15 @@ function show_attention(traced) {
   const { title, of, text, queries, keys } = ATTENTIONS[kind];
   const heads = traced.heads[kind][layer];
   const row = framed(traced, side);
-  const [asks, answers] = names_of(kind);
+  const answers = names_of(kind)[1];
   const mean = mean_of(heads)[row];
-  const who = kind === "encoder" ? `The source token at which the selected step looks most, ${told(asks[row])},`
-    : "The selected step";
+  const who = kind !== "encoder" ? "The selected step" : state.row === undefined
+    ? `The source token at which the selected step looks most, ${told_source(row)},` : `The source token ${told_source(row)}`;
   const looks = Math.max(...mean) ? `${who} attends, in the mean of the heads, to ${told_shares(answers, mean, 2)}.`
     : "All source tokens are hidden: all weights are 0.";
   say_part(`${of}, layer ${layer + 1}: ${title.toLowerCase()}`, `Here ${text}, in ${heads.length} heads, each with ` +
-    `matrices of its own. Rows: queries, ${queries}; columns: keys, ${keys}. ${looks} Weights ` +
-    "show what a head reads; they do not prove what it is used for.");
+    `matrices of its own. Rows: queries, ${queries}; columns: keys, ${keys}. ${looks} Weights show what a head reads, not ` +
+    "what it is used for.");
   $("heads").style.setProperty("--heads", heads.length);
   $("heads").replaceChildren(...heads.map(({ weights }, h) => {
     const attributes = { type: "button", "aria-pressed": String(h === state.head) };
@@ -238,10 +284,24 @@ function show_head(traced) {
   const { q, k, v, keep_mask, scores, weights, out } = traced.heads[kind][layer][head];
   const queries = rows_of(side), keys = names_of(kind)[1].map(token);
   const names = { rows: queries, cols: keys, row: "query", col: "key" };
-  const pairs = { ...names, keep_mask, table: true, chosen: framed(traced, side), height: queries.length > 24 ? 14 : 22 };
-  const choose = side === "source" ? undefined : (t) => select(t, "#head svg");
+  const row = framed(traced, side);
+  const key = state.key ?? largest_first(weights[row])[0];
+  const size = { width: fitting($("head"), queries, keys), height: queries.length > 24 ? 14 : 22 };
+  const pairs = { ...names, keep_mask, table: true, chosen: row, ...size };
+  const choose = (i, j) => {
+    if (side === "source") state.row = i;
+    else choose_step(i);
+    state.key = j;
+    show();
+    $("head").querySelector("svg").focus({ preventScroll: true });
+  };
   const narrow = { signed: true, width: 12, height: 18 };
   const open = [...$("head").querySelectorAll("details")].map((node) => node.open);
+  const work = worked({ ...traced.heads[kind][layer][head], row, key, rows: queries, cols: keys }, (j) => {
+    state.key = j;
+    show_head(traced);
+    $("key").focus({ preventScroll: true });
+  });
   const mask = kind === "decoder" ? "; crossed out: after the query (causal mask)"
     : state.hidden.length ? "; crossed out: hidden" : "";
   const from = kind === "memory"
@@ -254,9 +314,10 @@ function show_head(traced) {
   const wide = { ...asks, signed: true, width: merged[0].length > 32 ? 8 : 11, height: 16 };
   $("head").replaceChildren(
     heat_map({
-      title: `weights of head ${head + 1}`, text: `softmax of each row of the scores ${shape(weights)}${mask}`,
-      values: weights, ...pairs, choose,
+      title: `weights of head ${head + 1}`, text: `softmax of each row of the scores ${shape(weights)}${mask}. Press a cell to work it out.`,
+      values: weights, ...pairs, choose, marks: [[row, key]],
     }),
+    work,
     element("details", {}, element("summary", {}, summary),
       element("p", { class: "small" }, `${from}, plus a bias. Each head has matrices of its own.`),
       element("div", { class: "maps" },
@@ -279,6 +340,6 @@ function show_head(traced) {
         heat_map({ title: "sum", text: `input + result ${shape(x)}: the input of the next box`, values: x, ...wide }))),
   );
   $("head").querySelectorAll("details").forEach((node, i) => {
-    node.open = open[i] ?? false;
+    node.open = open[i] ?? node === work;
   });
 }

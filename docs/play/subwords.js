@@ -90,7 +90,7 @@ class Subwords {
   shown(id) {
     if (SPECIAL[id]) return SPECIAL[id];
     const piece = this.pieces[id];
-    const bare = piece.replace("▁", "").replace(JOINED, "") || piece;
+    const bare = piece.replace("▁", "").replace(JOINED, "") || piece.replace("▁", "(space)");
     return piece.startsWith("▁") || /^<.*>$/.test(piece) ? bare : `·${bare}`;
   }
 

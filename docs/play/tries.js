@@ -1,15 +1,13 @@
 "use strict";
-// Experiments to begin with: each sets the state, asks what will happen, does it, and says what is seen.
+// Experiments to begin with: each sets the state, asks what will happen, does it, says what is seen, and points to it.
 
 const FIRST = "A dog runs outside with a yellow toy.";
 const said = () => `“${named(chosen(state.name).vocabulary.decode(state.tgt_in))}”`;
-const step_of = (name) => state.tgt_in.map(token).indexOf(name) - 1; // the step that wrote a token
+const step_of = (name) => state.tgt_in.map(token).indexOf(name) - 1; // the step that a token follows
 const source_place = (name) => state.src.map(token).indexOf(name);
+const mean_now = () => mean_of(trace(state.name, state.src, read_tokens(), state.hidden).heads.memory.at(-1));
 /** How much of its attention a step gives to a source token. */
-function share_of(t, name) {
-  const { heads } = trace(state.name, state.src, read_tokens(), state.hidden);
-  return percent(mean_of(heads.memory.at(-1))[t][source_place(name)]);
-}
+const share_of = (t, name) => percent(mean_now()[t][source_place(name)]);
 const id_of = (name) => chosen(state.name).content.tokens.findIndex((_, id) => token(id) === name);
 
 const TRIES = [
@@ -21,52 +19,55 @@ const TRIES = [
         return `${state.tgt_in.length === 1 ? "Nothing is written yet. " : ""}Press Next token until ‘jouet’ (toy) is ` +
           "written. Where will the step after it look?";
       }
-      return has_written(t + 1) ? `The step after ‘jouet’ (toy) wrote ${told_written(t + 1)}. Where did it look?`
-        : "‘jouet’ (toy) is written, and the step after it is selected. Where does it look?";
+      if (!has_written(t + 1)) return "‘jouet’ (toy) is written, and the step after it is selected. Where does it look?";
+      const who = origin(t + 1) === "reader" ? "is the one at which you chose" : "wrote";
+      return `The step after ‘jouet’ (toy) ${who} ${told_written(t + 1)}. Where did it look?`;
     },
     set: () => write([BOS]),
     act: take_all,
     told: () => "It looks back. ‘jouet’ was written by a step that looks at ‘toy’ " +
       `(${share_of(step_of("jouet"), "toy")}), and ‘jaune’ by one that looks at ‘yellow’ ` +
       `(${share_of(step_of("jaune"), "yellow")}), one word to the left: in French this adjective follows its noun.`,
+    cells: () => [[step_of("jouet"), source_place("toy")], [step_of("jaune"), source_place("yellow")]],
   },
   {
     title: "Hide a word", model: "en-fr", text: FIRST,
-    ask: "Now ‘yellow’ will be hidden, and the sentence written again. Will there be another colour, or none?",
+    ask: "If ‘yellow’ is hidden and the sentence is written again, will there be another colour, or none?",
     set: () => {},
     act: () => {
       state.hidden = [source_place("yellow")];
       write([BOS]);
       take_all();
+      choose_step(step_of("jouet") + 1, "where the colour was");
     },
     told: () => `None: ${said()} The step after ‘jouet’ finds no colour to read, and ends the sentence.`,
+    cells: () => [[step_of("jouet") + 1, source_place("yellow")]],
   },
   {
     title: "Force a word", model: "en-fr", text: FIRST,
-    ask: "The next token would be ‘jaune’. We write ‘rouge’ (red) instead. Where will this step look, and what comes next?",
+    ask: "After ‘jouet’ the model goes on with ‘jaune’ (yellow). If ‘rouge’ (red) is written instead, where will this step " +
+      "look, and what comes next?",
     set: () => write(state.tgt_in.slice(0, step_of("jouet") + 2)),
     act: () => {
       write([...state.tgt_in, id_of("rouge")], true);
       take(Infinity);
-      state.step = step_of("rouge");
-      show();
+      choose_step(step_of("rouge"), "whose token was not its own choice");
     },
-    told: () => `The step that wrote ‘rouge’ still looks at ‘yellow’ (${share_of(state.step, "yellow")}): a step looks before ` +
-      "its token is chosen. Then the decoder reads ‘rouge’ like a word of its own, and ends the sentence. It cannot correct " +
-      "what is written.",
+    told: () => `The step at which ‘rouge’ was chosen still looks at ‘yellow’ (${share_of(state.step, "yellow")}): a step looks ` +
+      "before its token is chosen. Then the decoder reads ‘rouge’ like a word of its own, and ends the sentence. It cannot " +
+      "correct what is written.",
+    cells: () => [[step_of("rouge"), source_place("yellow")]],
   },
   {
     title: "Sure and wrong", model: "en-fr", text: "A cat and a dog.",
     ask: "This small model has no token for ‘cat’: it reads c·at. What will it write for it, and how sure will it be?",
     set: () => write([BOS]),
-    act: () => {
-      take_all();
-      state.step = step_of("chien");
-      show();
-    },
-    told: () => `${said()} It writes ‘chien’ (dog) for the cat, with ` +
-      `${$("target").children[state.step + 1].querySelector("small").textContent}. A high probability says that the model is ` +
-      "sure, not that it is right.",
+    act: take_all,
+    told: () => `${said()} It writes ‘chien’ (dog) for the cat, with a probability of ` +
+      `${number(shares_at(trace(state.name, state.src, read_tokens()).decoded.logits[step_of("chien")])[id_of("chien")], 2)}: ` +
+      `the step that should read c·at looks at ‘dog’ (${share_of(step_of("chien"), "dog")}). A high probability says that the ` +
+      "model is sure, not that it is right.",
+    cells: () => [[step_of("chien"), source_place("dog")]],
   },
   {
     title: "Too long", model: "reverse", text: "transformer",
@@ -74,13 +75,21 @@ const TRIES = [
       "trained on come out right?",
     set: () => write([BOS]),
     act: take_all,
-    told: () => `No: one letter is skipped, one doubled, ${said()} instead of “${wanted()}”. The others come in the right ` +
-      "order. The model has never read a word of this length.",
+    told: () => {
+      const [[, best]] = TRIES[4].cells();
+      return `No: one letter is skipped, one doubled, ${said()} instead of “${wanted()}”. The first step looks at ` +
+        `${told_source(best)} (${percent(mean_now()[0][best])}), and not at the last letter. The model has never read a word ` +
+        "of this length.";
+    },
+    cells: () => [[0, largest_first(mean_now()[0])[0]]],
   },
 ];
 
-let tried; // the one that is open: {i, key}; key is that of the state which its sentence describes
+let tried; // the one that is open: {i}, and if it is seen {key, told, cells}; key is that of the state which they describe
 const key_of_state = () => JSON.stringify([state.name, state.text, state.tgt_in, state.hidden]);
+const is_seen = () => tried?.key === key_of_state();
+/** The cells of the picture of which the answer speaks. */
+const tried_cells = () => (is_seen() ? tried.cells : []);
 
 function set_try({ model, text, set }) {
   Object.assign(state, { temperature: 1, draw: false });
@@ -91,34 +100,61 @@ function set_try({ model, text, set }) {
   set();
 }
 
-/** Ask, or say what is seen. @param {boolean} is_seen */
-function open_try(i, is_seen) {
+/** Ask. */
+function open_try(i) {
   tried = undefined;
   set_try(TRIES[i]);
-  if (is_seen) TRIES[i].act();
-  tried = { i, key: is_seen ? key_of_state() : "", told: is_seen && TRIES[i].told() };
+  tried = { i };
   show_try();
+}
+
+/** Say what is seen, and outline it. */
+function answer_try() {
+  const { i } = tried;
+  open_try(i);
+  TRIES[i].act();
+  tried = { i, key: key_of_state(), told: TRIES[i].told(), cells: TRIES[i].cells() };
+  show();
+  const last = TRIES.length - 1;
+  $(i < last ? "try-next" : `try-${last}`).focus({ preventScroll: true });
+  const top = (id) => $(id).getBoundingClientRect().top - 8;
+  const bottom = $("picture").getBoundingClientRect().bottom;
+  const first = ["tries", "try-answer"].find((id) => bottom - top(id) < innerHeight); // else the answer would leave the screen
+  if (first && (bottom > innerHeight || top(first) < 0)) scrollBy(0, top(first));
+}
+
+/** Bring the outlined cells into sight. */
+function point() {
+  $("picture").scrollIntoView({ block: "nearest" });
 }
 
 const question = (ask) => (typeof ask === "function" ? ask() : ask);
 
-/** The question, the sentence while it is true, or nothing for another text. */
+/** The question and, while it is true, the answer; nothing for another text. */
 function show_try() {
   if (tried && (state.name !== TRIES[tried.i].model || state.text !== TRIES[tried.i].text)) tried = undefined;
-  const is_seen = tried?.key === key_of_state();
-  const text = tried ? (is_seen ? tried.told : question(TRIES[tried.i].ask)) : "";
-  if ($("try-text").textContent !== text) $("try-text").textContent = text;
-  $("try-see").hidden = !tried || is_seen;
+  const seen = is_seen();
+  const texts = { "try-text": tried ? question(TRIES[tried.i].ask) : "", "try-answer": seen ? tried.told : "" };
+  for (const [id, text] of Object.entries(texts)) if ($(id).textContent !== text) $(id).textContent = text;
+  $("try-see").hidden = !tried || seen;
+  $("try-show").hidden = !seen;
+  const next = seen ? TRIES[tried.i + 1] : undefined;
+  $("try-next").hidden = !next;
+  if (next) $("try-next").textContent = `Next experiment: ${tried.i + 2}. ${next.title}`;
   TRIES.forEach((_, i) => $(`try-${i}`).setAttribute("aria-pressed", String(tried?.i === i)));
 }
 
 TRIES.forEach(({ title }, i) => {
   const button = element("button", { type: "button", id: `try-${i}` }, `${i + 1}. ${title}`);
-  button.addEventListener("click", () => open_try(i, false));
+  button.addEventListener("click", () => open_try(i));
   document.querySelector("#tries .try-list").append(button);
 });
-$("try-see").addEventListener("click", () => {
-  const { i } = tried;
-  open_try(i, true);
-  $(`try-${i}`).focus({ preventScroll: true });
+$("try-see").addEventListener("click", answer_try);
+$("try-next").addEventListener("click", () => {
+  open_try(tried.i + 1);
+  $("try-see").focus({ preventScroll: true });
+});
+$("try-show").addEventListener("click", () => {
+  point();
+  $("picture").querySelector("svg").focus({ preventScroll: true });
 });

@@ -1,11 +1,44 @@
 "use strict";
 // What the page says of an output: whether it is right, where it first goes wrong, and what one may learn from it.
 
+const CORRECT = { // translations of sentences of this page that are in no data
+  "A cat and a dog.": "Un chat et un chien.",
+  "A man plays the guitar.": "Un homme joue de la guitare.",
+  "Two dogs run on the beach.": "Deux chiens courent sur la plage.",
+};
+
+/** A person's translation in the data of the example that is read. @returns {string | undefined} */
+const persons = () => chosen(state.name).content.examples?.find(({ text }) => text === state.text)?.reference;
+
+/** What the output is compared with. */
+const whose = () => {
+  if (state.name === "reverse") return "the reversed word";
+  return persons() ? "a person's translation" : "a correct translation";
+};
+
 /** The output that is right as far as the page knows, or undefined. @returns {string | undefined} */
 function wanted() {
   const { content, vocabulary } = chosen(state.name);
   if (!content.examples) return vocabulary.decode([...state.src].reverse());
-  return content.examples.find(({ text }) => text === state.text)?.reference;
+  return persons() ?? CORRECT[state.text];
+}
+
+const LITTLE = new Set(("the and are was were for into off out over under from with that this while his her their its some near " +
+  "through around onto down there they him who which being has have not but one").split(" ")); // French may leave them out
+
+/** The words of the source that no step looks at most, with the largest share that a step gives them. */
+function unread() {
+  const words = []; // {name, places}: a word can be several tokens
+  state.src.forEach((id, s) => {
+    if (!token(id).startsWith("·")) words.push({ name: "", places: [] });
+    words.at(-1).name += token(id).replace("·", "");
+    words.at(-1).places.push(s);
+  });
+  const weights = mean_of(trace(state.name, state.src, read_tokens()).heads.memory.at(-1));
+  const peaks = new Set(weights.map((row) => largest_first(row)[0]));
+  const most = ({ places }) => Math.max(...weights.map((row) => places.reduce((sum, s) => sum + row[s], 0)));
+  return words.filter(({ name, places }) => /^\p{L}{3,}$/u.test(name) && !LITTLE.has(name) && !places.some((s) => peaks.has(s)))
+    .map((word) => ({ name: word.name, most: most(word) })).filter((word) => word.most < 0.25);
 }
 
 /** The first step that leaves what is wanted, or -1. */
@@ -62,19 +95,37 @@ function verdict() {
       `${is_finished() ? "Write again" : "Begin again, then To the end,"} to see what the model writes now.`;
   }
   if (right === undefined) {
-    return `No translation of this text is stored, so the page cannot say what is right.${stopped}`;
+    return `No translation of this text is stored, so the page cannot say what is right.${stopped}${told_unread()}`;
   }
-  if (state.name === "reverse") return verdict_of_letters(source, text, right, has_ended) + stopped;
-  if (has_ended && text === right) return "Right: a person translated it into the same words.";
+  if (state.name === "reverse") return verdict_of_letters(source, text, right, has_ended) + stopped + told_without();
+  return verdict_of_words(text, right, has_ended) + stopped + told_without();
+}
+
+/** The words of an own sentence that may be lost, if the model alone wrote all of the translation. */
+function told_unread() {
+  if (state.tgt_in.at(-1) !== EOS || state.hidden.length || !state.is_own) return "";
+  return unread().slice(0, 2).map(({ name, most }) => ` No step gives ‘${name}’ more than ${Math.ceil(100 * most)}\u00a0% of its ` +
+    "attention: it may be missing in the translation.").join("");
+}
+
+/** Whether what is hidden now matters for what is written. */
+function told_without() {
+  if (!state.hidden.length || state.tgt_in.length === 1) return "";
+  return is_of_now() ? ` It was written without reading ${told_hidden()}.` : ` Hiding ${told_hidden()} changes none of its tokens.`;
+}
+
+/** Is the translation right, as far as it is written? */
+function verdict_of_words(text, right, has_ended) {
+  if (has_ended && text === right) return persons() ? "Right: a person translated it into the same words." : "Right.";
   const [words, goal] = [text, right].map(words_of);
   const found = changes(words, goal, !has_ended);
   if (!has_ended && !found.length) {
-    return `${text ? "So far the same words as a person's" : "A person's"} translation: “${right}”${stopped}`;
+    return `${text ? `So far the same words as ${whose()}` : whose().replace("a", "A")}: “${right}”`;
   }
-  if (!found.length) return `The same words as a person's translation, “${right}”. Only signs or capital letters differ.`;
+  if (!found.length) return `The same words as ${whose()}, “${right}”. Only signs or capital letters differ.`;
   if (2 * found.length > goal.length) {
-    return `${has_ended ? "Far from" : "So far not close to"} a person's translation, “${right}”: ${found.length} words ` +
-      `differ.${stopped}`;
+    return `${has_ended ? "Far from" : "So far not close to"} ${whose()}, “${right}”: ${found.length} words ` +
+      "differ.";
   }
   const forced = forced_words(words);
   const differences = found.map(([here, there]) => {
@@ -82,9 +133,10 @@ function verdict() {
     return !here ? `‘${there}’ is missing` : there ? `${word} instead of ‘${there}’`
       : forced.includes(here) ? `${word}, which is added` : `${word} is added`;
   }).join(", ");
-  const is_other = found.every(([here, there]) => here && there && !forced.includes(here));
-  return `${has_ended ? "Different" : "So far different"} from a person's translation, “${right}”: ${differences}.` +
-    `${is_other ? " This can be a mistake or another good translation." : ""}${stopped}`;
+  if (!persons()) return `${has_ended ? "Wrong" : "So far wrong"}: ${differences}. A correct translation is “${right}”`;
+  const is_other = !state.hidden.length && found.every(([here, there]) => here && there && !forced.includes(here));
+  return `${has_ended ? "Different" : "So far different"} from ${whose()}, “${right}”: ${differences}.` +
+    `${is_other ? " This can be a mistake or another good translation." : ""}`;
 }
 
 /**
@@ -121,6 +173,8 @@ function verdict_of_letters(source, text, right, has_ended) {
   return `Wrong: ${first}${instead}. ‘${source}’ backwards is ‘${right}’.`;
 }
 
+const SHARED = "English and French share one table of 2,000 tokens, so parts of English words can be French words.";
+
 /** What to learn from this text. @param {number[]} shares the probability of each token of the target, at temperature 1 */
 function lesson(shares) {
   const { content, vocabulary } = chosen(state.name);
@@ -143,19 +197,24 @@ function lesson(shares) {
       "tokens than in lower case, and the model hardly knows them: write them in lower case.");
   }
   if (others.length) {
-    parts.push(`Cut into parts: ${others.map((pieces) => pieces.join("·")).join(", ")}. Only words that were frequent in the ` +
-      "training are one token; the model is often wrong about others.");
+    parts.push(`Cut into parts: ${others.map((pieces) => pieces.join("·")).join(", ")}. ${SHARED} Only frequent words are one ` +
+      "token; the model is often wrong about others.");
   }
+  const origins = shares.map((_, t) => origin(t));
   const again = state.tgt_in.find((id, t, ids) => state.name !== "reverse" && id === ids[t + 1] && id === ids[t + 2]);
-  if (again !== undefined) parts.push(`It repeats ${told(again)}: this often happens where a model does not know how to go on.`);
+  if (again !== undefined && origins.every((who) => who === "model")) {
+    parts.push(`It repeats ${told(again)}: this often happens where a model does not know how to go on.`);
+  }
+  const n_drawn = origins.filter((who) => who === "chance").length;
+  if (n_drawn) parts.push(`At ${n_drawn} of ${shares.length} tokens, chance drew another one than the most probable.`);
   const unsure = shares.filter((share) => share < UNSURE).length;
   if (unsure) {
     const worst = largest_first(shares).at(-1);
     parts.push(`Low p (dashed border: below ${UNSURE}) at ${unsure} of ${shares.length} tokens, the lowest at ` +
-      `${told(state.tgt_in[worst + 1])}.`);
+      `${told(state.tgt_in[worst + 1])}${origins[worst] === "reader" ? ", which you chose" : ""}.`);
   } else if (shares.length) {
     const but = wanted() !== undefined && first_wrong() < 0 ? ""
-      : state.name === "reverse" ? ", and yet not all are right" : ". This does not say that it is right";
+      : wanted() !== undefined && !persons() ? ", and yet not all are right" : ". This does not say that it is right";
     parts.push(`Every token has a probability of ${UNSURE} or more${but}.`);
   }
   return parts.join(" ");

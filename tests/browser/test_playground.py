@@ -66,7 +66,7 @@ def shown(piece):
     """A subword as the page writes it."""
     if piece in ("<s>", "</s>"):
         return {"<s>": "<begin>", "</s>": "<end>"}[piece]
-    bare = piece.replace("▁", "", 1).replace("‿", "", 1) or piece
+    bare = piece.replace("▁", "", 1).replace("‿", "", 1) or piece.replace("▁", "(space)")
     return bare if piece.startswith("▁") or re.match("<.*>$", piece) else f"·{bare}"
 
 
@@ -165,9 +165,14 @@ def test_what_the_page_says_of_a_step_is_what_its_weights_are(browser):
     back = [t for t in range(1, len(best)) if best[t] == best[t - 1] - 1 and min(weights.max(-1)[[t - 1, t]]) >= 0.5]
     assert [words[1][t + 1] for t in back] == ["jaune"] and step == back[0]
     text = find(browser, "#step-text").text
-    assert f"reads the target up to ‘{words[1][step]}’, looks most at" in text and text.endswith("and writes ‘jaune’.")
-    assert f"‘{words[0][best[step]]}’, with {100 * weights[step].max():.1f}" in text
-    swap = "the step that wrote ‘jouet’ looks at ‘toy’, and the next, which wrote ‘jaune’, at ‘yellow’"
+    assert text.startswith(
+        f"Selected: step {step + 1}, after ‘{words[1][step]}’, because here two words change places."
+    )
+    share = (
+        f"{100 * weights[step].max():.1f}\u00a0% of its attention (mean of the 4 heads of layer 2), and writes ‘jaune’."
+    )
+    assert text.replace(" %", "\u00a0%").endswith(f"It looks most at ‘{words[0][best[step]]}’, with {share}")
+    swap = "the step that wrote ‘jouet’ looks at ‘toy’, and the step that wrote ‘jaune’, the next one, at ‘yellow’"
     assert swap in find(browser, "#picture-text").text
     for text in ["Two dogs play by a tree.", "Three men are cooking in a kitchen.", "A big dog."]:
         paste(browser, text)
@@ -177,7 +182,7 @@ def test_what_the_page_says_of_a_step_is_what_its_weights_are(browser):
     assert "At 9 of the 9 steps" in find(browser, "#picture-text").text
     browser.execute_script("show_text('transformer')")  # longer than those in training
     assert "has 11 letters, and no word of the training had more than 10" in find(browser, "#lesson").text
-    assert find(browser, "#picture-text").text.startswith("Step 1 should look at ‘r’, and looks most at ")
+    assert find(browser, "#picture-text").text.startswith("Step 1 should look at the 3rd ‘r’, and looks most at ")
     browser.execute_script("show_text('hello'); state.hidden = [2]; show()")  # the text was right when it was written
     assert "should" not in find(browser, "#picture-text").text
 
@@ -196,22 +201,176 @@ def test_an_earlier_step_can_be_chosen_and_written_differently(browser):
     assert browser.execute_script("return state.step") < 3
 
 
-def test_what_a_decoder_that_ended_earlier_would_write_is_computed_by_its_last_norm_and_output(browser):
+def test_what_a_decoder_that_ended_after_a_box_would_write_is_computed_by_its_last_norm_and_output(browser):
     _, params, _ = make_playground.read("en-fr")
-    x, ended = browser.execute_script("""
-        const {embedded, layers} = trace('en-fr', state.src, read_tokens()).decoded;
-        return [[embedded, ...layers].map(({x}) => x[state.step]), [embedded, ...layers].map(({x}) => ended(x))];
-    """)
+    traced, step, ids = browser.execute_script(
+        "return [trace('en-fr', state.src, read_tokens()).decoded, state.step, state.tgt_in]"
+    )
+    keys, x = ["embedding-target-0"], [traced["embedded"]["x"][step]]
+    for i, layer in enumerate(traced["layers"]):
+        keys += [f"{kind}-target-{i}" for kind in ("decoder", "memory", "feed_forward")]
+        x += [part["x"][step] for part in (layer["attention"], layer["memory_attention"], layer)]
     norm = params["decoder"]["norm"]
     hidden, _, _ = nf.layer_norm(np.array(x), norm["gain"], norm["bias"], 1e-5)
-    shares = nf.softmax(hidden @ params["embedding"].T + params["output"]["bias"]).max(-1)
-    assert [float(text.split(", ")[0].rpartition(" ")[2]) for text in ended] == [round(float(p), 2) for p in shares]
-    assert ended[-1].startswith("‘jaune’") and not ended[1].startswith("‘jaune’")
-    for key, text in zip(["embedding-target-0", "feed_forward-target-0", "feed_forward-target-1"], ended, strict=True):
+    shares = nf.softmax(hidden @ params["embedding"].T + params["output"]["bias"])
+    names = browser.execute_script("return arguments[0].map(told)", shares.argmax(-1).tolist())
+    assert (
+        names[-2:] == ["‘jaune’", "‘jaune’"] and names[-3] != "‘jaune’"
+    )  # cross-attention of layer 2 finds the colour
+    assert len(set(keys)) == 7
+    for i, (key, name, share) in enumerate(zip(keys, names, shares, strict=True)):
         box = find(browser, f"#part-{key}")
-        assert text.split(", ")[0] in box.text
+        said = f"{name} {share.max():.2f}"
+        word = "would write" if not i else "still" if names[i - 1] == name else "now"
+        assert f"{word} {said}" in box.text
+        assert bool(box.find_elements(By.TAG_NAME, "mark")) == (word == "now")
+        followed = share[ids[step + 1]]
+        width = browser.execute_script("return parseFloat(arguments[0].querySelector('.share').style.width)", box)
+        assert abs(width - 100 * followed) < 0.06
         box.click()
-        assert f"If the decoder ended here, it would write {text}" in find(browser, "#part-text").text
+        text = find(browser, "#part-effect").text
+        assert text.startswith(f"If the decoder ended here, it would write {said}")
+        if i:
+            before = shares[i - 1][ids[step + 1]]
+            moved = f"{'rises' if followed > before else 'falls'} from {before:.3f} to {followed:.3f}"
+            moved = f"stays {followed:.3f}" if abs(followed - before) < 5e-4 else moved
+            assert f"The probability of ‘jaune’, which follows, {moved}." in text
+    find(browser, "#part-feed_forward-source-0").click()
+    assert find(browser, "#part-effect").text == ""  # no decoder ends in the encoder
+
+
+@pytest.mark.parametrize("name", ["reverse", "en-fr"])
+def test_a_weight_that_is_worked_out_is_that_of_the_model(browser, name):
+    """q · k, the score and the weight as text, and the columns that add up to the output of the head."""
+    choose(browser, name)
+    model, params, _ = make_playground.read(name)
+    src, tgt_in, step = browser.execute_script("return [state.src, read_tokens(), state.step]")
+    weights = model.attention_weights(params, np.array([src]), np.array([tgt_in]), backend="reference")
+
+    def numbers_of(table):
+        rows = browser.find_elements(By.CSS_SELECTOR, f"#head .worked .scroll:nth-of-type({table}) tbody tr")
+        texts = [[cell.text for cell in row.find_elements(By.CSS_SELECTOR, ".value")] for row in rows]
+        return np.array([[float(text.replace("−", "-")) for text in row] for row in texts])
+
+    for kind, side, layer, head in [("memory", "target", 1, 0), ("memory", "target", 0, 1), ("decoder", "target", 1, 1),
+                                    ("encoder", "source", 0, 0)]:  # fmt: skip
+        find(browser, f"#part-{kind}-{side}-{layer}").click()
+        find(browser, f"#heads button:nth-child({head + 1})").click()
+        row = browser.execute_script("return framed(trace(state.name, state.src, read_tokens()), state.side)")
+        assert side == "source" or row == step
+        expected = weights[kind][layer][0, head][row]
+        assert find(browser, "#worked-weight").text == f"{expected.max():.4f}"  # of the strongest key
+        for key in (0, len(expected) - 1):
+            browser.execute_script("$('key').value = arguments[0]; $('key').dispatchEvent(new Event('change'))", key)
+            assert browser.execute_script("return document.activeElement.id") == "key"
+            text = find(browser, "#head .worked").text
+            if kind == "decoder" and key > row:
+                assert "This key is masked" in text and not browser.find_elements(By.ID, "worked-weight")
+                continue
+            assert find(browser, "#worked-weight").text == f"{expected[key]:.4f}"
+            traced = browser.execute_script("return trace(state.name, state.src, read_tokens()).heads")[kind][layer][
+                head
+            ]
+            q, k, v = (np.array(traced[x]) for x in "qkv")
+            dot = q[row] @ k[key]
+            assert f"q · k = {dot:.3f}" in (minus := text.replace("−", "-"))
+            assert f"the score is {dot:.3f} / 4.000 = {dot / 4:.3f}" in minus
+            np.testing.assert_allclose(numbers_of(1), [q[row], k[key], q[row] * k[key]], rtol=0, atol=0.00501)
+            parts = numbers_of(2)
+            np.testing.assert_allclose(parts[-1], expected @ v, rtol=0, atol=0.00501)
+            np.testing.assert_allclose(parts[:-1].sum(0), expected @ v, rtol=0, atol=0.021)  # each is rounded
+    assert name == "reverse" or len(expected) == 11
+
+
+def test_a_cell_that_is_pressed_is_worked_out(browser):
+    browser.execute_script("$('head').querySelector('svg').focus()")
+    press(browser, Keys.ARROW_UP, Keys.ARROW_LEFT, Keys.ENTER)
+    row, key, step = browser.execute_script(
+        "return [framed(trace('en-fr', state.src, read_tokens()), 'target'), state.key, state.step]"
+    )
+    assert row == step == 7 and find(browser, "#key").get_attribute("value") == str(key)
+    assert "Query ‘un → jouet’" in find(browser, "#head .worked").text
+    find(browser, "#part-encoder-source-1").click()
+    browser.execute_script("$('head').querySelector('svg').focus()")
+    press(browser, Keys.HOME, *[Keys.ARROW_UP] * 11, Keys.ENTER)
+    assert browser.execute_script("return [state.row, state.key, state.step]") == [0, 0, 7]
+    assert "The source token ‘↑’ attends" in find(browser, "#part-text").text
+    browser.execute_script("$('target').querySelectorAll('button')[1].click()")
+    assert browser.execute_script("return [state.row ?? null, state.key ?? null]") == [None, None]
+    assert "at which the selected step looks most" in find(browser, "#part-text").text
+
+
+# -- who decided on a token ----------------------------------------------------------------------------------------
+
+
+def test_texts_know_which_tokens_the_reader_chose(browser):
+    browser.execute_script("write(state.tgt_in.slice(0, 9)), write([...state.tgt_in, id_of('rouge')], true)")
+    assert "and has not written yet: ‘.’ is the most probable" in find(browser, "#step-text").text
+    find(browser, "#end").click()
+    find(browser, "#target li:nth-child(10) button").click()
+    said = find(browser, "#step-text").text
+    assert "which you selected." in said and said.endswith("and would write ‘jaune’. You chose ‘rouge’ instead.")
+    assert "and the step at which you chose ‘rouge’, the next one, at ‘yellow’" in find(browser, "#picture-text").text
+    assert "you chose ‘rouge’, which is read next" in find(browser, "#part-output-target-0").text
+    find(browser, "#part-feed_forward-target-1").click()
+    assert "The probability of ‘rouge’, which you chose," in find(browser, "#part-effect").text
+    assert "the lowest at ‘rouge’, which you chose" in find(browser, "#lesson").text
+    assert "wrote ‘rouge’" not in find(browser, "main").text
+    find(browser, "#try-0").click()
+    browser.execute_script(
+        "write([...take_all() ?? state.tgt_in.slice(0, 9)]), write([...state.tgt_in, id_of('rouge')], true)"
+    )
+    assert "The step after ‘jouet’ (toy) is the one at which you chose ‘rouge’." in find(browser, "#try-text").text
+    browser.execute_script(
+        "take_all(), write([...state.tgt_in.slice(0, 9), id_of('jaune')], true), choose_step(8), show()"
+    )
+    assert find(browser, "#step-text").text.endswith("and would write ‘jaune’. You chose the same.")
+
+
+def test_texts_know_which_letters_are_hidden(browser):
+    choose(browser, "reverse")
+    browser.execute_script("show_text('level')")
+    find(browser, "#source li:last-child button").click()
+    assert "with the 2nd ‘l’ hidden" in find(browser, "#hidden-text").text
+    assert "‘l’ was written before you changed what is hidden" in find(browser, "#step-text").text
+    find(browser, "#end").click()
+    assert find(browser, "#said").text == "evel <end>"
+    assert find(browser, "#verdict").text.endswith("It was written without reading the 2nd ‘l’.")
+    find(browser, "#begin").click()
+    assert find(browser, "#hidden-text").text.startswith("Now the 2nd ‘l’ is hidden")
+    assert find(browser, "#picture-text").text == "Step 1 cannot look at the 2nd ‘l’, which is hidden."
+    choose(browser, "en-fr")
+    browser.execute_script("state.hidden = [0], show()")
+    assert "Hiding ‘↑’ changes none of its tokens." in find(browser, "#verdict").text
+
+
+def test_drawing_at_random_waits_until_one_writes(browser):
+    before = find(browser, "#said").text
+    find(browser, "#draw").click()
+    assert find(browser, "#said").text == before and find(browser, "#end").text == "Write again"
+    assert "What is written stays." in find(browser, "#temperature-text").text
+    browser.execute_script("Math.random = () => 0.97")
+    find(browser, "#end").click()
+    ids = browser.execute_script(
+        "return state.tgt_in.map((id, t) => t && id !== state.best[t - 1] ? t : 0).filter(t => t)"
+    )
+    find(browser, f"#target li:nth-child({ids[0] + 1}) button").click()
+    assert find(browser, "#step-text").text.endswith("was drawn at random.")
+    n = browser.execute_script("return state.tgt_in.length - 1")
+    assert f"At {len(ids)} of {n} tokens, chance drew another one" in find(browser, "#lesson").text
+
+
+def test_a_word_that_no_step_looks_at_is_told(browser):
+    text = "Two men dressed in green are preparing food in a restaurant."
+    browser.execute_script("show_text(arguments[0])", text)
+    place, weights = browser.execute_script("return [source_place('food'), mean_now()]")
+    share = np.array(weights)[:, place].max()
+    assert share < 0.25
+    said = f"No step gives ‘food’ more than {np.ceil(100 * share):.0f}\u00a0% of its attention: it may be missing"
+    assert said in find(browser, "#verdict").text.replace(" %", "\u00a0%")
+    for button in browser.find_elements(By.CSS_SELECTOR, "#hint button"):
+        browser.execute_script("arguments[0].click()", button)
+        assert find(browser, "#verdict").text == "Right."
 
 
 def test_temperature_changes_the_distribution_and_what_is_drawn(browser):
@@ -265,7 +424,7 @@ def test_the_numbers_in_the_tables_are_those_that_were_computed(browser):
     weights = model.attention_weights(params, *arrays, backend="reference")["memory"][-1][0, 0]
     summaries = browser.find_elements(By.CSS_SELECTOR, "#head summary")
     browser.execute_script("arguments[0].click()", summaries[0])
-    cells = browser.find_elements(By.CSS_SELECTOR, "#head details[open] td:not(:empty)")
+    cells = browser.find_elements(By.CSS_SELECTOR, "#head details[open]:not(.worked) td:not(:empty)")
     assert [cell.text for cell in cells] == [f"{weight:.4f}" for weight in weights.ravel()]
 
 
@@ -518,7 +677,7 @@ def test_the_focus_and_open_tables_stay_while_decoding(browser):
         tab_to(browser, "#distribution button")
         press(browser, Keys.ENTER)
     assert browser.execute_script("return document.activeElement.matches('#distribution button')")
-    assert len(browser.find_elements(By.CSS_SELECTOR, "#head details[open]")) == 4
+    assert len(browser.find_elements(By.CSS_SELECTOR, "#head details[open]:not(.worked)")) == 4
 
 
 def check_screen(browser, width, theme, path):
@@ -615,10 +774,10 @@ def test_what_is_left_out_of_a_text_is_told(browser):
     assert message("日本 play") == "It does not know the characters 日 本; each run of them becomes ‘<unk>’."
     assert find(browser, "#read").text == "<unk> play"
     assert "the page cannot say what is right" in find(browser, "#verdict").text
-    assert "<unk>: unknown" in (signs := find(browser, "#signs").text) and "▁: a word begins" in signs
+    assert "<unk>: unknown" in (signs := find(browser, "#signs").text) and "(space): a word begins" in signs
     assert message("日 play") == "It does not know the character 日; it becomes ‘<unk>’."
     message("A man has xylophones")  # without a full stop, the end token follows the word
-    assert re.search(r"Cut into parts: [\w·]+\.", find(browser, "#lesson").text)
+    assert re.search(r"Cut into parts: [\w·]+\. English and French share one table", find(browser, "#lesson").text)
     assert message("") == "Type an English sentence: the page still shows the last source."
 
 
@@ -714,28 +873,51 @@ def test_the_lesson_names_why_a_sentence_of_ones_own_fails(browser):
 
 def test_each_experiment_asks_and_then_shows_what_it_says(browser):
     seen, verdicts = [], []
+    cells = [[(7, 8), (8, 7)], [(8, 7)], [(8, 7)], [(2, 6)], [(0, 9)]]
+    find(browser, "#try-0").click()
     for i in range(5):
-        find(browser, f"#try-{i}").click()
-        assert find(browser, "#try-text").text.endswith("?")
+        assert (asked := find(browser, "#try-text").text).endswith("?")
+        assert find(browser, "#try-answer").text == ""
         find(browser, "#try-see").click()
-        assert browser.execute_script("return document.activeElement.id") == f"try-{i}"
-        seen.append(f"{find(browser, '#said').text} {find(browser, '#try-text').text}")
+        assert i == 0 or find(browser, "#try-text").text == asked  # the answer does not replace it
+        seen.append(f"{find(browser, '#said').text} {find(browser, '#try-answer').text}")
         verdicts.append(find(browser, "#verdict").text)
         assert not find(browser, "#try-see").is_displayed()
+        assert "stored" not in verdicts[-1]
         text = find(browser, "#step-text").text
         looked = re.search(r"([\d.]+)\s%", text)[1]
-        assert i in (1, 3, 4) or looked in seen[-1]
+        assert i == 1 or looked in seen[-1]
+        outlined = (
+            "return [...document.querySelectorAll('#picture .mark')].map(x => [x.y, x.x].map(at => at.baseVal.value))"
+        )
+        cursor = find(browser, "#picture .cursor")
+        width, height = (float(cursor.get_attribute(side)) for side in ("width", "height"))
+        expected = [(row * height - 1, col * width - 1) for row, col in cells[i]]
+        assert [tuple(at) for at in browser.execute_script(outlined)] == expected
+        find(browser, "#try-show").click()
+        assert browser.execute_script("return document.activeElement.matches('#picture svg')")
+        row, col = cells[i][0]
+        assert re.search(rf"\({row}\), looks at .* \({col}\): ", find(browser, "#picture .readout").text)
+        if i < 4:
+            assert find(browser, "#try-next").text.startswith(f"Next experiment: {i + 2}.")
+            find(browser, "#try-next").click()
+            assert browser.execute_script("return document.activeElement.id") == "try-see"
+    assert not find(browser, "#try-next").is_displayed()
     assert "jouet jaune. <end> It looks back" in seen[0] and "(92." in seen[0]
     assert seen[1].startswith("Un chien court dehors avec un jouet. <end> None")
     assert "you chose ‘rouge’ instead of ‘jaune’." in verdicts[2] and "good translation" not in verdicts[2]
-    assert "jouet rouge. <end> The step that wrote ‘rouge’ still looks at ‘yellow’" in seen[2]
-    assert seen[3].startswith("Un chien et un chien. <end>") and "p 0.9" in seen[3]
+    assert "jouet rouge. <end> The step at which ‘rouge’ was chosen still looks at ‘yellow’" in seen[2]
+    assert seen[3].startswith("Un chien et un chien. <end>") and "a probability of 0.9" in seen[3]
+    assert verdicts[3] == "Wrong: ‘chien’ instead of ‘chat’. A correct translation is “Un chat et un chien.”"
     assert seen[4].startswith(
         "emroffsnart <end> No: one letter is skipped, one doubled, “emroffsnart” instead of “remrof"
     )
     assert verdicts[4].startswith("Wrong: ‘r’ is skipped, ‘f’ is doubled.")
     find(browser, "#back").click()
-    assert find(browser, "#try-text").text.endswith("?")  # the sentence was of another state
+    assert (
+        find(browser, "#try-answer").text == "" and find(browser, "#try-see").is_displayed()
+    )  # it was of another state
+    assert not browser.find_elements(By.CSS_SELECTOR, "#picture .mark")
     paste(browser, "hello")
     assert find(browser, "#try-text").text == "" and not find(browser, "#try-see").is_displayed()
 
