@@ -53,6 +53,7 @@ function show_tokens(shares) {
     const is_hidden = state.hidden.includes(s);
     return button(["source", s, id], is_hidden, is_hidden ? "hidden" : `id ${id}`, () => {
       state.hidden = is_hidden ? state.hidden.filter((place) => place !== s) : [...state.hidden, s];
+      if (has_written(state.step)) choose_step(state.step, "which stays selected"); // the reason may hold no longer
     });
   }));
   const wrong = state.name === "reverse" ? first_wrong() : -1;
@@ -163,7 +164,7 @@ function show_model(name) {
   }
   const options = Object.entries(groups).map(([label, texts]) =>
     [label, texts.map((text) => element("option", {}, text))]);
-  $("examples").replaceChildren(...options.flatMap(([label, nodes]) =>
+  $("examples").replaceChildren(element("option", { value: "", hidden: true }, "your own text"), ...options.flatMap(([label, nodes]) =>
     (label ? [element("optgroup", { label }, ...nodes)] : nodes)));
 }
 
@@ -172,7 +173,8 @@ let last_read; // what the field of the text held when it was last read
 function show_text(text) {
   last_read = text;
   if ($("text").value !== text) $("text").value = text;
-  $("examples").value = text; // none, if it is one's own
+  $("examples").value = text;
+  if ($("examples").selectedIndex < 0) $("examples").value = ""; // it is one's own
   $("message").textContent = choose_text(text);
   const address = `#${new URLSearchParams({ model: state.name, text: state.text })}`;
   if (location.hash !== address) history.replaceState(null, "", address);
@@ -182,14 +184,14 @@ function read_address() {
   const parts = new URLSearchParams(location.hash.slice(1));
   const name = MODELS[parts.get("model")] ? parts.get("model") : "en-fr";
   show_model(name);
-  show_text(source_of(name, parts.get("text") ?? "").length ? parts.get("text") : $("examples").options[0].value);
+  show_text(source_of(name, parts.get("text") ?? "").length ? parts.get("text") : $("examples").options[1].value);
 }
 
 for (const radio of document.querySelectorAll("[name=model]")) {
   radio.disabled = !MODELS[radio.value];
   radio.addEventListener("change", () => {
     show_model(radio.value);
-    show_text($("examples").options[0].value);
+    show_text($("examples").options[1].value);
   });
 }
 let typing; // a timer, as a long text takes a while

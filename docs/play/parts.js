@@ -82,6 +82,16 @@ function small_effect({ best, before, shares }) {
   return element("small", { class: "effect" }, element(how === "now" ? "mark" : "span", {}, `${how} ${name} ${share}`), bar);
 }
 
+/** The box after which the token that the selected step finds most probable stays so. */
+function told_turn(traced) {
+  const list = boxes().filter(({ side }) => side === "target").map((box) => ({ ...box, effect: effect_of(box, traced) }))
+    .filter(({ effect }) => effect);
+  const { title, kind, layer } = list.findLast(({ effect }) => effect.best !== effect.before);
+  const where = kind === "embedding" ? "It is so from the embedding on."
+    : `The ${title.toLowerCase()} of layer ${layer + 1} makes it so.`;
+  return `At the selected step the decoder ends with ${told(list.at(-1).effect.best)} as the most probable token. ${where}`;
+}
+
 /** What a box of the decoder changes, in sentences. */
 function told_effect({ best, before, shares, shares_before, x }) {
   const id = followed();
@@ -90,8 +100,7 @@ function told_effect({ best, before, shares, shares_before, x }) {
     : `One box earlier: ${told(before)} ${number(shares_before[before], 2)}. ${best === before ? "" : `So this box makes ` +
       `${told(best)} the most probable. `}The probability of ${told(id)}${which} ` +
       `${Math.abs(shares[id] - shares_before[id]) < 5e-4 ? `stays ${number(shares[id], 3)}`
-        : `${shares[id] > shares_before[id] ? "rises" : "falls"} from ${number(shares_before[id], 3)} to ${number(shares[id], 3)}`}. `) +
-    "(This is computed by the last layer norm and the output matrix, applied to the vectors after this box.)";
+        : `${shares[id] > shares_before[id] ? "rises" : "falls"} from ${number(shares_before[id], 3)} to ${number(shares[id], 3)}`}.`);
 }
 
 /** What a box shows below its title. @returns {(Node|string)[]} */
@@ -137,8 +146,10 @@ function show_parts(traced) {
     ...arrows.map((at) => element("i", { class: "arrow", style: `grid-row: ${at}` })),
     element("i", { class: "stub", style: `grid-row: ${last}` }),
   );
-  $("ending").textContent = "Lower line of a box of the decoder: what it would write for the selected step if it ended there. " +
-    `Bar: the probability of ${told(followed())} there. Marked: where another token becomes the most probable.`;
+  $("ending").textContent = "Lower line of a box of the decoder: what it would write for the selected step if it ended there, " +
+    "that is if the last layer norm and the output matrix came after this box. Marked: another token is now the most probable. " +
+    `Bar: the probability of ${told(followed())} there.`;
+  $("turn").textContent = told_turn(traced);
   show_part(traced);
 }
 

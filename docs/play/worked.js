@@ -57,18 +57,18 @@ function worked({ q, k, v, keep_mask, scores, weights, out, row, key, rows, cols
   const all = kept.length === 1 ? "the one key" : `all ${kept.length} keys`;
   const long = (x) => (x >= 1000 && x < 1e9 ? count(Math.round(x)) : number(x));
   line(element("b", {}, "3. "), ...(is_masked ? ["This key is masked: softmax leaves it out, and its weight is 0."] : [
-    `Softmax: exp(${number(score, 3)}) = ${long(Math.exp(score))}; added up over ${all}${kept.length < cols.length
-      ? " that may be read" : ""}, ${long(total)}. The weight is ${long(Math.exp(score))} / ${long(total)} = `,
+    `Softmax: exp(${number(score, 3)}) = ${long(Math.exp(score))}, and for ${all}${kept.length < cols.length
+      ? " that may be read" : ""}, added up, ${long(total)}. The weight is ${long(Math.exp(score))} / ${long(total)} = `,
     element("b", { id: "worked-weight" }, number(weights[row][key])), "."]));
   const first = largest_first(weights[row]).filter((j) => weights[row][j] >= 0.005);
   const shown = [key, ...first.filter((j) => j !== key)].slice(0, 3).filter((j) => keep_mask[row][j]);
   const others = kept.filter((j) => !shown.includes(j));
   const part = (j) => v[j].map((value) => weights[row][j] * value);
   const sum = (keys) => v[0].map((_, c) => keys.reduce((total, j) => total + weights[row][j] * v[j][c], 0));
-  line(element("b", {}, "4. "), "The output of the head for this query: the values v of the keys, each times its weight, added " +
-    "up. The columns of all heads, side by side, go on to the output matrix of this attention.");
+  line(element("b", {}, "4. "), "The output of the head for this query: weight · v, for each key its own, added up. " +
+    "The outputs of all heads, side by side, go on to the output matrix of this attention.");
   node.append(table_of_numbers("weighted values and their sum", [
-    ...shown.map((j) => [`${number(weights[row][j], 3)} · v of ${cols[j]}`, part(j)]),
+    ...shown.map((j) => [`${number(weights[row][j], 3)} · ${cols[j]}`, part(j)]),
     ...(others.length ? [[others.length === 1 ? "1 other key" : `${others.length} other keys`, sum(others)]] : []),
     ["sum: out", out[row]],
   ]));

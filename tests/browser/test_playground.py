@@ -217,6 +217,8 @@ def test_what_a_decoder_that_ended_after_a_box_would_write_is_computed_by_its_la
     assert (
         names[-2:] == ["‘jaune’", "‘jaune’"] and names[-3] != "‘jaune’"
     )  # cross-attention of layer 2 finds the colour
+    turn = "ends with ‘jaune’ as the most probable token. The cross-attention of layer 2 makes it so."
+    assert turn in find(browser, "#turn").text
     assert len(set(keys)) == 7
     for i, (key, name, share) in enumerate(zip(keys, names, shares, strict=True)):
         box = find(browser, f"#part-{key}")
@@ -332,6 +334,7 @@ def test_texts_know_which_letters_are_hidden(browser):
     browser.execute_script("show_text('level')")
     find(browser, "#source li:last-child button").click()
     assert "with the 2nd ‘l’ hidden" in find(browser, "#hidden-text").text
+    assert "which stays selected" in find(browser, "#step-text").text
     assert "‘l’ was written before you changed what is hidden" in find(browser, "#step-text").text
     find(browser, "#end").click()
     assert find(browser, "#said").text == "evel <end>"
