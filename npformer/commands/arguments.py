@@ -73,14 +73,6 @@ natural = _in_range(lambda options: options.AT_LEAST_0, at_most=LARGEST_SEED)  #
 above_zero = _in_range(lambda options: options.ABOVE_0)
 
 
-def between_commas(kind):
-    """The type of an argument that is several values of a type, between commas."""
-    return lambda text: [kind(part) for part in text.split(",")]
-
-
-positives, above_zeros = between_commas(positive), between_commas(above_zero)
-
-
 def utf_8(text):
     """Text that is UTF-8. (In the text of arguments, Python replaces other bytes by surrogates.)"""
     try:
@@ -100,37 +92,6 @@ def words(text):
 def meant(word, names, how_many):
     """The end of a message about a word that is none of these names."""
     return nearest(word, names) or f", expected {how_many} of {','.join(names)}"
-
-
-def some_of(names):
-    """The type of an argument that is a comma-separated list of these names."""
-
-    def parse(text):
-        given = text.split(",")
-        for name in given:
-            if name not in names:
-                raise argparse.ArgumentTypeError(f"{name!r:.40}{meant(name, names, 'some')}")
-        return given
-
-    return parse
-
-
-def add_some(parser, option, names, default=None, metavar="A,B", **details):
-    """An option that is a comma-separated list of some of these names."""
-    parser.add_argument(option, type=some_of(list(names)), default=default, metavar=metavar, **details)
-
-
-def add_sizes(parser, full, quick, **meanings):
-    """Options that replace sizes of a full or of a quick study, for ``sizes_of``."""
-    for name, meaning in meanings.items():
-        numbers = f"(default: {full[name]}, with --quick {quick[name]})"
-        parser.add_argument(f"--{name}", type=positive, metavar="N", help=f"{meaning} {numbers}")
-
-
-def sizes_of(options, full, quick):
-    """The sizes of the full or the quick study, with those that were given as options."""
-    given = {name: value for name, value in vars(options).items() if name in full and value}
-    return (quick if options.quick else full) | given
 
 
 def backend(name):

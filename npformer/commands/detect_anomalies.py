@@ -11,7 +11,7 @@ import time
 
 import numpy as np
 
-from npformer.commands.arguments import add_backend, add_sizes, natural, new_parser, sizes_of
+from npformer.commands.arguments import add_backend, natural, new_parser, positive
 from npformer.commands.command import command
 from npformer.commands.output import add_json, add_pictures, will_draw, write_json
 
@@ -33,7 +33,8 @@ def main(argv=None):
     parser = new_parser(__doc__)
     add = parser.add_argument
     add("--quick", action="store_true", help="a smaller model and fewer steps: a few seconds")
-    add_sizes(parser, FULL, QUICK, steps="training steps")
+    numbers = f"(default: {FULL['steps']}, with --quick {QUICK['steps']})"
+    add("--steps", type=positive, metavar="N", help=f"training steps {numbers}")
     add("--seed", type=natural, default=0, help="seed of parameters and data (default: 0)")
     add_backend(parser)
     add_pictures(parser, default="runs/anomalies")
@@ -41,8 +42,8 @@ def main(argv=None):
     add("--quiet", action="store_true", help="no progress bar")
     options = parser.parse_args(argv)
     options.draws = will_draw(parser, options, "runs/anomalies")
-    start, size = time.perf_counter(), sizes_of(options, FULL, QUICK)
-    steps = size["steps"]
+    start, size = time.perf_counter(), QUICK if options.quick else FULL
+    steps = options.steps or size["steps"]
     model = SequenceAutoencoder(FIRST_SYMBOL + N_SYMBOLS, d_model=size["d_model"], code_size=16, pad_id=PAD)
     optimizer = Adam(warmup_cosine(5e-3, warmup=steps // 12, total=steps))
     trainer = Trainer(model, optimizer, seed=options.seed, clip_norm=1.0, backend=options.backend)

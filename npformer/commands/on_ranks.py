@@ -5,14 +5,10 @@ This module needs only the standard library, as ``command.py`` does.
 
 import contextlib
 import io
-import json
 import os
-import subprocess
 import sys
 import time
-from pathlib import Path
 
-MPIEXEC = Path(sys.executable).with_name("mpiexec")  # the one that mpich of the extra mpi installs
 PATIENCE = 1.0  # seconds that another rank waits for rank 0 to tell the same error
 
 
@@ -26,18 +22,6 @@ def _given(names):
     """The values of the variables of MPI that npformer knows under this name, if npformer is there and imported."""
     ranks = sys.modules.get("npformer.runtime.ranks")
     return [os.environ[name] for name in getattr(ranks, names, ()) if name in os.environ]
-
-
-def mpiexec(n):
-    """The beginning of a command that runs on n ranks; empty for one process."""
-    return [str(MPIEXEC), "-n", str(n)] if n > 1 else []
-
-
-def found_by_worker(command, settings, **environment):
-    """What the worker of a script prints: ``command``, started with these settings as its option --worker."""
-    command = [*command, "--worker", json.dumps(settings)]
-    run = subprocess.run(command, env=os.environ | environment, stdout=subprocess.PIPE, check=True)
-    return json.loads(run.stdout)
 
 
 class Quiet:

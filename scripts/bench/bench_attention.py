@@ -15,13 +15,12 @@ import sys
 
 import numpy as np
 
-from npformer.commands.arguments import add_some, positives  # needs pip install -e .
-from npformer.commands.command import command
+from npformer.commands.command import command  # needs pip install -e .
 from npformer.commands.output import write_json
 from scripts.bench.contenders import build_all, of_backends, started
 from scripts.bench.limits import alternate_with, limits_contender, print_limits
 from scripts.bench.machine import machine, physical_cores, print_machine
-from scripts.bench.options import add_backends, add_without, parsed, parser_of
+from scripts.bench.options import add_backends, add_some, add_without, parsed, parser_of, positives
 from scripts.bench.report import fit_power, percent, print_table, rated, short, time_cells, timing
 
 import npformer as nf

@@ -18,13 +18,12 @@ from importlib import import_module
 
 import numpy as np
 
-from npformer.commands.arguments import positives  # needs pip install -e .
-from npformer.commands.command import command
+from npformer.commands.command import command  # needs pip install -e .
 from npformer.commands.output import write_json
 from scripts.bench.contenders import build_all, of_backends, started
 from scripts.bench.limits import alternate_with, limits_contender, print_limits
 from scripts.bench.machine import machine, physical_cores, print_machine
-from scripts.bench.options import add_backends, add_without, parsed, parser_of
+from scripts.bench.options import add_backends, add_without, parsed, parser_of, positives
 from scripts.bench.report import milliseconds, percent, print_table, short, timing
 from scripts.bench.steps import SIZES, model_of
 

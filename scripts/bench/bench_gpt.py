@@ -14,13 +14,12 @@ import tempfile
 
 import numpy as np
 
-from npformer.commands.arguments import positives  # needs pip install -e .
-from npformer.commands.command import command
+from npformer.commands.command import command  # needs pip install -e .
 from npformer.commands.output import write_json
 from scripts.bench.contenders import agreeing, build_all, of_backends, started
 from scripts.bench.limits import alternate_with, limits_contender, print_limits
 from scripts.bench.machine import machine, print_machine
-from scripts.bench.options import add_without, parsed, parser_of
+from scripts.bench.options import add_without, parsed, parser_of, positives
 from scripts.bench.report import percent, print_table, rated, time_cells, timing
 
 import npformer as nf

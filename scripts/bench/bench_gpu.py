@@ -16,11 +16,10 @@ from functools import partial
 
 import numpy as np
 
-from npformer.commands.arguments import add_some  # needs pip install -e .
-from npformer.commands.command import command
+from npformer.commands.command import command  # needs pip install -e .
 from npformer.commands.output import write_json
 from scripts.bench.machine import machine
-from scripts.bench.options import parsed, parser_of
+from scripts.bench.options import add_some, parsed, parser_of
 from scripts.bench.report import percent, print_table, short, time_cells
 from scripts.bench.steps import SIZES, Size, build_npformer, build_pytorch, compare, training_flops
 

@@ -18,13 +18,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from npformer.commands.arguments import add_some  # needs pip install -e .
-from npformer.commands.command import command
+from npformer.commands.command import command  # needs pip install -e .
 from npformer.commands.output import write_json
 from scripts.bench.contenders import alternate, build_all, of_backends, started
 from scripts.bench.limits import best_of, limits_contender, print_limits
 from scripts.bench.machine import machine, physical_cores, print_machine
-from scripts.bench.options import add_backends, add_without, parsed, parser_of
+from scripts.bench.options import add_backends, add_some, add_without, parsed, parser_of
 from scripts.bench.report import milliseconds, percent, print_table, short, timing
 
 import npformer as nf

@@ -20,15 +20,16 @@ import time
 
 import numpy as np
 
-from npformer.commands.arguments import above_zero, new_parser, positive, positives, some_of  # needs pip install -e .
+from npformer.commands.arguments import above_zero, new_parser, positive  # needs pip install -e .
 from npformer.commands.command import command
-from npformer.commands.on_ranks import found_by_worker, mpiexec
 from npformer.commands.output import add_json, write_json
 from scripts.bench.machine import machine
 from scripts.bench.memory import peak_bytes
+from scripts.bench.options import positives, some_of
 from scripts.bench.predict_ranks import Network, Step, predict
 from scripts.bench.report import print_table, summary
 from scripts.bench.steps import LABEL_SMOOTHING, LEARNING_RATE, SIZES, batch_of, model_of
+from scripts.bench.workers import found_by_worker, mpiexec
 
 from npformer import Adam, Trainer
 from npformer.runtime.ranks import world

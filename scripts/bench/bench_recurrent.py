@@ -13,12 +13,11 @@ import itertools
 import sys
 from functools import partial
 
-from npformer.commands.arguments import add_some  # needs pip install -e .
-from npformer.commands.command import command
+from npformer.commands.command import command  # needs pip install -e .
 from npformer.commands.output import write_json
 from scripts.bench.contenders import of_backends
 from scripts.bench.machine import machine, physical_cores, print_machine
-from scripts.bench.options import add_backends, add_without, parsed, parser_of
+from scripts.bench.options import add_backends, add_some, add_without, parsed, parser_of
 from scripts.bench.report import print_table, time_cells
 from scripts.bench.steps import LEARNING_RATE, Size, batch_of, compare, print_best_of_pytorch, trainer_step
 

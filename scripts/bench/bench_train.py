@@ -22,13 +22,12 @@ from functools import partial
 
 import numpy as np
 
-from npformer.commands.arguments import add_some  # needs pip install -e .
-from npformer.commands.command import command
+from npformer.commands.command import command  # needs pip install -e .
 from npformer.commands.output import picture_file, write_json
 from scripts.bench.contenders import build_all, of_backends, started
 from scripts.bench.limits import alternate_with, limits_contender, print_limits
 from scripts.bench.machine import machine, print_machine
-from scripts.bench.options import add_backends, add_without, parsed, parser_of
+from scripts.bench.options import add_backends, add_some, add_without, parsed, parser_of
 from scripts.bench.report import fit_power, percent, print_table, rated, short, time_cells, upper_half
 from scripts.bench.steps import (
     LABEL_SMOOTHING,

@@ -1,7 +1,48 @@
-"""The options that most benchmarks share."""
+"""The options that scripts share, beside those of npformer's commands."""
 
-from npformer.commands.arguments import above_zero, add_some, new_parser, positive
+import argparse
+
+from npformer.commands.arguments import above_zero, meant, new_parser, positive
 from npformer.commands.output import add_json
+
+
+def between_commas(kind):
+    """The type of an argument that is several values of a type, between commas."""
+    return lambda text: [kind(part) for part in text.split(",")]
+
+
+positives, above_zeros = between_commas(positive), between_commas(above_zero)
+
+
+def some_of(names):
+    """The type of an argument that is a comma-separated list of these names."""
+
+    def parse(text):
+        given = text.split(",")
+        for name in given:
+            if name not in names:
+                raise argparse.ArgumentTypeError(f"{name!r:.40}{meant(name, names, 'some')}")
+        return given
+
+    return parse
+
+
+def add_some(parser, option, names, default=None, metavar="A,B", **details):
+    """An option that is a comma-separated list of some of these names."""
+    parser.add_argument(option, type=some_of(list(names)), default=default, metavar=metavar, **details)
+
+
+def add_sizes(parser, full, quick, **meanings):
+    """Options that replace sizes of a full or of a quick study, for ``sizes_of``."""
+    for name, meaning in meanings.items():
+        numbers = f"(default: {full[name]}, with --quick {quick[name]})"
+        parser.add_argument(f"--{name}", type=positive, metavar="N", help=f"{meaning} {numbers}")
+
+
+def sizes_of(options, full, quick):
+    """The sizes of the full or the quick study, with those that were given as options."""
+    given = {name: value for name, value in vars(options).items() if name in full and value}
+    return (quick if options.quick else full) | given
 
 
 def parser_of(description, *, rounds, seconds, quick_seconds, quick):

@@ -20,12 +20,13 @@ import sys
 from typing import NamedTuple
 from unittest import mock
 
-from npformer.commands.arguments import above_zero, new_parser, positives, some_of  # needs pip install -e .
+from npformer.commands.arguments import above_zero, new_parser  # needs pip install -e .
 from npformer.commands.command import command
 from npformer.commands.output import add_json, write_json
 from scripts.bench.contenders import Contender
 from scripts.bench.limits import best_of, build_limits
 from scripts.bench.machine import machine, print_machine
+from scripts.bench.options import positives, some_of
 from scripts.bench.report import print_table, short
 from scripts.bench.steps import LABEL_SMOOTHING, SIZES, batch_of, model_of, trainer_step, training_flops
 

@@ -17,9 +17,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from npformer.commands.arguments import add_some, new_parser  # needs pip install -e .
+from npformer.commands.arguments import new_parser  # needs pip install -e .
 from npformer.commands.command import command
 from npformer.commands.output import add_json, write_json
+from scripts.bench.options import add_some
 
 from npformer import get_backend, reference
 from npformer.config import read_config

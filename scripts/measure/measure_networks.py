@@ -25,15 +25,16 @@ from pathlib import Path
 
 import numpy as np
 
-from npformer.commands.arguments import above_zeros, new_parser, positive, positives  # needs pip install -e .
+from npformer.commands.arguments import new_parser, positive  # needs pip install -e .
 from npformer.commands.command import command
-from npformer.commands.on_ranks import MPIEXEC, found_by_worker, mpiexec
 from npformer.commands.output import add_json, write_json
 from scripts.bench.bench_ranks import after_backward, messages
 from scripts.bench.machine import machine
+from scripts.bench.options import above_zeros, positives
 from scripts.bench.predict_ranks import GBIT, Network, Step, predict
 from scripts.bench.report import note, percent, print_table, short
 from scripts.bench.steps import LABEL_SMOOTHING, LEARNING_RATE, SIZES, batch_of, model_of
+from scripts.bench.workers import MPIEXEC, found_by_worker, mpiexec
 
 from npformer import Adam, Trainer
 from npformer.runtime.extras import pip_install

@@ -27,10 +27,12 @@ import tempfile
 import time
 from pathlib import Path
 
-from npformer.commands.arguments import natural, new_parser, positive, positives  # needs pip install -e .
+from npformer.commands.arguments import natural, new_parser, positive  # needs pip install -e .
 from npformer.commands.command import command
-from npformer.commands.on_ranks import mpiexec, rank
+from npformer.commands.on_ranks import rank
 from npformer.commands.output import add_json, write_json
+from scripts.bench.options import positives
+from scripts.bench.workers import mpiexec
 
 from npformer.training import JsonLog, Trainer, load_checkpoint
 from npformer.training.loop import LAST, LOG

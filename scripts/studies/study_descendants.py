@@ -13,9 +13,10 @@ import sys
 import time
 from pathlib import Path
 
-from npformer.commands.arguments import add_sizes, add_some, new_parser, sizes_of  # needs pip install -e .
+from npformer.commands.arguments import new_parser  # needs pip install -e .
 from npformer.commands.command import command
 from npformer.commands.output import add_json, write_json
+from scripts.bench.options import add_sizes, add_some, sizes_of
 
 from npformer import Adam, LanguageModel, Trainer, tree, warmup_cosine
 from npformer.language import Characters, Text

@@ -15,9 +15,10 @@ from pathlib import Path
 
 import numpy as np
 
-from npformer.commands.arguments import add_sizes, new_parser, sizes_of  # needs pip install -e .
+from npformer.commands.arguments import new_parser  # needs pip install -e .
 from npformer.commands.command import command
 from npformer.commands.output import add_json, write_json
+from scripts.bench.options import add_sizes, sizes_of
 
 from npformer import Adam, Encoder, Trainer, pretrained, tree, warmup_cosine
 from npformer.data.parallel_text import pack, read_lines

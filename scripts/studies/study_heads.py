@@ -17,9 +17,10 @@ from pathlib import Path
 
 import numpy as np
 
-from npformer.commands.arguments import add_sizes, natural, new_parser, positive, sizes_of  # needs pip install -e .
+from npformer.commands.arguments import natural, new_parser, positive  # needs pip install -e .
 from npformer.commands.command import command
 from npformer.commands.output import add_json, output_folder, write_whole
+from scripts.bench.options import add_sizes, sizes_of
 from scripts.studies.systems import trained
 from scripts.studies.translations import SMALL, SMALL_PARAMETERS, trained_translator
 

@@ -27,16 +27,10 @@ from timeit import timeit
 
 import numpy as np
 
-from npformer.commands.arguments import (  # needs pip install -e .
-    add_sizes,
-    add_some,
-    natural,
-    new_parser,
-    positive,
-    sizes_of,
-)
+from npformer.commands.arguments import natural, new_parser, positive  # needs pip install -e .
 from npformer.commands.command import command
 from npformer.commands.output import add_json, add_pictures, output_folder, will_draw, write_json
+from scripts.bench.options import add_sizes, add_some, sizes_of
 from scripts.studies.systems import SYSTEMS, count, of_size, trained
 from scripts.studies.translations import check, study_joined, study_translation
 

@@ -13,9 +13,10 @@ import time
 
 import numpy as np
 
-from npformer.commands.arguments import add_sizes, natural, new_parser, sizes_of  # needs pip install -e .
+from npformer.commands.arguments import natural, new_parser  # needs pip install -e .
 from npformer.commands.command import command
 from npformer.commands.output import add_json, add_pictures, will_draw, write_json
+from scripts.bench.options import add_sizes, sizes_of
 
 from npformer import Adam, reference as ops, tree
 from npformer.runtime.threads import blas_threads

@@ -13,6 +13,7 @@ import pytest
 
 from npformer.commands import arguments, output
 from npformer.commands.command import command
+from scripts.bench.options import some_of
 
 import npformer
 from npformer.runtime.extras import pip_install
@@ -240,10 +241,10 @@ def test_values_that_make_no_sense(kind, text):
 
 
 def test_a_slip_of_the_hand_between_commas():
-    assert arguments.some_of(["full", "causal"])("causal,full") == ["causal", "full"]
+    assert some_of(["full", "causal"])("causal,full") == ["causal", "full"]
     for given, line in (("full,causl", "'causl', did you mean causal?"), ("x", "'x', expected some of full,causal")):
         with pytest.raises(argparse.ArgumentTypeError) as refused:
-            arguments.some_of(["full", "causal"])(given)
+            some_of(["full", "causal"])(given)
         assert str(refused.value) == line
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from corpus import write_corpus
 
-from npformer.commands.on_ranks import MPIEXEC, mpiexec
+from scripts.bench.workers import MPIEXEC, mpiexec
 
 from npformer.training import JsonLog, load_checkpoint
 from npformer.training.loop import LAST
