@@ -56,8 +56,9 @@ def parser():
     what = "an exercise, or a file that defines functions of exercises (default: all that you have started)"
     of_check("what", nargs="*", metavar="EXERCISE|FILE", help=what)
     add_seconds(of_check)
-    add("hint", give_hint, "a hint; the next time one more")("name", metavar="EXERCISE")
-    add("answer", show_answer, "the answer")("name", metavar="EXERCISE")
+    hint = lambda options, progress: print_hint(find(options.name), progress, program())
+    add("hint", hint, "a hint; the next time one more")("name", metavar="EXERCISE")
+    add("answer", lambda options, _: print_answer(find(options.name)), "the answer")("name", metavar="EXERCISE")
     exercises_build.add_to(commands)
     return top
 
@@ -87,7 +88,6 @@ def show_list(options, progress):
     print(f"\n{solved} of {len(EXERCISES)} solved")
     print(next_line(progress))
     print(f"your own Transformer, in fourteen exercises: {exercises_build.program()}")
-    return 0
 
 
 def next_of(progress, after=None):
@@ -120,7 +120,6 @@ def begin(options, progress):
     progress.save()
     print(f"{exercise.name}: {heading(exercise)}\n\n{indent(task_text(exercise), '    ')}\n")
     print(f"Your file: {file}\nEdit it, then: {program()} check {exercise.name}")
-    return 0
 
 
 def check_all(options, progress):
@@ -180,15 +179,3 @@ def names_in(file):
     targets = [target for node in tree.body if isinstance(node, ast.Assign) for target in node.targets]
     functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
     return functions | {target.id for target in targets if isinstance(target, ast.Name)}
-
-
-def give_hint(options, progress):
-    """Print one hint more than the last time."""
-    print_hint(find(options.name), progress, program())
-    return 0
-
-
-def show_answer(options, progress):
-    """Print the answer."""
-    print_answer(find(options.name))
-    return 0

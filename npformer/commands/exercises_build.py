@@ -138,7 +138,6 @@ def show(options, progress):
         state = "solved" if part.key in progress.solved else changed
         print(f"{number:3}  {part.name:<24}{part.title:<58}{state}".rstrip())
     print_next(progress)
-    return 0
 
 
 def check(options, progress):
@@ -164,13 +163,11 @@ def hint(options, progress):
     part = chosen(options, progress)
     print(f"{part.name}:")
     print_hint(part, progress, program())
-    return 0
 
 
 def answer(options, progress):
     """Print the answer."""
     print_answer(chosen(options, progress))
-    return 0
 
 
 def train(options, progress):
@@ -207,7 +204,6 @@ def train(options, progress):
         print(f"{word.strip()} backwards: {text}{but}")
     n_right = sum(a == b for a, b in zip(found[len(words) :], right[len(words) :], strict=True))
     print(f"{n_right} of {N_TESTED} words of random letters are written backwards without a mistake")
-    return 0
 
 
 def ask():
