@@ -3,7 +3,6 @@
 import argparse
 import importlib.util
 import json
-import math
 import os
 import re
 import sys
@@ -104,7 +103,8 @@ def refuse_overwriting(outputs, inputs):
 def write_json(path, figures):
     """Write figures to a JSON file, if a path is given. NaN and inf become null."""
     if path:
-        write_whole(path, (json.dumps(_without_nan(figures), indent=2, allow_nan=False) + "\n").encode())
+        finite = json.loads(json.dumps(figures), parse_constant=lambda name: None)
+        write_whole(path, (json.dumps(finite, indent=2, allow_nan=False) + "\n").encode())
 
 
 def write_whole(path, data):
@@ -142,11 +142,3 @@ def _try_to_write(folder):
     while not folder.exists():
         folder = folder.parent
     tempfile.TemporaryFile(dir=folder).close()
-
-
-def _without_nan(value):
-    if isinstance(value, dict):
-        return {name: _without_nan(child) for name, child in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_without_nan(child) for child in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
