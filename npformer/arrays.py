@@ -42,11 +42,6 @@ def is_cupy(array):
     return type(array).__module__.partition(".")[0] == "cupy"
 
 
-def is_number_on_gpu(x):
-    """Whether ``x`` is a 0-d array on the GPU."""
-    return is_cupy(x) and x.shape == ()
-
-
 def is_recording(library):
     """Whether CuPy is recording operations: values cannot be checked then, and the caller has checked them."""
     return library is not np and library.cuda.get_current_stream().is_capturing()

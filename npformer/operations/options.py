@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 import numpy as np
 
-from npformer.arrays import is_number_on_gpu, is_recording, library_of
+from npformer.arrays import is_cupy, is_recording, library_of
 from npformer.checks import check_choice, check_flag, check_int, check_key, check_number, is_float_dtype, shown
 from npformer.operations.contract import may_be_none
 
@@ -190,8 +190,8 @@ def check_of(name, hint):
     convert = _check_of_kind(name, kind) or partial(Option(kind).check, name)
 
     def check(value):
-        if type(value) is not kind and ((value is None and optional) or is_number_on_gpu(value)):
-            return value  # a recorded operation reads the number when it is replayed
+        if type(value) is not kind and ((value is None and optional) or (is_cupy(value) and value.shape == ())):
+            return value  # a recorded operation reads a number on the GPU when it is replayed
         value = convert(value)
         if kind is int and not SMALLEST <= value <= LARGEST:
             raise ValueError(f"{name}={shown(value)}, expected an int of 64 bits")

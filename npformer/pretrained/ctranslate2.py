@@ -67,7 +67,11 @@ def export(
     ValueError
         If CTranslate2 has no such model.
     """
-    path, specs = check_path(folder), import_specs()
+    path = check_path(folder)
+    try:
+        from ctranslate2 import specs
+    except ImportError as error:
+        raise ImportError("an export to CTranslate2 needs its package: pip install ctranslate2") from error
     check(model, source_tokens, target_tokens)
     spec = specs.TransformerSpec.from_config(
         model.depths,
@@ -131,12 +135,3 @@ def fill(specs: Any, spec: Any, params: dict) -> None:
 def floats(x: Any) -> np.ndarray:
     """A contiguous array of float32."""
     return np.ascontiguousarray(on_host(x), np.float32)
-
-
-def import_specs() -> Any:
-    """The formats of CTranslate2."""
-    try:
-        from ctranslate2 import specs
-    except ImportError as error:
-        raise ImportError("an export to CTranslate2 needs its package: pip install ctranslate2") from error
-    return specs

@@ -14,7 +14,7 @@ import npformer
 from npformer.runtime.host import Host
 
 PACKAGE = Path(npformer.__file__).parent
-DEVICE = re.compile(r"\bcupy\b|is_cupy|is_number_on_gpu|is_recording|\bname [!=]= .[cg]pu\b")
+DEVICE = re.compile(r"\bcupy\b|is_cupy|is_recording|\bname [!=]= .[cg]pu\b")
 MAY_KNOW = {"backends.py", "arrays.py", "operations/options.py"}  # which backend, whose array, what is recorded
 
 FLOORS = """
