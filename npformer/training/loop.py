@@ -80,7 +80,8 @@ class Loop:
     n_last_validations = 1  # for which the time limit leaves time
 
     def __init__(self, trainer, settings, validate=None, folder=None):
-        self.trainer, self.loop_settings, self.compute_validation = trainer, settings, validate
+        self.trainer, self.ranks = trainer, trainer.ranks
+        self.loop_settings, self.compute_validation = settings, validate
         self.folder = None if folder is None else Path(folder).absolute()  # a callback may change the current folder
         self.log: JsonLog | None = None  # open while the loop runs, on rank 0
         self.saved = None  # (steps, validations) of the last checkpoint, so that it is not written twice
@@ -90,11 +91,6 @@ class Loop:
         for name in ("patience", "every"):
             if validate is None and (value := getattr(settings, name)) is not None:
                 raise ValueError(f"{name}={value} without validate: give validate=batches, or no {name}")
-
-    @property
-    def ranks(self):
-        """The processes that compute the training together."""
-        return self.trainer.ranks
 
     @property
     def validations(self) -> list[dict]:

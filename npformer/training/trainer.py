@@ -20,7 +20,6 @@ from npformer.models import describe
 from npformer.operations.explain import Calls, explain
 from npformer.operations.options import settings_from
 from npformer.quantized import check_trainable
-from npformer.reference import Ops
 from npformer.runtime.interrupts import deferred_interrupts
 from npformer.runtime.ranks import OneProcess, checksum, world
 from npformer.training.alone import Alone
@@ -97,6 +96,9 @@ class Trainer:
     state : TrainState
         Everything that a step changes.
     settings : TrainingSettings
+    ops : Ops
+        The backend.
+    ranks : Ranks
     last : StepInfo
         The results of the last step.
 
@@ -128,7 +130,8 @@ class Trainer:
             if not callable(getattr(model, method, None)):
                 given = f"model is a {type(model).__name__} without {method}()"
                 raise TypeError(f"{given}, expected the methods in help(Trainer)")
-        self.model, self.optimizer, ops = model, optimizer, get_backend(backend, params)
+        self.model, self.optimizer, self.ranks = model, optimizer, ranks or OneProcess()
+        self.ops = ops = get_backend(backend, params)
         start = model.init(self.settings.seed)
         if params is not None:
             check_trainable(params)
@@ -137,7 +140,7 @@ class Trainer:
         self.state = TrainState(start, ops, self.settings)
         optimizer.check_dtype(self.flat_params.dtype)
         check_in_dtype("clip_norm", self.settings.clip_norm or 0.0, self.flat_params.dtype)
-        self.sharding = Sharding(ops.device, ranks or OneProcess(), self.settings.n_shards, self.params)
+        self.sharding = Sharding(ops.device, self.ranks, self.settings.n_shards, self.params)
         pieces = pieces_of(self.params, self.settings.frozen, optimizer.decays)
         takes = inspect.signature(model.loss_and_grad).parameters
         for name, value in self.settings.of_loss.items():
@@ -150,7 +153,7 @@ class Trainer:
         self._step = partial(step, sharding=self.sharding, sums=self.sums)
         fill_up = getattr(model, "fill_up", lambda batch, _: batch)
         # A message to another rank cannot be recorded.
-        self._take = self.ops.device.record(self._step, fill_up) if self.ranks.alone else self._step
+        self._take = ops.device.record(self._step, fill_up) if self.ranks.alone else self._step
         self.last: StepInfo | None = None
         self.watched: Watch | None = None
         self.ranks.agree(
@@ -188,16 +191,6 @@ class Trainer:
     def n_steps(self) -> int:
         """Number of steps done."""
         return self.state.n_steps
-
-    @property
-    def ops(self) -> Ops:
-        """The backend."""
-        return self.sums.ops
-
-    @property
-    def ranks(self) -> OneProcess:
-        """The processes that compute this training together."""
-        return self.sharding.ranks
 
     def _refuse(self, name, new, own):
         if new is not own:  # trainer.flat_params += 1 ends with an assignment of the same array
