@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npformer import tree
-from npformer.arrays import Array, on_host
+from npformer.arrays import on_host
 from npformer.backends import AnyBackend, get_backend, picklable
 from npformer.checks import check_in_dtype, warn
 from npformer.diagnosis import Findings, diagnose
@@ -40,6 +40,7 @@ from npformer.training.step import Numbers, training_step
 from npformer.training.watch import Watch
 
 OF_TRAINER = "params.", "optimizer."  # how the names of its arrays begin in a checkpoint
+FIXED = "params", "flat_params", "ops", "ranks"  # attributes that are set once
 EXPLAINED = 5  # number of steps that are timed; the fastest is reported
 
 
@@ -95,6 +96,11 @@ class Trainer:
     ----------
     state : TrainState
         Everything that a step changes.
+    params : nested dict
+        The parameters, views into ``flat_params``, which a step updates in place. Write into the arrays to change them:
+        they cannot be replaced.
+    flat_params : (n,)
+        All parameters, as one array.
     settings : TrainingSettings
     ops : Ops
         The backend.
@@ -138,6 +144,7 @@ class Trainer:
             tree.check_like(params, start)
             start = tree.ordered_like(params, start)
         self.state = TrainState(start, ops, self.settings)
+        self.params, self.flat_params = self.state.params, self.state.flat_params
         optimizer.check_dtype(self.flat_params.dtype)
         check_in_dtype("clip_norm", self.settings.clip_norm or 0.0, self.flat_params.dtype)
         self.sharding = Sharding(ops.device, self.ranks, self.settings.n_shards, self.params)
@@ -167,37 +174,15 @@ class Trainer:
         self._alone = Alone()
 
     @property
-    def params(self) -> dict:
-        """The parameters: a nested dict of views into ``flat_params``, which a step updates in place.
-
-        Write into the arrays to change them: they cannot be replaced.
-        """
-        return self.state.params
-
-    @params.setter
-    def params(self, new: dict) -> None:
-        self._refuse("params", new, self.params)
-
-    @property
-    def flat_params(self) -> Array:
-        """All parameters, as one array (n,)."""
-        return self.state.flat_params
-
-    @flat_params.setter
-    def flat_params(self, new: Array) -> None:
-        self._refuse("flat_params", new, self.flat_params)
-
-    @property
     def n_steps(self) -> int:
         """Number of steps done."""
         return self.state.n_steps
 
-    def _refuse(self, name, new, own):
-        if new is not own:  # trainer.flat_params += 1 ends with an assignment of the same array
-            raise ValueError(
-                f"trainer.{name} cannot be replaced: write into its arrays, as trainer.flat_params[...] = x, or make a "
-                "Trainer with params="
-            )
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in FIXED and value is not getattr(self, name, value):  # trainer.flat_params += 1 assigns the same array
+            advice = "write into its arrays, as trainer.flat_params[...] = x, or make another Trainer"
+            raise ValueError(f"trainer.{name} cannot be replaced: {advice}")
+        super().__setattr__(name, value)
 
     def step(self, *batch: Any, batches: Iterable[tuple] | None = None) -> float:
         """Make one update from one batch.

@@ -98,6 +98,7 @@ def test_callbacks_may_be_a_generator():
         (lambda trainer: trainer.params.popitem(), "parameter 'name'"),
         (lambda trainer: trainer.params["encoder"].clear(), "parameter 'name'"),
         (lambda trainer: setattr(trainer, "flat_params", trainer.flat_params * 2), "trainer.flat_params"),
+        (lambda trainer: setattr(trainer, "ops", None), "trainer.ops"),
     ],
 )
 def test_parameters_cannot_be_replaced(change, name):
