@@ -44,12 +44,14 @@ def new_parser(description, **settings):
     return Parser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter, **settings)
 
 
-def option(name, at_most=LARGEST):
+def option(name, at_most=None):
     """The type of an argument that is an option of npformer: what it may be is what npformer takes."""
-    return _in_range(lambda options: options.OPTIONS[name], name, at_most)
+    return in_range(lambda options: options.OPTIONS[name], name, at_most)
 
 
-def _in_range(choose, name="", at_most=LARGEST):
+def in_range(choose, name="", at_most=None):
+    """The type of an argument with the range of the ``Option`` that ``choose`` takes from ``operations.options``."""
+
     def parse(text):
         from npformer.operations import options  # here, as it needs NumPy
 
@@ -61,16 +63,17 @@ def _in_range(choose, name="", at_most=LARGEST):
             raise argparse.ArgumentTypeError(f"{text:.40}, expected {wanted}") from None
         if not fits(value):
             raise argparse.ArgumentTypeError(f"{text:.40}, expected {expected.format(name=name)}")
-        if kind is int and value > at_most:
-            raise argparse.ArgumentTypeError(f"{text:.40}, expected at most {at_most}")
+        most = LARGEST if at_most is None and kind is int else at_most
+        if most is not None and value > most:
+            raise argparse.ArgumentTypeError(f"{text:.40}, expected at most {most}")
         return value
 
     return parse
 
 
-positive = _in_range(lambda options: options.AT_LEAST_1)
-natural = _in_range(lambda options: options.AT_LEAST_0, at_most=LARGEST_SEED)  # such as a seed
-above_zero = _in_range(lambda options: options.ABOVE_0)
+positive = in_range(lambda options: options.AT_LEAST_1)
+natural = in_range(lambda options: options.AT_LEAST_0, at_most=LARGEST_SEED)  # such as a seed
+above_zero = in_range(lambda options: options.ABOVE_0)
 
 
 def utf_8(text):

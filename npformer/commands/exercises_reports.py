@@ -1,10 +1,9 @@
 """What `npformer exercises` and `npformer exercises build` say about an exercise."""
 
-import argparse
 from textwrap import indent
 
 from npformer.commands import nearest
-from npformer.commands.arguments import above_zero
+from npformer.commands.arguments import in_range
 
 from npformer.exercises.compare import PERHAPS
 from npformer.exercises.process import SECONDS
@@ -26,16 +25,8 @@ def named(name, exercises, program):
 
 def add_seconds(add):
     """The option --seconds."""
-    meaning = "the time that a function has (default: %(default)g)"
-    add("--seconds", type=seconds, default=SECONDS, help=meaning)
-
-
-def seconds(text):
-    """A number of seconds, of the command line."""
-    value = above_zero(text)
-    if value > 3600:
-        raise argparse.ArgumentTypeError(f"{text:.40}, expected at most 3600")
-    return value
+    seconds = in_range(lambda options: options.ABOVE_0, at_most=3600)
+    add("--seconds", type=seconds, default=SECONDS, help="the time that a function has (default: %(default)g)")
 
 
 def report(exercise, file, verdict, printed, progress, program):
