@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from npformer.arrays import Array, library_of
 from npformer.backends import AnyBackend
 from npformer.checks import check_int, warn
@@ -191,7 +193,7 @@ class EncoderDecoder(Model):
             src = self._tokens("src", src, self.src_vocab, params)
             tgt_in = self._tokens("tgt_in", tgt_in, self.tgt_vocab, params)
             self._check_rows(src, tgt_in)
-            sources, inputs = twice(src), twice(tgt_in)
+            sources, inputs = (np.concatenate([ids, ids]) for ids in (src, tgt_in))  # the whole batch, twice
         memory, encode_backward = self._encode(ops, params, sources, encoder_key, with_grad)
         y, decode_backward = self._decode(ops, params, memory, sources, inputs, decoder_key, with_grad)
 
@@ -280,8 +282,3 @@ def check_depths(name, value):
     if len(value) != 2:
         raise ValueError(f"{name}={value}, expected an int or (encoder, decoder)")
     return tuple(check_int(name, n, at_least=0) for n in value)
-
-
-def twice(ids):
-    """Repeat the whole batch once, along the first axis."""
-    return library_of(ids, "ids").concatenate([ids, ids])

@@ -101,8 +101,7 @@ class Model:
 
     def _positions_grad(self, ops, dx):
         """The gradient of a table of learned positions, from that of vectors to which they were added."""
-        library = library_of(dx, "dx")
-        at = library.broadcast_to(library.arange(dx.shape[1]), dx.shape[:2])
+        at = np.broadcast_to(np.arange(dx.shape[1], like=dx), dx.shape[:2])
         return ops.embedding_backward(dx, at, (self.max_len, self.d_model))
 
     def _rate(self, dropout_key):
