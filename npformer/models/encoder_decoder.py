@@ -239,12 +239,9 @@ class EncoderDecoder(Model):
         library_of(tgt, "tgt")
         if tgt.ndim != 2 or tgt.shape[1] < 2:
             raise ValueError(f"tgt has shape {tgt.shape}, expected ids (B, T+1): a begin token, then one or more")
-        check_ids(src, self.src_vocab, "src")
+        self._check_tokens("src", src, self.src_vocab)
         check_ids(tgt, self.tgt_vocab, "tgt")
-        if src.ndim != 2:
-            raise ValueError(f"src has shape {src.shape}, expected (B, S)")
         self._check_rows(src, tgt)
-        self._check_length("src", src)
         self._check_length("tgt without its last token", tgt[:, :-1])
         if (tgt[:, 0] != tgt[:1, 0]).any():
             warn("tgt begins with different tokens: is the begin token missing?")
