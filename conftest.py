@@ -43,17 +43,14 @@ def signals_of_the_foreground():
     assert after == acting, "the test left a signal changed"
 
 
-@pytest.fixture(autouse=True)
-def figures_are_closed():
-    """Those that a plot without a path leaves open, of which pyplot holds only so many."""
-    yield
+def pytest_runtest_teardown():
+    """Close the figures that a plot without a path leaves open, of which pyplot holds only so many."""
     if "matplotlib.pyplot" in sys.modules:
         sys.modules["matplotlib.pyplot"].close("all")
 
 
-@pytest.fixture(autouse=True)
-def examples_have_numpy_and_run_in_the_foreground(request):
-    """As numpydoc has it, an example need not import NumPy; and it cannot ask for a fixture."""
-    if isinstance(request.node, pytest.DoctestItem):
-        request.getfixturevalue("doctest_namespace")["np"] = np
-        request.getfixturevalue("signals_of_the_foreground")
+def pytest_itemcollected(item):
+    """As numpydoc has it, an example need not import NumPy; it runs in the foreground, but cannot ask for a fixture."""
+    if isinstance(item, pytest.DoctestItem):
+        item.dtest.globs["np"] = np
+        item.fixturenames.append("signals_of_the_foreground")
