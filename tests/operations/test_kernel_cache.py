@@ -43,11 +43,9 @@ def test_compiled_once_and_again_when_a_file_changes_whose_functions_are_called(
     copy, run = package
     first = run()
     assert first.endswith(" 1")
-    again = first.removesuffix("1") + "0"
-    assert run() == again
     path = copy / "cpu" / "kernels" / "recurrence.py"
     path.write_text(path.read_text("utf-8") + "\n# no function of this file is called\n", "utf-8")
-    assert run() == again
+    assert run() == first.removesuffix("1") + "0"
     path = copy / "cpu" / "scalar.py"
     path.write_text(path.read_text("utf-8").replace("return mix32(np.uint32", "return ~mix32(np.uint32"), "utf-8")
     changed = run()
